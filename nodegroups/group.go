@@ -1,0 +1,97 @@
+// Package nodegroups holds the values that say what machines could be had: a
+// group of like machines with its shape and price, amounts of resources, and
+// what past launches teach about the next one. It is pure.
+package nodegroups
+
+import (
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Group is a NodeGroup as plans see it.
+type Group struct {
+	Name         string
+	Zone         string
+	CapacityType v1alpha1.CapacityType
+	// MicroUSDPerHour is the price of one machine in millionths of a USD.
+	MicroUSDPerHour int64
+	// Machines exist or have been promised to launches in flight.
+	Machines int
+	Min, Max int
+	// Labels, Taints and Allocatable of a node once it has joined. Startup
+	// taints are not among the taints.
+	Labels      map[string]string
+	Taints      []corev1.Taint
+	Allocatable Resources
+	JoinTimeout time.Duration
+	IdleTimeout time.Duration
+	// BackoffUntil is when the group may be tried again; zero means now.
+	BackoffUntil time.Time
+	// LastFailure says what the last launch failed with, if it did.
+	LastFailure string
+}
+
+// DefaultPods is how many pods a machine takes whose template does not say.
+const DefaultPods = 110
+
+// GroupFrom reads a NodeGroup of the given status, which may know more than the
+// object's own, and number of machines.
+func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines int) Group {
+	g := Group{
+		Name:            ng.Name,
+		Zone:            ng.Spec.Zone,
+		CapacityType:    ng.Spec.CapacityType,
+		MicroUSDPerHour: MicroUSD(ng.Spec.PricePerHour),
+		Machines:        machines,
+		Min:             int(ng.Spec.MinNodes),
+		Max:             int(ng.Spec.MaxNodes),
+		Labels:          Labels(ng),
+		Taints:          ng.Spec.Template.Taints,
+		Allocatable:     ResourcesFrom(Allocatable(ng.Spec.Template)),
+		JoinTimeout:     ng.Spec.JoinTimeout.Duration,
+		IdleTimeout:     ng.Spec.IdleTimeout.Duration,
+	}
+	if status.BackoffUntil != nil {
+		g.BackoffUntil = status.BackoffUntil.Time
+	}
+	if len(status.Attempts) > 0 && status.Attempts[0].Class != "" {
+		g.LastFailure = status.Attempts[0].Message
+	}
+	return g
+}
+
+// Labels are those of the group's nodes: the template's and Muster's own. The
+// host name is missing, since it differs from node to node.
+func Labels(ng *v1alpha1.NodeGroup) map[string]string {
+	labels := map[string]string{
+		corev1.LabelOSStable:   "linux",
+		corev1.LabelArchStable: "amd64",
+	}
+	maps.Copy(labels, ng.Spec.Template.Labels)
+	labels[v1alpha1.CapacityTypeLabel] = ng.Spec.CapacityType.LabelValue()
+	labels[v1alpha1.NodeGroupLabel] = ng.Name
+	if ng.Spec.Zone != "" {
+		labels[corev1.LabelTopologyZone] = ng.Spec.Zone
+	}
+	return labels
+}
+
+// Capacity of one machine, with the number of pods filled in.
+func Capacity(t v1alpha1.NodeTemplate) corev1.ResourceList {
+	list := t.Capacity.DeepCopy()
+	if _, ok := list[corev1.ResourcePods]; !ok {
+		list[corev1.ResourcePods] = PodsQuantity(DefaultPods)
+	}
+	return list
+}
+
+// Allocatable of one machine: its capacity, where the template says no less.
+func Allocatable(t v1alpha1.NodeTemplate) corev1.ResourceList {
+	list := Capacity(t)
+	maps.Copy(list, t.Allocatable)
+	return list
+}

@@ -1,0 +1,119 @@
+package nodegroups
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Resources are amounts by resource name: cpu in thousandths of a core, memory
+// and storage in bytes, everything else in pieces. A name that is missing is 0.
+type Resources map[corev1.ResourceName]int64
+
+// ResourcesFrom reads an API list, rounding up what has no whole unit.
+func ResourcesFrom(list corev1.ResourceList) Resources {
+	r := make(Resources, len(list))
+	for name, q := range list {
+		r[name] = amount(name, q)
+	}
+	return r
+}
+
+func amount(name corev1.ResourceName, q resource.Quantity) int64 {
+	if name == corev1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+// Quantity is an amount of a resource as people write it.
+func Quantity(name corev1.ResourceName, v int64) string {
+	switch name {
+	case corev1.ResourceCPU:
+		return resource.NewMilliQuantity(v, resource.DecimalSI).String()
+	case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		return resource.NewQuantity(v, resource.BinarySI).String()
+	default:
+		return resource.NewQuantity(v, resource.DecimalSI).String()
+	}
+}
+
+// Clone returns a copy.
+func (r Resources) Clone() Resources { return maps.Clone(r) }
+
+// Add adds n times o.
+func (r Resources) Add(o Resources, n int) {
+	for name, v := range o {
+		r[name] += v * int64(n)
+	}
+}
+
+// Sub takes n times o away. Amounts may become negative: what slipped onto a
+// node stays visible.
+func (r Resources) Sub(o Resources, n int) { r.Add(o, -n) }
+
+// Names returns the resources in the order of their names.
+func (r Resources) Names() []corev1.ResourceName { return slices.Sorted(maps.Keys(r)) }
+
+// Times says how often need fits into r, at most limit.
+func (r Resources) Times(need Resources, limit int) int {
+	n := int64(limit)
+	for name, v := range need {
+		if v > 0 {
+			n = min(n, max(0, r[name])/v)
+		}
+	}
+	return int(n)
+}
+
+// Short returns the first resource, by name, of which r has less than need, and
+// by how much; ok is false when need fits.
+func (r Resources) Short(need Resources) (name corev1.ResourceName, by int64, ok bool) {
+	for _, name := range need.Names() {
+		if v := need[name]; v > 0 && r[name] < v {
+			return name, v - r[name], true
+		}
+	}
+	return "", 0, false
+}
+
+// MicroUSD reads an amount of money in millionths of a USD, rounded up.
+func MicroUSD(q *resource.Quantity) int64 {
+	if q == nil {
+		return 0
+	}
+	v := q.ScaledValue(resource.Micro)
+	if v < 0 {
+		return math.MaxInt64
+	}
+	return v
+}
+
+// PodsQuantity is a number of pods as an API quantity.
+func PodsQuantity(n int64) resource.Quantity {
+	return *resource.NewQuantity(n, resource.DecimalSI)
+}
+
+// List is r as an API list.
+func (r Resources) List() corev1.ResourceList {
+	list := make(corev1.ResourceList, len(r))
+	for name, v := range r {
+		if name == corev1.ResourceCPU {
+			list[name] = *resource.NewMilliQuantity(v, resource.DecimalSI)
+		} else {
+			list[name] = *resource.NewQuantity(v, resource.DecimalSI)
+		}
+	}
+	return list
+}
+
+// Extended says whether the resource is counted in devices, such as nvidia.com/gpu:
+// nodes get it from a device plugin, not from the kubelet.
+func Extended(name corev1.ResourceName) bool {
+	s := string(name)
+	return strings.Contains(s, "/") && !strings.Contains(s, "kubernetes.io/")
+}

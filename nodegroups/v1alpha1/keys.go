@@ -1,0 +1,30 @@
+package v1alpha1
+
+// Labels and annotations that Muster puts on nodes.
+const (
+	// NodeGroupLabel names the NodeGroup that a node belongs to. It is part of
+	// the machine's template, so that the node is born with it.
+	NodeGroupLabel = "muster.dev/node-group"
+
+	// LaunchAnnotation carries the token of the launch that made the node: the
+	// UID of the request and the attempt. It attributes the machine.
+	LaunchAnnotation = "muster.dev/launch"
+
+	// CordonedAnnotation marks a cordon as Muster's own; its value says why. A
+	// cordon without it is a human's and is never lifted.
+	CordonedAnnotation = "muster.dev/cordoned"
+
+	// BookedLabelPrefix, followed by the key of a request, labels the nodes that
+	// the request has booked; the value is the request's namespace.
+	BookedLabelPrefix = "booked.muster.dev/"
+)
+
+// Values of CordonedAnnotation.
+const (
+	// CordonJoining: the machine belongs to a launch that is not complete yet.
+	CordonJoining = "joining"
+	// CordonBooked: the whole node waits for the pods of its booking.
+	CordonBooked = "booked"
+	// CordonGivingBack: the machine was idle for too long and is about to go.
+	CordonGivingBack = "giving-back"
+)

@@ -1,0 +1,376 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// NodeGroup is a set of like machines that Muster may grow and shrink.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=ng
+// +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.provider`
+// +kubebuilder:printcolumn:name="Market",type=string,JSONPath=`.spec.capacityType`
+// +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.zone`
+// +kubebuilder:printcolumn:name="USD/h",type=string,JSONPath=`.spec.pricePerHour`
+// +kubebuilder:printcolumn:name="Machines",type=integer,JSONPath=`.status.machines`
+// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyNodes`
+// +kubebuilder:printcolumn:name="Booked",type=integer,JSONPath=`.status.bookedNodes`
+// +kubebuilder:printcolumn:name="Max",type=integer,JSONPath=`.spec.maxNodes`
+// +kubebuilder:printcolumn:name="Health",type=string,JSONPath=`.status.conditions[?(@.type=="Obtainable")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name of a NodeGroup is used as a label value: use at most 63 characters"
+type NodeGroup struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec NodeGroupSpec `json:"spec"`
+	// +optional
+	Status NodeGroupStatus `json:"status,omitempty"`
+}
+
+// NodeGroupSpec says what the machines of a group are and how many there may be.
+//
+// +kubebuilder:validation:XValidation:rule="self.minNodes <= self.maxNodes",message="minNodes must not be greater than maxNodes"
+// +kubebuilder:validation:XValidation:rule="self.provider != 'kwok' || has(self.kwok)",message="a group of provider kwok needs the field spec.kwok (it may be empty: {})"
+// +kubebuilder:validation:XValidation:rule="self.provider == oldSelf.provider",message="provider cannot be changed: create another NodeGroup"
+type NodeGroupSpec struct {
+	// provider is the cloud that the machines come from.
+	// +required
+	Provider Provider `json:"provider"`
+
+	// minNodes is the number of machines that Muster never goes below when it
+	// gives idle machines back. It does not launch machines to reach it.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	MinNodes int32 `json:"minNodes"`
+
+	// maxNodes is the number of machines that Muster never exceeds.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	MaxNodes int32 `json:"maxNodes"`
+
+	// capacityType is the market in which the machines are bought. Nodes carry
+	// it as the label muster.dev/capacity-type, in lower case with hyphens.
+	// +optional
+	// +kubebuilder:default=OnDemand
+	CapacityType CapacityType `json:"capacityType,omitempty"`
+
+	// zone is the failure domain of all machines of the group. Nodes carry it
+	// as the label topology.kubernetes.io/zone.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Zone string `json:"zone,omitempty"`
+
+	// pricePerHour is what one machine costs, in USD per hour.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0",message="a price must not be negative"
+	PricePerHour *resource.Quantity `json:"pricePerHour,omitempty"`
+
+	// joinTimeout is how long the machines of a launch may take from the call
+	// that makes them until all of their nodes are ready for pods. After it the
+	// launch is undone and another option is tried.
+	// +optional
+	// +kubebuilder:default="15m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="joinTimeout must be positive, for example 15m"
+	JoinTimeout metav1.Duration `json:"joinTimeout,omitempty"`
+
+	// idleTimeout is how long a machine may stand without pods and without a
+	// booking before it is given back.
+	// +optional
+	// +kubebuilder:default="10m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="idleTimeout must not be negative"
+	IdleTimeout metav1.Duration `json:"idleTimeout,omitempty"`
+
+	// template is what a node of this group looks like.
+	// +required
+	Template NodeTemplate `json:"template"`
+
+	// kwok scripts the pool of simulated machines behind a group of provider
+	// kwok.
+	// +optional
+	Kwok *KwokPool `json:"kwok,omitempty"`
+}
+
+// Provider names a cloud.
+// +kubebuilder:validation:Enum=kwok
+type Provider string
+
+// ProviderKwok is the simulated cloud: machines are API objects that KWOK moves on.
+const ProviderKwok Provider = "kwok"
+
+// CapacityType is a market for machines.
+// +kubebuilder:validation:Enum=Reserved;Spot;OnDemand
+type CapacityType string
+
+const (
+	// Reserved machines are paid for already.
+	Reserved CapacityType = "Reserved"
+	// Spot machines are cheap and may be taken away at any time.
+	Spot CapacityType = "Spot"
+	// OnDemand machines stay until they are given back.
+	OnDemand CapacityType = "OnDemand"
+)
+
+// CapacityTypeLabel is the node label that carries the group's capacity type:
+// reserved, spot or on-demand.
+const CapacityTypeLabel = "muster.dev/capacity-type"
+
+// LabelValue is the capacity type as the value of CapacityTypeLabel.
+func (c CapacityType) LabelValue() string {
+	switch c {
+	case Reserved:
+		return "reserved"
+	case Spot:
+		return "spot"
+	default:
+		return "on-demand"
+	}
+}
+
+// NodeTemplate is what a node of a group will look like once it has joined.
+type NodeTemplate struct {
+	// labels of the node, beside those that Muster adds: the group, the zone
+	// and the capacity type.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('booked.muster.dev/'))",message="labels with the prefix booked.muster.dev/ are set by Muster alone"
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// taints that the node keeps.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Taints []corev1.Taint `json:"taints,omitempty"`
+
+	// startupTaints are taken off by somebody else while the node starts, for
+	// example by a network agent. A node counts only once they are gone.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	StartupTaints []corev1.Taint `json:"startupTaints,omitempty"`
+
+	// capacity of one machine, for example cpu, memory, pods and
+	// nvidia.com/gpu. Where pods is missing it is 110.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="'cpu' in self && 'memory' in self",message="capacity must name cpu and memory"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, quantity(string(self[k])).isGreaterThan(quantity('0')))",message="every amount of capacity must be greater than 0"
+	Capacity corev1.ResourceList `json:"capacity"`
+
+	// allocatable is what of capacity is left for pods. Resources that are
+	// missing here are allocatable in full.
+	// +optional
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+}
+
+// KwokPool scripts a pool of simulated machines. All times in faults count from
+// the creation of the NodeGroup. The same seed gives the same run.
+type KwokPool struct {
+	// seed of everything that is random in this pool.
+	// +optional
+	Seed int64 `json:"seed,omitempty"`
+
+	// bootDelay is the time from a launch to the registration of the node.
+	// +optional
+	// +kubebuilder:default="0s"
+	BootDelay metav1.Duration `json:"bootDelay,omitempty"`
+
+	// bootJitter is added to bootDelay: for each machine a share of it between
+	// none and all, drawn from the seed.
+	// +optional
+	// +kubebuilder:default="0s"
+	BootJitter metav1.Duration `json:"bootJitter,omitempty"`
+
+	// deviceDelay is the time from the start of the device plugin's pod on a
+	// node until the node's extended resources are allocatable.
+	// +optional
+	// +kubebuilder:default="0s"
+	DeviceDelay metav1.Duration `json:"deviceDelay,omitempty"`
+
+	// holds is the number of machines that the pool has to give, whatever
+	// maxNodes allows. A launch that asks for more gets what is left and a
+	// stockout for the rest. Unset means without end.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Holds *int32 `json:"holds,omitempty"`
+
+	// faults are what goes wrong, and when.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Faults []KwokFault `json:"faults,omitempty"`
+}
+
+// KwokFaultType is a way in which a simulated pool misbehaves.
+// +kubebuilder:validation:Enum=Dry;LaunchError;BootDeath;LateDevices;Reclaim
+type KwokFaultType string
+
+const (
+	// FaultDry: the pool has no machine to give between from and until.
+	FaultDry KwokFaultType = "Dry"
+	// FaultLaunchError: a launch fails as a whole with the given error.
+	FaultLaunchError KwokFaultType = "LaunchError"
+	// FaultBootDeath: a machine dies while it boots, its node never registers.
+	FaultBootDeath KwokFaultType = "BootDeath"
+	// FaultLateDevices: the extended resources of a node come later than
+	// deviceDelay, by the time that after says.
+	FaultLateDevices KwokFaultType = "LateDevices"
+	// FaultReclaim: a machine is taken away, by the time that after says from
+	// its registration.
+	FaultReclaim KwokFaultType = "Reclaim"
+)
+
+// KwokFault is one scripted fault.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.machines) || !has(self.percent)",message="a fault hits either the listed machines or a percentage of all: set machines or percent, not both"
+// +kubebuilder:validation:XValidation:rule="self.type == 'LaunchError' || !has(self.error)",message="error belongs to faults of type LaunchError"
+// +kubebuilder:validation:XValidation:rule="self.type != 'LaunchError' || has(self.error)",message="a fault of type LaunchError needs the field error"
+// +kubebuilder:validation:XValidation:rule="!(self.type in ['LateDevices', 'Reclaim']) || has(self.after)",message="faults of type LateDevices and Reclaim need the field after"
+// +kubebuilder:validation:XValidation:rule="!(self.type in ['Dry', 'LaunchError']) || !(has(self.machines) || has(self.percent))",message="faults of type Dry and LaunchError hit launches: give from and until, not machines or percent"
+type KwokFault struct {
+	// type of the fault.
+	// +required
+	Type KwokFaultType `json:"type"`
+
+	// from is when the fault begins, counted from the creation of the
+	// NodeGroup. Unset means from the beginning.
+	// +optional
+	From *metav1.Duration `json:"from,omitempty"`
+
+	// until is when the fault is over. Unset means never.
+	// +optional
+	Until *metav1.Duration `json:"until,omitempty"`
+
+	// machines that the fault hits, by their ordinal in the pool: 0 is the
+	// first that the pool ever launched.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	Machines []int64 `json:"machines,omitempty"`
+
+	// percent of the machines that the fault hits, drawn from the seed. With
+	// neither machines nor percent the fault hits all.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Percent *int32 `json:"percent,omitempty"`
+
+	// after is the delay that the type of the fault speaks of.
+	// +optional
+	After *metav1.Duration `json:"after,omitempty"`
+
+	// error that a launch fails with.
+	// +optional
+	Error *KwokError `json:"error,omitempty"`
+}
+
+// KwokError is how a simulated cloud refuses a launch.
+type KwokError struct {
+	// class says what kind of refusal it is.
+	// +required
+	Class ErrorClass `json:"class"`
+	// code as the cloud spells it, for example InsufficientInstanceCapacity.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Code string `json:"code"`
+	// message for humans.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}
+
+// ErrorClass is what a refusal of a cloud means for what to do next.
+// +kubebuilder:validation:Enum=Stockout;Quota;Throttle;Auth;Config;Timeout;Lost
+type ErrorClass string
+
+const (
+	// Stockout: the cloud has no such machines now. Try elsewhere at once.
+	Stockout ErrorClass = "Stockout"
+	// Quota: the account may not have more. A person must act.
+	Quota ErrorClass = "Quota"
+	// Throttle: too many calls. Call slower.
+	Throttle ErrorClass = "Throttle"
+	// Auth: Muster may not do this. A person must act.
+	Auth ErrorClass = "Auth"
+	// Config: the group is described wrongly. A person must act.
+	Config ErrorClass = "Config"
+	// Timeout: the machines did not become nodes in time.
+	Timeout ErrorClass = "Timeout"
+	// Lost: a machine went away before it was used.
+	Lost ErrorClass = "Lost"
+)
+
+// NodeGroupStatus is what Muster sees of the group and remembers of its attempts.
+type NodeGroupStatus struct {
+	// machines that exist or are on their way.
+	// +optional
+	Machines int32 `json:"machines"`
+	// readyNodes is the number of nodes that are Ready.
+	// +optional
+	ReadyNodes int32 `json:"readyNodes"`
+	// bookedNodes is the number of nodes that some request has booked.
+	// +optional
+	BookedNodes int32 `json:"bookedNodes"`
+	// launched is the number of machines that the simulated pool has ever
+	// launched: the ordinal of the next one. Only for provider kwok.
+	// +optional
+	Launched int64 `json:"launched,omitempty"`
+
+	// attempts remembers the last launches of the group, the newest first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	Attempts []LaunchAttempt `json:"attempts,omitempty"`
+
+	// failures is how many launches failed in a row.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+
+	// backoffUntil is the time before which the group is not tried again.
+	// +optional
+	BackoffUntil *metav1.Time `json:"backoffUntil,omitempty"`
+
+	// conditions: Obtainable says whether the next launch may try this group.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ConditionObtainable is False while the group is backing off.
+const ConditionObtainable = "Obtainable"
+
+// LaunchAttempt is the outcome of one launch.
+type LaunchAttempt struct {
+	// time at which the outcome was known.
+	Time metav1.Time `json:"time"`
+	// request that asked for the machines, as namespace/name.
+	Request string `json:"request"`
+	// token of the launch: the UID of the request and the number of the attempt.
+	Token string `json:"token"`
+	// asked is the number of machines that were asked for.
+	Asked int32 `json:"asked"`
+	// got is the number of machines that came.
+	Got int32 `json:"got"`
+	// class of the failure; empty when all machines came.
+	// +optional
+	Class ErrorClass `json:"class,omitempty"`
+	// message of the failure, in the cloud's own words.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// NodeGroupList is a list of NodeGroups.
+//
+// +kubebuilder:object:root=true
+type NodeGroupList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NodeGroup `json:"items"`
+}

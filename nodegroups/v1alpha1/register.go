@@ -1,0 +1,20 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the API group and version of the types in this package.
+var GroupVersion = schema.GroupVersion{Group: "muster.dev", Version: "v1alpha1"}
+
+// AddToScheme registers the types of this package.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion,
+		&NodeGroup{}, &NodeGroupList{},
+		&CapacityPolicy{}, &CapacityPolicyList{},
+	)
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

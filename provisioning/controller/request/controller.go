@@ -1,0 +1,231 @@
+// Package request runs the transactions of ProvisioningRequests: it asks the
+// pure core for the next step of each request, carries it out and patches the
+// request's status. Decisions are made one after another, in the order in which
+// requests are served; what they take is carried out many at once.
+package request
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+const (
+	// parallel is how many steps are carried out at once.
+	parallel = 32
+	// firstRetry and lastRetry bound how soon a step that failed is tried again.
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 30 * time.Second
+	// reportEvery is how often the reason of a waiting request is rewritten when
+	// only its wording changed.
+	reportEvery = 10 * time.Second
+)
+
+// Controller runs the transactions of all requests.
+type Controller struct {
+	Client client.Client
+	// Live reads from the API server itself.
+	Live      client.Reader
+	Providers map[v1alpha1.Provider]cloudprovider.Provider
+	Model     *model.Model
+	Feed      *model.Feed
+	Events    events.EventRecorder
+	Clock     clock.WithTicker
+
+	mu sync.Mutex
+	// busy requests have a step under way.
+	busy map[types.UID]bool
+	// later is when requests whose last step failed are tried again.
+	later map[types.UID]retry
+	// reported is when the reason of a waiting request was last written.
+	reported map[types.UID]time.Time
+	slots    chan struct{}
+	finished chan struct{}
+	running  sync.WaitGroup
+}
+
+type retry struct {
+	at   time.Time
+	wait time.Duration
+}
+
+// Start decides and acts until ctx is done.
+func (c *Controller) Start(ctx context.Context) error {
+	c.busy = map[types.UID]bool{}
+	c.later = map[types.UID]retry{}
+	c.reported = map[types.UID]time.Time{}
+	c.slots = make(chan struct{}, parallel)
+	c.finished = make(chan struct{}, 1)
+	changed := c.Model.Changed()
+	if !c.Feed.Synced(ctx) {
+		return nil
+	}
+	defer c.running.Wait()
+	timer := c.Clock.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-c.finished:
+		case <-timer.C():
+		}
+		if next := c.pass(ctx); !next.IsZero() {
+			timer.Stop()
+			timer.Reset(max(0, next.Sub(c.Clock.Now())))
+		}
+	}
+}
+
+// pass decides once for every request and returns when to look again.
+func (c *Controller) pass(ctx context.Context) (next time.Time) {
+	again := func(at time.Time) {
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	c.Model.Decide(func() {
+		requests := c.Model.Requests()
+		c.forget(requests)
+		for i := range requests {
+			e := &requests[i]
+			now := c.Clock.Now()
+			if e.Status == provisioning.Over || c.isBusy(e.UID) {
+				continue
+			}
+			if at := c.retryAt(e.UID); now.Before(at) {
+				again(at)
+				continue
+			}
+			step := c.decide(e, now)
+			again(step.At)
+			if step.Do == provisioning.Rest && len(e.Missing) == 0 {
+				continue
+			}
+			if at, unchanged := c.worded(e, step, now); unchanged {
+				again(at)
+				continue
+			}
+			c.Model.Assume(e.UID, model.Assumption{Bookings: step.Book, Attempt: step.Attempt})
+			c.carryOut(ctx, e, step)
+		}
+	})
+	return next
+}
+
+// decide asks the core, once the request itself can be read.
+func (c *Controller) decide(e *model.Entry, now time.Time) provisioning.Step {
+	if e.Status == provisioning.Pending && e.Attempt.Phase == provisioning.Done {
+		if len(e.Missing) > 0 {
+			return provisioning.Step{Do: provisioning.Rest} // looked up live first
+		}
+		if e.Invalid != "" {
+			return provisioning.Step{Do: provisioning.Fail, Attempt: e.Attempt,
+				Reason: provisioning.ReasonCapacityIsNotFound, Message: "The request cannot be served: " + e.Invalid}
+		}
+	} else {
+		e.Missing = nil
+	}
+	return provisioning.Next(&e.Request, c.Model.View(c.Model.Snapshot(now), &e.Request))
+}
+
+// worded says whether the step would only report again what the status says
+// already, or says in other words and too soon; at is when it is time.
+func (c *Controller) worded(e *model.Entry, step provisioning.Step, now time.Time) (at time.Time, unchanged bool) {
+	if step.Do != provisioning.Report {
+		return at, false
+	}
+	old, updated := e.Object.Status, withStep(e.Object, step, now).Status
+	switch {
+	case sameConditions(old, updated):
+		return step.At, true
+	case sameReasons(old, updated):
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if at := c.reported[e.UID].Add(reportEvery); now.Before(at) {
+			return at, true
+		}
+	}
+	return at, false
+}
+
+// carryOut does what the step says, in a goroutine of its own.
+func (c *Controller) carryOut(ctx context.Context, e *model.Entry, step provisioning.Step) {
+	c.mu.Lock()
+	c.busy[e.UID] = true
+	c.mu.Unlock()
+	c.running.Add(1)
+	go func() {
+		defer c.running.Done()
+		c.slots <- struct{}{}
+		err := c.do(ctx, e, step)
+		<-c.slots
+		c.Model.Settle(e.UID)
+		c.done(ctx, e, step, err)
+	}()
+}
+
+// done notes how a step ended and has the next pass look at the request again.
+func (c *Controller) done(ctx context.Context, e *model.Entry, step provisioning.Step, err error) {
+	c.mu.Lock()
+	delete(c.busy, e.UID)
+	if err == nil {
+		delete(c.later, e.UID)
+	} else {
+		wait := min(max(firstRetry, 2*c.later[e.UID].wait), lastRetry)
+		c.later[e.UID] = retry{at: c.Clock.Now().Add(wait), wait: wait}
+	}
+	c.mu.Unlock()
+	if err != nil && ctx.Err() == nil {
+		log.FromContext(ctx).Info("A step of a request will be tried again",
+			"request", e.String(), "step", step.Do.String(), "reason", err.Error())
+	}
+	select {
+	case c.finished <- struct{}{}:
+	default:
+	}
+}
+
+func (c *Controller) isBusy(uid types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.busy[uid]
+}
+
+func (c *Controller) retryAt(uid types.UID) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.later[uid].at
+}
+
+// forget drops what is remembered of requests that are gone.
+func (c *Controller) forget(requests []model.Entry) {
+	exists := make(map[types.UID]bool, len(requests))
+	for i := range requests {
+		exists[requests[i].UID] = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for uid := range c.later {
+		if !exists[uid] {
+			delete(c.later, uid)
+		}
+	}
+	for uid := range c.reported {
+		if !exists[uid] {
+			delete(c.reported, uid)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package request
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+// nodeWrites is how many nodes one step writes at once.
+const nodeWrites = 16
+
+// nodeChange is a change of one node.
+type nodeChange struct {
+	node   string
+	change func(*corev1.Node)
+}
+
+func (c *Controller) changeNodes(ctx context.Context, changes []nodeChange) error {
+	var g errgroup.Group
+	g.SetLimit(nodeWrites)
+	for _, ch := range changes {
+		g.Go(func() error { return ChangeNode(ctx, c.Client, c.Model, ch.node, ch.change) })
+	}
+	return g.Wait()
+}
+
+// ChangeNode patches a node, if the change makes a difference. The patch carries
+// the version that it was made from: a cordon that a human set meanwhile is seen
+// before it could be taken for Muster's own. A node that is gone is no error.
+func ChangeNode(ctx context.Context, w client.Client, m *model.Model, name string, change func(*corev1.Node)) error {
+	old := m.Node(name)
+	if old == nil {
+		return nil
+	}
+	changed := old.DeepCopy()
+	change(changed)
+	if equality.Semantic.DeepEqual(old, changed) {
+		return nil
+	}
+	err := w.Patch(ctx, changed, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("patching node %s: %w", name, err)
+	}
+	m.NodeWritten(changed)
+	return nil
+}
+
+// book puts the request's booking on the node, and the cordon if it takes it whole.
+func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, now time.Time) {
+	label := provisioning.BookingLabel(e.Name)
+	set(&n.Labels, label, e.Namespace)
+	set(&n.Annotations, label, provisioning.EncodeBooking(e.UID, now, p.Requests))
+	if p.Whole {
+		n.Spec.Unschedulable = true
+		set(&n.Annotations, v1alpha1.CordonedAnnotation, v1alpha1.CordonBooked)
+	}
+}
+
+// unbook takes the request's booking off the node, and Muster's cordon with it
+// unless others have booked the node, too.
+func unbook(n *corev1.Node, e *model.Entry, shared bool) {
+	label := provisioning.BookingLabel(e.Name)
+	delete(n.Labels, label)
+	delete(n.Annotations, label)
+	if !shared {
+		uncordon(n)
+	}
+}
+
+// uncordon lifts the cordon of bookings. Others stay.
+func uncordon(n *corev1.Node) {
+	if n.Annotations[v1alpha1.CordonedAnnotation] == v1alpha1.CordonBooked {
+		LiftCordon(n)
+	}
+}
+
+// LiftCordon lifts a cordon that bears Muster's mark.
+func LiftCordon(n *corev1.Node) {
+	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; !ours {
+		return
+	}
+	n.Spec.Unschedulable = false
+	delete(n.Annotations, v1alpha1.CordonedAnnotation)
+}
+
+// Cordon cordons a node for the given reason.
+func Cordon(n *corev1.Node, why string) {
+	n.Spec.Unschedulable = true
+	set(&n.Annotations, v1alpha1.CordonedAnnotation, why)
+}
+
+func set(m *map[string]string, key, value string) {
+	if *m == nil {
+		*m = map[string]string{}
+	}
+	(*m)[key] = value
+}

@@ -1,0 +1,86 @@
+package request
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+// writeStatus patches the request's status to what the step says. The patch
+// carries the version that the step was decided from, so that a process that
+// has lost its leadership cannot overwrite what the new leader has begun.
+func (c *Controller) writeStatus(ctx context.Context, e *model.Entry, step provisioning.Step) error {
+	updated := withStep(e.Object, step, c.Clock.Now())
+	if equality.Semantic.DeepEqual(e.Object.Status, updated.Status) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(e.Object, client.MergeFromWithOptimisticLock{})
+	if err := c.Client.Status().Patch(ctx, updated, patch); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the status of ProvisioningRequest %s: %w", e, err)
+	} else if err != nil {
+		c.Model.DeleteRequest(e.Object)
+		return nil
+	}
+	c.Model.RequestWritten(updated)
+	e.Object = updated
+	return nil
+}
+
+// withStep is the request as its status will be after the step.
+func withStep(r *provreq.ProvisioningRequest, step provisioning.Step, now time.Time) *provreq.ProvisioningRequest {
+	out := r.DeepCopy()
+	condition := func(kind string, status metav1.ConditionStatus, reason, message string) {
+		meta.SetStatusCondition(&out.Status.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: message,
+			ObservedGeneration: r.Generation, LastTransitionTime: metav1.NewTime(now),
+		})
+	}
+	if step.Do != provisioning.Fail && !meta.IsStatusConditionTrue(out.Status.Conditions, provreq.Accepted) {
+		condition(provreq.Accepted, metav1.ConditionTrue, provisioning.ReasonAccepted, "Muster looks after this request")
+	}
+	switch step.Do {
+	case provisioning.Report:
+		condition(provreq.Provisioned, metav1.ConditionFalse, step.Reason, step.Message)
+	case provisioning.Begin:
+		condition(provreq.Provisioned, metav1.ConditionUnknown, step.Reason, step.Message)
+	case provisioning.RollBack:
+		f := step.Attempt.Failure
+		condition(provreq.Provisioned, metav1.ConditionUnknown, provisioning.ReasonProvisioningUnderway, fmt.Sprintf(
+			"Attempt %d is rolled back: group %s: %s", step.Attempt.Number, f.Group, f.Message))
+	case provisioning.Provision:
+		condition(provreq.Provisioned, metav1.ConditionTrue, step.Reason, step.Message)
+	case provisioning.Fail:
+		condition(provreq.Failed, metav1.ConditionTrue, step.Reason, step.Message)
+	case provisioning.Consume, provisioning.Expire:
+		condition(provreq.BookingExpired, metav1.ConditionTrue, step.Reason, step.Message)
+	}
+	if step.Attempt.Number > 0 {
+		if out.Status.ProvisioningClassDetails == nil {
+			out.Status.ProvisioningClassDetails = map[string]provreq.Detail{}
+		}
+		out.Status.ProvisioningClassDetails[provisioning.AttemptDetail] = provreq.Detail(step.Attempt.Encode())
+	}
+	return out
+}
+
+func sameConditions(a, b provreq.ProvisioningRequestStatus) bool {
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// sameReasons says that two statuses differ in wording alone.
+func sameReasons(a, b provreq.ProvisioningRequestStatus) bool {
+	return equality.Semantic.DeepEqual(a.ProvisioningClassDetails, b.ProvisioningClassDetails) &&
+		slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {
+			return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason
+		})
+}

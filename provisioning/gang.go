@@ -1,0 +1,92 @@
+// Package provisioning decides the life of a ProvisioningRequest: whether a gang
+// fits on what is there, what to launch for it, whether to wait, and what its
+// transaction does next. Everything here is a function from a Snapshot, with the
+// time in it, to a verdict with reasons; nothing talks to an API, a clock or a
+// log.
+//
+// The words: a gang is all pods of one request; a podSet is a number of like
+// pods; a booking is the promise of a node's room to a gang; held nodes are
+// those that Muster has cordoned.
+package provisioning
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Gang is what must be there together.
+type Gang struct {
+	// Name as namespace/name of the request or workload, for messages.
+	Name string
+	// UID of the request; what it has booked or launched already is its own.
+	// Empty for a gang that has no request yet.
+	UID types.UID
+	// Key is the booking key of the request, empty without one.
+	Key     string
+	PodSets []PodSet
+}
+
+// PodSet is Count pods of one template.
+type PodSet struct {
+	Name  string
+	Count int
+	// Template after the API server's defaulting. It is not changed.
+	Template *corev1.PodTemplateSpec
+}
+
+// Class says what may be done for a gang.
+type Class int
+
+const (
+	// CheckCapacity books what exists and launches nothing.
+	CheckCapacity Class = iota
+	// AtomicScaleUp launches the whole gang's machines or none.
+	AtomicScaleUp
+)
+
+// Policy bounds and orders the options for a gang.
+type Policy struct {
+	Class Class
+	Split v1alpha1.Split
+	// CapacityTypes that may be used, the most wanted first.
+	CapacityTypes []v1alpha1.CapacityType
+	// MaxMicroUSDPerHour bounds the price of the launched machines of the gang,
+	// in millionths of a USD per hour; negative means no bound.
+	MaxMicroUSDPerHour int64
+	// BookingTimeout is how long booked capacity waits for its pods.
+	BookingTimeout time.Duration
+}
+
+// DefaultPolicy is what holds where no CapacityPolicy is named.
+func DefaultPolicy(class Class) Policy {
+	return Policy{
+		Class:              class,
+		Split:              v1alpha1.SingleZone,
+		CapacityTypes:      []v1alpha1.CapacityType{v1alpha1.Reserved, v1alpha1.Spot, v1alpha1.OnDemand},
+		MaxMicroUSDPerHour: -1,
+		BookingTimeout:     10 * time.Minute,
+	}
+}
+
+// PolicyFrom reads a CapacityPolicy.
+func PolicyFrom(class Class, spec v1alpha1.CapacityPolicySpec) Policy {
+	p := DefaultPolicy(class)
+	if spec.Split != "" {
+		p.Split = spec.Split
+	}
+	if len(spec.CapacityTypes) > 0 {
+		p.CapacityTypes = spec.CapacityTypes
+	}
+	if spec.MaxPricePerHour != nil {
+		p.MaxMicroUSDPerHour = nodegroups.MicroUSD(spec.MaxPricePerHour)
+	}
+	if spec.BookingTimeout.Duration > 0 {
+		p.BookingTimeout = spec.BookingTimeout.Duration
+	}
+	return p
+}

@@ -1,0 +1,233 @@
+package provisioning
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// noon is when all scenarios play.
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// TestPlan plays the scenarios of testdata/plan. A scenario builds a snapshot
+// with the commands group, node and daemonset, and asks with plan. Run with
+// -rewrite to accept what the planner says now.
+func TestPlan(t *testing.T) {
+	datadriven.Walk(t, "testdata/plan", func(t *testing.T, path string) {
+		w := &world{t: t}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			w.t, w.d = t, d
+			switch d.Cmd {
+			case "reset":
+				*w = world{t: t, d: d}
+			case "group":
+				w.addGroup()
+			case "node":
+				w.addNode()
+			case "daemonset":
+				w.addDaemonSet()
+			case "plan":
+				return w.plan()
+			default:
+				d.Fatalf(t, "unknown command %s", d.Cmd)
+			}
+			return ""
+		})
+	})
+}
+
+type world struct {
+	t        *testing.T
+	d        *datadriven.TestData
+	snapshot Snapshot
+}
+
+// arg reads key=value from the command.
+func (w *world) arg(key, otherwise string) string {
+	for _, a := range w.d.CmdArgs {
+		if a.Key == key && len(a.Vals) > 0 {
+			return strings.Join(a.Vals, ",")
+		}
+	}
+	return otherwise
+}
+
+func (w *world) has(key string) bool {
+	return slices.ContainsFunc(w.d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == key })
+}
+
+func (w *world) number(key string, otherwise int) int {
+	n, err := strconv.Atoi(w.arg(key, strconv.Itoa(otherwise)))
+	if err != nil {
+		w.d.Fatalf(w.t, "%s: %v", key, err)
+	}
+	return n
+}
+
+// name is the first word of the command.
+func (w *world) name() string { return w.d.CmdArgs[0].Key }
+
+// amounts reads cpu=, memory= (Gi), gpu= and pods=.
+func (w *world) amounts() corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for key, name := range map[string]corev1.ResourceName{"cpu": "cpu", "memory": "memory", "gpu": "nvidia.com/gpu", "pods": "pods"} {
+		if v := w.arg(key, ""); v != "" {
+			list[name] = resource.MustParse(v)
+		}
+	}
+	return list
+}
+
+func (w *world) taints() []corev1.Taint {
+	if key := w.arg("taint", ""); key != "" {
+		return []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}}
+	}
+	return nil
+}
+
+func (w *world) labels() map[string]string {
+	out := map[string]string{}
+	if kv := w.arg("label", ""); kv != "" {
+		k, v, _ := strings.Cut(kv, ":")
+		out[k] = v
+	}
+	return out
+}
+
+func (w *world) addGroup() {
+	price := resource.MustParse(w.arg("price", "1"))
+	ng := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: w.name()}}
+	ng.Spec = v1alpha1.NodeGroupSpec{
+		Zone:         w.arg("zone", "a"),
+		CapacityType: v1alpha1.CapacityType(w.arg("market", "OnDemand")),
+		PricePerHour: &price,
+		MaxNodes:     int32(w.number("max", 100)),
+		Template:     v1alpha1.NodeTemplate{Labels: w.labels(), Taints: w.taints(), Capacity: w.amounts()},
+	}
+	var status v1alpha1.NodeGroupStatus
+	if d := w.arg("backoff", ""); d != "" {
+		wait, err := time.ParseDuration(d)
+		if err != nil {
+			w.d.Fatalf(w.t, "backoff: %v", err)
+		}
+		until := metav1.NewTime(noon.Add(wait))
+		status.BackoffUntil = &until
+		status.Attempts = []v1alpha1.LaunchAttempt{{Class: v1alpha1.Stockout, Message: "7 of 8 machines came: InsufficientInstanceCapacity (Stockout)"}}
+	}
+	w.snapshot.Groups = append(w.snapshot.Groups, nodegroups.GroupFrom(ng, status, w.number("machines", 0)))
+	slices.SortFunc(w.snapshot.Groups, func(a, b nodegroups.Group) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func (w *world) addNode() {
+	n := Node{
+		Name: w.name(), Group: w.arg("group", ""), Labels: w.labels(), Taints: w.taints(),
+		Ready: !w.has("unready"), Pods: w.number("busy", 0), Launch: w.arg("launch", ""),
+		Cordon: map[string]Cordon{"": Open, "joining": Joining, "held": Held, "giving-back": GivingBack, "foreign": Foreign}[w.arg("cordon", "")],
+	}
+	n.Labels[corev1.LabelTopologyZone] = w.arg("zone", "a")
+	n.Labels[v1alpha1.NodeGroupLabel] = n.Group
+	list := w.amounts()
+	if _, ok := list[corev1.ResourcePods]; !ok {
+		list[corev1.ResourcePods] = nodegroups.PodsQuantity(nodegroups.DefaultPods)
+	}
+	n.Allocatable = nodegroups.ResourcesFrom(list)
+	n.Free = n.Allocatable.Clone()
+	if v := w.arg("used-gpu", ""); v != "" {
+		n.Free["nvidia.com/gpu"] -= int64(w.number("used-gpu", 0))
+	}
+	if by := w.arg("booked-by", ""); by != "" {
+		n.Bookings = []Booking{{Key: by, UID: types.UID(by), Remaining: nodegroups.Resources{"nvidia.com/gpu": int64(w.number("booked-gpu", 0))}}}
+		n.Labelled = n.Bookings
+	}
+	w.snapshot.Nodes = append(w.snapshot.Nodes, n)
+	slices.SortFunc(w.snapshot.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func (w *world) addDaemonSet() {
+	w.snapshot.DaemonSets = append(w.snapshot.DaemonSets, DaemonSet{
+		UID: types.UID(w.name()), Name: "kube-system/" + w.name(), Template: w.template(w.d.CmdArgs),
+	})
+}
+
+func (w *world) template(args []datadriven.CmdArg) *corev1.PodTemplateSpec {
+	inner := &world{t: w.t, d: &datadriven.TestData{CmdArgs: args}}
+	t := &corev1.PodTemplateSpec{}
+	t.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: inner.amounts()}}}
+	delete(t.Spec.Containers[0].Resources.Requests, corev1.ResourcePods)
+	if key := inner.arg("tolerates", ""); key != "" {
+		t.Spec.Tolerations = []corev1.Toleration{{Key: key, Operator: corev1.TolerationOpExists}}
+	}
+	if l := inner.labels(); len(l) > 0 {
+		t.Spec.NodeSelector = l
+	}
+	if inner.has("host-port") {
+		t.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}
+	}
+	return t
+}
+
+// plan reads one podSet a line: a name, count= and the amounts of one pod.
+func (w *world) plan() string {
+	gang := Gang{Name: "ns/gang", UID: types.UID(w.arg("owner", "gang")), Key: w.arg("owner", "gang")}
+	for line := range strings.Lines(w.d.Input) {
+		cmdName, args, err := datadriven.ParseLine(line)
+		if err != nil {
+			w.d.Fatalf(w.t, "%v", err)
+		}
+		inner := &world{t: w.t, d: &datadriven.TestData{CmdArgs: args}}
+		gang.PodSets = append(gang.PodSets, PodSet{Name: cmdName, Count: inner.number("count", 1), Template: w.template(args)})
+	}
+	policy := DefaultPolicy(AtomicScaleUp)
+	if w.has("check-capacity") {
+		policy.Class = CheckCapacity
+	}
+	policy.Split = v1alpha1.Split(w.arg("split", string(policy.Split)))
+	policy.MaxMicroUSDPerHour = int64(w.number("max-usd", -1)) * 1e6
+	if m := w.arg("markets", ""); m != "" {
+		policy.CapacityTypes = nil
+		for _, c := range strings.Split(m, ",") {
+			policy.CapacityTypes = append(policy.CapacityTypes, v1alpha1.CapacityType(c))
+		}
+	}
+	w.snapshot.Now = noon
+	return render(Plan(&w.snapshot, gang, policy))
+}
+
+func render(v Verdict) string {
+	var b strings.Builder
+	fmt.Fprint(&b, v.Outcome)
+	if !v.Until.IsZero() {
+		fmt.Fprintf(&b, " until %s", v.Until.Format(time.TimeOnly))
+	}
+	fmt.Fprintln(&b)
+	for _, p := range v.Placement {
+		whole := ""
+		if p.Whole {
+			whole = " whole"
+		}
+		fmt.Fprintf(&b, "  on %s: %v%s\n", p.Node, p.Pods, whole)
+	}
+	for _, l := range v.Launches {
+		fmt.Fprintf(&b, "  launch %d in %s\n", l.Count, l.Group)
+	}
+	if len(v.Launches) > 0 {
+		fmt.Fprintf(&b, "  for %s USD per hour\n", USD(v.MicroUSDPerHour))
+	}
+	for _, r := range v.Reasons {
+		fmt.Fprintf(&b, "  %s: %s\n", r.Code, r)
+	}
+	return b.String()
+}

@@ -1,0 +1,122 @@
+package provisioning
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+// Snapshot is all that a plan sees. It is read-only: a plan works on copies.
+type Snapshot struct {
+	Now time.Time
+	// Nodes in the order of their names.
+	Nodes []Node
+	// Groups in the order of their names.
+	Groups []nodegroups.Group
+	// DaemonSets whose pods will take room on new nodes.
+	DaemonSets []DaemonSet
+}
+
+// Node is an existing node.
+type Node struct {
+	Name       string
+	ProviderID string
+	Group      string
+	Labels     map[string]string
+	Taints     []corev1.Taint
+	// Ready for pods: the node's Ready condition is true and it is not being
+	// deleted.
+	Ready  bool
+	Cordon Cordon
+	// Launch is the token of the launch that made the node, if Muster did.
+	Launch string
+
+	Allocatable nodegroups.Resources
+	// Free is what pods that run here leave. Bookings are not taken off.
+	Free nodegroups.Resources
+	// Pods on the node that do not belong to a DaemonSet and have not finished.
+	Pods int
+	// Daemons names the DaemonSets whose pods have been bound to the node.
+	Daemons map[types.UID]bool
+	// Bookings of live requests whose pods have not all come yet.
+	Bookings []Booking
+	// Labelled is every booking that the node bears, those of requests that are
+	// over or gone included.
+	Labelled []Booking
+	// Created is when the node registered.
+	Created time.Time
+	// IdleSince is when the last pod left or the node was first seen without
+	// one; zero while it has pods.
+	IdleSince time.Time
+}
+
+// Cordon says who keeps pods off a node, and why.
+type Cordon int
+
+const (
+	// Open nodes take any pod.
+	Open Cordon = iota
+	// Joining nodes belong to a launch in flight: only its request may book them.
+	Joining
+	// Held nodes are cordoned for those who have booked them.
+	Held
+	// GivingBack nodes are about to go: nobody may book them.
+	GivingBack
+	// Foreign cordons were put by somebody else: hands off.
+	Foreign
+)
+
+// DaemonSet is a workload that runs on every node that suits it.
+type DaemonSet struct {
+	UID      types.UID
+	Name     string
+	Template *corev1.PodTemplateSpec
+}
+
+// availableTo says how much of the node the request may book: what is free, less
+// what others have booked. ok is false where it may book nothing at all; also on
+// a node that bears the same label for another request, since a node has room
+// for one value of it only.
+func (n *Node) availableTo(owner types.UID, key string) (free nodegroups.Resources, ok bool) {
+	if !n.Ready || n.Cordon == GivingBack || n.Cordon == Foreign {
+		return nil, false
+	}
+	if n.Cordon == Joining && !TokenOf(n.Launch, owner) {
+		return nil, false
+	}
+	for i := range n.Labelled {
+		if b := &n.Labelled[i]; key != "" && b.Key == key && b.UID != owner {
+			return nil, false
+		}
+	}
+	free = n.Free
+	cloned := false
+	for i := range n.Bookings {
+		if b := &n.Bookings[i]; b.UID != owner {
+			if !cloned {
+				free, cloned = free.Clone(), true
+			}
+			free.Sub(b.Remaining, 1)
+		}
+	}
+	return free, true
+}
+
+// aloneOn says that nobody but the request uses or has booked the node.
+func (n *Node) aloneOn(owner types.UID) bool {
+	if n.Pods > 0 {
+		return false
+	}
+	for i := range n.Bookings {
+		if n.Bookings[i].UID != owner {
+			return false
+		}
+	}
+	return true
+}
+
+// zone of the node.
+func (n *Node) zone() string { return n.Labels[corev1.LabelTopologyZone] }

@@ -1,0 +1,119 @@
+package provisioning
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/cloudprovider"
+)
+
+// labelLinger is how long a node keeps the label of a gang that has ended and
+// whose request is gone: a pod that failed may be made again, and selects it.
+const labelLinger = time.Minute
+
+// Fleet is what upkeep looks at: everything that Muster may have to tidy up.
+type Fleet struct {
+	*Snapshot
+	// Requests that exist, by UID.
+	Requests map[types.UID]*Request
+	// Machines of all groups that are not gone.
+	Machines []cloudprovider.Machine
+	// Consumers is how many unfinished pods consume the request of that
+	// namespace and booking key.
+	Consumers func(namespace, key string) int
+}
+
+// Upkeep is what to tidy up now.
+type Upkeep struct {
+	// Lift the cordon of these nodes, which bears Muster's mark and serves nobody.
+	Lift []string
+	// Cordon these nodes to give them back: they have been idle for too long.
+	Cordon []string
+	// Unlabel these nodes of these booking keys.
+	Unlabel []Label
+	// TakeBack these machines: orphans, and those cordoned before and still idle.
+	TakeBack []cloudprovider.Machine
+	// At is when to look again even if nothing changes; zero for never.
+	At time.Time
+}
+
+// Label is the booking label of a key on a node.
+type Label struct{ Node, Key string }
+
+// Tend says what to tidy up in the fleet: cordons and labels that serve nobody
+// any more, machines that no attempt owns, machines that stand idle. A machine
+// is cordoned first and taken back only when a later look finds it still idle.
+func Tend(f Fleet) Upkeep {
+	var u Upkeep
+	again := func(at time.Time) {
+		if u.At.IsZero() || at.Before(u.At) {
+			u.At = at
+		}
+	}
+	machines := map[string]cloudprovider.Machine{}
+	spare := map[string]int{}
+	for _, g := range f.Groups {
+		spare[g.Name] = g.Machines - g.Min
+	}
+	for _, m := range f.Machines {
+		machines[m.ProviderID] = m
+	}
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		m, ours := machines[n.ProviderID]
+		delete(machines, n.ProviderID)
+		for _, b := range n.Labelled {
+			if _, exists := f.Requests[b.UID]; exists || f.Consumers(b.Namespace, b.Key) > 0 || n.IdleSince.IsZero() {
+				continue
+			}
+			if at := n.IdleSince.Add(labelLinger); f.Now.Before(at) {
+				again(at)
+			} else {
+				u.Unlabel = append(u.Unlabel, Label{n.Name, b.Key})
+			}
+		}
+		switch {
+		case n.Cordon == Foreign || len(n.Bookings) > 0:
+		case n.Cordon == Joining:
+			switch {
+			case f.owned(n.Launch):
+			case ours && n.Pods == 0:
+				u.TakeBack = append(u.TakeBack, m)
+			default:
+				u.Lift = append(u.Lift, n.Name)
+			}
+		case n.Cordon == GivingBack:
+			if ours && n.Pods == 0 {
+				u.TakeBack = append(u.TakeBack, m)
+			} else {
+				u.Lift = append(u.Lift, n.Name)
+			}
+		case n.Cordon == Held:
+			u.Lift = append(u.Lift, n.Name)
+		case ours && n.Pods == 0 && spare[n.Group] > 0:
+			g := findGroup(f.Snapshot, n.Group)
+			if at := n.IdleSince.Add(g.IdleTimeout); f.Now.Before(at) {
+				again(at)
+			} else {
+				u.Cordon = append(u.Cordon, n.Name)
+				spare[n.Group]--
+			}
+		}
+	}
+	// Machines without a node that no attempt waits for.
+	for _, m := range f.Machines {
+		_, nodeless := machines[m.ProviderID]
+		if nodeless && m.State < cloudprovider.Terminated && m.Launch != "" && !f.owned(m.Launch) {
+			u.TakeBack = append(u.TakeBack, m)
+		}
+	}
+	return u
+}
+
+// owned says that the token is of an attempt in flight, whose request looks
+// after the machine itself.
+func (f *Fleet) owned(token string) bool {
+	r := f.Requests[TokenUID(token)]
+	return r != nil && r.Status == Pending && r.Attempt.InFlight() && Token(r.UID, r.Attempt.Number) == token
+}

@@ -1,0 +1,127 @@
+package provisioning
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+// Outcome is what a plan comes to.
+type Outcome int
+
+const (
+	// Fits: the gang fits on existing nodes.
+	Fits Outcome = iota
+	// Launch: the gang fits once machines have been launched.
+	Launch
+	// Wait: not now; Until or an event will change it.
+	Wait
+	// Never: no state of the groups helps; somebody has to change the gang, the
+	// policy or a group.
+	Never
+)
+
+func (o Outcome) String() string {
+	return [...]string{"Fits", "Launch", "Wait", "Never"}[o]
+}
+
+// Verdict is a plan with its reasons.
+type Verdict struct {
+	Outcome Outcome
+	// Placement says which existing nodes take how many pods, in the order in
+	// which they were chosen. For Fits and Launch.
+	Placement []Placement
+	// Launches says which groups grow by how many machines, by group name. For
+	// Launch.
+	Launches []GroupCount
+	// MicroUSDPerHour is the price of Launches, in millionths of a USD per hour.
+	MicroUSDPerHour int64
+	// Reasons say what is short, by how much and what would change it, the most
+	// helpful first. For Wait and Never.
+	Reasons []Reason
+	// Until is when it is worth to plan again; zero if only an event helps.
+	Until time.Time
+}
+
+// Placement is a number of pods of each podSet on an existing node.
+type Placement struct {
+	Node string
+	// Pods by the index of the podSet.
+	Pods []int
+	// Requests is the room that the pods take.
+	Requests nodegroups.Resources
+	// Whole says that nobody else runs on the node or has booked it, so that
+	// the booking takes it whole and cordons it.
+	Whole bool
+}
+
+// GroupCount is a number of machines of a group.
+type GroupCount struct {
+	Group string `json:"group"`
+	Count int    `json:"count"`
+}
+
+// ReasonCode tells reasons apart.
+type ReasonCode string
+
+// Reasons why a gang is not placed.
+const (
+	// ReasonUnsupported: a feature of the pods that Muster cannot judge.
+	ReasonUnsupported ReasonCode = "Unsupported"
+	// ReasonConstraint: a selector, an affinity or a taint rules the group out.
+	ReasonConstraint ReasonCode = "Constraint"
+	// ReasonTooSmall: one pod does not fit on a machine of the group.
+	ReasonTooSmall ReasonCode = "TooSmall"
+	// ReasonMaxNodes: the group may not grow so far.
+	ReasonMaxNodes ReasonCode = "MaxNodes"
+	// ReasonBackoff: the group failed lately and is left alone for a while.
+	ReasonBackoff ReasonCode = "Backoff"
+	// ReasonPrice: the machines cost more than the policy allows.
+	ReasonPrice ReasonCode = "Price"
+	// ReasonMarket: the policy does not allow the group's capacity type.
+	ReasonMarket ReasonCode = "Market"
+	// ReasonNoRoom: the existing nodes have no room for the whole gang.
+	ReasonNoRoom ReasonCode = "NoRoom"
+	// ReasonSplit: no zone or group alone has all of it.
+	ReasonSplit ReasonCode = "Split"
+)
+
+// Reason is one cause, about one group or about the existing nodes.
+type Reason struct {
+	Code ReasonCode
+	// Group is empty where the reason is about existing nodes or the gang.
+	Group string
+	// Message is a sentence part with amounts and units, and what would help.
+	Message string
+}
+
+func (r Reason) String() string {
+	if r.Group == "" {
+		return r.Message
+	}
+	return fmt.Sprintf("group %s: %s", r.Group, r.Message)
+}
+
+// Message joins the reasons to one sentence for people.
+func (v Verdict) Message() string {
+	parts := make([]string, len(v.Reasons))
+	for i, r := range v.Reasons {
+		parts[i] = r.String()
+	}
+	return strings.Join(parts, "; ")
+}
+
+// groupCounts turns counts by group into a list in the order of the names.
+func groupCounts(m map[string]int) []GroupCount {
+	var out []GroupCount
+	for _, g := range slices.Sorted(maps.Keys(m)) {
+		if m[g] > 0 {
+			out = append(out, GroupCount{Group: g, Count: m[g]})
+		}
+	}
+	return out
+}
