@@ -96,10 +96,17 @@ func (q *query) explainGroup(g *nodegroups.Group) []Reason {
 			g.BackoffUntil.UTC().Format(time.RFC3339))})
 	case need > room:
 		out = append(out, Reason{Code: ReasonMaxNodes, Group: g.Name, Message: fmt.Sprintf(
-			"%s needed, it has %d and may have %d (spec.maxNodes): %d short",
-			machines(need), g.Machines, g.Max, need-room)})
+			"%s needed, it %smay have %d (spec.maxNodes): %d short",
+			machines(need), has(g.Machines), g.Max, need-room)})
 	}
 	return out
+}
+
+func has(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("has %d and ", n)
 }
 
 // explainNodes says how many pods the existing nodes have room for.

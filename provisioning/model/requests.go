@@ -56,7 +56,10 @@ type Entry struct {
 	// exist as far as the model knows.
 	Missing []string
 	// Invalid says what is wrong with the request's parameters, if anything.
+	// Since they cannot be changed, it is final.
 	Invalid string
+	// Lacking says what the request waits for that somebody may still create.
+	Lacking string
 }
 
 // Requests returns all requests in the order in which they are served: by the
@@ -129,7 +132,7 @@ func (m *Model) readParameters(e *Entry, class provisioning.Class) {
 	if name := string(parameters[ParamPolicy]); name != "" {
 		p := m.policies[name]
 		if p == nil {
-			e.Invalid = `parameter capacityPolicy is "` + name + `": there is no CapacityPolicy of that name`
+			e.Lacking = `parameter capacityPolicy is "` + name + `": there is no CapacityPolicy of that name: create it`
 			return
 		}
 		e.Policy = provisioning.PolicyFrom(class, p.Spec)

@@ -135,6 +135,10 @@ func (c *Controller) decide(e *model.Entry, now time.Time) provisioning.Step {
 			return provisioning.Step{Do: provisioning.Fail, Attempt: e.Attempt,
 				Reason: provisioning.ReasonCapacityIsNotFound, Message: "The request cannot be served: " + e.Invalid}
 		}
+		if e.Lacking != "" && now.Before(e.Created.Add(e.ValidFor)) {
+			return provisioning.Step{Do: provisioning.Report, Attempt: e.Attempt, At: e.Created.Add(e.ValidFor),
+				Reason: provisioning.ReasonCapacityIsNotFound, Message: "The request cannot be served yet: " + e.Lacking}
+		}
 	} else {
 		e.Missing = nil
 	}

@@ -1,0 +1,158 @@
+// Package architecture guards the rules of the house: which room may import
+// which, and that everything that decides is pure.
+package architecture
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/muster-dev/muster/"
+
+// pure packages decide: they get a snapshot and return a verdict.
+var pure = []string{"nodegroups", "provisioning", "queueing", "kwok/pool"}
+
+// forbidden in pure packages, each with its why.
+var forbidden = map[string]string{
+	"context":                        "what takes a context may block; a decision does not",
+	"log":                            "a verdict carries its reasons; the edge logs them",
+	"log/slog":                       "a verdict carries its reasons; the edge logs them",
+	"net/http":                       "a decision talks to nobody",
+	"os":                             "a decision depends on its input alone",
+	"sync":                           "a decision runs in one goroutine and shares nothing",
+	"k8s.io/client-go":               "a decision talks to nobody",
+	"k8s.io/utils/clock":             "time is a value in the snapshot",
+	"sigs.k8s.io/controller-runtime": "a decision talks to nobody",
+	"github.com/prometheus":          "metrics are made from verdicts at the edge",
+}
+
+// forbiddenCalls in pure packages, each with its why.
+var forbiddenCalls = map[string]string{
+	"time.Now":   "time is a value in the snapshot",
+	"time.Since": "time is a value in the snapshot",
+	"time.Until": "time is a value in the snapshot",
+	"time.Sleep": "a decision does not wait",
+	"time.After": "a decision does not wait",
+}
+
+func TestDecisionsArePure(t *testing.T) {
+	for _, dir := range pure {
+		files := parse(t, dir)
+		if len(files) == 0 {
+			t.Errorf("%s has no files: is the list of pure packages out of date?", dir)
+		}
+		for name, file := range files {
+			for _, path := range imports(t, file) {
+				for bad, why := range forbidden {
+					if path == bad || strings.HasPrefix(path, bad+"/") {
+						t.Errorf("%s imports %s: %s", name, path, why)
+					}
+				}
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.GoStmt:
+					t.Errorf("%s starts a goroutine: a decision runs in one", name)
+				case *ast.SelectorExpr:
+					if x, ok := n.X.(*ast.Ident); ok {
+						if why := forbiddenCalls[x.Name+"."+n.Sel.Name]; why != "" {
+							t.Errorf("%s uses %s.%s: %s", name, x.Name, n.Sel.Name, why)
+						}
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+// rooms in the order in which imports may point: a room may import those before
+// it, never one after it. What stands around the house may be imported by cmd and
+// test; the simulator's API types and engine also by their adapter.
+var rooms = []string{"nodegroups", "cloudprovider", "provisioning", "queueing"}
+
+// seams are the imports that the order does not cover, each with its why.
+var seams = map[[2]string]string{
+	{"cloudprovider/kwok", "kwok/v1alpha1"}: "the adapter creates the simulator's machines",
+	{"cloudprovider/kwok", "kwok/pool"}:     "the adapter asks the simulator's engine what a launch gets",
+	{"kwok/pool", "nodegroups/v1alpha1"}:    "the engine reads the script of a NodeGroup",
+}
+
+func TestImportsPointLeft(t *testing.T) {
+	for i, room := range rooms {
+		for _, dir := range folders(t, room) {
+			for name, file := range parse(t, dir) {
+				for _, path := range imports(t, file) {
+					path, ours := strings.CutPrefix(path, module)
+					if !ours || seams[[2]string{dir, path}] != "" {
+						continue
+					}
+					top, _, _ := strings.Cut(path, "/")
+					if j := slices.Index(rooms, top); j < 0 || j > i {
+						t.Errorf("%s imports %s, but %s may only import %v", name, path, room, rooms[:i+1])
+					}
+				}
+			}
+		}
+	}
+}
+
+// parse reads the Go files of one folder, tests and generated files left out.
+func parse(t *testing.T, dir string) map[string]*ast.File {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	entries, err := os.ReadDir(filepath.Join(root, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]*ast.File{}
+	for _, e := range entries {
+		name := e.Name()
+		if e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "zz_generated") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, dir, name), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[dir+"/"+name] = file
+	}
+	return out
+}
+
+// folders are the room and all folders in it, as paths from the top.
+func folders(t *testing.T, room string) (out []string) {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	err := filepath.WalkDir(filepath.Join(root, room), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() != "testdata" {
+			rel, _ := filepath.Rel(root, path)
+			out = append(out, filepath.ToSlash(rel))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func imports(t *testing.T, file *ast.File) (out []string) {
+	t.Helper()
+	for _, i := range file.Imports {
+		path, err := strconv.Unquote(i.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, path)
+	}
+	return out
+}
