@@ -82,10 +82,8 @@ func Labels(ng *v1alpha1.NodeGroup) map[string]string {
 
 // Capacity of one machine, with the number of pods filled in.
 func Capacity(t v1alpha1.NodeTemplate) corev1.ResourceList {
-	list := t.Capacity.DeepCopy()
-	if _, ok := list[corev1.ResourcePods]; !ok {
-		list[corev1.ResourcePods] = PodsQuantity(DefaultPods)
-	}
+	list := corev1.ResourceList{corev1.ResourcePods: PodsQuantity(DefaultPods)}
+	maps.Copy(list, t.Capacity)
 	return list
 }
 

@@ -1,0 +1,272 @@
+package model
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+const gpu = corev1.ResourceName("nvidia.com/gpu")
+
+// version makes the next resource version of a test's objects.
+type version int
+
+func (v *version) next() string {
+	*v++
+	return fmt.Sprint(int(*v))
+}
+
+func newModel() (*Model, *testingclock.FakePassiveClock, *version) {
+	c := testingclock.NewFakePassiveClock(noon)
+	return New(c, KnownClasses), c, new(version)
+}
+
+func (v *version) node(name string, change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: v.next()}}
+	n.Status.Allocatable = corev1.ResourceList{gpu: resource.MustParse("8"), "pods": resource.MustParse("110")}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	for _, c := range change {
+		c(n)
+	}
+	return n
+}
+
+func (v *version) pod(name, node string, gpus int64, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: v.next()}}
+	p.Spec.NodeName = node
+	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI)}}}}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func (v *version) request(name string, conditions ...string) *provreq.ProvisioningRequest {
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: v.next()}}
+	r.Spec.ProvisioningClassName = ClassAtomicScaleUp
+	for _, c := range conditions {
+		r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue})
+	}
+	return r
+}
+
+func consumes(name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Annotations = map[string]string{provreq.ProvisioningRequestPodAnnotationKey: name}
+	}
+}
+
+func phase(ph corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Status.Phase = ph } }
+
+func bookedBy(name string, gpus int64) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		label := provisioning.BookingLabel(name)
+		n.Labels = map[string]string{label: "ns"}
+		n.Annotations = map[string]string{label: provisioning.EncodeBooking(types.UID(name), noon, nodegroups.Resources{gpu: gpus})}
+	}
+}
+
+func only(t *testing.T, m *Model) provisioning.Node {
+	t.Helper()
+	s := m.Snapshot(noon)
+	if len(s.Nodes) != 1 {
+		t.Fatalf("snapshot has %d nodes, want 1", len(s.Nodes))
+	}
+	return s.Nodes[0]
+}
+
+func TestPodsTakeRoom(t *testing.T) {
+	m, _, v := newModel()
+	m.SetPod(v.pod("early", "n", 1)) // heard of before its node
+	m.SetNode(v.node("n"))
+	m.SetPod(v.pod("running", "n", 2))
+	m.SetPod(v.pod("finished", "n", 4, phase(corev1.PodSucceeded)))
+	m.SetPod(v.pod("nominated", "", 1, func(p *corev1.Pod) { p.Status.NominatedNodeName = "n" }))
+	m.SetPod(v.pod("daemon", "n", 1, func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", UID: "ds", Controller: new(bool)}}
+		*p.OwnerReferences[0].Controller = true
+	}))
+	n := only(t, m)
+	if n.Free[gpu] != 8-1-2-1-1 || n.Pods != 3 || !n.Daemons["ds"] {
+		t.Errorf("free %d, pods %d, daemons %v", n.Free[gpu], n.Pods, n.Daemons)
+	}
+	for _, uid := range []types.UID{"early", "running", "nominated", "daemon", "finished"} {
+		m.DeletePod(uid)
+	}
+	if n := only(t, m); n.Free[gpu] != 8 || n.Pods != 0 || n.IdleSince != noon {
+		t.Errorf("after all left: free %d, pods %d, idle since %s", n.Free[gpu], n.Pods, n.IdleSince)
+	}
+}
+
+func TestBookingsAreNotCountedTwice(t *testing.T) {
+	m, _, v := newModel()
+	m.SetRequest(v.request("gang", provreq.Provisioned))
+	m.SetNode(v.node("n", bookedBy("gang", 8)))
+	remaining := func() int64 {
+		t.Helper()
+		n := only(t, m)
+		if len(n.Bookings) != 1 {
+			t.Fatalf("%d live bookings, want 1", len(n.Bookings))
+		}
+		return n.Bookings[0].Remaining[gpu]
+	}
+	if got := remaining(); got != 8 {
+		t.Errorf("before any pod: %d GPUs remain booked, want 8", got)
+	}
+	m.SetPod(v.pod("one", "n", 4, consumes("gang")))
+	if got := remaining(); got != 4 || only(t, m).Free[gpu] != 4 {
+		t.Errorf("with a pod of 4: %d remain booked, %d free", got, only(t, m).Free[gpu])
+	}
+	m.SetPod(v.pod("one", "n", 4, consumes("gang"), phase(corev1.PodSucceeded)))
+	if got := remaining(); got != 4 {
+		t.Errorf("a pod that succeeded has used its part up, yet %d remain booked", got)
+	}
+	m.SetPod(v.pod("one", "n", 4, consumes("gang"), phase(corev1.PodFailed)))
+	if got := remaining(); got != 8 {
+		t.Errorf("a pod that failed comes again, yet only %d remain booked", got)
+	}
+	m.SetRequest(v.request("gang", provreq.Provisioned, provreq.BookingExpired))
+	if n := only(t, m); len(n.Bookings) != 0 || len(n.Labelled) != 1 {
+		t.Errorf("after the booking: %d live, %d on the node", len(n.Bookings), len(n.Labelled))
+	}
+}
+
+func TestTheNewestVersionWins(t *testing.T) {
+	m, _, v := newModel()
+	old := v.node("n")
+	written := v.node("n", bookedBy("gang", 8))
+	m.SetRequest(v.request("gang"))
+	m.SetNode(old)
+	m.NodeWritten(written)
+	m.SetNode(old) // the informer lags behind
+	if n := only(t, m); len(n.Bookings) != 1 {
+		t.Error("old news took the booking away")
+	}
+	m.DeleteNode("n")
+	m.NodeWritten(written)
+	if s := m.Snapshot(noon); len(s.Nodes) != 0 {
+		t.Error("an own write brought a deleted node back")
+	}
+	r := v.request("gang", provreq.Provisioned)
+	m.DeleteRequest(r)
+	m.RequestWritten(r)
+	if len(m.Requests()) != 0 {
+		t.Error("an own write brought a deleted request back")
+	}
+}
+
+func TestAssumptionsCountUntilTheyAreSeen(t *testing.T) {
+	m, _, v := newModel()
+	m.SetRequest(v.request("gang"))
+	m.SetNode(v.node("n"))
+	m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
+	attempt := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 2}}}
+	m.Assume("gang", Assumption{
+		Bookings: []provisioning.Placement{{Node: "n", Requests: nodegroups.Resources{gpu: 8}}},
+		Attempt:  attempt,
+	})
+	machines := func() int { return m.Snapshot(noon).Groups[0].Machines }
+	if n := only(t, m); len(n.Bookings) != 1 || machines() != 2 {
+		t.Errorf("assumed: %d bookings, %d machines; want 1 and 2", len(n.Bookings), machines())
+	}
+	m.SetNode(v.node("n", bookedBy("gang", 8)))
+	m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", Launch: "gang-1"})
+	if n := only(t, m); len(n.Bookings) != 1 || machines() != 2 {
+		t.Errorf("half seen: %d bookings, %d machines; want 1 and 2", len(n.Bookings), machines())
+	}
+	r := v.request("gang")
+	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(attempt.Encode())}
+	m.SetRequest(r)
+	m.Settle("gang")
+	m.SetMachine(cloudprovider.Machine{Name: "b", Group: "gpu", Launch: "gang-1"})
+	if machines() != 2 {
+		t.Errorf("seen: %d machines, want 2", machines())
+	}
+	m.SetMachine(cloudprovider.Machine{Name: "b", Group: "gpu", Launch: "gang-1", State: cloudprovider.Terminated})
+	m.SetMachine(cloudprovider.Machine{Name: "b", Group: "gpu", Launch: "gang-1", State: cloudprovider.Running})
+	if machines() != 1 {
+		t.Errorf("one has died: %d machines, want 1", machines())
+	}
+}
+
+func TestLearningIsSeenAtOnceAndOnce(t *testing.T) {
+	m, _, v := newModel()
+	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
+	m.SetGroup(g)
+	m.Learn("gpu", v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "gang-1", Class: v1alpha1.Stockout, Message: "dry"})
+	group := m.Snapshot(noon).Groups[0]
+	if group.BackoffUntil != noon.Add(30*time.Second) || group.LastFailure != "dry" {
+		t.Errorf("backoff until %s because %q", group.BackoffUntil, group.LastFailure)
+	}
+	written := g.DeepCopy()
+	written.Status = m.Learned("gpu")
+	written.ResourceVersion = v.next()
+	m.GroupWritten(written)
+	if status := m.Learned("gpu"); status.Failures != 1 || len(status.Attempts) != 1 {
+		t.Errorf("counted %d failures in %d attempts, want 1 and 1", status.Failures, len(status.Attempts))
+	}
+}
+
+func TestKeysThatMeet(t *testing.T) {
+	m, _, v := newModel()
+	name := func(middle byte) string {
+		b := make([]byte, 80)
+		for i := range b {
+			b[i] = 'x'
+		}
+		b[40] = middle
+		return string(b)
+	}
+	first, second := v.request(name('a')), v.request(name('b'))
+	first.CreationTimestamp, second.CreationTimestamp = metav1.NewTime(noon), metav1.NewTime(noon.Add(time.Second))
+	m.SetRequest(first)
+	m.SetRequest(second)
+	entries := m.Requests()
+	if got := m.View(nil, &entries[0].Request).KeyTaken; got != "" {
+		t.Errorf("the first request waits for %s", got)
+	}
+	if got := m.View(nil, &entries[1].Request).KeyTaken; got != "ns/"+first.Name {
+		t.Errorf("the second request waits for %q", got)
+	}
+}
+
+func TestParameters(t *testing.T) {
+	for _, tc := range []struct {
+		key, value       string
+		invalid, lacking bool
+	}{
+		{ParamValidUntil, "60", false, false},
+		{ParamValidUntil, "-1", true, false},
+		{ParamValidUntil, "soon", true, false},
+		{ParamNoRetry, "true", false, false},
+		{ParamNoRetry, "yes", true, false},
+		{ParamPolicy, "cheap", false, false},
+		{ParamPolicy, "other", false, true},
+	} {
+		t.Run(tc.key+"="+tc.value, func(t *testing.T) {
+			m, _, v := newModel()
+			m.SetPolicy(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "cheap", ResourceVersion: v.next()}})
+			r := v.request("gang")
+			r.Spec.Parameters = map[string]provreq.Parameter{tc.key: provreq.Parameter(tc.value)}
+			m.SetRequest(r)
+			e := m.Requests()[0]
+			if (e.Invalid != "") != tc.invalid || (e.Lacking != "") != tc.lacking {
+				t.Errorf("invalid %q, lacking %q", e.Invalid, e.Lacking)
+			}
+		})
+	}
+}
