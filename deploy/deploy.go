@@ -39,7 +39,7 @@ func Manifests() ([]*unstructured.Unstructured, error) {
 			if err != nil {
 				return err
 			}
-			objects, err := decode(text)
+			objects, err := Decode(text)
 			if err != nil {
 				return fmt.Errorf("deploy/%s: %w", path, err)
 			}
@@ -53,8 +53,8 @@ func Manifests() ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// decode reads the documents of a YAML file.
-func decode(text []byte) ([]*unstructured.Unstructured, error) {
+// Decode reads the documents of a YAML file.
+func Decode(text []byte) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	for {

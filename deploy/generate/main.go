@@ -69,7 +69,7 @@ func run() error {
 	if err := controllerGen("crd", "output:crd:dir="+out, "paths=./nodegroups/v1alpha1", "paths=./kwok/v1alpha1"); err != nil {
 		return err
 	}
-	args := []string{"crd:maxDescLen=0", "output:crd:dir=" + out}
+	args := []string{"crd:maxDescLen=0,generateEmbeddedObjectMeta=true", "output:crd:dir=" + out}
 	for _, p := range imported {
 		args = append(args, "paths="+p)
 	}

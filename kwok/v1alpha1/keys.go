@@ -22,6 +22,10 @@ const (
 // devices of a node become allocatable only once such a pod runs there.
 const DevicePluginLabel = "kwok.muster.dev/device-plugin"
 
+// DevicesLabel with the value true marks the nodes of machines that have extended
+// resources, for the node selector of device plugins.
+const DevicesLabel = "kwok.muster.dev/devices"
+
 // Annotations of a node, written by the stages alone.
 const (
 	// DevicesAnnotation holds the extended resources that the machine has, as

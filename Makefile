@@ -1,0 +1,60 @@
+# Muster's own commands. `make` alone lists them.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+BIN := bin
+SANDBOX := $(BIN)/muster-sandbox
+TOOL := go tool -modfile=go.tools.mod
+
+# Kubernetes tells its version by what the linker sets; without this everything
+# works, but `kubectl version` says v0.0.0. The module's minor is the release's.
+KUBERNETES := $(shell sed -n 's/^\tk8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' go.mod)
+VERSION_PACKAGE := k8s.io/component-base/version
+LDFLAGS := -s -w \
+	-X $(VERSION_PACKAGE).gitVersion=$(KUBERNETES) \
+	-X $(VERSION_PACKAGE).gitMajor=$(word 1,$(subst ., ,$(KUBERNETES:v%=%))) \
+	-X $(VERSION_PACKAGE).gitMinor=$(word 2,$(subst ., ,$(KUBERNETES:v%=%)))
+
+.PHONY: help
+help: ## List the commands.
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build muster and muster-sandbox into bin/. The first time takes minutes: Kubernetes is compiled.
+	@mkdir -p $(BIN)
+	@[ -e $(SANDBOX) ] || echo "The first build compiles Kubernetes: about 5 minutes on 2 cores, seconds from then on."
+	go build -o $(BIN)/ -ldflags '$(LDFLAGS)' ./cmd/...
+
+.PHONY: demo
+demo: build ## Tell three stories on a real cluster on this machine: a minute, nothing left behind. ARGS=--keep leaves it up.
+	$(SANDBOX) demo $(ARGS)
+
+.PHONY: test
+test: build ## Run all tests, those on a real cluster included.
+	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test $(ARGS) ./...
+
+.PHONY: unit
+unit: ## Run the tests that need no cluster.
+	go test $(ARGS) $$(go list ./... | grep -v /test/e2e)
+
+.PHONY: bench
+bench: ## Measure; compare two runs with benchstat.
+	go test -run '^$$' -bench . -benchmem $(ARGS) ./test/bench/...
+
+.PHONY: lint
+lint: ## Run the linters of .golangci.yml.
+	$(TOOL) golangci-lint run $(ARGS) ./...
+
+.PHONY: generate
+generate: ## Write again what is generated: deep copies and CRDs.
+	go run ./deploy/generate
+
+.PHONY: verify
+verify: lint generate ## All that a commit needs beside the tests: linters, generated files, go.mod; fails on a dirty tree.
+	go mod tidy
+	@git diff --exit-code -- . || { echo "Generated files or go.mod were out of date: they have been written again, commit them."; exit 1; }
+
+.PHONY: clean
+clean: ## Remove what was built.
+	rm -rf $(BIN)

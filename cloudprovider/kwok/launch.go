@@ -1,0 +1,161 @@
+package kwok
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/kwok/pool"
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Launch implements cloudprovider.Launcher. The names of a launch's machines
+// follow from the group, the token and their place in the launch; a repeated call
+// makes those that are missing, with the ordinals that the first call meant.
+func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
+	defer p.launches.lock(req.Group.Name)()
+
+	group := &v1alpha1.NodeGroup{}
+	if err := p.Live.Get(ctx, types.NamespacedName{Name: req.Group.Name}, group); apierrors.IsNotFound(err) {
+		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "NodeGroupNotFound",
+			Message: fmt.Sprintf("NodeGroup %s was deleted", req.Group.Name)}
+	} else if err != nil {
+		return nil, fmt.Errorf("launch %d machines: read NodeGroup %s: %w", req.Count, req.Group.Name, err)
+	}
+	all := &kwokv1alpha1.MachineList{}
+	if err := p.Live.List(ctx, all, client.MatchingLabels{v1alpha1.NodeGroupLabel: group.Name}); err != nil {
+		return nil, fmt.Errorf("launch %d machines: list the machines of NodeGroup %s: %w", req.Count, group.Name, err)
+	}
+
+	launch := newLaunch(group, req, all.Items)
+	refusal := launch.decide(p.Clock.Now())
+	if err := p.create(ctx, launch); err != nil {
+		return launch.existing(), fmt.Errorf("launch %d machines in NodeGroup %s: %w", req.Count, group.Name, err)
+	}
+	if err := p.rememberLaunched(ctx, group, launch.next()); err != nil {
+		return launch.existing(), fmt.Errorf("launch %d machines: remember in the status of NodeGroup %s that %d were launched: %w",
+			req.Count, group.Name, launch.next(), err)
+	}
+	if refusal != nil {
+		return launch.existing(), &cloudprovider.Error{Class: refusal.Class, Code: refusal.Code, Message: refusal.Message}
+	}
+	return launch.existing(), nil
+}
+
+// create makes the machines that are missing. One that exists after all was made
+// by a call before.
+func (p *Provider) create(ctx context.Context, l *launch) error {
+	var calls errgroup.Group
+	calls.SetLimit(parallel)
+	for place, m := range l.missing {
+		calls.Go(func() error {
+			if err := p.Client.Create(ctx, m); err != nil && !apierrors.IsAlreadyExists(err) {
+				return fmt.Errorf("create machine %s: %w", m.Name, err)
+			}
+			l.machines[place] = m
+			return nil
+		})
+	}
+	return calls.Wait()
+}
+
+// rememberLaunched keeps the next ordinal for the time when the machines are
+// deleted. It is written last: until then the machines themselves tell it.
+func (p *Provider) rememberLaunched(ctx context.Context, group *v1alpha1.NodeGroup, next int64) error {
+	if next <= group.Status.Launched {
+		return nil
+	}
+	patch := fmt.Appendf(nil, `{"status":{"launched":%d}}`, next)
+	return p.Client.Status().Patch(ctx, group, client.RawPatch(types.MergePatchType, patch))
+}
+
+// launch is one launch in the making.
+type launch struct {
+	group *v1alpha1.NodeGroup
+	req   cloudprovider.LaunchRequest
+
+	// machines of this launch by their place in it; nil where there is none.
+	machines []*kwokv1alpha1.Machine
+	// missing are those that were granted and are still to be created, by place.
+	missing map[int]*kwokv1alpha1.Machine
+	// state is that of the pool without this launch.
+	state pool.State
+}
+
+// newLaunch sorts the machines of the group into those of this launch and others.
+func newLaunch(group *v1alpha1.NodeGroup, req cloudprovider.LaunchRequest, all []kwokv1alpha1.Machine) *launch {
+	l := &launch{group: group, req: req, machines: make([]*kwokv1alpha1.Machine, req.Count)}
+	l.state.Next = group.Status.Launched
+	places := make(map[string]int, req.Count)
+	for i := range req.Count {
+		places[machineName(group.Name, req.Token, i)] = i
+	}
+	for i := range all {
+		m := &all[i]
+		l.state.Next = max(l.state.Next, m.Spec.Ordinal+1)
+		if place, ours := places[m.Name]; ours {
+			l.machines[place] = m
+		} else if m.Status.Phase != kwokv1alpha1.MachineTerminated {
+			l.state.Live++
+		}
+	}
+	for place, m := range l.machines {
+		if m != nil {
+			// The ordinals of one launch are in a row: any of its machines tells all.
+			l.state.Next = m.Spec.Ordinal - int64(place)
+			break
+		}
+	}
+	return l
+}
+
+// decide asks the pool, unless all machines are there already.
+func (l *launch) decide(now time.Time) *v1alpha1.KwokError {
+	if len(l.existing()) == l.req.Count {
+		return nil
+	}
+	granted, refusal := poolOf(l.group).Launch(l.state, l.req.Count, now)
+	l.missing = make(map[int]*kwokv1alpha1.Machine, len(granted))
+	for place, fate := range granted {
+		if l.machines[place] == nil {
+			l.missing[place] = newMachine(l.group, l.req.Token, place, fate, now)
+		}
+	}
+	return refusal
+}
+
+// existing is the machines of the launch, in order.
+func (l *launch) existing() []cloudprovider.Machine {
+	var out []cloudprovider.Machine
+	for _, m := range l.machines {
+		if m != nil {
+			out = append(out, observed(m))
+		}
+	}
+	return out
+}
+
+// next is the ordinal after the last of this launch.
+func (l *launch) next() int64 {
+	for place := len(l.machines) - 1; place >= 0; place-- {
+		if l.machines[place] != nil {
+			return l.state.Next + int64(place) + 1
+		}
+	}
+	return 0
+}
+
+func poolOf(group *v1alpha1.NodeGroup) pool.Pool {
+	p := pool.Pool{Created: group.CreationTimestamp.Time, MaxMachines: int(group.Spec.MaxNodes)}
+	if group.Spec.Kwok != nil {
+		p.Script = *group.Spec.Kwok
+	}
+	return p
+}

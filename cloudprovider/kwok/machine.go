@@ -1,0 +1,115 @@
+package kwok
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/kwok/pool"
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// maxPrefix keeps names within 63 characters, since a node's name is also the
+// value of its hostname label.
+const maxPrefix = 45
+
+// machineName is also the name of the machine's node.
+func machineName(group, token string, place int) string {
+	prefix := strings.ReplaceAll(group[:min(len(group), maxPrefix)], ".", "-")
+	return fmt.Sprintf("%s-%s-%d", prefix, hash(group, token), place)
+}
+
+// hash is 10 characters (50 bits) that may stand in names and label values.
+func hash(group, token string) string {
+	sum := sha256.Sum256([]byte(group + "\x00" + token))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:10])
+}
+
+func newMachine(group *v1alpha1.NodeGroup, token string, place int, fate pool.Machine, now time.Time) *kwokv1alpha1.Machine {
+	name := machineName(group.Name, token, place)
+	m := &kwokv1alpha1.Machine{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name,
+			Labels: map[string]string{
+				v1alpha1.NodeGroupLabel:  group.Name,
+				kwokv1alpha1.LaunchLabel: hash(group.Name, token),
+			},
+		},
+		Spec: kwokv1alpha1.MachineSpec{
+			Group:        group.Name,
+			Launch:       token,
+			Ordinal:      fate.Ordinal,
+			LaunchedAt:   metav1.NewMicroTime(now),
+			BootDelay:    metav1.Duration{Duration: fate.BootDelay},
+			DieAfter:     duration(fate.DieAfter),
+			ReclaimAfter: duration(fate.ReclaimAfter),
+			Node:         newNode(group, name, token),
+		},
+	}
+	m.Spec.Node.DeviceDelay = metav1.Duration{Duration: fate.DeviceDelay}
+	return m
+}
+
+// newNode is the node that the machine will register, cordoned.
+func newNode(group *v1alpha1.NodeGroup, name, token string) kwokv1alpha1.MachineNode {
+	template := group.Spec.Template
+	node := kwokv1alpha1.MachineNode{
+		Labels: nodegroups.Labels(group),
+		Annotations: map[string]string{
+			v1alpha1.LaunchAnnotation:   token,
+			v1alpha1.CordonedAnnotation: v1alpha1.CordonJoining,
+		},
+		Taints:        slices.Concat(template.Taints, template.StartupTaints),
+		Unschedulable: true,
+		Capacity:      corev1.ResourceList{},
+		Allocatable:   corev1.ResourceList{},
+		Devices:       corev1.ResourceList{},
+	}
+	node.Labels[corev1.LabelHostname] = name
+	allocatable := nodegroups.Allocatable(template)
+	for name, amount := range nodegroups.Capacity(template) {
+		if nodegroups.Extended(name) {
+			node.Devices[name] = allocatable[name]
+			node.Labels[kwokv1alpha1.DevicesLabel] = "true"
+		} else {
+			node.Capacity[name], node.Allocatable[name] = amount, allocatable[name]
+		}
+	}
+	return node
+}
+
+// observed is the machine as the seam shows it.
+func observed(m *kwokv1alpha1.Machine) cloudprovider.Machine {
+	out := cloudprovider.Machine{
+		Name:       m.Name,
+		Group:      m.Spec.Group,
+		Launch:     m.Spec.Launch,
+		ProviderID: fmt.Sprintf("kwok://%s/%s", m.Spec.Group, m.Name),
+		Reason:     m.Status.Reason,
+	}
+	switch m.Status.Phase {
+	case kwokv1alpha1.MachineRunning:
+		out.State = cloudprovider.Running
+	case kwokv1alpha1.MachineTerminated:
+		out.State = cloudprovider.Terminated
+	default:
+		out.State = cloudprovider.Booting
+	}
+	return out
+}
+
+func duration(d *time.Duration) *metav1.Duration {
+	if d == nil {
+		return nil
+	}
+	return &metav1.Duration{Duration: *d}
+}

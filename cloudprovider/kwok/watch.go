@@ -1,0 +1,75 @@
+package kwok
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+)
+
+// Watch implements cloudprovider.Watcher.
+func (p *Provider) Watch(ctx context.Context, observe func(cloudprovider.Machine), synced func()) error {
+	informer, err := p.Informers.GetInformer(ctx, &kwokv1alpha1.Machine{})
+	if err != nil {
+		return fmt.Errorf("watch machines: %w", err)
+	}
+	watch := &watch{ctx: ctx, observe: observe}
+	handler, err := informer.AddEventHandler(watch)
+	if err != nil {
+		return fmt.Errorf("watch machines: %w", err)
+	}
+	defer func() { _ = informer.RemoveEventHandler(handler) }()
+
+	select {
+	case <-handler.HasSyncedChecker().Done():
+		watch.alone(synced)
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// watch passes on what the informer tells, one call at a time.
+type watch struct {
+	ctx     context.Context
+	observe func(cloudprovider.Machine)
+	calls   sync.Mutex
+}
+
+// alone makes the call once no other is under way, and none when all is over.
+func (w *watch) alone(call func()) {
+	w.calls.Lock()
+	defer w.calls.Unlock()
+	if w.ctx.Err() == nil {
+		call()
+	}
+}
+
+// OnAdd implements toolscache.ResourceEventHandler.
+func (w *watch) OnAdd(obj any, _ bool) { w.changed(obj) }
+
+// OnUpdate implements toolscache.ResourceEventHandler.
+func (w *watch) OnUpdate(_, obj any) { w.changed(obj) }
+
+// OnDelete implements toolscache.ResourceEventHandler. Where the watch missed the
+// deletion, the last known state of the machine comes wrapped.
+func (w *watch) OnDelete(obj any) {
+	if missed, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+		obj = missed.Obj
+	}
+	if m, ok := obj.(*kwokv1alpha1.Machine); ok {
+		gone := observed(m)
+		gone.State = cloudprovider.Gone
+		w.alone(func() { w.observe(gone) })
+	}
+}
+
+func (w *watch) changed(obj any) {
+	if m, ok := obj.(*kwokv1alpha1.Machine); ok {
+		w.alone(func() { w.observe(observed(m)) })
+	}
+}

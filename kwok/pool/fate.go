@@ -1,0 +1,61 @@
+package pool
+
+import (
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// machine is the fate of the machine with the given ordinal, launched at now.
+// Where several faults hit it, the earliest death and the earliest reclaim count,
+// and the delays of devices add up.
+func (p Pool) machine(ordinal int64, now time.Time) Machine {
+	script := p.Script
+	m := Machine{
+		Ordinal:     ordinal,
+		BootDelay:   script.BootDelay.Duration + p.draw(ordinal, wholePool, "boot jitter").upTo(script.BootJitter.Duration),
+		DeviceDelay: script.DeviceDelay.Duration,
+	}
+	for i, fault := range script.Faults {
+		if !p.active(fault, now) || !p.hits(fault, i, ordinal) {
+			continue
+		}
+		switch fault.Type {
+		case v1alpha1.FaultBootDeath:
+			after := m.BootDelay / 2
+			if fault.After != nil {
+				after = fault.After.Duration
+			}
+			m.DieAfter = earlier(m.DieAfter, after)
+		case v1alpha1.FaultReclaim:
+			if fault.After != nil {
+				m.ReclaimAfter = earlier(m.ReclaimAfter, fault.After.Duration)
+			}
+		case v1alpha1.FaultLateDevices:
+			if fault.After != nil {
+				m.DeviceDelay += fault.After.Duration
+			}
+		}
+	}
+	return m
+}
+
+// hits says whether the fault, the index-th of the script, is for this machine.
+func (p Pool) hits(fault v1alpha1.KwokFault, index int, ordinal int64) bool {
+	switch {
+	case len(fault.Machines) > 0:
+		return slices.Contains(fault.Machines, ordinal)
+	case fault.Percent != nil:
+		return p.draw(ordinal, index, "percent").percent() < int(*fault.Percent)
+	default:
+		return true
+	}
+}
+
+func earlier(a *time.Duration, b time.Duration) *time.Duration {
+	if a != nil && *a < b {
+		return a
+	}
+	return &b
+}

@@ -1,0 +1,118 @@
+// Package pool is the engine of simulated pools of machines: what a launch gets,
+// when the cloud refuses, and what becomes of each machine. It is a function of
+// its input: no clock, no client, no shared randomness.
+//
+// The words: a pool has a script and gives machines; the ordinal of a machine is
+// its place among all that the pool ever gave; a fault is a scripted mishap. The
+// fate of a machine depends on the script and its ordinal alone, so that neither
+// the order of calls nor their sizes change it.
+package pool
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Pool is where machines come from.
+type Pool struct {
+	// Script says what the pool holds and what goes wrong.
+	Script v1alpha1.KwokPool
+	// Created is the time from which the times of faults count.
+	Created time.Time
+	// MaxMachines is the number of live machines that the owner allows.
+	MaxMachines int
+}
+
+// State is what a pool has given so far.
+type State struct {
+	// Live is the number of machines that are booting or running.
+	Live int
+	// Next is the ordinal of the next machine.
+	Next int64
+}
+
+// Machine is what a launch gets, with its fate.
+type Machine struct {
+	Ordinal int64
+	// BootDelay is the time from the launch to the registration of its node.
+	BootDelay time.Duration
+	// DieAfter is the time from the launch to its death while it boots; nil
+	// machines live to register their node.
+	DieAfter *time.Duration
+	// DeviceDelay is the time from the start of the device plugin's pod to its
+	// extended resources.
+	DeviceDelay time.Duration
+	// ReclaimAfter is the time from registration to its being taken away; nil
+	// machines stay.
+	ReclaimAfter *time.Duration
+}
+
+// Codes of the refusals that a pool makes up itself.
+const (
+	CodeNoCapacity  = "InsufficientCapacity"
+	CodeMaxMachines = "MaxNodesExceeded"
+)
+
+// Launch asks for count machines at the time now. It returns those that the pool
+// gives, in the order of their ordinals from state.Next on, and a refusal when
+// they are fewer than count. Only a pool that runs out gives some and refuses the
+// rest; all other refusals give none.
+func (p Pool) Launch(state State, count int, now time.Time) ([]Machine, *v1alpha1.KwokError) {
+	if refusal := p.refuse(state, count, now); refusal != nil {
+		return nil, refusal
+	}
+	got := min(count, p.left(state))
+	machines := make([]Machine, 0, got)
+	for i := range got {
+		machines = append(machines, p.machine(state.Next+int64(i), now))
+	}
+	if got < count {
+		return machines, stockout("the pool holds %d machines and %d of them are in use: asked for %d, got %d",
+			*p.Script.Holds, state.Live, count, got)
+	}
+	return machines, nil
+}
+
+// refuse says why the launch as a whole fails. As in a cloud, the owner's own
+// limit is looked at before the stock.
+func (p Pool) refuse(state State, count int, now time.Time) *v1alpha1.KwokError {
+	if state.Live+count > p.MaxMachines {
+		return &v1alpha1.KwokError{Class: v1alpha1.Quota, Code: CodeMaxMachines,
+			Message: fmt.Sprintf("asked for %d machines beside the %d that exist, and the group may have %d: raise spec.maxNodes",
+				count, state.Live, p.MaxMachines)}
+	}
+	for _, fault := range p.Script.Faults {
+		if !p.active(fault, now) {
+			continue
+		}
+		switch {
+		case fault.Type == v1alpha1.FaultDry:
+			return stockout("the pool is dry: asked for %d, got 0", count)
+		case fault.Type == v1alpha1.FaultLaunchError && fault.Error != nil:
+			refusal := *fault.Error
+			return &refusal
+		}
+	}
+	return nil
+}
+
+// left is how many machines the pool can still give.
+func (p Pool) left(state State) int {
+	if p.Script.Holds == nil {
+		return p.MaxMachines - state.Live
+	}
+	return max(0, int(*p.Script.Holds)-state.Live)
+}
+
+// active says whether now is in the time of the fault: from, but not until.
+func (p Pool) active(fault v1alpha1.KwokFault, now time.Time) bool {
+	age := now.Sub(p.Created)
+	return (fault.From == nil || age >= fault.From.Duration) &&
+		(fault.Until == nil || age < fault.Until.Duration)
+}
+
+func stockout(format string, args ...any) *v1alpha1.KwokError {
+	return &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: fmt.Sprintf(format, args...)}
+}

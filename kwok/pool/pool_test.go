@@ -1,0 +1,274 @@
+package pool
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+var created = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func TestLaunch(t *testing.T) {
+	for name, tc := range map[string]struct {
+		script v1alpha1.KwokPool
+		state  State
+		count  int
+		at     time.Duration
+
+		want        []Machine
+		wantRefusal *v1alpha1.KwokError
+	}{
+		"an empty script gives at once": {
+			count: 2,
+			want:  []Machine{{Ordinal: 0}, {Ordinal: 1}},
+		},
+		"ordinals go on where the pool stands": {
+			script: v1alpha1.KwokPool{BootDelay: span("30s"), DeviceDelay: span("5s")},
+			state:  State{Live: 1, Next: 7},
+			count:  1,
+			want:   []Machine{{Ordinal: 7, BootDelay: 30 * time.Second, DeviceDelay: 5 * time.Second}},
+		},
+		"a pool that holds 7 gives 7 of 8 and refuses the rest": {
+			script:      v1alpha1.KwokPool{Holds: new(int32(7))},
+			count:       8,
+			want:        plain(0, 1, 2, 3, 4, 5, 6),
+			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: "the pool holds 7 machines and 0 of them are in use: asked for 8, got 7"},
+		},
+		"an exhausted pool gives none": {
+			script:      v1alpha1.KwokPool{Holds: new(int32(2))},
+			state:       State{Live: 2, Next: 2},
+			count:       1,
+			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: "the pool holds 2 machines and 2 of them are in use: asked for 1, got 0"},
+		},
+		"a pool that was shrunk below what lives gives none": {
+			script:      v1alpha1.KwokPool{Holds: new(int32(1))},
+			state:       State{Live: 2, Next: 2},
+			count:       1,
+			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: "the pool holds 1 machines and 2 of them are in use: asked for 1, got 0"},
+		},
+		"the limit of the group refuses all, before the stock is looked at": {
+			script:      v1alpha1.KwokPool{Holds: new(int32(1))},
+			state:       State{Live: 98, Next: 98},
+			count:       3,
+			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Quota, Code: CodeMaxMachines, Message: "asked for 3 machines beside the 98 that exist, and the group may have 100: raise spec.maxNodes"},
+		},
+		"dry between from and until: just before": {
+			script: faults(v1alpha1.KwokFault{Type: v1alpha1.FaultDry, From: at("10s"), Until: at("20s")}),
+			count:  1,
+			at:     10*time.Second - 1,
+			want:   plain(0),
+		},
+		"dry between from and until: at from": {
+			script:      faults(v1alpha1.KwokFault{Type: v1alpha1.FaultDry, From: at("10s"), Until: at("20s")}),
+			count:       1,
+			at:          10 * time.Second,
+			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: "the pool is dry: asked for 1, got 0"},
+		},
+		"dry between from and until: at until": {
+			script: faults(v1alpha1.KwokFault{Type: v1alpha1.FaultDry, From: at("10s"), Until: at("20s")}),
+			count:  1,
+			at:     20 * time.Second,
+			want:   plain(0),
+		},
+		"a launch error is passed on word for word": {
+			script:      faults(v1alpha1.KwokFault{Type: v1alpha1.FaultLaunchError, Error: &v1alpha1.KwokError{Class: v1alpha1.Throttle, Code: "RequestLimitExceeded", Message: "slow down"}}),
+			count:       1,
+			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Throttle, Code: "RequestLimitExceeded", Message: "slow down"},
+		},
+		"the listed machine dies halfway through its boot": {
+			script: withBoot("30s", v1alpha1.KwokFault{Type: v1alpha1.FaultBootDeath, Machines: []int64{1}}),
+			count:  2,
+			want:   []Machine{{Ordinal: 0, BootDelay: 30 * time.Second}, {Ordinal: 1, BootDelay: 30 * time.Second, DieAfter: new(15 * time.Second)}},
+		},
+		"a machine that dies of two causes dies of the earlier": {
+			script: withBoot("30s", v1alpha1.KwokFault{Type: v1alpha1.FaultBootDeath, After: at("9s")}, v1alpha1.KwokFault{Type: v1alpha1.FaultBootDeath}),
+			count:  1,
+			want:   []Machine{{Ordinal: 0, BootDelay: 30 * time.Second, DieAfter: new(9 * time.Second)}},
+		},
+		"devices are late by as much as each fault says": {
+			script: v1alpha1.KwokPool{DeviceDelay: span("1s"), Faults: []v1alpha1.KwokFault{
+				{Type: v1alpha1.FaultLateDevices, After: at("10s")}, {Type: v1alpha1.FaultLateDevices, After: at("20s"), Percent: new(int32(100))}}},
+			count: 1,
+			want:  []Machine{{Ordinal: 0, DeviceDelay: 31 * time.Second}},
+		},
+		"reclaims hit the machines launched in their time": {
+			script: faults(v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, After: at("1m"), Until: at("10s")}, v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, After: at("2m"), From: at("5s")}),
+			count:  1,
+			at:     15 * time.Second,
+			want:   []Machine{{Ordinal: 0, ReclaimAfter: new(2 * time.Minute)}},
+		},
+		"no percent is nobody": {
+			script: faults(v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, After: at("1m"), Percent: new(int32(0))}),
+			count:  1,
+			want:   plain(0),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := Pool{Script: tc.script, Created: created, MaxMachines: 100}
+			got, refusal := pool.Launch(tc.state, tc.count, created.Add(tc.at))
+			if diff := cmp.Diff(tc.want, got); diff != "" && len(tc.want)+len(got) > 0 {
+				t.Errorf("machines (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.wantRefusal, refusal); diff != "" {
+				t.Errorf("refusal (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTheRefusalIsNotTheScriptsOwn(t *testing.T) {
+	pool := Pool{MaxMachines: 1, Script: faults(v1alpha1.KwokFault{Type: v1alpha1.FaultLaunchError,
+		Error: &v1alpha1.KwokError{Class: v1alpha1.Auth, Code: "Denied"}})}
+	_, refusal := pool.Launch(State{}, 1, created)
+	refusal.Code = "changed"
+	if code := pool.Script.Faults[0].Error.Code; code != "Denied" {
+		t.Errorf("the script now says %q: callers may change what they are given", code)
+	}
+}
+
+// Random launches and returns against a random script.
+func TestNeverMoreLiveThanThePoolHolds(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		pool := randomPool(random)
+		live, next := 0, int64(0)
+		for step := range 30 {
+			if random.IntN(3) == 0 {
+				live -= random.IntN(live + 1)
+				continue
+			}
+			count := 1 + random.IntN(8)
+			now := created.Add(time.Duration(step) * time.Second)
+			got, refusal := pool.Launch(State{Live: live, Next: next}, count, now)
+			if (refusal != nil) != (len(got) < count) {
+				t.Fatalf("seed %d: asked for %d, got %d, refusal %v: one goes with the other", seed, count, len(got), refusal)
+			}
+			for i, m := range got {
+				if m.Ordinal != next+int64(i) {
+					t.Fatalf("seed %d: machine %d has the ordinal %d, want %d", seed, i, m.Ordinal, next+int64(i))
+				}
+				if jitter := m.BootDelay - pool.Script.BootDelay.Duration; jitter < 0 || jitter > pool.Script.BootJitter.Duration {
+					t.Fatalf("seed %d: jitter %s is not in 0..%s", seed, jitter, pool.Script.BootJitter.Duration)
+				}
+			}
+			live, next = live+len(got), next+int64(len(got))
+			if holds := pool.Script.Holds; live > pool.MaxMachines || holds != nil && live > int(*holds) && len(got) > 0 {
+				t.Fatalf("seed %d: %d machines live", seed, live)
+			}
+		}
+	}
+}
+
+func TestALaunchInTwoPartsGivesTheSameMachines(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		pool := randomPool(random)
+		pool.Script.Holds = nil
+		count := 2 + random.IntN(20)
+		first := 1 + random.IntN(count-1)
+
+		whole, refusal := pool.Launch(State{}, count, created)
+		a, _ := pool.Launch(State{}, first, created)
+		b, _ := pool.Launch(State{Live: len(a), Next: int64(len(a))}, count-first, created)
+		if refusal != nil {
+			continue
+		}
+		if diff := cmp.Diff(whole, slices.Concat(a, b)); diff != "" {
+			t.Fatalf("seed %d: %d machines at once and %d then %d (-once +parts):\n%s", seed, count, first, count-first, diff)
+		}
+	}
+}
+
+func TestTheSeedDecides(t *testing.T) {
+	script := v1alpha1.KwokPool{BootJitter: span("1h"), Faults: []v1alpha1.KwokFault{
+		{Type: v1alpha1.FaultReclaim, After: at("1m"), Percent: new(int32(50))},
+		{Type: v1alpha1.FaultBootDeath, After: at("1m"), Percent: new(int32(50))}}}
+	run := func(seed int64) []Machine {
+		script.Seed = seed
+		machines, _ := Pool{Script: script, MaxMachines: 10000}.Launch(State{}, 10000, created)
+		return machines
+	}
+	first := run(1)
+	if !cmp.Equal(first, run(1)) {
+		t.Error("the same seed gave another run")
+	}
+	if cmp.Equal(first, run(2)) {
+		t.Error("another seed gave the same run")
+	}
+
+	var jitter time.Duration
+	reclaimed, both := 0, 0
+	for _, m := range first {
+		jitter += m.BootDelay / 10000
+		if m.ReclaimAfter != nil {
+			reclaimed++
+			if m.DieAfter != nil {
+				both++
+			}
+		}
+	}
+	// Six standard deviations: 10,000 draws of 50 % have one of 50, of 25 % of
+	// 43; the mean of as many uniform draws from an hour one of 10 s.
+	within(t, "machines reclaimed", reclaimed, 5000, 300)
+	within(t, "machines hit by two independent faults", both, 2500, 260)
+	within(t, "mean jitter in seconds", int(jitter.Seconds()), 1800, 60)
+}
+
+func within(t *testing.T, what string, got, want, off int) {
+	t.Helper()
+	if got < want-off || got > want+off {
+		t.Errorf("%s: %d, want %d ± %d", what, got, want, off)
+	}
+}
+
+func randomPool(random *rand.Rand) Pool {
+	pool := Pool{Created: created, MaxMachines: 1 + random.IntN(30), Script: v1alpha1.KwokPool{
+		Seed:       random.Int64(),
+		BootDelay:  span(fmt.Sprintf("%ds", random.IntN(60))),
+		BootJitter: span(fmt.Sprintf("%ds", random.IntN(60))),
+	}}
+	if random.IntN(2) == 0 {
+		pool.Script.Holds = new(random.Int32N(20))
+	}
+	types := []v1alpha1.KwokFaultType{v1alpha1.FaultDry, v1alpha1.FaultBootDeath, v1alpha1.FaultLateDevices, v1alpha1.FaultReclaim}
+	for range random.IntN(4) {
+		fault := v1alpha1.KwokFault{Type: types[random.IntN(len(types))], After: at("1s")}
+		if from := random.IntN(20); fault.Type == v1alpha1.FaultDry {
+			fault.From, fault.Until = at(fmt.Sprintf("%ds", from)), at(fmt.Sprintf("%ds", from+random.IntN(10)))
+		} else {
+			fault.Percent = new(random.Int32N(101))
+		}
+		pool.Script.Faults = append(pool.Script.Faults, fault)
+	}
+	return pool
+}
+
+func plain(ordinals ...int64) (out []Machine) {
+	for _, o := range ordinals {
+		out = append(out, Machine{Ordinal: o})
+	}
+	return out
+}
+
+func faults(f ...v1alpha1.KwokFault) v1alpha1.KwokPool { return v1alpha1.KwokPool{Faults: f} }
+
+func withBoot(delay string, f ...v1alpha1.KwokFault) v1alpha1.KwokPool {
+	return v1alpha1.KwokPool{BootDelay: span(delay), Faults: f}
+}
+
+func span(s string) metav1.Duration {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		panic(err)
+	}
+	return metav1.Duration{Duration: d}
+}
+
+func at(s string) *metav1.Duration { return new(span(s)) }
