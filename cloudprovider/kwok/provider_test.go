@@ -62,6 +62,7 @@ func TestLaunchMakesMachinesThatCarryEverythingTheNodeNeeds(t *testing.T) {
 		Node: kwokv1alpha1.MachineNode{
 			Labels: map[string]string{
 				"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64", "kubernetes.io/hostname": name,
+				"kwok.muster.dev/devices":          "true",
 				"node.kubernetes.io/instance-type": "h100x8", "topology.kubernetes.io/zone": "zone-a",
 				"muster.dev/capacity-type": "spot", "muster.dev/node-group": "h100",
 			},
