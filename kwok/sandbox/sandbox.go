@@ -20,6 +20,7 @@ var devicePlugin []byte
 func Fill(config *cluster.Config) {
 	config.Stages = stages.YAML()
 	config.Manifests = manifests
+	config.InForce = policiesInForce
 }
 
 func manifests() ([]*unstructured.Unstructured, error) {

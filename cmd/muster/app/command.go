@@ -1,0 +1,75 @@
+// Package app is the command line of the manager, apart from main so that the
+// sandbox can run it as one of its components.
+package app
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2/textlogger"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+// Options of the manager.
+type Options struct {
+	Kubeconfig     string
+	MetricsAddress string
+	HealthAddress  string
+	LeaderElect    bool
+	Classes        []string
+}
+
+// NewCommand returns the command of the manager.
+func NewCommand() *cobra.Command {
+	o := Options{}
+	logs := textlogger.NewConfig()
+	cmd := &cobra.Command{
+		Use:   "muster",
+		Short: "Hold Kubernetes jobs until all of their machines are there, then start them",
+		Long: `muster serves ProvisioningRequests (autoscaling.x-k8s.io/v1) by growing NodeGroups, all machines of a gang or
+none, and admits queued Jobs by Kueue's API (kueue.x-k8s.io/v1beta2).
+
+It talks to the cluster that --kubeconfig names, else to the one it runs in.`,
+		Example: `  # in a cluster, as deploy/ installs it
+  muster
+
+  # from outside, for one try, next to a cluster-autoscaler that serves the standard classes
+  muster --kubeconfig ~/.kube/config --leader-elect=false \
+    --provisioning-classes check-capacity.muster.dev,atomic-scale-up.muster.dev`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			ctrl.SetLogger(textlogger.NewLogger(logs))
+			return run(ctrl.SetupSignalHandler(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "file with the address and credentials of the cluster; empty means the cluster that muster runs in")
+	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "address that serves /metrics in plain HTTP; 0 serves none")
+	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0 serves none")
+	f.BoolVar(&o.LeaderElect, "leader-elect", true, "lead only while holding the lease muster in namespace muster-system; turn it off where one process runs for sure")
+	f.StringSliceVar(&o.Classes, "provisioning-classes", model.KnownClasses, "classes of ProvisioningRequests that are served here")
+	f.AddGoFlag(&flag.Flag{Name: "v", Usage: "how much is logged: 0 is what an operator wants, 4 is for finding faults", Value: logs.Verbosity(), DefValue: "0"})
+	if err := cmd.RegisterFlagCompletionFunc("provisioning-classes", cobra.FixedCompletions(model.KnownClasses, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is defined above
+	}
+	return cmd
+}
+
+func (o *Options) validate() error {
+	for _, c := range o.Classes {
+		if !slices.Contains(model.KnownClasses, c) {
+			return fmt.Errorf("--provisioning-classes: %q is no class that muster can serve; choose among %s", c, strings.Join(model.KnownClasses, ", "))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/kwok"
+	"github.com/muster-dev/muster/deploy"
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/controller/giveback"
+	"github.com/muster-dev/muster/provisioning/controller/group"
+	"github.com/muster-dev/muster/provisioning/controller/request"
+	"github.com/muster-dev/muster/provisioning/model"
+	queuecontroller "github.com/muster-dev/muster/queueing/controller"
+	"github.com/muster-dev/muster/queueing/jobs"
+)
+
+// NewScheme knows all types that the manager handles.
+func NewScheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, provreq.AddToScheme, kueue.AddToScheme, v1alpha1.AddToScheme, kwokv1alpha1.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// run builds the manager and runs it until ctx is done.
+func run(ctx context.Context, o Options) error {
+	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("finding the cluster (give --kubeconfig outside of one): %w", err)
+	}
+	// The API server's own priority and fairness hold back what is too much; a
+	// limit here would only hide it.
+	config.QPS = -1
+	scheme, err := NewScheme()
+	if err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                        scheme,
+		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress:        o.HealthAddress,
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              "muster",
+		LeaderElectionNamespace:       deploy.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+	})
+	if err != nil {
+		return err
+	}
+	m, err := addProvisioning(ctx, mgr, o)
+	if err != nil {
+		return err
+	}
+	if err := queuecontroller.Add(mgr, queuecontroller.Config{Capacity: m}); err != nil {
+		return err
+	}
+	if err := jobs.Add(mgr); err != nil {
+		return err
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// addProvisioning adds the provisioner and returns its picture of the cluster.
+func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.Model, error) {
+	providers, err := clouds(mgr)
+	if err != nil {
+		return nil, err
+	}
+	var watchers []cloudprovider.Watcher
+	for _, p := range providers {
+		watchers = append(watchers, p)
+	}
+	m := model.New(clock.RealClock{}, o.Classes)
+	feed, err := model.NewFeed(ctx, m, mgr.GetCache(), watchers)
+	if err != nil {
+		return nil, err
+	}
+	recorder := mgr.GetEventRecorder("muster")
+	for _, c := range []interface {
+		Start(context.Context) error
+	}{
+		feed,
+		&request.Controller{
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Providers: providers,
+			Model: m, Feed: feed, Events: recorder, Clock: clock.RealClock{},
+		},
+		&giveback.Controller{
+			Client: mgr.GetClient(), Providers: providers,
+			Model: m, Feed: feed, Events: recorder, Clock: clock.RealClock{},
+		},
+		&group.Controller{Client: mgr.GetClient(), Model: m, Feed: feed, Clock: clock.RealClock{}},
+	} {
+		if err := mgr.Add(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// clouds are those that this process can reach. The simulated one is there where
+// its CRD is.
+func clouds(mgr ctrl.Manager) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
+	out := map[v1alpha1.Provider]cloudprovider.Provider{}
+	kind := kwokv1alpha1.GroupVersion.WithKind("Machine").GroupKind()
+	switch _, err := mgr.GetRESTMapper().RESTMapping(kind); {
+	case err == nil:
+		out[v1alpha1.ProviderKwok] = kwok.New(kwok.Config{
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Informers: mgr.GetCache(), Clock: clock.RealClock{},
+		})
+	case !meta.IsNoMatchError(err):
+		return nil, fmt.Errorf("looking for simulated machines: %w", err)
+	}
+	return out, nil
+}

@@ -1,0 +1,249 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Cluster is a running sandbox, seen from its supervisor.
+type Cluster struct {
+	config    Config
+	plan      plan
+	rest      *rest.Config
+	processes []*process // in start order
+	spawn     *spawner
+	progress  *progress
+	locks     []*fileLock
+
+	// background is ended by endBackground at the stop; working counts what runs under it.
+	background    context.Context
+	endBackground context.CancelFunc
+	working       sync.WaitGroup
+
+	// started is the processes whose loop runs. It grows during the start only.
+	startedMu sync.Mutex
+	started   []*process
+
+	stateMu sync.Mutex
+	state   State
+
+	stopOnce sync.Once
+	stopErr  error
+}
+
+// Start starts a sandbox and returns when it is ready: all components serve, the manifests are installed, and pods can
+// be made in the default namespace. ctx governs the start only; if it ends early, all that was started is killed.
+// The caller must Stop what it started.
+func Start(ctx context.Context, config Config) (*Cluster, error) {
+	config, err := config.complete()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{
+		config:   config,
+		spawn:    newSpawner(),
+		progress: &progress{started: time.Now(), out: config.Progress},
+	}
+	c.background, c.endBackground = context.WithCancel(context.Background())
+	if err := c.prepare(); err != nil {
+		return nil, errors.Join(err, c.abort())
+	}
+	if err := c.launch(ctx); err != nil {
+		return nil, errors.Join(err, c.abort())
+	}
+	return c, nil
+}
+
+// prepare does all that comes before the first process: locks, folders, ports, certificates, settings.
+func (c *Cluster) prepare() error {
+	if c.config.Kubeconfig != "" {
+		if err := checkKubeconfigCopy(c.config.Kubeconfig); err != nil {
+			return err
+		}
+	}
+	if err := c.lock(); err != nil {
+		return err
+	}
+	c.plan.selected = c.config.Only
+	var err error
+	if c.plan.ports, err = assignPorts(c.plan.selected, c.config.Port); err != nil {
+		return err
+	}
+	if err := c.placeFiles(); err != nil {
+		return err
+	}
+	authority, err := prepareCertificates(c.plan.layout)
+	if err != nil {
+		return err
+	}
+	if err := writeKubeconfigs(c.plan, authority); err != nil {
+		return err
+	}
+	if c.rest, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig()); err != nil {
+		return fmt.Errorf("reading the sandbox's kubeconfig: %w", err)
+	}
+	c.rest.QPS, c.rest.Burst = 2000, 4000
+	if err := writeSettings(c.plan, c.config.Stages); err != nil {
+		return err
+	}
+	for _, name := range c.plan.selected {
+		c.addProcess(name)
+	}
+	c.saveState()
+	c.progress.step("folders, ports and certificates are there")
+	return nil
+}
+
+// lock takes the name, and the data folder if it is one that stays.
+func (c *Cluster) lock() error {
+	lock, err := c.config.Registry.claim(c.config.Name)
+	if err != nil {
+		return err
+	}
+	c.locks = append(c.locks, lock)
+	if c.config.DataDir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(c.config.DataDir, 0o700); err != nil {
+		return fmt.Errorf("making the data folder (give one you may write to with --data-dir): %w", err)
+	}
+	lock, err = lockFile(filepath.Join(c.config.DataDir, "lock"))
+	if errors.Is(err, errLocked) {
+		return fmt.Errorf("the data in %s is in use by another sandbox: stop that one (see `muster-sandbox status --all`), or choose another folder with --data-dir", c.config.DataDir)
+	}
+	if err != nil {
+		return fmt.Errorf("taking the data folder (give one you may write to with --data-dir): %w", err)
+	}
+	c.locks = append(c.locks, lock)
+	return nil
+}
+
+// placeFiles decides where everything lies, records it for whoever has to clear up after us, and makes the folders.
+func (c *Cluster) placeFiles() error {
+	registered := c.config.Registry.path(c.config.Name)
+	c.state = State{
+		Name:    c.config.Name,
+		PID:     os.Getpid(),
+		Started: c.progress.started,
+		Server:  c.plan.server(),
+		Copy:    c.config.Kubeconfig,
+	}
+	if c.config.DataDir != "" {
+		c.plan.layout = layout{dir: c.config.DataDir, logDir: filepath.Join(c.config.DataDir, "logs"), etcdDir: filepath.Join(c.config.DataDir, "etcd")}
+	} else {
+		// The logs of a start that failed outlive it, so they lie beside what goes at the end.
+		dir := filepath.Join(registered, "data")
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("clearing the data of an earlier sandbox: %w", err)
+		}
+		c.state.Temporary = []string{dir}
+		c.plan.layout = layout{dir: dir, logDir: filepath.Join(registered, "logs"), etcdDir: filepath.Join(dir, "etcd")}
+		if memory := memoryDir("muster-sandbox-" + c.config.Name + "-"); memory != "" {
+			c.state.Temporary = append(c.state.Temporary, memory)
+			c.plan.etcdDir = memory
+		}
+	}
+	c.state.Dir = c.plan.dir
+	c.state.Kubeconfig = c.plan.kubeconfig(admin)
+	c.saveState()
+	return c.plan.layout.create()
+}
+
+func (c *Cluster) addProcess(name string) {
+	component, _ := componentByName(name)
+	p := newProcess(name, c.config.Binary, c.plan.dir, c.plan.log(name), component.args(c.plan), c.spawn)
+	p.changed = c.saveState
+	p.died = c.progress.line
+	c.processes = append(c.processes, p)
+}
+
+// saveState brings the state file up to date. It is for other processes; if it cannot be written, the sandbox runs on.
+func (c *Cluster) saveState() {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	c.state.Components = nil
+	for _, p := range c.processes {
+		component, _ := componentByName(p.name)
+		state := p.state()
+		state.Probe = component.probe(c.plan)
+		c.state.Components = append(c.state.Components, state)
+	}
+	_ = c.config.Registry.writeState(c.state)
+}
+
+// Kubeconfig is the path of the administrator's kubeconfig.
+func (c *Cluster) Kubeconfig() string { return c.plan.kubeconfig(admin) }
+
+// RESTConfig is for clients with the administrator's rights; the caller owns it. Its rate is set so that it never is
+// what a test measures.
+func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.rest) }
+
+// Kill ends a component as a crash would (SIGKILL). It is started again.
+func (c *Cluster) Kill(component string) error {
+	p, err := c.process(component)
+	if err != nil {
+		return err
+	}
+	return p.kill()
+}
+
+// Pause ends a component as a crash would and keeps it down until Resume.
+func (c *Cluster) Pause(component string) error {
+	p, err := c.process(component)
+	if err != nil {
+		return err
+	}
+	p.pause()
+	return nil
+}
+
+// Resume starts a component that was paused. It does not wait until it serves; WaitReady does.
+func (c *Cluster) Resume(component string) error {
+	p, err := c.process(component)
+	if err != nil {
+		return err
+	}
+	p.resume()
+	return nil
+}
+
+// WaitReady returns when the component says that it serves.
+func (c *Cluster) WaitReady(ctx context.Context, component string) error {
+	p, err := c.process(component)
+	if err != nil {
+		return err
+	}
+	return c.awaitReady(ctx, p)
+}
+
+// Logs is the path of a component's log, which goes on when the component is started again.
+func (c *Cluster) Logs(component string) string { return c.plan.log(component) }
+
+// State is what the registry holds of this sandbox.
+func (c *Cluster) State() State {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	state := c.state
+	state.Components = slices.Clone(state.Components)
+	return state
+}
+
+// Status tells of each component whether it runs and serves, and its memory.
+func (c *Cluster) Status(ctx context.Context) []ComponentStatus { return c.State().Measure(ctx) }
+
+func (c *Cluster) process(name string) (*process, error) {
+	i := slices.IndexFunc(c.processes, func(p *process) bool { return p.name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("this sandbox has no component %q: it has %v", name, c.plan.selected)
+	}
+	return c.processes[i], nil
+}

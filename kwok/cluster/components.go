@@ -1,0 +1,202 @@
+package cluster
+
+import (
+	"slices"
+	"strconv"
+)
+
+// The components of a sandbox, by the names that the commands, logs and tests use.
+const (
+	Etcd              = "etcd"
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+	Kwok              = "kwok"
+	Muster            = "muster"
+)
+
+// component is what the supervisor knows of one child: how to call it and how to tell that it serves.
+type component struct {
+	name string
+
+	// needs are the components that must be ready before this one starts.
+	needs []string
+
+	// ports are the names of the ports it listens on; one that bears the component's name is its main port.
+	ports []string
+
+	args  func(plan) []string
+	probe func(plan) Probe
+}
+
+// components stand in start order. They are stopped in the reverse: clients before kube-apiserver, which would hang in
+// its shutdown if etcd went first.
+var components = []component{
+	{name: Etcd, ports: []string{Etcd}, args: etcdArgs, probe: etcdProbe},
+	{name: APIServer, needs: []string{Etcd}, ports: []string{APIServer}, args: apiServerArgs, probe: secureProbe(APIServer, "/readyz")},
+	{name: ControllerManager, needs: []string{Etcd, APIServer}, ports: []string{ControllerManager}, args: controllerManagerArgs, probe: secureProbe(ControllerManager, "/healthz")},
+	{name: Scheduler, needs: []string{Etcd, APIServer}, ports: []string{Scheduler}, args: schedulerArgs, probe: secureProbe(Scheduler, "/readyz")},
+	{name: Kwok, needs: []string{Etcd, APIServer}, ports: []string{Kwok}, args: kwokArgs, probe: plainProbe(Kwok, "/healthz")},
+	{name: Muster, needs: []string{Etcd, APIServer}, ports: []string{musterHealth, musterMetrics}, args: musterArgs, probe: plainProbe(musterHealth, "/readyz")},
+}
+
+// muster listens on two ports, neither of which is its main one.
+const (
+	musterHealth  = "muster-health"
+	musterMetrics = "muster-metrics"
+)
+
+// ComponentNames lists all components in start order.
+func ComponentNames() []string {
+	names := make([]string, 0, len(components))
+	for _, component := range components {
+		names = append(names, component.name)
+	}
+	return names
+}
+
+func componentByName(name string) (component, bool) {
+	i := slices.IndexFunc(components, func(c component) bool { return c.name == name })
+	if i < 0 {
+		return component{}, false
+	}
+	return components[i], true
+}
+
+// plan is everything that is settled before the first process starts.
+type plan struct {
+	layout
+	ports    map[string]int
+	selected []string
+}
+
+func (p plan) runs(name string) bool { return slices.Contains(p.selected, name) }
+
+func (p plan) address(port string) string { return loopback + ":" + strconv.Itoa(p.ports[port]) }
+
+// etcdQuotaBytes replaces etcd's default of 2 GiB, which thousands of nodes and their pods outgrow. 8 GiB is the most
+// that etcd recommends.
+const etcdQuotaBytes = 8 << 30
+
+func etcdArgs(p plan) []string {
+	client := "https://" + p.address(Etcd)
+	// The only member never dials a peer, so any port will do and none needs to be known.
+	const peer = "https://" + loopback + ":0"
+	return []string{
+		"--name=sandbox",
+		"--data-dir=" + p.etcdDir,
+		"--listen-client-urls=" + client,
+		"--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=sandbox=" + peer,
+		"--cert-file=" + p.certificate(etcdServerCert),
+		"--key-file=" + p.key(etcdServerCert),
+		"--trusted-ca-file=" + p.certificate(etcdCA),
+		"--client-cert-auth=true",
+		"--peer-cert-file=" + p.certificate(etcdServerCert),
+		"--peer-key-file=" + p.key(etcdServerCert),
+		"--peer-trusted-ca-file=" + p.certificate(etcdCA),
+		"--peer-client-cert-auth=true",
+		"--quota-backend-bytes=" + strconv.Itoa(etcdQuotaBytes),
+		// A process that dies loses nothing by this; a machine that loses power may. It makes writes several times faster.
+		"--unsafe-no-fsync=true",
+		// A lone member waits for its own election. The default of a second would be a third of the whole start.
+		"--heartbeat-interval=20",
+		"--election-timeout=200",
+		"--log-level=warn",
+	}
+}
+
+func apiServerArgs(p plan) []string {
+	args := []string{
+		"--etcd-servers=https://" + p.address(Etcd),
+		"--etcd-cafile=" + p.certificate(etcdCA),
+		"--etcd-certfile=" + p.certificate(etcdClientCert),
+		"--etcd-keyfile=" + p.key(etcdClientCert),
+		"--bind-address=" + loopback,
+		"--advertise-address=" + loopback,
+		"--secure-port=" + strconv.Itoa(p.ports[APIServer]),
+		"--tls-cert-file=" + p.certificate(servingCert),
+		"--tls-private-key-file=" + p.key(servingCert),
+		"--client-ca-file=" + p.certificate(clusterCA),
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + p.key(serviceAccountKey),
+		"--service-account-signing-key-file=" + p.key(serviceAccountKey),
+		"--service-cluster-ip-range=10.96.0.0/12",
+		// Endpoints may not hold loopback addresses, and no pod really runs here that could ask for them.
+		"--endpoint-reconciler-type=none",
+		// The defaults of 400 and 200 turn a burst of thousands of pods into rejected requests.
+		"--max-requests-inflight=3000",
+		"--max-mutating-requests-inflight=1500",
+		// Bounds the shutdown to seconds where a client keeps a watch open; the default waits a minute for it.
+		"--shutdown-send-retry-after=true",
+	}
+	if !p.runs(ControllerManager) {
+		// It is what makes the default service account of each namespace; without it no pod would be let in.
+		args = append(args, "--disable-admission-plugins=ServiceAccount")
+	}
+	return args
+}
+
+func controllerManagerArgs(p plan) []string {
+	return []string{
+		"--kubeconfig=" + p.kubeconfig(ControllerManager),
+		"--authentication-kubeconfig=" + p.kubeconfig(ControllerManager),
+		"--authorization-kubeconfig=" + p.kubeconfig(ControllerManager),
+		"--bind-address=" + loopback,
+		"--secure-port=" + strconv.Itoa(p.ports[ControllerManager]),
+		"--tls-cert-file=" + p.certificate(servingCert),
+		"--tls-private-key-file=" + p.key(servingCert),
+		"--leader-elect=false",
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file=" + p.key(serviceAccountKey),
+		"--root-ca-file=" + p.certificate(clusterCA),
+		// The default of 20 requests a second would be the slowest thing in the sandbox.
+		"--kube-api-qps=2000",
+		"--kube-api-burst=4000",
+		"--concurrent-job-syncs=20",
+		// Taints that keep pods off a node until it is ready are taken away at this beat.
+		"--node-monitor-period=1s",
+		// Simulated machines send no heartbeat (see kwokArgs), so a silent machine must not be taken for a lost one.
+		// A machine is lost here when its Ready condition says so or its Node is deleted.
+		"--node-monitor-grace-period=8760h",
+	}
+}
+
+func schedulerArgs(p plan) []string {
+	return []string{
+		"--config=" + p.schedulerConfig(),
+		"--authentication-kubeconfig=" + p.kubeconfig(Scheduler),
+		"--authorization-kubeconfig=" + p.kubeconfig(Scheduler),
+		"--bind-address=" + loopback,
+		"--secure-port=" + strconv.Itoa(p.ports[Scheduler]),
+		"--tls-cert-file=" + p.certificate(servingCert),
+		"--tls-private-key-file=" + p.key(servingCert),
+	}
+}
+
+func kwokArgs(p plan) []string {
+	return []string{
+		"--kubeconfig=" + p.kubeconfig(Kwok),
+		"--config=" + p.kwokConfig(),
+		"--manage-all-nodes=false",
+		"--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+		// No node leases. At 5,000 nodes their renewal would be hundreds of writes a second; and since KWOK takes a new
+		// identity at each start, one that is killed would not manage its own nodes again until their leases ran out.
+		"--node-lease-duration-seconds=0",
+		"--server-address=" + p.address(Kwok),
+		"--cidr=10.128.0.0/9",
+		"--v=WARN",
+	}
+}
+
+func musterArgs(p plan) []string {
+	return []string{
+		"--kubeconfig=" + p.kubeconfig(Muster),
+		"--metrics-bind-address=" + p.address(musterMetrics),
+		"--health-probe-bind-address=" + p.address(musterHealth),
+		"--leader-elect=false",
+	}
+}

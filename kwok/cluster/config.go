@@ -1,0 +1,149 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+)
+
+// DefaultName is the name of a sandbox whose user gave it none.
+const DefaultName = "default"
+
+// Config says which sandbox to start.
+type Config struct {
+	// Name tells this sandbox from others on the machine; empty means DefaultName.
+	Name string
+
+	// DataDir keeps the cluster's state for the next start. Empty means a temporary place, in memory where the machine
+	// has one, that is removed at the end.
+	DataDir string
+
+	// Port is where kube-apiserver listens on 127.0.0.1; 0 picks a free one.
+	Port int
+
+	// Kubeconfig is a file that gets a copy of the administrator's kubeconfig while the sandbox runs; empty means none.
+	Kubeconfig string
+
+	// Only names the components to start; empty means all.
+	Only []string
+
+	// Binary is the muster-sandbox program that is run for each component; empty means the running program.
+	Binary string
+
+	// Manifests returns what to install, in order; CustomResourceDefinitions are waited for. Without it nothing is
+	// installed and muster, which gets its rights from them, is not started.
+	Manifests func() ([]*unstructured.Unstructured, error)
+
+	// InForce returns when what was installed has taken effect, where to exist is not enough; nil means that it is.
+	InForce func(context.Context, *rest.Config) error
+
+	// Stages is the YAML of the KWOK stages that move machines and pods; without it kwok is not started.
+	Stages []byte
+
+	// Registry is where running sandboxes are recorded; the zero value means DefaultRegistry.
+	Registry Registry
+
+	// Progress gets a line for each step of the start, and one for each component that died; nil means silence.
+	Progress io.Writer
+}
+
+var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
+
+// complete returns the configuration with its defaults filled in, or what the user has to change about it.
+func (c Config) complete() (Config, error) {
+	if c.Name == "" {
+		c.Name = DefaultName
+	}
+	if !validName.MatchString(c.Name) {
+		return c, fmt.Errorf("the name %q will not do: use up to 40 lower-case letters, digits and inner dashes", c.Name)
+	}
+	if c.Port < 0 || c.Port > 65535 {
+		return c, fmt.Errorf("port %d does not exist: choose one from 1 to 65535, or 0 to have a free one picked", c.Port)
+	}
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	var err error
+	if c.Only, err = c.selectComponents(); err != nil {
+		return c, err
+	}
+	if c.Binary == "" {
+		if c.Binary, err = os.Executable(); err != nil {
+			return c, fmt.Errorf("finding the running program, which is run again for each component: %w", err)
+		}
+	} else if _, err = os.Stat(c.Binary); err != nil {
+		return c, fmt.Errorf("finding the muster-sandbox program (build it with `make build`): %w", err)
+	}
+	// The components run in a folder of their own, so relative paths must not reach them.
+	for _, path := range []*string{&c.DataDir, &c.Kubeconfig, &c.Binary} {
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
+			return c, fmt.Errorf("resolving %s: %w", *path, err)
+		}
+	}
+	if c.Registry, err = c.Registry.orDefault(); err != nil {
+		return c, err
+	}
+	return c, nil
+}
+
+// selectComponents returns the names to start, in start order.
+func (c Config) selectComponents() ([]string, error) {
+	if len(c.Only) == 0 {
+		return c.defaultComponents(), nil
+	}
+	if err := ValidateComponents(c.Only); err != nil {
+		return nil, err
+	}
+	if slices.Contains(c.Only, Muster) && c.Manifests == nil {
+		return nil, errors.New("muster cannot start without the manifests that give it its rights")
+	}
+	if slices.Contains(c.Only, Kwok) && len(c.Stages) == 0 {
+		return nil, errors.New("kwok cannot start without stages that tell it how machines and pods behave")
+	}
+	var names []string
+	for _, component := range components {
+		if slices.Contains(c.Only, component.name) {
+			names = append(names, component.name)
+		}
+	}
+	return names, nil
+}
+
+func (c Config) defaultComponents() []string {
+	var names []string
+	for _, component := range components {
+		if component.name == Muster && c.Manifests == nil || component.name == Kwok && len(c.Stages) == 0 {
+			continue
+		}
+		names = append(names, component.name)
+	}
+	return names
+}
+
+// ValidateComponents checks that the names are known and that each is accompanied by what it cannot run without.
+func ValidateComponents(names []string) error {
+	for _, name := range names {
+		component, ok := componentByName(name)
+		if !ok {
+			return fmt.Errorf("there is no component %q: the components are %s", name, strings.Join(ComponentNames(), ", "))
+		}
+		for _, need := range component.needs {
+			if !slices.Contains(names, need) {
+				return fmt.Errorf("%s cannot run without %s: add it to the list", name, need)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package cluster
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+const patience = 10 * time.Second
+
+func TestKilledProcessIsStartedAgain(t *testing.T) {
+	p := startProcess(t, "while :; do sleep 0.05; done")
+	first := awaitPhase(t, p, Up)
+	if err := p.kill(); err != nil {
+		t.Fatal(err)
+	}
+	second := await(t, p, func(s ComponentState) bool { return s.Phase == Up && s.PID != first.PID })
+	if second.Restarts != 1 || second.LastExit != "signal: killed" {
+		t.Errorf("restarts %d after %q, want 1 after a kill", second.Restarts, second.LastExit)
+	}
+}
+
+func TestPausedProcessStaysDownUntilResumed(t *testing.T) {
+	p := startProcess(t, "while :; do sleep 0.05; done")
+	awaitPhase(t, p, Up)
+	p.pause()
+	if state := awaitPhase(t, p, Paused); state.PID != 0 || state.Restarts != 0 {
+		t.Errorf("paused with process %d and %d restarts, want none of either", state.PID, state.Restarts)
+	}
+	if err := p.kill(); err == nil {
+		t.Error("what is down could be killed")
+	}
+	p.resume()
+	awaitPhase(t, p, Up)
+}
+
+func TestStopAsksFirstAndKillsWhatDoesNotListen(t *testing.T) {
+	cases := map[string]struct {
+		script string
+		grace  time.Duration
+		want   string
+	}{
+		"one that listens":     {script: "trap 'exit 7' TERM; echo up; while :; do sleep 0.05; done", grace: patience, want: "exit status 7"},
+		"one that is deaf":     {script: "trap '' TERM; echo up; while :; do sleep 0.05; done", grace: 100 * time.Millisecond, want: "signal: killed"},
+		"one that just sleeps": {script: "echo up; while :; do sleep 0.05; done", grace: patience, want: "signal: terminated"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := startProcess(t, c.script)
+			await(t, p, func(ComponentState) bool { text, _ := os.ReadFile(p.log); return len(text) > 0 })
+			p.stop(context.Background(), c.grace)
+			state := p.state()
+			if state.Phase != Stopped || state.PID != 0 || state.LastExit != c.want {
+				t.Errorf("phase %s, process %d, exit %q; want it stopped with %q", state.Phase, state.PID, state.LastExit, c.want)
+			}
+		})
+	}
+}
+
+func TestStopDoesNotWaitForTheNextStart(t *testing.T) {
+	p := startProcess(t, "exit 1")
+	await(t, p, func(s ComponentState) bool { return s.Restarts >= 3 })
+	began := time.Now()
+	p.stop(context.Background(), patience)
+	if took := time.Since(began); took > patience/2 {
+		t.Errorf("stopping took %s", took)
+	}
+}
+
+func TestComponentsAreShieldedFromTheEnvironment(t *testing.T) {
+	got := childEnvironment([]string{"HOME=/root", "ETCD_DATA_DIR=/x", "KWOK_CONFIG=/x", "KUBECONFIG=/x"}, "/data")
+	if want := []string{"HOME=/root", "KWOK_WORKDIR=/data"}; !slices.Equal(got, want) {
+		t.Errorf("environment %v, want %v", got, want)
+	}
+}
+
+func startProcess(t *testing.T, script string) *process {
+	t.Helper()
+	spawn := newSpawner()
+	dir := t.TempDir()
+	p := newProcess("test", writeScript(t, script), dir, filepath.Join(dir, "log"), nil, spawn)
+	go p.run()
+	t.Cleanup(func() {
+		p.stop(context.Background(), 0)
+		spawn.close()
+	})
+	return p
+}
+
+func awaitPhase(t *testing.T, p *process, want Phase) ComponentState {
+	t.Helper()
+	return await(t, p, func(s ComponentState) bool { return s.Phase == want })
+}
+
+// await looks until the state is as wanted: the processes are real, so there is no clock to turn.
+func await(t *testing.T, p *process, wanted func(ComponentState) bool) ComponentState {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		state := p.state()
+		if wanted(state) {
+			return state
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still %+v after %s", state, patience)
+		}
+	}
+}

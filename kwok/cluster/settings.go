@@ -1,0 +1,36 @@
+package cluster
+
+import "fmt"
+
+// writeSettings writes the configuration files of the components that have settings beyond their flags.
+func writeSettings(p plan, stages []byte) error {
+	if p.runs(Kwok) {
+		if err := writeFile(p.kwokConfig(), append([]byte(kwokSettings), stages...)); err != nil {
+			return err
+		}
+	}
+	return writeFile(p.schedulerConfig(), fmt.Appendf(nil, schedulerSettings, p.kubeconfig(Scheduler)))
+}
+
+// The scheduler's rate of 50 requests a second is raised, or it would be what every measurement measures.
+const schedulerSettings = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection:
+  kubeconfig: %q
+  qps: 2000
+  burst: 4000
+leaderElection:
+  leaderElect: false
+`
+
+// KWOK moves 4 pods and 4 nodes at a time unless told otherwise; each move is mostly waiting for kube-apiserver.
+// There are no containers behind its pods, so the handlers for exec and logs would only answer with errors.
+const kwokSettings = `apiVersion: config.kwok.x-k8s.io/v1alpha1
+kind: KwokConfiguration
+options:
+  podPlayStageParallelism: 32
+  nodePlayStageParallelism: 32
+  podsOnNodeSyncParallelism: 8
+  enableDebuggingHandlers: false
+---
+`

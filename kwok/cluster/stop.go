@@ -1,0 +1,104 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// stopGrace is how long a component may take to stop in good order. kube-apiserver takes up to 2 s for requests that
+// are under way.
+const stopGrace = 10 * time.Second
+
+// Stop ends the sandbox: the components in the reverse of their start order, each asked first and killed when it takes
+// too long; then its temporary files and its locks. When ctx ends, what is left is killed at once. Stopping again does
+// nothing and returns the same.
+func (c *Cluster) Stop(ctx context.Context) error {
+	c.stopOnce.Do(func() {
+		c.stopComponents(ctx)
+		var more []string
+		if c.config.DataDir == "" {
+			more = append(more, c.plan.logDir)
+		}
+		c.stopErr = c.cleanUp(more...)
+	})
+	return c.stopErr
+}
+
+// abort ends a sandbox whose start failed. Nothing in it is worth a wait; only its logs are kept.
+func (c *Cluster) abort() error {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	c.stopComponents(now)
+	return c.cleanUp()
+}
+
+func (c *Cluster) stopComponents(ctx context.Context) {
+	c.endBackground()
+	c.working.Wait()
+	for _, p := range slices.Backward(c.processes) {
+		if c.hasStarted(p) {
+			p.stop(ctx, stopGrace)
+		}
+	}
+}
+
+func (c *Cluster) hasStarted(p *process) bool {
+	c.startedMu.Lock()
+	defer c.startedMu.Unlock()
+	return slices.Contains(c.started, p)
+}
+
+// cleanUp removes what must not outlive the sandbox, and more, and lets go of the locks last, so that whoever takes them next
+// finds everything gone.
+func (c *Cluster) cleanUp(more ...string) error {
+	c.spawn.close()
+	if len(c.locks) == 0 {
+		return nil // the name belongs to another sandbox
+	}
+	if c.config.Kubeconfig != "" {
+		removeKubeconfigCopy(c.config.Kubeconfig, c.plan.server())
+	}
+	var failures []error
+	for _, path := range append(append(c.state.Temporary, c.config.Registry.statePath(c.config.Name)), more...) {
+		if err := os.RemoveAll(path); err != nil {
+			failures = append(failures, fmt.Errorf("removing the sandbox's files: %w", err))
+		}
+	}
+	for _, lock := range c.locks {
+		if err := lock.release(); err != nil && !errors.Is(err, os.ErrNotExist) {
+			failures = append(failures, fmt.Errorf("releasing a lock: %w", err))
+		}
+	}
+	_ = os.Remove(c.config.Registry.path(c.config.Name)) // fails if logs were kept, or if the name is in use again
+	return errors.Join(failures...)
+}
+
+// StopRunning asks the supervisor of a running sandbox to stop it, and returns when it is gone. When ctx ends first,
+// the sandbox is killed.
+func (r Registry) StopRunning(ctx context.Context, name string) error {
+	state, err := r.Find(name)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(state.PID, syscall.SIGTERM); err != nil {
+		return fmt.Errorf("asking process %d to stop the sandbox %q: %w", state.PID, name, err)
+	}
+	const pause = 20 * time.Millisecond
+	for isLocked(r.lockPath(name)) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			if err := syscall.Kill(state.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("killing process %d of the sandbox %q: %w", state.PID, name, err)
+			}
+			ctx = context.WithoutCancel(ctx)
+		}
+	}
+	_, err = r.clearIfStale(name)
+	return err
+}
