@@ -7,14 +7,7 @@ BIN := bin
 SANDBOX := $(BIN)/muster-sandbox
 TOOL := go tool -modfile=go.tools.mod
 
-# Kubernetes tells its version by what the linker sets; without this everything
-# works, but `kubectl version` says v0.0.0. The module's minor is the release's.
-KUBERNETES := $(shell sed -n 's/^\tk8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' go.mod)
-VERSION_PACKAGE := k8s.io/component-base/version
-LDFLAGS := -s -w \
-	-X $(VERSION_PACKAGE).gitVersion=$(KUBERNETES) \
-	-X $(VERSION_PACKAGE).gitMajor=$(word 1,$(subst ., ,$(KUBERNETES:v%=%))) \
-	-X $(VERSION_PACKAGE).gitMinor=$(word 2,$(subst ., ,$(KUBERNETES:v%=%)))
+LDFLAGS := -s -w
 
 .PHONY: help
 help: ## List the commands.

@@ -177,6 +177,7 @@ func (p *process) ended(err error) bool {
 		close(p.exited)
 	}
 	unasked := p.wanted == Up
+	p.phase = p.wanted
 	if unasked {
 		p.phase = Restarting
 		p.restarts++
