@@ -1,17 +1,16 @@
 package provisioning
 
 import (
+	"cmp"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"cmp"
-	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"slices"
-
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // Plan says where a gang could run now, what to launch for it, or why not.

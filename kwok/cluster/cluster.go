@@ -155,7 +155,7 @@ func (c *Cluster) placeFiles() error {
 	c.state.Dir = c.plan.dir
 	c.state.Kubeconfig = c.plan.kubeconfig(admin)
 	c.saveState()
-	return c.plan.layout.create()
+	return c.plan.create()
 }
 
 func (c *Cluster) addProcess(name string) {

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,7 +35,7 @@ func policiesInForce(ctx context.Context, config *rest.Config) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the admission policies to act (last answer: %v): %w", err, context.Cause(ctx))
+			return fmt.Errorf("waiting for the admission policies to act: %w", errors.Join(context.Cause(ctx), err))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

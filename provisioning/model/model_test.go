@@ -30,13 +30,12 @@ func (v *version) next() string {
 	return fmt.Sprint(int(*v))
 }
 
-func newModel() (*Model, *testingclock.FakePassiveClock, *version) {
-	c := testingclock.NewFakePassiveClock(noon)
-	return New(c, KnownClasses), c, new(version)
+func newModel() (*Model, *version) {
+	return New(testingclock.NewFakePassiveClock(noon), KnownClasses), new(version)
 }
 
-func (v *version) node(name string, change ...func(*corev1.Node)) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: v.next()}}
+func (v *version) node(change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: v.next()}}
 	n.Status.Allocatable = corev1.ResourceList{gpu: resource.MustParse("8"), "pods": resource.MustParse("110")}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	for _, c := range change {
@@ -90,9 +89,9 @@ func only(t *testing.T, m *Model) provisioning.Node {
 }
 
 func TestPodsTakeRoom(t *testing.T) {
-	m, _, v := newModel()
+	m, v := newModel()
 	m.SetPod(v.pod("early", "n", 1)) // heard of before its node
-	m.SetNode(v.node("n"))
+	m.SetNode(v.node())
 	m.SetPod(v.pod("running", "n", 2))
 	m.SetPod(v.pod("finished", "n", 4, phase(corev1.PodSucceeded)))
 	m.SetPod(v.pod("nominated", "", 1, func(p *corev1.Pod) { p.Status.NominatedNodeName = "n" }))
@@ -113,9 +112,9 @@ func TestPodsTakeRoom(t *testing.T) {
 }
 
 func TestBookingsAreNotCountedTwice(t *testing.T) {
-	m, _, v := newModel()
+	m, v := newModel()
 	m.SetRequest(v.request("gang", provreq.Provisioned))
-	m.SetNode(v.node("n", bookedBy("gang", 8)))
+	m.SetNode(v.node(bookedBy("gang", 8)))
 	remaining := func() int64 {
 		t.Helper()
 		n := only(t, m)
@@ -146,9 +145,9 @@ func TestBookingsAreNotCountedTwice(t *testing.T) {
 }
 
 func TestTheNewestVersionWins(t *testing.T) {
-	m, _, v := newModel()
-	old := v.node("n")
-	written := v.node("n", bookedBy("gang", 8))
+	m, v := newModel()
+	old := v.node()
+	written := v.node(bookedBy("gang", 8))
 	m.SetRequest(v.request("gang"))
 	m.SetNode(old)
 	m.NodeWritten(written)
@@ -170,9 +169,9 @@ func TestTheNewestVersionWins(t *testing.T) {
 }
 
 func TestAssumptionsCountUntilTheyAreSeen(t *testing.T) {
-	m, _, v := newModel()
+	m, v := newModel()
 	m.SetRequest(v.request("gang"))
-	m.SetNode(v.node("n"))
+	m.SetNode(v.node())
 	m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
 	attempt := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 2}}}
 	m.Assume("gang", Assumption{
@@ -183,7 +182,7 @@ func TestAssumptionsCountUntilTheyAreSeen(t *testing.T) {
 	if n := only(t, m); len(n.Bookings) != 1 || machines() != 2 {
 		t.Errorf("assumed: %d bookings, %d machines; want 1 and 2", len(n.Bookings), machines())
 	}
-	m.SetNode(v.node("n", bookedBy("gang", 8)))
+	m.SetNode(v.node(bookedBy("gang", 8)))
 	m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", Launch: "gang-1"})
 	if n := only(t, m); len(n.Bookings) != 1 || machines() != 2 {
 		t.Errorf("half seen: %d bookings, %d machines; want 1 and 2", len(n.Bookings), machines())
@@ -204,7 +203,7 @@ func TestAssumptionsCountUntilTheyAreSeen(t *testing.T) {
 }
 
 func TestLearningIsSeenAtOnceAndOnce(t *testing.T) {
-	m, _, v := newModel()
+	m, v := newModel()
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
 	m.SetGroup(g)
 	m.Learn("gpu", v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "gang-1", Class: v1alpha1.Stockout, Message: "dry"})
@@ -222,7 +221,7 @@ func TestLearningIsSeenAtOnceAndOnce(t *testing.T) {
 }
 
 func TestKeysThatMeet(t *testing.T) {
-	m, _, v := newModel()
+	m, v := newModel()
 	name := func(middle byte) string {
 		b := make([]byte, 80)
 		for i := range b {
@@ -258,7 +257,7 @@ func TestParameters(t *testing.T) {
 		{ParamPolicy, "other", false, true},
 	} {
 		t.Run(tc.key+"="+tc.value, func(t *testing.T) {
-			m, _, v := newModel()
+			m, v := newModel()
 			m.SetPolicy(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "cheap", ResourceVersion: v.next()}})
 			r := v.request("gang")
 			r.Spec.Parameters = map[string]provreq.Parameter{tc.key: provreq.Parameter(tc.value)}

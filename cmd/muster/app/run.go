@@ -111,6 +111,7 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.M
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Providers: providers,
 			Model: m, Feed: feed, Events: recorder, Clock: clock.RealClock{},
 		},
+		&request.Unserved{Informers: mgr.GetCache(), Classes: o.Classes, Events: recorder},
 		&giveback.Controller{
 			Client: mgr.GetClient(), Providers: providers,
 			Model: m, Feed: feed, Events: recorder, Clock: clock.RealClock{},
