@@ -310,12 +310,15 @@ const (
 type NodeGroupStatus struct {
 	// machines that exist or are on their way.
 	// +optional
+	// +kubebuilder:default=0
 	Machines int32 `json:"machines"`
 	// readyNodes is the number of nodes that are Ready.
 	// +optional
+	// +kubebuilder:default=0
 	ReadyNodes int32 `json:"readyNodes"`
 	// bookedNodes is the number of nodes that some request has booked.
 	// +optional
+	// +kubebuilder:default=0
 	BookedNodes int32 `json:"bookedNodes"`
 	// launched is the number of machines that the simulated pool has ever
 	// launched: the ordinal of the next one. Only for provider kwok.

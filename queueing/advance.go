@@ -1,0 +1,191 @@
+package queueing
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// advance moves a Workload that holds quota one step on.
+func (ix *index) advance(w *Workload) *Verdict {
+	object := w.Object
+	if !object.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	if IsEvicted(object) {
+		return ix.advanceEvicted(w)
+	}
+	if v := ix.stop(w); v != nil {
+		return v
+	}
+	if IsAdmitted(object) {
+		// What becomes of its request now is none of a running job's business.
+		return nil
+	}
+	return ix.advanceChecks(w)
+}
+
+// advanceEvicted waits for the pods to stop. Whoever controls the Workload knows
+// when they have, and releases it; where nothing runs, there is no need to wait.
+func (ix *index) advanceEvicted(w *Workload) *Verdict {
+	if mayRun(w.Object) {
+		return nil
+	}
+	return &Verdict{Workload: w, Action: Release, Reason: kueue.WorkloadQuotaReservedReasonPendingEvaluation,
+		Message: "Nothing of the evicted workload runs", Status: Released(w.Object, ix.Now)}
+}
+
+// mayRun says that pods of the Workload may be there: it has been admitted, and
+// somebody runs it.
+func mayRun(w *kueue.Workload) bool { return IsAdmitted(w) && metav1.GetControllerOf(w) != nil }
+
+// stop evicts a Workload that a person has stopped: itself, its LocalQueue or
+// its ClusterQueue. Hold stops those that are not admitted yet, HoldAndDrain all.
+func (ix *index) stop(w *Workload) *Verdict {
+	admitted := IsAdmitted(w.Object)
+	stops := func(p *kueue.StopPolicy) bool { return drains(p) || isStopped(p) && !admitted }
+	if !IsActive(w.Object) {
+		reason, message := kueue.WorkloadDeactivated, "The workload is deactivated"
+		if rejected := checkIn(w.Object, kueue.CheckStateRejected); rejected != nil {
+			reason += "DueTo" + kueue.WorkloadEvictedByAdmissionCheck
+			message = fmt.Sprintf("The workload is deactivated due to AdmissionCheck %s: %s", rejected.Name, rejected.Message)
+		}
+		return ix.evict(w, reason, message, kueue.WorkloadDeactivated, time.Time{})
+	}
+	if lq := ix.localQueueOf(w); lq != nil && stops(lq.Spec.StopPolicy) {
+		return ix.evict(w, kueue.WorkloadEvictedByLocalQueueStopped, "The LocalQueue is stopped", kueue.WorkloadQuotaReservedReasonSuspended, time.Time{})
+	}
+	switch q := ix.queues[w.Object.Status.Admission.ClusterQueue]; {
+	case q != nil && stops(q.object.Spec.StopPolicy):
+		return ix.evict(w, kueue.WorkloadEvictedByClusterQueueStopped, "The ClusterQueue is stopped", kueue.WorkloadQuotaReservedReasonSuspended, time.Time{})
+	case (q == nil || !q.object.DeletionTimestamp.IsZero()) && !admitted:
+		e := edit(w.Object, ix.Now)
+		e.resetChecks()
+		message := fmt.Sprintf("ClusterQueue %s is terminating or missing", w.Object.Status.Admission.ClusterQueue)
+		e.release(kueue.WorkloadQuotaReservedReasonMisconfigured, message)
+		return &Verdict{Workload: w, Action: Release, Reason: kueue.WorkloadQuotaReservedReasonMisconfigured, Message: message, Status: e.status}
+	}
+	return nil
+}
+
+// evict stops a Workload. Its quota goes with the same write where nothing of it
+// can be running; pending is then the reason of QuotaReserved=False. It is
+// judged again from requeueAt on; zero is at once.
+func (ix *index) evict(w *Workload, reason, message, pending string, requeueAt time.Time) *Verdict {
+	e := edit(w.Object, ix.Now)
+	e.evict(reason, message)
+	if !requeueAt.IsZero() {
+		e.pause(requeueAt)
+	}
+	if !mayRun(w.Object) {
+		e.release(pending, message)
+	}
+	return &Verdict{Workload: w, Action: Evict, Reason: reason, Message: message, Status: e.status, WakeAt: requeueAt}
+}
+
+// pause keeps the Workload from being judged until a time.
+func (e *editor) pause(until time.Time) {
+	if e.status.RequeueState == nil {
+		e.status.RequeueState = &kueue.RequeueState{}
+	}
+	e.status.RequeueState.RequeueAt = new(metav1.NewTime(until))
+}
+
+// advanceChecks looks at the checks of a Workload that waits for them.
+func (ix *index) advanceChecks(w *Workload) *Verdict {
+	if rejected := checkIn(w.Object, kueue.CheckStateRejected); rejected != nil {
+		return &Verdict{Workload: w, Action: Deactivate, Reason: "AdmissionCheckRejected", Message: fmt.Sprintf(
+			"Deactivating workload because AdmissionCheck for %s was Rejected: %s", rejected.Name, rejected.Message)}
+	}
+	if retry := checkIn(w.Object, kueue.CheckStateRetry); retry != nil {
+		var at time.Time
+		if retry.RequeueAfterSeconds != nil {
+			at = ix.Now.Add(time.Duration(*retry.RequeueAfterSeconds) * time.Second)
+		}
+		return ix.evict(w, kueue.WorkloadEvictedByAdmissionCheck, fmt.Sprintf("At least one admission check is in Retry: %s: %s", retry.Name, retry.Message),
+			kueue.WorkloadQuotaReservedReasonPendingEvaluation, at)
+	}
+	e := edit(w.Object, ix.Now)
+	v := &Verdict{Workload: w, Action: Advance}
+	changed := ix.syncChecks(w, e)
+	for i := range e.status.AdmissionChecks {
+		state := &e.status.AdmissionChecks[i]
+		if !ix.isCapacity(state.Name) {
+			continue
+		}
+		step := ix.capacityStep(w, state)
+		if step.evict != nil {
+			return step.evict
+		}
+		changed = e.setCheck(state, step) || changed
+		v.Create, v.Delete = step.create, step.delete
+		if changed {
+			v.Reason, v.Message = "AdmissionCheckUpdated", fmt.Sprintf("Admission check %s is %s: %s", state.Name, state.State, state.Message)
+		}
+	}
+	if allReady(e.status.AdmissionChecks) {
+		e.admit()
+		changed = true
+		v.Action, v.Reason = Admit, "Admitted"
+		v.Message = fmt.Sprintf("Admitted by ClusterQueue %s, wait time since reservation was %.0fs",
+			w.Object.Status.Admission.ClusterQueue, max(0, ix.Now.Sub(reservedSince(w.Object)).Seconds()))
+	}
+	if changed {
+		v.Status = e.status
+	}
+	if !changed && v.Create == nil && len(v.Delete) == 0 {
+		return nil
+	}
+	return v
+}
+
+// syncChecks follows the queue's spec: checks that it has gained are Pending,
+// those that it has lost are forgotten.
+func (ix *index) syncChecks(w *Workload, e *editor) (changed bool) {
+	q := ix.queues[w.Object.Status.Admission.ClusterQueue]
+	if q == nil {
+		return false
+	}
+	want := ix.fresh(w, checksFor(q.object, assignedFlavors(w.Object.Status.Admission)))
+	same := len(want) == len(e.status.AdmissionChecks)
+	for i := range want {
+		if have := findCheck(e.status.AdmissionChecks, want[i].Name); have != nil {
+			want[i] = *have
+		} else {
+			same = false
+		}
+	}
+	if !same {
+		e.status.AdmissionChecks = want
+	}
+	return !same
+}
+
+func checkIn(w *kueue.Workload, state kueue.CheckState) *kueue.AdmissionCheckState {
+	for i := range w.Status.AdmissionChecks {
+		if c := &w.Status.AdmissionChecks[i]; c.State == state {
+			return c
+		}
+	}
+	return nil
+}
+
+func allReady(states []kueue.AdmissionCheckState) bool {
+	for i := range states {
+		if states[i].State != kueue.CheckStateReady {
+			return false
+		}
+	}
+	return true
+}
+
+func reservedSince(w *kueue.Workload) time.Time {
+	for _, c := range w.Status.Conditions {
+		if c.Type == kueue.WorkloadQuotaReserved {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return w.CreationTimestamp.Time
+}

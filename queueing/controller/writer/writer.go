@@ -1,0 +1,74 @@
+// Package writer writes the status of Workloads the way that Kueue's API
+// expects: by server-side apply, all that queueing owns at once, under one field
+// manager, and only on the version that was read.
+package writer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// FieldManager owns what queueing writes to Workloads. Clients that clear
+// fields of a Workload rely on this name.
+const FieldManager = "kueue-admission"
+
+// owned are the condition types that queueing writes; an apply that left one out
+// would remove it, and one that took in others would take them from their owner.
+var owned = []string{
+	kueue.WorkloadQuotaReserved,
+	kueue.WorkloadBlockedOnPreemptionGates,
+	kueue.WorkloadEvicted,
+	kueue.WorkloadAdmitted,
+	kueue.WorkloadPreempted,
+	kueue.WorkloadRequeued,
+	kueue.WorkloadDeactivationTarget,
+	kueue.WorkloadFinished,
+	kueue.WorkloadPodsReady,
+}
+
+// configuration is the part of a Workload that an apply of its status names.
+type configuration struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        identity             `json:"metadata"`
+	Status          kueue.WorkloadStatus `json:"status"`
+}
+
+// identity has the UID and the resourceVersion, so that the write fails on a
+// namesake and on any version but the one that was judged.
+type identity struct {
+	Name            string    `json:"name"`
+	Namespace       string    `json:"namespace"`
+	UID             types.UID `json:"uid"`
+	ResourceVersion string    `json:"resourceVersion"`
+}
+
+// ApplyStatus makes status the status of w and returns the Workload as the API
+// server has it then. w stays as it is.
+func ApplyStatus(ctx context.Context, c client.Client, w *kueue.Workload, status *kueue.WorkloadStatus) (*kueue.Workload, error) {
+	conf := configuration{
+		TypeMeta: metav1.TypeMeta{APIVersion: kueue.SchemeGroupVersion.String(), Kind: "Workload"},
+		Metadata: identity{w.Name, w.Namespace, w.UID, w.ResourceVersion},
+		Status:   *status.DeepCopy(),
+	}
+	// Written by others.
+	conf.Status.ReclaimablePods = nil
+	conf.Status.Conditions = slices.DeleteFunc(conf.Status.Conditions, func(c metav1.Condition) bool {
+		return !slices.Contains(owned, c.Type)
+	})
+	data, err := json.Marshal(conf)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status of Workload %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: w.Name, Namespace: w.Namespace}}
+	if err := c.Status().Patch(ctx, out, client.RawPatch(types.ApplyPatchType, data), client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
+		return nil, fmt.Errorf("applying the status of Workload %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	return out, nil
+}

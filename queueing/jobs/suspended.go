@@ -1,0 +1,136 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/controller/writer"
+)
+
+// stepSuspended looks at a Job that waits: for its turn, for a start that is
+// due, or for its pods to go after a stop.
+func (r *reconciler) stepSuspended(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
+	evicted := w != nil && queueing.HasQuota(w) && queueing.IsEvicted(w)
+	if wasStarted(job) || evicted {
+		if !isStopped(job) {
+			return nil
+		}
+		if done, err := r.restore(ctx, job, w); done || err != nil {
+			return err
+		}
+	}
+	switch {
+	case evicted:
+		_, err := writer.ApplyStatus(ctx, r.client, w, queueing.Released(w, r.now()))
+		return err
+	case !isQueued(job):
+		return r.forget(ctx, w)
+	}
+	want, err := r.desired(ctx, job)
+	if err != nil {
+		return err
+	}
+	if w == nil {
+		return r.create(ctx, job, want)
+	}
+	if queueing.HasQuota(w) {
+		if !samePods(w, want) || w.Spec.QueueName != want.Spec.QueueName {
+			// What was reserved is not what the Job asks for now: it queues anew.
+			return r.forget(ctx, w)
+		}
+		if queueing.IsAdmitted(w) && queueing.IsActive(w) {
+			return r.start(ctx, job, w)
+		}
+		return nil
+	}
+	changed := w.DeepCopy()
+	if !follow(changed, want) {
+		return nil
+	}
+	if err := r.client.Patch(ctx, changed, client.MergeFromWithOptions(w, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("updating Workload %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	return nil
+}
+
+func (r *reconciler) create(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
+	if err := r.client.Create(ctx, w); err != nil {
+		return fmt.Errorf("creating Workload %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	r.expect(job.UID)
+	r.event(job, corev1.EventTypeNormal, "CreatedWorkload", "Created Workload: %s/%s", w.Namespace, w.Name)
+	return nil
+}
+
+// restore gives a stopped Job its template back. It reports whether it wrote.
+func (r *reconciler) restore(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
+	restored := job.DeepCopy()
+	changed, err := restore(restored, w)
+	if !changed || err != nil {
+		return false, err
+	}
+	if job.Status.StartTime != nil {
+		// Before Kubernetes 1.36 the template of a Job that has once started is
+		// immutable until its start time is taken back.
+		fresh := job.DeepCopy()
+		fresh.Status.StartTime = nil
+		if err := r.client.Status().Patch(ctx, fresh, client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})); err != nil {
+			return false, fmt.Errorf("taking back the start time of Job %s/%s: %w", job.Namespace, job.Name, err)
+		}
+		return true, nil
+	}
+	return true, r.patchJob(ctx, job, func(j *batchv1.Job) error { _, err := restore(j, w); return err })
+}
+
+// start lets the Job run, in one write.
+func (r *reconciler) start(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
+	flavors, err := r.flavorsOf(ctx, job, w)
+	if err != nil {
+		return err
+	}
+	var updates []kueue.PodSetUpdate
+	for _, check := range w.Status.AdmissionChecks {
+		for _, u := range check.PodSetUpdates {
+			if u.Name == kueue.DefaultPodSetName {
+				updates = append(updates, u)
+			}
+		}
+	}
+	if err := r.patchJob(ctx, job, func(j *batchv1.Job) error { return start(j, flavors, updates) }); err != nil {
+		return err
+	}
+	r.event(job, corev1.EventTypeNormal, "Started", "Admitted by clusterQueue %s", w.Status.Admission.ClusterQueue)
+	return nil
+}
+
+// flavorsOf reads the flavors that the Workload was admitted on.
+func (r *reconciler) flavorsOf(ctx context.Context, job *batchv1.Job, w *kueue.Workload) ([]*kueue.ResourceFlavor, error) {
+	var names []kueue.ResourceFlavorReference
+	for _, assignment := range w.Status.Admission.PodSetAssignments {
+		for _, name := range assignment.Flavors {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	var out []*kueue.ResourceFlavor
+	for _, name := range slices.Compact(names) {
+		flavor := &kueue.ResourceFlavor{}
+		if err := r.client.Get(ctx, client.ObjectKey{Name: string(name)}, flavor); err != nil {
+			if client.IgnoreNotFound(err) == nil {
+				err = fmt.Errorf("ResourceFlavor %s, on which the Job was admitted, does not exist any more; create it again", name)
+				r.event(job, corev1.EventTypeWarning, "FlavorNotFound", "%v", err)
+				return nil, err
+			}
+			return nil, fmt.Errorf("reading ResourceFlavor %s: %w", name, err)
+		}
+		out = append(out, flavor)
+	}
+	return out, nil
+}

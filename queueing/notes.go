@@ -1,0 +1,68 @@
+package queueing
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// notes collects, for each flavor in the order of the first look at it, why it
+// was not taken.
+type notes []note
+
+type note struct {
+	flavor  kueue.ResourceFlavorReference
+	code    string
+	message string
+}
+
+// hope orders the reasons by how little has to happen for a flavor to be taken.
+var hope = []string{
+	ReasonWaitingForCapacity,
+	kueue.WorkloadQuotaReservedReasonWaitingForQuota,
+	kueue.WorkloadQuotaReservedReasonExceedsMaxQuota,
+	kueue.WorkloadQuotaReservedReasonNoMatchingFlavor,
+}
+
+// add keeps what was said about a flavor first, unless something more hopeful
+// is said later: with several podSets the same flavor is looked at often.
+func (n *notes) add(flavor kueue.ResourceFlavorReference, code, message string) {
+	for i := range *n {
+		have := &(*n)[i]
+		if have.flavor != flavor {
+			continue
+		}
+		if slices.Index(hope, code) < slices.Index(hope, have.code) {
+			*have = note{flavor, code, message}
+		}
+		return
+	}
+	*n = append(*n, note{flavor, code, message})
+}
+
+// reason is that of the flavor that is nearest to being taken.
+func (n notes) reason() string {
+	if len(n) == 0 {
+		return kueue.WorkloadQuotaReservedReasonNoMatchingFlavor
+	}
+	return slices.MinFunc(n, func(a, b note) int {
+		return cmp.Compare(slices.Index(hope, a.code), slices.Index(hope, b.code))
+	}).code
+}
+
+func (n notes) message() string {
+	if len(n) == 0 {
+		return "The ClusterQueue has no flavor for this workload"
+	}
+	parts := make([]string, len(n))
+	for i, x := range n {
+		parts[i] = x.message
+		if x.flavor != "" {
+			parts[i] = fmt.Sprintf("flavor %s: %s", x.flavor, x.message)
+		}
+	}
+	return strings.Join(parts, "; ")
+}

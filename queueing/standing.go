@@ -1,0 +1,177 @@
+package queueing
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Standing says whether an object takes part in queueing, as its Active
+// condition does.
+type Standing struct {
+	Active          bool
+	Reason, Message string
+	// Foreign: the object belongs to another controller, which writes its
+	// condition.
+	Foreign bool
+}
+
+// Reasons of Active conditions that Kueue's API does not name as constants, or
+// that are Muster's own.
+const (
+	// ReasonUnsupported: the object uses what Muster does not support. Kueue has
+	// no such reason, since it supports all of it.
+	ReasonUnsupported = "Unsupported"
+
+	reasonReady          = "Ready"
+	reasonStopped        = "Stopped"
+	reasonNoClusterQueue = "ClusterQueueDoesNotExist"
+	reasonInactiveQueue  = "ClusterQueueIsInactive"
+	reasonCheckActive    = "Active"
+	reasonBadParameters  = "BadParametersRef"
+
+	capacityPolicyKind = "CapacityPolicy"
+)
+
+// checkStanding judges an AdmissionCheck.
+func (ix *index) checkStanding(ac *kueue.AdmissionCheck) Standing {
+	switch ac.Spec.ControllerName {
+	case CapacityController:
+		return ix.capacityCheckStanding(ac)
+	case ProvisioningRequestController, MultiKueueController:
+		return Standing{Reason: ReasonUnsupported, Message: fmt.Sprintf(
+			"Muster does not serve the controller %s; for machines of the whole gang use controllerName: %s",
+			ac.Spec.ControllerName, CapacityController)}
+	}
+	for _, c := range ac.Status.Conditions {
+		if c.Type == kueue.AdmissionCheckActive {
+			return Standing{Active: c.Status == metav1.ConditionTrue, Reason: c.Reason, Message: c.Message, Foreign: true}
+		}
+	}
+	return Standing{Foreign: true, Reason: "Unknown", Message: "its controller " + ac.Spec.ControllerName + " has not said that it is active"}
+}
+
+func (ix *index) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
+	if ref := ac.Spec.Parameters; ref != nil {
+		if ref.APIGroup != v1alpha1.GroupVersion.Group || ref.Kind != capacityPolicyKind {
+			return Standing{Reason: reasonBadParameters, Message: fmt.Sprintf(
+				"parameters name a %s of %s; %s takes a %s of %s, or none",
+				ref.Kind, ref.APIGroup, CapacityController, capacityPolicyKind, v1alpha1.GroupVersion.Group)}
+		}
+		if ix.policies[ref.Name] == nil {
+			return Standing{Reason: reasonBadParameters, Message: fmt.Sprintf(
+				"CapacityPolicy %q does not exist; create it or change parameters.name", ref.Name)}
+		}
+	}
+	return Standing{Active: true, Reason: reasonCheckActive, Message: "The admission check is active"}
+}
+
+// clusterQueueStanding judges a ClusterQueue. The first cause gives the reason,
+// the message has them all.
+func (ix *index) clusterQueueStanding(cq *kueue.ClusterQueue) Standing {
+	var reason string
+	var causes []string
+	add := func(r, format string, args ...any) {
+		if reason == "" {
+			reason = r
+		}
+		causes = append(causes, fmt.Sprintf(format, args...))
+	}
+	if !cq.DeletionTimestamp.IsZero() {
+		add(kueue.ClusterQueueActiveReasonTerminating, "the ClusterQueue is being deleted")
+	}
+	if isStopped(cq.Spec.StopPolicy) {
+		add(kueue.ClusterQueueActiveReasonStopped, "its stopPolicy is %s; set it to None to go on", *cq.Spec.StopPolicy)
+	}
+	for _, group := range cq.Spec.ResourceGroups {
+		for _, f := range group.Flavors {
+			switch flavor := ix.flavors[f.Name]; {
+			case flavor == nil:
+				add(kueue.ClusterQueueActiveReasonFlavorNotFound, "ResourceFlavor %q does not exist", f.Name)
+			case flavor.Spec.TopologyName != nil:
+				add(ReasonUnsupported, "ResourceFlavor %q has a topologyName, which Muster does not support yet", f.Name)
+			}
+		}
+	}
+	ix.judgeChecks(cq, add)
+	if fields := unsupportedFields(cq); len(fields) > 0 {
+		add(ReasonUnsupported, "Muster does not support yet: %s; remove them to use the queue", strings.Join(fields, ", "))
+	}
+	if len(causes) > 0 {
+		return Standing{Reason: reason, Message: "Can't admit new workloads: " + strings.Join(causes, "; ")}
+	}
+	return Standing{Active: true, Reason: kueue.ClusterQueueActiveReasonReady, Message: "Can admit new workloads"}
+}
+
+func (ix *index) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
+	capacity := map[kueue.ResourceFlavorReference]kueue.AdmissionCheckReference{}
+	for _, rule := range checkRules(cq) {
+		ac := ix.checks[rule.Name]
+		if ac == nil {
+			add(kueue.ClusterQueueActiveReasonAdmissionCheckNotFound, "AdmissionCheck %q does not exist", rule.Name)
+			continue
+		}
+		if standing := ix.checkStanding(ac); !standing.Active {
+			add(kueue.ClusterQueueActiveReasonAdmissionCheckInactive, "AdmissionCheck %q is not active: %s", rule.Name, standing.Message)
+		}
+		if ac.Spec.ControllerName != CapacityController {
+			continue
+		}
+		for _, flavor := range flavorsOf(cq) {
+			if !applies(rule, flavor) {
+				continue
+			}
+			if other, ok := capacity[flavor]; ok {
+				add(ReasonUnsupported, "flavor %q has two capacity checks, %q and %q; only one may book machines", flavor, other, rule.Name)
+			}
+			capacity[flavor] = rule.Name
+		}
+	}
+}
+
+// unsupportedFields lists what a ClusterQueue asks for that would change who is
+// admitted and that this package does not do.
+func unsupportedFields(cq *kueue.ClusterQueue) []string {
+	var fields []string
+	add := func(name string, used bool) {
+		if used {
+			fields = append(fields, "spec."+name)
+		}
+	}
+	spec := &cq.Spec
+	add("cohortName", spec.CohortName != "")
+	if p := spec.Preemption; p != nil {
+		add("preemption.withinClusterQueue", preempts(p.WithinClusterQueue))
+		add("preemption.reclaimWithinCohort", preempts(p.ReclaimWithinCohort))
+		b := p.BorrowWithinCohort
+		add("preemption.borrowWithinCohort", b != nil && b.Policy != "" && b.Policy != kueue.BorrowWithinCohortPolicyNever)
+	}
+	add("fairSharing", spec.FairSharing != nil)
+	add("admissionScope", spec.AdmissionScope != nil)
+	add("concurrentAdmissionPolicy", spec.ConcurrentAdmissionPolicy != nil)
+	return fields
+}
+
+func preempts(p kueue.PreemptionPolicy) bool { return p != "" && p != kueue.PreemptionPolicyNever }
+
+func isStopped(p *kueue.StopPolicy) bool { return p != nil && *p != kueue.None }
+
+func drains(p *kueue.StopPolicy) bool { return p != nil && *p == kueue.HoldAndDrain }
+
+// localQueueStanding judges a LocalQueue.
+func (ix *index) localQueueStanding(lq *kueue.LocalQueue) Standing {
+	q := ix.queues[lq.Spec.ClusterQueue]
+	switch {
+	case isStopped(lq.Spec.StopPolicy):
+		return Standing{Reason: reasonStopped, Message: fmt.Sprintf("Its stopPolicy is %s; set it to None to go on", *lq.Spec.StopPolicy)}
+	case q == nil:
+		return Standing{Reason: reasonNoClusterQueue, Message: fmt.Sprintf("ClusterQueue %q does not exist; create it", lq.Spec.ClusterQueue)}
+	case !q.standing.Active:
+		return Standing{Reason: reasonInactiveQueue, Message: fmt.Sprintf("ClusterQueue %q is not active: %s", lq.Spec.ClusterQueue, q.standing.Message)}
+	}
+	return Standing{Active: true, Reason: reasonReady, Message: "Can submit new workloads to ClusterQueue"}
+}

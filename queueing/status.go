@@ -1,0 +1,146 @@
+package queueing
+
+import (
+	"fmt"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// maxMessage is how long the API lets the message of a condition be, in bytes.
+const maxMessage = 32 << 10
+
+// editor makes a new status out of that of a Workload; the old one stays.
+type editor struct {
+	object *kueue.Workload
+	now    metav1.Time
+	status *kueue.WorkloadStatus
+}
+
+func edit(w *kueue.Workload, now time.Time) *editor {
+	return &editor{object: w, now: metav1.NewTime(now), status: w.Status.DeepCopy()}
+}
+
+func (e *editor) set(condition string, status metav1.ConditionStatus, reason, message string) {
+	if len(message) > maxMessage {
+		message = message[:maxMessage]
+	}
+	apimeta.SetStatusCondition(&e.status.Conditions, metav1.Condition{
+		Type: condition, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: e.object.Generation, LastTransitionTime: e.now,
+	})
+}
+
+// unset turns a true condition false and keeps what it said.
+func (e *editor) unset(condition, reason string) {
+	if c := apimeta.FindStatusCondition(e.status.Conditions, condition); c != nil && c.Status == metav1.ConditionTrue {
+		e.set(condition, metav1.ConditionFalse, reason, "Previously: "+c.Message)
+	}
+}
+
+// pending gives the reason why there is no quota.
+func (e *editor) pending(reason, message string) {
+	e.set(kueue.WorkloadQuotaReserved, metav1.ConditionFalse, reason, message)
+}
+
+// reserve gives quota. Without checks the Workload is admitted with it.
+func (e *editor) reserve(admission *kueue.Admission, checks []kueue.AdmissionCheckState) {
+	e.status.Admission = admission
+	e.status.AdmissionChecks = checks
+	e.set(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, "QuotaReserved",
+		fmt.Sprintf("Quota reserved in ClusterQueue %s", admission.ClusterQueue))
+	e.unset(kueue.WorkloadEvicted, "QuotaReserved")
+	e.unset(kueue.WorkloadPreempted, "QuotaReserved")
+	e.requeued()
+	if e.status.RequeueState != nil {
+		e.status.RequeueState.RequeueAt = nil
+	}
+	if len(checks) == 0 {
+		e.admit()
+		return
+	}
+	e.set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonUnsatisfiedAdmissionChecks,
+		"The workload has not all checks ready")
+}
+
+// requeued says what ended the time in which the Workload was not queued.
+func (e *editor) requeued() {
+	c := apimeta.FindStatusCondition(e.status.Conditions, kueue.WorkloadRequeued)
+	if c == nil || c.Status == metav1.ConditionTrue {
+		return
+	}
+	switch c.Reason {
+	case kueue.WorkloadEvictedByClusterQueueStopped:
+		e.set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadClusterQueueRestarted, "The ClusterQueue was restarted after being stopped")
+	case kueue.WorkloadEvictedByLocalQueueStopped:
+		e.set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadLocalQueueRestarted, "The LocalQueue was restarted after being stopped")
+	case kueue.WorkloadEvictedByAdmissionCheck:
+		e.set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadBackoffFinished, "The workload backoff was finished")
+	default:
+		e.set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadReactivated, "The workload was reactivated")
+	}
+}
+
+func (e *editor) admit() {
+	e.set(kueue.WorkloadAdmitted, metav1.ConditionTrue, "Admitted", "The workload is admitted")
+	e.status.RequeueState = nil
+}
+
+// evict tells whoever runs the pods to stop, and resets the checks. The quota
+// stays until release.
+func (e *editor) evict(reason, message string) {
+	e.set(kueue.WorkloadEvicted, metav1.ConditionTrue, reason, message)
+	e.set(kueue.WorkloadRequeued, metav1.ConditionFalse, reason, message)
+	e.resetChecks()
+}
+
+// resetChecks sends all checks back to Pending. The number of retries goes up
+// even where nothing failed, so that the next attempt's objects never share a
+// name with those of this one.
+func (e *editor) resetChecks() {
+	for i := range e.status.AdmissionChecks {
+		c := &e.status.AdmissionChecks[i]
+		*c = kueue.AdmissionCheckState{
+			Name:               c.Name,
+			State:              kueue.CheckStatePending,
+			LastTransitionTime: e.now,
+			Message:            fmt.Sprintf("Reset to Pending after eviction. Previously: %s", c.State),
+			RetryCount:         new(retries(c) + 1),
+		}
+	}
+}
+
+func retries(c *kueue.AdmissionCheckState) int32 {
+	if c == nil || c.RetryCount == nil {
+		return 0
+	}
+	return *c.RetryCount
+}
+
+// release takes the quota back.
+func (e *editor) release(reason, message string) {
+	e.status.Admission = nil
+	e.pending(reason, message)
+	e.set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonNoReservation, "The workload has no reservation")
+}
+
+// Released is the status of an evicted Workload once no pod of it runs any more:
+// its quota goes back to the queue.
+func Released(w *kueue.Workload, now time.Time) *kueue.WorkloadStatus {
+	e := edit(w, now)
+	reason, message := kueue.WorkloadQuotaReservedReasonPendingEvaluation, "The workload was evicted"
+	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil {
+		message = fmt.Sprintf("Evicted: %s", c.Message)
+	}
+	e.release(reason, message)
+	return e.status
+}
+
+// Finished is the status of a Workload whose job is over.
+func Finished(w *kueue.Workload, reason, message string, now time.Time) *kueue.WorkloadStatus {
+	e := edit(w, now)
+	e.set(kueue.WorkloadFinished, metav1.ConditionTrue, reason, message)
+	return e.status
+}

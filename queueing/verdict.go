@@ -1,0 +1,73 @@
+package queueing
+
+import (
+	"time"
+
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// Action is what happens to a Workload.
+type Action int
+
+const (
+	// Wait: it stays where it is. Status is set if its reason changed.
+	Wait Action = iota
+	// Reserve: it gets quota, and is admitted at once if no check stands between.
+	Reserve
+	// Advance: the state of its checks changed.
+	Advance
+	// Admit: all its checks are Ready, it may run.
+	Admit
+	// Evict: it has to stop; its quota goes with the same write unless pods may
+	// run on it.
+	Evict
+	// Release: its quota goes back without an eviction, since nothing ran.
+	Release
+	// Deactivate: spec.active becomes false, since a check rejected it for good.
+	Deactivate
+)
+
+func (a Action) String() string {
+	return [...]string{"Wait", "Reserve", "Advance", "Admit", "Evict", "Release", "Deactivate"}[a]
+}
+
+// ReasonWaitingForCapacity is the reason of QuotaReserved=False where quota is
+// free but the machines are not to be had now. Kueue reserves quota blindly and
+// so has no word for it.
+const ReasonWaitingForCapacity = "WaitingForCapacity"
+
+// Verdict is what is decided about one Workload.
+type Verdict struct {
+	Workload *Workload
+	Action   Action
+	// Reason and Message tell a user why.
+	Reason, Message string
+	// Status is the Workload's status after the action; nil if it stays.
+	Status *kueue.WorkloadStatus
+	// Create is the ProvisioningRequest to make, Delete are those that the
+	// Workload neither waits for nor uses any more.
+	Create *Request
+	Delete []*autoscaling.ProvisioningRequest
+	// WakeAt is when time alone may change the verdict; zero if only an event
+	// can.
+	WakeAt time.Time
+}
+
+// WakeAt is the earliest time at which time alone may change one of the
+// verdicts; zero if only events can.
+func WakeAt(verdicts []Verdict) time.Time {
+	var at time.Time
+	for i := range verdicts {
+		at = earliest(at, verdicts[i].WakeAt)
+	}
+	return at
+}
+
+// earliest of two times, of which zero means never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
