@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -52,8 +53,8 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		Labels:          Labels(ng),
 		Taints:          ng.Spec.Template.Taints,
 		Allocatable:     ResourcesFrom(Allocatable(ng.Spec.Template)),
-		JoinTimeout:     ng.Spec.JoinTimeout.Duration,
-		IdleTimeout:     ng.Spec.IdleTimeout.Duration,
+		JoinTimeout:     orDefault(ng.Spec.JoinTimeout, DefaultJoinTimeout),
+		IdleTimeout:     orDefault(ng.Spec.IdleTimeout, DefaultIdleTimeout),
 	}
 	if status.BackoffUntil != nil {
 		g.BackoffUntil = status.BackoffUntil.Time
@@ -62,6 +63,19 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		g.LastFailure = status.Attempts[0].Message
 	}
 	return g
+}
+
+// Timeouts of groups that do not say; the schema has the same.
+const (
+	DefaultJoinTimeout = 15 * time.Minute
+	DefaultIdleTimeout = 10 * time.Minute
+)
+
+func orDefault(d *metav1.Duration, otherwise time.Duration) time.Duration {
+	if d == nil {
+		return otherwise
+	}
+	return d.Duration
 }
 
 // Labels are those of the group's nodes: the template's and Muster's own. The

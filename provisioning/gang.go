@@ -85,7 +85,7 @@ func PolicyFrom(class Class, spec v1alpha1.CapacityPolicySpec) Policy {
 	if spec.MaxPricePerHour != nil {
 		p.MaxMicroUSDPerHour = nodegroups.MicroUSD(spec.MaxPricePerHour)
 	}
-	if spec.BookingTimeout.Duration > 0 {
+	if spec.BookingTimeout != nil {
 		p.BookingTimeout = spec.BookingTimeout.Duration
 	}
 	return p

@@ -27,7 +27,15 @@ type Request struct {
 	NoRetry bool
 	Gang    Gang
 	// Pods is the number of pods of the gang.
-	Pods    int
+	Pods int
+	// Missing names the PodTemplates that the request refers to and that do not
+	// exist as far as is known: the gang lacks their podSets.
+	Missing []string
+	// Invalid says what is wrong with the request's parameters, if anything.
+	// Since they cannot be changed, it is final.
+	Invalid string
+	// Lacking says what the request waits for that somebody may still create.
+	Lacking string
 	Policy  Policy
 	Attempt Attempt
 	Status  Status
@@ -69,6 +77,9 @@ type Action int
 const (
 	// Rest: nothing to do until something changes, or the step's time comes.
 	Rest Action = iota
+	// LookUp the missing PodTemplates past all caches: only what is missing there
+	// fails the request.
+	LookUp
 	// Report: say in the status why the request waits.
 	Report
 	// Fail the request for good.
@@ -92,7 +103,7 @@ const (
 )
 
 func (a Action) String() string {
-	return [...]string{"Rest", "Report", "Fail", "Book", "Provision", "Begin", "LaunchMachines",
+	return [...]string{"Rest", "LookUp", "Report", "Fail", "Book", "Provision", "Begin", "LaunchMachines",
 		"RollBack", "TakeBack", "Consume", "Expire"}[a]
 }
 
@@ -157,7 +168,14 @@ func nextPending(r *Request, v View) Step {
 		return endWith(r, v, Step{Do: Fail, Reason: ReasonExpired, Message: fmt.Sprintf(
 			"No capacity was found within %s of the request's creation (parameter ValidUntilSeconds)", r.ValidFor)})
 	}
-	if v.KeyTaken != "" {
+	switch {
+	case len(r.Missing) > 0:
+		return endWith(r, v, Step{Do: LookUp})
+	case r.Invalid != "":
+		return endWith(r, v, Step{Do: Fail, Reason: ReasonCapacityIsNotFound, Message: "The request cannot be served: " + r.Invalid})
+	case r.Lacking != "":
+		return endWith(r, v, Step{Do: Report, Reason: ReasonCapacityIsNotFound, At: deadline, Message: "The request cannot be served yet: " + r.Lacking})
+	case v.KeyTaken != "":
 		return endWith(r, v, Step{Do: Report, Reason: ReasonCapacityIsNotFound, At: deadline, Message: fmt.Sprintf(
 			"Request %s is booked under the same key %s; this one is served when that one has ended", v.KeyTaken, BookingKey(r.Name))})
 	}
@@ -223,6 +241,9 @@ func book(r *Request, v View, plan Verdict, reason string) Step {
 }
 
 func nextLaunching(r *Request, v View) Step {
+	if len(r.Missing) > 0 {
+		return rollBack(r, r.Attempt.Launches[0].Group, v1alpha1.Config, fmt.Sprintf("the PodTemplates %q have been deleted meanwhile", r.Missing))
+	}
 	made := map[string]int{}
 	for _, m := range v.Machines {
 		made[m.Group]++
@@ -373,7 +394,7 @@ func nextProvisioned(r *Request, v View) Step {
 	expire := func(message string) Step {
 		return Step{Do: Expire, Attempt: r.Attempt, Unbook: booked, Reason: ReasonReservationExpired, Message: message}
 	}
-	if v.Bound == 0 {
+	if v.Bound == 0 && len(r.Missing) == 0 {
 		var own []Node
 		for _, name := range booked {
 			own = append(own, *findNode(v.Snapshot, name))
@@ -432,17 +453,11 @@ func launchMessage(a Attempt, plan Verdict) string {
 	return fmt.Sprintf("Attempt %d launches %s for %s USD per hour", a.Number, strings.Join(parts, " and "), USD(plan.MicroUSDPerHour))
 }
 
-func sentence(start string, v Verdict) string {
-	return clip(start+": "+v.Message(), 4096)
-}
+// messageLimit is within what conditions hold (32,768 bytes) and people read.
+const messageLimit = 4096
 
-// clip keeps messages within what conditions hold (32,768 characters) and people
-// read.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return s[:most-1] + "…"
+func sentence(start string, v Verdict) string {
+	return Clip(start+": "+v.Message(), messageLimit)
 }
 
 func pods(n int) string     { return plural(n, "pod") }

@@ -85,6 +85,11 @@ func (s *story) machines(states ...cloudprovider.State) *story {
 	return s
 }
 
+func missing(s *story) {
+	s.request.Missing = []string{"workers"}
+	s.request.Gang.PodSets = nil
+}
+
 func (s *story) provisioned(bound int) *story {
 	s.request.Status, s.request.ProvisionedAt, s.view.Bound = Provisioned, noon, bound
 	return s
@@ -155,6 +160,9 @@ func TestNext(t *testing.T) {
 				s.request.NoRetry = true
 				s.view.Groups[0].BackoffUntil = noon.Add(time.Minute)
 			})},
+		{name: "a template that is not known is looked up first", story: newStory().with(missing), want: LookUp},
+		{name: "parameters that cannot be read fail the request", story: newStory().with(func(s *story) { s.request.Invalid = "noRetry is maybe" }), want: Fail, message: "noRetry is maybe"},
+		{name: "what is lacking is waited for", story: newStory().with(func(s *story) { s.request.Lacking = "no such policy" }), want: Report, message: "no such policy"},
 		{name: "a request past its time fails", story: newStory().at(time.Hour), want: Fail, message: "ValidUntilSeconds"},
 		{name: "a second request of the same key waits", story: newStory().with(func(s *story) { s.view.KeyTaken = "ns/first" }), want: Report, message: "ns/first"},
 
@@ -197,6 +205,7 @@ func TestNext(t *testing.T) {
 		{name: "nodes that give less than their template roll it back", want: RollBack, check: wantFailure(v1alpha1.Config),
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).
 				node("b", func(n *Node) { young(n); n.Free = nodegroups.Resources{"nvidia.com/gpu": 8} })},
+		{name: "a template deleted in flight rolls it back", story: newStory().attempt(Launching).machines(booting, booting).with(missing), want: RollBack, check: wantFailure(v1alpha1.Config)},
 		{name: "a group deleted in flight rolls it back", want: RollBack, check: wantFailure(v1alpha1.Config),
 			story: newStory().attempt(Launching).machines(booting, booting).with(func(s *story) { s.view.Groups = nil })},
 
@@ -215,6 +224,7 @@ func TestNext(t *testing.T) {
 			}},
 
 		{name: "booked capacity waits for its pods", story: newStory().provisioned(1).node("a", booked(noon)).node("b", booked(noon)), want: Rest},
+		{name: "a template deleted meanwhile changes nothing", story: newStory().provisioned(0).with(missing).node("a", booked(noon)).node("b", booked(noon)), want: Rest},
 		{name: "when all pods are bound the booking is consumed", story: newStory().provisioned(2).node("a", booked(noon)).node("b", booked(noon)), want: Consume},
 		{name: "a booking that nobody uses expires", story: newStory().provisioned(0).node("a", booked(noon)).node("b", booked(noon)).at(10 * time.Minute), want: Expire, message: "0 of 2 pods"},
 		{name: "a machine lost before the pods came ends the booking", story: newStory().provisioned(0).node("a", booked(noon)), want: Expire, message: "lost"},

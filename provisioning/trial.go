@@ -367,11 +367,12 @@ func (t *trial) verdict() Verdict {
 	v := Verdict{Outcome: Fits, MicroUSDPerHour: t.cost}
 	for i := range t.nodes {
 		n := &t.nodes[i]
-		used := nodegroups.Resources{}
+		used, total := nodegroups.Resources{}, 0
 		for k, pods := range n.pods {
 			used.Add(t.reqs[k].requests, pods)
+			total += pods
 		}
-		if slices.Max(n.pods) > 0 {
+		if total > 0 {
 			v.Placement = append(v.Placement, Placement{Node: n.Name, Pods: n.pods, Requests: used, Whole: n.aloneOn(t.owner)})
 		}
 	}

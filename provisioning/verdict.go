@@ -106,13 +106,48 @@ func (r Reason) String() string {
 	return fmt.Sprintf("group %s: %s", r.Group, r.Message)
 }
 
-// Message joins the reasons to one sentence for people.
+// shown is how many reasons a message gives of those that say nothing but that a
+// group is of another kind.
+const shown = 3
+
+// Message joins the reasons to one sentence for people. A cluster may have many
+// groups that never suited the gang: where there is more to say they are only
+// counted, and where there is not, the first few are given.
 func (v Verdict) Message() string {
-	parts := make([]string, len(v.Reasons))
-	for i, r := range v.Reasons {
-		parts[i] = r.String()
+	var parts, misfits []string
+	groups := map[string]bool{}
+	for _, r := range v.Reasons {
+		switch {
+		case !r.misfit():
+			parts = append(parts, r.String())
+		case len(parts) == 0 && len(misfits) < shown: // better reasons come first
+			misfits = append(misfits, r.String())
+		default:
+			groups[r.Group] = true
+		}
+	}
+	parts = append(parts, misfits...)
+	if len(groups) > 0 {
+		parts = append(parts, plural(len(groups), "other group")+" cannot take such pods (their labels, taints, size or market)")
 	}
 	return strings.Join(parts, "; ")
+}
+
+// NoteLimit is what the note of an Event holds, in bytes.
+const NoteLimit = 1024
+
+// Clip shortens a message to at most limit bytes.
+func Clip(s string, limit int) string {
+	const dots = "…"
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit-len(dots)], "") + dots
+}
+
+// misfit says that the group is of another kind than the gang needs.
+func (r Reason) misfit() bool {
+	return r.Code == ReasonTooSmall || r.Code == ReasonMarket || r.Code == ReasonConstraint
 }
 
 // groupCounts turns counts by group into a list in the order of the names.

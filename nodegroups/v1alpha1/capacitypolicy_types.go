@@ -48,7 +48,7 @@ type CapacityPolicySpec struct {
 	// +optional
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="bookingTimeout must be positive, for example 10m"
-	BookingTimeout metav1.Duration `json:"bookingTimeout,omitempty"`
+	BookingTimeout *metav1.Duration `json:"bookingTimeout,omitempty"`
 }
 
 // Split says over what the pods of one gang may be spread.

@@ -78,14 +78,14 @@ type NodeGroupSpec struct {
 	// +optional
 	// +kubebuilder:default="15m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="joinTimeout must be positive, for example 15m"
-	JoinTimeout metav1.Duration `json:"joinTimeout,omitempty"`
+	JoinTimeout *metav1.Duration `json:"joinTimeout,omitempty"`
 
 	// idleTimeout is how long a machine may stand without pods and without a
 	// booking before it is given back.
 	// +optional
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="idleTimeout must not be negative"
-	IdleTimeout metav1.Duration `json:"idleTimeout,omitempty"`
+	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`
 
 	// template is what a node of this group looks like.
 	// +required

@@ -52,14 +52,6 @@ const defaultValidFor = 7 * 24 * time.Hour
 type Entry struct {
 	provisioning.Request
 	Object *provreq.ProvisioningRequest
-	// Missing names the PodTemplates that the request refers to and that do not
-	// exist as far as the model knows.
-	Missing []string
-	// Invalid says what is wrong with the request's parameters, if anything.
-	// Since they cannot be changed, it is final.
-	Invalid string
-	// Lacking says what the request waits for that somebody may still create.
-	Lacking string
 }
 
 // Requests returns all requests in the order in which they are served: by the

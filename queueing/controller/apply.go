@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/controller/writer"
 )
@@ -118,7 +119,7 @@ func (l *loop) deactivate(ctx context.Context, v *queueing.Verdict) error {
 	if err := l.client.Patch(ctx, w, patch); err != nil {
 		return ignoreStale(fmt.Errorf("deactivating Workload %s/%s: %w", w.Namespace, w.Name, err))
 	}
-	l.recorder.Eventf(v.Workload.Object, nil, corev1.EventTypeWarning, v.Reason, v.Reason, "%s", v.Message)
+	l.recorder.Eventf(v.Workload.Object, nil, corev1.EventTypeWarning, v.Reason, v.Reason, "%s", provisioning.Clip(v.Message, provisioning.NoteLimit))
 	return nil
 }
 
@@ -169,7 +170,7 @@ func (l *loop) announce(v *queueing.Verdict) {
 	default:
 		return
 	}
-	l.recorder.Eventf(v.Workload.Object, nil, kind, reason, reason, "%s", v.Message)
+	l.recorder.Eventf(v.Workload.Object, nil, kind, reason, reason, "%s", provisioning.Clip(v.Message, provisioning.NoteLimit))
 	if v.Action == queueing.Reserve && len(v.Status.AdmissionChecks) == 0 {
 		l.recorder.Eventf(v.Workload.Object, nil, kind, "Admitted", "Admitted",
 			"Admitted by ClusterQueue %s, wait time since reservation was 0s", v.Status.Admission.ClusterQueue)

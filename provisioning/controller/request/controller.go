@@ -109,9 +109,9 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 				again(at)
 				continue
 			}
-			step := c.decide(e, now)
+			step := provisioning.Next(&e.Request, c.Model.View(c.Model.Snapshot(now), &e.Request))
 			again(step.At)
-			if step.Do == provisioning.Rest && len(e.Missing) == 0 {
+			if step.Do == provisioning.Rest {
 				continue
 			}
 			if at, unchanged := c.worded(e, step, now); unchanged {
@@ -123,26 +123,6 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 		}
 	})
 	return next
-}
-
-// decide asks the core, once the request itself can be read.
-func (c *Controller) decide(e *model.Entry, now time.Time) provisioning.Step {
-	if e.Status == provisioning.Pending && e.Attempt.Phase == provisioning.Done {
-		if len(e.Missing) > 0 {
-			return provisioning.Step{Do: provisioning.Rest} // looked up live first
-		}
-		if e.Invalid != "" {
-			return provisioning.Step{Do: provisioning.Fail, Attempt: e.Attempt,
-				Reason: provisioning.ReasonCapacityIsNotFound, Message: "The request cannot be served: " + e.Invalid}
-		}
-		if e.Lacking != "" && now.Before(e.Created.Add(e.ValidFor)) {
-			return provisioning.Step{Do: provisioning.Report, Attempt: e.Attempt, At: e.Created.Add(e.ValidFor),
-				Reason: provisioning.ReasonCapacityIsNotFound, Message: "The request cannot be served yet: " + e.Lacking}
-		}
-	} else {
-		e.Missing = nil
-	}
-	return provisioning.Next(&e.Request, c.Model.View(c.Model.Snapshot(now), &e.Request))
 }
 
 // worded says whether the step would only report again what the status says

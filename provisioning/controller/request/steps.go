@@ -20,10 +20,9 @@ import (
 // do carries out one step. A crash at any point of it is mended by the next
 // step, which is decided from what was written.
 func (c *Controller) do(ctx context.Context, e *model.Entry, step provisioning.Step) error {
-	if len(e.Missing) > 0 {
-		return c.lookUp(ctx, e)
-	}
 	switch step.Do {
+	case provisioning.LookUp:
+		return c.lookUp(ctx, e)
 	case provisioning.Report:
 		return c.report(ctx, e, step)
 	case provisioning.Fail:
@@ -71,7 +70,9 @@ func (c *Controller) lookUp(ctx context.Context, e *model.Entry) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	step := provisioning.Step{Do: provisioning.Fail, Attempt: e.Attempt, Reason: provisioning.ReasonFailedToCreatePods,
+	attempt := e.Attempt
+	attempt.Phase = provisioning.Done // templates are looked up once nothing is in flight
+	step := provisioning.Step{Do: provisioning.Fail, Attempt: attempt, Reason: provisioning.ReasonFailedToCreatePods,
 		Message: fmt.Sprintf("spec.podSets refers to PodTemplates that do not exist in namespace %s: %q. Create them first, then a new request",
 			e.Namespace, missing)}
 	c.event(e, corev1.EventTypeWarning, step.Reason, step.Message)
@@ -267,14 +268,5 @@ func (c *Controller) shared(name string, uid types.UID) bool {
 }
 
 func (c *Controller) event(e *model.Entry, kind, reason, message string) {
-	c.Events.Eventf(e.Object, nil, kind, reason, "Provision", "%s", clip(message))
-}
-
-// clip keeps the note of an event within the 1,024 bytes that it may have.
-func clip(s string) string {
-	const most = 1000
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
+	c.Events.Eventf(e.Object, nil, kind, reason, "Provision", "%s", provisioning.Clip(message, provisioning.NoteLimit))
 }
