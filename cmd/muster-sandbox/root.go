@@ -54,6 +54,7 @@ $` + cluster.HomeVariable + ` names.`,
 	})
 	root.AddCommand(
 		newUpCommand(o),
+		newDemoCommand(o),
 		newDownCommand(o),
 		newStatusCommand(o),
 		newLogsCommand(o),

@@ -67,12 +67,20 @@ func up(command *cobra.Command, config cluster.Config) error {
 	printUsage(command, config.Name, running)
 
 	<-signals
+	return stop(command, running, signals)
+}
+
+// stop ends the sandbox in good order, or at once on another signal.
+func stop(command *cobra.Command, running *cluster.Cluster, signals <-chan os.Signal) error {
 	fmt.Fprintln(command.ErrOrStderr(), "Stopping (Ctrl-C again ends it at once)")
 	ctx, cancel := context.WithCancel(command.Context())
 	defer cancel()
 	go func() {
-		<-signals
-		cancel()
+		select {
+		case <-signals:
+			cancel()
+		case <-ctx.Done():
+		}
 	}()
 	if err := running.Stop(ctx); err != nil {
 		return err

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/muster-dev/muster/cmd/muster/app"
+	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/kwok/demo"
+	"github.com/muster-dev/muster/kwok/sandbox"
+)
+
+func newDemoCommand(o *options) *cobra.Command {
+	keep := false
+	command := &cobra.Command{
+		Use:   "demo",
+		Short: "Tell three short stories on a sandbox, and check the promises",
+		Long: `Start a sandbox and tell three short stories on it: a ProvisioningRequest grows
+a GPU group; a queued Job waits until all of its machines are there; a spot
+pool that cannot give all of them keeps nothing, and the Job starts elsewhere.
+
+All the while the promises that Muster makes are checked against everything
+that the cluster's API tells. The exit code is 0 only if each of them held.`,
+		Example: `  # A minute, and nothing is left behind
+  muster-sandbox demo
+
+  # Look around afterwards
+  muster-sandbox demo --keep`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			return runDemo(command, o.name, keep)
+		},
+	}
+	command.Flags().BoolVar(&keep, "keep", false, "leave the sandbox up at the end, until Ctrl-C, and print how to reach it")
+	return command
+}
+
+func runDemo(command *cobra.Command, name string, keep bool) (err error) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+
+	config := cluster.Config{Name: name, Progress: command.ErrOrStderr()}
+	sandbox.Fill(&config)
+	fmt.Fprintf(command.ErrOrStderr(), "Starting the sandbox %q: a real cluster on this machine, without containers\n", name)
+	running, err := startUnlessSignalled(command.Context(), config, signals)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop(command, running, signals)) }()
+
+	scheme, err := app.NewScheme()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(command.Context())
+	defer cancel()
+	told := make(chan error, 1)
+	go func() {
+		told <- demo.Run(ctx, demo.Options{Config: running.RESTConfig(), Scheme: scheme, Out: command.OutOrStdout(), Live: isTerminal(command)})
+	}()
+	select {
+	case err = <-told:
+	case s := <-signals:
+		cancel()
+		<-told
+		return fmt.Errorf("interrupted by a signal (%s)", s)
+	}
+	if keep {
+		printUsage(command, name, running)
+		<-signals
+	}
+	return err
+}
+
+func isTerminal(command *cobra.Command) bool {
+	file, ok := command.OutOrStdout().(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}

@@ -1,0 +1,183 @@
+// Package demo tells, on a sandbox, the three stories that show what Muster is
+// for: a request grows a group, a queued gang waits for all of its machines, and
+// a pool that cannot give them all keeps nothing. It watches the promises all the
+// while.
+package demo
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/test/invariants"
+)
+
+//go:embed *.yaml
+var manifests embed.FS
+
+// Options of a demo.
+type Options struct {
+	Config *rest.Config
+	Scheme *runtime.Scheme
+	Out    io.Writer
+	// Live redraws a line of progress in place, as terminals can.
+	Live bool
+}
+
+const (
+	// pace is how often the cluster is looked at.
+	pace = 100 * time.Millisecond
+	// patience is how long a story waits for its next chapter.
+	patience = time.Minute
+	// dryBound is how long machines of a launch that failed may be left.
+	dryBound = 5 * time.Second
+)
+
+// Run tells the stories. The error says which promise did not hold.
+func Run(ctx context.Context, o Options) error {
+	c, err := client.New(o.Config, client.Options{Scheme: o.Scheme})
+	if err != nil {
+		return err
+	}
+	watcher, err := invariants.Watch(ctx, o.Config)
+	if err != nil {
+		return fmt.Errorf("watching the promises: %w", err)
+	}
+	defer watcher.Stop()
+	d := &demo{client: c, screen: &screen{out: o.Out, live: o.Live}}
+	if err := d.apply(ctx, "objects.yaml"); err != nil {
+		return err
+	}
+	var failed []error
+	var told []result
+	for _, s := range stories {
+		took, err := d.tell(ctx, s)
+		if err != nil {
+			err = fmt.Errorf("story (%s): %w", s.letter, err)
+			failed = append(failed, err)
+			d.screen.line("  ✗ %v", err)
+		}
+		told = append(told, result{s, took, err})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	watcher.Stop()
+	d.summary(told, watcher)
+	if v := watcher.Violations(); len(v) > 0 {
+		failed = append(failed, fmt.Errorf("%d promises were broken", len(v)))
+	}
+	return errors.Join(failed...)
+}
+
+type demo struct {
+	client client.Client
+	screen *screen
+}
+
+type result struct {
+	story
+	took time.Duration
+	err  error
+}
+
+// apply creates the objects of a manifest; those that exist already are left
+// alone, so that a demo can be told again on a cluster that was kept.
+func (d *demo) apply(ctx context.Context, name string) error {
+	objects, err := d.objects(name)
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		if err := d.client.Create(ctx, o); client.IgnoreAlreadyExists(err) != nil {
+			return fmt.Errorf("creating %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// remove deletes the objects of a manifest.
+func (d *demo) remove(ctx context.Context, name string) error {
+	objects, err := d.objects(name)
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		if err := d.client.Delete(ctx, o, client.PropagationPolicy("Background")); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+	}
+	return nil
+}
+
+func (d *demo) objects(name string) ([]*unstructured.Unstructured, error) {
+	text, err := manifests.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	out, err := deploy.Decode(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	}
+	return out, nil
+}
+
+// tell tells one story: it creates the objects and waits for chapter after
+// chapter; then, where the story goes on after their deletion, for those.
+func (d *demo) tell(ctx context.Context, s story) (took time.Duration, err error) {
+	d.screen.title(s)
+	start := time.Now()
+	defer func() { took = time.Since(start) }()
+	if err := d.apply(ctx, s.manifest); err != nil {
+		return 0, err
+	}
+	if err := d.play(ctx, s, s.chapters, start); err != nil || len(s.afterwards) == 0 {
+		return 0, err
+	}
+	d.screen.line("    kubectl delete -f kwok/demo/%s", s.manifest)
+	if err := d.remove(ctx, s.manifest); err != nil {
+		return 0, err
+	}
+	return 0, d.play(ctx, s, s.afterwards, start)
+}
+
+// play waits for one chapter after the other, while the story's own promises are
+// checked at every look.
+func (d *demo) play(ctx context.Context, s story, chapters []chapter, start time.Time) error {
+	last := time.Now()
+	scene := &scene{}
+	for i := 0; i < len(chapters); {
+		if err := d.look(ctx, scene, s); err != nil {
+			return err
+		}
+		scene.at = time.Since(start)
+		if err := s.watch(scene); err != nil {
+			return err
+		}
+		d.screen.progress(scene, s)
+		if text := chapters[i](scene); text != "" {
+			d.screen.chapter(scene.at, text)
+			last = time.Now()
+			i++
+			continue // the next chapter may have come with this look
+		}
+		if time.Since(last) > patience {
+			return fmt.Errorf("nothing happened for %s; %s", patience, scene.reason())
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pace):
+		}
+	}
+	return nil
+}

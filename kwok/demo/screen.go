@@ -1,0 +1,109 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster/test/invariants"
+)
+
+// screen writes the timeline.
+type screen struct {
+	out  io.Writer
+	live bool
+	// drawn is the line of progress that stands on a live screen, or was last
+	// written on another one.
+	drawn string
+}
+
+func (s *screen) title(st story) {
+	s.line("")
+	s.line("(%s) %s", st.letter, st.title)
+	s.line("    kubectl apply -f kwok/demo/%s", st.manifest)
+}
+
+// line writes a line above the progress.
+func (s *screen) line(format string, args ...any) {
+	s.erase()
+	fmt.Fprintf(s.out, format+"\n", args...)
+}
+
+func (s *screen) chapter(at time.Duration, text string) {
+	s.line("  %5.1fs  %s", at.Seconds(), text)
+}
+
+// progress draws how far the gang is: in place on a terminal, else not at all,
+// since the chapters tell the same in a log.
+func (s *screen) progress(sc *scene, st story) {
+	if !s.live {
+		return
+	}
+	text := fmt.Sprintf("  %5.1fs  machines %s  ready %s", sc.at.Seconds(),
+		bar(sc.machines[st.group], st.gang), bar(sc.ready[st.group], st.gang))
+	if n := sc.machines[spot] + sc.nodes[spot]; n > 0 {
+		text += fmt.Sprintf("  spot %s", bar(sc.machines[spot], st.gang))
+	}
+	if sc.job != nil {
+		text += fmt.Sprintf("  pods %s", bar(sc.running+sc.finished, st.gang))
+	}
+	if text != s.drawn {
+		s.erase()
+		fmt.Fprint(s.out, text)
+		s.drawn = text
+	}
+}
+
+func (s *screen) erase() {
+	if s.live && s.drawn != "" {
+		fmt.Fprint(s.out, "\r\033[K")
+		s.drawn = ""
+	}
+}
+
+func bar(n, of int) string {
+	n = min(n, of)
+	return strings.Repeat("█", n) + strings.Repeat("·", of-n) + fmt.Sprintf(" %d/%d", n, of)
+}
+
+// summary says what held and what did not.
+func (d *demo) summary(told []result, w *invariants.Watcher) {
+	d.screen.line("")
+	d.screen.line("Summary")
+	for _, r := range told {
+		mark := "✓"
+		if r.err != nil {
+			mark = "✗"
+		}
+		d.screen.line("  %s (%s) %-72s %5.1fs", mark, r.letter, r.title, r.took.Seconds())
+	}
+	broken := map[string]bool{}
+	for _, v := range w.Violations() {
+		broken[fmt.Sprint(v.Promise)] = true
+		d.screen.line("  ✗ %s", v)
+	}
+	judged := w.Stats().Judged
+	for _, p := range kept {
+		var checks []string
+		for _, check := range slices.Sorted(maps.Keys(judged)) {
+			if what, ok := strings.CutPrefix(string(check), p.name+" "); ok {
+				checks = append(checks, fmt.Sprintf("%d %s", judged[check], what))
+			}
+		}
+		if !broken[p.name] {
+			d.screen.line("  ✓ %s %s: %s", p.name, p.says, strings.Join(checks, ", "))
+		}
+	}
+}
+
+// kept are the promises that are watched.
+var kept = []struct{ name, says string }{
+	{"P1", "no pod before its whole gang has room"},
+	{"P2", "no machine is left that nobody answers for"},
+	{"P3", "no room is promised twice"},
+	{"P4", "no quota is exceeded"},
+	{"P7", "what waits says why"},
+}

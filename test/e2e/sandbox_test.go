@@ -1,0 +1,50 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/kwok/cluster"
+)
+
+// TestTheDemoTellsItsStories runs the demo as a newcomer does.
+func TestTheDemoTellsItsStories(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), os.Getenv(binaryVariable), "demo", "--name", fmt.Sprintf("demo-%d", os.Getpid())).CombinedOutput()
+	if err != nil {
+		t.Errorf("the demo failed: %v\n%s", err, out)
+	}
+}
+
+// TestNothingIsInTheWayWhileMusterIsDown: what does not use Muster does not need it.
+func TestNothingIsInTheWayWhileMusterIsDown(t *testing.T) {
+	s := newSite(t)
+	watcher.StandStill(time.Now().Add(patience))
+	if err := running.Pause(cluster.Muster); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		watcher.StandStill(time.Now().Add(recovery))
+		if err := running.Resume(cluster.Muster); err != nil {
+			t.Error(err)
+		}
+	})
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: s.name, Labels: map[string]string{siteLabel: s.name}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+	}}
+	room := corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10")}
+	node.Status.Allocatable, node.Status.Capacity = room, room
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "ordinary"}}
+	j.Spec.Template.Spec = s.podSpec()
+	j.Spec.Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{}
+	s.create(node, j)
+	s.complete(j)
+	s.delete(node)
+}
