@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/test/invariants"
+	"github.com/muster-dev/muster/test/invariants/promises"
 )
 
 // screen writes the timeline.
@@ -80,30 +81,34 @@ func (d *demo) summary(told []result, w *invariants.Watcher) {
 		}
 		d.screen.line("  %s (%s) %-72s %5.1fs", mark, r.letter, r.title, r.took.Seconds())
 	}
-	broken := map[string]bool{}
+	broken := map[promises.Promise]bool{}
 	for _, v := range w.Violations() {
-		broken[fmt.Sprint(v.Promise)] = true
+		broken[v.Promise] = true
 		d.screen.line("  ✗ %s", v)
 	}
 	judged := w.Stats().Judged
 	for _, p := range kept {
 		var checks []string
 		for _, check := range slices.Sorted(maps.Keys(judged)) {
-			if what, ok := strings.CutPrefix(string(check), p.name+" "); ok {
+			if what, ok := strings.CutPrefix(string(check), p.number+" "); ok {
 				checks = append(checks, fmt.Sprintf("%d %s", judged[check], what))
 			}
 		}
-		if !broken[p.name] {
-			d.screen.line("  ✓ %s %s: %s", p.name, p.says, strings.Join(checks, ", "))
+		if !broken[p.promise] {
+			d.screen.line("  ✓ %s %s: %s", p.number, p.says, strings.Join(checks, ", "))
 		}
 	}
 }
 
 // kept are the promises that are watched.
-var kept = []struct{ name, says string }{
-	{"P1", "no pod before its whole gang has room"},
-	{"P2", "no machine is left that nobody answers for"},
-	{"P3", "no room is promised twice"},
-	{"P4", "no quota is exceeded"},
-	{"P7", "what waits says why"},
+var kept = []struct {
+	promise promises.Promise
+	// number is what the names of the promise's checks begin with.
+	number, says string
+}{
+	{promises.Whole, "P1", "no pod before its whole gang has room"},
+	{promises.NoLeak, "P2", "no machine is left that nobody answers for"},
+	{promises.NoDouble, "P3", "no room is promised twice"},
+	{promises.Quota, "P4", "no quota is exceeded"},
+	{promises.Explained, "P7", "what waits says why"},
 }
