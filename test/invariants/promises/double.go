@@ -1,0 +1,186 @@
+package promises
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+// judgeBooking: a booking fits beside all that is promised on the node and all
+// that runs there (P3). Pods that were bound a moment before may not have been
+// known to whoever booked; the request must have seen them before it becomes
+// Provisioned, where the same is asked again.
+func (c *Checker) judgeBooking(e Event, n *node, b booking) {
+	r := c.live(b)
+	if r == nil {
+		return // nobody counts on it
+	}
+	if e.Listed || len(n.allocatable) == 0 || c.unsure(e.Revision, Pods, Nodes, ProvisioningRequests) {
+		c.unjudged(Bookings)
+		return
+	}
+	c.judged(Bookings)
+	c.judgeSum(e, n, e.Time.Add(-c.config.Race), "booking|"+string(r.uid),
+		fmt.Sprintf("it was booked with %s for %s", amounts(b.amounts), r))
+}
+
+// judgeConsumer: a pod of a gang takes what its own gang has booked, not what is
+// promised to another (P3). Other pods that land on a node which is booked in
+// part only are not Muster's, and slip in; those that were there before all
+// bookings were counted by them.
+func (c *Checker) judgeConsumer(e Event, p *pod) {
+	n := c.node(p.node)
+	if p.consumes.Name == "" || n.uid == "" || len(n.allocatable) == 0 || !c.servedPod(p) {
+		return
+	}
+	var first time.Time
+	for _, b := range n.bookings {
+		if c.live(b) != nil && (first.IsZero() || b.since.Before(first)) {
+			first = b.since
+		}
+	}
+	if first.IsZero() {
+		return
+	}
+	if c.unsure(e.Revision, Pods, Nodes, ProvisioningRequests) {
+		c.unjudged(Consumed)
+		return
+	}
+	c.judged(Consumed)
+	c.judgeSum(e, n, first.Add(-c.config.Race), "consumer|"+p.consumes.String(), p.String()+" was bound")
+}
+
+// servedPod says that the pod consumes a request that Muster serves.
+func (c *Checker) servedPod(p *pod) bool {
+	return slices.ContainsFunc(c.named[p.consumes], func(r *request) bool { return r.served })
+}
+
+// judgeSum adds up what is promised on a node: the pods of gangs, the pods that
+// were bound before known, and what remains of the live bookings. On machines of
+// a launch the DaemonSets' pods are waited for before anything is booked, so they
+// are known at once.
+func (c *Checker) judgeSum(e Event, n *node, known time.Time, key, when string) {
+	counts := func(p *pod) bool {
+		limit := known
+		if p.daemon && n.token != "" {
+			limit = known.Add(c.config.Race)
+		}
+		return !p.finished && (c.servedPod(p) || p.boundAt.Before(limit))
+	}
+	total := nodegroups.Resources{}
+	for _, p := range n.pods {
+		if counts(p) {
+			total.Add(p.requests, 1)
+		}
+	}
+	for _, b := range n.bookings {
+		if c.live(b) != nil {
+			total.Add(n.remaining(b), 1)
+		}
+	}
+	over := short(n.allocatable, total)
+	if over == nil {
+		return
+	}
+	var parts []string
+	for _, p := range n.pods {
+		if counts(p) {
+			parts = append(parts, fmt.Sprintf("%s %s", p, amounts(p.requests)))
+		}
+	}
+	for _, b := range n.bookings {
+		if c.live(b) != nil {
+			parts = append(parts, fmt.Sprintf("the booking of %s since resourceVersion %d still %s", b, b.revision, amounts(n.remaining(b))))
+		}
+	}
+	slices.Sort(parts)
+	c.suspect("sum|"+n.name+"|"+key, e, NoDouble, n.String(), "when %s, more was promised than the node has, by %s: it has %s; promised are: %s",
+		when, amounts(over), amounts(n.allocatable), strings.Join(parts, "; "))
+}
+
+// promised describes the live bookings of a node that wait for pods, save for
+// that of a request whose own attempt, which made the node, has failed.
+func (c *Checker) promised(n *node, token string) []string {
+	var out []string
+	for _, b := range n.bookings {
+		r := c.live(b)
+		if r == nil || short(nil, n.remaining(b)) == nil {
+			continue
+		}
+		if own, a := c.attemptOf(token); own == r && a != nil && !a.failed.IsZero() {
+			continue
+		}
+		out = append(out, fmt.Sprintf("%s waits for pods with %s", r, amounts(n.remaining(b))))
+	}
+	return out
+}
+
+// loss is a node that went while it was promised, and whose Machine may be seen
+// to be Terminated in a moment: the two are different objects.
+type loss struct {
+	Event
+	node, machine string
+	promised      []string
+}
+
+const scaledDown = "went while it was promised, and was not Terminated by its cloud: %s"
+
+// judgeMachineGone: no machine is taken back while it is promised (P3). What is
+// Terminated first was taken by the cloud.
+func (c *Checker) judgeMachineGone(e Event, m *machine) {
+	c.losses = slices.DeleteFunc(c.losses, func(l loss) bool {
+		if l.machine == m.name && !m.terminated {
+			c.suspect("gone|"+string(m.uid), e, NoDouble, "Machine "+m.name, scaledDown, strings.Join(l.promised, "; "))
+		}
+		return l.machine == m.name
+	})
+	if e.Listed || c.unsure(e.Revision, Nodes, ProvisioningRequests) {
+		c.unjudged(Departures)
+		return
+	}
+	c.judged(Departures)
+	n := c.nodes[m.name]
+	if m.terminated || n == nil || n.owner != m.name {
+		return
+	}
+	if promised := c.promised(n, m.token); len(promised) > 0 {
+		c.suspect("gone|"+string(m.uid), e, NoDouble, "Machine "+m.name, scaledDown, strings.Join(promised, "; "))
+	}
+}
+
+// judgeNodeGone: the same for nodes whose Machine is still there. A node without
+// a Machine is not Muster's to delete: somebody else has.
+func (c *Checker) judgeNodeGone(e Event, n *node) {
+	m := c.machines[n.owner]
+	promised := c.promised(n, n.token)
+	switch {
+	case len(promised) == 0 || m == nil:
+		return
+	case e.Listed || c.unsure(e.Revision, ProvisioningRequests):
+		c.unjudged(Departures)
+		return
+	}
+	c.judged(Departures)
+	if m.terminated || !n.reclaimAt.IsZero() && !e.Time.Before(n.reclaimAt.Add(-c.config.Race)) {
+		return
+	}
+	c.losses = append(c.losses, loss{Event: e, node: n.name, machine: m.name, promised: promised})
+}
+
+// sweepLosses blames what no cloud has owned up to.
+func (c *Checker) sweepLosses() {
+	c.losses = slices.DeleteFunc(c.losses, func(l loss) bool {
+		m := c.machines[l.machine]
+		if m == nil || m.terminated {
+			return true
+		}
+		if !c.overdue(l.Time, c.config.LossBound) {
+			return false
+		}
+		c.accuse("lost|"+string(l.Object.GetUID()), NoDouble, "Node "+l.node, scaledDown+"; its Machine is still there", strings.Join(l.promised, "; "))
+		return true
+	})
+}

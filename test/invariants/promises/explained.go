@@ -1,0 +1,49 @@
+package promises
+
+import "time"
+
+// waiting is how something that waits explains itself.
+type waiting struct {
+	// silent is since when it waits without saying why; zero if it does not.
+	silent time.Time
+	// told: it has said why since it began to wait.
+	told bool
+}
+
+func (c *Checker) noteWaiting(w *waiting, waits, explained bool, check Check) {
+	switch {
+	case !waits:
+		*w = waiting{}
+	case explained:
+		if !w.told {
+			c.judged(check)
+		}
+		*w = waiting{told: true}
+	case w.silent.IsZero():
+		w.silent = c.now
+	}
+}
+
+// sweepWaiting: whatever waits says why (P7).
+func (c *Checker) sweepWaiting() {
+	blame := func(key string, w *waiting, check Check, object, format string) {
+		if w.silent.IsZero() || !c.overdue(w.silent, c.config.ExplainBound) {
+			return
+		}
+		if !w.told {
+			c.judged(check)
+			w.told = true
+		}
+		c.accuse(key, Explained, object, format, w.silent.UTC().Format("15:04:05.000"), c.config.ExplainBound)
+	}
+	for uid, w := range c.workloads {
+		blame("pending|"+string(uid), &w.pending, PendingWorkloads, w.String(),
+			"has been pending since %s without a condition QuotaReserved=False that has a reason and a message (bound %s)")
+		blame("reserved|"+string(uid), &w.reserved, ReservedWorkloads, w.String(),
+			"has held quota without being Admitted since %s, and neither a check that is not Ready nor its conditions say what it waits for (bound %s)")
+	}
+	for uid, r := range c.requests {
+		blame("request|"+string(uid), &r.waiting, PendingRequests, r.String(),
+			"has waited since %s without a condition Provisioned that has a reason and a message (bound %s)")
+	}
+}

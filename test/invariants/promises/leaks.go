@@ -1,0 +1,169 @@
+package promises
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// judgeLaunch: every machine belongs to an attempt that was on record, for this
+// group and at least as many machines, before the machine was made (P2).
+//
+// A machine that an outsider deletes and Muster makes again counts twice.
+func (c *Checker) judgeLaunch(e Event, object string, uid types.UID, token, group string) {
+	key := launch{token, group}
+	if c.made[key] == nil {
+		c.made[key] = map[types.UID]bool{}
+	}
+	c.made[key][uid] = true
+	if e.Listed {
+		return
+	}
+	if c.unsure(e.Revision, ProvisioningRequests) {
+		c.unjudged(Launches)
+		return
+	}
+	c.judged(Launches)
+	blame := func(format string, args ...any) {
+		c.suspect("launch|"+string(uid), e, NoLeak, object, "was made in group %s with the launch token %q, but %s",
+			group, token, fmt.Sprintf(format, args...))
+	}
+	r, a := c.attemptOf(token)
+	switch {
+	case r == nil:
+		blame("no ProvisioningRequest with UID %q has ever been seen", provisioning.TokenUID(token))
+		return
+	case a == nil:
+		blame("%s has not recorded that attempt", r)
+		return
+	case a.recorded >= e.Revision:
+		blame("%s recorded that attempt only in resourceVersion %d", r, a.recorded)
+		return
+	}
+	count := provisioning.Attempt{Launches: a.launches}.Machines(group)
+	if made := len(c.made[key]); made > count {
+		blame("that attempt of %s asks for %d machines of the group, and this is number %d", r, count, made)
+	}
+}
+
+// countGone counts the machines that went as they should.
+func (c *Checker) countGone(token string) {
+	if token == "" {
+		return
+	}
+	if r, a := c.attemptOf(token); a != nil && (!a.failed.IsZero() || r.deleted && a.phase != provisioning.Done) {
+		c.judged(RollBacks)
+	} else {
+		c.judged(GivenBack)
+	}
+}
+
+// unit is a machine, or a node that shows none.
+type unit struct {
+	object, token, group string
+	uid                  types.UID
+	seen                 time.Time
+	machine              *machine
+	node                 *node
+}
+
+// units are all machines and nodes that Muster has launched and that still cost.
+func (c *Checker) units() []unit {
+	var out []unit
+	for _, m := range c.machines {
+		if m.terminated {
+			continue
+		}
+		u := unit{object: "Machine " + m.name, token: m.token, group: m.group, uid: m.uid, seen: m.seen, machine: m}
+		if n := c.nodes[m.name]; n != nil && n.owner == m.name {
+			u.node = n
+		}
+		out = append(out, u)
+	}
+	for _, n := range c.nodes {
+		if m := c.machines[n.owner]; n.token == "" || m != nil && !m.terminated {
+			continue
+		}
+		out = append(out, unit{object: n.String(), token: n.token, group: n.group, uid: n.uid, seen: n.seen, node: n})
+	}
+	return out
+}
+
+// sweepMachines: of a failed attempt nothing is left, and what is idle goes (P2).
+//
+// An idle machine without a node counts as idle from when it was last seen to be
+// waited for.
+func (c *Checker) sweepMachines() {
+	units := c.units()
+	sizes := map[string]int{}
+	for _, u := range units {
+		sizes[u.group]++
+	}
+	for name, g := range c.groups {
+		switch {
+		case sizes[name] <= int(g.min):
+			g.spare = time.Time{}
+		case g.spare.IsZero():
+			g.spare = c.now
+		}
+	}
+	for _, u := range units {
+		since := u.seen
+		if u.node != nil {
+			c.noteBusy(u.node)
+		}
+		r, a := c.attemptOf(u.token)
+		switch {
+		case a != nil && r.deleted && (a.phase != provisioning.Done || !a.failed.IsZero()):
+			c.judgeLeft(u, later(since, r.deletedAt), c.config.OrphanBound,
+				fmt.Sprintf("%s was deleted while that attempt was not complete", r))
+		case a != nil && !a.failed.IsZero():
+			c.judgeLeft(u, later(since, a.failed), c.config.RollbackBound, fmt.Sprintf("that attempt of %s has failed", r))
+		case a != nil && a.phase == provisioning.Launching && !r.over:
+			c.needed(u)
+		default:
+			c.judgeIdle(u, since)
+		}
+	}
+}
+
+// needed notes that an attempt in flight waits for the unit.
+func (c *Checker) needed(u unit) {
+	if u.node != nil {
+		u.node.lastBusy = c.now
+	}
+	if u.machine != nil {
+		u.machine.needed = c.now
+	}
+}
+
+func (c *Checker) judgeLeft(u unit, since time.Time, bound time.Duration, why string) {
+	if u.node != nil {
+		since = later(since, u.node.lastHeld)
+	}
+	if c.overdue(since, bound) {
+		c.accuse("left|"+string(u.uid), NoLeak, u.object, "is left of launch %q in group %s although %s; nobody else needs it, and %s have passed (bound %s)",
+			u.token, u.group, why, c.now.Sub(since).Round(time.Millisecond), bound)
+	}
+}
+
+func (c *Checker) judgeIdle(u unit, since time.Time) {
+	g := c.groups[u.group]
+	if g == nil || g.spare.IsZero() {
+		return
+	}
+	if u.node != nil {
+		since = later(since, u.node.lastBusy)
+	}
+	if u.machine != nil {
+		since = later(since, u.machine.needed)
+	}
+	since = later(later(since, c.resumed).Add(g.idle), later(g.spare, g.changed))
+	if c.overdue(since, c.config.IdleBound) {
+		c.accuse("idle|"+string(u.uid), NoLeak, u.object, "of group %s has been idle, without pods and without a booking, for %s longer than the group's idleTimeout of %s (bound %s), and the group has more than its %d machines",
+			u.group, c.now.Sub(since).Round(time.Millisecond), g.idle, c.config.IdleBound, g.min)
+	}
+}

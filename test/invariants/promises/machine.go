@@ -1,0 +1,97 @@
+package promises
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// machine is a Machine that exists.
+type machine struct {
+	name, group, token string
+	uid                types.UID
+	seen               time.Time
+	// needed is when an attempt in flight was last seen to wait for it.
+	needed     time.Time
+	terminated bool
+}
+
+// launch is one call to a cloud.
+type launch struct{ token, group string }
+
+// group is what counts of a NodeGroup.
+type group struct {
+	min  int32
+	idle time.Duration
+	// changed is when what it says about idle machines last changed.
+	changed time.Time
+	// spare is since when it has more machines than the least that it keeps; zero
+	// if it has not.
+	spare time.Time
+}
+
+func (c *Checker) applyGroup(e Event, o *v1alpha1.NodeGroup) {
+	if e.Deleted {
+		delete(c.groups, o.Name)
+		return
+	}
+	g := c.groups[o.Name]
+	if g == nil {
+		g = &group{changed: e.Time}
+		c.groups[o.Name] = g
+	}
+	idle := nodegroups.DefaultIdleTimeout
+	if o.Spec.IdleTimeout != nil {
+		idle = o.Spec.IdleTimeout.Duration
+	}
+	if g.min != o.Spec.MinNodes || g.idle != idle {
+		g.min, g.idle, g.changed = o.Spec.MinNodes, idle, e.Time
+	}
+}
+
+func (c *Checker) applyMachine(e Event, o *kwokv1alpha1.Machine) {
+	m := c.machines[o.Name]
+	if e.Deleted {
+		delete(c.machines, o.Name)
+		if m != nil {
+			m.terminated = m.terminated || o.Status.Phase == kwokv1alpha1.MachineTerminated
+			c.judgeMachineGone(e, m)
+			c.countGone(m.token)
+		}
+		return
+	}
+	if m == nil || m.uid != o.UID {
+		m = &machine{name: o.Name, group: o.Spec.Group, token: o.Spec.Launch, uid: o.UID, seen: e.Time}
+		c.machines[m.name] = m
+		c.judgeLaunch(e, "Machine "+m.name, m.uid, m.token, m.group)
+	}
+	m.terminated = m.terminated || o.Status.Phase == kwokv1alpha1.MachineTerminated
+}
+
+// nodeSeen judges nodes that show no Machine of theirs: those of real clouds.
+func (c *Checker) nodeSeen(e Event, n *node) {
+	if n.token != "" && n.owner == "" {
+		c.judgeLaunch(e, n.String(), n.uid, n.token, n.group)
+	}
+}
+
+// attemptOf finds the attempt of a token; what is unknown is nil.
+func (c *Checker) attemptOf(token string) (*request, *attempt) {
+	uid := provisioning.TokenUID(token)
+	r := c.requests[uid]
+	if r == nil {
+		return nil, nil
+	}
+	number, err := strconv.Atoi(strings.TrimPrefix(token, string(uid)+"-"))
+	if err != nil {
+		return r, nil
+	}
+	return r, r.attempts[number]
+}

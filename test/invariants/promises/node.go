@@ -1,0 +1,229 @@
+package promises
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// node is what counts of a node. It exists without uid as long as only its pods
+// are known.
+type node struct {
+	name string
+	uid  types.UID
+	seen time.Time
+
+	group, token string
+	// owner is the name of the Machine that owns the node.
+	owner string
+	ready bool
+	// foreign: somebody else has cordoned it.
+	foreign bool
+	// reclaimAt is when the simulated cloud takes the node away.
+	reclaimAt   time.Time
+	allocatable nodegroups.Resources
+	bookings    []booking
+	pods        map[types.UID]*pod
+	// spent are pods of gangs that succeeded here and whose objects are gone: the
+	// booking that they used up does not come back.
+	spent []*pod
+	// lastBusy is when the node was last seen to be needed, lastHeld when by others
+	// than the request that launched it.
+	lastBusy, lastHeld time.Time
+}
+
+// booking is a label with its record.
+type booking struct {
+	key, namespace string
+	uid            types.UID
+	amounts        nodegroups.Resources
+	// revision and since are of the first version that bore it.
+	revision uint64
+	since    time.Time
+}
+
+func (c *Checker) node(name string) *node {
+	n := c.nodes[name]
+	if n == nil {
+		n = &node{name: name, pods: map[types.UID]*pod{}}
+		c.nodes[name] = n
+	}
+	return n
+}
+
+func (c *Checker) applyNode(e Event, o *corev1.Node) {
+	n := c.node(o.Name)
+	c.noteBusy(n)
+	if e.Deleted {
+		c.nodeGone(e, n)
+		return
+	}
+	if n.uid != o.UID {
+		// New, or another of the same name whose predecessor's end was missed.
+		pods := n.pods
+		for _, b := range n.bookings {
+			c.lapse(n, b, e.Time)
+		}
+		*n = node{name: o.Name, uid: o.UID, seen: e.Time, pods: pods}
+		n.read(o)
+		c.nodeSeen(e, n)
+	}
+	n.read(o)
+	before := n.bookings
+	n.bookings = bookingsOf(e, o, before)
+	c.claim(e, n, before)
+	c.noteBusy(n)
+	for _, b := range n.bookings {
+		if grown(before, b) {
+			c.judgeBooking(e, n, b)
+		}
+	}
+}
+
+func (n *node) read(o *corev1.Node) {
+	n.group = o.Labels[v1alpha1.NodeGroupLabel]
+	n.token = o.Annotations[v1alpha1.LaunchAnnotation]
+	n.ready = o.DeletionTimestamp == nil && slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	_, ours := o.Annotations[v1alpha1.CordonedAnnotation]
+	n.foreign = o.Spec.Unschedulable && !ours
+	n.allocatable = nodegroups.ResourcesFrom(o.Status.Allocatable)
+	n.reclaimAt, _ = time.Parse(time.RFC3339, o.Annotations[kwokv1alpha1.ReclaimAtAnnotation])
+	n.owner = ""
+	for _, ref := range o.OwnerReferences {
+		if ref.Kind == string(Machines) {
+			n.owner = ref.Name
+		}
+	}
+}
+
+// bookingsOf reads the bookings of a node; those that it had before keep their
+// beginning. The record is read here and not by provisioning.BookingsOn, which
+// is among what is checked.
+func bookingsOf(e Event, o *corev1.Node, before []booking) []booking {
+	var out []booking
+	for label, namespace := range o.Labels {
+		key, ok := strings.CutPrefix(label, v1alpha1.BookedLabelPrefix)
+		if !ok {
+			continue
+		}
+		var record provisioning.BookingRecord
+		if json.Unmarshal([]byte(o.Annotations[label]), &record) != nil {
+			continue
+		}
+		b := booking{key: key, namespace: namespace, uid: record.UID, amounts: nodegroups.ResourcesFrom(record.Requests),
+			revision: e.Revision, since: e.Time}
+		if e.Listed {
+			b.revision = 0
+		}
+		if i := slices.IndexFunc(before, func(old booking) bool { return old.uid == b.uid }); i >= 0 {
+			b.revision, b.since = before[i].revision, before[i].since
+		}
+		out = append(out, b)
+	}
+	slices.SortFunc(out, func(a, b booking) int { return strings.Compare(a.namespace+"/"+a.key, b.namespace+"/"+b.key) })
+	return out
+}
+
+// grown says that the booking is new or holds more than before.
+func grown(before []booking, b booking) bool {
+	i := slices.IndexFunc(before, func(old booking) bool { return old.uid == b.uid })
+	return i < 0 || short(before[i].amounts, b.amounts) != nil
+}
+
+// nodeGone forgets a node, and asks why it went if somebody counted on it.
+func (c *Checker) nodeGone(e Event, n *node) {
+	if n.uid == "" {
+		return
+	}
+	c.judgeNodeGone(e, n)
+	for _, b := range n.bookings {
+		c.lapse(n, b, e.Time)
+	}
+	if n.owner == "" {
+		c.countGone(n.token) // of other nodes the Machine's end counts
+	}
+	if len(n.pods) == 0 {
+		delete(c.nodes, n.name)
+		return
+	}
+	*n = node{name: n.name, pods: n.pods}
+}
+
+// live says whether the booking is a promise: its request exists and is not over.
+func (c *Checker) live(b booking) *request {
+	r := c.requests[b.uid]
+	if r == nil || !r.live() || r.key != b.key || r.namespace != b.namespace {
+		return nil
+	}
+	return r
+}
+
+// remaining is what is promised to the pods of the gang that have not come yet.
+// Pods that were bound before the booking was made are those of an earlier gang
+// of the same name.
+func (n *node) remaining(b booking) nodegroups.Resources {
+	left := b.amounts.Clone()
+	use := func(p *pod) {
+		if p.consumes.Namespace == b.namespace && provisioning.BookingKey(p.consumes.Name) == b.key &&
+			p.bound >= b.revision && (!p.finished || p.succeeded) {
+			left.Sub(p.requests, 1)
+		}
+	}
+	for _, p := range n.pods {
+		use(p)
+	}
+	for _, p := range n.spent {
+		use(p)
+	}
+	for name := range left {
+		left[name] = max(0, left[name])
+	}
+	return left
+}
+
+// noteBusy remembers until when a node was needed. It is called before and after
+// each change that bears on it, so that no short while is missed.
+func (c *Checker) noteBusy(n *node) {
+	if !c.busy(n, "") {
+		return
+	}
+	n.lastBusy = c.now
+	if c.busy(n, provisioning.TokenUID(n.token)) {
+		n.lastHeld = c.now
+	}
+}
+
+// busy says that the node runs pods, is booked by others than that request, or
+// that somebody else keeps a hand on it.
+func (c *Checker) busy(n *node, but types.UID) bool {
+	if n.foreign || n.hasPods() {
+		return true
+	}
+	return slices.ContainsFunc(n.bookings, func(b booking) bool { return b.uid != but && c.live(b) != nil })
+}
+
+// hasPods says that pods run here that belong to no DaemonSet.
+func (n *node) hasPods() bool {
+	for _, p := range n.pods {
+		if !p.finished && !p.daemon {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *node) String() string { return "Node " + n.name }
+
+func (b booking) String() string { return fmt.Sprintf("%s/%s", b.namespace, b.key) }

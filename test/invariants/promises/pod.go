@@ -1,0 +1,145 @@
+package promises
+
+import (
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// Those of package queueing/jobs, which is no pure package.
+const (
+	queueLabel           = "kueue.x-k8s.io/queue-name"
+	breakGlassAnnotation = "muster.dev/break-glass"
+)
+
+// olderConsumeAnnotation is the older spelling of the annotation that names the
+// request whose capacity a pod consumes.
+const olderConsumeAnnotation = "cluster-autoscaler.kubernetes.io/consume-provisioning-request"
+
+// pod is what counts of a pod.
+type pod struct {
+	uid             types.UID
+	namespace, name string
+	node            string
+	// bound and boundAt are of the first version that names a node; in a Listed
+	// one it may have been earlier.
+	bound    uint64
+	boundAt  time.Time
+	requests nodegroups.Resources
+	finished bool
+	// succeeded pods have used up their part of a booking.
+	succeeded bool
+	daemon    bool
+	// consumes is the request that the pod names; the name is empty without.
+	consumes types.NamespacedName
+	// class is the provisioning class that the pod names, if any.
+	class string
+	// job controls the pod, if any does.
+	job types.UID
+}
+
+func readPod(e Event, o *corev1.Pod) *pod {
+	p := &pod{
+		uid: o.UID, namespace: o.Namespace, name: o.Name, node: o.Spec.NodeName,
+		requests:  provisioning.PodRequests(o),
+		finished:  o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed,
+		succeeded: o.Status.Phase == corev1.PodSucceeded,
+		class:     o.Annotations[provreq.ProvisioningClassPodAnnotationKey],
+	}
+	if p.node != "" {
+		p.bound, p.boundAt = e.Revision, e.Time
+	}
+	for _, key := range []string{provreq.ProvisioningRequestPodAnnotationKey, olderConsumeAnnotation} {
+		if name := o.Annotations[key]; name != "" {
+			p.consumes = types.NamespacedName{Namespace: o.Namespace, Name: name}
+			break
+		}
+	}
+	if owner := metav1.GetControllerOf(o); owner != nil {
+		p.daemon = owner.Kind == "DaemonSet"
+		if owner.Kind == string(Jobs) {
+			p.job = owner.UID
+		}
+	}
+	return p
+}
+
+func (c *Checker) applyPod(e Event, o *corev1.Pod) {
+	old := c.pods[o.UID]
+	if old != nil && old.node != "" {
+		n := c.node(old.node)
+		c.noteBusy(n)
+		delete(n.pods, old.uid)
+	}
+	if e.Deleted {
+		delete(c.pods, o.UID)
+		c.podGone(old)
+		return
+	}
+	p := readPod(e, o)
+	if old != nil && old.node != "" {
+		p.bound, p.boundAt = old.bound, old.boundAt
+	}
+	c.pods[p.uid] = p
+	if p.node != "" {
+		n := c.node(p.node)
+		n.pods[p.uid] = p
+		c.noteBusy(n)
+	}
+	if e.Listed {
+		return
+	}
+	if old == nil {
+		c.judgeCreated(e, p)
+	}
+	if p.node != "" && (old == nil || old.node == "") {
+		c.judgeBound(e, p)
+		c.judgeConsumer(e, p)
+	}
+}
+
+func (c *Checker) podGone(p *pod) {
+	if p == nil || p.node == "" {
+		return
+	}
+	n := c.node(p.node)
+	if p.succeeded && p.consumes.Name != "" && len(n.bookings) > 0 {
+		n.spent = append(n.spent, p)
+	}
+	if n.uid == "" && len(n.pods) == 0 {
+		delete(c.nodes, n.name)
+	}
+}
+
+func (p *pod) String() string { return "Pod " + p.namespace + "/" + p.name }
+
+// job is what counts of a Job.
+type job struct {
+	namespace, name string
+	// queue is the LocalQueue that its label names; empty without.
+	queue string
+	// free: an admin lets it run outside its queue, or it ran before the Checker
+	// came.
+	free bool
+	gone bool
+}
+
+func (c *Checker) applyJob(e Event, o *batchv1.Job) {
+	j := c.jobs[o.UID]
+	if j == nil {
+		running := o.Spec.Suspend == nil || !*o.Spec.Suspend
+		// Whether Muster was there before such a Job cannot be seen.
+		j = &job{namespace: o.Namespace, name: o.Name, free: e.Listed && running}
+		c.jobs[o.UID] = j
+	}
+	j.queue = o.Labels[queueLabel]
+	j.free = j.free || o.Annotations[breakGlassAnnotation] != ""
+	j.gone = e.Deleted
+}

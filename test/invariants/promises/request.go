@@ -1,0 +1,195 @@
+package promises
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// processorParameter of a request names the one processor that it is meant for.
+const processorParameter = "processorInstance"
+
+// request is a ProvisioningRequest, kept also after its end: pods and machines
+// may refer to it then.
+type request struct {
+	uid             types.UID
+	namespace, name string
+	key             string
+	// served: Muster looks after it.
+	served  bool
+	podSets []podSet
+
+	provisioned bool
+	// provisionedAt is the revision that was first Provisioned; 0 if that was
+	// listed, so that it may have been so long before.
+	provisionedAt uint64
+	over          bool
+	deleted       bool
+	deletedAt     time.Time
+
+	attempts map[int]*attempt
+	// claims are the nodes that are booked for it, by name.
+	claims  map[string]*claim
+	waiting waiting
+}
+
+type podSet struct {
+	template types.NamespacedName
+	count    int
+}
+
+// attempt is what is on record of an attempt.
+type attempt struct {
+	phase provisioning.AttemptPhase
+	// recorded is the revision that first had it; 0 if that was listed.
+	recorded uint64
+	launches []provisioning.GroupCount
+	// failed is when it was seen to be given up; zero if it was not.
+	failed time.Time
+}
+
+// claim is room that is booked on a node.
+type claim struct {
+	amounts nodegroups.Resources
+	good    bool
+	// lost is when the node was last seen Ready.
+	lost time.Time
+}
+
+// live says that what is booked for it is a promise.
+func (r *request) live() bool { return r.served && !r.deleted && !r.over }
+
+func (r *request) String() string { return "ProvisioningRequest " + r.namespace + "/" + r.name }
+
+func (c *Checker) applyTemplate(e Event, o *corev1.PodTemplate) {
+	if e.Deleted {
+		return // what was asked for stays what it was
+	}
+	pod := &corev1.Pod{Spec: o.Template.Spec}
+	c.templates[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = provisioning.PodRequests(pod)
+}
+
+func (c *Checker) applyRequest(e Event, o *provreq.ProvisioningRequest) {
+	r := c.requests[o.UID]
+	if r == nil {
+		r = c.newRequest(o)
+	}
+	for name := range r.claims {
+		if n := c.nodes[name]; n != nil {
+			c.noteBusy(n)
+		}
+	}
+	if e.Deleted {
+		r.deleted, r.deletedAt, r.waiting, r.claims = true, e.Time, waiting{}, nil
+		return
+	}
+	is := func(t string) bool { return meta.IsStatusConditionTrue(o.Status.Conditions, t) }
+	failed := is(provreq.Failed)
+	r.over = r.over || failed || is(provreq.BookingExpired) || is(provreq.CapacityRevoked)
+	first := !r.provisioned && is(provreq.Provisioned)
+	r.provisioned = r.provisioned || first
+	c.record(e, r, o, failed)
+	if first && !e.Listed {
+		r.provisionedAt = e.Revision
+		if r.served {
+			c.judgeProvisioned(e, r)
+		}
+	}
+	waits := r.served && !r.provisioned && !r.over
+	reason := meta.FindStatusCondition(o.Status.Conditions, provreq.Provisioned)
+	c.noteWaiting(&r.waiting, waits, reason != nil && reason.Reason != "" && reason.Message != "", PendingRequests)
+}
+
+func (c *Checker) newRequest(o *provreq.ProvisioningRequest) *request {
+	r := &request{
+		uid: o.UID, namespace: o.Namespace, name: o.Name, key: provisioning.BookingKey(o.Name),
+		served:   slices.Contains(c.config.Classes, o.Spec.ProvisioningClassName) && o.Spec.Parameters[processorParameter] == "",
+		attempts: map[int]*attempt{},
+		claims:   map[string]*claim{},
+	}
+	for _, ps := range o.Spec.PodSets {
+		r.podSets = append(r.podSets, podSet{types.NamespacedName{Namespace: o.Namespace, Name: ps.PodTemplateRef.Name}, int(ps.Count)})
+	}
+	c.requests[r.uid] = r
+	name := types.NamespacedName{Namespace: r.namespace, Name: r.name}
+	c.named[name] = append(c.named[name], r)
+	if owner := metav1.GetControllerOf(o); owner != nil && owner.Kind == string(Workloads) {
+		c.asked[owner.UID] = append(c.asked[owner.UID], r)
+	}
+	return r
+}
+
+// record notes the attempt on record. Attempts that came before it and did not
+// end in capacity have failed, whatever they say.
+func (c *Checker) record(e Event, r *request, o *provreq.ProvisioningRequest, failed bool) {
+	a, err := provisioning.DecodeAttempt(string(o.Status.ProvisioningClassDetails[provisioning.AttemptDetail]))
+	if err != nil || a.Number == 0 {
+		return
+	}
+	known := r.attempts[a.Number]
+	if known == nil {
+		known = &attempt{}
+		if !e.Listed {
+			known.recorded = e.Revision
+		}
+		r.attempts[a.Number] = known
+	}
+	if len(a.Launches) > 0 {
+		known.launches = a.Launches
+	}
+	known.phase = a.Phase
+	giveUp := func(a *attempt) {
+		if a.failed.IsZero() {
+			a.failed = e.Time
+		}
+	}
+	if a.Phase == provisioning.RollingBack || failed && a.Phase != provisioning.Done {
+		giveUp(known)
+	}
+	for number, old := range r.attempts {
+		if number < a.Number {
+			giveUp(old)
+		}
+	}
+}
+
+// claim notes on the requests of a node's bookings what they have there.
+func (c *Checker) claim(e Event, n *node, before []booking) {
+	for _, b := range before {
+		if r := c.requests[b.uid]; r != nil && !slices.ContainsFunc(n.bookings, func(o booking) bool { return o.uid == b.uid }) {
+			delete(r.claims, n.name)
+		}
+	}
+	for _, b := range n.bookings {
+		r := c.requests[b.uid]
+		if r == nil || r.deleted || r.key != b.key || r.namespace != b.namespace {
+			continue
+		}
+		if n.ready {
+			r.claims[n.name] = &claim{amounts: b.amounts, good: true}
+		} else if r.claims[n.name] == nil {
+			r.claims[n.name] = &claim{amounts: b.amounts}
+		} else {
+			c.lapse(n, b, e.Time)
+		}
+	}
+}
+
+// lapse notes that a node which is booked is not there any more.
+func (c *Checker) lapse(n *node, b booking, at time.Time) {
+	r := c.requests[b.uid]
+	if r == nil {
+		return
+	}
+	if cl := r.claims[n.name]; cl != nil && cl.good {
+		cl.good, cl.lost = false, at
+	}
+}

@@ -1,0 +1,321 @@
+package promises
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/jobs"
+)
+
+func TestNoFalseAlarm(t *testing.T) {
+	terminate := func(c *course, i int) {
+		c.machines[i].Status.Phase = kwokv1alpha1.MachineTerminated
+		c.show(c.machines[i])
+	}
+	for _, tt := range []struct {
+		name string
+		do   func(*course)
+	}{
+		{"a node is lost a moment before its request becomes Provisioned", func(c *course) {
+			c.upTo("nodes are booked")
+			c.remove(c.nodes[1])
+			terminate(c, 1)
+			c.step("request is provisioned")
+		}},
+		{"a booked machine is reclaimed, the machine first", func(c *course) {
+			c.upTo("request is provisioned")
+			terminate(c, 0)
+			c.remove(c.nodes[0])
+			c.pass(time.Minute)
+			c.remove(c.machines[0])
+		}},
+		{"a booked machine is reclaimed, the node first", func(c *course) {
+			c.upTo("request is provisioned")
+			c.remove(c.nodes[0])
+			c.pass(5 * time.Second)
+			terminate(c, 0)
+			c.pass(time.Minute)
+		}},
+		{"a booked node is reclaimed while the simulator is slow to say so", func(c *course) {
+			c.upTo("nodes join")
+			c.nodes[0].Annotations[kwokv1alpha1.ReclaimAtAnnotation] = c.now.Format("2006-01-02T15:04:05.000000Z07:00")
+			c.step("nodes are booked")
+			c.step("request is provisioned")
+			c.remove(c.nodes[0])
+			c.pass(time.Minute)
+		}},
+		{"a machine is deleted in the version that says it was terminated", func(c *course) {
+			c.upTo("request is provisioned")
+			c.machines[0].Status.Phase = kwokv1alpha1.MachineTerminated
+			c.remove(c.machines[0], c.nodes[0])
+		}},
+		{"a rollback takes its own booked machines", func(c *course) {
+			c.upTo("nodes are booked")
+			record(c.request, 1, provisioning.RollingBack, launches)
+			c.show(c.request)
+			c.remove(c.machines[0], c.machines[1], c.nodes[0], c.nodes[1])
+			c.pass(time.Minute)
+		}},
+		{"a machine that died booting stays on record", func(c *course) {
+			c.upTo("machines are made")
+			terminate(c, 0)
+			record(c.request, 1, provisioning.RollingBack, launches)
+			c.show(c.request)
+			c.remove(c.machines[1])
+			c.pass(30 * time.Minute)
+		}},
+		{"the next attempt takes the same number of machines again", func(c *course) {
+			c.upTo("machines are made")
+			record(c.request, 1, provisioning.RollingBack, launches)
+			c.show(c.request)
+			c.remove(c.machines[0], c.machines[1])
+			record(c.request, 2, provisioning.Launching, launches)
+			c.show(c.request)
+			c.machines = nil
+			for _, name := range []string{"next-0", "next-1"} {
+				c.machines = append(c.machines, newMachine(name, "spot", provisioning.Token(c.request.UID, 2)))
+				c.show(c.machines[len(c.machines)-1])
+			}
+			c.pass(time.Minute)
+		}},
+		{"a machine that runs pods is left after a rollback", func(c *course) {
+			c.upTo("nodes join")
+			c.bind(newPod("let-on-by-a-human", 1), c.nodes[0])
+			record(c.request, 1, provisioning.RollingBack, launches)
+			c.show(c.request)
+			c.remove(c.machines[1], c.nodes[1])
+			c.pass(time.Minute)
+		}},
+		{"an idle machine stays under a human's cordon", func(c *course) {
+			c.upTo("machines idle")
+			for _, n := range c.nodes {
+				unbook(n, c.request)
+				n.Spec.Unschedulable = true
+				c.show(n)
+			}
+			c.pass(time.Hour)
+		}},
+		{"a group keeps its least number of machines", func(c *course) {
+			c.group.Spec.MinNodes = 2
+			c.upTo("machines idle")
+			c.pass(time.Hour)
+		}},
+		{"idle machines of a group that was deleted", func(c *course) {
+			c.upTo("machines idle")
+			c.remove(c.group)
+			c.pass(time.Hour)
+		}},
+		{"nobody can act while the API server is down", func(c *course) {
+			c.upTo("machines are made")
+			record(c.request, 1, provisioning.RollingBack, launches)
+			c.show(c.request, newWorkload("silent", 1, 1))
+			c.StandStill(c.now.Add(time.Minute))
+			c.pass(time.Minute + 4*time.Second)
+			c.remove(c.machines[0], c.machines[1])
+			w := newWorkload("silent", 1, 1)
+			condition(&w.Status.Conditions, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, "Pending", "Now it says why")
+			c.show(w)
+		}},
+		{"other pods slip onto a node that is booked in part", func(c *course) {
+			n := c.static("static")
+			a := c.other("a", 1, 4)
+			c.book(n, a, 1, 4)
+			c.show(n)
+			c.provision(a)
+			c.bind(newPod("tenant", 6), n)
+			c.bind(consuming(newPod("a-0", 2), "a"), n)
+		}},
+		{"a pod was bound a moment before the node was booked", func(c *course) {
+			n := c.static("static")
+			a := c.other("a", 1, 4)
+			c.bind(newPod("tenant", 6), n)
+			c.book(n, a, 1, 4)
+			c.show(n)
+		}},
+		{"a booking takes the place of one whose request is over", func(c *course) {
+			n := c.static("static")
+			a, b := c.other("a", 1, 8), c.other("b", 1, 8)
+			c.book(n, a, 1, 8)
+			c.show(n)
+			c.provision(a)
+			condition(&a.Status.Conditions, provreq.BookingExpired, metav1.ConditionTrue, "Expired", "Nobody came")
+			c.show(a)
+			c.book(n, b, 1, 8)
+			c.show(n)
+		}},
+		{"a booking is not promised again after its pods have succeeded and are gone", func(c *course) {
+			n, m := c.static("static"), c.static("another")
+			a, b := c.other("a", 2, 8), c.other("b", 1, 8)
+			c.book(n, a, 1, 8)
+			c.book(m, a, 1, 8)
+			c.show(n, m)
+			c.provision(a)
+			p := c.bind(consuming(newPod("a-0", 8), "a"), n)
+			p.Status.Phase = corev1.PodSucceeded
+			c.show(p)
+			c.remove(p)
+			c.book(n, b, 1, 8)
+			c.show(n)
+		}},
+		{"an admin lets a Job run outside its queue", func(c *course) {
+			c.upTo("workload waits")
+			c.job.Annotations = map[string]string{jobs.BreakGlassAnnotation: "the demo is in five minutes"}
+			c.show(c.job)
+			p := newPod("worker", 8)
+			controlledBy(p, "Job", c.job)
+			c.show(p)
+		}},
+		{"a Job ran before Muster came", func(c *course) {
+			c.upTo("admin sets up")
+			c.job.Spec.Suspend = nil
+			c.list(c.job)
+			p := newPod("worker", 8)
+			controlledBy(p, "Job", c.job)
+			c.show(p)
+		}},
+		{"a Job's pod is made while the Job is being stopped, its Workload gone", func(c *course) {
+			c.upTo("booking is consumed")
+			c.remove(c.workload)
+			p := consuming(newPod("replacement", 8), "gang")
+			controlledBy(p, "Job", c.job)
+			c.show(p)
+		}},
+		{"a Job of a queue without a capacity check", func(c *course) {
+			c.queue.Spec.AdmissionChecksStrategy = nil
+			c.upTo("job comes")
+			p := newPod("worker", 8)
+			controlledBy(p, "Job", c.job)
+			c.bind(p, c.static("static"))
+		}},
+		{"requests and pods of another provisioner", func(c *course) {
+			r := newRequest("foreign", 1)
+			r.Spec.ProvisioningClassName = "queued-provisioning.gke.io"
+			c.show(r)
+			c.pass(time.Minute)
+			c.bind(consuming(newPod("one", 8), "foreign"), c.static("static"))
+			p := consuming(newPod("two", 8), "unseen")
+			p.Annotations[provreq.ProvisioningClassPodAnnotationKey] = "queued-provisioning.gke.io"
+			c.bind(p, c.static("another"))
+		}},
+		{"quota is lowered while it is used", func(c *course) {
+			c.upTo("quota is reserved")
+			setQuota(c.queue, 4)
+			c.show(c.queue)
+			c.pass(3 * time.Second)
+			c.show(c.workload)
+		}},
+		{"quota is lowered a moment before it is reserved", func(c *course) {
+			c.upTo("workload waits")
+			setQuota(c.queue, 4)
+			c.show(c.queue)
+			c.step("quota is reserved")
+			c.pass(3 * time.Second)
+			c.show(c.workload)
+		}},
+		{"the quota of a finished workload is given out again", func(c *course) {
+			c.upTo("workload finishes")
+			w := newWorkload("second", 2, 8)
+			reserve(w, 16)
+			condition(&w.Status.Conditions, kueue.WorkloadAdmitted, metav1.ConditionTrue, "Admitted", "Admitted")
+			c.show(w)
+		}},
+		{"a deactivated workload is silent", func(c *course) {
+			c.workload.Spec.Active = new(false)
+			c.show(c.workload)
+			c.pass(time.Minute)
+		}},
+		{"an evicted workload keeps its quota until its pods are gone", func(c *course) {
+			c.upTo("quota is reserved")
+			c.workload.Status.AdmissionChecks = nil
+			condition(&c.workload.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, "Preempted", "Preempted by others")
+			c.show(c.workload)
+			c.pass(time.Minute)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCourse(t)
+			tt.do(c)
+			if got := c.verdict(); got != "" {
+				t.Errorf("false alarms:\n%s", got)
+			}
+		})
+	}
+}
+
+func TestOrderIsDoubted(t *testing.T) {
+	// eager binds a pod while, as far as is known, its request waits.
+	eager := func(c *course) {
+		c.upTo("nodes are booked")
+		c.revision++ // of a version that is not known yet
+		c.bind(consuming(newPod("eager", 8), "gang"), c.nodes[0])
+	}
+	t.Run("the version that was missing comes late", func(t *testing.T) {
+		c := newCourse(t)
+		eager(c)
+		condition(&c.request.Status.Conditions, provreq.Provisioned, metav1.ConditionTrue, "CapacityIsProvisioned", "2 nodes booked")
+		c.Apply(Event{Object: c.request, Revision: c.revision - 2, Time: c.now})
+		if got := c.verdict(); got != "" || c.Stats().Late != 1 || c.Stats().Dropped != 1 {
+			t.Errorf("a late event was not allowed for: %s\n%s", c.Stats(), got)
+		}
+	})
+	t.Run("the version that was missing fell into a gap", func(t *testing.T) {
+		c := newCourse(t)
+		c.upTo("nodes are booked")
+		condition(&c.request.Status.Conditions, provreq.Provisioned, metav1.ConditionTrue, "CapacityIsProvisioned", "2 nodes booked")
+		c.Gap(ProvisioningRequests, c.revision, c.revision+3)
+		c.bind(consuming(newPod("eager", 8), "gang"), c.nodes[0])
+		c.list(c.request)
+		if got := c.verdict(); got != "" || c.Stats().Unjudged[BoundPods] != 1 {
+			t.Errorf("a gap was not allowed for: %s\n%s", c.Stats(), got)
+		}
+	})
+	t.Run("a gap long after changes nothing", func(t *testing.T) {
+		c := newCourse(t)
+		eager(c)
+		c.pass(5 * time.Second)
+		c.Gap(ProvisioningRequests, c.revision, c.revision+3)
+		if got := c.verdict(); got == "" {
+			t.Error("the violation was forgotten")
+		}
+	})
+}
+
+func TestAViolationIsKnownOnlyOnceItIsSure(t *testing.T) {
+	c := newCourse(t)
+	c.upTo("machines are made")
+	c.show(newMachine("third", "spot", provisioning.Token(c.request.UID, 1)))
+	c.pass(time.Second)
+	if v := c.Violations(); len(v) > 0 {
+		t.Errorf("known at once: %v", v)
+	}
+	c.pass(1500 * time.Millisecond)
+	if v := c.Violations(); len(v) != 1 || v[0].Revision != c.revision || v[0].Promise != NoLeak {
+		t.Errorf("known after the time of confirmation: %v", v)
+	}
+}
+
+func TestNodesOfCloudsWithoutMachinesAreMachines(t *testing.T) {
+	c := newCourse(t)
+	c.upTo("attempt begins")
+	n := newNode("ip-10-0-0-1")
+	n.Labels[v1alpha1.NodeGroupLabel] = "spot"
+	n.Annotations[v1alpha1.LaunchAnnotation] = provisioning.Token(c.request.UID, 1)
+	c.show(n)
+	record(c.request, 1, provisioning.RollingBack, launches)
+	c.show(c.request)
+	c.remove(n)
+	if got := c.verdict(); got != "" {
+		t.Errorf("false alarms:\n%s", got)
+	}
+	if got := c.Stats().Judged; got[Launches] != 1 || got[RollBacks] != 1 {
+		t.Errorf("not judged: %v", got)
+	}
+}

@@ -1,0 +1,114 @@
+package promises
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+)
+
+// workload is what counts of a Workload.
+type workload struct {
+	uid             types.UID
+	namespace, name string
+	// job is the UID of the Job that it stands for, if it is one.
+	job   types.UID
+	queue string
+	// holds quota of clusterQueue.
+	holds        bool
+	clusterQueue string
+	usage        map[flavorResource]int64
+	admitted     bool
+	checks       []string
+	deleted      bool
+	deletedAt    time.Time
+	// pending for quota; reserved, but not admitted.
+	pending, reserved waiting
+}
+
+func (w *workload) String() string { return "Workload " + w.namespace + "/" + w.name }
+
+func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
+	w := c.workloads[o.UID]
+	if w == nil {
+		w = &workload{uid: o.UID, namespace: o.Namespace, name: o.Name}
+		c.workloads[w.uid] = w
+		if owner := metav1.GetControllerOf(o); owner != nil && owner.Kind == string(Jobs) {
+			w.job = owner.UID
+			c.queued[w.job] = w
+		}
+	}
+	before := *w
+	if e.Deleted {
+		w.holds, w.usage = false, nil
+		w.deleted, w.deletedAt = true, e.Time
+		w.pending, w.reserved = waiting{}, waiting{}
+		delete(c.workloads, w.uid)
+		c.applyUsage(e, &before, w, o)
+		return
+	}
+	is := func(t string) bool { return meta.IsStatusConditionTrue(o.Status.Conditions, t) }
+	reserved, finished := is(kueue.WorkloadQuotaReserved), is(kueue.WorkloadFinished)
+	w.queue = string(o.Spec.QueueName)
+	w.admitted = is(kueue.WorkloadAdmitted)
+	w.checks = nil
+	for _, s := range o.Status.AdmissionChecks {
+		w.checks = append(w.checks, string(s.Name))
+	}
+	w.holds = reserved && !finished && o.Status.Admission != nil
+	w.clusterQueue, w.usage = "", nil
+	if w.holds {
+		w.clusterQueue, w.usage = string(o.Status.Admission.ClusterQueue), usageOf(o.Status.Admission)
+	}
+	c.applyUsage(e, &before, w, o)
+
+	active := o.Spec.Active == nil || *o.Spec.Active
+	waits := !reserved && !finished && active && o.DeletionTimestamp == nil
+	reason := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadQuotaReserved)
+	c.noteWaiting(&w.pending, waits, reason != nil && reason.Reason != "" && reason.Message != "", PendingWorkloads)
+	c.noteWaiting(&w.reserved, w.holds && !w.admitted && o.DeletionTimestamp == nil, saysWhy(o), ReservedWorkloads)
+}
+
+// saysWhy says that a Workload which holds quota names what it waits for: a
+// check that is not Ready does, or its eviction, or an Admitted=False that names
+// such a check.
+func saysWhy(o *kueue.Workload) bool {
+	if c := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadEvicted); c != nil && c.Status == metav1.ConditionTrue && c.Message != "" {
+		return true
+	}
+	admitted := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadAdmitted)
+	return slices.ContainsFunc(o.Status.AdmissionChecks, func(s kueue.AdmissionCheckState) bool {
+		return s.State != kueue.CheckStateReady &&
+			(s.Message != "" || admitted != nil && strings.Contains(admitted.Message, string(s.Name)))
+	})
+}
+
+func (c *Checker) applyLocalQueue(e Event, o *kueue.LocalQueue) {
+	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	if e.Deleted {
+		delete(c.local, key)
+		return
+	}
+	c.local[key] = string(o.Spec.ClusterQueue)
+}
+
+func (c *Checker) applyCheck(e Event, o *kueue.AdmissionCheck) {
+	if e.Deleted {
+		delete(c.checks, o.Name)
+		return
+	}
+	c.checks[o.Name] = o.Spec.ControllerName
+}
+
+// isCapacity says that an AdmissionCheck stands for machines: Muster's own, or
+// that by which a stock Kueue asks for ProvisioningRequests.
+func (c *Checker) isCapacity(check string) bool {
+	by := c.checks[check]
+	return by == queueing.CapacityController || by == queueing.ProvisioningRequestController
+}

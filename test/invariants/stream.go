@@ -1,0 +1,196 @@
+package invariants
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"github.com/muster-dev/muster/test/invariants/promises"
+)
+
+const (
+	// retry is how soon a stream that lost its connection tries again.
+	retry = 100 * time.Millisecond
+	// look is how often a stream looks whether its kind exists by now.
+	look = time.Second
+	// patience is how long the first list may take.
+	patience = 30 * time.Second
+)
+
+// stream tells of every version of one kind.
+type stream struct {
+	kind     promises.Kind
+	resource string
+	client   rest.Interface
+	list     func() runtime.Object
+
+	// revision up to which everything has been told; 0 before the first list.
+	revision uint64
+	// known objects at their last version.
+	known map[types.UID]metav1.Object
+	out   chan<- message
+}
+
+// run tells until ctx is done. first is called once, when all that exists has
+// been told, or cannot be.
+func (s *stream) run(ctx context.Context, out chan<- message, first func(error)) {
+	s.out = out
+	began := time.Now()
+	listed := false
+	report := func(err error) {
+		if first != nil && (err == nil || ctx.Err() != nil || time.Since(began) > patience) {
+			first(err)
+			first = nil
+		}
+	}
+	defer func() { report(ctx.Err()) }()
+	for ctx.Err() == nil {
+		wait := retry
+		var err error
+		if !listed {
+			err = s.relist(ctx)
+		}
+		switch {
+		case apierrors.IsNotFound(err):
+			// The cluster does not know the kind, so nobody uses it.
+			s.tell(ctx, message{back: true})
+			report(nil)
+			wait = look
+		case err != nil:
+			s.tell(ctx, message{lost: true})
+			report(fmt.Errorf("listing %s: %w", s.resource, err))
+		default:
+			listed = true
+			err = s.watch(ctx, func() { report(nil) })
+			if ctx.Err() != nil {
+				return
+			}
+			listed = !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !apierrors.IsNotFound(err)
+			s.tell(ctx, message{lost: true})
+			if err == nil {
+				wait = 0 // the server ends every watch after a while
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (s *stream) tell(ctx context.Context, m message) {
+	m.kind, m.time = s.kind, time.Now()
+	select {
+	case s.out <- m:
+	case <-ctx.Done():
+	}
+}
+
+func (s *stream) options(o *metav1.ListOptions) *rest.Request {
+	return s.client.Get().Resource(s.resource).SpecificallyVersionedParams(o, parameterCodec, schema.GroupVersion{Version: "v1"})
+}
+
+// relist tells what exists. Between the last version told and these anything may
+// have been.
+func (s *stream) relist(ctx context.Context) error {
+	list := s.list()
+	if err := s.options(&metav1.ListOptions{}).Do(ctx).Into(list); err != nil {
+		return err
+	}
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return err
+	}
+	to, err := strconv.ParseUint(accessor.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return fmt.Errorf("the resourceVersion of the list is no number: %w", err)
+	}
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	m := message{gap: &gap{from: s.revision, to: to}}
+	was := s.known
+	s.known = make(map[types.UID]metav1.Object, len(items))
+	for _, item := range items {
+		e, err := s.event(item, now)
+		if err != nil {
+			return err
+		}
+		old := was[e.Object.GetUID()]
+		s.known[e.Object.GetUID()] = e.Object
+		delete(was, e.Object.GetUID())
+		if old == nil || old.GetResourceVersion() != e.Object.GetResourceVersion() {
+			e.Listed = true
+			m.events = append(m.events, e)
+		}
+	}
+	for _, gone := range was {
+		m.events = append(m.events, promises.Event{Object: gone, Deleted: true, Listed: true, Revision: to, Time: now})
+	}
+	s.revision = to
+	s.tell(ctx, m)
+	return nil
+}
+
+// watch tells of changes until the connection ends; err is nil if the server
+// ended it as it does from time to time.
+func (s *stream) watch(ctx context.Context, connected func()) error {
+	o := &metav1.ListOptions{Watch: true, AllowWatchBookmarks: true, ResourceVersion: strconv.FormatUint(s.revision, 10)}
+	began := time.Now()
+	w, err := s.options(o).Watch(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	s.tell(ctx, message{back: true})
+	connected()
+	for change := range w.ResultChan() {
+		if change.Type == watch.Error {
+			return apierrors.FromObject(change.Object)
+		}
+		e, err := s.event(change.Object, time.Now())
+		if err != nil {
+			return err
+		}
+		s.revision = max(s.revision, e.Revision)
+		switch change.Type {
+		case watch.Bookmark:
+			continue
+		case watch.Deleted:
+			e.Deleted = true
+			delete(s.known, e.Object.GetUID())
+		default:
+			s.known[e.Object.GetUID()] = e.Object
+		}
+		s.tell(ctx, message{events: []promises.Event{e}})
+	}
+	if time.Since(began) < time.Second {
+		return fmt.Errorf("the watch of %s ended at once", s.resource)
+	}
+	return nil
+}
+
+func (s *stream) event(object runtime.Object, now time.Time) (promises.Event, error) {
+	o, err := meta.Accessor(object)
+	if err != nil {
+		return promises.Event{}, fmt.Errorf("an object of %s: %w", s.resource, err)
+	}
+	revision, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return promises.Event{}, fmt.Errorf("the resourceVersion of %s %s/%s is no number: %w", s.kind, o.GetNamespace(), o.GetName(), err)
+	}
+	o.SetManagedFields(nil)
+	return promises.Event{Object: o, Revision: revision, Time: now}, nil
+}

@@ -1,0 +1,162 @@
+package invariants
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/muster-dev/muster/test/invariants/promises"
+)
+
+// Violation is a promise that was not kept.
+type Violation = promises.Violation
+
+// Stats is what was looked at.
+type Stats = promises.Stats
+
+// Options of a Watcher.
+type Options struct {
+	promises.Config
+	// Hold is how long events are held back to be put in order.
+	Hold time.Duration
+	// Recovery is how long after an outage of the API server, in which everybody
+	// has to find back to it, all bounds begin anew.
+	Recovery time.Duration
+}
+
+// DefaultOptions are what Watch uses.
+func DefaultOptions() Options {
+	return Options{Config: promises.DefaultConfig(), Hold: 300 * time.Millisecond, Recovery: 15 * time.Second}
+}
+
+// step is how often events are released and bounds looked at.
+const step = 50 * time.Millisecond
+
+// Watcher watches until Stop, or until its context is done.
+type Watcher struct {
+	cancel  context.CancelFunc
+	stop    chan struct{}
+	once    sync.Once
+	stopped chan struct{}
+
+	mu    sync.Mutex
+	merge *merger
+}
+
+// Watch begins to watch and returns once it has seen all that exists. What
+// changes after that is judged. The changes are made to the default Options.
+func Watch(ctx context.Context, config *rest.Config, changes ...func(*Options)) (*Watcher, error) {
+	o := DefaultOptions()
+	for _, change := range changes {
+		change(&o)
+	}
+	streams, err := newStreams(config)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &Watcher{
+		cancel:  cancel,
+		stop:    make(chan struct{}),
+		stopped: make(chan struct{}),
+		merge:   newMerger(promises.New(o.Config), o.Hold, o.Recovery),
+	}
+	messages := make(chan message, 1024)
+	first := make(chan error, len(streams))
+	var running sync.WaitGroup
+	for _, s := range streams {
+		w.merge.lost(s.kind, time.Now())
+		running.Go(func() { s.run(ctx, messages, func(err error) { first <- err }) })
+	}
+	go func() {
+		running.Wait()
+		close(messages)
+	}()
+	go w.run(messages, o.Hold)
+	for range streams {
+		if err := <-first; err != nil {
+			w.Stop()
+			return nil, fmt.Errorf("watching the promises: %w", err)
+		}
+	}
+	return w, nil
+}
+
+// run feeds the Checker until the streams have ended.
+func (w *Watcher) run(messages <-chan message, hold time.Duration) {
+	defer close(w.stopped)
+	ticker := time.NewTicker(step)
+	defer ticker.Stop()
+	stop := w.stop
+	for {
+		select {
+		case m, more := <-messages:
+			if !more {
+				w.locked(func() { w.merge.finish(time.Now()) })
+				return
+			}
+			w.locked(func() { w.merge.take(m) })
+		case <-ticker.C:
+			w.locked(func() { w.merge.release(time.Now()) })
+		case <-stop:
+			// What has been written by now is still on its way.
+			stop = nil
+			time.AfterFunc(hold, w.cancel)
+		}
+	}
+}
+
+func (w *Watcher) locked(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+// Stop ends the watches, once what was written before it has been seen, and makes
+// all violations known. It may be called more than once.
+func (w *Watcher) Stop() {
+	w.once.Do(func() { close(w.stop) })
+	<-w.stopped
+}
+
+// StandStill tells that Muster cannot be expected to act before that time, for
+// example because a test has killed it: all bounds begin anew then.
+func (w *Watcher) StandStill(until time.Time) {
+	w.locked(func() { w.merge.checker.StandStill(until) })
+}
+
+// Violations are all that are known so far; after Stop, all.
+func (w *Watcher) Violations() (out []Violation) {
+	w.locked(func() { out = w.merge.checker.Violations() })
+	return out
+}
+
+// Stats is what was looked at so far.
+func (w *Watcher) Stats() (out Stats) {
+	w.locked(func() { out = w.merge.checker.Stats() })
+	return out
+}
+
+// TB is the part of testing.TB that Check needs.
+type TB interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
+// Check fails the test for each promise that was broken so far, and for each of
+// the checks that had nothing to judge.
+func (w *Watcher) Check(t TB, needed ...promises.Check) {
+	t.Helper()
+	for _, v := range w.Violations() {
+		t.Errorf("broken promise: %s", v)
+	}
+	stats := w.Stats()
+	for _, check := range needed {
+		if stats.Judged[check] == 0 {
+			t.Errorf("nothing was there to check %q: %s", check, stats)
+		}
+	}
+}
