@@ -34,9 +34,15 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{T: t, name: strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))}
+	s := &site{T: t, name: siteName(t)}
 	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
 	return s
+}
+
+// siteName is the test's, as a name that namespaces may have.
+func siteName(t *testing.T) string {
+	name := strings.ToLower(strings.NewReplacer("Test", "", "/", "-").Replace(t.Name()))
+	return strings.TrimRight(name[:min(len(name), 50)], "-")
 }
 
 func (s *site) create(objects ...client.Object) {
