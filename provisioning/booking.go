@@ -25,6 +25,9 @@ type Booking struct {
 	UID       types.UID
 	// Remaining is what the gang's pods that are not on the node yet will take.
 	Remaining nodegroups.Resources
+	// Pods of the gang that are bound to the node, those that have succeeded
+	// included.
+	Pods int
 	// Since is when the node was booked.
 	Since time.Time
 }

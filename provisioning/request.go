@@ -64,9 +64,6 @@ type View struct {
 	*Snapshot
 	// Machines that carry the token of the request's attempt, in any state.
 	Machines []cloudprovider.Machine
-	// Bound is how many of the request's pods have been bound to nodes, those
-	// that have finished since included.
-	Bound int
 	// KeyTaken names another live request with the same booking key, if any.
 	KeyTaken string
 }
@@ -387,14 +384,15 @@ func nextRollingBack(r *Request, v View) Step {
 
 func nextProvisioned(r *Request, v View) Step {
 	booked := bookedNodes(r, v)
-	if v.Bound >= r.Pods {
+	bound := boundPods(r, v)
+	if bound >= r.Pods {
 		return Step{Do: Consume, Attempt: r.Attempt, Unbook: booked, Reason: ReasonBookingConsumed,
 			Message: fmt.Sprintf("All %s have been bound to booked nodes", pods(r.Pods))}
 	}
 	expire := func(message string) Step {
 		return Step{Do: Expire, Attempt: r.Attempt, Unbook: booked, Reason: ReasonReservationExpired, Message: message}
 	}
-	if v.Bound == 0 && len(r.Missing) == 0 {
+	if bound == 0 && len(r.Missing) == 0 {
 		var own []Node
 		for _, name := range booked {
 			own = append(own, *findNode(v.Snapshot, name))
@@ -405,7 +403,7 @@ func nextProvisioned(r *Request, v View) Step {
 	}
 	until := r.ProvisionedAt.Add(r.Policy.BookingTimeout)
 	if !v.Now.Before(until) {
-		return expire(fmt.Sprintf("%d of %s came within %s", v.Bound, pods(r.Pods), r.Policy.BookingTimeout))
+		return expire(fmt.Sprintf("%d of %s came within %s", bound, pods(r.Pods), r.Policy.BookingTimeout))
 	}
 	return Step{Do: Rest, At: until}
 }
@@ -418,6 +416,19 @@ func bookedNodes(r *Request, v View) (names []string) {
 		}
 	}
 	return names
+}
+
+// boundPods is how many of the request's pods are on the nodes that it has booked,
+// those that have succeeded there included.
+func boundPods(r *Request, v View) (n int) {
+	for i := range v.Nodes {
+		for _, b := range v.Nodes[i].Labelled {
+			if b.UID == r.UID {
+				n += b.Pods
+			}
+		}
+	}
+	return n
 }
 
 func bookingOf(n *Node, uid types.UID) (since time.Time, ok bool) {

@@ -18,6 +18,8 @@ import (
 type story struct {
 	request Request
 	view    View
+	// bound pods of the gang are on the first node.
+	bound int
 }
 
 const (
@@ -91,7 +93,8 @@ func missing(s *story) {
 }
 
 func (s *story) provisioned(bound int) *story {
-	s.request.Status, s.request.ProvisionedAt, s.view.Bound = Provisioned, noon, bound
+	s.request.Status, s.request.ProvisionedAt = Provisioned, noon
+	s.bound = bound
 	return s
 }
 
@@ -231,6 +234,9 @@ func TestNext(t *testing.T) {
 		{name: "what is over rests", story: newStory().with(func(s *story) { s.request.Status = Over }), want: Rest},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			if tc.bound > 0 {
+				tc.view.Nodes[0].Labelled[0].Pods = tc.bound
+			}
 			got := Next(&tc.request, tc.view)
 			if got.Do != tc.want {
 				t.Fatalf("step is %s (%s), want %s", got.Do, got.Message, tc.want)

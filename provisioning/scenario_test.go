@@ -134,7 +134,7 @@ func (w *world) addGroup() {
 func (w *world) addNode() {
 	n := Node{
 		Name: w.name(), Group: w.arg("group", ""), Labels: w.labels(), Taints: w.taints(),
-		Ready: !w.has("unready"), Pods: w.number("busy", 0), Launch: w.arg("launch", ""),
+		Ready: !w.has("unready"), Pods: w.number("busy", 0), Launch: w.arg("launch", ""), InFlight: w.has("in-flight"),
 		Cordon: map[string]Cordon{"": Open, "joining": Joining, "held": Held, "giving-back": GivingBack, "foreign": Foreign}[w.arg("cordon", "")],
 	}
 	n.Labels[corev1.LabelTopologyZone] = w.arg("zone", "a")

@@ -33,6 +33,9 @@ type Node struct {
 	Cordon Cordon
 	// Launch is the token of the launch that made the node, if Muster did.
 	Launch string
+	// InFlight says that the attempt of that launch is not over: it may still take
+	// the machine back.
+	InFlight bool
 
 	Allocatable nodegroups.Resources
 	// Free is what pods that run here leave. Bookings are not taken off.
@@ -84,7 +87,7 @@ func (n *Node) availableTo(owner types.UID, key string) (free nodegroups.Resourc
 	if !n.Ready || n.Cordon == GivingBack || n.Cordon == Foreign {
 		return nil, false
 	}
-	if n.Cordon == Joining && !TokenOf(n.Launch, owner) {
+	if (n.Cordon == Joining || n.InFlight) && !TokenOf(n.Launch, owner) {
 		return nil, false
 	}
 	for i := range n.Labelled {

@@ -56,18 +56,19 @@ func (c *Cluster) launchOnAPIServer(ctx context.Context) error {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		if err := c.bringUp(ctx, ControllerManager); err != nil {
-			return err
-		}
-		return c.awaitDefaultServiceAccount(ctx, client)
-	})
 	group.Go(func() error { return c.bringUp(ctx, Scheduler) })
 	group.Go(func() error {
-		// Both work on objects whose kinds are installed here.
+		// All of these work on objects whose kinds are installed here. kube-controller-manager would start without them,
+		// but its garbage collector looks for new kinds only every 30 s, and until then nodes outlive their machines.
 		if err := c.install(ctx); err != nil {
 			return err
 		}
+		group.Go(func() error {
+			if err := c.bringUp(ctx, ControllerManager); err != nil {
+				return err
+			}
+			return c.awaitDefaultServiceAccount(ctx, client)
+		})
 		if c.config.InForce != nil && c.config.Manifests != nil {
 			group.Go(func() error { return c.config.InForce(ctx, c.rest) })
 		}

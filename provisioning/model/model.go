@@ -43,8 +43,9 @@ type Model struct {
 	assumed    map[types.UID]Assumption
 	leaving    map[string]bool
 	// learned outcomes by group, oldest first, until its status has them.
-	learned   map[string][]v1alpha1.LaunchAttempt
-	consumers map[consumerKey]*consumption
+	learned map[string][]v1alpha1.LaunchAttempt
+	// consumers counts the unfinished pods that consume a request, bound or not.
+	consumers map[consumerKey]int
 
 	snapshot    *provisioning.Snapshot
 	subscribers []chan struct{}
@@ -54,14 +55,6 @@ type machineKey struct{ group, name string }
 
 // consumerKey is a request as pods name it.
 type consumerKey struct{ namespace, name string }
-
-// consumption counts the pods that consume a request.
-type consumption struct {
-	// bound pods are on a node or have succeeded there.
-	bound int
-	// active pods have not finished, bound or not.
-	active int
-}
 
 // New returns an empty model of the classes that are served.
 func New(c clock.PassiveClock, classes Classes) *Model {
@@ -79,7 +72,7 @@ func New(c clock.PassiveClock, classes Classes) *Model {
 		assumed:    map[types.UID]Assumption{},
 		leaving:    map[string]bool{},
 		learned:    map[string][]v1alpha1.LaunchAttempt{},
-		consumers:  map[consumerKey]*consumption{},
+		consumers:  map[consumerKey]int{},
 	}
 }
 

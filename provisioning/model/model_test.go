@@ -144,6 +144,36 @@ func TestBookingsAreNotCountedTwice(t *testing.T) {
 	}
 }
 
+func TestPodsCountForTheRequestWhoseNodesTheyAreOn(t *testing.T) {
+	m, v := newModel()
+	m.SetRequest(v.request("gang", provreq.Provisioned))
+	m.SetNode(v.node(bookedBy("gang", 8)))
+	m.SetPod(v.pod("mine", "n", 4, consumes("gang")))
+	m.SetPod(v.pod("pending", "", 4, consumes("gang")))
+	m.SetPod(v.pod("of-an-earlier-request-of-that-name", "elsewhere", 4, consumes("gang")))
+	if got := only(t, m).Labelled[0].Pods; got != 1 {
+		t.Errorf("%d pods count, want 1", got)
+	}
+}
+
+func TestMachinesOfAnAttemptInFlightAreMarked(t *testing.T) {
+	m, v := newModel()
+	m.SetNode(v.node(func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1"} }))
+	for _, tc := range []struct {
+		phase provisioning.AttemptPhase
+		want  bool
+	}{{provisioning.Launching, true}, {provisioning.RollingBack, true}, {provisioning.Done, false}} {
+		r := v.request("gang")
+		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{
+			provisioning.AttemptDetail: provreq.Detail(provisioning.Attempt{Number: 1, Phase: tc.phase}.Encode()),
+		}
+		m.SetRequest(r)
+		if got := only(t, m).InFlight; got != tc.want {
+			t.Errorf("phase %s: in flight %t, want %t", tc.phase, got, tc.want)
+		}
+	}
+}
+
 func TestTheNewestVersionWins(t *testing.T) {
 	m, v := newModel()
 	old := v.node()

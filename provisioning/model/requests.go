@@ -165,9 +165,6 @@ func (m *Model) View(s *provisioning.Snapshot, r *provisioning.Request) provisio
 		}
 	}
 	sortMachines(v.Machines)
-	if c := m.consumers[consumerKey{r.Namespace, r.Name}]; c != nil {
-		v.Bound = c.bound
-	}
 	v.KeyTaken = m.keyTaken(r)
 	return v
 }
@@ -195,9 +192,7 @@ func (m *Model) Fleet(now time.Time) provisioning.Fleet {
 	f := provisioning.Fleet{Snapshot: s, Requests: map[types.UID]*provisioning.Request{}}
 	for uid, r := range m.requests {
 		e := m.entry(r)
-		if a, ok := m.assumed[uid]; ok && a.Attempt.Number > e.Attempt.Number {
-			e.Attempt = a.Attempt
-		}
+		e.Attempt = m.attempt(r)
 		f.Requests[uid] = &e.Request
 	}
 	for _, c := range m.machines {
@@ -206,7 +201,7 @@ func (m *Model) Fleet(now time.Time) provisioning.Fleet {
 	sortMachines(f.Machines)
 	active := map[consumerKey]int{}
 	for key, c := range m.consumers {
-		active[consumerKey{key.namespace, provisioning.BookingKey(key.name)}] += c.active
+		active[consumerKey{key.namespace, provisioning.BookingKey(key.name)}] += c
 	}
 	f.Consumers = func(namespace, key string) int { return active[consumerKey{namespace, key}] }
 	return f

@@ -124,18 +124,10 @@ func (m *Model) forgetPod(uid types.UID, p *pod) {
 }
 
 func (m *Model) count(p *pod, by int) {
-	c := m.consumers[p.consumes]
-	if c == nil {
-		c = &consumption{}
-		m.consumers[p.consumes] = c
+	if p.finished {
+		return
 	}
-	if p.bound && (!p.finished || p.succeeded) {
-		c.bound += by
-	}
-	if !p.finished {
-		c.active += by
-	}
-	if *c == (consumption{}) {
+	if m.consumers[p.consumes] += by; m.consumers[p.consumes] == 0 {
 		delete(m.consumers, p.consumes)
 	}
 }
@@ -233,6 +225,7 @@ func (m *Model) read(name string, n *node) provisioning.Node {
 	}
 	out.Free = out.Allocatable.Clone()
 	used := map[consumerKey]nodegroups.Resources{}
+	bound := map[consumerKey]int{}
 	for _, p := range n.pods {
 		if !p.finished {
 			out.Free.Sub(p.requests, 1)
@@ -249,9 +242,19 @@ func (m *Model) read(name string, n *node) provisioning.Node {
 				used[by] = nodegroups.Resources{}
 			}
 			used[by].Add(p.requests, 1)
+			if p.bound {
+				bound[by]++
+			}
 		}
 	}
 	out.Labelled = provisioning.BookingsOn(o.Labels, o.Annotations)
+	for i := range out.Labelled {
+		out.Labelled[i].Pods = bound[consumerKey{out.Labelled[i].Namespace, out.Labelled[i].Key}]
+	}
+	if r := m.requests[provisioning.TokenUID(out.Launch)]; r != nil {
+		a := m.attempt(r)
+		out.InFlight = statusOf(r) == provisioning.Pending && a.InFlight() && provisioning.Token(r.UID, a.Number) == out.Launch
+	}
 	for _, b := range out.Labelled {
 		if r := m.requests[b.UID]; r == nil || statusOf(r) == provisioning.Over {
 			continue
@@ -263,6 +266,15 @@ func (m *Model) read(name string, n *node) provisioning.Node {
 		out.Bookings = append(out.Bookings, b)
 	}
 	return out
+}
+
+// attempt of a request: what is being written, else what is on record.
+func (m *Model) attempt(r *provreq.ProvisioningRequest) provisioning.Attempt {
+	a := attemptOf(r)
+	if assumed, ok := m.assumed[r.UID]; ok && assumed.Attempt.Number >= max(1, a.Number) {
+		return assumed.Attempt
+	}
+	return a
 }
 
 func isReady(o *corev1.Node) bool {
@@ -355,10 +367,7 @@ func (m *Model) machineCounts() map[string]int {
 		}
 	}
 	for uid, r := range m.requests {
-		a := attemptOf(r)
-		if assumed, ok := m.assumed[uid]; ok && assumed.Attempt.Number >= a.Number {
-			a = assumed.Attempt
-		}
+		a := m.attempt(r)
 		if a.Phase != provisioning.Launching {
 			continue
 		}

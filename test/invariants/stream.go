@@ -46,7 +46,6 @@ type stream struct {
 func (s *stream) run(ctx context.Context, out chan<- message, first func(error)) {
 	s.out = out
 	began := time.Now()
-	listed := false
 	report := func(err error) {
 		if first != nil && (err == nil || ctx.Err() != nil || time.Since(began) > patience) {
 			first(err)
@@ -54,36 +53,32 @@ func (s *stream) run(ctx context.Context, out chan<- message, first func(error))
 		}
 	}
 	defer func() { report(ctx.Err()) }()
-	for ctx.Err() == nil {
-		wait := retry
+	for listed := false; ctx.Err() == nil; {
 		var err error
 		if !listed {
 			err = s.relist(ctx)
+			listed = err == nil
 		}
-		switch {
-		case apierrors.IsNotFound(err):
+		if listed {
+			err = s.watch(ctx, func() { report(nil) })
+			// Without its history a watch has to begin with a new list.
+			listed = !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !apierrors.IsNotFound(err)
+		}
+		wait := retry
+		if apierrors.IsNotFound(err) {
 			// The cluster does not know the kind, so nobody uses it.
 			s.tell(ctx, message{back: true})
 			report(nil)
 			wait = look
-		case err != nil:
+		} else {
 			s.tell(ctx, message{lost: true})
-			report(fmt.Errorf("listing %s: %w", s.resource, err))
-		default:
-			listed = true
-			err = s.watch(ctx, func() { report(nil) })
-			if ctx.Err() != nil {
-				return
-			}
-			listed = !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !apierrors.IsNotFound(err)
-			s.tell(ctx, message{lost: true})
-			if err == nil {
-				wait = 0 // the server ends every watch after a while
-			}
+			report(fmt.Errorf("watching %s: %w", s.resource, err))
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
+		if err != nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(wait):
+			}
 		}
 	}
 }

@@ -129,7 +129,7 @@ func TestWholeIsBroken(t *testing.T) {
 			uid := c.request.UID
 			c.step("nodes are booked")
 			c.request.UID = "uid-of-an-older-one"
-			c.book(c.nodes[1], c.request, 1, 8)
+			c.book(c.nodes[1], c.request, 8)
 			c.request.UID = uid
 			c.show(c.nodes[1])
 			c.step("request is provisioned")
@@ -190,11 +190,7 @@ func TestWholeIsBroken(t *testing.T) {
 }
 
 func TestLeaksAreSeen(t *testing.T) {
-	machine := func(c *course, name, group, token string) *kwokv1alpha1.Machine {
-		m := newMachine(name, group, token)
-		c.show(m)
-		return m
-	}
+	machine := func(c *course, name, group, token string) { c.show(newMachine(name, group, token)) }
 	fail := func(c *course) {
 		record(c.request, 1, provisioning.RollingBack, launches)
 		c.show(c.request)
@@ -250,7 +246,7 @@ func TestLeaksAreSeen(t *testing.T) {
 			fail(c)
 			c.remove(c.machines[0], c.nodes[0], c.machines[1])
 			c.pass(6 * time.Second)
-		}, []string{"P2 nothing leaks: Node spot-1", "bound 5s"}},
+		}, []string{"P2 nothing leaks: Node spot-1 (its Machine is gone)", "bound 5s"}},
 		{"a machine comes after the rollback and stays", func(c *course) {
 			c.upTo("attempt begins")
 			fail(c)
@@ -306,26 +302,26 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 		{"two requests book the same GPUs", func(c *course) {
 			n := c.static("static")
 			a, b := c.other("a", 1, 5), c.other("b", 1, 5)
-			c.book(n, a, 1, 5)
+			c.book(n, a, 5)
 			c.show(n)
-			c.book(n, b, 1, 5)
+			c.book(n, b, 5)
 			c.show(n)
 		}, []string{"P3 no double promise: Node static", "booked with cpu 4, nvidia.com/gpu 5, pods 1 for ProvisioningRequest team/b",
 			"by nvidia.com/gpu 2", "the booking of team/a since resourceVersion"}},
 		{"a booking grows over another", func(c *course) {
 			n := c.static("static")
 			a, b := c.other("a", 1, 4), c.other("b", 1, 4)
-			c.book(n, a, 1, 4)
-			c.book(n, b, 1, 4)
+			c.book(n, a, 4)
+			c.book(n, b, 4)
 			c.show(n)
-			c.book(n, b, 1, 5)
+			c.book(n, b, 5)
 			c.show(n)
 		}, []string{"P3 no double promise: Node static", "by nvidia.com/gpu 1"}},
 		{"what a pod uses is booked", func(c *course) {
 			n := c.static("static")
 			c.bind(newPod("tenant", 6), n)
 			c.pass(5 * time.Second)
-			c.book(n, c.other("a", 1, 4), 1, 4)
+			c.book(n, c.other("a", 1, 4), 4)
 			c.show(n)
 		}, []string{"P3 no double promise: Node static", "Pod team/tenant cpu 4, nvidia.com/gpu 6"}},
 		{"what the pods of a daemon use on a new machine is booked", func(c *course) {
@@ -339,13 +335,13 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 			n := newNode("young")
 			delete(n.Status.Allocatable, gpu)
 			c.show(n)
-			c.book(n, c.other("a", 1, 4), 1, 4)
+			c.book(n, c.other("a", 1, 4), 4)
 			c.show(n)
 		}, []string{"P3 no double promise: Node young", "by nvidia.com/gpu 4"}},
 		{"a pod took the room before the request became Provisioned", func(c *course) {
 			n := c.static("static")
 			a := c.other("a", 1, 8)
-			c.book(n, a, 1, 8)
+			c.book(n, a, 8)
 			c.show(n)
 			c.bind(newPod("tenant", 1), n)
 			c.pass(5 * time.Second)
@@ -354,9 +350,9 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 		{"a gang takes what another has booked", func(c *course) {
 			n, m := c.static("shared"), c.static("own")
 			a, b := c.other("a", 2, 4), c.other("b", 1, 4)
-			c.book(n, a, 1, 4)
-			c.book(n, b, 1, 4)
-			c.book(m, a, 1, 4)
+			c.book(n, a, 4)
+			c.book(n, b, 4)
+			c.book(m, a, 4)
 			c.show(n, m)
 			c.provision(a)
 			c.provision(b)
@@ -366,7 +362,7 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 		{"the pods of an earlier gang of the same name use up nothing", func(c *course) {
 			n := c.static("static")
 			old := c.other("a", 1, 4)
-			c.book(n, old, 1, 4)
+			c.book(n, old, 4)
 			c.show(n)
 			c.provision(old)
 			c.bind(consuming(newPod("old", 4), "a"), n)
@@ -375,7 +371,7 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 			again.UID = "uid-of-a-again"
 			condition(&again.Status.Conditions, provreq.Provisioned, metav1.ConditionFalse, "CapacityIsNotFound", "Not yet")
 			c.show(again)
-			c.book(n, again, 1, 8)
+			c.book(n, again, 8)
 			c.show(n)
 		}, []string{"P3 no double promise: Node static", "Pod team/old", "by nvidia.com/gpu 4"}},
 		{"a machine is taken back while it is booked", func(c *course) {
@@ -396,7 +392,7 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 		{"a rollback takes a machine that another request has booked", func(c *course) {
 			c.upTo("nodes join")
 			b := c.other("b", 1, 4)
-			c.book(c.nodes[0], b, 1, 4)
+			c.book(c.nodes[0], b, 4)
 			c.show(c.nodes[0])
 			record(c.request, 1, provisioning.RollingBack, launches)
 			c.show(c.request)
@@ -406,7 +402,7 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 }
 
 func TestQuotaIsBroken(t *testing.T) {
-	second := func(c *course, gpus int) *kueue.Workload {
+	second := func(gpus int) *kueue.Workload {
 		w := newWorkload("second", 1, gpus)
 		reserve(w, gpus)
 		w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "machines", State: kueue.CheckStatePending, Message: "Waiting"}}
@@ -415,7 +411,7 @@ func TestQuotaIsBroken(t *testing.T) {
 	runBroken(t, []brokenCase{
 		{"more is reserved than the nominal quota", func(c *course) {
 			c.upTo("quota is reserved")
-			c.show(second(c, 1))
+			c.show(second(1))
 		}, []string{"P4 quota: ClusterQueue research", "17 nvidia.com/gpu of flavor h100 is reserved, nominal quota is 16",
 			"Workload team/second took it there with 1", "team/second 1, team/train 16"}},
 		{"a reservation grows", func(c *course) {
@@ -425,7 +421,7 @@ func TestQuotaIsBroken(t *testing.T) {
 		}, []string{"P4 quota: ClusterQueue research", "24 nvidia.com/gpu"}},
 		{"a flavor is reserved of which there is none", func(c *course) {
 			c.upTo("admin sets up")
-			w := second(c, 8)
+			w := second(8)
 			w.Status.Admission.PodSetAssignments[0].Flavors[gpu] = "a100"
 			c.show(w)
 		}, []string{"P4 quota: ClusterQueue research", "8 nvidia.com/gpu of flavor a100 is reserved, nominal quota is 0"}},
@@ -440,11 +436,11 @@ func TestQuotaIsBroken(t *testing.T) {
 			setQuota(c.queue, 8)
 			c.show(c.queue)
 			c.pass(5 * time.Second)
-			c.show(second(c, 1))
+			c.show(second(1))
 		}, []string{"P4 quota: ClusterQueue research", "17 nvidia.com/gpu", "nominal quota is 8"}},
 		{"what was found beyond the quota was given back, and is taken again", func(c *course) {
 			c.upTo("admin sets up")
-			w := second(c, 8)
+			w := second(8)
 			c.show(w)
 			setQuota(c.queue, 4)
 			c.show(c.queue)

@@ -91,7 +91,7 @@ var steps = []step{
 	}},
 	{"nodes are booked", func(c *course) {
 		for _, n := range c.nodes {
-			c.book(n, c.request, 1, 8)
+			c.book(n, c.request, 8)
 			n.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonBooked
 			c.show(n)
 		}

@@ -87,7 +87,11 @@ func (c *Checker) units() []unit {
 		if m := c.machines[n.owner]; n.token == "" || m != nil && !m.terminated {
 			continue
 		}
-		out = append(out, unit{object: n.String(), token: n.token, group: n.group, uid: n.uid, seen: n.seen, node: n})
+		u := unit{object: n.String(), token: n.token, group: n.group, uid: n.uid, seen: n.seen, node: n}
+		if n.owner != "" {
+			u.object += " (its Machine is gone)"
+		}
+		out = append(out, u)
 	}
 	return out
 }

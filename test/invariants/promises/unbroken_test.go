@@ -127,7 +127,7 @@ func TestNoFalseAlarm(t *testing.T) {
 		{"other pods slip onto a node that is booked in part", func(c *course) {
 			n := c.static("static")
 			a := c.other("a", 1, 4)
-			c.book(n, a, 1, 4)
+			c.book(n, a, 4)
 			c.show(n)
 			c.provision(a)
 			c.bind(newPod("tenant", 6), n)
@@ -137,32 +137,32 @@ func TestNoFalseAlarm(t *testing.T) {
 			n := c.static("static")
 			a := c.other("a", 1, 4)
 			c.bind(newPod("tenant", 6), n)
-			c.book(n, a, 1, 4)
+			c.book(n, a, 4)
 			c.show(n)
 		}},
 		{"a booking takes the place of one whose request is over", func(c *course) {
 			n := c.static("static")
 			a, b := c.other("a", 1, 8), c.other("b", 1, 8)
-			c.book(n, a, 1, 8)
+			c.book(n, a, 8)
 			c.show(n)
 			c.provision(a)
 			condition(&a.Status.Conditions, provreq.BookingExpired, metav1.ConditionTrue, "Expired", "Nobody came")
 			c.show(a)
-			c.book(n, b, 1, 8)
+			c.book(n, b, 8)
 			c.show(n)
 		}},
 		{"a booking is not promised again after its pods have succeeded and are gone", func(c *course) {
 			n, m := c.static("static"), c.static("another")
 			a, b := c.other("a", 2, 8), c.other("b", 1, 8)
-			c.book(n, a, 1, 8)
-			c.book(m, a, 1, 8)
+			c.book(n, a, 8)
+			c.book(m, a, 8)
 			c.show(n, m)
 			c.provision(a)
 			p := c.bind(consuming(newPod("a-0", 8), "a"), n)
 			p.Status.Phase = corev1.PodSucceeded
 			c.show(p)
 			c.remove(p)
-			c.book(n, b, 1, 8)
+			c.book(n, b, 8)
 			c.show(n)
 		}},
 		{"an admin lets a Job run outside its queue", func(c *course) {
@@ -317,5 +317,24 @@ func TestNodesOfCloudsWithoutMachinesAreMachines(t *testing.T) {
 	}
 	if got := c.Stats().Judged; got[Launches] != 1 || got[RollBacks] != 1 {
 		t.Errorf("not judged: %v", got)
+	}
+}
+
+func TestLinesForPeople(t *testing.T) {
+	c := newCourse(t)
+	c.upTo("request is provisioned")
+	c.show(newMachine("stray", "spot", "nobody-1"))
+	c.Gap(Jobs, 5, 9)
+	c.show(newMachine("another", "spot", "nobody-2"))
+	c.Finish(c.now)
+	want := `P2 nothing leaks: Machine another: was made in group spot with the launch token "nobody-2", ` +
+		`but no ProvisioningRequest with UID "nobody" has ever been seen at 12:01:21.230 (resourceVersion 123)`
+	if got := c.Violations(); len(got) != 1 || got[0].String() != want {
+		t.Errorf("violations are %v, want %s", got, want)
+	}
+	want = "23 events; judged P1 provisioned requests 1, P2 launched machines 4, P3 bookings 2, P4 reservations 1, " +
+		"P7 pending requests 1, P7 pending workloads 1, P7 reserved workloads 1; gaps Job 1; 1 suspects dropped"
+	if got := c.Stats().String(); got != want {
+		t.Errorf("stats are\n%s, want\n%s", got, want)
 	}
 }

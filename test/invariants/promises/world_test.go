@@ -16,7 +16,6 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
-	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
@@ -160,10 +159,9 @@ func nodeOf(m *kwokv1alpha1.Machine) *corev1.Node {
 	return n
 }
 
-// book books room for n pods of a request on a node.
-func (w *world) book(n *corev1.Node, r *provreq.ProvisioningRequest, pods, gpus int) {
-	need := nodegroups.Resources{}
-	need.Add(provisioning.PodRequests(&corev1.Pod{Spec: podSpec(gpus)}), pods)
+// book books room for a pod of a request on a node.
+func (w *world) book(n *corev1.Node, r *provreq.ProvisioningRequest, gpus int) {
+	need := provisioning.PodRequests(&corev1.Pod{Spec: podSpec(gpus)})
 	label := provisioning.BookingLabel(r.Name)
 	n.Labels[label] = r.Namespace
 	n.Annotations[label] = provisioning.EncodeBooking(r.UID, w.now, need)
