@@ -44,7 +44,7 @@ const DefaultPods = 110
 func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines int) Group {
 	g := Group{
 		Name:            ng.Name,
-		Zone:            ng.Spec.Zone,
+		Zone:            Labels(ng)[corev1.LabelTopologyZone],
 		CapacityType:    ng.Spec.CapacityType,
 		MicroUSDPerHour: MicroUSD(ng.Spec.PricePerHour),
 		Machines:        machines,

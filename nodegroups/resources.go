@@ -2,7 +2,6 @@ package nodegroups
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -81,17 +80,21 @@ func (r Resources) Short(need Resources) (name corev1.ResourceName, by int64, ok
 	return "", 0, false
 }
 
-// MicroUSD reads an amount of money in millionths of a USD, rounded up.
+// MicroUSD reads an amount of money in millionths of a USD, rounded up; amounts
+// over a billion USD count as that.
 func MicroUSD(q *resource.Quantity) int64 {
 	if q == nil {
 		return 0
 	}
-	v := q.ScaledValue(resource.Micro)
-	if v < 0 {
-		return math.MaxInt64
+	if q.CmpInt64(maxUSD) > 0 {
+		return maxUSD * 1e6
 	}
-	return v
+	return q.ScaledValue(resource.Micro)
 }
+
+// maxUSD is the largest amount of money that counts: more is as good as without
+// bound, and sums of many stay far from overflowing.
+const maxUSD = 1_000_000_000
 
 // PodsQuantity is a number of pods as an API quantity.
 func PodsQuantity(n int64) resource.Quantity {

@@ -72,6 +72,9 @@ func DecodeAttempt(s string) (Attempt, error) {
 	if err := json.Unmarshal([]byte(s), &a); err != nil {
 		return a, fmt.Errorf("status.provisioningClassDetails[%q] cannot be read: %w", AttemptDetail, err)
 	}
+	if a.InFlight() && (a.Number < 1 || len(a.Launches) == 0) {
+		return a, fmt.Errorf("status.provisioningClassDetails[%q] is in phase %s without a number or launches", AttemptDetail, a.Phase)
+	}
 	return a, nil
 }
 
@@ -86,6 +89,14 @@ func (a Attempt) Machines(group string) int {
 		}
 	}
 	return 0
+}
+
+// machines is the number of machines that the attempt asks for.
+func (a Attempt) machines() (n int) {
+	for _, l := range a.Launches {
+		n += l.Count
+	}
+	return n
 }
 
 // Token names the launches of an attempt: the same attempt, the same call.

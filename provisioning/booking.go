@@ -26,8 +26,10 @@ type Booking struct {
 	// Remaining is what the gang's pods that are not on the node yet will take.
 	Remaining nodegroups.Resources
 	// Pods of the gang that are bound to the node, those that have succeeded
-	// included.
-	Pods int
+	// included; Running those that have not finished, bound or nominated.
+	Pods, Running int
+	// Used is what the running pods take of the node.
+	Used nodegroups.Resources
 	// Since is when the node was booked.
 	Since time.Time
 }
@@ -86,6 +88,8 @@ func BookingsOn(labels, annotations map[string]string) []Booking {
 		if json.Unmarshal([]byte(annotations[label]), &rec) == nil {
 			b.UID, b.Since = rec.UID, rec.Since
 			b.Remaining = nodegroups.ResourcesFrom(rec.Requests)
+		} else {
+			b.Remaining = nodegroups.Resources{}
 		}
 		out = append(out, b)
 	}

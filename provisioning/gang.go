@@ -27,7 +27,9 @@ type Gang struct {
 	// Empty for a gang that has no request yet.
 	UID types.UID
 	// Key is the booking key of the request, empty without one.
-	Key     string
+	Key string
+	// Launch is the token of the request's attempt in flight, empty without one.
+	Launch  string
 	PodSets []PodSet
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -27,7 +26,7 @@ func Plan(s *Snapshot, gang Gang, policy Policy) Verdict {
 		}
 		reqs[i] = r
 	}
-	q := &query{snapshot: s, owner: gang.UID, key: gang.Key, reqs: reqs, policy: policy}
+	q := &query{snapshot: s, gang: &gang, reqs: reqs, policy: policy}
 	best := q.search()
 	if best != nil && !best.overPrice() {
 		return best.verdict()
@@ -35,8 +34,8 @@ func Plan(s *Snapshot, gang Gang, policy Policy) Verdict {
 	if policy.Class == CheckCapacity {
 		return Verdict{Outcome: Wait, Reasons: q.explain(nil)}
 	}
-	if at := (&query{snapshot: ideal(s), owner: gang.UID, key: gang.Key, reqs: reqs, policy: policy}); !at.possible() {
-		return Verdict{Outcome: Never, Reasons: at.explain(at.search())}
+	if best := (&query{snapshot: ideal(s), gang: &gang, reqs: reqs, policy: policy}); best.hopeless() {
+		return Verdict{Outcome: Never, Reasons: best.explain(best.search())}
 	}
 	reasons := q.explain(best)
 	return Verdict{Outcome: Wait, Reasons: reasons, Until: q.until(reasons)}
@@ -45,10 +44,27 @@ func Plan(s *Snapshot, gang Gang, policy Policy) Verdict {
 // query is one question to the planner.
 type query struct {
 	snapshot *Snapshot
-	owner    types.UID
-	key      string
+	gang     *Gang
 	reqs     []requirements
 	policy   Policy
+}
+
+// hopeless says that the gang cannot be placed, nor one of its podSets alone, or
+// only for too much money. Where each podSet alone fits, placing the largest
+// first may just have missed the way to place all: that is no reason to give up.
+func (q *query) hopeless() bool {
+	best := q.search()
+	if best != nil {
+		return best.overPrice()
+	}
+	for _, r := range q.reqs {
+		alone := *q
+		alone.reqs = []requirements{r}
+		if !alone.possible() {
+			return true
+		}
+	}
+	return false
 }
 
 // possible says that the gang could be placed within its price.
@@ -118,14 +134,14 @@ func (q *query) inBackoff(g *nodegroups.Group) bool {
 }
 
 // ideal is the snapshot as it would be on the best of days: every group empty
-// and willing, every node outside of groups free.
+// and willing, every node outside of groups free and open.
 func ideal(s *Snapshot) *Snapshot {
 	out := &Snapshot{Now: s.Now, DaemonSets: s.DaemonSets}
 	for _, n := range s.Nodes {
-		if n.Group != "" || n.Cordon == Foreign {
+		if n.Group != "" {
 			continue
 		}
-		n.Ready, n.Free, n.Pods, n.Bookings = true, n.Allocatable, 0, nil
+		n.Ready, n.Cordon, n.Free, n.Pods, n.Bookings, n.Labelled = true, Open, n.Allocatable, 0, nil, nil
 		out.Nodes = append(out.Nodes, n)
 	}
 	for _, g := range s.Groups {
@@ -148,16 +164,24 @@ func (q *query) until(reasons []Reason) time.Time {
 	return at
 }
 
-// largestFirst is the order in which podSets are placed: those that ask for the
-// most devices, then cpu, then memory, per pod; then their place in the gang.
-func largestFirst(reqs []requirements) []int {
-	order := make([]int, len(reqs))
+// placingOrder is the order in which podSets are placed: those that suit the
+// fewest groups first, since others can give way to them; then those that ask for
+// the most devices, then cpu, then memory, per pod; then their place in the gang.
+func (t *trial) placingOrder() []int {
+	order := make([]int, len(t.reqs))
+	choices := make([]int, len(t.reqs))
 	for i := range order {
 		order[i] = i
+		for k := range t.groups {
+			if t.perMachine(&t.groups[k], i, t.reqs[i].count) > 0 {
+				choices[i]++
+			}
+		}
 	}
 	slices.SortFunc(order, func(a, b int) int {
-		x, y := reqs[a].requests, reqs[b].requests
+		x, y := t.reqs[a].requests, t.reqs[b].requests
 		return cmp.Or(
+			cmp.Compare(choices[a], choices[b]),
 			-cmp.Compare(devices(x), devices(y)),
 			-cmp.Compare(x[corev1.ResourceCPU], y[corev1.ResourceCPU]),
 			-cmp.Compare(x[corev1.ResourceMemory], y[corev1.ResourceMemory]),

@@ -64,6 +64,8 @@ type View struct {
 	*Snapshot
 	// Machines that carry the token of the request's attempt, in any state.
 	Machines []cloudprovider.Machine
+	// Active is how many of the request's pods have not finished, bound or not.
+	Active int
 	// KeyTaken names another live request with the same booking key, if any.
 	KeyTaken string
 }
@@ -114,6 +116,9 @@ type Step struct {
 	// Book these placements and Unbook these nodes.
 	Book   []Placement
 	Unbook []string
+	// KeepLabels: of the nodes to unbook only the cordon goes, since pods of the
+	// gang are there or select them.
+	KeepLabels bool
 	// TakeBack these machines.
 	TakeBack []cloudprovider.Machine
 	// At is when to look again even if nothing changes; zero for never.
@@ -215,7 +220,7 @@ func book(r *Request, v View, plan Verdict, reason string) Step {
 			s.Book = append(s.Book, p)
 			continue
 		}
-		if at := since.Add(settle); p.Whole && !TokenOf(n.Launch, r.UID) && at.After(ready) {
+		if at := since.Add(settle); n.Cordon == Held && !launchedFor(n, &r.Gang) && at.After(ready) {
 			ready = at
 		}
 	}
@@ -248,47 +253,71 @@ func nextLaunching(r *Request, v View) Step {
 			return rollBack(r, m.Group, v1alpha1.Lost, fmt.Sprintf("machine %s ended while it started: %s", m.Name, m.Reason))
 		}
 	}
-	for _, l := range r.Attempt.Launches {
-		if made[l.Group] < l.Count {
-			return Step{Do: LaunchMachines, Attempt: r.Attempt}
-		}
-	}
 	joined, waitingFor, at := joining(r, v)
-	if joined == len(v.Machines) {
-		look := r.Policy
-		look.Class = CheckCapacity
-		plan := Plan(v.Snapshot, r.Gang, look)
-		if plan.Outcome == Fits {
-			return book(r, v, plan, ReasonCapacityProvisioned)
-		}
-		return rollBack(r, r.Attempt.Launches[0].Group, v1alpha1.Config,
-			"the machines joined, but their nodes do not hold the gang: "+plan.Message())
-	}
+	complete := true
 	for _, l := range r.Attempt.Launches {
 		g := findGroup(v.Snapshot, l.Group)
 		if g == nil {
 			return rollBack(r, l.Group, v1alpha1.Config, "the NodeGroup has been deleted")
 		}
-		deadline := r.Attempt.Started.Add(g.JoinTimeout)
-		if !v.Now.Before(deadline) {
-			return rollBack(r, l.Group, v1alpha1.Timeout, fmt.Sprintf(
-				"%d of %s were ready within %s (spec.joinTimeout); %s", joined, machines(len(v.Machines)), g.JoinTimeout, waitingFor))
+		if made[l.Group] < l.Count {
+			complete = false
+			waitingFor = fmt.Sprintf("the cloud has made %d", made[l.Group])
 		}
+		deadline := r.Attempt.Started.Add(g.JoinTimeout)
 		if at.IsZero() || deadline.Before(at) {
 			at = deadline
 		}
+		if asked := r.Attempt.machines(); !v.Now.Before(deadline) && joined < asked {
+			return rollBack(r, l.Group, v1alpha1.Timeout, fmt.Sprintf(
+				"%d of %s were ready within %s (spec.joinTimeout); %s", joined, machines(asked), g.JoinTimeout, waitingFor))
+		}
 	}
-	return Step{Do: Rest, At: at}
+	if !complete {
+		return Step{Do: LaunchMachines, Attempt: r.Attempt, At: at}
+	}
+	if joined < len(v.Machines) {
+		return Step{Do: Rest, At: at}
+	}
+	look := r.Policy
+	look.Class = CheckCapacity
+	plan := Plan(v.Snapshot, r.Gang, look)
+	if plan.Outcome == Fits {
+		return book(r, v, plan, ReasonCapacityProvisioned)
+	}
+	group, class, why := blame(r, v)
+	return rollBack(r, group, class, why+": "+plan.Message())
+}
+
+// launchedFor says that the node's machine was launched by the gang's attempt in
+// flight.
+func launchedFor(n *Node, g *Gang) bool { return g.Launch != "" && n.Launch == g.Launch }
+
+// blame says why machines that have all joined do not hold the gang: a group's
+// template that promised more than its nodes give, or somebody who came first.
+func blame(r *Request, v View) (group string, class v1alpha1.ErrorClass, why string) {
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		if !launchedFor(n, &r.Gang) {
+			continue
+		}
+		if g := findGroup(v.Snapshot, n.Group); g != nil {
+			if name, by, short := n.Allocatable.Short(g.Allocatable); short {
+				return g.Name, v1alpha1.Config, fmt.Sprintf("node %s has %s %s less than spec.template of its group promises",
+					n.Name, nodegroups.Quantity(name, by), name)
+			}
+		}
+	}
+	return r.Attempt.Launches[0].Group, v1alpha1.Lost, "the machines joined, but others took room that was planned for the gang"
 }
 
 // joining counts the nodes of the attempt that are ready for pods, and says what
 // the first other one waits for.
 func joining(r *Request, v View) (joined int, waitingFor string, at time.Time) {
-	token := Token(r.UID, r.Attempt.Number)
 	registered := 0
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
-		if n.Launch != token {
+		if !launchedFor(n, &r.Gang) {
 			continue
 		}
 		registered++
@@ -371,14 +400,14 @@ func nextRollingBack(r *Request, v View) Step {
 	if len(left) > 0 {
 		return Step{Do: TakeBack, Attempt: r.Attempt, TakeBack: left}
 	}
-	token := Token(r.UID, r.Attempt.Number)
 	for i := range v.Nodes {
-		if v.Nodes[i].Launch == token {
+		if launchedFor(&v.Nodes[i], &r.Gang) {
 			return Step{Do: Rest} // its deletion will be seen
 		}
 	}
 	closed := *r
 	closed.Attempt.Phase = Done
+	closed.Gang.Launch = ""
 	return nextPending(&closed, v)
 }
 
@@ -386,11 +415,11 @@ func nextProvisioned(r *Request, v View) Step {
 	booked := bookedNodes(r, v)
 	bound := boundPods(r, v)
 	if bound >= r.Pods {
-		return Step{Do: Consume, Attempt: r.Attempt, Unbook: booked, Reason: ReasonBookingConsumed,
+		return Step{Do: Consume, Attempt: r.Attempt, Unbook: booked, KeepLabels: true, Reason: ReasonBookingConsumed,
 			Message: fmt.Sprintf("All %s have been bound to booked nodes", pods(r.Pods))}
 	}
 	expire := func(message string) Step {
-		return Step{Do: Expire, Attempt: r.Attempt, Unbook: booked, Reason: ReasonReservationExpired, Message: message}
+		return Step{Do: Expire, Attempt: r.Attempt, Unbook: booked, KeepLabels: v.Active > 0, Reason: ReasonReservationExpired, Message: message}
 	}
 	if bound == 0 && len(r.Missing) == 0 {
 		var own []Node

@@ -77,6 +77,7 @@ func launchedAndBooked(n *Node) { booked(noon)(n); n.Launch = token }
 
 func (s *story) attempt(phase AttemptPhase) *story {
 	s.request.Attempt = Attempt{Number: 1, Phase: phase, Launches: []GroupCount{{"gpu", 2}}, Started: noon}
+	s.request.Gang.Launch = token
 	return s
 }
 
@@ -207,7 +208,30 @@ func TestNext(t *testing.T) {
 			}},
 		{name: "nodes that give less than their template roll it back", want: RollBack, check: wantFailure(v1alpha1.Config),
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).
+				node("b", func(n *Node) {
+					young(n)
+					n.Allocatable = nodegroups.Resources{"cpu": 96000, "memory": 1 << 40, "nvidia.com/gpu": 8}
+					n.Free = n.Allocatable
+				})},
+		{name: "room that others took meanwhile is not the group's fault", want: RollBack, check: wantFailure(v1alpha1.Lost),
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).
 				node("b", func(n *Node) { young(n); n.Free = nodegroups.Resources{"nvidia.com/gpu": 8} })},
+		{name: "a launch that keeps failing ends at the join timeout, too", story: newStory().attempt(Launching).machines(booting).at(10 * time.Minute), want: RollBack,
+			check: wantFailure(v1alpha1.Timeout)},
+		{name: "pods of the gang that came early are not counted against it", want: Provision,
+			story: newStory().node("a", booked(noon)).node("b", func(n *Node) {
+				booked(noon)(n)
+				n.Free = nodegroups.Resources{"cpu": 96000, "pods": 109}
+				n.Pods = 1
+				n.Bookings[0].Used, n.Bookings[0].Running = nodegroups.Resources{"nvidia.com/gpu": 8, "pods": 1}, 1
+			}).at(settle)},
+		{name: "a booking that ends under a half-started gang leaves the labels", want: Expire,
+			story: newStory().provisioned(1).node("a", booked(noon)).node("b", booked(noon)).at(10 * time.Minute).with(func(s *story) { s.view.Active = 2 }),
+			check: func(t *testing.T, s Step) {
+				if !s.KeepLabels {
+					t.Error("the labels that the late pods select would go")
+				}
+			}},
 		{name: "a template deleted in flight rolls it back", story: newStory().attempt(Launching).machines(booting, booting).with(missing), want: RollBack, check: wantFailure(v1alpha1.Config)},
 		{name: "a group deleted in flight rolls it back", want: RollBack, check: wantFailure(v1alpha1.Config),
 			story: newStory().attempt(Launching).machines(booting, booting).with(func(s *story) { s.view.Groups = nil })},

@@ -54,6 +54,9 @@ func podRequests(pod *corev1.Pod) nodegroups.Resources {
 			requestsFromLimits(&list[i].Resources)
 		}
 	}
+	if pod.Spec.Resources != nil {
+		requestsFromLimits(pod.Spec.Resources)
+	}
 	r := nodegroups.ResourcesFrom(resource.PodRequests(pod, resource.PodResourcesOptions{}))
 	r[corev1.ResourcePods]++
 	return r

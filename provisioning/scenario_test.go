@@ -181,7 +181,7 @@ func (w *world) template(args []datadriven.CmdArg) *corev1.PodTemplateSpec {
 
 // plan reads one podSet a line: a name, count= and the amounts of one pod.
 func (w *world) plan() string {
-	gang := Gang{Name: "ns/gang", UID: types.UID(w.arg("owner", "gang")), Key: w.arg("owner", "gang")}
+	gang := Gang{Name: "ns/gang", UID: types.UID(w.arg("owner", "gang")), Key: w.arg("owner", "gang"), Launch: w.arg("launch", "")}
 	for line := range strings.Lines(w.d.Input) {
 		cmdName, args, err := datadriven.ParseLine(line)
 		if err != nil {

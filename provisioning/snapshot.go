@@ -31,6 +31,9 @@ type Node struct {
 	// deleted.
 	Ready  bool
 	Cordon Cordon
+	// Marked says that the node bears the mark of a cordon of Muster's, also where
+	// somebody else has lifted the cordon itself.
+	Marked bool
 	// Launch is the token of the launch that made the node, if Muster did.
 	Launch string
 	// InFlight says that the attempt of that launch is not over: it may still take
@@ -79,46 +82,44 @@ type DaemonSet struct {
 	Template *corev1.PodTemplateSpec
 }
 
-// availableTo says how much of the node the request may book: what is free, less
-// what others have booked. ok is false where it may book nothing at all; also on
-// a node that bears the same label for another request, since a node has room
-// for one value of it only.
-func (n *Node) availableTo(owner types.UID, key string) (free nodegroups.Resources, ok bool) {
+// availableTo says how much of the node the gang may book: what is free, less what
+// others have booked, plus what its own pods take of its own booking there. ok is
+// false where it may book nothing at all; also on a node that bears the same
+// label for another request, since a node has room for one value of it only.
+func (n *Node) availableTo(g *Gang) (free nodegroups.Resources, ok bool) {
 	if !n.Ready || n.Cordon == GivingBack || n.Cordon == Foreign {
 		return nil, false
 	}
-	if (n.Cordon == Joining || n.InFlight) && !TokenOf(n.Launch, owner) {
+	if (n.Cordon == Joining || n.InFlight) && !launchedFor(n, g) {
 		return nil, false
 	}
 	for i := range n.Labelled {
-		if b := &n.Labelled[i]; key != "" && b.Key == key && b.UID != owner {
+		if b := &n.Labelled[i]; g.Key != "" && b.Key == g.Key && b.UID != g.UID {
 			return nil, false
 		}
 	}
-	free = n.Free
-	cloned := false
+	free = n.Free.Clone()
 	for i := range n.Bookings {
-		if b := &n.Bookings[i]; b.UID != owner {
-			if !cloned {
-				free, cloned = free.Clone(), true
-			}
+		if b := &n.Bookings[i]; b.UID == g.UID {
+			free.Add(b.Used, 1)
+		} else {
 			free.Sub(b.Remaining, 1)
 		}
 	}
 	return free, true
 }
 
-// aloneOn says that nobody but the request uses or has booked the node.
-func (n *Node) aloneOn(owner types.UID) bool {
-	if n.Pods > 0 {
-		return false
-	}
+// aloneOn says that nobody but the gang uses or has booked the node.
+func (n *Node) aloneOn(g *Gang) bool {
+	others := n.Pods
 	for i := range n.Bookings {
-		if n.Bookings[i].UID != owner {
+		b := &n.Bookings[i]
+		if b.UID != g.UID {
 			return false
 		}
+		others -= b.Running
 	}
-	return true
+	return others <= 0
 }
 
 // zone of the node.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -54,14 +52,14 @@ func newTrial(q *query, zone string, pref preference) *trial {
 		if zone != anyZone && n.zone() != zone || !q.allowsNode(n) {
 			continue
 		}
-		if free, ok := n.availableTo(q.owner, q.key); ok {
-			t.nodes = append(t.nodes, trialNode{Node: n, free: free.Clone(), pods: make([]int, len(q.reqs))})
+		if free, ok := n.availableTo(q.gang); ok {
+			t.nodes = append(t.nodes, trialNode{Node: n, free: free, pods: make([]int, len(q.reqs))})
 		}
 	}
 	// What the gang has already comes first, so that a plan made again is the
 	// same plan. The sort is stable: within both parts nodes stay in name order.
 	slices.SortStableFunc(t.nodes, func(a, b trialNode) int {
-		return cmp.Compare(notYet(a.Node, q.owner), notYet(b.Node, q.owner))
+		return cmp.Compare(notYet(a.Node, q.gang), notYet(b.Node, q.gang))
 	})
 	if q.policy.Class == CheckCapacity {
 		return t
@@ -81,8 +79,8 @@ func newTrial(q *query, zone string, pref preference) *trial {
 }
 
 // notYet is 0 for nodes that the request has launched or booked, else 1.
-func notYet(n *Node, owner types.UID) int {
-	if _, booked := bookingOf(n, owner); booked || TokenOf(n.Launch, owner) && n.Cordon == Joining {
+func notYet(n *Node, g *Gang) int {
+	if _, booked := bookingOf(n, g.UID); booked || launchedFor(n, g) {
 		return 0
 	}
 	return 1
@@ -101,7 +99,7 @@ func (q *query) allowsNode(n *Node) bool {
 }
 
 func (t *trial) placeAll() bool {
-	for _, i := range largestFirst(t.reqs) {
+	for _, i := range t.placingOrder() {
 		if !t.place(i) {
 			return false
 		}
@@ -373,7 +371,7 @@ func (t *trial) verdict() Verdict {
 			total += pods
 		}
 		if total > 0 {
-			v.Placement = append(v.Placement, Placement{Node: n.Name, Pods: n.pods, Requests: used, Whole: n.aloneOn(t.owner)})
+			v.Placement = append(v.Placement, Placement{Node: n.Name, Pods: n.pods, Requests: used, Whole: n.aloneOn(t.gang)})
 		}
 	}
 	counts := map[string]int{}

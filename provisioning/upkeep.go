@@ -1,6 +1,7 @@
 package provisioning
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -20,13 +21,15 @@ type Fleet struct {
 	// Machines of all groups that are not gone.
 	Machines []cloudprovider.Machine
 	// Consumers is how many unfinished pods consume the request of that
-	// namespace and booking key.
-	Consumers func(namespace, key string) int
+	// namespace and booking key, and when the last of them, or the request itself,
+	// went.
+	Consumers func(namespace, key string) (active int, ended time.Time)
 }
 
 // Upkeep is what to tidy up now.
 type Upkeep struct {
-	// Lift the cordon of these nodes, which bears Muster's mark and serves nobody.
+	// Lift the cordon of these nodes, which bears Muster's mark and serves nobody,
+	// and take the mark off those whose cordon somebody else has lifted.
 	Lift []string
 	// Cordon these nodes to give them back: they have been idle for too long.
 	Cordon []string
@@ -52,43 +55,40 @@ func Tend(f Fleet) Upkeep {
 		}
 	}
 	machines := map[string]cloudprovider.Machine{}
-	spare := map[string]int{}
-	for _, g := range f.Groups {
-		spare[g.Name] = g.Machines - g.Min
-	}
 	for _, m := range f.Machines {
-		machines[m.ProviderID] = m
+		if m.State < cloudprovider.Terminated {
+			machines[m.ProviderID] = m
+		}
 	}
+	spare := f.spare(machines)
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
 		m, ours := machines[n.ProviderID]
 		delete(machines, n.ProviderID)
 		for _, b := range n.Labelled {
-			if _, exists := f.Requests[b.UID]; exists || f.Consumers(b.Namespace, b.Key) > 0 || n.IdleSince.IsZero() {
+			active, ended := f.Consumers(b.Namespace, b.Key)
+			if _, exists := f.Requests[b.UID]; exists || active > 0 {
 				continue
 			}
-			if at := n.IdleSince.Add(labelLinger); f.Now.Before(at) {
+			if at := ended.Add(labelLinger); f.Now.Before(at) {
 				again(at)
 			} else {
 				u.Unlabel = append(u.Unlabel, Label{n.Name, b.Key})
 			}
 		}
 		switch {
-		case n.Cordon == Foreign || len(n.Bookings) > 0:
-		case n.Cordon == Joining:
+		case n.Cordon == Open && n.Marked:
+			u.Lift = append(u.Lift, n.Name)
+		case n.Cordon == Foreign || len(n.Bookings) > 0 || f.owned(n.Launch):
+		case n.Cordon == Joining, n.Cordon == GivingBack:
 			switch {
-			case f.owned(n.Launch):
-			case ours && n.Pods == 0:
-				u.TakeBack = append(u.TakeBack, m)
-			default:
+			case n.Pods > 0 || ours && spare[n.Group] < 0:
 				u.Lift = append(u.Lift, n.Name)
-			}
-		case n.Cordon == GivingBack:
-			if ours && n.Pods == 0 {
+				spare[n.Group]++
+			case ours:
 				u.TakeBack = append(u.TakeBack, m)
-			} else {
-				u.Lift = append(u.Lift, n.Name)
 			}
+			// A node without a machine goes by itself.
 		case n.Cordon == Held:
 			u.Lift = append(u.Lift, n.Name)
 		case ours && n.Pods == 0 && spare[n.Group] > 0:
@@ -103,12 +103,40 @@ func Tend(f Fleet) Upkeep {
 	}
 	// Machines without a node that no attempt waits for.
 	for _, m := range f.Machines {
-		_, nodeless := machines[m.ProviderID]
-		if nodeless && m.State < cloudprovider.Terminated && m.Launch != "" && !f.owned(m.Launch) {
+		if _, nodeless := machines[m.ProviderID]; nodeless && m.Launch != "" && !f.owned(m.Launch) {
 			u.TakeBack = append(u.TakeBack, m)
 		}
 	}
 	return u
+}
+
+// NodesOf are the names of the nodes of these machines.
+func (f *Fleet) NodesOf(machines []cloudprovider.Machine) (names []string) {
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		if slices.ContainsFunc(machines, func(m cloudprovider.Machine) bool { return m.ProviderID == n.ProviderID }) {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// spare is by how many machines each group is above its minimum once those that
+// are leaving have left.
+func (f *Fleet) spare(machines map[string]cloudprovider.Machine) map[string]int {
+	spare := map[string]int{}
+	for i := range f.Groups {
+		g := &f.Groups[i]
+		spare[g.Name] = g.Machines - g.Min
+	}
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		_, ours := machines[n.ProviderID]
+		if leaving := n.Cordon == GivingBack || n.Cordon == Joining && !f.owned(n.Launch); ours && leaving && n.Pods == 0 {
+			spare[n.Group]--
+		}
+	}
+	return spare
 }
 
 // owned says that the token is of an attempt in flight, whose request looks

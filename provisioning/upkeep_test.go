@@ -21,7 +21,7 @@ func fleetOf(n Node, requests ...*Request) Fleet {
 		Requests: map[types.UID]*Request{},
 		Machines: []cloudprovider.Machine{{Name: "a", Group: "gpu", ProviderID: "id-a", Launch: n.Launch, State: cloudprovider.Running}},
 	}
-	f.Consumers = func(string, string) int { return 0 }
+	f.Consumers = func(string, string) (int, time.Time) { return 0, noon.Add(-2 * time.Minute) }
 	for _, r := range requests {
 		f.Requests[r.UID] = r
 	}
@@ -55,6 +55,30 @@ func TestTend(t *testing.T) {
 		}(), Upkeep{}},
 		{"a cordon that nobody's booking needs is lifted", fleetOf(Node{IdleSince: noon, Cordon: Held}), Upkeep{Lift: []string{"a"}}},
 
+		{"a node whose machine is gone goes by itself and is not opened meanwhile", func() Fleet {
+			f := fleetOf(Node{Cordon: GivingBack})
+			f.Machines = nil
+			return f
+		}(), Upkeep{}},
+		{"nor is a young one", func() Fleet {
+			f := fleetOf(Node{Cordon: Joining, Launch: token})
+			f.Machines = nil
+			return f
+		}(), Upkeep{}},
+		{"machines that are leaving count against the minimum", func() Fleet {
+			f := fleetOf(Node{IdleSince: longAgo, Cordon: GivingBack})
+			f.Nodes = append(f.Nodes, Node{Name: "b", ProviderID: "id-b", Group: "gpu", Ready: true, IdleSince: longAgo})
+			f.Machines = append(f.Machines, cloudprovider.Machine{Name: "b", Group: "gpu", ProviderID: "id-b", State: cloudprovider.Running})
+			f.Groups[0].Machines, f.Groups[0].Min = 2, 1
+			return f
+		}(), Upkeep{TakeBack: machine}},
+		{"a minimum that was raised meanwhile keeps them", func() Fleet {
+			f := fleetOf(Node{IdleSince: longAgo, Cordon: GivingBack})
+			f.Groups[0].Min = 1
+			return f
+		}(), Upkeep{Lift: []string{"a"}}},
+		{"Muster's mark goes where a human has lifted the cordon", fleetOf(Node{Cordon: Open, Marked: true, Pods: 1}), Upkeep{Lift: []string{"a"}}},
+
 		{"young machines of an attempt in flight are its own business", fleetOf(Node{Cordon: Joining, Launch: token}, launching), Upkeep{}},
 		{"those of an attempt that is over are taken back", fleetOf(Node{Cordon: Joining, Launch: token}, done), Upkeep{TakeBack: launched}},
 		{"those of a request that is gone, too", fleetOf(Node{Cordon: Joining, Launch: token}), Upkeep{TakeBack: launched}},
@@ -75,15 +99,19 @@ func TestTend(t *testing.T) {
 		}(), Upkeep{}},
 
 		{"the label of a gang stays while its request is there", fleetOf(Node{IdleSince: noon.Add(-2 * time.Minute), Labelled: label}, done), Upkeep{At: noon.Add(8 * time.Minute)}},
-		{"the label of a gang whose request is gone lingers", fleetOf(Node{IdleSince: noon, Labelled: label}), Upkeep{At: noon.Add(time.Minute)}},
-		{"then goes", fleetOf(Node{IdleSince: noon.Add(-time.Minute), Labelled: label}), Upkeep{Unlabel: []Label{{"a", "gang"}}, At: noon.Add(9 * time.Minute)}},
+		{"the label of a gang whose request is gone lingers", func() Fleet {
+			f := fleetOf(Node{Pods: 1, Labelled: label})
+			f.Consumers = func(string, string) (int, time.Time) { return 0, noon }
+			return f
+		}(), Upkeep{At: noon.Add(time.Minute)}},
+		{"then goes, also from a node that others keep busy", fleetOf(Node{Pods: 1, Labelled: label}), Upkeep{Unlabel: []Label{{"a", "gang"}}}},
 		{"but not while pods of the gang run anywhere", func() Fleet {
 			f := fleetOf(Node{IdleSince: noon.Add(-time.Minute), Labelled: label})
-			f.Consumers = func(namespace, key string) int {
+			f.Consumers = func(namespace, key string) (int, time.Time) {
 				if namespace == "ns" && key == "gang" {
-					return 1
+					return 1, time.Time{}
 				}
-				return 0
+				return 0, time.Time{}
 			}
 			return f
 		}(), Upkeep{At: noon.Add(9 * time.Minute)}},

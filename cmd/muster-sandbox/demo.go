@@ -70,8 +70,7 @@ func runDemo(command *cobra.Command, name string, keep bool) (err error) {
 	case err = <-told:
 	case s := <-signals:
 		cancel()
-		<-told
-		return fmt.Errorf("interrupted by a signal (%s)", s)
+		return errors.Join(fmt.Errorf("interrupted by a signal (%s)", s), <-told)
 	}
 	if keep {
 		printUsage(command, name, running)

@@ -46,6 +46,10 @@ type Model struct {
 	learned map[string][]v1alpha1.LaunchAttempt
 	// consumers counts the unfinished pods that consume a request, bound or not.
 	consumers map[consumerKey]int
+	// ended is when the last consumer, or the request, of a booking key went. What
+	// went before began is not remembered.
+	ended map[consumerKey]time.Time
+	began time.Time
 
 	snapshot    *provisioning.Snapshot
 	subscribers []chan struct{}
@@ -53,8 +57,13 @@ type Model struct {
 
 type machineKey struct{ group, name string }
 
-// consumerKey is a request as pods name it.
+// consumerKey is a request as pods name it, or its booking key.
 type consumerKey struct{ namespace, name string }
+
+// keyOf is the booking key of a request.
+func keyOf(k consumerKey) consumerKey {
+	return consumerKey{k.namespace, provisioning.BookingKey(k.name)}
+}
 
 // New returns an empty model of the classes that are served.
 func New(c clock.PassiveClock, classes Classes) *Model {
@@ -73,6 +82,8 @@ func New(c clock.PassiveClock, classes Classes) *Model {
 		leaving:    map[string]bool{},
 		learned:    map[string][]v1alpha1.LaunchAttempt{},
 		consumers:  map[consumerKey]int{},
+		ended:      map[consumerKey]time.Time{},
+		began:      c.Now(),
 	}
 }
 
@@ -174,7 +185,11 @@ func (m *Model) RequestWritten(r *provreq.ProvisioningRequest) {
 
 // DeleteRequest tells that a request is gone.
 func (m *Model) DeleteRequest(r *provreq.ProvisioningRequest) {
-	m.update(func() bool { delete(m.requests, r.UID); return true })
+	m.update(func() bool {
+		delete(m.requests, r.UID)
+		m.ended[keyOf(consumerKey{r.Namespace, r.Name})] = m.now()
+		return true
+	})
 }
 
 // SetTemplate tells of a PodTemplate.
@@ -225,7 +240,7 @@ func (m *Model) learnedStatus(group string) v1alpha1.NodeGroupStatus {
 	if g == nil {
 		return v1alpha1.NodeGroupStatus{}
 	}
-	status := g.Status
+	status := *g.Status.DeepCopy()
 	m.learned[group] = slices.DeleteFunc(m.learned[group], func(a v1alpha1.LaunchAttempt) bool {
 		return nodegroups.Knows(status, a)
 	})
@@ -269,6 +284,19 @@ func (m *Model) SetMachine(c cloudprovider.Machine) {
 		}
 		m.machines[key] = c
 		return true
+	})
+}
+
+// MachineTaken tells that a machine is being deleted, unless it is gone already.
+func (m *Model) MachineTaken(c cloudprovider.Machine) {
+	m.update(func() bool {
+		key := machineKey{c.Group, c.Name}
+		known, ok := m.machines[key]
+		if ok {
+			known.State = cloudprovider.Terminated
+			m.machines[key] = known
+		}
+		return ok
 	})
 }
 

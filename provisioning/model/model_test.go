@@ -45,7 +45,7 @@ func (v *version) node(change ...func(*corev1.Node)) *corev1.Node {
 }
 
 func (v *version) pod(name, node string, gpus int64, change ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: v.next()}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: v.next(), CreationTimestamp: metav1.NewTime(noon)}}
 	p.Spec.NodeName = node
 	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI)}}}}
 	for _, c := range change {
@@ -63,20 +63,18 @@ func (v *version) request(name string, conditions ...string) *provreq.Provisioni
 	return r
 }
 
-func consumes(name string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) {
-		p.Annotations = map[string]string{provreq.ProvisioningRequestPodAnnotationKey: name}
-	}
+// consumes marks a pod of the gang.
+func consumes(p *corev1.Pod) {
+	p.Annotations = map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "gang"}
 }
 
 func phase(ph corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Status.Phase = ph } }
 
-func bookedBy(name string, gpus int64) func(*corev1.Node) {
-	return func(n *corev1.Node) {
-		label := provisioning.BookingLabel(name)
-		n.Labels = map[string]string{label: "ns"}
-		n.Annotations = map[string]string{label: provisioning.EncodeBooking(types.UID(name), noon, nodegroups.Resources{gpu: gpus})}
-	}
+// booked marks a node whose eight GPUs the gang has booked.
+func booked(n *corev1.Node) {
+	label := provisioning.BookingLabel("gang")
+	n.Labels = map[string]string{label: "ns"}
+	n.Annotations = map[string]string{label: provisioning.EncodeBooking("gang", noon, nodegroups.Resources{gpu: 8})}
 }
 
 func only(t *testing.T, m *Model) provisioning.Node {
@@ -114,7 +112,7 @@ func TestPodsTakeRoom(t *testing.T) {
 func TestBookingsAreNotCountedTwice(t *testing.T) {
 	m, v := newModel()
 	m.SetRequest(v.request("gang", provreq.Provisioned))
-	m.SetNode(v.node(bookedBy("gang", 8)))
+	m.SetNode(v.node(booked))
 	remaining := func() int64 {
 		t.Helper()
 		n := only(t, m)
@@ -126,15 +124,15 @@ func TestBookingsAreNotCountedTwice(t *testing.T) {
 	if got := remaining(); got != 8 {
 		t.Errorf("before any pod: %d GPUs remain booked, want 8", got)
 	}
-	m.SetPod(v.pod("one", "n", 4, consumes("gang")))
+	m.SetPod(v.pod("one", "n", 4, consumes))
 	if got := remaining(); got != 4 || only(t, m).Free[gpu] != 4 {
 		t.Errorf("with a pod of 4: %d remain booked, %d free", got, only(t, m).Free[gpu])
 	}
-	m.SetPod(v.pod("one", "n", 4, consumes("gang"), phase(corev1.PodSucceeded)))
+	m.SetPod(v.pod("one", "n", 4, consumes, phase(corev1.PodSucceeded)))
 	if got := remaining(); got != 4 {
 		t.Errorf("a pod that succeeded has used its part up, yet %d remain booked", got)
 	}
-	m.SetPod(v.pod("one", "n", 4, consumes("gang"), phase(corev1.PodFailed)))
+	m.SetPod(v.pod("one", "n", 4, consumes, phase(corev1.PodFailed)))
 	if got := remaining(); got != 8 {
 		t.Errorf("a pod that failed comes again, yet only %d remain booked", got)
 	}
@@ -147,10 +145,13 @@ func TestBookingsAreNotCountedTwice(t *testing.T) {
 func TestPodsCountForTheRequestWhoseNodesTheyAreOn(t *testing.T) {
 	m, v := newModel()
 	m.SetRequest(v.request("gang", provreq.Provisioned))
-	m.SetNode(v.node(bookedBy("gang", 8)))
-	m.SetPod(v.pod("mine", "n", 4, consumes("gang")))
-	m.SetPod(v.pod("pending", "", 4, consumes("gang")))
-	m.SetPod(v.pod("of-an-earlier-request-of-that-name", "elsewhere", 4, consumes("gang")))
+	m.SetNode(v.node(booked))
+	m.SetPod(v.pod("mine", "n", 4, consumes))
+	m.SetPod(v.pod("pending", "", 4, consumes))
+	m.SetPod(v.pod("of-an-earlier-request-of-that-name", "elsewhere", 4, consumes))
+	m.SetPod(v.pod("of-an-earlier-request-on-the-same-node", "n", 4, consumes, func(p *corev1.Pod) {
+		p.CreationTimestamp = metav1.NewTime(noon.Add(-time.Minute))
+	}))
 	if got := only(t, m).Labelled[0].Pods; got != 1 {
 		t.Errorf("%d pods count, want 1", got)
 	}
@@ -165,7 +166,9 @@ func TestMachinesOfAnAttemptInFlightAreMarked(t *testing.T) {
 	}{{provisioning.Launching, true}, {provisioning.RollingBack, true}, {provisioning.Done, false}} {
 		r := v.request("gang")
 		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{
-			provisioning.AttemptDetail: provreq.Detail(provisioning.Attempt{Number: 1, Phase: tc.phase}.Encode()),
+			provisioning.AttemptDetail: provreq.Detail(provisioning.Attempt{
+				Number: 1, Phase: tc.phase, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}},
+			}.Encode()),
 		}
 		m.SetRequest(r)
 		if got := only(t, m).InFlight; got != tc.want {
@@ -177,7 +180,7 @@ func TestMachinesOfAnAttemptInFlightAreMarked(t *testing.T) {
 func TestTheNewestVersionWins(t *testing.T) {
 	m, v := newModel()
 	old := v.node()
-	written := v.node(bookedBy("gang", 8))
+	written := v.node(booked)
 	m.SetRequest(v.request("gang"))
 	m.SetNode(old)
 	m.NodeWritten(written)
@@ -212,7 +215,7 @@ func TestAssumptionsCountUntilTheyAreSeen(t *testing.T) {
 	if n := only(t, m); len(n.Bookings) != 1 || machines() != 2 {
 		t.Errorf("assumed: %d bookings, %d machines; want 1 and 2", len(n.Bookings), machines())
 	}
-	m.SetNode(v.node(bookedBy("gang", 8)))
+	m.SetNode(v.node(booked))
 	m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", Launch: "gang-1"})
 	if n := only(t, m); len(n.Bookings) != 1 || machines() != 2 {
 		t.Errorf("half seen: %d bookings, %d machines; want 1 and 2", len(n.Bookings), machines())
@@ -229,6 +232,54 @@ func TestAssumptionsCountUntilTheyAreSeen(t *testing.T) {
 	m.SetMachine(cloudprovider.Machine{Name: "b", Group: "gpu", Launch: "gang-1", State: cloudprovider.Running})
 	if machines() != 1 {
 		t.Errorf("one has died: %d machines, want 1", machines())
+	}
+}
+
+func TestTwoRequestsOfOneNameDoNotShareANode(t *testing.T) {
+	m, v := newModel()
+	m.SetNode(v.node())
+	m.SetRequest(v.request("gang"))
+	m.Assume("gang", Assumption{Bookings: []provisioning.Placement{{Node: "n", Requests: nodegroups.Resources{gpu: 4}}}})
+	if n := only(t, m); len(n.Labelled) != 1 || n.Labelled[0].Key != "gang" || n.Labelled[0].Namespace != "ns" {
+		t.Errorf("the label that is being written is not seen: %+v", n.Labelled)
+	}
+}
+
+func TestABookingKeepsAMachineFromBeingIdle(t *testing.T) {
+	clock := testingclock.NewFakePassiveClock(noon)
+	m, v := New(clock, KnownClasses), new(version)
+	m.SetRequest(v.request("gang", provreq.Provisioned))
+	m.SetNode(v.node(booked))
+	_ = only(t, m)
+	clock.SetTime(noon.Add(time.Hour))
+	m.SetRequest(v.request("gang", provreq.Provisioned, provreq.BookingExpired))
+	if got := only(t, m).IdleSince; got != noon.Add(time.Hour) {
+		t.Errorf("idle since %s, want since the end of the booking", got)
+	}
+}
+
+func TestAMachineThatIsGoneStaysGone(t *testing.T) {
+	m, _ := newModel()
+	c := cloudprovider.Machine{Name: "a", Group: "gpu"}
+	m.SetMachine(c)
+	gone := c
+	gone.State = cloudprovider.Gone
+	m.SetMachine(gone)
+	m.MachineTaken(c)
+	if f := m.Fleet(noon); len(f.Machines) != 0 {
+		t.Errorf("%v came back", f.Machines)
+	}
+}
+
+func TestLearnedStatusIsACopy(t *testing.T) {
+	m, v := newModel()
+	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
+	g.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionObtainable, Status: metav1.ConditionTrue}}
+	m.SetGroup(g)
+	status := m.Learned("gpu")
+	status.Conditions[0].Status = metav1.ConditionFalse
+	if g.Status.Conditions[0].Status != metav1.ConditionTrue {
+		t.Error("the informer's object was changed")
 	}
 }
 

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -85,6 +86,9 @@ func (m *Model) entry(r *provreq.ProvisioningRequest) Entry {
 		Status:    statusOf(r),
 		Gang:      provisioning.Gang{Name: r.Namespace + "/" + r.Name, UID: r.UID, Key: provisioning.BookingKey(r.Name)},
 	}}
+	if e.Attempt.InFlight() {
+		e.Gang.Launch = provisioning.Token(r.UID, e.Attempt.Number)
+	}
 	if c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); c != nil {
 		e.ProvisionedAt = c.LastTransitionTime.Time
 	}
@@ -165,6 +169,7 @@ func (m *Model) View(s *provisioning.Snapshot, r *provisioning.Request) provisio
 		}
 	}
 	sortMachines(v.Machines)
+	v.Active = m.consumers[consumerKey{r.Namespace, r.Name}]
 	v.KeyTaken = m.keyTaken(r)
 	return v
 }
@@ -200,12 +205,28 @@ func (m *Model) Fleet(now time.Time) provisioning.Fleet {
 	}
 	sortMachines(f.Machines)
 	active := map[consumerKey]int{}
-	for key, c := range m.consumers {
-		active[consumerKey{key.namespace, provisioning.BookingKey(key.name)}] += c
+	for key, n := range m.consumers {
+		active[keyOf(key)] += n
 	}
-	f.Consumers = func(namespace, key string) int { return active[consumerKey{namespace, key}] }
+	ended := maps.Clone(m.ended)
+	for key, at := range m.ended {
+		if now.Sub(at) > remembered {
+			delete(m.ended, key)
+		}
+	}
+	f.Consumers = func(namespace, key string) (int, time.Time) {
+		k := consumerKey{namespace, key}
+		if at, ok := ended[k]; ok {
+			return active[k], at
+		}
+		return active[k], m.began
+	}
 	return f
 }
+
+// remembered is how long the end of a gang is remembered: longer than anything
+// waits for it.
+const remembered = time.Hour
 
 // Group returns the newest version of a NodeGroup that the model knows, or nil.
 func (m *Model) Group(name string) *v1alpha1.NodeGroup {

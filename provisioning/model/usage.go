@@ -23,6 +23,8 @@ type node struct {
 	pods   map[types.UID]*pod
 	// idleSince is when the last pod left, see provisioning.Node.
 	idleSince time.Time
+	// booked says that some live request had booked it at the last look.
+	booked bool
 }
 
 // pod is what counts of a pod.
@@ -34,8 +36,9 @@ type pod struct {
 	finished bool
 	// succeeded pods have used up their part of a booking.
 	succeeded bool
-	// bound, rather than only nominated.
+	// bound, rather than only nominated; and when, to the second.
 	bound    bool
+	boundAt  time.Time
 	daemon   types.UID
 	consumes consumerKey
 }
@@ -58,6 +61,12 @@ func readPod(p *corev1.Pod) *pod {
 	if !out.bound {
 		out.node = p.Status.NominatedNodeName
 	}
+	out.boundAt = p.CreationTimestamp.Time
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+			out.boundAt = c.LastTransitionTime.Time
+		}
+	}
 	if out.node != "" {
 		out.requests = provisioning.PodRequests(p)
 	}
@@ -65,7 +74,7 @@ func readPod(p *corev1.Pod) *pod {
 		out.daemon = owner.UID
 	}
 	for _, key := range consumeAnnotations {
-		if name := p.Annotations[key]; name != "" {
+		if name, ok := p.Annotations[key]; ok {
 			out.consumes = consumerKey{p.Namespace, name}
 			break
 		}
@@ -129,6 +138,7 @@ func (m *Model) count(p *pod, by int) {
 	}
 	if m.consumers[p.consumes] += by; m.consumers[p.consumes] == 0 {
 		delete(m.consumers, p.consumes)
+		m.ended[keyOf(p.consumes)] = m.now()
 	}
 }
 
@@ -214,18 +224,16 @@ func (m *Model) read(name string, n *node) provisioning.Node {
 		Taints:      o.Spec.Taints,
 		Ready:       isReady(o),
 		Cordon:      cordonOf(o),
+		Marked:      o.Annotations[v1alpha1.CordonedAnnotation] != "",
 		Launch:      o.Annotations[v1alpha1.LaunchAnnotation],
 		Allocatable: nodegroups.ResourcesFrom(o.Status.Allocatable),
 		Pods:        n.busy(),
 		Created:     o.CreationTimestamp.Time,
-		IdleSince:   n.idleSince,
 	}
 	if m.leaving[name] {
 		out.Cordon = provisioning.GivingBack
 	}
 	out.Free = out.Allocatable.Clone()
-	used := map[consumerKey]nodegroups.Resources{}
-	bound := map[consumerKey]int{}
 	for _, p := range n.pods {
 		if !p.finished {
 			out.Free.Sub(p.requests, 1)
@@ -236,36 +244,51 @@ func (m *Model) read(name string, n *node) provisioning.Node {
 			}
 			out.Daemons[p.daemon] = true
 		}
-		if p.consumes.name != "" && (!p.finished || p.succeeded) {
-			by := consumerKey{p.consumes.namespace, provisioning.BookingKey(p.consumes.name)}
-			if used[by] == nil {
-				used[by] = nodegroups.Resources{}
-			}
-			used[by].Add(p.requests, 1)
-			if p.bound {
-				bound[by]++
-			}
-		}
 	}
 	out.Labelled = provisioning.BookingsOn(o.Labels, o.Annotations)
 	for i := range out.Labelled {
-		out.Labelled[i].Pods = bound[consumerKey{out.Labelled[i].Namespace, out.Labelled[i].Key}]
+		n.consume(&out.Labelled[i])
 	}
 	if r := m.requests[provisioning.TokenUID(out.Launch)]; r != nil {
 		a := m.attempt(r)
 		out.InFlight = statusOf(r) == provisioning.Pending && a.InFlight() && provisioning.Token(r.UID, a.Number) == out.Launch
 	}
 	for _, b := range out.Labelled {
-		if r := m.requests[b.UID]; r == nil || statusOf(r) == provisioning.Over {
+		if r := m.requests[b.UID]; r != nil && statusOf(r) != provisioning.Over {
+			out.Bookings = append(out.Bookings, b)
+		}
+	}
+	// A booking keeps a machine from being idle: its time begins anew at the end.
+	if booked := len(out.Bookings) > 0; booked != n.booked {
+		if n.booked = booked; !booked && !n.idleSince.IsZero() {
+			n.idleSince = m.now()
+		}
+	}
+	out.IdleSince = n.idleSince
+	return out
+}
+
+// consume takes off a booking what the gang's pods on the node have had of it.
+// Pods that were bound before the node was booked belong to an earlier request of
+// that name.
+func (n *node) consume(b *provisioning.Booking) {
+	b.Used = nodegroups.Resources{}
+	for _, p := range n.pods {
+		if p.consumes.namespace != b.Namespace || provisioning.BookingKey(p.consumes.name) != b.Key ||
+			p.finished && !p.succeeded || p.bound && p.boundAt.Before(b.Since.Truncate(time.Second)) {
 			continue
 		}
-		b.Remaining = b.Remaining.Clone()
-		for name, v := range used[consumerKey{b.Namespace, b.Key}] {
+		if p.bound {
+			b.Pods++
+		}
+		if !p.finished {
+			b.Running++
+			b.Used.Add(p.requests, 1)
+		}
+		for name, v := range p.requests {
 			b.Remaining[name] = max(0, b.Remaining[name]-v)
 		}
-		out.Bookings = append(out.Bookings, b)
 	}
-	return out
 }
 
 // attempt of a request: what is being written, else what is on record.
@@ -345,7 +368,12 @@ func (m *Model) addAssumed(s *provisioning.Snapshot) {
 			if n == nil || slices.ContainsFunc(n.Bookings, func(b provisioning.Booking) bool { return b.UID == uid }) {
 				continue
 			}
-			n.Bookings = append(n.Bookings, provisioning.Booking{UID: uid, Remaining: p.Requests, Since: m.now()})
+			b := provisioning.Booking{UID: uid, Remaining: p.Requests, Since: m.now()}
+			if r := m.requests[uid]; r != nil {
+				b.Key, b.Namespace = provisioning.BookingKey(r.Name), r.Namespace
+			}
+			n.Bookings = append(n.Bookings, b)
+			n.Labelled = append(n.Labelled, b)
 		}
 	}
 }

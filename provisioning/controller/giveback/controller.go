@@ -6,6 +6,9 @@ package giveback
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,9 +28,10 @@ import (
 const (
 	// nodeWrites is how many nodes are written at once.
 	nodeWrites = 16
-	// pace is the least time between two looks, and between a failure and the
-	// next try.
+	// pace is the least time between two looks.
 	pace = 200 * time.Millisecond
+	// longestPause is that after many failures in a row.
+	longestPause = 30 * time.Second
 )
 
 // Controller gives back what nobody needs.
@@ -46,75 +50,86 @@ func (c *Controller) Start(ctx context.Context) error {
 	if !c.Feed.Synced(ctx) {
 		return nil
 	}
-	timer := c.Clock.NewTimer(0)
-	defer timer.Stop()
+	pause := pace
 	for {
+		next, err := c.pass(ctx)
+		if err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Info("Tidying up will be tried again", "reason", err.Error(), "pause", pause.String())
+			next = c.Clock.Now().Add(pause)
+			pause = min(2*pause, longestPause)
+		} else {
+			pause = pace
+		}
+		var again <-chan time.Time
+		if !next.IsZero() {
+			again = c.Clock.After(next.Sub(c.Clock.Now()))
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-timer.C():
+		case <-changed:
+		case <-again:
 		}
-		again := pace
-		switch next, err := c.pass(ctx); {
-		case err != nil && ctx.Err() == nil:
-			log.FromContext(ctx).Info("Tidying up will be tried again", "reason", err.Error())
-		case next.IsZero():
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-changed:
-			}
-		default:
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-changed:
-			case <-c.Clock.After(next.Sub(c.Clock.Now())):
-			}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.Clock.After(pace):
 		}
-		timer.Reset(again)
 	}
 }
 
-// pass decides and tidies up once; it returns when to look again.
+// pass decides and tidies up once; it returns when to look again. What fails keeps
+// nothing else from being tidied up.
 func (c *Controller) pass(ctx context.Context) (time.Time, error) {
 	var u provisioning.Upkeep
+	var leaving []string
 	c.Model.Decide(func() {
-		u = provisioning.Tend(c.Model.Fleet(c.Clock.Now()))
-		for _, name := range u.Cordon {
+		fleet := c.Model.Fleet(c.Clock.Now())
+		u = provisioning.Tend(fleet)
+		leaving = slices.Concat(u.Cordon, fleet.NodesOf(u.TakeBack))
+		for _, name := range leaving {
 			c.Model.SetLeaving(name, true)
 		}
 	})
 	defer func() {
-		for _, name := range u.Cordon {
+		for _, name := range leaving {
 			c.Model.SetLeaving(name, false)
 		}
 	}()
+	var mu sync.Mutex
+	var errs []error
 	var g errgroup.Group
 	g.SetLimit(nodeWrites)
-	change := func(name string, f func(*corev1.Node)) {
-		g.Go(func() error { return request.ChangeNode(ctx, c.Client, c.Model, name, f) })
+	change := func(name string, f func(*corev1.Node) error) {
+		g.Go(func() error {
+			if err := request.ChangeNode(ctx, c.Client, c.Model, name, f); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+			return nil
+		})
 	}
 	for _, name := range u.Lift {
 		change(name, request.LiftCordon)
 	}
 	for _, name := range u.Cordon {
-		change(name, func(n *corev1.Node) { request.Cordon(n, v1alpha1.CordonGivingBack) })
+		change(name, func(n *corev1.Node) error { return request.Cordon(n, v1alpha1.CordonGivingBack) })
 	}
 	for _, l := range u.Unlabel {
-		change(l.Node, func(n *corev1.Node) {
+		change(l.Node, func(n *corev1.Node) error {
 			delete(n.Labels, v1alpha1.BookedLabelPrefix+l.Key)
 			delete(n.Annotations, v1alpha1.BookedLabelPrefix+l.Key)
+			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return time.Time{}, err
-	}
+	_ = g.Wait() // errors are collected above
 	if err := request.TakeBack(ctx, c.Model, c.Providers, u.TakeBack); err != nil {
-		return time.Time{}, err
+		errs = append(errs, err)
+	} else {
+		c.tell(u.TakeBack)
 	}
-	c.tell(u.TakeBack)
-	return u.At, nil
+	return u.At, errors.Join(errs...)
 }
 
 // tell says on each group how many of its machines were given back.

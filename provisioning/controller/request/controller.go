@@ -6,6 +6,7 @@ package request
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -97,12 +98,15 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 		}
 	}
 	c.Model.Decide(func() {
+		// First who is busy, then what is on record: a step that ends in between is
+		// left to the next pass, instead of being decided again from an old record.
+		busy := c.busyRequests()
 		requests := c.Model.Requests()
 		c.forget(requests)
 		for i := range requests {
 			e := &requests[i]
 			now := c.Clock.Now()
-			if e.Status == provisioning.Over || c.isBusy(e.UID) {
+			if e.Status == provisioning.Over || busy[e.UID] {
 				continue
 			}
 			if at := c.retryAt(e.UID); now.Before(at) {
@@ -182,10 +186,10 @@ func (c *Controller) done(ctx context.Context, e *model.Entry, step provisioning
 	}
 }
 
-func (c *Controller) isBusy(uid types.UID) bool {
+func (c *Controller) busyRequests() map[types.UID]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.busy[uid]
+	return maps.Clone(c.busy)
 }
 
 func (c *Controller) retryAt(uid types.UID) time.Time {

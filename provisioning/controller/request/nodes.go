@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -22,7 +23,7 @@ const nodeWrites = 16
 // nodeChange is a change of one node.
 type nodeChange struct {
 	node   string
-	change func(*corev1.Node)
+	change func(*corev1.Node) error
 }
 
 func (c *Controller) changeNodes(ctx context.Context, changes []nodeChange) error {
@@ -34,16 +35,18 @@ func (c *Controller) changeNodes(ctx context.Context, changes []nodeChange) erro
 	return g.Wait()
 }
 
-// ChangeNode patches a node, if the change makes a difference. The patch carries
-// the version that it was made from: a cordon that a human set meanwhile is seen
-// before it could be taken for Muster's own. A node that is gone is no error.
-func ChangeNode(ctx context.Context, w client.Client, m *model.Model, name string, change func(*corev1.Node)) error {
+// ChangeNode patches a node, if the change makes a difference. The change looks at
+// the newest version that is known, and the patch carries that version: what a
+// human does meanwhile is seen before it could be taken for Muster's own. A node that is gone is no error.
+func ChangeNode(ctx context.Context, w client.Client, m *model.Model, name string, change func(*corev1.Node) error) error {
 	old := m.Node(name)
 	if old == nil {
 		return nil
 	}
 	changed := old.DeepCopy()
-	change(changed)
+	if err := change(changed); err != nil {
+		return fmt.Errorf("node %s: %w", name, err)
+	}
 	if equality.Semantic.DeepEqual(old, changed) {
 		return nil
 	}
@@ -58,48 +61,67 @@ func ChangeNode(ctx context.Context, w client.Client, m *model.Model, name strin
 	return nil
 }
 
+var (
+	// errCordoned: a human cordoned the node since it was chosen. Choose again.
+	errCordoned = errors.New("somebody else has cordoned it meanwhile")
+	// errBooked: another request's booking stands under the same label.
+	errBooked = errors.New("another request of the same name has booked it meanwhile")
+)
+
 // book puts the request's booking on the node, and the cordon if it takes it whole.
-func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, now time.Time) {
+func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, now time.Time) error {
+	for _, b := range provisioning.BookingsOn(n.Labels, n.Annotations) {
+		if b.Key == e.Gang.Key && b.UID != e.UID {
+			return errBooked
+		}
+	}
 	label := provisioning.BookingLabel(e.Name)
 	set(&n.Labels, label, e.Namespace)
 	set(&n.Annotations, label, provisioning.EncodeBooking(e.UID, now, p.Requests))
 	if p.Whole {
-		n.Spec.Unschedulable = true
-		set(&n.Annotations, v1alpha1.CordonedAnnotation, v1alpha1.CordonBooked)
+		return Cordon(n, v1alpha1.CordonBooked)
 	}
+	return nil
 }
 
 // unbook takes the request's booking off the node, and Muster's cordon with it
 // unless others have booked the node, too.
-func unbook(n *corev1.Node, e *model.Entry, shared bool) {
+func unbook(n *corev1.Node, e *model.Entry, shared bool) error {
 	label := provisioning.BookingLabel(e.Name)
 	delete(n.Labels, label)
 	delete(n.Annotations, label)
-	if !shared {
-		uncordon(n)
+	if shared {
+		return nil
 	}
+	return uncordon(n)
 }
 
 // uncordon lifts the cordon of bookings. Others stay.
-func uncordon(n *corev1.Node) {
-	if n.Annotations[v1alpha1.CordonedAnnotation] == v1alpha1.CordonBooked {
-		LiftCordon(n)
+func uncordon(n *corev1.Node) error {
+	if n.Annotations[v1alpha1.CordonedAnnotation] != v1alpha1.CordonBooked {
+		return nil
 	}
+	return LiftCordon(n)
 }
 
 // LiftCordon lifts a cordon that bears Muster's mark.
-func LiftCordon(n *corev1.Node) {
-	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; !ours {
-		return
+func LiftCordon(n *corev1.Node) error {
+	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; ours {
+		n.Spec.Unschedulable = false
+		delete(n.Annotations, v1alpha1.CordonedAnnotation)
 	}
-	n.Spec.Unschedulable = false
-	delete(n.Annotations, v1alpha1.CordonedAnnotation)
+	return nil
 }
 
-// Cordon cordons a node for the given reason.
-func Cordon(n *corev1.Node, why string) {
+// Cordon cordons a node for the given reason. A human's cordon is not taken over:
+// it would be lifted later.
+func Cordon(n *corev1.Node, why string) error {
+	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; n.Spec.Unschedulable && !ours {
+		return errCordoned
+	}
 	n.Spec.Unschedulable = true
 	set(&n.Annotations, v1alpha1.CordonedAnnotation, why)
+	return nil
 }
 
 func set(m *map[string]string, key, value string) {

@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -111,9 +112,11 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step provisioni
 			return c.rollBack(ctx, e, provisioning.Refused(&e.Request, l.Group, 0, &cloudprovider.Error{
 				Class: v1alpha1.Config, Code: "NodeGroupGone", Message: "the NodeGroup has been deleted"}))
 		}
-		provider, err := c.provider(group)
-		if err != nil {
-			return err
+		provider := c.Providers[group.Spec.Provider]
+		if provider == nil {
+			return c.rollBack(ctx, e, provisioning.Refused(&e.Request, l.Group, 0, &cloudprovider.Error{
+				Class: v1alpha1.Config, Code: "ProviderNotAvailable",
+				Message: fmt.Sprintf("this muster cannot reach provider %q: is its CRD or its configuration missing?", group.Spec.Provider)}))
 		}
 		machines, err := provider.Launch(ctx, cloudprovider.LaunchRequest{
 			Group: group, Count: l.Count, Token: provisioning.Token(e.UID, step.Attempt.Number), Request: e.String(),
@@ -125,6 +128,7 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step provisioni
 			return c.rollBack(ctx, e, provisioning.Refused(&e.Request, l.Group, len(machines), refusal))
 		}
 		if err != nil {
+			c.event(e, corev1.EventTypeWarning, "LaunchFailed", fmt.Sprintf("Group %s: %v; it is tried again until spec.joinTimeout", l.Group, err))
 			return fmt.Errorf("launching in group %s: %w", l.Group, err)
 		}
 	}
@@ -168,14 +172,6 @@ func (c *Controller) takeBack(ctx context.Context, machines []cloudprovider.Mach
 	return TakeBack(ctx, c.Model, c.Providers, machines)
 }
 
-func (c *Controller) provider(g *v1alpha1.NodeGroup) (cloudprovider.Provider, error) {
-	p := c.Providers[g.Spec.Provider]
-	if p == nil {
-		return nil, fmt.Errorf("group %s: provider %q is not available in this process", g.Name, g.Spec.Provider)
-	}
-	return p, nil
-}
-
 // TakeBack deletes machines by name, group after group, and tells the model.
 func TakeBack(ctx context.Context, m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Provider, machines []cloudprovider.Machine) error {
 	byGroup := map[string][]cloudprovider.Machine{}
@@ -186,24 +182,25 @@ func TakeBack(ctx context.Context, m *model.Model, providers map[v1alpha1.Provid
 		}
 		byGroup[machine.Group] = append(byGroup[machine.Group], machine)
 	}
+	var errs []error
 	for _, group := range groups {
 		names := make([]string, len(byGroup[group]))
 		for i, machine := range byGroup[group] {
 			names[i] = machine.Name
 		}
 		p, err := providerOf(m, providers, group)
-		if err != nil {
-			return err
+		if err == nil {
+			err = p.TakeBack(ctx, group, names)
 		}
-		if err := p.TakeBack(ctx, group, names); err != nil {
-			return fmt.Errorf("taking back machines of group %s: %w", group, err)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("taking back machines of group %s: %w", group, err))
+			continue
 		}
 		for _, machine := range byGroup[group] {
-			machine.State = cloudprovider.Terminated
-			m.SetMachine(machine)
+			m.MachineTaken(machine)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // providerOf finds the provider of a group, also of one that has been deleted:
@@ -225,13 +222,12 @@ func providerOf(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Pr
 
 // bookNodes books and unbooks the nodes of the step, many at once.
 func (c *Controller) bookNodes(ctx context.Context, e *model.Entry, step provisioning.Step) error {
-	now := c.Clock.Now()
 	changes := make([]nodeChange, 0, len(step.Book)+len(step.Unbook))
 	for _, p := range step.Book {
-		changes = append(changes, nodeChange{p.Node, func(n *corev1.Node) { book(n, e, p, now) }})
+		changes = append(changes, nodeChange{p.Node, func(n *corev1.Node) error { return book(n, e, p, c.Clock.Now()) }})
 	}
 	for _, name := range step.Unbook {
-		changes = append(changes, nodeChange{name, func(n *corev1.Node) { unbook(n, e, c.shared(name, e.UID)) }})
+		changes = append(changes, nodeChange{name, func(n *corev1.Node) error { return unbook(n, e, c.shared(name, e.UID)) }})
 	}
 	return c.changeNodes(ctx, changes)
 }
@@ -242,8 +238,8 @@ func (c *Controller) endBooking(ctx context.Context, e *model.Entry, step provis
 	var changes []nodeChange
 	for _, name := range step.Unbook {
 		shared := c.shared(name, e.UID)
-		if step.Do == provisioning.Expire {
-			changes = append(changes, nodeChange{name, func(n *corev1.Node) { unbook(n, e, shared) }})
+		if !step.KeepLabels {
+			changes = append(changes, nodeChange{name, func(n *corev1.Node) error { return unbook(n, e, shared) }})
 		} else if !shared {
 			changes = append(changes, nodeChange{name, uncordon})
 		}
