@@ -3,6 +3,7 @@ package e2e
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -102,6 +103,22 @@ func TestRequestsThatCannotBeServedSaySo(t *testing.T) {
 			in.delete(r)
 		})
 	}
+}
+
+func TestATemplateMayComeAMomentAfterItsRequest(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", nil)
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "early"}}
+	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: "late"}, Count: 1}}
+	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "late"}}
+	template.Template.Spec = s.podSpec()
+	s.create(r)
+	time.Sleep(time.Second) //nolint:forbidigo // the passing of time is what is tested
+	s.create(template)
+	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
+	s.delete(r)
+	s.empty(g.Name)
 }
 
 func TestARequestWaitsForItsPolicy(t *testing.T) {

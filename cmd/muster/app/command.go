@@ -34,12 +34,13 @@ func NewCommand() *cobra.Command {
 		Long: `muster serves ProvisioningRequests (autoscaling.x-k8s.io/v1) by growing NodeGroups, all machines of a gang or
 none, and admits queued Jobs by Kueue's API (kueue.x-k8s.io/v1beta2).
 
-It talks to the cluster that --kubeconfig names, else to the one it runs in.`,
+It talks to the cluster that --kubeconfig names, else to the one it runs in. It must act as the service account
+muster-system/muster that deploy/ installs: nobody else may start queued Jobs.`,
 		Example: `  # in a cluster, as deploy/ installs it
   muster
 
-  # from outside, for one try, next to a cluster-autoscaler that serves the standard classes
-  muster --kubeconfig ~/.kube/config --leader-elect=false \
+  # from outside, with a token of that service account, next to a cluster-autoscaler that serves the standard classes
+  muster --kubeconfig muster.kubeconfig --leader-elect=false \
     --provisioning-classes check-capacity.muster.dev,atomic-scale-up.muster.dev`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,6 +54,10 @@ func (c *Controller) do(ctx context.Context, e *model.Entry, step provisioning.S
 	}
 }
 
+// templateGrace is how long after a request its PodTemplates may come: a manifest
+// may have them in either order. To fail a request is final.
+const templateGrace = 3 * time.Second
+
 // lookUp reads the PodTemplates that the model misses from the API server
 // itself: only what is missing there fails the request.
 func (c *Controller) lookUp(ctx context.Context, e *model.Entry) error {
@@ -70,6 +75,9 @@ func (c *Controller) lookUp(ctx context.Context, e *model.Entry) error {
 	}
 	if len(missing) == 0 {
 		return nil
+	}
+	if c.Clock.Now().Before(e.Created.Add(templateGrace)) {
+		return fmt.Errorf("the PodTemplates %q do not exist yet", missing)
 	}
 	attempt := e.Attempt
 	attempt.Phase = provisioning.Done // templates are looked up once nothing is in flight
