@@ -31,6 +31,10 @@ func (q *query) explain(over *trial) []Reason {
 	if wider := q.withSplit(v1alpha1.AnyZone); q.policy.Split != v1alpha1.AnyZone && wider.possible() {
 		out = append(out, Reason{Code: ReasonSplit, Message: q.splitMessage()})
 	}
+	if len(out) == 0 {
+		out = append(out, Reason{Code: ReasonNoRoom, Message: fmt.Sprintf(
+			"there is room for each of the %d podSets alone and not for all together; it changes when pods end, nodes join or a group may grow further", len(q.reqs))})
+	}
 	slices.SortStableFunc(out, func(a, b Reason) int {
 		return cmp.Or(cmp.Compare(usefulness(a.Code), usefulness(b.Code)), cmp.Compare(a.Group, b.Group))
 	})
