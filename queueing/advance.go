@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
 )
 
 // advance moves a Workload that holds quota one step on.
@@ -20,11 +24,34 @@ func (ix *index) advance(w *Workload) *Verdict {
 	if v := ix.stop(w); v != nil {
 		return v
 	}
+	if v := ix.answered(w); v != nil {
+		return v
+	}
 	if IsAdmitted(object) {
-		// What becomes of its request now is none of a running job's business.
-		return nil
+		return ix.expired(w)
 	}
 	return ix.advanceChecks(w)
+}
+
+// expired ends an attempt whose booking ran out or broke after the Workload was
+// admitted: pods that are not there yet would wait for machines that are gone.
+// Nothing else that becomes of a request is a running job's business, least of
+// all that all its pods have come.
+func (ix *index) expired(w *Workload) *Verdict {
+	for i := range w.Object.Status.AdmissionChecks {
+		state := &w.Object.Status.AdmissionChecks[i]
+		if !ix.isCapacity(state.Name) {
+			continue
+		}
+		name := RequestName(w.Object.Name, state.Name, retries(state)+1)
+		for _, r := range ix.Requests[w.Object.UID] {
+			c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.BookingExpired)
+			if r.Name == name && c != nil && c.Status == metav1.ConditionTrue && c.Reason == provisioning.ReasonReservationExpired {
+				return ix.failed(w, autoscaling.BookingExpired, c.Message)
+			}
+		}
+	}
+	return nil
 }
 
 // advanceEvicted waits for the pods to stop. Whoever controls the Workload knows
@@ -93,8 +120,9 @@ func (e *editor) pause(until time.Time) {
 	e.status.RequeueState.RequeueAt = new(metav1.NewTime(until))
 }
 
-// advanceChecks looks at the checks of a Workload that waits for them.
-func (ix *index) advanceChecks(w *Workload) *Verdict {
+// answered obeys a check whose controller wants the Workload stopped, whether it
+// is admitted by now or not.
+func (ix *index) answered(w *Workload) *Verdict {
 	if rejected := checkIn(w.Object, kueue.CheckStateRejected); rejected != nil {
 		return &Verdict{Workload: w, Action: Deactivate, Reason: "AdmissionCheckRejected", Message: fmt.Sprintf(
 			"Deactivating workload because AdmissionCheck for %s was Rejected: %s", rejected.Name, rejected.Message)}
@@ -107,6 +135,11 @@ func (ix *index) advanceChecks(w *Workload) *Verdict {
 		return ix.evict(w, kueue.WorkloadEvictedByAdmissionCheck, fmt.Sprintf("At least one admission check is in Retry: %s: %s", retry.Name, retry.Message),
 			kueue.WorkloadQuotaReservedReasonPendingEvaluation, at)
 	}
+	return nil
+}
+
+// advanceChecks looks at the checks of a Workload that waits for them.
+func (ix *index) advanceChecks(w *Workload) *Verdict {
 	e := edit(w.Object, ix.Now)
 	v := &Verdict{Workload: w, Action: Advance}
 	changed := ix.syncChecks(w, e)
@@ -115,7 +148,7 @@ func (ix *index) advanceChecks(w *Workload) *Verdict {
 		if !ix.isCapacity(state.Name) {
 			continue
 		}
-		step := ix.capacityStep(w, state)
+		step := ix.capacityStep(w, e.status.AdmissionChecks, state)
 		if step.evict != nil {
 			return step.evict
 		}

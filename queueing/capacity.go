@@ -2,6 +2,8 @@ package queueing
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +27,14 @@ const (
 	maxFailurePause  = 30 * time.Minute
 )
 
+const (
+	// notObtained is what an attempt came to that a stockout ended.
+	notObtained = "capacity could not be obtained"
+	// notCreated stands where an attempt has no condition, since the API server
+	// took no request.
+	notCreated = "NotCreated"
+)
+
 // step is what comes of looking at a capacity check.
 type step struct {
 	state   kueue.CheckState
@@ -35,12 +45,13 @@ type step struct {
 	evict   *Verdict
 }
 
-// capacityStep looks at the request of the current attempt.
+// capacityStep looks at the request of the current attempt. Checks are all of the
+// Workload's.
 //
-//	none ─create─▶ waiting ─Provisioned=True─▶ Ready
-//	                  │ Provisioned=False, BookingExpired, CapacityRevoked, Failed
-//	                  └─▶ evicted, quota back; the next attempt has its own request
-func (ix *index) capacityStep(w *Workload, state *kueue.AdmissionCheckState) step {
+//	none ─others Ready, create─▶ waiting ─Provisioned=True─▶ Ready
+//	                                 │ Provisioned=False, BookingExpired, CapacityRevoked, Failed
+//	                                 └─▶ evicted, quota back; the next attempt has its own request
+func (ix *index) capacityStep(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) step {
 	name := RequestName(w.Object.Name, state.Name, retries(state)+1)
 	var current *autoscaling.ProvisioningRequest
 	var stale []*autoscaling.ProvisioningRequest
@@ -66,10 +77,25 @@ func (ix *index) capacityStep(w *Workload, state *kueue.AdmissionCheckState) ste
 	case current == nil && podsIn(w.Object.Status.Admission) == 0:
 		return step{state: kueue.CheckStateReady, message: "The workload has no pods, so no machines are needed"}
 	case current == nil:
+		if other := unready(checks, state.Name); other != "" {
+			// A booking lasts minutes, the answer of a person may take days.
+			pending.message = fmt.Sprintf("Waiting for AdmissionCheck %s to be Ready, then for the machines of ProvisioningRequest %s", other, name)
+			return pending
+		}
 		pending.create = ix.newRequest(w, state, name)
 		return pending
 	}
 	return ix.read(w, current)
+}
+
+// unready is the first check other than own that is not Ready; empty if all are.
+func unready(checks []kueue.AdmissionCheckState, own kueue.AdmissionCheckReference) kueue.AdmissionCheckReference {
+	for i := range checks {
+		if c := &checks[i]; c.Name != own && c.State != kueue.CheckStateReady {
+			return c.Name
+		}
+	}
+	return ""
 }
 
 // read turns the conditions of a request into a step.
@@ -112,20 +138,23 @@ func (ix *index) failed(w *Workload, condition, why string) *Verdict {
 	}
 	count++
 	var pause time.Duration
-	what := "capacity could not be obtained"
+	what := notObtained
 	switch condition {
+	case notCreated:
+		what = "the request for capacity could not be created"
+		pause = doubled(failurePause, count-1, maxFailurePause)
 	case autoscaling.Failed:
 		what = "the request for capacity failed"
 		pause = doubled(failurePause, count-1, maxFailurePause)
 	case autoscaling.BookingExpired:
-		what = "the booked capacity expired before the workload was admitted"
+		what = "the booked capacity expired before all pods came"
 	case autoscaling.CapacityRevoked:
 		what = "the booked capacity was lost before the workload was admitted"
 	}
 	if rounds := count / ix.choices(w); pause == 0 && rounds*ix.choices(w) == count {
 		pause = doubled(stockoutPause, rounds-1, maxStockoutPause)
 	}
-	message := fmt.Sprintf("On flavors %v %s: %s", assignedFlavors(w.Object.Status.Admission), what, why)
+	message := fmt.Sprintf("%s: %s", outcome(assignedFlavors(w.Object.Status.Admission), what), why)
 	var at time.Time
 	if pause > 0 {
 		at = ix.Now.Add(pause)
@@ -140,13 +169,51 @@ func (ix *index) failed(w *Workload, condition, why string) *Verdict {
 	return v
 }
 
-// choices is how many flavors the Workload's queue has.
+// choices is how many flavors of its queue suit some pods of the Workload.
 func (ix *index) choices(w *Workload) int32 {
 	q := ix.queues[w.Object.Status.Admission.ClusterQueue]
 	if q == nil {
 		return 1
 	}
-	return max(1, int32(len(flavorsOf(q.object))))
+	suiting := slices.DeleteFunc(flavorsOf(q.object), func(name kueue.ResourceFlavorReference) bool {
+		flavor := ix.flavors[name]
+		return flavor == nil || !slices.ContainsFunc(w.Object.Spec.PodSets, func(ps kueue.PodSet) bool {
+			return mismatch(&ps.Template.Spec, flavor) == ""
+		})
+	})
+	return max(1, int32(len(suiting)))
+}
+
+// Refused ends the attempt of a Workload whose request the API server refuses to
+// take, so that it makes room for others and tries again after a pause.
+func Refused(w *Workload, why string, now time.Time) *Verdict {
+	ix := &index{Snapshot: &Snapshot{Now: now}}
+	return ix.failed(w, notCreated, why)
+}
+
+// outcome begins the message of an eviction that ended an attempt.
+func outcome(flavors []kueue.ResourceFlavorReference, what string) string {
+	return fmt.Sprintf("On flavors %v %s", flavors, what)
+}
+
+// refusedUntil says until when the Workload is not to be tried on flavors again
+// because the request on just these failed a moment ago, whatever the advice is:
+// advice may lag behind. Zero if nothing speaks against them.
+func (ix *index) refusedUntil(w *Workload, flavors []kueue.ResourceFlavorReference) time.Time {
+	if c := ix.justEvicted(w); c != nil && strings.HasPrefix(c.Message, outcome(flavors, notObtained)) {
+		return c.LastTransitionTime.Add(stockoutPause)
+	}
+	return time.Time{}
+}
+
+// justEvicted is the Evicted condition of a Workload whose last attempt ended
+// less than a pause ago; nil for others.
+func (ix *index) justEvicted(w *Workload) *metav1.Condition {
+	c := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadEvicted)
+	if c == nil || c.Status != metav1.ConditionTrue || !ix.Now.Before(c.LastTransitionTime.Add(stockoutPause)) {
+		return nil
+	}
+	return c
 }
 
 // live are the Workload's requests that nobody has deleted yet.

@@ -2,6 +2,8 @@ package queueing
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -9,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
 )
 
 // Cycle drains what can be drained: it moves every Workload that holds quota
@@ -129,10 +133,8 @@ func (ix *index) refused(w *Workload, q *queue) string {
 	if len(w.Object.Spec.PreemptionGates) > 0 {
 		return unsupported + "preemptionGates"
 	}
-	for k, v := range w.Object.Annotations {
-		if strings.HasPrefix(k, ParameterPrefix) && len(v) > maxParameter {
-			return fmt.Sprintf("the annotation %s has %d characters; a parameter may have %d", k, len(v), maxParameter)
-		}
+	if why := ix.refusedParameters(w.Object.Annotations); why != "" {
+		return why
 	}
 	for i := range w.Object.Spec.PodSets {
 		ps := &w.Object.Spec.PodSets[i]
@@ -148,6 +150,30 @@ func (ix *index) refused(w *Workload, q *queue) string {
 	return ""
 }
 
+// refusedParameters says which annotations cannot become parameters of a request.
+func (ix *index) refusedParameters(annotations map[string]string) string {
+	// The check may add its policy.
+	count := 1
+	for _, k := range slices.Sorted(maps.Keys(annotations)) {
+		v := annotations[k]
+		switch name, ok := strings.CutPrefix(k, ParameterPrefix); {
+		case !ok:
+		case len(v) > maxParameter:
+			return fmt.Sprintf("the annotation %s has %d characters; a parameter may have %d", k, len(v), maxParameter)
+		case name == processorParameter:
+			return fmt.Sprintf("the annotation %s would give the request to another provisioner, which books no machines for the queue; remove it from the job", k)
+		case name == PolicyParameter && v != "" && ix.policies[v] == nil:
+			return fmt.Sprintf("CapacityPolicy %q, which the annotation %s names, doesn't exist; create it or change the annotation", v, k)
+		case name != PolicyParameter:
+			count++
+		}
+	}
+	if count > maxParameters {
+		return fmt.Sprintf("the annotations %s… and the policy of the check make %d parameters; a request may have %d", ParameterPrefix, count, maxParameters)
+	}
+	return ""
+}
+
 func wantsTopology(t *kueue.PodSetTopologyRequest) bool {
 	return t.Required != nil || t.Preferred != nil || t.Unconstrained != nil || t.PodSetSliceRequiredTopology != nil
 }
@@ -155,6 +181,8 @@ func wantsTopology(t *kueue.PodSetTopologyRequest) bool {
 // wait is the verdict for a Workload that stays pending. The status is set only
 // if it says something new.
 func (ix *index) wait(w *Workload, reason, message string, wakeAt time.Time) *Verdict {
+	// As it will be stored, else a long message would be news in every cycle.
+	message = provisioning.Clip(message, maxMessage)
 	v := &Verdict{Workload: w, Action: Wait, Reason: reason, Message: message, WakeAt: wakeAt}
 	have := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if have != nil && have.Status == metav1.ConditionFalse && have.Reason == reason && have.Message == message {

@@ -15,15 +15,15 @@ func (ix *index) drain(q *queue) []Verdict {
 	var out []Verdict
 	blocked := false
 	// Within a cycle quota and machines only become fewer, so what did not fit
-	// will not fit again: Workloads of the same shape are judged once.
-	failed := map[uint64]*Verdict{}
+	// will not fit again: Workloads that are alike are judged once.
+	failed := map[likeness]*Verdict{}
 	for _, w := range q.pending {
 		if blocked {
 			out = append(out, *ix.wait(w, kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
 				"ClusterQueue %s is StrictFIFO, and a workload ahead of this one does not fit yet", q.object.Name), time.Time{}))
 			continue
 		}
-		if f := failed[w.shape]; f != nil {
+		if f := failed[ix.likeness(q, w)]; f != nil {
 			out = append(out, *ix.wait(w, f.Reason, f.Message, f.WakeAt))
 			continue
 		}
@@ -32,8 +32,30 @@ func (ix *index) drain(q *queue) []Verdict {
 		if v.Action == Reserve {
 			continue
 		}
-		failed[w.shape] = v
+		failed[ix.likeness(q, w)] = v
 		blocked = q.object.Spec.QueueingStrategy == kueue.StrictFIFO
+	}
+	return out
+}
+
+// likeness is the same for Workloads of a queue that get the same answer in one
+// cycle.
+type likeness struct {
+	shape uint64
+	// policy is the CapacityPolicy that the annotations name. An empty name takes
+	// away that of the check, so named tells it from none.
+	policy string
+	named  bool
+	// skip and refused are where the search for machines stands.
+	skip    int
+	refused string
+}
+
+func (ix *index) likeness(q *queue, w *Workload) likeness {
+	out := likeness{shape: w.shape, skip: ix.blindly(q, w)}
+	out.policy, out.named = w.Object.Annotations[ParameterPrefix+PolicyParameter]
+	if c := ix.justEvicted(w); c != nil {
+		out.refused = c.Message
 	}
 	return out
 }

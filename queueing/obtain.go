@@ -3,6 +3,7 @@ package queueing
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
@@ -25,11 +26,16 @@ func (a *assigner) obtainable() bool {
 			kueue.WorkloadQuotaReservedReasonNoMatchingFlavor)
 		return false
 	}
+	if until := a.ix.refusedUntil(a.w, a.distinct()); !until.IsZero() {
+		a.until = earliest(a.until, until)
+		a.note(fmt.Sprintf("no machines: the last request was refused a moment ago; tried again at %s", until.UTC().Format(time.RFC3339)), ReasonWaitingForCapacity)
+		return false
+	}
 	if a.ix.Capacity == nil || a.ix.Plan == nil {
 		return true
 	}
 	a.plans++
-	verdict := a.ix.Plan(a.ix.Capacity, a.ix.gangOf(a.w, a.admission()), a.ix.policyOf(checks[0]))
+	verdict := a.ix.Plan(a.ix.Capacity, a.ix.gangOf(a.w, a.admission()), a.ix.policyOf(a.w, checks[0]))
 	if verdict.Outcome == provisioning.Fits || verdict.Outcome == provisioning.Launch {
 		a.plan = &verdict
 		return true
@@ -96,9 +102,11 @@ func countOf(assignment *kueue.PodSetAssignment) int32 {
 	return *assignment.Count
 }
 
-func (ix *index) policyOf(check kueue.AdmissionCheckReference) provisioning.Policy {
-	if ref := ix.checks[check].Spec.Parameters; ref != nil {
-		return provisioning.PolicyFrom(provisioning.AtomicScaleUp, ix.policies[ref.Name].Spec)
+// policyOf is the policy that the Workload's request will have.
+func (ix *index) policyOf(w *Workload, check kueue.AdmissionCheckReference) provisioning.Policy {
+	name := string(ix.parameters(w, check)[PolicyParameter])
+	if policy := ix.policies[name]; policy != nil {
+		return provisioning.PolicyFrom(provisioning.AtomicScaleUp, policy.Spec)
 	}
 	return provisioning.DefaultPolicy(provisioning.AtomicScaleUp)
 }
@@ -119,10 +127,11 @@ func (ix *index) foresee() {
 			continue
 		}
 		checks := ix.capacityChecks(checksFor(q.object, assignedFlavors(admission)))
-		if len(checks) != 1 {
+		if len(checks) != 1 || unready(w.Object.Status.AdmissionChecks, checks[0]) != "" {
+			// It asks for no machines yet.
 			continue
 		}
-		plan := ix.Plan(ix.Capacity, ix.gangOf(w, admission), ix.policyOf(checks[0]))
+		plan := ix.Plan(ix.Capacity, ix.gangOf(w, admission), ix.policyOf(w, checks[0]))
 		ix.take(w, &plan)
 	}
 }

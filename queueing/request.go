@@ -18,6 +18,9 @@ const (
 	CapacityClass = "atomic-scale-up.muster.dev"
 	// PolicyParameter of a request names its CapacityPolicy.
 	PolicyParameter = "capacityPolicy"
+	// processorParameter of a request names the provisioner that is to serve it, if
+	// not all may.
+	processorParameter = "processorInstance"
 	// ParameterPrefix begins the annotations whose rest is a parameter's name.
 	ParameterPrefix = "provreq.kueue.x-k8s.io/"
 	// ManagedLabel marks the objects that queueing makes, as Kueue does.
@@ -27,6 +30,8 @@ const (
 	maxObjectName = 247
 	// maxParameter is how long the value of a parameter may be, in bytes.
 	maxParameter = 255
+	// maxParameters is how many parameters a request may have.
+	maxParameters = 100
 )
 
 // Request is a ProvisioningRequest to make, after the templates that it names.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -25,13 +26,13 @@ import (
 //
 //	flavor NAME [label=K=V] [taint=K=V] [tolerate=K]
 //	check NAME [controller=C]
-//	cq NAME [strict] [stop=Hold] [cohort=C] [check=NAME[@FLAVOR]]
+//	cq NAME [strict] [stop=Hold] [cohort=C] [check=(NAME[@FLAVOR],...)]
 //	FLAVOR RESOURCE=QUANTITY ...        (one line a flavor, in order)
 //	lq NAME cq=NAME [stop=Hold]
 //	workload NAME [lq=main] [priority=N] [count=N] [select=K=V] [tolerate=K] RESOURCE=QUANTITY ...
 //	machines FLAVOR=N ...               (how many pods fit; the planner's answer)
-//	request NAME Provisioned=True|False|Failed|...  [message]
-//	active                              (the first check's controller says that it is)
+//	request NAME Provisioned=True|False|Failed|... [reason=R]  [message]
+//	active                              (all checks' controllers say that they are)
 //	external NAME CHECK=Ready|Retry|Rejected   (what the controller of a check says)
 //	finish | deactivate | activate | delete NAME
 //	tick DURATION
@@ -109,11 +110,15 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		object := w.find(t, name)
 		for i := range object.Status.AdmissionChecks {
 			c := &object.Status.AdmissionChecks[i]
-			c.State, c.Message = kueue.CheckState(args[string(c.Name)]), "as it says"
+			if says, ok := args[string(c.Name)]; ok {
+				c.State, c.Message = kueue.CheckState(says), "as it says"
+			}
 		}
 		w.replace(object)
 	case "active":
-		w.s.Checks[0].Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue}}
+		for _, ac := range w.s.Checks {
+			ac.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue}}
+		}
 	case "finish", "deactivate", "activate", "delete", "stopped":
 		w.change(t, d.Cmd, name)
 	case "tick":
@@ -243,10 +248,12 @@ func (w *world) condition(t *testing.T, name string, args map[string]string, mes
 		t.Fatalf("%s has %d requests", name, len(requests))
 	}
 	r := requests[0].DeepCopy()
+	reason := args["reason"]
+	delete(args, "reason")
 	for k, v := range args {
 		for _, c := range []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue}, {Type: k, Status: metav1.ConditionStatus(v)}} {
-			c.Message, c.LastTransitionTime = message, metav1.NewTime(w.s.Now)
-			r.Status.Conditions = append(r.Status.Conditions, c)
+			c.Message, c.Reason, c.LastTransitionTime = message, reason, metav1.NewTime(w.s.Now)
+			apimeta.SetStatusCondition(&r.Status.Conditions, c)
 		}
 	}
 	requests[0] = r
@@ -311,13 +318,16 @@ func clusterQueue(t *testing.T, name string, args map[string]string, input strin
 		cq.Spec.QueueingStrategy = kueue.StrictFIFO
 	}
 	cq.Spec.StopPolicy = stopPolicy(args["stop"])
-	if c, ok := args["check"]; ok {
-		check, on, _ := strings.Cut(c, "@")
-		rule := kueue.AdmissionCheckStrategyRule{Name: kueue.AdmissionCheckReference(check)}
-		if on != "" {
-			rule.OnFlavors = []kueue.ResourceFlavorReference{kueue.ResourceFlavorReference(on)}
+	if checks, ok := args["check"]; ok {
+		cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{}
+		for c := range strings.SplitSeq(checks, ",") {
+			check, on, _ := strings.Cut(c, "@")
+			rule := kueue.AdmissionCheckStrategyRule{Name: kueue.AdmissionCheckReference(check)}
+			if on != "" {
+				rule.OnFlavors = []kueue.ResourceFlavorReference{kueue.ResourceFlavorReference(on)}
+			}
+			cq.Spec.AdmissionChecksStrategy.AdmissionChecks = append(cq.Spec.AdmissionChecksStrategy.AdmissionChecks, rule)
 		}
-		cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{rule}}
 	}
 	var group kueue.ResourceGroup
 	for line := range strings.Lines(input) {

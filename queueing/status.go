@@ -7,6 +7,8 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
 )
 
 // maxMessage is how long the API lets the message of a condition be, in bytes.
@@ -24,9 +26,7 @@ func edit(w *kueue.Workload, now time.Time) *editor {
 }
 
 func (e *editor) set(condition string, status metav1.ConditionStatus, reason, message string) {
-	if len(message) > maxMessage {
-		message = message[:maxMessage]
-	}
+	message = provisioning.Clip(message, maxMessage)
 	apimeta.SetStatusCondition(&e.status.Conditions, metav1.Condition{
 		Type: condition, Status: status, Reason: reason, Message: message,
 		ObservedGeneration: e.object.Generation, LastTransitionTime: e.now,
@@ -124,6 +124,18 @@ func (e *editor) release(reason, message string) {
 	e.status.Admission = nil
 	e.pending(reason, message)
 	e.set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonNoReservation, "The workload has no reservation")
+}
+
+// ReasonSuspendedByHand is the reason of Evicted where a person has suspended a
+// job that ran. Kueue has none, since it starts such a job again at once.
+const ReasonSuspendedByHand = "SuspendedByHand"
+
+// Evicted is the status of a Workload that has to stop. Its quota stays until it
+// is Released.
+func Evicted(w *kueue.Workload, reason, message string, now time.Time) *kueue.WorkloadStatus {
+	e := edit(w, now)
+	e.evict(reason, message)
+	return e.status
 }
 
 // Released is the status of an evicted Workload once no pod of it runs any more:

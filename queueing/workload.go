@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"hash/fnv"
 	"math"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,7 +67,29 @@ func withRequestsFromLimits(spec *corev1.PodSpec) *corev1.PodSpec {
 			}
 		}
 	}
+	if spec.Resources != nil && len(spec.Resources.Limits) > 0 {
+		podLevelRequests(spec)
+	}
 	return spec
+}
+
+// podLevelRequests are for those resources that the pod as a whole has a limit
+// for: what its containers ask for, and the limit where they ask for nothing.
+func podLevelRequests(spec *corev1.PodSpec) {
+	containers := resourcehelper.AggregateContainerRequests(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
+	if spec.Resources.Requests == nil {
+		spec.Resources.Requests = corev1.ResourceList{}
+	}
+	for name, limit := range spec.Resources.Limits {
+		_, set := spec.Resources.Requests[name]
+		switch asked, ok := containers[name]; {
+		case set || !resourcehelper.IsSupportedPodLevelResource(name):
+		case ok && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+			spec.Resources.Requests[name] = asked
+		default:
+			spec.Resources.Requests[name] = limit
+		}
+	}
 }
 
 func shapeOf(podSets []kueue.PodSet) uint64 {

@@ -77,9 +77,32 @@ func (l *loop) carryOut(ctx context.Context, v *queueing.Verdict) (done, error) 
 		}
 		out.deleted = append(out.deleted, r)
 	}
-	if v.Create != nil {
-		return out, l.create(ctx, v)
+	if v.Create == nil {
+		return out, nil
 	}
+	err := l.create(ctx, v)
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || errors.Is(err, errForeign) {
+		l.recorder.Eventf(v.Workload.Object, nil, corev1.EventTypeWarning, "FailedCreate", "FailedCreate", "%s", provisioning.Clip(err.Error(), provisioning.NoteLimit))
+		return l.giveUp(ctx, v, out, err)
+	}
+	return out, err
+}
+
+// giveUp ends the attempt of a Workload whose request the API server will not
+// take however often it is asked. The quota goes to others, the server's words
+// to the user.
+func (l *loop) giveUp(ctx context.Context, v *queueing.Verdict, out done, why error) (done, error) {
+	newest := v.Workload
+	if out.workload != nil {
+		newest = queueing.NewWorkload(out.workload, v.Workload)
+	}
+	end := queueing.Refused(newest, why.Error(), l.now())
+	w, err := writer.ApplyStatus(ctx, l.client, newest.Object, end.Status)
+	if err != nil {
+		return out, ignoreStale(err)
+	}
+	out.workload = w
+	l.announce(end)
 	return out, nil
 }
 
@@ -88,13 +111,13 @@ func (l *loop) carryOut(ctx context.Context, v *queueing.Verdict) (done, error) 
 // twice is harmless.
 func (l *loop) create(ctx context.Context, v *queueing.Verdict) error {
 	for _, t := range v.Create.Templates {
-		if err := l.client.Create(ctx, t); err != nil && !apierrors.IsAlreadyExists(err) {
-			return l.refusedCreate(v, fmt.Errorf("creating PodTemplate %s/%s: %w", t.Namespace, t.Name, err))
+		if err := l.createOwn(ctx, v.Workload.Object, t, &corev1.PodTemplate{}); err != nil {
+			return fmt.Errorf("creating PodTemplate %s/%s: %w", t.Namespace, t.Name, err)
 		}
 	}
 	r := v.Create.Object
-	if err := l.client.Create(ctx, r); err != nil && !apierrors.IsAlreadyExists(err) {
-		return l.refusedCreate(v, fmt.Errorf("creating ProvisioningRequest %s/%s: %w", r.Namespace, r.Name, err))
+	if err := l.createOwn(ctx, v.Workload.Object, r, &autoscaling.ProvisioningRequest{}); err != nil {
+		return fmt.Errorf("creating ProvisioningRequest %s/%s: %w", r.Namespace, r.Name, err)
 	}
 	for _, name := range v.Create.Superseded {
 		t := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: r.Namespace}}
@@ -105,9 +128,31 @@ func (l *loop) create(ctx context.Context, v *queueing.Verdict) error {
 	return nil
 }
 
-func (l *loop) refusedCreate(v *queueing.Verdict, err error) error {
-	l.recorder.Eventf(v.Workload.Object, nil, corev1.EventTypeWarning, "FailedCreate", "FailedCreate", "%v", err)
-	return err
+var (
+	// errForeign: the name of an object to create is taken by somebody else's.
+	errForeign = errors.New("an object of this name exists that Muster did not make; delete or rename it")
+	// errLeftover: the object of that name is of a deleted Workload and about to go.
+	errLeftover = errors.New("that of a deleted Workload of the same name is still there")
+)
+
+// createOwn creates an object unless the Workload has it already. What has its
+// name but another owner is not used: it may ask for something else. The one that
+// exists is read into have, past the cache.
+func (l *loop) createOwn(ctx context.Context, w *kueue.Workload, object, have client.Object) error {
+	err := l.client.Create(ctx, object)
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	if err := l.live.Get(ctx, client.ObjectKeyFromObject(object), have); err != nil {
+		return err
+	}
+	switch owner := metav1.GetControllerOf(have); {
+	case metav1.IsControlledBy(have, w):
+		return nil
+	case owner != nil && owner.Kind == "Workload" && owner.Name == w.Name:
+		return errLeftover
+	}
+	return errForeign
 }
 
 // deactivate is the one write to a Workload's spec: a check said that it must

@@ -39,6 +39,12 @@ type Config struct {
 	Capacity Capacity
 }
 
+// firstRetry and lastRetry bound the pause after a run with an error.
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
 // everything is the only key: one run of the loop looks at all queues.
 var everything = reconcile.Request{NamespacedName: types.NamespacedName{Name: "queues"}}
 
@@ -59,7 +65,12 @@ func Add(mgr ctrl.Manager, config Config) error {
 	// Status writes of queues are the loop's own and tell it nothing.
 	spec := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	b := ctrl.NewControllerManagedBy(mgr).Named("queue").
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 1,
+			// All queues share the loop, so an error in one place may keep the others
+			// from the time they asked to be woken at for this long at most.
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		}).
 		Watches(&kueue.Workload{}, wake).
 		Watches(&kueue.ClusterQueue{}, wake, spec).
 		Watches(&kueue.LocalQueue{}, wake, spec).

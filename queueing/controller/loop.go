@@ -41,6 +41,9 @@ func (l *loop) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Re
 	if err := l.settle(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
+	// Until it is known who waits for machines, every change of them counts: one
+	// that comes while this run looks must lead to another.
+	l.wantsCapacity.Store(true)
 	snapshot, err := l.snapshot(ctx)
 	if err != nil {
 		return reconcile.Result{}, err

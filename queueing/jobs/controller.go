@@ -7,6 +7,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,7 +22,8 @@ import (
 )
 
 // lag is how long a created Workload is waited for before the Job is looked at
-// as one that has none; caches are rarely a second behind.
+// as one that has none, and how often pods are looked at that have to go; caches
+// are rarely a second behind.
 const lag = 5 * time.Second
 
 // workers is how many Jobs are worked on at once; each mostly waits for the API
@@ -57,9 +59,10 @@ func Add(mgr ctrl.Manager) error {
 		created:  map[types.UID]time.Time{},
 	}
 	err := ctrl.NewControllerManagedBy(mgr).Named("job").
-		For(&batchv1.Job{}, builder.WithPredicates(queuedJobs)).
+		For(&batchv1.Job{}, builder.WithPredicates(r.queuedJobs())).
 		Owns(&kueue.Workload{}).
 		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.jobsOfClass)).
+		Watches(&schedulingv1.PriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.jobsOfPriority)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 	if err != nil {
@@ -68,27 +71,54 @@ func Add(mgr ctrl.Manager) error {
 	return nil
 }
 
-// queuedJobs passes Jobs that are in a queue, or were until this change.
-var queuedJobs = predicate.Funcs{
-	CreateFunc:  func(e event.CreateEvent) bool { return e.Object.GetLabels()[QueueLabel] != "" },
-	DeleteFunc:  func(event.DeleteEvent) bool { return false },
-	GenericFunc: func(event.GenericEvent) bool { return false },
-	UpdateFunc: func(e event.UpdateEvent) bool {
-		return e.ObjectOld.GetLabels()[QueueLabel] != "" || e.ObjectNew.GetLabels()[QueueLabel] != ""
-	},
+// queuedJobs passes Jobs that are in a queue, or were until this change, and
+// those that still hold something of one: a record to restore, or a Workload with
+// quota to give back.
+func (r *reconciler) queuedJobs() predicate.Predicate {
+	passes := func(object client.Object) bool {
+		job, ok := object.(*batchv1.Job)
+		if !ok {
+			return false
+		}
+		if isQueued(job) || wasStarted(job) {
+			return true
+		}
+		w, err := r.workloadOf(context.Background(), job)
+		return w != nil || err != nil
+	}
+	return predicate.Funcs{
+		CreateFunc:  func(e event.CreateEvent) bool { return passes(e.Object) },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return passes(e.ObjectNew) || passes(e.ObjectOld) },
+	}
 }
 
-// jobsOfClass are the Jobs whose priority a class gives.
+// jobsOfClass are the Jobs whose priority a WorkloadPriorityClass gives.
 func (r *reconciler) jobsOfClass(ctx context.Context, class client.Object) []reconcile.Request {
+	return r.queued(ctx, func(job *batchv1.Job) bool { return job.Labels[PriorityClassLabel] == class.GetName() })
+}
+
+// jobsOfPriority are the Jobs whose priority the PriorityClass of their pods
+// gives, or may give if it is the default.
+func (r *reconciler) jobsOfPriority(ctx context.Context, class client.Object) []reconcile.Request {
+	return r.queued(ctx, func(job *batchv1.Job) bool {
+		name := job.Spec.Template.Spec.PriorityClassName
+		return job.Labels[PriorityClassLabel] == "" && (name == class.GetName() || name == "")
+	})
+}
+
+// queued are the Jobs in queues that match.
+func (r *reconciler) queued(ctx context.Context, matches func(*batchv1.Job) bool) []reconcile.Request {
 	var jobs batchv1.JobList
-	if err := r.client.List(ctx, &jobs, client.MatchingLabels{PriorityClassLabel: class.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing the Jobs of a WorkloadPriorityClass", "class", class.GetName())
+	if err := r.client.List(ctx, &jobs, client.HasLabels{QueueLabel}, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing the queued Jobs")
 		return nil
 	}
 	var out []reconcile.Request
 	for i := range jobs.Items {
-		if isQueued(&jobs.Items[i]) {
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&jobs.Items[i])})
+		if job := &jobs.Items[i]; isQueued(job) && matches(job) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(job)})
 		}
 	}
 	return out

@@ -4,7 +4,7 @@
 // loses that, and its end is the Workload's end.
 //
 //	suspended, no Workload ──create──▶ queued ──admitted──▶ start ──▶ running ──▶ finished
-//	                                     ▲                              │ evicted
+//	                                     ▲                              │ evicted, or suspended by hand and so evicted
 //	                                     └── quota back ◀── restore ◀── stop, until no pod is left
 //
 // A start writes down in an annotation what it changed of the pod template, so

@@ -1,6 +1,9 @@
 package jobs
 
 import (
+	"strconv"
+	"strings"
+
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -70,14 +73,36 @@ func orElse(s, fallback string) string {
 	return s
 }
 
-// podCount is how many pods of the Job run at once at most.
+// podCount is how many pods of the Job will run at once at most. A Job that is
+// started over runs only what is left of it; machines for more would wait for
+// pods that never come.
 func podCount(job *batchv1.Job) int32 {
 	n := int32(1)
 	if job.Spec.Parallelism != nil {
 		n = *job.Spec.Parallelism
 	}
 	if job.Spec.Completions != nil {
-		n = min(n, *job.Spec.Completions)
+		n = min(n, *job.Spec.Completions-job.Status.Succeeded-failedIndexes(job))
+	}
+	return max(0, n)
+}
+
+// failedIndexes is how many indexes of an Indexed Job have failed for good. The
+// API lists them like "1,3-5".
+func failedIndexes(job *batchv1.Job) (n int32) {
+	if job.Status.FailedIndexes == nil {
+		return 0
+	}
+	for part := range strings.SplitSeq(*job.Status.FailedIndexes, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		from, err := strconv.ParseInt(first, 10, 32)
+		if err != nil {
+			continue
+		}
+		n++
+		if to, err := strconv.ParseInt(last, 10, 32); isRange && err == nil {
+			n += int32(to - from)
+		}
 	}
 	return n
 }

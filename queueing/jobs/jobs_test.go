@@ -327,6 +327,10 @@ func TestUnusualJobs(t *testing.T) {
 			job:           suspendedJob(func(j *batchv1.Job) { j.Labels[MaxExecTimeLabel] = "1h" }),
 			wantSuspended: true, wantWorkload: true, wantRefused: "no number of seconds",
 		},
+		"an execution time of nothing is told": {
+			job:           suspendedJob(func(j *batchv1.Job) { j.Labels[MaxExecTimeLabel] = "0" }),
+			wantSuspended: true, wantWorkload: true, wantRefused: "no number of seconds",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, c.job)
@@ -344,6 +348,9 @@ func TestUnusualJobs(t *testing.T) {
 			}
 			if queueing.HasQuota(w) {
 				t.Error("it has quota")
+			}
+			if seconds := w.Spec.MaximumExecutionTimeSeconds; seconds != nil && *seconds < 1 {
+				t.Errorf("the API takes no execution time of %d", *seconds)
 			}
 			if n := w.Spec.PodSets[0].Count; n != *g.job().Spec.Parallelism {
 				t.Errorf("the Workload has %d pods", n)

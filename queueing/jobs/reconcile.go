@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/controller/writer"
 )
@@ -35,7 +37,12 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	err = r.step(ctx, job, w)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
+	switch {
+	case errors.Is(err, errPodsLeft):
+		// Pods are not watched, and the Job's status need not change when the last
+		// of them goes.
+		return reconcile.Result{RequeueAfter: lag}, nil
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errBehind):
 		// The cache was behind; what it lacks will come as an event.
 		return reconcile.Result{}, nil
 	}
@@ -91,7 +98,7 @@ func (r *reconciler) stepRunning(ctx context.Context, job *batchv1.Job, w *kueue
 		}
 		return r.forget(ctx, w)
 	}
-	if w == nil && !wasStarted(job) {
+	if w == nil && (!wasStarted(job) || !isQueued(job)) {
 		if isQueued(job) && r.firstTime(job.UID) {
 			r.event(job, corev1.EventTypeWarning, "AlreadyRunning", "The Job was running before Muster could queue it; it is left running and counts against no quota")
 		}
@@ -162,5 +169,5 @@ func (r *reconciler) patchJob(ctx context.Context, job *batchv1.Job, change func
 }
 
 func (r *reconciler) event(job *batchv1.Job, kind, reason, format string, args ...any) {
-	r.recorder.Eventf(job, nil, kind, reason, reason, format, args...)
+	r.recorder.Eventf(job, nil, kind, reason, reason, "%s", provisioning.Clip(fmt.Sprintf(format, args...), provisioning.NoteLimit))
 }

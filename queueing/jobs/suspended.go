@@ -2,11 +2,13 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -17,10 +19,14 @@ import (
 // stepSuspended looks at a Job that waits: for its turn, for a start that is
 // due, or for its pods to go after a stop.
 func (r *reconciler) stepSuspended(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
-	evicted := w != nil && queueing.HasQuota(w) && queueing.IsEvicted(w)
+	reserved := w != nil && queueing.HasQuota(w)
+	evicted := reserved && queueing.IsEvicted(w)
+	if wasStarted(job) && reserved && !evicted {
+		return r.suspendedByHand(ctx, job, w)
+	}
 	if wasStarted(job) || evicted {
-		if !isStopped(job) {
-			return nil
+		if err := r.confirmStopped(ctx, job); err != nil {
+			return err
 		}
 		if done, err := r.restore(ctx, job, w); done || err != nil {
 			return err
@@ -40,7 +46,7 @@ func (r *reconciler) stepSuspended(ctx context.Context, job *batchv1.Job, w *kue
 	if w == nil {
 		return r.create(ctx, job, want)
 	}
-	if queueing.HasQuota(w) {
+	if reserved {
 		if !samePods(w, want) || w.Spec.QueueName != want.Spec.QueueName {
 			// What was reserved is not what the Job asks for now: it queues anew.
 			return r.forget(ctx, w)
@@ -60,8 +66,66 @@ func (r *reconciler) stepSuspended(ctx context.Context, job *batchv1.Job, w *kue
 	return nil
 }
 
+var (
+	// errBehind: the cache has an old version of the Job; the newest comes as an
+	// event.
+	errBehind = errors.New("the cache is behind")
+	// errPodsLeft: pods of a stopped Job are not over yet.
+	errPodsLeft = errors.New("pods are left")
+)
+
+// suspendedByHand ends the attempt of a running Job that a person has suspended:
+// its booking is used up or will be gone, so that it has to queue for another.
+func (r *reconciler) suspendedByHand(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
+	if err := r.confirmNewest(ctx, job); err != nil {
+		return err
+	}
+	const message = "The Job was suspended by hand and queues again; to keep it from starting, set spec.active of its Workload to false"
+	_, err := writer.ApplyStatus(ctx, r.client, w, queueing.Evicted(w, queueing.ReasonSuspendedByHand, message, r.now()))
+	if err == nil {
+		r.event(job, corev1.EventTypeNormal, "Stopped", message)
+	}
+	return err
+}
+
+// confirmStopped fails unless no pod of a suspended Job is left. The status that
+// the cache has may be from before the start, and one from the API server too:
+// the Job controller writes it after it has made pods. So they are looked at.
+func (r *reconciler) confirmStopped(ctx context.Context, job *batchv1.Job) error {
+	if !isStopped(job) {
+		return errPodsLeft
+	}
+	if err := r.confirmNewest(ctx, job); err != nil {
+		return err
+	}
+	var pods corev1.PodList
+	if err := r.live.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)}); err != nil {
+		return fmt.Errorf("listing the pods of Job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	for i := range pods.Items {
+		if phase := pods.Items[i].Status.Phase; phase != corev1.PodSucceeded && phase != corev1.PodFailed {
+			return errPodsLeft
+		}
+	}
+	return nil
+}
+
+func (r *reconciler) confirmNewest(ctx context.Context, job *batchv1.Job) error {
+	live := &batchv1.Job{}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(job), live); err != nil {
+		return fmt.Errorf("reading Job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	if live.UID != job.UID || live.ResourceVersion != job.ResourceVersion {
+		return errBehind
+	}
+	return nil
+}
+
 func (r *reconciler) create(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
 	if err := r.client.Create(ctx, w); err != nil {
+		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+			r.event(job, corev1.EventTypeWarning, "FailedCreate", "The Job cannot be queued, since its Workload is refused: %v", err)
+		}
 		return fmt.Errorf("creating Workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
 	r.expect(job.UID)

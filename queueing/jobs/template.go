@@ -82,8 +82,8 @@ func restore(job *batchv1.Job, w *kueue.Workload) (bool, error) {
 			return false, fmt.Errorf("the annotation %s of Job %s/%s is not what Muster wrote: %w", StartedAnnotation, job.Namespace, job.Name, err)
 		}
 		template.Spec.NodeSelector, template.Spec.Tolerations = before.NodeSelector, before.Tolerations
-		putBack(template.Labels, before.Labels)
-		putBack(template.Annotations, before.Annotations)
+		template.Labels = putBack(template.Labels, before.Labels)
+		template.Annotations = putBack(template.Annotations, before.Annotations)
 		delete(job.Annotations, StartedAnnotation)
 		return true, nil
 	}
@@ -98,12 +98,16 @@ func restore(job *batchv1.Job, w *kueue.Workload) (bool, error) {
 	return true, nil
 }
 
-func putBack(values map[string]string, before map[string]*string) {
+func putBack(values map[string]string, before map[string]*string) map[string]string {
 	for k, v := range before {
-		if v == nil {
+		switch {
+		case v == nil:
 			delete(values, k)
-		} else {
+		case values == nil:
+			values = map[string]string{k: *v}
+		default:
 			values[k] = *v
 		}
 	}
+	return values
 }

@@ -64,14 +64,20 @@ func (r *reconciler) desired(ctx context.Context, job *batchv1.Job) (*kueue.Work
 		refusals = append(refusals, fmt.Sprintf("Muster does not support yet: %s; remove it from the Job", strings.Join(used, ", ")))
 	}
 	if seconds, ok := job.Labels[MaxExecTimeLabel]; ok {
-		n, err := strconv.ParseInt(seconds, 10, 32)
-		if err != nil {
-			refusals = append(refusals, fmt.Sprintf("the label %s is %q, which is no number of seconds", MaxExecTimeLabel, seconds))
+		if n, err := strconv.ParseInt(seconds, 10, 32); err != nil || n < 1 {
+			refusals = append(refusals, fmt.Sprintf("the label %s is %q, which is no number of seconds from 1 on", MaxExecTimeLabel, seconds))
+		} else {
+			w.Spec.MaximumExecutionTimeSeconds = new(int32(n))
 		}
-		w.Spec.MaximumExecutionTimeSeconds = new(int32(n))
 	}
 	why, err := r.setPriority(ctx, job, w)
 	if err != nil {
+		return nil, err
+	}
+	if why != "" {
+		refusals = append(refusals, why)
+	}
+	if why, err = r.fillIn(ctx, job.Namespace, &w.Spec.PodSets[0].Template.Spec); err != nil {
 		return nil, err
 	}
 	if why != "" {

@@ -7,6 +7,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,6 +68,27 @@ func TestAfterAStockoutTheNextFlavorIsTried(t *testing.T) {
 	s.empty(steady.Name)
 }
 
+// TestAJobThatAUserSuspendsGoesOnInItsTurn: the machines of its first attempt
+// are used up, so that it queues for others, for what is left of it.
+func TestAJobThatAUserSuspendsGoesOnInItsTurn(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", nil)
+	s.queue(g)
+	j := s.job("paused", 2, func(j *batchv1.Job) { j.Spec.Completions = new(int32(7)) })
+	s.eventually("some of the Job's pods have succeeded", func() bool { return s.get(j) && j.Status.Succeeded > 0 },
+		func() string { return fmt.Sprint(j.Status) })
+	patch := client.MergeFrom(j.DeepCopy())
+	j.Spec.Suspend = new(true)
+	if err := kube.Patch(t.Context(), j, patch); err != nil {
+		t.Fatal(err)
+	}
+	s.complete(j)
+	if w := s.workload(j); w == nil || w.Status.AdmissionChecks[0].RetryCount == nil || *w.Status.AdmissionChecks[0].RetryCount != 1 {
+		t.Errorf("it went on without another attempt at capacity: %v", w)
+	}
+	s.empty(g.Name)
+}
+
 func TestQuotaIsAWallAndAQueue(t *testing.T) {
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 20 })
@@ -116,31 +138,101 @@ func TestAGangLargerThanItsPoolsWaitsAndSaysSo(t *testing.T) {
 	s.empty(s.name)
 }
 
+// TestOnlyMusterStartsAQueuedJob: a user who starts one, as `kubectl apply` of a
+// manifest with suspend: false does, changes nothing; an admin can.
 func TestOnlyMusterStartsAQueuedJob(t *testing.T) {
 	s := newSite(t)
 	j := s.job("impatient", 1, nil)
-	start := func() error {
+	user := s.user()
+	start := func(c client.Client) error {
 		s.get(j)
 		patch := client.MergeFrom(j.DeepCopy())
-		run := false
-		j.Spec.Suspend = &run
-		return kube.Patch(t.Context(), j, patch)
+		j.Spec.Suspend = new(false)
+		return c.Patch(t.Context(), j, patch)
 	}
-	if err := start(); !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
-		t.Errorf("a user could start the Job: %v", err)
-	} else if !strings.Contains(err.Error(), "muster.dev/break-glass") {
-		t.Errorf("the refusal does not say what to do: %v", err)
+	for name, c := range map[string]client.Client{"a user": user, "an admin who does not break the glass": kube} {
+		if err := start(c); err != nil || !*j.Spec.Suspend {
+			t.Errorf("%s started the Job: %v, error %v; want it suspended, without an error", name, !*j.Spec.Suspend, err)
+		}
 	}
-	s.get(j)
+	breakGlass := func(c client.Client) error {
+		s.get(j)
+		patch := client.MergeFrom(j.DeepCopy())
+		j.Annotations = map[string]string{"muster.dev/break-glass": "the queue is broken and this must run"}
+		return c.Patch(t.Context(), j, patch)
+	}
+	if err := breakGlass(user); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "muster-break-glass") {
+		t.Errorf("a user who breaks the glass is told %v", err)
+	}
+	if err := breakGlass(kube); err != nil {
+		t.Fatal(err)
+	}
+	if err := start(user); err != nil || !*j.Spec.Suspend {
+		t.Errorf("a user started the Job on the word of an admin: %v, error %v", !*j.Spec.Suspend, err)
+	}
+	if err := start(kube); err != nil || *j.Spec.Suspend {
+		t.Errorf("break-glass does not help the admin: suspended %v, error %v", *j.Spec.Suspend, err)
+	}
+	s.delete(j)
+}
+
+// TestJobsThatCannotBeQueuedAreRefusedAtOnce.
+func TestJobsThatCannotBeQueuedAreRefusedAtOnce(t *testing.T) {
+	s := newSite(t)
+	for name, change := range map[string]func(*batchv1.Job){
+		"which no LocalQueue can be called":  func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/queue-name"] = "Not_A_Name" },
+		"muster.dev/started is Muster's own": func(j *batchv1.Job) { j.Annotations = map[string]string{"muster.dev/started": "{}"} },
+	} {
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "refused", Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.name}}}
+		j.Spec.Template.Spec = s.podSpec()
+		change(j)
+		if err := kube.Create(t.Context(), j); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), name) {
+			t.Errorf("error %v, want one that says %q", err, name)
+		}
+	}
+}
+
+// TestARunningJobMayNotGrow: its quota and machines are for what it was.
+func TestARunningJobMayNotGrow(t *testing.T) {
+	s := newSite(t)
+	j := s.job("grower", 2, func(j *batchv1.Job) {
+		j.Spec.CompletionMode = new(batchv1.IndexedCompletion)
+		j.Spec.Parallelism = new(int32(10))
+		j.Annotations = map[string]string{"muster.dev/break-glass": "no queue is needed here"}
+	})
 	patch := client.MergeFrom(j.DeepCopy())
-	j.Annotations = map[string]string{"muster.dev/break-glass": "the queue is broken and this must run"}
+	j.Spec.Suspend = new(false)
 	if err := kube.Patch(t.Context(), j, patch); err != nil {
 		t.Fatal(err)
 	}
-	if err := start(); err != nil {
-		t.Errorf("break-glass does not help: %v", err)
+	s.get(j)
+	patch = client.MergeFrom(j.DeepCopy())
+	j.Spec.Completions = new(int32(10))
+	if err := s.user().Patch(t.Context(), j, patch); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "from 2 to 10 pods") {
+		t.Errorf("the Job grew by its completions: %v", err)
 	}
 	s.delete(j)
+}
+
+// user is somebody who may edit Jobs in the site and is no admin.
+func (s *site) user() client.Client {
+	s.Helper()
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "user"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "user-of-" + s.name}},
+	}
+	s.create(binding)
+	config := running.RESTConfig()
+	config.Impersonate.UserName = binding.Subjects[0].Name
+	c, err := client.New(config, client.Options{Scheme: kube.Scheme()})
+	if err != nil {
+		s.Fatal(err)
+	}
+	// The authorizer sees the binding a moment later.
+	s.eventually("the user may read Jobs", func() bool { return c.List(s.Context(), &batchv1.JobList{}, client.InNamespace(s.name)) == nil },
+		func() string { return "it may not" })
+	return c
 }
 
 // pending waits until the job's workload says why it has no quota.

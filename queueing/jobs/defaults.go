@@ -1,0 +1,83 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// fillIn adds what the API server will add to the Job's pods and what counts as
+// theirs: the default requests of the namespace's LimitRanges and the overhead of
+// the RuntimeClass. It returns why the Job cannot be queued if that is not to be
+// known.
+func (r *reconciler) fillIn(ctx context.Context, namespace string, spec *corev1.PodSpec) (why string, err error) {
+	if err := r.defaultRequests(ctx, namespace, spec); err != nil {
+		return "", err
+	}
+	if spec.RuntimeClassName == nil {
+		return "", nil
+	}
+	class := &nodev1.RuntimeClass{}
+	if err := r.client.Get(ctx, client.ObjectKey{Name: *spec.RuntimeClassName}, class); err != nil {
+		if apierrors.IsNotFound(err) {
+			return fmt.Sprintf("RuntimeClass %q of the Job's pods doesn't exist; create it or change runtimeClassName", *spec.RuntimeClassName), nil
+		}
+		return "", fmt.Errorf("reading RuntimeClass %s: %w", *spec.RuntimeClassName, err)
+	}
+	if class.Overhead != nil && spec.Overhead == nil {
+		spec.Overhead = class.Overhead.PodFixed
+	}
+	if class.Scheduling == nil {
+		return "", nil
+	}
+	for k, v := range class.Scheduling.NodeSelector {
+		if spec.NodeSelector[k] != v {
+			// The template is compared with the Job's own, so it is not added here.
+			return fmt.Sprintf("RuntimeClass %q sends its pods to nodes with the labels %v; put them into the nodeSelector of the Job's pods, so that such machines are asked for",
+				class.Name, class.Scheduling.NodeSelector), nil
+		}
+	}
+	return "", nil
+}
+
+// defaultRequests follows the order of the API server: a limit is the request
+// where there is none, and only what has neither gets a LimitRange's default.
+func (r *reconciler) defaultRequests(ctx context.Context, namespace string, spec *corev1.PodSpec) error {
+	var ranges corev1.LimitRangeList
+	if err := r.client.List(ctx, &ranges, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing the LimitRanges of namespace %s: %w", namespace, err)
+	}
+	slices.SortFunc(ranges.Items, func(a, b corev1.LimitRange) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range ranges.Items {
+		for _, limit := range ranges.Items[i].Spec.Limits {
+			if limit.Type != corev1.LimitTypeContainer {
+				continue
+			}
+			for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+				for j := range containers {
+					addRequests(&containers[j].Resources, limit.DefaultRequest)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func addRequests(r *corev1.ResourceRequirements, defaults corev1.ResourceList) {
+	for name, v := range defaults {
+		_, requested := r.Requests[name]
+		if _, limited := r.Limits[name]; requested || limited {
+			continue
+		}
+		if r.Requests == nil {
+			r.Requests = corev1.ResourceList{}
+		}
+		r.Requests[name] = v
+	}
+}

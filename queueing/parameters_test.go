@@ -1,0 +1,161 @@
+package queueing
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// oneQueue is a queue of one flavor with a capacity check, whose policy is cheap.
+func oneQueue(t *testing.T) *world {
+	w := newWorld()
+	w.s.Flavors = append(w.s.Flavors, flavor("spot", nil))
+	w.s.ClusterQueues = append(w.s.ClusterQueues, clusterQueue(t, "team", map[string]string{"check": "capacity"}, "spot gpu=64"))
+	w.s.LocalQueues = append(w.s.LocalQueues, localQueue("main", "team", ""))
+	w.machines["spot"] = 8
+	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "capacity"}}
+	ac.Spec.ControllerName = CapacityController
+	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: capacityPolicyKind, Name: "cheap"}
+	w.s.Checks = append(w.s.Checks, ac)
+	for name, price := range map[string]string{"cheap": "1", "dear": "100"} {
+		p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		p.Spec.MaxPricePerHour = new(resource.MustParse(price))
+		w.s.Policies = append(w.s.Policies, p)
+	}
+	return w
+}
+
+func (w *world) add(t *testing.T, name string, annotations map[string]string) {
+	w.created++
+	object := w.workload(t, name, map[string]string{"gpu": "1"})
+	object.Annotations = annotations
+	w.s.Workloads = append(w.s.Workloads, NewWorkload(object, nil))
+}
+
+// TestAdviceIsForThePolicyOfTheRequest: twins in all but the policy that they
+// name get the answers that their requests would get.
+func TestAdviceIsForThePolicyOfTheRequest(t *testing.T) {
+	w := oneQueue(t)
+	w.add(t, "a-by-check", nil)
+	w.add(t, "b-named", map[string]string{ParameterPrefix + PolicyParameter: "dear"})
+	w.add(t, "c-none", map[string]string{ParameterPrefix + PolicyParameter: ""})
+	prices := map[string]int64{}
+	w.s.Plan = func(_ *provisioning.Snapshot, gang provisioning.Gang, policy provisioning.Policy) provisioning.Verdict {
+		prices[strings.TrimPrefix(gang.Name, "default/")] = policy.MaxMicroUSDPerHour
+		if policy.MaxMicroUSDPerHour == 1e6 {
+			return provisioning.Verdict{Outcome: provisioning.Wait}
+		}
+		return provisioning.Verdict{Outcome: provisioning.Launch}
+	}
+	got := outcomes(Cycle(w.s))
+	if got["a-by-check"] != Wait || got["b-named"] != Reserve || got["c-none"] != Reserve {
+		t.Errorf("outcomes: %v; want only the workload under the cheap policy to wait", got)
+	}
+	if prices["b-named"] != 100e6 || prices["c-none"] >= 0 {
+		t.Errorf("the planner was asked with the price bounds %v", prices)
+	}
+}
+
+func TestParametersThatNoRequestCouldHave(t *testing.T) {
+	many := map[string]string{}
+	for i := range 100 {
+		many[fmt.Sprintf("%sp%d", ParameterPrefix, i)] = "x"
+	}
+	for name, c := range map[string]struct {
+		annotations map[string]string
+		want        string
+	}{
+		"a few":                      {annotations: map[string]string{ParameterPrefix + "ValidUntilSeconds": "60"}},
+		"with the policy one over":   {annotations: many, want: "make 101 parameters"},
+		"a long value":               {annotations: map[string]string{ParameterPrefix + "p": strings.Repeat("x", 256)}, want: "256 characters"},
+		"for another provisioner":    {annotations: map[string]string{ParameterPrefix + "processorInstance": "theirs"}, want: "another provisioner"},
+		"a policy that is not there": {annotations: map[string]string{ParameterPrefix + PolicyParameter: "gone"}, want: `CapacityPolicy "gone"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := oneQueue(t)
+			w.add(t, "train", c.annotations)
+			v := Cycle(w.s)[0]
+			if refused := v.Reason == kueue.WorkloadQuotaReservedReasonMisconfigured; refused != (c.want != "") || !strings.Contains(v.Message, c.want) {
+				t.Errorf("%v %s: %s; want %q", v.Action, v.Reason, v.Message, c.want)
+			}
+		})
+	}
+}
+
+// TestPodLevelRequests follows what the API server fills in when it creates a pod.
+func TestPodLevelRequests(t *testing.T) {
+	list := func(cpu, memory string) corev1.ResourceList {
+		out := corev1.ResourceList{}
+		for name, v := range map[corev1.ResourceName]string{"cpu": cpu, "memory": memory} {
+			if v != "" {
+				out[name] = resource.MustParse(v)
+			}
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		requests, limits, container, want corev1.ResourceList
+	}{
+		"the limit where the containers ask for nothing": {limits: list("4", ""), want: list("4", "")},
+		"what the containers ask for":                    {limits: list("4", ""), container: list("1", ""), want: list("1", "")},
+		"the pod's own request comes first":              {requests: list("2", ""), limits: list("4", ""), container: list("1", ""), want: list("2", "")},
+		"each resource by itself":                        {limits: list("4", "8Gi"), container: list("1", ""), want: list("1", "8Gi")},
+		"a container's other resources stay":             {limits: list("4", ""), container: list("", "1Gi"), want: list("4", "1Gi")},
+	} {
+		spec := &corev1.PodSpec{
+			Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: c.container}}},
+			Resources:  &corev1.ResourceRequirements{Requests: c.requests, Limits: c.limits},
+		}
+		want := nodegroups.ResourcesFrom(c.want)
+		if got := podRequests(spec); got["cpu"] != want["cpu"] || got["memory"] != want["memory"] {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// TestALongMessageIsToldOnce: the API cuts it, which must not look like news.
+func TestALongMessageIsToldOnce(t *testing.T) {
+	w := oneQueue(t)
+	w.add(t, "train", map[string]string{RefusedAnnotation: strings.Repeat("é", maxMessage)})
+	v := Cycle(w.s)[0]
+	if v.Status == nil {
+		t.Fatal("nothing is told")
+	}
+	object := w.find(t, "train")
+	object.Status = *v.Status
+	w.replace(object)
+	if v := Cycle(w.s)[0]; v.Status != nil {
+		t.Error("the same message is written again")
+	}
+}
+
+// TestNoMachinesAreForeseenForThoseWhoDoNotAskYet: a workload that waits for a
+// person's approval keeps nobody from the machines that it may want some day.
+func TestNoMachinesAreForeseenForThoseWhoDoNotAskYet(t *testing.T) {
+	w := oneQueue(t)
+	approve := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "approve"}}
+	approve.Spec.ControllerName = "example.com/approve"
+	approve.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue}}
+	w.s.Checks = append(w.s.Checks, approve)
+	rules := w.s.ClusterQueues[0].Spec.AdmissionChecksStrategy
+	rules.AdmissionChecks = append(rules.AdmissionChecks, kueue.AdmissionCheckStrategyRule{Name: "approve"})
+	w.add(t, "train", nil)
+	w.cycles(t)
+	asked := 0
+	w.s.Plan = func(*provisioning.Snapshot, provisioning.Gang, provisioning.Policy) provisioning.Verdict {
+		asked++
+		return provisioning.Verdict{Outcome: provisioning.Launch}
+	}
+	if w.cycles(t); asked > 0 || !HasQuota(w.find(t, "train")) {
+		t.Errorf("machines were set aside %d times; has quota: %v", asked, HasQuota(w.find(t, "train")))
+	}
+}
