@@ -14,7 +14,7 @@ import (
 // option where only the price is too high; nil otherwise.
 func (q *query) explain(over *trial) []Reason {
 	if over != nil {
-		return []Reason{{Code: ReasonPrice, Message: fmt.Sprintf(
+		return []Reason{{Code: CodePrice, Message: fmt.Sprintf(
 			"the cheapest way costs %s USD per hour and the policy allows %s: raise spec.maxPricePerHour of the CapacityPolicy or ask for less",
 			USD(over.cost), USD(q.policy.MaxMicroUSDPerHour))}}
 	}
@@ -24,15 +24,15 @@ func (q *query) explain(over *trial) []Reason {
 			out = append(out, q.explainGroup(&q.snapshot.Groups[i])...)
 		}
 		if len(q.snapshot.Groups) == 0 {
-			out = append(out, Reason{Code: ReasonMaxNodes, Message: "there is no NodeGroup to launch machines in: create one"})
+			out = append(out, Reason{Code: CodeMaxNodes, Message: "there is no NodeGroup to launch machines in: create one"})
 		}
 	}
 	out = append(out, q.explainNodes()...)
 	if wider := q.withSplit(v1alpha1.AnyZone); q.policy.Split != v1alpha1.AnyZone && wider.possible() {
-		out = append(out, Reason{Code: ReasonSplit, Message: q.splitMessage()})
+		out = append(out, Reason{Code: CodeSplit, Message: q.splitMessage()})
 	}
 	if len(out) == 0 {
-		out = append(out, Reason{Code: ReasonNoRoom, Message: fmt.Sprintf(
+		out = append(out, Reason{Code: CodeNoRoom, Message: fmt.Sprintf(
 			"there is room for each of the %d podSets alone and not for all together; it changes when pods end, nodes join or a group may grow further", len(q.reqs))})
 	}
 	slices.SortStableFunc(out, func(a, b Reason) int {
@@ -45,8 +45,8 @@ func (q *query) explain(over *trial) []Reason {
 // had a chance last.
 func usefulness(c ReasonCode) int {
 	return slices.Index([]ReasonCode{
-		ReasonBackoff, ReasonPrice, ReasonSplit, ReasonMaxNodes, ReasonNoRoom,
-		ReasonTooSmall, ReasonMarket, ReasonConstraint, ReasonUnsupported,
+		CodeBackoff, CodePrice, CodeSplit, CodeMaxNodes, CodeNoRoom,
+		CodeTooSmall, CodeMarket, CodeConstraint, CodeUnsupported,
 	}, c)
 }
 
@@ -68,7 +68,7 @@ func (q *query) splitMessage() string {
 // if any. A cause that all podSets share is given once.
 func (q *query) explainGroup(g *nodegroups.Group) []Reason {
 	if _, ok := q.market(g); !ok {
-		return []Reason{{Code: ReasonMarket, Group: g.Name, Message: fmt.Sprintf("the policy does not allow %s machines", g.CapacityType)}}
+		return []Reason{{Code: CodeMarket, Group: g.Name, Message: fmt.Sprintf("the policy does not allow %s machines", g.CapacityType)}}
 	}
 	var out []Reason
 	need := 0
@@ -76,14 +76,14 @@ func (q *query) explainGroup(g *nodegroups.Group) []Reason {
 	for i := range q.reqs {
 		r := &q.reqs[i]
 		if why := r.mismatch("", g.Labels, g.Taints); why != "" {
-			out = append(out, Reason{Code: ReasonConstraint, Group: g.Name, Message: why})
+			out = append(out, Reason{Code: CodeConstraint, Group: g.Name, Message: why})
 			continue
 		}
 		if usable == nil {
 			usable = shape(g, q.snapshot.DaemonSets)
 		}
 		if name, by, short := usable.Short(r.requests); short {
-			out = append(out, Reason{Code: ReasonTooSmall, Group: g.Name, Message: fmt.Sprintf(
+			out = append(out, Reason{Code: CodeTooSmall, Group: g.Name, Message: fmt.Sprintf(
 				"one pod of podSet %s needs %s %s, a machine has %s for pods (%s short)",
 				r.name, nodegroups.Quantity(name, r.requests[name]), name,
 				nodegroups.Quantity(name, max(0, usable[name])), nodegroups.Quantity(name, by))})
@@ -95,11 +95,11 @@ func (q *query) explainGroup(g *nodegroups.Group) []Reason {
 	switch room := max(0, g.Max-g.Machines); {
 	case need == 0:
 	case q.inBackoff(g):
-		out = append(out, Reason{Code: ReasonBackoff, Group: g.Name, Message: fmt.Sprintf(
+		out = append(out, Reason{Code: CodeBackoff, Group: g.Name, Message: fmt.Sprintf(
 			"%s; tried again at %s", cmp.Or(g.LastFailure, "the last launch failed"),
 			g.BackoffUntil.UTC().Format(time.RFC3339))})
 	case need > room:
-		out = append(out, Reason{Code: ReasonMaxNodes, Group: g.Name, Message: fmt.Sprintf(
+		out = append(out, Reason{Code: CodeMaxNodes, Group: g.Name, Message: fmt.Sprintf(
 			"%s needed, it %smay have %d (spec.maxNodes): %d short",
 			machines(need), has(g.Machines), g.Max, need-room)})
 	}
@@ -126,7 +126,7 @@ func (q *query) explainNodes() []Reason {
 		}
 		// To somebody who may launch, nodes without any room are no news.
 		if fit < q.reqs[i].count && (fit > 0 || q.policy.Class == CheckCapacity) {
-			out = append(out, Reason{Code: ReasonNoRoom, Message: fmt.Sprintf(
+			out = append(out, Reason{Code: CodeNoRoom, Message: fmt.Sprintf(
 				"existing nodes have room for %d of the %d pods of podSet %s, %d short; it changes when pods end or nodes join",
 				fit, q.reqs[i].count, q.reqs[i].name, q.reqs[i].count-fit)})
 		}

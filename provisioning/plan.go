@@ -22,7 +22,7 @@ func Plan(s *Snapshot, gang Gang, policy Policy) Verdict {
 	for i, ps := range gang.PodSets {
 		r, why := require(ps)
 		if why != "" {
-			return Verdict{Outcome: Never, Reasons: []Reason{{Code: ReasonUnsupported, Message: why}}}
+			return Verdict{Outcome: Never, Reasons: []Reason{{Code: CodeUnsupported, Message: why}}}
 		}
 		reqs[i] = r
 	}
@@ -156,7 +156,7 @@ func (q *query) until(reasons []Reason) time.Time {
 	var at time.Time
 	for i := range q.snapshot.Groups {
 		g := &q.snapshot.Groups[i]
-		held := slices.ContainsFunc(reasons, func(r Reason) bool { return r.Code == ReasonBackoff && r.Group == g.Name })
+		held := slices.ContainsFunc(reasons, func(r Reason) bool { return r.Code == CodeBackoff && r.Group == g.Name })
 		if held && (at.IsZero() || g.BackoffUntil.Before(at)) {
 			at = g.BackoffUntil
 		}

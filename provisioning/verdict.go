@@ -68,26 +68,26 @@ type GroupCount struct {
 // ReasonCode tells reasons apart.
 type ReasonCode string
 
-// Reasons why a gang is not placed.
+// Codes of the reasons why a gang is not placed.
 const (
-	// ReasonUnsupported: a feature of the pods that Muster cannot judge.
-	ReasonUnsupported ReasonCode = "Unsupported"
-	// ReasonConstraint: a selector, an affinity or a taint rules the group out.
-	ReasonConstraint ReasonCode = "Constraint"
-	// ReasonTooSmall: one pod does not fit on a machine of the group.
-	ReasonTooSmall ReasonCode = "TooSmall"
-	// ReasonMaxNodes: the group may not grow so far.
-	ReasonMaxNodes ReasonCode = "MaxNodes"
-	// ReasonBackoff: the group failed lately and is left alone for a while.
-	ReasonBackoff ReasonCode = "Backoff"
-	// ReasonPrice: the machines cost more than the policy allows.
-	ReasonPrice ReasonCode = "Price"
-	// ReasonMarket: the policy does not allow the group's capacity type.
-	ReasonMarket ReasonCode = "Market"
-	// ReasonNoRoom: the existing nodes have no room for the whole gang.
-	ReasonNoRoom ReasonCode = "NoRoom"
-	// ReasonSplit: no zone or group alone has all of it.
-	ReasonSplit ReasonCode = "Split"
+	// CodeUnsupported: a feature of the pods that Muster cannot judge.
+	CodeUnsupported ReasonCode = "Unsupported"
+	// CodeConstraint: a selector, an affinity or a taint rules the group out.
+	CodeConstraint ReasonCode = "Constraint"
+	// CodeTooSmall: one pod does not fit on a machine of the group.
+	CodeTooSmall ReasonCode = "TooSmall"
+	// CodeMaxNodes: the group may not grow so far.
+	CodeMaxNodes ReasonCode = "MaxNodes"
+	// CodeBackoff: the group failed lately and is left alone for a while.
+	CodeBackoff ReasonCode = "Backoff"
+	// CodePrice: the machines cost more than the policy allows.
+	CodePrice ReasonCode = "Price"
+	// CodeMarket: the policy does not allow the group's capacity type.
+	CodeMarket ReasonCode = "Market"
+	// CodeNoRoom: the existing nodes have no room for the whole gang.
+	CodeNoRoom ReasonCode = "NoRoom"
+	// CodeSplit: no zone or group alone has all of it.
+	CodeSplit ReasonCode = "Split"
 )
 
 // Reason is one cause, about one group or about the existing nodes.
@@ -147,7 +147,7 @@ func Clip(s string, limit int) string {
 
 // misfit says that the group is of another kind than the gang needs.
 func (r Reason) misfit() bool {
-	return r.Code == ReasonTooSmall || r.Code == ReasonMarket || r.Code == ReasonConstraint
+	return r.Code == CodeTooSmall || r.Code == CodeMarket || r.Code == CodeConstraint
 }
 
 // groupCounts turns counts by group into a list in the order of the names.

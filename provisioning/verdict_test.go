@@ -6,8 +6,8 @@ import (
 )
 
 func TestMessageCountsGroupsOfAnotherKind(t *testing.T) {
-	misfit := func(group string) Reason { return Reason{Code: ReasonConstraint, Group: group, Message: "labels"} }
-	dry := Reason{Code: ReasonBackoff, Group: "spot", Message: "dry"}
+	misfit := func(group string) Reason { return Reason{Code: CodeConstraint, Group: group, Message: "labels"} }
+	dry := Reason{Code: CodeBackoff, Group: "spot", Message: "dry"}
 	for _, tc := range []struct {
 		name    string
 		reasons []Reason

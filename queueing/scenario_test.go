@@ -68,7 +68,7 @@ func (w *world) plan(_ *provisioning.Snapshot, gang provisioning.Gang, _ provisi
 	pool := gang.PodSets[0].Template.Spec.NodeSelector["pool"]
 	if have := w.machines[pool]; gang.PodSets[0].Count > have {
 		return provisioning.Verdict{Outcome: provisioning.Wait, Until: w.s.Now.Add(time.Minute), Reasons: []provisioning.Reason{{
-			Code: provisioning.ReasonBackoff, Group: pool, Message: fmt.Sprintf("%d of %d machines", have, gang.PodSets[0].Count),
+			Code: provisioning.CodeBackoff, Group: pool, Message: fmt.Sprintf("%d of %d machines", have, gang.PodSets[0].Count),
 		}}}
 	}
 	return provisioning.Verdict{Outcome: provisioning.Launch}
