@@ -23,9 +23,11 @@ build: ## Build muster and muster-sandbox into bin/. The first time takes minute
 demo: build ## Tell three stories on a real cluster on this machine: a minute, nothing left behind. ARGS=--keep leaves it up.
 	$(SANDBOX) demo $(ARGS)
 
+# One package at a time: those that run clusters would slow each other down beyond
+# the bounds that the promises have.
 .PHONY: test
 test: build ## Run all tests, those on a real cluster included.
-	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test $(ARGS) ./...
+	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test -p 1 $(ARGS) ./...
 
 .PHONY: unit
 unit: ## Run the tests that need no cluster.
