@@ -8,6 +8,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
@@ -102,45 +103,76 @@ func TestAMachineThatDiesWhileItBootsIsNotTheEnd(t *testing.T) {
 
 func TestOthersWaitAndDaemonsDoNot(t *testing.T) {
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.DeviceDelay.Duration = 500 * time.Millisecond })
-	// A pod without a request that would fit on the very same machine.
-	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "other"}, Spec: s.podSpec()}
-	s.create(other)
-	r := s.request("one", 1, nil)
-	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
-	node := s.nodes(g.Name)[0]
+	// The first machine is complete two seconds before the second: time enough for
+	// others to take it, were it open.
+	g := s.group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: after(2 * time.Second)}}
+	})
+	r := s.request("two", 2, nil)
+	// Pods without a request that would fit on the very same machines. New ones come
+	// all the time, since the scheduler lets those that it has tried wait.
+	others := 0
+	other := func() *corev1.Pod {
+		others++
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprintf("other-%d", others)}, Spec: s.podSpec()}
+	}
+	s.eventually("the request is Provisioned", func() bool {
+		s.create(other())
+		return s.get(r) && meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned)
+	}, func() string { return fmt.Sprint(r.Status.Conditions) })
+	s.create(other())
+
+	daemons, taken := map[string]int{}, 0
 	var pods corev1.PodList
-	if err := kube.List(t.Context(), &pods, client.InNamespace("kube-system")); err != nil {
+	if err := kube.List(t.Context(), &pods); err != nil {
 		t.Fatal(err)
 	}
-	daemons := 0
 	for _, p := range pods.Items {
-		if p.Spec.NodeName == node.Name {
-			daemons++
+		switch {
+		case p.Namespace == "kube-system":
+			daemons[p.Spec.NodeName]++
+		case p.Namespace == s.name && p.Spec.NodeName != "":
+			taken++
 		}
 	}
-	if daemons != 1 {
-		t.Errorf("%d pods of DaemonSets run on the booked node, want the device plugin", daemons)
+	if taken > 0 {
+		t.Errorf("%d of %d pods without a request took a machine of the gang", taken, others)
 	}
-	// The gang's pod comes as one that names its request, and nothing else.
-	gang := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "gang",
-		Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "one"}}, Spec: s.podSpec()}
-	s.create(gang)
+	nodes := s.nodes(g.Name)
+	for _, n := range nodes {
+		if daemons[n.Name] != 1 {
+			t.Errorf("%d pods of DaemonSets run on the booked node %s, want the device plugin", daemons[n.Name], n.Name)
+		}
+	}
+	// The gang's pods come as such that name their request, and nothing else.
+	gang := make([]*corev1.Pod, 2)
+	for i := range gang {
+		gang[i] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprintf("gang-%d", i),
+			Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "two"}}, Spec: s.podSpec()}
+		s.create(gang[i])
+	}
 	if c := s.condition(r, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
 		t.Errorf("the booking is over because of %s", c.Reason)
 	}
-	if !s.get(gang) || gang.Spec.NodeName != node.Name {
-		t.Errorf("the gang's pod is on %q, want %s", gang.Spec.NodeName, node.Name)
-	}
-	if !s.get(other) || other.Spec.NodeName != "" {
-		t.Errorf("a pod without a request took %q", other.Spec.NodeName)
-	}
-	s.eventually("the cordon is lifted", func() bool { n := s.nodes(g.Name); return len(n) == 1 && !n[0].Spec.Unschedulable },
-		func() string { return "" })
-	s.delete(gang)
-	s.eventually("the other pod gets the machine now", func() bool { return s.get(other) && other.Spec.NodeName == node.Name },
-		func() string { return "" })
-	s.delete(other)
+	s.eventually("the cordons are lifted", func() bool {
+		nodes := s.nodes(g.Name)
+		return len(nodes) == 2 && !nodes[0].Spec.Unschedulable && !nodes[1].Spec.Unschedulable
+	}, func() string { return "" })
+	s.delete(gang[0])
+	s.eventually("another pod gets the machine now", func() bool {
+		var pods corev1.PodList
+		if kube.List(t.Context(), &pods, client.InNamespace(s.name)) != nil {
+			return false
+		}
+		bound := 0
+		for _, p := range pods.Items {
+			if p.Spec.NodeName != "" && strings.HasPrefix(p.Name, "other-") {
+				bound++
+			}
+		}
+		return bound == 1
+	}, func() string { return "" })
+	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
 	s.empty(g.Name)
 }
 
