@@ -16,7 +16,7 @@ help: ## List the commands.
 .PHONY: build
 build: ## Build muster and muster-sandbox into bin/. The first time takes minutes: Kubernetes is compiled.
 	@mkdir -p $(BIN)
-	@[ -e $(SANDBOX) ] || echo "The first build compiles Kubernetes: about 5 minutes on 2 cores, seconds from then on."
+	@[ -e $(SANDBOX) ] || echo "The first build compiles Kubernetes: about 6 minutes on 2 cores, seconds from then on."
 	go build -o $(BIN)/ -ldflags '$(LDFLAGS)' ./cmd/...
 
 .PHONY: demo
