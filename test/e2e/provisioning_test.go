@@ -205,8 +205,9 @@ func TestAHumansCordonStays(t *testing.T) {
 		t.Error("the human's cordon is gone")
 	}
 	s.delete(second)
+	patch = client.MergeFrom(node.DeepCopy())
 	node.Spec.Unschedulable = false
-	if err := kube.Update(t.Context(), &node); err != nil {
+	if err := kube.Patch(t.Context(), &node, patch); err != nil {
 		t.Fatal(err)
 	}
 	s.idleAtOnce(g)
