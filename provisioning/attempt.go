@@ -104,13 +104,6 @@ func Token(uid types.UID, attempt int) string {
 	return string(uid) + "-" + strconv.Itoa(attempt)
 }
 
-// TokenOf says whether the token is of an attempt of the request.
-func TokenOf(token string, uid types.UID) bool {
-	rest, ok := strings.CutPrefix(token, string(uid)+"-")
-	_, err := strconv.Atoi(rest)
-	return ok && err == nil
-}
-
 // TokenUID is the UID of the request behind a token.
 func TokenUID(token string) types.UID {
 	if i := strings.LastIndexByte(token, '-'); i >= 0 {

@@ -62,7 +62,7 @@ func (r *Request) String() string { return r.Namespace + "/" + r.Name }
 // View is what a request's next step depends on, beside the request.
 type View struct {
 	*Snapshot
-	// Machines that carry the token of the request's attempt, in any state.
+	// Machines that carry the token of the attempt in flight, in any state.
 	Machines []cloudprovider.Machine
 	// Active is how many of the request's pods have not finished, bound or not.
 	Active int

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/resource"
 	schedulinghelpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
@@ -26,7 +25,7 @@ type requirements struct {
 // require reads a podSet. The reason is not empty when the pods use a feature
 // that Muster cannot judge: it never guesses that such pods fit.
 func require(ps PodSet) (requirements, string) {
-	spec := ps.Template.Spec.DeepCopy()
+	spec := &ps.Template.Spec
 	if feature := unsupported(spec); feature != "" {
 		return requirements{}, fmt.Sprintf("podSet %s uses %s, which Muster cannot judge yet: leave it out or schedule these pods without a request", ps.Name, feature)
 	}
@@ -34,44 +33,10 @@ func require(ps PodSet) (requirements, string) {
 	return requirements{
 		name:        ps.Name,
 		count:       ps.Count,
-		requests:    podRequests(pod),
+		requests:    TemplateRequests(spec),
 		affinity:    nodeaffinity.GetRequiredNodeAffinity(pod),
 		tolerations: spec.Tolerations,
 	}, ""
-}
-
-// PodRequests is the room that a pod takes on its node, itself as one of the
-// node's pods included.
-func PodRequests(pod *corev1.Pod) nodegroups.Resources {
-	return podRequests(&corev1.Pod{Spec: *pod.Spec.DeepCopy(), Status: pod.Status})
-}
-
-// podRequests changes the pod: the API server fills in missing requests from the
-// limits when it creates a pod, but not in a PodTemplate.
-func podRequests(pod *corev1.Pod) nodegroups.Resources {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			requestsFromLimits(&list[i].Resources)
-		}
-	}
-	if pod.Spec.Resources != nil {
-		requestsFromLimits(pod.Spec.Resources)
-	}
-	r := nodegroups.ResourcesFrom(resource.PodRequests(pod, resource.PodResourcesOptions{}))
-	r[corev1.ResourcePods]++
-	return r
-}
-
-func requestsFromLimits(rr *corev1.ResourceRequirements) {
-	for name, limit := range rr.Limits {
-		if _, ok := rr.Requests[name]; ok {
-			continue
-		}
-		if rr.Requests == nil {
-			rr.Requests = corev1.ResourceList{}
-		}
-		rr.Requests[name] = limit
-	}
 }
 
 // unsupported names the first feature of the pod that plans do not understand,
@@ -164,7 +129,7 @@ func shape(g *nodegroups.Group, daemonSets []DaemonSet) nodegroups.Resources {
 	left := g.Allocatable.Clone()
 	for i := range daemonSets {
 		if d := &daemonSets[i]; d.RunsOn("", g.Labels, g.Taints) {
-			left.Sub(PodRequests(&corev1.Pod{Spec: d.Template.Spec}), 1)
+			left.Sub(TemplateRequests(&d.Template.Spec), 1)
 		}
 	}
 	return left

@@ -91,7 +91,7 @@ func (ix *index) templateOf(w *Workload, assignment *kueue.PodSetAssignment) *co
 		}
 	}
 	template := TemplateOn(&findPodSet(w.Object, assignment.Name).Template, flavors)
-	template.Spec = *withRequestsFromLimits(&template.Spec)
+	template.Spec = *provisioning.WithRequests(&template.Spec)
 	return template
 }
 

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"hash/fnv"
 	"math"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +13,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning"
 )
 
 // Workload is a Workload object with what a cycle needs of it, worked out once.
@@ -48,48 +48,8 @@ func NewWorkload(object *kueue.Workload, old *Workload) *Workload {
 // containers and overhead. A container that has a limit and no request gets the
 // limit as request when its pod is created, so it counts.
 func podRequests(spec *corev1.PodSpec) nodegroups.Resources {
-	pod := &corev1.Pod{Spec: *withRequestsFromLimits(spec)}
+	pod := &corev1.Pod{Spec: *provisioning.WithRequests(spec)}
 	return nodegroups.ResourcesFrom(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
-}
-
-func withRequestsFromLimits(spec *corev1.PodSpec) *corev1.PodSpec {
-	spec = spec.DeepCopy()
-	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range containers {
-			r := &containers[i].Resources
-			for name, limit := range r.Limits {
-				if _, ok := r.Requests[name]; !ok {
-					if r.Requests == nil {
-						r.Requests = corev1.ResourceList{}
-					}
-					r.Requests[name] = limit
-				}
-			}
-		}
-	}
-	if spec.Resources != nil && len(spec.Resources.Limits) > 0 {
-		podLevelRequests(spec)
-	}
-	return spec
-}
-
-// podLevelRequests are for those resources that the pod as a whole has a limit
-// for: what its containers ask for, and the limit where they ask for nothing.
-func podLevelRequests(spec *corev1.PodSpec) {
-	containers := resourcehelper.AggregateContainerRequests(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
-	if spec.Resources.Requests == nil {
-		spec.Resources.Requests = corev1.ResourceList{}
-	}
-	for name, limit := range spec.Resources.Limits {
-		_, set := spec.Resources.Requests[name]
-		switch asked, ok := containers[name]; {
-		case set || !resourcehelper.IsSupportedPodLevelResource(name):
-		case ok && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
-			spec.Resources.Requests[name] = asked
-		default:
-			spec.Resources.Requests[name] = limit
-		}
-	}
 }
 
 func shapeOf(podSets []kueue.PodSet) uint64 {

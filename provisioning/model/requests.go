@@ -162,13 +162,14 @@ func (m *Model) View(s *provisioning.Snapshot, r *provisioning.Request) provisio
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	v := provisioning.View{Snapshot: s}
-	token := provisioning.Token(r.UID, r.Attempt.Number)
-	for _, c := range m.machines {
-		if c.Launch == token {
-			v.Machines = append(v.Machines, c)
+	if r.Gang.Launch != "" {
+		for _, c := range m.machines {
+			if c.Launch == r.Gang.Launch {
+				v.Machines = append(v.Machines, c)
+			}
 		}
+		sortMachines(v.Machines)
 	}
-	sortMachines(v.Machines)
 	v.Active = m.consumers[consumerKey{r.Namespace, r.Name}]
 	v.KeyTaken = m.keyTaken(r)
 	return v

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -137,7 +138,7 @@ func (c *Controller) worded(e *model.Entry, step provisioning.Step, now time.Tim
 	}
 	old, updated := e.Object.Status, withStep(e.Object, step, now).Status
 	switch {
-	case sameConditions(old, updated):
+	case equality.Semantic.DeepEqual(old, updated):
 		return step.At, true
 	case sameReasons(old, updated):
 		c.mu.Lock()

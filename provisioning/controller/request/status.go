@@ -73,10 +73,6 @@ func withStep(r *provreq.ProvisioningRequest, step provisioning.Step, now time.T
 	return out
 }
 
-func sameConditions(a, b provreq.ProvisioningRequestStatus) bool {
-	return equality.Semantic.DeepEqual(a, b)
-}
-
 // sameReasons says that two statuses differ in wording alone.
 func sameReasons(a, b provreq.ProvisioningRequestStatus) bool {
 	return equality.Semantic.DeepEqual(a.ProvisioningClassDetails, b.ProvisioningClassDetails) &&

@@ -46,7 +46,7 @@ func (c *Controller) do(ctx context.Context, e *model.Entry, step provisioning.S
 	case provisioning.RollBack:
 		return c.rollBack(ctx, e, step)
 	case provisioning.TakeBack:
-		return c.takeBack(ctx, step.TakeBack)
+		return TakeBack(ctx, c.Model, c.Providers, step.TakeBack)
 	case provisioning.Consume, provisioning.Expire:
 		return c.endBooking(ctx, e, step)
 	default:
@@ -127,7 +127,7 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step provisioni
 				Message: fmt.Sprintf("this muster cannot reach provider %q: is its CRD or its configuration missing?", group.Spec.Provider)}))
 		}
 		machines, err := provider.Launch(ctx, cloudprovider.LaunchRequest{
-			Group: group, Count: l.Count, Token: provisioning.Token(e.UID, step.Attempt.Number), Request: e.String(),
+			Group: group, Count: l.Count, Token: e.Gang.Launch, Request: e.String(),
 		})
 		for _, m := range machines {
 			c.Model.SetMachine(m)
@@ -166,7 +166,7 @@ func (c *Controller) learn(e *model.Entry, group string, got int, f *provisionin
 	a := v1alpha1.LaunchAttempt{
 		Time:    metav1.NewTime(c.Clock.Now()),
 		Request: e.String(),
-		Token:   provisioning.Token(e.UID, e.Attempt.Number),
+		Token:   e.Gang.Launch,
 		Asked:   int32(e.Attempt.Machines(group)),
 		Got:     int32(got),
 	}
@@ -174,10 +174,6 @@ func (c *Controller) learn(e *model.Entry, group string, got int, f *provisionin
 		a.Class, a.Message = f.Class, f.Message
 	}
 	c.Model.Learn(group, a)
-}
-
-func (c *Controller) takeBack(ctx context.Context, machines []cloudprovider.Machine) error {
-	return TakeBack(ctx, c.Model, c.Providers, machines)
 }
 
 // TakeBack deletes machines by name, group after group, and tells the model.
@@ -230,29 +226,34 @@ func providerOf(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Pr
 
 // bookNodes books and unbooks the nodes of the step, many at once.
 func (c *Controller) bookNodes(ctx context.Context, e *model.Entry, step provisioning.Step) error {
-	changes := make([]nodeChange, 0, len(step.Book)+len(step.Unbook))
+	changes := c.unbookings(e, step)
 	for _, p := range step.Book {
 		changes = append(changes, nodeChange{p.Node, func(n *corev1.Node) error { return book(n, e, p, c.Clock.Now()) }})
 	}
-	for _, name := range step.Unbook {
-		changes = append(changes, nodeChange{name, func(n *corev1.Node) error { return unbook(n, e, c.shared(name, e.UID)) }})
-	}
 	return c.changeNodes(ctx, changes)
+}
+
+// unbookings are the changes of the nodes that the step unbooks.
+func (c *Controller) unbookings(e *model.Entry, step provisioning.Step) (changes []nodeChange) {
+	if len(step.Unbook) == 0 {
+		return nil
+	}
+	shared := c.shared(e.UID)
+	for _, name := range step.Unbook {
+		switch {
+		case !step.KeepLabels:
+			changes = append(changes, nodeChange{name, func(n *corev1.Node) error { return unbook(n, e, shared[name]) }})
+		case !shared[name]:
+			changes = append(changes, nodeChange{name, uncordon})
+		}
+	}
+	return changes
 }
 
 // endBooking lifts the cordons of a booking that is consumed, or undoes one that
 // has expired, and then says so.
 func (c *Controller) endBooking(ctx context.Context, e *model.Entry, step provisioning.Step) error {
-	var changes []nodeChange
-	for _, name := range step.Unbook {
-		shared := c.shared(name, e.UID)
-		if !step.KeepLabels {
-			changes = append(changes, nodeChange{name, func(n *corev1.Node) error { return unbook(n, e, shared) }})
-		} else if !shared {
-			changes = append(changes, nodeChange{name, uncordon})
-		}
-	}
-	if err := c.changeNodes(ctx, changes); err != nil {
+	if err := c.changeNodes(ctx, c.unbookings(e, step)); err != nil {
 		return err
 	}
 	if err := c.writeStatus(ctx, e, step); err != nil {
@@ -264,11 +265,15 @@ func (c *Controller) endBooking(ctx context.Context, e *model.Entry, step provis
 	return nil
 }
 
-// shared says whether others have booked the node, too.
-func (c *Controller) shared(name string, uid types.UID) bool {
-	s := c.Model.Snapshot(c.Clock.Now())
-	i := slices.IndexFunc(s.Nodes, func(n provisioning.Node) bool { return n.Name == name })
-	return i >= 0 && slices.ContainsFunc(s.Nodes[i].Bookings, func(b provisioning.Booking) bool { return b.UID != uid })
+// shared are the nodes that others than the request have booked, too.
+func (c *Controller) shared(uid types.UID) map[string]bool {
+	out := map[string]bool{}
+	for _, n := range c.Model.Snapshot(c.Clock.Now()).Nodes {
+		if slices.ContainsFunc(n.Bookings, func(b provisioning.Booking) bool { return b.UID != uid }) {
+			out[n.Name] = true
+		}
+	}
+	return out
 }
 
 func (c *Controller) event(e *model.Entry, kind, reason, message string) {

@@ -197,7 +197,7 @@ func (c *Checker) judgeCounted(e Event, w *workload, q *queue, o *kueue.Workload
 			count = *a.Count
 		}
 		need := nodegroups.Resources{}
-		need.Add(provisioning.PodRequests(&corev1.Pod{Spec: ps.Template.Spec}), int(count))
+		need.Add(provisioning.TemplateRequests(&ps.Template.Spec), int(count))
 		for name := range need {
 			if !q.covers(string(name)) {
 				delete(need, name)

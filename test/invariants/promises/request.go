@@ -73,8 +73,7 @@ func (c *Checker) applyTemplate(e Event, o *corev1.PodTemplate) {
 	if e.Deleted {
 		return // what was asked for stays what it was
 	}
-	pod := &corev1.Pod{Spec: o.Template.Spec}
-	c.templates[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = provisioning.PodRequests(pod)
+	c.templates[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = provisioning.TemplateRequests(&o.Template.Spec)
 }
 
 func (c *Checker) applyRequest(e Event, o *provreq.ProvisioningRequest) {
