@@ -1,6 +1,8 @@
 package nodegroups
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -9,63 +11,151 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// pause is how long a group is left alone after a failure: first, doubled with
-// each further one in a row, up to most.
-type pause struct{ first, most time.Duration }
-
-// pauses by what went wrong. A stockout may be over in half a minute; quota,
-// credentials and configuration wait for a person.
-var pauses = map[v1alpha1.ErrorClass]pause{
-	v1alpha1.Stockout: {30 * time.Second, 10 * time.Minute},
-	v1alpha1.Quota:    {5 * time.Minute, 30 * time.Minute},
-	v1alpha1.Throttle: {5 * time.Second, time.Minute},
-	v1alpha1.Auth:     {5 * time.Minute, 30 * time.Minute},
-	v1alpha1.Config:   {5 * time.Minute, 30 * time.Minute},
-	v1alpha1.Timeout:  {30 * time.Second, 10 * time.Minute},
-	v1alpha1.Lost:     {30 * time.Second, 10 * time.Minute},
+// handling is what a class of failures means for the launches after it.
+type handling struct {
+	// first is how long launches wait after one failure; doubled with each further
+	// one in a row, up to most.
+	first, most time.Duration
+	// sized failures are due to the number of machines: smaller launches may go on.
+	sized bool
+	// tells something about the chance of the next launch: the machines were not
+	// to be had, or not to be kept.
+	tells bool
+	// remedy is what a person must do; empty where waiting may help.
+	remedy string
 }
 
-// Backoff is how long a group is left alone after its failures-th failure in a
-// row (counted from 1).
-func Backoff(class v1alpha1.ErrorClass, failures int) time.Duration {
-	p, ok := pauses[class]
-	if !ok {
-		p = pauses[v1alpha1.Config]
+// handlings by class. A stockout may be over in half a minute; quota, credentials
+// and configuration wait for a person. A machine is the likelier lost the more
+// there are, while nodes that do not join in time are mostly a fault of image or
+// network, which costs the machines' price each time, however few they are.
+var handlings = map[v1alpha1.ErrorClass]handling{
+	v1alpha1.Stockout: {first: 30 * time.Second, most: 10 * time.Minute, sized: true, tells: true},
+	v1alpha1.Lost:     {first: 30 * time.Second, most: 10 * time.Minute, sized: true, tells: true},
+	v1alpha1.Timeout:  {first: 30 * time.Second, most: 10 * time.Minute, tells: true},
+	v1alpha1.Throttle: {first: 5 * time.Second, most: time.Minute},
+	v1alpha1.Quota: {first: 5 * time.Minute, most: 30 * time.Minute, sized: true,
+		remedy: "whoever owns the cloud account must ask for a higher quota, or an admin lower spec.maxNodes to what the quota allows"},
+	v1alpha1.Auth: {first: 5 * time.Minute, most: 30 * time.Minute,
+		remedy: "whoever owns the cloud account must renew Muster's credentials or allow it this call"},
+	v1alpha1.Config: {first: 5 * time.Minute, most: 30 * time.Minute,
+		remedy: "an admin must correct the spec of the NodeGroup, which lets the next launch try at once, or what it refers to in the cloud"},
+}
+
+func handlingOf(class v1alpha1.ErrorClass) handling {
+	if h, ok := handlings[class]; ok {
+		return h
 	}
-	d := p.first
-	for range failures - 1 {
-		if d *= 2; d >= p.most {
-			return p.most
+	return handlings[v1alpha1.Config]
+}
+
+// NeedsPerson says that failures of the class do not pass by themselves.
+func NeedsPerson(class v1alpha1.ErrorClass) bool { return handlingOf(class).remedy != "" }
+
+// pause is how long launches wait after so many failures in a row.
+func (h handling) pause(failures int32) time.Duration {
+	d := h.first
+	for ; failures > 1 && d < h.most; failures-- {
+		d *= 2
+	}
+	return min(d, h.most)
+}
+
+// forgotten is how long after its end a backoff is remembered: a failure after
+// that is the first in a row again.
+const forgotten = time.Hour
+
+// remembered returns the backoffs that are not forgotten by then.
+func remembered(list []v1alpha1.Backoff, then time.Time) []v1alpha1.Backoff {
+	return slices.DeleteFunc(slices.Clone(list), func(b v1alpha1.Backoff) bool {
+		return then.Sub(b.Until.Time) >= forgotten
+	})
+}
+
+// backOff returns the backoffs after a failure. news is false, and nothing changes,
+// where such a launch had to wait already: it was under way when the failure came
+// that made others wait, so that both have seen the same. Ten gangs that ask a dry
+// pool at the same moment have met one stockout, not ten in a row.
+func backOff(list []v1alpha1.Backoff, a v1alpha1.LaunchAttempt) (out []v1alpha1.Backoff, news bool) {
+	h := handlingOf(a.Class)
+	b := v1alpha1.Backoff{Class: a.Class, AtLeast: 1, Failures: 1, Message: a.Message}
+	if h.sized {
+		b.AtLeast = smallest(int(a.Asked))
+	}
+	for _, o := range list {
+		if o.Class != b.Class || o.AtLeast > b.AtLeast {
+			continue
+		}
+		if a.Time.Before(&o.Until) {
+			return list, false
+		}
+		// What was not to be had for fewer machines is not new for more.
+		b.Failures = max(b.Failures, o.Failures+1)
+	}
+	b.Until = metav1.NewTime(a.Time.Add(h.pause(b.Failures)))
+	out = slices.DeleteFunc(slices.Clone(list), func(o v1alpha1.Backoff) bool {
+		return o.Class == b.Class && o.AtLeast == b.AtLeast
+	})
+	out = append(out, b)
+	slices.SortFunc(out, func(x, y v1alpha1.Backoff) int {
+		return cmp.Or(cmp.Compare(x.Class, y.Class), cmp.Compare(x.AtLeast, y.AtLeast))
+	})
+	return out, true
+}
+
+// disproved returns the backoffs without those that a success has disproved: of
+// all classes, for launches as large and smaller. One that is not over yet stays:
+// a launch that it would have kept waiting began before that failure, and says
+// nothing about the time after.
+func disproved(list []v1alpha1.Backoff, success v1alpha1.LaunchAttempt) []v1alpha1.Backoff {
+	size := smallest(int(success.Asked))
+	return slices.DeleteFunc(slices.Clone(list), func(b v1alpha1.Backoff) bool {
+		return b.AtLeast <= size && !success.Time.Before(&b.Until)
+	})
+}
+
+// BlockedUntil is the time before which no launch of n machines may try the group,
+// and why; the zero time where nothing is known against it. The time may be over.
+func (g *Group) BlockedUntil(n int) (until time.Time, why string) {
+	var last *v1alpha1.Backoff
+	for i := range g.Backoffs {
+		if b := &g.Backoffs[i]; int(b.AtLeast) <= max(n, 1) && (last == nil || b.Until.After(last.Until.Time)) {
+			last = b
 		}
 	}
-	return d
+	if last == nil {
+		return time.Time{}, ""
+	}
+	return last.Until.Time, WhyBackoff(last)
 }
 
-// keptAttempts is how many attempts a NodeGroup's status remembers.
-const keptAttempts = 10
-
-// Knows says whether the status has the outcome already, or is past it: a full
-// list has dropped those that are older than its last.
-func Knows(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) bool {
-	list := status.Attempts
-	return slices.ContainsFunc(list, func(o v1alpha1.LaunchAttempt) bool { return o.Token == a.Token }) ||
-		len(list) >= keptAttempts && a.Time.Before(&list[len(list)-1].Time)
+// WhyBackoff says what went wrong, for which launches, and who must do what.
+func WhyBackoff(b *v1alpha1.Backoff) string {
+	out := cmp.Or(b.Message, fmt.Sprintf("the last launch failed (%s)", b.Class))
+	if b.Failures > 1 {
+		out += fmt.Sprintf(", the %s failure in a row", ordinal(b.Failures))
+	}
+	if b.AtLeast > 1 {
+		out += fmt.Sprintf("; launches of fewer than %d machines need not wait", b.AtLeast)
+	}
+	if remedy := handlingOf(b.Class).remedy; remedy != "" {
+		out += "; " + remedy
+	}
+	return out
 }
 
-// Learn returns the status with the outcome of one more launch in it. An outcome
-// that it knows already changes nothing.
-func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.NodeGroupStatus {
-	if Knows(status, a) {
-		return status
+// ordinal is n as people count: 1st, 2nd, 3rd, 4th.
+func ordinal(n int32) string {
+	suffix := "th"
+	if n%100 < 11 || n%100 > 13 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
 	}
-	status.Attempts = slices.Concat([]v1alpha1.LaunchAttempt{a}, status.Attempts)
-	status.Attempts = status.Attempts[:min(len(status.Attempts), keptAttempts)]
-	if a.Class == "" {
-		status.Failures, status.BackoffUntil = 0, nil
-		return status
-	}
-	status.Failures++
-	until := metav1.NewTime(a.Time.Add(Backoff(a.Class, int(status.Failures))))
-	status.BackoffUntil = &until
-	return status
+	return fmt.Sprint(n, suffix)
 }

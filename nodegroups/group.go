@@ -24,12 +24,21 @@ type Group struct {
 	Machines int
 	Min, Max int
 	// Labels, Taints and Allocatable of a node once it has joined. Startup
-	// taints are not among the taints.
+	// taints are not among the taints. Allocatable is what the template promises,
+	// or what nodes were seen to offer where that is less.
 	Labels      map[string]string
 	Taints      []corev1.Taint
 	Allocatable Resources
+	// Promised is what the template alone promises: what a node may offer on the
+	// best of days, and what one that offers less is measured by.
+	Promised    Resources
 	JoinTimeout time.Duration
 	IdleTimeout time.Duration
+	// Ledger is what past launches say about the chance of the next; nil where
+	// nothing is known.
+	Ledger *v1alpha1.Ledger
+	// Backoffs are the failures that keep launches waiting.
+	Backoffs []v1alpha1.Backoff
 	// BackoffUntil is when the group may be tried again; zero means now.
 	BackoffUntil time.Time
 	// LastFailure says what the last launch failed with, if it did.
@@ -52,10 +61,13 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		Max:             int(ng.Spec.MaxNodes),
 		Labels:          Labels(ng),
 		Taints:          ng.Spec.Template.Taints,
-		Allocatable:     ResourcesFrom(Allocatable(ng.Spec.Template)),
+		Promised:        ResourcesFrom(Allocatable(ng.Spec.Template)),
 		JoinTimeout:     orDefault(ng.Spec.JoinTimeout, DefaultJoinTimeout),
 		IdleTimeout:     orDefault(ng.Spec.IdleTimeout, DefaultIdleTimeout),
+		Ledger:          status.Ledger,
+		Backoffs:        status.Backoffs,
 	}
+	g.Allocatable = lesser(g.Promised, status.Shape, ng.Spec.Template)
 	if status.BackoffUntil != nil {
 		g.BackoffUntil = status.BackoffUntil.Time
 	}

@@ -29,17 +29,20 @@ func amount(name corev1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// Quantity is an amount of a resource as people write it.
-func Quantity(name corev1.ResourceName, v int64) string {
+// quantity is an amount of a resource in the form that people write it in.
+func quantity(name corev1.ResourceName, v int64) *resource.Quantity {
 	switch name {
 	case corev1.ResourceCPU:
-		return resource.NewMilliQuantity(v, resource.DecimalSI).String()
+		return resource.NewMilliQuantity(v, resource.DecimalSI)
 	case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
-		return resource.NewQuantity(v, resource.BinarySI).String()
+		return resource.NewQuantity(v, resource.BinarySI)
 	default:
-		return resource.NewQuantity(v, resource.DecimalSI).String()
+		return resource.NewQuantity(v, resource.DecimalSI)
 	}
 }
+
+// Quantity is an amount of a resource as people write it.
+func Quantity(name corev1.ResourceName, v int64) string { return quantity(name, v).String() }
 
 // Clone returns a copy.
 func (r Resources) Clone() Resources { return maps.Clone(r) }
@@ -105,11 +108,7 @@ func PodsQuantity(n int64) resource.Quantity {
 func (r Resources) List() corev1.ResourceList {
 	list := make(corev1.ResourceList, len(r))
 	for name, v := range r {
-		if name == corev1.ResourceCPU {
-			list[name] = *resource.NewMilliQuantity(v, resource.DecimalSI)
-		} else {
-			list[name] = *resource.NewQuantity(v, resource.DecimalSI)
-		}
+		list[name] = *quantity(name, v)
 	}
 	return list
 }

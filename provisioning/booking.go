@@ -93,11 +93,12 @@ func BookingsOn(labels, annotations map[string]string) []Booking {
 		}
 		out = append(out, b)
 	}
-	sortBookings(out)
+	SortBookings(out)
 	return out
 }
 
-func sortBookings(b []Booking) {
+// SortBookings puts them in the order of their keys.
+func SortBookings(b []Booking) {
 	slices.SortFunc(b, func(x, y Booking) int {
 		return cmp.Or(cmp.Compare(x.Key, y.Key), cmp.Compare(x.Namespace, y.Namespace))
 	})

@@ -20,20 +20,21 @@ func (q *query) explain(over *trial) []Reason {
 	}
 	var out []Reason
 	if q.policy.Class == AtomicScaleUp {
-		for i := range q.snapshot.Groups {
-			out = append(out, q.explainGroup(&q.snapshot.Groups[i])...)
+		for i := range q.Groups {
+			out = append(out, q.explainGroup(&q.Groups[i])...)
 		}
-		if len(q.snapshot.Groups) == 0 {
+		if len(q.Groups) == 0 {
 			out = append(out, Reason{Code: CodeMaxNodes, Message: "there is no NodeGroup to launch machines in: create one"})
 		}
 	}
+	out = append(out, q.explainApart()...)
 	out = append(out, q.explainNodes()...)
-	if wider := q.withSplit(v1alpha1.AnyZone); q.policy.Split != v1alpha1.AnyZone && wider.possible() {
+	if wider := q.unbounded(); wider != nil && wider.possible() {
 		out = append(out, Reason{Code: CodeSplit, Message: q.splitMessage()})
 	}
 	if len(out) == 0 {
 		out = append(out, Reason{Code: CodeNoRoom, Message: fmt.Sprintf(
-			"there is room for each of the %d podSets alone and not for all together; it changes when pods end, nodes join or a group may grow further", len(q.reqs))})
+			"there is room for each of the %d podSets alone and not for all together; it changes when pods end, nodes join or a group may grow further", len(q.pods))})
 	}
 	slices.SortStableFunc(out, func(a, b Reason) int {
 		return cmp.Or(cmp.Compare(usefulness(a.Code), usefulness(b.Code)), cmp.Compare(a.Group, b.Group))
@@ -45,63 +46,70 @@ func (q *query) explain(over *trial) []Reason {
 // had a chance last.
 func usefulness(c ReasonCode) int {
 	return slices.Index([]ReasonCode{
-		CodeBackoff, CodePrice, CodeSplit, CodeMaxNodes, CodeNoRoom,
-		CodeTooSmall, CodeMarket, CodeConstraint, CodeUnsupported,
+		CodeBackoff, CodePrice, CodeApart, CodeSplit, CodeMaxNodes, CodeNoRoom,
+		CodeTooSmall, CodeMarket, CodeConstraint, CodeUnready, CodeUnsupported,
 	}, c)
 }
 
-// withSplit is the same question under another split rule.
-func (q *query) withSplit(s v1alpha1.Split) *query {
-	out := *q
-	out.policy.Split = s
-	return &out
+// unbounded is the same question where the gang may be spread over everything; nil
+// where it may be already.
+func (q *query) unbounded() *query {
+	p := q.policy
+	if p.Split == v1alpha1.AnyZone && p.Topology == "" {
+		return nil
+	}
+	p.Split, p.Topology = v1alpha1.AnyZone, ""
+	return newQuery(q.Snapshot, q.gang, q.pods, p, q.ideal)
 }
 
 func (q *query) splitMessage() string {
-	if q.policy.Split == v1alpha1.SingleGroup {
+	switch {
+	case q.policy.Topology != "":
+		return fmt.Sprintf("no single domain of %s has room for the whole gang; several have: a CapacityPolicy without that requiredTopology would allow it", q.policy.Topology)
+	case q.policy.Split == v1alpha1.SingleGroup:
 		return "no single group has room for all pods of a podSet; several have: a CapacityPolicy with split SingleZone or AnyZone would allow it"
+	default:
+		return "no single zone has room for the whole gang; several have: a CapacityPolicy with split AnyZone would allow it"
 	}
-	return "no single zone has room for the whole gang; several have: a CapacityPolicy with split AnyZone would allow it"
 }
 
 // explainGroup gives for each podSet the first thing that keeps it off the group,
 // if any. A cause that all podSets share is given once.
-func (q *query) explainGroup(g *nodegroups.Group) []Reason {
+func (q *query) explainGroup(g *Group) []Reason {
 	if _, ok := q.market(g); !ok {
 		return []Reason{{Code: CodeMarket, Group: g.Name, Message: fmt.Sprintf("the policy does not allow %s machines", g.CapacityType)}}
 	}
+	if _, ok := regionOf(q.bounds()[0], g.Labels); !ok {
+		return []Reason{{Code: CodeConstraint, Group: g.Name, Message: fmt.Sprintf(
+			"its machines have no label %s, which the CapacityPolicy's requiredTopology asks for", q.policy.Topology)}}
+	}
 	var out []Reason
 	need := 0
-	usable := nodegroups.Resources(nil)
-	for i := range q.reqs {
-		r := &q.reqs[i]
-		if why := r.mismatch("", g.Labels, g.Taints); why != "" {
+	for i, p := range q.pods {
+		if why := p.Mismatch("", g.Labels, g.Taints); why != "" {
 			out = append(out, Reason{Code: CodeConstraint, Group: g.Name, Message: why})
 			continue
 		}
-		if usable == nil {
-			usable = shape(g, q.snapshot.DaemonSets)
-		}
-		if name, by, short := usable.Short(r.requests); short {
+		if name, by, short := g.Usable.Short(p.Requests); short {
 			out = append(out, Reason{Code: CodeTooSmall, Group: g.Name, Message: fmt.Sprintf(
 				"one pod of podSet %s needs %s %s, a machine has %s for pods (%s short)",
-				r.name, nodegroups.Quantity(name, r.requests[name]), name,
-				nodegroups.Quantity(name, max(0, usable[name])), nodegroups.Quantity(name, by))})
+				p.Name, nodegroups.Quantity(name, p.Requests[name]), name,
+				nodegroups.Quantity(name, max(0, g.Usable[name])), nodegroups.Quantity(name, by))})
 			continue
 		}
-		per := usable.Times(r.requests, r.count)
-		need += (r.count + per - 1) / per
+		per := q.perMachine(q.vector(g.Usable), i, p.Count)
+		need += (p.Count + per - 1) / per
 	}
-	switch room := max(0, g.Max-g.Machines); {
-	case need == 0:
-	case q.inBackoff(g):
-		out = append(out, Reason{Code: CodeBackoff, Group: g.Name, Message: fmt.Sprintf(
-			"%s; tried again at %s", cmp.Or(g.LastFailure, "the last launch failed"),
-			g.BackoffUntil.UTC().Format(time.RFC3339))})
-	case need > room:
+	if need == 0 {
+		return out
+	}
+	if room := q.mayGrow(g); need > room {
 		out = append(out, Reason{Code: CodeMaxNodes, Group: g.Name, Message: fmt.Sprintf(
 			"%s needed, it %smay have %d (spec.maxNodes): %d short",
 			machines(need), has(g.Machines), g.Max, need-room)})
+	} else if until, why := q.blocked(g, need); !until.IsZero() {
+		out = append(out, Reason{Code: CodeBackoff, Group: g.Name, Until: until, Message: fmt.Sprintf(
+			"%s; tried again at %s", cmp.Or(why, "the last launch failed"), until.UTC().Format(time.RFC3339))})
 	}
 	return out
 }
@@ -115,20 +123,17 @@ func has(n int) string {
 
 // explainNodes says how many pods the existing nodes have room for.
 func (q *query) explainNodes() []Reason {
-	look := *q
-	look.policy.Class = CheckCapacity
 	var out []Reason
-	for i := range q.reqs {
-		fit := 0
-		for _, zone := range q.zones() {
-			t := newTrial(&look, zone, byMarket)
-			fit = max(fit, q.reqs[i].count-t.fillNodes(i, q.reqs[i].count, anyGroup))
+	for i, p := range q.pods {
+		fits := 0
+		for _, r := range q.regions {
+			fits = max(fits, p.Count-newTrial(q, r, byMarket).fill(i, p.Count, anyGroup))
 		}
 		// To somebody who may launch, nodes without any room are no news.
-		if fit < q.reqs[i].count && (fit > 0 || q.policy.Class == CheckCapacity) {
+		if fits < p.Count && (fits > 0 || q.policy.Class == CheckCapacity) {
 			out = append(out, Reason{Code: CodeNoRoom, Message: fmt.Sprintf(
 				"existing nodes have room for %d of the %d pods of podSet %s, %d short; it changes when pods end or nodes join",
-				fit, q.reqs[i].count, q.reqs[i].name, q.reqs[i].count-fit)})
+				fits, p.Count, p.Name, p.Count-fits)})
 		}
 	}
 	return out

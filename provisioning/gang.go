@@ -10,6 +10,7 @@
 package provisioning
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,10 +18,13 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
 )
 
 // Gang is what must be there together.
 type Gang struct {
+	// Namespace of the pods.
+	Namespace string
 	// Name as namespace/name of the request or workload, for messages.
 	Name string
 	// UID of the request; what it has booked or launched already is its own.
@@ -39,6 +43,10 @@ type PodSet struct {
 	Count int
 	// Template after the API server's defaulting. It is not changed.
 	Template *corev1.PodTemplateSpec
+
+	// pod and refusal are what NewPodSet has read of the template.
+	pod     *fit.Pod
+	refusal fit.Refusal
 }
 
 // Class says what may be done for a gang.
@@ -57,6 +65,9 @@ type Policy struct {
 	Split v1alpha1.Split
 	// CapacityTypes that may be used, the most wanted first.
 	CapacityTypes []v1alpha1.CapacityType
+	// Topology is a node label whose values are the domains that the gang must stay
+	// within one of; empty without such a bound.
+	Topology string
 	// MaxMicroUSDPerHour bounds the price of the launched machines of the gang,
 	// in millionths of a USD per hour; negative means no bound.
 	MaxMicroUSDPerHour int64
@@ -81,6 +92,7 @@ func PolicyFrom(class Class, spec v1alpha1.CapacityPolicySpec) Policy {
 	if spec.Split != "" {
 		p.Split = spec.Split
 	}
+	p.Topology = spec.RequiredTopology
 	if len(spec.CapacityTypes) > 0 {
 		p.CapacityTypes = spec.CapacityTypes
 	}
@@ -91,4 +103,28 @@ func PolicyFrom(class Class, spec v1alpha1.CapacityPolicySpec) Policy {
 		p.BookingTimeout = spec.BookingTimeout.Duration
 	}
 	return p
+}
+
+// NewPodSet reads count pods of the template, which runs in the namespace; objects
+// looks up what it refers to.
+func NewPodSet(namespace, name string, count int, template *corev1.PodTemplateSpec, objects fit.Objects) PodSet {
+	ps := PodSet{Name: name, Count: count, Template: template}
+	ps.pod, ps.refusal = fit.NewPod(namespace, name, count, template, objects)
+	return ps
+}
+
+// read is what a pod of the podSet asks for; the refusal says why it is not known.
+func (ps *PodSet) read(namespace string) (*fit.Pod, fit.Refusal) {
+	if ps.pod != nil || ps.refusal.Refused() {
+		return ps.pod, ps.refusal
+	}
+	return fit.NewPod(namespace, ps.Name, ps.Count, ps.Template, fit.Objects{})
+}
+
+// Keys are the node labels that pods of the podSet select or depend on.
+func (ps *PodSet) Keys() []string {
+	if ps.pod == nil {
+		return nil
+	}
+	return slices.Concat(ps.pod.Keys(), ps.pod.Topologies())
 }

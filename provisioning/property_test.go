@@ -3,12 +3,15 @@ package provisioning
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/nodegroups"
@@ -25,13 +28,13 @@ func TestPlansHold(t *testing.T) {
 	for seed := range uint64(cases) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s, gang, policy := randomSnapshot(r), randomGang(r), randomPolicy(r)
-		before := fmt.Sprintf("%+v", s)
+		before := dump(s)
 		v := Plan(s, gang, policy)
 		outcomes[v.Outcome]++
 		if diff := cmp.Diff(v, Plan(s, gang, policy)); diff != "" {
 			t.Fatalf("seed %d: the same input gave another plan:\n%s", seed, diff)
 		}
-		if fmt.Sprintf("%+v", s) != before {
+		if dump(s) != before {
 			t.Fatalf("seed %d: the plan changed its snapshot", seed)
 		}
 		if err := holds(s, gang, policy, v); err != nil {
@@ -56,18 +59,18 @@ func holds(s *Snapshot, gang Gang, policy Policy, v Verdict) error {
 	placed := make([]int, len(gang.PodSets))
 	zones := map[string]bool{}
 	for _, p := range v.Placement {
-		n := findNode(s, p.Node)
+		n := s.Nodes.Find(p.Node)
 		free, ok := n.availableTo(&gang)
 		if !ok {
 			return fmt.Errorf("node %s is not to be had", n.Name)
 		}
 		used := nodegroups.Resources{}
 		for i, count := range p.Pods {
-			r, _ := require(gang.PodSets[i])
-			if count > 0 && r.mismatch(n.Name, n.Labels, n.Taints) != "" {
+			pod, _ := gang.PodSets[i].read(gang.Namespace)
+			if count > 0 && !pod.Matches(n.Name, n.Labels, n.Taints) {
 				return fmt.Errorf("podSet %d does not suit node %s", i, n.Name)
 			}
-			used.Add(r.requests, count)
+			used.Add(pod.Requests, count)
 			placed[i] += count
 		}
 		if name, by, short := free.Short(used); short {
@@ -76,22 +79,22 @@ func holds(s *Snapshot, gang Gang, policy Policy, v Verdict) error {
 		if p.Whole != n.aloneOn(&gang) {
 			return fmt.Errorf("node %s is taken whole: %t", n.Name, p.Whole)
 		}
-		zones[n.zone()] = true
+		zones[n.Labels[corev1.LabelTopologyZone]] = true
 	}
 	left, room, price := nodegroups.Resources{}, nodegroups.Resources{}, int64(0)
 	for i, ps := range gang.PodSets {
-		r, _ := require(ps)
+		pod, _ := ps.read(gang.Namespace)
 		if placed[i] > ps.Count {
 			return fmt.Errorf("podSet %d has %d pods and %d are placed", i, ps.Count, placed[i])
 		}
-		left.Add(r.requests, ps.Count-placed[i])
+		left.Add(pod.Requests, ps.Count-placed[i])
 	}
 	for _, l := range v.Launches {
-		g := findGroup(s, l.Group)
-		if l.Count > g.Max-g.Machines || g.BackoffUntil.After(s.Now) {
+		g := s.findGroup(l.Group)
+		if l.Count > g.Max-g.Machines || len(g.Backoffs) > 0 {
 			return fmt.Errorf("group %s cannot give %d machines", g.Name, l.Count)
 		}
-		room.Add(shape(g, s.DaemonSets), l.Count)
+		room.Add(g.Usable, l.Count)
 		price += int64(l.Count) * g.MicroUSDPerHour
 		zones[g.Zone] = true
 	}
@@ -111,7 +114,8 @@ func holds(s *Snapshot, gang Gang, policy Policy, v Verdict) error {
 }
 
 func randomSnapshot(r *rand.Rand) *Snapshot {
-	s := &Snapshot{Now: noon}
+	var groups []nodegroups.Group
+	nodes := NewNodes()
 	markets := []v1alpha1.CapacityType{v1alpha1.Reserved, v1alpha1.Spot, v1alpha1.OnDemand}
 	for i := range r.IntN(4) {
 		g := nodegroups.Group{
@@ -121,21 +125,21 @@ func randomSnapshot(r *rand.Rand) *Snapshot {
 		g.Labels = map[string]string{corev1.LabelTopologyZone: g.Zone, v1alpha1.NodeGroupLabel: g.Name}
 		g.Machines = r.IntN(g.Max + 1)
 		if r.IntN(4) == 0 {
-			g.BackoffUntil = noon.Add(time.Minute)
+			g.Backoffs = stockout(noon.Add(time.Minute))
 		}
 		if r.IntN(4) == 0 {
 			g.Taints = []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}}
 		}
-		s.Groups = append(s.Groups, g)
+		groups = append(groups, g)
 	}
 	for i := range r.IntN(6) {
 		zone := randomZone(r)
-		n := Node{
+		n := &Node{
 			Name: fmt.Sprintf("node-%d", i), Labels: map[string]string{corev1.LabelTopologyZone: zone}, Ready: r.IntN(8) > 0,
 			Allocatable: nodegroups.Resources{"cpu": 8000, "pods": 10, "nvidia.com/gpu": 4}, Cordon: []Cordon{Open, Open, Open, Held, Joining, GivingBack, Foreign}[r.IntN(7)],
 		}
-		if len(s.Groups) > 0 && r.IntN(2) == 0 {
-			g := &s.Groups[r.IntN(len(s.Groups))]
+		if len(groups) > 0 && r.IntN(2) == 0 {
+			g := &groups[r.IntN(len(groups))]
 			n.Group, n.Labels, n.Taints = g.Name, g.Labels, g.Taints
 		}
 		n.Free = nodegroups.Resources{"cpu": r.Int64N(9) * 1000, "pods": r.Int64N(11), "nvidia.com/gpu": r.Int64N(5)}
@@ -147,14 +151,16 @@ func randomSnapshot(r *rand.Rand) *Snapshot {
 			}}
 			n.Labelled = n.Bookings
 		}
-		s.Nodes = append(s.Nodes, n)
+		nodes.Set(n)
 	}
+	var daemonSets []DaemonSet
 	if r.IntN(3) == 0 {
-		t := randomTemplate(r)
-		t.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("1")}
-		s.DaemonSets = []DaemonSet{{UID: "ds", Name: "agent", Template: t}}
+		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{UID: "ds", Namespace: "kube-system", Name: "agent"}}
+		d.Spec.Template = *randomTemplate(r)
+		d.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("1")}
+		daemonSets = append(daemonSets, NewDaemonSet(d))
 	}
-	return s
+	return NewSnapshot(noon, nodes, groups, daemonSets)
 }
 
 func randomZone(r *rand.Rand) string { return []string{"a", "b"}[r.IntN(2)] }
@@ -191,4 +197,18 @@ func randomPolicy(r *rand.Rand) Policy {
 		p.CapacityTypes = p.CapacityTypes[r.IntN(3):]
 	}
 	return p
+}
+
+// dump renders all that a plan could change.
+func dump(s *Snapshot) string {
+	var b strings.Builder
+	for n := range s.Nodes.All() {
+		fmt.Fprintf(&b, "%+v\n", *n)
+	}
+	s.Nodes.room.counts.Ascend(func(c counted) bool {
+		fmt.Fprintf(&b, "%d of %+v\n", c.count, *c.class)
+		return true
+	})
+	fmt.Fprintf(&b, "%+v", s.Groups)
+	return b.String()
 }

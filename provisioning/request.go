@@ -1,7 +1,6 @@
 package provisioning
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +20,8 @@ type Request struct {
 	Namespace string
 	Name      string
 	Created   time.Time
+	// Priority of its pods, the highest of them: more comes first.
+	Priority int32
 	// ValidFor is how long after its creation the request may wait for capacity.
 	ValidFor time.Duration
 	// NoRetry: a request that cannot be served now fails instead of waiting.
@@ -214,13 +215,13 @@ func book(r *Request, v View, plan Verdict, reason string) Step {
 	var ready time.Time
 	for _, p := range plan.Placement {
 		want[p.Node] = true
-		n := findNode(v.Snapshot, p.Node)
+		n := v.Nodes.Find(p.Node)
 		since, booked := bookingOf(n, r.UID)
 		if !booked {
 			s.Book = append(s.Book, p)
 			continue
 		}
-		if at := since.Add(settle); n.Cordon == Held && !launchedFor(n, &r.Gang) && at.After(ready) {
+		if at := since.Add(settle); n.Cordon == Held && !isLaunchOf(n, &r.Gang) && at.After(ready) {
 			ready = at
 		}
 	}
@@ -256,7 +257,7 @@ func nextLaunching(r *Request, v View) Step {
 	joined, waitingFor, at := joining(r, v)
 	complete := true
 	for _, l := range r.Attempt.Launches {
-		g := findGroup(v.Snapshot, l.Group)
+		g := v.findGroup(l.Group)
 		if g == nil {
 			return rollBack(r, l.Group, v1alpha1.Config, "the NodeGroup has been deleted")
 		}
@@ -289,19 +290,15 @@ func nextLaunching(r *Request, v View) Step {
 	return rollBack(r, group, class, why+": "+plan.Message())
 }
 
-// launchedFor says that the node's machine was launched by the gang's attempt in
+// isLaunchOf says that the node's machine was launched by the gang's attempt in
 // flight.
-func launchedFor(n *Node, g *Gang) bool { return g.Launch != "" && n.Launch == g.Launch }
+func isLaunchOf(n *Node, g *Gang) bool { return g.Launch != "" && n.Launch == g.Launch }
 
 // blame says why machines that have all joined do not hold the gang: a group's
 // template that promised more than its nodes give, or somebody who came first.
 func blame(r *Request, v View) (group string, class v1alpha1.ErrorClass, why string) {
-	for i := range v.Nodes {
-		n := &v.Nodes[i]
-		if !launchedFor(n, &r.Gang) {
-			continue
-		}
-		if g := findGroup(v.Snapshot, n.Group); g != nil {
+	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
+		if g := v.findGroup(n.Group); g != nil {
 			if name, by, short := n.Allocatable.Short(g.Allocatable); short {
 				return g.Name, v1alpha1.Config, fmt.Sprintf("node %s has %s %s less than spec.template of its group promises",
 					n.Name, nodegroups.Quantity(name, by), name)
@@ -315,11 +312,7 @@ func blame(r *Request, v View) (group string, class v1alpha1.ErrorClass, why str
 // the first other one waits for.
 func joining(r *Request, v View) (joined int, waitingFor string, at time.Time) {
 	registered := 0
-	for i := range v.Nodes {
-		n := &v.Nodes[i]
-		if !launchedFor(n, &r.Gang) {
-			continue
-		}
+	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
 		registered++
 		why, again := unready(n, v.Snapshot)
 		if why == "" {
@@ -345,12 +338,16 @@ func unready(n *Node, s *Snapshot) (why string, again time.Time) {
 	if !n.Ready {
 		return "is not Ready", again
 	}
-	g := findGroup(s, n.Group)
+	g := s.findGroup(n.Group)
 	if g == nil {
 		return "belongs to no NodeGroup", again
 	}
-	if t, found := untolerated(n.Taints, tolerating(g.Taints)); found {
-		return "still has the taint " + t.ToString(), again
+	for i := range n.Taints {
+		if t := &n.Taints[i]; keepsOff(t) && !slices.ContainsFunc(g.Taints, func(o corev1.Taint) bool {
+			return o.Key == t.Key && o.Value == t.Value && o.Effect == t.Effect
+		}) {
+			return "still has the taint " + t.ToString(), again
+		}
 	}
 	for _, name := range g.Allocatable.Names() {
 		if nodegroups.Extended(name) && n.Allocatable[name] < g.Allocatable[name] {
@@ -368,13 +365,9 @@ func unready(n *Node, s *Snapshot) (why string, again time.Time) {
 	return "", again
 }
 
-// tolerating are the tolerations of exactly these taints.
-func tolerating(taints []corev1.Taint) []corev1.Toleration {
-	out := make([]corev1.Toleration, len(taints))
-	for i, t := range taints {
-		out[i] = corev1.Toleration{Key: t.Key, Operator: corev1.TolerationOpEqual, Value: t.Value, Effect: t.Effect}
-	}
-	return out
+// keepsOff says that the taint keeps pods off, other than by a cordon.
+func keepsOff(t *corev1.Taint) bool {
+	return t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != corev1.TaintNodeUnschedulable
 }
 
 func rollBack(r *Request, group string, class v1alpha1.ErrorClass, message string) Step {
@@ -400,10 +393,8 @@ func nextRollingBack(r *Request, v View) Step {
 	if len(left) > 0 {
 		return Step{Do: TakeBack, Attempt: r.Attempt, TakeBack: left}
 	}
-	for i := range v.Nodes {
-		if launchedFor(&v.Nodes[i], &r.Gang) {
-			return Step{Do: Rest} // its deletion will be seen
-		}
+	for range v.Nodes.LaunchedBy(r.Gang.Launch) {
+		return Step{Do: Rest} // its deletion will be seen
 	}
 	closed := *r
 	closed.Attempt.Phase = Done
@@ -422,9 +413,9 @@ func nextProvisioned(r *Request, v View) Step {
 		return Step{Do: Expire, Attempt: r.Attempt, Unbook: booked, KeepLabels: v.Active > 0, Reason: ReasonReservationExpired, Message: message}
 	}
 	if bound == 0 && len(r.Missing) == 0 {
-		var own []Node
+		own := NewNodes()
 		for _, name := range booked {
-			own = append(own, *findNode(v.Snapshot, name))
+			own.Set(v.Nodes.Find(name))
 		}
 		if plan, ok := Place(own, r.Gang); !ok {
 			return expire("A booked machine was lost before the pods came: " + plan.Message())
@@ -439,9 +430,9 @@ func nextProvisioned(r *Request, v View) Step {
 
 // bookedNodes are those that the request has booked, by name.
 func bookedNodes(r *Request, v View) (names []string) {
-	for i := range v.Nodes {
-		if _, ok := bookingOf(&v.Nodes[i], r.UID); ok {
-			names = append(names, v.Nodes[i].Name)
+	for n := range v.Nodes.BookedBy(r.UID) {
+		if _, ok := bookingOf(n, r.UID); ok {
+			names = append(names, n.Name)
 		}
 	}
 	return names
@@ -450,8 +441,8 @@ func bookedNodes(r *Request, v View) (names []string) {
 // boundPods is how many of the request's pods are on the nodes that it has booked,
 // those that have succeeded there included.
 func boundPods(r *Request, v View) (n int) {
-	for i := range v.Nodes {
-		for _, b := range v.Nodes[i].Labelled {
+	for node := range v.Nodes.BookedBy(r.UID) {
+		for _, b := range node.Labelled {
 			if b.UID == r.UID {
 				n += b.Pods
 			}
@@ -467,22 +458,6 @@ func bookingOf(n *Node, uid types.UID) (since time.Time, ok bool) {
 		}
 	}
 	return time.Time{}, false
-}
-
-func findNode(s *Snapshot, name string) *Node {
-	i, ok := slices.BinarySearchFunc(s.Nodes, name, func(n Node, name string) int { return cmp.Compare(n.Name, name) })
-	if !ok {
-		return nil
-	}
-	return &s.Nodes[i]
-}
-
-func findGroup(s *Snapshot, name string) *nodegroups.Group {
-	i, ok := slices.BinarySearchFunc(s.Groups, name, func(g nodegroups.Group, name string) int { return cmp.Compare(g.Name, name) })
-	if !ok {
-		return nil
-	}
-	return &s.Groups[i]
 }
 
 func launchMessage(a Attempt, plan Verdict) string {

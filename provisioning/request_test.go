@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
@@ -41,11 +43,15 @@ func newStory() *story {
 		Policy:  DefaultPolicy(AtomicScaleUp),
 		Attempt: Attempt{Phase: Done},
 	}}
-	s.view = View{Snapshot: &Snapshot{Now: noon, Groups: []nodegroups.Group{{
+	s.view = View{Snapshot: NewSnapshot(noon, NewNodes(), []nodegroups.Group{{
 		Name: "gpu", CapacityType: v1alpha1.OnDemand, Max: 4, Allocatable: whole,
 		Labels: map[string]string{v1alpha1.NodeGroupLabel: "gpu"}, JoinTimeout: 10 * time.Minute,
-	}}}}
+	}}, nil)}
 	return s
+}
+
+func stockout(until time.Time) []v1alpha1.Backoff {
+	return []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 1, Until: metav1.NewTime(until)}}
 }
 
 func (s *story) node(name string, change func(*Node)) *story {
@@ -53,7 +59,7 @@ func (s *story) node(name string, change func(*Node)) *story {
 	if change != nil {
 		change(&n)
 	}
-	s.view.Nodes = append(s.view.Nodes, n)
+	s.view.Nodes.Set(&n)
 	return s
 }
 
@@ -145,14 +151,14 @@ func TestNext(t *testing.T) {
 				}
 			}},
 		{name: "a gang that cannot be had now waits and keeps nothing", want: Book,
-			story: newStory().node("a", booked(noon)).with(func(s *story) { s.view.Groups[0].BackoffUntil = noon.Add(time.Minute) }),
+			story: newStory().node("a", booked(noon)).with(func(s *story) { s.view.Groups[0].Backoffs = stockout(noon.Add(time.Minute)) }),
 			check: func(t *testing.T, s Step) {
 				if len(s.Book) != 0 || len(s.Unbook) != 1 {
 					t.Errorf("books %v, unbooks %v", s.Book, s.Unbook)
 				}
 			}},
 		{name: "it says why it waits and until when", want: Report, message: "tried again at 2026-01-01T12:01:00Z",
-			story: newStory().with(func(s *story) { s.view.Groups[0].BackoffUntil = noon.Add(time.Minute) }),
+			story: newStory().with(func(s *story) { s.view.Groups[0].Backoffs = stockout(noon.Add(time.Minute)) }),
 			check: func(t *testing.T, s Step) {
 				if s.At != noon.Add(time.Minute) {
 					t.Errorf("looks again at %s", s.At)
@@ -162,7 +168,7 @@ func TestNext(t *testing.T) {
 		{name: "noRetry fails instead of waiting", want: Fail,
 			story: newStory().with(func(s *story) {
 				s.request.NoRetry = true
-				s.view.Groups[0].BackoffUntil = noon.Add(time.Minute)
+				s.view.Groups[0].Backoffs = stockout(noon.Add(time.Minute))
 			})},
 		{name: "a template that is not known is looked up first", story: newStory().with(missing), want: LookUp},
 		{name: "parameters that cannot be read fail the request", story: newStory().with(func(s *story) { s.request.Invalid = "noRetry is maybe" }), want: Fail, message: "noRetry is maybe"},
@@ -187,7 +193,7 @@ func TestNext(t *testing.T) {
 		{name: "a node without the pod of a DaemonSet that belongs there is waited for", want: Rest,
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", func(n *Node) { young(n); n.Created = noon }).
 				with(func(s *story) {
-					s.view.DaemonSets = []DaemonSet{{UID: "ds", Name: "agent", Template: &corev1.PodTemplateSpec{}}}
+					s.view.DaemonSets = []DaemonSet{NewDaemonSet(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{UID: "ds", Namespace: "kube-system", Name: "agent"}})}
 				}),
 			check: func(t *testing.T, s Step) {
 				if s.At != noon.Add(daemonWait) {
@@ -259,7 +265,7 @@ func TestNext(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.bound > 0 {
-				tc.view.Nodes[0].Labelled[0].Pods = tc.bound
+				tc.view.Nodes.Find("a").Labelled[0].Pods = tc.bound
 			}
 			got := Next(&tc.request, tc.view)
 			if got.Do != tc.want {

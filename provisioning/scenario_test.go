@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,9 +51,11 @@ func TestPlan(t *testing.T) {
 }
 
 type world struct {
-	t        *testing.T
-	d        *datadriven.TestData
-	snapshot Snapshot
+	t          *testing.T
+	d          *datadriven.TestData
+	nodes      []Node
+	groups     []nodegroups.Group
+	daemonSets []DaemonSet
 }
 
 // arg reads key=value from the command.
@@ -123,12 +126,11 @@ func (w *world) addGroup() {
 		if err != nil {
 			w.d.Fatalf(w.t, "backoff: %v", err)
 		}
-		until := metav1.NewTime(noon.Add(wait))
-		status.BackoffUntil = &until
-		status.Attempts = []v1alpha1.LaunchAttempt{{Class: v1alpha1.Stockout, Message: "7 of 8 machines came: InsufficientInstanceCapacity (Stockout)"}}
+		status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: int32(w.number("at-least", 1)), Failures: 1,
+			Until: metav1.NewTime(noon.Add(wait)), Message: "7 of 8 machines came: InsufficientInstanceCapacity (Stockout)"}}
 	}
-	w.snapshot.Groups = append(w.snapshot.Groups, nodegroups.GroupFrom(ng, status, w.number("machines", 0)))
-	slices.SortFunc(w.snapshot.Groups, func(a, b nodegroups.Group) int { return cmp.Compare(a.Name, b.Name) })
+	w.groups = append(w.groups, nodegroups.GroupFrom(ng, status, w.number("machines", 0)))
+	slices.SortFunc(w.groups, func(a, b nodegroups.Group) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 func (w *world) addNode() {
@@ -139,6 +141,7 @@ func (w *world) addNode() {
 	}
 	n.Labels[corev1.LabelTopologyZone] = w.arg("zone", "a")
 	n.Labels[v1alpha1.NodeGroupLabel] = n.Group
+	n.Labels[corev1.LabelHostname] = n.Name
 	list := w.amounts()
 	if _, ok := list[corev1.ResourcePods]; !ok {
 		list[corev1.ResourcePods] = nodegroups.PodsQuantity(nodegroups.DefaultPods)
@@ -152,14 +155,13 @@ func (w *world) addNode() {
 		n.Bookings = []Booking{{Key: by, UID: types.UID(by), Remaining: nodegroups.Resources{"nvidia.com/gpu": int64(w.number("booked-gpu", 0))}}}
 		n.Labelled = n.Bookings
 	}
-	w.snapshot.Nodes = append(w.snapshot.Nodes, n)
-	slices.SortFunc(w.snapshot.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	w.nodes = append(w.nodes, n)
 }
 
 func (w *world) addDaemonSet() {
-	w.snapshot.DaemonSets = append(w.snapshot.DaemonSets, DaemonSet{
-		UID: types.UID(w.name()), Name: "kube-system/" + w.name(), Template: w.template(w.d.CmdArgs),
-	})
+	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{UID: types.UID(w.name()), Namespace: "kube-system", Name: w.name()}}
+	d.Spec.Template = *w.template(w.d.CmdArgs)
+	w.daemonSets = append(w.daemonSets, NewDaemonSet(d))
 }
 
 func (w *world) template(args []datadriven.CmdArg) *corev1.PodTemplateSpec {
@@ -176,7 +178,31 @@ func (w *world) template(args []datadriven.CmdArg) *corev1.PodTemplateSpec {
 	if inner.has("host-port") {
 		t.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}
 	}
+	inner.betweenPods(t)
 	return t
+}
+
+// betweenPods reads anti=, near= and spread=, each with a topology key: the pods of
+// this podSet keep apart, stay together or spread over its domains.
+func (w *world) betweenPods(t *corev1.PodTemplateSpec) {
+	t.Labels = map[string]string{"app": "gang"}
+	same := &metav1.LabelSelector{MatchLabels: t.Labels}
+	t.Spec.Affinity = &corev1.Affinity{}
+	if key := w.arg("anti", ""); key != "" {
+		t.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{LabelSelector: same, TopologyKey: key}},
+		}
+	}
+	if key := w.arg("near", ""); key != "" {
+		t.Spec.Affinity.PodAffinity = &corev1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{LabelSelector: same, TopologyKey: key}},
+		}
+	}
+	if key := w.arg("spread", ""); key != "" {
+		t.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: same,
+		}}
+	}
 }
 
 // plan reads one podSet a line: a name, count= and the amounts of one pod.
@@ -202,8 +228,8 @@ func (w *world) plan() string {
 			policy.CapacityTypes = append(policy.CapacityTypes, v1alpha1.CapacityType(c))
 		}
 	}
-	w.snapshot.Now = noon
-	return render(Plan(&w.snapshot, gang, policy))
+	policy.Topology = w.arg("topology", "")
+	return render(Plan(NewSnapshot(noon, NodesOf(w.nodes...), w.groups, w.daemonSets), gang, policy))
 }
 
 func render(v Verdict) string {

@@ -1,23 +1,80 @@
 package provisioning
 
 import (
+	"maps"
+	"slices"
+	"sort"
+	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
 )
 
 // Snapshot is all that a plan sees. It is read-only: a plan works on copies.
 type Snapshot struct {
-	Now time.Time
-	// Nodes in the order of their names.
-	Nodes []Node
+	Now   time.Time
+	Nodes *Nodes
 	// Groups in the order of their names.
-	Groups []nodegroups.Group
+	Groups []Group
 	// DaemonSets whose pods will take room on new nodes.
 	DaemonSets []DaemonSet
+}
+
+// NewSnapshot is the snapshot of these nodes, groups in the order of their names,
+// and DaemonSets.
+func NewSnapshot(now time.Time, nodes *Nodes, groups []nodegroups.Group, daemonSets []DaemonSet) *Snapshot {
+	s := &Snapshot{Now: now, Nodes: nodes, DaemonSets: daemonSets}
+	for _, g := range groups {
+		s.Groups = append(s.Groups, NewGroup(g, daemonSets))
+	}
+	return s
+}
+
+// Taking is the snapshot where what the plan uses is taken for a gang of the given
+// owner, so that nobody else is promised it.
+func (s *Snapshot) Taking(owner types.UID, namespace string, plan *Verdict) *Snapshot {
+	out := *s
+	out.Nodes, out.Groups = s.Nodes.Clone(), slices.Clone(s.Groups)
+	for _, p := range plan.Placement {
+		n := *out.Nodes.Find(p.Node)
+		n.Bookings = append(slices.Clip(n.Bookings), Booking{UID: owner, Namespace: namespace, Remaining: p.Requests})
+		out.Nodes.Set(&n)
+	}
+	for _, l := range plan.Launches {
+		out.findGroup(l.Group).Machines += l.Count
+	}
+	return &out
+}
+
+func (s *Snapshot) findGroup(name string) *Group {
+	i, ok := sort.Find(len(s.Groups), func(i int) int { return strings.Compare(name, s.Groups[i].Name) })
+	if !ok {
+		return nil
+	}
+	return &s.Groups[i]
+}
+
+// Group is a group with what pods of a gang can use of one of its new machines.
+type Group struct {
+	nodegroups.Group
+	// Usable is the allocatable amounts, less what DaemonSets will take.
+	Usable nodegroups.Resources
+}
+
+// NewGroup is the group where these DaemonSets run.
+func NewGroup(g nodegroups.Group, daemonSets []DaemonSet) Group {
+	out := Group{Group: g, Usable: g.Allocatable.Clone()}
+	for i := range daemonSets {
+		if d := &daemonSets[i]; d.RunsOn("", g.Labels, g.Taints) {
+			out.Usable.Sub(d.Requests, 1)
+		}
+	}
+	return out
 }
 
 // Node is an existing node.
@@ -45,6 +102,9 @@ type Node struct {
 	Free nodegroups.Resources
 	// Pods on the node that do not belong to a DaemonSet and have not finished.
 	Pods int
+	// Running are the pods on the node that have not finished, as other pods see
+	// them, those of DaemonSets included.
+	Running []*fit.Running
 	// Daemons names the DaemonSets whose pods have been bound to the node.
 	Daemons map[types.UID]bool
 	// Bookings of live requests whose pods have not all come yet.
@@ -77,9 +137,71 @@ const (
 
 // DaemonSet is a workload that runs on every node that suits it.
 type DaemonSet struct {
-	UID      types.UID
-	Name     string
-	Template *corev1.PodTemplateSpec
+	UID  types.UID
+	Name string
+	// Requests is the room that one of its pods takes.
+	Requests nodegroups.Resources
+	pod      *fit.Pod
+}
+
+// daemonTolerations are those that every DaemonSet's pods get from their
+// controller, beside that of a cordon.
+var daemonTolerations = []corev1.Toleration{
+	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	{Key: corev1.TaintNodeDiskPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodePIDPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+}
+
+// NewDaemonSet reads a DaemonSet.
+func NewDaemonSet(d *appsv1.DaemonSet) DaemonSet {
+	spec := &d.Spec.Template.Spec
+	// Only this decides where the controller of DaemonSets puts a pod.
+	placing := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		NodeSelector: spec.NodeSelector, Affinity: &corev1.Affinity{}, Tolerations: slices.Concat(spec.Tolerations, daemonTolerations),
+	}}
+	if spec.Affinity != nil {
+		placing.Spec.Affinity.NodeAffinity = spec.Affinity.NodeAffinity
+	}
+	name := d.Namespace + "/" + d.Name
+	pod, _ := fit.NewPod(d.Namespace, name, 1, placing, fit.Objects{}) // there is nothing in it to refuse
+	return DaemonSet{UID: d.UID, Name: name, Requests: fit.TemplateRequests(spec), pod: pod}
+}
+
+// RunsOn says whether the DaemonSet puts a pod on a node of these labels and
+// taints.
+func (d *DaemonSet) RunsOn(name string, labels map[string]string, taints []corev1.Taint) bool {
+	return d.pod.Matches(name, labels, taints)
+}
+
+// openToAll says that anybody may book room on the node, unless he has to do
+// with it in particular.
+func (n *Node) openToAll() bool {
+	return n.Ready && (n.Cordon == Open || n.Cordon == Held) && !n.InFlight
+}
+
+// OffersMoreThan says that the node may serve somebody whom it could not serve as
+// it was before; before is nil for a new one.
+func (n *Node) OffersMoreThan(before *Node) bool {
+	if !n.openToAll() {
+		return false
+	}
+	if before == nil || !before.openToAll() || len(before.Labelled) > len(n.Labelled) || len(before.Running) > len(n.Running) ||
+		!maps.Equal(before.Labels, n.Labels) || !slices.Equal(before.Taints, n.Taints) {
+		return true
+	}
+	_, _, more := before.room().Short(n.room())
+	return more
+}
+
+// room is what is free and not booked.
+func (n *Node) room() nodegroups.Resources {
+	room := n.Free.Clone()
+	for i := range n.Bookings {
+		room.Sub(n.Bookings[i].Remaining, 1)
+	}
+	return room
 }
 
 // availableTo says how much of the node the gang may book: what is free, less what
@@ -87,11 +209,10 @@ type DaemonSet struct {
 // false where it may book nothing at all; also on a node that bears the same
 // label for another request, since a node has room for one value of it only.
 func (n *Node) availableTo(g *Gang) (free nodegroups.Resources, ok bool) {
-	if !n.Ready || n.Cordon == GivingBack || n.Cordon == Foreign {
-		return nil, false
-	}
-	if (n.Cordon == Joining || n.InFlight) && !launchedFor(n, g) {
-		return nil, false
+	if !n.openToAll() {
+		if !isLaunchOf(n, g) || !n.Ready || n.Cordon == GivingBack || n.Cordon == Foreign {
+			return nil, false
+		}
 	}
 	for i := range n.Labelled {
 		if b := &n.Labelled[i]; g.Key != "" && b.Key == g.Key && b.UID != g.UID {

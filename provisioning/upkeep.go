@@ -61,8 +61,7 @@ func Tend(f Fleet) Upkeep {
 		}
 	}
 	spare := f.spare(machines)
-	for i := range f.Nodes {
-		n := &f.Nodes[i]
+	for n := range f.Nodes.All() {
 		m, ours := machines[n.ProviderID]
 		delete(machines, n.ProviderID)
 		for _, b := range n.Labelled {
@@ -92,7 +91,7 @@ func Tend(f Fleet) Upkeep {
 		case n.Cordon == Held:
 			u.Lift = append(u.Lift, n.Name)
 		case ours && n.Pods == 0 && spare[n.Group] > 0:
-			g := findGroup(f.Snapshot, n.Group)
+			g := f.findGroup(n.Group)
 			if at := n.IdleSince.Add(g.IdleTimeout); f.Now.Before(at) {
 				again(at)
 			} else {
@@ -112,8 +111,7 @@ func Tend(f Fleet) Upkeep {
 
 // NodesOf are the names of the nodes of these machines.
 func (f *Fleet) NodesOf(machines []cloudprovider.Machine) (names []string) {
-	for i := range f.Nodes {
-		n := &f.Nodes[i]
+	for n := range f.Nodes.All() {
 		if slices.ContainsFunc(machines, func(m cloudprovider.Machine) bool { return m.ProviderID == n.ProviderID }) {
 			names = append(names, n.Name)
 		}
@@ -129,8 +127,7 @@ func (f *Fleet) spare(machines map[string]cloudprovider.Machine) map[string]int 
 		g := &f.Groups[i]
 		spare[g.Name] = g.Machines - g.Min
 	}
-	for i := range f.Nodes {
-		n := &f.Nodes[i]
+	for n := range f.Nodes.All() {
 		_, ours := machines[n.ProviderID]
 		if leaving := n.Cordon == GivingBack || n.Cordon == Joining && !f.owned(n.Launch); ours && leaving && n.Pods == 0 {
 			spare[n.Group]--

@@ -17,7 +17,7 @@ import (
 func fleetOf(n Node, requests ...*Request) Fleet {
 	n.Name, n.ProviderID, n.Group, n.Ready = "a", "id-a", "gpu", true
 	f := Fleet{
-		Snapshot: &Snapshot{Now: noon, Nodes: []Node{n}, Groups: []nodegroups.Group{{Name: "gpu", Machines: 1, IdleTimeout: 10 * time.Minute}}},
+		Snapshot: NewSnapshot(noon, NodesOf(n), []nodegroups.Group{{Name: "gpu", Machines: 1, IdleTimeout: 10 * time.Minute}}, nil),
 		Requests: map[types.UID]*Request{},
 		Machines: []cloudprovider.Machine{{Name: "a", Group: "gpu", ProviderID: "id-a", Launch: n.Launch, State: cloudprovider.Running}},
 	}
@@ -67,7 +67,7 @@ func TestTend(t *testing.T) {
 		}(), Upkeep{}},
 		{"machines that are leaving count against the minimum", func() Fleet {
 			f := fleetOf(Node{IdleSince: longAgo, Cordon: GivingBack})
-			f.Nodes = append(f.Nodes, Node{Name: "b", ProviderID: "id-b", Group: "gpu", Ready: true, IdleSince: longAgo})
+			f.Nodes.Set(&Node{Name: "b", ProviderID: "id-b", Group: "gpu", Ready: true, IdleSince: longAgo})
 			f.Machines = append(f.Machines, cloudprovider.Machine{Name: "b", Group: "gpu", ProviderID: "id-b", State: cloudprovider.Running})
 			f.Groups[0].Machines, f.Groups[0].Min = 2, 1
 			return f
@@ -84,17 +84,17 @@ func TestTend(t *testing.T) {
 		{"those of a request that is gone, too", fleetOf(Node{Cordon: Joining, Launch: token}), Upkeep{TakeBack: launched}},
 		{"a machine without a node that no attempt waits for is taken back", func() Fleet {
 			f := fleetOf(Node{Launch: token}, done)
-			f.Nodes = nil
+			f.Nodes = NewNodes()
 			return f
 		}(), Upkeep{TakeBack: launched}},
 		{"one that an attempt waits for is not", func() Fleet {
 			f := fleetOf(Node{Launch: token}, launching)
-			f.Nodes = nil
+			f.Nodes = NewNodes()
 			return f
 		}(), Upkeep{}},
 		{"nor one that Muster did not launch", func() Fleet {
 			f := fleetOf(Node{})
-			f.Nodes = nil
+			f.Nodes = NewNodes()
 			return f
 		}(), Upkeep{}},
 

@@ -40,6 +40,8 @@ type Verdict struct {
 	Launches []GroupCount
 	// MicroUSDPerHour is the price of Launches, in millionths of a USD per hour.
 	MicroUSDPerHour int64
+	// Chance is that of all Launches together, in thousandths.
+	Chance int
 	// Reasons say what is short, by how much and what would change it, the most
 	// helpful first. For Wait and Never.
 	Reasons []Reason
@@ -72,6 +74,8 @@ type ReasonCode string
 const (
 	// CodeUnsupported: a feature of the pods that Muster cannot judge.
 	CodeUnsupported ReasonCode = "Unsupported"
+	// CodeUnready: an object that the pods refer to is missing or not ready.
+	CodeUnready ReasonCode = "Unready"
 	// CodeConstraint: a selector, an affinity or a taint rules the group out.
 	CodeConstraint ReasonCode = "Constraint"
 	// CodeTooSmall: one pod does not fit on a machine of the group.
@@ -86,6 +90,8 @@ const (
 	CodeMarket ReasonCode = "Market"
 	// CodeNoRoom: the existing nodes have no room for the whole gang.
 	CodeNoRoom ReasonCode = "NoRoom"
+	// CodeApart: what pods ask of one another, or of pods that run already.
+	CodeApart ReasonCode = "Apart"
 	// CodeSplit: no zone or group alone has all of it.
 	CodeSplit ReasonCode = "Split"
 )
@@ -97,6 +103,8 @@ type Reason struct {
 	Group string
 	// Message is a sentence part with amounts and units, and what would help.
 	Message string
+	// Until is when the cause passes by itself; zero if it does not.
+	Until time.Time
 }
 
 func (r Reason) String() string {

@@ -9,7 +9,6 @@ import (
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning"
 )
 
@@ -72,7 +71,7 @@ func (ix *index) blindly(q *queue, w *Workload) int {
 
 // gangOf is the Workload's pods as they would be on the flavors of an admission.
 func (ix *index) gangOf(w *Workload, admission *kueue.Admission) provisioning.Gang {
-	gang := provisioning.Gang{Name: w.Object.Namespace + "/" + w.Object.Name}
+	gang := provisioning.Gang{Namespace: w.Object.Namespace, Name: w.Object.Namespace + "/" + w.Object.Name}
 	for i := range admission.PodSetAssignments {
 		assignment := &admission.PodSetAssignments[i]
 		gang.PodSets = append(gang.PodSets, provisioning.PodSet{
@@ -91,7 +90,6 @@ func (ix *index) templateOf(w *Workload, assignment *kueue.PodSetAssignment) *co
 		}
 	}
 	template := TemplateOn(&findPodSet(w.Object, assignment.Name).Template, flavors)
-	template.Spec = *provisioning.WithRequests(&template.Spec)
 	return template
 }
 
@@ -147,30 +145,5 @@ func (ix *index) seen(w *Workload) bool {
 // take marks what a plan uses in a copy of the advice, so that the next
 // Workload of the cycle is not promised the same machines.
 func (ix *index) take(w *Workload, plan *provisioning.Verdict) {
-	s := *ix.Capacity
-	s.Nodes, s.Groups = slices.Clone(s.Nodes), slices.Clone(s.Groups)
-	placed := make(map[string]provisioning.Placement, len(plan.Placement))
-	for _, p := range plan.Placement {
-		placed[p.Node] = p
-	}
-	for i := range s.Nodes {
-		node := &s.Nodes[i]
-		p, ok := placed[node.Name]
-		if !ok {
-			continue
-		}
-		booking := provisioning.Booking{Namespace: w.Object.Namespace, UID: w.Object.UID, Remaining: nodegroups.Resources{}}
-		for j, n := range p.Pods {
-			booking.Remaining.Add(w.Pod[j], n)
-		}
-		node.Bookings = append(slices.Clip(node.Bookings), booking)
-	}
-	for _, launch := range plan.Launches {
-		for i := range s.Groups {
-			if s.Groups[i].Name == launch.Group {
-				s.Groups[i].Machines += launch.Count
-			}
-		}
-	}
-	ix.Capacity = &s
+	ix.Capacity = ix.Capacity.Taking(w.Object.UID, w.Object.Namespace, plan)
 }

@@ -57,7 +57,7 @@ func newWorld() *world {
 		Now:        time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
 		Namespaces: map[string]labels.Set{"default": {"team": "a"}},
 		Requests:   map[types.UID][]*autoscaling.ProvisioningRequest{},
-		Capacity:   &provisioning.Snapshot{},
+		Capacity:   provisioning.NewSnapshot(time.Time{}, provisioning.NewNodes(), nil, nil),
 	}}
 	w.s.Plan = w.plan
 	return w

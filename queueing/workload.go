@@ -13,7 +13,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/fit"
 )
 
 // Workload is a Workload object with what a cycle needs of it, worked out once.
@@ -48,7 +48,7 @@ func NewWorkload(object *kueue.Workload, old *Workload) *Workload {
 // containers and overhead. A container that has a limit and no request gets the
 // limit as request when its pod is created, so it counts.
 func podRequests(spec *corev1.PodSpec) nodegroups.Resources {
-	pod := &corev1.Pod{Spec: *provisioning.WithRequests(spec)}
+	pod := &corev1.Pod{Spec: *fit.WithRequests(spec)}
 	return nodegroups.ResourcesFrom(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
 }
 

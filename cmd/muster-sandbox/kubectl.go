@@ -39,9 +39,10 @@ sandbox. All arguments after "kubectl" are its own; give --name before it. With
 	}
 }
 
-// needsCluster is false for calls that bring a kubeconfig of their own or only ask kubectl about itself.
+// needsCluster is false for calls that bring a kubeconfig of their own, that only ask kubectl about itself, or that only
+// put manifests together.
 func needsCluster(args []string) bool {
-	if len(args) == 0 || args[0] == "help" || strings.HasPrefix(args[0], "__complete") {
+	if len(args) == 0 || args[0] == "help" || args[0] == "kustomize" || strings.HasPrefix(args[0], "__complete") {
 		return false
 	}
 	return !slices.ContainsFunc(args, func(arg string) bool {

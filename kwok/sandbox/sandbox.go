@@ -5,6 +5,8 @@ package sandbox
 
 import (
 	_ "embed"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -21,6 +23,33 @@ func Fill(config *cluster.Config) {
 	config.Stages = stages.YAML()
 	config.Manifests = manifests
 	config.InForce = policiesInForce
+}
+
+// FillWithoutQueueing completes the configuration of a cluster whose queues are
+// another's, such as Kueue's: with the machines and the provisioner, without
+// what Muster installs to queue Jobs. Its muster is to run with
+// --controllers provisioning.
+func FillWithoutQueueing(config *cluster.Config) {
+	config.Stages = stages.YAML()
+	config.Manifests = func() ([]*unstructured.Unstructured, error) {
+		all, err := manifests()
+		return slices.DeleteFunc(all, ofQueueing), err
+	}
+}
+
+// ofQueueing says that an object is there for Muster's queues alone: the kinds
+// of Kueue's API, which whoever else serves it installs in its own way; the
+// policies that leave the start of queued Jobs to Muster; and its rights to them.
+func ofQueueing(o *unstructured.Unstructured) bool {
+	switch o.GetKind() {
+	case "CustomResourceDefinition":
+		return strings.HasSuffix(o.GetName(), ".kueue.x-k8s.io")
+	case "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
+		return strings.HasPrefix(o.GetName(), "muster-jobs-")
+	case "ClusterRole", "ClusterRoleBinding":
+		return o.GetName() == "muster-queueing" || o.GetName() == "muster-break-glass"
+	}
+	return false
 }
 
 func manifests() ([]*unstructured.Unstructured, error) {

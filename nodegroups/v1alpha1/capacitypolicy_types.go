@@ -30,6 +30,14 @@ type CapacityPolicySpec struct {
 	// +kubebuilder:default=SingleZone
 	Split Split `json:"split,omitempty"`
 
+	// requiredTopology is a node label, for example that of a rack or a network
+	// block: all pods of the gang run on nodes that have the same value of it.
+	// Machines are launched only in groups whose template has the label. Unset
+	// means no such bound.
+	// +optional
+	// +kubebuilder:validation:MaxLength=316
+	RequiredTopology string `json:"requiredTopology,omitempty"`
+
 	// capacityTypes that may be used, the most wanted first. Unset means all:
 	// Reserved, then Spot, then OnDemand.
 	// +optional

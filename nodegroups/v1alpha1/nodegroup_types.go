@@ -19,7 +19,10 @@ import (
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyNodes`
 // +kubebuilder:printcolumn:name="Booked",type=integer,JSONPath=`.status.bookedNodes`
 // +kubebuilder:printcolumn:name="Max",type=integer,JSONPath=`.spec.maxNodes`
+// +kubebuilder:printcolumn:name="Obtainable",type=string,JSONPath=`.status.conditions[?(@.type=="Obtainable")].status`
+// +kubebuilder:printcolumn:name="Chance‰",type=integer,JSONPath=`.status.ledger.chance`
 // +kubebuilder:printcolumn:name="Health",type=string,JSONPath=`.status.conditions[?(@.type=="Obtainable")].reason`
+// +kubebuilder:printcolumn:name="Template-Matches",type=string,JSONPath=`.status.conditions[?(@.type=="TemplateMatches")].status`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name of a NodeGroup is used as a label value: use at most 63 characters"
 type NodeGroup struct {
@@ -331,23 +334,130 @@ type NodeGroupStatus struct {
 	// +kubebuilder:validation:MaxItems=10
 	Attempts []LaunchAttempt `json:"attempts,omitempty"`
 
-	// failures is how many launches failed in a row.
+	// ledger is what past launches say about the next one: how likely it comes
+	// whole, by its size. Unset while nothing is known.
+	// +optional
+	Ledger *Ledger `json:"ledger,omitempty"`
+
+	// backoffs are the failures that keep launches waiting, one for each class and
+	// size. One that is over stays, so that the next failure in a row waits longer,
+	// until a launch succeeds or an hour after its end something else is learned.
+	// +optional
+	// +listType=map
+	// +listMapKey=class
+	// +listMapKey=atLeast
+	// +kubebuilder:validation:MaxItems=64
+	Backoffs []Backoff `json:"backoffs,omitempty"`
+
+	// failures is the largest number of failures in a row among backoffs.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
 
-	// backoffUntil is the time before which the group is not tried again.
+	// backoffUntil is the time when the last of backoffs is over.
 	// +optional
 	BackoffUntil *metav1.Time `json:"backoffUntil,omitempty"`
 
-	// conditions: Obtainable says whether the next launch may try this group.
+	// shape is what real nodes of the group were seen to offer. Plans count with
+	// it where the template promises more.
+	// +optional
+	Shape *LearnedShape `json:"shape,omitempty"`
+
+	// conditions: Obtainable says whether the next launch may try this group,
+	// TemplateMatches whether its nodes are what spec.template says.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// ConditionObtainable is False while the group is backing off.
-const ConditionObtainable = "Obtainable"
+const (
+	// ConditionObtainable is False while launches of some size wait for a backoff
+	// to end, and after a failure that a person must mend until a launch succeeds.
+	ConditionObtainable = "Obtainable"
+	// ConditionTemplateMatches is False when nodes of the group offer less than
+	// spec.template promises or lack its labels or taints; Unknown until a node has
+	// been seen.
+	ConditionTemplateMatches = "TemplateMatches"
+)
+
+// Ledger is the evidence on how likely launches come whole. All amounts are as of
+// one time; from then on each halves every 30 minutes.
+type Ledger struct {
+	// at is the time of the last outcome that said something about the chance.
+	At metav1.Time `json:"at"`
+	// chance, in parts per thousand, that a launch of as many machines as the one
+	// with that outcome came whole, as of then.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Chance int32 `json:"chance"`
+	// sizes are the evidence by size of the launch, the smallest first.
+	// +optional
+	// +listType=map
+	// +listMapKey=atLeast
+	// +kubebuilder:validation:MaxItems=17
+	Sizes []Evidence `json:"sizes,omitempty"`
+}
+
+// Evidence is what launches of one size have shown: of at least so many machines,
+// and fewer than twice as many.
+type Evidence struct {
+	// atLeast is the smallest launch of this size, a power of two.
+	// +kubebuilder:validation:Minimum=1
+	AtLeast int32 `json:"atLeast"`
+	// got counts launches that came whole, in millionths of a launch.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000000
+	Got int64 `json:"got,omitempty"`
+	// failed counts launches that did not for want of machines (classes Stockout,
+	// Timeout and Lost), in millionths of a launch.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000000
+	Failed int64 `json:"failed,omitempty"`
+}
+
+// Backoff keeps launches waiting after a failure.
+type Backoff struct {
+	// class of the failure.
+	Class ErrorClass `json:"class"`
+	// atLeast is the size from which launches wait, a power of two: what failed for
+	// 16 machines may well succeed for 2. 1 where the failure has nothing to do
+	// with the number of machines (classes Timeout, Throttle, Auth and Config).
+	// +kubebuilder:validation:Minimum=1
+	AtLeast int32 `json:"atLeast"`
+	// failures is how many launches failed in a row. Those that failed while
+	// others had them wait were under way already and are not counted.
+	// +kubebuilder:validation:Minimum=1
+	Failures int32 `json:"failures"`
+	// until is the time before which they wait.
+	Until metav1.Time `json:"until"`
+	// message of the last of the failures, in the cloud's own words.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// LearnedShape is what nodes of the group offer to pods.
+type LearnedShape struct {
+	// allocatable is, for each resource that the template promises, the least that
+	// a node offers. Nodes that do not offer all of them yet, or fewer devices than
+	// others of the group, do not count. Unset while no node has been seen.
+	// +optional
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	// templateHash tells the spec.template that the nodes were made from. Nothing
+	// that was learned holds for another.
+	// +kubebuilder:validation:MaxLength=32
+	TemplateHash string `json:"templateHash"`
+	// since is when spec.template was last changed. Older nodes do not count.
+	// Unset where it was not changed since the first node was seen.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+	// unseenSince is when the last node that counts went. A day after it
+	// allocatable is forgotten: what it holds against the group may have been one
+	// bad machine. Unset while there are such nodes.
+	// +optional
+	UnseenSince *metav1.Time `json:"unseenSince,omitempty"`
+}
 
 // LaunchAttempt is the outcome of one launch.
 type LaunchAttempt struct {

@@ -6,6 +6,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -15,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Feed tells the model of everything that the cache and the clouds know, from
+// Feed tells the model of everything that the informers and the clouds know, from
 // now until ctx is done. Wait for Synced before deciding anything.
 type Feed struct {
 	model     *Model
@@ -25,8 +28,8 @@ type Feed struct {
 	machines chan struct{}
 }
 
-// NewFeed registers with the informers of the cache.
-func NewFeed(ctx context.Context, m *Model, c cache.Cache, providers []cloudprovider.Watcher) (*Feed, error) {
+// NewFeed registers with the informers.
+func NewFeed(ctx context.Context, m *Model, informers cache.Informers, providers []cloudprovider.Watcher) (*Feed, error) {
 	f := &Feed{model: m, providers: providers, machines: make(chan struct{})}
 	for _, kind := range []struct {
 		object  client.Object
@@ -37,10 +40,17 @@ func NewFeed(ctx context.Context, m *Model, c cache.Cache, providers []cloudprov
 		{&corev1.PodTemplate{}, handle(m.SetTemplate, m.DeleteTemplate)},
 		{&appsv1.DaemonSet{}, handle(m.SetDaemonSet, func(d *appsv1.DaemonSet) { m.DeleteDaemonSet(d.UID) })},
 		{&provreq.ProvisioningRequest{}, handle(m.SetRequest, m.DeleteRequest)},
+		{&corev1.PersistentVolumeClaim{}, handle(m.SetClaim, m.DeleteClaim)},
+		{&corev1.PersistentVolume{}, handle(m.SetVolume, m.DeleteVolume)},
+		{&storagev1.StorageClass{}, handle(m.SetStorageClass, m.DeleteStorageClass)},
+		{&storagev1.CSIDriver{}, handle(m.SetCSIDriver, m.DeleteCSIDriver)},
+		{&storagev1.CSINode{}, handle(m.SetCSINode, m.DeleteCSINode)},
+		{&nodev1.RuntimeClass{}, handle(m.SetRuntimeClass, m.DeleteRuntimeClass)},
+		{&schedulingv1.PriorityClass{}, handle(m.SetPriorityClass, m.DeletePriorityClass)},
 		{&v1alpha1.NodeGroup{}, handle(m.SetGroup, func(g *v1alpha1.NodeGroup) { m.DeleteGroup(g.Name) })},
 		{&v1alpha1.CapacityPolicy{}, handle(m.SetPolicy, func(p *v1alpha1.CapacityPolicy) { m.DeletePolicy(p.Name) })},
 	} {
-		informer, err := c.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
+		informer, err := informers.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
 		if err != nil {
 			return nil, fmt.Errorf("watching %T: %w", kind.object, err)
 		}

@@ -1,24 +1,20 @@
 // Package model is the picture of the cluster that decisions are made from. It
 // is fed by informers, by the clouds' machines and by what Muster itself has
 // written but no informer has told of yet: the newest version of an object wins,
-// whoever brings it. It hands out snapshots.
+// whoever brings it. It hands out snapshots, which cost by what has changed since
+// the last one, and says which requests a change concerns.
 package model
 
 import (
-	"slices"
 	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/muster-dev/muster/cloudprovider"
-	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 )
@@ -31,19 +27,15 @@ type Model struct {
 	// deciding serialises decisions, see Decide.
 	deciding sync.Mutex
 
-	mu         sync.Mutex
-	nodes      map[string]*node
-	pods       map[types.UID]*pod
-	requests   map[types.UID]*provreq.ProvisioningRequest
-	templates  map[types.NamespacedName]*corev1.PodTemplate
-	groups     map[string]*v1alpha1.NodeGroup
-	policies   map[string]*v1alpha1.CapacityPolicy
+	mu       sync.Mutex
+	nodes    nodes
+	requests requests
+	groups   groups
+	objects  objects
+	// daemonSets and policies as they are.
 	daemonSets map[types.UID]*appsv1.DaemonSet
-	machines   map[machineKey]cloudprovider.Machine
+	policies   map[string]*v1alpha1.CapacityPolicy
 	assumed    map[types.UID]Assumption
-	leaving    map[string]bool
-	// learned outcomes by group, oldest first, until its status has them.
-	learned map[string][]v1alpha1.LaunchAttempt
 	// consumers counts the unfinished pods that consume a request, bound or not.
 	consumers map[consumerKey]int
 	// ended is when the last consumer, or the request, of a booking key went. What
@@ -54,8 +46,6 @@ type Model struct {
 	snapshot    *provisioning.Snapshot
 	subscribers []chan struct{}
 }
-
-type machineKey struct{ group, name string }
 
 // consumerKey is a request as pods name it, or its booking key.
 type consumerKey struct{ namespace, name string }
@@ -70,17 +60,13 @@ func New(c clock.PassiveClock, classes Classes) *Model {
 	return &Model{
 		clock:      c,
 		classes:    classes,
-		nodes:      map[string]*node{},
-		pods:       map[types.UID]*pod{},
-		requests:   map[types.UID]*provreq.ProvisioningRequest{},
-		templates:  map[types.NamespacedName]*corev1.PodTemplate{},
-		groups:     map[string]*v1alpha1.NodeGroup{},
-		policies:   map[string]*v1alpha1.CapacityPolicy{},
+		nodes:      newNodes(),
+		requests:   newRequests(),
+		groups:     newGroups(),
+		objects:    newObjects(),
 		daemonSets: map[types.UID]*appsv1.DaemonSet{},
-		machines:   map[machineKey]cloudprovider.Machine{},
+		policies:   map[string]*v1alpha1.CapacityPolicy{},
 		assumed:    map[types.UID]Assumption{},
-		leaving:    map[string]bool{},
-		learned:    map[string][]v1alpha1.LaunchAttempt{},
 		consumers:  map[consumerKey]int{},
 		ended:      map[consumerKey]time.Time{},
 		began:      c.Now(),
@@ -130,24 +116,30 @@ type Assumption struct {
 
 // Assume counts what is decided for a request until Settle.
 func (m *Model) Assume(uid types.UID, a Assumption) {
-	m.update(func() bool { m.assumed[uid] = a; return true })
+	m.update(func() bool {
+		m.assumed[uid] = a
+		m.assumptionChanged(uid, a)
+		return true
+	})
 }
 
 // Settle forgets the assumption: its writes have been observed, or have failed.
 func (m *Model) Settle(uid types.UID) {
-	m.update(func() bool { delete(m.assumed, uid); return true })
-}
-
-// SetLeaving says that a node is about to be given back, before its cordon is seen.
-func (m *Model) SetLeaving(name string, leaving bool) {
 	m.update(func() bool {
-		if leaving {
-			m.leaving[name] = true
-		} else {
-			delete(m.leaving, name)
-		}
+		a := m.assumed[uid]
+		delete(m.assumed, uid)
+		m.assumptionChanged(uid, a)
 		return true
 	})
+}
+
+func (m *Model) assumptionChanged(uid types.UID, a Assumption) {
+	for _, p := range a.Bookings {
+		m.nodes.assume(p.Node, uid, m.assumed)
+	}
+	m.touch(uid)
+	m.nodes.launchChanged(uid)
+	m.groups.changed = true
 }
 
 // newer says whether the version of an object is at least as new as another's.
@@ -165,140 +157,72 @@ func put[K comparable, T metav1.Object](into map[K]T, key K, obj T) bool {
 	return true
 }
 
-// SetRequest tells of a ProvisioningRequest. The caller does not change it later;
-// that goes for all objects that the model is told of.
-func (m *Model) SetRequest(r *provreq.ProvisioningRequest) {
-	if !m.classes.Serves(r) {
-		return
-	}
-	m.update(func() bool { return put(m.requests, r.UID, r) })
-}
-
-// RequestWritten tells of a request that Muster has just written. Unlike
-// SetRequest it does not bring back one that has been deleted meanwhile.
-func (m *Model) RequestWritten(r *provreq.ProvisioningRequest) {
-	m.update(func() bool {
-		_, exists := m.requests[r.UID]
-		return exists && put(m.requests, r.UID, r)
-	})
-}
-
-// DeleteRequest tells that a request is gone.
-func (m *Model) DeleteRequest(r *provreq.ProvisioningRequest) {
-	m.update(func() bool {
-		delete(m.requests, r.UID)
-		m.ended[keyOf(consumerKey{r.Namespace, r.Name})] = m.now()
-		return true
-	})
-}
-
-// SetTemplate tells of a PodTemplate.
-func (m *Model) SetTemplate(t *corev1.PodTemplate) {
-	m.update(func() bool { return put(m.templates, types.NamespacedName{Namespace: t.Namespace, Name: t.Name}, t) })
-}
-
-// DeleteTemplate tells that a PodTemplate is gone.
-func (m *Model) DeleteTemplate(t *corev1.PodTemplate) {
-	m.update(func() bool {
-		delete(m.templates, types.NamespacedName{Namespace: t.Namespace, Name: t.Name})
-		return true
-	})
-}
-
-// SetGroup tells of a NodeGroup.
-func (m *Model) SetGroup(g *v1alpha1.NodeGroup) {
-	m.update(func() bool { return put(m.groups, g.Name, g) })
-}
-
-// GroupWritten tells of a group whose status Muster has just written.
-func (m *Model) GroupWritten(g *v1alpha1.NodeGroup) {
-	m.update(func() bool {
-		_, exists := m.groups[g.Name]
-		return exists && put(m.groups, g.Name, g)
-	})
-}
-
-// DeleteGroup tells that a NodeGroup is gone.
-func (m *Model) DeleteGroup(name string) {
-	m.update(func() bool { delete(m.groups, name); return true })
-}
-
-// Learn tells of the outcome of a launch. Plans see it at once.
-func (m *Model) Learn(group string, a v1alpha1.LaunchAttempt) {
-	m.update(func() bool { m.learned[group] = append(m.learned[group], a); return true })
-}
-
-// Learned returns the status of the group with all that has been learned in it.
-func (m *Model) Learned(group string) v1alpha1.NodeGroupStatus {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.learnedStatus(group)
-}
-
-func (m *Model) learnedStatus(group string) v1alpha1.NodeGroupStatus {
-	g := m.groups[group]
-	if g == nil {
-		return v1alpha1.NodeGroupStatus{}
-	}
-	status := *g.Status.DeepCopy()
-	m.learned[group] = slices.DeleteFunc(m.learned[group], func(a v1alpha1.LaunchAttempt) bool {
-		return nodegroups.Knows(status, a)
-	})
-	for _, a := range m.learned[group] {
-		status = nodegroups.Learn(status, a)
-	}
-	return status
-}
-
-// SetPolicy tells of a CapacityPolicy.
+// SetPolicy tells of a CapacityPolicy. The caller does not change it later; that
+// goes for all objects that the model is told of.
 func (m *Model) SetPolicy(p *v1alpha1.CapacityPolicy) {
-	m.update(func() bool { return put(m.policies, p.Name, p) })
+	m.update(func() bool {
+		if !put(m.policies, p.Name, p) {
+			return false
+		}
+		m.rereadAll()
+		return true
+	})
 }
 
 // DeletePolicy tells that a CapacityPolicy is gone.
 func (m *Model) DeletePolicy(name string) {
-	m.update(func() bool { delete(m.policies, name); return true })
-}
-
-// SetDaemonSet tells of a DaemonSet.
-func (m *Model) SetDaemonSet(d *appsv1.DaemonSet) {
-	m.update(func() bool { return put(m.daemonSets, d.UID, d) })
-}
-
-// DeleteDaemonSet tells that a DaemonSet is gone.
-func (m *Model) DeleteDaemonSet(uid types.UID) {
-	m.update(func() bool { delete(m.daemonSets, uid); return true })
-}
-
-// SetMachine tells of a machine. States only grow, so old news changes nothing.
-func (m *Model) SetMachine(c cloudprovider.Machine) {
 	m.update(func() bool {
-		key := machineKey{c.Group, c.Name}
-		old, known := m.machines[key]
-		switch {
-		case c.State == cloudprovider.Gone:
-			delete(m.machines, key)
-			return known
-		case known && c.State <= old.State:
-			return false
-		}
-		m.machines[key] = c
+		delete(m.policies, name)
+		m.rereadAll()
 		return true
 	})
 }
 
-// MachineTaken tells that a machine is being deleted, unless it is gone already.
-func (m *Model) MachineTaken(c cloudprovider.Machine) {
+// SetDaemonSet tells of a DaemonSet.
+func (m *Model) SetDaemonSet(d *appsv1.DaemonSet) {
 	m.update(func() bool {
-		key := machineKey{c.Group, c.Name}
-		known, ok := m.machines[key]
-		if ok {
-			known.State = cloudprovider.Terminated
-			m.machines[key] = known
+		old := m.daemonSets[d.UID]
+		if !put(m.daemonSets, d.UID, d) {
+			return false
 		}
-		return ok
+		if old == nil || old.Generation != d.Generation {
+			m.groups.forget()
+			m.wakeAll()
+		}
+		return true
+	})
+}
+
+// DeleteDaemonSet tells that a DaemonSet is gone.
+func (m *Model) DeleteDaemonSet(uid types.UID) {
+	m.update(func() bool {
+		delete(m.daemonSets, uid)
+		m.groups.forget()
+		m.wakeAll()
+		return true
 	})
 }
 
 // now is the model's time.
 func (m *Model) now() time.Time { return m.clock.Now() }
+
+// Snapshot is the model as decisions see it. It is the caller's own.
+func (m *Model) Snapshot(now time.Time) *provisioning.Snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.snapshot == nil {
+		m.flush()
+		m.snapshot = &provisioning.Snapshot{
+			Nodes: m.nodes.set.Clone(), Groups: m.groups.list, DaemonSets: m.groups.daemonSets,
+		}
+	}
+	s := *m.snapshot
+	s.Now, s.Nodes = now, s.Nodes.Clone()
+	return &s
+}
+
+// flush works off what has changed.
+func (m *Model) flush() {
+	m.flushGroups()
+	m.flushNodes()
+}

@@ -80,10 +80,10 @@ func booked(n *corev1.Node) {
 func only(t *testing.T, m *Model) provisioning.Node {
 	t.Helper()
 	s := m.Snapshot(noon)
-	if len(s.Nodes) != 1 {
-		t.Fatalf("snapshot has %d nodes, want 1", len(s.Nodes))
+	if s.Nodes.Len() != 1 {
+		t.Fatalf("snapshot has %d nodes, want 1", s.Nodes.Len())
 	}
-	return s.Nodes[0]
+	return *s.Nodes.Find("n")
 }
 
 func TestPodsTakeRoom(t *testing.T) {
@@ -190,13 +190,13 @@ func TestTheNewestVersionWins(t *testing.T) {
 	}
 	m.DeleteNode("n")
 	m.NodeWritten(written)
-	if s := m.Snapshot(noon); len(s.Nodes) != 0 {
+	if s := m.Snapshot(noon); s.Nodes.Len() != 0 {
 		t.Error("an own write brought a deleted node back")
 	}
 	r := v.request("gang", provreq.Provisioned)
 	m.DeleteRequest(r)
 	m.RequestWritten(r)
-	if len(m.Requests()) != 0 {
+	if len(m.Due(nil)) != 0 {
 		t.Error("an own write brought a deleted request back")
 	}
 }
@@ -315,11 +315,11 @@ func TestKeysThatMeet(t *testing.T) {
 	first.CreationTimestamp, second.CreationTimestamp = metav1.NewTime(noon), metav1.NewTime(noon.Add(time.Second))
 	m.SetRequest(first)
 	m.SetRequest(second)
-	entries := m.Requests()
-	if got := m.View(nil, &entries[0].Request).KeyTaken; got != "" {
+	entries := m.Due(nil)
+	if got := m.View(nil, entries[0].Request).KeyTaken; got != "" {
 		t.Errorf("the first request waits for %s", got)
 	}
-	if got := m.View(nil, &entries[1].Request).KeyTaken; got != "ns/"+first.Name {
+	if got := m.View(nil, entries[1].Request).KeyTaken; got != "ns/"+first.Name {
 		t.Errorf("the second request waits for %q", got)
 	}
 }
@@ -343,7 +343,7 @@ func TestParameters(t *testing.T) {
 			r := v.request("gang")
 			r.Spec.Parameters = map[string]provreq.Parameter{tc.key: provreq.Parameter(tc.value)}
 			m.SetRequest(r)
-			e := m.Requests()[0]
+			e := m.Due(nil)[0]
 			if (e.Invalid != "") != tc.invalid || (e.Lacking != "") != tc.lacking {
 				t.Errorf("invalid %q, lacking %q", e.Invalid, e.Lacking)
 			}

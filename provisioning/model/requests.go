@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
-	"github.com/muster-dev/muster/cloudprovider"
-	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 )
 
@@ -49,66 +47,272 @@ const (
 // defaultValidFor is how long a request waits for capacity by default.
 const defaultValidFor = 7 * 24 * time.Hour
 
-// Entry is a request with its API object.
+// Entry is a request with its API object. It is shared: nobody changes it.
 type Entry struct {
-	provisioning.Request
+	*provisioning.Request
 	Object *provreq.ProvisioningRequest
 }
 
-// Requests returns all requests in the order in which they are served: by the
-// time of their creation, then by UID.
-func (m *Model) Requests() []Entry {
+// requests are the ProvisioningRequests with their PodTemplates.
+type requests struct {
+	byUID map[types.UID]*request
+	// live requests are not over.
+	live  map[types.UID]bool
+	named map[consumerKey]types.UID
+
+	templates map[types.NamespacedName]*corev1.PodTemplate
+	// using finds the requests that refer to a template.
+	using map[types.NamespacedName]map[types.UID]bool
+
+	// due requests have something to be decided; with all, so have those that wait.
+	due map[types.UID]bool
+	all bool
+}
+
+// request is a request with what has been read of it.
+type request struct {
+	object  *provreq.ProvisioningRequest
+	status  provisioning.Status
+	attempt provisioning.Attempt
+	// read is the request as decisions see it; nil where it has to be read again.
+	read *provisioning.Request
+	// looksUp says that its pods refer to objects beside their templates.
+	looksUp bool
+}
+
+func newRequests() requests {
+	return requests{
+		byUID: map[types.UID]*request{}, live: map[types.UID]bool{}, named: map[consumerKey]types.UID{},
+		templates: map[types.NamespacedName]*corev1.PodTemplate{}, using: map[types.NamespacedName]map[types.UID]bool{},
+		due: map[types.UID]bool{},
+	}
+}
+
+// SetRequest tells of a ProvisioningRequest.
+func (m *Model) SetRequest(r *provreq.ProvisioningRequest) {
+	if !m.classes.Serves(r) {
+		return
+	}
+	m.update(func() bool { return m.setRequest(r) })
+}
+
+// RequestWritten tells of a request that Muster has just written. Unlike
+// SetRequest it does not bring back one that has been deleted meanwhile.
+func (m *Model) RequestWritten(r *provreq.ProvisioningRequest) {
+	m.update(func() bool { return m.requests.byUID[r.UID] != nil && m.setRequest(r) })
+}
+
+func (m *Model) setRequest(r *provreq.ProvisioningRequest) bool {
+	old := m.requests.byUID[r.UID]
+	if old != nil && !newer(r, old.object) {
+		return false
+	}
+	e := &request{object: r, status: statusOf(r), attempt: attemptOf(r)}
+	m.requests.byUID[r.UID] = e
+	m.requests.named[consumerKey{r.Namespace, r.Name}] = r.UID
+	for _, name := range templatesOf(r) {
+		if m.requests.using[name] == nil {
+			m.requests.using[name] = map[types.UID]bool{}
+		}
+		m.requests.using[name][r.UID] = true
+	}
+	if e.status == provisioning.Over {
+		delete(m.requests.live, r.UID)
+	} else {
+		m.requests.live[r.UID] = true
+	}
+	m.requestChanged(r.UID, old == nil || old.status != e.status || old.attempt.Phase != e.attempt.Phase)
+	return true
+}
+
+// requestChanged notes what a change of the request concerns. In another place of
+// its course it leaves room, or its turn, to others.
+func (m *Model) requestChanged(uid types.UID, elsewhere bool) {
+	m.touch(uid)
+	if elsewhere {
+		m.nodes.requestChanged(uid)
+		m.groups.changed = true
+		m.wakeAll()
+	}
+}
+
+// DeleteRequest tells that a request is gone.
+func (m *Model) DeleteRequest(r *provreq.ProvisioningRequest) {
+	m.update(func() bool {
+		key := consumerKey{r.Namespace, r.Name}
+		m.ended[keyOf(key)] = m.now()
+		if m.requests.byUID[r.UID] == nil {
+			return false
+		}
+		delete(m.requests.byUID, r.UID)
+		delete(m.requests.live, r.UID)
+		delete(m.requests.due, r.UID)
+		if m.requests.named[key] == r.UID {
+			delete(m.requests.named, key)
+		}
+		for _, name := range templatesOf(r) {
+			if delete(m.requests.using[name], r.UID); len(m.requests.using[name]) == 0 {
+				delete(m.requests.using, name)
+			}
+		}
+		m.requestChanged(r.UID, true)
+		return true
+	})
+}
+
+func templatesOf(r *provreq.ProvisioningRequest) []types.NamespacedName {
+	out := make([]types.NamespacedName, len(r.Spec.PodSets))
+	for i, ps := range r.Spec.PodSets {
+		out[i] = types.NamespacedName{Namespace: r.Namespace, Name: ps.PodTemplateRef.Name}
+	}
+	return out
+}
+
+// SetTemplate tells of a PodTemplate.
+func (m *Model) SetTemplate(t *corev1.PodTemplate) {
+	m.update(func() bool {
+		name := types.NamespacedName{Namespace: t.Namespace, Name: t.Name}
+		return put(m.requests.templates, name, t) && m.templateChanged(name)
+	})
+}
+
+// DeleteTemplate tells that a PodTemplate is gone.
+func (m *Model) DeleteTemplate(t *corev1.PodTemplate) {
+	m.update(func() bool {
+		name := types.NamespacedName{Namespace: t.Namespace, Name: t.Name}
+		delete(m.requests.templates, name)
+		return m.templateChanged(name)
+	})
+}
+
+func (m *Model) templateChanged(name types.NamespacedName) bool {
+	for uid := range m.requests.using[name] {
+		m.reread(uid)
+	}
+	return len(m.requests.using[name]) > 0
+}
+
+// reread has a request read again before it is decided on.
+func (m *Model) reread(uid types.UID) {
+	if e := m.requests.byUID[uid]; e != nil {
+		e.read = nil
+		m.touch(uid)
+	}
+}
+
+// rereadAll has all requests read again.
+func (m *Model) rereadAll() {
+	for uid := range m.requests.live {
+		m.reread(uid)
+	}
+}
+
+// touch says that there may be something to decide for the request.
+func (m *Model) touch(uid types.UID) {
+	if m.requests.live[uid] {
+		m.requests.due[uid] = true
+	}
+}
+
+// touchNamed is touch by the name that pods give.
+func (rs *requests) touchNamed(key consumerKey) {
+	if uid, ok := rs.named[key]; ok && rs.live[uid] {
+		rs.due[uid] = true
+	}
+}
+
+// wakeAll says that those who wait for capacity may find it now.
+func (m *Model) wakeAll() { m.requests.all = true }
+
+// Due returns, once, the requests for which there may be something to decide
+// since it was last called, in the order in which they are served: the highest
+// priority first, then the oldest, then by UID. Those that are given are due, too.
+func (m *Model) Due(more []types.UID) []Entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := make([]Entry, 0, len(m.requests))
-	for _, r := range m.requests {
-		out = append(out, m.entry(r))
+	m.flush()
+	for _, uid := range more {
+		m.touch(uid)
 	}
+	var out []Entry
+	for uid := range m.requests.live {
+		e := m.requests.byUID[uid]
+		waits := e.status == provisioning.Pending && !e.attempt.InFlight()
+		if m.requests.due[uid] || m.requests.all && waits {
+			out = append(out, m.entry(e))
+		}
+	}
+	clear(m.requests.due)
+	m.requests.all = false
 	slices.SortFunc(out, func(a, b Entry) int {
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(-cmp.Compare(a.Priority, b.Priority), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 	})
 	return out
 }
 
-func (m *Model) entry(r *provreq.ProvisioningRequest) Entry {
+// Request returns the request of that UID, if it is there and not over.
+func (m *Model) Request(uid types.UID) (e Entry, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.requests.live[uid] {
+		return e, false
+	}
+	return m.entry(m.requests.byUID[uid]), true
+}
+
+func (m *Model) entry(e *request) Entry {
+	if e.read == nil {
+		e.read = m.readRequest(e)
+	}
+	return Entry{Request: e.read, Object: e.object}
+}
+
+func (m *Model) readRequest(e *request) *provisioning.Request {
+	r := e.object
 	class := provisioning.AtomicScaleUp
 	if c := r.Spec.ProvisioningClassName; c == classCheckCapacityStock || c == ClassCheckCapacity {
 		class = provisioning.CheckCapacity
 	}
-	e := Entry{Object: r, Request: provisioning.Request{
+	out := &provisioning.Request{
 		UID:       r.UID,
 		Namespace: r.Namespace,
 		Name:      r.Name,
 		Created:   r.CreationTimestamp.Time,
 		ValidFor:  defaultValidFor,
 		Policy:    provisioning.DefaultPolicy(class),
-		Attempt:   attemptOf(r),
-		Status:    statusOf(r),
-		Gang:      provisioning.Gang{Name: r.Namespace + "/" + r.Name, UID: r.UID, Key: provisioning.BookingKey(r.Name)},
-	}}
-	if e.Attempt.InFlight() {
-		e.Gang.Launch = provisioning.Token(r.UID, e.Attempt.Number)
+		Attempt:   e.attempt,
+		Status:    e.status,
+		Gang:      provisioning.Gang{Namespace: r.Namespace, Name: r.Namespace + "/" + r.Name, UID: r.UID, Key: provisioning.BookingKey(r.Name)},
+	}
+	if e.attempt.InFlight() {
+		out.Gang.Launch = provisioning.Token(r.UID, e.attempt.Number)
 	}
 	if c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); c != nil {
-		e.ProvisionedAt = c.LastTransitionTime.Time
+		out.ProvisionedAt = c.LastTransitionTime.Time
 	}
+	e.looksUp = false
 	for _, ps := range r.Spec.PodSets {
-		e.Pods += int(ps.Count)
-		t := m.templates[types.NamespacedName{Namespace: r.Namespace, Name: ps.PodTemplateRef.Name}]
+		out.Pods += int(ps.Count)
+		name := ps.PodTemplateRef.Name
+		t := m.requests.templates[types.NamespacedName{Namespace: r.Namespace, Name: name}]
 		if t == nil {
-			e.Missing = append(e.Missing, ps.PodTemplateRef.Name)
+			out.Missing = append(out.Missing, name)
 			continue
 		}
-		e.Gang.PodSets = append(e.Gang.PodSets, provisioning.PodSet{
-			Name: ps.PodTemplateRef.Name, Count: int(ps.Count), Template: &t.Template,
-		})
+		e.looksUp = e.looksUp || refers(&t.Template.Spec)
+		out.Priority = max(out.Priority, m.objects.priority(&t.Template.Spec))
+		set := provisioning.NewPodSet(r.Namespace, name, int(ps.Count), &t.Template, m.objects.lookup())
+		m.distinguish(set.Keys())
+		out.Gang.PodSets = append(out.Gang.PodSets, set)
 	}
-	m.readParameters(&e, class)
-	return e
+	m.readParameters(out, r.Spec.Parameters, class)
+	if out.Policy.Topology != "" {
+		m.distinguish([]string{out.Policy.Topology})
+	}
+	return out
 }
 
-func (m *Model) readParameters(e *Entry, class provisioning.Class) {
-	parameters := e.Object.Spec.Parameters
+func (m *Model) readParameters(e *provisioning.Request, parameters map[string]provreq.Parameter, class provisioning.Class) {
 	if v := string(parameters[ParamValidUntil]); v != "" {
 		seconds, err := strconv.ParseInt(v, 10, 32)
 		if err != nil || seconds <= 0 {
@@ -157,18 +361,21 @@ func attemptOf(r *provreq.ProvisioningRequest) provisioning.Attempt {
 	return a
 }
 
+// attempt of a request: what is being written, else what is on record.
+func (m *Model) attempt(e *request) provisioning.Attempt {
+	if assumed, ok := m.assumed[e.object.UID]; ok && assumed.Attempt.Number >= max(1, e.attempt.Number) {
+		return assumed.Attempt
+	}
+	return e.attempt
+}
+
 // View is what the next step of a request depends on.
 func (m *Model) View(s *provisioning.Snapshot, r *provisioning.Request) provisioning.View {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	v := provisioning.View{Snapshot: s}
 	if r.Gang.Launch != "" {
-		for _, c := range m.machines {
-			if c.Launch == r.Gang.Launch {
-				v.Machines = append(v.Machines, c)
-			}
-		}
-		sortMachines(v.Machines)
+		v.Machines = m.groups.machinesOf(r.Gang.Launch)
 	}
 	v.Active = m.consumers[consumerKey{r.Namespace, r.Name}]
 	v.KeyTaken = m.keyTaken(r)
@@ -181,9 +388,10 @@ func (m *Model) keyTaken(r *provisioning.Request) string {
 	if len(r.Name) < provisioning.CutKey {
 		return taken // only names that are cut, and those of the cut's length, can meet
 	}
-	for _, o := range m.requests {
+	for _, other := range m.requests.byUID {
+		o := other.object
 		if o.UID != r.UID && o.Namespace == r.Namespace && provisioning.BookingKey(o.Name) == provisioning.BookingKey(r.Name) &&
-			statusOf(o) != provisioning.Over && cmp.Or(o.CreationTimestamp.Compare(r.Created), cmp.Compare(o.UID, r.UID)) < 0 {
+			other.status != provisioning.Over && cmp.Or(o.CreationTimestamp.Compare(r.Created), cmp.Compare(o.UID, r.UID)) < 0 {
 			taken = max(taken, o.Namespace+"/"+o.Name)
 		}
 	}
@@ -196,12 +404,12 @@ func (m *Model) Fleet(now time.Time) provisioning.Fleet {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f := provisioning.Fleet{Snapshot: s, Requests: map[types.UID]*provisioning.Request{}}
-	for uid, r := range m.requests {
-		e := m.entry(r)
-		e.Attempt = m.attempt(r)
-		f.Requests[uid] = &e.Request
+	for uid, e := range m.requests.byUID {
+		f.Requests[uid] = &provisioning.Request{
+			UID: uid, Namespace: e.object.Namespace, Name: e.object.Name, Status: e.status, Attempt: m.attempt(e),
+		}
 	}
-	for _, c := range m.machines {
+	for _, c := range m.groups.machines {
 		f.Machines = append(f.Machines, c)
 	}
 	sortMachines(f.Machines)
@@ -228,26 +436,3 @@ func (m *Model) Fleet(now time.Time) provisioning.Fleet {
 // remembered is how long the end of a gang is remembered: longer than anything
 // waits for it.
 const remembered = time.Hour
-
-// Group returns the newest version of a NodeGroup that the model knows, or nil.
-func (m *Model) Group(name string) *v1alpha1.NodeGroup {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.groups[name]
-}
-
-// Node returns the newest version of a node that the model knows, or nil.
-func (m *Model) Node(name string) *corev1.Node {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if n := m.nodes[name]; n != nil {
-		return n.object
-	}
-	return nil
-}
-
-func sortMachines(list []cloudprovider.Machine) {
-	slices.SortFunc(list, func(a, b cloudprovider.Machine) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name))
-	})
-}

@@ -123,7 +123,7 @@ func (f *fickle) Snapshot(time.Time) *provisioning.Snapshot {
 		}
 		time.Sleep(time.Millisecond) //nolint:forbidigo // nothing tells that a change was missed
 	}
-	return &provisioning.Snapshot{Now: start}
+	return provisioning.NewSnapshot(start, provisioning.NewNodes(), nil, nil)
 }
 
 func TestMachinesThatChangeDuringARunLeadToAnother(t *testing.T) {

@@ -21,8 +21,17 @@ type Options struct {
 	MetricsAddress string
 	HealthAddress  string
 	LeaderElect    bool
+	Controllers    []string
 	Classes        []string
 }
+
+// The halves of muster, each of which works without the other.
+const (
+	provisioning = "provisioning"
+	queueing     = "queueing"
+)
+
+var allControllers = []string{provisioning, queueing}
 
 // NewCommand returns the command of the manager.
 func NewCommand() *cobra.Command {
@@ -41,7 +50,10 @@ muster-system/muster that deploy/ installs: nobody else may start queued Jobs.`,
 
   # from outside, with a token of that service account, next to a cluster-autoscaler that serves the standard classes
   muster --kubeconfig muster.kubeconfig --leader-elect=false \
-    --provisioning-classes check-capacity.muster.dev,atomic-scale-up.muster.dev`,
+    --provisioning-classes check-capacity.muster.dev,atomic-scale-up.muster.dev
+
+  # as the provisioner of a cluster whose jobs Kueue queues
+  muster --controllers provisioning`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -58,15 +70,29 @@ muster-system/muster that deploy/ installs: nobody else may start queued Jobs.`,
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "address that serves /metrics in plain HTTP; 0 serves none")
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0 serves none")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "lead only while holding the lease muster in namespace muster-system; turn it off where one process runs for sure")
+	f.StringSliceVar(&o.Controllers, "controllers", allControllers, "halves of muster that run: provisioning serves ProvisioningRequests, queueing admits queued Jobs. Leave out the one whose work something else does, such as Kueue or cluster-autoscaler")
 	f.StringSliceVar(&o.Classes, "provisioning-classes", model.KnownClasses, "classes of ProvisioningRequests that are served here")
 	f.AddGoFlag(&flag.Flag{Name: "v", Usage: "how much is logged: 0 is what an operator wants, 4 is for finding faults", Value: logs.Verbosity(), DefValue: "0"})
-	if err := cmd.RegisterFlagCompletionFunc("provisioning-classes", cobra.FixedCompletions(model.KnownClasses, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is defined above
+	for name, values := range map[string][]string{"controllers": allControllers, "provisioning-classes": model.KnownClasses} {
+		if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+			panic(err) // the flags are defined above
+		}
 	}
 	return cmd
 }
 
+// runs says that a half of muster is to run.
+func (o *Options) runs(controllers string) bool { return slices.Contains(o.Controllers, controllers) }
+
 func (o *Options) validate() error {
+	if len(o.Controllers) == 0 {
+		return fmt.Errorf("--controllers: name at least one of %s", strings.Join(allControllers, ", "))
+	}
+	for _, c := range o.Controllers {
+		if !slices.Contains(allControllers, c) {
+			return fmt.Errorf("--controllers: muster has no half %q; choose among %s", c, strings.Join(allControllers, ", "))
+		}
+	}
 	for _, c := range o.Classes {
 		if !slices.Contains(model.KnownClasses, c) {
 			return fmt.Errorf("--provisioning-classes: %q is no class that muster can serve; choose among %s", c, strings.Join(model.KnownClasses, ", "))

@@ -68,14 +68,7 @@ func run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	m, err := addProvisioning(ctx, mgr, o)
-	if err != nil {
-		return err
-	}
-	if err := queuecontroller.Add(mgr, queuecontroller.Config{Capacity: m}); err != nil {
-		return err
-	}
-	if err := jobs.Add(mgr); err != nil {
+	if err := addControllers(ctx, mgr, o); err != nil {
 		return err
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
@@ -85,6 +78,26 @@ func run(ctx context.Context, o Options) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// addControllers adds the halves that are to run.
+func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	// Without the provisioner there is nobody to ask, and flavors are tried in their order.
+	queues := queuecontroller.Config{}
+	if o.runs(provisioning) {
+		m, err := addProvisioning(ctx, mgr, o)
+		if err != nil {
+			return err
+		}
+		queues.Capacity = m
+	}
+	if !o.runs(queueing) {
+		return nil
+	}
+	if err := queuecontroller.Add(mgr, queues); err != nil {
+		return err
+	}
+	return jobs.Add(mgr)
 }
 
 // addProvisioning adds the provisioner and returns its picture of the cluster.
@@ -109,14 +122,14 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.M
 		feed,
 		&request.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Providers: providers,
-			Model: m, Feed: feed, Events: recorder, Clock: clock.RealClock{},
+			Model: m, Synced: feed.Synced, Changed: m.Changed(), Events: recorder, Clock: clock.RealClock{},
 		},
 		&request.Unserved{Informers: mgr.GetCache(), Classes: o.Classes, Events: recorder},
 		&giveback.Controller{
 			Client: mgr.GetClient(), Providers: providers,
-			Model: m, Feed: feed, Events: recorder, Clock: clock.RealClock{},
+			Model: m, Synced: feed.Synced, Changed: m.Changed(), Events: recorder, Clock: clock.RealClock{},
 		},
-		&group.Controller{Client: mgr.GetClient(), Model: m, Feed: feed, Clock: clock.RealClock{}},
+		&group.Controller{Client: mgr.GetClient(), Model: m, Synced: feed.Synced, Changed: m.Changed(), Clock: clock.RealClock{}},
 	} {
 		if err := mgr.Add(c); err != nil {
 			return nil, err

@@ -39,15 +39,17 @@ type Controller struct {
 	Client    client.Client
 	Providers map[v1alpha1.Provider]cloudprovider.Provider
 	Model     *model.Model
-	Feed      *model.Feed
-	Events    events.EventRecorder
-	Clock     clock.WithTicker
+	// Synced waits for the first full picture of the Model; false if the context
+	// ends first. Changed gets a value soon after each change of it.
+	Synced  func(context.Context) bool
+	Changed <-chan struct{}
+	Events  events.EventRecorder
+	Clock   clock.WithTicker
 }
 
 // Start tidies up until ctx is done.
 func (c *Controller) Start(ctx context.Context) error {
-	changed := c.Model.Changed()
-	if !c.Feed.Synced(ctx) {
+	if !c.Synced(ctx) {
 		return nil
 	}
 	pause := pace
@@ -67,7 +69,7 @@ func (c *Controller) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-changed:
+		case <-c.Changed:
 		case <-again:
 		}
 		select {

@@ -41,9 +41,12 @@ type Controller struct {
 	Live      client.Reader
 	Providers map[v1alpha1.Provider]cloudprovider.Provider
 	Model     *model.Model
-	Feed      *model.Feed
-	Events    events.EventRecorder
-	Clock     clock.WithTicker
+	// Synced waits for the first full picture of the Model; false if the context
+	// ends first. Changed gets a value soon after each change of it.
+	Synced  func(context.Context) bool
+	Changed <-chan struct{}
+	Events  events.EventRecorder
+	Clock   clock.WithTicker
 
 	mu sync.Mutex
 	// busy requests have a step under way.
@@ -52,6 +55,9 @@ type Controller struct {
 	later map[types.UID]retry
 	// reported is when the reason of a waiting request was last written.
 	reported map[types.UID]time.Time
+	// wake is when requests are decided on even if nothing changes; only the loop
+	// looks at it.
+	wake     map[types.UID]time.Time
 	slots    chan struct{}
 	finished chan struct{}
 	running  sync.WaitGroup
@@ -67,10 +73,10 @@ func (c *Controller) Start(ctx context.Context) error {
 	c.busy = map[types.UID]bool{}
 	c.later = map[types.UID]retry{}
 	c.reported = map[types.UID]time.Time{}
+	c.wake = map[types.UID]time.Time{}
 	c.slots = make(chan struct{}, parallel)
 	c.finished = make(chan struct{}, 1)
-	changed := c.Model.Changed()
-	if !c.Feed.Synced(ctx) {
+	if !c.Synced(ctx) {
 		return nil
 	}
 	defer c.running.Wait()
@@ -80,7 +86,7 @@ func (c *Controller) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-changed:
+		case <-c.Changed:
 		case <-c.finished:
 		case <-timer.C():
 		}
@@ -91,43 +97,64 @@ func (c *Controller) Start(ctx context.Context) error {
 	}
 }
 
-// pass decides once for every request and returns when to look again.
+// pass decides once for every request that is due and returns when to look again.
 func (c *Controller) pass(ctx context.Context) (next time.Time) {
-	again := func(at time.Time) {
-		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
-			next = at
-		}
-	}
 	c.Model.Decide(func() {
 		// First who is busy, then what is on record: a step that ends in between is
 		// left to the next pass, instead of being decided again from an old record.
 		busy := c.busyRequests()
-		requests := c.Model.Requests()
-		c.forget(requests)
-		for i := range requests {
-			e := &requests[i]
+		for _, e := range c.Model.Due(c.woken()) {
 			now := c.Clock.Now()
-			if e.Status == provisioning.Over || busy[e.UID] {
+			if busy[e.UID] {
+				c.wakeAt(e.UID, now) // its end brings the next pass
 				continue
 			}
 			if at := c.retryAt(e.UID); now.Before(at) {
-				again(at)
+				c.wakeAt(e.UID, at)
 				continue
 			}
-			step := provisioning.Next(&e.Request, c.Model.View(c.Model.Snapshot(now), &e.Request))
-			again(step.At)
+			step := provisioning.Next(e.Request, c.Model.View(c.Model.Snapshot(now), e.Request))
+			c.wakeAt(e.UID, step.At)
 			if step.Do == provisioning.Rest {
 				continue
 			}
-			if at, unchanged := c.worded(e, step, now); unchanged {
-				again(at)
+			if at, unchanged := c.worded(&e, step, now); unchanged {
+				c.wakeAt(e.UID, at)
 				continue
 			}
 			c.Model.Assume(e.UID, model.Assumption{Bookings: step.Book, Attempt: step.Attempt})
-			c.carryOut(ctx, e, step)
+			c.carryOut(ctx, &e, step)
+		}
+		busy = c.busyRequests()
+		for uid, at := range c.wake {
+			if !busy[uid] && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
 		}
 	})
 	return next
+}
+
+// wakeAt has the request decided on at the given time even if nothing changes; zero
+// means never.
+func (c *Controller) wakeAt(uid types.UID, at time.Time) {
+	if at.IsZero() {
+		delete(c.wake, uid)
+	} else {
+		c.wake[uid] = at
+	}
+}
+
+// woken are the requests whose time has come.
+func (c *Controller) woken() (out []types.UID) {
+	now := c.Clock.Now()
+	for uid, at := range c.wake {
+		if !now.Before(at) {
+			out = append(out, uid)
+			delete(c.wake, uid)
+		}
+	}
+	return out
 }
 
 // worded says whether the step would only report again what the status says
@@ -170,7 +197,11 @@ func (c *Controller) carryOut(ctx context.Context, e *model.Entry, step provisio
 func (c *Controller) done(ctx context.Context, e *model.Entry, step provisioning.Step, err error) {
 	c.mu.Lock()
 	delete(c.busy, e.UID)
-	if err == nil {
+	_, exists := c.Model.Request(e.UID)
+	if !exists {
+		delete(c.reported, e.UID)
+	}
+	if err == nil || !exists {
 		delete(c.later, e.UID)
 	} else {
 		wait := min(max(firstRetry, 2*c.later[e.UID].wait), lastRetry)
@@ -197,24 +228,4 @@ func (c *Controller) retryAt(uid types.UID) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.later[uid].at
-}
-
-// forget drops what is remembered of requests that are gone.
-func (c *Controller) forget(requests []model.Entry) {
-	exists := make(map[types.UID]bool, len(requests))
-	for i := range requests {
-		exists[requests[i].UID] = true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for uid := range c.later {
-		if !exists[uid] {
-			delete(c.later, uid)
-		}
-	}
-	for uid := range c.reported {
-		if !exists[uid] {
-			delete(c.reported, uid)
-		}
-	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 func entry(uid types.UID) *model.Entry {
-	e := &model.Entry{}
+	e := &model.Entry{Request: &provisioning.Request{}}
 	e.UID, e.Namespace, e.Name, e.Gang.Key = uid, "ns", "gang", "gang"
 	return e
 }

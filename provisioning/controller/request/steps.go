@@ -117,12 +117,12 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step provisioni
 	for _, l := range step.Attempt.Launches {
 		group := c.Model.Group(l.Group)
 		if group == nil {
-			return c.rollBack(ctx, e, provisioning.Refused(&e.Request, l.Group, 0, &cloudprovider.Error{
+			return c.rollBack(ctx, e, provisioning.Refused(e.Request, l.Group, 0, &cloudprovider.Error{
 				Class: v1alpha1.Config, Code: "NodeGroupGone", Message: "the NodeGroup has been deleted"}))
 		}
 		provider := c.Providers[group.Spec.Provider]
 		if provider == nil {
-			return c.rollBack(ctx, e, provisioning.Refused(&e.Request, l.Group, 0, &cloudprovider.Error{
+			return c.rollBack(ctx, e, provisioning.Refused(e.Request, l.Group, 0, &cloudprovider.Error{
 				Class: v1alpha1.Config, Code: "ProviderNotAvailable",
 				Message: fmt.Sprintf("this muster cannot reach provider %q: is its CRD or its configuration missing?", group.Spec.Provider)}))
 		}
@@ -133,7 +133,7 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step provisioni
 			c.Model.SetMachine(m)
 		}
 		if refusal := cloudprovider.Refusal(err); refusal != nil {
-			return c.rollBack(ctx, e, provisioning.Refused(&e.Request, l.Group, len(machines), refusal))
+			return c.rollBack(ctx, e, provisioning.Refused(e.Request, l.Group, len(machines), refusal))
 		}
 		if err != nil {
 			c.event(e, corev1.EventTypeWarning, "LaunchFailed", fmt.Sprintf("Group %s: %v; it is tried again until spec.joinTimeout", l.Group, err))
@@ -151,7 +151,7 @@ func (c *Controller) rollBack(ctx context.Context, e *model.Entry, step provisio
 	}
 	f := step.Attempt.Failure
 	got := 0
-	for _, m := range c.Model.View(nil, &e.Request).Machines {
+	for _, m := range c.Model.View(nil, e.Request).Machines {
 		if m.Group == f.Group && m.State < cloudprovider.Terminated {
 			got++
 		}
@@ -268,7 +268,7 @@ func (c *Controller) endBooking(ctx context.Context, e *model.Entry, step provis
 // shared are the nodes that others than the request have booked, too.
 func (c *Controller) shared(uid types.UID) map[string]bool {
 	out := map[string]bool{}
-	for _, n := range c.Model.Snapshot(c.Clock.Now()).Nodes {
+	for n := range c.Model.Snapshot(c.Clock.Now()).Nodes.BookedBy(uid) {
 		if slices.ContainsFunc(n.Bookings, func(b provisioning.Booking) bool { return b.UID != uid }) {
 			out[n.Name] = true
 		}

@@ -10,7 +10,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/fit"
 )
 
 // Those of package queueing/jobs, which is no pure package.
@@ -48,7 +48,7 @@ type pod struct {
 func readPod(e Event, o *corev1.Pod) *pod {
 	p := &pod{
 		uid: o.UID, namespace: o.Namespace, name: o.Name, node: o.Spec.NodeName,
-		requests:  provisioning.PodRequests(o),
+		requests:  fit.PodRequests(o),
 		finished:  o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed,
 		succeeded: o.Status.Phase == corev1.PodSucceeded,
 		class:     o.Annotations[provreq.ProvisioningClassPodAnnotationKey],

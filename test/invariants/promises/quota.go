@@ -11,7 +11,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/fit"
 )
 
 // flavorResource is what quota is counted by.
@@ -197,7 +197,7 @@ func (c *Checker) judgeCounted(e Event, w *workload, q *queue, o *kueue.Workload
 			count = *a.Count
 		}
 		need := nodegroups.Resources{}
-		need.Add(provisioning.TemplateRequests(&ps.Template.Spec), int(count))
+		need.Add(fit.TemplateRequests(&ps.Template.Spec), int(count))
 		for name := range need {
 			if !q.covers(string(name)) {
 				delete(need, name)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/fit"
 )
 
 // processorParameter of a request names the one processor that it is meant for.
@@ -73,7 +74,7 @@ func (c *Checker) applyTemplate(e Event, o *corev1.PodTemplate) {
 	if e.Deleted {
 		return // what was asked for stays what it was
 	}
-	c.templates[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = provisioning.TemplateRequests(&o.Template.Spec)
+	c.templates[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = fit.TemplateRequests(&o.Template.Spec)
 }
 
 func (c *Checker) applyRequest(e Event, o *provreq.ProvisioningRequest) {

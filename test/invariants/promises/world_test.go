@@ -18,6 +18,7 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/jobs"
 )
@@ -161,7 +162,7 @@ func nodeOf(m *kwokv1alpha1.Machine) *corev1.Node {
 
 // book books room for a pod of a request on a node.
 func (w *world) book(n *corev1.Node, r *provreq.ProvisioningRequest, gpus int) {
-	need := provisioning.PodRequests(&corev1.Pod{Spec: podSpec(gpus)})
+	need := fit.PodRequests(&corev1.Pod{Spec: podSpec(gpus)})
 	label := provisioning.BookingLabel(r.Name)
 	n.Labels[label] = r.Namespace
 	n.Annotations[label] = provisioning.EncodeBooking(r.UID, w.now, need)

@@ -10,17 +10,37 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
-	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/fit"
 )
+
+// nodes are the nodes with their pods.
+type nodes struct {
+	byName map[string]*node
+	pods   map[types.UID]*pod
+	// leaving nodes are about to be given back.
+	leaving map[string]bool
+	// stale nodes have changed since they were put in the set.
+	stale map[string]bool
+	set   *provisioning.Nodes
+}
+
+func newNodes() nodes {
+	return nodes{
+		byName: map[string]*node{}, pods: map[types.UID]*pod{},
+		leaving: map[string]bool{}, stale: map[string]bool{}, set: provisioning.NewNodes(),
+	}
+}
 
 // node is a node with its pods. The API object may be missing for a moment when
 // a pod is heard of before its node.
 type node struct {
 	object *corev1.Node
 	pods   map[types.UID]*pod
+	// assumed bookings are being written and may not be seen yet.
+	assumed map[types.UID]provisioning.Placement
 	// idleSince is when the last pod left, see provisioning.Node.
 	idleSince time.Time
 	// booked says that some live request had booked it at the last look.
@@ -33,9 +53,10 @@ type pod struct {
 	node    string
 	// requests is the room that it takes on its node.
 	requests nodegroups.Resources
+	running  *fit.Running
 	finished bool
-	// succeeded pods have used up their part of a booking.
-	succeeded bool
+	// succeeded pods have used up their part of a booking, also when deleted.
+	succeeded, deleted bool
 	// bound, rather than only nominated; and when, to the second.
 	bound    bool
 	boundAt  time.Time
@@ -68,7 +89,8 @@ func readPod(p *corev1.Pod) *pod {
 		}
 	}
 	if out.node != "" {
-		out.requests = provisioning.PodRequests(p)
+		out.requests = fit.PodRequests(p)
+		out.running = fit.ReadRunning(p)
 	}
 	if owner := metav1.GetControllerOf(p); owner != nil && owner.Kind == "DaemonSet" {
 		out.daemon = owner.UID
@@ -85,7 +107,7 @@ func readPod(p *corev1.Pod) *pod {
 // SetPod tells of a pod.
 func (m *Model) SetPod(p *corev1.Pod) {
 	m.update(func() bool {
-		old := m.pods[p.UID]
+		old := m.nodes.pods[p.UID]
 		if old != nil && !newer(p, old.version) {
 			return false
 		}
@@ -93,11 +115,12 @@ func (m *Model) SetPod(p *corev1.Pod) {
 		if old != nil {
 			m.forgetPod(p.UID, old)
 		}
-		m.pods[p.UID] = entry
+		m.nodes.pods[p.UID] = entry
 		if entry.node != "" {
-			n := m.node(entry.node)
+			n := m.nodes.get(entry.node)
 			n.pods[p.UID] = entry
-			m.noteIdle(n)
+			n.noteIdle(m.now())
+			m.nodes.stale[entry.node] = true
 		}
 		if entry.consumes.name != "" {
 			m.count(entry, +1)
@@ -106,25 +129,33 @@ func (m *Model) SetPod(p *corev1.Pod) {
 	})
 }
 
-// DeletePod tells that a pod is gone.
+// DeletePod tells that a pod is gone. On a booked node it is remembered if it has
+// had its part of the booking.
 func (m *Model) DeletePod(uid types.UID) {
 	m.update(func() bool {
-		old := m.pods[uid]
-		if old != nil {
-			m.forgetPod(uid, old)
-			delete(m.pods, uid)
+		old := m.nodes.pods[uid]
+		if old == nil {
+			return false
 		}
-		return old != nil
+		delete(m.nodes.pods, uid)
+		m.forgetPod(uid, old)
+		if n := m.nodes.byName[old.node]; n != nil && old.succeeded && old.bound && old.consumes.name != "" {
+			used := *old
+			used.deleted = true
+			n.pods[uid] = &used
+		}
+		return true
 	})
 }
 
 func (m *Model) forgetPod(uid types.UID, p *pod) {
 	if p.node != "" {
-		n := m.node(p.node)
+		n := m.nodes.get(p.node)
 		delete(n.pods, uid)
-		m.noteIdle(n)
+		n.noteIdle(m.now())
+		m.nodes.stale[p.node] = true
 		if n.object == nil && len(n.pods) == 0 {
-			delete(m.nodes, p.node)
+			delete(m.nodes.byName, p.node)
 		}
 	}
 	if p.consumes.name != "" {
@@ -136,6 +167,7 @@ func (m *Model) count(p *pod, by int) {
 	if p.finished {
 		return
 	}
+	m.requests.touchNamed(p.consumes)
 	if m.consumers[p.consumes] += by; m.consumers[p.consumes] == 0 {
 		delete(m.consumers, p.consumes)
 		m.ended[keyOf(p.consumes)] = m.now()
@@ -145,12 +177,13 @@ func (m *Model) count(p *pod, by int) {
 // SetNode tells of a node.
 func (m *Model) SetNode(n *corev1.Node) {
 	m.update(func() bool {
-		entry := m.node(n.Name)
+		entry := m.nodes.get(n.Name)
 		if entry.object != nil && !newer(n, entry.object) {
 			return false
 		}
 		entry.object = n
-		m.noteIdle(entry)
+		entry.noteIdle(m.now())
+		m.nodes.stale[n.Name] = true
 		return true
 	})
 }
@@ -159,11 +192,12 @@ func (m *Model) SetNode(n *corev1.Node) {
 // deleted meanwhile stays deleted.
 func (m *Model) NodeWritten(n *corev1.Node) {
 	m.update(func() bool {
-		entry := m.nodes[n.Name]
+		entry := m.nodes.byName[n.Name]
 		if entry == nil || entry.object == nil || !newer(n, entry.object) {
 			return false
 		}
 		entry.object = n
+		m.nodes.stale[n.Name] = true
 		return true
 	})
 }
@@ -171,35 +205,94 @@ func (m *Model) NodeWritten(n *corev1.Node) {
 // DeleteNode tells that a node is gone.
 func (m *Model) DeleteNode(name string) {
 	m.update(func() bool {
-		entry := m.nodes[name]
+		entry := m.nodes.byName[name]
 		if entry == nil {
 			return false
 		}
 		entry.object = nil
 		if len(entry.pods) == 0 {
-			delete(m.nodes, name)
+			delete(m.nodes.byName, name)
 		}
-		delete(m.leaving, name)
+		delete(m.nodes.leaving, name)
+		m.nodes.stale[name] = true
 		return true
 	})
 }
 
-func (m *Model) node(name string) *node {
-	n := m.nodes[name]
+// SetLeaving says that a node is about to be given back, before its cordon is seen.
+func (m *Model) SetLeaving(name string, leaving bool) {
+	m.update(func() bool {
+		if leaving {
+			m.nodes.leaving[name] = true
+		} else {
+			delete(m.nodes.leaving, name)
+		}
+		m.nodes.stale[name] = true
+		return true
+	})
+}
+
+// Distinguish tells plans apart nodes by these labels, too: somebody selects on
+// them. Without, a plan that does looks at every node.
+func (m *Model) Distinguish(labels ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.distinguish(labels)
+}
+
+func (m *Model) distinguish(labels []string) {
+	if more := m.nodes.set.Lacks(labels); len(more) > 0 {
+		m.nodes.set = m.nodes.set.WithKeys(more)
+		m.snapshot = nil
+	}
+}
+
+func (ns *nodes) get(name string) *node {
+	n := ns.byName[name]
 	if n == nil {
-		n = &node{pods: map[types.UID]*pod{}}
-		m.nodes[name] = n
+		n = &node{pods: map[types.UID]*pod{}, assumed: map[types.UID]provisioning.Placement{}}
+		ns.byName[name] = n
 	}
 	return n
 }
 
+// assume keeps what is being booked on the node for the request.
+func (ns *nodes) assume(name string, uid types.UID, assumed map[types.UID]Assumption) {
+	n := ns.byName[name]
+	if n == nil {
+		return
+	}
+	delete(n.assumed, uid)
+	for _, p := range assumed[uid].Bookings {
+		if p.Node == name {
+			n.assumed[uid] = p
+		}
+	}
+	ns.stale[name] = true
+}
+
+// requestChanged has the nodes read again that the request has to do with.
+func (ns *nodes) requestChanged(uid types.UID) {
+	for n := range ns.set.BookedBy(uid) {
+		ns.stale[n.Name] = true
+	}
+	ns.launchChanged(uid)
+}
+
+// launchChanged has the nodes read again that the request has launched.
+func (ns *nodes) launchChanged(uid types.UID) {
+	for n := range ns.set.LaunchedFor(uid) {
+		ns.stale[n.Name] = true
+	}
+}
+
 // noteIdle keeps idleSince after a change of the node's pods.
-func (m *Model) noteIdle(n *node) {
+func (n *node) noteIdle(now time.Time) {
 	switch busy := n.busy() > 0; {
 	case busy:
 		n.idleSince = time.Time{}
 	case n.idleSince.IsZero():
-		n.idleSince = m.now()
+		n.idleSince = now
 	}
 }
 
@@ -213,10 +306,40 @@ func (n *node) busy() (count int) {
 	return count
 }
 
+// flushNodes puts what has changed into the set, and wakes the requests that it
+// concerns.
+func (m *Model) flushNodes() {
+	for name := range m.nodes.stale {
+		old := m.nodes.set.Find(name)
+		var read *provisioning.Node
+		if n := m.nodes.byName[name]; n != nil && n.object != nil {
+			read = m.read(name, n)
+			m.nodes.set.Set(read)
+		} else {
+			m.nodes.set.Delete(name)
+		}
+		for _, n := range []*provisioning.Node{old, read} {
+			if n == nil {
+				continue
+			}
+			for i := range n.Labelled {
+				m.touch(n.Labelled[i].UID)
+			}
+			if n.Launch != "" {
+				m.touch(provisioning.TokenUID(n.Launch))
+			}
+		}
+		if read != nil && read.OffersMoreThan(old) {
+			m.wakeAll()
+		}
+	}
+	clear(m.nodes.stale)
+}
+
 // read turns the node into what plans see.
-func (m *Model) read(name string, n *node) provisioning.Node {
+func (m *Model) read(name string, n *node) *provisioning.Node {
 	o := n.object
-	out := provisioning.Node{
+	out := &provisioning.Node{
 		Name:        name,
 		ProviderID:  o.Spec.ProviderID,
 		Group:       o.Labels[v1alpha1.NodeGroupLabel],
@@ -230,31 +353,21 @@ func (m *Model) read(name string, n *node) provisioning.Node {
 		Pods:        n.busy(),
 		Created:     o.CreationTimestamp.Time,
 	}
-	if m.leaving[name] {
+	if m.nodes.leaving[name] {
 		out.Cordon = provisioning.GivingBack
 	}
-	out.Free = out.Allocatable.Clone()
-	for _, p := range n.pods {
-		if !p.finished {
-			out.Free.Sub(p.requests, 1)
-		}
-		if p.daemon != "" && p.bound {
-			if out.Daemons == nil {
-				out.Daemons = map[types.UID]bool{}
-			}
-			out.Daemons[p.daemon] = true
-		}
-	}
 	out.Labelled = provisioning.BookingsOn(o.Labels, o.Annotations)
+	n.addAssumed(out, m)
+	n.addPods(out)
 	for i := range out.Labelled {
 		n.consume(&out.Labelled[i])
 	}
-	if r := m.requests[provisioning.TokenUID(out.Launch)]; r != nil {
-		a := m.attempt(r)
-		out.InFlight = statusOf(r) == provisioning.Pending && a.InFlight() && provisioning.Token(r.UID, a.Number) == out.Launch
+	if e := m.requests.byUID[provisioning.TokenUID(out.Launch)]; e != nil {
+		a := m.attempt(e)
+		out.InFlight = e.status == provisioning.Pending && a.InFlight() && provisioning.Token(e.object.UID, a.Number) == out.Launch
 	}
 	for _, b := range out.Labelled {
-		if r := m.requests[b.UID]; r != nil && statusOf(r) != provisioning.Over {
+		if e := m.requests.byUID[b.UID]; e != nil && e.status != provisioning.Over {
 			out.Bookings = append(out.Bookings, b)
 		}
 	}
@@ -266,6 +379,42 @@ func (m *Model) read(name string, n *node) provisioning.Node {
 	}
 	out.IdleSince = n.idleSince
 	return out
+}
+
+// addAssumed adds the bookings that are being written and not seen yet.
+func (n *node) addAssumed(out *provisioning.Node, m *Model) {
+	for uid, p := range n.assumed {
+		if slices.ContainsFunc(out.Labelled, func(b provisioning.Booking) bool { return b.UID == uid }) {
+			continue
+		}
+		b := provisioning.Booking{UID: uid, Remaining: p.Requests.Clone(), Since: m.now()}
+		if e := m.requests.byUID[uid]; e != nil {
+			b.Key, b.Namespace = provisioning.BookingKey(e.object.Name), e.object.Namespace
+		}
+		out.Labelled = append(out.Labelled, b)
+	}
+	provisioning.SortBookings(out.Labelled)
+}
+
+// addPods takes what the node's pods have off its room.
+func (n *node) addPods(out *provisioning.Node) {
+	out.Free = out.Allocatable.Clone()
+	for _, uid := range slices.Sorted(maps.Keys(n.pods)) {
+		p := n.pods[uid]
+		if p.deleted && len(out.Labelled) == 0 {
+			delete(n.pods, uid) // nobody asks any more what it has had
+		}
+		if p.daemon != "" && p.bound {
+			if out.Daemons == nil {
+				out.Daemons = map[types.UID]bool{}
+			}
+			out.Daemons[p.daemon] = true
+		}
+		if !p.finished {
+			out.Free.Sub(p.requests, 1)
+			out.Running = append(out.Running, p.running)
+		}
+	}
 }
 
 // consume takes off a booking what the gang's pods on the node have had of it.
@@ -289,15 +438,6 @@ func (n *node) consume(b *provisioning.Booking) {
 			b.Remaining[name] = max(0, b.Remaining[name]-v)
 		}
 	}
-}
-
-// attempt of a request: what is being written, else what is on record.
-func (m *Model) attempt(r *provreq.ProvisioningRequest) provisioning.Attempt {
-	a := attemptOf(r)
-	if assumed, ok := m.assumed[r.UID]; ok && assumed.Attempt.Number >= max(1, a.Number) {
-		return assumed.Attempt
-	}
-	return a
 }
 
 func isReady(o *corev1.Node) bool {
@@ -324,84 +464,12 @@ func cordonOf(o *corev1.Node) provisioning.Cordon {
 	}
 }
 
-// Snapshot is the model as decisions see it. It is shared: nobody changes it.
-func (m *Model) Snapshot(now time.Time) *provisioning.Snapshot {
+// Node returns the newest version of a node that the model knows, or nil.
+func (m *Model) Node(name string) *corev1.Node {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.snapshot == nil {
-		m.snapshot = m.build()
+	if n := m.nodes.byName[name]; n != nil {
+		return n.object
 	}
-	s := *m.snapshot
-	s.Now = now
-	return &s
-}
-
-func (m *Model) build() *provisioning.Snapshot {
-	s := &provisioning.Snapshot{}
-	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
-		if n := m.nodes[name]; n.object != nil {
-			s.Nodes = append(s.Nodes, m.read(name, n))
-		}
-	}
-	m.addAssumed(s)
-	counts := m.machineCounts()
-	for _, name := range slices.Sorted(maps.Keys(m.groups)) {
-		g := nodegroups.GroupFrom(m.groups[name], m.learnedStatus(name), counts[name])
-		s.Groups = append(s.Groups, g)
-	}
-	for _, uid := range slices.Sorted(maps.Keys(m.daemonSets)) {
-		d := m.daemonSets[uid]
-		s.DaemonSets = append(s.DaemonSets, provisioning.DaemonSet{UID: uid, Name: d.Namespace + "/" + d.Name, Template: &d.Spec.Template})
-	}
-	return s
-}
-
-// addAssumed adds the bookings that are being written and not seen yet.
-func (m *Model) addAssumed(s *provisioning.Snapshot) {
-	byName := make(map[string]*provisioning.Node, len(s.Nodes))
-	for i := range s.Nodes {
-		byName[s.Nodes[i].Name] = &s.Nodes[i]
-	}
-	for _, uid := range slices.Sorted(maps.Keys(m.assumed)) {
-		for _, p := range m.assumed[uid].Bookings {
-			n := byName[p.Node]
-			if n == nil || slices.ContainsFunc(n.Bookings, func(b provisioning.Booking) bool { return b.UID == uid }) {
-				continue
-			}
-			b := provisioning.Booking{UID: uid, Remaining: p.Requests, Since: m.now()}
-			if r := m.requests[uid]; r != nil {
-				b.Key, b.Namespace = provisioning.BookingKey(r.Name), r.Namespace
-			}
-			n.Bookings = append(n.Bookings, b)
-			n.Labelled = append(n.Labelled, b)
-		}
-	}
-}
-
-// machineCounts is the number of machines of each group: those that exist, and
-// those of attempts in flight that have not been seen yet.
-func (m *Model) machineCounts() map[string]int {
-	counts := map[string]int{}
-	made := map[string]map[string]int{}
-	for key, c := range m.machines {
-		if c.State < cloudprovider.Terminated {
-			counts[key.group]++
-		}
-		if c.Launch != "" {
-			if made[c.Launch] == nil {
-				made[c.Launch] = map[string]int{}
-			}
-			made[c.Launch][key.group]++
-		}
-	}
-	for uid, r := range m.requests {
-		a := m.attempt(r)
-		if a.Phase != provisioning.Launching {
-			continue
-		}
-		for _, l := range a.Launches {
-			counts[l.Group] += max(0, l.Count-made[provisioning.Token(uid, a.Number)][l.Group])
-		}
-	}
-	return counts
+	return nil
 }

@@ -1,0 +1,50 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/muster-dev/muster/kwok/cluster"
+)
+
+// TestWhatIsForQueueingAloneIsLeftOut asks of every object, and not by its name,
+// whether it is about queues.
+func TestWhatIsForQueueingAloneIsLeftOut(t *testing.T) {
+	var full, part cluster.Config
+	Fill(&full)
+	FillWithoutQueueing(&part)
+	all, err := full.Manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	some, err := part.Manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := map[string]bool{}
+	for _, o := range some {
+		left[o.GetKind()+" "+o.GetName()] = true
+	}
+	for _, o := range all {
+		name := o.GetKind() + " " + o.GetName()
+		if want := !aboutQueues(t, o); left[name] != want {
+			t.Errorf("%s is there: %v, want %v", name, left[name], want)
+		}
+	}
+}
+
+// aboutQueues says that the object, or what a binding binds, mentions Kueue's API
+// or Muster's word over queued Jobs.
+func aboutQueues(t *testing.T, o *unstructured.Unstructured) bool {
+	text, err := json.Marshal(o.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc([]string{"kueue.x-k8s.io", "muster-jobs-", "muster-queueing", "break-glass"}, func(word string) bool {
+		return strings.Contains(string(text), word)
+	})
+}

@@ -1,0 +1,156 @@
+package nodegroups
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+const second = time.Second
+
+func TestBackoff(t *testing.T) {
+	const quota, throttle, auth, config, late, lost = v1alpha1.Quota, v1alpha1.Throttle, v1alpha1.Auth, v1alpha1.Config, v1alpha1.Timeout, v1alpha1.Lost
+	// backoff is one of those that are left, its end counted from noon.
+	type backoff struct {
+		class    v1alpha1.ErrorClass
+		atLeast  int32
+		failures int32
+		until    time.Duration
+	}
+	for _, tc := range []struct {
+		name    string
+		history []launch
+		want    []backoff
+	}{
+		{"what succeeds leaves nothing", []launch{{0, 8, all}}, nil},
+
+		// Each class for itself.
+		{"a stockout is over soon, and holds for that size", []launch{{0, 9, stockout}}, []backoff{{stockout, 8, 1, 30 * second}}},
+		{"so is a lost machine", []launch{{0, 9, lost}}, []backoff{{lost, 8, 1, 30 * second}}},
+		{"quota takes a person, and holds for that size", []launch{{0, 9, quota}}, []backoff{{quota, 8, 1, 5 * minute}}},
+		{"nodes that do not join are a matter of the whole group", []launch{{0, 9, late}}, []backoff{{late, 1, 1, 30 * second}}},
+		{"throttling is over at once", []launch{{0, 9, throttle}}, []backoff{{throttle, 1, 1, 5 * second}}},
+		{"credentials take a person", []launch{{0, 9, auth}}, []backoff{{auth, 1, 1, 5 * minute}}},
+		{"configuration takes a person", []launch{{0, 9, config}}, []backoff{{config, 1, 1, 5 * minute}}},
+
+		// In a row.
+		{"waits double", []launch{{0, 8, stockout}, {30 * second, 8, stockout}, {90 * second, 8, stockout}},
+			[]backoff{{stockout, 8, 3, 90*second + 2*minute}}},
+		{"up to a bound", []launch{{0, 8, stockout}, {1 * minute, 8, stockout}, {3 * minute, 8, stockout}, {6 * minute, 8, stockout},
+			{12 * minute, 8, stockout}, {22 * minute, 8, stockout}, {33 * minute, 8, stockout}}, []backoff{{stockout, 8, 7, 43 * minute}}},
+		{"throttling does not lengthen a row of stockouts", []launch{{0, 8, stockout}, {30 * second, 8, throttle}, {40 * second, 8, stockout}},
+			[]backoff{{stockout, 8, 2, 100 * second}, {throttle, 1, 1, 35 * second}}},
+		{"what failed for 4 is not new for 16", []launch{{0, 4, stockout}, {minute, 16, stockout}},
+			[]backoff{{stockout, 4, 1, 30 * second}, {stockout, 16, 2, 2 * minute}}},
+		{"what failed for 16 is new for 4", []launch{{0, 16, stockout}, {minute, 4, stockout}},
+			[]backoff{{stockout, 4, 1, 90 * second}, {stockout, 16, 1, 30 * second}}},
+		{"launches that were under way together have met one stockout", []launch{{0, 8, stockout}, {0, 8, stockout}, {29 * second, 15, stockout}, {29 * second, 64, stockout}},
+			[]backoff{{stockout, 8, 1, 30 * second}}},
+		{"a row that nobody went on with for an hour is forgotten", []launch{{0, 8, stockout}, {30 * second, 8, stockout}, {62 * minute, 8, stockout}},
+			[]backoff{{stockout, 8, 1, 62*minute + 30*second}}},
+		{"not sooner", []launch{{0, 8, stockout}, {30 * second, 8, stockout}, {61 * minute, 8, stockout}}, []backoff{{stockout, 8, 3, 63 * minute}}},
+
+		// What a success disproves.
+		{"a success ends the row", []launch{{0, 8, stockout}, {minute, 8, all}}, nil},
+		{"that of more machines, too", []launch{{0, 8, stockout}, {minute, 64, all}}, nil},
+		{"that of fewer does not", []launch{{0, 8, stockout}, {minute, 4, all}}, []backoff{{stockout, 8, 1, 30 * second}}},
+		{"it disproves every class", []launch{{0, 8, late}, {0, 8, lost}, {0, 8, throttle}, {0, 8, auth}, {0, 8, config}, {0, 8, quota}, {6 * minute, 8, all}}, nil},
+		{"quota for more machines may still be short", []launch{{0, 64, quota}, {6 * minute, 8, all}}, []backoff{{quota, 64, 1, 5 * minute}}},
+		{"a launch that began before the failure disproves nothing", []launch{{0, 8, stockout}, {29 * second, 8, all}}, []backoff{{stockout, 8, 1, 30 * second}}},
+		{"what is long over is forgotten by a success of any size", []launch{{0, 64, quota}, {65 * minute, 1, all}}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			status := learn(tc.history...)
+			var got []backoff
+			var until time.Duration
+			var failures int32
+			for _, b := range status.Backoffs {
+				got = append(got, backoff{b.Class, b.AtLeast, b.Failures, b.Until.Sub(noon)})
+				until, failures = max(until, b.Until.Sub(noon)), max(failures, b.Failures)
+			}
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(backoff{})); diff != "" {
+				t.Errorf("backoffs (-want +got):\n%s", diff)
+			}
+			if status.Failures != failures || (status.BackoffUntil == nil) != (until == 0) || until > 0 && status.BackoffUntil.Sub(noon) != until {
+				t.Errorf("in sum %d failures until %s, want %d until %s after noon", status.Failures, status.BackoffUntil, failures, until)
+			}
+		})
+	}
+}
+
+// Gangs of one size that wait for a dry pool, and try whenever they may, try the
+// seldomer the longer it lasts, however many they are.
+func TestADryPoolIsNotHammered(t *testing.T) {
+	var status v1alpha1.NodeGroupStatus
+	rounds, token := 0, 0
+	for now := noon; now.Before(noon.Add(2 * time.Hour)); now = now.Add(second) {
+		g := GroupFrom(&v1alpha1.NodeGroup{}, status, 0)
+		if until, _ := g.BlockedUntil(8); until.After(now) {
+			continue
+		}
+		rounds++
+		for range 5 {
+			token++
+			status = Learn(status, v1alpha1.LaunchAttempt{Time: metav1.NewTime(now.Add(300 * time.Millisecond)), Token: string(rune(token)), Asked: 8, Class: stockout})
+		}
+	}
+	// After 30 s, 1, 2, 4 and 8 minutes, then every 10.
+	if rounds != 16 {
+		t.Errorf("they tried %d times in two hours, want 16", rounds)
+	}
+}
+
+func TestBlockedUntil(t *testing.T) {
+	status := learn(
+		launch{0, 16, stockout}, launch{30 * second, 16, stockout},
+		launch{minute, 64, v1alpha1.Quota},
+		launch{minute, 2, v1alpha1.Throttle},
+	)
+	g := GroupFrom(&v1alpha1.NodeGroup{}, status, 0)
+	for _, tc := range []struct {
+		n     int
+		until time.Duration
+		why   []string
+	}{
+		{0, 65 * second, []string{"the cloud's words"}},
+		{1, 65 * second, []string{"the cloud's words"}},
+		{15, 65 * second, []string{"the cloud's words"}},
+		{16, 90 * second, []string{"the cloud's words", "2nd failure in a row", "fewer than 16 machines need not wait"}},
+		{63, 90 * second, []string{"2nd failure in a row"}},
+		{64, 6 * minute, []string{"the cloud's words", "whoever owns the cloud account", "higher quota", "spec.maxNodes", "fewer than 64 machines"}},
+	} {
+		until, why := g.BlockedUntil(tc.n)
+		if got := until.Sub(noon); got != tc.until {
+			t.Errorf("%d machines wait until %s after noon, want %s", tc.n, got, tc.until)
+		}
+		for _, part := range tc.why {
+			if !strings.Contains(why, part) {
+				t.Errorf("%d machines wait because %q, which does not speak of %q", tc.n, why, part)
+			}
+		}
+	}
+	fresh := Group{}
+	if until, why := fresh.BlockedUntil(1); !until.IsZero() || why != "" {
+		t.Errorf("a fresh group is blocked until %s because %q", until, why)
+	}
+}
+
+func TestAFailureWithoutWordsStillSaysWhat(t *testing.T) {
+	b := v1alpha1.Backoff{Class: v1alpha1.Auth, AtLeast: 1, Failures: 1}
+	if why := WhyBackoff(&b); !strings.Contains(why, "Auth") || !strings.Contains(why, "credentials") {
+		t.Errorf("the reason is %q", why)
+	}
+}
+
+func TestOrdinals(t *testing.T) {
+	for n, want := range map[int32]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 10: "10th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 112: "112th", 123: "123rd"} {
+		if got := ordinal(n); got != want {
+			t.Errorf("%d is the %s, want %s", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package nodegroups
+
+import (
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+const (
+	// keptAttempts is how many attempts a NodeGroup's status remembers.
+	keptAttempts = 10
+	// keptMessage is how many bytes of a cloud's message a status keeps.
+	keptMessage = 1024
+)
+
+// Knows says whether the status has the outcome already, or is past it: a full
+// list has dropped those that are as old as its last, to the second in which
+// statuses are written. So of more than ten outcomes in one second some teach
+// nothing; the other way some would teach twice.
+func Knows(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) bool {
+	list := status.Attempts
+	return slices.ContainsFunc(list, func(o v1alpha1.LaunchAttempt) bool { return o.Token == a.Token }) ||
+		len(list) >= keptAttempts && !seconds(a.Time).After(list[len(list)-1].Time.Time)
+}
+
+// Learn returns the status with the outcome of one more launch in it. An outcome
+// that it knows already changes nothing. The status that was given stays as it is.
+func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.NodeGroupStatus {
+	if Knows(status, a) {
+		return status
+	}
+	// What is learned must be the same after the status was written and read.
+	a.Time = seconds(a.Time)
+	a.Message = shorten(a.Message, keptMessage)
+	newest := slices.IndexFunc(status.Attempts, func(o v1alpha1.LaunchAttempt) bool { return !o.Time.After(a.Time.Time) })
+	if newest < 0 {
+		newest = len(status.Attempts)
+	}
+	status.Attempts = slices.Insert(slices.Clone(status.Attempts), newest, a)
+	status.Attempts = status.Attempts[:min(len(status.Attempts), keptAttempts)]
+
+	list := remembered(status.Backoffs, a.Time.Time)
+	if a.Class == "" {
+		status.Ledger = observe(status.Ledger, int(a.Asked), observation, 0, a.Time.Time)
+		return withBackoffs(status, disproved(list, a))
+	}
+	list, news := backOff(list, a)
+	if news && handlingOf(a.Class).tells {
+		status.Ledger = observe(status.Ledger, int(a.Asked), 0, observation, a.Time.Time)
+	}
+	return withBackoffs(status, list)
+}
+
+// Amended returns the status after a change of the NodeGroup's spec: what was
+// wrong with the spec may be right now, so nobody waits for it any longer.
+func Amended(status v1alpha1.NodeGroupStatus) v1alpha1.NodeGroupStatus {
+	return withBackoffs(status, slices.DeleteFunc(slices.Clone(status.Backoffs), func(b v1alpha1.Backoff) bool {
+		return b.Class == v1alpha1.Config
+	}))
+}
+
+// withBackoffs sets the backoffs and what is summed up of them.
+func withBackoffs(status v1alpha1.NodeGroupStatus, list []v1alpha1.Backoff) v1alpha1.NodeGroupStatus {
+	status.Backoffs, status.Failures, status.BackoffUntil = list, 0, nil
+	for i := range list {
+		status.Failures = max(status.Failures, list[i].Failures)
+		if until := list[i].Until; status.BackoffUntil == nil || status.BackoffUntil.Before(&until) {
+			status.BackoffUntil = &until
+		}
+	}
+	return status
+}
+
+// seconds is t as a status keeps it.
+func seconds(t metav1.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
+
+// shorten cuts s to at most so many bytes, between two characters.
+func shorten(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most]
+}

@@ -1,0 +1,170 @@
+package nodegroups
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// The chance that a launch comes whole is a Beta estimate: the observations of
+// launches that did, over all observations, counting some of each that nobody made
+// (the prior). Observations lose half of their weight every halfLife, so that what
+// is not tried for a while looks fresh again.
+//
+// Amounts are integers, in millionths of an observation, and so are the factors of
+// the decay: the same history gives the same chance on every machine.
+const (
+	observation = 1_000_000
+	halfLife    = 30 * time.Minute
+
+	// A fresh group has a chance of 950 in 1000, whichever it is: among fresh
+	// groups price alone decides. The prior weighs as much as two launches, so that
+	// one stockout makes the group look half as dear again (a chance of 633), and
+	// an hour later an eighth dearer (844).
+	priorGot    = 19 * observation / 10
+	priorFailed = observation / 10
+
+	// mostObserved is what counts of many like outcomes in a row: a pool that has
+	// given a thousand times and is dry now is not trusted for hours.
+	mostObserved = 10 * observation
+
+	// adviceWeight lets a cloud that says never be heard (a chance of 317), and a
+	// handful of outcomes of our own outvote it.
+	adviceWeight = 4 * observation
+)
+
+// unknownChance is the chance of a launch in a group of which nothing is known.
+const unknownChance = 1000 * priorGot / (priorGot + priorFailed)
+
+// Chance that a launch of n machines comes whole now, in parts per thousand: from
+// 1 to 1000, since the prior leaves nothing impossible.
+func (g *Group) Chance(n int, now time.Time) int { return chance(g.Ledger, n, now) }
+
+// chance weighs the evidence of every size for a launch of n machines. What came
+// for more machines comes for n, and what failed for fewer fails for n: such
+// evidence counts in full. In the other direction it counts half for each doubling
+// between the sizes. So the chance never rises with n.
+func chance(l *v1alpha1.Ledger, n int, now time.Time) int {
+	if l == nil {
+		return unknownChance
+	}
+	size := sizeClass(n)
+	var got, failed int64
+	for _, e := range l.Sizes {
+		if larger := sizeClass(int(e.AtLeast)) - size; larger >= 0 {
+			got += e.Got
+			failed += e.Failed >> larger
+		} else {
+			got += e.Got >> -larger
+			failed += e.Failed
+		}
+	}
+	// Over one denominator, so that the result moves one way only as time passes.
+	// The sums stay below 17 × 10 observations: the products fit with room to spare.
+	left := remaining(now.Sub(l.At.Time))
+	came := priorGot*whole + got*left
+	all := came + priorFailed*whole + failed*left
+	return int((1000*came + all/2) / all)
+}
+
+// ExpectedCost is a price, in millionths of a USD, divided by the chance to get
+// what it buys, in parts per thousand: what a try costs that is repeated until it
+// succeeds. What no int64 can hold counts as the largest.
+func ExpectedCost(microUSD int64, chance int) int64 {
+	const thousand = 1000
+	divisor := uint64(min(max(chance, 1), thousand))
+	hi, lo := bits.Mul64(uint64(max(microUSD, 0)), thousand)
+	if hi >= divisor {
+		return math.MaxInt64
+	}
+	cost, _ := bits.Div64(hi, lo, divisor)
+	return int64(min(cost, math.MaxInt64))
+}
+
+// Advice is what a cloud itself says about a launch.
+type Advice struct {
+	// Machines is the size of the launch that it speaks of.
+	Machines int
+	// Chance that they come, in parts per thousand.
+	Chance int
+	// At is when the cloud said so: advice grows old as outcomes do.
+	At time.Time
+}
+
+// WithAdvice returns the ledger with the advice in it, beside what was observed.
+// The result is for plans; it is never persisted, or the same advice would count
+// again each time.
+func WithAdvice(l *v1alpha1.Ledger, a Advice) *v1alpha1.Ledger {
+	got := adviceWeight / 1000 * int64(min(max(a.Chance, 0), 1000))
+	return observe(l, a.Machines, got, adviceWeight-got, a.At)
+}
+
+// observe returns the ledger with one more observation of launches of n machines.
+func observe(l *v1alpha1.Ledger, n int, got, failed int64, at time.Time) *v1alpha1.Ledger {
+	next := &v1alpha1.Ledger{At: metav1.NewTime(at)}
+	if l != nil {
+		if next.At.Before(&l.At) {
+			next.At = l.At
+		}
+		left := remaining(next.At.Sub(l.At.Time))
+		for _, e := range l.Sizes {
+			e.Got, e.Failed = part(e.Got, left), part(e.Failed, left)
+			next.Sizes = append(next.Sizes, e)
+		}
+	}
+	left := remaining(next.At.Sub(at))
+	atLeast := smallest(n)
+	i := slices.IndexFunc(next.Sizes, func(e v1alpha1.Evidence) bool { return e.AtLeast >= atLeast })
+	if i < 0 {
+		i = len(next.Sizes)
+	}
+	if i == len(next.Sizes) || next.Sizes[i].AtLeast != atLeast {
+		next.Sizes = slices.Insert(next.Sizes, i, v1alpha1.Evidence{AtLeast: atLeast})
+	}
+	e := &next.Sizes[i]
+	e.Got = min(e.Got+part(got, left), mostObserved)
+	e.Failed = min(e.Failed+part(failed, left), mostObserved)
+	next.Sizes = slices.DeleteFunc(next.Sizes, func(e v1alpha1.Evidence) bool { return e.Got == 0 && e.Failed == 0 })
+	next.Chance = int32(chance(next, n, next.At.Time))
+	return next
+}
+
+// sizeClasses is the number of size classes: 1, 2–3, 4–7, 8–15 machines and so on.
+// The last begins at 65536; no group has more than 100000 machines.
+const sizeClasses = 17
+
+// sizeClass counts from 0. Launches of one class are taken to be alike.
+func sizeClass(n int) int { return min(bits.Len(uint(max(n, 1))), sizeClasses) - 1 }
+
+// smallest is the smallest launch in the size class of n machines.
+func smallest(n int) int32 { return 1 << sizeClass(n) }
+
+// whole is all of an amount, in the unit of remaining.
+const whole = 1_000_000
+
+// halvings are 2^(-i/16) in millionths, i from 0 to 16.
+var halvings = [...]int64{
+	1_000_000, 957_603, 917_004, 878_126, 840_896, 805_245, 771_105, 738_413, 707_107,
+	677_128, 648_420, 620_929, 594_604, 569_394, 545_254, 522_137, 500_000,
+}
+
+// remaining is what time leaves of an observation, in millionths: 2^(-age/halfLife)
+// to within 240 of them, being a table read along straight lines. It never grows
+// with age. Clocks differ: what seems to come from the future is new.
+func remaining(age time.Duration) int64 {
+	if age <= 0 {
+		return whole
+	}
+	const step = halfLife / 16
+	halves, rest := age/halfLife, age%halfLife
+	i, into := rest/step, int64(rest%step)
+	return (halvings[i] - (halvings[i]-halvings[i+1])*into/int64(step)) >> halves
+}
+
+// part is an amount of which so many millionths are left.
+func part(amount, millionths int64) int64 { return amount * millionths / whole }

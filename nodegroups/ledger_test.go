@@ -1,0 +1,282 @@
+package nodegroups
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// launch is one step of a history: n machines were asked for, some time after noon.
+type launch struct {
+	after time.Duration
+	n     int
+	class v1alpha1.ErrorClass
+}
+
+// learn is the status of a group with such a history, oldest first.
+func learn(history ...launch) (status v1alpha1.NodeGroupStatus) {
+	for i, l := range history {
+		status = Learn(status, v1alpha1.LaunchAttempt{
+			Time: metav1.NewTime(noon.Add(l.after)), Token: fmt.Sprint("gang-", i), Asked: int32(l.n), Class: l.class, Message: "the cloud's words",
+		})
+	}
+	return status
+}
+
+// chanceOf is the chance of n machines in such a group.
+func chanceOf(status v1alpha1.NodeGroupStatus, n int, after time.Duration) int {
+	return (&Group{Ledger: status.Ledger}).Chance(n, noon.Add(after))
+}
+
+const (
+	all      v1alpha1.ErrorClass = ""
+	stockout                     = v1alpha1.Stockout
+	minute                       = time.Minute
+)
+
+func TestChance(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		history []launch
+		// want, at the time that after says, by the size of the launch.
+		after time.Duration
+		want  map[int]int
+	}{
+		{"a fresh group is nearly sure, for all sizes alike", nil, 0, map[int]int{1: 950, 16: 950, 100_000: 950}},
+		{"a stockout shows, the less the smaller the launch", []launch{{0, 16, stockout}}, 0,
+			map[int]int{1: 921, 2: 894, 4: 844, 8: 760, 16: 633, 31: 633, 32: 633, 1024: 633}},
+		{"half of a stockout is left after 30 minutes", []launch{{0, 16, stockout}}, 30 * minute, map[int]int{1: 935, 16: 760}},
+		{"a quarter after an hour", []launch{{0, 16, stockout}}, 60 * minute, map[int]int{16: 844}},
+		{"next to nothing after four", []launch{{0, 16, stockout}}, 240 * minute, map[int]int{16: 948}},
+		{"nothing after a day", []launch{{0, 16, stockout}}, 24 * 60 * minute, map[int]int{16: 950}},
+		{"two stockouts, of which one is a minute old", []launch{{0, 16, stockout}, {minute, 16, stockout}}, minute, map[int]int{16: 478}},
+		{"five in a row, each tried when the last has had its wait", []launch{
+			{0, 16, stockout}, {minute, 16, stockout}, {2 * minute, 16, stockout}, {4 * minute, 16, stockout}, {8 * minute, 16, stockout},
+		}, 8 * minute, map[int]int{1: 834, 16: 294}},
+		{"a success is known to be one", []launch{{0, 16, all}}, 0, map[int]int{16: 967}},
+		{"a success at 16 says that 4 is obtainable", []launch{{0, 16, all}}, 0, map[int]int{1: 967, 4: 967, 16: 967}},
+		{"and something of 32, less of 1024", []launch{{0, 16, all}}, 0, map[int]int{32: 960, 1024: 950}},
+		{"a stockout at 4 says that 16 is not", []launch{{0, 4, stockout}}, 0, map[int]int{1: 844, 2: 760, 4: 633, 16: 633, 1024: 633}},
+		{"4 came and 16 did not", []launch{{0, 4, all}, {minute, 16, stockout}}, minute, map[int]int{4: 892, 16: 661}},
+		{"a success after a stockout", []launch{{0, 16, stockout}, {10 * minute, 16, all}}, 10 * minute, map[int]int{16: 764}},
+		{"machines that did not join, or were lost, were not obtained", []launch{{0, 8, v1alpha1.Timeout}, {minute, 8, v1alpha1.Lost}}, minute, map[int]int{8: 478}},
+		{"quota, throttling, credentials and configuration say nothing", []launch{
+			{0, 8, v1alpha1.Quota}, {0, 8, v1alpha1.Throttle}, {0, 8, v1alpha1.Auth}, {0, 8, v1alpha1.Config},
+		}, 0, map[int]int{1: 950, 8: 950}},
+		{"gangs that meet the same stockout have seen one", []launch{{0, 16, stockout}, {0, 16, stockout}, {time.Second, 31, stockout}}, 0, map[int]int{16: 633}},
+		{"a stockout of fewer machines is another", []launch{{0, 16, stockout}, {0, 4, stockout}}, 0, map[int]int{4: 585, 16: 475}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			status := learn(tc.history...)
+			for n, want := range tc.want {
+				if got := chanceOf(status, n, tc.after); got != want {
+					t.Errorf("the chance of %d machines is %d in 1000, want %d", n, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestAThousandSuccessesDoNotHideADryPool(t *testing.T) {
+	var history []launch
+	for i := range 1000 {
+		history = append(history, launch{time.Duration(i) * time.Second, 8, all})
+	}
+	for i := range 3 {
+		history = append(history, launch{20*minute + time.Duration(i)*5*minute, 8, stockout})
+	}
+	if got := chanceOf(learn(history...), 8, 30*minute); got > 800 {
+		t.Errorf("after three stockouts in a row the chance is still %d in 1000", got)
+	}
+}
+
+func TestTheStatusShowsTheChanceAsOfTheLastOutcome(t *testing.T) {
+	status := learn(launch{0, 1, all}, launch{minute, 16, stockout}, launch{2 * minute, 1, v1alpha1.Throttle})
+	want := &v1alpha1.Ledger{
+		At: metav1.NewTime(noon.Add(minute)), Chance: int32(chanceOf(status, 16, minute)),
+		Sizes: []v1alpha1.Evidence{{AtLeast: 1, Got: 977_389}, {AtLeast: 16, Failed: observation}},
+	}
+	if diff := cmp.Diff(want, status.Ledger); diff != "" {
+		t.Errorf("ledger (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheOrderOfNewsHardlyMatters(t *testing.T) {
+	early := launch{0, 8, all}
+	late := launch{45 * minute, 8, stockout}
+	a, b := learn(early, late), learn(late, early)
+	if x, y := chanceOf(a, 8, time.Hour), chanceOf(b, 8, time.Hour); x != y {
+		t.Errorf("the chance is %d when the older outcome comes first and %d when it comes last", x, y)
+	}
+	if got := chanceOf(a, 8, 0); got != chanceOf(a, 8, 45*minute) {
+		t.Errorf("an outcome from the future of a slow clock counts as more than new: %d", got)
+	}
+}
+
+// The properties of every ledger, on random histories: more stockouts never raise a
+// chance, successes never lower it, time moves it to that of a fresh group, and it
+// never rises with the number of machines.
+func TestChancesMoveTheRightWay(t *testing.T) {
+	sizes := []int{1, 2, 3, 4, 7, 8, 16, 40, 100, 1000, 65_536, 100_000}
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		pick := func() int { return sizes[r.IntN(len(sizes))] }
+		var l *v1alpha1.Ledger
+		now := noon
+		for range r.IntN(30) {
+			now = now.Add(time.Duration(r.Int64N(int64(40 * minute))))
+			switch r.IntN(3) {
+			case 0:
+				l = observe(l, pick(), observation, 0, now)
+			case 1:
+				l = observe(l, pick(), 0, observation, now)
+			default:
+				l = WithAdvice(l, Advice{Machines: pick(), Chance: r.IntN(1001), At: now})
+			}
+		}
+		at, next := pick(), now.Add(time.Duration(r.Int64N(int64(time.Hour))))
+		better, worse := observe(l, at, observation, 0, next), observe(l, at, 0, observation, next)
+		last := 1000
+		for _, n := range sizes {
+			c := chance(l, n, next)
+			if c < 1 || c > last {
+				t.Errorf("seed %d: the chance of %d machines is %d, of fewer it is %d", seed, n, c, last)
+			}
+			last = c
+			// One unit of the thousandths may be lost where old evidence is rounded.
+			if b := chance(better, n, next); b < c-1 {
+				t.Errorf("seed %d: a success at %d lowers the chance of %d machines from %d to %d", seed, at, n, c, b)
+			}
+			if w := chance(worse, n, next); w > c+1 {
+				t.Errorf("seed %d: a stockout at %d raises the chance of %d machines from %d to %d", seed, at, n, c, w)
+			}
+			before := c
+			for later := next; later.Before(next.Add(24 * time.Hour)); later = later.Add(time.Duration(1 + r.Int64N(int64(time.Hour)))) {
+				c := chance(l, n, later)
+				if c < min(before, unknownChance) || c > max(before, unknownChance) {
+					t.Errorf("seed %d: time moves the chance of %d machines from %d to %d, away from %d", seed, n, before, c, unknownChance)
+				}
+				before = c
+			}
+			if before != unknownChance {
+				t.Errorf("seed %d: after a day the chance of %d machines is %d", seed, n, before)
+			}
+		}
+	}
+}
+
+func TestAdviceIsMixedIn(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		history []launch
+		advice  Advice
+		n       int
+		want    int
+	}{
+		{"the cloud says never", nil, Advice{Machines: 8, Chance: 0, At: noon}, 8, 317},
+		{"half", nil, Advice{Machines: 8, Chance: 500, At: noon}, 8, 650},
+		{"always", nil, Advice{Machines: 8, Chance: 1000, At: noon}, 8, 983},
+		{"more than always", nil, Advice{Machines: 8, Chance: 2000, At: noon}, 8, 983},
+		{"never, half an hour ago", nil, Advice{Machines: 8, Chance: 0, At: noon.Add(-30 * minute)}, 8, 475},
+		{"never, for eight: that is not said of one", nil, Advice{Machines: 8, Chance: 0, At: noon}, 1, 760},
+		{"always, against a stockout of our own", []launch{{0, 8, stockout}}, Advice{Machines: 8, Chance: 1000, At: noon}, 8, 843},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			before := learn(tc.history...)
+			ledger := before.Ledger.DeepCopy()
+			g := Group{Ledger: WithAdvice(ledger, tc.advice)}
+			if got := g.Chance(tc.n, noon); got != tc.want {
+				t.Errorf("the chance is %d, want %d", got, tc.want)
+			}
+			if diff := cmp.Diff(before.Ledger, ledger); diff != "" {
+				t.Errorf("the ledger itself was changed:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSizeClasses(t *testing.T) {
+	for n, want := range map[int]int32{
+		-1: 1, 0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 7: 4, 8: 8, 15: 8, 16: 16, 100: 64, 65_535: 32_768, 65_536: 65_536, 100_000: 65_536, 1 << 40: 65_536,
+	} {
+		if got := smallest(n); got != want {
+			t.Errorf("%d machines are of the size from %d, want from %d", n, got, want)
+		}
+	}
+}
+
+// The table against the function that it stands for.
+func TestRemaining(t *testing.T) {
+	last := int64(whole)
+	for age := -time.Hour; age < 12*time.Hour; age += 7 * time.Second {
+		got := remaining(age)
+		exact := math.Exp2(-float64(max(age, 0)) / float64(halfLife)) * whole
+		if math.Abs(float64(got)-exact) > 240 {
+			t.Errorf("%d millionths are left after %s, exactly it is %.0f", got, age, exact)
+		}
+		if got > last {
+			t.Errorf("more is left after %s than before: %d, %d", age, got, last)
+		}
+		last = got
+	}
+	for age, want := range map[time.Duration]int64{
+		0: whole, halfLife: whole / 2, 2 * halfLife: whole / 4, 10 * halfLife: whole >> 10, 20 * halfLife: 0, math.MaxInt64: 0,
+	} {
+		if got := remaining(age); got != want {
+			t.Errorf("%d millionths are left after %s, want %d", got, age, want)
+		}
+	}
+}
+
+func TestExpectedCost(t *testing.T) {
+	for _, tc := range []struct {
+		microUSD int64
+		chance   int
+		want     int64
+	}{
+		{0, 500, 0},
+		{-5, 500, 0},
+		{98_320_000, 1000, 98_320_000},
+		{98_320_000, 950, 103_494_736},
+		{98_320_000, 500, 196_640_000},
+		{1, 1, 1000},
+		{1, 0, 1000},
+		{7, 2000, 7},
+		{maxUSD * 1e6, 1, maxUSD * 1e9},
+		{math.MaxInt64, 1000, math.MaxInt64},
+		{math.MaxInt64, 999, math.MaxInt64},
+		{math.MaxInt64 / 1000, 1, math.MaxInt64 / 1000 * 1000},
+		{math.MaxInt64, 1, math.MaxInt64},
+	} {
+		if got := ExpectedCost(tc.microUSD, tc.chance); got != tc.want {
+			t.Errorf("%d at a chance of %d in 1000 costs %d, want %d", tc.microUSD, tc.chance, got, tc.want)
+		}
+	}
+}
+
+// Plans ask for chances in their innermost loop.
+//
+//	go test -run '^$' -bench Chance ./nodegroups
+func BenchmarkChance(b *testing.B) {
+	for _, sizes := range []int{1, 3, sizeClasses} {
+		b.Run(fmt.Sprintf("sizes=%d", sizes), func(b *testing.B) {
+			var g Group
+			for i := range sizes {
+				g.Ledger = observe(g.Ledger, 1<<i, observation, observation, noon)
+			}
+			now := noon.Add(17 * minute)
+			for b.Loop() {
+				g.Chance(16, now)
+			}
+		})
+	}
+}

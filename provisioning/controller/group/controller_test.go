@@ -1,0 +1,368 @@
+package group
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+const gpu = corev1.ResourceName("nvidia.com/gpu")
+
+// world is the group "gpu", which promises 8 GPUs and 256Gi, as the API server and
+// the model have it.
+type world struct {
+	*testing.T
+	client     client.Client
+	controller *Controller
+	clock      *testingclock.FakeClock
+	// versions counts what was told to the model; tokens the launches.
+	versions, tokens int
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Generation: 1}}
+	g.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("256Gi"), gpu: resource.MustParse("8")}
+	g.Spec.Template.Labels = map[string]string{"team": "ml"}
+	w := &world{
+		T:      t,
+		client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(g).WithStatusSubresource(g).Build(),
+		clock:  testingclock.NewFakeClock(noon),
+	}
+	w.restart(w.clock)
+	return w
+}
+
+// restart begins with a new model, which knows what the API server has.
+func (w *world) restart(c clock.WithTicker) {
+	m := model.New(c, model.KnownClasses)
+	w.controller = &Controller{Client: w.client, Model: m, Synced: func(context.Context) bool { return true }, Changed: m.Changed(), Clock: c}
+	m.SetGroup(w.group())
+}
+
+// group is the NodeGroup as the API server has it.
+func (w *world) group() *v1alpha1.NodeGroup {
+	w.Helper()
+	g := &v1alpha1.NodeGroup{}
+	if err := w.client.Get(w.Context(), client.ObjectKey{Name: "gpu"}, g); err != nil {
+		w.Fatal(err)
+	}
+	return g
+}
+
+// edit changes the spec, which is a new generation, as an API server says.
+func (w *world) edit(change func(*v1alpha1.NodeGroupSpec)) {
+	w.Helper()
+	g := w.group()
+	change(&g.Spec)
+	g.Generation++
+	if err := w.client.Update(w.Context(), g); err != nil {
+		w.Fatal(err)
+	}
+	w.controller.Model.SetGroup(w.group())
+}
+
+// learn tells of a launch that ends now.
+func (w *world) learn(n int32, class v1alpha1.ErrorClass) {
+	w.tokens++
+	w.controller.Model.Learn("gpu", v1alpha1.LaunchAttempt{
+		Time: metav1.NewTime(w.controller.Clock.Now()), Token: fmt.Sprint("gang-", w.tokens), Asked: n, Class: class, Message: "the cloud's words",
+	})
+}
+
+// node tells of a Ready node that registers now and is what the template promises,
+// unless changed.
+func (w *world) node(name string, changes ...func(*corev1.Node)) {
+	w.versions++
+	g := w.group()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: name, ResourceVersion: fmt.Sprint(w.versions), Labels: nodegroups.Labels(g), CreationTimestamp: metav1.NewTime(w.controller.Clock.Now()),
+	}}
+	n.Status.Allocatable = nodegroups.Allocatable(g.Spec.Template)
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	for _, change := range changes {
+		change(n)
+	}
+	w.controller.Model.SetNode(n)
+}
+
+func offers(name corev1.ResourceName, amount string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Status.Allocatable[name] = resource.MustParse(amount) }
+}
+
+// expect passes and compares a condition: its status and reason, and what the
+// message speaks of.
+func (w *world) expect(kind string, status metav1.ConditionStatus, reason string, parts ...string) {
+	w.Helper()
+	w.controller.pass(w.Context())
+	c := meta.FindStatusCondition(w.group().Status.Conditions, kind)
+	if c == nil {
+		w.Fatalf("there is no condition %s", kind)
+	}
+	if c.Status != status || c.Reason != reason {
+		w.Errorf("%s is %s because %s, want %s because %s: %s", kind, c.Status, c.Reason, status, reason, c.Message)
+	}
+	for _, part := range parts {
+		if !strings.Contains(c.Message, part) {
+			w.Errorf("%s does not speak of %q: %s", kind, part, c.Message)
+		}
+	}
+	if g := w.group(); c.ObservedGeneration != g.Generation {
+		w.Errorf("%s is of generation %d, the group of %d", kind, c.ObservedGeneration, g.Generation)
+	}
+}
+
+const (
+	obtainable = v1alpha1.ConditionObtainable
+	matches    = v1alpha1.ConditionTemplateMatches
+	yes        = metav1.ConditionTrue
+	no         = metav1.ConditionFalse
+	unknown    = metav1.ConditionUnknown
+)
+
+func TestMachinesAndNodesAreCounted(t *testing.T) {
+	w := newWorld(t)
+	for i := range 4 {
+		w.controller.Model.SetMachine(cloudprovider.Machine{Group: "gpu", Name: fmt.Sprint(i)})
+	}
+	w.node("ready")
+	w.node("unready", func(n *corev1.Node) { n.Status.Conditions = nil })
+	w.node("elsewhere", func(n *corev1.Node) { n.Labels[v1alpha1.NodeGroupLabel] = "other" })
+	w.node("nowhere", func(n *corev1.Node) { delete(n.Labels, v1alpha1.NodeGroupLabel) })
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "uid", ResourceVersion: "1"}}
+	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	w.controller.Model.SetRequest(r)
+	w.node("booked", func(n *corev1.Node) {
+		n.Labels[provisioning.BookingLabel("gang")] = "ns"
+		n.Annotations = map[string]string{provisioning.BookingLabel("gang"): provisioning.EncodeBooking("uid", noon, nodegroups.Resources{gpu: 8})}
+	})
+	w.controller.pass(t.Context())
+	if s := w.group().Status; s.Machines != 4 || s.ReadyNodes != 2 || s.BookedNodes != 1 {
+		t.Errorf("%d machines, %d nodes ready, %d booked; want 4, 2 and 1", s.Machines, s.ReadyNodes, s.BookedNodes)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	w := newWorld(t)
+	w.expect(obtainable, yes, "Healthy")
+	w.learn(8, v1alpha1.Stockout)
+	w.expect(obtainable, no, "Stockout", "wait until 2026-01-01T12:00:30Z", "the cloud's words", "fewer than 8 machines need not wait")
+	w.clock.Step(30 * time.Second)
+	w.expect(obtainable, yes, "Healthy")
+	w.learn(8, v1alpha1.Stockout)
+	w.expect(obtainable, no, "Stockout", "wait until 2026-01-01T12:01:30Z", "2nd failure in a row")
+
+	// What a person must mend comes first, and is told until it is mended.
+	w.learn(8, v1alpha1.Quota)
+	w.expect(obtainable, no, "Quota", "wait until 2026-01-01T12:05:30Z", "whoever owns the cloud account", "wait until 2026-01-01T12:01:30Z")
+	w.clock.Step(time.Hour / 2)
+	w.expect(obtainable, no, "Quota", "The next launch tries again after the cloud's words")
+	w.learn(4, "")
+	w.expect(obtainable, no, "Quota")
+	w.learn(8, "")
+	w.expect(obtainable, yes, "Healthy")
+}
+
+func TestWhatIsCorrectedIsTriedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.learn(8, v1alpha1.Config)
+	w.expect(obtainable, no, "Config", "an admin must correct the spec of the NodeGroup")
+	w.learn(8, v1alpha1.Auth)
+	w.edit(func(s *v1alpha1.NodeGroupSpec) { s.MaxNodes++ })
+	w.expect(obtainable, no, "Auth", "whoever owns the cloud account")
+	if g := w.group(); len(g.Status.Backoffs) != 1 {
+		t.Errorf("backoffs %+v, want that of the credentials alone", g.Status.Backoffs)
+	}
+}
+
+func TestTemplateMatches(t *testing.T) {
+	w := newWorld(t)
+	w.expect(matches, unknown, "NoNodes")
+
+	// A node that is still starting says nothing; then it offers less.
+	w.node("a", offers(gpu, "0"))
+	w.expect(matches, unknown, "NoNodes")
+	w.node("a", offers("memory", "250Gi"))
+	w.expect(matches, no, "LessThanPromised", "250Gi memory", "6Gi less than the 256Gi", "spec.template.allocatable")
+	if got := w.controller.Model.Snapshot(noon).Groups[0].Allocatable; got["memory"] != 250<<30 || got[gpu] != 8 {
+		t.Errorf("plans count with %v", got)
+	}
+
+	// It is remembered without nodes, until the template is corrected. Then nodes
+	// made from the old one say nothing.
+	w.controller.Model.DeleteNode("a")
+	w.expect(matches, no, "LessThanPromised")
+	w.node("b", offers("memory", "240Gi"))
+	w.clock.Step(time.Minute)
+	w.edit(func(s *v1alpha1.NodeGroupSpec) { s.Template.Capacity["memory"] = resource.MustParse("250Gi") })
+	w.expect(matches, unknown, "NoNodes")
+	w.node("c")
+	w.expect(matches, yes, "NodesMatch")
+
+	// A label is missed once the node has had the time to get it, and stays missed
+	// while no node shows it.
+	w.controller.Model.DeleteNode("b")
+	w.node("d", func(n *corev1.Node) { delete(n.Labels, "team") })
+	w.expect(matches, yes, "NodesMatch")
+	w.clock.Step(15 * time.Minute)
+	w.expect(matches, no, "LabelsMissing", "node d lacks the label team=ml")
+	w.controller.Model.DeleteNode("c")
+	w.controller.Model.DeleteNode("d")
+	w.expect(matches, no, "LabelsMissing", "node d lacks the label team=ml")
+	w.node("e")
+	w.expect(matches, no, "LabelsMissing")
+	w.clock.Step(15 * time.Minute)
+	w.expect(matches, yes, "NodesMatch")
+}
+
+func TestAPassSaysWhenItsWorkChangesByItself(t *testing.T) {
+	w := newWorld(t)
+	for _, step := range []struct {
+		name string
+		do   func()
+		want time.Duration
+	}{
+		{"nothing is pending", func() {}, 0},
+		{"a young node", func() { w.node("a") }, 15 * time.Minute},
+		{"a backoff", func() { w.learn(8, v1alpha1.Stockout) }, 30 * time.Second},
+		{"a shorter one", func() { w.learn(8, v1alpha1.Throttle) }, 5 * time.Second},
+		{"backoffs are over", func() { w.clock.Step(time.Minute) }, 15 * time.Minute},
+		{"no node is left", func() { w.controller.Model.DeleteNode("a") }, time.Minute + 24*time.Hour},
+		{"the shape is forgotten", func() { w.clock.Step(24 * time.Hour) }, 0},
+	} {
+		step.do()
+		want := noon.Add(step.want)
+		if step.want == 0 {
+			want = time.Time{}
+		}
+		if got := w.controller.pass(t.Context()); !got.Equal(want) {
+			t.Errorf("%s: the next pass is due at %s, want %s", step.name, got, want)
+		}
+	}
+}
+
+func TestTimeAloneIsNotWritten(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", offers("memory", "250Gi"))
+	w.learn(8, "")
+	w.learn(16, v1alpha1.Stockout)
+	w.clock.Step(time.Hour)
+	w.controller.pass(t.Context())
+	before := w.group().ResourceVersion
+	chance := w.controller.Model.Snapshot(w.clock.Now()).Groups[0].Chance(16, w.clock.Now())
+	for range 10 {
+		w.clock.Step(10 * time.Minute)
+		w.controller.pass(t.Context())
+	}
+	if after := w.group().ResourceVersion; after != before {
+		t.Errorf("the status was written while nothing happened: version %s, then %s", before, after)
+	}
+	if later := w.controller.Model.Snapshot(w.clock.Now()).Groups[0].Chance(16, w.clock.Now()); later <= chance {
+		t.Errorf("plans see a chance of %d, and 100 minutes later of %d", chance, later)
+	}
+}
+
+func TestARestartKnowsWhatWasLearned(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", offers("memory", "250Gi"))
+	w.learn(4, "")
+	w.learn(16, v1alpha1.Stockout)
+	w.learn(64, v1alpha1.Quota)
+	now := noon.Add(10 * time.Second)
+	before := w.controller.Model.Snapshot(now).Groups[0].Group
+	w.controller.pass(t.Context())
+	w.restart(w.clock)
+	after := w.controller.Model.Snapshot(now).Groups[0].Group
+	for _, n := range []int{1, 4, 16, 64} {
+		x, why := before.BlockedUntil(n)
+		y, whyAfter := after.BlockedUntil(n)
+		if !x.Equal(y) || why != whyAfter || before.Chance(n, now) != after.Chance(n, now) {
+			t.Errorf("%d machines: %s %q %d before, %s %q %d after", n, x, why, before.Chance(n, now), y, whyAfter, after.Chance(n, now))
+		}
+	}
+	if after.Allocatable["memory"] != 250<<30 {
+		t.Errorf("plans count with %v", after.Allocatable)
+	}
+	// Nor is anything learned twice, or written again but for the missing node.
+	w.node("a", offers("memory", "250Gi"))
+	g := w.group()
+	w.controller.pass(t.Context())
+	if again := w.group(); !equality.Semantic.DeepEqual(g, again) {
+		t.Errorf("a second process writes\n%+v\nover\n%+v", again.Status, g.Status)
+	}
+}
+
+// What changes within the pace of writes is one write; the end of a backoff is
+// written when it comes.
+func TestStatusesAreWrittenAtAPace(t *testing.T) {
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		w.restart(clock.RealClock{})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.controller.Start(ctx) }()
+		wait := func(d time.Duration) {
+			<-time.After(d)
+			synctest.Wait()
+		}
+		// The first pass writes the conditions.
+		wait(2 * time.Second)
+		before := version(w)
+		for range 9 {
+			w.learn(8, "")
+			wait(50 * time.Millisecond)
+		}
+		w.learn(8, v1alpha1.Stockout)
+		wait(pace)
+		if writes := version(w) - before; writes != 1 {
+			t.Errorf("ten outcomes in half a second were written in %d writes, want 1", writes)
+		}
+		if c := meta.FindStatusCondition(w.group().Status.Conditions, obtainable); c.Status != no {
+			t.Errorf("the group is obtainable (%s) after a stockout", c.Message)
+		}
+		wait(31 * time.Second)
+		if c := meta.FindStatusCondition(w.group().Status.Conditions, obtainable); c.Status != yes {
+			t.Errorf("the group is not obtainable after its backoff: %s", c.Message)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// version of the NodeGroup: the fake API server counts its writes.
+func version(w *world) (v int) {
+	w.Helper()
+	if _, err := fmt.Sscan(w.group().ResourceVersion, &v); err != nil {
+		w.Fatal(err)
+	}
+	return v
+}

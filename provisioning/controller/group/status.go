@@ -1,0 +1,150 @@
+package group
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// nodeCount is what there is of a group's nodes.
+type nodeCount struct {
+	booked int32
+	// ready are the nodes that are Ready.
+	ready []nodegroups.SeenNode
+}
+
+// count counts the nodes of all groups in one walk.
+func count(s *provisioning.Snapshot) map[string]nodeCount {
+	counts := map[string]nodeCount{}
+	for n := range s.Nodes.All() {
+		if n.Group == "" {
+			continue
+		}
+		c := counts[n.Group]
+		if len(n.Bookings) > 0 {
+			c.booked++
+		}
+		if n.Ready {
+			c.ready = append(c.ready, nodegroups.SeenNode{
+				Name: n.Name, Registered: n.Created, Labels: n.Labels, Taints: n.Taints, Allocatable: n.Allocatable,
+			})
+		}
+		counts[n.Group] = c
+	}
+	return counts
+}
+
+// renew brings the status of a group up to date with its nodes and the time, and
+// returns when it will change by itself; zero if it will not. The decay of the
+// ledger is no such change: its amounts are as of a time that stands beside them.
+func renew(g *v1alpha1.NodeGroup, nodes nodeCount, now time.Time) (again time.Time) {
+	if c := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionObtainable); c != nil && c.ObservedGeneration != g.Generation {
+		g.Status = nodegroups.Amended(g.Status)
+	}
+	g.Status.ReadyNodes, g.Status.BookedNodes = int32(len(nodes.ready)), nodes.booked
+	g.Status.Shape = nodegroups.LearnShape(g.Status.Shape, g.Spec.Template, nodes.ready, now)
+	return earliest(
+		setObtainable(g, now),
+		setTemplateMatches(g, nodes.ready, now),
+		nodegroups.ForgottenAt(g.Status.Shape),
+	)
+}
+
+// setObtainable says whether the group is tried by the next launch, and returns
+// when that changes. What a person must mend is told until a launch succeeds, also
+// while launches try again.
+func setObtainable(g *v1alpha1.NodeGroup, now time.Time) (again time.Time) {
+	var told []v1alpha1.Backoff
+	for _, b := range g.Status.Backoffs {
+		if b.Until.After(now) {
+			again = earliest(again, b.Until.Time)
+		}
+		if b.Until.After(now) || nodegroups.NeedsPerson(b.Class) {
+			told = append(told, b)
+		}
+	}
+	// What a person must mend comes first, then what stops most launches, then the
+	// longest wait, then the class.
+	urgency := func(b v1alpha1.Backoff) int {
+		if nodegroups.NeedsPerson(b.Class) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(told, func(a, b v1alpha1.Backoff) int {
+		return cmp.Or(cmp.Compare(urgency(a), urgency(b)), cmp.Compare(a.AtLeast, b.AtLeast),
+			b.Until.Compare(a.Until.Time), cmp.Compare(a.Class, b.Class))
+	})
+	condition := metav1.Condition{
+		Type: v1alpha1.ConditionObtainable, Status: metav1.ConditionTrue, Reason: "Healthy",
+		Message: "The next launch may use this group", ObservedGeneration: g.Generation,
+		LastTransitionTime: metav1.NewTime(now),
+	}
+	if len(told) > 0 {
+		messages := make([]string, len(told))
+		for i := range told {
+			when := "The next launch tries again after"
+			if until := told[i].Until; until.After(now) {
+				when = fmt.Sprintf("Launches wait until %s:", until.UTC().Format(time.RFC3339))
+			}
+			messages[i] = when + " " + nodegroups.WhyBackoff(&told[i])
+		}
+		condition.Status, condition.Reason = metav1.ConditionFalse, string(told[0].Class)
+		condition.Message = strings.Join(messages, ". ")
+	}
+	meta.SetStatusCondition(&g.Status.Conditions, condition)
+	return again
+}
+
+// setTemplateMatches says whether nodes are what the template promises, and
+// returns when a node that is too young to tell now will.
+func setTemplateMatches(g *v1alpha1.NodeGroup, ready []nodegroups.SeenNode, now time.Time) (again time.Time) {
+	for i := range ready {
+		if at := nodegroups.SettledAt(g, ready[i].Registered); at.After(now) {
+			again = earliest(again, at)
+		}
+	}
+	condition := metav1.Condition{
+		Type: v1alpha1.ConditionTemplateMatches, Status: metav1.ConditionTrue, Reason: "NodesMatch",
+		Message: "Nodes of the group are what the NodeGroup says", ObservedGeneration: g.Generation,
+		LastTransitionTime: metav1.NewTime(now),
+	}
+	differences, told := nodegroups.Differences(g, g.Status.Shape, ready, now)
+	old := meta.FindStatusCondition(g.Status.Conditions, condition.Type)
+	switch shape := g.Status.Shape; {
+	case len(differences) > 0:
+		messages := make([]string, len(differences))
+		for i := range differences {
+			messages[i] = differences[i].Message
+		}
+		condition.Status, condition.Reason = metav1.ConditionFalse, string(differences[0].Kind)
+		condition.Message = strings.Join(messages, ". ")
+	case shape == nil || len(shape.Allocatable) == 0:
+		condition.Status, condition.Reason = metav1.ConditionUnknown, "NoNodes"
+		condition.Message = "No node has offered all that spec.template promises yet"
+	case !told && old != nil && old.Status == metav1.ConditionFalse && old.Reason != string(nodegroups.LessThanPromised):
+		// Labels and taints that nodes lacked: nobody has shown them since.
+		condition.Status, condition.Reason, condition.Message = old.Status, old.Reason, old.Message
+	}
+	meta.SetStatusCondition(&g.Status.Conditions, condition)
+	return again
+}
+
+// earliest is the first of the times, those that are zero left out.
+func earliest(times ...time.Time) (first time.Time) {
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}

@@ -1,0 +1,20 @@
+package fit
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// Objects looks up what templates refer to. Each func returns nil for what does not
+// exist; a template that needs one which is not given is refused.
+type Objects struct {
+	Claim        func(namespace, name string) *corev1.PersistentVolumeClaim
+	Volume       func(name string) *corev1.PersistentVolume
+	StorageClass func(name string) *storagev1.StorageClass
+	CSIDriver    func(name string) *storagev1.CSIDriver
+	// Limited says whether a node limits how many volumes of the CSI driver it takes:
+	// some CSINode has spec.drivers[].allocatable.count for it.
+	Limited      func(driver string) bool
+	RuntimeClass func(name string) *nodev1.RuntimeClass
+}

@@ -1,0 +1,250 @@
+package fit
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	ndf "k8s.io/component-helpers/nodedeclaredfeatures"
+	ndftypes "k8s.io/component-helpers/nodedeclaredfeatures/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+// Pod is what one pod of a podSet asks for. It is read-only, and shares maps and
+// slices with the template that it was read from.
+type Pod struct {
+	// Name of the podSet, and how many pods it has.
+	Name  string
+	Count int
+	// Requests of one pod, itself as one of its node's pods included.
+	Requests nodegroups.Resources
+	// Running is what other pods will see of it.
+	Running
+
+	nodeSelector []label
+	// affinity is the required node affinity; without terms where there is none.
+	affinity *selector
+	// volumes say where the claims of the pod can be used.
+	volumes     []selector
+	tolerations []corev1.Toleration
+
+	attracts []podTerm
+	spreads  []spread
+	claims   []sharedClaim
+}
+
+// NewPod reads the template of a podSet of count pods in the namespace. The Pod is nil
+// where it is refused.
+func NewPod(namespace, name string, count int, t *corev1.PodTemplateSpec, objects Objects) (*Pod, Refusal) {
+	p := &Pod{Name: name, Count: count}
+	if r := p.read(namespace, t, &objects); r.Refused() {
+		r.Message = fmt.Sprintf("podSet %s %s", name, r.Message)
+		return nil, r
+	}
+	return p, Refusal{}
+}
+
+func (p *Pod) read(namespace string, t *corev1.PodTemplateSpec, objects *Objects) Refusal {
+	spec := &t.Spec
+	if r := unjudged(spec); r.Refused() {
+		return r
+	}
+	p.Requests = TemplateRequests(spec)
+	p.Running = Running{Namespace: namespace, Labels: t.Labels, Ports: hostPorts(spec)}
+	p.nodeSelector = sortedLabels(spec.NodeSelector)
+	p.tolerations = spec.Tolerations
+	if a := spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		s := newSelector("spec.affinity.nodeAffinity", "what its terms say",
+			a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, matchFields)
+		p.affinity = &s
+	}
+	for _, step := range []func(*corev1.PodSpec, *Objects) Refusal{
+		p.readRuntimeClass, p.readVolumes, p.readPodAffinity, p.readSpreads,
+	} {
+		if r := step(spec, objects); r.Refused() {
+			return r
+		}
+	}
+	return Refusal{}
+}
+
+// unjudged refuses the first feature of the pod that depends on what Muster does not
+// look at.
+func unjudged(spec *corev1.PodSpec) Refusal {
+	switch {
+	case spec.NodeName != "":
+		return unsupported("spec.nodeName", "the pods pass by the scheduler", "leave it out, or select the node by its labels")
+	case len(spec.ResourceClaims) > 0:
+		return unsupported("spec.resourceClaims", "dynamic resource allocation", "ask for devices by the resources of containers, or run these pods without a request")
+	case spec.SchedulingGroup != nil:
+		return unsupported("spec.schedulingGroup", "the scheduler's own gangs", "leave it out, Muster holds the pods until all fit")
+	}
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			if name, ok := deviceClass(&containers[i].Resources); ok {
+				return unsupported("a resource of spec.containers", fmt.Sprintf("%s of %s stands for a DeviceClass", name, containers[i].Name),
+					"ask for a resource that nodes advertise, or run these pods without a request")
+			}
+		}
+	}
+	features, err := ndf.DefaultFramework.InferForPodScheduling(&ndftypes.PodInfo{Spec: spec}, schedulerVersion)
+	if err == nil && features.IsEmpty() {
+		return Refusal{}
+	}
+	names, _ := ndf.DefaultFramework.Unmap(features)
+	return unsupported("a feature that nodes must declare", strings.Join(names, ", "), "leave it out, or run these pods without a request")
+}
+
+// schedulerVersion is that of the scheduler whose judgement is followed.
+var schedulerVersion = version.MustParse("1.36")
+
+// deviceClass returns a resource that is no amount on a node but a device that the
+// scheduler would pick from a DeviceClass.
+func deviceClass(r *corev1.ResourceRequirements) (corev1.ResourceName, bool) {
+	for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
+		for name := range list {
+			if strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix) {
+				return name, true
+			}
+		}
+	}
+	return "", false
+}
+
+// readRuntimeClass adds what the API server will take from the RuntimeClass when it
+// creates the pods.
+func (p *Pod) readRuntimeClass(spec *corev1.PodSpec, objects *Objects) Refusal {
+	const field = "spec.runtimeClassName"
+	if spec.RuntimeClassName == nil || *spec.RuntimeClassName == "" {
+		return Refusal{}
+	}
+	name := *spec.RuntimeClassName
+	if objects.RuntimeClass == nil {
+		return unsupported(field, name, "leave it out, or run these pods without a request")
+	}
+	class := objects.RuntimeClass(name)
+	if class == nil {
+		return unready(field, fmt.Sprintf("RuntimeClass %s, which does not exist", name))
+	}
+	if class.Overhead != nil && spec.Overhead == nil {
+		p.Requests.Add(nodegroups.ResourcesFrom(class.Overhead.PodFixed), 1)
+	}
+	if class.Scheduling == nil {
+		return Refusal{}
+	}
+	selector := maps.Clone(spec.NodeSelector)
+	if selector == nil {
+		selector = map[string]string{}
+	}
+	for _, l := range sortedLabels(class.Scheduling.NodeSelector) {
+		if v, ok := selector[l.key]; ok && v != l.value {
+			return impossible(field, fmt.Sprintf("RuntimeClass %s selects nodes with %s=%s, spec.nodeSelector those with %s=%s", name, l.key, l.value, l.key, v))
+		}
+		selector[l.key] = l.value
+	}
+	p.nodeSelector = sortedLabels(selector)
+	p.tolerations = slices.Concat(p.tolerations, class.Scheduling.Tolerations)
+	return Refusal{}
+}
+
+// Matches says whether the pod may run on a node of this name, labels and taints, as
+// far as these go. The name is empty for a machine that does not exist yet. A cordon
+// does not count. It allocates nothing.
+func (p *Pod) Matches(name string, nodeLabels map[string]string, taints []corev1.Taint) bool {
+	return p.selects(name, nodeLabels) && p.reaches(name, nodeLabels) == nil && untolerated(taints, p.tolerations) == nil
+}
+
+// selects says whether node selector and node affinity hold.
+func (p *Pod) selects(name string, nodeLabels map[string]string) bool {
+	for i := range p.nodeSelector {
+		if v, ok := nodeLabels[p.nodeSelector[i].key]; !ok || v != p.nodeSelector[i].value {
+			return false
+		}
+	}
+	return p.affinity == nil || p.affinity.holds(name, nodeLabels)
+}
+
+// reaches returns a volume that cannot be used on the node, or nil.
+func (p *Pod) reaches(name string, nodeLabels map[string]string) *selector {
+	for i := range p.volumes {
+		if !p.volumes[i].holds(name, nodeLabels) {
+			return &p.volumes[i]
+		}
+	}
+	return nil
+}
+
+// Mismatch says why Matches is false, or is empty.
+func (p *Pod) Mismatch(name string, nodeLabels map[string]string, taints []corev1.Taint) string {
+	for _, l := range p.nodeSelector {
+		switch v, ok := nodeLabels[l.key]; {
+		case !ok:
+			return fmt.Sprintf("podSet %s selects %s=%s (spec.nodeSelector), a label that is missing here", p.Name, l.key, l.value)
+		case v != l.value:
+			return fmt.Sprintf("podSet %s selects %s=%s (spec.nodeSelector), here it is %s", p.Name, l.key, l.value, v)
+		}
+	}
+	if p.affinity != nil && !p.affinity.holds(name, nodeLabels) {
+		return fmt.Sprintf("podSet %s has a required node affinity (spec.affinity.nodeAffinity) that these labels do not match", p.Name)
+	}
+	if v := p.reaches(name, nodeLabels); v != nil {
+		return fmt.Sprintf("podSet %s needs %s", p.Name, v.asks)
+	}
+	if t := untolerated(taints, p.tolerations); t != nil {
+		return fmt.Sprintf("podSet %s does not tolerate its taint %s", p.Name, t.ToString())
+	}
+	return ""
+}
+
+// Keys are the node labels that Matches looks at, in order. The host name is among
+// them only where Names cannot list the nodes that it is about.
+func (p *Pod) Keys() []string {
+	var keys []string
+	for _, l := range p.nodeSelector {
+		if l.key != corev1.LabelHostname {
+			keys = append(keys, l.key)
+		}
+	}
+	for s := range p.selectors() {
+		keys = append(keys, s.keys()...)
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// Names are the nodes that the pod asks about one by one, by name or by the label
+// kubernetes.io/hostname, in order. With only it can run on no others; without, it
+// treats all others alike as far as their names go.
+func (p *Pod) Names() (names []string, only bool) {
+	for _, l := range p.nodeSelector {
+		if l.key == corev1.LabelHostname {
+			names, only = append(names, l.value), true
+		}
+	}
+	for s := range p.selectors() {
+		more, limited := s.names()
+		names, only = append(names, more...), only || limited
+	}
+	slices.Sort(names)
+	return slices.Compact(names), only
+}
+
+// selectors are the pod's node affinity and volumes.
+func (p *Pod) selectors() iter.Seq[*selector] {
+	return func(yield func(*selector) bool) {
+		if p.affinity != nil && !yield(p.affinity) {
+			return
+		}
+		for i := range p.volumes {
+			if !yield(&p.volumes[i]) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package model
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// groups are the NodeGroups with their machines.
+type groups struct {
+	objects  map[string]*v1alpha1.NodeGroup
+	machines map[machineKey]cloudprovider.Machine
+	// launched finds the machines of a launch.
+	launched map[string]map[machineKey]bool
+	// alive counts the machines of each group that have not ended.
+	alive map[string]int
+	// learned outcomes by group, oldest first, until its status has them.
+	learned map[string][]v1alpha1.LaunchAttempt
+
+	// changed says that list is out of date; read has the groups as plans see them,
+	// their number of machines apart, until they change.
+	changed    bool
+	read       map[string]provisioning.Group
+	list       []provisioning.Group
+	daemonSets []provisioning.DaemonSet
+}
+
+type machineKey struct{ group, name string }
+
+func newGroups() groups {
+	return groups{
+		objects: map[string]*v1alpha1.NodeGroup{}, machines: map[machineKey]cloudprovider.Machine{},
+		launched: map[string]map[machineKey]bool{}, alive: map[string]int{},
+		learned: map[string][]v1alpha1.LaunchAttempt{}, read: map[string]provisioning.Group{},
+	}
+}
+
+// forget has all groups read again.
+func (gs *groups) forget() {
+	clear(gs.read)
+	gs.daemonSets = nil
+	gs.changed = true
+}
+
+// SetGroup tells of a NodeGroup.
+func (m *Model) SetGroup(g *v1alpha1.NodeGroup) {
+	m.update(func() bool { return m.setGroup(g) })
+}
+
+// GroupWritten tells of a group whose status Muster has just written.
+func (m *Model) GroupWritten(g *v1alpha1.NodeGroup) {
+	m.update(func() bool { return m.groups.objects[g.Name] != nil && m.setGroup(g) })
+}
+
+func (m *Model) setGroup(g *v1alpha1.NodeGroup) bool {
+	if !put(m.groups.objects, g.Name, g) {
+		return false
+	}
+	m.groupChanged(g.Name)
+	m.distinguish(slices.Sorted(maps.Keys(g.Spec.Template.Labels)))
+	return true
+}
+
+// DeleteGroup tells that a NodeGroup is gone.
+func (m *Model) DeleteGroup(name string) {
+	m.update(func() bool {
+		delete(m.groups.objects, name)
+		m.groupChanged(name)
+		return true
+	})
+}
+
+func (m *Model) groupChanged(name string) {
+	delete(m.groups.read, name)
+	m.groups.changed = true
+}
+
+// Learn tells of the outcome of a launch. Plans see it at once.
+func (m *Model) Learn(group string, a v1alpha1.LaunchAttempt) {
+	m.update(func() bool {
+		m.groups.learned[group] = append(m.groups.learned[group], a)
+		m.groupChanged(group)
+		return true
+	})
+}
+
+// Learned returns the status of the group with all that has been learned in it.
+func (m *Model) Learned(group string) v1alpha1.NodeGroupStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.groups.status(group)
+}
+
+func (gs *groups) status(group string) v1alpha1.NodeGroupStatus {
+	g := gs.objects[group]
+	if g == nil {
+		return v1alpha1.NodeGroupStatus{}
+	}
+	status := *g.Status.DeepCopy()
+	gs.learned[group] = slices.DeleteFunc(gs.learned[group], func(a v1alpha1.LaunchAttempt) bool {
+		return nodegroups.Knows(status, a)
+	})
+	for _, a := range gs.learned[group] {
+		status = nodegroups.Learn(status, a)
+	}
+	return status
+}
+
+// SetMachine tells of a machine. States only grow, so old news changes nothing.
+func (m *Model) SetMachine(c cloudprovider.Machine) {
+	m.update(func() bool {
+		key := machineKey{c.Group, c.Name}
+		if c.State == cloudprovider.Gone {
+			return m.removeMachine(key)
+		}
+		if old, known := m.groups.machines[key]; known && c.State <= old.State {
+			return false
+		}
+		m.putMachine(key, c)
+		return true
+	})
+}
+
+// MachineTaken tells that a machine is being deleted, unless it is gone already.
+func (m *Model) MachineTaken(c cloudprovider.Machine) {
+	m.update(func() bool {
+		key := machineKey{c.Group, c.Name}
+		known, ok := m.groups.machines[key]
+		if ok {
+			known.State = cloudprovider.Terminated
+			m.putMachine(key, known)
+		}
+		return ok
+	})
+}
+
+func (m *Model) putMachine(key machineKey, c cloudprovider.Machine) {
+	m.removeMachine(key)
+	gs := &m.groups
+	gs.machines[key] = c
+	if c.State < cloudprovider.Terminated {
+		gs.alive[key.group]++
+	}
+	if c.Launch != "" {
+		if gs.launched[c.Launch] == nil {
+			gs.launched[c.Launch] = map[machineKey]bool{}
+		}
+		gs.launched[c.Launch][key] = true
+	}
+	m.machineChanged(c)
+}
+
+func (m *Model) removeMachine(key machineKey) bool {
+	gs := &m.groups
+	c, known := gs.machines[key]
+	if !known {
+		return false
+	}
+	delete(gs.machines, key)
+	if c.State < cloudprovider.Terminated {
+		gs.alive[key.group]--
+	}
+	if delete(gs.launched[c.Launch], key); len(gs.launched[c.Launch]) == 0 {
+		delete(gs.launched, c.Launch)
+	}
+	m.machineChanged(c)
+	return true
+}
+
+func (m *Model) machineChanged(c cloudprovider.Machine) {
+	m.groups.changed = true
+	if c.Launch != "" {
+		m.touch(provisioning.TokenUID(c.Launch))
+	}
+}
+
+// machinesOf are the machines of a launch, by group and name.
+func (gs *groups) machinesOf(token string) (out []cloudprovider.Machine) {
+	for key := range gs.launched[token] {
+		out = append(out, gs.machines[key])
+	}
+	sortMachines(out)
+	return out
+}
+
+func sortMachines(list []cloudprovider.Machine) {
+	slices.SortFunc(list, func(a, b cloudprovider.Machine) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// Group returns the newest version of a NodeGroup that the model knows, or nil.
+func (m *Model) Group(name string) *v1alpha1.NodeGroup {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.groups.objects[name]
+}
+
+// flushGroups brings the list up to date. Whoever waits is woken where a group has
+// changed other than by growing.
+func (m *Model) flushGroups() {
+	gs := &m.groups
+	if !gs.changed {
+		return
+	}
+	gs.changed = false
+	if gs.daemonSets == nil {
+		gs.daemonSets = []provisioning.DaemonSet{}
+		for _, uid := range slices.Sorted(maps.Keys(m.daemonSets)) {
+			gs.daemonSets = append(gs.daemonSets, provisioning.NewDaemonSet(m.daemonSets[uid]))
+		}
+	}
+	before := map[string]int{}
+	for i := range gs.list {
+		before[gs.list[i].Name] = gs.list[i].Machines
+	}
+	promised := m.promised()
+	list := make([]provisioning.Group, 0, len(gs.objects))
+	for _, name := range slices.Sorted(maps.Keys(gs.objects)) {
+		g, known := gs.read[name]
+		if !known {
+			g = provisioning.NewGroup(nodegroups.GroupFrom(gs.objects[name], gs.status(name), 0), gs.daemonSets)
+			gs.read[name] = g
+			m.wakeAll()
+		}
+		g.Machines = gs.alive[name] + promised[name]
+		if g.Machines < before[name] {
+			m.wakeAll()
+		}
+		list = append(list, g)
+	}
+	gs.list = list
+}
+
+// promised is the number of machines of each group that attempts in flight have
+// asked for and that have not been seen yet.
+func (m *Model) promised() map[string]int {
+	out := map[string]int{}
+	for uid := range m.requests.live {
+		e := m.requests.byUID[uid]
+		a := m.attempt(e)
+		if a.Phase != provisioning.Launching {
+			continue
+		}
+		made := map[string]int{}
+		for key := range m.groups.launched[provisioning.Token(uid, a.Number)] {
+			made[key.group]++
+		}
+		for _, l := range a.Launches {
+			out[l.Group] += max(0, l.Count-made[l.Group])
+		}
+	}
+	return out
+}
