@@ -228,6 +228,11 @@ func (c *Cluster) WaitReady(ctx context.Context, component string) error {
 // Logs is the path of a component's log, which goes on when the component is started again.
 func (c *Cluster) Logs(component string) string { return c.plan.log(component) }
 
+// MusterMetrics is where Muster serves its metrics, as an http URL.
+func (c *Cluster) MusterMetrics() string {
+	return "http://" + c.plan.address(musterMetrics) + "/metrics"
+}
+
 // State is what the registry holds of this sandbox.
 func (c *Cluster) State() State {
 	c.stateMu.Lock()
