@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/kwok/pool"
@@ -20,7 +19,9 @@ import (
 // follow from the group, the token and their place in the launch; a repeated call
 // makes those that are missing, with the ordinals that the first call meant.
 func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
-	defer p.launches.lock(req.Group.Name)()
+	stock := p.stockOf(req.Group.Name)
+	stock.launching.Lock()
+	defer stock.launching.Unlock()
 
 	group := &v1alpha1.NodeGroup{}
 	if err := p.Live.Get(ctx, types.NamespacedName{Name: req.Group.Name}, group); apierrors.IsNotFound(err) {
@@ -29,19 +30,15 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 	} else if err != nil {
 		return nil, fmt.Errorf("launch %d machines: read NodeGroup %s: %w", req.Count, req.Group.Name, err)
 	}
-	all := &kwokv1alpha1.MachineList{}
-	if err := p.Live.List(ctx, all, client.MatchingLabels{v1alpha1.NodeGroupLabel: group.Name}); err != nil {
-		return nil, fmt.Errorf("launch %d machines: list the machines of NodeGroup %s: %w", req.Count, group.Name, err)
+	if err := stock.read(ctx, p.Live, group.Name); err != nil {
+		return nil, fmt.Errorf("launch %d machines: %w", req.Count, err)
 	}
 
-	launch := newLaunch(group, req, all.Items)
+	launch := newLaunch(group, req, stock)
 	refusal := launch.decide(p.Clock.Now())
-	if err := p.create(ctx, launch); err != nil {
+	if err := p.create(ctx, launch, stock); err != nil {
+		stock.doubt()
 		return launch.existing(), fmt.Errorf("launch %d machines in NodeGroup %s: %w", req.Count, group.Name, err)
-	}
-	if err := p.rememberLaunched(ctx, group, launch.next()); err != nil {
-		return launch.existing(), fmt.Errorf("launch %d machines: remember in the status of NodeGroup %s that %d were launched: %w",
-			req.Count, group.Name, launch.next(), err)
 	}
 	if refusal != nil {
 		return launch.existing(), &cloudprovider.Error{Class: refusal.Class, Code: refusal.Code, Message: refusal.Message}
@@ -51,7 +48,7 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 
 // create makes the machines that are missing. One that exists after all was made
 // by a call before.
-func (p *Provider) create(ctx context.Context, l *launch) error {
+func (p *Provider) create(ctx context.Context, l *launch, stock *stock) error {
 	var calls errgroup.Group
 	calls.SetLimit(parallel)
 	for place, m := range l.missing {
@@ -59,21 +56,12 @@ func (p *Provider) create(ctx context.Context, l *launch) error {
 			if err := p.Client.Create(ctx, m); err != nil && !apierrors.IsAlreadyExists(err) {
 				return fmt.Errorf("create machine %s: %w", m.Name, err)
 			}
+			stock.note(m)
 			l.machines[place] = m
 			return nil
 		})
 	}
 	return calls.Wait()
-}
-
-// rememberLaunched keeps the next ordinal for the time when the machines are
-// deleted. It is written last: until then the machines themselves tell it.
-func (p *Provider) rememberLaunched(ctx context.Context, group *v1alpha1.NodeGroup, next int64) error {
-	if next <= group.Status.Launched {
-		return nil
-	}
-	patch := fmt.Appendf(nil, `{"status":{"launched":%d}}`, next)
-	return p.Client.Status().Patch(ctx, group, client.RawPatch(types.MergePatchType, patch))
 }
 
 // launch is one launch in the making.
@@ -90,16 +78,15 @@ type launch struct {
 }
 
 // newLaunch sorts the machines of the group into those of this launch and others.
-func newLaunch(group *v1alpha1.NodeGroup, req cloudprovider.LaunchRequest, all []kwokv1alpha1.Machine) *launch {
+func newLaunch(group *v1alpha1.NodeGroup, req cloudprovider.LaunchRequest, stock *stock) *launch {
 	l := &launch{group: group, req: req, machines: make([]*kwokv1alpha1.Machine, req.Count)}
-	l.state.Next = group.Status.Launched
 	places := make(map[string]int, req.Count)
 	for i := range req.Count {
 		places[machineName(group.Name, req.Token, i)] = i
 	}
-	for i := range all {
-		m := &all[i]
-		l.state.Next = max(l.state.Next, m.Spec.Ordinal+1)
+	all, next := stock.all()
+	l.state.Next = next
+	for _, m := range all {
 		if place, ours := places[m.Name]; ours {
 			l.machines[place] = m
 		} else if m.Status.Phase != kwokv1alpha1.MachineTerminated {
@@ -140,16 +127,6 @@ func (l *launch) existing() []cloudprovider.Machine {
 		}
 	}
 	return out
-}
-
-// next is the ordinal after the last of this launch.
-func (l *launch) next() int64 {
-	for place := len(l.machines) - 1; place >= 0; place-- {
-		if l.machines[place] != nil {
-			return l.state.Next + int64(place) + 1
-		}
-	}
-	return 0
 }
 
 func poolOf(group *v1alpha1.NodeGroup) pool.Pool {

@@ -31,22 +31,11 @@ type Config struct {
 // Provider is the simulated cloud.
 type Provider struct {
 	Config
-	launches groupLocks
+	// stocks of the groups, of *stock by name.
+	stocks sync.Map
 }
 
 var _ cloudprovider.Provider = (*Provider)(nil)
 
 // New returns a Provider.
 func New(config Config) *Provider { return &Provider{Config: config} }
-
-// groupLocks lets one launch a group run at a time: two that looked at the stock
-// of a pool at the same moment would both take the last machine.
-type groupLocks struct {
-	locks sync.Map // of *sync.Mutex by the name of the group
-}
-
-func (g *groupLocks) lock(group string) (unlock func()) {
-	lock, _ := g.locks.LoadOrStore(group, &sync.Mutex{})
-	lock.(*sync.Mutex).Lock()
-	return lock.(*sync.Mutex).Unlock
-}

@@ -224,6 +224,13 @@ func TestACrashAtAnyWriteEndsInTheSameMachines(t *testing.T) {
 				if diff := cmp.Diff(specs(smooth), specs(world)); diff != "" {
 					t.Errorf("machines (-without the crash +with it):\n%s", diff)
 				}
+				var names []string
+				for _, m := range got {
+					names = append(names, m.Name)
+				}
+				if err := world.provider().TakeBack(t.Context(), "h100", names); err != nil {
+					t.Fatal(err)
+				}
 				if got := world.group("h100").Status.Launched; got != 8 {
 					t.Errorf("%d machines are remembered, want 8", got)
 				}

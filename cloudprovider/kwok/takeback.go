@@ -14,6 +14,13 @@ import (
 // TakeBack implements cloudprovider.Taker. The nodes are owned by the machines,
 // so the cluster's garbage collector takes them away.
 func (p *Provider) TakeBack(ctx context.Context, group string, names []string) error {
+	stock := p.stockOf(group)
+	if err := stock.read(ctx, p.Live, group); err != nil {
+		return fmt.Errorf("take back machines: %w", err)
+	}
+	if err := stock.remember(ctx, p.Client, group); err != nil {
+		return fmt.Errorf("take back machines: %w", err)
+	}
 	var calls errgroup.Group
 	calls.SetLimit(parallel)
 	for _, name := range names {
@@ -22,6 +29,7 @@ func (p *Provider) TakeBack(ctx context.Context, group string, names []string) e
 			if err := client.IgnoreNotFound(p.Client.Delete(ctx, m)); err != nil {
 				return fmt.Errorf("delete machine %s of NodeGroup %s: %w", name, group, err)
 			}
+			stock.forget(name)
 			return nil
 		})
 	}

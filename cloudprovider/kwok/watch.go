@@ -17,7 +17,7 @@ func (p *Provider) Watch(ctx context.Context, observe func(cloudprovider.Machine
 	if err != nil {
 		return fmt.Errorf("watch machines: %w", err)
 	}
-	watch := &watch{ctx: ctx, observe: observe}
+	watch := &watch{provider: p, ctx: ctx, observe: observe}
 	handler, err := informer.AddEventHandler(watch)
 	if err != nil {
 		return fmt.Errorf("watch machines: %w", err)
@@ -35,9 +35,10 @@ func (p *Provider) Watch(ctx context.Context, observe func(cloudprovider.Machine
 
 // watch passes on what the informer tells, one call at a time.
 type watch struct {
-	ctx     context.Context
-	observe func(cloudprovider.Machine)
-	calls   sync.Mutex
+	provider *Provider
+	ctx      context.Context
+	observe  func(cloudprovider.Machine)
+	calls    sync.Mutex
 }
 
 // alone makes the call once no other is under way, and none when all is over.
@@ -62,6 +63,7 @@ func (w *watch) OnDelete(obj any) {
 		obj = missed.Obj
 	}
 	if m, ok := obj.(*kwokv1alpha1.Machine); ok {
+		w.provider.stockOf(m.Spec.Group).forget(m.Name)
 		gone := observed(m)
 		gone.State = cloudprovider.Gone
 		w.alone(func() { w.observe(gone) })
@@ -70,6 +72,7 @@ func (w *watch) OnDelete(obj any) {
 
 func (w *watch) changed(obj any) {
 	if m, ok := obj.(*kwokv1alpha1.Machine); ok {
+		w.provider.stockOf(m.Spec.Group).note(m)
 		w.alone(func() { w.observe(observed(m)) })
 	}
 }
