@@ -1,6 +1,7 @@
 package nodegroups
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -80,6 +81,14 @@ func TestBackoff(t *testing.T) {
 				t.Errorf("in sum %d failures until %s, want %d until %s after noon", status.Failures, status.BackoffUntil, failures, until)
 			}
 		})
+	}
+}
+
+func TestNoRowIsTooLong(t *testing.T) {
+	for class, h := range handlings {
+		if got := h.pause(math.MaxInt32); got != h.most {
+			t.Errorf("%s: launches wait for %s after very many failures, want %s", class, got, h.most)
+		}
 	}
 }
 

@@ -47,6 +47,9 @@ func TestARestartRemembersAll(t *testing.T) {
 		now := noon
 		for i := range 60 {
 			now = now.Add(time.Duration(r.Int64N(int64(3 * minute))))
+			if r.IntN(20) == 0 {
+				now = now.Add(24 * time.Hour)
+			}
 			a := randomAttempt(r, i, now)
 			kept, restarted = Learn(kept, a), reread(t, Learn(restarted, a))
 			if !equality.Semantic.DeepEqual(kept, restarted) {

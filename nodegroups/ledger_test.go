@@ -219,7 +219,7 @@ func TestRemaining(t *testing.T) {
 	last := int64(whole)
 	for age := -time.Hour; age < 12*time.Hour; age += 7 * time.Second {
 		got := remaining(age)
-		exact := math.Exp2(-float64(max(age, 0)) / float64(halfLife)) * whole
+		exact := math.Exp2(-float64(max(age, 0))/float64(halfLife)) * whole
 		if math.Abs(float64(got)-exact) > 240 {
 			t.Errorf("%d millionths are left after %s, exactly it is %.0f", got, age, exact)
 		}
@@ -256,6 +256,7 @@ func TestExpectedCost(t *testing.T) {
 		{math.MaxInt64, 999, math.MaxInt64},
 		{math.MaxInt64 / 1000, 1, math.MaxInt64 / 1000 * 1000},
 		{math.MaxInt64, 1, math.MaxInt64},
+		{92_233_720_368_547_759, 5, math.MaxInt64}, // × 1000 is just over 5 × 2⁶⁴
 	} {
 		if got := ExpectedCost(tc.microUSD, tc.chance); got != tc.want {
 			t.Errorf("%d at a chance of %d in 1000 costs %d, want %d", tc.microUSD, tc.chance, got, tc.want)

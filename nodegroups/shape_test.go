@@ -49,7 +49,9 @@ func offers(name corev1.ResourceName, v int64) func(*SeenNode) {
 }
 
 func TestLearnShape(t *testing.T) {
-	whole := func(changes ...func(*SeenNode)) corev1.ResourceList { return seen("", 0, changes...).Allocatable.List() }
+	whole := func(changes ...func(*SeenNode)) corev1.ResourceList {
+		return seen("", 0, changes...).Allocatable.List()
+	}
 	hash := templateHash(gpuGroup().Spec.Template)
 	at := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: noon.Add(d)} }
 	known := &v1alpha1.LearnedShape{TemplateHash: hash, Allocatable: whole(offers("memory", 240*gib))}

@@ -1,13 +1,15 @@
 package v1alpha1
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // CapacityPolicy says how the capacity of a gang is chosen. An AdmissionCheck of
 // the controller muster.dev/capacity names one in its parameters; a
-// ProvisioningRequest names one in its parameter capacityPolicy.
+// ProvisioningRequest names one in its parameter capacityPolicy. Its limits hold
+// for all requests of the namespaces that they select, whatever these name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=cpol
@@ -52,11 +54,69 @@ type CapacityPolicySpec struct {
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0",message="a price must not be negative"
 	MaxPricePerHour *resource.Quantity `json:"maxPricePerHour,omitempty"`
 
-	// bookingTimeout is how long booked capacity waits for its pods.
+	// bookingTimeout is how long booked capacity waits for its pods. It is at least
+	// what the scheduler needs for the gang, at 10 pods a second. The parameter
+	// bookingTimeout of a ProvisioningRequest comes before it.
 	// +optional
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="bookingTimeout must be positive, for example 10m"
 	BookingTimeout *metav1.Duration `json:"bookingTimeout,omitempty"`
+
+	// onMachineLoss is what happens to a request whose pods run when one of their
+	// machines is lost. The parameter onMachineLoss of a ProvisioningRequest comes
+	// before it.
+	// +optional
+	// +kubebuilder:default=Event
+	OnMachineLoss LossReaction `json:"onMachineLoss,omitempty"`
+
+	// limits are what each namespace that they select may have of machines that
+	// Muster launches. They hold beside those of other CapacityPolicies, whichever
+	// a request names: naming another one evades nothing. A request over a limit
+	// waits and says by how much. Unset means no limit.
+	// +optional
+	Limits *CapacityLimits `json:"limits,omitempty"`
+}
+
+// LossReaction is what follows from the loss of a machine that is in use.
+// +kubebuilder:validation:Enum=Event;Revoke
+type LossReaction string
+
+const (
+	// LossEvent: an Event and a metric tell of it. The gang goes on as it can.
+	LossEvent LossReaction = "Event"
+	// LossRevoke: the request gets the condition CapacityRevoked=True, too. Kueue
+	// answers it by deactivating the job that runs.
+	LossRevoke LossReaction = "Revoke"
+)
+
+// CapacityLimits bound what one namespace has at a time: the machines that were
+// launched for its requests, until they have ended or serve nobody any more after
+// their request is gone; and those that are being launched. Requests of queued jobs
+// count as well: where these are bounded by the quota of their queue alone, have the
+// namespaceSelector leave their namespaces out.
+type CapacityLimits struct {
+	// namespaceSelector selects namespaces by their labels, by the name too:
+	// each bears it as kubernetes.io/metadata.name. Unset selects all.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// machines of any kind. Unset means no bound.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Machines *int32 `json:"machines,omitempty"`
+
+	// devices by the name of their resource, such as nvidia.com/gpu: as many as the
+	// templates of the machines' NodeGroups promise. What is missing has no bound.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.all(name, name.contains('/') && !name.contains('kubernetes.io/'))",message="devices are extended resources, such as nvidia.com/gpu"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, quantity(string(self[name])).compareTo(quantity('0')) >= 0)",message="a number of devices must not be negative"
+	Devices corev1.ResourceList `json:"devices,omitempty"`
+
+	// pricePerHour is what the machines may cost together, in USD per hour. Unset
+	// means no bound.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0",message="a price must not be negative"
+	PricePerHour *resource.Quantity `json:"pricePerHour,omitempty"`
 }
 
 // Split says over what the pods of one gang may be spread.

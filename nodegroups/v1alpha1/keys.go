@@ -14,8 +14,13 @@ const (
 	// cordon without it is a human's and is never lifted.
 	CordonedAnnotation = "muster.dev/cordoned"
 
+	// KeptAnnotation says that it was Muster who keeps a cluster-autoscaler from
+	// removing the node, by the annotation that this one obeys.
+	KeptAnnotation = "muster.dev/kept-from-scale-down"
+
 	// BookedLabelPrefix, followed by the key of a request, labels the nodes that
-	// the request has booked; the value is the request's namespace.
+	// the request has booked, once its pods may come; the value is the request's
+	// namespace. An annotation of the same name, which comes first, says how much.
 	BookedLabelPrefix = "booked.muster.dev/"
 )
 
