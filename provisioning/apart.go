@@ -108,7 +108,26 @@ func (t *trial) placeAgain(spots []*spot) bool {
 			t.put(crowd, s, i)
 		}
 	}
-	return !slices.ContainsFunc(spots, func(s *spot) bool { return s.taken == 0 })
+	return !slices.ContainsFunc(spots, func(s *spot) bool { return s.taken == 0 }) && t.anyMayBeLast(crowd, spots)
+}
+
+// anyMayBeLast says that each pod suits its place beside all others: the scheduler
+// takes them in an order of its own.
+func (t *trial) anyMayBeLast(crowd *fit.Crowd, spots []*spot) bool {
+	for _, s := range spots {
+		for i, n := range s.pods {
+			if n == 0 {
+				continue
+			}
+			crowd.Remove(i, s.name)
+			if !crowd.Allows(i, s.name) {
+				t.between = fmt.Sprintf("the pods can be placed in a certain order only, and a pod of podSet %s that comes late finds no place: %s", t.pods[i].Name, crowd.Blocks(i, s.name))
+				return false
+			}
+			crowd.Place(i, s.name)
+		}
+	}
+	return true
 }
 
 // crowd is that of all nodes, where the gang may use only some.

@@ -3,12 +3,15 @@ package provisioning
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -17,18 +20,23 @@ import (
 // stays in the phase Done with the last attempt's number, so that numbers, and
 // with them launch tokens, are never used twice.
 //
-//	          ┌──────── all joined: booked, Provisioned ───────┐
-//	Launching ┤                                                ├▶ Done
-//	          └─ refused, late, lost ─▶ RollingBack ─ all gone ┘
+//	a machine lost: replaced
+//	        ┌──┐
+//	        ▼  │    ┌─────────── all joined: Provisioned ────────────┐
+//	      Launching ┤                                                ├▶ Done
+//	                └─ refused, late, lost ─▶ RollingBack ─ all gone ┘
 type Attempt struct {
 	// Number counts the attempts of a request from 1.
 	Number int          `json:"number"`
 	Phase  AttemptPhase `json:"phase"`
 	// Launches are the machines that are asked for.
 	Launches []GroupCount `json:"launches,omitempty"`
+	// Replacements are launches for machines that were lost before all had joined,
+	// in their order.
+	Replacements []Replacement `json:"replacements,omitempty"`
 	// Started is when the attempt was decided; join timeouts count from it.
 	Started time.Time `json:"started"`
-	// Failure is why the attempt is rolled back.
+	// Failure is why the attempt is, or was, rolled back.
 	Failure *AttemptFailure `json:"failure,omitempty"`
 }
 
@@ -44,11 +52,57 @@ const (
 	Done AttemptPhase = "Done"
 )
 
+// Replacement is a launch of as many machines as were lost, in the same groups.
+type Replacement struct {
+	Lost []LostMachine `json:"lost"`
+	// Started is when it was decided; join timeouts count from it.
+	Started time.Time `json:"started"`
+}
+
+// LostMachine is a machine that ended while its attempt was under way. It is on
+// record by name, since a cloud does not list for ever what has ended.
+type LostMachine struct {
+	Group string `json:"group"`
+	Name  string `json:"name"`
+	// Launch is the token of the launch that had made it.
+	Launch string `json:"launch"`
+}
+
 // AttemptFailure is what went wrong with an attempt.
 type AttemptFailure struct {
-	Group   string              `json:"group"`
-	Class   v1alpha1.ErrorClass `json:"class"`
+	// Group and Class say what of it is to be learned; empty where the launch is not
+	// to blame.
+	Group   string              `json:"group,omitempty"`
+	Class   v1alpha1.ErrorClass `json:"class,omitempty"`
 	Message string              `json:"message"`
+	// Launch is the token of the call that failed, for so many machines, of which Got
+	// are there.
+	Launch string `json:"launch,omitempty"`
+	Asked  int    `json:"asked,omitempty"`
+	Got    int    `json:"got,omitempty"`
+	// Time when it was noticed.
+	Time time.Time `json:"time"`
+}
+
+// Lesson is what a launch teaches about its group.
+type Lesson struct {
+	Group string
+	v1alpha1.LaunchAttempt
+}
+
+// Lesson is that of the failure; none where its class is empty.
+func (f *AttemptFailure) Lesson(request string) Lesson {
+	return Lesson{f.Group, v1alpha1.LaunchAttempt{
+		Time: metav1.NewTime(f.Time), Request: request, Token: f.Launch, Class: f.Class, Message: f.Message,
+		Asked: int32(f.Asked), Got: int32(f.Got),
+	}}
+}
+
+func (f *AttemptFailure) String() string {
+	if f.Group == "" {
+		return f.Message
+	}
+	return fmt.Sprintf("group %s: %s", f.Group, f.Message)
 }
 
 // AttemptDetail is the key of the record in status.provisioningClassDetails.
@@ -81,6 +135,66 @@ func DecodeAttempt(s string) (Attempt, error) {
 // InFlight says that machines of the attempt may exist that are not booked.
 func (a Attempt) InFlight() bool { return a.Phase != Done }
 
+// Owned says that the request in that status looks after the attempt's machines:
+// they are being made, or rolled back, or are a part of what is Provisioned. All
+// others, and those of earlier attempts that bear no booking, are orphans.
+func (a Attempt) Owned(s Status) bool {
+	return s != Over && a.Number > 0 && (a.InFlight() || a.Failure == nil)
+}
+
+// Call is one call for machines that an attempt makes: the same token, the same
+// machines.
+type Call struct {
+	Token string
+	GroupCount
+	// Began is when the call was decided.
+	Began time.Time
+}
+
+// Calls of the attempt in their order: first for the gang, then for what was lost.
+func (a Attempt) Calls(uid types.UID) (out []Call) {
+	for _, l := range a.Launches {
+		out = append(out, Call{Token(uid, a.Number), l, a.Started})
+	}
+	for i, r := range a.Replacements {
+		counts := map[string]int{}
+		for _, m := range r.Lost {
+			counts[m.Group]++
+		}
+		for _, l := range groupCounts(counts) {
+			out = append(out, Call{a.replacementToken(uid, i+1), l, r.Started})
+		}
+	}
+	return out
+}
+
+// Tokens of the attempt's calls, each once.
+func (a Attempt) Tokens(uid types.UID) []string {
+	if a.Number == 0 {
+		return nil
+	}
+	out := []string{Token(uid, a.Number)}
+	for i := range a.Replacements {
+		out = append(out, a.replacementToken(uid, i+1))
+	}
+	return out
+}
+
+// lost says that the machine is on record as lost.
+func (a Attempt) lost(m cloudprovider.Machine) bool {
+	return slices.ContainsFunc(a.Replacements, func(r Replacement) bool {
+		return slices.Contains(r.Lost, LostMachine{Group: m.Group, Name: m.Name, Launch: m.Launch})
+	})
+}
+
+// losses are the machines on record as lost.
+func (a Attempt) losses() (out []LostMachine) {
+	for _, r := range a.Replacements {
+		out = append(out, r.Lost...)
+	}
+	return out
+}
+
 // Machines is the number of machines that the attempt asks of a group.
 func (a Attempt) Machines(group string) int {
 	for _, l := range a.Launches {
@@ -99,9 +213,27 @@ func (a Attempt) machines() (n int) {
 	return n
 }
 
-// Token names the launches of an attempt: the same attempt, the same call.
+// Token names an attempt and its first call: the same attempt, the same machines.
 func Token(uid types.UID, attempt int) string {
 	return string(uid) + "-" + strconv.Itoa(attempt)
+}
+
+// replacementToken names the n-th replacement, from 1.
+func (a Attempt) replacementToken(uid types.UID, n int) string {
+	return Token(uid, a.Number) + "r" + strconv.Itoa(n)
+}
+
+// AttemptToken is the token of the attempt that made a call of that token.
+func AttemptToken(token string) string {
+	i := strings.LastIndexByte(token, '-')
+	number, replacement, replaces := strings.Cut(token[i+1:], "r")
+	if _, err := strconv.Atoi(number); i < 0 || !replaces || err != nil {
+		return token
+	}
+	if _, err := strconv.Atoi(replacement); err != nil {
+		return token
+	}
+	return token[:i+1] + number
 }
 
 // TokenUID is the UID of the request behind a token.

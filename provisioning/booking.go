@@ -16,20 +16,24 @@ import (
 )
 
 // Booking is the promise of room on one node to a gang. It lives on the node: as
-// the label booked.muster.dev/<key> = <namespace>, which the gang's pods select,
-// and as an annotation of the same name with a BookingRecord.
+// the annotation booked.muster.dev/<key> with a BookingRecord, and, once the gang
+// may come, as a label of the same name whose value is the namespace, which the
+// gang's pods select.
 type Booking struct {
 	// Key is the booking key of the request's name.
 	Key       string
 	Namespace string
 	UID       types.UID
-	// Remaining is what the gang's pods that are not on the node yet will take.
-	Remaining nodegroups.Resources
-	// Pods of the gang that are bound to the node, those that have succeeded
-	// included; Running those that have not finished, bound or nominated.
-	Pods, Running int
-	// Used is what the running pods take of the node.
-	Used nodegroups.Resources
+	// Open bookings bear the label: pods of the gang may be bound to the node.
+	Open bool
+	// Booked is the room for all of the gang's pods that are to run on the node;
+	// Remaining what those of them will take that are not there yet.
+	Booked, Remaining nodegroups.Resources
+	// Came has what each pod of the gang takes that is bound to the node, those that
+	// have succeeded included.
+	Came []nodegroups.Resources
+	// Running pods of the gang have not finished, whether bound or nominated.
+	Running int
 	// Since is when the node was booked.
 	Since time.Time
 }
@@ -74,24 +78,28 @@ func EncodeBooking(uid types.UID, since time.Time, requests nodegroups.Resources
 }
 
 // BookingsOn reads the bookings from a node's labels and annotations, in the
-// order of their keys. Remaining is all that was booked. A label without a
-// readable annotation is a booking of nobody: UID is empty.
+// order of their keys. Nothing of what is booked has been used as far as they
+// tell. A label without a readable annotation is a booking of nobody: UID is
+// empty. One that is not open has no namespace here: its request tells it.
 func BookingsOn(labels, annotations map[string]string) []Booking {
 	var out []Booking
-	for label, namespace := range labels {
-		key, ok := strings.CutPrefix(label, v1alpha1.BookedLabelPrefix)
-		if !ok {
+	for name, text := range annotations {
+		key, ok := strings.CutPrefix(name, v1alpha1.BookedLabelPrefix)
+		var rec BookingRecord
+		if !ok || json.Unmarshal([]byte(text), &rec) != nil {
 			continue
 		}
-		b := Booking{Key: key, Namespace: namespace}
-		var rec BookingRecord
-		if json.Unmarshal([]byte(annotations[label]), &rec) == nil {
-			b.UID, b.Since = rec.UID, rec.Since
-			b.Remaining = nodegroups.ResourcesFrom(rec.Requests)
-		} else {
-			b.Remaining = nodegroups.Resources{}
+		namespace, open := labels[name]
+		booked := nodegroups.ResourcesFrom(rec.Requests)
+		out = append(out, Booking{
+			Key: key, Namespace: namespace, UID: rec.UID, Open: open, Since: rec.Since, Booked: booked, Remaining: booked.Clone(),
+		})
+	}
+	for name, namespace := range labels {
+		key, ok := strings.CutPrefix(name, v1alpha1.BookedLabelPrefix)
+		if ok && !slices.ContainsFunc(out, func(b Booking) bool { return b.Key == key }) {
+			out = append(out, Booking{Key: key, Namespace: namespace, Open: true, Booked: nodegroups.Resources{}, Remaining: nodegroups.Resources{}})
 		}
-		out = append(out, b)
 	}
 	SortBookings(out)
 	return out
@@ -102,4 +110,11 @@ func SortBookings(b []Booking) {
 	slices.SortFunc(b, func(x, y Booking) int {
 		return cmp.Or(cmp.Compare(x.Key, y.Key), cmp.Compare(x.Namespace, y.Namespace))
 	})
+}
+
+// sameAmounts says that two amounts are equal; a resource that is missing is 0.
+func sameAmounts(a, b nodegroups.Resources) bool {
+	_, _, less := a.Short(b)
+	_, _, more := b.Short(a)
+	return !less && !more
 }

@@ -85,19 +85,20 @@ func (q *query) explainGroup(g *Group) []Reason {
 	}
 	var out []Reason
 	need := 0
+	usable := q.usable(g)
 	for i, p := range q.pods {
 		if why := p.Mismatch("", g.Labels, g.Taints); why != "" {
 			out = append(out, Reason{Code: CodeConstraint, Group: g.Name, Message: why})
 			continue
 		}
-		if name, by, short := g.Usable.Short(p.Requests); short {
+		if name, by, short := usable.Short(p.Requests); short {
 			out = append(out, Reason{Code: CodeTooSmall, Group: g.Name, Message: fmt.Sprintf(
 				"one pod of podSet %s needs %s %s, a machine has %s for pods (%s short)",
 				p.Name, nodegroups.Quantity(name, p.Requests[name]), name,
-				nodegroups.Quantity(name, max(0, g.Usable[name])), nodegroups.Quantity(name, by))})
+				nodegroups.Quantity(name, max(0, usable[name])), nodegroups.Quantity(name, by))})
 			continue
 		}
-		per := q.perMachine(q.vector(g.Usable), i, p.Count)
+		per := q.perMachine(q.vector(usable), i, p.Count)
 		need += (p.Count + per - 1) / per
 	}
 	if need == 0 {

@@ -32,7 +32,8 @@ type Gang struct {
 	UID types.UID
 	// Key is the booking key of the request, empty without one.
 	Key string
-	// Launch is the token of the request's attempt in flight, empty without one.
+	// Launch is the token of the attempt whose machines are the request's own, empty
+	// without one.
 	Launch  string
 	PodSets []PodSet
 }
@@ -73,6 +74,9 @@ type Policy struct {
 	MaxMicroUSDPerHour int64
 	// BookingTimeout is how long booked capacity waits for its pods.
 	BookingTimeout time.Duration
+	// RevokeOnLoss: a request whose pods run gets CapacityRevoked=True when one of
+	// their machines is lost.
+	RevokeOnLoss bool
 }
 
 // DefaultPolicy is what holds where no CapacityPolicy is named.
@@ -102,6 +106,7 @@ func PolicyFrom(class Class, spec v1alpha1.CapacityPolicySpec) Policy {
 	if spec.BookingTimeout != nil {
 		p.BookingTimeout = spec.BookingTimeout.Duration
 	}
+	p.RevokeOnLoss = spec.OnMachineLoss == v1alpha1.LossRevoke
 	return p
 }
 
@@ -114,11 +119,12 @@ func NewPodSet(namespace, name string, count int, template *corev1.PodTemplateSp
 }
 
 // read is what a pod of the podSet asks for; the refusal says why it is not known.
-func (ps *PodSet) read(namespace string) (*fit.Pod, fit.Refusal) {
+// Objects looks up what a template refers to that NewPodSet has not read.
+func (ps *PodSet) read(namespace string, objects fit.Objects) (*fit.Pod, fit.Refusal) {
 	if ps.pod != nil || ps.refusal.Refused() {
 		return ps.pod, ps.refusal
 	}
-	return fit.NewPod(namespace, ps.Name, ps.Count, ps.Template, fit.Objects{})
+	return fit.NewPod(namespace, ps.Name, ps.Count, ps.Template, objects)
 }
 
 // Keys are the node labels that pods of the podSet select or depend on.

@@ -67,7 +67,7 @@ func (n *Node) owners() (out []string) {
 		out = append(out, keyedBy(b.Key))
 	}
 	if n.Launch != "" {
-		out = append(out, launchedBy(n.Launch), launchedFor(TokenUID(n.Launch)))
+		out = append(out, launchedBy(AttemptToken(n.Launch)), launchedFor(TokenUID(n.Launch)))
 	}
 	if slices.ContainsFunc(n.Running, (*fit.Running).HasAntiAffinity) {
 		out = append(out, repelling)
@@ -246,7 +246,7 @@ func (s *Nodes) find(name string) *filed {
 // BookedBy are the nodes that bear a booking of the request, by name.
 func (s *Nodes) BookedBy(uid types.UID) iter.Seq[*Node] { return s.ownedBy(bookedBy(uid)) }
 
-// LaunchedBy are the nodes that the launch of that token made, by name.
+// LaunchedBy are the nodes that the attempt of that token made, by name.
 func (s *Nodes) LaunchedBy(token string) iter.Seq[*Node] { return s.ownedBy(launchedBy(token)) }
 
 // LaunchedFor are the nodes that any launch for the request made, by name.

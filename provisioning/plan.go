@@ -15,7 +15,7 @@ import (
 func Plan(s *Snapshot, gang Gang, policy Policy) Verdict {
 	pods := make([]*fit.Pod, len(gang.PodSets))
 	for i, ps := range gang.PodSets {
-		p, refusal := ps.read(gang.Namespace)
+		p, refusal := ps.read(gang.Namespace, s.Objects)
 		switch refusal.Kind {
 		case fit.NotRefused:
 			pods[i] = p

@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
 )
 
 // TestPlansHold makes random clusters and gangs, and checks of every plan that it
@@ -66,7 +67,7 @@ func holds(s *Snapshot, gang Gang, policy Policy, v Verdict) error {
 		}
 		used := nodegroups.Resources{}
 		for i, count := range p.Pods {
-			pod, _ := gang.PodSets[i].read(gang.Namespace)
+			pod, _ := gang.PodSets[i].read(gang.Namespace, fit.Objects{})
 			if count > 0 && !pod.Matches(n.Name, n.Labels, n.Taints) {
 				return fmt.Errorf("podSet %d does not suit node %s", i, n.Name)
 			}
@@ -83,7 +84,7 @@ func holds(s *Snapshot, gang Gang, policy Policy, v Verdict) error {
 	}
 	left, room, price := nodegroups.Resources{}, nodegroups.Resources{}, int64(0)
 	for i, ps := range gang.PodSets {
-		pod, _ := ps.read(gang.Namespace)
+		pod, _ := ps.read(gang.Namespace, fit.Objects{})
 		if placed[i] > ps.Count {
 			return fmt.Errorf("podSet %d has %d pods and %d are placed", i, ps.Count, placed[i])
 		}
@@ -123,6 +124,7 @@ func randomSnapshot(r *rand.Rand) *Snapshot {
 			Max: r.IntN(6), Allocatable: nodegroups.Resources{"cpu": 8000, "pods": 10, "nvidia.com/gpu": r.Int64N(3) * 4},
 		}
 		g.Labels = map[string]string{corev1.LabelTopologyZone: g.Zone, v1alpha1.NodeGroupLabel: g.Name}
+		g.Promised = g.Allocatable
 		g.Machines = r.IntN(g.Max + 1)
 		if r.IntN(4) == 0 {
 			g.Backoffs = stockout(noon.Add(time.Minute))

@@ -330,7 +330,7 @@ func (q *query) addOffers(in func(string) *region, within []string) {
 		if !ok || !inRegion {
 			continue
 		}
-		o := offer{Group: g, rank: rank, room: q.vector(g.Usable)}
+		o := offer{Group: g, rank: rank, room: q.vector(q.usable(g))}
 		for i, p := range q.pods {
 			if p.Matches("", g.Labels, g.Taints) && o.room.times(q.needs[i], 1) > 0 {
 				o.takes |= 1 << i
@@ -415,6 +415,15 @@ func (q *query) blocked(g *Group, n int) (until time.Time, why string) {
 		return until, why
 	}
 	return time.Time{}, ""
+}
+
+// usable is what pods can use of a new machine of the group. Nodes that offer less
+// than their template promises may be repaired: that gives no gang up.
+func (q *query) usable(g *Group) nodegroups.Resources {
+	if q.ideal {
+		return g.UsableAtBest
+	}
+	return g.Usable
 }
 
 // perMachine is how many pods of the podSet an empty room takes, at most n.

@@ -2,16 +2,13 @@ package provisioning
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
-	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // Request is a ProvisioningRequest as decisions see it.
@@ -26,7 +23,13 @@ type Request struct {
 	ValidFor time.Duration
 	// NoRetry: a request that cannot be served now fails instead of waiting.
 	NoRetry bool
-	Gang    Gang
+	// PodsHeld says that somebody, such as a queue, lets no pod of the gang be
+	// created before the request is Provisioned: its nodes may be opened at once.
+	PodsHeld bool
+	Gang     Gang
+	// Likeness is equal for gangs that ask for the same under the same policy; empty
+	// where that is not known.
+	Likeness string
 	// Pods is the number of pods of the gang.
 	Pods int
 	// Missing names the PodTemplates that the request refers to and that do not
@@ -40,8 +43,8 @@ type Request struct {
 	Policy  Policy
 	Attempt Attempt
 	Status  Status
-	// ProvisionedAt is when the request became Provisioned.
-	ProvisionedAt time.Time
+	// Provisioned is the condition of that type as it stands.
+	Provisioned metav1.Condition
 }
 
 // Status is where a request stands, by its conditions.
@@ -60,15 +63,44 @@ const (
 // String is the request as people write it.
 func (r *Request) String() string { return r.Namespace + "/" + r.Name }
 
+// deadline is when the request fails if it has no capacity by then.
+func (r *Request) deadline() time.Time { return r.Created.Add(r.ValidFor) }
+
+// schedulingRate is how many pods a second kube-scheduler binds at least: a fifth
+// of the 50 calls a second that it allows itself by default.
+const schedulingRate = 10
+
+// bookedUntil is when booked capacity that was Provisioned at that time is given
+// up: not before the scheduler has had time for the whole gang.
+func (r *Request) bookedUntil(provisioned time.Time) time.Time {
+	scheduling := time.Duration(r.Pods) * time.Second / schedulingRate
+	return provisioned.Add(max(r.Policy.BookingTimeout, scheduling))
+}
+
 // View is what a request's next step depends on, beside the request.
 type View struct {
 	*Snapshot
-	// Machines that carry the token of the attempt in flight, in any state.
+	// Machines that carry a token of the request's last attempt, in any state.
 	Machines []cloudprovider.Machine
 	// Active is how many of the request's pods have not finished, bound or not.
 	Active int
 	// KeyTaken names another live request with the same booking key, if any.
 	KeyTaken string
+	// Has is what the request's namespace has and asks for already, Limits what it
+	// may have.
+	Has    Holdings
+	Limits []Limit
+	// Lost nodes of the request of which nobody has been told yet, by name.
+	Lost []LostNode
+	// Judged is what is known of gangs like this one; nil if nothing is.
+	Judged *Judged
+}
+
+// LostNode is a node that went, or whose machine ended, while it was booked or used.
+type LostNode struct {
+	Name string
+	// Pods of the gang that ran there.
+	Pods int
 }
 
 // Action is what to do for a request.
@@ -86,16 +118,22 @@ const (
 	Fail
 	// Book and unbook nodes as the step says.
 	Book
-	// Provision: all is booked; say so.
+	// Provision: all is there and held for the gang; say so.
 	Provision
 	// Begin an attempt: record its intent. Nothing has been launched yet.
 	Begin
+	// Replace lost machines of an attempt: record the intent.
+	Replace
 	// LaunchMachines: call the cloud for the attempt's machines.
 	LaunchMachines
 	// RollBack: record that the attempt has failed.
 	RollBack
 	// TakeBack the machines that are left of a failed attempt.
 	TakeBack
+	// Repair a booking that is short: book other nodes for it.
+	Repair
+	// Tell of lost nodes.
+	Tell
 	// Consume: all pods run; lift the cordons and end the booking.
 	Consume
 	// Expire: the booking was not used in time or is broken; undo it.
@@ -103,61 +141,133 @@ const (
 )
 
 func (a Action) String() string {
-	return [...]string{"Rest", "LookUp", "Report", "Fail", "Book", "Provision", "Begin", "LaunchMachines",
-		"RollBack", "TakeBack", "Consume", "Expire"}[a]
+	return [...]string{"Rest", "LookUp", "Report", "Fail", "Book", "Provision", "Begin", "Replace", "LaunchMachines",
+		"RollBack", "TakeBack", "Repair", "Tell", "Consume", "Expire"}[a]
 }
 
 // Step is the next thing to do for a request.
 type Step struct {
 	Do Action
-	// Reason and Message are those of the condition that the step sets.
-	Reason, Message string
+	// Condition that the step sets; none where its type is empty.
+	Condition metav1.Condition
 	// Attempt as it will be recorded.
 	Attempt Attempt
-	// Book these placements and Unbook these nodes.
+	// Book these placements and Unbook these nodes, before the condition is set.
 	Book   []Placement
 	Unbook []string
+	// Open the placements for the gang's pods, too.
+	Open bool
 	// KeepLabels: of the nodes to unbook only the cordon goes, since pods of the
 	// gang are there or select them.
 	KeepLabels bool
+	// Launch these machines.
+	Launch []Call
 	// TakeBack these machines.
 	TakeBack []cloudprovider.Machine
+	// Lost nodes that the step tells of.
+	Lost []LostNode
+	// Lessons are what is learned about groups once the step is on record.
+	Lessons []Lesson
 	// At is when to look again even if nothing changes; zero for never.
 	At time.Time
 }
 
-// Reasons of conditions, as the API's contract has them.
+// Reasons of conditions, as the API's contract has them. It names none for
+// CapacityRevoked, nor for what is under way.
 const (
 	ReasonAccepted             = "Accepted"
 	ReasonCapacityIsFound      = "CapacityIsFound"
 	ReasonCapacityProvisioned  = "CapacityIsProvisioned"
 	ReasonCapacityIsNotFound   = "CapacityIsNotFound"
+	ReasonFailedToCheck        = "FailedToCheckCapacity"
+	ReasonFailedToBook         = "FailedToBookCapacity"
 	ReasonExpired              = "Expired"
 	ReasonFailedToCreatePods   = "FailedToCreatePods"
 	ReasonReservationExpired   = "CapacityReservationTimeExpired"
 	ReasonBookingConsumed      = "CapacityBookingConsumed"
+	ReasonMachineLost          = "MachineLost"
 	ReasonProvisioningUnderway = "ProvisioningInProgress"
 )
 
-const (
-	// settle is how long a node that was cordoned to be booked is watched before
-	// it counts: pods that the scheduler had assumed there may still land.
-	settle = time.Second
-	// daemonWait bounds how long a young node waits for the pods of its
-	// DaemonSets.
-	daemonWait = time.Minute
-)
+// Conditions are those that the status will have after the step. A request that
+// fails at once was never accepted.
+func (s *Step) Conditions() (out []metav1.Condition) {
+	if s.Do != Fail {
+		out = append(out, condition(provreq.Accepted, metav1.ConditionTrue, ReasonAccepted, "Muster looks after this request"))
+	}
+	if s.Condition.Type != "" {
+		out = append(out, s.Condition)
+	}
+	return out
+}
+
+func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: Clip(message, messageLimit)}
+}
+
+// messageLimit is within what conditions hold (32,768 bytes) and people read.
+const messageLimit = 4096
+
+// failed, waiting, provisioned and over are the conditions that end a step.
+func failed(reason, message string) metav1.Condition {
+	return condition(provreq.Failed, metav1.ConditionTrue, reason, message)
+}
+
+func waiting(reason, message string) metav1.Condition {
+	return condition(provreq.Provisioned, metav1.ConditionFalse, reason, message)
+}
+
+func provisioned(reason, message string) metav1.Condition {
+	return condition(provreq.Provisioned, metav1.ConditionTrue, reason, message)
+}
+
+func over(reason, message string) metav1.Condition {
+	return condition(provreq.BookingExpired, metav1.ConditionTrue, reason, message)
+}
+
+// underway says what is being done. A request that is Provisioned stays so.
+func (r *Request) underway(format string, args ...any) metav1.Condition {
+	message := fmt.Sprintf(format, args...)
+	if r.Status == Provisioned {
+		return provisioned(r.Provisioned.Reason, message)
+	}
+	return condition(provreq.Provisioned, metav1.ConditionUnknown, ReasonProvisioningUnderway, message)
+}
 
 // Next says what to do for a request now. It is called again after every change
 // until it answers Rest, so each step is small and may be repeated.
+//
+// The way of a gang, where each arrow is one or more steps:
+//
+//	Pending ── fits ──▶ claimed, settled ───────────▶ Provisioned ─▶ opened ─▶ consumed │ expired
+//	   │  ▲                                               ▲  ▲           │
+//	   │  └── the next option ── rolled back ◀── failed   │  └─ repaired ┘ short
+//	   └── launch ──▶ claimed, launching, joined ─────────┘
+//
+// No pod of the gang can be bound before its request is Provisioned (P1), though
+// pods may exist long before: they select the booking's label, which nodes bear
+// only once they are opened. Until then
+//   - existing nodes are claimed: they bear the record of the booking and, where
+//     it takes them whole, the cordon, which keeps others off;
+//   - machines of the attempt are born cordoned and are the attempt's.
+//
+// That is two writes of an existing node until its pods come, and one of a machine
+// that was launched. Where somebody else holds the pods back anyway, a claim opens
+// the node at once, and saves the second write. A cordon is lifted by one more.
 func Next(r *Request, v View) Step {
 	switch {
+	case len(v.Lost) > 0 && r.Status != Pending:
+		return tell(r, v)
 	case r.Status == Over:
 		return Step{Do: Rest}
 	case r.Status == Provisioned:
 		return nextProvisioned(r, v)
 	case r.Attempt.Phase == RollingBack:
-		return nextRollingBack(r, v)
+		s, undone := undo(r, v)
+		if !undone {
+			return s
+		}
+		return nextPending(closed(r), v)
 	case r.Attempt.Phase == Launching:
 		return nextLaunching(r, v)
 	default:
@@ -165,314 +275,27 @@ func Next(r *Request, v View) Step {
 	}
 }
 
-func nextPending(r *Request, v View) Step {
-	deadline := r.Created.Add(r.ValidFor)
-	if !v.Now.Before(deadline) {
-		return endWith(r, v, Step{Do: Fail, Reason: ReasonExpired, Message: fmt.Sprintf(
-			"No capacity was found within %s of the request's creation (parameter ValidUntilSeconds)", r.ValidFor)})
+// tell of nodes that are lost. Whether a gang that runs is to be stopped then is for
+// whoever has asked for it.
+func tell(r *Request, v View) Step {
+	s := Step{Do: Tell, Attempt: r.Attempt, Lost: v.Lost}
+	if r.Status == Over && r.Policy.RevokeOnLoss {
+		s.Condition = condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost, LossMessage(v.Lost))
 	}
-	switch {
-	case len(r.Missing) > 0:
-		return endWith(r, v, Step{Do: LookUp})
-	case r.Invalid != "":
-		return endWith(r, v, Step{Do: Fail, Reason: ReasonCapacityIsNotFound, Message: "The request cannot be served: " + r.Invalid})
-	case r.Lacking != "":
-		return endWith(r, v, Step{Do: Report, Reason: ReasonCapacityIsNotFound, At: deadline, Message: "The request cannot be served yet: " + r.Lacking})
-	case v.KeyTaken != "":
-		return endWith(r, v, Step{Do: Report, Reason: ReasonCapacityIsNotFound, At: deadline, Message: fmt.Sprintf(
-			"Request %s is booked under the same key %s; this one is served when that one has ended", v.KeyTaken, BookingKey(r.Name))})
-	}
-	plan := Plan(v.Snapshot, r.Gang, r.Policy)
-	switch {
-	case plan.Outcome == Fits:
-		return book(r, v, plan, ReasonCapacityIsFound)
-	case plan.Outcome == Launch:
-		a := Attempt{Number: r.Attempt.Number + 1, Phase: Launching, Launches: plan.Launches, Started: v.Now}
-		return Step{Do: Begin, Attempt: a, Book: plan.Placement, Reason: ReasonProvisioningUnderway, Message: launchMessage(a, plan)}
-	case plan.Outcome == Never || r.NoRetry:
-		return endWith(r, v, Step{Do: Fail, Reason: ReasonCapacityIsNotFound, Message: sentence("Capacity can not be found", plan)})
-	}
-	at := deadline
-	if !plan.Until.IsZero() && plan.Until.Before(at) {
-		at = plan.Until
-	}
-	return endWith(r, v, Step{Do: Report, Reason: ReasonCapacityIsNotFound, Message: sentence("Capacity is not found now", plan), At: at})
-}
-
-// endWith makes sure that nothing stays booked when the request ends or waits.
-func endWith(r *Request, v View, s Step) Step {
-	if booked := bookedNodes(r, v); len(booked) > 0 {
-		return Step{Do: Book, Unbook: booked}
-	}
-	s.Attempt = r.Attempt
 	return s
 }
 
-// book compares what should be booked with what is.
-func book(r *Request, v View, plan Verdict, reason string) Step {
-	want := map[string]bool{}
-	s := Step{Do: Book, Reason: reason}
-	var ready time.Time
-	for _, p := range plan.Placement {
-		want[p.Node] = true
-		n := v.Nodes.Find(p.Node)
-		since, booked := bookingOf(n, r.UID)
-		if !booked {
-			s.Book = append(s.Book, p)
-			continue
-		}
-		if at := since.Add(settle); n.Cordon == Held && !isLaunchOf(n, &r.Gang) && at.After(ready) {
-			ready = at
-		}
+// LossMessage says which nodes were lost.
+func LossMessage(lost []LostNode) string {
+	n := 0
+	for _, l := range lost {
+		n += l.Pods
 	}
-	for _, name := range bookedNodes(r, v) {
-		if !want[name] {
-			s.Unbook = append(s.Unbook, name)
-		}
+	what := "node " + lost[0].Name
+	if len(lost) > 1 {
+		what = fmt.Sprintf("%s, %s and others", nodes(len(lost)), lost[0].Name)
 	}
-	switch {
-	case len(s.Book)+len(s.Unbook) > 0:
-		return s
-	case v.Now.Before(ready):
-		return Step{Do: Rest, At: ready}
-	}
-	a := r.Attempt
-	a.Phase = Done
-	return Step{Do: Provision, Attempt: a, Reason: reason, Message: fmt.Sprintf(
-		"%s booked for %s until %s", nodes(len(plan.Placement)), pods(r.Pods),
-		v.Now.Add(r.Policy.BookingTimeout).UTC().Format(time.RFC3339))}
-}
-
-func nextLaunching(r *Request, v View) Step {
-	if len(r.Missing) > 0 {
-		return rollBack(r, r.Attempt.Launches[0].Group, v1alpha1.Config, fmt.Sprintf("the PodTemplates %q have been deleted meanwhile", r.Missing))
-	}
-	made := map[string]int{}
-	for _, m := range v.Machines {
-		made[m.Group]++
-		if m.State == cloudprovider.Terminated {
-			return rollBack(r, m.Group, v1alpha1.Lost, fmt.Sprintf("machine %s ended while it started: %s", m.Name, m.Reason))
-		}
-	}
-	joined, waitingFor, at := joining(r, v)
-	complete := true
-	for _, l := range r.Attempt.Launches {
-		g := v.findGroup(l.Group)
-		if g == nil {
-			return rollBack(r, l.Group, v1alpha1.Config, "the NodeGroup has been deleted")
-		}
-		if made[l.Group] < l.Count {
-			complete = false
-			waitingFor = fmt.Sprintf("the cloud has made %d", made[l.Group])
-		}
-		deadline := r.Attempt.Started.Add(g.JoinTimeout)
-		if at.IsZero() || deadline.Before(at) {
-			at = deadline
-		}
-		if asked := r.Attempt.machines(); !v.Now.Before(deadline) && joined < asked {
-			return rollBack(r, l.Group, v1alpha1.Timeout, fmt.Sprintf(
-				"%d of %s were ready within %s (spec.joinTimeout); %s", joined, machines(asked), g.JoinTimeout, waitingFor))
-		}
-	}
-	if !complete {
-		return Step{Do: LaunchMachines, Attempt: r.Attempt, At: at}
-	}
-	if joined < len(v.Machines) {
-		return Step{Do: Rest, At: at}
-	}
-	look := r.Policy
-	look.Class = CheckCapacity
-	plan := Plan(v.Snapshot, r.Gang, look)
-	if plan.Outcome == Fits {
-		return book(r, v, plan, ReasonCapacityProvisioned)
-	}
-	group, class, why := blame(r, v)
-	return rollBack(r, group, class, why+": "+plan.Message())
-}
-
-// isLaunchOf says that the node's machine was launched by the gang's attempt in
-// flight.
-func isLaunchOf(n *Node, g *Gang) bool { return g.Launch != "" && n.Launch == g.Launch }
-
-// blame says why machines that have all joined do not hold the gang: a group's
-// template that promised more than its nodes give, or somebody who came first.
-func blame(r *Request, v View) (group string, class v1alpha1.ErrorClass, why string) {
-	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
-		if g := v.findGroup(n.Group); g != nil {
-			if name, by, short := n.Allocatable.Short(g.Allocatable); short {
-				return g.Name, v1alpha1.Config, fmt.Sprintf("node %s has %s %s less than spec.template of its group promises",
-					n.Name, nodegroups.Quantity(name, by), name)
-			}
-		}
-	}
-	return r.Attempt.Launches[0].Group, v1alpha1.Lost, "the machines joined, but others took room that was planned for the gang"
-}
-
-// joining counts the nodes of the attempt that are ready for pods, and says what
-// the first other one waits for.
-func joining(r *Request, v View) (joined int, waitingFor string, at time.Time) {
-	registered := 0
-	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
-		registered++
-		why, again := unready(n, v.Snapshot)
-		if why == "" {
-			joined++
-			continue
-		}
-		if waitingFor == "" {
-			waitingFor = fmt.Sprintf("node %s %s", n.Name, why)
-		}
-		if !again.IsZero() && (at.IsZero() || again.Before(at)) {
-			at = again
-		}
-	}
-	if waitingFor == "" && registered < len(v.Machines) {
-		waitingFor = fmt.Sprintf("%s have not registered a node", machines(len(v.Machines)-registered))
-	}
-	return joined, waitingFor, at
-}
-
-// unready says what a young node lacks to take the gang's pods, or is empty.
-// again is when waiting for it ends.
-func unready(n *Node, s *Snapshot) (why string, again time.Time) {
-	if !n.Ready {
-		return "is not Ready", again
-	}
-	g := s.findGroup(n.Group)
-	if g == nil {
-		return "belongs to no NodeGroup", again
-	}
-	for i := range n.Taints {
-		if t := &n.Taints[i]; keepsOff(t) && !slices.ContainsFunc(g.Taints, func(o corev1.Taint) bool {
-			return o.Key == t.Key && o.Value == t.Value && o.Effect == t.Effect
-		}) {
-			return "still has the taint " + t.ToString(), again
-		}
-	}
-	for _, name := range g.Allocatable.Names() {
-		if nodegroups.Extended(name) && n.Allocatable[name] < g.Allocatable[name] {
-			return fmt.Sprintf("offers %d of %d %s", n.Allocatable[name], g.Allocatable[name], name), again
-		}
-	}
-	if until := n.Created.Add(daemonWait); s.Now.Before(until) {
-		for i := range s.DaemonSets {
-			d := &s.DaemonSets[i]
-			if !n.Daemons[d.UID] && d.RunsOn(n.Name, n.Labels, n.Taints) {
-				return "waits for a pod of DaemonSet " + d.Name, until
-			}
-		}
-	}
-	return "", again
-}
-
-// keepsOff says that the taint keeps pods off, other than by a cordon.
-func keepsOff(t *corev1.Taint) bool {
-	return t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != corev1.TaintNodeUnschedulable
-}
-
-func rollBack(r *Request, group string, class v1alpha1.ErrorClass, message string) Step {
-	a := r.Attempt
-	a.Phase = RollingBack
-	a.Failure = &AttemptFailure{Group: group, Class: class, Message: message}
-	return Step{Do: RollBack, Attempt: a}
-}
-
-// Refused is the step after the cloud has refused an attempt's launch in a group.
-func Refused(r *Request, group string, got int, refusal *cloudprovider.Error) Step {
-	return rollBack(r, group, refusal.Class, fmt.Sprintf("%d of %s came: %s",
-		got, machines(r.Attempt.Machines(group)), refusal))
-}
-
-func nextRollingBack(r *Request, v View) Step {
-	var left []cloudprovider.Machine
-	for _, m := range v.Machines {
-		if m.State < cloudprovider.Terminated {
-			left = append(left, m)
-		}
-	}
-	if len(left) > 0 {
-		return Step{Do: TakeBack, Attempt: r.Attempt, TakeBack: left}
-	}
-	for range v.Nodes.LaunchedBy(r.Gang.Launch) {
-		return Step{Do: Rest} // its deletion will be seen
-	}
-	closed := *r
-	closed.Attempt.Phase = Done
-	closed.Gang.Launch = ""
-	return nextPending(&closed, v)
-}
-
-func nextProvisioned(r *Request, v View) Step {
-	booked := bookedNodes(r, v)
-	bound := boundPods(r, v)
-	if bound >= r.Pods {
-		return Step{Do: Consume, Attempt: r.Attempt, Unbook: booked, KeepLabels: true, Reason: ReasonBookingConsumed,
-			Message: fmt.Sprintf("All %s have been bound to booked nodes", pods(r.Pods))}
-	}
-	expire := func(message string) Step {
-		return Step{Do: Expire, Attempt: r.Attempt, Unbook: booked, KeepLabels: v.Active > 0, Reason: ReasonReservationExpired, Message: message}
-	}
-	if bound == 0 && len(r.Missing) == 0 {
-		own := NewNodes()
-		for _, name := range booked {
-			own.Set(v.Nodes.Find(name))
-		}
-		if plan, ok := Place(own, r.Gang); !ok {
-			return expire("A booked machine was lost before the pods came: " + plan.Message())
-		}
-	}
-	until := r.ProvisionedAt.Add(r.Policy.BookingTimeout)
-	if !v.Now.Before(until) {
-		return expire(fmt.Sprintf("%d of %s came within %s", bound, pods(r.Pods), r.Policy.BookingTimeout))
-	}
-	return Step{Do: Rest, At: until}
-}
-
-// bookedNodes are those that the request has booked, by name.
-func bookedNodes(r *Request, v View) (names []string) {
-	for n := range v.Nodes.BookedBy(r.UID) {
-		if _, ok := bookingOf(n, r.UID); ok {
-			names = append(names, n.Name)
-		}
-	}
-	return names
-}
-
-// boundPods is how many of the request's pods are on the nodes that it has booked,
-// those that have succeeded there included.
-func boundPods(r *Request, v View) (n int) {
-	for node := range v.Nodes.BookedBy(r.UID) {
-		for _, b := range node.Labelled {
-			if b.UID == r.UID {
-				n += b.Pods
-			}
-		}
-	}
-	return n
-}
-
-func bookingOf(n *Node, uid types.UID) (since time.Time, ok bool) {
-	for i := range n.Bookings {
-		if n.Bookings[i].UID == uid {
-			return n.Bookings[i].Since, true
-		}
-	}
-	return time.Time{}, false
-}
-
-func launchMessage(a Attempt, plan Verdict) string {
-	parts := make([]string, len(a.Launches))
-	for i, l := range a.Launches {
-		parts[i] = fmt.Sprintf("%s of group %s", machines(l.Count), l.Group)
-	}
-	return fmt.Sprintf("Attempt %d launches %s for %s USD per hour", a.Number, strings.Join(parts, " and "), USD(plan.MicroUSDPerHour))
-}
-
-// messageLimit is within what conditions hold (32,768 bytes) and people read.
-const messageLimit = 4096
-
-func sentence(start string, v Verdict) string {
-	return Clip(start+": "+v.Message(), messageLimit)
+	return fmt.Sprintf("The machine of %s was lost, where %s of the gang ran", what, pods(n))
 }
 
 func pods(n int) string     { return plural(n, "pod") }
@@ -484,4 +307,14 @@ func plural(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// earliest is the first of the times, those that are zero left out.
+func earliest(times ...time.Time) (first time.Time) {
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
 }

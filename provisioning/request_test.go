@@ -1,15 +1,21 @@
 package provisioning
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
@@ -20,8 +26,6 @@ import (
 type story struct {
 	request Request
 	view    View
-	// bound pods of the gang are on the first node.
-	bound int
 }
 
 const (
@@ -29,22 +33,30 @@ const (
 	token = "uid-1"
 )
 
-var whole = nodegroups.Resources{"cpu": 96000, "memory": 1 << 40, "pods": 110, "nvidia.com/gpu": 8}
+var (
+	whole  = nodegroups.Resources{"cpu": 96000, "memory": 1 << 40, "pods": 110, "nvidia.com/gpu": 8}
+	onePod = nodegroups.Resources{"nvidia.com/gpu": 8, "pods": 1}
+)
 
-func newStory() *story {
+// asking is a podSet of count pods with so many GPUs each.
+func asking(name string, count int, gpus string) PodSet {
 	template := &corev1.PodTemplateSpec{}
 	template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")},
+		Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse(gpus)},
 	}}}
+	return PodSet{Name: name, Count: count, Template: template}
+}
+
+func newStory() *story {
 	s := &story{request: Request{
 		UID: uid, Namespace: "ns", Name: "gang", Created: noon, ValidFor: time.Hour,
-		Gang:    Gang{Name: "ns/gang", UID: uid, Key: "gang", PodSets: []PodSet{{Name: "workers", Count: 2, Template: template}}},
+		Gang:    Gang{Namespace: "ns", Name: "ns/gang", UID: uid, Key: "gang", PodSets: []PodSet{asking("workers", 2, "8")}},
 		Pods:    2,
 		Policy:  DefaultPolicy(AtomicScaleUp),
 		Attempt: Attempt{Phase: Done},
 	}}
 	s.view = View{Snapshot: NewSnapshot(noon, NewNodes(), []nodegroups.Group{{
-		Name: "gpu", CapacityType: v1alpha1.OnDemand, Max: 4, Allocatable: whole,
+		Name: "gpu", CapacityType: v1alpha1.OnDemand, Max: 4, Allocatable: whole, Promised: whole, MicroUSDPerHour: 10e6,
 		Labels: map[string]string{v1alpha1.NodeGroupLabel: "gpu"}, JoinTimeout: 10 * time.Minute,
 	}}, nil)}
 	return s
@@ -54,16 +66,19 @@ func stockout(until time.Time) []v1alpha1.Backoff {
 	return []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 1, Until: metav1.NewTime(until)}}
 }
 
-func (s *story) node(name string, change func(*Node)) *story {
-	n := Node{Name: name, Group: "gpu", Ready: true, Allocatable: whole, Free: whole, Created: noon.Add(-time.Hour)}
-	if change != nil {
+func (s *story) node(name string, changes ...func(*Node)) *story {
+	n := Node{
+		Name: name, ProviderID: "id-" + name, Group: "gpu", Ready: true, Allocatable: whole, Free: whole, Created: noon.Add(-time.Hour),
+		Labels: map[string]string{v1alpha1.NodeGroupLabel: "gpu"},
+	}
+	for _, change := range changes {
 		change(&n)
 	}
 	s.view.Nodes.Set(&n)
 	return s
 }
 
-func young(n *Node)      { n.Cordon, n.Launch = Joining, token }
+func young(n *Node)      { n.Cordon, n.Launch, n.InFlight = Joining, token, true }
 func notReady(n *Node)   { young(n); n.Ready = false }
 func withoutGPU(n *Node) { young(n); n.Allocatable = nodegroups.Resources{"cpu": 96000} }
 func startupTaint(n *Node) {
@@ -71,15 +86,48 @@ func startupTaint(n *Node) {
 	n.Taints = []corev1.Taint{{Key: "network-is-not-there", Effect: corev1.TaintEffectNoSchedule}}
 }
 
-func booked(since time.Time) func(*Node) {
+// replaced nodes were launched for one that was lost.
+func replaced(n *Node) { young(n); n.Launch = token + "r1" }
+
+// taken nodes are used by others.
+func taken(n *Node) { n.Free, n.Pods = nodegroups.Resources{"cpu": 96000, "pods": 109}, 1 }
+
+// held nodes are booked for one of the gang's pods; those that are open let it in.
+func held(since time.Time, opened bool) func(*Node) {
 	return func(n *Node) {
 		n.Cordon = Held
-		n.Bookings = []Booking{{Key: "gang", Namespace: "ns", UID: uid, Remaining: nodegroups.Resources{"nvidia.com/gpu": 8, "pods": 1}, Since: since}}
+		n.Bookings = []Booking{{Key: "gang", Namespace: "ns", UID: uid, Open: opened, Booked: onePod, Remaining: onePod, Since: since}}
 		n.Labelled = n.Bookings
 	}
 }
 
-func launchedAndBooked(n *Node) { booked(noon)(n); n.Launch = token }
+func claimed(n *Node) { held(noon, false)(n) }
+func booked(n *Node)  { held(noon, true)(n) }
+
+// used nodes run the pod that they were booked for.
+func used(n *Node) {
+	booked(n)
+	n.Free, n.Pods = whole.Clone(), 1
+	n.Free.Sub(onePod, 1)
+	b := &n.Bookings[0]
+	b.Came, b.Running, b.Remaining = []nodegroups.Resources{onePod}, 1, nodegroups.Resources{}
+}
+
+// alsoBookedBy another request, for all that is free.
+func alsoBookedBy(other types.UID) func(*Node) {
+	return func(n *Node) {
+		n.Bookings = append(n.Bookings, Booking{Key: string(other), Namespace: "ns", UID: other, Open: true, Remaining: onePod})
+		n.Labelled = n.Bookings
+	}
+}
+
+func sinceUnready(since time.Time) func(*Node) {
+	return func(n *Node) { n.Ready, n.UnreadySince = false, since }
+}
+
+func inGroup(group string) func(*Node) {
+	return func(n *Node) { n.Group, n.Labels = group, map[string]string{v1alpha1.NodeGroupLabel: group} }
+}
 
 func (s *story) attempt(phase AttemptPhase) *story {
 	s.request.Attempt = Attempt{Number: 1, Phase: phase, Launches: []GroupCount{{"gpu", 2}}, Started: noon}
@@ -87,9 +135,26 @@ func (s *story) attempt(phase AttemptPhase) *story {
 	return s
 }
 
+// lost has the machine replaced at noon.
+func (s *story) lost(names ...string) *story {
+	r := Replacement{Started: noon}
+	for _, name := range names {
+		r.Lost = append(r.Lost, LostMachine{Group: "gpu", Name: name, Launch: token})
+	}
+	s.request.Attempt.Replacements = append(s.request.Attempt.Replacements, r)
+	return s
+}
+
+// machines of the attempt are named a, b and so on, like their nodes.
 func (s *story) machines(states ...cloudprovider.State) *story {
-	for i, state := range states {
-		s.view.Machines = append(s.view.Machines, cloudprovider.Machine{Name: string(rune('a' + i)), Group: "gpu", Launch: token, State: state, Reason: "BootFailed"})
+	return s.machinesOf(token, states...)
+}
+
+func (s *story) machinesOf(launch string, states ...cloudprovider.State) *story {
+	for _, state := range states {
+		name := string(rune('a' + len(s.view.Machines)))
+		s.view.Machines = append(s.view.Machines, cloudprovider.Machine{
+			Name: name, ProviderID: "id-" + name, Group: "gpu", Launch: launch, State: state, Reason: "BootFailed"})
 	}
 	return s
 }
@@ -99,9 +164,9 @@ func missing(s *story) {
 	s.request.Gang.PodSets = nil
 }
 
-func (s *story) provisioned(bound int) *story {
-	s.request.Status, s.request.ProvisionedAt = Provisioned, noon
-	s.bound = bound
+func (s *story) provisioned() *story {
+	s.request.Status = Provisioned
+	s.request.Provisioned = metav1.Condition{Type: provreq.Provisioned, Status: metav1.ConditionTrue, Reason: ReasonCapacityIsFound, LastTransitionTime: metav1.NewTime(noon)}
 	return s
 }
 
@@ -115,132 +180,189 @@ func (s *story) with(change func(*story)) *story {
 	return s
 }
 
+func dry(s *story)         { s.view.Groups[0].Backoffs = stockout(noon.Add(time.Minute)) }
+func noRetry(s *story)     { s.request.NoRetry = true }
+func podsHeld(s *story)    { s.request.PodsHeld = true }
+func podsWaiting(s *story) { s.view.Active = 2 }
+
 const (
 	booting    = cloudprovider.Booting
 	running    = cloudprovider.Running
 	terminated = cloudprovider.Terminated
 )
 
-func TestNext(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		*story
-		want    Action
-		message string
-		check   func(*testing.T, Step)
-	}{
-		{name: "nothing is there, so an attempt begins", story: newStory(), want: Begin, message: "2 machines of group gpu",
+// expected is a step that a story should come to.
+type expected struct {
+	name string
+	*story
+	want    Action
+	message string
+	check   func(*testing.T, Step)
+}
+
+func play(t *testing.T, cases []expected) {
+	t.Helper()
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			got := Next(&tc.request, tc.view)
+			if got.Do != tc.want {
+				t.Fatalf("step is %s (%s), want %s", got.Do, got.Condition.Message, tc.want)
+			}
+			if !strings.Contains(got.Condition.Message, tc.message) {
+				t.Errorf("message %q does not speak of %q", got.Condition.Message, tc.message)
+			}
+			if tc.check != nil {
+				tc.check(t, got)
+			}
+		})
+	}
+}
+
+// nodesOf says what a step does to which nodes.
+func nodesOf(s Step) string {
+	var out []string
+	for _, p := range s.Book {
+		what := "claim "
+		if s.Open {
+			what = "open "
+		}
+		if p.Whole {
+			what += "whole "
+		}
+		out = append(out, what+p.Node)
+	}
+	for _, n := range s.Unbook {
+		what := "unbook "
+		if s.KeepLabels {
+			what = "uncordon "
+		}
+		out = append(out, what+n)
+	}
+	return strings.Join(out, ", ")
+}
+
+func wantNodes(want string) func(*testing.T, Step) {
+	return func(t *testing.T, s Step) {
+		t.Helper()
+		if got := nodesOf(s); got != want {
+			t.Errorf("the step does %q, want %q", got, want)
+		}
+	}
+}
+
+func wantAt(d time.Duration) func(*testing.T, Step) {
+	return func(t *testing.T, s Step) {
+		t.Helper()
+		if !s.At.Equal(noon.Add(d)) {
+			t.Errorf("looks again at %s, want %s", s.At, noon.Add(d))
+		}
+	}
+}
+
+func wantFailure(class v1alpha1.ErrorClass) func(*testing.T, Step) {
+	return func(t *testing.T, s Step) {
+		t.Helper()
+		f := s.Attempt.Failure
+		if s.Attempt.Phase != RollingBack || f == nil || f.Class != class || f.Message == "" || !f.Time.Equal(s.Attempt.Failure.Time) {
+			t.Fatalf("attempt is %+v with failure %+v, want class %q", s.Attempt, f, class)
+		}
+		if taught := len(s.Lessons) > 0; taught != (class != "") {
+			t.Errorf("lessons are %+v", s.Lessons)
+		}
+	}
+}
+
+func both(checks ...func(*testing.T, Step)) func(*testing.T, Step) {
+	return func(t *testing.T, s Step) {
+		t.Helper()
+		for _, check := range checks {
+			check(t, s)
+		}
+	}
+}
+
+func TestNextOfWhatIsPending(t *testing.T) {
+	play(t, []expected{
+		{name: "nothing is there, so an attempt begins", story: newStory(), want: Begin, message: "2 machines of group gpu for 20.00 USD per hour",
 			check: func(t *testing.T, s Step) {
 				if s.Attempt.Number != 1 || s.Attempt.Machines("gpu") != 2 || s.Attempt.Phase != Launching {
 					t.Errorf("attempt is %+v", s.Attempt)
 				}
 			}},
-		{name: "free nodes are booked before anything is launched", story: newStory().node("a", nil).node("b", nil), want: Book},
-		{name: "freshly cordoned nodes are watched for a moment", story: newStory().node("a", booked(noon)).node("b", booked(noon)), want: Rest,
-			check: func(t *testing.T, s Step) {
-				if s.At != noon.Add(settle) {
-					t.Errorf("looks again at %s", s.At)
-				}
-			}},
-		{name: "settled nodes are provisioned", story: newStory().node("a", booked(noon)).node("b", booked(noon)).at(settle), want: Provision, message: "2 nodes booked for 2 pods"},
-		{name: "a pod that slipped in while it settled makes the plan anew", want: Book,
-			story: newStory().node("a", booked(noon)).node("b", func(n *Node) { booked(noon)(n); n.Free = nodegroups.Resources{} }).node("c", nil).at(settle),
-			check: func(t *testing.T, s Step) {
-				if len(s.Book) != 1 || s.Book[0].Node != "c" || len(s.Unbook) != 1 || s.Unbook[0] != "b" {
-					t.Errorf("books %v, unbooks %v", s.Book, s.Unbook)
-				}
-			}},
-		{name: "a gang that cannot be had now waits and keeps nothing", want: Book,
-			story: newStory().node("a", booked(noon)).with(func(s *story) { s.view.Groups[0].Backoffs = stockout(noon.Add(time.Minute)) }),
-			check: func(t *testing.T, s Step) {
-				if len(s.Book) != 0 || len(s.Unbook) != 1 {
-					t.Errorf("books %v, unbooks %v", s.Book, s.Unbook)
-				}
-			}},
-		{name: "it says why it waits and until when", want: Report, message: "tried again at 2026-01-01T12:01:00Z",
-			story: newStory().with(func(s *story) { s.view.Groups[0].Backoffs = stockout(noon.Add(time.Minute)) }),
-			check: func(t *testing.T, s Step) {
-				if s.At != noon.Add(time.Minute) {
-					t.Errorf("looks again at %s", s.At)
-				}
-			}},
-		{name: "a gang that can never be had fails", story: newStory().with(func(s *story) { s.view.Groups[0].Max = 1 }), want: Fail, message: "1 short"},
-		{name: "noRetry fails instead of waiting", want: Fail,
-			story: newStory().with(func(s *story) {
-				s.request.NoRetry = true
-				s.view.Groups[0].Backoffs = stockout(noon.Add(time.Minute))
+		{name: "free nodes are claimed before anything is launched", story: newStory().node("a").node("b"), want: Book, check: wantNodes("claim whole a, claim whole b")},
+		{name: "what is there is claimed while the rest is launched", story: newStory().node("a"), want: Begin, check: wantNodes("claim whole a")},
+		{name: "where pods are held back, claimed nodes are open at once", story: newStory().node("a").node("b").with(podsHeld), want: Book, check: wantNodes("open whole a, open whole b")},
+		{name: "freshly cordoned nodes are watched for a moment", story: newStory().node("a", claimed).node("b", claimed), want: Rest, check: wantAt(settle)},
+		{name: "settled nodes are provisioned, and still closed", story: newStory().node("a", claimed).node("b", claimed).at(settle), want: Provision,
+			message: "booked for 2 pods until 2026-01-01T12:10:01Z", check: wantNodes("")},
+		{name: "a pod that slipped in while it settled makes the plan anew", want: Book, check: wantNodes("claim whole c, unbook b"),
+			story: newStory().node("a", claimed).node("b", claimed, taken).node("c").at(settle)},
+		{name: "a node that is to take more than was claimed is claimed anew", want: Book, check: wantNodes("claim whole a"),
+			story: newStory().node("a", claimed).node("b", claimed).at(settle).with(func(s *story) {
+				s.request.Gang.PodSets = append(s.request.Gang.PodSets, asking("launcher", 1, "0"))
+				s.request.Pods = 3
 			})},
+		{name: "a gang that cannot be had now waits, and keeps nothing", want: Report, check: wantNodes("unbook a"), story: newStory().node("a", claimed).with(dry)},
+		{name: "it says why it waits and until when", want: Report, message: "tried again at 2026-01-01T12:01:00Z", story: newStory().with(dry), check: wantAt(time.Minute)},
+		{name: "a gang that can never be had fails", story: newStory().with(func(s *story) { s.view.Groups[0].Max = 1 }), want: Fail, message: "1 short"},
+		{name: "noRetry fails instead of waiting", want: Fail, message: "noRetry", story: newStory().with(noRetry).with(dry)},
+		{name: "noRetry fails when others take the room that is being booked", want: Fail, message: "others took it",
+			story: newStory().node("a", claimed).node("b", claimed, taken).with(noRetry).with(dry), check: wantNodes("unbook a, unbook b")},
 		{name: "a template that is not known is looked up first", story: newStory().with(missing), want: LookUp},
 		{name: "parameters that cannot be read fail the request", story: newStory().with(func(s *story) { s.request.Invalid = "noRetry is maybe" }), want: Fail, message: "noRetry is maybe"},
-		{name: "what is lacking is waited for", story: newStory().with(func(s *story) { s.request.Lacking = "no such policy" }), want: Report, message: "no such policy"},
-		{name: "a request past its time fails", story: newStory().at(time.Hour), want: Fail, message: "ValidUntilSeconds"},
+		{name: "what is lacking is waited for", story: newStory().with(func(s *story) { s.request.Lacking = "no such policy" }), want: Report, message: "no such policy", check: wantAt(time.Hour)},
+		{name: "a request past its time fails", story: newStory().node("a", claimed).at(time.Hour), want: Fail, message: "ValidUntilSeconds", check: wantNodes("unbook a")},
 		{name: "a second request of the same key waits", story: newStory().with(func(s *story) { s.view.KeyTaken = "ns/first" }), want: Report, message: "ns/first"},
+		{name: "what is over rests", story: newStory().with(func(s *story) { s.request.Status = Over }), want: Rest},
+	})
+}
 
-		{name: "an attempt on record without its machines calls the cloud, also after a crash", story: newStory().attempt(Launching).machines(booting), want: LaunchMachines},
-		{name: "machines that boot are waited for until the join timeout", story: newStory().attempt(Launching).machines(booting, booting), want: Rest,
+func TestNextOfWhatIsLaunching(t *testing.T) {
+	play(t, []expected{
+		{name: "an attempt on record without its machines calls the cloud, also after a crash", story: newStory().attempt(Launching).machines(booting), want: LaunchMachines,
 			check: func(t *testing.T, s Step) {
-				if s.At != noon.Add(10*time.Minute) {
-					t.Errorf("looks again at %s", s.At)
+				if diff := cmp.Diff([]Call{{Token: token, GroupCount: GroupCount{"gpu", 2}, Began: noon}}, s.Launch); diff != "" {
+					t.Errorf("calls (-want +got):\n%s", diff)
 				}
 			}},
-		{name: "a machine that died while it booted rolls the whole attempt back", story: newStory().attempt(Launching).machines(running, terminated), want: RollBack,
-			check: wantFailure(v1alpha1.Lost)},
-		{name: "machines that do not join in time roll it back", want: RollBack, check: wantFailure(v1alpha1.Timeout),
+		{name: "machines that boot are waited for until the join timeout", story: newStory().attempt(Launching).machines(booting, booting), want: Rest, check: wantAt(10 * time.Minute)},
+		{name: "no longer than the request's own time", story: newStory().attempt(Launching).machines(booting, booting).with(func(s *story) { s.request.ValidFor = time.Minute }), want: Rest, check: wantAt(time.Minute)},
+		{name: "machines that do not join in time roll the attempt back", want: RollBack, check: wantFailure(v1alpha1.Timeout), message: "1 of 2 machines were ready within 10m0s (spec.joinTimeout); node b is not Ready",
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", notReady).at(10 * time.Minute)},
 		{name: "a node that is not Ready is waited for", story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", notReady), want: Rest},
 		{name: "a node without its GPUs is waited for", story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", withoutGPU), want: Rest},
 		{name: "a node with a startup taint is waited for", story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", startupTaint), want: Rest},
-		{name: "a node without the pod of a DaemonSet that belongs there is waited for", want: Rest,
+		{name: "a node without the pod of a DaemonSet that belongs there is waited for", want: Rest, check: wantAt(daemonWait),
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", func(n *Node) { young(n); n.Created = noon }).
 				with(func(s *story) {
 					s.view.DaemonSets = []DaemonSet{NewDaemonSet(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{UID: "ds", Namespace: "kube-system", Name: "agent"}})}
-				}),
-			check: func(t *testing.T, s Step) {
-				if s.At != noon.Add(daemonWait) {
-					t.Errorf("looks again at %s", s.At)
-				}
-			}},
-		{name: "when all have joined they are booked", story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", young), want: Book,
-			check: func(t *testing.T, s Step) {
-				if len(s.Book) != 2 || !s.Book[0].Whole {
-					t.Errorf("books %v", s.Book)
-				}
-			}},
-		{name: "launched nodes need not settle", story: newStory().attempt(Launching).machines(running, running).node("a", launchedAndBooked).node("b", launchedAndBooked), want: Provision,
-			check: func(t *testing.T, s Step) {
-				if s.Reason != ReasonCapacityProvisioned || s.Attempt.Phase != Done {
-					t.Errorf("step is %+v", s)
-				}
-			}},
-		{name: "nodes that give less than their template roll it back", want: RollBack, check: wantFailure(v1alpha1.Config),
+				})},
+		{name: "when all have joined they are the gang's, and closed", want: Provision, check: both(wantNodes(""), func(t *testing.T, s Step) {
+			if s.Condition.Reason != ReasonCapacityProvisioned || s.Attempt.Phase != Done || len(s.Lessons) != 1 || s.Lessons[0].Class != "" || s.Lessons[0].Got != 2 {
+				t.Errorf("step is %+v", s)
+			}
+		}), story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", young)},
+		{name: "where pods are held back they are opened first", want: Book, check: wantNodes("open whole a, open whole b"),
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", young).with(podsHeld)},
+		{name: "machines beside nodes that were claimed complete the gang", want: Provision,
+			story: newStory().attempt(Launching).with(func(s *story) { s.request.Attempt.Launches[0].Count = 1 }).machines(running).node("a", young).node("z", claimed).at(settle)},
+		{name: "nodes that give less than their template roll it back", want: RollBack, check: wantFailure(v1alpha1.Config), message: "less than spec.template",
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).
 				node("b", func(n *Node) {
 					young(n)
 					n.Allocatable = nodegroups.Resources{"cpu": 96000, "memory": 1 << 40, "nvidia.com/gpu": 8}
 					n.Free = n.Allocatable
 				})},
-		{name: "room that others took meanwhile is not the group's fault", want: RollBack, check: wantFailure(v1alpha1.Lost),
+		{name: "room that others took meanwhile is not the template's fault", want: RollBack, check: wantFailure(v1alpha1.Lost), message: "others took room",
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).
 				node("b", func(n *Node) { young(n); n.Free = nodegroups.Resources{"nvidia.com/gpu": 8} })},
 		{name: "a launch that keeps failing ends at the join timeout, too", story: newStory().attempt(Launching).machines(booting).at(10 * time.Minute), want: RollBack,
-			check: wantFailure(v1alpha1.Timeout)},
-		{name: "pods of the gang that came early are not counted against it", want: Provision,
-			story: newStory().node("a", booked(noon)).node("b", func(n *Node) {
-				booked(noon)(n)
-				n.Free = nodegroups.Resources{"cpu": 96000, "pods": 109}
-				n.Pods = 1
-				n.Bookings[0].Used, n.Bookings[0].Running = nodegroups.Resources{"nvidia.com/gpu": 8, "pods": 1}, 1
-			}).at(settle)},
-		{name: "a booking that ends under a half-started gang leaves the labels", want: Expire,
-			story: newStory().provisioned(1).node("a", booked(noon)).node("b", booked(noon)).at(10 * time.Minute).with(func(s *story) { s.view.Active = 2 }),
-			check: func(t *testing.T, s Step) {
-				if !s.KeepLabels {
-					t.Error("the labels that the late pods select would go")
-				}
-			}},
-		{name: "a template deleted in flight rolls it back", story: newStory().attempt(Launching).machines(booting, booting).with(missing), want: RollBack, check: wantFailure(v1alpha1.Config)},
+			check: wantFailure(v1alpha1.Timeout), message: "the cloud has made 1"},
+		{name: "a template deleted in flight rolls it back, and blames no group", story: newStory().attempt(Launching).machines(booting, booting).with(missing), want: RollBack, check: wantFailure("")},
 		{name: "a group deleted in flight rolls it back", want: RollBack, check: wantFailure(v1alpha1.Config),
 			story: newStory().attempt(Launching).machines(booting, booting).with(func(s *story) { s.view.Groups = nil })},
+		{name: "the request's deadline ends an attempt in flight", want: RollBack, check: wantFailure(""), message: "ValidUntilSeconds",
+			story: newStory().attempt(Launching).machines(booting, booting).at(time.Hour)},
 
 		{name: "a rollback takes back by name what is left", story: newStory().attempt(RollingBack).machines(booting, running, terminated), want: TakeBack,
 			check: func(t *testing.T, s Step) {
@@ -255,36 +377,319 @@ func TestNext(t *testing.T) {
 					t.Errorf("attempt is %+v", s.Attempt)
 				}
 			}},
+		{name: "or the request fails, if its time is over", story: newStory().attempt(RollingBack).at(time.Hour), want: Fail,
+			check: func(t *testing.T, s Step) {
+				if s.Attempt.Phase != Done || s.Attempt.Number != 1 {
+					t.Errorf("attempt is %+v", s.Attempt)
+				}
+			}},
+	})
+}
 
-		{name: "booked capacity waits for its pods", story: newStory().provisioned(1).node("a", booked(noon)).node("b", booked(noon)), want: Rest},
-		{name: "a template deleted meanwhile changes nothing", story: newStory().provisioned(0).with(missing).node("a", booked(noon)).node("b", booked(noon)), want: Rest},
-		{name: "when all pods are bound the booking is consumed", story: newStory().provisioned(2).node("a", booked(noon)).node("b", booked(noon)), want: Consume},
-		{name: "a booking that nobody uses expires", story: newStory().provisioned(0).node("a", booked(noon)).node("b", booked(noon)).at(10 * time.Minute), want: Expire, message: "0 of 2 pods"},
-		{name: "a machine lost before the pods came ends the booking", story: newStory().provisioned(0).node("a", booked(noon)), want: Expire, message: "lost"},
-		{name: "what is over rests", story: newStory().with(func(s *story) { s.request.Status = Over }), want: Rest},
+func TestMachinesLostWhileTheyLaunchAreReplaced(t *testing.T) {
+	launching := func() *story { return newStory().attempt(Launching) }
+	play(t, []expected{
+		{name: "a machine that died while it booted is to be launched again, with a token of its own", story: launching().machines(running, terminated), want: Replace,
+			message: "launches 1 machine again: machine b ended while it started: BootFailed",
+			check: func(t *testing.T, s Step) {
+				want := []Call{{Token: token, GroupCount: GroupCount{"gpu", 2}, Began: noon}, {Token: "uid-1r1", GroupCount: GroupCount{"gpu", 1}, Began: noon}}
+				if diff := cmp.Diff(want, s.Attempt.Calls(uid)); diff != "" {
+					t.Errorf("calls (-want +got):\n%s", diff)
+				}
+				if len(s.Lessons) != 1 || s.Lessons[0].Class != v1alpha1.Lost || s.Lessons[0].Asked != 2 || s.Lessons[0].Got != 1 {
+					t.Errorf("lessons are %+v", s.Lessons)
+				}
+			}},
+		{name: "only the replacement is launched then", story: launching().machines(running, terminated).lost("b"), want: LaunchMachines,
+			check: func(t *testing.T, s Step) {
+				if len(s.Launch) != 1 || s.Launch[0].Token != "uid-1r1" || s.Launch[0].Count != 1 {
+					t.Errorf("launches %+v", s.Launch)
+				}
+			}},
+		{name: "also when the cloud does not list the lost one any more", story: launching().machines(running).lost("b"), want: LaunchMachines,
+			check: func(t *testing.T, s Step) {
+				if len(s.Launch) != 1 || s.Launch[0].Token != "uid-1r1" {
+					t.Errorf("launches %+v", s.Launch)
+				}
+			}},
+		{name: "it is waited for like the others", story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", booting).node("a", young), want: Rest, check: wantAt(10 * time.Minute)},
+		{name: "for its own time", want: Rest, check: wantAt(15 * time.Minute),
+			story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", booting).node("a", young).at(12 * time.Minute).
+				with(func(s *story) { s.request.Attempt.Replacements[0].Started = noon.Add(5 * time.Minute) })},
+		{name: "the node of a lost machine does not count, though it is still there", want: Rest,
+			story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", booting).node("a", young).node("b", young)},
+		{name: "with it the gang is whole", want: Provision,
+			story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", running).node("a", young).node("c", replaced)},
+		{name: "a replacement may be lost, too", story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", terminated), want: Replace,
+			check: func(t *testing.T, s Step) {
+				if tokens := s.Attempt.Tokens(uid); !slices.Equal(tokens, []string{token, "uid-1r1", "uid-1r2"}) {
+					t.Errorf("tokens are %v", tokens)
+				}
+			}},
+		{name: "but no more than were asked for in the first place", story: launching().machines(running, terminated).lost("b", "x").machinesOf("uid-1r1", terminated, running), want: RollBack,
+			check: wantFailure(v1alpha1.Lost), message: "as 2 machines did before it"},
+		{name: "nor once the group has had its time", story: launching().machines(running, terminated).at(10 * time.Minute), want: RollBack, check: wantFailure(v1alpha1.Lost)},
+		{name: "a rollback takes the replacements back, too", story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", booting).
+			with(func(s *story) { s.request.Attempt.Phase = RollingBack }), want: TakeBack,
+			check: func(t *testing.T, s Step) {
+				if len(s.TakeBack) != 2 {
+					t.Errorf("takes back %v", s.TakeBack)
+				}
+			}},
+	})
+}
+
+func TestNextOfWhatIsProvisioned(t *testing.T) {
+	play(t, []expected{
+		{name: "claimed nodes are opened once the request is Provisioned", story: newStory().provisioned().node("a", claimed).node("b", claimed), want: Book, check: wantNodes("open whole a, open whole b")},
+		{name: "so are those of the attempt", story: newStory().attempt(Done).provisioned().node("a", young).node("b", young), want: Book, check: wantNodes("open whole a, open whole b")},
+		{name: "a crash while they are opened is mended", story: newStory().attempt(Done).provisioned().node("a", booked).node("b", young), want: Book, check: wantNodes("open whole b")},
+		{name: "open nodes wait for their pods", story: newStory().provisioned().node("a", used).node("b", booked), want: Rest, check: wantAt(10 * time.Minute)},
+		{name: "at least as long as the scheduler needs for the gang", story: newStory().provisioned().node("a", used).node("b", booked).at(time.Minute).
+			with(func(s *story) { s.request.Policy.BookingTimeout, s.request.Pods = time.Second, 900 }), want: Rest, check: wantAt(90 * time.Second)},
+		{name: "a template deleted meanwhile changes nothing", story: newStory().provisioned().with(missing).node("a", booked), want: Rest},
+		{name: "when all pods are bound the booking is consumed", story: newStory().provisioned().node("a", used).node("b", used), want: Consume, check: wantNodes("uncordon a, uncordon b")},
+		{name: "a booking that nobody uses expires", story: newStory().provisioned().node("a", booked).node("b", booked).at(10 * time.Minute), want: Expire,
+			message: "0 of 2 pods came within 10m0s", check: wantNodes("unbook a, unbook b")},
+		{name: "one that ends under a half-started gang leaves the labels", story: newStory().provisioned().node("a", used).node("b", booked).at(10 * time.Minute).with(podsWaiting), want: Expire,
+			check: wantNodes("uncordon a, uncordon b")},
+	})
+}
+
+func TestBookingsAreRepaired(t *testing.T) {
+	// fresh nodes came of the second attempt.
+	fresh := func(n *Node) { young(n); n.Launch = "uid-2" }
+	second := func(phase AttemptPhase) func(*story) {
+		return func(s *story) {
+			s.request.Attempt = Attempt{Number: 2, Phase: phase, Launches: []GroupCount{{"gpu", 1}}, Started: noon}
+			s.request.Gang.Launch = "uid-2"
+		}
+	}
+	play(t, []expected{
+		{name: "a lost machine is replaced by a free one", story: newStory().provisioned().node("a", booked).node("c"), want: Repair, message: "booked anew", check: wantNodes("open whole c")},
+		{name: "also when a part of the gang runs", story: newStory().provisioned().node("a", used).node("c").with(podsWaiting), want: Repair, check: wantNodes("open whole c")},
+		{name: "else by one that is launched", story: newStory().attempt(Done).provisioned().node("a", booked), want: Begin, message: "1 machine of group gpu",
+			check: func(t *testing.T, s Step) {
+				if s.Attempt.Number != 2 || s.Attempt.Machines("gpu") != 1 || s.Condition.Status != metav1.ConditionTrue || s.Condition.Reason != ReasonCapacityIsFound {
+					t.Errorf("attempt is %+v, condition %+v", s.Attempt, s.Condition)
+				}
+			}},
+		{name: "what is left of the attempt is opened before the next one begins", story: newStory().attempt(Done).provisioned().node("a", young), want: Repair, check: wantNodes("open whole a")},
+		{name: "the replacement is launched", story: newStory().with(second(Launching)).provisioned().node("a", booked), want: LaunchMachines},
+		{name: "and waited for while the booking lasts", story: newStory().with(second(Launching)).provisioned().node("a", booked).machinesOf("uid-2", booting).with(func(s *story) { s.view.Groups[0].JoinTimeout = time.Hour }),
+			want: Rest, check: wantAt(10 * time.Minute)},
+		{name: "once it has joined that is on record", story: newStory().with(second(Launching)).provisioned().node("a", booked).machinesOf("uid-2", running).node("b", fresh), want: Provision,
+			check: func(t *testing.T, s Step) {
+				if s.Attempt.Phase != Done || s.Condition.Reason != ReasonCapacityIsFound {
+					t.Errorf("step is %+v", s)
+				}
+			}},
+		{name: "then it is opened", story: newStory().with(second(Done)).provisioned().node("a", booked).machinesOf("uid-2", running).node("b", fresh), want: Book, check: wantNodes("open whole b")},
+		{name: "a replacement that fails is rolled back alone", story: newStory().with(second(RollingBack)).provisioned().node("a", booked).machinesOf("uid-2", booting), want: TakeBack},
+		{name: "then the next option is tried", story: newStory().with(second(RollingBack)).provisioned().node("a", booked).node("c"), want: Repair, check: wantNodes("open whole c")},
+		{name: "where nothing can be had the booking ends, so that the rest serves others", story: newStory().provisioned().node("a", booked).with(dry), want: Expire,
+			message: "lost before the pods came", check: wantNodes("unbook a")},
+		{name: "unless pods wait for it: then it is told, and tried until the booking's time is over", story: newStory().provisioned().node("a", booked).with(dry).with(podsWaiting), want: Report,
+			message: "The booking is short of room: the 2 pods that have not come yet cannot all run on the booked nodes", check: both(wantAt(time.Minute), wantNodes(""))},
+		{name: "the end says what was short", story: newStory().provisioned().node("a", used).with(podsWaiting).at(10 * time.Minute).with(func(s *story) {
+			s.request.Provisioned.Message = shortOf + "nothing is free"
+		}), want: Expire, message: "1 of 2 pods came within 10m0s; nothing is free"},
+		{name: "a shortage that has passed is not told any more", story: newStory().provisioned().node("a", booked).node("b", booked).with(func(s *story) {
+			s.request.Provisioned.Message = shortOf + "nothing is free"
+		}), want: Report, message: "booked for 2 pods until 2026-01-01T12:10:00Z"},
+
+		{name: "a kubelet that restarts moves nobody", story: newStory().provisioned().node("a", booked).node("b", booked, sinceUnready(noon)).node("c").at(unreadyGrace / 2), want: Rest, check: wantAt(unreadyGrace)},
+		{name: "a node that stays unready is lost", story: newStory().provisioned().node("a", booked).node("b", booked, sinceUnready(noon)).node("c").at(unreadyGrace), want: Repair, check: wantNodes("open whole c, unbook b")},
+		{name: "a node whose machine has ended is lost at once", story: newStory().provisioned().node("a", booked).node("b", booked, sinceUnready(time.Time{})).node("c"), want: Repair, check: wantNodes("open whole c, unbook b")},
+
+		{name: "room that others took is booked elsewhere", story: newStory().provisioned().node("a", booked).node("b", booked, taken).node("c"), want: Repair, check: wantNodes("open whole c, unbook b")},
+		{name: "where there is none it is waited for: they may go", story: newStory().provisioned().node("a", booked).node("b", booked, taken).with(dry), want: Report, message: "short of room"},
+		{name: "another gang's booking is not taken for it", story: newStory().provisioned().node("a", booked).node("b", booked, taken).node("c", alsoBookedBy("other")).with(dry), want: Report},
+		{name: "nor does it count beside one's own", story: newStory().provisioned().node("a", booked).node("b", booked, alsoBookedBy("other")).node("c"), want: Repair, check: wantNodes("open whole c, unbook b")},
+	})
+}
+
+// packed is a request for one large pod and eight small ones, which was planned to
+// have the large one on the first node and the small ones on the second.
+func packed() *story {
+	s := newStory().provisioned()
+	s.request.Gang.PodSets = []PodSet{asking("large", 1, "8"), asking("small", 8, "1")}
+	s.request.Pods = 9
+	return s
+}
+
+// running so many small pods of the gang.
+func small(n int) func(*Node) {
+	return func(node *Node) {
+		booked(node)
+		b := &node.Bookings[0]
+		b.Booked = nodegroups.Resources{"nvidia.com/gpu": 8, "pods": 8}
+		one := nodegroups.Resources{"nvidia.com/gpu": 1, "pods": 1}
+		node.Free, b.Remaining = whole.Clone(), b.Booked.Clone()
+		for range n {
+			b.Came = append(b.Came, one)
+			node.Free.Sub(one, 1)
+			b.Remaining.Sub(one, 1)
+		}
+		b.Running, node.Pods = n, n
+	}
+}
+
+// The scheduler places pods as it likes on the nodes that they select: bookings
+// follow it.
+func TestBookingsFollowTheScheduler(t *testing.T) {
+	zone := func(zone string) func(*Node) {
+		return func(n *Node) {
+			n.Labels = map[string]string{v1alpha1.NodeGroupLabel: "gpu", corev1.LabelTopologyZone: zone}
+		}
+	}
+	inZone := func(s *story) {
+		s.view.Groups[0].Labels = map[string]string{v1alpha1.NodeGroupLabel: "gpu", corev1.LabelTopologyZone: "z1"}
+	}
+	play(t, []expected{
+		{name: "as it was planned", story: packed().node("a", booked).node("b", small(5)), want: Rest},
+		{name: "small pods on the node of the large one leave it without room", story: packed().node("a", small(1)).node("b", small(4)).node("c"), want: Repair,
+			check: both(wantNodes("open whole b, open whole c"), func(t *testing.T, s Step) {
+				if !sameAmounts(s.Book[0].Requests, nodegroups.Resources{"nvidia.com/gpu": 7, "pods": 7}) {
+					t.Errorf("books %v on b, where 4 pods run and 3 are to come", s.Book[0].Requests)
+				}
+			})},
+		{name: "a machine is launched for it, if there is none", story: packed().node("a", small(1)).node("b", small(4)).with(podsWaiting), want: Repair, check: wantNodes("open whole b")},
+		{name: "what comes anew stays in the zone of what runs", want: Report, message: "the 1 pod that",
+			story: newStory().provisioned().node("a", used, zone("z1")).node("c", zone("z2")).with(inZone).with(podsWaiting).with(dry)},
+		{name: "where that has room", story: newStory().provisioned().node("a", used, zone("z1")).node("c", zone("z1")).with(inZone).with(podsWaiting).with(dry), want: Repair, check: wantNodes("open whole c")},
+		{name: "before any pod runs the whole gang may move", story: newStory().provisioned().node("a", booked, zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry), want: Repair,
+			check: wantNodes("open whole c, open whole d, unbook a")},
+		{name: "with SingleGroup it stays in the group of its podSet", want: Report,
+			story: newStory().provisioned().node("a", used).node("c", inGroup("other")).with(podsWaiting).with(dry).with(func(s *story) { s.request.Policy.Split = v1alpha1.SingleGroup })},
+	})
+}
+
+func TestLostMachinesAreTold(t *testing.T) {
+	lost := func(s *story) { s.view.Lost = []LostNode{{Name: "b", Pods: 1}} }
+	play(t, []expected{
+		{name: "of a booking, before it is repaired", story: newStory().provisioned().node("a", booked).with(lost), want: Tell},
+		{name: "of a gang that runs, by an Event", story: newStory().with(func(s *story) { s.request.Status = Over }).with(lost), want: Tell,
+			check: func(t *testing.T, s Step) {
+				if s.Condition.Type != "" || len(s.Lost) != 1 {
+					t.Errorf("step is %+v", s)
+				}
+			}},
+		{name: "by a condition where that is asked for", story: newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, true }).with(lost), want: Tell,
+			message: "The machine of node b was lost, where 1 pod of the gang ran"},
+	})
+}
+
+// Every pair of the API's contract is set somewhere.
+func TestAllConditionsOfTheContract(t *testing.T) {
+	lost := func(s *story) { s.view.Lost = []LostNode{{Name: "b", Pods: 1}} }
+	next := func(s *story) Step { return Next(&s.request, s.view) }
+	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
+	for _, tc := range []struct {
+		kind   string
+		status metav1.ConditionStatus
+		reason string
+		step   Step
+	}{
+		{provreq.Accepted, yes, "Accepted", next(newStory())},
+		{provreq.Provisioned, yes, "CapacityIsFound", next(newStory().node("a", claimed).node("b", claimed).at(settle))},
+		{provreq.Provisioned, yes, "CapacityIsProvisioned", next(newStory().attempt(Launching).machines(running, running).node("a", young).node("b", young))},
+		{provreq.Provisioned, no, "CapacityIsNotFound", next(newStory().with(dry))},
+		{provreq.Provisioned, no, "FailedToCheckCapacity", next(newStory().with(func(s *story) {
+			class := "nowhere"
+			s.request.Gang.PodSets[0].Template.Spec.RuntimeClassName = &class
+			s.view.Objects.RuntimeClass = func(string) *nodev1.RuntimeClass { return nil }
+		}))},
+		{provreq.Provisioned, no, "FailedToCheckCapacity", next(newStory().with(func(s *story) { s.request.Lacking = "no such policy" }))},
+		{provreq.Failed, yes, "CapacityIsNotFound", next(newStory().with(dry).with(noRetry))},
+		{provreq.Failed, yes, "FailedToCreatePods", NoTemplates(&newStory().request, []string{"workers"})},
+		{provreq.Failed, yes, "FailedToBookCapacity", next(newStory().node("a", claimed).with(dry).with(noRetry))},
+		{provreq.Failed, yes, "FailedToBookCapacity", NotBooked(&newStory().with(noRetry).request, errors.New("nodes \"a\" is forbidden"))},
+		{provreq.Failed, yes, "Expired", next(newStory().at(time.Hour))},
+		{provreq.BookingExpired, yes, "CapacityReservationTimeExpired", next(newStory().provisioned().node("a", booked).node("b", booked).at(10 * time.Minute))},
+		{provreq.BookingExpired, yes, "CapacityBookingConsumed", next(newStory().provisioned().node("a", used).node("b", used))},
+		{provreq.CapacityRevoked, yes, "MachineLost", next(newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, true }).with(lost))},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if tc.bound > 0 {
-				tc.view.Nodes.Find("a").Labelled[0].Pods = tc.bound
+		t.Run(fmt.Sprintf("%s=%s %s", tc.kind, tc.status, tc.reason), func(t *testing.T) {
+			conditions := tc.step.Conditions()
+			i := slices.IndexFunc(conditions, func(c metav1.Condition) bool {
+				return c.Type == tc.kind && c.Status == tc.status && c.Reason == tc.reason
+			})
+			if i < 0 {
+				t.Fatalf("step %s sets %+v", tc.step.Do, conditions)
 			}
-			got := Next(&tc.request, tc.view)
-			if got.Do != tc.want {
-				t.Fatalf("step is %s (%s), want %s", got.Do, got.Message, tc.want)
-			}
-			if !strings.Contains(got.Message, tc.message) {
-				t.Errorf("message %q does not speak of %q", got.Message, tc.message)
-			}
-			if tc.check != nil {
-				tc.check(t, got)
+			if conditions[i].Message == "" {
+				t.Error("nobody says why")
 			}
 		})
 	}
 }
 
-func wantFailure(class v1alpha1.ErrorClass) func(*testing.T, Step) {
-	return func(t *testing.T, s Step) {
-		if f := s.Attempt.Failure; s.Attempt.Phase != RollingBack || f == nil || f.Class != class || f.Message == "" {
-			t.Errorf("attempt is %+v with failure %+v, want class %s", s.Attempt, f, class)
+// What the API server refuses is told, and tried again.
+func TestNodesThatCannotBeBooked(t *testing.T) {
+	s := NotBooked(&newStory().request, errors.New("nodes \"a\" is forbidden"))
+	if c := s.Condition; s.Do != Report || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "is forbidden. Whoever runs the cluster") {
+		t.Errorf("step is %+v", s)
+	}
+	s = NotBooked(&newStory().provisioned().request, errors.New("nodes \"a\" is forbidden"))
+	if c := s.Condition; s.Do != Report || c.Status != metav1.ConditionTrue || c.Reason != ReasonCapacityIsFound {
+		t.Errorf("a Provisioned request does not stay so: %+v", s)
+	}
+}
+
+func TestRefusedCallsRollBack(t *testing.T) {
+	s := newStory().attempt(Launching).machines(booting)
+	step := Refused(&s.request, s.view, s.request.Attempt.Calls(uid)[0], &cloudprovider.Error{Class: v1alpha1.Stockout, Code: "InsufficientInstanceCapacity"})
+	wantFailure(v1alpha1.Stockout)(t, step)
+	if !strings.Contains(step.Condition.Message, "1 of 2 machines came: InsufficientInstanceCapacity (Stockout)") {
+		t.Errorf("message is %q", step.Condition.Message)
+	}
+	if l := step.Lessons[0]; l.Group != "gpu" || l.Token != token || l.Asked != 2 || l.Got != 1 {
+		t.Errorf("lesson is %+v", l)
+	}
+}
+
+func TestTokens(t *testing.T) {
+	const uid = types.UID("0b8c1f9e-6a1e-4c58-8a35-5d1d3b2f7a11")
+	a := Attempt{Number: 12, Replacements: []Replacement{{}, {}}}
+	for _, token := range a.Tokens(uid) {
+		if got := TokenUID(token); got != uid {
+			t.Errorf("TokenUID(%q) = %q", token, got)
+		}
+		if got := AttemptToken(token); got != Token(uid, 12) {
+			t.Errorf("AttemptToken(%q) = %q", token, got)
+		}
+		if len(token) > 64 {
+			t.Errorf("%q is longer than clouds take", token)
+		}
+	}
+	for _, other := range []string{"", "launch", "x-runner", "x-1rest", "r-r"} {
+		if got := AttemptToken(other); got != other {
+			t.Errorf("AttemptToken(%q) = %q", other, got)
+		}
+	}
+}
+
+func TestAttemptsOwnTheirMachines(t *testing.T) {
+	failure := &AttemptFailure{Message: "dry"}
+	for _, tc := range []struct {
+		status  Status
+		attempt Attempt
+		want    bool
+	}{
+		{Pending, Attempt{Phase: Done}, false},
+		{Pending, Attempt{Number: 1, Phase: Launching}, true},
+		{Pending, Attempt{Number: 1, Phase: RollingBack, Failure: failure}, true},
+		{Pending, Attempt{Number: 1, Phase: Done, Failure: failure}, false},
+		{Pending, Attempt{Number: 1, Phase: Done}, true}, // about to be Provisioned
+		{Provisioned, Attempt{Number: 1, Phase: Done}, true},
+		{Provisioned, Attempt{Number: 2, Phase: Launching}, true},
+		{Provisioned, Attempt{Number: 2, Phase: Done, Failure: failure}, false},
+		{Over, Attempt{Number: 1, Phase: Launching}, false},
+		{Over, Attempt{Number: 1, Phase: Done}, false},
+	} {
+		if got := tc.attempt.Owned(tc.status); got != tc.want {
+			t.Errorf("status %d, attempt %+v: owned %t", tc.status, tc.attempt, got)
 		}
 	}
 }

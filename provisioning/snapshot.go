@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/fit"
 )
@@ -23,6 +24,8 @@ type Snapshot struct {
 	Groups []Group
 	// DaemonSets whose pods will take room on new nodes.
 	DaemonSets []DaemonSet
+	// Objects looks up what pods refer to, for gangs that NewPodSet has not read.
+	Objects fit.Objects
 }
 
 // NewSnapshot is the snapshot of these nodes, groups in the order of their names,
@@ -62,16 +65,18 @@ func (s *Snapshot) findGroup(name string) *Group {
 // Group is a group with what pods of a gang can use of one of its new machines.
 type Group struct {
 	nodegroups.Group
-	// Usable is the allocatable amounts, less what DaemonSets will take.
-	Usable nodegroups.Resources
+	// Usable is what nodes were seen to offer, less what DaemonSets will take;
+	// UsableAtBest the same of what the template promises.
+	Usable, UsableAtBest nodegroups.Resources
 }
 
 // NewGroup is the group where these DaemonSets run.
 func NewGroup(g nodegroups.Group, daemonSets []DaemonSet) Group {
-	out := Group{Group: g, Usable: g.Allocatable.Clone()}
+	out := Group{Group: g, Usable: g.Allocatable.Clone(), UsableAtBest: g.Promised.Clone()}
 	for i := range daemonSets {
 		if d := &daemonSets[i]; d.RunsOn("", g.Labels, g.Taints) {
 			out.Usable.Sub(d.Requests, 1)
+			out.UsableAtBest.Sub(d.Requests, 1)
 		}
 	}
 	return out
@@ -84,8 +89,8 @@ type Node struct {
 	Group      string
 	Labels     map[string]string
 	Taints     []corev1.Taint
-	// Ready for pods: the node's Ready condition is true and it is not being
-	// deleted.
+	// Ready for pods: the node's Ready condition is true, it is not being deleted and
+	// its machine has not ended.
 	Ready  bool
 	Cordon Cordon
 	// Marked says that the node bears the mark of a cordon of Muster's, also where
@@ -100,8 +105,16 @@ type Node struct {
 	Allocatable nodegroups.Resources
 	// Free is what pods that run here leave. Bookings are not taken off.
 	Free nodegroups.Resources
-	// Pods on the node that do not belong to a DaemonSet and have not finished.
-	Pods int
+	// Machine behind the node, as its cloud last told; nil where no cloud has, or
+	// where it has ended.
+	Machine *cloudprovider.Machine
+	// Pods on the node that have not finished, those of DaemonSets and static ones
+	// apart: they come and go with the node. Of these pods, Terminating have been
+	// deleted and are not gone yet.
+	Pods, Terminating int
+	// Strays are those of the pods that may be moved to another node, by namespace
+	// and name.
+	Strays []Stray
 	// Running are the pods on the node that have not finished, as other pods see
 	// them, those of DaemonSets included.
 	Running []*fit.Running
@@ -114,8 +127,11 @@ type Node struct {
 	Labelled []Booking
 	// Created is when the node registered.
 	Created time.Time
-	// IdleSince is when the last pod left or the node was first seen without
-	// one; zero while it has pods.
+	// UnreadySince is when the node's Ready condition was lost; zero while it is
+	// true.
+	UnreadySince time.Time
+	// IdleSince is when the last pod left that is no stray, or the node was first
+	// seen without one; zero while it has such pods.
 	IdleSince time.Time
 }
 
@@ -204,10 +220,10 @@ func (n *Node) room() nodegroups.Resources {
 	return room
 }
 
-// availableTo says how much of the node the gang may book: what is free, less what
-// others have booked, plus what its own pods take of its own booking there. ok is
-// false where it may book nothing at all; also on a node that bears the same
-// label for another request, since a node has room for one value of it only.
+// availableTo says how much of the node the gang may book for pods that are still to
+// come: what is free, less what others have booked. ok is false where it may book
+// nothing at all; also on a node that bears the same label for another request,
+// since a node has room for one value of it only.
 func (n *Node) availableTo(g *Gang) (free nodegroups.Resources, ok bool) {
 	if !n.openToAll() {
 		if !isLaunchOf(n, g) || !n.Ready || n.Cordon == GivingBack || n.Cordon == Foreign {
@@ -221,9 +237,7 @@ func (n *Node) availableTo(g *Gang) (free nodegroups.Resources, ok bool) {
 	}
 	free = n.Free.Clone()
 	for i := range n.Bookings {
-		if b := &n.Bookings[i]; b.UID == g.UID {
-			free.Add(b.Used, 1)
-		} else {
+		if b := &n.Bookings[i]; b.UID != g.UID {
 			free.Sub(b.Remaining, 1)
 		}
 	}

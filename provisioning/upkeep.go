@@ -1,29 +1,103 @@
 package provisioning
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
 )
 
-// labelLinger is how long a node keeps the label of a gang that has ended and
-// whose request is gone: a pod that failed may be made again, and selects it.
-const labelLinger = time.Minute
+// A machine that stands idle is given back in steps, each decided from a new look:
+//
+//	         idle for idleTimeout        settled, nothing but strays        nothing left
+//	idle ────────────────────────▶ cordoned ─────────────────▶ being drained ─────────▶ taken back
+//	 ▲                                │ a pod that must stay came    │
+//	 └────────────────────────────────┴──── held up for drainBound ──┘
+//
+// Idle is a machine that no request has booked and that runs no pod but those of
+// DaemonSets, static ones and strays. Nobody's cordon but Muster's own is touched,
+// and no group goes below its minimum.
+const (
+	// labelLinger is how long a node keeps the label of a gang that has ended and
+	// whose request is gone: a pod that failed may be made again, and selects it.
+	labelLinger = time.Minute
+	// onOffer is how long a machine stands idle at least, whatever its group says: a
+	// queued job that gets the quota of the one that ended here has its request by
+	// then.
+	onOffer = 2 * time.Second
+	// offerBound is how long requests that are still to be decided keep idle machines
+	// from being given back: until then each of them has been decided with these
+	// machines on offer, also in a cluster where there is always one to be decided.
+	offerBound = 10 * time.Second
+	// offerAgain is how soon it is looked again whether they have been.
+	offerAgain = 500 * time.Millisecond
+	// loneBound is how long a machine may be without the node that it has had: to
+	// delete a node and restart its kubelet is a remedy that people use.
+	loneBound = 20 * time.Second
+	// lostAfter is how long a node may be unready until its machine counts as lost,
+	// if all pods on it have been deleted. Kubernetes deletes them after about 6
+	// minutes; those that tolerate an unreachable node, and their gang, go on.
+	lostAfter = 10 * time.Minute
+	// mostDrains is how many machines are drained at the same time.
+	mostDrains = 10
+	// drainBound is how long a machine is drained until that counts as held up. Then
+	// its cordon is lifted, and it is left alone for drainPause.
+	drainBound = 5 * time.Minute
+	drainPause = 30 * time.Minute
+	// evictAgain is how soon a pod is evicted again that is still there.
+	evictAgain = 10 * time.Second
+	// roomAgain is how soon it is looked again whether strays fit elsewhere.
+	roomAgain = time.Minute
+)
 
 // Fleet is what upkeep looks at: everything that Muster may have to tidy up.
 type Fleet struct {
 	*Snapshot
-	// Requests that exist, by UID.
-	Requests map[types.UID]*Request
-	// Machines of all groups that are not gone.
-	Machines []cloudprovider.Machine
+	// Requests that exist.
+	Requests map[types.UID]bool
+	// InFlight are the tokens of attempts in flight, whose requests look after their
+	// machines themselves.
+	InFlight map[string]bool
+	// Lone machines have not ended and have no node, by group and name.
+	Lone []cloudprovider.Machine
+	// Undecided says that some request that waits for capacity is about to be
+	// decided.
+	Undecided bool
 	// Consumers is how many unfinished pods consume the request of that
 	// namespace and booking key, and when the last of them, or the request itself,
 	// went.
 	Consumers func(namespace, key string) (active int, ended time.Time)
+	// Evictions that were tried lately, by pod.
+	Evictions map[types.UID]Eviction
+	// Past is what the last look left to remember.
+	Past Past
+}
+
+// Eviction is what came of asking for a pod's eviction.
+type Eviction struct {
+	At time.Time
+	// Refusal is empty where it was granted.
+	Refusal string
+}
+
+// Past is what one look leaves for the next to remember. A process begins with
+// none, and counts the times in it from its first look.
+type Past struct {
+	// Leaving is since when nodes have been seen to be cordoned to be given back.
+	Leaving map[string]time.Time
+	// Spared nodes are not given back before their time.
+	Spared map[string]time.Time
+	// Lone is since when running machines have been without a node, by group/name.
+	Lone map[string]time.Time
+	// Deferred is since when idle machines have been kept for requests that are about
+	// to be decided; zero if they are not.
+	Deferred time.Time
 }
 
 // Upkeep is what to tidy up now.
@@ -35,110 +109,361 @@ type Upkeep struct {
 	Cordon []string
 	// Unlabel these nodes of these booking keys.
 	Unlabel []Label
-	// TakeBack these machines: orphans, and those cordoned before and still idle.
-	TakeBack []cloudprovider.Machine
+	// Evict these pods from machines that leave.
+	Evict []Stray
+	// TakeBack these machines: orphans, and those that are cordoned and still idle.
+	TakeBack []Return
+	// HeldUp machines could not be given back; their nodes are among Lift.
+	HeldUp []HeldUp
+	// Past is for the next look.
+	Past Past
 	// At is when to look again even if nothing changes; zero for never.
 	At time.Time
+}
+
+// Return is a machine to take back; Node is empty where it has none.
+type Return struct {
+	cloudprovider.Machine
+	Node string
 }
 
 // Label is the booking label of a key on a node.
 type Label struct{ Node, Key string }
 
+// HeldUp is a machine that nobody needs and that cannot be given back.
+type HeldUp struct {
+	Machine cloudprovider.Machine
+	// Message names the pods that hold it, and why.
+	Message string
+}
+
 // Tend says what to tidy up in the fleet: cordons and labels that serve nobody
-// any more, machines that no attempt owns, machines that stand idle. A machine
-// is cordoned first and taken back only when a later look finds it still idle.
+// any more, machines that no attempt owns, machines that stand idle.
 func Tend(f Fleet) Upkeep {
-	var u Upkeep
-	again := func(at time.Time) {
-		if u.At.IsZero() || at.Before(u.At) {
-			u.At = at
-		}
-	}
-	machines := map[string]cloudprovider.Machine{}
-	for _, m := range f.Machines {
-		if m.State < cloudprovider.Terminated {
-			machines[m.ProviderID] = m
-		}
-	}
-	spare := f.spare(machines)
+	t := tending{Fleet: &f, spare: f.spare()}
+	t.u.Past = Past{Leaving: map[string]time.Time{}, Spared: map[string]time.Time{}, Lone: map[string]time.Time{}}
 	for n := range f.Nodes.All() {
-		m, ours := machines[n.ProviderID]
-		delete(machines, n.ProviderID)
-		for _, b := range n.Labelled {
-			active, ended := f.Consumers(b.Namespace, b.Key)
-			if _, exists := f.Requests[b.UID]; exists || active > 0 {
-				continue
-			}
-			if at := ended.Add(labelLinger); f.Now.Before(at) {
-				again(at)
-			} else {
-				u.Unlabel = append(u.Unlabel, Label{n.Name, b.Key})
-			}
-		}
-		switch {
-		case n.Cordon == Open && n.Marked:
-			u.Lift = append(u.Lift, n.Name)
-		case n.Cordon == Foreign || len(n.Bookings) > 0 || f.owned(n.Launch):
-		case n.Cordon == Joining, n.Cordon == GivingBack:
-			switch {
-			case n.Pods > 0 || ours && spare[n.Group] < 0:
-				u.Lift = append(u.Lift, n.Name)
-				spare[n.Group]++
-			case ours:
-				u.TakeBack = append(u.TakeBack, m)
-			}
-			// A node without a machine goes by itself.
-		case n.Cordon == Held:
-			u.Lift = append(u.Lift, n.Name)
-		case ours && n.Pods == 0 && spare[n.Group] > 0:
-			g := f.findGroup(n.Group)
-			if at := n.IdleSince.Add(g.IdleTimeout); f.Now.Before(at) {
-				again(at)
-			} else {
-				u.Cordon = append(u.Cordon, n.Name)
-				spare[n.Group]--
-			}
-		}
+		t.labels(n)
+		t.node(n)
 	}
-	// Machines without a node that no attempt waits for.
-	for _, m := range f.Machines {
-		if _, nodeless := machines[m.ProviderID]; nodeless && m.Launch != "" && !f.owned(m.Launch) {
-			u.TakeBack = append(u.TakeBack, m)
-		}
+	for _, m := range f.Lone {
+		t.lone(m)
 	}
-	return u
+	t.drain()
+	t.retire()
+	return t.u
 }
 
-// NodesOf are the names of the nodes of these machines.
-func (f *Fleet) NodesOf(machines []cloudprovider.Machine) (names []string) {
-	for n := range f.Nodes.All() {
-		if slices.ContainsFunc(machines, func(m cloudprovider.Machine) bool { return m.ProviderID == n.ProviderID }) {
-			names = append(names, n.Name)
-		}
-	}
-	return names
+// tending is one look at the fleet.
+type tending struct {
+	*Fleet
+	u Upkeep
+	// spare is by how many machines each group is above its minimum once those that
+	// are leaving have left.
+	spare map[string]int
+	// idle machines whose time has come; draining ones still run strays.
+	idle, draining []*Node
+	// shelter are the nodes that strays may move to, as they will be once those that
+	// have been looked at have moved; nil until the first is looked at.
+	shelter *Nodes
 }
 
-// spare is by how many machines each group is above its minimum once those that
-// are leaving have left.
-func (f *Fleet) spare(machines map[string]cloudprovider.Machine) map[string]int {
+// spare counts the machines of each group that have joined and are not leaving.
+// Those of attempts in flight do not count: they may be rolled back.
+func (f *Fleet) spare() map[string]int {
 	spare := map[string]int{}
 	for i := range f.Groups {
-		g := &f.Groups[i]
-		spare[g.Name] = g.Machines - g.Min
+		spare[f.Groups[i].Name] = -f.Groups[i].Min
 	}
 	for n := range f.Nodes.All() {
-		_, ours := machines[n.ProviderID]
-		if leaving := n.Cordon == GivingBack || n.Cordon == Joining && !f.owned(n.Launch); ours && leaving && n.Pods == 0 {
-			spare[n.Group]--
+		if n.Machine != nil && !n.InFlight && !n.leaves(f.Now) {
+			spare[n.Machine.Group]++
 		}
 	}
 	return spare
 }
 
-// owned says that the token is of an attempt in flight, whose request looks
-// after the machine itself.
-func (f *Fleet) owned(token string) bool {
-	r := f.Requests[TokenUID(token)]
-	return r != nil && r.Status == Pending && r.Attempt.InFlight() && Token(r.UID, r.Attempt.Number) == token
+// leaves says that the node is to go and that nothing on it is against that.
+func (n *Node) leaves(now time.Time) bool {
+	return n.Cordon == Joining && n.Pods == 0 || n.Cordon == GivingBack && n.vacant(now)
+}
+
+// vacant says that the node runs nothing that must stay.
+func (n *Node) vacant(now time.Time) bool {
+	return n.Pods == len(n.Strays) || n.lost(now) && n.Pods == n.Terminating
+}
+
+// lost says that the node has been unready for so long that nobody waits for it.
+func (n *Node) lost(now time.Time) bool {
+	return !n.UnreadySince.IsZero() && !now.Before(n.UnreadySince.Add(lostAfter))
+}
+
+// again has the next look come at that time, or sooner.
+func (t *tending) again(at time.Time) {
+	if t.u.At.IsZero() || at.Before(t.u.At) {
+		t.u.At = at
+	}
+}
+
+// labels takes those of gangs off that have ended.
+func (t *tending) labels(n *Node) {
+	for _, b := range n.Labelled {
+		active, ended := t.Consumers(b.Namespace, b.Key)
+		if t.Requests[b.UID] || active > 0 {
+			continue
+		}
+		if at := ended.Add(labelLinger); t.Now.Before(at) {
+			t.again(at)
+		} else {
+			t.u.Unlabel = append(t.u.Unlabel, Label{n.Name, b.Key})
+		}
+	}
+}
+
+func (t *tending) node(n *Node) {
+	switch {
+	case n.Cordon == Open && n.Marked:
+		t.u.Lift = append(t.u.Lift, n.Name)
+	case n.Cordon == Foreign || len(n.Bookings) > 0 || n.InFlight:
+	case n.Cordon == Held:
+		t.u.Lift = append(t.u.Lift, n.Name)
+	case n.Cordon == Joining:
+		t.orphan(n)
+	case n.Cordon == GivingBack:
+		t.leaving(n)
+	case n.Machine != nil:
+		t.open(n)
+	}
+}
+
+// orphan is a young node whose attempt is over.
+func (t *tending) orphan(n *Node) {
+	switch {
+	case n.Pods > 0 || n.Machine != nil && t.spare[n.Machine.Group] < 0:
+		t.keep(n)
+	case n.Machine != nil:
+		t.takeBack(n)
+	}
+	// A node without a machine goes by itself.
+}
+
+// keep opens a node that was to go.
+func (t *tending) keep(n *Node) {
+	t.u.Lift = append(t.u.Lift, n.Name)
+	if n.Machine != nil && n.leaves(t.Now) {
+		t.spare[n.Machine.Group]++
+	}
+}
+
+func (t *tending) takeBack(n *Node) {
+	t.u.TakeBack = append(t.u.TakeBack, Return{*n.Machine, n.Name})
+}
+
+// leaving is a node that was cordoned to be given back.
+func (t *tending) leaving(n *Node) {
+	since, seen := t.Past.Leaving[n.Name]
+	if !seen {
+		since = t.Now
+	}
+	t.u.Past.Leaving[n.Name] = since
+	settled := since.Add(settle)
+	switch bound := since.Add(drainBound); {
+	case n.Machine == nil:
+		// It goes by itself.
+	case !n.vacant(t.Now) || t.spare[n.Machine.Group] < 0:
+		t.keep(n)
+	case t.Now.Before(settled):
+		t.again(settled) // pods that the scheduler had assumed there may still land
+	case n.Pods == 0 || n.lost(t.Now) && n.Pods == n.Terminating:
+		t.takeBack(n)
+	case !t.Now.Before(bound):
+		t.u.HeldUp = append(t.u.HeldUp, HeldUp{*n.Machine, t.heldUp(n)})
+		t.u.Past.Spared[n.Name] = t.Now.Add(drainPause)
+		t.keep(n)
+	default:
+		t.again(bound)
+		t.draining = append(t.draining, n)
+	}
+}
+
+// open is a node that anybody may use. Machines of a NodeGroup that has been
+// deleted are Muster's to give back only if it has launched them.
+func (t *tending) open(n *Node) {
+	timeout := nodegroups.DefaultIdleTimeout
+	if g := t.findGroup(n.Machine.Group); g != nil {
+		timeout = g.IdleTimeout
+	} else if n.Machine.Launch == "" {
+		return
+	}
+	if spared := t.Past.Spared[n.Name]; t.Now.Before(spared) {
+		t.u.Past.Spared[n.Name] = spared
+		t.again(spared)
+		return
+	}
+	var at time.Time
+	if n.Pods == len(n.Strays) {
+		at = n.IdleSince.Add(max(timeout, onOffer))
+	}
+	if lost := n.UnreadySince.Add(lostAfter); !n.UnreadySince.IsZero() && n.Pods == n.Terminating && (at.IsZero() || lost.Before(at)) {
+		at = lost
+	}
+	switch {
+	case at.IsZero() || t.spare[n.Machine.Group] <= 0:
+	case t.Now.Before(at):
+		t.again(at)
+	default:
+		t.idle = append(t.idle, n)
+	}
+}
+
+// lone is a machine without a node. One that has never had one and that no attempt
+// waits for is an orphan.
+func (t *tending) lone(m cloudprovider.Machine) {
+	if m.Launch == "" || t.InFlight[m.Launch] {
+		return
+	}
+	if m.State == cloudprovider.Running {
+		key := m.Group + "/" + m.Name
+		since, seen := t.Past.Lone[key]
+		if !seen {
+			since = t.Now
+		}
+		t.u.Past.Lone[key] = since
+		if at := since.Add(loneBound); t.Now.Before(at) {
+			t.again(at)
+			return
+		}
+	}
+	t.u.TakeBack = append(t.u.TakeBack, Return{Machine: m})
+}
+
+// drain evicts the strays of machines that are leaving, if they all have somewhere
+// to go.
+func (t *tending) drain() {
+	for _, n := range t.draining {
+		var evict []Stray
+		for _, s := range n.Strays {
+			last, tried := t.Evictions[s.UID]
+			switch at := last.At.Add(evictAgain); {
+			case s.Terminating || n.lost(t.Now):
+			case tried && t.Now.Before(at):
+				t.again(at)
+			default:
+				evict = append(evict, s)
+			}
+		}
+		if len(evict) > 0 && t.move(n) {
+			t.u.Evict = append(t.u.Evict, evict...)
+			t.again(t.Now.Add(evictAgain))
+		}
+	}
+}
+
+// retire cordons idle machines, unless a request is about to be decided that may
+// want them: those with the fewest strays first, then those that have been idle for
+// the longest time, then by name.
+func (t *tending) retire() {
+	if len(t.idle) == 0 {
+		return
+	}
+	if t.Undecided {
+		since := t.Past.Deferred
+		if since.IsZero() {
+			since = t.Now
+		}
+		if t.Now.Before(since.Add(offerBound)) {
+			t.u.Past.Deferred = since
+			t.again(t.Now.Add(offerAgain))
+			return
+		}
+	}
+	slices.SortFunc(t.idle, func(a, b *Node) int {
+		return cmp.Or(cmp.Compare(len(a.Strays), len(b.Strays)), a.IdleSince.Compare(b.IdleSince), strings.Compare(a.Name, b.Name))
+	})
+	if last := t.idle[len(t.idle)-1]; len(last.Strays) > 0 {
+		t.findShelter() // while all that may go still count as such
+	}
+	drains := len(t.draining)
+	for _, n := range t.idle {
+		if t.spare[n.Machine.Group] <= 0 {
+			continue
+		}
+		if len(n.Strays) > 0 {
+			if drains++; drains > mostDrains {
+				continue
+			}
+			if !t.move(n) {
+				at := t.Now.Add(roomAgain)
+				t.u.Past.Spared[n.Name] = at
+				t.again(at)
+				continue
+			}
+		}
+		t.spare[n.Machine.Group]--
+		t.u.Cordon = append(t.u.Cordon, n.Name)
+	}
+}
+
+// move moves the strays of a node to others, in thought, and says whether all of
+// them have room there.
+func (t *tending) move(n *Node) bool {
+	t.findShelter()
+	after := t.shelter.Clone()
+	for i := range n.Strays {
+		if s := &n.Strays[i]; !s.Terminating && !after.take(s) {
+			return false
+		}
+	}
+	t.shelter = after
+	return true
+}
+
+// findShelter leaves out the nodes where the scheduler puts nothing, and the
+// machines that may be the next to go: nobody should have to move twice.
+func (t *tending) findShelter() {
+	if t.shelter != nil {
+		return
+	}
+	t.shelter = t.Nodes.Clone()
+	for n := range t.Nodes.All() {
+		mayGo := n.Machine != nil && t.spare[n.Machine.Group] > 0 && len(n.Bookings) == 0 && n.vacant(t.Now)
+		if n.Cordon != Open || mayGo {
+			t.shelter.Delete(n.Name)
+		}
+	}
+}
+
+// take puts the stray on one of the nodes, if one has room.
+func (s *Nodes) take(stray *Stray) bool {
+	v, ok := Place(s, Gang{Namespace: stray.Namespace, Name: stray.String(), UID: stray.UID, PodSets: []PodSet{stray.replica}})
+	if !ok {
+		return false
+	}
+	n := *s.Find(v.Placement[0].Node)
+	n.Bookings = append(slices.Clip(n.Bookings), Booking{UID: stray.UID, Namespace: stray.Namespace, Remaining: v.Placement[0].Requests})
+	s.Set(&n)
+	return true
+}
+
+// shownPods is how many of the pods that hold a machine are named.
+const shownPods = 3
+
+// heldUp says what keeps the node from being drained.
+func (t *tending) heldUp(n *Node) string {
+	var parts []string
+	for i := range n.Strays[:min(len(n.Strays), shownPods)] {
+		s := &n.Strays[i]
+		why := "no other node that is open, and stays, has room for it"
+		if last, tried := t.Evictions[s.UID]; tried && last.Refusal != "" {
+			why = last.Refusal
+		} else if s.Terminating || tried {
+			why = "it was evicted and has not ended yet"
+		}
+		parts = append(parts, fmt.Sprintf("pod %s: %s", s, why))
+	}
+	if more := len(n.Strays) - len(parts); more > 0 {
+		parts = append(parts, "and "+pods(more)+" more")
+	}
+	return fmt.Sprintf("Machine %s is idle and could not be given back within %s, since it runs pods that use none of its devices and could not be moved. %s. It stays open and is tried again at %s",
+		n.Machine.Name, drainBound, strings.Join(parts, "; "), t.Now.Add(drainPause).UTC().Format(time.RFC3339))
 }

@@ -86,6 +86,8 @@ const (
 	CodeBackoff ReasonCode = "Backoff"
 	// CodePrice: the machines cost more than the policy allows.
 	CodePrice ReasonCode = "Price"
+	// CodeLimit: the namespace would have more than a CapacityPolicy lets it have.
+	CodeLimit ReasonCode = "Limit"
 	// CodeMarket: the policy does not allow the group's capacity type.
 	CodeMarket ReasonCode = "Market"
 	// CodeNoRoom: the existing nodes have no room for the whole gang.

@@ -22,6 +22,8 @@ type Workload struct {
 	Object *kueue.Workload
 	// Pod is what one pod of each podSet asks for, by the index of the podSet.
 	Pod []nodegroups.Resources
+	// Keys are the node labels that its pods select or depend on.
+	Keys []string
 	// Usage is the quota that the Workload has reserved; empty without one.
 	Usage Usage
 
@@ -34,11 +36,13 @@ type Workload struct {
 func NewWorkload(object *kueue.Workload, old *Workload) *Workload {
 	w := &Workload{Object: object, Usage: usageOf(object)}
 	if old != nil && old.Object.UID == object.UID && old.Object.Generation == object.Generation {
-		w.Pod, w.shape = old.Pod, old.shape
+		w.Pod, w.Keys, w.shape = old.Pod, old.Keys, old.shape
 		return w
 	}
 	for i := range object.Spec.PodSets {
-		w.Pod = append(w.Pod, podRequests(&object.Spec.PodSets[i].Template.Spec))
+		template := &object.Spec.PodSets[i].Template
+		w.Pod = append(w.Pod, podRequests(&template.Spec))
+		w.Keys = append(w.Keys, fit.SelectedKeys(&template.Spec)...)
 	}
 	w.shape = shapeOf(object.Spec.PodSets)
 	return w

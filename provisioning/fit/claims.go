@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ func (p *Pod) readVolumes(spec *corev1.PodSpec, objects *Objects) Refusal {
 		var r Refusal
 		switch source := inTreeDisk(&v.VolumeSource); {
 		case source != "":
-			r = unsupported(field+"."+source, "nodes allow few pods the same disk", "use a persistentVolumeClaim")
+			r = unsupported(field+"."+source, "a disk that the pods name themselves", "use a persistentVolumeClaim")
 		case v.PersistentVolumeClaim != nil:
 			r = p.readClaim(field+".persistentVolumeClaim", v.PersistentVolumeClaim.ClaimName, objects)
 		case v.Ephemeral != nil:
@@ -88,7 +89,7 @@ func (p *Pod) readClaim(field, name string, objects *Objects) Refusal {
 		return p.readBound(field, claim, objects)
 	}
 	if node := claim.Annotations[selectedNode]; node != "" {
-		p.volumes = append(p.volumes, newSelector(field, fmt.Sprintf("PersistentVolumeClaim %s, which is being provided on node %s", name, node),
+		p.volumes = append(p.volumes, newSelector(fmt.Sprintf("PersistentVolumeClaim %s, which is being provided on node %s", name, node),
 			[]corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{
 				Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node},
 			}}}}, matchFields))
@@ -128,13 +129,13 @@ func (p *Pod) readBound(field string, claim *corev1.PersistentVolumeClaim, objec
 			return r
 		}
 	}
-	asks := fmt.Sprintf("PersistentVolume %s (claim %s), which cannot be used here", volume.Name, claim.Name)
+	what := fmt.Sprintf("PersistentVolume %s (claim %s), which cannot be used here", volume.Name, claim.Name)
 	if a := volume.Spec.NodeAffinity; a != nil && a.Required != nil {
-		p.volumes = append(p.volumes, newSelector(field, asks, a.Required.NodeSelectorTerms, ignoreFields))
+		p.volumes = append(p.volumes, newSelector(what, a.Required.NodeSelectorTerms, ignoreFields))
 	}
 	for _, key := range zoneLabels {
 		if value := volume.Labels[key]; isZones(value) {
-			p.volumes = append(p.volumes, newSelector(field, asks, zoneTerms(key, value), ignoreFields))
+			p.volumes = append(p.volumes, newSelector(what, zoneTerms(key, value), ignoreFields))
 		}
 	}
 	return Refusal{}
@@ -143,8 +144,7 @@ func (p *Pod) readBound(field string, claim *corev1.PersistentVolumeClaim, objec
 // migrates says whether the scheduler reads the volume as one of a CSI driver, and
 // where it can be used differently, on nodes that say so.
 func migrates(s *corev1.PersistentVolumeSource) bool {
-	return s.AWSElasticBlockStore != nil || s.AzureDisk != nil || s.AzureFile != nil || s.Cinder != nil ||
-		s.GCEPersistentDisk != nil || s.PortworxVolume != nil || s.VsphereVolume != nil
+	return s.AWSElasticBlockStore != nil || s.AzureDisk != nil || s.Cinder != nil || s.GCEPersistentDisk != nil || s.PortworxVolume != nil
 }
 
 // zoneLabels of volumes bind their pods to nodes in the same place.
@@ -232,14 +232,12 @@ func (p *Pod) readUnbound(field, name, className string, spec *corev1.Persistent
 		return unready(field, fmt.Sprintf("claim %s to be bound (StorageClass %s binds at once)", name, className))
 	case class.Provisioner == noProvisioner || class.Provisioner == "":
 		return unsupported(field, fmt.Sprintf("StorageClass %s has no provisioner, the scheduler looks for a volume", className), "bind the claim to a volume first")
-	case strings.HasPrefix(class.Provisioner, "kubernetes.io/"):
-		return unsupported(field, fmt.Sprintf("StorageClass %s has provisioner %s, which was part of Kubernetes", className, class.Provisioner), "use a class of the CSI driver")
 	}
 	driver := objects.CSIDriver(class.Provisioner)
 	if _, sized := spec.Resources.Requests[corev1.ResourceStorage]; sized && driver != nil && driver.Spec.StorageCapacity != nil && *driver.Spec.StorageCapacity {
 		return unsupported(field, fmt.Sprintf("CSIDriver %s tracks storage capacity", class.Provisioner), "bind the claim first, or use another class")
 	}
-	if r := attachable(field, class.Provisioner, objects); r.Refused() {
+	if r := attachable(field, cmp.Or(successors[class.Provisioner], class.Provisioner), objects); r.Refused() {
 		return r
 	}
 	if len(class.AllowedTopologies) == 0 {
@@ -253,13 +251,23 @@ func (p *Pod) readUnbound(field, name, className string, spec *corev1.Persistent
 		}
 		terms = append(terms, term)
 	}
-	p.volumes = append(p.volumes, newSelector(field,
+	p.volumes = append(p.volumes, newSelector(
 		fmt.Sprintf("claim %s, for which StorageClass %s provides no volume here (allowedTopologies)", name, className), terms, ignoreFields))
 	return Refusal{}
 }
 
 // noProvisioner marks a class whose volumes people make.
 const noProvisioner = "kubernetes.io/no-provisioner"
+
+// successors are the CSI drivers that provide for classes whose provisioner was once
+// part of Kubernetes.
+var successors = map[string]string{
+	"kubernetes.io/aws-ebs":         "ebs.csi.aws.com",
+	"kubernetes.io/azure-disk":      "disk.csi.azure.com",
+	"kubernetes.io/cinder":          "cinder.csi.openstack.org",
+	"kubernetes.io/gce-pd":          "pd.csi.storage.gke.io",
+	"kubernetes.io/portworx-volume": "pxd.portworx.com",
+}
 
 // attachable refuses volumes of a driver of which nodes take a limited number only.
 func attachable(field, driver string, objects *Objects) Refusal {

@@ -20,7 +20,7 @@ func (p *Pod) readPodAffinity(spec *corev1.PodSpec, _ *Objects) Refusal {
 			return r
 		}
 		if s := podAffinity(spec)[i].NamespaceSelector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0 {
-			return unsupported(field, "namespaceSelector", "list the namespaces, or select all with {}")
+			return unsupported(field, "its namespaceSelector", "list the namespaces, or select all with {}")
 		}
 		p.attracts = append(p.attracts, t)
 	}

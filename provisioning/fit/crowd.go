@@ -31,7 +31,8 @@ type Crowd struct {
 	places     map[string]*place
 	// spreads is how many spread constraints the gang has.
 	spreads int
-	// clashes[i][j]: pods i and j cannot share a node, for their host ports.
+	// clashes[i][j]: pods i and j cannot share a node, for their host ports. Empty
+	// where no pod has any.
 	clashes [][]bool
 	claims  map[claimKey]*claimUse
 }
@@ -55,10 +56,9 @@ type place struct {
 	domains []int
 	// outside are the spread constraints that the node is no part of.
 	outside []bool
-	// ports[i]: a running pod holds a host port that pod i wants.
-	ports []bool
-	// placed counts the gang's pods by podSet.
-	placed []int
+	// rivals[i] is how many pods here have a host port that pod i wants. Empty where
+	// no pod of the gang has host ports.
+	rivals []int
 }
 
 type claimKey struct{ namespace, name string }
@@ -80,6 +80,9 @@ func NewCrowd(pods []*Pod, nodes []Node) *Crowd {
 	}
 	for i, p := range pods {
 		c.addRules(i, p)
+	}
+	if slices.ContainsFunc(pods, func(p *Pod) bool { return len(p.Ports) > 0 }) {
+		c.clashes = clashes(pods)
 	}
 	for i := range nodes {
 		c.AddNode(nodes[i])
@@ -109,14 +112,20 @@ func (c *Crowd) addRules(i int, p *Pod) {
 			}
 		}
 	}
-	clashes := make([]bool, len(c.pods))
-	for j, q := range c.pods {
-		_, clashes[j] = p.Ports.Conflict(q.Ports)
-	}
-	c.clashes = append(c.clashes, clashes)
 	for _, claim := range p.claims {
 		c.claims[claimKey{p.Namespace, claim.name}] = &claimUse{placed: map[string]int{}}
 	}
+}
+
+func clashes(pods []*Pod) [][]bool {
+	out := make([][]bool, len(pods))
+	for i, p := range pods {
+		out[i] = make([]bool, len(pods))
+		for j, q := range pods {
+			_, out[i][j] = p.Ports.Conflict(q.Ports)
+		}
+	}
+	return out
 }
 
 // newTally counts the pods that match.
@@ -184,8 +193,14 @@ func (c *Crowd) domain(at *place, topology int) int {
 }
 
 // AddNode adds a node that is not in the crowd yet, such as a machine to be launched.
+// Where constraints are over host names, its labels must have one of its own.
 func (c *Crowd) AddNode(n Node) {
-	at := &place{labels: n.Labels, outside: make([]bool, c.spreads), ports: make([]bool, len(c.pods)), placed: make([]int, len(c.pods))}
+	at := &place{
+		labels:  n.Labels,
+		domains: make([]int, 0, len(c.topologies)),
+		outside: make([]bool, c.spreads),
+		rivals:  make([]int, len(c.clashes)),
+	}
 	c.places[n.Name] = at
 	for i := range c.pods {
 		c.meet(i, at, &n)
@@ -231,7 +246,7 @@ func (c *Crowd) meet(i int, at *place, n *Node) {
 			}
 		}
 		if _, conflict := p.Ports.Conflict(r.Ports); conflict {
-			at.ports[i] = true
+			at.rivals[i]++
 		}
 	}
 }
@@ -247,7 +262,8 @@ func (p *Pod) spreadOver(n *Node) bool {
 	return true
 }
 
-// Place puts a pod of podSet i on the node, whether or not it is blocked there.
+// Place puts a pod of podSet i on a node of the crowd, whether or not it is blocked
+// there.
 func (c *Crowd) Place(i int, node string) { c.count(i, node, 1) }
 
 // Remove undoes Place.
@@ -255,7 +271,11 @@ func (c *Crowd) Remove(i int, node string) { c.count(i, node, -1) }
 
 func (c *Crowd) count(i int, node string, n int) {
 	at := c.places[node]
-	at.placed[i] += n
+	for k, clash := range c.clashes {
+		if clash[i] {
+			at.rivals[k] += n
+		}
+	}
 	for k := range c.rules {
 		r := &c.rules[k]
 		for _, list := range [][]*tally{r.attracts, r.repels, r.repelled} {
@@ -345,13 +365,8 @@ func (c *Crowd) obstacle(i int, node string) obstacle {
 	if at == nil {
 		return obstacle{kind: unknownNode}
 	}
-	if at.ports[i] {
+	if len(at.rivals) > 0 && at.rivals[i] > 0 {
 		return obstacle{kind: hostPort}
-	}
-	for j, clash := range c.clashes[i] {
-		if clash && at.placed[j] > 0 {
-			return obstacle{kind: hostPort}
-		}
 	}
 	for _, claim := range c.pods[i].claims {
 		use := c.claims[claimKey{c.pods[i].Namespace, claim.name}]

@@ -58,7 +58,7 @@ func running(t testing.TB, namespace, podLabels, spec string) *Running {
 	})
 }
 
-// cluster is Objects from manifests; the driver limited.csi.example has limits.
+// cluster is Objects from manifests; two CSI drivers have limits.
 func cluster(t testing.TB, manifests string) Objects {
 	t.Helper()
 	claims, volumes := map[string]*corev1.PersistentVolumeClaim{}, map[string]*corev1.PersistentVolume{}
@@ -87,7 +87,9 @@ func cluster(t testing.TB, manifests string) Objects {
 		Volume:       func(name string) *corev1.PersistentVolume { return volumes[name] },
 		StorageClass: func(name string) *storagev1.StorageClass { return classes[name] },
 		CSIDriver:    func(name string) *storagev1.CSIDriver { return drivers[name] },
-		Limited:      func(driver string) bool { return driver == "limited.csi.example" },
+		Limited: func(driver string) bool {
+			return driver == "limited.csi.example" || driver == "pd.csi.storage.gke.io"
+		},
 	}
 }
 

@@ -60,8 +60,7 @@ func (p *Pod) read(namespace string, t *corev1.PodTemplateSpec, objects *Objects
 	p.nodeSelector = sortedLabels(spec.NodeSelector)
 	p.tolerations = spec.Tolerations
 	if a := spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		s := newSelector("spec.affinity.nodeAffinity", "what its terms say",
-			a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, matchFields)
+		s := newSelector("", a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, matchFields)
 		p.affinity = &s
 	}
 	for _, step := range []func(*corev1.PodSpec, *Objects) Refusal{
@@ -104,17 +103,16 @@ func unjudged(spec *corev1.PodSpec) Refusal {
 // schedulerVersion is that of the scheduler whose judgement is followed.
 var schedulerVersion = version.MustParse("1.36")
 
-// deviceClass returns a resource that is no amount on a node but a device that the
-// scheduler would pick from a DeviceClass.
-func deviceClass(r *corev1.ResourceRequirements) (corev1.ResourceName, bool) {
-	for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
-		for name := range list {
-			if strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix) {
-				return name, true
-			}
+// deviceClass returns the first resource, by name, that is no amount on a node but a
+// device that the scheduler would pick from a DeviceClass. Limits have them all: such
+// a resource cannot be asked for without.
+func deviceClass(r *corev1.ResourceRequirements) (first corev1.ResourceName, found bool) {
+	for name := range r.Limits {
+		if strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix) && (!found || name < first) {
+			first, found = name, true
 		}
 	}
-	return "", false
+	return first, found
 }
 
 // readRuntimeClass adds what the API server will take from the RuntimeClass when it
@@ -194,7 +192,7 @@ func (p *Pod) Mismatch(name string, nodeLabels map[string]string, taints []corev
 		return fmt.Sprintf("podSet %s has a required node affinity (spec.affinity.nodeAffinity) that these labels do not match", p.Name)
 	}
 	if v := p.reaches(name, nodeLabels); v != nil {
-		return fmt.Sprintf("podSet %s needs %s", p.Name, v.asks)
+		return fmt.Sprintf("podSet %s needs %s", p.Name, v.what)
 	}
 	if t := untolerated(taints, p.tolerations); t != nil {
 		return fmt.Sprintf("podSet %s does not tolerate its taint %s", p.Name, t.ToString())

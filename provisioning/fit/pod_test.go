@@ -258,7 +258,7 @@ func TestWhatCannotBeJudgedIsRefusedByName(t *testing.T) {
 		{"a runtime class that nobody looks up", "runtimeClassName: kata", Refusal{Unsupported, "spec.runtimeClassName",
 			"podSet w uses spec.runtimeClassName (kata), which Muster cannot judge: leave it out, or run these pods without a request"}},
 		{"affinity to pods of selected namespaces", podAffinity1("{topologyKey: zone, labelSelector: {}, namespaceSelector: {matchLabels: {a: b}}}"), Refusal{Unsupported, "spec.affinity.podAffinity, required term 1",
-			"podSet w uses spec.affinity.podAffinity, required term 1 (namespaceSelector), which Muster cannot judge: list the namespaces, or select all with {}"}},
+			"podSet w uses spec.affinity.podAffinity, required term 1 (its namespaceSelector), which Muster cannot judge: list the namespaces, or select all with {}"}},
 		{"a label key that the template does not have", "topologySpreadConstraints: [{topologyKey: zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule, labelSelector: {}, matchLabelKeys: [pod-template-hash]}]", Refusal{Unsupported, "spec.topologySpreadConstraints[0]",
 			"podSet w uses spec.topologySpreadConstraints[0] (it matches by the label pod-template-hash that the template does not have), which Muster cannot judge: leave the key out, or set the label in the template"}},
 		{"a selector that cannot be read", podAffinity1("{topologyKey: zone, labelSelector: {matchExpressions: [{key: a, operator: Near}]}}"), Refusal{Impossible, "spec.affinity.podAffinity, required term 1",

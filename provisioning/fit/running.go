@@ -92,7 +92,7 @@ func newPodTerm(namespace string, t *corev1.PodAffinityTerm) (podTerm, error) {
 		return podTerm{}, err
 	}
 	out := podTerm{topology: t.TopologyKey, namespaces: t.Namespaces, anyNamespace: t.NamespaceSelector != nil, selector: selector}
-	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
+	if len(t.Namespaces) == 0 {
 		out.namespaces = []string{namespace}
 	}
 	return out, nil

@@ -13,10 +13,8 @@ import (
 // selector is one thing that a pod asks of its node's labels and name: that one of
 // the terms holds. A pod may ask for several, each of which must hold.
 type selector struct {
-	// source is the field of the template that asks.
-	source string
-	// asks is what it asks for, in words.
-	asks  string
+	// what does not match, in words, where it is not the pod's node affinity.
+	what  string
 	terms []term
 }
 
@@ -44,8 +42,8 @@ const (
 	ignoreFields nodeFields = false
 )
 
-func newSelector(source, asks string, terms []corev1.NodeSelectorTerm, fields nodeFields) selector {
-	s := selector{source: source, asks: asks}
+func newSelector(what string, terms []corev1.NodeSelectorTerm, fields nodeFields) selector {
+	s := selector{what: what}
 	for i := range terms {
 		// A term that asks for nothing selects no node at all.
 		if t := &terms[i]; len(t.MatchExpressions) > 0 || len(t.MatchFields) > 0 {

@@ -61,7 +61,7 @@ type spreadTally struct {
 	// known domains have a node that belongs to them.
 	known   []bool
 	domains int
-	// least count of the known domains, and how many of them have it; none: least
+	// least count of the known domains. So many of them have it, or more; with none it
 	// must be found again.
 	least, atLeast int
 }
@@ -84,13 +84,8 @@ func (t *spreadTally) add(domain, n int) {
 	case t.atLeast == 0 || before == after:
 	case after < t.least:
 		t.least, t.atLeast = after, 1
-	default:
-		if before == t.least {
-			t.atLeast--
-		}
-		if after == t.least {
-			t.atLeast++
-		}
+	case before == t.least:
+		t.atLeast--
 	}
 }
 

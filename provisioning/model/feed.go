@@ -38,6 +38,7 @@ func NewFeed(ctx context.Context, m *Model, informers cache.Informers, providers
 		{&corev1.Node{}, handle(m.SetNode, func(n *corev1.Node) { m.DeleteNode(n.Name) })},
 		{&corev1.Pod{}, handle(m.SetPod, func(p *corev1.Pod) { m.DeletePod(p.UID) })},
 		{&corev1.PodTemplate{}, handle(m.SetTemplate, m.DeleteTemplate)},
+		{&corev1.Namespace{}, handle(m.SetNamespace, m.DeleteNamespace)},
 		{&appsv1.DaemonSet{}, handle(m.SetDaemonSet, func(d *appsv1.DaemonSet) { m.DeleteDaemonSet(d.UID) })},
 		{&provreq.ProvisioningRequest{}, handle(m.SetRequest, m.DeleteRequest)},
 		{&corev1.PersistentVolumeClaim{}, handle(m.SetClaim, m.DeleteClaim)},

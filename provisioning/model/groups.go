@@ -146,6 +146,7 @@ func (m *Model) putMachine(key machineKey, c cloudprovider.Machine) {
 	if c.State < cloudprovider.Terminated {
 		gs.alive[key.group]++
 	}
+	m.linkMachine(key, c)
 	if c.Launch != "" {
 		if gs.launched[c.Launch] == nil {
 			gs.launched[c.Launch] = map[machineKey]bool{}
@@ -168,6 +169,7 @@ func (m *Model) removeMachine(key machineKey) bool {
 	if delete(gs.launched[c.Launch], key); len(gs.launched[c.Launch]) == 0 {
 		delete(gs.launched, c.Launch)
 	}
+	m.unlinkMachine(key, c)
 	m.machineChanged(c)
 	return true
 }
@@ -241,19 +243,36 @@ func (m *Model) flushGroups() {
 // asked for and that have not been seen yet.
 func (m *Model) promised() map[string]int {
 	out := map[string]int{}
+	clear(m.holdings.asked)
 	for uid := range m.requests.live {
 		e := m.requests.byUID[uid]
-		a := m.attempt(e)
-		if a.Phase != provisioning.Launching {
-			continue
+		for group, count := range m.missing(e) {
+			out[group] += count
+			if m.holdings.asked[e.object.Namespace] == nil {
+				m.holdings.asked[e.object.Namespace] = map[string]int{}
+			}
+			m.holdings.asked[e.object.Namespace][group] += count
 		}
-		made := map[string]int{}
-		for key := range m.groups.launched[provisioning.Token(uid, a.Number)] {
-			made[key.group]++
+	}
+	return out
+}
+
+// missing are the machines of each group that the request's attempt in flight has
+// asked for and that have not been seen yet.
+func (m *Model) missing(e *request) map[string]int {
+	a := m.attempt(e)
+	if a.Phase != provisioning.Launching {
+		return nil
+	}
+	out := map[string]int{}
+	for _, c := range a.Calls(e.object.UID) {
+		made := 0
+		for key := range m.groups.launched[c.Token] {
+			if key.group == c.Group {
+				made++
+			}
 		}
-		for _, l := range a.Launches {
-			out[l.Group] += max(0, l.Count-made[l.Group])
-		}
+		out[c.Group] += max(0, c.Count-made)
 	}
 	return out
 }

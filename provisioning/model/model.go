@@ -21,8 +21,8 @@ import (
 
 // Model is safe for use by many goroutines.
 type Model struct {
-	clock   clock.PassiveClock
-	classes Classes
+	clock  clock.PassiveClock
+	served Server
 
 	// deciding serialises decisions, see Decide.
 	deciding sync.Mutex
@@ -32,6 +32,9 @@ type Model struct {
 	requests requests
 	groups   groups
 	objects  objects
+	links    links
+	holdings holdings
+	accounts accounts
 	// daemonSets and policies as they are.
 	daemonSets map[types.UID]*appsv1.DaemonSet
 	policies   map[string]*v1alpha1.CapacityPolicy
@@ -55,15 +58,17 @@ func keyOf(k consumerKey) consumerKey {
 	return consumerKey{k.namespace, provisioning.BookingKey(k.name)}
 }
 
-// New returns an empty model of the classes that are served.
-func New(c clock.PassiveClock, classes Classes) *Model {
+// New returns an empty model of the requests that are served.
+func New(c clock.PassiveClock, served Server) *Model {
 	return &Model{
 		clock:      c,
-		classes:    classes,
+		served:     served,
 		nodes:      newNodes(),
 		requests:   newRequests(),
 		groups:     newGroups(),
 		objects:    newObjects(),
+		links:      newLinks(),
+		holdings:   newHoldings(),
 		daemonSets: map[types.UID]*appsv1.DaemonSet{},
 		policies:   map[string]*v1alpha1.CapacityPolicy{},
 		assumed:    map[types.UID]Assumption{},
@@ -164,7 +169,7 @@ func (m *Model) SetPolicy(p *v1alpha1.CapacityPolicy) {
 		if !put(m.policies, p.Name, p) {
 			return false
 		}
-		m.rereadAll()
+		m.policiesChanged()
 		return true
 	})
 }
@@ -173,9 +178,14 @@ func (m *Model) SetPolicy(p *v1alpha1.CapacityPolicy) {
 func (m *Model) DeletePolicy(name string) {
 	m.update(func() bool {
 		delete(m.policies, name)
-		m.rereadAll()
+		m.policiesChanged()
 		return true
 	})
+}
+
+func (m *Model) policiesChanged() {
+	clear(m.holdings.limits)
+	m.rereadAll()
 }
 
 // SetDaemonSet tells of a DaemonSet.
@@ -217,7 +227,7 @@ func (m *Model) Snapshot(now time.Time) *provisioning.Snapshot {
 		}
 	}
 	s := *m.snapshot
-	s.Now, s.Nodes = now, s.Nodes.Clone()
+	s.Now, s.Nodes, s.Objects = now, s.Nodes.Clone(), m.lookup()
 	return &s
 }
 
@@ -225,4 +235,6 @@ func (m *Model) Snapshot(now time.Time) *provisioning.Snapshot {
 func (m *Model) flush() {
 	m.flushGroups()
 	m.flushNodes()
+	m.flushHoldings()
+	m.flushAccounts()
 }

@@ -152,7 +152,7 @@ func TestPodsCountForTheRequestWhoseNodesTheyAreOn(t *testing.T) {
 	m.SetPod(v.pod("of-an-earlier-request-on-the-same-node", "n", 4, consumes, func(p *corev1.Pod) {
 		p.CreationTimestamp = metav1.NewTime(noon.Add(-time.Minute))
 	}))
-	if got := only(t, m).Labelled[0].Pods; got != 1 {
+	if got := len(only(t, m).Labelled[0].Came); got != 1 {
 		t.Errorf("%d pods count, want 1", got)
 	}
 }
@@ -161,13 +161,19 @@ func TestMachinesOfAnAttemptInFlightAreMarked(t *testing.T) {
 	m, v := newModel()
 	m.SetNode(v.node(func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1"} }))
 	for _, tc := range []struct {
-		phase provisioning.AttemptPhase
-		want  bool
-	}{{provisioning.Launching, true}, {provisioning.RollingBack, true}, {provisioning.Done, false}} {
+		phase   provisioning.AttemptPhase
+		failure *provisioning.AttemptFailure
+		want    bool
+	}{
+		{provisioning.Launching, nil, true},
+		{provisioning.RollingBack, &provisioning.AttemptFailure{Message: "dry"}, true},
+		{provisioning.Done, &provisioning.AttemptFailure{Message: "dry"}, false},
+		{provisioning.Done, nil, true}, // about to be Provisioned
+	} {
 		r := v.request("gang")
 		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{
 			provisioning.AttemptDetail: provreq.Detail(provisioning.Attempt{
-				Number: 1, Phase: tc.phase, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}},
+				Number: 1, Phase: tc.phase, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}, Failure: tc.failure,
 			}.Encode()),
 		}
 		m.SetRequest(r)
@@ -266,8 +272,8 @@ func TestAMachineThatIsGoneStaysGone(t *testing.T) {
 	gone.State = cloudprovider.Gone
 	m.SetMachine(gone)
 	m.MachineTaken(c)
-	if f := m.Fleet(noon); len(f.Machines) != 0 {
-		t.Errorf("%v came back", f.Machines)
+	if f := m.Fleet(noon); len(f.Lone) != 0 {
+		t.Errorf("%v came back", f.Lone)
 	}
 }
 

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -24,7 +25,10 @@ type nodes struct {
 	leaving map[string]bool
 	// stale nodes have changed since they were put in the set.
 	stale map[string]bool
-	set   *provisioning.Nodes
+	// relaunched are the requests whose launches may be in another phase since then;
+	// nil while nobody keeps accounts.
+	relaunched map[types.UID]bool
+	set        *provisioning.Nodes
 }
 
 func newNodes() nodes {
@@ -55,6 +59,12 @@ type pod struct {
 	requests nodegroups.Resources
 	running  *fit.Running
 	finished bool
+	// terminating pods have been deleted and are not gone yet.
+	terminating bool
+	// static pods come and go with their node.
+	static bool
+	// movable is the pod itself, if it may be moved for the sake of its machine.
+	movable *corev1.Pod
 	// succeeded pods have used up their part of a booking, also when deleted.
 	succeeded, deleted bool
 	// bound, rather than only nominated; and when, to the second.
@@ -78,6 +88,9 @@ func readPod(p *corev1.Pod) *pod {
 		bound:     p.Spec.NodeName != "",
 		finished:  p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 		succeeded: p.Status.Phase == corev1.PodSucceeded,
+
+		terminating: p.DeletionTimestamp != nil,
+		static:      p.Annotations[corev1.MirrorPodAnnotationKey] != "",
 	}
 	if !out.bound {
 		out.node = p.Status.NominatedNodeName
@@ -100,6 +113,9 @@ func readPod(p *corev1.Pod) *pod {
 			out.consumes = consumerKey{p.Namespace, name}
 			break
 		}
+	}
+	if out.bound && out.consumes.name == "" && provisioning.Movable(p) {
+		out.movable = p
 	}
 	return out
 }
@@ -181,6 +197,7 @@ func (m *Model) SetNode(n *corev1.Node) {
 		if entry.object != nil && !newer(n, entry.object) {
 			return false
 		}
+		m.linkNode(entry.object, n)
 		entry.object = n
 		entry.noteIdle(m.now())
 		m.nodes.stale[n.Name] = true
@@ -209,6 +226,7 @@ func (m *Model) DeleteNode(name string) {
 		if entry == nil {
 			return false
 		}
+		m.linkNode(entry.object, nil)
 		entry.object = nil
 		if len(entry.pods) == 0 {
 			delete(m.nodes.byName, name)
@@ -281,6 +299,9 @@ func (ns *nodes) requestChanged(uid types.UID) {
 
 // launchChanged has the nodes read again that the request has launched.
 func (ns *nodes) launchChanged(uid types.UID) {
+	if ns.relaunched != nil {
+		ns.relaunched[uid] = true
+	}
 	for n := range ns.set.LaunchedFor(uid) {
 		ns.stale[n.Name] = true
 	}
@@ -288,7 +309,7 @@ func (ns *nodes) launchChanged(uid types.UID) {
 
 // noteIdle keeps idleSince after a change of the node's pods.
 func (n *node) noteIdle(now time.Time) {
-	switch busy := n.busy() > 0; {
+	switch busy := n.staying() > 0; {
 	case busy:
 		n.idleSince = time.Time{}
 	case n.idleSince.IsZero():
@@ -296,14 +317,32 @@ func (n *node) noteIdle(now time.Time) {
 	}
 }
 
-// busy is the number of unfinished pods that belong to no DaemonSet.
-func (n *node) busy() (count int) {
+// staying is the number of pods that keep the node from being idle.
+func (n *node) staying() (count int) {
+	devices := n.hasDevices()
 	for _, p := range n.pods {
-		if !p.finished && p.daemon == "" {
+		if p.counts() && !(devices && p.movable != nil) {
 			count++
 		}
 	}
 	return count
+}
+
+// counts says that the pod has not finished and does not come and go with its node.
+func (p *pod) counts() bool { return !p.finished && !p.static && p.daemon == "" }
+
+// hasDevices says that the node's machine is there for its devices. Capacity tells
+// better than what is allocatable, which is none while a device plugin restarts.
+func (n *node) hasDevices() bool {
+	if n.object == nil {
+		return false
+	}
+	for name, amount := range n.object.Status.Capacity {
+		if nodegroups.Extended(name) && !amount.IsZero() {
+			return true
+		}
+	}
+	return false
 }
 
 // flushNodes puts what has changed into the set, and wakes the requests that it
@@ -315,8 +354,14 @@ func (m *Model) flushNodes() {
 		if n := m.nodes.byName[name]; n != nil && n.object != nil {
 			read = m.read(name, n)
 			m.nodes.set.Set(read)
+			if key, ok := m.links.machines[read.ProviderID]; ok {
+				m.machineStale(key)
+			}
 		} else {
 			m.nodes.set.Delete(name)
+		}
+		if old != nil && (read == nil || old.Machine != nil && read.Machine == nil) {
+			m.nodeLost(old)
 		}
 		for _, n := range []*provisioning.Node{old, read} {
 			if n == nil {
@@ -345,26 +390,28 @@ func (m *Model) read(name string, n *node) *provisioning.Node {
 		Group:       o.Labels[v1alpha1.NodeGroupLabel],
 		Labels:      o.Labels,
 		Taints:      o.Spec.Taints,
-		Ready:       isReady(o),
+		Ready:       isReady(o) && !m.links.ended[o.Spec.ProviderID],
 		Cordon:      cordonOf(o),
 		Marked:      o.Annotations[v1alpha1.CordonedAnnotation] != "",
 		Launch:      o.Annotations[v1alpha1.LaunchAnnotation],
 		Allocatable: nodegroups.ResourcesFrom(o.Status.Allocatable),
-		Pods:        n.busy(),
+		Machine:     m.machineOf(o.Spec.ProviderID),
 		Created:     o.CreationTimestamp.Time,
 	}
+	out.UnreadySince = unreadySince(o)
 	if m.nodes.leaving[name] {
 		out.Cordon = provisioning.GivingBack
 	}
 	out.Labelled = provisioning.BookingsOn(o.Labels, o.Annotations)
+	m.nameBookings(out.Labelled)
 	n.addAssumed(out, m)
 	n.addPods(out)
+	m.addStrays(out, n)
 	for i := range out.Labelled {
 		n.consume(&out.Labelled[i])
 	}
-	if e := m.requests.byUID[provisioning.TokenUID(out.Launch)]; e != nil {
-		a := m.attempt(e)
-		out.InFlight = e.status == provisioning.Pending && a.InFlight() && provisioning.Token(e.object.UID, a.Number) == out.Launch
+	if owner, _, owned := m.owner(out.Launch); owned {
+		out.InFlight = !slices.ContainsFunc(out.Labelled, func(b provisioning.Booking) bool { return b.UID == owner.object.UID })
 	}
 	for _, b := range out.Labelled {
 		if e := m.requests.byUID[b.UID]; e != nil && e.status != provisioning.Over {
@@ -381,13 +428,22 @@ func (m *Model) read(name string, n *node) *provisioning.Node {
 	return out
 }
 
+// nameBookings tells the namespaces of those that are not open yet.
+func (m *Model) nameBookings(bookings []provisioning.Booking) {
+	for i := range bookings {
+		if e := m.requests.byUID[bookings[i].UID]; e != nil && !bookings[i].Open {
+			bookings[i].Namespace = e.object.Namespace
+		}
+	}
+}
+
 // addAssumed adds the bookings that are being written and not seen yet.
 func (n *node) addAssumed(out *provisioning.Node, m *Model) {
 	for uid, p := range n.assumed {
 		if slices.ContainsFunc(out.Labelled, func(b provisioning.Booking) bool { return b.UID == uid }) {
 			continue
 		}
-		b := provisioning.Booking{UID: uid, Remaining: p.Requests.Clone(), Since: m.now()}
+		b := provisioning.Booking{UID: uid, Booked: p.Requests, Remaining: p.Requests.Clone(), Since: m.now()}
 		if e := m.requests.byUID[uid]; e != nil {
 			b.Key, b.Namespace = provisioning.BookingKey(e.object.Name), e.object.Namespace
 		}
@@ -414,6 +470,12 @@ func (n *node) addPods(out *provisioning.Node) {
 			out.Free.Sub(p.requests, 1)
 			out.Running = append(out.Running, p.running)
 		}
+		if p.counts() {
+			out.Pods++
+			if p.terminating {
+				out.Terminating++
+			}
+		}
 	}
 }
 
@@ -421,18 +483,17 @@ func (n *node) addPods(out *provisioning.Node) {
 // Pods that were bound before the node was booked belong to an earlier request of
 // that name.
 func (n *node) consume(b *provisioning.Booking) {
-	b.Used = nodegroups.Resources{}
-	for _, p := range n.pods {
+	for _, uid := range slices.Sorted(maps.Keys(n.pods)) {
+		p := n.pods[uid]
 		if p.consumes.namespace != b.Namespace || provisioning.BookingKey(p.consumes.name) != b.Key ||
 			p.finished && !p.succeeded || p.bound && p.boundAt.Before(b.Since.Truncate(time.Second)) {
 			continue
 		}
 		if p.bound {
-			b.Pods++
+			b.Came = append(b.Came, p.requests)
 		}
 		if !p.finished {
 			b.Running++
-			b.Used.Add(p.requests, 1)
 		}
 		for name, v := range p.requests {
 			b.Remaining[name] = max(0, b.Remaining[name]-v)
@@ -440,12 +501,47 @@ func (n *node) consume(b *provisioning.Booking) {
 	}
 }
 
-func isReady(o *corev1.Node) bool {
-	if o.DeletionTimestamp != nil {
-		return false
+// addStrays adds those of the node's pods that may be moved away from it.
+func (m *Model) addStrays(out *provisioning.Node, n *node) {
+	if !n.hasDevices() {
+		return
 	}
+	for _, p := range n.pods {
+		if p.counts() && p.movable != nil {
+			out.Strays = append(out.Strays, provisioning.NewStray(p.movable, m.objects.lookup()))
+		}
+	}
+	slices.SortFunc(out.Strays, func(a, b provisioning.Stray) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	for i := range out.Strays {
+		m.distinguish(out.Strays[i].Keys())
+	}
+}
+
+func isReady(o *corev1.Node) bool {
+	c := readyCondition(o)
+	return o.DeletionTimestamp == nil && c != nil && c.Status == corev1.ConditionTrue
+}
+
+// unreadySince is when the node's Ready condition was lost; zero while it is true.
+func unreadySince(o *corev1.Node) time.Time {
+	switch c := readyCondition(o); {
+	case c == nil:
+		return o.CreationTimestamp.Time
+	case c.Status == corev1.ConditionTrue:
+		return time.Time{}
+	default:
+		return c.LastTransitionTime.Time
+	}
+}
+
+func readyCondition(o *corev1.Node) *corev1.NodeCondition {
 	i := slices.IndexFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-	return i >= 0 && o.Status.Conditions[i].Status == corev1.ConditionTrue
+	if i < 0 {
+		return nil
+	}
+	return &o.Status.Conditions[i]
 }
 
 func cordonOf(o *corev1.Node) provisioning.Cordon {

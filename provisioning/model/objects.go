@@ -53,6 +53,32 @@ func (o *objects) lookup() fit.Objects {
 	}
 }
 
+// lookup is for callers that do not hold the model's lock.
+func (m *Model) lookup() fit.Objects {
+	o := m.objects.lookup()
+	return fit.Objects{
+		Claim: func(namespace, name string) *corev1.PersistentVolumeClaim {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return o.Claim(namespace, name)
+		},
+		Volume:       locked(m, o.Volume),
+		StorageClass: locked(m, o.StorageClass),
+		CSIDriver:    locked(m, o.CSIDriver),
+		RuntimeClass: locked(m, o.RuntimeClass),
+		Limited:      locked(m, o.Limited),
+	}
+}
+
+// locked calls f under the model's lock.
+func locked[T any](m *Model, f func(string) T) func(string) T {
+	return func(name string) T {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return f(name)
+	}
+}
+
 // priority of pods: the API server fills it in when pods are created, not in their
 // templates.
 func (o *objects) priority(spec *corev1.PodSpec) int32 {

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -9,9 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 )
 
@@ -25,23 +28,41 @@ const (
 )
 
 // KnownClasses are all classes that Muster can serve.
-var KnownClasses = []string{classCheckCapacityStock, classAtomicScaleUpStock, ClassCheckCapacity, ClassAtomicScaleUp}
+var KnownClasses = Classes{classCheckCapacityStock, classAtomicScaleUpStock, ClassCheckCapacity, ClassAtomicScaleUp}
 
-// Classes are the provisioning classes that are served here.
+// Server says which requests are served here.
+type Server interface {
+	Serves(r *provreq.ProvisioningRequest) bool
+}
+
+// Classes are the provisioning classes that an instance without a name serves.
 type Classes []string
 
-// Serves says whether the request is Muster's: of a served class, and not meant
-// for one instance of another processor.
-func (c Classes) Serves(r *provreq.ProvisioningRequest) bool {
-	return slices.Contains(c, r.Spec.ProvisioningClassName) && r.Spec.Parameters[ParamProcessor] == ""
+// Serves says whether the request is of a served class, and names no instance.
+func (c Classes) Serves(r *provreq.ProvisioningRequest) bool { return Instance{Classes: c}.Serves(r) }
+
+// Instance is one of several provisioners in a cluster.
+type Instance struct {
+	Classes Classes
+	// Name of the instance, which requests may ask for; empty without.
+	Name string
+}
+
+// Serves says whether the request is of a served class, and names this instance or
+// none.
+func (i Instance) Serves(r *provreq.ProvisioningRequest) bool {
+	name := string(r.Spec.Parameters[ParamProcessor])
+	return slices.Contains(i.Classes, r.Spec.ProvisioningClassName) && (name == "" || name == i.Name)
 }
 
 // Parameters of requests that Muster reads.
 const (
-	ParamValidUntil = "ValidUntilSeconds"
-	ParamNoRetry    = "noRetry"
-	ParamPolicy     = "capacityPolicy"
-	ParamProcessor  = "processorInstance"
+	ParamValidUntil     = "ValidUntilSeconds"
+	ParamNoRetry        = "noRetry"
+	ParamPolicy         = "capacityPolicy"
+	ParamProcessor      = "processorInstance"
+	ParamBookingTimeout = "bookingTimeout"
+	ParamOnMachineLoss  = "onMachineLoss"
 )
 
 // defaultValidFor is how long a request waits for capacity by default.
@@ -67,6 +88,16 @@ type requests struct {
 	// due requests have something to be decided; with all, so have those that wait.
 	due map[types.UID]bool
 	all bool
+
+	// lost are the nodes of each request that are lost, until it is gone.
+	lost map[types.UID]map[string]*loss
+}
+
+// loss is a node that a request has lost.
+type loss struct {
+	provisioning.LostNode
+	// told: whoever looks after the request knows.
+	told bool
 }
 
 // request is a request with what has been read of it.
@@ -84,16 +115,19 @@ func newRequests() requests {
 	return requests{
 		byUID: map[types.UID]*request{}, live: map[types.UID]bool{}, named: map[consumerKey]types.UID{},
 		templates: map[types.NamespacedName]*corev1.PodTemplate{}, using: map[types.NamespacedName]map[types.UID]bool{},
-		due: map[types.UID]bool{},
+		due: map[types.UID]bool{}, lost: map[types.UID]map[string]*loss{},
 	}
 }
 
-// SetRequest tells of a ProvisioningRequest.
+// SetRequest tells of a ProvisioningRequest. One that is being deleted is as good as
+// gone; so is one that somebody has handed over to another instance.
 func (m *Model) SetRequest(r *provreq.ProvisioningRequest) {
-	if !m.classes.Serves(r) {
-		return
-	}
-	m.update(func() bool { return m.setRequest(r) })
+	m.update(func() bool {
+		if r.DeletionTimestamp != nil || !m.served.Serves(r) {
+			return m.requests.byUID[r.UID] != nil && m.deleteRequest(r)
+		}
+		return m.setRequest(r)
+	})
 }
 
 // RequestWritten tells of a request that Muster has just written. Unlike
@@ -108,6 +142,9 @@ func (m *Model) setRequest(r *provreq.ProvisioningRequest) bool {
 		return false
 	}
 	e := &request{object: r, status: statusOf(r), attempt: attemptOf(r)}
+	if old == nil {
+		m.recall(e)
+	}
 	m.requests.byUID[r.UID] = e
 	m.requests.named[consumerKey{r.Namespace, r.Name}] = r.UID
 	for _, name := range templatesOf(r) {
@@ -121,7 +158,8 @@ func (m *Model) setRequest(r *provreq.ProvisioningRequest) bool {
 	} else {
 		m.requests.live[r.UID] = true
 	}
-	m.requestChanged(r.UID, old == nil || old.status != e.status || old.attempt.Phase != e.attempt.Phase)
+	m.requestChanged(r.UID, old == nil || old.status != e.status || old.attempt.Phase != e.attempt.Phase ||
+		old.attempt.Owned(old.status) != e.attempt.Owned(e.status))
 	return true
 }
 
@@ -131,33 +169,105 @@ func (m *Model) requestChanged(uid types.UID, elsewhere bool) {
 	m.touch(uid)
 	if elsewhere {
 		m.nodes.requestChanged(uid)
+		for key := range m.links.lone[uid] {
+			m.machineStale(key)
+		}
 		m.groups.changed = true
 		m.wakeAll()
 	}
 }
 
+// recallable is for how long a failure may be on record in a request and not yet in
+// the status of its group.
+const recallable = time.Minute
+
+// recall learns of the last failure of a request that is new here: the process that
+// saw it may have ended before it wrote down what that teaches.
+func (m *Model) recall(e *request) {
+	f := e.attempt.Failure
+	if f == nil || f.Class == "" || m.now().Sub(f.Time) > recallable {
+		return
+	}
+	l := f.Lesson(e.object.Namespace + "/" + e.object.Name)
+	m.groups.learned[l.Group] = append(m.groups.learned[l.Group], l.LaunchAttempt)
+	m.groupChanged(l.Group)
+}
+
 // DeleteRequest tells that a request is gone.
 func (m *Model) DeleteRequest(r *provreq.ProvisioningRequest) {
+	m.update(func() bool { return m.deleteRequest(r) })
+}
+
+func (m *Model) deleteRequest(r *provreq.ProvisioningRequest) bool {
+	key := consumerKey{r.Namespace, r.Name}
+	m.ended[keyOf(key)] = m.now()
+	if m.requests.byUID[r.UID] == nil {
+		return false
+	}
+	delete(m.requests.byUID, r.UID)
+	delete(m.requests.live, r.UID)
+	delete(m.requests.due, r.UID)
+	delete(m.requests.lost, r.UID)
+	if m.requests.named[key] == r.UID {
+		delete(m.requests.named, key)
+	}
+	for _, name := range templatesOf(r) {
+		if delete(m.requests.using[name], r.UID); len(m.requests.using[name]) == 0 {
+			delete(m.requests.using, name)
+		}
+	}
+	m.requestChanged(r.UID, true)
+	return true
+}
+
+// owner is the request that looks after the machines of that launch, with its
+// attempt.
+func (m *Model) owner(token string) (e *request, a provisioning.Attempt, owned bool) {
+	if e = m.requests.byUID[provisioning.TokenUID(token)]; e == nil {
+		return nil, a, false
+	}
+	a = m.attempt(e)
+	return e, a, a.Owned(e.status) && slices.Contains(a.Tokens(e.object.UID), token)
+}
+
+// nodeLost notes that a node went, or its machine ended: requests that have booked
+// it, or whose pods it runs, have to be told.
+func (m *Model) nodeLost(n *provisioning.Node) {
+	for i := range n.Labelled {
+		b := &n.Labelled[i]
+		e := m.requests.byUID[b.UID]
+		if e == nil || e.status == provisioning.Pending || e.status == provisioning.Over && b.Running == 0 {
+			continue
+		}
+		if m.requests.lost[b.UID] == nil {
+			m.requests.lost[b.UID] = map[string]*loss{}
+		}
+		if m.requests.lost[b.UID][n.Name] == nil {
+			m.requests.lost[b.UID][n.Name] = &loss{LostNode: provisioning.LostNode{Name: n.Name, Pods: b.Running}}
+		}
+	}
+}
+
+// LossTold says that nobody needs to be told any more of these nodes.
+func (m *Model) LossTold(uid types.UID, lost []provisioning.LostNode) {
 	m.update(func() bool {
-		key := consumerKey{r.Namespace, r.Name}
-		m.ended[keyOf(key)] = m.now()
-		if m.requests.byUID[r.UID] == nil {
-			return false
-		}
-		delete(m.requests.byUID, r.UID)
-		delete(m.requests.live, r.UID)
-		delete(m.requests.due, r.UID)
-		if m.requests.named[key] == r.UID {
-			delete(m.requests.named, key)
-		}
-		for _, name := range templatesOf(r) {
-			if delete(m.requests.using[name], r.UID); len(m.requests.using[name]) == 0 {
-				delete(m.requests.using, name)
+		for _, n := range lost {
+			if l := m.requests.lost[uid][n.Name]; l != nil {
+				l.told = true
 			}
 		}
-		m.requestChanged(r.UID, true)
-		return true
+		return false
 	})
+}
+
+// untold are the lost nodes of a request that have to be told of, by name.
+func (rs *requests) untold(uid types.UID) (out []provisioning.LostNode) {
+	for _, name := range slices.Sorted(maps.Keys(rs.lost[uid])) {
+		if l := rs.lost[uid][name]; !l.told {
+			out = append(out, l.LostNode)
+		}
+	}
+	return out
 }
 
 func templatesOf(r *provreq.ProvisioningRequest) []types.NamespacedName {
@@ -242,6 +352,11 @@ func (m *Model) Due(more []types.UID) []Entry {
 			out = append(out, m.entry(e))
 		}
 	}
+	for uid := range m.requests.lost {
+		if e := m.requests.byUID[uid]; e.status == provisioning.Over && len(m.requests.untold(uid)) > 0 {
+			out = append(out, m.entry(e))
+		}
+	}
 	clear(m.requests.due)
 	m.requests.all = false
 	slices.SortFunc(out, func(a, b Entry) int {
@@ -279,16 +394,17 @@ func (m *Model) readRequest(e *request) *provisioning.Request {
 		Name:      r.Name,
 		Created:   r.CreationTimestamp.Time,
 		ValidFor:  defaultValidFor,
+		PodsHeld:  isHeld(r),
 		Policy:    provisioning.DefaultPolicy(class),
 		Attempt:   e.attempt,
 		Status:    e.status,
 		Gang:      provisioning.Gang{Namespace: r.Namespace, Name: r.Namespace + "/" + r.Name, UID: r.UID, Key: provisioning.BookingKey(r.Name)},
 	}
-	if e.attempt.InFlight() {
+	if e.attempt.Owned(e.status) {
 		out.Gang.Launch = provisioning.Token(r.UID, e.attempt.Number)
 	}
 	if c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); c != nil {
-		out.ProvisionedAt = c.LastTransitionTime.Time
+		out.Provisioned = *c
 	}
 	e.looksUp = false
 	for _, ps := range r.Spec.PodSets {
@@ -309,7 +425,15 @@ func (m *Model) readRequest(e *request) *provisioning.Request {
 	if out.Policy.Topology != "" {
 		m.distinguish([]string{out.Policy.Topology})
 	}
+	out.Likeness = provisioning.Likeness(&out.Gang, &out.Policy)
 	return out
+}
+
+// isHeld says that the request belongs to a Workload: its queue lets no pod be
+// created before the capacity is there.
+func isHeld(r *provreq.ProvisioningRequest) bool {
+	owner := metav1.GetControllerOf(r)
+	return owner != nil && owner.Kind == "Workload"
 }
 
 func (m *Model) readParameters(e *provisioning.Request, parameters map[string]provreq.Parameter, class provisioning.Class) {
@@ -336,6 +460,21 @@ func (m *Model) readParameters(e *provisioning.Request, parameters map[string]pr
 			return
 		}
 		e.Policy = provisioning.PolicyFrom(class, p.Spec)
+	}
+	if v := string(parameters[ParamBookingTimeout]); v != "" {
+		d, err := time.ParseDuration(v)
+		if err != nil || d <= 0 {
+			e.Invalid = `parameter bookingTimeout is "` + v + `": give a duration greater than 0, such as 20m`
+			return
+		}
+		e.Policy.BookingTimeout = d
+	}
+	switch v := v1alpha1.LossReaction(parameters[ParamOnMachineLoss]); v {
+	case "":
+	case v1alpha1.LossEvent, v1alpha1.LossRevoke:
+		e.Policy.RevokeOnLoss = v == v1alpha1.LossRevoke
+	default:
+		e.Invalid = fmt.Sprintf("parameter onMachineLoss is %q: give %s or %s", v, v1alpha1.LossEvent, v1alpha1.LossRevoke)
 	}
 }
 
@@ -374,11 +513,15 @@ func (m *Model) View(s *provisioning.Snapshot, r *provisioning.Request) provisio
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	v := provisioning.View{Snapshot: s}
-	if r.Gang.Launch != "" {
-		v.Machines = m.groups.machinesOf(r.Gang.Launch)
+	for _, token := range r.Attempt.Tokens(r.UID) {
+		v.Machines = append(v.Machines, m.groups.machinesOf(token)...)
 	}
 	v.Active = m.consumers[consumerKey{r.Namespace, r.Name}]
 	v.KeyTaken = m.keyTaken(r)
+	v.Lost = m.requests.untold(r.UID)
+	if v.Limits = m.limitsOf(r.Namespace); len(v.Limits) > 0 {
+		v.Has = m.has(r.Namespace)
+	}
 	return v
 }
 
@@ -397,42 +540,3 @@ func (m *Model) keyTaken(r *provisioning.Request) string {
 	}
 	return taken
 }
-
-// Fleet is what upkeep depends on.
-func (m *Model) Fleet(now time.Time) provisioning.Fleet {
-	s := m.Snapshot(now)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	f := provisioning.Fleet{Snapshot: s, Requests: map[types.UID]*provisioning.Request{}}
-	for uid, e := range m.requests.byUID {
-		f.Requests[uid] = &provisioning.Request{
-			UID: uid, Namespace: e.object.Namespace, Name: e.object.Name, Status: e.status, Attempt: m.attempt(e),
-		}
-	}
-	for _, c := range m.groups.machines {
-		f.Machines = append(f.Machines, c)
-	}
-	sortMachines(f.Machines)
-	active := map[consumerKey]int{}
-	for key, n := range m.consumers {
-		active[keyOf(key)] += n
-	}
-	ended := maps.Clone(m.ended)
-	for key, at := range m.ended {
-		if now.Sub(at) > remembered {
-			delete(m.ended, key)
-		}
-	}
-	f.Consumers = func(namespace, key string) (int, time.Time) {
-		k := consumerKey{namespace, key}
-		if at, ok := ended[k]; ok {
-			return active[k], at
-		}
-		return active[k], m.began
-	}
-	return f
-}
-
-// remembered is how long the end of a gang is remembered: longer than anything
-// waits for it.
-const remembered = time.Hour

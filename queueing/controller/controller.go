@@ -28,6 +28,9 @@ import (
 type Capacity interface {
 	// Snapshot is cheap and does not block. The caller does not change it.
 	Snapshot(now time.Time) *provisioning.Snapshot
+	// Distinguish says that somebody selects on these node labels, so that plans for
+	// them stay cheap.
+	Distinguish(labels ...string)
 	// Changed subscribes to changes: a value comes soon after each.
 	Changed() <-chan struct{}
 }

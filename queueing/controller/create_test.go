@@ -112,6 +112,8 @@ type fickle struct {
 	queued  func() int
 }
 
+func (f *fickle) Distinguish(...string) {}
+
 func (f *fickle) Changed() <-chan struct{} { return f.changed }
 
 // Snapshot returns once the change has been seen, or has had time to be missed.

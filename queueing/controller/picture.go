@@ -3,6 +3,8 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,9 +35,6 @@ type picture struct {
 // snapshot reads the caches. The objects in it are the caches' own.
 func (l *loop) snapshot(ctx context.Context) (*queueing.Snapshot, error) {
 	s := &queueing.Snapshot{Now: l.now(), Namespaces: map[string]labels.Set{}, Plan: provisioning.Plan}
-	if l.capacity != nil {
-		s.Capacity = l.capacity.Snapshot(s.Now)
-	}
 	var (
 		workloads     kueue.WorkloadList
 		clusterQueues kueue.ClusterQueueList
@@ -52,6 +51,7 @@ func (l *loop) snapshot(ctx context.Context) (*queueing.Snapshot, error) {
 		}
 	}
 	s.Workloads = l.picture.readWorkloads(workloads.Items)
+	l.distinguish(s.Workloads, flavors.Items)
 	s.ClusterQueues = newest(&l.picture.clusterQueues, pointers(clusterQueues.Items))
 	s.LocalQueues = newest(&l.picture.localQueues, pointers(localQueues.Items))
 	s.Checks = newest(&l.picture.checks, pointers(checks.Items))
@@ -61,7 +61,30 @@ func (l *loop) snapshot(ctx context.Context) (*queueing.Snapshot, error) {
 	for i := range namespaces.Items {
 		s.Namespaces[namespaces.Items[i].Name] = namespaces.Items[i].Labels
 	}
+	if l.capacity != nil {
+		s.Capacity = l.capacity.Snapshot(s.Now)
+	}
 	return s, nil
+}
+
+// distinguish tells the provisioner which node labels the Workloads select on, by
+// themselves or on their flavors.
+func (l *loop) distinguish(workloads []*queueing.Workload, flavors []kueue.ResourceFlavor) {
+	if l.capacity == nil {
+		return
+	}
+	keys := map[string]bool{}
+	for _, w := range workloads {
+		for _, key := range w.Keys {
+			keys[key] = true
+		}
+	}
+	for i := range flavors {
+		for key := range flavors[i].Spec.NodeLabels {
+			keys[key] = true
+		}
+	}
+	l.capacity.Distinguish(slices.Sorted(maps.Keys(keys))...)
 }
 
 func pointers[T any](items []T) []*T {

@@ -112,7 +112,7 @@ func crowded(nodes, groups int) *provisioning.Snapshot {
 		name := fmt.Sprintf("group-%04d", i)
 		list = append(list, nodegroups.Group{
 			Name: name, Zone: zone, CapacityType: v1alpha1.OnDemand, Max: 100,
-			MicroUSDPerHour: 90e6 + random.Int64N(20e6), Allocatable: machine,
+			MicroUSDPerHour: 90e6 + random.Int64N(20e6), Allocatable: machine, Promised: machine,
 			Labels: map[string]string{corev1.LabelTopologyZone: zone, v1alpha1.NodeGroupLabel: name},
 		})
 	}

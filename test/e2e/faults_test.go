@@ -78,11 +78,14 @@ func TestGPUsThatNeverComeAreGivenBackAtTheJoinTimeout(t *testing.T) {
 	s.delete(r)
 }
 
-func TestAMachineReclaimedBeforeThePodsComeEndsTheBooking(t *testing.T) {
+func TestAMachineReclaimedBeforeThePodsComeEndsTheBookingIfThereIsNoOther(t *testing.T) {
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.CapacityType = v1alpha1.Spot
-		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(4 * time.Second)}}
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{
+			{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(4 * time.Second)},
+			{Type: v1alpha1.FaultDry, From: after(3 * time.Second)},
+		}
 	})
 	r := s.request("two", 2, nil)
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)

@@ -27,12 +27,9 @@ func TestRequestGrowsAGroupAndDeletionGivesItBack(t *testing.T) {
 	if c.Reason != provisioning.ReasonCapacityProvisioned {
 		t.Errorf("reason is %s", c.Reason)
 	}
-	nodes := s.nodes(g.Name)
-	if len(nodes) != 4 {
-		t.Fatalf("%d nodes, want 4", len(nodes))
-	}
+	nodes := s.opened("four", 4)
 	for _, n := range nodes {
-		if !n.Spec.Unschedulable || n.Labels[provisioning.BookingLabel("four")] != s.name || n.Status.Allocatable.Name("nvidia.com/gpu", "").Value() != 8 {
+		if !n.Spec.Unschedulable || n.Labels[v1alpha1.NodeGroupLabel] != g.Name || n.Status.Allocatable.Name("nvidia.com/gpu", "").Value() != 8 {
 			t.Errorf("node %s: cordoned %t, labels %v, allocatable %v", n.Name, n.Spec.Unschedulable, n.Labels, n.Status.Allocatable)
 		}
 	}
@@ -81,10 +78,11 @@ func TestAPoolThatGivesPartKeepsNothing(t *testing.T) {
 	}, func() string { return fmt.Sprintf("its status is %+v", g.Status) })
 }
 
-func TestAMachineThatDiesWhileItBootsIsNotTheEnd(t *testing.T) {
+func TestMachinesThatAllDieWhileTheyBootAreNotTheEnd(t *testing.T) {
 	s := newSite(t)
+	all := int32(100)
 	first := s.group("-first", func(g *v1alpha1.NodeGroup) {
-		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Machines: []int64{1}}}
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Percent: &all}}
 		cheap := resource.MustParse("1")
 		g.Spec.PricePerHour = &cheap
 	})
@@ -232,6 +230,17 @@ func TestDeletingTheRequestOfARunningGangStopsNothing(t *testing.T) {
 		t.Errorf("%d pods failed", j.Status.Failed)
 	}
 	s.empty(g.Name)
+}
+
+// opened waits until the request's pods may come to n nodes, which is a moment
+// after it is Provisioned.
+func (s *site) opened(request string, n int) []corev1.Node {
+	s.Helper()
+	var nodes corev1.NodeList
+	s.eventually(fmt.Sprintf("%d nodes are open to the pods of request %s", n, request), func() bool {
+		return kube.List(s.Context(), &nodes, client.MatchingLabels{provisioning.BookingLabel(request): s.name}) == nil && len(nodes.Items) == n
+	}, func() string { return fmt.Sprintf("%d are", len(nodes.Items)) })
+	return nodes.Items
 }
 
 func (s *site) nodes(group string) []corev1.Node {

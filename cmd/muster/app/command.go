@@ -23,6 +23,7 @@ type Options struct {
 	LeaderElect    bool
 	Controllers    []string
 	Classes        []string
+	Instance       string
 }
 
 // The halves of muster, each of which works without the other.
@@ -72,6 +73,7 @@ muster-system/muster that deploy/ installs: nobody else may start queued Jobs.`,
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "lead only while holding the lease muster in namespace muster-system; turn it off where one process runs for sure")
 	f.StringSliceVar(&o.Controllers, "controllers", allControllers, "halves of muster that run: provisioning serves ProvisioningRequests, queueing admits queued Jobs. Leave out the one whose work something else does, such as Kueue or cluster-autoscaler")
 	f.StringSliceVar(&o.Classes, "provisioning-classes", model.KnownClasses, "classes of ProvisioningRequests that are served here")
+	f.StringVar(&o.Instance, "processor-instance", "", "name of this instance: requests whose parameter processorInstance is another one are left to that, those without the parameter are served by all instances")
 	f.AddGoFlag(&flag.Flag{Name: "v", Usage: "how much is logged: 0 is what an operator wants, 4 is for finding faults", Value: logs.Verbosity(), DefValue: "0"})
 	for name, values := range map[string][]string{"controllers": allControllers, "provisioning-classes": model.KnownClasses} {
 		if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -17,7 +18,7 @@ func TestFlagsThatCannotBeMeantAreRefusedWithAFix(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := NewCommand()
-			c.SetArgs(tc.args)
+			c.SetArgs(append(tc.args, "--kubeconfig", filepath.Join(t.TempDir(), "none")))
 			if err := c.Execute(); err == nil || !strings.HasPrefix(err.Error(), tc.args[0]+": ") || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("muster %s: %v; want an error that begins with the flag and says %q", strings.Join(tc.args, " "), err, tc.want)
 			}

@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/controller/giveback"
 	"github.com/muster-dev/muster/provisioning/controller/group"
+	provisioningmetrics "github.com/muster-dev/muster/provisioning/controller/metrics"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	"github.com/muster-dev/muster/provisioning/model"
 	queuecontroller "github.com/muster-dev/muster/queueing/controller"
@@ -110,7 +112,8 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.M
 	for _, p := range providers {
 		watchers = append(watchers, p)
 	}
-	m := model.New(clock.RealClock{}, o.Classes)
+	served := model.Instance{Classes: o.Classes, Name: o.Instance}
+	m := model.New(clock.RealClock{}, served)
 	feed, err := model.NewFeed(ctx, m, mgr.GetCache(), watchers)
 	if err != nil {
 		return nil, err
@@ -124,10 +127,13 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.M
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Providers: providers,
 			Model: m, Synced: feed.Synced, Changed: m.Changed(), Events: recorder, Clock: clock.RealClock{},
 		},
-		&request.Unserved{Informers: mgr.GetCache(), Classes: o.Classes, Events: recorder},
+		&request.Unserved{Informers: mgr.GetCache(), Served: served, Events: recorder},
 		&giveback.Controller{
 			Client: mgr.GetClient(), Providers: providers,
 			Model: m, Synced: feed.Synced, Changed: m.Changed(), Events: recorder, Clock: clock.RealClock{},
+		},
+		&provisioningmetrics.Controller{
+			Informers: mgr.GetCache(), Served: served, Model: m, Synced: feed.Synced, Registry: metrics.Registry, Clock: clock.RealClock{},
 		},
 		&group.Controller{Client: mgr.GetClient(), Model: m, Synced: feed.Synced, Changed: m.Changed(), Clock: clock.RealClock{}},
 	} {

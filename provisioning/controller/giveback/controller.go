@@ -2,17 +2,30 @@
 // ended gangs off, and gives back machines that no request owns or that have
 // been idle for too long. What to do is decided in the pure core, alone among all
 // deciders, so that no machine is given back while it is promised.
+//
+// A machine counts as idle although it runs strays: pods that use none of its
+// devices and that may be moved. They are evicted through the Eviction API, which
+// holds to PodDisruptionBudgets, if there is room for all of them elsewhere. A
+// machine that cannot be given back for a pod is opened again after 5 minutes, and
+// an Event on its NodeGroup names the pod and what keeps it.
 package giveback
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,12 +39,25 @@ import (
 )
 
 const (
-	// nodeWrites is how many nodes are written at once.
-	nodeWrites = 16
-	// pace is the least time between two looks.
-	pace = 200 * time.Millisecond
-	// longestPause is that after many failures in a row.
+	// parallel is how many nodes and pods are written at once.
+	parallel = 16
+	// firstLook is how long after the first full picture the first look comes. What is
+	// in the picture was listed at different moments: a machine whose request was
+	// listed before it was made looks like nobody's.
+	firstLook = 10 * time.Second
+	// pace is the least time between two looks, and share how much longer than a look
+	// the time to the next one is: in large clusters a look takes long, and nobody
+	// else decides meanwhile.
+	pace  = 200 * time.Millisecond
+	share = 20
+	// retry is how soon what has failed is tried again. A group that does not take its
+	// machines back is left alone for longer with each failure in a row, up to
+	// longestPause.
+	retry        = time.Second
 	longestPause = 30 * time.Second
+	// forgotten is how long after it an eviction is remembered: longer than a machine
+	// is drained.
+	forgotten = 10 * time.Minute
 )
 
 // Controller gives back what nobody needs.
@@ -45,22 +71,30 @@ type Controller struct {
 	Changed <-chan struct{}
 	Events  events.EventRecorder
 	Clock   clock.WithTicker
+
+	// past is what the last look left to remember, evictions those that were tried,
+	// failed the groups that did not take machines back.
+	past      provisioning.Past
+	evictions map[types.UID]provisioning.Eviction
+	failed    map[string]failure
+}
+
+// failure is how long a group is left alone, and until when.
+type failure struct {
+	pause time.Duration
+	until time.Time
 }
 
 // Start tidies up until ctx is done.
 func (c *Controller) Start(ctx context.Context) error {
-	if !c.Synced(ctx) {
+	c.past, c.evictions, c.failed = provisioning.Past{}, map[types.UID]provisioning.Eviction{}, map[string]failure{}
+	if !c.Synced(ctx) || !c.rest(ctx, firstLook) {
 		return nil
 	}
-	pause := pace
 	for {
-		next, err := c.pass(ctx)
-		if err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Info("Tidying up will be tried again", "reason", err.Error(), "pause", pause.String())
-			next = c.Clock.Now().Add(pause)
-			pause = min(2*pause, longestPause)
-		} else {
-			pause = pace
+		next, took := c.look(ctx)
+		if !c.rest(ctx, max(pace, share*took)) {
+			return nil
 		}
 		var again <-chan time.Time
 		if !next.IsZero() {
@@ -72,78 +106,206 @@ func (c *Controller) Start(ctx context.Context) error {
 		case <-c.Changed:
 		case <-again:
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.Clock.After(pace):
-		}
 	}
 }
 
-// pass decides and tidies up once; it returns when to look again. What fails keeps
-// nothing else from being tidied up.
-func (c *Controller) pass(ctx context.Context) (time.Time, error) {
+// rest says whether there is anything to do after that time.
+func (c *Controller) rest(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-c.Clock.After(d):
+		return true
+	}
+}
+
+// look decides and tidies up once. It returns when to look again, and how long
+// others were kept from deciding. What fails keeps nothing else from being tidied up.
+func (c *Controller) look(ctx context.Context) (next time.Time, took time.Duration) {
 	var u provisioning.Upkeep
-	var leaving []string
+	var going []string
 	c.Model.Decide(func() {
-		fleet := c.Model.Fleet(c.Clock.Now())
+		began := c.Clock.Now()
+		fleet := c.Model.Fleet(began)
+		fleet.Evictions, fleet.Past = c.evictions, c.past
 		u = provisioning.Tend(fleet)
-		leaving = slices.Concat(u.Cordon, fleet.NodesOf(u.TakeBack))
-		for _, name := range leaving {
+		u.TakeBack, next = c.willing(u.TakeBack)
+		going = slices.Clone(u.Cordon)
+		for _, r := range u.TakeBack {
+			if r.Node != "" {
+				going = append(going, r.Node)
+			}
+		}
+		for _, name := range going {
 			c.Model.SetLeaving(name, true)
 		}
+		took = c.Clock.Since(began)
 	})
 	defer func() {
-		for _, name := range leaving {
+		for _, name := range going {
 			c.Model.SetLeaving(name, false)
 		}
 	}()
-	var mu sync.Mutex
-	var errs []error
-	var g errgroup.Group
-	g.SetLimit(nodeWrites)
-	change := func(name string, f func(*corev1.Node) error) {
-		g.Go(func() error {
-			if err := request.ChangeNode(ctx, c.Client, c.Model, name, f); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, err)
-			}
-			return nil
-		})
+	c.past = u.Past
+	for _, h := range u.HeldUp {
+		c.tell(corev1.EventTypeWarning, h.Machine.Group, "GiveBackHeldUp", h.Message)
 	}
-	for _, name := range u.Lift {
-		change(name, request.LiftCordon)
+	w := &work{}
+	w.SetLimit(parallel)
+	c.changeNodes(ctx, w, u)
+	c.evict(ctx, w, u.Evict)
+	c.takeBack(ctx, w, u.TakeBack)
+	_ = w.Wait() // errors are among those collected
+	if err := errors.Join(w.errs...); err != nil && ctx.Err() == nil {
+		log.FromContext(ctx).Info("Tidying up will be tried again", "reason", err.Error())
+		next = earliest(next, c.Clock.Now().Add(retry))
 	}
-	for _, name := range u.Cordon {
-		change(name, func(n *corev1.Node) error { return request.Cordon(n, v1alpha1.CordonGivingBack) })
+	return earliest(next, u.At), took
+}
+
+// willing are those of the machines whose group has not failed to take some back
+// lately; again is when the next one may be tried.
+func (c *Controller) willing(machines []provisioning.Return) (out []provisioning.Return, again time.Time) {
+	for _, r := range machines {
+		if until := c.failed[r.Group].until; c.Clock.Now().Before(until) {
+			again = earliest(again, until)
+		} else {
+			out = append(out, r)
+		}
 	}
+	return out, again
+}
+
+// earliest is the first of the times, those that are zero left out.
+func earliest(times ...time.Time) (first time.Time) {
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}
+
+// work is done by many, and goes on where something fails.
+type work struct {
+	errgroup.Group
+	mu   sync.Mutex
+	errs []error
+}
+
+func (w *work) do(f func() error) {
+	w.Go(func() error {
+		if err := f(); err != nil {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.errs = append(w.errs, err)
+		}
+		return nil
+	})
+}
+
+// changeNodes writes each node once.
+func (c *Controller) changeNodes(ctx context.Context, w *work, u provisioning.Upkeep) {
+	changes := map[string][]func(*corev1.Node) error{}
 	for _, l := range u.Unlabel {
-		change(l.Node, func(n *corev1.Node) error {
+		changes[l.Node] = append(changes[l.Node], func(n *corev1.Node) error {
 			delete(n.Labels, v1alpha1.BookedLabelPrefix+l.Key)
 			delete(n.Annotations, v1alpha1.BookedLabelPrefix+l.Key)
 			return nil
 		})
 	}
-	_ = g.Wait() // errors are collected above
-	if err := request.TakeBack(ctx, c.Model, c.Providers, u.TakeBack); err != nil {
-		errs = append(errs, err)
-	} else {
-		c.tell(u.TakeBack)
+	for _, name := range u.Lift {
+		changes[name] = append(changes[name], request.LiftCordon)
 	}
-	return u.At, errors.Join(errs...)
+	for _, name := range u.Cordon {
+		changes[name] = append(changes[name], func(n *corev1.Node) error { return request.Cordon(n, v1alpha1.CordonGivingBack) })
+	}
+	for name, list := range changes {
+		w.do(func() error {
+			return request.ChangeNode(ctx, c.Client, c.Model, name, func(n *corev1.Node) error {
+				for _, change := range list {
+					if err := change(n); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+	}
 }
 
-// tell says on each group how many of its machines were given back.
-func (c *Controller) tell(machines []cloudprovider.Machine) {
-	counts := map[string]int{}
-	for _, m := range machines {
-		counts[m.Group]++
+// evict asks for the pods to be evicted, and remembers what came of it.
+func (c *Controller) evict(ctx context.Context, w *work, strays []provisioning.Stray) {
+	now := c.Clock.Now()
+	maps.DeleteFunc(c.evictions, func(_ types.UID, e provisioning.Eviction) bool { return now.Sub(e.At) > forgotten })
+	for _, s := range strays {
+		w.do(func() error {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
+			err := c.Client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
+				ObjectMeta:    pod.ObjectMeta,
+				DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))},
+			})
+			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+				return nil // it is gone, or another of its name has come
+			}
+			w.mu.Lock()
+			c.evictions[s.UID] = provisioning.Eviction{At: now, Refusal: refusal(err)}
+			w.mu.Unlock()
+			if err == nil || apierrors.IsTooManyRequests(err) {
+				return nil // a PodDisruptionBudget says no, for now
+			}
+			return fmt.Errorf("evicting pod %s: %w", &s, err)
+		})
 	}
-	for name, n := range counts {
-		if g := c.Model.Group(name); g != nil {
-			c.Events.Eventf(g, nil, corev1.EventTypeNormal, "MachinesGivenBack", "GiveBack",
-				"%d machines that nobody needs were given back", n)
-		}
+}
+
+// refusal is what the API server has against an eviction, budgets by their names.
+func refusal(err error) string {
+	if err == nil {
+		return ""
 	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {
+		return err.Error()
+	}
+	var causes []string
+	for _, cause := range status.Status().Details.Causes {
+		causes = append(causes, cause.Message)
+	}
+	return strings.Join(causes, ", ")
+}
+
+// takeBack deletes machines, those of a group in one call.
+func (c *Controller) takeBack(ctx context.Context, w *work, machines []provisioning.Return) {
+	groups := map[string][]cloudprovider.Machine{}
+	for _, r := range machines {
+		groups[r.Group] = append(groups[r.Group], r.Machine)
+	}
+	for name, list := range groups {
+		w.do(func() error {
+			err := request.TakeBack(ctx, c.Model, c.Providers, list)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if err == nil {
+				delete(c.failed, name)
+				c.tell(corev1.EventTypeNormal, name, "MachinesGivenBack", fmt.Sprintf("%d machines that nobody needs were given back", len(list)))
+				return nil
+			}
+			pause := min(max(retry, 2*c.failed[name].pause), longestPause)
+			c.failed[name] = failure{pause, c.Clock.Now().Add(pause)}
+			c.tell(corev1.EventTypeWarning, name, "GiveBackFailed",
+				fmt.Sprintf("%d machines that nobody needs could not be given back; it is tried again in %s: %v", len(list), pause, err))
+			return err
+		})
+	}
+}
+
+// tell says something about a group in an Event, also where its NodeGroup has been
+// deleted.
+func (c *Controller) tell(kind, group, reason, message string) {
+	g := c.Model.Group(group)
+	if g == nil {
+		g = &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: group}}
+	}
+	c.Events.Eventf(g, nil, kind, reason, "GiveBack", "%s", provisioning.Clip(message, provisioning.NoteLimit))
 }

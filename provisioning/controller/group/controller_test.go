@@ -134,6 +134,9 @@ func (w *world) expect(kind string, status metav1.ConditionStatus, reason string
 			w.Errorf("%s does not speak of %q: %s", kind, part, c.Message)
 		}
 	}
+	if c.LastTransitionTime.After(w.clock.Now()) {
+		w.Errorf("%s changed at %s, it is %s", kind, c.LastTransitionTime, w.clock.Now())
+	}
 	if g := w.group(); c.ObservedGeneration != g.Generation {
 		w.Errorf("%s is of generation %d, the group of %d", kind, c.ObservedGeneration, g.Generation)
 	}
@@ -172,11 +175,11 @@ func TestMachinesAndNodesAreCounted(t *testing.T) {
 func TestHealth(t *testing.T) {
 	w := newWorld(t)
 	w.expect(obtainable, yes, "Healthy")
-	w.learn(8, v1alpha1.Stockout)
-	w.expect(obtainable, no, "Stockout", "wait until 2026-01-01T12:00:30Z", "the cloud's words", "fewer than 8 machines need not wait")
+	w.learn(4, v1alpha1.Stockout)
+	w.expect(obtainable, no, "Stockout", "wait until 2026-01-01T12:00:30Z", "the cloud's words", "fewer than 4 machines need not wait")
 	w.clock.Step(30 * time.Second)
 	w.expect(obtainable, yes, "Healthy")
-	w.learn(8, v1alpha1.Stockout)
+	w.learn(4, v1alpha1.Stockout)
 	w.expect(obtainable, no, "Stockout", "wait until 2026-01-01T12:01:30Z", "2nd failure in a row")
 
 	// What a person must mend comes first, and is told until it is mended.
@@ -188,6 +191,16 @@ func TestHealth(t *testing.T) {
 	w.expect(obtainable, no, "Quota")
 	w.learn(8, "")
 	w.expect(obtainable, yes, "Healthy")
+}
+
+func TestTheSameIsToldOnce(t *testing.T) {
+	w := newWorld(t)
+	w.learn(8, v1alpha1.Quota)
+	w.learn(2, v1alpha1.Quota)
+	w.expect(obtainable, no, "Quota", "fewer than 2 machines need not wait")
+	if c := meta.FindStatusCondition(w.group().Status.Conditions, obtainable); strings.Contains(c.Message, "fewer than 8") {
+		t.Errorf("launches of 8 machines are told of beside those of 2: %s", c.Message)
+	}
 }
 
 func TestWhatIsCorrectedIsTriedAtOnce(t *testing.T) {
@@ -222,7 +235,7 @@ func TestTemplateMatches(t *testing.T) {
 	w.node("b", offers("memory", "240Gi"))
 	w.clock.Step(time.Minute)
 	w.edit(func(s *v1alpha1.NodeGroupSpec) { s.Template.Capacity["memory"] = resource.MustParse("250Gi") })
-	w.expect(matches, unknown, "NoNodes")
+	w.expect(matches, unknown, "NoNodes", "older than its last change, at 2026-01-01T12:01:00Z")
 	w.node("c")
 	w.expect(matches, yes, "NodesMatch")
 

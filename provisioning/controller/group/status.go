@@ -68,7 +68,11 @@ func setObtainable(g *v1alpha1.NodeGroup, now time.Time) (again time.Time) {
 		if b.Until.After(now) {
 			again = earliest(again, b.Until.Time)
 		}
-		if b.Until.After(now) || nodegroups.NeedsPerson(b.Class) {
+		// One that also stops smaller launches, and longer, tells the same and more.
+		telling := func(o v1alpha1.Backoff) bool {
+			return o.Class == b.Class && o.AtLeast < b.AtLeast && !o.Until.Before(&b.Until)
+		}
+		if (b.Until.After(now) || nodegroups.NeedsPerson(b.Class)) && !slices.ContainsFunc(g.Status.Backoffs, telling) {
 			told = append(told, b)
 		}
 	}
@@ -131,6 +135,9 @@ func setTemplateMatches(g *v1alpha1.NodeGroup, ready []nodegroups.SeenNode, now 
 	case shape == nil || len(shape.Allocatable) == 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, "NoNodes"
 		condition.Message = "No node has offered all that spec.template promises yet"
+		if shape != nil && shape.Since != nil {
+			condition.Message += "; those older than its last change, at " + shape.Since.UTC().Format(time.RFC3339) + ", do not count"
+		}
 	case !told && old != nil && old.Status == metav1.ConditionFalse && old.Reason != string(nodegroups.LessThanPromised):
 		// Labels and taints that nodes lacked: nobody has shown them since.
 		condition.Status, condition.Reason, condition.Message = old.Status, old.Reason, old.Message

@@ -100,6 +100,7 @@ func (c *Controller) Start(ctx context.Context) error {
 // pass decides once for every request that is due and returns when to look again.
 func (c *Controller) pass(ctx context.Context) (next time.Time) {
 	c.Model.Decide(func() {
+		judged := provisioning.NewJudged()
 		// First who is busy, then what is on record: a step that ends in between is
 		// left to the next pass, instead of being decided again from an old record.
 		busy := c.busyRequests()
@@ -113,7 +114,9 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 				c.wakeAt(e.UID, at)
 				continue
 			}
-			step := provisioning.Next(e.Request, c.Model.View(c.Model.Snapshot(now), e.Request))
+			view := c.Model.View(c.Model.Snapshot(now), e.Request)
+			view.Judged = judged
+			step := provisioning.Next(e.Request, view)
 			c.wakeAt(e.UID, step.At)
 			if step.Do == provisioning.Rest {
 				continue

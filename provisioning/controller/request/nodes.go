@@ -68,16 +68,24 @@ var (
 	errBooked = errors.New("another request of the same name has booked it meanwhile")
 )
 
-// book puts the request's booking on the node, and the cordon if it takes it whole.
-func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, now time.Time) error {
+// book puts the request's booking on the node, and the cordon if it takes it whole;
+// the label that lets the gang's pods in only if it is opened.
+func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, open bool, now time.Time) error {
+	since := now
 	for _, b := range provisioning.BookingsOn(n.Labels, n.Annotations) {
-		if b.Key == e.Gang.Key && b.UID != e.UID {
+		if b.Key != e.Gang.Key {
+			continue
+		}
+		if b.UID != e.UID {
 			return errBooked
 		}
+		since = b.Since
 	}
 	label := provisioning.BookingLabel(e.Name)
-	set(&n.Labels, label, e.Namespace)
-	set(&n.Annotations, label, provisioning.EncodeBooking(e.UID, now, p.Requests))
+	set(&n.Annotations, label, provisioning.EncodeBooking(e.UID, since, p.Requests))
+	if open {
+		set(&n.Labels, label, e.Namespace)
+	}
 	if p.Whole {
 		return Cordon(n, v1alpha1.CordonBooked)
 	}
@@ -104,23 +112,39 @@ func uncordon(n *corev1.Node) error {
 	return LiftCordon(n)
 }
 
-// LiftCordon lifts a cordon that bears Muster's mark.
+// LiftCordon lifts a cordon that bears Muster's mark, and lets a cluster-autoscaler
+// have the node again unless its owner does not want that.
 func LiftCordon(n *corev1.Node) error {
 	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; ours {
 		n.Spec.Unschedulable = false
 		delete(n.Annotations, v1alpha1.CordonedAnnotation)
 	}
+	if _, ours := n.Annotations[v1alpha1.KeptAnnotation]; ours {
+		delete(n.Annotations, v1alpha1.KeptAnnotation)
+		if n.Annotations[scaleDownDisabled] == "true" { // else somebody has changed his mind
+			delete(n.Annotations, scaleDownDisabled)
+		}
+	}
 	return nil
 }
 
-// Cordon cordons a node for the given reason. A human's cordon is not taken over:
-// it would be lifted later.
+// scaleDownDisabled keeps a cluster-autoscaler from removing a node. Karpenter's
+// do-not-disrupt is left alone: it gives up its own nodes by its own budgets.
+const scaleDownDisabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+
+// Cordon cordons a node for the given reason, and keeps a cluster-autoscaler from
+// taking it for idle. A human's cordon is not taken over: it would be lifted later.
+// Nor is his word to the cluster-autoscaler.
 func Cordon(n *corev1.Node, why string) error {
 	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; n.Spec.Unschedulable && !ours {
 		return errCordoned
 	}
 	n.Spec.Unschedulable = true
 	set(&n.Annotations, v1alpha1.CordonedAnnotation, why)
+	if _, told := n.Annotations[scaleDownDisabled]; !told {
+		set(&n.Annotations, scaleDownDisabled, "true")
+		set(&n.Annotations, v1alpha1.KeptAnnotation, "true")
+	}
 	return nil
 }
 

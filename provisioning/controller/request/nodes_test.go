@@ -20,6 +20,8 @@ func entry(uid types.UID) *model.Entry {
 	return e
 }
 
+const opened = true
+
 var (
 	now   = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	whole = provisioning.Placement{Requests: nodegroups.Resources{"nvidia.com/gpu": 8}, Whole: true}
@@ -27,7 +29,7 @@ var (
 
 func TestAHumansCordonIsNotTakenOver(t *testing.T) {
 	n := &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}
-	if err := book(n, entry("uid"), whole, now); !errors.Is(err, errCordoned) {
+	if err := book(n, entry("uid"), whole, opened, now); !errors.Is(err, errCordoned) {
 		t.Errorf("booking a node that a human has cordoned: %v", err)
 	}
 	n = &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}
@@ -39,7 +41,7 @@ func TestAHumansCordonIsNotTakenOver(t *testing.T) {
 func TestBookingAndUnbookingLeaveNothing(t *testing.T) {
 	n := &corev1.Node{}
 	e := entry("uid")
-	if err := book(n, e, whole, now); err != nil {
+	if err := book(n, e, whole, opened, now); err != nil {
 		t.Fatal(err)
 	}
 	if !n.Spec.Unschedulable || n.Labels["booked.muster.dev/gang"] != "ns" || n.Annotations[v1alpha1.CordonedAnnotation] != v1alpha1.CordonBooked {
@@ -57,10 +59,64 @@ func TestAnotherRequestsLabelIsNotOverwritten(t *testing.T) {
 	n := &corev1.Node{}
 	first := entry("first")
 	second := entry("second")
-	if err := book(n, first, whole, now); err != nil {
+	if err := book(n, first, whole, opened, now); err != nil {
 		t.Fatal(err)
 	}
-	if err := book(n, second, whole, now); !errors.Is(err, errBooked) {
+	if err := book(n, second, whole, opened, now); !errors.Is(err, errBooked) {
 		t.Errorf("booking under a label that is taken: %v", err)
+	}
+}
+
+func TestAClaimIsOpenedByALabel(t *testing.T) {
+	n := &corev1.Node{}
+	e := entry("uid")
+	if err := book(n, e, whole, !opened, now); err != nil {
+		t.Fatal(err)
+	}
+	if !n.Spec.Unschedulable || len(n.Labels) > 0 || n.Annotations["booked.muster.dev/gang"] == "" {
+		t.Errorf("claimed node: %+v %+v", n.ObjectMeta, n.Spec)
+	}
+	later := whole
+	later.Requests = nodegroups.Resources{"nvidia.com/gpu": 4}
+	if err := book(n, e, later, opened, now.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	b := provisioning.BookingsOn(n.Labels, n.Annotations)
+	if len(b) != 1 || !b[0].Open || b[0].Booked["nvidia.com/gpu"] != 4 || !b[0].Since.Equal(now) {
+		t.Errorf("opened booking: %+v", b)
+	}
+}
+
+func TestAClusterAutoscalerIsKeptOffHeldNodesOnly(t *testing.T) {
+	const disabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	for _, tc := range []struct {
+		name               string
+		before, held, then string
+	}{
+		{"a node that nobody has said anything about", "", "true", ""},
+		{"a node that its owner keeps", "true", "true", "true"},
+		{"a node that its owner gives up", "false", "false", "false"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := &corev1.Node{}
+			if tc.before != "" {
+				n.Annotations = map[string]string{disabled: tc.before}
+			}
+			if err := Cordon(n, v1alpha1.CordonBooked); err != nil {
+				t.Fatal(err)
+			}
+			if err := Cordon(n, v1alpha1.CordonGivingBack); err != nil {
+				t.Fatal(err)
+			}
+			if got := n.Annotations[disabled]; got != tc.held {
+				t.Errorf("held: %q, want %q", got, tc.held)
+			}
+			if err := LiftCordon(n); err != nil {
+				t.Fatal(err)
+			}
+			if got := n.Annotations[disabled]; got != tc.then || n.Annotations[v1alpha1.KeptAnnotation] != "" {
+				t.Errorf("after that: %q, want %q; annotations %v", got, tc.then, n.Annotations)
+			}
+		})
 	}
 }

@@ -39,30 +39,9 @@ func (c *Controller) writeStatus(ctx context.Context, e *model.Entry, step provi
 // withStep is the request as its status will be after the step.
 func withStep(r *provreq.ProvisioningRequest, step provisioning.Step, now time.Time) *provreq.ProvisioningRequest {
 	out := r.DeepCopy()
-	condition := func(kind string, status metav1.ConditionStatus, reason, message string) {
-		meta.SetStatusCondition(&out.Status.Conditions, metav1.Condition{
-			Type: kind, Status: status, Reason: reason, Message: message,
-			ObservedGeneration: r.Generation, LastTransitionTime: metav1.NewTime(now),
-		})
-	}
-	if step.Do != provisioning.Fail && !meta.IsStatusConditionTrue(out.Status.Conditions, provreq.Accepted) {
-		condition(provreq.Accepted, metav1.ConditionTrue, provisioning.ReasonAccepted, "Muster looks after this request")
-	}
-	switch step.Do {
-	case provisioning.Report:
-		condition(provreq.Provisioned, metav1.ConditionFalse, step.Reason, step.Message)
-	case provisioning.Begin:
-		condition(provreq.Provisioned, metav1.ConditionUnknown, step.Reason, step.Message)
-	case provisioning.RollBack:
-		f := step.Attempt.Failure
-		condition(provreq.Provisioned, metav1.ConditionUnknown, provisioning.ReasonProvisioningUnderway, fmt.Sprintf(
-			"Attempt %d is rolled back: group %s: %s", step.Attempt.Number, f.Group, f.Message))
-	case provisioning.Provision:
-		condition(provreq.Provisioned, metav1.ConditionTrue, step.Reason, step.Message)
-	case provisioning.Fail:
-		condition(provreq.Failed, metav1.ConditionTrue, step.Reason, step.Message)
-	case provisioning.Consume, provisioning.Expire:
-		condition(provreq.BookingExpired, metav1.ConditionTrue, step.Reason, step.Message)
+	for _, c := range step.Conditions() {
+		c.ObservedGeneration, c.LastTransitionTime = r.Generation, metav1.NewTime(now)
+		meta.SetStatusCondition(&out.Status.Conditions, c)
 	}
 	if step.Attempt.Number > 0 {
 		if out.Status.ProvisioningClassDetails == nil {

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,34 +24,70 @@ import (
 func (c *Controller) do(ctx context.Context, e *model.Entry, step provisioning.Step) error {
 	switch step.Do {
 	case provisioning.LookUp:
-		return c.lookUp(ctx, e)
-	case provisioning.Report:
-		return c.report(ctx, e, step)
-	case provisioning.Fail:
-		c.event(e, corev1.EventTypeWarning, step.Reason, step.Message)
-		return c.writeStatus(ctx, e, step)
-	case provisioning.Book:
-		return c.bookNodes(ctx, e, step)
-	case provisioning.Provision:
-		return c.provision(ctx, e, step)
-	case provisioning.Begin:
-		// The intent comes first: whoever finds it knows what may exist.
-		if err := c.writeStatus(ctx, e, step); err != nil {
+		if err := c.bookNodes(ctx, e, step); err != nil {
 			return err
 		}
-		c.event(e, corev1.EventTypeNormal, "LaunchStarted", step.Message)
-		return c.bookNodes(ctx, e, step)
+		return c.lookUp(ctx, e)
 	case provisioning.LaunchMachines:
 		return c.launch(ctx, e, step)
-	case provisioning.RollBack:
-		return c.rollBack(ctx, e, step)
 	case provisioning.TakeBack:
 		return TakeBack(ctx, c.Model, c.Providers, step.TakeBack)
-	case provisioning.Consume, provisioning.Expire:
-		return c.endBooking(ctx, e, step)
+	case provisioning.Begin:
+		// The intent comes first: whoever finds it knows what may exist.
+		if err := c.record(ctx, e, step); err != nil {
+			return err
+		}
+		return c.bookNodes(ctx, e, step)
 	default:
-		return fmt.Errorf("no way to carry out %s", step.Do)
+		if err := c.bookNodes(ctx, e, step); err != nil {
+			return err
+		}
+		if step.Do == provisioning.Book {
+			return nil
+		}
+		return c.record(ctx, e, step)
 	}
+}
+
+// record writes the step to the request's status, tells people of it, and learns
+// from it.
+func (c *Controller) record(ctx context.Context, e *model.Entry, step provisioning.Step) error {
+	if err := c.writeStatus(ctx, e, step); err != nil {
+		return err
+	}
+	for _, l := range step.Lessons {
+		c.Model.Learn(l.Group, l.LaunchAttempt)
+	}
+	message := step.Condition.Message
+	switch step.Do {
+	case provisioning.Report:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.reported[e.UID] = c.Clock.Now()
+	case provisioning.Provision:
+		c.event(e, corev1.EventTypeNormal, step.Condition.Reason, message)
+	case provisioning.Begin:
+		c.event(e, corev1.EventTypeNormal, "LaunchStarted", message)
+	case provisioning.Replace:
+		lost.WithLabelValues("launching").Inc()
+		c.event(e, corev1.EventTypeWarning, "MachineReplaced", message)
+	case provisioning.RollBack:
+		c.event(e, corev1.EventTypeWarning, "LaunchRolledBack", message)
+	case provisioning.Repair:
+		repaired.Inc()
+		c.event(e, corev1.EventTypeWarning, "BookingRepaired", message)
+	case provisioning.Tell:
+		stage := "booked"
+		if e.Status == provisioning.Over {
+			stage = "used"
+		}
+		lost.WithLabelValues(stage).Add(float64(len(step.Lost)))
+		c.Model.LossTold(e.UID, step.Lost)
+		c.event(e, corev1.EventTypeWarning, provisioning.ReasonMachineLost, provisioning.LossMessage(step.Lost))
+	case provisioning.Fail, provisioning.Expire:
+		c.event(e, corev1.EventTypeWarning, step.Condition.Reason, message)
+	}
+	return nil
 }
 
 // templateGrace is how long after a request its PodTemplates may come: a manifest
@@ -79,101 +115,42 @@ func (c *Controller) lookUp(ctx context.Context, e *model.Entry) error {
 	if c.Clock.Now().Before(e.Created.Add(templateGrace)) {
 		return fmt.Errorf("the PodTemplates %q do not exist yet", missing)
 	}
-	attempt := e.Attempt
-	attempt.Phase = provisioning.Done // templates are looked up once nothing is in flight
-	step := provisioning.Step{Do: provisioning.Fail, Attempt: attempt, Reason: provisioning.ReasonFailedToCreatePods,
-		Message: fmt.Sprintf("spec.podSets refers to PodTemplates that do not exist in namespace %s: %q. Create them first, then a new request",
-			e.Namespace, missing)}
-	c.event(e, corev1.EventTypeWarning, step.Reason, step.Message)
-	return c.writeStatus(ctx, e, step)
-}
-
-func (c *Controller) report(ctx context.Context, e *model.Entry, step provisioning.Step) error {
-	if err := c.writeStatus(ctx, e, step); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.reported[e.UID] = c.Clock.Now()
-	return nil
-}
-
-func (c *Controller) provision(ctx context.Context, e *model.Entry, step provisioning.Step) error {
-	if err := c.writeStatus(ctx, e, step); err != nil {
-		return err
-	}
-	if e.Attempt.Phase == provisioning.Launching {
-		for _, l := range e.Attempt.Launches {
-			c.learn(e, l.Group, l.Count, nil)
-		}
-	}
-	c.event(e, corev1.EventTypeNormal, step.Reason, step.Message)
-	return nil
+	return c.record(ctx, e, provisioning.NoTemplates(e.Request, missing))
 }
 
 // launch calls the clouds for the machines of the attempt, group after group. It
 // stops at the first refusal: there is no use in the rest of a gang.
 func (c *Controller) launch(ctx context.Context, e *model.Entry, step provisioning.Step) error {
-	for _, l := range step.Attempt.Launches {
-		group := c.Model.Group(l.Group)
-		if group == nil {
-			return c.rollBack(ctx, e, provisioning.Refused(e.Request, l.Group, 0, &cloudprovider.Error{
-				Class: v1alpha1.Config, Code: "NodeGroupGone", Message: "the NodeGroup has been deleted"}))
-		}
-		provider := c.Providers[group.Spec.Provider]
-		if provider == nil {
-			return c.rollBack(ctx, e, provisioning.Refused(e.Request, l.Group, 0, &cloudprovider.Error{
-				Class: v1alpha1.Config, Code: "ProviderNotAvailable",
-				Message: fmt.Sprintf("this muster cannot reach provider %q: is its CRD or its configuration missing?", group.Spec.Provider)}))
-		}
-		machines, err := provider.Launch(ctx, cloudprovider.LaunchRequest{
-			Group: group, Count: l.Count, Token: e.Gang.Launch, Request: e.String(),
-		})
-		for _, m := range machines {
-			c.Model.SetMachine(m)
-		}
+	for _, call := range step.Launch {
+		err := c.call(ctx, e, call)
 		if refusal := cloudprovider.Refusal(err); refusal != nil {
-			return c.rollBack(ctx, e, provisioning.Refused(e.Request, l.Group, len(machines), refusal))
+			view := c.Model.View(c.Model.Snapshot(c.Clock.Now()), e.Request)
+			return c.record(ctx, e, provisioning.Refused(e.Request, view, call, refusal))
 		}
 		if err != nil {
-			c.event(e, corev1.EventTypeWarning, "LaunchFailed", fmt.Sprintf("Group %s: %v; it is tried again until spec.joinTimeout", l.Group, err))
-			return fmt.Errorf("launching in group %s: %w", l.Group, err)
+			c.event(e, corev1.EventTypeWarning, "LaunchFailed", fmt.Sprintf("Group %s: %v; it is tried again until spec.joinTimeout", call.Group, err))
+			return fmt.Errorf("launching in group %s: %w", call.Group, err)
 		}
 	}
 	return nil
 }
 
-// rollBack records that the attempt has failed before anything is taken back, so
-// that no repeated launch makes again what has been deleted.
-func (c *Controller) rollBack(ctx context.Context, e *model.Entry, step provisioning.Step) error {
-	if err := c.writeStatus(ctx, e, step); err != nil {
-		return err
+// call makes one call, and tells the model of the machines that exist after it.
+func (c *Controller) call(ctx context.Context, e *model.Entry, call provisioning.Call) error {
+	group := c.Model.Group(call.Group)
+	if group == nil {
+		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NodeGroupGone", Message: "the NodeGroup has been deleted"}
 	}
-	f := step.Attempt.Failure
-	got := 0
-	for _, m := range c.Model.View(nil, e.Request).Machines {
-		if m.Group == f.Group && m.State < cloudprovider.Terminated {
-			got++
-		}
+	provider := c.Providers[group.Spec.Provider]
+	if provider == nil {
+		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "ProviderNotAvailable",
+			Message: fmt.Sprintf("this muster cannot reach provider %q: is its CRD or its configuration missing?", group.Spec.Provider)}
 	}
-	c.learn(e, f.Group, got, f)
-	c.event(e, corev1.EventTypeWarning, "LaunchRolledBack", fmt.Sprintf("Attempt %d: group %s: %s", step.Attempt.Number, f.Group, f.Message))
-	return nil
-}
-
-// learn remembers the outcome of the attempt in a group.
-func (c *Controller) learn(e *model.Entry, group string, got int, f *provisioning.AttemptFailure) {
-	a := v1alpha1.LaunchAttempt{
-		Time:    metav1.NewTime(c.Clock.Now()),
-		Request: e.String(),
-		Token:   e.Gang.Launch,
-		Asked:   int32(e.Attempt.Machines(group)),
-		Got:     int32(got),
+	machines, err := provider.Launch(ctx, cloudprovider.LaunchRequest{Group: group, Count: call.Count, Token: call.Token, Request: e.String()})
+	for _, m := range machines {
+		c.Model.SetMachine(m)
 	}
-	if f != nil {
-		a.Class, a.Message = f.Class, f.Message
-	}
-	c.Model.Learn(group, a)
+	return err
 }
 
 // TakeBack deletes machines by name, group after group, and tells the model.
@@ -192,7 +169,7 @@ func TakeBack(ctx context.Context, m *model.Model, providers map[v1alpha1.Provid
 		for i, machine := range byGroup[group] {
 			names[i] = machine.Name
 		}
-		p, err := providerOf(m, providers, group)
+		p, err := providerOf(m, providers, byGroup[group][0])
 		if err == nil {
 			err = p.TakeBack(ctx, group, names)
 		}
@@ -207,30 +184,32 @@ func TakeBack(ctx context.Context, m *model.Model, providers map[v1alpha1.Provid
 	return errors.Join(errs...)
 }
 
-// providerOf finds the provider of a group, also of one that has been deleted:
-// where there is one provider only, it must be that.
-func providerOf(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Provider, group string) (cloudprovider.Provider, error) {
-	if g := m.Group(group); g != nil {
-		if p := providers[g.Spec.Provider]; p != nil {
-			return p, nil
-		}
-		return nil, fmt.Errorf("group %s: provider %q is not available in this process", group, g.Spec.Provider)
+// providerOf finds whose machine it is: its ID begins with the provider's name, so
+// that its NodeGroup may be gone.
+func providerOf(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Provider, machine cloudprovider.Machine) (cloudprovider.Provider, error) {
+	scheme, _, _ := strings.Cut(machine.ProviderID, "://")
+	name := v1alpha1.Provider(scheme)
+	if g := m.Group(machine.Group); g != nil {
+		name = g.Spec.Provider
 	}
-	if len(providers) == 1 {
-		for _, p := range providers {
-			return p, nil
-		}
+	if p := providers[name]; p != nil {
+		return p, nil
 	}
-	return nil, fmt.Errorf("NodeGroup %s is gone: create it again, so that its machines can be taken back", group)
+	return nil, fmt.Errorf("machine %s (%s) of group %s: provider %q is not available in this process", machine.Name, machine.ProviderID, machine.Group, name)
 }
 
-// bookNodes books and unbooks the nodes of the step, many at once.
+// bookNodes books and unbooks the nodes of the step, many at once. Where the API
+// server will not have it, the request says so.
 func (c *Controller) bookNodes(ctx context.Context, e *model.Entry, step provisioning.Step) error {
 	changes := c.unbookings(e, step)
 	for _, p := range step.Book {
-		changes = append(changes, nodeChange{p.Node, func(n *corev1.Node) error { return book(n, e, p, c.Clock.Now()) }})
+		changes = append(changes, nodeChange{p.Node, func(n *corev1.Node) error { return book(n, e, p, step.Open, c.Clock.Now()) }})
 	}
-	return c.changeNodes(ctx, changes)
+	err := c.changeNodes(ctx, changes)
+	if len(step.Book) > 0 && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
+		return errors.Join(err, c.record(ctx, e, provisioning.NotBooked(e.Request, err)))
+	}
+	return err
 }
 
 // unbookings are the changes of the nodes that the step unbooks.
@@ -248,21 +227,6 @@ func (c *Controller) unbookings(e *model.Entry, step provisioning.Step) (changes
 		}
 	}
 	return changes
-}
-
-// endBooking lifts the cordons of a booking that is consumed, or undoes one that
-// has expired, and then says so.
-func (c *Controller) endBooking(ctx context.Context, e *model.Entry, step provisioning.Step) error {
-	if err := c.changeNodes(ctx, c.unbookings(e, step)); err != nil {
-		return err
-	}
-	if err := c.writeStatus(ctx, e, step); err != nil {
-		return err
-	}
-	if step.Do == provisioning.Expire {
-		c.event(e, corev1.EventTypeWarning, step.Reason, step.Message)
-	}
-	return nil
 }
 
 // shared are the nodes that others than the request have booked, too.

@@ -18,7 +18,7 @@ import (
 // in an Event: another provisioner may serve them, so their status is not ours.
 type Unserved struct {
 	Informers cache.Informers
-	Classes   model.Classes
+	Served    model.Instance
 	Events    events.EventRecorder
 }
 
@@ -29,7 +29,7 @@ func (u *Unserved) Start(ctx context.Context) error {
 		return fmt.Errorf("watching requests: %w", err)
 	}
 	handler, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
-		if r, ok := o.(*provreq.ProvisioningRequest); ok && !u.Classes.Serves(r) && len(r.Status.Conditions) == 0 {
+		if r, ok := o.(*provreq.ProvisioningRequest); ok && !u.Served.Serves(r) && len(r.Status.Conditions) == 0 {
 			u.Events.Eventf(r, nil, corev1.EventTypeWarning, "NotServed", "Provision", "%s", u.why(r))
 		}
 	}})
@@ -41,9 +41,9 @@ func (u *Unserved) Start(ctx context.Context) error {
 }
 
 func (u *Unserved) why(r *provreq.ProvisioningRequest) string {
-	if instance := r.Spec.Parameters[model.ParamProcessor]; instance != "" {
+	if instance := string(r.Spec.Parameters[model.ParamProcessor]); instance != "" && instance != u.Served.Name {
 		return fmt.Sprintf("Muster leaves this request to the processor instance %q that its parameter %s names", instance, model.ParamProcessor)
 	}
 	return fmt.Sprintf("Muster does not serve the class %s; it serves %s. Unless another provisioner serves it, nothing will come: create the request with one of these",
-		r.Spec.ProvisioningClassName, strings.Join(u.Classes, ", "))
+		r.Spec.ProvisioningClassName, strings.Join(u.Served.Classes, ", "))
 }

@@ -1,0 +1,174 @@
+package provisioning
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster/cloudprovider"
+)
+
+func TestPurposeOf(t *testing.T) {
+	booking := []Booking{{Key: "gang"}}
+	for _, tc := range []struct {
+		name   string
+		state  cloudprovider.State
+		launch AttemptPhase
+		node   *Node
+		want   Purpose
+	}{
+		{"a machine that boots", cloudprovider.Booting, Launching, nil, PurposeJoining},
+		{"a young node", cloudprovider.Running, Launching, &Node{Cordon: Joining}, PurposeJoining},
+		{"one that is booked, while the gang is not complete", cloudprovider.Running, Launching, &Node{Cordon: Held, Bookings: booking}, PurposeJoining},
+		{"a machine that is rolled back", cloudprovider.Booting, RollingBack, nil, PurposeWasted},
+		{"a node that is rolled back", cloudprovider.Running, RollingBack, &Node{Cordon: Joining}, PurposeWasted},
+		{"a machine that nobody waits for any more", cloudprovider.Booting, Done, nil, PurposeWasted},
+		{"a young node that nobody waits for any more", cloudprovider.Running, Done, &Node{Cordon: Joining}, PurposeWasted},
+		{"a machine whose node was deleted", cloudprovider.Running, Done, nil, PurposeIdle},
+		{"a booked node", cloudprovider.Running, Done, &Node{Cordon: Held, Bookings: booking}, PurposeBooked},
+		{"a launched node, whose gang is complete", cloudprovider.Running, Done, &Node{Cordon: Joining, InFlight: true}, PurposeBooked},
+		{"a node with pods", cloudprovider.Running, Done, &Node{Pods: 2}, PurposeUsed},
+		{"and room that is booked", cloudprovider.Running, Done, &Node{Pods: 2, Bookings: booking}, PurposeUsed},
+		{"a node with strays", cloudprovider.Running, Done, &Node{Pods: 2, Strays: strays("a", "b")}, PurposeIdle},
+		{"that is booked", cloudprovider.Running, Done, &Node{Pods: 1, Strays: strays("a"), Bookings: booking}, PurposeBooked},
+		{"an idle node", cloudprovider.Running, Done, &Node{}, PurposeIdle},
+		{"one that is given back", cloudprovider.Running, Done, &Node{Cordon: GivingBack}, PurposeIdle},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := PurposeOf(cloudprovider.Machine{State: tc.state}, tc.launch, tc.node); got != tc.want {
+				t.Errorf("it is %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestAccount follows one machine of 3.6 USD an hour, a thousandth of a USD a
+// second.
+func TestAccount(t *testing.T) {
+	const price, perSecond = 3_600_000, 1000
+	type entry struct {
+		after   time.Duration
+		purpose Purpose
+		gone    bool
+	}
+	spent := func(seconds int64, machines int) Amount {
+		return Amount{Machines: machines, Milliseconds: 1000 * seconds, MicroUSD: perSecond * seconds}
+	}
+	for _, tc := range []struct {
+		name    string
+		entries []entry
+		// at is when the account is read.
+		at   time.Duration
+		want map[Purpose]Amount
+	}{
+		{"a machine in use costs all the time", []entry{{0, PurposeUsed, false}}, 10 * time.Second, map[Purpose]Amount{PurposeUsed: spent(10, 1)}},
+		{"what it is for changes", []entry{{0, PurposeUsed, false}, {4 * time.Second, PurposeIdle, false}}, 10 * time.Second,
+			map[Purpose]Amount{PurposeUsed: spent(4, 0), PurposeIdle: spent(6, 1)}},
+		{"to hear twice of the same changes nothing", []entry{{0, PurposeUsed, false}, {4 * time.Second, PurposeUsed, false}}, 10 * time.Second,
+			map[Purpose]Amount{PurposeUsed: spent(10, 1)}},
+		{"when it is gone it costs no more", []entry{{0, PurposeUsed, false}, {4 * time.Second, 0, true}, {5 * time.Second, 0, true}}, 10 * time.Second,
+			map[Purpose]Amount{PurposeUsed: spent(4, 0)}},
+		{"one that joins is there, and counts when it has", []entry{{0, PurposeJoining, false}}, 10 * time.Second,
+			map[Purpose]Amount{PurposeJoining: spent(0, 1)}},
+		{"it was worth it", []entry{{0, PurposeJoining, false}, {4 * time.Second, PurposeBooked, false}}, 10 * time.Second,
+			map[Purpose]Amount{PurposeJoining: spent(4, 0), PurposeBooked: spent(6, 1)}},
+		{"it was wasted", []entry{{0, PurposeJoining, false}, {4 * time.Second, PurposeWasted, false}, {5 * time.Second, 0, true}}, 10 * time.Second,
+			map[Purpose]Amount{PurposeWasted: spent(5, 0)}},
+		{"also if it ends at once", []entry{{0, PurposeJoining, false}, {4 * time.Second, 0, true}}, 10 * time.Second,
+			map[Purpose]Amount{PurposeWasted: spent(4, 0)}},
+		{"a clock that was set back gives nothing back", []entry{{0, PurposeUsed, false}, {-time.Second, PurposeIdle, false}}, -2 * time.Second,
+			map[Purpose]Amount{PurposeUsed: spent(0, 0), PurposeIdle: spent(0, 1)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := NewAccount()
+			for _, e := range tc.entries {
+				if now := noon.Add(e.after); e.gone {
+					a.Remove("a", now)
+				} else {
+					a.Put("a", "gpu", e.purpose, price, now)
+				}
+			}
+			want := map[Post]Amount{}
+			for p, amount := range tc.want {
+				want[Post{"gpu", p}] = amount
+			}
+			if diff := cmp.Diff(want, a.Amounts(noon.Add(tc.at))); diff != "" {
+				t.Errorf("amounts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAccountsAddUp has machines change at random, and compares what the account
+// says with the life of each machine: nothing is counted twice, nothing is missing
+// but what is still joining, and no amount ever falls.
+func TestAccountsAddUp(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		a := NewAccount()
+		now := noon
+		born, joining := map[string]time.Time{}, map[string]time.Time{}
+		var lived time.Duration
+		before := map[Post]Amount{}
+		for range 100 {
+			now = now.Add(time.Duration(r.IntN(10)) * time.Second)
+			name := string(rune('a' + r.IntN(6)))
+			began, exists := born[name]
+			switch purpose := Purpose(r.IntN(len(Purposes))); {
+			case exists && r.IntN(4) == 0:
+				lived += now.Sub(began)
+				delete(born, name)
+				delete(joining, name)
+				a.Remove(name, now)
+			default:
+				if !exists {
+					born[name] = now
+				}
+				if _, joins := joining[name]; purpose != PurposeJoining {
+					delete(joining, name)
+				} else if !joins {
+					joining[name] = now
+				}
+				a.Put(name, "gpu", purpose, 3_600_000, now)
+			}
+			got, want := a.Amounts(now), lived
+			for name, began := range born {
+				want += now.Sub(began)
+				if since, joins := joining[name]; joins {
+					want -= now.Sub(since)
+				}
+			}
+			var machines int
+			var ms, usd int64
+			for p, amount := range got {
+				machines, ms, usd = machines+amount.Machines, ms+amount.Milliseconds, usd+amount.MicroUSD
+				if old := before[p]; amount.Milliseconds < old.Milliseconds || amount.MicroUSD < old.MicroUSD {
+					t.Fatalf("seed %d: %v fell from %+v to %+v", seed, p, old, amount)
+				}
+			}
+			if machines != len(born) || ms != want.Milliseconds() || usd != want.Milliseconds() {
+				t.Fatalf("seed %d: %d machines, %d ms, %d millionths of a USD; want %d, and %d of each", seed, machines, ms, usd, len(born), want.Milliseconds())
+			}
+			before = got
+		}
+	}
+}
+
+func TestPriceOf(t *testing.T) {
+	const year = int64(365 * 24 * time.Hour / time.Millisecond)
+	for _, tc := range []struct{ ms, perHour, want int64 }{
+		{0, 98_320_000, 0},
+		{1, 3_599_999, 0}, // less than a millionth is rounded down
+		{1, 3_600_000, 1},
+		{3_600_000, 98_320_000, 98_320_000},
+		{year, 98_320_000, 365 * 24 * 98_320_000}, // the product does not fit into 64 bits
+		{year, 1e15, 365 * 24 * 1e15},
+		{1 << 62, 1 << 62, 1<<63 - 1},
+	} {
+		if got := priceOf(tc.ms, tc.perHour); got != tc.want {
+			t.Errorf("%d ms at %d an hour cost %d, want %d", tc.ms, tc.perHour, got, tc.want)
+		}
+	}
+}

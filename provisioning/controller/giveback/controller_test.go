@@ -1,0 +1,484 @@
+package giveback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+// world is an API server, a cloud and a model that knows of both at once. All that
+// happens is told in one story, with the time since the start.
+type world struct {
+	*testing.T
+	client     client.Client
+	controller *Controller
+	began      time.Time
+
+	mu    sync.Mutex
+	story []string
+	// budget refuses evictions, where it is set; cloud fails to take machines back.
+	budget, cloud error
+	known         map[types.UID]client.Object
+}
+
+// live runs the controller in a world of these objects, and the test beside it.
+func live(t *testing.T, clk clock.WithTicker, objects []client.Object, test func(*world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, clk, objects)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.controller.Start(ctx) }()
+		test(w)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func newWorld(t *testing.T, clk clock.WithTicker, objects []client.Object) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, provreq.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &world{T: t, began: time.Now(), known: map[types.UID]client.Object{}}
+	w.client = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			err := c.Patch(ctx, o, p, opts...)
+			w.patched(o, err)
+			w.sync()
+			return err
+		},
+		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, o, subresource client.Object, opts ...client.SubResourceCreateOption) error {
+			w.mu.Lock()
+			err := w.budget
+			w.mu.Unlock()
+			if err == nil {
+				err = c.SubResource(sub).Create(ctx, o, subresource, opts...)
+			}
+			w.tell("%s of pod %s%s", sub, o.GetName(), outcome(err))
+			w.sync()
+			return err
+		},
+	})
+	m := model.New(clk, model.KnownClasses)
+	w.controller = &Controller{
+		Client: w.client, Providers: map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderKwok: w},
+		Model: m, Synced: func(context.Context) bool { return true }, Changed: m.Changed(), Events: w, Clock: clk,
+	}
+	w.sync()
+	return w
+}
+
+func outcome(err error) string {
+	if err == nil {
+		return ""
+	}
+	return " refused"
+}
+
+func (w *world) tell(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.story = append(w.story, fmt.Sprintf("%s %s", time.Since(w.began), fmt.Sprintf(format, args...)))
+}
+
+// patched tells what a node is now.
+func (w *world) patched(o client.Object, err error) {
+	n, ok := o.(*corev1.Node)
+	switch {
+	case !ok:
+	case n.Spec.Unschedulable:
+		w.tell("node %s cordoned: %s%s", n.Name, n.Annotations[v1alpha1.CordonedAnnotation], outcome(err))
+	default:
+		w.tell("node %s open%s", n.Name, outcome(err))
+	}
+}
+
+// sync is the informers: it tells the model what has changed.
+func (w *world) sync() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, seen := w.controller.Model, map[types.UID]bool{}
+	var groups v1alpha1.NodeGroupList
+	var nodes corev1.NodeList
+	var pods corev1.PodList
+	for _, list := range []client.ObjectList{&groups, &nodes, &pods} {
+		if err := w.client.List(context.Background(), list); err != nil {
+			w.Error(err)
+		}
+		_ = meta.EachListItem(list, func(o runtime.Object) error {
+			now := o.(client.Object)
+			old := w.known[now.GetUID()]
+			seen[now.GetUID()], w.known[now.GetUID()] = true, now
+			if old != nil && old.GetResourceVersion() == now.GetResourceVersion() {
+				return nil
+			}
+			switch o := o.(type) {
+			case *v1alpha1.NodeGroup:
+				m.SetGroup(o)
+			case *corev1.Node:
+				m.SetNode(o)
+			case *corev1.Pod:
+				m.SetPod(o)
+			}
+			return nil
+		})
+	}
+	for uid, o := range w.known {
+		if seen[uid] {
+			continue
+		}
+		delete(w.known, uid)
+		switch o := o.(type) {
+		case *v1alpha1.NodeGroup:
+			m.DeleteGroup(o.Name)
+		case *corev1.Node:
+			m.DeleteNode(o.Name)
+		case *corev1.Pod:
+			m.DeletePod(uid)
+		}
+	}
+}
+
+func (w *world) delete(o client.Object) {
+	w.Helper()
+	if err := w.client.Delete(w.Context(), o); err != nil {
+		w.Fatal(err)
+	}
+	w.sync()
+}
+
+// pass lets time pass, and all that happens in it come to rest.
+func (w *world) pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func (w *world) set(field *error, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	*field = err
+}
+
+// tells compares the story so far.
+func (w *world) tells(want ...string) {
+	w.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if diff := cmp.Diff(want, w.story); diff != "" {
+		w.Errorf("story (-want +got):\n%s", diff)
+	}
+}
+
+// Eventf implements events.EventRecorder.
+func (w *world) Eventf(about, _ runtime.Object, _, reason, _, note string, args ...any) {
+	w.tell("%s of group %s: %s", reason, about.(*v1alpha1.NodeGroup).Name, fmt.Sprintf(note, args...))
+}
+
+// TakeBack implements cloudprovider.Taker: the node goes with its machine.
+func (w *world) TakeBack(ctx context.Context, group string, names []string) error {
+	w.mu.Lock()
+	err := w.cloud
+	w.mu.Unlock()
+	w.tell("machines %s of group %s taken back%s", strings.Join(names, ", "), group, outcome(err))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := client.IgnoreNotFound(w.client.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})); err != nil {
+			return err
+		}
+		w.controller.Model.SetMachine(cloudprovider.Machine{Name: name, Group: group, State: cloudprovider.Gone})
+	}
+	w.sync()
+	return nil
+}
+
+// Launch implements cloudprovider.Launcher.
+func (w *world) Launch(_ context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
+	w.tell("%d machines of group %s launched", req.Count, req.Group.Name)
+	return nil, nil
+}
+
+// Watch implements cloudprovider.Watcher.
+func (w *world) Watch(context.Context, func(cloudprovider.Machine), func()) error { return nil }
+
+// machines adds running machines behind nodes of the group, launched by a request
+// that is long gone.
+func (w *world) machines(group string, names ...string) {
+	for _, name := range names {
+		w.controller.Model.SetMachine(cloudprovider.Machine{Name: name, Group: group, ProviderID: "kwok://gpu/" + name, Launch: "gone-1", State: cloudprovider.Running})
+	}
+}
+
+func newGroup(name string) *v1alpha1.NodeGroup {
+	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+	g.Spec.Provider, g.Spec.MaxNodes = v1alpha1.ProviderKwok, 8
+	g.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), "nvidia.com/gpu": resource.MustParse("8")}
+	return g
+}
+
+// newNode is of the group, or of nobody.
+func newNode(name string, g *v1alpha1.NodeGroup) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("110")}
+	if g != nil {
+		n.Labels, n.Annotations = nodegroups.Labels(g), map[string]string{v1alpha1.LaunchAnnotation: "gone-1"}
+		n.Status.Capacity = nodegroups.Capacity(g.Spec.Template)
+		n.Spec.ProviderID = "kwok://gpu/" + name
+	}
+	n.Status.Allocatable = n.Status.Capacity
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	return n
+}
+
+func newReplica(name, node string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", Controller: new(true)}}
+	p.Spec.NodeName = node
+	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}
+	return p
+}
+
+func TestAnIdleMachineIsGivenBack(t *testing.T) {
+	g := newGroup("gpu")
+	live(t, clock.RealClock{}, []client.Object{g, newNode("a", g)}, func(w *world) {
+		w.machines("gpu", "a")
+		w.pass(time.Hour)
+		w.tells(
+			"10m0s node a cordoned: giving-back",
+			"10m1.2s machines a of group gpu taken back",
+			"10m1.2s MachinesGivenBack of group gpu: 1 machines that nobody needs were given back",
+		)
+	})
+}
+
+func TestAHumanWhoIsFasterIsNotOverruled(t *testing.T) {
+	g := newGroup("gpu")
+	n := newNode("a", g)
+	live(t, clock.RealClock{}, []client.Object{g, n}, func(w *world) {
+		w.machines("gpu", "a")
+		w.pass(9 * time.Minute)
+		// The controller's picture is old when it decides: it does not know yet.
+		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
+			t.Fatal(err)
+		}
+		n.Spec.Unschedulable = true
+		if err := w.client.Update(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(time.Hour)
+		w.tells("10m0s node a cordoned: giving-back refused")
+	})
+}
+
+func TestStraysAreMovedFirst(t *testing.T) {
+	g := newGroup("gpu")
+	budget := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
+	budget.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause, Message: "The disruption budget web needs 1 healthy pods and has 1 currently"}}
+	objects := func() []client.Object {
+		return []client.Object{g.DeepCopy(), newNode("a", g), newNode("elsewhere", nil), newReplica("web-1", "a")}
+	}
+
+	t.Run("a budget that allows it", func(t *testing.T) {
+		live(t, clock.RealClock{}, objects(), func(w *world) {
+			w.machines("gpu", "a")
+			w.pass(time.Hour)
+			w.tells(
+				"10m0s node a cordoned: giving-back",
+				"10m1.2s eviction of pod web-1",
+				"10m1.4s machines a of group gpu taken back",
+				"10m1.4s MachinesGivenBack of group gpu: 1 machines that nobody needs were given back",
+			)
+		})
+	})
+	t.Run("one that allows it after a while", func(t *testing.T) {
+		live(t, clock.RealClock{}, objects(), func(w *world) {
+			w.machines("gpu", "a")
+			w.set(&w.budget, budget)
+			w.pass(10*time.Minute + 15*time.Second)
+			w.set(&w.budget, nil)
+			w.pass(time.Hour)
+			w.tells(
+				"10m0s node a cordoned: giving-back",
+				"10m1.2s eviction of pod web-1 refused",
+				"10m11.2s eviction of pod web-1 refused",
+				"10m21.2s eviction of pod web-1",
+				"10m21.4s machines a of group gpu taken back",
+				"10m21.4s MachinesGivenBack of group gpu: 1 machines that nobody needs were given back",
+			)
+		})
+	})
+	t.Run("one that never does", func(t *testing.T) {
+		live(t, clock.RealClock{}, objects(), func(w *world) {
+			w.machines("gpu", "a")
+			w.set(&w.budget, budget)
+			w.pass(46 * time.Minute)
+			w.mu.Lock()
+			w.story = slices.DeleteFunc(w.story, func(s string) bool { return strings.HasSuffix(s, "eviction of pod web-1 refused") })
+			w.mu.Unlock()
+			w.tells(
+				"10m0s node a cordoned: giving-back",
+				"15m0.2s GiveBackHeldUp of group gpu: Machine a is idle and could not be given back within 5m0s, since it runs pods that use none of its devices and could not be moved. "+
+					"pod ns/web-1: The disruption budget web needs 1 healthy pods and has 1 currently. It stays open and is tried again at 2000-01-01T00:45:00Z",
+				"15m0.2s node a open",
+				"45m0.2s node a cordoned: giving-back",
+			)
+		})
+	})
+}
+
+// TestNothingIsJudgedByAYoungPicture: what looks like an orphan may belong to a
+// request that has not been listed yet.
+func TestNothingIsJudgedByAYoungPicture(t *testing.T) {
+	g := newGroup("gpu")
+	n := newNode("a", g)
+	n.Spec.Unschedulable = true
+	n.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonJoining
+	live(t, clock.RealClock{}, []client.Object{g, n}, func(w *world) {
+		w.machines("gpu", "a")
+		w.pass(firstLook - time.Second)
+		w.tells()
+		w.pass(2 * time.Second)
+		w.tells("10s machines a of group gpu taken back", "10s MachinesGivenBack of group gpu: 1 machines that nobody needs were given back")
+	})
+}
+
+func TestACloudThatFailsIsLeftAloneAndKeepsNobodyElse(t *testing.T) {
+	broken, g := newGroup("broken"), newGroup("gpu")
+	held := newNode("held", g)
+	held.Spec.Unschedulable = true
+	held.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonBooked
+	live(t, clock.RealClock{}, []client.Object{broken, g, newNode("a", broken)}, func(w *world) {
+		w.machines("broken", "a")
+		w.set(&w.cloud, errors.New("no answer"))
+		w.pass(10*time.Minute + 6*time.Second)
+		if err := w.client.Create(w.Context(), held); err != nil {
+			t.Fatal(err)
+		}
+		w.sync()
+		w.pass(10 * time.Second)
+		w.set(&w.cloud, nil)
+		w.pass(20 * time.Second)
+		w.mu.Lock()
+		w.story = slices.DeleteFunc(w.story, func(s string) bool { return strings.Contains(s, "MachinesGivenBack") })
+		w.mu.Unlock()
+		told := "GiveBackFailed of group broken: 1 machines that nobody needs could not be given back; it is tried again in %s: taking back machines of group broken: no answer"
+		w.tells(
+			"10m0s node a cordoned: giving-back",
+			"10m1.2s machines a of group broken taken back refused", "10m1.2s "+fmt.Sprintf(told, "1s"),
+			"10m2.2s machines a of group broken taken back refused", "10m2.2s "+fmt.Sprintf(told, "2s"),
+			"10m4.2s machines a of group broken taken back refused", "10m4.2s "+fmt.Sprintf(told, "4s"),
+			"10m6s node held open",
+			"10m8.2s machines a of group broken taken back refused", "10m8.2s "+fmt.Sprintf(told, "8s"),
+			"10m16.2s machines a of group broken taken back",
+		)
+	})
+}
+
+func TestMachinesOfADeletedGroupAreGivenBack(t *testing.T) {
+	g := newGroup("gpu")
+	live(t, clock.RealClock{}, []client.Object{g, newNode("a", g)}, func(w *world) {
+		w.machines("gpu", "a")
+		w.pass(time.Minute)
+		w.delete(g)
+		w.pass(time.Hour)
+		w.tells(
+			"10m0s node a cordoned: giving-back",
+			"10m1.2s machines a of group gpu taken back",
+			"10m1.2s MachinesGivenBack of group gpu: 1 machines that nobody needs were given back",
+		)
+	})
+}
+
+func TestAMachineWhoseNodeWasDeletedIsTakenBack(t *testing.T) {
+	g := newGroup("gpu")
+	n := newNode("a", g)
+	live(t, clock.RealClock{}, []client.Object{g, n}, func(w *world) {
+		w.machines("gpu", "a")
+		w.pass(time.Minute)
+		w.delete(n)
+		w.pass(time.Hour)
+		w.tells(
+			"1m20s machines a of group gpu taken back",
+			"1m20s MachinesGivenBack of group gpu: 1 machines that nobody needs were given back",
+		)
+	})
+}
+
+// slow is a clock by which each look takes a second.
+type slow struct{ clock.RealClock }
+
+func (slow) Since(time.Time) time.Duration { return time.Second }
+
+func TestLooksThatTakeLongAreRare(t *testing.T) {
+	g := newGroup("gpu")
+	held := newNode("held", g)
+	held.Spec.Unschedulable = true
+	held.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonBooked
+	live(t, slow{}, []client.Object{g}, func(w *world) {
+		w.pass(firstLook + time.Second)
+		if err := w.client.Create(w.Context(), held); err != nil {
+			t.Fatal(err)
+		}
+		w.sync()
+		w.pass(time.Minute)
+		w.tells("30s node held open")
+	})
+}
+
+// TestARequestIsDecidedFirst: a machine whose time has come is kept as long as a
+// request that may want it is about to be decided.
+func TestARequestIsDecidedFirst(t *testing.T) {
+	g := newGroup("gpu")
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, clock.RealClock{}, []client.Object{g, newNode("a", g)})
+		w.machines("gpu", "a")
+		w.controller.evictions, w.controller.failed = nil, map[string]failure{}
+		w.controller.Model.Snapshot(time.Now())
+		w.pass(10 * time.Minute)
+		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "gang", ResourceVersion: "1"}}
+		r.Spec.ProvisioningClassName = model.ClassCheckCapacity
+		w.controller.Model.SetRequest(r)
+		next, _ := w.controller.look(t.Context())
+		w.tells()
+		if next.IsZero() || next.After(time.Now().Add(time.Second)) {
+			t.Errorf("the next look is at %s", next)
+		}
+		w.controller.Model.Due(nil) // it is decided, and does not want the machine
+		w.controller.look(t.Context())
+		w.tells("10m0s node a cordoned: giving-back")
+	})
+}

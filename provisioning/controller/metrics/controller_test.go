@@ -1,0 +1,257 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+// world is a model with the groups spot and steady, and an informer of requests.
+type world struct {
+	*testing.T
+	model    *model.Model
+	informer *controllertest.FakeInformer
+	registry *prometheus.Registry
+	versions int
+}
+
+// live runs the controller, and the test beside it; at the end nothing is shown any
+// more.
+func live(t *testing.T, test func(*world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		scheme := runtime.NewScheme()
+		if err := provreq.AddToScheme(scheme); err != nil {
+			t.Fatal(err)
+		}
+		informers := &informertest.FakeInformers{Scheme: scheme}
+		w := &world{T: t, model: model.New(clock.RealClock{}, model.KnownClasses), registry: prometheus.NewPedanticRegistry()}
+		var err error
+		if w.informer, err = informers.FakeInformerFor(t.Context(), &provreq.ProvisioningRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		w.group("spot", v1alpha1.Spot, "3.6")
+		w.group("steady", v1alpha1.OnDemand, "36")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		c := &Controller{
+			Informers: informers, Served: model.KnownClasses, Model: w.model, Registry: w.registry, Clock: clock.RealClock{},
+			Synced: func(context.Context) bool { return true },
+		}
+		go func() { ended <- c.Start(ctx) }()
+		synctest.Wait()
+		test(w)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if left := w.shown(); len(left) > 0 {
+			t.Errorf("after the end it shows %v", left)
+		}
+	})
+}
+
+func (w *world) group(name string, market v1alpha1.CapacityType, price string) {
+	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version()}}
+	g.Spec.CapacityType, g.Spec.PricePerHour = market, new(resource.MustParse(price))
+	g.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi")}
+	w.model.SetGroup(g)
+}
+
+func (w *world) version() string {
+	w.versions++
+	return fmt.Sprint(w.versions)
+}
+
+// request is one of a gang of a machine of each group, in that phase of an attempt,
+// with these conditions.
+func (w *world) request(name string, number int, phase provisioning.AttemptPhase, conditions ...metav1.Condition) *provreq.ProvisioningRequest {
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: w.version(), CreationTimestamp: metav1.NewTime(time.Now()),
+	}}
+	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	r.Status.Conditions = conditions
+	if number > 0 {
+		a := provisioning.Attempt{Number: number, Phase: phase, Launches: []provisioning.GroupCount{{Group: "spot", Count: 1}, {Group: "steady", Count: 1}}}
+		if phase == provisioning.RollingBack {
+			a.Failure = &provisioning.AttemptFailure{Group: "steady", Class: v1alpha1.Stockout}
+		}
+		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+	}
+	return r
+}
+
+func is(condition, reason string) metav1.Condition {
+	return metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: reason}
+}
+
+// becomes tells of the next versions of a request.
+func (w *world) becomes(old *provreq.ProvisioningRequest, versions ...*provreq.ProvisioningRequest) {
+	for _, r := range versions {
+		r.CreationTimestamp = old.CreationTimestamp
+		w.model.SetRequest(r)
+		w.informer.Update(old, r)
+		old = r
+	}
+}
+
+// shown are the series with a value other than 0, in order.
+func (w *world) shown(prefixes ...string) (out []string) {
+	w.Helper()
+	families, err := w.registry.Gather()
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, f := range families {
+		if len(prefixes) > 0 && !slices.Contains(prefixes, f.GetName()) {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			value := m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetHistogram().GetSampleSum()
+			if value != 0 {
+				out = append(out, fmt.Sprintf("%s{%s} %g", f.GetName(), strings.Join(labels, ","), value))
+			}
+		}
+	}
+	return out
+}
+
+func (w *world) shows(names string, want ...string) {
+	w.Helper()
+	if diff := cmp.Diff(want, w.shown(strings.Fields(names)...)); diff != "" {
+		w.Errorf("%s (-want +got):\n%s", names, diff)
+	}
+}
+
+func TestLaunchesAreCountedByTheirOutcome(t *testing.T) {
+	live(t, func(w *world) {
+		begun := w.request("gang", 1, provisioning.Launching)
+		w.informer.Add(begun)
+		failed := w.request("gang", 1, provisioning.RollingBack)
+		w.becomes(begun, w.request("gang", 1, provisioning.Launching), failed, w.request("gang", 1, provisioning.Done))
+		w.shows("muster_launches_total",
+			"muster_launches_total{capacity_type=OnDemand,group=steady,outcome=Stockout} 1",
+			"muster_launches_total{capacity_type=Spot,group=spot,outcome=Undone} 1")
+		second := w.request("gang", 2, provisioning.Launching)
+		w.becomes(w.request("gang", 1, provisioning.Done), second, w.request("gang", 2, provisioning.Done))
+		third := w.request("other", 1, provisioning.Launching)
+		w.becomes(w.request("other", 0, ""), third)
+		w.informer.Delete(third)
+		w.shows("muster_launches_total",
+			"muster_launches_total{capacity_type=OnDemand,group=steady,outcome=Stockout} 1",
+			"muster_launches_total{capacity_type=OnDemand,group=steady,outcome=Succeeded} 1",
+			"muster_launches_total{capacity_type=OnDemand,group=steady,outcome=Undone} 1",
+			"muster_launches_total{capacity_type=Spot,group=spot,outcome=Succeeded} 1",
+			"muster_launches_total{capacity_type=Spot,group=spot,outcome=Undone} 2")
+	})
+}
+
+func TestRequestsAreTimedAndBookingsCounted(t *testing.T) {
+	live(t, func(w *world) {
+		accepted, provisioned := is(provreq.Accepted, "Accepted"), is(provreq.Provisioned, "CapacityIsProvisioned")
+		consumed := is(provreq.BookingExpired, provisioning.ReasonBookingConsumed)
+		expired := is(provreq.BookingExpired, provisioning.ReasonReservationExpired)
+		first, second, old := w.request("first", 0, ""), w.request("second", 0, ""), w.request("old", 0, "", accepted, provisioned)
+		w.informer.Add(old) // it was counted by who had the lead before
+		<-time.After(90 * time.Second)
+		w.becomes(first, w.request("first", 0, "", accepted), w.request("first", 0, "", accepted, provisioned), w.request("first", 0, "", accepted, provisioned, consumed))
+		<-time.After(30 * time.Second)
+		w.becomes(second, w.request("second", 0, "", accepted, provisioned), w.request("second", 0, "", accepted, provisioned, expired))
+		w.becomes(old, w.request("old", 0, "", accepted, provisioned, expired, is(provreq.CapacityRevoked, "MachineLost")))
+		w.becomes(w.request("new", 0, ""), w.request("new", 0, "", accepted))
+		foreign := w.request("foreign", 0, "")
+		foreign.Spec.ProvisioningClassName = "somebody.else"
+		theirs := foreign.DeepCopy()
+		theirs.Status.Conditions = []metav1.Condition{provisioned}
+		w.informer.Update(foreign, theirs)
+		w.shows("muster_bookings_total muster_request_provisioned_seconds muster_requests",
+			"muster_bookings_total{event=Booked} 2",
+			"muster_bookings_total{event=Consumed} 1",
+			"muster_bookings_total{event=Expired} 2",
+			"muster_bookings_total{event=Revoked} 1",
+			"muster_request_provisioned_seconds{class=atomic-scale-up.muster.dev} 210",
+			"muster_requests{class=atomic-scale-up.muster.dev,condition=Accepted} 1",
+			"muster_requests{class=atomic-scale-up.muster.dev,condition=BookingExpired} 2",
+			"muster_requests{class=atomic-scale-up.muster.dev,condition=CapacityRevoked} 1")
+	})
+}
+
+// TestWhatMachinesCost: two machines of 36 USD an hour, a cent a second; one is
+// rolled back.
+func TestWhatMachinesCost(t *testing.T) {
+	live(t, func(w *world) {
+		w.model.SetRequest(w.request("gang", 1, provisioning.Launching))
+		machine := func(name, token string, state cloudprovider.State) {
+			w.model.SetMachine(cloudprovider.Machine{Name: name, Group: "steady", ProviderID: name, Launch: token, State: state})
+		}
+		machine("a", "gang-1", cloudprovider.Booting)
+		machine("b", "other-1", cloudprovider.Running)
+		<-time.After(10 * time.Second)
+		w.shows("muster_machines muster_machine_seconds_total muster_machine_cost_usd_total muster_group_chance_ratio",
+			"muster_group_chance_ratio{group=spot} 0.95",
+			"muster_group_chance_ratio{group=steady} 0.95",
+			"muster_machine_cost_usd_total{group=steady,purpose=idle} 0.1",
+			"muster_machine_seconds_total{group=steady,purpose=idle} 10",
+			"muster_machines{group=steady,state=idle} 1",
+			"muster_machines{group=steady,state=joining} 1")
+		w.model.SetRequest(w.request("gang", 1, provisioning.RollingBack))
+		<-time.After(time.Second)
+		machine("a", "gang-1", cloudprovider.Gone)
+		<-time.After(time.Second)
+		w.shows("muster_machines muster_machine_seconds_total muster_machine_cost_usd_total",
+			"muster_machine_cost_usd_total{group=steady,purpose=idle} 0.12",
+			"muster_machine_cost_usd_total{group=steady,purpose=wasted} 0.11",
+			"muster_machine_seconds_total{group=steady,purpose=idle} 12",
+			"muster_machine_seconds_total{group=steady,purpose=wasted} 11",
+			"muster_machines{group=steady,state=idle} 1")
+	})
+}
+
+// TestSeriesStay: also those that are 0, and those of a group that has been deleted
+// for as long as its machines cost.
+func TestSeriesStay(t *testing.T) {
+	live(t, func(w *world) {
+		w.model.SetMachine(cloudprovider.Machine{Name: "b", Group: "steady", ProviderID: "b", Launch: "other-1", State: cloudprovider.Running})
+		w.model.Amounts(time.Now())
+		w.model.DeleteGroup("steady")
+		<-time.After(10 * time.Second)
+		w.shows("muster_machine_cost_usd_total", "muster_machine_cost_usd_total{group=steady,purpose=idle} 0.1")
+		families, err := w.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "muster_machines" && len(f.GetMetric()) != 1+len(provisioning.Purposes) {
+				t.Errorf("%d series of machines, want one for each purpose of spot and that of steady", len(f.GetMetric()))
+			}
+			if !strings.HasPrefix(f.GetName(), "muster_") || f.GetHelp() == "" {
+				t.Errorf("%s: %q", f.GetName(), f.GetHelp())
+			}
+		}
+	})
+}

@@ -1,0 +1,107 @@
+package provisioning
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Judged remembers which gangs could not be placed, so that those that ask for the
+// same need not be judged again. It holds for as long as room only shrinks: while
+// requests are decided one after another. What changes otherwise in the meantime
+// has them decided again anyway.
+type Judged struct {
+	refused map[string]Verdict
+}
+
+// NewJudged knows nothing yet.
+func NewJudged() *Judged { return &Judged{refused: map[string]Verdict{}} }
+
+// Likeness is equal for gangs that ask for the same under the same policy. Names of
+// podSets do not count.
+func Likeness(g *Gang, p *Policy) string {
+	type podSet struct {
+		Count  int
+		Labels map[string]string
+		Spec   corev1.PodSpec
+	}
+	podSets := make([]podSet, len(g.PodSets))
+	for i := range g.PodSets {
+		t := g.PodSets[i].Template
+		podSets[i] = podSet{g.PodSets[i].Count, t.Labels, t.Spec}
+	}
+	text, err := json.Marshal(podSets)
+	if err != nil {
+		return "" // then it is like no other
+	}
+	sum := sha256.Sum256(fmt.Appendf(text, " in %s by %+v", g.Namespace, *p))
+	return hex.EncodeToString(sum[:])
+}
+
+// plan is that of Plan for what is left of the request's gang. A nil receiver
+// remembers nothing.
+func (j *Judged) plan(s *Snapshot, r *Request, rest Gang) Verdict {
+	if j == nil || r.Likeness == "" || hasStake(s, &rest) || slices.ContainsFunc(rest.PodSets, PodSet.refused) {
+		return Plan(s, rest, r.Policy)
+	}
+	v, known := j.refused[r.Likeness]
+	if !known {
+		if v = Plan(s, anonymous(rest), r.Policy); v.Outcome == Wait || v.Outcome == Never {
+			j.refused[r.Likeness] = v
+		}
+	}
+	return named(v, rest)
+}
+
+// refused says that it is not known what the pods ask for. What that says names the
+// podSet, and costs nothing.
+func (ps PodSet) refused() bool { return ps.refusal.Refused() }
+
+// hasStake says that some node is not to the gang what it is to those alike.
+func hasStake(s *Snapshot, g *Gang) bool {
+	for _, owner := range []string{bookedBy(g.UID), keyedBy(g.Key), launchedBy(g.Launch)} {
+		for range s.Nodes.ownedBy(owner) {
+			return true
+		}
+	}
+	return false
+}
+
+// anonymous is the gang with podSets that are called by their place: what is said
+// of it can be said of all that are alike.
+func anonymous(g Gang) Gang {
+	g.PodSets = slices.Clone(g.PodSets)
+	for i := range g.PodSets {
+		ps := &g.PodSets[i]
+		ps.Name = placeholder(i)
+		if ps.pod != nil {
+			pod := *ps.pod
+			pod.Name = ps.Name
+			ps.pod = &pod
+		}
+	}
+	return g
+}
+
+// placeholder is no name that a podSet can have.
+func placeholder(i int) string { return "<" + strconv.Itoa(i) + ">" }
+
+// named is the verdict on an anonymous gang as it is said of this one.
+func named(v Verdict, g Gang) Verdict {
+	var names []string
+	for i := range g.PodSets {
+		names = append(names, placeholder(i), g.PodSets[i].Name)
+	}
+	replacer := strings.NewReplacer(names...)
+	v.Reasons = slices.Clone(v.Reasons)
+	for i := range v.Reasons {
+		v.Reasons[i].Message = replacer.Replace(v.Reasons[i].Message)
+	}
+	return v
+}

@@ -1,0 +1,418 @@
+package model
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+const machineID = "cloud://gpu/n"
+
+// ofGroup gives a node the group and the ID of a machine.
+func ofGroup(n *corev1.Node) {
+	n.Spec.ProviderID = machineID
+	n.Labels = map[string]string{v1alpha1.NodeGroupLabel: "gpu"}
+	n.Status.Capacity = corev1.ResourceList{gpu: resource.MustParse("8")}
+}
+
+func unready(since time.Time) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(since)}}
+	}
+}
+
+func machine(state cloudprovider.State) cloudprovider.Machine {
+	return cloudprovider.Machine{Name: "n", Group: "gpu", ProviderID: machineID, Launch: "gang-1", State: state}
+}
+
+func replica(p *corev1.Pod) {
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Controller: new(true)}}
+}
+
+func terminating(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(noon)) }
+
+func static(p *corev1.Pod) {
+	p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "hash"}
+}
+
+func TestANodeAndItsMachineFindEachOther(t *testing.T) {
+	lone := func(m *Model) (names []string) {
+		for _, c := range m.Fleet(noon).Lone {
+			names = append(names, c.Name)
+		}
+		return names
+	}
+	for name, order := range map[string][]func(*Model, *version){
+		"the machine comes first": {
+			func(m *Model, _ *version) { m.SetMachine(machine(cloudprovider.Booting)) },
+			func(m *Model, v *version) { m.SetNode(v.node(ofGroup)) },
+		},
+		"the node comes first": {
+			func(m *Model, v *version) { m.SetNode(v.node(ofGroup)) },
+			func(m *Model, _ *version) { m.SetMachine(machine(cloudprovider.Booting)) },
+		},
+		"the node gets its ID late": {
+			func(m *Model, v *version) { m.SetNode(v.node()) },
+			func(m *Model, _ *version) { m.SetMachine(machine(cloudprovider.Booting)) },
+			func(m *Model, v *version) { m.SetNode(v.node(ofGroup)) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, v := newModel()
+			for _, step := range order {
+				step(m, v)
+			}
+			if c := only(t, m).Machine; c == nil || c.State != cloudprovider.Booting || len(lone(m)) != 0 {
+				t.Fatalf("machine of the node %+v, without a node %v", c, lone(m))
+			}
+			m.SetMachine(machine(cloudprovider.Running))
+			if c := only(t, m).Machine; c == nil || c.State != cloudprovider.Running {
+				t.Errorf("the machine has moved on, the node's is %+v", c)
+			}
+			m.DeleteNode("n")
+			if diff := cmp.Diff([]string{"n"}, lone(m)); diff != "" {
+				t.Errorf("without a node (-want +got):\n%s", diff)
+			}
+			m.MachineTaken(machine(cloudprovider.Running))
+			if got := lone(m); len(got) > 0 {
+				t.Errorf("%v are without a node, and have been taken back", got)
+			}
+		})
+	}
+}
+
+// TestANodeWhoseMachineEndedIsLostAtOnce: nobody waits for the node's own sign of
+// life to be missed.
+func TestANodeWhoseMachineEndedIsLostAtOnce(t *testing.T) {
+	for _, end := range []cloudprovider.State{cloudprovider.Terminated, cloudprovider.Gone} {
+		m, v := newModel()
+		m.SetMachine(machine(cloudprovider.Running))
+		m.SetNode(v.node(ofGroup))
+		if n := only(t, m); !n.Ready || n.Machine == nil {
+			t.Fatalf("ready %t, machine %v", n.Ready, n.Machine)
+		}
+		m.SetMachine(machine(end))
+		if n := only(t, m); n.Ready || n.Machine != nil {
+			t.Errorf("its machine is in state %d: ready %t, machine %v", end, n.Ready, n.Machine)
+		}
+		m.SetNode(v.node(ofGroup))
+		if n := only(t, m); n.Ready {
+			t.Errorf("old news of the node made it ready again")
+		}
+	}
+}
+
+func TestANodeIsUnreadySinceItsConditionSaysSo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*corev1.Node)
+		want   time.Time
+	}{
+		"ready":                {func(*corev1.Node) {}, time.Time{}},
+		"unknown":              {unready(noon.Add(-time.Minute)), noon.Add(-time.Minute)},
+		"without any, as born": {func(n *corev1.Node) { n.Status.Conditions, n.CreationTimestamp = nil, metav1.NewTime(noon) }, noon},
+	} {
+		m, v := newModel()
+		m.SetNode(v.node(tc.change))
+		if n := only(t, m); !n.UnreadySince.Equal(tc.want) || n.Ready != tc.want.IsZero() {
+			t.Errorf("%s: ready %t, unready since %s", name, n.Ready, n.UnreadySince)
+		}
+	}
+}
+
+func TestWhichPodsKeepAMachine(t *testing.T) {
+	clock := testingclock.NewFakePassiveClock(noon)
+	later := noon.Add(time.Hour)
+	type counts struct {
+		Pods, Terminating, Strays int
+		Idle                      bool
+	}
+	withoutDevices := func(n *corev1.Node) { ofGroup(n); n.Status.Capacity = nil }
+	for _, tc := range []struct {
+		name string
+		node func(*corev1.Node)
+		pod  func(*corev1.Pod)
+		want counts
+	}{
+		{"any pod", ofGroup, func(*corev1.Pod) {}, counts{Pods: 1}},
+		{"one that is terminating", ofGroup, terminating, counts{Pods: 1, Terminating: 1}},
+		{"not one that has finished", ofGroup, phase(corev1.PodFailed), counts{Idle: true}},
+		{"nor a static one", ofGroup, static, counts{Idle: true}},
+		{"a replica uses a machine without devices", withoutDevices, replica, counts{Pods: 1}},
+		{"on one with devices it is a stray", ofGroup, replica, counts{Pods: 1, Strays: 1, Idle: true}},
+		{"also while it terminates", ofGroup, func(p *corev1.Pod) { replica(p); terminating(p) }, counts{Pods: 1, Terminating: 1, Strays: 1, Idle: true}},
+		{"but not one of a gang", ofGroup, func(p *corev1.Pod) { replica(p); consumes(p) }, counts{Pods: 1}},
+		{"nor one that is on its way", ofGroup, func(p *corev1.Pod) {
+			replica(p)
+			p.Spec.NodeName, p.Status.NominatedNodeName = "", "n"
+		}, counts{Pods: 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			clock.SetTime(noon)
+			m, v := New(clock, KnownClasses), new(version)
+			m.SetMachine(machine(cloudprovider.Running))
+			m.SetNode(v.node(tc.node))
+			m.SetPod(v.pod("pod", "n", 0, tc.pod))
+			n := only(t, m)
+			got := counts{n.Pods, n.Terminating, len(n.Strays), !n.IdleSince.IsZero()}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			clock.SetTime(later)
+			m.DeletePod("pod")
+			if want := map[bool]time.Time{true: noon, false: later}[tc.want.Idle]; only(t, m).IdleSince != want {
+				t.Errorf("without it the node is idle since %s, want %s", only(t, m).IdleSince, want)
+			}
+		})
+	}
+}
+
+// TestUndecided: a request that waits for capacity is undecided from whatever may
+// help it until it has been decided.
+func TestUndecided(t *testing.T) {
+	m, v := newModel()
+	undecided := func() bool { return m.Fleet(noon).Undecided }
+	m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
+	for _, step := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"nobody waits", func() {}, false},
+		{"a request has come", func() { m.SetRequest(v.request("gang")) }, true},
+		{"it has been decided", func() { m.Due(nil) }, false},
+		{"a machine has come", func() { m.SetNode(v.node(ofGroup)) }, true},
+		{"it is being carried out", func() { m.Due(nil); m.Assume("gang", Assumption{}); m.Due(nil) }, true},
+		{"what it has written is to be looked at", func() { m.Settle("gang") }, true},
+		{"it launches", func() {
+			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
+		}, false},
+		{"it has its capacity", func() { m.Settle("gang"); m.SetRequest(v.request("gang", provreq.Provisioned)) }, false},
+	} {
+		if step.do(); undecided() != step.want {
+			t.Errorf("%s: undecided is %t", step.name, !step.want)
+		}
+	}
+}
+
+func TestFleetKnowsWhoIsInFlight(t *testing.T) {
+	m, v := newModel()
+	m.SetRequest(v.request("waits"))
+	launching := v.request("launches")
+	launching.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(provisioning.Attempt{
+		Number: 2, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}.Encode())}
+	m.SetRequest(launching)
+	f := m.Fleet(noon)
+	if diff := cmp.Diff(map[types.UID]bool{"waits": true, "launches": true}, f.Requests); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]bool{"launches-2": true}, f.InFlight); diff != "" {
+		t.Errorf("in flight (-want +got):\n%s", diff)
+	}
+	m.SetRequest(v.request("launches", provreq.Failed))
+	if f := m.Fleet(noon); len(f.InFlight) != 0 {
+		t.Errorf("%v are in flight, and their request is over", f.InFlight)
+	}
+}
+
+// story tells the model what happens to one machine, and compares for what it has
+// lived.
+func TestAccountsFollowEachMachine(t *testing.T) {
+	clock := testingclock.NewFakePassiveClock(noon)
+	m, v := New(clock, KnownClasses), new(version)
+	m.OpenAccount()
+	price := resource.MustParse("3.6")
+	group := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}, Spec: v1alpha1.NodeGroupSpec{PricePerHour: &price}}
+	m.SetGroup(group)
+
+	attempt := func(phase provisioning.AttemptPhase, conditions ...string) *provreq.ProvisioningRequest {
+		r := v.request("gang", conditions...)
+		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(provisioning.Attempt{
+			Number: 1, Phase: phase, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}.Encode())}
+		return r
+	}
+	young := func(n *corev1.Node) {
+		ofGroup(n)
+		n.Spec.Unschedulable = true
+		n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1", v1alpha1.CordonedAnnotation: v1alpha1.CordonJoining}
+	}
+	forGang := func(n *corev1.Node) {
+		ofGroup(n)
+		label := provisioning.BookingLabel("gang")
+		n.Labels[label] = "ns"
+		n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1", label: provisioning.EncodeBooking("gang", noon, nodegroups.Resources{gpu: 8})}
+	}
+	want := map[provisioning.Purpose]int64{}
+	for i, step := range []struct {
+		name string
+		do   func()
+		// then is what the machine is for until the next step, a second later, and
+		// counts for.
+		then, counts provisioning.Purpose
+	}{
+		{"launched", func() { m.SetRequest(attempt(provisioning.Launching)); m.SetMachine(machine(cloudprovider.Booting)) }, provisioning.PurposeJoining, provisioning.PurposeJoining},
+		{"registered", func() { m.SetNode(v.node(young)); m.SetMachine(machine(cloudprovider.Running)) }, provisioning.PurposeJoining, provisioning.PurposeJoining},
+		{"booked", func() {
+			m.SetNode(v.node(forGang))
+			m.SetRequest(attempt(provisioning.Done, provreq.Provisioned))
+		}, provisioning.PurposeBooked, provisioning.PurposeBooked},
+		{"used", func() { m.SetPod(v.pod("one", "n", 8, consumes)) }, provisioning.PurposeUsed, provisioning.PurposeUsed},
+		{"the NodeGroup is deleted", func() { m.DeleteGroup("gpu") }, provisioning.PurposeUsed, provisioning.PurposeUsed},
+		{"idle", func() {
+			m.SetRequest(attempt(provisioning.Done, provreq.Provisioned, provreq.BookingExpired))
+			m.DeletePod("one")
+		}, provisioning.PurposeIdle, provisioning.PurposeIdle},
+		{"taken back", func() { m.MachineTaken(machine(cloudprovider.Running)) }, -1, -1},
+	} {
+		clock.SetTime(noon.Add(time.Duration(i) * time.Second))
+		step.do()
+		machines := map[provisioning.Purpose]int{}
+		spent := map[provisioning.Purpose]int64{}
+		for post, amount := range m.Amounts(clock.Now()) {
+			if amount.Machines > 0 {
+				machines[post.Purpose] = amount.Machines
+			}
+			if amount.MicroUSD > 0 {
+				spent[post.Purpose] = amount.MicroUSD
+			}
+		}
+		settled := map[provisioning.Purpose]int64{}
+		for p, usd := range want {
+			if p != provisioning.PurposeJoining || step.then != provisioning.PurposeJoining {
+				settled[p] = usd
+			}
+		}
+		if diff := cmp.Diff(settled, spent, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: spent in millionths of a USD (-want +got):\n%s", step.name, diff)
+		}
+		there := map[provisioning.Purpose]int{}
+		if step.then >= 0 {
+			there[step.then] = 1
+			want[step.counts] += 1000
+		}
+		if diff := cmp.Diff(there, machines); diff != "" {
+			t.Errorf("%s: machines (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
+
+// TestARolledBackLaunchIsWasted: also of machines that have no node yet, and though
+// nothing changes about the machines themselves.
+func TestARolledBackLaunchIsWasted(t *testing.T) {
+	for name, undone := range map[string]func(*Model, *version){
+		"the attempt is rolled back": func(m *Model, _ *version) {
+			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.RollingBack, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
+		},
+		"the request is deleted": func(m *Model, v *version) { m.DeleteRequest(v.request("gang")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := testingclock.NewFakePassiveClock(noon)
+			m, v := New(clock, KnownClasses), new(version)
+			m.OpenAccount()
+			m.SetRequest(v.request("gang"))
+			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
+			m.SetMachine(machine(cloudprovider.Booting))
+			m.Amounts(clock.Now())
+			clock.SetTime(noon.Add(3 * time.Second))
+			undone(m, v)
+			m.Amounts(clock.Now())
+			clock.SetTime(noon.Add(5 * time.Second))
+			want := map[provisioning.Post]provisioning.Amount{{Group: "gpu", Purpose: provisioning.PurposeWasted}: {Machines: 1, Milliseconds: 5000}}
+			if diff := cmp.Diff(want, m.Amounts(clock.Now())); diff != "" {
+				t.Errorf("amounts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAnAccountBeginsWhenItIsOpened: the one who had the lead before has counted
+// what was before.
+func TestAnAccountBeginsWhenItIsOpened(t *testing.T) {
+	clock := testingclock.NewFakePassiveClock(noon)
+	m, v := New(clock, KnownClasses), new(version)
+	m.SetMachine(machine(cloudprovider.Running))
+	m.SetNode(v.node(ofGroup))
+	if got := m.Amounts(noon); got != nil {
+		t.Errorf("nobody keeps an account, and it says %v", got)
+	}
+	clock.SetTime(noon.Add(time.Hour))
+	m.OpenAccount()
+	clock.SetTime(noon.Add(time.Hour + time.Second))
+	want := map[provisioning.Post]provisioning.Amount{{Group: "gpu", Purpose: provisioning.PurposeIdle}: {Machines: 1, Milliseconds: 1000}}
+	if diff := cmp.Diff(want, m.Amounts(clock.Now())); diff != "" {
+		t.Errorf("amounts (-want +got):\n%s", diff)
+	}
+	m.CloseAccount()
+	if got := m.Amounts(clock.Now()); got != nil {
+		t.Errorf("the account is closed, and it says %v", got)
+	}
+}
+
+// BenchmarkLook takes one look at a fleet in which one node has changed, as upkeep
+// does; BenchmarkAmounts reads the account, as each scrape of the metrics does.
+func BenchmarkLook(b *testing.B) {
+	for _, nodes := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			m, v := fleetOf(nodes)
+			for b.Loop() {
+				m.SetNode(nodeOf(v, 0))
+				provisioning.Tend(m.Fleet(noon))
+			}
+		})
+	}
+}
+
+func BenchmarkAmounts(b *testing.B) {
+	for _, nodes := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			m, _ := fleetOf(nodes)
+			m.OpenAccount()
+			for b.Loop() {
+				m.Amounts(noon.Add(time.Minute))
+			}
+		})
+	}
+}
+
+// fleetOf is a model of so many nodes in 100 groups, half of which run a pod of a
+// gang, with one request for each 16 of them.
+func fleetOf(nodes int) (*Model, *version) {
+	m, v := newModel()
+	for i := range 100 {
+		m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("group-%02d", i), ResourceVersion: v.next()}})
+	}
+	for i := range nodes {
+		n := nodeOf(v, i)
+		m.SetMachine(cloudprovider.Machine{Name: n.Name, Group: n.Labels[v1alpha1.NodeGroupLabel], ProviderID: n.Spec.ProviderID, Launch: fmt.Sprintf("gang-%d-1", i/16), State: cloudprovider.Running})
+		m.SetNode(n)
+		if i%16 == 0 {
+			m.SetRequest(v.request(fmt.Sprintf("gang-%d", i/16), provreq.Provisioned, provreq.BookingExpired))
+		}
+		if i%2 == 0 {
+			m.SetPod(v.pod(fmt.Sprintf("pod-%d", i), n.Name, 8))
+		}
+	}
+	m.Snapshot(noon)
+	return m, v
+}
+
+func nodeOf(v *version, i int) *corev1.Node {
+	n := v.node(ofGroup)
+	n.Name = fmt.Sprintf("node-%06d", i)
+	n.Labels[v1alpha1.NodeGroupLabel] = fmt.Sprintf("group-%02d", i%100)
+	n.Spec.ProviderID = "cloud://" + n.Name
+	return n
+}

@@ -1,0 +1,184 @@
+package provisioning
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// settle is how long a node that was cordoned to be booked is watched before it
+// counts: pods that the scheduler had assumed there may still land.
+const settle = time.Second
+
+func nextPending(r *Request, v View) Step {
+	if !v.Now.Before(r.deadline()) {
+		return end(r, v, Step{Do: Fail, Condition: failed(ReasonExpired, fmt.Sprintf(
+			"No capacity was found within %s of the request's creation (parameter ValidUntilSeconds)", r.ValidFor))})
+	}
+	switch {
+	case len(r.Missing) > 0:
+		return end(r, v, Step{Do: LookUp})
+	case r.Invalid != "":
+		return end(r, v, Step{Do: Fail, Condition: failed(ReasonCapacityIsNotFound, "The request cannot be served: "+r.Invalid)})
+	case r.Lacking != "":
+		return wait(r, v, ReasonFailedToCheck, "The request cannot be served yet: "+r.Lacking, time.Time{})
+	case v.KeyTaken != "":
+		return wait(r, v, ReasonCapacityIsNotFound, fmt.Sprintf(
+			"Request %s is booked under the same key %s; this one is served when that one has ended", v.KeyTaken, BookingKey(r.Name)), time.Time{})
+	}
+	rest, _ := remaining(r, v.Snapshot)
+	plan := v.plan(r, rest)
+	switch plan.Outcome {
+	case Fits:
+		return claim(r, v, plan, ReasonCapacityIsFound)
+	case Launch:
+		return begin(r, v, plan)
+	case Never:
+		return end(r, v, Step{Do: Fail, Condition: failed(ReasonCapacityIsNotFound, "Capacity can not be found: "+plan.Message())})
+	}
+	reason := ReasonCapacityIsNotFound
+	if plan.Reasons[0].Code == CodeUnready {
+		reason = ReasonFailedToCheck
+	}
+	return wait(r, v, reason, "Capacity is not found now: "+plan.Message(), plan.Until)
+}
+
+// wait reports why the request waits, until something changes or that time; a
+// request that must not wait fails.
+func wait(r *Request, v View, reason, why string, until time.Time) Step {
+	if !r.NoRetry {
+		return end(r, v, Step{Do: Report, Condition: waiting(reason, why), At: earliest(until, r.deadline())})
+	}
+	s := end(r, v, Step{Do: Fail, Condition: failed(ReasonCapacityIsNotFound, why+" (parameter noRetry)")})
+	if len(s.Unbook) > 0 {
+		s.Condition = failed(ReasonFailedToBook, "Room was found, and others took it while it was being booked (parameter noRetry): "+why)
+	}
+	return s
+}
+
+// NoTemplates is the step where PodTemplates do not exist that the request refers to.
+func NoTemplates(r *Request, missing []string) Step {
+	a := r.Attempt
+	a.Phase = Done // they are looked up once nothing is in flight
+	return Step{Do: Fail, Attempt: a, Condition: failed(ReasonFailedToCreatePods, fmt.Sprintf(
+		"spec.podSets refers to PodTemplates that do not exist in namespace %s: %q. Create them first, then a new request", r.Namespace, missing))}
+}
+
+// NotBooked is the step after the API server has refused for good to have nodes
+// booked.
+func NotBooked(r *Request, refusal error) Step {
+	message := fmt.Sprintf("Room was found and cannot be booked: %v. Whoever runs the cluster must allow Muster to change nodes", refusal)
+	if r.NoRetry && r.Status == Pending {
+		return Step{Do: Fail, Attempt: r.Attempt, Condition: failed(ReasonFailedToBook, message)}
+	}
+	s := Step{Do: Report, Attempt: r.Attempt, Condition: waiting(ReasonCapacityIsNotFound, message)}
+	if r.Status == Provisioned {
+		s.Condition = r.underway("%s", message)
+	}
+	return s
+}
+
+// end has nothing stay booked when the request ends or waits.
+func end(r *Request, v View, s Step) Step {
+	s.Unbook = bookedNodes(r, v)
+	s.Attempt = r.Attempt
+	return s
+}
+
+// begin records the intent to launch what the plan says, and claims what it uses
+// beside.
+func begin(r *Request, v View, plan Verdict) Step {
+	a := Attempt{Number: r.Attempt.Number + 1, Phase: Launching, Launches: plan.Launches, Started: v.Now}
+	s := Step{Do: Begin, Attempt: a, Open: r.opens(), Condition: r.underway("Attempt %d launches %s for %s USD per hour",
+		a.Number, sayLaunches(a.Launches), USD(plan.MicroUSDPerHour))}
+	s.Book, s.Unbook = r.difference(v, plan, s.Open)
+	return s
+}
+
+// sayLaunches says how many machines of which groups.
+func sayLaunches(launches []GroupCount) (out string) {
+	for i, l := range launches {
+		if i > 0 {
+			out += " and "
+		}
+		out += fmt.Sprintf("%s of group %s", machines(l.Count), l.Group)
+	}
+	return out
+}
+
+// opens says whether nodes that are booked now may be opened at once.
+func (r *Request) opens() bool { return r.PodsHeld || r.Status == Provisioned }
+
+// claim has the nodes booked that the plan uses, and says that the request is
+// Provisioned once they are, and have settled.
+func claim(r *Request, v View, plan Verdict, reason string) Step {
+	s := Step{Do: Book, Attempt: r.Attempt, Open: r.opens()}
+	s.Book, s.Unbook = r.difference(v, plan, s.Open)
+	if len(s.Book)+len(s.Unbook) > 0 {
+		return s
+	}
+	var settled time.Time
+	for _, p := range plan.Placement {
+		n := v.Nodes.Find(p.Node)
+		if b := n.bookingOf(r.UID); b != nil && n.Cordon == Held && !isLaunchOf(n, &r.Gang) && b.Since.Add(settle).After(settled) {
+			settled = b.Since.Add(settle)
+		}
+	}
+	if v.Now.Before(settled) {
+		return Step{Do: Rest, At: earliest(settled, r.deadline())}
+	}
+	return provision(r, v, reason)
+}
+
+// provision says that all is there. The attempt, if there is one, is done.
+func provision(r *Request, v View, reason string) Step {
+	a := r.Attempt
+	a.Phase = Done
+	since := v.Now
+	if r.Status == Provisioned {
+		since = r.Provisioned.LastTransitionTime.Time
+	}
+	return Step{Do: Provision, Attempt: a, Lessons: successes(r, v), Condition: provisioned(reason, fmt.Sprintf(
+		"Capacity is booked for %s until %s", pods(r.Pods), r.bookedUntil(since).UTC().Format(time.RFC3339)))}
+}
+
+// difference is what is to be booked and unbooked so that the plan, which is about
+// the pods that have not come yet, is what is booked. Nodes that pods of the gang
+// have come to stay booked.
+func (r *Request) difference(v View, plan Verdict, open bool) (book []Placement, unbook []string) {
+	used := map[string]bool{}
+	for _, p := range plan.Placement {
+		used[p.Node] = true
+		n := v.Nodes.Find(p.Node)
+		b := n.bookingOf(r.UID)
+		if b == nil && !open && isLaunchOf(n, &r.Gang) {
+			continue // the attempt has it
+		}
+		if b != nil {
+			p.Requests = p.Requests.Clone()
+			for _, came := range b.Came {
+				p.Requests.Add(came, 1)
+			}
+		}
+		if b == nil || open && !b.Open || !sameAmounts(b.Booked, p.Requests) {
+			book = append(book, p)
+		}
+	}
+	for n := range v.Nodes.BookedBy(r.UID) {
+		if b := n.bookingOf(r.UID); !used[n.Name] && (b == nil || len(b.Came) == 0) {
+			unbook = append(unbook, n.Name)
+		}
+	}
+	return book, unbook
+}
+
+// bookingOf is the booking of the live request of that UID on the node, or nil.
+func (n *Node) bookingOf(uid types.UID) *Booking {
+	for i := range n.Bookings {
+		if n.Bookings[i].UID == uid {
+			return &n.Bookings[i]
+		}
+	}
+	return nil
+}

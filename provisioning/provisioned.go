@@ -1,0 +1,203 @@
+package provisioning
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+// unreadyGrace is how long a booked node may be unready until its room counts as
+// lost: a kubelet that restarts is no reason to move a gang.
+const unreadyGrace = 30 * time.Second
+
+// nextProvisioned looks after a booking until its pods have come, or its time is
+// over. The request stays Provisioned in the meantime, whatever happens to its
+// machines: pods may have been created, and whoever made them takes that
+// condition for final. What is lost is booked elsewhere or launched again.
+func nextProvisioned(r *Request, v View) Step {
+	rest, came := remaining(r, v.Snapshot)
+	since := r.Provisioned.LastTransitionTime.Time
+	until := r.bookedUntil(since)
+	short, isShort := strings.CutPrefix(r.Provisioned.Message, shortOf)
+	switch {
+	case came >= r.Pods:
+		return Step{Do: Consume, Attempt: r.Attempt, Unbook: bookedNodes(r, v), KeepLabels: true,
+			Condition: over(ReasonBookingConsumed, fmt.Sprintf("All %s have been bound to booked nodes", pods(r.Pods)))}
+	case !v.Now.Before(until):
+		why := fmt.Sprintf("%d of %s came within %s", came, pods(r.Pods), until.Sub(since))
+		if isShort {
+			why += "; " + short
+		}
+		return expire(r, v, why)
+	case len(r.Missing) > 0:
+		return Step{Do: Rest, At: until} // nobody knows any more what is to come
+	}
+	if r.Attempt.Phase == RollingBack {
+		s, undone := undo(r, v)
+		if !undone {
+			return s
+		}
+		r = closed(r)
+		rest.Launch = ""
+	}
+	own, again := ownNodes(r, v)
+	if s := open(r, v, own, rest); s.Do != Rest {
+		return s
+	}
+	if r.Attempt.Phase == Launching {
+		s, joined := launching(r, v)
+		if joined {
+			return provision(r, v, r.Provisioned.Reason)
+		}
+		s.At = earliest(s.At, until)
+		return s
+	}
+	switch {
+	case !suffice(v, own, rest):
+		return repair(r, v, own, rest, until)
+	case isShort:
+		s := provision(r, v, r.Provisioned.Reason)
+		s.Do = Report
+		return s
+	}
+	return Step{Do: Rest, At: earliest(until, again)}
+}
+
+// ownNodes are those that the request has booked, or launched with success. Nodes
+// that are unready for a short while only are among them as if they were not; again
+// is when the first such while ends.
+func ownNodes(r *Request, v View) (own *Nodes, again time.Time) {
+	own = NewNodes()
+	add := func(n *Node) {
+		if grace := n.UnreadySince.Add(unreadyGrace); !n.Ready && !n.UnreadySince.IsZero() && v.Now.Before(grace) {
+			again = earliest(again, grace)
+			patient := *n
+			patient.Ready = true
+			n = &patient
+		}
+		own.Set(n)
+	}
+	for n := range v.Nodes.BookedBy(r.UID) {
+		add(n)
+	}
+	if !r.Attempt.InFlight() && r.Attempt.Owned(r.Status) {
+		for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
+			add(n)
+		}
+	}
+	return own, again
+}
+
+// open lets the pods of the gang come to its nodes.
+func open(r *Request, v View, own *Nodes, rest Gang) Step {
+	opened := true
+	for n := range own.All() {
+		b := n.bookingOf(r.UID)
+		opened = opened && b != nil && b.Open
+	}
+	plan, ok := Verdict{}, false
+	if !opened {
+		plan, ok = Place(own, rest)
+	}
+	if !ok {
+		return Step{Do: Rest}
+	}
+	return rebook(r, v, plan)
+}
+
+// rebook has the nodes booked that the plan uses, if they are not.
+func rebook(r *Request, v View, plan Verdict) Step {
+	s := Step{Do: Book, Open: true, Attempt: r.Attempt}
+	if s.Book, s.Unbook = r.difference(v, plan, s.Open); len(s.Book)+len(s.Unbook) == 0 {
+		s.Do = Rest
+	}
+	return s
+}
+
+// suffice says whether the nodes have room for the pods. Where all are alike that is
+// seen from what remains of the bookings.
+func suffice(v View, own *Nodes, rest Gang) bool {
+	if len(rest.PodSets) == 1 {
+		if p, _ := rest.PodSets[0].read(rest.Namespace, v.Objects); p != nil && !p.Between() {
+			left := p.Count
+			for n := range own.All() {
+				b := n.bookingOf(rest.UID)
+				if free, ok := n.availableTo(&rest); ok && b != nil {
+					if _, _, short := free.Short(b.Remaining); !short {
+						left -= b.Remaining.Times(p.Requests, left)
+					}
+				}
+			}
+			if left == 0 {
+				return true
+			}
+		}
+	}
+	_, ok := Place(own, rest)
+	return ok
+}
+
+// shortOf begins the message of the condition Provisioned while the gang's booking
+// is short.
+const shortOf = "The booking is short of room: "
+
+// repair plans anew for the pods that have not come, and says what is short where
+// that fails: until there is room, or the booking's time is over. A booking that
+// has lost machines, and that nobody has begun to use, ends at once, so that what
+// is left of it serves others.
+func repair(r *Request, v View, own *Nodes, rest Gang, until time.Time) Step {
+	plan := v.plan(r, rest)
+	switch plan.Outcome {
+	case Fits, Launch:
+		if s := rebook(r, v, plan); s.Do != Rest {
+			s.Do = Repair
+			s.Condition = r.underway("What was lost of the booking is booked anew: %s changed for %s", nodes(len(s.Book)), pods(r.Pods))
+			return s
+		}
+		if plan.Outcome == Launch {
+			return begin(r, v, plan)
+		}
+	case Wait, Never:
+		if v.Active == 0 && lacks(r, v, own) {
+			return expire(r, v, "Booked machines were lost before the pods came, and there is nothing in their place: "+plan.Message())
+		}
+	}
+	left := 0
+	for i := range rest.PodSets {
+		left += rest.PodSets[i].Count
+	}
+	return Step{Do: Report, Attempt: r.Attempt, At: earliest(until, plan.Until), Condition: r.underway(
+		"%sthe %s that have not come yet cannot all run on the booked nodes: %s", shortOf, pods(left), plan.Message())}
+}
+
+// lacks says that less is booked than the gang needs: it is not that others are in
+// the way, who may go.
+func lacks(r *Request, v View, own *Nodes) bool {
+	booked, needed := nodegroups.Resources{}, nodegroups.Resources{}
+	for n := range own.All() {
+		if b := n.bookingOf(r.UID); b != nil {
+			booked.Add(b.Booked, 1)
+		}
+	}
+	for i := range r.Gang.PodSets {
+		if p, _ := r.Gang.PodSets[i].read(r.Gang.Namespace, v.Objects); p != nil {
+			needed.Add(p.Requests, p.Count)
+		}
+	}
+	_, _, short := booked.Short(needed)
+	return short
+}
+
+func expire(r *Request, v View, why string) Step {
+	return Step{Do: Expire, Attempt: r.Attempt, Unbook: bookedNodes(r, v), KeepLabels: v.Active > 0, Condition: over(ReasonReservationExpired, why)}
+}
+
+// bookedNodes are those that the request has booked, by name.
+func bookedNodes(r *Request, v View) (names []string) {
+	for n := range v.Nodes.BookedBy(r.UID) {
+		names = append(names, n.Name)
+	}
+	return names
+}

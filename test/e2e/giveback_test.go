@@ -1,0 +1,227 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/cmd/muster/app"
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// metric is the sum of the series of that name which bear all of the labels, each
+// written as it is shown.
+func (s *site) metric(name string, labels ...string) (sum float64) {
+	s.Helper()
+	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, running.MusterMetrics(), http.NoBody)
+	if err != nil {
+		s.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		series, value, _ := strings.Cut(lines.Text(), "} ")
+		if !strings.HasPrefix(series, name+"{") {
+			continue
+		}
+		all := true
+		for _, l := range labels {
+			all = all && strings.Contains(series, l)
+		}
+		if v, err := strconv.ParseFloat(value, 64); err == nil && all {
+			sum += v
+		}
+	}
+	return sum
+}
+
+// lives measures how long the machines of a group live in all, as their watch tells.
+func (s *site) lives(group string) (total func() time.Duration) {
+	s.Helper()
+	scheme, err := app.NewScheme()
+	if err != nil {
+		s.Fatal(err)
+	}
+	watcher, err := client.NewWithWatch(running.RESTConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		s.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(s.Context())
+	s.Cleanup(cancel)
+	events, err := watcher.Watch(ctx, &kwokv1alpha1.MachineList{}, client.MatchingLabels{v1alpha1.NodeGroupLabel: group})
+	if err != nil {
+		s.Fatal(err)
+	}
+	var mu sync.Mutex
+	var sum time.Duration
+	born := map[types.UID]time.Time{}
+	go func() {
+		for e := range events.ResultChan() {
+			m, ok := e.Object.(*kwokv1alpha1.Machine)
+			if !ok {
+				continue
+			}
+			mu.Lock()
+			switch e.Type {
+			case watch.Added:
+				born[m.UID] = time.Now()
+			case watch.Deleted:
+				sum += time.Since(born[m.UID])
+			}
+			mu.Unlock()
+		}
+	}()
+	return func() time.Duration {
+		mu.Lock()
+		defer mu.Unlock()
+		return sum
+	}
+}
+
+func TestAPoolThatGives99Of100KeepsNothingAndShowsWhatTheyCost(t *testing.T) {
+	s := newSite(t)
+	g := s.newGroup("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes, g.Spec.Kwok.Holds = 100, new(int32(99)) })
+	lived := s.lives(g.Name)
+	s.create(g)
+	r := s.request("hundred", 100, nil)
+	c := s.condition(r, provreq.Provisioned, metav1.ConditionFalse)
+	if !strings.Contains(c.Message, "99 of 100 machines came") {
+		t.Errorf("the request says: %s", c.Message)
+	}
+	if left := s.left(g.Name); slices.ContainsFunc(left, func(name string) bool { return strings.HasPrefix(name, "machine/") }) {
+		t.Errorf("the request says that nothing was found, and %v are left", left)
+	}
+	s.empty(g.Name) // a node that was about to register may be there for a moment
+	group := fmt.Sprintf("group=%q", g.Name)
+	wasted := func() float64 { return s.metric("muster_machine_seconds_total", group, `purpose="wasted"`) }
+	s.eventually("the account is closed", func() bool { return s.metric("muster_machines", group) == 0 && wasted() > 0 },
+		func() string {
+			return fmt.Sprintf("machines %g, wasted %g s", s.metric("muster_machines", group), wasted())
+		})
+	s.Logf("99 machines lived %s in all; metric: %g s, %g USD", lived(), wasted(), s.metric("muster_machine_cost_usd_total", group))
+	// Two watches tell of each machine, each with a delay of its own.
+	if seconds, seen := wasted(), lived().Seconds(); seconds < seen/2 || seconds > 2*seen {
+		t.Errorf("the machines lived %g s, as their watch tells; the metric says %g s", seen, seconds)
+	}
+	if usd, want := s.metric("muster_machine_cost_usd_total", group), wasted()*98.32/3600; usd < 0.99*want || usd > want {
+		t.Errorf("they cost %g USD, want %g", usd, want)
+	}
+	if n := s.metric("muster_launches_total", group, `outcome="Stockout"`); n != 1 || s.metric("muster_launches_total", group) != 1 {
+		t.Errorf("%g launches met a stockout, and %g ended in all; want 1 and 1", n, s.metric("muster_launches_total", group))
+	}
+	s.delete(r)
+}
+
+func TestAnIdleMachineGoesToWhoWaitsBeforeItIsGivenBack(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes, g.Spec.IdleTimeout = 2, &metav1.Duration{} })
+	first := s.request("first", 2, nil)
+	s.condition(first, provreq.Provisioned, metav1.ConditionTrue)
+	for i := range 2 {
+		s.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprint("first-", i), Annotations: map[string]string{
+			provreq.ProvisioningRequestPodAnnotationKey: "first", "kwok.muster.dev/run-for": "4s"}}, Spec: s.podSpec()})
+	}
+	s.condition(first, provreq.BookingExpired, metav1.ConditionTrue)
+	if n := s.metric("muster_machines", fmt.Sprintf("group=%q", g.Name), `state="used"`); n != 2 {
+		t.Errorf("%g machines are used, want 2", n)
+	}
+	before := s.left(g.Name)
+	second := s.request("second", 2, nil)
+	s.condition(second, provreq.Provisioned, metav1.ConditionFalse)
+	s.condition(second, provreq.Provisioned, metav1.ConditionTrue)
+	if diff := cmp.Diff(before, s.left(g.Name)); diff != "" {
+		t.Errorf("the second gang has other machines than the first (-first +second):\n%s", diff)
+	}
+	s.delete(second)
+	s.empty(g.Name)
+}
+
+func TestABudgetKeepsAnIdleMachine(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
+	r := s.request("one", 1, nil)
+	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
+	s.delete(r)
+
+	// A replica that uses none of the machine's GPUs comes to it.
+	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "web"}}
+	web.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	web.Spec.Template.Labels = web.Spec.Selector.MatchLabels
+	web.Spec.Template.Spec = s.podSpec()
+	web.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	web.Spec.Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}
+	one := intstr.FromInt32(1)
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "web"}}
+	budget.Spec.Selector, budget.Spec.MinAvailable = web.Spec.Selector, &one
+	s.create(web, budget)
+	replica := func() (p corev1.Pod) {
+		var pods corev1.PodList
+		if err := kube.List(t.Context(), &pods, client.InNamespace(s.name)); err == nil && len(pods.Items) > 0 {
+			p = pods.Items[0]
+		}
+		return p
+	}
+	s.eventually("the replica runs on the machine, under its budget", func() bool {
+		return s.get(budget) && budget.Status.CurrentHealthy == 1 && replica().Spec.NodeName != ""
+	}, func() string { return fmt.Sprintf("pod %v; budget %+v", replica().Status, budget.Status) })
+	before := replica()
+
+	elsewhere := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: s.name, Labels: map[string]string{siteLabel: s.name}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+	}}
+	room := corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10")}
+	elsewhere.Status.Allocatable, elsewhere.Status.Capacity = room, room
+	s.create(elsewhere)
+	s.idleAtOnce(g)
+	s.eventually("the machine is about to go", func() bool {
+		nodes := s.nodes(g.Name)
+		return len(nodes) == 1 && nodes[0].Annotations[v1alpha1.CordonedAnnotation] == v1alpha1.CordonGivingBack
+	}, func() string { return fmt.Sprint(s.left(g.Name)) })
+	<-time.After(5 * time.Second) // in which it is tried to evict the replica
+	if now := replica(); now.UID != before.UID || now.DeletionTimestamp != nil || len(s.left(g.Name)) != 2 {
+		t.Errorf("the budget was passed over: replica %s became %s; left %v", before.Name, now.Name, s.left(g.Name))
+	}
+	s.delete(budget)
+	s.empty(g.Name)
+	s.eventually("the replica runs elsewhere", func() bool { return replica().Spec.NodeName == elsewhere.Name },
+		func() string { return fmt.Sprint(replica().Status) })
+	s.delete(web)
+	s.delete(elsewhere)
+}
+
+func TestAMachineWhoseNodeIsDeletedIsGivenBack(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
+	r := s.request("one", 1, nil)
+	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
+	s.delete(r)
+	s.eventually("the machine is open to all", func() bool {
+		nodes := s.nodes(g.Name)
+		return len(nodes) == 1 && !nodes[0].Spec.Unschedulable
+	}, func() string { return fmt.Sprint(s.left(g.Name)) })
+	s.delete(&s.nodes(g.Name)[0])
+	s.empty(g.Name)
+}

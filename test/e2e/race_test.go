@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+// races is how often two requests race for the last GPUs.
+var races = flag.Int("races", 200, "how often two requests race for the last GPUs")
+
+// lanes are how many races run at a time, each for a node of its own.
+const lanes = 20
+
+func TestOfTwoRequestsForTheLastGPUsExactlyOneWins(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.MaxNodes = lanes
+		g.Spec.IdleTimeout.Duration = time.Hour
+	})
+	all := s.request("all", lanes, nil)
+	s.condition(all, provreq.Provisioned, metav1.ConditionTrue)
+	nodes := s.nodes(g.Name)
+	s.delete(all)
+
+	var running sync.WaitGroup
+	for lane := range lanes {
+		running.Go(func() {
+			s.free(nodes[lane].Name)
+			for i := range (*races + lanes - 1 - lane) / lanes {
+				s.race(fmt.Sprintf("lane-%d-%d", lane, i), nodes[lane].Name)
+			}
+		})
+	}
+	running.Wait()
+	s.idleAtOnce(g)
+	s.empty(g.Name)
+}
+
+// race lets two requests ask for all GPUs of the node at the same moment, and to
+// fail rather than wait.
+func (s *site) race(name, node string) {
+	both := make([]*provreq.ProvisioningRequest, 2)
+	var creating sync.WaitGroup
+	for i := range both {
+		creating.Go(func() {
+			template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprintf("%s-%d", name, i)}}
+			template.Template.Spec = s.podSpec()
+			template.Template.Spec.NodeSelector[corev1.LabelHostname] = node
+			both[i] = &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: template.Name}}
+			both[i].Spec = provreq.ProvisioningRequestSpec{
+				ProvisioningClassName: model.ClassCheckCapacity,
+				PodSets:               []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: template.Name}, Count: 1}},
+				Parameters:            map[string]provreq.Parameter{model.ParamNoRetry: "true"},
+			}
+			for _, err := range []error{kube.Create(s.Context(), template), kube.Create(s.Context(), both[i])} {
+				if err != nil {
+					s.Errorf("race %s: %v", name, err)
+				}
+			}
+		})
+	}
+	creating.Wait()
+	won, lost := 0, 0
+	s.soon("both requests of race "+name+" are decided", func() bool {
+		won, lost = 0, 0
+		for _, r := range both {
+			switch {
+			case !s.get(r):
+			case meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned):
+				won++
+			case meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Failed):
+				lost++
+			}
+		}
+		return won+lost == 2
+	})
+	if won != 1 {
+		s.Errorf("race %s: %d of two requests won: %v; %v", name, won, both[0].Status.Conditions, both[1].Status.Conditions)
+	}
+	for _, r := range both {
+		s.delete(r)
+	}
+	s.free(node)
+}
+
+// free waits until Muster holds the node for nobody.
+func (s *site) free(name string) {
+	s.soon("node "+name+" is free", func() bool {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		return s.get(n) && !n.Spec.Unschedulable
+	})
+}
+
+// soon is eventually for goroutines beside the test's own, which may not end it.
+func (s *site) soon(wish string, holds func() bool) {
+	deadline := time.Now().Add(patience)
+	for !holds() {
+		if time.Now().After(deadline) {
+			s.Errorf("not within %s: %s", patience, wish)
+			return
+		}
+		time.Sleep(50 * time.Millisecond) //nolint:forbidigo // as eventually does
+	}
+}
