@@ -177,6 +177,10 @@ func NewDaemonSet(d *appsv1.DaemonSet) DaemonSet {
 	placing := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
 		NodeSelector: spec.NodeSelector, Affinity: &corev1.Affinity{}, Tolerations: slices.Concat(spec.Tolerations, daemonTolerations),
 	}}
+	if spec.HostNetwork {
+		placing.Spec.Tolerations = append(placing.Spec.Tolerations, corev1.Toleration{
+			Key: corev1.TaintNodeNetworkUnavailable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+	}
 	if spec.Affinity != nil {
 		placing.Spec.Affinity.NodeAffinity = spec.Affinity.NodeAffinity
 	}

@@ -52,6 +52,15 @@ func (f *Fleet) elsewhere(pods int64) {
 	f.Nodes.Set(&Node{Name: "z-elsewhere", Ready: true, Allocatable: room, Free: room})
 }
 
+// of has the machine of a node be of another group.
+func (f *Fleet) of(name, group string) {
+	n := *f.Nodes.Find(name)
+	m := *n.Machine
+	m.Group = group
+	n.Machine = &m
+	f.Nodes.Set(&n)
+}
+
 func (f *Fleet) withoutMachine(name string) {
 	n := *f.Nodes.Find(name)
 	n.Machine = nil
@@ -155,6 +164,11 @@ func TestTend(t *testing.T) {
 		{"nor where there is room only behind cordons", fleet(stray(idle), Node{Cordon: Foreign}, Node{Cordon: Held, Bookings: label}), noRoom},
 		{"nobody moves to a machine that may be the next to go", fleet(stray(idle), Node{IdleSince: noon}),
 			Upkeep{At: noon.Add(roomAgain), Past: Past{Spared: spared("a", roomAgain)}}},
+		{"not even to one that goes at the same moment", fleet(stray(idle)).with(func(f *Fleet) {
+			f.Groups = append(f.Groups, Group{Group: nodegroups.Group{Name: "other", IdleTimeout: 10 * time.Minute}})
+			f.add("b", idle)
+			f.of("b", "other")
+		}), Upkeep{Cordon: []string{"b"}, At: noon.Add(roomAgain), Past: Past{Spared: spared("a", roomAgain)}}},
 		{"one room is not given to the strays of two machines", fleet(stray(idle), Node{IdleSince: longAgo, Pods: 1, Strays: strays("dns")}).with(room),
 			Upkeep{Cordon: []string{"a"}, At: noon.Add(roomAgain), Past: Past{Spared: spared("b", roomAgain)}}},
 		{"of two that may go the one goes that has no strays", fleet(stray(idle), Node{IdleSince: noon.Add(-11 * time.Minute)}).with(room).with(atLeastOne), toGo("b")},
@@ -173,6 +187,7 @@ func TestTend(t *testing.T) {
 		{"later its machine goes, with the pods that were deleted there", fleet(lostWith(1, 1)), toGo("a")},
 		{"in the usual steps", leaving(lostWith(1, 1)), gone("")},
 		{"not while a gang holds out there", fleet(lostWith(2, 1)), Upkeep{}},
+		{"nor where it was to go", leaving(lostWith(2, 1)), open},
 		{"nor under the minimum", fleet(lostWith(1, 1)).with(atLeastOne), Upkeep{}},
 		{"a lost machine goes though its group keeps idle ones for longer", fleet(Node{UnreadySince: lost.UnreadySince, IdleSince: noon.Add(-lostAfter)}).with(func(f *Fleet) { f.Groups[0].IdleTimeout = time.Hour }), toGo("a")},
 		{"nobody is evicted from a lost node", leaving(stray(lost)).with(room), at(drainBound - settle)},

@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +19,7 @@ import (
 const module = "github.com/muster-dev/muster/"
 
 // pure packages decide: they get a snapshot and return a verdict.
-var pure = []string{"nodegroups", "provisioning", "queueing", "kwok/pool"}
+var pure = []string{"nodegroups", "provisioning", "provisioning/fit", "queueing", "kwok/pool"}
 
 // forbidden in pure packages, each with its why.
 var forbidden = map[string]string{
@@ -105,8 +106,35 @@ func TestImportsPointLeft(t *testing.T) {
 	}
 }
 
+// compiled are the only folders whose tests may import Kubernetes itself, each with
+// its why: compiling it takes minutes.
+var compiled = map[string]string{
+	"test/oracle": "compares verdicts with the scheduler's own",
+}
+
+func TestTestsDoNotCompileKubernetes(t *testing.T) {
+	for _, top := range slices.Concat(rooms, []string{"cmd", "deploy", "kwok", "test"}) {
+		for _, dir := range folders(t, top) {
+			for name, file := range parseIf(t, dir, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
+				for _, path := range imports(t, file) {
+					if strings.HasPrefix(path, "k8s.io/kubernetes/") && compiled[dir] == "" {
+						t.Errorf("%s imports %s: only %v may", name, path, slices.Sorted(maps.Keys(compiled)))
+					}
+				}
+			}
+		}
+	}
+}
+
 // parse reads the Go files of one folder, tests and generated files left out.
 func parse(t *testing.T, dir string) map[string]*ast.File {
+	t.Helper()
+	return parseIf(t, dir, func(name string) bool {
+		return !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(name, "zz_generated")
+	})
+}
+
+func parseIf(t *testing.T, dir string, wanted func(name string) bool) map[string]*ast.File {
 	t.Helper()
 	root := filepath.Join("..", "..")
 	entries, err := os.ReadDir(filepath.Join(root, dir))
@@ -116,7 +144,7 @@ func parse(t *testing.T, dir string) map[string]*ast.File {
 	out := map[string]*ast.File{}
 	for _, e := range entries {
 		name := e.Name()
-		if e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "zz_generated") {
+		if e.IsDir() || !strings.HasSuffix(name, ".go") || !wanted(name) {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, dir, name), nil, 0)

@@ -123,7 +123,7 @@ func (k *contest) judge(c choices, gang bool) error {
 	if refused, err := k.read(); refused || err != nil {
 		return err
 	}
-	k.crowd = fit.NewCrowd(k.pods, k.fitNodes(k.present, false))
+	k.crowd = fit.NewCrowd(k.pods, k.fitNodes(k.present, asWritten))
 	if err := k.spellOut(); err != nil {
 		return err
 	}
@@ -223,8 +223,16 @@ func (k *contest) look() {
 	k.scheduler.look(k.present, pods)
 }
 
+// spelling says how fit gets to see selectors of namespaces.
+type spelling bool
+
+const (
+	asWritten  spelling = false
+	spelledOut spelling = true
+)
+
 // fitNodes are nodes as fit sees them.
-func (k *contest) fitNodes(nodes []*corev1.Node, spelledOut bool) (out []fit.Node) {
+func (k *contest) fitNodes(nodes []*corev1.Node, s spelling) (out []fit.Node) {
 	for _, n := range nodes {
 		f := fit.Node{Name: n.Name, Labels: n.Labels, Taints: n.Spec.Taints, Elsewhere: k.booked != nil && !k.booked[n.Name]}
 		k.free[n.Name] = nodegroups.ResourcesFrom(n.Status.Allocatable)
@@ -233,7 +241,7 @@ func (k *contest) fitNodes(nodes []*corev1.Node, spelledOut bool) (out []fit.Nod
 				continue
 			}
 			k.free[n.Name].Sub(fit.PodRequests(p), 1)
-			if spelledOut {
+			if s == spelledOut {
 				p = p.DeepCopy()
 				spellOut(antiAffinity(&p.Spec))
 			}
@@ -271,7 +279,7 @@ func (k *contest) spellOut() error {
 		}
 		pods = append(pods, p)
 	}
-	k.exact = fit.NewCrowd(pods, k.fitNodes(k.present, true))
+	k.exact = fit.NewCrowd(pods, k.fitNodes(k.present, spelledOut))
 	return nil
 }
 
@@ -483,11 +491,11 @@ func (k *contest) mayTakeBack() bool {
 func (k *contest) join() {
 	more := k.nodes[len(k.present):]
 	k.present = k.nodes
-	for _, n := range k.fitNodes(more, false) {
+	for _, n := range k.fitNodes(more, asWritten) {
 		k.crowd.AddNode(n)
 	}
 	if k.exact != nil {
-		for _, n := range k.fitNodes(more, true) {
+		for _, n := range k.fitNodes(more, spelledOut) {
 			k.exact.AddNode(n)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/controller/request"
 	"github.com/muster-dev/muster/provisioning/model"
 )
 
@@ -73,10 +75,16 @@ func newWorld(t *testing.T, clk clock.WithTicker, objects []client.Object) *worl
 		}
 	}
 	w := &world{T: t, began: time.Now(), known: map[types.UID]client.Object{}}
-	w.client = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), interceptor.Funcs{
+	server := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&provreq.ProvisioningRequest{}).Build()
+	w.client = interceptor.NewClient(server, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			err := c.Patch(ctx, o, p, opts...)
 			w.patched(o, err)
+			w.sync()
+			return err
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			err := c.SubResource(sub).Patch(ctx, o, p, opts...)
 			w.sync()
 			return err
 		},
@@ -134,7 +142,9 @@ func (w *world) sync() {
 	var groups v1alpha1.NodeGroupList
 	var nodes corev1.NodeList
 	var pods corev1.PodList
-	for _, list := range []client.ObjectList{&groups, &nodes, &pods} {
+	var templates corev1.PodTemplateList
+	var requests provreq.ProvisioningRequestList
+	for _, list := range []client.ObjectList{&groups, &nodes, &pods, &templates, &requests} {
 		if err := w.client.List(context.Background(), list); err != nil {
 			w.Error(err)
 		}
@@ -152,6 +162,10 @@ func (w *world) sync() {
 				m.SetNode(o)
 			case *corev1.Pod:
 				m.SetPod(o)
+			case *corev1.PodTemplate:
+				m.SetTemplate(o)
+			case *provreq.ProvisioningRequest:
+				m.SetRequest(o)
 			}
 			return nil
 		})
@@ -175,7 +189,7 @@ func (w *world) sync() {
 func (w *world) delete(o client.Object) {
 	w.Helper()
 	if err := w.client.Delete(w.Context(), o); err != nil {
-		w.Fatal(err)
+		w.Error(err)
 	}
 	w.sync()
 }
@@ -204,7 +218,7 @@ func (w *world) tells(want ...string) {
 
 // Eventf implements events.EventRecorder.
 func (w *world) Eventf(about, _ runtime.Object, _, reason, _, note string, args ...any) {
-	w.tell("%s of group %s: %s", reason, about.(*v1alpha1.NodeGroup).Name, fmt.Sprintf(note, args...))
+	w.tell("%s of %T %s: %s", reason, about, about.(client.Object).GetName(), fmt.Sprintf(note, args...))
 }
 
 // TakeBack implements cloudprovider.Taker: the node goes with its machine.
@@ -245,7 +259,7 @@ func (w *world) machines(group string, names ...string) {
 
 func newGroup(name string) *v1alpha1.NodeGroup {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
-	g.Spec.Provider, g.Spec.MaxNodes = v1alpha1.ProviderKwok, 8
+	g.Spec.Provider, g.Spec.MaxNodes, g.Spec.CapacityType = v1alpha1.ProviderKwok, 8, v1alpha1.OnDemand
 	g.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), "nvidia.com/gpu": resource.MustParse("8")}
 	return g
 }
@@ -280,7 +294,7 @@ func TestAnIdleMachineIsGivenBack(t *testing.T) {
 		w.tells(
 			"10m0s node a cordoned: giving-back",
 			"10m1.2s machines a of group gpu taken back",
-			"10m1.2s MachinesGivenBack of group gpu: 1 machines that nobody needs were given back",
+			"10m1.2s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were given back",
 		)
 	})
 }
@@ -292,12 +306,12 @@ func TestAHumanWhoIsFasterIsNotOverruled(t *testing.T) {
 		w.machines("gpu", "a")
 		w.pass(9 * time.Minute)
 		// The controller's picture is old when it decides: it does not know yet.
-		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
-			t.Fatal(err)
+		if err := w.client.Get(w.Context(), client.ObjectKeyFromObject(n), n); err != nil {
+			w.Fatal(err)
 		}
 		n.Spec.Unschedulable = true
-		if err := w.client.Update(t.Context(), n); err != nil {
-			t.Fatal(err)
+		if err := w.client.Update(w.Context(), n); err != nil {
+			w.Fatal(err)
 		}
 		w.pass(time.Hour)
 		w.tells("10m0s node a cordoned: giving-back refused")
@@ -320,7 +334,7 @@ func TestStraysAreMovedFirst(t *testing.T) {
 				"10m0s node a cordoned: giving-back",
 				"10m1.2s eviction of pod web-1",
 				"10m1.4s machines a of group gpu taken back",
-				"10m1.4s MachinesGivenBack of group gpu: 1 machines that nobody needs were given back",
+				"10m1.4s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were given back",
 			)
 		})
 	})
@@ -337,7 +351,7 @@ func TestStraysAreMovedFirst(t *testing.T) {
 				"10m11.2s eviction of pod web-1 refused",
 				"10m21.2s eviction of pod web-1",
 				"10m21.4s machines a of group gpu taken back",
-				"10m21.4s MachinesGivenBack of group gpu: 1 machines that nobody needs were given back",
+				"10m21.4s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were given back",
 			)
 		})
 	})
@@ -351,7 +365,7 @@ func TestStraysAreMovedFirst(t *testing.T) {
 			w.mu.Unlock()
 			w.tells(
 				"10m0s node a cordoned: giving-back",
-				"15m0.2s GiveBackHeldUp of group gpu: Machine a is idle and could not be given back within 5m0s, since it runs pods that use none of its devices and could not be moved. "+
+				"15m0.2s GiveBackHeldUp of *v1alpha1.NodeGroup gpu: Machine a is idle and could not be given back within 5m0s, since it runs pods that use none of its devices and could not be moved. "+
 					"pod ns/web-1: The disruption budget web needs 1 healthy pods and has 1 currently. It stays open and is tried again at 2000-01-01T00:45:00Z",
 				"15m0.2s node a open",
 				"45m0.2s node a cordoned: giving-back",
@@ -372,7 +386,7 @@ func TestNothingIsJudgedByAYoungPicture(t *testing.T) {
 		w.pass(firstLook - time.Second)
 		w.tells()
 		w.pass(2 * time.Second)
-		w.tells("10s machines a of group gpu taken back", "10s MachinesGivenBack of group gpu: 1 machines that nobody needs were given back")
+		w.tells("10s machines a of group gpu taken back", "10s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were given back")
 	})
 }
 
@@ -386,7 +400,7 @@ func TestACloudThatFailsIsLeftAloneAndKeepsNobodyElse(t *testing.T) {
 		w.set(&w.cloud, errors.New("no answer"))
 		w.pass(10*time.Minute + 6*time.Second)
 		if err := w.client.Create(w.Context(), held); err != nil {
-			t.Fatal(err)
+			w.Fatal(err)
 		}
 		w.sync()
 		w.pass(10 * time.Second)
@@ -395,7 +409,7 @@ func TestACloudThatFailsIsLeftAloneAndKeepsNobodyElse(t *testing.T) {
 		w.mu.Lock()
 		w.story = slices.DeleteFunc(w.story, func(s string) bool { return strings.Contains(s, "MachinesGivenBack") })
 		w.mu.Unlock()
-		told := "GiveBackFailed of group broken: 1 machines that nobody needs could not be given back; it is tried again in %s: taking back machines of group broken: no answer"
+		told := "GiveBackFailed of *v1alpha1.NodeGroup broken: 1 machines that nobody needs could not be given back; it is tried again in %s: taking back machines of group broken: no answer"
 		w.tells(
 			"10m0s node a cordoned: giving-back",
 			"10m1.2s machines a of group broken taken back refused", "10m1.2s "+fmt.Sprintf(told, "1s"),
@@ -418,7 +432,7 @@ func TestMachinesOfADeletedGroupAreGivenBack(t *testing.T) {
 		w.tells(
 			"10m0s node a cordoned: giving-back",
 			"10m1.2s machines a of group gpu taken back",
-			"10m1.2s MachinesGivenBack of group gpu: 1 machines that nobody needs were given back",
+			"10m1.2s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were given back",
 		)
 	})
 }
@@ -433,7 +447,7 @@ func TestAMachineWhoseNodeWasDeletedIsTakenBack(t *testing.T) {
 		w.pass(time.Hour)
 		w.tells(
 			"1m20s machines a of group gpu taken back",
-			"1m20s MachinesGivenBack of group gpu: 1 machines that nobody needs were given back",
+			"1m20s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were given back",
 		)
 	})
 }
@@ -451,12 +465,75 @@ func TestLooksThatTakeLongAreRare(t *testing.T) {
 	live(t, slow{}, []client.Object{g}, func(w *world) {
 		w.pass(firstLook + time.Second)
 		if err := w.client.Create(w.Context(), held); err != nil {
-			t.Fatal(err)
+			w.Fatal(err)
 		}
 		w.sync()
 		w.pass(time.Minute)
 		w.tells("30s node held open")
 	})
+}
+
+// TestAWaitingRequestGetsTheIdleMachine has a machine become idle whose group gives
+// back at once, and a request for it come at any time from before until just before
+// it goes: it always gets the machine, and launches none.
+func TestAWaitingRequestGetsTheIdleMachine(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	const idleAt = time.Minute
+	for range 30 {
+		at := idleAt - time.Second + time.Duration(random.Int64N(int64(3*time.Second)))
+		t.Run(at.String(), func(t *testing.T) {
+			g := newGroup("gpu")
+			g.Spec.IdleTimeout = &metav1.Duration{}
+			gpus := corev1.ResourceRequirements{Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}}
+			busy := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "busy", UID: "busy"}}
+			busy.Spec = corev1.PodSpec{NodeName: "a", Containers: []corev1.Container{{Resources: gpus}}}
+			template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "template"}}
+			template.Template.Spec.Containers = []corev1.Container{{Resources: gpus}}
+			r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "gang"}}
+			r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+			r.Spec.PodSets = []provreq.PodSet{{Count: 1, PodTemplateRef: provreq.Reference{Name: "gang"}}}
+			g.Spec.MaxNodes = 1 // so that a request that comes early waits
+
+			live(t, clock.RealClock{}, []client.Object{g, newNode("a", g), busy, template}, func(w *world) {
+				w.machines("gpu", "a")
+				ctx, cancel := context.WithCancel(w.Context())
+				ended := make(chan error)
+				requests := &request.Controller{
+					Client: w.client, Live: w.client, Providers: w.controller.Providers,
+					Model: w.controller.Model, Synced: w.controller.Synced, Changed: w.controller.Model.Changed(), Events: w, Clock: clock.RealClock{},
+				}
+				go func() { ended <- requests.Start(ctx) }()
+				for _, step := range []struct {
+					at time.Duration
+					do func()
+				}{{idleAt, func() { w.delete(busy) }}, {at, func() {
+					r.CreationTimestamp = metav1.Now()
+					if err := w.client.Create(w.Context(), r); err != nil {
+						t.Error(err)
+					}
+					w.sync()
+				}}} {
+					time.AfterFunc(step.at-time.Since(w.began), step.do)
+				}
+				w.pass(idleAt + 5*time.Second)
+				if err := w.client.Get(w.Context(), client.ObjectKeyFromObject(r), r); err != nil {
+					t.Fatal(err)
+				}
+				if !meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned) {
+					t.Errorf("the request has no machine: %v", r.Status.Conditions)
+				}
+				w.mu.Lock()
+				if told := strings.Join(w.story, "\n"); strings.Contains(told, v1alpha1.CordonGivingBack) || strings.Contains(told, "launched") {
+					t.Errorf("the story is\n%s", told)
+				}
+				w.mu.Unlock()
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 // TestARequestIsDecidedFirst: a machine whose time has come is kept as long as a

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -204,9 +205,12 @@ func (c *Controller) done(ctx context.Context, e *model.Entry, step provisioning
 	if !exists {
 		delete(c.reported, e.UID)
 	}
-	if err == nil || !exists {
+	switch {
+	case err == nil || !exists:
 		delete(c.later, e.UID)
-	} else {
+	case apierrors.IsConflict(err): // somebody was faster, and what he wrote is on its way
+		c.later[e.UID] = retry{at: c.Clock.Now().Add(firstRetry)}
+	default:
 		wait := min(max(firstRetry, 2*c.later[e.UID].wait), lastRetry)
 		c.later[e.UID] = retry{at: c.Clock.Now().Add(wait), wait: wait}
 	}

@@ -96,6 +96,8 @@ func TestWholeIsBroken(t *testing.T) {
 		{"a booked node is not Ready", func(c *course) {
 			c.upTo("nodes join")
 			ready(c.nodes[1], false)
+			c.show(c.nodes[1])
+			c.pass(3 * time.Second)
 			c.step("nodes are booked")
 			c.step("request is provisioned")
 		}, []string{"P1 whole: ProvisioningRequest team/gang", "room for 1 of 2 pods", "short of cpu 4, nvidia.com/gpu 8", "spot-1 (not Ready, "}},
@@ -115,11 +117,15 @@ func TestWholeIsBroken(t *testing.T) {
 			c.step("request is provisioned")
 		}, []string{"P1 whole: ProvisioningRequest team/gang", "room for 1 of 2 pods"}},
 		{"a booking was taken off again", func(c *course) {
-			c.upTo("nodes are booked")
-			unbook(c.nodes[1], c.request)
-			c.show(c.nodes[1])
-			c.step("request is provisioned")
-		}, []string{"P1 whole: ProvisioningRequest team/gang", "its nodes: spot-0 (Ready, "}},
+			r, first, second := c.other("pair", 2, 8), c.static("static-0"), c.static("static-1")
+			for _, n := range []*corev1.Node{first, second} {
+				c.book(n, r, 8)
+				c.show(n)
+			}
+			unbook(second, r)
+			c.show(second)
+			c.provision(r)
+		}, []string{"P1 whole: ProvisioningRequest team/pair", "its nodes: static-0 (Ready, "}},
 		{"nothing is booked at all", func(c *course) {
 			c.upTo("request waits")
 			c.step("request is provisioned")
@@ -217,6 +223,10 @@ func TestLeaksAreSeen(t *testing.T) {
 			c.upTo("attempt begins")
 			machine(c, "stray", "on-demand", provisioning.Token(c.request.UID, 1))
 		}, []string{"P2 nothing leaks: Machine stray", "asks for 0 machines of the group, and this is number 1"}},
+		{"a machine is replaced that nobody has on record as lost", func(c *course) {
+			c.upTo("machines are made")
+			machine(c, "third", "spot", provisioning.Token(c.request.UID, 1)+"r1")
+		}, []string{"P2 nothing leaks: Machine third", "asks for 0 machines of the group, and this is number 1"}},
 		{"one machine too many", func(c *course) {
 			c.upTo("machines are made")
 			machine(c, "third", "spot", provisioning.Token(c.request.UID, 1))

@@ -39,13 +39,12 @@ func (c *Checker) judgeLaunch(e Event, object string, uid types.UID, token, grou
 	case a == nil:
 		blame("%s has not recorded that attempt", r)
 		return
-	case a.recorded >= e.Revision:
-		blame("%s recorded that attempt only in resourceVersion %d", r, a.recorded)
+	case a.calls[key].recorded >= e.Revision:
+		blame("%s recorded that attempt only in resourceVersion %d", r, a.calls[key].recorded)
 		return
 	}
-	count := provisioning.Attempt{Launches: a.launches}.Machines(group)
-	if made := len(c.made[key]); made > count {
-		blame("that attempt of %s asks for %d machines of the group, and this is number %d", r, count, made)
+	if made := len(c.made[key]); made > a.calls[key].count {
+		blame("that attempt of %s asks for %d machines of the group, and this is number %d", r, a.calls[key].count, made)
 	}
 }
 

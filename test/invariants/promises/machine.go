@@ -82,14 +82,14 @@ func (c *Checker) nodeSeen(e Event, n *node) {
 	}
 }
 
-// attemptOf finds the attempt of a token; what is unknown is nil.
+// attemptOf finds the attempt that made a call of that token; what is unknown is nil.
 func (c *Checker) attemptOf(token string) (*request, *attempt) {
 	uid := provisioning.TokenUID(token)
 	r := c.requests[uid]
 	if r == nil {
 		return nil, nil
 	}
-	number, err := strconv.Atoi(strings.TrimPrefix(token, string(uid)+"-"))
+	number, err := strconv.Atoi(strings.TrimPrefix(provisioning.AttemptToken(token), string(uid)+"-"))
 	if err != nil {
 		return r, nil
 	}

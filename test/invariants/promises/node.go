@@ -33,7 +33,9 @@ type node struct {
 	reclaimAt   time.Time
 	allocatable nodegroups.Resources
 	bookings    []booking
-	pods        map[types.UID]*pod
+	// claims are what requests count on here, see Checker.claim.
+	claims []booking
+	pods   map[types.UID]*pod
 	// spent are pods of gangs that succeeded here and whose objects are gone: the
 	// booking that they used up does not come back.
 	spent []*pod
@@ -42,7 +44,8 @@ type node struct {
 	lastBusy, lastHeld time.Time
 }
 
-// booking is a label with its record.
+// booking is the record of one, with its label if it is open: else the namespace
+// is empty.
 type booking struct {
 	key, namespace string
 	uid            types.UID
@@ -71,7 +74,7 @@ func (c *Checker) applyNode(e Event, o *corev1.Node) {
 	if n.uid != o.UID {
 		// New, or another of the same name whose predecessor's end was missed.
 		pods := n.pods
-		for _, b := range n.bookings {
+		for _, b := range n.claims {
 			c.lapse(n, b, e.Time)
 		}
 		*n = node{name: o.Name, uid: o.UID, seen: e.Time, pods: pods}
@@ -81,7 +84,7 @@ func (c *Checker) applyNode(e Event, o *corev1.Node) {
 	n.read(o)
 	before := n.bookings
 	n.bookings = bookingsOf(e, o, before)
-	c.claim(e, n, before)
+	c.claim(e, n)
 	c.noteBusy(n)
 	for _, b := range n.bookings {
 		if grown(before, b) {
@@ -113,16 +116,16 @@ func (n *node) read(o *corev1.Node) {
 // is among what is checked.
 func bookingsOf(e Event, o *corev1.Node, before []booking) []booking {
 	var out []booking
-	for label, namespace := range o.Labels {
-		key, ok := strings.CutPrefix(label, v1alpha1.BookedLabelPrefix)
+	for name, text := range o.Annotations {
+		key, ok := strings.CutPrefix(name, v1alpha1.BookedLabelPrefix)
 		if !ok {
 			continue
 		}
 		var record provisioning.BookingRecord
-		if json.Unmarshal([]byte(o.Annotations[label]), &record) != nil {
+		if json.Unmarshal([]byte(text), &record) != nil {
 			continue
 		}
-		b := booking{key: key, namespace: namespace, uid: record.UID, amounts: nodegroups.ResourcesFrom(record.Requests),
+		b := booking{key: key, namespace: o.Labels[name], uid: record.UID, amounts: nodegroups.ResourcesFrom(record.Requests),
 			revision: e.Revision, since: e.Time}
 		if e.Listed {
 			b.revision = 0
@@ -148,7 +151,7 @@ func (c *Checker) nodeGone(e Event, n *node) {
 		return
 	}
 	c.judgeNodeGone(e, n)
-	for _, b := range n.bookings {
+	for _, b := range n.claims {
 		c.lapse(n, b, e.Time)
 	}
 	if n.owner == "" {
@@ -164,7 +167,7 @@ func (c *Checker) nodeGone(e Event, n *node) {
 // live says whether the booking is a promise: its request exists and is not over.
 func (c *Checker) live(b booking) *request {
 	r := c.requests[b.uid]
-	if r == nil || !r.live() || r.key != b.key || r.namespace != b.namespace {
+	if r == nil || !r.live() || !r.is(b) {
 		return nil
 	}
 	return r

@@ -50,11 +50,16 @@ type podSet struct {
 // attempt is what is on record of an attempt.
 type attempt struct {
 	phase provisioning.AttemptPhase
-	// recorded is the revision that first had it; 0 if that was listed.
-	recorded uint64
-	launches []provisioning.GroupCount
+	calls map[launch]call
 	// failed is when it was seen to be given up; zero if it was not.
 	failed time.Time
+}
+
+// call is what is on record of a call for machines.
+type call struct {
+	// recorded is the revision that first had it; 0 if that was listed.
+	recorded uint64
+	count    int
 }
 
 // claim is room that is booked on a node.
@@ -63,6 +68,12 @@ type claim struct {
 	good    bool
 	// lost is when the node was last seen Ready.
 	lost time.Time
+}
+
+// is says that the booking is the request's. One that is not open yet has no label,
+// and so no namespace.
+func (r *request) is(b booking) bool {
+	return r.key == b.key && (b.namespace == "" || r.namespace == b.namespace)
 }
 
 // live says that what is booked for it is a promise.
@@ -128,7 +139,8 @@ func (c *Checker) newRequest(o *provreq.ProvisioningRequest) *request {
 }
 
 // record notes the attempt on record. Attempts that came before it and did not
-// end in capacity have failed, whatever they say.
+// end in capacity have failed, whatever they say. A request that is Provisioned may
+// try again for machines that it has lost since.
 func (c *Checker) record(e Event, r *request, o *provreq.ProvisioningRequest, failed bool) {
 	a, err := provisioning.DecodeAttempt(string(o.Status.ProvisioningClassDetails[provisioning.AttemptDetail]))
 	if err != nil || a.Number == 0 {
@@ -136,14 +148,17 @@ func (c *Checker) record(e Event, r *request, o *provreq.ProvisioningRequest, fa
 	}
 	known := r.attempts[a.Number]
 	if known == nil {
-		known = &attempt{}
-		if !e.Listed {
-			known.recorded = e.Revision
-		}
+		known = &attempt{calls: map[launch]call{}}
 		r.attempts[a.Number] = known
 	}
-	if len(a.Launches) > 0 {
-		known.launches = a.Launches
+	for _, asked := range a.Calls(r.uid) {
+		key := launch{asked.Token, asked.Group}
+		now, old := known.calls[key]
+		if !old && !e.Listed {
+			now.recorded = e.Revision
+		}
+		now.count = asked.Count
+		known.calls[key] = now
 	}
 	known.phase = a.Phase
 	giveUp := func(a *attempt) {
@@ -155,22 +170,28 @@ func (c *Checker) record(e Event, r *request, o *provreq.ProvisioningRequest, fa
 		giveUp(known)
 	}
 	for number, old := range r.attempts {
-		if number < a.Number {
+		if number < a.Number && !(r.provisioned && old.phase == provisioning.Done) {
 			giveUp(old)
 		}
 	}
 }
 
-// claim notes on the requests of a node's bookings what they have there.
-func (c *Checker) claim(e Event, n *node, before []booking) {
+// claim notes on the requests of a node's bookings what they have there. A node
+// that an attempt has launched, and that nobody has booked, is claimed by that.
+func (c *Checker) claim(e Event, n *node) {
+	before := n.claims
+	n.claims = n.bookings
+	if r, a := c.attemptOf(n.token); r != nil && a != nil && a.failed.IsZero() && len(n.bookings) == 0 {
+		n.claims = []booking{{key: r.key, namespace: r.namespace, uid: r.uid, amounts: n.allocatable}}
+	}
 	for _, b := range before {
-		if r := c.requests[b.uid]; r != nil && !slices.ContainsFunc(n.bookings, func(o booking) bool { return o.uid == b.uid }) {
+		if r := c.requests[b.uid]; r != nil && !slices.ContainsFunc(n.claims, func(o booking) bool { return o.uid == b.uid }) {
 			delete(r.claims, n.name)
 		}
 	}
-	for _, b := range n.bookings {
+	for _, b := range n.claims {
 		r := c.requests[b.uid]
-		if r == nil || r.deleted || r.key != b.key || r.namespace != b.namespace {
+		if r == nil || r.deleted || !r.is(b) {
 			continue
 		}
 		if n.ready {

@@ -30,6 +30,45 @@ func TestNoFalseAlarm(t *testing.T) {
 			terminate(c, 1)
 			c.step("request is provisioned")
 		}},
+		{"machines of the attempt are opened once the request is Provisioned", func(c *course) {
+			c.upTo("nodes join")
+			c.step("request is provisioned")
+			c.step("nodes are booked")
+			c.step("workload is admitted")
+			c.step("pods come")
+			c.step("pods are bound")
+		}},
+		{"nodes are claimed first, and opened once the request is Provisioned", func(c *course) {
+			r, n := c.other("claims", 1, 8), c.static("static")
+			c.book(n, r, 8)
+			label := provisioning.BookingLabel(r.Name)
+			delete(n.Labels, label)
+			c.show(n)
+			c.pass(time.Second)
+			c.provision(r)
+			n.Labels[label] = namespace
+			c.show(n)
+			c.bind(consuming(newPod("worker", 8), r.Name), n)
+		}},
+		{"a machine that died booting is replaced", func(c *course) {
+			c.upTo("machines are made")
+			terminate(c, 0)
+			replace(c.request, c.machines[0])
+			c.show(c.request)
+			c.machines[0] = newMachine("spot-2", "spot", provisioning.Token(c.request.UID, 1)+"r1")
+			c.show(c.machines[0])
+			c.step("nodes join")
+			c.step("request is provisioned")
+		}},
+		{"a machine that is lost while it is booked is launched anew by another attempt", func(c *course) {
+			c.upTo("request is provisioned")
+			terminate(c, 0)
+			c.remove(c.nodes[0])
+			record(c.request, 2, provisioning.Launching, provisioning.GroupCount{Group: "spot", Count: 1})
+			c.show(c.request)
+			c.show(newMachine("spot-2", "spot", provisioning.Token(c.request.UID, 2)))
+			c.pass(time.Minute)
+		}},
 		{"a booked machine is reclaimed, the machine first", func(c *course) {
 			c.upTo("request is provisioned")
 			terminate(c, 0)

@@ -194,6 +194,14 @@ func record(r *provreq.ProvisioningRequest, number int, phase provisioning.Attem
 	r.Status.ProvisioningClassDetails[provisioning.AttemptDetail] = provreq.Detail(a.Encode())
 }
 
+// replace records that the first attempt launches a machine again that was lost.
+func replace(r *provreq.ProvisioningRequest, lost *kwokv1alpha1.Machine) {
+	a := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{launches}, Replacements: []provisioning.Replacement{
+		{Lost: []provisioning.LostMachine{{Group: lost.Spec.Group, Name: lost.Name, Launch: lost.Spec.Launch}}},
+	}}
+	r.Status.ProvisioningClassDetails[provisioning.AttemptDetail] = provreq.Detail(a.Encode())
+}
+
 func newPod(name string, gpus int) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: named(name), Spec: podSpec(gpus)}
 }

@@ -1,0 +1,276 @@
+package model
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+func TestAnInstanceServesWhatIsMeantForIt(t *testing.T) {
+	for _, tc := range []struct {
+		class, asksFor, instance string
+		want                     bool
+	}{
+		{ClassAtomicScaleUp, "", "", true},
+		{ClassAtomicScaleUp, "", "blue", true},
+		{ClassAtomicScaleUp, "blue", "blue", true},
+		{ClassAtomicScaleUp, "green", "blue", false},
+		{ClassAtomicScaleUp, "blue", "", false},
+		{ClassCheckCapacity, "", "blue", false},
+		{ClassCheckCapacity, "blue", "blue", false},
+	} {
+		r := &provreq.ProvisioningRequest{}
+		r.Spec.ProvisioningClassName = tc.class
+		r.Spec.Parameters = map[string]provreq.Parameter{ParamProcessor: provreq.Parameter(tc.asksFor)}
+		if got := (Instance{Classes: Classes{ClassAtomicScaleUp}, Name: tc.instance}).Serves(r); got != tc.want {
+			t.Errorf("instance %q serves a request of class %s for %q: %t", tc.instance, tc.class, tc.asksFor, got)
+		}
+	}
+}
+
+// What is on its way out, or handed to another instance, is as good as gone: nothing
+// of it is held on to.
+func TestRequestsThatLeave(t *testing.T) {
+	for name, leave := range map[string]func(*provreq.ProvisioningRequest){
+		"being deleted": func(r *provreq.ProvisioningRequest) { r.DeletionTimestamp = new(metav1.NewTime(noon)) },
+		"handed over": func(r *provreq.ProvisioningRequest) {
+			r.Spec.Parameters = map[string]provreq.Parameter{ParamProcessor: "another"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, v := newModel()
+			m.SetNode(v.node(booked))
+			m.SetRequest(v.request("gang", provreq.Provisioned))
+			if n := only(t, m); len(n.Bookings) != 1 {
+				t.Fatalf("%d bookings, want 1", len(n.Bookings))
+			}
+			r := v.request("gang", provreq.Provisioned)
+			leave(r)
+			m.SetRequest(r)
+			if n := only(t, m); len(n.Bookings) != 0 || len(m.Due(nil)) != 0 {
+				t.Errorf("%d bookings are left", len(n.Bookings))
+			}
+		})
+	}
+}
+
+func TestParametersComeBeforeThePolicy(t *testing.T) {
+	m, v := newModel()
+	m.SetPolicy(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: v.next()}, Spec: v1alpha1.CapacityPolicySpec{
+		BookingTimeout: &metav1.Duration{Duration: time.Minute}, OnMachineLoss: v1alpha1.LossRevoke,
+	}})
+	for _, tc := range []struct {
+		name       string
+		parameters map[string]provreq.Parameter
+		timeout    time.Duration
+		revoke     bool
+		invalid    string
+	}{
+		{"nothing said", nil, 10 * time.Minute, false, ""},
+		{"the policy", map[string]provreq.Parameter{ParamPolicy: "p"}, time.Minute, true, ""},
+		{"a parameter", map[string]provreq.Parameter{ParamPolicy: "p", ParamBookingTimeout: "20m", ParamOnMachineLoss: "Event"}, 20 * time.Minute, false, ""},
+		{"a parameter alone", map[string]provreq.Parameter{ParamOnMachineLoss: "Revoke"}, 10 * time.Minute, true, ""},
+		{"no duration", map[string]provreq.Parameter{ParamBookingTimeout: "600"}, 10 * time.Minute, false, `parameter bookingTimeout is "600": give a duration`},
+		{"no time at all", map[string]provreq.Parameter{ParamBookingTimeout: "-1m"}, 10 * time.Minute, false, "greater than 0"},
+		{"no such reaction", map[string]provreq.Parameter{ParamOnMachineLoss: "Panic"}, 10 * time.Minute, false, `parameter onMachineLoss is "Panic": give Event or Revoke`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := v.request("gang")
+			r.Spec.Parameters = tc.parameters
+			m.SetRequest(r)
+			e, _ := m.Request("gang")
+			if e.Policy.BookingTimeout != tc.timeout || e.Policy.RevokeOnLoss != tc.revoke {
+				t.Errorf("booked for %s, revoked %t; want %s and %t", e.Policy.BookingTimeout, e.Policy.RevokeOnLoss, tc.timeout, tc.revoke)
+			}
+			if tc.invalid == "" && e.Invalid != "" || !strings.Contains(e.Invalid, tc.invalid) {
+				t.Errorf("invalid: %q, want %q", e.Invalid, tc.invalid)
+			}
+		})
+	}
+}
+
+func TestPodsOfWorkloadsAreHeld(t *testing.T) {
+	m, v := newModel()
+	direct, queued := v.request("direct"), v.request("queued")
+	queued.OwnerReferences = []metav1.OwnerReference{{Kind: "Workload", UID: "w", Controller: new(true)}}
+	m.SetRequest(direct)
+	m.SetRequest(queued)
+	for _, e := range m.Due(nil) {
+		if want := e.Name == "queued"; e.PodsHeld != want {
+			t.Errorf("pods of %s are held: %t", e.Name, e.PodsHeld)
+		}
+	}
+}
+
+// A process that ends may not have written down what a failure teaches.
+func TestAFailureOnRecordIsLearnedAfterARestart(t *testing.T) {
+	failed := func(v *version, at time.Time, class v1alpha1.ErrorClass) *provreq.ProvisioningRequest {
+		r := v.request("gang")
+		a := provisioning.Attempt{Number: 1, Phase: provisioning.RollingBack, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 2}},
+			Failure: &provisioning.AttemptFailure{Group: "gpu", Class: class, Message: "dry", Launch: "gang-1", Asked: 2, Time: at}}
+		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+		return r
+	}
+	for _, tc := range []struct {
+		name  string
+		ago   time.Duration
+		class v1alpha1.ErrorClass
+		known bool
+		want  int
+	}{
+		{"a moment ago", time.Second, v1alpha1.Stockout, false, 1},
+		{"written down in time", time.Second, v1alpha1.Stockout, true, 1},
+		{"long ago, and forgotten since", time.Hour, v1alpha1.Stockout, false, 0},
+		{"nobody's fault", time.Second, "", false, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m, v := newModel()
+			r := failed(v, noon.Add(-tc.ago), tc.class)
+			m.SetRequest(r) // the order of informers is any
+			g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
+			if tc.known {
+				g.Status.Attempts = []v1alpha1.LaunchAttempt{{Token: "gang-1", Class: tc.class}}
+			}
+			m.SetGroup(g)
+			again := failed(v, noon.Add(-tc.ago), tc.class)
+			m.SetRequest(again)
+			if got := m.Learned("gpu"); len(got.Attempts) != tc.want {
+				t.Errorf("learned %+v, want %d attempts", got.Attempts, tc.want)
+			}
+		})
+	}
+}
+
+func TestViewsHaveTheMachinesOfReplacements(t *testing.T) {
+	m, v := newModel()
+	m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
+	r := v.request("gang")
+	a := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 2}},
+		Replacements: []provisioning.Replacement{{Lost: []provisioning.LostMachine{{Group: "gpu", Name: "b", Launch: "gang-1"}}}}}
+	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+	m.SetRequest(r)
+	m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", Launch: "gang-1", ProviderID: "id-a"})
+	m.SetMachine(cloudprovider.Machine{Name: "b", Group: "gpu", Launch: "gang-1", ProviderID: "id-b", State: cloudprovider.Terminated})
+	e, _ := m.Request("gang")
+	machines := func() (names []string) {
+		for _, c := range m.View(m.Snapshot(noon), e.Request).Machines {
+			names = append(names, c.Name)
+		}
+		return names
+	}
+	// The third is asked for and counts, though it is not there yet.
+	if got := m.Snapshot(noon).Groups[0].Machines; got != 2 || !slices.Equal(machines(), []string{"a", "b"}) {
+		t.Errorf("%d machines, %v of the attempt", got, machines())
+	}
+	m.SetMachine(cloudprovider.Machine{Name: "c", Group: "gpu", Launch: "gang-1r1", ProviderID: "id-c"})
+	if got := m.Snapshot(noon).Groups[0].Machines; got != 2 || !slices.Equal(machines(), []string{"a", "b", "c"}) {
+		t.Errorf("%d machines, %v of the attempt", got, machines())
+	}
+	m.SetNode(v.node(func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1r1"} }))
+	if !only(t, m).InFlight || !m.Fleet(noon).InFlight["gang-1r1"] {
+		t.Error("the replacement counts as nobody's")
+	}
+}
+
+// A node of a launch is the request's from the machine's beginning until it is
+// booked: nobody else may book it, nor give it back.
+func TestMachinesAreHeldUntilTheyAreOpened(t *testing.T) {
+	m, v := newModel()
+	launched := func(n *corev1.Node) {
+		n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1", v1alpha1.CordonedAnnotation: v1alpha1.CordonJoining}
+		n.Spec.Unschedulable = true
+	}
+	at := func(phase provisioning.AttemptPhase, conditions ...string) {
+		r := v.request("gang", conditions...)
+		a := provisioning.Attempt{Number: 1, Phase: phase, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}
+		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+		m.SetRequest(r)
+	}
+	m.SetNode(v.node(launched))
+	for _, step := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"launching", func() { at(provisioning.Launching) }, true},
+		{"about to be Provisioned", func() {
+			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Done}})
+		}, true},
+		{"Provisioned", func() { at(provisioning.Done, provreq.Provisioned); m.Settle("gang") }, true},
+		{"opened", func() { m.SetNode(v.node(launched, booked)) }, false},
+		{"a label that is taken off by hand", func() { m.SetNode(v.node(launched)) }, true},
+		{"over", func() { at(provisioning.Done, provreq.Provisioned, provreq.BookingExpired) }, false},
+	} {
+		step.do()
+		if got := only(t, m).InFlight; got != step.want {
+			t.Errorf("%s: held %t, want %t", step.name, got, step.want)
+		}
+	}
+}
+
+func TestLostNodesAreToldOnce(t *testing.T) {
+	use := func(m *Model, v *version) { m.SetPod(v.pod("one", "n", 4, consumes)) }
+	for _, tc := range []struct {
+		name       string
+		conditions []string
+		prepare    func(*Model, *version)
+		lose       func(*Model, *version)
+		pods       int
+		told       bool
+	}{
+		{"a node that is booked", []string{provreq.Provisioned}, nil, nil, 0, true},
+		{"a node that is used", []string{provreq.Provisioned, provreq.BookingExpired}, use, nil, 1, true},
+		{"a node whose gang has ended", []string{provreq.Provisioned, provreq.BookingExpired}, nil, nil, 0, false},
+		{"a node of a request that still waits", nil, nil, nil, 0, false},
+		{"a machine that ends before its node goes", []string{provreq.Provisioned}, nil, func(m *Model, _ *version) {
+			m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "id-n", State: cloudprovider.Terminated})
+		}, 0, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m, v := New(testingclock.NewFakePassiveClock(noon), KnownClasses), new(version)
+			m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "id-n", State: cloudprovider.Running})
+			m.SetRequest(v.request("gang", tc.conditions...))
+			m.SetNode(v.node(booked, func(n *corev1.Node) { n.Spec.ProviderID = "id-n" }))
+			if tc.prepare != nil {
+				tc.prepare(m, v)
+			}
+			m.Due(nil)
+			if tc.lose == nil {
+				m.DeleteNode("n")
+			} else {
+				tc.lose(m, v)
+			}
+			told := func() (out []provisioning.LostNode) {
+				for _, e := range m.Due(nil) {
+					out = append(out, m.View(m.Snapshot(noon), e.Request).Lost...)
+				}
+				return out
+			}
+			got := told()
+			if (len(got) == 1) != tc.told {
+				t.Fatalf("told of %v", got)
+			}
+			if !tc.told {
+				return
+			}
+			if got[0].Name != "n" || got[0].Pods != tc.pods {
+				t.Errorf("told of %+v, want n with %d pods", got[0], tc.pods)
+			}
+			m.LossTold("gang", got)
+			m.DeleteNode("n")
+			if again := told(); len(again) > 0 {
+				t.Errorf("told again of %v", again)
+			}
+		})
+	}
+}

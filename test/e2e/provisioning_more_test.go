@@ -1,0 +1,277 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+// consumers creates n pods of a whole machine each that name the request.
+func (s *site) consumers(request string, n int, annotations map[string]string) {
+	s.Helper()
+	for i := range n {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprintf("%s-%d", request[:min(len(request), 40)], i),
+			Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: request}}, Spec: s.podSpec()}
+		for k, v := range annotations {
+			p.Annotations[k] = v
+		}
+		s.create(p)
+	}
+}
+
+// event waits for an Event about the request and returns its note.
+func (s *site) event(r *provreq.ProvisioningRequest, reason string) (note string) {
+	s.Helper()
+	s.eventually("an Event "+reason, func() bool {
+		var list eventsv1.EventList
+		if kube.List(s.Context(), &list, client.InNamespace(s.name)) != nil {
+			return false
+		}
+		for _, e := range list.Items {
+			if e.Regarding.UID == r.UID && e.Reason == reason {
+				note = e.Note
+			}
+		}
+		return note != ""
+	}, func() string { return fmt.Sprintf("conditions: %v", r.Status.Conditions) })
+	return note
+}
+
+// Pods may be there before their request, as when one manifest has both. The watch
+// over the promises sees to it that none is bound before it is Provisioned.
+func TestPodsThatComeEarlyWaitForTheWholeGang(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, Machines: []int64{2}, After: after(2 * time.Second)}}
+	})
+	s.consumers("launched", 3, nil)
+	launched := s.request("launched", 3, nil)
+	if c := s.condition(launched, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+	s.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "launched-0"}})
+	s.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "launched-1"}})
+	// The same on nodes that are there, and open.
+	s.consumers("found", 2, nil)
+	found := s.request("found", 2, func(r *provreq.ProvisioningRequest) { r.Spec.ProvisioningClassName = model.ClassCheckCapacity })
+	if c := s.condition(found, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+	if n := len(s.nodes(g.Name)); n != 3 {
+		t.Errorf("%d nodes, want the same 3", n)
+	}
+	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
+	s.empty(g.Name)
+}
+
+func TestAMachineThatDiesWhileItBootsIsReplaced(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Machines: []int64{1}}}
+	})
+	r := s.request("three", 3, nil)
+	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
+	s.opened("three", 3)
+	if note := s.event(r, "MachineReplaced"); !strings.Contains(note, "Attempt 1 launches 1 machine again") {
+		t.Errorf("the Event says: %s", note)
+	}
+	if a, err := provisioning.DecodeAttempt(string(r.Status.ProvisioningClassDetails[provisioning.AttemptDetail])); err != nil || a.Number != 1 || len(a.Replacements) != 1 {
+		t.Errorf("attempt %+v (%v), want the first with one replacement", a, err)
+	}
+	s.delete(r)
+	s.empty(g.Name)
+}
+
+func TestAMachineReclaimedBeforeThePodsComeIsReplaced(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(3 * time.Second)}}
+	})
+	r := s.request("two", 2, nil)
+	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
+	first := s.opened("two", 2)
+	if note := s.event(r, provisioning.ReasonMachineLost); !strings.Contains(note, "node ") {
+		t.Errorf("the Event says: %s", note)
+	}
+	s.eventually("two nodes are open again", func() bool {
+		now := s.opened("two", 2)
+		return now[0].UID != first[0].UID || now[1].UID != first[1].UID
+	}, func() string { return "" })
+	if !s.get(r) || meta.IsStatusConditionTrue(r.Status.Conditions, provreq.BookingExpired) || !meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned) {
+		t.Errorf("the request does not stay Provisioned: %v", r.Status.Conditions)
+	}
+	s.consumers("two", 2, nil)
+	if c := s.condition(r, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
+	s.empty(g.Name)
+}
+
+func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		revoke bool
+	}{{"event", false}, {"condition", true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSite(t)
+			g := s.group("", func(g *v1alpha1.NodeGroup) {
+				g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(6 * time.Second)}}
+			})
+			r := s.request("two", 2, func(r *provreq.ProvisioningRequest) {
+				if tc.revoke {
+					r.Spec.Parameters = map[string]provreq.Parameter{model.ParamOnMachineLoss: "Revoke"}
+				}
+			})
+			s.consumers("two", 2, map[string]string{"kwok.muster.dev/run-for": "60s"})
+			s.condition(r, provreq.BookingExpired, metav1.ConditionTrue)
+			if note := s.event(r, provisioning.ReasonMachineLost); !strings.Contains(note, "1 pod of the gang ran") {
+				t.Errorf("the Event says: %s", note)
+			}
+			if tc.revoke {
+				s.condition(r, provreq.CapacityRevoked, metav1.ConditionTrue)
+			} else if s.get(r); meta.FindStatusCondition(r.Status.Conditions, provreq.CapacityRevoked) != nil {
+				t.Errorf("nobody has asked for CapacityRevoked: %v", r.Status.Conditions)
+			}
+			s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
+			s.empty(g.Name)
+		})
+	}
+}
+
+func TestANamespaceHasItsLimits(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", nil)
+	limits := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	three, four := int32(3), int32(4)
+	limits.Spec.Limits = &v1alpha1.CapacityLimits{
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.name}}, Machines: &three,
+	}
+	s.create(limits, &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-generous"}})
+	first := s.request("first", 2, nil)
+	s.condition(first, provreq.Provisioned, metav1.ConditionTrue)
+	// Naming another policy evades nothing.
+	second := s.request("second", 2, func(r *provreq.ProvisioningRequest) {
+		r.Spec.Parameters = map[string]provreq.Parameter{model.ParamPolicy: provreq.Parameter(s.name + "-generous")}
+	})
+	c := s.condition(second, provreq.Provisioned, metav1.ConditionFalse)
+	if want := fmt.Sprintf("has 2 of the 3 machines that CapacityPolicy %s lets it have (spec.limits.machines) and the gang needs 2 more, 1 too many", s.name); !strings.Contains(c.Message, want) {
+		t.Errorf("the request says %q, not %q", c.Message, want)
+	}
+	patch := client.MergeFrom(limits.DeepCopy())
+	limits.Spec.Limits.Machines = &four
+	if err := kube.Patch(t.Context(), limits, patch); err != nil {
+		t.Fatal(err)
+	}
+	s.condition(second, provreq.Provisioned, metav1.ConditionTrue)
+	s.delete(first)
+	s.delete(second)
+	s.empty(g.Name)
+	s.delete(limits)
+}
+
+func TestARequestIsOnlyForTheInstanceThatItNames(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", nil)
+	r := s.request("elsewhere", 1, func(r *provreq.ProvisioningRequest) {
+		r.Spec.Parameters = map[string]provreq.Parameter{model.ParamProcessor: "another"}
+	})
+	if note := s.event(r, "NotServed"); !strings.Contains(note, `"another"`) {
+		t.Errorf("the Event says: %s", note)
+	}
+	// One that is handed over while its machines boot leaves none of them.
+	moved := s.request("moved", 2, nil)
+	s.eventually("two machines boot", func() bool { return s.get(moved) && len(s.left(g.Name)) == 2 }, func() string { return "" })
+	patch := client.MergeFrom(moved.DeepCopy())
+	moved.Spec.Parameters = map[string]provreq.Parameter{model.ParamProcessor: "another"}
+	if err := kube.Patch(t.Context(), moved, patch); err != nil {
+		t.Fatal(err)
+	}
+	s.empty(g.Name)
+	s.delete(moved)
+}
+
+func TestMachinesOfADeletedGroupAreGivenBack(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", nil)
+	r := s.request("two", 2, nil)
+	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
+	s.opened("two", 2)
+	s.delete(g)
+	launching := s.group("-launching", func(g *v1alpha1.NodeGroup) {
+		g.Spec.Kwok.BootDelay.Duration = time.Minute
+		g.Spec.Template.Labels["launching"] = "true"
+	})
+	second := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "booting"}}
+	second.Template.Spec = s.podSpec()
+	second.Template.Spec.NodeSelector["launching"] = "true"
+	booting := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "booting"}}
+	booting.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	booting.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: "booting"}, Count: 2}}
+	s.create(second, booting)
+	s.eventually("two machines boot", func() bool { return len(s.left(launching.Name)) == 2 }, func() string { return "" })
+	s.delete(launching)
+	s.empty(launching.Name)
+	s.delete(booting)
+	if !s.get(r) || meta.IsStatusConditionTrue(r.Status.Conditions, provreq.BookingExpired) {
+		t.Errorf("the booking ended with its group: %v", r.Status.Conditions)
+	}
+	// That machines without a group go when they are idle is for others to show.
+	s.consumers("two", 2, nil)
+	s.condition(r, provreq.BookingExpired, metav1.ConditionTrue)
+	s.create(s.newGroup("", nil))
+	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
+	s.empty(g.Name)
+}
+
+func TestHeldNodesAreKeptFromAClusterAutoscaler(t *testing.T) {
+	const disabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	s := newSite(t)
+	g := s.group("", nil)
+	r := s.request("two", 2, nil)
+	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
+	for _, n := range s.opened("two", 2) {
+		if n.Annotations[disabled] != "true" {
+			t.Errorf("node %s: annotations %v", n.Name, n.Annotations)
+		}
+	}
+	s.consumers("two", 2, nil)
+	s.condition(r, provreq.BookingExpired, metav1.ConditionTrue)
+	if nodes := s.nodes(g.Name); slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Annotations[disabled] != "" }) {
+		t.Errorf("nodes that run their gang are still held: %v", nodes)
+	}
+	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
+	s.empty(g.Name)
+}
+
+func TestLongNames(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", nil)
+	// They differ in the middle only, which their bookings do not show.
+	names := []string{strings.Repeat("a", 126) + "b" + strings.Repeat("a", 126), strings.Repeat("a", 126) + "c" + strings.Repeat("a", 126)}
+	first := s.request(names[0], 1, nil)
+	s.condition(first, provreq.Provisioned, metav1.ConditionTrue)
+	second := s.request(names[1], 1, nil)
+	if c := s.condition(second, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, names[0]) {
+		t.Errorf("the second request says: %s", c.Message)
+	}
+	s.consumers(names[0], 1, nil)
+	s.condition(first, provreq.BookingExpired, metav1.ConditionTrue)
+	s.delete(first)
+	s.condition(second, provreq.Provisioned, metav1.ConditionTrue)
+	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
+	s.empty(g.Name)
+}
