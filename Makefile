@@ -5,6 +5,7 @@ SHELL := /bin/bash
 
 BIN := bin
 SANDBOX := $(BIN)/muster-sandbox
+KUEUE := $(BIN)/kueue
 TOOL := go tool -modfile=go.tools.mod
 
 LDFLAGS := -s -w
@@ -19,6 +20,12 @@ build: ## Build muster and muster-sandbox into bin/. The first time takes minute
 	@[ -e $(SANDBOX) ] || echo "The first build compiles Kubernetes: about 6 minutes on 2 cores, seconds from then on."
 	go build -o $(BIN)/ -ldflags '$(LDFLAGS)' ./cmd/...
 
+.PHONY: kueue
+kueue: ## Build the stock Kueue that test/kueue runs on Muster, unmodified. The first time takes minutes.
+	@mkdir -p $(BIN)
+	go mod download sigs.k8s.io/kueue
+	go -C "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)" build -o $(abspath $(KUEUE)) -ldflags '$(LDFLAGS)' ./cmd/kueue
+
 .PHONY: demo
 demo: build ## Tell three stories on a real cluster on this machine: a minute, nothing left behind. ARGS=--keep leaves it up.
 	$(SANDBOX) demo $(ARGS)
@@ -26,16 +33,16 @@ demo: build ## Tell three stories on a real cluster on this machine: a minute, n
 # One package at a time: those that run clusters would slow each other down beyond
 # the bounds that the promises have.
 .PHONY: test
-test: build ## Run all tests, those on a real cluster included.
-	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test -p 1 $(ARGS) ./...
+test: build kueue ## Run all tests, those on a real cluster included.
+	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) MUSTER_KUEUE_BIN=$(abspath $(KUEUE)) go test -p 1 -timeout 30m $(ARGS) ./...
 
 .PHONY: unit
 unit: ## Run the tests that need no cluster.
-	go test $(ARGS) $$(go list ./... | grep -v /test/e2e)
+	go test $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/kueue)
 
 .PHONY: bench
-bench: ## Measure; compare two runs with benchstat.
-	go test -run '^$$' -bench . -benchmem $(ARGS) ./test/bench/...
+bench: build ## Measure plans, and requests per second on a cluster (minutes); compare two runs with benchstat.
+	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test -run '^$$' -bench . -benchmem -timeout 60m $(ARGS) ./test/bench/...
 
 .PHONY: lint
 lint: ## Run the linters of .golangci.yml.

@@ -16,6 +16,7 @@ import (
 
 func newUpCommand(o *options) *cobra.Command {
 	config := cluster.Config{}
+	withoutQueueing := false
 	command := &cobra.Command{
 		Use:   "up",
 		Short: "Start a sandbox and run it until Ctrl-C",
@@ -30,11 +31,19 @@ room for that, and is gone at the end. A component that dies is started again.`,
   # A second one beside it that keeps its state, on a port of your choice
   muster-sandbox up --name lab --data-dir ~/lab --port 6443
 
+  # One whose queues Kueue is to serve, with muster as its provisioner
+  muster-sandbox up --without-queueing
+
   # Only an API server, such as tests of controllers need
   muster-sandbox up --only etcd,kube-apiserver --kubeconfig /tmp/lab.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			config.Name = o.name
+			if withoutQueueing {
+				sandbox.FillWithoutQueueing(&config)
+			} else {
+				sandbox.Fill(&config)
+			}
 			return up(command, config)
 		},
 	}
@@ -43,6 +52,7 @@ room for that, and is gone at the end. A component that dies is started again.`,
 	flags.IntVar(&config.Port, "port", 0, "`port` of kube-apiserver on 127.0.0.1; 0 picks a free one")
 	flags.StringVar(&config.Kubeconfig, "kubeconfig", "", "write the administrator's kubeconfig to this `file` too, while the sandbox runs")
 	flags.StringSliceVar(&config.Only, "only", nil, "start just these components, of "+strings.Join(cluster.ComponentNames(), ","))
+	flags.BoolVar(&withoutQueueing, "without-queueing", false, "leave the queues to something else, such as Kueue: muster only provisions, and nothing of Kueue's API is installed")
 	_ = command.MarkFlagDirname("data-dir")
 	_ = command.MarkFlagFilename("kubeconfig")
 	_ = command.RegisterFlagCompletionFunc("only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -57,7 +67,6 @@ func up(command *cobra.Command, config cluster.Config) error {
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 
-	sandbox.Fill(&config)
 	config.Progress = command.ErrOrStderr()
 	fmt.Fprintf(command.ErrOrStderr(), "Starting the sandbox %q\n", config.Name)
 	running, err := startUnlessSignalled(command.Context(), config, signals)

@@ -73,7 +73,7 @@ func (c *Cluster) prepare() error {
 	if err := c.lock(); err != nil {
 		return err
 	}
-	c.plan.selected = c.config.Only
+	c.plan.selected, c.plan.musterFlags = c.config.Only, c.config.MusterFlags
 	var err error
 	if c.plan.ports, err = assignPorts(c.plan.selected, c.config.Port); err != nil {
 		return err

@@ -68,6 +68,9 @@ type plan struct {
 	layout
 	ports    map[string]int
 	selected []string
+
+	// musterFlags are those that the user of the sandbox wants.
+	musterFlags []string
 }
 
 func (p plan) runs(name string) bool { return slices.Contains(p.selected, name) }
@@ -193,10 +196,10 @@ func kwokArgs(p plan) []string {
 }
 
 func musterArgs(p plan) []string {
-	return []string{
+	return append([]string{
 		"--kubeconfig=" + p.kubeconfig(Muster),
 		"--metrics-bind-address=" + p.address(musterMetrics),
 		"--health-probe-bind-address=" + p.address(musterHealth),
 		"--leader-elect=false",
-	}
+	}, p.musterFlags...)
 }

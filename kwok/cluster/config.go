@@ -36,6 +36,9 @@ type Config struct {
 	// Only names the components to start; empty means all.
 	Only []string
 
+	// MusterFlags are flags of muster beside those that its place in the sandbox needs.
+	MusterFlags []string
+
 	// Binary is the muster-sandbox program that is run for each component; empty means the running program.
 	Binary string
 

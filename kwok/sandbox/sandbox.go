@@ -27,9 +27,9 @@ func Fill(config *cluster.Config) {
 
 // FillWithoutQueueing completes the configuration of a cluster whose queues are
 // another's, such as Kueue's: with the machines and the provisioner, without
-// what Muster installs to queue Jobs. Its muster is to run with
-// --controllers provisioning.
+// what Muster installs to queue Jobs.
 func FillWithoutQueueing(config *cluster.Config) {
+	config.MusterFlags = []string{"--controllers=provisioning"}
 	config.Stages = stages.YAML()
 	config.Manifests = func() ([]*unstructured.Unstructured, error) {
 		all, err := manifests()

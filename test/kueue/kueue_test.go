@@ -1,0 +1,252 @@
+package kueue
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+func TestAJobStartsOnceAllOfItsMachinesAreBooked(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const late = 3 * time.Second
+	s.group("", 8, v1alpha1.KwokFault{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: after(late)})
+	j := s.job("train", 4, 3*time.Second)
+	r, provisioned := s.condition(j, provreq.Provisioned, metav1.ConditionTrue)
+	// Conditions have whole seconds.
+	if took := provisioned.LastTransitionTime.Sub(r.CreationTimestamp.Time); took < late-time.Second {
+		t.Errorf("Provisioned after %s, before the GPUs of all machines can have been there", took)
+	}
+	if _, c := s.condition(j, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
+		t.Errorf("the booking ended by %s: %s", c.Reason, c.Message)
+	}
+	s.complete(j)
+	if j.Status.StartTime.Before(&provisioned.LastTransitionTime) {
+		t.Errorf("the job started at %s, its machines were booked at %s", j.Status.StartTime, provisioned.LastTransitionTime)
+	}
+	s.empty()
+	if evictions := s.evictions(j); len(evictions) > 0 {
+		t.Errorf("it was stopped on its way: %v", evictions)
+	}
+}
+
+// outage is more than Kueue is away for in a test: whoever succeeds a dead leader
+// waits for its lease of 15 s to run out.
+const outage = 30 * time.Second
+
+// TestAMachineLostBeforeKueueKnowsThatItWasThere: Kueue dies before the machines
+// come, and is back when one of them has gone again. It is the only test that is
+// not parallel, so that no other misses Kueue.
+func TestAMachineLostBeforeKueueKnowsThatItWasThere(t *testing.T) {
+	s := newSite(t)
+	g := s.newGroup("", 8, reclaim(4*time.Second))
+	g.Spec.Kwok.BootDelay.Duration = 2 * time.Second
+	s.create(g)
+	j := s.job("train", 3, time.Second)
+	s.eventually("Kueue asks for machines", func() bool { return s.request(j) != nil }, func() any { return s.standing(j) })
+	watcher.StandStill(time.Now().Add(outage))
+	stock.kill()
+	s.lost()
+	if err := stock.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.complete(j)
+	s.empty()
+}
+
+// TestAMachineLostBeforeThePodsCome: Kueue has started the job, and does not look
+// at its request any more.
+func TestAMachineLostBeforeThePodsCome(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.group("", 8, reclaim(5*time.Second))
+	noPods := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "no-pods"}}
+	noPods.Spec.Hard = corev1.ResourceList{"pods": resource.MustParse("0")}
+	s.create(noPods)
+	s.eventually("the namespace's quota is in force", func() bool { return s.get(noPods) && len(noPods.Status.Hard) > 0 }, func() any { return noPods.Status })
+	j := s.job("train", 3, time.Second)
+	s.eventually("the job is started", func() bool { return s.get(j) && !*j.Spec.Suspend }, func() any { return s.standing(j) })
+	s.lost()
+	s.delete(noPods)
+	s.complete(j)
+	s.empty()
+}
+
+// TestMachinesLostAgainAndAgain: another check of the queue takes its time, and
+// meanwhile every machine that has been booked is lost, over and over. To Kueue, a
+// request whose booking is over has failed, and the fourth to fail would
+// deactivate the job.
+func TestMachinesLostAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	lost := reclaim(3 * time.Second)
+	lost.Machines, lost.Until = nil, after(20*time.Second)
+	s.group("", 8, lost)
+	slow := s.secondCheck()
+	j := s.job("train", 2, time.Second)
+	s.answer(j, slow, kueue.CheckStatePending, "takes its time")
+	s.eventually("ten machines have been launched", func() bool { return len(s.machines()) >= 10 }, func() any { return s.standing(j) })
+	s.active(j)
+	s.answer(j, slow, kueue.CheckStateReady, "")
+	s.complete(j)
+	s.empty()
+}
+
+// TestAMachineLostWhileTheJobRuns: the pod that replaces the lost one gets the
+// machine of another that has ended.
+func TestAMachineLostWhileTheJobRuns(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.group("", 8, reclaim(6*time.Second))
+	j := s.job("train", 3, 8*time.Second)
+	s.loseWithPod(j)
+	s.complete(j)
+	if j.Status.Failed == 0 {
+		t.Errorf("the pod of the lost machine did not count as failed: %+v", j.Status)
+	}
+	s.empty()
+}
+
+// TestAGangThatCannotGoOnWithoutTheLostMachineStartsAgain: its pods run for too
+// long to wait for each other's machines. Kueue stops it and asks again, by a
+// request of the same name.
+func TestAGangThatCannotGoOnWithoutTheLostMachineStartsAgain(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.group("", 8, reclaim(6*time.Second))
+	j := s.job("train", 3, 20*time.Second)
+	s.loseWithPod(j)
+	s.complete(j)
+	if got, want := s.evictions(j), []string{kueue.WorkloadEvictedByPodsReadyTimeout}; !slices.Equal(got, want) {
+		t.Errorf("it was stopped for %v, want %v", got, want)
+	}
+	s.empty()
+}
+
+func TestAStockoutMakesTheJobWait(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.group("-dry", 8, v1alpha1.KwokFault{Type: v1alpha1.FaultDry})
+	j := s.job("train", 3, time.Second)
+	if _, c := s.condition(j, provreq.Provisioned, metav1.ConditionFalse); c.Reason != provisioning.ReasonCapacityIsNotFound {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+	s.eventually("Kueue repeats why the job waits", func() bool {
+		w := s.workload(j)
+		return w != nil && len(w.Status.AdmissionChecks) == 1 && w.Status.AdmissionChecks[0].State == kueue.CheckStatePending &&
+			strings.Contains(w.Status.AdmissionChecks[0].Message, string(v1alpha1.Stockout))
+	}, func() any { return s.standing(j) })
+	s.active(j)
+	s.group("-full", 8)
+	s.complete(j)
+	s.empty()
+	if evictions := s.evictions(j); len(evictions) > 0 {
+		t.Errorf("it was stopped on its way: %v", evictions)
+	}
+}
+
+// TestTwoJobsRaceForTheLastMachines: there are machines for one of them at a
+// time. The other gets none, not even in part, and runs when the first has ended.
+func TestTwoJobsRaceForTheLastMachines(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.group("", 4)
+	one, two := s.job("one", 3, 2*time.Second), s.job("two", 3, 2*time.Second)
+	s.complete(one)
+	s.complete(two)
+	if one.Status.CompletionTime.After(two.Status.StartTime.Time) && two.Status.CompletionTime.After(one.Status.StartTime.Time) {
+		t.Errorf("there were machines for one of them, and both ran: %s to %s and %s to %s",
+			one.Status.StartTime, one.Status.CompletionTime, two.Status.StartTime, two.Status.CompletionTime)
+	}
+	s.empty()
+}
+
+// TestAJobDeletedWhileItsMachinesBoot leaves nothing: its request goes with it.
+func TestAJobDeletedWhileItsMachinesBoot(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	g := s.newGroup("", 8)
+	g.Spec.Kwok.BootDelay.Duration = 2 * patience
+	s.create(g)
+	j := s.job("train", 4, time.Second)
+	s.eventually("its machines boot", func() bool { return len(s.machines()) == 4 }, func() any { return s.standing(j) })
+	s.delete(j, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	s.empty()
+}
+
+// secondCheck is another check of the site's queue, which the test answers.
+func (s *site) secondCheck() string {
+	s.Helper()
+	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-second"}}
+	check.Spec.ControllerName = "muster.dev/test"
+	s.create(check)
+	patch := client.MergeFrom(check.DeepCopy())
+	check.Status.Conditions = []metav1.Condition{{
+		Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active", LastTransitionTime: metav1.Now(),
+	}}
+	if err := kube.Status().Patch(s.Context(), check, patch); err != nil {
+		s.Fatal(err)
+	}
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	s.get(cq)
+	patch = client.MergeFrom(cq.DeepCopy())
+	checks := &cq.Spec.AdmissionChecksStrategy.AdmissionChecks
+	*checks = append(*checks, kueue.AdmissionCheckStrategyRule{Name: kueue.AdmissionCheckReference(check.Name)})
+	if err := kube.Patch(s.Context(), cq, patch); err != nil {
+		s.Fatal(err)
+	}
+	return check.Name
+}
+
+// answer sets the state of a check of the job's workload, once it is asked for.
+func (s *site) answer(j *batchv1.Job, check string, state kueue.CheckState, message string) {
+	s.Helper()
+	s.eventually("the answer of check "+check, func() bool {
+		w := s.workload(j)
+		if w == nil {
+			return false
+		}
+		i := slices.IndexFunc(w.Status.AdmissionChecks, func(c kueue.AdmissionCheckState) bool { return string(c.Name) == check })
+		if i < 0 {
+			return false
+		}
+		patch := client.MergeFromWithOptions(w.DeepCopy(), client.MergeFromWithOptimisticLock{})
+		w.Status.AdmissionChecks[i].State, w.Status.AdmissionChecks[i].Message = state, message
+		return kube.Status().Patch(s.Context(), w, patch) == nil // Kueue may have written meanwhile
+	}, func() any { return s.standing(j) })
+}
+
+// reclaim takes the first machine away, that long after it has become a node.
+func reclaim(after time.Duration) v1alpha1.KwokFault {
+	return v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: &metav1.Duration{Duration: after}}
+}
+
+// loseWithPod waits until all pods of the job run and one of its machines is
+// lost, and removes the pod that was on it, as the garbage collector of pods does
+// after 40 s.
+func (s *site) loseWithPod(j *batchv1.Job) {
+	s.Helper()
+	s.eventually("all pods run", func() bool { return s.get(j) && j.Status.Ready != nil && *j.Status.Ready == *j.Spec.Parallelism },
+		func() any { return s.standing(j) })
+	s.lost()
+	nodes := s.nodes()
+	var pods corev1.PodList
+	s.list(&pods, client.InNamespace(s.name))
+	for _, p := range pods.Items {
+		if !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == p.Spec.NodeName }) {
+			s.delete(&p, client.GracePeriodSeconds(0))
+		}
+	}
+}

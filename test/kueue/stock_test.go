@@ -1,0 +1,143 @@
+package kueue
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/deploy"
+)
+
+// As Kueue's manifests have them.
+const (
+	namespace      = "kueue-system"
+	account        = "kueue-controller-manager"
+	webhookService = "kueue-webhook-service"
+	webhookSecret  = "kueue-webhook-server-cert"
+)
+
+// published are the manifests that Kueue's release consists of, put together by
+// kustomize from its module: CRDs with their conversions, rights, webhooks. Only
+// what assumes that Kueue runs as a pod of the cluster is changed: its Deployment
+// is left out, its visibility API as well, and its webhooks are reached on the
+// port of this machine.
+func published(ctx context.Context, webhooks int) ([]*unstructured.Unstructured, error) {
+	module, err := output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue")
+	if err != nil {
+		return nil, err
+	}
+	release := filepath.Join(strings.TrimSpace(string(module)), "config", "default")
+	text, err := output(ctx, os.Getenv(sandboxVariable), "kubectl", "kustomize", release)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := deploy.Decode(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading Kueue's manifests: %w", err)
+	}
+	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Deployment" || o.GetKind() == "APIService"
+	})
+	for _, o := range objects {
+		switch {
+		case o.GetKind() == "Service" && o.GetName() == webhookService:
+			o.Object["spec"] = map[string]any{"type": "ExternalName", "externalName": "127.0.0.1"}
+		case o.GetKind() == "CustomResourceDefinition" || strings.HasSuffix(o.GetKind(), "WebhookConfiguration"):
+			setPort(o.Object, int64(webhooks))
+		}
+	}
+	return objects, nil
+}
+
+// setPort sets the port of all references to services in a manifest.
+func setPort(in any, port int64) {
+	switch in := in.(type) {
+	case []any:
+		for _, item := range in {
+			setPort(item, port)
+		}
+	case map[string]any:
+		for _, item := range in {
+			setPort(item, port)
+		}
+		if service, ok := in["service"].(map[string]any); ok && service["name"] == webhookService {
+			service["port"] = port
+		}
+	}
+}
+
+// configuration is Kueue's, where it differs from the defaults: it runs on this
+// machine and not in a pod; of its integrations it needs that of Jobs alone; and
+// it waits seconds for pods where the default is half an hour.
+const configuration = `apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+namespace: ` + namespace + `
+leaderElection: {leaderElect: true, resourceName: c1f6bfd2.kueue.x-k8s.io, resourceNamespace: ` + namespace + `}
+health: {healthProbeBindAddress: "127.0.0.1:%d"}
+metrics: {bindAddress: "0"}
+webhook: {host: 127.0.0.1, port: %d, certDir: %q}
+featureGates: {VisibilityOnDemand: false}
+integrations: {frameworks: [batch/job]}
+waitForPodsReady:
+  timeout: 12s
+  recoveryTimeout: 6s
+  requeuingStrategy: {backoffBaseSeconds: 1}
+`
+
+// newKueue is Kueue's manager. It makes its certificate by itself, into a Secret;
+// that the kubelet would mount it is for us to do.
+func newKueue(ctx context.Context, dir string, webhooks, health int) (*program, error) {
+	certificates, config := filepath.Join(dir, "certificates"), filepath.Join(dir, "kueue.yaml")
+	if err := os.Mkdir(certificates, 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, health, webhooks, certificates), 0o600); err != nil {
+		return nil, err
+	}
+	return newProgram(ctx, program{
+		name: "kueue", dir: dir, namespace: namespace, account: account, health: health,
+		command: []string{os.Getenv(kueueVariable), "--config=" + config},
+		prepare: func(ctx context.Context) error { return mount(ctx, certificates) },
+	})
+}
+
+// mount writes the webhooks' certificate to the folder once it has been made.
+func mount(ctx context.Context, folder string) error {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: webhookSecret}}
+	err := poll(ctx, func() bool {
+		return kube.Get(ctx, client.ObjectKeyFromObject(secret), secret) == nil && len(secret.Data[corev1.TLSCertKey]) > 0
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for Kueue's certificate: %w", err)
+	}
+	for name, data := range secret.Data {
+		if err := os.WriteFile(filepath.Join(folder, name), data, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// output is what a command prints.
+func output(ctx context.Context, command string, args ...string) ([]byte, error) {
+	out, err := exec.CommandContext(ctx, command, args...).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", command, strings.Join(args, " "), err)
+	}
+	return out, nil
+}
