@@ -33,8 +33,9 @@ demo: build ## Tell three stories on a real cluster on this machine: a minute, n
 # One package at a time: those that run clusters would slow each other down beyond
 # the bounds that the promises have.
 .PHONY: test
-test: build kueue ## Run all tests, those on a real cluster included.
-	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) MUSTER_KUEUE_BIN=$(abspath $(KUEUE)) go test -p 1 -timeout 30m $(ARGS) ./...
+test: build ## Run all tests, those on a real cluster included.
+	@$(MAKE) --no-print-directory kueue || { rm -f $(KUEUE); echo "SKIP: stock Kueue could not be built, so test/kueue is left out"; }
+	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) MUSTER_KUEUE_BIN=$$(ls $(abspath $(KUEUE)) 2>/dev/null) go test -p 1 -timeout 30m $(ARGS) ./...
 
 .PHONY: unit
 unit: ## Run the tests that need no cluster.

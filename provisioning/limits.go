@@ -3,8 +3,6 @@ package provisioning
 import (
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -103,7 +101,7 @@ func (v *View) over(r *Request, plan Verdict) (out []Reason) {
 		tell("spec.limits.machines", "machines", int64(v.Has.Machines), int64(asks.Machines), int64(l.Machines), func(n int64) string { return fmt.Sprint(n) })
 		for _, name := range l.Devices.Names() {
 			tell(fmt.Sprintf("spec.limits.devices[%q]", name), string(name), v.Has.Devices[name], asks.Devices[name], l.Devices[name],
-				func(n int64) string { return nodegroups.Quantity(corev1.ResourceName(name), n) })
+				func(n int64) string { return nodegroups.Quantity(name, n) })
 		}
 		tell("spec.limits.pricePerHour", "USD per hour", v.Has.MicroUSDPerHour, asks.MicroUSDPerHour, l.MicroUSDPerHour, USD)
 	}

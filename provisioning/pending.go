@@ -2,6 +2,7 @@ package provisioning
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -11,12 +12,19 @@ import (
 // counts: pods that the scheduler had assumed there may still land.
 const settle = time.Second
 
+// manifestGrace is how long after a request the objects may come without which it
+// fails for good: a manifest may have them in any order, and they are watched apart.
+const manifestGrace = 3 * time.Second
+
 func nextPending(r *Request, v View) Step {
 	if !v.Now.Before(r.deadline()) {
 		return end(r, v, Step{Do: Fail, Condition: failed(ReasonExpired, fmt.Sprintf(
 			"No capacity was found within %s of the request's creation (parameter ValidUntilSeconds)", r.ValidFor))})
 	}
+	grace := r.Created.Add(manifestGrace)
 	switch {
+	case len(r.Missing) > 0 && v.Now.Before(grace):
+		return Step{Do: Rest, At: grace}
 	case len(r.Missing) > 0:
 		return end(r, v, Step{Do: LookUp})
 	case r.Invalid != "":
@@ -27,6 +35,9 @@ func nextPending(r *Request, v View) Step {
 		return wait(r, v, ReasonCapacityIsNotFound, fmt.Sprintf(
 			"Request %s is booked under the same key %s; this one is served when that one has ended", v.KeyTaken, BookingKey(r.Name)), time.Time{})
 	}
+	if old := leftovers(r, v); len(old) > 0 {
+		return Step{Do: Book, Unbook: old, Attempt: r.Attempt}
+	}
 	rest, _ := remaining(r, v.Snapshot)
 	plan := v.plan(r, rest)
 	switch plan.Outcome {
@@ -35,6 +46,9 @@ func nextPending(r *Request, v View) Step {
 	case Launch:
 		return begin(r, v, plan)
 	case Never:
+		if v.Now.Before(grace) {
+			return Step{Do: Rest, At: grace}
+		}
 		return end(r, v, Step{Do: Fail, Condition: failed(ReasonCapacityIsNotFound, "Capacity can not be found: "+plan.Message())})
 	}
 	reason := ReasonCapacityIsNotFound
@@ -42,6 +56,21 @@ func nextPending(r *Request, v View) Step {
 		reason = ReasonFailedToCheck
 	}
 	return wait(r, v, reason, "Capacity is not found now: "+plan.Message(), plan.Until)
+}
+
+// leftovers are nodes that still bear the label of an earlier request of the same
+// name: the gang's pods would select them.
+func leftovers(r *Request, v View) (names []string) {
+	for n := range v.Nodes.ownedBy(keyedBy(r.Gang.Key)) {
+		for i := range n.Labelled {
+			b := &n.Labelled[i]
+			live := slices.ContainsFunc(n.Bookings, func(o Booking) bool { return o.UID == b.UID && o.Key == b.Key })
+			if b.Key == r.Gang.Key && b.UID != r.UID && !live && (b.Namespace == r.Namespace || !b.Open) {
+				names = append(names, n.Name)
+			}
+		}
+	}
+	return names
 }
 
 // wait reports why the request waits, until something changes or that time; a

@@ -33,8 +33,11 @@ func Plan(s *Snapshot, gang Gang, policy Policy) Verdict {
 	if policy.Class == CheckCapacity {
 		return Verdict{Outcome: Wait, Reasons: q.explain(nil)}
 	}
-	if ideal := newQuery(s, &gang, pods, policy, bestOfDays); ideal.hopeless() {
-		return Verdict{Outcome: Never, Reasons: ideal.explain(ideal.search())}
+	// Before there is any group nothing is hopeless: they may be about to come.
+	if len(s.Groups) > 0 {
+		if ideal := newQuery(s, &gang, pods, policy, bestOfDays); ideal.hopeless() {
+			return Verdict{Outcome: Never, Reasons: ideal.explain(ideal.search())}
+		}
 	}
 	reasons := q.explain(best)
 	return Verdict{Outcome: Wait, Reasons: reasons, Until: q.until(reasons)}

@@ -101,6 +101,10 @@ func held(since time.Time, opened bool) func(*Node) {
 	}
 }
 
+func leftOver(n *Node) {
+	n.Labelled = []Booking{{Key: "gang", Namespace: "ns", UID: "earlier", Open: true}}
+}
+
 func claimed(n *Node) { held(noon, false)(n) }
 func booked(n *Node)  { held(noon, true)(n) }
 
@@ -304,11 +308,15 @@ func TestNextOfWhatIsPending(t *testing.T) {
 			})},
 		{name: "a gang that cannot be had now waits, and keeps nothing", want: Report, check: wantNodes("unbook a"), story: newStory().node("a", claimed).with(dry)},
 		{name: "it says why it waits and until when", want: Report, message: "tried again at 2026-01-01T12:01:00Z", story: newStory().with(dry), check: wantAt(time.Minute)},
-		{name: "a gang that can never be had fails", story: newStory().with(func(s *story) { s.view.Groups[0].Max = 1 }), want: Fail, message: "1 short"},
+		{name: "the label of an earlier request of its name goes first", want: Book, check: wantNodes("unbook a"), story: newStory().node("a", leftOver).node("b")},
+		{name: "a gang that can never be had fails", story: newStory().at(manifestGrace).with(func(s *story) { s.view.Groups[0].Max = 1 }), want: Fail, message: "1 short"},
+		{name: "not before its group has had the time to be seen", story: newStory().with(func(s *story) { s.view.Groups[0].Max = 1 }), want: Rest, check: wantAt(manifestGrace)},
+		{name: "before there is any group nothing is hopeless", story: newStory().with(func(s *story) { s.view.Groups = nil }), want: Report, message: "create one"},
 		{name: "noRetry fails instead of waiting", want: Fail, message: "noRetry", story: newStory().with(noRetry).with(dry)},
 		{name: "noRetry fails when others take the room that is being booked", want: Fail, message: "others took it",
 			story: newStory().node("a", claimed).node("b", claimed, taken).with(noRetry).with(dry), check: wantNodes("unbook a, unbook b")},
-		{name: "a template that is not known is looked up first", story: newStory().with(missing), want: LookUp},
+		{name: "a template that is not known may come a moment later", story: newStory().with(missing), want: Rest, check: wantAt(manifestGrace)},
+		{name: "then it is looked up", story: newStory().with(missing).at(manifestGrace), want: LookUp},
 		{name: "parameters that cannot be read fail the request", story: newStory().with(func(s *story) { s.request.Invalid = "noRetry is maybe" }), want: Fail, message: "noRetry is maybe"},
 		{name: "what is lacking is waited for", story: newStory().with(func(s *story) { s.request.Lacking = "no such policy" }), want: Report, message: "no such policy", check: wantAt(time.Hour)},
 		{name: "a request past its time fails", story: newStory().node("a", claimed).at(time.Hour), want: Fail, message: "ValidUntilSeconds", check: wantNodes("unbook a")},
@@ -417,7 +425,7 @@ func TestMachinesLostWhileTheyLaunchAreReplaced(t *testing.T) {
 			story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", booting).node("a", young).at(12 * time.Minute).
 				with(func(s *story) { s.request.Attempt.Replacements[0].Started = noon.Add(5 * time.Minute) })},
 		{name: "the node of a lost machine does not count, though it is still there", want: Rest,
-			story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", booting).node("a", young).node("b", young)},
+			story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", running).node("b", young).node("c", replaced)},
 		{name: "with it the gang is whole", want: Provision,
 			story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", running).node("a", young).node("c", replaced)},
 		{name: "a replacement may be lost, too", story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", terminated), want: Replace,
@@ -554,6 +562,8 @@ func TestBookingsFollowTheScheduler(t *testing.T) {
 					t.Errorf("books %v on b, where 4 pods run and 3 are to come", s.Book[0].Requests)
 				}
 			})},
+		{name: "whichever podSet comes first", story: packed().node("a", small(1)).node("b", small(4)).node("c").with(func(s *story) { slices.Reverse(s.request.Gang.PodSets) }), want: Repair,
+			check: wantNodes("open whole b, open whole c")},
 		{name: "a machine is launched for it, if there is none", story: packed().node("a", small(1)).node("b", small(4)).with(podsWaiting), want: Repair, check: wantNodes("open whole b")},
 		{name: "what comes anew stays in the zone of what runs", want: Report, message: "the 1 pod that",
 			story: newStory().provisioned().node("a", used, zone("z1")).node("c", zone("z2")).with(inZone).with(podsWaiting).with(dry)},

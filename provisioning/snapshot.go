@@ -98,8 +98,8 @@ type Node struct {
 	Marked bool
 	// Launch is the token of the launch that made the node, if Muster did.
 	Launch string
-	// InFlight says that the attempt of that launch is not over: it may still take
-	// the machine back.
+	// InFlight says that the request of that launch has the machine without having
+	// booked it, or may still take it back: nobody else may book it.
 	InFlight bool
 
 	Allocatable nodegroups.Resources

@@ -150,6 +150,10 @@ func TestTend(t *testing.T) {
 		{"the group keeps its minimum", fleet(idle).with(atLeastOne), Upkeep{}},
 		{"machines that are leaving count against the minimum", leaving(idle).with(atLeastOne).with(func(f *Fleet) { f.add("b", idle) }), gone("")},
 		{"a minimum that was raised meanwhile keeps them", leaving(idle).with(atLeastOne), open},
+		{"but no more than it takes", leaving(idle).with(atLeastOne).with(func(f *Fleet) {
+			f.add("b", Node{Cordon: GivingBack})
+			f.Past.Leaving["b"] = noon.Add(-settle)
+		}), Upkeep{Lift: []string{"a"}, TakeBack: []Return{{machineOf("b", "")[0], "b"}}}},
 		{"machines of a launch in flight do not make up for them", fleet(idle, Node{Cordon: Joining, Launch: token, InFlight: true}).with(inFlight).with(atLeastOne), Upkeep{}},
 		{"of two that may go the one goes that was idle for longer", fleet(Node{IdleSince: noon.Add(-11 * time.Minute)}, idle).with(atLeastOne), toGo("b")},
 
@@ -172,6 +176,12 @@ func TestTend(t *testing.T) {
 		{"one room is not given to the strays of two machines", fleet(stray(idle), Node{IdleSince: longAgo, Pods: 1, Strays: strays("dns")}).with(room),
 			Upkeep{Cordon: []string{"a"}, At: noon.Add(roomAgain), Past: Past{Spared: spared("b", roomAgain)}}},
 		{"of two that may go the one goes that has no strays", fleet(stray(idle), Node{IdleSince: noon.Add(-11 * time.Minute)}).with(room).with(atLeastOne), toGo("b")},
+		{"only so many are drained at the same time", fleet().with(func(f *Fleet) {
+			f.elsewhere(mostDrains + 1)
+			for i := range mostDrains + 1 {
+				f.add(string(rune('a'+i)), Node{IdleSince: longAgo, Pods: 1, Strays: strays(fmt.Sprint("web-", i))})
+			}
+		}), toGo("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")},
 		{"strays are evicted once the node has settled", leaving(stray(idle)).with(room), Upkeep{Evict: strays("web"), At: noon.Add(evictAgain)}},
 		{"not before", cordoned(stray(idle), settle-1).with(room), at(1)},
 		{"nor if the room elsewhere is gone", leaving(stray(idle)), at(drainBound - settle)},

@@ -71,6 +71,11 @@ func (m *Model) DeleteGroup(name string) {
 	m.update(func() bool {
 		delete(m.groups.objects, name)
 		m.groupChanged(name)
+		for uid := range m.requests.live {
+			if m.attempt(m.requests.byUID[uid]).Machines(name) > 0 {
+				m.touch(uid) // what it waits for will not come
+			}
+		}
 		return true
 	})
 }

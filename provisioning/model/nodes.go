@@ -411,7 +411,8 @@ func (m *Model) read(name string, n *node) *provisioning.Node {
 		n.consume(&out.Labelled[i])
 	}
 	if owner, _, owned := m.owner(out.Launch); owned {
-		out.InFlight = !slices.ContainsFunc(out.Labelled, func(b provisioning.Booking) bool { return b.UID == owner.object.UID })
+		out.InFlight = owner.status == provisioning.Pending ||
+			!slices.ContainsFunc(out.Labelled, func(b provisioning.Booking) bool { return b.UID == owner.object.UID })
 	}
 	for _, b := range out.Labelled {
 		if e := m.requests.byUID[b.UID]; e != nil && e.status != provisioning.Over {

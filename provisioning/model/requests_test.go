@@ -187,7 +187,10 @@ func TestViewsHaveTheMachinesOfReplacements(t *testing.T) {
 func TestMachinesAreHeldUntilTheyAreOpened(t *testing.T) {
 	m, v := newModel()
 	launched := func(n *corev1.Node) {
-		n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1", v1alpha1.CordonedAnnotation: v1alpha1.CordonJoining}
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		n.Annotations[v1alpha1.LaunchAnnotation], n.Annotations[v1alpha1.CordonedAnnotation] = "gang-1", v1alpha1.CordonJoining
 		n.Spec.Unschedulable = true
 	}
 	at := func(phase provisioning.AttemptPhase, conditions ...string) {
@@ -203,11 +206,13 @@ func TestMachinesAreHeldUntilTheyAreOpened(t *testing.T) {
 		want bool
 	}{
 		{"launching", func() { at(provisioning.Launching) }, true},
+		{"opened before it is Provisioned, since its pods are held", func() { m.SetNode(v.node(booked, launched)) }, true},
+		{"closed again", func() { m.SetNode(v.node(launched)) }, true},
 		{"about to be Provisioned", func() {
 			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Done}})
 		}, true},
 		{"Provisioned", func() { at(provisioning.Done, provreq.Provisioned); m.Settle("gang") }, true},
-		{"opened", func() { m.SetNode(v.node(launched, booked)) }, false},
+		{"opened", func() { m.SetNode(v.node(booked, launched)) }, false},
 		{"a label that is taken off by hand", func() { m.SetNode(v.node(launched)) }, true},
 		{"over", func() { at(provisioning.Done, provreq.Provisioned, provreq.BookingExpired) }, false},
 	} {

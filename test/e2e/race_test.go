@@ -28,10 +28,12 @@ func TestOfTwoRequestsForTheLastGPUsExactlyOneWins(t *testing.T) {
 		g.Spec.MaxNodes = lanes
 		g.Spec.IdleTimeout.Duration = time.Hour
 	})
-	all := s.request("all", lanes, nil)
-	s.condition(all, provreq.Provisioned, metav1.ConditionTrue)
+	// A booking that nobody uses: its machines stay.
+	all := s.request("all", lanes, func(r *provreq.ProvisioningRequest) {
+		r.Spec.Parameters = map[string]provreq.Parameter{model.ParamBookingTimeout: "1s"}
+	})
+	s.condition(all, provreq.BookingExpired, metav1.ConditionTrue)
 	nodes := s.nodes(g.Name)
-	s.delete(all)
 
 	var running sync.WaitGroup
 	for lane := range lanes {

@@ -53,6 +53,7 @@ func run(ctx context.Context, o Options) error {
 	// The API server's own priority and fairness hold back what is too much; a
 	// limit here would only hide it.
 	config.QPS = -1
+	config.Wrap(countWrites)
 	scheme, err := NewScheme()
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -90,10 +89,6 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step provisioni
 	return nil
 }
 
-// templateGrace is how long after a request its PodTemplates may come: a manifest
-// may have them in either order. To fail a request is final.
-const templateGrace = 3 * time.Second
-
 // lookUp reads the PodTemplates that the model misses from the API server
 // itself: only what is missing there fails the request.
 func (c *Controller) lookUp(ctx context.Context, e *model.Entry) error {
@@ -111,9 +106,6 @@ func (c *Controller) lookUp(ctx context.Context, e *model.Entry) error {
 	}
 	if len(missing) == 0 {
 		return nil
-	}
-	if c.Clock.Now().Before(e.Created.Add(templateGrace)) {
-		return fmt.Errorf("the PodTemplates %q do not exist yet", missing)
 	}
 	return c.record(ctx, e, provisioning.NoTemplates(e.Request, missing))
 }
@@ -199,14 +191,14 @@ func providerOf(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Pr
 }
 
 // bookNodes books and unbooks the nodes of the step, many at once. Where the API
-// server will not have it, the request says so.
+// server will not have it, and nothing else is to be done, the request says so.
 func (c *Controller) bookNodes(ctx context.Context, e *model.Entry, step provisioning.Step) error {
 	changes := c.unbookings(e, step)
 	for _, p := range step.Book {
 		changes = append(changes, nodeChange{p.Node, func(n *corev1.Node) error { return book(n, e, p, step.Open, c.Clock.Now()) }})
 	}
 	err := c.changeNodes(ctx, changes)
-	if len(step.Book) > 0 && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
+	if (step.Do == provisioning.Book || step.Do == provisioning.Repair) && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
 		return errors.Join(err, c.record(ctx, e, provisioning.NotBooked(e.Request, err)))
 	}
 	return err
@@ -217,7 +209,7 @@ func (c *Controller) unbookings(e *model.Entry, step provisioning.Step) (changes
 	if len(step.Unbook) == 0 {
 		return nil
 	}
-	shared := c.shared(e.UID)
+	shared := c.shared(e.UID, step.Unbook)
 	for _, name := range step.Unbook {
 		switch {
 		case !step.KeepLabels:
@@ -229,12 +221,13 @@ func (c *Controller) unbookings(e *model.Entry, step provisioning.Step) (changes
 	return changes
 }
 
-// shared are the nodes that others than the request have booked, too.
-func (c *Controller) shared(uid types.UID) map[string]bool {
+// shared are those of the nodes that others than the request have booked.
+func (c *Controller) shared(uid types.UID, nodes []string) map[string]bool {
 	out := map[string]bool{}
-	for n := range c.Model.Snapshot(c.Clock.Now()).Nodes.BookedBy(uid) {
-		if slices.ContainsFunc(n.Bookings, func(b provisioning.Booking) bool { return b.UID != uid }) {
-			out[n.Name] = true
+	all := c.Model.Snapshot(c.Clock.Now()).Nodes
+	for _, name := range nodes {
+		if n := all.Find(name); n != nil && slices.ContainsFunc(n.Bookings, func(b provisioning.Booking) bool { return b.UID != uid }) {
+			out[name] = true
 		}
 	}
 	return out

@@ -1,0 +1,383 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+// site is a controller at work on an API server and a cloud that are both in memory.
+// Nobody else watches the API server: the test tells the model what others do.
+type site struct {
+	*testing.T
+	client.Client
+	model  *model.Model
+	events *events.FakeRecorder
+
+	mu sync.Mutex
+	// writes by what was written.
+	writes map[string]int
+	// refusal of node writes, if any.
+	refusal error
+	// calls of the cloud, by token.
+	calls map[string]int
+	// taken machines, by name.
+	taken []string
+}
+
+// play runs the story in virtual time.
+func play(t *testing.T, story func(*site)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &site{T: t, writes: map[string]int{}, calls: map[string]int{}, events: events.NewFakeRecorder(100)}
+		scheme := runtime.NewScheme()
+		for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, provreq.AddToScheme, v1alpha1.AddToScheme} {
+			if err := add(scheme); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&provreq.ProvisioningRequest{}).WithInterceptorFuncs(interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				s.mu.Lock()
+				s.writes["node "+o.GetName()]++
+				refusal := s.refusal
+				s.mu.Unlock()
+				if refusal != nil {
+					return refusal
+				}
+				return c.Patch(ctx, o, p, opts...)
+			},
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+				s.mu.Lock()
+				s.writes["request "+o.GetName()]++
+				s.mu.Unlock()
+				return c.SubResource(sub).Patch(ctx, o, p, opts...)
+			},
+		}).Build()
+		s.model = model.New(clock.RealClock{}, model.KnownClasses)
+		c := &Controller{
+			Client: s.Client, Live: s.Client, Providers: map[v1alpha1.Provider]cloudprovider.Provider{"kwok": s},
+			Model: s.model, Synced: func(context.Context) bool { return true }, Changed: s.model.Changed(), Events: s.events, Clock: clock.RealClock{},
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- c.Start(ctx) }()
+		story(s)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// pass lets time pass.
+func (s *site) pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func (s *site) create(o client.Object) {
+	s.Helper()
+	if err := s.Create(s.Context(), o); err != nil {
+		s.Fatal(err)
+	}
+}
+
+var machine = corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), "nvidia.com/gpu": resource.MustParse("8")}
+
+func (s *site) group() {
+	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
+	g.Spec.Provider, g.Spec.MaxNodes, g.Spec.CapacityType, g.Spec.Template.Capacity = "kwok", 2, v1alpha1.OnDemand, machine
+	s.create(g)
+	s.model.SetGroup(g)
+}
+
+// node is one that was there before, or that a machine registers.
+func (s *site) node(name, launch string) {
+	g := s.model.Group("gpu")
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: nodegroups.Labels(g)}}
+	n.Spec.ProviderID = "kwok://gpu/" + name
+	if launch != "" {
+		n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: launch, v1alpha1.CordonedAnnotation: v1alpha1.CordonJoining}
+		n.Spec.Unschedulable = true
+	}
+	n.Status.Allocatable = nodegroups.Allocatable(g.Spec.Template)
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	s.create(n)
+	s.model.SetNode(n)
+}
+
+func (s *site) templateOf(name string) *corev1.PodTemplate {
+	t := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	t.Template.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}}}}
+	return t
+}
+
+// request asks for two whole machines.
+func (s *site) request(class string, change func(*provreq.ProvisioningRequest)) {
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "uid", CreationTimestamp: metav1.Now()}}
+	r.Spec.ProvisioningClassName = class
+	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: "workers"}, Count: 2}}
+	if change != nil {
+		change(r)
+	}
+	t := s.templateOf("workers")
+	s.create(t)
+	s.create(r)
+	s.model.SetTemplate(t)
+	s.model.SetRequest(r)
+}
+
+func (s *site) conditions() []metav1.Condition {
+	s.Helper()
+	r := &provreq.ProvisioningRequest{}
+	if err := s.Get(s.Context(), types.NamespacedName{Namespace: "ns", Name: "gang"}, r); err != nil {
+		s.Fatal(err)
+	}
+	return r.Status.Conditions
+}
+
+func (s *site) is(kind string) bool { return meta.IsStatusConditionTrue(s.conditions(), kind) }
+
+// bind puts a pod of the gang on each node.
+func (s *site) bind(nodes ...string) {
+	for i, node := range nodes {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("pod-", i), UID: types.UID(fmt.Sprint("pod-", i)), ResourceVersion: "1",
+			CreationTimestamp: metav1.Now(), Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "gang"}}}
+		p.Spec = s.templateOf("").Template.Spec
+		p.Spec.NodeName = node
+		s.model.SetPod(p)
+	}
+}
+
+// Launch is that of the cloud: it makes what it is asked for, under names that follow
+// from the token.
+func (s *site) Launch(_ context.Context, r cloudprovider.LaunchRequest) (out []cloudprovider.Machine, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls[r.Token]++
+	for i := range r.Count {
+		name := fmt.Sprintf("%s-%d", r.Token, i)
+		out = append(out, cloudprovider.Machine{Name: name, Group: r.Group.Name, Launch: r.Token, ProviderID: "kwok://gpu/" + name})
+	}
+	return out, nil
+}
+
+func (s *site) TakeBack(_ context.Context, _ string, names []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken = append(s.taken, names...)
+	return nil
+}
+
+func (s *site) Watch(ctx context.Context, _ func(cloudprovider.Machine), _ func()) error {
+	<-ctx.Done()
+	return nil
+}
+
+// wantWrites compares what was written since the beginning.
+func (s *site) wantWrites(want map[string]int) {
+	s.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for what, n := range s.writes {
+		if want[what] != n {
+			s.Errorf("%s was written %d times, want %d", what, n, want[what])
+		}
+	}
+	for what, n := range want {
+		if s.writes[what] == 0 {
+			s.Errorf("%s was never written, want %d", what, n)
+		}
+	}
+}
+
+// The writes that a booking costs, from the request to the end of the booking. Two
+// machines: one to let the gang in, one to lift the cordon.
+func TestWritesOfALaunch(t *testing.T) {
+	play(t, func(s *site) {
+		s.group()
+		s.request(model.ClassAtomicScaleUp, nil)
+		s.pass(time.Second)
+		s.node("uid-1-0", "uid-1")
+		s.node("uid-1-1", "uid-1")
+		s.pass(time.Minute)
+		if !s.is(provreq.Provisioned) {
+			t.Fatalf("conditions: %v", s.conditions())
+		}
+		s.bind("uid-1-0", "uid-1-1")
+		s.pass(time.Second)
+		if !s.is(provreq.BookingExpired) {
+			t.Fatalf("conditions: %v", s.conditions())
+		}
+		s.wantWrites(map[string]int{"request gang": 3, "node uid-1-0": 2, "node uid-1-1": 2})
+		if s.calls["uid-1"] != 1 {
+			t.Errorf("the cloud was called %d times", s.calls["uid-1"])
+		}
+	})
+}
+
+// Nodes that anybody may use are closed first, and opened once the request is
+// Provisioned; where a queue holds the pods back, that is one.
+func TestWritesOfABookingOfOpenNodes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*provreq.ProvisioningRequest)
+		writes int
+	}{
+		"pods may come at any time": {nil, 3},
+		"a queue holds them back": {func(r *provreq.ProvisioningRequest) {
+			r.OwnerReferences = []metav1.OwnerReference{{Kind: "Workload", UID: "w", Controller: new(true)}}
+		}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(s *site) {
+				s.group()
+				s.node("a", "")
+				s.node("b", "")
+				s.request(model.ClassCheckCapacity, tc.change)
+				s.pass(time.Minute)
+				s.bind("a", "b")
+				s.pass(time.Second)
+				if !s.is(provreq.BookingExpired) {
+					t.Fatalf("conditions: %v", s.conditions())
+				}
+				s.wantWrites(map[string]int{"request gang": 2, "node a": tc.writes, "node b": tc.writes})
+			})
+		})
+	}
+}
+
+// What waits is told once, however often it is looked at.
+func TestAStatusIsWrittenWhenItChanges(t *testing.T) {
+	play(t, func(s *site) {
+		s.group()
+		s.request(model.ClassCheckCapacity, nil)
+		for i := range 20 {
+			s.pass(30 * time.Second)
+			s.node(fmt.Sprint("full-", i), "")
+			s.model.SetPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)), ResourceVersion: "1"},
+				Spec: corev1.PodSpec{NodeName: fmt.Sprint("full-", i), Containers: s.templateOf("").Template.Spec.Containers}})
+		}
+		if n := s.writes["request gang"]; n != 1 {
+			t.Errorf("the status was written %d times while nothing changed", n)
+		}
+	})
+}
+
+func TestALostMachineIsLaunchedAgainUnderItsOwnToken(t *testing.T) {
+	play(t, func(s *site) {
+		s.group()
+		s.request(model.ClassAtomicScaleUp, nil)
+		s.pass(time.Second)
+		s.node("uid-1-0", "uid-1")
+		s.model.SetMachine(cloudprovider.Machine{Name: "uid-1-1", Group: "gpu", Launch: "uid-1", ProviderID: "kwok://gpu/uid-1-1", State: cloudprovider.Terminated})
+		s.pass(time.Second)
+		if s.calls["uid-1"] != 1 || s.calls["uid-1r1"] != 1 {
+			t.Fatalf("calls of the cloud: %v", s.calls)
+		}
+		s.node("uid-1r1-0", "uid-1r1")
+		s.pass(time.Second)
+		if !s.is(provreq.Provisioned) {
+			t.Errorf("conditions: %v", s.conditions())
+		}
+		status := s.model.Learned("gpu")
+		if len(status.Attempts) != 2 || status.Attempts[0].Class != "" || status.Attempts[1].Class != v1alpha1.Lost {
+			t.Errorf("learned %+v, want a loss, then a success", status.Attempts)
+		}
+	})
+}
+
+// The machines of a NodeGroup that is gone are known by their ID.
+func TestMachinesAreTakenBackWithoutTheirGroup(t *testing.T) {
+	play(t, func(s *site) {
+		s.group()
+		s.request(model.ClassAtomicScaleUp, nil)
+		s.pass(time.Second)
+		s.model.DeleteGroup("gpu")
+		s.pass(time.Second)
+		if len(s.taken) != 2 {
+			t.Errorf("taken back: %v", s.taken)
+		}
+	})
+	err := TakeBack(t.Context(), model.New(clock.RealClock{}, model.KnownClasses), nil, []cloudprovider.Machine{{Name: "a", Group: "gone", ProviderID: "moon://a"}})
+	if err == nil || !strings.Contains(err.Error(), `provider "moon" is not available`) {
+		t.Errorf("a machine of an unknown cloud: %v", err)
+	}
+}
+
+// An API server that refuses for good is told of; what was refused is tried again.
+func TestNodesThatMayNotBeWritten(t *testing.T) {
+	play(t, func(s *site) {
+		s.refusal = apierrors.NewForbidden(corev1.Resource("nodes"), "a", errors.New("no"))
+		s.group()
+		s.node("a", "")
+		s.node("b", "")
+		s.request(model.ClassCheckCapacity, nil)
+		s.pass(time.Minute)
+		c := meta.FindStatusCondition(s.conditions(), provreq.Provisioned)
+		if c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "forbidden") {
+			t.Fatalf("conditions: %v", s.conditions())
+		}
+		s.mu.Lock()
+		s.refusal = nil
+		s.mu.Unlock()
+		s.pass(time.Minute)
+		if !s.is(provreq.Provisioned) {
+			t.Errorf("conditions: %v", s.conditions())
+		}
+	})
+}
+
+func TestALostNodeIsToldOfInAnEvent(t *testing.T) {
+	play(t, func(s *site) {
+		s.group()
+		s.node("a", "")
+		s.node("b", "")
+		s.request(model.ClassCheckCapacity, func(r *provreq.ProvisioningRequest) {
+			r.Spec.Parameters = map[string]provreq.Parameter{model.ParamOnMachineLoss: "Revoke"}
+		})
+		s.pass(time.Minute)
+		s.bind("a", "b")
+		s.pass(time.Second)
+		s.model.DeleteNode("b")
+		s.pass(time.Second)
+		if !s.is(provreq.CapacityRevoked) {
+			t.Errorf("conditions: %v", s.conditions())
+		}
+		told := 0
+		for len(s.events.Events) > 0 {
+			if strings.Contains(<-s.events.Events, "MachineLost") {
+				told++
+			}
+		}
+		if told != 1 {
+			t.Errorf("told %d times, want once", told)
+		}
+	})
+}
+
+var _ cloudprovider.Provider = (*site)(nil)
