@@ -5,8 +5,8 @@
 // log.
 //
 // The words: a gang is all pods of one request; a podSet is a number of like
-// pods; a booking is the promise of a node's room to a gang; held nodes are
-// those that Muster has cordoned.
+// pods; a booking is the promise of a node's room to a gang, claimed at first and
+// open once the gang's pods may come; held nodes are those that Muster has cordoned.
 package provisioning
 
 import (

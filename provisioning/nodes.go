@@ -101,8 +101,6 @@ type class struct {
 	*kind
 	// room in the order of dims; what is missing at the end is 0.
 	room []int64
-	// shared says that others wait for pods on these nodes.
-	shared bool
 	// devices, cpu and memory are the first things that classes are ordered by,
 	// rest is everything else.
 	devices, cpu, memory int64
@@ -115,7 +113,6 @@ func (c *class) order(o *class) int {
 		return 0
 	}
 	return cmp.Or(
-		compareBool(c.shared, o.shared),
 		cmp.Compare(c.devices, o.devices),
 		cmp.Compare(c.cpu, o.cpu),
 		cmp.Compare(c.memory, o.memory),
@@ -290,8 +287,8 @@ func (s *Nodes) Set(n *Node) {
 	for _, owner := range n.owners() {
 		s.owned.ReplaceOrInsert(ownership{owner, n})
 	}
-	if n.openToAll() {
-		f.room = s.file(s.room, n, n.room())
+	if n.openToAll() && len(n.Bookings) == 0 {
+		f.room = s.file(s.room, n, n.Free)
 	}
 	f.best = s.file(s.best, n, n.Allocatable)
 }
@@ -314,7 +311,7 @@ func (s *Nodes) file(into *classes, n *Node, room nodegroups.Resources) *class {
 	if room[corev1.ResourcePods] <= 0 {
 		return nil
 	}
-	c := &class{kind: s.kindOf(n), room: s.vector(room), shared: len(n.Bookings) > 0,
+	c := &class{kind: s.kindOf(n), room: s.vector(room),
 		cpu: max(0, room[corev1.ResourceCPU]), memory: max(0, room[corev1.ResourceMemory])}
 	var rest strings.Builder
 	for _, name := range room.Names() {

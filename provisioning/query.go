@@ -79,9 +79,8 @@ type source struct {
 	// included.
 	devices int64
 	takes   podSets
-	// own nodes have been booked or launched for the gang already; on shared ones
-	// others wait for pods, too.
-	own, shared bool
+	// own nodes have been booked or launched for the gang already.
+	own bool
 }
 
 // offer is a group that may launch machines for the gang.
@@ -242,8 +241,7 @@ func (q *query) addNode(in func(string) *region, within []string, n *Node, own b
 	if !ok || !inRegion || !q.allowsGroup(n.Group) {
 		return
 	}
-	src := source{node: n, group: n.Group, count: 1, room: q.vector(free), devices: devices(free), own: own,
-		shared: slices.ContainsFunc(n.Bookings, func(b Booking) bool { return b.UID != q.gang.UID })}
+	src := source{node: n, group: n.Group, count: 1, room: q.vector(free), devices: devices(free), own: own}
 	for i, p := range q.pods {
 		if p.Matches(n.Name, n.Labels, n.Taints) && src.room.times(q.needs[i], 1) > 0 {
 			src.takes |= 1 << i
@@ -307,7 +305,7 @@ func (q *query) addClasses(in func(string) *region, within []string, singles *si
 			}
 		}
 		src := source{class: c.class, group: c.group, count: c.count - singles.of[c.class],
-			room: amounts[start:len(amounts):len(amounts)], devices: c.devices, shared: c.shared}
+			room: amounts[start:len(amounts):len(amounts)], devices: c.devices}
 		for i := range q.pods {
 			if j.takes.has(i) && src.room.times(q.needs[i], 1) > 0 {
 				src.takes |= 1 << i

@@ -96,6 +96,8 @@ type Node struct {
 	// Marked says that the node bears the mark of a cordon of Muster's, also where
 	// somebody else has lifted the cordon itself.
 	Marked bool
+	// Kept nodes are not to be given back: somebody else than Muster has said so.
+	Kept bool
 	// Launch is the token of the launch that made the node, if Muster did.
 	Launch string
 	// InFlight says that the request of that launch has the machine without having
@@ -204,30 +206,32 @@ func (n *Node) openToAll() bool {
 // OffersMoreThan says that the node may serve somebody whom it could not serve as
 // it was before; before is nil for a new one.
 func (n *Node) OffersMoreThan(before *Node) bool {
-	if !n.openToAll() {
+	if !n.openToAll() || len(n.Bookings) > 0 {
 		return false
 	}
-	if before == nil || !before.openToAll() || len(before.Labelled) > len(n.Labelled) || len(before.Running) > len(n.Running) ||
-		!maps.Equal(before.Labels, n.Labels) || !slices.Equal(before.Taints, n.Taints) {
+	if before == nil || !before.openToAll() || len(before.Bookings) > 0 || len(before.Labelled) > len(n.Labelled) ||
+		len(before.Running) > len(n.Running) || !maps.Equal(before.Labels, n.Labels) || !slices.Equal(before.Taints, n.Taints) {
 		return true
 	}
-	_, _, more := before.room().Short(n.room())
+	_, _, more := before.Free.Short(n.Free)
 	return more
 }
 
-// room is what is free and not booked.
-func (n *Node) room() nodegroups.Resources {
-	room := n.Free.Clone()
-	for i := range n.Bookings {
-		room.Sub(n.Bookings[i].Remaining, 1)
+// PromisesLessThan says that somebody who waits for the node as it was before may
+// wait in vain now; n is nil where it is gone.
+func (n *Node) PromisesLessThan(before *Node) bool {
+	if n == nil || before == nil {
+		return before != nil
 	}
-	return room
+	_, _, less := n.Allocatable.Short(before.Allocatable)
+	return less
 }
 
 // availableTo says how much of the node the gang may book for pods that are still to
-// come: what is free, less what others have booked. ok is false where it may book
-// nothing at all; also on a node that bears the same label for another request,
-// since a node has room for one value of it only.
+// come. ok is false where it may book nothing at all: also where others wait for
+// their pods, since the scheduler might put more of the gang's there than were
+// booked; and on a node that bears the same label for another request, since a node
+// has room for one value of it only.
 func (n *Node) availableTo(g *Gang) (free nodegroups.Resources, ok bool) {
 	if !n.openToAll() {
 		if !isLaunchOf(n, g) || !n.Ready || n.Cordon == GivingBack || n.Cordon == Foreign {
@@ -239,6 +243,9 @@ func (n *Node) availableTo(g *Gang) (free nodegroups.Resources, ok bool) {
 			return nil, false
 		}
 	}
+	if len(n.Bookings) > 0 && n.bookingOf(g.UID) == nil {
+		return nil, false
+	}
 	free = n.Free.Clone()
 	for i := range n.Bookings {
 		if b := &n.Bookings[i]; b.UID != g.UID {
@@ -246,6 +253,16 @@ func (n *Node) availableTo(g *Gang) (free nodegroups.Resources, ok bool) {
 		}
 	}
 	return free, true
+}
+
+// over are the keys of bookings that are over and of which no pod is left here.
+func (n *Node) over() (keys []string) {
+	for i := range n.Labelled {
+		if b := &n.Labelled[i]; b.Running == 0 && (b.UID == "" || n.bookingOf(b.UID) == nil) {
+			keys = append(keys, b.Key)
+		}
+	}
+	return keys
 }
 
 // aloneOn says that nobody but the gang uses or has booked the node.

@@ -188,10 +188,9 @@ type candidate struct {
 }
 
 // candidates are the sources for n pods of the podSet. What the gang has already
-// comes first, so that a plan made again is the same plan; then nodes where nobody
-// else waits for pods, since there the scheduler can do no harm; then those where
-// the fewest devices are left over; then those that take the most pods; then the
-// order of the classes.
+// comes first, so that a plan made again is the same plan; then nodes where the
+// fewest devices are left over; then those that take the most pods; then the order of
+// the classes.
 func (t *trial) candidates(i, n int, group string) (out []candidate) {
 	devices := devices(t.pods[i].Requests)
 	for k := range t.sources {
@@ -205,7 +204,6 @@ func (t *trial) candidates(i, n int, group string) (out []candidate) {
 		x, y := &t.sources[a.source], &t.sources[b.source]
 		return cmp.Or(
 			-compareBool(x.own, y.own),
-			compareBool(x.shared, y.shared),
 			cmp.Compare(a.left, b.left),
 			-cmp.Compare(a.per, b.per),
 			cmp.Compare(a.source, b.source),
@@ -493,7 +491,7 @@ func (t *trial) placement() (out []Placement) {
 			for i, pods := range b.pods {
 				used.Add(t.pods[i].Requests, pods)
 			}
-			out = append(out, Placement{Node: n.Name, Pods: b.pods, Requests: used, Whole: n.aloneOn(t.gang)})
+			out = append(out, Placement{Node: n.Name, Pods: b.pods, Requests: used, Over: n.over(), Whole: n.aloneOn(t.gang)})
 		}
 	}
 	slices.SortFunc(out, func(a, b Placement) int { return cmp.Compare(a.Node, b.Node) })

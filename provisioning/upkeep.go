@@ -22,7 +22,8 @@ import (
 //
 // Idle is a machine that no request has booked and that runs no pod but those of
 // DaemonSets, static ones and strays. Nobody's cordon but Muster's own is touched,
-// and no group goes below its minimum.
+// no group goes below its minimum, and no machine goes whose node somebody has
+// annotated to be kept.
 const (
 	// labelLinger is how long a node keeps the label of a gang that has ended and
 	// whose request is gone: a pod that failed may be made again, and selects it.
@@ -140,10 +141,9 @@ type HeldUp struct {
 // Tend says what to tidy up in the fleet: cordons and labels that serve nobody
 // any more, machines that no attempt owns, machines that stand idle.
 func Tend(f Fleet) Upkeep {
-	t := tending{Fleet: &f, spare: f.spare()}
+	t := tending{Fleet: &f, spare: map[string]int{}}
 	t.u.Past = Past{Leaving: map[string]time.Time{}, Spared: map[string]time.Time{}, Lone: map[string]time.Time{}}
-	for n := range f.Nodes.All() {
-		t.labels(n)
+	for _, n := range t.walk() {
 		t.node(n)
 	}
 	for _, m := range f.Lone {
@@ -168,24 +168,29 @@ type tending struct {
 	shelter *Nodes
 }
 
-// spare counts the machines of each group that have joined and are not leaving.
-// Those of attempts in flight do not count: they may be rolled back.
-func (f *Fleet) spare() map[string]int {
-	spare := map[string]int{}
-	for i := range f.Groups {
-		spare[f.Groups[i].Name] = -f.Groups[i].Min
+// walk looks at every node once. It counts the machines of each group that have
+// joined and are not leaving; those of attempts in flight do not count, since they
+// may be rolled back. It returns the nodes that there may be something to do about:
+// in most fleets the most are in use.
+func (t *tending) walk() (out []*Node) {
+	for i := range t.Groups {
+		t.spare[t.Groups[i].Name] = -t.Groups[i].Min
 	}
-	for n := range f.Nodes.All() {
-		if n.Machine != nil && !n.InFlight && !n.leaves(f.Now) {
-			spare[n.Machine.Group]++
+	for n := range t.Nodes.All() {
+		t.labels(n)
+		if n.Machine != nil && !n.InFlight && !n.leaves(t.Now) {
+			t.spare[n.Machine.Group]++
+		}
+		if inUse := n.Cordon == Open && !n.Marked && n.Pods > len(n.Strays) && n.UnreadySince.IsZero(); !inUse {
+			out = append(out, n)
 		}
 	}
-	return spare
+	return out
 }
 
 // leaves says that the node is to go and that nothing on it is against that.
 func (n *Node) leaves(now time.Time) bool {
-	return n.Cordon == Joining && n.Pods == 0 || n.Cordon == GivingBack && n.vacant(now)
+	return n.Cordon == Joining && n.Pods == 0 || n.Cordon == GivingBack && n.vacant(now) && !n.Kept
 }
 
 // vacant says that the node runs nothing that must stay.
@@ -231,7 +236,7 @@ func (t *tending) node(n *Node) {
 		t.orphan(n)
 	case n.Cordon == GivingBack:
 		t.leaving(n)
-	case n.Machine != nil:
+	case n.Machine != nil && !n.Kept:
 		t.open(n)
 	}
 }
@@ -239,7 +244,7 @@ func (t *tending) node(n *Node) {
 // orphan is a young node whose attempt is over.
 func (t *tending) orphan(n *Node) {
 	switch {
-	case n.Pods > 0 || n.Machine != nil && t.spare[n.Machine.Group] < 0:
+	case n.Pods > 0:
 		t.keep(n)
 	case n.Machine != nil:
 		t.takeBack(n)
@@ -270,7 +275,7 @@ func (t *tending) leaving(n *Node) {
 	switch bound := since.Add(drainBound); {
 	case n.Machine == nil:
 		// It goes by itself.
-	case !n.vacant(t.Now) || t.spare[n.Machine.Group] < 0:
+	case !n.vacant(t.Now) || n.Kept || t.spare[n.Machine.Group] < 0:
 		t.keep(n)
 	case t.Now.Before(settled):
 		t.again(settled) // pods that the scheduler had assumed there may still land
@@ -295,7 +300,7 @@ func (t *tending) open(n *Node) {
 	} else if n.Machine.Launch == "" {
 		return
 	}
-	if spared := t.Past.Spared[n.Name]; t.Now.Before(spared) {
+	if spared := t.Past.Spared[n.Name]; len(n.Strays) > 0 && t.Now.Before(spared) {
 		t.u.Past.Spared[n.Name] = spared
 		t.again(spared)
 		return
@@ -426,7 +431,7 @@ func (t *tending) findShelter() {
 	}
 	t.shelter = t.Nodes.Clone()
 	for n := range t.Nodes.All() {
-		mayGo := n.Machine != nil && t.spare[n.Machine.Group] > 0 && len(n.Bookings) == 0 && n.vacant(t.Now)
+		mayGo := n.Machine != nil && !n.Kept && t.spare[n.Machine.Group] > 0 && len(n.Bookings) == 0 && n.vacant(t.Now)
 		if n.Cordon != Open || mayGo {
 			t.shelter.Delete(n.Name)
 		}
@@ -440,7 +445,8 @@ func (s *Nodes) take(stray *Stray) bool {
 		return false
 	}
 	n := *s.Find(v.Placement[0].Node)
-	n.Bookings = append(slices.Clip(n.Bookings), Booking{UID: stray.UID, Namespace: stray.Namespace, Remaining: v.Placement[0].Requests})
+	n.Free = n.Free.Clone()
+	n.Free.Sub(v.Placement[0].Requests, 1)
 	s.Set(&n)
 	return true
 }

@@ -142,6 +142,8 @@ func TestTend(t *testing.T) {
 		{"a booked machine stays", fleet(Node{IdleSince: longAgo, Cordon: Held, Bookings: label, Labelled: label}).with(known), Upkeep{}},
 		{"also one that was to go", leaving(Node{Bookings: label, Labelled: label}).with(known), Upkeep{}},
 		{"a human's cordon is nobody's business", fleet(Node{IdleSince: longAgo, Cordon: Foreign}), Upkeep{}},
+		{"a node that somebody wants to keep stays", fleet(Node{IdleSince: longAgo, Kept: true}), Upkeep{}},
+		{"also if he says so late", leaving(Node{IdleSince: longAgo, Kept: true}), open},
 		{"a cordon that nobody's booking needs is lifted", fleet(Node{IdleSince: noon, Cordon: Held}), open},
 		{"Muster's mark goes where a human has lifted the cordon", fleet(Node{Cordon: Open, Marked: true, Pods: 1}), open},
 		{"a group that gives back at once leaves the queue a moment", fleet(Node{IdleSince: noon}).with(func(f *Fleet) { f.Groups[0].IdleTimeout = 0 }), at(onOffer)},
@@ -331,7 +333,7 @@ func tends(f Fleet, u Upkeep) error {
 		switch orphan := n.Cordon == Joining && !n.InFlight; {
 		case !going && !n.InFlight && (slices.Contains(u.Lift, n.Name) || len(n.Bookings) > 0 || n.Cordon != GivingBack && !orphan):
 			left[group]++
-		case going && (n.InFlight || len(n.Bookings) > 0 || n.Cordon == Foreign):
+		case going && (n.InFlight || len(n.Bookings) > 0 || n.Cordon == Foreign || n.Kept && !orphan):
 			return fmt.Errorf("node %s goes, which is not to be had", n.Name)
 		case going && n.Pods > len(n.Strays) && n.Terminating < n.Pods:
 			return fmt.Errorf("node %s goes with pods that must stay", n.Name)
@@ -370,7 +372,7 @@ func randomFleet(r *rand.Rand) Fleet {
 		name := string(rune('a' + i))
 		n := Node{Cordon: Cordon(r.IntN(int(Foreign) + 1)), Launch: token}
 		n.Marked = n.Cordon == Joining || n.Cordon == Held || n.Cordon == GivingBack
-		n.InFlight = r.IntN(8) == 0
+		n.InFlight, n.Kept = r.IntN(8) == 0, r.IntN(8) == 0
 		if r.IntN(4) == 0 {
 			n.Bookings = []Booking{{Key: "gang", Namespace: "ns", UID: uid}}
 		}

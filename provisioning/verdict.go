@@ -56,6 +56,9 @@ type Placement struct {
 	Pods []int
 	// Requests is the room that the pods take.
 	Requests nodegroups.Resources
+	// Over are the keys of bookings on the node that are over and of which no pod is
+	// left there: nobody of those gangs may come back.
+	Over []string
 	// Whole says that nobody else runs on the node or has booked it, so that
 	// the booking takes it whole and cordons it.
 	Whole bool

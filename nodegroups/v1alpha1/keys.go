@@ -14,9 +14,11 @@ const (
 	// cordon without it is a human's and is never lifted.
 	CordonedAnnotation = "muster.dev/cordoned"
 
-	// KeptAnnotation says that it was Muster who keeps a cluster-autoscaler from
-	// removing the node, by the annotation that this one obeys.
-	KeptAnnotation = "muster.dev/kept-from-scale-down"
+	// ScaleDownDisabledAnnotation, with the value true, keeps a cluster-autoscaler
+	// from removing the node while Muster holds it. KeptAnnotation says that it was
+	// Muster who put it: an owner's own word stays.
+	ScaleDownDisabledAnnotation = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	KeptAnnotation              = "muster.dev/kept-from-scale-down"
 
 	// BookedLabelPrefix, followed by the key of a request, labels the nodes that
 	// the request has booked, once its pods may come; the value is the request's

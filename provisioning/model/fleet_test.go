@@ -133,6 +133,26 @@ func TestANodeIsUnreadySinceItsConditionSaysSo(t *testing.T) {
 	}
 }
 
+func TestWhoKeepsANode(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		annotations map[string]string
+		want        bool
+	}{
+		{"nobody", nil, false},
+		{"a user of cluster-autoscaler", map[string]string{v1alpha1.ScaleDownDisabledAnnotation: "true"}, true},
+		{"one of Karpenter", map[string]string{"karpenter.sh/do-not-disrupt": "true"}, true},
+		{"not Muster itself, from a cluster-autoscaler", map[string]string{v1alpha1.ScaleDownDisabledAnnotation: "true", v1alpha1.KeptAnnotation: "true"}, false},
+		{"nor who says no", map[string]string{v1alpha1.ScaleDownDisabledAnnotation: "false", "karpenter.sh/do-not-disrupt": "false"}, false},
+	} {
+		m, v := newModel()
+		m.SetNode(v.node(func(n *corev1.Node) { n.Annotations = tc.annotations }))
+		if got := only(t, m).Kept; got != tc.want {
+			t.Errorf("%s: kept %t", tc.name, got)
+		}
+	}
+}
+
 func TestWhichPodsKeepAMachine(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
 	later := noon.Add(time.Hour)

@@ -226,6 +226,11 @@ func (m *Model) flushGroups() {
 	for i := range gs.list {
 		before[gs.list[i].Name] = gs.list[i].Machines
 	}
+	for name := range before {
+		if gs.objects[name] == nil {
+			m.wakeAll() // who waits for it waits in vain
+		}
+	}
 	promised := m.promised()
 	list := make([]provisioning.Group, 0, len(gs.objects))
 	for _, name := range slices.Sorted(maps.Keys(gs.objects)) {

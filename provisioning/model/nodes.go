@@ -321,7 +321,7 @@ func (n *node) noteIdle(now time.Time) {
 func (n *node) staying() (count int) {
 	devices := n.hasDevices()
 	for _, p := range n.pods {
-		if p.counts() && !(devices && p.movable != nil) {
+		if stray := devices && p.movable != nil; p.counts() && !stray {
 			count++
 		}
 	}
@@ -374,7 +374,7 @@ func (m *Model) flushNodes() {
 				m.touch(provisioning.TokenUID(n.Launch))
 			}
 		}
-		if read != nil && read.OffersMoreThan(old) {
+		if read != nil && read.OffersMoreThan(old) || read.PromisesLessThan(old) {
 			m.wakeAll()
 		}
 	}
@@ -393,6 +393,7 @@ func (m *Model) read(name string, n *node) *provisioning.Node {
 		Ready:       isReady(o) && !m.links.ended[o.Spec.ProviderID],
 		Cordon:      cordonOf(o),
 		Marked:      o.Annotations[v1alpha1.CordonedAnnotation] != "",
+		Kept:        isKept(o),
 		Launch:      o.Annotations[v1alpha1.LaunchAnnotation],
 		Allocatable: nodegroups.ResourcesFrom(o.Status.Allocatable),
 		Machine:     m.machineOf(o.Spec.ProviderID),
@@ -518,6 +519,14 @@ func (m *Model) addStrays(out *provisioning.Node, n *node) {
 	for i := range out.Strays {
 		m.distinguish(out.Strays[i].Keys())
 	}
+}
+
+// isKept says that somebody else than Muster wants the node not to be scaled down, in
+// the words of cluster-autoscaler or Karpenter.
+func isKept(o *corev1.Node) bool {
+	_, ours := o.Annotations[v1alpha1.KeptAnnotation]
+	return o.Annotations[v1alpha1.ScaleDownDisabledAnnotation] == "true" && !ours ||
+		o.Annotations["karpenter.sh/do-not-disrupt"] == "true"
 }
 
 func isReady(o *corev1.Node) bool {

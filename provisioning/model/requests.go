@@ -430,7 +430,8 @@ func (m *Model) readRequest(e *request) *provisioning.Request {
 }
 
 // isHeld says that the request belongs to a Workload: its queue lets no pod be
-// created before the capacity is there.
+// created before the capacity is there. Whoever only claims so lets his own gang
+// begin in part.
 func isHeld(r *provreq.ProvisioningRequest) bool {
 	owner := metav1.GetControllerOf(r)
 	return owner != nil && owner.Kind == "Workload"

@@ -42,9 +42,10 @@ const (
 	// parallel is how many nodes and pods are written at once.
 	parallel = 16
 	// firstLook is how long after the first full picture the first look comes. What is
-	// in the picture was listed at different moments: a machine whose request was
-	// listed before it was made looks like nobody's.
-	firstLook = 10 * time.Second
+	// in the picture was listed at different moments, and some watches may still have
+	// to catch up: a machine whose request was listed before it was made looks like
+	// nobody's.
+	firstLook = 3 * time.Second
 	// pace is the least time between two looks, and share how much longer than a look
 	// the time to the next one is: in large clusters a look takes long, and nobody
 	// else decides meanwhile.

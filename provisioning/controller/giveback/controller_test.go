@@ -386,7 +386,7 @@ func TestNothingIsJudgedByAYoungPicture(t *testing.T) {
 		w.pass(firstLook - time.Second)
 		w.tells()
 		w.pass(2 * time.Second)
-		w.tells("10s machines a of group gpu taken back", "10s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were given back")
+		w.tells("3s machines a of group gpu taken back", "3s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were given back")
 	})
 }
 
@@ -469,7 +469,7 @@ func TestLooksThatTakeLongAreRare(t *testing.T) {
 		}
 		w.sync()
 		w.pass(time.Minute)
-		w.tells("30s node held open")
+		w.tells("23s node held open")
 	})
 }
 

@@ -3,8 +3,6 @@
 // what two would count is never counted twice. Lost at a change of the lead is what
 // came after the last scrape of the one before and until the next one leads; and
 // of machines that were joining meanwhile the time that they had joined for.
-//
-// Writes of the API by verb are in rest_client_requests_total of the client itself.
 package metrics
 
 import (

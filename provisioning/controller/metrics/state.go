@@ -43,11 +43,15 @@ func (s *state) Describe(to chan<- *prometheus.Desc) {
 func (s *state) Collect(to chan<- prometheus.Metric) {
 	now := s.clock.Now()
 	amounts := s.model.Amounts(now)
+	if amounts == nil {
+		return // the lead was lost a moment ago
+	}
 	for _, g := range s.model.Snapshot(now).Groups {
 		to <- prometheus.MustNewConstMetric(chance, prometheus.GaugeValue, float64(g.Chance(1, now))/1000, g.Name)
 		for _, p := range provisioning.Purposes { // a series that comes and goes is hard to read
-			post := provisioning.Post{Group: g.Name, Purpose: p}
-			amounts[post] = amounts[post]
+			if post := (provisioning.Post{Group: g.Name, Purpose: p}); amounts[post] == (provisioning.Amount{}) {
+				amounts[post] = provisioning.Amount{}
+			}
 		}
 	}
 	for post, amount := range amounts {

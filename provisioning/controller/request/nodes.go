@@ -81,6 +81,12 @@ func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, open bool, n
 		}
 		since = b.Since
 	}
+	for _, key := range p.Over {
+		// A pod of theirs that is made again could come in by it, to room that is not
+		// theirs any more.
+		delete(n.Labels, v1alpha1.BookedLabelPrefix+key)
+		delete(n.Annotations, v1alpha1.BookedLabelPrefix+key)
+	}
 	label := provisioning.BookingLabel(e.Name)
 	set(&n.Annotations, label, provisioning.EncodeBooking(e.UID, since, p.Requests))
 	if open {
@@ -121,28 +127,25 @@ func LiftCordon(n *corev1.Node) error {
 	}
 	if _, ours := n.Annotations[v1alpha1.KeptAnnotation]; ours {
 		delete(n.Annotations, v1alpha1.KeptAnnotation)
-		if n.Annotations[scaleDownDisabled] == "true" { // else somebody has changed his mind
-			delete(n.Annotations, scaleDownDisabled)
+		if n.Annotations[v1alpha1.ScaleDownDisabledAnnotation] == "true" { // else somebody has changed his mind
+			delete(n.Annotations, v1alpha1.ScaleDownDisabledAnnotation)
 		}
 	}
 	return nil
 }
 
-// scaleDownDisabled keeps a cluster-autoscaler from removing a node. Karpenter's
-// do-not-disrupt is left alone: it gives up its own nodes by its own budgets.
-const scaleDownDisabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
-
 // Cordon cordons a node for the given reason, and keeps a cluster-autoscaler from
 // taking it for idle. A human's cordon is not taken over: it would be lifted later.
-// Nor is his word to the cluster-autoscaler.
+// Nor is his word to the cluster-autoscaler. Karpenter is not told: what it
+// provisions is for pods that are there, and goes by budgets of its own.
 func Cordon(n *corev1.Node, why string) error {
 	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; n.Spec.Unschedulable && !ours {
 		return errCordoned
 	}
 	n.Spec.Unschedulable = true
 	set(&n.Annotations, v1alpha1.CordonedAnnotation, why)
-	if _, told := n.Annotations[scaleDownDisabled]; !told {
-		set(&n.Annotations, scaleDownDisabled, "true")
+	if _, told := n.Annotations[v1alpha1.ScaleDownDisabledAnnotation]; !told {
+		set(&n.Annotations, v1alpha1.ScaleDownDisabledAnnotation, "true")
 		set(&n.Annotations, v1alpha1.KeptAnnotation, "true")
 	}
 	return nil
