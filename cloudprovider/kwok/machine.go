@@ -65,8 +65,10 @@ func newNode(group *v1alpha1.NodeGroup, name, token string) kwokv1alpha1.Machine
 	node := kwokv1alpha1.MachineNode{
 		Labels: nodegroups.Labels(group),
 		Annotations: map[string]string{
-			v1alpha1.LaunchAnnotation:   token,
-			v1alpha1.CordonedAnnotation: v1alpha1.CordonJoining,
+			v1alpha1.LaunchAnnotation:            token,
+			v1alpha1.CordonedAnnotation:          v1alpha1.CordonJoining,
+			v1alpha1.ScaleDownDisabledAnnotation: "true",
+			v1alpha1.KeptAnnotation:              "true",
 		},
 		Taints:        slices.Concat(template.Taints, template.StartupTaints),
 		Unschedulable: true,

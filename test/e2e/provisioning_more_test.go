@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -274,4 +276,40 @@ func TestLongNames(t *testing.T) {
 	s.condition(second, provreq.Provisioned, metav1.ConditionTrue)
 	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
 	s.empty(g.Name)
+}
+
+func TestGangsThatNoGroupCanServeFail(t *testing.T) {
+	s := newSite(t)
+	s.group("", nil)
+	for _, tc := range []struct {
+		name   string
+		count  int32
+		change func(*corev1.PodSpec)
+		want   string
+	}{
+		{"a-device-of-no-group", 1, func(p *corev1.PodSpec) {
+			p.Containers[0].Resources.Limits["example.com/abacus"] = resource.MustParse("1")
+		}, "example.com/abacus"},
+		{"two-minds", 1, func(p *corev1.PodSpec) {
+			p.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+					{Key: siteLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{s.name}}}}}}}}
+		}, "node affinity"},
+		{"more-pods-than-there-are-machines", math.MaxInt32, func(*corev1.PodSpec) {}, "short"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			in := &site{T: t, name: s.name}
+			template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: tc.name}}
+			template.Template.Spec = s.podSpec()
+			tc.change(&template.Template.Spec)
+			r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: tc.name}}
+			r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+			r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: tc.name}, Count: tc.count}}
+			in.create(template, r)
+			if c := in.condition(r, provreq.Failed, metav1.ConditionTrue); c.Reason != provisioning.ReasonCapacityIsNotFound || !strings.Contains(c.Message, tc.want) {
+				t.Errorf("%s: %s; want it to speak of %q", c.Reason, c.Message, tc.want)
+			}
+			in.delete(r)
+		})
+	}
 }

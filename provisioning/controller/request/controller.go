@@ -164,7 +164,7 @@ func (c *Controller) woken() (out []types.UID) {
 // worded says whether the step would only report again what the status says
 // already, or says in other words and too soon; at is when it is time.
 func (c *Controller) worded(e *model.Entry, step provisioning.Step, now time.Time) (at time.Time, unchanged bool) {
-	if step.Do != provisioning.Report {
+	if step.Do != provisioning.Report || len(step.Unbook) > 0 {
 		return at, false
 	}
 	old, updated := e.Object.Status, withStep(e.Object, step, now).Status

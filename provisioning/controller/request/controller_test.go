@@ -28,6 +28,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
 )
 
@@ -287,6 +288,36 @@ func TestAStatusIsWrittenWhenItChanges(t *testing.T) {
 		}
 	})
 }
+
+// A gang that has waited, got hold of nodes, and lost one of them to somebody else
+// waits again: in the same words, but without the nodes.
+func TestWhatWaitsAgainHoldsNothing(t *testing.T) {
+	play(t, func(s *site) {
+		s.group()
+		s.request(model.ClassCheckCapacity, nil)
+		s.pass(time.Second)
+		s.node("a", "")
+		s.node("b", "")
+		<-time.After(settling)
+		s.model.SetPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "slipped-in", UID: "slipped-in", ResourceVersion: "1"},
+			Spec: corev1.PodSpec{NodeName: "a", Containers: s.templateOf("").Template.Spec.Containers}})
+		s.model.SetPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "another", UID: "another", ResourceVersion: "1"},
+			Spec: corev1.PodSpec{NodeName: "b", Containers: s.templateOf("").Template.Spec.Containers}})
+		s.pass(time.Minute)
+		for _, name := range []string{"a", "b"} {
+			n := s.model.Node(name)
+			if n.Spec.Unschedulable || len(provisioning.BookingsOn(n.Labels, n.Annotations)) > 0 {
+				t.Errorf("node %s is still held: %v", name, n.Annotations)
+			}
+		}
+		if s.writes["node a"] != 2 {
+			t.Errorf("node a was written %d times, want 2: it was never held", s.writes["node a"])
+		}
+	})
+}
+
+// settling is time enough to claim nodes, and too little for them to settle.
+const settling = 500 * time.Millisecond
 
 func TestALostMachineIsLaunchedAgainUnderItsOwnToken(t *testing.T) {
 	play(t, func(s *site) {

@@ -12,7 +12,8 @@ import (
 // judgeBooking: a booking fits beside all that is promised on the node and all
 // that runs there (P3). Pods that were bound a moment before may not have been
 // known to whoever booked; the request must have seen them before it becomes
-// Provisioned, where the same is asked again.
+// Provisioned, where the same is asked again. Until then the booking is a claim, and
+// those of other gangs that come at the same moment are not held against it.
 func (c *Checker) judgeBooking(e Event, n *node, b booking) {
 	r := c.live(b)
 	if r == nil {
@@ -23,7 +24,7 @@ func (c *Checker) judgeBooking(e Event, n *node, b booking) {
 		return
 	}
 	c.judged(Bookings)
-	c.judgeSum(e, n, e.Time.Add(-c.config.Race), "booking|"+string(r.uid),
+	c.judgeSum(e, n, e.Time.Add(-c.config.Race), knownPods, "booking|"+string(r.uid),
 		fmt.Sprintf("it was booked with %s for %s", amounts(b.amounts), r))
 }
 
@@ -38,7 +39,7 @@ func (c *Checker) judgeConsumer(e Event, p *pod) {
 	}
 	var first time.Time
 	for _, b := range n.bookings {
-		if c.live(b) != nil && (first.IsZero() || b.since.Before(first)) {
+		if r := c.live(b); r != nil && isPromise(r, b) && (first.IsZero() || b.since.Before(first)) {
 			first = b.since
 		}
 	}
@@ -50,8 +51,20 @@ func (c *Checker) judgeConsumer(e Event, p *pod) {
 		return
 	}
 	c.judged(Consumed)
-	c.judgeSum(e, n, first.Add(-c.config.Race), "consumer|"+p.consumes.String(), p.String()+" was bound")
+	c.judgeSum(e, n, first.Add(-c.config.Race), allPods, "consumer|"+p.consumes.String(), p.String()+" was bound")
 }
+
+// isPromise says that pods of the request may come to the booking, or that it has been
+// told that its capacity is there: before, it is a claim that may be given up.
+func isPromise(r *request, b booking) bool { return r.provisioned || b.namespace != "" }
+
+// What judgeSum counts of the pods of gangs.
+const (
+	// allPods, whenever they were bound.
+	allPods = true
+	// knownPods alone: those that were bound long enough before.
+	knownPods = false
+)
 
 // servedPod says that the pod consumes a request that Muster serves.
 func (c *Checker) servedPod(p *pod) bool {
@@ -61,14 +74,14 @@ func (c *Checker) servedPod(p *pod) bool {
 // judgeSum adds up what is promised on a node: the pods of gangs, the pods that
 // were bound before known, and what remains of the live bookings. On machines of
 // a launch the DaemonSets' pods are waited for before anything is booked, so they
-// are known at once.
-func (c *Checker) judgeSum(e Event, n *node, known time.Time, key, when string) {
+// are known at once. Claims do not count against a pod that was bound: they may be given up.
+func (c *Checker) judgeSum(e Event, n *node, known time.Time, all bool, key, when string) {
 	counts := func(p *pod) bool {
 		limit := known
 		if p.daemon && n.token != "" {
 			limit = known.Add(c.config.Race)
 		}
-		return !p.finished && (c.servedPod(p) || p.boundAt.Before(limit))
+		return !p.finished && (all && c.servedPod(p) || p.boundAt.Before(limit))
 	}
 	total := nodegroups.Resources{}
 	for _, p := range n.pods {
@@ -76,8 +89,10 @@ func (c *Checker) judgeSum(e Event, n *node, known time.Time, key, when string) 
 			total.Add(p.requests, 1)
 		}
 	}
+	var counted []booking
 	for _, b := range n.bookings {
-		if c.live(b) != nil {
+		if r := c.live(b); r != nil && (!all || isPromise(r, b)) {
+			counted = append(counted, b)
 			total.Add(n.remaining(b), 1)
 		}
 	}
@@ -91,10 +106,8 @@ func (c *Checker) judgeSum(e Event, n *node, known time.Time, key, when string) 
 			parts = append(parts, fmt.Sprintf("%s %s", p, amounts(p.requests)))
 		}
 	}
-	for _, b := range n.bookings {
-		if c.live(b) != nil {
-			parts = append(parts, fmt.Sprintf("the booking of %s since resourceVersion %d still %s", b, b.revision, amounts(n.remaining(b))))
-		}
+	for _, b := range counted {
+		parts = append(parts, fmt.Sprintf("the booking of %s since resourceVersion %d still %s", b, b.revision, amounts(n.remaining(b))))
 	}
 	slices.Sort(parts)
 	c.suspect("sum|"+n.name+"|"+key, e, NoDouble, n.String(), "when %s, more was promised than the node has, by %s: it has %s; promised are: %s",

@@ -170,7 +170,7 @@ func (c *Checker) record(e Event, r *request, o *provreq.ProvisioningRequest, fa
 		giveUp(known)
 	}
 	for number, old := range r.attempts {
-		if number < a.Number && !(r.provisioned && old.phase == provisioning.Done) {
+		if number < a.Number && (!r.provisioned || old.phase != provisioning.Done) {
 			giveUp(old)
 		}
 	}

@@ -57,7 +57,7 @@ func (c *Checker) judgeProvisioned(e Event, r *request) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(good)) {
 		if n := c.nodes[name]; n != nil && n.uid != "" {
-			c.judgeSum(e, n, e.Time.Add(-c.config.Race), "provisioned|"+string(r.uid), r.String()+" became Provisioned")
+			c.judgeSum(e, n, e.Time.Add(-c.config.Race), knownPods, "provisioned|"+string(r.uid), r.String()+" became Provisioned")
 		}
 	}
 }

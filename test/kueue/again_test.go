@@ -1,0 +1,51 @@
+package kueue
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// TestARequestOfTheSameNameGetsMachinesOfItsOwn: Kueue stops a running gang and
+// asks again by the same name, while the machines of the first request are left.
+// The gang's pods go to those that are booked for them now.
+func TestARequestOfTheSameNameGetsMachinesOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	g := s.newGroup("", 8, reclaim(6*time.Second))
+	g.Spec.IdleTimeout = after(time.Hour)
+	s.create(g)
+	j := s.job("train", 3, 20*time.Second)
+	first, _ := s.condition(j, provreq.Provisioned, metav1.ConditionTrue)
+	s.loseWithPod(j)
+	var again *provreq.ProvisioningRequest
+	s.eventually("the job runs again", func() bool {
+		again = s.request(j)
+		return again != nil && again.UID != first.UID && meta.IsStatusConditionTrue(again.Status.Conditions, provreq.Provisioned) &&
+			s.get(j) && j.Status.Ready != nil && *j.Status.Ready == *j.Spec.Parallelism
+	}, func() any { return s.standing(j) })
+	if _, c := s.condition(j, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
+		t.Errorf("the booking ended by %s: %s", c.Reason, c.Message)
+	}
+	booked := map[string]bool{}
+	for _, n := range s.nodes() {
+		for _, b := range provisioning.BookingsOn(n.Labels, n.Annotations) {
+			booked[n.Name] = booked[n.Name] || b.UID == again.UID
+		}
+	}
+	var pods corev1.PodList
+	s.list(&pods, client.InNamespace(s.name))
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning && !booked[p.Spec.NodeName] {
+			t.Errorf("pod %s runs on %s, which is not booked for it", p.Name, p.Spec.NodeName)
+		}
+	}
+	s.complete(j)
+}

@@ -1,0 +1,76 @@
+package simulation
+
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// feature notes that the story shows something that has to be tested.
+func (s *simulator) feature(name string) { s.features[name] = true }
+
+// observe notes which features a change shows.
+func (s *simulator) observe(o any, deleted bool) {
+	switch o := o.(type) {
+	case *provreq.ProvisioningRequest:
+		s.observeRequest(o, deleted)
+	case *kwokv1alpha1.Machine:
+		if o.Status.Phase == kwokv1alpha1.MachineTerminated {
+			s.feature("machine " + o.Status.Reason)
+		} else if deleted {
+			s.feature("machine taken back")
+		}
+	case *corev1.Node:
+		if reason := o.Annotations[v1alpha1.CordonedAnnotation]; reason != "" {
+			s.feature("cordon " + reason)
+		}
+		if len(provisioning.BookingsOn(o.Labels, o.Annotations)) > 1 {
+			s.feature("node booked by several")
+		}
+	case *corev1.Pod:
+		if o.Status.Phase == corev1.PodFailed {
+			s.feature("pod failed")
+		}
+		if o.Namespace == strangers && o.Spec.NodeName != "" {
+			s.feature("stranger on a node")
+		}
+	case *corev1.PodTemplate:
+		if deleted {
+			s.feature("template deleted")
+		}
+	}
+}
+
+func (s *simulator) observeRequest(r *provreq.ProvisioningRequest, deleted bool) {
+	for _, c := range r.Status.Conditions {
+		if c.Status == metav1.ConditionTrue || c.Type == provreq.Provisioned {
+			s.feature(c.Type + "=" + string(c.Status) + " " + c.Reason)
+		}
+	}
+	a := attemptOf(r)
+	if a.Number == 0 {
+		return
+	}
+	s.feature("attempt " + string(a.Phase))
+	if len(a.Launches) > 1 {
+		s.feature("attempt in several groups")
+	}
+	if a.Number > 1 {
+		s.feature("second attempt")
+	}
+	if len(a.Replacements) > 0 {
+		s.feature("machine replaced")
+	}
+	if a.Failure != nil {
+		s.feature("rollback because of " + cmp.Or(string(a.Failure.Class), "others"))
+	}
+	if deleted && a.InFlight() {
+		s.feature("request deleted in flight")
+	}
+}

@@ -1,0 +1,148 @@
+package simulation
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	runs   = flag.Int("runs", 500, "how many random stories are simulated")
+	replay = flag.Int64("seed", -1, "simulate the random story of this seed alone, and print its trace with -v")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// One thread: goroutines that a step wakes run one after the other, and nothing
+	// is gained by more, since all wait for the simulator.
+	runtime.GOMAXPROCS(1)
+	os.Exit(m.Run())
+}
+
+// result is what came of one run.
+type result struct {
+	trace    []string
+	features map[string]bool
+	problems []string
+	points   []string
+	// digest is how the story ended.
+	digest []string
+}
+
+// simulate runs the random story of a seed.
+func simulate(t *testing.T, seed uint64) (r result) {
+	synctest.Test(t, func(*testing.T) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		s := newSimulator(seed, randomWeather(random))
+		(&author{world: s.world, random: random, start: time.Now()}).tell()
+		s.run(time.Now().Add(storyTime))
+		s.weather = weather{staleness: time.Second}
+		s.run(time.Now().Add(calm))
+		s.rest()
+		r = s.end()
+	})
+	return r
+}
+
+// end stops muster and says what came of the run.
+func (s *simulator) end() result {
+	r := result{trace: s.trace, features: s.features, points: s.points, digest: s.digest()}
+	if s.muster != nil {
+		s.bury(0)
+	}
+	s.checker.Finish(time.Now())
+	for _, v := range s.checker.Violations() {
+		r.problems = append(r.problems, v.String())
+	}
+	if s.failure != nil {
+		r.problems = append(r.problems, s.failure.Error())
+	}
+	if len(r.problems) == 0 {
+		r.problems = s.left()
+	}
+	if s.unrest != "" {
+		r.problems = append(r.problems, s.unrest)
+	}
+	return r
+}
+
+// required are the features that random stories must show between them: what none
+// of them shows has not been tested.
+var required = []string{
+	"Accepted=True Accepted",
+	"Provisioned=Unknown ProvisioningInProgress", "Provisioned=False CapacityIsNotFound",
+	"Provisioned=True CapacityIsFound", "Provisioned=True CapacityIsProvisioned",
+	"Failed=True CapacityIsNotFound", "Failed=True Expired", "Failed=True FailedToCreatePods",
+	"BookingExpired=True CapacityBookingConsumed", "BookingExpired=True CapacityReservationTimeExpired",
+	"attempt Launching", "attempt RollingBack", "attempt Done", "attempt in several groups", "second attempt", "machine replaced",
+	"rollback because of Stockout", "rollback because of Quota", "rollback because of Throttle", "rollback because of Auth",
+	"rollback because of Config", "rollback because of Timeout", "rollback because of Lost",
+	"cordon joining", "cordon booked", "cordon giving-back", "node booked by several",
+	"machine BootFailed", "machine SpotReclaimed", "machine BrokenDown", "machine taken back",
+	"request deleted", "request deleted in flight", "request made again", "template deleted", "group deleted", "group limited",
+	"human cordon", "human uncordon", "node not ready", "node lost", "node annotated", "pod failed", "pod made again", "stranger on a node",
+	"crash", "crash in a call", "watch broken", "conflict", "not found",
+	"object touched", "timeout", "throttled", "answer lost", "late effect",
+}
+
+func TestRandomStories(t *testing.T) {
+	if *replay >= 0 {
+		r := simulate(t, uint64(*replay))
+		t.Log("The trace:\n" + strings.Join(r.trace, "\n"))
+		r.report(t, uint64(*replay), 0)
+		return
+	}
+	shown := map[string]int{}
+	tail := 60
+	for seed := range uint64(*runs) {
+		r := simulate(t, seed)
+		r.report(t, seed, tail)
+		if len(r.problems) > 0 {
+			tail = max(0, tail-20) // the first few tell how they came to it
+		}
+		for f := range r.features {
+			shown[f]++
+		}
+	}
+	for _, f := range required {
+		if shown[f] == 0 && *runs >= 500 {
+			t.Errorf("no story shows this feature: %s", f)
+		}
+	}
+	var table strings.Builder
+	for _, f := range slices.Sorted(maps.Keys(shown)) {
+		fmt.Fprintf(&table, "\n%6.1f%% %s", 100*float64(shown[f])/float64(*runs), f)
+	}
+	t.Logf("Of %d stories, these show:%s", *runs, table.String())
+}
+
+// report fails the test if something is wrong with the story of a seed.
+func (r result) report(t *testing.T, seed uint64, steps int) {
+	t.Helper()
+	if len(r.problems) > 0 {
+		t.Errorf("seed %d: %s\nThe end of its trace:\n%s\nReplay it: go test ./test/simulation -run TestRandomStories -v -seed %d",
+			seed, strings.Join(r.problems, "\n"), strings.Join(r.trace[max(0, len(r.trace)-steps):], "\n"), seed)
+	}
+}
+
+func TestSeedsReplay(t *testing.T) {
+	for seed := range uint64(25) {
+		first, second := simulate(t, seed), simulate(t, seed)
+		for i := range min(len(first.trace), len(second.trace)) {
+			if first.trace[i] != second.trace[i] {
+				t.Fatalf("seed %d gave two traces, which part at step %d:\n%s\n%s", seed, i, first.trace[i], second.trace[i])
+			}
+		}
+		if len(first.trace) != len(second.trace) {
+			t.Fatalf("seed %d gave two traces, of %d and of %d steps", seed, len(first.trace), len(second.trace))
+		}
+	}
+}

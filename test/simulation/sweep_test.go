@@ -1,0 +1,188 @@
+package simulation
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+// tale is a short story in which nothing goes wrong but what it is about.
+type tale struct {
+	name string
+	tell func(*world)
+	// shows are features that it is about.
+	shows []string
+}
+
+// workers is a gang of three pods of a whole machine each, which run for ten
+// seconds.
+func workers(name string) *gang {
+	return &gang{
+		namespace: "team", request: name, podSets: []podSet{{spec: podSpec(4, 4), count: 3}},
+		delay: time.Second, runFor: 10 * time.Second, patience: time.Minute,
+	}
+}
+
+var tales = []tale{
+	{
+		name: "a gang is launched, runs, and its machines are given back",
+		tell: func(w *world) {
+			w.create(newGroup("spot", nil))
+			w.submit(w.began, workers("gang"), model.ClassAtomicScaleUp, nil)
+		},
+		shows: []string{"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "cordon giving-back", "machine taken back"},
+	},
+	{
+		name: "a gang over two groups and a node that is there",
+		tell: func(w *world) {
+			w.create(newNode("node", gpuMachine))
+			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 2 }))
+			w.create(newGroup("cpus", func(g *v1alpha1.NodeGroup) { g.Spec.Template.Capacity, g.Spec.Template.Taints = cpuMachine, nil }))
+			g := workers("gang")
+			g.podSets = append(g.podSets, podSet{spec: podSpec(6, 0), count: 1})
+			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+		},
+		shows: []string{"attempt in several groups", "BookingExpired=True CapacityBookingConsumed"},
+	},
+	{
+		name: "the pool has two of three machines, and the next one all",
+		tell: func(w *world) {
+			holds := int32(2)
+			w.create(newGroup("spot", func(g *v1alpha1.NodeGroup) { g.Spec.CapacityType, g.Spec.Kwok.Holds = v1alpha1.Spot, &holds }))
+			w.create(newGroup("steady", nil))
+			w.submit(w.began, workers("gang"), model.ClassAtomicScaleUp, nil)
+		},
+		shows: []string{"rollback because of Stockout", "second attempt", "BookingExpired=True CapacityBookingConsumed"},
+	},
+	{
+		name: "a machine dies while it boots",
+		tell: func(w *world) {
+			w.create(newGroup("spot", func(g *v1alpha1.NodeGroup) {
+				g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Machines: []int64{1}}}
+			}))
+			w.submit(w.began, workers("gang"), model.ClassAtomicScaleUp, nil)
+		},
+		shows: []string{"machine BootFailed", "machine replaced", "BookingExpired=True CapacityBookingConsumed"},
+	},
+	{
+		name: "no pod comes and the booking expires",
+		tell: func(w *world) {
+			w.create(newGroup("spot", nil))
+			booking := metav1.Duration{Duration: 30 * time.Second}
+			policy := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy"}}
+			policy.Spec.BookingTimeout = &booking
+			w.create(policy)
+			g := workers("gang")
+			g.absent = 3
+			w.submit(w.began, g, model.ClassAtomicScaleUp, map[string]string{model.ParamPolicy: "policy"})
+		},
+		shows: []string{"BookingExpired=True CapacityReservationTimeExpired", "machine taken back"},
+	},
+	{
+		name: "two gangs want the nodes that are there, and the second waits for the first",
+		tell: func(w *world) {
+			for i := range 4 {
+				w.create(newNode(fmt.Sprintf("node-%d", i), gpuMachine))
+			}
+			w.submit(w.began, workers("first"), model.ClassCheckCapacity, nil)
+			w.submit(w.began.Add(2*time.Second), workers("second"), model.ClassCheckCapacity, nil)
+		},
+		shows: []string{"Provisioned=True CapacityIsFound", "Provisioned=False CapacityIsNotFound", "BookingExpired=True CapacityBookingConsumed"},
+	},
+	{
+		name: "a request is withdrawn while its machines boot",
+		tell: func(w *world) {
+			w.create(newGroup("spot", nil))
+			g := workers("gang")
+			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+			w.withdraw(w.began.Add(time.Second), g)
+		},
+		shows: []string{"request deleted in flight", "machine taken back"},
+	},
+	{
+		name: "a request is withdrawn while it waits for its pods",
+		tell: func(w *world) {
+			w.create(newNode("node", gpuMachine))
+			w.create(newGroup("spot", nil))
+			g := workers("gang")
+			g.absent = 3
+			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+			w.withdraw(w.began.Add(10*time.Second), g)
+		},
+		shows: []string{"Provisioned=True CapacityIsProvisioned", "machine taken back"},
+	},
+}
+
+// play runs a tale in order, with a crash at the given point, if any.
+func (tale tale) play(t *testing.T, at *crashPoint) (r result) {
+	synctest.Test(t, func(*testing.T) {
+		s := newSimulator(0, weather{})
+		s.orderly, s.crashAt = true, at
+		s.world.create(devicePlugin())
+		tale.tell(s.world)
+		s.run(time.Now().Add(calm))
+		points := s.points
+		if at == nil {
+			s.rest()
+		}
+		r = s.end()
+		r.points = points
+	})
+	return r
+}
+
+// check fails the test if something is wrong with the run, or if it does not show
+// what the tale is about.
+func (tale tale) check(t *testing.T, r result) {
+	t.Helper()
+	if len(r.problems) > 0 {
+		t.Errorf("%s\nThe trace:\n%s", strings.Join(r.problems, "\n"), strings.Join(r.trace, "\n"))
+		return
+	}
+	for _, f := range tale.shows {
+		if !r.features[f] {
+			t.Errorf("the tale does not show what it is about: %s", f)
+		}
+	}
+}
+
+// TestCrashSweep has muster crash before and after every single write to the API
+// server and call to the cloud of every tale. Each of these runs must keep the
+// promises and end as the one without a crash.
+func TestCrashSweep(t *testing.T) {
+	for _, tale := range tales {
+		t.Run(tale.name, func(t *testing.T) {
+			whole := tale.play(t, nil)
+			tale.check(t, whole)
+			crashes := 0
+			for i, key := range whole.points {
+				for _, side := range []side{before, after} {
+					at := &crashPoint{index: i, side: side}
+					r := tale.play(t, at)
+					if at.hit != key {
+						t.Fatalf("the crash %s call %d came at %q, not at %q", side, i, at.hit, key)
+					}
+					crashes++
+					if diff := cmp.Diff(whole.digest, r.digest); diff != "" {
+						r.problems = append(r.problems, "it ends in another way than without the crash (-want +got):\n"+diff)
+					}
+					if len(r.problems) > 0 {
+						t.Errorf("crash %s call %d, %s:\n%s\ntrace:\n%s", side, i, key, strings.Join(r.problems, "\n"), strings.Join(r.trace, "\n"))
+					}
+				}
+			}
+			if crashes != 2*len(whole.points) || crashes == 0 {
+				t.Errorf("%d crashes at %d points: each has two sides", crashes, len(whole.points))
+			}
+			t.Logf("%d crashes at %d points", crashes, len(whole.points))
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+)
+
+// world is all that goes on beside muster: machines, kubelets, the controllers of
+// Kubernetes, its scheduler, and people. What it does next follows from the store,
+// so it needs no memory of its own, save for what people mean to do.
+type world struct {
+	*simulator
+	// cordoned are the nodes that a human has cordoned.
+	cordoned map[string]bool
+	// assumed are the nodes that the scheduler has chosen and not bound pods to yet.
+	assumed map[types.UID]string
+	// plans are what people will do; planned counts all that there ever were.
+	plans    []plan
+	planned  int
+	gangs    []*gang
+	services []*service
+
+	// offers are what may happen since the store had that revision; nil if it has to
+	// be looked at again.
+	offers   []option
+	revision uint64
+}
+
+// plan is something that somebody does once.
+type plan struct {
+	key string
+	at  time.Time
+	do  func()
+}
+
+// How long the parts of the cluster take at most.
+const (
+	kubeletTime   = time.Second
+	schedulerTime = 500 * time.Millisecond
+	// collectorTime is how long what lacks its owner or its node is left.
+	collectorTime = 2 * time.Second
+	agentTime     = 3 * time.Second
+)
+
+const unschedulable = corev1.TaintNodeUnschedulable
+
+// plan has something done at a time.
+func (w *world) plan(at time.Time, key string, do func()) {
+	w.planned++
+	w.plans = append(w.plans, plan{key: fmt.Sprintf("%s (plan %d)", key, w.planned), at: at, do: do})
+}
+
+// offer offers what may happen in the world. That changes only with the store and
+// with what happens in the world itself.
+func (w *world) offer(offer func(option)) {
+	if w.offers == nil || w.revision != w.store.revision {
+		w.offers, w.revision = []option{}, w.store.revision
+		w.look(func(o option) {
+			do := o.do
+			o.do = func() {
+				w.offers = nil
+				do()
+			}
+			w.offers = append(w.offers, o)
+		})
+	}
+	for _, o := range w.offers {
+		offer(o)
+	}
+}
+
+func (w *world) look(offer func(option)) {
+	for _, p := range w.plans {
+		offer(option{key: p.key, at: p.at, within: wakeTime, do: func() {
+			w.plans = slices.DeleteFunc(w.plans, func(o plan) bool { return o.key == p.key })
+			p.do()
+		}})
+	}
+	for _, m := range all[*kwokv1alpha1.Machine](w.store) {
+		w.offerMachine(m, offer)
+	}
+	for _, n := range all[*corev1.Node](w.store) {
+		w.offerNode(n, offer)
+	}
+	for _, p := range all[*corev1.Pod](w.store) {
+		w.offerPod(p, offer)
+	}
+	for _, g := range w.gangs {
+		g.offer(w, offer)
+	}
+	for _, r := range w.services {
+		r.offer(w, offer)
+	}
+}
+
+// create stores an object of the world's own.
+func (w *world) create(o client.Object) {
+	if _, err := w.store.create(o); err != nil {
+		w.note("  %v", err)
+	}
+}
+
+// clipped is a name that fits into a label beside a suffix.
+func clipped(name string) string { return strings.TrimRight(name[:min(len(name), 40)], ".-") }
+
+// lose has a node break down: its machine is Terminated first, where it has one.
+func (w *world) lose(n *corev1.Node) {
+	w.feature("node lost")
+	w.note("  node %s is lost", n.Name)
+	if m := find[*kwokv1alpha1.Machine](w.store, "", n.Name); m != nil {
+		change(w.store, m, func(m *kwokv1alpha1.Machine) {
+			now := metav1.NewTime(moment(time.Now()))
+			m.Status.Phase, m.Status.Reason, m.Status.TerminatedAt = kwokv1alpha1.MachineTerminated, "BrokenDown", &now
+		})
+	}
+	_ = w.store.delete(n)
+}
