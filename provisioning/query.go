@@ -163,9 +163,10 @@ func (q *query) collect() {
 		}
 		if q.apart {
 			for n := range q.Nodes.All() {
-				if !q.single[n.Name] && !(q.ideal && q.countsAsNew(n.Group)) {
-					q.addNode(in, within, n, !own)
+				if q.single[n.Name] || q.ideal && q.countsAsNew(n.Group) {
+					continue
 				}
+				q.addNode(in, within, n, !own)
 			}
 		} else {
 			q.addClasses(in, within, singles)

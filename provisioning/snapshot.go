@@ -277,6 +277,3 @@ func (n *Node) aloneOn(g *Gang) bool {
 	}
 	return others <= 0
 }
-
-// zone of the node.
-func (n *Node) zone() string { return n.Labels[corev1.LabelTopologyZone] }

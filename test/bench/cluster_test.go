@@ -113,14 +113,18 @@ func newSite(b *testing.B) *site {
 }
 
 func (s *site) create(objects ...client.Object) {
+	if err := s.tryCreate(objects...); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *site) tryCreate(objects ...client.Object) error {
 	var g errgroup.Group
 	g.SetLimit(32)
 	for _, o := range objects {
 		g.Go(func() error { return s.kube.Create(s.Context(), o) })
 	}
-	if err := g.Wait(); err != nil {
-		s.Fatal(err)
-	}
+	return g.Wait()
 }
 
 func (s *site) group(machines int) {
@@ -175,7 +179,11 @@ func (s *site) request(n, count int, class string, gpus int64, changes ...func(*
 		objects[i] = r
 	}
 	s.before, s.began = s.count(), time.Now()
-	go s.create(objects...)
+	go func() {
+		if err := s.tryCreate(objects...); err != nil {
+			s.Error(err)
+		}
+	}()
 }
 
 // await waits until n requests are Provisioned and notes how long each took.
