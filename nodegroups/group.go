@@ -39,10 +39,6 @@ type Group struct {
 	Ledger *v1alpha1.Ledger
 	// Backoffs are the failures that keep launches waiting.
 	Backoffs []v1alpha1.Backoff
-	// BackoffUntil is when the group may be tried again; zero means now.
-	BackoffUntil time.Time
-	// LastFailure says what the last launch failed with, if it did.
-	LastFailure string
 }
 
 // DefaultPods is how many pods a machine takes whose template does not say.
@@ -68,12 +64,6 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		Backoffs:        status.Backoffs,
 	}
 	g.Allocatable = lesser(g.Promised, status.Shape, ng.Spec.Template)
-	if status.BackoffUntil != nil {
-		g.BackoffUntil = status.BackoffUntil.Time
-	}
-	if len(status.Attempts) > 0 && status.Attempts[0].Class != "" {
-		g.LastFailure = status.Attempts[0].Message
-	}
 	return g
 }
 

@@ -200,7 +200,7 @@ func isLaunchOf(n *Node, g *Gang) bool { return g.Launch != "" && AttemptToken(n
 func blame(r *Request, v View) AttemptFailure {
 	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
 		if g := v.findGroup(n.Group); g != nil {
-			if name, by, short := n.Allocatable.Short(g.Allocatable); short {
+			if name, by, short := n.Allocatable.Short(g.Promised); short {
 				return failure(v, r.callOf(n.Launch, n.Group), v1alpha1.Config,
 					"node %s has %s %s less than spec.template of its group promises", n.Name, nodegroups.Quantity(name, by), name)
 			}

@@ -295,8 +295,8 @@ func TestLearningIsSeenAtOnceAndOnce(t *testing.T) {
 	m.SetGroup(g)
 	m.Learn("gpu", v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "gang-1", Class: v1alpha1.Stockout, Message: "dry"})
 	group := m.Snapshot(noon).Groups[0]
-	if group.BackoffUntil != noon.Add(30*time.Second) || group.LastFailure != "dry" {
-		t.Errorf("backoff until %s because %q", group.BackoffUntil, group.LastFailure)
+	if until, why := group.BlockedUntil(1); !until.Equal(noon.Add(30*time.Second)) || why != "dry" {
+		t.Errorf("backoff until %s because %q", until, why)
 	}
 	written := g.DeepCopy()
 	written.Status = m.Learned("gpu")
