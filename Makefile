@@ -41,6 +41,14 @@ test: build ## Run all tests, those on a real cluster included.
 unit: ## Run the tests that need no cluster.
 	go test $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/kueue)
 
+.PHONY: simulate
+simulate: ## Play 10,000 seeded stories of the provisioner, with crashes and stale caches; make test plays 500 of them.
+	go test ./test/simulation -run TestRandomStories -timeout 120m -runs 10000 $(ARGS)
+
+.PHONY: race
+race: build ## Let two requests race for the last GPUs 1,000 times on a real API server; make test does 200.
+	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test ./test/e2e -run ExactlyOneWins -timeout 30m -races 1000 $(ARGS)
+
 .PHONY: bench
 bench: build ## Measure plans, and requests per second on a cluster (minutes); compare two runs with benchstat.
 	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test -run '^$$' -bench . -benchmem -timeout 60m $(ARGS) ./test/bench/...
