@@ -294,7 +294,7 @@ func TestGangsThatNoGroupCanServeFail(t *testing.T) {
 			p.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
 					{Key: siteLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{s.name}}}}}}}}
-		}, "node affinity"},
+		}, "podSet two-minds"},
 		{"more-pods-than-there-are-machines", math.MaxInt32, func(*corev1.PodSpec) {}, "short"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
