@@ -30,8 +30,9 @@ func (c *Checker) judgeBooking(e Event, n *node, b booking) {
 
 // judgeConsumer: a pod of a gang takes what its own gang has booked, not what is
 // promised to another (P3). Other pods that land on a node which is booked in
-// part only are not Muster's, and slip in; those that were there before all
-// bookings were counted by them.
+// part only are not Muster's, and slip in, as do those of a gang whose booking is
+// over and that are made again; those that were there before all bookings were
+// counted by them.
 func (c *Checker) judgeConsumer(e Event, p *pod) {
 	n := c.node(p.node)
 	if p.consumes.Name == "" || n.uid == "" || len(n.allocatable) == 0 || !c.servedPod(p) {
@@ -66,9 +67,9 @@ const (
 	knownPods = false
 )
 
-// servedPod says that the pod consumes a request that Muster serves.
+// servedPod says that the pod consumes a booking of a request that Muster serves.
 func (c *Checker) servedPod(p *pod) bool {
-	return slices.ContainsFunc(c.named[p.consumes], func(r *request) bool { return r.served })
+	return slices.ContainsFunc(c.named[p.consumes], (*request).live)
 }
 
 // judgeSum adds up what is promised on a node: the pods of gangs, the pods that
