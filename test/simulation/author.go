@@ -102,6 +102,9 @@ func (a *author) group(name string) *v1alpha1.NodeGroup {
 		pool := g.Spec.Kwok
 		pool.Seed = a.random.Int64()
 		pool.BootDelay, pool.BootJitter, pool.DeviceDelay = seconds(a.random.Int64N(5)), seconds(a.random.Int64N(4)), seconds(a.random.Int64N(3))
+		if a.oneIn(10) {
+			pool.BootDelay = seconds(200) // longer than anybody waits
+		}
 		if a.oneIn(3) {
 			holds := a.random.Int32N(g.Spec.MaxNodes + 1)
 			pool.Holds = &holds

@@ -32,70 +32,115 @@ func over(r *provreq.ProvisioningRequest) bool {
 	return isTrue(r, provreq.Failed) || isTrue(r, provreq.BookingExpired) || isTrue(r, provreq.CapacityRevoked)
 }
 
+// longestAttempt is more than any group's joinTimeout, and a rollback.
+const longestAttempt = 3 * time.Minute
+
+// inFlight says that machines of the request may still come.
+func inFlight(r *provreq.ProvisioningRequest) bool {
+	return r != nil && !over(r) && attemptOf(r).InFlight()
+}
+
+// remains are what a story has left, with who may still need it.
+type remains struct {
+	store *store
+	// requests by UID, and whether any of them waits.
+	requests map[types.UID]*provreq.ProvisioningRequest
+	waiting  bool
+	// consumers are the gangs, by namespace and booking key, that have pods which are
+	// not finished; busy are the nodes that run pods of no DaemonSet.
+	consumers, busy map[string]bool
+	wrong           []string
+}
+
 // left says what is left at the end of a story that should not be.
-func (s *simulator) left() (out []string) {
-	complain := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	requests := map[types.UID]*provreq.ProvisioningRequest{}
-	waiting := false
-	consumers := map[string]bool{}
-	for _, r := range all[*provreq.ProvisioningRequest](s.store) {
-		requests[r.UID] = r
-		name := r.Namespace + "/" + r.Name
-		switch c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); {
-		case over(r):
-		case isTrue(r, provreq.Provisioned):
-			complain("request %s is still Provisioned: its booking neither was consumed nor expired", name)
-		case attemptOf(r).InFlight():
-			complain("request %s still has an attempt in flight: %+v", name, attemptOf(r))
-		case c == nil || c.Reason == "" || c.Message == "":
-			complain("request %s waits without a reason", name)
-		default:
-			waiting = true
-		}
+func (s *simulator) left() []string {
+	r := &remains{
+		store: s.store, requests: map[types.UID]*provreq.ProvisioningRequest{}, consumers: map[string]bool{}, busy: map[string]bool{},
 	}
-	busy := map[string]bool{}
 	for _, p := range all[*corev1.Pod](s.store) {
 		if finished(p) {
 			continue
 		}
 		if name, ok := p.Annotations[provreq.ProvisioningRequestPodAnnotationKey]; ok {
-			consumers[p.Namespace+"/"+provisioning.BookingKey(name)] = true
+			r.consumers[p.Namespace+"/"+provisioning.BookingKey(name)] = true
 		}
-		if metav1.GetControllerOf(p) == nil {
-			busy[p.Spec.NodeName] = true
+		if owner := metav1.GetControllerOf(p); owner == nil || owner.Kind != "DaemonSet" {
+			r.busy[p.Spec.NodeName] = true
 		}
 	}
+	r.judgeRequests()
+	sizes := r.judgeNodes()
+	r.judgeMachines(sizes)
+	return r.wrong
+}
+
+func (r *remains) complain(format string, args ...any) {
+	r.wrong = append(r.wrong, fmt.Sprintf(format, args...))
+}
+
+// judgeRequests: each has come to an end, or says why it waits.
+func (r *remains) judgeRequests() {
+	for _, q := range all[*provreq.ProvisioningRequest](r.store) {
+		r.requests[q.UID] = q
+		name := q.Namespace + "/" + q.Name
+		if over(q) {
+			continue
+		}
+		r.waiting = true
+		switch c := meta.FindStatusCondition(q.Status.Conditions, provreq.Provisioned); {
+		case isTrue(q, provreq.Provisioned):
+			r.complain("request %s is still Provisioned: its booking neither was consumed nor expired", name)
+		case attemptOf(q).InFlight() && time.Since(attemptOf(q).Started) > longestAttempt:
+			r.complain("request %s still has an attempt in flight: %+v", name, attemptOf(q))
+		case c == nil || c.Reason == "" || c.Message == "":
+			r.complain("request %s waits without a reason", name)
+		}
+	}
+}
+
+// awaited says that an attempt in flight waits for what the launch has made.
+func (r *remains) awaited(launch string) bool {
+	return inFlight(r.requests[provisioning.TokenUID(launch)])
+}
+
+// judgeNodes: no cordon of Muster's serves nobody, and no label is of a request that
+// is gone, with its pods. It returns how many nodes each group has.
+func (r *remains) judgeNodes() map[string]int {
 	sizes := map[string]int{}
-	for _, n := range all[*corev1.Node](s.store) {
-		needed := busy[n.Name]
+	for _, n := range all[*corev1.Node](r.store) {
+		sizes[n.Labels[v1alpha1.NodeGroupLabel]]++
+		needed := r.busy[n.Name] || r.awaited(n.Annotations[v1alpha1.LaunchAnnotation])
 		for _, b := range provisioning.BookingsOn(n.Labels, n.Annotations) {
-			r := requests[b.UID]
-			needed = needed || r != nil && !over(r)
-			if r == nil && !consumers[b.Namespace+"/"+b.Key] {
-				complain("node %s still has the booking label of %s/%s, which is gone", n.Name, b.Namespace, b.Key)
+			q := r.requests[b.UID]
+			needed = needed || q != nil && !over(q)
+			if q == nil && !r.consumers[b.Namespace+"/"+b.Key] {
+				r.complain("node %s still has the booking of %s/%s, which is gone", n.Name, b.Namespace, b.Key)
 			}
 		}
 		if mark := n.Annotations[v1alpha1.CordonedAnnotation]; mark != "" && !needed {
-			complain("node %s still has the mark of the cordon %q, which serves nobody", n.Name, mark)
+			r.complain("node %s still has the mark of the cordon %q, which serves nobody", n.Name, mark)
 		}
-		sizes[n.Labels[v1alpha1.NodeGroupLabel]]++
 	}
-	for _, m := range all[*kwokv1alpha1.Machine](s.store) {
-		n := find[*corev1.Node](s.store, "", m.Name)
-		g := find[*v1alpha1.NodeGroup](s.store, "", m.Spec.Group)
+	return sizes
+}
+
+// judgeMachines: none is left that nobody needs, beside the least of its group.
+func (r *remains) judgeMachines(sizes map[string]int) {
+	for _, m := range all[*kwokv1alpha1.Machine](r.store) {
+		n := find[*corev1.Node](r.store, "", m.Name)
+		g := find[*v1alpha1.NodeGroup](r.store, "", m.Spec.Group)
 		switch {
-		case m.Status.Phase == kwokv1alpha1.MachineTerminated:
+		case m.Status.Phase == kwokv1alpha1.MachineTerminated || r.awaited(m.Spec.Launch):
 		case n == nil:
-			complain("machine %s has no node and nobody waits for it", m.Name)
-		case busy[m.Name] || n.Spec.Unschedulable && n.Annotations[v1alpha1.CordonedAnnotation] == "":
-		case g == nil && waiting: // who waits may book it now and then, so it is not idle
+			r.complain("machine %s has no node and nobody waits for it", m.Name)
+		case r.busy[m.Name] || n.Spec.Unschedulable && n.Annotations[v1alpha1.CordonedAnnotation] == "":
+		case r.waiting: // who waits books it now and then, so it is not idle
 		case g == nil:
-			complain("machine %s is left of NodeGroup %s, which was deleted", m.Name, m.Spec.Group)
+			r.complain("machine %s is left of NodeGroup %s, which was deleted", m.Name, m.Spec.Group)
 		case sizes[g.Name] > int(g.Spec.MinNodes):
-			complain("machine %s is idle, and its group %s has %d machines, more than its least of %d", m.Name, g.Name, sizes[g.Name], g.Spec.MinNodes)
+			r.complain("machine %s is idle, and its group %s has %d machines, more than its least of %d", m.Name, g.Name, sizes[g.Name], g.Spec.MinNodes)
 		}
 	}
-	return out
 }
 
 // digest is how the story has ended, in words that are the same however often
@@ -163,6 +208,9 @@ func (s *simulator) rest() {
 			break
 		}
 		s.run(next.Add(time.Second))
+	}
+	if slices.ContainsFunc(all[*provreq.ProvisioningRequest](s.store), inFlight) {
+		return // one that is tried again from time to time just is
 	}
 	before := s.digest()
 	s.note("muster is at rest and starts anew")

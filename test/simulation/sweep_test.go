@@ -154,6 +154,9 @@ func (tale tale) check(t *testing.T, r result) {
 	}
 }
 
+// mostPoints bounds the calls of a tale.
+const mostPoints = 150
+
 // TestCrashSweep has muster crash before and after every single write to the API
 // server and call to the cloud of every tale. Each of these runs must keep the
 // promises and end as the one without a crash.
@@ -162,6 +165,9 @@ func TestCrashSweep(t *testing.T) {
 		t.Run(tale.name, func(t *testing.T) {
 			whole := tale.play(t, nil)
 			tale.check(t, whole)
+			if len(whole.points) > mostPoints {
+				t.Fatalf("%d calls in a tale that is to be short, the last %s", len(whole.points), whole.points[len(whole.points)-1])
+			}
 			crashes := 0
 			for i, key := range whole.points {
 				for _, side := range []side{before, after} {
