@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,6 +41,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		// Pods are not watched, and the Job's status need not change when the last
 		// of them goes.
 		return reconcile.Result{RequeueAfter: lag}, nil
+	case errors.Is(err, errTooEarly):
+		return reconcile.Result{RequeueAfter: settling}, nil
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errBehind):
 		// The cache was behind; what it lacks will come as an event.
 		return reconcile.Result{}, nil
@@ -86,27 +87,6 @@ func (r *reconciler) finish(ctx context.Context, w *kueue.Workload, reason, mess
 	return err
 }
 
-// stepRunning looks at a Job that is not suspended. Those that never were in a
-// queue's hands are left alone.
-func (r *reconciler) stepRunning(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
-	if w != nil && queueing.HasQuota(w) && queueing.IsAdmitted(w) && !queueing.IsEvicted(w) {
-		return nil
-	}
-	if reason := job.Annotations[BreakGlassAnnotation]; reason != "" {
-		if r.firstTime(job.UID) {
-			r.event(job, corev1.EventTypeWarning, "RunsOutsideQueue", "An admin lets the Job run outside its queue, without quota: %s", reason)
-		}
-		return r.forget(ctx, w)
-	}
-	if w == nil && (!wasStarted(job) || !isQueued(job)) {
-		if isQueued(job) && r.firstTime(job.UID) {
-			r.event(job, corev1.EventTypeWarning, "AlreadyRunning", "The Job was running before Muster could queue it; it is left running and counts against no quota")
-		}
-		return nil
-	}
-	return r.stop(ctx, job, w)
-}
-
 // forget deletes the Workload of a Job that is not to be queued, with what it
 // holds.
 func (r *reconciler) forget(ctx context.Context, w *kueue.Workload) error {
@@ -116,28 +96,6 @@ func (r *reconciler) forget(ctx context.Context, w *kueue.Workload) error {
 	if err := r.client.Delete(ctx, w, client.Preconditions{UID: &w.UID, ResourceVersion: &w.ResourceVersion}); err != nil {
 		return fmt.Errorf("deleting Workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
-	return nil
-}
-
-// stop suspends the Job. Its template is restored and its quota given back once
-// no pod is left.
-func (r *reconciler) stop(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
-	if behind, err := r.isBehind(ctx, job, w); behind || err != nil {
-		return err
-	}
-	why := "its Workload is gone"
-	if w != nil {
-		why = "its Workload is not admitted"
-		for _, c := range w.Status.Conditions {
-			if c.Type == kueue.WorkloadEvicted && c.Status == metav1.ConditionTrue {
-				why = c.Message
-			}
-		}
-	}
-	if err := r.patchJob(ctx, job, func(j *batchv1.Job) error { j.Spec.Suspend = new(true); return nil }); err != nil {
-		return err
-	}
-	r.event(job, corev1.EventTypeNormal, "Stopped", "Suspended: %s", why)
 	return nil
 }
 

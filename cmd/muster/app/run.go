@@ -27,6 +27,7 @@ import (
 	provisioningmetrics "github.com/muster-dev/muster/provisioning/controller/metrics"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	"github.com/muster-dev/muster/provisioning/model"
+	queueconfig "github.com/muster-dev/muster/queueing/config"
 	queuecontroller "github.com/muster-dev/muster/queueing/controller"
 	"github.com/muster-dev/muster/queueing/jobs"
 )
@@ -100,7 +101,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := queuecontroller.Add(mgr, queues); err != nil {
 		return err
 	}
-	return jobs.Add(mgr)
+	return jobs.Add(mgr, queueconfig.Config{})
 }
 
 // addProvisioning adds the provisioner and returns its picture of the cluster.
