@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,7 @@ type rig struct {
 	events *events.FakeRecorder
 	now    time.Time
 	writes int
+	made   int
 	// dieAt is the number of the write at which the process dies once; 0 is never.
 	dieAt int
 	after bool
@@ -57,7 +59,13 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	g.c = inner
 	counted := interceptor.NewClient(inner, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return g.write(func() error { return c.Create(ctx, o, opts...) })
+			return g.write(func() error {
+				// What the API server adds, with a clock that never stands still.
+				g.made++
+				o.SetUID(types.UID(fmt.Sprint("made-", g.made)))
+				o.SetCreationTimestamp(metav1.NewTime(now.Add(time.Duration(g.made) * time.Second)))
+				return c.Create(ctx, o, opts...)
+			})
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			return g.write(func() error { return c.Delete(ctx, o, opts...) })

@@ -25,7 +25,7 @@ func (r *reconciler) tellReady(ctx context.Context, job *batchv1.Job, w *kueue.W
 		return false, nil
 	}
 	have := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPodsReady)
-	ready := podsReady(job)
+	ready := podsReady(job, w)
 	if ready == (have != nil && have.Status == metav1.ConditionTrue) {
 		return false, nil
 	}
@@ -45,13 +45,14 @@ func (r *reconciler) tellReady(ctx context.Context, job *batchv1.Job, w *kueue.W
 }
 
 // podsReady says that all pods of the Job that should be there are ready. Those
-// that have succeeded, counted by the Job controller or not yet, are not missed.
-func podsReady(job *batchv1.Job) bool {
+// that have succeeded, counted by the Job controller or not yet, are not missed, nor
+// those that have no quota yet.
+func podsReady(job *batchv1.Job, w *kueue.Workload) bool {
 	ready := valueOr(job.Status.Ready, 0)
 	if uncounted := job.Status.UncountedTerminatedPods; uncounted != nil {
 		ready += int32(len(uncounted.Succeeded))
 	}
-	return ready >= podCount(job)
+	return ready >= min(podCount(job), granted(w))
 }
 
 // unready takes the condition back with the quota: the next start is waited for

@@ -52,9 +52,17 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // workloadOf reads the Job's Workload; nil if there is none.
 func (r *reconciler) workloadOf(ctx context.Context, job *batchv1.Job) (*kueue.Workload, error) {
+	return workloadIn(ctx, r.client, job)
+}
+
+func workloadIn(ctx context.Context, c client.Reader, job *batchv1.Job) (*kueue.Workload, error) {
+	if isElastic(job) {
+		all, err := slicesOf(ctx, c, job)
+		return current(all), err
+	}
 	w := &kueue.Workload{}
 	key := client.ObjectKey{Namespace: job.Namespace, Name: WorkloadName(job)}
-	if err := r.client.Get(ctx, key, w); err != nil {
+	if err := c.Get(ctx, key, w); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
@@ -102,15 +110,11 @@ func (r *reconciler) forget(ctx context.Context, w *kueue.Workload) error {
 // isBehind says that the cache has not the newest version of the Job's Workload.
 // After a restart it may show one from before the admission.
 func (r *reconciler) isBehind(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
-	live := &kueue.Workload{}
-	key := client.ObjectKey{Namespace: job.Namespace, Name: WorkloadName(job)}
-	switch err := r.live.Get(ctx, key, live); {
-	case apierrors.IsNotFound(err):
-		return w != nil, nil
-	case err != nil:
-		return false, fmt.Errorf("reading Workload %s: %w", key, err)
+	live, err := workloadIn(ctx, r.live, job)
+	if w == nil || live == nil || err != nil {
+		return w != live, err
 	}
-	return w == nil || w.ResourceVersion != live.ResourceVersion, nil
+	return w.UID != live.UID || w.ResourceVersion != live.ResourceVersion, nil
 }
 
 // patchJob changes a Job as it was read, and fails if it has changed since: so a

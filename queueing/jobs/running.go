@@ -35,6 +35,9 @@ func (r *reconciler) stepRunning(ctx context.Context, job *batchv1.Job, w *kueue
 	if isEnding(job) || isAdopted(w) && !queueing.IsEvicted(w) {
 		return nil
 	}
+	if replaced, err := r.hasReplaced(ctx, job, w); replaced || err != nil {
+		return err
+	}
 	if w == nil {
 		// A Job that names no queue ran before its namespace was told to queue all.
 		if job.Labels[QueueLabel] == "" {
@@ -48,13 +51,16 @@ func (r *reconciler) stepRunning(ctx context.Context, job *batchv1.Job, w *kueue
 			return r.adopt(ctx, job)
 		}
 	}
+	if wrote, err := r.withdraw(ctx, job, w); wrote || err != nil {
+		return err
+	}
 	return r.stop(ctx, job, w)
 }
 
 // keepUp does what there is to do for a Job that runs as it should.
 func (r *reconciler) keepUp(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
 	for _, step := range []func(context.Context, *batchv1.Job, *kueue.Workload) (bool, error){
-		r.prioritize, r.tellReady, r.reclaim,
+		r.prioritize, r.tellReady, r.reclaim, r.scale,
 	} {
 		if wrote, err := step(ctx, job, w); wrote || err != nil {
 			return err

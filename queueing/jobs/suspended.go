@@ -20,6 +20,9 @@ import (
 // stepSuspended looks at a Job that waits: for its turn, for a start that is
 // due, or for its pods to go after a stop.
 func (r *reconciler) stepSuspended(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
+	if wrote, err := r.withdraw(ctx, job, w); wrote || err != nil {
+		return err
+	}
 	reserved := w != nil && queueing.HasQuota(w)
 	evicted := reserved && queueing.IsEvicted(w)
 	if wasStarted(job) && reserved && !evicted {
@@ -152,6 +155,9 @@ func (r *reconciler) confirmNewest(ctx context.Context, job *batchv1.Job) error 
 }
 
 func (r *reconciler) create(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
+	if isElastic(job) {
+		w.Annotations[kueue.WorkloadSliceNameAnnotation] = sliceName(w)
+	}
 	if err := r.client.Create(ctx, w); err != nil {
 		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
 			r.event(job, corev1.EventTypeWarning, "FailedCreate", "The Job cannot be queued, since its Workload is refused: %v", err)

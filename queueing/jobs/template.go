@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -25,6 +26,8 @@ type original struct {
 	Annotations  map[string]*string  `json:"annotations,omitempty"`
 	Parallelism  *int32              `json:"parallelism,omitempty"`
 	Completions  *int32              `json:"completions,omitempty"`
+	// Gated: the gate of elastic Jobs was put on.
+	Gated bool `json:"gated,omitempty"`
 }
 
 // start makes the Job run as it was admitted: with as many pods as have quota, on
@@ -48,8 +51,17 @@ func start(job *batchv1.Job, w *kueue.Workload, flavors []*kueue.ResourceFlavor)
 	}
 	*template = *queueing.TemplateOn(template, flavors)
 	update(template, &kueue.PodSetUpdate{Labels: queueLabels(w)}, &before)
-	for _, u := range updatesOf(w) {
-		update(template, &u, &before)
+	if isElastic(job) {
+		// What the checks have prepared goes to each pod with its gate: a later slice
+		// has other places.
+		update(template, &kueue.PodSetUpdate{Annotations: map[string]string{kueue.WorkloadSliceNameAnnotation: sliceName(w)}}, &before)
+		if before.Gated = !slices.ContainsFunc(template.Spec.SchedulingGates, isElasticGate); before.Gated {
+			template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate})
+		}
+	} else {
+		for _, u := range updatesOf(w) {
+			update(template, &u, &before)
+		}
 	}
 	record, err := json.Marshal(before)
 	if err != nil {
@@ -94,10 +106,7 @@ func queueLabels(w *kueue.Workload) map[string]string {
 
 // update changes a template and keeps in before what it replaces.
 func update(template *corev1.PodTemplateSpec, u *kueue.PodSetUpdate, before *original) {
-	if len(u.NodeSelector) > 0 && template.Spec.NodeSelector == nil {
-		template.Spec.NodeSelector = map[string]string{}
-	}
-	maps.Copy(template.Spec.NodeSelector, u.NodeSelector)
+	template.Spec.NodeSelector = merge(template.Spec.NodeSelector, u.NodeSelector)
 	template.Spec.Tolerations = queueing.AddTolerations(template.Spec.Tolerations, u.Tolerations)
 	template.Labels = overwrite(template.Labels, u.Labels, before.Labels)
 	template.Annotations = overwrite(template.Annotations, u.Annotations, before.Annotations)
@@ -135,6 +144,9 @@ func restore(job *batchv1.Job, w *kueue.Workload) (bool, error) {
 		template.Spec.NodeSelector, template.Spec.Tolerations = before.NodeSelector, before.Tolerations
 		template.Labels = putBack(template.Labels, before.Labels)
 		template.Annotations = putBack(template.Annotations, before.Annotations)
+		if before.Gated {
+			template.Spec.SchedulingGates = slices.DeleteFunc(template.Spec.SchedulingGates, isElasticGate)
+		}
 		if before.Parallelism != nil {
 			job.Spec.Parallelism = before.Parallelism
 		}

@@ -23,7 +23,6 @@ import (
 // template, that change how it is queued and that Muster does not support yet.
 var unsupported = []string{
 	"kueue.x-k8s.io/prebuilt-workload-name",
-	"kueue.x-k8s.io/elastic-job",
 	"kueue.x-k8s.io/workload-slice-name",
 	"kueue.x-k8s.io/podset-required-topology",
 	"kueue.x-k8s.io/podset-preferred-topology",
@@ -73,6 +72,9 @@ func (r *reconciler) desired(ctx context.Context, job *batchv1.Job) (*kueue.Work
 			w.Spec.MaximumExecutionTimeSeconds = new(int32(n))
 		}
 	}
+	if isElastic(job) {
+		w.Annotations[ElasticAnnotation] = "true"
+	}
 	least, why := minCount(job)
 	w.Spec.PodSets[0].MinCount = least
 	if why != "" {
@@ -112,6 +114,9 @@ func minCount(job *batchv1.Job) (least *int32, why string) {
 	if !ok {
 		return nil, ""
 	}
+	if isElastic(job) {
+		return nil, fmt.Sprintf("the annotations %s and %s are both on the Job, but an elastic Job starts with the parallelism that it has; remove one", MinParallelismAnnotation, ElasticAnnotation)
+	}
 	whole := wholeCount(job)
 	n, err := strconv.ParseInt(value, 10, 32)
 	switch {
@@ -145,6 +150,9 @@ func equalCompletions(job *batchv1.Job) (why string) {
 	}
 	return ""
 }
+
+// ownAnnotations on a Workload are the controller's, which takes them off again.
+var ownAnnotations = []string{queueing.RefusedAnnotation, AdoptedAnnotation, ElasticAnnotation, ReplacesAnnotation}
 
 func unsupportedOn(job *batchv1.Job) []string {
 	var used []string
@@ -212,9 +220,7 @@ func follow(w, want *kueue.Workload) bool {
 		w.Spec.MaximumExecutionTimeSeconds = want.Spec.MaximumExecutionTimeSeconds
 	})
 	annotations := maps.Clone(w.Annotations)
-	maps.DeleteFunc(annotations, func(k, _ string) bool {
-		return isCopied(k) || k == queueing.RefusedAnnotation || k == AdoptedAnnotation
-	})
+	maps.DeleteFunc(annotations, func(k, _ string) bool { return isCopied(k) || slices.Contains(ownAnnotations, k) })
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
