@@ -166,7 +166,7 @@ func TestAnElasticJobGrows(t *testing.T) {
 			for _, finishFirst := range []bool{false, true} {
 				g := grown(t, dieAt, after)
 				first := g.all()[0]
-				if next := g.all()[1]; next.Annotations[ReplacesAnnotation] != keyOf(first) || next.Annotations[kueue.WorkloadSliceNameAnnotation] != first.Name ||
+				if next := g.all()[1]; next.Annotations[queueing.RefusedAnnotation] != "" || next.Annotations[ReplacesAnnotation] != keyOf(first) || next.Annotations[kueue.WorkloadSliceNameAnnotation] != first.Name ||
 					!cmp.Equal(first.Spec.PodSets[0].Template, next.Spec.PodSets[0].Template) {
 					t.Errorf("the next slice is %+v", next)
 				}

@@ -60,7 +60,7 @@ func (r *reconciler) stepRunning(ctx context.Context, job *batchv1.Job, w *kueue
 // keepUp does what there is to do for a Job that runs as it should.
 func (r *reconciler) keepUp(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
 	for _, step := range []func(context.Context, *batchv1.Job, *kueue.Workload) (bool, error){
-		r.prioritize, r.tellReady, r.reclaim, r.scale,
+		r.prioritize, r.tellReady, r.scale, r.reclaim,
 	} {
 		if wrote, err := step(ctx, job, w); wrote || err != nil {
 			return err
@@ -72,7 +72,7 @@ func (r *reconciler) keepUp(ctx context.Context, job *batchv1.Job, w *kueue.Work
 // prioritize follows another priority class, or another value of it. It reports
 // whether it wrote.
 func (r *reconciler) prioritize(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
-	want := &kueue.Workload{Spec: kueue.WorkloadSpec{MaximumExecutionTimeSeconds: w.Spec.MaximumExecutionTimeSeconds}}
+	want := &kueue.Workload{}
 	if why, err := r.setPriority(ctx, job, &want.Spec); why != "" || err != nil {
 		return false, err
 	}

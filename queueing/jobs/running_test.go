@@ -31,8 +31,10 @@ func TestPriorityFollowsTheJob(t *testing.T) {
 		job    func(*batchv1.Job)
 		status func(*kueue.WorkloadStatus)
 		edit   func(*rig)
-		want   int32
-		anew   bool
+		// base: PriorityClass base is the default one.
+		base bool
+		want int32
+		anew bool
 	}{
 		"another class while it waits": {
 			job: label("low"), edit: func(g *rig) { g.updateJob(label("high")) }, want: 9,
@@ -49,12 +51,19 @@ func TestPriorityFollowsTheJob(t *testing.T) {
 		"a class that does not exist, while it runs": {
 			job: label("low"), status: admit, edit: func(g *rig) { g.updateJob(label("none")) }, want: 1,
 		},
+		"a first class, which does not exist, while it waits for a check": {
+			job: none, status: reserve, edit: func(g *rig) { g.updateJob(label("none")) }, want: 0,
+		},
 		"its class is deleted while it waits for a check": {
 			job: label("low"), status: reserve, want: 1,
 			edit: func(g *rig) { g.delete(&kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "low"}}) },
 		},
 		"a first class while it waits for a check": {
 			job: none, status: reserve, edit: func(g *rig) { g.updateJob(label("high")) }, want: 9, anew: true,
+		},
+		"another default class, while it runs": {
+			job: none, status: admit, want: 3, base: true,
+			edit: func(g *rig) { g.defaultClass("base", false); g.defaultClass("other", true) },
 		},
 		"a class instead of that of its pods, while it runs": {
 			job:    func(j *batchv1.Job) { j.Spec.Template.Spec.PriorityClassName = "pods" },
@@ -66,7 +75,9 @@ func TestPriorityFollowsTheJob(t *testing.T) {
 				return &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
 			}
 			g := newRig(t, suspendedJob(c.job), class("low", 1), class("high", 9),
-				&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Value: 7})
+				&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Value: 7},
+				&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "base"}, Value: 3, GlobalDefault: c.base},
+				&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Value: 4})
 			g.settle()
 			if c.status != nil {
 				g.status(c.status)
@@ -98,6 +109,19 @@ func (g *rig) updateClass(name string, value int32) {
 	}
 }
 
+// defaultClass makes a PriorityClass the default one, or not.
+func (g *rig) defaultClass(name string, is bool) {
+	g.t.Helper()
+	class := &schedulingv1.PriorityClass{}
+	if err := g.c.Get(g.t.Context(), client.ObjectKey{Name: name}, class); err != nil {
+		g.t.Fatal(err)
+	}
+	class.GlobalDefault = is
+	if err := g.c.Update(g.t.Context(), class); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
 func (g *rig) delete(o client.Object) {
 	g.t.Helper()
 	if err := g.c.Delete(g.t.Context(), o); err != nil {
@@ -119,11 +143,10 @@ func TestATimeLimitFollowsTheJobUntilItRuns(t *testing.T) {
 		t.Errorf("%d seconds before the start, want 120", got)
 	}
 	g.status(admit)
-	g.settle()
 	g.updateJob(limit("180"))
 	g.settle()
-	if got := *g.workload().Spec.MaximumExecutionTimeSeconds; got != 120 {
-		t.Errorf("%d seconds while it runs, which the API does not take", got)
+	if got := *g.workload().Spec.MaximumExecutionTimeSeconds; got != 120 || isSuspended(g.job()) {
+		t.Errorf("%d seconds once it is admitted, which the API does not take; suspended: %v", got, isSuspended(g.job()))
 	}
 }
 

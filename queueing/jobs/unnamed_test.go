@@ -184,7 +184,7 @@ func TestPoliciesAndControllerAgree(t *testing.T) {
 		}
 	}
 	for _, name := range []string{unnamedPolicy, "muster-jobs-default-queue"} {
-		list := "'" + strings.Join(queuedOwners, "', '") + "'"
+		list := "in [ '" + strings.Join(queuedOwners, "', '") + "']"
 		if policies[name] == "" || !strings.Contains(policies[name], list) {
 			t.Errorf("policy %s has another list than %s", name, list)
 		}

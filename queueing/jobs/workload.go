@@ -23,7 +23,6 @@ import (
 // template, that change how it is queued and that Muster does not support yet.
 var unsupported = []string{
 	"kueue.x-k8s.io/prebuilt-workload-name",
-	"kueue.x-k8s.io/workload-slice-name",
 	"kueue.x-k8s.io/podset-required-topology",
 	"kueue.x-k8s.io/podset-preferred-topology",
 	"kueue.x-k8s.io/podset-unconstrained-topology",

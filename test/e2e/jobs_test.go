@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -27,7 +29,9 @@ import (
 // queue for 8 of them, without a capacity check. The LocalQueue is called as asked.
 func (s *site) plain(localQueue string) {
 	s.Helper()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name, Labels: map[string]string{siteLabel: s.name}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: s.name, Labels: map[string]string{siteLabel: s.name}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+	}}
 	node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("100")}
 	node.Status.Allocatable = node.Status.Capacity
 	s.create(node)
@@ -190,9 +194,9 @@ func TestJobsThatCannotBeFollowedAreRefused(t *testing.T) {
 	s.create(&kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Value: 1})
 	classy := s.plainJob("classy", 4, "1h", func(j *batchv1.Job) {
 		j.Labels["kueue.x-k8s.io/priority-class"] = s.name
-		j.Annotations = map[string]string{"kueue.x-k8s.io/job-min-parallelism": "2"}
 	})
 	s.runs(classy)
+	s.edit(classy, func() { classy.Annotations["kueue.x-k8s.io/job-min-parallelism"] = "2" })
 	for name, c := range map[string]struct {
 		change func(*batchv1.Job)
 		want   string
@@ -376,34 +380,150 @@ func (s *site) withoutJobPolicies() (restore func()) {
 	if err != nil {
 		s.Fatal(err)
 	}
+	manifests = slices.DeleteFunc(manifests, func(o *unstructured.Unstructured) bool {
+		return o.GetName() != "muster-jobs-suspend" && o.GetName() != "muster-jobs-start"
+	})
 	suspends := func() bool {
 		j := s.newPlainJob("probe", 1, "1s")
 		return s.tried(j) == nil && *j.Spec.Suspend
 	}
-	restored := false
-	restore = func() {
-		if restored {
-			return
-		}
-		restored = true
+	again := sync.OnceFunc(func() {
 		for _, o := range manifests {
-			if name := o.GetName(); name == "muster-jobs-suspend" || name == "muster-jobs-start" {
-				if err := kube.Create(s.cleanup(), o.DeepCopy()); err != nil {
-					s.Errorf("restoring %s %s: %v", o.GetKind(), name, err)
-				}
+			if err := kube.Create(s.cleanup(), o.DeepCopy()); err != nil {
+				s.Errorf("restoring %s %s: %v", o.GetKind(), o.GetName(), err)
 			}
 		}
-	}
-	s.Cleanup(restore)
+	})
+	s.Cleanup(again)
 	for _, o := range manifests {
-		if name := o.GetName(); name == "muster-jobs-suspend" || name == "muster-jobs-start" {
-			s.delete(o.DeepCopy())
-		}
+		s.delete(o.DeepCopy())
 	}
 	s.eventually("the policies are out of force", func() bool { return !suspends() }, func() string { return "they are not" })
 	return func() {
 		s.Helper()
-		restore()
+		again()
 		s.eventually("the policies are in force", suspends, func() string { return "they are not" })
+	}
+}
+
+// TestAnElasticJobChangesWhileItRuns: it grows by the pods that have quota, and the
+// ones that it had are left alone; it shrinks with its quota.
+func TestAnElasticJobChangesWhileItRuns(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	j := s.plainJob("accordion", 1, "1h", func(j *batchv1.Job) {
+		j.Annotations = map[string]string{"kueue.x-k8s.io/elastic-job": "true"}
+		j.Spec.Completions = nil
+		j.Spec.Template.Spec.NodeSelector = map[string]string{siteLabel: s.name}
+	})
+	before := j.Spec.DeepCopy()
+	s.runs(j)
+	names := func() (out []string) {
+		var pods corev1.PodList
+		if err := kube.List(t.Context(), &pods, client.InNamespace(s.name)); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pods.Items {
+			if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+				out = append(out, p.Name)
+			}
+		}
+		return out
+	}
+	first := names()
+	s.edit(j, func() { j.Spec.Parallelism = new(int32(3)) })
+	s.runs(j)
+	if got := names(); len(got) != 3 || !slices.Contains(got, first[0]) {
+		t.Errorf("after it grew %v run, of which %v should be one", got, first)
+	}
+	// states are those of its Workloads, the oldest first.
+	states := func() string {
+		var list kueue.WorkloadList
+		if err := kube.List(t.Context(), &list, client.InNamespace(s.name)); err != nil {
+			return err.Error()
+		}
+		slices.SortFunc(list.Items, func(a, b kueue.Workload) int { return int(a.Spec.PodSets[0].Count - b.Spec.PodSets[0].Count) })
+		var out []string
+		for _, w := range list.Items {
+			state := "waits"
+			if end := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished); end != nil {
+				state = end.Reason
+			} else if w.Status.Admission != nil {
+				state = fmt.Sprint("runs, reclaimable ", w.Status.ReclaimablePods)
+			}
+			out = append(out, fmt.Sprintf("%d %s", w.Spec.PodSets[0].Count, state))
+		}
+		return strings.Join(out, "; ")
+	}
+	are := func(want string) {
+		t.Helper()
+		s.eventually("its Workloads are "+want, func() bool { return states() == want }, states)
+	}
+	are("1 WorkloadSliceReplaced; 3 runs, reclaimable []")
+	s.edit(j, func() { j.Spec.Parallelism = new(int32(20)) })
+	are("1 WorkloadSliceReplaced; 3 runs, reclaimable []; 20 waits")
+	s.edit(j, func() { j.Spec.Parallelism = new(int32(2)) })
+	are("1 WorkloadSliceReplaced; 3 runs, reclaimable [{main 1}]")
+	if got := names(); len(got) != 2 {
+		t.Errorf("after it shrank %v run", got)
+	}
+	s.stopPolicy(kueue.HoldAndDrain)
+	before.Parallelism = new(int32(2))
+	s.eventually("the Job is as it was", func() bool { return s.get(j) && cmp.Equal(*before, j.Spec) }, func() string { return cmp.Diff(*before, j.Spec) })
+	are("1 WorkloadSliceReplaced; 2 waits")
+	s.stopPolicy(kueue.None)
+	s.runs(j)
+	s.delete(j)
+}
+
+// TestARunningJobMayNotBecomeElastic, since its pods have no gate.
+func TestARunningJobMayNotBecomeElastic(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	j := s.plainJob("stiff", 1, "1h", func(j *batchv1.Job) { j.Spec.Completions = nil })
+	s.runs(j)
+	for name, change := range map[string]func(*batchv1.Job){
+		"may not change": func(j *batchv1.Job) { j.Annotations["kueue.x-k8s.io/elastic-job"] = "true" },
+		"may not grow":   func(j *batchv1.Job) { j.Spec.Parallelism = new(int32(2)) },
+	} {
+		edited := j.DeepCopy()
+		change(edited)
+		if err := kube.Patch(t.Context(), edited, client.MergeFrom(j), client.DryRunAll); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), name) {
+			t.Errorf("error %v, want one that says %q", err, name)
+		}
+	}
+	s.delete(j)
+}
+
+// TestAJobCostsFewWrites: each is milliseconds of the API server, and there are
+// thousands of Jobs. Queue statuses and Events are not of one Job.
+func TestAJobCostsFewWrites(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	// Other tests' queues are at rest.
+	written := func() (sum float64) {
+		for _, resource := range []string{"jobs", "jobs/status", "workloads", "workloads/status", "pods"} {
+			sum += s.metric("muster_api_writes_total", `resource="`+resource+`"`)
+		}
+		return sum
+	}
+	before := written()
+	const jobs = 8
+	var all []*batchv1.Job
+	for i := range jobs {
+		all = append(all, s.plainJob(fmt.Sprint("cheap-", i), 1, "1s"))
+	}
+	for _, j := range all {
+		s.complete(j)
+		s.eventually("the end of its Workload", func() bool {
+			w := s.workload(j)
+			return w != nil && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished)
+		}, func() string { return fmt.Sprint(s.workload(j)) })
+	}
+	// Create the Workload, admit it, start the Job, finish the Workload.
+	per := (written() - before) / jobs
+	t.Logf("%.2f writes a Job", per)
+	if per > 5 {
+		t.Errorf("%.2f writes a Job, want at most 5", per)
 	}
 }
