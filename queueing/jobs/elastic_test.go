@@ -240,28 +240,32 @@ func TestAnElasticJobGrowsTwice(t *testing.T) {
 	}
 }
 
-// TestAnElasticJobThatIsEvictedWhileItGrows queues as one again, for all its pods.
-func TestAnElasticJobThatIsEvictedWhileItGrows(t *testing.T) {
+// TestAnElasticJobThatStopsWhileItGrows queues as one again, for all its pods.
+func TestAnElasticJobThatStopsWhileItGrows(t *testing.T) {
 	before := suspendedJob(elastic).Spec
-	for _, after := range []bool{false, true} {
-		for dieAt := range 14 {
-			g := grown(t, dieAt, after)
-			if gates := g.job().Spec.Template.Spec.SchedulingGates; len(gates) != 1 {
-				t.Errorf("gates %v", gates)
-			}
-			g.statusOf(g.all()[0], evict)
-			g.settle()
-			g.want("2 has 2", "b1 b1 - -")
-			if err := g.c.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default")); err != nil {
-				t.Fatal(err)
-			}
-			g.podsStop()
-			g.settle()
-			g.want("4 waits", "")
-			after := g.job().Spec
-			after.Parallelism = before.Parallelism
-			if diff := cmp.Diff(before, after); diff != "" {
-				t.Errorf("die at %d: not restored (-want +got):\n%s", dieAt, diff)
+	before.Parallelism = new(int32(4))
+	for name, stop := range map[string]func(*rig){
+		"evicted":           func(g *rig) { g.statusOf(g.all()[0], evict) },
+		"suspended by hand": func(g *rig) { g.updateJob(func(j *batchv1.Job) { j.Spec.Suspend = new(true) }) },
+	} {
+		for _, after := range []bool{false, true} {
+			for dieAt := range 14 {
+				g := grown(t, dieAt, after)
+				if gates := g.job().Spec.Template.Spec.SchedulingGates; len(gates) != 1 {
+					t.Errorf("gates %v", gates)
+				}
+				stop(g)
+				g.settle()
+				g.want("2 has 2", "b1 b1 - -")
+				if err := g.c.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default")); err != nil {
+					t.Fatal(err)
+				}
+				g.podsStop()
+				g.settle()
+				g.want("4 waits", "")
+				if diff := cmp.Diff(before, g.job().Spec); diff != "" {
+					t.Errorf("%s, die at %d: not restored (-want +got):\n%s", name, dieAt, diff)
+				}
 			}
 		}
 	}
