@@ -338,7 +338,7 @@ func TestQuotaOfPodsThatAreOverIsReported(t *testing.T) {
 	}, func() string { return fmt.Sprint(w.Status.ReclaimablePods) })
 	managers := func(field string) (out []string) {
 		for _, f := range w.ManagedFields {
-			if f.FieldsV1 != nil && strings.Contains(string(f.FieldsV1.Raw), `"f:`+field+`"`) {
+			if f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:`+field+`"`) {
 				out = append(out, f.Manager)
 			}
 		}
