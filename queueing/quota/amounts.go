@@ -41,10 +41,13 @@ func (a Amounts) Add(o Amounts) {
 	}
 }
 
-// Sub takes o away and forgets what becomes zero.
+// Sub takes o away, down to zero, and forgets what becomes zero. It undoes Add
+// unless a sum was too much for an int64; a Node has no such limit.
 func (a Amounts) Sub(o Amounts) {
 	for fr, v := range o {
-		if a[fr] -= v; a[fr] == 0 {
+		if a[fr] > v {
+			a[fr] -= v
+		} else {
 			delete(a, fr)
 		}
 	}

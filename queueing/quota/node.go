@@ -36,6 +36,9 @@ type cell struct {
 	// usage of a ClusterQueue is what its Workloads use, of a cohort what its
 	// children use of what they have in common.
 	usage total
+	// unquoted says that neither the node nor a child was given any quota: the cell
+	// is there only as long as something is used.
+	unquoted bool
 }
 
 // NewNode returns a node without a parent that is given these quotas.
@@ -52,11 +55,13 @@ func NewNode(name string, weight int64, quotas map[FlavorResource]Quota) *Node {
 func (n *Node) Join(parent *Node) {
 	n.parent = parent
 	parent.height = max(parent.height, n.height+1)
-	parent.children = append(parent.children, n)
-	slices.SortFunc(parent.children, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
+	at, _ := slices.BinarySearchFunc(parent.children, n.Name, func(c *Node, name string) int {
+		return strings.Compare(c.Name, name)
+	})
+	parent.children = slices.Insert(parent.children, at, n)
 	for fr, c := range n.cells {
 		p := parent.cell(fr)
-		p.subtree = Plus(p.subtree, c.subtree-c.kept())
+		p.subtree, p.unquoted = Plus(p.subtree, c.subtree-c.kept()), false
 	}
 }
 
@@ -86,7 +91,7 @@ func (n *Node) Path() []*Node {
 func (n *Node) cell(fr FlavorResource) *cell {
 	c := n.cells[fr]
 	if c == nil {
-		c = &cell{}
+		c = &cell{unquoted: true}
 		n.cells[fr] = c
 	}
 	return c
@@ -155,6 +160,9 @@ func (n *Node) change(fr FlavorResource, by func(*total)) {
 		before := c.drawn()
 		by(&c.usage)
 		after := c.drawn()
+		if c.unquoted && c.usage == (total{}) {
+			delete(n.cells, fr)
+		}
 		if n.parent == nil || before == after {
 			return
 		}
@@ -165,8 +173,19 @@ func (n *Node) change(fr FlavorResource, by func(*total)) {
 	}
 }
 
+// Unused is how much of what the node does not lend it does not use either. The
+// parent does not see it.
+func (n *Node) Unused(fr FlavorResource) int64 {
+	c := n.cells[fr]
+	if c == nil {
+		return 0
+	}
+	return max(0, c.kept()-c.usage.amount())
+}
+
 // Available is how much more the node could use now: negative where more is used
-// than may be, such as after an admin has lowered a quota.
+// than may be, such as after an admin has lowered a quota. What the node does not
+// lend is there for it whatever others have run up.
 func (n *Node) Available(fr FlavorResource) int64 {
 	c := n.cells[fr]
 	if c == nil {
@@ -175,11 +194,14 @@ func (n *Node) Available(fr FlavorResource) int64 {
 	if n.parent == nil {
 		return c.subtree - c.usage.amount()
 	}
-	common := n.parent.Available(fr)
+	unused, common := n.Unused(fr), n.parent.Available(fr)
 	if c.quota.Borrowing != nil {
 		common = min(common, c.borrowable()-c.drawn())
 	}
-	return saturated(max(0, c.kept()-c.usage.amount()), common)
+	if unused > 0 && common < 0 {
+		return unused
+	}
+	return saturated(unused, common)
 }
 
 // Potential is how much the node could use if nobody else used anything.
@@ -213,7 +235,7 @@ func saturated(a, b int64) int64 {
 // Fits says that the node could use this much more.
 func (n *Node) Fits(usage Amounts) bool {
 	for fr, v := range usage {
-		if v > n.Available(fr) {
+		if v > max(0, n.Available(fr)) {
 			return false
 		}
 	}
@@ -227,15 +249,20 @@ func (n *Node) Borrows(fr FlavorResource, v int64) bool {
 }
 
 // Distance says from how far v more would have to be borrowed: 0 within the
-// node's own quota, else the height of the smallest subtree around it that has
-// that much quota left unused; that of the whole tree where none has.
+// node's own quota, else the height of the smallest subtree around it whose quota
+// has room for what those below it do not keep for themselves; that of the whole
+// tree where none has.
 func (n *Node) Distance(fr FlavorResource, v int64) int {
 	if !n.Borrows(fr, v) || n.parent == nil {
 		return 0
 	}
-	for at := n.parent; ; at = at.parent {
-		if at.parent == nil || !at.Borrows(fr, v) {
-			return at.height
+	at := n
+	for at.parent != nil {
+		v = max(0, v-at.Unused(fr))
+		at = at.parent
+		if !at.Borrows(fr, v) {
+			break
 		}
 	}
+	return at.height
 }
