@@ -6,10 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
@@ -451,4 +454,327 @@ func refused(t *testing.T, err error, want []string) {
 			t.Errorf("the refusal does not say %q: %v", word, err)
 		}
 	}
+}
+
+// TestWhatNoProgramCanReadIsRefused: one object of such a kind, and no informer
+// of the kind would have a list any more.
+func TestWhatNoProgramCanReadIsRefused(t *testing.T) {
+	s := newSite(t)
+	kept := workload(func(w *kueue.Workload) { w.Namespace, w.Spec.Active = s.name, new(false) })
+	s.create(kept)
+	for _, tc := range []struct {
+		name  string
+		patch string
+		on    client.Object
+		sub   string
+		want  string
+	}{
+		{"half an exponent", `{"spec":{"fairSharing":{"weight":"1e1.5"}}}`, localQueue(nil), "", "spec.fairSharing.weight"},
+		{"an exponent that takes minutes", `{"spec":{"fairSharing":{"weight":"1e999999999"}}}`, localQueue(nil), "", "spec.fairSharing.weight"},
+		{"an exponent in a template", `{"spec":{"podSets":[{"name":"main","template":{"spec":{"containers":[{"name":"a","resources":{"requests":{"cpu":"1e1.5"}}}]}}}]}}`, kept, "", "requests"},
+		{"more pods than 32 bits", `{"spec":{"podSets":[{"name":"main","count":3000000000,"template":{"spec":{"containers":[{"name":"a"}]}}}]}}`, kept, "", "spec.podSets[0].count"},
+		{"a time in lower case", `{"status":{"requeueState":{"count":1,"requeueAt":"2006-01-02t15:04:05z"}}}`, kept, "status", "status.requeueState.requeueAt"},
+		{"a time without a zone", `{"status":{"requeueState":{"count":1,"requeueAt":"2006-01-02T15:04:05"}}}`, kept, "status", "status.requeueState.requeueAt"},
+		{"a day that never was", `{"status":{"requeueState":{"count":1,"requeueAt":"2006-02-32T15:04:05Z"}}}`, kept, "status", "status.requeueState.requeueAt"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := tc.on.DeepCopyObject().(client.Object)
+			o.SetNamespace(s.name)
+			if err := kube.Create(t.Context(), o); err == nil {
+				defer s.delete(o)
+			}
+			patch := client.RawPatch(types.MergePatchType, []byte(tc.patch))
+			var err error
+			if tc.sub == "" {
+				err = kube.Patch(t.Context(), o, patch, client.DryRunAll)
+			} else {
+				err = kube.SubResource(tc.sub).Patch(t.Context(), o, patch, &client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: []string{metav1.DryRunAll}}})
+			}
+			refused(t, err, []string{tc.want})
+		})
+	}
+}
+
+// TestQueuesAndFlavorsAreBornWithTheirFinalizer so that nobody has to write it.
+func TestQueuesAndFlavorsAreBornWithTheirFinalizer(t *testing.T) {
+	for _, o := range []client.Object{
+		clusterQueue(nil), flavor(nil),
+		clusterQueue(func(cq *kueue.ClusterQueue) { cq.Finalizers = []string{"example.com/mine"} }),
+		flavor(func(f *kueue.ResourceFlavor) { f.Finalizers = []string{kueue.ResourceInUseFinalizerName} }),
+	} {
+		brought := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == kueue.ResourceInUseFinalizerName })
+		if err := kube.Create(t.Context(), o, client.DryRunAll); err != nil {
+			t.Fatal(err)
+		}
+		if want := append(brought, kueue.ResourceInUseFinalizerName); !slices.Equal(o.GetFinalizers(), want) {
+			t.Errorf("%T has the finalizers %v, want %v", o, o.GetFinalizers(), want)
+		}
+	}
+}
+
+// TestPoliciesKnowTheFieldsOfTheirKinds: kube-controller-manager compares them
+// with the schemas.
+func TestPoliciesKnowTheFieldsOfTheirKinds(t *testing.T) {
+	s := newSite(t)
+	var list admissionv1.ValidatingAdmissionPolicyList
+	s.eventually("all policies are compared", func() bool {
+		return kube.List(t.Context(), &list) == nil && !slices.ContainsFunc(list.Items, func(p admissionv1.ValidatingAdmissionPolicy) bool {
+			return p.Status.TypeChecking == nil
+		})
+	}, func() string { return "" })
+	for _, p := range list.Items {
+		for _, w := range p.Status.TypeChecking.ExpressionWarnings {
+			t.Errorf("%s %s: %s", p.Name, w.FieldRef, w.Warning)
+		}
+	}
+}
+
+// change is one of an object that exists, as it should not be made, with its twin
+// as it may.
+type change struct {
+	name      string
+	bad, good func(client.Object)
+	want      []string
+}
+
+// changes tries each, and keeps none.
+func changes(t *testing.T, o client.Object, write func(client.Object, client.Patch) error, list []change) {
+	t.Helper()
+	for _, c := range list {
+		t.Run(c.name, func(t *testing.T) {
+			try := func(edit func(client.Object)) error {
+				changed := o.DeepCopyObject().(client.Object)
+				edit(changed)
+				return write(changed, client.MergeFrom(o))
+			}
+			refused(t, try(c.bad), c.want)
+			if err := try(c.good); err != nil {
+				t.Errorf("its twin is refused: %v", err)
+			}
+		})
+	}
+}
+
+// of is a change of an object of one kind.
+func of[T client.Object](edit func(T)) func(client.Object) {
+	return func(o client.Object) { edit(o.(T)) }
+}
+
+func trial(t *testing.T) func(client.Object, client.Patch) error {
+	return func(o client.Object, p client.Patch) error { return kube.Patch(t.Context(), o, p, client.DryRunAll) }
+}
+
+func statusTrial(t *testing.T) func(client.Object, client.Patch) error {
+	return func(o client.Object, p client.Patch) error {
+		return kube.Status().Patch(t.Context(), o, p, client.DryRunAll)
+	}
+}
+
+func TestWhatStaysAsItWasCreated(t *testing.T) {
+	s := newSite(t)
+	cq := clusterQueue(func(cq *kueue.ClusterQueue) {
+		cq.Name, cq.Spec.ResourceGroups = s.name, nil
+		cq.Spec.ConcurrentAdmissionPolicy = &kueue.ConcurrentAdmissionPolicy{Migration: kueue.ConcurrentAdmissionMigration{Mode: kueue.ConcurrentAdmissionTryPreferredFlavors}}
+	})
+	lq := localQueue(func(lq *kueue.LocalQueue) { lq.Namespace = s.name })
+	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/budget"}}
+	rf := flavor(func(f *kueue.ResourceFlavor) { f.Name, f.Spec.TopologyName = s.name, new(kueue.TopologyReference("t")) })
+	w := gated("example.com/a,example.com/b")
+	w.Namespace = s.name
+	s.create(cq, lq, ac, rf, w)
+	changes(t, cq, trial(t), []change{{"the variants of a queue",
+		of(func(cq *kueue.ClusterQueue) { cq.Spec.ConcurrentAdmissionPolicy = nil }),
+		of(func(cq *kueue.ClusterQueue) { cq.Spec.StopPolicy = new(kueue.Hold) }),
+		[]string{"spec.concurrentAdmissionPolicy", "delete the ClusterQueue"}}})
+	changes(t, lq, trial(t), []change{{"the ClusterQueue of a LocalQueue",
+		of(func(lq *kueue.LocalQueue) { lq.Spec.ClusterQueue = "another" }),
+		of(func(lq *kueue.LocalQueue) { lq.Spec.StopPolicy = new(kueue.Hold) }),
+		[]string{"spec.clusterQueue", `"another"`, "immutable"}}})
+	changes(t, ac, trial(t), []change{{"the controller of a check",
+		of(func(ac *kueue.AdmissionCheck) { ac.Spec.ControllerName = "example.com/other" }),
+		of(func(ac *kueue.AdmissionCheck) {
+			ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: "example.com", Kind: "Budget", Name: "a"}
+		}),
+		[]string{"spec.controllerName", `"example.com/other"`, "immutable"}}})
+	changes(t, rf, trial(t), []change{{"the topology of a flavor",
+		of(func(f *kueue.ResourceFlavor) { f.Spec.TopologyName = nil }),
+		of(func(f *kueue.ResourceFlavor) { f.Spec.NodeTaints = nil }),
+		[]string{"topologyName is immutable"}}})
+	setGates := func(to string) func(client.Object) {
+		return func(o client.Object) { o.SetAnnotations(map[string]string{"kueue.x-k8s.io/admission-gated-by": to}) }
+	}
+	changes(t, w, trial(t), []change{
+		{"a gate more", setGates("example.com/a,example.com/b,example.com/c"), setGates("example.com/b"), []string{"example.com/c", "taken away", "when it is created"}},
+		{"a gate in place of another", setGates("example.com/c"), setGates(""), []string{"example.com/c", "taken away"}},
+	})
+}
+
+// TestAWorkloadWithQuotaMayNotBeEdited by those who are not Muster. The check is
+// another controller's, whose part the test plays.
+func TestAWorkloadWithQuotaMayNotBeEdited(t *testing.T) {
+	s := newSite(t)
+	w := s.reserved()
+	changes(t, w, trial(t), []change{
+		{"its template",
+			of(func(w *kueue.Workload) { w.Spec.PodSets[1].Template.Spec.Containers[0].Image = "another" }),
+			of(func(w *kueue.Workload) { w.Labels = map[string]string{"a": "b"} }),
+			[]string{"spec.podSets may not change while quota is reserved", "set spec.active to false"}},
+		{"its requests",
+			of(func(w *kueue.Workload) { requests(w)["cpu"] = *amount("100m") }), of(func(w *kueue.Workload) { w.Spec.Active = new(false) }),
+			[]string{"spec.podSets may not change"}},
+		{"more pods",
+			of(func(w *kueue.Workload) { w.Spec.PodSets[1].Count = 5 }), of(func(w *kueue.Workload) { w.Spec.PodSets[1].Count = 3 }),
+			[]string{"spec.podSets may not change"}},
+		{"its queue",
+			of(func(w *kueue.Workload) { w.Spec.QueueName = "another" }), of(func(w *kueue.Workload) { w.Spec.Priority = new(int32(7)) }),
+			[]string{"queueName is immutable"}},
+		{"its class",
+			of(func(w *kueue.Workload) {
+				w.Spec.PriorityClassRef = &kueue.PriorityClassRef{Group: "kueue.x-k8s.io", Kind: "WorkloadPriorityClass", Name: "high"}
+			}), of(func(w *kueue.Workload) { w.Spec.Priority = new(int32(7)) }),
+			[]string{"priorityClassRef is immutable"}},
+	})
+	changes(t, w, statusTrial(t), []change{
+		{"another queue's quota",
+			of(func(w *kueue.Workload) { w.Status.Admission.ClusterQueue = "another" }), of(func(w *kueue.Workload) { evicted(w) }),
+			[]string{"status.admission may be set or removed, but not edited"}},
+		{"another flavor",
+			of(func(w *kueue.Workload) { w.Status.Admission.PodSetAssignments[1].Flavors["cpu"] = "another" }), of(func(w *kueue.Workload) { evicted(w) }),
+			[]string{"status.admission", "not edited"}},
+		{"less use",
+			of(func(w *kueue.Workload) {
+				w.Status.Admission.PodSetAssignments[1].ResourceUsage["cpu"] = *amount("400m")
+			}), of(func(w *kueue.Workload) { evicted(w) }),
+			[]string{"status.admission", "not edited"}},
+		{"quota of nothing",
+			of(func(w *kueue.Workload) { w.Status.Admission = nil }), of(func(w *kueue.Workload) { evicted(w) }),
+			[]string{"status.admission is missing while condition QuotaReserved is True"}},
+		{"pods given back that it does not have",
+			of(func(w *kueue.Workload) {
+				w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "workers", Count: 5}}
+			}),
+			of(func(w *kueue.Workload) {
+				w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "workers", Count: 4}}
+			}),
+			[]string{"status.reclaimablePods", `5 pods of podSet "workers"`, "with their counts at most"}},
+		{"pods given back of nowhere",
+			of(func(w *kueue.Workload) {
+				w.Status.ReclaimablePods = append(w.Status.ReclaimablePods, kueue.ReclaimablePod{Name: "x", Count: 1})
+			}),
+			of(func(w *kueue.Workload) {
+				w.Status.ReclaimablePods = append(w.Status.ReclaimablePods, kueue.ReclaimablePod{Name: "driver", Count: 1})
+			}),
+			[]string{"status.reclaimablePods", `podSet "x"`}},
+		{"fewer pods given back",
+			of(func(w *kueue.Workload) { w.Status.ReclaimablePods = nil }),
+			of(func(w *kueue.Workload) { w.Status.ReclaimablePods[0].Count = 3 }),
+			[]string{"status.reclaimablePods had 1 pods", "leave them in"}},
+		{"other updates of a check that is Ready",
+			of(func(w *kueue.Workload) { w.Status.AdmissionChecks[0].PodSetUpdates[0].Labels["a"] = "c" }),
+			of(func(w *kueue.Workload) {
+				w.Status.AdmissionChecks[0].PodSetUpdates[0].Labels["a"] = "c"
+				w.Status.AdmissionChecks[0].State = kueue.CheckStatePending
+			}),
+			[]string{"podSetUpdates of", "may not change while its state stays Ready", "set another state first"}},
+		{"updates of another podSet", updates(kueue.PodSetUpdate{Name: "x"}), updates(kueue.PodSetUpdate{Name: "driver"}),
+			[]string{"status.admissionChecks", `"x"`, "choose among driver, workers"}},
+		{"updates with a key that cannot be", updates(kueue.PodSetUpdate{Name: "driver", NodeSelector: map[string]string{"a b": "c"}}),
+			updates(kueue.PodSetUpdate{Name: "driver", NodeSelector: map[string]string{"a": "c"}}), []string{"status.admissionChecks", `key "a b"`}},
+		{"updates with a value that cannot be", updates(kueue.PodSetUpdate{Name: "driver", Labels: map[string]string{"a": "b c"}}),
+			updates(kueue.PodSetUpdate{Name: "driver", Annotations: map[string]string{"a": "b c"}}), []string{"status.admissionChecks", `value "b c"`}},
+		{"updates that tolerate what cannot be", updates(kueue.PodSetUpdate{Name: "driver", Tolerations: []corev1.Toleration{{Key: "a b", Operator: corev1.TolerationOpExists}}}),
+			updates(kueue.PodSetUpdate{Name: "driver", Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}), []string{"status.admissionChecks", `key "a b"`}},
+		{"a cluster that nobody named",
+			of(func(w *kueue.Workload) { w.Status.ClusterName = new("far") }),
+			of(func(w *kueue.Workload) { w.Status.NominatedClusterNames = []string{"far"} }),
+			[]string{"status.clusterName", `"far"`, "choose one of those"}},
+	})
+}
+
+// updates are those of a check that waits again.
+func updates(u ...kueue.PodSetUpdate) func(client.Object) {
+	return of(func(w *kueue.Workload) {
+		w.Status.AdmissionChecks[0].State, w.Status.AdmissionChecks[0].PodSetUpdates = kueue.CheckStatePending, u
+	})
+}
+
+// evicted has lost its quota.
+func evicted(w *kueue.Workload) {
+	w.Status.Admission = nil
+	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: "Pending"})
+	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadAdmitted, Status: metav1.ConditionFalse, Reason: "NoReservation"})
+}
+
+// TestQuotaIsReservedAsItShouldBe by those who do it in Muster's place.
+func TestQuotaIsReservedAsItShouldBe(t *testing.T) {
+	s := newSite(t)
+	w := workload(func(w *kueue.Workload) { w.Namespace, w.Spec.Active = s.name, new(false) })
+	s.create(w)
+	reserve := func(edit func(*kueue.Admission)) func(client.Object) {
+		return of(func(w *kueue.Workload) {
+			meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionTrue, Reason: "QuotaReserved"})
+			w.Status.Admission = &kueue.Admission{ClusterQueue: "objects"}
+			for _, ps := range w.Spec.PodSets {
+				used := resource.NewQuantity(int64(ps.Count), resource.DecimalSI)
+				w.Status.Admission.PodSetAssignments = append(w.Status.Admission.PodSetAssignments, kueue.PodSetAssignment{
+					Name: ps.Name, Count: new(ps.Count), ResourceUsage: corev1.ResourceList{"cpu": *used, "memory": *amount("4Gi")},
+				})
+			}
+			if edit != nil {
+				edit(w.Status.Admission)
+			}
+		})
+	}
+	changes(t, w, statusTrial(t), []change{
+		{"for a podSet that it has not", reserve(func(a *kueue.Admission) { a.PodSetAssignments[0].Name = "x" }), reserve(nil),
+			[]string{"status.admission.podSetAssignments", `"x"`, "choose among driver, workers"}},
+		{"for fewer podSets than it has", reserve(func(a *kueue.Admission) { a.PodSetAssignments = a.PodSetAssignments[:1] }), reserve(nil),
+			[]string{"podSetAssignments must have the same number"}},
+		{"of CPU that pods cannot share", reserve(func(a *kueue.Admission) { a.PodSetAssignments[1].ResourceUsage["cpu"] = *amount("4001m") }),
+			reserve(func(a *kueue.Admission) { a.PodSetAssignments[1].ResourceUsage["cpu"] = *amount("2280m") }),
+			[]string{`podSet "workers" uses 4001m of cpu for 4 pods`, "give a multiple"}},
+		{"of GPUs that pods cannot share", reserve(func(a *kueue.Admission) { a.PodSetAssignments[1].ResourceUsage["nvidia.com/gpu"] = *amount("6") }),
+			reserve(func(a *kueue.Admission) { a.PodSetAssignments[1].ResourceUsage["nvidia.com/gpu"] = *amount("8") }),
+			[]string{`podSet "workers" uses 6 of nvidia.com/gpu for 4 pods`, "give a multiple"}},
+	})
+}
+
+// reserved is an admitted Workload with a check of another controller that is
+// Ready, and one pod given back.
+func (s *site) reserved() *kueue.Workload {
+	s.Helper()
+	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/budget"}}
+	rf := flavor(func(f *kueue.ResourceFlavor) { *f = kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}} })
+	cq := clusterQueue(func(cq *kueue.ClusterQueue) {
+		cq.Name, cq.Spec.CohortName, cq.Spec.NamespaceSelector = s.name, "", &metav1.LabelSelector{}
+		cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: kueue.AdmissionCheckReference(s.name)}}}
+		cq.Spec.ResourceGroups = []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu"}, Flavors: []kueue.FlavorQuotas{
+			{Name: kueue.ResourceFlavorReference(s.name), Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: *amount("10")}}},
+		}}}
+	})
+	lq := localQueue(func(lq *kueue.LocalQueue) {
+		lq.Namespace, lq.Name, lq.Spec.ClusterQueue = s.name, s.name, kueue.ClusterQueueReference(s.name)
+	})
+	w := workload(func(w *kueue.Workload) { w.Namespace, w.Spec.QueueName = s.name, kueue.LocalQueueName(s.name) })
+	s.create(ac)
+	patch := client.MergeFrom(ac.DeepCopy())
+	meta.SetStatusCondition(&ac.Status.Conditions, metav1.Condition{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active"})
+	if err := kube.Status().Patch(s.Context(), ac, patch); err != nil {
+		s.Fatal(err)
+	}
+	s.create(rf, cq, lq, w)
+	s.eventually("the Workload has quota", func() bool {
+		return s.get(w) && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved) && len(w.Status.AdmissionChecks) == 1
+	}, func() string { return fmt.Sprint(w.Status.Conditions) })
+	patch = client.MergeFrom(w.DeepCopy())
+	w.Status.AdmissionChecks[0].State = kueue.CheckStateReady
+	w.Status.AdmissionChecks[0].PodSetUpdates = []kueue.PodSetUpdate{{Name: "workers", Labels: map[string]string{"a": "b"}}}
+	w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "workers", Count: 1}}
+	if err := kube.Status().Patch(s.Context(), w, patch); err != nil {
+		s.Fatal(err)
+	}
+	s.eventually("the Workload is admitted", func() bool {
+		return s.get(w) && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted)
+	}, func() string { return fmt.Sprint(w.Status.Conditions, w.Status.AdmissionChecks) })
+	return w
 }
