@@ -18,6 +18,9 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
+// longest is how long a load may take, on a machine that is busy otherwise.
+const longest = 30 * time.Minute
+
 // class is a kind of Workloads of which every queue gets so many.
 type class struct {
 	name     string
@@ -36,7 +39,6 @@ type load struct {
 	testing.TB
 	kube client.WithWatch
 
-	creators sync.WaitGroup
 	mu       sync.Mutex
 	lives    map[types.NamespacedName]*life
 	finished int
@@ -233,6 +235,19 @@ func condition(kind, reason string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: "By the benchmark", LastTransitionTime: metav1.Now()}
 }
 
+// running is how many Workloads are admitted, by namespace.
+func (l *load) running() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[string]int{}
+	for key, a := range l.lives {
+		if a.end != nil && !a.finished {
+			out[key.Namespace]++
+		}
+	}
+	return out
+}
+
 // outcome is what became of all Workloads.
 type outcome struct {
 	evictions int
@@ -264,9 +279,9 @@ func (l *load) await() {
 	case <-l.done:
 	case <-l.Context().Done():
 		l.Fatal(context.Cause(l.Context()))
-	case <-time.After(patience):
+	case <-time.After(longest):
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.Fatalf("not within %s: %d of %d Workloads are finished", patience, l.finished, l.want)
+		l.Fatalf("not within %s: %d of %d Workloads are finished", longest, l.finished, l.want)
 	}
 }
