@@ -25,7 +25,7 @@ import (
 const (
 	// patience is how long is waited for something that should come.
 	patience = 60 * time.Second
-	// calm is how long is watched that something does not come.
+	// calm is how long something does not come that is not to come.
 	calm = 2 * time.Second
 )
 
@@ -166,12 +166,17 @@ func (s *site) waits(j *batchv1.Job, words string) {
 		c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, words)
 	}, func() string { return s.standing(j) })
+	s.calm()
+	if w := s.workload(j); w == nil || meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved) {
+		s.Fatalf("Job %s does not wait: %s", j.Name, s.standing(j))
+	}
+}
+
+// calm gives what is not to come the time to come.
+func (s *site) calm() {
 	select {
 	case <-s.Context().Done():
 	case <-time.After(calm):
-	}
-	if w := s.workload(j); w == nil || meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved) {
-		s.Fatalf("Job %s does not wait: %s", j.Name, s.standing(j))
 	}
 }
 

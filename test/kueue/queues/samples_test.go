@@ -7,6 +7,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
@@ -101,11 +102,26 @@ func TestSampleOfACheck(t *testing.T) {
 	s.active("check")
 	j := s.job("job.yaml")
 	s.condition(j, kueue.WorkloadQuotaReserved, metav1.ConditionTrue)
+	s.calm()
 	if w := s.workload(j); meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) || !s.get(j) || !*j.Spec.Suspend {
 		t.Errorf("it was started before the check is ready: %s", s.standing(j))
 	}
 	s.answer(j, kueue.CheckStateReady)
 	s.runs(j)
+	s.completes(j)
+}
+
+func TestSampleOfProvisioning(t *testing.T) {
+	t.Parallel()
+	s := &site{T: t, name: "provisioning"}
+	s.apply("queues.yaml")
+	s.active("provisioning")
+	j := s.job("job.yaml")
+	w := s.runs(j)
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: w.Name + "-machines-1"}}
+	if !s.get(r) || !meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned) {
+		t.Errorf("it runs without its machines: %+v", r.Status.Conditions)
+	}
 	s.completes(j)
 }
 
