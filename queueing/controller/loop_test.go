@@ -26,8 +26,9 @@ func TestDeathBetweenAnyTwoWrites(t *testing.T) {
 				k := &killer{left: n, after: after}
 				w := newWorld(t, k.wrap, append(queueOf("4", capacityRule), workloadOf("train", "4"))...)
 				run := func(d time.Duration) {
+					w.inform()
 					for end := w.now.Add(d); w.now.Before(end); {
-						w.step()
+						w.step(end)
 						if k.died {
 							k.died = false
 							died++

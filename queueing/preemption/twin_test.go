@@ -383,6 +383,22 @@ func (t *twin) allowed(i int, set uint) bool {
 		slices.Contains(strategies, kueueconfig.LessThanOrEqualToFinalShare) && ours.compare(final) <= 0
 }
 
+// reason is that for which one goes while those in the set are still there.
+func (t *twin) reason(i int, set uint) string {
+	after, b := t.with(t.usage(set), t.newcomer), t.policy.BorrowWithinCohort
+	switch {
+	case t.running[i].queue == t.newcomer.queue:
+		return kueue.InClusterQueueReason
+	case t.fair != nil && slices.ContainsFunc(t.short, func(fr int) bool {
+		return after[t.newcomer.queue][fr] > t.nodes[t.newcomer.queue].subtree[fr]
+	}):
+		return kueue.InCohortFairSharingReason
+	case t.fair == nil && b != nil && b.Policy == kueue.BorrowWithinCohortPolicyLowerPriority && !t.bound[i] && !t.entitled(t.usage(t.all), t.common[i]):
+		return kueue.InCohortReclaimWhileBorrowingReason
+	}
+	return kueue.InCohortReclamationReason
+}
+
 // enough says that the newcomer fits beside those in the set, by means that it may
 // use.
 func (t *twin) enough(set uint) bool {
@@ -525,6 +541,9 @@ func compare(seed uint64) (outcome string, err error) {
 	for _, target := range a.Targets {
 		if !t.candidate[target.Index] || !t.allowed(target.Index, left) {
 			return "", fmt.Errorf("workload %d may not go while %b are there: %s", target.Index, left, summary(a))
+		}
+		if want := t.reason(target.Index, left); target.Reason != want {
+			return "", fmt.Errorf("workload %d goes for %s, want %s", target.Index, target.Reason, want)
 		}
 		left &^= 1 << target.Index
 		outcome = target.Reason
