@@ -93,13 +93,23 @@ func (s *State) stop(w *Workload) *Verdict {
 	case lq == nil || !lq.DeletionTimestamp.IsZero():
 		return s.release(w, kueue.WorkloadQuotaReservedReasonMisconfigured, fmt.Sprintf("LocalQueue %s is terminating or missing", w.Object.Spec.QueueName))
 	case isStopped(lq.Spec.StopPolicy):
-		return s.release(w, kueue.WorkloadQuotaReservedReasonSuspended, fmt.Sprintf("LocalQueue %s is stopped", lq.Name))
+		return s.release(w, kueue.WorkloadQuotaReservedReasonSuspended, stoppedMessage(lq))
 	case q == nil || !q.object.DeletionTimestamp.IsZero():
 		return s.release(w, kueue.WorkloadQuotaReservedReasonMisconfigured, fmt.Sprintf("ClusterQueue %s is terminating or missing", w.Object.Status.Admission.ClusterQueue))
 	case isStopped(q.object.Spec.StopPolicy):
-		return s.release(w, kueue.WorkloadQuotaReservedReasonSuspended, fmt.Sprintf("ClusterQueue %s is stopped", q.object.Name))
+		return s.release(w, kueue.WorkloadQuotaReservedReasonSuspended, inactiveMessage(q))
 	}
 	return nil
+}
+
+// What a Workload is told that is held back by its queue: the same when it loses
+// its quota as afterwards, so that it is written once.
+func stoppedMessage(lq *kueue.LocalQueue) string {
+	return fmt.Sprintf("LocalQueue %s is stopped (%s); it goes on when stopPolicy is None", lq.Name, *lq.Spec.StopPolicy)
+}
+
+func inactiveMessage(q *queue) string {
+	return fmt.Sprintf("ClusterQueue %s is inactive: %s", q.object.Name, q.standing.Message)
 }
 
 // release takes the quota of a Workload back of which nothing has run on it.
@@ -125,7 +135,11 @@ func (s *State) evictDueTo(w *Workload, reason, cause, message, pending string, 
 		e.pause(requeueAt)
 	}
 	if !mayRun(w.Object) {
-		e.release(pending, message)
+		why := message
+		if pending == kueue.WorkloadDeactivated {
+			why = deactivatedMessage
+		}
+		e.release(pending, why)
 	}
 	if reason == kueue.WorkloadDeactivated && cause != "" {
 		reason += dueTo + cause

@@ -136,9 +136,9 @@ func (s *State) gate(w *Workload) (*Verdict, *queue) {
 	}
 	switch {
 	case isStopped(lq.Spec.StopPolicy):
-		return wait(kueue.WorkloadQuotaReservedReasonSuspended, "LocalQueue %s is stopped (%s); it goes on when stopPolicy is None", name, *lq.Spec.StopPolicy)
+		return wait(kueue.WorkloadQuotaReservedReasonSuspended, "%s", stoppedMessage(lq))
 	case !q.standing.Active:
-		return wait(kueue.WorkloadQuotaReservedReasonSuspended, "ClusterQueue %s is inactive: %s", q.object.Name, q.standing.Message)
+		return wait(kueue.WorkloadQuotaReservedReasonSuspended, "%s", inactiveMessage(q))
 	case why != "":
 		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured, "%s", why)
 	}
@@ -243,7 +243,9 @@ func Waiting(w *kueue.Workload, reason, message string, now time.Time) *kueue.Wo
 	} else {
 		e.pending(reason, message)
 	}
-	if reason != kueue.WorkloadQuotaReservedReasonSuspended && reason != kueue.WorkloadQuotaReservedReasonMisconfigured {
+	switch reason {
+	case kueue.WorkloadQuotaReservedReasonSuspended, kueue.WorkloadQuotaReservedReasonMisconfigured, kueue.WorkloadDeactivated:
+	default:
 		// What kept it from being queued is over.
 		e.requeued()
 	}

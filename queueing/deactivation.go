@@ -6,8 +6,6 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
-
-	"github.com/muster-dev/muster/provisioning"
 )
 
 // A Workload is deactivated by a person, or by Muster for a cause. Then it takes
@@ -17,6 +15,9 @@ import (
 //	active ─condemn─▶ DeactivationTarget ─Deactivate─▶ spec.active: false ─▶ Evicted, DeactivatedDueTo<cause>
 //	   ▲                                                                        │
 //	   └────────────────────── a person sets spec.active: true ─────────────────┘
+
+// deactivatedMessage is what a deactivated Workload waits for.
+const deactivatedMessage = "The workload is deactivated; set spec.active to true to queue it again"
 
 // condemn marks a Workload that has to be deactivated, with the cause.
 func (s *State) condemn(w *Workload, cause, message string) *Verdict {
@@ -49,9 +50,8 @@ func deactivationCause(w *kueue.Workload) (cause, message string) {
 
 // inactive tells a Workload without quota that it is deactivated.
 func (s *State) inactive(w *Workload) *Verdict {
-	const message = "The workload is deactivated; set spec.active to true to queue it again"
 	if IsEvicted(w.Object) && w.Object.Status.RequeueState == nil {
-		return s.wait(w, kueue.WorkloadDeactivated, message)
+		return s.wait(w, kueue.WorkloadDeactivated, deactivatedMessage)
 	}
 	e := edit(w.Object, s.now)
 	if IsEvicted(w.Object) {
@@ -60,7 +60,7 @@ func (s *State) inactive(w *Workload) *Verdict {
 		cause, why := deactivationCause(w.Object)
 		e.evict(kueue.WorkloadDeactivated, cause, why)
 	}
-	e.pending(kueue.WorkloadDeactivated, message)
-	w.reason, w.message = kueue.WorkloadDeactivated, provisioning.Clip(message, maxMessage)
-	return &Verdict{Workload: w, Action: Advance, Reason: kueue.WorkloadDeactivated, Message: message, Status: e.status}
+	e.pending(kueue.WorkloadDeactivated, deactivatedMessage)
+	w.reason, w.message = kueue.WorkloadDeactivated, deactivatedMessage
+	return &Verdict{Workload: w, Action: Advance, Reason: kueue.WorkloadDeactivated, Message: deactivatedMessage, Status: e.status}
 }

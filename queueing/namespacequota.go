@@ -68,21 +68,25 @@ func (s *State) comes(w *Workload, admission *kueue.Admission) {
 	ns.coming[w.Object.UID] = comer{w, admission}
 }
 
-// arrived forgets those whose pods have come or never will, and says when the next
-// one will be forgotten; zero if only an event can do that.
+// arrived forgets those whose pods have come or never will, and says when to look
+// again; zero if there is nobody left.
 func (s *State) arrived(ns *namespace) (next time.Time) {
 	for uid, c := range ns.coming {
 		w := c.Workload
 		switch {
 		case s.workloads[uid] == w && w.assumed != nil:
+			next = earliest(next, s.now.Add(podsCome))
 		case s.workloads[uid] != w || w.place != holding || IsEvicted(w.Object) || isTrue(w.Object, kueue.WorkloadPodsReady):
 			delete(ns.coming, uid)
 		case IsAdmitted(w.Object):
 			over := admittedSince(w.Object).Add(podsCome)
 			if !s.now.Before(over) {
 				delete(ns.coming, uid)
+				continue
 			}
 			next = earliest(next, over)
+		default:
+			next = earliest(next, s.now.Add(podsCome))
 		}
 	}
 	return next

@@ -87,8 +87,9 @@ func requeuing(c *kueueconfig.WaitForPodsReady) kueueconfig.RequeuingStrategy {
 	return *c.RequeuingStrategy
 }
 
-// backoff doubles with each try. Up to a ten thousandth more, the same for the
-// same try of the same Workload, keeps those apart that failed together.
+// backoff doubles with each try. Up to a sixtieth more, the same for the same try
+// of the same Workload, keeps those apart that failed together. Times in the API
+// have whole seconds.
 func backoff(w *kueue.Workload, c kueueconfig.RequeuingStrategy, tries int32) time.Duration {
 	seconds := func(v *int32, fallback int32) time.Duration {
 		if v == nil {
@@ -99,7 +100,8 @@ func backoff(w *kueue.Workload, c kueueconfig.RequeuingStrategy, tries int32) ti
 	pause := doubled(seconds(c.BackoffBaseSeconds, defaultBackoffBase), tries, seconds(c.BackoffMaxSeconds, defaultBackoffMax))
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s/%d", w.UID, tries)
-	return pause + pause/10_000*time.Duration(h.Sum32()%1000)/1000
+	jitter := pause / 60 * time.Duration(h.Sum32()%1001) / 1000
+	return pause + jitter.Truncate(time.Second)
 }
 
 // blocksAdmission says that nothing is admitted while pods of another Workload are

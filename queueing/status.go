@@ -241,6 +241,9 @@ func Released(w *kueue.Workload, now time.Time) *kueue.WorkloadStatus {
 	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil {
 		message = fmt.Sprintf("Evicted: %s", c.Message)
 	}
+	if !IsActive(w) {
+		reason, message = kueue.WorkloadDeactivated, deactivatedMessage
+	}
 	e.release(reason, message)
 	return e.status
 }
