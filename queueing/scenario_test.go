@@ -51,6 +51,9 @@ import (
 //	cycle                               (repeats until nothing changes)
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if strings.Contains(path, "/fuzz/") {
+			return // a corpus, see FuzzEditedWorkloads
+		}
 		w := newWorld()
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return w.run(t, d) })
 	})
