@@ -3,6 +3,7 @@ package queueing
 import (
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
@@ -35,7 +36,7 @@ func (s *State) gated(w *Workload, p *proposal) *hold {
 // waited for.
 func (e *editor) blockedOnGates(reason, message string) {
 	if reason == kueue.WorkloadAdmissionGated && closedGate(e.object) != "" && e.object.Annotations[GatedByAnnotation] == "" {
-		e.set(kueue.WorkloadBlockedOnPreemptionGates, "True", kueue.PreemptionGated, message)
+		e.set(kueue.WorkloadBlockedOnPreemptionGates, metav1.ConditionTrue, kueue.PreemptionGated, message)
 	}
 }
 

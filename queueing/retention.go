@@ -41,7 +41,7 @@ func (s *State) removed(w *Workload, condition string, keep *metav1.Duration, jo
 		return nil
 	}
 	return &Verdict{Workload: w, Action: Remove, Job: job, Reason: "Deleted", Message: fmt.Sprintf(
-		"Deleted %s after it was %s, as objectRetentionPolicies say", keep.Duration.Round(time.Second), strings.ToLower(condition))}
+		"Deleted %s after it was %s, as objectRetentionPolicies say", keep.Round(time.Second), strings.ToLower(condition))}
 }
 
 // deactivatedByUs says that it was not a person who deactivated the Workload.
