@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/quota"
@@ -42,6 +43,8 @@ type likeness struct {
 	refused string
 	// finished pods leave fewer to be run.
 	finished int32
+	// replaces is the Workload slice whose place is taken.
+	replaces types.UID
 }
 
 func (s *State) likeness(q *queue, w *Workload) likeness {
@@ -49,6 +52,9 @@ func (s *State) likeness(q *queue, w *Workload) likeness {
 	out.policy, out.named = w.Object.Annotations[ParameterPrefix+PolicyParameter]
 	if c := s.justEvicted(w); c != nil {
 		out.refused = c.Message
+	}
+	if old := s.predecessor(q, w); old != nil {
+		out.replaces = old.Object.UID
 	}
 	for _, r := range w.Object.Status.ReclaimablePods {
 		out.finished += r.Count
@@ -255,6 +261,12 @@ func (d *drainer) take(l *line) {
 		return
 	}
 	w, p := l.rest[0], l.first
+	if p != nil {
+		if h := d.s.withheld(w, p); h != nil {
+			d.withhold(l, h)
+			return
+		}
+	}
 	switch {
 	case p == nil:
 		r := &refusal{reason: l.notes.notes.reason(), message: l.notes.notes.message(), until: l.notes.until, priority: w.priority, since: w.since}
@@ -266,7 +278,7 @@ func (d *drainer) take(l *line) {
 		d.refuse(l, r)
 	case d.delays(l.queue, w, p) != nil:
 		d.refuse(l, d.delays(l.queue, w, p))
-	case len(p.victims) > 0 || !d.fitsNow(l.queue, p.usage):
+	case len(p.victims) > 0 || !d.fitsNow(l.queue, p.growth()):
 		d.claim(l, p)
 	default:
 		l.rest, l.first = l.rest[1:], nil
@@ -308,7 +320,7 @@ func (s *State) appendTold(out []Verdict, w *Workload, r *refusal) []Verdict {
 // once some quota has come back.
 func (d *drainer) claim(l *line, p *proposal) {
 	w := l.rest[0]
-	c := claim{queue: l.queue, usage: p.usage}
+	c := claim{queue: l.queue, usage: p.growth()}
 	var names []string
 	for _, v := range p.victims {
 		v.claimed = true
@@ -377,10 +389,12 @@ func (s *State) reserve(q *queue, w *Workload, p *proposal) *Verdict {
 	e.reserve(p.admission, s.fresh(w, names))
 	w.assume(q, p.usage)
 	w.busy = true
+	s.starts(w)
+	s.comes(w, p.admission)
 	w.reason, w.message = "", ""
 	s.timers.set(w, time.Time{})
 	return &Verdict{
-		Workload: w, Action: Reserve, Status: e.status, Reason: "QuotaReserved",
+		Workload: w, Action: Reserve, Status: e.status, Reason: "QuotaReserved", Replaces: s.replace(p.replaces, w),
 		Message: fmt.Sprintf("Quota reserved in ClusterQueue %s, wait time since queued was %.0fs",
 			q.object.Name, max(0, s.now.Sub(w.since).Seconds())),
 	}
@@ -436,7 +450,8 @@ func (d *drainer) Less(i, j int) bool {
 
 // shareAfter is the share that a node would have with the first of a line below it.
 func shareAfter(n *quota.Node, l *line) quota.Share {
-	l.queue.node.Add(l.first.usage)
-	defer l.queue.node.Sub(l.first.usage)
+	growth := l.first.growth()
+	l.queue.node.Add(growth)
+	defer l.queue.node.Sub(growth)
 	return n.Share()
 }

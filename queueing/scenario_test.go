@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
-	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning"
@@ -39,11 +38,22 @@ import (
 //	external NAME CHECK=Ready|Retry|Rejected   (what the controller of a check says)
 //	finish | deactivate | activate | delete NAME
 //	tick DURATION
-//	fairsharing                         (what can be borrowed is shared by weight)
+//	config                              (as YAML, at the start)
+//	annotate NAME KEY=VALUE             (empty takes it away)
+//	spec NAME [max=SECONDS] [gate=NAME] [count=N] [job=NAME]
+//	ready NAME [Started|WaitForStart|WaitForRecovery|Recovered]
+//	open NAME gate=NAME
+//	resourcequota NAME [scope=S] RESOURCE=HARD[/USED] ...
+//	replaced NAME SLICE                 (finished, as before a SLICE is admitted)
+//	status NAME                         (its conditions and numbers)
+//	restart                             (with what the API server has)
 //	blind                               (no advice from the provisioner)
 //	cycle                               (repeats until nothing changes)
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if strings.Contains(path, "/fuzz/") {
+			return // a corpus, see FuzzEditedWorkloads
+		}
 		w := newWorld()
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return w.run(t, d) })
 	})
@@ -96,9 +106,6 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		args[a.Key] = strings.Join(a.Vals, ",")
 	}
 	switch d.Cmd {
-	case "fairsharing":
-		w.s.config.FairSharing = &kueueconfig.FairSharing{}
-		w.s.outdated = true
 	case "blind":
 		w.s.SetCapacity(nil)
 	case "flavor":
@@ -150,7 +157,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 	case "queues":
 		return w.queues()
 	default:
-		t.Fatalf("unknown command %s", d.Cmd)
+		return w.life(t, d, name, args)
 	}
 	return ""
 }
@@ -203,6 +210,12 @@ func (w *world) apply(v *Verdict, out *strings.Builder) {
 		default:
 			tell("%v %s (%s)", v.Action, v.Reason, v.Message)
 		}
+	}
+	if v.Action == Remove {
+		w.remove(v, tell)
+	}
+	if v.Replaces != nil {
+		w.replace(v.Replaces, out)
 	}
 	for _, r := range v.Delete {
 		tell("delete request %s", r.Name)
