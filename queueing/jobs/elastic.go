@@ -10,6 +10,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -18,23 +19,15 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/writer"
 )
 
-// An elastic Job may change its parallelism while it runs. Its pods are made with a
-// scheduling gate, which is taken off as many of them as have quota; so what it
-// runs by may change without its template, which must not:
+// isElastic says that a Job may change its parallelism while it runs. Its pods are
+// made with a scheduling gate, which is taken off as many of them as have quota; so
+// what it runs by may change without its template, which must not:
 //
 //	parallelism falls ──▶ its quota falls with the pods, see reclaim
 //	parallelism rises ──▶ a second Workload, the next slice, asks for all pods and is admitted
 //	                      for the difference; the slice before it is Finished then, as
 //	                      WorkloadSliceReplaced, and the gates of the new pods go
-const (
-	// ElasticAnnotation on a Job, and on its Workloads, makes it elastic.
-	ElasticAnnotation = "kueue.x-k8s.io/elastic-job"
-	// ReplacesAnnotation on a Workload has the key, namespace/name, of the one that
-	// it replaces once it is admitted.
-	ReplacesAnnotation = "kueue.x-k8s.io/workload-slice-replacement-for"
-)
-
-func isElastic(job *batchv1.Job) bool { return job.Annotations[ElasticAnnotation] == "true" }
+func isElastic(job *batchv1.Job) bool { return job.Annotations[queueing.ElasticAnnotation] == "true" }
 
 // slicesOf are the Workloads of an elastic Job, the oldest first.
 func slicesOf(ctx context.Context, c client.Reader, job *batchv1.Job) ([]*kueue.Workload, error) {
@@ -95,12 +88,13 @@ func (r *reconciler) others(ctx context.Context, job *batchv1.Job, w *kueue.Work
 // hasReplaced says that the slice which w is to replace has ended for it. Both are
 // to happen at once, but the second write may be late.
 func (r *reconciler) hasReplaced(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
-	if w == nil || w.Annotations[ReplacesAnnotation] == "" || queueing.IsEvicted(w) {
+	if w == nil || w.Annotations[queueing.ReplacementAnnotation] == "" || queueing.IsEvicted(w) {
 		return false, nil
 	}
 	all, err := slicesOf(ctx, r.client, job)
 	return slices.ContainsFunc(all, func(o *kueue.Workload) bool {
-		return keyOf(o) == w.Annotations[ReplacesAnnotation] && queueing.IsFinished(o)
+		c := apimeta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadFinished)
+		return keyOf(o) == w.Annotations[queueing.ReplacementAnnotation] && c != nil && c.Reason == kueue.WorkloadSliceReplaced
 	}), err
 }
 
@@ -131,10 +125,10 @@ func (r *reconciler) scale(ctx context.Context, job *batchv1.Job, w *kueue.Workl
 	var next *kueue.Workload
 	for _, o := range others {
 		switch {
-		case keyOf(o) == w.Annotations[ReplacesAnnotation]:
+		case keyOf(o) == w.Annotations[queueing.ReplacementAnnotation]:
 			_, err := writer.ApplyStatus(ctx, r.client, o, queueing.Finished(o, kueue.WorkloadSliceReplaced, "Replaced by Workload "+w.Name, r.now()))
 			return true, err
-		case grows && next == nil && o.Annotations[ReplacesAnnotation] == keyOf(w):
+		case grows && next == nil && o.Annotations[queueing.ReplacementAnnotation] == keyOf(w):
 			next = o
 		default:
 			return true, r.forget(ctx, o)
@@ -161,7 +155,7 @@ func (r *reconciler) grow(ctx context.Context, job *batchv1.Job, w, next *kueue.
 	// The Job's own template is as it was started.
 	want.Spec.PodSets = w.DeepCopy().Spec.PodSets
 	want.Spec.PodSets[0].Count = podCount(job)
-	want.Annotations[ReplacesAnnotation] = keyOf(w)
+	want.Annotations[queueing.ReplacementAnnotation] = keyOf(w)
 	switch {
 	case next != nil && queueing.HasQuota(next) && !samePods(next, want):
 		return true, r.forget(ctx, next)

@@ -23,7 +23,7 @@ import (
 
 // elastic makes a Job of two pods that may become more, in many rounds.
 func elastic(j *batchv1.Job) {
-	j.Annotations = map[string]string{ElasticAnnotation: "true"}
+	j.Annotations = map[string]string{queueing.ElasticAnnotation: "true"}
 	j.Generation = 1
 	of(2, 100)(j)
 }
@@ -166,7 +166,7 @@ func TestAnElasticJobGrows(t *testing.T) {
 			for _, finishFirst := range []bool{false, true} {
 				g := grown(t, dieAt, after)
 				first := g.all()[0]
-				if next := g.all()[1]; next.Annotations[queueing.RefusedAnnotation] != "" || next.Annotations[ReplacesAnnotation] != keyOf(first) || next.Annotations[kueue.WorkloadSliceNameAnnotation] != first.Name ||
+				if next := g.all()[1]; next.Annotations[queueing.RefusedAnnotation] != "" || next.Annotations[queueing.ReplacementAnnotation] != keyOf(first) || next.Annotations[kueue.WorkloadSliceNameAnnotation] != first.Name ||
 					!cmp.Equal(first.Spec.PodSets[0].Template, next.Spec.PodSets[0].Template) {
 					t.Errorf("the next slice is %+v", next)
 				}
@@ -340,7 +340,7 @@ func TestCurrent(t *testing.T) {
 }
 
 func TestNamesOfSlices(t *testing.T) {
-	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "foo", UID: "1234", Generation: 3, Annotations: map[string]string{ElasticAnnotation: "true"}}}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "foo", UID: "1234", Generation: 3, Annotations: map[string]string{queueing.ElasticAnnotation: "true"}}}
 	// The first digits of: printf 'Job\nbatch\nfoo\n1234\n3' | sha1sum
 	if got, want := WorkloadName(job), "job-foo-86d24"; got != want {
 		t.Errorf("WorkloadName = %q, want %q, which is Kueue's", got, want)
@@ -351,7 +351,7 @@ func TestNamesOfSlices(t *testing.T) {
 func TestElasticJobsStartWithAllTheirPods(t *testing.T) {
 	g := newRig(t, suspendedJob(elastic, func(j *batchv1.Job) { j.Annotations[MinParallelismAnnotation] = "1" }))
 	g.settle()
-	if why := g.all()[0].Annotations[queueing.RefusedAnnotation]; !strings.Contains(why, ElasticAnnotation) || !strings.Contains(why, MinParallelismAnnotation) {
+	if why := g.all()[0].Annotations[queueing.RefusedAnnotation]; !strings.Contains(why, queueing.ElasticAnnotation) || !strings.Contains(why, MinParallelismAnnotation) {
 		t.Errorf("refused because of %q", why)
 	}
 }

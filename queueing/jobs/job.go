@@ -29,9 +29,6 @@ const (
 	// EqualCompletionsAnnotation on an Indexed Job says that its completions follow
 	// its parallelism where it starts with fewer pods.
 	EqualCompletionsAnnotation = "kueue.x-k8s.io/job-completions-equal-parallelism"
-	// AdoptedAnnotation on a Workload says that its Job was running before Muster
-	// came: it is admitted as it is, whatever the quota, and its usage counts.
-	AdoptedAnnotation = "muster.dev/adopted"
 	// BreakGlassAnnotation on a Job says that an admin lets it run outside its
 	// queue, and why.
 	BreakGlassAnnotation = "muster.dev/break-glass"

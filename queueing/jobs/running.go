@@ -79,7 +79,9 @@ func (r *reconciler) prioritize(ctx context.Context, job *batchv1.Job, w *kueue.
 	return r.change(ctx, w, func(w *kueue.Workload) bool { return followReserved(w, want) })
 }
 
-func isAdopted(w *kueue.Workload) bool { return w != nil && w.Annotations[AdoptedAnnotation] == "true" }
+func isAdopted(w *kueue.Workload) bool {
+	return w != nil && w.Annotations[queueing.AdoptedAnnotation] == "true"
+}
 
 // adopts says that a Job was running in its queue before Muster came, and so
 // before there was anything to keep it from it.
@@ -104,7 +106,7 @@ func (r *reconciler) adopt(ctx context.Context, job *batchv1.Job) error {
 	if err != nil {
 		return err
 	}
-	w.Annotations[AdoptedAnnotation] = "true"
+	w.Annotations[queueing.AdoptedAnnotation] = "true"
 	if err := r.create(ctx, job, w); err != nil {
 		return err
 	}

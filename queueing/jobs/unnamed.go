@@ -68,22 +68,11 @@ func unnamedSelector(c config.Config) (labels.Selector, error) {
 	if !c.ManageJobsWithoutQueueName {
 		return nil, nil
 	}
-	selector, err := metav1.LabelSelectorAsSelector(unnamedNamespaces(c))
+	selector, err := metav1.LabelSelectorAsSelector(c.ManagedJobsNamespaceSelector)
 	if err != nil {
 		return nil, fmt.Errorf("managedJobsNamespaceSelector: %w; correct it", err)
 	}
 	return selector, nil
-}
-
-// unnamedNamespaces leaves out by default those that the cluster itself needs to
-// get going: a Job there that waited for a queue could be what the queue waits for.
-func unnamedNamespaces(c config.Config) *metav1.LabelSelector {
-	if c.ManagedJobsNamespaceSelector != nil {
-		return c.ManagedJobsNamespaceSelector
-	}
-	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
-		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{metav1.NamespaceSystem, "muster-system"},
-	}}}
 }
 
 // binder puts the policy for Jobs without a queue into force, or takes it out, as
@@ -104,7 +93,7 @@ func (b *binder) Start(ctx context.Context) error {
 		return nil
 	}
 	selector := applymetav1.LabelSelector()
-	namespaces := unnamedNamespaces(b.config)
+	namespaces := b.config.ManagedJobsNamespaceSelector
 	selector.WithMatchLabels(namespaces.MatchLabels)
 	for _, e := range namespaces.MatchExpressions {
 		selector.WithMatchExpressions(applymetav1.LabelSelectorRequirement().WithKey(e.Key).WithOperator(e.Operator).WithValues(e.Values...))

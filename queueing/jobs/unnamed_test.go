@@ -23,7 +23,9 @@ import (
 // all Jobs are to queue.
 func everywhere(t *testing.T) labels.Selector {
 	t.Helper()
-	selector, err := unnamedSelector(config.Config{ManageJobsWithoutQueueName: true})
+	c := config.Config{ManageJobsWithoutQueueName: true}
+	c.SetDefaults("muster-system")
+	selector, err := unnamedSelector(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +69,7 @@ func TestIsQueued(t *testing.T) {
 		}
 		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "blue", Labels: map[string]string{"team": "blue"}}})
 		g := newRig(t, objects...)
+		c.config.SetDefaults("muster-system")
 		var err error
 		if g.r.unnamed, err = unnamedSelector(c.config); err != nil {
 			t.Fatal(err)
@@ -152,7 +155,9 @@ func TestTheBindingFollowsTheConfiguration(t *testing.T) {
 		}}}},
 	} {
 		for range 2 {
-			b := start(config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: c.set})
+			set := config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: c.set}
+			set.SetDefaults("muster-system")
+			b := start(set)
 			if b == nil || b.Spec.PolicyName != unnamedPolicy {
 				t.Fatalf("%s: binding %v", name, b)
 			}
@@ -169,7 +174,7 @@ func TestTheBindingFollowsTheConfiguration(t *testing.T) {
 // TestPoliciesAndControllerAgree on which Jobs are queued as a part of something,
 // and on names.
 func TestPoliciesAndControllerAgree(t *testing.T) {
-	objects, err := deploy.Manifests()
+	objects, err := deploy.Manifests(deploy.Queueing)
 	if err != nil {
 		t.Fatal(err)
 	}

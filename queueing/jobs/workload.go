@@ -72,7 +72,7 @@ func (r *reconciler) desired(ctx context.Context, job *batchv1.Job) (*kueue.Work
 		}
 	}
 	if isElastic(job) {
-		w.Annotations[ElasticAnnotation] = "true"
+		w.Annotations[queueing.ElasticAnnotation] = "true"
 	}
 	least, why := minCount(job)
 	w.Spec.PodSets[0].MinCount = least
@@ -114,7 +114,7 @@ func minCount(job *batchv1.Job) (least *int32, why string) {
 		return nil, ""
 	}
 	if isElastic(job) {
-		return nil, fmt.Sprintf("the annotations %s and %s are both on the Job, but an elastic Job starts with the parallelism that it has; remove one", MinParallelismAnnotation, ElasticAnnotation)
+		return nil, fmt.Sprintf("the annotations %s and %s are both on the Job, but an elastic Job starts with the parallelism that it has; remove one", MinParallelismAnnotation, queueing.ElasticAnnotation)
 	}
 	whole := wholeCount(job)
 	n, err := strconv.ParseInt(value, 10, 32)
@@ -151,7 +151,7 @@ func equalCompletions(job *batchv1.Job) (why string) {
 }
 
 // ownAnnotations on a Workload are the controller's, which takes them off again.
-var ownAnnotations = []string{queueing.RefusedAnnotation, AdoptedAnnotation, ElasticAnnotation, ReplacesAnnotation}
+var ownAnnotations = []string{queueing.RefusedAnnotation, queueing.AdoptedAnnotation, queueing.ElasticAnnotation, queueing.ReplacementAnnotation}
 
 func unsupportedOn(job *batchv1.Job) []string {
 	var used []string

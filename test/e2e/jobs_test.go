@@ -328,9 +328,9 @@ func TestPriorityOfARunningJobFollowsItsClass(t *testing.T) {
 func TestQuotaOfPodsThatAreOverIsReported(t *testing.T) {
 	s := newSite(t)
 	s.plain(s.name)
-	j := s.plainJob("ragged", 8, "13s", func(j *batchv1.Job) { j.Spec.Completions = new(int32(11)) })
+	j := s.plainJob("ragged", 8, "15s", func(j *batchv1.Job) { j.Spec.Completions = new(int32(11)) })
 	s.runs(j)
-	waits := s.plainJob("waits", 4, "1s")
+	waits := s.plainJob("waits", 4, "1h")
 	var w *kueue.Workload
 	s.eventually("five of eight pods are reclaimable", func() bool {
 		w = s.workload(j)
@@ -347,8 +347,55 @@ func TestQuotaOfPodsThatAreOverIsReported(t *testing.T) {
 	if got := managers("reclaimablePods"); !slices.Equal(got, []string{"kueue-reclaimable-pods"}) {
 		t.Errorf("reclaimable pods are owned by %v", got)
 	}
+	s.runs(waits)
+	if s.get(j); j.Status.CompletionTime != nil {
+		t.Error("the Job that waited did not start while the other one ran")
+	}
 	s.complete(j)
-	s.complete(waits)
+	s.delete(waits)
+}
+
+// TestAJobStartsWithTheQuotaThatThereIs, if it may, and asks for all when it
+// queues again.
+func TestAJobStartsWithTheQuotaThatThereIs(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	first := s.plainJob("first", 3, "1h")
+	s.runs(first)
+	j := s.plainJob("wide", 20, "1h", func(j *batchv1.Job) {
+		j.Annotations = map[string]string{"kueue.x-k8s.io/job-min-parallelism": "4"}
+		j.Spec.Template.Spec.NodeSelector = map[string]string{siteLabel: s.name}
+	})
+	before := j.Spec.DeepCopy()
+	s.eventually("the five pods that have quota run", func() bool {
+		return s.get(j) && j.Status.Ready != nil && *j.Status.Ready == 5 && *j.Spec.Parallelism == 5
+	}, func() string {
+		return fmt.Sprintf("parallelism %d, %+v; %v", *j.Spec.Parallelism, j.Status, s.workload(j))
+	})
+	if w := s.workload(j); w.Spec.PodSets[0].Count != 20 || *w.Status.Admission.PodSetAssignments[0].Count != 5 {
+		t.Errorf("its Workload is of %d pods, of which %d have quota", w.Spec.PodSets[0].Count, *w.Status.Admission.PodSetAssignments[0].Count)
+	}
+	s.stopPolicy(kueue.HoldAndDrain)
+	s.eventually("the Job is as it was", func() bool { return s.get(j) && cmp.Equal(*before, j.Spec) }, func() string { return cmp.Diff(*before, j.Spec) })
+	s.delete(first)
+	s.stopPolicy(kueue.None)
+	s.eventually("with the quota of the first Job eight run", func() bool { return s.get(j) && j.Status.Ready != nil && *j.Status.Ready == 8 },
+		func() string { return fmt.Sprintf("%+v; %v", j.Status, s.workload(j)) })
+	s.delete(j)
+}
+
+// TestARunningJobStopsWhenItsTimeIsOver, counted from its start.
+func TestARunningJobStopsWhenItsTimeIsOver(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	j := s.plainJob("endless", 2, "1h", func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/max-exec-time-seconds"] = "2" })
+	before := j.Spec.DeepCopy()
+	s.runs(j)
+	s.eventually("the Job is stopped and as it was", func() bool {
+		w := s.workload(j)
+		return s.get(j) && cmp.Equal(*before, j.Spec) && w != nil && w.Spec.Active != nil && !*w.Spec.Active && w.Status.Admission == nil
+	}, func() string { return fmt.Sprint(cmp.Diff(*before, j.Spec), s.workload(j)) })
+	s.delete(j)
 }
 
 // TestAJobThatRanBeforeMusterCame keeps running, and its usage counts.
@@ -376,7 +423,7 @@ func TestAJobThatRanBeforeMusterCame(t *testing.T) {
 // is called, as if Muster were not installed.
 func (s *site) withoutJobPolicies() (restore func()) {
 	s.Helper()
-	manifests, err := deploy.Manifests()
+	manifests, err := deploy.Manifests(deploy.Queueing)
 	if err != nil {
 		s.Fatal(err)
 	}
