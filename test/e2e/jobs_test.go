@@ -402,7 +402,7 @@ func TestARunningJobStopsWhenItsTimeIsOver(t *testing.T) {
 func TestAJobThatRanBeforeMusterCame(t *testing.T) {
 	s := newSite(t)
 	s.plain(s.name)
-	restore := s.withoutJobPolicies()
+	restore := s.without("muster-jobs-suspend", "muster-jobs-start")
 	j := s.plainJob("veteran", 3, "1h", func(j *batchv1.Job) { j.Spec.Template.Spec.NodeSelector = map[string]string{siteLabel: s.name} })
 	s.runs(j)
 	restore()
@@ -419,16 +419,31 @@ func TestAJobThatRanBeforeMusterCame(t *testing.T) {
 	s.delete(j)
 }
 
-// withoutJobPolicies takes the policies for queued Jobs out of force until restore
-// is called, as if Muster were not installed.
-func (s *site) withoutJobPolicies() (restore func()) {
+// TestAJobThatSlipsThroughIsStopped: what the policies leave to run, as without
+// mutating policies they do, does not pass by the queue.
+func TestAJobThatSlipsThroughIsStopped(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	restore := s.without("muster-jobs-suspend")
+	j := s.plainJob("sly", 9, "1h")
+	s.eventually("the Job is stopped, and waits", func() bool {
+		w := s.workload(j)
+		return s.get(j) && *j.Spec.Suspend && w != nil && w.Status.Admission == nil && w.Annotations["muster.dev/adopted"] == ""
+	}, func() string { return fmt.Sprintf("suspended: %v; %v", *j.Spec.Suspend, s.workload(j)) })
+	restore()
+	s.delete(j)
+}
+
+// without takes policies for queued Jobs out of force until restore is called, as if
+// Muster, or a part of it, were not installed.
+func (s *site) without(policies ...string) (restore func()) {
 	s.Helper()
 	manifests, err := deploy.Manifests(deploy.Queueing)
 	if err != nil {
 		s.Fatal(err)
 	}
 	manifests = slices.DeleteFunc(manifests, func(o *unstructured.Unstructured) bool {
-		return o.GetName() != "muster-jobs-suspend" && o.GetName() != "muster-jobs-start"
+		return !slices.Contains(policies, o.GetName())
 	})
 	suspends := func() bool {
 		j := s.newPlainJob("probe", 1, "1s")
