@@ -49,12 +49,20 @@ func (s *State) isCapacity(name kueue.AdmissionCheckReference) bool {
 	return ac != nil && ac.Spec.ControllerName == CapacityController
 }
 
+// books says that a check makes requests, whichever way.
+func (s *State) books(name kueue.AdmissionCheckReference) bool {
+	return s.isCapacity(name) || s.isRequest(name)
+}
+
 // serve looks at a check; ours is false if another controller serves it.
 func (s *State) serve(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) (out step, ours bool) {
-	if !s.isCapacity(state.Name) {
-		return out, false
+	switch {
+	case s.isCapacity(state.Name):
+		return s.capacityStep(w, checks, state), true
+	case s.isRequest(state.Name):
+		return s.requestStep(w, checks, state), true
 	}
-	return s.capacityStep(w, checks, state), true
+	return out, false
 }
 
 // capacityChecks are those of the names that Muster serves.

@@ -16,12 +16,13 @@ import (
 // be had now. Without a capacity check, or without advice, nothing speaks
 // against it.
 func (a *assigner) obtainable(p *proposal) bool {
-	checks := a.s.capacityChecks(checksFor(a.queue.object, a.distinct()))
+	all := checksFor(a.queue.object, a.distinct())
+	checks := a.s.capacityChecks(all)
 	if len(checks) == 0 {
 		return true
 	}
-	if len(checks) > 1 {
-		a.note(fmt.Sprintf("the podSets would need the capacity checks %v together, but only one may book machines", checks),
+	if booking := slices.DeleteFunc(all, func(n kueue.AdmissionCheckReference) bool { return !a.s.books(n) }); len(booking) > 1 {
+		a.note(fmt.Sprintf("the podSets would need the checks %v together, but only one may book machines", booking),
 			kueue.WorkloadQuotaReservedReasonNoMatchingFlavor)
 		return false
 	}
