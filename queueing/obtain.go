@@ -53,8 +53,9 @@ func (a *assigner) obtainable(p *proposal) bool {
 	case verdict.Outcome == provisioning.Launch:
 		a.note(uncertain(p.victims, &verdict), ReasonWaitingForCapacity)
 	default:
-		a.until = earliest(a.until, verdict.Until)
-		a.note("no machines: "+verdict.Message(), ReasonWaitingForCapacity)
+		t := a.s.termsOf(a.w, checks[0])
+		a.until = earliest(earliest(a.until, verdict.Until), t.fallback)
+		a.note("no machines: "+verdict.Message()+t.hint(), ReasonWaitingForCapacity)
 	}
 	return false
 }
@@ -141,15 +142,6 @@ func countOf(assignment *kueue.PodSetAssignment) int32 {
 		return 0
 	}
 	return *assignment.Count
-}
-
-// policyOf is the policy that the Workload's request will have.
-func (s *State) policyOf(w *Workload, check kueue.AdmissionCheckReference) provisioning.Policy {
-	name := string(s.parameters(w, check)[PolicyParameter])
-	if policy := s.policies[name]; policy != nil {
-		return provisioning.PolicyFrom(provisioning.AtomicScaleUp, policy.Spec)
-	}
-	return provisioning.DefaultPolicy(provisioning.AtomicScaleUp)
 }
 
 // foresee marks in the advice, once a cycle, what Workloads will use that have quota and whose

@@ -127,17 +127,6 @@ func (s *State) capacityRequest(w *Workload, state *kueue.AdmissionCheckState, n
 	return out
 }
 
-// parameters are the policy's name and what the job's annotations add. The map
-// is never nil, since the API takes no null.
-func (s *State) parameters(w *Workload, check kueue.AdmissionCheckReference) map[string]autoscaling.Parameter {
-	out := map[string]autoscaling.Parameter{}
-	if ref := s.checks[check].Spec.Parameters; ref != nil {
-		out[PolicyParameter] = autoscaling.Parameter(ref.Name)
-	}
-	annotated(w, out)
-	return out
-}
-
 // annotated puts what the job's annotations say over the parameters.
 func annotated(w *Workload, parameters map[string]autoscaling.Parameter) {
 	for k, v := range w.Object.Annotations {

@@ -29,6 +29,7 @@ import (
 //	flavor NAME [label=K=V] [taint=K=V] [tolerate=K]
 //	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
 //	config NAME class=C [limit=N] [base=SECONDS] [managed=RESOURCE] [merge=POLICY] [selector=KEY:DETAIL] [set=NAME:VALUE]
+//	policy NAME FIELD=VALUE ...         (as a parameter of that name would say it)
 //	cq NAME [strict] [backfill] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [whenCanBorrow=F] [whenCanPreempt=F] [check=(NAME[@FLAVOR],...)]
 //	FLAVOR RESOURCE=NOMINAL[/BORROWING[/LENDING]] ...   (one line a flavor, in order)
 //	cohort NAME [parent=C] [weight=N], and quotas as above
@@ -93,8 +94,14 @@ func (w *world) set(object metav1.Object) {
 }
 
 // plan has room for as many pods as the flavor's label says there are machines.
-func (w *world) plan(_ *provisioning.Snapshot, gang provisioning.Gang, _ provisioning.Policy) provisioning.Verdict {
+// Those of the flavor ondemand are bought on demand.
+func (w *world) plan(_ *provisioning.Snapshot, gang provisioning.Gang, policy provisioning.Policy) provisioning.Verdict {
 	pool := gang.PodSets[0].Template.Spec.NodeSelector["pool"]
+	if pool == "ondemand" && !slices.Contains(policy.CapacityTypes, v1alpha1.OnDemand) {
+		return provisioning.Verdict{Outcome: provisioning.Wait, Reasons: []provisioning.Reason{{
+			Code: provisioning.CodeMarket, Group: pool, Message: "the policy does not allow OnDemand",
+		}}}
+	}
 	if have := w.machines[pool]; gang.PodSets[0].Count > have {
 		return provisioning.Verdict{Outcome: provisioning.Wait, Until: w.now.Add(time.Minute), Reasons: []provisioning.Reason{{
 			Code: provisioning.CodeBackoff, Group: pool, Message: fmt.Sprintf("%d of %d machines", have, gang.PodSets[0].Count),
@@ -127,6 +134,8 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 			ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: capacityPolicyKind, Name: name}
 		}
 		w.set(ac)
+	case "policy":
+		w.set(capacityPolicy(t, name, args))
 	case "config":
 		w.set(requestConfig(t, name, args))
 	case "cq":
@@ -405,6 +414,14 @@ func flavor(name string, args map[string]string) *kueue.ResourceFlavor {
 		f.Spec.NodeTaints = []corev1.Taint{{Key: k, Value: v, Effect: corev1.TaintEffectNoSchedule}}
 	}
 	return f
+}
+
+func capacityPolicy(t *testing.T, name string, args map[string]string) *v1alpha1.CapacityPolicy {
+	spec, err := v1alpha1.CapacityPolicySpec{}.With(func(field string) string { return args[field] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 }
 
 func requestConfig(t *testing.T, name string, args map[string]string) *kueue.ProvisioningRequestConfig {
