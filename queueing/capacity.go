@@ -72,7 +72,17 @@ func (s *State) capacityStep(w *Workload, checks []kueue.AdmissionCheckState, st
 		pending.create = s.capacityRequest(w, state, name)
 		return pending
 	}
-	return s.answer(w, current)
+	out := s.answer(w, current)
+	if by := s.termsOf(w, state.Name).startBy; out.evict == nil && out.state == kueue.CheckStatePending && !by.IsZero() {
+		if s.now.Before(by) {
+			s.wake(w, by)
+			return out
+		}
+		v := s.evict(w, kueue.WorkloadEvictedByAdmissionCheck, tooLate(by), ReasonStartByPassed, time.Time{})
+		v.Delete = living(s.requests[w.Object.UID])
+		return step{evict: v}
+	}
+	return out
 }
 
 // unready is the first check other than own that is not Ready; empty if all are.

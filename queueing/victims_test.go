@@ -42,16 +42,17 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 		nodes  []provisioning.Node
 		groups []nodegroups.Group
 		blind  bool
-		leaves bool
+		evicts bool
+		reason string
 		tells  string
 	}{
-		"the victim's machine suits":             {nodes: []provisioning.Node{node("a", 8, running)}, leaves: true},
-		"so does a free one":                     {nodes: []provisioning.Node{node("a", 8)}, leaves: true},
-		"it would take a launch":                 {groups: []nodegroups.Group{pool}, tells: "that of default/victim, who are preempted only for machines that are there, and it would take a launch (1 of group pool)"},
-		"the victim's machine before a launch":   {nodes: []provisioning.Node{node("a", 8, running)}, groups: []nodegroups.Group{pool}, leaves: true},
-		"nothing would come of it":               {nodes: []provisioning.Node{node("a", 4)}, tells: "no machines"},
-		"others' pods on the machine stay":       {nodes: []provisioning.Node{node("a", 12, running, stranger(8))}, tells: "no machines"},
-		"without advice it is as in plain Kueue": {blind: true, leaves: true},
+		"the victim's machine suits":             {nodes: []provisioning.Node{node("a", 8, running)}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
+		"so does a free one":                     {nodes: []provisioning.Node{node("a", 8)}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
+		"it would take a launch":                 {groups: []nodegroups.Group{pool}, reason: ReasonWaitingForCapacity, tells: "that of default/victim, who are preempted only for machines that are there, and it would take a launch (1 of group pool)"},
+		"the victim's machine before a launch":   {nodes: []provisioning.Node{node("a", 8, running)}, groups: []nodegroups.Group{pool}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
+		"nothing would come of it":               {nodes: []provisioning.Node{node("a", 4)}, reason: ReasonWaitingForCapacity, tells: "no machines"},
+		"others' pods on the machine stay":       {nodes: []provisioning.Node{node("a", 12, running, stranger(8))}, reason: ReasonWaitingForCapacity, tells: "no machines"},
+		"without advice it is as in plain Kueue": {blind: true, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := oneQueue(t)
@@ -67,15 +68,12 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 			}
 			w.set(w.workload(t, "urgent", map[string]string{"gpu": "8", "priority": "1"}))
 			w.cycles(t)
-			a := &assigner{s: w.s, queue: w.s.queues["team"], w: w.s.workloads[w.find(t, "urgent").UID], counts: []int32{1}}
-			a.split()
-			a.chosen = []option{{flavor: "spot", mode: preempt}}
-			leaving := victim{w.s.workloads[w.find(t, "victim").UID], kueue.InClusterQueueReason}
-			if got := a.obtainable(&proposal{victims: []victim{leaving}}); got != c.leaves {
-				t.Errorf("the victim leaves: %v, want %v", got, c.leaves)
+			if got := IsEvicted(w.find(t, "victim")); got != c.evicts {
+				t.Errorf("the victim leaves: %v, want %v", got, c.evicts)
 			}
-			if told := a.notes.message(); !c.leaves && (a.notes.reason() != ReasonWaitingForCapacity || !strings.Contains(told, c.tells)) {
-				t.Errorf("it waits because of %s: %s; want %s", a.notes.reason(), told, c.tells)
+			told := w.find(t, "urgent").Status.Conditions[0]
+			if told.Reason != c.reason || !strings.Contains(told.Message, c.tells) {
+				t.Errorf("it waits because of %s: %s; want %s: %s", told.Reason, told.Message, c.reason, c.tells)
 			}
 		})
 	}
