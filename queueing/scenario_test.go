@@ -28,7 +28,7 @@ import (
 //
 //	flavor NAME [label=K=V] [taint=K=V] [tolerate=K]
 //	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
-//	config NAME class=C [limit=N] [base=SECONDS] [managed=RESOURCE] [merge=POLICY] [selector=KEY:DETAIL] [set=NAME:VALUE]
+//	requestconfig NAME class=C [limit=N] [base=SECONDS] [managed=RESOURCE] [merge=POLICY] [selector=KEY:DETAIL] [set=NAME:VALUE]
 //	policy NAME FIELD=VALUE ...         (as a parameter of that name would say it)
 //	cq NAME [strict] [backfill] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [whenCanBorrow=F] [whenCanPreempt=F] [check=(NAME[@FLAVOR],...)]
 //	FLAVOR RESOURCE=NOMINAL[/BORROWING[/LENDING]] ...   (one line a flavor, in order)
@@ -136,7 +136,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		w.set(ac)
 	case "policy":
 		w.set(capacityPolicy(t, name, args))
-	case "config":
+	case "requestconfig":
 		w.set(requestConfig(t, name, args))
 	case "cq":
 		w.set(clusterQueue(t, name, args, d.Input))
