@@ -6,9 +6,14 @@ SHELL := /bin/bash
 BIN := bin
 SANDBOX := $(BIN)/muster-sandbox
 KUEUE := $(BIN)/kueue
+KUEUECTL := $(BIN)/kueuectl
 TOOL := go tool -modfile=go.tools.mod
 
 LDFLAGS := -s -w
+
+# The programs that tests run, those that could be built.
+PROGRAMS = MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) MUSTER_BIN=$(abspath $(BIN))/muster \
+	MUSTER_KUEUE_BIN=$$(ls $(abspath $(KUEUE)) 2>/dev/null) MUSTER_KUEUECTL_BIN=$$(ls $(abspath $(KUEUECTL)) 2>/dev/null)
 
 .PHONY: help
 help: ## List the commands.
@@ -21,10 +26,10 @@ build: ## Build muster and muster-sandbox into bin/. The first time takes minute
 	go build -o $(BIN)/ -ldflags '$(LDFLAGS)' ./cmd/...
 
 .PHONY: kueue
-kueue: ## Build the stock Kueue that test/kueue runs on Muster, unmodified. The first time takes minutes.
+kueue: ## Build the stock Kueue and kueuectl that test/kueue runs, unmodified. The first time takes minutes.
 	@mkdir -p $(BIN)
 	go mod download sigs.k8s.io/kueue
-	go -C "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)" build -o $(abspath $(KUEUE)) -ldflags '$(LDFLAGS)' ./cmd/kueue
+	go -C "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)" build -o $(abspath $(BIN))/ -ldflags '$(LDFLAGS)' ./cmd/kueue ./cmd/kueuectl
 
 .PHONY: demo
 demo: build ## Tell three stories on a real cluster on this machine: a minute, nothing left behind. ARGS=--keep leaves it up.
@@ -34,8 +39,8 @@ demo: build ## Tell three stories on a real cluster on this machine: a minute, n
 # the bounds that the promises have.
 .PHONY: test
 test: build ## Run all tests, those on a real cluster included.
-	@$(MAKE) --no-print-directory kueue || { rm -f $(KUEUE); echo "SKIP: stock Kueue could not be built, so test/kueue is left out"; }
-	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) MUSTER_KUEUE_BIN=$$(ls $(abspath $(KUEUE)) 2>/dev/null) go test -p 1 -timeout 30m $(ARGS) ./...
+	@$(MAKE) --no-print-directory kueue || { rm -f $(KUEUE) $(KUEUECTL); echo "SKIP: stock Kueue could not be built, so what needs it is left out"; }
+	$(PROGRAMS) go test -p 1 -timeout 30m $(ARGS) ./...
 
 .PHONY: unit
 unit: ## Run the tests that need no cluster.
@@ -50,8 +55,8 @@ race: build ## Let two requests race for the last GPUs 1,000 times on a real API
 	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test ./test/e2e -run ExactlyOneWins -timeout 30m -races 1000 $(ARGS)
 
 .PHONY: bench
-bench: build ## Measure plans, and requests per second on a cluster (minutes); compare two runs with benchstat.
-	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test -run '^$$' -bench . -benchmem -timeout 60m $(ARGS) ./test/bench/...
+bench: build kueue ## Measure plans, requests and admissions, beside a stock Kueue (half an hour); compare two runs with benchstat.
+	$(PROGRAMS) go test -run '^$$' -bench . -benchmem -timeout 60m $(ARGS) ./test/bench/...
 
 .PHONY: lint
 lint: ## Run the linters of .golangci.yml.

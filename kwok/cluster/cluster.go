@@ -73,7 +73,7 @@ func (c *Cluster) prepare() error {
 	if err := c.lock(); err != nil {
 		return err
 	}
-	c.plan.selected, c.plan.musterFlags = c.config.Only, c.config.MusterFlags
+	c.plan.selected, c.plan.musterFlags, c.plan.audit = c.config.Only, c.config.MusterFlags, c.config.Audit
 	var err error
 	if c.plan.ports, err = assignPorts(c.plan.selected, c.config.Port); err != nil {
 		return err
@@ -227,6 +227,9 @@ func (c *Cluster) WaitReady(ctx context.Context, component string) error {
 
 // Logs is the path of a component's log, which goes on when the component is started again.
 func (c *Cluster) Logs(component string) string { return c.plan.log(component) }
+
+// AuditLog is the path of the record of all writes, if the configuration asks for one.
+func (c *Cluster) AuditLog() string { return c.plan.auditLog() }
 
 // MusterMetrics is where Muster serves its metrics, as an http URL.
 func (c *Cluster) MusterMetrics() string {

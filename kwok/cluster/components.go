@@ -71,6 +71,9 @@ type plan struct {
 
 	// musterFlags are those that the user of the sandbox wants.
 	musterFlags []string
+
+	// audit: kube-apiserver records the writes.
+	audit bool
 }
 
 func (p plan) runs(name string) bool { return slices.Contains(p.selected, name) }
@@ -135,6 +138,9 @@ func apiServerArgs(p plan) []string {
 		"--max-mutating-requests-inflight=1500",
 		// Bounds the shutdown to seconds where a client keeps a watch open; the default waits a minute for it.
 		"--shutdown-send-retry-after=true",
+	}
+	if p.audit {
+		args = append(args, "--audit-policy-file="+p.auditPolicy(), "--audit-log-path="+p.auditLog())
 	}
 	if !p.runs(ControllerManager) {
 		// It is what makes the default service account of each namespace; without it no pod would be let in.

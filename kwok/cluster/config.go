@@ -39,6 +39,10 @@ type Config struct {
 	// MusterFlags are flags of muster beside those that its place in the sandbox needs.
 	MusterFlags []string
 
+	// Audit has kube-apiserver record who writes what, one line of JSON for each request that is not a read. It takes
+	// kube-apiserver some time of its own, so it is not for what is measured.
+	Audit bool
+
 	// Binary is the muster-sandbox program that is run for each component; empty means the running program.
 	Binary string
 

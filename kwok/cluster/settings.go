@@ -9,6 +9,11 @@ func writeSettings(p plan, stages []byte) error {
 			return err
 		}
 	}
+	if p.audit {
+		if err := writeFile(p.auditPolicy(), []byte(auditSettings)); err != nil {
+			return err
+		}
+	}
 	return writeFile(p.schedulerConfig(), fmt.Appendf(nil, schedulerSettings, p.kubeconfig(Scheduler)))
 }
 
@@ -21,6 +26,16 @@ clientConnection:
   burst: 4000
 leaderElection:
   leaderElect: false
+`
+
+// What is read is not recorded, and of what is written not the text.
+const auditSettings = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  verbs: [get, list, watch]
+- level: Metadata
 `
 
 // KWOK moves 4 pods and 4 nodes at a time unless told otherwise; each move is mostly waiting for kube-apiserver.

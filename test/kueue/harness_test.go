@@ -20,6 +20,7 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/test/kueue/managers"
 )
 
 // patience is how long is waited for something that should come.
@@ -103,7 +104,7 @@ func (s *site) eventually(wish string, holds func() bool, what func() any) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
-	if poll(ctx, holds) != nil {
+	if managers.Poll(ctx, holds) != nil {
 		s.Fatalf("not within %s: %s. %v", patience, wish, what())
 	}
 }

@@ -57,9 +57,9 @@ func TestAMachineLostBeforeKueueKnowsThatItWasThere(t *testing.T) {
 	j := s.job("train", 3, time.Second)
 	s.eventually("Kueue asks for machines", func() bool { return s.request(j) != nil }, func() any { return s.standing(j) })
 	watcher.StandStill(time.Now().Add(outage))
-	stock.kill()
+	stock.Kill()
 	s.lost()
-	if err := stock.start(t.Context()); err != nil {
+	if err := stock.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.complete(j)

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -28,6 +27,7 @@ import (
 	"github.com/muster-dev/muster/kwok/sandbox"
 	"github.com/muster-dev/muster/test/invariants"
 	"github.com/muster-dev/muster/test/invariants/promises"
+	"github.com/muster-dev/muster/test/kueue/managers"
 )
 
 // The variables that name the programs.
@@ -40,7 +40,7 @@ const (
 var (
 	kube    client.Client
 	running *cluster.Cluster
-	stock   *program
+	stock   *managers.Manager
 	watcher *invariants.Watcher
 )
 
@@ -79,15 +79,15 @@ func run(m *testing.M) (code int) {
 		code = 1
 	}
 	if code != 0 {
-		tail(running.Logs(cluster.Muster))
-		tail(stock.log())
+		managers.Tail(running.Logs(cluster.Muster))
+		managers.Tail(stock.Log())
 	}
 	return code
 }
 
 // end ends all that was started.
 func end(dir string) error {
-	stock.stop()
+	stock.Stop()
 	var err error
 	if running != nil {
 		err = running.Stop(context.Background())
@@ -117,14 +117,21 @@ func (r *report) Errorf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)
 }
 
+// settings are Kueue's beside what it needs to run here: it waits seconds for pods
+// where the default is half an hour.
+const settings = `waitForPodsReady:
+  timeout: 12s
+  recoveryTimeout: 6s
+  requeuingStrategy: {backoffBaseSeconds: 1}
+`
+
 // start starts a cluster with Kueue, whose files are in dir.
 func start(ctx context.Context, dir string) error {
-	ports, err := freePorts(2)
+	k, err := managers.NewKueue(managers.Kueue{Binary: os.Getenv(kueueVariable), Sandbox: os.Getenv(sandboxVariable), Dir: dir, Settings: settings})
 	if err != nil {
 		return err
 	}
-	webhooks, health := ports[0], ports[1]
-	published, err := published(ctx, webhooks)
+	published, err := k.Manifests(ctx)
 	if err != nil {
 		return err
 	}
@@ -145,27 +152,13 @@ func start(ctx context.Context, dir string) error {
 	if kube, err = client.New(running.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	if stock, err = newKueue(ctx, dir, webhooks, health); err != nil {
+	if stock, err = k.Manager(ctx, running.RESTConfig()); err != nil {
 		return err
 	}
-	if err := stock.start(ctx); err != nil {
+	if err := stock.Start(ctx); err != nil {
 		return err
 	}
 	// Last, since Kueue writes its certificate into its CRDs, which ends all watches of their objects.
 	watcher, err = invariants.Watch(ctx, running.RESTConfig())
 	return err
-}
-
-// freePorts of 127.0.0.1.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() // all stay taken until the last is chosen
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }

@@ -87,7 +87,7 @@ func run(ctx context.Context, o Options) error {
 // addControllers adds the halves that are to run.
 func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	// Without the provisioner there is nobody to ask, and flavors are tried in their order.
-	queues := queuecontroller.Config{}
+	queues := queuecontroller.Config{Settings: o.Queues, Registry: metrics.Registry}
 	if o.Provisioning {
 		m, err := addProvisioning(ctx, mgr, o)
 		if err != nil {

@@ -1,4 +1,4 @@
-package kueue
+package managers
 
 import (
 	"bytes"
@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/muster-dev/muster/deploy"
 )
@@ -28,18 +28,43 @@ const (
 	webhookSecret  = "kueue-webhook-server-cert"
 )
 
-// published are the manifests that Kueue's release consists of, put together by
-// kustomize from its module: CRDs with their conversions, rights, webhooks. Only
-// what assumes that Kueue runs as a pod of the cluster is changed: its Deployment
-// is left out, its visibility API as well, and its webhooks are reached on the
-// port of this machine.
-func published(ctx context.Context, webhooks int) ([]*unstructured.Unstructured, error) {
+// Kueue is a stock Kueue on a sandbox.
+type Kueue struct {
+	// Binary is Kueue's manager.
+	Binary string
+	// Sandbox is the sandbox's program, whose kubectl puts the manifests together.
+	Sandbox string
+	// Dir holds its files.
+	Dir string
+	// Settings are lines of its configuration beside those that it needs to run on
+	// this machine and not in a pod.
+	Settings string
+
+	webhooks, health int
+}
+
+// NewKueue completes what it is given by ports of its own.
+func NewKueue(k Kueue) (*Kueue, error) {
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	k.webhooks, k.health = ports[0], ports[1]
+	return &k, nil
+}
+
+// Manifests are those that Kueue's release consists of, put together by kustomize
+// from its module: CRDs with their conversions, rights, webhooks. Only what
+// assumes that Kueue runs as a pod of the cluster is changed: its Deployment is
+// left out, its visibility API as well, and its webhooks are reached on the port
+// of this machine.
+func (k *Kueue) Manifests(ctx context.Context) ([]*unstructured.Unstructured, error) {
 	module, err := output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue")
 	if err != nil {
 		return nil, err
 	}
 	release := filepath.Join(strings.TrimSpace(string(module)), "config", "default")
-	text, err := output(ctx, os.Getenv(sandboxVariable), "kubectl", "kustomize", release)
+	text, err := output(ctx, k.Sandbox, "kubectl", "kustomize", release)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +80,7 @@ func published(ctx context.Context, webhooks int) ([]*unstructured.Unstructured,
 		case o.GetKind() == "Service" && o.GetName() == webhookService:
 			o.Object["spec"] = map[string]any{"type": "ExternalName", "externalName": "127.0.0.1"}
 		case o.GetKind() == "CustomResourceDefinition" || strings.HasSuffix(o.GetKind(), "WebhookConfiguration"):
-			setPort(o.Object, int64(webhooks))
+			setPort(o.Object, int64(k.webhooks))
 		}
 	}
 	return objects, nil
@@ -79,8 +104,7 @@ func setPort(in any, port int64) {
 }
 
 // configuration is Kueue's, where it differs from the defaults: it runs on this
-// machine and not in a pod; of its integrations it needs that of Jobs alone; and
-// it waits seconds for pods where the default is half an hour.
+// machine and not in a pod, and of its integrations it needs that of Jobs alone.
 const configuration = `apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 namespace: ` + namespace + `
@@ -90,39 +114,45 @@ metrics: {bindAddress: "0"}
 webhook: {host: 127.0.0.1, port: %d, certDir: %q}
 featureGates: {VisibilityOnDemand: false}
 integrations: {frameworks: [batch/job]}
-waitForPodsReady:
-  timeout: 12s
-  recoveryTimeout: 6s
-  requeuingStrategy: {backoffBaseSeconds: 1}
 `
 
-// newKueue is Kueue's manager. It makes its certificate by itself, into a Secret;
-// that the kubelet would mount it is for us to do.
-func newKueue(ctx context.Context, dir string, webhooks, health int) (*program, error) {
-	certificates, config := filepath.Join(dir, "certificates"), filepath.Join(dir, "kueue.yaml")
+// Manager is Kueue's, on a cluster that has its manifests. It makes its
+// certificate by itself, into a Secret; that the kubelet would mount it is for us
+// to do.
+func (k *Kueue) Manager(ctx context.Context, server *rest.Config) (*Manager, error) {
+	set, err := kubernetes.NewForConfig(server)
+	if err != nil {
+		return nil, err
+	}
+	certificates, config := filepath.Join(k.Dir, "certificates"), filepath.Join(k.Dir, "kueue.yaml")
 	if err := os.Mkdir(certificates, 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, health, webhooks, certificates), 0o600); err != nil {
+	if err := os.WriteFile(config, append(fmt.Appendf(nil, configuration, k.health, k.webhooks, certificates), k.Settings...), 0o600); err != nil {
 		return nil, err
 	}
-	return newProgram(ctx, program{
-		name: "kueue", dir: dir, namespace: namespace, account: account, health: health,
-		command: []string{os.Getenv(kueueVariable), "--config=" + config},
-		prepare: func(ctx context.Context) error { return mount(ctx, certificates) },
+	return newManager(ctx, server, Manager{
+		name: "kueue", dir: k.Dir, namespace: namespace, account: account, health: k.health,
+		command: []string{k.Binary, "--config=" + config},
+		prepare: func(ctx context.Context) error { return mount(ctx, set, certificates) },
 	})
 }
 
 // mount writes the webhooks' certificate to the folder once it has been made.
-func mount(ctx context.Context, folder string) error {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: webhookSecret}}
-	err := poll(ctx, func() bool {
-		return kube.Get(ctx, client.ObjectKeyFromObject(secret), secret) == nil && len(secret.Data[corev1.TLSCertKey]) > 0
+func mount(ctx context.Context, set kubernetes.Interface, folder string) error {
+	var data map[string][]byte
+	err := Poll(ctx, func() bool {
+		secret, err := set.CoreV1().Secrets(namespace).Get(ctx, webhookSecret, metav1.GetOptions{})
+		if err != nil {
+			return false
+		}
+		data = secret.Data
+		return len(data[corev1.TLSCertKey]) > 0
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for Kueue's certificate: %w", err)
 	}
-	for name, data := range secret.Data {
+	for name, data := range data {
 		if err := os.WriteFile(filepath.Join(folder, name), data, 0o600); err != nil {
 			return err
 		}

@@ -1,0 +1,171 @@
+package queues
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// kueuectlVariable names a stock kueuectl.
+const kueuectlVariable = "MUSTER_KUEUECTL_BIN"
+
+// TestKueuectl goes through all that a stock kueuectl does, on one queue and one
+// Job, in the order in which an admin and a user would.
+func TestKueuectl(t *testing.T) {
+	t.Parallel()
+	s := &site{T: t, name: "kueuectl"}
+	k := newKueuectl(s)
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
+
+	k.prints("resourceflavor.kueue.x-k8s.io/kueuectl created",
+		"create", "resourceflavor", s.name, "--node-labels", "kubernetes.io/os=linux", "--tolerations", "kueuectl:NoSchedule")
+	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl created (server dry run)",
+		"create", "clusterqueue", s.name, "--nominal-quota", s.name+":cpu=4;memory=8Gi", "--dry-run", "server")
+	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl created",
+		"create", "clusterqueue", s.name, "--nominal-quota", s.name+":cpu=4;memory=8Gi", "--queuing-strategy", "StrictFIFO")
+	k.prints("localqueue.kueue.x-k8s.io/kueuectl created", "create", "localqueue", s.name, "--clusterqueue", s.name)
+	s.active(s.name)
+
+	j := s.oneCPU("train", time.Hour)
+	w, _ := s.condition(j, kueue.WorkloadAdmitted, metav1.ConditionTrue)
+	for _, tc := range []struct{ kind, row string }{
+		{"resourceflavor", "NAME NODE LABELS AGE kueuectl kubernetes.io/os=linux"},
+		{"clusterqueue", "NAME COHORT PENDING WORKLOADS ADMITTED WORKLOADS ACTIVE AGE kueuectl 0 1 true"},
+		{"localqueue", "NAME CLUSTERQUEUE PENDING WORKLOADS ADMITTED WORKLOADS AGE kueuectl kueuectl 0 1"},
+		{"workload", "NAME JOB TYPE JOB NAME LOCALQUEUE CLUSTERQUEUE STATUS POSITION IN QUEUE EXEC TIME AGE " +
+			w.Name + " job train kueuectl kueuectl ADMITTED"},
+	} {
+		k.prints(tc.row, "list", tc.kind)
+	}
+	k.prints(w.Name, "list", "workload", "--clusterqueue", s.name, "--localqueue", s.name, "--status", "admitted", "--for", "job/train")
+	k.prints("train", "list", "pods", "--for", "job/train")
+
+	k.prints("workload.kueue.x-k8s.io/"+w.Name+" stopped", "stop", "workload", w.Name)
+	s.stopped(j)
+	k.prints("workload.kueue.x-k8s.io/"+w.Name+" resumed", "resume", "workload", w.Name)
+	s.condition(j, kueue.WorkloadAdmitted, metav1.ConditionTrue)
+
+	k.prints("localqueue.kueue.x-k8s.io/kueuectl", "stop", "localqueue", s.name)
+	s.stopped(j)
+	k.prints("PENDING", "list", "workload", "--status", "pending")
+	k.prints("localqueue.kueue.x-k8s.io/kueuectl", "resume", "localqueue", s.name)
+	s.condition(j, kueue.WorkloadAdmitted, metav1.ConditionTrue)
+
+	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "stop", "clusterqueue", s.name, "--keep-already-running")
+	k.prints("kueuectl 0 1 false", "list", "clusterqueue", "--active", "false")
+	late := s.oneCPU("late", time.Hour)
+	s.waits(late, "stopPolicy is Hold")
+	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "resume", "clusterqueue", s.name)
+	s.condition(late, kueue.WorkloadAdmitted, metav1.ConditionTrue)
+	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "stop", "clusterqueue", s.name)
+	s.stopped(j)
+	s.stopped(late)
+	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "resume", "clusterqueue", s.name)
+	s.condition(j, kueue.WorkloadAdmitted, metav1.ConditionTrue)
+
+	for _, tc := range []struct{ kind, name, words string }{
+		{"clusterqueue", s.name, "Nominal Quota: 4"},
+		{"localqueue", s.name, "Cluster Queue: kueuectl"},
+		{"resourceflavor", s.name, "kubernetes.io/os: linux"},
+		{"workload", w.Name, "Type: Admitted"},
+	} {
+		k.prints(tc.words, "describe", tc.kind, tc.name)
+		k.prints(tc.name, "get", tc.kind, tc.name)
+	}
+	k.prints("patched", "patch", "clusterqueue", s.name, "--type", "merge", "--patch", `{"spec":{"queueingStrategy":"BestEffortFIFO"}}`)
+	k.prints("Client Version:", "version")
+
+	k.prints("deleted", "delete", "workload", w.Name, "--yes")
+	s.eventually("the Job goes with its Workload", func() bool { return !s.get(j) }, func() string { return s.standing(j) })
+	k.prints("deleted", "delete", "localqueue", s.name)
+	// It stays until the Jobs that it admitted are over.
+	k.prints("deleted", "delete", "clusterqueue", s.name, "--wait=false")
+}
+
+// oneCPU is in the queue of the site's name, and takes one CPU for that long.
+func (s *site) oneCPU(name string, long time.Duration) *batchv1.Job {
+	s.Helper()
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.name}}}
+	j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": long.String()}
+	j.Spec.Template.Spec = corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever,
+		Containers: []corev1.Container{{Name: "main", Image: "main", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")},
+		}}},
+	}
+	s.create(j)
+	return j
+}
+
+// stopped waits until nothing of the Job is left in the queue and none of its
+// pods on a machine.
+func (s *site) stopped(j *batchv1.Job) {
+	s.Helper()
+	s.condition(j, kueue.WorkloadQuotaReserved, metav1.ConditionFalse)
+	s.eventually("Job "+j.Name+" has no pod left", func() bool {
+		var pods corev1.PodList
+		if err := kube.List(s.Context(), &pods, client.InNamespace(j.Namespace), client.MatchingLabels{batchv1.JobNameLabel: j.Name}); err != nil {
+			s.Fatal(err)
+		}
+		return s.get(j) && *j.Spec.Suspend && len(pods.Items) == 0
+	}, func() string { return s.standing(j) })
+}
+
+// kueuectl is the stock command line, in the site's namespace.
+type kueuectl struct {
+	*site
+	binary string
+	// path has a kubectl, which kueuectl passes some of its commands on to.
+	path string
+}
+
+func newKueuectl(s *site) *kueuectl {
+	s.Helper()
+	binary := os.Getenv(kueuectlVariable)
+	if binary == "" {
+		s.Skipf("%s does not name a program: run `make test`, which builds a stock kueuectl", kueuectlVariable)
+	}
+	dir := s.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\nexec %q kubectl \"$@\"\n", os.Getenv(sandboxVariable))
+	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o700); err != nil { //nolint:gosec // it is to be run
+		s.Fatal(err)
+	}
+	return &kueuectl{site: s, binary: binary, path: dir}
+}
+
+// prints runs the command until it prints the words, with any space between them:
+// what it lists is counted a moment after it has come about.
+func (k *kueuectl) prints(words string, args ...string) {
+	k.Helper()
+	// What is passed on needs the flags of the connection behind the names.
+	args = append(args, "--kubeconfig", running.Kubeconfig(), "--namespace", k.name)
+	changes := args[0] != "list"
+	var out []byte
+	var err error
+	run := func() bool {
+		ctx, cancel := context.WithTimeout(k.Context(), patience)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, k.binary, args...)
+		cmd.Env = append(os.Environ(), "PATH="+k.path)
+		out, err = cmd.CombinedOutput()
+		return err == nil && strings.Contains(strings.Join(strings.Fields(string(out)), " "), words)
+	}
+	what := func() string { return fmt.Sprintf("%v\n%s", err, out) }
+	if wish := fmt.Sprintf("kueuectl %s prints %q", strings.Join(args, " "), words); changes && !run() {
+		k.Fatalf("%s: it does not. %s", wish, what())
+	} else if !changes {
+		k.eventually(wish, run, what)
+	}
+}

@@ -1,0 +1,132 @@
+package queues
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// TestAJobCostsFewWrites counts what the API server was asked to write for Jobs
+// that quota alone holds back, by anybody but those who would write as much
+// without a queue: the controllers of Kubernetes, and KWOK in the kubelet's place.
+// The user creates the Job; Muster its Workload, admits that, starts the Job, and
+// tells that the Workload is finished. A Job that has to wait is told why. Events
+// are apart, and so are the statuses of queues, which cost by time and not by Job.
+func TestAJobCostsFewWrites(t *testing.T) {
+	t.Parallel()
+	const count = 30
+	for _, tc := range []struct {
+		name, cpu string
+		most      int
+	}{
+		{"room", "30", 5},
+		{"turns", "10", 6},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			s := &site{T: t, name: "writes-" + tc.name}
+			s.queue(tc.cpu)
+			var list []*batchv1.Job
+			for i := range count {
+				list = append(list, s.oneCPU(fmt.Sprintf("job-%02d", i), time.Second))
+			}
+			for _, j := range list {
+				s.completes(j)
+			}
+			var table []string
+			var jobs int
+			writes := s.writes()
+			for _, what := range slices.Sorted(maps.Keys(writes)) {
+				table = append(table, fmt.Sprintf("%6.2f %s", float64(writes[what])/count, what))
+				if !strings.HasSuffix(what, " events") && !strings.HasSuffix(what, "queues/status") {
+					jobs += writes[what]
+				}
+			}
+			t.Logf("writes per Job:\n%s", strings.Join(table, "\n"))
+			if jobs < 4*count {
+				t.Errorf("%d writes for %d Jobs, fewer than it takes: they were not all counted", jobs, count)
+			}
+			if jobs > tc.most*count {
+				t.Errorf("%d writes for %d Jobs, want at most %d for each", jobs, count, tc.most)
+			}
+		})
+	}
+}
+
+// queue creates a ClusterQueue of so many CPUs, with a namespace, a flavor and a
+// LocalQueue of its name.
+func (s *site) queue(cpu string) {
+	s.Helper()
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
+	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{
+		CoveredResources: []corev1.ResourceName{"cpu", "memory"},
+		Flavors: []kueue.FlavorQuotas{{Name: kueue.ResourceFlavorReference(s.name), Resources: []kueue.ResourceQuota{
+			{Name: "cpu", NominalQuota: resource.MustParse(cpu)},
+			{Name: "memory", NominalQuota: resource.MustParse("1Ti")},
+		}}},
+	}}
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: s.name}}
+	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.name)
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, cq, lq)
+	s.active(s.name)
+}
+
+// writes counts the requests that have written in the site's namespace, or to its
+// ClusterQueue, by user, verb and resource; the administrator's for Jobs only.
+func (s *site) writes() map[string]int {
+	s.Helper()
+	file, err := os.Open(running.AuditLog())
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer file.Close()
+	out := map[string]int{}
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e struct {
+			Stage, Verb string
+			User        struct{ Username string }
+			ObjectRef   struct{ Namespace, Name, Resource, Subresource string }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			s.Fatal(err)
+		}
+		ours := e.ObjectRef.Namespace == s.name || e.ObjectRef.Resource == "clusterqueues" && e.ObjectRef.Name == s.name
+		if e.Stage != "ResponseComplete" || !ours || isKubernetes(e.User.Username) ||
+			e.User.Username == administrator && e.ObjectRef.Resource != "jobs" {
+			continue
+		}
+		resource := e.ObjectRef.Resource
+		if e.ObjectRef.Subresource != "" {
+			resource += "/" + e.ObjectRef.Subresource
+		}
+		out[fmt.Sprintf("%s %s %s", e.User.Username, e.Verb, resource)]++
+	}
+	if err := lines.Err(); err != nil {
+		s.Fatal(err)
+	}
+	return out
+}
+
+// administrator is the user of the tests.
+const administrator = "muster-sandbox-admin"
+
+// isKubernetes says that the user is one of Kubernetes' own, or KWOK.
+func isKubernetes(user string) bool {
+	return strings.HasPrefix(user, "system:kube-") || strings.HasPrefix(user, "system:serviceaccount:kube-system:") ||
+		user == "system:apiserver" || user == "muster-sandbox-kwok"
+}
