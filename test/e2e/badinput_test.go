@@ -154,6 +154,45 @@ func TestAWorkloadWhoseQuotaIsTakenByHandQueuesAgain(t *testing.T) {
 	}
 }
 
+// TestCohortsInACircleAdmitNobody until the circle is cut.
+func TestCohortsInACircleAdmitNobody(t *testing.T) {
+	s := newSite(t)
+	upper := cohort(func(c *kueue.Cohort) {
+		*c = kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-upper"}}
+		c.Spec.ParentName = kueue.CohortReference(s.name + "-lower")
+	})
+	lower := cohort(func(c *kueue.Cohort) {
+		*c = kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-lower"}}
+		c.Spec.ParentName = kueue.CohortReference(upper.Name)
+	})
+	s.create(upper, lower)
+	cq := s.cpuQueue("10")
+	patch := client.MergeFrom(cq.DeepCopy())
+	cq.Spec.CohortName = kueue.CohortReference(lower.Name)
+	if err := kube.Patch(t.Context(), cq, patch); err != nil {
+		t.Fatal(err)
+	}
+	var c *metav1.Condition
+	s.eventually("the queue says that its cohort is in a circle", func() bool {
+		c = nil
+		if s.get(cq) {
+			c = meta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueActive)
+		}
+		return c != nil && c.Reason == "CohortCycle"
+	}, func() string { return fmt.Sprint(cq.Status.Conditions) })
+	if !strings.Contains(c.Message, lower.Name) || !strings.Contains(c.Message, "parentName") {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+	w := s.of5("waiting")
+	s.workloadIs(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse)
+	patch = client.MergeFrom(upper.DeepCopy())
+	upper.Spec.ParentName = ""
+	if err := kube.Patch(t.Context(), upper, patch); err != nil {
+		t.Fatal(err)
+	}
+	s.workloadIs(w, kueue.WorkloadAdmitted, metav1.ConditionTrue)
+}
+
 // garbage is how many objects of each kind are thrown at the queues.
 const garbage = 300
 
@@ -226,7 +265,10 @@ func sometimes(r *rubbish, in map[string]any, field string, value any) {
 }
 
 func (r *rubbish) amount() any {
-	return pick[any](r, "0", "-0", "1n", "0.5", ".5", "5.", "1e18", "9223372036854775807", "9223372036854775808", "16E", "1e99", "-1", int64(7), "1e1.5")
+	if r.IntN(20) == 0 {
+		return pick[any](r, "-1", "1e1.5", "much", true)
+	}
+	return pick[any](r, "0", "-0", "1n", "0.5", ".5", "5.", "1e18", "9223372036854775807", "9223372036854775808", "16E", "1e99", int64(7))
 }
 
 // name is of an object that may be there, or not.
@@ -235,12 +277,17 @@ func (r *rubbish) name() string {
 }
 
 func (r *rubbish) labels() map[string]any {
-	return pick(r, map[string]any{}, map[string]any{"a": "b"}, map[string]any{"a b": "c"}, map[string]any{"kubernetes.io/hostname": ""},
-		map[string]any{"muster.dev/node-group": r.site}, map[string]any{"": ""})
+	if r.IntN(20) == 0 {
+		return pick(r, map[string]any{"a b": "c"}, map[string]any{"": ""})
+	}
+	return pick(r, map[string]any{}, map[string]any{"a": "b"}, map[string]any{"kubernetes.io/hostname": ""}, map[string]any{"muster.dev/node-group": r.site})
 }
 
 func (r *rubbish) resource() string {
-	return pick(r, "cpu", "memory", "pods", "nvidia.com/gpu", "ephemeral-storage", "hugepages-2Mi", "x", "a b", "")
+	if r.IntN(20) == 0 {
+		return pick(r, "a b", "")
+	}
+	return pick(r, "cpu", "memory", "pods", "nvidia.com/gpu", "ephemeral-storage", "hugepages-2Mi", "x")
 }
 
 func (r *rubbish) resourceGroups() []any {
