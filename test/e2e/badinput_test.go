@@ -19,14 +19,14 @@ import (
 	"github.com/muster-dev/muster/kwok/cluster"
 )
 
-// cpuQueue is a ClusterQueue of the site with quota of CPU in one flavor and no
-// check, and its LocalQueue.
-func (s *site) cpuQueue(cpu string) *kueue.ClusterQueue {
+// cpuQueue is a ClusterQueue of the site with quota of ten CPUs in one flavor and
+// no check, and its LocalQueue.
+func (s *site) cpuQueue() *kueue.ClusterQueue {
 	s.Helper()
 	cq := clusterQueue(func(cq *kueue.ClusterQueue) {
 		cq.Name, cq.Spec.CohortName, cq.Spec.NamespaceSelector = s.name, "", &metav1.LabelSelector{}
 		cq.Spec.ResourceGroups = []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu"}, Flavors: []kueue.FlavorQuotas{
-			{Name: kueue.ResourceFlavorReference(s.name), Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: *amount(cpu)}}},
+			{Name: kueue.ResourceFlavorReference(s.name), Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: *amount("10")}}},
 		}}}
 	})
 	s.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, cq, s.localQueue())
@@ -83,13 +83,13 @@ func TestALocalQueueWaitsForItsClusterQueue(t *testing.T) {
 		t.Errorf("the Workload says %s: %s", c.Reason, c.Message)
 	}
 	s.delete(lq)
-	s.cpuQueue("10")
+	s.cpuQueue()
 	s.workloadIs(w, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 }
 
 func TestAFlavorInUseStaysUntilItIsNot(t *testing.T) {
 	s := newSite(t)
-	cq := s.cpuQueue("10")
+	cq := s.cpuQueue()
 	first := s.of5("first")
 	s.workloadIs(first, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 	rf := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
@@ -114,7 +114,7 @@ func TestAFlavorInUseStaysUntilItIsNot(t *testing.T) {
 // nothing to others.
 func TestQuotaLoweredUnderUsageTakesNothingAway(t *testing.T) {
 	s := newSite(t)
-	cq := s.cpuQueue("10")
+	cq := s.cpuQueue()
 	first := s.of5("first")
 	s.workloadIs(first, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 	patch := client.MergeFrom(cq.DeepCopy())
@@ -140,7 +140,7 @@ func TestQuotaLoweredUnderUsageTakesNothingAway(t *testing.T) {
 // TestAWorkloadWhoseQuotaIsTakenByHandQueuesAgain.
 func TestAWorkloadWhoseQuotaIsTakenByHandQueuesAgain(t *testing.T) {
 	s := newSite(t)
-	s.cpuQueue("10")
+	s.cpuQueue()
 	w := s.of5("edited")
 	s.workloadIs(w, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 	patch := client.MergeFrom(w.DeepCopy())
@@ -166,7 +166,7 @@ func TestCohortsInACircleAdmitNobody(t *testing.T) {
 		c.Spec.ParentName = kueue.CohortReference(upper.Name)
 	})
 	s.create(upper, lower)
-	cq := s.cpuQueue("10")
+	cq := s.cpuQueue()
 	patch := client.MergeFrom(cq.DeepCopy())
 	cq.Spec.CohortName = kueue.CohortReference(lower.Name)
 	if err := kube.Patch(t.Context(), cq, patch); err != nil {

@@ -58,7 +58,7 @@ func TestTheAdmitterAlone(t *testing.T) {
 	if err := kube.List(t.Context(), &provreq.ProvisioningRequestList{}); !meta.IsNoMatchError(err) {
 		t.Errorf("the cluster knows ProvisioningRequests: %v", err)
 	}
-	s.cpuQueue("10")
+	s.cpuQueue()
 	j := s.job("plain", 1, func(j *batchv1.Job) {
 		j.Spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{
 			Name: "main", Image: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": *amount("1")}},

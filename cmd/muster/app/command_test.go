@@ -31,7 +31,7 @@ func TestFlagsThatCannotBeMeantAreRefusedWithAFix(t *testing.T) {
 }
 
 // options are what the arguments come to, beside a file of the given text.
-func options(t *testing.T, text string, args ...string) (Options, []string, error) {
+func options(t *testing.T, text string, args ...string) (Options, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "muster.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -42,8 +42,8 @@ func options(t *testing.T, text string, args ...string) (Options, []string, erro
 	if err := c.ParseFlags(append(args, "--config", file)); err != nil {
 		t.Fatal(err)
 	}
-	warnings, err := o.complete(c.Flags())
-	return *o, warnings, err
+	_, err := o.complete(c.Flags())
+	return *o, err
 }
 
 const everyField = `
@@ -64,7 +64,7 @@ queueing:
 `
 
 func TestTheFileSaysWhatFlagsLeaveOpen(t *testing.T) {
-	o, _, err := options(t, everyField)
+	o, err := options(t, everyField)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestTheFileSaysWhatFlagsLeaveOpen(t *testing.T) {
 }
 
 func TestFlagsWinOverTheFile(t *testing.T) {
-	o, _, err := options(t, everyField, "--metrics-bind-address=:7070", "--leader-elect", "--provisioning", "--queueing=false",
+	o, err := options(t, everyField, "--metrics-bind-address=:7070", "--leader-elect", "--provisioning", "--queueing=false",
 		"--provisioning-classes=atomic-scale-up.muster.dev", "--processor-instance=green")
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 }
 
 func TestBothHalvesMayNotBeOffTogether(t *testing.T) {
-	if _, _, err := options(t, everyField, "--queueing=false"); err == nil || !strings.Contains(err.Error(), "nothing to do") {
+	if _, err := options(t, everyField, "--queueing=false"); err == nil || !strings.Contains(err.Error(), "nothing to do") {
 		t.Errorf("the file turns one half off, the flag the other: %v", err)
 	}
 }
