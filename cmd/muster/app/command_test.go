@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestFlagsThatCannotBeMeantAreRefusedWithAFix(t *testing.T) {
@@ -129,5 +131,36 @@ func TestManifestsAreThoseOfTheHalvesThatRun(t *testing.T) {
 				t.Errorf("muster manifests %v has %s", tc.args, name)
 			}
 		}
+	}
+}
+
+// TestTheSampleFileSaysWhatHoldsAnyway and, once its comments are lines, all that
+// could be said.
+func TestTheSampleFileSaysWhatHoldsAnyway(t *testing.T) {
+	text, err := os.ReadFile("../../../deploy/config/muster.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := options(t, string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := &Options{}
+	if _, err := bare.complete(newCommand(bare).Flags()); err != nil {
+		t.Fatal(err)
+	}
+	bare.ConfigFile = o.ConfigFile
+	if diff := cmp.Diff(*bare, o); diff != "" {
+		t.Errorf("the file changes something (-without +with)\n%s", diff)
+	}
+	whole := strings.NewReplacer("  # waitForPodsReady", "  waitForPodsReady", "  # fairSharing", "  fairSharing",
+		"  # admissionFairSharing", "  admissionFairSharing", "  # resources", "  resources", "  # objectRetentionPolicies", "  objectRetentionPolicies",
+		"\n  #   ", "\n    ").Replace(string(text))
+	o, err = options(t, whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q := o.Queues; q.WaitForPodsReady == nil || q.FairSharing == nil || q.AdmissionFairSharing == nil || q.Resources == nil || q.ObjectRetentionPolicies == nil {
+		t.Errorf("with all of it the queues are set to %+v", q)
 	}
 }
