@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -27,21 +29,51 @@ var files embed.FS
 // name their kinds.
 var folders = []string{"crds", "rbac", "policies"}
 
-// Manifests returns all objects in the order in which to apply them.
-func Manifests() ([]*unstructured.Unstructured, error) {
+// Half of Muster: each works without the other, and needs its own objects alone.
+type Half string
+
+// The halves.
+const (
+	// Provisioning serves ProvisioningRequests.
+	Provisioning Half = "provisioning"
+	// Queueing admits queued Jobs by Kueue's API.
+	Queueing Half = "queueing"
+)
+
+// Halves are all of Muster.
+var Halves = []Half{Provisioning, Queueing}
+
+// owned are the files that one half alone needs, as patterns of path.Match. The
+// other files are for whichever half runs.
+var owned = map[Half][]string{
+	Provisioning: {
+		"crds/autoscaling.x-k8s.io_*", "crds/muster.dev_*", "crds/kwok.muster.dev_*",
+		"policies/pods.yaml",
+		"rbac/kwok.yaml", "rbac/provisioning.yaml",
+	},
+	Queueing: {
+		"crds/kueue.x-k8s.io_*",
+		"policies/jobs.yaml", "policies/queues.yaml", "policies/quotas.yaml", "policies/workloads.yaml",
+		"rbac/queueing.yaml",
+	},
+}
+
+// Manifests returns the objects that the halves need, in the order in which to
+// apply them.
+func Manifests(halves ...Half) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, folder := range folders {
-		err := fs.WalkDir(files, folder, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
+		err := fs.WalkDir(files, folder, func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !neededBy(file, halves) {
 				return err
 			}
-			text, err := files.ReadFile(path)
+			text, err := files.ReadFile(file)
 			if err != nil {
 				return err
 			}
 			objects, err := Decode(text)
 			if err != nil {
-				return fmt.Errorf("deploy/%s: %w", path, err)
+				return fmt.Errorf("deploy/%s: %w", file, err)
 			}
 			out = append(out, objects...)
 			return nil
@@ -51,6 +83,25 @@ func Manifests() ([]*unstructured.Unstructured, error) {
 		}
 	}
 	return out, nil
+}
+
+// neededBy says that a file is for one of the halves, or for any.
+func neededBy(file string, halves []Half) bool {
+	owner := ownerOf(file)
+	return owner == "" || slices.Contains(halves, owner)
+}
+
+// ownerOf is the half that alone needs a file; empty for a file of both.
+func ownerOf(file string) Half {
+	for _, half := range Halves {
+		if slices.ContainsFunc(owned[half], func(pattern string) bool {
+			matches, err := path.Match(pattern, file)
+			return err == nil && matches
+		}) {
+			return half
+		}
+	}
+	return ""
 }
 
 // Decode reads the documents of a YAML file.

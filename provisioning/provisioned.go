@@ -90,7 +90,8 @@ func ownNodes(r *Request, v View) (own *Nodes, again time.Time) {
 	return own, again
 }
 
-// open lets the pods of the gang come to its nodes.
+// open lets the pods of the gang come to its nodes, and gives back what it has
+// launched and does not need beside them.
 func open(r *Request, v View, own *Nodes, rest Gang) Step {
 	opened := true
 	for n := range own.All() {
@@ -104,7 +105,23 @@ func open(r *Request, v View, own *Nodes, rest Gang) Step {
 	if !ok {
 		return Step{Do: Rest}
 	}
-	return rebook(r, v, plan)
+	if s := rebook(r, v, plan); s.Do != Rest {
+		return s
+	}
+	return release(r, own)
+}
+
+// release takes machines back that were launched for the gang and that it has found
+// room without: some came free on its other nodes meanwhile.
+func release(r *Request, own *Nodes) Step {
+	s := Step{Do: Rest, Attempt: r.Attempt}
+	for n := range own.All() {
+		if n.Machine != nil && n.Cordon == Joining && n.Pods == 0 && n.bookingOf(r.UID) == nil {
+			s.Do = TakeBack
+			s.TakeBack = append(s.TakeBack, *n.Machine)
+		}
+	}
+	return s
 }
 
 // rebook has the nodes booked that the plan uses, if they are not.

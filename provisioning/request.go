@@ -128,7 +128,8 @@ const (
 	LaunchMachines
 	// RollBack: record that the attempt has failed.
 	RollBack
-	// TakeBack the machines that are left of a failed attempt.
+	// TakeBack the machines that are left of a failed attempt, or that the gang has
+	// found room without.
 	TakeBack
 	// Repair a booking that is short: book other nodes for it.
 	Repair

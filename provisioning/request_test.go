@@ -467,6 +467,9 @@ func TestNextOfWhatIsProvisioned(t *testing.T) {
 func TestBookingsAreRepaired(t *testing.T) {
 	// fresh nodes came of the second attempt.
 	fresh := func(n *Node) { young(n); n.Launch = "uid-2" }
+	joined := func(n *Node) { n.Machine = &cloudprovider.Machine{Name: n.Name, Group: "gpu"} }
+	bornCordoned := func(n *Node) { n.Cordon = Joining }
+	inUse := func(n *Node) { n.Pods = 1 }
 	second := func(phase AttemptPhase) func(*story) {
 		return func(s *story) {
 			s.request.Attempt = Attempt{Number: 2, Phase: phase, Launches: []GroupCount{{"gpu", 1}}, Started: noon}
@@ -493,6 +496,15 @@ func TestBookingsAreRepaired(t *testing.T) {
 				}
 			}},
 		{name: "then it is opened", story: newStory().with(second(Done)).provisioned().node("a", booked).machinesOf("uid-2", running).node("b", fresh), want: Book, check: wantNodes("open whole b")},
+		{name: "one that the gang has found room without goes back", story: newStory().with(second(Done)).provisioned().node("a", booked).node("b", fresh, joined, booked, bornCordoned).node("c", fresh, joined), want: TakeBack,
+			check: func(t *testing.T, s Step) {
+				if len(s.TakeBack) != 1 || s.TakeBack[0].Name != "c" || nodesOf(s) != "" {
+					t.Errorf("takes back %+v and does %q", s.TakeBack, nodesOf(s))
+				}
+			}},
+		{name: "not before the others are open", story: newStory().with(second(Done)).provisioned().node("a", booked).node("b", claimed).node("c", fresh, joined), want: Book, check: wantNodes("open whole b")},
+		{name: "nor while somebody runs there", story: newStory().with(second(Done)).provisioned().node("a", booked).node("b", booked).node("c", fresh, joined, inUse), want: Rest},
+		{name: "nor twice", story: newStory().with(second(Done)).provisioned().node("a", booked).node("b", booked).node("c", fresh), want: Rest},
 		{name: "a replacement that fails is rolled back alone", story: newStory().with(second(RollingBack)).provisioned().node("a", booked).machinesOf("uid-2", booting), want: TakeBack},
 		{name: "then the next option is tried", story: newStory().with(second(RollingBack)).provisioned().node("a", booked).node("c"), want: Repair, check: wantNodes("open whole c")},
 		{name: "where nothing can be had the booking ends, so that the rest serves others", story: newStory().provisioned().node("a", booked).with(dry), want: Expire,

@@ -23,7 +23,8 @@ import (
 // Idle is a machine that no request has booked and that runs no pod but those of
 // DaemonSets, static ones and strays. Nobody's cordon but Muster's own is touched,
 // no group goes below its minimum, and no machine goes whose node somebody has
-// annotated to be kept.
+// annotated to be kept. An empty machine goes before one with strays, also where
+// that one is being drained already.
 const (
 	// labelLinger is how long a node keeps the label of a gang that has ended and
 	// whose request is gone: a pod that failed may be made again, and selects it.
@@ -141,7 +142,7 @@ type HeldUp struct {
 // Tend says what to tidy up in the fleet: cordons and labels that serve nobody
 // any more, machines that no attempt owns, machines that stand idle.
 func Tend(f Fleet) Upkeep {
-	t := tending{Fleet: &f, spare: map[string]int{}}
+	t := tending{Fleet: &f, spare: map[string]int{}, strained: map[string]bool{}}
 	t.u.Past = Past{Leaving: map[string]time.Time{}, Spared: map[string]time.Time{}, Lone: map[string]time.Time{}}
 	for _, n := range t.walk() {
 		t.node(n)
@@ -149,6 +150,8 @@ func Tend(f Fleet) Upkeep {
 	for _, m := range f.Lone {
 		t.lone(m)
 	}
+	t.offer()
+	t.relieve()
 	t.drain()
 	t.retire()
 	return t.u
@@ -163,6 +166,9 @@ type tending struct {
 	spare map[string]int
 	// idle machines whose time has come; draining ones still run strays.
 	idle, draining []*Node
+	// strained are the groups with machines that are leaving and still run pods: an
+	// empty machine may go in place of one of them.
+	strained map[string]bool
 	// shelter are the nodes that strays may move to, as they will be once those that
 	// have been looked at have moved; nil until the first is looked at.
 	shelter *Nodes
@@ -178,8 +184,12 @@ func (t *tending) walk() (out []*Node) {
 	}
 	for n := range t.Nodes.All() {
 		t.labels(n)
-		if n.Machine != nil && !n.InFlight && !n.leaves(t.Now) {
+		switch leaves := n.leaves(t.Now); {
+		case n.Machine == nil:
+		case !n.InFlight && !leaves:
 			t.spare[n.Machine.Group]++
+		case leaves && n.Pods > 0:
+			t.strained[n.Machine.Group] = true
 		}
 		if inUse := n.Cordon == Open && !n.Marked && n.Pods > len(n.Strays) && n.UnreadySince.IsZero(); !inUse {
 			out = append(out, n)
@@ -312,8 +322,9 @@ func (t *tending) open(n *Node) {
 	if lost := n.UnreadySince.Add(lostAfter); !n.UnreadySince.IsZero() && n.Pods == n.Terminating && (at.IsZero() || lost.Before(at)) {
 		at = lost
 	}
+	mayGo := t.spare[n.Machine.Group] > 0 || len(n.Strays) == 0 && t.strained[n.Machine.Group]
 	switch {
-	case at.IsZero() || t.spare[n.Machine.Group] <= 0:
+	case at.IsZero() || !mayGo:
 	case t.Now.Before(at):
 		t.again(at)
 	default:
@@ -364,23 +375,47 @@ func (t *tending) drain() {
 	}
 }
 
-// retire cordons idle machines, unless a request is about to be decided that may
-// want them: those with the fewest strays first, then those that have been idle for
-// the longest time, then by name.
+// offer keeps idle machines while a request is about to be decided that may want
+// them.
+func (t *tending) offer() {
+	if len(t.idle) == 0 || !t.Undecided {
+		return
+	}
+	since := t.Past.Deferred
+	if since.IsZero() {
+		since = t.Now
+	}
+	if t.Now.Before(since.Add(offerBound)) {
+		t.u.Past.Deferred = since
+		t.again(t.Now.Add(offerAgain))
+		t.idle = nil
+	}
+}
+
+// relieve opens machines that are being drained where empty ones of their group can
+// go in their place: nobody has to move then, and none is paid for in vain while
+// another is held up.
+func (t *tending) relieve() {
+	empty := map[string]int{}
+	for _, n := range t.idle {
+		if len(n.Strays) == 0 {
+			empty[n.Machine.Group]++
+		}
+	}
+	t.draining = slices.DeleteFunc(t.draining, func(n *Node) bool {
+		relieved := empty[n.Machine.Group] > t.spare[n.Machine.Group]
+		if relieved {
+			t.keep(n)
+		}
+		return relieved
+	})
+}
+
+// retire cordons idle machines: those with the fewest strays first, then those that
+// have been idle for the longest time, then by name.
 func (t *tending) retire() {
 	if len(t.idle) == 0 {
 		return
-	}
-	if t.Undecided {
-		since := t.Past.Deferred
-		if since.IsZero() {
-			since = t.Now
-		}
-		if t.Now.Before(since.Add(offerBound)) {
-			t.u.Past.Deferred = since
-			t.again(t.Now.Add(offerAgain))
-			return
-		}
 	}
 	slices.SortFunc(t.idle, func(a, b *Node) int {
 		return cmp.Or(cmp.Compare(len(a.Strays), len(b.Strays)), a.IdleSince.Compare(b.IdleSince), strings.Compare(a.Name, b.Name))

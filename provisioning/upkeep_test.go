@@ -178,6 +178,17 @@ func TestTend(t *testing.T) {
 		{"one room is not given to the strays of two machines", fleet(stray(idle), Node{IdleSince: longAgo, Pods: 1, Strays: strays("dns")}).with(room),
 			Upkeep{Cordon: []string{"a"}, At: noon.Add(roomAgain), Past: Past{Spared: spared("b", roomAgain)}}},
 		{"of two that may go the one goes that has no strays", fleet(stray(idle), Node{IdleSince: noon.Add(-11 * time.Minute)}).with(room).with(atLeastOne), toGo("b")},
+		{"an empty machine goes in place of one that is being drained", leaving(stray(idle)).with(atLeastOne).with(room).with(func(f *Fleet) { f.add("b", idle) }),
+			Upkeep{Lift: []string{"a"}, Cordon: []string{"b"}, At: noon.Add(drainBound - settle)}},
+		{"not where the group can spare both", leaving(stray(idle)).with(room).with(func(f *Fleet) { f.add("b", idle) }),
+			Upkeep{Cordon: []string{"b"}, Evict: strays("web"), At: noon.Add(evictAgain)}},
+		{"nor while a request may want it", leaving(stray(idle)).with(atLeastOne).with(room).with(deferred(0)).with(func(f *Fleet) { f.add("b", idle) }),
+			Upkeep{Evict: strays("web"), At: noon.Add(offerAgain), Past: Past{Deferred: noon}}},
+		{"nor do those that have to be drained as well", leaving(stray(idle)).with(atLeastOne).with(func(f *Fleet) {
+			f.elsewhere(3)
+			f.add("b", Node{IdleSince: longAgo, Pods: 1, Strays: strays("dns")})
+			f.add("c", Node{IdleSince: longAgo, Pods: 1, Strays: strays("log")})
+		}), Upkeep{Cordon: []string{"b"}, Evict: strays("web"), At: noon.Add(evictAgain)}},
 		{"only so many are drained at the same time", fleet().with(func(f *Fleet) {
 			f.elsewhere(mostDrains + 1)
 			for i := range mostDrains + 1 {

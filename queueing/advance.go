@@ -13,41 +13,41 @@ import (
 )
 
 // advance moves a Workload that holds quota one step on.
-func (ix *index) advance(w *Workload) *Verdict {
+func (s *State) advance(w *Workload) *Verdict {
 	object := w.Object
 	if !object.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	if IsEvicted(object) {
-		return ix.advanceEvicted(w)
+		return s.advanceEvicted(w)
 	}
-	if v := ix.stop(w); v != nil {
+	if v := s.stop(w); v != nil {
 		return v
 	}
-	if v := ix.answered(w); v != nil {
+	if v := s.answered(w); v != nil {
 		return v
 	}
 	if IsAdmitted(object) {
-		return ix.expired(w)
+		return s.expired(w)
 	}
-	return ix.advanceChecks(w)
+	return s.advanceChecks(w)
 }
 
 // expired ends an attempt whose booking ran out or broke after the Workload was
 // admitted: pods that are not there yet would wait for machines that are gone.
 // Nothing else that becomes of a request is a running job's business, least of
 // all that all its pods have come.
-func (ix *index) expired(w *Workload) *Verdict {
+func (s *State) expired(w *Workload) *Verdict {
 	for i := range w.Object.Status.AdmissionChecks {
 		state := &w.Object.Status.AdmissionChecks[i]
-		if !ix.isCapacity(state.Name) {
+		if !s.isCapacity(state.Name) {
 			continue
 		}
 		name := RequestName(w.Object.Name, state.Name, retries(state)+1)
-		for _, r := range ix.Requests[w.Object.UID] {
+		for _, r := range s.requests[w.Object.UID] {
 			c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.BookingExpired)
 			if r.Name == name && c != nil && c.Status == metav1.ConditionTrue && c.Reason == provisioning.ReasonReservationExpired {
-				return ix.failed(w, autoscaling.BookingExpired, c.Message)
+				return s.failed(w, autoscaling.BookingExpired, c.Message)
 			}
 		}
 	}
@@ -56,12 +56,12 @@ func (ix *index) expired(w *Workload) *Verdict {
 
 // advanceEvicted waits for the pods to stop. Whoever controls the Workload knows
 // when they have, and releases it; where nothing runs, there is no need to wait.
-func (ix *index) advanceEvicted(w *Workload) *Verdict {
+func (s *State) advanceEvicted(w *Workload) *Verdict {
 	if mayRun(w.Object) {
 		return nil
 	}
 	return &Verdict{Workload: w, Action: Release, Reason: kueue.WorkloadQuotaReservedReasonPendingEvaluation,
-		Message: "Nothing of the evicted workload runs", Status: Released(w.Object, ix.Now)}
+		Message: "Nothing of the evicted workload runs", Status: Released(w.Object, s.now)}
 }
 
 // mayRun says that pods of the Workload may be there: it has been admitted, and
@@ -70,7 +70,7 @@ func mayRun(w *kueue.Workload) bool { return IsAdmitted(w) && metav1.GetControll
 
 // stop evicts a Workload that a person has stopped: itself, its LocalQueue or
 // its ClusterQueue. Hold stops those that are not admitted yet, HoldAndDrain all.
-func (ix *index) stop(w *Workload) *Verdict {
+func (s *State) stop(w *Workload) *Verdict {
 	admitted := IsAdmitted(w.Object)
 	stops := func(p *kueue.StopPolicy) bool { return drains(p) || isStopped(p) && !admitted }
 	if !IsActive(w.Object) {
@@ -79,16 +79,16 @@ func (ix *index) stop(w *Workload) *Verdict {
 			reason += "DueTo" + kueue.WorkloadEvictedByAdmissionCheck
 			message = fmt.Sprintf("The workload is deactivated due to AdmissionCheck %s: %s", rejected.Name, rejected.Message)
 		}
-		return ix.evict(w, reason, message, kueue.WorkloadDeactivated, time.Time{})
+		return s.evict(w, reason, message, kueue.WorkloadDeactivated, time.Time{})
 	}
-	if lq := ix.localQueueOf(w); lq != nil && stops(lq.Spec.StopPolicy) {
-		return ix.evict(w, kueue.WorkloadEvictedByLocalQueueStopped, "The LocalQueue is stopped", kueue.WorkloadQuotaReservedReasonSuspended, time.Time{})
+	if lq := s.localQueueOf(w); lq != nil && stops(lq.Spec.StopPolicy) {
+		return s.evict(w, kueue.WorkloadEvictedByLocalQueueStopped, "The LocalQueue is stopped", kueue.WorkloadQuotaReservedReasonSuspended, time.Time{})
 	}
-	switch q := ix.queues[w.Object.Status.Admission.ClusterQueue]; {
+	switch q := s.queues[w.Object.Status.Admission.ClusterQueue]; {
 	case q != nil && stops(q.object.Spec.StopPolicy):
-		return ix.evict(w, kueue.WorkloadEvictedByClusterQueueStopped, "The ClusterQueue is stopped", kueue.WorkloadQuotaReservedReasonSuspended, time.Time{})
+		return s.evict(w, kueue.WorkloadEvictedByClusterQueueStopped, "The ClusterQueue is stopped", kueue.WorkloadQuotaReservedReasonSuspended, time.Time{})
 	case (q == nil || !q.object.DeletionTimestamp.IsZero()) && !admitted:
-		e := edit(w.Object, ix.Now)
+		e := edit(w.Object, s.now)
 		e.resetChecks()
 		message := fmt.Sprintf("ClusterQueue %s is terminating or missing", w.Object.Status.Admission.ClusterQueue)
 		e.release(kueue.WorkloadQuotaReservedReasonMisconfigured, message)
@@ -100,8 +100,8 @@ func (ix *index) stop(w *Workload) *Verdict {
 // evict stops a Workload. Its quota goes with the same write where nothing of it
 // can be running; pending is then the reason of QuotaReserved=False. It is
 // judged again from requeueAt on; zero is at once.
-func (ix *index) evict(w *Workload, reason, message, pending string, requeueAt time.Time) *Verdict {
-	e := edit(w.Object, ix.Now)
+func (s *State) evict(w *Workload, reason, message, pending string, requeueAt time.Time) *Verdict {
+	e := edit(w.Object, s.now)
 	e.evict(reason, message)
 	if !requeueAt.IsZero() {
 		e.pause(requeueAt)
@@ -109,7 +109,7 @@ func (ix *index) evict(w *Workload, reason, message, pending string, requeueAt t
 	if !mayRun(w.Object) {
 		e.release(pending, message)
 	}
-	return &Verdict{Workload: w, Action: Evict, Reason: reason, Message: message, Status: e.status, WakeAt: requeueAt}
+	return &Verdict{Workload: w, Action: Evict, Reason: reason, Message: message, Status: e.status}
 }
 
 // pause keeps the Workload from being judged until a time.
@@ -122,7 +122,7 @@ func (e *editor) pause(until time.Time) {
 
 // answered obeys a check whose controller wants the Workload stopped, whether it
 // is admitted by now or not.
-func (ix *index) answered(w *Workload) *Verdict {
+func (s *State) answered(w *Workload) *Verdict {
 	if rejected := checkIn(w.Object, kueue.CheckStateRejected); rejected != nil {
 		return &Verdict{Workload: w, Action: Deactivate, Reason: "AdmissionCheckRejected", Message: fmt.Sprintf(
 			"Deactivating workload because AdmissionCheck for %s was Rejected: %s", rejected.Name, rejected.Message)}
@@ -130,25 +130,25 @@ func (ix *index) answered(w *Workload) *Verdict {
 	if retry := checkIn(w.Object, kueue.CheckStateRetry); retry != nil {
 		var at time.Time
 		if retry.RequeueAfterSeconds != nil {
-			at = ix.Now.Add(time.Duration(*retry.RequeueAfterSeconds) * time.Second)
+			at = s.now.Add(time.Duration(*retry.RequeueAfterSeconds) * time.Second)
 		}
-		return ix.evict(w, kueue.WorkloadEvictedByAdmissionCheck, fmt.Sprintf("At least one admission check is in Retry: %s: %s", retry.Name, retry.Message),
+		return s.evict(w, kueue.WorkloadEvictedByAdmissionCheck, fmt.Sprintf("At least one admission check is in Retry: %s: %s", retry.Name, retry.Message),
 			kueue.WorkloadQuotaReservedReasonPendingEvaluation, at)
 	}
 	return nil
 }
 
 // advanceChecks looks at the checks of a Workload that waits for them.
-func (ix *index) advanceChecks(w *Workload) *Verdict {
-	e := edit(w.Object, ix.Now)
+func (s *State) advanceChecks(w *Workload) *Verdict {
+	e := edit(w.Object, s.now)
 	v := &Verdict{Workload: w, Action: Advance}
-	changed := ix.syncChecks(w, e)
+	changed := s.syncChecks(w, e)
 	for i := range e.status.AdmissionChecks {
 		state := &e.status.AdmissionChecks[i]
-		if !ix.isCapacity(state.Name) {
+		step, ours := s.serve(w, e.status.AdmissionChecks, state)
+		if !ours {
 			continue
 		}
-		step := ix.capacityStep(w, e.status.AdmissionChecks, state)
 		if step.evict != nil {
 			return step.evict
 		}
@@ -163,7 +163,7 @@ func (ix *index) advanceChecks(w *Workload) *Verdict {
 		changed = true
 		v.Action, v.Reason = Admit, "Admitted"
 		v.Message = fmt.Sprintf("Admitted by ClusterQueue %s, wait time since reservation was %.0fs",
-			w.Object.Status.Admission.ClusterQueue, max(0, ix.Now.Sub(reservedSince(w.Object)).Seconds()))
+			w.Object.Status.Admission.ClusterQueue, max(0, s.now.Sub(reservedSince(w.Object)).Seconds()))
 	}
 	if changed {
 		v.Status = e.status
@@ -176,12 +176,12 @@ func (ix *index) advanceChecks(w *Workload) *Verdict {
 
 // syncChecks follows the queue's spec: checks that it has gained are Pending,
 // those that it has lost are forgotten.
-func (ix *index) syncChecks(w *Workload, e *editor) (changed bool) {
-	q := ix.queues[w.Object.Status.Admission.ClusterQueue]
+func (s *State) syncChecks(w *Workload, e *editor) (changed bool) {
+	q := s.queues[w.Object.Status.Admission.ClusterQueue]
 	if q == nil {
 		return false
 	}
-	want := ix.fresh(w, checksFor(q.object, assignedFlavors(w.Object.Status.Admission)))
+	want := s.fresh(w, checksFor(q.object, assignedFlavors(w.Object.Status.Admission)))
 	same := len(want) == len(e.status.AdmissionChecks)
 	for i := range want {
 		if have := findCheck(e.status.AdmissionChecks, want[i].Name); have != nil {

@@ -1,6 +1,7 @@
 package queueing
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -10,12 +11,19 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// maxPlans bounds how often the planner is asked for one Workload. It is more
-// than the flavors of any usual queue, and keeps a Workload of many podSets,
-// each of which may be on any flavor, from holding up a cycle.
-const maxPlans = 64
+const (
+	// maxPlans bounds how often the planner, or the search for victims, is asked for
+	// one Workload. It is more than the flavors of any usual queue, and keeps a
+	// Workload of many podSets, each of which may be on any flavor, from holding up
+	// a cycle.
+	maxPlans = 64
+	// maxTries bounds how often a flavor is looked at for one Workload, since the
+	// combinations of many podSets and flavors are without number.
+	maxTries = 4096
+)
 
 // slot is one decision: on which flavor of a resource group one podSet gets
 // what it asks for of the group's resources.
@@ -25,44 +33,125 @@ type slot struct {
 	need    nodegroups.Resources
 }
 
+// proposal is how a Workload could have its quota.
+type proposal struct {
+	admission *kueue.Admission
+	usage     quota.Amounts
+	// distance is from how far quota is borrowed; 0 is not at all.
+	distance int
+	// victims have to leave first; none where everything is free.
+	victims []victim
+	// plan is the planner's answer; nil where it was not asked.
+	plan *provisioning.Verdict
+}
+
 // assigner looks for flavors for one Workload: the first combination, in the
-// listed order of flavors, that suits the pods, fits the free quota and, where
-// a capacity check holds, has machines.
+// order of preference, that suits the pods, has the quota, by preemption if need
+// be, and, where a capacity check holds, the machines.
 type assigner struct {
-	ix    *index
+	s     *State
 	queue *queue
 	w     *Workload
+	// counts is how many pods of each podSet there are to be.
+	counts []int32
 
 	slots  []slot
-	chosen []kueue.ResourceFlavorReference
+	chosen []option
 	// assumed is what the slots before the current one take.
-	assumed Usage
+	assumed quota.Amounts
 	// skip is how many flavors to pass over at first, see blindly.
-	skip  int
-	plans int
-	// plan is the planner's answer for the combination that was taken.
-	plan  *provisioning.Verdict
+	skip         int
+	plans, tries int
+	// found is the combination that was taken.
+	found *proposal
 	until time.Time
 	notes notes
 }
 
-// assign returns the admission of a pending Workload, or notes on every flavor.
-func (ix *index) assign(q *queue, w *Workload) (*kueue.Admission, *assigner) {
-	a := &assigner{ix: ix, queue: q, w: w, assumed: Usage{}, skip: ix.blindly(q, w)}
-	if !a.split() {
-		return nil, a
+// option is a flavor that a slot could have.
+type option struct {
+	flavor   kueue.ResourceFlavorReference
+	mode     mode
+	distance int
+	// final: the search of flavors ends here, by the queue's fungibility.
+	final bool
+}
+
+// mode is what it takes to have quota, the best last.
+type mode int
+
+const (
+	preempt mode = iota
+	// reclaim takes back only what others have borrowed.
+	reclaim
+	fits
+)
+
+// assign finds quota for a pending Workload: for all of its pods, else, where it
+// allows that, for as many as can be had. Nil with the notes on every flavor if it
+// can have none.
+func (s *State) assign(q *queue, w *Workload) (*proposal, *assigner) {
+	full := s.search(q, w, podCounts(w))
+	if full.found != nil {
+		return full.found, full
 	}
-	a.chosen = make([]kueue.ResourceFlavorReference, len(a.slots))
-	if !a.choose(0) {
-		return nil, a
+	if part := s.partly(q, w); part != nil {
+		return part.found, part
 	}
-	return a.admission(), a
+	return nil, full
+}
+
+func (s *State) search(q *queue, w *Workload, counts []int32) *assigner {
+	a := &assigner{s: s, queue: q, w: w, counts: counts, assumed: quota.Amounts{}, skip: s.blindly(q, w)}
+	if a.split() {
+		a.chosen = make([]option, len(a.slots))
+		a.choose(0)
+	}
+	a.notes.sort(flavorsOf(q.object))
+	return a
+}
+
+// partly looks for the largest number of pods, not under minCount, of the podSet
+// that has one; nil if none has. If not even the smallest will do, it is that
+// which is answered.
+func (s *State) partly(q *queue, w *Workload) *assigner {
+	i := slices.IndexFunc(w.Object.Spec.PodSets, func(ps kueue.PodSet) bool { return ps.MinCount != nil })
+	if i < 0 {
+		return nil
+	}
+	counts := podCounts(w)
+	least, most := *w.Object.Spec.PodSets[i].MinCount, counts[i]-1
+	counts[i] = least
+	best := s.search(q, w, slices.Clone(counts))
+	if best.found == nil {
+		return best
+	}
+	for least++; least <= most; {
+		counts[i] = least + (most-least)/2
+		if a := s.search(q, w, slices.Clone(counts)); a.found != nil {
+			best, least = a, counts[i]+1
+		} else {
+			most = counts[i] - 1
+		}
+	}
+	return best
+}
+
+// podCounts is how many pods of each podSet are to run: all but those that will
+// not run any more.
+func podCounts(w *Workload) []int32 {
+	out := make([]int32, len(w.Object.Spec.PodSets))
+	for i := range w.Object.Spec.PodSets {
+		ps := &w.Object.Spec.PodSets[i]
+		out[i] = max(0, ps.Count-reclaimable(w.Object, ps.Name))
+	}
+	return out
 }
 
 // split cuts the Workload's requests into slots. It fails if a resource is
 // covered by no group, since nobody gave quota for it.
 func (a *assigner) split() bool {
-	for i, podSet := range a.w.Object.Spec.PodSets {
+	for i := range a.counts {
 		rest := a.w.Pod[i].Clone()
 		// Quota on pods counts pods, whatever they ask for.
 		if a.queue.covers(corev1.ResourcePods) {
@@ -72,7 +161,7 @@ func (a *assigner) split() bool {
 			need := nodegroups.Resources{}
 			for _, name := range group.CoveredResources {
 				if v := rest[name]; v > 0 {
-					need[name] = times(v, podSet.Count)
+					need[name] = quota.Times(v, a.counts[i])
 				}
 				delete(rest, name)
 			}
@@ -81,7 +170,7 @@ func (a *assigner) split() bool {
 			}
 		}
 		for _, name := range rest.Names() {
-			if rest[name] > 0 {
+			if rest[name] > 0 && !a.s.ignoresUndeclared() {
 				a.notes.add("", kueue.WorkloadQuotaReservedReasonNoMatchingFlavor, fmt.Sprintf(
 					"%s: ClusterQueue %s has no quota for this resource; an admin can add it to a resource group", name, a.queue.object.Name))
 				return false
@@ -97,77 +186,186 @@ func (q *queue) covers(name corev1.ResourceName) bool {
 	})
 }
 
-// choose tries the flavors of slot i and of all after it, in their order.
+// choose tries the options of slot i and of all after it, in their order.
 func (a *assigner) choose(i int) bool {
 	if i == len(a.slots) {
-		return a.obtainable()
+		return a.complete()
 	}
-	s := a.slots[i]
-	for k := range s.flavors {
-		candidate := s.flavors[(k+a.skip)%len(s.flavors)]
-		if code, why := a.unfit(i, candidate.Name); why != "" {
-			a.notes.add(candidate.Name, code, why)
-			continue
-		}
-		use := Usage{}
-		for name, v := range s.need {
-			use[FlavorResource{candidate.Name, name}] = v
-		}
-		a.chosen[i] = candidate.Name
+	for _, o := range a.options(i) {
+		use := a.use(i, o.flavor)
+		a.chosen[i] = o
 		a.assumed.Add(use)
 		if a.choose(i + 1) {
 			return true
 		}
 		a.assumed.Sub(use)
-		if a.plans >= maxPlans {
+		if a.plans >= maxPlans || a.tries >= maxTries {
 			return false
 		}
 	}
 	return false
 }
 
-// unfit says why a flavor is not for slot i, or "" if it is.
-func (a *assigner) unfit(i int, name kueue.ResourceFlavorReference) (code, why string) {
+func (a *assigner) use(i int, flavor kueue.ResourceFlavorReference) quota.Amounts {
+	out := make(quota.Amounts, len(a.slots[i].need))
+	for name, v := range a.slots[i].need {
+		out[quota.FlavorResource{Flavor: flavor, Resource: name}] = v
+	}
+	return out
+}
+
+// options are the flavors that slot i could have, the preferred first: those at
+// which the queue's fungibility says to stop looking, in the order of the spec;
+// then the others, the best first.
+func (a *assigner) options(i int) []option {
 	s := a.slots[i]
-	flavor := a.ix.flavors[name]
+	var out []option
+	for k := range s.flavors {
+		a.tries++
+		name := s.flavors[(k+a.skip)%len(s.flavors)].Name
+		if why := a.unsuitable(i, name); why != "" {
+			a.notes.add(name, kueue.WorkloadQuotaReservedReasonNoMatchingFlavor, why)
+			continue
+		}
+		if o, ok := a.option(i, name); ok {
+			out = append(out, o)
+		}
+	}
+	overPreemption := !prefersPreemption(a.queue.object)
+	slices.SortStableFunc(out, func(x, y option) int {
+		if x.final != y.final {
+			return cmp.Compare(btoi(y.final), btoi(x.final))
+		}
+		if x.final {
+			return 0
+		}
+		byMode, byDistance := cmp.Compare(y.mode, x.mode), cmp.Compare(x.distance, y.distance)
+		if overPreemption {
+			return cmp.Or(byMode, byDistance)
+		}
+		return cmp.Or(byDistance, byMode)
+	})
+	return out
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// unsuitable says why the nodes of a flavor are not for slot i, or "".
+func (a *assigner) unsuitable(i int, name kueue.ResourceFlavorReference) string {
+	s := a.slots[i]
+	flavor := a.s.flavors[name]
 	if why := mismatch(&a.w.Object.Spec.PodSets[s.podSet].Template.Spec, flavor); why != "" {
-		return kueue.WorkloadQuotaReservedReasonNoMatchingFlavor, why
+		return why
 	}
 	for j := range i {
 		if a.slots[j].podSet != s.podSet {
 			continue
 		}
-		if label, found := contradiction(a.ix.flavors[a.chosen[j]], flavor); found {
-			return kueue.WorkloadQuotaReservedReasonNoMatchingFlavor, fmt.Sprintf(
-				"it and flavor %s want different values of the node label %s", a.chosen[j], label)
+		if label, found := contradiction(a.s.flavors[a.chosen[j].flavor], flavor); found {
+			return fmt.Sprintf("it and flavor %s want different values of the node label %s", a.chosen[j].flavor, label)
 		}
 	}
+	return ""
+}
+
+// option says what it takes to have the quota of slot i on a flavor; ok is false
+// with a note if nothing helps.
+func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option, ok bool) {
+	s := a.slots[i]
+	node := a.queue.node
+	out = option{flavor: name, mode: fits}
 	for _, resourceName := range s.need.Names() {
-		fr := FlavorResource{name, resourceName}
-		want := s.need[resourceName]
-		quota, free := a.queue.nominal[fr], a.queue.nominal[fr]-a.queue.reserved[fr]-a.assumed[fr]
+		fr := quota.FlavorResource{Flavor: name, Resource: resourceName}
+		want := quota.Plus(s.need[resourceName], a.assumed[fr])
 		show := func(v int64) string { return nodegroups.Quantity(resourceName, v) }
-		switch {
-		case want > quota-a.assumed[fr]:
-			return kueue.WorkloadQuotaReservedReasonExceedsMaxQuota, fmt.Sprintf(
-				"%s: %s asked for, but the whole quota is %s; ask for less or have the quota raised", resourceName, show(want+a.assumed[fr]), show(quota))
-		case want > free:
-			return kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
-				"%s: %s more needed than the %s that are free of %s, when a running job ends or the quota grows",
-				resourceName, show(want-max(0, free)), show(max(0, free)), show(quota))
+		if most := node.Potential(fr); want > most {
+			a.notes.add(name, kueue.WorkloadQuotaReservedReasonExceedsMaxQuota, fmt.Sprintf(
+				"%s: %s asked for, but the whole quota is %s%s; ask for less or have the quota raised", resourceName, show(want), show(most), a.queue.borrowed(fr)))
+			return out, false
 		}
+		out.distance = max(out.distance, node.Distance(fr, want))
+		free := max(0, node.Available(fr))
+		if want <= free {
+			continue
+		}
+		by, ok := a.s.couldPreempt(a.queue, a.w, fr, want)
+		if !ok {
+			a.notes.add(name, kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
+				"%s: %s more needed than the %s that are free of %s%s, when a running job ends or the quota grows",
+				resourceName, show(want-free), show(free), show(node.Potential(fr)), a.queue.borrowed(fr)))
+			return out, false
+		}
+		out.mode = min(out.mode, by)
 	}
-	return "", ""
+	f := fungibility(a.queue.object)
+	mayBorrow := out.distance == 0 || f.WhenCanBorrow != kueue.TryNextFlavor
+	out.final = mayBorrow && (out.mode == fits || f.WhenCanPreempt == kueue.MayStopSearch)
+	return out, true
+}
+
+// borrowed tells how much of the whole quota would be borrowed.
+func (q *queue) borrowed(fr quota.FlavorResource) string {
+	if q.node.Parent() == nil {
+		return ""
+	}
+	if v := q.node.Potential(fr) - q.node.Subtree(fr); v > 0 {
+		return fmt.Sprintf(" (%s of it borrowed from cohort %s)", nodegroups.Quantity(fr.Resource, v), q.node.Parent().Name)
+	}
+	return ""
+}
+
+func fungibility(cq *kueue.ClusterQueue) kueue.FlavorFungibility {
+	if cq.Spec.FlavorFungibility == nil {
+		return kueue.FlavorFungibility{WhenCanBorrow: kueue.MayStopSearch, WhenCanPreempt: kueue.TryNextFlavor}
+	}
+	return *cq.Spec.FlavorFungibility
+}
+
+func prefersPreemption(cq *kueue.ClusterQueue) bool {
+	f := cq.Spec.FlavorFungibility
+	return f != nil && f.Preference != nil && *f.Preference == kueue.PreemptionOverBorrowing
+}
+
+// complete looks at a whole combination: who would have to leave, and whether the
+// machines can be had.
+func (a *assigner) complete() bool {
+	p := &proposal{usage: quota.Amounts{}}
+	worst := fits
+	for _, o := range a.chosen {
+		worst = min(worst, o.mode)
+		p.distance = max(p.distance, o.distance)
+	}
+	p.usage.Add(a.assumed)
+	if worst < fits {
+		a.plans++
+		victims, why := a.s.victims(a.queue, a.w, p.usage)
+		if why != "" {
+			a.note(why, kueue.WorkloadQuotaReservedReasonWaitingForQuota)
+			return false
+		}
+		p.victims = victims
+	}
+	if !a.obtainable(p) {
+		return false
+	}
+	p.admission = a.admission()
+	a.found = p
+	return true
 }
 
 // admission writes the chosen flavors down as Kueue's API does.
 func (a *assigner) admission() *kueue.Admission {
 	out := &kueue.Admission{ClusterQueue: kueue.ClusterQueueReference(a.queue.object.Name)}
-	for i, podSet := range a.w.Object.Spec.PodSets {
+	for i := range a.counts {
 		assignment := kueue.PodSetAssignment{
-			Name:    podSet.Name,
+			Name:    a.w.Object.Spec.PodSets[i].Name,
 			Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{},
-			Count:   new(podSet.Count),
+			Count:   new(a.counts[i]),
 		}
 		usage := nodegroups.Resources{}
 		for j, s := range a.slots {
@@ -175,7 +373,7 @@ func (a *assigner) admission() *kueue.Admission {
 				continue
 			}
 			for name, v := range s.need {
-				assignment.Flavors[name] = a.chosen[j]
+				assignment.Flavors[name] = a.chosen[j].flavor
 				usage[name] = v
 			}
 		}

@@ -1,8 +1,14 @@
 package queueing
 
 import (
+	"container/heap"
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // BenchmarkFullQueue is one cycle in which nothing can be admitted. The target
@@ -15,25 +21,153 @@ func BenchmarkFullQueue(b *testing.B) {
 			b.Run(fmt.Sprintf("pending=%d/shapes=%d", pending, shapes), func(b *testing.B) {
 				w := newWorld()
 				t := new(testing.T)
-				w.s.Flavors = append(w.s.Flavors, flavor("spot", nil), flavor("ondemand", nil))
-				w.s.ClusterQueues = append(w.s.ClusterQueues, clusterQueue(t, "team", nil, "spot cpu=1\nondemand cpu=1"))
-				w.s.LocalQueues = append(w.s.LocalQueues, localQueue("main", "team", ""))
+				w.set(flavor("spot", nil))
+				w.set(flavor("ondemand", nil))
+				w.set(clusterQueue(t, "team", nil, "spot cpu=1\nondemand cpu=1"))
+				w.set(localQueueTo("main", "team", ""))
 				for i := range pending {
-					w.created++
-					w.s.Workloads = append(w.s.Workloads, NewWorkload(w.workload(t, fmt.Sprintf("w-%d", i), map[string]string{
-						"cpu": fmt.Sprint(2 + i%shapes),
-					}), nil))
+					w.set(w.workload(t, fmt.Sprintf("w-%d", i), map[string]string{"cpu": fmt.Sprint(2 + i%shapes)}))
 				}
-				for i, v := range Cycle(w.s) {
-					object := v.Workload.Object.DeepCopy()
-					object.Status = *v.Status
-					w.s.Workloads[i] = NewWorkload(object, v.Workload)
-				}
+				w.s.Cycle(w.now)
 				b.ResetTimer()
 				for b.Loop() {
-					Cycle(w.s)
+					w.s.trees[0].loosened = true
+					w.s.Cycle(w.now)
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkBusyCohorts is what the core itself takes of the throughput test of
+// test/bench: 30 ClusterQueues in 5 cohorts that borrow and reclaim, 15,000
+// Workloads, of which the large ones preempt the small ones. Each op is all of
+// it, with a cycle each 10 ms of virtual time.
+func BenchmarkBusyCohorts(b *testing.B) {
+	classes := []struct {
+		name     string
+		cpu      string
+		priority string
+		count    int
+		every    time.Duration
+		runs     time.Duration
+	}{
+		{"small", "1", "50", 350, 100 * time.Millisecond, 200 * time.Millisecond},
+		{"medium", "5", "100", 100, 500 * time.Millisecond, 500 * time.Millisecond},
+		{"large", "20", "200", 50, 1200 * time.Millisecond, time.Second},
+	}
+	const step = 10 * time.Millisecond
+	for b.Loop() {
+		w := newWorld()
+		t := new(testing.T)
+		w.set(flavor("spot", nil))
+		for i := range 30 {
+			name := fmt.Sprintf("queue-%d", i)
+			w.set(clusterQueue(t, name, map[string]string{"cohort": fmt.Sprintf("cohort-%d", i%5), "reclaim": "Any", "within": "LowerPriority"}, "spot cpu=20/100"))
+			w.set(localQueueTo(name, name, ""))
+		}
+		begin := w.now
+		ends := &running{}
+		finished, evicted, cycles := 0, 0, 0
+		for at := time.Duration(0); finished < 15_000; at += step {
+			w.now = begin.Add(at)
+			for _, c := range classes {
+				if at%c.every != 0 || int(at/c.every) >= c.count {
+					continue
+				}
+				for i := range 30 {
+					object := w.workload(t, fmt.Sprintf("%s-%d-%d", c.name, i, at/c.every), map[string]string{
+						"lq": fmt.Sprintf("queue-%d", i), "cpu": c.cpu, "priority": c.priority,
+					})
+					// Nobody runs its pods, so an eviction gives the quota back at once.
+					object.OwnerReferences = nil
+					w.set(object)
+				}
+			}
+			for ends.Len() > 0 && !(*ends)[0].at.After(w.now) {
+				end := heap.Pop(ends).(ending)
+				if x := w.s.workloads[types.UID(end.name)]; x != nil && reservedSince(x.Object).Equal(end.since) && HasQuota(x.Object) {
+					object := x.Object.DeepCopy()
+					object.Status = *Finished(object, "Succeeded", "done", w.now)
+					w.set(object)
+					finished++
+				}
+			}
+			verdicts := w.s.Cycle(w.now)
+			cycles++
+			for i := range verdicts {
+				v := &verdicts[i]
+				switch v.Action {
+				case Reserve:
+					for _, c := range classes {
+						if strings.HasPrefix(v.Workload.Object.Name, c.name) {
+							heap.Push(ends, ending{w.now.Add(c.runs), string(v.Workload.Object.UID), w.now})
+						}
+					}
+				case Evict:
+					evicted++
+				}
+				w.apply(v, nil)
+			}
+		}
+		b.ReportMetric(w.now.Sub(begin).Seconds(), "virtual-s/op")
+		b.ReportMetric(float64(evicted), "evictions/op")
+		b.ReportMetric(float64(cycles), "cycles/op")
+	}
+}
+
+// BenchmarkManyQueues has so many Workloads wait in a hundredth as many queues, 20
+// to a cohort, all full. A cycle is one in which a Workload has ended and another
+// has its place; rebuild is one after an object other than a Workload has changed.
+func BenchmarkManyQueues(b *testing.B) {
+	for _, pending := range []int{10_000, 100_000} {
+		w := newWorld()
+		t := new(testing.T)
+		w.set(flavor("spot", nil))
+		queues := pending / 100
+		for i := range queues {
+			name := fmt.Sprintf("queue-%d", i)
+			w.set(clusterQueue(t, name, map[string]string{"cohort": fmt.Sprintf("cohort-%d", i/20), "reclaim": "Any", "within": "LowerPriority"}, "spot cpu=10"))
+			w.set(localQueueTo(name, name, ""))
+		}
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range pending + queues {
+			w.set(w.workload(t, fmt.Sprintf("w-%d", i), map[string]string{"lq": fmt.Sprintf("queue-%d", i%queues), "cpu": "10", "priority": fmt.Sprint(i % 3)}))
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		objects := float64(after.HeapAlloc-before.HeapAlloc) / float64(pending)
+		for verdicts := w.s.Cycle(w.now); len(verdicts) > 0; verdicts = w.s.Cycle(w.now) {
+			for i := range verdicts {
+				if verdicts[i].acts() {
+					w.apply(&verdicts[i], nil)
+				}
+			}
+		}
+		b.Run(fmt.Sprintf("pending=%d/cycle", pending), func(b *testing.B) {
+			q := 0
+			for b.Loop() {
+				q++
+				for _, x := range w.s.order[q%queues].holding {
+					object := x.Object.DeepCopy()
+					object.Status = *Finished(object, "Succeeded", "done", w.now)
+					w.set(object)
+				}
+				for _, v := range w.s.Cycle(w.now) {
+					if v.acts() {
+						w.apply(&v, nil)
+					}
+				}
+			}
+			b.ReportMetric(objects, "B/workload")
+		})
+		b.Run(fmt.Sprintf("pending=%d/rebuild", pending), func(b *testing.B) {
+			for b.Loop() {
+				w.s.outdated = true
+				w.s.Cycle(w.now)
+			}
+		})
 	}
 }

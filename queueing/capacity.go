@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -51,12 +52,12 @@ type step struct {
 //	none ─others Ready, create─▶ waiting ─Provisioned=True─▶ Ready
 //	                                 │ Provisioned=False, BookingExpired, CapacityRevoked, Failed
 //	                                 └─▶ evicted, quota back; the next attempt has its own request
-func (ix *index) capacityStep(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) step {
+func (s *State) capacityStep(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) step {
 	name := RequestName(w.Object.Name, state.Name, retries(state)+1)
 	var current *autoscaling.ProvisioningRequest
 	var stale []*autoscaling.ProvisioningRequest
 	others := false
-	for _, r := range ix.Requests[w.Object.UID] {
+	for _, r := range s.requests[w.Object.UID] {
 		switch {
 		case r.Name == name && r.DeletionTimestamp.IsZero():
 			current = r
@@ -82,10 +83,10 @@ func (ix *index) capacityStep(w *Workload, checks []kueue.AdmissionCheckState, s
 			pending.message = fmt.Sprintf("Waiting for AdmissionCheck %s to be Ready, then for the machines of ProvisioningRequest %s", other, name)
 			return pending
 		}
-		pending.create = ix.newRequest(w, state, name)
+		pending.create = s.newRequest(w, state, name)
 		return pending
 	}
-	return ix.read(w, current)
+	return s.answer(w, current)
 }
 
 // unready is the first check other than own that is not Ready; empty if all are.
@@ -98,13 +99,13 @@ func unready(checks []kueue.AdmissionCheckState, own kueue.AdmissionCheckReferen
 	return ""
 }
 
-// read turns the conditions of a request into a step.
-func (ix *index) read(w *Workload, r *autoscaling.ProvisioningRequest) step {
+// answer turns the conditions of a request into a step.
+func (s *State) answer(w *Workload, r *autoscaling.ProvisioningRequest) step {
 	condition := func(t string) *metav1.Condition { return apimeta.FindStatusCondition(r.Status.Conditions, t) }
 	isTrue := func(t string) bool { return apimeta.IsStatusConditionTrue(r.Status.Conditions, t) }
 	for _, over := range []string{autoscaling.Failed, autoscaling.CapacityRevoked, autoscaling.BookingExpired} {
 		if isTrue(over) {
-			return step{evict: ix.failed(w, over, condition(over).Message)}
+			return step{evict: s.failed(w, over, condition(over).Message)}
 		}
 	}
 	provisioned := condition(autoscaling.Provisioned)
@@ -112,7 +113,7 @@ func (ix *index) read(w *Workload, r *autoscaling.ProvisioningRequest) step {
 	case isTrue(autoscaling.Provisioned):
 		return step{state: kueue.CheckStateReady, message: "All machines are ready and booked by ProvisioningRequest " + r.Name, updates: podSetUpdates(w, r)}
 	case isTrue(autoscaling.Accepted) && provisioned != nil && provisioned.Status == metav1.ConditionFalse:
-		return step{evict: ix.failed(w, autoscaling.Provisioned, provisioned.Message)}
+		return step{evict: s.failed(w, autoscaling.Provisioned, provisioned.Message)}
 	}
 	return step{state: kueue.CheckStatePending, message: waitingFor(r.Name)}
 }
@@ -131,7 +132,7 @@ func podsIn(a *kueue.Admission) (n int32) {
 }
 
 // failed ends an attempt and says when the next one may be.
-func (ix *index) failed(w *Workload, condition, why string) *Verdict {
+func (s *State) failed(w *Workload, condition, why string) *Verdict {
 	var count int32
 	if s := w.Object.Status.RequeueState; s != nil && s.Count != nil {
 		count = *s.Count
@@ -151,32 +152,32 @@ func (ix *index) failed(w *Workload, condition, why string) *Verdict {
 	case autoscaling.CapacityRevoked:
 		what = "the booked capacity was lost before the workload was admitted"
 	}
-	if rounds := count / ix.choices(w); pause == 0 && rounds*ix.choices(w) == count {
+	if rounds := count / s.choices(w); pause == 0 && rounds*s.choices(w) == count {
 		pause = doubled(stockoutPause, rounds-1, maxStockoutPause)
 	}
 	message := fmt.Sprintf("%s: %s", outcome(assignedFlavors(w.Object.Status.Admission), what), why)
 	var at time.Time
 	if pause > 0 {
-		at = ix.Now.Add(pause)
+		at = s.now.Add(pause)
 		message += fmt.Sprintf("; the next attempt is at %s", at.UTC().Format(time.RFC3339))
 	}
-	v := ix.evict(w, kueue.WorkloadEvictedByAdmissionCheck, message, ReasonWaitingForCapacity, at)
+	v := s.evict(w, kueue.WorkloadEvictedByAdmissionCheck, message, ReasonWaitingForCapacity, at)
 	if v.Status.RequeueState == nil {
 		v.Status.RequeueState = &kueue.RequeueState{}
 	}
 	v.Status.RequeueState.Count = new(count)
-	v.Delete = ix.live(w)
+	v.Delete = s.live(w)
 	return v
 }
 
 // choices is how many flavors of its queue suit some pods of the Workload.
-func (ix *index) choices(w *Workload) int32 {
-	q := ix.queues[w.Object.Status.Admission.ClusterQueue]
+func (s *State) choices(w *Workload) int32 {
+	q := s.queues[w.Object.Status.Admission.ClusterQueue]
 	if q == nil {
 		return 1
 	}
 	suiting := slices.DeleteFunc(flavorsOf(q.object), func(name kueue.ResourceFlavorReference) bool {
-		flavor := ix.flavors[name]
+		flavor := s.flavors[name]
 		return flavor == nil || !slices.ContainsFunc(w.Object.Spec.PodSets, func(ps kueue.PodSet) bool {
 			return mismatch(&ps.Template.Spec, flavor) == ""
 		})
@@ -184,11 +185,18 @@ func (ix *index) choices(w *Workload) int32 {
 	return max(1, int32(len(suiting)))
 }
 
-// Refused ends the attempt of a Workload whose request the API server refuses to
-// take, so that it makes room for others and tries again after a pause.
-func Refused(w *Workload, why string, now time.Time) *Verdict {
-	ix := &index{Snapshot: &Snapshot{Now: now}}
-	return ix.failed(w, notCreated, why)
+// Refused is the verdict on a Workload whose request the API server refuses to
+// take however often it is asked: it makes room for others and tries again after a
+// pause. It is nil if the Workload has no quota any more.
+func (s *State) Refused(uid types.UID, why string, now time.Time) *Verdict {
+	s.now = now
+	w := s.workloads[uid]
+	if w == nil || w.place != holding {
+		return nil
+	}
+	v := s.failed(w, notCreated, why)
+	w.busy = true
+	return v
 }
 
 // outcome begins the message of an eviction that ended an attempt.
@@ -199,8 +207,8 @@ func outcome(flavors []kueue.ResourceFlavorReference, what string) string {
 // refusedUntil says until when the Workload is not to be tried on flavors again
 // because the request on just these failed a moment ago, whatever the advice is:
 // advice may lag behind. Zero if nothing speaks against them.
-func (ix *index) refusedUntil(w *Workload, flavors []kueue.ResourceFlavorReference) time.Time {
-	if c := ix.justEvicted(w); c != nil && strings.HasPrefix(c.Message, outcome(flavors, notObtained)) {
+func (s *State) refusedUntil(w *Workload, flavors []kueue.ResourceFlavorReference) time.Time {
+	if c := s.justEvicted(w); c != nil && strings.HasPrefix(c.Message, outcome(flavors, notObtained)) {
 		return c.LastTransitionTime.Add(stockoutPause)
 	}
 	return time.Time{}
@@ -208,18 +216,18 @@ func (ix *index) refusedUntil(w *Workload, flavors []kueue.ResourceFlavorReferen
 
 // justEvicted is the Evicted condition of a Workload whose last attempt ended
 // less than a pause ago; nil for others.
-func (ix *index) justEvicted(w *Workload) *metav1.Condition {
+func (s *State) justEvicted(w *Workload) *metav1.Condition {
 	c := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadEvicted)
-	if c == nil || c.Status != metav1.ConditionTrue || !ix.Now.Before(c.LastTransitionTime.Add(stockoutPause)) {
+	if c == nil || c.Status != metav1.ConditionTrue || !s.now.Before(c.LastTransitionTime.Add(stockoutPause)) {
 		return nil
 	}
 	return c
 }
 
 // live are the Workload's requests that nobody has deleted yet.
-func (ix *index) live(w *Workload) []*autoscaling.ProvisioningRequest {
+func (s *State) live(w *Workload) []*autoscaling.ProvisioningRequest {
 	var out []*autoscaling.ProvisioningRequest
-	for _, r := range ix.Requests[w.Object.UID] {
+	for _, r := range s.requests[w.Object.UID] {
 		if r.DeletionTimestamp.IsZero() {
 			out = append(out, r)
 		}

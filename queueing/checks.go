@@ -44,14 +44,22 @@ func checksFor(cq *kueue.ClusterQueue, flavors []kueue.ResourceFlavorReference) 
 }
 
 // isCapacity says that a check is one that Muster serves by ProvisioningRequests.
-func (ix *index) isCapacity(name kueue.AdmissionCheckReference) bool {
-	ac := ix.checks[name]
+func (s *State) isCapacity(name kueue.AdmissionCheckReference) bool {
+	ac := s.checks[name]
 	return ac != nil && ac.Spec.ControllerName == CapacityController
 }
 
+// serve looks at a check; ours is false if another controller serves it.
+func (s *State) serve(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) (out step, ours bool) {
+	if !s.isCapacity(state.Name) {
+		return out, false
+	}
+	return s.capacityStep(w, checks, state), true
+}
+
 // capacityChecks are those of the names that Muster serves.
-func (ix *index) capacityChecks(names []kueue.AdmissionCheckReference) []kueue.AdmissionCheckReference {
-	return slices.DeleteFunc(slices.Clone(names), func(n kueue.AdmissionCheckReference) bool { return !ix.isCapacity(n) })
+func (s *State) capacityChecks(names []kueue.AdmissionCheckReference) []kueue.AdmissionCheckReference {
+	return slices.DeleteFunc(slices.Clone(names), func(n kueue.AdmissionCheckReference) bool { return !s.isCapacity(n) })
 }
 
 // assignedFlavors lists the flavors of an admission in a fixed order.

@@ -1,41 +1,32 @@
 package queueing
 
 import (
+	"container/heap"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// drain judges the pending Workloads of a queue in their order. StrictFIFO stops
-// at the first that does not fit; BestEffortFIFO goes on with the next.
-func (ix *index) drain(q *queue) []Verdict {
-	sortQueue(q.pending)
-	var out []Verdict
-	blocked := false
-	// Within a cycle quota and machines only become fewer, so what did not fit
-	// will not fit again: Workloads that are alike are judged once.
-	failed := map[likeness]*Verdict{}
-	for _, w := range q.pending {
-		if blocked {
-			out = append(out, *ix.wait(w, kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
-				"ClusterQueue %s is StrictFIFO, and a workload ahead of this one does not fit yet", q.object.Name), time.Time{}))
-			continue
-		}
-		if f := failed[ix.likeness(q, w)]; f != nil {
-			out = append(out, *ix.wait(w, f.Reason, f.Message, f.WakeAt))
-			continue
-		}
-		v := ix.judge(q, w)
-		out = append(out, *v)
-		if v.Action == Reserve {
-			continue
-		}
-		failed[ix.likeness(q, w)] = v
-		blocked = q.object.Spec.QueueingStrategy == kueue.StrictFIFO
-	}
-	return out
+// refusal is the answer to a Workload that has to wait.
+type refusal struct {
+	reason, message string
+	// until is when time alone may change it; zero is never.
+	until time.Time
+	// rank and since are those of the Workload that was judged. It does not speak
+	// for those before it, whose victims may be more.
+	priority int32
+	since    time.Time
+}
+
+// holds says that the refusal is an answer to the Workload, too.
+func (r *refusal) holds(w *Workload, now time.Time) bool {
+	return r != nil && r.priority == w.priority && !w.since.Before(r.since) && (r.until.IsZero() || now.Before(r.until))
 }
 
 // likeness is the same for Workloads of a queue that get the same answer in one
@@ -49,55 +40,402 @@ type likeness struct {
 	// skip and refused are where the search for machines stands.
 	skip    int
 	refused string
+	// finished pods leave fewer to be run.
+	finished int32
 }
 
-func (ix *index) likeness(q *queue, w *Workload) likeness {
-	out := likeness{shape: w.shape, skip: ix.blindly(q, w)}
+func (s *State) likeness(q *queue, w *Workload) likeness {
+	out := likeness{shape: w.shape, skip: s.blindly(q, w)}
 	out.policy, out.named = w.Object.Annotations[ParameterPrefix+PolicyParameter]
-	if c := ix.justEvicted(w); c != nil {
+	if c := s.justEvicted(w); c != nil {
 		out.refused = c.Message
+	}
+	for _, r := range w.Object.Status.ReclaimablePods {
+		out.finished += r.Count
 	}
 	return out
 }
 
-// judge reserves quota for a Workload or says why not.
-func (ix *index) judge(q *queue, w *Workload) *Verdict {
-	admission, a := ix.assign(q, w)
-	if admission == nil {
-		return ix.wait(w, a.notes.reason(), a.notes.message(), a.until)
+// line is what is to be judged of one queue in a cycle, in its order.
+type line struct {
+	queue *queue
+	rest  []*Workload
+	// first is how the first of the rest could have its quota, nil if it cannot;
+	// version is that of the drain at which it was found out.
+	first   *proposal
+	notes   *assigner
+	version int
+	// blocked: nobody else of the queue may start in this cycle.
+	blocked bool
+	// distance is from how far the first borrows, as far as is known.
+	distance int
+}
+
+// drainer gives out the quota of one tree.
+type drainer struct {
+	s     *State
+	tree  *tree
+	lines []*line
+	// version counts the changes of what is free.
+	version int
+	claims  []claim
+	// reservations are quota in time, which backfill must not delay.
+	reservations []reservation
+	out          []Verdict
+}
+
+// claim is quota that is kept for a Workload whose victims have not left yet.
+type claim struct {
+	queue   *queue
+	usage   quota.Amounts
+	victims []*Workload
+}
+
+// drain judges the Workloads of a tree that wait: those that nobody has judged
+// yet, and all if quota has come back. Among the first ones of the queues those go
+// first that borrow from nearest, then by priority and time; with fair sharing,
+// those whose part of the tree has least. StrictFIFO stops at the first that does
+// not fit; BestEffortFIFO goes on with the next.
+func (s *State) drain(t *tree) []Verdict {
+	d := &drainer{s: s, tree: t}
+	if t.loosened {
+		for _, q := range t.queues {
+			q.forgive()
+		}
 	}
-	q.reserved.Add(a.assumed)
-	if a.plan != nil {
-		ix.take(w, a.plan)
+	t.loosened = false
+	for _, q := range t.queues {
+		d.out = append(d.out, d.line(q)...)
 	}
-	names := checksFor(q.object, assignedFlavors(admission))
-	e := edit(w.Object, ix.Now)
-	e.reserve(admission, ix.fresh(w, names))
+	if s.config.FairSharing != nil {
+		d.share()
+	} else {
+		d.borrow()
+	}
+	d.unclaim()
+	return d.out
+}
+
+// borrow takes those first that borrow from nearest, then by priority and time.
+func (d *drainer) borrow() {
+	heap.Init(d)
+	for d.Len() > 0 {
+		l := d.lines[0]
+		d.look(l)
+		// What was found out may have put it behind another one. What is not looked
+		// at again is better than it is at most, since quota only becomes less.
+		if heap.Fix(d, 0); d.lines[0] != l {
+			continue
+		}
+		d.take(l)
+		if len(l.rest) == 0 {
+			heap.Remove(d, 0)
+		} else {
+			heap.Fix(d, 0)
+		}
+	}
+}
+
+// share takes those first whose part of the tree would have the smallest share
+// with them, looked at from the root down.
+func (d *drainer) share() {
+	lines := map[*quota.Node]*line{}
+	for _, l := range d.lines {
+		lines[l.queue.node] = l
+	}
+	for len(lines) > 0 {
+		for n, l := range lines {
+			// Who can have nothing is answered at once, so that the others compete.
+			for len(l.rest) > 0 && l.first == nil {
+				if d.look(l); l.first == nil {
+					d.take(l)
+				}
+			}
+			if len(l.rest) == 0 {
+				delete(lines, n)
+			}
+		}
+		if l := least(d.tree.root, lines); l != nil {
+			d.look(l)
+			d.take(l)
+		}
+	}
+}
+
+// least is the line below a node that comes first with fair sharing; nil if there
+// is none.
+func least(n *quota.Node, lines map[*quota.Node]*line) *line {
+	if l := lines[n]; l != nil {
+		return l
+	}
+	var best *line
+	var share quota.Share
+	for _, child := range n.Children() {
+		l := least(child, lines)
+		if l == nil {
+			continue
+		}
+		own := shareAfter(child, l)
+		if c := own.Compare(share); best == nil || c < 0 || c == 0 && before(l.rest[0], best.rest[0]) {
+			best, share = l, own
+		}
+	}
+	return best
+}
+
+// line puts the Workloads of a queue that are to be judged in line. Those that
+// cannot be anything but refused get their answer here.
+func (d *drainer) line(q *queue) []Verdict {
+	if len(q.fresh) == 0 {
+		return nil
+	}
+	head, _ := q.pending.Min()
+	strict := q.object.Spec.QueueingStrategy == kueue.StrictFIFO && !q.backfills()
+	l := &line{queue: q}
+	switch {
+	case strict && q.fresh[head.Object.UID] == nil:
+		var out []Verdict
+		for _, w := range sorted(q.fresh) {
+			out = d.s.appendTold(out, w, d.blocked(q))
+		}
+		clear(q.fresh)
+		return out
+	case strict, len(q.fresh) == q.pending.Len():
+		q.pending.Ascend(func(w *Workload) bool { l.rest = append(l.rest, w); return true })
+	default:
+		for _, w := range q.fresh {
+			l.rest = append(l.rest, w)
+		}
+		slices.SortFunc(l.rest, compare)
+	}
+	clear(q.fresh)
+	l.version = -1
+	d.lines = append(d.lines, l)
+	return nil
+}
+
+func (d *drainer) blocked(q *queue) *refusal {
+	why := "is StrictFIFO"
+	if q.backfills() {
+		why = "backfills"
+	}
+	return &refusal{reason: kueue.WorkloadQuotaReservedReasonWaitingForQuota, message: fmt.Sprintf(
+		"ClusterQueue %s %s, and a workload ahead of this one does not fit yet", q.object.Name, why)}
+}
+
+// look finds out how the first of a line could have its quota, as things are.
+func (d *drainer) look(l *line) {
+	q := l.queue
+	for len(l.rest) > 0 {
+		w := l.rest[0]
+		if w.place != waiting || w.busy {
+			l.rest = l.rest[1:]
+			continue
+		}
+		r := q.refusals[d.s.likeness(q, w)]
+		if !r.holds(w, d.s.now) || q.object.Spec.QueueingStrategy == kueue.StrictFIFO {
+			break
+		}
+		d.refuse(l, r)
+	}
+	if len(l.rest) == 0 || l.version == d.version {
+		return
+	}
+	l.first, l.notes = d.s.assign(q, l.rest[0])
+	l.version = d.version
+	l.distance = 0
+	if l.first != nil {
+		l.distance = l.first.distance
+	}
+}
+
+// take does what was found out about the first of a line.
+func (d *drainer) take(l *line) {
+	if len(l.rest) == 0 {
+		return
+	}
+	w, p := l.rest[0], l.first
+	switch {
+	case p == nil:
+		r := &refusal{reason: l.notes.notes.reason(), message: l.notes.notes.message(), until: l.notes.until, priority: w.priority, since: w.since}
+		if l.queue.backfills() {
+			r = d.backfill(l, r)
+		} else {
+			l.queue.refusals[d.s.likeness(l.queue, w)] = r
+		}
+		d.refuse(l, r)
+	case d.delays(l.queue, w, p) != nil:
+		d.refuse(l, d.delays(l.queue, w, p))
+	case len(p.victims) > 0 || !d.fitsNow(l.queue, p.usage):
+		d.claim(l, p)
+	default:
+		l.rest, l.first = l.rest[1:], nil
+		d.version++
+		d.out = append(d.out, *d.s.reserve(l.queue, w, p))
+		d.started(l.queue, w, p.usage)
+	}
+}
+
+// refuse answers the first of a line, and in StrictFIFO all behind it.
+func (d *drainer) refuse(l *line, r *refusal) {
+	w := l.rest[0]
+	l.rest, l.first, l.version = l.rest[1:], nil, -1
+	if r.reason == ReasonWaitingForCapacity {
+		l.queue.wantsMachines = true
+	}
+	d.out = d.s.appendTold(d.out, w, r)
+	if strict := l.queue.object.Spec.QueueingStrategy == kueue.StrictFIFO && !l.queue.backfills(); !strict && !l.blocked {
+		return
+	}
+	for _, behind := range l.rest {
+		d.out = d.s.appendTold(d.out, behind, d.blocked(l.queue))
+	}
+	l.rest = nil
+}
+
+// appendTold adds the verdict that a Workload waits, unless it has been told just
+// that.
+func (s *State) appendTold(out []Verdict, w *Workload, r *refusal) []Verdict {
+	s.wake(w, r.until)
+	if v := s.wait(w, r.reason, r.message); v != nil {
+		out = append(out, *v)
+	}
+	return out
+}
+
+// claim has the victims of the first of a line leave, and keeps their quota for it
+// against those that come after it in this cycle. It is judged again, before them,
+// once some quota has come back.
+func (d *drainer) claim(l *line, p *proposal) {
+	w := l.rest[0]
+	c := claim{queue: l.queue, usage: p.usage}
+	var names []string
+	for _, v := range p.victims {
+		v.claimed = true
+		c.victims = append(c.victims, v.Workload)
+		names = append(names, v.Object.Namespace+"/"+v.Object.Name)
+		if !IsEvicted(v.Object) && !v.busy {
+			d.out = append(d.out, *d.s.preempted(v, w))
+		}
+	}
+	c.apply()
+	d.claims = append(d.claims, c)
+	d.version++
+	message := "Waiting for the quota of preempted workloads"
+	if len(names) > 0 {
+		message += ": " + strings.Join(names, ", ")
+	}
+	d.refuse(l, &refusal{reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads, message: message})
+}
+
+// apply makes the tree look as if the victims had left and the Workload had come.
+func (c *claim) apply() {
+	for _, v := range c.victims {
+		v.queue.node.Sub(v.Usage)
+	}
+	c.queue.node.Add(c.usage)
+}
+
+func (c *claim) undo() {
+	c.queue.node.Sub(c.usage)
+	for _, v := range c.victims {
+		v.queue.node.Add(v.Usage)
+	}
+}
+
+// fitsNow says that usage which will fit once all victims have left fits already.
+func (d *drainer) fitsNow(q *queue, usage quota.Amounts) bool {
+	for i := range d.claims {
+		d.claims[i].undo()
+	}
+	fits := q.node.Fits(usage)
+	for i := range d.claims {
+		d.claims[i].apply()
+	}
+	return fits
+}
+
+// unclaim puts the tree back to what is used. As long as there are claims, every
+// cycle judges anew, so that what was claimed is not given to somebody else.
+func (d *drainer) unclaim() {
+	for i := range d.claims {
+		d.claims[i].undo()
+		for _, v := range d.claims[i].victims {
+			v.claimed = false
+		}
+	}
+	d.tree.claimed = len(d.claims) > 0 || len(d.reservations) > 0
+}
+
+// reserve gives a Workload its quota.
+func (s *State) reserve(q *queue, w *Workload, p *proposal) *Verdict {
+	if p.plan != nil {
+		s.take(w, p.plan)
+	}
+	names := checksFor(q.object, assignedFlavors(p.admission))
+	e := edit(w.Object, s.now)
+	e.reserve(p.admission, s.fresh(w, names))
+	w.assume(q, p.usage)
+	w.reason, w.message = "", ""
+	s.timers.set(w, time.Time{})
 	return &Verdict{
 		Workload: w, Action: Reserve, Status: e.status, Reason: "QuotaReserved",
 		Message: fmt.Sprintf("Quota reserved in ClusterQueue %s, wait time since queued was %.0fs",
-			q.object.Name, max(0, ix.Now.Sub(queuedSince(w.Object)).Seconds())),
+			q.object.Name, max(0, s.now.Sub(w.since).Seconds())),
 	}
 }
 
 // fresh are the states of the checks at the start of an attempt. The attempt's
 // number goes on from that of all checks of the last one, so that objects of
 // different attempts never share a name, whichever flavors they were on.
-func (ix *index) fresh(w *Workload, names []kueue.AdmissionCheckReference) []kueue.AdmissionCheckState {
+func (s *State) fresh(w *Workload, names []kueue.AdmissionCheckReference) []kueue.AdmissionCheckState {
 	var tried int32
 	for i := range w.Object.Status.AdmissionChecks {
 		tried = max(tried, retries(&w.Object.Status.AdmissionChecks[i]))
 	}
 	out := make([]kueue.AdmissionCheckState, 0, len(names))
 	for _, name := range names {
-		state := kueue.AdmissionCheckState{Name: name, State: kueue.CheckStatePending, LastTransitionTime: metav1.NewTime(ix.Now)}
+		state := kueue.AdmissionCheckState{Name: name, State: kueue.CheckStatePending, LastTransitionTime: metav1.NewTime(s.now)}
 		if tried > 0 {
 			state.RetryCount = new(tried)
 		}
-		if ix.isCapacity(name) {
+		if s.isCapacity(name) {
 			state.Message = waitingFor(RequestName(w.Object.Name, name, tried+1))
 		}
 		out = append(out, state)
 	}
 	return out
+}
+
+// Len, Less, Swap, Push and Pop make the lines a heap, the one to look at first on
+// top.
+func (d *drainer) Len() int      { return len(d.lines) }
+func (d *drainer) Swap(i, j int) { d.lines[i], d.lines[j] = d.lines[j], d.lines[i] }
+func (d *drainer) Push(any)      {}
+
+func (d *drainer) Pop() any {
+	last := len(d.lines) - 1
+	l := d.lines[last]
+	d.lines = d.lines[:last]
+	return l
+}
+
+// Less orders two lines by their first Workloads. One that has not been looked at
+// might be the best, so it comes before those that it may beat.
+func (d *drainer) Less(i, j int) bool {
+	a, b := d.lines[i], d.lines[j]
+	if len(a.rest) == 0 || len(b.rest) == 0 {
+		return len(a.rest) > len(b.rest)
+	}
+	if a.distance != b.distance {
+		return a.distance < b.distance
+	}
+	return before(a.rest[0], b.rest[0])
+}
+
+// shareAfter is the share that a node would have with the first of a line below it.
+func shareAfter(n *quota.Node, l *line) quota.Share {
+	l.queue.node.Add(l.first.usage)
+	defer l.queue.node.Sub(l.first.usage)
+	return n.Share()
 }

@@ -43,6 +43,13 @@ func (n *notes) add(flavor kueue.ResourceFlavorReference, code, message string) 
 	*n = append(*n, note{flavor, code, message})
 }
 
+// sort puts the notes in the order of the flavors.
+func (n notes) sort(flavors []kueue.ResourceFlavorReference) {
+	slices.SortStableFunc(n, func(a, b note) int {
+		return cmp.Compare(slices.Index(flavors, a.flavor), slices.Index(flavors, b.flavor))
+	})
+}
+
 // reason is that of the flavor that is nearest to being taken.
 func (n notes) reason() string {
 	if len(n) == 0 {

@@ -15,8 +15,8 @@ import (
 // obtainable asks the planner whether the machines for the chosen flavors can
 // be had now. Without a capacity check, or without advice, nothing speaks
 // against it.
-func (a *assigner) obtainable() bool {
-	checks := a.ix.capacityChecks(checksFor(a.queue.object, a.distinct()))
+func (a *assigner) obtainable(p *proposal) bool {
+	checks := a.s.capacityChecks(checksFor(a.queue.object, a.distinct()))
 	if len(checks) == 0 {
 		return true
 	}
@@ -25,18 +25,19 @@ func (a *assigner) obtainable() bool {
 			kueue.WorkloadQuotaReservedReasonNoMatchingFlavor)
 		return false
 	}
-	if until := a.ix.refusedUntil(a.w, a.distinct()); !until.IsZero() {
+	if until := a.s.refusedUntil(a.w, a.distinct()); !until.IsZero() {
 		a.until = earliest(a.until, until)
 		a.note(fmt.Sprintf("no machines: the last request was refused a moment ago; tried again at %s", until.UTC().Format(time.RFC3339)), ReasonWaitingForCapacity)
 		return false
 	}
-	if a.ix.Capacity == nil || a.ix.Plan == nil {
+	a.s.foresee()
+	if a.s.capacity == nil || a.s.plan == nil {
 		return true
 	}
 	a.plans++
-	verdict := a.ix.Plan(a.ix.Capacity, a.ix.gangOf(a.w, a.admission()), a.ix.policyOf(a.w, checks[0]))
+	verdict := a.s.plan(a.s.capacity, a.s.gangOf(a.w, a.admission()), a.s.policyOf(a.w, checks[0]))
 	if verdict.Outcome == provisioning.Fits || verdict.Outcome == provisioning.Launch {
-		a.plan = &verdict
+		p.plan = &verdict
 		return true
 	}
 	a.until = earliest(a.until, verdict.Until)
@@ -53,7 +54,10 @@ func (a *assigner) note(message, code string) {
 }
 
 func (a *assigner) distinct() []kueue.ResourceFlavorReference {
-	out := slices.Clone(a.chosen)
+	var out []kueue.ResourceFlavorReference
+	for _, o := range a.chosen {
+		out = append(out, o.flavor)
+	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
@@ -61,31 +65,31 @@ func (a *assigner) distinct() []kueue.ResourceFlavorReference {
 // blindly is how many flavors an attempt passes over that has no advice: as many
 // as attempts have failed before it. So even then a stockout leads to the next
 // flavor and not to the same one again.
-func (ix *index) blindly(q *queue, w *Workload) int {
+func (s *State) blindly(q *queue, w *Workload) int {
 	state := w.Object.Status.RequeueState
-	if ix.Capacity != nil || state == nil || state.Count == nil || len(ix.capacityChecks(checksFor(q.object, flavorsOf(q.object)))) == 0 {
+	if s.capacity != nil || state == nil || state.Count == nil || len(s.capacityChecks(checksFor(q.object, flavorsOf(q.object)))) == 0 {
 		return 0
 	}
 	return int(*state.Count)
 }
 
 // gangOf is the Workload's pods as they would be on the flavors of an admission.
-func (ix *index) gangOf(w *Workload, admission *kueue.Admission) provisioning.Gang {
+func (s *State) gangOf(w *Workload, admission *kueue.Admission) provisioning.Gang {
 	gang := provisioning.Gang{Namespace: w.Object.Namespace, Name: w.Object.Namespace + "/" + w.Object.Name}
 	for i := range admission.PodSetAssignments {
 		assignment := &admission.PodSetAssignments[i]
 		gang.PodSets = append(gang.PodSets, provisioning.PodSet{
-			Name: string(assignment.Name), Count: int(countOf(assignment)), Template: ix.templateOf(w, assignment),
+			Name: string(assignment.Name), Count: int(countOf(assignment)), Template: s.templateOf(w, assignment),
 		})
 	}
 	return gang
 }
 
 // templateOf is the template of a podSet as it will be on its flavors.
-func (ix *index) templateOf(w *Workload, assignment *kueue.PodSetAssignment) *corev1.PodTemplateSpec {
+func (s *State) templateOf(w *Workload, assignment *kueue.PodSetAssignment) *corev1.PodTemplateSpec {
 	var flavors []*kueue.ResourceFlavor
 	for _, name := range assignedFlavors(&kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{*assignment}}) {
-		if flavor := ix.flavors[name]; flavor != nil {
+		if flavor := s.flavors[name]; flavor != nil {
 			flavors = append(flavors, flavor)
 		}
 	}
@@ -101,49 +105,50 @@ func countOf(assignment *kueue.PodSetAssignment) int32 {
 }
 
 // policyOf is the policy that the Workload's request will have.
-func (ix *index) policyOf(w *Workload, check kueue.AdmissionCheckReference) provisioning.Policy {
-	name := string(ix.parameters(w, check)[PolicyParameter])
-	if policy := ix.policies[name]; policy != nil {
+func (s *State) policyOf(w *Workload, check kueue.AdmissionCheckReference) provisioning.Policy {
+	name := string(s.parameters(w, check)[PolicyParameter])
+	if policy := s.policies[name]; policy != nil {
 		return provisioning.PolicyFrom(provisioning.AtomicScaleUp, policy.Spec)
 	}
 	return provisioning.DefaultPolicy(provisioning.AtomicScaleUp)
 }
 
-// foresee marks in the advice what Workloads will use that have quota and whose
+// foresee marks in the advice, once a cycle, what Workloads will use that have quota and whose
 // request the provisioner has not seen yet.
-func (ix *index) foresee() {
-	if ix.Capacity == nil || ix.Plan == nil {
+func (s *State) foresee() {
+	if s.foreseen || s.capacity == nil || s.plan == nil {
 		return
 	}
-	for _, w := range ix.sorted() {
-		if !HasQuota(w.Object) || IsAdmitted(w.Object) || IsEvicted(w.Object) || ix.seen(w) {
+	s.foreseen = true
+	for _, w := range sorted(s.unadmitted) {
+		if IsEvicted(w.Object) || s.seen(w) {
 			continue
 		}
 		admission := w.Object.Status.Admission
-		q := ix.queues[admission.ClusterQueue]
+		q := s.queues[admission.ClusterQueue]
 		if q == nil || !q.standing.Active {
 			continue
 		}
-		checks := ix.capacityChecks(checksFor(q.object, assignedFlavors(admission)))
+		checks := s.capacityChecks(checksFor(q.object, assignedFlavors(admission)))
 		if len(checks) != 1 || unready(w.Object.Status.AdmissionChecks, checks[0]) != "" {
 			// It asks for no machines yet.
 			continue
 		}
-		plan := ix.Plan(ix.Capacity, ix.gangOf(w, admission), ix.policyOf(w, checks[0]))
-		ix.take(w, &plan)
+		plan := s.plan(s.capacity, s.gangOf(w, admission), s.policyOf(w, checks[0]))
+		s.take(w, &plan)
 	}
 }
 
 // seen says that the provisioner has begun to work on a request of the Workload,
 // so that its picture has what the request will use.
-func (ix *index) seen(w *Workload) bool {
-	return slices.ContainsFunc(ix.Requests[w.Object.UID], func(r *autoscaling.ProvisioningRequest) bool {
+func (s *State) seen(w *Workload) bool {
+	return slices.ContainsFunc(s.requests[w.Object.UID], func(r *autoscaling.ProvisioningRequest) bool {
 		return len(r.Status.Conditions) > 0
 	})
 }
 
 // take marks what a plan uses in a copy of the advice, so that the next
 // Workload of the cycle is not promised the same machines.
-func (ix *index) take(w *Workload, plan *provisioning.Verdict) {
-	ix.Capacity = ix.Capacity.Taking(w.Object.UID, w.Object.Namespace, plan)
+func (s *State) take(w *Workload, plan *provisioning.Verdict) {
+	s.capacity = s.capacity.Taking(w.Object.UID, w.Object.Namespace, plan)
 }

@@ -2,31 +2,144 @@ package queueing
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/config"
 )
+
+// randomTree is four queues in a tree of cohorts that lend, borrow and preempt as
+// it happens, with flavors of small quotas.
+func randomTree(t *testing.T, r *rand.Rand) *world {
+	var c config.Config
+	if r.IntN(2) == 0 {
+		c.FairSharing = &kueueconfig.FairSharing{}
+	}
+	w := newWorldWith(c)
+	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	quotas := func() string {
+		var out strings.Builder
+		for _, name := range []string{"spot", "ondemand"} {
+			fmt.Fprintf(&out, "%s", name)
+			for _, resource := range []string{"cpu", "gpu"} {
+				fmt.Fprintf(&out, " %s=%d/%s/%s", resource, r.IntN(7), pick("-", "0", "2", "5"), pick("-", "0", "1", "4"))
+			}
+			fmt.Fprintln(&out)
+		}
+		return out.String()
+	}
+	for _, name := range []string{"spot", "ondemand"} {
+		w.set(flavor(name, nil))
+	}
+	w.set(cohort(t, "root", map[string]string{"weight": pick("0", "1", "3")}, quotas()))
+	for _, name := range []string{"left", "right"} {
+		w.set(cohort(t, name, map[string]string{"parent": "root", "weight": pick("0", "1", "3")}, pick("", quotas())))
+	}
+	for i := range 4 {
+		name := fmt.Sprintf("queue-%d", i)
+		args := map[string]string{
+			"cohort": pick("left", "right", "root"), "weight": pick("0", "1", "2"),
+			"within": pick("Never", "LowerPriority", "LowerOrNewerEqualPriority"), "reclaim": pick("Never", "LowerPriority", "Any"),
+			"whenCanBorrow": pick(string(kueue.MayStopSearch), string(kueue.TryNextFlavor)), "whenCanPreempt": pick(string(kueue.MayStopSearch), string(kueue.TryNextFlavor)),
+		}
+		if r.IntN(3) == 0 {
+			args["strict"] = ""
+		}
+		w.set(clusterQueue(t, name, args, quotas()))
+		w.set(localQueueTo(fmt.Sprintf("lq-%d", i), name, ""))
+	}
+	return w
+}
+
+// TestTheTreeKeepsItsPromises runs random jobs through random trees of cohorts.
+// At no moment is more used than may be; and once everything that runs has ended,
+// again and again, nobody waits who could ever have had quota.
+func TestTheTreeKeepsItsPromises(t *testing.T) {
+	preempted, borrowed := 0, 0
+	for seed := range uint64(1000) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		w := randomTree(t, r)
+		w.machines["spot"], w.machines["ondemand"] = 100, 100
+		for range 30 {
+			w.shakeIn(t, r, 4)
+			w.cycles(t)
+			w.now = w.now.Add(time.Duration(r.IntN(100)) * time.Second)
+			for _, x := range w.s.workloads {
+				if IsEvicted(x.Object) && HasQuota(x.Object) {
+					preempted++
+				}
+			}
+			for _, q := range w.s.order {
+				for _, fr := range q.node.Keys() {
+					if q.node.Borrows(fr, 0) {
+						borrowed++
+					}
+				}
+			}
+		}
+		for idle := false; !idle; {
+			idle = true
+			for _, x := range sorted(w.s.workloads) {
+				switch name := x.Object.Name; {
+				case !HasQuota(x.Object):
+				case IsEvicted(x.Object):
+					w.change(t, "stopped", name)
+					idle = false
+				default:
+					w.change(t, "finish", name)
+					idle = false
+				}
+			}
+			w.cycles(t)
+		}
+		for _, x := range sorted(w.s.workloads) {
+			hopeless := x.reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota ||
+				x.queue != nil && x.queue.object.Spec.QueueingStrategy == kueue.StrictFIFO && strings.Contains(x.message, "StrictFIFO")
+			if x.place == waiting && !hopeless {
+				t.Errorf("seed %d: %s waits in an empty tree: %s: %s", seed, x.Object.Name, x.reason, x.message)
+			}
+		}
+		for _, tr := range w.s.trees {
+			for _, q := range tr.queues {
+				for _, at := range q.node.Path() {
+					for _, fr := range at.Keys() {
+						if at.Usage(fr) != 0 {
+							t.Errorf("seed %d: %d of %v is used in the empty %s", seed, at.Usage(fr), fr, at.Name)
+						}
+					}
+				}
+			}
+		}
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+	if preempted < 1000 || borrowed < 1000 {
+		t.Errorf("%d preemptions and %d borrowings seen: too few to prove anything", preempted, borrowed)
+	}
+}
 
 // randomWorld is two queues over two flavors with small quotas, so that most
 // things happen often.
 func randomWorld(t *testing.T, r *rand.Rand) *world {
 	w := newWorld()
 	for _, name := range []string{"spot", "ondemand"} {
-		w.s.Flavors = append(w.s.Flavors, flavor(name, nil))
+		w.set(flavor(name, nil))
 	}
 	ac := &kueue.AdmissionCheck{}
 	ac.Name, ac.Spec.ControllerName = "capacity", CapacityController
-	w.s.Checks = append(w.s.Checks, ac)
+	w.set(ac)
 	for i, args := range []map[string]string{{"check": "capacity"}, {"strict": ""}} {
 		name := fmt.Sprintf("queue-%d", i)
 		quotas := fmt.Sprintf("spot cpu=%d gpu=%d\nondemand cpu=%d gpu=%d", r.IntN(9), r.IntN(9), r.IntN(9), r.IntN(9))
-		w.s.ClusterQueues = append(w.s.ClusterQueues, clusterQueue(t, name, args, quotas))
-		w.s.LocalQueues = append(w.s.LocalQueues, localQueue(fmt.Sprintf("lq-%d", i), name, ""))
+		w.set(clusterQueue(t, name, args, quotas))
+		w.set(localQueueTo(fmt.Sprintf("lq-%d", i), name, ""))
 	}
 	return w
 }
@@ -43,12 +156,12 @@ func TestUsageStaysWithinQuota(t *testing.T) {
 			w.shake(t, r)
 			w.cycles(t)
 			checkQuota(t, w.s)
-			for uid, requests := range w.s.Requests {
+			for uid, requests := range w.s.requests {
 				if len(requests) > 1 {
 					t.Errorf("seed %d: workload %s has %d requests", seed, uid, len(requests))
 				}
 			}
-			w.s.Now = w.s.Now.Add(time.Duration(r.IntN(100)) * time.Second)
+			w.now = w.now.Add(time.Duration(r.IntN(100)) * time.Second)
 		}
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
@@ -57,19 +170,21 @@ func TestUsageStaysWithinQuota(t *testing.T) {
 }
 
 // shake makes something happen: a new workload, or an end of one or its request.
-func (w *world) shake(t *testing.T, r *rand.Rand) {
-	if len(w.s.Workloads) == 0 || r.IntN(2) == 0 {
-		w.created++
+func (w *world) shake(t *testing.T, r *rand.Rand) { w.shakeIn(t, r, 2) }
+
+func (w *world) shakeIn(t *testing.T, r *rand.Rand, queues int) {
+	w.s.SetCapacity(w.s.advice)
+	if len(w.s.workloads) == 0 || r.IntN(2) == 0 {
 		name := fmt.Sprintf("w-%d", w.created)
-		w.s.Workloads = append(w.s.Workloads, NewWorkload(w.workload(t, name, map[string]string{
-			"lq": fmt.Sprintf("lq-%d", r.IntN(2)), "priority": fmt.Sprint(r.IntN(3)), "count": fmt.Sprint(1 + r.IntN(3)),
+		w.set(w.workload(t, name, map[string]string{
+			"lq": fmt.Sprintf("lq-%d", r.IntN(queues)), "priority": fmt.Sprint(r.IntN(3)), "count": fmt.Sprint(1 + r.IntN(3)),
 			"cpu": fmt.Sprintf("%d00m", r.IntN(20)), "gpu": fmt.Sprint(r.IntN(3)),
-		}), nil))
+		}))
 		return
 	}
-	object := w.s.Workloads[r.IntN(len(w.s.Workloads))].Object
+	object := sorted(w.s.workloads)[r.IntN(len(w.s.workloads))].Object
 	name := object.Name
-	switch waits := len(w.s.Requests[object.UID]) == 1 && !IsAdmitted(object); {
+	switch waits := len(w.s.requests[object.UID]) == 1 && !IsAdmitted(object); {
 	case waits:
 		outcomes := []map[string]string{{"Provisioned": "True"}, {"Provisioned": "False"}, {"BookingExpired": "True"}, {"Failed": "True"}}
 		w.condition(t, name, outcomes[r.IntN(len(outcomes))], "so it went")
@@ -86,17 +201,21 @@ func (w *world) shake(t *testing.T, r *rand.Rand) {
 // workloads are taken to be alike.
 func TestJudgingOnceIsJudgingEach(t *testing.T) {
 	for seed := range uint64(200) {
-		r := rand.New(rand.NewPCG(seed, 2))
-		w := randomWorld(t, r)
-		w.machines["spot"], w.machines["ondemand"] = r.IntN(5), r.IntN(5)
-		for len(w.s.Workloads) < 20 {
-			w.shake(t, r)
+		judged := func(alike bool) map[string]Action {
+			r := rand.New(rand.NewPCG(seed, 2))
+			w := randomWorld(t, r)
+			w.machines["spot"], w.machines["ondemand"] = r.IntN(5), r.IntN(5)
+			for len(w.s.workloads) < 20 {
+				w.shake(t, r)
+			}
+			for i, x := range sorted(w.s.workloads) {
+				if !alike {
+					x.shape = uint64(i)
+				}
+			}
+			return outcomes(w.s.Cycle(w.now))
 		}
-		together := outcomes(Cycle(w.s))
-		for i, x := range w.s.Workloads {
-			x.shape = uint64(i)
-		}
-		each := outcomes(Cycle(w.s))
+		together, each := judged(true), judged(false)
 		// The reasons may differ in the amounts that were free when they were
 		// worked out; who gets quota may not.
 		if diff := cmp.Diff(each, together); diff != "" {
@@ -111,26 +230,6 @@ func outcomes(verdicts []Verdict) map[string]Action {
 		out[verdicts[i].Workload.Object.Name] = max(out[verdicts[i].Workload.Object.Name], verdicts[i].Action)
 	}
 	return out
-}
-
-func TestSubUndoesAdd(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 3))
-	random := func() Usage {
-		u := Usage{}
-		for range r.IntN(4) {
-			u[FlavorResource{kueue.ResourceFlavorReference(fmt.Sprint(r.IntN(3))), "cpu"}] = 1 + r.Int64N(1e15)
-		}
-		return u
-	}
-	for range 1000 {
-		u, o := random(), random()
-		before := maps.Clone(u)
-		u.Add(o)
-		u.Sub(o)
-		if diff := cmp.Diff(before, u); diff != "" {
-			t.Fatalf("(-before +after):\n%s", diff)
-		}
-	}
 }
 
 func TestNamesStayWithinTheLimit(t *testing.T) {

@@ -4,45 +4,60 @@ import (
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// Report is the status that each queue and check should have. Objects whose
+// Report is the status that queues, cohorts and checks should have. Objects whose
 // condition another controller writes are not in it.
 type Report struct {
 	ClusterQueues map[string]kueue.ClusterQueueStatus
 	LocalQueues   map[types.NamespacedName]kueue.LocalQueueStatus
+	Cohorts       map[string]kueue.CohortStatus
 	Checks        map[string]kueue.AdmissionCheckStatus
 }
 
-// MakeReport works out the Report of a snapshot.
-func MakeReport(s *Snapshot) Report {
-	ix := newIndex(s)
+// Report returns the statuses that may have changed since the last report. A
+// status that equals that of the object needs no write.
+func (s *State) Report(now time.Time) Report {
+	s.now = now
+	if s.outdated {
+		s.rebuild()
+	}
 	out := Report{
-		ClusterQueues: make(map[string]kueue.ClusterQueueStatus, len(ix.order)),
-		LocalQueues:   make(map[types.NamespacedName]kueue.LocalQueueStatus, len(s.LocalQueues)),
-		Checks:        make(map[string]kueue.AdmissionCheckStatus, len(s.Checks)),
+		ClusterQueues: make(map[string]kueue.ClusterQueueStatus, len(s.told.queues)),
+		LocalQueues:   make(map[types.NamespacedName]kueue.LocalQueueStatus, len(s.told.locals)),
+		Cohorts:       map[string]kueue.CohortStatus{},
+		Checks:        map[string]kueue.AdmissionCheckStatus{},
 	}
-	for _, q := range ix.order {
-		out.ClusterQueues[q.object.Name] = q.status(s.Now)
-	}
-	local := ix.countLocal()
-	for key, lq := range ix.localQueues {
-		out.LocalQueues[key] = ix.localStatus(lq, local[key])
-	}
-	for _, ac := range s.Checks {
-		standing := ix.checkStanding(ac)
-		if standing.Foreign {
-			continue
+	for q := range s.told.queues {
+		out.ClusterQueues[q.object.Name] = s.queueStatus(q)
+		for at := q.node.Parent(); at != nil && s.config.FairSharing != nil; at = at.Parent() {
+			if cohort := s.cohorts[kueue.CohortReference(at.Name)]; cohort != nil {
+				out.Cohorts[at.Name] = kueue.CohortStatus{FairSharing: &kueue.FairSharingStatus{WeightedShare: at.Share().Rounded()}}
+			}
 		}
-		status := *ac.Status.DeepCopy()
-		standing.write(&status.Conditions, kueue.AdmissionCheckActive, ac.Generation, s.Now)
-		out.Checks[ac.Name] = status
 	}
+	for lq := range s.told.locals {
+		out.LocalQueues[types.NamespacedName{Namespace: lq.object.Namespace, Name: lq.object.Name}] = s.localStatus(lq)
+	}
+	if s.told.checks {
+		for _, ac := range s.checks {
+			standing := s.checkStanding(ac)
+			if standing.Foreign {
+				continue
+			}
+			status := *ac.Status.DeepCopy()
+			standing.write(&status.Conditions, kueue.AdmissionCheckActive, ac.Generation, now)
+			out.Checks[ac.Name] = status
+		}
+	}
+	s.told = newTold()
 	return out
 }
 
@@ -58,25 +73,34 @@ func (st Standing) write(conditions *[]metav1.Condition, condition string, gener
 	apimeta.SetStatusCondition(conditions, c)
 }
 
-func (q *queue) status(now time.Time) kueue.ClusterQueueStatus {
+func (s *State) queueStatus(q *queue) kueue.ClusterQueueStatus {
 	out := *q.object.Status.DeepCopy()
-	q.standing.write(&out.Conditions, kueue.ClusterQueueActive, q.object.Generation, now)
+	q.standing.write(&out.Conditions, kueue.ClusterQueueActive, q.object.Generation, s.now)
 	out.PendingWorkloads, out.ReservingWorkloads, out.AdmittedWorkloads = q.waiting, q.reserving, q.running
-	out.FlavorsReservation = flavorUsage(q.object, q.reserved)
-	out.FlavorsUsage = flavorUsage(q.object, q.admitted)
+	out.FlavorsReservation = q.flavorUsage(q.reserved)
+	out.FlavorsUsage = q.flavorUsage(q.admitted)
+	out.FairSharing = nil
+	if s.config.FairSharing != nil {
+		out.FairSharing = &kueue.FairSharingStatus{WeightedShare: q.node.Share().Rounded()}
+	}
 	return out
 }
 
 // flavorUsage lists all flavors and resources of a queue in the order of its
 // spec, used or not, so that a reader need not know the spec.
-func flavorUsage(cq *kueue.ClusterQueue, used Usage) []kueue.FlavorUsage {
+func (q *queue) flavorUsage(used sums) []kueue.FlavorUsage {
 	var out []kueue.FlavorUsage
-	for _, group := range cq.Spec.ResourceGroups {
+	for _, group := range q.object.Spec.ResourceGroups {
 		for _, f := range group.Flavors {
 			u := kueue.FlavorUsage{Name: f.Name}
 			for _, r := range f.Resources {
-				amount := nodegroups.Resources{r.Name: used[FlavorResource{f.Name, r.Name}]}
-				u.Resources = append(u.Resources, kueue.ResourceUsage{Name: r.Name, Total: amount.List()[r.Name]})
+				fr := quota.FlavorResource{Flavor: f.Name, Resource: r.Name}
+				of := func(v int64) resource.Quantity { return nodegroups.Resources{r.Name: v}.List()[r.Name] }
+				usage := kueue.ResourceUsage{Name: r.Name, Total: of(used[fr])}
+				if q.node.Parent() != nil {
+					usage.Borrowed = of(max(0, used[fr]-q.node.Subtree(fr)))
+				}
+				u.Resources = append(u.Resources, usage)
 			}
 			out = append(out, u)
 		}
@@ -84,43 +108,14 @@ func flavorUsage(cq *kueue.ClusterQueue, used Usage) []kueue.FlavorUsage {
 	return out
 }
 
-// localCounts are the numbers of one LocalQueue.
-type localCounts struct {
-	waiting, reserving, running int32
-	reserved, admitted          Usage
-}
-
-func (ix *index) countLocal() map[types.NamespacedName]*localCounts {
-	out := make(map[types.NamespacedName]*localCounts, len(ix.localQueues))
-	for key := range ix.localQueues {
-		out[key] = &localCounts{reserved: Usage{}, admitted: Usage{}}
-	}
-	for _, w := range ix.Workloads {
-		c := out[types.NamespacedName{Namespace: w.Object.Namespace, Name: string(w.Object.Spec.QueueName)}]
-		switch {
-		case c == nil || IsFinished(w.Object):
-		case HasQuota(w.Object):
-			c.reserving++
-			c.reserved.Add(w.Usage)
-			if IsAdmitted(w.Object) {
-				c.running++
-				c.admitted.Add(w.Usage)
-			}
-		case IsActive(w.Object):
-			c.waiting++
-		}
-	}
-	return out
-}
-
-func (ix *index) localStatus(lq *kueue.LocalQueue, c *localCounts) kueue.LocalQueueStatus {
-	out := *lq.Status.DeepCopy()
-	ix.localQueueStanding(lq).write(&out.Conditions, kueue.LocalQueueActive, lq.Generation, ix.Now)
-	out.PendingWorkloads, out.ReservingWorkloads, out.AdmittedWorkloads = c.waiting, c.reserving, c.running
+func (s *State) localStatus(lq *localQueue) kueue.LocalQueueStatus {
+	out := *lq.object.Status.DeepCopy()
+	s.localQueueStanding(lq.object).write(&out.Conditions, kueue.LocalQueueActive, lq.object.Generation, s.now)
+	out.PendingWorkloads, out.ReservingWorkloads, out.AdmittedWorkloads = lq.waiting, lq.reserving, lq.running
 	out.FlavorsReservation, out.FlavorsUsage = nil, nil
-	if q := ix.queues[lq.Spec.ClusterQueue]; q != nil {
-		out.FlavorsReservation = localUsage(flavorUsage(q.object, c.reserved))
-		out.FlavorsUsage = localUsage(flavorUsage(q.object, c.admitted))
+	if q := s.queues[lq.object.Spec.ClusterQueue]; q != nil {
+		out.FlavorsReservation = localUsage(q.flavorUsage(lq.reserved))
+		out.FlavorsUsage = localUsage(q.flavorUsage(lq.admitted))
 	}
 	return out
 }

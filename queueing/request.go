@@ -64,7 +64,7 @@ func limited(name string) string {
 }
 
 // newRequest asks for the Workload's pods as they will be on their flavors.
-func (ix *index) newRequest(w *Workload, state *kueue.AdmissionCheckState, name string) *Request {
+func (s *State) newRequest(w *Workload, state *kueue.AdmissionCheckState, name string) *Request {
 	owner := *metav1.NewControllerRef(w.Object, kueue.SchemeGroupVersion.WithKind("Workload"))
 	meta := func(n string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{
@@ -75,7 +75,7 @@ func (ix *index) newRequest(w *Workload, state *kueue.AdmissionCheckState, name 
 	}
 	out := &Request{Object: &autoscaling.ProvisioningRequest{
 		ObjectMeta: meta(name),
-		Spec:       autoscaling.ProvisioningRequestSpec{ProvisioningClassName: CapacityClass, Parameters: ix.parameters(w, state.Name)},
+		Spec:       autoscaling.ProvisioningRequestSpec{ProvisioningClassName: CapacityClass, Parameters: s.parameters(w, state.Name)},
 	}}
 	for i := range w.Object.Status.Admission.PodSetAssignments {
 		assignment := &w.Object.Status.Admission.PodSetAssignments[i]
@@ -83,7 +83,7 @@ func (ix *index) newRequest(w *Workload, state *kueue.AdmissionCheckState, name 
 			continue
 		}
 		templateName := TemplateName(name, assignment.Name)
-		out.Templates = append(out.Templates, &corev1.PodTemplate{ObjectMeta: meta(templateName), Template: *ix.templateOf(w, assignment)})
+		out.Templates = append(out.Templates, &corev1.PodTemplate{ObjectMeta: meta(templateName), Template: *s.templateOf(w, assignment)})
 		out.Object.Spec.PodSets = append(out.Object.Spec.PodSets, autoscaling.PodSet{
 			PodTemplateRef: autoscaling.Reference{Name: templateName}, Count: countOf(assignment),
 		})
@@ -96,9 +96,9 @@ func (ix *index) newRequest(w *Workload, state *kueue.AdmissionCheckState, name 
 
 // parameters are the policy's name and what the job's annotations add. The map
 // is never nil, since the API takes no null.
-func (ix *index) parameters(w *Workload, check kueue.AdmissionCheckReference) map[string]autoscaling.Parameter {
+func (s *State) parameters(w *Workload, check kueue.AdmissionCheckReference) map[string]autoscaling.Parameter {
 	out := map[string]autoscaling.Parameter{}
-	if ref := ix.checks[check].Spec.Parameters; ref != nil {
+	if ref := s.checks[check].Spec.Parameters; ref != nil {
 		out[PolicyParameter] = autoscaling.Parameter(ref.Name)
 	}
 	for k, v := range w.Object.Annotations {

@@ -2,6 +2,7 @@ package queueing
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,12 +14,13 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/config"
 )
 
 // TestScenarios runs the texts in testdata: objects and events go in, a cycle
@@ -26,16 +28,18 @@ import (
 //
 //	flavor NAME [label=K=V] [taint=K=V] [tolerate=K]
 //	check NAME [controller=C]
-//	cq NAME [strict] [stop=Hold] [cohort=C] [check=(NAME[@FLAVOR],...)]
-//	FLAVOR RESOURCE=QUANTITY ...        (one line a flavor, in order)
+//	cq NAME [strict] [backfill] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [whenCanBorrow=F] [whenCanPreempt=F] [check=(NAME[@FLAVOR],...)]
+//	FLAVOR RESOURCE=NOMINAL[/BORROWING[/LENDING]] ...   (one line a flavor, in order)
+//	cohort NAME [parent=C] [weight=N], and quotas as above
 //	lq NAME cq=NAME [stop=Hold]
-//	workload NAME [lq=main] [priority=N] [count=N] [select=K=V] [tolerate=K] RESOURCE=QUANTITY ...
+//	workload NAME [lq=main] [priority=N] [count=N] [min=N] [max=SECONDS] [select=K=V] [tolerate=K] RESOURCE=QUANTITY ...
 //	machines FLAVOR=N ...               (how many pods fit; the planner's answer)
 //	request NAME Provisioned=True|False|Failed|... [reason=R]  [message]
 //	active                              (all checks' controllers say that they are)
 //	external NAME CHECK=Ready|Retry|Rejected   (what the controller of a check says)
 //	finish | deactivate | activate | delete NAME
 //	tick DURATION
+//	fairsharing                         (what can be borrowed is shared by weight)
 //	blind                               (no advice from the provisioner)
 //	cycle                               (repeats until nothing changes)
 func TestScenarios(t *testing.T) {
@@ -47,27 +51,36 @@ func TestScenarios(t *testing.T) {
 
 // world is a cluster that does at once what cycles decide.
 type world struct {
-	s        *Snapshot
+	s        *State
+	now      time.Time
 	machines map[string]int
-	created  int
+	// created and version number the objects and their versions.
+	created, version int
 }
 
-func newWorld() *world {
-	w := &world{machines: map[string]int{}, s: &Snapshot{
-		Now:        time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
-		Namespaces: map[string]labels.Set{"default": {"team": "a"}},
-		Requests:   map[types.UID][]*autoscaling.ProvisioningRequest{},
-		Capacity:   provisioning.NewSnapshot(time.Time{}, provisioning.NewNodes(), nil, nil),
-	}}
-	w.s.Plan = w.plan
+func newWorld() *world { return newWorldWith(config.Config{}) }
+
+func newWorldWith(c config.Config) *world {
+	w := &world{machines: map[string]int{}, now: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)}
+	w.s = New(c, w.plan)
+	w.s.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"team": "a"}}})
+	w.s.SetCapacity(provisioning.NewSnapshot(time.Time{}, provisioning.NewNodes(), nil, nil))
 	return w
+}
+
+// set makes an object, or a newer version of it, be there.
+func (w *world) set(object metav1.Object) {
+	w.version++
+	object.SetResourceVersion(strconv.Itoa(w.version))
+	object.SetGeneration(int64(w.version))
+	w.s.Set(object)
 }
 
 // plan has room for as many pods as the flavor's label says there are machines.
 func (w *world) plan(_ *provisioning.Snapshot, gang provisioning.Gang, _ provisioning.Policy) provisioning.Verdict {
 	pool := gang.PodSets[0].Template.Spec.NodeSelector["pool"]
 	if have := w.machines[pool]; gang.PodSets[0].Count > have {
-		return provisioning.Verdict{Outcome: provisioning.Wait, Until: w.s.Now.Add(time.Minute), Reasons: []provisioning.Reason{{
+		return provisioning.Verdict{Outcome: provisioning.Wait, Until: w.now.Add(time.Minute), Reasons: []provisioning.Reason{{
 			Code: provisioning.CodeBackoff, Group: pool, Message: fmt.Sprintf("%d of %d machines", have, gang.PodSets[0].Count),
 		}}}
 	}
@@ -83,27 +96,30 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		args[a.Key] = strings.Join(a.Vals, ",")
 	}
 	switch d.Cmd {
+	case "fairsharing":
+		w.s.config.FairSharing = &kueueconfig.FairSharing{}
+		w.s.outdated = true
 	case "blind":
-		w.s.Capacity = nil
+		w.s.SetCapacity(nil)
 	case "flavor":
-		w.s.Flavors = append(w.s.Flavors, flavor(name, args))
+		w.set(flavor(name, args))
 	case "check":
 		ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		ac.Spec.ControllerName = orDefault(args["controller"], CapacityController)
-		w.s.Checks = append(w.s.Checks, ac)
+		w.set(ac)
 	case "cq":
-		w.s.ClusterQueues = slices.DeleteFunc(w.s.ClusterQueues, func(cq *kueue.ClusterQueue) bool { return cq.Name == name })
-		w.s.ClusterQueues = append(w.s.ClusterQueues, clusterQueue(t, name, args, d.Input))
+		w.set(clusterQueue(t, name, args, d.Input))
+	case "cohort":
+		w.set(cohort(t, name, args, d.Input))
 	case "lq":
-		w.s.LocalQueues = slices.DeleteFunc(w.s.LocalQueues, func(lq *kueue.LocalQueue) bool { return lq.Name == name })
-		w.s.LocalQueues = append(w.s.LocalQueues, localQueue(name, args["cq"], args["stop"]))
+		w.set(localQueueTo(name, args["cq"], args["stop"]))
 	case "workload":
-		w.created++
-		w.s.Workloads = append(w.s.Workloads, NewWorkload(w.workload(t, name, args), nil))
+		w.set(w.workload(t, name, args))
 	case "machines":
 		for k, v := range args {
 			w.machines[k], _ = strconv.Atoi(v)
 		}
+		w.s.SetCapacity(w.s.advice)
 	case "request":
 		w.condition(t, name, args, d.Input)
 	case "external":
@@ -114,9 +130,11 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 				c.State, c.Message = kueue.CheckState(says), "as it says"
 			}
 		}
-		w.replace(object)
+		w.set(object)
 	case "active":
-		for _, ac := range w.s.Checks {
+		for _, have := range w.s.checks {
+			ac := have.DeepCopy()
+			defer w.set(ac)
 			ac.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue}}
 		}
 	case "finish", "deactivate", "activate", "delete", "stopped":
@@ -126,7 +144,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.s.Now = w.s.Now.Add(by)
+		w.now = w.now.Add(by)
 	case "cycle":
 		return w.cycles(t)
 	case "queues":
@@ -140,19 +158,15 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 // cycles runs cycles until nothing is written any more, and prints each write.
 func (w *world) cycles(t *testing.T) string {
 	var out strings.Builder
-	var wake time.Time
 	for range 20 {
-		verdicts := Cycle(w.s)
-		wrote := false
+		verdicts := w.s.Cycle(w.now)
 		for i := range verdicts {
-			v := &verdicts[i]
-			w.apply(v, &out, &wrote)
+			w.apply(&verdicts[i], &out)
 		}
 		checkQuota(t, w.s)
-		wake = WakeAt(verdicts)
-		if !wrote {
-			if !wake.IsZero() {
-				fmt.Fprintf(&out, "wake in %s\n", wake.Sub(w.s.Now))
+		if len(verdicts) == 0 {
+			if wake := w.s.WakeAt(); !wake.IsZero() {
+				fmt.Fprintf(&out, "wake in %s\n", wake.Sub(w.now))
 			}
 			return out.String()
 		}
@@ -161,24 +175,26 @@ func (w *world) cycles(t *testing.T) string {
 	return ""
 }
 
-func (w *world) apply(v *Verdict, out *strings.Builder, wrote *bool) {
+// apply carries a verdict out, and prints it if there is somewhere to print to.
+func (w *world) apply(v *Verdict, out *strings.Builder) {
 	object := v.Workload.Object
+	var written *kueue.Workload
 	tell := func(format string, args ...any) {
-		*wrote = true
+		if out == nil {
+			return
+		}
 		fmt.Fprintf(out, "%s: ", object.Name)
 		fmt.Fprintf(out, format+"\n", args...)
 	}
 	if v.Action == Deactivate {
 		tell("%v (%s)", v.Action, v.Message)
-		changed := object.DeepCopy()
-		changed.Spec.Active = new(false)
-		w.replace(changed)
-		return
+		written = object.DeepCopy()
+		written.Spec.Active = new(false)
+		written.Generation++
 	}
 	if v.Status != nil {
-		changed := object.DeepCopy()
-		changed.Status = *v.Status.DeepCopy()
-		w.replace(changed)
+		written = object.DeepCopy()
+		written.Status = *v.Status.DeepCopy()
 		switch v.Action {
 		case Wait:
 			tell("%s: %s", v.Reason, v.Message)
@@ -190,11 +206,21 @@ func (w *world) apply(v *Verdict, out *strings.Builder, wrote *bool) {
 	}
 	for _, r := range v.Delete {
 		tell("delete request %s", r.Name)
-		w.s.Requests[object.UID] = slices.DeleteFunc(slices.Clone(w.s.Requests[object.UID]), func(x *autoscaling.ProvisioningRequest) bool { return x == r })
+		w.s.Delete(r)
 	}
 	if v.Create != nil {
 		tell("create request %s for %d pods", v.Create.Object.Name, v.Create.Object.Spec.PodSets[0].Count)
-		w.s.Requests[object.UID] = append(w.s.Requests[object.UID], v.Create.Object)
+		v.Create.Object.UID = types.UID(v.Create.Object.Name)
+		w.set(v.Create.Object)
+	}
+	if written != nil {
+		w.version++
+		written.ResourceVersion = strconv.Itoa(w.version)
+	}
+	if v.acts() {
+		w.s.Settle(object.UID, written)
+	} else if written != nil {
+		w.s.Set(written)
 	}
 }
 
@@ -205,16 +231,8 @@ func admittedToo(s *kueue.WorkloadStatus) string {
 	return ""
 }
 
-func (w *world) replace(object *kueue.Workload) {
-	for i, x := range w.s.Workloads {
-		if x.Object.UID == object.UID {
-			w.s.Workloads[i] = NewWorkload(object, x)
-		}
-	}
-}
-
 func (w *world) find(t *testing.T, name string) *kueue.Workload {
-	for _, x := range w.s.Workloads {
+	for _, x := range w.s.workloads {
 		if x.Object.Name == name {
 			return x.Object.DeepCopy()
 		}
@@ -227,23 +245,26 @@ func (w *world) change(t *testing.T, what, name string) {
 	object := w.find(t, name)
 	switch what {
 	case "finish":
-		object.Status = *Finished(object, kueue.WorkloadFinishedReasonSucceeded, "done", w.s.Now)
+		object.Status = *Finished(object, kueue.WorkloadFinishedReasonSucceeded, "done", w.now)
 	case "stopped":
-		object.Status = *Released(object, w.s.Now)
+		object.Status = *Released(object, w.now)
 	case "deactivate":
 		object.Spec.Active = new(false)
 	case "activate":
 		object.Spec.Active = new(true)
 	case "delete":
-		w.s.Workloads = slices.DeleteFunc(w.s.Workloads, func(x *Workload) bool { return x.Object.UID == object.UID })
-		delete(w.s.Requests, object.UID)
+		w.s.Delete(object)
+		for _, r := range slices.Clone(w.s.requests[object.UID]) {
+			w.s.Delete(r)
+		}
+		return
 	}
-	w.replace(object)
+	w.set(object)
 }
 
 // condition sets a condition of the workload's only request.
 func (w *world) condition(t *testing.T, name string, args map[string]string, message string) {
-	requests := w.s.Requests[w.find(t, name).UID]
+	requests := w.s.requests[w.find(t, name).UID]
 	if len(requests) != 1 {
 		t.Fatalf("%s has %d requests", name, len(requests))
 	}
@@ -252,18 +273,19 @@ func (w *world) condition(t *testing.T, name string, args map[string]string, mes
 	delete(args, "reason")
 	for k, v := range args {
 		for _, c := range []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue}, {Type: k, Status: metav1.ConditionStatus(v)}} {
-			c.Message, c.Reason, c.LastTransitionTime = message, reason, metav1.NewTime(w.s.Now)
+			c.Message, c.Reason, c.LastTransitionTime = message, reason, metav1.NewTime(w.now)
 			apimeta.SetStatusCondition(&r.Status.Conditions, c)
 		}
 	}
-	requests[0] = r
+	w.set(r)
 }
 
 // queues prints what the report says of each queue.
 func (w *world) queues() string {
 	var out strings.Builder
-	report := MakeReport(w.s)
-	for _, q := range newIndex(w.s).order {
+	w.s.told.all(w.s)
+	report := w.s.Report(w.now)
+	for _, q := range w.s.order {
 		st := report.ClusterQueues[q.object.Name]
 		fmt.Fprintf(&out, "%s: %s, %d pending, %d reserving, %d admitted", q.object.Name, st.Conditions[0].Reason, st.PendingWorkloads, st.ReservingWorkloads, st.AdmittedWorkloads)
 		for _, f := range st.FlavorsReservation {
@@ -273,25 +295,25 @@ func (w *world) queues() string {
 		}
 		fmt.Fprintf(&out, "\n  %s\n", st.Conditions[0].Message)
 	}
-	for _, lq := range w.s.LocalQueues {
-		c := report.LocalQueues[types.NamespacedName{Namespace: lq.Namespace, Name: lq.Name}].Conditions[0]
-		fmt.Fprintf(&out, "%s: %s (%s)\n", lq.Name, c.Reason, c.Message)
+	for _, name := range slices.SortedFunc(maps.Keys(report.LocalQueues), func(a, b types.NamespacedName) int { return strings.Compare(a.Name, b.Name) }) {
+		c := report.LocalQueues[name].Conditions[0]
+		fmt.Fprintf(&out, "%s: %s (%s)\n", name.Name, c.Reason, c.Message)
 	}
-	for _, ac := range w.s.Checks {
-		if st, ok := report.Checks[ac.Name]; ok {
-			fmt.Fprintf(&out, "%s: %s (%s)\n", ac.Name, st.Conditions[0].Reason, st.Conditions[0].Message)
+	for _, name := range slices.Sorted(maps.Keys(w.s.checks)) {
+		if st, ok := report.Checks[string(name)]; ok {
+			fmt.Fprintf(&out, "%s: %s (%s)\n", name, st.Conditions[0].Reason, st.Conditions[0].Message)
 		}
 	}
 	return out.String()
 }
 
 // checkQuota is promise P4: what is reserved never exceeds the quota.
-func checkQuota(t *testing.T, s *Snapshot) {
+func checkQuota(t *testing.T, s *State) {
 	t.Helper()
-	for _, q := range newIndex(s).order {
-		for _, fr := range q.reserved.Keys() {
-			if q.reserved[fr] > q.nominal[fr] {
-				t.Errorf("queue %s: %d of %v reserved, quota %d", q.object.Name, q.reserved[fr], fr, q.nominal[fr])
+	for _, q := range s.order {
+		for _, fr := range q.node.Keys() {
+			if v := q.node.Available(fr); v < 0 {
+				t.Errorf("queue %s uses %d of %v more than it may", q.object.Name, -v, fr)
 			}
 		}
 	}
@@ -309,6 +331,9 @@ func flavor(name string, args map[string]string) *kueue.ResourceFlavor {
 func clusterQueue(t *testing.T, name string, args map[string]string, input string) *kueue.ClusterQueue {
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
+	if _, ok := args["backfill"]; ok {
+		cq.Annotations = map[string]string{BackfillAnnotation: "true"}
+	}
 	if team, ok := args["team"]; ok {
 		cq.Spec.NamespaceSelector.MatchLabels = map[string]string{"team": team}
 	}
@@ -329,6 +354,48 @@ func clusterQueue(t *testing.T, name string, args map[string]string, input strin
 			cq.Spec.AdmissionChecksStrategy.AdmissionChecks = append(cq.Spec.AdmissionChecksStrategy.AdmissionChecks, rule)
 		}
 	}
+	cq.Spec.FairSharing = weight(args)
+	cq.Spec.Preemption = preemptionPolicy(args)
+	cq.Spec.FlavorFungibility = fungibilityOf(args)
+	cq.Spec.ResourceGroups = resourceGroups(t, input)
+	return cq
+}
+
+func cohort(t *testing.T, name string, args map[string]string, input string) *kueue.Cohort {
+	c := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	c.Spec.ParentName = kueue.CohortReference(args["parent"])
+	c.Spec.FairSharing = weight(args)
+	if input != "" {
+		c.Spec.ResourceGroups = resourceGroups(t, input)
+	}
+	return c
+}
+
+func weight(args map[string]string) *kueue.FairSharing {
+	w, ok := args["weight"]
+	if !ok {
+		return nil
+	}
+	return &kueue.FairSharing{Weight: new(resource.MustParse(w))}
+}
+
+func preemptionPolicy(args map[string]string) *kueue.ClusterQueuePreemption {
+	return &kueue.ClusterQueuePreemption{
+		WithinClusterQueue:  kueue.PreemptionPolicy(orDefault(args["within"], "Never")),
+		ReclaimWithinCohort: kueue.PreemptionPolicy(orDefault(args["reclaim"], "Never")),
+	}
+}
+
+func fungibilityOf(args map[string]string) *kueue.FlavorFungibility {
+	return &kueue.FlavorFungibility{
+		WhenCanBorrow:  kueue.FlavorFungibilityPolicy(orDefault(args["whenCanBorrow"], string(kueue.MayStopSearch))),
+		WhenCanPreempt: kueue.FlavorFungibilityPolicy(orDefault(args["whenCanPreempt"], string(kueue.TryNextFlavor))),
+	}
+}
+
+// resourceGroups reads quotas like cpu=10/4/2, nominal, borrowing and lending
+// limit, of which - is none.
+func resourceGroups(t *testing.T, input string) []kueue.ResourceGroup {
 	var group kueue.ResourceGroup
 	for line := range strings.Lines(input) {
 		fields := strings.Fields(line)
@@ -340,15 +407,23 @@ func clusterQueue(t *testing.T, name string, args map[string]string, input strin
 				t.Fatalf("bad quota %q", f)
 			}
 			group.CoveredResources = append(group.CoveredResources, corev1.ResourceName(r))
-			quotas.Resources = append(quotas.Resources, kueue.ResourceQuota{Name: corev1.ResourceName(r), NominalQuota: resource.MustParse(q)})
+			amounts := append(strings.Split(q, "/"), "-", "-")
+			limit := func(s string) *resource.Quantity {
+				if s == "-" {
+					return nil
+				}
+				return new(resource.MustParse(s))
+			}
+			quotas.Resources = append(quotas.Resources, kueue.ResourceQuota{
+				Name: corev1.ResourceName(r), NominalQuota: resource.MustParse(amounts[0]), BorrowingLimit: limit(amounts[1]), LendingLimit: limit(amounts[2]),
+			})
 		}
 		group.Flavors = append(group.Flavors, quotas)
 	}
-	cq.Spec.ResourceGroups = []kueue.ResourceGroup{group}
-	return cq
+	return []kueue.ResourceGroup{group}
 }
 
-func localQueue(name, clusterQueue, stop string) *kueue.LocalQueue {
+func localQueueTo(name, clusterQueue, stop string) *kueue.LocalQueue {
 	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
 	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(clusterQueue)
 	lq.Spec.StopPolicy = stopPolicy(stop)
@@ -370,9 +445,10 @@ func orDefault(s, fallback string) string {
 }
 
 func (w *world) workload(t *testing.T, name string, args map[string]string) *kueue.Workload {
+	w.created++
 	object := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Namespace: "default", UID: types.UID(fmt.Sprintf("uid-%03d", w.created)), Generation: 1,
-		CreationTimestamp: metav1.NewTime(w.s.Now),
+		CreationTimestamp: metav1.NewTime(w.now),
 		// A job runs it, so its quota is not given back before its pods are gone.
 		OwnerReferences: []metav1.OwnerReference{{Kind: "Job", Name: name, Controller: new(true)}},
 	}}
@@ -380,6 +456,7 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 	spec := corev1.PodSpec{}
 	requests := corev1.ResourceList{}
 	count := 1
+	var minCount *int32
 	for k, v := range args {
 		var err error
 		switch k {
@@ -388,8 +465,16 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 			var p int
 			p, err = strconv.Atoi(v)
 			object.Spec.Priority = new(int32(p))
+		case "max":
+			var n int
+			n, err = strconv.Atoi(v)
+			object.Spec.MaximumExecutionTimeSeconds = new(int32(n))
 		case "count":
 			count, err = strconv.Atoi(v)
+		case "min":
+			var n int
+			n, err = strconv.Atoi(v)
+			minCount = new(int32(n))
 		case "select":
 			spec.NodeSelector = map[string]string{"pool": v}
 		case "tolerate":
@@ -404,7 +489,7 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 		}
 	}
 	spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: requests}}}
-	podSet := kueue.PodSet{Name: "main", Count: int32(count), Template: corev1.PodTemplateSpec{Spec: spec}}
+	podSet := kueue.PodSet{Name: "main", Count: int32(count), MinCount: minCount, Template: corev1.PodTemplateSpec{Spec: spec}}
 	if len(object.Spec.PodSets) > 0 {
 		podSet.TopologyRequest = object.Spec.PodSets[0].TopologyRequest
 	}

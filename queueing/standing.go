@@ -27,6 +27,7 @@ const (
 	// no such reason, since it supports all of it.
 	ReasonUnsupported = "Unsupported"
 
+	reasonCohortCycle    = "CohortCycle"
 	reasonReady          = "Ready"
 	reasonStopped        = "Stopped"
 	reasonNoClusterQueue = "ClusterQueueDoesNotExist"
@@ -38,10 +39,10 @@ const (
 )
 
 // checkStanding judges an AdmissionCheck.
-func (ix *index) checkStanding(ac *kueue.AdmissionCheck) Standing {
+func (s *State) checkStanding(ac *kueue.AdmissionCheck) Standing {
 	switch ac.Spec.ControllerName {
 	case CapacityController:
-		return ix.capacityCheckStanding(ac)
+		return s.capacityCheckStanding(ac)
 	case ProvisioningRequestController, MultiKueueController:
 		return Standing{Reason: ReasonUnsupported, Message: fmt.Sprintf(
 			"Muster does not serve the controller %s; for machines of the whole gang use controllerName: %s",
@@ -55,14 +56,14 @@ func (ix *index) checkStanding(ac *kueue.AdmissionCheck) Standing {
 	return Standing{Foreign: true, Reason: "Unknown", Message: "its controller " + ac.Spec.ControllerName + " has not said that it is active"}
 }
 
-func (ix *index) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
+func (s *State) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
 	if ref := ac.Spec.Parameters; ref != nil {
 		if ref.APIGroup != v1alpha1.GroupVersion.Group || ref.Kind != capacityPolicyKind {
 			return Standing{Reason: reasonBadParameters, Message: fmt.Sprintf(
 				"parameters name a %s of %s; %s takes a %s of %s, or none",
 				ref.Kind, ref.APIGroup, CapacityController, capacityPolicyKind, v1alpha1.GroupVersion.Group)}
 		}
-		if ix.policies[ref.Name] == nil {
+		if s.policies[ref.Name] == nil {
 			return Standing{Reason: reasonBadParameters, Message: fmt.Sprintf(
 				"CapacityPolicy %q does not exist; create it or change parameters.name", ref.Name)}
 		}
@@ -72,7 +73,8 @@ func (ix *index) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
 
 // clusterQueueStanding judges a ClusterQueue. The first cause gives the reason,
 // the message has them all.
-func (ix *index) clusterQueueStanding(cq *kueue.ClusterQueue) Standing {
+func (s *State) clusterQueueStanding(q *queue) Standing {
+	cq := q.object
 	var reason string
 	var causes []string
 	add := func(r, format string, args ...any) {
@@ -89,7 +91,7 @@ func (ix *index) clusterQueueStanding(cq *kueue.ClusterQueue) Standing {
 	}
 	for _, group := range cq.Spec.ResourceGroups {
 		for _, f := range group.Flavors {
-			switch flavor := ix.flavors[f.Name]; {
+			switch flavor := s.flavors[f.Name]; {
 			case flavor == nil:
 				add(kueue.ClusterQueueActiveReasonFlavorNotFound, "ResourceFlavor %q does not exist", f.Name)
 			case flavor.Spec.TopologyName != nil:
@@ -97,7 +99,10 @@ func (ix *index) clusterQueueStanding(cq *kueue.ClusterQueue) Standing {
 			}
 		}
 	}
-	ix.judgeChecks(cq, add)
+	s.judgeChecks(cq, add)
+	if q.circular {
+		add(reasonCohortCycle, "cohort %q is in a circle of cohorts; change the parentName of one of them", cq.Spec.CohortName)
+	}
 	if fields := unsupportedFields(cq); len(fields) > 0 {
 		add(ReasonUnsupported, "Muster does not support yet: %s; remove them to use the queue", strings.Join(fields, ", "))
 	}
@@ -107,15 +112,15 @@ func (ix *index) clusterQueueStanding(cq *kueue.ClusterQueue) Standing {
 	return Standing{Active: true, Reason: kueue.ClusterQueueActiveReasonReady, Message: "Can admit new workloads"}
 }
 
-func (ix *index) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
+func (s *State) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
 	capacity := map[kueue.ResourceFlavorReference]kueue.AdmissionCheckReference{}
 	for _, rule := range checkRules(cq) {
-		ac := ix.checks[rule.Name]
+		ac := s.checks[rule.Name]
 		if ac == nil {
 			add(kueue.ClusterQueueActiveReasonAdmissionCheckNotFound, "AdmissionCheck %q does not exist", rule.Name)
 			continue
 		}
-		if standing := ix.checkStanding(ac); !standing.Active {
+		if standing := s.checkStanding(ac); !standing.Active {
 			add(kueue.ClusterQueueActiveReasonAdmissionCheckInactive, "AdmissionCheck %q is not active: %s", rule.Name, standing.Message)
 		}
 		if ac.Spec.ControllerName != CapacityController {
@@ -143,28 +148,17 @@ func unsupportedFields(cq *kueue.ClusterQueue) []string {
 		}
 	}
 	spec := &cq.Spec
-	add("cohortName", spec.CohortName != "")
-	if p := spec.Preemption; p != nil {
-		add("preemption.withinClusterQueue", preempts(p.WithinClusterQueue))
-		add("preemption.reclaimWithinCohort", preempts(p.ReclaimWithinCohort))
-		b := p.BorrowWithinCohort
-		add("preemption.borrowWithinCohort", b != nil && b.Policy != "" && b.Policy != kueue.BorrowWithinCohortPolicyNever)
-	}
-	add("fairSharing", spec.FairSharing != nil)
-	add("admissionScope", spec.AdmissionScope != nil)
 	add("concurrentAdmissionPolicy", spec.ConcurrentAdmissionPolicy != nil)
 	return fields
 }
-
-func preempts(p kueue.PreemptionPolicy) bool { return p != "" && p != kueue.PreemptionPolicyNever }
 
 func isStopped(p *kueue.StopPolicy) bool { return p != nil && *p != kueue.None }
 
 func drains(p *kueue.StopPolicy) bool { return p != nil && *p == kueue.HoldAndDrain }
 
 // localQueueStanding judges a LocalQueue.
-func (ix *index) localQueueStanding(lq *kueue.LocalQueue) Standing {
-	q := ix.queues[lq.Spec.ClusterQueue]
+func (s *State) localQueueStanding(lq *kueue.LocalQueue) Standing {
+	q := s.queues[lq.Spec.ClusterQueue]
 	switch {
 	case isStopped(lq.Spec.StopPolicy):
 		return Standing{Reason: reasonStopped, Message: fmt.Sprintf("Its stopPolicy is %s; set it to None to go on", *lq.Spec.StopPolicy)}

@@ -49,20 +49,10 @@ type Verdict struct {
 	// Workload neither waits for nor uses any more.
 	Create *Request
 	Delete []*autoscaling.ProvisioningRequest
-	// WakeAt is when time alone may change the verdict; zero if only an event
-	// can.
-	WakeAt time.Time
 }
 
-// WakeAt is the earliest time at which time alone may change one of the
-// verdicts; zero if only events can.
-func WakeAt(verdicts []Verdict) time.Time {
-	var at time.Time
-	for i := range verdicts {
-		at = earliest(at, verdicts[i].WakeAt)
-	}
-	return at
-}
+// acts says that there is more to do than to tell the Workload why it waits.
+func (v *Verdict) acts() bool { return v.Action != Wait || v.Create != nil || len(v.Delete) > 0 }
 
 // earliest of two times, of which zero means never.
 func earliest(a, b time.Time) time.Time {

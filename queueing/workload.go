@@ -3,49 +3,90 @@ package queueing
 import (
 	"encoding/json"
 	"hash/fnv"
-	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// Workload is a Workload object with what a cycle needs of it, worked out once.
+// Workload is a Workload object with what a cycle needs of it, worked out once,
+// and its place in the State.
 type Workload struct {
 	// Object is shared and not to be changed.
 	Object *kueue.Workload
-	// Pod is what one pod of each podSet asks for, by the index of the podSet.
+	// Pod is what counts of one pod of each podSet, by the index of the podSet.
 	Pod []nodegroups.Resources
 	// Keys are the node labels that its pods select or depend on.
 	Keys []string
 	// Usage is the quota that the Workload has reserved; empty without one.
-	Usage Usage
+	Usage quota.Amounts
 
 	// shape is the same for Workloads whose podSets are the same.
 	shape uint64
+	// priority and since are where it stands in its queue.
+	priority int32
+	since    time.Time
+
+	// place, queue and local are where the State counts it.
+	place    place
+	queue    *queue
+	local    *localQueue
+	admitted bool
+	// busy: a verdict on it is being carried out.
+	busy bool
+	// assumed is the queue whose quota a verdict gave it, before the object shows it.
+	assumed      *queue
+	assumedUsage quota.Amounts
+	// claimed: in this cycle a Workload of higher rank waits for its quota.
+	claimed bool
+	// wakeAt is when it is looked at again; zero if only events can do that.
+	wakeAt time.Time
+	// reason and message are why it waits, as the last verdict said.
+	reason, message string
 }
 
-// NewWorkload reads a Workload object. Old is an earlier reading of the same
-// object or nil; what depends only on the spec is taken over from it.
-func NewWorkload(object *kueue.Workload, old *Workload) *Workload {
-	w := &Workload{Object: object, Usage: usageOf(object)}
-	if old != nil && old.Object.UID == object.UID && old.Object.Generation == object.Generation {
-		w.Pod, w.Keys, w.shape = old.Pod, old.Keys, old.shape
-		return w
-	}
-	for i := range object.Spec.PodSets {
-		template := &object.Spec.PodSets[i].Template
-		w.Pod = append(w.Pod, podRequests(&template.Spec))
-		w.Keys = append(w.Keys, fit.SelectedKeys(&template.Spec)...)
-	}
-	w.shape = shapeOf(object.Spec.PodSets)
+// place is where a Workload counts.
+type place int
+
+const (
+	nowhere place = iota
+	// waiting: it is active and has no quota.
+	waiting
+	// holding: it has quota.
+	holding
+)
+
+// newWorkload reads a Workload object.
+func (s *State) newWorkload(object *kueue.Workload) *Workload {
+	w := &Workload{}
+	s.read(w, object)
 	return w
+}
+
+// read takes in a version of the object. What depends only on the spec is worked
+// out once.
+func (s *State) read(w *Workload, object *kueue.Workload) {
+	old := w.Object
+	w.Object = object
+	w.priority, w.since = priority(object), s.queuedSince(object)
+	if old == nil || old.UID != object.UID || old.Generation != object.Generation || len(w.Pod) != len(object.Spec.PodSets) {
+		w.Pod, w.Keys = nil, nil
+		for i := range object.Spec.PodSets {
+			template := &object.Spec.PodSets[i].Template
+			w.Pod = append(w.Pod, s.counted(podRequests(&template.Spec)))
+			w.Keys = append(w.Keys, fit.SelectedKeys(&template.Spec)...)
+		}
+		w.shape = shapeOf(object.Spec.PodSets)
+	}
+	w.Usage = usageOf(object)
 }
 
 // podRequests is what a pod of the spec asks for, including init and sidecar
@@ -63,20 +104,41 @@ func shapeOf(podSets []kueue.PodSet) uint64 {
 	return h.Sum64()
 }
 
-// usageOf reads the reservation of a Workload that holds one.
-func usageOf(w *kueue.Workload) Usage {
+// usageOf reads the reservation of a Workload that holds one. Pods that will not
+// run any more use nothing.
+func usageOf(w *kueue.Workload) quota.Amounts {
 	if !HasQuota(w) {
 		return nil
 	}
-	u := Usage{}
-	for _, ps := range w.Status.Admission.PodSetAssignments {
+	u := quota.Amounts{}
+	for i := range w.Status.Admission.PodSetAssignments {
+		ps := &w.Status.Admission.PodSetAssignments[i]
+		count, over := countOf(ps), reclaimable(w, ps.Name)
 		for name, v := range nodegroups.ResourcesFrom(ps.ResourceUsage) {
-			if flavor, ok := ps.Flavors[name]; ok {
-				u[FlavorResource{flavor, name}] += v
+			flavor, ok := ps.Flavors[name]
+			if !ok {
+				continue
+			}
+			if over > 0 && count > 0 {
+				v = v / int64(count) * int64(max(0, count-over))
+			}
+			if v > 0 {
+				fr := quota.FlavorResource{Flavor: flavor, Resource: name}
+				u[fr] = quota.Plus(u[fr], v)
 			}
 		}
 	}
 	return u
+}
+
+// reclaimable is how many pods of a podSet will not run any more.
+func reclaimable(w *kueue.Workload, podSet kueue.PodSetReference) int32 {
+	for _, r := range w.Status.ReclaimablePods {
+		if r.Name == podSet {
+			return r.Count
+		}
+	}
+	return 0
 }
 
 // HasQuota says that the Workload holds a reservation that counts.
@@ -108,20 +170,27 @@ func priority(w *kueue.Workload) int32 {
 }
 
 // queuedSince is where the Workload stands in its queue among its priority: an
-// attempt that an admission check ended sends it to the back.
-func queuedSince(w *kueue.Workload) time.Time {
+// attempt that an admission check ended sends it to the back, and one that ended
+// because its pods were not ready does unless the configuration keeps its place.
+func (s *State) queuedSince(w *kueue.Workload) time.Time {
 	evicted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
-	if evicted != nil && evicted.Status == metav1.ConditionTrue && evicted.Reason == kueue.WorkloadEvictedByAdmissionCheck {
-		return evicted.LastTransitionTime.Time
+	if evicted != nil && evicted.Status == metav1.ConditionTrue {
+		switch evicted.Reason {
+		case kueue.WorkloadEvictedByAdmissionCheck:
+			return evicted.LastTransitionTime.Time
+		case kueue.WorkloadEvictedByPodsReadyTimeout:
+			if !s.keepsPlace() {
+				return evicted.LastTransitionTime.Time
+			}
+		}
 	}
 	return w.CreationTimestamp.Time
 }
 
-// times multiplies an amount by a number of pods and stops at the largest int64
-// instead of wrapping around to a small one.
-func times(v int64, n int32) int64 {
-	if n > 0 && v > math.MaxInt64/int64(n) {
-		return math.MaxInt64
-	}
-	return v * int64(n)
+// keepsPlace says that Workloads whose pods were not ready in time are queued by
+// their creation.
+func (s *State) keepsPlace() bool {
+	c := s.config.WaitForPodsReady
+	return c != nil && c.RequeuingStrategy != nil && c.RequeuingStrategy.Timestamp != nil &&
+		*c.RequeuingStrategy.Timestamp == kueueconfig.CreationTimestamp
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/sandbox"
 )
@@ -40,7 +41,7 @@ room for that, and is gone at the end. A component that dies is started again.`,
 		RunE: func(command *cobra.Command, _ []string) error {
 			config.Name = o.name
 			if withoutQueueing {
-				sandbox.FillWithoutQueueing(&config)
+				sandbox.FillHalf(&config, deploy.Provisioning)
 			} else {
 				sandbox.Fill(&config)
 			}

@@ -115,6 +115,7 @@ func finish(file string) error {
 		if strings.HasSuffix(crd.Spec.Group, "muster.dev") {
 			boundAmounts(v.Schema.OpenAPIV3Schema)
 		}
+		makeReadable(v.Schema.OpenAPIV3Schema)
 		v.AdditionalPrinterColumns = merge(v.AdditionalPrinterColumns, columns[crd.Name])
 	}
 	rendered, err := yaml.Marshal(crd)
@@ -140,6 +141,35 @@ func boundAmounts(s *apiextensions.JSONSchemaProps) {
 	for name, p := range s.Properties {
 		boundAmounts(&p)
 		s.Properties[name] = p
+	}
+}
+
+// Amounts and times that pass the usual schemas need not be ones that a Go
+// program can read: 1e1.5 and 1e999999999 are such amounts, and 2006-01-02t15:04:05z
+// is such a time. One object with one of them, and every informer of its kind is
+// stuck, or busy with arithmetic for minutes. So the patterns here take what is
+// readable, up to exponents of two digits.
+const (
+	readableAmount = `^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$`
+	readableTime   = `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`
+)
+
+func makeReadable(s *apiextensions.JSONSchemaProps) {
+	switch {
+	case s.XIntOrString && strings.Contains(s.Pattern, "KMGTPE"):
+		s.Pattern = readableAmount
+	case s.Format == "date-time":
+		s.Pattern = readableTime
+	}
+	for name, p := range s.Properties {
+		makeReadable(&p)
+		s.Properties[name] = p
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		makeReadable(s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		makeReadable(s.AdditionalProperties.Schema)
 	}
 }
 

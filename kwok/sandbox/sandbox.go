@@ -5,8 +5,7 @@ package sandbox
 
 import (
 	_ "embed"
-	"slices"
-	"strings"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -21,45 +20,37 @@ var devicePlugin []byte
 // Fill completes the configuration of a cluster that is to contain all of it.
 func Fill(config *cluster.Config) {
 	config.Stages = stages.YAML()
-	config.Manifests = manifests
+	config.Manifests = manifests(deploy.Halves...)
 	config.InForce = policiesInForce
 }
 
-// FillWithoutQueueing completes the configuration of a cluster whose queues are
-// another's, such as Kueue's: with the machines and the provisioner, without
-// what Muster installs to queue Jobs.
-func FillWithoutQueueing(config *cluster.Config) {
-	config.MusterFlags = []string{"--controllers=provisioning"}
-	config.Stages = stages.YAML()
-	config.Manifests = func() ([]*unstructured.Unstructured, error) {
-		all, err := manifests()
-		return slices.DeleteFunc(all, ofQueueing), err
+// FillHalf completes the configuration of a cluster in which one half of Muster
+// runs, whose other work is left to something else: to Kueue, whose kinds whoever
+// runs it installs in its own way, or to cluster-autoscaler.
+func FillHalf(config *cluster.Config, half deploy.Half) {
+	Fill(config)
+	config.Manifests = manifests(half)
+	for _, other := range deploy.Halves {
+		if other != half {
+			config.MusterFlags = append(config.MusterFlags, fmt.Sprintf("--%s=false", other))
+		}
+	}
+	if half != deploy.Queueing {
+		// There is no policy that anybody would be too early for.
+		config.InForce = nil
 	}
 }
 
-// ofQueueing says that an object is there for Muster's queues alone: the kinds
-// of Kueue's API, which whoever else serves it installs in its own way; the
-// policies that leave the start of queued Jobs to Muster; and its rights to them.
-func ofQueueing(o *unstructured.Unstructured) bool {
-	switch o.GetKind() {
-	case "CustomResourceDefinition":
-		return strings.HasSuffix(o.GetName(), ".kueue.x-k8s.io")
-	case "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
-		return strings.HasPrefix(o.GetName(), "muster-jobs-")
-	case "ClusterRole", "ClusterRoleBinding":
-		return o.GetName() == "muster-queueing" || o.GetName() == "muster-break-glass"
+func manifests(halves ...deploy.Half) func() ([]*unstructured.Unstructured, error) {
+	return func() ([]*unstructured.Unstructured, error) {
+		muster, err := deploy.Manifests(halves...)
+		if err != nil {
+			return nil, err
+		}
+		beside, err := deploy.Decode(devicePlugin)
+		if err != nil {
+			return nil, err
+		}
+		return append(muster, beside...), nil
 	}
-	return false
-}
-
-func manifests() ([]*unstructured.Unstructured, error) {
-	muster, err := deploy.Manifests()
-	if err != nil {
-		return nil, err
-	}
-	beside, err := deploy.Decode(devicePlugin)
-	if err != nil {
-		return nil, err
-	}
-	return append(muster, beside...), nil
 }

@@ -8,15 +8,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
 )
 
-// TestWhatIsForQueueingAloneIsLeftOut asks of every object, and not by its name,
-// whether it is about queues.
+// TestWhatIsForQueueingAloneIsLeftOut asks of every object what it says, and not
+// which file it stands in, whether it is about queues.
 func TestWhatIsForQueueingAloneIsLeftOut(t *testing.T) {
 	var full, part cluster.Config
 	Fill(&full)
-	FillWithoutQueueing(&part)
+	FillHalf(&part, deploy.Provisioning)
 	all, err := full.Manifests()
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +45,8 @@ func aboutQueues(t *testing.T, o *unstructured.Unstructured) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc([]string{"kueue.x-k8s.io", "muster-jobs-", "muster-queueing", "break-glass"}, func(word string) bool {
+	words := []string{"kueue.x-k8s.io", "muster-jobs-", "muster-queues-", "muster-quotas", "muster-workloads", "muster-queueing", "break-glass"}
+	return slices.ContainsFunc(words, func(word string) bool {
 		return strings.Contains(string(text), word)
 	})
 }

@@ -107,11 +107,17 @@ func (f *Feed) Synced(ctx context.Context) bool {
 	}
 }
 
-// handle turns typed functions into an informer's handler.
-func handle[T any](set, remove func(T)) toolscache.ResourceEventHandler {
+// handle turns typed functions into an informer's handler. An object that was deleted
+// and made anew while a watch was broken comes to it as a change.
+func handle[T client.Object](set, remove func(T)) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { set(o.(T)) },
-		UpdateFunc: func(_, o any) { set(o.(T)) },
+		AddFunc: func(o any) { set(o.(T)) },
+		UpdateFunc: func(old, o any) {
+			if before := old.(T); before.GetUID() != o.(T).GetUID() {
+				remove(before)
+			}
+			set(o.(T))
+		},
 		DeleteFunc: func(o any) {
 			if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 				o = gone.Obj

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -207,6 +208,45 @@ func TestTheNewestVersionWins(t *testing.T) {
 	}
 }
 
+// What was not found when it was to be written stays away, whatever informers that
+// lag behind still tell of it.
+func TestWhatWasNotFoundStaysGone(t *testing.T) {
+	m, v := newModel()
+	first := func(n *corev1.Node) { n.UID = "first" }
+	node, request := v.node(first), v.request("gang")
+	m.SetNode(node)
+	m.SetRequest(request)
+	m.NodeGone(node)
+	m.RequestGone(request)
+	m.SetNode(v.node(first))
+	m.SetRequest(v.request("gang"))
+	if s := m.Snapshot(noon); s.Nodes.Len() != 0 || len(m.Due(nil)) != 0 {
+		t.Error("late news brought back what is gone")
+	}
+
+	m.SetNode(v.node(func(n *corev1.Node) { n.UID = "second" }))
+	again := v.request("gang")
+	again.UID = "second"
+	m.SetRequest(again)
+	m.NodeGone(node)
+	m.RequestGone(request)
+	if due := m.Due(nil); m.Snapshot(noon).Nodes.Len() != 1 || len(due) != 1 || due[0].UID != "second" {
+		t.Error("what was made anew under the name is not there")
+	}
+}
+
+func TestWhatWasMadeAnewWhileAWatchWasBroken(t *testing.T) {
+	m, v := newModel()
+	first, second := v.request("gang"), v.request("gang")
+	second.UID = "second"
+	h := handle(m.SetRequest, m.DeleteRequest)
+	h.OnAdd(first, true)
+	h.OnUpdate(first, second)
+	if due := m.Due(nil); len(due) != 1 || due[0].UID != "second" {
+		t.Errorf("%d requests are there, want the second alone", len(due))
+	}
+}
+
 func TestAssumptionsCountUntilTheyAreSeen(t *testing.T) {
 	m, v := newModel()
 	m.SetRequest(v.request("gang"))
@@ -327,6 +367,28 @@ func TestKeysThatMeet(t *testing.T) {
 	}
 	if got := m.View(nil, entries[1].Request).KeyTaken; got != "ns/"+first.Name {
 		t.Errorf("the second request waits for %q", got)
+	}
+
+	// In the same second, the one that is served already came first, whatever their
+	// UIDs.
+	for _, served := range []*provreq.ProvisioningRequest{first, second} {
+		m, _ := newModel()
+		other := first
+		if served == first {
+			other = second
+		}
+		a, b := served.DeepCopy(), other.DeepCopy()
+		a.CreationTimestamp, b.CreationTimestamp = metav1.NewTime(noon), metav1.NewTime(noon)
+		apimeta.SetStatusCondition(&a.Status.Conditions, metav1.Condition{Type: provreq.Provisioned, Status: metav1.ConditionTrue, Reason: "Provisioned"})
+		m.SetRequest(a)
+		m.SetRequest(b)
+		for _, e := range m.Due(nil) {
+			if e.Request.Name == b.Name {
+				if got := m.View(nil, e.Request).KeyTaken; got != "ns/"+a.Name {
+					t.Errorf("the request that came later in the second waits for %q", got)
+				}
+			}
+		}
 	}
 }
 

@@ -23,6 +23,9 @@ type nodes struct {
 	pods   map[types.UID]*pod
 	// leaving nodes are about to be given back.
 	leaving map[string]bool
+	// gone nodes were not found when they were to be written. Until informers know,
+	// what they tell of them is old.
+	gone map[string]types.UID
 	// stale nodes have changed since they were put in the set.
 	stale map[string]bool
 	// relaunched are the requests whose launches may be in another phase since then;
@@ -34,7 +37,7 @@ type nodes struct {
 func newNodes() nodes {
 	return nodes{
 		byName: map[string]*node{}, pods: map[types.UID]*pod{},
-		leaving: map[string]bool{}, stale: map[string]bool{}, set: provisioning.NewNodes(),
+		leaving: map[string]bool{}, gone: map[string]types.UID{}, stale: map[string]bool{}, set: provisioning.NewNodes(),
 	}
 }
 
@@ -193,6 +196,10 @@ func (m *Model) count(p *pod, by int) {
 // SetNode tells of a node.
 func (m *Model) SetNode(n *corev1.Node) {
 	m.update(func() bool {
+		if uid, gone := m.nodes.gone[n.Name]; gone && uid == n.UID {
+			return false
+		}
+		delete(m.nodes.gone, n.Name)
 		entry := m.nodes.get(n.Name)
 		if entry.object != nil && !newer(n, entry.object) {
 			return false
@@ -222,18 +229,36 @@ func (m *Model) NodeWritten(n *corev1.Node) {
 // DeleteNode tells that a node is gone.
 func (m *Model) DeleteNode(name string) {
 	m.update(func() bool {
-		entry := m.nodes.byName[name]
-		if entry == nil {
+		delete(m.nodes.gone, name)
+		return m.deleteNode(name)
+	})
+}
+
+func (m *Model) deleteNode(name string) bool {
+	entry := m.nodes.byName[name]
+	if entry == nil {
+		return false
+	}
+	m.linkNode(entry.object, nil)
+	entry.object = nil
+	if len(entry.pods) == 0 {
+		delete(m.nodes.byName, name)
+	}
+	delete(m.nodes.leaving, name)
+	m.nodes.stale[name] = true
+	return true
+}
+
+// NodeGone tells that this node was not found when it was to be written. One that
+// was made anew under its name stays.
+func (m *Model) NodeGone(n *corev1.Node) {
+	m.update(func() bool {
+		entry := m.nodes.byName[n.Name]
+		if entry == nil || entry.object == nil || entry.object.UID != n.UID {
 			return false
 		}
-		m.linkNode(entry.object, nil)
-		entry.object = nil
-		if len(entry.pods) == 0 {
-			delete(m.nodes.byName, name)
-		}
-		delete(m.nodes.leaving, name)
-		m.nodes.stale[name] = true
-		return true
+		m.nodes.gone[n.Name] = n.UID
+		return m.deleteNode(n.Name)
 	})
 }
 

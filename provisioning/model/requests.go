@@ -80,6 +80,9 @@ type requests struct {
 	// live requests are not over.
 	live  map[types.UID]bool
 	named map[consumerKey]types.UID
+	// gone requests were not found when they were to be written. Until informers
+	// know, what they tell of them is old.
+	gone map[consumerKey]types.UID
 
 	templates map[types.NamespacedName]*corev1.PodTemplate
 	// using finds the requests that refer to a template.
@@ -113,7 +116,7 @@ type request struct {
 
 func newRequests() requests {
 	return requests{
-		byUID: map[types.UID]*request{}, live: map[types.UID]bool{}, named: map[consumerKey]types.UID{},
+		byUID: map[types.UID]*request{}, live: map[types.UID]bool{}, named: map[consumerKey]types.UID{}, gone: map[consumerKey]types.UID{},
 		templates: map[types.NamespacedName]*corev1.PodTemplate{}, using: map[types.NamespacedName]map[types.UID]bool{},
 		due: map[types.UID]bool{}, lost: map[types.UID]map[string]*loss{},
 	}
@@ -123,6 +126,11 @@ func newRequests() requests {
 // gone; so is one that somebody has handed over to another instance.
 func (m *Model) SetRequest(r *provreq.ProvisioningRequest) {
 	m.update(func() bool {
+		key := consumerKey{r.Namespace, r.Name}
+		if uid, gone := m.requests.gone[key]; gone && uid == r.UID {
+			return false
+		}
+		delete(m.requests.gone, key)
 		if r.DeletionTimestamp != nil || !m.served.Serves(r) {
 			return m.requests.byUID[r.UID] != nil && m.deleteRequest(r)
 		}
@@ -195,7 +203,21 @@ func (m *Model) recall(e *request) {
 
 // DeleteRequest tells that a request is gone.
 func (m *Model) DeleteRequest(r *provreq.ProvisioningRequest) {
-	m.update(func() bool { return m.deleteRequest(r) })
+	m.update(func() bool {
+		delete(m.requests.gone, consumerKey{r.Namespace, r.Name})
+		return m.deleteRequest(r)
+	})
+}
+
+// RequestGone tells that this request was not found when it was to be written.
+func (m *Model) RequestGone(r *provreq.ProvisioningRequest) {
+	m.update(func() bool {
+		if m.requests.byUID[r.UID] == nil {
+			return false
+		}
+		m.requests.gone[consumerKey{r.Namespace, r.Name}] = r.UID
+		return m.deleteRequest(r)
+	})
 }
 
 func (m *Model) deleteRequest(r *provreq.ProvisioningRequest) bool {
@@ -532,10 +554,21 @@ func (m *Model) keyTaken(r *provisioning.Request) string {
 	if len(r.Name) < provisioning.CutKey {
 		return taken // only names that are cut, and those of the cut's length, can meet
 	}
+	begun := func(status provisioning.Status, a provisioning.Attempt) int {
+		if status == provisioning.Provisioned || a.InFlight() {
+			return 0
+		}
+		return 1
+	}
 	for _, other := range m.requests.byUID {
 		o := other.object
-		if o.UID != r.UID && o.Namespace == r.Namespace && provisioning.BookingKey(o.Name) == provisioning.BookingKey(r.Name) &&
-			other.status != provisioning.Over && cmp.Or(o.CreationTimestamp.Compare(r.Created), cmp.Compare(o.UID, r.UID)) < 0 {
+		if o.UID == r.UID || o.Namespace != r.Namespace || provisioning.BookingKey(o.Name) != provisioning.BookingKey(r.Name) || other.status == provisioning.Over {
+			continue
+		}
+		// Times of creation are whole seconds, so of two in the same second the one
+		// that has capacity already, or is getting it, came first.
+		if cmp.Or(cmp.Compare(begun(other.status, other.attempt), begun(r.Status, r.Attempt)),
+			o.CreationTimestamp.Compare(r.Created), cmp.Compare(o.UID, r.UID)) < 0 {
 			taken = max(taken, o.Namespace+"/"+o.Name)
 		}
 	}

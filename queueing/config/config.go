@@ -3,6 +3,9 @@
 package config
 
 import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 )
@@ -17,7 +20,9 @@ type Config struct {
 	// Muster's own.
 	ManagedJobsNamespaceSelector *metav1.LabelSelector `json:"managedJobsNamespaceSelector,omitempty"`
 	// WaitForPodsReady evicts admitted Workloads whose pods do not become ready in
-	// time. Nil waits for ever.
+	// time. Nil waits for ever, unlike in Kueue, where it is on since 0.19: a gang
+	// that has waited for its machines is not sent back to the queue for a slow
+	// image unless somebody asked for that.
 	WaitForPodsReady *kueueconfig.WaitForPodsReady `json:"waitForPodsReady,omitempty"`
 	// FairSharing shares what can be borrowed by weight. Nil is first come, first
 	// served.
@@ -33,4 +38,56 @@ type Config struct {
 	// NamespaceQuota lets a Workload wait while the ResourceQuota of its namespace
 	// would have its pods rejected.
 	NamespaceQuota bool `json:"namespaceQuota,omitempty"`
+}
+
+// Kueue's defaults.
+const (
+	defaultPodsReadyTimeout = 30 * time.Minute
+	defaultSamplingInterval = 5 * time.Minute
+
+	defaultBackoffBaseSeconds int32 = 60
+	defaultBackoffMaxSeconds  int32 = 3600
+)
+
+// SetDefaults fills in what is left open, with Kueue's own defaults. namespace is
+// the one that Muster runs in.
+func (c *Config) SetDefaults(namespace string) {
+	if c.ManagedJobsNamespaceSelector == nil {
+		c.ManagedJobsNamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{metav1.NamespaceSystem, namespace},
+		}}}
+	}
+	if w := c.WaitForPodsReady; w != nil {
+		setDuration(&w.Timeout, defaultPodsReadyTimeout)
+		set(&w.BlockAdmission, false)
+		set(&w.RecoveryTimeout, w.Timeout)
+		set(&w.RequeuingStrategy, kueueconfig.RequeuingStrategy{})
+		set(&w.RequeuingStrategy.Timestamp, kueueconfig.EvictionTimestamp)
+		set(&w.RequeuingStrategy.BackoffBaseSeconds, defaultBackoffBaseSeconds)
+		set(&w.RequeuingStrategy.BackoffMaxSeconds, defaultBackoffMaxSeconds)
+	}
+	if f := c.FairSharing; f != nil && f.PreemptionStrategies == nil {
+		f.PreemptionStrategies = []kueueconfig.PreemptionStrategy{kueueconfig.LessThanOrEqualToFinalShare, kueueconfig.LessThanInitialShare}
+	}
+	if a := c.AdmissionFairSharing; a != nil {
+		setDuration(&a.UsageSamplingInterval, defaultSamplingInterval)
+	}
+	if r := c.Resources; r != nil {
+		set(&r.QuotaCheckStrategy, kueueconfig.QuotaCheckBlockUndeclared)
+		for i := range r.Transformations {
+			set(&r.Transformations[i].Strategy, kueueconfig.Retain)
+		}
+	}
+}
+
+func set[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
+	}
+}
+
+func setDuration(d *metav1.Duration, value time.Duration) {
+	if d.Duration == 0 {
+		d.Duration = value
+	}
 }

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -19,113 +18,206 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/writer"
 )
 
-// writers is how many writes are under way at once. One write takes the API
-// server some milliseconds of one CPU, so more would only queue up there.
-const writers = 16
-
-// apply carries out the verdicts, except those that only tell a reason. Each
-// Workload's writes are in an order in which a crash after any of them is mended
-// by the next run: the status first, then what follows from it.
-func (l *loop) apply(ctx context.Context, verdicts []queueing.Verdict) error {
-	var (
-		group sync.WaitGroup
-		mu    sync.Mutex
-		errs  []error
-	)
-	slots := make(chan struct{}, writers)
-	for i := range verdicts {
-		v := &verdicts[i]
-		if v.Action == queueing.Wait && v.Create == nil && len(v.Delete) == 0 {
-			continue
+// dispatch has a verdict carried out.
+func (l *loop) dispatch(v *queueing.Verdict, now time.Time) {
+	uid := v.Workload.Object.UID
+	if v.Action == queueing.Wait {
+		if v.Status != nil {
+			l.reasons.note(v.Workload.Object, v.Reason, v.Message, now)
 		}
-		slots <- struct{}{}
-		group.Go(func() {
-			defer func() { <-slots }()
-			done, err := l.carryOut(ctx, v)
-			mu.Lock()
-			defer mu.Unlock()
-			l.remember(v, done, err)
-			errs = append(errs, err)
-		})
+		if v.Create == nil && len(v.Delete) == 0 {
+			return
+		}
+	} else {
+		l.reasons.remove(uid)
 	}
-	group.Wait()
-	return errors.Join(errs...)
+	if v.Create != nil {
+		l.creating++
+	}
+	object := v.Workload.Object
+	if !l.reasons.hold(uid, func(before, after *kueue.Workload) {
+		if after != nil && before.ResourceVersion == object.ResourceVersion {
+			// Nothing but the reason has changed since the verdict.
+			object = after
+		}
+		l.carryOut(v, object)
+	}) {
+		l.carryOut(v, object)
+	}
 }
 
-// done is what came of one verdict.
-type done struct {
+// carryOut starts the writes of a verdict on a version of its Workload.
+func (l *loop) carryOut(v *queueing.Verdict, object *kueue.Workload) {
+	l.start(urgencyOf(v), func(ctx context.Context) settle {
+		began := l.now()
+		o := l.perform(ctx, v, object)
+		took := l.now().Sub(began)
+		return func(now time.Time) {
+			l.pace(took, now)
+			l.report.acted(now)
+			if v.Create != nil {
+				l.creating--
+			}
+			if o.workload != nil {
+				l.showVerdict(v, object, o.workload, now)
+			}
+			l.settle(object, o, now)
+		}
+	})
+}
+
+func urgencyOf(v *queueing.Verdict) urgency {
+	switch v.Action {
+	case queueing.Evict, queueing.Release, queueing.Deactivate:
+		return freeing
+	}
+	return acting
+}
+
+// outcome is what became of the writes of one verdict.
+type outcome struct {
+	// workload is what was written of it; nil if nothing was.
 	workload *kueue.Workload
+	created  *autoscaling.ProvisioningRequest
 	deleted  []*autoscaling.ProvisioningRequest
+	// refused says why the API server will not take the request however often it is
+	// asked.
+	refused string
+	// unknown says that the Workload may have been written or not.
+	unknown bool
+	err     error
 }
 
-func (l *loop) carryOut(ctx context.Context, v *queueing.Verdict) (done, error) {
-	var out done
-	if v.Action == queueing.Deactivate {
-		return out, l.deactivate(ctx, v)
+// perform does the writes of a verdict in an order in which a crash after any of
+// them is mended by the next process: the status first, then what follows from it.
+func (l *loop) perform(ctx context.Context, v *queueing.Verdict, object *kueue.Workload) (o outcome) {
+	switch {
+	case v.Action == queueing.Deactivate:
+		o.workload, o.err = l.deactivate(ctx, object)
+	case v.Action != queueing.Wait && v.Status != nil:
+		o.workload, o.err = writer.ApplyStatus(ctx, l.client, object, v.Status)
 	}
-	if v.Action != queueing.Wait && v.Status != nil {
-		w, err := writer.ApplyStatus(ctx, l.client, v.Workload.Object, v.Status)
-		if err != nil {
-			return out, ignoreStale(err)
-		}
-		out.workload = w
-		l.announce(v)
+	if o.err != nil {
+		o.unknown = !definite(o.err)
+		return o
 	}
+	l.announce(v, object)
 	for _, r := range v.Delete {
 		if err := l.client.Delete(ctx, r, client.Preconditions{UID: &r.UID}); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-			return out, fmt.Errorf("deleting ProvisioningRequest %s/%s: %w", r.Namespace, r.Name, err)
+			o.err = fmt.Errorf("deleting ProvisioningRequest %s/%s: %w", r.Namespace, r.Name, err)
+			return o
 		}
-		out.deleted = append(out.deleted, r)
+		o.deleted = append(o.deleted, r)
 	}
 	if v.Create == nil {
-		return out, nil
+		return o
 	}
-	err := l.create(ctx, v)
-	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || errors.Is(err, errForeign) {
-		l.recorder.Eventf(v.Workload.Object, nil, corev1.EventTypeWarning, "FailedCreate", "FailedCreate", "%s", provisioning.Clip(err.Error(), provisioning.NoteLimit))
-		return l.giveUp(ctx, v, out, err)
+	o.created, o.err = l.create(ctx, v.Create, object)
+	if apierrors.IsInvalid(o.err) || apierrors.IsForbidden(o.err) || errors.Is(o.err, errForeign) {
+		l.event(object, corev1.EventTypeWarning, "FailedCreate", o.err.Error())
+		o.refused, o.err = o.err.Error(), nil
 	}
-	return out, err
+	return o
 }
 
-// giveUp ends the attempt of a Workload whose request the API server will not
-// take however often it is asked. The quota goes to others, the server's words
-// to the user.
-func (l *loop) giveUp(ctx context.Context, v *queueing.Verdict, out done, why error) (done, error) {
-	newest := v.Workload
-	if out.workload != nil {
-		newest = queueing.NewWorkload(out.workload, v.Workload)
+// settle takes the outcome of a verdict into the State.
+func (l *loop) settle(object *kueue.Workload, o outcome, now time.Time) {
+	uid := object.UID
+	for _, r := range o.deleted {
+		if l.known.objects[r.UID] != nil {
+			l.state.Deleted(r, now)
+		}
 	}
-	end := queueing.Refused(newest, why.Error(), l.now())
-	w, err := writer.ApplyStatus(ctx, l.client, newest.Object, end.Status)
-	if err != nil {
-		return out, ignoreStale(err)
+	if o.created != nil && !l.deleted[o.created.UID] {
+		l.set(o.created)
 	}
-	out.workload = w
-	l.announce(end)
-	return out, nil
+	have := l.known.workload(uid)
+	switch {
+	case have == nil:
+		l.retries.forget(uid)
+		l.settled(object, nil)
+	case o.unknown:
+		l.log.Info("A write has an unknown outcome", "workload", client.ObjectKeyFromObject(object), "error", o.err.Error())
+		l.retries.later(uid, now, func(time.Time) { l.reread(object) })
+	case o.err != nil && isStale(o.err) && have.ResourceVersion != object.ResourceVersion:
+		// What it was stale against is here.
+		l.settled(object, nil)
+	case o.err != nil:
+		if !isStale(o.err) {
+			l.log.Error(o.err, "A write failed", "workload", client.ObjectKeyFromObject(object))
+		}
+		l.retries.later(uid, now, func(time.Time) { l.settled(object, o.workload) })
+	case o.refused != "":
+		if o.workload != nil {
+			l.set(o.workload)
+		}
+		if end := l.state.Refused(uid, o.refused, now); end != nil {
+			l.dispatch(end, now)
+			return
+		}
+		l.settled(object, nil)
+	default:
+		l.retries.forget(uid)
+		l.settled(object, o.workload)
+	}
+}
+
+// settled tells the State how a Workload stands after a verdict: as it was written,
+// unless the informer has brought a newer version. Nil says that nothing was.
+func (l *loop) settled(object, written *kueue.Workload) {
+	if written != nil && l.known.workload(object.UID) != nil {
+		l.known.set(written)
+		written = l.known.workload(object.UID)
+	}
+	l.state.Settle(object.UID, written)
+}
+
+// reread finds out what became of a write whose answer never came. Until then the
+// quota that it may have given stays given.
+func (l *loop) reread(object *kueue.Workload) {
+	l.start(freeing, func(ctx context.Context) settle {
+		have := &kueue.Workload{}
+		err := l.live.Get(ctx, client.ObjectKeyFromObject(object), have)
+		return func(now time.Time) {
+			switch {
+			case apierrors.IsNotFound(err):
+				l.settled(object, nil)
+			case err != nil:
+				l.log.Error(err, "Reading the outcome of a write failed", "workload", client.ObjectKeyFromObject(object))
+				l.retries.later(object.UID, now, func(time.Time) { l.reread(object) })
+			case have.UID != object.UID:
+				l.settled(object, nil)
+			default:
+				have.ManagedFields = nil
+				l.settled(object, have)
+			}
+		}
+	})
 }
 
 // create makes the templates first: a request whose templates are missing fails
 // for good. All names follow from the Workload and the attempt, so that doing it
 // twice is harmless.
-func (l *loop) create(ctx context.Context, v *queueing.Verdict) error {
-	for _, t := range v.Create.Templates {
-		if err := l.createOwn(ctx, v.Workload.Object, t, &corev1.PodTemplate{}); err != nil {
-			return fmt.Errorf("creating PodTemplate %s/%s: %w", t.Namespace, t.Name, err)
+func (l *loop) create(ctx context.Context, request *queueing.Request, w *kueue.Workload) (*autoscaling.ProvisioningRequest, error) {
+	for _, t := range request.Templates {
+		if _, err := l.createOwn(ctx, w, t, &corev1.PodTemplate{}); err != nil {
+			return nil, fmt.Errorf("creating PodTemplate %s/%s: %w", t.Namespace, t.Name, err)
 		}
 	}
-	r := v.Create.Object
-	if err := l.createOwn(ctx, v.Workload.Object, r, &autoscaling.ProvisioningRequest{}); err != nil {
-		return fmt.Errorf("creating ProvisioningRequest %s/%s: %w", r.Namespace, r.Name, err)
+	r := request.Object
+	created, err := l.createOwn(ctx, w, r, &autoscaling.ProvisioningRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("creating ProvisioningRequest %s/%s: %w", r.Namespace, r.Name, err)
 	}
-	for _, name := range v.Create.Superseded {
+	own := created.(*autoscaling.ProvisioningRequest)
+	own.ManagedFields = nil
+	for _, name := range request.Superseded {
 		t := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: r.Namespace}}
 		if err := l.client.Delete(ctx, t); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting PodTemplate %s/%s of the last attempt: %w", t.Namespace, t.Name, err)
+			return own, fmt.Errorf("deleting PodTemplate %s/%s of the last attempt: %w", t.Namespace, t.Name, err)
 		}
 	}
-	return nil
+	return own, nil
 }
 
 var (
@@ -135,57 +227,38 @@ var (
 	errLeftover = errors.New("that of a deleted Workload of the same name is still there")
 )
 
-// createOwn creates an object unless the Workload has it already. What has its
-// name but another owner is not used: it may ask for something else. The one that
-// exists is read into have, past the cache.
-func (l *loop) createOwn(ctx context.Context, w *kueue.Workload, object, have client.Object) error {
+// createOwn creates an object unless the Workload has it already, and returns it as
+// it is. What has its name but another owner is not used: it may ask for something
+// else. The one that exists is read into have, past the cache.
+func (l *loop) createOwn(ctx context.Context, w *kueue.Workload, object, have client.Object) (client.Object, error) {
+	object = object.DeepCopyObject().(client.Object)
 	err := l.client.Create(ctx, object)
 	if !apierrors.IsAlreadyExists(err) {
-		return err
+		return object, err
 	}
 	if err := l.live.Get(ctx, client.ObjectKeyFromObject(object), have); err != nil {
-		return err
+		return nil, err
 	}
 	switch owner := metav1.GetControllerOf(have); {
 	case metav1.IsControlledBy(have, w):
-		return nil
+		return have, nil
 	case owner != nil && owner.Kind == "Workload" && owner.Name == w.Name:
-		return errLeftover
+		return nil, errLeftover
 	}
-	return errForeign
+	return nil, errForeign
 }
 
 // deactivate is the one write to a Workload's spec: a check said that it must
 // not run. The eviction follows from it.
-func (l *loop) deactivate(ctx context.Context, v *queueing.Verdict) error {
-	w := v.Workload.Object.DeepCopy()
+func (l *loop) deactivate(ctx context.Context, object *kueue.Workload) (*kueue.Workload, error) {
+	w := object.DeepCopy()
 	w.Spec.Active = new(false)
-	patch := client.MergeFromWithOptions(v.Workload.Object, client.MergeFromWithOptimisticLock{})
+	patch := client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{})
 	if err := l.client.Patch(ctx, w, patch); err != nil {
-		return ignoreStale(fmt.Errorf("deactivating Workload %s/%s: %w", w.Namespace, w.Name, err))
+		return nil, fmt.Errorf("deactivating Workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
-	l.recorder.Eventf(v.Workload.Object, nil, corev1.EventTypeWarning, v.Reason, v.Reason, "%s", provisioning.Clip(v.Message, provisioning.NoteLimit))
-	return nil
-}
-
-// remember keeps what was written until the caches show it. It is called by one
-// goroutine at a time.
-func (l *loop) remember(v *queueing.Verdict, out done, err error) {
-	if out.workload != nil {
-		l.picture.workloads.wrote(out.workload)
-	}
-	for _, r := range out.deleted {
-		if l.picture.deleted == nil {
-			l.picture.deleted = map[types.UID]bool{}
-		}
-		l.picture.deleted[r.UID] = true
-	}
-	if err != nil && out.workload == nil && !definite(err) {
-		if l.unsettled == nil {
-			l.unsettled = map[client.ObjectKey]bool{}
-		}
-		l.unsettled[client.ObjectKeyFromObject(v.Workload.Object)] = true
-	}
+	w.ManagedFields = nil
+	return w, nil
 }
 
 // definite says that an error came from the API server, which so refused the
@@ -195,29 +268,33 @@ func definite(err error) bool {
 	return errors.As(err, &status) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsInternalError(err)
 }
 
-// ignoreStale drops the errors which say that the Workload has changed or gone
-// since it was read: the change wakes the loop again.
-func ignoreStale(err error) error {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
+// isStale says that an object has changed or gone since it was read: the informer
+// is about to tell.
+func isStale(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
 
 // announce tells users of the steps that they wait for.
-func (l *loop) announce(v *queueing.Verdict) {
-	kind := corev1.EventTypeNormal
-	reason := v.Reason
+func (l *loop) announce(v *queueing.Verdict, object *kueue.Workload) {
 	switch v.Action {
-	case queueing.Reserve, queueing.Admit:
+	case queueing.Reserve:
+		l.event(object, corev1.EventTypeNormal, v.Reason, v.Message)
+		if len(v.Status.AdmissionChecks) == 0 {
+			l.event(object, corev1.EventTypeNormal, "Admitted",
+				fmt.Sprintf("Admitted by ClusterQueue %s, wait time since reservation was 0s", v.Status.Admission.ClusterQueue))
+		}
+	case queueing.Admit:
+		l.event(object, corev1.EventTypeNormal, v.Reason, v.Message)
 	case queueing.Evict:
-		reason = "EvictedDueTo" + v.Reason
-	default:
-		return
+		if v.Reason == kueue.WorkloadEvictedByPreemption {
+			l.event(object, corev1.EventTypeNormal, "Preempted", v.Message)
+		}
+		l.event(object, corev1.EventTypeNormal, "EvictedDueTo"+v.Reason, v.Message)
+	case queueing.Deactivate:
+		l.event(object, corev1.EventTypeWarning, v.Reason, v.Message)
 	}
-	l.recorder.Eventf(v.Workload.Object, nil, kind, reason, reason, "%s", provisioning.Clip(v.Message, provisioning.NoteLimit))
-	if v.Action == queueing.Reserve && len(v.Status.AdmissionChecks) == 0 {
-		l.recorder.Eventf(v.Workload.Object, nil, kind, "Admitted", "Admitted",
-			"Admitted by ClusterQueue %s, wait time since reservation was 0s", v.Status.Admission.ClusterQueue)
-	}
+}
+
+// event leaves an Event to the recorder, which drops what is too much and never
+// waits.
+func (l *loop) event(object *kueue.Workload, kind, reason, message string) {
+	l.recorder.Eventf(object, nil, kind, reason, reason, "%s", provisioning.Clip(message, provisioning.NoteLimit))
 }

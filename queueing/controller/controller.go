@@ -3,24 +3,24 @@ package controller
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/api/meta"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
-	"k8s.io/client-go/util/workqueue"
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/controller/metrics"
 )
 
 // Capacity is the provisioner's picture of the machines. It is asked for advice
@@ -40,72 +40,98 @@ type Config struct {
 	// Capacity may be nil: then flavors are tried in their order, and a stockout
 	// is only learned from the ProvisioningRequest.
 	Capacity Capacity
+	// Settings are the administrator's.
+	Settings config.Config
+	// Metrics says what is shown; it is for the only process by default.
+	Metrics metrics.Config
+	// Registry takes the metrics while the process leads; nil shows none.
+	Registry prometheus.Registerer
 }
 
-// firstRetry and lastRetry bound the pause after a run with an error.
-const (
-	firstRetry = 50 * time.Millisecond
-	lastRetry  = 5 * time.Second
-)
+// needed are the kinds without which there are no queues.
+var needed = []client.Object{
+	&corev1.Namespace{}, &kueue.ClusterQueue{}, &kueue.LocalQueue{}, &kueue.ResourceFlavor{}, &kueue.Workload{},
+}
 
-// everything is the only key: one run of the loop looks at all queues.
-var everything = reconcile.Request{NamespacedName: types.NamespacedName{Name: "queues"}}
+// optional are the kinds that a cluster may do without: who runs the queues alone
+// needs no CRD but Kueue's.
+var optional = []client.Object{
+	&kueue.Cohort{}, &kueue.AdmissionCheck{}, &kueue.ProvisioningRequestConfig{}, &v1alpha1.CapacityPolicy{}, &autoscaling.ProvisioningRequest{},
+}
 
 // Add adds the loop to a manager. Its scheme must know Kueue's v1beta2, the
-// ProvisioningRequest v1 and muster.dev types.
-func Add(mgr ctrl.Manager, config Config) error {
-	l := &loop{
-		client:   mgr.GetClient(),
-		live:     mgr.GetAPIReader(),
-		recorder: mgr.GetEventRecorder("muster-queue"),
-		capacity: config.Capacity,
-		now:      time.Now,
-		pending:  newPendingWriter(),
+// ProvisioningRequest v1 and muster.dev types. Of the kinds that only some clusters
+// have, those are watched whose CRD is there now.
+func Add(mgr ctrl.Manager, c Config) error {
+	kinds, err := kindsOf(mgr, c.Settings)
+	if err != nil {
+		return err
 	}
-	wake := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{everything}
-	})
-	// Status writes of queues are the loop's own and tell it nothing.
-	spec := builder.WithPredicates(predicate.GenerationChangedPredicate{})
-	b := ctrl.NewControllerManagedBy(mgr).Named("queue").
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 1,
-			// All queues share the loop, so an error in one place may keep the others
-			// from the time they asked to be woken at for this long at most.
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-		}).
-		Watches(&kueue.Workload{}, wake).
-		Watches(&kueue.ClusterQueue{}, wake, spec).
-		Watches(&kueue.LocalQueue{}, wake, spec).
-		Watches(&kueue.ResourceFlavor{}, wake).
-		Watches(&kueue.AdmissionCheck{}, wake).
-		Watches(&v1alpha1.CapacityPolicy{}, wake).
-		Watches(&autoscaling.ProvisioningRequest{}, wake).
-		Watches(&corev1.Namespace{}, wake, builder.WithPredicates(predicate.LabelChangedPredicate{}))
-	if config.Capacity != nil {
-		b = b.WatchesRawSource(source.Func(l.followCapacity))
-	}
-	if err := b.Complete(l); err != nil {
-		return fmt.Errorf("adding the queue controller: %w", err)
+	l := newLoop(mgr.GetClient(), mgr.GetAPIReader(), c)
+	l.recorder = mgr.GetEventRecorder("muster-queue")
+	r := &runner{loop: l, informers: mgr.GetCache(), kinds: kinds, registry: c.Registry}
+	if err := mgr.Add(r); err != nil {
+		return fmt.Errorf("adding the loop of the queues: %w", err)
 	}
 	return nil
 }
 
-// followCapacity wakes the loop when machines change and somebody waits for
-// some.
-func (l *loop) followCapacity(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	changed := l.capacity.Changed()
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-changed:
-				if l.wantsCapacity.Load() {
-					queue.Add(everything)
-				}
-			}
+func kindsOf(mgr ctrl.Manager, settings config.Config) ([]client.Object, error) {
+	kinds := needed
+	for _, kind := range optional {
+		gvk, err := apiutil.GVKForObject(kind, mgr.GetScheme())
+		if err != nil {
+			return nil, fmt.Errorf("finding the kind of %T: %w", kind, err)
 		}
-	}()
+		switch _, err := mgr.GetRESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version); {
+		case err == nil:
+			kinds = append(kinds[:len(kinds):len(kinds)], kind)
+		case !meta.IsNoMatchError(err):
+			return nil, fmt.Errorf("looking for the CRD of %s: %w", gvk.Kind, err)
+		}
+	}
+	if settings.NamespaceQuota {
+		kinds = append(kinds[:len(kinds):len(kinds)], &corev1.ResourceQuota{})
+	}
+	return kinds, nil
+}
+
+// runner is the loop in a manager: it runs where the manager leads.
+type runner struct {
+	*loop
+	informers cache.Informers
+	kinds     []client.Object
+	registry  prometheus.Registerer
+}
+
+// NeedLeaderElection says that two loops would give out the same quota.
+func (r *runner) NeedLeaderElection() bool { return true }
+
+// Start runs the loop until ctx is done.
+func (r *runner) Start(ctx context.Context) error {
+	synced := make([]toolscache.InformerSynced, 0, len(r.kinds))
+	for _, kind := range r.kinds {
+		informer, err := r.informers.GetInformer(ctx, kind)
+		if err != nil {
+			return fmt.Errorf("watching %s: %w", reflect.TypeOf(kind).Elem().Name(), err)
+		}
+		handler, err := informer.AddEventHandler(r.inbox)
+		if err != nil {
+			return fmt.Errorf("watching %s: %w", reflect.TypeOf(kind).Elem().Name(), err)
+		}
+		defer func() { _ = informer.RemoveEventHandler(handler) }()
+		synced = append(synced, handler.HasSynced)
+	}
+	// Whoever holds quota has to be known before any is given out.
+	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil
+	}
+	if r.registry != nil {
+		if err := r.registry.Register(r.metrics); err != nil {
+			return fmt.Errorf("registering the metrics of the queues: %w", err)
+		}
+		defer r.registry.Unregister(r.metrics)
+	}
+	r.run(ctx)
 	return nil
 }

@@ -1,8 +1,12 @@
-// Package controller runs the queues: one loop that is woken by changes, reads
-// the caches into a snapshot, lets the core in package queueing decide, and
-// writes what it decided.
+// Package controller runs the queues. Informers and writers leave what happened in
+// an inbox; one goroutine takes it into the State of package queueing, lets it
+// decide, and hands its verdicts to the writers without waiting for them.
 //
-// The loop is level-based. What it wrote and the caches do not show yet is kept
-// in overlays, by resourceVersion; nothing else is remembered that a restart
-// would miss.
+//	informers ──▶ inbox ──▶ loop: State.Set, Settle, Cycle ──▶ backlog ──▶ writers
+//	                ▲                                                        │
+//	                └──────────────── what became of each write ─────────────┘
+//
+// A Workload whose verdict is under way is left alone until it is known what became
+// of it. Nothing is remembered that a restart would miss: the State is made of the
+// objects, and what is written follows from them.
 package controller

@@ -2,9 +2,9 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -13,38 +13,80 @@ import (
 	"github.com/muster-dev/muster/queueing"
 )
 
-// unfinalize lets go of deleted objects that bear Kueue's finalizer. Muster puts
-// it on none, but a cluster that has used Kueue has it on all of them. Queues and
-// flavors stay while something rests on them.
-func (l *loop) unfinalize(ctx context.Context, s *queueing.Snapshot) error {
-	var errs []error
-	release := func(object client.Object, inUse bool) {
-		if inUse || object.GetDeletionTimestamp().IsZero() || !controllerutil.ContainsFinalizer(object, kueue.ResourceInUseFinalizerName) {
-			return
-		}
-		released := object.DeepCopyObject().(client.Object)
-		controllerutil.RemoveFinalizer(released, kueue.ResourceInUseFinalizerName)
-		err := l.client.Patch(ctx, released, client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{}))
-		if err := ignoreStale(err); err != nil {
-			errs = append(errs, fmt.Errorf("removing the finalizer of %T %s: %w", object, client.ObjectKeyFromObject(object), err))
-		}
+// leaver is a deleted object that bears Kueue's finalizer. Muster puts it on none,
+// but a cluster that has used Kueue has it on all of them. Queues and flavors stay
+// while something rests on them.
+type leaver struct {
+	object client.Object
+	// underWay: it is being let go of. Until after a failure it is not tried again.
+	underWay bool
+	after    time.Time
+}
+
+// finalize keeps an object in mind that waits to be let go.
+func (l *loop) finalize(object client.Object) {
+	if object.GetDeletionTimestamp().IsZero() || !controllerutil.ContainsFinalizer(object, kueue.ResourceInUseFinalizerName) {
+		return
 	}
-	used := map[string]bool{}
-	for _, w := range s.Workloads {
-		release(w.Object, false)
-		if queueing.HasQuota(w.Object) {
-			used[string(w.Object.Status.Admission.ClusterQueue)] = true
+	switch object.(type) {
+	case *kueue.Workload, *kueue.ClusterQueue, *kueue.ResourceFlavor:
+	default:
+		return
+	}
+	if have := l.leaving[object.GetUID()]; have != nil {
+		have.object = object
+		return
+	}
+	l.leaving[object.GetUID()] = &leaver{object: object}
+}
+
+// release lets go of what nothing rests on any more, and returns when to try those
+// again that could not be.
+func (l *loop) release(now time.Time) (next time.Time) {
+	for uid, x := range l.leaving {
+		switch {
+		case x.underWay || l.inUse(x.object):
+			continue
+		case now.Before(x.after):
+			next = earliest(next, x.after)
+			continue
 		}
+		x.underWay = true
+		object := x.object
+		l.start(freeing, func(ctx context.Context) settle {
+			released := object.DeepCopyObject().(client.Object)
+			controllerutil.RemoveFinalizer(released, kueue.ResourceInUseFinalizerName)
+			err := l.client.Patch(ctx, released, client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{}))
+			return func(now time.Time) {
+				if err == nil {
+					delete(l.leaving, uid)
+					return
+				}
+				if !isStale(err) {
+					l.log.Error(err, "Removing a finalizer failed", "kind", fmt.Sprintf("%T", object), "name", client.ObjectKeyFromObject(object))
+				}
+				x.underWay, x.after = false, now.Add(firstRetry)
+			}
+		})
 	}
-	for _, cq := range s.ClusterQueues {
-		release(cq, used[cq.Name])
-	}
-	for _, flavor := range s.Flavors {
-		release(flavor, slices.ContainsFunc(s.ClusterQueues, func(cq *kueue.ClusterQueue) bool {
-			return slices.ContainsFunc(cq.Spec.ResourceGroups, func(g kueue.ResourceGroup) bool {
-				return slices.ContainsFunc(g.Flavors, func(f kueue.FlavorQuotas) bool { return string(f.Name) == flavor.Name })
+	return next
+}
+
+// inUse says that something rests on an object.
+func (l *loop) inUse(object client.Object) bool {
+	switch o := object.(type) {
+	case *kueue.ClusterQueue:
+		return l.known.some(func(x client.Object) bool {
+			w, ok := x.(*kueue.Workload)
+			return ok && queueing.HasQuota(w) && string(w.Status.Admission.ClusterQueue) == o.Name
+		})
+	case *kueue.ResourceFlavor:
+		return l.known.some(func(x client.Object) bool {
+			cq, ok := x.(*kueue.ClusterQueue)
+			return ok && slices.ContainsFunc(cq.Spec.ResourceGroups, func(g kueue.ResourceGroup) bool {
+				return slices.ContainsFunc(g.Flavors, func(f kueue.FlavorQuotas) bool { return string(f.Name) == o.Name })
 			})
-		}))
+		})
 	}
-	return errors.Join(errs...)
+	return false
 }

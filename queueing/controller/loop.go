@@ -2,103 +2,281 @@ package controller
 
 import (
 	"context"
-	"errors"
-	"sync/atomic"
+	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/go-logr/logr"
+
+	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/controller/metrics"
 )
 
-// loop is the queue controller. Only one run is under way at a time.
+// firstRetry and lastRetry bound the pause after a write that failed.
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// idleShare is how many times as long as a step took the loop rests after it, so
+// that under load events gather and steps cost at most a fifth of a core. longestRest
+// bounds what that adds to the latency.
+const (
+	idleShare   = 4
+	longestRest = 250 * time.Millisecond
+)
+
+// loop is all that the one goroutine works with.
 type loop struct {
 	client   client.Client
 	live     client.Reader
 	recorder events.EventRecorder
-	capacity Capacity
-	now      func() time.Time
+	log      logr.Logger
+	// now is asked only where a write is measured; else time is handed down.
+	now func() time.Time
+	// start has a write carried out.
+	start func(urgency, write)
 
-	picture picture
-	report  reportWriter
-	pending *pendingWriter
+	state *queueing.State
+	inbox *inbox
+	// known has the newest version of every object: informers lag behind what was
+	// written.
+	known known
+	// creating counts the verdicts under way that make a request. As long as there are
+	// some, deleted has the requests that are gone by now, for the answer to a creation
+	// may come after the news of its end.
+	creating int
+	deleted  map[types.UID]bool
 
-	// unsettled are Workloads whose last write has an unknown outcome. Until it
-	// is known, no quota is given out: it may be gone already.
-	unsettled map[client.ObjectKey]bool
-
-	// wantsCapacity says that some pending Workload would be judged anew if the
-	// machines changed.
-	wantsCapacity atomic.Bool
+	retries  retries
+	reasons  *reasons
+	report   *reporter
+	leaving  map[types.UID]*leaver
+	capacity *advisor
+	metrics  *metrics.Metrics
 }
 
-// Reconcile runs one cycle.
-func (l *loop) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	if err := l.settle(ctx); err != nil {
-		return reconcile.Result{}, err
+func newLoop(c client.Client, live client.Reader, config Config) *loop {
+	l := &loop{
+		client: c, live: live, log: logr.Discard(), now: time.Now,
+		state:   queueing.New(config.Settings, provisioning.Plan),
+		inbox:   newInbox(),
+		known:   newKnown(),
+		deleted: map[types.UID]bool{},
+		retries: newRetries(),
+		reasons: newReasons(),
+		report:  newReporter(),
+		leaving: map[types.UID]*leaver{},
+		metrics: metrics.New(config.Metrics),
 	}
-	// Until it is known who waits for machines, every change of them counts: one
-	// that comes while this run looks must lead to another.
-	l.wantsCapacity.Store(true)
-	snapshot, err := l.snapshot(ctx)
-	if err != nil {
-		return reconcile.Result{}, err
+	if config.Capacity != nil {
+		l.capacity = &advisor{source: config.Capacity, stale: true}
 	}
-	verdicts := queueing.Cycle(snapshot)
-	l.wantsCapacity.Store(waitForCapacity(verdicts))
-
-	errs := []error{l.apply(ctx, verdicts), l.unfinalize(ctx, snapshot)}
-	reasonsLeft, err := l.applyReasons(ctx, snapshot.Now, verdicts)
-	errs = append(errs, err)
-	statusesLeft, err := l.applyReport(ctx, snapshot)
-	errs = append(errs, err)
-
-	if err := errors.Join(errs...); err != nil {
-		return reconcile.Result{}, err
-	}
-	return reconcile.Result{RequeueAfter: soonest(snapshot.Now, queueing.WakeAt(verdicts), reasonsLeft, statusesLeft)}, nil
+	return l
 }
 
-// settle finds out what became of writes whose answer never came.
-func (l *loop) settle(ctx context.Context) error {
-	for key := range l.unsettled {
-		w := &kueue.Workload{}
-		switch err := l.live.Get(ctx, key, w); {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return err
-		default:
-			l.picture.workloads.wrote(w)
+// run steps until ctx is done.
+func (l *loop) run(ctx context.Context) {
+	l.log = log.FromContext(ctx).WithName("queues")
+	var changed <-chan struct{}
+	if l.capacity != nil {
+		changed = l.capacity.source.Changed()
+	}
+	writes := newBacklog()
+	l.start = writes.add
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		writes.run(ctx, l.inbox.settle)
+	}()
+	defer func() {
+		writes.close()
+		<-over
+	}()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		began := l.now()
+		next := l.step(began)
+		took := l.now().Sub(began)
+		if !wait(ctx, timer, min(idleShare*took, longestRest)) {
+			return
 		}
-		delete(l.unsettled, key)
+		// An hour is as good as for ever, and needs no case of its own.
+		rest := time.Hour
+		if !next.IsZero() {
+			rest = next.Sub(l.now())
+		}
+		timer.Reset(rest)
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.inbox.wake:
+		case <-changed:
+			l.capacity.stale = true
+		case <-timer.C:
+		}
 	}
-	return nil
 }
 
-func waitForCapacity(verdicts []queueing.Verdict) bool {
+// wait lets events gather; false if ctx ends meanwhile.
+func wait(ctx context.Context, timer *time.Timer, d time.Duration) bool {
+	timer.Reset(d)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// step takes in what has happened, decides, and starts the writes that follow. It
+// returns when to come back though nothing happens; zero is never.
+func (l *loop) step(now time.Time) time.Time {
+	changes, settled := l.inbox.take()
+	l.receive(changes)
+	for _, s := range settled {
+		s(now)
+	}
+	for _, s := range l.retries.due(now) {
+		s(now)
+	}
+	l.advise(now, len(changes)+len(settled) > 0)
+	for _, v := range l.cycle(now) {
+		l.dispatch(&v, now)
+	}
+	if l.creating == 0 {
+		clear(l.deleted)
+	}
+	return earliest(l.state.WakeAt(), l.retries.next(), l.tell(now), l.publish(now), l.release(now))
+}
+
+// cycle lets the State decide, and counts it if somebody was judged.
+func (l *loop) cycle(now time.Time) []queueing.Verdict {
+	began := l.now()
+	verdicts := l.state.Cycle(now)
+	took := l.now().Sub(began)
+	judged, admitted := false, false
 	for i := range verdicts {
-		if verdicts[i].Action == queueing.Wait && verdicts[i].Reason == queueing.ReasonWaitingForCapacity {
-			return true
-		}
+		admitted = admitted || verdicts[i].Action == queueing.Reserve
+		judged = judged || admitted || verdicts[i].Action == queueing.Wait
 	}
-	return false
+	if judged {
+		l.metrics.Cycle(took, admitted)
+	}
+	return verdicts
 }
 
-// soonest is the time from now to the earliest of the times, of which zero means
-// never; at least a millisecond, since zero would mean never to the caller too.
-func soonest(now time.Time, times ...time.Time) time.Duration {
-	var out time.Duration
+// receive takes in what the informers saw. What is gone goes first, since an object
+// of the same name may have come; Workloads go before the queues that come with them,
+// since the State can count nothing in a queue that no cycle has seen.
+func (l *loop) receive(changes map[types.UID]change) {
+	for _, c := range changes {
+		if c.gone {
+			l.remove(c.object)
+		}
+	}
+	for _, workloads := range []bool{true, false} {
+		for _, c := range changes {
+			if _, ok := c.object.(*kueue.Workload); ok == workloads && !c.gone {
+				l.set(c.object)
+			}
+		}
+	}
+}
+
+// set takes in a version of an object, unless a newer one is known.
+func (l *loop) set(object client.Object) {
+	before := l.known.objects[object.GetUID()]
+	if !l.known.set(object) {
+		return
+	}
+	l.show(before, object)
+	l.state.Set(object)
+	l.finalize(object)
+	if l.capacity != nil {
+		l.capacity.follow(object)
+	}
+}
+
+func (l *loop) remove(object client.Object) {
+	uid := object.GetUID()
+	l.known.remove(object)
+	l.state.Delete(object)
+	delete(l.leaving, uid)
+	switch object.(type) {
+	case *kueue.Workload:
+		l.reasons.remove(uid)
+		l.retries.forget(uid)
+	case *autoscaling.ProvisioningRequest:
+		if l.creating > 0 {
+			l.deleted[uid] = true
+		}
+	default:
+		l.report.remove(object)
+		l.metrics.Forget(object)
+	}
+	if l.capacity != nil {
+		l.capacity.forget(object)
+	}
+}
+
+// earliest of some times, of which zero means never.
+func earliest(times ...time.Time) (out time.Time) {
 	for _, t := range times {
-		if t.IsZero() {
-			continue
+		if out.IsZero() || !t.IsZero() && t.Before(out) {
+			out = t
 		}
-		if d := max(t.Sub(now), time.Millisecond); out == 0 || d < out {
-			out = d
+	}
+	return out
+}
+
+// retries are what is to be done after a pause.
+type retries struct {
+	rest []retry
+	// failures in a row, by Workload.
+	failures map[types.UID]int
+}
+
+type retry struct {
+	at time.Time
+	do settle
+}
+
+func newRetries() retries { return retries{failures: map[types.UID]int{}} }
+
+// later has something done for a Workload after a pause, which is doubled with
+// every failure in a row.
+func (r *retries) later(uid types.UID, now time.Time, do settle) {
+	pause := min(firstRetry<<min(r.failures[uid], 10), lastRetry)
+	r.failures[uid]++
+	r.rest = append(r.rest, retry{now.Add(pause), do})
+}
+
+func (r *retries) forget(uid types.UID) { delete(r.failures, uid) }
+
+// due takes out what is to be done now.
+func (r *retries) due(now time.Time) (out []settle) {
+	r.rest = slices.DeleteFunc(r.rest, func(x retry) bool {
+		if now.Before(x.at) {
+			return false
 		}
+		out = append(out, x.do)
+		return true
+	})
+	return out
+}
+
+func (r *retries) next() (out time.Time) {
+	for i := range r.rest {
+		out = earliest(out, r.rest[i].at)
 	}
 	return out
 }

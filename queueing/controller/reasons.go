@@ -1,88 +1,263 @@
 package controller
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"time"
 
+	"github.com/google/btree"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
-
-	"golang.org/x/time/rate"
 
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/controller/writer"
 )
 
 const (
-	// reasonsPerSecond and reasonsBurst bound the writes that only explain why
-	// Workloads wait. Every admission changes what is free, and with it the text
-	// of all that wait; writes are the budget of the whole cluster.
-	reasonsPerSecond = 20
-	reasonsBurst     = 100
-	// refreshAfter is how long a text stays at least once its reason has been
-	// told, unless the reason itself changes.
+	// tellAfter is how old a Workload is at least before it is told why it waits.
+	// Most get their quota sooner.
+	tellAfter = time.Second
+	// refreshAfter is how long a text stays at least once its reason has been told,
+	// unless the reason itself changes. Every admission changes what is free, and
+	// with it the text of all that wait.
 	refreshAfter = 10 * time.Second
+
+	// leastRate and mostRate bound how many Workloads are told why they wait, per
+	// second; firstRate is where it begins.
+	leastRate = 5
+	firstRate = 50
+	mostRate  = 200
+	// quickWrite and slowWrite say from how long the API server takes for a write
+	// whether it has time for more.
+	quickWrite = 20 * time.Millisecond
+	slowWrite  = 50 * time.Millisecond
+	// tellEvery is how often the loop comes back to tell more.
+	tellEvery = 50 * time.Millisecond
 )
 
-// pendingWriter spaces the writes of reasons.
-type pendingWriter struct {
-	limit *rate.Limiter
-	last  map[types.UID]time.Time
+// reasons are what pending Workloads are to be told. Writes are the budget of the
+// whole cluster, and these change nothing: they get what is left of it.
+type reasons struct {
+	notes map[types.UID]*note
+	// first has the notes whose reason is news, refreshed those with a new text
+	// only; both by when they may be written.
+	first, refreshed *btree.BTreeG[*note]
+	// count numbers the notes, so that the heads of the queues go first.
+	count int64
+	// last is when a Workload was told.
+	last map[types.UID]time.Time
+	// underWay are the Workloads that are being told, with what is to be done then.
+	underWay map[types.UID][]held
+
+	// rate is in writes a second; tokens, in thousandths of a write, is how many of
+	// them may be started, as of at.
+	rate   int64
+	tokens int64
+	at     time.Time
+	// slowed is when the rate was halved last.
+	slowed time.Time
 }
 
-func newPendingWriter() *pendingWriter {
-	return &pendingWriter{limit: rate.NewLimiter(reasonsPerSecond, reasonsBurst), last: map[types.UID]time.Time{}}
+// note is the newest reason of one Workload.
+type note struct {
+	uid             types.UID
+	reason, message string
+	first           bool
+	due             time.Time
+	number          int64
 }
 
-// applyReasons tells pending Workloads why they wait, in the order of the
-// verdicts: the heads of the queues first. It returns when to go on with those
-// that it left; zero if it left none.
-func (l *loop) applyReasons(ctx context.Context, now time.Time, verdicts []queueing.Verdict) (time.Time, error) {
-	p := l.pending
-	var again time.Time
-	later := func(t time.Time) {
-		if again.IsZero() || t.Before(again) {
-			again = t
+func newReasons() *reasons {
+	byDue := func(a, b *note) bool { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.number, b.number)) < 0 }
+	return &reasons{
+		notes: map[types.UID]*note{}, last: map[types.UID]time.Time{}, underWay: map[types.UID][]held{},
+		first: btree.NewG(32, byDue), refreshed: btree.NewG(32, byDue), rate: firstRate,
+	}
+}
+
+// note takes in why a Workload waits, in place of what was known before.
+func (r *reasons) note(w *kueue.Workload, reason, message string, now time.Time) {
+	r.drop(w.UID)
+	n := &note{uid: w.UID, reason: reason, message: message, due: w.CreationTimestamp.Add(tellAfter), number: r.count}
+	r.count++
+	have := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+	n.first = have == nil || have.Reason != reason
+	last, told := r.last[w.UID]
+	if told {
+		pause := refreshAfter
+		if n.first {
+			pause = tellAfter
+		}
+		n.due = latest(n.due, last.Add(pause))
+	}
+	// The clock of the API server may be ahead.
+	if limit := now.Add(tellAfter); !told && n.due.After(limit) {
+		n.due = limit
+	}
+	if n.due.Before(now) {
+		n.due = now
+	}
+	r.notes[w.UID] = n
+	r.tree(n).ReplaceOrInsert(n)
+}
+
+func (r *reasons) tree(n *note) *btree.BTreeG[*note] {
+	if n.first {
+		return r.first
+	}
+	return r.refreshed
+}
+
+func (r *reasons) drop(uid types.UID) {
+	if n := r.notes[uid]; n != nil {
+		r.tree(n).Delete(n)
+		delete(r.notes, uid)
+	}
+}
+
+// remove forgets a Workload that waits no more.
+func (r *reasons) remove(uid types.UID) {
+	r.drop(uid)
+	delete(r.last, uid)
+}
+
+// next takes out the note to write now; nil if there is none.
+func (r *reasons) next(now time.Time) *note {
+	for _, tree := range []*btree.BTreeG[*note]{r.first, r.refreshed} {
+		if n, ok := tree.Min(); ok && !now.Before(n.due) {
+			r.drop(n.uid)
+			return n
 		}
 	}
-	last := make(map[types.UID]time.Time, len(p.last))
-	var errs []error
-	for i := range verdicts {
-		v := &verdicts[i]
-		if v.Action != queueing.Wait || v.Reason == "" {
-			continue
-		}
-		uid := v.Workload.Object.UID
-		if t, ok := p.last[uid]; ok {
-			last[uid] = t
-		}
-		if v.Status == nil {
-			continue
-		}
-		if due := last[uid].Add(refreshAfter); sameReason(v) && now.Before(due) {
-			later(due)
-			continue
-		}
-		if !p.limit.AllowN(now, 1) {
-			later(now.Add(time.Second))
-			continue
-		}
-		w, err := writer.ApplyStatus(ctx, l.client, v.Workload.Object, v.Status)
-		if err != nil {
-			errs = append(errs, ignoreStale(err))
-			continue
-		}
-		l.picture.workloads.wrote(w)
-		last[uid] = now
-	}
-	p.last = last
-	return again, errors.Join(errs...)
+	return nil
 }
 
-// sameReason says that only the text of the reason is new.
-func sameReason(v *queueing.Verdict) bool {
-	c := apimeta.FindStatusCondition(v.Workload.Object.Status.Conditions, kueue.WorkloadQuotaReserved)
-	return c != nil && c.Reason == v.Reason
+// wakeAt is when the next note is due; zero if there is none.
+func (r *reasons) wakeAt() (out time.Time) {
+	for _, tree := range []*btree.BTreeG[*note]{r.first, r.refreshed} {
+		if n, ok := tree.Min(); ok {
+			out = earliest(out, n.due)
+		}
+	}
+	return out
+}
+
+// refill gives the writes that may be started since it was called last.
+func (r *reasons) refill(now time.Time) {
+	// A pause gives no more than is written between two looks.
+	since := min(now.Sub(r.at), 2*tellEvery)
+	r.at = now
+	r.tokens = min(r.tokens+r.rate*since.Milliseconds(), max(1000, r.rate*2*tellEvery.Milliseconds()))
+}
+
+// took follows how fast the API server is.
+func (r *reasons) took(d time.Duration, now time.Time) {
+	switch {
+	case d < quickWrite:
+		r.rate = min(r.rate+1, mostRate)
+	case d > slowWrite && now.Sub(r.slowed) >= time.Second:
+		// Writes under way at once are slow together, so they count once.
+		r.rate, r.slowed = max(r.rate/2, leastRate), now
+	}
+}
+
+// held is what goes on once a Workload has been told why it waits: before and after
+// are the versions on both sides of that write, after is nil if there was none.
+type held func(before, after *kueue.Workload)
+
+// hold keeps what is to be done about a Workload while it is being told why it
+// waits, or it would meet another version than it was meant for. False says that
+// there is nothing to wait for.
+func (r *reasons) hold(uid types.UID, then held) bool {
+	waiting, ok := r.underWay[uid]
+	if ok {
+		r.underWay[uid] = append(waiting, then)
+	}
+	return ok
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// pace takes in how long a write took.
+func (l *loop) pace(took time.Duration, now time.Time) { l.reasons.took(took, now) }
+
+// tell starts as many writes of reasons as may be, and returns when to go on.
+func (l *loop) tell(now time.Time) time.Time {
+	r := l.reasons
+	r.refill(now)
+	for r.tokens >= 1000 {
+		n := r.next(now)
+		if n == nil {
+			break
+		}
+		object := l.known.workload(n.uid)
+		if object == nil || queueing.HasQuota(object) || queueing.IsFinished(object) {
+			continue
+		}
+		if _, ok := r.underWay[n.uid]; ok {
+			l.again(n, now)
+			continue
+		}
+		status := queueing.Waiting(object, n.reason, n.message, now)
+		if status == nil {
+			continue
+		}
+		r.tokens -= 1000
+		r.underWay[n.uid] = nil
+		l.start(paced, func(ctx context.Context) settle {
+			began := l.now()
+			written, err := writer.ApplyStatus(ctx, l.client, object, status)
+			took := l.now().Sub(began)
+			return func(now time.Time) {
+				l.pace(took, now)
+				l.told(n, object, written, err, now)
+			}
+		})
+	}
+	next := r.wakeAt()
+	if !next.IsZero() && next.Before(now.Add(tellEvery)) {
+		next = now.Add(tellEvery)
+	}
+	return next
+}
+
+// told takes in that a Workload was told why it waits, or was not.
+func (l *loop) told(n *note, before, written *kueue.Workload, err error, now time.Time) {
+	r := l.reasons
+	waiting := r.underWay[n.uid]
+	delete(r.underWay, n.uid)
+	switch {
+	case l.known.workload(n.uid) == nil:
+		// It is gone, and so is all that there was to tell.
+	case err == nil:
+		l.set(written)
+		r.last[n.uid] = now
+	default:
+		if !isStale(err) {
+			l.log.Error(err, "Telling a Workload why it waits failed")
+		}
+		if len(waiting) == 0 {
+			l.again(n, now)
+		}
+	}
+	for _, then := range waiting {
+		then(before, written)
+	}
+}
+
+// again has a note written later, unless there is a newer one.
+func (l *loop) again(n *note, now time.Time) {
+	r := l.reasons
+	if r.notes[n.uid] != nil {
+		return
+	}
+	n.due = now.Add(tellAfter)
+	r.notes[n.uid] = n
+	r.tree(n).ReplaceOrInsert(n)
 }

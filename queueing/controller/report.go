@@ -1,93 +1,199 @@
 package controller
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/muster-dev/muster/queueing"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// reportEvery is how often the status of one queue is written at most.
-const reportEvery = time.Second
+const (
+	// reportEvery is how often the status of one object is written at most, and how
+	// often under load all of them are worked out.
+	reportEvery = time.Second
+	// reportWithin is when a status that changed is written at the latest, however
+	// much else there is to write.
+	reportWithin = 10 * time.Second
+	// actsPerReport is how many writes for Workloads pay for that of a status under
+	// load; savedReports is how many may be saved up.
+	actsPerReport = 20
+	savedReports  = 20
+	// busyFrom is how many writes for Workloads in a second are load.
+	busyFrom = 20
+)
 
-// reportWriter spaces the status writes of queues and checks.
-type reportWriter struct {
-	last map[types.UID]time.Time
+// reporter spaces the status writes of queues, cohorts and checks.
+type reporter struct {
+	// wanted are the statuses that objects should have, as a change of them.
+	wanted map[name]status
+	// last is when a status was written, or found to be right.
+	last     map[types.UID]time.Time
+	underWay map[types.UID]bool
+	worked   time.Time
+
+	// saved counts the writes for Workloads that no status was written for.
+	saved int
+	// second is when the current second began; acts counts the writes in it, before
+	// those in the one before.
+	second       time.Time
+	acts, before int
 }
 
-// applyReport writes the statuses that have changed. It returns when to go on
-// with those that were written a moment ago; zero if there are none.
-func (l *loop) applyReport(ctx context.Context, s *queueing.Snapshot) (time.Time, error) {
-	report := queueing.MakeReport(s)
-	run := &reportRun{loop: l, now: s.Now, last: map[types.UID]time.Time{}}
-	for _, cq := range s.ClusterQueues {
-		want := cq.DeepCopy()
-		want.Status = report.ClusterQueues[cq.Name]
-		if run.write(ctx, cq, want, equality.Semantic.DeepEqual(cq.Status, want.Status)) {
-			l.picture.clusterQueues.wrote(want)
-		}
+// status puts a status into an object.
+type status func(client.Object)
+
+func newReporter() *reporter {
+	return &reporter{
+		wanted: map[name]status{}, last: map[types.UID]time.Time{}, underWay: map[types.UID]bool{},
+		saved: savedReports * actsPerReport,
 	}
-	for _, lq := range s.LocalQueues {
-		want := lq.DeepCopy()
-		want.Status = report.LocalQueues[client.ObjectKeyFromObject(lq)]
-		if run.write(ctx, lq, want, equality.Semantic.DeepEqual(lq.Status, want.Status)) {
-			l.picture.localQueues.wrote(want)
-		}
+}
+
+// acted counts a write for a Workload.
+func (r *reporter) acted(now time.Time) {
+	r.turn(now)
+	r.acts++
+	r.saved = min(r.saved+1, savedReports*actsPerReport)
+}
+
+func (r *reporter) turn(now time.Time) {
+	switch since := now.Sub(r.second); {
+	case since >= 2*time.Second:
+		r.second, r.acts, r.before = now, 0, 0
+	case since >= time.Second:
+		r.second, r.acts, r.before = now, 0, r.acts
 	}
-	for _, ac := range s.Checks {
-		status, ours := report.Checks[ac.Name]
-		if !ours {
+}
+
+func (r *reporter) busy(now time.Time) bool {
+	r.turn(now)
+	return max(r.acts, r.before) >= busyFrom
+}
+
+func (r *reporter) remove(object client.Object) {
+	delete(r.wanted, nameOf(object))
+	delete(r.last, object.GetUID())
+}
+
+// publish starts the writes of statuses that have changed, and returns when to go
+// on with those that have to wait.
+func (l *loop) publish(now time.Time) (next time.Time) {
+	r := l.report
+	busy := r.busy(now)
+	if busy && now.Before(r.worked.Add(reportEvery)) {
+		return r.worked.Add(reportEvery)
+	}
+	r.worked = now
+	l.work(now)
+	for _, n := range l.waiting() {
+		object := l.known.named[n]
+		if object == nil {
+			// It comes with the informer, or it is gone.
+			delete(r.wanted, n)
 			continue
 		}
-		want := ac.DeepCopy()
-		want.Status = status
-		if run.write(ctx, ac, want, equality.Semantic.DeepEqual(ac.Status, want.Status)) {
-			l.picture.checks.wrote(want)
+		uid := object.GetUID()
+		last := r.last[uid]
+		pays := !busy || r.saved >= actsPerReport || !now.Before(last.Add(reportWithin))
+		switch {
+		case r.underWay[uid]:
+			continue
+		case now.Before(last.Add(reportEvery)):
+			next = earliest(next, last.Add(reportEvery))
+			continue
+		case !pays:
+			next = earliest(next, now.Add(reportEvery))
+			continue
 		}
+		want := object.DeepCopyObject().(client.Object)
+		set := r.wanted[n]
+		set(want)
+		delete(r.wanted, n)
+		if equality.Semantic.DeepEqual(object, want) {
+			continue
+		}
+		if busy {
+			r.saved = max(r.saved-actsPerReport, -savedReports*actsPerReport)
+		}
+		r.last[uid] = now
+		l.write(n, want, set)
 	}
-	l.report.last = run.last
-	return run.again, errors.Join(run.errs...)
+	return next
 }
 
-// reportRun is one pass over all statuses.
-type reportRun struct {
-	loop  *loop
-	now   time.Time
-	last  map[types.UID]time.Time
-	again time.Time
-	errs  []error
+// waiting are the names of what is to be written, those first whose status has
+// been left alone for longest.
+func (l *loop) waiting() []name {
+	names := make([]name, 0, len(l.report.wanted))
+	for n := range l.report.wanted {
+		names = append(names, n)
+	}
+	last := func(n name) time.Time {
+		if o := l.known.named[n]; o != nil {
+			return l.report.last[o.GetUID()]
+		}
+		return time.Time{}
+	}
+	slices.SortFunc(names, func(a, b name) int {
+		return cmp.Or(last(a).Compare(last(b)), strings.Compare(a.kind.String(), b.kind.String()), strings.Compare(a.key.String(), b.key.String()))
+	})
+	return names
 }
 
-// write updates the status of have to that of want, if they differ and the last
-// write is long enough ago, and says whether it did; want is then the answer. It
-// is an update and not a patch, so that counts of zero are written down too.
-func (r *reportRun) write(ctx context.Context, have, want client.Object, same bool) bool {
-	uid := have.GetUID()
-	last, written := r.loop.report.last[uid]
-	if written {
-		r.last[uid] = last
-	}
-	if same {
-		return false
-	}
-	if due := last.Add(reportEvery); written && r.now.Before(due) {
-		if r.again.IsZero() || due.Before(r.again) {
-			r.again = due
+// write updates a status. It is an update and not a patch, so that counts of zero
+// are written down too.
+func (l *loop) write(n name, want client.Object, set status) {
+	uid := want.GetUID()
+	l.report.underWay[uid] = true
+	l.start(paced, func(ctx context.Context) settle {
+		began := l.now()
+		err := l.client.Status().Update(ctx, want)
+		took := l.now().Sub(began)
+		return func(now time.Time) {
+			l.pace(took, now)
+			delete(l.report.underWay, uid)
+			if l.known.objects[uid] == nil {
+				return
+			}
+			if err == nil {
+				want.SetManagedFields(nil)
+				l.set(want)
+				return
+			}
+			if !isStale(err) {
+				l.log.Error(err, "Writing a status failed", "kind", n.kind.Elem().Name(), "name", n.key)
+			}
+			if l.report.wanted[n] == nil {
+				l.report.wanted[n] = set
+			}
 		}
-		return false
+	})
+}
+
+// work takes in the statuses that have changed.
+func (l *loop) work(now time.Time) {
+	report := l.state.Report(now)
+	for key, s := range report.ClusterQueues {
+		l.want(nameIn[*kueue.ClusterQueue]("", key), func(o client.Object) { o.(*kueue.ClusterQueue).Status = s })
 	}
-	if err := r.loop.client.Status().Update(ctx, want); err != nil {
-		if ignoreStale(err) != nil {
-			r.errs = append(r.errs, fmt.Errorf("writing the status of %T %s: %w", have, client.ObjectKeyFromObject(have), err))
-		}
-		return false
+	for key, s := range report.LocalQueues {
+		l.want(nameIn[*kueue.LocalQueue](key.Namespace, key.Name), func(o client.Object) { o.(*kueue.LocalQueue).Status = s })
 	}
-	r.last[uid] = r.now
-	return true
+	for key, s := range report.Cohorts {
+		l.want(nameIn[*kueue.Cohort]("", key), func(o client.Object) { o.(*kueue.Cohort).Status = s })
+	}
+	for key, s := range report.Checks {
+		l.want(nameIn[*kueue.AdmissionCheck]("", key), func(o client.Object) { o.(*kueue.AdmissionCheck).Status = s })
+	}
+}
+
+func (l *loop) want(n name, s status) {
+	l.report.wanted[n] = s
+	l.showStatus(l.known.named[n], s)
 }

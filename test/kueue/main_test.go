@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/cmd/muster/app"
+	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/sandbox"
 	"github.com/muster-dev/muster/test/invariants"
@@ -135,7 +136,7 @@ func start(ctx context.Context, dir string) error {
 		return err
 	}
 	c := cluster.Config{Name: fmt.Sprintf("kueue-%d", os.Getpid()), Binary: os.Getenv(sandboxVariable), Progress: os.Stderr}
-	sandbox.FillWithoutQueueing(&c)
+	sandbox.FillHalf(&c, deploy.Provisioning)
 	ours := c.Manifests
 	c.Manifests = func() ([]*unstructured.Unstructured, error) {
 		objects, err := ours()

@@ -128,6 +128,71 @@ var found = []tale{
 			})
 		},
 	},
+	{
+		name: "seeds 1498 and 2687: an empty machine goes though another was to go, and is held up",
+		tell: func(w *world) {
+			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { *g.Spec.IdleTimeout, g.Spec.MinNodes = seconds(5), 1 }))
+			first := workers("first")
+			first.podSets[0].count = 1
+			w.submit(w.began, first, model.ClassAtomicScaleUp, nil)
+			w.services = append(w.services, &service{
+				name: "service", spec: podSpec(1, 0), budget: true, from: w.began.Add(6 * time.Second), until: w.began.Add(10 * time.Minute),
+			})
+			second := workers("second")
+			second.podSets[0].count, second.runFor = 1, 30*time.Second
+			w.submit(w.began.Add(8*time.Second), second, model.ClassAtomicScaleUp, nil)
+		},
+		shows: []string{"cordon giving-back", "machine taken back"},
+	},
+	{
+		name: "seeds 1717, 3231 and 3320: a machine goes that was launched for a gang which has found room without it",
+		tell: func(w *world) {
+			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.BootDelay = seconds(20) }))
+			g := workers("gang")
+			g.podSets[0].count, g.absent = 2, 1
+			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+			w.plan(w.began.Add(30*time.Second), "the machine breaks down to which no pod has come", func() {
+				nodes := all[*corev1.Node](w.store)
+				w.lose(nodes[len(nodes)-1])
+			})
+		},
+		shows: []string{"second attempt", "machine taken back"},
+	},
+	{
+		name:    "seeds 1568 and 6066: a node that is gone is not written again and again until that is told",
+		weather: weather{staleness: 10 * time.Second, slow: []string{"tell of Node"}},
+		tell: func(w *world) {
+			w.create(newNode("node", gpuMachine))
+			g := workers("gang")
+			g.podSets[0].count, g.delay = 1, 20*time.Second
+			w.submit(w.began, g, model.ClassCheckCapacity, nil)
+			w.plan(w.began.Add(3*time.Second), "the node is deleted", func() { _ = w.store.delete(newNode("node", gpuMachine)) })
+			w.withdraw(w.began.Add(4*time.Second), g)
+		},
+		shows: []string{"not found"},
+	},
+	{
+		name:    "seeds 4984 and 9629: no machine is made for a request that is gone, whatever is told of it late",
+		weather: weather{staleness: 10 * time.Second, slow: []string{"tell of ProvisioningRequest"}},
+		tell: func(w *world) {
+			w.create(newGroup("gpus", nil))
+			g := workers("gang")
+			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+			w.withdraw(w.began.Add(12*time.Second), g)
+		},
+		shows: []string{"not found", "machine taken back"},
+	},
+	{
+		name: "seed 2242: a machine may lose a node that was in use, and is not to be gone at the same moment",
+		tell: func(w *world) {
+			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { *g.Spec.IdleTimeout = seconds(5) }))
+			g := workers("gang")
+			g.podSets[0].count, g.runFor, g.patience = 1, 2*time.Minute, 3*time.Minute
+			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+			w.plan(w.began.Add(time.Minute), "a human deletes the node", func() { _ = w.store.delete(all[*corev1.Node](w.store)[0]) })
+		},
+		shows: []string{"machine taken back"},
+	},
 }
 
 // TestFoundFaults tells the stories in which something was once wrong.

@@ -18,6 +18,8 @@ import (
 type tale struct {
 	name string
 	tell func(*world)
+	// weather is fair, if nothing else is said.
+	weather weather
 	// shows are features that it is about.
 	shows []string
 }
@@ -124,7 +126,7 @@ var tales = []tale{
 // play runs a tale in order, with a crash at the given point, if any.
 func (tale tale) play(t *testing.T, at *crashPoint) (r result) {
 	synctest.Test(t, func(*testing.T) {
-		s := newSimulator(0, weather{})
+		s := newSimulator(0, tale.weather)
 		s.orderly, s.crashAt = true, at
 		s.world.create(devicePlugin())
 		tale.tell(s.world)

@@ -9,34 +9,37 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2/textlogger"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/muster-dev/muster/cmd/muster/configuration"
+	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/queueing/config"
 )
 
 // Options of the manager.
 type Options struct {
+	ConfigFile     string
 	Kubeconfig     string
 	MetricsAddress string
 	HealthAddress  string
 	LeaderElect    bool
-	Controllers    []string
-	Classes        []string
-	Instance       string
+	// Provisioning and Queueing are the halves of muster, each of which works
+	// without the other.
+	Provisioning bool
+	Queueing     bool
+	Classes      []string
+	Instance     string
+	// Queues is what the file sets for all queues.
+	Queues config.Config
 }
 
-// The halves of muster, each of which works without the other.
-const (
-	provisioning = "provisioning"
-	queueing     = "queueing"
-)
-
-var allControllers = []string{provisioning, queueing}
-
 // NewCommand returns the command of the manager.
-func NewCommand() *cobra.Command {
-	o := Options{}
+func NewCommand() *cobra.Command { return newCommand(&Options{}) }
+
+func newCommand(o *Options) *cobra.Command {
 	logs := textlogger.NewConfig()
 	cmd := &cobra.Command{
 		Use:   "muster",
@@ -45,55 +48,105 @@ func NewCommand() *cobra.Command {
 none, and admits queued Jobs by Kueue's API (kueue.x-k8s.io/v1beta2).
 
 It talks to the cluster that --kubeconfig names, else to the one it runs in. It must act as the service account
-muster-system/muster that deploy/ installs: nobody else may start queued Jobs.`,
-		Example: `  # in a cluster, as deploy/ installs it
-  muster
+muster-system/muster that ` + "`muster manifests`" + ` prints with all else that it needs: nobody else may start queued Jobs.`,
+		Example: `  # in a cluster, as muster manifests installs it
+  muster manifests | kubectl apply --server-side -f -
+  muster --config muster.yaml
 
   # from outside, with a token of that service account, next to a cluster-autoscaler that serves the standard classes
   muster --kubeconfig muster.kubeconfig --leader-elect=false \
     --provisioning-classes check-capacity.muster.dev,atomic-scale-up.muster.dev
 
   # as the provisioner of a cluster whose jobs Kueue queues
-  muster --controllers provisioning`,
+  muster --queueing=false
+
+  # as the queues of a cluster whose machines are there, or are cluster-autoscaler's; with Kueue's own settings
+  muster --provisioning=false --config controller_manager_config.yaml`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.validate(); err != nil {
+			warnings, err := o.complete(cmd.Flags())
+			if err != nil {
 				return err
 			}
-			ctrl.SetLogger(textlogger.NewLogger(logs))
-			return run(ctrl.SetupSignalHandler(), o)
+			logger := textlogger.NewLogger(logs)
+			ctrl.SetLogger(logger)
+			for _, w := range warnings {
+				logger.Info("The configuration says something in vain", "where", w)
+			}
+			return run(ctrl.SetupSignalHandler(), *o)
 		},
 	}
 	f := cmd.Flags()
+	f.StringVar(&o.ConfigFile, "config", "", "file of kind "+configuration.Kind+" of "+configuration.APIVersion+", or of Kueue's kind of that name, that says what the other flags leave open, and has the settings of the queues")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "file with the address and credentials of the cluster; empty means the cluster that muster runs in")
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "address that serves /metrics in plain HTTP; 0 serves none")
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0 serves none")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "lead only while holding the lease muster in namespace muster-system; turn it off where one process runs for sure")
-	f.StringSliceVar(&o.Controllers, "controllers", allControllers, "halves of muster that run: provisioning serves ProvisioningRequests, queueing admits queued Jobs. Leave out the one whose work something else does, such as Kueue or cluster-autoscaler")
 	f.StringSliceVar(&o.Classes, "provisioning-classes", model.KnownClasses, "classes of ProvisioningRequests that are served here")
 	f.StringVar(&o.Instance, "processor-instance", "", "name of this instance: requests whose parameter processorInstance is another one are left to that, those without the parameter are served by all instances")
 	f.AddGoFlag(&flag.Flag{Name: "v", Usage: "how much is logged: 0 is what an operator wants, 4 is for finding faults", Value: logs.Verbosity(), DefValue: "0"})
-	for name, values := range map[string][]string{"controllers": allControllers, "provisioning-classes": model.KnownClasses} {
-		if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	o.addHalves(f)
+	offer(cmd, "provisioning-classes", model.KnownClasses...)
+	for _, name := range []string{"config", "kubeconfig"} {
+		if err := cmd.MarkFlagFilename(name); err != nil {
 			panic(err) // the flags are defined above
 		}
 	}
+	cmd.AddCommand(newManifestsCommand())
 	return cmd
 }
 
-// runs says that a half of muster is to run.
-func (o *Options) runs(controllers string) bool { return slices.Contains(o.Controllers, controllers) }
+// addHalves adds the flags that choose which halves of muster there are.
+func (o *Options) addHalves(f *pflag.FlagSet) {
+	f.BoolVar(&o.Provisioning, string(deploy.Provisioning), true, "serve ProvisioningRequests; turn it off where something else does, such as cluster-autoscaler, or nothing")
+	f.BoolVar(&o.Queueing, string(deploy.Queueing), true, "admit queued Jobs; turn it off where something else does, such as Kueue")
+}
+
+// halves are those that were chosen.
+func (o *Options) halves() (out []deploy.Half) {
+	if o.Provisioning {
+		out = append(out, deploy.Provisioning)
+	}
+	if o.Queueing {
+		out = append(out, deploy.Queueing)
+	}
+	return out
+}
+
+// offer says what a shell may offer as the value of a flag.
+func offer(cmd *cobra.Command, name string, values ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the caller has defined the flag
+	}
+}
+
+// complete takes from the file what no flag says, and validates all of it.
+func (o *Options) complete(flags *pflag.FlagSet) (warnings []string, err error) {
+	file := &configuration.Configuration{}
+	if o.ConfigFile != "" {
+		if file, warnings, err = configuration.Load(o.ConfigFile, deploy.Namespace); err != nil {
+			return nil, fmt.Errorf("--config: %w", err)
+		}
+	} else {
+		file.Queueing.SetDefaults(deploy.Namespace)
+	}
+	for name, value := range file.Flags() {
+		if flags.Changed(name) {
+			continue
+		}
+		if err := flags.Set(name, value); err != nil {
+			return nil, fmt.Errorf("--config: %s: %w", o.ConfigFile, err)
+		}
+	}
+	o.Queues = file.Queueing.Config
+	return warnings, o.validate()
+}
 
 func (o *Options) validate() error {
-	if len(o.Controllers) == 0 {
-		return fmt.Errorf("--controllers: name at least one of %s", strings.Join(allControllers, ", "))
-	}
-	for _, c := range o.Controllers {
-		if !slices.Contains(allControllers, c) {
-			return fmt.Errorf("--controllers: muster has no half %q; choose among %s", c, strings.Join(allControllers, ", "))
-		}
+	if len(o.halves()) == 0 {
+		return fmt.Errorf("--%s and --%s are both false, which leaves nothing to do; turn one of them on", deploy.Provisioning, deploy.Queueing)
 	}
 	for _, c := range o.Classes {
 		if !slices.Contains(model.KnownClasses, c) {

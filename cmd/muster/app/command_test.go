@@ -1,6 +1,8 @@
 package app
 
 import (
+	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,16 +14,120 @@ func TestFlagsThatCannotBeMeantAreRefusedWithAFix(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"a half that muster does not have", []string{"--controllers", "provisioning,scheduling"}, `no half "scheduling"; choose among provisioning, queueing`},
-		{"nothing to run", []string{"--controllers", ""}, "name at least one of provisioning, queueing"},
+		{"nothing to run", []string{"--provisioning=false", "--queueing=false"}, "turn one of them on"},
 		{"a class that nobody serves", []string{"--provisioning-classes", "queued-provisioning.gke.io"}, `"queued-provisioning.gke.io" is no class that muster can serve`},
+		{"a file that is not there", []string{"--config", "nowhere.yaml"}, "nowhere.yaml: no such file"},
+		{"a flag of the past", []string{"--controllers", "provisioning"}, "unknown flag"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := NewCommand()
 			c.SetArgs(append(tc.args, "--kubeconfig", filepath.Join(t.TempDir(), "none")))
-			if err := c.Execute(); err == nil || !strings.HasPrefix(err.Error(), tc.args[0]+": ") || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("muster %s: %v; want an error that begins with the flag and says %q", strings.Join(tc.args, " "), err, tc.want)
+			flag, _, _ := strings.Cut(tc.args[0], "=")
+			if err := c.Execute(); err == nil || !strings.Contains(err.Error(), flag) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("muster %s: %v; want an error that names the flag and says %q", strings.Join(tc.args, " "), err, tc.want)
 			}
 		})
+	}
+}
+
+// options are what the arguments come to, beside a file of the given text.
+func options(t *testing.T, text string, args ...string) (Options, []string, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "muster.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := &Options{}
+	c := newCommand(o)
+	if err := c.ParseFlags(append(args, "--config", file)); err != nil {
+		t.Fatal(err)
+	}
+	warnings, err := o.complete(c.Flags())
+	return *o, warnings, err
+}
+
+const everyField = `
+apiVersion: config.muster.dev/v1alpha1
+kind: Configuration
+kubeconfig: /etc/kubeconfig
+metricsBindAddress: ":9090"
+healthProbeBindAddress: "0"
+leaderElect: false
+verbosity: 3
+provisioning:
+  enabled: false
+  classes: [check-capacity.muster.dev]
+  processorInstance: blue
+queueing:
+  enabled: true
+  manageJobsWithoutQueueName: true
+`
+
+func TestTheFileSaysWhatFlagsLeaveOpen(t *testing.T) {
+	o, _, err := options(t, everyField)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Kubeconfig != "/etc/kubeconfig" || o.MetricsAddress != ":9090" || o.HealthAddress != "0" || o.LeaderElect ||
+		o.Provisioning || !o.Queueing || strings.Join(o.Classes, ",") != "check-capacity.muster.dev" || o.Instance != "blue" ||
+		!o.Queues.ManageJobsWithoutQueueName {
+		t.Errorf("the file was read as %+v", o)
+	}
+}
+
+func TestFlagsWinOverTheFile(t *testing.T) {
+	o, _, err := options(t, everyField, "--metrics-bind-address=:7070", "--leader-elect", "--provisioning", "--queueing=false",
+		"--provisioning-classes=atomic-scale-up.muster.dev", "--processor-instance=green")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.MetricsAddress != ":7070" || !o.LeaderElect || !o.Provisioning || o.Queueing ||
+		strings.Join(o.Classes, ",") != "atomic-scale-up.muster.dev" || o.Instance != "green" || o.Kubeconfig != "/etc/kubeconfig" {
+		t.Errorf("flags and file came to %+v", o)
+	}
+}
+
+func TestBothHalvesMayNotBeOffTogether(t *testing.T) {
+	if _, _, err := options(t, everyField, "--queueing=false"); err == nil || !strings.Contains(err.Error(), "nothing to do") {
+		t.Errorf("the file turns one half off, the flag the other: %v", err)
+	}
+}
+
+func TestWithoutAFileTheQueuesHaveTheirDefaults(t *testing.T) {
+	o := &Options{}
+	if _, err := o.complete(newCommand(o).Flags()); err != nil {
+		t.Fatal(err)
+	}
+	if s := o.Queues.ManagedJobsNamespaceSelector; s == nil || o.Queues.WaitForPodsReady != nil {
+		t.Errorf("the settings of the queues are %+v", o.Queues)
+	}
+}
+
+func TestManifestsAreThoseOfTheHalvesThatRun(t *testing.T) {
+	for _, tc := range []struct {
+		args          []string
+		there, absent []string
+	}{
+		{nil, []string{"clusterqueues.kueue.x-k8s.io", "nodegroups.muster.dev", "muster-quotas"}, nil},
+		{[]string{"--queueing=false"}, []string{"nodegroups.muster.dev", "muster-leader-election"}, []string{"clusterqueues.kueue.x-k8s.io", "muster-quotas"}},
+		{[]string{"--provisioning=false"}, []string{"clusterqueues.kueue.x-k8s.io", "muster-quotas", "muster-leader-election"}, []string{"nodegroups.muster.dev", "provisioningrequests.autoscaling.x-k8s.io"}},
+	} {
+		var out bytes.Buffer
+		c := NewCommand()
+		c.SetOut(&out)
+		c.SetArgs(append([]string{"manifests"}, tc.args...))
+		if err := c.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range tc.there {
+			if !strings.Contains(out.String(), "\n  name: "+name+"\n") {
+				t.Errorf("muster manifests %v lacks %s", tc.args, name)
+			}
+		}
+		for _, name := range tc.absent {
+			if strings.Contains(out.String(), "\n  name: "+name+"\n") {
+				t.Errorf("muster manifests %v has %s", tc.args, name)
+			}
+		}
 	}
 }

@@ -60,6 +60,7 @@ func run(ctx context.Context, o Options) error {
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
+		NewCache:                      newCache(o.halves()),
 		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.HealthAddress,
@@ -86,21 +87,27 @@ func run(ctx context.Context, o Options) error {
 // addControllers adds the halves that are to run.
 func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	// Without the provisioner there is nobody to ask, and flavors are tried in their order.
-	queues := queuecontroller.Config{}
-	if o.runs(provisioning) {
+	queues := queuecontroller.Config{Settings: o.Queues, Registry: metrics.Registry}
+	if o.Provisioning {
 		m, err := addProvisioning(ctx, mgr, o)
 		if err != nil {
 			return err
 		}
 		queues.Capacity = m
 	}
-	if !o.runs(queueing) {
+	if !o.Queueing {
 		return nil
 	}
-	if err := queuecontroller.Add(mgr, queues); err != nil {
-		return err
-	}
-	return jobs.Add(mgr)
+	return mgr.Add(&afterKueue{
+		leases: mgr.GetAPIReader(),
+		clock:  clock.RealClock{},
+		begin: func() error {
+			if err := queuecontroller.Add(mgr, queues); err != nil {
+				return err
+			}
+			return jobs.Add(mgr)
+		},
+	})
 }
 
 // addProvisioning adds the provisioner and returns its picture of the cluster.

@@ -279,9 +279,10 @@ func TestAStatusIsWrittenWhenItChanges(t *testing.T) {
 		s.request(model.ClassCheckCapacity, nil)
 		for i := range 20 {
 			s.pass(30 * time.Second)
-			s.node(fmt.Sprint("full-", i), "")
+			// The pod first: the node is never seen to be free.
 			s.model.SetPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)), ResourceVersion: "1"},
 				Spec: corev1.PodSpec{NodeName: fmt.Sprint("full-", i), Containers: s.templateOf("").Template.Spec.Containers}})
+			s.node(fmt.Sprint("full-", i), "")
 		}
 		if n := s.writes["request gang"]; n != 1 {
 			t.Errorf("the status was written %d times while nothing changed", n)

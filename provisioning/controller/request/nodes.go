@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -37,7 +38,9 @@ func (c *Controller) changeNodes(ctx context.Context, changes []nodeChange) erro
 
 // ChangeNode patches a node, if the change makes a difference. The change looks at
 // the newest version that is known, and the patch carries that version: what a
-// human does meanwhile is seen before it could be taken for Muster's own. A node that is gone is no error.
+// human does meanwhile is seen before it could be taken for Muster's own. A node that
+// is gone is no error, and news to the model: else the same would be decided again at
+// once, until an informer tells of it.
 func ChangeNode(ctx context.Context, w client.Client, m *model.Model, name string, change func(*corev1.Node) error) error {
 	old := m.Node(name)
 	if old == nil {
@@ -51,7 +54,8 @@ func ChangeNode(ctx context.Context, w client.Client, m *model.Model, name strin
 		return nil
 	}
 	err := w.Patch(ctx, changed, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsNotFound(err) {
+	if isGone(err) {
+		m.NodeGone(old)
 		return nil
 	}
 	if err != nil {
@@ -59,6 +63,12 @@ func ChangeNode(ctx context.Context, w client.Client, m *model.Model, name strin
 	}
 	m.NodeWritten(changed)
 	return nil
+}
+
+// isGone says that an object is not there. An API server that does not serve its kind,
+// for now, says nothing of the object.
+func isGone(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 var (

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/nodegroups"
@@ -35,6 +37,24 @@ func TestAHumansCordonIsNotTakenOver(t *testing.T) {
 	n = &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}
 	if err := uncordon(n); err != nil || !n.Spec.Unschedulable {
 		t.Errorf("a human's cordon was lifted (%v)", err)
+	}
+}
+
+func TestWhatIsGone(t *testing.T) {
+	kind := schema.GroupResource{Group: "autoscaling.x-k8s.io", Resource: "provisioningrequests"}
+	for _, tc := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"it was written", nil, false},
+		{"it does not exist", apierrors.NewNotFound(kind, "gang"), true},
+		{"somebody else has written it", apierrors.NewConflict(kind, "gang", errors.New("changed")), false},
+		{"an API server that starts does not know its kind yet", apierrors.NewGenericServerResponse(404, "PATCH", kind, "gang", "404 page not found", 0, true), false},
+	} {
+		if got := isGone(tc.err); got != tc.want {
+			t.Errorf("%s: gone %t, want %t", tc.name, got, tc.want)
+		}
 	}
 }
 

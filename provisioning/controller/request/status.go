@@ -25,11 +25,11 @@ func (c *Controller) writeStatus(ctx context.Context, e *model.Entry, step provi
 		return nil
 	}
 	patch := client.MergeFromWithOptions(e.Object, client.MergeFromWithOptimisticLock{})
-	if err := c.Client.Status().Patch(ctx, updated, patch); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("writing the status of ProvisioningRequest %s: %w", e, err)
-	} else if err != nil {
-		c.Model.DeleteRequest(e.Object)
+	if err := c.Client.Status().Patch(ctx, updated, patch); isGone(err) {
+		c.Model.RequestGone(e.Object)
 		return nil
+	} else if err != nil {
+		return fmt.Errorf("writing the status of ProvisioningRequest %s: %w", e, err)
 	}
 	c.Model.RequestWritten(updated)
 	e.Object = updated

@@ -70,5 +70,7 @@ func ApplyStatus(ctx context.Context, c client.Client, w *kueue.Workload, status
 	if err := c.Status().Patch(ctx, out, client.RawPatch(types.ApplyPatchType, data), client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
 		return nil, fmt.Errorf("applying the status of Workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
+	// Nobody reads who wrote what, and it is most of the object.
+	out.ManagedFields = nil
 	return out, nil
 }

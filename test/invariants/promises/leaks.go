@@ -97,8 +97,8 @@ func (c *Checker) units() []unit {
 
 // sweepMachines: of a failed attempt nothing is left, and what is idle goes (P2).
 //
-// An idle machine without a node counts as idle from when it was last seen to be
-// waited for.
+// A machine without a node counts as idle from when it was last seen to be waited
+// for, or the node that it had to be needed.
 func (c *Checker) sweepMachines() {
 	units := c.units()
 	sizes := map[string]int{}
@@ -147,6 +147,9 @@ func (c *Checker) judgeLeft(u unit, since time.Time, bound time.Duration, why st
 	if u.node != nil {
 		since = later(since, u.node.lastHeld)
 	}
+	if u.machine != nil {
+		since = later(since, u.machine.held)
+	}
 	if c.overdue(since, bound) {
 		c.accuse("left|"+string(u.uid), NoLeak, u.object, "is left of launch %q in group %s although %s; nobody else needs it, and %s have passed (bound %s)",
 			u.token, u.group, why, c.now.Sub(since).Round(time.Millisecond), bound)
@@ -162,7 +165,7 @@ func (c *Checker) judgeIdle(u unit, since time.Time) {
 		since = later(since, u.node.lastBusy)
 	}
 	if u.machine != nil {
-		since = later(since, u.machine.needed)
+		since = later(later(since, u.machine.needed), u.machine.busy)
 	}
 	since = later(later(since, c.resumed).Add(g.idle), later(g.spare, g.changed))
 	if c.overdue(since, c.config.IdleBound) {

@@ -18,9 +18,10 @@ type machine struct {
 	name, group, token string
 	uid                types.UID
 	seen               time.Time
-	// needed is when an attempt in flight was last seen to wait for it.
-	needed     time.Time
-	terminated bool
+	// needed is when an attempt in flight was last seen to wait for it; busy and held
+	// are lastBusy and lastHeld of the node that it had.
+	needed, busy, held time.Time
+	terminated         bool
 }
 
 // launch is one call to a cloud.

@@ -151,6 +151,9 @@ func (c *Checker) nodeGone(e Event, n *node) {
 		return
 	}
 	c.judgeNodeGone(e, n)
+	if m := c.machines[n.owner]; m != nil {
+		m.busy, m.held = n.lastBusy, n.lastHeld
+	}
 	for _, b := range n.claims {
 		c.lapse(n, b, e.Time)
 	}

@@ -133,6 +133,24 @@ func TestNoFalseAlarm(t *testing.T) {
 			c.remove(c.machines[1], c.nodes[1])
 			c.pass(time.Minute)
 		}},
+		{"the node of such a machine goes before the machine", func(c *course) {
+			c.upTo("nodes join")
+			c.bind(newPod("let-on-by-a-human", 1), c.nodes[0])
+			record(c.request, 1, provisioning.RollingBack, launches)
+			c.show(c.request)
+			c.remove(c.machines[1], c.nodes[1])
+			c.pass(time.Minute)
+			c.remove(c.nodes[0])
+			c.pass(time.Second)
+			c.remove(c.machines[0])
+		}},
+		{"a node that was in use for long goes before its machine", func(c *course) {
+			c.upTo("booking is consumed")
+			c.remove(c.nodes[0])
+			c.pass(time.Second)
+			c.machines[0].Status.Phase = kwokv1alpha1.MachineTerminated
+			c.show(c.machines[0])
+		}},
 		{"an idle machine stays under a human's cordon", func(c *course) {
 			c.upTo("machines idle")
 			for _, n := range c.nodes {

@@ -1,0 +1,147 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
+
+// lease that a Kueue of namespace holds, renewed at the time.
+func lease(namespace, name, holder string, renewed time.Time) *coordinationv1.Lease {
+	seconds := int32(15)
+	at := metav1.NewMicroTime(renewed)
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &at},
+	}
+}
+
+func TestQueueingBeginsWhereNoKueueLeads(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		lease func(now time.Time) *coordinationv1.Lease
+		after time.Duration
+	}{
+		{"there never was one", nil, 0},
+		{"it has gone and said so", func(now time.Time) *coordinationv1.Lease { return lease("kueue-system", kueueLease, "", now) }, 0},
+		{"it died long ago", func(now time.Time) *coordinationv1.Lease {
+			return lease("kueue-system", kueueLease, "kueue-1", now.Add(-time.Hour))
+		}, 0},
+		{"a lease of another", func(now time.Time) *coordinationv1.Lease { return lease("kueue-system", "another", "kueue-1", now) }, 0},
+		{"it dies just now", func(now time.Time) *coordinationv1.Lease { return lease("kueue-system", kueueLease, "kueue-1", now) }, 15 * time.Second},
+		{"one in a namespace of its own dies just now", func(now time.Time) *coordinationv1.Lease {
+			return lease("team-queues", kueueLease, "kueue-1", now)
+		}, 15 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newChangeover(t)
+				if tc.lease != nil {
+					w.put(tc.lease(time.Now()))
+				}
+				w.start()
+				if tc.after > 0 {
+					time.Sleep(tc.after - time.Second) //nolint:forbidigo // time is free in the bubble
+					if synctest.Wait(); w.begun {
+						t.Errorf("queueing has begun before %s", tc.after)
+					}
+					time.Sleep(time.Second + kueueLook) //nolint:forbidigo // time is free in the bubble
+				}
+				if synctest.Wait(); !w.begun {
+					t.Errorf("queueing has not begun after %s", tc.after+kueueLook)
+				}
+				if err := w.stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestQueueingWaitsForAsLongAsKueueRenewsItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newChangeover(t)
+		w.put(lease("kueue-system", kueueLease, "kueue-1", time.Now()))
+		w.start()
+		for range 60 {
+			time.Sleep(10 * time.Second) //nolint:forbidigo // time is free in the bubble
+			w.put(lease("kueue-system", kueueLease, "kueue-1", time.Now()))
+		}
+		if synctest.Wait(); w.begun {
+			t.Error("queueing has begun beside a Kueue that leads")
+		}
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestMusterEndsWhereKueueBeginsToLead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newChangeover(t)
+		w.start()
+		time.Sleep(time.Minute) //nolint:forbidigo // time is free in the bubble
+		w.put(lease("kueue-system", kueueLease, "kueue-1", time.Now()))
+		time.Sleep(kueueLook) //nolint:forbidigo // time is free in the bubble
+		synctest.Wait()
+		select {
+		case err := <-w.ended:
+			if !errors.Is(err, errKueueLeads) {
+				t.Errorf("it ended with %v", err)
+			}
+		default:
+			t.Error("it runs on beside Kueue")
+			_ = w.stop()
+		}
+	})
+}
+
+// changeover is a muster that looks for Kueue, in a bubble.
+type changeover struct {
+	t      *testing.T
+	leases client.Client
+	begun  bool
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+func newChangeover(t *testing.T) *changeover {
+	byName := func(o client.Object) []string { return []string{o.GetName()} }
+	return &changeover{
+		t: t, ended: make(chan error, 1),
+		leases: fake.NewClientBuilder().WithIndex(&coordinationv1.Lease{}, "metadata.name", byName).Build(),
+	}
+}
+
+func (w *changeover) start() {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	w.cancel = cancel
+	a := &afterKueue{leases: w.leases, clock: clock.RealClock{}, begin: func() error {
+		w.begun = true
+		return nil
+	}}
+	go func() { w.ended <- a.Start(ctx) }()
+	synctest.Wait()
+}
+
+func (w *changeover) stop() error {
+	w.cancel()
+	return <-w.ended
+}
+
+// put writes a lease over the one that there is.
+func (w *changeover) put(l *coordinationv1.Lease) {
+	w.t.Helper()
+	_ = client.IgnoreNotFound(w.leases.Delete(w.t.Context(), l.DeepCopy()))
+	if err := w.leases.Create(w.t.Context(), l); err != nil {
+		w.t.Fatal(err)
+	}
+}

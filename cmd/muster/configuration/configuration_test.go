@@ -1,0 +1,220 @@
+package configuration
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/config"
+)
+
+const namespace = "muster-system"
+
+func load(t *testing.T, text string) (*Configuration, []string, error) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "f.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	return Load("f.yaml", namespace)
+}
+
+const head = "apiVersion: config.muster.dev/v1alpha1\nkind: Configuration\n"
+
+func TestWhatIsWrongIsToldWithLineFieldValueAndFix(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		text string
+		want []string
+	}{
+		{"nothing at all", "", []string{"the file is empty; it needs at least apiVersion: config.muster.dev/v1alpha1"}},
+		{"no YAML", "a: [", []string{"line 1"}},
+		{"a list", "- a\n", []string{"f.yaml:1: a list is no configuration; begin with apiVersion"}},
+		{"two documents", head + "---\nkind: Another\n", []string{"line 3: there is a second document; keep one"}},
+		{"another kind", "apiVersion: v1\nkind: ConfigMap\n", []string{`f.yaml:1: apiVersion "v1" with kind "ConfigMap" is not understood; give config.muster.dev/v1alpha1`}},
+		{"an older Kueue", "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n", []string{`"config.kueue.x-k8s.io/v1beta1"`, "Kueue of config.kueue.x-k8s.io/v1beta2"}},
+		{"a field that there is not", head + "metricsAddress: x\n", []string{"f.yaml:3: metricsAddress: there is no such field; there are apiVersion, healthProbeBindAddress", "metricsBindAddress"}},
+		{"such a field further in", head + "queueing:\n  waitForPodsReady:\n    timeOut: 5m\n", []string{"f.yaml:5: queueing.waitForPodsReady.timeOut: there is no such field; there are blockAdmission"}},
+		{"a field twice", head + "leaderElect: true\nleaderElect: false\n", []string{"f.yaml:4: leaderElect: it is there twice; keep one"}},
+		{"text for a boolean", head + "leaderElect: \"true\"\n", []string{`f.yaml:3: leaderElect: "true" is no boolean; write true or false`}},
+		{"the boolean of another age", head + "leaderElect: yes\n", []string{`f.yaml:3: leaderElect: "yes" is no boolean; write true or false`}},
+		{"a number for text", head + "healthProbeBindAddress: 0\n", []string{`f.yaml:3: healthProbeBindAddress: "0" is no text; put it in quotes`}},
+		{"too large a number", head + "verbosity: 3000000000\n", []string{`f.yaml:3: verbosity: "3000000000" is no whole number of 32 bits`}},
+		{"a value for a list", head + "provisioning:\n  classes: check-capacity.muster.dev\n", []string{`f.yaml:4: provisioning.classes: "check-capacity.muster.dev" is no list; write it as one`}},
+		{"a list for a section", head + "queueing: [fairSharing]\n", []string{"f.yaml:3: queueing: a list has no fields"}},
+		{"a class that nobody serves", head + "provisioning:\n  classes:\n  - check-capacity.muster.dev\n  - queued.gke.io\n", []string{`f.yaml:6: provisioning.classes[1]: Unsupported value: "queued.gke.io": supported values:`, `"atomic-scale-up.muster.dev"`}},
+		{"a duration without a unit", head + "queueing:\n  waitForPodsReady: {timeout: 5}\n", []string{`f.yaml:4: queueing.waitForPodsReady.timeout: "5" is no duration; write one such as 90s, 5m or 1h30m`}},
+		{"a time before", head + "queueing:\n  waitForPodsReady:\n    timeout: -5m\n", []string{`f.yaml:5: queueing.waitForPodsReady.timeout: Invalid value: "-5m0s": give a duration of 0s or more`}},
+		{"no way to queue again", head + "queueing:\n  waitForPodsReady:\n    requeuingStrategy: {timestamp: Now, backoffLimitCount: -1}\n", []string{
+			`f.yaml:5: queueing.waitForPodsReady.requeuingStrategy.timestamp: Unsupported value: "Now": supported values: "Eviction", "Creation"`,
+			`backoffLimitCount: Invalid value: -1: give 0 or more`}},
+		{"strategies in the wrong order", head + "queueing:\n  fairSharing:\n    preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]\n", []string{
+			"f.yaml:5: queueing.fairSharing.preemptionStrategies: Invalid value:", "give [LessThanOrEqualToFinalShare], [LessThanInitialShare] or both in this order"}},
+		{"a weight below nothing", head + "queueing:\n  admissionFairSharing:\n    usageHalfLifeTime: 1h\n    resourceWeights:\n      cpu: -1\n", []string{
+			"f.yaml:7: queueing.admissionFairSharing.resourceWeights[cpu]: Invalid value: -1: give 0 or more"}},
+		{"a resource transformed twice", head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n    - input: a/b\n      strategy: Drop\n", []string{
+			`f.yaml:7: queueing.resources.transformations[1].input: Invalid value: "a/b"`, `f.yaml:8: queueing.resources.transformations[1].strategy: Unsupported value: "Drop"`}},
+		{"outputs that cannot be", head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n      outputs: {cpu: much}\n", []string{
+			`f.yaml:7: queueing.resources.transformations[0].outputs[cpu]: "much" is no quantity; write one such as 500m`}},
+		{"outputs below nothing", head + "queueing:\n  resources:\n    transformations:\n    - outputs: {cpu: -1}\n", []string{
+			`outputs[cpu]: Invalid value: "-1": give 0 or more`, "f.yaml:6: queueing.resources.transformations[0].input: Required value: name the resource to transform"}},
+		{"two ways to leave out", head + "queueing:\n  resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a.b/]}\n", []string{
+			`f.yaml:4: queueing.resources.quotaCheckStrategy: Invalid value: "IgnoreUndeclared"`, "keep one of the two"}},
+		{"a strategy that there is not", head + "queueing:\n  resources: {quotaCheckStrategy: Sometimes}\n", []string{`Unsupported value: "Sometimes": supported values: "BlockUndeclared", "IgnoreUndeclared"`}},
+		{"devices", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu]}]\n", []string{"f.yaml:5: queueing.resources.deviceClassMappings: Forbidden", "take it out"}},
+		{"kept for less than no time", head + "queueing:\n  objectRetentionPolicies: {workloads: {afterFinished: -1s}}\n", []string{`f.yaml:4: queueing.objectRetentionPolicies.workloads.afterFinished: Invalid value: "-1s"`}},
+		{"a selector of the cluster's own jobs", head + "queueing:\n  managedJobsNamespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}\n", []string{
+			"f.yaml:4: queueing.managedJobsNamespaceSelector: Invalid value:", "it matches namespace kube-system", "operator NotIn"}},
+		{"a selector of all namespaces", head + "queueing:\n  managedJobsNamespaceSelector: {}\n", []string{"it matches namespace kube-system", "it matches namespace muster-system"}},
+		{"no selector", head + "queueing:\n  managedJobsNamespaceSelector: {matchExpressions: [{key: a, operator: Near}]}\n", []string{`Invalid value: "Near"`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, _, err := load(t, tc.text)
+			if err == nil {
+				t.Fatalf("it was read as %+v", c)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error does not say %q:\n%v", want, err)
+				}
+			}
+		})
+	}
+}
+
+// TestAllFaultsAreToldAtOnce in the order of the file.
+func TestAllFaultsAreToldAtOnce(t *testing.T) {
+	_, _, err := load(t, head+"verbosity: much\nleaderElect: 1\nprovisioning: {queue: a}\n")
+	var places []string
+	for line := range strings.Lines(err.Error()) {
+		place, _, _ := strings.Cut(line, ": ")
+		places = append(places, place)
+	}
+	if diff := cmp.Diff([]string{"f.yaml:3", "f.yaml:4", "f.yaml:5"}, places); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestAnAliasStandsForWhatItNames(t *testing.T) {
+	c, _, err := load(t, head+"queueing:\n  objectRetentionPolicies:\n    workloads: {afterFinished: &d 1h, afterDeactivatedByKueue: *d}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Queueing.ObjectRetentionPolicies.Workloads.AfterDeactivatedByKueue; got == nil || got.Duration != time.Hour {
+		t.Errorf("the alias was read as %v", got)
+	}
+}
+
+func TestDefaultsAreKueues(t *testing.T) {
+	c, warnings, err := load(t, head+`
+queueing:
+  waitForPodsReady: {}
+  fairSharing: {}
+  admissionFairSharing: {usageHalfLifeTime: 168h}
+  resources: {transformations: [{input: nvidia.com/mig-1g.5gb, outputs: {example.com/gpu-memory: 5Gi}}]}
+`)
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	got := c.Queueing.Config
+	if w := got.WaitForPodsReady; w.Timeout.Duration != 30*time.Minute || *w.BlockAdmission || w.RecoveryTimeout.Duration != 30*time.Minute ||
+		*w.RequeuingStrategy.Timestamp != kueueconfig.EvictionTimestamp || w.RequeuingStrategy.BackoffLimitCount != nil ||
+		*w.RequeuingStrategy.BackoffBaseSeconds != 60 || *w.RequeuingStrategy.BackoffMaxSeconds != 3600 {
+		t.Errorf("waitForPodsReady is %+v", w)
+	}
+	want := []kueueconfig.PreemptionStrategy{kueueconfig.LessThanOrEqualToFinalShare, kueueconfig.LessThanInitialShare}
+	if diff := cmp.Diff(want, got.FairSharing.PreemptionStrategies); diff != "" {
+		t.Errorf("fairSharing (-want +got)\n%s", diff)
+	}
+	if a := got.AdmissionFairSharing; a.UsageSamplingInterval.Duration != 5*time.Minute {
+		t.Errorf("admissionFairSharing is %+v", a)
+	}
+	if r := got.Resources; *r.QuotaCheckStrategy != kueueconfig.QuotaCheckBlockUndeclared || *r.Transformations[0].Strategy != kueueconfig.Retain {
+		t.Errorf("resources are %+v", r)
+	}
+}
+
+func TestWaitForPodsReadyIsOffUnlessAskedFor(t *testing.T) {
+	c, _, err := load(t, head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Config{ManagedJobsNamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+		Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"kube-system", namespace},
+	}}}}
+	if diff := cmp.Diff(want, c.Queueing.Config); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+const kueueHead = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+
+func TestKueuesConfigurationIsUnderstood(t *testing.T) {
+	c, warnings, err := load(t, kueueHead+`
+health: {healthProbeBindAddress: ":8082"}
+metrics: {bindAddress: ":8443"}
+webhook: {port: 9443}
+leaderElection: {leaderElect: true, resourceName: c1f6bfd2.kueue.x-k8s.io}
+internalCertManagement: {enable: false}
+controller: {groupKindConcurrency: {Workload.kueue.x-k8s.io: 5}}
+clientConnection: {qps: 50, burst: 100}
+manageJobsWithoutQueueName: true
+waitForPodsReady: {timeout: 10m}
+integrations: {frameworks: [batch/job]}
+fairSharing: {preemptionStrategies: [LessThanInitialShare]}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := c.Queueing
+	if !q.ManageJobsWithoutQueueName || q.WaitForPodsReady.Timeout.Duration != 10*time.Minute || len(q.FairSharing.PreemptionStrategies) != 1 ||
+		c.LeaderElect == nil || !*c.LeaderElect || c.HealthProbeBindAddress == nil || *c.HealthProbeBindAddress != ":8082" || c.MetricsBindAddress != nil {
+		t.Errorf("it was read as %+v", c)
+	}
+	var told []string
+	for _, w := range warnings {
+		told = append(told, strings.SplitN(w, ": ", 3)[1])
+	}
+	want := []string{"metrics", "webhook", "leaderElection.resourceName", "internalCertManagement", "controller", "clientConnection"}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Errorf("warnings (-want +got)\n%s", diff)
+	}
+}
+
+func TestWhatOfKueueWouldChangeWhoIsAdmittedIsRefused(t *testing.T) {
+	for _, tc := range []struct{ name, text, want string }{
+		{"other jobs", "integrations:\n  frameworks:\n  - batch/job\n  - ray.io/rayjob\n", `f.yaml:6: integrations.frameworks[1]: Muster does not queue "ray.io/rayjob"`},
+		{"no jobs", "integrations: {frameworks: [pod]}\n", "integrations.frameworks: Muster always queues batch/job; add it"},
+		{"jobs of others", "integrations: {externalFrameworks: [Foo.v1.example.com]}\n", "f.yaml:3: integrations.externalFrameworks: Muster queues no jobs of other controllers; take it out"},
+		{"other clusters", "multiKueue: {gcInterval: 1m}\n", "f.yaml:3: multiKueue: Muster sends no jobs to other clusters"},
+		{"a gate", "featureGates: {TopologyAwareScheduling: false}\n", "f.yaml:3: featureGates[TopologyAwareScheduling]: Muster has no such gate; take it out"},
+		{"a setting that neither has", "queueing: {}\n", "f.yaml:3: queueing: there is no such field"},
+		{"a value that neither takes", "waitForPodsReady: {timeout: -1s}\n", `f.yaml:3: waitForPodsReady.timeout: Invalid value: "-1s"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, _, err := load(t, kueueHead+tc.text)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("read as %+v: %v; want an error that says %q", c, err, tc.want)
+			}
+		})
+	}
+}
+
+// TestKueuesDefaultOfWaitingForPodsIsTold: it is on in Kueue and off here.
+func TestKueuesDefaultOfWaitingForPodsIsTold(t *testing.T) {
+	_, warnings, err := load(t, kueueHead)
+	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "set timeout: 30m to keep that") {
+		t.Errorf("without a word: %v, %q", err, warnings)
+	}
+	c, warnings, err := load(t, kueueHead+"waitForPodsReady: {timeout: 5m}\nfeatureGates: {DisableWaitForPodsReady: true}\n")
+	if err != nil || len(warnings) > 0 || c.Queueing.WaitForPodsReady != nil {
+		t.Errorf("with its gate: %v, %q", err, warnings)
+	}
+}

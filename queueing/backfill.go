@@ -1,0 +1,177 @@
+package queueing
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/quota"
+)
+
+// BackfillAnnotation on a ClusterQueue, if it is "true", reserves quota in time for
+// the first Workload that cannot start: others start around it only if that cannot
+// delay it. It rests on the maximum execution times of the Workloads; one that has
+// none is taken to run for ever.
+const BackfillAnnotation = "muster.dev/backfill"
+
+func (q *queue) backfills() bool { return q.object.Annotations[BackfillAnnotation] == "true" }
+
+// reservation is the earliest time at which a Workload can start, and what it will
+// use then.
+type reservation struct {
+	w     *Workload
+	queue *queue
+	usage quota.Amounts
+	at    time.Time
+	// ended is what is given back by then.
+	ended []part
+}
+
+// part is usage in a queue.
+type part struct {
+	queue *queue
+	usage quota.Amounts
+}
+
+// reserveInTime finds the earliest time at which the Workload can start, if all that runs
+// in the tree runs for as long as it may; ok is false if there is none.
+func (d *drainer) reserveInTime(q *queue, w *Workload) (r reservation, ok bool) {
+	r = reservation{w: w, queue: q}
+	var ending []*Workload
+	for _, other := range d.tree.queues {
+		for _, h := range other.holding {
+			if _, ends := h.end(d.s.now); ends && !h.claimed {
+				ending = append(ending, h)
+			}
+		}
+	}
+	slices.SortFunc(ending, func(a, b *Workload) int {
+		endA, _ := a.end(d.s.now)
+		endB, _ := b.end(d.s.now)
+		if c := endA.Compare(endB); c != 0 {
+			return c
+		}
+		return compare(a, b)
+	})
+	defer func() {
+		for _, e := range r.ended {
+			e.queue.node.Add(e.usage)
+		}
+	}()
+	for _, h := range ending {
+		h.queue.node.Sub(h.Usage)
+		r.ended = append(r.ended, part{h.queue, h.Usage})
+		if p, _ := d.s.assign(q, w); p != nil && len(p.victims) == 0 {
+			r.usage = p.usage
+			r.at, _ = h.end(d.s.now)
+			return r, true
+		}
+	}
+	return r, false
+}
+
+// end is the latest time at which the Workload gives its quota back; ok is false if
+// nothing says so.
+func (w *Workload) end(now time.Time) (at time.Time, ok bool) {
+	most, ok := w.mostTime()
+	if !ok {
+		return time.Time{}, false
+	}
+	begin := now
+	if c := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadAdmitted); c != nil && IsAdmitted(w.Object) {
+		begin = c.LastTransitionTime.Time
+	}
+	return begin.Add(most), true
+}
+
+// mostTime is for how long the Workload may run once it is admitted.
+func (w *Workload) mostTime() (time.Duration, bool) {
+	seconds := w.Object.Spec.MaximumExecutionTimeSeconds
+	if seconds == nil {
+		return 0, false
+	}
+	left := int64(*seconds)
+	if past := w.Object.Status.AccumulatedPastExecutionTimeSeconds; past != nil {
+		left -= int64(*past)
+	}
+	return time.Duration(max(0, left)) * time.Second, true
+}
+
+// delays says which reservation would have to wait if a Workload had the proposal
+// now, with a reason; nil if none would. Who stays within his queue's own quota
+// delays only those of the same queue.
+func (d *drainer) delays(q *queue, w *Workload, p *proposal) *refusal {
+	for i := range d.reservations {
+		r := &d.reservations[i]
+		if r.queue != q && p.distance == 0 {
+			continue
+		}
+		if r.outlasts(w, d.s.now) {
+			continue
+		}
+		if r.leaves(q, p.usage) {
+			continue
+		}
+		return &refusal{reason: kueue.WorkloadQuotaReservedReasonWaitingForQuota, message: fmt.Sprintf(
+			"Its quota is free, but workload %s/%s, which is ahead, is to have it at %s; a workload that ends by then may start now: "+
+				"set the label kueue.x-k8s.io/max-exec-time-seconds, or a smaller one", r.w.Object.Namespace, r.w.Object.Name, r.at.UTC().Format(time.RFC3339))}
+	}
+	return nil
+}
+
+// outlasts says that a Workload which starts now is over by then.
+func (r *reservation) outlasts(w *Workload, now time.Time) bool {
+	most, ok := w.mostTime()
+	return ok && !now.Add(most).After(r.at)
+}
+
+// started notes for the reservations that a Workload starts now.
+func (d *drainer) started(q *queue, w *Workload, usage quota.Amounts) {
+	for i := range d.reservations {
+		if r := &d.reservations[i]; r.outlasts(w, d.s.now) {
+			r.ended = append(r.ended, part{q, usage})
+		}
+	}
+}
+
+// leaves says that there is quota for somebody else beside the reservation.
+func (r *reservation) leaves(q *queue, usage quota.Amounts) bool {
+	for _, e := range r.ended {
+		e.queue.node.Sub(e.usage)
+	}
+	r.queue.node.Add(r.usage)
+	fits := q.node.Fits(usage)
+	r.queue.node.Sub(r.usage)
+	for _, e := range r.ended {
+		e.queue.node.Add(e.usage)
+	}
+	return fits
+}
+
+// backfill reserves quota in time for the first Workload of a line that was
+// refused, and says so.
+func (d *drainer) backfill(l *line, r *refusal) *refusal {
+	w := l.rest[0]
+	if slices.ContainsFunc(d.reservations, func(r reservation) bool { return r.queue == l.queue }) {
+		return r
+	}
+	switch r.reason {
+	case kueue.WorkloadQuotaReservedReasonWaitingForQuota, kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads:
+	default:
+		return r
+	}
+	told := *r
+	reserved, ok := d.reserveInTime(l.queue, w)
+	if !ok {
+		// Nobody behind it can be shown not to delay it.
+		l.blocked = true
+		told.message += "; it cannot be said when it can start, since workloads that run have no maximum execution time"
+		return &told
+	}
+	d.reservations = append(d.reservations, reserved)
+	told.message += fmt.Sprintf("; it can start at %s at the latest", reserved.at.UTC().Format(time.RFC3339))
+	return &told
+}

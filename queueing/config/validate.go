@@ -1,0 +1,167 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
+)
+
+// Validate returns what cannot be meant, each with its field, the value and what
+// to write instead. It is for a Config with its defaults; path is where the
+// Config stands, and namespace the one that Muster runs in.
+func (c *Config) Validate(namespace string, path *field.Path) field.ErrorList {
+	return slices.Concat(
+		validateSelector(c.ManagedJobsNamespaceSelector, namespace, path.Child("managedJobsNamespaceSelector")),
+		validatePodsReady(c.WaitForPodsReady, path.Child("waitForPodsReady")),
+		validateFairSharing(c.FairSharing, path.Child("fairSharing", "preemptionStrategies")),
+		validateAdmissionFairSharing(c.AdmissionFairSharing, path.Child("admissionFairSharing")),
+		validateResources(c.Resources, path.Child("resources")),
+		validateRetention(c.ObjectRetentionPolicies, path.Child("objectRetentionPolicies", "workloads")),
+	)
+}
+
+// validateSelector sees to it that the cluster's own Jobs, and those beside
+// Muster, never wait for Muster.
+func validateSelector(s *metav1.LabelSelector, namespace string, path *field.Path) field.ErrorList {
+	errs := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
+	if len(errs) > 0 {
+		return errs
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return field.ErrorList{field.Invalid(path, metav1.FormatLabelSelector(s), err.Error())}
+	}
+	for _, name := range []string{metav1.NamespaceSystem, namespace} {
+		if selector.Matches(labels.Set{corev1.LabelMetadataName: name}) {
+			errs = append(errs, field.Invalid(path, metav1.FormatLabelSelector(s), fmt.Sprintf(
+				"it matches namespace %s, whose Jobs must never wait for Muster; leave it out by a matchExpression with key %s, operator NotIn and value %s",
+				name, corev1.LabelMetadataName, name)))
+		}
+	}
+	return errs
+}
+
+func validatePodsReady(w *kueueconfig.WaitForPodsReady, path *field.Path) field.ErrorList {
+	if w == nil {
+		return nil
+	}
+	errs := notNegative(&w.Timeout, path.Child("timeout"))
+	errs = append(errs, notNegative(w.RecoveryTimeout, path.Child("recoveryTimeout"))...)
+	strategy, path := w.RequeuingStrategy, path.Child("requeuingStrategy")
+	if known := []kueueconfig.RequeuingTimestamp{kueueconfig.EvictionTimestamp, kueueconfig.CreationTimestamp}; !slices.Contains(known, *strategy.Timestamp) {
+		errs = append(errs, field.NotSupported(path.Child("timestamp"), *strategy.Timestamp, known))
+	}
+	for _, n := range []struct {
+		name  string
+		value *int32
+	}{
+		{"backoffLimitCount", strategy.BackoffLimitCount},
+		{"backoffBaseSeconds", strategy.BackoffBaseSeconds},
+		{"backoffMaxSeconds", strategy.BackoffMaxSeconds},
+	} {
+		if n.value != nil && *n.value < 0 {
+			errs = append(errs, field.Invalid(path.Child(n.name), *n.value, "give 0 or more"))
+		}
+	}
+	return errs
+}
+
+// validateFairSharing knows the lists that Kueue knows: the strategies are tried
+// in turn, and the laxer one after the stricter.
+func validateFairSharing(f *kueueconfig.FairSharing, path *field.Path) field.ErrorList {
+	if f == nil {
+		return nil
+	}
+	final, initial := kueueconfig.LessThanOrEqualToFinalShare, kueueconfig.LessThanInitialShare
+	for _, known := range [][]kueueconfig.PreemptionStrategy{{final}, {initial}, {final, initial}} {
+		if slices.Equal(f.PreemptionStrategies, known) {
+			return nil
+		}
+	}
+	return field.ErrorList{field.Invalid(path, f.PreemptionStrategies, fmt.Sprintf("give [%s], [%s] or both in this order", final, initial))}
+}
+
+func validateAdmissionFairSharing(a *kueueconfig.AdmissionFairSharing, path *field.Path) field.ErrorList {
+	if a == nil {
+		return nil
+	}
+	errs := notNegative(&a.UsageHalfLifeTime, path.Child("usageHalfLifeTime"))
+	errs = append(errs, notNegative(&a.UsageSamplingInterval, path.Child("usageSamplingInterval"))...)
+	for _, name := range slices.Sorted(maps.Keys(a.ResourceWeights)) {
+		if w := a.ResourceWeights[name]; w < 0 {
+			errs = append(errs, field.Invalid(path.Child("resourceWeights").Key(string(name)), w, "give 0 or more"))
+		}
+	}
+	return errs
+}
+
+func validateResources(r *kueueconfig.Resources, path *field.Path) field.ErrorList {
+	if r == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	block, ignore := kueueconfig.QuotaCheckBlockUndeclared, kueueconfig.QuotaCheckIgnoreUndeclared
+	switch strategy := *r.QuotaCheckStrategy; {
+	case strategy != block && strategy != ignore:
+		errs = append(errs, field.NotSupported(path.Child("quotaCheckStrategy"), strategy, []kueueconfig.QuotaCheckStrategy{block, ignore}))
+	case strategy == ignore && len(r.ExcludeResourcePrefixes) > 0:
+		errs = append(errs, field.Invalid(path.Child("quotaCheckStrategy"), strategy,
+			"it leaves out all that queues do not name, so excludeResourcePrefixes has nothing to add; keep one of the two"))
+	}
+	seen := map[corev1.ResourceName]bool{}
+	for i, t := range r.Transformations {
+		path := path.Child("transformations").Index(i)
+		if t.Input == "" {
+			errs = append(errs, field.Required(path.Child("input"), "name the resource to transform"))
+		} else if seen[t.Input] {
+			errs = append(errs, field.Invalid(path.Child("input"), t.Input, "a transformation before has the same input; give one for each, with all outputs"))
+		}
+		seen[t.Input] = true
+		if known := []kueueconfig.ResourceTransformationStrategy{kueueconfig.Retain, kueueconfig.Replace}; !slices.Contains(known, *t.Strategy) {
+			errs = append(errs, field.NotSupported(path.Child("strategy"), *t.Strategy, known))
+		}
+		errs = append(errs, validateOutputs(t.Outputs, path.Child("outputs"))...)
+	}
+	if len(r.DeviceClassMappings) > 0 {
+		errs = append(errs, field.Forbidden(path.Child("deviceClassMappings"),
+			"Muster does not count devices of dynamic resource allocation yet; take it out, and ask for extended resources such as nvidia.com/gpu"))
+	}
+	return errs
+}
+
+func validateOutputs(outputs corev1.ResourceList, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(outputs)) {
+		if problems := validation.IsQualifiedName(string(name)); len(problems) > 0 {
+			errs = append(errs, field.Invalid(path.Key(string(name)), name, strings.Join(problems, "; ")))
+		}
+		if v := outputs[name]; v.Sign() < 0 {
+			errs = append(errs, field.Invalid(path.Key(string(name)), v.String(), "give 0 or more"))
+		}
+	}
+	return errs
+}
+
+func validateRetention(o *kueueconfig.ObjectRetentionPolicies, path *field.Path) field.ErrorList {
+	if o == nil || o.Workloads == nil {
+		return nil
+	}
+	return append(notNegative(o.Workloads.AfterFinished, path.Child("afterFinished")),
+		notNegative(o.Workloads.AfterDeactivatedByKueue, path.Child("afterDeactivatedByKueue"))...)
+}
+
+func notNegative(d *metav1.Duration, path *field.Path) field.ErrorList {
+	if d == nil || d.Duration >= 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, d.Duration.String(), "give a duration of 0s or more, such as 5m")}
+}

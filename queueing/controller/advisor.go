@@ -1,0 +1,59 @@
+package controller
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+)
+
+// adviceAge is from when on advice is asked for anew before Workloads are judged:
+// bookings and backoffs run out by themselves.
+const adviceAge = time.Second
+
+// advisor brings the provisioner's picture of the machines to the State.
+type advisor struct {
+	source Capacity
+	// stale says that the machines have changed since.
+	stale bool
+	taken time.Time
+	keys  []string
+	// checks are those that book machines.
+	checks map[types.UID]bool
+}
+
+func (a *advisor) follow(object client.Object) {
+	if ac, ok := object.(*kueue.AdmissionCheck); ok && ac.Spec.ControllerName == queueing.CapacityController {
+		if a.checks == nil {
+			a.checks = map[types.UID]bool{}
+		}
+		a.checks[ac.UID] = true
+	}
+}
+
+func (a *advisor) forget(object client.Object) { delete(a.checks, object.GetUID()) }
+
+// advise renews the advice where it could matter: somebody waits for machines that
+// have changed, or somebody may ask for some now.
+func (l *loop) advise(now time.Time, news bool) {
+	a := l.capacity
+	if a == nil {
+		return
+	}
+	if keys := l.state.SelectedKeys(); !slices.Equal(keys, a.keys) {
+		a.keys = keys
+		a.source.Distinguish(keys...)
+	}
+	if len(a.checks) == 0 {
+		return
+	}
+	if a.stale && (news || l.state.WantsCapacity()) || news && now.Sub(a.taken) >= adviceAge {
+		// Changes from here on count again.
+		a.stale, a.taken = false, now
+		l.state.SetCapacity(a.source.Snapshot(now))
+	}
+}

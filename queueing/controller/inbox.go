@@ -1,0 +1,83 @@
+package controller
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// inbox is where informers and writers leave what the loop is to know. Of an object
+// that has changed several times, the loop sees the last version only.
+type inbox struct {
+	mu      sync.Mutex
+	changes map[types.UID]change
+	settled []settle
+	// wake has a value whenever there is something new.
+	wake chan struct{}
+}
+
+// change is an object as it is now, or as it was last.
+type change struct {
+	object client.Object
+	gone   bool
+}
+
+func newInbox() *inbox {
+	return &inbox{changes: map[types.UID]change{}, wake: make(chan struct{}, 1)}
+}
+
+// take empties the inbox.
+func (i *inbox) take() (map[types.UID]change, []settle) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	changes, settled := i.changes, i.settled
+	i.changes, i.settled = make(map[types.UID]change, len(changes)), nil
+	return changes, settled
+}
+
+// settle leaves what became of a write.
+func (i *inbox) settle(s settle) {
+	i.mu.Lock()
+	i.settled = append(i.settled, s)
+	i.mu.Unlock()
+	i.ring()
+}
+
+func (i *inbox) put(object any, gone bool) {
+	if last, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		object = last.Obj
+	}
+	o, ok := object.(client.Object)
+	if !ok {
+		return
+	}
+	i.mu.Lock()
+	i.changes[o.GetUID()] = change{o, gone}
+	i.mu.Unlock()
+	i.ring()
+}
+
+func (i *inbox) ring() {
+	select {
+	case i.wake <- struct{}{}:
+	default:
+	}
+}
+
+// OnAdd, OnUpdate and OnDelete make the inbox the handler of informers.
+func (i *inbox) OnAdd(object any, _ bool) { i.put(object, false) }
+
+// OnUpdate may tell of another object of the same name, if the informer has missed
+// that the one before was deleted.
+func (i *inbox) OnUpdate(before, now any) {
+	if a, ok := before.(client.Object); ok {
+		if b, ok := now.(client.Object); ok && a.GetUID() != b.GetUID() {
+			i.put(before, true)
+		}
+	}
+	i.put(now, false)
+}
+
+func (i *inbox) OnDelete(object any) { i.put(object, true) }

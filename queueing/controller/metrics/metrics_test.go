@@ -1,0 +1,193 @@
+package metrics
+
+import (
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+var start = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+
+func workload(conditions ...metav1.Condition) *kueue.Workload {
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: "train", Namespace: "team-a", CreationTimestamp: metav1.NewTime(start)}}
+	w.Spec.QueueName = "main"
+	w.Spec.PriorityClassRef = &kueue.PriorityClassRef{Name: "high"}
+	w.Status.Conditions = conditions
+	w.Status.Admission = &kueue.Admission{ClusterQueue: "team"}
+	return w
+}
+
+func condition(name string, at time.Duration) metav1.Condition {
+	return metav1.Condition{Type: name, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(start.Add(at))}
+}
+
+func clusterQueue(status metav1.ConditionStatus) *kueue.ClusterQueue {
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "team"}}
+	cq.Spec.CohortName = "all"
+	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Name: "spot", Resources: []kueue.ResourceQuota{
+		{Name: "cpu", NominalQuota: resource.MustParse("1500m"), LendingLimit: new(resource.MustParse("1"))},
+	}}}}}
+	cq.Status.Conditions = []metav1.Condition{{Type: kueue.ClusterQueueActive, Status: status}}
+	cq.Status.PendingWorkloads, cq.Status.ReservingWorkloads, cq.Status.AdmittedWorkloads = 3, 2, 1
+	cq.Status.FlavorsUsage = []kueue.FlavorUsage{{Name: "spot", Resources: []kueue.ResourceUsage{{Name: corev1.ResourceCPU, Total: resource.MustParse("500m")}}}}
+	return cq
+}
+
+func localQueue() *kueue.LocalQueue {
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Name: "main", Namespace: "team-a"}}
+	lq.Status.PendingWorkloads = 7
+	return lq
+}
+
+func TestWhatIsShown(t *testing.T) {
+	for name, tt := range map[string]struct {
+		config Config
+		happen func(*Metrics)
+		// want are lines that are shown; none begins with one of never.
+		want, never []string
+	}{
+		"a workload that is admitted with its quota waited for both equally": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) {
+				m.Reserved(workload(), workload(condition(kueue.WorkloadAdmitted, time.Minute)), start.Add(3*time.Second))
+			},
+			want: []string{
+				`kueue_quota_reserved_workloads_total{cluster_queue="team",priority_class="high",replica_role="standalone"} 1`,
+				`kueue_quota_reserved_wait_time_seconds_sum{cluster_queue="team",priority_class="high",replica_role="standalone"} 3`,
+				`kueue_admitted_workloads_total{cluster_queue="team",priority_class="high",replica_role="standalone"} 1`,
+				`kueue_admission_wait_time_seconds_bucket{cluster_queue="team",priority_class="high",replica_role="standalone",le="40960"} 1`,
+				`kueue_admission_checks_wait_time_seconds_sum{cluster_queue="team",priority_class="high",replica_role="standalone"} 0`,
+			},
+			never: []string{"kueue_local_queue"},
+		},
+		"one that waits for checks is not admitted yet": {
+			config: Config{Role: Leader},
+			happen: func(m *Metrics) { m.Reserved(workload(), workload(), start) },
+			want:   []string{`kueue_quota_reserved_workloads_total{cluster_queue="team",priority_class="high",replica_role="leader"} 1`},
+			never:  []string{"kueue_admitted_workloads_total"},
+		},
+		"the wait for checks begins with the quota": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) {
+				m.Admitted(workload(condition(kueue.WorkloadQuotaReserved, 4*time.Second)), workload(), start.Add(10*time.Second))
+			},
+			want: []string{
+				`kueue_admission_checks_wait_time_seconds_sum{cluster_queue="team",priority_class="high",replica_role="standalone"} 6`,
+				`kueue_admission_wait_time_seconds_sum{cluster_queue="team",priority_class="high",replica_role="standalone"} 10`,
+			},
+		},
+		"the wait of a workload that was queued again begins then": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) {
+				m.Reserved(workload(condition(kueue.WorkloadRequeued, 8*time.Second)), workload(), start.Add(10*time.Second))
+			},
+			want: []string{`kueue_quota_reserved_wait_time_seconds_sum{cluster_queue="team",priority_class="high",replica_role="standalone"} 2`},
+		},
+		"an eviction tells its cause apart": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) { m.Evicted(workload(), "DeactivatedDueToAdmissionCheck") },
+			want: []string{
+				`kueue_evicted_workloads_total{cluster_queue="team",priority_class="high",reason="Deactivated",replica_role="standalone",underlying_cause="AdmissionCheck"} 1`,
+			},
+		},
+		"a queue that is active": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) { m.Quotas(clusterQueue("True")); m.ClusterQueue(clusterQueue("True")) },
+			want: []string{
+				`kueue_cluster_queue_status{cluster_queue="team",replica_role="standalone",status="active"} 1`,
+				`kueue_cluster_queue_status{cluster_queue="team",replica_role="standalone",status="pending"} 0`,
+				`kueue_pending_workloads{cluster_queue="team",replica_role="standalone",status="active"} 3`,
+				`kueue_pending_workloads{cluster_queue="team",replica_role="standalone",status="inadmissible"} 0`,
+				`kueue_reserving_active_workloads{cluster_queue="team",replica_role="standalone"} 2`,
+				`kueue_admitted_active_workloads{cluster_queue="team",replica_role="standalone"} 1`,
+				`kueue_cluster_queue_resource_usage{cluster_queue="team",cohort="all",flavor="spot",replica_role="standalone",resource="cpu"} 0.5`,
+				`kueue_cluster_queue_nominal_quota{cluster_queue="team",cohort="all",flavor="spot",replica_role="standalone",resource="cpu"} 1.5`,
+				`kueue_cluster_queue_borrowing_limit{cluster_queue="team",cohort="all",flavor="spot",replica_role="standalone",resource="cpu"} +Inf`,
+				`kueue_cluster_queue_lending_limit{cluster_queue="team",cohort="all",flavor="spot",replica_role="standalone",resource="cpu"} 1`,
+			},
+		},
+		"a queue that is not, and so admits nobody": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) { m.ClusterQueue(clusterQueue("False")) },
+			want: []string{
+				`kueue_cluster_queue_status{cluster_queue="team",replica_role="standalone",status="pending"} 1`,
+				`kueue_pending_workloads{cluster_queue="team",replica_role="standalone",status="inadmissible"} 3`,
+			},
+		},
+		"a queue that is gone": {
+			config: Config{Role: Standalone, LocalQueues: true},
+			happen: func(m *Metrics) {
+				m.Quotas(clusterQueue("True"))
+				m.ClusterQueue(clusterQueue("True"))
+				m.LocalQueue(localQueue())
+				m.Finished(workload())
+				m.Forget(clusterQueue("True"))
+				m.Forget(localQueue())
+			},
+			never: []string{"kueue_cluster_queue", "kueue_pending", "kueue_finished", "kueue_local_queue", "kueue_reserving"},
+		},
+		"LocalQueues, where they are asked for": {
+			config: Config{Role: Standalone, LocalQueues: true},
+			happen: func(m *Metrics) { m.LocalQueue(localQueue()); m.Finished(workload()) },
+			want: []string{
+				`kueue_local_queue_pending_workloads{name="main",namespace="team-a",replica_role="standalone",status="inadmissible"} 7`,
+				`kueue_local_queue_status{active="Unknown",name="main",namespace="team-a",replica_role="standalone"} 1`,
+				`kueue_local_queue_finished_workloads_total{name="main",namespace="team-a",priority_class="high",replica_role="standalone"} 1`,
+			},
+		},
+		"cycles": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) {
+				m.Cycle(time.Millisecond, true)
+				m.Cycle(time.Millisecond, false)
+			},
+			want: []string{
+				`kueue_admission_attempts_total{replica_role="standalone",result="success"} 1`,
+				`kueue_admission_attempts_total{replica_role="standalone",result="inadmissible"} 1`,
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := New(tt.config)
+			tt.happen(m)
+			lines := shown(t, m)
+			for _, want := range tt.want {
+				if !slices.Contains(lines, want) {
+					t.Errorf("there is no line\n%s\nbut\n%s", want, strings.Join(lines, "\n"))
+				}
+			}
+			for _, line := range lines {
+				for _, never := range tt.never {
+					if strings.HasPrefix(line, never) {
+						t.Errorf("it shows %s", line)
+					}
+				}
+			}
+		})
+	}
+}
+
+func shown(t *testing.T, m *Metrics) (lines []string) {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(m); err != nil {
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(answer.Body.String()) {
+		if !strings.HasPrefix(line, "#") {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}

@@ -1,0 +1,56 @@
+package controller
+
+import (
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+)
+
+// show counts what the change of an object tells.
+func (l *loop) show(before, now client.Object) {
+	switch o := now.(type) {
+	case *kueue.Workload:
+		if b, ok := before.(*kueue.Workload); ok && queueing.IsFinished(o) && !queueing.IsFinished(b) {
+			l.metrics.Finished(o)
+		}
+	case *kueue.ClusterQueue:
+		if before == nil || before.GetGeneration() != o.Generation {
+			l.metrics.Quotas(o)
+		}
+	}
+}
+
+// showVerdict counts a verdict that was written, from one version to the next.
+func (l *loop) showVerdict(v *queueing.Verdict, before, after *kueue.Workload, now time.Time) {
+	switch v.Action {
+	case queueing.Reserve:
+		l.metrics.Reserved(before, after, now)
+	case queueing.Admit:
+		l.metrics.Admitted(before, after, now)
+	case queueing.Evict:
+		l.metrics.Evicted(before, v.Reason)
+	}
+}
+
+// showStatus shows a queue or cohort as it should be, whether there is time to write
+// it down or not.
+func (l *loop) showStatus(object client.Object, set status) {
+	// The labels and the spec stay; the status is replaced as a whole.
+	switch o := object.(type) {
+	case *kueue.ClusterQueue:
+		shallow := *o
+		set(&shallow)
+		l.metrics.ClusterQueue(&shallow)
+	case *kueue.LocalQueue:
+		shallow := *o
+		set(&shallow)
+		l.metrics.LocalQueue(&shallow)
+	case *kueue.Cohort:
+		shallow := *o
+		set(&shallow)
+		l.metrics.Cohort(&shallow)
+	}
+}

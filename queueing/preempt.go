@@ -1,0 +1,103 @@
+package queueing
+
+import (
+	"fmt"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/preemption"
+	"github.com/muster-dev/muster/queueing/quota"
+)
+
+// victim is a Workload that is to leave, with the reason of its condition
+// Preempted.
+type victim struct {
+	*Workload
+	reason string
+}
+
+// question is who could make room for a Workload.
+func (s *State) question(q *queue, w *Workload, needs quota.Amounts) preemption.Question {
+	out := preemption.Question{
+		Queue: q.node, FairSharing: s.config.FairSharing, Priority: w.priority, Queued: w.since, Needs: needs, Running: s.running,
+	}
+	if q.object.Spec.Preemption != nil {
+		out.Policy = *q.object.Spec.Preemption
+	}
+	return out
+}
+
+// running are the Workloads in a ClusterQueue that could be asked to leave.
+func (s *State) running(n *quota.Node) []*preemption.Workload {
+	q := s.queues[kueue.ClusterQueueReference(n.Name)]
+	out := make([]*preemption.Workload, 0, len(q.holding))
+	for _, w := range q.holding {
+		if !w.claimed {
+			out = append(out, s.candidate(w))
+		}
+	}
+	return out
+}
+
+// candidate tells what it would cost if a Workload left: the time that its pods
+// have run.
+func (s *State) candidate(w *Workload) *preemption.Workload {
+	since := reservedSince(w.Object)
+	var pods int64
+	for i := range w.Object.Status.Admission.PodSetAssignments {
+		pods += int64(countOf(&w.Object.Status.Admission.PodSetAssignments[i]))
+	}
+	return &preemption.Workload{
+		UID: w.Object.UID, Queue: w.queue.node, Priority: w.priority, Reserved: since, Queued: w.since,
+		Usage: w.Usage, Evicted: IsEvicted(w.Object), Cost: pods * int64(max(0, s.now.Sub(since))/time.Second),
+	}
+}
+
+// couldPreempt says how preemption could make room for so much of one flavor and
+// resource, if it could.
+func (s *State) couldPreempt(q *queue, w *Workload, fr quota.FlavorResource, want int64) (by mode, ok bool) {
+	if q.object.Spec.Preemption == nil {
+		return 0, false
+	}
+	switch help, _ := preemption.Possible(s.question(q, w, quota.Amounts{fr: want}), fr, want); help {
+	case preemption.Preempt:
+		return preempt, true
+	case preemption.Reclaim:
+		return reclaim, true
+	}
+	return 0, false
+}
+
+// victims are those that have to leave for a Workload to have its quota; why says
+// why nobody can.
+func (s *State) victims(q *queue, w *Workload, needs quota.Amounts) (out []victim, why string) {
+	answer := preemption.Decide(s.question(q, w, needs))
+	for _, t := range answer.Targets {
+		out = append(out, victim{s.workloads[t.UID], t.Reason})
+	}
+	return out, answer.Why
+}
+
+// preempted has a victim stop. Its quota goes with the same write unless pods may
+// run on it.
+func (s *State) preempted(v victim, by *Workload) *Verdict {
+	message := fmt.Sprintf("Preempted to accommodate workload %s/%s (UID: %s) of priority %d: %s",
+		by.Object.Namespace, by.Object.Name, by.Object.UID, by.priority, humanReason[v.reason])
+	out := s.evict(v.Workload, kueue.WorkloadEvictedByPreemption, message, kueue.WorkloadQuotaReservedReasonPendingEvaluation, time.Time{})
+	apimeta.SetStatusCondition(&out.Status.Conditions, metav1.Condition{
+		Type: kueue.WorkloadPreempted, Status: metav1.ConditionTrue, Reason: v.reason, Message: out.Message,
+		ObservedGeneration: v.Object.Generation, LastTransitionTime: metav1.NewTime(s.now),
+	})
+	v.busy = true
+	return out
+}
+
+var humanReason = map[string]string{
+	kueue.InClusterQueueReason:                "prioritization in the ClusterQueue",
+	kueue.InCohortReclamationReason:           "reclamation within the cohort",
+	kueue.InCohortFairSharingReason:           "fair sharing within the cohort",
+	kueue.InCohortReclaimWhileBorrowingReason: "reclamation within the cohort while borrowing",
+}

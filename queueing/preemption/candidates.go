@@ -1,0 +1,198 @@
+package preemption
+
+import (
+	"cmp"
+	"container/heap"
+	"iter"
+	"slices"
+	"strings"
+
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/quota"
+)
+
+// source is a ClusterQueue in which there may be somebody to go.
+type source struct {
+	queue *quota.Node
+	// below are the ClusterQueue and all above it that are not above the newcomer,
+	// the topmost last. The own ClusterQueue has none.
+	below []*quota.Node
+	// distance is how far up the newcomer's path the two meet: 0 is the own
+	// ClusterQueue.
+	distance int
+	// entitled says that a part of the tree in which this ClusterQueue is not has the
+	// quota to take the newcomer in. With fair sharing it is the shares that say so.
+	entitled bool
+}
+
+// candidate may be asked to go when its turn comes.
+type candidate struct {
+	*Workload
+	*source
+	// bound says that the newcomer may not borrow if this one goes for it.
+	bound bool
+}
+
+// collect finds the candidates: by now, of those in a part of the tree that is
+// within its own quota nobody needs to be looked at.
+func (t *trial) collect() {
+	if policyOf(t.Policy.WithinClusterQueue) != kueue.PreemptionPolicyNever {
+		t.sources = append(t.sources, &source{queue: t.Queue})
+	}
+	if policyOf(t.Policy.ReclaimWithinCohort) != kueue.PreemptionPolicyNever {
+		entitled, rest := false, t.Needs
+		for i, n := range t.path[:len(t.path)-1] {
+			var within bool
+			within, rest = taken(n, rest)
+			entitled = entitled || within
+			t.around(t.path[i+1], n, source{distance: i + 1, entitled: entitled && t.FairSharing == nil})
+		}
+	}
+	for _, s := range t.sources {
+		running := t.Running(s.queue)
+		var room []candidate
+		for i, w := range running {
+			if t.suits(s, w) {
+				if room == nil {
+					// One allocation for all of a queue: there may be many.
+					room = make([]candidate, 0, len(running)-i)
+				}
+				room = append(room, candidate{w, s, t.isBound(s, w)})
+				t.candidates = append(t.candidates, &room[len(room)-1])
+			}
+		}
+	}
+}
+
+// taken says whether the node has the quota to take in so much more, and what of
+// it its parent would see.
+func taken(n *quota.Node, needs quota.Amounts) (within bool, rest quota.Amounts) {
+	within, rest = true, quota.Amounts{}
+	for fr, v := range needs {
+		within = within && !n.Borrows(fr, v)
+		rest[fr] = max(0, v-n.Unused(fr))
+	}
+	return within, rest
+}
+
+// around adds the ClusterQueues below a cohort that use more than their own, but
+// for those below one child.
+func (t *trial) around(cohort, but *quota.Node, s source) {
+	for _, child := range cohort.Children() {
+		if child == but || !t.over(child) {
+			continue
+		}
+		next := s
+		next.below = append([]*quota.Node{child}, s.below...)
+		if len(child.Children()) > 0 {
+			t.around(child, nil, next)
+			continue
+		}
+		next.queue = child
+		t.sources = append(t.sources, &next)
+	}
+}
+
+// suits says that the Workload has something that is short, and that its priority
+// does not protect it.
+func (t *trial) suits(s *source, w *Workload) bool {
+	uses := slices.ContainsFunc(t.short, func(fr quota.FlavorResource) bool { return w.Usage[fr] > 0 })
+	if !uses || w.Evicted {
+		return uses
+	}
+	policy := t.Policy.ReclaimWithinCohort
+	if s.queue == t.Queue {
+		policy = t.Policy.WithinClusterQueue
+	}
+	switch policy {
+	case kueue.PreemptionPolicyAny:
+		return true
+	case kueue.PreemptionPolicyLowerOrNewerEqualPriority:
+		return w.Priority < t.Priority || w.Priority == t.Priority && t.Queued.Before(w.Queued)
+	}
+	return w.Priority < t.Priority
+}
+
+// isBound says that the newcomer may take from the Workload only if it does not
+// borrow: borrowWithinCohort does not let it.
+func (t *trial) isBound(s *source, w *Workload) bool {
+	if t.FairSharing != nil || s.queue == t.Queue || s.entitled || w.Evicted {
+		return false
+	}
+	b := t.Policy.BorrowWithinCohort
+	return !t.mayBorrow() || w.Priority >= t.Priority ||
+		b.MaxPriorityThreshold != nil && w.Priority > *b.MaxPriorityThreshold
+}
+
+func (t *trial) mayBorrow() bool {
+	b := t.Policy.BorrowWithinCohort
+	return b != nil && b.Policy == kueue.BorrowWithinCohortPolicyLowerPriority
+}
+
+// policyOf is a policy with its default.
+func policyOf(p kueue.PreemptionPolicy) kueue.PreemptionPolicy {
+	return cmp.Or(p, kueue.PreemptionPolicyNever)
+}
+
+// order is in which the candidates are asked: those on their way out; of other
+// ClusterQueues, first where the newcomer is entitled to the quota; in the own one,
+// of the LocalQueue that has used most; of lower priority; nearer; younger; by UID,
+// which is unique.
+func order(a, b *candidate) int {
+	switch {
+	case a.Evicted && !b.Evicted:
+		return -1
+	case b.Evicted && !a.Evicted:
+		return 1
+	case a.rank() != b.rank():
+		return cmp.Compare(a.rank(), b.rank())
+	case a.distance == 0 && a.LocalQueueUsage != b.LocalQueueUsage:
+		return cmp.Compare(b.LocalQueueUsage, a.LocalQueueUsage)
+	case a.Priority != b.Priority:
+		return cmp.Compare(a.Priority, b.Priority)
+	case a.distance != b.distance:
+		return cmp.Compare(a.distance, b.distance)
+	case !a.Reserved.Equal(b.Reserved):
+		return b.Reserved.Compare(a.Reserved)
+	}
+	return strings.Compare(string(a.UID), string(b.UID))
+}
+
+// inOrder sorts no more of many than are looked at.
+func inOrder(candidates []*candidate) iter.Seq[*candidate] {
+	return func(yield func(*candidate) bool) {
+		rest := pile(slices.Clone(candidates))
+		for heap.Init(&rest); len(rest) > 0; {
+			if !yield(heap.Pop(&rest).(*candidate)) {
+				return
+			}
+		}
+	}
+}
+
+// pile is a heap with the first candidate on top.
+type pile []*candidate
+
+func (p pile) Len() int           { return len(p) }
+func (p pile) Less(i, j int) bool { return order(p[i], p[j]) < 0 }
+func (p pile) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
+func (p *pile) Push(c any)        { *p = append(*p, c.(*candidate)) }
+
+func (p *pile) Pop() any {
+	last := len(*p) - 1
+	c := (*p)[last]
+	*p = (*p)[:last]
+	return c
+}
+
+// rank is by what right the newcomer asks: the best is 0.
+func (s *source) rank() int {
+	switch {
+	case s.distance == 0:
+		return 2
+	case s.entitled:
+		return 0
+	}
+	return 1
+}

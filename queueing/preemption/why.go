@@ -1,0 +1,73 @@
+package preemption
+
+import (
+	"fmt"
+	"strings"
+
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/quota"
+)
+
+// beyond says what the newcomer could not have even if nobody used anything.
+func (t *trial) beyond() string {
+	for _, fr := range t.short {
+		if most := t.Queue.Potential(fr); t.Needs[fr] > most {
+			return t.explain("the ClusterQueue may use at most %s", t.of(fr, most))
+		}
+	}
+	return ""
+}
+
+// lacking says what the newcomer could not have even if all candidates went.
+func (t *trial) lacking() string {
+	if len(t.candidates) == 0 {
+		return t.explain("no Workload that may be asked to go holds %s", name(t.short[0]))
+	}
+	for _, fr := range t.short {
+		had := max(0, t.Queue.Available(fr))
+		for i := 0; i < len(t.candidates) && had < t.Needs[fr]; i++ {
+			had = quota.Plus(had, t.candidates[i].Usage[fr])
+		}
+		if had < t.Needs[fr] {
+			return t.explain("only %s are free or held by Workloads that may be asked to go", t.of(fr, had))
+		}
+	}
+	return ""
+}
+
+// protected says what keeps candidates who have enough.
+func (t *trial) protected() string {
+	fr := t.short[0]
+	if t.FairSharing != nil {
+		return t.explain("those who hold %s have no larger share, or would be below their own quota", name(fr))
+	}
+	for _, c := range t.candidates {
+		if c.bound {
+			return t.explain("the ClusterQueue would have to borrow, and borrowWithinCohort keeps it from taking %s from all who hold it", name(fr))
+		}
+	}
+	return t.explain("those who hold %s would be below their own quota", name(fr))
+}
+
+// explain adds the fields that decide who may be asked to go.
+func (t *trial) explain(format string, args ...any) string {
+	fields := []string{fmt.Sprintf("withinClusterQueue is %s", policyOf(t.Policy.WithinClusterQueue))}
+	if len(t.path) > 1 {
+		fields = append(fields, fmt.Sprintf("reclaimWithinCohort is %s", policyOf(t.Policy.ReclaimWithinCohort)))
+	}
+	if policyOf(t.Policy.WithinClusterQueue) != kueue.PreemptionPolicyNever || len(t.path) > 1 && policyOf(t.Policy.ReclaimWithinCohort) != kueue.PreemptionPolicyNever {
+		fields = append(fields, fmt.Sprintf("the priority is %d", t.Priority))
+	}
+	return fmt.Sprintf("preemption cannot help: %s (%s)", fmt.Sprintf(format, args...), strings.Join(fields, ", "))
+}
+
+// of is how much of what is needed.
+func (t *trial) of(fr quota.FlavorResource, v int64) string {
+	return fmt.Sprintf("%s of %s %s", nodegroups.Quantity(fr.Resource, v), nodegroups.Quantity(fr.Resource, t.Needs[fr]), name(fr))
+}
+
+func name(fr quota.FlavorResource) string {
+	return fmt.Sprintf("%s in flavor %s", fr.Resource, fr.Flavor)
+}

@@ -1,0 +1,100 @@
+// Package quota counts who may use how much: a tree of cohorts with
+// ClusterQueues as its leaves, in which a node may borrow what others do not use.
+//
+// What a node is given, by itself and by its children, is its subtree quota. Up
+// to its lending limit it lends that to its parent; what is above the limit is its
+// own for good. Usage fills what a node keeps for itself first, and only the rest
+// counts in the parent. So the parent sees, for each child, what that took out of
+// the common pot, and how much is left in it.
+package quota
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// FlavorResource is what quota is counted by.
+type FlavorResource struct {
+	Flavor   kueue.ResourceFlavorReference
+	Resource corev1.ResourceName
+}
+
+// Compare orders by flavor and then by resource.
+func (fr FlavorResource) Compare(o FlavorResource) int {
+	return cmp.Or(cmp.Compare(fr.Flavor, o.Flavor), cmp.Compare(fr.Resource, o.Resource))
+}
+
+// Amounts are by flavor and resource, in the units of nodegroups.Resources. They
+// are never negative.
+type Amounts map[FlavorResource]int64
+
+// Add adds o, up to the largest int64.
+func (a Amounts) Add(o Amounts) {
+	for fr, v := range o {
+		a[fr] = Plus(a[fr], v)
+	}
+}
+
+// Sub takes o away, down to zero, and forgets what becomes zero. It undoes Add
+// unless a sum was too much for an int64; a Node has no such limit.
+func (a Amounts) Sub(o Amounts) {
+	for fr, v := range o {
+		if a[fr] > v {
+			a[fr] -= v
+		} else {
+			delete(a, fr)
+		}
+	}
+}
+
+// Keys are the flavors and resources in their order.
+func (a Amounts) Keys() []FlavorResource {
+	return slices.SortedFunc(maps.Keys(a), FlavorResource.Compare)
+}
+
+// Plus is a + b for amounts that are not negative, or the largest int64 where
+// that is too much for one.
+func Plus(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// Times is an amount by a number of pods, or the largest int64.
+func Times(v int64, n int32) int64 {
+	if n > 0 && v > math.MaxInt64/int64(n) {
+		return math.MaxInt64
+	}
+	return v * int64(n)
+}
+
+// total is a sum of amounts that does not overflow, so that taking away what was
+// added always gives what was there before.
+type total struct{ high, low uint64 }
+
+func (t *total) add(v int64) {
+	var carry uint64
+	t.low, carry = bits.Add64(t.low, uint64(v), 0)
+	t.high += carry
+}
+
+func (t *total) sub(v int64) {
+	var borrow uint64
+	t.low, borrow = bits.Sub64(t.low, uint64(v), 0)
+	t.high -= borrow
+}
+
+// amount is the total, or the largest int64.
+func (t total) amount() int64 {
+	if t.high > 0 || t.low > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(t.low)
+}

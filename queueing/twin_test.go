@@ -1,0 +1,219 @@
+package queueing
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/quota"
+)
+
+// twoGroups is a queue in a tree with others, with two resource groups, whose
+// flavors have taints and labels that not all pods suit.
+func twoGroups(t *testing.T, r *rand.Rand) *world {
+	w := newWorld()
+	for i, name := range []string{"spot", "ondemand", "reserved"} {
+		f := flavor(name, nil)
+		f.Spec.NodeLabels = map[string]string{"pool": name, "arch": []string{"arm", "amd"}[i%2]}
+		if name == "spot" {
+			f.Spec.NodeTaints = []corev1.Taint{{Key: "spot", Effect: corev1.TaintEffectNoSchedule}}
+		}
+		w.set(f)
+	}
+	for i, name := range []string{"fast", "slow"} {
+		f := flavor(name, nil)
+		f.Spec.NodeLabels = map[string]string{"arch": []string{"arm", "amd"}[i]}
+		if r.IntN(2) == 0 {
+			f.Spec.NodeLabels = nil
+		}
+		w.set(f)
+	}
+	limit := func() *resource.Quantity {
+		if r.IntN(2) == 0 {
+			return nil
+		}
+		return resource.NewQuantity(r.Int64N(6), resource.DecimalSI)
+	}
+	groups := func() []kueue.ResourceGroup {
+		group := func(resources []corev1.ResourceName, flavors ...kueue.ResourceFlavorReference) kueue.ResourceGroup {
+			r.Shuffle(len(flavors), func(i, j int) { flavors[i], flavors[j] = flavors[j], flavors[i] })
+			g := kueue.ResourceGroup{CoveredResources: resources}
+			for _, f := range flavors {
+				fq := kueue.FlavorQuotas{Name: f}
+				for _, name := range resources {
+					fq.Resources = append(fq.Resources, kueue.ResourceQuota{
+						Name: name, NominalQuota: *resource.NewQuantity(r.Int64N(9), resource.DecimalSI), BorrowingLimit: limit(), LendingLimit: limit(),
+					})
+				}
+				g.Flavors = append(g.Flavors, fq)
+			}
+			return g
+		}
+		return []kueue.ResourceGroup{group([]corev1.ResourceName{"cpu", "gpu"}, "spot", "ondemand", "reserved"), group([]corev1.ResourceName{"disk"}, "fast", "slow")}
+	}
+	// What is borrowed may come from the own department or from another one.
+	w.set(&kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "near"}, Spec: kueue.CohortSpec{ParentName: "far"}})
+	for _, name := range []string{"ours", "neighbour", "theirs"} {
+		cohort := map[string]string{"ours": "near", "neighbour": "near", "theirs": "far"}[name]
+		cq := clusterQueue(t, name, map[string]string{
+			"cohort": cohort, "whenCanBorrow": []string{string(kueue.MayStopSearch), string(kueue.TryNextFlavor)}[r.IntN(2)],
+		}, "")
+		cq.Spec.ResourceGroups = groups()
+		w.set(cq)
+		w.set(localQueueTo(name, name, ""))
+	}
+	return w
+}
+
+// randomPods is a Workload of up to two podSets.
+func randomPods(t *testing.T, w *world, r *rand.Rand) *Workload {
+	object := w.workload(t, "w", map[string]string{"lq": "ours"})
+	object.Spec.PodSets = nil
+	for i := range 1 + r.IntN(2) {
+		spec := corev1.PodSpec{}
+		if r.IntN(3) > 0 {
+			spec.Tolerations = []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}}
+		}
+		if r.IntN(4) == 0 {
+			spec.NodeSelector = map[string]string{"arch": []string{"arm", "amd"}[r.IntN(2)]}
+		}
+		requests := corev1.ResourceList{}
+		for _, name := range []corev1.ResourceName{"cpu", "gpu", "disk"} {
+			if r.IntN(3) > 0 {
+				requests[name] = *resource.NewQuantity(r.Int64N(5), resource.DecimalSI)
+			}
+		}
+		spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: requests}}}
+		object.Spec.PodSets = append(object.Spec.PodSets, kueue.PodSet{
+			Name: kueue.PodSetReference(fmt.Sprint(i)), Count: 1 + r.Int32N(3), Template: corev1.PodTemplateSpec{Spec: spec},
+		})
+	}
+	return w.s.newWorkload(object)
+}
+
+// choice is a flavor for what one podSet asks of one resource group, with how much
+// it is liked: less is better.
+type choice struct {
+	flavor kueue.ResourceFlavorReference
+	liking []int
+}
+
+// twin lists all combinations of flavors, throws out those that do not fit as a
+// whole, and takes the one that is liked best at its first place, then at its
+// second, and so on.
+func twin(s *State, q *queue, w *Workload) (flavors []kueue.ResourceFlavorReference, ok bool) {
+	type place struct {
+		podSet, group int
+		need          nodegroups.Resources
+	}
+	var places []place
+	for i := range w.Object.Spec.PodSets {
+		for g, group := range q.object.Spec.ResourceGroups {
+			need := nodegroups.Resources{}
+			for _, name := range group.CoveredResources {
+				if v := w.Pod[i][name]; v > 0 {
+					need[name] = v * int64(w.Object.Spec.PodSets[i].Count)
+				}
+			}
+			if len(need) > 0 {
+				places = append(places, place{i, g, need})
+			}
+		}
+	}
+	var best []choice
+	var enumerate func(so []choice, used quota.Amounts)
+	enumerate = func(so []choice, used quota.Amounts) {
+		if len(so) == len(places) {
+			if !q.node.Fits(used) {
+				return
+			}
+			if best == nil || slices.CompareFunc(so, best, func(a, b choice) int { return slices.Compare(a.liking, b.liking) }) < 0 {
+				best = slices.Clone(so)
+			}
+			return
+		}
+		p := places[len(so)]
+		for k, fq := range q.object.Spec.ResourceGroups[p.group].Flavors {
+			f := s.flavors[fq.Name]
+			suits := mismatch(&w.Object.Spec.PodSets[p.podSet].Template.Spec, f) == ""
+			for j := range so {
+				if places[j].podSet == p.podSet {
+					_, clash := contradiction(s.flavors[so[j].flavor], f)
+					suits = suits && !clash
+				}
+			}
+			if !suits {
+				continue
+			}
+			now := quota.Amounts{}
+			now.Add(used)
+			distance := 0
+			for name, v := range p.need {
+				fr := quota.FlavorResource{Flavor: fq.Name, Resource: name}
+				now[fr] += v
+				distance = max(distance, q.node.Distance(fr, now[fr]))
+			}
+			// Own quota is as good as any by default; if asked for, it comes first, then
+			// what is borrowed from nearest.
+			liking := []int{0, 0, k}
+			if distance > 0 && q.object.Spec.FlavorFungibility.WhenCanBorrow == kueue.TryNextFlavor {
+				liking = []int{1, distance, k}
+			}
+			enumerate(append(slices.Clone(so), choice{fq.Name, liking}), now)
+		}
+	}
+	enumerate(nil, quota.Amounts{})
+	for _, c := range best {
+		flavors = append(flavors, c.flavor)
+	}
+	return flavors, best != nil || len(places) == 0
+}
+
+// TestAssignmentAgainstItsTwin compares the search for flavors with one that tries
+// everything, on 100,000 random Workloads in queues of random use.
+func TestAssignmentAgainstItsTwin(t *testing.T) {
+	found, refused := 0, 0
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		w := twoGroups(t, r)
+		w.cycles(t)
+		q, theirs := w.s.queues["ours"], w.s.queues["theirs"]
+		for range 50 {
+			x := randomPods(t, w, r)
+			want, ok := twin(w.s, q, x)
+			p, a := w.s.assign(q, x)
+			var got []kueue.ResourceFlavorReference
+			if p != nil {
+				for _, o := range a.chosen {
+					got = append(got, o.flavor)
+				}
+			}
+			if (p != nil) != ok || slices.Compare(got, want) != 0 {
+				t.Fatalf("seed %d: on %v (%s), the twin on %v (%v)", seed, got, a.notes.message(), want, ok)
+			}
+			if p == nil {
+				refused++
+				continue
+			}
+			found++
+			q.node.Add(p.usage)
+			if r.IntN(3) > 0 {
+				q.node.Sub(p.usage)
+			} else if r.IntN(2) == 0 {
+				fr := quota.FlavorResource{Flavor: []kueue.ResourceFlavorReference{"spot", "ondemand"}[r.IntN(2)], Resource: "cpu"}
+				theirs.node.Add(quota.Amounts{fr: cmp.Or(max(0, min(1000, theirs.node.Available(fr))), 0)})
+			}
+		}
+	}
+	if found < 20_000 || refused < 20_000 {
+		t.Errorf("%d found and %d refused: too few of one to prove anything", found, refused)
+	}
+}
