@@ -376,6 +376,7 @@ func (s *State) reserve(q *queue, w *Workload, p *proposal) *Verdict {
 	e := edit(w.Object, s.now)
 	e.reserve(p.admission, s.fresh(w, names))
 	w.assume(q, p.usage)
+	w.busy = true
 	w.reason, w.message = "", ""
 	s.timers.set(w, time.Time{})
 	return &Verdict{

@@ -118,7 +118,7 @@ func (s *State) Set(object metav1.Object) {
 		key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 		lq := s.localQueues[key]
 		if lq == nil {
-			lq = &localQueue{}
+			lq = &localQueue{counts: newCounts()}
 			s.localQueues[key] = lq
 			s.outdated = true
 		} else {
@@ -276,10 +276,7 @@ func (s *State) setWorkload(object *kueue.Workload) {
 		return
 	}
 	old := w.Object
-	if old.ResourceVersion == object.ResourceVersion && old.ResourceVersion != "" {
-		return
-	}
-	if onlyToldWhy(old, object) {
+	if old.ResourceVersion == object.ResourceVersion && old.ResourceVersion != "" || onlyToldWhy(old, object) {
 		w.Object = object
 		return
 	}

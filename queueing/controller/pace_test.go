@@ -8,6 +8,7 @@ import (
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -83,8 +84,12 @@ func TestWhichReasonIsToldNext(t *testing.T) {
 	if got, want := r.wakeAt(), now.Add(-time.Second).Add(refreshAfter); !got.Equal(want) {
 		t.Errorf("it goes on at %v, want %v", got, want)
 	}
-	if n := r.next(now.Add(refreshAfter)); n == nil || n.uid != "known" {
-		t.Errorf("then comes %+v", n)
+	later := now.Add(refreshAfter)
+	r.note(workloadOf("newer", "1"), "WaitingForQuota", "1 missing", later)
+	for _, want := range []types.UID{"newer", "known"} {
+		if n := r.next(later); n == nil || n.uid != want {
+			t.Errorf("then comes %+v, want %s", n, want)
+		}
 	}
 }
 

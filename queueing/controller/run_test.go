@@ -82,7 +82,9 @@ func TestAServerThatIsAway(t *testing.T) {
 // order.
 func TestNewsOfObjects(t *testing.T) {
 	flavor := func(uid types.UID, version string) *kueue.ResourceFlavor {
-		return &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "flavor", UID: uid, ResourceVersion: version}}
+		f := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "flavor", UID: uid, ResourceVersion: version}}
+		f.Spec.NodeLabels = map[string]string{"zone": "a"}
+		return f
 	}
 	for name, tt := range map[string]struct {
 		happen func(*inbox)
@@ -111,6 +113,10 @@ func TestNewsOfObjects(t *testing.T) {
 			}
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("known are %v, want %v", got, tt.want)
+			}
+			// The State, too, has to know the flavor that is there.
+			if keys := len(l.state.SelectedKeys()); keys != len(tt.want) {
+				t.Errorf("the State knows %d flavors, want %d", keys, len(tt.want))
 			}
 			if named := len(l.known.named); named != len(tt.want) {
 				t.Errorf("%d are known by name, want %d", named, len(tt.want))
