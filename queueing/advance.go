@@ -1,6 +1,7 @@
 package queueing
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -28,7 +29,10 @@ func (s *State) advance(w *Workload) *Verdict {
 		}
 	}
 	if IsAdmitted(object) {
-		return s.expired(w)
+		if v := s.expired(w); v != nil {
+			return v
+		}
+		return s.revoked(w)
 	}
 	return s.advanceChecks(w)
 }
@@ -162,10 +166,7 @@ func (s *State) answered(w *Workload) *Verdict {
 		return s.condemn(w, kueue.WorkloadEvictedByAdmissionCheck, fmt.Sprintf("AdmissionCheck %s was Rejected: %s", rejected.Name, rejected.Message))
 	}
 	if retry := checkIn(w.Object, kueue.CheckStateRetry); retry != nil {
-		var at time.Time
-		if retry.RequeueAfterSeconds != nil {
-			at = s.now.Add(time.Duration(*retry.RequeueAfterSeconds) * time.Second)
-		}
+		at := retryAt(w.Object)
 		return s.evict(w, kueue.WorkloadEvictedByAdmissionCheck, fmt.Sprintf("At least one admission check is in Retry: %s: %s", retry.Name, retry.Message),
 			kueue.WorkloadQuotaReservedReasonPendingEvaluation, at)
 	}
@@ -177,6 +178,9 @@ func (s *State) advanceChecks(w *Workload) *Verdict {
 	e := edit(w.Object, s.now)
 	v := &Verdict{Workload: w, Action: Advance}
 	changed := s.syncChecks(w, e)
+	if changed {
+		v.Reason, v.Message = "AdmissionCheckUpdated", "The ClusterQueue asks for other admission checks now"
+	}
 	for i := range e.status.AdmissionChecks {
 		state := &e.status.AdmissionChecks[i]
 		step, ours := s.serve(w, e.status.AdmissionChecks, state)
@@ -187,7 +191,9 @@ func (s *State) advanceChecks(w *Workload) *Verdict {
 			return step.evict
 		}
 		changed = e.setCheck(state, step) || changed
-		v.Create, v.Delete = step.create, step.delete
+		// One request a verdict; the next one is made when it is settled.
+		v.Create = cmp.Or(v.Create, step.create)
+		v.Delete = append(v.Delete, step.delete...)
 		if changed {
 			v.Reason, v.Message = "AdmissionCheckUpdated", fmt.Sprintf("Admission check %s is %s: %s", state.Name, state.State, state.Message)
 		}

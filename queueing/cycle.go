@@ -3,9 +3,7 @@ package queueing
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -150,6 +148,9 @@ func (s *State) gate(w *Workload) (*Verdict, *queue) {
 		s.wake(w, state.RequeueAt.Time)
 		return s.clean(w, nil), nil
 	}
+	if v, late := s.late(w, q); late {
+		return s.clean(w, v), nil
+	}
 	return s.clean(w, nil), q
 }
 
@@ -170,7 +171,7 @@ func (s *State) refused(w *Workload, q *queue) string {
 	if rules := checkRules(q.object); len(rules) > 0 && replacementFor(w.Object) != "" {
 		return fmt.Sprintf("%sjobs that grow in a queue with admission checks, as ClusterQueue %s has with %s", unsupported, q.object.Name, rules[0].Name)
 	}
-	if why := s.refusedParameters(w.Object.Annotations); why != "" {
+	if why := s.refusedParameters(q, w); why != "" {
 		return why
 	}
 	for i := range w.Object.Spec.PodSets {
@@ -181,30 +182,6 @@ func (s *State) refused(w *Workload, q *queue) string {
 		case len(ps.Template.Spec.ResourceClaims) > 0:
 			return fmt.Sprintf("%sresourceClaims (DRA) of podSet %s", unsupported, ps.Name)
 		}
-	}
-	return ""
-}
-
-// refusedParameters says which annotations cannot become parameters of a request.
-func (s *State) refusedParameters(annotations map[string]string) string {
-	// The check may add its policy.
-	count := 1
-	for _, k := range slices.Sorted(maps.Keys(annotations)) {
-		v := annotations[k]
-		switch name, ok := strings.CutPrefix(k, ParameterPrefix); {
-		case !ok:
-		case len(v) > maxParameter:
-			return fmt.Sprintf("the annotation %s has %d characters; a parameter may have %d", k, len(v), maxParameter)
-		case name == processorParameter:
-			return fmt.Sprintf("the annotation %s would give the request to another provisioner, which books no machines for the queue; remove it from the job", k)
-		case name == PolicyParameter && v != "" && s.policies[v] == nil:
-			return fmt.Sprintf("CapacityPolicy %q, which the annotation %s names, doesn't exist; create it or change the annotation", v, k)
-		case name != PolicyParameter:
-			count++
-		}
-	}
-	if count > maxParameters {
-		return fmt.Sprintf("the annotations %s… and the policy of the check make %d parameters; a request may have %d", ParameterPrefix, count, maxParameters)
 	}
 	return ""
 }

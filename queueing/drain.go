@@ -34,10 +34,8 @@ func (r *refusal) holds(w *Workload, now time.Time) bool {
 // cycle.
 type likeness struct {
 	shape uint64
-	// policy is the CapacityPolicy that the annotations name. An empty name takes
-	// away that of the check, so named tells it from none.
-	policy string
-	named  bool
+	// terms are those on which it would get machines.
+	terms string
 	// skip and refused are where the search for machines stands.
 	skip    int
 	refused string
@@ -48,8 +46,7 @@ type likeness struct {
 }
 
 func (s *State) likeness(q *queue, w *Workload) likeness {
-	out := likeness{shape: w.shape, skip: s.blindly(q, w)}
-	out.policy, out.named = w.Object.Annotations[ParameterPrefix+PolicyParameter]
+	out := likeness{shape: w.shape, skip: s.blindly(q, w), terms: s.likeTerms(q, w)}
 	if c := s.justEvicted(w); c != nil {
 		out.refused = c.Message
 	}
@@ -331,6 +328,10 @@ func (d *drainer) claim(l *line, p *proposal) {
 		}
 	}
 	c.apply()
+	if p.plan != nil {
+		// Its machines are certain only as long as nobody else is promised them.
+		d.s.take(w, p.plan)
+	}
 	d.claims = append(d.claims, c)
 	d.version++
 	message := "Waiting for the quota of preempted workloads"
@@ -400,22 +401,15 @@ func (s *State) reserve(q *queue, w *Workload, p *proposal) *Verdict {
 	}
 }
 
-// fresh are the states of the checks at the start of an attempt. The attempt's
-// number goes on from that of all checks of the last one, so that objects of
-// different attempts never share a name, whichever flavors they were on.
+// fresh are the states of the checks at the start of an attempt.
 func (s *State) fresh(w *Workload, names []kueue.AdmissionCheckReference) []kueue.AdmissionCheckState {
-	var tried int32
-	for i := range w.Object.Status.AdmissionChecks {
-		tried = max(tried, retries(&w.Object.Status.AdmissionChecks[i]))
-	}
 	out := make([]kueue.AdmissionCheckState, 0, len(names))
 	for _, name := range names {
-		state := kueue.AdmissionCheckState{Name: name, State: kueue.CheckStatePending, LastTransitionTime: metav1.NewTime(s.now)}
-		if tried > 0 {
-			state.RetryCount = new(tried)
+		state := kueue.AdmissionCheckState{
+			Name: name, State: kueue.CheckStatePending, LastTransitionTime: metav1.NewTime(s.now), RetryCount: s.retryCount(w, name),
 		}
 		if s.isCapacity(name) {
-			state.Message = waitingFor(RequestName(w.Object.Name, name, tried+1))
+			state.Message = waitingFor(RequestName(w.Object.Name, name, retries(&state)+1))
 		}
 		out = append(out, state)
 	}

@@ -15,9 +15,9 @@ import (
 
 // What waitForPodsReady is where the configuration does not say, as in Kueue.
 const (
-	defaultReadyTimeout = 30 * time.Minute
-	defaultBackoffBase  = 60
-	defaultBackoffMax   = 3600
+	defaultReadyTimeout  = 30 * time.Minute
+	podsReadyBackoffBase = 60
+	podsReadyBackoffMax  = 3600
 )
 
 // unready ends the attempt of an admitted Workload whose pods are not ready in
@@ -97,7 +97,7 @@ func backoff(w *kueue.Workload, c kueueconfig.RequeuingStrategy, tries int32) ti
 		}
 		return time.Duration(*v) * time.Second
 	}
-	pause := doubled(seconds(c.BackoffBaseSeconds, defaultBackoffBase), tries, seconds(c.BackoffMaxSeconds, defaultBackoffMax))
+	pause := doubled(seconds(c.BackoffBaseSeconds, podsReadyBackoffBase), tries, seconds(c.BackoffMaxSeconds, podsReadyBackoffMax))
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s/%d", w.UID, tries)
 	jitter := pause / 60 * time.Duration(h.Sum32()%1001) / 1000

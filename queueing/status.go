@@ -161,18 +161,21 @@ func (e *editor) deactivated() {
 	apimeta.RemoveStatusCondition(&e.status.Conditions, kueue.WorkloadDeactivationTarget)
 }
 
-// resetChecks sends all checks back to Pending. The number of retries goes up
-// even where nothing failed, so that the next attempt's objects never share a
-// name with those of this one.
+// resetChecks sends all checks back to Pending, and counts for those in Retry that
+// they were.
 func (e *editor) resetChecks() {
 	for i := range e.status.AdmissionChecks {
 		c := &e.status.AdmissionChecks[i]
+		count := c.RetryCount
+		if c.State == kueue.CheckStateRetry {
+			count = new(retries(c) + 1)
+		}
 		*c = kueue.AdmissionCheckState{
 			Name:               c.Name,
 			State:              kueue.CheckStatePending,
 			LastTransitionTime: e.now,
 			Message:            fmt.Sprintf("Reset to Pending after eviction. Previously: %s", c.State),
-			RetryCount:         new(retries(c) + 1),
+			RetryCount:         count,
 		}
 	}
 }
