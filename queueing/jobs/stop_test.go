@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
 )
@@ -69,7 +70,7 @@ func TestAJobThatAPersonSuspendsQueuesAgain(t *testing.T) {
 			g.podsStop()
 			g.settle()
 			w := g.workload()
-			if !isSuspended(g.job()) || queueing.HasQuota(w) || *w.Status.AdmissionChecks[0].RetryCount != 1 {
+			if !isSuspended(g.job()) || queueing.HasQuota(w) || w.Status.AdmissionChecks[0].State != kueue.CheckStatePending {
 				t.Errorf("die at %d: suspended %v, has quota: %v, checks: %+v", dieAt, isSuspended(g.job()), queueing.HasQuota(w), w.Status.AdmissionChecks)
 			}
 			if diff := cmp.Diff(*before, g.job().Spec); diff != "" {
