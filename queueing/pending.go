@@ -5,18 +5,14 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// ActivePending is how many of the Workloads that wait in a ClusterQueue the next
-// cycle judges. All others wait for something to change first: for quota to come
-// back, for the end of a pause, or for somebody to act.
+// ActivePending is how many of the Workloads that wait in a ClusterQueue are judged
+// again whenever one of the queue is. All others wait for something to change first:
+// for quota to come back, for the end of a pause, or for somebody to act.
 func (s *State) ActivePending(name kueue.ClusterQueueReference) int32 {
-	q := s.queues[name]
-	switch {
-	case q == nil || !q.standing.Active:
-		return 0
-	case q.judgesAll():
+	if q := s.queues[name]; q.judgesAll() {
 		return int32(q.pending.Len())
 	}
-	return int32(len(q.fresh))
+	return 0
 }
 
 // LocalActivePending is ActivePending for what came by a LocalQueue.
@@ -25,29 +21,20 @@ func (s *State) LocalActivePending(key types.NamespacedName) (n int32) {
 	if lq == nil {
 		return 0
 	}
-	q := s.queues[lq.object.Spec.ClusterQueue]
-	switch {
-	case q == nil || !q.standing.Active:
-	case q.judgesAll():
+	if q := s.queues[lq.object.Spec.ClusterQueue]; q.judgesAll() {
 		q.pending.Ascend(func(w *Workload) bool {
 			if w.local == lq {
 				n++
 			}
 			return true
 		})
-	default:
-		for _, w := range q.fresh {
-			if w.local == lq {
-				n++
-			}
-		}
 	}
 	return n
 }
 
-// judgesAll says that the next cycle judges whoever waits: a StrictFIFO queue
-// begins with its head each time, and where quota came back or is kept for
-// somebody, nothing that was said holds.
+// judgesAll says that no refusal lasts: a StrictFIFO queue begins with its head each
+// time, and where quota came back or is kept for somebody, all is judged anew.
 func (q *queue) judgesAll() bool {
-	return q.object.Spec.QueueingStrategy == kueue.StrictFIFO || q.tree.loosened || q.tree.claimed
+	return q != nil && q.standing.Active &&
+		(q.object.Spec.QueueingStrategy == kueue.StrictFIFO || q.tree.loosened || q.tree.claimed)
 }

@@ -7,6 +7,7 @@
 package metrics
 
 import (
+	"cmp"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -29,7 +30,7 @@ const (
 
 // Config says what is shown.
 type Config struct {
-	// Role is Standalone or Leader.
+	// Role is Standalone, which is the default, or Leader.
 	Role string
 	// LocalQueues shows each LocalQueue by itself, too. Clusters may have very many.
 	LocalQueues bool
@@ -56,6 +57,7 @@ type Metrics struct {
 
 // New returns metrics without a value, but for that of the build.
 func New(c Config) *Metrics {
+	c.Role = cmp.Or(c.Role, Standalone)
 	m := &Metrics{config: c}
 	m.attempts = m.counter("admission_attempts_total", "Cycles in which Workloads were judged, by whether one got quota (success) or none (inadmissible).", "result")
 	m.attempt = m.histogram("admission_attempt_duration_seconds", "How long a cycle took, by whether a Workload got quota in it.", prometheus.DefBuckets, "result")
