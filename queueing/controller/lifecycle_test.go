@@ -162,7 +162,7 @@ func TestASliceTakesThePlaceOfAnother(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			armed := false
-			w := newWorld(t, func(c client.WithWatch) client.WithWatch {
+			faults := func(c client.WithWatch) client.WithWatch {
 				return interceptor.NewClient(c, interceptor.Funcs{
 					SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 						if !armed || o.GetName() != tt.of {
@@ -175,7 +175,11 @@ func TestASliceTakesThePlaceOfAnother(t *testing.T) {
 						return tt.err
 					},
 				})
-			}, append(queueOf("2"), small())...)
+			}
+			w := newWorld(t, nil, append(queueOf("2"), small())...)
+			w.set(config.Config{ObjectRetentionPolicies: &kueueconfig.ObjectRetentionPolicies{
+				Workloads: &kueueconfig.WorkloadRetentionPolicy{AfterFinished: &metav1.Duration{Duration: time.Minute}},
+			}}, faults)
 			w.run(time.Second)
 			armed = tt.of != ""
 			w.create(large())
@@ -187,6 +191,11 @@ func TestASliceTakesThePlaceOfAnother(t *testing.T) {
 				t.Fatal("nothing went wrong")
 			}
 			expectReplaced(t, w)
+			// The loop is done with both, and so the old one is cleaned up.
+			w.run(2 * time.Minute)
+			if err := w.api.Get(t.Context(), client.ObjectKeyFromObject(small()), small()); !apierrors.IsNotFound(err) {
+				t.Errorf("the old one is still there: %v", err)
+			}
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,8 +48,9 @@ type world struct {
 	// blind says that the informers bring nothing.
 	blind bool
 	seen  map[types.UID]client.Object
-	// events are what users were told, as "reason name".
-	events []string
+	// events are what users were told, as "reason name". Several writers may tell.
+	events  []string
+	telling sync.Mutex
 }
 
 func testScheme(t testing.TB) *runtime.Scheme {
@@ -128,6 +130,8 @@ func (w *world) restart(faults func(client.WithWatch) client.WithWatch) {
 type recorder struct{ w *world }
 
 func (r recorder) Eventf(regarding, _ runtime.Object, _, reason, _, _ string, _ ...any) {
+	r.w.telling.Lock()
+	defer r.w.telling.Unlock()
 	r.w.events = append(r.w.events, reason+" "+regarding.(client.Object).GetName())
 }
 
