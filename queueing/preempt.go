@@ -91,6 +91,7 @@ func (s *State) preempted(v victim, by *Workload) *Verdict {
 		Type: kueue.WorkloadPreempted, Status: metav1.ConditionTrue, Reason: v.reason, Message: out.Message,
 		ObservedGeneration: v.Object.Generation, LastTransitionTime: metav1.NewTime(s.now),
 	})
+	out.PreemptedFor = kueue.ClusterQueueReference(by.queue.object.Name)
 	v.busy = true
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,6 +40,27 @@ func (s *State) predecessor(q *queue, w *Workload) *Workload {
 	}
 	return nil
 }
+
+// changing holds a slice back while a verdict on the Workload that it replaces is
+// being carried out. It would be judged as if it replaced nobody, and get its quota
+// beside that one's.
+func (s *State) changing(w *Workload, p *proposal) *hold {
+	name := replacementFor(w.Object)
+	if name == "" || p.replaces != nil {
+		return nil
+	}
+	for _, old := range w.queue.holding {
+		if old.Object.Name == name && old.busy && sameJob(old.Object, w.Object) {
+			return &hold{reason: kueue.WorkloadQuotaReservedReasonPendingEvaluation, until: s.now.Add(lookAgain), aside: true,
+				message: fmt.Sprintf("Workload %s, which this one replaces, is just being changed", name)}
+		}
+	}
+	return nil
+}
+
+// lookAgain is how long a slice waits for the one that it replaces. A write takes
+// milliseconds.
+const lookAgain = 100 * time.Millisecond
 
 // replacementFor is the name of the Workload in the same namespace that a slice
 // replaces; empty for others.

@@ -58,6 +58,9 @@ type Verdict struct {
 	// Replaces is the Workload whose place this one takes. It is written first, so
 	// that nobody sees the quota used twice, and this one only if that succeeds.
 	Replaces *Replacement
+	// PreemptedFor is the ClusterQueue of the Workload that makes it leave; empty if it was not
+	// preempted.
+	PreemptedFor kueue.ClusterQueueReference
 	// Job is what to delete with the Action Remove; nil is the Workload itself.
 	Job *metav1.OwnerReference
 }

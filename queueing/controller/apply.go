@@ -34,23 +34,34 @@ func (l *loop) dispatch(v *queueing.Verdict, now time.Time) {
 	if v.Create != nil {
 		l.creating++
 	}
-	object := v.Workload.Object
+	on := judged{object: v.Workload.Object}
+	if v.Replaces != nil {
+		on.replaced = v.Replaces.Workload.Object
+	}
 	if !l.reasons.hold(uid, func(before, after *kueue.Workload) {
-		if after != nil && before.ResourceVersion == object.ResourceVersion {
+		if after != nil && before.ResourceVersion == on.object.ResourceVersion {
 			// Nothing but the reason has changed since the verdict.
-			object = after
+			on.object = after
 		}
-		l.carryOut(v, object)
+		l.carryOut(v, on)
 	}) {
-		l.carryOut(v, object)
+		l.carryOut(v, on)
 	}
 }
 
-// carryOut starts the writes of a verdict on a version of its Workload.
-func (l *loop) carryOut(v *queueing.Verdict, object *kueue.Workload) {
+// judged are the versions that a verdict is meant for. The State goes on to newer
+// ones while it is carried out.
+type judged struct {
+	object *kueue.Workload
+	// replaced is the Workload whose place this one takes; nil if there is none.
+	replaced *kueue.Workload
+}
+
+// carryOut starts the writes of a verdict.
+func (l *loop) carryOut(v *queueing.Verdict, on judged) {
 	l.start(urgencyOf(v), func(ctx context.Context) settle {
 		began := l.now()
-		o := l.perform(ctx, v, object)
+		o := l.perform(ctx, v, on)
 		took := l.now().Sub(began)
 		return func(now time.Time) {
 			l.pace(took, now)
@@ -59,9 +70,9 @@ func (l *loop) carryOut(v *queueing.Verdict, object *kueue.Workload) {
 				l.creating--
 			}
 			if o.workload != nil {
-				l.showVerdict(v, object, o.workload, now)
+				l.showVerdict(v, on.object, o.workload, now)
 			}
-			l.settle(object, o, now)
+			l.settle(on, o, now)
 		}
 	})
 }
@@ -78,22 +89,38 @@ func urgencyOf(v *queueing.Verdict) urgency {
 type outcome struct {
 	// workload is what was written of it; nil if nothing was.
 	workload *kueue.Workload
+	// removed says that it, or the job that takes it along, was deleted.
+	removed bool
+	// replaced is what was written of the Workload whose place it takes; nil if
+	// nothing was, and then nothing was written of this one either.
+	replaced *kueue.Workload
 	created  *autoscaling.ProvisioningRequest
 	deleted  []*autoscaling.ProvisioningRequest
 	// refused says why the API server will not take the request however often it is
 	// asked.
 	refused string
-	// unknown says that the Workload may have been written or not.
+	// unknown says that the Workload to be written last may have been or not.
 	unknown bool
 	err     error
 }
 
 // perform does the writes of a verdict in an order in which a crash after any of
 // them is mended by the next process: the status first, then what follows from it.
-func (l *loop) perform(ctx context.Context, v *queueing.Verdict, object *kueue.Workload) (o outcome) {
+func (l *loop) perform(ctx context.Context, v *queueing.Verdict, on judged) (o outcome) {
+	object := on.object
+	if on.replaced != nil {
+		o.replaced, o.err = writer.ApplyStatus(ctx, l.client, on.replaced, v.Replaces.Status)
+		if o.err != nil {
+			o.unknown = !definite(o.err)
+			return o
+		}
+	}
 	switch {
 	case v.Action == queueing.Deactivate:
 		o.workload, o.err = l.deactivate(ctx, object)
+	case v.Action == queueing.Remove:
+		o.err = l.delete(ctx, object, v.Job)
+		o.removed = o.err == nil
 	case v.Action != queueing.Wait && v.Status != nil:
 		o.workload, o.err = writer.ApplyStatus(ctx, l.client, object, v.Status)
 	}
@@ -113,6 +140,9 @@ func (l *loop) perform(ctx context.Context, v *queueing.Verdict, object *kueue.W
 		return o
 	}
 	o.created, o.err = l.create(ctx, v.Create, object)
+	if errors.Is(o.err, errLeftover) {
+		l.event(object, corev1.EventTypeNormal, "WaitingForDeletion", o.err.Error())
+	}
 	if apierrors.IsInvalid(o.err) || apierrors.IsForbidden(o.err) || errors.Is(o.err, errForeign) {
 		l.event(object, corev1.EventTypeWarning, "FailedCreate", o.err.Error())
 		o.refused, o.err = o.err.Error(), nil
@@ -121,8 +151,16 @@ func (l *loop) perform(ctx context.Context, v *queueing.Verdict, object *kueue.W
 }
 
 // settle takes the outcome of a verdict into the State.
-func (l *loop) settle(object *kueue.Workload, o outcome, now time.Time) {
-	uid := object.UID
+func (l *loop) settle(on judged, o outcome, now time.Time) {
+	object, uid := on.object, on.object.UID
+	switch {
+	case on.replaced == nil:
+	case o.replaced != nil:
+		l.settled(on.replaced, o.replaced)
+	default:
+		l.stays(on, o, now)
+		return
+	}
 	for _, r := range o.deleted {
 		if l.known.objects[r.UID] != nil {
 			l.state.Deleted(r, now)
@@ -142,10 +180,11 @@ func (l *loop) settle(object *kueue.Workload, o outcome, now time.Time) {
 	case o.err != nil && isStale(o.err) && have.ResourceVersion != object.ResourceVersion:
 		// What it was stale against is here.
 		l.settled(object, nil)
+	case errors.Is(o.err, errLeftover):
+		l.log.Info("A name is still taken", "workload", client.ObjectKeyFromObject(object), "error", o.err.Error())
+		l.retries.soon(now, func(time.Time) { l.settled(object, o.workload) })
 	case o.err != nil:
-		if !isStale(o.err) {
-			l.log.Error(o.err, "A write failed", "workload", client.ObjectKeyFromObject(object))
-		}
+		l.failed(object, o.err)
 		l.retries.later(uid, now, func(time.Time) { l.settled(object, o.workload) })
 	case o.refused != "":
 		if o.workload != nil {
@@ -156,99 +195,86 @@ func (l *loop) settle(object *kueue.Workload, o outcome, now time.Time) {
 			return
 		}
 		l.settled(object, nil)
+	case o.removed:
+		l.retries.forget(uid)
+		l.state.Settle(uid, going(have, now))
 	default:
 		l.retries.forget(uid)
 		l.settled(object, o.workload)
 	}
 }
 
+// going is a Workload that was deleted, before the informer tells so. Until its
+// finalizers and its job are gone it would be deleted again in every cycle.
+func going(w *kueue.Workload, now time.Time) *kueue.Workload {
+	w = w.DeepCopy()
+	w.DeletionTimestamp = new(metav1.NewTime(now))
+	return w
+}
+
+// stays takes in that a Workload could not be ended so that another one takes its
+// place. Both are judged again at once, for either is judged by where the other
+// stands.
+func (l *loop) stays(on judged, o outcome, now time.Time) {
+	l.failed(on.replaced, o.err)
+	l.retries.later(on.object.UID, now, func(time.Time) {
+		if o.unknown {
+			l.reread(on.replaced, on.object)
+			return
+		}
+		l.settled(on.replaced, nil)
+		l.settled(on.object, nil)
+	})
+}
+
+// failed writes down a failure, unless what it stumbled on is about to be told.
+func (l *loop) failed(object *kueue.Workload, err error) {
+	if !isStale(err) {
+		l.log.Error(err, "A write failed", "workload", client.ObjectKeyFromObject(object))
+	}
+}
+
 // settled tells the State how a Workload stands after a verdict: as it was written,
 // unless the informer has brought a newer version. Nil says that nothing was.
 func (l *loop) settled(object, written *kueue.Workload) {
-	if written != nil && l.known.workload(object.UID) != nil {
-		l.known.set(written)
+	if before := l.known.workload(object.UID); written != nil && before != nil {
+		// What the informer brings later is no news any more.
+		if l.known.set(written) {
+			l.show(before, written)
+			l.finalize(written)
+		}
 		written = l.known.workload(object.UID)
 	}
 	l.state.Settle(object.UID, written)
 }
 
 // reread finds out what became of a write whose answer never came. Until then the
-// quota that it may have given stays given.
-func (l *loop) reread(object *kueue.Workload) {
+// quota that it may have given stays given, and those of whom nothing was written
+// for that reason wait.
+func (l *loop) reread(object *kueue.Workload, waiting ...*kueue.Workload) {
 	l.start(freeing, func(ctx context.Context) settle {
 		have := &kueue.Workload{}
 		err := l.live.Get(ctx, client.ObjectKeyFromObject(object), have)
 		return func(now time.Time) {
 			switch {
-			case apierrors.IsNotFound(err):
-				l.settled(object, nil)
-			case err != nil:
+			case client.IgnoreNotFound(err) != nil:
 				l.log.Error(err, "Reading the outcome of a write failed", "workload", client.ObjectKeyFromObject(object))
-				l.retries.later(object.UID, now, func(time.Time) { l.reread(object) })
-			case have.UID != object.UID:
+				l.retries.later(object.UID, now, func(time.Time) { l.reread(object, waiting...) })
+				return
+			case err != nil || have.UID != object.UID:
 				l.settled(object, nil)
 			default:
 				have.ManagedFields = nil
 				l.settled(object, have)
 			}
+			for _, w := range waiting {
+				l.settled(w, nil)
+			}
 		}
 	})
 }
 
-// create makes the templates first: a request whose templates are missing fails
-// for good. All names follow from the Workload and the attempt, so that doing it
-// twice is harmless.
-func (l *loop) create(ctx context.Context, request *queueing.Request, w *kueue.Workload) (*autoscaling.ProvisioningRequest, error) {
-	for _, t := range request.Templates {
-		if _, err := l.createOwn(ctx, w, t, &corev1.PodTemplate{}); err != nil {
-			return nil, fmt.Errorf("creating PodTemplate %s/%s: %w", t.Namespace, t.Name, err)
-		}
-	}
-	r := request.Object
-	created, err := l.createOwn(ctx, w, r, &autoscaling.ProvisioningRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("creating ProvisioningRequest %s/%s: %w", r.Namespace, r.Name, err)
-	}
-	own := created.(*autoscaling.ProvisioningRequest)
-	own.ManagedFields = nil
-	for _, name := range request.Superseded {
-		t := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: r.Namespace}}
-		if err := l.client.Delete(ctx, t); client.IgnoreNotFound(err) != nil {
-			return own, fmt.Errorf("deleting PodTemplate %s/%s of the last attempt: %w", t.Namespace, t.Name, err)
-		}
-	}
-	return own, nil
-}
-
-var (
-	// errForeign: the name of an object to create is taken by somebody else's.
-	errForeign = errors.New("an object of this name exists that Muster did not make; delete or rename it")
-	// errLeftover: the object of that name is of a deleted Workload and about to go.
-	errLeftover = errors.New("that of a deleted Workload of the same name is still there")
-)
-
-// createOwn creates an object unless the Workload has it already, and returns it as
-// it is. What has its name but another owner is not used: it may ask for something
-// else. The one that exists is read into have, past the cache.
-func (l *loop) createOwn(ctx context.Context, w *kueue.Workload, object, have client.Object) (client.Object, error) {
-	object = object.DeepCopyObject().(client.Object)
-	err := l.client.Create(ctx, object)
-	if !apierrors.IsAlreadyExists(err) {
-		return object, err
-	}
-	if err := l.live.Get(ctx, client.ObjectKeyFromObject(object), have); err != nil {
-		return nil, err
-	}
-	switch owner := metav1.GetControllerOf(have); {
-	case metav1.IsControlledBy(have, w):
-		return have, nil
-	case owner != nil && owner.Kind == "Workload" && owner.Name == w.Name:
-		return nil, errLeftover
-	}
-	return nil, errForeign
-}
-
-// deactivate is the one write to a Workload's spec: a check said that it must
+// deactivate is the one write to a Workload's spec: its condition says why it must
 // not run. The eviction follows from it.
 func (l *loop) deactivate(ctx context.Context, object *kueue.Workload) (*kueue.Workload, error) {
 	w := object.DeepCopy()
@@ -259,6 +285,29 @@ func (l *loop) deactivate(ctx context.Context, object *kueue.Workload) (*kueue.W
 	}
 	w.ManagedFields = nil
 	return w, nil
+}
+
+// delete deletes a Workload, or the job that takes it along. Kueue's finalizer is
+// taken from it as from all that wait to be let go.
+func (l *loop) delete(ctx context.Context, w *kueue.Workload, job *metav1.OwnerReference) error {
+	object, uid := client.Object(w), w.UID
+	if job != nil {
+		object = &metav1.PartialObjectMetadata{
+			TypeMeta:   metav1.TypeMeta{APIVersion: job.APIVersion, Kind: job.Kind},
+			ObjectMeta: metav1.ObjectMeta{Name: job.Name, Namespace: w.Namespace},
+		}
+		uid = job.UID
+	}
+	// A conflict says that another one has its name: this one is gone.
+	err := l.client.Delete(ctx, object, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if client.IgnoreNotFound(err) == nil || apierrors.IsConflict(err) {
+		return nil
+	}
+	what := "Workload"
+	if job != nil {
+		what = job.Kind
+	}
+	return fmt.Errorf("deleting %s %s/%s: %w", what, w.Namespace, object.GetName(), err)
 }
 
 // definite says that an error came from the API server, which so refused the
@@ -281,7 +330,7 @@ func (l *loop) announce(v *queueing.Verdict, object *kueue.Workload) {
 			l.event(object, corev1.EventTypeNormal, "Admitted",
 				fmt.Sprintf("Admitted by ClusterQueue %s, wait time since reservation was 0s", v.Status.Admission.ClusterQueue))
 		}
-	case queueing.Admit:
+	case queueing.Admit, queueing.Remove:
 		l.event(object, corev1.EventTypeNormal, v.Reason, v.Message)
 	case queueing.Evict:
 		if v.Reason == kueue.WorkloadEvictedByPreemption {

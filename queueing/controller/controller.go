@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -63,7 +64,7 @@ var optional = []client.Object{
 // ProvisioningRequest v1 and muster.dev types. Of the kinds that only some clusters
 // have, those are watched whose CRD is there now.
 func Add(mgr ctrl.Manager, c Config) error {
-	kinds, err := kindsOf(mgr, c.Settings)
+	kinds, err := kindsOf(mgr.GetScheme(), mgr.GetRESTMapper(), c.Settings)
 	if err != nil {
 		return err
 	}
@@ -76,14 +77,15 @@ func Add(mgr ctrl.Manager, c Config) error {
 	return nil
 }
 
-func kindsOf(mgr ctrl.Manager, settings config.Config) ([]client.Object, error) {
+// kindsOf are the kinds to watch in a cluster.
+func kindsOf(scheme *runtime.Scheme, mapper meta.RESTMapper, settings config.Config) ([]client.Object, error) {
 	kinds := needed
 	for _, kind := range optional {
-		gvk, err := apiutil.GVKForObject(kind, mgr.GetScheme())
+		gvk, err := apiutil.GVKForObject(kind, scheme)
 		if err != nil {
 			return nil, fmt.Errorf("finding the kind of %T: %w", kind, err)
 		}
-		switch _, err := mgr.GetRESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version); {
+		switch _, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version); {
 		case err == nil:
 			kinds = append(kinds[:len(kinds):len(kinds)], kind)
 		case !meta.IsNoMatchError(err):

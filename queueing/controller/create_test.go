@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,35 +61,112 @@ func evictedBecause(w *kueue.Workload) string {
 	return ""
 }
 
-func templateOwnedBy(owner ...metav1.OwnerReference) *corev1.PodTemplate {
-	return &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: "ppt-train-capacity-1-main", Namespace: "default", OwnerReferences: owner}}
+// machinesOf is a queue whose check is Kueue's own.
+func machinesOf(cpu string) []client.Object {
+	objects := queueOf(cpu, kueue.AdmissionCheckStrategyRule{Name: "machines"})
+	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "machines", UID: "machines"}}
+	ac.Spec.ControllerName = queueing.ProvisioningRequestController
+	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: "machines"}
+	config := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: "machines", UID: "config"}}
+	config.Spec.ProvisioningClassName = "check-capacity.autoscaling.x-k8s.io"
+	return append(objects, ac, config)
 }
 
-// TestTheNameIsTakenByALeftover: a job of the same name was deleted a moment ago,
-// and its templates, perhaps of another shape, are not collected yet.
+// TestTheRequestOwnsItsTemplates, and none that asks for something else, wherever the
+// process died at the first try.
+func TestTheRequestOwnsItsTemplates(t *testing.T) {
+	expect := func(t *testing.T, w *world, owner types.UID) {
+		t.Helper()
+		template := &corev1.PodTemplate{}
+		w.get("ppt-train-machines-1-main", template)
+		if c := metav1.GetControllerOf(template); c == nil || c.UID != owner || len(template.OwnerReferences) > 1 {
+			t.Errorf("the template is owned by %+v, want %s", template.OwnerReferences, owner)
+		}
+		if got := template.Template.Spec.Containers[0].Resources.Requests.Cpu().String(); got != "4" {
+			t.Errorf("the template asks for %s CPUs, want 4", got)
+		}
+	}
+	t.Run("nothing goes wrong", func(t *testing.T) {
+		w := newWorld(t, nil, append(machinesOf("4"), workloadOf("train", "4"))...)
+		w.run(5 * time.Second)
+		r := &autoscaling.ProvisioningRequest{}
+		w.get("train-machines-1", r)
+		expect(t, w, r.UID)
+	})
+	t.Run("a template of an attempt that was cut short asks for something else", func(t *testing.T) {
+		old := templateOf("train-machines-1", metav1.OwnerReference{Kind: "Workload", Name: "train", UID: "train", Controller: new(true)})
+		old.Template.Spec = workloadOf("train", "8").Spec.PodSets[0].Template.Spec
+		w := newWorld(t, nil, append(machinesOf("4"), workloadOf("train", "4"), old)...)
+		w.run(5 * time.Second)
+		r := &autoscaling.ProvisioningRequest{}
+		w.get("train-machines-1", r)
+		expect(t, w, r.UID)
+	})
+	for n := 1; n <= 5; n++ {
+		t.Run(fmt.Sprintf("the process dies at write %d", n), func(t *testing.T) {
+			w := newWorld(t, nil, machinesOf("4")...)
+			k := &killer{left: n, after: true}
+			w.restart(k.wrap)
+			w.create(workloadOf("train", "4"))
+			w.die(k, 10*time.Second, func() {})
+			r := &autoscaling.ProvisioningRequest{}
+			w.get("train-machines-1", r)
+			template := &corev1.PodTemplate{}
+			w.get("ppt-train-machines-1-main", template)
+			if c := metav1.GetControllerOf(template); c == nil || c.UID != r.UID && c.Name != "train" {
+				t.Errorf("the template is owned by %+v", template.OwnerReferences)
+			}
+		})
+	}
+}
+
+func templateOf(request string, owner ...metav1.OwnerReference) *corev1.PodTemplate {
+	return &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: "ppt-" + request + "-main", Namespace: "default", OwnerReferences: owner}}
+}
+
+// TestTheNameIsTakenByALeftover: what had the name was deleted a moment ago, and its
+// templates, perhaps of another shape, are not collected yet. That is told, and once
+// they are, it goes on soon.
 func TestTheNameIsTakenByALeftover(t *testing.T) {
-	leftover := templateOwnedBy(metav1.OwnerReference{Kind: "Workload", Name: "train", UID: "the-old-one", Controller: new(true)})
-	w := newWorld(t, nil, append(queueOf("4", capacityRule), workloadOf("train", "4"), leftover)...)
-	w.run(10 * time.Second)
-	var requests autoscaling.ProvisioningRequestList
-	if err := w.api.List(t.Context(), &requests); err != nil || len(requests.Items) > 0 {
-		t.Errorf("%d requests use the leftover, error %v", len(requests.Items), err)
-	}
-	if err := w.api.Delete(t.Context(), leftover); err != nil {
-		t.Fatal(err)
-	}
-	w.run(lastRetry + time.Second)
-	w.get("train-capacity-1", &autoscaling.ProvisioningRequest{})
-	template := &corev1.PodTemplate{}
-	if w.get(leftover.Name, template); template.OwnerReferences[0].UID != types.UID("train") {
-		t.Errorf("the template is owned by %v", template.OwnerReferences)
+	for name, tt := range map[string]struct {
+		queue   []client.Object
+		request string
+		owner   metav1.OwnerReference
+	}{
+		"of a job of the same name": {
+			queueOf("4", capacityRule), "train-capacity-1", metav1.OwnerReference{Kind: "Workload", Name: "train", UID: "old", Controller: new(true)}},
+		"of a request before the eviction": {
+			machinesOf("4"), "train-machines-1", metav1.OwnerReference{Kind: "ProvisioningRequest", Name: "train-machines-1", UID: "old", Controller: new(true)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leftover := templateOf(tt.request, tt.owner)
+			w := newWorld(t, nil, append(tt.queue, workloadOf("train", "4"), leftover)...)
+			w.run(30 * time.Second)
+			var requests autoscaling.ProvisioningRequestList
+			if err := w.api.List(t.Context(), &requests); err != nil || len(requests.Items) > 0 {
+				t.Errorf("%d requests use the leftover, error %v", len(requests.Items), err)
+			}
+			if !slices.Contains(w.events, "WaitingForDeletion train") {
+				t.Errorf("nobody is told: %q", w.events)
+			}
+			if err := w.api.Delete(t.Context(), leftover); err != nil {
+				t.Fatal(err)
+			}
+			w.run(2 * shortRetry)
+			r := &autoscaling.ProvisioningRequest{}
+			w.get(tt.request, r)
+			template := &corev1.PodTemplate{}
+			if w.get(leftover.Name, template); template.OwnerReferences[0].UID == "old" {
+				t.Errorf("the template is owned by %v", template.OwnerReferences)
+			}
+		})
 	}
 }
 
 // TestTheNameIsTakenByAStranger: that is told, and the next attempt has another
 // name.
 func TestTheNameIsTakenByAStranger(t *testing.T) {
-	w := newWorld(t, nil, append(queueOf("4", capacityRule), workloadOf("train", "4"), templateOwnedBy())...)
+	w := newWorld(t, nil, append(queueOf("4", capacityRule), workloadOf("train", "4"), templateOf("train-capacity-1"))...)
 	w.run(5 * time.Second)
 	if text := evictedBecause(w.workload("train")); !strings.Contains(text, "Muster did not make") {
 		t.Errorf("it says %q", text)

@@ -19,9 +19,11 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 )
 
-// firstRetry and lastRetry bound the pause after a write that failed.
+// firstRetry and lastRetry bound the pause after a write that failed. What is about
+// to go by itself is looked for after shortRetry.
 const (
 	firstRetry = 50 * time.Millisecond
+	shortRetry = 500 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
 
@@ -258,6 +260,11 @@ func (r *retries) later(uid types.UID, now time.Time, do settle) {
 	pause := min(firstRetry<<min(r.failures[uid], 10), lastRetry)
 	r.failures[uid]++
 	r.rest = append(r.rest, retry{now.Add(pause), do})
+}
+
+// soon has something done after a short pause, however often that was so.
+func (r *retries) soon(now time.Time, do settle) {
+	r.rest = append(r.rest, retry{now.Add(shortRetry), do})
 }
 
 func (r *retries) forget(uid types.UID) { delete(r.failures, uid) }

@@ -32,6 +32,9 @@ func (l *loop) showVerdict(v *queueing.Verdict, before, after *kueue.Workload, n
 		l.metrics.Admitted(before, after, now)
 	case queueing.Evict:
 		l.metrics.Evicted(before, v.Reason)
+		if v.PreemptedFor != "" {
+			l.metrics.Preempted(after, v.PreemptedFor)
+		}
 	}
 }
 
@@ -43,11 +46,11 @@ func (l *loop) showStatus(object client.Object, set status) {
 	case *kueue.ClusterQueue:
 		shallow := *o
 		set(&shallow)
-		l.metrics.ClusterQueue(&shallow)
+		l.metrics.ClusterQueue(&shallow, l.state.ActivePending(kueue.ClusterQueueReference(o.Name)))
 	case *kueue.LocalQueue:
 		shallow := *o
 		set(&shallow)
-		l.metrics.LocalQueue(&shallow)
+		l.metrics.LocalQueue(&shallow, l.state.LocalActivePending(client.ObjectKeyFromObject(o)))
 	case *kueue.Cohort:
 		shallow := *o
 		set(&shallow)

@@ -4,9 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,6 +27,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/config"
 )
 
 var start = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
@@ -37,11 +43,14 @@ type world struct {
 	api  client.WithWatch
 	loop *loop
 	now  time.Time
+	// settings hold from the next restart on.
+	settings config.Config
 	// blind says that the informers bring nothing.
 	blind bool
 	seen  map[types.UID]client.Object
-	// events are what users were told, as "reason name".
-	events []string
+	// events are what users were told, as "reason name". Several writers may tell.
+	events  []string
+	telling sync.Mutex
 }
 
 func testScheme(t testing.TB) *runtime.Scheme {
@@ -73,13 +82,43 @@ func newWorld(t *testing.T, faults func(client.WithWatch) client.WithWatch, obje
 	return w
 }
 
+// set has other settings from now on.
+func (w *world) set(settings config.Config, faults func(client.WithWatch) client.WithWatch) {
+	w.settings = settings
+	w.restart(faults)
+}
+
+// die runs for a while, in which a process that dies is followed by another one.
+func (w *world) die(k *killer, d time.Duration, each func()) {
+	w.inform()
+	for end := w.now.Add(d); w.now.Before(end); {
+		w.step(end)
+		if k.died {
+			k.died = false
+			w.restart(nil)
+		}
+		each()
+	}
+}
+
+// create makes an object and lets the loop know.
+func (w *world) create(objects ...client.Object) {
+	w.t.Helper()
+	for _, o := range objects {
+		if err := w.api.Create(context.Background(), o); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.inform()
+}
+
 // restart puts another process in the place of the one before.
 func (w *world) restart(faults func(client.WithWatch) client.WithWatch) {
 	c := w.api
 	if faults != nil {
 		c = faults(c)
 	}
-	w.loop = newLoop(c, c, Config{})
+	w.loop = newLoop(c, c, Config{Settings: w.settings})
 	w.loop.recorder = recorder{w}
 	w.loop.now = func() time.Time { return w.now }
 	w.loop.start = func(_ urgency, write write) { w.loop.inbox.settle(write(context.Background())) }
@@ -91,6 +130,8 @@ func (w *world) restart(faults func(client.WithWatch) client.WithWatch) {
 type recorder struct{ w *world }
 
 func (r recorder) Eventf(regarding, _ runtime.Object, _, reason, _, _ string, _ ...any) {
+	r.w.telling.Lock()
+	defer r.w.telling.Unlock()
 	r.w.events = append(r.w.events, reason+" "+regarding.(client.Object).GetName())
 }
 
@@ -100,7 +141,8 @@ func (w *world) inform() {
 	exists := map[types.UID]bool{}
 	for _, list := range []client.ObjectList{
 		&corev1.NamespaceList{}, &kueue.ClusterQueueList{}, &kueue.LocalQueueList{}, &kueue.CohortList{}, &kueue.ResourceFlavorList{},
-		&kueue.AdmissionCheckList{}, &kueue.WorkloadList{}, &autoscaling.ProvisioningRequestList{},
+		&kueue.AdmissionCheckList{}, &kueue.ProvisioningRequestConfigList{}, &kueue.WorkloadList{}, &autoscaling.ProvisioningRequestList{},
+		&corev1.ResourceQuotaList{},
 	} {
 		if err := w.api.List(context.Background(), list); err != nil {
 			w.t.Fatal(err)
@@ -208,6 +250,12 @@ func queueOf(cpu string, checks ...kueue.AdmissionCheckStrategyRule) []client.Ob
 	}
 }
 
+// ofJob makes a Workload one of a job.
+func ofJob(w *kueue.Workload) *kueue.Workload {
+	w.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "job", UID: "job", Controller: new(true)}}
+	return w
+}
+
 func workloadOf(name, cpu string) *kueue.Workload {
 	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Namespace: "default", UID: types.UID(name), CreationTimestamp: metav1.NewTime(start),
@@ -263,4 +311,21 @@ func (k *killer) wrap(c client.WithWatch) client.WithWatch {
 			return k.around(func() error { return c.SubResource(sub).Update(ctx, o, opts...) })
 		},
 	})
+}
+
+// linesOf are what metrics show, as Prometheus reads it.
+func linesOf(t *testing.T, m prometheus.Collector) (lines []string) {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(m); err != nil {
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(answer.Body.String()) {
+		if !strings.HasPrefix(line, "#") {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
 }

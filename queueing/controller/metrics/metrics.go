@@ -7,6 +7,7 @@
 package metrics
 
 import (
+	"cmp"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -29,7 +30,7 @@ const (
 
 // Config says what is shown.
 type Config struct {
-	// Role is Standalone or Leader.
+	// Role is Standalone, which is the default, or Leader.
 	Role string
 	// LocalQueues shows each LocalQueue by itself, too. Clusters may have very many.
 	LocalQueues bool
@@ -45,6 +46,7 @@ type Metrics struct {
 
 	reserved, admitted, finished, evicted counters
 	reservedWait, admittedWait, checkWait histograms
+	preempted                             *prometheus.CounterVec
 
 	pending, reserving, running gauges
 	status                      gauges
@@ -55,6 +57,7 @@ type Metrics struct {
 
 // New returns metrics without a value, but for that of the build.
 func New(c Config) *Metrics {
+	c.Role = cmp.Or(c.Role, Standalone)
 	m := &Metrics{config: c}
 	m.attempts = m.counter("admission_attempts_total", "Cycles in which Workloads were judged, by whether one got quota (success) or none (inadmissible).", "result")
 	m.attempt = m.histogram("admission_attempt_duration_seconds", "How long a cycle took, by whether a Workload got quota in it.", prometheus.DefBuckets, "result")
@@ -67,7 +70,9 @@ func New(c Config) *Metrics {
 	m.finished = m.counters("finished_workloads_total", "Workloads whose jobs are over.", "priority_class")
 	m.evicted = m.counters("evicted_workloads_total", "Workloads that had to stop, by why.", "reason", "underlying_cause", "priority_class")
 
-	m.pending = m.gauges("pending_workloads", "Workloads that wait, by whether their queue can admit any (active) or not (inadmissible).", "status")
+	m.preempted = m.counter("preempted_workloads_total", "Workloads that had to stop for others of a ClusterQueue, by why.", "preempting_cluster_queue", "reason")
+
+	m.pending = m.gauges("pending_workloads", "Workloads that wait, by whether they are about to be judged (active) or something has to change first (inadmissible).", "status")
 	m.reserving = m.gauges("reserving_active_workloads", "Workloads with quota.")
 	m.running = m.gauges("admitted_active_workloads", "Workloads that are admitted and not finished.")
 	m.status = gauges{
@@ -148,17 +153,25 @@ func (m *Metrics) Evicted(before *kueue.Workload, reason string) {
 	m.evicted.inc(whereOf(before), reason, cause, classOf(before))
 }
 
+// Preempted counts a Workload that has to stop for another one. After is the version
+// that says why.
+func (m *Metrics) Preempted(after *kueue.Workload, by kueue.ClusterQueueReference) {
+	if c := apimeta.FindStatusCondition(after.Status.Conditions, kueue.WorkloadPreempted); c != nil {
+		m.preempted.WithLabelValues(string(by), c.Reason).Inc()
+	}
+}
+
 // Finished counts a Workload whose job is over.
 func (m *Metrics) Finished(w *kueue.Workload) { m.finished.inc(whereOf(w), classOf(w)) }
 
-// ClusterQueue shows a ClusterQueue with the status that it should have.
-func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue) {
-	active := apimeta.IsStatusConditionTrue(cq.Status.Conditions, kueue.ClusterQueueActive)
+// ClusterQueue shows a ClusterQueue with the status that it should have, and how many
+// of its pending Workloads are about to be judged.
+func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, active int32) {
 	status := "pending"
 	switch {
 	case !cq.DeletionTimestamp.IsZero():
 		status = "terminating"
-	case active:
+	case apimeta.IsStatusConditionTrue(cq.Status.Conditions, kueue.ClusterQueueActive):
 		status = "active"
 	}
 	for _, s := range []string{"pending", "active", "terminating"} {
@@ -205,8 +218,9 @@ func (m *Metrics) Quotas(cq *kueue.ClusterQueue) {
 	}
 }
 
-// LocalQueue shows a LocalQueue with the status that it should have.
-func (m *Metrics) LocalQueue(lq *kueue.LocalQueue) {
+// LocalQueue shows a LocalQueue with the status that it should have, and how many of
+// its pending Workloads are about to be judged.
+func (m *Metrics) LocalQueue(lq *kueue.LocalQueue, active int32) {
 	if !m.config.LocalQueues {
 		return
 	}
@@ -217,7 +231,7 @@ func (m *Metrics) LocalQueue(lq *kueue.LocalQueue) {
 	for _, s := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {
 		m.status.local.WithLabelValues(lq.Name, lq.Namespace, string(s)).Set(one(s == status))
 	}
-	setPending(m.pending.local, lq.Status.PendingWorkloads, status == metav1.ConditionTrue, lq.Name, lq.Namespace)
+	setPending(m.pending.local, lq.Status.PendingWorkloads, active, lq.Name, lq.Namespace)
 	m.reserving.local.WithLabelValues(lq.Name, lq.Namespace).Set(float64(lq.Status.ReservingWorkloads))
 	m.running.local.WithLabelValues(lq.Name, lq.Namespace).Set(float64(lq.Status.AdmittedWorkloads))
 	use := func(g *prometheus.GaugeVec, usage []kueue.LocalQueueFlavorUsage) {
@@ -243,6 +257,7 @@ func (m *Metrics) Forget(object metav1.Object) {
 	switch object.(type) {
 	case *kueue.ClusterQueue:
 		m.forget(prometheus.Labels{"cluster_queue": object.GetName()}, m.vectors()...)
+		m.forget(prometheus.Labels{"preempting_cluster_queue": object.GetName()}, m.preempted)
 	case *kueue.LocalQueue:
 		if m.config.LocalQueues {
 			m.forget(prometheus.Labels{"name": object.GetName(), "namespace": object.GetNamespace()}, m.vectors()...)
@@ -297,9 +312,9 @@ func (m *Metrics) showBuild() {
 }
 
 // setPending shows how many Workloads wait in a queue.
-func setPending(g *prometheus.GaugeVec, waiting int32, active bool, queue ...string) {
-	g.WithLabelValues(append(queue, "active")...).Set(float64(waiting) * one(active))
-	g.WithLabelValues(append(queue, "inadmissible")...).Set(float64(waiting) * one(!active))
+func setPending(g *prometheus.GaugeVec, waiting, active int32, queue ...string) {
+	g.WithLabelValues(append(queue, "active")...).Set(float64(active))
+	g.WithLabelValues(append(queue, "inadmissible")...).Set(float64(max(0, waiting-active)))
 }
 
 func one(is bool) float64 {

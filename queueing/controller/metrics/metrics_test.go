@@ -99,14 +99,21 @@ func TestWhatIsShown(t *testing.T) {
 				`kueue_evicted_workloads_total{cluster_queue="team",priority_class="high",reason="Deactivated",replica_role="standalone",underlying_cause="AdmissionCheck"} 1`,
 			},
 		},
+		"a preemption counts for the queue that has room then": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) {
+				m.Preempted(workload(metav1.Condition{Type: kueue.WorkloadPreempted, Status: "True", Reason: kueue.InCohortReclamationReason}), "other")
+			},
+			want: []string{`kueue_preempted_workloads_total{preempting_cluster_queue="other",reason="InCohortReclamation",replica_role="standalone"} 1`},
+		},
 		"a queue that is active": {
 			config: Config{Role: Standalone},
-			happen: func(m *Metrics) { m.Quotas(clusterQueue("True")); m.ClusterQueue(clusterQueue("True")) },
+			happen: func(m *Metrics) { m.Quotas(clusterQueue("True")); m.ClusterQueue(clusterQueue("True"), 2) },
 			want: []string{
 				`kueue_cluster_queue_status{cluster_queue="team",replica_role="standalone",status="active"} 1`,
 				`kueue_cluster_queue_status{cluster_queue="team",replica_role="standalone",status="pending"} 0`,
-				`kueue_pending_workloads{cluster_queue="team",replica_role="standalone",status="active"} 3`,
-				`kueue_pending_workloads{cluster_queue="team",replica_role="standalone",status="inadmissible"} 0`,
+				`kueue_pending_workloads{cluster_queue="team",replica_role="standalone",status="active"} 2`,
+				`kueue_pending_workloads{cluster_queue="team",replica_role="standalone",status="inadmissible"} 1`,
 				`kueue_reserving_active_workloads{cluster_queue="team",replica_role="standalone"} 2`,
 				`kueue_admitted_active_workloads{cluster_queue="team",replica_role="standalone"} 1`,
 				`kueue_cluster_queue_resource_usage{cluster_queue="team",cohort="all",flavor="spot",replica_role="standalone",resource="cpu"} 0.5`,
@@ -117,7 +124,7 @@ func TestWhatIsShown(t *testing.T) {
 		},
 		"a queue that is not, and so admits nobody": {
 			config: Config{Role: Standalone},
-			happen: func(m *Metrics) { m.ClusterQueue(clusterQueue("False")) },
+			happen: func(m *Metrics) { m.ClusterQueue(clusterQueue("False"), 0) },
 			want: []string{
 				`kueue_cluster_queue_status{cluster_queue="team",replica_role="standalone",status="pending"} 1`,
 				`kueue_pending_workloads{cluster_queue="team",replica_role="standalone",status="inadmissible"} 3`,
@@ -127,19 +134,20 @@ func TestWhatIsShown(t *testing.T) {
 			config: Config{Role: Standalone, LocalQueues: true},
 			happen: func(m *Metrics) {
 				m.Quotas(clusterQueue("True"))
-				m.ClusterQueue(clusterQueue("True"))
-				m.LocalQueue(localQueue())
+				m.ClusterQueue(clusterQueue("True"), 2)
+				m.LocalQueue(localQueue(), 3)
 				m.Finished(workload())
+				m.Preempted(workload(metav1.Condition{Type: kueue.WorkloadPreempted, Reason: kueue.InClusterQueueReason}), "team")
 				m.Forget(clusterQueue("True"))
 				m.Forget(localQueue())
 			},
-			never: []string{"kueue_cluster_queue", "kueue_pending", "kueue_finished", "kueue_local_queue", "kueue_reserving"},
+			never: []string{"kueue_cluster_queue", "kueue_pending", "kueue_finished", "kueue_local_queue", "kueue_reserving", "kueue_preempted"},
 		},
 		"LocalQueues, where they are asked for": {
 			config: Config{Role: Standalone, LocalQueues: true},
-			happen: func(m *Metrics) { m.LocalQueue(localQueue()); m.Finished(workload()) },
+			happen: func(m *Metrics) { m.LocalQueue(localQueue(), 3); m.Finished(workload()) },
 			want: []string{
-				`kueue_local_queue_pending_workloads{name="main",namespace="team-a",replica_role="standalone",status="inadmissible"} 7`,
+				`kueue_local_queue_pending_workloads{name="main",namespace="team-a",replica_role="standalone",status="inadmissible"} 4`,
 				`kueue_local_queue_status{active="Unknown",name="main",namespace="team-a",replica_role="standalone"} 1`,
 				`kueue_local_queue_finished_workloads_total{name="main",namespace="team-a",priority_class="high",replica_role="standalone"} 1`,
 			},

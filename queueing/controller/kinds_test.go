@@ -1,0 +1,61 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing/config"
+)
+
+// TestWhichKindsAreWatched: those without which there are no queues, and of the
+// others those that the cluster has.
+func TestWhichKindsAreWatched(t *testing.T) {
+	const always = "Namespace ClusterQueue LocalQueue ResourceFlavor Workload"
+	kueues := []schema.GroupVersionKind{
+		kueue.SchemeGroupVersion.WithKind("Cohort"), kueue.SchemeGroupVersion.WithKind("AdmissionCheck"), kueue.SchemeGroupVersion.WithKind("ProvisioningRequestConfig"),
+	}
+	for name, tt := range map[string]struct {
+		installed []schema.GroupVersionKind
+		settings  config.Config
+		want      string
+	}{
+		"no CRD that one can do without": {want: always},
+		"the queues alone":               {installed: kueues, want: always + " Cohort AdmissionCheck ProvisioningRequestConfig"},
+		"all": {
+			installed: append(slices.Clone(kueues), v1alpha1.GroupVersion.WithKind("CapacityPolicy"), autoscaling.SchemeGroupVersion.WithKind("ProvisioningRequest")),
+			want:      always + " Cohort AdmissionCheck ProvisioningRequestConfig CapacityPolicy ProvisioningRequest",
+		},
+		"with the quotas of namespaces": {settings: config.Config{NamespaceQuota: true}, want: always + " ResourceQuota"},
+		"another version of a kind is not that kind": {
+			installed: []schema.GroupVersionKind{{Group: kueue.SchemeGroupVersion.Group, Version: "v1beta1", Kind: "Cohort"}}, want: always,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
+			for _, gvk := range tt.installed {
+				mapper.Add(gvk, meta.RESTScopeRoot)
+			}
+			kinds, err := kindsOf(testScheme(t), mapper, tt.settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, k := range kinds {
+				parts := strings.Split(fmt.Sprintf("%T", k), ".")
+				got = append(got, parts[len(parts)-1])
+			}
+			if text := strings.Join(got, " "); text != tt.want {
+				t.Errorf("watched are %s, want %s", text, tt.want)
+			}
+		})
+	}
+}
