@@ -3,14 +3,15 @@ package controller
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -109,7 +110,7 @@ func (s slowStatus) Patch(_ context.Context, o client.Object, p client.Patch, _ 
 		return err
 	}
 	if patch.ResourceVersion != w.ResourceVersion {
-		return errors.New("conflict")
+		return apierrors.NewConflict(schema.GroupResource{Resource: "workloads"}, w.Name, nil)
 	}
 	w.Status, w.ResourceVersion = patch.Status, version
 	a.objects[client.ObjectKeyFromObject(w)] = w

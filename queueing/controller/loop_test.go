@@ -26,8 +26,9 @@ func TestDeathBetweenAnyTwoWrites(t *testing.T) {
 				k := &killer{left: n, after: after}
 				w := newWorld(t, k.wrap, append(queueOf("4", capacityRule), workloadOf("train", "4"))...)
 				run := func(d time.Duration) {
+					w.inform()
 					for end := w.now.Add(d); w.now.Before(end); {
-						w.step()
+						w.step(end)
 						if k.died {
 							k.died = false
 							died++
@@ -110,7 +111,8 @@ func TestStaleCache(t *testing.T) {
 }
 
 // TestUnknownOutcome loses the answer to an admission that took effect, while the
-// cache lags: the loop must look before it gives the quota to somebody else.
+// cache lags: the loop must look before it gives the quota to somebody else, even of
+// higher priority.
 func TestUnknownOutcome(t *testing.T) {
 	lost := false
 	w := newWorld(t, func(c client.WithWatch) client.WithWatch {
@@ -124,12 +126,19 @@ func TestUnknownOutcome(t *testing.T) {
 				return err
 			},
 		})
-	}, append(queueOf("1"), workloadOf("a", "1"), workloadOf("b", "1"))...)
+	}, append(queueOf("1"), workloadOf("a", "1"))...)
 	w.blind = true
-	w.run(5 * time.Second)
+	w.step(w.now)
 	if !lost {
 		t.Fatal("no answer was lost")
 	}
+	b := workloadOf("b", "1")
+	b.Spec.Priority = new(int32(10))
+	if err := w.api.Create(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	w.loop.inbox.OnAdd(b, false)
+	w.run(5 * time.Second)
 	if queueing.HasQuota(w.workload("b")) {
 		t.Error("the quota was given out twice")
 	}

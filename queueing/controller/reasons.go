@@ -83,12 +83,17 @@ func (r *reasons) note(w *kueue.Workload, reason, message string, now time.Time)
 	r.count++
 	have := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	n.first = have == nil || have.Reason != reason
-	if last, ok := r.last[w.UID]; ok {
+	last, told := r.last[w.UID]
+	if told {
 		pause := refreshAfter
 		if n.first {
 			pause = tellAfter
 		}
 		n.due = latest(n.due, last.Add(pause))
+	}
+	// The clock of the API server may be ahead.
+	if limit := now.Add(tellAfter); !told && n.due.After(limit) {
+		n.due = limit
 	}
 	if n.due.Before(now) {
 		n.due = now

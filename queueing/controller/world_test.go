@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -41,6 +40,8 @@ type world struct {
 	// blind says that the informers bring nothing.
 	blind bool
 	seen  map[types.UID]client.Object
+	// events are what users were told, as "reason name".
+	events []string
 }
 
 func testScheme(t testing.TB) *runtime.Scheme {
@@ -79,11 +80,18 @@ func (w *world) restart(faults func(client.WithWatch) client.WithWatch) {
 		c = faults(c)
 	}
 	w.loop = newLoop(c, c, Config{})
-	w.loop.recorder = &events.FakeRecorder{}
+	w.loop.recorder = recorder{w}
 	w.loop.now = func() time.Time { return w.now }
 	w.loop.start = func(_ urgency, write write) { w.loop.inbox.settle(write(context.Background())) }
 	w.seen = map[types.UID]client.Object{}
 	w.inform()
+}
+
+// recorder writes down which Events users get.
+type recorder struct{ w *world }
+
+func (r recorder) Eventf(regarding, _ runtime.Object, _, reason, _, _ string, _ ...any) {
+	r.w.events = append(r.w.events, reason+" "+regarding.(client.Object).GetName())
 }
 
 // inform brings the loop what has changed since it was called last.
@@ -118,22 +126,34 @@ func (w *world) inform() {
 	}
 }
 
-// step is one step of the loop, and returns when it wants to go on.
-func (w *world) step() time.Time {
+// step is one step of the loop. Time goes on by a tick, or, where nothing happens, to
+// when the loop wants to go on, but not beyond end.
+func (w *world) step(end time.Time) {
 	w.t.Helper()
+	next := w.loop.step(w.now)
+	w.now = w.now.Add(tick)
 	if !w.blind {
 		w.inform()
 	}
-	next := w.loop.step(w.now)
-	w.now = w.now.Add(tick)
-	return next
+	if len(w.loop.inbox.changes)+len(w.loop.inbox.settled) > 0 {
+		return
+	}
+	if next.IsZero() || next.After(end) {
+		next = end
+	}
+	if next.After(w.now) {
+		w.now = next
+	}
 }
 
 // run lets some time pass.
 func (w *world) run(d time.Duration) {
 	w.t.Helper()
+	if !w.blind {
+		w.inform()
+	}
 	for end := w.now.Add(d); w.now.Before(end); {
-		w.step()
+		w.step(end)
 	}
 }
 

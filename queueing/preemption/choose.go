@@ -82,10 +82,13 @@ func (t *trial) search(candidates []*candidate, done func() bool) bool {
 		}
 		seen[string(left)] = true
 		for i, c := range candidates {
+			if left[i] == 0 {
+				continue
+			}
 			if steps++; steps > searchedSteps {
 				return false
 			}
-			if left[i] == 0 || !t.allowed(c) {
+			if !t.allowed(c) {
 				continue
 			}
 			left[i] = 0
@@ -104,9 +107,9 @@ func (t *trial) search(candidates []*candidate, done func() bool) bool {
 // spare puts back whom the newcomer can do without: the most important and most
 // costly first, and those who go anyway last.
 func (t *trial) spare() {
-	order := slices.Clone(t.gone)
-	slices.Reverse(order)
-	slices.SortStableFunc(order, func(a, b *candidate) int {
+	chosen := slices.Clone(t.gone)
+	slices.Reverse(chosen)
+	slices.SortStableFunc(chosen, func(a, b *candidate) int {
 		switch {
 		case a.Evicted != b.Evicted && a.Evicted:
 			return 1
@@ -118,11 +121,11 @@ func (t *trial) spare() {
 	for {
 		// Without one of them, others may become dispensable: those who were there so
 		// that it might go, or those who were there because the newcomer was bound.
-		left := slices.DeleteFunc(order, t.dispensable)
-		if len(left) == len(order) {
+		left := slices.DeleteFunc(chosen, t.dispensable)
+		if len(left) == len(chosen) {
 			return
 		}
-		order = left
+		chosen = left
 	}
 }
 

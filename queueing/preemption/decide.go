@@ -19,7 +19,9 @@ func Decide(q Question) Answer {
 	if why := t.lacking(); why != "" {
 		return Answer{Distance: t.distance(), Why: why}
 	}
-	if !t.ask() && !(t.conceivable() && t.search(slices.SortedFunc(slices.Values(t.candidates), order), t.enough)) {
+	found := t.ask() ||
+		t.conceivable() && t.search(slices.SortedFunc(slices.Values(t.candidates), order), t.enough)
+	if !found {
 		return Answer{Distance: t.distance(), Why: t.protected()}
 	}
 	t.spare()

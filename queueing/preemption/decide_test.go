@@ -60,7 +60,7 @@ func TestDecideWithoutFairSharing(t *testing.T) {
 		},
 		"too few may be asked": {
 			"a gpu=8", "low a gpu=2\nhigh a gpu=5 priority=9", "a gpu=8 priority=1", within(lower),
-			"preemption cannot help: only 3 of 8 gpu in flavor spot could be had from 1 Workloads (withinClusterQueue is LowerPriority, the priority is 1)",
+			"preemption cannot help: only 3 of 8 gpu in flavor spot are free or held by Workloads that may be asked to go (withinClusterQueue is LowerPriority, the priority is 1)",
 		},
 		"nobody goes for what the ClusterQueue can never use": {
 			"a gpu=8", "low a gpu=2", "a gpu=9 priority=1", within(lower),
@@ -75,15 +75,27 @@ func TestDecideWithoutFairSharing(t *testing.T) {
 			"big InClusterQueue",
 		},
 		"of those that could stay the most important does": {
-			"a gpu=6", "low a gpu=2\nhigh a gpu=4 priority=1", "a gpu=4 priority=2", within(lower),
-			"high InClusterQueue",
+			"a gpu=6", "low a gpu=1\nmiddle a gpu=2 priority=1\nhigh a gpu=3 priority=2", "a gpu=4 priority=3", within(lower),
+			"low InClusterQueue, high InClusterQueue",
+		},
+		"of those that are as important the most costly does": {
+			"a gpu=6", "large a gpu=3\nmiddle a gpu=2 cost=1\nsmall a gpu=1 cost=9", "a gpu=4 priority=3", within(lower),
+			"middle InClusterQueue, large InClusterQueue",
+		},
+		"who goes anyway does not stay for another": {
+			"a gpu=5", "going a gpu=1 priority=2 evicted\nlow a gpu=1\nhigh a gpu=3 priority=1", "a gpu=4 priority=3", within(lower),
+			"going InClusterQueue, high InClusterQueue",
 		},
 		"one goes in place of several where it is the cheaper loss": {
-			"a gpu=4 cpu=4", "s1 a gpu=1 cost=5\nbig a gpu=2 cost=7 at=0\ns2 a gpu=1 cost=5", "a gpu=2 priority=1", within(lower),
+			"a gpu=4", "big a gpu=2 cost=7\ns1 a gpu=1 cost=5\ns2 a gpu=1 cost=5", "a gpu=2 priority=1", within(lower),
+			"big InClusterQueue",
+		},
+		"with the big one gone, nobody waits for who goes anyway": {
+			"a gpu=6", "big a gpu=3 cost=7\ns1 a gpu=1 cost=5\ns2 a gpu=1 cost=5\ngoing a gpu=1 evicted", "a gpu=3 priority=1", within(lower),
 			"big InClusterQueue",
 		},
 		"several go where they are the cheaper loss": {
-			"a gpu=4", "big a gpu=2 cost=11 at=0\ns1 a gpu=1 cost=5\ns2 a gpu=1 cost=5", "a gpu=2 priority=1", within(lower),
+			"a gpu=4", "big a gpu=2 cost=11\ns1 a gpu=1 cost=5\ns2 a gpu=1 cost=5", "a gpu=2 priority=1", within(lower),
 			"s2 InClusterQueue, s1 InClusterQueue",
 		},
 		"a more important one does not go to save several": {
@@ -119,9 +131,27 @@ func TestDecideWithoutFairSharing(t *testing.T) {
 			"root\n\ta gpu=4\n\tb gpu=2", "a1 a gpu=2\nb1 b gpu=4 priority=5", "a gpu=2 priority=1", both,
 			"b1 InCohortReclamation",
 		},
+		"its own do not go to save others, however cheap": {
+			"root\n\ta gpu=4\n\tb gpu=2", "a1 a gpu=2\nb0 b gpu=2 cost=99\nb1 b gpu=1 cost=5\nb2 b gpu=1 cost=5", "a gpu=2 priority=1", both,
+			"b2 InCohortReclamation, b1 InCohortReclamation",
+		},
 		"who would borrow takes from its own only": {
 			"root\n\ta gpu=2\n\tb gpu=2\n\tc gpu=4", "a1 a gpu=4\nb1 b gpu=4", "a gpu=2 priority=1", both,
 			"a1 InClusterQueue",
+		},
+		"others give back before its own go": {
+			"root\n\ta gpu=4\n\tb gpu=2", "b1 b gpu=1\nb2 b gpu=2\na2 a gpu=2 cost=100\na1 a gpu=1", "a gpu=2 priority=1", both,
+			"b2 InCohortReclamation, a1 InClusterQueue",
+		},
+		"once no other gives, it may borrow, and more of its own stay": {
+			"root\n\ta gpu=6\n\tb gpu=2\n\tc gpu=2",
+			"b1 b gpu=3 priority=-1\na1 a gpu=1\na2 a gpu=1\na3 a gpu=1\na4 a gpu=1\na5 a gpu=1", "a gpu=4 priority=1", both,
+			"a5 InClusterQueue, a4 InClusterQueue",
+		},
+		"its own go where others are above the threshold": {
+			"root\n\ta gpu=4\n\tb gpu=2", "b1 b gpu=1\nb2 b gpu=2\na2 a gpu=2 cost=100\na1 a gpu=1", "a gpu=2 priority=1",
+			kueue.ClusterQueuePreemption{WithinClusterQueue: lower, ReclaimWithinCohort: anyPriority, BorrowWithinCohort: borrowing(-1).BorrowWithinCohort},
+			"a2 InClusterQueue",
 		},
 		"who would borrow may take from lower priority, if it says so": {
 			"root\n\ta gpu=2\n\tb gpu=2\n\tc gpu=4", "a1 a gpu=4 priority=9\nb1 b gpu=4", "a gpu=2 priority=1", borrowing(),
@@ -181,6 +211,17 @@ company
 			"ads1 ads gpu=3 priority=9\nads2 ads gpu=3 priority=9", "vision gpu=3", reclaim(anyPriority),
 			"ads2 InCohortReclamation",
 		},
+		"who is within its own quota reclaims, though its organisation is not": {
+			`
+company
+	research
+		vision gpu=2
+		speech gpu=0
+	product
+		ads gpu=2`,
+			"s1 speech gpu=1 priority=9\nads1 ads gpu=3", "vision gpu=2 priority=1", borrowing(),
+			"ads1 InCohortReclamation",
+		},
 		"of equals the nearer goes": {
 			`
 company
@@ -221,6 +262,11 @@ func TestDecideWithFairSharing(t *testing.T) {
 			running: "a1 a gpu=1\nb1 b gpu=1\nb2 b gpu=1\nb3 b gpu=1\nc1 c gpu=1\nc2 c gpu=1", newcomer: "a gpu=1",
 			want: "b3 InCohortFairSharing",
 		},
+		"a smaller share does not give to save the larger, however cheap": {
+			tree:    "root gpu=10\n\ta\n\tb\n\tc",
+			running: "b0 b gpu=4 cost=99\nb1 b gpu=1 cost=5\nb2 b gpu=1 cost=5\nc1 c gpu=2\nc2 c gpu=2 cost=99", newcomer: "a gpu=2",
+			want: "b2 InCohortFairSharing, b1 InCohortFairSharing",
+		},
 		"equal shares stay as they are": {
 			tree:    "root gpu=6\n\ta\n\tb\n\tc",
 			running: "a1 a gpu=2\nb1 b gpu=2\nc1 c gpu=2", newcomer: "a gpu=1",
@@ -245,6 +291,21 @@ func TestDecideWithFairSharing(t *testing.T) {
 			tree:    "root gpu=6\n\ta\n\tb",
 			running: "b1 b gpu=6", newcomer: "a gpu=1", strategies: []kueueconfig.PreemptionStrategy{final},
 			want: "preemption cannot help: those who hold gpu in flavor spot have no larger share, or would be below their own quota (withinClusterQueue is LowerPriority, reclaimWithinCohort is Any, the priority is 0)",
+		},
+		"who is on the way out comes first, whatever the share": {
+			tree:    "root gpu=6\n\ta\n\tb\n\tc",
+			running: "b1 b gpu=4\nc1 c gpu=1 priority=9 evicted\na1 a gpu=1", newcomer: "a gpu=1",
+			want: "c1 InCohortFairSharing",
+		},
+		"of a queue and an organisation with equal shares the organisation gives": {
+			tree:    "root gpu=8\n\ta\n\tq\n\tx\n\t\tc",
+			running: "c1 c gpu=2\nc2 c gpu=2\nq1 q gpu=2\nq2 q gpu=2", newcomer: "a gpu=2",
+			want: "c2 InCohortFairSharing",
+		},
+		"where the largest share is protected, the next largest gives": {
+			tree:    "root gpu=13\n\ta\n\tb\n\tc\n\td",
+			running: "b1 b gpu=6\nc1 c gpu=2\nc2 c gpu=2\nd1 d gpu=2\nd2 d gpu=1", newcomer: "a gpu=1", strategies: []kueueconfig.PreemptionStrategy{final},
+			want: "c2 InCohortFairSharing",
 		},
 		"by the initial share the big one goes": {
 			tree:    "root gpu=6\n\ta\n\tb",

@@ -23,4 +23,15 @@
 // the newcomer can do without then stays. At last, where one single victim, no
 // dearer to its owner by this order, would do for less than what is lost with
 // several, it alone goes.
+//
+// In what people rely on this agrees with Kueue 0.19. It differs where
+//
+//   - a small victim in front would protect a big one behind it: other orders are
+//     tried before nobody goes;
+//   - a Workload is on its way out for another reason: it is counted on, whatever
+//     its priority;
+//   - with fair sharing, a ClusterQueue is within its quota of what is short and
+//     over it in something else: it is left alone;
+//   - with fair sharing, a victim near the newcomer could be put back only because
+//     a far one has already gone for it: it is not.
 package preemption

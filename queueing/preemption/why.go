@@ -31,7 +31,7 @@ func (t *trial) lacking() string {
 			had = quota.Plus(had, t.candidates[i].Usage[fr])
 		}
 		if had < t.Needs[fr] {
-			return t.explain("only %s could be had from %d Workloads", t.of(fr, had), len(t.candidates))
+			return t.explain("only %s are free or held by Workloads that may be asked to go", t.of(fr, had))
 		}
 	}
 	return ""

@@ -107,7 +107,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			if err := queuecontroller.Add(mgr, queues); err != nil {
 				return err
 			}
-			return jobs.Add(mgr)
+			return jobs.Add(mgr, o.Queues)
 		},
 	})
 }

@@ -79,6 +79,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	m.running = exec.Command(m.command[0], m.command[1:]...)
 	m.running.Dir, m.running.Stdout, m.running.Stderr = m.dir, log, log
 	if err := m.running.Start(); err != nil {
+		m.running = nil
 		return fmt.Errorf("starting %s: %w", m.name, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -1,0 +1,192 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+)
+
+// TestHowFastReasonsAreTold counts when pending Workloads are told why they wait.
+func TestHowFastReasonsAreTold(t *testing.T) {
+	for name, tt := range map[string]struct {
+		// took is how long a write takes.
+		took time.Duration
+		told []int
+		at   []time.Duration
+	}{
+		"a server at rest: not at once, and all 1,000 within 10 s": {
+			took: 5 * time.Millisecond, at: []time.Duration{900 * time.Millisecond, 10 * time.Second}, told: []int{0, 1000},
+		},
+		"a server that takes its time: at the rate where it began": {
+			took: 30 * time.Millisecond, at: []time.Duration{11 * time.Second}, told: []int{500},
+		},
+		"a server that is too slow: few, but never none": {
+			took: 200 * time.Millisecond, at: []time.Duration{41 * time.Second, 81 * time.Second}, told: []int{230, 430},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReasons()
+			for i := range 1000 {
+				w := workloadOf(fmt.Sprint(i), "1")
+				r.note(w, "WaitingForQuota", "no room", start)
+			}
+			told := 0
+			for at, now := 0, start; at < len(tt.at); now = now.Add(tellEvery) {
+				if now.Sub(start) > tt.at[at] {
+					if off := told - tt.told[at]; off < -15 || off > 15 {
+						t.Errorf("%d are told after %v, want %d", told, tt.at[at], tt.told[at])
+					}
+					at++
+				}
+				r.refill(now)
+				for r.tokens >= 1000 && r.next(now) != nil {
+					r.tokens -= 1000
+					told++
+					r.took(tt.took, now)
+				}
+			}
+		})
+	}
+}
+
+// TestWhichReasonIsToldNext: what is news goes before new words for what is known,
+// and only the last of several counts.
+func TestWhichReasonIsToldNext(t *testing.T) {
+	r := newReasons()
+	known := workloadOf("known", "1")
+	apimeta.SetStatusCondition(&known.Status.Conditions, metav1.Condition{
+		Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: "WaitingForQuota", Message: "1 missing",
+	})
+	now := start.Add(time.Minute)
+	r.last["known"] = now.Add(-time.Second)
+	r.note(known, "WaitingForQuota", "2 missing", now)
+	for i := range 3 {
+		r.note(workloadOf("new", "1"), "WaitingForQuota", fmt.Sprint(i, " missing"), now)
+	}
+	r.note(workloadOf("gone", "1"), "WaitingForQuota", "1 missing", now)
+	r.remove("gone")
+	if n := r.next(now); n == nil || n.uid != "new" || n.message != "2 missing" {
+		t.Errorf("first is %+v, want the last reason of the new one", n)
+	}
+	if n := r.next(now); n != nil {
+		t.Errorf("%+v is told again too soon", n)
+	}
+	if got, want := r.wakeAt(), now.Add(-time.Second).Add(refreshAfter); !got.Equal(want) {
+		t.Errorf("it goes on at %v, want %v", got, want)
+	}
+	later := now.Add(refreshAfter)
+	r.note(workloadOf("newer", "1"), "WaitingForQuota", "1 missing", later)
+	for _, want := range []types.UID{"newer", "known"} {
+		if n := r.next(later); n == nil || n.uid != want {
+			t.Errorf("then comes %+v, want %s", n, want)
+		}
+	}
+}
+
+// counter counts the writes to Workloads and those of statuses.
+type counter struct{ workloads, statuses int }
+
+func (n *counter) wrap(c client.WithWatch) client.WithWatch {
+	return interceptor.NewClient(c, interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			n.statuses++
+			return c.SubResource(sub).Update(ctx, o, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			n.workloads++
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	})
+}
+
+// TestStatusIsWrittenWhenItChanges counts the writes of a queue at rest.
+func TestStatusIsWrittenWhenItChanges(t *testing.T) {
+	n := &counter{}
+	w := newWorld(t, n.wrap, append(queueOf("1"), workloadOf("a", "1"))...)
+	w.run(time.Minute)
+	// The queue and the LocalQueue twice each, pending and then admitted; the
+	// check once.
+	if n.statuses != 5 || n.workloads != 1 {
+		t.Errorf("%d status writes, want 5, and %d of workloads, want 1", n.statuses, n.workloads)
+	}
+	cq := &kueue.ClusterQueue{}
+	if err := w.api.Get(context.Background(), client.ObjectKey{Name: "team"}, cq); err != nil {
+		t.Fatal(err)
+	}
+	if cq.Status.AdmittedWorkloads != 1 || cq.Status.PendingWorkloads != 0 || cq.Status.FlavorsUsage[0].Resources[0].Total.String() != "1" {
+		t.Errorf("status of the queue: %+v", cq.Status)
+	}
+}
+
+// TestStatusesUnderLoad: 120 Workloads come in 4 s. Statuses get a twentieth of the
+// writes, but for the time until the load is seen, and are right once it is quiet.
+func TestStatusesUnderLoad(t *testing.T) {
+	n := &counter{}
+	w := newWorld(t, n.wrap, queueOf("1000")...)
+	w.run(time.Second)
+	*n = counter{}
+	w.loop.report.saved = 0
+	for i := range 120 {
+		job := workloadOf(fmt.Sprintf("job-%03d", i), "1")
+		job.UID = ""
+		if err := w.api.Create(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		w.run(33 * time.Millisecond)
+	}
+	if n.workloads < 120 || n.statuses > n.workloads/actsPerReport+4 {
+		t.Errorf("%d writes of statuses beside %d of workloads", n.statuses, n.workloads)
+	}
+	cq := &kueue.ClusterQueue{}
+	w.run(5 * time.Second)
+	if err := w.api.Get(t.Context(), client.ObjectKey{Name: "team"}, cq); err != nil {
+		t.Fatal(err)
+	}
+	if cq.Status.AdmittedWorkloads != 120 {
+		t.Errorf("once it is quiet the status says that %d are admitted, want 120", cq.Status.AdmittedWorkloads)
+	}
+}
+
+// TestAVerdictWhileTheReasonIsTold: quota comes back while a Workload is being told
+// that it waits for it. It gets the quota with the next write, and no write is lost.
+func TestAVerdictWhileTheReasonIsTold(t *testing.T) {
+	n := &counter{}
+	w := newWorld(t, n.wrap, append(queueOf("1"), workloadOf("a", "1"), workloadOf("b", "1"))...)
+	w.run(500 * time.Millisecond)
+	if !queueing.IsAdmitted(w.workload("a")) {
+		t.Fatal("a is not admitted")
+	}
+	var slow func()
+	carryOut := w.loop.start
+	w.loop.start = func(u urgency, write write) {
+		if u == paced && slow == nil && len(w.loop.reasons.underWay) > 0 {
+			slow = func() { carryOut(u, write) }
+			return
+		}
+		carryOut(u, write)
+	}
+	w.run(time.Second)
+	if slow == nil {
+		t.Fatal("b is not told why it waits")
+	}
+	if err := w.api.Delete(t.Context(), w.workload("a")); err != nil {
+		t.Fatal(err)
+	}
+	w.run(time.Second)
+	before := n.workloads
+	slow()
+	w.run(time.Second)
+	if !queueing.IsAdmitted(w.workload("b")) || n.workloads != before+2 {
+		t.Errorf("b is admitted: %v, after %d writes, want 2", queueing.IsAdmitted(w.workload("b")), n.workloads-before)
+	}
+}

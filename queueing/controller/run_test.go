@@ -1,0 +1,204 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing"
+)
+
+// TestTheLoopWithItsGoroutines: what is written while the loop runs by itself, and
+// that it ends when it is told to.
+func TestTheLoopWithItsGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, append(queueOf("2"), workloadOf("a", "1"), workloadOf("b", "1"), workloadOf("c", "1"))...)
+		w.loop.now = time.Now
+		ctx, stop := context.WithCancel(t.Context())
+		over := make(chan struct{})
+		go func() { defer close(over); w.loop.run(ctx) }()
+		<-time.After(5 * time.Second)
+		synctest.Wait()
+		for name, want := range map[string]bool{"a": true, "b": true, "c": false} {
+			if got := queueing.IsAdmitted(w.workload(name)); got != want {
+				t.Errorf("%s is admitted: %v, want %v", name, got, want)
+			}
+		}
+		if reason := reasonOf(w.workload("c")); reason != kueue.WorkloadQuotaReservedReasonWaitingForQuota {
+			t.Errorf("c waits for %q", reason)
+		}
+		stop()
+		<-over
+	})
+}
+
+func reasonOf(w *kueue.Workload) string {
+	for _, c := range w.Status.Conditions {
+		if c.Type == kueue.WorkloadQuotaReserved {
+			return c.Reason
+		}
+	}
+	return ""
+}
+
+// TestAServerThatIsAway: writes fail for a while. The loop asks less and less often,
+// and goes on once the server is back.
+func TestAServerThatIsAway(t *testing.T) {
+	away, tries := true, 0
+	w := newWorld(t, func(c client.WithWatch) client.WithWatch {
+		return interceptor.NewClient(c, interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+				if tries++; away {
+					return errors.New("connection refused")
+				}
+				return c.SubResource(sub).Patch(ctx, o, p, opts...)
+			},
+		})
+	}, append(queueOf("1"), workloadOf("a", "1"))...)
+	w.run(time.Minute)
+	if tries < 5 || tries > 25 {
+		t.Errorf("%d tries in a minute", tries)
+	}
+	away = false
+	w.run(lastRetry + time.Second)
+	if !queueing.IsAdmitted(w.workload("a")) {
+		t.Error("a is not admitted once the server is back")
+	}
+}
+
+// TestNewsOfObjects: what the loop knows after the news of an object came in some
+// order.
+func TestNewsOfObjects(t *testing.T) {
+	flavor := func(uid types.UID, version string) *kueue.ResourceFlavor {
+		f := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "flavor", UID: uid, ResourceVersion: version}}
+		f.Spec.NodeLabels = map[string]string{"zone": "a"}
+		return f
+	}
+	for name, tt := range map[string]struct {
+		happen func(*inbox)
+		// want are the versions that are known.
+		want []string
+	}{
+		"the last version counts":         {func(i *inbox) { i.OnAdd(flavor("a", "1"), true); i.OnUpdate(flavor("a", "1"), flavor("a", "2")) }, []string{"2"}},
+		"an old version comes late":       {func(i *inbox) { i.OnAdd(flavor("known", "3"), false) }, []string{"5"}},
+		"it is gone":                      {func(i *inbox) { i.OnDelete(flavor("known", "6")) }, nil},
+		"it is gone, and nobody saw when": {func(i *inbox) { i.OnDelete(cache.DeletedFinalStateUnknown{Obj: flavor("known", "5")}) }, nil},
+		"another one has its name":        {func(i *inbox) { i.OnDelete(flavor("known", "6")); i.OnAdd(flavor("b", "7"), false) }, []string{"7"}},
+		"another one has its name, and nobody saw the first go": {
+			func(i *inbox) { i.OnUpdate(flavor("known", "5"), flavor("b", "7")) }, []string{"7"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLoop(nil, nil, Config{})
+			if name != "the last version counts" {
+				l.set(flavor("known", "5"))
+			}
+			tt.happen(l.inbox)
+			changes, _ := l.inbox.take()
+			l.receive(changes)
+			var got []string
+			for _, o := range l.known.objects {
+				got = append(got, o.GetResourceVersion())
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("known are %v, want %v", got, tt.want)
+			}
+			// The State, too, has to know the flavor that is there.
+			if keys := len(l.state.SelectedKeys()); keys != len(tt.want) {
+				t.Errorf("the State knows %d flavors, want %d", keys, len(tt.want))
+			}
+			if named := len(l.known.named); named != len(tt.want) {
+				t.Errorf("%d are known by name, want %d", named, len(tt.want))
+			}
+		})
+	}
+}
+
+// TestFinalizersOfKueue: who waits to be let go may go when nothing rests on it.
+func TestFinalizersOfKueue(t *testing.T) {
+	objects := append(queueOf("1"), workloadOf("a", "1"))
+	for _, o := range objects {
+		switch o.(type) {
+		case *kueue.ClusterQueue, *kueue.ResourceFlavor, *kueue.Workload:
+			controllerutil.AddFinalizer(o, kueue.ResourceInUseFinalizerName)
+		}
+	}
+	w := newWorld(t, nil, objects...)
+	w.run(2 * time.Second)
+	exists := func(o client.Object) bool {
+		return w.api.Get(context.Background(), client.ObjectKeyFromObject(o), o.DeepCopyObject().(client.Object)) == nil
+	}
+	remove := func(o client.Object) {
+		if err := w.api.Delete(context.Background(), o); err != nil {
+			t.Fatal(err)
+		}
+		w.run(2 * time.Second)
+	}
+	queue, flavor, workload := objects[0], objects[3], objects[5]
+	remove(flavor)
+	remove(queue)
+	if !exists(flavor) || !exists(queue) {
+		t.Error("the flavor or the queue is gone while a workload has its quota")
+	}
+	remove(workload)
+	if exists(workload) || exists(queue) {
+		t.Error("the workload or the queue is still there")
+	}
+	w.run(2 * time.Second)
+	if exists(flavor) {
+		t.Error("the flavor is still there, though no queue has it")
+	}
+}
+
+// machines are a picture that counts how often it is asked for.
+type machines struct {
+	asked int
+	free  *provisioning.Snapshot
+	keys  []string
+}
+
+func (m *machines) Distinguish(keys ...string)                { m.keys = keys }
+func (m *machines) Changed() <-chan struct{}                  { return nil }
+func (m *machines) Snapshot(time.Time) *provisioning.Snapshot { m.asked++; return m.free }
+
+// TestAdviceIsAskedForWhenItMatters: without a check that books machines nobody asks;
+// with one, those who wait are judged anew when the machines change.
+func TestAdviceIsAskedForWhenItMatters(t *testing.T) {
+	for name, tt := range map[string]struct {
+		check client.Object
+		want  int
+	}{
+		"a queue with a capacity check": {queueOf("4")[2], 2},
+		"no capacity check anywhere":    {&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "capacity", UID: "ac"}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := append(queueOf("8", capacityRule), workloadOf("train", "4"))
+			objects[2] = tt.check
+			w := newWorld(t, nil, objects...)
+			m := &machines{free: provisioning.NewSnapshot(start, provisioning.NewNodes(), nil, nil)}
+			w.loop.capacity = &advisor{source: m, stale: true}
+			w.run(10 * time.Second)
+			asked := m.asked
+			w.run(time.Minute)
+			if m.asked != asked {
+				t.Errorf("at rest it was asked for %d times", m.asked-asked)
+			}
+			w.loop.capacity.stale = true
+			w.run(10 * time.Second)
+			if got := min(asked, 1) + m.asked - asked; got != tt.want {
+				t.Errorf("it was asked for %d times at first and %d times after a change", asked, m.asked-asked)
+			}
+		})
+	}
+}
