@@ -194,7 +194,7 @@ func TestCohortsInACircleAdmitNobody(t *testing.T) {
 }
 
 // garbage is how many objects of each kind are thrown at the queues.
-const garbage = 300
+const garbage = 200
 
 // TestGarbageHarmsNobodyElse: objects that make no sense, as far as the schemas
 // and policies let them in. A queue beside them goes on, muster does not die, and

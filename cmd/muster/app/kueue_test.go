@@ -137,11 +137,18 @@ func (w *changeover) stop() error {
 	return <-w.ended
 }
 
-// put writes a lease over the one that there is.
+// put writes a lease, over the one that there is, as one change.
 func (w *changeover) put(l *coordinationv1.Lease) {
 	w.t.Helper()
-	_ = client.IgnoreNotFound(w.leases.Delete(w.t.Context(), l.DeepCopy()))
-	if err := w.leases.Create(w.t.Context(), l); err != nil {
+	have := &coordinationv1.Lease{}
+	err := w.leases.Get(w.t.Context(), client.ObjectKeyFromObject(l), have)
+	if err == nil {
+		have.Spec = l.Spec
+		err = w.leases.Update(w.t.Context(), have)
+	} else {
+		err = w.leases.Create(w.t.Context(), l)
+	}
+	if err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -103,11 +103,11 @@ func TestAllFaultsAreToldAtOnce(t *testing.T) {
 }
 
 func TestAnAliasStandsForWhatItNames(t *testing.T) {
-	c, _, err := load(t, head+"queueing:\n  objectRetentionPolicies:\n    workloads: {afterFinished: &d 1h, afterDeactivatedByKueue: *d}\n")
+	c, _, err := load(t, head+"metricsBindAddress: &here \":9000\"\nhealthProbeBindAddress: *here\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Queueing.ObjectRetentionPolicies.Workloads.AfterDeactivatedByKueue; got == nil || got.Duration != time.Hour {
+	if got := c.HealthProbeBindAddress; got == nil || *got != ":9000" {
 		t.Errorf("the alias was read as %v", got)
 	}
 }
