@@ -19,7 +19,7 @@ func NewMuster(ctx context.Context, server *rest.Config, binary, dir string) (*M
 	return newManager(ctx, server, Manager{
 		name: "muster", dir: dir, namespace: deploy.Namespace, account: deploy.ServiceAccount, health: ports[0],
 		command: []string{
-			binary, "--controllers=queueing", "--leader-elect=false", "--metrics-bind-address=0",
+			binary, "--provisioning=false", "--leader-elect=false", "--metrics-bind-address=0",
 			fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", ports[0]),
 		},
 	})
