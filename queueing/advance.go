@@ -1,6 +1,7 @@
 package queueing
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 	"github.com/muster-dev/muster/provisioning"
 )
 
-// advance moves a Workload that holds quota one step on.
+// advance moves a Workload that holds quota one step on: the first of these that
+// has something to say.
 func (s *State) advance(w *Workload) *Verdict {
 	object := w.Object
 	if !object.DeletionTimestamp.IsZero() {
@@ -21,14 +23,16 @@ func (s *State) advance(w *Workload) *Verdict {
 	if IsEvicted(object) {
 		return s.advanceEvicted(w)
 	}
-	if v := s.stop(w); v != nil {
-		return v
-	}
-	if v := s.answered(w); v != nil {
-		return v
+	for _, step := range []func(*Workload) *Verdict{s.stop, s.mend, s.shrink, s.answered, s.overtime, s.unready} {
+		if v := step(w); v != nil {
+			return v
+		}
 	}
 	if IsAdmitted(object) {
-		return s.expired(w)
+		if v := s.expired(w); v != nil {
+			return v
+		}
+		return s.revoked(w)
 	}
 	return s.advanceChecks(w)
 }
@@ -68,46 +72,81 @@ func (s *State) advanceEvicted(w *Workload) *Verdict {
 // somebody runs it.
 func mayRun(w *kueue.Workload) bool { return IsAdmitted(w) && metav1.GetControllerOf(w) != nil }
 
-// stop evicts a Workload that a person has stopped: itself, its LocalQueue or
-// its ClusterQueue. Hold stops those that are not admitted yet, HoldAndDrain all.
+// stop ends what a person has stopped: the Workload itself, its LocalQueue or its
+// ClusterQueue. Hold takes the quota back from those that are not admitted yet;
+// HoldAndDrain evicts the others, too.
 func (s *State) stop(w *Workload) *Verdict {
-	admitted := IsAdmitted(w.Object)
-	stops := func(p *kueue.StopPolicy) bool { return drains(p) || isStopped(p) && !admitted }
+	if v := s.deactivate(w); v != nil {
+		return v
+	}
 	if !IsActive(w.Object) {
-		reason, message := kueue.WorkloadDeactivated, "The workload is deactivated"
-		if rejected := checkIn(w.Object, kueue.CheckStateRejected); rejected != nil {
-			reason += "DueTo" + kueue.WorkloadEvictedByAdmissionCheck
-			message = fmt.Sprintf("The workload is deactivated due to AdmissionCheck %s: %s", rejected.Name, rejected.Message)
+		cause, message := deactivationCause(w.Object)
+		return s.evictDueTo(w, kueue.WorkloadDeactivated, cause, message, kueue.WorkloadDeactivated, time.Time{})
+	}
+	lq, q := s.localQueueOf(w), s.queues[w.Object.Status.Admission.ClusterQueue]
+	if IsAdmitted(w.Object) {
+		switch {
+		case lq != nil && drains(lq.Spec.StopPolicy):
+			return s.evict(w, kueue.WorkloadEvictedByLocalQueueStopped, "The LocalQueue is stopped", kueue.WorkloadQuotaReservedReasonSuspended, time.Time{})
+		case q != nil && drains(q.object.Spec.StopPolicy):
+			return s.evict(w, kueue.WorkloadEvictedByClusterQueueStopped, "The ClusterQueue is stopped", kueue.WorkloadQuotaReservedReasonSuspended, time.Time{})
 		}
-		return s.evict(w, reason, message, kueue.WorkloadDeactivated, time.Time{})
+		return nil
 	}
-	if lq := s.localQueueOf(w); lq != nil && stops(lq.Spec.StopPolicy) {
-		return s.evict(w, kueue.WorkloadEvictedByLocalQueueStopped, "The LocalQueue is stopped", kueue.WorkloadQuotaReservedReasonSuspended, time.Time{})
-	}
-	switch q := s.queues[w.Object.Status.Admission.ClusterQueue]; {
-	case q != nil && stops(q.object.Spec.StopPolicy):
-		return s.evict(w, kueue.WorkloadEvictedByClusterQueueStopped, "The ClusterQueue is stopped", kueue.WorkloadQuotaReservedReasonSuspended, time.Time{})
-	case (q == nil || !q.object.DeletionTimestamp.IsZero()) && !admitted:
-		e := edit(w.Object, s.now)
-		e.resetChecks()
-		message := fmt.Sprintf("ClusterQueue %s is terminating or missing", w.Object.Status.Admission.ClusterQueue)
-		e.release(kueue.WorkloadQuotaReservedReasonMisconfigured, message)
-		return &Verdict{Workload: w, Action: Release, Reason: kueue.WorkloadQuotaReservedReasonMisconfigured, Message: message, Status: e.status}
+	switch {
+	case lq == nil || !lq.DeletionTimestamp.IsZero():
+		return s.release(w, kueue.WorkloadQuotaReservedReasonMisconfigured, fmt.Sprintf("LocalQueue %s is terminating or missing", w.Object.Spec.QueueName))
+	case isStopped(lq.Spec.StopPolicy):
+		return s.release(w, kueue.WorkloadQuotaReservedReasonSuspended, stoppedMessage(lq))
+	case q == nil || !q.object.DeletionTimestamp.IsZero():
+		return s.release(w, kueue.WorkloadQuotaReservedReasonMisconfigured, fmt.Sprintf("ClusterQueue %s is terminating or missing", w.Object.Status.Admission.ClusterQueue))
+	case isStopped(q.object.Spec.StopPolicy):
+		return s.release(w, kueue.WorkloadQuotaReservedReasonSuspended, inactiveMessage(q))
 	}
 	return nil
+}
+
+// What a Workload is told that is held back by its queue: the same when it loses
+// its quota as afterwards, so that it is written once.
+func stoppedMessage(lq *kueue.LocalQueue) string {
+	return fmt.Sprintf("LocalQueue %s is stopped (%s); it goes on when stopPolicy is None", lq.Name, *lq.Spec.StopPolicy)
+}
+
+func inactiveMessage(q *queue) string {
+	return fmt.Sprintf("ClusterQueue %s is inactive: %s", q.object.Name, q.standing.Message)
+}
+
+// release takes the quota of a Workload back of which nothing has run on it.
+func (s *State) release(w *Workload, reason, message string) *Verdict {
+	e := edit(w.Object, s.now)
+	e.resetChecks()
+	e.release(reason, message)
+	return &Verdict{Workload: w, Action: Release, Reason: reason, Message: message, Status: e.status}
 }
 
 // evict stops a Workload. Its quota goes with the same write where nothing of it
 // can be running; pending is then the reason of QuotaReserved=False. It is
 // judged again from requeueAt on; zero is at once.
 func (s *State) evict(w *Workload, reason, message, pending string, requeueAt time.Time) *Verdict {
+	return s.evictDueTo(w, reason, "", message, pending, requeueAt)
+}
+
+// evictDueTo is evict for reasons that have causes.
+func (s *State) evictDueTo(w *Workload, reason, cause, message, pending string, requeueAt time.Time) *Verdict {
 	e := edit(w.Object, s.now)
-	e.evict(reason, message)
+	e.evict(reason, cause, message)
 	if !requeueAt.IsZero() {
 		e.pause(requeueAt)
 	}
 	if !mayRun(w.Object) {
-		e.release(pending, message)
+		why := message
+		if pending == kueue.WorkloadDeactivated {
+			why = deactivatedMessage
+		}
+		e.release(pending, why)
+	}
+	if reason == kueue.WorkloadDeactivated && cause != "" {
+		reason += dueTo + cause
 	}
 	return &Verdict{Workload: w, Action: Evict, Reason: reason, Message: message, Status: e.status}
 }
@@ -124,14 +163,10 @@ func (e *editor) pause(until time.Time) {
 // is admitted by now or not.
 func (s *State) answered(w *Workload) *Verdict {
 	if rejected := checkIn(w.Object, kueue.CheckStateRejected); rejected != nil {
-		return &Verdict{Workload: w, Action: Deactivate, Reason: "AdmissionCheckRejected", Message: fmt.Sprintf(
-			"Deactivating workload because AdmissionCheck for %s was Rejected: %s", rejected.Name, rejected.Message)}
+		return s.condemn(w, kueue.WorkloadEvictedByAdmissionCheck, fmt.Sprintf("AdmissionCheck %s was Rejected: %s", rejected.Name, rejected.Message))
 	}
 	if retry := checkIn(w.Object, kueue.CheckStateRetry); retry != nil {
-		var at time.Time
-		if retry.RequeueAfterSeconds != nil {
-			at = s.now.Add(time.Duration(*retry.RequeueAfterSeconds) * time.Second)
-		}
+		at := retryAt(w.Object)
 		return s.evict(w, kueue.WorkloadEvictedByAdmissionCheck, fmt.Sprintf("At least one admission check is in Retry: %s: %s", retry.Name, retry.Message),
 			kueue.WorkloadQuotaReservedReasonPendingEvaluation, at)
 	}
@@ -143,6 +178,9 @@ func (s *State) advanceChecks(w *Workload) *Verdict {
 	e := edit(w.Object, s.now)
 	v := &Verdict{Workload: w, Action: Advance}
 	changed := s.syncChecks(w, e)
+	if changed {
+		v.Reason, v.Message = "AdmissionCheckUpdated", "The ClusterQueue asks for other admission checks now"
+	}
 	for i := range e.status.AdmissionChecks {
 		state := &e.status.AdmissionChecks[i]
 		step, ours := s.serve(w, e.status.AdmissionChecks, state)
@@ -153,7 +191,9 @@ func (s *State) advanceChecks(w *Workload) *Verdict {
 			return step.evict
 		}
 		changed = e.setCheck(state, step) || changed
-		v.Create, v.Delete = step.create, step.delete
+		// One request a verdict; the next one is made when it is settled.
+		v.Create = cmp.Or(v.Create, step.create)
+		v.Delete = append(v.Delete, step.delete...)
 		if changed {
 			v.Reason, v.Message = "AdmissionCheckUpdated", fmt.Sprintf("Admission check %s is %s: %s", state.Name, state.State, state.Message)
 		}

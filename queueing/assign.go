@@ -41,6 +41,8 @@ type proposal struct {
 	distance int
 	// victims have to leave first; none where everything is free.
 	victims []victim
+	// replaces is the Workload slice whose place it takes; nil if there is none.
+	replaces *Workload
 	// plan is the planner's answer; nil where it was not asked.
 	plan *provisioning.Verdict
 }
@@ -54,6 +56,10 @@ type assigner struct {
 	w     *Workload
 	// counts is how many pods of each podSet there are to be.
 	counts []int32
+	// old is the slice that the Workload replaces; nil if there is none.
+	old *Workload
+	// running: its pods run already, so what nobody gave quota for is not counted.
+	running bool
 
 	slots  []slot
 	chosen []option
@@ -102,8 +108,9 @@ func (s *State) assign(q *queue, w *Workload) (*proposal, *assigner) {
 }
 
 func (s *State) search(q *queue, w *Workload, counts []int32) *assigner {
-	a := &assigner{s: s, queue: q, w: w, counts: counts, assumed: quota.Amounts{}, skip: s.blindly(q, w)}
+	a := &assigner{s: s, queue: q, w: w, counts: counts, assumed: quota.Amounts{}, skip: s.blindly(q, w), old: s.predecessor(q, w)}
 	if a.split() {
+		defer a.vacate()()
 		a.chosen = make([]option, len(a.slots))
 		a.choose(0)
 	}
@@ -170,7 +177,7 @@ func (a *assigner) split() bool {
 			}
 		}
 		for _, name := range rest.Names() {
-			if rest[name] > 0 && !a.s.ignoresUndeclared() {
+			if rest[name] > 0 && !a.running && !a.s.ignoresUndeclared() {
 				a.notes.add("", kueue.WorkloadQuotaReservedReasonNoMatchingFlavor, fmt.Sprintf(
 					"%s: ClusterQueue %s has no quota for this resource; an admin can add it to a resource group", name, a.queue.object.Name))
 				return false
@@ -262,6 +269,9 @@ func (a *assigner) unsuitable(i int, name kueue.ResourceFlavorReference) string 
 	if why := mismatch(&a.w.Object.Spec.PodSets[s.podSet].Template.Spec, flavor); why != "" {
 		return why
 	}
+	if why := a.moves(i, name); why != "" {
+		return why
+	}
 	for j := range i {
 		if a.slots[j].podSet != s.podSet {
 			continue
@@ -334,7 +344,7 @@ func prefersPreemption(cq *kueue.ClusterQueue) bool {
 // complete looks at a whole combination: who would have to leave, and whether the
 // machines can be had.
 func (a *assigner) complete() bool {
-	p := &proposal{usage: quota.Amounts{}}
+	p := &proposal{usage: quota.Amounts{}, replaces: a.old}
 	worst := fits
 	for _, o := range a.chosen {
 		worst = min(worst, o.mode)

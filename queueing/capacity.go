@@ -36,7 +36,7 @@ const (
 	notCreated = "NotCreated"
 )
 
-// step is what comes of looking at a capacity check.
+// step is what comes of looking at a check.
 type step struct {
 	state   kueue.CheckState
 	message string
@@ -44,6 +44,8 @@ type step struct {
 	create  *Request
 	delete  []*autoscaling.ProvisioningRequest
 	evict   *Verdict
+	// requeueAfter is the pause after Retry, in seconds.
+	requeueAfter *int32
 }
 
 // capacityStep looks at the request of the current attempt. Checks are all of the
@@ -53,27 +55,11 @@ type step struct {
 //	                                 │ Provisioned=False, BookingExpired, CapacityRevoked, Failed
 //	                                 └─▶ evicted, quota back; the next attempt has its own request
 func (s *State) capacityStep(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) step {
-	name := RequestName(w.Object.Name, state.Name, retries(state)+1)
-	var current *autoscaling.ProvisioningRequest
-	var stale []*autoscaling.ProvisioningRequest
-	others := false
-	for _, r := range s.requests[w.Object.UID] {
-		switch {
-		case r.Name == name && r.DeletionTimestamp.IsZero():
-			current = r
-		default:
-			others = true
-			if r.DeletionTimestamp.IsZero() {
-				stale = append(stale, r)
-			}
-		}
-	}
+	name, current, others := s.requestsFor(w, checks, state)
 	pending := step{state: kueue.CheckStatePending, message: waitingFor(name)}
 	switch {
-	case others:
-		// At most one live request of a Workload: the last attempt's has to be
-		// gone, and with it its machines, before this attempt's is made.
-		pending.delete = stale
+	case len(others) > 0:
+		pending.delete = living(others)
 		return pending
 	case current == nil && podsIn(w.Object.Status.Admission) == 0:
 		return step{state: kueue.CheckStateReady, message: "The workload has no pods, so no machines are needed"}
@@ -83,10 +69,20 @@ func (s *State) capacityStep(w *Workload, checks []kueue.AdmissionCheckState, st
 			pending.message = fmt.Sprintf("Waiting for AdmissionCheck %s to be Ready, then for the machines of ProvisioningRequest %s", other, name)
 			return pending
 		}
-		pending.create = s.newRequest(w, state, name)
+		pending.create = s.capacityRequest(w, state, name)
 		return pending
 	}
-	return s.answer(w, current)
+	out := s.answer(w, current)
+	if by := s.termsOf(w, state.Name).startBy; out.evict == nil && out.state == kueue.CheckStatePending && !by.IsZero() {
+		if s.now.Before(by) {
+			s.wake(w, by)
+			return out
+		}
+		v := s.evict(w, kueue.WorkloadEvictedByAdmissionCheck, tooLate(by), ReasonStartByPassed, time.Time{})
+		v.Delete = living(s.requests[w.Object.UID])
+		return step{evict: v}
+	}
+	return out
 }
 
 // unready is the first check other than own that is not Ready; empty if all are.
@@ -166,7 +162,7 @@ func (s *State) failed(w *Workload, condition, why string) *Verdict {
 		v.Status.RequeueState = &kueue.RequeueState{}
 	}
 	v.Status.RequeueState.Count = new(count)
-	v.Delete = s.live(w)
+	v.Delete = living(s.requests[w.Object.UID])
 	return v
 }
 
@@ -224,17 +220,6 @@ func (s *State) justEvicted(w *Workload) *metav1.Condition {
 	return c
 }
 
-// live are the Workload's requests that nobody has deleted yet.
-func (s *State) live(w *Workload) []*autoscaling.ProvisioningRequest {
-	var out []*autoscaling.ProvisioningRequest
-	for _, r := range s.requests[w.Object.UID] {
-		if r.DeletionTimestamp.IsZero() {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
 // doubled is base doubled n times, at most limit.
 func doubled(base time.Duration, n int32, limit time.Duration) time.Duration {
 	for ; n > 0 && base < limit; n-- {
@@ -255,7 +240,7 @@ func (e *editor) setCheck(c *kueue.AdmissionCheckState, s step) bool {
 	if c.State != s.state {
 		c.LastTransitionTime = e.now
 	}
-	c.State, c.Message, c.PodSetUpdates = s.state, s.message, s.updates
+	c.State, c.Message, c.PodSetUpdates, c.RequeueAfterSeconds = s.state, s.message, s.updates, s.requeueAfter
 	return true
 }
 
@@ -265,11 +250,8 @@ func podSetUpdates(w *Workload, r *autoscaling.ProvisioningRequest) []kueue.PodS
 	var out []kueue.PodSetUpdate
 	for i := range w.Object.Spec.PodSets {
 		out = append(out, kueue.PodSetUpdate{
-			Name: w.Object.Spec.PodSets[i].Name,
-			Annotations: map[string]string{
-				autoscaling.ProvisioningRequestPodAnnotationKey: r.Name,
-				autoscaling.ProvisioningClassPodAnnotationKey:   r.Spec.ProvisioningClassName,
-			},
+			Name:         w.Object.Spec.PodSets[i].Name,
+			Annotations:  consuming(r),
 			NodeSelector: map[string]string{provisioning.BookingLabel(r.Name): r.Namespace},
 			Tolerations: []corev1.Toleration{{
 				Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,

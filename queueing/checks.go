@@ -1,8 +1,11 @@
 package queueing
 
 import (
+	"fmt"
 	"slices"
+	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
@@ -49,12 +52,20 @@ func (s *State) isCapacity(name kueue.AdmissionCheckReference) bool {
 	return ac != nil && ac.Spec.ControllerName == CapacityController
 }
 
+// books says that a check makes requests, whichever way.
+func (s *State) books(name kueue.AdmissionCheckReference) bool {
+	return s.isCapacity(name) || s.isRequest(name)
+}
+
 // serve looks at a check; ours is false if another controller serves it.
 func (s *State) serve(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) (out step, ours bool) {
-	if !s.isCapacity(state.Name) {
-		return out, false
+	switch {
+	case s.isCapacity(state.Name):
+		return s.capacityStep(w, checks, state), true
+	case s.isRequest(state.Name):
+		return s.requestStep(w, checks, state), true
 	}
-	return s.capacityStep(w, checks, state), true
+	return out, false
 }
 
 // capacityChecks are those of the names that Muster serves.
@@ -74,6 +85,65 @@ func assignedFlavors(a *kueue.Admission) []kueue.ResourceFlavorReference {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// revoked looks at the requests of Kueue's own checks once the Workload is
+// admitted: what was booked may have been taken away.
+func (s *State) revoked(w *Workload) *Verdict {
+	e := edit(w.Object, s.now)
+	for i := range e.status.AdmissionChecks {
+		state := &e.status.AdmissionChecks[i]
+		if !s.isRequest(state.Name) {
+			continue
+		}
+		step := s.requestStep(w, e.status.AdmissionChecks, state)
+		if over := step.state == kueue.CheckStateRetry || step.state == kueue.CheckStateRejected; over && e.setCheck(state, step) {
+			return &Verdict{Workload: w, Action: Advance, Status: e.status, Reason: "AdmissionCheckUpdated",
+				Message: fmt.Sprintf("Admission check %s is %s: %s", state.Name, state.State, state.Message)}
+		}
+	}
+	return nil
+}
+
+// retryAt is when the last of the checks that are in Retry wants the Workload to be
+// queued again; zero is at once.
+func retryAt(w *kueue.Workload) (at time.Time) {
+	for i := range w.Status.AdmissionChecks {
+		c := &w.Status.AdmissionChecks[i]
+		if c.State != kueue.CheckStateRetry || c.RequeueAfterSeconds == nil {
+			continue
+		}
+		if t := c.LastTransitionTime.Add(time.Duration(*c.RequeueAfterSeconds) * time.Second); t.After(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+// retryCount is that of a check at the start of an attempt. Muster's own checks
+// count all attempts, whatever ended them, so that the objects of two attempts
+// never share a name, whichever flavors they were on. Other checks count, as in
+// Kueue, how often they asked for another attempt, until something else ends one.
+func (s *State) retryCount(w *Workload, name kueue.AdmissionCheckReference) *int32 {
+	states := w.Object.Status.AdmissionChecks
+	if !s.isCapacity(name) {
+		have := findCheck(states, name)
+		c := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadEvicted)
+		if have == nil || c == nil || c.Reason != kueue.WorkloadEvictedByAdmissionCheck {
+			return nil
+		}
+		return have.RetryCount
+	}
+	var tried int32
+	for i := range states {
+		if s.isCapacity(states[i].Name) {
+			tried = max(tried, retries(&states[i])+1)
+		}
+	}
+	if tried == 0 {
+		return nil
+	}
+	return &tried
 }
 
 func findCheck(states []kueue.AdmissionCheckState, name kueue.AdmissionCheckReference) *kueue.AdmissionCheckState {

@@ -1,10 +1,9 @@
 package queueing
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -79,9 +78,10 @@ func (s *State) wake(w *Workload, at time.Time) {
 	}
 }
 
-// clean deletes the requests that a Workload no longer needs, on top of what
-// else is decided about it.
+// clean deletes what is no longer needed, on top of what else is decided about a
+// Workload: its requests, then itself.
 func (s *State) clean(w *Workload, v *Verdict) *Verdict {
+	removal := s.retire(w)
 	var stale []*autoscaling.ProvisioningRequest
 	for _, r := range s.requests[w.Object.UID] {
 		if r.DeletionTimestamp.IsZero() {
@@ -89,7 +89,7 @@ func (s *State) clean(w *Workload, v *Verdict) *Verdict {
 		}
 	}
 	if len(stale) == 0 {
-		return v
+		return cmp.Or(removal, v)
 	}
 	if v == nil {
 		v = &Verdict{Workload: w, Action: Wait}
@@ -107,26 +107,37 @@ func (s *State) gate(w *Workload) (*Verdict, *queue) {
 	wait := func(reason, format string, args ...any) (*Verdict, *queue) {
 		return s.clean(w, s.wait(w, reason, fmt.Sprintf(format, args...))), nil
 	}
-	name, lq := w.Object.Spec.QueueName, s.localQueueOf(w)
-	if !IsActive(w.Object) {
-		return wait(kueue.WorkloadDeactivated, "The workload is deactivated; set spec.active to true to queue it again")
+	if v := s.half(w); v != nil {
+		return s.clean(w, v), nil
 	}
+	if v := s.deactivate(w); v != nil {
+		return s.clean(w, v), nil
+	}
+	if !IsActive(w.Object) {
+		return s.clean(w, s.inactive(w)), nil
+	}
+	name, lq := w.Object.Spec.QueueName, s.localQueueOf(w)
 	if lq == nil {
 		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured,
 			"LocalQueue %q in namespace %q doesn't exist: create it, or change the job's label kueue.x-k8s.io/queue-name; the job starts once there is one",
 			name, w.Object.Namespace)
 	}
 	q := s.queues[lq.Spec.ClusterQueue]
-	switch {
-	case q == nil:
+	if q == nil {
 		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured,
 			"ClusterQueue %q, which LocalQueue %q feeds, doesn't exist: an admin has to create it", lq.Spec.ClusterQueue, name)
-	case isStopped(lq.Spec.StopPolicy):
-		return wait(kueue.WorkloadQuotaReservedReasonSuspended, "LocalQueue %s is stopped (%s); it goes on when stopPolicy is None", name, *lq.Spec.StopPolicy)
-	case !q.standing.Active:
-		return wait(kueue.WorkloadQuotaReservedReasonSuspended, "ClusterQueue %s is inactive: %s", q.object.Name, q.standing.Message)
 	}
-	if why := s.refused(w, q); why != "" {
+	why := s.refused(w, q)
+	if old := s.left(w); why == "" && (old != nil || isAdopted(w.Object)) {
+		// Its pods run, whether the queue is stopped or not.
+		return s.clean(w, s.adopt(q, w, old)), nil
+	}
+	switch {
+	case isStopped(lq.Spec.StopPolicy):
+		return wait(kueue.WorkloadQuotaReservedReasonSuspended, "%s", stoppedMessage(lq))
+	case !q.standing.Active:
+		return wait(kueue.WorkloadQuotaReservedReasonSuspended, "%s", inactiveMessage(q))
+	case why != "":
 		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured, "%s", why)
 	}
 	if by := w.Object.Annotations[GatedByAnnotation]; by != "" {
@@ -136,6 +147,9 @@ func (s *State) gate(w *Workload) (*Verdict, *queue) {
 		// The reason was written with the pause; only its end is waited for.
 		s.wake(w, state.RequeueAt.Time)
 		return s.clean(w, nil), nil
+	}
+	if v, late := s.late(w, q); late {
+		return s.clean(w, v), nil
 	}
 	return s.clean(w, nil), q
 }
@@ -154,10 +168,10 @@ func (s *State) refused(w *Workload, q *queue) string {
 			q.object.Name, w.Object.Namespace)
 	}
 	const unsupported = "Muster does not support yet: "
-	if len(w.Object.Spec.PreemptionGates) > 0 {
-		return unsupported + "preemptionGates"
+	if rules := checkRules(q.object); len(rules) > 0 && replacementFor(w.Object) != "" {
+		return fmt.Sprintf("%sjobs that grow in a queue with admission checks, as ClusterQueue %s has with %s", unsupported, q.object.Name, rules[0].Name)
 	}
-	if why := s.refusedParameters(w.Object.Annotations); why != "" {
+	if why := s.refusedParameters(q, w); why != "" {
 		return why
 	}
 	for i := range w.Object.Spec.PodSets {
@@ -168,30 +182,6 @@ func (s *State) refused(w *Workload, q *queue) string {
 		case len(ps.Template.Spec.ResourceClaims) > 0:
 			return fmt.Sprintf("%sresourceClaims (DRA) of podSet %s", unsupported, ps.Name)
 		}
-	}
-	return ""
-}
-
-// refusedParameters says which annotations cannot become parameters of a request.
-func (s *State) refusedParameters(annotations map[string]string) string {
-	// The check may add its policy.
-	count := 1
-	for _, k := range slices.Sorted(maps.Keys(annotations)) {
-		v := annotations[k]
-		switch name, ok := strings.CutPrefix(k, ParameterPrefix); {
-		case !ok:
-		case len(v) > maxParameter:
-			return fmt.Sprintf("the annotation %s has %d characters; a parameter may have %d", k, len(v), maxParameter)
-		case name == processorParameter:
-			return fmt.Sprintf("the annotation %s would give the request to another provisioner, which books no machines for the queue; remove it from the job", k)
-		case name == PolicyParameter && v != "" && s.policies[v] == nil:
-			return fmt.Sprintf("CapacityPolicy %q, which the annotation %s names, doesn't exist; create it or change the annotation", v, k)
-		case name != PolicyParameter:
-			count++
-		}
-	}
-	if count > maxParameters {
-		return fmt.Sprintf("the annotations %s… and the policy of the check make %d parameters; a request may have %d", ParameterPrefix, count, maxParameters)
 	}
 	return ""
 }
@@ -230,5 +220,12 @@ func Waiting(w *kueue.Workload, reason, message string, now time.Time) *kueue.Wo
 	} else {
 		e.pending(reason, message)
 	}
+	switch reason {
+	case kueue.WorkloadQuotaReservedReasonSuspended, kueue.WorkloadQuotaReservedReasonMisconfigured, kueue.WorkloadDeactivated:
+	default:
+		// What kept it from being queued is over.
+		e.requeued()
+	}
+	e.blockedOnGates(reason, message)
 	return e.status
 }

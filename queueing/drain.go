@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/quota"
@@ -33,22 +34,24 @@ func (r *refusal) holds(w *Workload, now time.Time) bool {
 // cycle.
 type likeness struct {
 	shape uint64
-	// policy is the CapacityPolicy that the annotations name. An empty name takes
-	// away that of the check, so named tells it from none.
-	policy string
-	named  bool
+	// terms are those on which it would get machines.
+	terms string
 	// skip and refused are where the search for machines stands.
 	skip    int
 	refused string
 	// finished pods leave fewer to be run.
 	finished int32
+	// replaces is the Workload slice whose place is taken.
+	replaces types.UID
 }
 
 func (s *State) likeness(q *queue, w *Workload) likeness {
-	out := likeness{shape: w.shape, skip: s.blindly(q, w)}
-	out.policy, out.named = w.Object.Annotations[ParameterPrefix+PolicyParameter]
+	out := likeness{shape: w.shape, skip: s.blindly(q, w), terms: s.likeTerms(q, w)}
 	if c := s.justEvicted(w); c != nil {
 		out.refused = c.Message
+	}
+	if old := s.predecessor(q, w); old != nil {
+		out.replaces = old.Object.UID
 	}
 	for _, r := range w.Object.Status.ReclaimablePods {
 		out.finished += r.Count
@@ -255,6 +258,12 @@ func (d *drainer) take(l *line) {
 		return
 	}
 	w, p := l.rest[0], l.first
+	if p != nil {
+		if h := d.s.withheld(w, p); h != nil {
+			d.withhold(l, h)
+			return
+		}
+	}
 	switch {
 	case p == nil:
 		r := &refusal{reason: l.notes.notes.reason(), message: l.notes.notes.message(), until: l.notes.until, priority: w.priority, since: w.since}
@@ -266,7 +275,7 @@ func (d *drainer) take(l *line) {
 		d.refuse(l, r)
 	case d.delays(l.queue, w, p) != nil:
 		d.refuse(l, d.delays(l.queue, w, p))
-	case len(p.victims) > 0 || !d.fitsNow(l.queue, p.usage):
+	case len(p.victims) > 0 || !d.fitsNow(l.queue, p.growth()):
 		d.claim(l, p)
 	default:
 		l.rest, l.first = l.rest[1:], nil
@@ -308,7 +317,7 @@ func (s *State) appendTold(out []Verdict, w *Workload, r *refusal) []Verdict {
 // once some quota has come back.
 func (d *drainer) claim(l *line, p *proposal) {
 	w := l.rest[0]
-	c := claim{queue: l.queue, usage: p.usage}
+	c := claim{queue: l.queue, usage: p.growth()}
 	var names []string
 	for _, v := range p.victims {
 		v.claimed = true
@@ -319,6 +328,10 @@ func (d *drainer) claim(l *line, p *proposal) {
 		}
 	}
 	c.apply()
+	if p.plan != nil {
+		// Its machines are certain only as long as nobody else is promised them.
+		d.s.take(w, p.plan)
+	}
 	d.claims = append(d.claims, c)
 	d.version++
 	message := "Waiting for the quota of preempted workloads"
@@ -377,31 +390,26 @@ func (s *State) reserve(q *queue, w *Workload, p *proposal) *Verdict {
 	e.reserve(p.admission, s.fresh(w, names))
 	w.assume(q, p.usage)
 	w.busy = true
+	s.starts(w)
+	s.comes(w, p.admission)
 	w.reason, w.message = "", ""
 	s.timers.set(w, time.Time{})
 	return &Verdict{
-		Workload: w, Action: Reserve, Status: e.status, Reason: "QuotaReserved",
+		Workload: w, Action: Reserve, Status: e.status, Reason: "QuotaReserved", Replaces: s.replace(p.replaces, w),
 		Message: fmt.Sprintf("Quota reserved in ClusterQueue %s, wait time since queued was %.0fs",
 			q.object.Name, max(0, s.now.Sub(w.since).Seconds())),
 	}
 }
 
-// fresh are the states of the checks at the start of an attempt. The attempt's
-// number goes on from that of all checks of the last one, so that objects of
-// different attempts never share a name, whichever flavors they were on.
+// fresh are the states of the checks at the start of an attempt.
 func (s *State) fresh(w *Workload, names []kueue.AdmissionCheckReference) []kueue.AdmissionCheckState {
-	var tried int32
-	for i := range w.Object.Status.AdmissionChecks {
-		tried = max(tried, retries(&w.Object.Status.AdmissionChecks[i]))
-	}
 	out := make([]kueue.AdmissionCheckState, 0, len(names))
 	for _, name := range names {
-		state := kueue.AdmissionCheckState{Name: name, State: kueue.CheckStatePending, LastTransitionTime: metav1.NewTime(s.now)}
-		if tried > 0 {
-			state.RetryCount = new(tried)
+		state := kueue.AdmissionCheckState{
+			Name: name, State: kueue.CheckStatePending, LastTransitionTime: metav1.NewTime(s.now), RetryCount: s.retryCount(w, name),
 		}
 		if s.isCapacity(name) {
-			state.Message = waitingFor(RequestName(w.Object.Name, name, tried+1))
+			state.Message = waitingFor(RequestName(w.Object.Name, name, retries(&state)+1))
 		}
 		out = append(out, state)
 	}
@@ -436,7 +444,8 @@ func (d *drainer) Less(i, j int) bool {
 
 // shareAfter is the share that a node would have with the first of a line below it.
 func shareAfter(n *quota.Node, l *line) quota.Share {
-	l.queue.node.Add(l.first.usage)
-	defer l.queue.node.Sub(l.first.usage)
+	growth := l.first.growth()
+	l.queue.node.Add(growth)
+	defer l.queue.node.Sub(growth)
 	return n.Share()
 }

@@ -12,7 +12,8 @@ const (
 	// CapacityController is the controllerName of checks that Muster serves: the
 	// machines of the whole gang are there and booked.
 	CapacityController = "muster.dev/capacity"
-	// ProvisioningRequestController is Kueue's own check, not served yet.
+	// ProvisioningRequestController is that of Kueue's own checks, which Muster
+	// serves as Kueue does: whoever provisions answers their requests.
 	ProvisioningRequestController = "kueue.x-k8s.io/provisioning-request"
 	// MultiKueueController is Kueue's dispatcher to other clusters, not served.
 	MultiKueueController = "kueue.x-k8s.io/multikueue"

@@ -3,9 +3,11 @@ package queueing
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -15,13 +17,17 @@ import (
 // obtainable asks the planner whether the machines for the chosen flavors can
 // be had now. Without a capacity check, or without advice, nothing speaks
 // against it.
+//
+// Where others have to leave first it has to be certain: on machines that exist,
+// theirs or free ones. A launch may fail, and would have stopped them for nothing.
 func (a *assigner) obtainable(p *proposal) bool {
-	checks := a.s.capacityChecks(checksFor(a.queue.object, a.distinct()))
+	all := checksFor(a.queue.object, a.distinct())
+	checks := a.s.capacityChecks(all)
 	if len(checks) == 0 {
 		return true
 	}
-	if len(checks) > 1 {
-		a.note(fmt.Sprintf("the podSets would need the capacity checks %v together, but only one may book machines", checks),
+	if booking := slices.DeleteFunc(all, func(n kueue.AdmissionCheckReference) bool { return !a.s.books(n) }); len(booking) > 1 {
+		a.note(fmt.Sprintf("the podSets would need the checks %v together, but only one may book machines", booking),
 			kueue.WorkloadQuotaReservedReasonNoMatchingFlavor)
 		return false
 	}
@@ -35,14 +41,48 @@ func (a *assigner) obtainable(p *proposal) bool {
 		return true
 	}
 	a.plans++
-	verdict := a.s.plan(a.s.capacity, a.s.gangOf(a.w, a.admission()), a.s.policyOf(a.w, checks[0]))
-	if verdict.Outcome == provisioning.Fits || verdict.Outcome == provisioning.Launch {
+	snapshot := a.s.capacity
+	if len(p.victims) > 0 {
+		snapshot = snapshot.Without(a.s.requestsOf(p.victims)...)
+	}
+	verdict := a.s.plan(snapshot, a.s.gangOf(a.w, a.admission()), a.s.policyOf(a.w, checks[0]))
+	switch {
+	case verdict.Outcome == provisioning.Fits, verdict.Outcome == provisioning.Launch && len(p.victims) == 0:
 		p.plan = &verdict
 		return true
+	case verdict.Outcome == provisioning.Launch:
+		a.note(uncertain(p.victims, &verdict), ReasonWaitingForCapacity)
+	default:
+		t := a.s.termsOf(a.w, checks[0])
+		a.until = earliest(earliest(a.until, verdict.Until), t.fallback)
+		a.note("no machines: "+verdict.Message()+t.hint(), ReasonWaitingForCapacity)
 	}
-	a.until = earliest(a.until, verdict.Until)
-	a.note("no machines: "+verdict.Message(), ReasonWaitingForCapacity)
 	return false
+}
+
+// uncertain tells why others are not preempted for machines that are to be launched.
+func uncertain(victims []victim, plan *provisioning.Verdict) string {
+	var machines, names []string
+	for _, l := range plan.Launches {
+		machines = append(machines, fmt.Sprintf("%d of group %s", l.Count, l.Group))
+	}
+	for _, v := range victims {
+		names = append(names, v.Object.Namespace+"/"+v.Object.Name)
+	}
+	return fmt.Sprintf("its quota would be that of %s, who are preempted only for machines that are there, and it would take a launch (%s); "+
+		"it starts when machines that exist have room, or when their quota is given back",
+		strings.Join(names, ", "), strings.Join(machines, ", "))
+}
+
+// requestsOf are those by which victims have their machines.
+func (s *State) requestsOf(victims []victim) []types.UID {
+	var out []types.UID
+	for _, v := range victims {
+		for _, r := range s.requests[v.Object.UID] {
+			out = append(out, r.UID)
+		}
+	}
+	return out
 }
 
 // note tells something about the combination that was tried. It is put down at
@@ -102,15 +142,6 @@ func countOf(assignment *kueue.PodSetAssignment) int32 {
 		return 0
 	}
 	return *assignment.Count
-}
-
-// policyOf is the policy that the Workload's request will have.
-func (s *State) policyOf(w *Workload, check kueue.AdmissionCheckReference) provisioning.Policy {
-	name := string(s.parameters(w, check)[PolicyParameter])
-	if policy := s.policies[name]; policy != nil {
-		return provisioning.PolicyFrom(provisioning.AtomicScaleUp, policy.Spec)
-	}
-	return provisioning.DefaultPolicy(provisioning.AtomicScaleUp)
 }
 
 // foresee marks in the advice, once a cycle, what Workloads will use that have quota and whose

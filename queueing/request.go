@@ -4,12 +4,15 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning/fit"
 )
 
 const (
@@ -41,6 +44,9 @@ type Request struct {
 	// Superseded names the templates of the last attempt, which nobody needs once
 	// its request is gone.
 	Superseded []string
+	// Adopts says that the request owns its templates once it is there, so that they
+	// go with it.
+	Adopts bool
 }
 
 // RequestName is that of the n-th attempt's ProvisioningRequest, from 1 on.
@@ -63,8 +69,28 @@ func limited(name string) string {
 	return name[:maxObjectName] + "-" + hex.EncodeToString(sum[:])[:5]
 }
 
-// newRequest asks for the Workload's pods as they will be on their flavors.
-func (s *State) newRequest(w *Workload, state *kueue.AdmissionCheckState, name string) *Request {
+// ask is a number of like pods to ask for: those of one podSet, or of several that
+// are merged into the first.
+type ask struct {
+	podSets    []kueue.PodSetReference
+	assignment *kueue.PodSetAssignment
+	count      int32
+}
+
+// allOf asks for all of a Workload's pods, each podSet by itself.
+func allOf(w *Workload) []ask {
+	var out []ask
+	for i := range w.Object.Status.Admission.PodSetAssignments {
+		a := &w.Object.Status.Admission.PodSetAssignments[i]
+		if n := countOf(a); n > 0 {
+			out = append(out, ask{podSets: []kueue.PodSetReference{a.Name}, assignment: a, count: n})
+		}
+	}
+	return out
+}
+
+// newRequest asks for pods of the Workload as they will be on their flavors.
+func (s *State) newRequest(w *Workload, name, class string, parameters map[string]autoscaling.Parameter, asked []ask) *Request {
 	owner := *metav1.NewControllerRef(w.Object, kueue.SchemeGroupVersion.WithKind("Workload"))
 	meta := func(n string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{
@@ -75,38 +101,76 @@ func (s *State) newRequest(w *Workload, state *kueue.AdmissionCheckState, name s
 	}
 	out := &Request{Object: &autoscaling.ProvisioningRequest{
 		ObjectMeta: meta(name),
-		Spec:       autoscaling.ProvisioningRequestSpec{ProvisioningClassName: CapacityClass, Parameters: s.parameters(w, state.Name)},
+		Spec:       autoscaling.ProvisioningRequestSpec{ProvisioningClassName: class, Parameters: parameters},
 	}}
-	for i := range w.Object.Status.Admission.PodSetAssignments {
-		assignment := &w.Object.Status.Admission.PodSetAssignments[i]
-		if countOf(assignment) == 0 {
-			continue
-		}
-		templateName := TemplateName(name, assignment.Name)
-		out.Templates = append(out.Templates, &corev1.PodTemplate{ObjectMeta: meta(templateName), Template: *s.templateOf(w, assignment)})
+	for _, a := range asked {
+		templateName := TemplateName(name, a.podSets[0])
+		template := s.templateOf(w, a.assignment)
+		template.Spec = *fit.WithRequests(&template.Spec)
+		out.Templates = append(out.Templates, &corev1.PodTemplate{ObjectMeta: meta(templateName), Template: *template})
 		out.Object.Spec.PodSets = append(out.Object.Spec.PodSets, autoscaling.PodSet{
-			PodTemplateRef: autoscaling.Reference{Name: templateName}, Count: countOf(assignment),
+			PodTemplateRef: autoscaling.Reference{Name: templateName}, Count: a.count,
 		})
-		if tried := retries(state); tried > 0 {
-			out.Superseded = append(out.Superseded, TemplateName(RequestName(w.Object.Name, state.Name, tried), assignment.Name))
+	}
+	return out
+}
+
+// capacityRequest asks for all of the Workload's pods at once.
+func (s *State) capacityRequest(w *Workload, state *kueue.AdmissionCheckState, name string) *Request {
+	asked := allOf(w)
+	out := s.newRequest(w, name, CapacityClass, s.parameters(w, state.Name), asked)
+	if tried := retries(state); tried > 0 {
+		for _, a := range asked {
+			out.Superseded = append(out.Superseded, TemplateName(RequestName(w.Object.Name, state.Name, tried), a.podSets[0]))
 		}
 	}
 	return out
 }
 
-// parameters are the policy's name and what the job's annotations add. The map
-// is never nil, since the API takes no null.
-func (s *State) parameters(w *Workload, check kueue.AdmissionCheckReference) map[string]autoscaling.Parameter {
-	out := map[string]autoscaling.Parameter{}
-	if ref := s.checks[check].Spec.Parameters; ref != nil {
-		out[PolicyParameter] = autoscaling.Parameter(ref.Name)
-	}
+// annotated puts what the job's annotations say over the parameters.
+func annotated(w *Workload, parameters map[string]autoscaling.Parameter) {
 	for k, v := range w.Object.Annotations {
 		if name, ok := strings.CutPrefix(k, ParameterPrefix); ok {
-			out[name] = autoscaling.Parameter(v)
+			parameters[name] = autoscaling.Parameter(v)
+		}
+	}
+}
+
+// requestsFor finds the request of a check's current attempt by its name; nil if
+// there is none that stays. Others are those of no current attempt of any check:
+// they have to be gone, and with them their machines, before a new one is made.
+func (s *State) requestsFor(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) (
+	name string, current *autoscaling.ProvisioningRequest, others []*autoscaling.ProvisioningRequest) {
+	nameOf := func(c *kueue.AdmissionCheckState) string { return RequestName(w.Object.Name, c.Name, retries(c)+1) }
+	name = nameOf(state)
+	for _, r := range s.requests[w.Object.UID] {
+		switch {
+		case r.DeletionTimestamp.IsZero() && r.Name == name:
+			current = r
+		case r.Name == name || !slices.ContainsFunc(checks, func(c kueue.AdmissionCheckState) bool { return nameOf(&c) == r.Name }):
+			others = append(others, r)
+		}
+	}
+	return name, current, others
+}
+
+// living are the requests that nobody has deleted yet.
+func living(requests []*autoscaling.ProvisioningRequest) []*autoscaling.ProvisioningRequest {
+	var out []*autoscaling.ProvisioningRequest
+	for _, r := range requests {
+		if r.DeletionTimestamp.IsZero() {
+			out = append(out, r)
 		}
 	}
 	return out
+}
+
+// consuming are the annotations of pods that use what a request has booked.
+func consuming(r *autoscaling.ProvisioningRequest) map[string]string {
+	return map[string]string{
+		autoscaling.ProvisioningRequestPodAnnotationKey: r.Name,
+		autoscaling.ProvisioningClassPodAnnotationKey:   r.Spec.ProvisioningClassName,
+	}
 }
 
 func findPodSet(w *kueue.Workload, name kueue.PodSetReference) *kueue.PodSet {

@@ -16,9 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
-	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing/config"
 )
@@ -27,23 +27,40 @@ import (
 // prints what it decides and carries it out. Run with -rewrite to accept changes.
 //
 //	flavor NAME [label=K=V] [taint=K=V] [tolerate=K]
-//	check NAME [controller=C]
+//	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
+//	requestconfig NAME class=C [limit=N] [base=SECONDS] [managed=RESOURCE] [merge=POLICY] [selector=KEY:DETAIL] [set=NAME:VALUE]
+//	policy NAME FIELD=VALUE ...         (as a parameter of that name would say it)
 //	cq NAME [strict] [backfill] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [whenCanBorrow=F] [whenCanPreempt=F] [check=(NAME[@FLAVOR],...)]
 //	FLAVOR RESOURCE=NOMINAL[/BORROWING[/LENDING]] ...   (one line a flavor, in order)
 //	cohort NAME [parent=C] [weight=N], and quotas as above
 //	lq NAME cq=NAME [stop=Hold]
-//	workload NAME [lq=main] [priority=N] [count=N] [min=N] [max=SECONDS] [select=K=V] [tolerate=K] RESOURCE=QUANTITY ...
+//	workload NAME [lq=main] [priority=N] [count=N] [min=N] [max=SECONDS] [select=K=V] [tolerate=K] [launcher=RESOURCE:QUANTITY] [PREFIX/ANNOTATION=V] RESOURCE=QUANTITY ...
 //	machines FLAVOR=N ...               (how many pods fit; the planner's answer)
 //	request NAME Provisioned=True|False|Failed|... [reason=R]  [message]
 //	active                              (all checks' controllers say that they are)
-//	external NAME CHECK=Ready|Retry|Rejected   (what the controller of a check says)
+//	external NAME CHECK=Ready|Retry|Rejected [after=SECONDS]   (what the controller of a check says)
+//	detail NAME KEY=VALUE               (what the provisioner tells of its request)
+//	drop NAME                           (somebody deletes its requests)
+//	requests NAME                       (in full)
+//	checks NAME                         (the states of its checks)
 //	finish | deactivate | activate | delete NAME
 //	tick DURATION
-//	fairsharing                         (what can be borrowed is shared by weight)
+//	config                              (as YAML, at the start)
+//	annotate NAME KEY=VALUE             (empty takes it away)
+//	spec NAME [max=SECONDS] [gate=NAME] [count=N] [job=NAME]
+//	ready NAME [Started|WaitForStart|WaitForRecovery|Recovered]
+//	open NAME gate=NAME
+//	resourcequota NAME [scope=S] RESOURCE=HARD[/USED] ...
+//	replaced NAME SLICE                 (finished, as before a SLICE is admitted)
+//	status NAME                         (its conditions and numbers)
+//	restart                             (with what the API server has)
 //	blind                               (no advice from the provisioner)
 //	cycle                               (repeats until nothing changes)
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if strings.Contains(path, "/fuzz/") {
+			return // a corpus, see FuzzEditedWorkloads
+		}
 		w := newWorld()
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return w.run(t, d) })
 	})
@@ -77,8 +94,14 @@ func (w *world) set(object metav1.Object) {
 }
 
 // plan has room for as many pods as the flavor's label says there are machines.
-func (w *world) plan(_ *provisioning.Snapshot, gang provisioning.Gang, _ provisioning.Policy) provisioning.Verdict {
+// Those of the flavor ondemand are bought on demand.
+func (w *world) plan(_ *provisioning.Snapshot, gang provisioning.Gang, policy provisioning.Policy) provisioning.Verdict {
 	pool := gang.PodSets[0].Template.Spec.NodeSelector["pool"]
+	if pool == "ondemand" && !slices.Contains(policy.CapacityTypes, v1alpha1.OnDemand) {
+		return provisioning.Verdict{Outcome: provisioning.Wait, Reasons: []provisioning.Reason{{
+			Code: provisioning.CodeMarket, Group: pool, Message: "the policy does not allow OnDemand",
+		}}}
+	}
 	if have := w.machines[pool]; gang.PodSets[0].Count > have {
 		return provisioning.Verdict{Outcome: provisioning.Wait, Until: w.now.Add(time.Minute), Reasons: []provisioning.Reason{{
 			Code: provisioning.CodeBackoff, Group: pool, Message: fmt.Sprintf("%d of %d machines", have, gang.PodSets[0].Count),
@@ -96,9 +119,6 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		args[a.Key] = strings.Join(a.Vals, ",")
 	}
 	switch d.Cmd {
-	case "fairsharing":
-		w.s.config.FairSharing = &kueueconfig.FairSharing{}
-		w.s.outdated = true
 	case "blind":
 		w.s.SetCapacity(nil)
 	case "flavor":
@@ -106,7 +126,18 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 	case "check":
 		ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		ac.Spec.ControllerName = orDefault(args["controller"], CapacityController)
+		if name, ok := args["config"]; ok {
+			ac.Spec.ControllerName = ProvisioningRequestController
+			ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: name}
+		}
+		if name, ok := args["policy"]; ok {
+			ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: capacityPolicyKind, Name: name}
+		}
 		w.set(ac)
+	case "policy":
+		w.set(capacityPolicy(t, name, args))
+	case "requestconfig":
+		w.set(requestConfig(t, name, args))
 	case "cq":
 		w.set(clusterQueue(t, name, args, d.Input))
 	case "cohort":
@@ -128,9 +159,29 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 			c := &object.Status.AdmissionChecks[i]
 			if says, ok := args[string(c.Name)]; ok {
 				c.State, c.Message = kueue.CheckState(says), "as it says"
+				if after, err := strconv.Atoi(args["after"]); err == nil {
+					c.RequeueAfterSeconds = new(int32(after))
+				}
 			}
 		}
 		w.set(object)
+	case "detail":
+		for _, have := range w.s.requests[w.find(t, name).UID] {
+			r := have.DeepCopy()
+			defer w.set(r)
+			r.Status.ProvisioningClassDetails = map[string]autoscaling.Detail{}
+			for k, v := range args {
+				r.Status.ProvisioningClassDetails[k] = autoscaling.Detail(v)
+			}
+		}
+	case "drop":
+		for _, r := range slices.Clone(w.s.requests[w.find(t, name).UID]) {
+			w.s.Delete(r)
+		}
+	case "requests":
+		return w.requests(t, name)
+	case "checks":
+		return checkStates(w.find(t, name))
 	case "active":
 		for _, have := range w.s.checks {
 			ac := have.DeepCopy()
@@ -150,7 +201,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 	case "queues":
 		return w.queues()
 	default:
-		t.Fatalf("unknown command %s", d.Cmd)
+		return w.life(t, d, name, args)
 	}
 	return ""
 }
@@ -203,6 +254,12 @@ func (w *world) apply(v *Verdict, out *strings.Builder) {
 		default:
 			tell("%v %s (%s)", v.Action, v.Reason, v.Message)
 		}
+	}
+	if v.Action == Remove {
+		w.remove(v, tell)
+	}
+	if v.Replaces != nil {
+		w.replace(v.Replaces, out)
 	}
 	for _, r := range v.Delete {
 		tell("delete request %s", r.Name)
@@ -280,6 +337,37 @@ func (w *world) condition(t *testing.T, name string, args map[string]string, mes
 	w.set(r)
 }
 
+// requests prints those of a workload with all that they ask for.
+func (w *world) requests(t *testing.T, name string) string {
+	var out strings.Builder
+	requests := slices.Clone(w.s.requests[w.find(t, name).UID])
+	slices.SortFunc(requests, func(a, b *autoscaling.ProvisioningRequest) int { return strings.Compare(a.Name, b.Name) })
+	for _, r := range requests {
+		fmt.Fprintf(&out, "%s: %s", r.Name, r.Spec.ProvisioningClassName)
+		for _, k := range slices.Sorted(maps.Keys(r.Spec.Parameters)) {
+			fmt.Fprintf(&out, " %s=%s", k, r.Spec.Parameters[k])
+		}
+		out.WriteString("\n")
+		for _, ps := range r.Spec.PodSets {
+			fmt.Fprintf(&out, "  %d of %s\n", ps.Count, ps.PodTemplateRef.Name)
+		}
+	}
+	return out.String()
+}
+
+// checkStates prints the states of a workload's checks.
+func checkStates(object *kueue.Workload) string {
+	var out strings.Builder
+	for i := range object.Status.AdmissionChecks {
+		c := &object.Status.AdmissionChecks[i]
+		fmt.Fprintf(&out, "%s: %s, %d retries: %s\n", c.Name, c.State, retries(c), c.Message)
+		for _, u := range c.PodSetUpdates {
+			fmt.Fprintf(&out, "  %s: %v %v\n", u.Name, u.Annotations, u.NodeSelector)
+		}
+	}
+	return out.String()
+}
+
 // queues prints what the report says of each queue.
 func (w *world) queues() string {
 	var out strings.Builder
@@ -326,6 +414,45 @@ func flavor(name string, args map[string]string) *kueue.ResourceFlavor {
 		f.Spec.NodeTaints = []corev1.Taint{{Key: k, Value: v, Effect: corev1.TaintEffectNoSchedule}}
 	}
 	return f
+}
+
+func capacityPolicy(t *testing.T, name string, args map[string]string) *v1alpha1.CapacityPolicy {
+	spec, err := v1alpha1.CapacityPolicySpec{}.With(func(field string) string { return args[field] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+}
+
+func requestConfig(t *testing.T, name string, args map[string]string) *kueue.ProvisioningRequestConfig {
+	c := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	c.Spec.ProvisioningClassName = args["class"]
+	strategy := &kueue.ProvisioningRequestRetryStrategy{}
+	for k, to := range map[string]**int32{"limit": &strategy.BackoffLimitCount, "base": &strategy.BackoffBaseSeconds} {
+		if v, ok := args[k]; ok {
+			n, err := strconv.Atoi(v)
+			if err != nil {
+				t.Fatalf("%s=%s: %v", k, v, err)
+			}
+			*to = new(int32(n))
+			c.Spec.RetryStrategy = strategy
+		}
+	}
+	if v, ok := args["managed"]; ok {
+		c.Spec.ManagedResources = []corev1.ResourceName{corev1.ResourceName(v)}
+	}
+	if v, ok := args["merge"]; ok {
+		c.Spec.PodSetMergePolicy = new(kueue.ProvisioningRequestConfigPodSetMergePolicy(v))
+	}
+	if k, v, ok := strings.Cut(args["selector"], ":"); ok {
+		c.Spec.PodSetUpdates = &kueue.ProvisioningRequestPodSetUpdates{
+			NodeSelector: []kueue.ProvisioningRequestPodSetUpdatesNodeSelector{{Key: k, ValueFromProvisioningClassDetail: v}},
+		}
+	}
+	if k, v, ok := strings.Cut(args["set"], ":"); ok {
+		c.Spec.Parameters = map[string]kueue.Parameter{k: kueue.Parameter(v)}
+	}
+	return c
 }
 
 func clusterQueue(t *testing.T, name string, args map[string]string, input string) *kueue.ClusterQueue {
@@ -481,7 +608,16 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 			spec.Tolerations = []corev1.Toleration{{Key: v, Operator: corev1.TolerationOpExists}}
 		case "topology":
 			object.Spec.PodSets = []kueue.PodSet{{TopologyRequest: &kueue.PodSetTopologyRequest{Required: &v}}}
+		case "launcher":
+			// A second podSet of one pod, which comes first.
+			name, amount, _ := strings.Cut(v, ":")
+			object.Spec.PodSets = []kueue.PodSet{{Name: "launcher", Count: 1, Template: podTemplate(name, resource.MustParse(amount))}}
 		default:
+			if strings.HasPrefix(k, ParameterPrefix) {
+				object.Annotations = orEmpty(object.Annotations)
+				object.Annotations[k] = v
+				continue
+			}
 			requests[corev1.ResourceName(k)], err = resource.ParseQuantity(v)
 		}
 		if err != nil {
@@ -490,9 +626,25 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 	}
 	spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: requests}}}
 	podSet := kueue.PodSet{Name: "main", Count: int32(count), MinCount: minCount, Template: corev1.PodTemplateSpec{Spec: spec}}
+	if _, ok := args["launcher"]; ok {
+		object.Spec.PodSets = append(object.Spec.PodSets, podSet)
+		return object
+	}
 	if len(object.Spec.PodSets) > 0 {
 		podSet.TopologyRequest = object.Spec.PodSets[0].TopologyRequest
 	}
 	object.Spec.PodSets = []kueue.PodSet{podSet}
 	return object
+}
+
+func podTemplate(name string, amount resource.Quantity) corev1.PodTemplateSpec {
+	requests := corev1.ResourceList{corev1.ResourceName(name): amount}
+	return corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: requests}}}}}
+}
+
+func orEmpty(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
 }

@@ -43,7 +43,9 @@ func (s *State) checkStanding(ac *kueue.AdmissionCheck) Standing {
 	switch ac.Spec.ControllerName {
 	case CapacityController:
 		return s.capacityCheckStanding(ac)
-	case ProvisioningRequestController, MultiKueueController:
+	case ProvisioningRequestController:
+		return s.requestCheckStanding(ac)
+	case MultiKueueController:
 		return Standing{Reason: ReasonUnsupported, Message: fmt.Sprintf(
 			"Muster does not serve the controller %s; for machines of the whole gang use controllerName: %s",
 			ac.Spec.ControllerName, CapacityController)}
@@ -113,7 +115,7 @@ func (s *State) clusterQueueStanding(q *queue) Standing {
 }
 
 func (s *State) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
-	capacity := map[kueue.ResourceFlavorReference]kueue.AdmissionCheckReference{}
+	booking := map[kueue.ResourceFlavorReference]kueue.AdmissionCheckReference{}
 	for _, rule := range checkRules(cq) {
 		ac := s.checks[rule.Name]
 		if ac == nil {
@@ -123,17 +125,18 @@ func (s *State) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, ...
 		if standing := s.checkStanding(ac); !standing.Active {
 			add(kueue.ClusterQueueActiveReasonAdmissionCheckInactive, "AdmissionCheck %q is not active: %s", rule.Name, standing.Message)
 		}
-		if ac.Spec.ControllerName != CapacityController {
+		if !s.books(rule.Name) {
 			continue
 		}
 		for _, flavor := range flavorsOf(cq) {
 			if !applies(rule, flavor) {
 				continue
 			}
-			if other, ok := capacity[flavor]; ok {
-				add(ReasonUnsupported, "flavor %q has two capacity checks, %q and %q; only one may book machines", flavor, other, rule.Name)
+			// Kueue's own checks may ask for different podSets each.
+			if other, ok := booking[flavor]; ok && (s.isCapacity(other) || s.isCapacity(rule.Name)) {
+				add(ReasonUnsupported, "flavor %q has two checks that book machines, %q and %q; only one may book those of the whole gang", flavor, other, rule.Name)
 			}
-			capacity[flavor] = rule.Name
+			booking[flavor] = rule.Name
 		}
 	}
 }

@@ -65,6 +65,8 @@ type State struct {
 	timers timers
 	// unadmitted hold quota and wait for their checks.
 	unadmitted map[types.UID]*Workload
+	// starting hold quota, and their pods are not ready.
+	starting map[types.UID]*Workload
 	// selected counts the Workloads and flavors that select on a node label.
 	selected map[string]int
 	// told are the objects whose status may have changed since the last report.
@@ -75,6 +77,10 @@ type State struct {
 type namespace struct {
 	labels labels.Set
 	quotas map[string]*corev1.ResourceQuota
+	// coming are Workloads whose pods the quotas may not have counted yet, short
+	// those that wait for one of the quotas.
+	coming map[types.UID]comer
+	short  map[types.UID]*Workload
 }
 
 // New returns a State without objects. Plan may be nil: then there is no advice
@@ -95,6 +101,7 @@ func New(c config.Config, plan Planner) *State {
 		queues:        map[kueue.ClusterQueueReference]*queue{},
 		due:           map[types.UID]*Workload{},
 		unadmitted:    map[types.UID]*Workload{},
+		starting:      map[types.UID]*Workload{},
 		selected:      map[string]int{},
 		told:          newTold(),
 	}
@@ -152,6 +159,8 @@ func (s *State) Set(object metav1.Object) {
 			s.outdated = true
 		}
 		ns.labels = o.Labels
+	case *corev1.ResourceQuota:
+		s.setQuota(o)
 	}
 }
 
@@ -165,6 +174,9 @@ func (s *State) Delete(object metav1.Object) {
 		return
 	case *autoscaling.ProvisioningRequest:
 		s.deleteRequest(o)
+		return
+	case *corev1.ResourceQuota:
+		s.deleteQuota(o)
 		return
 	case *kueue.ClusterQueue:
 		delete(s.clusterQueues, o.Name)
@@ -381,6 +393,8 @@ func (s *State) enter(w *Workload) {
 		if !IsAdmitted(w.Object) {
 			s.unadmitted[w.Object.UID] = w
 		}
+		s.starts(w)
+		s.comes(w, w.Object.Status.Admission)
 	case IsActive(w.Object):
 		w.place = waiting
 		if lq != nil {
@@ -411,6 +425,7 @@ func (s *State) leave(w *Workload) {
 		}
 	}
 	delete(s.unadmitted, w.Object.UID)
+	s.started(w)
 	s.count(w, -1)
 	w.place, w.queue, w.local, w.admitted = nowhere, nil, nil, false
 }
@@ -450,6 +465,7 @@ func (s *State) Settle(uid types.UID, now *kueue.Workload) {
 		w.assumed.node.Sub(w.assumedUsage)
 		w.assumed.tree.loosened = w.assumed.tree.loosened || now == nil || !HasQuota(now)
 		w.assumed, w.assumedUsage = nil, nil
+		s.started(w)
 	}
 	if w.place == holding && w.queue != nil && w.queue.tree.claimed {
 		// Somebody may wait for it to go who could not have it evicted while it was

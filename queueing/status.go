@@ -2,6 +2,7 @@ package queueing
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -53,6 +54,7 @@ func (e *editor) reserve(admission *kueue.Admission, checks []kueue.AdmissionChe
 		fmt.Sprintf("Quota reserved in ClusterQueue %s", admission.ClusterQueue))
 	e.unset(kueue.WorkloadEvicted, "QuotaReserved")
 	e.unset(kueue.WorkloadPreempted, "QuotaReserved")
+	e.unset(kueue.WorkloadBlockedOnPreemptionGates, "QuotaReserved")
 	e.requeued()
 	if e.status.RequeueState != nil {
 		e.status.RequeueState.RequeueAt = nil
@@ -76,7 +78,7 @@ func (e *editor) requeued() {
 		e.set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadClusterQueueRestarted, "The ClusterQueue was restarted after being stopped")
 	case kueue.WorkloadEvictedByLocalQueueStopped:
 		e.set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadLocalQueueRestarted, "The LocalQueue was restarted after being stopped")
-	case kueue.WorkloadEvictedByAdmissionCheck:
+	case kueue.WorkloadEvictedByAdmissionCheck, kueue.WorkloadEvictedByPodsReadyTimeout:
 		e.set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadBackoffFinished, "The workload backoff was finished")
 	default:
 		e.set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadReactivated, "The workload was reactivated")
@@ -88,26 +90,92 @@ func (e *editor) admit() {
 	e.status.RequeueState = nil
 }
 
-// evict tells whoever runs the pods to stop, and resets the checks. The quota
-// stays until release.
-func (e *editor) evict(reason, message string) {
+// evict tells whoever runs the pods to stop, and resets what belongs to the
+// attempt. The cause says more about some reasons; empty is none. The quota stays
+// until release.
+func (e *editor) evict(reason, cause, message string) {
+	e.counted(reason, cause)
+	if reason == kueue.WorkloadDeactivated {
+		e.deactivated()
+		if cause != "" {
+			reason += dueTo + cause
+		}
+	}
 	e.set(kueue.WorkloadEvicted, metav1.ConditionTrue, reason, message)
-	e.set(kueue.WorkloadRequeued, metav1.ConditionFalse, reason, message)
+	requeued := metav1.ConditionFalse
+	if reason == kueue.WorkloadEvictedByPreemption {
+		// It waits for nothing but quota.
+		requeued = metav1.ConditionTrue
+	}
+	e.set(kueue.WorkloadRequeued, requeued, reason, message)
+	e.unset(kueue.WorkloadBlockedOnPreemptionGates, reason)
+	e.closeGates()
 	e.resetChecks()
 }
 
-// resetChecks sends all checks back to Pending. The number of retries goes up
-// even where nothing failed, so that the next attempt's objects never share a
-// name with those of this one.
+// dueTo stands between the reason of an eviction and its cause.
+const dueTo = "DueTo"
+
+// counted adds an eviction to the statistics.
+func (e *editor) counted(reason, cause string) {
+	if e.status.SchedulingStats == nil {
+		e.status.SchedulingStats = &kueue.SchedulingStats{}
+	}
+	stats := e.status.SchedulingStats
+	for i := range stats.Evictions {
+		if x := &stats.Evictions[i]; x.Reason == reason && string(x.UnderlyingCause) == cause {
+			x.Count = plus(x.Count, 1)
+			return
+		}
+	}
+	stats.Evictions = append(stats.Evictions, kueue.WorkloadSchedulingStatsEviction{
+		Reason: reason, UnderlyingCause: kueue.EvictionUnderlyingCause(cause), Count: 1,
+	})
+}
+
+// evictions is how often a Workload was evicted for a reason; an empty cause
+// stands for all.
+func evictions(w *kueue.Workload, reason, cause string) (n int32) {
+	if w.Status.SchedulingStats == nil {
+		return 0
+	}
+	for _, x := range w.Status.SchedulingStats.Evictions {
+		if x.Reason == reason && (cause == "" || string(x.UnderlyingCause) == cause) {
+			n = plus(n, x.Count)
+		}
+	}
+	return n
+}
+
+// plus is a + b for numbers that are not negative, or the largest int32.
+func plus(a, b int32) int32 {
+	if a > math.MaxInt32-b {
+		return math.MaxInt32
+	}
+	return a + b
+}
+
+// deactivated forgets what a Workload that is activated again starts without.
+func (e *editor) deactivated() {
+	e.status.RequeueState = nil
+	apimeta.RemoveStatusCondition(&e.status.Conditions, kueue.WorkloadDeactivationTarget)
+}
+
+// resetChecks sends all checks back to Pending, and counts for those in Retry that
+// they were.
 func (e *editor) resetChecks() {
 	for i := range e.status.AdmissionChecks {
 		c := &e.status.AdmissionChecks[i]
+		count := c.RetryCount
+		if c.State == kueue.CheckStateRetry {
+			count = new(retries(c) + 1)
+		}
 		*c = kueue.AdmissionCheckState{
 			Name:               c.Name,
 			State:              kueue.CheckStatePending,
 			LastTransitionTime: e.now,
 			Message:            fmt.Sprintf("Reset to Pending after eviction. Previously: %s", c.State),
-			RetryCount:         new(retries(c) + 1),
+			RetryCount:         count,
 		}
 	}
 }
@@ -121,9 +189,39 @@ func retries(c *kueue.AdmissionCheckState) int32 {
 
 // release takes the quota back.
 func (e *editor) release(reason, message string) {
+	e.ran()
 	e.status.Admission = nil
 	e.pending(reason, message)
 	e.set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonNoReservation, "The workload has no reservation")
+	if apimeta.IsStatusConditionTrue(e.status.Conditions, kueue.WorkloadPodsReady) {
+		e.set(kueue.WorkloadPodsReady, metav1.ConditionFalse, kueue.WorkloadWaitForStart, "Not all pods are ready or have succeeded")
+	}
+}
+
+// ran adds the time since the admission to that of earlier ones. Whoever
+// activates a Workload again whose time was over gives it all of it anew.
+func (e *editor) ran() {
+	conditions := e.status.Conditions
+	admitted := apimeta.FindStatusCondition(conditions, kueue.WorkloadAdmitted)
+	if admitted == nil || admitted.Status != metav1.ConditionTrue {
+		return
+	}
+	evicted := apimeta.FindStatusCondition(conditions, kueue.WorkloadEvicted)
+	if evicted != nil && evicted.Reason == kueue.WorkloadDeactivated+dueTo+kueue.WorkloadMaximumExecutionTimeExceeded {
+		e.status.AccumulatedPastExecutionTimeSeconds = nil
+		return
+	}
+	seconds := max(0, e.now.Sub(admitted.LastTransitionTime.Time)/time.Second)
+	before := accumulated(e.status)
+	e.status.AccumulatedPastExecutionTimeSeconds = new(plus(before, int32(min(seconds, math.MaxInt32))))
+}
+
+// accumulated is how many seconds a Workload has run in earlier admissions.
+func accumulated(status *kueue.WorkloadStatus) int32 {
+	if status.AccumulatedPastExecutionTimeSeconds == nil {
+		return 0
+	}
+	return max(0, *status.AccumulatedPastExecutionTimeSeconds)
 }
 
 // ReasonSuspendedByHand is the reason of Evicted where a person has suspended a
@@ -134,7 +232,7 @@ const ReasonSuspendedByHand = "SuspendedByHand"
 // is Released.
 func Evicted(w *kueue.Workload, reason, message string, now time.Time) *kueue.WorkloadStatus {
 	e := edit(w, now)
-	e.evict(reason, message)
+	e.evict(reason, "", message)
 	return e.status
 }
 
@@ -145,6 +243,9 @@ func Released(w *kueue.Workload, now time.Time) *kueue.WorkloadStatus {
 	reason, message := kueue.WorkloadQuotaReservedReasonPendingEvaluation, "The workload was evicted"
 	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil {
 		message = fmt.Sprintf("Evicted: %s", c.Message)
+	}
+	if !IsActive(w) {
+		reason, message = kueue.WorkloadDeactivated, deactivatedMessage
 	}
 	e.release(reason, message)
 	return e.status

@@ -99,9 +99,9 @@ func randomPods(t *testing.T, w *world, r *rand.Rand) *Workload {
 	return w.s.newWorkload(object)
 }
 
-// choice is a flavor for what one podSet asks of one resource group, with how much
+// liked is a flavor for what one podSet asks of one resource group, with how much
 // it is liked: less is better.
-type choice struct {
+type liked struct {
 	flavor kueue.ResourceFlavorReference
 	liking []int
 }
@@ -128,14 +128,14 @@ func twin(s *State, q *queue, w *Workload) (flavors []kueue.ResourceFlavorRefere
 			}
 		}
 	}
-	var best []choice
-	var enumerate func(so []choice, used quota.Amounts)
-	enumerate = func(so []choice, used quota.Amounts) {
+	var best []liked
+	var enumerate func(so []liked, used quota.Amounts)
+	enumerate = func(so []liked, used quota.Amounts) {
 		if len(so) == len(places) {
 			if !q.node.Fits(used) {
 				return
 			}
-			if best == nil || slices.CompareFunc(so, best, func(a, b choice) int { return slices.Compare(a.liking, b.liking) }) < 0 {
+			if best == nil || slices.CompareFunc(so, best, func(a, b liked) int { return slices.Compare(a.liking, b.liking) }) < 0 {
 				best = slices.Clone(so)
 			}
 			return
@@ -167,7 +167,7 @@ func twin(s *State, q *queue, w *Workload) (flavors []kueue.ResourceFlavorRefere
 			if distance > 0 && q.object.Spec.FlavorFungibility.WhenCanBorrow == kueue.TryNextFlavor {
 				liking = []int{1, distance, k}
 			}
-			enumerate(append(slices.Clone(so), choice{fq.Name, liking}), now)
+			enumerate(append(slices.Clone(so), liked{fq.Name, liking}), now)
 		}
 	}
 	enumerate(nil, quota.Amounts{})

@@ -3,6 +3,7 @@ package queueing
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
@@ -15,7 +16,8 @@ const (
 	Wait Action = iota
 	// Reserve: it gets quota, and is admitted at once if no check stands between.
 	Reserve
-	// Advance: the state of its checks changed.
+	// Advance: its status takes a step that users need not be told of by itself,
+	// such as the state of a check.
 	Advance
 	// Admit: all its checks are Ready, it may run.
 	Admit
@@ -24,12 +26,16 @@ const (
 	Evict
 	// Release: its quota goes back without an eviction, since nothing ran.
 	Release
-	// Deactivate: spec.active becomes false, since a check rejected it for good.
+	// Deactivate: spec.active becomes false, since its condition DeactivationTarget
+	// says so. The eviction follows from it.
 	Deactivate
+	// Remove: the time is over for which it was to be kept. It is deleted, or the
+	// Job that the verdict names, which takes it along.
+	Remove
 )
 
 func (a Action) String() string {
-	return [...]string{"Wait", "Reserve", "Advance", "Admit", "Evict", "Release", "Deactivate"}[a]
+	return [...]string{"Wait", "Reserve", "Advance", "Admit", "Evict", "Release", "Deactivate", "Remove"}[a]
 }
 
 // ReasonWaitingForCapacity is the reason of QuotaReserved=False where quota is
@@ -49,6 +55,18 @@ type Verdict struct {
 	// Workload neither waits for nor uses any more.
 	Create *Request
 	Delete []*autoscaling.ProvisioningRequest
+	// Replaces is the Workload whose place this one takes. It is written first, so
+	// that nobody sees the quota used twice, and this one only if that succeeds.
+	Replaces *Replacement
+	// Job is what to delete with the Action Remove; nil is the Workload itself.
+	Job *metav1.OwnerReference
+}
+
+// Replacement is the end of a Workload slice whose place another one takes. It is
+// settled like a verdict of its own.
+type Replacement struct {
+	Workload *Workload
+	Status   *kueue.WorkloadStatus
 }
 
 // acts says that there is more to do than to tell the Workload why it waits.

@@ -135,7 +135,7 @@ func usageOf(w *kueue.Workload) quota.Amounts {
 func reclaimable(w *kueue.Workload, podSet kueue.PodSetReference) int32 {
 	for _, r := range w.Status.ReclaimablePods {
 		if r.Name == podSet {
-			return r.Count
+			return max(0, r.Count)
 		}
 	}
 	return 0

@@ -85,6 +85,11 @@ func run() error {
 			return fmt.Errorf("%s: %w", f, err)
 		}
 	}
+	for message := range fixes {
+		if !told[message] {
+			return fmt.Errorf("no rule says %q any more: correct fixes", message)
+		}
+	}
 	return nil
 }
 
@@ -113,9 +118,10 @@ func finish(file string) error {
 			v.Deprecated, v.Storage = true, false
 		}
 		if strings.HasSuffix(crd.Spec.Group, "muster.dev") {
-			boundAmounts(v.Schema.OpenAPIV3Schema)
+			walk(v.Schema.OpenAPIV3Schema, boundAmounts)
 		}
-		makeReadable(v.Schema.OpenAPIV3Schema)
+		walk(v.Schema.OpenAPIV3Schema, makeReadable)
+		walk(v.Schema.OpenAPIV3Schema, tellTheFix)
 		v.AdditionalPrinterColumns = merge(v.AdditionalPrinterColumns, columns[crd.Name])
 	}
 	rendered, err := yaml.Marshal(crd)
@@ -138,10 +144,6 @@ func boundAmounts(s *apiextensions.JSONSchemaProps) {
 	if a := s.AdditionalProperties; a != nil && a.Schema != nil && a.Schema.XIntOrString {
 		s.MaxProperties = ptr.To[int64](maxAmounts)
 	}
-	for name, p := range s.Properties {
-		boundAmounts(&p)
-		s.Properties[name] = p
-	}
 }
 
 // Amounts and times that pass the usual schemas need not be ones that a Go
@@ -161,15 +163,52 @@ func makeReadable(s *apiextensions.JSONSchemaProps) {
 	case s.Format == "date-time":
 		s.Pattern = readableTime
 	}
+}
+
+// fixes are what to do about the faults that the rules of other projects' types
+// find, by what those say. kube-apiserver adds the field and its value.
+var fixes = map[string]string{
+	"field is immutable": "it may not change; delete the object and create it again",
+	"flavors must have the same number of resources as the coveredResources":                  "each flavor must list all of coveredResources, in their order",
+	"borrowingLimit must be nil when cohort is empty":                                         "a borrowingLimit means nothing without a cohort; set cohortName, or take the limit out",
+	"reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never":                          "borrowWithinCohort does nothing while reclaimWithinCohort is Never; set that to Any or LowerPriority, or borrowWithinCohort.policy to Never",
+	"preference can only be set when both whenCanBorrow and whenCanPreempt are TryNextFlavor": "preference is for the choice between borrowing and preempting; set whenCanBorrow and whenCanPreempt to TryNextFlavor, or take it out",
+	"at least one nodeLabel is required when topology is set":                                 "a topology needs the nodes that it is of; set nodeLabels with at least one label",
+	"topologyName is immutable when topologyName is set":                                      "topologyName may not change once it is set; make another ResourceFlavor",
+	"nodeLabels are immutable when topologyName is set":                                       "nodeLabels may not change while topologyName is set; make another ResourceFlavor",
+	"tolerations are immutable when topologyName is set":                                      "tolerations may not change while topologyName is set; make another ResourceFlavor",
+	"minCount should be positive and less or equal to count":                                  "minCount must be from 1 to count; lower it, or leave it out for all or nothing",
+	"priority should not be nil when priorityClassRef is set":                                 "set priority to the value of the class that priorityClassRef names, too",
+	"queueName is immutable while workload quota reserved":                                    "queueName may not change while quota is reserved; set active to false first",
+	"priorityClassRef is immutable while workload quota reserved":                             "priorityClassRef may not come or go while quota is reserved; set active to false first",
+	"podSetAssignments must have the same number of podSets as the spec":                      "status.admission.podSetAssignments must have one for each of spec.podSets",
+}
+
+// told are the fixes that have found their fault.
+var told = map[string]bool{}
+
+func tellTheFix(s *apiextensions.JSONSchemaProps) {
+	for i := range s.XValidations {
+		rule := &s.XValidations[i]
+		if fix := fixes[rule.Message]; fix != "" {
+			told[rule.Message] = true
+			rule.Message = fix
+		}
+	}
+}
+
+// walk visits a schema and all schemas in it.
+func walk(s *apiextensions.JSONSchemaProps, visit func(*apiextensions.JSONSchemaProps)) {
+	visit(s)
 	for name, p := range s.Properties {
-		makeReadable(&p)
+		walk(&p, visit)
 		s.Properties[name] = p
 	}
 	if s.Items != nil && s.Items.Schema != nil {
-		makeReadable(s.Items.Schema)
+		walk(s.Items.Schema, visit)
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		makeReadable(s.AdditionalProperties.Schema)
+		walk(s.AdditionalProperties.Schema, visit)
 	}
 }
 

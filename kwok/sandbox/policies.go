@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
@@ -16,40 +18,37 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// probeName is that of objects that are never stored.
-const probeName = "muster-policy-probe"
-
 // policiesInForce returns when the admission policies act. kube-apiserver takes
-// them up a moment after they exist: a queued Job made in that moment would start
-// by itself, and an object of a kind that a mutating policy is about is refused,
-// whatever its failurePolicy, until kube-apiserver has read that kind's schema.
+// them up a moment after they exist, those of each sort by itself; a queued Job
+// made in that moment would start by itself. And for up to 5 s after a kind of
+// Kueue's is installed it cannot tell whether to change objects of it, and
+// refuses them for so long.
 func policiesInForce(ctx context.Context, config *rest.Config) error {
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	kinds, err := dynamic.NewForConfig(config)
+	queues, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	flavors := kinds.Resource(kueue.SchemeGroupVersion.WithResource("resourceflavors"))
-	flavor := &unstructured.Unstructured{}
-	flavor.SetGroupVersionKind(kueue.SchemeGroupVersion.WithKind("ResourceFlavor"))
-	flavor.SetName(probeName)
-	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	probe := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
-		Name: probeName, Labels: map[string]string{"kueue.x-k8s.io/queue-name": "probe"},
-	}}
-	probe.Spec.Template.Spec = corev1.PodSpec{
-		RestartPolicy: corev1.RestartPolicyNever,
-		Containers:    []corev1.Container{{Name: "probe", Image: "probe"}},
+	for _, probe := range []func(context.Context) (bool, error){
+		func(ctx context.Context) (bool, error) { return jobsAreSuspended(ctx, kube) },
+		func(ctx context.Context) (bool, error) { return flavorsAreFinalized(ctx, queues) },
+		func(ctx context.Context) (bool, error) { return quotasAreJudged(ctx, queues) },
+	} {
+		if err := await(ctx, probe); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func await(ctx context.Context, probe func(context.Context) (bool, error)) error {
 	for {
-		made, err := kube.BatchV1().Jobs(metav1.NamespaceDefault).Create(ctx, probe, dryRun)
-		if err == nil && made.Spec.Suspend != nil && *made.Spec.Suspend {
-			if _, err = flavors.Create(ctx, flavor, dryRun); err == nil {
-				return nil
-			}
+		acts, err := probe(ctx)
+		if acts {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -57,4 +56,37 @@ func policiesInForce(ctx context.Context, config *rest.Config) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// probeName is of objects that are not kept.
+const probeName = "muster-policy-probe"
+
+var dryRun = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+
+func jobsAreSuspended(ctx context.Context, kube kubernetes.Interface) (bool, error) {
+	probe := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: probeName, Labels: map[string]string{"kueue.x-k8s.io/queue-name": "probe"}}}
+	probe.Spec.Template.Spec = corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever,
+		Containers:    []corev1.Container{{Name: "probe", Image: "probe"}},
+	}
+	made, err := kube.BatchV1().Jobs(metav1.NamespaceDefault).Create(ctx, probe, dryRun)
+	return err == nil && made.Spec.Suspend != nil && *made.Spec.Suspend, err
+}
+
+func flavorsAreFinalized(ctx context.Context, queues dynamic.Interface) (bool, error) {
+	made, err := queues.Resource(kueue.SchemeGroupVersion.WithResource("resourceflavors")).Create(ctx, queueObject("ResourceFlavor", nil), dryRun)
+	return err == nil && slices.Contains(made.GetFinalizers(), kueue.ResourceInUseFinalizerName), err
+}
+
+func quotasAreJudged(ctx context.Context, queues dynamic.Interface) (bool, error) {
+	bad := map[string]any{"fairSharing": map[string]any{"weight": "-1"}}
+	_, err := queues.Resource(kueue.SchemeGroupVersion.WithResource("cohorts")).Create(ctx, queueObject("Cohort", bad), dryRun)
+	return apierrors.IsInvalid(err), err
+}
+
+func queueObject(kind string, spec map[string]any) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	o.SetGroupVersionKind(kueue.SchemeGroupVersion.WithKind(kind))
+	o.SetName(probeName)
+	return o
 }

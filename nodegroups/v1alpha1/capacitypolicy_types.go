@@ -8,7 +8,9 @@ import (
 
 // CapacityPolicy says how the capacity of a gang is chosen. An AdmissionCheck of
 // the controller muster.dev/capacity names one in its parameters; a
-// ProvisioningRequest names one in its parameter capacityPolicy. Its limits hold
+// ProvisioningRequest names one in its parameter capacityPolicy. Parameters of a
+// request, and so the annotations provreq.kueue.x-k8s.io/<parameter> of a queued
+// job, come before fields of the same name; see CapacityPolicySpec.With. Its limits hold
 // for all requests of the namespaces that they select, whatever these name.
 //
 // +kubebuilder:object:root=true
@@ -48,6 +50,27 @@ type CapacityPolicySpec struct {
 	// +kubebuilder:validation:MaxItems=3
 	CapacityTypes []CapacityType `json:"capacityTypes,omitempty"`
 
+	// fallbackAfter says how long a queued job does without a capacity type, counted
+	// from the creation of its Workload: {OnDemand: 30m} insists on the other types for
+	// half an hour. The first of capacityTypes never waits. It is the queue that
+	// waits: requests that nobody queued may use all types at once.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=3
+	// +kubebuilder:validation:XValidation:rule="self.all(t, t in ['Reserved', 'Spot', 'OnDemand'])",message="fallbackAfter has the capacity types Reserved, Spot or OnDemand as keys"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, duration(self[t]) >= duration('0s'))",message="fallbackAfter must not be negative"
+	FallbackAfter map[CapacityType]metav1.Duration `json:"fallbackAfter,omitempty"`
+
+	// startWithin is how long after the creation of its Workload a queued job may
+	// get its machines. Unset means for ever.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="startWithin must be positive, for example 2h"
+	StartWithin *metav1.Duration `json:"startWithin,omitempty"`
+
+	// onLateStart is what happens to a queued job that has no machines by then.
+	// +optional
+	// +kubebuilder:default=Hold
+	OnLateStart LateReaction `json:"onLateStart,omitempty"`
+
 	// maxPricePerHour is the most that the launched machines of one gang may
 	// cost together, in USD per hour. Unset means no bound.
 	// +optional
@@ -76,6 +99,19 @@ type CapacityPolicySpec struct {
 	// +optional
 	Limits *CapacityLimits `json:"limits,omitempty"`
 }
+
+// LateReaction is what follows when a job has no machines by the time at which it
+// was to start.
+// +kubebuilder:validation:Enum=Hold;Deactivate
+type LateReaction string
+
+const (
+	// LateHold: the job stays in its queue, is told, and gets no machines until
+	// somebody gives it more time.
+	LateHold LateReaction = "Hold"
+	// LateDeactivate: the job's Workload is deactivated.
+	LateDeactivate LateReaction = "Deactivate"
+)
 
 // LossReaction is what follows from the loss of a machine that is in use.
 // +kubebuilder:validation:Enum=Event;Revoke

@@ -129,6 +129,18 @@ func (in *CapacityPolicySpec) DeepCopyInto(out *CapacityPolicySpec) {
 		*out = make([]CapacityType, len(*in))
 		copy(*out, *in)
 	}
+	if in.FallbackAfter != nil {
+		in, out := &in.FallbackAfter, &out.FallbackAfter
+		*out = make(map[CapacityType]v1.Duration, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
+	if in.StartWithin != nil {
+		in, out := &in.StartWithin, &out.StartWithin
+		*out = new(v1.Duration)
+		**out = **in
+	}
 	if in.MaxPricePerHour != nil {
 		in, out := &in.MaxPricePerHour, &out.MaxPricePerHour
 		x := (*in).DeepCopy()

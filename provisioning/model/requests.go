@@ -476,14 +476,21 @@ func (m *Model) readParameters(e *provisioning.Request, parameters map[string]pr
 		e.Invalid = `parameter noRetry is "` + v + `": give true or false`
 		return
 	}
+	var policy v1alpha1.CapacityPolicySpec
 	if name := string(parameters[ParamPolicy]); name != "" {
 		p := m.policies[name]
 		if p == nil {
 			e.Lacking = `parameter capacityPolicy is "` + name + `": there is no CapacityPolicy of that name: create it`
 			return
 		}
-		e.Policy = provisioning.PolicyFrom(class, p.Spec)
+		policy = p.Spec
 	}
+	policy, err := policy.With(func(name string) string { return string(parameters[name]) })
+	if err != nil {
+		e.Invalid = "parameter " + err.Error()
+		return
+	}
+	e.Policy = provisioning.PolicyFrom(class, policy)
 	if v := string(parameters[ParamBookingTimeout]); v != "" {
 		d, err := time.ParseDuration(v)
 		if err != nil || d <= 0 {

@@ -82,6 +82,7 @@ func TestParametersComeBeforeThePolicy(t *testing.T) {
 		{"a parameter alone", map[string]provreq.Parameter{ParamOnMachineLoss: "Revoke"}, 10 * time.Minute, true, ""},
 		{"no duration", map[string]provreq.Parameter{ParamBookingTimeout: "600"}, 10 * time.Minute, false, `parameter bookingTimeout is "600": give a duration`},
 		{"no time at all", map[string]provreq.Parameter{ParamBookingTimeout: "-1m"}, 10 * time.Minute, false, "greater than 0"},
+		{"no such capacity type", map[string]provreq.Parameter{v1alpha1.ParamCapacityTypes: "spot"}, 10 * time.Minute, false, `parameter capacityTypes is "spot": give some of Reserved, Spot and OnDemand, each once, with commas between`},
 		{"no such reaction", map[string]provreq.Parameter{ParamOnMachineLoss: "Panic"}, 10 * time.Minute, false, `parameter onMachineLoss is "Panic": give Event or Revoke`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

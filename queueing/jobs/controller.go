@@ -8,6 +8,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,12 +20,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/config"
 )
 
-// lag is how long a created Workload is waited for before the Job is looked at
-// as one that has none, and how often pods are looked at that have to go; caches
-// are rarely a second behind.
-const lag = 5 * time.Second
+const (
+	// lag is how long a created Workload is waited for before the Job is looked at
+	// as one that has none, and how often pods are looked at that have to go; caches
+	// are rarely a second behind.
+	lag = 5 * time.Second
+	// settling is for how long the pods of a Job that are done are not yet reported
+	// as reclaimable: where all end at about the same time, the end of the Job tells
+	// as much, in a write that is needed anyway.
+	settling = 10 * time.Second
+)
 
 // workers is how many Jobs are worked on at once; each mostly waits for the API
 // server.
@@ -37,28 +46,49 @@ type reconciler struct {
 	live     client.Reader
 	recorder events.EventRecorder
 	now      func() time.Time
+	// podsReady says that somebody waits for the condition PodsReady.
+	podsReady bool
+	// unnamed are the namespaces whose Jobs queue even if they name no queue; nil is
+	// none.
+	unnamed labels.Selector
 
 	mu sync.Mutex
-	// told are the Jobs outside the queues that their users have been told about,
-	// so that an event is sent once and not at each change.
-	told map[types.UID]bool
-	// created is when the Workload of a Job was created that the cache does not
-	// show yet.
-	created map[types.UID]time.Time
+	// known is what is remembered of Jobs, by their UID.
+	known map[types.UID]*memory
+}
+
+// memory is what is known of a Job beyond the API. A restart loses it, at the
+// price of an event more or of a wait.
+type memory struct {
+	// told: the Job is outside the queues and its user has been told, so that an
+	// event is sent once and not at each change.
+	told bool
+	// created is when a Workload was created that the cache does not show yet.
+	created time.Time
+	// done is since when there are pods to report as reclaimable.
+	done time.Time
 }
 
 // Add adds the Job controller to a manager, whose scheme must know Kueue's
 // v1beta2 types.
-func Add(mgr ctrl.Manager) error {
-	r := &reconciler{
-		client:   mgr.GetClient(),
-		live:     mgr.GetAPIReader(),
-		recorder: mgr.GetEventRecorder("muster-job"),
-		now:      time.Now,
-		told:     map[types.UID]bool{},
-		created:  map[types.UID]time.Time{},
+func Add(mgr ctrl.Manager, c config.Config) error {
+	unnamed, err := unnamedSelector(c)
+	if err != nil {
+		return err
 	}
-	err := ctrl.NewControllerManagedBy(mgr).Named("job").
+	r := &reconciler{
+		client:    mgr.GetClient(),
+		live:      mgr.GetAPIReader(),
+		recorder:  mgr.GetEventRecorder("muster-job"),
+		now:       time.Now,
+		podsReady: c.WaitForPodsReady != nil,
+		unnamed:   unnamed,
+		known:     map[types.UID]*memory{},
+	}
+	if err := mgr.Add(&binder{client: mgr.GetClient(), config: c}); err != nil {
+		return fmt.Errorf("adding the binding of policy %s: %w", unnamedPolicy, err)
+	}
+	err = ctrl.NewControllerManagedBy(mgr).Named("job").
 		For(&batchv1.Job{}, builder.WithPredicates(r.queuedJobs())).
 		Owns(&kueue.Workload{}).
 		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.jobsOfClass)).
@@ -80,15 +110,21 @@ func (r *reconciler) queuedJobs() predicate.Predicate {
 		if !ok {
 			return false
 		}
-		if isQueued(job) || wasStarted(job) {
+		ctx := context.Background()
+		if queued, err := r.isQueued(ctx, job); queued || err != nil || wasStarted(job) {
 			return true
 		}
-		w, err := r.workloadOf(context.Background(), job)
+		w, err := r.workloadOf(ctx, job)
 		return w != nil || err != nil
 	}
 	return predicate.Funcs{
-		CreateFunc:  func(e event.CreateEvent) bool { return passes(e.Object) },
-		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		CreateFunc: func(e event.CreateEvent) bool { return passes(e.Object) },
+		DeleteFunc: func(e event.DeleteEvent) bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			delete(r.known, e.Object.GetUID())
+			return false
+		},
 		GenericFunc: func(event.GenericEvent) bool { return false },
 		UpdateFunc:  func(e event.UpdateEvent) bool { return passes(e.ObjectNew) || passes(e.ObjectOld) },
 	}
@@ -111,46 +147,70 @@ func (r *reconciler) jobsOfPriority(ctx context.Context, class client.Object) []
 // queued are the Jobs in queues that match.
 func (r *reconciler) queued(ctx context.Context, matches func(*batchv1.Job) bool) []reconcile.Request {
 	var jobs batchv1.JobList
-	if err := r.client.List(ctx, &jobs, client.HasLabels{QueueLabel}, client.UnsafeDisableDeepCopy); err != nil {
+	options := []client.ListOption{client.UnsafeDisableDeepCopy}
+	if r.unnamed == nil {
+		options = append(options, client.HasLabels{QueueLabel})
+	}
+	if err := r.client.List(ctx, &jobs, options...); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing the queued Jobs")
 		return nil
 	}
 	var out []reconcile.Request
 	for i := range jobs.Items {
-		if job := &jobs.Items[i]; isQueued(job) && matches(job) {
+		job := &jobs.Items[i]
+		if queued, err := r.isQueued(ctx, job); (queued || err != nil) && matches(job) {
 			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(job)})
 		}
 	}
 	return out
 }
 
-// firstTime says that a Job's user has not been told yet that it runs outside
-// its queue.
-func (r *reconciler) firstTime(uid types.UID) bool {
+// remember changes what is known of a Job.
+func (r *reconciler) remember(uid types.UID, change func(*memory)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told[uid] {
-		return false
+	m := r.known[uid]
+	if m == nil {
+		m = &memory{}
+		r.known[uid] = m
 	}
-	r.told[uid] = true
-	return true
+	change(m)
+}
+
+// firstTime says that a Job's user has not been told yet that it runs outside
+// its queue.
+func (r *reconciler) firstTime(uid types.UID) (first bool) {
+	r.remember(uid, func(m *memory) { first, m.told = !m.told, true })
+	return first
 }
 
 // expected says how much longer the Workload of a Job is expected to show up in
 // the cache.
-func (r *reconciler) expected(uid types.UID, shown bool) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at, ok := r.created[uid]
-	if left := lag - r.now().Sub(at); ok && !shown && left > 0 {
-		return left
-	}
-	delete(r.created, uid)
-	return 0
+func (r *reconciler) expected(uid types.UID, shown bool) (left time.Duration) {
+	r.remember(uid, func(m *memory) {
+		if left = lag - r.now().Sub(m.created); shown || left <= 0 {
+			left, m.created = 0, time.Time{}
+		}
+	})
+	return left
 }
 
 func (r *reconciler) expect(uid types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.created[uid] = r.now()
+	r.remember(uid, func(m *memory) { m.created = r.now() })
+}
+
+// hasSettled says that a Job has had pods to report for long enough.
+func (r *reconciler) hasSettled(uid types.UID) (settled bool) {
+	r.remember(uid, func(m *memory) {
+		if m.done.IsZero() {
+			m.done = r.now()
+		}
+		settled = r.now().Sub(m.done) >= settling
+	})
+	return settled
+}
+
+// reported: what comes next has to settle again.
+func (r *reconciler) reported(uid types.UID) {
+	r.remember(uid, func(m *memory) { m.done = time.Time{} })
 }

@@ -18,6 +18,20 @@ const (
 	JobUIDLabel = "kueue.x-k8s.io/job-uid"
 	// MaxExecTimeLabel on a Job bounds how long it may run, in seconds.
 	MaxExecTimeLabel = "kueue.x-k8s.io/max-exec-time-seconds"
+	// PodSetLabel, LocalQueueLabel and ClusterQueueLabel on a pod say what it was
+	// started as and in which queues.
+	PodSetLabel       = "kueue.x-k8s.io/podset"
+	LocalQueueLabel   = "kueue.x-k8s.io/local-queue-name"
+	ClusterQueueLabel = "kueue.x-k8s.io/cluster-queue-name"
+	// MinParallelismAnnotation on a Job says with how many pods at once it may start
+	// if there is no quota for all.
+	MinParallelismAnnotation = "kueue.x-k8s.io/job-min-parallelism"
+	// EqualCompletionsAnnotation on an Indexed Job says that its completions follow
+	// its parallelism where it starts with fewer pods.
+	EqualCompletionsAnnotation = "kueue.x-k8s.io/job-completions-equal-parallelism"
+	// AdoptedAnnotation on a Workload says that its Job was running before Muster
+	// came: it is admitted as it is, whatever the quota, and its usage counts.
+	AdoptedAnnotation = "muster.dev/adopted"
 	// BreakGlassAnnotation on a Job says that an admin lets it run outside its
 	// queue, and why.
 	BreakGlassAnnotation = "muster.dev/break-glass"
@@ -28,17 +42,18 @@ const (
 
 func isSuspended(job *batchv1.Job) bool { return job.Spec.Suspend != nil && *job.Spec.Suspend }
 
-func isQueued(job *batchv1.Job) bool { return job.Labels[QueueLabel] != "" }
-
 func wasStarted(job *batchv1.Job) bool { return job.Annotations[StartedAnnotation] != "" }
 
 // isStopped says that no pod of a suspended Job is left, as the Job controller
 // sees it: one that still terminates holds its node.
 func isStopped(job *batchv1.Job) bool {
-	if job.Status.Active > 0 || job.Status.Terminating != nil && *job.Status.Terminating > 0 {
-		return false
-	}
-	return job.Status.StartTime == nil || hasCondition(job, batchv1.JobSuspended)
+	return podsLeft(job) == 0 && (job.Status.StartTime == nil || hasCondition(job, batchv1.JobSuspended))
+}
+
+// isEnding says that the outcome of a Job is settled and its last pods only have
+// to go: its success policy is met, or it has failed.
+func isEnding(job *batchv1.Job) bool {
+	return hasCondition(job, batchv1.JobSuccessCriteriaMet) || hasCondition(job, batchv1.JobFailureTarget)
 }
 
 // finished says whether the Job is over, and how.
@@ -75,16 +90,31 @@ func orElse(s, fallback string) string {
 
 // podCount is how many pods of the Job will run at once at most. A Job that is
 // started over runs only what is left of it; machines for more would wait for
-// pods that never come.
+// pods that never come. One without completions makes no new pod once one has
+// succeeded.
 func podCount(job *batchv1.Job) int32 {
-	n := int32(1)
-	if job.Spec.Parallelism != nil {
-		n = *job.Spec.Parallelism
+	parallelism := valueOr(job.Spec.Parallelism, 1)
+	completions := valueOr(job.Spec.Completions, parallelism)
+	return max(0, min(parallelism, completions-job.Status.Succeeded-failedIndexes(job)))
+}
+
+// wholeCount is podCount as it is before any pod has ended.
+func wholeCount(job *batchv1.Job) int32 {
+	parallelism := valueOr(job.Spec.Parallelism, 1)
+	return min(parallelism, valueOr(job.Spec.Completions, parallelism))
+}
+
+// podsLeft is how many pods of the Job the Job controller knows to be there:
+// those that still terminate hold their nodes.
+func podsLeft(job *batchv1.Job) int32 {
+	return job.Status.Active + valueOr(job.Status.Terminating, 0)
+}
+
+func valueOr[T any](p *T, fallback T) T {
+	if p == nil {
+		return fallback
 	}
-	if job.Spec.Completions != nil {
-		n = min(n, *job.Spec.Completions-job.Status.Succeeded-failedIndexes(job))
-	}
-	return max(0, n)
+	return *p
 }
 
 // failedIndexes is how many indexes of an Indexed Job have failed for good. The

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,6 +41,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		// Pods are not watched, and the Job's status need not change when the last
 		// of them goes.
 		return reconcile.Result{RequeueAfter: lag}, nil
+	case errors.Is(err, errTooEarly):
+		return reconcile.Result{RequeueAfter: settling}, nil
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errBehind):
 		// The cache was behind; what it lacks will come as an event.
 		return reconcile.Result{}, nil
@@ -51,9 +52,17 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // workloadOf reads the Job's Workload; nil if there is none.
 func (r *reconciler) workloadOf(ctx context.Context, job *batchv1.Job) (*kueue.Workload, error) {
+	return workloadIn(ctx, r.client, job)
+}
+
+func workloadIn(ctx context.Context, c client.Reader, job *batchv1.Job) (*kueue.Workload, error) {
+	if isElastic(job) {
+		all, err := slicesOf(ctx, c, job)
+		return current(all), err
+	}
 	w := &kueue.Workload{}
 	key := client.ObjectKey{Namespace: job.Namespace, Name: WorkloadName(job)}
-	if err := r.client.Get(ctx, key, w); err != nil {
+	if err := c.Get(ctx, key, w); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
@@ -86,27 +95,6 @@ func (r *reconciler) finish(ctx context.Context, w *kueue.Workload, reason, mess
 	return err
 }
 
-// stepRunning looks at a Job that is not suspended. Those that never were in a
-// queue's hands are left alone.
-func (r *reconciler) stepRunning(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
-	if w != nil && queueing.HasQuota(w) && queueing.IsAdmitted(w) && !queueing.IsEvicted(w) {
-		return nil
-	}
-	if reason := job.Annotations[BreakGlassAnnotation]; reason != "" {
-		if r.firstTime(job.UID) {
-			r.event(job, corev1.EventTypeWarning, "RunsOutsideQueue", "An admin lets the Job run outside its queue, without quota: %s", reason)
-		}
-		return r.forget(ctx, w)
-	}
-	if w == nil && (!wasStarted(job) || !isQueued(job)) {
-		if isQueued(job) && r.firstTime(job.UID) {
-			r.event(job, corev1.EventTypeWarning, "AlreadyRunning", "The Job was running before Muster could queue it; it is left running and counts against no quota")
-		}
-		return nil
-	}
-	return r.stop(ctx, job, w)
-}
-
 // forget deletes the Workload of a Job that is not to be queued, with what it
 // holds.
 func (r *reconciler) forget(ctx context.Context, w *kueue.Workload) error {
@@ -119,40 +107,14 @@ func (r *reconciler) forget(ctx context.Context, w *kueue.Workload) error {
 	return nil
 }
 
-// stop suspends the Job. Its template is restored and its quota given back once
-// no pod is left.
-func (r *reconciler) stop(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
-	if behind, err := r.isBehind(ctx, job, w); behind || err != nil {
-		return err
-	}
-	why := "its Workload is gone"
-	if w != nil {
-		why = "its Workload is not admitted"
-		for _, c := range w.Status.Conditions {
-			if c.Type == kueue.WorkloadEvicted && c.Status == metav1.ConditionTrue {
-				why = c.Message
-			}
-		}
-	}
-	if err := r.patchJob(ctx, job, func(j *batchv1.Job) error { j.Spec.Suspend = new(true); return nil }); err != nil {
-		return err
-	}
-	r.event(job, corev1.EventTypeNormal, "Stopped", "Suspended: %s", why)
-	return nil
-}
-
 // isBehind says that the cache has not the newest version of the Job's Workload.
 // After a restart it may show one from before the admission.
 func (r *reconciler) isBehind(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
-	live := &kueue.Workload{}
-	key := client.ObjectKey{Namespace: job.Namespace, Name: WorkloadName(job)}
-	switch err := r.live.Get(ctx, key, live); {
-	case apierrors.IsNotFound(err):
-		return w != nil, nil
-	case err != nil:
-		return false, fmt.Errorf("reading Workload %s: %w", key, err)
+	live, err := workloadIn(ctx, r.live, job)
+	if w == nil || live == nil || err != nil {
+		return w != live, err
 	}
-	return w == nil || w.ResourceVersion != live.ResourceVersion, nil
+	return w.UID != live.UID || w.ResourceVersion != live.ResourceVersion, nil
 }
 
 // patchJob changes a Job as it was read, and fails if it has changed since: so a

@@ -9,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -19,6 +20,9 @@ import (
 // stepSuspended looks at a Job that waits: for its turn, for a start that is
 // due, or for its pods to go after a stop.
 func (r *reconciler) stepSuspended(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
+	if wrote, err := r.withdraw(ctx, job, w); wrote || err != nil {
+		return err
+	}
 	reserved := w != nil && queueing.HasQuota(w)
 	evicted := reserved && queueing.IsEvicted(w)
 	if wasStarted(job) && reserved && !evicted {
@@ -32,11 +36,17 @@ func (r *reconciler) stepSuspended(ctx context.Context, job *batchv1.Job, w *kue
 			return err
 		}
 	}
-	switch {
-	case evicted:
-		_, err := writer.ApplyStatus(ctx, r.client, w, queueing.Released(w, r.now()))
+	if evicted {
+		status := queueing.Released(w, r.now())
+		unready(status, metav1.NewTime(r.now()))
+		_, err := writer.ApplyStatus(ctx, r.client, w, status)
 		return err
-	case !isQueued(job):
+	}
+	queued, err := r.isQueued(ctx, job)
+	if err != nil {
+		return err
+	}
+	if !queued {
 		return r.forget(ctx, w)
 	}
 	want, err := r.desired(ctx, job)
@@ -47,23 +57,44 @@ func (r *reconciler) stepSuspended(ctx context.Context, job *batchv1.Job, w *kue
 		return r.create(ctx, job, want)
 	}
 	if reserved {
-		if !samePods(w, want) || w.Spec.QueueName != want.Spec.QueueName {
+		if !samePods(w, want) || w.Spec.QueueName != want.Spec.QueueName ||
+			want.Spec.Priority != nil && !sameKind(w.Spec.PriorityClassRef, want.Spec.PriorityClassRef) {
 			// What was reserved is not what the Job asks for now: it queues anew.
 			return r.forget(ctx, w)
+		}
+		if wrote, err := r.change(ctx, w, func(w *kueue.Workload) bool { return followReserved(w, want) }); wrote || err != nil {
+			return err
 		}
 		if queueing.IsAdmitted(w) && queueing.IsActive(w) {
 			return r.start(ctx, job, w)
 		}
 		return nil
 	}
-	changed := w.DeepCopy()
-	if !follow(changed, want) {
-		return nil
+	if len(w.Status.ReclaimablePods) > 0 {
+		// They are pods of an attempt that is over; the next has only those that are
+		// left.
+		return r.setReclaimed(ctx, w, nil)
 	}
-	if err := r.client.Patch(ctx, changed, client.MergeFromWithOptions(w, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("updating Workload %s/%s: %w", w.Namespace, w.Name, err)
+	refused := w.Annotations[queueing.RefusedAnnotation]
+	if wrote, err := r.change(ctx, w, func(w *kueue.Workload) bool { return follow(w, want) }); !wrote || err != nil {
+		return err
+	}
+	if why := want.Annotations[queueing.RefusedAnnotation]; why != refused {
+		r.tellRefusal(job, why)
 	}
 	return nil
+}
+
+// change changes a Workload as it was read. It reports whether it wrote.
+func (r *reconciler) change(ctx context.Context, w *kueue.Workload, change func(*kueue.Workload) bool) (bool, error) {
+	changed := w.DeepCopy()
+	if !change(changed) {
+		return false, nil
+	}
+	if err := r.client.Patch(ctx, changed, client.MergeFromWithOptions(w, client.MergeFromWithOptimisticLock{})); err != nil {
+		return false, fmt.Errorf("updating Workload %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	return true, nil
 }
 
 var (
@@ -72,6 +103,8 @@ var (
 	errBehind = errors.New("the cache is behind")
 	// errPodsLeft: pods of a stopped Job are not over yet.
 	errPodsLeft = errors.New("pods are left")
+	// errTooEarly: there is something to do that may yet turn out to be needless.
+	errTooEarly = errors.New("it is too early")
 )
 
 // suspendedByHand ends the attempt of a running Job that a person has suspended:
@@ -122,6 +155,9 @@ func (r *reconciler) confirmNewest(ctx context.Context, job *batchv1.Job) error 
 }
 
 func (r *reconciler) create(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
+	if isElastic(job) {
+		w.Annotations[kueue.WorkloadSliceNameAnnotation] = sliceName(w)
+	}
 	if err := r.client.Create(ctx, w); err != nil {
 		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
 			r.event(job, corev1.EventTypeWarning, "FailedCreate", "The Job cannot be queued, since its Workload is refused: %v", err)
@@ -130,7 +166,15 @@ func (r *reconciler) create(ctx context.Context, job *batchv1.Job, w *kueue.Work
 	}
 	r.expect(job.UID)
 	r.event(job, corev1.EventTypeNormal, "CreatedWorkload", "Created Workload: %s/%s", w.Namespace, w.Name)
+	r.tellRefusal(job, w.Annotations[queueing.RefusedAnnotation])
 	return nil
+}
+
+// tellRefusal tells whoever looks at the Job and not at its Workload.
+func (r *reconciler) tellRefusal(job *batchv1.Job, why string) {
+	if why != "" {
+		r.event(job, corev1.EventTypeWarning, "Refused", "The Job cannot be queued as it is: %s", why)
+	}
 }
 
 // restore gives a stopped Job its template back. It reports whether it wrote.
@@ -159,15 +203,7 @@ func (r *reconciler) start(ctx context.Context, job *batchv1.Job, w *kueue.Workl
 	if err != nil {
 		return err
 	}
-	var updates []kueue.PodSetUpdate
-	for _, check := range w.Status.AdmissionChecks {
-		for _, u := range check.PodSetUpdates {
-			if u.Name == kueue.DefaultPodSetName {
-				updates = append(updates, u)
-			}
-		}
-	}
-	if err := r.patchJob(ctx, job, func(j *batchv1.Job) error { return start(j, flavors, updates) }); err != nil {
+	if err := r.patchJob(ctx, job, func(j *batchv1.Job) error { return start(j, w, flavors) }); err != nil {
 		return err
 	}
 	r.event(job, corev1.EventTypeNormal, "Started", "Admitted by clusterQueue %s", w.Status.Admission.ClusterQueue)

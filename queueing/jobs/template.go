@@ -4,26 +4,35 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
+	"strconv"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
 )
 
-// original is what a start changes of a pod template. Of labels and annotations
-// only the changed ones are kept, with null for those that were not there.
+// original is what a start changes of a Job. Of labels and annotations only the
+// changed ones are kept, with null for those that were not there; parallelism and
+// completions only where the Job starts with fewer pods.
 type original struct {
 	NodeSelector map[string]string   `json:"nodeSelector,omitempty"`
 	Tolerations  []corev1.Toleration `json:"tolerations,omitempty"`
 	Labels       map[string]*string  `json:"labels,omitempty"`
 	Annotations  map[string]*string  `json:"annotations,omitempty"`
+	Parallelism  *int32              `json:"parallelism,omitempty"`
+	Completions  *int32              `json:"completions,omitempty"`
+	// Gated: the gate of elastic Jobs was put on.
+	Gated bool `json:"gated,omitempty"`
 }
 
-// start makes the Job run on its flavors and in what its checks have prepared.
-func start(job *batchv1.Job, flavors []*kueue.ResourceFlavor, updates []kueue.PodSetUpdate) error {
+// start makes the Job run as it was admitted: with as many pods as have quota, on
+// its flavors and in what its checks have prepared.
+func start(job *batchv1.Job, w *kueue.Workload, flavors []*kueue.ResourceFlavor) error {
 	template := &job.Spec.Template
 	before := original{
 		NodeSelector: template.Spec.NodeSelector,
@@ -31,16 +40,28 @@ func start(job *batchv1.Job, flavors []*kueue.ResourceFlavor, updates []kueue.Po
 		Labels:       map[string]*string{},
 		Annotations:  map[string]*string{},
 	}
-	*template = *queueing.TemplateOn(template, flavors)
-	for i := range updates {
-		u := &updates[i]
-		if template.Spec.NodeSelector == nil {
-			template.Spec.NodeSelector = map[string]string{}
+	if count := assignedCount(w); count < podCount(job) {
+		before.Parallelism = job.Spec.Parallelism
+		job.Spec.Parallelism = new(count)
+		// Checked when the Workload was made.
+		if tied, _ := strconv.ParseBool(job.Annotations[EqualCompletionsAnnotation]); tied {
+			before.Completions = job.Spec.Completions
+			job.Spec.Completions = new(count)
 		}
-		maps.Copy(template.Spec.NodeSelector, u.NodeSelector)
-		template.Spec.Tolerations = queueing.AddTolerations(template.Spec.Tolerations, u.Tolerations)
-		template.Labels = overwrite(template.Labels, u.Labels, before.Labels)
-		template.Annotations = overwrite(template.Annotations, u.Annotations, before.Annotations)
+	}
+	*template = *queueing.TemplateOn(template, flavors)
+	update(template, &kueue.PodSetUpdate{Labels: queueLabels(w)}, &before)
+	if isElastic(job) {
+		// What the checks have prepared goes to each pod with its gate: a later slice
+		// has other places.
+		update(template, &kueue.PodSetUpdate{Annotations: map[string]string{kueue.WorkloadSliceNameAnnotation: sliceName(w)}}, &before)
+		if before.Gated = !slices.ContainsFunc(template.Spec.SchedulingGates, isElasticGate); before.Gated {
+			template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate})
+		}
+	} else {
+		for _, u := range updatesOf(w) {
+			update(template, &u, &before)
+		}
 	}
 	record, err := json.Marshal(before)
 	if err != nil {
@@ -54,17 +75,56 @@ func start(job *batchv1.Job, flavors []*kueue.ResourceFlavor, updates []kueue.Po
 	return nil
 }
 
-// overwrite copies more into values and keeps the values that it replaces.
+// assignedCount is how many pods of a Workload with quota have it.
+func assignedCount(w *kueue.Workload) int32 {
+	return valueOr(w.Status.Admission.PodSetAssignments[0].Count, w.Spec.PodSets[0].Count)
+}
+
+// updatesOf are what the checks of a Workload have prepared for its pods.
+func updatesOf(w *kueue.Workload) (updates []kueue.PodSetUpdate) {
+	for _, check := range w.Status.AdmissionChecks {
+		for _, u := range check.PodSetUpdates {
+			if u.Name == kueue.DefaultPodSetName {
+				updates = append(updates, u)
+			}
+		}
+	}
+	return updates
+}
+
+// queueLabels tell by pod what it was admitted as. A ClusterQueue may have a name
+// that no label can have as its value.
+func queueLabels(w *kueue.Workload) map[string]string {
+	out := map[string]string{PodSetLabel: string(kueue.DefaultPodSetName)}
+	for key, value := range map[string]string{LocalQueueLabel: string(w.Spec.QueueName), ClusterQueueLabel: string(w.Status.Admission.ClusterQueue)} {
+		if len(validation.IsValidLabelValue(value)) == 0 {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// update changes a template and keeps in before what it replaces.
+func update(template *corev1.PodTemplateSpec, u *kueue.PodSetUpdate, before *original) {
+	template.Spec.NodeSelector = merge(template.Spec.NodeSelector, u.NodeSelector)
+	template.Spec.Tolerations = queueing.AddTolerations(template.Spec.Tolerations, u.Tolerations)
+	template.Labels = overwrite(template.Labels, u.Labels, before.Labels)
+	template.Annotations = overwrite(template.Annotations, u.Annotations, before.Annotations)
+}
+
+// overwrite copies more into values and keeps the values that it replaces, unless
+// they are replacements themselves.
 func overwrite(values, more map[string]string, before map[string]*string) map[string]string {
 	values = maps.Clone(values)
 	for k, v := range more {
 		if values == nil {
 			values = map[string]string{}
 		}
-		if old, ok := values[k]; ok {
-			before[k] = &old
-		} else {
+		if _, kept := before[k]; !kept {
 			before[k] = nil
+			if old, ok := values[k]; ok {
+				before[k] = &old
+			}
 		}
 		values[k] = v
 	}
@@ -84,17 +144,31 @@ func restore(job *batchv1.Job, w *kueue.Workload) (bool, error) {
 		template.Spec.NodeSelector, template.Spec.Tolerations = before.NodeSelector, before.Tolerations
 		template.Labels = putBack(template.Labels, before.Labels)
 		template.Annotations = putBack(template.Annotations, before.Annotations)
+		if before.Gated {
+			template.Spec.SchedulingGates = slices.DeleteFunc(template.Spec.SchedulingGates, isElasticGate)
+		}
+		if before.Parallelism != nil {
+			job.Spec.Parallelism = before.Parallelism
+		}
+		if before.Completions != nil {
+			job.Spec.Completions = before.Completions
+		}
 		delete(job.Annotations, StartedAnnotation)
 		return true, nil
 	}
 	if w == nil || len(w.Spec.PodSets) != 1 {
 		return false, nil
 	}
-	was := &w.Spec.PodSets[0].Template.Spec
-	if equality.Semantic.DeepEqual(template.Spec.NodeSelector, was.NodeSelector) && equality.Semantic.DeepEqual(template.Spec.Tolerations, was.Tolerations) {
+	podSet := &w.Spec.PodSets[0]
+	was := &podSet.Template.Spec
+	fewer := podSet.MinCount != nil && valueOr(job.Spec.Parallelism, 1) < podSet.Count
+	if !fewer && equality.Semantic.DeepEqual(template.Spec.NodeSelector, was.NodeSelector) && equality.Semantic.DeepEqual(template.Spec.Tolerations, was.Tolerations) {
 		return false, nil
 	}
 	template.Spec.NodeSelector, template.Spec.Tolerations = was.NodeSelector, was.Tolerations
+	if fewer {
+		job.Spec.Parallelism = new(podSet.Count)
+	}
 	return true, nil
 }
 

@@ -24,7 +24,7 @@ func TestSharesFollowWeights(t *testing.T) {
 	)
 	weights := []int{1, 2, 4}
 	one := &class{name: "one", cpu: "1", runs: 2 * time.Second}
-	a := newArena(t, contenders[muster])
+	a := newArena(t, musterWith("  fairSharing: {}\n"))
 	cohort := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "shared"}}
 	cohort.Spec.ResourceGroups = queue("", fmt.Sprint(cpus)).Spec.ResourceGroups
 	a.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: flavor}}, cohort)

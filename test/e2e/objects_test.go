@@ -134,7 +134,7 @@ var objects = []object{
 		clusterQueue(func(cq *kueue.ClusterQueue) {
 			f := &cq.Spec.ResourceGroups[0].Flavors[1]
 			f.Resources = f.Resources[:1]
-		}), clusterQueue(nil), []string{"spec.resourceGroups[0]", "same number of resources"}},
+		}), clusterQueue(nil), []string{"spec.resourceGroups[0]", "list all of coveredResources, in their order"}},
 	{"resources in another order",
 		clusterQueue(func(cq *kueue.ClusterQueue) { slices.Reverse(cq.Spec.ResourceGroups[0].Flavors[1].Resources) }), clusterQueue(nil),
 		[]string{"spec.resourceGroups", `flavor "steady" lists the resources memory, cpu`, "in their order: cpu, memory"}},
@@ -179,7 +179,7 @@ var objects = []object{
 	{"a limit of borrowing without a cohort",
 		clusterQueue(func(cq *kueue.ClusterQueue) { cq.Spec.CohortName, quota(cq).BorrowingLimit = "", amount("1") }),
 		clusterQueue(func(cq *kueue.ClusterQueue) { quota(cq).BorrowingLimit = amount("1") }),
-		[]string{"borrowingLimit", "cohort"}},
+		[]string{"spec", "a borrowingLimit means nothing without a cohort; set cohortName"}},
 	{"a limit of lending without a cohort",
 		clusterQueue(func(cq *kueue.ClusterQueue) { cq.Spec.CohortName, quota(cq).LendingLimit = "", amount("1") }),
 		clusterQueue(func(cq *kueue.ClusterQueue) { quota(cq).LendingLimit = amount("1") }),
@@ -197,11 +197,11 @@ var objects = []object{
 				ReclaimWithinCohort: kueue.PreemptionPolicyAny,
 				BorrowWithinCohort:  &kueue.BorrowWithinCohort{Policy: kueue.BorrowWithinCohortPolicyLowerPriority},
 			}
-		}), []string{"spec.preemption", "reclaimWithinCohort"}},
+		}), []string{"spec.preemption", "set that to Any or LowerPriority"}},
 	{"a preference that never comes to be asked",
 		clusterQueue(func(cq *kueue.ClusterQueue) { cq.Spec.FlavorFungibility = fungibility(kueue.MayStopSearch) }),
 		clusterQueue(func(cq *kueue.ClusterQueue) { cq.Spec.FlavorFungibility = fungibility(kueue.TryNextFlavor) }),
-		[]string{"spec.flavorFungibility", "preference", "TryNextFlavor"}},
+		[]string{"spec.flavorFungibility", "set whenCanBorrow and whenCanPreempt to TryNextFlavor"}},
 	{"a strategy that there is not",
 		clusterQueue(func(cq *kueue.ClusterQueue) { cq.Spec.QueueingStrategy = "Random" }), clusterQueue(nil),
 		[]string{"spec.queueingStrategy", `"Random"`, "StrictFIFO"}},
@@ -292,7 +292,7 @@ var objects = []object{
 		flavor(func(f *kueue.ResourceFlavor) {
 			f.Spec.TopologyName, f.Spec.NodeLabels = new(kueue.TopologyReference("t")), nil
 		}),
-		flavor(func(f *kueue.ResourceFlavor) { f.Spec.TopologyName = new(kueue.TopologyReference("t")) }), []string{"at least one nodeLabel"}},
+		flavor(func(f *kueue.ResourceFlavor) { f.Spec.TopologyName = new(kueue.TopologyReference("t")) }), []string{"spec", "set nodeLabels with at least one label"}},
 
 	{"a LocalQueue of a weight below nothing",
 		localQueue(func(lq *kueue.LocalQueue) { lq.Spec.FairSharing = weight("-1") }),
@@ -326,7 +326,7 @@ var objects = []object{
 		workload(func(w *kueue.Workload) { w.Spec.PodSets[1].Count = -1 }), workload(nil), []string{"spec.podSets[1].count", "-1"}},
 	{"more at least than at most",
 		workload(func(w *kueue.Workload) { w.Spec.PodSets[1].MinCount = new(int32(5)) }),
-		workload(func(w *kueue.Workload) { w.Spec.PodSets[1].MinCount = new(int32(4)) }), []string{"spec.podSets[1]", "minCount"}},
+		workload(func(w *kueue.Workload) { w.Spec.PodSets[1].MinCount = new(int32(4)) }), []string{"spec.podSets[1]", "minCount must be from 1 to count; lower it"}},
 	{"two podSets that may shrink",
 		workload(func(w *kueue.Workload) {
 			w.Spec.PodSets[0].MinCount, w.Spec.PodSets[1].MinCount = new(int32(1)), new(int32(1))
@@ -382,7 +382,7 @@ var objects = []object{
 		workload(func(w *kueue.Workload) {
 			w.Spec.Priority = new(int32(10))
 			w.Spec.PriorityClassRef = &kueue.PriorityClassRef{Group: "kueue.x-k8s.io", Kind: "WorkloadPriorityClass", Name: "high"}
-		}), []string{"spec", "priority should not be nil"}},
+		}), []string{"spec", "set priority to the value of the class"}},
 	{"a gate without a domain", gated("budget"), gated("example.com/budget"), []string{"admission-gated-by", `"budget"`, "give names such as example.com/budget"}},
 	{"a gate without a name", gated("example.com/a,"), gated("example.com/a, example.com/b"), []string{"admission-gated-by", `""`}},
 	{"a gate twice", gated("example.com/a,example.com/a"), gated(""), []string{"admission-gated-by", "example.com/a,example.com/a", "name each once"}},
@@ -589,17 +589,17 @@ func TestWhatStaysAsItWasCreated(t *testing.T) {
 	changes(t, lq, trial(t), []change{{"the ClusterQueue of a LocalQueue",
 		of(func(lq *kueue.LocalQueue) { lq.Spec.ClusterQueue = "another" }),
 		of(func(lq *kueue.LocalQueue) { lq.Spec.StopPolicy = new(kueue.Hold) }),
-		[]string{"spec.clusterQueue", `"another"`, "immutable"}}})
+		[]string{"spec.clusterQueue", `"another"`, "delete the object and create it again"}}})
 	changes(t, ac, trial(t), []change{{"the controller of a check",
 		of(func(ac *kueue.AdmissionCheck) { ac.Spec.ControllerName = "example.com/other" }),
 		of(func(ac *kueue.AdmissionCheck) {
 			ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: "example.com", Kind: "Budget", Name: "a"}
 		}),
-		[]string{"spec.controllerName", `"example.com/other"`, "immutable"}}})
+		[]string{"spec.controllerName", `"example.com/other"`, "delete the object and create it again"}}})
 	changes(t, rf, trial(t), []change{{"the topology of a flavor",
 		of(func(f *kueue.ResourceFlavor) { f.Spec.TopologyName = nil }),
 		of(func(f *kueue.ResourceFlavor) { f.Spec.NodeTaints = nil }),
-		[]string{"topologyName is immutable"}}})
+		[]string{"topologyName may not change", "make another ResourceFlavor"}}})
 	setGates := func(to string) func(client.Object) {
 		return func(o client.Object) { o.SetAnnotations(map[string]string{"kueue.x-k8s.io/admission-gated-by": to}) }
 	}
@@ -627,12 +627,12 @@ func TestAWorkloadWithQuotaMayNotBeEdited(t *testing.T) {
 			[]string{"spec.podSets may not change"}},
 		{"its queue",
 			of(func(w *kueue.Workload) { w.Spec.QueueName = "another" }), of(func(w *kueue.Workload) { w.Spec.Priority = new(int32(7)) }),
-			[]string{"queueName is immutable"}},
+			[]string{"queueName may not change while quota is reserved; set active to false first"}},
 		{"its class",
 			of(func(w *kueue.Workload) {
 				w.Spec.PriorityClassRef = &kueue.PriorityClassRef{Group: "kueue.x-k8s.io", Kind: "WorkloadPriorityClass", Name: "high"}
 			}), of(func(w *kueue.Workload) { w.Spec.Priority = new(int32(7)) }),
-			[]string{"priorityClassRef is immutable"}},
+			[]string{"priorityClassRef may not come or go while quota is reserved"}},
 	})
 	changes(t, w, statusTrial(t), []change{
 		{"another queue's quota",
@@ -729,7 +729,7 @@ func TestQuotaIsReservedAsItShouldBe(t *testing.T) {
 		{"for a podSet that it has not", reserve(func(a *kueue.Admission) { a.PodSetAssignments[0].Name = "x" }), reserve(nil),
 			[]string{"status.admission.podSetAssignments", `"x"`, "choose among driver, workers"}},
 		{"for fewer podSets than it has", reserve(func(a *kueue.Admission) { a.PodSetAssignments = a.PodSetAssignments[:1] }), reserve(nil),
-			[]string{"podSetAssignments must have the same number"}},
+			[]string{"status.admission.podSetAssignments must have one for each of spec.podSets"}},
 		{"of CPU that pods cannot share", reserve(func(a *kueue.Admission) { a.PodSetAssignments[1].ResourceUsage["cpu"] = *amount("4001m") }),
 			reserve(func(a *kueue.Admission) { a.PodSetAssignments[1].ResourceUsage["cpu"] = *amount("2280m") }),
 			[]string{`podSet "workers" uses 4001m of cpu for 4 pods`, "give a multiple"}},

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestFlagsThatCannotBeMeantAreRefusedWithAFix(t *testing.T) {
@@ -31,7 +33,7 @@ func TestFlagsThatCannotBeMeantAreRefusedWithAFix(t *testing.T) {
 }
 
 // options are what the arguments come to, beside a file of the given text.
-func options(t *testing.T, text string, args ...string) (Options, []string, error) {
+func options(t *testing.T, text string, args ...string) (Options, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "muster.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -42,8 +44,8 @@ func options(t *testing.T, text string, args ...string) (Options, []string, erro
 	if err := c.ParseFlags(append(args, "--config", file)); err != nil {
 		t.Fatal(err)
 	}
-	warnings, err := o.complete(c.Flags())
-	return *o, warnings, err
+	_, err := o.complete(c.Flags())
+	return *o, err
 }
 
 const everyField = `
@@ -64,7 +66,7 @@ queueing:
 `
 
 func TestTheFileSaysWhatFlagsLeaveOpen(t *testing.T) {
-	o, _, err := options(t, everyField)
+	o, err := options(t, everyField)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,7 @@ func TestTheFileSaysWhatFlagsLeaveOpen(t *testing.T) {
 }
 
 func TestFlagsWinOverTheFile(t *testing.T) {
-	o, _, err := options(t, everyField, "--metrics-bind-address=:7070", "--leader-elect", "--provisioning", "--queueing=false",
+	o, err := options(t, everyField, "--metrics-bind-address=:7070", "--leader-elect", "--provisioning", "--queueing=false",
 		"--provisioning-classes=atomic-scale-up.muster.dev", "--processor-instance=green")
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +90,7 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 }
 
 func TestBothHalvesMayNotBeOffTogether(t *testing.T) {
-	if _, _, err := options(t, everyField, "--queueing=false"); err == nil || !strings.Contains(err.Error(), "nothing to do") {
+	if _, err := options(t, everyField, "--queueing=false"); err == nil || !strings.Contains(err.Error(), "nothing to do") {
 		t.Errorf("the file turns one half off, the flag the other: %v", err)
 	}
 }
@@ -129,5 +131,36 @@ func TestManifestsAreThoseOfTheHalvesThatRun(t *testing.T) {
 				t.Errorf("muster manifests %v has %s", tc.args, name)
 			}
 		}
+	}
+}
+
+// TestTheSampleFileSaysWhatHoldsAnyway and, once its comments are lines, all that
+// could be said.
+func TestTheSampleFileSaysWhatHoldsAnyway(t *testing.T) {
+	text, err := os.ReadFile("../../../deploy/config/muster.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := options(t, string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := &Options{}
+	if _, err := bare.complete(newCommand(bare).Flags()); err != nil {
+		t.Fatal(err)
+	}
+	bare.ConfigFile = o.ConfigFile
+	if diff := cmp.Diff(*bare, o); diff != "" {
+		t.Errorf("the file changes something (-without +with)\n%s", diff)
+	}
+	whole := strings.NewReplacer("  # waitForPodsReady", "  waitForPodsReady", "  # fairSharing", "  fairSharing",
+		"  # admissionFairSharing", "  admissionFairSharing", "  # resources", "  resources", "  # objectRetentionPolicies", "  objectRetentionPolicies",
+		"\n  #   ", "\n    ").Replace(string(text))
+	o, err = options(t, whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q := o.Queues; q.WaitForPodsReady == nil || q.FairSharing == nil || q.AdmissionFairSharing == nil || q.Resources == nil || q.ObjectRetentionPolicies == nil {
+		t.Errorf("with all of it the queues are set to %+v", q)
 	}
 }

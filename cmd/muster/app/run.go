@@ -60,7 +60,6 @@ func run(ctx context.Context, o Options) error {
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
-		NewCache:                      newCache(o.halves()),
 		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.HealthAddress,
@@ -70,6 +69,9 @@ func run(ctx context.Context, o Options) error {
 		LeaderElectionReleaseOnCancel: true,
 	})
 	if err != nil {
+		return err
+	}
+	if err := checkKinds(mgr.GetRESTMapper(), o.halves()); err != nil {
 		return err
 	}
 	if err := addControllers(ctx, mgr, o); err != nil {
@@ -105,7 +107,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			if err := queuecontroller.Add(mgr, queues); err != nil {
 				return err
 			}
-			return jobs.Add(mgr)
+			return jobs.Add(mgr, o.Queues)
 		},
 	})
 }

@@ -38,7 +38,7 @@ func TestKueuectl(t *testing.T) {
 	k.prints("localqueue.kueue.x-k8s.io/kueuectl created", "create", "localqueue", s.name, "--clusterqueue", s.name)
 	s.active(s.name)
 
-	j := s.oneCPU("train", time.Hour)
+	j := s.oneCPU(s.name, s.name, "train", time.Hour)
 	w, _ := s.condition(j, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 	for _, tc := range []struct{ kind, row string }{
 		{"resourceflavor", "NAME NODE LABELS AGE kueuectl kubernetes.io/os=linux"},
@@ -65,7 +65,7 @@ func TestKueuectl(t *testing.T) {
 
 	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "stop", "clusterqueue", s.name, "--keep-already-running")
 	k.prints("kueuectl 0 1 false", "list", "clusterqueue", "--active", "false")
-	late := s.oneCPU("late", time.Hour)
+	late := s.oneCPU(s.name, s.name, "late", time.Hour)
 	s.waits(late, "stopPolicy is Hold")
 	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "resume", "clusterqueue", s.name)
 	s.condition(late, kueue.WorkloadAdmitted, metav1.ConditionTrue)
@@ -94,15 +94,15 @@ func TestKueuectl(t *testing.T) {
 	k.prints("deleted", "delete", "clusterqueue", s.name, "--wait=false")
 }
 
-// oneCPU is in the queue of the site's name, and takes one CPU for that long.
-func (s *site) oneCPU(name string, long time.Duration) *batchv1.Job {
+// oneCPU creates a Job that takes one CPU for that long.
+func (s *site) oneCPU(namespace, queue, name string, long time.Duration) *batchv1.Job {
 	s.Helper()
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.name}}}
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": queue}}}
 	j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": long.String()}
 	j.Spec.Template.Spec = corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
 		Containers: []corev1.Container{{Name: "main", Image: "main", Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")},
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("1")},
 		}}},
 	}
 	s.create(j)

@@ -1,0 +1,58 @@
+package provisioning
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+// Without is the snapshot as if the pods of these requests were gone, and their
+// bookings with them. It promises no room that is not sure to come: pods that are
+// not known to belong to a request stay, and so does whatever they mean to others.
+func (s *Snapshot) Without(requests ...types.UID) *Snapshot {
+	out := *s
+	out.Nodes = s.Nodes.Clone()
+	for _, uid := range requests {
+		for _, node := range slices.Collect(out.Nodes.BookedBy(uid)) {
+			n := *node
+			n.Free = node.Free.Clone()
+			for i := range node.Labelled {
+				if b := &node.Labelled[i]; b.UID == uid {
+					n.Free.Add(b.leaves(), 1)
+					n.Pods = max(0, n.Pods-b.Running)
+				}
+			}
+			ofOthers := func(bookings []Booking) []Booking {
+				return slices.DeleteFunc(slices.Clone(bookings), func(b Booking) bool { return b.UID == uid })
+			}
+			n.Labelled, n.Bookings = ofOthers(node.Labelled), ofOthers(node.Bookings)
+			out.Nodes.Set(&n)
+		}
+	}
+	return &out
+}
+
+// leaves is the room that comes back at least when the gang's pods leave the node.
+// Which of those that came have succeeded is not known, so of each resource the
+// smallest amounts count.
+func (b *Booking) leaves() nodegroups.Resources {
+	amounts := map[corev1.ResourceName][]int64{}
+	for _, pod := range b.Came {
+		for name, v := range pod {
+			amounts[name] = append(amounts[name], v)
+		}
+	}
+	out := nodegroups.Resources{}
+	for name, of := range amounts {
+		// A pod that came without the resource is among those with the least.
+		running := b.Running - (len(b.Came) - len(of))
+		slices.Sort(of)
+		for _, v := range of[:min(max(0, running), len(of))] {
+			out[name] += v
+		}
+	}
+	return out
+}

@@ -1,0 +1,37 @@
+package queueing
+
+import "time"
+
+// hold is why a Workload that could have its quota does not get it yet.
+type hold struct {
+	reason, message string
+	// until is when time alone may change it; zero is never.
+	until time.Time
+	// aside: others need not wait behind it, not even in StrictFIFO.
+	aside bool
+}
+
+// withheld says what keeps a Workload from the quota that it could have; nil is
+// nothing.
+func (s *State) withheld(w *Workload, p *proposal) *hold {
+	for _, rule := range []func(*Workload, *proposal) *hold{s.gated, s.overNamespaceQuota, s.awaitsPods} {
+		if h := rule(w, p); h != nil {
+			return h
+		}
+	}
+	return nil
+}
+
+// withhold answers the first of a line. One that steps aside leaves the queue until
+// it is looked at again.
+func (d *drainer) withhold(l *line, h *hold) {
+	w := l.rest[0]
+	r := &refusal{reason: h.reason, message: h.message, until: h.until}
+	if !h.aside {
+		d.refuse(l, r)
+		return
+	}
+	l.rest, l.first, l.version = l.rest[1:], nil, -1
+	l.queue.drop(w)
+	d.out = d.s.appendTold(d.out, w, r)
+}

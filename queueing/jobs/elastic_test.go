@@ -1,0 +1,369 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/controller/writer"
+)
+
+// elastic makes a Job of two pods that may become more, in many rounds.
+func elastic(j *batchv1.Job) {
+	j.Annotations = map[string]string{ElasticAnnotation: "true"}
+	j.Generation = 1
+	of(2, 100)(j)
+}
+
+// makePods is the Job controller: as many pods as the parallelism says, by the
+// template of the Job. It takes those that are too many, the highest first.
+func (g *rig) makePods() {
+	g.t.Helper()
+	job := g.job()
+	for i := range int32(20) {
+		pod := &corev1.Pod{ObjectMeta: *job.Spec.Template.ObjectMeta.DeepCopy(), Spec: *job.Spec.Template.Spec.DeepCopy()}
+		pod.Name, pod.Namespace = fmt.Sprintf("train-%02d", i), job.Namespace
+		pod.Labels[batchv1.ControllerUidLabel] = string(job.UID)
+		if i < *job.Spec.Parallelism {
+			_ = g.c.Create(context.Background(), pod) // it may be there already
+		} else {
+			_ = g.c.Delete(context.Background(), pod)
+		}
+	}
+	g.updateJob(func(j *batchv1.Job) { j.Status.Active = *j.Spec.Parallelism })
+}
+
+// scaleTo edits the Job as a user would.
+func (g *rig) scaleTo(parallelism int32) {
+	g.t.Helper()
+	g.updateJob(func(j *batchv1.Job) { j.Spec.Parallelism = &parallelism })
+	g.updateJob(func(j *batchv1.Job) { j.Generation++ })
+	g.makePods()
+	g.settle()
+}
+
+// pods shows which bookings the pods that may be scheduled have, in the order of
+// their names; - is one that may not.
+func (g *rig) pods() string {
+	g.t.Helper()
+	var pods corev1.PodList
+	if err := g.c.List(context.Background(), &pods); err != nil {
+		g.t.Fatal(err)
+	}
+	var out []string
+	for _, p := range pods.Items {
+		booking := p.Annotations["booking"]
+		if p.Spec.NodeSelector["booked.muster.dev/"+booking] == "" {
+			booking = "nowhere"
+		}
+		if slices.ContainsFunc(p.Spec.SchedulingGates, isElasticGate) {
+			booking = "-"
+		}
+		out = append(out, booking)
+	}
+	return strings.Join(out, " ")
+}
+
+// slices shows the Job's Workloads, the oldest first: how many pods each is of, and
+// what has come of it.
+func (g *rig) slices() string {
+	g.t.Helper()
+	var out []string
+	for _, w := range g.all() {
+		state := "waits"
+		if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished); c != nil {
+			state = c.Reason
+		} else if queueing.HasQuota(w) {
+			state = fmt.Sprint("has ", granted(w))
+		}
+		out = append(out, fmt.Sprintf("%d %s", w.Spec.PodSets[0].Count, state))
+	}
+	return strings.Join(out, ", ")
+}
+
+func (g *rig) all() []*kueue.Workload {
+	g.t.Helper()
+	all, err := slicesOf(context.Background(), g.c, g.job())
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return all
+}
+
+// admitSlice admits the newest slice with a booking of its own.
+func (g *rig) admitSlice(booking string) {
+	g.t.Helper()
+	w := g.all()[len(g.all())-1]
+	g.statusOf(w, func(s *kueue.WorkloadStatus) {
+		admitWith(w.Spec.PodSets[0].Count)(s)
+		s.AdmissionChecks[0].PodSetUpdates = []kueue.PodSetUpdate{{
+			Name: "main", Annotations: map[string]string{"booking": booking}, NodeSelector: map[string]string{"booked.muster.dev/" + booking: "default"},
+		}}
+	})
+}
+
+// finishOldest is the queue's part of a replacement.
+func (g *rig) finishOldest() {
+	g.t.Helper()
+	w := g.all()[0]
+	status := queueing.Finished(w, kueue.WorkloadSliceReplaced, "Replaced", now)
+	if _, err := writer.ApplyStatus(context.Background(), g.c, w, status); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *rig) statusOf(w *kueue.Workload, change func(*kueue.WorkloadStatus)) {
+	g.t.Helper()
+	status := w.Status.DeepCopy()
+	change(status)
+	if _, err := writer.ApplyStatus(context.Background(), g.c, w, status); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *rig) want(wantSlices, wantPods string) {
+	g.t.Helper()
+	if s, p := g.slices(), g.pods(); s != wantSlices || p != wantPods {
+		g.t.Errorf("the slices are %q and the pods %q, want %q and %q", s, p, wantSlices, wantPods)
+	}
+}
+
+// grown is a Job that runs with two pods and has been given a third and a fourth,
+// which wait. The process dies once at a write.
+func grown(t *testing.T, dieAt int, after bool) *rig {
+	t.Helper()
+	g := newRig(t, suspendedJob(elastic))
+	g.dieAt, g.after = dieAt, after
+	g.settle()
+	g.admitSlice("b1")
+	g.settle()
+	g.makePods()
+	g.settle()
+	g.want("2 has 2", "b1 b1")
+	g.scaleTo(4)
+	g.want("2 has 2, 4 waits", "b1 b1 - -")
+	return g
+}
+
+// TestAnElasticJobGrows, with the process dying at each of its writes, and with the
+// two writes that replace a slice in either order.
+func TestAnElasticJobGrows(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		for dieAt := range 12 {
+			for _, finishFirst := range []bool{false, true} {
+				g := grown(t, dieAt, after)
+				first := g.all()[0]
+				if next := g.all()[1]; next.Annotations[queueing.RefusedAnnotation] != "" || next.Annotations[ReplacesAnnotation] != keyOf(first) || next.Annotations[kueue.WorkloadSliceNameAnnotation] != first.Name ||
+					!cmp.Equal(first.Spec.PodSets[0].Template, next.Spec.PodSets[0].Template) {
+					t.Errorf("the next slice is %+v", next)
+				}
+				if finishFirst {
+					g.finishOldest()
+					g.settle()
+					g.want("2 WorkloadSliceReplaced, 4 waits", "b1 b1 - -")
+				}
+				if isSuspended(g.job()) {
+					t.Fatalf("die at %d: the Job was stopped in between", dieAt)
+				}
+				g.admitSlice("b2")
+				g.settle()
+				g.want("2 WorkloadSliceReplaced, 4 has 4", "b1 b1 b2 b2")
+				if isSuspended(g.job()) {
+					t.Fatalf("die at %d: the Job was stopped", dieAt)
+				}
+			}
+		}
+	}
+}
+
+// TestAnElasticJobChangesItsMind.
+func TestAnElasticJobChangesItsMind(t *testing.T) {
+	reserve := func(g *rig) {
+		w := g.all()[1]
+		g.statusOf(w, func(s *kueue.WorkloadStatus) { admitWith(4)(s); set(s, kueue.WorkloadAdmitted, "False") })
+		g.settle()
+	}
+	for name, c := range map[string]struct {
+		change               func(*rig)
+		wantSlices, wantPods string
+	}{
+		"it wants more still":                           {func(g *rig) { g.scaleTo(6) }, "2 has 2, 6 waits", "b1 b1 - - - -"},
+		"it wants less":                                 {func(g *rig) { g.scaleTo(3) }, "2 has 2, 3 waits", "b1 b1 -"},
+		"it wants no more":                              {func(g *rig) { g.scaleTo(2) }, "2 has 2", "b1 b1"},
+		"it wants less than it had":                     {func(g *rig) { g.scaleTo(1) }, "2 has 1", "b1"},
+		"it wants less than it had, and then more":      {func(g *rig) { g.scaleTo(1); g.scaleTo(3) }, "2 has 1, 3 waits", "b1 - -"},
+		"its checks are not over":                       {reserve, "2 has 2, 4 has 4", "b1 b1 - -"},
+		"its checks are not over, but it wants no more": {func(g *rig) { reserve(g); g.scaleTo(2) }, "2 has 2", "b1 b1"},
+		"its checks are not over, but it wants more":    {func(g *rig) { reserve(g); g.scaleTo(5) }, "2 has 2, 5 waits", "b1 b1 - - -"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := grown(t, 0, false)
+			c.change(g)
+			g.want(c.wantSlices, c.wantPods)
+			if isSuspended(g.job()) {
+				t.Error("it was stopped")
+			}
+		})
+	}
+}
+
+// TestAnElasticJobGrowsTwice: each pod stays where it is.
+func TestAnElasticJobGrowsTwice(t *testing.T) {
+	g := grown(t, 0, false)
+	g.admitSlice("b2")
+	g.settle()
+	g.scaleTo(5)
+	g.want("2 WorkloadSliceReplaced, 4 has 4, 5 waits", "b1 b1 b2 b2 -")
+	if name := g.all()[2].Annotations[kueue.WorkloadSliceNameAnnotation]; name != g.all()[0].Name {
+		t.Errorf("the third slice is of %s", name)
+	}
+	g.admitSlice("b3")
+	g.settle()
+	g.want("2 WorkloadSliceReplaced, 4 WorkloadSliceReplaced, 5 has 5", "b1 b1 b2 b2 b3")
+	before := g.writes
+	g.settle()
+	if g.writes != before {
+		t.Errorf("%d writes for nothing", g.writes-before)
+	}
+}
+
+// TestAnElasticJobThatStopsWhileItGrows queues as one again, for all its pods.
+func TestAnElasticJobThatStopsWhileItGrows(t *testing.T) {
+	before := suspendedJob(elastic).Spec
+	before.Parallelism = new(int32(4))
+	for name, stop := range map[string]func(*rig){
+		"evicted":           func(g *rig) { g.statusOf(g.all()[0], evict) },
+		"suspended by hand": func(g *rig) { g.updateJob(func(j *batchv1.Job) { j.Spec.Suspend = new(true) }) },
+	} {
+		for _, after := range []bool{false, true} {
+			for dieAt := range 14 {
+				g := grown(t, dieAt, after)
+				if gates := g.job().Spec.Template.Spec.SchedulingGates; len(gates) != 1 {
+					t.Errorf("gates %v", gates)
+				}
+				stop(g)
+				g.settle()
+				g.want("2 has 2", "b1 b1 - -")
+				if err := g.c.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default")); err != nil {
+					t.Fatal(err)
+				}
+				g.podsStop()
+				g.settle()
+				g.want("4 waits", "")
+				if diff := cmp.Diff(before, g.job().Spec); diff != "" {
+					t.Errorf("%s, die at %d: not restored (-want +got):\n%s", name, dieAt, diff)
+				}
+			}
+		}
+	}
+}
+
+// TestAnElasticJobThatEndsWhileItGrows ends all its slices.
+func TestAnElasticJobThatEndsWhileItGrows(t *testing.T) {
+	g := grown(t, 0, false)
+	g.updateJob(func(j *batchv1.Job) { j.Status.Conditions = condition(batchv1.JobComplete) })
+	g.settle()
+	if got := g.slices(); got != "2 Succeeded, 4 Succeeded" {
+		t.Errorf("the slices are %q", got)
+	}
+}
+
+// TestAGateOfTheUserStays: Kueue puts its gate on elastic Jobs at their creation.
+func TestAGateOfTheUserStays(t *testing.T) {
+	gates := []corev1.PodSchedulingGate{{Name: "mine"}, {Name: kueue.ElasticJobSchedulingGate}}
+	for _, own := range [][]corev1.PodSchedulingGate{gates, gates[:1]} {
+		job := suspendedJob(elastic, func(j *batchv1.Job) { j.Spec.Template.Spec.SchedulingGates = slices.Clone(own) })
+		before := job.Spec.DeepCopy()
+		g := newRig(t, job)
+		g.settle()
+		g.admitSlice("b1")
+		g.settle()
+		if diff := cmp.Diff(gates, g.job().Spec.Template.Spec.SchedulingGates); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		g.statusOf(g.all()[0], evict)
+		g.settle()
+		if diff := cmp.Diff(*before, g.job().Spec); diff != "" {
+			t.Errorf("not restored (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// TestCurrent is the truth table of two slices of a Job.
+func TestCurrent(t *testing.T) {
+	states := []struct {
+		name   string
+		status func(*kueue.WorkloadStatus)
+	}{
+		{"over", func(s *kueue.WorkloadStatus) { admit(s); set(s, kueue.WorkloadFinished, "True") }},
+		{"waits", func(*kueue.WorkloadStatus) {}},
+		{"evicted", func(s *kueue.WorkloadStatus) { admit(s); evict(s) }},
+		{"reserved", func(s *kueue.WorkloadStatus) { admit(s); set(s, kueue.WorkloadAdmitted, "False") }},
+		{"admitted", admit},
+	}
+	// want is "old" or "new" by the state of the old slice and then of the new one.
+	want := map[string]string{
+		"over":     "new new new new new",
+		"waits":    "old old new new new",
+		"evicted":  "old old new new new",
+		"reserved": "old old old new new",
+		"admitted": "old old old old new",
+	}
+	for _, first := range states {
+		var got []string
+		for _, second := range states {
+			w := []*kueue.Workload{{ObjectMeta: metav1.ObjectMeta{Name: "old", UID: types.UID("old")}}, {ObjectMeta: metav1.ObjectMeta{Name: "new", UID: types.UID("new")}}}
+			first.status(&w[0].Status)
+			second.status(&w[1].Status)
+			got = append(got, current(w).Name)
+		}
+		if strings.Join(got, " ") != want[first.name] {
+			t.Errorf("%s: %s, want %s", first.name, strings.Join(got, " "), want[first.name])
+		}
+	}
+	if current(nil) != nil {
+		t.Error("there is one of none")
+	}
+}
+
+func TestNamesOfSlices(t *testing.T) {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "foo", UID: "1234", Generation: 3, Annotations: map[string]string{ElasticAnnotation: "true"}}}
+	// The first digits of: printf 'Job\nbatch\nfoo\n1234\n3' | sha1sum
+	if got, want := WorkloadName(job), "job-foo-86d24"; got != want {
+		t.Errorf("WorkloadName = %q, want %q, which is Kueue's", got, want)
+	}
+}
+
+// TestElasticJobsStartWithAllTheirPods or not at all.
+func TestElasticJobsStartWithAllTheirPods(t *testing.T) {
+	g := newRig(t, suspendedJob(elastic, func(j *batchv1.Job) { j.Annotations[MinParallelismAnnotation] = "1" }))
+	g.settle()
+	if why := g.all()[0].Annotations[queueing.RefusedAnnotation]; !strings.Contains(why, ElasticAnnotation) || !strings.Contains(why, MinParallelismAnnotation) {
+		t.Errorf("refused because of %q", why)
+	}
+}
+
+// TestReadinessOfAJobThatGrows: pods without quota are not missed.
+func TestReadinessOfAJobThatGrows(t *testing.T) {
+	g := grown(t, 0, false)
+	g.r.podsReady = true
+	g.now = g.now.Add(time.Minute)
+	g.updateJob(func(j *batchv1.Job) { j.Status.Ready = new(int32(2)) })
+	g.settle()
+	if got := readiness(g.all()[0]); got != "True Started" {
+		t.Errorf("%q with all pods ready that have quota", got)
+	}
+}

@@ -1,0 +1,182 @@
+package jobs
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// wide is a Job of eight pods that may start with three.
+func wide(change ...func(*batchv1.Job)) *batchv1.Job {
+	return suspendedJob(append([]func(*batchv1.Job){func(j *batchv1.Job) {
+		j.Spec.Parallelism, j.Spec.Completions = new(int32(8)), new(int32(8))
+		j.Annotations = map[string]string{MinParallelismAnnotation: "3"}
+	}}, change...)...)
+}
+
+// admitWith admits a Workload with so many of its pods.
+func admitWith(count int32) func(*kueue.WorkloadStatus) {
+	return func(s *kueue.WorkloadStatus) {
+		admit(s)
+		s.Admission.PodSetAssignments[0].Count = &count
+	}
+}
+
+func TestAJobStartsWithAsManyPodsAsHaveQuota(t *testing.T) {
+	tied := func(j *batchv1.Job) {
+		j.Spec.CompletionMode = new(batchv1.IndexedCompletion)
+		j.Annotations[EqualCompletionsAnnotation] = "true"
+	}
+	for name, c := range map[string]struct {
+		job             *batchv1.Job
+		assigned        int32
+		wantParallelism int32
+		wantCompletions int32
+	}{
+		"fewer":                                {job: wide(), assigned: 5, wantParallelism: 5, wantCompletions: 8},
+		"all":                                  {job: wide(), assigned: 8, wantParallelism: 8, wantCompletions: 8},
+		"fewer, and completions are tied":      {job: wide(tied), assigned: 5, wantParallelism: 5, wantCompletions: 5},
+		"all that is left, in the last round":  {job: wide(func(j *batchv1.Job) { j.Status.Succeeded = 2 }), assigned: 6, wantParallelism: 8, wantCompletions: 8},
+		"fewer than is left in the last round": {job: wide(func(j *batchv1.Job) { j.Status.Succeeded = 2 }), assigned: 4, wantParallelism: 4, wantCompletions: 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := c.job.Spec.DeepCopy()
+			g := newRig(t, c.job)
+			g.settle()
+			if least := g.workload().Spec.PodSets[0].MinCount; least == nil || *least != 3 {
+				t.Fatalf("minCount %v, want 3", least)
+			}
+			g.status(admitWith(c.assigned))
+			g.settle()
+			if spec := g.job().Spec; *spec.Suspend || *spec.Parallelism != c.wantParallelism || *spec.Completions != c.wantCompletions {
+				t.Errorf("suspended %v, parallelism %d, completions %d; want %d, %d", *spec.Suspend, *spec.Parallelism, *spec.Completions, c.wantParallelism, c.wantCompletions)
+			}
+			g.status(evict)
+			g.settle()
+			if diff := cmp.Diff(*before, g.job().Spec); diff != "" {
+				t.Errorf("not restored (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAJobThatKueueStartedWithFewerPods has no record; its Workload knows.
+func TestAJobThatKueueStartedWithFewerPods(t *testing.T) {
+	g := newRig(t, wide())
+	g.settle()
+	g.status(admitWith(5))
+	g.updateJob(func(j *batchv1.Job) {
+		j.Spec.Suspend, j.Spec.Parallelism = new(false), new(int32(5))
+		j.Spec.Template.Spec.NodeSelector = map[string]string{"pool": "spot"}
+	})
+	g.status(evict)
+	g.settle()
+	if diff := cmp.Diff(wide().Spec, g.job().Spec); diff != "" {
+		t.Errorf("not restored (-want +got):\n%s", diff)
+	}
+}
+
+func TestMinCount(t *testing.T) {
+	for name, c := range map[string]struct {
+		value       string
+		parallelism int32
+		succeeded   int32
+		want        int32 // 0 is none
+		wantWhy     string
+	}{
+		"at least half":                     {value: "4", parallelism: 8, want: 4},
+		"all but one":                       {value: "7", parallelism: 8, want: 7},
+		"all":                               {value: "8", parallelism: 8, wantWhy: "from 1 to 7"},
+		"none":                              {value: "0", parallelism: 8, wantWhy: "from 1 to 7"},
+		"less than none":                    {value: "-1", parallelism: 8, wantWhy: "from 1 to 7"},
+		"no number":                         {value: "half", parallelism: 8, wantWhy: `is "half"`},
+		"more than an int32 holds":          {value: "4294967297", parallelism: 8, wantWhy: "from 1 to 7"},
+		"nothing":                           {value: "", parallelism: 8, wantWhy: `is ""`},
+		"of one pod":                        {value: "1", parallelism: 1, wantWhy: "remove it"},
+		"no fewer are left of the Job":      {value: "4", parallelism: 8, succeeded: 4},
+		"just one more is left of the Job":  {value: "4", parallelism: 8, succeeded: 3, want: 4},
+		"wrong whatever is left of the Job": {value: "9", parallelism: 8, succeeded: 7, wantWhy: "from 1 to 7"},
+	} {
+		job := wide(func(j *batchv1.Job) {
+			j.Annotations[MinParallelismAnnotation] = c.value
+			j.Spec.Parallelism, j.Spec.Completions, j.Status.Succeeded = &c.parallelism, &c.parallelism, c.succeeded
+		})
+		got, why := minCount(job)
+		if valueOr(got, 0) != c.want || (why == "") != (c.wantWhy == "") || !strings.Contains(why, c.wantWhy) {
+			t.Errorf("%s: %d because %q, want %d because %q", name, valueOr(got, 0), why, c.want, c.wantWhy)
+		}
+	}
+}
+
+func TestEqualCompletions(t *testing.T) {
+	indexed := func(j *batchv1.Job) { j.Spec.CompletionMode = new(batchv1.IndexedCompletion) }
+	for name, c := range map[string]struct {
+		value  string
+		change func(*batchv1.Job)
+		want   string
+	}{
+		"of an Indexed Job":       {value: "true", change: indexed},
+		"not asked for":           {value: "false", change: func(*batchv1.Job) {}},
+		"neither":                 {value: "maybe", change: indexed, want: "neither true nor false"},
+		"of a Job not Indexed":    {value: "true", change: func(*batchv1.Job) {}, want: "Indexed"},
+		"of a Job of more rounds": {value: "true", change: func(j *batchv1.Job) { indexed(j); j.Spec.Completions = new(int32(16)) }, want: "completions are 16"},
+	} {
+		why := equalCompletions(wide(func(j *batchv1.Job) {
+			c.change(j)
+			j.Annotations[EqualCompletionsAnnotation] = c.value
+		}))
+		if (why == "") != (c.want == "") || !strings.Contains(why, c.want) {
+			t.Errorf("%s: %q, want %q", name, why, c.want)
+		}
+	}
+}
+
+// TestWhatIsWrongWithAJobIsTold, once, to those who look at the Job.
+func TestWhatIsWrongWithAJobIsTold(t *testing.T) {
+	g := newRig(t, wide(func(j *batchv1.Job) { j.Annotations[MinParallelismAnnotation] = "9" }))
+	g.settle()
+	for _, want := range []string{"Warning Refused", MinParallelismAnnotation, `"9"`, "correct or remove it"} {
+		if events := g.told(); strings.Count(events, want) != 1 {
+			t.Errorf("%q is told %d times, want once: %s", want, strings.Count(events, want), events)
+		} else {
+			g.events.Events <- events
+		}
+	}
+	g.told()
+	g.updateJob(func(j *batchv1.Job) { j.Annotations[MinParallelismAnnotation] = "ten" })
+	g.settle()
+	if events := g.told(); strings.Count(events, `"ten"`) != 1 {
+		t.Errorf("another mistake is told as %q", events)
+	}
+	g.updateJob(func(j *batchv1.Job) { j.Annotations[MinParallelismAnnotation] = "2" })
+	g.settle()
+	if events := g.told(); strings.Contains(events, "Refused") || *g.workload().Spec.PodSets[0].MinCount != 2 {
+		t.Errorf("once it is right: %q, %v", events, g.workload().Spec.PodSets[0].MinCount)
+	}
+}
+
+// TestChecksThatChangeTheSameAnnotation do not hide what was there before both.
+func TestChecksThatChangeTheSameAnnotation(t *testing.T) {
+	g := newRig(t, suspendedJob())
+	g.settle()
+	g.status(func(s *kueue.WorkloadStatus) {
+		admit(s)
+		s.AdmissionChecks = append(s.AdmissionChecks, kueue.AdmissionCheckState{
+			Name: "other", State: kueue.CheckStateReady, LastTransitionTime: metav1.NewTime(now),
+			PodSetUpdates: []kueue.PodSetUpdate{{Name: "main", Annotations: map[string]string{"mine": "again", "booking": "b2"}, Labels: map[string]string{"app": "other"}}},
+		})
+	})
+	g.settle()
+	if got := g.job().Spec.Template; got.Annotations["mine"] != "again" || got.Labels["app"] != "other" {
+		t.Errorf("started with %v, %v", got.Annotations, got.Labels)
+	}
+	g.status(evict)
+	g.settle()
+	if diff := cmp.Diff(suspendedJob().Spec, g.job().Spec); diff != "" {
+		t.Errorf("not restored (-want +got):\n%s", diff)
+	}
+}

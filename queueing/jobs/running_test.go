@@ -1,0 +1,321 @@
+package jobs
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+)
+
+// TestPriorityFollowsTheJob, as far as the API lets a Workload with quota change.
+func TestPriorityFollowsTheJob(t *testing.T) {
+	label := func(class string) func(*batchv1.Job) {
+		return func(j *batchv1.Job) { j.Labels[PriorityClassLabel] = class }
+	}
+	none := func(*batchv1.Job) {}
+	reserve := func(s *kueue.WorkloadStatus) { admit(s); set(s, kueue.WorkloadAdmitted, "False") }
+	for name, c := range map[string]struct {
+		job    func(*batchv1.Job)
+		status func(*kueue.WorkloadStatus)
+		edit   func(*rig)
+		// base: PriorityClass base is the default one.
+		base bool
+		want int32
+		anew bool
+	}{
+		"another class while it waits": {
+			job: label("low"), edit: func(g *rig) { g.updateJob(label("high")) }, want: 9,
+		},
+		"another class while it runs": {
+			job: label("low"), status: admit, edit: func(g *rig) { g.updateJob(label("high")) }, want: 9,
+		},
+		"another class while it waits for a check": {
+			job: label("low"), status: reserve, edit: func(g *rig) { g.updateJob(label("high")) }, want: 9,
+		},
+		"another value of its class while it runs": {
+			job: label("low"), status: admit, edit: func(g *rig) { g.updateClass("low", 5) }, want: 5,
+		},
+		"a class that does not exist, while it runs": {
+			job: label("low"), status: admit, edit: func(g *rig) { g.updateJob(label("none")) }, want: 1,
+		},
+		"a first class, which does not exist, while it waits for a check": {
+			job: none, status: reserve, edit: func(g *rig) { g.updateJob(label("none")) }, want: 0,
+		},
+		"its class is deleted while it waits for a check": {
+			job: label("low"), status: reserve, want: 1,
+			edit: func(g *rig) { g.delete(&kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "low"}}) },
+		},
+		"a first class while it waits for a check": {
+			job: none, status: reserve, edit: func(g *rig) { g.updateJob(label("high")) }, want: 9, anew: true,
+		},
+		"another default class, while it runs": {
+			job: none, status: admit, want: 3, base: true,
+			edit: func(g *rig) { g.defaultClass("base", false); g.defaultClass("other", true) },
+		},
+		"a class instead of that of its pods, while it runs": {
+			job:    func(j *batchv1.Job) { j.Spec.Template.Spec.PriorityClassName = "pods" },
+			status: admit, edit: func(g *rig) { g.updateJob(label("high")) }, want: 7,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			class := func(name string, value int32) *kueue.WorkloadPriorityClass {
+				return &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
+			}
+			g := newRig(t, suspendedJob(c.job), class("low", 1), class("high", 9),
+				&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Value: 7},
+				&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "base"}, Value: 3, GlobalDefault: c.base},
+				&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Value: 4})
+			g.settle()
+			if c.status != nil {
+				g.status(c.status)
+				g.settle()
+			}
+			g.writes = 0
+			c.edit(g)
+			g.settle()
+			w := g.workload()
+			if *w.Spec.Priority != c.want || queueing.HasQuota(w) != (c.status != nil && !c.anew) {
+				t.Errorf("priority %d, has quota: %v; want %d", *w.Spec.Priority, queueing.HasQuota(w), c.want)
+			}
+			if g.writes > 2 || g.writes > 1 && !c.anew {
+				t.Errorf("%d writes", g.writes)
+			}
+		})
+	}
+}
+
+func (g *rig) updateClass(name string, value int32) {
+	g.t.Helper()
+	class := &kueue.WorkloadPriorityClass{}
+	if err := g.c.Get(g.t.Context(), client.ObjectKey{Name: name}, class); err != nil {
+		g.t.Fatal(err)
+	}
+	class.Value = value
+	if err := g.c.Update(g.t.Context(), class); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// defaultClass makes a PriorityClass the default one, or not.
+func (g *rig) defaultClass(name string, is bool) {
+	g.t.Helper()
+	class := &schedulingv1.PriorityClass{}
+	if err := g.c.Get(g.t.Context(), client.ObjectKey{Name: name}, class); err != nil {
+		g.t.Fatal(err)
+	}
+	class.GlobalDefault = is
+	if err := g.c.Update(g.t.Context(), class); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *rig) delete(o client.Object) {
+	g.t.Helper()
+	if err := g.c.Delete(g.t.Context(), o); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// TestATimeLimitFollowsTheJobUntilItRuns.
+func TestATimeLimitFollowsTheJobUntilItRuns(t *testing.T) {
+	limit := func(seconds string) func(*batchv1.Job) {
+		return func(j *batchv1.Job) { j.Labels[MaxExecTimeLabel] = seconds }
+	}
+	g := newRig(t, suspendedJob(limit("60")))
+	g.settle()
+	g.status(func(s *kueue.WorkloadStatus) { admit(s); set(s, kueue.WorkloadAdmitted, "False") })
+	g.updateJob(limit("120"))
+	g.settle()
+	if got := *g.workload().Spec.MaximumExecutionTimeSeconds; got != 120 {
+		t.Errorf("%d seconds before the start, want 120", got)
+	}
+	g.status(admit)
+	g.updateJob(limit("180"))
+	g.settle()
+	if got := *g.workload().Spec.MaximumExecutionTimeSeconds; got != 120 || isSuspended(g.job()) {
+		t.Errorf("%d seconds once it is admitted, which the API does not take; suspended: %v", got, isSuspended(g.job()))
+	}
+}
+
+// TestJobsThatRunWithoutAWorkload: those from before Muster came are adopted,
+// others are stopped and queue.
+func TestJobsThatRunWithoutAWorkload(t *testing.T) {
+	policy := func(at time.Time) client.Object {
+		return &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: startPolicy, CreationTimestamp: metav1.NewTime(at)}}
+	}
+	running := func(change ...func(*batchv1.Job)) *batchv1.Job {
+		return suspendedJob(append(change, func(j *batchv1.Job) {
+			j.Spec.Suspend, j.CreationTimestamp = new(false), metav1.NewTime(now)
+			j.Status.Active, j.Status.StartTime = 2, new(metav1.NewTime(now))
+		})...)
+	}
+	for name, c := range map[string]struct {
+		job    *batchv1.Job
+		around []client.Object
+		// unnamed: Jobs that name no queue queue too.
+		unnamed                  bool
+		wantAdopted, wantStopped bool
+	}{
+		"it ran before Muster came":      {job: running(), around: []client.Object{policy(now.Add(time.Hour))}, wantAdopted: true},
+		"Muster's policies are not here": {job: running(), wantAdopted: true},
+		"it slipped through":             {job: running(), around: []client.Object{policy(now.Add(-time.Hour))}, wantStopped: true},
+		"in the very second of the policies": {
+			job: running(), around: []client.Object{policy(now)}, wantStopped: true,
+		},
+		"Muster started it, and its Workload was deleted": {
+			job:         running(func(j *batchv1.Job) { j.Annotations = map[string]string{StartedAnnotation: `{}`} }),
+			wantStopped: true,
+		},
+		"it names no queue":              {job: running(func(j *batchv1.Job) { j.Labels = nil })},
+		"it names no queue and may not":  {job: running(func(j *batchv1.Job) { j.Labels = nil }), unnamed: true},
+		"its success policy is met":      {job: running(func(j *batchv1.Job) { j.Status.Conditions = condition(batchv1.JobSuccessCriteriaMet) })},
+		"it has failed and its pods end": {job: running(func(j *batchv1.Job) { j.Status.Conditions = condition(batchv1.JobFailureTarget) })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, append(c.around, c.job, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})...)
+			if c.unnamed {
+				g.r.unnamed = everywhere(t)
+			}
+			g.settle()
+			w := g.workload()
+			if isSuspended(g.job()) != c.wantStopped || isAdopted(w) != c.wantAdopted {
+				t.Errorf("stopped: %v, want %v; adopted: %v, want %v", isSuspended(g.job()), c.wantStopped, isAdopted(w), c.wantAdopted)
+			}
+			if !c.wantAdopted && !c.wantStopped && g.writes > 0 {
+				t.Errorf("%d writes for a Job to be left alone", g.writes)
+			}
+		})
+	}
+}
+
+func condition(t batchv1.JobConditionType) []batchv1.JobCondition {
+	return []batchv1.JobCondition{{Type: t, Status: corev1.ConditionTrue}}
+}
+
+// TestAnAdoptedJobIsLikeAnyOther once it has been evicted: it waits for its turn.
+func TestAnAdoptedJobIsLikeAnyOther(t *testing.T) {
+	g := newRig(t, suspendedJob(of(4, 8), func(j *batchv1.Job) {
+		j.Spec.Suspend, j.Status.Active, j.Status.Succeeded = new(false), 3, 5
+	}))
+	before := g.job().Spec.DeepCopy()
+	g.settle()
+	w := g.workload()
+	if !isAdopted(w) || w.Spec.PodSets[0].Count != 3 || isSuspended(g.job()) {
+		t.Fatalf("adopted: %v with %d pods, suspended: %v; want 3 pods, running", isAdopted(w), w.Spec.PodSets[0].Count, isSuspended(g.job()))
+	}
+	if events := g.told(); !strings.Contains(events, "Adopted") {
+		t.Errorf("nobody is told: %s", events)
+	}
+	g.status(admitWith(3))
+	g.settle()
+	if isSuspended(g.job()) {
+		t.Error("it was stopped although it was admitted")
+	}
+	g.status(evict)
+	g.settle()
+	if !isSuspended(g.job()) {
+		t.Fatal("it was not stopped")
+	}
+	g.podsStop()
+	g.settle()
+	w = g.workload()
+	if isAdopted(w) || queueing.HasQuota(w) {
+		t.Errorf("after its eviction it is adopted: %v, has quota: %v", isAdopted(w), queueing.HasQuota(w))
+	}
+	before.Suspend = new(true)
+	if diff := cmp.Diff(*before, g.job().Spec); diff != "" {
+		t.Errorf("the Job was changed (-want +got):\n%s", diff)
+	}
+}
+
+// TestPodsReady is told while somebody waits for it, in one write for a Job that
+// goes well.
+func TestPodsReady(t *testing.T) {
+	type moment struct {
+		ready, succeeded, uncounted int32
+		want                        string
+	}
+	for name, c := range map[string]struct {
+		moments    []moment
+		wantWrites int
+	}{
+		"it goes well": {wantWrites: 1, moments: []moment{
+			{want: ""}, {ready: 3, want: ""}, {ready: 4, want: "True Started"}, {ready: 3, succeeded: 1, want: "True Started"},
+			{ready: 1, succeeded: 2, uncounted: 1, want: "True Started"}, {succeeded: 4, want: "True Started"},
+		}},
+		"pods are lost and come again": {wantWrites: 4, moments: []moment{
+			{ready: 4, want: "True Started"}, {ready: 2, want: "False WaitForRecovery"}, {ready: 3, want: "False WaitForRecovery"},
+			{ready: 4, want: "True Recovered"}, {ready: 3, want: "False WaitForRecovery"},
+		}},
+		"one ends before the others are ready": {wantWrites: 1, moments: []moment{
+			{ready: 2, succeeded: 1, want: ""}, {ready: 3, succeeded: 1, want: "True Started"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, suspendedJob(of(4, 4)))
+			g.r.podsReady = true
+			g.settle()
+			g.status(admitWith(4))
+			g.settle()
+			g.writes = 0
+			for i, m := range c.moments {
+				g.updateJob(func(j *batchv1.Job) {
+					j.Status.Ready, j.Status.Succeeded, j.Status.Active = &m.ready, m.succeeded, 4-m.succeeded
+					j.Status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{Succeeded: make([]types.UID, m.uncounted)}
+				})
+				g.settle()
+				if got := readiness(g.workload()); got != m.want {
+					t.Errorf("moment %d: %q, want %q", i, got, m.want)
+				}
+			}
+			if g.writes != c.wantWrites {
+				t.Errorf("%d writes, want %d", g.writes, c.wantWrites)
+			}
+			g.status(evict)
+			g.updateJob(func(j *batchv1.Job) { j.Status.Active = 0 })
+			g.settle()
+			if got := readiness(g.workload()); got != "False WaitForStart" || queueing.HasQuota(g.workload()) {
+				t.Errorf("after its eviction %q, has quota: %v", got, queueing.HasQuota(g.workload()))
+			}
+		})
+	}
+	g := runs(t, suspendedJob())
+	g.updateJob(func(j *batchv1.Job) { j.Status.Ready = new(int32(2)) })
+	g.settle()
+	if got := readiness(g.workload()); got != "" {
+		t.Errorf("%q is told although nobody waits for it", got)
+	}
+}
+
+func readiness(w *kueue.Workload) string {
+	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPodsReady)
+	if c == nil {
+		return ""
+	}
+	return string(c.Status) + " " + c.Reason
+}
+
+// TestNothingIsRememberedOfDeletedJobs.
+func TestNothingIsRememberedOfDeletedJobs(t *testing.T) {
+	g := newRig(t, suspendedJob())
+	g.settle()
+	if len(g.r.known) != 1 {
+		t.Fatalf("%d Jobs are known", len(g.r.known))
+	}
+	if g.r.queuedJobs().Delete(event.DeleteEvent{Object: g.job()}) || len(g.r.known) != 0 {
+		t.Errorf("%d Jobs are known after the deletion", len(g.r.known))
+	}
+}

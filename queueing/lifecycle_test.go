@@ -1,0 +1,196 @@
+package queueing
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/config"
+)
+
+// life runs the commands of scenarios about Workloads that hold quota.
+func (w *world) life(t *testing.T, d *datadriven.TestData, name string, args map[string]string) string {
+	switch d.Cmd {
+	case "config":
+		var c config.Config
+		if err := yaml.UnmarshalStrict([]byte(d.Input), &c); err != nil {
+			t.Fatal(err)
+		}
+		w.s = newWorldWith(c).s
+		w.s.plan = w.plan
+	case "resourcequota":
+		w.set(resourceQuota(name, args))
+	case "status":
+		return describe(w.find(t, name))
+	case "replaced":
+		old, by := w.find(t, name), w.find(t, d.CmdArgs[1].Key)
+		old.Status = *Finished(old, kueue.WorkloadSliceReplaced, replacedBy(by), w.now)
+		w.set(old)
+	case "restart":
+		w.restart()
+	case "annotate", "spec", "ready", "open":
+		object := w.find(t, name)
+		w.edit(t, d.Cmd, object, args)
+		w.set(object)
+	default:
+		t.Fatalf("unknown command %s", d.Cmd)
+	}
+	return ""
+}
+
+// edit changes a Workload as its job's controller or a person would.
+func (w *world) edit(t *testing.T, what string, object *kueue.Workload, args map[string]string) {
+	number := func(v string) int32 {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return int32(n)
+	}
+	if what == "ready" {
+		setReady(object, args, w.now)
+		return
+	}
+	for k, v := range args {
+		switch {
+		case what == "annotate" && v == "":
+			delete(object.Annotations, k)
+		case what == "annotate":
+			if object.Annotations == nil {
+				object.Annotations = map[string]string{}
+			}
+			object.Annotations[k] = v
+		case what == "open":
+			object.Status.PreemptionGates = []kueue.PreemptionGateState{{
+				Name: v, Position: kueue.PreemptionGatePositionOpen, LastTransitionTime: metav1.NewTime(w.now),
+			}}
+		case k == "max":
+			object.Spec.MaximumExecutionTimeSeconds = new(number(v))
+		case k == "gate":
+			object.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: v}}
+		case k == "count":
+			object.Spec.PodSets[0].Count = number(v)
+		case k == "job":
+			object.OwnerReferences[0].Name = v
+		default:
+			t.Fatalf("%s %s=%s", what, k, v)
+		}
+	}
+}
+
+func setReady(object *kueue.Workload, args map[string]string, now time.Time) {
+	for reason := range args {
+		status := metav1.ConditionTrue
+		if strings.HasPrefix(reason, "WaitFor") {
+			status = metav1.ConditionFalse
+		}
+		apimeta.SetStatusCondition(&object.Status.Conditions, metav1.Condition{
+			Type: kueue.WorkloadPodsReady, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(now),
+		})
+	}
+}
+
+func resourceQuota(name string, args map[string]string) *corev1.ResourceQuota {
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
+	q.Spec.Hard, q.Status.Used = corev1.ResourceList{}, corev1.ResourceList{}
+	for k, v := range args {
+		if k == "scope" {
+			q.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScope(v)}
+			continue
+		}
+		hard, used, _ := strings.Cut(v, "/")
+		q.Spec.Hard[corev1.ResourceName(k)] = resource.MustParse(hard)
+		q.Status.Used[corev1.ResourceName(k)] = resource.MustParse(orDefault(used, "0"))
+	}
+	return q
+}
+
+// restart makes a new State of what was written.
+func (w *world) restart() {
+	old := w.s
+	w.s = New(old.config, old.plan)
+	for _, o := range old.clusterQueues {
+		w.s.Set(o)
+	}
+	for _, o := range old.localQueues {
+		w.s.Set(o.object)
+	}
+	for _, o := range old.flavors {
+		w.s.Set(o)
+	}
+	for _, o := range old.checks {
+		w.s.Set(o)
+	}
+	for name, ns := range old.namespaces {
+		w.s.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: ns.labels}})
+		for _, q := range ns.quotas {
+			w.s.Set(q)
+		}
+	}
+	for _, o := range old.workloads {
+		w.s.Set(o.Object)
+	}
+	w.s.SetCapacity(provisioning.NewSnapshot(time.Time{}, provisioning.NewNodes(), nil, nil))
+}
+
+func (w *world) remove(v *Verdict, tell func(string, ...any)) {
+	what := "the workload"
+	if v.Job != nil {
+		what = "job " + v.Job.Name
+	}
+	tell("%v %s (%s)", v.Action, what, v.Message)
+	w.s.Delete(v.Workload.Object)
+}
+
+func (w *world) replace(r *Replacement, out *strings.Builder) {
+	written := r.Workload.Object.DeepCopy()
+	written.Status = *r.Status.DeepCopy()
+	w.version++
+	written.ResourceVersion = strconv.Itoa(w.version)
+	c := apimeta.FindStatusCondition(written.Status.Conditions, kueue.WorkloadFinished)
+	fmt.Fprintf(out, "%s: finished %s (%s)\n", written.Name, c.Reason, c.Message)
+	w.s.Settle(written.UID, written)
+}
+
+// describe prints what a status says, without the messages.
+func describe(w *kueue.Workload) string {
+	var out strings.Builder
+	for _, c := range w.Status.Conditions {
+		fmt.Fprintf(&out, "%s=%s %s\n", c.Type, c.Status, c.Reason)
+	}
+	if w.Status.SchedulingStats != nil {
+		for _, x := range w.Status.SchedulingStats.Evictions {
+			fmt.Fprintf(&out, "evicted %s/%s: %d\n", x.Reason, x.UnderlyingCause, x.Count)
+		}
+	}
+	if a := w.Status.Admission; a != nil {
+		for i := range a.PodSetAssignments {
+			fmt.Fprintf(&out, "admission: %d pods of %s\n", countOf(&a.PodSetAssignments[i]), a.PodSetAssignments[i].Name)
+		}
+	}
+	if r := w.Status.RequeueState; r != nil {
+		fmt.Fprintf(&out, "requeueState:")
+		if r.Count != nil {
+			fmt.Fprintf(&out, " count %d", *r.Count)
+		}
+		if r.RequeueAt != nil {
+			fmt.Fprintf(&out, " at %s", r.RequeueAt.UTC().Format(time.TimeOnly))
+		}
+		fmt.Fprintln(&out)
+	}
+	if v := w.Status.AccumulatedPastExecutionTimeSeconds; v != nil {
+		fmt.Fprintf(&out, "ran %ds before\n", *v)
+	}
+	return out.String()
+}

@@ -1,0 +1,144 @@
+package queueing
+
+import (
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// What waitForPodsReady is where the configuration does not say, as in Kueue.
+const (
+	defaultReadyTimeout  = 30 * time.Minute
+	podsReadyBackoffBase = 60
+	podsReadyBackoffMax  = 3600
+)
+
+// unready ends the attempt of an admitted Workload whose pods are not ready in
+// time. Else it is looked at again when that would be.
+//
+//	Admitted ─timeout─▶ evicted ─backoff─▶ pending
+//	   │ PodsReady=True                ▲
+//	   └─▶ a pod is lost ─recoveryTimeout┘      past the limit: deactivated
+func (s *State) unready(w *Workload) *Verdict {
+	c := s.config.WaitForPodsReady
+	if c == nil || !IsAdmitted(w.Object) || isTrue(w.Object, kueue.WorkloadPodsReady) {
+		return nil
+	}
+	since, timeout, cause := admittedSince(w.Object), readyTimeout(c), kueue.WorkloadWaitForStart
+	ready := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadPodsReady)
+	if ready != nil && ready.Reason == kueue.WorkloadWaitForRecovery {
+		since, cause = ready.LastTransitionTime.Time, kueue.WorkloadWaitForRecovery
+		if c.RecoveryTimeout != nil {
+			timeout = c.RecoveryTimeout.Duration
+		}
+		if timeout == 0 {
+			return nil
+		}
+	}
+	if over := since.Add(timeout); s.now.Before(over) {
+		s.wake(w, over)
+		return nil
+	}
+	strategy := requeuing(c)
+	tries := s.timeouts(w.Object)
+	if limit := strategy.BackoffLimitCount; limit != nil && tries >= *limit {
+		return s.condemn(w, kueue.WorkloadRequeuingLimitExceeded, fmt.Sprintf(
+			"exceeding the maximum number of re-queuing retries: its pods were not ready within %s, and waitForPodsReady.requeuingStrategy.backoffLimitCount is %d", timeout, *limit))
+	}
+	at := s.now.Add(backoff(w.Object, strategy, tries))
+	message := fmt.Sprintf("Exceeded the PodsReady timeout %s/%s: not all pods were ready within %s; the next attempt is at %s",
+		w.Object.Namespace, w.Object.Name, timeout, at.UTC().Format(time.RFC3339))
+	v := s.evictDueTo(w, kueue.WorkloadEvictedByPodsReadyTimeout, cause, message, kueue.WorkloadQuotaReservedReasonPendingEvaluation, at)
+	v.Status.RequeueState.Count = new(plus(tries, 1))
+	return v
+}
+
+// timeouts is how often the pods of a Workload were not ready in time since
+// somebody last activated it after that: each time it has all its tries again. It is
+// taken from the statistics, since the count in requeueState has attempts at
+// capacity in it, which must never deactivate a Workload.
+func (s *State) timeouts(w *kueue.Workload) int32 {
+	n := evictions(w, kueue.WorkloadEvictedByPodsReadyTimeout, "")
+	if limit := requeuing(s.config.WaitForPodsReady).BackoffLimitCount; limit != nil {
+		rounds := evictions(w, kueue.WorkloadDeactivated, kueue.WorkloadRequeuingLimitExceeded)
+		n = int32(max(0, int64(n)-int64(rounds)*int64(*limit)))
+	}
+	return n
+}
+
+func readyTimeout(c *kueueconfig.WaitForPodsReady) time.Duration {
+	if c.Timeout.Duration == 0 {
+		return defaultReadyTimeout
+	}
+	return c.Timeout.Duration
+}
+
+func requeuing(c *kueueconfig.WaitForPodsReady) kueueconfig.RequeuingStrategy {
+	if c.RequeuingStrategy == nil {
+		return kueueconfig.RequeuingStrategy{}
+	}
+	return *c.RequeuingStrategy
+}
+
+// backoff doubles with each try. Up to a sixtieth more, the same for the same try
+// of the same Workload, keeps those apart that failed together. Times in the API
+// have whole seconds.
+func backoff(w *kueue.Workload, c kueueconfig.RequeuingStrategy, tries int32) time.Duration {
+	seconds := func(v *int32, fallback int32) time.Duration {
+		if v == nil {
+			v = &fallback
+		}
+		return time.Duration(*v) * time.Second
+	}
+	pause := doubled(seconds(c.BackoffBaseSeconds, podsReadyBackoffBase), tries, seconds(c.BackoffMaxSeconds, podsReadyBackoffMax))
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%s/%d", w.UID, tries)
+	jitter := pause / 60 * time.Duration(h.Sum32()%1001) / 1000
+	return pause + jitter.Truncate(time.Second)
+}
+
+// blocksAdmission says that nothing is admitted while pods of another Workload are
+// not ready.
+func (s *State) blocksAdmission() bool {
+	c := s.config.WaitForPodsReady
+	return c != nil && c.BlockAdmission != nil && *c.BlockAdmission
+}
+
+// starts notes a Workload with quota whose pods are not ready.
+func (s *State) starts(w *Workload) {
+	if !isTrue(w.Object, kueue.WorkloadPodsReady) {
+		s.starting[w.Object.UID] = w
+	}
+}
+
+// started undoes starts. Once nobody is waited for, all that was held back may go.
+func (s *State) started(w *Workload) {
+	if s.starting[w.Object.UID] == nil {
+		return
+	}
+	delete(s.starting, w.Object.UID)
+	if len(s.starting) == 0 && s.blocksAdmission() {
+		for _, t := range s.trees {
+			t.loosened = true
+		}
+	}
+}
+
+// awaitsPods holds back everybody as long as pods of a Workload with quota are not
+// ready, where admission is blocked by that.
+func (s *State) awaitsPods(*Workload, *proposal) *hold {
+	if !s.blocksAdmission() || len(s.starting) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(slices.Collect(maps.Values(s.starting)), func(a, b *Workload) int { return strings.Compare(string(a.Object.UID), string(b.Object.UID)) })
+	return &hold{reason: kueue.WorkloadQuotaReservedReasonWaitingForPodsReady, message: fmt.Sprintf(
+		"Waiting for all admitted workloads to be in PodsReady condition (waitForPodsReady.blockAdmission): %d are not, such as %s/%s",
+		len(s.starting), first.Object.Namespace, first.Object.Name)}
+}

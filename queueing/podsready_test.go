@@ -1,0 +1,64 @@
+package queueing
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+func TestBackoffDoublesUpToItsLimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		strategy kueueconfig.RequeuingStrategy
+		tries    int32
+		want     time.Duration
+	}{
+		"the first with Kueue's defaults":  {want: 60 * time.Second},
+		"the second":                       {tries: 1, want: 120 * time.Second},
+		"the limit by default":             {tries: 100, want: time.Hour},
+		"a base of its own":                {strategy: kueueconfig.RequeuingStrategy{BackoffBaseSeconds: new(int32(7))}, tries: 2, want: 28 * time.Second},
+		"a limit of its own":               {strategy: kueueconfig.RequeuingStrategy{BackoffMaxSeconds: new(int32(90))}, tries: 1, want: 90 * time.Second},
+		"none at all":                      {strategy: kueueconfig.RequeuingStrategy{BackoffBaseSeconds: new(int32(0))}, tries: 5},
+		"more tries than there are powers": {tries: 1<<31 - 1, want: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := map[time.Duration]bool{}
+			for _, uid := range []types.UID{"a", "b", "c", "d", "e", "f", "g", "h"} {
+				w := &kueue.Workload{}
+				w.UID = uid
+				got := backoff(w, c.strategy, c.tries)
+				if seen[got] = true; got != backoff(w, c.strategy, c.tries) {
+					t.Error("the same try pauses differently")
+				}
+				if got < c.want || got > c.want+c.want/60 || got%time.Second != 0 {
+					t.Errorf("%s, want %s and a sixtieth more at most, in whole seconds", got, c.want)
+				}
+			}
+			if c.want == time.Hour && len(seen) < 2 {
+				t.Error("all come back at the same time")
+			}
+		})
+	}
+}
+
+// TestCapacityIsNoReasonToDeactivate: attempts at capacity count in requeueState,
+// but not against the limit of waitForPodsReady.
+func TestCapacityIsNoReasonToDeactivate(t *testing.T) {
+	w := newWorld()
+	w.s.config.WaitForPodsReady = &kueueconfig.WaitForPodsReady{RequeuingStrategy: &kueueconfig.RequeuingStrategy{BackoffLimitCount: new(int32(1))}}
+	w.set(flavor("f", nil))
+	w.set(clusterQueue(t, "team", nil, "f cpu=8"))
+	w.set(localQueueTo("main", "team", ""))
+	w.set(w.workload(t, "train", map[string]string{"cpu": "1"}))
+	w.cycles(t)
+	object := w.find(t, "train")
+	object.Status.RequeueState = &kueue.RequeueState{Count: new(int32(7))}
+	w.set(object)
+	w.now = w.now.Add(defaultReadyTimeout)
+	w.cycles(t)
+	if object = w.find(t, "train"); !IsActive(object) || !IsEvicted(object) {
+		t.Errorf("after seven stockouts and one timeout it is active: %v, evicted: %v", IsActive(object), IsEvicted(object))
+	}
+}

@@ -1,0 +1,196 @@
+package queueing
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// terms are those on which a Workload gets machines from a check now: the fields
+// of its CapacityPolicy, and over them what the job's annotations say.
+type terms struct {
+	policy v1alpha1.CapacityPolicySpec
+	// fallback is when the next capacity type may be used; zero where all may. The
+	// policy has only those that may be used now.
+	fallback time.Time
+	// startBy is when it is too late for machines; zero is never.
+	startBy time.Time
+}
+
+// startByParameter of a job is a time, as RFC 3339 writes it, by which it is to have
+// its machines. It comes before startWithin, which counts from the job's creation.
+const startByParameter = "startBy"
+
+// ReasonStartByPassed is the reason of QuotaReserved=False where a job has no
+// machines by the time at which it was to start.
+const ReasonStartByPassed = "StartByPassed"
+
+// termsOf reads them. An annotation that makes no sense counts for nothing here.
+func (s *State) termsOf(w *Workload, check kueue.AdmissionCheckReference) terms {
+	var out terms
+	if policy := s.policies[s.policyName(w, check)]; policy != nil {
+		out.policy = policy.Spec
+	}
+	if policy, err := out.policy.With(w.parameter); err == nil {
+		out.policy = policy
+	}
+	// What a failed attempt takes counts as waiting, so not since the last one.
+	allowed, next := out.policy.AllowedAfter(s.now.Sub(w.Object.CreationTimestamp.Time))
+	if next > 0 {
+		out.policy.CapacityTypes, out.fallback = allowed, s.now.Add(next)
+	}
+	if within := out.policy.StartWithin; within != nil {
+		out.startBy = w.Object.CreationTimestamp.Add(within.Duration)
+	}
+	if by, err := time.Parse(time.RFC3339, w.parameter(startByParameter)); err == nil {
+		out.startBy = by
+	}
+	return out
+}
+
+// policyName is the CapacityPolicy of a Workload's request; empty for none.
+func (s *State) policyName(w *Workload, check kueue.AdmissionCheckReference) string {
+	if name, ok := w.Object.Annotations[ParameterPrefix+PolicyParameter]; ok {
+		return name
+	}
+	if ref := s.checks[check].Spec.Parameters; ref != nil {
+		return ref.Name
+	}
+	return ""
+}
+
+// parameter is what the job's annotations say of one; empty if nothing.
+func (w *Workload) parameter(name string) string { return w.Object.Annotations[ParameterPrefix+name] }
+
+// parameters are those of a request of Muster's own check. Capacity types that
+// have to wait are left to the next attempt, since a request cannot be changed.
+// The map is never nil, since the API takes no null.
+func (s *State) parameters(w *Workload, check kueue.AdmissionCheckReference) map[string]autoscaling.Parameter {
+	out := map[string]autoscaling.Parameter{}
+	if name := s.policyName(w, check); name != "" {
+		out[PolicyParameter] = autoscaling.Parameter(name)
+	}
+	annotated(w, out)
+	if t := s.termsOf(w, check); !t.fallback.IsZero() {
+		names := make([]string, len(t.policy.CapacityTypes))
+		for i, c := range t.policy.CapacityTypes {
+			names[i] = string(c)
+		}
+		out[v1alpha1.ParamCapacityTypes] = autoscaling.Parameter(strings.Join(names, ","))
+	}
+	return out
+}
+
+// policyOf is the policy that the Workload's request will have.
+func (s *State) policyOf(w *Workload, check kueue.AdmissionCheckReference) provisioning.Policy {
+	return provisioning.PolicyFrom(provisioning.AtomicScaleUp, s.termsOf(w, check).policy)
+}
+
+// hint tells when more capacity types may be used.
+func (t *terms) hint() string {
+	if t.fallback.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("; only %v capacity may be used until %s (fallbackAfter)", t.policy.CapacityTypes, t.fallback.UTC().Format(time.RFC3339))
+}
+
+// likeTerms is equal for Workloads of a queue that would get machines on the same
+// terms now.
+func (s *State) likeTerms(q *queue, w *Workload) string {
+	var out strings.Builder
+	for _, rule := range checkRules(q.object) {
+		if !s.isCapacity(rule.Name) {
+			continue
+		}
+		t := s.termsOf(w, rule.Name)
+		fmt.Fprintln(&out, s.policyName(w, rule.Name), t.policy.CapacityTypes, t.policy.MaxPricePerHour)
+	}
+	return out.String()
+}
+
+// late says that no flavor may get a Workload machines any more, and what becomes
+// of it. As long as some may, it is looked at again when the time comes.
+func (s *State) late(w *Workload, q *queue) (*Verdict, bool) {
+	var last terms
+	for _, flavor := range flavorsOf(q.object) {
+		checks := s.capacityChecks(checksFor(q.object, []kueue.ResourceFlavorReference{flavor}))
+		if len(checks) == 0 {
+			return nil, false
+		}
+		t := s.termsOf(w, checks[0])
+		if t.startBy.IsZero() {
+			return nil, false
+		}
+		if t.startBy.After(last.startBy) {
+			last = t
+		}
+	}
+	switch {
+	case last.startBy.IsZero():
+		return nil, false
+	case s.now.Before(last.startBy):
+		s.wake(w, last.startBy)
+		return nil, false
+	case last.policy.OnLateStart == v1alpha1.LateDeactivate:
+		return &Verdict{Workload: w, Action: Deactivate, Reason: ReasonStartByPassed, Message: tooLate(last.startBy)}, true
+	}
+	return s.wait(w, ReasonStartByPassed, tooLate(last.startBy)), true
+}
+
+func tooLate(by time.Time) string {
+	return fmt.Sprintf("It has no machines by %s, when it was to start at the latest; give it a later %s%s, or delete it",
+		by.UTC().Format(time.RFC3339), ParameterPrefix, startByParameter)
+}
+
+// refusedParameters says which of the job's annotations cannot become parameters of
+// a request of the queue's checks.
+func (s *State) refusedParameters(q *queue, w *Workload) string {
+	own := slices.ContainsFunc(checkRules(q.object), func(r kueue.AdmissionCheckStrategyRule) bool { return s.isCapacity(r.Name) })
+	// The check may add its policy.
+	count := 1
+	for _, k := range slices.Sorted(maps.Keys(w.Object.Annotations)) {
+		v := w.Object.Annotations[k]
+		switch name, ok := strings.CutPrefix(k, ParameterPrefix); {
+		case !ok:
+		case len(v) > maxParameter:
+			return fmt.Sprintf("the annotation %s has %d characters; a parameter may have %d", k, len(v), maxParameter)
+		case name != PolicyParameter:
+			count++
+		}
+	}
+	if count > maxParameters {
+		return fmt.Sprintf("the annotations %s… and the policy of the check make %d parameters; a request may have %d", ParameterPrefix, count, maxParameters)
+	}
+	if !own {
+		// Others' provisioners have parameters of their own.
+		return ""
+	}
+	return s.refusedTerms(w)
+}
+
+// refusedTerms says which annotations Muster's own checks cannot follow.
+func (s *State) refusedTerms(w *Workload) string {
+	const prefix = "the annotation " + ParameterPrefix
+	if w.parameter(processorParameter) != "" {
+		return prefix + processorParameter + " would give the request to another provisioner, which books no machines for the queue; remove it from the job"
+	}
+	if name := w.parameter(PolicyParameter); name != "" && s.policies[name] == nil {
+		return fmt.Sprintf("CapacityPolicy %q, which the annotation %s%s names, doesn't exist; create it or change the annotation", name, ParameterPrefix, PolicyParameter)
+	}
+	if _, err := (v1alpha1.CapacityPolicySpec{}).With(w.parameter); err != nil {
+		return prefix + err.Error()
+	}
+	by := w.parameter(startByParameter)
+	if _, err := time.Parse(time.RFC3339, by); by != "" && err != nil {
+		return fmt.Sprintf("%s%s is %q: give a time such as 2026-01-31T18:00:00Z", prefix, startByParameter, by)
+	}
+	return ""
+}

@@ -1,0 +1,86 @@
+package queueing
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// TestVictimsLeaveOnlyForMachinesThatAreThere has the planner itself answer: the
+// victim runs on a machine of its request, and a workload of higher priority wants
+// the quota.
+func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
+	node := func(name string, gpus int64, bookings ...provisioning.Booking) provisioning.Node {
+		n := provisioning.Node{
+			Name: name, Ready: true, Labels: map[string]string{"pool": "spot"}, Labelled: bookings,
+			Allocatable: nodegroups.Resources{"gpu": gpus, corev1.ResourcePods: 110},
+			Free:        nodegroups.Resources{"gpu": gpus, corev1.ResourcePods: 110},
+		}
+		for _, b := range bookings {
+			n.Pods += b.Running
+			for _, pod := range b.Came {
+				n.Free.Sub(pod, 1)
+			}
+		}
+		return n
+	}
+	running := provisioning.Booking{
+		UID: "victim-capacity-1", Key: "victim-capacity-1", Namespace: "default", Running: 1,
+		Came: []nodegroups.Resources{{"gpu": 8, corev1.ResourcePods: 1}},
+	}
+	pool := nodegroups.Group{
+		Name: "pool", CapacityType: v1alpha1.OnDemand, Max: 4, Labels: map[string]string{"pool": "spot"},
+		Promised: nodegroups.Resources{"gpu": 8, corev1.ResourcePods: 110}, Allocatable: nodegroups.Resources{"gpu": 8, corev1.ResourcePods: 110},
+	}
+	for name, c := range map[string]struct {
+		nodes  []provisioning.Node
+		groups []nodegroups.Group
+		blind  bool
+		evicts bool
+		reason string
+		tells  string
+	}{
+		"the victim's machine suits":             {nodes: []provisioning.Node{node("a", 8, running)}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
+		"so does a free one":                     {nodes: []provisioning.Node{node("a", 8)}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
+		"it would take a launch":                 {groups: []nodegroups.Group{pool}, reason: ReasonWaitingForCapacity, tells: "that of default/victim, who are preempted only for machines that are there, and it would take a launch (1 of group pool)"},
+		"the victim's machine before a launch":   {nodes: []provisioning.Node{node("a", 8, running)}, groups: []nodegroups.Group{pool}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
+		"nothing would come of it":               {nodes: []provisioning.Node{node("a", 4)}, reason: ReasonWaitingForCapacity, tells: "no machines"},
+		"others' pods on the machine stay":       {nodes: []provisioning.Node{node("a", 12, running, stranger(8))}, reason: ReasonWaitingForCapacity, tells: "no machines"},
+		"without advice it is as in plain Kueue": {blind: true, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := oneQueue(t)
+			w.set(clusterQueue(t, "team", map[string]string{"check": "capacity", "within": "LowerPriority"}, "spot gpu=8"))
+			w.set(w.workload(t, "victim", map[string]string{"gpu": "8"}))
+			w.cycles(t)
+			w.condition(t, "victim", map[string]string{"Provisioned": "True"}, "")
+			w.cycles(t)
+			w.s.plan = provisioning.Plan
+			w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NodesOf(c.nodes...), c.groups, nil))
+			if c.blind {
+				w.s.SetCapacity(nil)
+			}
+			w.set(w.workload(t, "urgent", map[string]string{"gpu": "8", "priority": "1"}))
+			w.cycles(t)
+			if got := IsEvicted(w.find(t, "victim")); got != c.evicts {
+				t.Errorf("the victim leaves: %v, want %v", got, c.evicts)
+			}
+			told := w.find(t, "urgent").Status.Conditions[0]
+			if told.Reason != c.reason || !strings.Contains(told.Message, c.tells) {
+				t.Errorf("it waits because of %s: %s; want %s: %s", told.Reason, told.Message, c.reason, c.tells)
+			}
+		})
+	}
+}
+
+// stranger is a gang of somebody else on a machine.
+func stranger(gpus int64) provisioning.Booking {
+	return provisioning.Booking{UID: "stranger", Key: "stranger", Namespace: "default", Running: 1,
+		Came: []nodegroups.Resources{{"gpu": gpus, corev1.ResourcePods: 1}}}
+}

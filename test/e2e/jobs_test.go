@@ -1,0 +1,529 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/deploy"
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+)
+
+// plain makes the site one of quota alone: a node of a user with 64 cores, and a
+// queue for 8 of them, without a capacity check. The LocalQueue is called as asked.
+func (s *site) plain(localQueue string) {
+	s.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: s.name, Labels: map[string]string{siteLabel: s.name}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+	}}
+	node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("100")}
+	node.Status.Allocatable = node.Status.Capacity
+	s.create(node)
+	s.Cleanup(func() { _ = kube.Delete(s.cleanup(), node) })
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	flavor.Spec.NodeLabels = map[string]string{siteLabel: s.name}
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
+	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{
+		CoveredResources: []corev1.ResourceName{"cpu"},
+		Flavors: []kueue.FlavorQuotas{{Name: kueue.ResourceFlavorReference(s.name), Resources: []kueue.ResourceQuota{
+			{Name: "cpu", NominalQuota: resource.MustParse("8")},
+		}}},
+	}}
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: localQueue}}
+	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.name)
+	s.create(flavor, cq, lq)
+}
+
+// cleanup is the context of what is done after the test.
+func (s *site) cleanup() context.Context { return context.WithoutCancel(s.Context()) }
+
+// newPlainJob has count pods of one core that run for as long as is said.
+func (s *site) newPlainJob(name string, count int32, runFor string, change ...func(*batchv1.Job)) *batchv1.Job {
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.name}}}
+	j.Spec.Parallelism, j.Spec.Completions = &count, &count
+	j.Spec.Template.Annotations = map[string]string{kwokv1alpha1.RunForAnnotation: runFor}
+	j.Spec.Template.Spec = corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever,
+		Containers: []corev1.Container{{Name: "main", Image: "main", Resources: corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{"cpu": resource.MustParse("1")},
+		}}},
+	}
+	for _, f := range change {
+		f(j)
+	}
+	return j
+}
+
+func (s *site) plainJob(name string, count int32, runFor string, change ...func(*batchv1.Job)) *batchv1.Job {
+	s.Helper()
+	j := s.newPlainJob(name, count, runFor, change...)
+	s.create(j)
+	return j
+}
+
+// tried creates the job for nothing, to see what becomes of it.
+func (s *site) tried(j *batchv1.Job) error {
+	return kube.Create(s.Context(), j, client.DryRunAll)
+}
+
+func (s *site) edit(o client.Object, change func()) {
+	s.Helper()
+	if !s.get(o) {
+		s.Fatalf("%T %s is gone", o, o.GetName())
+	}
+	patch := client.MergeFrom(o.DeepCopyObject().(client.Object))
+	change()
+	if err := kube.Patch(s.Context(), o, patch); err != nil {
+		s.Fatalf("editing %T %s: %v", o, o.GetName(), err)
+	}
+}
+
+func (s *site) runs(j *batchv1.Job) {
+	s.Helper()
+	s.eventually("all pods of job "+j.Name+" run", func() bool {
+		return s.get(j) && j.Status.Ready != nil && *j.Status.Ready == *j.Spec.Parallelism
+	}, func() string { return fmt.Sprintf("suspended: %v, %+v", *j.Spec.Suspend, j.Status) })
+}
+
+// stopPolicy of the site's ClusterQueue.
+func (s *site) stopPolicy(p kueue.StopPolicy) {
+	s.Helper()
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	s.edit(cq, func() { cq.Spec.StopPolicy = &p })
+}
+
+func owner(version, kind string) func(*batchv1.Job) {
+	return func(j *batchv1.Job) {
+		j.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: "owner", UID: "1234", Controller: new(true)}}
+	}
+}
+
+func noQueue(j *batchv1.Job) { j.Labels = nil }
+
+func TestJobsWithoutAQueueGoToTheDefaultOne(t *testing.T) {
+	s := newSite(t)
+	if j := s.newPlainJob("before", 1, "1s", noQueue); s.tried(j) != nil || j.Labels["kueue.x-k8s.io/queue-name"] != "" || *j.Spec.Suspend {
+		t.Errorf("without a LocalQueue called default a Job is in queue %q, suspended: %v", j.Labels["kueue.x-k8s.io/queue-name"], *j.Spec.Suspend)
+	}
+	s.plain("default")
+	s.eventually("the policy knows the queue", func() bool {
+		j := s.newPlainJob("probe", 1, "1s", noQueue)
+		return s.tried(j) == nil && j.Labels["kueue.x-k8s.io/queue-name"] == "default"
+	}, func() string { return "it does not" })
+	for name, c := range map[string]struct {
+		change func(*batchv1.Job)
+		want   string
+	}{
+		"it names an empty one":   {func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/queue-name"] = "" }, "default"},
+		"it has other labels":     {func(j *batchv1.Job) { j.Labels = map[string]string{"app": "x"} }, "default"},
+		"it names one":            {func(*batchv1.Job) {}, s.name},
+		"it is a CronJob's":       {func(j *batchv1.Job) { noQueue(j); owner("batch/v1", "CronJob")(j) }, "default"},
+		"a JobSet queues with it": {func(j *batchv1.Job) { noQueue(j); owner("jobset.x-k8s.io/v1alpha2", "JobSet")(j) }, ""},
+	} {
+		j := s.newPlainJob("tried", 1, "1s", c.change)
+		if err := s.tried(j); err != nil || j.Labels["kueue.x-k8s.io/queue-name"] != c.want || *j.Spec.Suspend != (c.want != "") {
+			t.Errorf("%s: queue %q, suspended: %v, error %v; want queue %q", name, j.Labels["kueue.x-k8s.io/queue-name"], *j.Spec.Suspend, err, c.want)
+		}
+	}
+	s.complete(s.plainJob("simple", 2, "1s", noQueue))
+}
+
+// TestAllJobsQueueWhereABindingSaysSo tries the policy with a binding as Muster
+// makes it where manageJobsWithoutQueueName is true.
+func TestAllJobsQueueWhereABindingSaysSo(t *testing.T) {
+	s := newSite(t)
+	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	binding.Spec.PolicyName = "muster-jobs-unnamed"
+	binding.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.name}}}
+	s.create(binding)
+	t.Cleanup(func() { _ = kube.Delete(s.cleanup(), binding) })
+	s.eventually("a Job without a queue is suspended", func() bool {
+		j := s.newPlainJob("tried", 1, "1s", noQueue)
+		return s.tried(j) == nil && *j.Spec.Suspend
+	}, func() string { return "it is not" })
+	if j := s.newPlainJob("tried", 1, "1s", noQueue, owner("jobset.x-k8s.io/v1alpha2", "JobSet")); s.tried(j) != nil || *j.Spec.Suspend {
+		t.Error("a part of a JobSet, which queues as a whole, is suspended")
+	}
+	if j := s.newPlainJob("tried", 1, "1s", noQueue, func(j *batchv1.Job) { j.Namespace = "default" }); s.tried(j) != nil || *j.Spec.Suspend {
+		t.Error("a Job of another namespace is suspended")
+	}
+}
+
+func TestJobsThatCannotBeFollowedAreRefused(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	annotate := func(key, value string) func(*batchv1.Job) {
+		return func(j *batchv1.Job) { j.Annotations = map[string]string{key: value} }
+	}
+	for name, c := range map[string]struct {
+		change func(*batchv1.Job)
+		want   string
+	}{
+		"no fewer pods than all":   {annotate("kueue.x-k8s.io/job-min-parallelism", "4"), "from 1 to 3"},
+		"no pods at least":         {annotate("kueue.x-k8s.io/job-min-parallelism", "0"), `is "0"`},
+		"no number of pods":        {annotate("kueue.x-k8s.io/job-min-parallelism", "half"), `is "half"`},
+		"some pods":                {annotate("kueue.x-k8s.io/job-min-parallelism", "3"), ""},
+		"no time":                  {func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/max-exec-time-seconds"] = "0" }, "number of seconds"},
+		"more time than there is":  {func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/max-exec-time-seconds"] = "9999999999" }, "number of seconds"},
+		"a time":                   {func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/max-exec-time-seconds"] = "3600" }, ""},
+		"of no queue, so no harm":  {func(j *batchv1.Job) { noQueue(j); annotate("kueue.x-k8s.io/job-min-parallelism", "x")(j) }, ""},
+		"Muster's record of start": {annotate("muster.dev/started", "{}"), "Muster's own record"},
+	} {
+		err := s.tried(s.newPlainJob("tried", 4, "1s", c.change))
+		if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
+		}
+	}
+	s.create(&kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Value: 1})
+	classy := s.plainJob("classy", 4, "1h", func(j *batchv1.Job) {
+		j.Labels["kueue.x-k8s.io/priority-class"] = s.name
+	})
+	s.runs(classy)
+	s.edit(classy, func() { classy.Annotations["kueue.x-k8s.io/job-min-parallelism"] = "2" })
+	for name, c := range map[string]struct {
+		change func(*batchv1.Job)
+		want   string
+	}{
+		"it loses its class":       {func(j *batchv1.Job) { delete(j.Labels, "kueue.x-k8s.io/priority-class") }, "priority-class"},
+		"it gets another class":    {func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/priority-class"] = "other" }, ""},
+		"it gets a time limit":     {func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/max-exec-time-seconds"] = "60" }, "max-exec-time-seconds"},
+		"it shrinks, if partial":   {func(j *batchv1.Job) { j.Spec.Parallelism = new(int32(3)) }, "job-min-parallelism"},
+		"it goes to another queue": {func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/queue-name"] = "other" }, "queue-name"},
+	} {
+		edited := classy.DeepCopy()
+		c.change(edited)
+		err := kube.Patch(t.Context(), edited, client.MergeFrom(classy), client.DryRunAll)
+		if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("while it runs %s: error %v, want %q", name, err, c.want)
+		}
+	}
+	s.delete(classy)
+}
+
+// TestAnEvictedJobIsAsItWas and goes on in its turn. Its deadline counts from each
+// start: what it waits is not charged.
+func TestAnEvictedJobIsAsItWas(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	// Its pods need 4 of the 7 seconds, so that a second start has to count anew.
+	j := s.plainJob("paused", 3, "4s", func(j *batchv1.Job) {
+		j.Spec.ActiveDeadlineSeconds = new(int64(7))
+		j.Spec.Template.Labels = map[string]string{"app": "x"}
+		j.Spec.Template.Spec.NodeSelector = map[string]string{siteLabel: s.name}
+		j.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "mine", Operator: corev1.TolerationOpExists}}
+	})
+	before := j.Spec.DeepCopy()
+	s.runs(j)
+	if got := j.Spec.Template.Labels; got["kueue.x-k8s.io/podset"] != "main" || got["kueue.x-k8s.io/local-queue-name"] != s.name || got["kueue.x-k8s.io/cluster-queue-name"] != s.name {
+		t.Errorf("its pods do not tell their queues: %v", got)
+	}
+	started := j.Status.StartTime.Time
+	s.stopPolicy(kueue.HoldAndDrain)
+	s.eventually("the Job is as it was, with its quota given back", func() bool {
+		w := s.workload(j)
+		return s.get(j) && *j.Spec.Suspend && cmp.Equal(*before, j.Spec) && w != nil && w.Status.Admission == nil
+	}, func() string { return cmp.Diff(*before, j.Spec) })
+	var pods corev1.PodList
+	if err := kube.List(t.Context(), &pods, client.InNamespace(s.name)); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods.Items {
+		if p.Status.Phase == corev1.PodRunning {
+			t.Errorf("pod %s runs without quota", p.Name)
+		}
+	}
+	s.eventually("its deadline from the first start has passed", func() bool { return time.Since(started) > 7*time.Second }, func() string { return "" })
+	s.stopPolicy(kueue.None)
+	s.complete(j)
+	if !j.Status.StartTime.After(started) {
+		t.Errorf("its start time is %v, the first start was at %v", j.Status.StartTime, started)
+	}
+}
+
+// TestTheEndOfAJobIsTheEndOfItsWorkload, whatever way it ends.
+func TestTheEndOfAJobIsTheEndOfItsWorkload(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	for name, c := range map[string]struct {
+		change func(*batchv1.Job)
+		want   string
+	}{
+		"all-succeed": {func(*batchv1.Job) {}, kueue.WorkloadFinishedReasonSucceeded},
+		"enough-succeed": {func(j *batchv1.Job) {
+			j.Spec.CompletionMode, j.Spec.Parallelism = new(batchv1.IndexedCompletion), new(int32(2))
+			j.Spec.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededCount: new(int32(2))}}}
+		}, kueue.WorkloadFinishedReasonSucceeded},
+		"one-fails": {func(j *batchv1.Job) {
+			j.Spec.BackoffLimit = new(int32(0))
+			j.Spec.Template.Annotations["kwok.muster.dev/exit-code"] = "1"
+		}, kueue.WorkloadFinishedReasonFailed},
+		"too-late": {func(j *batchv1.Job) {
+			j.Spec.ActiveDeadlineSeconds = new(int64(1))
+			j.Spec.Template.Annotations[kwokv1alpha1.RunForAnnotation] = "1h"
+		}, kueue.WorkloadFinishedReasonFailed},
+		"replaced-when-failed": {func(j *batchv1.Job) {
+			j.Spec.PodReplacementPolicy = new(batchv1.Failed)
+		}, kueue.WorkloadFinishedReasonSucceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := &site{T: t, name: s.name}
+			j := in.plainJob(name, 4, "1s", c.change)
+			in.eventually("the end", func() bool {
+				w := in.workload(j)
+				if w == nil {
+					return false
+				}
+				end := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)
+				return end != nil && end.Status == metav1.ConditionTrue && end.Reason == c.want
+			}, func() string { return fmt.Sprint(in.workload(j).Status.Conditions) })
+		})
+	}
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	s.eventually("the quota is back", func() bool { return s.get(cq) && cq.Status.ReservingWorkloads == 0 },
+		func() string { return fmt.Sprintf("%d reserve", cq.Status.ReservingWorkloads) })
+}
+
+func TestPriorityOfARunningJobFollowsItsClass(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	low := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-low"}, Value: 10}
+	s.create(low, &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-high"}, Value: 90})
+	j := s.plainJob("climber", 1, "1h", func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/priority-class"] = low.Name })
+	s.runs(j)
+	is := func(want int32) {
+		t.Helper()
+		s.eventually(fmt.Sprintf("priority %d", want), func() bool { w := s.workload(j); return w != nil && *w.Spec.Priority == want },
+			func() string { return fmt.Sprint(*s.workload(j).Spec.Priority) })
+	}
+	is(10)
+	s.edit(low, func() { low.Value = 20 })
+	is(20)
+	s.edit(j, func() { j.Labels["kueue.x-k8s.io/priority-class"] = s.name + "-high" })
+	is(90)
+	if s.get(j); *j.Spec.Suspend {
+		t.Error("the Job was stopped")
+	}
+	s.delete(j)
+}
+
+// TestQuotaOfPodsThatAreOverIsReported while somebody waits for it, once the last
+// round of pods has gone on for a while.
+func TestQuotaOfPodsThatAreOverIsReported(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	j := s.plainJob("ragged", 8, "13s", func(j *batchv1.Job) { j.Spec.Completions = new(int32(11)) })
+	s.runs(j)
+	waits := s.plainJob("waits", 4, "1s")
+	var w *kueue.Workload
+	s.eventually("five of eight pods are reclaimable", func() bool {
+		w = s.workload(j)
+		return w != nil && slices.Equal(w.Status.ReclaimablePods, []kueue.ReclaimablePod{{Name: "main", Count: 5}})
+	}, func() string { return fmt.Sprint(w.Status.ReclaimablePods) })
+	managers := func(field string) (out []string) {
+		for _, f := range w.ManagedFields {
+			if f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:`+field+`"`) {
+				out = append(out, f.Manager)
+			}
+		}
+		return out
+	}
+	if got := managers("reclaimablePods"); !slices.Equal(got, []string{"kueue-reclaimable-pods"}) {
+		t.Errorf("reclaimable pods are owned by %v", got)
+	}
+	s.complete(j)
+	s.complete(waits)
+}
+
+// TestAJobThatRanBeforeMusterCame keeps running, and its usage counts.
+func TestAJobThatRanBeforeMusterCame(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	restore := s.withoutJobPolicies()
+	j := s.plainJob("veteran", 3, "1h", func(j *batchv1.Job) { j.Spec.Template.Spec.NodeSelector = map[string]string{siteLabel: s.name} })
+	s.runs(j)
+	restore()
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	s.eventually("its usage counts", func() bool {
+		return s.get(cq) && cq.Status.AdmittedWorkloads == 1 && len(cq.Status.FlavorsUsage) > 0 && cq.Status.FlavorsUsage[0].Resources[0].Total.Value() == 3
+	}, func() string { return fmt.Sprintf("%+v; %v", cq.Status, s.workload(j)) })
+	if w := s.workload(j); w.Annotations["muster.dev/adopted"] != "true" {
+		t.Errorf("its Workload has the annotations %v", w.Annotations)
+	}
+	if s.get(j); *j.Spec.Suspend || *j.Status.Ready != 3 {
+		t.Errorf("it was stopped: suspended %v, %d pods ready", *j.Spec.Suspend, *j.Status.Ready)
+	}
+	s.delete(j)
+}
+
+// withoutJobPolicies takes the policies for queued Jobs out of force until restore
+// is called, as if Muster were not installed.
+func (s *site) withoutJobPolicies() (restore func()) {
+	s.Helper()
+	manifests, err := deploy.Manifests()
+	if err != nil {
+		s.Fatal(err)
+	}
+	manifests = slices.DeleteFunc(manifests, func(o *unstructured.Unstructured) bool {
+		return o.GetName() != "muster-jobs-suspend" && o.GetName() != "muster-jobs-start"
+	})
+	suspends := func() bool {
+		j := s.newPlainJob("probe", 1, "1s")
+		return s.tried(j) == nil && *j.Spec.Suspend
+	}
+	again := sync.OnceFunc(func() {
+		for _, o := range manifests {
+			if err := kube.Create(s.cleanup(), o.DeepCopy()); err != nil {
+				s.Errorf("restoring %s %s: %v", o.GetKind(), o.GetName(), err)
+			}
+		}
+	})
+	s.Cleanup(again)
+	for _, o := range manifests {
+		s.delete(o.DeepCopy())
+	}
+	s.eventually("the policies are out of force", func() bool { return !suspends() }, func() string { return "they are not" })
+	return func() {
+		s.Helper()
+		again()
+		s.eventually("the policies are in force", suspends, func() string { return "they are not" })
+	}
+}
+
+// TestAnElasticJobChangesWhileItRuns: it grows by the pods that have quota, and the
+// ones that it had are left alone; it shrinks with its quota.
+func TestAnElasticJobChangesWhileItRuns(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	j := s.plainJob("accordion", 1, "1h", func(j *batchv1.Job) {
+		j.Annotations = map[string]string{"kueue.x-k8s.io/elastic-job": "true"}
+		j.Spec.Completions = nil
+		j.Spec.Template.Spec.NodeSelector = map[string]string{siteLabel: s.name}
+	})
+	before := j.Spec.DeepCopy()
+	s.runs(j)
+	names := func() (out []string) {
+		var pods corev1.PodList
+		if err := kube.List(t.Context(), &pods, client.InNamespace(s.name)); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pods.Items {
+			if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+				out = append(out, p.Name)
+			}
+		}
+		return out
+	}
+	first := names()
+	s.edit(j, func() { j.Spec.Parallelism = new(int32(3)) })
+	s.runs(j)
+	if got := names(); len(got) != 3 || !slices.Contains(got, first[0]) {
+		t.Errorf("after it grew %v run, of which %v should be one", got, first)
+	}
+	// states are those of its Workloads, the oldest first.
+	states := func() string {
+		var list kueue.WorkloadList
+		if err := kube.List(t.Context(), &list, client.InNamespace(s.name)); err != nil {
+			return err.Error()
+		}
+		slices.SortFunc(list.Items, func(a, b kueue.Workload) int { return int(a.Spec.PodSets[0].Count - b.Spec.PodSets[0].Count) })
+		var out []string
+		for _, w := range list.Items {
+			state := "waits"
+			if end := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished); end != nil {
+				state = end.Reason
+			} else if w.Status.Admission != nil {
+				state = fmt.Sprint("runs, reclaimable ", w.Status.ReclaimablePods)
+			}
+			out = append(out, fmt.Sprintf("%d %s", w.Spec.PodSets[0].Count, state))
+		}
+		return strings.Join(out, "; ")
+	}
+	are := func(want string) {
+		t.Helper()
+		s.eventually("its Workloads are "+want, func() bool { return states() == want }, states)
+	}
+	are("1 WorkloadSliceReplaced; 3 runs, reclaimable []")
+	s.edit(j, func() { j.Spec.Parallelism = new(int32(20)) })
+	are("1 WorkloadSliceReplaced; 3 runs, reclaimable []; 20 waits")
+	s.edit(j, func() { j.Spec.Parallelism = new(int32(2)) })
+	are("1 WorkloadSliceReplaced; 3 runs, reclaimable [{main 1}]")
+	if got := names(); len(got) != 2 {
+		t.Errorf("after it shrank %v run", got)
+	}
+	s.stopPolicy(kueue.HoldAndDrain)
+	before.Parallelism = new(int32(2))
+	s.eventually("the Job is as it was", func() bool { return s.get(j) && cmp.Equal(*before, j.Spec) }, func() string { return cmp.Diff(*before, j.Spec) })
+	are("1 WorkloadSliceReplaced; 2 waits")
+	s.stopPolicy(kueue.None)
+	s.runs(j)
+	s.delete(j)
+}
+
+// TestARunningJobMayNotBecomeElastic, since its pods have no gate.
+func TestARunningJobMayNotBecomeElastic(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	j := s.plainJob("stiff", 1, "1h", func(j *batchv1.Job) { j.Spec.Completions = nil })
+	s.runs(j)
+	for name, change := range map[string]func(*batchv1.Job){
+		"may not change": func(j *batchv1.Job) { j.Annotations["kueue.x-k8s.io/elastic-job"] = "true" },
+		"may not grow":   func(j *batchv1.Job) { j.Spec.Parallelism = new(int32(2)) },
+	} {
+		edited := j.DeepCopy()
+		change(edited)
+		if err := kube.Patch(t.Context(), edited, client.MergeFrom(j), client.DryRunAll); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), name) {
+			t.Errorf("error %v, want one that says %q", err, name)
+		}
+	}
+	s.delete(j)
+}
+
+// TestAJobCostsFewWrites: each is milliseconds of the API server, and there are
+// thousands of Jobs. Queue statuses and Events are not of one Job.
+func TestAJobCostsFewWrites(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	// Other tests' queues are at rest.
+	written := func() (sum float64) {
+		for _, resource := range []string{"jobs", "jobs/status", "workloads", "workloads/status", "pods"} {
+			sum += s.metric("muster_api_writes_total", `resource="`+resource+`"`)
+		}
+		return sum
+	}
+	before := written()
+	const jobs = 8
+	var all []*batchv1.Job
+	for i := range jobs {
+		all = append(all, s.plainJob(fmt.Sprint("cheap-", i), 1, "1s"))
+	}
+	for _, j := range all {
+		s.complete(j)
+		s.eventually("the end of its Workload", func() bool {
+			w := s.workload(j)
+			return w != nil && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished)
+		}, func() string { return fmt.Sprint(s.workload(j)) })
+	}
+	// Create the Workload, admit it, start the Job, finish the Workload.
+	per := (written() - before) / jobs
+	t.Logf("%.2f writes a Job", per)
+	if per > 5 {
+		t.Errorf("%.2f writes a Job, want at most 5", per)
+	}
+}
