@@ -87,11 +87,15 @@ func TestDecideWithoutFairSharing(t *testing.T) {
 			"going InClusterQueue, high InClusterQueue",
 		},
 		"one goes in place of several where it is the cheaper loss": {
-			"a gpu=4 cpu=4", "s1 a gpu=1 cost=5\nbig a gpu=2 cost=7 at=0\ns2 a gpu=1 cost=5", "a gpu=2 priority=1", within(lower),
+			"a gpu=4", "big a gpu=2 cost=7\ns1 a gpu=1 cost=5\ns2 a gpu=1 cost=5", "a gpu=2 priority=1", within(lower),
+			"big InClusterQueue",
+		},
+		"with the big one gone, nobody waits for who goes anyway": {
+			"a gpu=6", "big a gpu=3 cost=7\ns1 a gpu=1 cost=5\ns2 a gpu=1 cost=5\ngoing a gpu=1 evicted", "a gpu=3 priority=1", within(lower),
 			"big InClusterQueue",
 		},
 		"several go where they are the cheaper loss": {
-			"a gpu=4", "big a gpu=2 cost=11 at=0\ns1 a gpu=1 cost=5\ns2 a gpu=1 cost=5", "a gpu=2 priority=1", within(lower),
+			"a gpu=4", "big a gpu=2 cost=11\ns1 a gpu=1 cost=5\ns2 a gpu=1 cost=5", "a gpu=2 priority=1", within(lower),
 			"s2 InClusterQueue, s1 InClusterQueue",
 		},
 		"a more important one does not go to save several": {
@@ -287,6 +291,21 @@ func TestDecideWithFairSharing(t *testing.T) {
 			tree:    "root gpu=6\n\ta\n\tb",
 			running: "b1 b gpu=6", newcomer: "a gpu=1", strategies: []kueueconfig.PreemptionStrategy{final},
 			want: "preemption cannot help: those who hold gpu in flavor spot have no larger share, or would be below their own quota (withinClusterQueue is LowerPriority, reclaimWithinCohort is Any, the priority is 0)",
+		},
+		"who is on the way out comes first, whatever the share": {
+			tree:    "root gpu=6\n\ta\n\tb\n\tc",
+			running: "b1 b gpu=4\nc1 c gpu=1 priority=9 evicted\na1 a gpu=1", newcomer: "a gpu=1",
+			want: "c1 InCohortFairSharing",
+		},
+		"of a queue and an organisation with equal shares the organisation gives": {
+			tree:    "root gpu=8\n\ta\n\tq\n\tx\n\t\tc",
+			running: "c1 c gpu=2\nc2 c gpu=2\nq1 q gpu=2\nq2 q gpu=2", newcomer: "a gpu=2",
+			want: "c2 InCohortFairSharing",
+		},
+		"where the largest share is protected, the next largest gives": {
+			tree:    "root gpu=13\n\ta\n\tb\n\tc\n\td",
+			running: "b1 b gpu=6\nc1 c gpu=2\nc2 c gpu=2\nd1 d gpu=2\nd2 d gpu=1", newcomer: "a gpu=1", strategies: []kueueconfig.PreemptionStrategy{final},
+			want: "c2 InCohortFairSharing",
 		},
 		"by the initial share the big one goes": {
 			tree:    "root gpu=6\n\ta\n\tb",

@@ -14,8 +14,6 @@ import (
 type Workload struct {
 	// UID is unique; it ends every tie.
 	UID types.UID
-	// Index is the caller's own number of the Workload, and means nothing here.
-	Index int
 	// Queue is the ClusterQueue in whose usage it is counted.
 	Queue    *quota.Node
 	Priority int32

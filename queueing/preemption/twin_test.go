@@ -458,7 +458,7 @@ func (w *small) question(r *rand.Rand) (Question, []*quota.Node) {
 		queue := nodes[one.queue]
 		queue.Add(one.amounts())
 		running[queue] = append(running[queue], &Workload{
-			UID: types.UID(fmt.Sprint(i)), Index: i, Queue: queue, Priority: int32(one.priority), Cost: int64(one.cost),
+			UID: types.UID(fmt.Sprint(i)), Queue: queue, Priority: int32(one.priority), Cost: int64(one.cost),
 			Queued: time.Unix(int64(one.queued), 0), Reserved: time.Unix(int64(one.queued%2), 0), Usage: one.amounts(), Evicted: one.evicted,
 		})
 	}
@@ -539,21 +539,21 @@ func compare(seed uint64) (outcome string, err error) {
 	}
 	left := t.all
 	for _, target := range a.Targets {
-		if !t.candidate[target.Index] || !t.allowed(target.Index, left) {
-			return "", fmt.Errorf("workload %d may not go while %b are there: %s", target.Index, left, summary(a))
+		if !t.candidate[indexOf(target)] || !t.allowed(indexOf(target), left) {
+			return "", fmt.Errorf("workload %d may not go while %b are there: %s", indexOf(target), left, summary(a))
 		}
-		if want := t.reason(target.Index, left); target.Reason != want {
-			return "", fmt.Errorf("workload %d goes for %s, want %s", target.Index, target.Reason, want)
+		if want := t.reason(indexOf(target), left); target.Reason != want {
+			return "", fmt.Errorf("workload %d goes for %s, want %s", indexOf(target), target.Reason, want)
 		}
-		left &^= 1 << target.Index
+		left &^= 1 << indexOf(target)
 		outcome = target.Reason
 	}
 	if !t.enough(left) {
 		return "", fmt.Errorf("it does not fit with %b left: %s", left, summary(a))
 	}
 	for _, target := range a.Targets {
-		if set := left | 1<<target.Index; reachable[set] && t.enough(set) {
-			return "", fmt.Errorf("workload %d could stay: %s", target.Index, summary(a))
+		if set := left | 1<<indexOf(target); reachable[set] && t.enough(set) {
+			return "", fmt.Errorf("workload %d could stay: %s", indexOf(target), summary(a))
 		}
 	}
 	if (a.Distance > 0) != (t.borrows(t.usage(left)) && w.nodes[w.newcomer.queue].parent >= 0) {
@@ -561,6 +561,9 @@ func compare(seed uint64) (outcome string, err error) {
 	}
 	return outcome, nil
 }
+
+// indexOf is which of the world's Workloads a target is.
+func indexOf(t Target) int { return int(t.UID[0] - '0') }
 
 func usages(nodes []*quota.Node) map[string]quota.Amounts {
 	out := map[string]quota.Amounts{}

@@ -3,6 +3,7 @@ package quota
 import (
 	"maps"
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"testing"
 
@@ -162,6 +163,41 @@ func TestAmounts(t *testing.T) {
 	}{{3, 4, 12}, {3, 0, 0}, {math.MaxInt64, 1, math.MaxInt64}, {math.MaxInt64/2 + 1, 2, math.MaxInt64}} {
 		if got := Times(tc.v, tc.n); got != tc.want {
 			t.Errorf("%d times %d: got %d, want %d", tc.v, tc.n, got, tc.want)
+		}
+	}
+}
+
+// TestTooMuchForOneNumberIsStillCounted takes a little from a sum that is just
+// above what 64 bits hold.
+func TestTooMuchForOneNumberIsStillCounted(t *testing.T) {
+	fr := testFRs[0]
+	n := NewNode("queue", 1000, nil)
+	for _, v := range []int64{math.MaxInt64, math.MaxInt64, 5} {
+		n.Add(Amounts{fr: v})
+	}
+	n.Sub(Amounts{fr: 1})
+	if got := n.Usage(fr); got != math.MaxInt64 {
+		t.Errorf("got %d, want the largest amount", got)
+	}
+	n.Sub(Amounts{fr: math.MaxInt64})
+	n.Sub(Amounts{fr: math.MaxInt64})
+	if got := n.Usage(fr); got != 4 {
+		t.Errorf("got %d, want the 4 that are left", got)
+	}
+}
+
+// TestSharesOfHugeAmountsCompare uses amounts and weights whose products need all
+// 192 bits.
+func TestSharesOfHugeAmountsCompare(t *testing.T) {
+	for seed := range uint64(50_000) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		random := func() int64 { return max(1, (math.MaxInt64-r.Int64N(4))>>(r.IntN(2)*r.IntN(63))) }
+		a, b := Share{"gpu", random(), random(), random()}, Share{"gpu", random(), random(), random()}
+		exact := func(s Share) *big.Rat {
+			return new(big.Rat).SetFrac(big.NewInt(s.borrowed), new(big.Int).Mul(big.NewInt(s.lendable), big.NewInt(s.weight)))
+		}
+		if got, want := a.Compare(b), exact(a).Cmp(exact(b)); got != want {
+			t.Fatalf("seed %d: %+v against %+v: got %d, want %d", seed, a, b, got, want)
 		}
 	}
 }

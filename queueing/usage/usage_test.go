@@ -40,7 +40,7 @@ func TestSample(t *testing.T) {
 			hourly, Amounts{"cpu": 8000}, nil, start, 100 * time.Hour, Record{Amounts{}, start.Add(100 * time.Hour)},
 		},
 		"part of a GPU counts": {
-			hourly, nil, Amounts{"gpu": 1000}, start, 5 * time.Minute, Record{Amounts{"gpu": 56}, start.Add(5 * time.Minute)},
+			hourly, nil, Amounts{"gpu": 1010}, start, 5 * time.Minute, Record{Amounts{"gpu": 57}, start.Add(5 * time.Minute)},
 		},
 		"without a half-life nothing is remembered": {
 			Rules{Interval: time.Minute}, Amounts{"cpu": 8000}, Amounts{"cpu": 8000}, start, time.Minute, Record{Amounts{}, start.Add(time.Minute)},
