@@ -153,7 +153,12 @@ func TestSampleOfProvisioning(t *testing.T) {
 	w := s.runs(j)
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: w.Name + "-machines-1"}}
 	if !s.get(r) || !meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned) {
-		t.Errorf("it runs without its machines: %+v", r.Status.Conditions)
+		t.Fatalf("it runs without its machines: %+v", r.Status.Conditions)
+	}
+	provisioned := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned).LastTransitionTime
+	admitted := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime
+	if admitted.Before(&provisioned) {
+		t.Errorf("it was admitted at %s, its machines were there at %s", admitted, provisioned)
 	}
 	s.completes(j)
 }
