@@ -19,12 +19,13 @@ func TestSharesFollowWeights(t *testing.T) {
 	const (
 		cpus = 35
 		// settles is when the first Workloads have made room for others.
-		settles, watched = 5 * time.Second, 20 * time.Second
+		settles, watched = 10 * time.Second, 30 * time.Second
 		tolerance        = 0.05
 	)
 	weights := []int{1, 2, 4}
-	one := &class{name: "one", cpu: "1", runs: 2 * time.Second}
-	a := newArena(t, contenders[muster])
+	// Long beside what the API server takes to let the next one in.
+	one := &class{name: "one", cpu: "1", runs: 5 * time.Second}
+	a := newArena(t, musterWith("  fairSharing: {}\n"))
 	cohort := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: "shared"}}
 	cohort.Spec.ResourceGroups = queue("", fmt.Sprint(cpus)).Spec.ResourceGroups
 	a.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: flavor}}, cohort)

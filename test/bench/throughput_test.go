@@ -131,12 +131,20 @@ var contenders = []contender{
 		config := cluster.Config{Manifests: func() ([]*unstructured.Unstructured, error) { return k.Manifests(a.Context()) }}
 		return config, func() (*managers.Manager, error) { return k.Manager(a.Context(), a.rest) }
 	}},
-	muster: {"muster", musterVariable, func(a *arena, binary string) (cluster.Config, func() (*managers.Manager, error)) {
+	muster: musterWith(""),
+}
+
+// musterWith is Muster with these lines of its configuration's section for queues.
+func musterWith(settings string) contender {
+	text := "apiVersion: config.muster.dev/v1alpha1\nkind: Configuration\nqueueing:\n  enabled: true\n" + settings
+	return contender{"muster", musterVariable, func(a *arena, binary string) (cluster.Config, func() (*managers.Manager, error)) {
 		config := cluster.Config{}
 		sandbox.Fill(&config)
 		dir := a.TempDir()
-		return config, func() (*managers.Manager, error) { return managers.NewMuster(a.Context(), a.rest, binary, dir) }
-	}},
+		return config, func() (*managers.Manager, error) {
+			return managers.NewMuster(a.Context(), a.rest, binary, dir, text)
+		}
+	}}
 }
 
 // arena is an API server with one contender on it and nothing else.

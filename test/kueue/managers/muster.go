@@ -3,23 +3,30 @@ package managers
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/muster-dev/muster/deploy"
 )
 
-// NewMuster is Muster's admitter alone, as Kueue's manager is one. Its binary is
-// Muster's own and not the sandbox's, in which all of Kubernetes is linked.
-func NewMuster(ctx context.Context, server *rest.Config, binary, dir string) (*Manager, error) {
+// NewMuster is Muster's admitter alone, as Kueue's manager is one, with the text of
+// its configuration. Its binary is Muster's own and not the sandbox's, in which
+// all of Kubernetes is linked.
+func NewMuster(ctx context.Context, server *rest.Config, binary, dir, settings string) (*Manager, error) {
 	ports, err := freePorts(1)
 	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(dir, "muster.yaml")
+	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
 		return nil, err
 	}
 	return newManager(ctx, server, Manager{
 		name: "muster", dir: dir, namespace: deploy.Namespace, account: deploy.ServiceAccount, health: ports[0],
 		command: []string{
-			binary, "--controllers=queueing", "--leader-elect=false", "--metrics-bind-address=0",
+			binary, "--config=" + config, "--provisioning=false", "--leader-elect=false", "--metrics-bind-address=0",
 			fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", ports[0]),
 		},
 	})

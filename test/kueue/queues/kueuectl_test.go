@@ -34,18 +34,19 @@ func TestKueuectl(t *testing.T) {
 	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl created (server dry run)",
 		"create", "clusterqueue", s.name, "--nominal-quota", s.name+":cpu=4;memory=8Gi", "--dry-run", "server")
 	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl created",
-		"create", "clusterqueue", s.name, "--nominal-quota", s.name+":cpu=4;memory=8Gi", "--queuing-strategy", "StrictFIFO")
+		"create", "clusterqueue", s.name, "--nominal-quota", s.name+":cpu=4;memory=8Gi", "--queuing-strategy", "StrictFIFO",
+		"--cohort", s.name+"-lenders", "--borrowing-limit", s.name+":cpu=2;memory=0", "--lending-limit", s.name+":cpu=1;memory=0",
+		"--reclaim-within-cohort", "Any", "--preemption-within-cluster-queue", "LowerPriority")
 	k.prints("localqueue.kueue.x-k8s.io/kueuectl created", "create", "localqueue", s.name, "--clusterqueue", s.name)
 	s.active(s.name)
 
-	j := s.oneCPU("train", time.Hour)
+	j := s.oneCPU(s.name, s.name, "train", time.Hour)
 	w, _ := s.condition(j, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 	for _, tc := range []struct{ kind, row string }{
-		{"resourceflavor", "NAME NODE LABELS AGE kueuectl kubernetes.io/os=linux"},
-		{"clusterqueue", "NAME COHORT PENDING WORKLOADS ADMITTED WORKLOADS ACTIVE AGE kueuectl 0 1 true"},
-		{"localqueue", "NAME CLUSTERQUEUE PENDING WORKLOADS ADMITTED WORKLOADS AGE kueuectl kueuectl 0 1"},
-		{"workload", "NAME JOB TYPE JOB NAME LOCALQUEUE CLUSTERQUEUE STATUS POSITION IN QUEUE EXEC TIME AGE " +
-			w.Name + " job train kueuectl kueuectl ADMITTED"},
+		{"resourceflavor", "kueuectl kubernetes.io/os=linux"},
+		{"clusterqueue", "kueuectl kueuectl-lenders 0 1 true"},
+		{"localqueue", "kueuectl kueuectl 0 1"},
+		{"workload", w.Name + " job train kueuectl kueuectl ADMITTED"},
 	} {
 		k.prints(tc.row, "list", tc.kind)
 	}
@@ -64,8 +65,8 @@ func TestKueuectl(t *testing.T) {
 	s.condition(j, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 
 	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "stop", "clusterqueue", s.name, "--keep-already-running")
-	k.prints("kueuectl 0 1 false", "list", "clusterqueue", "--active", "false")
-	late := s.oneCPU("late", time.Hour)
+	k.prints("kueuectl kueuectl-lenders 0 1 false", "list", "clusterqueue", "--active", "false")
+	late := s.oneCPU(s.name, s.name, "late", time.Hour)
 	s.waits(late, "stopPolicy is Hold")
 	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "resume", "clusterqueue", s.name)
 	s.condition(late, kueue.WorkloadAdmitted, metav1.ConditionTrue)
@@ -94,15 +95,15 @@ func TestKueuectl(t *testing.T) {
 	k.prints("deleted", "delete", "clusterqueue", s.name, "--wait=false")
 }
 
-// oneCPU is in the queue of the site's name, and takes one CPU for that long.
-func (s *site) oneCPU(name string, long time.Duration) *batchv1.Job {
+// oneCPU creates a Job that takes one CPU for that long.
+func (s *site) oneCPU(namespace, queue, name string, long time.Duration) *batchv1.Job {
 	s.Helper()
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.name}}}
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": queue}}}
 	j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": long.String()}
 	j.Spec.Template.Spec = corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
 		Containers: []corev1.Container{{Name: "main", Image: "main", Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")},
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("1")},
 		}}},
 	}
 	s.create(j)

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -54,7 +55,13 @@ func run(m *testing.M) (code int) {
 			code = 1
 		}
 	}()
-	if err := start(ctx); err != nil {
+	dir, err := os.MkdirTemp("", "muster-queues-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if err := start(ctx, dir); err != nil {
 		fmt.Fprintln(os.Stderr, "starting the sandbox:", err)
 		return 1
 	}
@@ -82,9 +89,23 @@ func (r *report) Errorf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)
 }
 
-func start(ctx context.Context) (err error) {
+// settings are those that a sample needs.
+const settings = `apiVersion: config.muster.dev/v1alpha1
+kind: Configuration
+queueing:
+  fairSharing: {}
+`
+
+// start starts a cluster, whose files are in dir.
+func start(ctx context.Context, dir string) error {
+	file := filepath.Join(dir, "muster.yaml")
+	err := os.WriteFile(file, []byte(settings), 0o600)
+	if err != nil {
+		return err
+	}
 	c := cluster.Config{Name: fmt.Sprintf("queues-%d", os.Getpid()), Binary: os.Getenv(sandboxVariable), Progress: os.Stderr, Audit: true}
 	sandbox.Fill(&c)
+	c.MusterFlags = append(c.MusterFlags, "--config="+file)
 	if running, err = cluster.Start(ctx, c); err != nil {
 		return err
 	}

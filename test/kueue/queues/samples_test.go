@@ -2,7 +2,9 @@ package queues
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -87,6 +89,37 @@ func TestSampleOfPriorities(t *testing.T) {
 	s.completes(low)
 }
 
+func TestSampleOfFairSharing(t *testing.T) {
+	t.Parallel()
+	s := &site{T: t, name: "fair"}
+	s.apply("queues.yaml")
+	// Team a has all while it is alone, and gives up what is too much when the
+	// others come.
+	for _, step := range []struct {
+		team string
+		want []int32
+	}{
+		{"fair-a", []int32{21, 0, 0}},
+		{"fair-b", []int32{7, 14, 0}},
+		{"fair-c", []int32{3, 6, 12}},
+	} {
+		s.active(step.team)
+		for i := range 21 {
+			s.oneCPU(step.team, "team", fmt.Sprintf("job-%02d", i), time.Hour)
+		}
+		var got []int32
+		s.eventually(fmt.Sprintf("the teams have %v", step.want), func() bool {
+			got = nil
+			for _, team := range []string{"fair-a", "fair-b", "fair-c"} {
+				cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: team}}
+				s.get(cq)
+				got = append(got, cq.Status.AdmittedWorkloads)
+			}
+			return slices.Equal(got, step.want)
+		}, func() string { return fmt.Sprint("They have ", got) })
+	}
+}
+
 func TestSampleOfACheck(t *testing.T) {
 	t.Parallel()
 	s := &site{T: t, name: "check"}
@@ -120,7 +153,12 @@ func TestSampleOfProvisioning(t *testing.T) {
 	w := s.runs(j)
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: w.Name + "-machines-1"}}
 	if !s.get(r) || !meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned) {
-		t.Errorf("it runs without its machines: %+v", r.Status.Conditions)
+		t.Fatalf("it runs without its machines: %+v", r.Status.Conditions)
+	}
+	provisioned := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned).LastTransitionTime
+	admitted := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime
+	if admitted.Before(&provisioned) {
+		t.Errorf("it was admitted at %s, its machines were there at %s", admitted, provisioned)
 	}
 	s.completes(j)
 }

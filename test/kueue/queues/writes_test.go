@@ -40,7 +40,7 @@ func TestAJobCostsFewWrites(t *testing.T) {
 			s.queue(tc.cpu)
 			var list []*batchv1.Job
 			for i := range count {
-				list = append(list, s.oneCPU(fmt.Sprintf("job-%02d", i), time.Second))
+				list = append(list, s.oneCPU(s.name, s.name, fmt.Sprintf("job-%02d", i), time.Second))
 			}
 			for _, j := range list {
 				s.completes(j)
