@@ -168,7 +168,7 @@ func (e *editor) resetChecks() {
 		c := &e.status.AdmissionChecks[i]
 		count := c.RetryCount
 		if c.State == kueue.CheckStateRetry {
-			count = new(retries(c) + 1)
+			count = new(oneMore(retries(c)))
 		}
 		*c = kueue.AdmissionCheckState{
 			Name:               c.Name,
@@ -178,6 +178,15 @@ func (e *editor) resetChecks() {
 			RetryCount:         count,
 		}
 	}
+}
+
+// oneMore stays at the most that there can be: whoever may write a status may have
+// written that, and a count below 0 is refused.
+func oneMore(n int32) int32 {
+	if n == math.MaxInt32 {
+		return n
+	}
+	return n + 1
 }
 
 func retries(c *kueue.AdmissionCheckState) int32 {
