@@ -61,7 +61,7 @@ func evictedBecause(w *kueue.Workload) string {
 	return ""
 }
 
-// machinesOf is a queue whose check is Kueue's own.
+// machinesOf is a queue of 4 CPUs whose check is Kueue's own.
 func machinesOf() []client.Object {
 	objects := queueOf("4", kueue.AdmissionCheckStrategyRule{Name: "machines"})
 	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "machines", UID: "machines"}}
