@@ -61,9 +61,9 @@ func evictedBecause(w *kueue.Workload) string {
 	return ""
 }
 
-// machinesOf is a queue whose check is Kueue's own.
-func machinesOf(cpu string) []client.Object {
-	objects := queueOf(cpu, kueue.AdmissionCheckStrategyRule{Name: "machines"})
+// machinesOf is a queue of 4 CPUs whose check is Kueue's own.
+func machinesOf() []client.Object {
+	objects := queueOf("4", kueue.AdmissionCheckStrategyRule{Name: "machines"})
 	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "machines", UID: "machines"}}
 	ac.Spec.ControllerName = queueing.ProvisioningRequestController
 	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: "machines"}
@@ -87,7 +87,7 @@ func TestTheRequestOwnsItsTemplates(t *testing.T) {
 		}
 	}
 	t.Run("nothing goes wrong", func(t *testing.T) {
-		w := newWorld(t, nil, append(machinesOf("4"), workloadOf("train", "4"))...)
+		w := newWorld(t, nil, append(machinesOf(), workloadOf("train", "4"))...)
 		w.run(5 * time.Second)
 		r := &autoscaling.ProvisioningRequest{}
 		w.get("train-machines-1", r)
@@ -96,7 +96,7 @@ func TestTheRequestOwnsItsTemplates(t *testing.T) {
 	t.Run("a template of an attempt that was cut short asks for something else", func(t *testing.T) {
 		old := templateOf("train-machines-1", metav1.OwnerReference{Kind: "Workload", Name: "train", UID: "train", Controller: new(true)})
 		old.Template.Spec = workloadOf("train", "8").Spec.PodSets[0].Template.Spec
-		w := newWorld(t, nil, append(machinesOf("4"), workloadOf("train", "4"), old)...)
+		w := newWorld(t, nil, append(machinesOf(), workloadOf("train", "4"), old)...)
 		w.run(5 * time.Second)
 		r := &autoscaling.ProvisioningRequest{}
 		w.get("train-machines-1", r)
@@ -104,7 +104,7 @@ func TestTheRequestOwnsItsTemplates(t *testing.T) {
 	})
 	for n := 1; n <= 5; n++ {
 		t.Run(fmt.Sprintf("the process dies at write %d", n), func(t *testing.T) {
-			w := newWorld(t, nil, machinesOf("4")...)
+			w := newWorld(t, nil, machinesOf()...)
 			k := &killer{left: n, after: true}
 			w.restart(k.wrap)
 			w.create(workloadOf("train", "4"))
@@ -132,14 +132,22 @@ func TestTheNameIsTakenByALeftover(t *testing.T) {
 		queue   []client.Object
 		request string
 		owner   metav1.OwnerReference
+		// going: it was deleted, and its finalizer holds it.
+		going bool
 	}{
 		"of a job of the same name": {
-			queueOf("4", capacityRule), "train-capacity-1", metav1.OwnerReference{Kind: "Workload", Name: "train", UID: "old", Controller: new(true)}},
+			queueOf("4", capacityRule), "train-capacity-1", metav1.OwnerReference{Kind: "Workload", Name: "train", UID: "old", Controller: new(true)}, false},
+		"of its own, which is about to go": {
+			queueOf("4", capacityRule), "train-capacity-1", metav1.OwnerReference{Kind: "Workload", Name: "train", UID: "train", Controller: new(true)}, true},
 		"of a request before the eviction": {
-			machinesOf("4"), "train-machines-1", metav1.OwnerReference{Kind: "ProvisioningRequest", Name: "train-machines-1", UID: "old", Controller: new(true)}},
+			machinesOf(), "train-machines-1", metav1.OwnerReference{Kind: "ProvisioningRequest", Name: "train-machines-1", UID: "old", Controller: new(true)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			leftover := templateOf(tt.request, tt.owner)
+			leftover.UID = "leftover"
+			if tt.going {
+				leftover.Finalizers, leftover.DeletionTimestamp = []string{"example.com/hold"}, new(metav1.NewTime(start))
+			}
 			w := newWorld(t, nil, append(tt.queue, workloadOf("train", "4"), leftover)...)
 			w.run(30 * time.Second)
 			var requests autoscaling.ProvisioningRequestList
@@ -149,14 +157,22 @@ func TestTheNameIsTakenByALeftover(t *testing.T) {
 			if !slices.Contains(w.events, "WaitingForDeletion train") {
 				t.Errorf("nobody is told: %q", w.events)
 			}
-			if err := w.api.Delete(t.Context(), leftover); err != nil {
+			gone := w.api.Delete
+			if tt.going {
+				gone = func(ctx context.Context, o client.Object, _ ...client.DeleteOption) error {
+					o.SetFinalizers(nil)
+					return w.api.Update(ctx, o)
+				}
+			}
+			w.get(leftover.Name, leftover)
+			if err := gone(t.Context(), leftover); err != nil {
 				t.Fatal(err)
 			}
 			w.run(2 * shortRetry)
 			r := &autoscaling.ProvisioningRequest{}
 			w.get(tt.request, r)
 			template := &corev1.PodTemplate{}
-			if w.get(leftover.Name, template); template.OwnerReferences[0].UID == "old" {
+			if w.get(leftover.Name, template); template.UID == "leftover" {
 				t.Errorf("the template is owned by %v", template.OwnerReferences)
 			}
 		})

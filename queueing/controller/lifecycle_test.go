@@ -150,15 +150,18 @@ func TestASliceTakesThePlaceOfAnother(t *testing.T) {
 		of       string
 		err      error
 		effected bool
+		// blind: the informers bring nothing of it.
+		blind bool
 	}{
-		"nothing goes wrong":                                {},
-		"the end of the old one is refused":                 {of: "small", err: conflict},
-		"the server is busy":                                {of: "small", err: apierrors.NewTooManyRequests("busy", 1)},
-		"the answer about the old one is lost":              {of: "small", err: context.DeadlineExceeded, effected: true},
-		"no answer about the old one, and nothing was done": {of: "small", err: context.DeadlineExceeded},
-		"the new one is refused":                            {of: "large", err: conflict},
-		"the answer about the new one is lost":              {of: "large", err: context.DeadlineExceeded, effected: true},
-		"no answer about the new one, and nothing was done": {of: "large", err: context.DeadlineExceeded},
+		"nothing goes wrong":                                       {},
+		"the end of the old one is refused":                        {of: "small", err: conflict},
+		"the server is busy":                                       {of: "small", err: apierrors.NewTooManyRequests("busy", 1)},
+		"the answer about the old one is lost":                     {of: "small", err: context.DeadlineExceeded, effected: true},
+		"no answer about the old one, and nothing was done":        {of: "small", err: context.DeadlineExceeded},
+		"the answer about the old one is lost, and the cache lags": {of: "small", err: context.DeadlineExceeded, effected: true, blind: true},
+		"the new one is refused":                                   {of: "large", err: conflict},
+		"the answer about the new one is lost":                     {of: "large", err: context.DeadlineExceeded, effected: true},
+		"no answer about the new one, and nothing was done":        {of: "large", err: context.DeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			armed := false
@@ -183,6 +186,7 @@ func TestASliceTakesThePlaceOfAnother(t *testing.T) {
 			w.run(time.Second)
 			armed = tt.of != ""
 			w.create(large())
+			w.blind = tt.blind
 			for end := w.now.Add(10 * time.Second); w.now.Before(end); {
 				w.step(end)
 				expectWithin(t, w, 2)
@@ -191,12 +195,44 @@ func TestASliceTakesThePlaceOfAnother(t *testing.T) {
 				t.Fatal("nothing went wrong")
 			}
 			expectReplaced(t, w)
+			if line := `kueue_finished_workloads_total{cluster_queue="team",priority_class="",replica_role="standalone"} 1`; !slices.Contains(linesOf(t, w.loop.metrics), line) {
+				t.Errorf("there is no line %s", line)
+			}
+			w.blind = false
 			// The loop is done with both, and so the old one is cleaned up.
 			w.run(2 * time.Minute)
 			if err := w.api.Get(t.Context(), client.ObjectKeyFromObject(small()), small()); !apierrors.IsNotFound(err) {
 				t.Errorf("the old one is still there: %v", err)
 			}
 		})
+	}
+}
+
+// TestADeletionThatIsReadFirst: the loop reads what became of a write and finds that
+// the Workload is to go. What the informer brings later is the same version, and
+// must not be waited for.
+func TestADeletionThatIsReadFirst(t *testing.T) {
+	lost := false
+	train := workloadOf("train", "1")
+	controllerutil.AddFinalizer(train, kueue.ResourceInUseFinalizerName)
+	w := newWorld(t, func(c client.WithWatch) client.WithWatch {
+		return interceptor.NewClient(c, interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+				if lost {
+					return c.SubResource(sub).Patch(ctx, o, p, opts...)
+				}
+				lost = true
+				_ = c.Delete(ctx, workloadOf("train", "1"))
+				return context.DeadlineExceeded
+			},
+		})
+	}, append(queueOf("1"), train)...)
+	w.blind = true
+	w.run(5 * time.Second)
+	w.blind = false
+	w.run(5 * time.Second)
+	if err := w.api.Get(t.Context(), client.ObjectKeyFromObject(train), train); !lost || !apierrors.IsNotFound(err) {
+		t.Errorf("an answer was lost: %v; the workload is still there: %v", lost, err)
 	}
 }
 

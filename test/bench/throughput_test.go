@@ -268,7 +268,7 @@ func (a *arena) floor(classes []*class, namespaces []string, want int) time.Dura
 			a.Fatal(err)
 		}
 		watching.Go(func() {
-			for range events.ResultChan() { //nolint:revive // it is read, as an informer would
+			for range events.ResultChan() {
 			}
 		})
 	}

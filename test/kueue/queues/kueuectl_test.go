@@ -140,7 +140,7 @@ func newKueuectl(s *site) *kueuectl {
 	}
 	dir := s.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\nexec %q kubectl \"$@\"\n", os.Getenv(sandboxVariable))
-	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o700); err != nil { //nolint:gosec // it is to be run
+	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o700); err != nil {
 		s.Fatal(err)
 	}
 	return &kueuectl{site: s, binary: binary, path: dir}
