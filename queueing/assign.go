@@ -303,11 +303,14 @@ func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option
 		if want <= free {
 			continue
 		}
-		by, ok := a.s.couldPreempt(a.queue, a.w, fr, want)
+		by, ok, why := a.s.couldPreempt(a.queue, a.w, fr, want)
 		if !ok {
-			a.notes.add(name, kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
-				"%s: %s more needed than the %s that are free of %s%s, when a running job ends or the quota grows",
-				resourceName, show(want-free), show(free), show(node.Potential(fr)), a.queue.borrowed(fr)))
+			message := fmt.Sprintf("%s: %s more needed than the %s that are free of %s%s, when a running job ends or the quota grows",
+				resourceName, show(want-free), show(free), show(node.Potential(fr)), a.queue.borrowed(fr))
+			if why != "" {
+				message += "; " + why
+			}
+			a.notes.add(name, kueue.WorkloadQuotaReservedReasonWaitingForQuota, message)
 			return out, false
 		}
 		out.mode = min(out.mode, by)

@@ -26,6 +26,7 @@ func (s *State) Cycle(now time.Time) []Verdict {
 	if s.outdated {
 		s.rebuild()
 	}
+	s.sample()
 	// The advice is consumed as the cycle goes on, so the caller's stays as it is.
 	s.capacity, s.foreseen = s.advice, false
 	for _, w := range s.timers.expired(now) {

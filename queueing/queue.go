@@ -54,6 +54,7 @@ type tree struct {
 type localQueue struct {
 	object *kueue.LocalQueue
 	counts
+	consumption
 }
 
 // counts are what the status of a queue shows.
@@ -107,11 +108,13 @@ func newQueue(cq *kueue.ClusterQueue) *queue {
 func before(a, b *Workload) bool { return compare(a, b) < 0 }
 
 func compare(a, b *Workload) int {
-	return cmp.Or(
-		cmp.Compare(b.priority, a.priority),
-		a.since.Compare(b.since),
-		strings.Compare(string(a.Object.UID), string(b.Object.UID)),
-	)
+	if c := cmp.Compare(b.priority, a.priority); c != 0 {
+		return c
+	}
+	if c := a.since.Compare(b.since); c != 0 {
+		return c
+	}
+	return strings.Compare(string(a.Object.UID), string(b.Object.UID))
 }
 
 // push puts a Workload into the queue, to be judged.
@@ -168,6 +171,10 @@ func quotasOf(groups []kueue.ResourceGroup) map[quota.FlavorResource]quota.Quota
 // rebuild works out the queues anew after an object other than a Workload or a
 // request has changed, which is seldom, and has every Workload looked at again.
 func (s *State) rebuild() {
+	for _, q := range s.order {
+		// Cheaper than to take out one after the other.
+		q.pending.Clear(false)
+	}
 	for _, w := range s.workloads {
 		s.leave(w)
 	}
@@ -182,6 +189,7 @@ func (s *State) rebuild() {
 	slices.SortFunc(s.order, func(a, b *queue) int { return strings.Compare(a.object.Name, b.object.Name) })
 	for _, lq := range s.localQueues {
 		lq.counts = newCounts()
+		s.weigh(lq)
 	}
 	s.plant()
 	for _, q := range s.order {
@@ -200,6 +208,10 @@ func (s *State) rebuild() {
 		}
 	}
 	s.told.all(s)
+	if s.sharing != nil && s.sampleAt.IsZero() {
+		// Who uses anything is found out by the sample.
+		s.sampleAt = s.now
+	}
 }
 
 // plant makes the trees of cohorts. A cohort that nobody has made is one without
