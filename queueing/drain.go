@@ -121,7 +121,9 @@ type drainer struct {
 	claims  []claim
 	// reservations are quota in time, which backfill must not delay.
 	reservations []reservation
-	out          []Verdict
+	// barred says that backfill keeps a whole queue from starting.
+	barred bool
+	out    []Verdict
 }
 
 // claim is quota that is kept for a Workload whose victims have not left yet.
@@ -420,7 +422,7 @@ func (d *drainer) unclaim() {
 			v.claimed = false
 		}
 	}
-	d.tree.claimed = len(d.claims) > 0 || len(d.reservations) > 0
+	d.tree.claimed = len(d.claims) > 0 || len(d.reservations) > 0 || d.barred
 }
 
 // reserve gives a Workload its quota.

@@ -46,7 +46,7 @@ type tree struct {
 	// loosened says that quota came back, so that what was refused may fit now.
 	loosened bool
 	// claimed says that quota was kept for Workloads that wait for their victims, or
-	// for a time to come.
+	// for a time to come. Then nobody may be judged without those ahead of him.
 	claimed bool
 }
 
