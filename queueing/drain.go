@@ -144,6 +144,7 @@ func (s *State) drain(t *tree) []Verdict {
 		for _, q := range t.queues {
 			q.forgive()
 		}
+		t.stale = time.Time{}
 	}
 	t.loosened = false
 	for _, q := range t.queues {
@@ -325,6 +326,7 @@ func (d *drainer) take(l *line) {
 		d.version++
 		d.out = append(d.out, *d.s.reserve(l.queue, w, p))
 		d.started(l.queue, w, p.usage)
+		d.tree.tightened(d.s.now)
 		l.next()
 	}
 }

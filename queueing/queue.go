@@ -48,6 +48,19 @@ type tree struct {
 	// claimed says that quota was kept for Workloads that wait for their victims, or
 	// for a time to come. Then nobody may be judged without those ahead of him.
 	claimed bool
+	// stale is when all are judged again because quota was given out since some were
+	// told how much is free; zero if what they were told is true.
+	stale time.Time
+}
+
+// staleAfter is how long what a Workload was told may be untrue.
+const staleAfter = 10 * time.Second
+
+// tightened notes that a Workload got quota.
+func (t *tree) tightened(now time.Time) {
+	if t.stale.IsZero() && slices.ContainsFunc(t.queues, func(q *queue) bool { return len(q.refusals) > 0 }) {
+		t.stale = now.Add(staleAfter)
+	}
 }
 
 // localQueue is a LocalQueue with its numbers.

@@ -264,7 +264,13 @@ func (s *State) WantsCapacity() bool {
 
 // WakeAt is the earliest time at which time alone may change something; zero if
 // only events can.
-func (s *State) WakeAt() time.Time { return earliest(s.timers.next(), s.sampleAt) }
+func (s *State) WakeAt() time.Time {
+	at := earliest(s.timers.next(), s.sampleAt)
+	for _, t := range s.trees {
+		at = earliest(at, t.stale)
+	}
+	return at
+}
 
 // SelectedKeys are the node labels that Workloads and flavors select on, in order.
 func (s *State) SelectedKeys() []string { return slices.Sorted(maps.Keys(s.selected)) }
