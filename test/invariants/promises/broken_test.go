@@ -507,11 +507,6 @@ func TestSilenceIsSeen(t *testing.T) {
 			c.show(c.workload)
 			c.pass(6 * time.Second)
 		}, []string{"P7 explained: Workload team/train", "has been pending"}},
-		{"a workload is evicted for a reason that nobody knows", func(c *course) {
-			c.upTo("booking is consumed")
-			condition(&c.workload.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, "Because", "It is Friday")
-			c.show(c.workload)
-		}, []string{"P7 explained: Workload team/train", `evicted for the reason "Because"`}},
 		{"a workload is evicted without a word", func(c *course) {
 			c.upTo("booking is consumed")
 			condition(&c.workload.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, kueue.WorkloadEvictedByPodsReadyTimeout, "")

@@ -297,6 +297,11 @@ func TestNoFalseAlarm(t *testing.T) {
 			c.show(c.workload)
 			c.pass(time.Minute)
 		}},
+		{"a workload is evicted by others, for a reason of theirs", func(c *course) {
+			c.upTo("booking is consumed")
+			condition(&c.workload.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, "Maintenance", "The row goes down at noon")
+			c.show(c.workload)
+		}},
 		{"an evicted workload keeps its quota until its pods are gone", func(c *course) {
 			c.upTo("quota is reserved")
 			c.workload.Status.AdmissionChecks = nil
