@@ -168,6 +168,23 @@ func TestBorrowedQuotaIsBroken(t *testing.T) {
 			c.settled()
 			c.admitted("two", "b", 1)
 		}, []string{"P4 quota: Cohort all", "7 nvidia.com/gpu", "nominal quota is 5, so 2 is too much", "Workload team/two"}},
+		{"a quota was lowered under use and raised again, and more than that is taken", func(c *course) {
+			c.member("a", "", gpus{nominal: 8})
+			c.admitted("one", "a", 6)
+			c.member("a", "", gpus{nominal: 4})
+			c.member("a", "", gpus{nominal: 8})
+			c.settled()
+			c.admitted("two", "a", 4)
+		}, []string{"P4 quota: ClusterQueue a", "10 nvidia.com/gpu", "nominal quota is 8, so 2 is too much"}},
+		{"a part of what was found beyond the quota was given back, and is taken again", func(c *course) {
+			c.member("a", "", gpus{nominal: 8})
+			c.admitted("one", "a", 5)
+			w := c.admitted("two", "a", 2)
+			c.member("a", "", gpus{nominal: 4})
+			c.settled()
+			c.remove(w)
+			c.admitted("three", "a", 2)
+		}, []string{"P4 quota: ClusterQueue a", "7 nvidia.com/gpu", "Workload team/three"}},
 		{"a cohort was deleted a while ago", func(c *course) {
 			root := c.cohort("root", "", &gpus{nominal: 4})
 			c.member("a", "root", gpus{nominal: 1})
@@ -369,6 +386,7 @@ func TestBorrowedQuotaRaisesNoFalseAlarm(t *testing.T) {
 			c.member("a", "all", gpus{nominal: 1 << 62})
 			c.member("b", "all", gpus{nominal: 1 << 62})
 			c.member("c", "all", gpus{nominal: 1 << 62})
+			c.settled()
 			c.admitted("one", "a", 1<<30)
 		}},
 		{"a quota is absurd by an edit by hand", func(c *course) {
@@ -376,10 +394,11 @@ func TestBorrowedQuotaRaisesNoFalseAlarm(t *testing.T) {
 			w := newWorkload("garbage", 1, 1)
 			w.Annotations = map[string]string{queueing.AdoptedAnnotation: "true"}
 			c.admit(w, "a", 1)
-			for _, text := range []string{"-9E", "7E", "-1"} {
+			for _, text := range []string{"7E", "-1", "-9E"} {
 				w.Status.Admission.PodSetAssignments[0].ResourceUsage[gpu] = resource.MustParse(text)
 				c.show(w)
 			}
+			c.remove(c.admitted("meanwhile", "a", 4))
 			c.remove(w)
 			c.admitted("one", "a", 4)
 		}},
