@@ -289,25 +289,35 @@ func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option
 	s := a.slots[i]
 	node := a.queue.node
 	out = option{flavor: name, mode: fits}
-	for _, resourceName := range s.need.Names() {
+	names := s.need.Names()
+	wanted := func(resourceName corev1.ResourceName) (quota.FlavorResource, int64, func(int64) string) {
 		fr := quota.FlavorResource{Flavor: name, Resource: resourceName}
-		want := quota.Plus(s.need[resourceName], a.assumed[fr])
-		show := func(v int64) string { return nodegroups.Quantity(resourceName, v) }
+		return fr, quota.Plus(s.need[resourceName], a.assumed[fr]), func(v int64) string { return nodegroups.Quantity(resourceName, v) }
+	}
+	// What can never be comes first: whoever waits for the rest would wait for ever.
+	for _, resourceName := range names {
+		fr, want, show := wanted(resourceName)
 		if most := node.Potential(fr); want > most {
 			a.notes.add(name, kueue.WorkloadQuotaReservedReasonExceedsMaxQuota, fmt.Sprintf(
 				"%s: %s asked for, but the whole quota is %s%s; ask for less or have the quota raised", resourceName, show(want), show(most), a.queue.borrowed(fr)))
 			return out, false
 		}
+	}
+	for _, resourceName := range names {
+		fr, want, show := wanted(resourceName)
 		out.distance = max(out.distance, node.Distance(fr, want))
 		free := max(0, node.Available(fr))
 		if want <= free {
 			continue
 		}
-		by, ok := a.s.couldPreempt(a.queue, a.w, fr, want)
+		by, ok, why := a.s.couldPreempt(a.queue, a.w, fr, want)
 		if !ok {
-			a.notes.add(name, kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
-				"%s: %s more needed than the %s that are free of %s%s, when a running job ends or the quota grows",
-				resourceName, show(want-free), show(free), show(node.Potential(fr)), a.queue.borrowed(fr)))
+			message := fmt.Sprintf("%s: %s more needed than the %s that are free of %s%s, when a running job ends or the quota grows",
+				resourceName, show(want-free), show(free), show(node.Potential(fr)), a.queue.borrowed(fr))
+			if why != "" {
+				message += "; " + why
+			}
+			a.notes.add(name, kueue.WorkloadQuotaReservedReasonWaitingForQuota, message)
 			return out, false
 		}
 		out.mode = min(out.mode, by)

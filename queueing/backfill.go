@@ -167,7 +167,7 @@ func (d *drainer) backfill(l *line, r *refusal) *refusal {
 	reserved, ok := d.reserveInTime(l.queue, w)
 	if !ok {
 		// Nobody behind it can be shown not to delay it.
-		l.blocked = true
+		l.blocked, d.barred = true, true
 		told.message += "; it cannot be said when it can start, since workloads that run have no maximum execution time"
 		return &told
 	}

@@ -26,6 +26,7 @@ func (s *State) Cycle(now time.Time) []Verdict {
 	if s.outdated {
 		s.rebuild()
 	}
+	s.sample()
 	// The advice is consumed as the cycle goes on, so the caller's stays as it is.
 	s.capacity, s.foreseen = s.advice, false
 	for _, w := range s.timers.expired(now) {
@@ -44,6 +45,7 @@ func (s *State) Cycle(now time.Time) []Verdict {
 	}
 	for _, t := range s.trees {
 		fresh := slices.ContainsFunc(t.queues, func(q *queue) bool { return len(q.fresh) > 0 })
+		t.loosened = t.loosened || !t.stale.IsZero() && !now.Before(t.stale)
 		if fresh || t.loosened {
 			t.loosened = t.loosened || t.claimed
 			out = append(out, s.drain(t)...)

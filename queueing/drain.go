@@ -72,6 +72,43 @@ type line struct {
 	blocked bool
 	// distance is from how far the first borrows, as far as is known.
 	distance int
+	// lots are those in line by LocalQueue, in a ClusterQueue that orders them by
+	// what they have used; the rest above is that of the lot whose turn it is.
+	lots []*lot
+	turn int
+}
+
+// next takes the first out of the line.
+func (l *line) next() {
+	l.rest, l.first, l.version, l.distance = l.rest[1:], nil, -1, 0
+	if l.lots == nil {
+		return
+	}
+	if l.lots[l.turn].rest = l.rest; len(l.rest) == 0 {
+		l.lots = slices.Delete(l.lots, l.turn, l.turn+1)
+	}
+	l.choose()
+}
+
+// choose has the lot whose turn it is come first.
+func (l *line) choose() {
+	for i, o := range l.lots {
+		if i == 0 || o.ahead(l.lots[l.turn]) {
+			l.turn, l.rest = i, o.rest
+		}
+	}
+}
+
+// all are those in line.
+func (l *line) all() []*Workload {
+	if l.lots == nil {
+		return l.rest
+	}
+	var out []*Workload
+	for _, o := range l.lots {
+		out = append(out, o.rest...)
+	}
+	return out
 }
 
 // drainer gives out the quota of one tree.
@@ -84,7 +121,9 @@ type drainer struct {
 	claims  []claim
 	// reservations are quota in time, which backfill must not delay.
 	reservations []reservation
-	out          []Verdict
+	// barred says that backfill keeps a whole queue from starting.
+	barred bool
+	out    []Verdict
 }
 
 // claim is quota that is kept for a Workload whose victims have not left yet.
@@ -105,6 +144,7 @@ func (s *State) drain(t *tree) []Verdict {
 		for _, q := range t.queues {
 			q.forgive()
 		}
+		t.stale = time.Time{}
 	}
 	t.loosened = false
 	for _, q := range t.queues {
@@ -196,10 +236,11 @@ func (d *drainer) line(q *queue) []Verdict {
 	strict := q.object.Spec.QueueingStrategy == kueue.StrictFIFO && !q.backfills()
 	l := &line{queue: q}
 	switch {
-	case strict && q.fresh[head.Object.UID] == nil:
+	case strict && !d.s.sharesByUsage(q) && q.fresh[head.Object.UID] == nil:
 		var out []Verdict
+		why := d.blocked(q)
 		for _, w := range sorted(q.fresh) {
-			out = d.s.appendTold(out, w, d.blocked(q))
+			out = d.s.appendTold(out, w, why)
 		}
 		clear(q.fresh)
 		return out
@@ -213,6 +254,10 @@ func (d *drainer) line(q *queue) []Verdict {
 	}
 	clear(q.fresh)
 	l.version = -1
+	if d.s.sharesByUsage(q) {
+		l.lots = lotsOf(l.rest)
+		l.choose()
+	}
 	d.lines = append(d.lines, l)
 	return nil
 }
@@ -232,7 +277,7 @@ func (d *drainer) look(l *line) {
 	for len(l.rest) > 0 {
 		w := l.rest[0]
 		if w.place != waiting || w.busy {
-			l.rest = l.rest[1:]
+			l.next()
 			continue
 		}
 		r := q.refusals[d.s.likeness(q, w)]
@@ -278,17 +323,18 @@ func (d *drainer) take(l *line) {
 	case len(p.victims) > 0 || !d.fitsNow(l.queue, p.growth()):
 		d.claim(l, p)
 	default:
-		l.rest, l.first = l.rest[1:], nil
 		d.version++
 		d.out = append(d.out, *d.s.reserve(l.queue, w, p))
 		d.started(l.queue, w, p.usage)
+		d.tree.tightened(d.s.now)
+		l.next()
 	}
 }
 
 // refuse answers the first of a line, and in StrictFIFO all behind it.
 func (d *drainer) refuse(l *line, r *refusal) {
 	w := l.rest[0]
-	l.rest, l.first, l.version = l.rest[1:], nil, -1
+	l.next()
 	if r.reason == ReasonWaitingForCapacity {
 		l.queue.wantsMachines = true
 	}
@@ -296,10 +342,11 @@ func (d *drainer) refuse(l *line, r *refusal) {
 	if strict := l.queue.object.Spec.QueueingStrategy == kueue.StrictFIFO && !l.queue.backfills(); !strict && !l.blocked {
 		return
 	}
-	for _, behind := range l.rest {
-		d.out = d.s.appendTold(d.out, behind, d.blocked(l.queue))
+	why := d.blocked(l.queue)
+	for _, behind := range l.all() {
+		d.out = d.s.appendTold(d.out, behind, why)
 	}
-	l.rest = nil
+	l.rest, l.lots = nil, nil
 }
 
 // appendTold adds the verdict that a Workload waits, unless it has been told just
@@ -377,7 +424,7 @@ func (d *drainer) unclaim() {
 			v.claimed = false
 		}
 	}
-	d.tree.claimed = len(d.claims) > 0 || len(d.reservations) > 0
+	d.tree.claimed = len(d.claims) > 0 || len(d.reservations) > 0 || d.barred
 }
 
 // reserve gives a Workload its quota.
@@ -389,6 +436,7 @@ func (s *State) reserve(q *queue, w *Workload, p *proposal) *Verdict {
 	e := edit(w.Object, s.now)
 	e.reserve(p.admission, s.fresh(w, names))
 	w.assume(q, p.usage)
+	s.penalize(q, w, p.growth())
 	w.busy = true
 	s.starts(w)
 	s.comes(w, p.admission)

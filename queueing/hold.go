@@ -31,7 +31,7 @@ func (d *drainer) withhold(l *line, h *hold) {
 		d.refuse(l, r)
 		return
 	}
-	l.rest, l.first, l.version = l.rest[1:], nil, -1
+	l.next()
 	l.queue.drop(w)
 	d.out = d.s.appendTold(d.out, w, r)
 }

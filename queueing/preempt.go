@@ -1,7 +1,9 @@
 package queueing
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -33,42 +35,55 @@ func (s *State) question(q *queue, w *Workload, needs quota.Amounts) preemption.
 // running are the Workloads in a ClusterQueue that could be asked to leave.
 func (s *State) running(n *quota.Node) []*preemption.Workload {
 	q := s.queues[kueue.ClusterQueueReference(n.Name)]
+	byUsage := s.sharesByUsage(q)
 	out := make([]*preemption.Workload, 0, len(q.holding))
 	for _, w := range q.holding {
-		if !w.claimed {
-			out = append(out, s.candidate(w))
+		if w.claimed {
+			continue
 		}
+		c := &w.candidate
+		// What would be lost if it left is the time that its pods have run.
+		c.Cost = int64(podsIn(w.Object.Status.Admission)) * int64(max(0, s.now.Sub(c.Reserved))/time.Second)
+		c.LocalQueueUsage = 0
+		if byUsage && w.local != nil {
+			c.LocalQueueUsage = w.local.usage
+		}
+		out = append(out, c)
 	}
 	return out
 }
 
-// candidate tells what it would cost if a Workload left: the time that its pods
-// have run.
-func (s *State) candidate(w *Workload) *preemption.Workload {
-	since := reservedSince(w.Object)
-	var pods int64
-	for i := range w.Object.Status.Admission.PodSetAssignments {
-		pods += int64(countOf(&w.Object.Status.Admission.PodSetAssignments[i]))
-	}
-	return &preemption.Workload{
-		UID: w.Object.UID, Queue: w.queue.node, Priority: w.priority, Reserved: since, Queued: w.since,
-		Usage: w.Usage, Evicted: IsEvicted(w.Object), Cost: pods * int64(max(0, s.now.Sub(since))/time.Second),
+// candidate is what preemption has to know of a Workload as long as it holds its
+// quota; what changes with time is filled in where it is asked for.
+func candidate(w *Workload) preemption.Workload {
+	return preemption.Workload{
+		UID: w.Object.UID, Queue: w.queue.node, Priority: w.priority, Reserved: reservedSince(w.Object), Queued: w.since,
+		Usage: w.Usage, Evicted: IsEvicted(w.Object),
 	}
 }
 
 // couldPreempt says how preemption could make room for so much of one flavor and
-// resource, if it could.
-func (s *State) couldPreempt(q *queue, w *Workload, fr quota.FlavorResource, want int64) (by mode, ok bool) {
-	if q.object.Spec.Preemption == nil {
-		return 0, false
+// resource; where it cannot, why says what keeps it from that, if the queue has a
+// policy at all.
+func (s *State) couldPreempt(q *queue, w *Workload, fr quota.FlavorResource, want int64) (by mode, ok bool, why string) {
+	if !q.preempts() {
+		return 0, false, ""
 	}
-	switch help, _ := preemption.Possible(s.question(q, w, quota.Amounts{fr: want}), fr, want); help {
-	case preemption.Preempt:
-		return preempt, true
-	case preemption.Reclaim:
-		return reclaim, true
+	answer := preemption.Decide(s.question(q, w, quota.Amounts{fr: want}))
+	switch {
+	case len(answer.Targets) == 0:
+		return 0, false, answer.Why
+	case slices.ContainsFunc(answer.Targets, func(t preemption.Target) bool { return t.Queue == q.node }):
+		return preempt, true, ""
 	}
-	return 0, false
+	return reclaim, true, ""
+}
+
+// preempts says that the policy of a ClusterQueue lets it have somebody leave.
+func (q *queue) preempts() bool {
+	p := q.object.Spec.Preemption
+	return p != nil && (cmp.Or(p.WithinClusterQueue, kueue.PreemptionPolicyNever) != kueue.PreemptionPolicyNever ||
+		cmp.Or(p.ReclaimWithinCohort, kueue.PreemptionPolicyNever) != kueue.PreemptionPolicyNever)
 }
 
 // victims are those that have to leave for a Workload to have its quota; why says

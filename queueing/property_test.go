@@ -3,11 +3,13 @@ package queueing
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -20,6 +22,9 @@ func randomTree(t *testing.T, r *rand.Rand) *world {
 	var c config.Config
 	if r.IntN(2) == 0 {
 		c.FairSharing = &kueueconfig.FairSharing{}
+	}
+	if r.IntN(2) == 0 {
+		c.AdmissionFairSharing = &kueueconfig.AdmissionFairSharing{UsageHalfLifeTime: metav1.Duration{Duration: 10 * time.Minute}}
 	}
 	w := newWorldWith(c)
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
@@ -48,18 +53,30 @@ func randomTree(t *testing.T, r *rand.Rand) *world {
 			"within": pick("Never", "LowerPriority", "LowerOrNewerEqualPriority"), "reclaim": pick("Never", "LowerPriority", "Any"),
 			"whenCanBorrow": pick(string(kueue.MayStopSearch), string(kueue.TryNextFlavor)), "whenCanPreempt": pick(string(kueue.MayStopSearch), string(kueue.TryNextFlavor)),
 		}
-		if r.IntN(3) == 0 {
-			args["strict"] = ""
+		for _, sometimes := range []string{"strict", "backfill", "byusage"} {
+			if r.IntN(3) == 0 {
+				args[sometimes] = ""
+			}
 		}
-		w.set(clusterQueue(t, name, args, quotas()))
-		w.set(localQueueTo(fmt.Sprintf("lq-%d", i), name, ""))
+		cq := clusterQueue(t, name, args, quotas())
+		if r.IntN(2) == 0 {
+			cq.Spec.Preemption.BorrowWithinCohort = &kueue.BorrowWithinCohort{
+				Policy: kueue.BorrowWithinCohortPolicyLowerPriority, MaxPriorityThreshold: new(r.Int32N(3)),
+			}
+		}
+		w.set(cq)
+		for _, of := range []string{"lq-%d", "lq-%d-more"} {
+			w.set(localQueueTo(fmt.Sprintf(of, i), name, ""))
+		}
 	}
 	return w
 }
 
 // TestTheTreeKeepsItsPromises runs random jobs through random trees of cohorts.
-// At no moment is more used than may be; and once everything that runs has ended,
-// again and again, nobody waits who could ever have had quota.
+// At no moment is more used than may be, and nobody waits for victims that are gone;
+// and once everything that runs has ended, again and again, nobody waits who could
+// ever have had quota. Some jobs ran before Muster came, grow, may run only for a
+// while, or have preemption gates.
 func TestTheTreeKeepsItsPromises(t *testing.T) {
 	preempted, borrowed := 0, 0
 	for seed := range uint64(1000) {
@@ -67,8 +84,9 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 		w := randomTree(t, r)
 		w.machines["spot"], w.machines["ondemand"] = 100, 100
 		for range 30 {
-			w.shakeIn(t, r, 4)
+			w.shakeMore(t, r)
 			w.cycles(t)
+			w.checkVictims(t)
 			w.now = w.now.Add(time.Duration(r.IntN(100)) * time.Second)
 			for _, x := range w.s.workloads {
 				if IsEvicted(x.Object) && HasQuota(x.Object) {
@@ -122,6 +140,54 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 	}
 	if preempted < 1000 || borrowed < 1000 {
 		t.Errorf("%d preemptions and %d borrowings seen: too few to prove anything", preempted, borrowed)
+	}
+}
+
+// shakeMore is shake in a tree, with whatever else Workloads may be.
+func (w *world) shakeMore(t *testing.T, r *rand.Rand) {
+	all := sorted(w.s.workloads)
+	if len(all) == 0 || r.IntN(4) > 0 {
+		w.shakeIn(t, r, 4)
+		return
+	}
+	name := fmt.Sprintf("w-%d", w.created)
+	object := w.workload(t, name, map[string]string{
+		"lq": fmt.Sprintf("lq-%d-more", r.IntN(4)), "priority": fmt.Sprint(r.IntN(3)), "count": fmt.Sprint(1 + r.IntN(3)), "cpu": "1", "gpu": fmt.Sprint(r.IntN(2)),
+	})
+	switch r.IntN(5) {
+	case 0:
+		object.Annotations = map[string]string{AdoptedAnnotation: "true"}
+	case 1:
+		object.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: "gate"}}
+	case 2, 3:
+		object.Spec.MaximumExecutionTimeSeconds = new(1 + r.Int32N(300))
+	case 4:
+		old := all[r.IntN(len(all))].Object
+		object.Spec = *old.Spec.DeepCopy()
+		object.Spec.PodSets[0].Count++
+		object.OwnerReferences = old.OwnerReferences
+		object.Annotations = map[string]string{ReplacementAnnotation: old.Namespace + "/" + old.Name, ElasticAnnotation: "true"}
+	}
+	w.set(object)
+}
+
+// checkVictims looks that whoever waits for others to leave does so for some who
+// are leaving.
+func (w *world) checkVictims(t *testing.T) {
+	for _, x := range sorted(w.s.workloads) {
+		if x.place != waiting || x.reason != kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads {
+			continue
+		}
+		_, names, _ := strings.Cut(x.message, "workloads: ")
+		names, _, _ = strings.Cut(names, ";")
+		leaving := false
+		for _, v := range w.s.workloads {
+			named := names == "" || slices.Contains(strings.Split(names, ", "), v.Object.Namespace+"/"+v.Object.Name)
+			leaving = leaving || named && HasQuota(v.Object) && IsEvicted(v.Object)
+		}
+		if !leaving {
+			t.Errorf("%s waits for victims that are gone: %s", x.Object.Name, x.message)
+		}
 	}
 }
 

@@ -46,14 +46,28 @@ type tree struct {
 	// loosened says that quota came back, so that what was refused may fit now.
 	loosened bool
 	// claimed says that quota was kept for Workloads that wait for their victims, or
-	// for a time to come.
+	// for a time to come. Then nobody may be judged without those ahead of him.
 	claimed bool
+	// stale is when all are judged again because quota was given out since some were
+	// told how much is free; zero if what they were told is true.
+	stale time.Time
+}
+
+// staleAfter is how long what a Workload was told may be untrue.
+const staleAfter = 10 * time.Second
+
+// tightened notes that a Workload got quota.
+func (t *tree) tightened(now time.Time) {
+	if t.stale.IsZero() && slices.ContainsFunc(t.queues, func(q *queue) bool { return len(q.refusals) > 0 }) {
+		t.stale = now.Add(staleAfter)
+	}
 }
 
 // localQueue is a LocalQueue with its numbers.
 type localQueue struct {
 	object *kueue.LocalQueue
 	counts
+	consumption
 }
 
 // counts are what the status of a queue shows.
@@ -107,11 +121,13 @@ func newQueue(cq *kueue.ClusterQueue) *queue {
 func before(a, b *Workload) bool { return compare(a, b) < 0 }
 
 func compare(a, b *Workload) int {
-	return cmp.Or(
-		cmp.Compare(b.priority, a.priority),
-		a.since.Compare(b.since),
-		strings.Compare(string(a.Object.UID), string(b.Object.UID)),
-	)
+	if c := cmp.Compare(b.priority, a.priority); c != 0 {
+		return c
+	}
+	if c := a.since.Compare(b.since); c != 0 {
+		return c
+	}
+	return strings.Compare(string(a.Object.UID), string(b.Object.UID))
 }
 
 // push puts a Workload into the queue, to be judged.
@@ -168,6 +184,10 @@ func quotasOf(groups []kueue.ResourceGroup) map[quota.FlavorResource]quota.Quota
 // rebuild works out the queues anew after an object other than a Workload or a
 // request has changed, which is seldom, and has every Workload looked at again.
 func (s *State) rebuild() {
+	for _, q := range s.order {
+		// Cheaper than to take out one after the other.
+		q.pending.Clear(false)
+	}
 	for _, w := range s.workloads {
 		s.leave(w)
 	}
@@ -182,6 +202,7 @@ func (s *State) rebuild() {
 	slices.SortFunc(s.order, func(a, b *queue) int { return strings.Compare(a.object.Name, b.object.Name) })
 	for _, lq := range s.localQueues {
 		lq.counts = newCounts()
+		s.weigh(lq)
 	}
 	s.plant()
 	for _, q := range s.order {
@@ -200,6 +221,10 @@ func (s *State) rebuild() {
 		}
 	}
 	s.told.all(s)
+	if s.sharing != nil && s.sampleAt.IsZero() {
+		// Who uses anything is found out by the sample.
+		s.sampleAt = s.now
+	}
 }
 
 // plant makes the trees of cohorts. A cohort that nobody has made is one without

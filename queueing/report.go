@@ -113,7 +113,13 @@ func (s *State) localStatus(lq *localQueue) kueue.LocalQueueStatus {
 	s.localQueueStanding(lq.object).write(&out.Conditions, kueue.LocalQueueActive, lq.object.Generation, s.now)
 	out.PendingWorkloads, out.ReservingWorkloads, out.AdmittedWorkloads = lq.waiting, lq.reserving, lq.running
 	out.FlavorsReservation, out.FlavorsUsage = nil, nil
+	out.FairSharing = nil
 	if q := s.queues[lq.object.Spec.ClusterQueue]; q != nil {
+		if s.sharesByUsage(q) && !lq.record.At.IsZero() {
+			out.FairSharing = &kueue.LocalQueueFairSharingStatus{AdmissionFairSharingStatus: &kueue.LocalQueueAdmissionFairSharingStatus{
+				ConsumedResources: lq.record.Consumed.List(), LastUpdate: metav1.NewTime(lq.record.At),
+			}}
+		}
 		out.FlavorsReservation = localUsage(q.flavorUsage(lq.reserved))
 		out.FlavorsUsage = localUsage(q.flavorUsage(lq.admitted))
 	}

@@ -30,10 +30,10 @@ import (
 //	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
 //	requestconfig NAME class=C [limit=N] [base=SECONDS] [managed=RESOURCE] [merge=POLICY] [selector=KEY:DETAIL] [set=NAME:VALUE]
 //	policy NAME FIELD=VALUE ...         (as a parameter of that name would say it)
-//	cq NAME [strict] [backfill] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [whenCanBorrow=F] [whenCanPreempt=F] [check=(NAME[@FLAVOR],...)]
+//	cq NAME [strict] [backfill] [byusage] [stop=Hold] [cohort=C] [weight=N] [within=P] [reclaim=P] [whenCanBorrow=F] [whenCanPreempt=F] [check=(NAME[@FLAVOR],...)]
 //	FLAVOR RESOURCE=NOMINAL[/BORROWING[/LENDING]] ...   (one line a flavor, in order)
 //	cohort NAME [parent=C] [weight=N], and quotas as above
-//	lq NAME cq=NAME [stop=Hold]
+//	lq NAME cq=NAME [stop=Hold] [weight=N]
 //	workload NAME [lq=main] [priority=N] [count=N] [min=N] [max=SECONDS] [select=K=V] [tolerate=K] [launcher=RESOURCE:QUANTITY] [PREFIX/ANNOTATION=V] RESOURCE=QUANTITY ...
 //	machines FLAVOR=N ...               (how many pods fit; the planner's answer)
 //	request NAME Provisioned=True|False|Failed|... [reason=R]  [message]
@@ -52,6 +52,7 @@ import (
 //	open NAME gate=NAME
 //	resourcequota NAME [scope=S] RESOURCE=HARD[/USED] ...
 //	replaced NAME SLICE                 (finished, as before a SLICE is admitted)
+//	consumed                            (what the LocalQueues have used lately, as is written to their statuses)
 //	status NAME                         (its conditions and numbers)
 //	restart                             (with what the API server has)
 //	blind                               (no advice from the provisioner)
@@ -143,7 +144,9 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 	case "cohort":
 		w.set(cohort(t, name, args, d.Input))
 	case "lq":
-		w.set(localQueueTo(name, args["cq"], args["stop"]))
+		lq := localQueueTo(name, args["cq"], args["stop"])
+		lq.Spec.FairSharing = weight(args)
+		w.set(lq)
 	case "workload":
 		w.set(w.workload(t, name, args))
 	case "machines":
@@ -200,6 +203,8 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		return w.cycles(t)
 	case "queues":
 		return w.queues()
+	case "consumed":
+		return w.consumed()
 	default:
 		return w.life(t, d, name, args)
 	}
@@ -395,9 +400,40 @@ func (w *world) queues() string {
 	return out.String()
 }
 
-// checkQuota is promise P4: what is reserved never exceeds the quota.
+// consumed writes the statuses of the LocalQueues that have changed, and prints what
+// they have used.
+func (w *world) consumed() string {
+	var out strings.Builder
+	report := w.s.Report(w.now).LocalQueues
+	for _, key := range slices.SortedFunc(maps.Keys(report), func(a, b types.NamespacedName) int { return strings.Compare(a.Name, b.Name) }) {
+		lq := w.s.localQueues[key].object.DeepCopy()
+		lq.Status = report[key]
+		w.version++
+		lq.ResourceVersion = strconv.Itoa(w.version)
+		w.s.Set(lq)
+		if fs := lq.Status.FairSharing; fs != nil {
+			fmt.Fprintf(&out, "%s at %s:", key.Name, fs.AdmissionFairSharingStatus.LastUpdate.UTC().Format(time.TimeOnly))
+			list := fs.AdmissionFairSharingStatus.ConsumedResources
+			for _, name := range slices.Sorted(maps.Keys(list)) {
+				v := list[name]
+				fmt.Fprintf(&out, " %s=%s", name, v.String())
+			}
+			out.WriteString("\n")
+		}
+	}
+	return out.String()
+}
+
+// checkQuota is promise P4: what is reserved never exceeds the quota, but for jobs
+// that ran before Muster came.
 func checkQuota(t *testing.T, s *State) {
 	t.Helper()
+	for _, w := range s.workloads {
+		if w.place == holding && w.queue != nil && w.Object.Annotations[AdoptedAnnotation] == "true" {
+			w.queue.node.Sub(w.Usage)
+			defer w.queue.node.Add(w.Usage)
+		}
+	}
 	for _, q := range s.order {
 		for _, fr := range q.node.Keys() {
 			if v := q.node.Available(fr); v < 0 {
@@ -460,6 +496,9 @@ func clusterQueue(t *testing.T, name string, args map[string]string, input strin
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	if _, ok := args["backfill"]; ok {
 		cq.Annotations = map[string]string{BackfillAnnotation: "true"}
+	}
+	if _, ok := args["byusage"]; ok {
+		cq.Spec.AdmissionScope = &kueue.AdmissionScope{AdmissionMode: kueue.UsageBasedAdmissionFairSharing}
 	}
 	if team, ok := args["team"]; ok {
 		cq.Spec.NamespaceSelector.MatchLabels = map[string]string{"team": team}

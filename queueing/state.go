@@ -1,7 +1,6 @@
 package queueing
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/quota"
+	"github.com/muster-dev/muster/queueing/usage"
 )
 
 // State is all that queueing decides on, kept up to date object by object, so
@@ -60,6 +60,11 @@ type State struct {
 	cohortNodes map[kueue.CohortReference]*quota.Node
 	outdated    bool
 
+	// sharing are the rules of admission fair sharing, nil without it; sampleAt is
+	// when the next sample is taken, zero while no LocalQueue uses anything.
+	sharing  *usage.Rules
+	sampleAt time.Time
+
 	// due are the Workloads to look at in the next cycle.
 	due    map[types.UID]*Workload
 	timers timers
@@ -86,7 +91,7 @@ type namespace struct {
 // New returns a State without objects. Plan may be nil: then there is no advice
 // on machines.
 func New(c config.Config, plan Planner) *State {
-	return &State{
+	s := &State{
 		config: c, plan: plan, outdated: true,
 		clusterQueues: map[string]*kueue.ClusterQueue{},
 		cohorts:       map[kueue.CohortReference]*kueue.Cohort{},
@@ -105,6 +110,10 @@ func New(c config.Config, plan Planner) *State {
 		selected:      map[string]int{},
 		told:          newTold(),
 	}
+	if c.AdmissionFairSharing != nil {
+		s.sharing = new(usage.RulesFrom(c.AdmissionFairSharing))
+	}
+	return s
 }
 
 // Set takes in an object as it is now. Of kinds that queueing does not know it
@@ -125,7 +134,7 @@ func (s *State) Set(object metav1.Object) {
 		key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 		lq := s.localQueues[key]
 		if lq == nil {
-			lq = &localQueue{counts: newCounts()}
+			lq = &localQueue{counts: newCounts(), consumption: consumptionOf(o)}
 			s.localQueues[key] = lq
 			s.outdated = true
 		} else {
@@ -255,7 +264,13 @@ func (s *State) WantsCapacity() bool {
 
 // WakeAt is the earliest time at which time alone may change something; zero if
 // only events can.
-func (s *State) WakeAt() time.Time { return s.timers.next() }
+func (s *State) WakeAt() time.Time {
+	at := earliest(s.timers.next(), s.sampleAt)
+	for _, t := range s.trees {
+		at = earliest(at, t.stale)
+	}
+	return at
+}
 
 // SelectedKeys are the node labels that Workloads and flavors select on, in order.
 func (s *State) SelectedKeys() []string { return slices.Sorted(maps.Keys(s.selected)) }
@@ -409,6 +424,7 @@ func (s *State) enter(w *Workload) {
 	if w.queue != nil && w.place == holding {
 		w.queue.node.Add(w.Usage)
 		w.queue.holding[w.Object.UID] = w
+		w.candidate = candidate(w)
 	}
 }
 
@@ -463,7 +479,10 @@ func (s *State) Settle(uid types.UID, now *kueue.Workload) {
 	if w.assumed != nil {
 		// The object counts from here on, if it has the quota.
 		w.assumed.node.Sub(w.assumedUsage)
-		w.assumed.tree.loosened = w.assumed.tree.loosened || now == nil || !HasQuota(now)
+		if now == nil || !HasQuota(now) {
+			w.assumed.tree.loosened = true
+			s.pardon(w)
+		}
 		w.assumed, w.assumedUsage = nil, nil
 		s.started(w)
 	}
@@ -501,6 +520,9 @@ func (s *State) localQueueOf(w *Workload) *kueue.LocalQueue {
 // them has an order.
 func sorted(workloads map[types.UID]*Workload) []*Workload {
 	return slices.SortedFunc(maps.Values(workloads), func(a, b *Workload) int {
-		return cmp.Or(strings.Compare(a.Object.Namespace, b.Object.Namespace), strings.Compare(a.Object.Name, b.Object.Name))
+		if c := strings.Compare(a.Object.Namespace, b.Object.Namespace); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Object.Name, b.Object.Name)
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/queueing/preemption"
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
@@ -29,6 +30,8 @@ type Workload struct {
 	// Usage is the quota that the Workload has reserved; empty without one.
 	Usage quota.Amounts
 
+	// candidate is what preemption has to know of it while it holds quota.
+	candidate preemption.Workload
 	// shape is the same for Workloads whose podSets are the same.
 	shape uint64
 	// priority and since are where it stands in its queue.

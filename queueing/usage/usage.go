@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/quota"
 )
 
 // defaultInterval is how often samples are taken where the administrator does not
@@ -43,6 +45,24 @@ func (a Amounts) List() corev1.ResourceList {
 		list[name] = *resource.NewMilliQuantity(v, resource.DecimalSI)
 	}
 	return list
+}
+
+// Add adds o, up to the largest int64.
+func (a Amounts) Add(o Amounts) {
+	for name, v := range o {
+		a[name] = quota.Plus(a[name], v)
+	}
+}
+
+// Sub takes o away, down to zero, and forgets what becomes zero.
+func (a Amounts) Sub(o Amounts) {
+	for name, v := range o {
+		if a[name] > v {
+			a[name] -= v
+		} else {
+			delete(a, name)
+		}
+	}
 }
 
 // Record is what one LocalQueue has used lately.

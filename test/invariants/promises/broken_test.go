@@ -184,6 +184,13 @@ func TestWholeIsBroken(t *testing.T) {
 			controlledBy(p, "Job", c.job)
 			c.show(p)
 		}, []string{"P1 whole: Pod team/replacement", "its Workload train is not Admitted"}},
+		{"a Job that grows has no Workload that is Admitted", func(c *course) {
+			c.upTo("workload waits")
+			c.show(replacing(c, "grown"))
+			p := newPod("worker", 8)
+			controlledBy(p, "Job", c.job)
+			c.show(p)
+		}, []string{"P1 whole: Pod team/worker", "its Workload train is not Admitted"}},
 		{"a Job's pod is created long after its Workload was deleted", func(c *course) {
 			c.upTo("booking is consumed")
 			c.remove(c.workload)
@@ -480,6 +487,36 @@ func TestSilenceIsSeen(t *testing.T) {
 			c.show(c.workload)
 			c.pass(6 * time.Second)
 		}, []string{"P7 explained: Workload team/train"}},
+		{"a workload is pending for a reason that nobody knows", func(c *course) {
+			c.upTo("workload comes")
+			condition(&c.workload.Status.Conditions, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, "Because", "It is Friday")
+			c.show(c.workload)
+			c.pass(6 * time.Second)
+		}, []string{"P7 explained: Workload team/train", "a known reason"}},
+		{"a workload is deactivated without a word", func(c *course) {
+			c.workload.Spec.Active = new(false)
+			c.show(c.workload)
+			c.pass(6 * time.Second)
+		}, []string{"P7 explained: Workload team/train", "has been pending"}},
+		{"a workload loses its quota and is not told what it waits for", func(c *course) {
+			c.upTo("booking is consumed")
+			preempt(c.workload)
+			c.workload.Status.Admission = nil
+			condition(&c.workload.Status.Conditions, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, "", "")
+			condition(&c.workload.Status.Conditions, kueue.WorkloadAdmitted, metav1.ConditionFalse, "NoReservation", "Evicted")
+			c.show(c.workload)
+			c.pass(6 * time.Second)
+		}, []string{"P7 explained: Workload team/train", "has been pending"}},
+		{"a workload is evicted without a word", func(c *course) {
+			c.upTo("booking is consumed")
+			condition(&c.workload.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, kueue.WorkloadEvictedByPodsReadyTimeout, "")
+			c.show(c.workload)
+		}, []string{"P7 explained: Workload team/train", "was evicted (PodsReadyTimeout) without a word why"}},
+		{"a workload is preempted and is not told for whom", func(c *course) {
+			c.upTo("booking is consumed")
+			condition(&c.workload.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, kueue.WorkloadEvictedByPreemption, "Preempted")
+			c.show(c.workload)
+		}, []string{"P7 explained: Workload team/train", "without a condition Preempted"}},
 		{"a request waits without a word", func(c *course) {
 			c.upTo("request comes")
 			c.pass(6 * time.Second)

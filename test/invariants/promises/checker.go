@@ -86,7 +86,13 @@ type Checker struct {
 	// queued is the newest Workload of a Job.
 	queued map[types.UID]*workload
 	queues map[string]*queue
-	local  map[types.NamespacedName]string
+	// used is what is reserved. The ledger says what may be; older ones are those that
+	// others may still act on. What is excused only shrinks until the next edit.
+	used    usage
+	ledger  *ledger
+	older   []*ledger
+	excused map[debt]int64
+	local   map[types.NamespacedName]string
 	// checks are the controllers of AdmissionChecks.
 	checks map[string]string
 
@@ -115,6 +121,9 @@ func New(config Config) *Checker {
 		workloads: map[types.UID]*workload{},
 		queued:    map[types.UID]*workload{},
 		queues:    map[string]*queue{},
+		used:      usage{},
+		ledger:    &ledger{accounts: map[party]account{}},
+		excused:   map[debt]int64{},
 		local:     map[types.NamespacedName]string{},
 		checks:    map[string]string{},
 		raised:    map[string]bool{},
@@ -149,6 +158,8 @@ func (c *Checker) Apply(e Event) {
 		c.applyWorkload(e, o)
 	case *kueue.ClusterQueue:
 		c.applyQueue(e, o)
+	case *kueue.Cohort:
+		c.applyCohort(e, o)
 	case *kueue.LocalQueue:
 		c.applyLocalQueue(e, o)
 	case *kueue.AdmissionCheck:

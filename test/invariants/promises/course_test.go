@@ -171,6 +171,15 @@ func newCourse(t *testing.T) *course {
 	return c
 }
 
+// replacing is another slice of the course's Job, which says why it waits.
+func replacing(c *course, name string) *kueue.Workload {
+	w := newWorkload(name, 3, 8)
+	w.Annotations = map[string]string{queueing.ReplacementAnnotation: namespace + "/" + c.workload.Name}
+	controlledBy(w, "Job", c.job)
+	condition(&w.Status.Conditions, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, "WaitingForQuota", "8 more GPUs are needed")
+	return w
+}
+
 func find(t *testing.T, name string) int {
 	t.Helper()
 	i := slices.IndexFunc(steps, func(s step) bool { return s.name == name })

@@ -4,6 +4,10 @@
 // Violations. It has no client, goroutine or clock: the live edge, package
 // invariants, feeds it from watches, a simulation from its own steps.
 //
+// Quota is read from the objects of ClusterQueues and Cohorts as a balance sheet,
+// see ledger.go. It shares nothing with package queueing/quota, which decides by
+// the same rules, but a test that compares the two.
+//
 // The words: an event is one version of an object, or its end. Listed events
 // come from a list, not from a watch: what was between the last version seen and
 // this one is unknown, and nothing is concluded from it. A gap is a span of

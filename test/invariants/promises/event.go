@@ -26,6 +26,7 @@ const (
 	Workloads            Kind = "Workload"
 	ClusterQueues        Kind = "ClusterQueue"
 	LocalQueues          Kind = "LocalQueue"
+	Cohorts              Kind = "Cohort"
 	AdmissionChecks      Kind = "AdmissionCheck"
 	NodeGroups           Kind = "NodeGroup"
 	Machines             Kind = "Machine"
@@ -50,6 +51,8 @@ func KindOf(object metav1.Object) Kind {
 		return ClusterQueues
 	case *kueue.LocalQueue:
 		return LocalQueues
+	case *kueue.Cohort:
+		return Cohorts
 	case *kueue.AdmissionCheck:
 		return AdmissionChecks
 	case *v1alpha1.NodeGroup:

@@ -38,7 +38,7 @@ func (c *Checker) sweepWaiting() {
 	}
 	for uid, w := range c.workloads {
 		blame("pending|"+string(uid), &w.pending, PendingWorkloads, w.String(),
-			"has been pending since %s without a condition QuotaReserved=False that has a reason and a message (bound %s)")
+			"has been pending since %s without a condition QuotaReserved=False that has a known reason and a message (bound %s)")
 		blame("reserved|"+string(uid), &w.reserved, ReservedWorkloads, w.String(),
 			"has held quota without being Admitted since %s, and neither a check that is not Ready nor its conditions say what it waits for (bound %s)")
 	}

@@ -5,229 +5,267 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// flavorResource is what quota is counted by.
-type flavorResource struct{ flavor, resource string }
-
-func (f flavorResource) String() string { return f.resource + " of flavor " + f.flavor }
-
-func (f flavorResource) amount(v int64) string {
-	return nodegroups.Quantity(corev1.ResourceName(f.resource), v)
-}
-
-// queue is a ClusterQueue with the quota that is reserved in it.
+// queue is what counts of a ClusterQueue beside its quota.
 type queue struct {
-	name string
-	// known: its object exists. Workloads may be heard of before.
-	known  bool
+	name   string
 	checks []string
-	quota  map[flavorResource]*quota
 }
 
-// quota is one resource of one flavor in a queue.
-type quota struct {
-	used, nominal int64
-	// found is usage beyond nominal that nobody is to blame for: an admin lowered
-	// the quota under it, or it was there before the Checker. It only shrinks.
-	found int64
-	// before was the nominal quota until the admin's edit, on which others may
-	// still have acted until then.
-	before int64
-	until  time.Time
+// debt is what a party owes of one resource of one flavor.
+type debt struct {
+	party
+	flavorResource
 }
 
-// allowed is how much may be reserved now. What may be borrowed is to be added
-// here, once cohorts are served.
-func (q *quota) allowed(now time.Time) int64 {
-	out := max(q.nominal, q.found)
-	if !now.After(q.until) {
-		out = max(out, q.before)
-	}
-	return out
-}
-
-func (c *Checker) queue(name string) *queue {
-	q := c.queues[name]
-	if q == nil {
-		q = &queue{name: name, quota: map[flavorResource]*quota{}}
-		c.queues[name] = q
-	}
-	return q
-}
-
-func (q *queue) of(key flavorResource) *quota {
-	out := q.quota[key]
-	if out == nil {
-		out = &quota{}
-		q.quota[key] = out
-	}
-	return out
-}
+func (d debt) key() string { return d.party.String() + "|" + d.flavorResource.String() }
 
 func (c *Checker) applyQueue(e Event, o *kueue.ClusterQueue) {
-	q := c.queue(o.Name)
-	q.known = !e.Deleted
+	p := party{ClusterQueues, o.Name}
 	if e.Deleted {
+		c.edit(p, nil)
 		return
 	}
-	q.checks = nil
+	q := &queue{name: o.Name}
+	c.queues[o.Name] = q
 	if s := o.Spec.AdmissionChecksStrategy; s != nil {
 		for _, rule := range s.AdmissionChecks {
 			q.checks = append(q.checks, string(rule.Name))
 		}
 	}
-	nominal := map[flavorResource]int64{}
-	for _, g := range o.Spec.ResourceGroups {
-		for _, f := range g.Flavors {
-			for _, r := range f.Resources {
-				key := flavorResource{string(f.Name), string(r.Name)}
-				nominal[key] = nodegroups.ResourcesFrom(corev1.ResourceList{r.Name: r.NominalQuota})[r.Name]
-				q.of(key)
-			}
+	c.edit(p, new(accountOf(string(o.Spec.CohortName), o.Spec.ResourceGroups)))
+}
+
+func (c *Checker) applyCohort(e Event, o *kueue.Cohort) {
+	p := party{Cohorts, o.Name}
+	if e.Deleted {
+		c.edit(p, nil)
+		return
+	}
+	c.edit(p, new(accountOf(string(o.Spec.ParentName), o.Spec.ResourceGroups)))
+}
+
+// edit takes in what an admin has changed of an account. What is overdrawn by it
+// nobody is to blame for, and others may still act on the account as it was.
+func (c *Checker) edit(p party, a *account) {
+	if c.ledger.says(p, a) {
+		return
+	}
+	old := c.ledger
+	old.until = c.now.Add(c.config.Race)
+	c.older = slices.DeleteFunc(append(c.older, old), func(l *ledger) bool { return c.now.After(l.until) })
+	c.ledger = old.with(p, a)
+	clear(c.excused)
+	keys := map[flavorResource]bool{}
+	for _, amounts := range c.used {
+		for key := range amounts {
+			keys[key] = true
 		}
 	}
-	for key, have := range q.quota {
-		if nominal[key] < have.nominal {
-			have.before, have.until = have.allowed(c.now), c.now.Add(c.config.Race)
-		}
-		have.nominal = nominal[key]
-		if have.used > have.nominal {
-			have.found = max(have.found, have.used)
+	for key := range keys {
+		for p := range c.ledger.parties() {
+			c.excuse(debt{p, key})
 		}
 	}
 }
 
-// usageOf is the quota that an admission takes.
-func usageOf(a *kueue.Admission) map[flavorResource]int64 {
+// excuse notes that nobody is to blame for what is overdrawn now: an admin lowered
+// the quota under it, it was there before the Checker, or it ran before Muster.
+func (c *Checker) excuse(d debt) {
+	if over := c.ledger.overdraft(d.party, d.flavorResource, c.used); over > 0 {
+		c.excused[d] = over
+	}
+}
+
+// usageOf is the quota that an admission takes for the pods that may still run.
+// Those that were reclaimable when it was made are not in its count.
+func usageOf(w *kueue.Workload, before map[kueue.PodSetReference]int32) map[flavorResource]int64 {
 	out := map[flavorResource]int64{}
-	for _, ps := range a.PodSetAssignments {
+	now := reclaimable(w)
+	for i := range w.Status.Admission.PodSetAssignments {
+		ps := &w.Status.Admission.PodSetAssignments[i]
+		count := int64(countOf(w, ps))
+		running := max(0, count-max(0, int64(now[ps.Name]-before[ps.Name])))
 		for name, v := range nodegroups.ResourcesFrom(ps.ResourceUsage) {
 			if flavor, ok := ps.Flavors[name]; ok {
-				out[flavorResource{string(flavor), string(name)}] += v
+				if count > 0 && running < count {
+					v = v / count * running
+				}
+				key := flavorResource{string(flavor), string(name)}
+				out[key] = plus(out[key], v)
 			}
 		}
 	}
 	return out
 }
 
+func reclaimable(w *kueue.Workload) map[kueue.PodSetReference]int32 {
+	out := map[kueue.PodSetReference]int32{}
+	for _, r := range w.Status.ReclaimablePods {
+		out[r.Name] = r.Count
+	}
+	return out
+}
+
+// countOf is how many pods of a podSet were admitted: fewer than there are in the
+// spec, where they were admitted in part.
+func countOf(w *kueue.Workload, ps *kueue.PodSetAssignment) int32 {
+	if ps.Count != nil {
+		return *ps.Count
+	}
+	if i := findPodSet(w, ps.Name); i >= 0 {
+		return w.Spec.PodSets[i].Count
+	}
+	return 0
+}
+
+func findPodSet(w *kueue.Workload, name kueue.PodSetReference) int {
+	return slices.IndexFunc(w.Spec.PodSets, func(ps kueue.PodSet) bool { return ps.Name == name })
+}
+
 // applyUsage takes what a Workload held off its queue and adds what it holds now.
-//
-// All that is reserved counts, also for pods that are reclaimable: a stock Kueue
-// gives that back early, Muster does not.
 func (c *Checker) applyUsage(e Event, before, w *workload, o *kueue.Workload) {
 	if before.holds {
-		for key, v := range before.usage {
-			c.queue(before.clusterQueue).of(key).used -= v
-		}
+		c.used.sub(before.clusterQueue, before.usage)
 	}
 	if w.holds {
-		q := c.queue(w.clusterQueue)
-		for key, v := range w.usage {
-			q.of(key).used += v
-		}
-		c.judgeUsage(e, before, w, q)
-		if !before.holds {
-			c.judgeCounted(e, w, q, o)
+		c.used.add(w.clusterQueue, w.usage)
+		c.judgeUsage(e, before, w)
+		if !before.holds || before.clusterQueue != w.clusterQueue {
+			c.judgeCounted(e, w, o)
 		}
 	}
 	if before.holds {
-		q := c.queue(before.clusterQueue)
-		for key := range before.usage {
-			have := q.of(key)
-			have.found = min(have.found, max(have.used, 0))
-			if have.used <= have.nominal {
-				have.found = 0
-				c.forgive(Quota, q.key(key))
+		// What was given back is not excused a second time.
+		for _, at := range c.ledger.path(party{ClusterQueues, before.clusterQueue}) {
+			for key := range before.usage {
+				c.settle(debt{at, key})
 			}
 		}
 	}
 }
 
-func (q *queue) key(key flavorResource) string { return q.name + "|" + key.String() }
+// settle lowers what is excused to what is overdrawn now.
+func (c *Checker) settle(d debt) {
+	over := c.ledger.overdraft(d.party, d.flavorResource, c.used)
+	if over == 0 {
+		delete(c.excused, d)
+		c.forgive(Quota, d.key())
+	} else if have, ok := c.excused[d]; ok {
+		c.excused[d] = min(have, over)
+	}
+}
 
-// judgeUsage: what is reserved in a queue never exceeds its quota (P4).
-func (c *Checker) judgeUsage(e Event, before, w *workload, q *queue) {
-	sure := q.known && !e.Listed && !c.unsure(e.Revision, ClusterQueues, Workloads)
+// judgeUsage: what is reserved never exceeds the nominal quota and what may be
+// borrowed (P4), in the queue and in all cohorts above it.
+func (c *Checker) judgeUsage(e Event, before, w *workload) {
+	p := party{ClusterQueues, w.clusterQueue}
+	_, known := c.ledger.accounts[p]
+	sure := known && !e.Listed && !c.unsure(e.Revision, ClusterQueues, Cohorts, Workloads)
 	if !before.holds || before.clusterQueue != w.clusterQueue {
 		if sure {
 			c.judged(Reservations)
+			if c.borrows(p, w) {
+				c.judged(Borrowings)
+			}
 		} else {
 			c.unjudged(Reservations)
 		}
 	}
 	for _, key := range sorted(w.usage) {
-		have := q.of(key)
-		if have.used <= have.allowed(c.now) {
-			if have.used > have.nominal {
-				have.found = max(have.found, have.used)
+		at, over := c.overdrawn(c.ledger, p, key)
+		if !over {
+			continue
+		}
+		raced := slices.ContainsFunc(c.older, func(l *ledger) bool {
+			_, over := c.overdrawn(l, p, key)
+			return !over && !c.now.After(l.until)
+		})
+		if !sure || w.adopted || raced {
+			for _, at := range c.ledger.path(p) {
+				c.excuse(debt{at, key})
 			}
 			continue
 		}
-		if !sure {
-			have.found = have.used
-			continue
-		}
-		c.suspect(q.key(key), e, Quota, "ClusterQueue "+q.name, "%s %s is reserved, nominal quota is %s; %s took it there with %s; reserved by %s",
-			have.amountUsed(key), key, key.amount(have.nominal), w, key.amount(w.usage[key]), c.holders(q.name, key))
+		c.suspect(debt{at, key}.key(), e, Quota, at.String(), "%s; %s took it there with %s; reserved by %s",
+			c.ledger.describe(at, key, c.used), w, key.amount(w.usage[key]), c.holders(at, key))
 	}
 }
 
-// judgeCounted: a reservation counts all that its pods ask for (P4); one that
-// counted less would never exceed anything.
-func (c *Checker) judgeCounted(e Event, w *workload, q *queue, o *kueue.Workload) {
-	if e.Listed || !q.known || c.unsure(e.Revision, ClusterQueues) {
-		return
-	}
-	for _, a := range o.Status.Admission.PodSetAssignments {
-		i := slices.IndexFunc(o.Spec.PodSets, func(ps kueue.PodSet) bool { return ps.Name == a.Name })
-		if i < 0 {
-			continue
-		}
-		ps := &o.Spec.PodSets[i]
-		count := ps.Count
-		if a.Count != nil {
-			count = *a.Count
-		}
-		need := nodegroups.Resources{}
-		need.Add(fit.TemplateRequests(&ps.Template.Spec), int(count))
-		for name := range need {
-			if !q.covers(string(name)) {
-				delete(need, name)
-			}
-		}
-		if missing := short(nodegroups.ResourcesFrom(a.ResourceUsage), need); missing != nil {
-			c.suspect("counted|"+string(w.uid)+"|"+string(a.Name), e, Quota, w.String(),
-				"podSet %s: the %d pods ask for %s, but the reservation in ClusterQueue %s counts only %s; missing are %s",
-				a.Name, count, amounts(need), q.name, amounts(nodegroups.ResourcesFrom(a.ResourceUsage)), amounts(missing))
+// overdrawn is the first from a ClusterQueue upwards whose debt is more than it
+// may be and than is excused.
+func (c *Checker) overdrawn(l *ledger, p party, key flavorResource) (at party, over bool) {
+	for _, at := range l.path(p) {
+		if l.overdraft(at, key, c.used) > c.excused[debt{at, key}] {
+			return at, true
 		}
 	}
+	return party{}, false
 }
 
-// covers says that the queue has quota of the resource at all.
-func (q *queue) covers(resource string) bool {
-	for key, have := range q.quota {
-		if key.resource == resource && have.nominal > 0 {
+// borrows says that a ClusterQueue uses more than its own quota of something that
+// the Workload uses.
+func (c *Checker) borrows(p party, w *workload) bool {
+	for key := range w.usage {
+		if c.ledger.balance(p, key, c.used) < 0 {
 			return true
 		}
 	}
 	return false
 }
 
-func (q *quota) amountUsed(key flavorResource) string { return key.amount(q.used) }
+// judgeCounted: a reservation counts all that its pods ask for (P4); one that
+// counted less would never exceed anything. A configuration by which resources
+// count as others is not known here.
+func (c *Checker) judgeCounted(e Event, w *workload, o *kueue.Workload) {
+	account, known := c.ledger.accounts[party{ClusterQueues, w.clusterQueue}]
+	if e.Listed || !known || c.unsure(e.Revision, ClusterQueues) {
+		return
+	}
+	for i := range o.Status.Admission.PodSetAssignments {
+		a := &o.Status.Admission.PodSetAssignments[i]
+		at := findPodSet(o, a.Name)
+		if at < 0 {
+			continue
+		}
+		count := countOf(o, a)
+		need := nodegroups.Resources{}
+		need.Add(fit.TemplateRequests(&o.Spec.PodSets[at].Template.Spec), int(count))
+		for name := range need {
+			if !account.covers(string(name)) {
+				delete(need, name)
+			}
+		}
+		if missing := short(nodegroups.ResourcesFrom(a.ResourceUsage), need); missing != nil {
+			c.suspect("counted|"+string(w.uid)+"|"+string(a.Name), e, Quota, w.String(),
+				"podSet %s: the %d pods ask for %s, but the reservation in ClusterQueue %s counts only %s; missing are %s",
+				a.Name, count, amounts(need), w.clusterQueue, amounts(nodegroups.ResourcesFrom(a.ResourceUsage)), amounts(missing))
+		}
+	}
+}
 
-// holders names who has reserved the resource.
-func (c *Checker) holders(queue string, key flavorResource) string {
+// covers says that there is quota of the resource, if only to borrow.
+func (a *account) covers(resource string) bool {
+	for key := range a.quota {
+		if key.resource == resource {
+			return true
+		}
+	}
+	return false
+}
+
+// holders names who has reserved the resource below a party.
+func (c *Checker) holders(p party, key flavorResource) string {
 	var parts []string
 	for _, w := range c.workloads {
-		if v := w.usage[key]; w.holds && w.clusterQueue == queue && v > 0 {
+		v := w.usage[key]
+		if w.holds && v > 0 && slices.Contains(c.ledger.path(party{ClusterQueues, w.clusterQueue}), p) {
 			parts = append(parts, fmt.Sprintf("%s/%s %s", w.namespace, w.name, key.amount(v)))
 		}
 	}

@@ -32,11 +32,17 @@ const (
 	Departures Check = "P3 departures"
 	// Reservations: quota that was seen to be reserved.
 	Reservations Check = "P4 reservations"
+	// Borrowings: those of them in which the queue went beyond its own quota.
+	Borrowings Check = "P4 borrowings"
 	// PendingWorkloads, PendingRequests and ReservedWorkloads have told what they
 	// wait for.
 	PendingWorkloads  Check = "P7 pending workloads"
 	PendingRequests   Check = "P7 pending requests"
 	ReservedWorkloads Check = "P7 reserved workloads"
+	// Evictions and Preemptions: Workloads that were stopped, and those of them for
+	// the sake of others.
+	Evictions   Check = "P7 evictions"
+	Preemptions Check = "P7 preemptions"
 )
 
 // Stats is what the Checker has had to look at.

@@ -245,6 +245,13 @@ func TestNoFalseAlarm(t *testing.T) {
 			controlledBy(p, "Job", c.job)
 			c.show(p)
 		}},
+		{"the pods of a Job that grows, while its next Workload waits", func(c *course) {
+			c.upTo("booking is consumed")
+			c.show(replacing(c, "grown"))
+			p := consuming(newPod("replacement", 8), "gang")
+			controlledBy(p, "Job", c.job)
+			c.show(p)
+		}},
 		{"a Job of a queue without a capacity check", func(c *course) {
 			c.queue.Spec.AdmissionChecksStrategy = nil
 			c.upTo("job comes")
@@ -284,15 +291,21 @@ func TestNoFalseAlarm(t *testing.T) {
 			condition(&w.Status.Conditions, kueue.WorkloadAdmitted, metav1.ConditionTrue, "Admitted", "Admitted")
 			c.show(w)
 		}},
-		{"a deactivated workload is silent", func(c *course) {
+		{"a deactivated workload says so by its eviction", func(c *course) {
 			c.workload.Spec.Active = new(false)
+			condition(&c.workload.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, "DeactivatedDueToRequeuingLimitExceeded", "Its pods were never ready")
 			c.show(c.workload)
 			c.pass(time.Minute)
+		}},
+		{"a workload is evicted by others, for a reason of theirs", func(c *course) {
+			c.upTo("booking is consumed")
+			condition(&c.workload.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, "Maintenance", "The row goes down at noon")
+			c.show(c.workload)
 		}},
 		{"an evicted workload keeps its quota until its pods are gone", func(c *course) {
 			c.upTo("quota is reserved")
 			c.workload.Status.AdmissionChecks = nil
-			condition(&c.workload.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, "Preempted", "Preempted by others")
+			preempt(c.workload)
 			c.show(c.workload)
 			c.pass(time.Minute)
 		}},

@@ -117,6 +117,16 @@ func (c *Checker) judgeBound(e Event, p *pod) {
 	c.suspect("bound|"+string(p.uid), e, Whole, p.String(), "was bound to node %s while %s: %s", p.node, how, state)
 }
 
+// runs is the Workload that the pods of a Job run by: the newest, or until that is
+// Admitted the slice whose place it is to take; nil for none.
+func (c *Checker) runs(job types.UID) *workload {
+	w := c.queued[job]
+	for w != nil && !w.admitted && w.replaces != nil {
+		w = w.replaces
+	}
+	return w
+}
+
 // requestsOf are the requests that a pod may consume, the newest last. how is
 // empty for pods of no gang.
 func (c *Checker) requestsOf(p *pod) (requests []*request, how string) {
@@ -126,7 +136,7 @@ func (c *Checker) requestsOf(p *pod) (requests []*request, how string) {
 		}
 		return c.named[p.consumes], "it consumes ProvisioningRequest " + p.consumes.String()
 	}
-	w := c.queued[p.job]
+	w := c.runs(p.job)
 	if p.job == "" || w == nil || !slices.ContainsFunc(w.checks, c.isCapacity) {
 		return nil, ""
 	}
@@ -141,7 +151,7 @@ func (c *Checker) judgeCreated(e Event, p *pod) {
 		return
 	}
 	queue := c.queues[c.local[types.NamespacedName{Namespace: j.namespace, Name: j.queue}]]
-	w := c.queued[p.job]
+	w := c.runs(p.job)
 	if w != nil && w.clusterQueue != "" {
 		queue = c.queues[w.clusterQueue]
 	}

@@ -24,10 +24,17 @@ type workload struct {
 	holds        bool
 	clusterQueue string
 	usage        map[flavorResource]int64
-	admitted     bool
-	checks       []string
-	deleted      bool
-	deletedAt    time.Time
+	// reclaimed are the pods that were reclaimable before quota was reserved.
+	reclaimed map[kueue.PodSetReference]int32
+	// adopted: its job ran before Muster came.
+	adopted  bool
+	admitted bool
+	evicted  bool
+	// replaces is the Workload slice of the same Job whose place it takes.
+	replaces  *workload
+	checks    []string
+	deleted   bool
+	deletedAt time.Time
 	// pending for quota; reserved, but not admitted.
 	pending, reserved waiting
 }
@@ -41,6 +48,7 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 		c.workloads[w.uid] = w
 		if owner := metav1.GetControllerOf(o); owner != nil && owner.Kind == string(Jobs) {
 			w.job = owner.UID
+			w.replaces = c.replacedBy(o, c.queued[w.job])
 			c.queued[w.job] = w
 		}
 	}
@@ -64,15 +72,66 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 	w.holds = reserved && !finished && o.Status.Admission != nil
 	w.clusterQueue, w.usage = "", nil
 	if w.holds {
-		w.clusterQueue, w.usage = string(o.Status.Admission.ClusterQueue), usageOf(o.Status.Admission)
+		if !before.holds && !e.Listed {
+			w.reclaimed = reclaimable(o)
+		}
+		w.clusterQueue, w.usage = string(o.Status.Admission.ClusterQueue), usageOf(o, w.reclaimed)
 	}
+	evicted := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadEvicted)
+	w.adopted = o.Annotations[queueing.AdoptedAnnotation] == "true" && evicted == nil
 	c.applyUsage(e, &before, w, o)
+	w.evicted = evicted != nil && evicted.Status == metav1.ConditionTrue
+	if w.evicted && !before.evicted {
+		c.judgeEvicted(e, w, o)
+	}
 
-	active := o.Spec.Active == nil || *o.Spec.Active
-	waits := !reserved && !finished && active && o.DeletionTimestamp == nil
-	reason := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadQuotaReserved)
-	c.noteWaiting(&w.pending, waits, reason != nil && reason.Reason != "" && reason.Message != "", PendingWorkloads)
+	waits := !reserved && !finished && o.DeletionTimestamp == nil
+	c.noteWaiting(&w.pending, waits, saysWhyPending(o), PendingWorkloads)
 	c.noteWaiting(&w.reserved, w.holds && !w.admitted && o.DeletionTimestamp == nil, saysWhy(o), ReservedWorkloads)
+}
+
+// replacedBy is the Workload of the same Job that a new one says to replace; nil if
+// it replaces none.
+func (c *Checker) replacedBy(o *kueue.Workload, last *workload) *workload {
+	name := o.Annotations[queueing.ReplacementAnnotation]
+	if last != nil && (name == last.name || name == last.namespace+"/"+last.name) {
+		return last
+	}
+	return nil
+}
+
+// pendingReasons are those that QuotaReserved=False may have.
+var pendingReasons = map[string]bool{
+	kueue.WorkloadQuotaReservedReasonNoMatchingFlavor:             true,
+	kueue.WorkloadQuotaReservedReasonWaitingForQuota:              true,
+	kueue.WorkloadQuotaReservedReasonExceedsMaxQuota:              true,
+	kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed:      true,
+	kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads: true,
+	kueue.WorkloadQuotaReservedReasonMisconfigured:                true,
+	kueue.WorkloadQuotaReservedReasonSuspended:                    true,
+	kueue.WorkloadQuotaReservedReasonPendingEvaluation:            true,
+	kueue.WorkloadQuotaReservedReasonWaitingForPodsReady:          true,
+	kueue.WorkloadAdmissionGated:                                  true,
+	kueue.WorkloadOnHold:                                          true,
+	kueue.WorkloadDeactivated:                                     true,
+	// A stock Kueue has these where it is told to be brief.
+	"Pending":                  true,
+	kueue.WorkloadInadmissible: true,
+	"Waiting":                  true,
+	// Muster's own.
+	queueing.ReasonWaitingForCapacity:       true,
+	queueing.ReasonWaitingForNamespaceQuota: true,
+	queueing.ReasonStartByPassed:            true,
+}
+
+// saysWhyPending says that a Workload without quota carries a known reason, and
+// words. One that is deactivated waits for a person, and may say so by its eviction.
+func saysWhyPending(o *kueue.Workload) bool {
+	if o.Spec.Active != nil && !*o.Spec.Active && meta.IsStatusConditionTrue(o.Status.Conditions, kueue.WorkloadEvicted) {
+		return true
+	}
+	c := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadQuotaReserved)
+	return c != nil && pendingReasons[c.Reason] && c.Message != ""
 }
 
 // saysWhy says that a Workload which holds quota names what it waits for: a

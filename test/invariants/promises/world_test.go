@@ -257,4 +257,11 @@ func reserve(w *kueue.Workload, gpus int) {
 	condition(&w.Status.Conditions, kueue.WorkloadQuotaReserved, metav1.ConditionTrue, "QuotaReserved", "Quota reserved")
 }
 
+// preempt has the workload stop for another one.
+func preempt(w *kueue.Workload) {
+	const message = "Preempted to accommodate another one"
+	condition(&w.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, kueue.WorkloadEvictedByPreemption, message)
+	condition(&w.Status.Conditions, kueue.WorkloadPreempted, metav1.ConditionTrue, kueue.InCohortReclamationReason, message)
+}
+
 func resourceOf(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.DecimalSI) }

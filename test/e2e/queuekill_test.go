@@ -1,0 +1,319 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/test/invariants/promises"
+)
+
+const (
+	// queueKillings is how often muster is killed among Workloads that come, borrow,
+	// are preempted and end, each time with so many more of them.
+	queueKillings = 8
+	workloadsEach = 36
+	jobsEach      = 6
+	// writers is how many of them are created at once.
+	writers = 8
+)
+
+// mix is what comes, by the weight of its kind.
+var mix = []struct {
+	weight   int
+	class    string
+	priority int32
+	cpu      int32
+	runs     time.Duration
+}{
+	{6, "low", 50, 1, 400 * time.Millisecond},
+	{3, "middle", 100, 4, 700 * time.Millisecond},
+	// More than a queue has of its own, so that it has to borrow.
+	{1, "high", 200, 10, time.Second},
+}
+
+// TestKillingMusterLosesNothingThatQueues: nine queues in three trees of cohorts,
+// whose members borrow from each other and take back what they have lent.
+func TestKillingMusterLosesNothingThatQueues(t *testing.T) {
+	s := newSite(t)
+	random := rand.New(rand.NewPCG(seed, seed))
+	queues := s.trees()
+	before, known := watcher.Stats().Judged, len(watcher.Violations())
+	r := &runner{site: s, runs: map[string]time.Duration{}, began: map[types.UID]time.Time{}}
+	for _, m := range mix {
+		r.runs[m.class] = m.runs
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.follow(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	var jobs []*batchv1.Job
+	restarts := musterRestarts()
+	for i := range queueKillings {
+		jobs = append(jobs, s.submit(random, queues, i)...)
+		after := time.Duration(random.Int64N(int64(2500 * time.Millisecond)))
+		kill := time.NewTimer(after)
+		<-kill.C
+		open := s.unfinished()
+		s.Logf("killing muster %s after the last Workload came, %d are not finished", after, len(open))
+		if len(open) == 0 {
+			t.Errorf("kill %d came when all was over", i)
+		}
+		watcher.StandStill(time.Now().Add(recovery))
+		if err := running.Kill(cluster.Muster); err != nil {
+			t.Fatal(err)
+		}
+		s.eventually("muster is killed", func() bool { return musterRestarts() > restarts+i }, func() string { return "it lives" })
+		if err := running.WaitReady(t.Context(), cluster.Muster); err != nil {
+			t.Fatal(err)
+		}
+		watcher.StandStill(time.Now().Add(recovery))
+	}
+	s.eventually("all Workloads are finished", func() bool { return len(s.unfinished()) == 0 },
+		func() string { return "left: " + strings.Join(s.unfinished(), ", ") })
+	for _, j := range jobs {
+		s.complete(j)
+	}
+	s.nothingHeld(queues)
+	// What the watcher has seen it tells a moment later.
+	for _, check := range []promises.Check{promises.Borrowings, promises.Preemptions} {
+		s.eventually(fmt.Sprintf("%s are seen", check), func() bool { return watcher.Stats().Judged[check] > before[check] },
+			func() string { return watcher.Stats().String() })
+	}
+	after := watcher.Stats().Judged
+	s.Logf("%d reservations, %d of them borrowed; %d evictions, %d of them preemptions", after[promises.Reservations]-before[promises.Reservations],
+		after[promises.Borrowings]-before[promises.Borrowings], after[promises.Evictions]-before[promises.Evictions], after[promises.Preemptions]-before[promises.Preemptions])
+	for _, v := range watcher.Violations()[known:] {
+		t.Errorf("broken promise: %s", v)
+	}
+}
+
+// musterRestarts is how often it died.
+func musterRestarts() int {
+	for _, c := range running.State().Components {
+		if c.Name == cluster.Muster {
+			return c.Restarts
+		}
+	}
+	return 0
+}
+
+// trees creates the queues, each with a LocalQueue of its name: three in a cohort
+// that has no object, three in cohorts of two levels with limits on each, and three
+// in a cohort with quota of its own, which one of them does not share.
+func (s *site) trees() (queues []string) {
+	s.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: s.name, Labels: map[string]string{siteLabel: s.name}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+	}}
+	node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("500"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("1000")}
+	node.Status.Allocatable = node.Status.Capacity
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	flavor.Spec.NodeLabels = map[string]string{siteLabel: s.name}
+	s.create(node, flavor)
+	s.Cleanup(func() { _ = kube.Delete(s.cleanup(), node) })
+	for _, m := range mix {
+		s.create(&kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-" + m.class}, Value: m.priority})
+	}
+	cohort := func(name, parent, nominal string, borrowing, lending *resource.Quantity) string {
+		c := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: s.name + name}}
+		if parent != "" {
+			c.Spec.ParentName = kueue.CohortReference(parent)
+		}
+		c.Spec.ResourceGroups = s.cpus(nominal, borrowing, lending)
+		s.create(c)
+		return c.Name
+	}
+	amount := func(text string) *resource.Quantity { return new(resource.MustParse(text)) }
+	top := cohort("-top", "", "2", nil, nil)
+	left := cohort("-left", top, "1", amount("8"), amount("4"))
+	right := cohort("-right", top, "1", nil, nil)
+	shared := cohort("-shared", "", "6", nil, nil)
+	for i, q := range []struct {
+		cohort             string
+		borrowing, lending *resource.Quantity
+	}{
+		{s.name + "-flat", amount("16"), nil}, {s.name + "-flat", amount("16"), nil}, {s.name + "-flat", amount("4"), nil},
+		{left, nil, nil}, {left, amount("8"), amount("4")}, {right, nil, amount("6")},
+		{shared, nil, nil}, {shared, amount("10"), nil}, {shared, nil, amount("0")},
+	} {
+		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", s.name, i)}}
+		cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
+		cq.Spec.CohortName = kueue.CohortReference(q.cohort)
+		cq.Spec.ResourceGroups = s.cpus("8", q.borrowing, q.lending)
+		cq.Spec.Preemption = &kueue.ClusterQueuePreemption{
+			ReclaimWithinCohort: kueue.PreemptionPolicyAny, WithinClusterQueue: kueue.PreemptionPolicyLowerPriority,
+		}
+		lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: cq.Name}}
+		lq.Spec.ClusterQueue = kueue.ClusterQueueReference(cq.Name)
+		s.create(cq, lq)
+		queues = append(queues, cq.Name)
+	}
+	return queues
+}
+
+func (s *site) cpus(nominal string, borrowing, lending *resource.Quantity) []kueue.ResourceGroup {
+	return []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu"}, Flavors: []kueue.FlavorQuotas{{
+		Name: kueue.ResourceFlavorReference(s.name), Resources: []kueue.ResourceQuota{{
+			Name: "cpu", NominalQuota: resource.MustParse(nominal), BorrowingLimit: borrowing, LendingLimit: lending,
+		}},
+	}}}}
+}
+
+// submit creates what comes before a kill: Workloads that the runner runs, and Jobs.
+// Most of it comes to the first queue of each tree, which has to borrow for it.
+func (s *site) submit(random *rand.Rand, queues []string, round int) (jobs []*batchv1.Job) {
+	s.Helper()
+	var all []client.Object
+	for i := range workloadsEach + jobsEach {
+		at := random.IntN(10)
+		kind := 0
+		for at -= mix[kind].weight; at >= 0; at -= mix[kind].weight {
+			kind++
+		}
+		m := mix[kind]
+		queue := queues[3*random.IntN(3)+max(0, random.IntN(5)-2)]
+		if i >= workloadsEach {
+			j := s.newPlainJob(fmt.Sprintf("job-%d-%d", round, i), m.cpu, m.runs.String())
+			j.Labels = map[string]string{"kueue.x-k8s.io/queue-name": queue, "kueue.x-k8s.io/priority-class": s.name + "-" + m.class}
+			jobs, all = append(jobs, j), append(all, j)
+			continue
+		}
+		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprintf("%s-%d-%d", m.class, round, i)}}
+		w.Spec.QueueName, w.Spec.Priority = kueue.LocalQueueName(queue), &m.priority
+		one := s.newPlainJob("", 1, "")
+		w.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: m.cpu, Template: one.Spec.Template}}
+		all = append(all, w)
+	}
+	var g errgroup.Group
+	g.SetLimit(writers)
+	for _, o := range all {
+		g.Go(func() error { return kube.Create(s.Context(), o) })
+	}
+	if err := g.Wait(); err != nil {
+		s.Fatal(err)
+	}
+	return jobs
+}
+
+// unfinished are the Workloads that are not finished, and the Jobs that have none
+// yet.
+func (s *site) unfinished() (names []string) {
+	var list kueue.WorkloadList
+	var jobs batchv1.JobList
+	if kube.List(s.Context(), &list, client.InNamespace(s.name)) != nil || kube.List(s.Context(), &jobs, client.InNamespace(s.name)) != nil {
+		return []string{"(the API server does not answer)"}
+	}
+	known := map[types.UID]bool{}
+	for i := range list.Items {
+		w := &list.Items[i]
+		if owner := metav1.GetControllerOf(w); owner != nil {
+			known[owner.UID] = true
+		}
+		if !meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
+			names = append(names, w.Name+" in "+string(w.Spec.QueueName))
+		}
+	}
+	for i := range jobs.Items {
+		if j := &jobs.Items[i]; !known[j.UID] {
+			names = append(names, j.Name)
+		}
+	}
+	return names
+}
+
+// nothingHeld waits until the queues say that nothing is used, and no pod is left
+// that is not over.
+func (s *site) nothingHeld(queues []string) {
+	s.Helper()
+	for _, name := range queues {
+		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		s.eventually("ClusterQueue "+name+" is empty", func() bool {
+			return s.get(cq) && cq.Status.PendingWorkloads == 0 && cq.Status.ReservingWorkloads == 0 && cq.Status.AdmittedWorkloads == 0 &&
+				!slices.ContainsFunc(cq.Status.FlavorsReservation, func(f kueue.FlavorUsage) bool {
+					return slices.ContainsFunc(f.Resources, func(r kueue.ResourceUsage) bool { return !r.Total.IsZero() || !r.Borrowed.IsZero() })
+				})
+		}, func() string { return fmt.Sprintf("%+v", cq.Status) })
+	}
+	var pods corev1.PodList
+	if err := kube.List(s.Context(), &pods, client.InNamespace(s.name)); err != nil {
+		s.Fatal(err)
+	}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			s.Errorf("pod %s is left over: %s", p.Name, p.Status.Phase)
+		}
+	}
+}
+
+// runner plays those who run the Workloads that nothing owns: it finishes each that
+// has been admitted for its time without a break.
+type runner struct {
+	*site
+	// runs is the time of a class.
+	runs map[string]time.Duration
+	// began is since when a Workload is admitted.
+	began map[types.UID]time.Time
+}
+
+// follow looks at all Workloads again and again until ctx is done.
+func (r *runner) follow(ctx context.Context) {
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		var list kueue.WorkloadList
+		if err := kube.List(ctx, &list, client.InNamespace(r.name)); err != nil {
+			continue
+		}
+		for i := range list.Items {
+			r.step(ctx, &list.Items[i])
+		}
+	}
+}
+
+func (r *runner) step(ctx context.Context, w *kueue.Workload) {
+	is := func(condition string) bool { return meta.IsStatusConditionTrue(w.Status.Conditions, condition) }
+	switch began, runs := r.began[w.UID]; {
+	case metav1.GetControllerOf(w) != nil || is(kueue.WorkloadFinished):
+	case !is(kueue.WorkloadAdmitted) || is(kueue.WorkloadEvicted):
+		delete(r.began, w.UID)
+	case !runs:
+		r.began[w.UID] = time.Now()
+	case time.Since(began) >= r.runs[strings.Split(w.Name, "-")[0]]:
+		patch := client.MergeFromWithOptions(w.DeepCopy(), client.MergeFromWithOptimisticLock{})
+		meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{
+			Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: kueue.WorkloadFinishedReasonSucceeded, Message: "Its time is over",
+		})
+		// One that was evicted meanwhile is looked at again.
+		if err := kube.Status().Patch(ctx, w, patch); err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
+			r.Errorf("finishing Workload %s: %v", w.Name, err)
+		}
+	}
+}
