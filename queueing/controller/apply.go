@@ -65,7 +65,7 @@ func (l *loop) carryOut(v *queueing.Verdict, on judged) {
 		took := l.now().Sub(began)
 		return func(now time.Time) {
 			l.pace(took, now)
-			l.report.acted(now)
+			l.report.acted()
 			if v.Create != nil {
 				l.creating--
 			}
@@ -342,8 +342,18 @@ func (l *loop) announce(v *queueing.Verdict, object *kueue.Workload) {
 	}
 }
 
-// event leaves an Event to the recorder, which drops what is too much and never
-// waits.
+const (
+	// eventsPerSecond and eventsAtOnce bound the Events of steps that went well. An
+	// Event costs the API server half of what the step itself does, and conditions
+	// say the same; warnings are few and always told.
+	eventsPerSecond = 10
+	eventsAtOnce    = 500
+)
+
+// event leaves an Event to the recorder, which never waits.
 func (l *loop) event(object *kueue.Workload, kind, reason, message string) {
+	if kind == corev1.EventTypeNormal && !l.eventRate.AllowN(l.now(), 1) {
+		return
+	}
 	l.recorder.Eventf(object, nil, kind, reason, reason, "%s", provisioning.Clip(message, provisioning.NoteLimit))
 }

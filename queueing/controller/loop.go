@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/client-go/tools/events"
@@ -40,7 +41,9 @@ type loop struct {
 	client   client.Client
 	live     client.Reader
 	recorder events.EventRecorder
-	log      logr.Logger
+	// eventRate bounds the Events.
+	eventRate *rate.Limiter
+	log       logr.Logger
 	// now is asked only where a write is measured; else time is handed down.
 	now func() time.Time
 	// start has a write carried out.
@@ -68,15 +71,16 @@ type loop struct {
 func newLoop(c client.Client, live client.Reader, config Config) *loop {
 	l := &loop{
 		client: c, live: live, log: logr.Discard(), now: time.Now,
-		state:   queueing.New(config.Settings, provisioning.Plan),
-		inbox:   newInbox(),
-		known:   newKnown(),
-		deleted: map[types.UID]bool{},
-		retries: newRetries(),
-		reasons: newReasons(),
-		report:  newReporter(),
-		leaving: map[types.UID]*leaver{},
-		metrics: metrics.New(config.Metrics),
+		eventRate: rate.NewLimiter(eventsPerSecond, eventsAtOnce),
+		state:     queueing.New(config.Settings, provisioning.Plan),
+		inbox:     newInbox(),
+		known:     newKnown(),
+		deleted:   map[types.UID]bool{},
+		retries:   newRetries(),
+		reasons:   newReasons(),
+		report:    newReporter(),
+		leaving:   map[types.UID]*leaver{},
+		metrics:   metrics.New(config.Metrics),
 	}
 	if config.Capacity != nil {
 		l.capacity = &advisor{source: config.Capacity, stale: true}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -129,7 +130,7 @@ func TestStatusIsWrittenWhenItChanges(t *testing.T) {
 }
 
 // TestStatusesUnderLoad: 120 Workloads come in 4 s. Statuses get a twentieth of the
-// writes, but for the time until the load is seen, and are right once it is quiet.
+// writes and one a second, beside the first of each, and are right once it is quiet.
 func TestStatusesUnderLoad(t *testing.T) {
 	n := &counter{}
 	w := newWorld(t, n.wrap, queueOf("1000")...)
@@ -144,7 +145,7 @@ func TestStatusesUnderLoad(t *testing.T) {
 		}
 		w.run(33 * time.Millisecond)
 	}
-	if n.workloads < 120 || n.statuses > n.workloads/actsPerReport+4 {
+	if n.workloads < 120 || n.statuses > n.workloads/actsPerReport+4+2 {
 		t.Errorf("%d writes of statuses beside %d of workloads", n.statuses, n.workloads)
 	}
 	cq := &kueue.ClusterQueue{}
@@ -188,5 +189,26 @@ func TestAVerdictWhileTheReasonIsTold(t *testing.T) {
 	w.run(time.Second)
 	if !queueing.IsAdmitted(w.workload("b")) || n.workloads != before+2 {
 		t.Errorf("b is admitted: %v, after %d writes, want 2", queueing.IsAdmitted(w.workload("b")), n.workloads-before)
+	}
+}
+
+// TestEventsUnderLoad: the thousandth admission of a moment is told by its
+// conditions alone, a warning always.
+func TestEventsUnderLoad(t *testing.T) {
+	w := newWorld(t, nil, queueOf("1")...)
+	object := workloadOf("a", "1")
+	for range 1000 {
+		w.loop.event(object, corev1.EventTypeNormal, "Admitted", "it may run")
+	}
+	w.loop.event(object, corev1.EventTypeWarning, "FailedCreate", "it may not")
+	if got := len(w.events); got != eventsAtOnce+1 || w.events[got-1] != "FailedCreate a" {
+		t.Errorf("%d Events, the last is %q", got, w.events[got-1])
+	}
+	w.now = w.now.Add(2 * time.Second)
+	for range 1000 {
+		w.loop.event(object, corev1.EventTypeNormal, "Admitted", "it may run")
+	}
+	if got, want := len(w.events), eventsAtOnce+1+2*eventsPerSecond; got != want {
+		t.Errorf("%d Events two seconds later, want %d", got, want)
 	}
 }

@@ -15,17 +15,16 @@ import (
 
 const (
 	// reportEvery is how often the status of one object is written at most, and how
-	// often under load all of them are worked out.
+	// often all of them are worked out while none may be written.
 	reportEvery = time.Second
 	// reportWithin is when a status that changed is written at the latest, however
 	// much else there is to write.
 	reportWithin = 10 * time.Second
-	// actsPerReport is how many writes for Workloads pay for that of a status under
-	// load; savedReports is how many may be saved up.
+	// actsPerReport is how many writes for Workloads pay for that of a status; a
+	// second pays for one, too. savedReports is how many may be saved up, which is
+	// what a quiet cluster lives on.
 	actsPerReport = 20
 	savedReports  = 20
-	// busyFrom is how many writes for Workloads in a second are load.
-	busyFrom = 20
 )
 
 // reporter spaces the status writes of queues, cohorts and checks.
@@ -39,10 +38,8 @@ type reporter struct {
 
 	// saved counts the writes for Workloads that no status was written for.
 	saved int
-	// second is when the current second began; acts counts the writes in it, before
-	// those in the one before.
-	second       time.Time
-	acts, before int
+	// earned is until when time has paid.
+	earned time.Time
 }
 
 // status puts a status into an object.
@@ -56,24 +53,24 @@ func newReporter() *reporter {
 }
 
 // acted counts a write for a Workload.
-func (r *reporter) acted(now time.Time) {
-	r.turn(now)
-	r.acts++
-	r.saved = min(r.saved+1, savedReports*actsPerReport)
-}
+func (r *reporter) acted() { r.earn(1) }
 
-func (r *reporter) turn(now time.Time) {
-	switch since := now.Sub(r.second); {
-	case since >= 2*time.Second:
-		r.second, r.acts, r.before = now, 0, 0
-	case since >= time.Second:
-		r.second, r.acts, r.before = now, 0, r.acts
+func (r *reporter) earn(acts int) { r.saved = min(r.saved+acts, savedReports*actsPerReport) }
+
+// refill lets the time that has passed pay.
+func (r *reporter) refill(now time.Time) {
+	if r.earned.IsZero() {
+		r.earned = now
 	}
+	const step = time.Second / actsPerReport
+	steps := now.Sub(r.earned) / step
+	r.earn(int(min(steps, savedReports*actsPerReport)))
+	r.earned = r.earned.Add(steps * step)
 }
 
-func (r *reporter) busy(now time.Time) bool {
-	r.turn(now)
-	return max(r.acts, r.before) >= busyFrom
+// pays says that a status may be written that was written last at that time.
+func (r *reporter) pays(last, now time.Time) bool {
+	return r.saved >= actsPerReport || !now.Before(last.Add(reportWithin))
 }
 
 func (r *reporter) remove(object client.Object) {
@@ -85,8 +82,8 @@ func (r *reporter) remove(object client.Object) {
 // on with those that have to wait.
 func (l *loop) publish(now time.Time) (next time.Time) {
 	r := l.report
-	busy := r.busy(now)
-	if busy && now.Before(r.worked.Add(reportEvery)) {
+	r.refill(now)
+	if r.saved < actsPerReport && now.Before(r.worked.Add(reportEvery)) {
 		return r.worked.Add(reportEvery)
 	}
 	r.worked = now
@@ -100,14 +97,13 @@ func (l *loop) publish(now time.Time) (next time.Time) {
 		}
 		uid := object.GetUID()
 		last := r.last[uid]
-		pays := !busy || r.saved >= actsPerReport || !now.Before(last.Add(reportWithin))
 		switch {
 		case r.underWay[uid]:
 			continue
 		case now.Before(last.Add(reportEvery)):
 			next = earliest(next, last.Add(reportEvery))
 			continue
-		case !pays:
+		case !r.pays(last, now):
 			next = earliest(next, now.Add(reportEvery))
 			continue
 		}
@@ -118,9 +114,7 @@ func (l *loop) publish(now time.Time) (next time.Time) {
 		if equality.Semantic.DeepEqual(object, want) {
 			continue
 		}
-		if busy {
-			r.saved = max(r.saved-actsPerReport, -savedReports*actsPerReport)
-		}
+		r.saved = max(r.saved-actsPerReport, -savedReports*actsPerReport)
 		r.last[uid] = now
 		l.write(n, want, set)
 	}
