@@ -427,6 +427,9 @@ func TestComingLateToBorrowedQuota(t *testing.T) {
 			late := &course{world: &world{T: t, now: c.now, revision: c.revision, exists: append(c.exists[i:len(c.exists):len(c.exists)], c.exists[:i]...)}}
 			late.restart()
 			late.settled()
+			if v := late.Violations(); len(v) > 0 {
+				t.Errorf("what was there already is blamed on somebody: %v", v)
+			}
 			if late.admitted("two", "b", 1); late.verdict() == "" {
 				t.Error("what comes on top was not seen")
 			}
