@@ -456,3 +456,18 @@ func TestPreemptionAndBorrowingAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// What is overdrawn is told once, and again when it was given back meanwhile.
+func TestEachTimeThatQuotaIsBrokenIsTold(t *testing.T) {
+	c := newCourse(t)
+	c.member("a", "all", gpus{nominal: 4})
+	w := c.admitted("one", "a", 5)
+	c.show(w)
+	c.settled()
+	c.remove(w)
+	c.show(w)
+	c.settled()
+	if n := len(c.Violations()); n != 2 {
+		t.Errorf("%d violations, want 2:\n%s", n, c.verdict())
+	}
+}
