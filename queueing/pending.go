@@ -35,6 +35,6 @@ func (s *State) LocalActivePending(key types.NamespacedName) (n int32) {
 // judgesAll says that no refusal lasts: a StrictFIFO queue begins with its head each
 // time, and where quota came back or is kept for somebody, all is judged anew.
 func (q *queue) judgesAll() bool {
-	return q != nil && q.standing.Active &&
+	return q != nil &&
 		(q.object.Spec.QueueingStrategy == kueue.StrictFIFO || q.tree.loosened || q.tree.claimed)
 }

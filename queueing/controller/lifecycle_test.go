@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -45,19 +46,22 @@ func TestWhatIsKeptLongEnough(t *testing.T) {
 
 	for name, tt := range map[string]struct {
 		workload *kueue.Workload
+		// namesake is the UID of the job that has the name by now.
+		namesake types.UID
 		// workloads and jobs are how many are left; deletions were asked for.
 		workloads, jobs, deletions int
 	}{
-		"a finished workload goes, its job stays":                     {finished, 0, 1, 1},
-		"one with the finalizer of Kueue goes, too":                   {fromKueue, 0, 1, 1},
-		"one that somebody else holds is deleted once":                {held, 1, 1, 1},
-		"one that Muster deactivated goes with its job, by the job":   {deactivated, 1, 0, 1},
-		"one that Muster deactivated and that has no job goes itself": {alone, 0, 1, 1},
-		"one that a person deactivated stays":                         {byHand, 1, 1, 0},
+		"a finished workload goes, its job stays":                     {finished, "job", 0, 1, 1},
+		"one with the finalizer of Kueue goes, too":                   {fromKueue, "job", 0, 1, 1},
+		"one that somebody else holds is deleted once":                {held, "job", 1, 1, 1},
+		"one that Muster deactivated goes with its job, by the job":   {deactivated, "job", 1, 0, 1},
+		"a job that has the name of the one that is gone stays":       {deactivated, "another", 1, 1, 1},
+		"one that Muster deactivated and that has no job goes itself": {alone, "job", 0, 1, 1},
+		"one that a person deactivated stays":                         {byHand, "job", 1, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			deletions, failed := 0, false
-			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "default", UID: "job"}}
+			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: "default", UID: tt.namesake}}
 			faults := func(c client.WithWatch) client.WithWatch {
 				return interceptor.NewClient(c, interceptor.Funcs{
 					Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
@@ -66,6 +70,11 @@ func TestWhatIsKeptLongEnough(t *testing.T) {
 							return apierrors.NewTooManyRequests("busy", 1)
 						}
 						deletions++
+						// The fake does not look at this.
+						want := (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions.UID
+						if _, isJob := o.(*metav1.PartialObjectMetadata); isJob && *want != tt.namesake {
+							return apierrors.NewConflict(schema.GroupResource{Resource: "jobs"}, o.GetName(), nil)
+						}
 						return c.Delete(ctx, o, opts...)
 					},
 				})

@@ -501,6 +501,7 @@ func TestSilenceIsSeen(t *testing.T) {
 		{"a workload loses its quota and is not told what it waits for", func(c *course) {
 			c.upTo("booking is consumed")
 			preempt(c.workload)
+			c.workload.Spec.Active = new(true)
 			c.workload.Status.Admission = nil
 			condition(&c.workload.Status.Conditions, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, "", "")
 			condition(&c.workload.Status.Conditions, kueue.WorkloadAdmitted, metav1.ConditionFalse, "NoReservation", "Evicted")
@@ -517,6 +518,12 @@ func TestSilenceIsSeen(t *testing.T) {
 			condition(&c.workload.Status.Conditions, kueue.WorkloadEvicted, metav1.ConditionTrue, kueue.WorkloadEvictedByPreemption, "Preempted")
 			c.show(c.workload)
 		}, []string{"P7 explained: Workload team/train", "without a condition Preempted"}},
+		{"a workload is preempted for a reason that nobody knows", func(c *course) {
+			c.upTo("booking is consumed")
+			preempt(c.workload)
+			condition(&c.workload.Status.Conditions, kueue.WorkloadPreempted, metav1.ConditionTrue, "Because", "It is Friday")
+			c.show(c.workload)
+		}, []string{"P7 explained: Workload team/train", "without a condition Preempted that has a known reason"}},
 		{"a request waits without a word", func(c *course) {
 			c.upTo("request comes")
 			c.pass(6 * time.Second)

@@ -427,6 +427,9 @@ func TestComingLateToBorrowedQuota(t *testing.T) {
 			late := &course{world: &world{T: t, now: c.now, revision: c.revision, exists: append(c.exists[i:len(c.exists):len(c.exists)], c.exists[:i]...)}}
 			late.restart()
 			late.settled()
+			if v := late.Violations(); len(v) > 0 {
+				t.Errorf("what was there already is blamed on somebody: %v", v)
+			}
 			if late.admitted("two", "b", 1); late.verdict() == "" {
 				t.Error("what comes on top was not seen")
 			}
@@ -451,5 +454,20 @@ func TestPreemptionAndBorrowingAreCounted(t *testing.T) {
 		if got := c.Stats().Judged[check]; got != n {
 			t.Errorf("%s: judged %d times, want %d", check, got, n)
 		}
+	}
+}
+
+// What is overdrawn is told once, and again when it was given back meanwhile.
+func TestEachTimeThatQuotaIsBrokenIsTold(t *testing.T) {
+	c := newCourse(t)
+	c.member("a", "all", gpus{nominal: 4})
+	w := c.admitted("one", "a", 5)
+	c.show(w)
+	c.settled()
+	c.remove(w)
+	c.show(w)
+	c.settled()
+	if n := len(c.Violations()); n != 2 {
+		t.Errorf("%d violations, want 2:\n%s", n, c.verdict())
 	}
 }
