@@ -34,7 +34,7 @@ func (s *State) counted(pod nodegroups.Resources) nodegroups.Resources {
 		}
 		t := &c.Transformations[i]
 		for output, factor := range nodegroups.ResourcesFrom(t.Outputs) {
-			add(output, transformed(t, output, v, factor, pod))
+			add(output, transformed(t, v, factor, pod))
 		}
 		if t.Strategy == nil || *t.Strategy == kueueconfig.Retain {
 			add(name, v)
@@ -46,7 +46,7 @@ func (s *State) counted(pod nodegroups.Resources) nodegroups.Resources {
 // transformed is how much of an output a request for the input is worth: as many
 // times the output as there are units of the input, and of the resource that it is
 // multiplied by.
-func transformed(t *kueueconfig.ResourceTransformation, output corev1.ResourceName, v, factor int64, pod nodegroups.Resources) int64 {
+func transformed(t *kueueconfig.ResourceTransformation, v, factor int64, pod nodegroups.Resources) int64 {
 	amount := product(factor, v, unitOf(t.Input))
 	if t.MultiplyBy != "" {
 		amount = product(amount, pod[t.MultiplyBy], unitOf(t.MultiplyBy))

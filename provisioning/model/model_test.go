@@ -383,7 +383,7 @@ func TestKeysThatMeet(t *testing.T) {
 		m.SetRequest(a)
 		m.SetRequest(b)
 		for _, e := range m.Due(nil) {
-			if e.Request.Name == b.Name {
+			if e.Name == b.Name {
 				if got := m.View(nil, e.Request).KeyTaken; got != "ns/"+a.Name {
 					t.Errorf("the request that came later in the second waits for %q", got)
 				}

@@ -29,21 +29,6 @@ func Decide(q Question) Answer {
 	return t.answer()
 }
 
-// Possible says what preemption could do for so much of one flavor and resource,
-// whatever else the newcomer needs, and from how far that would be borrowed. It is
-// asked of what does not fit as it is.
-func Possible(q Question, fr quota.FlavorResource, v int64) (help Help, distance int) {
-	q.Needs = quota.Amounts{fr: v}
-	a := Decide(q)
-	switch {
-	case len(a.Targets) == 0:
-		return NoHelp, a.Distance
-	case slices.ContainsFunc(a.Targets, func(t Target) bool { return t.Queue == q.Queue }):
-		return Preempt, a.Distance
-	}
-	return Reclaim, a.Distance
-}
-
 // trial is a question while it is tried out on the tree.
 type trial struct {
 	*Question

@@ -378,31 +378,6 @@ root gpu=9
 	}
 }
 
-func TestPossible(t *testing.T) {
-	tree := "root\n\ta gpu=4 cpu=4\n\tb gpu=4 cpu=4"
-	for name, tc := range map[string]struct {
-		running, resource string
-		v                 int64
-		help              Help
-		distance          int
-	}{
-		"others have it":                      {"b1 b gpu=8", "gpu", 4, Reclaim, 0},
-		"its own have it":                     {"a1 a gpu=4\nb1 b gpu=4", "gpu", 2, Preempt, 0},
-		"its own have it, and it borrows":     {"a1 a gpu=6\na2 a gpu=2 priority=-1", "gpu", 2, Preempt, 1},
-		"nobody may be asked":                 {"a1 a gpu=4 priority=9\nb1 b gpu=4", "gpu", 2, NoHelp, 1},
-		"another resource does not matter":    {"a1 a gpu=4 cpu=8 priority=9\nb1 b gpu=4", "cpu", 1, NoHelp, 1},
-		"more than there is, nobody can give": {"b1 b gpu=8", "gpu", 9, NoHelp, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, tree, tc.running)
-			help, distance := Possible(w.question(t, "a priority=1", both), gpu(tc.resource), tc.v)
-			if help != tc.help || distance != tc.distance {
-				t.Errorf("got %v from %d, want %v from %d", help, distance, tc.help, tc.distance)
-			}
-		})
-	}
-}
-
 // TestOnlyThoseWhoMayGiveAreLookedAt keeps a question about a tree of many queues
 // cheap: those within their own quota are not asked for their Workloads.
 func TestOnlyThoseWhoMayGiveAreLookedAt(t *testing.T) {

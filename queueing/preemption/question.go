@@ -73,16 +73,3 @@ type Answer struct {
 	// Why says what is missing if nothing can be done; else it is empty.
 	Why string
 }
-
-// Help is what preemption could do for one flavor and resource.
-type Help int
-
-const (
-	// NoHelp: even then it would not fit.
-	NoHelp Help = iota
-	// Preempt: it would fit if Workloads went, of which some are in the own
-	// ClusterQueue.
-	Preempt
-	// Reclaim: it would fit if Workloads of other ClusterQueues went.
-	Reclaim
-)

@@ -28,6 +28,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	"github.com/muster-dev/muster/provisioning/model"
 	queuecontroller "github.com/muster-dev/muster/queueing/controller"
+	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/jobs"
 )
 
@@ -90,6 +91,9 @@ func run(ctx context.Context, o Options) error {
 func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	// Without the provisioner there is nobody to ask, and flavors are tried in their order.
 	queues := queuecontroller.Config{Settings: o.Queues, Registry: metrics.Registry}
+	if o.LeaderElect {
+		queues.Metrics.Role = queuemetrics.Leader
+	}
 	if o.Provisioning {
 		m, err := addProvisioning(ctx, mgr, o)
 		if err != nil {

@@ -96,7 +96,8 @@ func (c *Checker) applyPod(e Event, o *corev1.Pod) {
 	if e.Listed {
 		return
 	}
-	if old == nil {
+	// A pod behind a scheduling gate cannot run; it is judged when it is bound.
+	if old == nil && len(o.Spec.SchedulingGates) == 0 {
 		c.judgeCreated(e, p)
 	}
 	if p.node != "" && (old == nil || old.node == "") {

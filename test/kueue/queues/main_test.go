@@ -60,7 +60,7 @@ func run(m *testing.M) (code int) {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	if err := start(ctx, dir); err != nil {
 		fmt.Fprintln(os.Stderr, "starting the sandbox:", err)
 		return 1
