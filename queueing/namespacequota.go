@@ -187,7 +187,7 @@ func (m measure) of(q *corev1.ResourceQuota, w *kueue.Workload, admission *kueue
 		assignment := &admission.PodSetAssignments[i]
 		spec := &findPodSet(w, assignment.Name).Template.Spec
 		if inScope(q, spec) {
-			sum = quota.Plus(sum, quota.Times(m.perPod(spec), max(0, countOf(assignment)-reclaimable(w, assignment.Name))))
+			sum = quota.Plus(sum, quota.Times(m.perPod(spec), podsLeft(w, assignment)))
 		}
 	}
 	return sum

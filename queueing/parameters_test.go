@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/quota"
 )
 
 // oneQueue is a queue of one flavor with a capacity check, whose policy is cheap.
@@ -160,5 +161,32 @@ func TestNoMachinesAreForeseenForThoseWhoDoNotAskYet(t *testing.T) {
 	}
 	if w.cycles(t); asked > 0 || !HasQuota(w.find(t, "train")) {
 		t.Errorf("machines were set aside %d times; has quota: %v", asked, HasQuota(w.find(t, "train")))
+	}
+}
+
+// TestPodsThatWillNotRunUseNothing: they are counted from the spec, whether the
+// admission was before or after they were over, and of how many pods it was.
+func TestPodsThatWillNotRunUseNothing(t *testing.T) {
+	for name, c := range map[string]struct{ over, admitted, want int32 }{
+		"none is over":                      {over: 0, admitted: 10, want: 10},
+		"over since the admission":          {over: 2, admitted: 10, want: 8},
+		"over before it":                    {over: 2, admitted: 8, want: 8},
+		"fewer were admitted than are left": {over: 2, admitted: 6, want: 6},
+		"fewer are left than were admitted": {over: 5, admitted: 6, want: 5},
+		"more than there are":               {over: 11, admitted: 6, want: 0},
+	} {
+		w := newWorld()
+		object := w.workload(t, "train", map[string]string{"count": "10", "gpu": "3"})
+		object.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: c.over}}
+		admission := kueue.PodSetAssignment{
+			Name: "main", Count: new(c.admitted), Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{"gpu": "spot"},
+			ResourceUsage: corev1.ResourceList{"gpu": *resource.NewQuantity(3*int64(c.admitted), resource.DecimalSI)},
+		}
+		e := edit(object, w.now)
+		e.reserve(&kueue.Admission{ClusterQueue: "team", PodSetAssignments: []kueue.PodSetAssignment{admission}}, nil)
+		object.Status = *e.status
+		if got := usageOf(object)[quota.FlavorResource{Flavor: "spot", Resource: "gpu"}]; got != 3*int64(c.want) {
+			t.Errorf("%s: %d GPUs in use, want %d", name, got, 3*c.want)
+		}
 	}
 }

@@ -116,14 +116,14 @@ func usageOf(w *kueue.Workload) quota.Amounts {
 	u := quota.Amounts{}
 	for i := range w.Status.Admission.PodSetAssignments {
 		ps := &w.Status.Admission.PodSetAssignments[i]
-		count, over := countOf(ps), reclaimable(w, ps.Name)
+		count, left := countOf(ps), podsLeft(w, ps)
 		for name, v := range nodegroups.ResourcesFrom(ps.ResourceUsage) {
 			flavor, ok := ps.Flavors[name]
 			if !ok {
 				continue
 			}
-			if over > 0 && count > 0 {
-				v = v / int64(count) * int64(max(0, count-over))
+			if left < count {
+				v = v / int64(count) * int64(left)
 			}
 			if v > 0 {
 				fr := quota.FlavorResource{Flavor: flavor, Resource: name}
@@ -132,6 +132,16 @@ func usageOf(w *kueue.Workload) quota.Amounts {
 		}
 	}
 	return u
+}
+
+// podsLeft is how many of the admitted pods of a podSet may still run. Pods that will
+// not run any more are counted from the spec, so that those which were left out of the
+// admission for it are not taken off twice.
+func podsLeft(w *kueue.Workload, ps *kueue.PodSetAssignment) int32 {
+	if over := reclaimable(w, ps.Name); over > 0 {
+		return min(countOf(ps), max(0, findPodSet(w, ps.Name).Count-over))
+	}
+	return countOf(ps)
 }
 
 // reclaimable is how many pods of a podSet will not run any more.

@@ -47,16 +47,23 @@ func (r *reconciler) reclaim(ctx context.Context, job *batchv1.Job, w *kueue.Wor
 		}
 	}
 	r.reported(job.UID)
-	return true, r.setReclaimed(ctx, w, []kueue.ReclaimablePod{{Name: kueue.DefaultPodSetName, Count: over}})
+	return true, r.setReclaimed(ctx, w, []kueue.ReclaimablePod{{Name: kueue.DefaultPodSetName, Count: over + leftOut(w)}})
 }
 
+// reclaimed is how many of the assigned pods are reclaimable.
 func reclaimed(w *kueue.Workload) int32 {
 	for _, p := range w.Status.ReclaimablePods {
 		if p.Name == kueue.DefaultPodSetName {
-			return p.Count
+			return max(0, p.Count-leftOut(w))
 		}
 	}
 	return 0
+}
+
+// leftOut is how many pods of the spec were not admitted. The API counts reclaimable
+// pods from the spec.
+func leftOut(w *kueue.Workload) int32 {
+	return max(0, w.Spec.PodSets[0].Count-assignedCount(w))
 }
 
 // isQuotaWanted says that somebody waits who could use the quota of w. Within a
