@@ -43,7 +43,9 @@ func (d *demo) look(ctx context.Context, s *scene, st story) error {
 	var requests provreq.ProvisioningRequestList
 	var workloads kueue.WorkloadList
 	var jobs batchv1.JobList
-	for _, list := range []client.ObjectList{&pods, &nodes, &machines, &groups, &requests, &workloads, &jobs} {
+	// What was promised is read before what there is: nodes that became ready in
+	// between are no promise that came too early.
+	for _, list := range []client.ObjectList{&pods, &jobs, &workloads, &requests, &groups, &machines, &nodes} {
 		if err := d.client.List(ctx, list); err != nil {
 			return err
 		}
