@@ -137,7 +137,7 @@ func (s *State) retryCount(w *Workload, name kueue.AdmissionCheckReference) *int
 	var tried int32
 	for i := range states {
 		if s.isCapacity(states[i].Name) {
-			tried = max(tried, oneMore(retries(&states[i])))
+			tried = max(tried, plus(retries(&states[i]), 1))
 		}
 	}
 	if tried == 0 {

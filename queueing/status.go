@@ -147,7 +147,8 @@ func evictions(w *kueue.Workload, reason, cause string) (n int32) {
 	return n
 }
 
-// plus is a + b for numbers that are not negative, or the largest int32.
+// plus is a + b for numbers that are not negative, or the largest int32: whoever may
+// write a status may have written that, and a count below 0 is refused.
 func plus(a, b int32) int32 {
 	if a > math.MaxInt32-b {
 		return math.MaxInt32
@@ -168,7 +169,7 @@ func (e *editor) resetChecks() {
 		c := &e.status.AdmissionChecks[i]
 		count := c.RetryCount
 		if c.State == kueue.CheckStateRetry {
-			count = new(oneMore(retries(c)))
+			count = new(plus(retries(c), 1))
 		}
 		*c = kueue.AdmissionCheckState{
 			Name:               c.Name,
@@ -178,15 +179,6 @@ func (e *editor) resetChecks() {
 			RetryCount:         count,
 		}
 	}
-}
-
-// oneMore stays at the most that there can be: whoever may write a status may have
-// written that, and a count below 0 is refused.
-func oneMore(n int32) int32 {
-	if n == math.MaxInt32 {
-		return n
-	}
-	return n + 1
 }
 
 func retries(c *kueue.AdmissionCheckState) int32 {

@@ -19,7 +19,9 @@ import (
 const module = "github.com/muster-dev/muster/"
 
 // pure packages decide: they get a snapshot and return a verdict.
-var pure = []string{"nodegroups", "provisioning", "provisioning/fit", "queueing", "kwok/pool"}
+var pure = []string{
+	"nodegroups", "provisioning", "provisioning/fit", "queueing", "queueing/quota", "queueing/preemption", "queueing/usage", "kwok/pool",
+}
 
 // forbidden in pure packages, each with its why.
 var forbidden = map[string]string{
