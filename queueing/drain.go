@@ -303,14 +303,7 @@ func (d *drainer) take(l *line) {
 		return
 	}
 	w, p := l.rest[0], l.first
-	if p != nil {
-		if h := d.s.withheld(w, p); h != nil {
-			d.withhold(l, h)
-			return
-		}
-	}
-	switch {
-	case p == nil:
+	if p == nil {
 		r := &refusal{reason: l.notes.notes.reason(), message: l.notes.notes.message(), until: l.notes.until, priority: w.priority, since: w.since}
 		if l.queue.backfills() {
 			r = d.backfill(l, r)
@@ -318,17 +311,25 @@ func (d *drainer) take(l *line) {
 			l.queue.refusals[d.s.likeness(l.queue, w)] = r
 		}
 		d.refuse(l, r)
-	case d.delays(l.queue, w, p) != nil:
-		d.refuse(l, d.delays(l.queue, w, p))
-	case len(p.victims) > 0 || !d.fitsNow(l.queue, p.growth()):
-		d.claim(l, p)
-	default:
-		d.version++
-		d.out = append(d.out, *d.s.reserve(l.queue, w, p))
-		d.started(l.queue, w, p.usage)
-		d.tree.tightened(d.s.now)
-		l.next()
+		return
 	}
+	if h := d.s.withheld(w, p); h != nil {
+		d.withhold(l, h)
+		return
+	}
+	if r := d.delays(l.queue, w, p); r != nil {
+		d.refuse(l, r)
+		return
+	}
+	if len(p.victims) > 0 || !d.fitsNow(l.queue, p.growth()) {
+		d.claim(l, p)
+		return
+	}
+	d.version++
+	d.out = append(d.out, *d.s.reserve(l.queue, w, p))
+	d.started(l.queue, w, p.usage)
+	d.tree.tightened(d.s.now)
+	l.next()
 }
 
 // refuse answers the first of a line, and in StrictFIFO all behind it.
