@@ -38,6 +38,11 @@ type Machine struct {
 	// ProviderID is what the machine's node will carry in spec.providerID.
 	ProviderID string
 	State      State
+	// Hold says that this is no machine but what machines are to come of: a capacity
+	// reservation, or a request that waits in the cloud's own queue. It is listed as
+	// Booting, under the token of its launch, so that whoever takes the launch back
+	// ends it by name like a machine. One that is used up is Gone.
+	Hold bool
 	// Reason why the machine is Terminated, in the cloud's words.
 	Reason string
 }

@@ -39,6 +39,8 @@ type NodeGroup struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.minNodes <= self.maxNodes",message="minNodes must not be greater than maxNodes"
 // +kubebuilder:validation:XValidation:rule="self.provider != 'kwok' || has(self.kwok)",message="a group of provider kwok needs the field spec.kwok (it may be empty: {})"
+// +kubebuilder:validation:XValidation:rule="self.provider != 'aws' || has(self.aws)",message="a group of provider aws needs the field spec.aws"
+// +kubebuilder:validation:XValidation:rule="self.provider != 'gcp' || has(self.gcp)",message="a group of provider gcp needs the field spec.gcp"
 // +kubebuilder:validation:XValidation:rule="self.provider == oldSelf.provider",message="provider cannot be changed: create another NodeGroup"
 type NodeGroupSpec struct {
 	// provider is the cloud that the machines come from.
@@ -98,14 +100,139 @@ type NodeGroupSpec struct {
 	// kwok.
 	// +optional
 	Kwok *KwokPool `json:"kwok,omitempty"`
+
+	// aws names the Auto Scaling group behind a group of provider aws, and which of
+	// its machines are meant.
+	// +optional
+	AWS *AWSGroup `json:"aws,omitempty"`
+
+	// gcp names the managed instance group behind a group of provider gcp, and
+	// which of its machines are meant.
+	// +optional
+	GCP *GCPGroup `json:"gcp,omitempty"`
 }
 
 // Provider names a cloud.
-// +kubebuilder:validation:Enum=kwok
+// +kubebuilder:validation:Enum=kwok;aws;gcp
 type Provider string
 
-// ProviderKwok is the simulated cloud: machines are API objects that KWOK moves on.
-const ProviderKwok Provider = "kwok"
+const (
+	// ProviderKwok is the simulated cloud: machines are API objects that KWOK moves on.
+	ProviderKwok Provider = "kwok"
+	// ProviderAWS is Amazon Web Services: machines are EC2 instances.
+	ProviderAWS Provider = "aws"
+	// ProviderGCP is Google Cloud: machines are Compute Engine VMs.
+	ProviderGCP Provider = "gcp"
+)
+
+// AWSGroup is one offering of an Auto Scaling group: machines of one type, in one
+// subnet and so in one zone, bought in one market. A group that allows several is
+// several NodeGroups.
+type AWSGroup struct {
+	// region, for example us-east-1.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=32
+	Region string `json:"region"`
+
+	// autoScalingGroup is the name of the Auto Scaling group, which says by its
+	// launch template what a machine is made of.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	AutoScalingGroup string `json:"autoScalingGroup"`
+
+	// instanceType, for example p5.48xlarge.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	InstanceType string `json:"instanceType"`
+
+	// subnet is the ID of the subnet that the machines join.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Subnet string `json:"subnet"`
+
+	// capacityReservation is the ID of the reservation that machines of capacity type
+	// Reserved are launched into.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	CapacityReservation string `json:"capacityReservation,omitempty"`
+
+	// launchMethod is the call by which machines are launched.
+	// +optional
+	// +kubebuilder:default=Fleet
+	LaunchMethod AWSLaunchMethod `json:"launchMethod,omitempty"`
+}
+
+// AWSLaunchMethod is a way to launch machines on AWS, all or nothing.
+// +kubebuilder:validation:Enum=Fleet;Reservation;LaunchInstances
+type AWSLaunchMethod string
+
+const (
+	// AWSFleet is CreateFleet of type instant with a minimum. The machines stand
+	// beside the Auto Scaling group and join the cluster by themselves.
+	AWSFleet AWSLaunchMethod = "Fleet"
+	// AWSReservation reserves all machines first, by an On-Demand Capacity
+	// Reservation that ends by itself, and then launches into it.
+	AWSReservation AWSLaunchMethod = "Reservation"
+	// AWSLaunchInstances has the Auto Scaling group launch machines that it owns, and
+	// takes those that came back where they are too few: for groups that must own
+	// their machines, such as EKS managed node groups.
+	AWSLaunchInstances AWSLaunchMethod = "LaunchInstances"
+)
+
+// GCPGroup is one offering of a managed instance group: machines of one type in one
+// zone, under one provisioning model.
+type GCPGroup struct {
+	// project is its ID.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Project string `json:"project"`
+
+	// location is the zone of a zonal group, or the region of a regional one.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Location string `json:"location"`
+
+	// instanceGroupManager is the name of the managed instance group, which says by
+	// its instance template what a machine is made of.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	InstanceGroupManager string `json:"instanceGroupManager"`
+
+	// machineType, for example a3-highgpu-8g.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	MachineType string `json:"machineType"`
+
+	// launchMethod is the call by which machines are launched.
+	// +optional
+	// +kubebuilder:default=BulkInsert
+	LaunchMethod GCPLaunchMethod `json:"launchMethod,omitempty"`
+}
+
+// GCPLaunchMethod is a way to launch machines on GCP, all or nothing.
+// +kubebuilder:validation:Enum=BulkInsert;ResizeRequest;CreateInstances
+type GCPLaunchMethod string
+
+const (
+	// GCPBulkInsert is a bulk insert with a minimum. The machines stand beside the
+	// managed instance group and join the cluster by themselves.
+	GCPBulkInsert GCPLaunchMethod = "BulkInsert"
+	// GCPResizeRequest asks the managed instance group for all machines at once; the
+	// cloud queues it, and Muster cancels it when its time is over.
+	GCPResizeRequest GCPLaunchMethod = "ResizeRequest"
+	// GCPCreateInstances has the managed instance group create machines of given
+	// names, and deletes those that came where they are too few: for groups that must
+	// own their machines, such as GKE node pools.
+	GCPCreateInstances GCPLaunchMethod = "CreateInstances"
+)
 
 // CapacityType is a market for machines.
 // +kubebuilder:validation:Enum=Reserved;Spot;OnDemand

@@ -1,0 +1,113 @@
+package cloudsim
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+
+	"golang.org/x/time/rate"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Front speaks the protocol of one cloud.
+type Front interface {
+	http.Handler
+	// Cloud that it speaks for.
+	Cloud() v1alpha1.Provider
+	// Action is the call as the cloud names it. It may read the body, if it puts it
+	// back.
+	Action(*http.Request) string
+	// Refuse answers with an error in the cloud's own format.
+	Refuse(http.ResponseWriter, *http.Request, *Error)
+	// Throttled is the cloud's error for calls that come too often.
+	Throttled() *Error
+}
+
+type callKind struct {
+	cloud  v1alpha1.Provider
+	action string
+}
+
+// Handler is the front end with the throttles and the faults of calls of the world.
+func (w *World) Handler(f Front) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		kind := callKind{f.Cloud(), f.Action(r)}
+		fault, slow := w.arrive(kind)
+		switch {
+		case slow:
+			f.Refuse(rw, r, f.Throttled())
+		case fault == nil:
+			f.ServeHTTP(rw, r)
+		case fault.Type == CallRefused:
+			f.Refuse(rw, r, fault.Error)
+		case fault.Type == ReplyLost:
+			f.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		default:
+			panic(http.ErrAbortHandler)
+		}
+	})
+}
+
+// arrive counts a call, and says what goes wrong with it.
+func (w *World) arrive(kind callKind) (fault *CallFault, slow bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.clock.Now()
+	place := w.calls[kind]
+	w.calls[kind]++
+	for i := range w.config.Throttles {
+		t := &w.config.Throttles[i]
+		if t.Cloud != kind.cloud || t.Action != "" && t.Action != kind.action {
+			continue
+		}
+		bucket := callKind{t.Cloud, t.Action}
+		if w.buckets[bucket] == nil {
+			w.buckets[bucket] = rate.NewLimiter(rate.Limit(t.PerSecond), t.Burst)
+		}
+		if !w.buckets[bucket].AllowN(now, 1) {
+			return nil, true
+		}
+	}
+	age := now.Sub(w.began)
+	for i := range w.config.Calls {
+		f := &w.config.Calls[i]
+		if f.Cloud == kind.cloud && (f.Action == "" || f.Action == kind.action) &&
+			age >= f.From.Duration && (f.Until.Duration == 0 || age < f.Until.Duration) && w.hits(i, kind, place) {
+			return f, false
+		}
+	}
+	return nil, false
+}
+
+// hits says whether the fault, the i-th of the configuration, is for the call of
+// that place. It depends on nothing but what it is for.
+func (w *World) hits(i int, kind callKind, place int64) bool {
+	f := &w.config.Calls[i]
+	switch {
+	case len(f.Calls) > 0:
+		return slices.Contains(f.Calls, place)
+	case f.Percent > 0:
+		sum := sha256.Sum256(fmt.Appendf(nil, "%d/%d/%s/%s/%d", w.config.Seed, i, kind.cloud, kind.action, place))
+		return binary.BigEndian.Uint64(sum[:])%100 < uint64(f.Percent)
+	default:
+		return true
+	}
+}
+
+// Calls is how many calls of each action a cloud has had.
+func (w *World) Calls(cloud v1alpha1.Provider) map[string]int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := map[string]int64{}
+	for kind, n := range w.calls {
+		if kind.cloud == cloud {
+			out[kind.action] = n
+		}
+	}
+	return out
+}

@@ -1,0 +1,184 @@
+package cloudsim
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Config is what a World contains. All times in it count from the world's
+// beginning; the same seed gives the same mishaps.
+type Config struct {
+	// Seed of what is random in faults of calls; each pool has its own.
+	Seed int64 `json:"seed,omitempty"`
+	// Pools of machines. Of what is in no pool, the clouds have none.
+	Pools []Pool `json:"pools,omitempty"`
+	// Quotas of the account. What has none has no bound.
+	Quotas []Quota `json:"quotas,omitempty"`
+	// Calls are the faults of calls: each call gets the first that hits it.
+	Calls []CallFault `json:"calls,omitempty"`
+	// Throttles bound how often calls may come.
+	Throttles []Throttle `json:"throttles,omitempty"`
+	// Lag is how long lists and lookups do not know yet of a new instance, as in
+	// clouds that are eventually consistent.
+	Lag metav1.Duration `json:"lag,omitempty"`
+}
+
+// PoolKey names a pool: machines of one type, in one zone, bought in one market.
+type PoolKey struct {
+	Cloud  v1alpha1.Provider     `json:"cloud"`
+	Type   string                `json:"type"`
+	Zone   string                `json:"zone"`
+	Market v1alpha1.CapacityType `json:"market"`
+}
+
+func (k PoolKey) String() string {
+	return fmt.Sprintf("%s/%s/%s/%s", k.Cloud, k.Type, k.Zone, k.Market.LabelValue())
+}
+
+func (k PoolKey) compare(o PoolKey) int { return cmp.Compare(k.String(), o.String()) }
+
+// Pool is a pool with its script and its prices.
+type Pool struct {
+	PoolKey `json:",inline"`
+	Script  v1alpha1.KwokPool `json:"script,omitempty"`
+	// Prices by the time from which they hold, the earliest first.
+	Prices []Price `json:"prices,omitempty"`
+}
+
+// Price of one machine.
+type Price struct {
+	From metav1.Duration `json:"from,omitempty"`
+	// PerHour in USD.
+	PerHour resource.Quantity `json:"perHour"`
+}
+
+// Quota is how many machines and reserved places of a market an account may have in
+// the zones whose names begin with Region.
+type Quota struct {
+	Cloud    v1alpha1.Provider     `json:"cloud"`
+	Region   string                `json:"region,omitempty"`
+	Market   v1alpha1.CapacityType `json:"market"`
+	Machines int                   `json:"machines"`
+}
+
+func (q Quota) covers(k PoolKey) bool {
+	return q.Cloud == k.Cloud && q.Market == k.Market && strings.HasPrefix(k.Zone, q.Region)
+}
+
+// CallFaultType is a way in which a call goes wrong.
+type CallFaultType string
+
+const (
+	// CallRefused: the call has no effect and gets the given error.
+	CallRefused CallFaultType = "Refused"
+	// ReplyLost: the call has its effect, and the connection breaks.
+	ReplyLost CallFaultType = "ReplyLost"
+	// CallLost: the call has no effect, and the connection breaks.
+	CallLost CallFaultType = "CallLost"
+)
+
+// CallFault is a mishap of calls.
+type CallFault struct {
+	Cloud v1alpha1.Provider `json:"cloud"`
+	// Action is the call as the cloud names it, for example CreateFleet or
+	// instances.bulkInsert; empty for all.
+	Action string        `json:"action,omitempty"`
+	Type   CallFaultType `json:"type"`
+	// From and Until bound the time; an Until of zero means for ever.
+	From  metav1.Duration `json:"from,omitempty"`
+	Until metav1.Duration `json:"until,omitempty"`
+	// Calls that are hit, by their place among all of the action from 0; Percent is
+	// the share that is hit where Calls is empty. Neither means all.
+	Calls   []int64 `json:"calls,omitempty"`
+	Percent int     `json:"percent,omitempty"`
+	// Error of calls that are refused.
+	Error *Error `json:"error,omitempty"`
+}
+
+// Error is a cloud's answer to a call that it refuses.
+type Error struct {
+	// Status is the HTTP status; 0 leaves it to the front end.
+	Status  int    `json:"status,omitempty"`
+	Code    string `json:"code"`
+	Message string `json:"message,omitempty"`
+}
+
+func (e *Error) Error() string { return e.Code + ": " + e.Message }
+
+// Throttle is a token bucket of calls.
+type Throttle struct {
+	Cloud v1alpha1.Provider `json:"cloud"`
+	// Action is the call as the cloud names it; empty for all of the cloud together.
+	Action    string  `json:"action,omitempty"`
+	Burst     int     `json:"burst"`
+	PerSecond float64 `json:"perSecond"`
+}
+
+// Validate says what is wrong, with the path of the field.
+func (c *Config) Validate() error {
+	seen := map[PoolKey]bool{}
+	for i, p := range c.Pools {
+		at := fmt.Sprintf("pools[%d]", i)
+		switch {
+		case p.Cloud != v1alpha1.ProviderAWS && p.Cloud != v1alpha1.ProviderGCP:
+			return fmt.Errorf("%s.cloud is %q: it must be aws or gcp", at, p.Cloud)
+		case p.Type == "":
+			return fmt.Errorf("%s.type is missing: give a machine type, for example p5.48xlarge", at)
+		case p.Zone == "":
+			return fmt.Errorf("%s.zone is missing: give a zone, for example us-east-1a", at)
+		case !slices.Contains(markets, p.Market):
+			return fmt.Errorf("%s.market is %q: it must be Reserved, Spot or OnDemand", at, p.Market)
+		case seen[p.PoolKey]:
+			return fmt.Errorf("%s is the pool %s once more: a pool is listed once", at, p.PoolKey)
+		}
+		seen[p.PoolKey] = true
+		for j, price := range p.Prices {
+			if j > 0 && price.From.Duration <= p.Prices[j-1].From.Duration {
+				return fmt.Errorf("%s.prices[%d].from is %s: prices are listed by their time, the earliest first", at, j, price.From.Duration)
+			}
+			if price.PerHour.Sign() < 0 {
+				return fmt.Errorf("%s.prices[%d].perHour is %s: it must not be negative", at, j, price.PerHour.String())
+			}
+		}
+	}
+	for i, f := range c.Calls {
+		at := fmt.Sprintf("calls[%d]", i)
+		switch {
+		case f.Type != CallRefused && f.Type != ReplyLost && f.Type != CallLost:
+			return fmt.Errorf("%s.type is %q: it must be Refused, ReplyLost or CallLost", at, f.Type)
+		case (f.Type == CallRefused) != (f.Error != nil):
+			return fmt.Errorf("%s.error belongs to faults of type Refused, and only to them", at)
+		case f.Percent < 0 || f.Percent > 100:
+			return fmt.Errorf("%s.percent is %d: it must be between 0 and 100", at, f.Percent)
+		}
+	}
+	for i, t := range c.Throttles {
+		if t.Burst < 1 || t.PerSecond <= 0 {
+			return fmt.Errorf("throttles[%d]: burst is %d and perSecond %g: both must be greater than 0", i, t.Burst, t.PerSecond)
+		}
+	}
+	return nil
+}
+
+var markets = []v1alpha1.CapacityType{v1alpha1.Reserved, v1alpha1.Spot, v1alpha1.OnDemand}
+
+// microUSD is the price of an hour in millionths of a USD, at that time from the
+// world's beginning, and when the next one holds; zero for never.
+func (p *Pool) microUSD(at time.Duration) (perHour int64, next time.Duration) {
+	for i := range p.Prices {
+		if p.Prices[i].From.Duration > at {
+			return perHour, p.Prices[i].From.Duration
+		}
+		perHour = nodegroups.MicroUSD(&p.Prices[i].PerHour)
+	}
+	return perHour, 0
+}

@@ -1,0 +1,428 @@
+package cloudsim
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/utils/clock"
+
+	"github.com/muster-dev/muster/kwok/pool"
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// World is what the clouds have, and whom they have given it to.
+type World struct {
+	config Config
+	clock  clock.PassiveClock
+	began  time.Time
+
+	mu           sync.Mutex
+	pools        map[PoolKey]*Pool
+	next         map[PoolKey]int64
+	instances    map[string]*Instance
+	reservations map[string]*Reservation
+	made         int64
+	calls        map[callKind]int64
+	buckets      map[callKind]*rate.Limiter
+	// changed is closed and made anew at each change that somebody made.
+	changed chan struct{}
+}
+
+// New returns a World that begins now.
+func New(config Config, clock clock.PassiveClock) (*World, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	w := &World{
+		config: config, clock: clock, began: clock.Now(),
+		pools: map[PoolKey]*Pool{}, next: map[PoolKey]int64{},
+		instances: map[string]*Instance{}, reservations: map[string]*Reservation{},
+		calls: map[callKind]int64{}, buckets: map[callKind]*rate.Limiter{}, changed: make(chan struct{}),
+	}
+	for i := range config.Pools {
+		w.pools[config.Pools[i].PoolKey] = &w.config.Pools[i]
+	}
+	return w, nil
+}
+
+// Phase is where an instance is in its life.
+type Phase string
+
+const (
+	// Pending instances are paid for and boot.
+	Pending Phase = "Pending"
+	// Running instances have booted.
+	Running Phase = "Running"
+	// Terminated instances are gone; clouds list them for a while.
+	Terminated Phase = "Terminated"
+)
+
+// Instance is a machine of a cloud.
+type Instance struct {
+	// ID is unique in the world and names the instance in its cloud.
+	ID   string
+	Pool PoolKey
+	// Group is the cloud's own group that owns it; empty for none.
+	Group string
+	Tags  map[string]string
+	// Reservation that it fills a place of; empty for none.
+	Reservation string
+	// Node is what registers in the cluster once it runs; nil for nothing.
+	Node *kwokv1alpha1.MachineNode
+
+	Phase Phase
+	// LaunchedAt, RunningAt and TerminatedAt; zero for not yet.
+	LaunchedAt, RunningAt, TerminatedAt time.Time
+	// Reason why it was terminated: one of the constants below.
+	Reason string
+
+	fate pool.Machine
+}
+
+// Reasons of terminated instances.
+const (
+	ReasonTakenBack  = "TakenBack"
+	ReasonBootFailed = kwokv1alpha1.ReasonBootFailed
+	ReasonReclaimed  = kwokv1alpha1.ReasonSpotReclaimed
+)
+
+// DeviceDelay is the time from the start of the device plugin's pod to the devices.
+func (i *Instance) DeviceDelay() time.Duration { return i.fate.DeviceDelay }
+
+// Reservation holds places in a pool, which are paid for whether or not instances
+// fill them.
+type Reservation struct {
+	ID    string
+	Pool  PoolKey
+	Count int
+	Tags  map[string]string
+	// MadeAt is when it began, EndsAt when it ends by itself (zero for never) and
+	// EndedAt when it ended. Instances go on when their reservation ends.
+	MadeAt, EndsAt, EndedAt time.Time
+}
+
+// Order is what a launch asks for.
+type Order struct {
+	Pool  PoolKey
+	Count int
+	// Min is the fewest that the caller takes: a pool that has less gives none.
+	Min int
+	// IDs that the instances get; where there are none, ID makes one up from the
+	// number of the instance in the world.
+	IDs []string
+	ID  func(number int64) string
+	// Reservation whose places are filled; empty for none.
+	Reservation string
+	Group       string
+	Tags        map[string]string
+	Node        func(id string) *kwokv1alpha1.MachineNode
+}
+
+// Launch makes instances. Fewer than Count come beside a refusal, whose code is that
+// of the pool's script, or one of the constants of kwok/pool.
+func (w *World) Launch(o Order) ([]Instance, *v1alpha1.KwokError) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.settle()
+	granted, refusal := w.grant(o, now)
+	if len(granted) < o.Min {
+		return nil, refusal
+	}
+	var out []Instance
+	for i, fate := range granted {
+		in := &Instance{
+			Pool: o.Pool, Group: o.Group, Tags: maps.Clone(o.Tags), Reservation: o.Reservation,
+			Phase: Pending, LaunchedAt: now, fate: fate,
+		}
+		if w.made++; i < len(o.IDs) {
+			in.ID = o.IDs[i]
+		} else {
+			in.ID = o.ID(w.made)
+		}
+		if o.Node != nil {
+			in.Node = o.Node(in.ID)
+		}
+		w.instances[in.ID] = in
+		w.next[o.Pool] = fate.Ordinal + 1
+		out = append(out, in.copy())
+	}
+	w.tell()
+	return out, refusal
+}
+
+// grant asks the reservation, the quotas and the pool.
+func (w *World) grant(o Order, now time.Time) ([]pool.Machine, *v1alpha1.KwokError) {
+	p := w.pools[o.Pool]
+	if p == nil {
+		return nil, &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: pool.CodeNoCapacity, Message: fmt.Sprintf("there is no pool %s", o.Pool)}
+	}
+	state := pool.State{Live: w.live(o.Pool), Next: w.next[o.Pool]}
+	if r := w.reservations[o.Reservation]; r != nil && r.EndedAt.IsZero() {
+		// Its places are there, whatever the pool says by now.
+		if free := r.Count - w.filled(r.ID); o.Count > free {
+			return nil, &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeReservationFull,
+				Message: fmt.Sprintf("reservation %s has %d free places: asked for %d", r.ID, free, o.Count)}
+		}
+		unbound := pool.Pool{Script: p.Script, Created: w.began, MaxMachines: state.Live + o.Count}
+		unbound.Script.Holds = nil
+		unbound.Script.Faults = slices.DeleteFunc(slices.Clone(unbound.Script.Faults), func(f v1alpha1.KwokFault) bool {
+			return f.Type == v1alpha1.FaultDry
+		})
+		return unbound.Launch(state, o.Count, now)
+	}
+	if refusal := w.overQuota(o.Pool, o.Count); refusal != nil {
+		return nil, refusal
+	}
+	return pool.Pool{Script: p.Script, Created: w.began, MaxMachines: state.Live + o.Count}.Launch(state, o.Count, now)
+}
+
+// CodeReservationFull is the code of a launch into a reservation without room.
+const CodeReservationFull = "ReservationFull"
+
+func (w *World) overQuota(k PoolKey, count int) *v1alpha1.KwokError {
+	for _, q := range w.config.Quotas {
+		if !q.covers(k) {
+			continue
+		}
+		used := 0
+		for other := range w.pools {
+			if q.covers(other) {
+				used += w.live(other)
+			}
+		}
+		if used+count > q.Machines {
+			return &v1alpha1.KwokError{Class: v1alpha1.Quota, Code: pool.CodeMaxMachines,
+				Message: fmt.Sprintf("the account may have %d machines of market %s in %s%s, has %d and asked for %d more",
+					q.Machines, q.Market, q.Cloud, " "+q.Region, used, count)}
+		}
+	}
+	return nil
+}
+
+// live is how many places of the pool are taken: by instances, and by reservations
+// whose places nobody fills.
+func (w *World) live(k PoolKey) (n int) {
+	for _, in := range w.instances {
+		if in.Pool == k && in.Phase != Terminated {
+			n++
+		}
+	}
+	for _, r := range w.reservations {
+		if r.Pool == k && r.EndedAt.IsZero() {
+			n += r.Count - w.filled(r.ID)
+		}
+	}
+	return n
+}
+
+func (w *World) filled(reservation string) (n int) {
+	for _, in := range w.instances {
+		if in.Reservation == reservation && in.Phase != Terminated {
+			n++
+		}
+	}
+	return n
+}
+
+// Reserve holds places of a pool, all or none, until endsAt (zero for ever).
+func (w *World) Reserve(id string, k PoolKey, count int, endsAt time.Time, tags map[string]string) (Reservation, *v1alpha1.KwokError) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.settle()
+	granted, refusal := w.grant(Order{Pool: k, Count: count}, now)
+	if len(granted) < count {
+		return Reservation{}, refusal
+	}
+	r := &Reservation{ID: id, Pool: k, Count: count, Tags: maps.Clone(tags), MadeAt: now, EndsAt: endsAt}
+	w.reservations[id] = r
+	w.tell()
+	return r.copy(), nil
+}
+
+// EndReservation gives its places back; those that instances fill stay theirs. It
+// says whether there was such a reservation.
+func (w *World) EndReservation(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.settle()
+	r := w.reservations[id]
+	if r != nil && r.EndedAt.IsZero() {
+		r.EndedAt = now
+		w.tell()
+	}
+	return r != nil
+}
+
+// Terminate ends an instance. It says whether there is or was such an instance.
+func (w *World) Terminate(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.settle()
+	in := w.instances[id]
+	if in != nil && in.Phase != Terminated {
+		in.Phase, in.TerminatedAt, in.Reason = Terminated, now, ReasonTakenBack
+		w.tell()
+	}
+	return in != nil
+}
+
+// Tag adds tags to an instance or a reservation. It says whether there is such a one.
+func (w *World) Tag(id string, tags map[string]string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.settle()
+	var on *map[string]string
+	if in := w.instances[id]; in != nil {
+		on = &in.Tags
+	} else if r := w.reservations[id]; r != nil {
+		on = &r.Tags
+	} else {
+		return false
+	}
+	if *on == nil {
+		*on = map[string]string{}
+	}
+	maps.Copy(*on, tags)
+	w.tell()
+	return true
+}
+
+// Instances are all that ever were, by launch and ID; those that lists do not know
+// of yet are left out unless all is set.
+func (w *World) Instances(all bool) []Instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.settle()
+	var out []Instance
+	for _, in := range w.instances {
+		if all || now.Sub(in.LaunchedAt) >= w.config.Lag.Duration {
+			out = append(out, in.copy())
+		}
+	}
+	slices.SortFunc(out, func(a, b Instance) int {
+		return cmp.Or(a.LaunchedAt.Compare(b.LaunchedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// Reservations are all that ever were, by their beginning and ID.
+func (w *World) Reservations() []Reservation {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.settle()
+	var out []Reservation
+	for _, r := range w.reservations {
+		out = append(out, r.copy())
+	}
+	slices.SortFunc(out, func(a, b Reservation) int {
+		return cmp.Or(a.MadeAt.Compare(b.MadeAt), cmp.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// Price of a machine of the pool now, in millionths of a USD per hour; false where
+// there is no such pool.
+func (w *World) Price(k PoolKey) (microUSDPerHour int64, ok bool) {
+	p := w.pools[k]
+	if p == nil {
+		return 0, false
+	}
+	perHour, _ := p.microUSD(w.clock.Since(w.began))
+	return perHour, true
+}
+
+// Pools are those of the world, in the order of the configuration.
+func (w *World) Pools() []Pool { return w.config.Pools }
+
+// Now is the time of the world's clock.
+func (w *World) Now() time.Time { return w.clock.Now() }
+
+// Changed is closed at the next change that a call makes, and Next is when
+// something will change by itself; zero for never.
+func (w *World) Changed() (changed <-chan struct{}, next time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.settle()
+	for _, in := range w.instances {
+		for _, at := range in.turns() {
+			if at.After(now) && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
+		}
+	}
+	return w.changed, next
+}
+
+func (w *World) tell() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// settle works out what has happened by now.
+func (w *World) settle() time.Time {
+	now := w.clock.Now()
+	for _, in := range w.instances {
+		in.settle(now)
+	}
+	for _, r := range w.reservations {
+		if r.EndedAt.IsZero() && !r.EndsAt.IsZero() && !now.Before(r.EndsAt) {
+			r.EndedAt = r.EndsAt
+		}
+	}
+	return now
+}
+
+// turns are the times at which something becomes of the instance by itself.
+func (i *Instance) turns() (out []time.Time) {
+	if i.Phase == Terminated {
+		return nil
+	}
+	runs := i.LaunchedAt.Add(i.fate.BootDelay)
+	if i.fate.DieAfter != nil {
+		return []time.Time{i.LaunchedAt.Add(*i.fate.DieAfter)}
+	}
+	out = append(out, runs)
+	if i.fate.ReclaimAfter != nil {
+		out = append(out, runs.Add(*i.fate.ReclaimAfter))
+	}
+	return out
+}
+
+func (i *Instance) settle(now time.Time) {
+	if i.Phase == Terminated {
+		return
+	}
+	if i.fate.DieAfter != nil {
+		if at := i.LaunchedAt.Add(*i.fate.DieAfter); !now.Before(at) {
+			i.Phase, i.TerminatedAt, i.Reason = Terminated, at, ReasonBootFailed
+		}
+		return
+	}
+	runs := i.LaunchedAt.Add(i.fate.BootDelay)
+	if i.Phase == Pending && !now.Before(runs) {
+		i.Phase, i.RunningAt = Running, runs
+	}
+	if i.Phase == Running && i.fate.ReclaimAfter != nil {
+		if at := runs.Add(*i.fate.ReclaimAfter); !now.Before(at) {
+			i.Phase, i.TerminatedAt, i.Reason = Terminated, at, ReasonReclaimed
+		}
+	}
+}
+
+func (i *Instance) copy() Instance {
+	out := *i
+	out.Tags = maps.Clone(i.Tags)
+	return out
+}
+
+func (r *Reservation) copy() Reservation {
+	out := *r
+	out.Tags = maps.Clone(r.Tags)
+	return out
+}
