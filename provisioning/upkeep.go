@@ -104,6 +104,9 @@ type Past struct {
 
 // Upkeep is what to tidy up now.
 type Upkeep struct {
+	// Adopt these nodes: their machines were launched by Muster, and they bear no
+	// mark of it yet.
+	Adopt []Adoption
 	// Lift the cordon of these nodes, which bears Muster's mark and serves nobody,
 	// and take the mark off those whose cordon somebody else has lifted.
 	Lift []string
@@ -121,6 +124,14 @@ type Upkeep struct {
 	Past Past
 	// At is when to look again even if nothing changes; zero for never.
 	At time.Time
+}
+
+// Adoption is the node of a machine of Muster's that nobody has marked.
+type Adoption struct {
+	Node    string
+	Machine cloudprovider.Machine
+	// Cordon: the attempt that launched it is in flight.
+	Cordon bool
 }
 
 // Return is a machine to take back; Node is empty where it has none.
@@ -184,6 +195,7 @@ func (t *tending) walk() (out []*Node) {
 	}
 	for n := range t.Nodes.All() {
 		t.labels(n)
+		t.adopt(n)
 		switch leaves := n.leaves(t.Now); {
 		case n.Machine == nil:
 		case !n.InFlight && !leaves:
@@ -232,6 +244,14 @@ func (t *tending) labels(n *Node) {
 		} else {
 			t.u.Unlabel = append(t.u.Unlabel, Label{n.Name, b.Key})
 		}
+	}
+}
+
+// adopt marks the node of a cloud's machine as what it is. A simulated node is born
+// with its mark.
+func (t *tending) adopt(n *Node) {
+	if n.Machine != nil && n.Machine.Launch != "" && n.Launch == "" {
+		t.u.Adopt = append(t.u.Adopt, Adoption{n.Name, *n.Machine, t.InFlight[n.Machine.Launch]})
 	}
 }
 

@@ -148,7 +148,7 @@ func (m *Model) putMachine(key machineKey, c cloudprovider.Machine) {
 	m.removeMachine(key)
 	gs := &m.groups
 	gs.machines[key] = c
-	if c.State < cloudprovider.Terminated {
+	if c.Counts() {
 		gs.alive[key.group]++
 	}
 	m.linkMachine(key, c)
@@ -168,7 +168,7 @@ func (m *Model) removeMachine(key machineKey) bool {
 		return false
 	}
 	delete(gs.machines, key)
-	if c.State < cloudprovider.Terminated {
+	if c.Counts() {
 		gs.alive[key.group]--
 	}
 	if delete(gs.launched[c.Launch], key); len(gs.launched[c.Launch]) == 0 {
@@ -278,7 +278,7 @@ func (m *Model) missing(e *request) map[string]int {
 	for _, c := range a.Calls(e.object.UID) {
 		made := 0
 		for key := range m.groups.launched[c.Token] {
-			if key.group == c.Group {
+			if key.group == c.Group && !m.groups.machines[key].Hold {
 				made++
 			}
 		}
