@@ -46,6 +46,10 @@ const (
 	// if all pods on it have been deleted. Kubernetes deletes them after about 6
 	// minutes; those that tolerate an unreachable node, and their gang, go on.
 	lostAfter = 10 * time.Minute
+	// strangerBound is how long a node that was born cordoned waits for a machine to
+	// be known that Muster has launched: lists of clouds are late. One that is none of
+	// Muster's is opened then.
+	strangerBound = 2 * time.Minute
 	// mostDrains is how many machines are drained at the same time.
 	mostDrains = 10
 	// drainBound is how long a machine is drained until that counts as held up. Then
@@ -271,10 +275,14 @@ func (t *tending) node(n *Node) {
 	}
 }
 
-// orphan is a young node whose attempt is over.
+// orphan is a young node whose attempt is over, or that somebody else has launched
+// beside one.
 func (t *tending) orphan(n *Node) {
-	switch {
-	case n.Pods > 0:
+	stranger := n.Launch == "" && (n.Machine == nil || n.Machine.Launch == "")
+	switch bound := n.Created.Add(strangerBound); {
+	case stranger && t.Now.Before(bound):
+		t.again(bound)
+	case n.Pods > 0 || stranger:
 		t.keep(n)
 	case n.Machine != nil:
 		t.takeBack(n)

@@ -231,6 +231,9 @@ func TestTend(t *testing.T) {
 		{"nor is a young one", fleet(Node{Cordon: Joining, Launch: token}).with(func(f *Fleet) { f.withoutMachine("a") }), Upkeep{}},
 
 		{"young machines of an attempt in flight are its own business", fleet(Node{Cordon: Joining, Launch: token, InFlight: true}).with(inFlight), Upkeep{}},
+		{"a node that was born cordoned may be somebody else's: that shows in a while", fleet(Node{Cordon: Joining, Created: noon}), at(strangerBound)},
+		{"and opens it", fleet(Node{Cordon: Joining, Created: noon.Add(-strangerBound)}), open},
+		{"also if no cloud knows its machine", fleet(Node{Cordon: Joining, Created: noon.Add(-strangerBound)}).with(func(f *Fleet) { f.withoutMachine("a") }), open},
 		{"those of an attempt that is over are taken back", fleet(Node{Cordon: Joining, Launch: token}), gone(token)},
 		{"unless somebody runs there", fleet(Node{Cordon: Joining, Launch: token, Pods: 1}), open},
 		{"a machine that has never had a node and that no attempt waits for is taken back", lone(cloudprovider.Booting, token),
