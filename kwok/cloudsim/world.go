@@ -311,6 +311,11 @@ func (w *World) Instances(all bool) []Instance {
 	return out
 }
 
+// Visible says whether lists know by now of something that was made at that time.
+func (w *World) Visible(madeAt time.Time) bool {
+	return w.clock.Since(madeAt) >= w.config.Lag.Duration
+}
+
 // Reservations are all that ever were, by their beginning and ID.
 func (w *World) Reservations() []Reservation {
 	w.mu.Lock()

@@ -1,0 +1,58 @@
+package gcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"cloud.google.com/go/compute/apiv1/computepb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Advise implements cloudprovider.Advisor, for Spot machines: of others the cloud
+// says nothing. What it cannot say of one group does not keep it from the others.
+func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, count int) (map[string]cloudprovider.Advice, error) {
+	out := map[string]cloudprovider.Advice{}
+	var errs []error
+	for _, g := range groups {
+		if g.Spec.GCP == nil || g.Spec.CapacityType != v1alpha1.Spot {
+			continue
+		}
+		answer, err := p.advice.Capacity(ctx, &computepb.CapacityAdviceRpcRequest{
+			Project: g.Spec.GCP.Project, Region: regionOf(g.Spec.Zone), CapacityAdviceRequestResource: adviceRequest(g, count),
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("asking for advice on NodeGroup %s: %w", g.Name, refused(err)))
+			continue
+		}
+		for _, r := range answer.GetRecommendations()[:min(1, len(answer.GetRecommendations()))] {
+			if r.GetScores() != nil && r.GetScores().Obtainability != nil {
+				chance := int32(r.GetScores().GetObtainability() * 1000)
+				out[g.Name] = cloudprovider.Advice{Chance: max(0, min(chance, 1000)), Source: "advice.capacity"}
+			}
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// adviceRequest asks for that many machines of the group at once, in its zone.
+func adviceRequest(g *v1alpha1.NodeGroup, count int) *computepb.CapacityAdviceRequest {
+	return &computepb.CapacityAdviceRequest{
+		Size: proto.Int32(int32(count)),
+		DistributionPolicy: &computepb.CapacityAdviceRequestDistributionPolicy{
+			TargetShape: proto.String("ANY_SINGLE_ZONE"),
+			Zones:       []*computepb.CapacityAdviceRequestDistributionPolicyZoneConfiguration{{Zone: proto.String("zones/" + g.Spec.Zone)}},
+		},
+		InstanceFlexibilityPolicy: &computepb.CapacityAdviceRequestInstanceFlexibilityPolicy{
+			InstanceSelections: map[string]*computepb.CapacityAdviceRequestInstanceFlexibilityPolicyInstanceSelection{
+				"all": {MachineTypes: []string{g.Spec.GCP.MachineType}},
+			},
+		},
+		InstanceProperties: &computepb.CapacityAdviceRequestInstanceProperties{
+			Scheduling: &computepb.CapacityAdviceRequestInstancePropertiesScheduling{ProvisioningModel: proto.String(modelSpot)},
+		},
+	}
+}

@@ -1,0 +1,226 @@
+package gcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"cloud.google.com/go/compute/apiv1/computepb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/poll"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// bulkInsert launches by a bulk insert with a minimum: the cloud makes all machines,
+// or deletes those that it has made.
+func (p *Provider) bulkInsert(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
+	ours, op, err := p.beginBulk(ctx, l)
+	if err == nil && op != nil {
+		op, err = p.finish(ctx, l.id.project, op)
+	}
+	switch {
+	case err == nil && op == nil:
+		return ours, nil
+	case hasStatus(err, http.StatusConflict):
+		// A call so long ago that the cloud has forgotten it made machines of these names.
+		return ours, l.lost(len(ours))
+	case errors.Is(err, errRunning):
+		return ours, err
+	case cloudprovider.Refusal(refused(err)) != nil:
+		p.stale(l.id, l.names)
+		// The cloud deletes what it has made; lists tell what is not gone yet.
+		left, _, listErr := p.bulkMachines(ctx, l)
+		return left, errors.Join(refused(err), listErr)
+	case err != nil:
+		return ours, err
+	case len(ours) < l.Count && p.since(op.GetEndTime()) > poll.Grace:
+		return ours, l.lost(len(ours))
+	}
+	out := make([]cloudprovider.Machine, l.Count)
+	for i, name := range l.names {
+		out[i] = l.machine(name, cloudprovider.Booting)
+	}
+	return out, nil
+}
+
+// beginBulk makes the call unless all machines are there, and returns those that are.
+func (p *Provider) beginBulk(ctx context.Context, l *launch) (ours []cloudprovider.Machine, op *computepb.Operation, err error) {
+	defer p.lock(l.id)()
+	mig, err := p.look(ctx, l)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours, others, err := p.bulkMachines(ctx, l)
+	if err != nil || len(ours) == l.Count {
+		return ours, nil, err
+	}
+	if err := l.within(mig, others, l.Count); err != nil {
+		return ours, nil, err
+	}
+	op, err = p.insert(ctx, l, mig)
+	if err == nil {
+		p.freshen(l.id, l.names)
+	}
+	return ours, op, err
+}
+
+// insert makes the call, or makes it again.
+func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager) (*computepb.Operation, error) {
+	named := map[string]*computepb.BulkInsertInstanceResourcePerInstanceProperties{}
+	for _, name := range l.names {
+		named[name] = &computepb.BulkInsertInstanceResourcePerInstanceProperties{}
+	}
+	// What stands here is laid over the template.
+	over := &computepb.InstanceProperties{
+		Labels: map[string]string{
+			labelCluster: p.Cluster,
+			labelLaunch:  labelValue(l.Token),
+			labelRequest: labelValue(l.Request),
+			labelGroup:   labelValue(l.Group.Name),
+			labelManager: managerLabel(l.id),
+		},
+		MachineType: proto.String(l.spec.MachineType),
+	}
+	if l.Group.Spec.CapacityType == v1alpha1.Spot {
+		// Else what is left of a reclaimed machine would stay, with its disks.
+		over.Scheduling = &computepb.Scheduling{InstanceTerminationAction: proto.String("DELETE")}
+	}
+	op, err := p.instances.BulkInsert(ctx, &computepb.BulkInsertInstanceRequest{
+		Project: l.id.project, Zone: l.zone(), RequestId: proto.String(requestID("bulkInsert", l.Group.Name, l.Token)),
+		BulkInsertInstanceResourceResource: &computepb.BulkInsertInstanceResource{
+			Count: proto.Int64(int64(l.Count)), MinCount: proto.Int64(int64(l.Count)),
+			SourceInstanceTemplate: proto.String(templateOf(mig)), InstanceProperties: over, PerInstanceProperties: named,
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return op.Proto(), nil
+}
+
+func managerLabel(id managerID) string { return labelValue(id.location + "_" + id.name) }
+
+// templateOf a managed instance group: of its first version, where it has several.
+func templateOf(mig *computepb.InstanceGroupManager) string {
+	if t := mig.GetInstanceTemplate(); t != "" || len(mig.GetVersions()) == 0 {
+		return t
+	}
+	return mig.GetVersions()[0].GetInstanceTemplate()
+}
+
+// bulkMachines are those of the launch that exist, and how many others there are
+// beside the managed instance group, in all of its offerings.
+func (p *Provider) bulkMachines(ctx context.Context, l *launch) (ours []cloudprovider.Machine, others int, err error) {
+	all, err := p.labelled(ctx, l.id.project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelCluster, p.Cluster, labelManager, managerLabel(l.id)))
+	if err != nil {
+		return nil, 0, fmt.Errorf("listing the machines of managed instance group %s: %w", l.id.name, err)
+	}
+	names, listed := map[string]bool{}, map[string]bool{}
+	for _, name := range l.names {
+		names[name] = true
+	}
+	for _, in := range all {
+		switch m := bulkMachine(l.id.project, in); {
+		case names[m.Name]:
+			m.Group = l.Group.Name
+			ours = append(ours, m)
+		case m.State != cloudprovider.Terminated:
+			others++
+		}
+		listed[in.GetName()] = true
+	}
+	return ours, others + p.unlisted(l.id, listed, names), nil
+}
+
+// lock keeps others from launching in a managed instance group.
+func (p *Provider) lock(id managerID) (unlock func()) {
+	v, _ := p.locks.LoadOrStore(id, &sync.Mutex{})
+	v.(*sync.Mutex).Lock()
+	return v.(*sync.Mutex).Unlock
+}
+
+// freshen notes that machines have been asked for, and stale that they are not to
+// be, or are no more.
+func (p *Provider) freshen(id managerID, names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fresh[id] == nil {
+		p.fresh[id] = map[string]time.Time{}
+	}
+	for _, name := range names {
+		p.fresh[id][name] = p.Clock.Now()
+	}
+}
+
+func (p *Provider) stale(id managerID, names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range names {
+		delete(p.fresh[id], name)
+	}
+}
+
+// unlisted counts the machines that have been asked for and that lists may not know
+// yet, without those of the launch itself.
+func (p *Provider) unlisted(id managerID, listed, ours map[string]bool) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, at := range p.fresh[id] {
+		switch {
+		case listed[name] || p.Clock.Since(at) > poll.Grace:
+			delete(p.fresh[id], name)
+		case !ours[name]:
+			n++
+		}
+	}
+	return n
+}
+
+// labelled lists instances of all zones.
+func (p *Provider) labelled(ctx context.Context, project, filter string) (out []*computepb.Instance, err error) {
+	scopes, err := collect(p.instances.AggregatedList(ctx, &computepb.AggregatedListInstancesRequest{
+		Project: project, Filter: proto.String(filter),
+	}).Next)
+	for _, s := range scopes {
+		out = append(out, s.Value.GetInstances()...)
+	}
+	return out, err
+}
+
+// bulkMachine is an instance that stands beside its managed instance group. Its
+// group is known by a label.
+func bulkMachine(project string, in *computepb.Instance) cloudprovider.Machine {
+	return cloudprovider.Machine{
+		Name: in.GetName(), Group: in.GetLabels()[labelGroup], Launch: tokenOf(in.GetName()),
+		ProviderID: providerID(project, base(in.GetZone()), in.GetName()),
+		State:      stateOf(in.GetStatus()), Reason: reasonOf(in.GetStatus(), in.GetStatusMessage()),
+	}
+}
+
+// stateOf an instance.
+func stateOf(status string) cloudprovider.State {
+	switch status {
+	case "", "PROVISIONING", "STAGING", "PENDING":
+		return cloudprovider.Booting
+	case "RUNNING", "REPAIRING":
+		return cloudprovider.Running
+	default: // STOPPING, STOPPED, TERMINATED, SUSPENDING, SUSPENDED, DEPROVISIONING
+		return cloudprovider.Terminated
+	}
+}
+
+// reasonOf an instance that has ended.
+func reasonOf(status, message string) string {
+	if stateOf(status) != cloudprovider.Terminated {
+		return ""
+	}
+	if message == "" {
+		return status
+	}
+	return status + ": " + message
+}

@@ -1,0 +1,108 @@
+package gcp
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"cloud.google.com/go/compute/apiv1/computepb"
+
+	"github.com/muster-dev/muster/cloudprovider"
+)
+
+// create launches by having the managed instance group create instances of given
+// names. The group never gives up by itself, so whoever hears that an instance
+// cannot be made takes all of them back.
+func (p *Provider) create(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
+	defer p.lock(l.id)()
+	m := p.manager(l.id)
+	all, err := m.managed(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, err)
+	}
+	ours := instancesOf(l, all)
+	if missing := l.missing(ours); len(missing) > 0 {
+		if err := p.createMissing(ctx, l, missing); err != nil {
+			return l.machines(ours), err
+		}
+		if all, err = m.managed(ctx); err != nil {
+			return l.machines(ours), fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, err)
+		}
+		ours = instancesOf(l, all)
+	}
+	return l.machines(ours), l.outcome(ours)
+}
+
+// createMissing has the group create the instances that it does not have.
+func (p *Provider) createMissing(ctx context.Context, l *launch, missing []string) error {
+	mig, err := p.look(ctx, l)
+	if err != nil {
+		return err
+	}
+	beside, err := p.beside(ctx, l)
+	if err != nil {
+		return err
+	}
+	if err := l.within(mig, beside, len(missing)); err != nil {
+		return err
+	}
+	id := requestID(append([]string{"createInstances", l.Group.Name, l.Token}, missing...)...)
+	if err := p.manager(l.id).create(ctx, missing, id); err != nil {
+		return fmt.Errorf("creating instances in managed instance group %s: %w", l.id.name, err)
+	}
+	return nil
+}
+
+// instancesOf the launch among those of the managed instance group, by name.
+func instancesOf(l *launch, all []*computepb.ManagedInstance) map[string]*computepb.ManagedInstance {
+	prefix := launchPrefix(l.Token, l.Group.Name)
+	out := map[string]*computepb.ManagedInstance{}
+	for _, in := range all {
+		if name := base(in.GetInstance()); strings.HasPrefix(name, prefix) {
+			out[name] = in
+		}
+	}
+	return out
+}
+
+// missing are the names of the launch that the group does not have.
+func (l *launch) missing(ours map[string]*computepb.ManagedInstance) (out []string) {
+	for _, name := range l.names {
+		if ours[name] == nil {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// machines of the launch, in order.
+func (l *launch) machines(ours map[string]*computepb.ManagedInstance) (out []cloudprovider.Machine) {
+	for _, name := range l.names {
+		if in := ours[name]; in != nil {
+			m := managedMachine(l.id, in)
+			m.Group = l.Group.Name
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// outcome is nil once there is a VM for each instance. The first that the group
+// could not make decides: nothing comes of waiting for the others.
+func (l *launch) outcome(ours map[string]*computepb.ManagedInstance) error {
+	unmade := 0
+	for _, name := range l.names {
+		in := ours[name]
+		if in.GetInstanceStatus() != "" {
+			continue
+		}
+		unmade++
+		if refusal := failed(in.GetLastAttempt().GetErrors().GetErrors()); refusal != nil {
+			return refusal
+		}
+	}
+	if unmade > 0 {
+		return fmt.Errorf("managed instance group %s has made %d of %d machines", l.id.name, l.Count-unmade, l.Count)
+	}
+	return nil
+}

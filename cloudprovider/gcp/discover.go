@@ -1,0 +1,265 @@
+package gcp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"cloud.google.com/go/compute/apiv1/computepb"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Keys by which a managed instance group says what it wants: of the metadata or the
+// labels of its instance template, since the group itself takes neither.
+const (
+	keyEnabled = "muster-dev-enabled"
+	keyMax     = "muster-dev-max-nodes"
+	keyMin     = "muster-dev-min-nodes"
+	// keyMethod names a launch method, where that which fits is not wanted.
+	keyMethod = "muster-dev-launch-method"
+)
+
+// cloudGroupLabel lets nodes of a group be born cordoned.
+const cloudGroupLabel = "muster.dev/cloud-group"
+
+// Discover implements cloudprovider.Discoverer.
+func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error) {
+	scopes, err := collect(p.zonalGroups.AggregatedList(ctx, &computepb.AggregatedListInstanceGroupManagersRequest{Project: p.Project}).Next)
+	if err != nil {
+		return cloudprovider.Discovery{}, fmt.Errorf("listing the managed instance groups of project %s: %w", p.Project, refused(err))
+	}
+	autoscalers, err := p.listAutoscalers(ctx)
+	if err != nil {
+		return cloudprovider.Discovery{}, err
+	}
+	p.refreshPrices(ctx)
+	out := cloudprovider.Discovery{}
+	for _, s := range scopes {
+		for _, mig := range s.Value.GetInstanceGroupManagers() {
+			id := managerID{p.Project, base(cmp.Or(mig.GetZone(), mig.GetRegion())), mig.GetName()}
+			found, err := p.offerings(ctx, id, mig, autoscalers[id])
+			var unusable *unusableError
+			switch {
+			case errors.As(err, &unusable):
+				out.Refused = append(out.Refused, cloudprovider.Refused{Group: id.location + "/" + id.name, Reason: unusable.Error()})
+			case err != nil:
+				return cloudprovider.Discovery{}, fmt.Errorf("reading managed instance group %s: %w", id, refused(err))
+			}
+			out.Groups = append(out.Groups, found...)
+		}
+	}
+	slices.SortFunc(out.Groups, func(a, b cloudprovider.Found) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out.Refused, func(a, b cloudprovider.Refused) int { return cmp.Compare(a.Group, b.Group) })
+	return out, nil
+}
+
+// listAutoscalers are the cloud's own, by what they scale.
+func (p *Provider) listAutoscalers(ctx context.Context) (map[managerID]*computepb.Autoscaler, error) {
+	scopes, err := collect(p.autoscalers.AggregatedList(ctx, &computepb.AggregatedListAutoscalersRequest{Project: p.Project}).Next)
+	if err != nil {
+		return nil, fmt.Errorf("listing the autoscalers of project %s: %w", p.Project, refused(err))
+	}
+	out := map[managerID]*computepb.Autoscaler{}
+	for _, s := range scopes {
+		location := base(s.Key)
+		for _, a := range s.Value.GetAutoscalers() {
+			out[managerID{p.Project, location, base(a.GetTarget())}] = a
+		}
+	}
+	return out, nil
+}
+
+// unusableError says why a group that says that it is Muster's cannot be used.
+type unusableError struct{ text string }
+
+func (e *unusableError) Error() string { return e.text }
+
+func unusable(format string, args ...any) error {
+	return &unusableError{fmt.Sprintf(format, args...)}
+}
+
+// candidate is a managed instance group with all that is known of it.
+type candidate struct {
+	id         managerID
+	mig        *computepb.InstanceGroupManager
+	autoscaler *computepb.Autoscaler
+	template   *template
+}
+
+// offerings of a managed instance group: one for each of its zones and machine types.
+func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.InstanceGroupManager, autoscaler *computepb.Autoscaler) ([]cloudprovider.Found, error) {
+	t, err := p.template(ctx, id.project, templateOf(mig))
+	if hasStatus(err, http.StatusNotFound) || err == nil && t == nil {
+		// Without a template the group cannot say that it is Muster's.
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &candidate{id, mig, autoscaler, t}
+	if _, enabled := t.keys[keyEnabled]; !enabled {
+		return nil, nil
+	}
+	least, most, err := c.limits()
+	if err != nil {
+		return nil, err
+	}
+	method, err := c.method()
+	if err != nil {
+		return nil, err
+	}
+	var out []cloudprovider.Found
+	for _, zone := range c.zones() {
+		for _, machineType := range c.machineTypes() {
+			shape, err := p.machineType(ctx, id.project, zone, machineType)
+			if hasStatus(err, http.StatusNotFound) {
+				return nil, unusable("zone %s has no machine type %s, which the group asks for: change the instance template or the zones", zone, machineType)
+			}
+			if err != nil {
+				return nil, err
+			}
+			spec := v1alpha1.NodeGroupSpec{
+				Provider: v1alpha1.ProviderGCP, MinNodes: least, MaxNodes: most, CapacityType: t.capacityType(), Zone: zone,
+				PricePerHour: p.price(offering{regionOf(zone), shape, t.model()}),
+				Template:     t.nodeTemplate(shape, zone),
+				GCP: &v1alpha1.GCPGroup{
+					Project: id.project, Location: id.location, InstanceGroupManager: id.name, MachineType: machineType, LaunchMethod: method,
+				},
+			}
+			out = append(out, cloudprovider.Found{
+				Name: cloudprovider.GroupName(id.name+"-"+zone, string(v1alpha1.ProviderGCP), id.String(), zone, machineType, string(spec.CapacityType)),
+				Spec: spec, Warnings: c.warnings(method),
+			})
+		}
+	}
+	return out, nil
+}
+
+// limits of the group: as its template says, else those of its autoscaler, which
+// may be off.
+func (c *candidate) limits() (least, most int32, err error) {
+	policy := c.autoscaler.GetAutoscalingPolicy()
+	least, most = policy.GetMinNumReplicas(), policy.GetMaxNumReplicas()
+	for key, into := range map[string]*int32{keyMin: &least, keyMax: &most} {
+		if s, ok := c.template.keys[key]; ok {
+			n, err := strconv.ParseInt(s, 10, 32)
+			if err != nil || n < 0 || n > 100_000 {
+				return 0, 0, unusable("the instance template's %s is %q: it must be a number between 0 and 100000", key, s)
+			}
+			*into = int32(n)
+		}
+	}
+	switch {
+	case most == 0:
+		return 0, 0, unusable("the group has no limit: put %s with a number into the metadata of its instance template", keyMax)
+	case least > most:
+		return 0, 0, unusable("the group is to have %d machines at least and %d at most: correct %s or %s in its instance template", least, most, keyMin, keyMax)
+	}
+	return least, most, nil
+}
+
+// method is the launch method that the group asks for, else the one that fits.
+func (c *candidate) method() (v1alpha1.GCPLaunchMethod, error) {
+	method := v1alpha1.GCPBulkInsert
+	switch {
+	case c.template.keys[keyMethod] != "":
+		method = v1alpha1.GCPLaunchMethod(c.template.keys[keyMethod])
+	case c.template.model() == modelFlexStart || c.template.model() == modelReservationBound:
+		method = v1alpha1.GCPResizeRequest
+	case c.template.isGKE():
+		method = v1alpha1.GCPCreateInstances
+	}
+	queues := method == v1alpha1.GCPResizeRequest
+	switch {
+	case method != v1alpha1.GCPBulkInsert && method != v1alpha1.GCPResizeRequest && method != v1alpha1.GCPCreateInstances:
+		return "", unusable("the instance template's %s is %q: it must be BulkInsert, ResizeRequest or CreateInstances", keyMethod, method)
+	case method != v1alpha1.GCPBulkInsert && len(c.zones()) > 1:
+		return "", unusable("the group spreads machines over %d zones by itself, so that %s cannot make all of a gang's in one: use BulkInsert, or a group of one zone", len(c.zones()), method)
+	case method != v1alpha1.GCPBulkInsert && len(c.machineTypes()) > 1:
+		return "", unusable("the group chooses among %d machine types by itself, so that %s cannot make them of one: use BulkInsert, or one type", len(c.machineTypes()), method)
+	case method != v1alpha1.GCPBulkInsert && c.mig.GetTargetSizePolicy().GetMode() == "BULK":
+		return "", unusable("the group has target size mode BULK, in which it grows only from nothing: make one of mode INDIVIDUAL, or use BulkInsert")
+	case queues && c.template.model() != modelFlexStart && c.template.model() != modelReservationBound:
+		return "", unusable("resize requests need an instance template of provisioning model FLEX_START or RESERVATION_BOUND, and this one has %s", c.template.model())
+	case queues && c.scales():
+		return "", unusable("the cloud takes no resize requests for a group with an autoscaler: delete the autoscaler")
+	case !queues && c.template.model() == modelFlexStart:
+		return "", unusable("machines of provisioning model FLEX_START come by resize requests only: set %s to ResizeRequest", keyMethod)
+	}
+	return method, nil
+}
+
+// scales says that the group's autoscaler is at work.
+func (c *candidate) scales() bool {
+	mode := c.autoscaler.GetAutoscalingPolicy().GetMode()
+	return c.autoscaler != nil && mode != "OFF"
+}
+
+func (c *candidate) zones() (out []string) {
+	if !c.id.regional() {
+		return []string{c.id.location}
+	}
+	for _, z := range c.mig.GetDistributionPolicy().GetZones() {
+		out = append(out, base(z.GetZone()))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (c *candidate) machineTypes() (out []string) {
+	for _, s := range c.mig.GetInstanceFlexibilityPolicy().GetInstanceSelections() {
+		out = append(out, s.GetMachineTypes()...)
+	}
+	if len(out) == 0 {
+		return []string{c.template.machineType}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Reasons of warnings that only this cloud has.
+const (
+	// Repairs: the group makes a machine anew that has ended.
+	Repairs = "Repairs"
+	// Replaces: the group replaces machines by itself.
+	Replaces = "Replaces"
+)
+
+// warnings say what fights Muster over the group.
+func (c *candidate) warnings(method v1alpha1.GCPLaunchMethod) (out []cloudprovider.Warning) {
+	warn := func(reason, format string, args ...any) {
+		out = append(out, cloudprovider.Warning{Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
+	if c.scales() {
+		warn(cloudprovider.OtherAutoscaler, "the autoscaler of managed instance group %s is %s and changes its size: turn it off, or set its mode to OFF", c.id.name, c.autoscaler.GetAutoscalingPolicy().GetMode())
+	}
+	if c.template.isAutoscaled() {
+		warn(cloudprovider.OtherAutoscaler, "the node pool of managed instance group %s has GKE's autoscaler on, which removes machines that it holds for idle: turn it off", c.id.name)
+	}
+	if _, ok := c.template.labels[cloudGroupLabel]; !ok {
+		warn(cloudprovider.BornOpen, "the instance template of %s does not give its nodes the label %s: pods may slip onto them before they are cordoned", c.id.name, cloudGroupLabel)
+	}
+	if method == v1alpha1.GCPBulkInsert {
+		return out // its machines stand beside the group, whatever that does to its own
+	}
+	if action := c.mig.GetInstanceLifecyclePolicy().GetDefaultActionOnFailure(); action != "DO_NOTHING" {
+		warn(Repairs, "managed instance group %s makes machines anew that have ended, under the same name: set its default action on failure to DO_NOTHING", c.id.name)
+	}
+	if len(c.mig.GetAutoHealingPolicies()) > 0 {
+		warn(Replaces, "managed instance group %s has autohealing, which replaces machines that fail its health check: remove the health check", c.id.name)
+	}
+	update := c.mig.GetUpdatePolicy()
+	if update.GetType() == "PROACTIVE" {
+		warn(Replaces, "managed instance group %s replaces machines when its template changes: set its update type to OPPORTUNISTIC", c.id.name)
+	}
+	if c.id.regional() && update.GetInstanceRedistributionType() != "NONE" {
+		warn(Replaces, "managed instance group %s moves machines between zones: set its instance redistribution type to NONE", c.id.name)
+	}
+	return out
+}

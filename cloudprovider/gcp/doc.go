@@ -1,0 +1,2 @@
+// Package gcp is the adapter of Google Cloud.
+package gcp

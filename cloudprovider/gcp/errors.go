@@ -1,0 +1,142 @@
+package gcp
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"strings"
+
+	"cloud.google.com/go/compute/apiv1/computepb"
+	"google.golang.org/api/googleapi"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// classes of the codes that operations, resize requests and groups fail with, and of
+// the reasons that calls are refused for.
+var classes = map[string]v1alpha1.ErrorClass{
+	"ZONE_RESOURCE_POOL_EXHAUSTED":              v1alpha1.Stockout,
+	"ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS": v1alpha1.Stockout,
+	"RESOURCE_POOL_EXHAUSTED":                   v1alpha1.Stockout,
+	"INSUFFICIENT_CAPACITY":                     v1alpha1.Stockout,
+	codeTooFew:                                  v1alpha1.Stockout,
+	"insufficientCapacity":                      v1alpha1.Stockout,
+
+	"QUOTA_EXCEEDED": v1alpha1.Quota,
+	"quotaExceeded":  v1alpha1.Quota,
+	"limitExceeded":  v1alpha1.Quota,
+	// The network has no more addresses: nobody but a person can widen it, and fewer
+	// machines may still fit, as with a quota.
+	"IP_SPACE_EXHAUSTED":              v1alpha1.Quota,
+	"IP_SPACE_EXHAUSTED_WITH_DETAILS": v1alpha1.Quota,
+
+	// The cloud itself has failed at it.
+	"INTERNAL_ERROR": v1alpha1.Timeout,
+
+	"rateLimitExceeded":     v1alpha1.Throttle,
+	"userRateLimitExceeded": v1alpha1.Throttle,
+	"RATE_LIMIT_EXCEEDED":   v1alpha1.Throttle,
+
+	"PERMISSIONS_ERROR":   v1alpha1.Auth,
+	"CONDITION_NOT_MET":   v1alpha1.Auth,
+	"forbidden":           v1alpha1.Auth,
+	"accessNotConfigured": v1alpha1.Auth,
+	"authError":           v1alpha1.Auth,
+	"required":            v1alpha1.Auth,
+
+	"invalid":             v1alpha1.Config,
+	"badRequest":          v1alpha1.Config,
+	"notFound":            v1alpha1.Config,
+	"conditionNotMet":     v1alpha1.Auth,
+	"resourceNotReady":    v1alpha1.Config,
+	"RESOURCE_NOT_FOUND":  v1alpha1.Config,
+	"INVALID_FIELD_VALUE": v1alpha1.Config,
+	"INVALID_USAGE":       v1alpha1.Config,
+}
+
+// codeTooFew says no more than that a bulk insert failed; the cause stands beside it.
+const codeTooFew = "VM_MIN_COUNT_NOT_REACHED"
+
+// reservations fail with codes that say little: their texts tell, in lower case.
+var reservations = []struct {
+	text  string
+	class v1alpha1.ErrorClass
+}{
+	{"no available resources in specified reservations", v1alpha1.Stockout},
+	{"fully consumed", v1alpha1.Stockout},
+	{"does not have available resources", v1alpha1.Stockout},
+	{"specified reservations", v1alpha1.Config},
+	{"reservation is not ready", v1alpha1.Config},
+	{"reservation does not exist", v1alpha1.Config},
+}
+
+// classOf a code with its text; false where nothing is known of it.
+func classOf(code, message string) (v1alpha1.ErrorClass, bool) {
+	text := strings.ToLower(message)
+	if strings.Contains(text, "reservation") {
+		for _, r := range reservations {
+			if strings.Contains(text, r.text) {
+				return r.class, true
+			}
+		}
+	}
+	if class, ok := classes[code]; ok {
+		return class, true
+	}
+	if strings.Contains(strings.ToUpper(code), "QUOTA") {
+		return v1alpha1.Quota, true
+	}
+	return "", false
+}
+
+// refused is what a call's error means: a *cloudprovider.Error where the cloud has
+// refused it, else the error itself, which says nothing about the effect.
+func refused(err error) error {
+	var api *googleapi.Error
+	if !errors.As(err, &api) {
+		return err
+	}
+	reason, message := "", api.Message
+	if len(api.Errors) > 0 {
+		reason, message = api.Errors[0].Reason, cmp.Or(api.Errors[0].Message, api.Message)
+	}
+	class, known := classOf(reason, message)
+	switch {
+	case known:
+	case api.Code == http.StatusTooManyRequests:
+		class = v1alpha1.Throttle
+	case api.Code == http.StatusUnauthorized || api.Code == http.StatusForbidden:
+		class = v1alpha1.Auth
+	case api.Code == http.StatusBadRequest || api.Code == http.StatusNotFound || api.Code == http.StatusPreconditionFailed:
+		class = v1alpha1.Config
+	default:
+		return err
+	}
+	return &cloudprovider.Error{Class: class, Code: cmp.Or(reason, http.StatusText(api.Code)), Message: message}
+}
+
+// failed is the refusal that an operation, a resize request or an attempt of a group
+// ended with; nil for none. Codes of which nothing is known are for a person to read.
+func failed(errs []*computepb.Errors) *cloudprovider.Error {
+	var cause *computepb.Errors
+	for _, e := range errs {
+		if cause == nil || cause.GetCode() == codeTooFew {
+			cause = e
+		}
+	}
+	if cause == nil {
+		return nil
+	}
+	class, known := classOf(cause.GetCode(), cause.GetMessage())
+	if !known {
+		class = v1alpha1.Config
+	}
+	return &cloudprovider.Error{Class: class, Code: cause.GetCode(), Message: cause.GetMessage()}
+}
+
+// hasStatus says that the cloud has answered a call with this HTTP status.
+func hasStatus(err error, status int) bool {
+	var api *googleapi.Error
+	return errors.As(err, &api) && api.Code == status
+}

@@ -1,0 +1,116 @@
+package gcp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"cloud.google.com/go/compute/apiv1/computepb"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// launch is one launch in the making.
+type launch struct {
+	cloudprovider.LaunchRequest
+	spec  *v1alpha1.GCPGroup
+	id    managerID
+	names []string
+}
+
+// Launch implements cloudprovider.Launcher, by the group's launch method.
+func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
+	p.know(req.Group)
+	l, err := newLaunch(req)
+	if err != nil {
+		return nil, err
+	}
+	var machines []cloudprovider.Machine
+	switch l.spec.LaunchMethod {
+	case v1alpha1.GCPResizeRequest:
+		machines, err = p.resize(ctx, l)
+	case v1alpha1.GCPCreateInstances:
+		machines, err = p.create(ctx, l)
+	default:
+		machines, err = p.bulkInsert(ctx, l)
+	}
+	p.poller.Note(slices.DeleteFunc(slices.Clone(machines), func(m cloudprovider.Machine) bool { return m.Hold })...)
+	if err = refused(err); err != nil && cloudprovider.Refusal(err) == nil {
+		err = fmt.Errorf("launching %d machines in NodeGroup %s by %s: %w", req.Count, req.Group.Name, l.spec.LaunchMethod, err)
+	}
+	return machines, err
+}
+
+func newLaunch(req cloudprovider.LaunchRequest) (*launch, error) {
+	names, err := machineNames(req)
+	if err != nil {
+		return nil, err
+	}
+	l := &launch{LaunchRequest: req, spec: req.Group.Spec.GCP, id: managerOf(req.Group), names: names}
+	if l.spec.LaunchMethod != v1alpha1.GCPBulkInsert && l.spec.LaunchMethod != "" && l.id.regional() && req.Group.Spec.Zone == "" {
+		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoZone",
+			Message: fmt.Sprintf("NodeGroup %s has no spec.zone: machines of a regional group are looked for in one zone", req.Group.Name)}
+	}
+	return l, nil
+}
+
+// zone of the launch's machines.
+func (l *launch) zone() string {
+	if l.id.regional() {
+		return l.Group.Spec.Zone
+	}
+	return l.id.location
+}
+
+// machine of the launch.
+func (l *launch) machine(name string, state cloudprovider.State) cloudprovider.Machine {
+	return cloudprovider.Machine{
+		Name: name, Group: l.Group.Name, Launch: l.Token, State: state, ProviderID: providerID(l.id.project, l.zone(), name),
+	}
+}
+
+// providerID is what the cloud controller manager writes into spec.providerID.
+func providerID(project, zone, name string) string {
+	return "gce://" + project + "/" + zone + "/" + name
+}
+
+// look reads the managed instance group.
+func (p *Provider) look(ctx context.Context, l *launch) (*computepb.InstanceGroupManager, error) {
+	mig, err := p.manager(l.id).get(ctx)
+	if hasStatus(err, http.StatusNotFound) {
+		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "notFound",
+			Message: fmt.Sprintf("there is no managed instance group %s in %s of project %s: check spec.gcp of NodeGroup %s, or delete it",
+				l.id.name, l.id.location, l.id.project, l.Group.Name)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading managed instance group %s: %w", l.id.name, err)
+	}
+	if l.spec.LaunchMethod != v1alpha1.GCPBulkInsert && l.spec.LaunchMethod != "" {
+		if zones := mig.GetDistributionPolicy().GetZones(); l.id.regional() && len(zones) != 1 {
+			return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "SeveralZones",
+				Message: fmt.Sprintf("managed instance group %s spreads machines over %d zones by itself, so that %s cannot make them in %s: use the launch method BulkInsert, or a group of one zone",
+					l.id.name, len(zones), l.spec.LaunchMethod, l.Group.Spec.Zone)}
+		}
+	}
+	return mig, nil
+}
+
+// within refuses a launch that the group's limit does not allow. There is a number
+// of machines beside those that the managed instance group has or is to have.
+func (l *launch) within(mig *computepb.InstanceGroupManager, beside, missing int) error {
+	there := int(mig.GetTargetSize()) + beside
+	if limit := int(l.Group.Spec.MaxNodes); there+missing > limit {
+		return &cloudprovider.Error{Class: v1alpha1.Quota, Code: "MaxNodesExceeded",
+			Message: fmt.Sprintf("managed instance group %s may have %d machines, has %d and %d more were asked for: raise its limit (spec.maxNodes)",
+				l.id.name, limit, there, missing)}
+	}
+	return nil
+}
+
+// lost refuses a launch some of whose machines have been there and have gone.
+func (l *launch) lost(left int) error {
+	return &cloudprovider.Error{Class: v1alpha1.Lost, Code: "MachinesGone",
+		Message: fmt.Sprintf("the cloud made the %d machines of launch %s, and %d of them are left", l.Count, l.Token, left)}
+}

@@ -1,0 +1,204 @@
+package gcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"cloud.google.com/go/compute/apiv1/computepb"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// list is all machines of the NodeGroups, and what is left of those that have been
+// deleted. A part of the cloud that cannot be listed stays as it was; only where no
+// part can, nothing is known.
+func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
+	exist, err := p.refresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	groups := p.known()
+	parts := p.parts(groups)
+	var out []cloudprovider.Machine
+	var errs []error
+	for _, part := range parts {
+		machines, err := part.list(ctx)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("listing the machines of %s: %w", part.name, err))
+		}
+		out = append(out, p.part(part.name, machines, err)...)
+	}
+	if len(errs) > 0 && len(errs) == len(parts) {
+		return nil, errors.Join(errs...)
+	}
+	if len(errs) > 0 {
+		log.FromContext(ctx).Error(errors.Join(errs...), "Some machines of Google Cloud cannot be listed; they are taken to be as before")
+	}
+	p.forget(groups, exist, out)
+	return out, nil
+}
+
+// part is what is listed by itself: the machines beside all managed instance groups
+// of a project, or those of one of the groups.
+type part struct {
+	name string
+	list func(context.Context) ([]cloudprovider.Machine, error)
+}
+
+func (p *Provider) parts(groups []*v1alpha1.NodeGroup) (out []part) {
+	projects := []string{p.Project}
+	managers := map[managerID][]*v1alpha1.NodeGroup{}
+	var order []managerID
+	for _, g := range groups {
+		id := managerOf(g)
+		if managers[id] == nil {
+			order = append(order, id)
+		}
+		managers[id] = append(managers[id], g)
+		if !slices.Contains(projects, id.project) {
+			projects = append(projects, id.project)
+		}
+	}
+	for _, project := range projects {
+		out = append(out, part{"project " + project, func(ctx context.Context) ([]cloudprovider.Machine, error) {
+			return p.listBeside(ctx, project, groups)
+		}})
+	}
+	for _, id := range order {
+		out = append(out, part{"managed instance group " + id.String(), func(ctx context.Context) ([]cloudprovider.Machine, error) {
+			return p.listManaged(ctx, id, managers[id])
+		}})
+	}
+	return out
+}
+
+// part is what a part holds: as listed, or where that failed, as before.
+func (p *Provider) part(name string, machines []cloudprovider.Machine, err error) []cloudprovider.Machine {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		p.listed[name] = machines
+	}
+	return p.listed[name]
+}
+
+// forget groups that have been deleted and of whose launches nothing is left.
+func (p *Provider) forget(groups []*v1alpha1.NodeGroup, exist map[string]bool, machines []cloudprovider.Machine) {
+	for _, g := range groups {
+		if exist[g.Name] || slices.ContainsFunc(machines, func(m cloudprovider.Machine) bool {
+			return m.Group == g.Name && m.Launch != "" && m.State < cloudprovider.Terminated
+		}) {
+			continue
+		}
+		p.mu.Lock()
+		delete(p.seen, g.Name)
+		p.mu.Unlock()
+	}
+}
+
+// listBeside are the machines of bulk inserts. Their labels name their groups, so
+// that those of groups which nobody knows any more are found as well.
+func (p *Provider) listBeside(ctx context.Context, project string, groups []*v1alpha1.NodeGroup) ([]cloudprovider.Machine, error) {
+	all, err := p.labelled(ctx, project, fmt.Sprintf("labels.%s=%s", labelCluster, p.Cluster))
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for _, g := range groups {
+		names[labelValue(g.Name)] = g.Name
+	}
+	var out []cloudprovider.Machine
+	for _, in := range all {
+		m := bulkMachine(project, in)
+		if name := names[m.Group]; name != "" {
+			m.Group = name
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// listManaged are the machines of a managed instance group, and the resize requests
+// that wait.
+func (p *Provider) listManaged(ctx context.Context, id managerID, groups []*v1alpha1.NodeGroup) ([]cloudprovider.Machine, error) {
+	m := p.manager(id)
+	all, err := m.managed(ctx)
+	if hasStatus(err, http.StatusNotFound) {
+		return nil, nil // it has been deleted, and its machines with it
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []cloudprovider.Machine
+	queued := slices.ContainsFunc(groups, func(g *v1alpha1.NodeGroup) bool { return g.Spec.GCP.LaunchMethod == v1alpha1.GCPResizeRequest })
+	for _, in := range all {
+		machine := managedMachine(id, in)
+		machine.Group = owner(groups, in)
+		queued = queued || machine.Hold && machine.Launch != ""
+		if machine.Group != "" {
+			out = append(out, machine)
+		}
+	}
+	if !queued {
+		return out, nil
+	}
+	return p.withRequests(ctx, id, groups, out)
+}
+
+// withRequests adds the resize requests that wait, in place of their instances.
+func (p *Provider) withRequests(ctx context.Context, id managerID, groups []*v1alpha1.NodeGroup, machines []cloudprovider.Machine) ([]cloudprovider.Machine, error) {
+	requests, err := p.manager(id).requests(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range requests {
+		name := r.GetName()
+		if over(r) || !isRequestName(name) {
+			continue
+		}
+		machines = slices.DeleteFunc(machines, func(m cloudprovider.Machine) bool {
+			return m.Hold && strings.HasPrefix(m.Name, strings.TrimSuffix(name, allPlaces))
+		})
+		for _, g := range groups {
+			if requestName(tokenOf(name), g.Name) == name {
+				machines = append(machines, hold(id, g.Name, name))
+			}
+		}
+	}
+	return machines, nil
+}
+
+// over says that a resize request waits no longer.
+func over(r *computepb.InstanceGroupManagerResizeRequest) bool {
+	s := r.GetState()
+	return s == requestSucceeded || s == requestFailed || s == requestCancelled
+}
+
+// owner is the group of an instance among those of its managed instance group:
+// that which launched it, or the first of its zone and type.
+func owner(groups []*v1alpha1.NodeGroup, in *computepb.ManagedInstance) string {
+	name, zone := base(in.GetInstance()), zoneOf(in.GetInstance())
+	for _, g := range groups {
+		if token := tokenOf(name); token != "" && strings.HasPrefix(name, launchPrefix(token, g.Name)) {
+			return g.Name
+		}
+	}
+	machineType := in.GetPropertiesFromFlexibilityPolicy().GetMachineType()
+	for _, g := range groups {
+		if (g.Spec.Zone == zone || g.Spec.GCP.Location == zone) && (machineType == "" || g.Spec.GCP.MachineType == machineType) {
+			return g.Name
+		}
+	}
+	return ""
+}
+
+// Watch implements cloudprovider.Watcher: the cloud is listed again and again.
+func (p *Provider) Watch(ctx context.Context, observe func(cloudprovider.Machine), synced func()) error {
+	return p.poller.Watch(ctx, observe, synced)
+}

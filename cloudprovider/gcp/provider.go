@@ -1,0 +1,234 @@
+package gcp
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	compute "cloud.google.com/go/compute/apiv1"
+	"golang.org/x/time/rate"
+	"google.golang.org/api/cloudbilling/v1"
+	"google.golang.org/api/cloudresourcemanager/v1"
+	"google.golang.org/api/option"
+	htransport "google.golang.org/api/transport/http"
+	"k8s.io/utils/clock"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/poll"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Config is what a Provider works with.
+type Config struct {
+	// Project whose groups are discovered. NodeGroups name theirs.
+	Project string
+	// Cluster tells the machines of this cluster from those of others in the
+	// project: it is the value of a label on them.
+	Cluster string
+	// Groups lists the NodeGroups of the cluster, of all providers.
+	Groups func(context.Context) ([]*v1alpha1.NodeGroup, error)
+	Clock  clock.WithTicker
+	// Endpoint stands for all of Google's services, without credentials: that of a
+	// simulator. Empty for the real ones, with the credentials of the environment.
+	Endpoint string
+	// CallsPerSecond bounds the calls to the cloud, which refuses more than 25 a
+	// second by default; 0 means 20.
+	CallsPerSecond int
+}
+
+// burst is how many calls may come at once: those that take a gang of 64 back.
+const burst = 100
+
+var validCluster = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
+
+func (c *Config) validate() error {
+	switch {
+	case c.Project == "":
+		return fmt.Errorf("the project of provider gcp is missing: give its ID, for example my-project")
+	case !validCluster.MatchString(c.Cluster):
+		return fmt.Errorf("the cluster of provider gcp is %q: it becomes the value of a label, so use lower-case letters, digits, hyphens and underscores, 63 at most", c.Cluster)
+	case c.CallsPerSecond < 0:
+		return fmt.Errorf("the calls per second of provider gcp are %d: they must not be negative", c.CallsPerSecond)
+	}
+	return nil
+}
+
+// Provider is Google Cloud.
+type Provider struct {
+	Config
+	poller *poll.Poller
+	clients
+
+	mu sync.Mutex
+	// seen are the groups that have been seen, by name: what was launched in a group that has been
+	// deleted since is still to be listed and taken back.
+	seen map[string]*v1alpha1.NodeGroup
+	// listed is what each part of the cloud held when it was last listed.
+	listed map[string][]cloudprovider.Machine
+	// fresh are the machines that bulk inserts have been asked for, and when: lists may
+	// not know them yet, and limits are to count them.
+	fresh map[managerID]map[string]time.Time
+
+	// locks of managed instance groups, of *sync.Mutex by managerID: between the look
+	// at a limit and the launch under it nobody else launches.
+	locks sync.Map
+
+	templates templates
+	prices    prices
+}
+
+var (
+	_ cloudprovider.Provider   = (*Provider)(nil)
+	_ cloudprovider.Discoverer = (*Provider)(nil)
+	_ cloudprovider.Examiner   = (*Provider)(nil)
+	_ cloudprovider.Advisor    = (*Provider)(nil)
+)
+
+// clients of the cloud's services. All share one transport.
+type clients struct {
+	instances       *compute.InstancesClient
+	zonalGroups     *compute.InstanceGroupManagersClient
+	regionalGroups  *compute.RegionInstanceGroupManagersClient
+	zonalRequests   *compute.InstanceGroupManagerResizeRequestsClient
+	regionalRequest *compute.RegionInstanceGroupManagerResizeRequestsClient
+	zoneOperations  *compute.ZoneOperationsClient
+	regionOperation *compute.RegionOperationsClient
+	globalTemplates *compute.InstanceTemplatesClient
+	regionTemplates *compute.RegionInstanceTemplatesClient
+	machineTypes    *compute.MachineTypesClient
+	autoscalers     *compute.AutoscalersClient
+	advice          *compute.AdviceClient
+	billing         *cloudbilling.APIService
+	projects        *cloudresourcemanager.Service
+}
+
+// New returns a Provider. It makes no call.
+func New(ctx context.Context, config Config) (*Provider, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	options, err := clientOptions(ctx, &config)
+	if err != nil {
+		return nil, fmt.Errorf("finding credentials for Google Cloud: %w", err)
+	}
+	p := &Provider{Config: config, seen: map[string]*v1alpha1.NodeGroup{}, listed: map[string][]cloudprovider.Machine{}, fresh: map[managerID]map[string]time.Time{}}
+	if err := p.dial(ctx, options); err != nil {
+		return nil, fmt.Errorf("making a client for Google Cloud: %w", err)
+	}
+	p.poller = poll.New(p.list, config.Clock)
+	return p, nil
+}
+
+// clientOptions are those of all clients: one transport that holds calls back.
+func clientOptions(ctx context.Context, c *Config) ([]option.ClientOption, error) {
+	auth := []option.ClientOption{option.WithScopes("https://www.googleapis.com/auth/cloud-platform")}
+	var out []option.ClientOption
+	if c.Endpoint != "" {
+		auth = []option.ClientOption{option.WithoutAuthentication()}
+		out = append(out, option.WithEndpoint(c.Endpoint))
+	}
+	perSecond := c.CallsPerSecond
+	if perSecond == 0 {
+		perSecond = 20
+	}
+	transport, err := htransport.NewTransport(ctx, http.DefaultTransport.(*http.Transport).Clone(), auth...)
+	if err != nil {
+		return nil, err
+	}
+	limited := &limited{transport, rate.NewLimiter(rate.Limit(perSecond), max(burst, perSecond))}
+	return append(out, option.WithHTTPClient(&http.Client{Transport: limited})), nil
+}
+
+// limited holds calls back that come too fast.
+type limited struct {
+	http.RoundTripper
+	limiter *rate.Limiter
+}
+
+func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := l.limiter.Wait(r.Context()); err != nil {
+		return nil, err
+	}
+	return l.RoundTripper.RoundTrip(r)
+}
+
+func (p *Provider) dial(ctx context.Context, o []option.ClientOption) error {
+	var err error
+	for _, dial := range []func(){
+		func() { p.instances, err = compute.NewInstancesRESTClient(ctx, o...) },
+		func() { p.zonalGroups, err = compute.NewInstanceGroupManagersRESTClient(ctx, o...) },
+		func() { p.regionalGroups, err = compute.NewRegionInstanceGroupManagersRESTClient(ctx, o...) },
+		func() { p.zonalRequests, err = compute.NewInstanceGroupManagerResizeRequestsRESTClient(ctx, o...) },
+		func() {
+			p.regionalRequest, err = compute.NewRegionInstanceGroupManagerResizeRequestsRESTClient(ctx, o...)
+		},
+		func() { p.zoneOperations, err = compute.NewZoneOperationsRESTClient(ctx, o...) },
+		func() { p.regionOperation, err = compute.NewRegionOperationsRESTClient(ctx, o...) },
+		func() { p.globalTemplates, err = compute.NewInstanceTemplatesRESTClient(ctx, o...) },
+		func() { p.regionTemplates, err = compute.NewRegionInstanceTemplatesRESTClient(ctx, o...) },
+		func() { p.machineTypes, err = compute.NewMachineTypesRESTClient(ctx, o...) },
+		func() { p.autoscalers, err = compute.NewAutoscalersRESTClient(ctx, o...) },
+		func() { p.advice, err = compute.NewAdviceRESTClient(ctx, o...) },
+		func() { p.billing, err = cloudbilling.NewService(ctx, o...) },
+		func() { p.projects, err = cloudresourcemanager.NewService(ctx, o...) },
+	} {
+		if dial(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// know remembers a group, and returns it as it is now, or as it was.
+func (p *Provider) know(groups ...*v1alpha1.NodeGroup) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, g := range groups {
+		if g.Spec.Provider == v1alpha1.ProviderGCP && g.Spec.GCP != nil {
+			p.seen[g.Name] = g
+		}
+	}
+}
+
+// known are the groups that have been seen, by name.
+func (p *Provider) known() []*v1alpha1.NodeGroup {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*v1alpha1.NodeGroup
+	for _, name := range slices.Sorted(maps.Keys(p.seen)) {
+		out = append(out, p.seen[name])
+	}
+	return out
+}
+
+// refresh looks which NodeGroups there are.
+func (p *Provider) refresh(ctx context.Context) (exist map[string]bool, err error) {
+	groups, err := p.Groups(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing NodeGroups: %w", err)
+	}
+	exist = map[string]bool{}
+	for _, g := range groups {
+		p.know(g)
+		exist[g.Name] = true
+	}
+	return exist, nil
+}
+
+// waits is how often a call waits for its operation. Each wait is one call that the
+// cloud answers when the operation is done, after two minutes at the latest.
+const waits = 2
+
+// since is how long ago a time was that the cloud told; 0 where it told none.
+func (p *Provider) since(stamp string) time.Duration {
+	t, err := time.Parse(time.RFC3339Nano, stamp)
+	if err != nil {
+		return 0
+	}
+	return p.Clock.Since(t)
+}

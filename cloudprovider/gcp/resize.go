@@ -1,0 +1,148 @@
+package gcp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"cloud.google.com/go/compute/apiv1/computepb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// States of resize requests. There is CREATING as well, before ACCEPTED.
+const (
+	requestSucceeded = "SUCCEEDED"
+	requestFailed    = "FAILED"
+	requestCancelled = "CANCELLED"
+)
+
+// longestRun is how long machines of a flex-start group may live, in seconds: the
+// cloud takes no more.
+const longestRun = 7 * 24 * 60 * 60
+
+// resize launches by a resize request, which waits in the cloud's queue until all
+// machines can be had at once. Meanwhile it is a hold.
+func (p *Provider) resize(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
+	m := p.manager(l.id)
+	name := requestName(l.Token, l.Group.Name)
+	r, err := m.request(ctx, name)
+	if hasStatus(err, http.StatusNotFound) {
+		if err := p.enqueue(ctx, l, name); err != nil {
+			return nil, err
+		}
+		r, err = m.request(ctx, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading resize request %s: %w", name, err)
+	}
+	switch r.GetState() {
+	case requestSucceeded:
+		ours, err := p.managedOf(ctx, l)
+		if err == nil && len(ours) < l.Count {
+			err = l.lost(len(ours))
+		}
+		return ours, err
+	case requestFailed:
+		if refusal := failed(r.GetStatus().GetError().GetErrors()); refusal != nil {
+			return nil, refusal
+		}
+		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: requestFailed, Message: "resize request " + name + " has failed, and the cloud does not say why"}
+	case requestCancelled:
+		return nil, &cloudprovider.Error{Class: v1alpha1.Timeout, Code: requestCancelled, Message: "resize request " + name + " was cancelled"}
+	default:
+		return []cloudprovider.Machine{hold(l.id, l.Group.Name, name)}, fmt.Errorf("resize request %s waits in the cloud's queue%s", name, waitsFor(r))
+	}
+}
+
+// enqueue makes the resize request.
+func (p *Provider) enqueue(ctx context.Context, l *launch, name string) error {
+	defer p.lock(l.id)()
+	mig, err := p.look(ctx, l)
+	if err != nil {
+		return err
+	}
+	beside, err := p.beside(ctx, l)
+	if err != nil {
+		return err
+	}
+	if err := l.within(mig, beside, l.Count); err != nil {
+		return err
+	}
+	r := &computepb.InstanceGroupManagerResizeRequest{Name: proto.String(name), Instances: perInstance(l.names)}
+	if l.Group.Spec.CapacityType != v1alpha1.Reserved {
+		r.RequestedRunDuration = &computepb.Duration{Seconds: proto.Int64(longestRun)}
+	}
+	err = p.manager(l.id).insertRequest(ctx, r, requestID("resizeRequest", l.Group.Name, l.Token))
+	if err != nil && !hasStatus(err, http.StatusConflict) {
+		return fmt.Errorf("making resize request %s: %w", name, err)
+	}
+	return nil
+}
+
+// beside counts the machines that stand beside the managed instance group: of other
+// offerings, or of a time when the group had another launch method.
+func (p *Provider) beside(ctx context.Context, l *launch) (int, error) {
+	ours, others, err := p.bulkMachines(ctx, l)
+	return len(ours) + others, err
+}
+
+// hold is a resize request that waits.
+func hold(id managerID, group, name string) cloudprovider.Machine {
+	return cloudprovider.Machine{
+		Name: name, Group: group, Launch: tokenOf(name), Hold: true, State: cloudprovider.Booting,
+		ProviderID: providerID(id.project, id.location, name),
+	}
+}
+
+// waitsFor is why the last attempt of the cloud did not get the machines. It may be
+// old.
+func waitsFor(r *computepb.InstanceGroupManagerResizeRequest) string {
+	if last := failed(r.GetStatus().GetLastAttempt().GetError().GetErrors()); last != nil {
+		return fmt.Sprintf("; its last attempt failed: %v", last)
+	}
+	return ""
+}
+
+// managedOf are the machines of a launch that its managed instance group has.
+func (p *Provider) managedOf(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
+	all, err := p.manager(l.id).managed(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, err)
+	}
+	names := map[string]bool{}
+	for _, name := range l.names {
+		names[name] = true
+	}
+	var out []cloudprovider.Machine
+	for _, in := range all {
+		if m := managedMachine(l.id, in); names[m.Name] {
+			m.Group = l.Group.Name
+			out = append(out, m)
+		}
+	}
+	return out, nil
+}
+
+// managedMachine is an instance of a managed instance group. One whose VM is not
+// made yet is a hold: the group goes on trying until it is told to delete it.
+func managedMachine(id managerID, in *computepb.ManagedInstance) cloudprovider.Machine {
+	m := cloudprovider.Machine{
+		Name: base(in.GetInstance()), State: stateOf(in.GetInstanceStatus()),
+		Hold: in.GetInstanceStatus() == "", ProviderID: providerID(id.project, zoneOf(in.GetInstance()), base(in.GetInstance())),
+	}
+	m.Launch = tokenOf(m.Name)
+	switch in.GetCurrentAction() {
+	case "DELETING", "ABANDONING":
+		m.State, m.Hold, m.Reason = cloudprovider.Terminated, false, "the managed instance group is deleting it"
+	case "RECREATING", "CREATING", "CREATING_WITHOUT_RETRIES":
+		// The old VM has gone, a new one comes in its place and is paid for.
+		m.State = min(m.State, cloudprovider.Running)
+	}
+	if m.State == cloudprovider.Terminated && m.Reason == "" {
+		m.Reason = in.GetInstanceStatus()
+	}
+	return m
+}

@@ -1,0 +1,200 @@
+package gcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"cloud.google.com/go/compute/apiv1/computepb"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+const (
+	// mostRemoved is how many instances a managed instance group deletes by one call.
+	mostRemoved = 1000
+	// parallel is how many instances are deleted at once: the cloud has no call for
+	// several that are in no group.
+	parallel = 16
+)
+
+// TakeBack implements cloudprovider.Taker. Members of the managed instance group
+// are deleted by it, which lowers its target size by exactly them; all others one by
+// one; resize requests are cancelled.
+func (p *Provider) TakeBack(ctx context.Context, group string, names []string) error {
+	defer p.poller.Note()
+	g, err := p.groupNamed(ctx, group)
+	if err != nil {
+		return err
+	}
+	if g == nil {
+		return p.takeBackStray(ctx, group, names)
+	}
+	t := &taking{p, managerOf(g), g}
+	var requests, machines []string
+	for _, name := range names {
+		if isRequestName(name) {
+			requests = append(requests, name)
+		} else {
+			machines = append(machines, name)
+		}
+	}
+	var errs []error
+	for _, name := range requests {
+		errs = append(errs, t.cancel(ctx, name))
+	}
+	if len(machines) > 0 {
+		rest, err := t.remove(ctx, machines)
+		errs = append(errs, err, p.deleteAll(ctx, t.places(rest)))
+		p.stale(t.id, rest)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("taking back machines of NodeGroup %s: %w", group, err)
+	}
+	return nil
+}
+
+// groupNamed is the NodeGroup as it is, or was; nil where nobody knows it.
+func (p *Provider) groupNamed(ctx context.Context, name string) (*v1alpha1.NodeGroup, error) {
+	find := func() *v1alpha1.NodeGroup {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.seen[name]
+	}
+	if g := find(); g != nil {
+		return g, nil
+	}
+	_, err := p.refresh(ctx)
+	return find(), err
+}
+
+// takeBackStray deletes machines of a group that is gone: their labels still tell of it.
+func (p *Provider) takeBackStray(ctx context.Context, group string, names []string) error {
+	all, err := p.labelled(ctx, p.Project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelCluster, p.Cluster, labelGroup, labelValue(group)))
+	if err != nil {
+		return fmt.Errorf("looking for machines of NodeGroup %s, which is gone: %w", group, err)
+	}
+	var found []place
+	for _, in := range all {
+		if slices.Contains(names, in.GetName()) {
+			found = append(found, place{p.Project, base(in.GetZone()), in.GetName()})
+		}
+	}
+	return p.deleteAll(ctx, found)
+}
+
+// place is where an instance is.
+type place struct{ project, zone, name string }
+
+// deleteAll deletes instances one by one. Those that cannot be deleted do not keep
+// the others.
+func (p *Provider) deleteAll(ctx context.Context, places []place) error {
+	errs := make([]error, len(places))
+	var calls errgroup.Group
+	calls.SetLimit(parallel)
+	for i, at := range places {
+		calls.Go(func() error {
+			_, err := p.instances.Delete(ctx, &computepb.DeleteInstanceRequest{Project: at.project, Zone: at.zone, Instance: at.name, RequestId: proto.String(freshID())})
+			if err != nil && !hasStatus(err, http.StatusNotFound) {
+				errs[i] = fmt.Errorf("deleting instance %s: %w", at.name, refused(err))
+			}
+			return nil
+		})
+	}
+	_ = calls.Wait()
+	return errors.Join(errs...)
+}
+
+// taking back of machines of a group.
+type taking struct {
+	*Provider
+	id    managerID
+	group *v1alpha1.NodeGroup
+}
+
+// places of instances of the group, by name.
+func (t *taking) places(names []string) (out []place) {
+	zone := t.group.Spec.Zone
+	if !t.id.regional() {
+		zone = t.id.location
+	}
+	for _, name := range names {
+		out = append(out, place{t.id.project, zone, name})
+	}
+	return out
+}
+
+// remove has the managed instance group delete its members, and returns the names
+// of those that are none.
+func (t *taking) remove(ctx context.Context, names []string) (rest []string, err error) {
+	m := t.manager(t.id)
+	all, err := m.managed(ctx)
+	if hasStatus(err, http.StatusNotFound) {
+		return names, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", t.id.name, refused(err))
+	}
+	members := map[string]string{}
+	for _, in := range all {
+		members[base(in.GetInstance())] = pathOf(in.GetInstance())
+	}
+	var links []string
+	for _, name := range names {
+		if link := members[name]; link != "" {
+			links = append(links, link)
+		} else {
+			rest = append(rest, name)
+		}
+	}
+	var errs []error
+	for chunk := range slices.Chunk(links, mostRemoved) {
+		errs = append(errs, refused(m.remove(ctx, chunk, freshID())))
+	}
+	return rest, errors.Join(errs...)
+}
+
+// pathOf a link, from the zone on: what calls take as the name of an instance.
+func pathOf(link string) string {
+	if i := strings.Index(link, "zones/"); i >= 0 {
+		return link[i:]
+	}
+	return link
+}
+
+// cancel takes a resize request out of the queue. One that has its machines already
+// loses them.
+func (t *taking) cancel(ctx context.Context, name string) error {
+	m := t.manager(t.id)
+	r, err := m.request(ctx, name)
+	if hasStatus(err, http.StatusNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading resize request %s: %w", name, refused(err))
+	}
+	switch {
+	case r.GetState() == requestSucceeded:
+		_, err := t.remove(ctx, namesOf(r))
+		return err
+	case over(r):
+		return nil
+	}
+	if err := m.cancelRequest(ctx, name, freshID()); err != nil {
+		return fmt.Errorf("cancelling resize request %s: %w", name, refused(err))
+	}
+	return nil
+}
+
+// namesOf the instances of a resize request.
+func namesOf(r *computepb.InstanceGroupManagerResizeRequest) (out []string) {
+	for _, in := range r.GetInstances() {
+		out = append(out, in.GetName())
+	}
+	return out
+}

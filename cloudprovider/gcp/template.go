@@ -1,0 +1,313 @@
+package gcp
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"cloud.google.com/go/compute/apiv1/computepb"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Provisioning models of instances.
+const (
+	modelStandard         = "STANDARD"
+	modelSpot             = "SPOT"
+	modelFlexStart        = "FLEX_START"
+	modelReservationBound = "RESERVATION_BOUND"
+)
+
+// templates remembers what the cloud never changes: instance templates by their
+// links, and machine types by zone and name.
+type templates struct {
+	mu    sync.Mutex
+	known map[string]*template
+	types map[string]*computepb.MachineType
+}
+
+// template is what an instance template says of its nodes.
+type template struct {
+	machineType  string
+	provisioning string
+	reserved     bool
+	bootDiskGB   int64
+	gpus         int64
+	// keys are what the template says to Muster, by its metadata or its labels.
+	keys map[string]string
+	// labels and taints of the nodes, as the boot script gives them.
+	labels map[string]string
+	taints []corev1.Taint
+	// kubeReserved is what the kubelet keeps for itself; nil where the template does
+	// not say.
+	kubeReserved corev1.ResourceList
+	// env is the boot script's environment, as GKE and kube-up write it.
+	env map[string]string
+}
+
+// template reads an instance template; nil where the group has none.
+func (p *Provider) template(ctx context.Context, project, link string) (*template, error) {
+	if link == "" {
+		return nil, nil
+	}
+	p.templates.mu.Lock()
+	t := p.templates.known[link]
+	p.templates.mu.Unlock()
+	if t != nil {
+		return t, nil
+	}
+	in, err := p.getTemplate(ctx, project, link)
+	if err != nil {
+		return nil, err
+	}
+	t = readTemplate(in.GetProperties())
+	p.templates.mu.Lock()
+	defer p.templates.mu.Unlock()
+	if p.templates.known == nil {
+		p.templates.known = map[string]*template{}
+	}
+	p.templates.known[link] = t
+	return t, nil
+}
+
+func (p *Provider) getTemplate(ctx context.Context, project, link string) (*computepb.InstanceTemplate, error) {
+	if _, rest, regional := strings.Cut(link, "/regions/"); regional {
+		region, _, _ := strings.Cut(rest, "/")
+		return p.regionTemplates.Get(ctx, &computepb.GetRegionInstanceTemplateRequest{Project: project, Region: region, InstanceTemplate: base(link)})
+	}
+	return p.globalTemplates.Get(ctx, &computepb.GetInstanceTemplateRequest{Project: project, InstanceTemplate: base(link)})
+}
+
+// machineType reads a machine type.
+func (p *Provider) machineType(ctx context.Context, project, zone, name string) (*computepb.MachineType, error) {
+	key := project + "/" + zone + "/" + name
+	p.templates.mu.Lock()
+	t := p.templates.types[key]
+	p.templates.mu.Unlock()
+	if t != nil {
+		return t, nil
+	}
+	t, err := p.machineTypes.Get(ctx, &computepb.GetMachineTypeRequest{Project: project, Zone: zone, MachineType: name})
+	if err != nil {
+		return nil, err
+	}
+	p.templates.mu.Lock()
+	defer p.templates.mu.Unlock()
+	if p.templates.types == nil {
+		p.templates.types = map[string]*computepb.MachineType{}
+	}
+	p.templates.types[key] = t
+	return t, nil
+}
+
+func readTemplate(in *computepb.InstanceProperties) *template {
+	t := &template{
+		machineType: base(in.GetMachineType()), provisioning: in.GetScheduling().GetProvisioningModel(),
+		reserved: in.GetReservationAffinity().GetConsumeReservationType() == "SPECIFIC_RESERVATION",
+		keys:     maps.Clone(in.GetLabels()), labels: map[string]string{},
+	}
+	if t.keys == nil {
+		t.keys = map[string]string{}
+	}
+	for _, d := range in.GetDisks() {
+		if d.GetBoot() {
+			t.bootDiskGB = d.GetInitializeParams().GetDiskSizeGb()
+		}
+	}
+	for _, a := range in.GetGuestAccelerators() {
+		if strings.Contains(base(a.GetAcceleratorType()), "nvidia") {
+			t.gpus += int64(a.GetAcceleratorCount())
+		}
+	}
+	metadata := map[string]string{}
+	for _, item := range in.GetMetadata().GetItems() {
+		metadata[item.GetKey()] = item.GetValue()
+	}
+	maps.Copy(t.keys, metadata)
+	t.readEnv(metadata)
+	return t
+}
+
+// readEnv reads what the boot script is told of the node. The same things may stand
+// in several places; those that cluster-autoscaler reads count most.
+func (t *template) readEnv(metadata map[string]string) {
+	t.env = map[string]string{}
+	// It is the user's: one that cannot be read says nothing.
+	_ = yaml.Unmarshal([]byte(metadata["kube-env"]), &t.env)
+	auto := map[string]string{}
+	for entry := range strings.SplitSeq(t.env["AUTOSCALER_ENV_VARS"], ";") {
+		if key, value, ok := strings.Cut(entry, "="); ok {
+			auto[key] = value
+		}
+	}
+	for _, list := range []string{metadata["kube-labels"], t.env["NODE_LABELS"], auto["node_labels"]} {
+		maps.Copy(t.labels, pairs(list))
+	}
+	for _, list := range []string{auto["node_taints"], t.env["NODE_TAINTS"]} {
+		if t.taints = taints(list); len(t.taints) > 0 {
+			break
+		}
+	}
+	for name, amount := range pairs(auto["kube_reserved"]) {
+		if q, err := resource.ParseQuantity(amount); err == nil {
+			if t.kubeReserved == nil {
+				t.kubeReserved = corev1.ResourceList{}
+			}
+			t.kubeReserved[corev1.ResourceName(name)] = q
+		}
+	}
+}
+
+// pairs of a list such as a=b,c=d.
+func pairs(list string) map[string]string {
+	out := map[string]string{}
+	for entry := range strings.SplitSeq(list, ",") {
+		if key, value, _ := strings.Cut(strings.TrimSpace(entry), "="); key != "" {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// taints of a list such as key=value:NoSchedule,other=:NoExecute.
+func taints(list string) (out []corev1.Taint) {
+	for entry := range strings.SplitSeq(list, ",") {
+		head, effect, ok := strings.Cut(strings.TrimSpace(entry), ":")
+		if !ok {
+			continue
+		}
+		key, value, _ := strings.Cut(head, "=")
+		out = append(out, corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)})
+	}
+	return out
+}
+
+func (t *template) model() string {
+	if t.provisioning == "" {
+		return modelStandard
+	}
+	return t.provisioning
+}
+
+// capacityType is the market of the template's provisioning model. Flex-start
+// machines stay until they are given back, within their seven days.
+func (t *template) capacityType() v1alpha1.CapacityType {
+	switch {
+	case t.model() == modelSpot:
+		return v1alpha1.Spot
+	case t.model() == modelReservationBound || t.reserved:
+		return v1alpha1.Reserved
+	default:
+		return v1alpha1.OnDemand
+	}
+}
+
+// isGKE says that the group is a node pool of GKE, which must own its machines.
+func (t *template) isGKE() bool { return t.labels["cloud.google.com/gke-nodepool"] != "" }
+
+// isAutoscaled says that GKE's own autoscaler looks after the node pool.
+func (t *template) isAutoscaled() bool {
+	return t.isGKE() && t.env["ENABLE_CLUSTER_AUTOSCALER"] == "true"
+}
+
+// nodeTemplate is what a node will look like.
+func (t *template) nodeTemplate(shape *computepb.MachineType, zone string) v1alpha1.NodeTemplate {
+	labels := maps.Clone(t.labels)
+	labels[corev1.LabelInstanceTypeStable] = shape.GetName()
+	labels[corev1.LabelTopologyRegion] = regionOf(zone)
+	if shape.GetArchitecture() == "ARM64" {
+		labels[corev1.LabelArchStable] = "arm64"
+	}
+	capacity := t.capacity(shape)
+	return v1alpha1.NodeTemplate{Labels: labels, Taints: t.taints, Capacity: capacity, Allocatable: t.allocatable(capacity)}
+}
+
+const (
+	gpu     corev1.ResourceName = "nvidia.com/gpu"
+	gibi                        = 1 << 30
+	mebi                        = 1 << 20
+	hundred                     = 100
+)
+
+func (t *template) capacity(shape *computepb.MachineType) corev1.ResourceList {
+	out := corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewQuantity(int64(shape.GetGuestCpus()), resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(seen(int64(shape.GetMemoryMb())*mebi), resource.BinarySI),
+	}
+	if t.bootDiskGB > 0 {
+		out[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(seen(t.bootDiskGB*gibi), resource.BinarySI)
+	}
+	if n := t.gpusOf(shape); n > 0 {
+		out[gpu] = *resource.NewQuantity(n, resource.DecimalSI)
+	}
+	return out
+}
+
+// gpusOf machines of the type: those that it has, else those that the template adds.
+func (t *template) gpusOf(shape *computepb.MachineType) (n int64) {
+	for _, a := range shape.GetAccelerators() {
+		if strings.Contains(a.GetGuestAcceleratorType(), "nvidia") {
+			n += int64(a.GetGuestAcceleratorCount())
+		}
+	}
+	return max(n, t.gpus)
+}
+
+// seen is what of a size the node sees: kernel, firmware and the file system keep up
+// to a fiftieth, which no description tells.
+func seen(bytes int64) int64 { return bytes - bytes/50 }
+
+// allocatable is what is left for pods: of what the template reserves, else of what
+// GKE does, which other clusters follow.
+func (t *template) allocatable(capacity corev1.ResourceList) corev1.ResourceList {
+	reserved := t.kubeReserved
+	if reserved == nil {
+		reserved = corev1.ResourceList{
+			corev1.ResourceCPU:    *resource.NewMilliQuantity(reservedMilliCPU(capacity.Cpu().Value()), resource.DecimalSI),
+			corev1.ResourceMemory: *resource.NewQuantity(reservedBytes(capacity.Memory().Value()), resource.BinarySI),
+		}
+	}
+	out := corev1.ResourceList{}
+	for _, name := range slices.Sorted(maps.Keys(reserved)) {
+		if left, ok := capacity[name]; ok {
+			left.Sub(reserved[name])
+			if name == corev1.ResourceMemory {
+				left.Sub(resource.MustParse("100Mi")) // the kubelet evicts below it
+			}
+			out[name] = left
+		}
+	}
+	if disk, ok := capacity[corev1.ResourceEphemeralStorage]; ok && out[corev1.ResourceEphemeralStorage] == (resource.Quantity{}) {
+		// The kubelet evicts when a tenth is left; images and logs take their share.
+		out[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(disk.Value()/2, resource.BinarySI)
+	}
+	return out
+}
+
+// reservedMilliCPU of a node: 6 % of the first core, 1 % of the next, 0.5 % of the
+// two after it and 0.25 % of the rest.
+func reservedMilliCPU(cores int64) int64 {
+	return (600*min(cores, 1) + 100*clamp(cores-1, 1) + 50*clamp(cores-2, 2) + 25*max(cores-4, 0) + 9) / 10
+}
+
+// reservedBytes of a node: 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the
+// next 8, 6 % of the next 112 and 2 % of the rest.
+func reservedBytes(bytes int64) int64 {
+	return (25*min(bytes, 4*gibi) + 20*clamp(bytes-4*gibi, 4*gibi) + 10*clamp(bytes-8*gibi, 8*gibi) +
+		6*clamp(bytes-16*gibi, 112*gibi) + 2*max(bytes-128*gibi, 0)) / hundred
+}
+
+func clamp(n, most int64) int64 { return max(0, min(n, most)) }
+
+// regionOf a zone: us-central1 for us-central1-a.
+func regionOf(zone string) string {
+	if i := strings.LastIndexByte(zone, '-'); i > 0 {
+		return zone[:i]
+	}
+	return zone
+}

@@ -1,0 +1,215 @@
+package gcp
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Front is the front end of one project.
+type Front struct {
+	world  *cloudsim.World
+	config Config
+	mux    *http.ServeMux
+	// actions by the pattern of the mux.
+	actions map[string]string
+
+	// mu guards what follows. Whoever holds it may call the world, never the reverse.
+	mu     sync.Mutex
+	vms    map[string]*vm // by zone/name
+	names  map[string]int // how often a name has been used
+	groups []*group
+	ops    map[string]*operation
+	// requests are the operations by the requestId of the call.
+	requests map[string]*operation
+}
+
+var _ cloudsim.Front = (*Front)(nil)
+
+// New returns a front end of the world.
+func New(world *cloudsim.World, config Config) (*Front, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	f := &Front{
+		world: world, config: config, mux: http.NewServeMux(), actions: map[string]string{},
+		vms: map[string]*vm{}, names: map[string]int{}, ops: map[string]*operation{}, requests: map[string]*operation{},
+	}
+	for i := range config.Groups {
+		f.groups = append(f.groups, newGroup(&f.config.Groups[i]))
+	}
+	slices.SortFunc(f.groups, func(a, b *group) int {
+		return cmp.Or(cmp.Compare(a.location(), b.location()), cmp.Compare(a.Name, b.Name))
+	})
+	f.routes()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.settle()
+	return f, nil
+}
+
+// Cloud implements cloudsim.Front.
+func (f *Front) Cloud() v1alpha1.Provider { return v1alpha1.ProviderGCP }
+
+// Action implements cloudsim.Front: the call by the name of its method in the
+// cloud's API, for example instances.bulkInsert.
+func (f *Front) Action(r *http.Request) string {
+	_, pattern := f.mux.Handler(r)
+	return cmp.Or(f.actions[pattern], "unknown")
+}
+
+// ServeHTTP implements http.Handler.
+func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if _, pattern := f.mux.Handler(r); f.actions[pattern] == "" {
+		f.Refuse(w, r, refusal(http.StatusNotFound, "notFound", "The requested URL %s was not found on this server.", r.URL.Path))
+		return
+	}
+	f.mux.ServeHTTP(w, r)
+}
+
+// call is a call on its way, with what each method may use of it.
+type call struct {
+	*http.Request
+	body []byte
+}
+
+// read decodes the body. Fields that are not known are refused.
+func (c *call) read(into any) *cloudsim.Error {
+	if len(c.body) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(c.body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return refusal(http.StatusBadRequest, "invalid", "Invalid JSON payload received. %v", err)
+	}
+	return nil
+}
+
+// method answers a call, with the lock held and the world settled.
+type method struct {
+	action string
+	// permission that the caller needs.
+	permission string
+	// query are the parameters that it knows.
+	query []string
+	serve func(*call) (any, *cloudsim.Error)
+}
+
+var (
+	lists   = []string{"filter", "maxResults", "pageToken", "includeAllScopes", "returnPartialSuccess"}
+	changes = []string{"requestId"}
+)
+
+// handle adds a method.
+func (f *Front) handle(pattern string, m method) {
+	f.actions[pattern] = m.action
+	f.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		answer, refused := f.answer(m, r)
+		if refused != nil {
+			f.Refuse(w, r, refused)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+		_ = json.NewEncoder(w).Encode(answer)
+	})
+}
+
+func (f *Front) answer(m method, r *http.Request) (any, *cloudsim.Error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, refusal(http.StatusBadRequest, "invalid", "The body cannot be read: %v", err)
+	}
+	for name := range r.URL.Query() {
+		// These two come with every call of the client libraries.
+		if name != "alt" && name != "prettyPrint" && !slices.Contains(m.query, name) {
+			return nil, refusal(http.StatusBadRequest, "invalid", "Invalid JSON payload received. Unknown name %q: Cannot bind query parameter.", name)
+		}
+	}
+	if project := r.PathValue("project"); project != "" && project != f.config.Project {
+		return nil, notFound("projects/" + project)
+	}
+	if m.permission != "" && slices.Contains(f.config.Denied, m.permission) {
+		return nil, refusal(http.StatusForbidden, "forbidden", "Required '%s' permission for 'projects/%s'", m.permission, f.config.Project)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.settle()
+	c := &call{Request: r, body: body}
+	if id := r.URL.Query().Get("requestId"); id != "" {
+		return f.once(id, m, c)
+	}
+	return m.serve(c)
+}
+
+// once answers a call that has come before with the operation of that time.
+func (f *Front) once(id string, m method, c *call) (any, *cloudsim.Error) {
+	if len(id) != 36 {
+		return nil, invalid("requestId", id, "The request ID must be a UUID.")
+	}
+	print := c.Method + " " + c.URL.Path + " " + string(canonical(c.body))
+	if op := f.requests[id]; op != nil {
+		if op.print != print {
+			return nil, invalid("requestId", id, "The request ID was used for a different request.")
+		}
+		return f.operation(op), nil
+	}
+	answer, refused := m.serve(c)
+	if op, ok := answer.(*operationJSON); ok {
+		f.ops[op.Name].print = print
+		f.requests[id] = f.ops[op.Name]
+	}
+	return answer, refused
+}
+
+// canonical is a body without what encoders are free to vary.
+func canonical(body []byte) []byte {
+	var v any
+	if json.Unmarshal(body, &v) != nil {
+		return body
+	}
+	out, err := json.Marshal(v)
+	return errorless(out, err)
+}
+
+func errorless(out []byte, err error) []byte {
+	if err != nil {
+		panic(errors.Join(errors.New("what was decoded a moment ago cannot be encoded"), err))
+	}
+	return out
+}
+
+// page cuts a page out of items, and says where the next one begins.
+func page[T any](f *Front, c *call, items []T) (out []T, next string, refused *cloudsim.Error) {
+	q := c.URL.Query()
+	size := cmp.Or(f.config.PageSize, 500)
+	if s := q.Get("maxResults"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > 500 {
+			return nil, "", invalid("maxResults", s, "Must be between 1 and 500.")
+		}
+		size = min(size, n)
+	}
+	from := 0
+	if s := q.Get("pageToken"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 0 || n > len(items) {
+			return nil, "", invalid("pageToken", s, "The page token is not valid.")
+		}
+		from = n
+	}
+	to := min(from+size, len(items))
+	if to < len(items) {
+		next = strconv.Itoa(to)
+	}
+	return items[from:to], next, nil
+}

@@ -1,0 +1,45 @@
+package gcp
+
+// routes are the methods that the front end knows.
+func (f *Front) routes() {
+	const compute = "/compute/v1/projects/{project}/"
+	f.handle("GET "+compute+"aggregated/instances",
+		method{"instances.aggregatedList", "compute.instances.list", lists, f.listInstances})
+	f.handle("POST "+compute+"zones/{zone}/instances/bulkInsert",
+		method{"instances.bulkInsert", "compute.instances.create", changes, f.bulkInsert})
+	f.handle("DELETE "+compute+"zones/{zone}/instances/{instance}",
+		method{"instances.delete", "compute.instances.delete", changes, f.deleteInstance})
+	f.handle("GET "+compute+"aggregated/instanceGroupManagers",
+		method{"instanceGroupManagers.aggregatedList", "compute.instanceGroupManagers.list", lists, f.listGroups})
+	f.handle("GET "+compute+"aggregated/autoscalers",
+		method{"autoscalers.aggregatedList", "compute.autoscalers.list", lists, f.listAutoscalers})
+	f.handle("GET "+compute+"global/instanceTemplates/{template}",
+		method{"instanceTemplates.get", "compute.instanceTemplates.get", nil, f.getTemplate})
+	f.handle("GET "+compute+"regions/{region}/instanceTemplates/{template}",
+		method{"regionInstanceTemplates.get", "compute.instanceTemplates.get", nil, f.getTemplate})
+	f.handle("GET "+compute+"zones/{zone}/machineTypes/{type}",
+		method{"machineTypes.get", "compute.machineTypes.get", nil, f.getMachineType})
+	f.handle("POST "+compute+"regions/{region}/advice/capacity",
+		method{"advice.capacity", "compute.advice.capacity", nil, f.advise})
+	for _, in := range []struct{ scope, groups, requests, operations string }{
+		{"zones/{zone}", "instanceGroupManagers", "instanceGroupManagerResizeRequests", "zoneOperations"},
+		{"regions/{region}", "regionInstanceGroupManagers", "regionInstanceGroupManagerResizeRequests", "regionOperations"},
+	} {
+		group := compute + in.scope + "/instanceGroupManagers/{group}"
+		const get, update = "compute.instanceGroupManagers.get", "compute.instanceGroupManagers.update"
+		f.handle("GET "+group, method{in.groups + ".get", get, nil, f.getGroup})
+		f.handle("POST "+group+"/listManagedInstances", method{in.groups + ".listManagedInstances", get, lists, f.listManaged})
+		f.handle("POST "+group+"/createInstances", method{in.groups + ".createInstances", update, changes, f.createInstances})
+		f.handle("POST "+group+"/deleteInstances", method{in.groups + ".deleteInstances", update, changes, f.deleteInstances})
+		f.handle("POST "+group+"/resizeRequests", method{in.requests + ".insert", update, changes, f.insertRequest})
+		f.handle("GET "+group+"/resizeRequests", method{in.requests + ".list", "compute.instanceGroupManagers.list", lists, f.listRequests})
+		f.handle("GET "+group+"/resizeRequests/{request}", method{in.requests + ".get", get, nil, f.getRequest})
+		f.handle("POST "+group+"/resizeRequests/{request}/cancel", method{in.requests + ".cancel", update, changes, f.cancelRequest})
+		f.handle("POST "+compute+in.scope+"/operations/{operation}/wait",
+			method{in.operations + ".wait", "compute." + in.operations + ".get", nil, f.getOperation})
+	}
+	f.handle("GET /v1/services/{service}/skus",
+		method{"services.skus.list", "", []string{"currencyCode", "pageSize", "pageToken"}, f.listSKUs})
+	f.handle("POST /v1/projects/{call}",
+		method{"projects.testIamPermissions", "", nil, f.testPermissions})
+}

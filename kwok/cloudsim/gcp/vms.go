@@ -1,0 +1,335 @@
+package gcp
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// vm is what the cloud knows of an instance beside what the world does.
+type vm struct {
+	zone, name  string
+	machineType string
+	model       string
+	labels      map[string]string
+	// owner is the group that made it; nil for none.
+	owner *group
+	// inWorld is its ID there.
+	inWorld string
+	made    time.Time
+	// onTermination is DELETE where the VM goes once it has ended, else STOP.
+	onTermination string
+}
+
+func (v *vm) key() string { return v.zone + "/" + v.name }
+
+// machine is what VMs are made of.
+type machine struct {
+	template      *Template
+	machineType   string
+	labels        map[string]string
+	onTermination string
+}
+
+// launch makes VMs of the given names, at least least of them or none.
+func (f *Front) launch(m machine, zone string, names []string, least int, owner *group) ([]*vm, *v1alpha1.KwokError) {
+	order := cloudsim.Order{
+		Pool: cloudsim.PoolKey{
+			Cloud: v1alpha1.ProviderGCP, Type: m.machineType, Zone: zone, Market: market(m.template.ProvisioningModel),
+		},
+		Count: len(names), Min: least, Tags: maps.Clone(m.labels),
+		Node: func(string) *kwokv1alpha1.MachineNode { return node(m, zone) },
+	}
+	if owner != nil {
+		order.Group = owner.Name
+	}
+	for _, name := range names {
+		order.IDs = append(order.IDs, f.worldID(name))
+	}
+	instances, refused := f.world.Launch(order)
+	var out []*vm
+	for i, in := range instances {
+		v := &vm{
+			zone: zone, name: names[i], machineType: m.machineType, model: m.template.ProvisioningModel,
+			labels: m.labels, owner: owner, inWorld: in.ID, made: in.LaunchedAt, onTermination: m.onTermination,
+		}
+		f.vms[v.key()] = v
+		out = append(out, v)
+	}
+	if len(out) == len(names) {
+		return out, nil
+	}
+	return out, refused
+}
+
+// worldID is the name, or where it has been used before, the name and a number: the
+// world's bill outlives instances.
+func (f *Front) worldID(name string) string {
+	f.names[name]++
+	if n := f.names[name]; n > 1 {
+		return fmt.Sprintf("%s.%d", name, n)
+	}
+	return name
+}
+
+// node is what registers: the template's, with the labels that every node of the
+// cloud gets.
+func node(m machine, zone string) *kwokv1alpha1.MachineNode {
+	out := m.template.Node.DeepCopy()
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	maps.Copy(out.Labels, map[string]string{
+		corev1.LabelTopologyZone: zone, corev1.LabelTopologyRegion: regionOf(zone), corev1.LabelInstanceTypeStable: m.machineType,
+		corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+	})
+	return out
+}
+
+// state of a VM in the cloud's words.
+func state(in *cloudsim.Instance) string {
+	switch {
+	case in.Phase == cloudsim.Pending:
+		return "STAGING"
+	case in.Phase == cloudsim.Running:
+		return "RUNNING"
+	default:
+		return "TERMINATED"
+	}
+}
+
+// instances of the world by ID: all of them, or those that lists know of.
+func (f *Front) instances(all bool) map[string]*cloudsim.Instance {
+	out := map[string]*cloudsim.Instance{}
+	for _, in := range f.world.Instances(all) {
+		out[in.ID] = &in
+	}
+	return out
+}
+
+type instanceJSON struct {
+	Kind              string            `json:"kind"`
+	ID                string            `json:"id"`
+	Name              string            `json:"name"`
+	Zone              string            `json:"zone"`
+	MachineType       string            `json:"machineType"`
+	Status            string            `json:"status"`
+	StatusMessage     string            `json:"statusMessage,omitempty"`
+	Labels            map[string]string `json:"labels,omitempty"`
+	Metadata          metadataJSON      `json:"metadata"`
+	Scheduling        schedulingJSON    `json:"scheduling"`
+	CreationTimestamp string            `json:"creationTimestamp"`
+	SelfLink          string            `json:"selfLink"`
+}
+
+type metadataJSON struct {
+	Items []metadataItem `json:"items,omitempty"`
+}
+
+type metadataItem struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+type schedulingJSON struct {
+	ProvisioningModel         string `json:"provisioningModel,omitempty"`
+	InstanceTerminationAction string `json:"instanceTerminationAction,omitempty"`
+}
+
+func (f *Front) instance(v *vm, in *cloudsim.Instance) instanceJSON {
+	out := instanceJSON{
+		Kind: "compute#instance", ID: v.id(), Name: v.name, Zone: f.link("zones/" + v.zone),
+		MachineType: f.link("zones/" + v.zone + "/machineTypes/" + v.machineType), Status: state(in), Labels: v.labels,
+		Scheduling:        schedulingJSON{ProvisioningModel: cmp.Or(v.model, modelStandard), InstanceTerminationAction: v.onTermination},
+		CreationTimestamp: v.made.UTC().Format(time.RFC3339Nano), SelfLink: f.link("zones/" + v.zone + "/instances/" + v.name),
+	}
+	if in.Phase == cloudsim.Terminated {
+		out.StatusMessage = in.Reason
+	}
+	if v.owner != nil {
+		out.Metadata.Items = []metadataItem{{"created-by", "projects/1/" + v.owner.scope() + "/instanceGroupManagers/" + v.owner.Name}}
+	}
+	return out
+}
+
+// id is a number that tells the VM from others of its name.
+func (v *vm) id() string {
+	sum := uint64(14695981039346656037)
+	for _, b := range []byte(v.zone + "/" + v.inWorld) {
+		sum = (sum ^ uint64(b)) * 1099511628211
+	}
+	return strconv.FormatUint(sum>>1, 10)
+}
+
+// listInstances answers for all zones together.
+func (f *Front) listInstances(c *call) (any, *cloudsim.Error) {
+	known := f.instances(false)
+	match, refused := parseFilter(c.URL.Query().Get("filter"))
+	if refused != nil {
+		return nil, refused
+	}
+	var all []instanceJSON
+	for _, key := range slices.Sorted(maps.Keys(f.vms)) {
+		v := f.vms[key]
+		if in := known[v.inWorld]; in != nil && match(v.labels) {
+			all = append(all, f.instance(v, in))
+		}
+	}
+	cut, next, refused := page(f, c, all)
+	if refused != nil {
+		return nil, refused
+	}
+	items := map[string]map[string][]instanceJSON{}
+	for _, in := range cut {
+		scope := in.Zone[strings.Index(in.Zone, "zones/"):]
+		if items[scope] == nil {
+			items[scope] = map[string][]instanceJSON{}
+		}
+		items[scope]["instances"] = append(items[scope]["instances"], in)
+	}
+	return map[string]any{"kind": "compute#instanceAggregatedList", "items": items, "nextPageToken": next}, nil
+}
+
+var labelTerm = regexp.MustCompile(`^labels\.([a-z][a-z0-9_-]*)\s*=\s*"?([a-z0-9_-]*)"?$`)
+
+// parseFilter understands labels that must have values, joined by AND.
+func parseFilter(filter string) (func(map[string]string) bool, *cloudsim.Error) {
+	want := map[string]string{}
+	if filter != "" {
+		for term := range strings.SplitSeq(filter, " AND ") {
+			m := labelTerm.FindStringSubmatch(strings.Trim(strings.TrimSpace(term), "()"))
+			if m == nil {
+				return nil, invalid("filter", filter, "Invalid list filter expression.")
+			}
+			want[m[1]] = m[2]
+		}
+	}
+	return func(labels map[string]string) bool {
+		for k, v := range want {
+			if got, ok := labels[k]; !ok || got != v {
+				return false
+			}
+		}
+		return true
+	}, nil
+}
+
+// deleteInstance ends a VM. A group whose VM it was makes another one, as MIGs do.
+func (f *Front) deleteInstance(c *call) (any, *cloudsim.Error) {
+	zone, name := c.PathValue("zone"), c.PathValue("instance")
+	v := f.vms[zone+"/"+name]
+	if v == nil {
+		return nil, notFound("projects/" + f.config.Project + "/zones/" + zone + "/instances/" + name)
+	}
+	f.terminate(v)
+	return f.operation(f.begin("delete", scopeOf(c))), nil
+}
+
+func (f *Front) terminate(v *vm) {
+	f.world.Terminate(v.inWorld)
+	delete(f.vms, v.key())
+}
+
+type bulkInsertJSON struct {
+	Count                  string              `json:"count"`
+	MinCount               string              `json:"minCount"`
+	NamePattern            string              `json:"namePattern"`
+	SourceInstanceTemplate string              `json:"sourceInstanceTemplate"`
+	PerInstanceProperties  map[string]struct{} `json:"perInstanceProperties"`
+	InstanceProperties     struct {
+		MachineType string            `json:"machineType"`
+		Labels      map[string]string `json:"labels"`
+		Scheduling  schedulingJSON    `json:"scheduling"`
+	} `json:"instanceProperties"`
+}
+
+var (
+	rfc1035    = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	labelKey   = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
+	labelValue = regexp.MustCompile(`^[a-z0-9_-]{0,63}$`)
+)
+
+// bulkInsert makes minCount VMs at least, or none.
+func (f *Front) bulkInsert(c *call) (any, *cloudsim.Error) {
+	var in bulkInsertJSON
+	if refused := c.read(&in); refused != nil {
+		return nil, refused
+	}
+	count, err := strconv.Atoi(in.Count)
+	if err != nil || count < 1 || count > 5000 {
+		return nil, invalid("resource.count", in.Count, "Must be between 1 and 5000.")
+	}
+	least := count
+	if in.MinCount != "" {
+		if least, err = strconv.Atoi(in.MinCount); err != nil || least < 1 || least > count {
+			return nil, invalid("resource.minCount", in.MinCount, "Must be between 1 and count.")
+		}
+	}
+	m, refused := f.bulkMachine(&in)
+	if refused != nil {
+		return nil, refused
+	}
+	zone := c.PathValue("zone")
+	if len(in.PerInstanceProperties) != count {
+		return nil, invalid("resource.perInstanceProperties", strconv.Itoa(len(in.PerInstanceProperties)), "There must be one for each instance.")
+	}
+	names := slices.Sorted(maps.Keys(in.PerInstanceProperties))
+	for _, name := range names {
+		if !rfc1035.MatchString(name) {
+			return nil, invalid("resource.perInstanceProperties", name, "Must be a match of regex '(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)'")
+		}
+		if f.vms[zone+"/"+name] != nil {
+			return nil, refusal(http.StatusConflict, "alreadyExists", "The resource 'projects/%s/zones/%s/instances/%s' already exists", f.config.Project, zone, name)
+		}
+	}
+	made, failed := f.launch(m, zone, names, least, nil)
+	op := f.begin("bulkInsert", scopeOf(c))
+	op.target, op.created = count, len(made)
+	if failed != nil && len(made) < least {
+		op.err = asOpError(failed, zone)
+	}
+	return f.operation(op), nil
+}
+
+// bulkMachine is the template with what the call overrides.
+func (f *Front) bulkMachine(in *bulkInsertJSON) (machine, *cloudsim.Error) {
+	t, refused := f.templateOf(in.SourceInstanceTemplate)
+	if refused != nil {
+		return machine{}, refused
+	}
+	m := machine{template: t, machineType: t.MachineType, labels: maps.Clone(t.Labels), onTermination: in.InstanceProperties.Scheduling.InstanceTerminationAction}
+	if m.labels == nil {
+		m.labels = map[string]string{}
+	}
+	for k, v := range in.InstanceProperties.Labels {
+		if !labelKey.MatchString(k) || !labelValue.MatchString(v) {
+			return machine{}, invalid("resource.instanceProperties.labels", k+"="+v, "Keys and values are lower-case letters, digits, hyphens and underscores, 63 at most.")
+		}
+		m.labels[k] = v
+	}
+	if model := in.InstanceProperties.Scheduling.ProvisioningModel; model != "" && model != cmp.Or(t.ProvisioningModel, modelStandard) {
+		return machine{}, invalid("resource.instanceProperties.scheduling.provisioningModel", model, "It differs from the template's.")
+	}
+	if mt := in.InstanceProperties.MachineType; mt != "" {
+		m.machineType = mt
+	}
+	if f.machineType(m.machineType) == nil {
+		return machine{}, invalid("resource.instanceProperties.machineType", m.machineType, "Machine type does not exist.")
+	}
+	if m.onTermination != "" && t.ProvisioningModel != modelSpot {
+		return machine{}, invalid("resource.instanceProperties.scheduling.instanceTerminationAction", m.onTermination, "Only Spot instances have one here.")
+	}
+	return m, nil
+}
