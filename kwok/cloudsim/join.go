@@ -18,9 +18,10 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 )
 
-// Join has the instances of the world join a cluster, until ctx is done: while one
-// runs there is a Machine for it, whose node KWOK's stages register and keep. Where
-// the API server cannot be reached it is tried again after each pause.
+// Join has the instances of the world join a cluster, until ctx is done: from its
+// launch to its end there is a Machine for each, whose node KWOK's stages register once
+// it has booted, and keep. Where the API server cannot be reached it is tried again
+// after a pause.
 func (w *World) Join(ctx context.Context, kube client.Client, clock clock.WithTicker, failed func(error)) {
 	joined := map[string]bool{}
 	for {
@@ -56,7 +57,7 @@ func (w *World) join(ctx context.Context, kube client.Client, joined map[string]
 		}
 		m := machineOf(in)
 		switch {
-		case in.Phase == Running && !joined[in.ID]:
+		case in.Phase != Terminated && !joined[in.ID]:
 			if err := kube.Create(ctx, m); err != nil && !apierrors.IsAlreadyExists(err) {
 				errs = append(errs, fmt.Errorf("have instance %s join: %w", in.ID, err))
 				continue
@@ -83,9 +84,10 @@ func machineOf(in Instance) *kwokv1alpha1.Machine {
 	m := &kwokv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(in.ID)}}
 	m.Spec.Group = cmp.Or(in.Tags[groupTag], in.Group)
 	m.Spec.Launch = in.Tags[launchTag]
-	m.Spec.LaunchedAt = metav1.NewMicroTime(in.RunningAt)
+	m.Spec.LaunchedAt = metav1.NewMicroTime(in.LaunchedAt)
+	m.Spec.BootDelay = metav1.Duration{Duration: in.fate.BootDelay}
 	m.Spec.Node = *in.Node.DeepCopy()
-	m.Spec.Node.DeviceDelay = metav1.Duration{Duration: in.DeviceDelay()}
+	m.Spec.Node.DeviceDelay = metav1.Duration{Duration: in.fate.DeviceDelay}
 	labels := map[string]string{corev1.LabelHostname: m.Name}
 	if len(m.Spec.Node.Devices) > 0 {
 		labels[kwokv1alpha1.DevicesLabel] = "true"

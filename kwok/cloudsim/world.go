@@ -92,9 +92,6 @@ const (
 	ReasonReclaimed  = kwokv1alpha1.ReasonSpotReclaimed
 )
 
-// DeviceDelay is the time from the start of the device plugin's pod to the devices.
-func (i *Instance) DeviceDelay() time.Duration { return i.fate.DeviceDelay }
-
 // Reservation holds places in a pool, which are paid for whether or not instances
 // fill them.
 type Reservation struct {
