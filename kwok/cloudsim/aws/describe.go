@@ -131,12 +131,9 @@ func (f *Front) createTags(p *params) []element {
 }
 
 func (f *Front) describeSubnets(p *params) []element {
-	names := p.texts("SubnetId")
-	for _, id := range names {
-		f.subnetOf(id)
-	}
+	want := p.filters("Filter", "Value", "subnet-id")
 	found := slices.DeleteFunc(slices.Clone(f.config.Subnets), func(s Subnet) bool {
-		return len(names) > 0 && !slices.Contains(names, s.ID)
+		return !want.match(map[string]string{"subnet-id": s.ID}, nil)
 	})
 	found, next := page(f, p, "MaxResults", found)
 	p.checkRead()
@@ -182,14 +179,9 @@ func (f *Front) describeLaunchTemplateVersions(p *params) []element {
 }
 
 func (f *Front) describeInstanceTypes(p *params) []element {
-	names := p.texts("InstanceType")
-	for _, n := range names {
-		if f.config.typeOf(n) == nil {
-			panic(&cloudsim.Error{Code: "InvalidInstanceType", Message: "The following supplied instance types do not exist: [" + n + "]"})
-		}
-	}
+	want := p.filters("Filter", "Value", "instance-type")
 	found := slices.DeleteFunc(slices.Clone(f.config.Types), func(t Type) bool {
-		return len(names) > 0 && !slices.Contains(names, t.Name)
+		return !want.match(map[string]string{"instance-type": t.Name}, nil)
 	})
 	found, next := page(f, p, "MaxResults", found)
 	p.checkRead()
