@@ -74,16 +74,27 @@ func (w *World) join(ctx context.Context, kube client.Client, joined map[string]
 	return errors.Join(errs...)
 }
 
-// Tags by which Muster attributes what it launches.
-const (
-	launchTag = "muster.dev/launch"
-	groupTag  = "muster.dev/node-group"
+// Tags by which Muster attributes what it launches: those of AWS, and the labels of
+// Google Cloud, which take no dots.
+var (
+	launchTags = []string{"muster.dev/launch", "muster-dev-launch"}
+	groupTags  = []string{"muster.dev/node-group", "muster-dev-node-group"}
 )
+
+// tag is the value of the first of the keys that there is.
+func (i *Instance) tag(keys []string) string {
+	for _, key := range keys {
+		if value := i.Tags[key]; value != "" {
+			return value
+		}
+	}
+	return ""
+}
 
 func machineOf(in Instance) *kwokv1alpha1.Machine {
 	m := &kwokv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(in.ID)}}
-	m.Spec.Group = cmp.Or(in.Tags[groupTag], in.Group)
-	m.Spec.Launch = in.Tags[launchTag]
+	m.Spec.Group = cmp.Or(in.tag(groupTags), in.Group)
+	m.Spec.Launch = in.tag(launchTags)
 	m.Spec.LaunchedAt = metav1.NewMicroTime(in.LaunchedAt)
 	m.Spec.BootDelay = metav1.Duration{Duration: in.fate.BootDelay}
 	m.Spec.Node = *in.Node.DeepCopy()

@@ -59,8 +59,9 @@ func (f *Front) node(m machines, id string) *kwokv1alpha1.MachineNode {
 			corev1.LabelTopologyZone: m.subnet.Zone, corev1.LabelTopologyRegion: f.config.Region,
 			corev1.LabelOSStable: "linux", corev1.LabelArchStable: nodeArch(t.Arch),
 		},
-		Taints:   m.template.Taints,
-		Capacity: t.Capacity, Allocatable: t.Allocatable, Devices: t.Devices,
+		ProviderID: fmt.Sprintf("aws:///%s/%s", m.subnet.Zone, id),
+		Taints:     m.template.Taints,
+		Capacity:   t.Capacity, Allocatable: t.Allocatable, Devices: t.Devices,
 	}
 	maps.Copy(n.Labels, m.template.Labels)
 	if len(t.Devices) > 0 {
