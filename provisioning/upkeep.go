@@ -199,7 +199,9 @@ func (t *tending) walk() (out []*Node) {
 	}
 	for n := range t.Nodes.All() {
 		t.labels(n)
-		t.adopt(n)
+		if t.adopt(n) {
+			continue // until it is marked, nothing else of it can be judged
+		}
 		switch leaves := n.leaves(t.Now); {
 		case n.Machine == nil:
 		case !n.InFlight && !leaves:
@@ -251,12 +253,14 @@ func (t *tending) labels(n *Node) {
 	}
 }
 
-// adopt marks the node of a cloud's machine as what it is. A simulated node is born
-// with its mark.
-func (t *tending) adopt(n *Node) {
-	if n.Machine != nil && n.Machine.Launch != "" && n.Launch == "" {
-		t.u.Adopt = append(t.u.Adopt, Adoption{n.Name, *n.Machine, t.InFlight[n.Machine.Launch]})
+// adopt marks the node of a cloud's machine as what it is, unless it is. A simulated
+// node is born with its mark.
+func (t *tending) adopt(n *Node) bool {
+	if n.Machine == nil || n.Machine.Launch == "" || n.Launch != "" {
+		return false
 	}
+	t.u.Adopt = append(t.u.Adopt, Adoption{n.Name, *n.Machine, t.InFlight[n.Machine.Launch]})
+	return true
 }
 
 func (t *tending) node(n *Node) {

@@ -145,6 +145,11 @@ func TestTend(t *testing.T) {
 	}{
 		{"a node whose machine an attempt in flight has launched is marked and cordoned", unmarked().with(inFlight), adopted(true)},
 		{"one whose attempt is over is marked", unmarked(), adopted(false)},
+		{"so is one that was born cordoned, before it can be taken for an orphan", unmarked().with(inFlight).with(func(f *Fleet) {
+			n := *f.Nodes.Find("a")
+			n.Cordon, n.Pods = Joining, 0
+			f.Nodes.Set(&n)
+		}), adopted(true)},
 		{"an idle machine is left alone until its time", fleet(Node{IdleSince: noon.Add(-time.Minute)}), at(9 * time.Minute)},
 		{"a machine idle for too long is cordoned first", fleet(idle), toGo("a")},
 		{"then watched until the node has settled", fleet(Node{Cordon: GivingBack}), at(settle)},
