@@ -62,8 +62,11 @@ var classes = map[string]v1alpha1.ErrorClass{
 	"ValidationError":                             v1alpha1.Config,
 }
 
-// unfulfillable is also what a fleet says in front of its real errors.
-const unfulfillable = "UnfulfillableCapacity"
+// unfulfillable with the text pointer is what a fleet says beside its real errors.
+const (
+	unfulfillable = "UnfulfillableCapacity"
+	pointer       = "Failed to fulfill capacity"
+)
 
 // refusal is the error of a call: a *cloudprovider.Error where AWS has refused it.
 func refusal(err error) error {
@@ -107,7 +110,7 @@ func blame(list []cause) *cloudprovider.Error {
 		switch {
 		case classes[c.code] == v1alpha1.Throttle:
 			return 0
-		case c.code != unfulfillable:
+		case c.code != unfulfillable || !strings.HasPrefix(c.message, pointer):
 			return 1
 		default:
 			return 2

@@ -308,11 +308,13 @@ func TestWhatNoCallCouldMakeIsRefused(t *testing.T) {
 		count   int
 		want    string
 	}{
-		"no spec.aws":       {change: func(g *v1alpha1.NodeGroup) { g.Spec.AWS = nil }, want: "has no spec.aws"},
-		"another region":    {change: func(g *v1alpha1.NodeGroup) { g.Spec.AWS.Region = "eu-west-1" }, want: "is eu-west-1, and Muster runs for us-east-1"},
-		"group is gone":     {change: func(g *v1alpha1.NodeGroup) { g.Spec.AWS.AutoScalingGroup = "old" }, want: "there is no Auto Scaling group old"},
-		"no reservation":    {change: func(g *v1alpha1.NodeGroup) { g.Spec.CapacityType = v1alpha1.Reserved }, want: "no spec.aws.capacityReservation"},
-		"Spot, reserved":    {change: func(g *v1alpha1.NodeGroup) { g.Spec.AWS.LaunchMethod, g.Spec.CapacityType = v1alpha1.AWSReservation, v1alpha1.Spot }, want: "only OnDemand can be reserved first"},
+		"no spec.aws":    {change: func(g *v1alpha1.NodeGroup) { g.Spec.AWS = nil }, want: "has no spec.aws"},
+		"another region": {change: func(g *v1alpha1.NodeGroup) { g.Spec.AWS.Region = "eu-west-1" }, want: "is eu-west-1, and Muster runs for us-east-1"},
+		"group is gone":  {change: func(g *v1alpha1.NodeGroup) { g.Spec.AWS.AutoScalingGroup = "old" }, want: "there is no Auto Scaling group old"},
+		"no reservation": {change: func(g *v1alpha1.NodeGroup) { g.Spec.CapacityType = v1alpha1.Reserved }, want: "no spec.aws.capacityReservation"},
+		"Spot, reserved": {change: func(g *v1alpha1.NodeGroup) {
+			g.Spec.AWS.LaunchMethod, g.Spec.CapacityType = v1alpha1.AWSReservation, v1alpha1.Spot
+		}, want: "only OnDemand can be reserved first"},
 		"101 at once":       {change: func(g *v1alpha1.NodeGroup) { g.Spec.AWS.LaunchMethod = v1alpha1.AWSLaunchInstances }, count: 101, want: "LaunchInstances launches at most 100"},
 		"no template":       {account: func(c *simaws.Config) { c.Groups[0].Template = "" }, want: "has no launch template"},
 		"template is gone":  {account: func(c *simaws.Config) { c.Groups[0].Version = "7" }, want: "Could not find the specified version 7"},

@@ -40,22 +40,27 @@ func (f *Front) members(name string) (out []cloudsim.Instance) {
 func (f *Front) replaceLost() {
 	for i := range f.config.Groups {
 		g := &f.config.Groups[i]
-		if slices.Contains(g.Suspended, "ReplaceUnhealthy") || slices.Contains(g.Suspended, "Launch") || g.Template == "" {
+		if g.Template == "" {
 			continue
 		}
-		live := 0
 		for _, in := range f.members(g.Name) {
-			if in.Phase == cloudsim.Terminated {
+			if in.Phase == cloudsim.Terminated && !slices.Contains(g.Suspended, "ReplaceUnhealthy") {
 				f.left[in.ID] = true
-			} else {
-				live++
 			}
 		}
-		if lack := f.desired[g.Name] - live; lack > 0 {
+		if lack := f.desired[g.Name] - len(f.members(g.Name)); lack > 0 {
 			// What does not come now is tried again at the next look.
 			_, _ = f.grow(g, f.config.subnet(g.Subnets[0]), lack)
 		}
 	}
+}
+
+// Grow raises the desired capacity of a group, as somebody else than Muster may do.
+func (f *Front) Grow(group string, by int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.desired[group] += by
+	f.replaceLost()
 }
 
 // grow launches machines that the group owns.
@@ -149,7 +154,7 @@ func (f *Front) terminateInAutoScalingGroup(p *params) []element {
 
 func (f *Front) describeAutoScalingGroups(p *params) []element {
 	names := p.texts("AutoScalingGroupNames")
-	want := p.filters("Filters", "Values.member", "tag-key", "tag:*")
+	want := p.filters("Filters", "Values", "tag-key", "tag:*")
 	var found []Group
 	for _, g := range f.config.Groups {
 		if (len(names) == 0 || slices.Contains(names, g.Name)) && want.match(nil, f.tags[g.Name]) {

@@ -155,10 +155,11 @@ func zoneID(zone string) string {
 }
 
 func (f *Front) describeLaunchTemplateVersions(p *params) []element {
-	t := f.templateOf(p, "")
-	if versions := p.texts("LaunchTemplateVersion"); len(versions) != 1 {
+	versions := p.each("LaunchTemplateVersion")
+	if len(versions) != 1 {
 		panic(invalid("only the description of one version is simulated"))
 	}
+	t := f.templateOf(p, "", versions[0])
 	p.checkRead()
 	data := []element{el("imageId", "ami-0")}
 	if t.Type != "" {

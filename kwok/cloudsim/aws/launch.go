@@ -77,10 +77,11 @@ func nodeArch(arch string) string {
 	return "amd64"
 }
 
-// templateOf reads which launch template a call means.
-func (f *Front) templateOf(p *params, prefix string) *Template {
+// templateOf reads which launch template a call means, by the keys that begin with the
+// prefix, and which version of it.
+func (f *Front) templateOf(p *params, prefix, version string) *Template {
 	id, name := p.text(prefix+"LaunchTemplateId"), p.text(prefix+"LaunchTemplateName")
-	if v := p.text(prefix + "Version"); v != "" && v != "1" && v != "$Default" && v != "$Latest" {
+	if v := p.text(version); v != "" && v != "1" && v != "$Default" && v != "$Latest" {
 		panic(&cloudsim.Error{Code: "InvalidLaunchTemplateId.VersionNotFound", Message: fmt.Sprintf("Could not find the specified version %s", v)})
 	}
 	t := f.config.template(id + name)
@@ -111,9 +112,9 @@ func (f *Front) createFleet(p *params) []element {
 	if len(configs) != 1 || len(p.each(configs[0]+".Overrides")) != 1 {
 		panic(invalid("only fleets of one launch template and one override are simulated"))
 	}
-	override := configs[0] + ".Overrides.1"
+	spec, override := configs[0]+".LaunchTemplateSpecification.", configs[0]+".Overrides.1"
 	m := machines{
-		template: f.templateOf(p, configs[0]+".LaunchTemplateSpecification."),
+		template: f.templateOf(p, spec, spec+"Version"),
 		subnet:   f.subnetOf(p.text(override + ".SubnetId")),
 		kind:     p.text(override + ".InstanceType"),
 		count:    p.number("TargetCapacitySpecification.TotalTargetCapacity"),
@@ -177,7 +178,7 @@ func ids(list []cloudsim.Instance) (out []string) {
 
 func (f *Front) runInstances(p *params) []element {
 	m := machines{
-		template: f.templateOf(p, "LaunchTemplate."), subnet: f.subnetOf(p.text("SubnetId")),
+		template: f.templateOf(p, "LaunchTemplate.", "LaunchTemplate.Version"), subnet: f.subnetOf(p.text("SubnetId")),
 		kind: p.text("InstanceType"), market: v1alpha1.OnDemand,
 		count: p.number("MaxCount"), least: p.number("MinCount"),
 		tags: p.tagSpecifications("TagSpecification")["instance"],

@@ -49,10 +49,10 @@ func (f *Front) getSpotPlacementScores(p *params) []element {
 // getProducts answers with the products of EC2 in the price list.
 func (f *Front) getProducts(w http.ResponseWriter, r *http.Request) {
 	var in struct {
-		ServiceCode string
-		NextToken   string
-		MaxResults  int
-		Filters     []struct{ Type, Field, Value string }
+		ServiceCode, FormatVersion, NextToken string
+
+		MaxResults int
+		Filters    []struct{ Type, Field, Value string }
 	}
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
