@@ -104,7 +104,9 @@ func newLab(t *testing.T, world cloudsim.Config, project gcpsim.Config) *lab {
 }
 
 // provider is a new adapter, as after a restart.
-func (l *lab) provider() *gcp.Provider {
+func (l *lab) provider() *gcp.Provider { return l.providerOf(cluster) }
+
+func (l *lab) providerOf(cluster string) *gcp.Provider {
 	l.Helper()
 	p, err := gcp.New(context.Background(), gcp.Config{
 		Project: project, Cluster: cluster, Clock: l.clock, Endpoint: l.url, CallsPerSecond: 100_000,
