@@ -153,8 +153,8 @@ func (l *lab) open() (out []cloudsim.Line) {
 	return out
 }
 
-// calls since before.
-func (l *lab) calls(before map[string]int64) map[string]int64 {
+// callsSince are the calls that have come since, by action.
+func (l *lab) callsSince(before map[string]int64) map[string]int64 {
 	out := map[string]int64{}
 	for action, n := range l.world.Calls(v1alpha1.ProviderGCP) {
 		if n > before[action] {
