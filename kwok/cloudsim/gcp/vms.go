@@ -35,6 +35,8 @@ type vm struct {
 
 func (v *vm) key() string { return v.zone + "/" + v.name }
 
+const terminationDelete = "DELETE"
+
 // machine is what VMs are made of.
 type machine struct {
 	template      *Template
@@ -294,12 +296,18 @@ func (f *Front) bulkInsert(c *call) (any, *cloudsim.Error) {
 			return nil, refusal(http.StatusConflict, "alreadyExists", "The resource 'projects/%s/zones/%s/instances/%s' already exists", f.config.Project, zone, name)
 		}
 	}
-	made, failed := f.launch(m, zone, names, least, nil)
+	made, short := f.launch(m, zone, names, 0, nil)
 	op := f.begin("bulkInsert", scopeOf(c))
 	op.target, op.created = count, len(made)
-	if failed != nil && len(made) < least {
-		op.err = asOpError(failed, zone)
+	if short != nil && len(made) < least {
+		op.err = asOpError(short, zone)
+		for _, v := range made {
+			// They are there, and paid for, until the operation has rolled them back.
+			v.onTermination = terminationDelete
+			f.world.EndAt(v.inWorld, f.endOf(op))
+		}
 	}
+	f.settle()
 	return f.operation(op), nil
 }
 
