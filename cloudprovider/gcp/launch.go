@@ -92,7 +92,7 @@ func (p *Provider) look(ctx context.Context, l *launch) (*computepb.InstanceGrou
 				l.id.name, l.id.location, l.id.project, l.Group.Name)}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading managed instance group %s: %w", l.id.name, err)
+		return nil, fmt.Errorf("reading managed instance group %s: %w", l.id.name, reading(err))
 	}
 	if l.spec.LaunchMethod != v1alpha1.GCPBulkInsert && l.spec.LaunchMethod != "" {
 		if zones := mig.GetDistributionPolicy().GetZones(); l.id.regional() && len(zones) != 1 {

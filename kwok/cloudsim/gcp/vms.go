@@ -102,10 +102,10 @@ func node(m machine, zone string) *kwokv1alpha1.MachineNode {
 
 // state of a VM in the cloud's words.
 func state(in *cloudsim.Instance) string {
-	switch {
-	case in.Phase == cloudsim.Pending:
+	switch in.Phase {
+	case cloudsim.Pending:
 		return "STAGING"
-	case in.Phase == cloudsim.Running:
+	case cloudsim.Running:
 		return "RUNNING"
 	default:
 		return "TERMINATED"
