@@ -118,7 +118,7 @@ func templateOf(mig *computepb.InstanceGroupManager) string {
 func (p *Provider) bulkMachines(ctx context.Context, l *launch) (ours []cloudprovider.Machine, others int, err error) {
 	all, err := p.labelled(ctx, l.id.project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelCluster, p.Cluster, labelManager, managerLabel(l.id)))
 	if err != nil {
-		return nil, 0, fmt.Errorf("listing the machines of managed instance group %s: %w", l.id.name, err)
+		return nil, 0, fmt.Errorf("listing the machines of managed instance group %s: %w", l.id.name, reading(err))
 	}
 	names, listed := map[string]bool{}, map[string]bool{}
 	for _, name := range l.names {

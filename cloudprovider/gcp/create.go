@@ -18,7 +18,7 @@ func (p *Provider) create(ctx context.Context, l *launch) ([]cloudprovider.Machi
 	m := p.manager(l.id)
 	all, err := m.managed(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, err)
+		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, reading(err))
 	}
 	ours := instancesOf(l, all)
 	if missing := l.missing(ours); len(missing) > 0 {
@@ -26,7 +26,7 @@ func (p *Provider) create(ctx context.Context, l *launch) ([]cloudprovider.Machi
 			return l.machines(ours), err
 		}
 		if all, err = m.managed(ctx); err != nil {
-			return l.machines(ours), fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, err)
+			return l.machines(ours), fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, reading(err))
 		}
 		ours = instancesOf(l, all)
 	}

@@ -1,2 +1,65 @@
-// Package gcp is the adapter of Google Cloud.
+// Package gcp is the adapter of Google Cloud. It launches machines, all or nothing,
+// for managed instance groups (MIGs) that say in the metadata or the labels of their
+// instance template that they are Muster's:
+//
+//	muster-dev-enabled        any value
+//	muster-dev-max-nodes      how many machines there may be, unless an autoscaler of
+//	                          mode OFF says so
+//	muster-dev-min-nodes      how many stay when idle ones are given back
+//	muster-dev-launch-method  one of those below, unless the one that fits is right
+//
+// What their nodes look like is read where cluster-autoscaler reads it: kube-labels
+// and kube-env. A MIG is one NodeGroup for each of its zones and machine types.
+//
+// # Launch methods
+//
+//	BulkInsert
+//	  what it is       instances.bulkInsert with minCount = count, from the MIG's
+//	                   template, into one zone
+//	  all or nothing   by the cloud: it deletes what it has made of a launch that fails
+//	  attribution      by instance names and labels, which name the cluster as well
+//	  works on         zonal and regional MIGs; its machines stand beside the MIG and
+//	                   count towards its limit. Not on node pools of GKE, which must
+//	                   own their machines. Standard and Spot
+//	  paid for while   what has been made of it, until the operation ends
+//	  it waits
+//	ResizeRequest
+//	  what it is       a resize request for instances of given names
+//	  all or nothing   by the cloud, which queues it; Muster cancels it when its time
+//	                   (spec.joinTimeout) is over
+//	  attribution      by the name of the request, then by instance names
+//	  works on         MIGs of one zone whose template is of provisioning model
+//	                   FLEX_START or RESERVATION_BOUND, and that have no autoscaler.
+//	                   On GKE use its own queued provisioning. Flex-start machines
+//	                   live for seven days at most: the cloud deletes them
+//	  paid for while   nothing
+//	  it waits
+//	CreateInstances
+//	  what it is       the MIG creates instances of given names
+//	  all or nothing   by Muster: the MIG never gives up, so after the first failure
+//	                   all of the names are deleted, which lowers the target size by
+//	                   exactly them, whether or not there is a VM yet
+//	  attribution      by instance names
+//	  works on         MIGs of one zone, node pools of GKE among them. Standard and Spot
+//	  paid for while   what has come
+//	  it waits
+//
+// Names follow from the launch's token, see names.go, so that a call that is repeated
+// makes nothing twice, however late: the cloud makes no two instances of a name in a
+// zone. Within an hour it also knows the call by its requestId.
+//
+// The bound on the life of a machine of a launch that was given up is Bound for all
+// of them, while the cloud answers. Where nobody looks, nothing ends: without Muster a
+// machine that stands there stays, except flex-start ones.
+//
+// # What is not seen
+//
+// Machines that a MIG owns carry no label of the cluster. Those of a NodeGroup that was
+// deleted are known as long as the process lives; after a restart they are the MIG's
+// own, like those that Muster did not launch. A NodeGroup that was discovered comes
+// back under its name with them.
+//
+// A machine that has ended and that the cloud keeps (a stopped instance) is told of as
+// Terminated. Its disks are paid for until somebody deletes it; Spot machines of bulk
+// inserts are made so that the cloud does.
 package gcp

@@ -116,6 +116,15 @@ func refused(err error) error {
 	return &cloudprovider.Error{Class: class, Code: cmp.Or(reason, http.StatusText(api.Code)), Message: message}
 }
 
+// reading is the error of a look during a launch. That the look came too fast says
+// nothing about the launch.
+func reading(err error) error {
+	if refusal := cloudprovider.Refusal(refused(err)); refusal != nil && refusal.Class == v1alpha1.Throttle {
+		return errors.New(refusal.Error())
+	}
+	return err
+}
+
 // failed is the refusal that an operation, a resize request or an attempt of a group
 // ended with; nil for none. Codes of which nothing is known are for a person to read.
 func failed(errs []*computepb.Errors) *cloudprovider.Error {

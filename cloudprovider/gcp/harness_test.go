@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/gcp"
@@ -45,6 +47,7 @@ var worlds struct {
 // says it makes, once all of the tests have run.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	log.SetLogger(logr.Discard())
 	code := m.Run()
 	if code == 0 && flag.Lookup("test.run").Value.String() == "" {
 		if missing, unknown := compareCalls(); len(missing)+len(unknown) > 0 {
@@ -104,7 +107,9 @@ func newLab(t *testing.T, world cloudsim.Config, project gcpsim.Config) *lab {
 }
 
 // provider is a new adapter, as after a restart.
-func (l *lab) provider() *gcp.Provider {
+func (l *lab) provider() *gcp.Provider { return l.providerOf(cluster) }
+
+func (l *lab) providerOf(cluster string) *gcp.Provider {
 	l.Helper()
 	p, err := gcp.New(context.Background(), gcp.Config{
 		Project: project, Cluster: cluster, Clock: l.clock, Endpoint: l.url, CallsPerSecond: 100_000,
@@ -151,8 +156,8 @@ func (l *lab) open() (out []cloudsim.Line) {
 	return out
 }
 
-// calls since before.
-func (l *lab) calls(before map[string]int64) map[string]int64 {
+// callsSince are the calls that have come since, by action.
+func (l *lab) callsSince(before map[string]int64) map[string]int64 {
 	out := map[string]int64{}
 	for action, n := range l.world.Calls(v1alpha1.ProviderGCP) {
 		if n > before[action] {

@@ -5,12 +5,19 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
+
+// Bound is how long a machine of a launch that was given up can live, whichever way it
+// was launched, while the cloud answers: lists may not know it for as long as
+// poll.Grace, the next look at what is on its way comes after poll.Busy, and the
+// call that deletes it may fail a few times.
+const Bound = 2 * time.Minute
 
 // launch is one launch in the making.
 type launch struct {
@@ -85,7 +92,7 @@ func (p *Provider) look(ctx context.Context, l *launch) (*computepb.InstanceGrou
 				l.id.name, l.id.location, l.id.project, l.Group.Name)}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading managed instance group %s: %w", l.id.name, err)
+		return nil, fmt.Errorf("reading managed instance group %s: %w", l.id.name, reading(err))
 	}
 	if l.spec.LaunchMethod != v1alpha1.GCPBulkInsert && l.spec.LaunchMethod != "" {
 		if zones := mig.GetDistributionPolicy().GetZones(); l.id.regional() && len(zones) != 1 {

@@ -154,6 +154,7 @@ func TestLaunchAgain(t *testing.T) {
 		{name: "the reply was lost", action: "change", fault: cloudsim.ReplyLost},
 		{name: "the call was lost", action: "change", fault: cloudsim.CallLost},
 		{name: "the question for the operation was lost", action: "wait", fault: cloudsim.CallLost},
+		{name: "a look came too fast", action: "look", fault: cloudsim.CallRefused},
 		{name: "a look was lost", action: "look", fault: cloudsim.CallLost},
 	} {
 		for _, method := range methods {
@@ -161,6 +162,9 @@ func TestLaunchAgain(t *testing.T) {
 				world := cloudsim.Config{Pools: every(64), Lag: metav1.Duration{Duration: 10 * time.Second}}
 				if tc.action != "" {
 					world.Calls = []cloudsim.CallFault{{Cloud: v1alpha1.ProviderGCP, Type: tc.fault, Action: actionOf(method, tc.action), Calls: []int64{0}}}
+					if tc.fault == cloudsim.CallRefused {
+						world.Calls[0].Error = &cloudsim.Error{Code: "rateLimitExceeded"}
+					}
 				}
 				sim := simulated()
 				sim.OperationTime = metav1.Duration{Duration: time.Second}

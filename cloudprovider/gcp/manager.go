@@ -89,7 +89,7 @@ func (p *Provider) finish(ctx context.Context, project string, op *computepb.Ope
 		}
 		if err != nil {
 			// The operation goes on, whatever has become of the question.
-			return nil, fmt.Errorf("waiting for an operation: %v", err)
+			return nil, errors.New("waiting for an operation: " + err.Error())
 		}
 	}
 	if op.GetStatus() != computepb.Operation_DONE {

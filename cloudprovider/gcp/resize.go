@@ -36,7 +36,7 @@ func (p *Provider) resize(ctx context.Context, l *launch) ([]cloudprovider.Machi
 		r, err = m.request(ctx, name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading resize request %s: %w", name, err)
+		return nil, fmt.Errorf("reading resize request %s: %w", name, reading(err))
 	}
 	switch r.GetState() {
 	case requestSucceeded:
@@ -110,7 +110,7 @@ func waitsFor(r *computepb.InstanceGroupManagerResizeRequest) string {
 func (p *Provider) managedOf(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
 	all, err := p.manager(l.id).managed(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, err)
+		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, reading(err))
 	}
 	names := map[string]bool{}
 	for _, name := range l.names {

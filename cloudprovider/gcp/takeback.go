@@ -154,9 +154,18 @@ func (t *taking) remove(ctx context.Context, names []string) (rest []string, err
 	}
 	var errs []error
 	for chunk := range slices.Chunk(links, mostRemoved) {
-		errs = append(errs, refused(m.remove(ctx, chunk, freshID())))
+		errs = append(errs, accepted(m.remove(ctx, chunk, freshID())))
 	}
 	return rest, errors.Join(errs...)
+}
+
+// accepted is the error of a call, unless it is only that its operation still runs:
+// the cloud is at it, and lists tell what has come of it.
+func accepted(err error) error {
+	if errors.Is(err, errRunning) {
+		return nil
+	}
+	return refused(err)
 }
 
 // pathOf a link, from the zone on: what calls take as the name of an instance.
@@ -185,8 +194,8 @@ func (t *taking) cancel(ctx context.Context, name string) error {
 	case over(r):
 		return nil
 	}
-	if err := m.cancelRequest(ctx, name, freshID()); err != nil {
-		return fmt.Errorf("cancelling resize request %s: %w", name, refused(err))
+	if err := accepted(m.cancelRequest(ctx, name, freshID())); err != nil {
+		return fmt.Errorf("cancelling resize request %s: %w", name, err)
 	}
 	return nil
 }

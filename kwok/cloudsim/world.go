@@ -77,6 +77,8 @@ type Instance struct {
 	Node *kwokv1alpha1.MachineNode
 
 	Phase Phase
+	// EndsAt is when it ends by itself; zero for never.
+	EndsAt time.Time
 	// LaunchedAt, RunningAt and TerminatedAt; zero for not yet.
 	LaunchedAt, RunningAt, TerminatedAt time.Time
 	// Reason why it was terminated: one of the constants below.
@@ -88,6 +90,7 @@ type Instance struct {
 // Reasons of terminated instances.
 const (
 	ReasonTakenBack  = "TakenBack"
+	ReasonTimeOver   = "TimeOver"
 	ReasonBootFailed = kwokv1alpha1.ReasonBootFailed
 	ReasonReclaimed  = kwokv1alpha1.ReasonSpotReclaimed
 )
@@ -269,6 +272,20 @@ func (w *World) Terminate(id string) bool {
 	return in != nil
 }
 
+// EndAt has an instance end by itself at a time, as do those that may run only so
+// long. It says whether there is or was such an instance.
+func (w *World) EndAt(id string, at time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.settle()
+	in := w.instances[id]
+	if in != nil {
+		in.EndsAt = at
+		w.tell()
+	}
+	return in != nil
+}
+
 // Tag adds tags to an instance or a reservation. It says whether there is such a one.
 func (w *World) Tag(id string, tags map[string]string) bool {
 	w.mu.Lock()
@@ -385,10 +402,13 @@ func (i *Instance) turns() (out []time.Time) {
 	if i.Phase == Terminated {
 		return nil
 	}
-	runs := i.LaunchedAt.Add(i.fate.BootDelay)
-	if i.fate.DieAfter != nil {
-		return []time.Time{i.LaunchedAt.Add(*i.fate.DieAfter)}
+	if !i.EndsAt.IsZero() {
+		out = append(out, i.EndsAt)
 	}
+	if i.fate.DieAfter != nil {
+		return append(out, i.LaunchedAt.Add(*i.fate.DieAfter))
+	}
+	runs := i.LaunchedAt.Add(i.fate.BootDelay)
 	out = append(out, runs)
 	if i.fate.ReclaimAfter != nil {
 		out = append(out, runs.Add(*i.fate.ReclaimAfter))
@@ -397,6 +417,18 @@ func (i *Instance) turns() (out []time.Time) {
 }
 
 func (i *Instance) settle(now time.Time) {
+	if i.EndsAt.IsZero() || now.Before(i.EndsAt) {
+		i.live(now)
+		return
+	}
+	i.live(i.EndsAt)
+	if i.Phase != Terminated {
+		i.Phase, i.TerminatedAt, i.Reason = Terminated, i.EndsAt, ReasonTimeOver
+	}
+}
+
+// live works out what the instance's fate has made of it by now.
+func (i *Instance) live(now time.Time) {
 	if i.Phase == Terminated {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -151,13 +152,16 @@ func (f *Front) answer(m method, r *http.Request) (any, *cloudsim.Error) {
 	return m.serve(c)
 }
 
+// rememberRequests is how long the cloud knows the requestId of a call.
+const rememberRequests = time.Hour
+
 // once answers a call that has come before with the operation of that time.
 func (f *Front) once(id string, m method, c *call) (any, *cloudsim.Error) {
 	if len(id) != 36 {
 		return nil, invalid("requestId", id, "The request ID must be a UUID.")
 	}
 	print := c.Method + " " + c.URL.Path + " " + string(canonical(c.body))
-	if op := f.requests[id]; op != nil {
+	if op := f.requests[id]; op != nil && f.world.Now().Sub(op.began) < rememberRequests {
 		if op.print != print {
 			return nil, invalid("requestId", id, "The request ID was used for a different request.")
 		}

@@ -63,8 +63,11 @@ func (g *group) add(name string, request *resizeRequest) {
 func (f *Front) settle() {
 	known := f.instances(true)
 	for _, key := range slices.Sorted(maps.Keys(f.vms)) {
-		if v := f.vms[key]; known[v.inWorld].Phase == cloudsim.Terminated && v.onTermination == "DELETE" {
+		if v := f.vms[key]; known[v.inWorld].Phase == cloudsim.Terminated && v.onTermination == terminationDelete {
 			delete(f.vms, key)
+			if v.owner != nil && known[v.inWorld].Reason == cloudsim.ReasonTimeOver {
+				delete(v.owner.managed, v.name) // what has had its time is not made again
+			}
 		}
 	}
 	for _, g := range f.groups {

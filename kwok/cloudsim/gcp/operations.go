@@ -52,6 +52,7 @@ type bulkInsertLocation struct {
 	TargetVMCount         int    `json:"targetVmCount"`
 	CreatedVMCount        int    `json:"createdVmCount"`
 	FailedToCreateVMCount int    `json:"failedToCreateVmCount"`
+	DeletedVMCount        int    `json:"deletedVmCount"`
 }
 
 // begin makes an operation.
@@ -62,6 +63,9 @@ func (f *Front) begin(kind, scope string) *operation {
 	f.ops[op.name] = op
 	return op
 }
+
+// endOf an operation is when it is done.
+func (f *Front) endOf(op *operation) time.Time { return op.began.Add(f.config.OperationTime.Duration) }
 
 // operation is how callers see it now.
 func (f *Front) operation(op *operation) *operationJSON {
@@ -75,12 +79,17 @@ func (f *Front) operation(op *operation) *operationJSON {
 	} else {
 		out.Region = f.link(op.scope)
 	}
-	end := op.began.Add(f.config.OperationTime.Duration)
+	end := f.endOf(op)
 	done := !f.world.Now().Before(end)
 	if op.target > 0 {
-		status := bulkInsertLocation{Status: "CREATING", TargetVMCount: op.target}
-		if done {
-			status = bulkInsertLocation{Status: "DONE", TargetVMCount: op.target, CreatedVMCount: op.created, FailedToCreateVMCount: op.target - op.created}
+		status := bulkInsertLocation{Status: "CREATING", TargetVMCount: op.target, CreatedVMCount: op.created, FailedToCreateVMCount: op.target - op.created}
+		switch {
+		case done && op.err != nil:
+			status.Status, status.DeletedVMCount = "DONE", op.created
+		case done:
+			status.Status = "DONE"
+		case op.err != nil:
+			status.Status = "ROLLING_BACK"
 		}
 		out.BulkInsert = &bulkInsertStatus{PerLocationStatus: map[string]bulkInsertLocation{op.scope: status}}
 	}
@@ -90,7 +99,7 @@ func (f *Front) operation(op *operation) *operationJSON {
 	out.Status, out.Progress, out.EndTime = "DONE", 100, stamp(end)
 	if op.err != nil {
 		out.Error, out.HTTPStatus, out.HTTPMessage = wrap(op.err), http.StatusServiceUnavailable, "SERVICE UNAVAILABLE"
-		if op.created == 0 && op.target > 0 {
+		if op.target > 0 {
 			// Bulk inserts add what follows from the error to the error itself.
 			out.Error.Errors = append([]opError{{"VM_MIN_COUNT_NOT_REACHED",
 				fmt.Sprintf("Requested minimum count of %d VMs could not be created.", op.target)}}, out.Error.Errors...)

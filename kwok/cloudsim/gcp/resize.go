@@ -23,7 +23,8 @@ type resizeRequest struct {
 	made  time.Time
 	// failed is why the last attempt did not get them.
 	failed *opError
-	run    int64
+	// run is how many seconds the VMs may live; 0 for without end.
+	run int64
 }
 
 const (
@@ -56,6 +57,10 @@ func (f *Front) tryRequest(g *group, r *resizeRequest) {
 	for _, v := range made {
 		m := g.managed[v.name]
 		m.zone, m.vm, m.request = zone, v, nil
+		if r.run > 0 {
+			v.onTermination = terminationDelete
+			f.world.EndAt(v.inWorld, f.world.Now().Add(time.Duration(r.run)*time.Second))
+		}
 	}
 }
 

@@ -35,6 +35,8 @@ type vm struct {
 
 func (v *vm) key() string { return v.zone + "/" + v.name }
 
+const terminationDelete = "DELETE"
+
 // machine is what VMs are made of.
 type machine struct {
 	template      *Template
@@ -106,10 +108,10 @@ func node(m machine, zone string) *kwokv1alpha1.MachineNode {
 
 // state of a VM in the cloud's words.
 func state(in *cloudsim.Instance) string {
-	switch {
-	case in.Phase == cloudsim.Pending:
+	switch in.Phase {
+	case cloudsim.Pending:
 		return "STAGING"
-	case in.Phase == cloudsim.Running:
+	case cloudsim.Running:
 		return "RUNNING"
 	default:
 		return "TERMINATED"
@@ -300,12 +302,18 @@ func (f *Front) bulkInsert(c *call) (any, *cloudsim.Error) {
 			return nil, refusal(http.StatusConflict, "alreadyExists", "The resource 'projects/%s/zones/%s/instances/%s' already exists", f.config.Project, zone, name)
 		}
 	}
-	made, failed := f.launch(m, zone, names, least, nil)
+	made, short := f.launch(m, zone, names, 0, nil)
 	op := f.begin("bulkInsert", scopeOf(c))
 	op.target, op.created = count, len(made)
-	if failed != nil && len(made) < least {
-		op.err = asOpError(failed, zone)
+	if short != nil && len(made) < least {
+		op.err = asOpError(short, zone)
+		for _, v := range made {
+			// They are there, and paid for, until the operation has rolled them back.
+			v.onTermination = terminationDelete
+			f.world.EndAt(v.inWorld, f.endOf(op))
+		}
 	}
+	f.settle()
 	return f.operation(op), nil
 }
 

@@ -1,0 +1,198 @@
+package gcp_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp"
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+const (
+	chaosRuns = 200
+	// round is the time between two looks, as of a watch that is busy.
+	round = 5 * time.Second
+	// mishaps happen until then.
+	mishaps = 2 * time.Minute
+	// bound is what the package states for every way of launching: from the time when
+	// a launch is given up to the end of its last machine.
+	bound = gcp.Bound
+)
+
+// gang is a launch as the core knows it.
+type gang struct {
+	cloudprovider.LaunchRequest
+	// fate is decided once: whole, or given up at a time.
+	whole   bool
+	givenUp time.Time
+	// fickle gangs are given up although all of their machines came.
+	fickle bool
+}
+
+func (g *gang) inFlight() bool { return !g.whole && g.givenUp.IsZero() }
+
+// TestChaos runs gangs through a cloud that misbehaves, with an adapter that is
+// restarted at any time, and takes back as the core does: by name, what is listed
+// and belongs to no launch that goes on. No machine of a launch that was given up
+// stays, none is paid for past the bound, and no launch has more than it asked for.
+func TestChaos(t *testing.T) {
+	runs := chaosRuns
+	if testing.Short() {
+		runs = 20
+	}
+	outcomes := map[string]int{}
+	for seed := range runs {
+		chaosRun(t, uint64(seed), outcomes)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	for _, what := range []string{"whole", "given up", "fickle", "restarted", "call failed"} {
+		if outcomes[what] < runs/10 {
+			t.Errorf("%q came %d times in %d runs: the chaos tests too little", what, outcomes[what], runs)
+		}
+	}
+	t.Log(outcomes)
+}
+
+// misbehaving is a world in which everything goes wrong at times.
+func misbehaving(r *rand.Rand) cloudsim.Config {
+	seconds := func(n int) *metav1.Duration {
+		return &metav1.Duration{Duration: time.Duration(r.IntN(n)) * time.Second}
+	}
+	percent := func(n int) *int32 { return new(int32(r.IntN(n))) }
+	faults := []v1alpha1.KwokFault{
+		{Type: v1alpha1.FaultDry, From: seconds(60), Until: seconds(120)},
+		{Type: v1alpha1.FaultBootDeath, Percent: percent(20), After: seconds(50)},
+		{Type: v1alpha1.FaultReclaim, Percent: percent(20), After: seconds(90)},
+	}
+	config := cloudsim.Config{Seed: r.Int64(), Pools: every(int32(3+r.IntN(8)), faults...), Lag: *seconds(20)}
+	until := metav1.Duration{Duration: mishaps}
+	for _, fault := range []cloudsim.CallFault{
+		{Type: cloudsim.ReplyLost}, {Type: cloudsim.CallLost},
+		{Type: cloudsim.CallRefused, Error: &cloudsim.Error{Code: "rateLimitExceeded"}},
+		{Type: cloudsim.CallRefused, Error: &cloudsim.Error{Status: 500, Code: "internalError"}},
+	} {
+		fault.Cloud, fault.Percent, fault.Until = v1alpha1.ProviderGCP, 1+r.IntN(8), until
+		config.Calls = append(config.Calls, fault)
+	}
+	return config
+}
+
+func chaosRun(t *testing.T, seed uint64, outcomes map[string]int) {
+	r := rand.New(rand.NewPCG(seed, 5))
+	sim := simulated()
+	sim.OperationTime = metav1.Duration{Duration: time.Duration(r.IntN(10)) * time.Second}
+	if r.IntN(2) == 0 {
+		sim.Groups[3].ActionOnFailure = "REPAIR"
+	}
+	l := newLab(t, misbehaving(r), sim)
+	var gangs []*gang
+	for i := range 3 {
+		g := &gang{LaunchRequest: launchOf(l.nodeGroup(methods[r.IntN(len(methods))]), 1+r.IntN(5)), fickle: r.IntN(4) == 0}
+		g.Group.Name += fmt.Sprint(".", i)
+		g.Token = fmt.Sprintf("6f9619ff-8b86-d011-b42d-00c04fc964f%d-1", i)
+		gangs = append(gangs, g)
+	}
+	p := l.provider()
+	deadline := began.Add(mishaps + time.Duration(r.IntN(60))*time.Second)
+	end := began.Add(mishaps + time.Minute + 2*bound)
+	for now := l.clock.Now(); now.Before(end); now = l.clock.Now() {
+		if r.IntN(8) == 0 {
+			p = l.provider()
+			outcomes["restarted"]++
+		}
+		for _, g := range gangs {
+			if g.inFlight() {
+				g.call(p, now, deadline, outcomes)
+			}
+		}
+		takeBackOrphans(l, p, gangs, outcomes)
+		checkChaos(t, l, gangs)
+		step := round
+		if now.After(deadline.Add(time.Minute)) {
+			step = time.Minute // nothing is on its way any more
+		}
+		l.clock.Step(step)
+	}
+	for _, g := range gangs {
+		for _, line := range l.world.Bill() {
+			if g.whole || !strings.Contains(line.ID, g.Token) {
+				continue
+			}
+			if late := line.Until.Sub(g.givenUp); line.Open || late > bound {
+				t.Errorf("%s was paid for %s after its launch by %s was given up (open: %t)", line.ID, late, g.Group.Spec.GCP.LaunchMethod, line.Open)
+			}
+		}
+	}
+}
+
+// call launches once more, and decides the fate of the launch.
+func (g *gang) call(p *gcp.Provider, now, deadline time.Time, outcomes map[string]int) {
+	machines, err := p.Launch(context.Background(), g.LaunchRequest)
+	switch {
+	case err == nil && len(machines) == g.Count && g.fickle:
+		g.givenUp = now
+		outcomes["fickle"]++
+	case err == nil && len(machines) == g.Count:
+		g.whole = true
+		outcomes["whole"]++
+	case cloudprovider.Refusal(err) != nil || now.After(deadline):
+		g.givenUp = now
+		outcomes["given up"]++
+	default:
+		outcomes["call failed"]++
+	}
+}
+
+// takeBackOrphans takes back, by name, what no launch owns.
+func takeBackOrphans(l *lab, p *gcp.Provider, gangs []*gang, outcomes map[string]int) {
+	owned := map[string]bool{}
+	for _, g := range gangs {
+		owned[g.Token] = g.whole || g.inFlight()
+	}
+	orphans := map[string][]string{}
+	for _, m := range l.list(p) {
+		if m.Launch != "" && !owned[m.Launch] && m.State < cloudprovider.Terminated {
+			orphans[m.Group] = append(orphans[m.Group], m.Name)
+		}
+	}
+	for group, names := range orphans {
+		if err := p.TakeBack(context.Background(), group, names); err != nil {
+			outcomes["call failed"]++
+		}
+	}
+}
+
+// checkChaos checks what holds at any time.
+func checkChaos(t *testing.T, l *lab, gangs []*gang) {
+	t.Helper()
+	instances := l.world.Instances(true)
+	for _, g := range gangs {
+		alive, taken := 0, 0
+		for _, in := range instances {
+			if !strings.Contains(in.ID, g.Token) {
+				continue
+			}
+			if in.Phase != cloudsim.Terminated {
+				alive++
+			} else if in.Reason == cloudsim.ReasonTakenBack {
+				taken++
+			}
+		}
+		if alive > g.Count {
+			t.Errorf("launch %s has %d machines and asked for %d", g.Token, alive, g.Count)
+		}
+		if g.whole && taken > 0 {
+			t.Errorf("%d machines of launch %s, which is whole, were taken back", taken, g.Token)
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package gcp_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	gcpsim "github.com/muster-dev/muster/kwok/cloudsim/gcp"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+func TestMissingPermissions(t *testing.T) {
+	for name, denied := range map[string][]string{
+		"none":     nil,
+		"a few":    {"compute.disks.create", "compute.instances.create", "iam.serviceAccounts.actAs"},
+		"a viewer": {"compute.instanceGroupManagers.update", "compute.instances.create", "compute.instances.delete"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sim := simulated()
+			sim.Denied = denied
+			l := newLab(t, cloudsim.Config{}, sim)
+			missing, err := l.provider().MissingPermissions(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(denied, missing); diff != "" {
+				t.Errorf("missing (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(map[string]int64{"projects.testIamPermissions": 1}, l.callsSince(nil)); diff != "" {
+				t.Errorf("it is to try nothing (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAdvice: the cloud knows of Spot, and one group of which it says nothing does
+// not keep it from others.
+func TestAdvice(t *testing.T) {
+	sim := simulated()
+	sim.Obtainability = []gcpsim.Obtainability{{Zone: zoneA, MachineType: h100, Milli: 730}}
+	l := newLab(t, cloudsim.Config{}, sim)
+	groups := []*v1alpha1.NodeGroup{l.nodeGroup("spot"), l.nodeGroup("bulk"), l.nodeGroup("spot"), l.nodeGroup("spot")}
+	groups[2].Name, groups[2].Spec.Zone = "elsewhere", zoneB
+	groups[3].Name, groups[3].Spec.GCP = "of-another-project", groups[3].Spec.GCP.DeepCopy()
+	groups[3].Spec.GCP.Project = "another"
+	got, err := l.provider().Advise(context.Background(), groups, 16)
+	if err == nil || !strings.Contains(err.Error(), "of-another-project") {
+		t.Errorf("got %v, want an error about the group of another project", err)
+	}
+	want := map[string]cloudprovider.Advice{"spot.h100": {Chance: 730, Source: "advice.capacity"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("advice (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,90 @@
+package gcp_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	gcpsim "github.com/muster-dev/muster/kwok/cloudsim/gcp"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// catalog has the parts of an H100 machine under every consumption model: the words
+// are nearly the same, the prices are not.
+func catalog() []gcpsim.SKU {
+	here, there := []string{region}, []string{"us-east4"}
+	return []gcpsim.SKU{
+		{Description: "A3 Instance Core running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 29_000_000},
+		{Description: "A3 Instance Ram running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 2_500_000},
+		{Description: "Nvidia H100 80GB GPU running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 9_796_000_000},
+		{Description: "A3 Instance Core running in Virginia", UsageType: "OnDemand", Regions: there, Nanos: 1},
+		{Description: "Spot Preemptible A3 Instance Core running in Americas", UsageType: "Preemptible", Regions: here, Nanos: 10_000_000},
+		{Description: "Spot Preemptible A3 Instance Ram running in Americas", UsageType: "Preemptible", Regions: here, Nanos: 1_000_000},
+		{Description: "Nvidia H100 80GB GPU attached to Spot Preemptible VMs running in Americas", UsageType: "Preemptible", Regions: here, Nanos: 2_000_000_000},
+		{Description: "DWS Defined Duration A3 Instance Core running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 14_000_000},
+		{Description: "Nvidia H100 80GB GPU attached to DWS Defined Duration VMs running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 4_200_000_000},
+		{Description: "Reserved A3 Instance Core running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 3},
+		{Description: "A3 Instance Core running in Americas", UsageType: "Commit1Yr", Regions: here, Nanos: 4},
+		{Description: "Nvidia H100 80GB Mega GPU running in Americas", UsageType: "OnDemand", Regions: here, Nanos: 5},
+		{Description: "Commitment v1: A3 Ram in Americas for 1 Year", UsageType: "Commit1Yr", Regions: here, Nanos: 6},
+	}
+}
+
+// TestPrices: an offering has the price of exactly one consumption model.
+func TestPrices(t *testing.T) {
+	for name, tc := range map[string]struct {
+		template gcpsim.Template
+		skus     []gcpsim.SKU
+		lost     bool
+		want     string // empty for none
+	}{
+		// 208 × 0.029 + 1872 × 0.0025 + 8 × 9.796
+		"on demand": {skus: catalog(), want: "89.08"},
+		"Spot":      {template: gcpsim.Template{ProvisioningModel: "SPOT"}, skus: catalog(), want: "19.952"},
+		"flex-start costs no more than the floor": {template: gcpsim.Template{ProvisioningModel: "FLEX_START"}, skus: catalog(), want: "87.83"},
+		"a reservation is paid for already":       {template: gcpsim.Template{ProvisioningModel: "RESERVATION_BOUND"}, skus: catalog()},
+		"a catalog that lacks a part":             {skus: catalog()[:2], want: "87.83"},
+		"a catalog out of reach":                  {skus: catalog(), lost: true, want: "87.83"},
+		"Spot, and a catalog that lacks it":       {template: gcpsim.Template{ProvisioningModel: "SPOT"}, want: "47.87"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sim := single(tc.template, gcpsim.Group{})
+			sim.Project, sim.MachineTypes, sim.SKUs, sim.PageSize = project, simulated().MachineTypes, tc.skus, 4
+			world := cloudsim.Config{}
+			if tc.lost {
+				world.Calls = []cloudsim.CallFault{{
+					Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused, Action: "services.skus.list", Error: &cloudsim.Error{Code: "forbidden"},
+					Until: metav1.Duration{Duration: 30 * time.Minute},
+				}}
+			}
+			l := newLab(t, world, sim)
+			p := l.provider()
+			for _, want := range []string{tc.want, map[bool]string{true: "89.08", false: tc.want}[tc.lost]} {
+				found, err := p.Discover(context.Background())
+				if err != nil || len(found.Groups) != 1 {
+					t.Fatalf("got %+v, %v", found, err)
+				}
+				got := ""
+				if q := found.Groups[0].Spec.PricePerHour; q != nil {
+					got = q.AsDec().String()
+				}
+				if !samePrice(got, want) {
+					t.Errorf("got %s USD per hour, want %s", got, want)
+				}
+				l.clock.Step(2 * time.Hour)
+			}
+		})
+	}
+}
+
+func samePrice(a, b string) bool {
+	if a == "" || b == "" {
+		return a == b
+	}
+	x, y := resource.MustParse(a), resource.MustParse(b)
+	return x.Cmp(y) == 0
+}

@@ -1,0 +1,194 @@
+package gcp_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// TestTakeBackExact takes two of four machines back, among names that do not exist.
+func TestTakeBackExact(t *testing.T) {
+	for _, method := range methods {
+		t.Run(method, func(t *testing.T) {
+			l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
+			p, req := l.provider(), launchOf(l.nodeGroup(method), 4)
+			machines, err := launch(t, l, p, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.clock.Step(2 * time.Minute)
+			going := []string{"never-was", machines[1].Name, strings.Replace(machines[1].Name, token, "another-7", 1), machines[3].Name}
+			for range 2 { // names that do not exist any more are no error either
+				if err := l.provider().TakeBack(context.Background(), req.Group.Name, going); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.clock.Step(time.Hour)
+			want := []string{machines[0].Name, machines[2].Name}
+			if got := names(l.list(l.provider())); !slices.Equal(got, want) {
+				t.Errorf("got %q left, want %q", got, want)
+			}
+			if open := l.open(); len(open) != 2 {
+				t.Errorf("%d machines are paid for, want 2", len(open))
+			}
+		})
+	}
+}
+
+// TestTakeBackMembers takes back a machine that Muster did not launch: its group does
+// not make another.
+func TestTakeBackMembers(t *testing.T) {
+	sim := simulated()
+	sim.Groups[0].TargetSize = 3
+	l := newLab(t, cloudsim.Config{Pools: every(64)}, sim)
+	g := l.nodeGroup("bulk")
+	before := l.list(l.provider())
+	if len(before) != 3 || before[0].Launch != "" || before[0].Group != g.Name {
+		t.Fatalf("got %+v, want the 3 machines of the managed instance group, which no launch has made", before)
+	}
+	if err := l.provider().TakeBack(context.Background(), g.Name, []string{before[1].Name}); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.Step(time.Hour)
+	if got, want := names(l.list(l.provider())), []string{before[0].Name, before[2].Name}; !slices.Equal(got, want) {
+		t.Errorf("got %q left, want %q", got, want)
+	}
+	if open := l.open(); len(open) != 2 {
+		t.Errorf("%d machines are paid for, want 2", len(open))
+	}
+}
+
+// TestTakeBackFails: what cannot be deleted does not keep the rest.
+func TestTakeBackFails(t *testing.T) {
+	l := newLab(t, cloudsim.Config{Pools: every(64), Calls: []cloudsim.CallFault{
+		{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused, Action: "instances.delete", Calls: []int64{1}, Error: &cloudsim.Error{Code: "resourceInUseByAnotherResource", Message: "busy"}},
+		{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallLost, Action: "instances.delete", Calls: []int64{2}},
+		{Cloud: v1alpha1.ProviderGCP, Type: cloudsim.ReplyLost, Action: "instances.delete", Calls: []int64{3}},
+	}}, simulated())
+	p, req := l.provider(), launchOf(l.nodeGroup("bulk"), 8)
+	machines, err := launch(t, l, p, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = p.TakeBack(context.Background(), req.Group.Name, names(machines))
+	if err == nil || !strings.Contains(err.Error(), "busy") {
+		t.Errorf("got %v, want the error of the machine that cannot be deleted", err)
+	}
+	if open := l.open(); len(open) != 2 {
+		t.Errorf("%d machines are paid for, want the 2 whose calls had no effect", len(open))
+	}
+	if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)); err != nil {
+		t.Fatal(err)
+	}
+	if open := l.open(); len(open) > 0 {
+		t.Errorf("still paid for: %+v", open)
+	}
+}
+
+// TestGroupGone: the machines of a NodeGroup that has been deleted are told of, and
+// taken back. Beside a managed instance group that holds across restarts.
+func TestGroupGone(t *testing.T) {
+	for _, method := range methods {
+		for _, restart := range []bool{false, true} {
+			if restart && !slices.Contains([]string{"bulk", "spot", "spread"}, method) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/restart=%t", method, restart), func(t *testing.T) {
+				l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
+				p, req := l.provider(), launchOf(l.nodeGroup(method), 2)
+				if _, err := launch(t, l, p, req); err != nil {
+					t.Fatal(err)
+				}
+				l.groups = nil
+				if restart {
+					p = l.provider()
+				}
+				machines := l.list(p)
+				if len(machines) != 2 || machines[0].Launch != token {
+					t.Fatalf("got %+v, want the 2 machines of the launch", machines)
+				}
+				if err := p.TakeBack(context.Background(), machines[0].Group, names(machines)); err != nil {
+					t.Fatal(err)
+				}
+				if open := l.open(); len(open) > 0 {
+					t.Errorf("still paid for: %+v", open)
+				}
+				if left := l.list(p); len(left) > 0 {
+					t.Errorf("got %+v, want nothing", left)
+				}
+			})
+		}
+	}
+}
+
+// TestTwoClusters: clusters of one project do not see each other's machines.
+func TestTwoClusters(t *testing.T) {
+	l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
+	req := launchOf(l.nodeGroup("bulk"), 2)
+	if _, err := launch(t, l, l.provider(), req); err != nil {
+		t.Fatal(err)
+	}
+	other := l.providerOf("staging")
+	if got := l.list(other); len(got) > 0 {
+		t.Errorf("got %+v, want nothing", got)
+	}
+}
+
+// TestMachinesDie: what becomes of machines that end by themselves.
+func TestMachinesDie(t *testing.T) {
+	after := metav1.Duration{Duration: 30 * time.Second}
+	death := v1alpha1.KwokFault{Type: v1alpha1.FaultBootDeath, Machines: []int64{1}, After: &after}
+	reclaim := v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, Machines: []int64{1}, After: &after}
+	for _, tc := range []struct {
+		name, method string
+		fault        v1alpha1.KwokFault
+		repairs      bool
+		// wantState of the second machine; Gone where it is not listed.
+		wantState cloudprovider.State
+		wantOpen  int
+	}{
+		{"a bulk-inserted machine dies while it boots", "bulk", death, false, cloudprovider.Terminated, 2},
+		{"a Spot machine is reclaimed and goes with its disks", "spot", reclaim, false, cloudprovider.Gone, 2},
+		{"a group that does not repair leaves a dead machine", "owned", death, false, cloudprovider.Terminated, 2},
+		{"a group that repairs makes another of the name", "owned", death, true, cloudprovider.Running, 3},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			sim := simulated()
+			if tc.repairs {
+				sim.Groups[3].ActionOnFailure = "REPAIR"
+			}
+			l := newLab(t, cloudsim.Config{Pools: every(64, tc.fault)}, sim)
+			p, req := l.provider(), launchOf(l.nodeGroup(tc.method), 3)
+			if _, err := launch(t, l, p, req); err != nil {
+				t.Fatal(err)
+			}
+			l.clock.Step(10 * time.Minute)
+			l.list(l.provider()) // a group repairs when somebody looks
+			l.clock.Step(10 * time.Minute)
+			state := cloudprovider.Gone
+			for _, m := range l.list(l.provider()) {
+				if strings.HasSuffix(m.Name, "-1") {
+					state = m.State
+					if (m.State == cloudprovider.Terminated) != (m.Reason != "") {
+						t.Errorf("got reason %q in state %d", m.Reason, m.State)
+					}
+				}
+			}
+			if state != tc.wantState {
+				t.Errorf("got state %d, want %d", state, tc.wantState)
+			}
+			if open := l.open(); len(open) != tc.wantOpen {
+				t.Errorf("%d machines are paid for, want %d", len(open), tc.wantOpen)
+			}
+		})
+	}
+}

@@ -1,0 +1,213 @@
+package gcp_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	"github.com/muster-dev/muster/kwok/cloudsim/gcp"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+func config() gcp.Config {
+	return gcp.Config{
+		Project:      "lab",
+		MachineTypes: []gcp.MachineType{{Name: "a3", VCPUs: 208, MemoryMB: 1024}},
+		Templates:    []gcp.Template{{Name: "plain", MachineType: "a3"}, {Name: "flex", MachineType: "a3", ProvisioningModel: "FLEX_START"}},
+		Groups: []gcp.Group{
+			{Name: "owned", Zone: "z-a", Template: "plain", TargetSize: 2},
+			{Name: "queued", Zone: "z-a", Template: "flex"},
+		},
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		break_ func(*gcp.Config)
+		want   string
+	}{
+		"no project":              {func(c *gcp.Config) { c.Project = "" }, "project is missing"},
+		"a type without a name":   {func(c *gcp.Config) { c.MachineTypes[0].Name = "" }, "machineTypes[0].name is missing"},
+		"a type of nothing":       {func(c *gcp.Config) { c.MachineTypes[0].VCPUs = 0 }, "machineTypes[0]: vcpus is 0 and memoryMb 1024"},
+		"a type twice":            {func(c *gcp.Config) { c.MachineTypes = append(c.MachineTypes, c.MachineTypes[0]) }, `machineTypes[1].name is "a3" once more`},
+		"a template without name": {func(c *gcp.Config) { c.Templates[0].Name = "" }, "templates[0].name is missing"},
+		"a template twice":        {func(c *gcp.Config) { c.Templates[1].Name = "plain" }, `templates[1].name is "plain" once more`},
+		"a type that is none":     {func(c *gcp.Config) { c.Templates[0].MachineType = "a9" }, `templates[0].machineType is "a9"`},
+		"a model that is none":    {func(c *gcp.Config) { c.Templates[0].ProvisioningModel = "Spot" }, `templates[0].provisioningModel is "Spot": it must be STANDARD, SPOT`},
+		"a group without a name":  {func(c *gcp.Config) { c.Groups[0].Name = "" }, "groups[0].name is missing"},
+		"a group without a place": {func(c *gcp.Config) { c.Groups[0].Zone = "" }, "groups[0]: zone is \"\" and region \"\""},
+		"a region without zones":  {func(c *gcp.Config) { c.Groups[0].Zone, c.Groups[0].Region = "", "z" }, "groups[0].zones is missing"},
+		"a group twice":           {func(c *gcp.Config) { c.Groups[1].Name = "owned" }, "groups[1] is the group z-a/owned once more"},
+		"less than no machine":    {func(c *gcp.Config) { c.Groups[0].TargetSize = -1 }, "groups[0].targetSize is -1"},
+		"a flexible type":         {func(c *gcp.Config) { c.Groups[0].MachineTypes = []string{"a9"} }, `groups[0].machineTypes[0] is "a9"`},
+	} {
+		c := config()
+		tc.break_(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %v, want %q", name, err, tc.want)
+		}
+	}
+	c := config()
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// wire speaks to a front end without any client library.
+type wire struct {
+	*testing.T
+	url   string
+	clock *clocktesting.FakeClock
+}
+
+func newWire(t *testing.T, c gcp.Config) *wire {
+	t.Helper()
+	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+	world, err := cloudsim.New(cloudsim.Config{Pools: []cloudsim.Pool{{PoolKey: cloudsim.PoolKey{
+		Cloud: v1alpha1.ProviderGCP, Type: "a3", Zone: "z-a", Market: v1alpha1.OnDemand,
+	}}}}, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	front, err := gcp.New(world, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(world.Handler(front))
+	t.Cleanup(server.Close)
+	return &wire{t, server.URL, clock}
+}
+
+// call returns the status and what came of it, or the reason and the message of the error.
+func (w *wire) call(method, path, body string) (status int, answer map[string]any, reason string) {
+	w.Helper()
+	r, err := http.NewRequest(method, w.url+path, strings.NewReader(body))
+	if err != nil {
+		w.Fatal(err)
+	}
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer func() { _ = reply.Body.Close() }()
+	raw, err := io.ReadAll(reply.Body)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		w.Fatalf("%s: %v", raw, err)
+	}
+	if e, ok := answer["error"].(map[string]any); ok {
+		first := e["errors"].([]any)[0].(map[string]any)
+		reason = fmt.Sprintf("%v: %v", first["reason"], e["message"])
+		if int(e["code"].(float64)) != reply.StatusCode {
+			w.Errorf("the error says %v and the status is %d", e["code"], reply.StatusCode)
+		}
+	}
+	return reply.StatusCode, answer, reason
+}
+
+const (
+	root = "/compute/v1/projects/lab/"
+	uuid = "11111111-1111-8111-8111-111111111111"
+)
+
+// TestRefusals: what the cloud does not know or take is refused in its own words,
+// and is never a success.
+func TestRefusals(t *testing.T) {
+	bulk := func(more string) string {
+		return `{"count":"2","sourceInstanceTemplate":"global/instanceTemplates/plain","perInstanceProperties":{"a":{},"b":{}}` + more + `}`
+	}
+	for name, tc := range map[string]struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		"a call that is not known":         {"GET", "/compute/v1/projects/lab/global/weather", "", 404, "notFound: The requested URL"},
+		"a method that is not known":       {"PATCH", root + "zones/z-a/instanceGroupManagers/owned", "", 404, "notFound: The requested URL"},
+		"another project":                  {"GET", "/compute/v1/projects/other/aggregated/instances", "", 404, "notFound: The resource 'projects/other' was not found"},
+		"a query that is not known":        {"GET", root + "aggregated/instances?colour=red", "", 400, `invalid: Invalid JSON payload received. Unknown name "colour"`},
+		"a filter that is not known":       {"GET", root + "aggregated/instances?filter=name%20eq%20x", "", 400, "invalid: Invalid value for field 'filter'"},
+		"a page that is too large":         {"GET", root + "aggregated/instances?maxResults=501", "", 400, "invalid: Invalid value for field 'maxResults'"},
+		"a page token of somebody's own":   {"GET", root + "aggregated/instances?pageToken=x", "", 400, "invalid: Invalid value for field 'pageToken'"},
+		"a field that is not known":        {"POST", root + "zones/z-a/instances/bulkInsert", bulk(`,"colour":"red"`), 400, `invalid: Invalid JSON payload received. json: unknown field "colour"`},
+		"a count that is none":             {"POST", root + "zones/z-a/instances/bulkInsert", `{"count":"0"}`, 400, "invalid: Invalid value for field 'resource.count'"},
+		"a minimum beyond the count":       {"POST", root + "zones/z-a/instances/bulkInsert", bulk(`,"minCount":"3"`), 400, "invalid: Invalid value for field 'resource.minCount'"},
+		"a template that is gone":          {"POST", root + "zones/z-a/instances/bulkInsert", `{"count":"1","sourceInstanceTemplate":"x"}`, 404, "notFound: The resource 'projects/lab/global/instanceTemplates/x'"},
+		"names that do not suffice":        {"POST", root + "zones/z-a/instances/bulkInsert", `{"count":"1","sourceInstanceTemplate":"plain"}`, 400, "invalid: Invalid value for field 'resource.perInstanceProperties'"},
+		"a name with capitals":             {"POST", root + "zones/z-a/instances/bulkInsert", `{"count":"1","sourceInstanceTemplate":"plain","perInstanceProperties":{"A":{}}}`, 400, "Must be a match of regex"},
+		"a label with a dot":               {"POST", root + "zones/z-a/instances/bulkInsert", bulk(`,"instanceProperties":{"labels":{"muster.dev":"x"}}`), 400, "invalid: Invalid value for field 'resource.instanceProperties.labels'"},
+		"a requestId that is no UUID":      {"POST", root + "zones/z-a/instances/bulkInsert?requestId=1", bulk(""), 400, "The request ID must be a UUID"},
+		"an instance that is gone":         {"DELETE", root + "zones/z-a/instances/x", "", 404, "notFound: The resource 'projects/lab/zones/z-a/instances/x'"},
+		"a group that is gone":             {"GET", root + "zones/z-a/instanceGroupManagers/x", "", 404, "notFound: "},
+		"a group of another scope":         {"GET", root + "regions/z/instanceGroupManagers/owned", "", 404, "notFound: "},
+		"an operation that is gone":        {"POST", root + "zones/z-a/operations/operation-9/wait", "", 404, "notFound: "},
+		"an instance of no group":          {"POST", root + "zones/z-a/instanceGroupManagers/owned/deleteInstances", `{"instances":["zones/z-a/instances/x"]}`, 400, "not a member of the group"},
+		"an instance that the group has":   {"POST", root + "zones/z-a/instanceGroupManagers/owned/createInstances", `{"instances":[{"name":"owned-0000"}]}`, 409, "alreadyExists: "},
+		"a resize request of the standard": {"POST", root + "zones/z-a/instanceGroupManagers/owned/resizeRequests", `{"name":"r","instances":[{"name":"a"}]}`, 400, "only supported for the provisioning models"},
+		"a resize request without an end":  {"POST", root + "zones/z-a/instanceGroupManagers/queued/resizeRequests", `{"name":"r","instances":[{"name":"a"}]}`, 400, "Must be between 10 minutes and 7 days"},
+		"a resize request that is gone":    {"GET", root + "zones/z-a/instanceGroupManagers/queued/resizeRequests/r", "", 404, "notFound: "},
+		"the catalog of another service":   {"GET", "/v1/services/0000/skus", "", 404, "notFound: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, _, reason := newWire(t, config()).call(tc.method, tc.path, tc.body)
+			if status != tc.status || !strings.Contains(reason, tc.want) {
+				t.Errorf("got %d %q, want %d %q", status, reason, tc.status, tc.want)
+			}
+		})
+	}
+}
+
+// TestRequestID: the same ID is the same call, for an hour.
+func TestRequestID(t *testing.T) {
+	w := newWire(t, config())
+	path := root + "zones/z-a/instances/bulkInsert?requestId=" + uuid
+	body := `{"count":"1","sourceInstanceTemplate":"plain","perInstanceProperties":{"a":{}}}`
+	_, first, _ := w.call("POST", path, body)
+	_, second, _ := w.call("POST", path, " "+body)
+	if diff := cmp.Diff(first, second); diff != "" {
+		t.Errorf("the second answer differs (-first +second):\n%s", diff)
+	}
+	if status, _, reason := w.call("POST", path, strings.Replace(body, `"a"`, `"b"`, 1)); status != 400 || !strings.Contains(reason, "used for a different request") {
+		t.Errorf("other parameters: got %d %q", status, reason)
+	}
+	w.clock.Step(2 * time.Hour)
+	if status, _, reason := w.call("POST", path, body); status != 409 {
+		t.Errorf("two hours later: got %d %q, want that the instance exists already", status, reason)
+	}
+}
+
+// TestGroupsMakeInstances: a group keeps its target size, whoever deletes its VMs.
+func TestGroupsMakeInstances(t *testing.T) {
+	w := newWire(t, config())
+	managed := func() (out []string) {
+		_, answer, _ := w.call("POST", root+"zones/z-a/instanceGroupManagers/owned/listManagedInstances", "")
+		for _, in := range answer["managedInstances"].([]any) {
+			in := in.(map[string]any)
+			out = append(out, fmt.Sprint(in["name"], " ", in["instanceStatus"]))
+		}
+		return out
+	}
+	w.clock.Step(time.Minute)
+	if diff := cmp.Diff([]string{"owned-0000 RUNNING", "owned-0001 RUNNING"}, managed()); diff != "" {
+		t.Errorf("at first (-want +got):\n%s", diff)
+	}
+	w.call("DELETE", root+"zones/z-a/instances/owned-0001", "")
+	if diff := cmp.Diff([]string{"owned-0000 RUNNING", "owned-0001 RUNNING"}, managed()); diff != "" {
+		t.Errorf("after a VM was deleted (-want +got):\n%s", diff)
+	}
+	w.call("POST", root+"zones/z-a/instanceGroupManagers/owned/deleteInstances",
+		`{"instances":["zones/z-a/instances/x","zones/z-a/instances/owned-0000"],"skipInstancesOnValidationError":true}`)
+	if diff := cmp.Diff([]string{"owned-0001 RUNNING"}, managed()); diff != "" {
+		t.Errorf("after the group deleted one (-want +got):\n%s", diff)
+	}
+}
