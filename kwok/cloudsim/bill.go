@@ -10,9 +10,11 @@ import (
 // Line is what one instance or reservation has cost so far.
 type Line struct {
 	// ID of the instance or reservation.
-	ID   string            `json:"id"`
-	Pool PoolKey           `json:"pool"`
-	Tags map[string]string `json:"tags,omitempty"`
+	ID   string  `json:"id"`
+	Pool PoolKey `json:"pool"`
+	// Group is the cloud's own group that owns it; empty for none.
+	Group string            `json:"group,omitempty"`
+	Tags  map[string]string `json:"tags,omitempty"`
 	// Places is how many machines are paid for at once: 1 for an instance. Of a
 	// reservation, those that instances fill are paid for by these.
 	Places int       `json:"places"`
@@ -38,7 +40,7 @@ func (w *World) Bill() []Line {
 	}
 	var out []Line
 	for _, in := range w.instances {
-		l := Line{ID: in.ID, Pool: in.Pool, Tags: in.copy().Tags, Places: 1, From: in.LaunchedAt, Until: end(in.TerminatedAt), Open: in.TerminatedAt.IsZero()}
+		l := Line{ID: in.ID, Pool: in.Pool, Group: in.Group, Tags: in.copy().Tags, Places: 1, From: in.LaunchedAt, Until: end(in.TerminatedAt), Open: in.TerminatedAt.IsZero()}
 		w.charge(&l, 1, l.From, l.Until)
 		out = append(out, l)
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // Join has the instances of the world join a cluster, until ctx is done: from its
@@ -58,6 +59,9 @@ func (w *World) join(ctx context.Context, kube client.Client, joined map[string]
 		m := machineOf(in)
 		switch {
 		case in.Phase != Terminated && !joined[in.ID]:
+			if in.Phase == Pending && in.Pool.Cloud == v1alpha1.ProviderAWS && in.launch() == "" {
+				continue // a machine that an Auto Scaling group has launched is tagged a moment later
+			}
 			if err := kube.Create(ctx, m); err != nil && !apierrors.IsAlreadyExists(err) {
 				errs = append(errs, fmt.Errorf("have instance %s join: %w", in.ID, err))
 				continue
@@ -81,6 +85,19 @@ var (
 	groupTags  = []string{"muster.dev/node-group", "muster-dev-node-group"}
 )
 
+// launch is the token of the launch that made the instance. Where a cloud's group owns
+// it, Google Cloud knows it by its name alone: muster-<token>-<group>-<place>.
+func (i *Instance) launch() string {
+	if token := i.tag(launchTags); token != "" {
+		return token
+	}
+	parts := strings.Split(i.ID, "-")
+	if i.Pool.Cloud != v1alpha1.ProviderGCP || parts[0] != "muster" || len(parts) < 4 {
+		return ""
+	}
+	return strings.Join(parts[1:len(parts)-2], "-")
+}
+
 // tag is the value of the first of the keys that there is.
 func (i *Instance) tag(keys []string) string {
 	for _, key := range keys {
@@ -94,7 +111,7 @@ func (i *Instance) tag(keys []string) string {
 func machineOf(in Instance) *kwokv1alpha1.Machine {
 	m := &kwokv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(in.ID)}}
 	m.Spec.Group = cmp.Or(in.tag(groupTags), in.Group)
-	m.Spec.Launch = in.tag(launchTags)
+	m.Spec.Launch = in.launch()
 	m.Spec.LaunchedAt = metav1.NewMicroTime(in.LaunchedAt)
 	m.Spec.BootDelay = metav1.Duration{Duration: in.fate.BootDelay}
 	m.Spec.Node = *in.Node.DeepCopy()

@@ -132,10 +132,13 @@ func (s *site) podSpec() corev1.PodSpec {
 }
 
 // request asks for count whole machines, directly.
-func (s *site) request(name string, count int32, change func(*provreq.ProvisioningRequest)) *provreq.ProvisioningRequest {
+func (s *site) request(name string, count int32, change func(*provreq.ProvisioningRequest), pods ...func(*corev1.PodSpec)) *provreq.ProvisioningRequest {
 	s.Helper()
 	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
 	template.Template.Spec = s.podSpec()
+	for _, p := range pods {
+		p(&template.Template.Spec)
+	}
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
 	r.Spec = provreq.ProvisioningRequestSpec{
 		ProvisioningClassName: model.ClassAtomicScaleUp,

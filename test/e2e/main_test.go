@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"context"
+	_ "embed"
 	"flag"
 	"fmt"
 	"os"
@@ -25,6 +26,9 @@ import (
 
 // binaryVariable names the sandbox's binary.
 const binaryVariable = "MUSTER_SANDBOX_BIN"
+
+//go:embed testdata/clouds.yaml
+var clouds []byte
 
 // What all tests share.
 var (
@@ -90,6 +94,7 @@ func (r *report) Errorf(format string, args ...any) {
 func start(ctx context.Context, binary string) (err error) {
 	c := cluster.Config{Name: fmt.Sprintf("e2e-%d", os.Getpid()), Binary: binary, Progress: os.Stderr}
 	sandbox.Fill(&c)
+	c.Clouds = &cluster.SimulatedClouds{World: clouds, Region: "us-east-1", Project: "sandbox"}
 	if running, err = cluster.Start(ctx, c); err != nil {
 		return err
 	}

@@ -69,11 +69,36 @@ func (c *Checker) applyMachine(e Event, o *kwokv1alpha1.Machine) {
 		return
 	}
 	if m == nil || m.uid != o.UID {
-		m = &machine{name: o.Name, group: o.Spec.Group, token: o.Spec.Launch, uid: o.UID, seen: e.Time}
+		m = &machine{name: o.Name, group: c.groupOf(o), token: o.Spec.Launch, uid: o.UID, seen: e.Time}
 		c.machines[m.name] = m
+		if m.token == "" && o.Spec.Node.ProviderID != "" {
+			return // the cloud's own group has made it, for somebody else
+		}
 		c.judgeLaunch(e, "Machine "+m.name, m.uid, m.token, m.group)
 	}
 	m.terminated = m.terminated || o.Status.Phase == kwokv1alpha1.MachineTerminated
+}
+
+// groupOf is the NodeGroup of a machine. One that a group of a simulated cloud owns
+// knows only that; where its launch was in one NodeGroup alone, it is of that.
+func (c *Checker) groupOf(o *kwokv1alpha1.Machine) string {
+	if o.Spec.Node.ProviderID == "" || c.groups[o.Spec.Group] != nil {
+		return o.Spec.Group
+	}
+	_, a := c.attemptOf(o.Spec.Launch)
+	if a == nil {
+		return o.Spec.Group
+	}
+	var found []string
+	for key := range a.calls {
+		if key.token == o.Spec.Launch {
+			found = append(found, key.group)
+		}
+	}
+	if len(found) != 1 {
+		return o.Spec.Group
+	}
+	return found[0]
 }
 
 // nodeSeen judges nodes that show no Machine of theirs: those of real clouds.
