@@ -3,6 +3,7 @@ package queueing
 import (
 	"container/heap"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,9 @@ type refusal struct {
 	reason, message string
 	// until is when time alone may change it; zero is never.
 	until time.Time
+	// next is what is done about the machines that it has asked for, or is to ask for,
+	// ahead of quota; nil gives them up.
+	next *Verdict
 	// rank and since are those of the Workload that was judged. It does not speak
 	// for those before it, whose victims may be more.
 	priority int32
@@ -128,9 +132,10 @@ type drainer struct {
 
 // claim is quota that is kept for a Workload whose victims have not left yet.
 type claim struct {
-	queue   *queue
-	usage   quota.Amounts
-	victims []*Workload
+	queue *queue
+	usage quota.Amounts
+	// leaving are those of the victims who are on their way.
+	victims, leaving []*Workload
 }
 
 // drain judges the Workloads of a tree that wait: those that nobody has judged
@@ -354,7 +359,21 @@ func (d *drainer) refuse(l *line, r *refusal) {
 // that.
 func (s *State) appendTold(out []Verdict, w *Workload, r *refusal) []Verdict {
 	s.wake(w, r.until)
-	if v := s.wait(w, r.reason, r.message); v != nil {
+	v := r.next
+	if v == nil || v.Action == Wait {
+		v = s.wait(w, r.reason, r.message)
+	}
+	switch {
+	case w.busy:
+	case r.next == nil:
+		v = s.clean(w, v)
+	case v == nil:
+		v = r.next
+	case v != r.next:
+		v.Create, v.Delete = r.next.Create, r.next.Delete
+	}
+	if v != nil && (v.acts() || v.Status != nil) {
+		w.busy = w.busy || v.acts()
 		out = append(out, *v)
 	}
 	return out
@@ -362,17 +381,38 @@ func (s *State) appendTold(out []Verdict, w *Workload, r *refusal) []Verdict {
 
 // claim has the victims of the first of a line leave, and keeps their quota for it
 // against those that come after it in this cycle. It is judged again, before them,
-// once some quota has come back.
+// once some quota has come back. Who has to ask for machines first claims in the same
+// way, while his victims stay.
 func (d *drainer) claim(l *line, p *proposal) {
 	w := l.rest[0]
-	c := claim{queue: l.queue, usage: p.growth()}
+	c := claim{queue: l.queue, usage: maps.Clone(p.growth())}
+	r := &refusal{reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads, message: "Waiting for the quota of preempted workloads"}
+	booked := true
+	if p.ahead {
+		if r.next, booked = d.s.ask(l.queue, w, p); r.next != nil && r.next.Action != Wait {
+			d.refuse(l, r)
+			return
+		}
+	}
 	var names []string
 	for _, v := range p.victims {
 		v.claimed = true
 		c.victims = append(c.victims, v.Workload)
 		names = append(names, v.Object.Namespace+"/"+v.Object.Name)
-		if !IsEvicted(v.Object) && !v.busy {
+		if booked && !IsEvicted(v.Object) && !v.busy {
 			d.out = append(d.out, *d.s.preempted(v, w))
+		}
+	}
+	if len(names) > 0 {
+		r.message += ": " + strings.Join(names, ", ")
+	}
+	if booked {
+		c.leaving = c.victims
+	} else {
+		r.reason, r.message = ReasonWaitingForCapacity, awaited(p)
+		// What the victims leave over is nobody's as long as they stay.
+		for _, v := range p.victims {
+			c.usage.Sub(v.Usage)
 		}
 	}
 	c.apply()
@@ -382,16 +422,13 @@ func (d *drainer) claim(l *line, p *proposal) {
 	}
 	d.claims = append(d.claims, c)
 	d.version++
-	message := "Waiting for the quota of preempted workloads"
-	if len(names) > 0 {
-		message += ": " + strings.Join(names, ", ")
-	}
-	d.refuse(l, &refusal{reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads, message: message})
+	d.refuse(l, r)
 }
 
-// apply makes the tree look as if the victims had left and the Workload had come.
+// apply makes the tree look as if those who are leaving had left and the Workload had
+// come.
 func (c *claim) apply() {
-	for _, v := range c.victims {
+	for _, v := range c.leaving {
 		v.queue.node.Sub(v.Usage)
 	}
 	c.queue.node.Add(c.usage)
@@ -399,7 +436,7 @@ func (c *claim) apply() {
 
 func (c *claim) undo() {
 	c.queue.node.Sub(c.usage)
-	for _, v := range c.victims {
+	for _, v := range c.leaving {
 		v.queue.node.Add(v.Usage)
 	}
 }

@@ -475,7 +475,7 @@ func (s *State) Settle(uid types.UID, now *kueue.Workload) {
 	if w == nil {
 		return
 	}
-	w.busy = false
+	w.busy, w.trial = false, nil
 	if w.assumed != nil {
 		// The object counts from here on, if it has the quota.
 		w.assumed.node.Sub(w.assumedUsage)
