@@ -88,8 +88,8 @@ type namespace struct {
 	short  map[types.UID]*Workload
 }
 
-// New returns a State without objects. Plan may be nil: then there is no advice
-// on machines.
+// New returns a State without objects. Plan may be nil: then no provisioner runs
+// beside the queues, and capacity checks are inactive.
 func New(c config.Config, plan Planner) *State {
 	s := &State{
 		config: c, plan: plan, outdated: true,

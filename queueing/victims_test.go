@@ -36,13 +36,7 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 		UID: "victim-capacity-1", Key: "victim-capacity-1", Namespace: "default", Running: 1,
 		Came: []nodegroups.Resources{{"gpu": 8, corev1.ResourcePods: 1}},
 	}
-	pool := nodegroups.Group{
-		Name: "pool", CapacityType: v1alpha1.OnDemand, Max: 4, Labels: map[string]string{"pool": "spot"},
-		Promised: nodegroups.Resources{"gpu": 8, corev1.ResourcePods: 110}, Allocatable: nodegroups.Resources{"gpu": 8, corev1.ResourcePods: 110},
-	}
-	last := pool
-	last.Max = 1
-	last.Promised, last.Allocatable = nodegroups.Resources{"gpu": 4, corev1.ResourcePods: 110}, nodegroups.Resources{"gpu": 4, corev1.ResourcePods: 110}
+	pool, last := poolOf(8, 4), poolOf(4, 1)
 	for name, c := range map[string]struct {
 		nodes  []provisioning.Node
 		groups []nodegroups.Group
@@ -106,4 +100,50 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 func stranger(gpus int64) provisioning.Booking {
 	return provisioning.Booking{UID: "stranger", Key: "stranger", Namespace: "default", Running: 1,
 		Came: []nodegroups.Resources{{"gpu": gpus, corev1.ResourcePods: 1}}}
+}
+
+// poolOf is a group of up to so many machines with so many GPUs each.
+func poolOf(gpus int64, most int) nodegroups.Group {
+	machine := nodegroups.Resources{"gpu": gpus, corev1.ResourcePods: 110}
+	return nodegroups.Group{Name: "pool", CapacityType: v1alpha1.OnDemand, Max: most, Labels: map[string]string{"pool": "spot"}, Promised: machine, Allocatable: machine}
+}
+
+// TestItsOwnLaunchIsNotInTheWay: once the last machine of a group is being launched for
+// a workload, the planner would find none for it. Its request knows better, until the
+// end, and so it does where there is no advice for a while.
+func TestItsOwnLaunchIsNotInTheWay(t *testing.T) {
+	for name, later := range map[string]func(*world){
+		"the group is full": func(w *world) {
+			full := poolOf(8, 1)
+			full.Machines = 1
+			w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NewNodes(), []nodegroups.Group{full}, nil))
+		},
+		"no advice": func(w *world) { w.s.SetCapacity(nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := oneQueue(t)
+			w.set(clusterQueue(t, "team", map[string]string{"check": "capacity", "within": "LowerPriority"}, "spot gpu=8"))
+			w.set(w.workload(t, "victim", map[string]string{"gpu": "8"}))
+			w.cycles(t)
+			w.condition(t, "victim", map[string]string{"Provisioned": "True"}, "")
+			w.cycles(t)
+			w.s.plan = provisioning.Plan
+			w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NewNodes(), []nodegroups.Group{poolOf(8, 1)}, nil))
+			w.set(w.workload(t, "urgent", map[string]string{"gpu": "8", "priority": "1"}))
+			w.cycles(t)
+			later(w)
+			w.condition(t, "urgent", map[string]string{"Accepted": "True"}, "")
+			w.cycles(t)
+			if IsEvicted(w.find(t, "victim")) {
+				t.Fatal("the victim leaves before the machine is there")
+			}
+			w.condition(t, "urgent", map[string]string{"Provisioned": "True"}, "")
+			w.cycles(t)
+			w.change(t, "stopped", "victim")
+			w.cycles(t)
+			if urgent := w.find(t, "urgent"); !IsAdmitted(urgent) {
+				t.Errorf("it is not admitted: %v", urgent.Status.Conditions)
+			}
+		})
+	}
 }

@@ -38,8 +38,9 @@ type Capacity interface {
 
 // Config is what the queues need from outside.
 type Config struct {
-	// Capacity may be nil: then flavors are tried in their order, and a stockout
-	// is only learned from the ProvisioningRequest.
+	// Capacity is nil where no provisioner runs: then checks of muster.dev/capacity are
+	// inactive. While it has no snapshot, flavors are tried in their order, and a
+	// stockout is only learned from the ProvisioningRequest.
 	Capacity Capacity
 	// Settings are the administrator's.
 	Settings config.Config

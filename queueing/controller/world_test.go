@@ -26,6 +26,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
 )
@@ -43,8 +44,10 @@ type world struct {
 	api  client.WithWatch
 	loop *loop
 	now  time.Time
-	// settings hold from the next restart on.
+	// settings and machines hold from the next restart on. Without machines there is
+	// no advice.
 	settings config.Config
+	machines *provisioning.Snapshot
 	// blind says that the informers bring nothing.
 	blind bool
 	seen  map[types.UID]client.Object
@@ -118,13 +121,20 @@ func (w *world) restart(faults func(client.WithWatch) client.WithWatch) {
 	if faults != nil {
 		c = faults(c)
 	}
-	w.loop = newLoop(c, c, Config{Settings: w.settings})
+	w.loop = newLoop(c, c, Config{Settings: w.settings, Capacity: advice{w.machines}})
 	w.loop.recorder = recorder{w}
 	w.loop.now = func() time.Time { return w.now }
 	w.loop.start = func(_ urgency, write write) { w.loop.inbox.settle(write(context.Background())) }
 	w.seen = map[types.UID]client.Object{}
 	w.inform()
 }
+
+// advice is what the provisioner says about machines, the same at all times.
+type advice struct{ machines *provisioning.Snapshot }
+
+func (a advice) Snapshot(time.Time) *provisioning.Snapshot { return a.machines }
+func (a advice) Distinguish(...string)                     {}
+func (a advice) Changed() <-chan struct{}                  { return nil }
 
 // recorder writes down which Events users get.
 type recorder struct{ w *world }
