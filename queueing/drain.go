@@ -47,6 +47,9 @@ type likeness struct {
 	finished int32
 	// replaces is the Workload slice whose place is taken.
 	replaces types.UID
+	// asked is the request that was made ahead of quota, whose machines nobody else can
+	// have.
+	asked types.UID
 }
 
 func (s *State) likeness(q *queue, w *Workload) likeness {
@@ -56,6 +59,9 @@ func (s *State) likeness(q *queue, w *Workload) likeness {
 	}
 	if old := s.predecessor(q, w); old != nil {
 		out.replaces = old.Object.UID
+	}
+	for _, r := range s.ahead(w) {
+		out.asked = r.UID
 	}
 	for _, r := range w.Object.Status.ReclaimablePods {
 		out.finished += r.Count

@@ -61,12 +61,7 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 		"without advice it is as in plain Kueue": {blind: true, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := oneQueue(t)
-			w.set(clusterQueue(t, "team", map[string]string{"check": "capacity", "within": "LowerPriority"}, "spot gpu=8"))
-			w.set(w.workload(t, "victim", map[string]string{"gpu": "8"}))
-			w.cycles(t)
-			w.condition(t, "victim", map[string]string{"Provisioned": "True"}, "")
-			w.cycles(t)
+			w := contested(t)
 			w.s.plan = provisioning.Plan
 			w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NodesOf(c.nodes...), c.groups, nil))
 			if c.blind {
@@ -121,12 +116,7 @@ func TestItsOwnLaunchIsNotInTheWay(t *testing.T) {
 		"no advice": func(w *world) { w.s.SetCapacity(nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := oneQueue(t)
-			w.set(clusterQueue(t, "team", map[string]string{"check": "capacity", "within": "LowerPriority"}, "spot gpu=8"))
-			w.set(w.workload(t, "victim", map[string]string{"gpu": "8"}))
-			w.cycles(t)
-			w.condition(t, "victim", map[string]string{"Provisioned": "True"}, "")
-			w.cycles(t)
+			w := contested(t)
 			w.s.plan = provisioning.Plan
 			w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NewNodes(), []nodegroups.Group{poolOf(8, 1)}, nil))
 			w.set(w.workload(t, "urgent", map[string]string{"gpu": "8", "priority": "1"}))
