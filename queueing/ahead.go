@@ -85,6 +85,7 @@ func (s *State) ask(q *queue, w *Workload, p *proposal) (next *Verdict, booked b
 	e.reserve(p.admission, s.fresh(w, checksFor(q.object, assignedFlavors(p.admission))))
 	w.Object = object.DeepCopy()
 	w.Object.Status = *e.status
+
 	v, next := s.advanceChecks(w), &Verdict{Workload: w, Action: Wait}
 	switch {
 	case v == nil:
@@ -139,17 +140,15 @@ func spared(victims []victim) string {
 
 // heldBy tells whose quota is meant, and how much that is.
 func heldBy(victims []victim) string {
-	names := make([]string, len(victims))
 	sum := quota.Amounts{}
-	for i, v := range victims {
-		names[i] = v.Object.Namespace + "/" + v.Object.Name
+	for _, v := range victims {
 		sum.Add(v.Usage)
 	}
 	amounts := make([]string, 0, len(sum))
 	for _, fr := range sum.Keys() {
 		amounts = append(amounts, fmt.Sprintf("%s %s in flavor %s", nodegroups.Quantity(fr.Resource, sum[fr]), fr.Resource, fr.Flavor))
 	}
-	return fmt.Sprintf("%s (%s)", strings.Join(names, ", "), strings.Join(amounts, ", "))
+	return fmt.Sprintf("%s (%s)", strings.Join(namesOf(victims), ", "), strings.Join(amounts, ", "))
 }
 
 // launchPolicy is the policy that a request of a check of Kueue's own will have; ok is

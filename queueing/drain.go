@@ -138,10 +138,12 @@ type drainer struct {
 
 // claim is quota that is kept for a Workload whose victims have not left yet.
 type claim struct {
-	queue *queue
-	usage quota.Amounts
-	// leaving are those of the victims who are on their way.
-	victims, leaving []*Workload
+	queue   *queue
+	usage   quota.Amounts
+	victims []victim
+	// leaving: the victims are on their way. Else they stay until its machines are
+	// there.
+	leaving bool
 }
 
 // drain judges the Workloads of a tree that wait: those that nobody has judged
@@ -391,37 +393,27 @@ func (s *State) appendTold(out []Verdict, w *Workload, r *refusal) []Verdict {
 // way, while his victims stay.
 func (d *drainer) claim(l *line, p *proposal) {
 	w := l.rest[0]
-	c := claim{queue: l.queue, usage: maps.Clone(p.growth())}
+	c := claim{queue: l.queue, usage: p.growth(), victims: p.victims, leaving: true}
 	r := &refusal{reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads, message: "Waiting for the quota of preempted workloads"}
-	booked := true
 	if p.ahead {
-		if r.next, booked = d.s.ask(l.queue, w, p); r.next != nil && r.next.Action != Wait {
+		r.next, c.leaving = d.s.ask(l.queue, w, p)
+		if r.next.Action != Wait {
 			d.refuse(l, r)
 			return
 		}
 	}
-	var names []string
-	for _, v := range p.victims {
-		v.claimed = true
-		c.victims = append(c.victims, v.Workload)
-		names = append(names, v.Object.Namespace+"/"+v.Object.Name)
-		if booked && !IsEvicted(v.Object) && !v.busy {
-			d.out = append(d.out, *d.s.preempted(v, w))
+	if c.leaving {
+		d.preempt(w, p.victims)
+		if names := namesOf(p.victims); len(names) > 0 {
+			r.message += ": " + strings.Join(names, ", ")
 		}
-	}
-	if len(names) > 0 {
-		r.message += ": " + strings.Join(names, ", ")
-	}
-	if booked {
-		c.leaving = c.victims
 	} else {
 		r.reason, r.message = ReasonWaitingForCapacity, awaited(p)
-		// What the victims leave over is nobody's as long as they stay.
-		for _, v := range p.victims {
-			c.usage.Sub(v.Usage)
-		}
 	}
 	c.apply()
+	for _, v := range c.victims {
+		v.claimed = true
+	}
 	if p.plan != nil {
 		// Its machines are certain only as long as nobody else is promised them.
 		d.s.take(w, p.plan)
@@ -431,20 +423,45 @@ func (d *drainer) claim(l *line, p *proposal) {
 	d.refuse(l, r)
 }
 
-// apply makes the tree look as if those who are leaving had left and the Workload had
-// come.
-func (c *claim) apply() {
-	for _, v := range c.leaving {
-		v.queue.node.Sub(v.Usage)
+// preempt has those leave who are not on their way yet.
+func (d *drainer) preempt(w *Workload, victims []victim) {
+	for _, v := range victims {
+		if !IsEvicted(v.Object) && !v.busy {
+			d.out = append(d.out, *d.s.preempted(v, w))
+		}
 	}
-	c.queue.node.Add(c.usage)
+}
+
+// apply makes the tree look as if the victims had left and the Workload had come. As
+// long as they stay it has but what is free, and what they will leave over is nobody's.
+func (c *claim) apply() {
+	for _, v := range c.victims {
+		if c.leaving {
+			v.queue.node.Sub(v.Usage)
+		}
+	}
+	c.queue.node.Add(c.taken())
 }
 
 func (c *claim) undo() {
-	c.queue.node.Sub(c.usage)
-	for _, v := range c.leaving {
-		v.queue.node.Add(v.Usage)
+	c.queue.node.Sub(c.taken())
+	for _, v := range c.victims {
+		if c.leaving {
+			v.queue.node.Add(v.Usage)
+		}
 	}
+}
+
+// taken is what nobody else can have because of the claim.
+func (c *claim) taken() quota.Amounts {
+	if c.leaving {
+		return c.usage
+	}
+	out := maps.Clone(c.usage)
+	for _, v := range c.victims {
+		out.Sub(v.Usage)
+	}
+	return out
 }
 
 // fitsNow says that usage which will fit once all victims have left fits already.

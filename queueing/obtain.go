@@ -104,16 +104,13 @@ func (a *assigner) vacated(victims []victim) *provisioning.Snapshot {
 
 // uncertain tells why others are not preempted for machines that are to be launched.
 func uncertain(victims []victim, plan *provisioning.Verdict) string {
-	var machines, names []string
+	var machines []string
 	for _, l := range plan.Launches {
 		machines = append(machines, fmt.Sprintf("%d of group %s", l.Count, l.Group))
 	}
-	for _, v := range victims {
-		names = append(names, v.Object.Namespace+"/"+v.Object.Name)
-	}
 	return fmt.Sprintf("its quota would be that of %s, who are preempted only for machines that are there, and it would take a launch (%s); "+
 		"it starts when machines that exist have room, or when their quota is given back",
-		strings.Join(names, ", "), strings.Join(machines, ", "))
+		strings.Join(namesOf(victims), ", "), strings.Join(machines, ", "))
 }
 
 // requestsOf are those by which victims have their machines.

@@ -30,7 +30,7 @@ func contested(t *testing.T) *world {
 	objects[0].(*kueue.ClusterQueue).Spec.Preemption = &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptionPolicyLowerPriority}
 	w := newWorld(t, nil, append(objects, workloadOf("low", "4"))...)
 	w.run(5 * time.Second)
-	w.answer("low-capacity-1", autoscaling.Provisioned, metav1.ConditionTrue)
+	w.answer("low-capacity-1", metav1.ConditionTrue)
 	w.run(5 * time.Second)
 	if !queueing.IsAdmitted(w.workload("low")) {
 		t.Fatal("low does not run")
@@ -62,7 +62,7 @@ func TestMachinesComeBeforeVictimsLeave(t *testing.T) {
 					t.Fatal("low has left before the machines of high are there")
 				}
 			})
-			w.answer("high-capacity-1", autoscaling.Provisioned, metav1.ConditionTrue)
+			w.answer("high-capacity-1", metav1.ConditionTrue)
 			provisioned = true
 			w.die(k, 10*time.Second, func() {})
 			if high := w.workload("high"); !queueing.IsAdmitted(high) {

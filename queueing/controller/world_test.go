@@ -223,12 +223,12 @@ func (w *world) workload(name string) *kueue.Workload {
 	return out
 }
 
-// answer is what the provisioner says about a request.
-func (w *world) answer(name, condition string, status metav1.ConditionStatus) {
+// answer is what the provisioner says about a request: whether it is Provisioned.
+func (w *world) answer(name string, status metav1.ConditionStatus) {
 	w.t.Helper()
 	r := &autoscaling.ProvisioningRequest{}
 	w.get(name, r)
-	for _, x := range []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted"}, {Type: condition, Status: status, Reason: "Answer"}} {
+	for _, x := range []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted"}, {Type: autoscaling.Provisioned, Status: status, Reason: "Answer"}} {
 		apimeta.SetStatusCondition(&r.Status.Conditions, x)
 	}
 	if err := w.api.Status().Update(context.Background(), r); err != nil {
