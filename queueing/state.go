@@ -82,6 +82,9 @@ type State struct {
 type namespace struct {
 	labels labels.Set
 	quotas map[string]*corev1.ResourceQuota
+	ranges map[string]*corev1.LimitRange
+	// limits are those that the ranges give to containers that name none.
+	limits corev1.ResourceList
 	// coming are Workloads whose pods the quotas may not have counted yet, short
 	// those that wait for one of the quotas.
 	coming map[types.UID]comer
@@ -170,6 +173,8 @@ func (s *State) Set(object metav1.Object) {
 		ns.labels = o.Labels
 	case *corev1.ResourceQuota:
 		s.setQuota(o)
+	case *corev1.LimitRange:
+		s.setRange(o)
 	}
 }
 
@@ -186,6 +191,9 @@ func (s *State) Delete(object metav1.Object) {
 		return
 	case *corev1.ResourceQuota:
 		s.deleteQuota(o)
+		return
+	case *corev1.LimitRange:
+		s.deleteRange(o)
 		return
 	case *kueue.ClusterQueue:
 		delete(s.clusterQueues, o.Name)

@@ -94,7 +94,7 @@ func kindsOf(scheme *runtime.Scheme, mapper meta.RESTMapper, settings config.Con
 		}
 	}
 	if settings.NamespaceQuota {
-		kinds = append(kinds[:len(kinds):len(kinds)], &corev1.ResourceQuota{})
+		kinds = append(kinds[:len(kinds):len(kinds)], &corev1.ResourceQuota{}, &corev1.LimitRange{})
 	}
 	return kinds, nil
 }
