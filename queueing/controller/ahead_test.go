@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,13 +25,13 @@ import (
 )
 
 // contested is a world in which low runs on all the quota and machines of a group could
-// be launched.
-func contested(t *testing.T) *world {
-	objects := queueOf("4", capacityRule)
+// be launched. The queue is the first of the objects.
+func contested(t *testing.T, objects ...client.Object) *world {
+	check := objects[0].(*kueue.ClusterQueue).Spec.AdmissionChecksStrategy.AdmissionChecks[0].Name
 	objects[0].(*kueue.ClusterQueue).Spec.Preemption = &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptionPolicyLowerPriority}
 	w := newWorld(t, nil, append(objects, workloadOf("low", "4"))...)
 	w.run(5 * time.Second)
-	w.answer("low-capacity-1", metav1.ConditionTrue)
+	w.answer(queueing.RequestName("low", check, 1), metav1.ConditionTrue)
 	w.run(5 * time.Second)
 	if !queueing.IsAdmitted(w.workload("low")) {
 		t.Fatal("low does not run")
@@ -52,7 +53,7 @@ func (w *world) high() *kueue.Workload {
 func TestMachinesComeBeforeVictimsLeave(t *testing.T) {
 	for n := range 12 {
 		t.Run(fmt.Sprintf("the process dies at write %d", n), func(t *testing.T) {
-			w := contested(t)
+			w := contested(t, queueOf("4", capacityRule)...)
 			k := &killer{left: n, after: n%2 == 0}
 			w.restart(k.wrap)
 			w.create(w.high())
@@ -79,10 +80,33 @@ func TestMachinesComeBeforeVictimsLeave(t *testing.T) {
 	}
 }
 
+// TestMachinesOfKueuesOwnCheckComeFirst, too, where they are to be launched.
+func TestMachinesOfKueuesOwnCheckComeFirst(t *testing.T) {
+	for class, ahead := range map[string]bool{autoscaling.ProvisioningClassBestEffortAtomicScaleUp: true, autoscaling.ProvisioningClassCheckCapacity: false} {
+		t.Run(class, func(t *testing.T) {
+			// The cluster has no check but Kueue's.
+			objects := slices.DeleteFunc(machinesOf(), func(o client.Object) bool { return o.GetName() == "capacity" })
+			objects[len(objects)-1].(*kueue.ProvisioningRequestConfig).Spec.ProvisioningClassName = class
+			w := contested(t, objects...)
+			w.restart(nil)
+			w.create(w.high())
+			w.run(5 * time.Second)
+			if stays := queueing.IsAdmitted(w.workload("low")); stays != ahead {
+				t.Fatalf("low stays: %v, want %v", stays, ahead)
+			}
+			w.answer("high-machines-1", metav1.ConditionTrue)
+			w.run(5 * time.Second)
+			if high := w.workload("high"); !queueing.IsAdmitted(high) {
+				t.Errorf("high is not admitted: %v", high.Status.Conditions)
+			}
+		})
+	}
+}
+
 // TestARequestAheadOfQuotaThatTheServerRefuses is tried again after a pause, and nobody
 // has left for it.
 func TestARequestAheadOfQuotaThatTheServerRefuses(t *testing.T) {
-	w := contested(t)
+	w := contested(t, queueOf("4", capacityRule)...)
 	tries := 0
 	w.restart(func(c client.WithWatch) client.WithWatch {
 		return interceptor.NewClient(c, interceptor.Funcs{
