@@ -34,7 +34,7 @@ const (
 	reasonInactiveQueue  = "ClusterQueueIsInactive"
 	reasonCheckActive    = "Active"
 	reasonBadParameters  = "BadParametersRef"
-	reasonNoProvisioner  = "ProvisionerNotRunning"
+	reasonNoProvisioner  = "ProvisionerNotInstalled"
 
 	capacityPolicyKind = "CapacityPolicy"
 )
@@ -60,10 +60,10 @@ func (s *State) checkStanding(ac *kueue.AdmissionCheck) Standing {
 }
 
 func (s *State) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
-	if s.plan == nil {
+	if s.alone {
 		return Standing{Reason: reasonNoProvisioner, Message: fmt.Sprintf(
-			"Muster runs without its provisioner (--provisioning=false), so nobody books machines for controllerName %s; "+
-				"run it with --provisioning=true, or use a check of %s with a provisioningClassName that somebody else serves",
+			"This cluster lacks the kinds of Muster's provisioner, so nobody books machines for controllerName %s; "+
+				"install what `muster manifests` prints and run muster with --provisioning=true, or use a check of %s with a provisioningClassName that somebody else serves",
 			CapacityController, ProvisioningRequestController)}
 	}
 	if ref := ac.Spec.Parameters; ref != nil {

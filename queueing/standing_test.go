@@ -18,14 +18,13 @@ func TestACapacityCheckNeedsAProvisioner(t *testing.T) {
 		tells  string
 	}{
 		"with the provisioner":                   {status: metav1.ConditionTrue, tells: "is active"},
-		"without it":                             {alone: true, status: metav1.ConditionFalse, tells: "run it with --provisioning=true, or use a check of kueue.x-k8s.io/provisioning-request"},
+		"without it":                             {alone: true, status: metav1.ConditionFalse, tells: "run muster with --provisioning=true, or use a check of kueue.x-k8s.io/provisioning-request"},
 		"a check of Kueue's, which others serve": {alone: true, check: map[string]string{"config": "theirs"}, status: metav1.ConditionTrue, tells: "is active"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := oneQueue(t)
 			if tt.alone {
-				w.s.plan = nil
-				w.s.SetCapacity(nil)
+				w.s.Alone()
 			}
 			ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "capacity"}}
 			ac.Spec.ControllerName = CapacityController

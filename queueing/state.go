@@ -30,6 +30,8 @@ import (
 type State struct {
 	config config.Config
 	plan   Planner
+	// alone: there is nobody to ask for machines.
+	alone bool
 	// now is the time of the current cycle.
 	now time.Time
 	// advice is the provisioner's picture of the machines, capacity what is left
@@ -91,8 +93,8 @@ type namespace struct {
 	short  map[types.UID]*Workload
 }
 
-// New returns a State without objects. Plan may be nil: then no provisioner runs
-// beside the queues, and capacity checks are inactive.
+// New returns a State without objects. Plan may be nil: then there is no advice on
+// machines.
 func New(c config.Config, plan Planner) *State {
 	s := &State{
 		config: c, plan: plan, outdated: true,
@@ -118,6 +120,10 @@ func New(c config.Config, plan Planner) *State {
 	}
 	return s
 }
+
+// Alone says that the cluster has not what it takes to ask for machines: capacity
+// checks are inactive.
+func (s *State) Alone() { s.alone = true }
 
 // Set takes in an object as it is now. Of kinds that queueing does not know it
 // keeps nothing.
