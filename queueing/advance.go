@@ -163,7 +163,7 @@ func (e *editor) pause(until time.Time) {
 // is admitted by now or not.
 func (s *State) answered(w *Workload) *Verdict {
 	if rejected := checkIn(w.Object, kueue.CheckStateRejected); rejected != nil {
-		return s.condemn(w, kueue.WorkloadEvictedByAdmissionCheck, fmt.Sprintf("AdmissionCheck %s was Rejected: %s", rejected.Name, rejected.Message))
+		return s.condemn(w, kueue.WorkloadEvictedByAdmissionCheck, rejection(rejected))
 	}
 	if retry := checkIn(w.Object, kueue.CheckStateRetry); retry != nil {
 		at := retryAt(w.Object)
@@ -171,6 +171,10 @@ func (s *State) answered(w *Workload) *Verdict {
 			kueue.WorkloadQuotaReservedReasonPendingEvaluation, at)
 	}
 	return nil
+}
+
+func rejection(c *kueue.AdmissionCheckState) string {
+	return fmt.Sprintf("AdmissionCheck %s was Rejected: %s", c.Name, c.Message)
 }
 
 // advanceChecks looks at the checks of a Workload that waits for them.

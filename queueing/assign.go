@@ -45,6 +45,8 @@ type proposal struct {
 	replaces *Workload
 	// plan is the planner's answer; nil where it was not asked.
 	plan *provisioning.Verdict
+	// ahead: its machines are asked for before its victims leave.
+	ahead bool
 }
 
 // assigner looks for flavors for one Workload: the first combination, in the

@@ -183,16 +183,25 @@ func (s *State) choices(w *Workload) int32 {
 
 // Refused is the verdict on a Workload whose request the API server refuses to
 // take however often it is asked: it makes room for others and tries again after a
-// pause. It is nil if the Workload has no quota any more.
+// pause. It is nil if the Workload neither has quota nor asks ahead of it any more.
 func (s *State) Refused(uid types.UID, why string, now time.Time) *Verdict {
 	s.now = now
 	w := s.workloads[uid]
-	if w == nil || w.place != holding {
+	switch {
+	case w == nil:
 		return nil
+	case w.place == holding:
+		v := s.failed(w, notCreated, why)
+		w.busy = true
+		return v
+	case w.place == waiting && w.trial != nil:
+		object := w.Object
+		defer func() { w.Object = object }()
+		w.Object = w.trial
+		w.busy = true
+		return unreserved(s.failed(w, notCreated, why))
 	}
-	v := s.failed(w, notCreated, why)
-	w.busy = true
-	return v
+	return nil
 }
 
 // outcome begins the message of an eviction that ended an attempt.

@@ -81,12 +81,12 @@ func (s *State) wake(w *Workload, at time.Time) {
 }
 
 // clean deletes what is no longer needed, on top of what else is decided about a
-// Workload: its requests, then itself.
-func (s *State) clean(w *Workload, v *Verdict) *Verdict {
+// Workload: its requests but those to keep, then itself.
+func (s *State) clean(w *Workload, v *Verdict, keep ...*autoscaling.ProvisioningRequest) *Verdict {
 	removal := s.retire(w)
 	var stale []*autoscaling.ProvisioningRequest
 	for _, r := range s.requests[w.Object.UID] {
-		if r.DeletionTimestamp.IsZero() {
+		if r.DeletionTimestamp.IsZero() && !slices.Contains(keep, r) {
 			stale = append(stale, r)
 		}
 	}
@@ -153,7 +153,8 @@ func (s *State) gate(w *Workload) (*Verdict, *queue) {
 	if v, late := s.late(w, q); late {
 		return s.clean(w, v), nil
 	}
-	return s.clean(w, nil), q
+	// Whether what was asked for ahead of quota is still wanted is for the judgement.
+	return s.clean(w, nil, s.ahead(w)...), q
 }
 
 // refused says what about a Workload is not supported or wrong.

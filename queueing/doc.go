@@ -15,5 +15,6 @@
 //
 // Where a ClusterQueue has a check of the controller muster.dev/capacity, the
 // planner is asked before quota is reserved, so that a flavor whose machines are
-// known to be out of reach is passed over.
+// known to be out of reach is passed over. Who needs the quota of others and machines
+// that are to be launched asks for these first: others leave once they are booked.
 package queueing

@@ -3,6 +3,7 @@ package queueing
 import (
 	"container/heap"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,9 @@ type refusal struct {
 	reason, message string
 	// until is when time alone may change it; zero is never.
 	until time.Time
+	// next is what is done about the machines that it has asked for, or is to ask for,
+	// ahead of quota; nil gives them up.
+	next *Verdict
 	// rank and since are those of the Workload that was judged. It does not speak
 	// for those before it, whose victims may be more.
 	priority int32
@@ -43,6 +47,9 @@ type likeness struct {
 	finished int32
 	// replaces is the Workload slice whose place is taken.
 	replaces types.UID
+	// asked is the request that was made ahead of quota, whose machines nobody else can
+	// have.
+	asked types.UID
 }
 
 func (s *State) likeness(q *queue, w *Workload) likeness {
@@ -52,6 +59,9 @@ func (s *State) likeness(q *queue, w *Workload) likeness {
 	}
 	if old := s.predecessor(q, w); old != nil {
 		out.replaces = old.Object.UID
+	}
+	for _, r := range s.ahead(w) {
+		out.asked = r.UID
 	}
 	for _, r := range w.Object.Status.ReclaimablePods {
 		out.finished += r.Count
@@ -130,7 +140,10 @@ type drainer struct {
 type claim struct {
 	queue   *queue
 	usage   quota.Amounts
-	victims []*Workload
+	victims []victim
+	// leaving: the victims are on their way. Else they stay until its machines are
+	// there.
+	leaving bool
 }
 
 // drain judges the Workloads of a tree that wait: those that nobody has judged
@@ -354,7 +367,21 @@ func (d *drainer) refuse(l *line, r *refusal) {
 // that.
 func (s *State) appendTold(out []Verdict, w *Workload, r *refusal) []Verdict {
 	s.wake(w, r.until)
-	if v := s.wait(w, r.reason, r.message); v != nil {
+	v := r.next
+	if v == nil || v.Action == Wait {
+		v = s.wait(w, r.reason, r.message)
+	}
+	switch {
+	case w.busy:
+	case r.next == nil:
+		v = s.clean(w, v)
+	case v == nil:
+		v = r.next
+	case v != r.next:
+		v.Create, v.Delete = r.next.Create, r.next.Delete
+	}
+	if v != nil && (v.acts() || v.Status != nil) {
+		w.busy = w.busy || v.acts()
 		out = append(out, *v)
 	}
 	return out
@@ -362,46 +389,79 @@ func (s *State) appendTold(out []Verdict, w *Workload, r *refusal) []Verdict {
 
 // claim has the victims of the first of a line leave, and keeps their quota for it
 // against those that come after it in this cycle. It is judged again, before them,
-// once some quota has come back.
+// once some quota has come back. Who has to ask for machines first claims in the same
+// way, while his victims stay.
 func (d *drainer) claim(l *line, p *proposal) {
 	w := l.rest[0]
-	c := claim{queue: l.queue, usage: p.growth()}
-	var names []string
-	for _, v := range p.victims {
-		v.claimed = true
-		c.victims = append(c.victims, v.Workload)
-		names = append(names, v.Object.Namespace+"/"+v.Object.Name)
-		if !IsEvicted(v.Object) && !v.busy {
-			d.out = append(d.out, *d.s.preempted(v, w))
+	c := claim{queue: l.queue, usage: p.growth(), victims: p.victims, leaving: true}
+	r := &refusal{reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads, message: "Waiting for the quota of preempted workloads"}
+	if p.ahead {
+		r.next, c.leaving = d.s.ask(l.queue, w, p)
+		if r.next.Action != Wait {
+			d.refuse(l, r)
+			return
 		}
 	}
+	if c.leaving {
+		d.preempt(w, p.victims)
+		if names := namesOf(p.victims); len(names) > 0 {
+			r.message += ": " + strings.Join(names, ", ")
+		}
+	} else {
+		r.reason, r.message = ReasonWaitingForCapacity, awaited(p)
+	}
 	c.apply()
+	for _, v := range c.victims {
+		v.claimed = true
+	}
 	if p.plan != nil {
 		// Its machines are certain only as long as nobody else is promised them.
 		d.s.take(w, p.plan)
 	}
 	d.claims = append(d.claims, c)
 	d.version++
-	message := "Waiting for the quota of preempted workloads"
-	if len(names) > 0 {
-		message += ": " + strings.Join(names, ", ")
-	}
-	d.refuse(l, &refusal{reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads, message: message})
+	d.refuse(l, r)
 }
 
-// apply makes the tree look as if the victims had left and the Workload had come.
+// preempt has those leave who are not on their way yet.
+func (d *drainer) preempt(w *Workload, victims []victim) {
+	for _, v := range victims {
+		if !IsEvicted(v.Object) && !v.busy {
+			d.out = append(d.out, *d.s.preempted(v, w))
+		}
+	}
+}
+
+// apply makes the tree look as if the victims had left and the Workload had come. As
+// long as they stay it has but what is free, and what they will leave over is nobody's.
 func (c *claim) apply() {
 	for _, v := range c.victims {
-		v.queue.node.Sub(v.Usage)
+		if c.leaving {
+			v.queue.node.Sub(v.Usage)
+		}
 	}
-	c.queue.node.Add(c.usage)
+	c.queue.node.Add(c.taken())
 }
 
 func (c *claim) undo() {
-	c.queue.node.Sub(c.usage)
+	c.queue.node.Sub(c.taken())
 	for _, v := range c.victims {
-		v.queue.node.Add(v.Usage)
+		if c.leaving {
+			v.queue.node.Add(v.Usage)
+		}
 	}
+}
+
+// taken is what nobody else can have because of the claim.
+func (c *claim) taken() quota.Amounts {
+	if c.leaving {
+		return c.usage
+	}
+	out := maps.Clone(c.usage)
+	for _, v := range c.victims {
+		out.Sub(v.Usage)
+	}
+	return out
 }
 
 // fitsNow says that usage which will fit once all victims have left fits already.

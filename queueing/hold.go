@@ -27,6 +27,10 @@ func (s *State) withheld(w *Workload, p *proposal) *hold {
 func (d *drainer) withhold(l *line, h *hold) {
 	w := l.rest[0]
 	r := &refusal{reason: h.reason, message: h.message, until: h.until}
+	if l.first.ahead {
+		// It still is to have just that, so what it has asked for is kept.
+		r.next = &Verdict{Workload: w, Action: Wait}
+	}
 	if !h.aside {
 		d.refuse(l, r)
 		return

@@ -81,6 +81,8 @@ func (w *world) edit(t *testing.T, what string, object *kueue.Workload, args map
 			object.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: v}}
 		case k == "count":
 			object.Spec.PodSets[0].Count = number(v)
+		case k == "priority":
+			object.Spec.Priority = new(number(v))
 		case k == "job":
 			object.OwnerReferences[0].Name = v
 		default:
@@ -140,6 +142,11 @@ func (w *world) restart() {
 	}
 	for _, o := range old.workloads {
 		w.s.Set(o.Object)
+	}
+	for _, requests := range old.requests {
+		for _, r := range requests {
+			w.s.Set(r)
+		}
 	}
 	w.s.SetCapacity(provisioning.NewSnapshot(time.Time{}, provisioning.NewNodes(), nil, nil))
 }

@@ -33,6 +33,62 @@ type comer struct {
 	admission *kueue.Admission
 }
 
+// setRange takes in a LimitRange, and deleteRange takes it out.
+func (s *State) setRange(o *corev1.LimitRange) {
+	ns := s.namespace(o.Namespace)
+	if ns.ranges == nil {
+		ns.ranges = map[string]*corev1.LimitRange{}
+	}
+	ns.ranges[o.Name] = o
+	s.ranged(ns)
+}
+
+func (s *State) deleteRange(o *corev1.LimitRange) {
+	ns := s.namespace(o.Namespace)
+	delete(ns.ranges, o.Name)
+	s.ranged(ns)
+}
+
+// ranged works out what containers of the namespace get that name no limit, and has
+// those looked at that wait for a quota. Of several LimitRanges the first by its name
+// counts, while the API server takes any.
+func (s *State) ranged(ns *namespace) {
+	ns.limits = corev1.ResourceList{}
+	for _, name := range slices.Sorted(maps.Keys(ns.ranges)) {
+		for _, item := range ns.ranges[name].Spec.Limits {
+			if item.Type == corev1.LimitTypeContainer {
+				ns.limits = withDefaults(ns.limits, item.Default)
+			}
+		}
+	}
+	s.touchShort(ns)
+}
+
+// withDefaults is a list with what is missing in it.
+func withDefaults(list, defaults corev1.ResourceList) corev1.ResourceList {
+	out := make(corev1.ResourceList, len(list)+len(defaults))
+	maps.Copy(out, defaults)
+	maps.Copy(out, list)
+	return out
+}
+
+// withLimits is a spec with the limits that the API server will add to its pods. It
+// shares the rest with spec.
+func withLimits(spec *corev1.PodSpec, defaults corev1.ResourceList) *corev1.PodSpec {
+	if len(defaults) == 0 {
+		return spec
+	}
+	out := *spec
+	out.InitContainers, out.Containers = slices.Clone(spec.InitContainers), slices.Clone(spec.Containers)
+	for _, containers := range [][]corev1.Container{out.InitContainers, out.Containers} {
+		for i := range containers {
+			r := &containers[i].Resources
+			r.Limits = withDefaults(r.Limits, defaults)
+		}
+	}
+	return &out
+}
+
 // setQuota takes in a ResourceQuota, and has those looked at that wait for one.
 func (s *State) setQuota(o *corev1.ResourceQuota) {
 	ns := s.namespace(o.Namespace)
@@ -95,7 +151,8 @@ func (s *State) arrived(ns *namespace) (next time.Time) {
 // overNamespaceQuota holds a Workload back whose pods a ResourceQuota of its
 // namespace would have rejected. It steps aside, since the quota is nobody else's.
 // A ResourceQuota with a scope of which a pod template does not tell whether it
-// holds is not looked at, nor is what a LimitRange would add to the pods.
+// holds is not looked at. The requests that LimitRanges add to pods are in the podSets
+// of a job's Workload already.
 func (s *State) overNamespaceQuota(w *Workload, p *proposal) *hold {
 	ns := s.namespaces[w.Object.Namespace]
 	if !s.config.NamespaceQuota || ns == nil || len(ns.quotas) == 0 {
@@ -128,9 +185,9 @@ func (s *State) lacking(ns *namespace, q *corev1.ResourceQuota, w *Workload, p *
 		if !ok {
 			continue
 		}
-		want := m.of(q, w.Object, p.admission)
+		want := m.of(ns, q, w.Object, p.admission)
 		if p.replaces != nil {
-			want -= m.of(q, p.replaces.Object, p.replaces.Object.Status.Admission)
+			want -= m.of(ns, q, p.replaces.Object, p.replaces.Object.Status.Admission)
 		}
 		if want <= 0 {
 			continue
@@ -138,7 +195,7 @@ func (s *State) lacking(ns *namespace, q *corev1.ResourceQuota, w *Workload, p *
 		var coming int64
 		for uid, c := range ns.coming {
 			if uid != w.Object.UID {
-				coming = quota.Plus(coming, m.of(q, c.Object, c.admission))
+				coming = quota.Plus(coming, m.of(ns, q, c.Object, c.admission))
 			}
 		}
 		limit := m.amount(hard[name])
@@ -182,11 +239,15 @@ func measureOf(name corev1.ResourceName) (m measure, ok bool) {
 }
 
 // of is how much of a ResourceQuota the pods of an admission use.
-func (m measure) of(q *corev1.ResourceQuota, w *kueue.Workload, admission *kueue.Admission) (sum int64) {
+func (m measure) of(ns *namespace, q *corev1.ResourceQuota, w *kueue.Workload, admission *kueue.Admission) (sum int64) {
 	for i := range admission.PodSetAssignments {
 		assignment := &admission.PodSetAssignments[i]
 		spec := &findPodSet(w, assignment.Name).Template.Spec
-		if inScope(q, spec) {
+		full := withLimits(spec, ns.limits)
+		if m.limits {
+			spec = full
+		}
+		if inScope(q, full) {
 			sum = quota.Plus(sum, quota.Times(m.perPod(spec), podsLeft(w, assignment)))
 		}
 	}

@@ -19,35 +19,49 @@ import (
 // against it.
 //
 // Where others have to leave first it has to be certain: on machines that exist,
-// theirs or free ones. A launch may fail, and would have stopped them for nothing.
+// theirs or free ones. A launch may fail, and would have stopped them for nothing, so
+// it comes before they leave. It has to do without their machines.
 func (a *assigner) obtainable(p *proposal) bool {
 	all := checksFor(a.queue.object, a.distinct())
 	checks := a.s.capacityChecks(all)
-	if len(checks) == 0 {
-		return true
-	}
-	if booking := slices.DeleteFunc(all, func(n kueue.AdmissionCheckReference) bool { return !a.s.books(n) }); len(booking) > 1 {
+	booking := slices.DeleteFunc(slices.Clone(all), func(n kueue.AdmissionCheckReference) bool { return !a.s.books(n) })
+	if len(checks) > 0 && len(booking) > 1 {
 		a.note(fmt.Sprintf("the podSets would need the checks %v together, but only one may book machines", booking),
 			kueue.WorkloadQuotaReservedReasonNoMatchingFlavor)
 		return false
 	}
-	if until := a.s.refusedUntil(a.w, a.distinct()); !until.IsZero() {
+	if until := a.s.refusedUntil(a.w, a.distinct()); len(checks) > 0 && !until.IsZero() {
 		a.until = earliest(a.until, until)
-		a.note(fmt.Sprintf("no machines: the last request was refused a moment ago; tried again at %s", until.UTC().Format(time.RFC3339)), ReasonWaitingForCapacity)
+		a.note(fmt.Sprintf("no machines: the last request was refused a moment ago; tried again at %s%s",
+			until.UTC().Format(time.RFC3339), spared(p.victims)), ReasonWaitingForCapacity)
 		return false
 	}
-	a.s.foresee()
+	if a.asked(all) {
+		// The request knows better than any plan, which would count its machines as taken.
+		p.ahead = true
+		return true
+	}
 	if a.s.capacity == nil || a.s.plan == nil {
 		return true
 	}
-	a.plans++
-	snapshot := a.s.capacity
-	if len(p.victims) > 0 {
-		snapshot = snapshot.Without(a.s.requestsOf(p.victims)...)
+	// A person may take days to answer another check, a booking lasts minutes.
+	mayAsk := len(booking) == len(all)
+	if len(checks) == 0 {
+		if mayAsk {
+			a.launchFirst(p, booking)
+		}
+		return true
 	}
-	verdict := a.s.plan(snapshot, a.s.gangOf(a.w, a.admission()), a.s.policyOf(a.w, checks[0]))
+	a.s.foresee()
+	a.plans++
+	gang, policy := a.s.gangOf(a.w, a.admission()), a.s.policyOf(a.w, checks[0])
+	verdict := a.s.plan(a.vacated(p.victims), gang, policy)
+	if mayAsk && len(p.victims) > 0 && verdict.Outcome == provisioning.Launch {
+		p.ahead = true
+		verdict = a.s.plan(a.s.capacity, gang, policy)
+	}
 	switch {
-	case verdict.Outcome == provisioning.Fits, verdict.Outcome == provisioning.Launch && len(p.victims) == 0:
+	case verdict.Outcome == provisioning.Fits, verdict.Outcome == provisioning.Launch && (p.ahead || len(p.victims) == 0):
 		p.plan = &verdict
 		return true
 	case verdict.Outcome == provisioning.Launch:
@@ -55,23 +69,48 @@ func (a *assigner) obtainable(p *proposal) bool {
 	default:
 		t := a.s.termsOf(a.w, checks[0])
 		a.until = earliest(earliest(a.until, verdict.Until), t.fallback)
-		a.note("no machines: "+verdict.Message()+t.hint(), ReasonWaitingForCapacity)
+		a.note("no machines: "+verdict.Message()+t.hint()+spared(p.victims), ReasonWaitingForCapacity)
 	}
 	return false
 }
 
+// launchFirst has machines asked for ahead of quota where Kueue's own checks would
+// have others leave for a launch. Else they go by quota alone, as in Kueue.
+func (a *assigner) launchFirst(p *proposal, checks []kueue.AdmissionCheckReference) {
+	if len(p.victims) == 0 || len(checks) == 0 {
+		return
+	}
+	policy, ok := a.s.launchPolicy(a.w, checks[0])
+	if !ok {
+		return
+	}
+	a.plans++
+	gang := a.s.gangOf(a.w, a.admission())
+	if a.s.plan(a.vacated(p.victims), gang, policy).Outcome != provisioning.Launch {
+		return
+	}
+	if verdict := a.s.plan(a.s.capacity, gang, policy); verdict.Outcome == provisioning.Launch || verdict.Outcome == provisioning.Fits {
+		p.ahead, p.plan = true, &verdict
+	}
+}
+
+// vacated is the advice as if the victims had left.
+func (a *assigner) vacated(victims []victim) *provisioning.Snapshot {
+	if len(victims) == 0 {
+		return a.s.capacity
+	}
+	return a.s.capacity.Without(a.s.requestsOf(victims)...)
+}
+
 // uncertain tells why others are not preempted for machines that are to be launched.
 func uncertain(victims []victim, plan *provisioning.Verdict) string {
-	var machines, names []string
+	var machines []string
 	for _, l := range plan.Launches {
 		machines = append(machines, fmt.Sprintf("%d of group %s", l.Count, l.Group))
 	}
-	for _, v := range victims {
-		names = append(names, v.Object.Namespace+"/"+v.Object.Name)
-	}
 	return fmt.Sprintf("its quota would be that of %s, who are preempted only for machines that are there, and it would take a launch (%s); "+
 		"it starts when machines that exist have room, or when their quota is given back",
-		strings.Join(names, ", "), strings.Join(machines, ", "))
+		strings.Join(namesOf(victims), ", "), strings.Join(machines, ", "))
 }
 
 // requestsOf are those by which victims have their machines.
@@ -86,9 +125,14 @@ func (s *State) requestsOf(victims []victim) []types.UID {
 }
 
 // note tells something about the combination that was tried. It is put down at
-// each of its flavors, so that none is left unexplained.
+// each of its flavors, so that none is left unexplained; pods that ask for nothing
+// have none.
 func (a *assigner) note(message, code string) {
-	for _, flavor := range a.distinct() {
+	flavors := a.distinct()
+	if len(flavors) == 0 {
+		a.notes.add("", code, message)
+	}
+	for _, flavor := range flavors {
 		a.notes.add(flavor, code, message)
 	}
 }

@@ -21,6 +21,15 @@ type victim struct {
 	reason string
 }
 
+// namesOf are those of victims, in their order.
+func namesOf(victims []victim) []string {
+	out := make([]string, len(victims))
+	for i, v := range victims {
+		out[i] = v.Object.Namespace + "/" + v.Object.Name
+	}
+	return out
+}
+
 // question is who could make room for a Workload.
 func (s *State) question(q *queue, w *Workload, needs quota.Amounts) preemption.Question {
 	out := preemption.Question{

@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -17,7 +20,7 @@ import (
 )
 
 // randomTree is four queues in a tree of cohorts that lend, borrow and preempt as
-// it happens, with flavors of small quotas.
+// it happens, with flavors of small quotas. Some of them have machines launched.
 func randomTree(t *testing.T, r *rand.Rand) *world {
 	var c config.Config
 	if r.IntN(2) == 0 {
@@ -42,6 +45,9 @@ func randomTree(t *testing.T, r *rand.Rand) *world {
 	for _, name := range []string{"spot", "ondemand"} {
 		w.set(flavor(name, nil))
 	}
+	ac := &kueue.AdmissionCheck{}
+	ac.Name, ac.Spec.ControllerName = "capacity", CapacityController
+	w.set(ac)
 	w.set(cohort(t, "root", map[string]string{"weight": pick("0", "1", "3")}, quotas()))
 	for _, name := range []string{"left", "right"} {
 		w.set(cohort(t, name, map[string]string{"parent": "root", "weight": pick("0", "1", "3")}, pick("", quotas())))
@@ -57,6 +63,9 @@ func randomTree(t *testing.T, r *rand.Rand) *world {
 			if r.IntN(3) == 0 {
 				args[sometimes] = ""
 			}
+		}
+		if r.IntN(2) == 0 {
+			args["check"] = "capacity"
 		}
 		cq := clusterQueue(t, name, args, quotas())
 		if r.IntN(2) == 0 {
@@ -76,17 +85,29 @@ func randomTree(t *testing.T, r *rand.Rand) *world {
 // At no moment is more used than may be, and nobody waits for victims that are gone;
 // and once everything that runs has ended, again and again, nobody waits who could
 // ever have had quota. Some jobs ran before Muster came, grow, may run only for a
-// while, or have preemption gates.
+// while, or have preemption gates. Where machines are launched, nobody leaves for one
+// who does not have his.
 func TestTheTreeKeepsItsPromises(t *testing.T) {
-	preempted, borrowed := 0, 0
+	preempted, borrowed, ahead := 0, 0, 0
 	for seed := range uint64(1000) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		w := randomTree(t, r)
-		w.machines["spot"], w.machines["ondemand"] = 100, 100
+		w.sees = func(v *Verdict) {
+			if v.PreemptedFor == "" || len(checkRules(w.s.queues[v.PreemptedFor].object)) == 0 {
+				return
+			}
+			ahead++
+			if by := w.preemptor(t, v); !w.provisioned(by) {
+				t.Errorf("seed %d: %s leaves for %s, which has no machines", seed, v.Workload.Object.Name, by.Object.Name)
+			}
+		}
 		for range 30 {
+			w.machines["spot"], w.machines["ondemand"] = 100*r.IntN(4), 100
 			w.shakeMore(t, r)
+			w.shakeRequests(t, r)
 			w.cycles(t)
 			w.checkVictims(t)
+			w.checkRequests(t)
 			w.now = w.now.Add(time.Duration(r.IntN(100)) * time.Second)
 			for _, x := range w.s.workloads {
 				if IsEvicted(x.Object) && HasQuota(x.Object) {
@@ -101,6 +122,10 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 				}
 			}
 		}
+		w.machines["spot"], w.machines[""] = 100, 100
+		w.now = w.now.Add(time.Hour)
+		w.s.SetCapacity(w.s.advice)
+		w.cycles(t)
 		for idle := false; !idle; {
 			idle = true
 			for _, x := range sorted(w.s.workloads) {
@@ -117,7 +142,7 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 			w.cycles(t)
 		}
 		for _, x := range sorted(w.s.workloads) {
-			hopeless := x.reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota ||
+			hopeless := x.reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota || strings.Contains(x.message, "jobs that grow") ||
 				x.queue != nil && x.queue.object.Spec.QueueingStrategy == kueue.StrictFIFO && strings.Contains(x.message, "StrictFIFO")
 			if x.place == waiting && !hopeless {
 				t.Errorf("seed %d: %s waits in an empty tree: %s: %s", seed, x.Object.Name, x.reason, x.message)
@@ -138,8 +163,51 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 			t.FailNow()
 		}
 	}
-	if preempted < 1000 || borrowed < 1000 {
-		t.Errorf("%d preemptions and %d borrowings seen: too few to prove anything", preempted, borrowed)
+	if preempted < 1000 || borrowed < 1000 || ahead < 100 {
+		t.Errorf("%d preemptions, %d of them for launched machines, and %d borrowings seen: too few to prove anything", preempted, ahead, borrowed)
+	}
+}
+
+// shakeRequests has requests come to something, to good ends for the most part.
+func (w *world) shakeRequests(t *testing.T, r *rand.Rand) {
+	for _, x := range sorted(w.s.workloads) {
+		if len(w.s.requests[x.Object.UID]) != 1 || IsAdmitted(x.Object) || r.IntN(3) > 0 {
+			continue
+		}
+		ends := []map[string]string{{"Provisioned": "True"}, {"Provisioned": "True"}, {"Provisioned": "True"}, {"Provisioned": "False"}, {"BookingExpired": "True"}}
+		w.condition(t, x.Object.Name, ends[r.IntN(len(ends))], "so it went")
+	}
+}
+
+// preemptor is the Workload for which another one has to leave.
+func (w *world) preemptor(t *testing.T, v *Verdict) *Workload {
+	_, uid, _ := strings.Cut(v.Message, "(UID: ")
+	uid, _, _ = strings.Cut(uid, ")")
+	by := w.s.workloads[types.UID(uid)]
+	if by == nil {
+		t.Fatalf("nobody has the UID %q: %s", uid, v.Message)
+	}
+	return by
+}
+
+func (w *world) provisioned(x *Workload) bool {
+	return slices.ContainsFunc(w.s.requests[x.Object.UID], func(r *autoscaling.ProvisioningRequest) bool {
+		return apimeta.IsStatusConditionTrue(r.Status.Conditions, autoscaling.Provisioned)
+	})
+}
+
+// checkRequests looks that nobody has two requests, and that who has one without
+// quota is told to wait for it or for his victims.
+func (w *world) checkRequests(t *testing.T) {
+	for _, x := range sorted(w.s.workloads) {
+		requests := w.s.requests[x.Object.UID]
+		switch {
+		case len(requests) > 1:
+			t.Errorf("%s has %d requests", x.Object.Name, len(requests))
+		case len(requests) == 0 || x.place != waiting:
+		case x.reason != ReasonWaitingForCapacity && x.reason != kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads:
+			t.Errorf("%s has %s while it waits for something else: %s: %s", x.Object.Name, requests[0].Name, x.reason, x.message)
+		}
 	}
 }
 

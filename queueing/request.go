@@ -137,15 +137,16 @@ func annotated(w *Workload, parameters map[string]autoscaling.Parameter) {
 }
 
 // requestsFor finds the request of a check's current attempt by its name; nil if
-// there is none that stays. Others are those of no current attempt of any check:
-// they have to be gone, and with them their machines, before a new one is made.
+// there is none that stays. Others are those of no current attempt of any check, and
+// those that were made ahead for another assignment: they have to be gone, and with
+// them their machines, before a new one is made.
 func (s *State) requestsFor(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) (
 	name string, current *autoscaling.ProvisioningRequest, others []*autoscaling.ProvisioningRequest) {
 	nameOf := func(c *kueue.AdmissionCheckState) string { return RequestName(w.Object.Name, c.Name, retries(c)+1) }
 	name = nameOf(state)
 	for _, r := range s.requests[w.Object.UID] {
 		switch {
-		case r.DeletionTimestamp.IsZero() && r.Name == name:
+		case r.DeletionTimestamp.IsZero() && r.Name == name && isFor(r, w.Object.Status.Admission):
 			current = r
 		case r.Name == name || !slices.ContainsFunc(checks, func(c kueue.AdmissionCheckState) bool { return nameOf(&c) == r.Name }):
 			others = append(others, r)

@@ -47,7 +47,7 @@ import (
 //	tick DURATION
 //	config                              (as YAML, at the start)
 //	annotate NAME KEY=VALUE             (empty takes it away)
-//	spec NAME [max=SECONDS] [gate=NAME] [count=N] [job=NAME]
+//	spec NAME [max=SECONDS] [gate=NAME] [count=N] [priority=N] [job=NAME]
 //	ready NAME [Started|WaitForStart|WaitForRecovery|Recovered]
 //	open NAME gate=NAME
 //	resourcequota NAME [scope=S] RESOURCE=HARD[/USED] ...
@@ -74,6 +74,8 @@ type world struct {
 	machines map[string]int
 	// created and version number the objects and their versions.
 	created, version int
+	// sees has a look at each verdict before it is carried out, if it is set.
+	sees func(*Verdict)
 }
 
 func newWorld() *world { return newWorldWith(config.Config{}) }
@@ -217,6 +219,9 @@ func (w *world) cycles(t *testing.T) string {
 	for range 20 {
 		verdicts := w.s.Cycle(w.now)
 		for i := range verdicts {
+			if w.sees != nil {
+				w.sees(&verdicts[i])
+			}
 			w.apply(&verdicts[i], &out)
 		}
 		checkQuota(t, w.s)
@@ -349,6 +354,9 @@ func (w *world) requests(t *testing.T, name string) string {
 	slices.SortFunc(requests, func(a, b *autoscaling.ProvisioningRequest) int { return strings.Compare(a.Name, b.Name) })
 	for _, r := range requests {
 		fmt.Fprintf(&out, "%s: %s", r.Name, r.Spec.ProvisioningClassName)
+		if ahead := r.Annotations[AheadAnnotation]; ahead != "" {
+			fmt.Fprintf(&out, " ahead of quota for %s", ahead)
+		}
 		for _, k := range slices.Sorted(maps.Keys(r.Spec.Parameters)) {
 			fmt.Fprintf(&out, " %s=%s", k, r.Spec.Parameters[k])
 		}

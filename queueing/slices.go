@@ -34,7 +34,7 @@ func (s *State) predecessor(q *queue, w *Workload) *Workload {
 		return nil
 	}
 	for _, old := range q.holding {
-		if old.Object.Name == name && !old.busy && !old.claimed && IsAdmitted(old.Object) && !IsEvicted(old.Object) && sameJob(old.Object, w.Object) {
+		if old.Object.Name == name && !old.busy && IsAdmitted(old.Object) && !IsEvicted(old.Object) && sameJob(old.Object, w.Object) {
 			return old
 		}
 	}
@@ -89,10 +89,11 @@ func (a *assigner) vacate() (restore func()) {
 	}
 	a.queue.node.Sub(old.Usage)
 	// Nobody else may have it leave meanwhile.
+	claimed := old.claimed
 	old.claimed = true
 	return func() {
 		a.queue.node.Add(old.Usage)
-		old.claimed = false
+		old.claimed = claimed
 	}
 }
 

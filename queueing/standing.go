@@ -34,6 +34,7 @@ const (
 	reasonInactiveQueue  = "ClusterQueueIsInactive"
 	reasonCheckActive    = "Active"
 	reasonBadParameters  = "BadParametersRef"
+	reasonNoProvisioner  = "ProvisionerNotInstalled"
 
 	capacityPolicyKind = "CapacityPolicy"
 )
@@ -59,6 +60,12 @@ func (s *State) checkStanding(ac *kueue.AdmissionCheck) Standing {
 }
 
 func (s *State) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
+	if s.alone {
+		return Standing{Reason: reasonNoProvisioner, Message: fmt.Sprintf(
+			"This cluster lacks the kinds of Muster's provisioner, so nobody books machines for controllerName %s; "+
+				"install what `muster manifests` prints and run muster with --provisioning=true, or use a check of %s with a provisioningClassName that somebody else serves",
+			CapacityController, ProvisioningRequestController)}
+	}
 	if ref := ac.Spec.Parameters; ref != nil {
 		if ref.APIGroup != v1alpha1.GroupVersion.Group || ref.Kind != capacityPolicyKind {
 			return Standing{Reason: reasonBadParameters, Message: fmt.Sprintf(

@@ -30,6 +30,8 @@ import (
 type State struct {
 	config config.Config
 	plan   Planner
+	// alone: there is nobody to ask for machines.
+	alone bool
 	// now is the time of the current cycle.
 	now time.Time
 	// advice is the provisioner's picture of the machines, capacity what is left
@@ -82,14 +84,17 @@ type State struct {
 type namespace struct {
 	labels labels.Set
 	quotas map[string]*corev1.ResourceQuota
+	ranges map[string]*corev1.LimitRange
+	// limits are those that the ranges give to containers that name none.
+	limits corev1.ResourceList
 	// coming are Workloads whose pods the quotas may not have counted yet, short
 	// those that wait for one of the quotas.
 	coming map[types.UID]comer
 	short  map[types.UID]*Workload
 }
 
-// New returns a State without objects. Plan may be nil: then there is no advice
-// on machines.
+// New returns a State without objects. Plan may be nil: then there is no advice on
+// machines.
 func New(c config.Config, plan Planner) *State {
 	s := &State{
 		config: c, plan: plan, outdated: true,
@@ -115,6 +120,10 @@ func New(c config.Config, plan Planner) *State {
 	}
 	return s
 }
+
+// Alone says that the cluster has not what it takes to ask for machines: capacity
+// checks are inactive.
+func (s *State) Alone() { s.alone = true }
 
 // Set takes in an object as it is now. Of kinds that queueing does not know it
 // keeps nothing.
@@ -170,6 +179,8 @@ func (s *State) Set(object metav1.Object) {
 		ns.labels = o.Labels
 	case *corev1.ResourceQuota:
 		s.setQuota(o)
+	case *corev1.LimitRange:
+		s.setRange(o)
 	}
 }
 
@@ -186,6 +197,9 @@ func (s *State) Delete(object metav1.Object) {
 		return
 	case *corev1.ResourceQuota:
 		s.deleteQuota(o)
+		return
+	case *corev1.LimitRange:
+		s.deleteRange(o)
 		return
 	case *kueue.ClusterQueue:
 		delete(s.clusterQueues, o.Name)
@@ -475,7 +489,7 @@ func (s *State) Settle(uid types.UID, now *kueue.Workload) {
 	if w == nil {
 		return
 	}
-	w.busy = false
+	w.busy, w.trial = false, nil
 	if w.assumed != nil {
 		// The object counts from here on, if it has the quota.
 		w.assumed.node.Sub(w.assumedUsage)

@@ -24,7 +24,8 @@ const (
 	// Evict: it has to stop; its quota goes with the same write unless pods may
 	// run on it.
 	Evict
-	// Release: its quota goes back without an eviction, since nothing ran.
+	// Release: its quota goes back without an eviction, since nothing ran, or an
+	// attempt ends that was made ahead of quota.
 	Release
 	// Deactivate: spec.active becomes false, since its condition DeactivationTarget
 	// says so. The eviction follows from it.
@@ -51,8 +52,9 @@ type Verdict struct {
 	Reason, Message string
 	// Status is the Workload's status after the action; nil if it stays.
 	Status *kueue.WorkloadStatus
-	// Create is the ProvisioningRequest to make, Delete are those that the
-	// Workload neither waits for nor uses any more.
+	// Create is the ProvisioningRequest to make, for a Workload that has quota or,
+	// with Wait, ahead of it. Delete are those that the Workload neither waits for nor
+	// uses any more.
 	Create *Request
 	Delete []*autoscaling.ProvisioningRequest
 	// Replaces is the Workload whose place this one takes. It is written first, so

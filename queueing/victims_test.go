@@ -1,10 +1,12 @@
 package queueing
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
@@ -34,40 +36,50 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 		UID: "victim-capacity-1", Key: "victim-capacity-1", Namespace: "default", Running: 1,
 		Came: []nodegroups.Resources{{"gpu": 8, corev1.ResourcePods: 1}},
 	}
-	pool := nodegroups.Group{
-		Name: "pool", CapacityType: v1alpha1.OnDemand, Max: 4, Labels: map[string]string{"pool": "spot"},
-		Promised: nodegroups.Resources{"gpu": 8, corev1.ResourcePods: 110}, Allocatable: nodegroups.Resources{"gpu": 8, corev1.ResourcePods: 110},
-	}
+	pool, last := poolOf(8, 4), poolOf(4, 1)
 	for name, c := range map[string]struct {
 		nodes  []provisioning.Node
 		groups []nodegroups.Group
+		// pods of urgent share its 8 GPUs; 0 is one.
+		pods int
+		// checks of the queue; empty is capacity.
+		checks string
 		blind  bool
+		asks   bool
 		evicts bool
 		reason string
 		tells  string
 	}{
 		"the victim's machine suits":             {nodes: []provisioning.Node{node("a", 8, running)}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
 		"so does a free one":                     {nodes: []provisioning.Node{node("a", 8)}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
-		"it would take a launch":                 {groups: []nodegroups.Group{pool}, reason: ReasonWaitingForCapacity, tells: "that of default/victim, who are preempted only for machines that are there, and it would take a launch (1 of group pool)"},
+		"a launch comes before they leave":       {groups: []nodegroups.Group{pool}, asks: true, reason: ReasonWaitingForCapacity, tells: "the machines of 1 pods on flavors [spot], which are asked for before its quota is free; once they are ready and booked, default/victim (8 gpu in flavor spot) are preempted for it"},
+		"it would take their machine and more":   {nodes: []provisioning.Node{node("a", 12, running, stranger(8))}, groups: []nodegroups.Group{last}, pods: 2, reason: ReasonWaitingForCapacity, tells: "default/victim (8 gpu in flavor spot), whose quota it would have, keep running"},
+		"nor before a person has answered":       {groups: []nodegroups.Group{pool}, checks: "capacity,approval", reason: ReasonWaitingForCapacity, tells: "that of default/victim, who are preempted only for machines that are there, and it would take a launch (1 of group pool)"},
 		"the victim's machine before a launch":   {nodes: []provisioning.Node{node("a", 8, running)}, groups: []nodegroups.Group{pool}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
 		"nothing would come of it":               {nodes: []provisioning.Node{node("a", 4)}, reason: ReasonWaitingForCapacity, tells: "no machines"},
 		"others' pods on the machine stay":       {nodes: []provisioning.Node{node("a", 12, running, stranger(8))}, reason: ReasonWaitingForCapacity, tells: "no machines"},
 		"without advice it is as in plain Kueue": {blind: true, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := oneQueue(t)
-			w.set(clusterQueue(t, "team", map[string]string{"check": "capacity", "within": "LowerPriority"}, "spot gpu=8"))
-			w.set(w.workload(t, "victim", map[string]string{"gpu": "8"}))
-			w.cycles(t)
-			w.condition(t, "victim", map[string]string{"Provisioned": "True"}, "")
-			w.cycles(t)
+			w := contested(t)
 			w.s.plan = provisioning.Plan
 			w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NodesOf(c.nodes...), c.groups, nil))
 			if c.blind {
 				w.s.SetCapacity(nil)
 			}
-			w.set(w.workload(t, "urgent", map[string]string{"gpu": "8", "priority": "1"}))
+			if c.checks != "" {
+				approval := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "approval"}}
+				approval.Spec.ControllerName = "example.com/approval"
+				approval.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue}}
+				w.set(approval)
+				w.set(clusterQueue(t, "team", map[string]string{"check": c.checks, "within": "LowerPriority"}, "spot gpu=8"))
+			}
+			pods := max(1, c.pods)
+			w.set(w.workload(t, "urgent", map[string]string{"gpu": fmt.Sprint(8 / pods), "count": fmt.Sprint(pods), "priority": "1"}))
 			w.cycles(t)
+			if got := len(w.s.requests[w.find(t, "urgent").UID]) > 0; got != c.asks {
+				t.Errorf("it asks ahead: %v, want %v", got, c.asks)
+			}
 			if got := IsEvicted(w.find(t, "victim")); got != c.evicts {
 				t.Errorf("the victim leaves: %v, want %v", got, c.evicts)
 			}
@@ -83,4 +95,45 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 func stranger(gpus int64) provisioning.Booking {
 	return provisioning.Booking{UID: "stranger", Key: "stranger", Namespace: "default", Running: 1,
 		Came: []nodegroups.Resources{{"gpu": gpus, corev1.ResourcePods: 1}}}
+}
+
+// poolOf is a group of up to so many machines with so many GPUs each.
+func poolOf(gpus int64, most int) nodegroups.Group {
+	machine := nodegroups.Resources{"gpu": gpus, corev1.ResourcePods: 110}
+	return nodegroups.Group{Name: "pool", CapacityType: v1alpha1.OnDemand, Max: most, Labels: map[string]string{"pool": "spot"}, Promised: machine, Allocatable: machine}
+}
+
+// TestItsOwnLaunchIsNotInTheWay: once the last machine of a group is being launched for
+// a workload, the planner would find none for it. Its request knows better, until the
+// end, and so it does where there is no advice for a while.
+func TestItsOwnLaunchIsNotInTheWay(t *testing.T) {
+	for name, later := range map[string]func(*world){
+		"the group is full": func(w *world) {
+			full := poolOf(8, 1)
+			full.Machines = 1
+			w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NewNodes(), []nodegroups.Group{full}, nil))
+		},
+		"no advice": func(w *world) { w.s.SetCapacity(nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := contested(t)
+			w.s.plan = provisioning.Plan
+			w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NewNodes(), []nodegroups.Group{poolOf(8, 1)}, nil))
+			w.set(w.workload(t, "urgent", map[string]string{"gpu": "8", "priority": "1"}))
+			w.cycles(t)
+			later(w)
+			w.condition(t, "urgent", map[string]string{"Accepted": "True"}, "")
+			w.cycles(t)
+			if IsEvicted(w.find(t, "victim")) {
+				t.Fatal("the victim leaves before the machine is there")
+			}
+			w.condition(t, "urgent", map[string]string{"Provisioned": "True"}, "")
+			w.cycles(t)
+			w.change(t, "stopped", "victim")
+			w.cycles(t)
+			if urgent := w.find(t, "urgent"); !IsAdmitted(urgent) {
+				t.Errorf("it is not admitted: %v", urgent.Status.Conditions)
+			}
+		})
+	}
 }

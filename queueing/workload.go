@@ -45,10 +45,14 @@ type Workload struct {
 	admitted bool
 	// busy: a verdict on it is being carried out.
 	busy bool
+	// trial is the object as it would be with the quota ahead of which machines are
+	// just being asked for.
+	trial *kueue.Workload
 	// assumed is the queue whose quota a verdict gave it, before the object shows it.
 	assumed      *queue
 	assumedUsage quota.Amounts
-	// claimed: in this cycle a Workload of higher rank waits for its quota.
+	// claimed: in this cycle a Workload of higher rank waits for its quota, whether it
+	// leaves by now or not.
 	claimed bool
 	// wakeAt is when it is looked at again; zero if only events can do that.
 	wakeAt time.Time

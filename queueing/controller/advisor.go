@@ -27,7 +27,8 @@ type advisor struct {
 }
 
 func (a *advisor) follow(object client.Object) {
-	if ac, ok := object.(*kueue.AdmissionCheck); ok && ac.Spec.ControllerName == queueing.CapacityController {
+	ac, ok := object.(*kueue.AdmissionCheck)
+	if ok && (ac.Spec.ControllerName == queueing.CapacityController || ac.Spec.ControllerName == queueing.ProvisioningRequestController) {
 		if a.checks == nil {
 			a.checks = map[types.UID]bool{}
 		}

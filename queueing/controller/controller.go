@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,8 +39,8 @@ type Capacity interface {
 
 // Config is what the queues need from outside.
 type Config struct {
-	// Capacity may be nil: then flavors are tried in their order, and a stockout
-	// is only learned from the ProvisioningRequest.
+	// Capacity may be nil, where the provisioner is another process: then flavors are
+	// tried in their order, and a stockout is only learned from the ProvisioningRequest.
 	Capacity Capacity
 	// Settings are the administrator's.
 	Settings config.Config
@@ -69,6 +70,9 @@ func Add(mgr ctrl.Manager, c Config) error {
 		return err
 	}
 	l := newLoop(mgr.GetClient(), mgr.GetAPIReader(), c)
+	if !slices.ContainsFunc(kinds, func(o client.Object) bool { _, ok := o.(*v1alpha1.CapacityPolicy); return ok }) {
+		l.state.Alone()
+	}
 	l.recorder = mgr.GetEventRecorder("muster-queue")
 	r := &runner{loop: l, informers: mgr.GetCache(), kinds: kinds, registry: c.Registry}
 	if err := mgr.Add(r); err != nil {
@@ -93,7 +97,7 @@ func kindsOf(scheme *runtime.Scheme, mapper meta.RESTMapper, settings config.Con
 		}
 	}
 	if settings.NamespaceQuota {
-		kinds = append(kinds[:len(kinds):len(kinds)], &corev1.ResourceQuota{})
+		kinds = append(kinds[:len(kinds):len(kinds)], &corev1.ResourceQuota{}, &corev1.LimitRange{})
 	}
 	return kinds, nil
 }

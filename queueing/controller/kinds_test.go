@@ -34,7 +34,7 @@ func TestWhichKindsAreWatched(t *testing.T) {
 			installed: append(slices.Clone(kueues), v1alpha1.GroupVersion.WithKind("CapacityPolicy"), autoscaling.SchemeGroupVersion.WithKind("ProvisioningRequest")),
 			want:      always + " Cohort AdmissionCheck ProvisioningRequestConfig CapacityPolicy ProvisioningRequest",
 		},
-		"with the quotas of namespaces": {settings: config.Config{NamespaceQuota: true}, want: always + " ResourceQuota"},
+		"with the quotas of namespaces": {settings: config.Config{NamespaceQuota: true}, want: always + " ResourceQuota LimitRange"},
 		"another version of a kind is not that kind": {
 			installed: []schema.GroupVersionKind{{Group: kueue.SchemeGroupVersion.Group, Version: "v1beta1", Kind: "Cohort"}}, want: always,
 		},

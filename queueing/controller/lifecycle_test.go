@@ -133,6 +133,14 @@ func expectReplaced(t *testing.T, w *world) {
 	}
 }
 
+// expectShown says that the metrics of this process show it.
+func expectShown(t *testing.T, w *world, line string) {
+	t.Helper()
+	if lines := linesOf(t, w.loop.metrics); !slices.Contains(lines, line) {
+		t.Errorf("metrics do not show %s: %q", line, lines)
+	}
+}
+
 // expectWithin says that no more CPUs have quota than there are.
 func expectWithin(t *testing.T, w *world, cpus int64) {
 	t.Helper()
@@ -204,9 +212,8 @@ func TestASliceTakesThePlaceOfAnother(t *testing.T) {
 				t.Fatal("nothing went wrong")
 			}
 			expectReplaced(t, w)
-			if line := `kueue_finished_workloads_total{cluster_queue="team",priority_class="",replica_role="standalone"} 1`; !slices.Contains(linesOf(t, w.loop.metrics), line) {
-				t.Errorf("there is no line %s", line)
-			}
+			expectShown(t, w, `kueue_replaced_workload_slices_total{cluster_queue="team",replica_role="standalone"} 1`)
+			expectShown(t, w, `kueue_finished_workloads_total{cluster_queue="team",priority_class="",replica_role="standalone"} 1`)
 			w.blind = false
 			// The loop is done with both, and so the old one is cleaned up.
 			w.run(2 * time.Minute)

@@ -69,10 +69,14 @@ type loop struct {
 }
 
 func newLoop(c client.Client, live client.Reader, config Config) *loop {
+	var plan queueing.Planner
+	if config.Capacity != nil {
+		plan = provisioning.Plan
+	}
 	l := &loop{
 		client: c, live: live, log: logr.Discard(), now: time.Now,
 		eventRate: rate.NewLimiter(eventsPerSecond, eventsAtOnce),
-		state:     queueing.New(config.Settings, provisioning.Plan),
+		state:     queueing.New(config.Settings, plan),
 		inbox:     newInbox(),
 		known:     newKnown(),
 		deleted:   map[types.UID]bool{},

@@ -40,10 +40,10 @@ func TestDeathBetweenAnyTwoWrites(t *testing.T) {
 					}
 				}
 				run(time.Second)
-				w.answer("train-capacity-1", autoscaling.Provisioned, metav1.ConditionFalse)
+				w.answer("train-capacity-1", metav1.ConditionFalse)
 				// With one flavor only, the next attempt comes after a pause.
 				run(15 * time.Second)
-				w.answer("train-capacity-2", autoscaling.Provisioned, metav1.ConditionTrue)
+				w.answer("train-capacity-2", metav1.ConditionTrue)
 				run(time.Second)
 
 				train := w.workload("train")

@@ -3,6 +3,7 @@ package controller
 import (
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -15,6 +16,9 @@ func (l *loop) show(before, now client.Object) {
 	case *kueue.Workload:
 		if b, ok := before.(*kueue.Workload); ok && queueing.IsFinished(o) && !queueing.IsFinished(b) {
 			l.metrics.Finished(o)
+			if c := apimeta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadFinished); c.Reason == kueue.WorkloadSliceReplaced {
+				l.metrics.Replaced(o)
+			}
 		}
 	case *kueue.ClusterQueue:
 		if before == nil || before.GetGeneration() != o.Generation {

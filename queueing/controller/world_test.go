@@ -26,6 +26,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
 )
@@ -43,8 +44,10 @@ type world struct {
 	api  client.WithWatch
 	loop *loop
 	now  time.Time
-	// settings hold from the next restart on.
+	// settings and machines hold from the next restart on. Without machines there is
+	// no advice.
 	settings config.Config
+	machines *provisioning.Snapshot
 	// blind says that the informers bring nothing.
 	blind bool
 	seen  map[types.UID]client.Object
@@ -118,13 +121,20 @@ func (w *world) restart(faults func(client.WithWatch) client.WithWatch) {
 	if faults != nil {
 		c = faults(c)
 	}
-	w.loop = newLoop(c, c, Config{Settings: w.settings})
+	w.loop = newLoop(c, c, Config{Settings: w.settings, Capacity: advice{w.machines}})
 	w.loop.recorder = recorder{w}
 	w.loop.now = func() time.Time { return w.now }
 	w.loop.start = func(_ urgency, write write) { w.loop.inbox.settle(write(context.Background())) }
 	w.seen = map[types.UID]client.Object{}
 	w.inform()
 }
+
+// advice is what the provisioner says about machines, the same at all times.
+type advice struct{ machines *provisioning.Snapshot }
+
+func (a advice) Snapshot(time.Time) *provisioning.Snapshot { return a.machines }
+func (a advice) Distinguish(...string)                     {}
+func (a advice) Changed() <-chan struct{}                  { return nil }
 
 // recorder writes down which Events users get.
 type recorder struct{ w *world }
@@ -142,7 +152,7 @@ func (w *world) inform() {
 	for _, list := range []client.ObjectList{
 		&corev1.NamespaceList{}, &kueue.ClusterQueueList{}, &kueue.LocalQueueList{}, &kueue.CohortList{}, &kueue.ResourceFlavorList{},
 		&kueue.AdmissionCheckList{}, &kueue.ProvisioningRequestConfigList{}, &kueue.WorkloadList{}, &autoscaling.ProvisioningRequestList{},
-		&corev1.ResourceQuotaList{},
+		&corev1.ResourceQuotaList{}, &corev1.LimitRangeList{},
 	} {
 		if err := w.api.List(context.Background(), list); err != nil {
 			w.t.Fatal(err)
@@ -213,12 +223,12 @@ func (w *world) workload(name string) *kueue.Workload {
 	return out
 }
 
-// answer is what the provisioner says about a request.
-func (w *world) answer(name, condition string, status metav1.ConditionStatus) {
+// answer is what the provisioner says about a request: whether it is Provisioned.
+func (w *world) answer(name string, status metav1.ConditionStatus) {
 	w.t.Helper()
 	r := &autoscaling.ProvisioningRequest{}
 	w.get(name, r)
-	for _, x := range []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted"}, {Type: condition, Status: status, Reason: "Answer"}} {
+	for _, x := range []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted"}, {Type: autoscaling.Provisioned, Status: status, Reason: "Answer"}} {
 		apimeta.SetStatusCondition(&r.Status.Conditions, x)
 	}
 	if err := w.api.Status().Update(context.Background(), r); err != nil {

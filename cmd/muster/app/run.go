@@ -91,7 +91,7 @@ func run(ctx context.Context, o Options) error {
 
 // addControllers adds the halves that are to run.
 func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	// Without the provisioner there is nobody to ask, and flavors are tried in their order.
+	// Without the provisioner in this process there is no advice, and flavors are tried in their order.
 	queues := queuecontroller.Config{Settings: o.Queues, Registry: metrics.Registry}
 	if o.LeaderElect {
 		queues.Metrics.Role = queuemetrics.Leader

@@ -46,7 +46,7 @@ type Metrics struct {
 
 	reserved, admitted, finished, evicted counters
 	reservedWait, admittedWait, checkWait histograms
-	preempted                             *prometheus.CounterVec
+	preempted, replaced                   *prometheus.CounterVec
 
 	pending, reserving, running gauges
 	status                      gauges
@@ -71,6 +71,7 @@ func New(c Config) *Metrics {
 	m.evicted = m.counters("evicted_workloads_total", "Workloads that had to stop, by why.", "reason", "underlying_cause", "priority_class")
 
 	m.preempted = m.counter("preempted_workloads_total", "Workloads that had to stop for others of a ClusterQueue, by why.", "preempting_cluster_queue", "reason")
+	m.replaced = m.counter("replaced_workload_slices_total", "Workload slices whose place another one took.", "cluster_queue")
 
 	m.pending = m.gauges("pending_workloads", "Workloads that wait, by whether they are about to be judged (active) or something has to change first (inadmissible).", "status")
 	m.reserving = m.gauges("reserving_active_workloads", "Workloads with quota.")
@@ -159,6 +160,11 @@ func (m *Metrics) Preempted(after *kueue.Workload, by kueue.ClusterQueueReferenc
 	if c := apimeta.FindStatusCondition(after.Status.Conditions, kueue.WorkloadPreempted); c != nil {
 		m.preempted.WithLabelValues(string(by), c.Reason).Inc()
 	}
+}
+
+// Replaced counts a Workload slice whose place another one takes.
+func (m *Metrics) Replaced(w *kueue.Workload) {
+	m.replaced.WithLabelValues(whereOf(w).clusterQueue).Inc()
 }
 
 // Finished counts a Workload whose job is over.

@@ -106,6 +106,11 @@ func TestWhatIsShown(t *testing.T) {
 			},
 			want: []string{`kueue_preempted_workloads_total{preempting_cluster_queue="other",reason="InCohortReclamation",replica_role="standalone"} 1`},
 		},
+		"a slice whose place another one takes": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) { m.Replaced(workload()) },
+			want:   []string{`kueue_replaced_workload_slices_total{cluster_queue="team",replica_role="standalone"} 1`},
+		},
 		"a queue that is active": {
 			config: Config{Role: Standalone},
 			happen: func(m *Metrics) { m.Quotas(clusterQueue("True")); m.ClusterQueue(clusterQueue("True"), 2) },
@@ -137,11 +142,12 @@ func TestWhatIsShown(t *testing.T) {
 				m.ClusterQueue(clusterQueue("True"), 2)
 				m.LocalQueue(localQueue(), 3)
 				m.Finished(workload())
+				m.Replaced(workload())
 				m.Preempted(workload(metav1.Condition{Type: kueue.WorkloadPreempted, Reason: kueue.InClusterQueueReason}), "team")
 				m.Forget(clusterQueue("True"))
 				m.Forget(localQueue())
 			},
-			never: []string{"kueue_cluster_queue", "kueue_pending", "kueue_finished", "kueue_local_queue", "kueue_reserving", "kueue_preempted"},
+			never: []string{"kueue_cluster_queue", "kueue_pending", "kueue_finished", "kueue_local_queue", "kueue_reserving", "kueue_preempted", "kueue_replaced"},
 		},
 		"LocalQueues, where they are asked for": {
 			config: Config{Role: Standalone, LocalQueues: true},

@@ -1,0 +1,173 @@
+package queueing
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/quota"
+)
+
+// Who needs both the quota of others and machines that have to be launched asks for
+// the machines first. Its request is made ahead of its quota, and nobody leaves for
+// it before the machines are booked:
+//
+//	waits ─create─▶ claims, victims stay ─Provisioned─▶ claims, victims leave ─▶ reserves; the request is its own
+//	  ▲                     │ Failed, stocked out, expired                │ expired
+//	  └─ next option ◀──────┴─────────────────────────────────────────────┘
+//
+// All of it follows from the objects: the request has the name of the attempt that
+// is to come and says in AheadAnnotation for which assignment it was made. If the
+// Workload would get another one by now, or none, the request goes.
+
+// AheadAnnotation on a ProvisioningRequest says that it was made before its Workload
+// had quota, and for which pods and flavors.
+const AheadAnnotation = "muster.dev/ahead-of-quota"
+
+// assignmentOf tells how many pods of each podSet run on which flavors.
+func assignmentOf(a *kueue.Admission) string {
+	var out []string
+	for i := range a.PodSetAssignments {
+		ps := &a.PodSetAssignments[i]
+		on := make([]string, 0, len(ps.Flavors))
+		for _, resource := range slices.Sorted(maps.Keys(ps.Flavors)) {
+			on = append(on, fmt.Sprintf("%s on %s", resource, ps.Flavors[resource]))
+		}
+		out = append(out, fmt.Sprintf("%d pods of %s: %s", countOf(ps), ps.Name, strings.Join(on, ", ")))
+	}
+	return strings.Join(out, "; ")
+}
+
+// isFor says that a request may serve an assignment. One that was made with the
+// quota follows from it.
+func isFor(r *autoscaling.ProvisioningRequest, a *kueue.Admission) bool {
+	made := r.Annotations[AheadAnnotation]
+	return made == "" || made == assignmentOf(a)
+}
+
+// ahead are the requests that a Workload has made ahead of its quota.
+func (s *State) ahead(w *Workload) []*autoscaling.ProvisioningRequest {
+	return slices.DeleteFunc(slices.Clone(s.requests[w.Object.UID]), func(r *autoscaling.ProvisioningRequest) bool {
+		return r.Annotations[AheadAnnotation] == ""
+	})
+}
+
+// asked says that the Workload has asked ahead of its quota for the machines of just
+// what was chosen, in the attempt that is to come.
+func (a *assigner) asked(checks []kueue.AdmissionCheckReference) bool {
+	made := living(a.s.ahead(a.w))
+	if len(made) == 0 {
+		return false
+	}
+	admission, states := a.admission(), a.s.fresh(a.w, checks)
+	return slices.ContainsFunc(made, func(r *autoscaling.ProvisioningRequest) bool {
+		return isFor(r, admission) && slices.ContainsFunc(states, func(c kueue.AdmissionCheckState) bool {
+			return r.Name == RequestName(a.w.Object.Name, c.Name, retries(&c)+1)
+		})
+	})
+}
+
+// ask finds out what is next about the machines of a Workload that has no quota yet:
+// what would be if its quota were reserved. Booked says that they are there. The
+// verdict makes or deletes requests, or waits, or ends the attempt.
+func (s *State) ask(q *queue, w *Workload, p *proposal) (next *Verdict, booked bool) {
+	object := w.Object
+	defer func() { w.Object = object }()
+	e := edit(object, s.now)
+	e.reserve(p.admission, s.fresh(w, checksFor(q.object, assignedFlavors(p.admission))))
+	w.Object = object.DeepCopy()
+	w.Object.Status = *e.status
+
+	v, next := s.advanceChecks(w), &Verdict{Workload: w, Action: Wait}
+	switch {
+	case v == nil:
+		return next, false
+	case v.Action == Admit:
+		return next, true
+	case v.Action == Evict:
+		return unreserved(v), false
+	case v.Status != nil:
+		// A check of Kueue's may want another attempt, or none.
+		w.Object.Status = *v.Status
+		if over := s.answered(w); over != nil {
+			w.Object.Status = *over.Status
+			over.Status = s.release(w, kueue.WorkloadQuotaReservedReasonPendingEvaluation, over.Message).Status
+			over.Delete = living(s.requests[object.UID])
+			return unreserved(over), false
+		}
+	}
+	if v.Create != nil {
+		metav1.SetMetaDataAnnotation(&v.Create.Object.ObjectMeta, AheadAnnotation, assignmentOf(p.admission))
+		w.trial = w.Object
+	}
+	next.Create, next.Delete = v.Create, v.Delete
+	return next, false
+}
+
+// unreserved is the end of an attempt that never had its quota: nobody is stopped.
+func unreserved(v *Verdict) *Verdict {
+	v.Action = Release
+	v.Workload.reason, v.Workload.message = "", ""
+	return v
+}
+
+// awaited tells what a claim waits for whose victims stay.
+func awaited(p *proposal) string {
+	out := fmt.Sprintf("Waiting for the machines of %d pods on flavors %v, which are asked for before its quota is free",
+		podsIn(p.admission), assignedFlavors(p.admission))
+	stay := slices.DeleteFunc(slices.Clone(p.victims), func(v victim) bool { return IsEvicted(v.Object) })
+	if len(stay) > 0 {
+		out += fmt.Sprintf("; once they are ready and booked, %s are preempted for it", heldBy(stay))
+	}
+	return out
+}
+
+// spared tells that nobody is preempted, where others would have to be.
+func spared(victims []victim) string {
+	if len(victims) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s, whose quota it would have, keep running until its machines are certain", heldBy(victims))
+}
+
+// heldBy tells whose quota is meant, and how much that is.
+func heldBy(victims []victim) string {
+	sum := quota.Amounts{}
+	for _, v := range victims {
+		sum.Add(v.Usage)
+	}
+	amounts := make([]string, 0, len(sum))
+	for _, fr := range sum.Keys() {
+		amounts = append(amounts, fmt.Sprintf("%s %s in flavor %s", nodegroups.Quantity(fr.Resource, sum[fr]), fr.Resource, fr.Flavor))
+	}
+	return fmt.Sprintf("%s (%s)", strings.Join(namesOf(victims), ", "), strings.Join(amounts, ", "))
+}
+
+// launchPolicy is the policy that a request of a check of Kueue's own will have; ok is
+// false where nobody would launch machines for it.
+func (s *State) launchPolicy(w *Workload, check kueue.AdmissionCheckReference) (out provisioning.Policy, ok bool) {
+	config := s.configOf(check)
+	if config == nil || !slices.Contains(launching, config.ProvisioningClassName) {
+		return out, false
+	}
+	parameters := configured(w, config)
+	var spec v1alpha1.CapacityPolicySpec
+	if policy := s.policies[string(parameters[PolicyParameter])]; policy != nil {
+		spec = policy.Spec
+	}
+	if with, err := spec.With(func(name string) string { return string(parameters[name]) }); err == nil {
+		spec = with
+	}
+	return provisioning.PolicyFrom(provisioning.AtomicScaleUp, spec), true
+}
+
+// launching are the provisioning classes whose requests launch machines.
+var launching = []string{CapacityClass, autoscaling.ProvisioningClassBestEffortAtomicScaleUp}

@@ -1,0 +1,60 @@
+package queueing
+
+import (
+	"testing"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// TestARequestAheadIsMadeOnce: as long as its creation is under way it is not decided
+// again.
+func TestARequestAheadIsMadeOnce(t *testing.T) {
+	w := contested(t)
+	w.set(w.workload(t, "urgent", map[string]string{"gpu": "8", "priority": "1"}))
+	made := 0
+	for range 3 {
+		for _, v := range w.s.Cycle(w.now) {
+			if v.Create != nil {
+				made++
+			}
+		}
+		w.set(w.workload(t, "other", map[string]string{"gpu": "1"}))
+	}
+	if made != 1 {
+		t.Errorf("it is made %d times, want once", made)
+	}
+}
+
+// TestATwinDoesNotSpeakForWhoHasAsked: two workloads are alike, but the machines that
+// are launched for one are none for the other, who comes before it by its age.
+func TestATwinDoesNotSpeakForWhoHasAsked(t *testing.T) {
+	w := contested(t)
+	w.s.plan = provisioning.Plan
+	w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NewNodes(), []nodegroups.Group{poolOf(8, 1)}, nil))
+	older := w.workload(t, "older", map[string]string{"gpu": "8", "priority": "1"})
+	w.set(w.workload(t, "urgent", map[string]string{"gpu": "8", "priority": "1"}))
+	w.cycles(t)
+	full := poolOf(8, 1)
+	full.Machines = 1
+	w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NewNodes(), []nodegroups.Group{full}, nil))
+	w.set(older)
+	w.cycles(t)
+	if got := len(w.s.requests[w.find(t, "urgent").UID]); got != 1 {
+		t.Errorf("it has %d requests, want the one that it made", got)
+	}
+	if older := w.find(t, "older"); HasQuota(older) || len(w.s.requests[older.UID]) > 0 {
+		t.Error("the older one has what is the other one's")
+	}
+}
+
+// contested is a queue of 8 GPUs, all of which a workload of low priority uses.
+func contested(t *testing.T) *world {
+	w := oneQueue(t)
+	w.set(clusterQueue(t, "team", map[string]string{"check": "capacity", "within": "LowerPriority"}, "spot gpu=8"))
+	w.set(w.workload(t, "victim", map[string]string{"gpu": "8"}))
+	w.cycles(t)
+	w.condition(t, "victim", map[string]string{"Provisioned": "True"}, "")
+	w.cycles(t)
+	return w
+}

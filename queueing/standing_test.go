@@ -1,0 +1,52 @@
+package queueing
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// TestACapacityCheckNeedsAProvisioner: where none runs beside the queues, the check, its
+// queue and who waits there say so, and what can be done.
+func TestACapacityCheckNeedsAProvisioner(t *testing.T) {
+	for name, tt := range map[string]struct {
+		alone  bool
+		check  map[string]string
+		status metav1.ConditionStatus
+		tells  string
+	}{
+		"with the provisioner":                   {status: metav1.ConditionTrue, tells: "is active"},
+		"without it":                             {alone: true, status: metav1.ConditionFalse, tells: "run muster with --provisioning=true, or use a check of kueue.x-k8s.io/provisioning-request"},
+		"a check of Kueue's, which others serve": {alone: true, check: map[string]string{"config": "theirs"}, status: metav1.ConditionTrue, tells: "is active"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := oneQueue(t)
+			if tt.alone {
+				w.s.Alone()
+			}
+			ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "capacity"}}
+			ac.Spec.ControllerName = CapacityController
+			if tt.check != nil {
+				w.set(requestConfig(t, "theirs", map[string]string{"class": "queued-provisioning.gke.io"}))
+				ac.Spec.ControllerName = ProvisioningRequestController
+				ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: "theirs"}
+			}
+			w.set(ac)
+			w.set(w.workload(t, "train", map[string]string{"gpu": "1"}))
+			w.cycles(t)
+			report := w.s.Report(w.now)
+			if c := report.Checks["capacity"].Conditions[0]; c.Status != tt.status || !strings.Contains(c.Message, tt.tells) {
+				t.Errorf("the check is Active=%s: %s; want %s: %s", c.Status, c.Message, tt.status, tt.tells)
+			}
+			if c := report.ClusterQueues["team"].Conditions[0]; c.Status != tt.status {
+				t.Errorf("the queue is Active=%s: %s, want %s", c.Status, c.Message, tt.status)
+			}
+			train, active := w.find(t, "train"), tt.status == metav1.ConditionTrue
+			if HasQuota(train) != active || !active && !strings.Contains(train.Status.Conditions[0].Message, tt.tells) {
+				t.Errorf("the workload has quota: %v, and is told %v", HasQuota(train), train.Status.Conditions)
+			}
+		})
+	}
+}

@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing"
+)
+
+// contested is a queue with quota for two machines, whatever group they are of. A gang
+// runs on all of it for as long as nobody stops it; high wants it for machines of
+// another group.
+func (s *site) contested(wanted func(*v1alpha1.NodeGroup)) (low, high *batchv1.Job) {
+	s.Helper()
+	old, young := s.group("-old", nil), s.group("-young", wanted)
+	s.queue(old)
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	flavor.Spec.NodeLabels = map[string]string{siteLabel: s.name}
+	s.create(flavor)
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	s.edit(cq, func() {
+		cq.Spec.Preemption = &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptionPolicyLowerPriority}
+		group := &cq.Spec.ResourceGroups[0]
+		group.Flavors[0].Name = kueue.ResourceFlavorReference(s.name)
+		group.Flavors[0].Resources[1].NominalQuota = *amount("16")
+	})
+	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Value: 1000}
+	s.create(class)
+	s.Cleanup(func() { _ = kube.Delete(s.cleanup(), class) })
+	on := func(g *v1alpha1.NodeGroup, runFor string) func(*batchv1.Job) {
+		return func(j *batchv1.Job) {
+			j.Spec.Template.Annotations = map[string]string{kwokv1alpha1.RunForAnnotation: runFor}
+			j.Spec.Template.Spec.NodeSelector[v1alpha1.NodeGroupLabel] = g.Name
+			if g == young {
+				j.Labels["kueue.x-k8s.io/priority-class"] = class.Name
+			}
+		}
+	}
+	low = s.job("low", 2, on(old, "1h"))
+	s.runs(low)
+	return low, s.job("high", 2, on(young, "1s"))
+}
+
+// untilEvicted looks on until the job has to stop, for at most so long, and returns
+// whether it had to.
+func (s *site) untilEvicted(j *batchv1.Job, most time.Duration, each func()) bool {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for end := time.Now().Add(most); time.Now().Before(end); <-ticker.C {
+		if w := s.workload(j); w != nil && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted) {
+			return true
+		}
+		each()
+	}
+	return false
+}
+
+// TestVictimsRunUntilTheMachinesOfTheNewcomerAreBooked: a gang that runs has to leave
+// its quota to one of higher priority, but not before the machines of that one are
+// there, which takes three seconds.
+func TestVictimsRunUntilTheMachinesOfTheNewcomerAreBooked(t *testing.T) {
+	s := newSite(t)
+	low, high := s.contested(func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.BootDelay = metav1.Duration{Duration: 3 * time.Second} })
+	waited := false
+	evicted := s.untilEvicted(low, patience, func() {
+		w := s.workload(high)
+		if w == nil {
+			return
+		}
+		if w.Status.Admission != nil {
+			t.Fatal("high has quota while low runs")
+		}
+		c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+		waited = waited || c != nil && strings.Contains(c.Message, "low") && strings.Contains(c.Message, "16 nvidia.com/gpu")
+	})
+	if !evicted || !waited {
+		t.Fatalf("low is stopped: %v; high has said before for whom and for how much it waits: %v", evicted, waited)
+	}
+	// Read after the eviction was seen: what is true by now need not have been then,
+	// but the times tell.
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: s.workload(high).Name + "-capacity-1"}}
+	provisioned := s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
+	left := meta.FindStatusCondition(s.workload(low).Status.Conditions, kueue.WorkloadEvicted)
+	if left.LastTransitionTime.Before(&provisioned.LastTransitionTime) {
+		t.Errorf("low had to stop at %s, the machines were booked at %s", left.LastTransitionTime, provisioned.LastTransitionTime)
+	}
+	uid := r.UID
+	s.complete(high)
+	if s.get(r) && r.UID != uid {
+		t.Error("high has started with another request than the one that was made ahead of its quota")
+	}
+	s.delete(low)
+	s.delete(high)
+	s.empty(s.name + "-old")
+	s.empty(s.name + "-young")
+}
+
+// TestNobodyLeavesForMachinesThatCannotBeHad: the pool of the newcomer is dry. It says
+// so, and the gang that runs does not notice.
+func TestNobodyLeavesForMachinesThatCannotBeHad(t *testing.T) {
+	s := newSite(t)
+	low, high := s.contested(func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.Holds = new(int32(1)) })
+	tried := 0
+	evicted := s.untilEvicted(low, 20*time.Second, func() {
+		var list provreq.ProvisioningRequestList
+		if w := s.workload(high); w != nil && w.Status.SchedulingStats != nil && kube.List(t.Context(), &list, client.InNamespace(s.name)) == nil {
+			for _, e := range w.Status.SchedulingStats.Evictions {
+				tried = max(tried, int(e.Count))
+			}
+		}
+	})
+	w := s.workload(high)
+	if evicted || tried == 0 {
+		t.Errorf("low is stopped: %v, after %d attempts of high: %v", evicted, tried, w.Status.Conditions)
+	}
+	c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+	if c.Status != metav1.ConditionFalse || c.Reason != queueing.ReasonWaitingForCapacity {
+		t.Errorf("high waits because of %s: %s", c.Reason, c.Message)
+	}
+	s.eventually("high says who keeps running", func() bool {
+		c = meta.FindStatusCondition(s.workload(high).Status.Conditions, kueue.WorkloadQuotaReserved)
+		return strings.Contains(c.Message, "16 nvidia.com/gpu") && strings.Contains(c.Message, "low")
+	}, func() string { return fmt.Sprint(c) })
+	var pods corev1.PodList
+	if err := kube.List(t.Context(), &pods, client.InNamespace(s.name)); err != nil || len(pods.Items) != 2 {
+		t.Errorf("there are %d pods, want the two of low; error %v", len(pods.Items), err)
+	}
+	s.delete(high)
+	s.delete(low)
+	s.empty(s.name + "-old")
+	s.empty(s.name + "-young")
+}
