@@ -133,12 +133,15 @@ func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *
 // choose takes the launch method from the tags.
 func (c *candidate) choose() (refused string) {
 	c.method = v1alpha1.AWSFleet
-	if _, managed := c.tags[managedTag]; managed {
+	_, managed := c.tags[managedTag]
+	if managed {
 		c.method = v1alpha1.AWSLaunchInstances
 	}
 	switch m := v1alpha1.AWSLaunchMethod(cmp.Or(c.tags[methodTag], string(c.method))); m {
 	case v1alpha1.AWSFleet, v1alpha1.AWSReservation, v1alpha1.AWSLaunchInstances:
-		c.method = m
+		if c.method = m; managed && m != v1alpha1.AWSLaunchInstances {
+			return fmt.Sprintf("it is of an EKS managed node group, which must own its machines: take the tag %s off", methodTag)
+		}
 		return ""
 	default:
 		return fmt.Sprintf("its tag %s is %q: it must be Fleet, Reservation or LaunchInstances", methodTag, string(m))

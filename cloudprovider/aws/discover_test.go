@@ -81,6 +81,10 @@ func TestDiscover(t *testing.T) {
 			account: func(c *simaws.Config) { c.Groups[0].Tags[managedTag] = "workers" },
 			want:    []string{"gpu p5.48xlarge us-east-1a OnDemand LaunchInstances min=0 max=256 usd=55040m"},
 		},
+		"an EKS managed node group has no machines beside it": {
+			account: func(c *simaws.Config) { c.Groups[0].Tags[managedTag], c.Groups[0].Tags[methodTag] = "workers", "Fleet" },
+			refused: "it is of an EKS managed node group, which must own its machines: take the tag muster.dev/launch-method off",
+		},
 		"the tag chooses the method": {
 			account: func(c *simaws.Config) {
 				c.Groups[0].Tags[methodTag] = "Reservation"

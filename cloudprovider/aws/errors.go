@@ -72,7 +72,11 @@ const (
 func refusal(err error) error {
 	var api smithy.APIError
 	if errors.As(err, &api) {
-		if class, known := classes[api.ErrorCode()]; known {
+		class, known := classes[api.ErrorCode()]
+		if api.ErrorCode() == "ValidationError" && strings.Contains(api.ErrorMessage(), "above max value") {
+			class = v1alpha1.Quota // all that Auto Scaling says against is a ValidationError
+		}
+		if known {
 			return &cloudprovider.Error{Class: class, Code: api.ErrorCode(), Message: api.ErrorMessage()}
 		}
 	}

@@ -24,6 +24,9 @@ type launch struct {
 	// others is how many machines the Auto Scaling group has beside them, with those
 	// that stand beside it and the places that are reserved for it.
 	others int
+	// dead are machines of Muster that have ended and that the Auto Scaling group still
+	// counts: it does where it may not replace them.
+	dead []string
 	// reserved are the reservations under the token.
 	reserved []reservation
 }
@@ -139,6 +142,8 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 	for _, m := range l.group.Instances {
 		if in := all[deref(m.InstanceId)]; in == nil {
 			counted[deref(m.InstanceId)] = true
+		} else if !in.alive() {
+			l.dead = append(l.dead, in.Name)
 		}
 	}
 	for id, m := range p.fresh() {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
@@ -298,6 +300,51 @@ func TestAReservationThatIsPendingIsWaitedFor(t *testing.T) {
 	}
 	if s.reservedPlaces() != 0 || s.alive()[token] != 8 {
 		t.Errorf("reserved %d, alive %v", s.reservedPlaces(), s.alive())
+	}
+}
+
+// The dead-man's switch: nobody comes back to the reservation.
+func TestAReservationEndsByItself(t *testing.T) {
+	for name, c := range map[string]struct {
+		timeout *metav1.Duration
+		want    time.Duration
+	}{
+		"by the group's timeout": {&metav1.Duration{Duration: time.Hour}, time.Hour},
+		"not too soon":           {&metav1.Duration{Duration: time.Second}, leastHold},
+		"without a timeout":      {nil, 15 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSim(t, plenty(), account(func(c *simaws.Config) { c.ReservationDelay.Duration = 24 * time.Hour }))
+			g := nodeGroup(v1alpha1.AWSReservation, v1alpha1.OnDemand)
+			g.Spec.JoinTimeout = c.timeout
+			if _, err := s.provider().Launch(context.Background(), request(g, 8, token)); err == nil || s.reservedPlaces() != 8 {
+				t.Fatalf("got %v, reserved %d", err, s.reservedPlaces())
+			}
+			s.clock.Step(24 * time.Hour)
+			for _, line := range s.world.Bill() {
+				if got := line.Until.Sub(line.From); line.Open || got != c.want {
+					t.Errorf("billed for %s (open: %v), want %s", got, line.Open, c.want)
+				}
+			}
+		})
+	}
+}
+
+// Machines that have died and that the group may not replace do not fill it for ever.
+func TestTheDeadAreTakenOutOfTheGroup(t *testing.T) {
+	s := newSim(t, plenty(func(c *cloudsim.Config) {
+		c.Pools[0].Script.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Machines: []int64{0, 1, 2, 3}}}
+	}), account(func(c *simaws.Config) { c.Groups[0].Max = 4 }))
+	g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
+	p := s.provider()
+	for _, token := range []string{token, token + "0"} {
+		if machines, err := p.Launch(context.Background(), request(g, 4, token)); err != nil || len(machines) != 4 {
+			t.Fatalf("got %d machines and %v", len(machines), err)
+		}
+		s.clock.Step(2 * time.Minute)
+	}
+	if n := s.live(); n != 4 {
+		t.Errorf("%d machines are alive, want 4", n)
 	}
 }
 

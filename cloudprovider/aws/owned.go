@@ -96,6 +96,10 @@ func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([
 	case len(l.listed) >= l.Count:
 		return nil, p.drop(ctx, i)
 	case i == nil:
+		// Where it is refused, what is free may do without them.
+		if err := p.takeOut(ctx, l.spec.AutoScalingGroup, l.dead); err != nil && cloudprovider.Refusal(err) == nil {
+			return nil, err
+		}
 		i = &intent{
 			autoScalingGroup: l.spec.AutoScalingGroup, call: *l.clientToken("launch"), count: l.Count, subnet: l.spec.Subnet,
 			at: p.config.Clock.Now(), group: l.Group.Name, launch: l.Token,
@@ -105,7 +109,7 @@ func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([
 		}
 	}
 	ids, err := p.call(ctx, i)
-	if cloudprovider.Refusal(err) == nil && err != nil {
+	if !isAnswer(err) {
 		return ids, err
 	}
 	if len(ids) > 0 {
@@ -143,6 +147,14 @@ func (p *Provider) call(ctx context.Context, i *intent) ([]string, error) {
 		return ids, blame(list)
 	}
 	return ids, nil
+}
+
+// isAnswer says that the call has come to its end: it has made what it returns and no
+// more. One that is throttled or not allowed was not looked at, and a try of it before,
+// whose reply was lost, may have made machines.
+func isAnswer(err error) bool {
+	refused := cloudprovider.Refusal(err)
+	return err == nil || refused != nil && refused.Class != v1alpha1.Throttle && refused.Class != v1alpha1.Auth
 }
 
 // adopt gives machines of a group the tags that others are born with.
@@ -185,8 +197,8 @@ func (p *Provider) takeBackIntent(ctx context.Context, name string) error {
 	}
 	if made {
 		ids, err := p.call(ctx, i)
-		if refused := cloudprovider.Refusal(err); err != nil && (refused == nil || refused.Class == v1alpha1.Throttle || refused.Class == v1alpha1.Auth) {
-			return err // it says nothing about what was made
+		if !isAnswer(err) {
+			return err
 		}
 		if err := p.takeOut(ctx, group, ids); err != nil {
 			return err

@@ -228,3 +228,18 @@ func (s *sim) live() (n int) {
 func (s *sim) ended(id string) bool {
 	return slices.ContainsFunc(s.world.Instances(true), func(in cloudsim.Instance) bool { return in.ID == id && in.Phase == cloudsim.Terminated })
 }
+
+// A try whose reply was lost may have made machines, whatever the tries after it say.
+func TestALostReplyBehindThrottling(t *testing.T) {
+	s := newSim(t, plenty(fault("LaunchInstances", cloudsim.ReplyLost, 0), fault("LaunchInstances", cloudsim.CallRefused, 1, 2)), account())
+	g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
+	s.groups = []*v1alpha1.NodeGroup{g}
+	p := s.provider()
+	_, err := p.Launch(context.Background(), request(g, 8, token))
+	if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Throttle || s.live() != 8 {
+		t.Fatalf("got %v, %d machines are alive", err, s.live())
+	}
+	if err := p.TakeBack(context.Background(), g.Name, names(s.listed(p))); err != nil || s.live() > 0 {
+		t.Errorf("got %v, %d machines are alive", err, s.live())
+	}
+}

@@ -93,7 +93,7 @@ func (f *Front) launchInstances(p *params) []element {
 	case len(subnets) != 1 || !slices.Contains(g.Subnets, subnets[0]):
 		panic(validation("SubnetIds %v: name one subnet of the group", subnets))
 	case f.desired[g.Name]+count > g.Max:
-		panic(validation("the new capacity %d would be above the max size %d of the group", f.desired[g.Name]+count, g.Max))
+		panic(validation("New SetDesiredCapacity value %d is above max value %d for the AutoScalingGroup.", f.desired[g.Name]+count, g.Max))
 	}
 	subnet := f.config.subnet(subnets[0])
 	got, refused := f.grow(g, subnet, count)

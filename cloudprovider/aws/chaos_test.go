@@ -1,0 +1,233 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+const (
+	chaosRuns = 200
+	// refresh is how often the core looks while something is under way.
+	refresh = 10 * time.Second
+	// bound is P2 of all ways to launch, as the package comment states it.
+	bound = 5 * time.Minute
+	// joinTimeout of the groups: after it a launch is given up.
+	joinTimeout = 3 * time.Minute
+)
+
+// attempt is a launch as the core follows it.
+type attempt struct {
+	cloudprovider.LaunchRequest
+	began, gaveUp time.Time
+	succeeded     bool
+}
+
+// chaos is a run of the core's part against a cloud that misbehaves.
+type chaos struct {
+	*sim
+	*rand.Rand
+	p        *Provider
+	attempts []*attempt
+	// last take-back, and its error.
+	last string
+}
+
+// No machine of a launch that was given up lives past the bound that the package
+// comment states, and no token makes more machines than it asks for, however calls,
+// machines and processes end.
+func TestChaos(t *testing.T) {
+	for seed := range uint64(chaosRuns) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			c := newChaos(t, seed)
+			for range 3 + c.IntN(3) {
+				c.launch()
+			}
+			c.settle()
+			c.judge()
+		})
+	}
+}
+
+func newChaos(t *testing.T, seed uint64) *chaos {
+	r := rand.New(rand.NewPCG(seed, 5))
+	percent := func(most int) *int32 { return ptr.To(int32(r.IntN(most))) }
+	world := plenty(lag(time.Duration(r.IntN(60)) * time.Second))
+	world.Seed = int64(seed)
+	for i := range world.Pools {
+		script := &world.Pools[i].Script
+		script.Seed = int64(seed)
+		if r.IntN(2) == 0 {
+			script.Holds = ptr.To(int32(r.IntN(16)))
+		}
+		dry := metav1.Duration{Duration: time.Duration(r.IntN(10)) * time.Minute}
+		script.Faults = []v1alpha1.KwokFault{
+			{Type: v1alpha1.FaultBootDeath, Percent: percent(30)},
+			{Type: v1alpha1.FaultReclaim, Percent: percent(30), After: &metav1.Duration{Duration: time.Duration(r.IntN(300)) * time.Second}},
+			{Type: v1alpha1.FaultDry, From: &dry, Until: &metav1.Duration{Duration: dry.Duration + 2*time.Minute}},
+		}
+	}
+	world.Calls = []cloudsim.CallFault{
+		{Cloud: v1alpha1.ProviderAWS, Type: cloudsim.ReplyLost, Percent: 1 + r.IntN(14)},
+		{Cloud: v1alpha1.ProviderAWS, Type: cloudsim.CallLost, Percent: 1 + r.IntN(14)},
+		{Cloud: v1alpha1.ProviderAWS, Type: cloudsim.CallRefused, Percent: 1 + r.IntN(14),
+			Error: &cloudsim.Error{Status: 503, Code: "RequestLimitExceeded", Message: "Request limit exceeded."}},
+	}
+	s := newSim(t, world, account(func(a *simaws.Config) {
+		a.Groups[0].Max = 16 + r.IntN(32)
+		a.HalfLaunched = []int{0, 2}
+		a.ReservationDelay.Duration = time.Duration(r.IntN(30)) * time.Second
+	}))
+	for _, method := range []v1alpha1.AWSLaunchMethod{v1alpha1.AWSFleet, v1alpha1.AWSReservation, v1alpha1.AWSLaunchInstances} {
+		g := nodeGroup(method, v1alpha1.OnDemand)
+		g.Name = "gpu-" + string(method)
+		g.Spec.JoinTimeout = &metav1.Duration{Duration: joinTimeout}
+		s.groups = append(s.groups, g)
+	}
+	return &chaos{sim: s, Rand: r, p: s.provider()}
+}
+
+// launch follows one launch until it is through or given up.
+func (c *chaos) launch() {
+	a := &attempt{
+		LaunchRequest: request(c.groups[c.IntN(len(c.groups))], 1+c.IntN(12), fmt.Sprintf("uid-%d", len(c.attempts)+1)),
+		began:         c.clock.Now(),
+	}
+	c.attempts = append(c.attempts, a)
+	// Some are deleted by their users, or forgotten by a crash, after a call or two.
+	patience := joinTimeout
+	if c.IntN(4) == 0 {
+		patience = time.Duration(c.IntN(20)) * time.Second
+	}
+	for {
+		machines, err := c.p.Launch(context.Background(), a.LaunchRequest)
+		if cloudprovider.Refusal(err) != nil {
+			break
+		}
+		if err == nil {
+			if len(machines) != a.Count {
+				c.t.Errorf("launch %s of %d: %d machines and no error", a.Token, a.Count, len(machines))
+			}
+			if a.succeeded = c.IntN(2) == 0; a.succeeded {
+				return
+			}
+			break // its nodes do not join
+		}
+		if c.pause(); c.clock.Since(a.began) >= patience {
+			break
+		}
+	}
+	a.gaveUp = c.clock.Now()
+	for range c.IntN(4) {
+		c.takeBack()
+	}
+}
+
+// pause lets time go by, and now and then the process ends.
+func (c *chaos) pause() {
+	c.clock.Step(refresh)
+	if c.IntN(5) == 0 {
+		c.p = c.provider()
+	}
+}
+
+// takeBack does what the core does with what is listed under launches that are over.
+// It says whether there was any.
+func (c *chaos) takeBack() (any bool) {
+	defer c.pause()
+	list, err := c.p.list(context.Background())
+	if err != nil {
+		c.last = err.Error()
+		return true
+	}
+	byGroup := map[string][]string{}
+	for _, m := range list {
+		if m.State < cloudprovider.Terminated && !c.succeeded(m.Launch) {
+			if m.Launch == "" {
+				c.t.Errorf("machine %s is listed without a launch", m.Name)
+			}
+			byGroup[m.Group] = append(byGroup[m.Group], m.Name)
+		}
+	}
+	for _, g := range c.groups {
+		if len(byGroup[g.Name]) > 0 {
+			c.last = fmt.Sprint(byGroup[g.Name], c.p.TakeBack(context.Background(), g.Name, byGroup[g.Name])) // what is left is listed again
+		}
+	}
+	return len(byGroup) > 0
+}
+
+func (c *chaos) succeeded(token string) bool {
+	for _, a := range c.attempts {
+		if a.Token == token {
+			return a.succeeded
+		}
+	}
+	return false
+}
+
+// settle goes on until nothing is listed for longer than lists lag.
+func (c *chaos) settle() {
+	for calm := 0; calm < 9; calm++ {
+		if c.takeBack() {
+			calm = 0
+		}
+		if c.clock.Since(c.attempts[0].began) > 90*time.Minute {
+			c.t.Fatalf("after 90 minutes there is still something to take back, the last time %s", c.last)
+		}
+	}
+}
+
+func (c *chaos) judge() {
+	count := map[string]int{}
+	for _, in := range c.world.Instances(true) {
+		count[in.Tags[launchTag]]++
+	}
+	for _, a := range c.attempts {
+		if count[a.Token] > a.Count {
+			c.t.Errorf("launch %s of %d machines by %s has made %d", a.Token, a.Count, a.Group.Name, count[a.Token])
+		}
+	}
+	for _, line := range c.world.Bill() {
+		a := c.attemptOf(line)
+		switch {
+		case a.succeeded && line.Tags[launchTag] != "":
+		case line.Open:
+			c.t.Errorf("%s of launch %s by %s is still billed", line.ID, a.Token, a.Group.Name)
+		default:
+			from := line.From
+			if a.gaveUp.After(from) {
+				from = a.gaveUp
+			}
+			if late := line.Until.Sub(from); late > bound {
+				c.t.Errorf("%s of launch %s by %s was billed for %s after it was given up, the bound is %s", line.ID, a.Token, a.Group.Name, late, bound)
+			}
+		}
+	}
+}
+
+// attemptOf is the launch that a line is for: one that never got its tags is of the
+// last launch that had begun by then.
+func (c *chaos) attemptOf(line cloudsim.Line) *attempt {
+	var last *attempt
+	for _, a := range c.attempts {
+		if a.Token == line.Tags[launchTag] {
+			return a
+		}
+		if !a.began.After(line.From) {
+			last = a
+		}
+	}
+	return last
+}

@@ -1,0 +1,44 @@
+// Package aws is the adapter of Amazon Web Services. Its machines are EC2 instances;
+// what one is made of is said by the launch template of an Auto Scaling group that
+// carries the tag muster.dev/enabled.
+//
+// There are three ways to launch, chosen for each group (tag muster.dev/launch-method,
+// field spec.aws.launchMethod). A group of capacity type Reserved is launched by
+// RunInstances into the reservation that it names, whose minimum is its maximum; all
+// else of it is as with Fleet.
+//
+//	                     Fleet              Reservation          LaunchInstances
+//	the call             CreateFleet,       CreateCapacity-      LaunchInstances of
+//	                     instant, with a    Reservation, then    the Auto Scaling
+//	                     minimum            RunInstances         group
+//	all or nothing by    AWS                AWS                  taking back what came
+//	markets              OnDemand, Spot     OnDemand             the group's own
+//	at most              1000               1000                 100
+//	attribution after    tags from birth    tags from birth, of  an intent on the
+//	a crash                                 the reservation too  group, then tags
+//	self-managed groups  yes, beside them   yes, beside them     yes
+//	EKS managed node     no: its machines   no: its machines     yes
+//	groups               must be its own    must be its own
+//	billed while         nothing            the reservation,     what came of a launch
+//	waiting                                 until it is used     that is not whole
+//	P2, Muster is up     5 min              5 min                5 min
+//	P2, Muster is down   until it is back   the reservation      until it is back
+//	                                        ends by itself
+//
+// The intent of LaunchInstances is a tag on the group, since that call has no tags for
+// machines. It is there from before the call until the machines carry their own, and
+// is listed as a hold. Taking it back repeats the call with its token, which makes
+// nothing twice and names what there is. This works for as long as AWS remembers the
+// token, for which it states no time: machines of a call that has been repeated only
+// after that stay as the group's own.
+//
+// P2 is how long after a launch was given up AWS bills a machine of it: lists may lag
+// by a minute or so, the next one is at most a minute away (five seconds while
+// something is under way), and calls that fail are repeated. A reservation ends at its
+// end date, spec.joinTimeout after it was made, and AWS lets go of it within an hour
+// after that.
+//
+// Machines count against MaxSize of their Auto Scaling group, whether they stand in it
+// or beside it. What AWS says of its own is taken for news at most: which machines
+// there are is listed, and what a call has just returned is remembered until it is.
+package aws
