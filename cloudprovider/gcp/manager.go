@@ -8,7 +8,6 @@ import (
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 	"google.golang.org/api/iterator"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -67,7 +66,7 @@ func collect[T any](next func() (T, error)) (out []T, err error) {
 func perInstance(names []string) []*computepb.PerInstanceConfig {
 	out := make([]*computepb.PerInstanceConfig, len(names))
 	for i, name := range names {
-		out[i] = &computepb.PerInstanceConfig{Name: proto.String(name)}
+		out[i] = &computepb.PerInstanceConfig{Name: new(name)}
 	}
 	return out
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
-	"google.golang.org/protobuf/proto"
 )
 
 // regional is a managed instance group of a region.
@@ -27,7 +26,7 @@ func (m *regional) managed(ctx context.Context) ([]*computepb.ManagedInstance, e
 
 func (m *regional) create(ctx context.Context, names []string, requestID string) error {
 	op, err := m.regionalGroups.CreateInstances(ctx, &computepb.CreateInstancesRegionInstanceGroupManagerRequest{
-		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, RequestId: proto.String(requestID),
+		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, RequestId: new(requestID),
 		RegionInstanceGroupManagersCreateInstancesRequestResource: &computepb.RegionInstanceGroupManagersCreateInstancesRequest{
 			Instances: perInstance(names),
 		},
@@ -41,9 +40,9 @@ func (m *regional) create(ctx context.Context, names []string, requestID string)
 
 func (m *regional) remove(ctx context.Context, links []string, requestID string) error {
 	op, err := m.regionalGroups.DeleteInstances(ctx, &computepb.DeleteInstancesRegionInstanceGroupManagerRequest{
-		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, RequestId: proto.String(requestID),
+		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, RequestId: new(requestID),
 		RegionInstanceGroupManagersDeleteInstancesRequestResource: &computepb.RegionInstanceGroupManagersDeleteInstancesRequest{
-			Instances: links, SkipInstancesOnValidationError: proto.Bool(true),
+			Instances: links, SkipInstancesOnValidationError: new(true),
 		},
 	})
 	if err != nil {
@@ -67,7 +66,7 @@ func (m *regional) requests(ctx context.Context) ([]*computepb.InstanceGroupMana
 
 func (m *regional) insertRequest(ctx context.Context, r *computepb.InstanceGroupManagerResizeRequest, requestID string) error {
 	op, err := m.regionalRequest.Insert(ctx, &computepb.InsertRegionInstanceGroupManagerResizeRequestRequest{
-		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, RequestId: proto.String(requestID),
+		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, RequestId: new(requestID),
 		InstanceGroupManagerResizeRequestResource: r,
 	})
 	if err != nil {
@@ -79,7 +78,7 @@ func (m *regional) insertRequest(ctx context.Context, r *computepb.InstanceGroup
 
 func (m *regional) cancelRequest(ctx context.Context, name, requestID string) error {
 	op, err := m.regionalRequest.Cancel(ctx, &computepb.CancelRegionInstanceGroupManagerResizeRequestRequest{
-		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, ResizeRequest: name, RequestId: proto.String(requestID),
+		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, ResizeRequest: name, RequestId: new(requestID),
 	})
 	if err != nil {
 		return err

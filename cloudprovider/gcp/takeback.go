@@ -10,7 +10,6 @@ import (
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -99,7 +98,7 @@ func (p *Provider) deleteAll(ctx context.Context, places []place) error {
 	calls.SetLimit(parallel)
 	for i, at := range places {
 		calls.Go(func() error {
-			_, err := p.instances.Delete(ctx, &computepb.DeleteInstanceRequest{Project: at.project, Zone: at.zone, Instance: at.name, RequestId: proto.String(freshID())})
+			_, err := p.instances.Delete(ctx, &computepb.DeleteInstanceRequest{Project: at.project, Zone: at.zone, Instance: at.name, RequestId: new(freshID())})
 			if err != nil && !hasStatus(err, http.StatusNotFound) {
 				errs[i] = fmt.Errorf("deleting instance %s: %w", at.name, refused(err))
 			}
