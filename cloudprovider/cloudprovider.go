@@ -47,6 +47,9 @@ type Machine struct {
 	Reason string
 }
 
+// Counts says that it is a machine, and has not ended.
+func (m Machine) Counts() bool { return !m.Hold && m.State < Terminated }
+
 // LaunchRequest asks for machines.
 type LaunchRequest struct {
 	Group *v1alpha1.NodeGroup

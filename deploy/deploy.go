@@ -20,6 +20,9 @@ import (
 const (
 	Namespace      = "muster-system"
 	ServiceAccount = "muster"
+	// Launching is the ConfigMap whose keys are the clouds' groups with a launch in
+	// flight, by the label of their nodes.
+	Launching = "muster-launching"
 )
 
 //go:embed crds policies rbac
@@ -48,7 +51,7 @@ var Halves = []Half{Provisioning, Queueing}
 var owned = map[Half][]string{
 	Provisioning: {
 		"crds/autoscaling.x-k8s.io_*", "crds/muster.dev_*", "crds/kwok.muster.dev_*",
-		"policies/pods.yaml",
+		"policies/nodes.yaml", "policies/pods.yaml",
 		"rbac/kwok.yaml", "rbac/provisioning.yaml",
 	},
 	Queueing: {

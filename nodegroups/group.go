@@ -60,7 +60,7 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		Promised:        ResourcesFrom(Allocatable(ng.Spec.Template)),
 		JoinTimeout:     orDefault(ng.Spec.JoinTimeout, DefaultJoinTimeout),
 		IdleTimeout:     orDefault(ng.Spec.IdleTimeout, DefaultIdleTimeout),
-		Ledger:          status.Ledger,
+		Ledger:          withAdvice(status.Ledger, status.Advice),
 		Backoffs:        status.Backoffs,
 	}
 	g.Allocatable = lesser(g.Promised, status.Shape, ng.Spec.Template)

@@ -107,7 +107,7 @@ func TestLearningLeavesTheGivenStatusAlone(t *testing.T) {
 			before := *status.DeepCopy()
 			next := Learn(status, randomAttempt(r, i, noon.Add(time.Duration(i)*minute)))
 			Amended(next)
-			WithAdvice(next.Ledger, Advice{Machines: 4, At: noon})
+			withAdvice(next.Ledger, &v1alpha1.Advice{Machines: 4, At: metav1.NewTime(noon)})
 			if !equality.Semantic.DeepEqual(before, status) {
 				t.Fatalf("seed %d (-before +after):\n%s", seed, cmp.Diff(before, status))
 			}

@@ -86,22 +86,15 @@ func ExpectedCost(microUSD int64, chance int) int64 {
 	return int64(min(cost, math.MaxInt64))
 }
 
-// Advice is what a cloud itself says about a launch.
-type Advice struct {
-	// Machines is the size of the launch that it speaks of.
-	Machines int
-	// Chance that they come, in parts per thousand.
-	Chance int
-	// At is when the cloud said so: advice grows old as outcomes do.
-	At time.Time
-}
-
-// WithAdvice returns the ledger with the advice in it, beside what was observed.
-// The result is for plans; it is never persisted, or the same advice would count
-// again each time.
-func WithAdvice(l *v1alpha1.Ledger, a Advice) *v1alpha1.Ledger {
+// withAdvice returns the ledger with the advice in it, beside what was observed.
+// Advice grows old as outcomes do. The result is for plans; it is never persisted,
+// or the same advice would count again each time.
+func withAdvice(l *v1alpha1.Ledger, a *v1alpha1.Advice) *v1alpha1.Ledger {
+	if a == nil {
+		return l
+	}
 	got := adviceWeight / 1000 * int64(min(max(a.Chance, 0), 1000))
-	return observe(l, a.Machines, got, adviceWeight-got, a.At)
+	return observe(l, int(a.Machines), got, adviceWeight-got, a.At.Time)
 }
 
 // observe returns the ledger with one more observation of launches of n machines.

@@ -140,7 +140,7 @@ func TestChancesMoveTheRightWay(t *testing.T) {
 			case 1:
 				l = observe(l, pick(), 0, observation, now)
 			default:
-				l = WithAdvice(l, Advice{Machines: pick(), Chance: r.IntN(1001), At: now})
+				l = withAdvice(l, &v1alpha1.Advice{Machines: int32(pick()), Chance: r.Int32N(1001), At: metav1.NewTime(now)})
 			}
 		}
 		at, next := pick(), now.Add(time.Duration(r.Int64N(int64(time.Hour))))
@@ -178,22 +178,22 @@ func TestAdviceIsMixedIn(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		history []launch
-		advice  Advice
+		advice  *v1alpha1.Advice
 		n       int
 		want    int
 	}{
-		{"the cloud says never", nil, Advice{Machines: 8, Chance: 0, At: noon}, 8, 317},
-		{"half", nil, Advice{Machines: 8, Chance: 500, At: noon}, 8, 650},
-		{"always", nil, Advice{Machines: 8, Chance: 1000, At: noon}, 8, 983},
-		{"more than always", nil, Advice{Machines: 8, Chance: 2000, At: noon}, 8, 983},
-		{"never, half an hour ago", nil, Advice{Machines: 8, Chance: 0, At: noon.Add(-30 * minute)}, 8, 475},
-		{"never, for eight: that is not said of one", nil, Advice{Machines: 8, Chance: 0, At: noon}, 1, 760},
-		{"always, against a stockout of our own", []launch{{0, 8, stockout}}, Advice{Machines: 8, Chance: 1000, At: noon}, 8, 843},
+		{"the cloud says never", nil, &v1alpha1.Advice{Machines: 8, Chance: 0, At: metav1.NewTime(noon)}, 8, 317},
+		{"half", nil, &v1alpha1.Advice{Machines: 8, Chance: 500, At: metav1.NewTime(noon)}, 8, 650},
+		{"always", nil, &v1alpha1.Advice{Machines: 8, Chance: 1000, At: metav1.NewTime(noon)}, 8, 983},
+		{"more than always", nil, &v1alpha1.Advice{Machines: 8, Chance: 2000, At: metav1.NewTime(noon)}, 8, 983},
+		{"never, half an hour ago", nil, &v1alpha1.Advice{Machines: 8, Chance: 0, At: metav1.NewTime(noon.Add(-30 * minute))}, 8, 475},
+		{"never, for eight: that is not said of one", nil, &v1alpha1.Advice{Machines: 8, Chance: 0, At: metav1.NewTime(noon)}, 1, 760},
+		{"always, against a stockout of our own", []launch{{0, 8, stockout}}, &v1alpha1.Advice{Machines: 8, Chance: 1000, At: metav1.NewTime(noon)}, 8, 843},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := learn(tc.history...)
 			ledger := before.Ledger.DeepCopy()
-			g := Group{Ledger: WithAdvice(ledger, tc.advice)}
+			g := Group{Ledger: withAdvice(ledger, tc.advice)}
 			if got := g.Chance(tc.n, noon); got != tc.want {
 				t.Errorf("the chance is %d, want %d", got, tc.want)
 			}

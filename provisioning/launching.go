@@ -112,7 +112,7 @@ func progressOf(r *Request, v View) map[callKey]*progress {
 	for _, m := range v.Machines {
 		if r.Attempt.lost(m) {
 			ended[m.ProviderID] = true
-		} else {
+		} else if !m.Hold {
 			at(m.Launch, m.Group).made++
 		}
 	}
@@ -144,7 +144,7 @@ func progressOf(r *Request, v View) map[callKey]*progress {
 // lost.
 func newlyLost(r *Request, v View) (out []cloudprovider.Machine) {
 	for _, m := range v.Machines {
-		if m.State == cloudprovider.Terminated && !r.Attempt.lost(m) {
+		if m.State == cloudprovider.Terminated && !m.Hold && !r.Attempt.lost(m) {
 			out = append(out, m)
 		}
 	}
@@ -263,7 +263,7 @@ func rollBack(r *Request, v View, f AttemptFailure) Step {
 func failure(v View, c Call, class v1alpha1.ErrorClass, format string, args ...any) AttemptFailure {
 	f := AttemptFailure{Group: c.Group, Class: class, Message: fmt.Sprintf(format, args...), Launch: c.Token, Asked: c.Count}
 	for _, m := range v.Machines {
-		if m.Group == c.Group && m.Launch == c.Token && m.State < cloudprovider.Terminated {
+		if m.Group == c.Group && m.Launch == c.Token && !m.Hold && m.State < cloudprovider.Terminated {
 			f.Got++
 		}
 	}

@@ -163,6 +163,12 @@ func (s *story) machinesOf(launch string, states ...cloudprovider.State) *story 
 	return s
 }
 
+// held adds a hold of the attempt.
+func (s *story) held(name string, state cloudprovider.State) *story {
+	s.view.Machines = append(s.view.Machines, cloudprovider.Machine{Name: name, Group: "gpu", Launch: token, Hold: true, State: state})
+	return s
+}
+
 func missing(s *story) {
 	s.request.Missing = []string{"workers"}
 	s.request.Gang.PodSets = nil
@@ -333,6 +339,9 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 					t.Errorf("calls (-want +got):\n%s", diff)
 				}
 			}},
+		{name: "a hold is no machine: the cloud is called until those that come of it are there", want: LaunchMachines,
+			story: newStory().attempt(Launching).machines(booting).held("reservation", booting)},
+		{name: "a hold that is over is no loss", story: newStory().attempt(Launching).machines(booting, booting).held("reservation", terminated), want: Rest},
 		{name: "machines that boot are waited for until the join timeout", story: newStory().attempt(Launching).machines(booting, booting), want: Rest, check: wantAt(10 * time.Minute)},
 		{name: "no longer than the request's own time", story: newStory().attempt(Launching).machines(booting, booting).with(func(s *story) { s.request.ValidFor = time.Minute }), want: Rest, check: wantAt(time.Minute)},
 		{name: "machines that do not join in time roll the attempt back", want: RollBack, check: wantFailure(v1alpha1.Timeout), message: "1 of 2 machines were ready within 10m0s (spec.joinTimeout); node b is not Ready",
@@ -375,6 +384,12 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 		{name: "a rollback takes back by name what is left", story: newStory().attempt(RollingBack).machines(booting, running, terminated), want: TakeBack,
 			check: func(t *testing.T, s Step) {
 				if len(s.TakeBack) != 2 {
+					t.Errorf("takes back %v", s.TakeBack)
+				}
+			}},
+		{name: "and a hold like a machine", story: newStory().attempt(RollingBack).held("reservation", booting), want: TakeBack,
+			check: func(t *testing.T, s Step) {
+				if len(s.TakeBack) != 1 || s.TakeBack[0].Name != "reservation" {
 					t.Errorf("takes back %v", s.TakeBack)
 				}
 			}},

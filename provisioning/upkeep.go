@@ -46,6 +46,10 @@ const (
 	// if all pods on it have been deleted. Kubernetes deletes them after about 6
 	// minutes; those that tolerate an unreachable node, and their gang, go on.
 	lostAfter = 10 * time.Minute
+	// strangerBound is how long a node that was born cordoned waits for a machine to
+	// be known that Muster has launched: lists of clouds are late. One that is none of
+	// Muster's is opened then.
+	strangerBound = 2 * time.Minute
 	// mostDrains is how many machines are drained at the same time.
 	mostDrains = 10
 	// drainBound is how long a machine is drained until that counts as held up. Then
@@ -104,6 +108,9 @@ type Past struct {
 
 // Upkeep is what to tidy up now.
 type Upkeep struct {
+	// Adopt these nodes: their machines were launched by Muster, and they bear no
+	// mark of it yet.
+	Adopt []Adoption
 	// Lift the cordon of these nodes, which bears Muster's mark and serves nobody,
 	// and take the mark off those whose cordon somebody else has lifted.
 	Lift []string
@@ -121,6 +128,14 @@ type Upkeep struct {
 	Past Past
 	// At is when to look again even if nothing changes; zero for never.
 	At time.Time
+}
+
+// Adoption is the node of a machine of Muster's that nobody has marked.
+type Adoption struct {
+	Node    string
+	Machine cloudprovider.Machine
+	// Cordon: the attempt that launched it is in flight.
+	Cordon bool
 }
 
 // Return is a machine to take back; Node is empty where it has none.
@@ -184,6 +199,9 @@ func (t *tending) walk() (out []*Node) {
 	}
 	for n := range t.Nodes.All() {
 		t.labels(n)
+		if t.adopt(n) {
+			continue // until it is marked, nothing else of it can be judged
+		}
 		switch leaves := n.leaves(t.Now); {
 		case n.Machine == nil:
 		case !n.InFlight && !leaves:
@@ -235,6 +253,16 @@ func (t *tending) labels(n *Node) {
 	}
 }
 
+// adopt marks the node of a cloud's machine as what it is, unless it is. A simulated
+// node is born with its mark.
+func (t *tending) adopt(n *Node) bool {
+	if n.Machine == nil || n.Machine.Launch == "" || n.Launch != "" {
+		return false
+	}
+	t.u.Adopt = append(t.u.Adopt, Adoption{n.Name, *n.Machine, t.InFlight[n.Machine.Launch]})
+	return true
+}
+
 func (t *tending) node(n *Node) {
 	switch {
 	case n.Cordon == Open && n.Marked:
@@ -251,10 +279,14 @@ func (t *tending) node(n *Node) {
 	}
 }
 
-// orphan is a young node whose attempt is over.
+// orphan is a young node whose attempt is over, or that somebody else has launched
+// beside one.
 func (t *tending) orphan(n *Node) {
-	switch {
-	case n.Pods > 0:
+	stranger := n.Launch == "" && (n.Machine == nil || n.Machine.Launch == "")
+	switch bound := n.Created.Add(strangerBound); {
+	case stranger && t.Now.Before(bound):
+		t.again(bound)
+	case n.Pods > 0 || stranger:
 		t.keep(n)
 	case n.Machine != nil:
 		t.takeBack(n)

@@ -128,11 +128,28 @@ func TestTend(t *testing.T) {
 		return fleet().with(func(f *Fleet) { f.Lone = m })
 	}
 
+	// A node of a real cloud, which does not know yet what it is.
+	unmarked := func() Fleet {
+		return fleet(Node{Pods: 1}).with(func(f *Fleet) {
+			n := *f.Nodes.Find("a")
+			n.Machine = &machineOf("a", token)[0]
+			f.Nodes.Set(&n)
+		})
+	}
+	adopted := func(cordon bool) Upkeep { return Upkeep{Adopt: []Adoption{{"a", machineOf("a", token)[0], cordon}}} }
+
 	for _, tc := range []struct {
 		name  string
 		fleet Fleet
 		want  Upkeep
 	}{
+		{"a node whose machine an attempt in flight has launched is marked and cordoned", unmarked().with(inFlight), adopted(true)},
+		{"one whose attempt is over is marked", unmarked(), adopted(false)},
+		{"so is one that was born cordoned, before it can be taken for an orphan", unmarked().with(inFlight).with(func(f *Fleet) {
+			n := *f.Nodes.Find("a")
+			n.Cordon, n.Pods = Joining, 0
+			f.Nodes.Set(&n)
+		}), adopted(true)},
 		{"an idle machine is left alone until its time", fleet(Node{IdleSince: noon.Add(-time.Minute)}), at(9 * time.Minute)},
 		{"a machine idle for too long is cordoned first", fleet(idle), toGo("a")},
 		{"then watched until the node has settled", fleet(Node{Cordon: GivingBack}), at(settle)},
@@ -219,10 +236,15 @@ func TestTend(t *testing.T) {
 		{"nor is a young one", fleet(Node{Cordon: Joining, Launch: token}).with(func(f *Fleet) { f.withoutMachine("a") }), Upkeep{}},
 
 		{"young machines of an attempt in flight are its own business", fleet(Node{Cordon: Joining, Launch: token, InFlight: true}).with(inFlight), Upkeep{}},
+		{"a node that was born cordoned may be somebody else's: that shows in a while", fleet(Node{Cordon: Joining, Created: noon}), at(strangerBound)},
+		{"and opens it", fleet(Node{Cordon: Joining, Created: noon.Add(-strangerBound)}), open},
+		{"also if no cloud knows its machine", fleet(Node{Cordon: Joining, Created: noon.Add(-strangerBound)}).with(func(f *Fleet) { f.withoutMachine("a") }), open},
 		{"those of an attempt that is over are taken back", fleet(Node{Cordon: Joining, Launch: token}), gone(token)},
 		{"unless somebody runs there", fleet(Node{Cordon: Joining, Launch: token, Pods: 1}), open},
 		{"a machine that has never had a node and that no attempt waits for is taken back", lone(cloudprovider.Booting, token),
 			Upkeep{TakeBack: []Return{{Machine: lone(cloudprovider.Booting, token).Lone[0]}}}},
+		{"so is a hold that no attempt waits for", lone(cloudprovider.Booting, token).with(func(f *Fleet) { f.Lone[0].Hold = true }),
+			Upkeep{TakeBack: []Return{{Machine: func() cloudprovider.Machine { m := lone(cloudprovider.Booting, token).Lone[0]; m.Hold = true; return m }()}}}},
 		{"one that an attempt waits for is not", lone(cloudprovider.Booting, token).with(inFlight), Upkeep{}},
 		{"nor one that Muster did not launch", lone(cloudprovider.Running, ""), Upkeep{}},
 		{"one whose node was deleted may get it back", lone(cloudprovider.Running, token), Upkeep{At: noon.Add(loneBound), Past: Past{Lone: spared("gpu/a", 0)}}},

@@ -62,7 +62,7 @@ func (w *watch) OnDelete(obj any) {
 	if missed, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 		obj = missed.Obj
 	}
-	if m, ok := obj.(*kwokv1alpha1.Machine); ok {
+	if m, ok := obj.(*kwokv1alpha1.Machine); ok && isOurs(m) {
 		w.provider.stockOf(m.Spec.Group).forget(m.Name)
 		gone := observed(m)
 		gone.State = cloudprovider.Gone
@@ -71,8 +71,11 @@ func (w *watch) OnDelete(obj any) {
 }
 
 func (w *watch) changed(obj any) {
-	if m, ok := obj.(*kwokv1alpha1.Machine); ok {
+	if m, ok := obj.(*kwokv1alpha1.Machine); ok && isOurs(m) {
 		w.provider.stockOf(m.Spec.Group).note(m)
 		w.alone(func() { w.observe(observed(m)) })
 	}
 }
+
+// isOurs says that no simulated cloud with an API of its own tells of the machine.
+func isOurs(m *kwokv1alpha1.Machine) bool { return m.Spec.Node.ProviderID == "" }

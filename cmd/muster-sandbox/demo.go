@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -15,10 +17,11 @@ import (
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/demo"
 	"github.com/muster-dev/muster/kwok/sandbox"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 func newDemoCommand(o *options) *cobra.Command {
-	keep := false
+	keep, cloud := false, ""
 	command := &cobra.Command{
 		Use:   "demo",
 		Short: "Tell three short stories on a sandbox, and check the promises",
@@ -31,24 +34,38 @@ that the cluster's API tells. The exit code is 0 only if each of them held.`,
 		Example: `  # A minute, and nothing is left behind
   muster-sandbox demo
 
+  # The same with machines of a simulated AWS, which Muster calls as it calls the real one
+  muster-sandbox demo --cloud aws
+
   # Look around afterwards
   muster-sandbox demo --keep`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return runDemo(command, o.name, keep)
+			if !slices.Contains(demoClouds, cloud) {
+				return fmt.Errorf("--cloud is %q: choose among %s", cloud, strings.Join(demoClouds, ", "))
+			}
+			return runDemo(command, o.name, v1alpha1.Provider(cloud), keep)
 		},
 	}
 	command.Flags().BoolVar(&keep, "keep", false, "leave the sandbox up at the end, until Ctrl-C, and print how to reach it")
+	command.Flags().StringVar(&cloud, "cloud", demoClouds[0], "`provider` of the machines: "+strings.Join(demoClouds, ", "))
+	_ = command.RegisterFlagCompletionFunc("cloud", cobra.FixedCompletions(demoClouds, cobra.ShellCompDirectiveNoFileComp))
 	return command
 }
 
-func runDemo(command *cobra.Command, name string, keep bool) (err error) {
+// demoClouds are those that the stories can be told of, the usual one first.
+var demoClouds = []string{string(v1alpha1.ProviderKwok), string(v1alpha1.ProviderAWS), string(v1alpha1.ProviderGCP)}
+
+func runDemo(command *cobra.Command, name string, cloud v1alpha1.Provider, keep bool) (err error) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 
 	config := cluster.Config{Name: name, Progress: command.ErrOrStderr()}
 	sandbox.Fill(&config)
+	if cloud != v1alpha1.ProviderKwok {
+		sandbox.AddClouds(&config)
+	}
 	fmt.Fprintf(command.ErrOrStderr(), "Starting the sandbox %q: a real cluster on this machine, without containers\n", name)
 	running, err := startUnlessSignalled(command.Context(), config, signals)
 	if err != nil {
@@ -64,7 +81,7 @@ func runDemo(command *cobra.Command, name string, keep bool) (err error) {
 	defer cancel()
 	told := make(chan error, 1)
 	go func() {
-		told <- demo.Run(ctx, demo.Options{Config: running.RESTConfig(), Scheme: scheme, Out: command.OutOrStdout(), Live: isTerminal(command)})
+		told <- demo.Run(ctx, demo.Options{Config: running.RESTConfig(), Scheme: scheme, Out: command.OutOrStdout(), Cloud: cloud, Live: isTerminal(command)})
 	}()
 	select {
 	case err = <-told:

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"github.com/spf13/cobra"
+
 	"github.com/muster-dev/muster/cmd/muster/app"
+	"github.com/muster-dev/muster/cmd/muster/clouds"
+	"github.com/muster-dev/muster/kwok/cloudsim/server"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/cluster/components"
 )
@@ -9,6 +13,7 @@ import (
 // programs are the components by name: the cluster's, and ours.
 func programs() map[string]components.Program {
 	all := components.Programs()
-	all[cluster.Muster] = components.FromCommand(app.NewCommand)
+	all[cluster.Muster] = components.FromCommand(func() *cobra.Command { return app.NewCommand(clouds.Connect) })
+	all[cluster.Clouds] = components.FromCommand(server.NewCommand)
 	return all
 }

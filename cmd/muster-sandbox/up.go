@@ -17,7 +17,7 @@ import (
 
 func newUpCommand(o *options) *cobra.Command {
 	config := cluster.Config{}
-	withoutQueueing := false
+	withoutQueueing, withClouds := false, false
 	command := &cobra.Command{
 		Use:   "up",
 		Short: "Start a sandbox and run it until Ctrl-C",
@@ -35,6 +35,9 @@ room for that, and is gone at the end. A component that dies is started again.`,
   # One whose queues Kueue is to serve, with muster as its provisioner
   muster-sandbox up --without-queueing
 
+  # One with GPU groups of a simulated AWS and Google Cloud, found by Muster as it finds real ones
+  muster-sandbox up --clouds
+
   # Only an API server, such as tests of controllers need
   muster-sandbox up --only etcd,kube-apiserver --kubeconfig /tmp/lab.yaml`,
 		Args: cobra.NoArgs,
@@ -45,6 +48,9 @@ room for that, and is gone at the end. A component that dies is started again.`,
 			} else {
 				sandbox.Fill(&config)
 			}
+			if withClouds {
+				sandbox.AddClouds(&config)
+			}
 			return up(command, config)
 		},
 	}
@@ -54,6 +60,7 @@ room for that, and is gone at the end. A component that dies is started again.`,
 	flags.StringVar(&config.Kubeconfig, "kubeconfig", "", "write the administrator's kubeconfig to this `file` too, while the sandbox runs")
 	flags.StringSliceVar(&config.Only, "only", nil, "start just these components, of "+strings.Join(cluster.ComponentNames(), ","))
 	flags.BoolVar(&withoutQueueing, "without-queueing", false, "leave the queues to something else, such as Kueue: muster only provisions, and nothing of Kueue's API is installed")
+	flags.BoolVar(&withClouds, "clouds", false, "simulate AWS and Google Cloud too, behind their own APIs, with some GPU groups for Muster to find")
 	_ = command.MarkFlagDirname("data-dir")
 	_ = command.MarkFlagFilename("kubeconfig")
 	_ = command.RegisterFlagCompletionFunc("only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

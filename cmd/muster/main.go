@@ -7,10 +7,11 @@ import (
 	"os"
 
 	"github.com/muster-dev/muster/cmd/muster/app"
+	"github.com/muster-dev/muster/cmd/muster/clouds"
 )
 
 func main() {
-	if err := app.NewCommand().Execute(); err != nil {
+	if err := app.NewCommand(clouds.Connect).Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "muster:", err)
 		os.Exit(1)
 	}

@@ -95,9 +95,6 @@ const (
 	ReasonReclaimed  = kwokv1alpha1.ReasonSpotReclaimed
 )
 
-// DeviceDelay is the time from the start of the device plugin's pod to the devices.
-func (i *Instance) DeviceDelay() time.Duration { return i.fate.DeviceDelay }
-
 // Reservation holds places in a pool, which are paid for whether or not instances
 // fill them.
 type Reservation struct {
@@ -326,6 +323,11 @@ func (w *World) Instances(all bool) []Instance {
 		return cmp.Or(a.LaunchedAt.Compare(b.LaunchedAt), cmp.Compare(a.ID, b.ID))
 	})
 	return out
+}
+
+// Visible says whether lists know by now of something that was made at that time.
+func (w *World) Visible(madeAt time.Time) bool {
+	return w.clock.Since(madeAt) >= w.config.Lag.Duration
 }
 
 // Reservations are all that ever were, by their beginning and ID.

@@ -92,7 +92,7 @@ func (c *Cluster) prepare() error {
 		return fmt.Errorf("reading the sandbox's kubeconfig: %w", err)
 	}
 	c.rest.QPS, c.rest.Burst = 2000, 4000
-	if err := writeSettings(c.plan, c.config.Stages); err != nil {
+	if err := writeSettings(c.plan, c.config); err != nil {
 		return err
 	}
 	for _, name := range c.plan.selected {
@@ -235,6 +235,9 @@ func (c *Cluster) AuditLog() string { return c.plan.auditLog() }
 func (c *Cluster) MusterMetrics() string {
 	return "http://" + c.plan.address(musterMetrics) + "/metrics"
 }
+
+// CloudsURL is where the simulated clouds tell of themselves.
+func (c *Cluster) CloudsURL() string { return "http://" + c.plan.address(Clouds) }
 
 // State is what the registry holds of this sandbox.
 func (c *Cluster) State() State {

@@ -12,6 +12,7 @@ const (
 	ControllerManager = "kube-controller-manager"
 	Scheduler         = "kube-scheduler"
 	Kwok              = "kwok"
+	Clouds            = "clouds"
 	Muster            = "muster"
 )
 
@@ -37,8 +38,15 @@ var components = []component{
 	{name: ControllerManager, needs: []string{Etcd, APIServer}, ports: []string{ControllerManager}, args: controllerManagerArgs, probe: secureProbe(ControllerManager, "/healthz")},
 	{name: Scheduler, needs: []string{Etcd, APIServer}, ports: []string{Scheduler}, args: schedulerArgs, probe: secureProbe(Scheduler, "/readyz")},
 	{name: Kwok, needs: []string{Etcd, APIServer}, ports: []string{Kwok}, args: kwokArgs, probe: plainProbe(Kwok, "/healthz")},
+	{name: Clouds, needs: []string{Etcd, APIServer}, ports: []string{Clouds, cloudsAWS, cloudsGCP}, args: cloudsArgs, probe: plainProbe(Clouds, "/healthz")},
 	{name: Muster, needs: []string{Etcd, APIServer}, ports: []string{musterHealth, musterMetrics}, args: musterArgs, probe: plainProbe(musterHealth, "/readyz")},
 }
+
+// The simulated clouds listen on a port each, beside that for whoever wants to see their bill.
+const (
+	cloudsAWS = "clouds-aws"
+	cloudsGCP = "clouds-gcp"
+)
 
 // muster listens on two ports, neither of which is its main one.
 const (
@@ -201,11 +209,25 @@ func kwokArgs(p plan) []string {
 	}
 }
 
+func cloudsArgs(p plan) []string {
+	return []string{
+		"--config=" + p.cloudsConfig(),
+		"--kubeconfig=" + p.kubeconfig(admin),
+		"--address=" + p.address(Clouds),
+		"--aws-address=" + p.address(cloudsAWS),
+		"--gcp-address=" + p.address(cloudsGCP),
+	}
+}
+
 func musterArgs(p plan) []string {
-	return append([]string{
+	args := []string{
 		"--kubeconfig=" + p.kubeconfig(Muster),
 		"--metrics-bind-address=" + p.address(musterMetrics),
 		"--health-probe-bind-address=" + p.address(musterHealth),
 		"--leader-elect=false",
-	}, p.musterFlags...)
+	}
+	if p.runs(Clouds) {
+		args = append(args, "--config="+p.musterConfig())
+	}
+	return append(args, p.musterFlags...)
 }

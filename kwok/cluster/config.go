@@ -56,11 +56,23 @@ type Config struct {
 	// Stages is the YAML of the KWOK stages that move machines and pods; without it kwok is not started.
 	Stages []byte
 
+	// Clouds are those that are simulated beside KWOK's own, over HTTP; without any, the component clouds is not
+	// started.
+	Clouds *SimulatedClouds
+
 	// Registry is where running sandboxes are recorded; the zero value means DefaultRegistry.
 	Registry Registry
 
 	// Progress gets a line for each step of the start, and one for each component that died; nil means silence.
 	Progress io.Writer
+}
+
+// SimulatedClouds say what the component clouds has.
+type SimulatedClouds struct {
+	// World is its configuration, in YAML.
+	World []byte
+	// Region of AWS and Project of GCP that it is about.
+	Region, Project string
 }
 
 var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
@@ -119,6 +131,9 @@ func (c Config) selectComponents() ([]string, error) {
 	if slices.Contains(c.Only, Kwok) && len(c.Stages) == 0 {
 		return nil, errors.New("kwok cannot start without stages that tell it how machines and pods behave")
 	}
+	if slices.Contains(c.Only, Clouds) && c.Clouds == nil {
+		return nil, errors.New("clouds cannot start without a configuration that says what they have")
+	}
 	var names []string
 	for _, component := range components {
 		if slices.Contains(c.Only, component.name) {
@@ -131,7 +146,7 @@ func (c Config) selectComponents() ([]string, error) {
 func (c Config) defaultComponents() []string {
 	var names []string
 	for _, component := range components {
-		if component.name == Muster && c.Manifests == nil || component.name == Kwok && len(c.Stages) == 0 {
+		if component.name == Muster && c.Manifests == nil || component.name == Kwok && len(c.Stages) == 0 || component.name == Clouds && c.Clouds == nil {
 			continue
 		}
 		names = append(names, component.name)

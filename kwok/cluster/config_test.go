@@ -19,18 +19,20 @@ func TestConfigIsCompletedOrRefused(t *testing.T) {
 		want   []string // components
 		refuse string   // part of the error
 	}{
-		"all there is":                             {config: Config{Manifests: manifests, Stages: stages}, want: ComponentNames()},
-		"no muster without its rights":             {config: Config{Stages: stages}, want: []string{Etcd, APIServer, ControllerManager, Scheduler, Kwok}},
-		"no kwok without stages":                   {config: Config{Manifests: manifests}, want: []string{Etcd, APIServer, ControllerManager, Scheduler, Muster}},
-		"some, put in start order":                 {config: Config{Only: []string{APIServer, Etcd}}, want: []string{Etcd, APIServer}},
-		"an unknown component":                     {config: Config{Only: []string{"kubelet"}}, refuse: "the components are etcd, kube-apiserver"},
-		"a component without what it needs":        {config: Config{Only: []string{Etcd, Scheduler}}, refuse: "kube-scheduler cannot run without kube-apiserver"},
-		"muster asked for without its rights":      {config: Config{Only: []string{Etcd, APIServer, Muster}}, refuse: "manifests"},
-		"kwok asked for without stages":            {config: Config{Only: []string{Etcd, APIServer, Kwok}}, refuse: "stages"},
-		"a name that is a path":                    {config: Config{Name: "../x"}, refuse: "lower-case letters"},
-		"a port that does not exist":               {config: Config{Port: 70000}, refuse: "port 70000"},
-		"a binary that is not there":               {config: Config{Binary: "/nowhere/muster-sandbox"}, refuse: "make build"},
-		"a name of one letter, and only etcd runs": {config: Config{Name: "x", Only: []string{Etcd}}, want: []string{Etcd}},
+		"all there is": {config: Config{Manifests: manifests, Stages: stages, Clouds: &SimulatedClouds{}}, want: ComponentNames()},
+		"no clouds unless somebody says what they have": {config: Config{Manifests: manifests, Stages: stages}, want: []string{Etcd, APIServer, ControllerManager, Scheduler, Kwok, Muster}},
+		"clouds asked for that have nothing":            {config: Config{Only: []string{Etcd, APIServer, Clouds}}, refuse: "what they have"},
+		"no muster without its rights":                  {config: Config{Stages: stages}, want: []string{Etcd, APIServer, ControllerManager, Scheduler, Kwok}},
+		"no kwok without stages":                        {config: Config{Manifests: manifests}, want: []string{Etcd, APIServer, ControllerManager, Scheduler, Muster}},
+		"some, put in start order":                      {config: Config{Only: []string{APIServer, Etcd}}, want: []string{Etcd, APIServer}},
+		"an unknown component":                          {config: Config{Only: []string{"kubelet"}}, refuse: "the components are etcd, kube-apiserver"},
+		"a component without what it needs":             {config: Config{Only: []string{Etcd, Scheduler}}, refuse: "kube-scheduler cannot run without kube-apiserver"},
+		"muster asked for without its rights":           {config: Config{Only: []string{Etcd, APIServer, Muster}}, refuse: "manifests"},
+		"kwok asked for without stages":                 {config: Config{Only: []string{Etcd, APIServer, Kwok}}, refuse: "stages"},
+		"a name that is a path":                         {config: Config{Name: "../x"}, refuse: "lower-case letters"},
+		"a port that does not exist":                    {config: Config{Port: 70000}, refuse: "port 70000"},
+		"a binary that is not there":                    {config: Config{Binary: "/nowhere/muster-sandbox"}, refuse: "make build"},
+		"a name of one letter, and only etcd runs":      {config: Config{Name: "x", Only: []string{Etcd}}, want: []string{Etcd}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -63,8 +65,8 @@ func TestPortsAreFreeDifferentAndBelowTheEphemeralRange(t *testing.T) {
 		}
 		seen[port] = name
 	}
-	if len(ports) != 7 {
-		t.Errorf("%d ports, want one for each component and one more for muster: %v", len(ports), ports)
+	if len(ports) != 10 {
+		t.Errorf("%d ports, want one for each component, one more for muster and two for the clouds: %v", len(ports), ports)
 	}
 }
 

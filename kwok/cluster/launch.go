@@ -73,6 +73,9 @@ func (c *Cluster) launchOnAPIServer(ctx context.Context) error {
 			group.Go(func() error { return c.config.InForce(ctx, c.rest) })
 		}
 		group.Go(func() error { return c.bringUp(ctx, Kwok) })
+		if err := c.bringUp(ctx, Clouds); err != nil {
+			return err
+		}
 		return c.bringUpMuster(ctx, client)
 	})
 	return group.Wait()

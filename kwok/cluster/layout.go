@@ -22,9 +22,11 @@ func (l layout) musterToken() string { return filepath.Join(l.dir, "kubeconfig",
 func (l layout) schedulerConfig() string {
 	return filepath.Join(l.dir, "config", "kube-scheduler.yaml")
 }
-func (l layout) auditPolicy() string { return filepath.Join(l.dir, "config", "audit.yaml") }
-func (l layout) auditLog() string    { return l.log("audit") }
-func (l layout) kwokConfig() string  { return filepath.Join(l.dir, "config", "kwok.yaml") }
+func (l layout) auditPolicy() string  { return filepath.Join(l.dir, "config", "audit.yaml") }
+func (l layout) auditLog() string     { return l.log("audit") }
+func (l layout) cloudsConfig() string { return filepath.Join(l.dir, "config", "clouds.yaml") }
+func (l layout) musterConfig() string { return filepath.Join(l.dir, "config", "muster.yaml") }
+func (l layout) kwokConfig() string   { return filepath.Join(l.dir, "config", "kwok.yaml") }
 func (l layout) log(component string) string {
 	return filepath.Join(l.logDir, component+".log")
 }

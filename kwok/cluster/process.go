@@ -74,12 +74,17 @@ func newProcess(name, binary, dir, log string, args []string, spawn *spawner) *p
 }
 
 // childEnvironment drops what would change a component behind our back: etcd and KWOK read every setting from the
-// environment too, and KWOK reads a file in the user's home unless it is told of another folder.
+// environment too, and KWOK reads a file in the user's home unless it is told of another folder. Nor does a sandbox get
+// anybody's credentials of a real cloud; those that it has are good for the simulated ones alone.
 func childEnvironment(environment []string, dir string) []string {
 	kept := slices.DeleteFunc(slices.Clone(environment), func(entry string) bool {
-		return strings.HasPrefix(entry, "ETCD_") || strings.HasPrefix(entry, "KWOK_") || strings.HasPrefix(entry, "KUBE")
+		return slices.ContainsFunc([]string{"ETCD_", "KWOK_", "KUBE", "AWS_", "GOOGLE_"}, func(prefix string) bool {
+			return strings.HasPrefix(entry, prefix)
+		})
 	})
-	return append(kept, "KWOK_WORKDIR="+dir)
+	return append(kept, "KWOK_WORKDIR="+dir,
+		"AWS_ACCESS_KEY_ID=sandbox", "AWS_SECRET_ACCESS_KEY=sandbox", "AWS_EC2_METADATA_DISABLED=true",
+		"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull)
 }
 
 // isComponent reports whether a process is that component of the sandbox in dir, and not a stranger that got its number.

@@ -3,9 +3,18 @@ package cluster
 import "fmt"
 
 // writeSettings writes the configuration files of the components that have settings beyond their flags.
-func writeSettings(p plan, stages []byte) error {
+func writeSettings(p plan, c Config) error {
 	if p.runs(Kwok) {
-		if err := writeFile(p.kwokConfig(), append([]byte(kwokSettings), stages...)); err != nil {
+		if err := writeFile(p.kwokConfig(), append([]byte(kwokSettings), c.Stages...)); err != nil {
+			return err
+		}
+	}
+	if p.runs(Clouds) {
+		if err := writeFile(p.cloudsConfig(), c.Clouds.World); err != nil {
+			return err
+		}
+		muster := fmt.Appendf(nil, musterSettings, c.Clouds.Region, p.address(cloudsAWS), c.Clouds.Project, p.address(cloudsGCP))
+		if err := writeFile(p.musterConfig(), muster); err != nil {
 			return err
 		}
 	}
@@ -26,6 +35,21 @@ clientConnection:
   burst: 4000
 leaderElection:
   leaderElect: false
+`
+
+// The simulated clouds know one cluster, this one.
+const musterSettings = `apiVersion: config.muster.dev/v1alpha1
+kind: Configuration
+provisioning:
+  clouds:
+    aws:
+      region: %q
+      cluster: sandbox
+      endpoint: "http://%s"
+    gcp:
+      project: %q
+      cluster: sandbox
+      endpoint: "http://%s"
 `
 
 // What is read is not recorded, and of what is written not the text.

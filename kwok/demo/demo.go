@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/test/invariants"
 )
 
@@ -29,6 +30,8 @@ type Options struct {
 	Config *rest.Config
 	Scheme *runtime.Scheme
 	Out    io.Writer
+	// Cloud that the machines come from.
+	Cloud v1alpha1.Provider
 	// Live redraws a line of progress in place, as terminals can.
 	Live bool
 }
@@ -54,8 +57,10 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer watcher.Stop()
 	d := &demo{client: c, screen: &screen{out: o.Out, live: o.Live}}
-	if err := d.apply(ctx, "objects.yaml"); err != nil {
-		return err
+	for _, manifest := range []string{"objects.yaml", fmt.Sprintf("groups-%s.yaml", o.Cloud)} {
+		if err := d.apply(ctx, manifest); err != nil {
+			return err
+		}
 	}
 	var failed []error
 	var told []result

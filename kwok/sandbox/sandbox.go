@@ -17,6 +17,14 @@ import (
 //go:embed device-plugin.yaml
 var devicePlugin []byte
 
+//go:embed clouds.yaml
+var clouds []byte
+
+// AddClouds adds the simulated clouds to the configuration of a cluster.
+func AddClouds(config *cluster.Config) {
+	config.Clouds = &cluster.SimulatedClouds{World: clouds, Region: "us-east-1", Project: "sandbox"}
+}
+
 // Fill completes the configuration of a cluster that is to contain all of it.
 func Fill(config *cluster.Config) {
 	config.Stages = stages.YAML()

@@ -75,6 +75,11 @@ type MachineNode struct {
 	// +optional
 	// +listType=atomic
 	Taints []corev1.Taint `json:"taints,omitempty"`
+	// providerID of the node. Unset makes it kwok://<group>/<name>; machines whose nodes
+	// bear another are those of a simulated cloud with an API of its own.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	ProviderID string `json:"providerID,omitempty"`
 	// unschedulable nodes are born cordoned.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`

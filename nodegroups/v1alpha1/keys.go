@@ -6,6 +6,15 @@ const (
 	// the machine's template, so that the node is born with it.
 	NodeGroupLabel = "muster.dev/node-group"
 
+	// CloudGroupLabel is for templates of a cloud's own groups: nodes that register
+	// with it are born cordoned while a launch into the group of that value is in
+	// flight. Any value that a label may have will do, if it is the group's alone.
+	CloudGroupLabel = "muster.dev/cloud-group"
+
+	// DiscoveredLabel names, on a NodeGroup, the cloud that it was found in. Muster
+	// keeps its spec as the cloud's own group says; all others are their owners'.
+	DiscoveredLabel = "muster.dev/discovered"
+
 	// LaunchAnnotation carries the token of the launch that made the node: the
 	// UID of the request and the attempt. It attributes the machine.
 	LaunchAnnotation = "muster.dev/launch"

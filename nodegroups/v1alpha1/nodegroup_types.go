@@ -489,8 +489,13 @@ type NodeGroupStatus struct {
 	// +optional
 	Shape *LearnedShape `json:"shape,omitempty"`
 
+	// advice is the cloud's own word on its chances; unset where it says nothing.
+	// +optional
+	Advice *Advice `json:"advice,omitempty"`
+
 	// conditions: Obtainable says whether the next launch may try this group,
-	// TemplateMatches whether its nodes are what spec.template says.
+	// TemplateMatches whether its nodes are what spec.template says, Sound whether
+	// nothing is in the way of Muster.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -505,7 +510,29 @@ const (
 	// spec.template promises or lack its labels or taints; Unknown until a node has
 	// been seen.
 	ConditionTemplateMatches = "TemplateMatches"
+	// ConditionSound is False when something else changes the cloud's own group, when
+	// pods may slip onto its nodes before Muster cordons them, or when Muster lacks a
+	// permission; only groups that Muster has discovered have it.
+	ConditionSound = "Sound"
 )
+
+// Advice is a cloud's own word on the next launch. It weighs as much as four launches,
+// half of that 30 minutes later.
+type Advice struct {
+	// machines is the size of the launch that it speaks of.
+	// +kubebuilder:validation:Minimum=1
+	Machines int32 `json:"machines"`
+	// chance, in parts per thousand, that they come at once.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	Chance int32 `json:"chance"`
+	// at is when the cloud said so.
+	At metav1.Time `json:"at"`
+	// source is the call that it comes from.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Source string `json:"source,omitempty"`
+}
 
 // Ledger is the evidence on how likely launches come whole. All amounts are as of
 // one time; from then on each halves every 30 minutes.

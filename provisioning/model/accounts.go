@@ -81,7 +81,7 @@ func (m *Model) flushAccounts() {
 	for key, s := range m.accounts.stale {
 		name := key.group + "/" + key.name
 		c, listed := m.groups.machines[key]
-		if !listed || c.State >= cloudprovider.Terminated {
+		if !listed || !c.Counts() {
 			m.accounts.book.Remove(name, s.last)
 			continue
 		}

@@ -116,15 +116,20 @@ func (gs *groups) status(group string) v1alpha1.NodeGroupStatus {
 	return status
 }
 
-// SetMachine tells of a machine. States only grow, so old news changes nothing.
+// SetMachine tells of a machine. States only grow, so old news changes nothing; nor is
+// a launch forgotten, which some clouds tell later than the machine.
 func (m *Model) SetMachine(c cloudprovider.Machine) {
 	m.update(func() bool {
 		key := machineKey{c.Group, c.Name}
 		if c.State == cloudprovider.Gone {
 			return m.removeMachine(key)
 		}
-		if old, known := m.groups.machines[key]; known && c.State <= old.State {
-			return false
+		if old, known := m.groups.machines[key]; known {
+			c.Launch = cmp.Or(c.Launch, old.Launch)
+			if c.State <= old.State && c.Launch == old.Launch {
+				return false
+			}
+			c.State = max(c.State, old.State)
 		}
 		m.putMachine(key, c)
 		return true
@@ -148,7 +153,7 @@ func (m *Model) putMachine(key machineKey, c cloudprovider.Machine) {
 	m.removeMachine(key)
 	gs := &m.groups
 	gs.machines[key] = c
-	if c.State < cloudprovider.Terminated {
+	if c.Counts() {
 		gs.alive[key.group]++
 	}
 	m.linkMachine(key, c)
@@ -168,7 +173,7 @@ func (m *Model) removeMachine(key machineKey) bool {
 		return false
 	}
 	delete(gs.machines, key)
-	if c.State < cloudprovider.Terminated {
+	if c.Counts() {
 		gs.alive[key.group]--
 	}
 	if delete(gs.launched[c.Launch], key); len(gs.launched[c.Launch]) == 0 {
@@ -267,6 +272,21 @@ func (m *Model) promised() map[string]int {
 	return out
 }
 
+// Launching are the groups in which attempts in flight launch machines, by name.
+func (m *Model) Launching() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	groups := map[string]bool{}
+	for uid := range m.requests.live {
+		if a := m.attempt(m.requests.byUID[uid]); a.Phase == provisioning.Launching {
+			for _, l := range a.Launches {
+				groups[l.Group] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(groups))
+}
+
 // missing are the machines of each group that the request's attempt in flight has
 // asked for and that have not been seen yet.
 func (m *Model) missing(e *request) map[string]int {
@@ -278,7 +298,7 @@ func (m *Model) missing(e *request) map[string]int {
 	for _, c := range a.Calls(e.object.UID) {
 		made := 0
 		for key := range m.groups.launched[c.Token] {
-			if key.group == c.Group {
+			if key.group == c.Group && !m.groups.machines[key].Hold {
 				made++
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/provisioning"
 )
 
@@ -149,7 +148,7 @@ func (h *holdings) count(namespace, group string, by int) {
 // counts for nobody then.
 func (m *Model) chargedTo(key machineKey) string {
 	c, listed := m.groups.machines[key]
-	if !listed || c.State >= cloudprovider.Terminated || c.Launch == "" {
+	if !listed || !c.Counts() || c.Launch == "" {
 		return ""
 	}
 	uid := provisioning.TokenUID(c.Launch)

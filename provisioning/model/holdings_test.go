@@ -71,6 +71,11 @@ func TestWhatANamespaceHas(t *testing.T) {
 			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 3}}}})
 		}, 3},
 		{"that is on record", func() { m.SetRequest(launching(v.request("gang"), 3)); m.Settle("gang") }, 3},
+		{"a hold, which is no machine yet", func() {
+			hold := machine(9, cloudprovider.Booting)
+			hold.Hold, hold.ProviderID = true, ""
+			m.SetMachine(hold)
+		}, 3},
 		{"a part of its machines", func() {
 			m.SetMachine(machine(0, cloudprovider.Booting))
 			m.SetMachine(machine(1, cloudprovider.Booting))

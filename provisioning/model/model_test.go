@@ -317,6 +317,24 @@ func TestAMachineThatIsGoneStaysGone(t *testing.T) {
 	}
 }
 
+// Some clouds tell of a machine before they tell of its launch, and may forget it in a
+// later list for a moment.
+func TestALaunchThatIsToldLaterIsKept(t *testing.T) {
+	m, v := newModel()
+	m.SetRequest(v.request("gang"))
+	c := cloudprovider.Machine{Group: "gpu", Name: "i-1", ProviderID: "id-1", State: cloudprovider.Running}
+	m.SetMachine(c)
+	c.State, c.Launch = cloudprovider.Booting, "gang-1"
+	m.SetMachine(c)
+	want := cloudprovider.Machine{Group: "gpu", Name: "i-1", ProviderID: "id-1", State: cloudprovider.Running, Launch: "gang-1"}
+	for range 2 {
+		if got := m.Fleet(noon).Lone; len(got) != 1 || got[0] != want {
+			t.Errorf("machines without a node are %v, want %v", got, want)
+		}
+		m.SetMachine(cloudprovider.Machine{Group: "gpu", Name: "i-1", ProviderID: "id-1", State: cloudprovider.Running})
+	}
+}
+
 func TestLearnedStatusIsACopy(t *testing.T) {
 	m, v := newModel()
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}

@@ -405,7 +405,11 @@ func (r *rubbish) scribble(t *testing.T, o *unstructured.Unstructured) {
 	}
 	patch := client.MergeFrom(o.DeepCopy())
 	condition := func(kind string) map[string]any {
-		return map[string]any{"type": kind, "status": pick(r, "True", "False", "Unknown"), "reason": "Scribbled", "message": "", "lastTransitionTime": pick(r, "1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z")}
+		message := ""
+		if kind == "Evicted" {
+			message = "written by hand" // the watch holds Muster to a word with each eviction
+		}
+		return map[string]any{"type": kind, "status": pick(r, "True", "False", "Unknown"), "reason": "Scribbled", "message": message, "lastTransitionTime": pick(r, "1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z")}
 	}
 	o.Object["status"] = map[string]any{
 		"conditions":   []any{condition("Admitted"), condition("Evicted"), condition("Finished"), condition("PodsReady"), condition("Requeued"), condition("x")},

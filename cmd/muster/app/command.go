@@ -3,6 +3,7 @@
 package app
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"slices"
@@ -13,8 +14,10 @@ import (
 	"k8s.io/klog/v2/textlogger"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cmd/muster/configuration"
 	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/queueing/config"
 )
@@ -34,10 +37,20 @@ type Options struct {
 	Instance     string
 	// Queues is what the file sets for all queues.
 	Queues config.Config
+	// Clouds are those that the file names.
+	Clouds configuration.Clouds
+
+	// connect makes the adapters of the clouds; nil makes none.
+	connect Connect
 }
 
-// NewCommand returns the command of the manager.
-func NewCommand() *cobra.Command { return newCommand(&Options{}) }
+// Connect makes adapters for clouds: those that are configured, with a way to list the
+// NodeGroups that there are.
+type Connect func(ctx context.Context, clouds configuration.Clouds, groups func(context.Context) ([]*v1alpha1.NodeGroup, error)) (map[v1alpha1.Provider]cloudprovider.Provider, error)
+
+// NewCommand returns the command of the manager. The adapters of clouds are given to
+// it, since they bring the clouds' SDKs with them, which few need to compile.
+func NewCommand(connect Connect) *cobra.Command { return newCommand(&Options{connect: connect}) }
 
 func newCommand(o *Options) *cobra.Command {
 	logs := textlogger.NewConfig()
@@ -141,6 +154,7 @@ func (o *Options) complete(flags *pflag.FlagSet) (warnings []string, err error) 
 		}
 	}
 	o.Queues = file.Queueing.Config
+	o.Clouds = file.Provisioning.Clouds
 	return warnings, o.validate()
 }
 

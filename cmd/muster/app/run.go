@@ -6,12 +6,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -118,7 +120,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
 
 // addProvisioning adds the provisioner and returns its picture of the cluster.
 func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.Model, error) {
-	providers, err := clouds(mgr)
+	providers, err := clouds(ctx, mgr, o)
 	if err != nil {
 		return nil, err
 	}
@@ -126,13 +128,14 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.M
 	for _, p := range providers {
 		watchers = append(watchers, p)
 	}
+	recorder := mgr.GetEventRecorder("muster")
+	discovery := group.NewDiscovery(mgr.GetClient(), providers, recorder, clock.RealClock{})
 	served := model.Instance{Classes: o.Classes, Name: o.Instance}
 	m := model.New(clock.RealClock{}, served)
 	feed, err := model.NewFeed(ctx, m, mgr.GetCache(), watchers)
 	if err != nil {
 		return nil, err
 	}
-	recorder := mgr.GetEventRecorder("muster")
 	for _, c := range []interface {
 		Start(context.Context) error
 	}{
@@ -149,7 +152,11 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.M
 		&provisioningmetrics.Controller{
 			Informers: mgr.GetCache(), Served: served, Model: m, Synced: feed.Synced, Registry: metrics.Registry, Clock: clock.RealClock{},
 		},
-		&group.Controller{Client: mgr.GetClient(), Model: m, Synced: feed.Synced, Changed: m.Changed(), Clock: clock.RealClock{}},
+		discovery,
+		&group.Controller{
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Launches: types.NamespacedName{Namespace: deploy.Namespace, Name: deploy.Launching},
+			Model: m, Synced: feed.Synced, Changed: m.Changed(), Discovery: discovery, Clock: clock.RealClock{},
+		},
 	} {
 		if err := mgr.Add(c); err != nil {
 			return nil, err
@@ -158,10 +165,16 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.M
 	return m, nil
 }
 
-// clouds are those that this process can reach. The simulated one is there where
-// its CRD is.
-func clouds(mgr ctrl.Manager) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
+// clouds are those that this process can reach: those of its configuration, and the
+// simulated one where its CRD is.
+func clouds(ctx context.Context, mgr ctrl.Manager, o Options) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
 	out := map[v1alpha1.Provider]cloudprovider.Provider{}
+	if o.connect != nil {
+		var err error
+		if out, err = o.connect(ctx, o.Clouds, groups(mgr.GetClient())); err != nil {
+			return nil, fmt.Errorf("provisioning.clouds: %w", err)
+		}
+	}
 	kind := kwokv1alpha1.GroupVersion.WithKind("Machine").GroupKind()
 	switch _, err := mgr.GetRESTMapper().RESTMapping(kind); {
 	case err == nil:
@@ -172,4 +185,19 @@ func clouds(mgr ctrl.Manager) (map[v1alpha1.Provider]cloudprovider.Provider, err
 		return nil, fmt.Errorf("looking for simulated machines: %w", err)
 	}
 	return out, nil
+}
+
+// groups lists the NodeGroups.
+func groups(kube client.Reader) func(context.Context) ([]*v1alpha1.NodeGroup, error) {
+	return func(ctx context.Context) ([]*v1alpha1.NodeGroup, error) {
+		list := &v1alpha1.NodeGroupList{}
+		if err := kube.List(ctx, list); err != nil {
+			return nil, err
+		}
+		out := make([]*v1alpha1.NodeGroup, len(list.Items))
+		for i := range list.Items {
+			out[i] = &list.Items[i]
+		}
+		return out, nil
+	}
 }

@@ -51,6 +51,54 @@ type Provisioning struct {
 	Enabled           *bool    `json:"enabled,omitempty"`
 	Classes           []string `json:"classes,omitempty"`
 	ProcessorInstance *string  `json:"processorInstance,omitempty"`
+	Clouds            Clouds   `json:"clouds,omitempty"`
+}
+
+// Clouds are those that machines may come from; nil means that Muster leaves a cloud
+// alone. Credentials are found as each cloud's own tools find them.
+type Clouds struct {
+	AWS *AWS `json:"aws,omitempty"`
+	GCP *GCP `json:"gcp,omitempty"`
+}
+
+// AWS is the account that the credentials are for.
+type AWS struct {
+	// Region of the cluster, for example us-east-1.
+	Region string `json:"region"`
+	// Cluster is its name: Muster touches only what is tagged
+	// kubernetes.io/cluster/<name>.
+	Cluster string `json:"cluster"`
+	// Endpoint stands in for the addresses of AWS: that of a simulator.
+	Endpoint string `json:"endpoint,omitempty"`
+}
+
+// GCP is a project.
+type GCP struct {
+	// Project whose groups are looked for, by its ID.
+	Project string `json:"project"`
+	// Cluster is the value of the label that tells its machines from those of other
+	// clusters.
+	Cluster string `json:"cluster"`
+	// Endpoint stands in for the addresses of Google's services: that of a simulator.
+	Endpoint string `json:"endpoint,omitempty"`
+}
+
+// Validate says which fields are missing.
+func (c *Clouds) Validate(path *field.Path) (errs field.ErrorList) {
+	need := func(path *field.Path, value, example string) {
+		if value == "" {
+			errs = append(errs, field.Required(path, "for example "+example))
+		}
+	}
+	if c.AWS != nil {
+		need(path.Child("aws", "region"), c.AWS.Region, "us-east-1")
+		need(path.Child("aws", "cluster"), c.AWS.Cluster, "my-cluster")
+	}
+	if c.GCP != nil {
+		need(path.Child("gcp", "project"), c.GCP.Project, "my-project")
+		need(path.Child("gcp", "cluster"), c.GCP.Cluster, "my-cluster")
+	}
+	return errs
 }
 
 // Queueing is the half that admits queued Jobs.
@@ -159,6 +207,9 @@ func (d *decoder) read(root *yaml.Node, namespace string) (*Configuration, []fau
 			e := field.NotSupported(path, class, model.KnownClasses)
 			d.faults = append(d.faults, fault{d.lines[e.Field], e.Error()})
 		}
+	}
+	for _, e := range own.Provisioning.Clouds.Validate(field.NewPath("provisioning", "clouds")) {
+		d.faults = append(d.faults, fault{d.lineOf(e.Field, root.Line), e.Error()})
 	}
 	own.Queueing.SetDefaults(namespace)
 	path := field.NewPath("queueing")

@@ -50,6 +50,7 @@ func TestWhatIsWrongIsToldWithLineFieldValueAndFix(t *testing.T) {
 		{"a value for a list", head + "provisioning:\n  classes: check-capacity.muster.dev\n", []string{`f.yaml:4: provisioning.classes: "check-capacity.muster.dev" is no list; write it as one`}},
 		{"a list for a section", head + "queueing: [fairSharing]\n", []string{"f.yaml:3: queueing: a list has no fields"}},
 		{"a class that nobody serves", head + "provisioning:\n  classes:\n  - check-capacity.muster.dev\n  - queued.gke.io\n", []string{`f.yaml:6: provisioning.classes[1]: Unsupported value: "queued.gke.io": supported values:`, `"atomic-scale-up.muster.dev"`}},
+		{"a cloud without its region", head + "provisioning:\n  clouds:\n    aws:\n      cluster: prod\n    gcp: {}\n", []string{`f.yaml:6: provisioning.clouds.aws.region: Required value: for example us-east-1`, `f.yaml:7: provisioning.clouds.gcp.project: Required value`, `f.yaml:7: provisioning.clouds.gcp.cluster: Required value`}},
 		{"a duration without a unit", head + "queueing:\n  waitForPodsReady: {timeout: 5}\n", []string{`f.yaml:4: queueing.waitForPodsReady.timeout: "5" is no duration; write one such as 90s, 5m or 1h30m`}},
 		{"a time before", head + "queueing:\n  waitForPodsReady:\n    timeout: -5m\n", []string{`f.yaml:5: queueing.waitForPodsReady.timeout: Invalid value: "-5m0s": give a duration of 0s or more`}},
 		{"no way to queue again", head + "queueing:\n  waitForPodsReady:\n    requeuingStrategy: {timestamp: Now, backoffLimitCount: -1}\n", []string{

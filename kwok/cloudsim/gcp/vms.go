@@ -52,7 +52,13 @@ func (f *Front) launch(m machine, zone string, names []string, least int, owner 
 			Cloud: v1alpha1.ProviderGCP, Type: m.machineType, Zone: zone, Market: market(m.template.ProvisioningModel),
 		},
 		Count: len(names), Min: least, Tags: maps.Clone(m.labels),
-		Node: func(string) *kwokv1alpha1.MachineNode { return node(m, zone) },
+	}
+	place := 0
+	order.Node = func(string) *kwokv1alpha1.MachineNode {
+		n := node(m, zone)
+		n.ProviderID = fmt.Sprintf("gce://%s/%s/%s", f.config.Project, zone, names[place])
+		place++
+		return n
 	}
 	if owner != nil {
 		order.Group = owner.Name

@@ -221,6 +221,9 @@ func (c *Controller) changeNodes(ctx context.Context, w *work, u provisioning.Up
 	for _, name := range u.Cordon {
 		changes[name] = append(changes[name], func(n *corev1.Node) error { return request.Cordon(n, v1alpha1.CordonGivingBack) })
 	}
+	for _, a := range u.Adopt {
+		changes[a.Node] = append(changes[a.Node], func(n *corev1.Node) error { return request.Adopt(n, c.Model.Group(a.Machine.Group), a) })
+	}
 	for name, list := range changes {
 		w.do(func() error {
 			return request.ChangeNode(ctx, c.Client, c.Model, name, func(n *corev1.Node) error {

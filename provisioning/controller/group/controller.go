@@ -1,5 +1,6 @@
-// Package group keeps the status of NodeGroups: how many machines there are, what
-// launches and nodes have taught, and whether the group is in health.
+// Package group finds the clouds' own groups, and keeps the status of NodeGroups: how
+// many machines there are, what launches and nodes have taught, and whether the group
+// is in health.
 package group
 
 import (
@@ -7,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -21,12 +23,24 @@ const pace = time.Second
 // Controller keeps the statuses.
 type Controller struct {
 	Client client.Client
-	Model  *model.Model
+	// Live reads past any cache.
+	Live client.Reader
+	// Launches is the ConfigMap for the groups with a launch in flight; without a name
+	// nobody asks for it.
+	Launches types.NamespacedName
+
+	Model *model.Model
 	// Synced waits for the first full picture of the Model; false if the context
 	// ends first. Changed gets a value soon after each change of it.
 	Synced  func(context.Context) bool
 	Changed <-chan struct{}
-	Clock   clock.WithTicker
+	// Discovery knows more of the groups that it has found; nil for none.
+	Discovery *Discovery
+	Clock     clock.WithTicker
+
+	// launching is what the ConfigMap of launches in flight says; nil until it has
+	// been written.
+	launching map[string]bool
 }
 
 // Start writes statuses until ctx is done.
@@ -45,6 +59,7 @@ func (c *Controller) Start(ctx context.Context) error {
 			return nil
 		case <-timer:
 		case <-c.Changed:
+		case <-c.Discovery.news():
 		}
 		select {
 		case <-ctx.Done():
@@ -59,6 +74,10 @@ func (c *Controller) Start(ctx context.Context) error {
 func (c *Controller) pass(ctx context.Context) (next time.Time) {
 	now := c.Clock.Now()
 	s := c.Model.Snapshot(now)
+	if err := c.tellLaunches(ctx); err != nil && ctx.Err() == nil {
+		log.FromContext(ctx).Info("Nodes of a launch may be born open until they are cordoned: the groups with a launch in flight will be written again", "reason", err.Error())
+		next = now.Add(pace)
+	}
 	counts := count(s)
 	for i := range s.Groups {
 		name := s.Groups[i].Name
@@ -70,6 +89,7 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 		updated.Status = c.Model.Learned(name)
 		updated.Status.Machines = int32(s.Groups[i].Machines)
 		next = earliest(next, renew(updated, counts[name], now))
+		c.Discovery.renew(updated, now)
 		if equality.Semantic.DeepEqual(old.Status, updated.Status) {
 			continue
 		}

@@ -144,6 +144,22 @@ func LiftCordon(n *corev1.Node) error {
 	return nil
 }
 
+// Adopt marks the node of a machine that Muster has launched, as a simulated node is
+// marked from its birth: with its group (nil where its NodeGroup is gone), its market
+// and its launch. While the launch is in flight the node is cordoned, unless somebody
+// else has done that.
+func Adopt(n *corev1.Node, group *v1alpha1.NodeGroup, a provisioning.Adoption) error {
+	set(&n.Annotations, v1alpha1.LaunchAnnotation, a.Machine.Launch)
+	set(&n.Labels, v1alpha1.NodeGroupLabel, a.Machine.Group)
+	if group != nil {
+		set(&n.Labels, v1alpha1.CapacityTypeLabel, group.Spec.CapacityType.LabelValue())
+	}
+	if a.Cordon && !n.Spec.Unschedulable {
+		return Cordon(n, v1alpha1.CordonJoining)
+	}
+	return nil
+}
+
 // Cordon cordons a node for the given reason, and keeps a cluster-autoscaler from
 // taking it for idle. A human's cordon is not taken over: it would be lifted later.
 // Nor is his word to the cluster-autoscaler. Karpenter is not told: what it

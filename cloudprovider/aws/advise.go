@@ -1,0 +1,111 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+const (
+	// fewestTypes is how many types a placement score needs: for fewer it is low
+	// whatever there is.
+	fewestTypes = 3
+	// scoreFor is how long a score is good for. An account may ask for a limited
+	// number of different ones a day, so that sizes are rounded up to powers of two.
+	scoreFor = time.Hour
+)
+
+// scores are placement scores by zone ID, by the question.
+type scores struct {
+	mu    sync.Mutex
+	known map[string]score
+}
+
+type score struct {
+	of map[string]int32
+	at time.Time
+}
+
+// Advise implements cloudprovider.Advisor, from the placement scores of Spot. A score
+// is about all types that an Auto Scaling group allows, so nothing is said of groups
+// with fewer than three.
+func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, count int) (map[string]cloudprovider.Advice, error) {
+	kinds := map[string][]string{}
+	var subnets []string
+	for _, g := range groups {
+		if a := g.Spec.AWS; a != nil && g.Spec.CapacityType == v1alpha1.Spot && a.Region == p.config.Region {
+			if !slices.Contains(kinds[a.AutoScalingGroup], a.InstanceType) {
+				kinds[a.AutoScalingGroup] = append(kinds[a.AutoScalingGroup], a.InstanceType)
+			}
+			if !slices.Contains(subnets, a.Subnet) {
+				subnets = append(subnets, a.Subnet)
+			}
+		}
+	}
+	maps.DeleteFunc(kinds, func(_ string, list []string) bool { return len(list) < fewestTypes })
+	out := map[string]cloudprovider.Advice{}
+	if len(kinds) == 0 {
+		return out, nil
+	}
+	where, err := p.subnets(ctx, subnets)
+	if err != nil {
+		return nil, fmt.Errorf("advice: %w", err)
+	}
+	for _, g := range groups {
+		a := g.Spec.AWS
+		if a == nil || g.Spec.CapacityType != v1alpha1.Spot || len(kinds[a.AutoScalingGroup]) == 0 {
+			continue
+		}
+		found, err := p.placement(ctx, kinds[a.AutoScalingGroup], count)
+		if err != nil {
+			return nil, fmt.Errorf("advice on Auto Scaling group %s: %w", a.AutoScalingGroup, err)
+		}
+		if s, ok := found[deref(where[a.Subnet].AvailabilityZoneId)]; ok {
+			// 10 is likely, not certain, and 1 is not impossible.
+			out[g.Name] = cloudprovider.Advice{Chance: s*100 - 50, Source: "GetSpotPlacementScores"}
+		}
+	}
+	return out, nil
+}
+
+func (p *Provider) placement(ctx context.Context, kinds []string, count int) (map[string]int32, error) {
+	target := 1
+	for target < count {
+		target *= 2
+	}
+	slices.Sort(kinds)
+	question := fmt.Sprintf("%d %s", target, strings.Join(kinds, " "))
+	p.scores.mu.Lock()
+	defer p.scores.mu.Unlock()
+	if s, ok := p.scores.known[question]; ok && p.config.Clock.Since(s.at) < scoreFor {
+		return s.of, nil
+	}
+	found := map[string]int32{}
+	pages := ec2.NewGetSpotPlacementScoresPaginator(p.ec2, &ec2.GetSpotPlacementScoresInput{
+		TargetCapacity: aws.Int32(int32(target)), InstanceTypes: kinds, RegionNames: []string{p.config.Region}, SingleAvailabilityZone: aws.Bool(true),
+	})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("GetSpotPlacementScores: %w", refusal(err))
+		}
+		for _, s := range page.SpotPlacementScores {
+			found[deref(s.AvailabilityZoneId)] = deref(s.Score)
+		}
+	}
+	if p.scores.known == nil {
+		p.scores.known = map[string]score{}
+	}
+	p.scores.known[question] = score{found, p.config.Clock.Now()}
+	return found, nil
+}

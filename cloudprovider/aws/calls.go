@@ -1,0 +1,63 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/middleware"
+	"golang.org/x/time/rate"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+const (
+	// perSecond and burst bound the calls of a Provider, well below what AWS grants
+	// an account for calls that change something, since others call too.
+	perSecond = 10
+	burst     = 100
+	// longestBackoff between tries of one call: whoever waits has more to do, and
+	// the same token may come again.
+	longestBackoff = 2 * time.Second
+)
+
+// newRetryer returns a retryer that leaves refusals alone: AWS counts a lack of
+// capacity among its own errors (5xx), which the SDK would try again and again.
+func newRetryer(unpaced bool) aws.Retryer {
+	return retry.NewStandard(func(o *retry.StandardOptions) {
+		o.MaxBackoff = longestBackoff
+		if unpaced {
+			o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })
+		}
+		final := retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
+			var api smithy.APIError
+			if errors.As(err, &api) {
+				if class, known := classes[api.ErrorCode()]; known && class != v1alpha1.Throttle {
+					return aws.FalseTernary
+				}
+			}
+			return aws.UnknownTernary
+		})
+		o.Retryables = append([]retry.IsErrorRetryable{final}, o.Retryables...)
+	})
+}
+
+// limiter is the client's side of throttling.
+type limiter struct{ *rate.Limiter }
+
+func newLimiter() limiter { return limiter{rate.NewLimiter(perSecond, burst)} }
+
+// addTo lets each try of a call wait for its turn.
+func (l limiter) addTo(stack *middleware.Stack) error {
+	return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("MusterLimiter", func(
+		ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler,
+	) (middleware.FinalizeOutput, middleware.Metadata, error) {
+		if err := l.Wait(ctx); err != nil {
+			return middleware.FinalizeOutput{}, middleware.Metadata{}, err
+		}
+		return next.HandleFinalize(ctx, in)
+	}), "Retry", middleware.After)
+}

@@ -1,0 +1,124 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+)
+
+// describe looks up all that the candidates speak of, each kind of thing at once.
+func (d *discovery) describe(ctx context.Context) error {
+	if len(d.candidates) == 0 {
+		return nil
+	}
+	var subnets, reservations []string
+	for _, c := range d.candidates {
+		subnets = append(subnets, c.subnets...)
+		if c.reservation != "" {
+			reservations = append(reservations, c.reservation)
+		}
+	}
+	slices.Sort(subnets)
+	for _, look := range []func() error{
+		func() error { return d.describeTypes(ctx, d.kinds()) },
+		func() error { return d.describeSales(ctx, d.kinds()) },
+		func() (err error) { d.where, err = d.subnets(ctx, slices.Compact(subnets)); return err },
+		func() error { return d.describeReservations(ctx, reservations) },
+		func() error { return d.describeDisturbances(ctx) },
+	} {
+		if err := look(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *discovery) describeTypes(ctx context.Context, kinds []string) error {
+	d.types = map[string]*ec2types.InstanceTypeInfo{}
+	// One that does not exist would make the call fail if it were named; as a filter it
+	// is only not found.
+	for names := range slices.Chunk(kinds, mostNames) {
+		pages := ec2.NewDescribeInstanceTypesPaginator(d.ec2, &ec2.DescribeInstanceTypesInput{
+			Filters: []ec2types.Filter{{Name: aws.String("instance-type"), Values: names}}, MaxResults: aws.Int32(100),
+		})
+		for pages.HasMorePages() {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				return fmt.Errorf("DescribeInstanceTypes: %w", refusal(err))
+			}
+			for i := range page.InstanceTypes {
+				d.types[string(page.InstanceTypes[i].InstanceType)] = &page.InstanceTypes[i]
+			}
+		}
+	}
+	return nil
+}
+
+func (d *discovery) describeSales(ctx context.Context, kinds []string) error {
+	d.sold = map[string]map[string]bool{}
+	for names := range slices.Chunk(kinds, mostNames) {
+		pages := ec2.NewDescribeInstanceTypeOfferingsPaginator(d.ec2, &ec2.DescribeInstanceTypeOfferingsInput{
+			LocationType: ec2types.LocationTypeAvailabilityZone,
+			Filters:      []ec2types.Filter{{Name: aws.String("instance-type"), Values: names}}, MaxResults: aws.Int32(1000),
+		})
+		for pages.HasMorePages() {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				return fmt.Errorf("DescribeInstanceTypeOfferings: %w", refusal(err))
+			}
+			for _, o := range page.InstanceTypeOfferings {
+				kind := string(o.InstanceType)
+				if d.sold[kind] == nil {
+					d.sold[kind] = map[string]bool{}
+				}
+				d.sold[kind][deref(o.Location)] = true
+			}
+		}
+	}
+	return nil
+}
+
+// subnets by ID; those that do not exist are missing.
+func (p *Provider) subnets(ctx context.Context, ids []string) (map[string]ec2types.Subnet, error) {
+	out := map[string]ec2types.Subnet{}
+	for names := range slices.Chunk(ids, mostNames) {
+		pages := ec2.NewDescribeSubnetsPaginator(p.ec2, &ec2.DescribeSubnetsInput{
+			Filters: []ec2types.Filter{{Name: aws.String("subnet-id"), Values: names}}, MaxResults: aws.Int32(1000),
+		})
+		for pages.HasMorePages() {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("DescribeSubnets: %w", refusal(err))
+			}
+			for _, s := range page.Subnets {
+				out[deref(s.SubnetId)] = s
+			}
+		}
+	}
+	return out, nil
+}
+
+// describeReservations looks up reservations of others, which launch templates target.
+func (d *discovery) describeReservations(ctx context.Context, ids []string) error {
+	d.reservations = map[string]ec2types.CapacityReservation{}
+	if len(ids) == 0 {
+		return nil
+	}
+	pages := ec2.NewDescribeCapacityReservationsPaginator(d.ec2, &ec2.DescribeCapacityReservationsInput{
+		Filters: []ec2types.Filter{{Name: aws.String("state"), Values: []string{"active"}}}, MaxResults: aws.Int32(1000),
+	})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return fmt.Errorf("DescribeCapacityReservations: %w", refusal(err))
+		}
+		for _, r := range page.CapacityReservations {
+			d.reservations[deref(r.CapacityReservationId)] = r
+		}
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package aws
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
+	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+const (
+	// methodTag says how the machines of a group are launched, where Muster is not
+	// to choose.
+	methodTag = "muster.dev/launch-method"
+	// managedTag marks the groups of EKS managed node groups.
+	managedTag = "eks:nodegroup-name"
+)
+
+// Discover implements cloudprovider.Discoverer: one group for each type, subnet and
+// market that an Auto Scaling group with the tag allows.
+func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error) {
+	var out cloudprovider.Discovery
+	d := &discovery{Provider: p}
+	groups, err := p.describeGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
+		Filters: []asgtypes.Filter{{Name: aws.String("tag-key"), Values: []string{cloudprovider.Enabled}}},
+	})
+	if err != nil {
+		return out, fmt.Errorf("discover Auto Scaling groups in %s: %w", p.config.Region, err)
+	}
+	for i := range groups {
+		c, refused, err := d.read(ctx, &groups[i])
+		if err != nil {
+			return cloudprovider.Discovery{}, fmt.Errorf("discover Auto Scaling group %s: %w", deref(groups[i].AutoScalingGroupName), err)
+		}
+		if refused == "" && c.ours {
+			d.candidates = append(d.candidates, c)
+		} else if refused != "" {
+			out.Refused = append(out.Refused, cloudprovider.Refused{Group: deref(groups[i].AutoScalingGroupName), Reason: refused})
+		}
+	}
+	if err := d.describe(ctx); err != nil {
+		return cloudprovider.Discovery{}, fmt.Errorf("discover Auto Scaling groups in %s: %w", p.config.Region, err)
+	}
+	p.prices.refresh(ctx, p, d.kinds())
+	for _, c := range d.candidates {
+		found, refused := d.offerings(c)
+		if refused != "" {
+			out.Refused = append(out.Refused, cloudprovider.Refused{Group: c.name, Reason: refused})
+			continue
+		}
+		out.Groups = append(out.Groups, found...)
+	}
+	slices.SortFunc(out.Groups, func(a, b cloudprovider.Found) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out.Refused, func(a, b cloudprovider.Refused) int { return strings.Compare(a.Group, b.Group) })
+	return out, nil
+}
+
+// discovery is a look at the cloud: the groups, and what they speak of.
+type discovery struct {
+	*Provider
+	candidates []*candidate
+	types      map[string]*ec2types.InstanceTypeInfo
+	where      map[string]ec2types.Subnet
+	// sold are the zones that sell a type.
+	sold         map[string]map[string]bool
+	reservations map[string]ec2types.CapacityReservation
+	disturbed    disturbances
+}
+
+// zone of a subnet; empty where there is no such subnet.
+func (d *discovery) zone(subnet string) string { return deref(d.where[subnet].AvailabilityZone) }
+
+// candidate is a group that may be used.
+type candidate struct {
+	name    string
+	ours    bool
+	group   *asgtypes.AutoScalingGroup
+	tags    map[string]string
+	method  v1alpha1.AWSLaunchMethod
+	kinds   []string
+	markets []v1alpha1.CapacityType
+	subnets []string
+	// reservation that the launch template goes into; empty for none.
+	reservation string
+	volumeGiB   int32
+}
+
+// read reads a group and its launch template, or says why it cannot be used.
+func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *candidate, refused string, err error) {
+	c = &candidate{name: deref(g.AutoScalingGroupName), group: g, tags: map[string]string{}}
+	for _, t := range g.Tags {
+		c.tags[deref(t.Key)] = deref(t.Value)
+	}
+	_, c.ours = c.tags[clusterTag+d.config.Cluster]
+	if !c.ours {
+		for k := range c.tags {
+			if strings.HasPrefix(k, clusterTag) {
+				return c, "", nil // another cluster's
+			}
+		}
+		return c, fmt.Sprintf("it does not say which cluster it belongs to: tag it %s%s=%s", clusterTag, d.config.Cluster, owned), nil
+	}
+	if refused := c.choose(); refused != "" {
+		return c, refused, nil
+	}
+	template := templateOf(g, "")
+	if template == nil {
+		return c, "it has no launch template: move it from its launch configuration to a launch template", nil
+	}
+	out, err := d.ec2.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{
+		LaunchTemplateId: template.LaunchTemplateId, Versions: []string{deref(versionOf(template.Version))},
+	})
+	switch {
+	case hasCode(err, "InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateId.VersionNotFound", "InvalidLaunchTemplateName.NotFoundException"):
+		return c, fmt.Sprintf("its launch template %s cannot be found: name one that exists", deref(template.LaunchTemplateName)), nil
+	case err != nil:
+		return c, "", fmt.Errorf("DescribeLaunchTemplateVersions: %w", refusal(err))
+	case len(out.LaunchTemplateVersions) != 1 || out.LaunchTemplateVersions[0].LaunchTemplateData == nil:
+		return c, fmt.Sprintf("its launch template %s has no version %s", deref(template.LaunchTemplateName), deref(versionOf(template.Version))), nil
+	}
+	return c, c.readTemplate(out.LaunchTemplateVersions[0].LaunchTemplateData), nil
+}
+
+// choose takes the launch method from the tags.
+func (c *candidate) choose() (refused string) {
+	c.method = v1alpha1.AWSFleet
+	if _, managed := c.tags[managedTag]; managed {
+		c.method = v1alpha1.AWSLaunchInstances
+	}
+	switch m := v1alpha1.AWSLaunchMethod(cmp.Or(c.tags[methodTag], string(c.method))); m {
+	case v1alpha1.AWSFleet, v1alpha1.AWSReservation, v1alpha1.AWSLaunchInstances:
+		c.method = m
+		return ""
+	default:
+		return fmt.Sprintf("its tag %s is %q: it must be Fleet, Reservation or LaunchInstances", methodTag, string(m))
+	}
+}
+
+// readTemplate reads what the launch template and the group's policy allow.
+func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refused string) {
+	c.subnets = strings.Split(deref(c.group.VPCZoneIdentifier), ",")
+	if deref(c.group.VPCZoneIdentifier) == "" {
+		return "it has no subnets: name at least one"
+	}
+	c.kinds, c.markets = []string{string(t.InstanceType)}, []v1alpha1.CapacityType{v1alpha1.OnDemand}
+	if m := t.InstanceMarketOptions; m != nil {
+		switch {
+		case m.MarketType != ec2types.MarketTypeSpot:
+			return fmt.Sprintf("its launch template buys in the market %s, which is not supported: take the market options out of it", m.MarketType)
+		case c.method != v1alpha1.AWSLaunchInstances:
+			return "its launch template asks for Spot itself, and a fleet takes no such template: take the market options out of it and use a mixed instances policy"
+		}
+		c.markets = []v1alpha1.CapacityType{v1alpha1.Spot}
+	}
+	if mixed := c.group.MixedInstancesPolicy; mixed != nil {
+		if refused := c.readPolicy(mixed); refused != "" {
+			return refused
+		}
+	}
+	if slices.Contains(c.kinds, "") {
+		return "it chooses instance types by their attributes: name the types, since a gang is planned for known machines"
+	}
+	if r := t.CapacityReservationSpecification; r != nil && r.CapacityReservationTarget != nil {
+		if c.reservation = deref(r.CapacityReservationTarget.CapacityReservationId); c.reservation == "" {
+			return "its launch template targets a resource group of reservations: name one reservation by its ID"
+		}
+		if c.method != v1alpha1.AWSFleet {
+			return fmt.Sprintf("its launch template targets reservation %s already: take the tag %s off", c.reservation, methodTag)
+		}
+		c.markets = []v1alpha1.CapacityType{v1alpha1.Reserved}
+	}
+	switch {
+	case c.method == v1alpha1.AWSLaunchInstances && (len(c.kinds) > 1 || len(c.markets) > 1):
+		return "with LaunchInstances the group chooses type and market: allow one of each, or make a group for each"
+	case c.method == v1alpha1.AWSReservation:
+		if c.markets = slices.DeleteFunc(c.markets, func(m v1alpha1.CapacityType) bool { return m != v1alpha1.OnDemand }); len(c.markets) == 0 {
+			return "only machines on demand can be reserved first, and it buys Spot alone: use the launch method Fleet"
+		}
+	}
+	for _, b := range t.BlockDeviceMappings {
+		if b.Ebs != nil {
+			c.volumeGiB = max(c.volumeGiB, deref(b.Ebs.VolumeSize))
+		}
+	}
+	return ""
+}
+
+func (c *candidate) readPolicy(mixed *asgtypes.MixedInstancesPolicy) (refused string) {
+	if mixed.LaunchTemplate != nil && len(mixed.LaunchTemplate.Overrides) > 0 {
+		c.kinds = nil
+		for _, o := range mixed.LaunchTemplate.Overrides {
+			if !slices.Contains(c.kinds, deref(o.InstanceType)) {
+				c.kinds = append(c.kinds, deref(o.InstanceType))
+			}
+			if deref(o.WeightedCapacity) != "" && deref(o.WeightedCapacity) != "1" {
+				return "its types are weighted: take the weights off, since Muster counts machines"
+			}
+		}
+	}
+	if d := mixed.InstancesDistribution; d != nil {
+		percent := int32(100)
+		if d.OnDemandPercentageAboveBaseCapacity != nil {
+			percent = *d.OnDemandPercentageAboveBaseCapacity
+		}
+		switch {
+		case percent == 0 && deref(d.OnDemandBaseCapacity) == 0:
+			c.markets = []v1alpha1.CapacityType{v1alpha1.Spot}
+		case percent < 100:
+			c.markets = []v1alpha1.CapacityType{v1alpha1.OnDemand, v1alpha1.Spot}
+		}
+	}
+	return ""
+}
+
+// kinds are the instance types that candidates allow.
+func (d *discovery) kinds() (out []string) {
+	for _, c := range d.candidates {
+		out = append(out, c.kinds...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,200 @@
+package aws
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
+	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// launch is one launch in the making.
+type launch struct {
+	cloudprovider.LaunchRequest
+	spec  *v1alpha1.AWSGroup
+	group *asgtypes.AutoScalingGroup
+	// listed are the machines that exist under the token, as far as lists know.
+	listed map[string]*instance
+	// others is how many machines the Auto Scaling group has beside them, with those
+	// that stand beside it and the places that are reserved for it.
+	others int
+	// reserved are the reservations under the token.
+	reserved []reservation
+}
+
+// Launch implements cloudprovider.Launcher.
+func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
+	l := &launch{LaunchRequest: req, spec: req.Group.Spec.AWS}
+	if err := p.check(l); err != nil {
+		return nil, err
+	}
+	mu := p.lock(l.spec.AutoScalingGroup)
+	mu.Lock()
+	defer mu.Unlock()
+
+	ids, err := p.launch(ctx, l)
+	machines := union(l.listed, launched(req, ids))
+	p.note(l.spec.AutoScalingGroup, machines)
+	if err != nil {
+		return machines, fmt.Errorf("launch %d machines of NodeGroup %s: %w", req.Count, req.Group.Name, err)
+	}
+	return machines, nil
+}
+
+// check refuses what no call could make.
+func (p *Provider) check(l *launch) error {
+	switch {
+	case l.spec == nil:
+		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoAWSGroup",
+			Message: fmt.Sprintf("NodeGroup %s has no spec.aws: name the Auto Scaling group there", l.Group.Name)}
+	case l.spec.Region != p.config.Region:
+		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "WrongRegion",
+			Message: fmt.Sprintf("spec.aws.region of NodeGroup %s is %s, and Muster runs for %s: name a group of that region", l.Group.Name, l.spec.Region, p.config.Region)}
+	case l.Group.Spec.CapacityType == v1alpha1.Reserved && l.spec.CapacityReservation == "":
+		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoCapacityReservation",
+			Message: fmt.Sprintf("NodeGroup %s has capacity type Reserved and no spec.aws.capacityReservation: name the reservation", l.Group.Name)}
+	case l.spec.LaunchMethod == v1alpha1.AWSReservation && l.Group.Spec.CapacityType != v1alpha1.OnDemand:
+		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NotReservable",
+			Message: fmt.Sprintf("NodeGroup %s has capacity type %s, and only OnDemand can be reserved first: set spec.aws.launchMethod to Fleet", l.Group.Name, l.Group.Spec.CapacityType)}
+	case l.Count > mostOf(l.spec.LaunchMethod):
+		return &cloudprovider.Error{Class: v1alpha1.Quota, Code: "TooManyAtOnce",
+			Message: fmt.Sprintf("asked for %d machines, and %s launches at most %d in one call", l.Count, l.spec.LaunchMethod, mostOf(l.spec.LaunchMethod))}
+	}
+	return nil
+}
+
+// mostOf is how many machines one call of a method launches at most.
+func mostOf(m v1alpha1.AWSLaunchMethod) int {
+	if m == v1alpha1.AWSLaunchInstances {
+		return 100
+	}
+	return 1000
+}
+
+// launch returns the IDs of the machines that it has made or found by its token.
+func (p *Provider) launch(ctx context.Context, l *launch) ([]string, error) {
+	if err := p.look(ctx, l); err != nil {
+		return nil, err
+	}
+	known := intentOf(l.group, l.clientToken("launch"))
+	// What an earlier call of the same token has made may be in the count already.
+	if most := int(deref(l.group.MaxSize)); known == nil && len(l.listed) == 0 && l.others+l.Count > most {
+		return nil, &cloudprovider.Error{Class: v1alpha1.Quota, Code: "MaxSize",
+			Message: fmt.Sprintf("asked for %d machines beside the %d of Auto Scaling group %s, whose MaxSize is %d: raise it",
+				l.Count, l.others, l.spec.AutoScalingGroup, most)}
+	}
+	switch {
+	case l.spec.LaunchMethod == v1alpha1.AWSLaunchInstances:
+		return p.launchOwned(ctx, l, known)
+	case len(l.listed) >= l.Count:
+		return nil, p.release(ctx, l.reserved)
+	case l.spec.LaunchMethod == v1alpha1.AWSReservation:
+		return p.launchReserved(ctx, l)
+	case l.Group.Spec.CapacityType == v1alpha1.Reserved:
+		return p.runInto(ctx, l, l.spec.CapacityReservation)
+	default:
+		return p.createFleet(ctx, l)
+	}
+}
+
+// made says that the machine is of this launch.
+func (l *launch) made(m cloudprovider.Machine) bool {
+	return m.Launch == l.Token && m.Group == l.Group.Name
+}
+
+// look finds out what exists.
+func (p *Provider) look(ctx context.Context, l *launch) error {
+	groups, err := p.groups(ctx, l.spec.AutoScalingGroup)
+	if err != nil {
+		return err
+	}
+	if len(groups) == 0 {
+		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "AutoScalingGroupNotFound",
+			Message: fmt.Sprintf("there is no Auto Scaling group %s in region %s: was it deleted?", l.spec.AutoScalingGroup, l.spec.Region)}
+	}
+	l.group = &groups[0]
+	if templateOf(l.group, l.spec.InstanceType) == nil {
+		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoLaunchTemplate",
+			Message: fmt.Sprintf("Auto Scaling group %s has no launch template: launch configurations cannot be launched from, move it to a launch template", l.spec.AutoScalingGroup)}
+	}
+	all, err := p.instances(ctx, append(p.ours(), tagFilter(groupTag, l.spec.AutoScalingGroup))...)
+	if err != nil {
+		return err
+	}
+	l.listed = map[string]*instance{}
+	counted := map[string]bool{}
+	for id, in := range all {
+		if l.made(in.Machine) {
+			l.listed[id] = in
+		} else if in.alive() {
+			counted[id] = true
+		}
+	}
+	for _, m := range l.group.Instances {
+		if in := all[deref(m.InstanceId)]; in == nil {
+			counted[deref(m.InstanceId)] = true
+		}
+	}
+	for id, m := range p.fresh() {
+		if m.autoScalingGroup == l.spec.AutoScalingGroup && all[id] == nil && !l.made(m.Machine) {
+			counted[id] = true
+		}
+	}
+	l.others = len(counted)
+	reservations, err := p.reservations(ctx, tagFilter(groupTag, l.spec.AutoScalingGroup))
+	if err != nil {
+		return err
+	}
+	for _, r := range reservations {
+		if l.made(r.hold) {
+			l.reserved = append(l.reserved, r)
+		} else if r.waits() {
+			l.others += r.free
+		}
+	}
+	return nil
+}
+
+// groups describes the Auto Scaling groups of those names that exist.
+func (p *Provider) groups(ctx context.Context, names ...string) ([]asgtypes.AutoScalingGroup, error) {
+	return p.describeGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{AutoScalingGroupNames: names})
+}
+
+func (p *Provider) describeGroups(ctx context.Context, in *autoscaling.DescribeAutoScalingGroupsInput) (out []asgtypes.AutoScalingGroup, err error) {
+	in.MaxRecords = aws.Int32(100)
+	pages := autoscaling.NewDescribeAutoScalingGroupsPaginator(p.autoscaling, in)
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("DescribeAutoScalingGroups: %w", refusal(err))
+		}
+		out = append(out, page.AutoScalingGroups...)
+	}
+	return out, nil
+}
+
+// templateOf is the launch template by which a group makes machines of a type.
+func templateOf(g *asgtypes.AutoScalingGroup, instanceType string) *asgtypes.LaunchTemplateSpecification {
+	if g.MixedInstancesPolicy == nil || g.MixedInstancesPolicy.LaunchTemplate == nil {
+		return g.LaunchTemplate
+	}
+	for _, o := range g.MixedInstancesPolicy.LaunchTemplate.Overrides {
+		if deref(o.InstanceType) == instanceType && o.LaunchTemplateSpecification != nil {
+			return o.LaunchTemplateSpecification
+		}
+	}
+	return g.MixedInstancesPolicy.LaunchTemplate.LaunchTemplateSpecification
+}
+
+// clientToken names a call of the launch to AWS: one token of Muster's may stand for
+// launches in several groups, and a launch may need several calls.
+func (l *launch) clientToken(call string) *string {
+	sum := sha256.Sum256([]byte(l.Token + "\x00" + l.Group.Name + "\x00" + call))
+	return aws.String(hex.EncodeToString(sum[:])) // 64 characters, the most that is taken
+}

@@ -1,0 +1,343 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// ways are all ways to launch.
+var ways = []struct {
+	name   string
+	method v1alpha1.AWSLaunchMethod
+	market v1alpha1.CapacityType
+	call   string
+	pool   cloudsim.PoolKey
+}{
+	{"Fleet/OnDemand", v1alpha1.AWSFleet, v1alpha1.OnDemand, "CreateFleet", demandPool},
+	{"Fleet/Spot", v1alpha1.AWSFleet, v1alpha1.Spot, "CreateFleet", spotPool},
+	{"Fleet/Reserved", v1alpha1.AWSFleet, v1alpha1.Reserved, "RunInstances", reservedPool},
+	{"Reservation", v1alpha1.AWSReservation, v1alpha1.OnDemand, "RunInstances", demandPool},
+	{"LaunchInstances", v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand, "LaunchInstances", demandPool},
+}
+
+// way is a simulated AWS that is ready for a way to launch.
+func way(t *testing.T, i int, world cloudsim.Config, account simaws.Config) (*sim, *v1alpha1.NodeGroup) {
+	t.Helper()
+	w := ways[i]
+	if w.market == v1alpha1.Reserved {
+		// Somebody has reserved 64 machines; what the pool has beside them is nothing.
+		world.Pools = append(world.Pools, cloudsim.Pool{PoolKey: reservedPool})
+	}
+	s := newSim(t, world, account)
+	g := nodeGroup(w.method, w.market)
+	if w.market == v1alpha1.Reserved {
+		if _, refused := s.world.Reserve("cr-bought", reservedPool, 64, time.Time{}, nil); refused != nil {
+			t.Fatal(refused)
+		}
+		g.Spec.AWS.CapacityReservation = "cr-bought"
+	}
+	s.groups = []*v1alpha1.NodeGroup{g}
+	return s, g
+}
+
+func eachWay(t *testing.T, test func(t *testing.T, i int)) {
+	for i, w := range ways {
+		t.Run(w.name, func(t *testing.T) { t.Parallel(); test(t, i) })
+	}
+}
+
+// place is how many machines are reserved by nobody of Muster.
+func (s *sim) ownReserved() int { return s.reservedPlaces() - s.bought() }
+
+func (s *sim) bought() (n int) {
+	for _, r := range s.world.Reservations() {
+		if r.ID == "cr-bought" && r.EndedAt.IsZero() {
+			n += r.Count
+		}
+	}
+	return n
+}
+
+func TestALaunchComesWhole(t *testing.T) {
+	eachWay(t, func(t *testing.T, i int) {
+		s, g := way(t, i, plenty(), account())
+		machines, err := s.provider().Launch(context.Background(), request(g, 64, token))
+		if err != nil || len(machines) != 64 {
+			t.Fatalf("got %d machines and %v, want 64", len(machines), err)
+		}
+		for _, in := range s.world.Instances(true) {
+			if in.Pool != ways[i].pool || in.Tags[launchTag] != token || in.Tags[requestTag] != "team/train" ||
+				in.Tags[nodeGroupTag] != g.Name || in.Tags[groupTag] != group || in.Tags[clusterTag+cluster] != owned {
+				t.Fatalf("instance %+v lacks a tag or is of another pool", in)
+			}
+		}
+		m := machines[0]
+		want := cloudprovider.Machine{Name: m.Name, Group: g.Name, Launch: token, ProviderID: "aws:///us-east-1a/" + m.Name}
+		if m != want {
+			t.Errorf("got %+v, want %+v", m, want)
+		}
+		if n := s.ownReserved(); n > 0 {
+			t.Errorf("%d places are still reserved", n)
+		}
+	})
+}
+
+func TestTheSameTokenMakesNothingTwice(t *testing.T) {
+	for name, change := range map[string]func(*cloudsim.Config){
+		"lists know at once": lag(0), "lists know late": lag(time.Minute),
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachWay(t, func(t *testing.T, i int) {
+				s, g := way(t, i, plenty(change), account(func(c *simaws.Config) { c.Groups[0].Max = 8 }))
+				first, second := s.provider(), s.provider()
+				var ids []string
+				for round := range 6 {
+					p := first
+					if round >= 3 {
+						p = second // after a restart
+					}
+					machines, err := p.Launch(context.Background(), request(g, 8, token))
+					if len(s.world.Instances(true)) > 8 {
+						t.Fatalf("round %d: %d instances, want 8", round, len(s.world.Instances(true)))
+					}
+					if err != nil {
+						if cloudprovider.Refusal(err) != nil {
+							t.Fatalf("round %d: the launch of its own machines is refused: %v", round, err)
+						}
+						s.clock.Step(time.Minute)
+						continue
+					}
+					if ids == nil {
+						ids = names(machines)
+					}
+					if fmt.Sprint(ids) != fmt.Sprint(names(machines)) {
+						t.Errorf("round %d: got %v, first %v", round, names(machines), ids)
+					}
+				}
+				if len(ids) != 8 || s.alive()[token] != 8 || s.ownReserved() != 0 {
+					t.Errorf("got %d machines, alive %v, reserved %d", len(ids), s.alive(), s.ownReserved())
+				}
+			})
+		})
+	}
+}
+
+func TestNothingComesOfAStockout(t *testing.T) {
+	eachWay(t, func(t *testing.T, i int) {
+		s, g := way(t, i, plenty(holds(63)), account())
+		count := 64
+		if ways[i].market == v1alpha1.Reserved {
+			count = 65 // more than somebody has reserved
+		}
+		p := s.provider()
+		machines, err := p.Launch(context.Background(), request(g, count, token))
+		refused := cloudprovider.Refusal(err)
+		if refused == nil || refused.Class != v1alpha1.Stockout {
+			t.Fatalf("got %v, want a stockout", err)
+		}
+		if ways[i].method != v1alpha1.AWSLaunchInstances {
+			if len(machines) > 0 || len(s.alive()) > 0 || s.ownReserved() > 0 {
+				t.Errorf("got %d machines, alive %v, reserved %d: want nothing", len(machines), s.alive(), s.ownReserved())
+			}
+			return
+		}
+		// Auto Scaling launches what there is: it comes beside the error, and goes.
+		if len(machines) != 63 || s.alive()[token] != 63 {
+			t.Fatalf("got %d machines, alive %v, want 63", len(machines), s.alive())
+		}
+		if err := p.TakeBack(context.Background(), g.Name, names(machines)); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.alive()) > 0 {
+			t.Errorf("alive after the take-back: %v", s.alive())
+		}
+	})
+}
+
+func TestWhatABrokenFleetLaunchedComesBesideTheError(t *testing.T) {
+	s := newSim(t, plenty(holds(5)), account(func(c *simaws.Config) { c.HalfLaunched = []int{0} }))
+	g := nodeGroup(v1alpha1.AWSFleet, v1alpha1.Spot)
+	p := s.provider()
+	for range 2 {
+		machines, err := p.Launch(context.Background(), request(g, 8, token))
+		if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Stockout || len(machines) != 5 {
+			t.Fatalf("got %d machines and %v, want 5 and a stockout", len(machines), err)
+		}
+	}
+	if n := len(s.world.Instances(true)); n != 5 {
+		t.Errorf("%d instances, want 5", n)
+	}
+}
+
+func TestQuotaIsNoStockout(t *testing.T) {
+	eachWay(t, func(t *testing.T, i int) {
+		if ways[i].market == v1alpha1.Reserved {
+			t.Skip("places that are reserved have been counted before")
+		}
+		s, g := way(t, i, plenty(func(c *cloudsim.Config) {
+			c.Quotas = []cloudsim.Quota{{Cloud: v1alpha1.ProviderAWS, Market: ways[i].market, Machines: 7}}
+		}), account())
+		_, err := s.provider().Launch(context.Background(), request(g, 8, token))
+		if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Quota {
+			t.Fatalf("got %v, want class Quota", err)
+		}
+		if len(s.alive()) > 0 || s.ownReserved() > 0 {
+			t.Errorf("alive %v, reserved %d: want nothing", s.alive(), s.ownReserved())
+		}
+	})
+}
+
+func TestMaxSizeCountsAllOfTheGroup(t *testing.T) {
+	eachWay(t, func(t *testing.T, i int) {
+		// 3 machines of the group's own, 4 of another launch: 3 of 10 are left.
+		s, g := way(t, i, plenty(lag(time.Minute)), account(func(c *simaws.Config) {
+			c.Groups[0].Max, c.Groups[0].Desired, c.Groups[0].Suspended = 10, 3, nil
+		}))
+		p := s.provider()
+		if _, err := p.Launch(context.Background(), request(g, 4, "other-1")); cloudprovider.Refusal(err) != nil {
+			t.Fatal(err)
+		}
+		_, err := p.Launch(context.Background(), request(g, 4, token))
+		refused := cloudprovider.Refusal(err)
+		if refused == nil || refused.Class != v1alpha1.Quota || refused.Code != "MaxSize" {
+			t.Fatalf("got %v, want the group's MaxSize", err)
+		}
+		if want := "asked for 4 machines beside the 7 of Auto Scaling group gpu, whose MaxSize is 10"; !strings.Contains(err.Error(), want) {
+			t.Errorf("got %q, want it to say %q", err, want)
+		}
+		if _, err := p.Launch(context.Background(), request(g, 3, token+"0")); cloudprovider.Refusal(err) != nil {
+			t.Errorf("3 would have fitted: %v", err)
+		}
+	})
+}
+
+// Launches whose calls get lost are repeated until they are through, by the same
+// adapter or by one that knows nothing.
+func TestLostCallsAndReplies(t *testing.T) {
+	for _, kind := range []cloudsim.CallFaultType{cloudsim.ReplyLost, cloudsim.CallLost} {
+		t.Run(string(kind), func(t *testing.T) {
+			eachWay(t, func(t *testing.T, i int) {
+				// The SDK itself tries three times.
+				actions := []string{ways[i].call, "CreateTags", "CreateOrUpdateTags", "DeleteTags", "CreateCapacityReservation", "CancelCapacityReservation"}
+				var faults []func(*cloudsim.Config)
+				for _, a := range actions {
+					faults = append(faults, fault(a, kind, 0, 1, 2, 3))
+				}
+				s, g := way(t, i, plenty(faults...), account())
+				for round := range 20 {
+					machines, err := s.provider().Launch(context.Background(), request(g, 8, token))
+					s.clock.Step(10 * time.Second)
+					if err == nil {
+						if len(machines) != 8 || s.alive()[token] != 8 || len(s.world.Instances(true)) != 8 || s.ownReserved() != 0 {
+							t.Fatalf("round %d: got %d machines, alive %v, reserved %d", round, len(machines), s.alive(), s.ownReserved())
+						}
+						if holds := held(s.listed(s.provider())); len(holds) > 0 {
+							t.Errorf("holds are left: %v", holds)
+						}
+						return
+					}
+					if cloudprovider.Refusal(err) != nil {
+						t.Fatalf("round %d: %v", round, err)
+					}
+				}
+				t.Error("20 rounds were too few")
+			})
+		})
+	}
+}
+
+func held(list []cloudprovider.Machine) (out []string) {
+	for _, m := range list {
+		if m.Hold {
+			out = append(out, m.Name)
+		}
+	}
+	return out
+}
+
+func TestThrottlingIsToldAsSuch(t *testing.T) {
+	eachWay(t, func(t *testing.T, i int) {
+		s, g := way(t, i, plenty(fault(ways[i].call, cloudsim.CallRefused, 0, 1, 2)), account())
+		p := s.provider()
+		_, err := p.Launch(context.Background(), request(g, 8, token))
+		if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Throttle {
+			t.Fatalf("got %v, want class Throttle", err)
+		}
+		if len(s.alive()) > 0 || s.ownReserved() > 0 {
+			t.Errorf("alive %v, reserved %d: want nothing", s.alive(), s.ownReserved())
+		}
+		if n := s.world.Calls(v1alpha1.ProviderAWS)[ways[i].call]; n != 3 {
+			t.Errorf("%s was called %d times, want 3: throttled calls are worth another try", ways[i].call, n)
+		}
+	})
+}
+
+func TestAReservationThatIsPendingIsWaitedFor(t *testing.T) {
+	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.ReservationDelay.Duration = time.Minute }))
+	g := nodeGroup(v1alpha1.AWSReservation, v1alpha1.OnDemand)
+	p := s.provider()
+	_, err := p.Launch(context.Background(), request(g, 8, token))
+	if err == nil || cloudprovider.Refusal(err) != nil || !strings.Contains(err.Error(), "is still pending") {
+		t.Fatalf("got %v, want an error that says what it waits for", err)
+	}
+	list := s.listed(s.provider())
+	if len(list) != 1 || !list[0].Hold || list[0].Launch != token || list[0].Group != g.Name || list[0].State != cloudprovider.Booting {
+		t.Fatalf("got %+v, want the hold under its token", list)
+	}
+	s.clock.Step(time.Minute)
+	if machines, err := s.provider().Launch(context.Background(), request(g, 8, token)); err != nil || len(machines) != 8 {
+		t.Fatalf("got %d machines and %v", len(machines), err)
+	}
+	if s.reservedPlaces() != 0 || s.alive()[token] != 8 {
+		t.Errorf("reserved %d, alive %v", s.reservedPlaces(), s.alive())
+	}
+}
+
+func TestWhatNoCallCouldMakeIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*v1alpha1.NodeGroup)
+		account func(*simaws.Config)
+		count   int
+		want    string
+	}{
+		"no spec.aws":    {change: func(g *v1alpha1.NodeGroup) { g.Spec.AWS = nil }, want: "has no spec.aws"},
+		"another region": {change: func(g *v1alpha1.NodeGroup) { g.Spec.AWS.Region = "eu-west-1" }, want: "is eu-west-1, and Muster runs for us-east-1"},
+		"group is gone":  {change: func(g *v1alpha1.NodeGroup) { g.Spec.AWS.AutoScalingGroup = "old" }, want: "there is no Auto Scaling group old"},
+		"no reservation": {change: func(g *v1alpha1.NodeGroup) { g.Spec.CapacityType = v1alpha1.Reserved }, want: "no spec.aws.capacityReservation"},
+		"Spot, reserved": {change: func(g *v1alpha1.NodeGroup) {
+			g.Spec.AWS.LaunchMethod, g.Spec.CapacityType = v1alpha1.AWSReservation, v1alpha1.Spot
+		}, want: "only OnDemand can be reserved first"},
+		"101 at once":       {change: func(g *v1alpha1.NodeGroup) { g.Spec.AWS.LaunchMethod = v1alpha1.AWSLaunchInstances }, count: 101, want: "LaunchInstances launches at most 100"},
+		"no template":       {account: func(c *simaws.Config) { c.Groups[0].Template = "" }, want: "has no launch template"},
+		"template is gone":  {account: func(c *simaws.Config) { c.Groups[0].Version = "7" }, want: "Could not find the specified version 7"},
+		"subnet is gone":    {change: func(g *v1alpha1.NodeGroup) { g.Spec.AWS.Subnet = "subnet-x" }, want: "The subnet ID 'subnet-x' does not exist"},
+		"type is not known": {change: func(g *v1alpha1.NodeGroup) { g.Spec.AWS.InstanceType = "p9.large" }, want: "The instance type 'p9.large' does not exist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := account()
+			if c.account != nil {
+				c.account(&a)
+			}
+			s := newSim(t, plenty(), a)
+			g := nodeGroup(v1alpha1.AWSFleet, v1alpha1.OnDemand)
+			if c.change != nil {
+				c.change(g)
+			}
+			_, err := s.provider().Launch(context.Background(), request(g, max(c.count, 1), token))
+			if cloudprovider.Refusal(err) == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want a refusal that says %q", err, c.want)
+			}
+			if len(s.alive()) > 0 {
+				t.Errorf("alive: %v", s.alive())
+			}
+		})
+	}
+}

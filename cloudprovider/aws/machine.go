@@ -1,0 +1,170 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Tags of all that Muster makes.
+const (
+	launchTag = "muster.dev/launch"
+	// requestTag is for humans and their bills.
+	requestTag   = "muster.dev/request"
+	nodeGroupTag = "muster.dev/node-group"
+	// groupTag names the Auto Scaling group that a machine counts against.
+	groupTag = "muster.dev/auto-scaling-group"
+	// clusterTag, followed by the cluster's name, is how clusters in one account tell
+	// their machines apart.
+	clusterTag = "kubernetes.io/cluster/"
+	owned      = "owned"
+	// ownerTag is how Auto Scaling marks the machines of a group.
+	ownerTag = "aws:autoscaling:groupName"
+)
+
+// tags of what a launch makes.
+func (p *Provider) tags(req cloudprovider.LaunchRequest) map[string]string {
+	return map[string]string{
+		launchTag: req.Token, requestTag: req.Request, nodeGroupTag: req.Group.Name,
+		groupTag: req.Group.Spec.AWS.AutoScalingGroup, clusterTag + p.config.Cluster: owned,
+	}
+}
+
+func tagList(tags map[string]string) (out []ec2types.Tag) {
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		out = append(out, ec2types.Tag{Key: aws.String(k), Value: aws.String(tags[k])})
+	}
+	return out
+}
+
+func tagMap(tags []ec2types.Tag) map[string]string {
+	out := make(map[string]string, len(tags))
+	for _, t := range tags {
+		out[deref(t.Key)] = deref(t.Value)
+	}
+	return out
+}
+
+// specification puts the tags onto things of the given types.
+func specification(tags map[string]string, types ...ec2types.ResourceType) (out []ec2types.TagSpecification) {
+	for _, t := range types {
+		out = append(out, ec2types.TagSpecification{ResourceType: t, Tags: tagList(tags)})
+	}
+	return out
+}
+
+func tagFilter(key string, values ...string) ec2types.Filter {
+	return ec2types.Filter{Name: aws.String("tag:" + key), Values: values}
+}
+
+// ours are the filters of what Muster has made for the cluster.
+func (p *Provider) ours() []ec2types.Filter {
+	return []ec2types.Filter{
+		tagFilter(clusterTag+p.config.Cluster, owned),
+		{Name: aws.String("tag-key"), Values: []string{launchTag}},
+	}
+}
+
+// instance is a machine as EC2 lists it.
+type instance struct {
+	cloudprovider.Machine
+	tags        map[string]string
+	kind        string
+	subnet      string
+	market      v1alpha1.CapacityType
+	reservation string
+	launched    time.Time
+}
+
+func (i *instance) alive() bool { return i.State < cloudprovider.Terminated }
+
+// instances lists those that match all filters, by ID.
+func (p *Provider) instances(ctx context.Context, filters ...ec2types.Filter) (map[string]*instance, error) {
+	out := map[string]*instance{}
+	pages := ec2.NewDescribeInstancesPaginator(p.ec2, &ec2.DescribeInstancesInput{Filters: filters, MaxResults: aws.Int32(1000)})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("DescribeInstances: %w", refusal(err))
+		}
+		for _, r := range page.Reservations {
+			for i := range r.Instances {
+				in := seen(&r.Instances[i])
+				out[in.Name] = in
+			}
+		}
+	}
+	return out, nil
+}
+
+func seen(in *ec2types.Instance) *instance {
+	tags := tagMap(in.Tags)
+	out := &instance{
+		tags: tags, kind: string(in.InstanceType), subnet: deref(in.SubnetId), market: v1alpha1.OnDemand,
+		reservation: deref(in.CapacityReservationId), launched: deref(in.LaunchTime),
+	}
+	if in.InstanceLifecycle == ec2types.InstanceLifecycleTypeSpot {
+		out.market = v1alpha1.Spot
+	}
+	zone := ""
+	if in.Placement != nil {
+		zone = deref(in.Placement.AvailabilityZone)
+	}
+	out.Machine = cloudprovider.Machine{
+		Name: deref(in.InstanceId), Group: tags[nodeGroupTag], Launch: tags[launchTag],
+		ProviderID: providerID(zone, deref(in.InstanceId)),
+	}
+	if in.State != nil {
+		switch in.State.Name {
+		case ec2types.InstanceStateNamePending:
+		case ec2types.InstanceStateNameRunning:
+			out.State = cloudprovider.Running
+		default:
+			out.State = cloudprovider.Terminated
+			out.Reason = string(in.State.Name)
+			if in.StateReason != nil && deref(in.StateReason.Message) != "" {
+				out.Reason = *in.StateReason.Message
+			}
+		}
+	}
+	return out
+}
+
+// providerID is what the node will carry in spec.providerID.
+func providerID(zone, id string) string { return "aws:///" + zone + "/" + id }
+
+// launched are machines that a call has just returned.
+func launched(req cloudprovider.LaunchRequest, ids []string) (out []cloudprovider.Machine) {
+	for _, id := range ids {
+		out = append(out, cloudprovider.Machine{
+			Name: id, Group: req.Group.Name, Launch: req.Token, ProviderID: providerID(req.Group.Spec.Zone, id),
+		})
+	}
+	return out
+}
+
+// union is the machines that were listed, and those that a call has returned beside
+// them, by name.
+func union(listed map[string]*instance, returned []cloudprovider.Machine) []cloudprovider.Machine {
+	var out []cloudprovider.Machine
+	for _, in := range listed {
+		out = append(out, in.Machine)
+	}
+	for _, m := range returned {
+		if listed[m.Name] == nil {
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(a, b cloudprovider.Machine) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

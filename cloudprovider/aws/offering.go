@@ -1,0 +1,96 @@
+package aws
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// offerings are the groups that a candidate stands for.
+func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused string) {
+	// Subnets of one zone sell the same machines: the first of each stands for all.
+	var subnets []string
+	taken := map[string]bool{}
+	for _, s := range c.subnets {
+		if zone := d.zone(s); zone != "" && !taken[zone] {
+			taken[zone] = true
+			subnets = append(subnets, s)
+		}
+	}
+	if len(subnets) == 0 {
+		return nil, fmt.Sprintf("none of its subnets %s exists", strings.Join(c.subnets, ", "))
+	}
+	warnings := d.disturbed.warnings(c)
+	var missing []string
+	for _, kind := range c.kinds {
+		if d.types[kind] == nil {
+			missing = append(missing, kind)
+			continue
+		}
+		template, err := nodeTemplate(d.types[kind], c, d.config.Region)
+		if err != nil {
+			return nil, err.Error()
+		}
+		for _, subnet := range subnets {
+			zone := d.zone(subnet)
+			if !d.sold[kind][zone] || c.reservation != "" && !d.holds(c.reservation, kind, zone) {
+				continue
+			}
+			for _, market := range c.markets {
+				out = append(out, d.found(c, kind, subnet, market, template, warnings))
+			}
+		}
+	}
+	switch {
+	case len(out) == 0 && len(missing) > 0:
+		return nil, fmt.Sprintf("AWS has no instance type %s in %s", strings.Join(missing, ", "), d.config.Region)
+	case len(out) == 0 && c.reservation != "":
+		return nil, fmt.Sprintf("its reservation %s is not active, or not for its types in its zones", c.reservation)
+	case len(out) == 0:
+		return nil, fmt.Sprintf("none of its zones sells %s", strings.Join(c.kinds, ", "))
+	}
+	if len(out) == 1 {
+		out[0].Spec.MinNodes = deref(c.group.MinSize)
+	}
+	return out, ""
+}
+
+// holds says that the reservation is for machines of the kind in the zone.
+func (d *discovery) holds(reservation, kind, zone string) bool {
+	r, ok := d.reservations[reservation]
+	return ok && deref(r.InstanceType) == kind && deref(r.AvailabilityZone) == zone
+}
+
+func (d *discovery) found(c *candidate, kind, subnet string, market v1alpha1.CapacityType, template v1alpha1.NodeTemplate, warnings []cloudprovider.Warning) cloudprovider.Found {
+	zone := d.zone(subnet)
+	f := cloudprovider.Found{
+		Name: cloudprovider.GroupName(strings.Join([]string{c.name, kind, zone, market.LabelValue()}, "-"),
+			string(v1alpha1.ProviderAWS), d.config.Region, c.name, kind, subnet, string(market)),
+		Spec: v1alpha1.NodeGroupSpec{
+			Provider: v1alpha1.ProviderAWS, MaxNodes: deref(c.group.MaxSize), CapacityType: market, Zone: zone, Template: *template.DeepCopy(),
+			AWS: &v1alpha1.AWSGroup{
+				Region: d.config.Region, AutoScalingGroup: c.name, InstanceType: kind, Subnet: subnet,
+				CapacityReservation: c.reservation, LaunchMethod: c.method,
+			},
+		},
+		Warnings: slices.Clone(warnings),
+	}
+	if micro, ok := d.prices.of(kind, zone, market); ok {
+		f.Spec.PricePerHour = resource.NewScaledQuantity(micro, resource.Micro)
+	}
+	if template.Labels[cloudGroupLabel] == "" {
+		f.Warnings = append(f.Warnings, cloudprovider.Warning{Reason: cloudprovider.BornOpen, Message: fmt.Sprintf(
+			"its nodes are not known to register with the label %s, so that pods may slip onto them before Muster cordons them: "+
+				"let the kubelet set it (--node-labels), and say so by the tag %s%s", cloudGroupLabel, labelTag, cloudGroupLabel)})
+	}
+	return f
+}
+
+// cloudGroupLabel is the node label by which nodes of a launch in flight are known
+// when they register.
+const cloudGroupLabel = "muster.dev/cloud-group"

@@ -1,0 +1,214 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
+	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// intent is a tag on an Auto Scaling group that says what LaunchInstances is about
+// to make, since that call has no tags for its machines. It is there from before the
+// call until they carry their own tags; meanwhile it is listed as a hold. Taking it
+// back repeats the call, which makes nothing twice and names what there is.
+type intent struct {
+	autoScalingGroup string
+	// call is the client token of the call.
+	call   string
+	count  int
+	subnet string
+	at     time.Time
+	group  string
+	launch string
+}
+
+const (
+	intentTag = "muster.dev/launch."
+	// skew is how far the clocks of Muster and of AWS are trusted.
+	skew = time.Minute
+	// settled is how long a call of another process, now dead, may still be at work.
+	settled = 2 * time.Minute
+	// holdPrefix begins the name of an intent as a hold.
+	holdPrefix = "launch-instances/"
+)
+
+func (i *intent) name() string { return holdPrefix + i.autoScalingGroup + "/" + i.call }
+
+func (i *intent) tag() asgtypes.Tag {
+	return asgtypes.Tag{
+		Key: aws.String(intentTag + i.call), Value: aws.String(fmt.Sprintf("%d %d %s %s %s", i.at.Unix(), i.count, i.subnet, i.group, i.launch)),
+		ResourceId: aws.String(i.autoScalingGroup), ResourceType: aws.String("auto-scaling-group"), PropagateAtLaunch: aws.Bool(false),
+	}
+}
+
+func (i *intent) hold(zone string) cloudprovider.Machine {
+	return cloudprovider.Machine{Name: i.name(), Group: i.group, Launch: i.launch, Hold: true, ProviderID: providerID(zone, i.call)}
+}
+
+// intents of a group, by their calls.
+func intents(g *asgtypes.AutoScalingGroup) (out []intent) {
+	for _, t := range g.Tags {
+		call, ok := strings.CutPrefix(deref(t.Key), intentTag)
+		if !ok {
+			continue
+		}
+		i := intent{autoScalingGroup: deref(g.AutoScalingGroupName), call: call}
+		var at int64
+		if _, err := fmt.Sscanf(deref(t.Value), "%d %d %s %s %s", &at, &i.count, &i.subnet, &i.group, &i.launch); err != nil {
+			continue // not of Muster's writing
+		}
+		i.at = time.Unix(at, 0)
+		out = append(out, i)
+	}
+	slices.SortFunc(out, func(a, b intent) int { return strings.Compare(a.call, b.call) })
+	return out
+}
+
+func intentOf(g *asgtypes.AutoScalingGroup, call *string) *intent {
+	all := intents(g)
+	if i := slices.IndexFunc(all, func(i intent) bool { return i.call == *call }); i >= 0 {
+		return &all[i]
+	}
+	return nil
+}
+
+// mayHaveMade says that the machine of its group, which carries no launch, may be of
+// the intent's call.
+func (i *intent) mayHaveMade(in *instance) bool {
+	return in.Launch == "" && in.subnet == i.subnet && in.launched.After(i.at.Add(-skew))
+}
+
+// launchOwned has the group launch machines: intent, call, tags, and the intent goes.
+func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([]string, error) {
+	i := known
+	switch {
+	case len(l.listed) >= l.Count && i == nil:
+		return nil, nil
+	case len(l.listed) >= l.Count:
+		return nil, p.drop(ctx, i)
+	case i == nil:
+		i = &intent{
+			autoScalingGroup: l.spec.AutoScalingGroup, call: *l.clientToken("launch"), count: l.Count, subnet: l.spec.Subnet,
+			at: p.config.Clock.Now(), group: l.Group.Name, launch: l.Token,
+		}
+		if _, err := p.autoscaling.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{Tags: []asgtypes.Tag{i.tag()}}); err != nil {
+			return nil, fmt.Errorf("CreateOrUpdateTags: %w", refusal(err))
+		}
+	}
+	ids, err := p.call(ctx, i)
+	if cloudprovider.Refusal(err) == nil && err != nil {
+		return ids, err
+	}
+	if len(ids) > 0 {
+		if err := p.adopt(ctx, l, ids); err != nil {
+			return ids, err
+		}
+	}
+	if dropped := p.drop(ctx, i); dropped != nil {
+		// Unknown beside a refusal, too: the repeated call gets the same refusal.
+		return ids, dropped
+	}
+	return ids, err
+}
+
+// call makes the call of an intent, or repeats it.
+func (p *Provider) call(ctx context.Context, i *intent) ([]string, error) {
+	out, err := p.autoscaling.LaunchInstances(ctx, &autoscaling.LaunchInstancesInput{
+		AutoScalingGroupName: aws.String(i.autoScalingGroup), ClientToken: aws.String(i.call),
+		RequestedCapacity: aws.Int32(int32(i.count)), SubnetIds: []string{i.subnet},
+		// The other strategy would go on by itself after the call.
+		RetryStrategy: asgtypes.RetryStrategyNone,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("LaunchInstances: %w", refusal(err))
+	}
+	var ids []string
+	for _, c := range out.Instances {
+		ids = append(ids, c.InstanceIds...)
+	}
+	if len(ids) < i.count {
+		var list []cause
+		for _, e := range out.Errors {
+			list = append(list, cause{deref(e.ErrorCode), deref(e.ErrorMessage)})
+		}
+		return ids, blame(list)
+	}
+	return ids, nil
+}
+
+// adopt gives machines of a group the tags that others are born with.
+func (p *Provider) adopt(ctx context.Context, l *launch, ids []string) error {
+	if _, err := p.ec2.CreateTags(ctx, &ec2.CreateTagsInput{Resources: ids, Tags: tagList(p.tags(l.LaunchRequest))}); err != nil {
+		// The machines are there: whatever the reason, the call is to be repeated.
+		return fmt.Errorf("the machines are there, their tags are to come: CreateTags: %s", err)
+	}
+	return nil
+}
+
+// drop takes the intent's tag off the group.
+func (p *Provider) drop(ctx context.Context, i *intent) error {
+	if _, err := p.autoscaling.DeleteTags(ctx, &autoscaling.DeleteTagsInput{Tags: []asgtypes.Tag{i.tag()}}); err != nil {
+		return fmt.Errorf("the launch is over, its tag on Auto Scaling group %s is to go: DeleteTags: %s", i.autoScalingGroup, err)
+	}
+	return nil
+}
+
+// takeBackIntent ends a hold of that name, and with it whatever its call has made.
+func (p *Provider) takeBackIntent(ctx context.Context, name string) error {
+	group, call, ok := strings.Cut(strings.TrimPrefix(name, holdPrefix), "/")
+	if !ok {
+		return nil // no name of an intent
+	}
+	mu := p.lock(group)
+	mu.Lock()
+	defer mu.Unlock()
+	groups, err := p.groups(ctx, group)
+	if err != nil || len(groups) == 0 {
+		return err
+	}
+	i := intentOf(&groups[0], &call)
+	if i == nil {
+		return nil
+	}
+	made, err := p.maybeMade(ctx, i, &groups[0])
+	if err != nil {
+		return err
+	}
+	if made {
+		ids, err := p.call(ctx, i)
+		if refused := cloudprovider.Refusal(err); err != nil && (refused == nil || refused.Class == v1alpha1.Throttle || refused.Class == v1alpha1.Auth) {
+			return err // it says nothing about what was made
+		}
+		if err := p.takeOut(ctx, group, ids); err != nil {
+			return err
+		}
+	}
+	return p.drop(ctx, i)
+}
+
+// maybeMade says whether the call of the intent may have made something: otherwise to
+// repeat it would make machines only to take them back.
+func (p *Provider) maybeMade(ctx context.Context, i *intent, g *asgtypes.AutoScalingGroup) (bool, error) {
+	if p.config.Clock.Since(i.at) < settled {
+		return true, nil
+	}
+	members, err := p.instances(ctx, tagFilter(ownerTag, i.autoScalingGroup))
+	if err != nil {
+		return false, err
+	}
+	for _, m := range g.Instances {
+		if in := members[deref(m.InstanceId)]; in == nil || in.alive() && i.mayHaveMade(in) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

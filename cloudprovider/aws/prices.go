@@ -1,0 +1,201 @@
+package aws
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"github.com/aws/aws-sdk-go-v2/service/pricing"
+	pricingtypes "github.com/aws/aws-sdk-go-v2/service/pricing/types"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+const (
+	// onDemandFor and spotFor are how long prices are good for: those on demand
+	// change a few times a year, those of Spot in hours.
+	onDemandFor = 12 * time.Hour
+	spotFor     = time.Hour
+	// linux is the product, in the price history.
+	linux = "Linux/UNIX"
+)
+
+// prices of machines, in millionths of a USD per hour.
+type prices struct {
+	mu       sync.Mutex
+	onDemand map[string]int64
+	// spot by type and zone.
+	spot map[[2]string]int64
+	// asked are when prices were last asked for: of each type on demand, and of Spot
+	// all together.
+	asked     map[string]time.Time
+	spotKinds []string
+	spotAsked time.Time
+}
+
+// of is the price of a machine, if it is known. Where there is no price of Spot in the
+// zone it is that on demand: a discount that nobody has seen is none.
+func (t *prices) of(kind, zone string, market v1alpha1.CapacityType) (micro int64, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if market == v1alpha1.Reserved {
+		return 0, true // paid for already
+	}
+	floor := floors[kind]
+	if market == v1alpha1.Spot {
+		if micro, ok := t.spot[[2]string{kind, zone}]; ok {
+			return micro, true
+		}
+		if floor.spot > 0 {
+			return floor.spot * 1000, true
+		}
+	}
+	if micro, ok := t.onDemand[kind]; ok {
+		return micro, true
+	}
+	return floor.onDemand * 1000, floor.onDemand > 0
+}
+
+// refresh asks for prices that are old or missing. What cannot be had stays as it is.
+func (t *prices) refresh(ctx context.Context, p *Provider, kinds []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := p.config.Clock.Now()
+	if t.asked == nil {
+		t.asked, t.onDemand = map[string]time.Time{}, map[string]int64{}
+	}
+	for _, kind := range kinds {
+		if at, ok := t.asked[kind]; ok && now.Sub(at) < onDemandFor {
+			continue
+		}
+		t.asked[kind] = now
+		if micro, err := p.onDemandPrice(ctx, kind); err != nil {
+			log.FromContext(ctx).Error(err, "The price list cannot be read; older prices stay", "type", kind)
+		} else if micro > 0 {
+			t.onDemand[kind] = micro
+		}
+	}
+	if len(kinds) == 0 || slices.Equal(kinds, t.spotKinds) && now.Sub(t.spotAsked) < spotFor {
+		return
+	}
+	t.spotKinds, t.spotAsked = kinds, now
+	if spot, err := p.spotPrices(ctx, kinds, now); err != nil {
+		log.FromContext(ctx).Error(err, "The prices of Spot cannot be read; older prices stay")
+	} else {
+		t.spot = spot
+	}
+}
+
+func (p *Provider) spotPrices(ctx context.Context, kinds []string, now time.Time) (map[[2]string]int64, error) {
+	out := map[[2]string]int64{}
+	in := &ec2.DescribeSpotPriceHistoryInput{ProductDescriptions: []string{linux}, StartTime: aws.Time(now), MaxResults: aws.Int32(1000)}
+	for _, k := range kinds {
+		in.InstanceTypes = append(in.InstanceTypes, ec2types.InstanceType(k))
+	}
+	at := map[[2]string]time.Time{}
+	pages := ec2.NewDescribeSpotPriceHistoryPaginator(p.ec2, in)
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("DescribeSpotPriceHistory: %w", refusal(err))
+		}
+		for _, s := range page.SpotPriceHistory {
+			key := [2]string{string(s.InstanceType), deref(s.AvailabilityZone)}
+			micro, err := microUSD(deref(s.SpotPrice))
+			if when := deref(s.Timestamp); err == nil && !when.Before(at[key]) {
+				out[key], at[key] = micro, when
+			}
+		}
+	}
+	return out, nil
+}
+
+// onDemandPrice asks the price list for what a machine costs on demand, 0 for nothing
+// found. The list has a product for each way to use a machine: the filters leave one.
+func (p *Provider) onDemandPrice(ctx context.Context, kind string) (micro int64, err error) {
+	in := &pricing.GetProductsInput{ServiceCode: aws.String("AmazonEC2"), FormatVersion: aws.String("aws_v1")}
+	for _, f := range [][2]string{
+		{"instanceType", kind}, {"regionCode", p.config.Region}, {"operatingSystem", "Linux"}, {"tenancy", "Shared"},
+		{"preInstalledSw", "NA"}, {"capacitystatus", "Used"}, {"marketoption", "OnDemand"},
+	} {
+		in.Filters = append(in.Filters, pricingtypes.Filter{
+			Type: pricingtypes.FilterTypeTermMatch, Field: aws.String(f[0]), Value: aws.String(f[1]),
+		})
+	}
+	pages := pricing.NewGetProductsPaginator(p.pricing, in)
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("GetProducts %s: %w", kind, refusal(err))
+		}
+		for _, text := range page.PriceList {
+			found, err := hourly(text)
+			if err != nil {
+				return 0, fmt.Errorf("GetProducts %s: %w", kind, err)
+			}
+			micro = max(micro, found)
+		}
+	}
+	return micro, nil
+}
+
+// hourly is the price of an hour on demand in a product of the price list.
+func hourly(product string) (micro int64, err error) {
+	var in struct {
+		Terms struct {
+			OnDemand map[string]struct {
+				PriceDimensions map[string]struct {
+					Unit         string            `json:"unit"`
+					PricePerUnit map[string]string `json:"pricePerUnit"`
+				} `json:"priceDimensions"`
+			}
+		} `json:"terms"`
+	}
+	if err := json.Unmarshal([]byte(product), &in); err != nil {
+		return 0, fmt.Errorf("a product cannot be read: %w", err)
+	}
+	for _, term := range in.Terms.OnDemand {
+		for _, d := range term.PriceDimensions {
+			if usd := d.PricePerUnit["USD"]; d.Unit == "Hrs" && usd != "" {
+				found, err := microUSD(usd)
+				if err != nil {
+					return 0, fmt.Errorf("the price %q cannot be read: %w", usd, err)
+				}
+				micro = max(micro, found)
+			}
+		}
+	}
+	return micro, nil
+}
+
+func microUSD(usd string) (int64, error) {
+	q, err := resource.ParseQuantity(usd)
+	if err != nil {
+		return 0, err
+	}
+	return nodegroups.MicroUSD(&q), nil
+}
+
+// pricingRegion is where the price list for a region is served.
+func pricingRegion(region string) string {
+	switch {
+	case strings.HasPrefix(region, "eu-"):
+		return "eu-central-1"
+	case strings.HasPrefix(region, "ap-"):
+		return "ap-south-1"
+	case strings.HasPrefix(region, "cn-"):
+		return "cn-northwest-1"
+	default:
+		return "us-east-1"
+	}
+}

@@ -1,0 +1,158 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// leastHold is how long a reservation holds at least before it ends by itself, if
+// Muster does not come back to it.
+const leastHold = 5 * time.Minute
+
+// reservation is a capacity reservation as EC2 lists it.
+type reservation struct {
+	// hold is how it is shown to Muster.
+	hold  cloudprovider.Machine
+	state ec2types.CapacityReservationState
+	// free is how many of its places no machine fills. They are what costs.
+	free int
+}
+
+// waits says that it costs something or will.
+func (r *reservation) waits() bool {
+	switch r.state {
+	case ec2types.CapacityReservationStateActive:
+		return r.free > 0
+	case ec2types.CapacityReservationStatePending:
+		return true
+	default:
+		return false
+	}
+}
+
+// reservations lists those of Muster that match the filters, by ID.
+func (p *Provider) reservations(ctx context.Context, filters ...ec2types.Filter) (out []reservation, err error) {
+	pages := ec2.NewDescribeCapacityReservationsPaginator(p.ec2, &ec2.DescribeCapacityReservationsInput{
+		Filters: append(p.ours(), filters...), MaxResults: aws.Int32(1000),
+	})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("DescribeCapacityReservations: %w", refusal(err))
+		}
+		for i := range page.CapacityReservations {
+			out = append(out, *listedReservation(&page.CapacityReservations[i]))
+		}
+	}
+	slices.SortFunc(out, func(a, b reservation) int { return strings.Compare(a.hold.Name, b.hold.Name) })
+	return out, nil
+}
+
+func listedReservation(r *ec2types.CapacityReservation) *reservation {
+	tags := tagMap(r.Tags)
+	id := deref(r.CapacityReservationId)
+	return &reservation{
+		hold: cloudprovider.Machine{
+			Name: id, Group: tags[nodeGroupTag], Launch: tags[launchTag], Hold: true,
+			ProviderID: providerID(deref(r.AvailabilityZone), id),
+		},
+		state: r.State, free: int(deref(r.AvailableInstanceCount)),
+	}
+}
+
+// launchReserved reserves all machines, launches them into the reservation, and lets
+// go of it: the machines go on without. Each step looks at what the one before has
+// left, so that it may be repeated.
+func (p *Provider) launchReserved(ctx context.Context, l *launch) ([]string, error) {
+	r, err := p.reserve(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := p.runInto(ctx, l, r.hold.Name)
+	if cloudprovider.Refusal(err) != nil {
+		// It is of no use any more; where this fails, it is taken back as a hold.
+		return nil, errors.Join(err, p.cancel(ctx, r.hold.Name))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ids, p.release(ctx, []reservation{*r})
+}
+
+// release lets go of the reservations of a launch whose machines are there: they would
+// be paid for again when the machines end.
+func (p *Provider) release(ctx context.Context, list []reservation) error {
+	for _, r := range list {
+		if r.state != ec2types.CapacityReservationStateActive && r.state != ec2types.CapacityReservationStatePending {
+			continue
+		}
+		if err := p.cancel(ctx, r.hold.Name); err != nil {
+			// A refusal to cancel is none to launch: the call is repeated.
+			return fmt.Errorf("the machines are there, their reservation is to go: %s", err)
+		}
+	}
+	return nil
+}
+
+// reserve returns the launch's reservation once it can be used.
+func (p *Provider) reserve(ctx context.Context, l *launch) (*reservation, error) {
+	var r *reservation
+	if n := len(l.reserved); n > 0 {
+		r = &l.reserved[n-1]
+	} else {
+		out, err := p.ec2.CreateCapacityReservation(ctx, &ec2.CreateCapacityReservationInput{
+			ClientToken:  l.clientToken("reserve"),
+			InstanceType: aws.String(l.spec.InstanceType), InstancePlatform: ec2types.CapacityReservationInstancePlatformLinuxUnix,
+			InstanceCount: aws.Int32(int32(l.Count)), AvailabilityZone: aws.String(l.Group.Spec.Zone),
+			// Any machine that fits would eat an open one.
+			InstanceMatchCriteria: ec2types.InstanceMatchCriteriaTargeted,
+			EndDateType:           ec2types.EndDateTypeLimited, EndDate: aws.Time(p.config.Clock.Now().Add(holdFor(l.Group)).Truncate(time.Second)),
+			TagSpecifications: specification(p.tags(l.LaunchRequest), ec2types.ResourceTypeCapacityReservation),
+		})
+		switch {
+		case hasCode(err, "IdempotentParameterMismatch"):
+			// An earlier call has made it, with another end; lists will show it.
+			return nil, errors.New("CreateCapacityReservation: the reservation of an earlier call is not listed yet")
+		case err != nil:
+			return nil, fmt.Errorf("CreateCapacityReservation: %w", refusal(err))
+		}
+		r = listedReservation(out.CapacityReservation)
+	}
+	switch r.state {
+	case ec2types.CapacityReservationStateActive:
+		return r, nil
+	case ec2types.CapacityReservationStatePending:
+		return nil, fmt.Errorf("capacity reservation %s of %d machines is still pending", r.hold.Name, l.Count)
+	default:
+		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: "ReservationEnded",
+			Message: fmt.Sprintf("capacity reservation %s of %d machines is %s", r.hold.Name, l.Count, r.state)}
+	}
+}
+
+// holdFor is how long the reservation of a launch holds before it ends by itself.
+func holdFor(g *v1alpha1.NodeGroup) time.Duration {
+	if t := g.Spec.JoinTimeout; t != nil {
+		return max(leastHold, t.Duration)
+	}
+	return 15 * time.Minute
+}
+
+// cancel ends a reservation. One that is over is no error.
+func (p *Provider) cancel(ctx context.Context, id string) error {
+	_, err := p.ec2.CancelCapacityReservation(ctx, &ec2.CancelCapacityReservationInput{CapacityReservationId: aws.String(id)})
+	if err != nil && !hasCode(err, "InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationState") {
+		return fmt.Errorf("CancelCapacityReservation %s: %w", id, refusal(err))
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+func TestExactlyTheNamedMachinesAreTakenBack(t *testing.T) {
+	eachWay(t, func(t *testing.T, i int) {
+		s, g := way(t, i, plenty(), account())
+		p := s.provider()
+		machines, err := p.Launch(context.Background(), request(g, 64, token))
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken := names(machines)[:20]
+		// Bad IDs of all kinds are among the good ones.
+		mixed := append([]string{"i-0ffffffffffffffff", "i-nonsense", "cr-0ffffffffffffffff", "nonsense", holdPrefix + "gone/0", holdPrefix}, taken...)
+		if err := s.provider().TakeBack(context.Background(), g.Name, mixed); err != nil {
+			t.Fatal(err)
+		}
+		for _, in := range s.world.Instances(true) {
+			if ended := in.Phase == cloudsim.Terminated; ended != slices.Contains(taken, in.ID) {
+				t.Errorf("instance %s: ended %v", in.ID, ended)
+			}
+		}
+		if err := p.TakeBack(context.Background(), g.Name, mixed); err != nil {
+			t.Errorf("once more: %v", err)
+		}
+		// A group that owns its machines may have lowered its size by these, or it
+		// would make others.
+		if n := len(s.alive()); s.alive()[token] != 44 || n != 1 {
+			t.Errorf("alive: %v, want 44", s.alive())
+		}
+	})
+}
+
+func TestTheGroupDoesNotReplaceWhatIsTakenBack(t *testing.T) {
+	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Groups[0].Suspended = nil }))
+	g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
+	s.groups = []*v1alpha1.NodeGroup{g}
+	p := s.provider()
+	machines, err := p.Launch(context.Background(), request(g, 8, token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.TakeBack(context.Background(), g.Name, names(machines)); err != nil {
+		t.Fatal(err)
+	}
+	s.listed(p) // at each call the simulated group looks for what it lacks
+	if n := len(s.world.Instances(true)); n != 8 || len(s.alive()) != 0 {
+		t.Errorf("%d instances were made, alive %v: the group has replaced some", n, s.alive())
+	}
+}
+
+func TestAGroupAtItsMinimumRefusesByName(t *testing.T) {
+	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Groups[0].Min = 2 }))
+	s.groups = []*v1alpha1.NodeGroup{nodeGroup(v1alpha1.AWSFleet, v1alpha1.OnDemand)}
+	p := s.provider()
+	err := p.TakeBack(context.Background(), "gpu-a", names(s.listed(p)))
+	if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Config || !strings.Contains(err.Error(), "minSize (2)") {
+		t.Errorf("got %v, want AWS's own words", err)
+	}
+	if s.alive()[""] != 2 {
+		t.Errorf("alive: %v", s.alive())
+	}
+}
+
+// A bad ID among 64 must not cost a call for each.
+func TestSift(t *testing.T) {
+	for name, c := range map[string]struct {
+		bad   []int
+		calls int
+	}{
+		"all good": {nil, 1},
+		"one bad":  {[]int{17}, 13},
+		"two bad":  {[]int{0, 63}, 23},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var ids, want []string
+			for i := range 64 {
+				ids = append(ids, fmt.Sprint(i))
+				if !slices.Contains(c.bad, i) {
+					want = append(want, fmt.Sprint(i))
+				}
+			}
+			var got []string
+			calls := 0
+			err := sift(ids, 500, func(batch []string) error {
+				calls++
+				for _, b := range c.bad {
+					if slices.Contains(batch, fmt.Sprint(b)) {
+						return errUnknown
+					}
+				}
+				got = append(got, batch...)
+				return nil
+			})
+			if err != nil || calls != c.calls {
+				t.Errorf("got %v after %d calls, want %d", err, calls, c.calls)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("taken (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMachinesThatTheCloudDoesNotKnowYetAreNotForgotten(t *testing.T) {
+	s := newSim(t, plenty(func(c *cloudsim.Config) {
+		c.Calls = []cloudsim.CallFault{{
+			Cloud: v1alpha1.ProviderAWS, Action: "TerminateInstances", Type: cloudsim.CallRefused, Calls: []int64{0, 1, 2},
+			Error: &cloudsim.Error{Code: "InvalidInstanceID.NotFound", Message: "The instance IDs do not exist"},
+		}}
+	}), account())
+	g := nodeGroup(v1alpha1.AWSFleet, v1alpha1.Spot)
+	p := s.provider()
+	machines, err := p.Launch(context.Background(), request(g, 2, token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.TakeBack(context.Background(), g.Name, names(machines)); err == nil {
+		t.Error("the machines count as taken back, and are alive")
+	}
+	if err := p.TakeBack(context.Background(), g.Name, names(machines)); err != nil || len(s.alive()) > 0 {
+		t.Errorf("got %v, alive %v", err, s.alive())
+	}
+}
+
+func TestHoldsAreTakenBackByName(t *testing.T) {
+	t.Run("a reservation", func(t *testing.T) {
+		s := newSim(t, plenty(), account(func(c *simaws.Config) { c.ReservationDelay.Duration = time.Hour }))
+		g := nodeGroup(v1alpha1.AWSReservation, v1alpha1.OnDemand)
+		if _, err := s.provider().Launch(context.Background(), request(g, 8, token)); err == nil {
+			t.Fatal("the launch is through")
+		}
+		p := s.provider()
+		if err := p.TakeBack(context.Background(), g.Name, names(s.listed(p))); err != nil || s.reservedPlaces() != 0 {
+			t.Errorf("got %v, reserved %d", err, s.reservedPlaces())
+		}
+		if left := s.listed(p); len(left) > 0 {
+			t.Errorf("still listed: %+v", left)
+		}
+	})
+	// The process dies at each step of LaunchInstances; what comes after it knows
+	// nothing and takes back what is listed, until nothing is.
+	for _, dies := range []struct {
+		at     string
+		faults []func(*cloudsim.Config)
+		// made is how many machines there are before the take-back.
+		made int
+	}{
+		{"before the call", []func(*cloudsim.Config){fault("LaunchInstances", cloudsim.CallLost, 0, 1, 2)}, 0},
+		{"before the reply", []func(*cloudsim.Config){fault("LaunchInstances", cloudsim.ReplyLost, 0, 1, 2)}, 8},
+		{"before the tags", []func(*cloudsim.Config){fault("CreateTags", cloudsim.CallLost, 0, 1, 2)}, 8},
+		{"before the intent goes", []func(*cloudsim.Config){fault("DeleteTags", cloudsim.CallLost, 0, 1, 2)}, 8},
+	} {
+		for _, later := range []time.Duration{time.Second, 10 * time.Minute} {
+			t.Run(fmt.Sprintf("LaunchInstances dies %s, %s ago", dies.at, later), func(t *testing.T) {
+				s := newSim(t, plenty(dies.faults...), account())
+				g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
+				s.groups = []*v1alpha1.NodeGroup{g}
+				s.front.Grow(group, 3)
+				s.clock.Step(time.Hour)
+				if _, err := s.provider().Launch(context.Background(), request(g, 8, token)); err == nil {
+					t.Fatal("the launch is through")
+				}
+				if n := s.live() - 3; n != dies.made {
+					t.Fatalf("%d machines were made, want %d", n, dies.made)
+				}
+				s.clock.Step(later)
+				p := s.provider()
+				for round := 0; ; round++ {
+					var ours []string
+					others := 0
+					for _, m := range s.listed(p) {
+						if m.Launch == token {
+							ours = append(ours, m.Name)
+						} else if m.State < cloudprovider.Terminated {
+							others++
+						}
+					}
+					if others != 3 {
+						t.Fatalf("%d machines are listed as the group's own, want 3", others)
+					}
+					ours = slices.DeleteFunc(ours, func(n string) bool { return s.ended(n) })
+					if len(ours) == 0 {
+						break
+					}
+					if round > 5 {
+						t.Fatalf("still listed: %v", ours)
+					}
+					if err := p.TakeBack(context.Background(), g.Name, ours); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if s.live() != 3 {
+					t.Errorf("%d machines are alive, want the group's own 3", s.live())
+				}
+				if made := len(s.world.Instances(true)) - 3; later > settled && made != dies.made {
+					t.Errorf("the take-back has made %d machines to take them back", made-dies.made)
+				}
+			})
+		}
+	}
+}
+
+func (s *sim) live() (n int) {
+	for _, in := range s.world.Instances(true) {
+		if in.Phase != cloudsim.Terminated {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *sim) ended(id string) bool {
+	return slices.ContainsFunc(s.world.Instances(true), func(in cloudsim.Instance) bool { return in.ID == id && in.Phase == cloudsim.Terminated })
+}

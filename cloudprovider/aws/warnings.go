@@ -1,0 +1,124 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
+	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Reasons of warnings, beside those that other clouds have, too.
+const (
+	ZoneRebalancing     = "ZoneRebalancing"
+	CapacityRebalancing = "CapacityRebalancing"
+	InstanceRefresh     = "InstanceRefresh"
+	InstanceLifetime    = "InstanceLifetime"
+	WarmPool            = "WarmPool"
+	ReplacesMachines    = "ReplacesMachines"
+)
+
+// autoscalerTag says that cluster-autoscaler finds the group by itself.
+const autoscalerTag = "k8s.io/cluster-autoscaler/enabled"
+
+// disturbances are what else changes Auto Scaling groups, by their names.
+type disturbances struct {
+	policies, schedules map[string][]string
+	refreshing          map[string]bool
+}
+
+func (d *discovery) describeDisturbances(ctx context.Context) error {
+	found := disturbances{policies: map[string][]string{}, schedules: map[string][]string{}, refreshing: map[string]bool{}}
+	policies := autoscaling.NewDescribePoliciesPaginator(d.autoscaling, &autoscaling.DescribePoliciesInput{MaxRecords: aws.Int32(100)})
+	for policies.HasMorePages() {
+		page, err := policies.NextPage(ctx)
+		if err != nil {
+			return fmt.Errorf("DescribePolicies: %w", refusal(err))
+		}
+		for _, s := range page.ScalingPolicies {
+			if s.Enabled == nil || *s.Enabled {
+				name := deref(s.AutoScalingGroupName)
+				found.policies[name] = append(found.policies[name], deref(s.PolicyName))
+			}
+		}
+	}
+	schedules := autoscaling.NewDescribeScheduledActionsPaginator(d.autoscaling, &autoscaling.DescribeScheduledActionsInput{MaxRecords: aws.Int32(100)})
+	for schedules.HasMorePages() {
+		page, err := schedules.NextPage(ctx)
+		if err != nil {
+			return fmt.Errorf("DescribeScheduledActions: %w", refusal(err))
+		}
+		for _, s := range page.ScheduledUpdateGroupActions {
+			name := deref(s.AutoScalingGroupName)
+			found.schedules[name] = append(found.schedules[name], deref(s.ScheduledActionName))
+		}
+	}
+	for _, c := range d.candidates {
+		// The newest come first: one that is under way is among them.
+		out, err := d.autoscaling.DescribeInstanceRefreshes(ctx, &autoscaling.DescribeInstanceRefreshesInput{
+			AutoScalingGroupName: aws.String(c.name), MaxRecords: aws.Int32(10),
+		})
+		if err != nil {
+			return fmt.Errorf("DescribeInstanceRefreshes: %w", refusal(err))
+		}
+		found.refreshing[c.name] = slices.ContainsFunc(out.InstanceRefreshes, func(r asgtypes.InstanceRefresh) bool {
+			switch r.Status {
+			case asgtypes.InstanceRefreshStatusPending, asgtypes.InstanceRefreshStatusInProgress,
+				asgtypes.InstanceRefreshStatusBaking, asgtypes.InstanceRefreshStatusRollbackInProgress:
+				return true
+			default:
+				return false
+			}
+		})
+	}
+	d.disturbed = found
+	return nil
+}
+
+// warnings say what may disturb the machines of a candidate.
+func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
+	warn := func(reason, format string, args ...any) {
+		out = append(out, cloudprovider.Warning{Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
+	if _, ok := c.tags[autoscalerTag]; ok {
+		warn(cloudprovider.OtherAutoscaler, "its tag %s lets cluster-autoscaler resize it, too: take the tag off, or keep cluster-autoscaler to check-capacity", autoscalerTag)
+	}
+	if names := d.policies[c.name]; len(names) > 0 {
+		slices.Sort(names)
+		warn(cloudprovider.OtherAutoscaler, "its scaling policies %s resize it: delete them", strings.Join(names, ", "))
+	}
+	if names := d.schedules[c.name]; len(names) > 0 {
+		slices.Sort(names)
+		warn(cloudprovider.OtherAutoscaler, "its scheduled actions %s resize it: delete them", strings.Join(names, ", "))
+	}
+	g := c.group
+	if len(g.AvailabilityZones) > 1 && !suspended(g, "AZRebalance") {
+		warn(ZoneRebalancing, "it spans %d zones and moves machines between them, with whatever runs there: suspend its process AZRebalance", len(g.AvailabilityZones))
+	}
+	if deref(g.CapacityRebalance) {
+		warn(CapacityRebalancing, "it replaces Spot machines that may be reclaimed, before they are: turn its capacity rebalancing off")
+	}
+	if d.refreshing[c.name] {
+		warn(InstanceRefresh, "an instance refresh replaces its machines: wait for its end, or cancel it")
+	}
+	if s := deref(g.MaxInstanceLifetime); s > 0 {
+		warn(InstanceLifetime, "it replaces machines after %d hours, with whatever runs there: set its maximum instance lifetime to 0", s/3600)
+	}
+	if g.WarmPoolConfiguration != nil {
+		warn(WarmPool, "it keeps a warm pool, whose machines Muster does not use and does not count: delete the pool")
+	}
+	if c.method == v1alpha1.AWSLaunchInstances && !suspended(g, "ReplaceUnhealthy") {
+		warn(ReplacesMachines, "it replaces machines that die by others of which Muster does not know, and Muster does, too: suspend its process ReplaceUnhealthy")
+	}
+	return out
+}
+
+func suspended(g *asgtypes.AutoScalingGroup, process string) bool {
+	return slices.ContainsFunc(g.SuspendedProcesses, func(p asgtypes.SuspendedProcess) bool { return deref(p.ProcessName) == process })
+}

@@ -1,0 +1,363 @@
+// Package conformance is the one suite that every adapter of a cloud passes: what the
+// provisioner relies on, whatever the cloud and the way of launching.
+package conformance
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Cloud is a cloud with one empty group, made anew for each test.
+type Cloud struct {
+	// Group of at most MaxNodes machines, which must be 8.
+	Group *v1alpha1.NodeGroup
+	// Connect returns a new adapter, as after a restart of Muster.
+	Connect func() cloudprovider.Provider
+	// Hold has the cloud hold so many machines for the group, and no more.
+	Hold func(machines int)
+	// Alive are the names of the machines that the cloud bills, and of holds.
+	Alive func() []string
+	// End ends a machine behind Muster's back.
+	End func(name string)
+	// LoseReply has the next call of a launch take effect and its answer get lost;
+	// nil for a cloud whose calls cannot.
+	LoseReply func()
+	// Pass lets time pass in the cloud and in its adapters.
+	Pass func(time.Duration)
+}
+
+// MaxNodes is the size of the group of every Cloud.
+const MaxNodes = 8
+
+// patience bounds what is waited for, in time of the cloud; a step of it passes
+// between two looks.
+const (
+	patience = 5 * time.Minute
+	step     = time.Second
+)
+
+// Run tests an adapter.
+func Run(t *testing.T, newCloud func(t *testing.T) *Cloud) {
+	for _, tc := range []struct {
+		name string
+		test func(*suite)
+	}{
+		{"a launch gives as many machines as it asks for", whole},
+		{"the same token is the same launch", repeated},
+		{"also for another process", repeatedAfterRestart},
+		{"another token is another launch", another},
+		{"a launch that the cloud cannot serve leaves nothing", stockout},
+		{"of two launches for the last machines one is whole", raced},
+		{"a group never has more machines than it may", limited},
+		{"what is taken back is what was named", takenBack},
+		{"a watch tells of machines until they are gone", watched},
+		{"after a restart each machine is still known by its launch", attributed},
+		{"a machine that ends is told", ended},
+		{"a launch whose reply was lost is made once", lostReply},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newCloud(t)
+			if c.Group.Spec.MaxNodes != MaxNodes {
+				t.Fatalf("spec.maxNodes of the group is %d: the suite needs %d", c.Group.Spec.MaxNodes, MaxNodes)
+			}
+			c.Hold(MaxNodes)
+			s := &suite{T: t, Cloud: c, seen: map[string]cloudprovider.Machine{}}
+			s.restart()
+			tc.test(s)
+			s.stop()
+		})
+	}
+}
+
+// suite is one test under way.
+type suite struct {
+	*testing.T
+	*Cloud
+	provider cloudprovider.Provider
+	stop     func()
+
+	mu sync.Mutex
+	// seen is what the watch has told last of each machine; synced how often it said
+	// that the picture is full.
+	seen   map[string]cloudprovider.Machine
+	synced int
+}
+
+// restart begins with a new adapter and a new watch.
+func (s *suite) restart() {
+	if s.stop != nil {
+		s.stop()
+	}
+	s.provider = s.Connect()
+	s.mu.Lock()
+	s.seen, s.synced = map[string]cloudprovider.Machine{}, 0
+	s.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		err := s.provider.Watch(ctx, func(m cloudprovider.Machine) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.seen[m.Name] = m
+		}, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.synced++
+		})
+		if err != nil {
+			s.Errorf("watch: %v", err)
+		}
+	})
+	s.stop = func() { cancel(); done.Wait() }
+	s.Cleanup(s.stop)
+	s.await("the first full picture", func() bool { return s.synced == 1 })
+}
+
+// await lets time pass until it is so.
+func (s *suite) await(what string, so func() bool) {
+	s.Helper()
+	looks := time.NewTicker(time.Millisecond)
+	defer looks.Stop()
+	for passed := time.Duration(0); ; passed += step {
+		s.mu.Lock()
+		yes := so()
+		s.mu.Unlock()
+		if yes {
+			return
+		}
+		if passed > patience {
+			s.Fatalf("not in %s: %s; the watch has told %v, alive are %v", patience, what, s.seen, s.Alive())
+		}
+		s.Pass(step)
+		<-looks.C
+	}
+}
+
+// launch calls until the cloud has made the machines or refused them, as the
+// provisioner does. A cloud that has the launch wait is given its time.
+func (s *suite) launch(token string, count int) ([]cloudprovider.Machine, error) {
+	return launch(s.provider, s.Cloud, token, count)
+}
+
+func launch(p cloudprovider.Provider, c *Cloud, token string, count int) (machines []cloudprovider.Machine, err error) {
+	for passed := time.Duration(0); passed <= patience; passed += 10 * step {
+		machines, err = p.Launch(context.Background(), cloudprovider.LaunchRequest{Group: c.Group, Count: count, Token: token, Request: "ns/gang"})
+		if err == nil || cloudprovider.Refusal(err) != nil {
+			return machines, err
+		}
+		c.Pass(10 * step)
+	}
+	return machines, err
+}
+
+// mustLaunch returns the names of the machines, sorted.
+func (s *suite) mustLaunch(token string, count int) []string {
+	s.Helper()
+	machines, err := s.launch(token, count)
+	if err != nil {
+		s.Fatalf("launch %d machines: %v", count, err)
+	}
+	ids := map[string]bool{}
+	for _, m := range machines {
+		if m.Group != s.Group.Name || m.Launch != token || m.ProviderID == "" || m.Hold || m.State >= cloudprovider.Terminated {
+			s.Errorf("machine %+v is not one of group %s and launch %s", m, s.Group.Name, token)
+		}
+		ids[m.ProviderID] = true
+	}
+	if len(machines) != count || len(ids) != count {
+		s.Errorf("%d machines with %d provider IDs, want %d", len(machines), len(ids), count)
+	}
+	return names(machines)
+}
+
+func names(machines []cloudprovider.Machine) []string {
+	out := []string{}
+	for _, m := range machines {
+		out = append(out, m.Name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (s *suite) wantAlive(what string, want []string) {
+	s.Helper()
+	got := append([]string{}, s.Alive()...)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		s.Errorf("alive are %s (-want +got):\n%s", what, diff)
+	}
+}
+
+// giveUp takes back, as the provisioner does, all that the watch or the call tells of a
+// launch, until nothing is left.
+func (s *suite) giveUp(token string, came []cloudprovider.Machine) {
+	s.Helper()
+	s.takeBack(names(came)...)
+	s.await("nothing of the launch is left", func() bool {
+		var left []string
+		for name, m := range s.seen {
+			if m.Launch == token && m.State < cloudprovider.Terminated {
+				left = append(left, name)
+			}
+		}
+		slices.Sort(left)
+		s.takeBack(left...)
+		return len(left) == 0
+	})
+}
+
+func (s *suite) takeBack(names ...string) {
+	s.Helper()
+	if len(names) == 0 {
+		return
+	}
+	if err := s.provider.TakeBack(context.Background(), s.Group.Name, names); err != nil {
+		s.Errorf("take back %v: %v", names, err)
+	}
+}
+
+func whole(s *suite) {
+	s.wantAlive("all of them", s.mustLaunch("uid-1", 4))
+}
+
+func repeated(s *suite) {
+	first := s.mustLaunch("uid-1", 4)
+	if diff := cmp.Diff(first, s.mustLaunch("uid-1", 4)); diff != "" {
+		s.Errorf("the machines of the second call (-first +second):\n%s", diff)
+	}
+	s.wantAlive("those of the first call", first)
+}
+
+func repeatedAfterRestart(s *suite) {
+	first := s.mustLaunch("uid-1", 4)
+	s.restart()
+	if diff := cmp.Diff(first, s.mustLaunch("uid-1", 4)); diff != "" {
+		s.Errorf("the machines of the second call (-first +second):\n%s", diff)
+	}
+	s.wantAlive("those of the first call", first)
+}
+
+func another(s *suite) {
+	both := append(s.mustLaunch("uid-1", 2), s.mustLaunch("uid-2", 3)...)
+	slices.Sort(both)
+	s.wantAlive("those of both", both)
+}
+
+func stockout(s *suite) {
+	s.Hold(3)
+	came, err := s.launch("uid-1", 4)
+	if err == nil {
+		s.Fatalf("4 machines of 3 came: %v", came)
+	}
+	if refusal := cloudprovider.Refusal(err); refusal != nil && (refusal.Class != v1alpha1.Stockout || refusal.Code == "" || refusal.Message == "") {
+		s.Errorf("the refusal is %q of class %s, want a stockout with the cloud's own code and text", refusal, refusal.Class)
+	}
+	s.giveUp("uid-1", came)
+	s.wantAlive("none", []string{})
+	s.wantAlive("those of a launch that fits", s.mustLaunch("uid-2", 3))
+}
+
+func raced(s *suite) {
+	s.Hold(6)
+	tokens := []string{"uid-1", "other-1"}
+	machines, errs := make([][]cloudprovider.Machine, 2), make([]error, 2)
+	var calls sync.WaitGroup
+	for i, token := range tokens {
+		calls.Go(func() { machines[i], errs[i] = launch(s.provider, s.Cloud, token, 4) })
+	}
+	calls.Wait()
+	winner := slices.Index(errs, nil)
+	if winner < 0 || errs[1-winner] == nil {
+		s.Fatalf("errors are %v, want one", errs)
+	}
+	s.giveUp(tokens[1-winner], machines[1-winner])
+	s.wantAlive("those of the one", names(machines[winner]))
+}
+
+func limited(s *suite) {
+	s.Hold(4 * MaxNodes)
+	first := s.mustLaunch("uid-1", 5)
+	came, err := s.launch("uid-2", 4)
+	if refusal := cloudprovider.Refusal(err); refusal == nil || refusal.Class != v1alpha1.Quota {
+		s.Errorf("error is %v, want a refusal of class Quota: the group may have %d machines", err, MaxNodes)
+	}
+	s.giveUp("uid-2", came)
+	s.wantAlive("those of the first launch", first)
+}
+
+func takenBack(s *suite) {
+	all := s.mustLaunch("uid-1", 5)
+	s.takeBack(all[1], "never-was", all[3])
+	s.takeBack(all[1])
+	rest := []string{all[0], all[2], all[4]}
+	s.wantAlive("the others", rest)
+	s.await("the watch tells so", func() bool {
+		return s.gone(all[1]) && s.gone(all[3]) && !s.gone(all[0]) && !s.gone(all[2]) && !s.gone(all[4])
+	})
+	s.Pass(patience)
+	s.wantAlive("the others still: nothing is made in place of those", rest)
+}
+
+// gone says that the watch has told the end of a machine. It has seen it before.
+func (s *suite) gone(name string) bool {
+	m, known := s.seen[name]
+	return known && m.State >= cloudprovider.Terminated
+}
+
+func watched(s *suite) {
+	all := s.mustLaunch("uid-1", 3)
+	s.await("all are told", func() bool {
+		return slices.Equal(all, slices.Sorted(maps.Keys(s.seen)))
+	})
+	for _, name := range all {
+		if m := s.seen[name]; m.Launch != "uid-1" || m.Group != s.Group.Name || m.ProviderID == "" {
+			s.Errorf("the watch told %+v", m)
+		}
+	}
+	s.takeBack(all...)
+	s.await("their ends are told", func() bool { return s.gone(all[0]) && s.gone(all[1]) && s.gone(all[2]) })
+	if s.synced != 1 {
+		s.Errorf("the first picture was full %d times, want once", s.synced)
+	}
+}
+
+func attributed(s *suite) {
+	first, second := s.mustLaunch("uid-1", 2), s.mustLaunch("uid-2", 3)
+	s.restart()
+	s.await("all are told", func() bool { return len(s.seen) == 5 })
+	got := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(s.seen)) {
+		got[s.seen[name].Launch] = append(got[s.seen[name].Launch], name)
+	}
+	if diff := cmp.Diff(map[string][]string{"uid-1": first, "uid-2": second}, got); diff != "" {
+		s.Errorf("machines by their launch (-want +got):\n%s", diff)
+	}
+}
+
+func ended(s *suite) {
+	all := s.mustLaunch("uid-1", 2)
+	s.End(all[0])
+	s.await("its end is told", func() bool { return s.gone(all[0]) && !s.gone(all[1]) })
+}
+
+func lostReply(s *suite) {
+	if s.LoseReply == nil {
+		s.Skip("the calls of this cloud cannot lose their reply")
+	}
+	s.LoseReply()
+	req := cloudprovider.LaunchRequest{Group: s.Group, Count: 4, Token: "uid-1", Request: "ns/gang"}
+	if _, err := s.provider.Launch(context.Background(), req); cloudprovider.Refusal(err) != nil {
+		s.Errorf("a lost reply is told as the refusal %v", err)
+	}
+	s.restart()
+	s.wantAlive("four", s.mustLaunch("uid-1", 4))
+}

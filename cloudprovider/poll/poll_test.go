@@ -1,0 +1,153 @@
+package poll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
+
+	"github.com/muster-dev/muster/cloudprovider"
+)
+
+// cloud is what lists show, and what the watch has told.
+type cloud struct {
+	mu       sync.Mutex
+	machines []cloudprovider.Machine
+	err      error
+	lists    int
+	told     []string
+	synced   bool
+}
+
+func (c *cloud) set(err error, machines ...cloudprovider.Machine) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err, c.machines = err, machines
+}
+
+func (c *cloud) list(context.Context) ([]cloudprovider.Machine, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lists++
+	return slices.Clone(c.machines), c.err
+}
+
+// news are what was told since the last question.
+func (c *cloud) news() []string {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.told
+	c.told = nil
+	slices.Sort(out)
+	return out
+}
+
+func machine(name string, state cloudprovider.State) cloudprovider.Machine {
+	return cloudprovider.Machine{Group: "gpu", Name: name, State: state, Launch: "uid-1"}
+}
+
+// watch runs a test beside a watch of the cloud.
+func watch(t *testing.T, c *cloud, test func(*testing.T, *Poller)) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(c.list, clock.RealClock{})
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() {
+			err := p.Watch(ctx, func(m cloudprovider.Machine) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.told = append(c.told, fmt.Sprintf("%s %d %s", m.Name, m.State, m.Launch))
+			}, func() { c.synced = true })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		test(t, p)
+		cancel()
+		done.Wait()
+	})
+}
+
+func want(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestAWatchTellsOfChanges(t *testing.T) {
+	c := &cloud{}
+	c.set(nil, machine("a", cloudprovider.Booting), machine("b", cloudprovider.Running))
+	watch(t, c, func(t *testing.T, _ *Poller) {
+		want(t, "the first picture", c.news(), []string{"a 0 uid-1", "b 1 uid-1"})
+		want(t, "synced", c.synced, true)
+		c.set(nil, machine("a", cloudprovider.Running), machine("b", cloudprovider.Running))
+		time.Sleep(Busy)
+		want(t, "what boots is looked at often", c.news(), []string{"a 1 uid-1"})
+		c.set(nil, machine("b", cloudprovider.Booting))
+		time.Sleep(Busy)
+		want(t, "nothing is on its way any more", c.news(), []string(nil))
+		time.Sleep(Calm - Busy)
+		want(t, "a machine that is not listed is gone, and old news of another is none", c.news(), []string{"a 3 uid-1"})
+		c.set(nil, machine("b", cloudprovider.Running))
+		time.Sleep(Busy) // the list before had one that boots
+		c.news()
+		lists := c.lists
+		time.Sleep(10*Calm + time.Second)
+		want(t, "lists in ten calm minutes", c.lists-lists, 10)
+	})
+}
+
+// What a call has returned is there, though lists do not show it yet; if they never
+// do, it is gone.
+func TestListsMayBeLate(t *testing.T) {
+	c := &cloud{}
+	watch(t, c, func(t *testing.T, p *Poller) {
+		want(t, "nothing", c.news(), []string(nil))
+		p.Note(machine("a", cloudprovider.Booting), machine("b", cloudprovider.Booting))
+		time.Sleep(time.Second)
+		want(t, "soon after the call", c.news(), []string{"a 0 uid-1", "b 0 uid-1"})
+		c.set(nil, machine("a", cloudprovider.Running))
+		time.Sleep(Busy)
+		want(t, "a shows up", c.news(), []string{"a 1 uid-1"})
+		time.Sleep(Grace)
+		want(t, "b never does", c.news(), []string{"b 3 uid-1"})
+	})
+}
+
+func TestALaunchThatIsToldLater(t *testing.T) {
+	c := &cloud{}
+	early := machine("a", cloudprovider.Booting)
+	early.Launch = ""
+	c.set(nil, early)
+	watch(t, c, func(t *testing.T, _ *Poller) {
+		want(t, "before it is tagged", c.news(), []string{"a 0 "})
+		c.set(nil, machine("a", cloudprovider.Booting))
+		time.Sleep(Busy)
+		want(t, "after", c.news(), []string{"a 0 uid-1"})
+	})
+}
+
+// A cloud that cannot be listed says nothing, and holds up nobody.
+func TestACloudOutOfReach(t *testing.T) {
+	c := &cloud{}
+	c.set(errors.New("the credentials have expired"))
+	watch(t, c, func(t *testing.T, _ *Poller) {
+		want(t, "nothing is known", c.news(), []string(nil))
+		want(t, "synced all the same", c.synced, true)
+		c.set(nil, machine("a", cloudprovider.Running))
+		time.Sleep(Busy)
+		want(t, "it is back", c.news(), []string{"a 1 uid-1"})
+		c.set(errors.New("the credentials have expired"))
+		time.Sleep(Calm)
+		want(t, "what cannot be listed is not gone", c.news(), []string(nil))
+	})
+}

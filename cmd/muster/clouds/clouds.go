@@ -1,0 +1,40 @@
+// Package clouds makes the adapters of the clouds. It brings the clouds' SDKs with it,
+// so the programs alone import it, and no test.
+package clouds
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/utils/clock"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/aws"
+	"github.com/muster-dev/muster/cloudprovider/gcp"
+	"github.com/muster-dev/muster/cmd/muster/configuration"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// Connect makes an adapter for each cloud that is configured. It makes no call.
+func Connect(ctx context.Context, c configuration.Clouds, groups func(context.Context) ([]*v1alpha1.NodeGroup, error)) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
+	out := map[v1alpha1.Provider]cloudprovider.Provider{}
+	if c.AWS != nil {
+		p, err := aws.New(ctx, aws.Config{
+			Region: c.AWS.Region, Cluster: c.AWS.Cluster, Endpoint: c.AWS.Endpoint, Groups: groups, Clock: clock.RealClock{},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("aws: %w", err)
+		}
+		out[v1alpha1.ProviderAWS] = p
+	}
+	if c.GCP != nil {
+		p, err := gcp.New(ctx, gcp.Config{
+			Project: c.GCP.Project, Cluster: c.GCP.Cluster, Endpoint: c.GCP.Endpoint, Groups: groups, Clock: clock.RealClock{},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("gcp: %w", err)
+		}
+		out[v1alpha1.ProviderGCP] = p
+	}
+	return out, nil
+}

@@ -1,0 +1,298 @@
+package aws
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster/kwok/cloudsim"
+)
+
+func validation(format string, args ...any) *cloudsim.Error {
+	return &cloudsim.Error{Code: "ValidationError", Message: fmt.Sprintf(format, args...)}
+}
+
+func (f *Front) group(name string) *Group {
+	return find(f.config.Groups, func(g *Group) bool { return g.Name == name })
+}
+
+func (f *Front) groupOf(name string) *Group {
+	g := f.group(name)
+	if g == nil {
+		panic(validation("AutoScalingGroup name not found - AutoScalingGroup '%s' not found", name))
+	}
+	return g
+}
+
+// members are the machines of a group. One that has ended is a member until the group
+// notices; with the process ReplaceUnhealthy suspended, until it is taken out.
+func (f *Front) members(name string) (out []cloudsim.Instance) {
+	for _, in := range f.world.Instances(true) {
+		if in.Group == name && !f.left[in.ID] {
+			out = append(out, in)
+		}
+	}
+	return out
+}
+
+// replaceLost lets go of what has ended, and launches what the groups then lack.
+func (f *Front) replaceLost() {
+	for i := range f.config.Groups {
+		g := &f.config.Groups[i]
+		if g.Template == "" {
+			continue
+		}
+		for _, in := range f.members(g.Name) {
+			if in.Phase == cloudsim.Terminated && !slices.Contains(g.Suspended, "ReplaceUnhealthy") {
+				f.left[in.ID] = true
+			}
+		}
+		if lack := f.desired[g.Name] - len(f.members(g.Name)); lack > 0 {
+			// What does not come now is tried again at the next look.
+			_, _ = f.grow(g, f.config.subnet(g.Subnets[0]), lack)
+		}
+	}
+}
+
+// Grow raises the desired capacity of a group, as somebody else than Muster may do.
+func (f *Front) Grow(group string, by int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.desired[group] += by
+	f.replaceLost()
+}
+
+// grow launches machines that the group owns.
+func (f *Front) grow(g *Group, in *Subnet, count int) ([]cloudsim.Instance, *cloudsim.Error) {
+	types, market, _ := f.config.offers(g)
+	tags := map[string]string{}
+	for k, v := range f.tags[g.Name] {
+		if strings.HasPrefix(k, "kubernetes.io/cluster/") {
+			tags[k] = v // the tags that people let propagate
+		}
+	}
+	return f.launch(machines{template: f.config.template(g.Template), subnet: in, kind: types[0], market: market, count: count, group: g.Name, tags: tags})
+}
+
+func (f *Front) launchInstances(p *params) []element {
+	g := f.groupOf(p.text("AutoScalingGroupName"))
+	count, subnets, strategy := p.number("RequestedCapacity"), p.texts("SubnetIds"), p.text("RetryStrategy")
+	p.checkRead()
+	if g.Template == "" {
+		panic(validation("LaunchInstances needs a group with a launch template"))
+	}
+	types, market, oneMarket := f.config.offers(g)
+	switch {
+	case !oneMarket:
+		panic(validation("LaunchInstances does not take groups that mix On-Demand and Spot"))
+	case strategy != "none":
+		panic(validation("RetryStrategy is '%s': only none is simulated", strategy))
+	case count < 1 || count > 100:
+		panic(validation("RequestedCapacity is %d: it must be between 1 and 100", count))
+	case len(subnets) != 1 || !slices.Contains(g.Subnets, subnets[0]):
+		panic(validation("SubnetIds %v: name one subnet of the group", subnets))
+	case f.desired[g.Name]+count > g.Max:
+		panic(validation("the new capacity %d would be above the max size %d of the group", f.desired[g.Name]+count, g.Max))
+	}
+	subnet := f.config.subnet(subnets[0])
+	got, refused := f.grow(g, subnet, count)
+	f.desired[g.Name] += len(got)
+	out := []element{el("AutoScalingGroupName", g.Name)}
+	where := []element{
+		el("AvailabilityZone", subnet.Zone), el("SubnetId", subnet.ID), el("InstanceType", types[0]), el("MarketType", market),
+	}
+	if len(got) > 0 {
+		out = append(out, el("Instances", el("member", where, el("InstanceIds", texts("member", ids(got))))))
+	}
+	if refused != nil {
+		out = append(out, el("Errors", el("member", where, el("ErrorCode", refused.Code), el("ErrorMessage", refused.Message))))
+	}
+	return out
+}
+
+func (f *Front) terminateInAutoScalingGroup(p *params) []element {
+	names := p.texts("InstanceIds")
+	if id := p.text("InstanceId"); id != "" {
+		names = append(names, id)
+	}
+	shrink, name := p.is("ShouldDecrementDesiredCapacity"), p.text("AutoScalingGroupName")
+	p.checkRead()
+	if len(names) == 0 || len(names) > 100 {
+		panic(validation("%d instances: name between 1 and 100", len(names)))
+	}
+	if len(p.each("InstanceIds")) > 0 {
+		f.groupOf(name)
+	}
+	of := map[string]string{}
+	for _, g := range f.config.Groups {
+		for _, in := range f.members(g.Name) {
+			of[in.ID] = g.Name
+		}
+	}
+	for _, id := range names {
+		if of[id] == "" || name != "" && of[id] != name {
+			panic(validation("Instance Id not found - No managed instance found for instance ID: %s", id))
+		}
+		name = of[id]
+	}
+	if g := f.group(name); shrink && f.desired[name]-len(names) < g.Min {
+		panic(validation("Currently, desiredSize equals minSize (%d). Terminating instance without replacement will violate group's min size constraint. "+
+			"Either set shouldDecrementDesiredCapacity flag to false or lower group's min size.", g.Min))
+	}
+	for _, id := range names {
+		f.world.Terminate(id)
+		f.left[id] = true
+		if shrink {
+			f.desired[name]--
+		}
+	}
+	return []element{el("Activities", each("member", names, func(id string) []element {
+		return []element{el("ActivityId", id), el("AutoScalingGroupName", name), el("StatusCode", "InProgress"), el("Cause", "user request"), el("StartTime", f.world.Now())}
+	}))}
+}
+
+func (f *Front) describeAutoScalingGroups(p *params) []element {
+	names := p.texts("AutoScalingGroupNames")
+	want := p.filters("Filters", "Values", "tag-key", "tag:*")
+	var found []Group
+	for _, g := range f.config.Groups {
+		if (len(names) == 0 || slices.Contains(names, g.Name)) && want.match(nil, f.tags[g.Name]) {
+			found = append(found, g)
+		}
+	}
+	found, next := page(f, p, "MaxRecords", found)
+	p.checkRead()
+	return []element{el("AutoScalingGroups", each("member", found, f.describeGroup)), el("NextToken", next)}
+}
+
+func (f *Front) describeGroup(g Group) []element {
+	var zones []string
+	for _, id := range g.Subnets {
+		if zone := f.config.subnet(id).Zone; !slices.Contains(zones, zone) {
+			zones = append(zones, zone)
+		}
+	}
+	out := []element{
+		el("AutoScalingGroupName", g.Name), el("MinSize", g.Min), el("MaxSize", g.Max), el("DesiredCapacity", f.desired[g.Name]),
+		el("VPCZoneIdentifier", strings.Join(g.Subnets, ",")), el("AvailabilityZones", texts("member", zones)),
+		el("CapacityRebalance", g.CapacityRebalance),
+		el("SuspendedProcesses", each("member", g.Suspended, func(s string) []element { return []element{el("ProcessName", s)} })),
+		el("Tags", each("member", slices.Sorted(maps.Keys(f.tags[g.Name])), func(k string) []element {
+			return []element{el("Key", k), el("Value", f.tags[g.Name][k]), el("ResourceId", g.Name), el("ResourceType", "auto-scaling-group")}
+		})),
+		el("Instances", each("member", f.members(g.Name), func(in cloudsim.Instance) []element {
+			state, health := "InService", "Healthy"
+			if in.Phase == cloudsim.Pending {
+				state = "Pending"
+			} else if in.Phase == cloudsim.Terminated {
+				health = "Unhealthy"
+			}
+			return []element{el("InstanceId", in.ID), el("InstanceType", in.Pool.Type), el("AvailabilityZone", in.Pool.Zone),
+				el("LifecycleState", state), el("HealthStatus", health), el("ProtectedFromScaleIn", false)}
+		})),
+	}
+	if g.MaxInstanceLifetime > 0 {
+		out = append(out, el("MaxInstanceLifetime", g.MaxInstanceLifetime))
+	}
+	if g.WarmPool {
+		out = append(out, el("WarmPoolConfiguration", el("MinSize", 1)))
+	}
+	if g.Template == "" {
+		return append(out, el("LaunchConfigurationName", g.Name))
+	}
+	t := f.config.template(g.Template)
+	spec := []element{el("LaunchTemplateId", t.ID), el("LaunchTemplateName", t.Name)}
+	if g.Version != "" {
+		spec = append(spec, el("Version", g.Version))
+	}
+	if g.Mixed == nil {
+		return append(out, el("LaunchTemplate", spec))
+	}
+	overrides := each("member", g.Mixed.Types, func(s string) []element { return []element{el("InstanceType", s)} })
+	if g.Mixed.Attributes {
+		overrides = []element{el("member", el("InstanceRequirements", el("VCpuCount", el("Min", 1)), el("MemoryMiB", el("Min", 1))))}
+	}
+	return append(out, el("MixedInstancesPolicy",
+		el("LaunchTemplate", el("LaunchTemplateSpecification", spec), el("Overrides", overrides)),
+		el("InstancesDistribution", el("OnDemandBaseCapacity", g.Mixed.OnDemandBase), el("OnDemandPercentageAboveBaseCapacity", g.Mixed.OnDemandPercent))))
+}
+
+func (f *Front) describeAutoScalingInstances(p *params) []element {
+	names := p.texts("InstanceIds")
+	if len(names) == 0 || len(names) > 50 {
+		panic(validation("%d instances: name between 1 and 50", len(names)))
+	}
+	type member struct{ group, id, zone string }
+	var found []member
+	for _, g := range f.config.Groups {
+		for _, in := range f.members(g.Name) {
+			if slices.Contains(names, in.ID) {
+				found = append(found, member{g.Name, in.ID, in.Pool.Zone})
+			}
+		}
+	}
+	found, next := page(f, p, "MaxRecords", found)
+	p.checkRead()
+	return []element{el("AutoScalingInstances", each("member", found, func(m member) []element {
+		return []element{el("InstanceId", m.id), el("AutoScalingGroupName", m.group), el("AvailabilityZone", m.zone),
+			el("LifecycleState", "InService"), el("HealthStatus", "HEALTHY"), el("ProtectedFromScaleIn", false)}
+	})), el("NextToken", next)}
+}
+
+// groupTags are the tags of a call that is about the tags of one group.
+func (f *Front) groupTags(p *params) (name string, tags map[string]string) {
+	tags = map[string]string{}
+	for _, t := range p.each("Tags") {
+		if kind := p.text(t + ".ResourceType"); kind != "auto-scaling-group" {
+			panic(validation("ResourceType is '%s': it must be auto-scaling-group", kind))
+		}
+		if p.is(t + ".PropagateAtLaunch") {
+			panic(validation("only tags that do not propagate are simulated"))
+		}
+		name = f.groupOf(p.text(t + ".ResourceId")).Name
+		tags[p.text(t+".Key")] = p.text(t + ".Value")
+	}
+	p.checkRead()
+	return name, tags
+}
+
+func (f *Front) createOrUpdateTags(p *params) []element {
+	name, tags := f.groupTags(p)
+	maps.Copy(f.tags[name], tags)
+	return nil
+}
+
+func (f *Front) deleteTags(p *params) []element {
+	name, tags := f.groupTags(p)
+	for k := range tags {
+		delete(f.tags[name], k)
+	}
+	return nil
+}
+
+func (f *Front) describePolicies(p *params) []element {
+	found, next := page(f, p, "MaxRecords", f.config.Policies)
+	p.checkRead()
+	return []element{el("ScalingPolicies", each("member", found, func(i GroupItem) []element {
+		return []element{el("AutoScalingGroupName", i.Group), el("PolicyName", i.Name), el("Enabled", !i.Disabled)}
+	})), el("NextToken", next)}
+}
+
+func (f *Front) describeScheduledActions(p *params) []element {
+	found, next := page(f, p, "MaxRecords", f.config.Schedules)
+	p.checkRead()
+	return []element{el("ScheduledUpdateGroupActions", each("member", found, func(i GroupItem) []element {
+		return []element{el("AutoScalingGroupName", i.Group), el("ScheduledActionName", i.Name)}
+	})), el("NextToken", next)}
+}
+
+func (f *Front) describeInstanceRefreshes(p *params) []element {
+	g := f.groupOf(p.text("AutoScalingGroupName"))
+	found := slices.DeleteFunc(slices.Clone(f.config.Refreshes), func(r Refresh) bool { return r.Group != g.Name })
+	found, next := page(f, p, "MaxRecords", found)
+	p.checkRead()
+	return []element{el("InstanceRefreshes", each("member", found, func(r Refresh) []element {
+		return []element{el("AutoScalingGroupName", r.Group), el("Status", r.Status), el("InstanceRefreshId", "refresh-0")}
+	})), el("NextToken", next)}
+}

@@ -1,0 +1,242 @@
+package aws
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// machines is what is launched.
+type machines struct {
+	template *Template
+	subnet   *Subnet
+	kind     string
+	market   v1alpha1.CapacityType
+	count    int
+	// least is the fewest that are taken.
+	least       int
+	reservation string
+	group       string
+	tags        map[string]string
+}
+
+func (f *Front) launch(m machines) ([]cloudsim.Instance, *cloudsim.Error) {
+	if f.config.typeOf(m.kind) == nil {
+		return nil, invalid("The instance type '%s' does not exist", m.kind)
+	}
+	if m.subnet.Full {
+		return nil, &cloudsim.Error{Status: 400, Code: "InsufficientFreeAddressesInSubnet",
+			Message: fmt.Sprintf("There are not enough free addresses in subnet '%s' to satisfy the requested number of instances.", m.subnet.ID)}
+	}
+	got, refused := f.world.Launch(cloudsim.Order{
+		Pool:  cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: m.kind, Zone: m.subnet.Zone, Market: m.market},
+		Count: m.count, Min: m.least, Reservation: m.reservation, Group: m.group, Tags: m.tags,
+		ID:   func(n int64) string { return fmt.Sprintf("i-%017x", n) },
+		Node: func(id string) *kwokv1alpha1.MachineNode { return f.node(m, id) },
+	})
+	if refused != nil {
+		return got, refusal(refused, m.market)
+	}
+	return got, nil
+}
+
+// node is what registers.
+func (f *Front) node(m machines, id string) *kwokv1alpha1.MachineNode {
+	if m.template.NoNode {
+		return nil
+	}
+	t := f.config.typeOf(m.kind)
+	n := &kwokv1alpha1.MachineNode{
+		Labels: map[string]string{
+			corev1.LabelHostname: id, corev1.LabelInstanceTypeStable: m.kind,
+			corev1.LabelTopologyZone: m.subnet.Zone, corev1.LabelTopologyRegion: f.config.Region,
+			corev1.LabelOSStable: "linux", corev1.LabelArchStable: nodeArch(t.Arch),
+		},
+		ProviderID: fmt.Sprintf("aws:///%s/%s", m.subnet.Zone, id),
+		Taints:     m.template.Taints,
+		Capacity:   t.Capacity, Allocatable: t.Allocatable, Devices: t.Devices,
+	}
+	maps.Copy(n.Labels, m.template.Labels)
+	if len(t.Devices) > 0 {
+		n.Labels[kwokv1alpha1.DevicesLabel] = "true"
+	}
+	return n
+}
+
+func nodeArch(arch string) string {
+	if arch == "arm64" {
+		return "arm64"
+	}
+	return "amd64"
+}
+
+// templateOf reads which launch template a call means, by the keys that begin with the
+// prefix, and which version of it.
+func (f *Front) templateOf(p *params, prefix, version string) *Template {
+	id, name := p.text(prefix+"LaunchTemplateId"), p.text(prefix+"LaunchTemplateName")
+	if v := p.text(version); v != "" && v != "1" && v != "$Default" && v != "$Latest" {
+		panic(&cloudsim.Error{Code: "InvalidLaunchTemplateId.VersionNotFound", Message: fmt.Sprintf("Could not find the specified version %s", v)})
+	}
+	t := f.config.template(id + name)
+	switch {
+	case t != nil:
+		return t
+	case id != "":
+		panic(&cloudsim.Error{Code: "InvalidLaunchTemplateId.NotFound", Message: fmt.Sprintf("The specified launch template, with template ID %s, does not exist.", id)})
+	default:
+		panic(&cloudsim.Error{Code: "InvalidLaunchTemplateName.NotFoundException", Message: fmt.Sprintf("The specified launch template, with template name %s, does not exist.", name)})
+	}
+}
+
+func (f *Front) subnetOf(id string) *Subnet {
+	s := f.config.subnet(id)
+	if s == nil {
+		panic(&cloudsim.Error{Code: "InvalidSubnetID.NotFound", Message: fmt.Sprintf("The subnet ID '%s' does not exist", id)})
+	}
+	return s
+}
+
+// createFleet knows fleets of type instant, of one template and one override.
+func (f *Front) createFleet(p *params) []element {
+	if kind := p.text("Type"); kind != "instant" {
+		panic(invalid("Type is '%s': only instant fleets are simulated", kind))
+	}
+	configs := p.each("LaunchTemplateConfigs")
+	if len(configs) != 1 || len(p.each(configs[0]+".Overrides")) != 1 {
+		panic(invalid("only fleets of one launch template and one override are simulated"))
+	}
+	spec, override := configs[0]+".LaunchTemplateSpecification.", configs[0]+".Overrides.1"
+	m := machines{
+		template: f.templateOf(p, spec, spec+"Version"),
+		subnet:   f.subnetOf(p.text(override + ".SubnetId")),
+		kind:     p.text(override + ".InstanceType"),
+		count:    p.number("TargetCapacitySpecification.TotalTargetCapacity"),
+		tags:     p.tagSpecifications("TagSpecification")["instance"],
+	}
+	if m.template.Market != "" {
+		panic(&cloudsim.Error{Code: "InvalidParameterCombination", Message: "a fleet takes no launch template with market options"})
+	}
+	options := "OnDemandOptions"
+	m.market = v1alpha1.OnDemand
+	switch kind := p.text("TargetCapacitySpecification.DefaultTargetCapacityType"); kind {
+	case "on-demand":
+	case "spot":
+		options, m.market = "SpotOptions", v1alpha1.Spot
+	default:
+		panic(invalid("DefaultTargetCapacityType is '%s': only on-demand and spot are simulated", kind))
+	}
+	p.text(options + ".AllocationStrategy")
+	single := []bool{p.is(options + ".SingleAvailabilityZone"), p.is(options + ".SingleInstanceType")}
+	m.least = p.number(options + ".MinTargetCapacity")
+	if m.least > 0 && !slices.Contains(single, true) {
+		panic(invalid("MinTargetCapacity needs SingleAvailabilityZone or SingleInstanceType"))
+	}
+	if m.count < 1 || m.least > 1000 || m.least > m.count {
+		panic(invalid("TotalTargetCapacity is %d and MinTargetCapacity %d", m.count, m.least))
+	}
+	p.checkRead()
+	if slices.Contains(f.config.HalfLaunched, f.fleets) {
+		m.least = 0
+	}
+	f.fleets++
+	got, refused := f.launch(m)
+	out := []element{el("fleetId", fmt.Sprintf("fleet-%017x", f.fleets))}
+	lifecycle := "on-demand"
+	if m.market == v1alpha1.Spot {
+		lifecycle = "spot"
+	}
+	if refused != nil {
+		var errors []*cloudsim.Error
+		if len(got) == 0 {
+			errors = append(errors, &cloudsim.Error{Code: "UnfulfillableCapacity", Message: "Failed to fulfill capacity. Please review errors for more information."})
+		}
+		out = append(out, el("errorSet", each("item", append(errors, refused), func(e *cloudsim.Error) []element {
+			return []element{el("errorCode", e.Code), el("errorMessage", e.Message), el("lifecycle", lifecycle)}
+		})))
+	}
+	if len(got) > 0 {
+		out = append(out, el("fleetInstanceSet", el("item",
+			el("instanceIds", texts("item", ids(got))), el("instanceType", m.kind), el("lifecycle", lifecycle),
+			el("availabilityZone", m.subnet.Zone), el("subnetId", m.subnet.ID))))
+	}
+	return out
+}
+
+func ids(list []cloudsim.Instance) (out []string) {
+	for _, in := range list {
+		out = append(out, in.ID)
+	}
+	return out
+}
+
+func (f *Front) runInstances(p *params) []element {
+	m := machines{
+		template: f.templateOf(p, "LaunchTemplate.", "LaunchTemplate.Version"), subnet: f.subnetOf(p.text("SubnetId")),
+		kind: p.text("InstanceType"), market: v1alpha1.OnDemand,
+		count: p.number("MaxCount"), least: p.number("MinCount"),
+		tags: p.tagSpecifications("TagSpecification")["instance"],
+	}
+	if m.kind == "" {
+		m.kind = m.template.Type
+	}
+	preference := p.text("CapacityReservationSpecification.CapacityReservationPreference")
+	m.reservation = p.text("CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId")
+	p.checkRead()
+	switch {
+	case preference == "capacity-reservations-only" && m.reservation != "":
+		r := f.reservation(m.reservation)
+		if r == nil || !r.EndedAt.IsZero() {
+			panic(&cloudsim.Error{Code: "InvalidCapacityReservationId.NotFound", Message: fmt.Sprintf("The capacity reservation '%s' does not exist", m.reservation)})
+		}
+		if r.Pool.Type != m.kind || r.Pool.Zone != m.subnet.Zone {
+			panic(invalid("the reservation %s is for %s in %s", r.ID, r.Pool.Type, r.Pool.Zone))
+		}
+		m.market = r.Pool.Market
+	case preference != "" || m.reservation != "":
+		panic(invalid("only a target reservation with the preference capacity-reservations-only is simulated"))
+	}
+	got, refused := f.launch(m)
+	if refused != nil {
+		panic(refused)
+	}
+	return []element{el("reservationId", "r-0"), el("instancesSet", each("item", got, func(in cloudsim.Instance) []element { return f.instance(in) }))}
+}
+
+func (f *Front) terminateInstances(p *params) []element {
+	names := p.texts("InstanceId")
+	p.checkRead()
+	f.mustExist(names)
+	for _, id := range names {
+		f.world.Terminate(id)
+	}
+	return []element{el("instancesSet", each("item", names, func(id string) []element {
+		return []element{el("instanceId", id), el("currentState", el("code", 32), el("name", "shutting-down"))}
+	}))}
+}
+
+// mustExist refuses the whole call for one bad ID.
+func (f *Front) mustExist(names []string) {
+	known := map[string]bool{}
+	for _, in := range f.world.Instances(true) {
+		known[in.ID] = true
+	}
+	var unknown []string
+	for _, id := range names {
+		if !strings.HasPrefix(id, "i-") {
+			panic(&cloudsim.Error{Code: "InvalidInstanceID.Malformed", Message: fmt.Sprintf("Invalid id: \"%s\"", id)})
+		}
+		if !known[id] {
+			unknown = append(unknown, id)
+		}
+	}
+	if len(unknown) > 0 {
+		panic(&cloudsim.Error{Code: "InvalidInstanceID.NotFound", Message: fmt.Sprintf("The instance IDs '%s' do not exist", strings.Join(unknown, ", "))})
+	}
+}

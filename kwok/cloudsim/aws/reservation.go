@@ -1,0 +1,100 @@
+package aws
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+func (f *Front) reservation(id string) *cloudsim.Reservation {
+	return find(f.world.Reservations(), func(r *cloudsim.Reservation) bool { return r.ID == id })
+}
+
+// createCapacityReservation knows targeted reservations that begin at once.
+func (f *Front) createCapacityReservation(p *params) []element {
+	key := cloudsim.PoolKey{
+		Cloud: v1alpha1.ProviderAWS, Type: p.text("InstanceType"), Zone: p.text("AvailabilityZone"), Market: v1alpha1.OnDemand,
+	}
+	count, tags := p.number("InstanceCount"), p.tagSpecifications("TagSpecifications")["capacity-reservation"]
+	if platform := p.text("InstancePlatform"); platform != "Linux/UNIX" {
+		panic(invalid("InstancePlatform is '%s': only Linux/UNIX is simulated", platform))
+	}
+	if match := p.text("InstanceMatchCriteria"); match != "targeted" {
+		panic(invalid("InstanceMatchCriteria is '%s': only targeted is simulated", match))
+	}
+	var ends time.Time
+	if p.text("EndDateType") == "limited" {
+		var err error
+		if ends, err = time.Parse(time.RFC3339, p.text("EndDate")); err != nil || !ends.After(f.world.Now()) {
+			panic(invalid("EndDate is '%s': it must be a time to come", p.values.Get("EndDate")))
+		}
+	}
+	if count < 1 || count > 1000 {
+		panic(invalid("InstanceCount is %d: it must be between 1 and 1000", count))
+	}
+	p.checkRead()
+	r, refused := f.world.Reserve(fmt.Sprintf("cr-%017x", len(f.world.Reservations())+1), key, count, ends, tags)
+	if refused != nil {
+		panic(refusal(refused, v1alpha1.OnDemand))
+	}
+	return []element{el("capacityReservation", f.describeReservation(r))}
+}
+
+func (f *Front) describeReservation(r cloudsim.Reservation) []element {
+	filled := 0
+	for _, in := range f.world.Instances(true) {
+		if in.Reservation == r.ID && in.Phase != cloudsim.Terminated {
+			filled++
+		}
+	}
+	state, free := "active", r.Count-filled
+	switch {
+	case !r.EndedAt.IsZero() && r.EndedAt.Equal(r.EndsAt):
+		state, free = "expired", 0
+	case !r.EndedAt.IsZero():
+		state, free = "cancelled", 0
+	case f.world.Now().Sub(r.MadeAt) < f.config.ReservationDelay.Duration:
+		state = "pending"
+	}
+	return []element{
+		el("capacityReservationId", r.ID), el("instanceType", r.Pool.Type), el("availabilityZone", r.Pool.Zone),
+		el("state", state), el("totalInstanceCount", r.Count), el("availableInstanceCount", free),
+		el("instanceMatchCriteria", "targeted"), el("createDate", r.MadeAt), el("tagSet", tagSet(r.Tags)),
+	}
+}
+
+func (f *Front) describeCapacityReservations(p *params) []element {
+	want := p.filters("Filter", "Value", "state", "tag-key", "tag:*")
+	names := p.texts("CapacityReservationId")
+	var found []cloudsim.Reservation
+	for _, id := range names {
+		if f.reservation(id) == nil {
+			panic(&cloudsim.Error{Code: "InvalidCapacityReservationId.NotFound", Message: fmt.Sprintf("The capacity reservation '%s' does not exist", id)})
+		}
+	}
+	for _, r := range f.world.Reservations() {
+		if !r.EndedAt.IsZero() && f.world.Now().Sub(r.EndedAt) > listed {
+			continue
+		}
+		e := el("", f.describeReservation(r))
+		state := find(e.kids, func(k *element) bool { return k.name == "state" }).text
+		if (len(names) == 0 || find(names, func(id *string) bool { return *id == r.ID }) != nil) &&
+			want.match(map[string]string{"state": state}, r.Tags) && f.world.Visible(r.MadeAt) {
+			found = append(found, r)
+		}
+	}
+	found, next := page(f, p, "MaxResults", found)
+	p.checkRead()
+	return []element{el("capacityReservationSet", each("item", found, f.describeReservation)), el("nextToken", next)}
+}
+
+func (f *Front) cancelCapacityReservation(p *params) []element {
+	id := p.text("CapacityReservationId")
+	p.checkRead()
+	if !f.world.EndReservation(id) {
+		panic(&cloudsim.Error{Code: "InvalidCapacityReservationId.NotFound", Message: fmt.Sprintf("The capacity reservation '%s' does not exist", id)})
+	}
+	return []element{el("return", "true")}
+}

@@ -1,0 +1,109 @@
+package cloudsim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+)
+
+// Join has the instances of the world join a cluster, until ctx is done: from its
+// launch to its end there is a Machine for each, whose node KWOK's stages register once
+// it has booted, and keep. Where the API server cannot be reached it is tried again
+// after a pause.
+func (w *World) Join(ctx context.Context, kube client.Client, clock clock.WithTicker, failed func(error)) {
+	joined := map[string]bool{}
+	for {
+		changed, next := w.Changed()
+		if err := w.join(ctx, kube, joined); err != nil && ctx.Err() == nil {
+			failed(err)
+			next = clock.Now().Add(joinAgain)
+		}
+		timer := clock.NewTimer(max(next.Sub(clock.Now()), 0))
+		due := timer.C()
+		if next.IsZero() {
+			due = nil
+		}
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-changed:
+		case <-due:
+		}
+		timer.Stop()
+	}
+}
+
+// joinAgain is how soon what the API server did not take is tried again.
+const joinAgain = time.Second
+
+func (w *World) join(ctx context.Context, kube client.Client, joined map[string]bool) error {
+	var errs []error
+	for _, in := range w.Instances(true) {
+		if in.Node == nil {
+			continue
+		}
+		m := machineOf(in)
+		switch {
+		case in.Phase != Terminated && !joined[in.ID]:
+			if err := kube.Create(ctx, m); err != nil && !apierrors.IsAlreadyExists(err) {
+				errs = append(errs, fmt.Errorf("have instance %s join: %w", in.ID, err))
+				continue
+			}
+			joined[in.ID] = true
+		case in.Phase == Terminated && joined[in.ID]:
+			if err := client.IgnoreNotFound(kube.Delete(ctx, m)); err != nil {
+				errs = append(errs, fmt.Errorf("have instance %s leave: %w", in.ID, err))
+				continue
+			}
+			delete(joined, in.ID)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Tags by which Muster attributes what it launches: those of AWS, and the labels of
+// Google Cloud, which take no dots.
+var (
+	launchTags = []string{"muster.dev/launch", "muster-dev-launch"}
+	groupTags  = []string{"muster.dev/node-group", "muster-dev-node-group"}
+)
+
+// tag is the value of the first of the keys that there is.
+func (i *Instance) tag(keys []string) string {
+	for _, key := range keys {
+		if value := i.Tags[key]; value != "" {
+			return value
+		}
+	}
+	return ""
+}
+
+func machineOf(in Instance) *kwokv1alpha1.Machine {
+	m := &kwokv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(in.ID)}}
+	m.Spec.Group = cmp.Or(in.tag(groupTags), in.Group)
+	m.Spec.Launch = in.tag(launchTags)
+	m.Spec.LaunchedAt = metav1.NewMicroTime(in.LaunchedAt)
+	m.Spec.BootDelay = metav1.Duration{Duration: in.fate.BootDelay}
+	m.Spec.Node = *in.Node.DeepCopy()
+	m.Spec.Node.DeviceDelay = metav1.Duration{Duration: in.fate.DeviceDelay}
+	labels := map[string]string{corev1.LabelHostname: m.Name}
+	if len(m.Spec.Node.Devices) > 0 {
+		labels[kwokv1alpha1.DevicesLabel] = "true"
+	}
+	maps.Copy(labels, m.Spec.Node.Labels)
+	m.Spec.Node.Labels = labels
+	return m
+}

@@ -1,0 +1,374 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+const (
+	// discoverEvery is how often a cloud is asked for its groups.
+	discoverEvery = time.Minute
+	// vanishedAfter is how often in a row a group must be missing until its NodeGroup
+	// goes, and what launches have taught with it.
+	vanishedAfter = 3
+	// adviseEvery is how often a cloud is asked for its chances: some answer only so
+	// many questions a day. advised is the size of the launch that it is asked about.
+	adviseEvery = 30 * time.Minute
+	advised     = 8
+)
+
+// Discovery keeps a NodeGroup for each offering of the clouds' own groups that say
+// that they are Muster's. NodeGroups that people have made are theirs: where one
+// speaks of the same offering, none is made beside it.
+type Discovery struct {
+	Client client.Client
+	Clouds map[v1alpha1.Provider]cloudprovider.Discoverer
+	Events events.EventRecorder
+	Clock  clock.WithTicker
+
+	mu      sync.Mutex
+	changed chan struct{}
+	// notes of the discovered groups, by name.
+	notes map[string]note
+	// lacking are the permissions that Muster misses in a cloud.
+	lacking map[v1alpha1.Provider][]string
+	// missed counts in how many looks in a row a group was not there.
+	missed map[string]int
+	// told are the refusals and failures that people have been told of.
+	told    map[string]string
+	advised map[v1alpha1.Provider]time.Time
+}
+
+// note is what is known of a discovered group beside its spec.
+type note struct {
+	provider v1alpha1.Provider
+	warnings []cloudprovider.Warning
+	advice   *v1alpha1.Advice
+}
+
+// NewDiscovery returns a Discovery of those of the clouds that can be asked.
+func NewDiscovery(w client.Client, clouds map[v1alpha1.Provider]cloudprovider.Provider, recorder events.EventRecorder, clock clock.WithTicker) *Discovery {
+	d := &Discovery{
+		Client: w, Clouds: map[v1alpha1.Provider]cloudprovider.Discoverer{}, Events: recorder, Clock: clock,
+		changed: make(chan struct{}, 1), notes: map[string]note{}, lacking: map[v1alpha1.Provider][]string{},
+		missed: map[string]int{}, told: map[string]string{}, advised: map[v1alpha1.Provider]time.Time{},
+	}
+	for name, cloud := range clouds {
+		if asked, ok := cloud.(cloudprovider.Discoverer); ok {
+			d.Clouds[name] = asked
+		}
+	}
+	return d
+}
+
+// Start looks until ctx is done.
+func (d *Discovery) Start(ctx context.Context) error {
+	var looks sync.WaitGroup
+	for name, cloud := range d.Clouds {
+		looks.Go(func() { d.follow(ctx, name, cloud) })
+	}
+	looks.Wait()
+	return nil
+}
+
+// follow looks at one cloud: one that answers slowly keeps no other waiting.
+func (d *Discovery) follow(ctx context.Context, name v1alpha1.Provider, cloud cloudprovider.Discoverer) {
+	d.examine(ctx, name, cloud)
+	for ctx.Err() == nil {
+		if err := d.look(ctx, name, cloud); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "The groups of a cloud are looked for again", "provider", name)
+			d.tell(string(name), "DiscoveryFailed", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+		case <-d.Clock.After(discoverEvery):
+		}
+	}
+}
+
+// examine finds out once what Muster may not do.
+func (d *Discovery) examine(ctx context.Context, name v1alpha1.Provider, cloud cloudprovider.Discoverer) {
+	examiner, ok := cloud.(cloudprovider.Examiner)
+	if !ok {
+		return
+	}
+	missing, err := examiner.MissingPermissions(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "The permissions in a cloud could not be tried", "provider", name)
+		}
+		return
+	}
+	for _, permission := range missing {
+		log.FromContext(ctx).Info("A permission is missing in the cloud: launches that need it will fail", "provider", name, "permission", permission)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lacking[name] = missing
+}
+
+// look brings the NodeGroups of a cloud up to date once.
+func (d *Discovery) look(ctx context.Context, name v1alpha1.Provider, cloud cloudprovider.Discoverer) error {
+	found, err := cloud.Discover(ctx)
+	if err != nil {
+		return fmt.Errorf("discover groups of %s: %w", name, err)
+	}
+	for _, r := range found.Refused {
+		d.tell(r.Group, "GroupRefused", fmt.Sprintf("The group %s of %s says that it is Muster's, but cannot be used: %s", r.Group, name, r.Reason))
+	}
+	list := &v1alpha1.NodeGroupList{}
+	if err := d.Client.List(ctx, list); err != nil {
+		return fmt.Errorf("list NodeGroups: %w", err)
+	}
+	there := map[string]*v1alpha1.NodeGroup{}
+	for i := range list.Items {
+		there[list.Items[i].Name] = &list.Items[i]
+	}
+	var errs []error
+	listed := map[string]bool{}
+	for _, f := range found.Groups {
+		if other := describedBy(list.Items, f); other != "" {
+			d.tell(f.Name, "DescribedByHand", fmt.Sprintf("NodeGroup %s, which somebody has made, describes the same machines: it stands, and none is made beside it", other))
+			continue
+		}
+		listed[f.Name] = true
+		d.note(name, f)
+		errs = append(errs, d.write(ctx, name, there[f.Name], f))
+	}
+	for i := range list.Items {
+		if g := &list.Items[i]; g.Labels[v1alpha1.DiscoveredLabel] == string(name) && d.vanished(g.Name, !listed[g.Name]) {
+			errs = append(errs, d.remove(ctx, g))
+		}
+	}
+	errs = append(errs, d.advise(ctx, name, cloud, list.Items))
+	d.poke()
+	return errors.Join(errs...)
+}
+
+// describedBy is the name of a NodeGroup that somebody has made for the offering.
+func describedBy(all []v1alpha1.NodeGroup, f cloudprovider.Found) string {
+	for i := range all {
+		g := &all[i]
+		if g.Labels[v1alpha1.DiscoveredLabel] == "" && g.Spec.Provider == f.Spec.Provider && g.Spec.CapacityType == f.Spec.CapacityType &&
+			g.Spec.Zone == f.Spec.Zone && sameOffering(g.Spec.AWS, f.Spec.AWS, func(a *v1alpha1.AWSGroup) { a.LaunchMethod, a.CapacityReservation = "", "" }) &&
+			sameOffering(g.Spec.GCP, f.Spec.GCP, func(a *v1alpha1.GCPGroup) { a.LaunchMethod = "" }) {
+			return g.Name
+		}
+	}
+	return ""
+}
+
+// sameOffering compares where machines come from, and not by which call.
+func sameOffering[T any](a, b *T, strip func(*T)) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	x, y := *a, *b
+	strip(&x)
+	strip(&y)
+	return equality.Semantic.DeepEqual(x, y)
+}
+
+// write makes or renews the NodeGroup of an offering.
+func (d *Discovery) write(ctx context.Context, provider v1alpha1.Provider, old *v1alpha1.NodeGroup, f cloudprovider.Found) error {
+	if old == nil {
+		g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{
+			Name: f.Name, Labels: map[string]string{v1alpha1.DiscoveredLabel: string(provider)},
+		}, Spec: f.Spec}
+		if err := d.Client.Create(ctx, g); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("make NodeGroup %s: %w", f.Name, err)
+		}
+		return nil
+	}
+	if old.Labels[v1alpha1.DiscoveredLabel] == "" {
+		return fmt.Errorf("NodeGroup %s was made by somebody else and has the name of an offering of %s: rename it", f.Name, provider)
+	}
+	renewed := old.DeepCopy()
+	renewed.Spec = f.Spec
+	defaults(&renewed.Spec, old.Spec)
+	if equality.Semantic.DeepEqual(old.Spec, renewed.Spec) {
+		return nil
+	}
+	if err := d.Client.Patch(ctx, renewed, client.MergeFrom(old)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("renew NodeGroup %s: %w", f.Name, err)
+	}
+	return nil
+}
+
+// defaults leaves what the cloud says nothing of as it is: the schema's defaults, and
+// what people have set there.
+func defaults(spec *v1alpha1.NodeGroupSpec, old v1alpha1.NodeGroupSpec) {
+	if spec.JoinTimeout == nil {
+		spec.JoinTimeout = old.JoinTimeout
+	}
+	if spec.IdleTimeout == nil {
+		spec.IdleTimeout = old.IdleTimeout
+	}
+	if spec.CapacityType == "" {
+		spec.CapacityType = old.CapacityType
+	}
+	if spec.PricePerHour == nil {
+		spec.PricePerHour = old.PricePerHour
+	}
+}
+
+// vanished counts the looks in which a group was missing, and says that it is gone
+// for good.
+func (d *Discovery) vanished(group string, missing bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !missing {
+		delete(d.missed, group)
+		return false
+	}
+	d.missed[group]++
+	return d.missed[group] >= vanishedAfter
+}
+
+// remove deletes the NodeGroup of a group that is gone.
+func (d *Discovery) remove(ctx context.Context, g *v1alpha1.NodeGroup) error {
+	if err := d.Client.Delete(ctx, g); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete NodeGroup %s, whose group is gone: %w", g.Name, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.missed, g.Name)
+	delete(d.notes, g.Name)
+	d.Events.Eventf(g, nil, corev1.EventTypeWarning, "GroupVanished", "Discover", "%s",
+		"The cloud's group is gone, or does not say any more that it is Muster's")
+	return nil
+}
+
+// advise asks a cloud for its chances, seldom.
+func (d *Discovery) advise(ctx context.Context, name v1alpha1.Provider, cloud cloudprovider.Discoverer, all []v1alpha1.NodeGroup) error {
+	advisor, ok := cloud.(cloudprovider.Advisor)
+	now := d.Clock.Now()
+	d.mu.Lock()
+	last := d.advised[name]
+	d.mu.Unlock()
+	if !ok || !last.IsZero() && now.Sub(last) < adviseEvery {
+		return nil
+	}
+	var groups []*v1alpha1.NodeGroup
+	for i := range all {
+		if all[i].Spec.Provider == name {
+			groups = append(groups, &all[i])
+		}
+	}
+	if len(groups) == 0 {
+		return nil
+	}
+	advice, err := advisor.Advise(ctx, groups, advised)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.advised[name] = now
+	for _, group := range slices.Sorted(maps.Keys(advice)) {
+		n := d.notes[group]
+		n.provider = name
+		n.advice = &v1alpha1.Advice{Machines: advised, Chance: advice[group].Chance, At: metav1.NewTime(now), Source: advice[group].Source}
+		d.notes[group] = n
+	}
+	if err != nil {
+		return fmt.Errorf("ask %s for its chances: %w", name, err)
+	}
+	return nil
+}
+
+func (d *Discovery) note(provider v1alpha1.Provider, f cloudprovider.Found) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.notes[f.Name]
+	n.provider, n.warnings = provider, f.Warnings
+	d.notes[f.Name] = n
+}
+
+// known is what is known of a group: its warnings, which are nil where nothing is
+// known of it, and the cloud's advice.
+func (d *Discovery) known(group string) (warnings []cloudprovider.Warning, advice *v1alpha1.Advice) {
+	if d == nil {
+		return nil, nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, ok := d.notes[group]
+	if !ok {
+		return nil, nil
+	}
+	warnings = append([]cloudprovider.Warning{}, n.warnings...)
+	for _, permission := range d.lacking[n.provider] {
+		warnings = append(warnings, cloudprovider.Warning{Reason: "MissingPermission", Message: "Muster may not call " + permission})
+	}
+	return warnings, n.advice
+}
+
+// renew brings the status of a group up to date with what is known of it; what was
+// known before this process looked stands until then.
+func (d *Discovery) renew(g *v1alpha1.NodeGroup, now time.Time) {
+	warnings, advice := d.known(g.Name)
+	if advice != nil {
+		g.Status.Advice = advice
+	}
+	if warnings == nil {
+		return
+	}
+	condition := metav1.Condition{
+		Type: v1alpha1.ConditionSound, Status: metav1.ConditionTrue, Reason: "Sound",
+		Message: "Nothing of the cloud's group is in the way of Muster", ObservedGeneration: g.Generation,
+		LastTransitionTime: metav1.NewTime(now),
+	}
+	if len(warnings) > 0 {
+		messages := make([]string, len(warnings))
+		for i := range warnings {
+			messages[i] = warnings[i].Message
+		}
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, warnings[0].Reason, strings.Join(messages, ". ")
+	}
+	meta.SetStatusCondition(&g.Status.Conditions, condition)
+}
+
+// news gets a value after each look; it is nil where there is no discovery.
+func (d *Discovery) news() <-chan struct{} {
+	if d == nil {
+		return nil
+	}
+	return d.changed
+}
+
+func (d *Discovery) poke() {
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
+}
+
+// tell says something of a cloud's group in an Event, once until it is something else.
+func (d *Discovery) tell(group, reason, message string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.told[group] == message {
+		return
+	}
+	d.told[group] = message
+	on := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: cloudprovider.GroupName(group, group)}}
+	d.Events.Eventf(on, nil, corev1.EventTypeWarning, reason, "Discover", "%s", provisioning.Clip(message, provisioning.NoteLimit))
+}
