@@ -192,3 +192,28 @@ func TestMachinesDie(t *testing.T) {
 		})
 	}
 }
+
+// TestRepairUnderWay: a machine that its group is about to make again is not told of
+// as ended, or nobody would take it back.
+func TestRepairUnderWay(t *testing.T) {
+	after := metav1.Duration{Duration: 30 * time.Second}
+	sim := simulated()
+	sim.OperationTime, sim.Groups[3].ActionOnFailure = metav1.Duration{Duration: 5 * time.Minute}, "REPAIR"
+	l := newLab(t, cloudsim.Config{Pools: every(64, v1alpha1.KwokFault{Type: v1alpha1.FaultBootDeath, Machines: []int64{0}, After: &after})}, sim)
+	p, req := l.provider(), launchOf(l.nodeGroup("owned"), 1)
+	if _, err := p.Launch(context.Background(), req); cloudprovider.Refusal(err) != nil {
+		t.Fatal(err)
+	}
+	l.clock.Step(time.Minute)
+	machines := l.list(l.provider())
+	if len(machines) != 1 || machines[0].State == cloudprovider.Terminated {
+		t.Fatalf("got %+v, want a machine that has not ended", machines)
+	}
+	if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.Step(time.Hour)
+	if left := l.list(l.provider()); len(left) > 0 || len(l.open()) > 0 {
+		t.Errorf("got %+v, want nothing", left)
+	}
+}
