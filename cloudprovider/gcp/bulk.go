@@ -180,12 +180,18 @@ func (p *Provider) unlisted(id managerID, listed, ours map[string]bool) (n int) 
 	return n
 }
 
+// unreachable is how lists of all zones tell of one that could not be asked.
+const unreachable = "UNREACHABLE"
+
 // labelled lists instances of all zones.
 func (p *Provider) labelled(ctx context.Context, project, filter string) (out []*computepb.Instance, err error) {
 	scopes, err := collect(p.instances.AggregatedList(ctx, &computepb.AggregatedListInstancesRequest{
 		Project: project, Filter: new(filter),
 	}).Next)
 	for _, s := range scopes {
+		if s.Value.GetWarning().GetCode() == unreachable {
+			return nil, fmt.Errorf("%s is unreachable: its machines are not known", s.Key)
+		}
 		out = append(out, s.Value.GetInstances()...)
 	}
 	return out, err

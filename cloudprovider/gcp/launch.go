@@ -10,14 +10,15 @@ import (
 	"cloud.google.com/go/compute/apiv1/computepb"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // Bound is how long a machine of a launch that was given up can live, whichever way it
 // was launched, while the cloud answers: lists may not know it for as long as
-// poll.Grace, the next look at what is on its way comes after poll.Busy, and the
-// call that deletes it may fail a few times.
-const Bound = 2 * time.Minute
+// poll.Grace, the look after that may be poll.Calm away, and the call that deletes it
+// may fail a few times.
+const Bound = poll.Grace + poll.Calm + 30*time.Second
 
 // launch is one launch in the making.
 type launch struct {
@@ -30,6 +31,7 @@ type launch struct {
 // Launch implements cloudprovider.Launcher, by the group's launch method.
 func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
 	p.know(req.Group)
+	defer p.know(req.Group)
 	l, err := newLaunch(req)
 	if err != nil {
 		return nil, err

@@ -272,6 +272,22 @@ func TestHoldCancelled(t *testing.T) {
 	}
 }
 
+// TestNothingToDelete takes back machines of a resize request that still waits: there
+// are none, which is no error, and the request goes on.
+func TestNothingToDelete(t *testing.T) {
+	for _, method := range []string{"flex", "flex-regional"} {
+		l := newLab(t, cloudsim.Config{Pools: every(2)}, simulated())
+		p, req := l.provider(), launchOf(l.nodeGroup(method), 3)
+		holds, _ := p.Launch(context.Background(), req)
+		if err := p.TakeBack(context.Background(), req.Group.Name, []string{strings.Replace(holds[0].Name, "-all", "-0", 1)}); err != nil {
+			t.Errorf("%s: %v", method, err)
+		}
+		if left := l.list(l.provider()); len(left) != 1 || !left[0].Hold {
+			t.Errorf("%s: got %+v, want the hold", method, left)
+		}
+	}
+}
+
 // TestMachinesGone repeats a launch some of whose machines have come and gone, while
 // the cloud still knows the call, and when it has forgotten it.
 func TestMachinesGone(t *testing.T) {

@@ -53,19 +53,19 @@ func (m *regional) remove(ctx context.Context, links []string, requestID string)
 }
 
 func (m *regional) request(ctx context.Context, name string) (*computepb.InstanceGroupManagerResizeRequest, error) {
-	return m.regionalRequest.Get(ctx, &computepb.GetRegionInstanceGroupManagerResizeRequestRequest{
+	return m.regionalRequests.Get(ctx, &computepb.GetRegionInstanceGroupManagerResizeRequestRequest{
 		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, ResizeRequest: name,
 	})
 }
 
 func (m *regional) requests(ctx context.Context) ([]*computepb.InstanceGroupManagerResizeRequest, error) {
-	return collect(m.regionalRequest.List(ctx, &computepb.ListRegionInstanceGroupManagerResizeRequestsRequest{
+	return collect(m.regionalRequests.List(ctx, &computepb.ListRegionInstanceGroupManagerResizeRequestsRequest{
 		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name,
 	}).Next)
 }
 
 func (m *regional) insertRequest(ctx context.Context, r *computepb.InstanceGroupManagerResizeRequest, requestID string) error {
-	op, err := m.regionalRequest.Insert(ctx, &computepb.InsertRegionInstanceGroupManagerResizeRequestRequest{
+	op, err := m.regionalRequests.Insert(ctx, &computepb.InsertRegionInstanceGroupManagerResizeRequestRequest{
 		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, RequestId: new(requestID),
 		InstanceGroupManagerResizeRequestResource: r,
 	})
@@ -77,7 +77,7 @@ func (m *regional) insertRequest(ctx context.Context, r *computepb.InstanceGroup
 }
 
 func (m *regional) cancelRequest(ctx context.Context, name, requestID string) error {
-	op, err := m.regionalRequest.Cancel(ctx, &computepb.CancelRegionInstanceGroupManagerResizeRequestRequest{
+	op, err := m.regionalRequests.Cancel(ctx, &computepb.CancelRegionInstanceGroupManagerResizeRequestRequest{
 		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, ResizeRequest: name, RequestId: new(requestID),
 	})
 	if err != nil {

@@ -63,7 +63,7 @@ func (p *Provider) groupNamed(ctx context.Context, name string) (*v1alpha1.NodeG
 	find := func() *v1alpha1.NodeGroup {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.seen[name]
+		return p.seen[name].NodeGroup
 	}
 	if g := find(); g != nil {
 		return g, nil

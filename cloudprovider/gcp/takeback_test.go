@@ -130,6 +130,29 @@ func TestGroupGone(t *testing.T) {
 	}
 }
 
+// TestGroupGoneMeanwhile: the NodeGroup is deleted while its launch is under way, and
+// the watch looks before there is any machine.
+func TestGroupGoneMeanwhile(t *testing.T) {
+	for _, method := range methods {
+		l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
+		p, req := l.provider(), launchOf(l.nodeGroup(method), 2)
+		l.list(p)
+		l.clock.Step(time.Hour)
+		l.groups = nil
+		machines, err := launch(t, l, p, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.list(p)
+		if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)); err != nil {
+			t.Fatal(err)
+		}
+		if open := l.open(); len(open) > 0 {
+			t.Errorf("%s: still paid for: %+v", method, open)
+		}
+	}
+}
+
 // TestTwoClusters: clusters of one project do not see each other's machines.
 func TestTwoClusters(t *testing.T) {
 	l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
