@@ -38,6 +38,9 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 	if len(errs) > 0 && len(errs) == len(parts) {
 		return nil, errors.Join(errs...)
 	}
+	if err := p.bury(ctx, out); err != nil {
+		log.FromContext(ctx).Error(err, "Machines that have ended cannot be deleted; it is tried again")
+	}
 	if len(errs) > 0 {
 		log.FromContext(ctx).Error(errors.Join(errs...), "Some machines of Google Cloud cannot be listed; they are taken to be as before")
 	}

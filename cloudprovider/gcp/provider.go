@@ -74,6 +74,9 @@ type Provider struct {
 	// not know them yet, and limits are to count them.
 	fresh map[managerID]map[string]time.Time
 
+	// dead are the machines that have ended by themselves, and since when that is known.
+	dead map[corpse]time.Time
+
 	// locks of managed instance groups, of *sync.Mutex by managerID: between the look
 	// at a limit and the launch under it nobody else launches.
 	locks sync.Map

@@ -27,6 +27,10 @@ const (
 // one; resize requests are cancelled.
 func (p *Provider) TakeBack(ctx context.Context, group string, names []string) error {
 	defer p.poller.Note()
+	return p.takeBack(ctx, group, names)
+}
+
+func (p *Provider) takeBack(ctx context.Context, group string, names []string) error {
 	g, err := p.groupNamed(ctx, group)
 	if err != nil {
 		return err

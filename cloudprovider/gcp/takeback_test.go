@@ -216,6 +216,37 @@ func TestMachinesDie(t *testing.T) {
 	}
 }
 
+// TestDeadAreBuried: a machine that has ended by itself is told of for a while, then
+// the cloud does not keep it.
+func TestDeadAreBuried(t *testing.T) {
+	after := metav1.Duration{Duration: 30 * time.Second}
+	for _, method := range []string{"bulk", "owned", "owned-regional"} {
+		t.Run(method, func(t *testing.T) {
+			l := newLab(t, cloudsim.Config{Pools: every(64, v1alpha1.KwokFault{Type: v1alpha1.FaultBootDeath, Machines: []int64{1}, After: &after})}, simulated())
+			p, req := l.provider(), launchOf(l.nodeGroup(method), 3)
+			machines, err := launch(t, l, p, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 10 {
+				l.clock.Step(time.Minute)
+				if got := l.list(p); len(got) != 3 || got[1].State != cloudprovider.Terminated {
+					t.Fatalf("got %+v, want 3 machines, one of which has ended", got)
+				}
+			}
+			l.clock.Step(time.Minute)
+			l.list(p)
+			want := []string{machines[0].Name, machines[2].Name}
+			if got := names(l.list(p)); !slices.Equal(got, want) {
+				t.Errorf("got %q left, want %q", got, want)
+			}
+			if open := l.open(); len(open) != 2 {
+				t.Errorf("%d machines are paid for, want 2", len(open))
+			}
+		})
+	}
+}
+
 // TestRepairUnderWay: a machine that its group is about to make again is not told of
 // as ended, or nobody would take it back.
 func TestRepairUnderWay(t *testing.T) {
