@@ -243,6 +243,7 @@ func TestDiscoverWarns(t *testing.T) {
 		"nothing fights us":                  {group: gcpsim.Group{}},
 		"nodes are born open":                {template: gcpsim.Template{Metadata: enabled(cordonable, "-")}, want: []string{"BornOpen"}},
 		"the cloud's own autoscaler":         {group: gcpsim.Group{Autoscaler: &gcpsim.Autoscaler{Mode: "ON", Max: 4}}, want: []string{"OtherAutoscaler"}},
+		"an autoscaler that is off":          {group: gcpsim.Group{Autoscaler: &gcpsim.Autoscaler{Mode: "OFF", Max: 4}}},
 		"an autoscaler that only grows":      {group: gcpsim.Group{Autoscaler: &gcpsim.Autoscaler{Mode: "ONLY_SCALE_OUT", Max: 4}}, want: []string{"OtherAutoscaler"}},
 		"the autoscaler of GKE":              {template: gcpsim.Template{Metadata: enabled(cordonable, "muster.dev/cloud-group=x,cloud.google.com/gke-nodepool=p", "kube-env", "ENABLE_CLUSTER_AUTOSCALER: \"true\"")}, group: gcpsim.Group{ActionOnFailure: calm}, want: []string{"OtherAutoscaler"}},
 		"repairs of machines that are owned": {template: owned(), want: []string{"Repairs"}},

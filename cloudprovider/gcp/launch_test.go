@@ -162,6 +162,7 @@ func TestLaunchAgain(t *testing.T) {
 		{name: "the reply was lost", action: "change", fault: cloudsim.ReplyLost},
 		{name: "the call was lost", action: "change", fault: cloudsim.CallLost},
 		{name: "the question for the operation was lost", action: "wait", fault: cloudsim.CallLost},
+		{name: "the question for the operation came too fast", action: "wait", fault: cloudsim.CallRefused},
 		{name: "a look came too fast", action: "look", fault: cloudsim.CallRefused},
 		{name: "a look was lost", action: "look", fault: cloudsim.CallLost},
 	} {
