@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -30,7 +30,7 @@ func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, cou
 		}
 		for _, r := range answer.GetRecommendations()[:min(1, len(answer.GetRecommendations()))] {
 			if r.GetScores() != nil && r.GetScores().Obtainability != nil {
-				chance := int32(r.GetScores().GetObtainability() * 1000)
+				chance := int32(math.Round(r.GetScores().GetObtainability() * 1000))
 				out[g.Name] = cloudprovider.Advice{Chance: max(0, min(chance, 1000)), Source: "advice.capacity"}
 			}
 		}
@@ -41,10 +41,10 @@ func (p *Provider) Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, cou
 // adviceRequest asks for that many machines of the group at once, in its zone.
 func adviceRequest(g *v1alpha1.NodeGroup, count int) *computepb.CapacityAdviceRequest {
 	return &computepb.CapacityAdviceRequest{
-		Size: proto.Int32(int32(count)),
+		Size: new(int32(count)),
 		DistributionPolicy: &computepb.CapacityAdviceRequestDistributionPolicy{
-			TargetShape: proto.String("ANY_SINGLE_ZONE"),
-			Zones:       []*computepb.CapacityAdviceRequestDistributionPolicyZoneConfiguration{{Zone: proto.String("zones/" + g.Spec.Zone)}},
+			TargetShape: new("ANY_SINGLE_ZONE"),
+			Zones:       []*computepb.CapacityAdviceRequestDistributionPolicyZoneConfiguration{{Zone: new("zones/" + g.Spec.Zone)}},
 		},
 		InstanceFlexibilityPolicy: &computepb.CapacityAdviceRequestInstanceFlexibilityPolicy{
 			InstanceSelections: map[string]*computepb.CapacityAdviceRequestInstanceFlexibilityPolicyInstanceSelection{
@@ -52,7 +52,7 @@ func adviceRequest(g *v1alpha1.NodeGroup, count int) *computepb.CapacityAdviceRe
 			},
 		},
 		InstanceProperties: &computepb.CapacityAdviceRequestInstanceProperties{
-			Scheduling: &computepb.CapacityAdviceRequestInstancePropertiesScheduling{ProvisioningModel: proto.String(modelSpot)},
+			Scheduling: &computepb.CapacityAdviceRequestInstancePropertiesScheduling{ProvisioningModel: new(modelSpot)},
 		},
 	}
 }

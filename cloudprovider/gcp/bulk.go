@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/poll"
@@ -84,17 +83,17 @@ func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.Instanc
 			labelGroup:   labelValue(l.Group.Name),
 			labelManager: managerLabel(l.id),
 		},
-		MachineType: proto.String(l.spec.MachineType),
+		MachineType: new(l.spec.MachineType),
 	}
 	if l.Group.Spec.CapacityType == v1alpha1.Spot {
 		// Else what is left of a reclaimed machine would stay, with its disks.
-		over.Scheduling = &computepb.Scheduling{InstanceTerminationAction: proto.String("DELETE")}
+		over.Scheduling = &computepb.Scheduling{InstanceTerminationAction: new("DELETE")}
 	}
 	op, err := p.instances.BulkInsert(ctx, &computepb.BulkInsertInstanceRequest{
-		Project: l.id.project, Zone: l.zone(), RequestId: proto.String(requestID("bulkInsert", l.Group.Name, l.Token)),
+		Project: l.id.project, Zone: l.zone(), RequestId: new(requestID("bulkInsert", l.Group.Name, l.Token)),
 		BulkInsertInstanceResourceResource: &computepb.BulkInsertInstanceResource{
-			Count: proto.Int64(int64(l.Count)), MinCount: proto.Int64(int64(l.Count)),
-			SourceInstanceTemplate: proto.String(templateOf(mig)), InstanceProperties: over, PerInstanceProperties: named,
+			Count: new(int64(l.Count)), MinCount: new(int64(l.Count)),
+			SourceInstanceTemplate: new(templateOf(mig)), InstanceProperties: over, PerInstanceProperties: named,
 		},
 	})
 	if err != nil {
@@ -181,12 +180,18 @@ func (p *Provider) unlisted(id managerID, listed, ours map[string]bool) (n int) 
 	return n
 }
 
+// unreachable is how lists of all zones tell of one that could not be asked.
+const unreachable = "UNREACHABLE"
+
 // labelled lists instances of all zones.
 func (p *Provider) labelled(ctx context.Context, project, filter string) (out []*computepb.Instance, err error) {
 	scopes, err := collect(p.instances.AggregatedList(ctx, &computepb.AggregatedListInstancesRequest{
-		Project: project, Filter: proto.String(filter),
+		Project: project, Filter: new(filter),
 	}).Next)
 	for _, s := range scopes {
+		if s.Value.GetWarning().GetCode() == unreachable {
+			return nil, fmt.Errorf("%s is unreachable: its machines are not known", s.Key)
+		}
 		out = append(out, s.Value.GetInstances()...)
 	}
 	return out, err

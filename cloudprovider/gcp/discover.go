@@ -41,6 +41,9 @@ func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error
 	p.refreshPrices(ctx)
 	out := cloudprovider.Discovery{}
 	for _, s := range scopes {
+		if s.Value.GetWarning().GetCode() == unreachable {
+			return cloudprovider.Discovery{}, fmt.Errorf("listing the managed instance groups of project %s: %s is unreachable", p.Project, s.Key)
+		}
 		for _, mig := range s.Value.GetInstanceGroupManagers() {
 			id := managerID{p.Project, base(cmp.Or(mig.GetZone(), mig.GetRegion())), mig.GetName()}
 			found, err := p.offerings(ctx, id, mig, autoscalers[id])

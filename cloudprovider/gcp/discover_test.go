@@ -50,7 +50,7 @@ func TestDiscoverOffering(t *testing.T) {
 		Templates: []gcpsim.Template{
 			{Name: "other", MachineType: h100},
 			{Name: "gpu", MachineType: h100, DiskGB: 200, Metadata: enabled("muster-dev-min-nodes", "2", "kube-env",
-				"NODE_LABELS: team=a,tier=gold\nNODE_TAINTS: nvidia.com/gpu=present:NoSchedule\nAUTOSCALER_ENV_VARS: node_labels=tier=platinum;os=linux\n")},
+				"NODE_LABELS: team=a,tier=gold\nNODE_TAINTS: nvidia.com/gpu=present:NoSchedule\nAUTOSCALER_ENV_VARS: node_labels=tier=platinum;os=linux;extended_resources=example.com/fpga=2,bad=x\n")},
 		},
 		Groups: []gcpsim.Group{
 			{Name: "not-ours", Zone: zoneA, Template: "other"}, {Name: "pool", Zone: zoneA, Template: "gpu"},
@@ -83,6 +83,9 @@ func TestDiscoverOffering(t *testing.T) {
 	}
 	if gpus := capacity["nvidia.com/gpu"]; gpus.Value() != 8 || capacity.Cpu().Value() != 208 {
 		t.Errorf("got capacity %v, want 208 CPUs and 8 GPUs", capacity)
+	}
+	if fpgas := capacity["example.com/fpga"]; fpgas.Value() != 2 || len(capacity) != 5 {
+		t.Errorf("got capacity %v, want 2 FPGAs and 5 resources in all", capacity)
 	}
 	nominal := resource.MustParse("1872Gi")
 	for name, most := range map[corev1.ResourceName]int64{"cpu": 208 * 1000, "memory": nominal.Value() * 1000, "ephemeral-storage": 200 << 30 * 1000} {
@@ -240,6 +243,7 @@ func TestDiscoverWarns(t *testing.T) {
 		"nothing fights us":                  {group: gcpsim.Group{}},
 		"nodes are born open":                {template: gcpsim.Template{Metadata: enabled(cordonable, "-")}, want: []string{"BornOpen"}},
 		"the cloud's own autoscaler":         {group: gcpsim.Group{Autoscaler: &gcpsim.Autoscaler{Mode: "ON", Max: 4}}, want: []string{"OtherAutoscaler"}},
+		"an autoscaler that is off":          {group: gcpsim.Group{Autoscaler: &gcpsim.Autoscaler{Mode: "OFF", Max: 4}}},
 		"an autoscaler that only grows":      {group: gcpsim.Group{Autoscaler: &gcpsim.Autoscaler{Mode: "ONLY_SCALE_OUT", Max: 4}}, want: []string{"OtherAutoscaler"}},
 		"the autoscaler of GKE":              {template: gcpsim.Template{Metadata: enabled(cordonable, "muster.dev/cloud-group=x,cloud.google.com/gke-nodepool=p", "kube-env", "ENABLE_CLUSTER_AUTOSCALER: \"true\"")}, group: gcpsim.Group{ActionOnFailure: calm}, want: []string{"OtherAutoscaler"}},
 		"repairs of machines that are owned": {template: owned(), want: []string{"Repairs"}},
@@ -336,6 +340,32 @@ func TestNew(t *testing.T) {
 	} {
 		if _, err := gcp.New(context.Background(), tc.config); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
+// TestReserve: what the template says of the kubelet's reserve counts, else GKE's
+// formula does.
+func TestReserve(t *testing.T) {
+	for name, tc := range map[string]struct {
+		env  string
+		want map[corev1.ResourceName]string // what is not allocatable of the capacity
+	}{
+		// 6 % of one core, 1 % of the next, 0.5 % of two, 0.25 % of 204.
+		"GKE's formula":   {want: map[corev1.ResourceName]string{"cpu": "590m"}},
+		"the template's":  {env: "AUTOSCALER_ENV_VARS: kube_reserved=cpu=1,memory=4Gi", want: map[corev1.ResourceName]string{"cpu": "1", "memory": "4196Mi"}},
+		"one that is bad": {env: ": no\nYAML", want: map[corev1.ResourceName]string{"cpu": "590m"}},
+	} {
+		found := discover(t, single(gcpsim.Template{Metadata: enabled("kube-env", tc.env)}, gcpsim.Group{}))
+		if len(found.Groups) != 1 {
+			t.Fatalf("%s: got %+v", name, found)
+		}
+		for resourceName, want := range tc.want {
+			left := found.Groups[0].Spec.Template.Capacity[resourceName]
+			left.Sub(found.Groups[0].Spec.Template.Allocatable[resourceName])
+			if left.Cmp(resource.MustParse(want)) != 0 {
+				t.Errorf("%s: got a reserve of %s %s, want %s", name, left.String(), resourceName, want)
+			}
 		}
 	}
 }

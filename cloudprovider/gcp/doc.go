@@ -52,14 +52,14 @@
 // of them, while the cloud answers. Where nobody looks, nothing ends: without Muster a
 // machine that stands there stays, except flex-start ones.
 //
-// # What is not seen
+// # What is left, and what is not seen
 //
 // Machines that a MIG owns carry no label of the cluster. Those of a NodeGroup that was
 // deleted are known as long as the process lives; after a restart they are the MIG's
 // own, like those that Muster did not launch. A NodeGroup that was discovered comes
 // back under its name with them.
 //
-// A machine that has ended and that the cloud keeps (a stopped instance) is told of as
-// Terminated. Its disks are paid for until somebody deletes it; Spot machines of bulk
-// inserts are made so that the cloud does.
+// A machine of a launch that has ended by itself stays with the cloud, stopped, with
+// its disks. Muster deletes it ten minutes after it has seen that; so does the cloud at
+// once with Spot machines of bulk inserts.
 package gcp

@@ -113,3 +113,17 @@ func TestOutOfReach(t *testing.T) {
 		t.Errorf("got %+v, want 4 machines", got)
 	}
 }
+
+// TestUnreachableZone: what cannot be seen is not taken to be gone.
+func TestUnreachableZone(t *testing.T) {
+	sim := simulated()
+	sim.Unreachable = []string{zoneB}
+	l := newLab(t, cloudsim.Config{Pools: every(64)}, sim)
+	_, err := l.provider().Launch(context.Background(), launchOf(l.nodeGroup("bulk"), 2))
+	if err == nil || cloudprovider.Refusal(err) != nil || !strings.Contains(err.Error(), "zones/us-central1-b is unreachable") {
+		t.Errorf("got %v, want an error that says what is not known, and no refusal", err)
+	}
+	if open := l.open(); len(open) > 0 {
+		t.Errorf("paid for: %+v", open)
+	}
+}

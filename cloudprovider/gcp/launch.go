@@ -10,14 +10,15 @@ import (
 	"cloud.google.com/go/compute/apiv1/computepb"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // Bound is how long a machine of a launch that was given up can live, whichever way it
 // was launched, while the cloud answers: lists may not know it for as long as
-// poll.Grace, the next look at what is on its way comes after poll.Busy, and the
-// call that deletes it may fail a few times.
-const Bound = 2 * time.Minute
+// poll.Grace, the look after that may be poll.Calm away, and the call that deletes it
+// may fail a few times.
+const Bound = poll.Grace + poll.Calm + 30*time.Second
 
 // launch is one launch in the making.
 type launch struct {
@@ -30,6 +31,7 @@ type launch struct {
 // Launch implements cloudprovider.Launcher, by the group's launch method.
 func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
 	p.know(req.Group)
+	defer p.know(req.Group)
 	l, err := newLaunch(req)
 	if err != nil {
 		return nil, err
@@ -51,16 +53,24 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 }
 
 func newLaunch(req cloudprovider.LaunchRequest) (*launch, error) {
+	spec := req.Group.Spec.GCP
+	if spec == nil {
+		return nil, config("NoGroup", "NodeGroup %s has no spec.gcp: say which managed instance group it is", req.Group.Name)
+	}
 	names, err := machineNames(req)
 	if err != nil {
 		return nil, err
 	}
-	l := &launch{LaunchRequest: req, spec: req.Group.Spec.GCP, id: managerOf(req.Group), names: names}
-	if l.spec.LaunchMethod != v1alpha1.GCPBulkInsert && l.spec.LaunchMethod != "" && l.id.regional() && req.Group.Spec.Zone == "" {
-		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoZone",
-			Message: fmt.Sprintf("NodeGroup %s has no spec.zone: machines of a regional group are looked for in one zone", req.Group.Name)}
+	l := &launch{LaunchRequest: req, spec: spec, id: managerOf(req.Group), names: names}
+	if l.zone() == "" {
+		return nil, config("NoZone", "NodeGroup %s has no spec.zone, and its managed instance group is of region %s: say in which zone its machines are", req.Group.Name, spec.Location)
 	}
 	return l, nil
+}
+
+// config refuses a launch for what its NodeGroup says.
+func config(code, format string, args ...any) error {
+	return &cloudprovider.Error{Class: v1alpha1.Config, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
 // zone of the launch's machines.
@@ -87,19 +97,16 @@ func providerID(project, zone, name string) string {
 func (p *Provider) look(ctx context.Context, l *launch) (*computepb.InstanceGroupManager, error) {
 	mig, err := p.manager(l.id).get(ctx)
 	if hasStatus(err, http.StatusNotFound) {
-		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "notFound",
-			Message: fmt.Sprintf("there is no managed instance group %s in %s of project %s: check spec.gcp of NodeGroup %s, or delete it",
-				l.id.name, l.id.location, l.id.project, l.Group.Name)}
+		return nil, config("notFound", "there is no managed instance group %s in %s of project %s: check spec.gcp of NodeGroup %s, or delete it",
+			l.id.name, l.id.location, l.id.project, l.Group.Name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading managed instance group %s: %w", l.id.name, reading(err))
 	}
-	if l.spec.LaunchMethod != v1alpha1.GCPBulkInsert && l.spec.LaunchMethod != "" {
-		if zones := mig.GetDistributionPolicy().GetZones(); l.id.regional() && len(zones) != 1 {
-			return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "SeveralZones",
-				Message: fmt.Sprintf("managed instance group %s spreads machines over %d zones by itself, so that %s cannot make them in %s: use the launch method BulkInsert, or a group of one zone",
-					l.id.name, len(zones), l.spec.LaunchMethod, l.Group.Spec.Zone)}
-		}
+	zones := len(mig.GetDistributionPolicy().GetZones())
+	if owns := l.spec.LaunchMethod == v1alpha1.GCPResizeRequest || l.spec.LaunchMethod == v1alpha1.GCPCreateInstances; owns && l.id.regional() && zones != 1 {
+		return nil, config("SeveralZones", "managed instance group %s spreads machines over %d zones by itself, so that %s cannot make them in %s: use the launch method BulkInsert, or a group of one zone",
+			l.id.name, zones, l.spec.LaunchMethod, l.Group.Spec.Zone)
 	}
 	return mig, nil
 }

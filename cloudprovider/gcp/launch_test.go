@@ -89,6 +89,8 @@ func TestLaunchRefused(t *testing.T) {
 		"the managed instance group is gone":                 {group: "gone", world: cloudsim.Config{Pools: every(64)}, want: v1alpha1.Config, wantText: "there is no managed instance group gone in us-central1-a"},
 		"a group of several zones cannot create in one":      {group: "spread-as-owned", world: cloudsim.Config{Pools: every(64)}, want: v1alpha1.Config, wantText: "spreads machines over 2 zones"},
 		"the pool of a resize request can never give":        {group: "flex", world: cloudsim.Config{Pools: []cloudsim.Pool{pool(zoneA, v1alpha1.OnDemand, 9, v1alpha1.KwokFault{Type: v1alpha1.FaultLaunchError, Error: &v1alpha1.KwokError{Class: v1alpha1.Auth, Code: "PERMISSIONS_ERROR", Message: "Permission denied on resource."}})}}, want: v1alpha1.Auth, wantText: "Permission denied on resource."},
+		"a NodeGroup that names no managed instance group":   {group: "nothing", world: cloudsim.Config{Pools: every(64)}, want: v1alpha1.Config, wantText: "has no spec.gcp"},
+		"a NodeGroup of a region that names no zone":         {group: "nowhere", world: cloudsim.Config{Pools: every(64)}, want: v1alpha1.Config, wantText: "has no spec.zone"},
 		"a token that is no part of a name":                  {group: "token", world: cloudsim.Config{Pools: every(64)}, want: v1alpha1.Config, wantText: "lower-case letters, digits and hyphens, 63 at most"},
 		"a throttled call":                                   {group: "bulk", world: cloudsim.Config{Pools: every(64), Throttles: []cloudsim.Throttle{{Cloud: v1alpha1.ProviderGCP, Action: "instances.bulkInsert", Burst: 1, PerSecond: 0.0001}}}, want: v1alpha1.Throttle, wantText: "rateLimitExceeded"},
 	} {
@@ -103,6 +105,12 @@ func TestLaunchRefused(t *testing.T) {
 			case "spread-as-owned":
 				req = launchOf(l.nodeGroup("spread"), 3)
 				req.Group.Spec.GCP.LaunchMethod = v1alpha1.GCPCreateInstances
+			case "nothing":
+				req = launchOf(l.nodeGroup("bulk"), 3)
+				req.Group.Spec.GCP = nil
+			case "nowhere":
+				req = launchOf(l.nodeGroup("spread"), 3)
+				req.Group.Spec.Zone = ""
 			case "token":
 				req = launchOf(l.nodeGroup("bulk"), 3)
 				req.Token = "Token_Of_Somebody"
@@ -154,6 +162,7 @@ func TestLaunchAgain(t *testing.T) {
 		{name: "the reply was lost", action: "change", fault: cloudsim.ReplyLost},
 		{name: "the call was lost", action: "change", fault: cloudsim.CallLost},
 		{name: "the question for the operation was lost", action: "wait", fault: cloudsim.CallLost},
+		{name: "the question for the operation came too fast", action: "wait", fault: cloudsim.CallRefused},
 		{name: "a look came too fast", action: "look", fault: cloudsim.CallRefused},
 		{name: "a look was lost", action: "look", fault: cloudsim.CallLost},
 	} {
@@ -264,21 +273,43 @@ func TestHoldCancelled(t *testing.T) {
 	}
 }
 
-// TestMachinesGone repeats a launch whose machines have come and gone.
+// TestNothingToDelete takes back machines of a resize request that still waits: there
+// are none, which is no error, and the request goes on.
+func TestNothingToDelete(t *testing.T) {
+	for _, method := range []string{"flex", "flex-regional"} {
+		l := newLab(t, cloudsim.Config{Pools: every(2)}, simulated())
+		p, req := l.provider(), launchOf(l.nodeGroup(method), 3)
+		holds, _ := p.Launch(context.Background(), req)
+		if err := p.TakeBack(context.Background(), req.Group.Name, []string{strings.Replace(holds[0].Name, "-all", "-0", 1)}); err != nil {
+			t.Errorf("%s: %v", method, err)
+		}
+		if left := l.list(l.provider()); len(left) != 1 || !left[0].Hold {
+			t.Errorf("%s: got %+v, want the hold", method, left)
+		}
+	}
+}
+
+// TestMachinesGone repeats a launch some of whose machines have come and gone, while
+// the cloud still knows the call, and when it has forgotten it.
 func TestMachinesGone(t *testing.T) {
-	l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
-	p, req := l.provider(), launchOf(l.nodeGroup("bulk"), 3)
-	machines, err := launch(t, l, p, req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.clock.Step(time.Hour)
-	if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)[:1]); err != nil {
-		t.Fatal(err)
-	}
-	left, err := l.provider().Launch(context.Background(), req)
-	if refusal := cloudprovider.Refusal(err); refusal == nil || refusal.Class != v1alpha1.Lost || len(left) != 2 {
-		t.Errorf("got %d machines and %v, want 2 and a refusal of class Lost", len(left), err)
+	for _, after := range []time.Duration{10 * time.Minute, 2 * time.Hour} {
+		l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
+		p, req := l.provider(), launchOf(l.nodeGroup("bulk"), 3)
+		machines, err := launch(t, l, p, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.clock.Step(after)
+		if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)[:1]); err != nil {
+			t.Fatal(err)
+		}
+		left, err := l.provider().Launch(context.Background(), req)
+		if refusal := cloudprovider.Refusal(err); refusal == nil || refusal.Class != v1alpha1.Lost || len(left) != 2 {
+			t.Errorf("after %s: got %d machines and %v, want 2 and a refusal of class Lost", after, len(left), err)
+		}
+		if open := l.open(); len(open) != 2 {
+			t.Errorf("after %s: %d machines are paid for, want 2", after, len(open))
+		}
 	}
 }
 

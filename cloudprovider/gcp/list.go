@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -36,6 +37,9 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 	}
 	if len(errs) > 0 && len(errs) == len(parts) {
 		return nil, errors.Join(errs...)
+	}
+	if err := p.bury(ctx, out); err != nil {
+		log.FromContext(ctx).Error(err, "Machines that have ended cannot be deleted; it is tried again")
 	}
 	if len(errs) > 0 {
 		log.FromContext(ctx).Error(errors.Join(errs...), "Some machines of Google Cloud cannot be listed; they are taken to be as before")
@@ -88,17 +92,18 @@ func (p *Provider) part(name string, machines []cloudprovider.Machine, err error
 	return p.listed[name]
 }
 
-// forget groups that have been deleted and of whose launches nothing is left.
+// forget groups that have been deleted and of whose launches nothing is left. Those
+// of a moment ago may have launches that lists do not know yet.
 func (p *Provider) forget(groups []*v1alpha1.NodeGroup, exist map[string]bool, machines []cloudprovider.Machine) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, g := range groups {
-		if exist[g.Name] || slices.ContainsFunc(machines, func(m cloudprovider.Machine) bool {
+		left := slices.ContainsFunc(machines, func(m cloudprovider.Machine) bool {
 			return m.Group == g.Name && m.Launch != "" && m.State < cloudprovider.Terminated
-		}) {
-			continue
+		})
+		if !exist[g.Name] && !left && p.Clock.Since(p.seen[g.Name].at) > poll.Grace {
+			delete(p.seen, g.Name)
 		}
-		p.mu.Lock()
-		delete(p.seen, g.Name)
-		p.mu.Unlock()
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 	"google.golang.org/api/iterator"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -35,7 +34,7 @@ type managerID struct{ project, location, name string }
 
 func (id managerID) String() string { return id.project + "/" + id.location + "/" + id.name }
 
-// regional says that the location is a region: zones end on a letter of their own.
+// regional says that the location is a region: us-central1, not us-central1-a.
 func (id managerID) regional() bool { return strings.Count(id.location, "-") < 2 }
 
 func managerOf(g *v1alpha1.NodeGroup) managerID {
@@ -67,7 +66,7 @@ func collect[T any](next func() (T, error)) (out []T, err error) {
 func perInstance(names []string) []*computepb.PerInstanceConfig {
 	out := make([]*computepb.PerInstanceConfig, len(names))
 	for i, name := range names {
-		out[i] = &computepb.PerInstanceConfig{Name: proto.String(name)}
+		out[i] = &computepb.PerInstanceConfig{Name: new(name)}
 	}
 	return out
 }
@@ -85,7 +84,7 @@ func (p *Provider) finish(ctx context.Context, project string, op *computepb.Ope
 		if op.GetZone() != "" {
 			op, err = p.zoneOperations.Wait(ctx, &computepb.WaitZoneOperationRequest{Project: project, Zone: base(op.GetZone()), Operation: op.GetName()})
 		} else {
-			op, err = p.regionOperation.Wait(ctx, &computepb.WaitRegionOperationRequest{Project: project, Region: base(op.GetRegion()), Operation: op.GetName()})
+			op, err = p.regionOperations.Wait(ctx, &computepb.WaitRegionOperationRequest{Project: project, Region: base(op.GetRegion()), Operation: op.GetName()})
 		}
 		if err != nil {
 			// The operation goes on, whatever has become of the question.

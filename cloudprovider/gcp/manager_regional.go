@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
-	"google.golang.org/protobuf/proto"
 )
 
 // regional is a managed instance group of a region.
@@ -27,7 +26,7 @@ func (m *regional) managed(ctx context.Context) ([]*computepb.ManagedInstance, e
 
 func (m *regional) create(ctx context.Context, names []string, requestID string) error {
 	op, err := m.regionalGroups.CreateInstances(ctx, &computepb.CreateInstancesRegionInstanceGroupManagerRequest{
-		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, RequestId: proto.String(requestID),
+		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, RequestId: new(requestID),
 		RegionInstanceGroupManagersCreateInstancesRequestResource: &computepb.RegionInstanceGroupManagersCreateInstancesRequest{
 			Instances: perInstance(names),
 		},
@@ -41,9 +40,9 @@ func (m *regional) create(ctx context.Context, names []string, requestID string)
 
 func (m *regional) remove(ctx context.Context, links []string, requestID string) error {
 	op, err := m.regionalGroups.DeleteInstances(ctx, &computepb.DeleteInstancesRegionInstanceGroupManagerRequest{
-		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, RequestId: proto.String(requestID),
+		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, RequestId: new(requestID),
 		RegionInstanceGroupManagersDeleteInstancesRequestResource: &computepb.RegionInstanceGroupManagersDeleteInstancesRequest{
-			Instances: links, SkipInstancesOnValidationError: proto.Bool(true),
+			Instances: links, SkipInstancesOnValidationError: new(true),
 		},
 	})
 	if err != nil {
@@ -54,20 +53,20 @@ func (m *regional) remove(ctx context.Context, links []string, requestID string)
 }
 
 func (m *regional) request(ctx context.Context, name string) (*computepb.InstanceGroupManagerResizeRequest, error) {
-	return m.regionalRequest.Get(ctx, &computepb.GetRegionInstanceGroupManagerResizeRequestRequest{
+	return m.regionalRequests.Get(ctx, &computepb.GetRegionInstanceGroupManagerResizeRequestRequest{
 		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, ResizeRequest: name,
 	})
 }
 
 func (m *regional) requests(ctx context.Context) ([]*computepb.InstanceGroupManagerResizeRequest, error) {
-	return collect(m.regionalRequest.List(ctx, &computepb.ListRegionInstanceGroupManagerResizeRequestsRequest{
+	return collect(m.regionalRequests.List(ctx, &computepb.ListRegionInstanceGroupManagerResizeRequestsRequest{
 		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name,
 	}).Next)
 }
 
 func (m *regional) insertRequest(ctx context.Context, r *computepb.InstanceGroupManagerResizeRequest, requestID string) error {
-	op, err := m.regionalRequest.Insert(ctx, &computepb.InsertRegionInstanceGroupManagerResizeRequestRequest{
-		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, RequestId: proto.String(requestID),
+	op, err := m.regionalRequests.Insert(ctx, &computepb.InsertRegionInstanceGroupManagerResizeRequestRequest{
+		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, RequestId: new(requestID),
 		InstanceGroupManagerResizeRequestResource: r,
 	})
 	if err != nil {
@@ -78,8 +77,8 @@ func (m *regional) insertRequest(ctx context.Context, r *computepb.InstanceGroup
 }
 
 func (m *regional) cancelRequest(ctx context.Context, name, requestID string) error {
-	op, err := m.regionalRequest.Cancel(ctx, &computepb.CancelRegionInstanceGroupManagerResizeRequestRequest{
-		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, ResizeRequest: name, RequestId: proto.String(requestID),
+	op, err := m.regionalRequests.Cancel(ctx, &computepb.CancelRegionInstanceGroupManagerResizeRequestRequest{
+		Project: m.id.project, Region: m.id.location, InstanceGroupManager: m.id.name, ResizeRequest: name, RequestId: new(requestID),
 	})
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
-	"google.golang.org/protobuf/proto"
 )
 
 // zonal is a managed instance group of a zone.
@@ -27,7 +26,7 @@ func (m *zonal) managed(ctx context.Context) ([]*computepb.ManagedInstance, erro
 
 func (m *zonal) create(ctx context.Context, names []string, requestID string) error {
 	op, err := m.zonalGroups.CreateInstances(ctx, &computepb.CreateInstancesInstanceGroupManagerRequest{
-		Project: m.id.project, Zone: m.id.location, InstanceGroupManager: m.id.name, RequestId: proto.String(requestID),
+		Project: m.id.project, Zone: m.id.location, InstanceGroupManager: m.id.name, RequestId: new(requestID),
 		InstanceGroupManagersCreateInstancesRequestResource: &computepb.InstanceGroupManagersCreateInstancesRequest{
 			Instances: perInstance(names),
 		},
@@ -41,9 +40,9 @@ func (m *zonal) create(ctx context.Context, names []string, requestID string) er
 
 func (m *zonal) remove(ctx context.Context, links []string, requestID string) error {
 	op, err := m.zonalGroups.DeleteInstances(ctx, &computepb.DeleteInstancesInstanceGroupManagerRequest{
-		Project: m.id.project, Zone: m.id.location, InstanceGroupManager: m.id.name, RequestId: proto.String(requestID),
+		Project: m.id.project, Zone: m.id.location, InstanceGroupManager: m.id.name, RequestId: new(requestID),
 		InstanceGroupManagersDeleteInstancesRequestResource: &computepb.InstanceGroupManagersDeleteInstancesRequest{
-			Instances: links, SkipInstancesOnValidationError: proto.Bool(true),
+			Instances: links, SkipInstancesOnValidationError: new(true),
 		},
 	})
 	if err != nil {
@@ -67,7 +66,7 @@ func (m *zonal) requests(ctx context.Context) ([]*computepb.InstanceGroupManager
 
 func (m *zonal) insertRequest(ctx context.Context, r *computepb.InstanceGroupManagerResizeRequest, requestID string) error {
 	op, err := m.zonalRequests.Insert(ctx, &computepb.InsertInstanceGroupManagerResizeRequestRequest{
-		Project: m.id.project, Zone: m.id.location, InstanceGroupManager: m.id.name, RequestId: proto.String(requestID),
+		Project: m.id.project, Zone: m.id.location, InstanceGroupManager: m.id.name, RequestId: new(requestID),
 		InstanceGroupManagerResizeRequestResource: r,
 	})
 	if err != nil {
@@ -79,7 +78,7 @@ func (m *zonal) insertRequest(ctx context.Context, r *computepb.InstanceGroupMan
 
 func (m *zonal) cancelRequest(ctx context.Context, name, requestID string) error {
 	op, err := m.zonalRequests.Cancel(ctx, &computepb.CancelInstanceGroupManagerResizeRequestRequest{
-		Project: m.id.project, Zone: m.id.location, InstanceGroupManager: m.id.name, ResizeRequest: name, RequestId: proto.String(requestID),
+		Project: m.id.project, Zone: m.id.location, InstanceGroupManager: m.id.name, ResizeRequest: name, RequestId: new(requestID),
 	})
 	if err != nil {
 		return err

@@ -65,14 +65,17 @@ type Provider struct {
 	clients
 
 	mu sync.Mutex
-	// seen are the groups that have been seen, by name: what was launched in a group that has been
-	// deleted since is still to be listed and taken back.
-	seen map[string]*v1alpha1.NodeGroup
+	// seen are the groups that there are or have been, by name: what was launched in a
+	// group that has been deleted since is still to be listed and taken back.
+	seen map[string]seenGroup
 	// listed is what each part of the cloud held when it was last listed.
 	listed map[string][]cloudprovider.Machine
 	// fresh are the machines that bulk inserts have been asked for, and when: lists may
 	// not know them yet, and limits are to count them.
 	fresh map[managerID]map[string]time.Time
+
+	// dead are the machines that have ended by themselves, and since when that is known.
+	dead map[corpse]time.Time
 
 	// locks of managed instance groups, of *sync.Mutex by managerID: between the look
 	// at a limit and the launch under it nobody else launches.
@@ -89,22 +92,28 @@ var (
 	_ cloudprovider.Advisor    = (*Provider)(nil)
 )
 
+// seenGroup is a group as it was last seen, and when that was.
+type seenGroup struct {
+	*v1alpha1.NodeGroup
+	at time.Time
+}
+
 // clients of the cloud's services. All share one transport.
 type clients struct {
-	instances       *compute.InstancesClient
-	zonalGroups     *compute.InstanceGroupManagersClient
-	regionalGroups  *compute.RegionInstanceGroupManagersClient
-	zonalRequests   *compute.InstanceGroupManagerResizeRequestsClient
-	regionalRequest *compute.RegionInstanceGroupManagerResizeRequestsClient
-	zoneOperations  *compute.ZoneOperationsClient
-	regionOperation *compute.RegionOperationsClient
-	globalTemplates *compute.InstanceTemplatesClient
-	regionTemplates *compute.RegionInstanceTemplatesClient
-	machineTypes    *compute.MachineTypesClient
-	autoscalers     *compute.AutoscalersClient
-	advice          *compute.AdviceClient
-	billing         *cloudbilling.APIService
-	projects        *cloudresourcemanager.Service
+	instances        *compute.InstancesClient
+	zonalGroups      *compute.InstanceGroupManagersClient
+	regionalGroups   *compute.RegionInstanceGroupManagersClient
+	zonalRequests    *compute.InstanceGroupManagerResizeRequestsClient
+	regionalRequests *compute.RegionInstanceGroupManagerResizeRequestsClient
+	zoneOperations   *compute.ZoneOperationsClient
+	regionOperations *compute.RegionOperationsClient
+	globalTemplates  *compute.InstanceTemplatesClient
+	regionTemplates  *compute.RegionInstanceTemplatesClient
+	machineTypes     *compute.MachineTypesClient
+	autoscalers      *compute.AutoscalersClient
+	advice           *compute.AdviceClient
+	billing          *cloudbilling.APIService
+	projects         *cloudresourcemanager.Service
 }
 
 // New returns a Provider. It makes no call.
@@ -116,7 +125,9 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding credentials for Google Cloud: %w", err)
 	}
-	p := &Provider{Config: config, seen: map[string]*v1alpha1.NodeGroup{}, listed: map[string][]cloudprovider.Machine{}, fresh: map[managerID]map[string]time.Time{}}
+	p := &Provider{
+		Config: config, seen: map[string]seenGroup{}, listed: map[string][]cloudprovider.Machine{}, fresh: map[managerID]map[string]time.Time{},
+	}
 	if err := p.dial(ctx, options); err != nil {
 		return nil, fmt.Errorf("making a client for Google Cloud: %w", err)
 	}
@@ -165,10 +176,10 @@ func (p *Provider) dial(ctx context.Context, o []option.ClientOption) error {
 		func() { p.regionalGroups, err = compute.NewRegionInstanceGroupManagersRESTClient(ctx, o...) },
 		func() { p.zonalRequests, err = compute.NewInstanceGroupManagerResizeRequestsRESTClient(ctx, o...) },
 		func() {
-			p.regionalRequest, err = compute.NewRegionInstanceGroupManagerResizeRequestsRESTClient(ctx, o...)
+			p.regionalRequests, err = compute.NewRegionInstanceGroupManagerResizeRequestsRESTClient(ctx, o...)
 		},
 		func() { p.zoneOperations, err = compute.NewZoneOperationsRESTClient(ctx, o...) },
-		func() { p.regionOperation, err = compute.NewRegionOperationsRESTClient(ctx, o...) },
+		func() { p.regionOperations, err = compute.NewRegionOperationsRESTClient(ctx, o...) },
 		func() { p.globalTemplates, err = compute.NewInstanceTemplatesRESTClient(ctx, o...) },
 		func() { p.regionTemplates, err = compute.NewRegionInstanceTemplatesRESTClient(ctx, o...) },
 		func() { p.machineTypes, err = compute.NewMachineTypesRESTClient(ctx, o...) },
@@ -184,13 +195,13 @@ func (p *Provider) dial(ctx context.Context, o []option.ClientOption) error {
 	return nil
 }
 
-// know remembers a group, and returns it as it is now, or as it was.
+// know remembers groups as they are now.
 func (p *Provider) know(groups ...*v1alpha1.NodeGroup) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, g := range groups {
 		if g.Spec.Provider == v1alpha1.ProviderGCP && g.Spec.GCP != nil {
-			p.seen[g.Name] = g
+			p.seen[g.Name] = seenGroup{g, p.Clock.Now()}
 		}
 	}
 }
@@ -201,7 +212,7 @@ func (p *Provider) known() []*v1alpha1.NodeGroup {
 	defer p.mu.Unlock()
 	var out []*v1alpha1.NodeGroup
 	for _, name := range slices.Sorted(maps.Keys(p.seen)) {
-		out = append(out, p.seen[name])
+		out = append(out, p.seen[name].NodeGroup)
 	}
 	return out
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -71,9 +70,9 @@ func (p *Provider) enqueue(ctx context.Context, l *launch, name string) error {
 	if err := l.within(mig, beside, l.Count); err != nil {
 		return err
 	}
-	r := &computepb.InstanceGroupManagerResizeRequest{Name: proto.String(name), Instances: perInstance(l.names)}
+	r := &computepb.InstanceGroupManagerResizeRequest{Name: new(name), Instances: perInstance(l.names)}
 	if l.Group.Spec.CapacityType != v1alpha1.Reserved {
-		r.RequestedRunDuration = &computepb.Duration{Seconds: proto.Int64(longestRun)}
+		r.RequestedRunDuration = &computepb.Duration{Seconds: new(int64(longestRun))}
 	}
 	err = p.manager(l.id).insertRequest(ctx, r, requestID("resizeRequest", l.Group.Name, l.Token))
 	if err != nil && !hasStatus(err, http.StatusConflict) {

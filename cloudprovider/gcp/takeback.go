@@ -10,7 +10,6 @@ import (
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -28,6 +27,10 @@ const (
 // one; resize requests are cancelled.
 func (p *Provider) TakeBack(ctx context.Context, group string, names []string) error {
 	defer p.poller.Note()
+	return p.takeBack(ctx, group, names)
+}
+
+func (p *Provider) takeBack(ctx context.Context, group string, names []string) error {
 	g, err := p.groupNamed(ctx, group)
 	if err != nil {
 		return err
@@ -64,7 +67,7 @@ func (p *Provider) groupNamed(ctx context.Context, name string) (*v1alpha1.NodeG
 	find := func() *v1alpha1.NodeGroup {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.seen[name]
+		return p.seen[name].NodeGroup
 	}
 	if g := find(); g != nil {
 		return g, nil
@@ -99,7 +102,7 @@ func (p *Provider) deleteAll(ctx context.Context, places []place) error {
 	calls.SetLimit(parallel)
 	for i, at := range places {
 		calls.Go(func() error {
-			_, err := p.instances.Delete(ctx, &computepb.DeleteInstanceRequest{Project: at.project, Zone: at.zone, Instance: at.name, RequestId: proto.String(freshID())})
+			_, err := p.instances.Delete(ctx, &computepb.DeleteInstanceRequest{Project: at.project, Zone: at.zone, Instance: at.name, RequestId: new(freshID())})
 			if err != nil && !hasStatus(err, http.StatusNotFound) {
 				errs[i] = fmt.Errorf("deleting instance %s: %w", at.name, refused(err))
 			}

@@ -130,6 +130,29 @@ func TestGroupGone(t *testing.T) {
 	}
 }
 
+// TestGroupGoneMeanwhile: the NodeGroup is deleted while its launch is under way, and
+// the watch looks before there is any machine.
+func TestGroupGoneMeanwhile(t *testing.T) {
+	for _, method := range methods {
+		l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
+		p, req := l.provider(), launchOf(l.nodeGroup(method), 2)
+		l.list(p)
+		l.clock.Step(time.Hour)
+		l.groups = nil
+		machines, err := launch(t, l, p, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.list(p)
+		if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)); err != nil {
+			t.Fatal(err)
+		}
+		if open := l.open(); len(open) > 0 {
+			t.Errorf("%s: still paid for: %+v", method, open)
+		}
+	}
+}
+
 // TestTwoClusters: clusters of one project do not see each other's machines.
 func TestTwoClusters(t *testing.T) {
 	l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
@@ -190,5 +213,61 @@ func TestMachinesDie(t *testing.T) {
 				t.Errorf("%d machines are paid for, want %d", len(open), tc.wantOpen)
 			}
 		})
+	}
+}
+
+// TestDeadAreBuried: a machine that has ended by itself is told of for a while, then
+// the cloud does not keep it.
+func TestDeadAreBuried(t *testing.T) {
+	after := metav1.Duration{Duration: 30 * time.Second}
+	for _, method := range []string{"bulk", "owned", "owned-regional"} {
+		t.Run(method, func(t *testing.T) {
+			l := newLab(t, cloudsim.Config{Pools: every(64, v1alpha1.KwokFault{Type: v1alpha1.FaultBootDeath, Machines: []int64{1}, After: &after})}, simulated())
+			p, req := l.provider(), launchOf(l.nodeGroup(method), 3)
+			machines, err := launch(t, l, p, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 10 {
+				l.clock.Step(time.Minute)
+				if got := l.list(p); len(got) != 3 || got[1].State != cloudprovider.Terminated {
+					t.Fatalf("got %+v, want 3 machines, one of which has ended", got)
+				}
+			}
+			l.clock.Step(time.Minute)
+			l.list(p)
+			want := []string{machines[0].Name, machines[2].Name}
+			if got := names(l.list(p)); !slices.Equal(got, want) {
+				t.Errorf("got %q left, want %q", got, want)
+			}
+			if open := l.open(); len(open) != 2 {
+				t.Errorf("%d machines are paid for, want 2", len(open))
+			}
+		})
+	}
+}
+
+// TestRepairUnderWay: a machine that its group is about to make again is not told of
+// as ended, or nobody would take it back.
+func TestRepairUnderWay(t *testing.T) {
+	after := metav1.Duration{Duration: 30 * time.Second}
+	sim := simulated()
+	sim.OperationTime, sim.Groups[3].ActionOnFailure = metav1.Duration{Duration: 5 * time.Minute}, "REPAIR"
+	l := newLab(t, cloudsim.Config{Pools: every(64, v1alpha1.KwokFault{Type: v1alpha1.FaultBootDeath, Machines: []int64{0}, After: &after})}, sim)
+	p, req := l.provider(), launchOf(l.nodeGroup("owned"), 1)
+	if _, err := p.Launch(context.Background(), req); cloudprovider.Refusal(err) != nil {
+		t.Fatal(err)
+	}
+	l.clock.Step(time.Minute)
+	machines := l.list(l.provider())
+	if len(machines) != 1 || machines[0].State == cloudprovider.Terminated {
+		t.Fatalf("got %+v, want a machine that has not ended", machines)
+	}
+	if err := p.TakeBack(context.Background(), req.Group.Name, names(machines)); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.Step(time.Hour)
+	if left := l.list(l.provider()); len(left) > 0 || len(l.open()) > 0 {
+		t.Errorf("got %+v, want nothing", left)
 	}
 }

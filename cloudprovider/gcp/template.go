@@ -43,6 +43,8 @@ type template struct {
 	// labels and taints of the nodes, as the boot script gives them.
 	labels map[string]string
 	taints []corev1.Taint
+	// extended are the resources beyond the usual that the boot script promises.
+	extended corev1.ResourceList
 	// kubeReserved is what the kubelet keeps for itself; nil where the template does
 	// not say.
 	kubeReserved corev1.ResourceList
@@ -153,14 +155,23 @@ func (t *template) readEnv(metadata map[string]string) {
 			break
 		}
 	}
-	for name, amount := range pairs(auto["kube_reserved"]) {
+	t.kubeReserved = amounts(auto["kube_reserved"])
+	t.extended = amounts(auto["extended_resources"])
+}
+
+// amounts of a list such as cpu=40m,memory=1Gi; nil for none. What is no amount is
+// the user's mistake, and says nothing.
+func amounts(list string) corev1.ResourceList {
+	var out corev1.ResourceList
+	for name, amount := range pairs(list) {
 		if q, err := resource.ParseQuantity(amount); err == nil {
-			if t.kubeReserved == nil {
-				t.kubeReserved = corev1.ResourceList{}
+			if out == nil {
+				out = corev1.ResourceList{}
 			}
-			t.kubeReserved[corev1.ResourceName(name)] = q
+			out[corev1.ResourceName(name)] = q
 		}
 	}
+	return out
 }
 
 // pairs of a list such as a=b,c=d.
@@ -242,6 +253,7 @@ func (t *template) capacity(shape *computepb.MachineType) corev1.ResourceList {
 	if t.bootDiskGB > 0 {
 		out[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(seen(t.bootDiskGB*gibi), resource.BinarySI)
 	}
+	maps.Copy(out, t.extended)
 	if n := t.gpusOf(shape); n > 0 {
 		out[gpu] = *resource.NewQuantity(n, resource.DecimalSI)
 	}

@@ -286,6 +286,18 @@ func (w *World) EndAt(id string, at time.Time) bool {
 	return in != nil
 }
 
+// Hold has a pool hold so many machines from now on, whatever its script says. It says
+// whether there is such a pool.
+func (w *World) Hold(k PoolKey, machines int32) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.pools[k]
+	if p != nil {
+		p.Script.Holds = &machines
+	}
+	return p != nil
+}
+
 // Tag adds tags to an instance or a reservation. It says whether there is such a one.
 func (w *World) Tag(id string, tags map[string]string) bool {
 	w.mu.Lock()

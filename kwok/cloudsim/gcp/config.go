@@ -19,6 +19,8 @@ type Config struct {
 	OperationTime metav1.Duration `json:"operationTime,omitempty"`
 	// PageSize is the most items of an answer; 0 stands for the cloud's 500.
 	PageSize int `json:"pageSize,omitempty"`
+	// Unreachable zones are missing from lists of all zones, which warn of it.
+	Unreachable []string `json:"unreachable,omitempty"`
 	// Denied permissions are those that the caller lacks.
 	Denied []string `json:"denied,omitempty"`
 

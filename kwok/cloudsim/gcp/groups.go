@@ -85,7 +85,7 @@ func (f *Front) tryInstance(g *group, m *managed, known map[string]*cloudsim.Ins
 	if m.vm != nil && f.vms[m.vm.key()] != m.vm {
 		m.vm = nil // somebody has deleted it
 	}
-	if m.vm != nil && known[m.vm.inWorld] != nil && known[m.vm.inWorld].Phase == cloudsim.Terminated && g.repairs() {
+	if m.vm != nil && g.repairs() && f.repaired(known[m.vm.inWorld]) {
 		f.terminate(m.vm)
 		m.vm = nil
 	}
@@ -103,6 +103,11 @@ func (f *Front) tryInstance(g *group, m *managed, known map[string]*cloudsim.Ins
 	} else {
 		m.failed = asOpError(failed, m.zone)
 	}
+}
+
+// repaired says that a VM has ended so long ago that another stands in its place.
+func (f *Front) repaired(in *cloudsim.Instance) bool {
+	return in != nil && in.Phase == cloudsim.Terminated && !f.world.Now().Before(in.TerminatedAt.Add(f.config.OperationTime.Duration))
 }
 
 func (g *group) repairs() bool { return cmp.Or(g.ActionOnFailure, "REPAIR") == "REPAIR" }
@@ -273,8 +278,11 @@ func (f *Front) listManaged(c *call) (any, *cloudsim.Error) {
 			if len(g.MachineTypes) > 0 {
 				j.Flexible = &typeJSON{m.vm.machineType}
 			}
-			if j.InstanceStatus == "STAGING" {
+			switch {
+			case j.InstanceStatus == "STAGING":
 				j.CurrentAction = "CREATING"
+			case j.InstanceStatus == "TERMINATED" && g.repairs():
+				j.CurrentAction = "RECREATING"
 			}
 		}
 		if m.failed != nil {

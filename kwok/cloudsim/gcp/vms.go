@@ -181,6 +181,12 @@ func (v *vm) id() string {
 	return strconv.FormatUint(sum>>1, 10)
 }
 
+// scopedJSON is what lists of all zones say of one.
+type scopedJSON struct {
+	Instances []instanceJSON    `json:"instances,omitempty"`
+	Warning   map[string]string `json:"warning,omitempty"`
+}
+
 // listInstances answers for all zones together.
 func (f *Front) listInstances(c *call) (any, *cloudsim.Error) {
 	known := f.instances(false)
@@ -191,7 +197,7 @@ func (f *Front) listInstances(c *call) (any, *cloudsim.Error) {
 	var all []instanceJSON
 	for _, key := range slices.Sorted(maps.Keys(f.vms)) {
 		v := f.vms[key]
-		if in := known[v.inWorld]; in != nil && match(v.labels) {
+		if in := known[v.inWorld]; in != nil && match(v.labels) && !slices.Contains(f.config.Unreachable, v.zone) {
 			all = append(all, f.instance(v, in))
 		}
 	}
@@ -199,13 +205,16 @@ func (f *Front) listInstances(c *call) (any, *cloudsim.Error) {
 	if refused != nil {
 		return nil, refused
 	}
-	items := map[string]map[string][]instanceJSON{}
+	items := map[string]*scopedJSON{}
+	for _, zone := range f.config.Unreachable {
+		items["zones/"+zone] = &scopedJSON{Warning: map[string]string{"code": "UNREACHABLE"}}
+	}
 	for _, in := range cut {
 		scope := in.Zone[strings.Index(in.Zone, "zones/"):]
 		if items[scope] == nil {
-			items[scope] = map[string][]instanceJSON{}
+			items[scope] = &scopedJSON{}
 		}
-		items[scope]["instances"] = append(items[scope]["instances"], in)
+		items[scope].Instances = append(items[scope].Instances, in)
 	}
 	return map[string]any{"kind": "compute#instanceAggregatedList", "items": items, "nextPageToken": next}, nil
 }

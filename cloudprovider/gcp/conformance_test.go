@@ -1,0 +1,73 @@
+package gcp_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/conformance"
+	"github.com/muster-dev/muster/kwok/cloudsim"
+)
+
+func TestConformance(t *testing.T) {
+	for _, method := range methods {
+		t.Run(method, func(t *testing.T) {
+			conformance.Run(t, func(t *testing.T) *conformance.Cloud { return conformingCloud(t, method) })
+		})
+	}
+}
+
+// conformingCloud is a group of simulated, in a cloud whose lists lag and whose
+// operations take their time.
+func conformingCloud(t *testing.T, method string) *conformance.Cloud {
+	sim := simulated()
+	sim.OperationTime = metav1.Duration{Duration: 2 * time.Second}
+	l := newLab(t, cloudsim.Config{Pools: every(0), Lag: metav1.Duration{Duration: 3 * time.Second}}, sim)
+	g := l.nodeGroup(method)
+	g.Spec.MaxNodes = conformance.MaxNodes
+	var lose atomic.Bool
+	handler := l.world.Handler(l.front)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if l.front.Action(r) == actionOf(method, "change") && lose.CompareAndSwap(true, false) {
+			handler.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	l.url = server.URL
+	return &conformance.Cloud{
+		Group:   g,
+		Connect: func() cloudprovider.Provider { return l.provider() },
+		Hold: func(n int) {
+			for _, p := range l.world.Pools() {
+				l.world.Hold(p.PoolKey, int32(n))
+			}
+		},
+		Alive: func() (out []string) {
+			for _, line := range l.open() {
+				out = append(out, line.ID)
+			}
+			// What waits is known to the cloud alone, so a fresh adapter is asked.
+			for _, m := range l.list(l.provider()) {
+				if m.Hold {
+					out = append(out, m.Name)
+				}
+			}
+			return out
+		},
+		End: func(name string) {
+			i := slices.IndexFunc(l.open(), func(line cloudsim.Line) bool { return strings.HasPrefix(line.ID, name) })
+			l.world.EndAt(l.open()[i].ID, l.clock.Now())
+		},
+		LoseReply: func() { lose.Store(true) },
+		Pass:      func(d time.Duration) { l.clock.Step(d) },
+	}
+}
