@@ -25,8 +25,8 @@ type handling struct {
 	remedy string
 }
 
-// handlings by class. A stockout may be over in half a minute; quota, credentials
-// and configuration wait for a person. A machine is the likelier lost the more
+// handlings by class. A stockout may be over in half a minute; quota, addresses,
+// credentials and configuration wait for a person. A machine is the likelier lost the more
 // there are, while nodes that do not join in time are mostly a fault of image or
 // network, which costs the machines' price each time, however few they are.
 var handlings = map[v1alpha1.ErrorClass]handling{
@@ -36,6 +36,8 @@ var handlings = map[v1alpha1.ErrorClass]handling{
 	v1alpha1.Throttle: {first: 5 * time.Second, most: time.Minute},
 	v1alpha1.Quota: {first: 5 * time.Minute, most: 30 * time.Minute, sized: true,
 		remedy: "whoever owns the cloud account must ask for a higher quota, or an admin lower spec.maxNodes to what the quota allows"},
+	v1alpha1.Network: {first: time.Minute, most: 10 * time.Minute, sized: true,
+		remedy: "whoever owns the network must give the subnet more addresses, or free some"},
 	v1alpha1.Auth: {first: 5 * time.Minute, most: 30 * time.Minute,
 		remedy: "whoever owns the cloud account must renew Muster's credentials or allow it this call"},
 	v1alpha1.Config: {first: 5 * time.Minute, most: 30 * time.Minute,

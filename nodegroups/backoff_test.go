@@ -34,6 +34,7 @@ func TestBackoff(t *testing.T) {
 		{"a stockout is over soon, and holds for that size", []launch{{0, 9, stockout}}, []backoff{{stockout, 8, 1, 30 * second}}},
 		{"so is a lost machine", []launch{{0, 9, lost}}, []backoff{{lost, 8, 1, 30 * second}}},
 		{"quota takes a person, and holds for that size", []launch{{0, 9, quota}}, []backoff{{quota, 8, 1, 5 * minute}}},
+		{"so do addresses of a subnet", []launch{{0, 9, v1alpha1.Network}}, []backoff{{v1alpha1.Network, 8, 1, minute}}},
 		{"nodes that do not join are a matter of the whole group", []launch{{0, 9, late}}, []backoff{{late, 1, 1, 30 * second}}},
 		{"throttling is over at once", []launch{{0, 9, throttle}}, []backoff{{throttle, 1, 1, 5 * second}}},
 		{"credentials take a person", []launch{{0, 9, auth}}, []backoff{{auth, 1, 1, 5 * minute}}},

@@ -18,7 +18,7 @@ import (
 
 // randomAttempt is the i-th outcome of a random history.
 func randomAttempt(r *rand.Rand, i int, now time.Time) v1alpha1.LaunchAttempt {
-	classes := []v1alpha1.ErrorClass{all, all, stockout, stockout, v1alpha1.Quota, v1alpha1.Throttle, v1alpha1.Auth, v1alpha1.Config, v1alpha1.Timeout, v1alpha1.Lost}
+	classes := []v1alpha1.ErrorClass{all, all, stockout, stockout, v1alpha1.Quota, v1alpha1.Network, v1alpha1.Throttle, v1alpha1.Auth, v1alpha1.Config, v1alpha1.Timeout, v1alpha1.Lost}
 	return v1alpha1.LaunchAttempt{
 		Time: metav1.NewTime(now), Request: "ns/gang", Token: fmt.Sprint("gang-", i),
 		Asked: 1 + r.Int32N(100), Class: classes[r.IntN(len(classes))], Message: "the cloud's words",

@@ -70,7 +70,7 @@ func TestChance(t *testing.T) {
 		{"a success after a stockout", []launch{{0, 16, stockout}, {10 * minute, 16, all}}, 10 * minute, map[int]int{16: 764}},
 		{"machines that did not join, or were lost, were not obtained", []launch{{0, 8, v1alpha1.Timeout}, {minute, 8, v1alpha1.Lost}}, minute, map[int]int{8: 478}},
 		{"quota, throttling, credentials and configuration say nothing", []launch{
-			{0, 8, v1alpha1.Quota}, {0, 8, v1alpha1.Throttle}, {0, 8, v1alpha1.Auth}, {0, 8, v1alpha1.Config},
+			{0, 8, v1alpha1.Quota}, {0, 8, v1alpha1.Network}, {0, 8, v1alpha1.Throttle}, {0, 8, v1alpha1.Auth}, {0, 8, v1alpha1.Config},
 		}, 0, map[int]int{1: 950, 8: 950}},
 		{"gangs that meet the same stockout have seen one", []launch{{0, 16, stockout}, {0, 16, stockout}, {time.Second, 31, stockout}}, 0, map[int]int{16: 633}},
 		{"a stockout of fewer machines is another", []launch{{0, 16, stockout}, {0, 4, stockout}}, 0, map[int]int{4: 585, 16: 475}},

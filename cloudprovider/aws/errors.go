@@ -24,7 +24,7 @@ var classes = map[string]v1alpha1.ErrorClass{
 	"Unsupported":                          v1alpha1.Stockout, // the type is not sold in that zone
 	"SpotMaxPriceTooLow":                   v1alpha1.Stockout,
 	// A group has one subnet: no address left there says nothing about others.
-	"InsufficientFreeAddressesInSubnet": v1alpha1.Stockout,
+	"InsufficientFreeAddressesInSubnet": v1alpha1.Network,
 
 	"VcpuLimitExceeded":            v1alpha1.Quota,
 	"InstanceLimitExceeded":        v1alpha1.Quota,

@@ -29,7 +29,7 @@ var codes = []struct {
 	{"UnfulfillableCapacity", v1alpha1.Stockout, 500, "Unable to fulfill capacity."},
 	{"Unsupported", v1alpha1.Stockout, 400, "Your requested instance type is not supported in your requested Availability Zone."},
 	{"SpotMaxPriceTooLow", v1alpha1.Stockout, 400, "Your Spot request price is lower than the minimum."},
-	{"InsufficientFreeAddressesInSubnet", v1alpha1.Stockout, 400, "There are not enough free addresses in subnet 'subnet-a'."},
+	{"InsufficientFreeAddressesInSubnet", v1alpha1.Network, 400, "There are not enough free addresses in subnet 'subnet-a'."},
 	{"VcpuLimitExceeded", v1alpha1.Quota, 400, "You have requested more vCPU capacity than your current limit of 768 allows."},
 	{"InstanceLimitExceeded", v1alpha1.Quota, 400, "Your quota allows for 0 more running instances."},
 	{"MaxSpotInstanceCountExceeded", v1alpha1.Quota, 400, "Max spot instance count exceeded."},

@@ -28,8 +28,8 @@ var classes = map[string]v1alpha1.ErrorClass{
 	"limitExceeded":  v1alpha1.Quota,
 	// The network has no more addresses: nobody but a person can widen it, and fewer
 	// machines may still fit, as with a quota.
-	"IP_SPACE_EXHAUSTED":              v1alpha1.Quota,
-	"IP_SPACE_EXHAUSTED_WITH_DETAILS": v1alpha1.Quota,
+	"IP_SPACE_EXHAUSTED":              v1alpha1.Network,
+	"IP_SPACE_EXHAUSTED_WITH_DETAILS": v1alpha1.Network,
 
 	// The cloud itself has failed at it.
 	"INTERNAL_ERROR": v1alpha1.Timeout,

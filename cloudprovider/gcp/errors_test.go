@@ -33,7 +33,7 @@ func TestErrors(t *testing.T) {
 		{0, "INSUFFICIENT_CAPACITY", "x", v1alpha1.Stockout, "INSUFFICIENT_CAPACITY (Stockout): x"},
 		{0, "QUOTA_EXCEEDED", "Quota 'NVIDIA_H100_GPUS' exceeded. Limit: 16.0 in region us-central1.", v1alpha1.Quota, "QUOTA_EXCEEDED (Quota): Quota 'NVIDIA_H100_GPUS' exceeded. Limit: 16.0 in region us-central1."},
 		{0, "REGIONAL_QUOTA_FAILURE", "x", v1alpha1.Quota, "REGIONAL_QUOTA_FAILURE (Quota): x"},
-		{0, "IP_SPACE_EXHAUSTED", "IP space of subnet is exhausted.", v1alpha1.Quota, "IP_SPACE_EXHAUSTED (Quota): IP space of subnet is exhausted."},
+		{0, "IP_SPACE_EXHAUSTED", "IP space of subnet is exhausted.", v1alpha1.Network, "IP_SPACE_EXHAUSTED (Network): IP space of subnet is exhausted."},
 		{0, "PERMISSIONS_ERROR", "x", v1alpha1.Auth, "PERMISSIONS_ERROR (Auth): x"},
 		{0, "CONDITION_NOT_MET", "Constraint constraints/compute.vmExternalIpAccess violated.", v1alpha1.Auth, "CONDITION_NOT_MET (Auth): Constraint constraints/compute.vmExternalIpAccess violated."},
 		{0, "RATE_LIMIT_EXCEEDED", "x", v1alpha1.Throttle, "RATE_LIMIT_EXCEEDED (Throttle): x"},

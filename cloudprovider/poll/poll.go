@@ -120,7 +120,7 @@ func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, 
 		busy = true
 	}
 	for k, m := range listed {
-		if old, ok := known[k]; !ok || m.State > old.State || m.Launch != old.Launch {
+		if old, ok := known[k]; !ok || m.State > old.State || m.Launch != old.Launch || m.Hold != old.Hold {
 			observe(m)
 			known[k] = m
 		}

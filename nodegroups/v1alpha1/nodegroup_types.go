@@ -416,7 +416,7 @@ type KwokError struct {
 }
 
 // ErrorClass is what a refusal of a cloud means for what to do next.
-// +kubebuilder:validation:Enum=Stockout;Quota;Throttle;Auth;Config;Timeout;Lost
+// +kubebuilder:validation:Enum=Stockout;Quota;Network;Throttle;Auth;Config;Timeout;Lost
 type ErrorClass string
 
 const (
@@ -424,6 +424,9 @@ const (
 	Stockout ErrorClass = "Stockout"
 	// Quota: the account may not have more. A person must act.
 	Quota ErrorClass = "Quota"
+	// Network: the subnet has no addresses left. Machines may be had elsewhere; here
+	// somebody must make room.
+	Network ErrorClass = "Network"
 	// Throttle: too many calls. Call slower.
 	Throttle ErrorClass = "Throttle"
 	// Auth: Muster may not do this. A person must act.

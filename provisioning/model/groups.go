@@ -125,8 +125,8 @@ func (m *Model) SetMachine(c cloudprovider.Machine) {
 			return m.removeMachine(key)
 		}
 		if old, known := m.groups.machines[key]; known {
-			c.Launch = cmp.Or(c.Launch, old.Launch)
-			if c.State <= old.State && c.Launch == old.Launch {
+			c.Launch, c.Hold = cmp.Or(c.Launch, old.Launch), c.Hold && old.Hold
+			if c.State <= old.State && c.Launch == old.Launch && c.Hold == old.Hold {
 				return false
 			}
 			c.State = max(c.State, old.State)

@@ -322,8 +322,11 @@ func TestAMachineThatIsGoneStaysGone(t *testing.T) {
 func TestALaunchThatIsToldLaterIsKept(t *testing.T) {
 	m, v := newModel()
 	m.SetRequest(v.request("gang"))
-	c := cloudprovider.Machine{Group: "gpu", Name: "i-1", ProviderID: "id-1", State: cloudprovider.Running}
+	c := cloudprovider.Machine{Group: "gpu", Name: "i-1", ProviderID: "id-1", Hold: true}
 	m.SetMachine(c)
+	c.Hold, c.State = false, cloudprovider.Running
+	m.SetMachine(c)
+	c.Hold = true
 	c.State, c.Launch = cloudprovider.Booting, "gang-1"
 	m.SetMachine(c)
 	want := cloudprovider.Machine{Group: "gpu", Name: "i-1", ProviderID: "id-1", State: cloudprovider.Running, Launch: "gang-1"}

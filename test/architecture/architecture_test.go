@@ -128,6 +128,38 @@ func TestTestsDoNotCompileKubernetes(t *testing.T) {
 	}
 }
 
+// sdks of the clouds take minutes to compile. So each is imported in one package, and
+// that in few others: by users, each with its why.
+var sdks = []string{"github.com/aws/", "cloud.google.com/", "google.golang.org/api/"}
+
+var users = map[string]map[string]string{
+	"sdk": {
+		"cloudprovider/aws": "is the adapter",
+		"cloudprovider/gcp": "is the adapter",
+	},
+	"cloudprovider/aws": {"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs"},
+	"cloudprovider/gcp": {"cmd/muster/clouds": "connects it", "deploy/generate/clouds": "writes the permissions that it needs"},
+	"cmd/muster/clouds": {"cmd/muster": "talks to clouds", "cmd/muster-sandbox": "has muster in it"},
+}
+
+func TestFewCompileTheSDKsOfClouds(t *testing.T) {
+	for _, top := range slices.Concat(rooms, []string{"cmd", "deploy", "kwok", "test"}) {
+		for _, dir := range folders(t, top) {
+			for name, file := range parseIf(t, dir, func(string) bool { return true }) {
+				for _, path := range imports(t, file) {
+					what, ours := strings.CutPrefix(path, module)
+					if slices.ContainsFunc(sdks, func(sdk string) bool { return strings.HasPrefix(path, sdk) }) {
+						what, ours = "sdk", true
+					}
+					if may := users[what]; ours && may != nil && may[dir] == "" && dir != what {
+						t.Errorf("%s imports %s: only %v may", name, path, slices.Sorted(maps.Keys(may)))
+					}
+				}
+			}
+		}
+	}
+}
+
 // parse reads the Go files of one folder, tests and generated files left out.
 func parse(t *testing.T, dir string) map[string]*ast.File {
 	t.Helper()

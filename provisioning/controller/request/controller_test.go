@@ -359,6 +359,12 @@ func TestMachinesAreTakenBackWithoutTheirGroup(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `provider "moon" is not available`) {
 		t.Errorf("a machine of an unknown cloud: %v", err)
 	}
+	google := &site{}
+	err = TakeBack(t.Context(), model.New(clock.RealClock{}, model.KnownClasses), map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderGCP: google},
+		[]cloudprovider.Machine{{Name: "a", Group: "gone", ProviderID: "gce://project/zone/a"}})
+	if err != nil || len(google.taken) != 1 {
+		t.Errorf("a machine whose ID does not name its cloud as Muster does: %v, taken back: %v", err, google.taken)
+	}
 }
 
 // An API server that refuses for good is told of; what was refused is tried again.

@@ -181,6 +181,9 @@ func TakeBack(ctx context.Context, m *model.Model, providers map[v1alpha1.Provid
 func providerOf(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Provider, machine cloudprovider.Machine) (cloudprovider.Provider, error) {
 	scheme, _, _ := strings.Cut(machine.ProviderID, "://")
 	name := v1alpha1.Provider(scheme)
+	if scheme == "gce" {
+		name = v1alpha1.ProviderGCP
+	}
 	if g := m.Group(machine.Group); g != nil {
 		name = g.Spec.Provider
 	}
