@@ -15,11 +15,16 @@ import (
 	"github.com/muster-dev/muster/kwok/cluster"
 )
 
-// TestTheDemoTellsItsStories runs the demo as a newcomer does.
+// TestTheDemoTellsItsStories runs the demo as a newcomer does, on each of the clouds.
 func TestTheDemoTellsItsStories(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), os.Getenv(binaryVariable), "demo", "--name", fmt.Sprintf("demo-%d", os.Getpid())).CombinedOutput()
-	if err != nil {
-		t.Errorf("the demo failed: %v\n%s", err, out)
+	for _, cloud := range []string{"kwok", "aws", "gcp"} {
+		t.Run(cloud, func(t *testing.T) {
+			name := fmt.Sprintf("demo-%s-%d", cloud, os.Getpid())
+			out, err := exec.CommandContext(t.Context(), os.Getenv(binaryVariable), "demo", "--name", name, "--cloud", cloud).CombinedOutput()
+			if err != nil {
+				t.Errorf("the demo failed: %v\n%s", err, out)
+			}
+		})
 	}
 }
 
