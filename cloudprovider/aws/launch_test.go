@@ -132,6 +132,25 @@ func TestTheSameTokenMakesNothingTwice(t *testing.T) {
 	}
 }
 
+// A gang of several groups launches in each of them under one token.
+func TestOneTokenInTwoGroups(t *testing.T) {
+	eachWay(t, func(t *testing.T, i int) {
+		s, g := way(t, i, plenty(), account())
+		other := g.DeepCopy()
+		other.Name = "gpu-b"
+		p := s.provider()
+		for _, g := range []*v1alpha1.NodeGroup{g, other} {
+			machines, err := p.Launch(context.Background(), request(g, 4, token))
+			if err != nil || len(machines) != 4 || machines[0].Group != g.Name {
+				t.Fatalf("%s: got %v and %v", g.Name, machines, err)
+			}
+		}
+		if s.alive()[token] != 8 {
+			t.Errorf("alive: %v, want 8", s.alive())
+		}
+	})
+}
+
 func TestNothingComesOfAStockout(t *testing.T) {
 	eachWay(t, func(t *testing.T, i int) {
 		s, g := way(t, i, plenty(holds(63)), account())

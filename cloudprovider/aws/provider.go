@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/pricing"
+	"github.com/aws/smithy-go/logging"
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/cloudprovider"
@@ -79,7 +80,10 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	case c.Cluster == "":
 		return nil, fmt.Errorf("cluster is empty: give the name of the cluster, as in the tag %s<name>", clusterTag)
 	}
-	sdk, err := config.LoadDefaultConfig(ctx, config.WithRegion(c.Region), config.WithRetryer(func() aws.Retryer { return newRetryer(c.unpaced) }))
+	sdk, err := config.LoadDefaultConfig(ctx, config.WithRegion(c.Region),
+		config.WithRetryer(func() aws.Retryer { return newRetryer(c.unpaced) }),
+		// What matters of it comes back as an error, too.
+		config.WithLogger(logging.Nop{}))
 	if err != nil {
 		return nil, fmt.Errorf("configure AWS in region %s: %w", c.Region, err)
 	}

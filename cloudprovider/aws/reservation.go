@@ -98,8 +98,7 @@ func (p *Provider) release(ctx context.Context, list []reservation) error {
 			continue
 		}
 		if err := p.cancel(ctx, r.hold.Name); err != nil {
-			// A refusal to cancel is none to launch: the call is repeated.
-			return fmt.Errorf("the machines are there, their reservation is to go: %s", err)
+			return fmt.Errorf("the machines are there, their reservation is to go: %w", err)
 		}
 	}
 	return nil
@@ -148,11 +147,12 @@ func holdFor(g *v1alpha1.NodeGroup) time.Duration {
 	return 15 * time.Minute
 }
 
-// cancel ends a reservation. One that is over is no error.
+// cancel ends a reservation. One that is over is no error, and that it cannot be ended
+// is no refusal of the launch that it was for.
 func (p *Provider) cancel(ctx context.Context, id string) error {
 	_, err := p.ec2.CancelCapacityReservation(ctx, &ec2.CancelCapacityReservationInput{CapacityReservationId: aws.String(id)})
 	if err != nil && !hasCode(err, "InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationState") {
-		return fmt.Errorf("CancelCapacityReservation %s: %w", id, refusal(err))
+		return fmt.Errorf("CancelCapacityReservation %s: %w", id, err)
 	}
 	return nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
-	"log/slog"
 	"net/http/httptest"
 	"os"
 	"slices"
@@ -55,7 +53,6 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	flag.Parse()
 	code := m.Run()
 	if whole := flag.Lookup("test.run").Value.String() == ""; code == 0 && whole {
@@ -92,9 +89,7 @@ func newSim(t *testing.T, world cloudsim.Config, account simaws.Config) *sim {
 	if s.front, err = simaws.New(account, s.world); err != nil {
 		t.Fatal(err)
 	}
-	s.server = httptest.NewUnstartedServer(s.world.Handler(s.front))
-	s.server.Config.ErrorLog = nil
-	s.server.Start()
+	s.server = httptest.NewServer(s.world.Handler(s.front))
 	t.Cleanup(func() {
 		s.server.Close()
 		seenMu.Lock()

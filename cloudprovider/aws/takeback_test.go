@@ -239,7 +239,11 @@ func TestALostReplyBehindThrottling(t *testing.T) {
 	if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Throttle || s.live() != 8 {
 		t.Fatalf("got %v, %d machines are alive", err, s.live())
 	}
-	if err := p.TakeBack(context.Background(), g.Name, names(s.listed(p))); err != nil || s.live() > 0 {
+	list := s.listed(p)
+	if len(list) != 1 || !list[0].Hold || list[0].Launch != token {
+		t.Fatalf("got %+v, want the hold under its token", list)
+	}
+	if err := p.TakeBack(context.Background(), g.Name, names(list)); err != nil || s.live() > 0 {
 		t.Errorf("got %v, %d machines are alive", err, s.live())
 	}
 }

@@ -136,8 +136,8 @@ func TestAnIdleWatchOnlyRefreshes(t *testing.T) {
 	<-synced
 	for s.clock.Waiters() == 0 {
 		select {
-		case <-done:
-			t.Fatal("the watch has ended")
+		case err := <-done:
+			t.Fatalf("the watch has ended: %v", err)
 		default:
 			runtime.Gosched()
 		}

@@ -183,9 +183,10 @@ func (f *Front) describeGroup(g Group) []element {
 		})),
 		el("Instances", each("member", f.members(g.Name), func(in cloudsim.Instance) []element {
 			state, health := "InService", "Healthy"
-			if in.Phase == cloudsim.Pending {
+			switch in.Phase {
+			case cloudsim.Pending:
 				state = "Pending"
-			} else if in.Phase == cloudsim.Terminated {
+			case cloudsim.Terminated:
 				health = "Unhealthy"
 			}
 			return []element{el("InstanceId", in.ID), el("InstanceType", in.Pool.Type), el("AvailabilityZone", in.Pool.Zone),
