@@ -61,21 +61,22 @@ type life struct {
 // newLoad expects so many Workloads to be created and finished.
 func newLoad(tb testing.TB, kube client.WithWatch, want int) *load {
 	l := &load{TB: tb, kube: kube, lives: map[types.NamespacedName]*life{}, done: make(chan struct{}), want: want}
-	go l.follow(tb.Context())
+	go follow(tb.Context(), kube, func(w *kueue.Workload) { l.observe(tb.Context(), w) })
 	return l
 }
 
 // follow observes all Workloads until the context is over.
-func (l *load) follow(ctx context.Context) {
+func follow(ctx context.Context, kube client.WithWatch, observe func(*kueue.Workload)) {
 	for ctx.Err() == nil {
-		// A watch begins with what there is, and may end at any time.
-		events, err := l.kube.Watch(ctx, &kueue.WorkloadList{})
+		// A watch begins with what there is, and may end at any time: a CRD that has
+		// just been written ends all that look at its objects.
+		events, err := kube.Watch(ctx, &kueue.WorkloadList{})
 		if err != nil {
 			continue
 		}
 		for event := range events.ResultChan() {
 			if w, ok := event.Object.(*kueue.Workload); ok {
-				l.observe(ctx, w)
+				observe(w)
 			}
 		}
 		events.Stop()
