@@ -20,8 +20,9 @@ import (
 // TestHowFastReasonsAreTold counts when pending Workloads are told why they wait.
 func TestHowFastReasonsAreTold(t *testing.T) {
 	for name, tt := range map[string]struct {
-		// took is how long a write takes.
+		// took is how long a write takes, acts how many a second get somebody on.
 		took time.Duration
+		acts int
 		told []int
 		at   []time.Duration
 	}{
@@ -34,6 +35,12 @@ func TestHowFastReasonsAreTold(t *testing.T) {
 		"a server that is too slow: few, but never none": {
 			took: 200 * time.Millisecond, at: []time.Duration{41 * time.Second, 81 * time.Second}, told: []int{230, 430},
 		},
+		"a server with some acts: what they leave of the rate": {
+			took: 30 * time.Millisecond, acts: 20, at: []time.Duration{11 * time.Second}, told: []int{300},
+		},
+		"a server full of acts: a tenth of them, and the least": {
+			took: 30 * time.Millisecond, acts: 100, at: []time.Duration{21 * time.Second}, told: []int{300},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReasons()
@@ -43,6 +50,9 @@ func TestHowFastReasonsAreTold(t *testing.T) {
 			}
 			told := 0
 			for at, now := 0, start; at < len(tt.at); now = now.Add(tellEvery) {
+				for range tt.acts / int(time.Second/tellEvery) {
+					r.acted()
+				}
 				if now.Sub(start) > tt.at[at] {
 					if off := told - tt.told[at]; off < -15 || off > 15 {
 						t.Errorf("%d are told after %v, want %d", told, tt.at[at], tt.told[at])
