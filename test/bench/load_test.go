@@ -209,26 +209,22 @@ func (l *load) settle(ctx context.Context, w *kueue.Workload, err error, again f
 	}
 }
 
-// finish writes that the Workload is finished, on the version that was seen.
+// finish writes that the Workload is finished, on the version that was seen, by
+// server-side apply as Kueue's and Muster's job controllers do.
 func finish(ctx context.Context, kube client.Client, w *kueue.Workload, seen string) error {
-	_, err := apply(ctx, kube, w, seen, kueue.WorkloadStatus{Conditions: []metav1.Condition{condition(kueue.WorkloadFinished, kueue.WorkloadFinishedReasonSucceeded)}})
-	return err
-}
-
-// apply writes a part of a Workload's status on the version that was seen, by
-// server-side apply as Kueue and Muster do, and returns the next version.
-func apply(ctx context.Context, kube client.Client, w *kueue.Workload, seen string, status kueue.WorkloadStatus) (*kueue.Workload, error) {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": kueue.SchemeGroupVersion.String(),
 		"kind":       "Workload",
 		"metadata":   map[string]string{"resourceVersion": seen},
-		"status":     status,
+		"status": kueue.WorkloadStatus{
+			Conditions: []metav1.Condition{condition(kueue.WorkloadFinished, kueue.WorkloadFinishedReasonSucceeded)},
+		},
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}}
-	return out, kube.Status().Patch(ctx, out, client.RawPatch(types.ApplyPatchType, text), client.FieldOwner("bench"))
+	return kube.Status().Patch(ctx, out, client.RawPatch(types.ApplyPatchType, text), client.FieldOwner("bench"))
 }
 
 // condition that is true from now on.

@@ -31,6 +31,7 @@ import (
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/sandbox"
+	"github.com/muster-dev/muster/queueing/controller/writer"
 	"github.com/muster-dev/muster/test/kueue/managers"
 )
 
@@ -321,7 +322,8 @@ func (a *arena) pass(ctx context.Context, admitter client.Client, w *kueue.Workl
 	if err := a.kube.Create(ctx, w); err != nil {
 		return err
 	}
-	admitted, err := apply(ctx, admitter, w, w.ResourceVersion, kueue.WorkloadStatus{
+	// Written as Muster writes it, so that it stays when the end is written by another.
+	admitted, err := writer.ApplyStatus(ctx, admitter, w, &kueue.WorkloadStatus{
 		Admission: &kueue.Admission{
 			ClusterQueue: kueue.ClusterQueueReference(w.Namespace),
 			PodSetAssignments: []kueue.PodSetAssignment{{
