@@ -25,11 +25,11 @@ const (
 
 	// leastRate and mostRate bound how many Workloads are told why they wait, per
 	// second, while nothing else is written; firstRate is where it begins.
-	leastRate = 5
+	leastRate = 10
 	firstRate = 50
 	mostRate  = 200
-	// actsPerReason is how many writes that get somebody on leave room for one reason
-	// when they take all that the API server has time for.
+	// actsPerReason is how many acts there are to a reason while they take all that the
+	// API server has time for.
 	actsPerReason = 10
 	// quickWrite and slowWrite say from how long the API server takes for a write
 	// whether it has time for more.
@@ -149,14 +149,14 @@ func (r *reasons) wakeAt() (out time.Time) {
 	return out
 }
 
-// acted counts a write that gets somebody on.
+// acted counts an act, which is a write that gets somebody on.
 func (r *reasons) acted() { r.acts++ }
 
-// spare is how many reasons a second may be told: what acts leave of the rate, or
-// the least. Whoever is admitted before its turn to be told needs no reason at all.
+// spare is how many reasons a second may be told: what acts leave of the rate. Who is
+// admitted before its turn to be told needs none.
 func (r *reasons) spare() int64 {
 	acts := max(r.acts, r.lately)
-	return max(r.rate-acts, leastRate+acts/actsPerReason)
+	return max(r.rate-acts, acts/actsPerReason, leastRate)
 }
 
 // refill gives the writes that may be started since it was called last.
@@ -174,10 +174,12 @@ func (r *reasons) refill(now time.Time) {
 // took follows how fast the API server is.
 func (r *reasons) took(d time.Duration, now time.Time) {
 	switch {
+	case now.Sub(r.slowed) < time.Second:
+		// Writes under way at once are slow together, so they count once; and that
+		// there are quick ones among them says nothing.
 	case d < quickWrite:
 		r.rate = min(r.rate+1, mostRate)
-	case d > slowWrite && now.Sub(r.slowed) >= time.Second:
-		// Writes under way at once are slow together, so they count once.
+	case d > slowWrite:
 		r.rate, r.slowed = max(r.rate/2, leastRate), now
 	}
 }
