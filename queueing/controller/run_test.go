@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -38,6 +39,40 @@ func TestTheLoopWithItsGoroutines(t *testing.T) {
 		}
 		if reason := reasonOf(w.workload("c")); reason != kueue.WorkloadQuotaReservedReasonWaitingForQuota {
 			t.Errorf("c waits for %q", reason)
+		}
+		stop()
+		<-over
+	})
+}
+
+// TestEventsGather: Workloads that come one after the other, each to a full queue, are
+// judged together, but the first one at once.
+func TestEventsGather(t *testing.T) {
+	const workloads = 200
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, queueOf("0")...)
+		w.loop.now = time.Now
+		ctx, stop := context.WithCancel(t.Context())
+		over := make(chan struct{})
+		go func() { defer close(over); w.loop.run(ctx) }()
+		<-time.After(time.Minute)
+		judged := func() (times int) {
+			for _, line := range linesOf(t, w.loop.metrics) {
+				_, _ = fmt.Sscanf(line, `kueue_admission_attempts_total{replica_role="standalone",result="inadmissible"} %d`, &times)
+			}
+			return times
+		}
+		for i := range workloads {
+			w.loop.inbox.OnAdd(workloadOf(fmt.Sprint(i), "1"), false)
+			if synctest.Wait(); i == 0 && judged() != 1 {
+				t.Errorf("the first has been judged %d times at once", judged())
+			}
+			<-time.After(time.Millisecond)
+		}
+		<-time.After(longestRest)
+		synctest.Wait()
+		if got, most := judged(), int(workloads*time.Millisecond/shortestRest)+1; got < 2 || got > most {
+			t.Errorf("%d Workloads are judged at %d times, want at most %d", workloads, got, most)
 		}
 		stop()
 		<-over
