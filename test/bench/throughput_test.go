@@ -51,15 +51,16 @@ const (
 	flavor          = "default"
 )
 
-// mixed is the load of each queue: 500 Workloads, so 15,000 in all.
-func mixed() []*class {
+// mixed is the load of each queue: 500 Workloads, so 15,000 in all; or so many times
+// fewer.
+func mixed(fewer int) []*class {
 	classes := []*class{
 		{name: "small", count: 350, cpu: "1", priority: 50, runs: 200 * time.Millisecond, every: 100 * time.Millisecond},
 		{name: "medium", count: 100, cpu: "5", priority: 100, runs: 500 * time.Millisecond, every: 500 * time.Millisecond},
 		{name: "large", count: 50, cpu: "20", priority: 200, runs: time.Second, every: 1200 * time.Millisecond},
 	}
 	for _, c := range classes {
-		c.count /= *scale
+		c.count /= fewer
 	}
 	return classes
 }
@@ -79,7 +80,7 @@ func BenchmarkThroughput(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
 				a := newArena(b, c)
-				walls[c.name] = a.mixed()
+				walls[c.name] = a.mixed(*scale).took
 				for _, other := range slices.Sorted(maps.Keys(walls)) {
 					if other != c.name {
 						b.ReportMetric(walls[c.name].Seconds()/walls[other].Seconds(), "x-"+other)
@@ -212,8 +213,16 @@ func newArena(tb testing.TB, c contender) *arena {
 	return a
 }
 
-// mixed runs the mixed load and returns how long that took.
-func (a *arena) mixed() time.Duration {
+// spent is what a load took.
+type spent struct {
+	took time.Duration
+	// writes by resource and subresource, and evictions, by Workload.
+	writes    map[string]float64
+	evictions float64
+}
+
+// mixed runs the mixed load, or one of so many times fewer Workloads.
+func (a *arena) mixed(fewer int) spent {
 	a.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: flavor}})
 	var namespaces []string
 	for cohort := range cohorts {
@@ -228,7 +237,7 @@ func (a *arena) mixed() time.Duration {
 			namespaces = append(namespaces, q.Name)
 		}
 	}
-	classes := mixed()
+	classes := mixed(fewer)
 	want := 0
 	for _, c := range classes {
 		want += c.count * len(namespaces)
@@ -246,12 +255,12 @@ func (a *arena) mixed() time.Duration {
 	l.await()
 	took := time.Since(began)
 	out := l.outcome()
-	a.report(before, took, want)
+	writes := a.report(before, took, want)
 	a.measured(float64(out.evictions), "evictions")
 	for name, wait := range out.wait {
 		a.measured(wait.Seconds(), "s-to-admit-"+name)
 	}
-	return took
+	return spent{took: took, writes: writes, evictions: float64(out.evictions) / float64(want)}
 }
 
 // floorWriters is how many Workloads are written at once: enough to keep the API
@@ -262,7 +271,7 @@ const floorWriters = 32
 // status writes each, in sight of two watchers, which whoever admits and whoever
 // runs them has to have. It bears Muster's policies, as the users' writes and
 // Muster's do: whose writes are exempt beside Muster is exempt here.
-func (a *arena) floor(classes []*class, namespaces []string, want int) time.Duration {
+func (a *arena) floor(classes []*class, namespaces []string, want int) spent {
 	ctx, cancel := context.WithCancel(a.Context())
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -313,8 +322,7 @@ func (a *arena) floor(classes []*class, namespaces []string, want int) time.Dura
 		a.Fatal(err)
 	}
 	took := time.Since(began)
-	a.report(before, took, want)
-	return took
+	return spent{took: took, writes: a.report(before, took, want)}
 }
 
 // pass creates a Workload, admits it as Muster does, and finishes it.
@@ -460,30 +468,32 @@ func (a *arena) measured(value float64, unit string) {
 	}
 }
 
-// report stops the contender and reports what n Workloads took.
-func (a *arena) report(before account, took time.Duration, n int) {
+// report stops the contender and reports what n Workloads took. It returns the writes
+// for each, by resource and subresource.
+func (a *arena) report(before account, took time.Duration, n int) map[string]float64 {
 	after := a.count()
 	a.measured(took.Seconds(), "wall-s")
 	a.measured(float64(n)/took.Seconds(), "workloads/s")
 	a.measured(after.cpu-before.cpu, "apiserver-CPU-s")
+	writes := map[string]float64{}
 	var table []string
-	var events, all float64
+	var all float64
 	for _, name := range slices.Sorted(maps.Keys(after.writes)) {
-		count := after.writes[name] - before.writes[name]
+		count := (after.writes[name] - before.writes[name]) / float64(n)
 		if count == 0 {
 			continue
 		}
-		table = append(table, fmt.Sprintf("%s %.3f", name, count/float64(n)))
-		if all += count; name == "events" {
-			events = count
-		}
+		table = append(table, fmt.Sprintf("%s %.3f", name, count))
+		all += count
+		writes[name] = count
 	}
-	a.measured((all-events)/float64(n), "writes/workload")
-	a.measured(events/float64(n), "event-writes/workload")
+	a.measured(all-writes["events"], "writes/workload")
+	a.measured(writes["events"], "event-writes/workload")
 	a.Logf("writes per Workload: %s", strings.Join(table, ", "))
 	if a.manager != nil {
 		used := a.manager.Stop()
 		a.measured(used.CPU.Seconds(), "own-CPU-s")
 		a.measured(float64(used.PeakBytes)/1e6, "own-MB")
 	}
+	return writes
 }
