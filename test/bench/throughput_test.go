@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -156,7 +157,7 @@ func musterWith(settings string) contender {
 type arena struct {
 	testing.TB
 	rest    *rest.Config
-	kube    client.WithWatch
+	kube    client.Client
 	set     kubernetes.Interface
 	manager *managers.Manager // nil: the floor
 }
@@ -169,6 +170,7 @@ func newArena(tb testing.TB, c contender) *arena {
 			tb.Skipf("%s does not name a program: run `make bench`, which builds it", variable)
 		}
 	}
+	ctrl.SetLogger(logr.Discard()) // the harness's informers have nothing to say
 	a := &arena{TB: tb}
 	config, manager := c.start(a, binaries[c.variable])
 	config.Name = fmt.Sprintf("bench-%s-%d", c.name, os.Getpid())
@@ -189,7 +191,7 @@ func newArena(tb testing.TB, c contender) *arena {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if a.kube, err = client.NewWithWatch(a.rest, client.Options{Scheme: scheme}); err != nil {
+	if a.kube, err = client.New(a.rest, client.Options{Scheme: scheme}); err != nil {
 		tb.Fatal(err)
 	}
 	if a.set, err = kubernetes.NewForConfig(a.rest); err != nil {
@@ -245,7 +247,7 @@ func (a *arena) mixed(fewer int) spent {
 	if a.manager == nil {
 		return a.floor(classes, namespaces, want)
 	}
-	l := newLoad(a, a.kube, want)
+	l := newLoad(a, want)
 	before, began := a.count(), time.Now()
 	for _, namespace := range namespaces {
 		for _, c := range classes {
@@ -273,22 +275,17 @@ const floorWriters = 32
 // Muster's do: whose writes are exempt beside Muster is exempt here.
 func (a *arena) floor(classes []*class, namespaces []string, want int) spent {
 	ctx, cancel := context.WithCancel(a.Context())
-	var watching sync.WaitGroup
-	defer watching.Wait()
 	defer cancel()
 	var seen errgroup.Group
 	for range 2 {
-		all := make(chan struct{})
-		watching.Go(func() {
-			finished := map[types.UID]bool{}
-			follow(ctx, a.kube, func(w *kueue.Workload) {
-				if finished[w.UID] || !meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
-					return
-				}
-				if finished[w.UID] = true; len(finished) == want {
-					close(all)
-				}
-			})
+		all, finished := make(chan struct{}), map[types.UID]bool{}
+		a.follow(ctx, func(w *kueue.Workload) {
+			if finished[w.UID] || !meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
+				return
+			}
+			if finished[w.UID] = true; len(finished) == want {
+				close(all)
+			}
 		})
 		seen.Go(func() error {
 			select {
@@ -355,7 +352,7 @@ func (a *arena) oneQueue(n int) {
 	q := queue("queue", "0")
 	a.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: flavor}})
 	a.queue(q)
-	l := newLoad(a, a.kube, n)
+	l := newLoad(a, n)
 	waiting := &class{name: "waiting", cpu: "1", runs: patience}
 	var g errgroup.Group
 	g.SetLimit(floorWriters)
