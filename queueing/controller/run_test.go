@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -86,6 +87,28 @@ func reasonOf(w *kueue.Workload) string {
 		}
 	}
 	return ""
+}
+
+// TestAWorkloadThatIsOverComesWithoutItsPods, as the manager's cache keeps it: its
+// quota goes to the next all the same.
+func TestAWorkloadThatIsOverComesWithoutItsPods(t *testing.T) {
+	w := newWorld(t, nil, append(queueOf("1"), workloadOf("a", "1"), workloadOf("b", "1"))...)
+	w.run(2 * time.Second)
+	over := w.workload("a")
+	if !queueing.IsAdmitted(over) {
+		t.Fatal("a is not admitted")
+	}
+	apimeta.SetStatusCondition(&over.Status.Conditions, metav1.Condition{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: "Succeeded"})
+	if err := w.api.Status().Update(t.Context(), over); err != nil {
+		t.Fatal(err)
+	}
+	over.Spec.PodSets = nil
+	w.loop.inbox.OnUpdate(nil, over)
+	w.seen[over.UID] = over
+	w.run(2 * time.Second)
+	if !queueing.IsAdmitted(w.workload("b")) {
+		t.Error("b is not admitted once a is over")
+	}
 }
 
 // TestAServerThatIsAway: writes fail for a while. The loop asks less and less often,
