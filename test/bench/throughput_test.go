@@ -271,8 +271,9 @@ const floorWriters = 32
 
 // floor is what the API server takes for the Workloads alone: one create and two
 // status writes each, in sight of two watchers, which whoever admits and whoever
-// runs them has to have. It bears Muster's policies, as the users' writes and
-// Muster's do: whose writes are exempt beside Muster is exempt here.
+// runs them has to have. Muster's policies judge these writes as they do where Muster
+// runs: the creation and the end as a user's, the admission as Muster's own, which is
+// exempt. So the ratio to it tells what Muster takes, not what its policies do.
 func (a *arena) floor(classes []*class, namespaces []string, want int) spent {
 	ctx, cancel := context.WithCancel(a.Context())
 	defer cancel()
