@@ -29,12 +29,12 @@ const (
 )
 
 // idleShare is how many times as long as a step took the loop rests after it, so
-// that under load events gather and steps cost at most a fifth of a core. Every step
-// goes through all that wait where quota has come back, so there are never more than
-// those of shortestRest a second; what comes to a loop at rest is seen at once.
-// longestRest bounds what that adds to the latency.
+// that under load events gather and steps cost at most a twentieth of a core. Every
+// step goes through all that wait where quota has come back, so a step too many costs
+// more than it brings; shortestRest bounds how many there are. What comes to a loop at
+// rest is seen at once, and longestRest bounds what that adds to the latency.
 const (
-	idleShare    = 4
+	idleShare    = 19
 	shortestRest = 20 * time.Millisecond
 	longestRest  = 250 * time.Millisecond
 )
