@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -27,6 +28,7 @@ import (
 	provisioningmetrics "github.com/muster-dev/muster/provisioning/controller/metrics"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/queueing"
 	queuecontroller "github.com/muster-dev/muster/queueing/controller"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/jobs"
@@ -61,7 +63,7 @@ func run(ctx context.Context, o Options) error {
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
-		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Cache:                         cache.Options{DefaultTransform: trim},
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.HealthAddress,
 		LeaderElection:                o.LeaderElect,
@@ -85,6 +87,19 @@ func run(ctx context.Context, o Options) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// trim takes out of objects what nobody here reads, before they are kept: who wrote
+// what, and the pods of Workloads that are over. Those are most of what there is of a
+// Workload, and clusters keep theirs for weeks.
+func trim(object any) (any, error) {
+	if o, ok := object.(client.Object); ok {
+		o.SetManagedFields(nil)
+	}
+	if w, ok := object.(*kueue.Workload); ok && queueing.IsFinished(w) {
+		w.Spec.PodSets = nil
+	}
+	return object, nil
 }
 
 // addControllers adds the halves that are to run.
