@@ -66,6 +66,7 @@ func (l *loop) carryOut(v *queueing.Verdict, on judged) {
 		return func(now time.Time) {
 			l.pace(took, now)
 			l.report.acted()
+			l.reasons.acted()
 			if v.Create != nil {
 				l.creating--
 			}

@@ -29,11 +29,14 @@ const (
 )
 
 // idleShare is how many times as long as a step took the loop rests after it, so
-// that under load events gather and steps cost at most a fifth of a core. longestRest
-// bounds what that adds to the latency.
+// that under load events gather and steps cost at most a twentieth of a core. Every
+// step goes through all that wait where quota has come back, so a step too many costs
+// more than it brings; shortestRest bounds how many there are. What comes to a loop at
+// rest is seen at once, and longestRest bounds what that adds to the latency.
 const (
-	idleShare   = 4
-	longestRest = 250 * time.Millisecond
+	idleShare    = 19
+	shortestRest = 20 * time.Millisecond
+	longestRest  = 250 * time.Millisecond
 )
 
 // loop is all that the one goroutine works with.
@@ -116,7 +119,7 @@ func (l *loop) run(ctx context.Context) {
 		began := l.now()
 		next := l.step(began)
 		took := l.now().Sub(began)
-		if !wait(ctx, timer, min(idleShare*took, longestRest)) {
+		if !wait(ctx, timer, min(max(idleShare*took, shortestRest), longestRest)) {
 			return
 		}
 		// An hour is as good as for ever, and needs no case of its own.

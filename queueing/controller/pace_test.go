@@ -20,10 +20,12 @@ import (
 // TestHowFastReasonsAreTold counts when pending Workloads are told why they wait.
 func TestHowFastReasonsAreTold(t *testing.T) {
 	for name, tt := range map[string]struct {
-		// took is how long a write takes.
-		took time.Duration
-		told []int
-		at   []time.Duration
+		// took is how long a write takes, seldom every fifth where it is another; acts
+		// is how many a second get somebody on.
+		took, seldom time.Duration
+		acts         int
+		told         []int
+		at           []time.Duration
 	}{
 		"a server at rest: not at once, and all 1,000 within 10 s": {
 			took: 5 * time.Millisecond, at: []time.Duration{900 * time.Millisecond, 10 * time.Second}, told: []int{0, 1000},
@@ -32,7 +34,16 @@ func TestHowFastReasonsAreTold(t *testing.T) {
 			took: 30 * time.Millisecond, at: []time.Duration{11 * time.Second}, told: []int{500},
 		},
 		"a server that is too slow: few, but never none": {
-			took: 200 * time.Millisecond, at: []time.Duration{41 * time.Second, 81 * time.Second}, told: []int{230, 430},
+			took: 200 * time.Millisecond, at: []time.Duration{41 * time.Second, 81 * time.Second}, told: []int{420, 820},
+		},
+		"a server that is slow now and then: as if it always were": {
+			took: 5 * time.Millisecond, seldom: 200 * time.Millisecond, at: []time.Duration{41 * time.Second}, told: []int{420},
+		},
+		"a server with some acts: what they leave of the rate": {
+			took: 30 * time.Millisecond, acts: 20, at: []time.Duration{11 * time.Second}, told: []int{300},
+		},
+		"a server full of acts: a tenth as many": {
+			took: 30 * time.Millisecond, acts: 300, at: []time.Duration{21 * time.Second}, told: []int{600},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,6 +54,9 @@ func TestHowFastReasonsAreTold(t *testing.T) {
 			}
 			told := 0
 			for at, now := 0, start; at < len(tt.at); now = now.Add(tellEvery) {
+				for range tt.acts / int(time.Second/tellEvery) {
+					r.acted()
+				}
 				if now.Sub(start) > tt.at[at] {
 					if off := told - tt.told[at]; off < -15 || off > 15 {
 						t.Errorf("%d are told after %v, want %d", told, tt.at[at], tt.told[at])
@@ -53,7 +67,11 @@ func TestHowFastReasonsAreTold(t *testing.T) {
 				for r.tokens >= 1000 && r.next(now) != nil {
 					r.tokens -= 1000
 					told++
-					r.took(tt.took, now)
+					took := tt.took
+					if told%5 == 0 && tt.seldom > 0 {
+						took = tt.seldom
+					}
+					r.took(took, now)
 				}
 			}
 		})

@@ -24,10 +24,13 @@ const (
 	refreshAfter = 10 * time.Second
 
 	// leastRate and mostRate bound how many Workloads are told why they wait, per
-	// second; firstRate is where it begins.
-	leastRate = 5
+	// second, while nothing else is written; firstRate is where it begins.
+	leastRate = 10
 	firstRate = 50
 	mostRate  = 200
+	// actsPerReason is how many acts there are to a reason while they take all that the
+	// API server has time for.
+	actsPerReason = 10
 	// quickWrite and slowWrite say from how long the API server takes for a write
 	// whether it has time for more.
 	quickWrite = 20 * time.Millisecond
@@ -50,11 +53,14 @@ type reasons struct {
 	// underWay are the Workloads that are being told, with what is to be done then.
 	underWay map[types.UID][]held
 
-	// rate is in writes a second; tokens, in thousandths of a write, is how many of
-	// them may be started, as of at.
+	// rate is in writes a second, acts included; tokens, in thousandths of a write, is
+	// how many reasons may be told, as of at.
 	rate   int64
 	tokens int64
 	at     time.Time
+	// acts counts the acts since second, lately how many there were a second before.
+	acts, lately int64
+	second       time.Time
 	// slowed is when the rate was halved last.
 	slowed time.Time
 }
@@ -143,21 +149,37 @@ func (r *reasons) wakeAt() (out time.Time) {
 	return out
 }
 
+// acted counts an act, which is a write that gets somebody on.
+func (r *reasons) acted() { r.acts++ }
+
+// spare is how many reasons a second may be told: what acts leave of the rate. Who is
+// admitted before its turn to be told needs none.
+func (r *reasons) spare() int64 {
+	acts := max(r.acts, r.lately)
+	return max(r.rate-acts, acts/actsPerReason, leastRate)
+}
+
 // refill gives the writes that may be started since it was called last.
 func (r *reasons) refill(now time.Time) {
+	if passed := now.Sub(r.second); passed >= time.Second {
+		r.lately, r.acts, r.second = r.acts*1000/passed.Milliseconds(), 0, now
+	}
 	// A pause gives no more than is written between two looks.
 	since := min(now.Sub(r.at), 2*tellEvery)
 	r.at = now
-	r.tokens = min(r.tokens+r.rate*since.Milliseconds(), max(1000, r.rate*2*tellEvery.Milliseconds()))
+	spare := r.spare()
+	r.tokens = min(r.tokens+spare*since.Milliseconds(), max(1000, spare*2*tellEvery.Milliseconds()))
 }
 
 // took follows how fast the API server is.
 func (r *reasons) took(d time.Duration, now time.Time) {
 	switch {
+	case now.Sub(r.slowed) < time.Second:
+		// Writes under way at once are slow together, so they count once; and that
+		// there are quick ones among them says nothing.
 	case d < quickWrite:
 		r.rate = min(r.rate+1, mostRate)
-	case d > slowWrite && now.Sub(r.slowed) >= time.Second:
-		// Writes under way at once are slow together, so they count once.
+	case d > slowWrite:
 		r.rate, r.slowed = max(r.rate/2, leastRate), now
 	}
 }

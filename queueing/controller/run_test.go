@@ -3,11 +3,13 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -44,6 +46,40 @@ func TestTheLoopWithItsGoroutines(t *testing.T) {
 	})
 }
 
+// TestEventsGather: Workloads that come one after the other, each to a full queue, are
+// judged together, but the first one at once.
+func TestEventsGather(t *testing.T) {
+	const workloads = 200
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, queueOf("0")...)
+		w.loop.now = time.Now
+		ctx, stop := context.WithCancel(t.Context())
+		over := make(chan struct{})
+		go func() { defer close(over); w.loop.run(ctx) }()
+		<-time.After(time.Minute)
+		judged := func() (times int) {
+			for _, line := range linesOf(t, w.loop.metrics) {
+				_, _ = fmt.Sscanf(line, `kueue_admission_attempts_total{replica_role="standalone",result="inadmissible"} %d`, &times)
+			}
+			return times
+		}
+		for i := range workloads {
+			w.loop.inbox.OnAdd(workloadOf(fmt.Sprint(i), "1"), false)
+			if synctest.Wait(); i == 0 && judged() != 1 {
+				t.Errorf("the first has been judged %d times at once", judged())
+			}
+			<-time.After(time.Millisecond)
+		}
+		<-time.After(longestRest)
+		synctest.Wait()
+		if got, most := judged(), int(workloads*time.Millisecond/shortestRest)+1; got < 2 || got > most {
+			t.Errorf("%d Workloads are judged at %d times, want at most %d", workloads, got, most)
+		}
+		stop()
+		<-over
+	})
+}
+
 func reasonOf(w *kueue.Workload) string {
 	for _, c := range w.Status.Conditions {
 		if c.Type == kueue.WorkloadQuotaReserved {
@@ -51,6 +87,28 @@ func reasonOf(w *kueue.Workload) string {
 		}
 	}
 	return ""
+}
+
+// TestAWorkloadThatIsOverComesWithoutItsPods, as the manager's cache keeps it: its
+// quota goes to the next all the same.
+func TestAWorkloadThatIsOverComesWithoutItsPods(t *testing.T) {
+	w := newWorld(t, nil, append(queueOf("1"), workloadOf("a", "1"), workloadOf("b", "1"))...)
+	w.run(2 * time.Second)
+	over := w.workload("a")
+	if !queueing.IsAdmitted(over) {
+		t.Fatal("a is not admitted")
+	}
+	apimeta.SetStatusCondition(&over.Status.Conditions, metav1.Condition{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: "Succeeded"})
+	if err := w.api.Status().Update(t.Context(), over); err != nil {
+		t.Fatal(err)
+	}
+	over.Spec.PodSets = nil
+	w.loop.inbox.OnUpdate(nil, over)
+	w.seen[over.UID] = over
+	w.run(2 * time.Second)
+	if !queueing.IsAdmitted(w.workload("b")) {
+		t.Error("b is not admitted once a is over")
+	}
 }
 
 // TestAServerThatIsAway: writes fail for a while. The loop asks less and less often,

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
@@ -37,7 +39,7 @@ type class struct {
 // quota from those that were evicted, whose run is lost.
 type load struct {
 	testing.TB
-	kube client.WithWatch
+	kube client.Client
 
 	mu       sync.Mutex
 	lives    map[types.NamespacedName]*life
@@ -59,27 +61,32 @@ type life struct {
 }
 
 // newLoad expects so many Workloads to be created and finished.
-func newLoad(tb testing.TB, kube client.WithWatch, want int) *load {
-	l := &load{TB: tb, kube: kube, lives: map[types.NamespacedName]*life{}, done: make(chan struct{}), want: want}
-	go l.follow(tb.Context())
+func newLoad(a *arena, want int) *load {
+	l := &load{TB: a, kube: a.kube, lives: map[types.NamespacedName]*life{}, done: make(chan struct{}), want: want}
+	a.follow(a.Context(), func(w *kueue.Workload) { l.observe(a.Context(), w) })
 	return l
 }
 
-// follow observes all Workloads until the context is over.
-func (l *load) follow(ctx context.Context) {
-	for ctx.Err() == nil {
-		// A watch begins with what there is, and may end at any time.
-		events, err := l.kube.Watch(ctx, &kueue.WorkloadList{})
-		if err != nil {
-			continue
-		}
-		for event := range events.ResultChan() {
-			if w, ok := event.Object.(*kueue.Workload); ok {
-				l.observe(ctx, w)
-			}
-		}
-		events.Stop()
+// follow observes all Workloads until the context is over. It is an informer, as
+// controllers have it: on a busy machine the API server ends watches that do not keep
+// up, and one that began anew, with all that there is, would keep up even less.
+func (a *arena) follow(ctx context.Context, observe func(*kueue.Workload)) {
+	a.Helper()
+	informers, err := cache.New(a.rest, cache.Options{Scheme: a.kube.Scheme()})
+	if err != nil {
+		a.Fatal(err)
 	}
+	informer, err := informers.GetInformer(ctx, &kueue.Workload{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		a.Fatal(err)
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(w any) { observe(w.(*kueue.Workload)) },
+		UpdateFunc: func(_, w any) { observe(w.(*kueue.Workload)) },
+	}); err != nil {
+		a.Fatal(err)
+	}
+	go func() { _ = informers.Start(ctx) }() // it ends with the context
 }
 
 // submit creates the class's Workloads in a queue, one after the other with its
@@ -208,26 +215,22 @@ func (l *load) settle(ctx context.Context, w *kueue.Workload, err error, again f
 	}
 }
 
-// finish writes that the Workload is finished, on the version that was seen.
+// finish writes that the Workload is finished, on the version that was seen, by
+// server-side apply as Kueue's and Muster's job controllers do.
 func finish(ctx context.Context, kube client.Client, w *kueue.Workload, seen string) error {
-	_, err := apply(ctx, kube, w, seen, kueue.WorkloadStatus{Conditions: []metav1.Condition{condition(kueue.WorkloadFinished, kueue.WorkloadFinishedReasonSucceeded)}})
-	return err
-}
-
-// apply writes a part of a Workload's status on the version that was seen, by
-// server-side apply as Kueue and Muster do, and returns the next version.
-func apply(ctx context.Context, kube client.Client, w *kueue.Workload, seen string, status kueue.WorkloadStatus) (*kueue.Workload, error) {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": kueue.SchemeGroupVersion.String(),
 		"kind":       "Workload",
 		"metadata":   map[string]string{"resourceVersion": seen},
-		"status":     status,
+		"status": kueue.WorkloadStatus{
+			Conditions: []metav1.Condition{condition(kueue.WorkloadFinished, kueue.WorkloadFinishedReasonSucceeded)},
+		},
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}}
-	return out, kube.Status().Patch(ctx, out, client.RawPatch(types.ApplyPatchType, text), client.FieldOwner("bench"))
+	return kube.Status().Patch(ctx, out, client.RawPatch(types.ApplyPatchType, text), client.FieldOwner("bench"))
 }
 
 // condition that is true from now on.

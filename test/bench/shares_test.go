@@ -38,7 +38,7 @@ func TestSharesFollowWeights(t *testing.T) {
 		a.queue(q)
 		queues = append(queues, q)
 	}
-	l := newLoad(a, a.kube, math.MaxInt)
+	l := newLoad(a, math.MaxInt)
 	var g errgroup.Group
 	g.SetLimit(floorWriters)
 	for i, q := range queues {

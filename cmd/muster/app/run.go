@@ -29,6 +29,7 @@ import (
 	provisioningmetrics "github.com/muster-dev/muster/provisioning/controller/metrics"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/queueing"
 	queuecontroller "github.com/muster-dev/muster/queueing/controller"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/jobs"
@@ -63,7 +64,7 @@ func run(ctx context.Context, o Options) error {
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
-		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Cache:                         cache.Options{DefaultTransform: trim},
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.HealthAddress,
 		LeaderElection:                o.LeaderElect,
@@ -87,6 +88,19 @@ func run(ctx context.Context, o Options) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// trim takes out of objects what nobody here reads, before they are kept: who wrote
+// what, and the pods of Workloads that are over. Those are most of what there is of a
+// Workload, and clusters keep theirs for weeks.
+func trim(object any) (any, error) {
+	if o, ok := object.(client.Object); ok {
+		o.SetManagedFields(nil)
+	}
+	if w, ok := object.(*kueue.Workload); ok && queueing.IsFinished(w) {
+		w.Spec.PodSets = nil
+	}
+	return object, nil
 }
 
 // addControllers adds the halves that are to run.
