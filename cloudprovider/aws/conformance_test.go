@@ -1,0 +1,79 @@
+package aws
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/conformance"
+	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+func TestConformance(t *testing.T) {
+	for _, tc := range []struct {
+		method v1alpha1.AWSLaunchMethod
+		market v1alpha1.CapacityType
+		// action is the call that makes something.
+		action string
+	}{
+		{v1alpha1.AWSFleet, v1alpha1.Spot, "CreateFleet"},
+		{v1alpha1.AWSFleet, v1alpha1.OnDemand, "CreateFleet"},
+		{v1alpha1.AWSReservation, v1alpha1.OnDemand, "RunInstances"},
+		{v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand, "LaunchInstances"},
+	} {
+		t.Run(string(tc.method)+" "+string(tc.market), func(t *testing.T) {
+			conformance.Run(t, func(t *testing.T) *conformance.Cloud { return conformingCloud(t, tc.method, tc.market, tc.action) })
+		})
+	}
+}
+
+// conformingCloud has a group of its own and lists that lag.
+func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alpha1.CapacityType, action string) *conformance.Cloud {
+	s := newSim(t, plenty(lag(3*time.Second)), account(func(c *simaws.Config) { c.Groups[0].Max = conformance.MaxNodes }))
+	g := nodeGroup(method, market)
+	g.Spec.MaxNodes = conformance.MaxNodes
+	s.groups = []*v1alpha1.NodeGroup{g}
+	var lose atomic.Bool
+	handler := s.world.Handler(s.front)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.front.Action(r) == action && lose.CompareAndSwap(true, false) {
+			handler.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	s.server.Close()
+	s.server = server
+	return &conformance.Cloud{
+		Group:   g,
+		Connect: func() cloudprovider.Provider { return s.provider() },
+		Hold: func(n int) {
+			for _, p := range s.world.Pools() {
+				s.world.Hold(p.PoolKey, int32(n))
+			}
+		},
+		Alive: func() (out []string) {
+			for _, line := range s.world.Bill() {
+				if line.Open {
+					out = append(out, line.ID)
+				}
+			}
+			// The tag by which a call is announced is no machine, but has to go.
+			for _, m := range s.listed(s.provider()) {
+				if m.Hold && !slices.Contains(out, m.Name) {
+					out = append(out, m.Name)
+				}
+			}
+			return out
+		},
+		End:       func(name string) { s.world.EndAt(name, s.clock.Now()) },
+		LoseReply: func() { lose.Store(true) },
+		Pass:      func(d time.Duration) { s.clock.Step(d) },
+	}
+}
