@@ -64,7 +64,7 @@ func runDemo(command *cobra.Command, name string, cloud v1alpha1.Provider, keep 
 	config := cluster.Config{Name: name, Progress: command.ErrOrStderr()}
 	sandbox.Fill(&config)
 	if cloud != v1alpha1.ProviderKwok {
-		sandbox.AddClouds(&config)
+		sandbox.AddCloudsOf(&config, demo.Clouds)
 	}
 	fmt.Fprintf(command.ErrOrStderr(), "Starting the sandbox %q: a real cluster on this machine, without containers\n", name)
 	running, err := startUnlessSignalled(command.Context(), config, signals)

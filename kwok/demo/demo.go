@@ -25,6 +25,11 @@ import (
 //go:embed *.yaml
 var manifests embed.FS
 
+// Clouds are those in which the stories are told, where they are not told of KWOK's.
+//
+//go:embed clouds.yaml
+var Clouds []byte
+
 // Options of a demo.
 type Options struct {
 	Config *rest.Config

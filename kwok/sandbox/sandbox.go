@@ -20,9 +20,14 @@ var devicePlugin []byte
 //go:embed clouds.yaml
 var clouds []byte
 
-// AddClouds adds the simulated clouds to the configuration of a cluster.
-func AddClouds(config *cluster.Config) {
-	config.Clouds = &cluster.SimulatedClouds{World: clouds, Region: "us-east-1", Project: "sandbox"}
+// AddClouds adds the simulated clouds to the configuration of a cluster, with some
+// groups for Muster to find.
+func AddClouds(config *cluster.Config) { AddCloudsOf(config, clouds) }
+
+// AddCloudsOf adds simulated clouds that have what the world says: AWS in us-east-1 and
+// the project sandbox of Google Cloud.
+func AddCloudsOf(config *cluster.Config, world []byte) {
+	config.Clouds = &cluster.SimulatedClouds{World: world, Region: "us-east-1", Project: "sandbox"}
 }
 
 // Fill completes the configuration of a cluster that is to contain all of it.

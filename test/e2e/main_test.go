@@ -94,7 +94,7 @@ func (r *report) Errorf(format string, args ...any) {
 func start(ctx context.Context, binary string) (err error) {
 	c := cluster.Config{Name: fmt.Sprintf("e2e-%d", os.Getpid()), Binary: binary, Progress: os.Stderr}
 	sandbox.Fill(&c)
-	c.Clouds = &cluster.SimulatedClouds{World: clouds, Region: "us-east-1", Project: "sandbox"}
+	sandbox.AddCloudsOf(&c, clouds)
 	if running, err = cluster.Start(ctx, c); err != nil {
 		return err
 	}

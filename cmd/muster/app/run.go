@@ -167,9 +167,12 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.M
 			Informers: mgr.GetCache(), Served: served, Model: m, Synced: feed.Synced, Registry: metrics.Registry, Clock: clock.RealClock{},
 		},
 		discovery,
+		&group.Births{
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), ConfigMap: types.NamespacedName{Namespace: deploy.Namespace, Name: deploy.Launching},
+			Model: m, Synced: feed.Synced, Changed: m.Changed(), Clock: clock.RealClock{},
+		},
 		&group.Controller{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Launches: types.NamespacedName{Namespace: deploy.Namespace, Name: deploy.Launching},
-			Model: m, Synced: feed.Synced, Changed: m.Changed(), Discovery: discovery, Clock: clock.RealClock{},
+			Client: mgr.GetClient(), Model: m, Synced: feed.Synced, Changed: m.Changed(), Discovery: discovery, Clock: clock.RealClock{},
 		},
 	} {
 		if err := mgr.Add(c); err != nil {

@@ -5,22 +5,60 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model"
 )
 
-// tellLaunches writes down which groups have a launch in flight, where their nodes
+// Births writes down, at once, which groups have a launch in flight, where their nodes
 // bear a label by which they can be told. The policy muster-born-cordoned reads it.
 // What it has not heard of in time is cordoned a moment after its birth.
-func (c *Controller) tellLaunches(ctx context.Context) error {
-	if c.Launches.Name == "" {
+type Births struct {
+	Client client.Client
+	// Live reads past any cache.
+	Live  client.Reader
+	Model *model.Model
+	// Synced waits for the first full picture of the Model; false if the context
+	// ends first. Changed gets a value soon after each change of it.
+	Synced  func(context.Context) bool
+	Changed <-chan struct{}
+	// ConfigMap that the policy reads.
+	ConfigMap types.NamespacedName
+	Clock     clock.WithTicker
+
+	// told is what it says; nil until it has been read.
+	told map[string]bool
+}
+
+// Start writes until ctx is done.
+func (c *Births) Start(ctx context.Context) error {
+	if !c.Synced(ctx) {
 		return nil
 	}
+	for {
+		var again <-chan time.Time
+		if err := c.tell(ctx); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Info("Nodes may be born open until they are cordoned: the groups with a launch in flight will be written again", "reason", err.Error())
+			again = c.Clock.After(pace)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.Changed:
+		case <-again:
+		}
+	}
+}
+
+func (c *Births) tell(ctx context.Context) error {
 	now := map[string]bool{}
 	for _, name := range c.Model.Launching() {
 		if g := c.Model.Group(name); g != nil {
@@ -29,24 +67,24 @@ func (c *Controller) tellLaunches(ctx context.Context) error {
 			}
 		}
 	}
-	if c.launching == nil {
+	if c.told == nil {
 		there := &corev1.ConfigMap{}
-		if err := c.Live.Get(ctx, c.Launches, there); err != nil {
-			return fmt.Errorf("read ConfigMap %s: %w", c.Launches, err)
+		if err := c.Live.Get(ctx, c.ConfigMap, there); err != nil {
+			return fmt.Errorf("read ConfigMap %s: %w", c.ConfigMap, err)
 		}
-		c.launching = map[string]bool{}
+		c.told = map[string]bool{}
 		for label := range there.Data {
-			c.launching[label] = true
+			c.told[label] = true
 		}
 	}
 	change := map[string]*string{}
-	for label := range c.launching {
+	for label := range c.told {
 		if !now[label] {
 			change[label] = nil
 		}
 	}
 	for label := range now {
-		if !c.launching[label] {
+		if !c.told[label] {
 			change[label] = new(string)
 		}
 	}
@@ -57,10 +95,10 @@ func (c *Controller) tellLaunches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	on := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.Launches.Namespace, Name: c.Launches.Name}}
+	on := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.ConfigMap.Namespace, Name: c.ConfigMap.Name}}
 	if err := c.Client.Patch(ctx, on, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		return fmt.Errorf("patch ConfigMap %s: %w", c.Launches, err)
+		return fmt.Errorf("patch ConfigMap %s: %w", c.ConfigMap, err)
 	}
-	c.launching = maps.Clone(now)
+	c.told = maps.Clone(now)
 	return nil
 }

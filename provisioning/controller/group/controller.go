@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -23,13 +22,7 @@ const pace = time.Second
 // Controller keeps the statuses.
 type Controller struct {
 	Client client.Client
-	// Live reads past any cache.
-	Live client.Reader
-	// Launches is the ConfigMap for the groups with a launch in flight; without a name
-	// nobody asks for it.
-	Launches types.NamespacedName
-
-	Model *model.Model
+	Model  *model.Model
 	// Synced waits for the first full picture of the Model; false if the context
 	// ends first. Changed gets a value soon after each change of it.
 	Synced  func(context.Context) bool
@@ -37,10 +30,6 @@ type Controller struct {
 	// Discovery knows more of the groups that it has found; nil for none.
 	Discovery *Discovery
 	Clock     clock.WithTicker
-
-	// launching is what the ConfigMap of launches in flight says; nil until it has
-	// been written.
-	launching map[string]bool
 }
 
 // Start writes statuses until ctx is done.
@@ -74,10 +63,6 @@ func (c *Controller) Start(ctx context.Context) error {
 func (c *Controller) pass(ctx context.Context) (next time.Time) {
 	now := c.Clock.Now()
 	s := c.Model.Snapshot(now)
-	if err := c.tellLaunches(ctx); err != nil && ctx.Err() == nil {
-		log.FromContext(ctx).Info("Nodes of a launch may be born open until they are cordoned: the groups with a launch in flight will be written again", "reason", err.Error())
-		next = now.Add(pace)
-	}
 	counts := count(s)
 	for i := range s.Groups {
 		name := s.Groups[i].Name

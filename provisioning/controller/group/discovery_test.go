@@ -232,7 +232,7 @@ func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
 	there := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Data: map[string]string{"left-by-a-crash": ""}}
 	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(there).Build()
 	m := model.New(clock.RealClock{}, model.KnownClasses)
-	c := &Controller{Client: kube, Live: kube, Launches: key, Model: m, Clock: clock.RealClock{}}
+	c := &Births{Client: kube, Live: kube, ConfigMap: key, Model: m, Clock: clock.RealClock{}}
 	for _, g := range []struct{ name, label string }{{"gpus-p5", "gpus"}, {"gpus-p4", "gpus"}, {"unlabelled", ""}} {
 		ng := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: g.name, Generation: 1}}
 		if g.label != "" {
@@ -264,7 +264,7 @@ func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
 		{"the other is done", func() { launch("b", provisioning.Done, "gpus-p4") }, nil},
 	} {
 		step.do()
-		if err := c.tellLaunches(t.Context()); err != nil {
+		if err := c.tell(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		got := &corev1.ConfigMap{}
