@@ -18,10 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -131,6 +133,7 @@ func TestAGangStartsOnTheFifthOffering(t *testing.T) {
 // born cordoned.
 func (s *site) births() func() map[string]bool {
 	s.Helper()
+	s.birthPolicyActs()
 	nodes, err := kubernetes.NewForConfig(running.RESTConfig())
 	if err != nil {
 		s.Fatal(err)
@@ -162,6 +165,24 @@ func (s *site) births() func() map[string]bool {
 			s.Error("no node of a cloud was born")
 		}
 		return born
+	}
+}
+
+// birthPolicyActs waits until nodes of a group with a launch in flight are born
+// cordoned: kube-apiserver takes policies up a moment after it has them.
+func (s *site) birthPolicyActs() {
+	s.Helper()
+	launching := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: deploy.Launching}}
+	if err := kube.Patch(s.Context(), launching, client.RawPatch(types.MergePatchType, []byte(`{"data":{"probe":""}}`))); err != nil {
+		s.Fatal(err)
+	}
+	probe := &corev1.Node{}
+	s.eventually("the policy on births acts", func() bool {
+		probe = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "probe", Labels: map[string]string{v1alpha1.CloudGroupLabel: "probe"}}}
+		return kube.Create(s.Context(), probe, client.DryRunAll) == nil && probe.Spec.Unschedulable
+	}, func() string { return "a node that is tried is born open" })
+	if probe.Annotations[v1alpha1.CordonedAnnotation] != v1alpha1.CordonJoining {
+		s.Errorf("the cordon of a young node bears no mark of Muster's: %v", probe.Annotations)
 	}
 }
 
