@@ -24,7 +24,7 @@ func conformingCloud(t *testing.T) *conformance.Cloud {
 	group := gpuGroup("h100")
 	group.Spec.MaxNodes = conformance.MaxNodes
 	w := newWorld(t, group)
-	kube := w.client.(client.WithWatch)
+	kube := w.client
 	edit := func(change func(*v1alpha1.NodeGroup)) {
 		g := &v1alpha1.NodeGroup{}
 		if err := kube.Get(t.Context(), client.ObjectKey{Name: group.Name}, g); err != nil {

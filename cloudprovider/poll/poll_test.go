@@ -90,18 +90,18 @@ func TestAWatchTellsOfChanges(t *testing.T) {
 		want(t, "the first picture", c.news(), []string{"a 0 uid-1", "b 1 uid-1"})
 		want(t, "synced", c.synced, true)
 		c.set(nil, machine("a", cloudprovider.Running), machine("b", cloudprovider.Running))
-		time.Sleep(Busy)
+		pass(Busy)
 		want(t, "what boots is looked at often", c.news(), []string{"a 1 uid-1"})
 		c.set(nil, machine("b", cloudprovider.Booting))
-		time.Sleep(Busy)
+		pass(Busy)
 		want(t, "nothing is on its way any more", c.news(), []string(nil))
-		time.Sleep(Calm - Busy)
+		pass(Calm - Busy)
 		want(t, "a machine that is not listed is gone, and old news of another is none", c.news(), []string{"a 3 uid-1"})
 		c.set(nil, machine("b", cloudprovider.Running))
-		time.Sleep(Busy) // the list before had one that boots
+		pass(Busy) // the list before had one that boots
 		c.news()
 		lists := c.lists
-		time.Sleep(10*Calm + time.Second)
+		pass(10*Calm + time.Second)
 		want(t, "lists in ten calm minutes", c.lists-lists, 10)
 	})
 }
@@ -113,12 +113,12 @@ func TestListsMayBeLate(t *testing.T) {
 	watch(t, c, func(t *testing.T, p *Poller) {
 		want(t, "nothing", c.news(), []string(nil))
 		p.Note(machine("a", cloudprovider.Booting), machine("b", cloudprovider.Booting))
-		time.Sleep(time.Second)
+		pass(time.Second)
 		want(t, "soon after the call", c.news(), []string{"a 0 uid-1", "b 0 uid-1"})
 		c.set(nil, machine("a", cloudprovider.Running))
-		time.Sleep(Busy)
+		pass(Busy)
 		want(t, "a shows up", c.news(), []string{"a 1 uid-1"})
-		time.Sleep(Grace)
+		pass(Grace)
 		want(t, "b never does", c.news(), []string{"b 3 uid-1"})
 	})
 }
@@ -131,7 +131,7 @@ func TestALaunchThatIsToldLater(t *testing.T) {
 	watch(t, c, func(t *testing.T, _ *Poller) {
 		want(t, "before it is tagged", c.news(), []string{"a 0 "})
 		c.set(nil, machine("a", cloudprovider.Booting))
-		time.Sleep(Busy)
+		pass(Busy)
 		want(t, "after", c.news(), []string{"a 0 uid-1"})
 	})
 }
@@ -144,10 +144,13 @@ func TestACloudOutOfReach(t *testing.T) {
 		want(t, "nothing is known", c.news(), []string(nil))
 		want(t, "synced all the same", c.synced, true)
 		c.set(nil, machine("a", cloudprovider.Running))
-		time.Sleep(Busy)
+		pass(Busy)
 		want(t, "it is back", c.news(), []string{"a 1 uid-1"})
 		c.set(errors.New("the credentials have expired"))
-		time.Sleep(Calm)
+		pass(Calm)
 		want(t, "what cannot be listed is not gone", c.news(), []string(nil))
 	})
 }
+
+// pass lets time pass in the bubble of a test.
+func pass(d time.Duration) { <-time.After(d) }

@@ -1,7 +1,6 @@
 package cloudsim
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,8 +42,6 @@ type PoolKey struct {
 func (k PoolKey) String() string {
 	return fmt.Sprintf("%s/%s/%s/%s", k.Cloud, k.Type, k.Zone, k.Market.LabelValue())
 }
-
-func (k PoolKey) compare(o PoolKey) int { return cmp.Compare(k.String(), o.String()) }
 
 // Pool is a pool with its script and its prices.
 type Pool struct {
