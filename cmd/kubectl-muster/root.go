@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/utils/clock"
+)
+
+// options are what all commands share.
+type options struct {
+	config *genericclioptions.ConfigFlags
+	clock  clock.WithTicker
+	output string
+}
+
+func newRootCommand(c clock.WithTicker) *cobra.Command {
+	o := &options{config: genericclioptions.NewConfigFlags(true), clock: c}
+	root := &cobra.Command{
+		Use:   "kubectl-muster",
+		Short: "Why a job waits, what would unblock it, and what machines can be had",
+		Long: `kubectl muster tells why a job waits, what would unblock it, who is in the queues
+and what machines can be had.
+
+It reads the cluster with your own rights and decides on this machine, by the
+code that Muster itself runs. So it answers while Muster is down, and it changes
+nothing. Where you may not read all that a decision needs, it shows what Muster
+has written, and names the right that you lack. It takes Muster to have its
+default configuration: where fair sharing is on, another order may hold.`,
+		Example: `  # Why does it not start?
+  kubectl muster explain job/train
+
+  # Who waits in which queue, and for what
+  kubectl muster queue
+
+  # What the machines cost, and how likely they come
+  kubectl muster capacity --watch`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl muster"},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		// A command that runs has its arguments checked, so that a mistyped name is an error and not a page of help.
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
+	}
+	o.config.AddFlags(root.PersistentFlags())
+	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
+		return fmt.Errorf("%w\nSee `%s --help`", err, command.CommandPath())
+	})
+	root.AddCommand(newExplainCommand(o))
+	return root
+}
+
+// Formats that -o takes.
+const (
+	asTable = "table"
+	asWide  = "wide"
+	asJSON  = "json"
+	asYAML  = "yaml"
+)
+
+var formats = []string{asTable, asWide, asJSON, asYAML}
+
+// addOutput adds the flag -o, of which the value is checked before the cluster is read.
+func (o *options) addOutput(command *cobra.Command) {
+	command.Flags().StringVarP(&o.output, "output", "o", asTable, "how to write it: "+strings.Join(formats, ", "))
+	if err := command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is defined above
+	}
+	command.PreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains(formats, o.output) {
+			return fmt.Errorf("--output is %q: it takes %s", o.output, strings.Join(formats, ", "))
+		}
+		return nil
+	}
+}
