@@ -267,9 +267,9 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 }
 
 func TestProvisioningRequestsAreExplained(t *testing.T) {
-	wrongClass := request("h100", 4)
+	wrongClass := request()
 	wrongClass[0].(*provreq.ProvisioningRequest).Spec.ProvisioningClassName = "queued-provisioning.gke.io"
-	provisioned := request("h100", 4)
+	provisioned := request()
 	provisioned[0].(*provreq.ProvisioningRequest).Status.Conditions = []metav1.Condition{{
 		Type: provreq.Provisioned, Status: metav1.ConditionTrue, Message: "Capacity is booked for 4 pods until 12:10",
 	}}
@@ -278,19 +278,19 @@ func TestProvisioningRequestsAreExplained(t *testing.T) {
 		want    []string
 	}{
 		"it has its turn": {
-			objects: append(request("h100", 4), group("h100", 8, nil)),
+			objects: append(request(), group("h100", 8, nil)),
 			want:    []string{"has its turn: Muster launches its machines next.", "launches 4 machines of group h100 for 40.00 USD per hour"},
 		},
 		"its group had a stockout": {
-			objects: append(request("h100", 4), group("h100", 8, dry)),
+			objects: append(request(), group("h100", 8, dry)),
 			want:    []string{"waits for capacity.", "only 3 of 4 machines", "time: group h100 may be tried again at 2026-11-20T12:05:00Z (in 5m)", "Stockout, 10m ago"},
 		},
 		"no group could ever serve it": {
-			objects: append(request("h100", 4), group("h100", 2, nil)),
+			objects: append(request(), group("h100", 2, nil)),
 			want:    []string{"can never be served as it is.", "it may have 2 (spec.maxNodes): 2 short", "raises spec.maxNodes of NodeGroup h100 by 2"},
 		},
 		"its PodTemplate is missing": {
-			objects: append(request("h100", 4)[:1], group("h100", 8, nil)),
+			objects: append(request()[:1], group("h100", 8, nil)),
 			want:    []string{"can never be served as it is.", `PodTemplates ["train"] do not exist in namespace default: create them`},
 		},
 		"somebody else serves its class": {

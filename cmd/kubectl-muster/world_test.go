@@ -176,16 +176,16 @@ func ownedBy(name string) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: name, UID: types.UID(name), Controller: new(true)}
 }
 
-// request named train asks for so many pods of 8 GPUs of the pool, by a PodTemplate of
-// its name.
-func request(pool string, pods int32) []client.Object {
+// request named train asks for 4 pods of 8 GPUs of the pool h100, by a PodTemplate of its
+// name.
+func request() []client.Object {
 	const name = "train"
 	r := &provreq.ProvisioningRequest{ObjectMeta: meta(name)}
 	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
-	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: name}, Count: pods}}
+	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: name}, Count: 4}}
 	t := &corev1.PodTemplate{ObjectMeta: meta(name), Template: template(8)}
 	t.UID += "-template"
-	t.Template.Spec.NodeSelector = map[string]string{"pool": pool}
+	t.Template.Spec.NodeSelector = map[string]string{"pool": "h100"}
 	return []client.Object{r, t}
 }
 
