@@ -80,10 +80,8 @@ func (s *State) Account(uid types.UID) (out Account, ok bool) {
 	if w == nil {
 		return out, false
 	}
-	out = Account{Workload: w.Object, Next: w.wakeAt, Reason: w.reason, Message: w.message}
-	if told := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadQuotaReserved); out.Reason == "" && told != nil && told.Status == metav1.ConditionFalse {
-		out.Reason, out.Message = told.Reason, told.Message
-	}
+	out = Account{Workload: w.Object}
+	out.Reason, out.Message, out.Next = w.told()
 	if w.queue == nil {
 		return out, true
 	}
@@ -101,9 +99,31 @@ func (s *State) Account(uid types.UID) (out Account, ok bool) {
 	return out, true
 }
 
+// told is why the Workload waits and when it is looked at again. Where no cycle had to
+// say, as in a pause, it is what its object says.
+func (w *Workload) told() (reason, message string, next time.Time) {
+	c := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadQuotaReserved)
+	if w.reason == "" && c != nil && c.Status == metav1.ConditionFalse {
+		return c.Reason, c.Message, w.wakeAt
+	}
+	return w.reason, w.message, w.wakeAt
+}
+
+// Told is the part of an Account that costs nothing; empty for a Workload that is not
+// there.
+func (s *State) Told(uid types.UID) (reason, message string, next time.Time) {
+	if w := s.workloads[uid]; w != nil {
+		return w.told()
+	}
+	return "", "", time.Time{}
+}
+
 // InLine are the Workloads that wait in a ClusterQueue, in the order in which they are
-// judged, those that a gate or a pause holds back included.
+// judged, those that a gate or a pause holds back included. It needs no Cycle.
 func (s *State) InLine(name kueue.ClusterQueueReference) []*kueue.Workload {
+	if s.outdated {
+		s.rebuild()
+	}
 	q := s.queues[name]
 	var list []*Workload
 	for _, w := range s.workloads {

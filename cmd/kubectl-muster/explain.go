@@ -67,14 +67,7 @@ three are looked for.`,
   kubectl muster explain job/train -o json | jq .unblock`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(command *cobra.Command, args []string) error {
-			e, err := o.explain(command.Context(), args)
-			if err != nil {
-				return err
-			}
-			if o.output == asJSON || o.output == asYAML {
-				return encode(command.OutOrStdout(), o.output, e)
-			}
-			return newPrinter(command.OutOrStdout(), o.output).explanation(e)
+			return o.answer(command, func(ctx context.Context) (answer, error) { return o.explain(ctx, args) })
 		},
 		ValidArgsFunction: o.completeExplain,
 	}
@@ -82,7 +75,7 @@ three are looked for.`,
 	return command
 }
 
-func (o *options) explain(ctx context.Context, args []string) (*explanation, error) {
+func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 	kube, namespace, err := o.connect()
 	if err != nil {
 		return nil, err

@@ -244,8 +244,16 @@ func flavorsOf(a *kueue.Admission) string {
 
 // explainRecorded tells what Muster has written, where nothing can be decided here.
 func (p *picture) explainRecorded(out *explanation, w *kueue.Workload) {
+	for _, cq := range p.clusterQueues {
+		line := p.queues.InLine(kueue.ClusterQueueReference(cq.Name))
+		if i := slices.IndexFunc(line, func(other *kueue.Workload) bool { return other.UID == w.UID }); i >= 0 && p.knowsQueues() {
+			out.Place = &place{
+				ClusterQueue: cq.Name, LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w),
+				Position: i + 1, Pending: len(line), Waited: ago(p.now, w.CreationTimestamp.Time),
+			}
+		}
+	}
 	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
-	out.Place = nil
 	if c == nil {
 		out.Summary = "waits, and Muster has not written yet for what"
 		return

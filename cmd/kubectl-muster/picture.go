@@ -32,10 +32,10 @@ type picture struct {
 	// verdicts of one cycle, by the Workload.
 	verdicts map[types.UID]queueing.Verdict
 	// workloads and requests in the order in which they were read; groups by name.
-	workloads []*kueue.Workload
-	requests  []*provreq.ProvisioningRequest
-	clusters  []*kueue.ClusterQueue
-	groups    map[string]*v1alpha1.NodeGroup
+	workloads     []*kueue.Workload
+	requests      []*provreq.ProvisioningRequest
+	clusterQueues []*kueue.ClusterQueue
+	groups        map[string]*v1alpha1.NodeGroup
 	// missing rights: with some missing nothing can be decided here.
 	missing []right
 }
@@ -87,7 +87,7 @@ func (p *picture) take(object metav1.Object) {
 	case *kueue.Workload:
 		p.workloads = append(p.workloads, o)
 	case *kueue.ClusterQueue:
-		p.clusters = append(p.clusters, o)
+		p.clusterQueues = append(p.clusterQueues, o)
 	case *v1alpha1.NodeGroup:
 		p.groups[o.Name] = o
 		m.SetGroup(o)
@@ -121,6 +121,13 @@ func (p *picture) take(object metav1.Object) {
 	case *schedulingv1.PriorityClass:
 		m.SetPriorityClass(o)
 	}
+}
+
+// knowsQueues says that the queues and all Workloads are there.
+func (p *picture) knowsQueues() bool {
+	return !slices.ContainsFunc(p.missing, func(m right) bool {
+		return slices.ContainsFunc(queueKinds, func(k kind) bool { return k.resource.String() == m.Resource })
+	})
 }
 
 // decides says that all is there that a decision needs.

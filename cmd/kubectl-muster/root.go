@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -15,6 +13,7 @@ type options struct {
 	config *genericclioptions.ConfigFlags
 	clock  clock.WithTicker
 	output string
+	watch  bool
 }
 
 func newRootCommand(c clock.WithTicker) *cobra.Command {
@@ -49,30 +48,6 @@ default configuration: where fair sharing is on, another order may hold.`,
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nSee `%s --help`", err, command.CommandPath())
 	})
-	root.AddCommand(newExplainCommand(o))
+	root.AddCommand(newExplainCommand(o), newQueueCommand(o), newCapacityCommand(o))
 	return root
-}
-
-// Formats that -o takes.
-const (
-	asTable = "table"
-	asWide  = "wide"
-	asJSON  = "json"
-	asYAML  = "yaml"
-)
-
-var formats = []string{asTable, asWide, asJSON, asYAML}
-
-// addOutput adds the flag -o, of which the value is checked before the cluster is read.
-func (o *options) addOutput(command *cobra.Command) {
-	command.Flags().StringVarP(&o.output, "output", "o", asTable, "how to write it: "+strings.Join(formats, ", "))
-	if err := command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is defined above
-	}
-	command.PreRunE = func(*cobra.Command, []string) error {
-		if !slices.Contains(formats, o.output) {
-			return fmt.Errorf("--output is %q: it takes %s", o.output, strings.Join(formats, ", "))
-		}
-		return nil
-	}
 }

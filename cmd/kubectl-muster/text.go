@@ -95,8 +95,8 @@ func encode(out io.Writer, format string, value any) error {
 // mostHolders is how many of those with quota are shown; -o wide shows all.
 const mostHolders = 10
 
-// explanation writes all that is known, the sentence first.
-func (p *printer) explanation(e *explanation) error {
+// print writes all that is known, the sentence first.
+func (e *explanation) print(p *printer) error {
 	p.heading(e.sentence())
 	if at := e.Place; at != nil {
 		where := fmt.Sprintf("ClusterQueue %s, by LocalQueue %s, priority %d", at.ClusterQueue, at.LocalQueue, at.Priority)

@@ -199,11 +199,11 @@ func lacks(t *testing.T, text string, sentences ...string) {
 	}
 }
 
-// told is what a person reads of an explanation.
-func told(t *testing.T, e *explanation) string {
+// told is what a person reads of an answer.
+func told(t *testing.T, a answer) string {
 	t.Helper()
 	var out strings.Builder
-	if err := newPrinter(&out, asTable).explanation(e); err != nil {
+	if err := a.print(newPrinter(&out, asWide)); err != nil {
 		t.Fatal(err)
 	}
 	return squeezed(out.String())
