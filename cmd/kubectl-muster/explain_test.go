@@ -259,7 +259,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := cluster(nil, c.objects...)
+			p := pictureOf(nil, c.objects...)
 			text := told(t, p.explainWorkload(named(t, p, "train")))
 			lacks(t, text, c.want...)
 		})
@@ -303,14 +303,14 @@ func TestProvisioningRequestsAreExplained(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := cluster(nil, c.objects...)
+			p := pictureOf(nil, c.objects...)
 			lacks(t, told(t, p.explainRequest(p.requests[0])), c.want...)
 		})
 	}
 }
 
 func TestAJobIsExplainedByItsWorkload(t *testing.T) {
-	p := cluster(nil, flavor("h100"), team("team", nil, "h100=16"), waiting("job-train-1a2b3", 4, func(w *kueue.Workload) {
+	p := pictureOf(nil, flavor("h100"), team("team", nil, "h100=16"), waiting("job-train-1a2b3", 4, func(w *kueue.Workload) {
 		w.OwnerReferences = []metav1.OwnerReference{ownedBy("train")}
 	}))
 	lacks(t, told(t, p.explainJob(job("train", nil))), "Job default/train (Workload job-train-1a2b3) can never start as it is")
@@ -320,7 +320,7 @@ func TestAJobIsExplainedByItsWorkload(t *testing.T) {
 }
 
 func TestWithoutRightsWhatMusterWroteIsShown(t *testing.T) {
-	p := cluster([]right{{"list", "nodes"}, {"list", "pods"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
+	p := pictureOf([]right{{"list", "nodes"}, {"list", "pods"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
 		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, queueing.ReasonWaitingForCapacity, "flavor h100: no machines: group h100 is dry")
 	}))
 	e := p.explainWorkload(named(t, p, "train"))

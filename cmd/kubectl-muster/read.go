@@ -76,6 +76,17 @@ var (
 	}
 )
 
+// newScheme knows all types that are read.
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, provreq.AddToScheme, kueue.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	return scheme, nil
+}
+
 // connect returns a client with the caller's rights, and his namespace.
 func (o *options) connect() (kube client.Client, namespace string, err error) {
 	namespace, _, err = o.config.ToRawKubeConfigLoader().Namespace()
@@ -88,11 +99,9 @@ func (o *options) connect() (kube client.Client, namespace string, err error) {
 	}
 	// One command makes a few dozen calls at once; the API server has its own limits.
 	config.QPS = -1
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, provreq.AddToScheme, kueue.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, "", err
-		}
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, "", err
 	}
 	kube, err = client.New(config, client.Options{Scheme: scheme})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestQueuesAreListedInTheirOrder(t *testing.T) {
-	p := cluster(nil, flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil),
+	p := pictureOf(nil, flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil),
 		waiting("late", 8, func(w *kueue.Workload) { w.CreationTimestamp = at(5) }),
 		waiting("urgent", 8, func(w *kueue.Workload) {
 			w.Spec.Priority = new(int32(9))
@@ -33,7 +33,7 @@ func TestQueuesAreListedInTheirOrder(t *testing.T) {
 }
 
 func TestWithoutNodesQueuesAreListedAsMusterWrote(t *testing.T) {
-	p := cluster([]right{{"list", "nodes"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
+	p := pictureOf([]right{{"list", "nodes"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
 		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, queueing.ReasonWaitingForCapacity, "dry")
 	}))
 	lacks(t, told(t, p.lines()), "team 1 default workload/train 0 60m waits for machines - dry")

@@ -35,9 +35,9 @@ func meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: at(60), Generation: 1}
 }
 
-// cluster is the picture of a cluster with these objects, at noon, in a namespace
+// pictureOf is that of a cluster with these objects, at noon, in a namespace
 // default with a LocalQueue main that feeds ClusterQueue team.
-func cluster(missing []right, objects ...client.Object) *picture {
+func pictureOf(missing []right, objects ...client.Object) *picture {
 	base := []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "ns"}},
 		localQueue("main", "team"),
