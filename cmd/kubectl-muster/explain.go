@@ -65,7 +65,12 @@ three are looked for.`,
 		Example: `  kubectl muster explain job/train
   kubectl muster explain provreq train -n research -o wide
   kubectl muster explain job/train -o json | jq .unblock`,
-		Args: cobra.RangeArgs(1, 2),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) > 2 {
+				return fmt.Errorf("%d arguments name no object: say what to explain, for example job/train", len(args))
+			}
+			return nil
+		},
 		RunE: func(command *cobra.Command, args []string) error {
 			return o.answer(command, func(ctx context.Context) (answer, error) { return o.explain(ctx, args) })
 		},
@@ -84,14 +89,10 @@ func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := read(ctx, kube, namespace, slices.Concat(queueKinds, groupKinds, decisionKinds)...)
+	p, err := o.look(ctx, kube, namespace)
 	if err != nil {
 		return nil, err
 	}
-	if r.lacks(slices.Concat(queueKinds, groupKinds)) {
-		return nil, errNoMuster
-	}
-	p := newPicture(o.clock, r)
 	var e *explanation
 	subjects := []client.Object{object}
 	switch x := object.(type) {

@@ -40,6 +40,7 @@ type explanation struct {
 	Quota    []quotaLine    `json:"quota,omitempty"`
 	Capacity []capacityLine `json:"capacity,omitempty"`
 	Holders  []holderLine   `json:"holders,omitempty"`
+	Machines []machinesLine `json:"machines,omitempty"`
 
 	// Recorded is what Muster has written, where the caller may not read what it takes
 	// to decide; Missing are the rights for that.
@@ -95,6 +96,16 @@ type holderLine struct {
 	Priority int32  `json:"priority"`
 	Has      string `json:"has"`
 	Borrows  bool   `json:"borrows"`
+}
+
+// machinesLine is a request with machines of a group that has no more to give.
+type machinesLine struct {
+	Group    string `json:"group"`
+	Request  string `json:"provisioningRequest"`
+	Priority int32  `json:"priority"`
+	Machines int    `json:"machines"`
+	// Pods of its gang that run there; 0 where they are still to come.
+	Pods int `json:"pods"`
 }
 
 // explainJob tells about a job by its Workload.
@@ -286,6 +297,7 @@ func (p *picture) explainWaiting(out *explanation, a *queueing.Account) {
 		if o.Plan != nil {
 			lines, unblock := p.groupsFor(string(o.Flavor), podSetsOf(a.Workload), o.Plan)
 			out.Capacity, out.Unblock = append(out.Capacity, lines...), append(out.Unblock, unblock...)
+			out.Machines = append(out.Machines, p.machinesTaken(o.Plan)...)
 		}
 	}
 	for _, h := range a.Holders {
@@ -432,6 +444,37 @@ func (p *picture) groupsFor(flavor string, pods []podsLike, plan *provisioning.V
 	return lines, unblock
 }
 
+// machinesTaken tells who has the machines of those groups that may not grow as far as
+// the plan wants, by group and request.
+func (p *picture) machinesTaken(plan *provisioning.Verdict) (out []machinesLine) {
+	full := map[string]bool{}
+	for _, r := range plan.Reasons {
+		full[r.Group] = full[r.Group] || r.Code == provisioning.CodeMaxNodes
+	}
+	for n := range p.snapshot.Nodes.All() {
+		if !full[n.Group] {
+			continue
+		}
+		for _, b := range n.Labelled {
+			request := b.Namespace + "/" + b.Key
+			i := slices.IndexFunc(out, func(l machinesLine) bool { return l.Group == n.Group && l.Request == request })
+			if i < 0 {
+				i = len(out)
+				out = append(out, machinesLine{Group: n.Group, Request: request})
+				if e, ok := p.machines.Request(b.UID); ok {
+					out[i].Priority = e.Priority
+				}
+			}
+			out[i].Machines++
+			out[i].Pods += b.Running
+		}
+	}
+	slices.SortFunc(out, func(a, b machinesLine) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Request, b.Request))
+	})
+	return out
+}
+
 // orLess says that machines of others may go, too.
 func orLess(g *provisioning.Group) string {
 	if g.Machines == 0 {
@@ -482,7 +525,7 @@ func (p *picture) explainRequest(r *provreq.ProvisioningRequest) *explanation {
 	}
 	e, ok := p.machines.Request(r.UID)
 	switch told := apimeta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); {
-	case !model.KnownClasses.Serves(r):
+	case !p.served.Serves(r):
 		out.Summary = fmt.Sprintf("is not Muster's: its class is %s, of processorInstance %q", r.Spec.ProvisioningClassName, r.Spec.Parameters[model.ParamProcessor])
 		out.Unblock = []string{fmt.Sprintf("whoever serves that, or a new request of one of the classes %s", strings.Join(model.KnownClasses, ", "))}
 	case !ok:
@@ -529,6 +572,7 @@ func (p *picture) explainPending(out *explanation, r *provisioning.Request) {
 	}
 	plan := provisioning.Plan(p.snapshot, r.Gang, r.Policy)
 	out.Capacity, out.Unblock = p.groupsFor("", pods, &plan)
+	out.Machines = p.machinesTaken(&plan)
 	if step.Do == provisioning.Report && !step.At.IsZero() && len(out.Unblock) == 0 {
 		out.Unblock = append(out.Unblock, "time: Muster looks at it again "+in(p.now, step.At))
 	}

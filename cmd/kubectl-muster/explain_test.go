@@ -102,11 +102,13 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			objects: []client.Object{
 				flavor("h100"), capacity(), team("team", checked, "h100=64"),
 				group("h100", 4, func(g *v1alpha1.NodeGroup) { g.Status.Machines = 3 }), waiting("train", 4, nil),
+				bookedNode("node-1", "h100", "older"), bookedNode("node-2", "h100", "older"), bookedNode("node-3", "h100", "newer"),
 			},
 			want: []string{
 				"waits for machines.",
 				"4 machines needed, it has 3 and may have 4 (spec.maxNodes): 3 short",
 				"an admin raises spec.maxNodes of NodeGroup h100 by 3, or some of its 3 machines are given back",
+				"h100 default/newer 0 1 0\nh100 default/older 0 2 0",
 			},
 		},
 		"the first flavor is dry and the second has no quota": {

@@ -20,12 +20,12 @@ import (
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/queueing"
-	"github.com/muster-dev/muster/queueing/config"
 )
 
 // picture is a cluster as Muster would see it, and what Muster would do now.
 type picture struct {
 	now      time.Time
+	served   model.Server
 	queues   *queueing.State
 	machines *model.Model
 	snapshot *provisioning.Snapshot
@@ -41,10 +41,10 @@ type picture struct {
 }
 
 // newPicture decides what Muster would do next with what was read.
-func newPicture(c clock.PassiveClock, r *reading) *picture {
+func newPicture(c clock.PassiveClock, s settings, r *reading) *picture {
 	p := &picture{
-		now: c.Now(), missing: r.missing, groups: map[string]*v1alpha1.NodeGroup{}, verdicts: map[types.UID]queueing.Verdict{},
-		queues: queueing.New(config.Config{}, provisioning.Plan), machines: model.New(c, model.KnownClasses),
+		now: c.Now(), served: s.served, missing: r.missing, groups: map[string]*v1alpha1.NodeGroup{}, verdicts: map[types.UID]queueing.Verdict{},
+		queues: queueing.New(s.queues, provisioning.Plan), machines: model.New(c, s.served),
 	}
 	// Workloads go before the queues: a State counts nothing in a queue that no cycle
 	// has seen.

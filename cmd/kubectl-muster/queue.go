@@ -63,14 +63,10 @@ func (o *options) queue(ctx context.Context, names []string) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := read(ctx, kube, namespace, slices.Concat(queueKinds, groupKinds, decisionKinds)...)
+	p, err := o.look(ctx, kube, namespace)
 	if err != nil {
 		return nil, err
 	}
-	if r.lacks(queueKinds) {
-		return nil, errNoMuster
-	}
-	p := newPicture(o.clock, r)
 	if !p.knowsQueues() {
 		return nil, fmt.Errorf("you may not see the queues. What you may not do:\n  - %s", strings.Join(lacking(p.missing), "\n  - "))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,7 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/cmd/muster/configuration"
+	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/queueing/config"
 )
 
 // right is one that the caller lacks.
@@ -54,6 +59,8 @@ var (
 	}
 	// groupKinds are those of machines to be had.
 	groupKinds = []kind{kindOf[v1alpha1.NodeGroupList](v1alpha1.GroupVersion.Group, "nodegroups")}
+	// namespaceQuotaKinds are for a Muster that lets jobs wait for ResourceQuotas.
+	namespaceQuotaKinds = []kind{kindOf[corev1.ResourceQuotaList]("", "resourcequotas"), kindOf[corev1.LimitRangeList]("", "limitranges")}
 	// decisionKinds are all others that a decision looks at. A cluster may lack some.
 	decisionKinds = []kind{
 		kindOf[kueue.CohortList](kueue.SchemeGroupVersion.Group, "cohorts"),
@@ -108,6 +115,52 @@ func (o *options) connect() (kube client.Client, namespace string, err error) {
 		return nil, "", fmt.Errorf("reaching the cluster: %w", err)
 	}
 	return kube, namespace, nil
+}
+
+// settings are those of the Muster whose decisions are told.
+type settings struct {
+	queues config.Config
+	served model.Instance
+}
+
+// settings reads the file that Muster runs with, if there is one.
+func (o *options) settings() (out settings, err error) {
+	out.served.Classes = model.KnownClasses
+	if o.file == "" {
+		return out, nil
+	}
+	file, _, err := configuration.Load(o.file, deploy.Namespace)
+	if err != nil {
+		return out, fmt.Errorf("--config: %w", err)
+	}
+	out.queues = file.Queueing.Config
+	if classes := file.Provisioning.Classes; classes != nil {
+		out.served.Classes = classes
+	}
+	if name := file.Provisioning.ProcessorInstance; name != nil {
+		out.served.Name = *name
+	}
+	return out, nil
+}
+
+// look reads all that decisions are made from, and makes them.
+func (o *options) look(ctx context.Context, kube client.Reader, namespace string) (*picture, error) {
+	s, err := o.settings()
+	if err != nil {
+		return nil, err
+	}
+	kinds := slices.Concat(queueKinds, groupKinds, decisionKinds)
+	if s.queues.NamespaceQuota {
+		kinds = append(kinds, namespaceQuotaKinds...)
+	}
+	r, err := read(ctx, kube, namespace, kinds...)
+	if err != nil {
+		return nil, err
+	}
+	if r.lacks(slices.Concat(queueKinds, groupKinds)) {
+		return nil, errNoMuster
+	}
+	return newPicture(o.clock, s, r), nil
 }
 
 // reading is what the caller may read of some kinds.

@@ -11,6 +11,8 @@ import (
 // options are what all commands share.
 type options struct {
 	config *genericclioptions.ConfigFlags
+	// file is that of muster's own flag --config; empty where it has none.
+	file   string
 	clock  clock.WithTicker
 	output string
 	watch  bool
@@ -18,6 +20,8 @@ type options struct {
 
 func newRootCommand(c clock.WithTicker) *cobra.Command {
 	o := &options{config: genericclioptions.NewConfigFlags(true), clock: c}
+	// Nil takes a flag away; nothing is cached.
+	o.config.CacheDir, o.config.DisableCompression = nil, nil
 	root := &cobra.Command{
 		Use:   "kubectl-muster",
 		Short: "Why a job waits, what would unblock it, and what machines can be had",
@@ -27,8 +31,8 @@ and what machines can be had.
 It reads the cluster with your own rights and decides on this machine, by the
 code that Muster itself runs. So it answers while Muster is down, and it changes
 nothing. Where you may not read all that a decision needs, it shows what Muster
-has written, and names the right that you lack. It takes Muster to have its
-default configuration: where fair sharing is on, another order may hold.`,
+has written, and names the right that you lack. Where Muster runs with a file of
+settings, give the same to --config: fair sharing, for one, changes the order.`,
 		Example: `  # Why does it not start?
   kubectl muster explain job/train
 
@@ -45,6 +49,10 @@ default configuration: where fair sharing is on, another order may hold.`,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
 	o.config.AddFlags(root.PersistentFlags())
+	root.PersistentFlags().StringVar(&o.file, "config", "", "file that muster runs with as its own --config; empty means its defaults")
+	if err := root.MarkPersistentFlagFilename("config"); err != nil {
+		panic(err) // the flag is defined above
+	}
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nSee `%s --help`", err, command.CommandPath())
 	})

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -54,4 +60,34 @@ func TestGroupsAreListedWithTheirTroubles(t *testing.T) {
 		"h100 OnDemand zone-a 10.00 0 of 8 0 0 95% 95% Stockout, 10m ago 2026-11-20T12:05:00Z (in 5m), for 4 machines and more - kwok -",
 		"spot Spot zone-a 10.00 3 of 4 2 1 95% 95% - - 1 kwok not Sound: an autoscaler changes it")
 	lacks(t, told(t, groupLines{}), "There is no NodeGroup")
+}
+
+// TestWatchingAsksAgain until the caller has seen enough.
+func TestWatchingAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, enough := context.WithCancel(t.Context())
+		defer enough()
+		var out strings.Builder
+		command := &cobra.Command{}
+		command.SetContext(ctx)
+		command.SetOut(&out)
+		o, began, asked := &options{clock: clock.RealClock{}, output: asJSON, watch: true}, time.Now(), 0
+		err := o.answer(command, func(context.Context) (answer, error) {
+			if asked++; asked > 3 {
+				enough()
+			}
+			return queueLines{{Name: "job/train", Position: asked}}, nil
+		})
+		if err != nil || asked != 4 || time.Since(began) != 3*redraw || strings.Count(out.String(), `"name": "job/train"`) != 3 {
+			t.Errorf("asked %d times in %s: %v\n%s", asked, time.Since(began), err, out.String())
+		}
+	})
+}
+
+func TestAnswersAreWrittenAsYAML(t *testing.T) {
+	var out strings.Builder
+	if err := encode(&out, asYAML, groupLines{{Name: "h100", Max: 8}}); err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, out.String(), "- booked: 0\n", "  max: 8\n", "  name: h100\n")
 }

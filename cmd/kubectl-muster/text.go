@@ -134,6 +134,13 @@ func (e *explanation) print(p *printer) error {
 	if more := len(e.Holders) - len(rows); more > 0 {
 		fmt.Fprintf(p.out, "  and %d more: -o wide shows all\n", more)
 	}
+	rows = nil
+	for _, m := range e.Machines {
+		rows = append(rows, []string{m.Group, m.Request, fmt.Sprint(m.Priority), fmt.Sprint(m.Machines), fmt.Sprint(m.Pods)})
+	}
+	if err := p.rows("Who has the machines", []string{"GROUP", "PROVISIONINGREQUEST", "PRIORITY", "MACHINES", "PODS"}, rows); err != nil {
+		return err
+	}
 	p.list("What Muster has told", e.Recorded)
 	p.list("What you may not do", lacking(e.Missing))
 	return nil

@@ -17,6 +17,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/queueing"
 )
@@ -42,7 +43,7 @@ func pictureOf(missing []right, objects ...client.Object) *picture {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "ns"}},
 		localQueue("main", "team"),
 	}
-	return newPicture(clocktesting.NewFakePassiveClock(noon), &reading{objects: slices.Concat(base, objects), missing: missing})
+	return newPicture(clocktesting.NewFakePassiveClock(noon), settings{served: model.Instance{Classes: model.KnownClasses}}, &reading{objects: slices.Concat(base, objects), missing: missing})
 }
 
 func localQueue(name, cq string) *kueue.LocalQueue {
@@ -114,7 +115,18 @@ func dry(g *v1alpha1.NodeGroup) {
 	g.Status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 1, Until: at(-5), Message: "only 3 of 4 machines"}}
 }
 
-func template(gpus int64) corev1.PodTemplateSpec {
+// bookedNode is a node of a group that a request of default has booked whole.
+func bookedNode(name, group, request string) *corev1.Node {
+	out := &corev1.Node{ObjectMeta: meta(name)}
+	out.Namespace = ""
+	out.Labels = map[string]string{"pool": group, v1alpha1.NodeGroupLabel: group, provisioning.BookingLabel(request): "default"}
+	out.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("96"), gpu: resource.MustParse("8"), "pods": resource.MustParse("110")}
+	out.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	out.Spec.Unschedulable = true
+	return out
+}
+
+func podTemplate(gpus int64) corev1.PodTemplateSpec {
 	var out corev1.PodTemplateSpec
 	out.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI)},
@@ -126,7 +138,7 @@ func template(gpus int64) corev1.PodTemplateSpec {
 func waiting(name string, pods int32, change func(*kueue.Workload)) *kueue.Workload {
 	out := &kueue.Workload{ObjectMeta: meta(name)}
 	out.Spec.QueueName = "main"
-	out.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: pods, Template: template(8)}}
+	out.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: pods, Template: podTemplate(8)}}
 	if change != nil {
 		change(out)
 	}
@@ -183,7 +195,7 @@ func request() []client.Object {
 	r := &provreq.ProvisioningRequest{ObjectMeta: meta(name)}
 	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
 	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: name}, Count: 4}}
-	t := &corev1.PodTemplate{ObjectMeta: meta(name), Template: template(8)}
+	t := &corev1.PodTemplate{ObjectMeta: meta(name), Template: podTemplate(8)}
 	t.UID += "-template"
 	t.Template.Spec.NodeSelector = map[string]string{"pool": "h100"}
 	return []client.Object{r, t}
