@@ -46,13 +46,14 @@ func TestAnAccountHasEveryOptionAndWhoHoldsIt(t *testing.T) {
 	w.set(clusterQueue(t, "other", map[string]string{"cohort": "all"}, "spot gpu=4"))
 	w.set(w.workload(t, "guest", map[string]string{"gpu": "6", "lq": "lent", "priority": "3"}))
 	w.set(w.workload(t, "own", map[string]string{"gpu": "4"}))
+	w.set(w.workload(t, "aside", map[string]string{"gpu": "1", "select": "ondemand"}))
 	w.cycles(t)
 	w.set(w.workload(t, "first", map[string]string{"gpu": "8", "priority": "9"}))
 	w.set(w.workload(t, "train", map[string]string{"gpu": "5"}))
 	w.cycles(t)
 	want := `WaitingForQuota in team behind first, 2 wait
 spot: WaitingForQuota gpu asks 5 of 2 free, 3 short; whole 12, 4 to be borrowed
-ondemand: ExceedsMaxQuota gpu asks 5 of 2 free, 3 short; whole 2, 0 to be borrowed
+ondemand: ExceedsMaxQuota gpu asks 5 of 1 free, 4 short; whole 2, 0 to be borrowed
 guest of other has map[{spot gpu}:6], priority 3, borrows true
 own of team has map[{spot gpu}:4], priority 0, borrows false
 `

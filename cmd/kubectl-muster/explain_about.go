@@ -142,9 +142,6 @@ func (p *picture) explainWorkload(w *kueue.Workload) *explanation {
 		out.Causes = causesOf(w, kueue.WorkloadFinished)
 	case decided && verdict.Action != queueing.Wait && verdict.Action != queueing.Advance:
 		p.explainVerdict(out, &verdict)
-	case !queueing.IsActive(w):
-		out.Place, out.Summary = nil, inWords(kueue.WorkloadDeactivated)
-		out.Causes = causesOf(w, kueue.WorkloadEvicted)
 	case queueing.HasQuota(w):
 		p.explainHolding(out, w)
 	case !p.decides():
@@ -198,7 +195,7 @@ func (p *picture) explainVerdict(out *explanation, v *queueing.Verdict) {
 // machinesOf says what a plan takes.
 func machinesOf(plan *provisioning.Verdict) string {
 	if len(plan.Launches) == 0 {
-		return fmt.Sprintf("its pods have room on %d nodes that exist", len(plan.Placement))
+		return fmt.Sprintf("its pods have room on machines that exist: %d", len(plan.Placement))
 	}
 	var launches []string
 	for _, l := range plan.Launches {
@@ -303,10 +300,7 @@ func (p *picture) explainWaiting(out *explanation, a *queueing.Account) {
 	for _, h := range a.Holders {
 		out.Holders = append(out.Holders, holderLineOf(h))
 	}
-	next := a.Next
-	if state := a.Workload.Status.RequeueState; state != nil && state.RequeueAt != nil && p.now.Before(state.RequeueAt.Time) {
-		next = state.RequeueAt.Time
-	}
+	next := p.next(a.Workload)
 	if said := slices.ContainsFunc(out.Unblock, func(u string) bool { return strings.HasSuffix(u, in(p.now, next)) }); !next.IsZero() && !said {
 		out.Unblock = append(out.Unblock, "time: Muster tries again "+in(p.now, next))
 	}

@@ -103,12 +103,13 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				flavor("h100"), capacity(), team("team", checked, "h100=64"),
 				group("h100", 4, func(g *v1alpha1.NodeGroup) { g.Status.Machines = 3 }), waiting("train", 4, nil),
 				bookedNode("node-1", "h100", "older"), bookedNode("node-2", "h100", "older"), bookedNode("node-3", "h100", "newer"),
+				group("a100", 8, nil), bookedNode("node-4", "a100", "elsewhere"),
 			},
 			want: []string{
 				"waits for machines.",
 				"4 machines needed, it has 3 and may have 4 (spec.maxNodes): 3 short",
 				"an admin raises spec.maxNodes of NodeGroup h100 by 3, or some of its 3 machines are given back",
-				"h100 default/newer 0 1 0\nh100 default/older 0 2 0",
+				"MACHINES PODS\nh100 default/newer 0 1 0\nh100 default/older 0 2 0\n",
 			},
 		},
 		"the first flavor is dry and the second has no quota": {
@@ -241,6 +242,13 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				"it takes a launch of 4 machines of group h100, for 40.00 USD per hour, with a chance of 95%",
 				"it starts once AdmissionCheck capacity is Ready",
 			},
+		},
+		"nodes that exist have room for its pods": {
+			objects: []client.Object{flavor("h100"), capacity(), team("team", checked, "h100=64"), group("a100", 8, nil), node("node-1", "h100"), node("node-2", "h100"), node("node-3", "h100"), waiting("train", 1, func(w *kueue.Workload) {
+				// No group and no flavor tells nodes apart by this label.
+				w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"name": "node-3"}
+			})},
+			want: []string{"has its turn: Muster gives it quota next, on flavor h100.", "its pods have room on machines that exist: 1"},
 		},
 		"it has quota and waits for a person": {
 			objects: []client.Object{flavor("h100"), check("approval", "example.com/approval", ""), team("team", func(s *kueue.ClusterQueueSpec) {

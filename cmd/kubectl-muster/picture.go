@@ -158,3 +158,12 @@ func (p *picture) requestsOf(w *kueue.Workload) (out []*provreq.ProvisioningRequ
 	}
 	return out
 }
+
+// next is when a Workload is looked at again though nothing happens; zero is never.
+func (p *picture) next(w *kueue.Workload) time.Time {
+	if state := w.Status.RequeueState; state != nil && state.RequeueAt != nil && p.now.Before(state.RequeueAt.Time) {
+		return state.RequeueAt.Time
+	}
+	_, _, next := p.queues.Told(w.UID)
+	return next
+}

@@ -142,15 +142,6 @@ func (p *picture) why(w *kueue.Workload) (reason, message string) {
 	return cmp.Or(reason, kueue.WorkloadQuotaReservedReasonPendingEvaluation), message
 }
 
-// next is when a Workload is looked at again though nothing happens; zero is never.
-func (p *picture) next(w *kueue.Workload) time.Time {
-	if state := w.Status.RequeueState; state != nil && state.RequeueAt != nil && p.now.Before(state.RequeueAt.Time) {
-		return state.RequeueAt.Time
-	}
-	_, _, next := p.queues.Told(w.UID)
-	return next
-}
-
 func (l queueLines) print(p *printer) error {
 	if len(l) == 0 {
 		fmt.Fprintln(p.out, "Nobody waits.")

@@ -41,8 +41,9 @@ func TestQueuesAreListedInTheirOrder(t *testing.T) {
 func TestWithoutNodesQueuesAreListedAsMusterWrote(t *testing.T) {
 	p := pictureOf([]right{{"list", "nodes"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
 		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, queueing.ReasonWaitingForCapacity, "dry")
+		w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(-3))}
 	}))
-	lacks(t, told(t, p.lines()), "team 1 default workload/train 0 60m waits for machines - dry")
+	lacks(t, told(t, p.lines()), "team 1 default workload/train 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry")
 	lacks(t, told(t, p.explainWorkload(named(t, p, "train"))), "1st of 1 in line, for 60m")
 }
 

@@ -115,13 +115,19 @@ func dry(g *v1alpha1.NodeGroup) {
 	g.Status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 1, Until: at(-5), Message: "only 3 of 4 machines"}}
 }
 
-// bookedNode is a node of a group that a request of default has booked whole.
-func bookedNode(name, group, request string) *corev1.Node {
+// node is a machine of 8 GPUs in the pool, of no group.
+func node(name, pool string) *corev1.Node {
 	out := &corev1.Node{ObjectMeta: meta(name)}
-	out.Namespace = ""
-	out.Labels = map[string]string{"pool": group, v1alpha1.NodeGroupLabel: group, provisioning.BookingLabel(request): "default"}
+	out.Namespace, out.Labels = "", map[string]string{"pool": pool, "name": name}
 	out.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("96"), gpu: resource.MustParse("8"), "pods": resource.MustParse("110")}
 	out.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	return out
+}
+
+// bookedNode is a node of a group that a request of default has booked whole.
+func bookedNode(name, group, request string) *corev1.Node {
+	out := node(name, group)
+	out.Labels[v1alpha1.NodeGroupLabel], out.Labels[provisioning.BookingLabel(request)] = group, "default"
 	out.Spec.Unschedulable = true
 	return out
 }
