@@ -70,10 +70,10 @@ func (o *options) capacity(ctx context.Context) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case r.lacks(groupKinds):
-		return nil, errNoMuster
-	case len(r.missing) > 0:
+	if err := r.lacks(groupKinds); err != nil {
+		return nil, err
+	}
+	if len(r.missing) > 0 {
 		return nil, fmt.Errorf("you may not see the groups of machines. What you may not do:\n  - %s", strings.Join(lacking(r.missing), "\n  - "))
 	}
 	out := groupLines{}

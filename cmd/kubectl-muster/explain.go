@@ -89,7 +89,7 @@ func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := o.look(ctx, kube, namespace)
+	p, err := o.look(ctx, kube, namespace, slices.Concat(queueKinds, groupKinds))
 	if err != nil {
 		return nil, err
 	}
@@ -142,17 +142,17 @@ func find(ctx context.Context, kube client.Client, namespace string, args []stri
 	}
 	var found []client.Object
 	var labels []string
-	absent := 0
+	var forbidden []string
+	var absent []schema.GroupResource
 	for _, k := range kinds {
 		object := k.new()
 		switch err := kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object); {
 		case err == nil:
 			found, labels = append(found, object), append(labels, k.names[0]+"/"+name)
 		case apimeta.IsNoMatchError(err):
-			absent++
+			absent = append(absent, k.resource)
 		case apierrors.IsForbidden(err):
-			return nil, fmt.Errorf("you may not get %[1]s in namespace %[2]s: ask an admin to run `kubectl create role muster-explain -n %[2]s --verb=get,list --resource=%[1]s` "+
-				"and `kubectl create rolebinding muster-explain -n %[2]s --role=muster-explain --user=YOU`", k.resource, namespace)
+			forbidden = append(forbidden, k.resource.String())
 		case !apierrors.IsNotFound(err):
 			return nil, fmt.Errorf("reading %s %s in namespace %s: %w", k.names[0], name, namespace, err)
 		}
@@ -162,8 +162,11 @@ func find(ctx context.Context, kube client.Client, namespace string, args []stri
 		return found[0], nil
 	case len(found) > 1:
 		return nil, fmt.Errorf("namespace %s has %d objects of the name %s: say which by %s", namespace, len(found), name, strings.Join(labels, " or "))
-	case absent == len(kinds):
-		return nil, errNoMuster
+	case len(absent) == len(kinds):
+		return nil, notInstalled(absent...)
+	case len(forbidden) > 0:
+		return nil, fmt.Errorf("you may not get %[1]s in namespace %[2]s: ask an admin to run `kubectl create role muster-explain -n %[2]s --verb=get,list --resource=%[1]s` "+
+			"and `kubectl create rolebinding muster-explain -n %[2]s --role=muster-explain --user=YOU`", strings.Join(forbidden, ","), namespace)
 	}
 	return nil, errors.New(notFound(ctx, kube, namespace, name, kinds))
 }

@@ -60,6 +60,7 @@ func newPicture(c clock.PassiveClock, s settings, r *reading) *picture {
 	if alone {
 		p.queues.Alone()
 	}
+	// Else plans that select on them would look at every node.
 	p.machines.Distinguish(p.queues.SelectedKeys()...)
 	p.snapshot = p.machines.Snapshot(p.now)
 	p.snapshot.Groups = slices.Clone(p.snapshot.Groups)

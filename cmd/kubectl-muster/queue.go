@@ -63,7 +63,7 @@ func (o *options) queue(ctx context.Context, names []string) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := o.look(ctx, kube, namespace)
+	p, err := o.look(ctx, kube, namespace, queueKinds)
 	if err != nil {
 		return nil, err
 	}

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -143,8 +143,9 @@ func (o *options) settings() (out settings, err error) {
 	return out, nil
 }
 
-// look reads all that decisions are made from, and makes them.
-func (o *options) look(ctx context.Context, kube client.Reader, namespace string) (*picture, error) {
+// look reads all that decisions are made from, and makes them. The cluster has to know
+// some of the kinds that are needed.
+func (o *options) look(ctx context.Context, kube client.Reader, namespace string, needed []kind) (*picture, error) {
 	s, err := o.settings()
 	if err != nil {
 		return nil, err
@@ -157,8 +158,8 @@ func (o *options) look(ctx context.Context, kube client.Reader, namespace string
 	if err != nil {
 		return nil, err
 	}
-	if r.lacks(slices.Concat(queueKinds, groupKinds)) {
-		return nil, errNoMuster
+	if err := r.lacks(needed); err != nil {
+		return nil, err
 	}
 	return newPicture(o.clock, s, r), nil
 }
@@ -216,16 +217,23 @@ func isAbsent(err error) bool {
 	return apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err)
 }
 
-// lacks says that the cluster knows none of the kinds.
-func (r *reading) lacks(kinds []kind) bool {
-	for _, k := range kinds {
-		if !r.absent[k.resource] {
-			return false
+// lacks is an error where the cluster knows none of the kinds.
+func (r *reading) lacks(kinds []kind) error {
+	names := make([]schema.GroupResource, len(kinds))
+	for i, k := range kinds {
+		if names[i] = k.resource; !r.absent[k.resource] {
+			return nil
 		}
 	}
-	return true
+	return notInstalled(names...)
 }
 
-// errNoMuster is the answer of a cluster that has neither queues nor node groups.
-var errNoMuster = errors.New("this cluster knows none of the kinds that Muster works with: it is not installed here. " +
-	"Install it with `muster manifests | kubectl apply --server-side -f -`, or name another cluster by --context")
+// notInstalled is the answer of a cluster that knows none of the kinds.
+func notInstalled(kinds ...schema.GroupResource) error {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.String()
+	}
+	return fmt.Errorf("this cluster does not know %s, which Muster works with: it is not installed here. "+
+		"Install it with `muster manifests | kubectl apply --server-side -f -`, or name another cluster by --context", strings.Join(names, ", "))
+}

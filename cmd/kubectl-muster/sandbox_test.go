@@ -123,6 +123,10 @@ func TestOnASandbox(t *testing.T) {
 	s.refuses([]string{"explain", "pod/train"}, `kind "pod" is none that can be explained`)
 	s.refuses([]string{"queue", "reserch"}, `there is no ClusterQueue "reserch"; there are: research`)
 
+	s.refuses([]string{"explain", "job/train", "--as", "nobody"}, "you may not get jobs.batch in namespace default: ask an admin to run `kubectl create role muster-explain -n default --verb=get,list --resource=jobs.batch`")
+	s.refuses([]string{"queue", "--as", "nobody"}, "list workloads.kueue.x-k8s.io, list clusterqueues.kueue.x-k8s.io")
+	s.refuses([]string{"capacity", "--as", "nobody"}, "--verb=list --resource=nodegroups.muster.dev;")
+
 	tenant := []string{"--as", "system:serviceaccount:default:tenant"}
 	s.tells(append([]string{"explain", "job/train"}, tenant...), "waits for machines, as Muster wrote", "3 of 4 machines came",
 		"What Muster has told", "list nodes in the whole cluster", "kubectl create clusterrole muster-explain --verb=list --resource=nodes;")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -91,4 +92,21 @@ func TestAnswersAreWrittenAsYAML(t *testing.T) {
 		t.Fatal(err)
 	}
 	lacks(t, out.String(), "- booked: 0\n", "  max: 8\n", "  name: h100\n")
+}
+
+func TestLongAnswersAreCutUnlessAllIsAskedFor(t *testing.T) {
+	e := &explanation{Kind: "Job", Namespace: "default", Name: "train", Summary: "waits", Causes: []string{strings.Repeat("x", 2*longest)}}
+	for i := range 30 {
+		e.Holders = append(e.Holders, holderLine{Workload: fmt.Sprintf("default/w%02d", i)})
+		e.Unblock = append(e.Unblock, fmt.Sprintf("way %02d", i))
+	}
+	var short strings.Builder
+	if err := e.print(newPrinter(&short, asTable)); err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, short.String(), strings.Repeat("x", longest-3)+"…\n", "default/w09", "way 09\n  and 20 more: -o wide shows all\n")
+	if text := short.String(); strings.Contains(text, "w10") || strings.Contains(text, "way 10") || strings.Contains(text, bold) {
+		t.Errorf("it is not cut, or coloured where nobody looks at it:\n%s", text)
+	}
+	lacks(t, told(t, e), strings.Repeat("x", 2*longest), "default/w29", "way 29")
 }

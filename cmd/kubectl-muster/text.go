@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/provisioning"
 )
 
 // printer writes answers for people, in colour only where a person looks at them.
@@ -48,22 +50,54 @@ func (p *printer) list(heading string, items []string) {
 	}
 	fmt.Fprintln(p.out)
 	p.heading(heading)
-	for _, item := range items {
+	for _, item := range items[:p.shown(len(items))] {
+		if !p.wide {
+			item = provisioning.Clip(item, longest)
+		}
 		fmt.Fprintln(p.out, "  -", item)
+	}
+	p.more(len(items))
+}
+
+// A cluster may have hundreds of groups that all say the same, and thousands of jobs:
+// unless all is asked for, parts of an answer have at most so many items, and so many
+// bytes each.
+const (
+	most    = 10
+	longest = 1000
+)
+
+// shown is how many of n items are shown.
+func (p *printer) shown(n int) int {
+	if p.wide {
+		return n
+	}
+	return min(n, most)
+}
+
+// more says how many of n items are not.
+func (p *printer) more(n int) {
+	if left := n - p.shown(n); left > 0 {
+		fmt.Fprintf(p.out, "  and %d more: -o wide shows all\n", left)
 	}
 }
 
-// rows writes a table below a heading, indented; without a heading it is not.
-func (p *printer) rows(heading string, columns []string, rows [][]string) error {
+// part writes a heading and a table; nothing where the table is empty.
+func (p *printer) part(heading string, columns []string, rows [][]string) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	indent := ""
-	if heading != "" {
-		fmt.Fprintln(p.out)
-		p.heading(heading)
-		indent = "  "
+	fmt.Fprintln(p.out)
+	p.heading(heading)
+	if err := p.rows("  ", columns, rows[:p.shown(len(rows))]); err != nil {
+		return err
 	}
+	p.more(len(rows))
+	return nil
+}
+
+// rows writes a table.
+func (p *printer) rows(indent string, columns []string, rows [][]string) error {
 	table := tabwriter.NewWriter(p.out, 0, 0, 3, ' ', 0)
 	for _, row := range append([][]string{columns}, rows...) {
 		cells := make([]string, len(row))
@@ -92,9 +126,6 @@ func encode(out io.Writer, format string, value any) error {
 	return err
 }
 
-// mostHolders is how many of those with quota are shown; -o wide shows all.
-const mostHolders = 10
-
 // print writes all that is known, the sentence first.
 func (e *explanation) print(p *printer) error {
 	p.heading(e.sentence())
@@ -111,34 +142,28 @@ func (e *explanation) print(p *printer) error {
 	for _, q := range e.Quota {
 		rows = append(rows, []string{q.Flavor, q.Resource, q.Asked, q.Free, q.Short, q.Whole, q.Borrowable})
 	}
-	if err := p.rows("Quota", []string{"FLAVOR", "RESOURCE", "ASKED", "FREE", "SHORT", "WHOLE", "BORROWABLE"}, rows); err != nil {
+	if err := p.part("Quota", []string{"FLAVOR", "RESOURCE", "ASKED", "FREE", "SHORT", "WHOLE", "BORROWABLE"}, rows); err != nil {
 		return err
 	}
 	if err := p.capacity(e.Capacity); err != nil {
 		return err
 	}
 	rows = nil
-	for i, h := range e.Holders {
-		if i == mostHolders && !p.wide {
-			break
-		}
+	for _, h := range e.Holders {
 		borrows := ""
 		if h.Borrows {
 			borrows = "yes"
 		}
 		rows = append(rows, []string{h.Workload, h.Queue, fmt.Sprint(h.Priority), h.Has, borrows})
 	}
-	if err := p.rows("Who has the quota", []string{"WORKLOAD", "CLUSTERQUEUE", "PRIORITY", "HAS", "BORROWS"}, rows); err != nil {
+	if err := p.part("Who has the quota", []string{"WORKLOAD", "CLUSTERQUEUE", "PRIORITY", "HAS", "BORROWS"}, rows); err != nil {
 		return err
-	}
-	if more := len(e.Holders) - len(rows); more > 0 {
-		fmt.Fprintf(p.out, "  and %d more: -o wide shows all\n", more)
 	}
 	rows = nil
 	for _, m := range e.Machines {
 		rows = append(rows, []string{m.Group, m.Request, fmt.Sprint(m.Priority), fmt.Sprint(m.Machines), fmt.Sprint(m.Pods)})
 	}
-	if err := p.rows("Who has the machines", []string{"GROUP", "PROVISIONINGREQUEST", "PRIORITY", "MACHINES", "PODS"}, rows); err != nil {
+	if err := p.part("Who has the machines", []string{"GROUP", "PROVISIONINGREQUEST", "PRIORITY", "MACHINES", "PODS"}, rows); err != nil {
 		return err
 	}
 	p.list("What Muster has told", e.Recorded)
@@ -170,7 +195,7 @@ func (p *printer) capacity(lines []capacityLine) error {
 		}
 		rows = append(rows, row)
 	}
-	return p.rows("Machines", columns, rows)
+	return p.part("Machines", columns, rows)
 }
 
 // lacking tells which rights the caller lacks, and how to ask for them.
