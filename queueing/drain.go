@@ -504,7 +504,7 @@ func (s *State) reserve(q *queue, w *Workload, p *proposal) *Verdict {
 	w.reason, w.message = "", ""
 	s.timers.set(w, time.Time{})
 	return &Verdict{
-		Workload: w, Action: Reserve, Status: e.status, Reason: "QuotaReserved", Replaces: s.replace(p.replaces, w),
+		Workload: w, Action: Reserve, Status: e.status, Reason: "QuotaReserved", Plan: p.plan, Replaces: s.replace(p.replaces, w),
 		Message: fmt.Sprintf("Quota reserved in ClusterQueue %s, wait time since queued was %.0fs",
 			q.object.Name, max(0, s.now.Sub(w.since).Seconds())),
 	}

@@ -6,6 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
 )
 
 // Action is what happens to a Workload.
@@ -52,6 +54,8 @@ type Verdict struct {
 	Reason, Message string
 	// Status is the Workload's status after the action; nil if it stays.
 	Status *kueue.WorkloadStatus
+	// Plan is the planner's answer on which quota was reserved; nil where it was not asked.
+	Plan *provisioning.Verdict
 	// Create is the ProvisioningRequest to make, for a Workload that has quota or,
 	// with Wait, ahead of it. Delete are those that the Workload neither waits for nor
 	// uses any more.

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// explained is a kind that explain knows, by the names that people write.
+type explained struct {
+	resource schema.GroupResource
+	names    []string
+	new      func() client.Object
+	list     func() client.ObjectList
+}
+
+var explainedKinds = []explained{
+	{
+		schema.GroupResource{Group: batchv1.GroupName, Resource: "jobs"}, []string{"job", "jobs"},
+		func() client.Object { return &batchv1.Job{} }, func() client.ObjectList { return &batchv1.JobList{} },
+	},
+	{
+		schema.GroupResource{Group: kueue.SchemeGroupVersion.Group, Resource: "workloads"}, []string{"workload", "workloads", "wl", "kwl", "kueueworkload", "kueueworkloads"},
+		func() client.Object { return &kueue.Workload{} }, func() client.ObjectList { return &kueue.WorkloadList{} },
+	},
+	{
+		schema.GroupResource{Group: provreq.SchemeGroupVersion.Group, Resource: "provisioningrequests"}, []string{"provisioningrequest", "provisioningrequests", "provreq", "provreqs"},
+		func() client.Object { return &provreq.ProvisioningRequest{} }, func() client.ObjectList { return &provreq.ProvisioningRequestList{} },
+	},
+}
+
+// kindNamed finds the kind of a name such as job, jobs or jobs.batch.
+func kindNamed(name string) (explained, error) {
+	short, group, qualified := strings.Cut(strings.ToLower(name), ".")
+	for _, k := range explainedKinds {
+		if slices.Contains(k.names, short) && (!qualified || group == k.resource.Group) {
+			return k, nil
+		}
+	}
+	return explained{}, fmt.Errorf("kind %q is none that can be explained: say job, workload or provisioningrequest", name)
+}
+
+func newExplainCommand(o *options) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "explain KIND/NAME | KIND NAME | NAME",
+		Short: "Why a job, workload or provisioningrequest waits, and what would change that",
+		Long: `explain tells where a job, a workload or a provisioningrequest stands: its place in
+the queue, what it is short of on each flavor and by how much, who has that, what
+machines each group could give and at what chance, and what would change it.
+
+KIND is job, workload (wl) or provisioningrequest (provreq). With NAME alone, all
+three are looked for.`,
+		Example: `  kubectl muster explain job/train
+  kubectl muster explain provreq train -n research -o wide
+  kubectl muster explain job/train -o json | jq .unblock`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) > 2 {
+				return fmt.Errorf("%d arguments name no object: say what to explain, for example job/train", len(args))
+			}
+			return nil
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			return o.answer(command, func(ctx context.Context) (answer, error) { return o.explain(ctx, args) })
+		},
+		ValidArgsFunction: o.completeExplain,
+	}
+	o.addOutput(command)
+	return command
+}
+
+func (o *options) explain(ctx context.Context, args []string) (answer, error) {
+	kube, namespace, err := o.connect()
+	if err != nil {
+		return nil, err
+	}
+	object, err := find(ctx, kube, namespace, args)
+	if err != nil {
+		return nil, err
+	}
+	p, err := o.look(ctx, kube, namespace, slices.Concat(queueKinds, groupKinds))
+	if err != nil {
+		return nil, err
+	}
+	var e *explanation
+	subjects := []client.Object{object}
+	switch x := object.(type) {
+	case *kueue.Workload:
+		e = p.explainWorkload(x)
+	case *provreq.ProvisioningRequest:
+		e = p.explainRequest(x)
+	default:
+		e = p.explainJob(object)
+		if w := p.workloadOf(object.GetUID()); w != nil {
+			subjects = append(subjects, w)
+		}
+	}
+	if !p.decides() {
+		var events []corev1.Event
+		for _, subject := range subjects {
+			list := &corev1.EventList{}
+			// Who may not read Events still has the conditions.
+			if err := kube.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{"involvedObject.uid": string(subject.GetUID())}); err == nil {
+				events = append(events, list.Items...)
+			}
+		}
+		e.record(p.now, events)
+	}
+	return e, nil
+}
+
+// find reads the object that the arguments name.
+func find(ctx context.Context, kube client.Client, namespace string, args []string) (client.Object, error) {
+	kinds, name := explainedKinds, args[0]
+	kindName, rest, slash := strings.Cut(args[0], "/")
+	switch {
+	case slash && len(args) == 2:
+		return nil, fmt.Errorf("%q and %q are two ways to name an object: say %s alone", args[0], args[1], args[0])
+	case slash || len(args) == 2:
+		k, err := kindNamed(kindName)
+		if err != nil {
+			return nil, err
+		}
+		kinds = []explained{k}
+		if name = rest; !slash {
+			name = args[1]
+		}
+	}
+	if name == "" {
+		return nil, fmt.Errorf("%q lacks the name of the %s: say %s/NAME", args[0], kinds[0].names[0], kinds[0].names[0])
+	}
+	var found []client.Object
+	var labels []string
+	var forbidden []string
+	var absent []schema.GroupResource
+	for _, k := range kinds {
+		object := k.new()
+		switch err := kube.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object); {
+		case err == nil:
+			found, labels = append(found, object), append(labels, k.names[0]+"/"+name)
+		case apimeta.IsNoMatchError(err):
+			absent = append(absent, k.resource)
+		case apierrors.IsForbidden(err):
+			forbidden = append(forbidden, k.resource.String())
+		case !apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("reading %s %s in namespace %s: %w", k.names[0], name, namespace, err)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return nil, fmt.Errorf("namespace %s has %d objects of the name %s: say which by %s", namespace, len(found), name, strings.Join(labels, " or "))
+	case len(absent) == len(kinds):
+		return nil, notInstalled(absent...)
+	case len(forbidden) > 0:
+		return nil, fmt.Errorf("you may not get %[1]s in namespace %[2]s: ask an admin to run `kubectl create role muster-explain -n %[2]s --verb=get,list --resource=%[1]s` "+
+			"and `kubectl create rolebinding muster-explain -n %[2]s --role=muster-explain --user=YOU`", strings.Join(forbidden, ","), namespace)
+	}
+	return nil, errors.New(notFound(ctx, kube, namespace, name, kinds))
+}
+
+// notFound says that there is no such object, and where there is one.
+func notFound(ctx context.Context, kube client.Client, namespace, name string, kinds []explained) string {
+	what := kinds[0].names[0]
+	if len(kinds) > 1 {
+		what = "job, workload or provisioningrequest"
+	}
+	out := fmt.Sprintf("namespace %s has no %s of the name %s", namespace, what, name)
+	var elsewhere []string
+	for _, k := range kinds {
+		list := k.list()
+		// Whoever may not look elsewhere is told of his own namespace only.
+		if kube.List(ctx, list, client.MatchingFields{"metadata.name": name}) != nil {
+			continue
+		}
+		objects, err := apimeta.ExtractList(list)
+		if err != nil {
+			continue
+		}
+		for _, o := range objects {
+			elsewhere = append(elsewhere, o.(client.Object).GetNamespace())
+		}
+	}
+	slices.Sort(elsewhere)
+	switch elsewhere = slices.Compact(elsewhere); len(elsewhere) {
+	case 0:
+		return out + ": look for it with `kubectl get jobs,workloads,provisioningrequests --all-namespaces`"
+	case 1:
+		return fmt.Sprintf("%s, but namespace %s has one: add -n %s", out, elsewhere[0], elsewhere[0])
+	}
+	return fmt.Sprintf("%s, but namespaces %s have one each: say which by -n", out, strings.Join(elsewhere, ", "))
+}
+
+// completeExplain offers the objects of the namespace.
+func (o *options) completeExplain(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	kube, namespace, err := o.connect()
+	if err != nil || len(args) > 1 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, k := range explainedKinds {
+		if len(args) == 1 && !slices.Contains(k.names, args[0]) {
+			continue
+		}
+		list := k.list()
+		if kube.List(command.Context(), list, client.InNamespace(namespace)) != nil {
+			continue
+		}
+		objects, err := apimeta.ExtractList(list)
+		if err != nil {
+			continue
+		}
+		for _, x := range objects {
+			name := x.(client.Object).GetName()
+			if len(args) == 0 {
+				name = k.names[0] + "/" + name
+			}
+			out = append(out, name)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,346 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing"
+)
+
+func TestEveryCauseIsToldInWords(t *testing.T) {
+	for name, c := range map[string]struct {
+		objects []client.Object
+		want    []string
+	}{
+		"quota is short, and others have it": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, priority(10)), waiting("train", 4, nil)},
+			want: []string{
+				"Workload default/train waits for quota.",
+				"1st of 1 in line, for 60m",
+				"nvidia.com/gpu: 16 more needed than the 16 that are free of 64",
+				"flavor h100: 16 nvidia.com/gpu come back from those below, or an admin raises nominalQuota of ClusterQueue team by as much",
+				"default/big team 10 48 nvidia.com/gpu of h100 -",
+			},
+		},
+		"its quota has been borrowed by another queue": {
+			objects: []client.Object{
+				flavor("h100"), team("team", func(s *kueue.ClusterQueueSpec) { s.CohortName = "all" }, "h100=32"),
+				team("other", func(s *kueue.ClusterQueueSpec) { s.CohortName = "all" }, "h100=32"),
+				running("guest", "other", 6, nil), waiting("train", 4, nil),
+			},
+			want: []string{
+				"waits for quota.",
+				"free of 64 (32 of it borrowed from cohort all)",
+				"h100 nvidia.com/gpu 32 16 16 64 32",
+				"default/guest other 0 48 nvidia.com/gpu of h100 yes",
+			},
+		},
+		"a workload ahead in a StrictFIFO queue does not fit": {
+			objects: []client.Object{
+				flavor("h100"), team("team", func(s *kueue.ClusterQueueSpec) { s.QueueingStrategy = kueue.StrictFIFO }, "h100=64"),
+				running("small", "team", 1, nil), waiting("huge", 8, priority(5)), waiting("train", 4, nil),
+			},
+			want: []string{
+				"2nd of 2 in line",
+				"ClusterQueue team is StrictFIFO, and a workload ahead of this one does not fit yet",
+				"default/huge (priority 5), which is first in line, starts or leaves",
+			},
+		},
+		"the queue is stopped": {
+			objects: []client.Object{flavor("h100"), team("team", func(s *kueue.ClusterQueueSpec) { s.StopPolicy = new(kueue.Hold) }, "h100=64"), waiting("train", 4, nil)},
+			want: []string{
+				"is held back: its queue is stopped or inactive.",
+				"its stopPolicy is Hold; set it to None to go on",
+			},
+		},
+		"a check of the queue is not active": {
+			objects: []client.Object{flavor("h100"), check("capacity", queueing.CapacityController, "cheap"), team("team", checked, "h100=64"), waiting("train", 4, nil)},
+			want: []string{
+				"is held back: its queue is stopped or inactive.",
+				"AdmissionCheck \"capacity\" is not active: CapacityPolicy \"cheap\" does not exist; create it or change parameters.name",
+			},
+		},
+		"the group had a stockout": {
+			objects: []client.Object{flavor("h100"), capacity(), team("team", checked, "h100=64"), group("h100", 8, dry), waiting("train", 4, nil)},
+			want: []string{
+				"waits for machines.",
+				"group h100: only 3 of 4 machines; tried again at 2026-11-20T12:05:00Z",
+				"time: group h100 may be tried again at 2026-11-20T12:05:00Z (in 5m)",
+				"h100 h100 OnDemand 10.00 0 of 8 4 95% Stockout, 10m ago 2026-11-20T12:05:00Z",
+			},
+		},
+		"the machines cost more than the policy allows": {
+			objects: []client.Object{
+				flavor("h100"), check("capacity", queueing.CapacityController, "cheap"), team("team", checked, "h100=64"), group("h100", 8, nil),
+				&v1alpha1.CapacityPolicy{ObjectMeta: meta("cheap"), Spec: v1alpha1.CapacityPolicySpec{MaxPricePerHour: new(resource.MustParse("25"))}}, waiting("train", 4, nil),
+			},
+			want: []string{
+				"can never start as it is: its machines cost more than its policy allows.",
+				"the cheapest way costs 40.00 USD per hour and the policy allows 25.00: raise spec.maxPricePerHour of the CapacityPolicy or ask for less",
+			},
+		},
+		"no group could ever give its machines": {
+			objects: []client.Object{
+				flavor("h100"), capacity(), team("team", checked, "h100=64"), group("h100", 2, nil), group("a100", 8, nil), waiting("train", 4, nil),
+			},
+			want: []string{
+				"can never start as it is: no group could ever give its machines.",
+				"group h100: 4 machines needed, it may have 2 (spec.maxNodes): 2 short; 1 other group cannot take such pods",
+				"an admin raises spec.maxNodes of NodeGroup h100 by 2",
+			},
+		},
+		"the group has no room left for now": {
+			objects: []client.Object{
+				flavor("h100"), capacity(), team("team", checked, "h100=64"),
+				group("h100", 4, func(g *v1alpha1.NodeGroup) { g.Status.Machines = 3 }), waiting("train", 4, nil),
+				bookedNode("node-1", "h100", "older"), bookedNode("node-2", "h100", "older"), bookedNode("node-3", "h100", "newer"),
+				group("a100", 8, nil), bookedNode("node-4", "a100", "elsewhere"),
+			},
+			want: []string{
+				"waits for machines.",
+				"4 machines needed, it has 3 and may have 4 (spec.maxNodes): 3 short",
+				"an admin raises spec.maxNodes of NodeGroup h100 by 3, or some of its 3 machines are given back",
+				"MACHINES PODS\nh100 default/newer 0 1 0\nh100 default/older 0 2 0\n",
+			},
+		},
+		"the first flavor is dry and the second has no quota": {
+			objects: []client.Object{
+				flavor("spot"), flavor("h100"), capacity(), team("team", checked, "spot=64", "h100=32"), group("spot", 8, dry), group("h100", 8, nil),
+				running("big", "team", 2, nil), waiting("train", 4, nil),
+			},
+			want: []string{
+				"waits for machines.",
+				"flavor spot: no machines: group spot: only 3 of 4 machines",
+				"flavor h100: nvidia.com/gpu: 16 more needed than the 16 that are free of 32",
+				"time: group spot may be tried again at",
+				"flavor h100: 16 nvidia.com/gpu come back",
+				"h100 h100 OnDemand 10.00 0 of 8 4 95% - -",
+			},
+		},
+		"somebody holds it back by a gate": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
+				w.Annotations = map[string]string{queueing.GatedByAnnotation: "example.com/budget"}
+			})},
+			want: []string{
+				"is held back by a gate.",
+				"Admission is gated by: example.com/budget",
+			},
+		},
+		"it would have to preempt, and its gate is closed": {
+			objects: []client.Object{
+				flavor("h100"), team("team", func(s *kueue.ClusterQueueSpec) {
+					s.Preemption = &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptionPolicyLowerPriority}
+				}, "h100=32"),
+				running("low", "team", 4, nil), waiting("train", 4, func(w *kueue.Workload) {
+					w.Spec.Priority = new(int32(10))
+					w.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: "example.com/wait"}}
+				}),
+			},
+			want: []string{
+				"is held back by a gate.",
+				"gated by preemptionGate example.com/wait; it is admitted when that is open or quota is free",
+				"default/low team 0 32 nvidia.com/gpu of h100 -",
+			},
+		},
+		"it pauses after a failure": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
+				condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, queueing.ReasonWaitingForCapacity, "On flavors [h100] capacity could not be obtained: dry")
+				w.Status.RequeueState = &kueue.RequeueState{Count: new(int32(2)), RequeueAt: new(at(-3))}
+			})},
+			want: []string{
+				"waits for machines.",
+				"capacity could not be obtained: dry",
+				"time: Muster tries again at 2026-11-20T12:03:00Z (in 3m)",
+			},
+		},
+		"it waits for the pods of those that make room": {
+			objects: []client.Object{
+				flavor("h100"), team("team", func(s *kueue.ClusterQueueSpec) {
+					s.Preemption = &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptionPolicyLowerPriority}
+				}, "h100=32"),
+				running("low", "team", 4, func(w *kueue.Workload) {
+					w.OwnerReferences = []metav1.OwnerReference{ownedBy("low-job")}
+					condition(w, kueue.WorkloadEvicted, metav1.ConditionTrue, kueue.WorkloadEvictedByPreemption, "Preempted")
+				}), waiting("train", 4, priority(10)),
+			},
+			want: []string{
+				"waits for others to stop, which make room for it.",
+				"Waiting for the quota of preempted workloads: default/low",
+			},
+		},
+		"it asks for more than there is": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=16"), waiting("train", 4, nil)},
+			want: []string{
+				"can never start as it is: it asks for more than the whole quota.",
+				"32 asked for, but the whole quota is 16",
+				"it asks for 16 nvidia.com/gpu less, or an admin raises nominalQuota of ClusterQueue team by as much",
+			},
+		},
+		"its queue has no quota for a resource": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
+				w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests["example.com/fpga"] = resource.MustParse("1")
+			})},
+			want: []string{
+				"can never start as it is: no flavor of its queue suits it.",
+				"example.com/fpga: ClusterQueue team has no quota for this resource; an admin can add it to a resource group",
+			},
+		},
+		"no flavor suits its node selector": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
+				w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"pool": "a100"}
+			})},
+			want: []string{
+				"can never start as it is: no flavor of its queue suits it.",
+				"flavor h100: its node labels do not match the pods' node selector or affinity",
+			},
+		},
+		"its LocalQueue does not exist": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) { w.Spec.QueueName = "mian" })},
+			want: []string{
+				"cannot be queued as it is.",
+				"LocalQueue \"mian\" in namespace \"default\" doesn't exist: create it, or change the job's label",
+			},
+		},
+		"the queue takes nobody of its namespace": {
+			objects: []client.Object{flavor("h100"), team("team", func(s *kueue.ClusterQueueSpec) {
+				s.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
+			}, "h100=64"), waiting("train", 4, nil)},
+			want: []string{
+				"cannot be queued as it is.",
+				"its namespaceSelector does not match the namespace's labels",
+			},
+		},
+		"it is deactivated": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) { w.Spec.Active = new(false) })},
+			want: []string{
+				"is deactivated: somebody has to set spec.active of its Workload to true",
+			},
+		},
+		"the time by which it was to start has passed": {
+			objects: []client.Object{
+				flavor("h100"), check("capacity", queueing.CapacityController, "soon"), team("team", checked, "h100=64"), group("h100", 8, nil),
+				&v1alpha1.CapacityPolicy{ObjectMeta: meta("soon"), Spec: v1alpha1.CapacityPolicySpec{StartWithin: &metav1.Duration{Duration: 10 * time.Minute}}}, waiting("train", 4, nil),
+			},
+			want: []string{
+				"does not start any more: the time by which it was to start has passed.",
+				"It has no machines by 2026-11-20T11:10:00Z",
+			},
+		},
+		"nothing is in its way": {
+			objects: []client.Object{flavor("h100"), capacity(), team("team", checked, "h100=64"), group("h100", 8, nil), waiting("train", 4, nil)},
+			want: []string{
+				"has its turn: Muster gives it quota next, on flavor h100.",
+				"it takes a launch of 4 machines of group h100, for 40.00 USD per hour, with a chance of 95%",
+				"it starts once AdmissionCheck capacity is Ready",
+			},
+		},
+		"nodes that exist have room for its pods": {
+			objects: []client.Object{flavor("h100"), capacity(), team("team", checked, "h100=64"), group("a100", 8, nil), node("node-1", "h100"), node("node-2", "h100"), node("node-3", "h100"), waiting("train", 1, func(w *kueue.Workload) {
+				// No group and no flavor tells nodes apart by this label.
+				w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"name": "node-3"}
+			})},
+			want: []string{"has its turn: Muster gives it quota next, on flavor h100.", "its pods have room on machines that exist: 1"},
+		},
+		"it has quota and waits for a person": {
+			objects: []client.Object{flavor("h100"), check("approval", "example.com/approval", ""), team("team", func(s *kueue.ClusterQueueSpec) {
+				s.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "approval"}}}
+			}, "h100=64"), reserved("train", "team", 4, func(w *kueue.Workload) {
+				w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "approval", State: kueue.CheckStatePending}}
+			})},
+			want: []string{
+				"has its quota on flavor h100, and waits for what its queue checks before it starts.",
+				"AdmissionCheck approval is Pending: nobody has answered it yet",
+			},
+		},
+		"it runs": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("train", "team", 4, nil)},
+			want: []string{
+				"is admitted since 2026-11-20T11:30:00Z (30m ago) on flavor h100.",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pictureOf(nil, c.objects...)
+			text := told(t, p.explainWorkload(named(t, p, "train")))
+			lacks(t, text, c.want...)
+		})
+	}
+}
+
+func TestProvisioningRequestsAreExplained(t *testing.T) {
+	wrongClass := request()
+	wrongClass[0].(*provreq.ProvisioningRequest).Spec.ProvisioningClassName = "queued-provisioning.gke.io"
+	provisioned := request()
+	provisioned[0].(*provreq.ProvisioningRequest).Status.Conditions = []metav1.Condition{{
+		Type: provreq.Provisioned, Status: metav1.ConditionTrue, Message: "Capacity is booked for 4 pods until 12:10",
+	}}
+	for name, c := range map[string]struct {
+		objects []client.Object
+		want    []string
+	}{
+		"it has its turn": {
+			objects: append(request(), group("h100", 8, nil)),
+			want:    []string{"has its turn: Muster launches its machines next.", "launches 4 machines of group h100 for 40.00 USD per hour"},
+		},
+		"its group had a stockout": {
+			objects: append(request(), group("h100", 8, dry)),
+			want:    []string{"waits for capacity.", "only 3 of 4 machines", "time: group h100 may be tried again at 2026-11-20T12:05:00Z (in 5m)", "Stockout, 10m ago"},
+		},
+		"no group could ever serve it": {
+			objects: append(request(), group("h100", 2, nil)),
+			want:    []string{"can never be served as it is.", "it may have 2 (spec.maxNodes): 2 short", "raises spec.maxNodes of NodeGroup h100 by 2"},
+		},
+		"its PodTemplate is missing": {
+			objects: append(request()[:1], group("h100", 8, nil)),
+			want:    []string{"can never be served as it is.", `PodTemplates ["train"] do not exist in namespace default: create them`},
+		},
+		"somebody else serves its class": {
+			objects: wrongClass,
+			want:    []string{"is not Muster's: its class is queued-provisioning.gke.io", "atomic-scale-up.muster.dev"},
+		},
+		"all of its machines are there": {
+			objects: provisioned,
+			want:    []string{"is Provisioned: all of its machines are ready and booked.", "booked for 4 pods until 12:10"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pictureOf(nil, c.objects...)
+			lacks(t, told(t, p.explainRequest(p.requests[0])), c.want...)
+		})
+	}
+}
+
+func TestAJobIsExplainedByItsWorkload(t *testing.T) {
+	p := pictureOf(nil, flavor("h100"), team("team", nil, "h100=16"), waiting("job-train-1a2b3", 4, func(w *kueue.Workload) {
+		w.OwnerReferences = []metav1.OwnerReference{ownedBy("train")}
+	}))
+	lacks(t, told(t, p.explainJob(job("train", nil))), "Job default/train (Workload job-train-1a2b3) can never start as it is")
+	lacks(t, told(t, p.explainJob(job("other", map[string]string{"kueue.x-k8s.io/queue-name": "main"}))),
+		"Job default/other has no Workload yet.", "it names LocalQueue main", "kubectl -n muster-system get pods")
+	lacks(t, told(t, p.explainJob(job("plain", nil))), "is in no queue, so Muster leaves it alone.", "it has no label kueue.x-k8s.io/queue-name")
+}
+
+func TestWithoutRightsWhatMusterWroteIsShown(t *testing.T) {
+	p := pictureOf([]right{{"list", "nodes"}, {"list", "pods"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
+		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, queueing.ReasonWaitingForCapacity, "flavor h100: no machines: group h100 is dry")
+	}))
+	e := p.explainWorkload(named(t, p, "train"))
+	e.record(noon, []corev1.Event{
+		{LastTimestamp: at(9), Reason: "Older", Message: "before"}, {LastTimestamp: at(1), Reason: "Pending", Message: "still dry"},
+	})
+	text := told(t, e)
+	lacks(t, text, "waits for machines, as Muster wrote 30m ago.", "group h100 is dry", "60s ago, Pending: still dry\n- 9m ago, Older: before",
+		"list nodes, list pods in the whole cluster", "kubectl create clusterrole muster-explain --verb=list --resource=nodes,pods")
+	if strings.Contains(text, "has its turn") {
+		t.Errorf("something was decided without the nodes:\n%s", text)
+	}
+}

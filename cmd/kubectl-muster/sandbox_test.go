@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/kwok/sandbox"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+//go:embed testdata/stockout.yaml
+var stockout []byte
+
+// binaryVariable names the sandbox's binary.
+const binaryVariable = "MUSTER_SANDBOX_BIN"
+
+// onSandbox runs the plugin as kubectl would.
+type onSandbox struct {
+	*testing.T
+	kubeconfig string
+}
+
+func (s *onSandbox) run(args ...string) (string, error) {
+	var out bytes.Buffer
+	command := newRootCommand(clock.RealClock{})
+	command.SetArgs(append(args, "--kubeconfig", s.kubeconfig))
+	command.SetOut(&out)
+	err := command.ExecuteContext(s.Context())
+	return squeezed(out.String()), err
+}
+
+// tells checks the whole answer, which may take Muster a moment to bring about.
+func (s *onSandbox) tells(args []string, sentences ...string) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+	defer cancel()
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		text, err := s.run(args...)
+		missing := ""
+		for _, sentence := range sentences {
+			if missing == "" && !strings.Contains(text, sentence) {
+				missing = sentence
+			}
+		}
+		if err == nil && missing == "" {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			s.Fatalf("`kubectl muster %s` lacks %q (%v):\n%s", strings.Join(args, " "), missing, err, text)
+		case <-ticker.C:
+		}
+	}
+}
+
+// refuses checks the error.
+func (s *onSandbox) refuses(args []string, why string) {
+	s.Helper()
+	if text, err := s.run(args...); err == nil || !strings.Contains(err.Error(), why) {
+		s.Errorf("`kubectl muster %s` answers %v, want %q:\n%s", strings.Join(args, " "), err, why, text)
+	}
+}
+
+// TestOnASandbox: a job is stocked out; Muster is paused; a tenant may not list nodes.
+func TestOnASandbox(t *testing.T) {
+	binary := os.Getenv(binaryVariable)
+	if binary == "" {
+		t.Skipf("%s does not name a sandbox's binary: run `make test`, which builds it", binaryVariable)
+	}
+	c := cluster.Config{Name: fmt.Sprintf("plugin-%d", os.Getpid()), Binary: binary, Progress: os.Stderr}
+	sandbox.Fill(&c)
+	running, err := cluster.Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := running.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	scheme, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kube, err := client.New(running.RESTConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := deploy.Decode(stockout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if err := kube.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &onSandbox{t, running.Kubeconfig()}
+
+	s.tells([]string{"explain", "job/train"},
+		"waits for machines.\nClusterQueue research, by LocalQueue main, priority 0: 1st of 1 in line", "3 of 4 machines came",
+		"time: group h100 may be tried again at", "h100 nvidia.com/gpu 32 64 0 64 0", "h100 h100 OnDemand 98.32 0 of 8 4 ", "Stockout, ")
+	s.tells([]string{"queue", "research"}, "research 1 default job/train 0", "waits for machines")
+	s.tells([]string{"capacity"}, "h100 OnDemand - 98.32 0 of 8 0 0", "Stockout")
+	s.tells([]string{"explain", "provreq/train"}, "is not Muster's: its class is queued-provisioning.gke.io")
+
+	s.refuses([]string{"explain", "train"}, "namespace default has 2 objects of the name train: say which by job/train or provisioningrequest/train")
+	s.refuses([]string{"explain", "job/none"}, "namespace default has no job of the name none")
+	s.refuses([]string{"explain", "job/train", "-n", "kube-system"}, "namespace kube-system has no job of the name train, but namespace default has one: add -n default")
+	s.refuses([]string{"explain", "pod/train"}, `kind "pod" is none that can be explained`)
+	s.refuses([]string{"queue", "reserch"}, `there is no ClusterQueue "reserch"; there are: research`)
+
+	s.refuses([]string{"explain", "job/train", "--as", "nobody"}, "you may not get jobs.batch in namespace default: ask an admin to run `kubectl create role muster-explain -n default --verb=get,list --resource=jobs.batch`")
+	s.refuses([]string{"queue", "--as", "nobody"}, "list workloads.kueue.x-k8s.io, list clusterqueues.kueue.x-k8s.io")
+	s.refuses([]string{"capacity", "--as", "nobody"}, "--verb=list --resource=nodegroups.muster.dev;")
+
+	tenant := []string{"--as", "system:serviceaccount:default:tenant"}
+	s.tells(append([]string{"explain", "job/train"}, tenant...), "waits for machines, as Muster wrote", "3 of 4 machines came",
+		"What Muster has told", "list nodes in the whole cluster", "kubectl create clusterrole muster-explain --verb=list --resource=nodes;")
+
+	// What Muster has not seen is judged all the same.
+	if err := running.Pause(cluster.Muster); err != nil {
+		t.Fatal(err)
+	}
+	group := &v1alpha1.NodeGroup{}
+	if err := kube.Get(t.Context(), client.ObjectKey{Name: "h100"}, group); err != nil {
+		t.Fatal(err)
+	}
+	group.Spec.MaxNodes = 2
+	if err := kube.Update(t.Context(), group); err != nil {
+		t.Fatal(err)
+	}
+	s.tells([]string{"explain", "job/train"}, "can never start as it is: no group could ever give its machines.", "4 machines needed, it may have 2",
+		"an admin raises spec.maxNodes of NodeGroup h100 by 2")
+	if err := running.Resume(cluster.Muster); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAClusterWithoutMuster knows none of its kinds.
+func TestAClusterWithoutMuster(t *testing.T) {
+	binary := os.Getenv(binaryVariable)
+	if binary == "" {
+		t.Skipf("%s does not name a sandbox's binary: run `make test`, which builds it", binaryVariable)
+	}
+	c := cluster.Config{Name: fmt.Sprintf("bare-%d", os.Getpid()), Binary: binary, Progress: os.Stderr, Only: []string{cluster.Etcd, cluster.APIServer}}
+	running, err := cluster.Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := running.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &onSandbox{t, running.Kubeconfig()}
+	for _, args := range [][]string{{"queue"}, {"capacity"}, {"explain", "workload/train"}} {
+		s.refuses(args, "Muster works with: it is not installed here")
+	}
+	s.refuses([]string{"explain", "train"}, "namespace default has no job")
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing"
+)
+
+func TestQueuesAreListedInTheirOrder(t *testing.T) {
+	p := pictureOf(nil, flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil),
+		waiting("late", 8, func(w *kueue.Workload) { w.CreationTimestamp = at(5) }),
+		waiting("urgent", 8, func(w *kueue.Workload) {
+			w.Spec.Priority = new(int32(9))
+			w.OwnerReferences = []metav1.OwnerReference{ownedBy("rush")}
+		}),
+		waiting("paused", 4, func(w *kueue.Workload) {
+			condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, queueing.ReasonWaitingForCapacity, "dry")
+			w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(-3))}
+		}),
+		waiting("small", 1, nil), team("aside", nil, "h100=8"))
+	lacks(t, told(t, p.lines()),
+		"CLUSTERQUEUE POSITION NAMESPACE NAME PRIORITY AGE WHY NEXT TRY IN FULL\n"+
+			"team - default workload/small 0 60m has its turn - -\n"+
+			"team 1 default job/rush 9 60m waits for quota - flavor h100: nvidia.com/gpu: 48 more needed than the 16 that are free of 64",
+		"team 2 default workload/paused 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry\nteam 3 default workload/late 0 5m waits for quota")
+	if got := told(t, p.lines("aside")); got != "Nobody waits.\n" {
+		t.Errorf("of the empty queue: %s", got)
+	}
+}
+
+func TestWithoutNodesQueuesAreListedAsMusterWrote(t *testing.T) {
+	p := pictureOf([]right{{"list", "nodes"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
+		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, queueing.ReasonWaitingForCapacity, "dry")
+		w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(-3))}
+	}))
+	lacks(t, told(t, p.lines()), "team 1 default workload/train 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry")
+	lacks(t, told(t, p.explainWorkload(named(t, p, "train"))), "1st of 1 in line, for 60m")
+}
+
+func TestGroupsAreListedWithTheirTroubles(t *testing.T) {
+	unsound := group("spot", 4, func(g *v1alpha1.NodeGroup) {
+		g.Spec.CapacityType = v1alpha1.Spot
+		g.Status.Machines, g.Status.ReadyNodes, g.Status.BookedNodes = 3, 2, 1
+		g.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionSound, Status: metav1.ConditionFalse, Message: "an autoscaler changes it"}}
+	})
+	sized := group("h100", 8, func(g *v1alpha1.NodeGroup) {
+		dry(g)
+		g.Status.Backoffs[0].AtLeast = 4
+	})
+	lacks(t, told(t, groupLines{groupLineOf(sized, noon), groupLineOf(unsound, noon)}),
+		"h100 OnDemand zone-a 10.00 0 of 8 0 0 95% 95% Stockout, 10m ago 2026-11-20T12:05:00Z (in 5m), for 4 machines and more - kwok -",
+		"spot Spot zone-a 10.00 3 of 4 2 1 95% 95% - - 1 kwok not Sound: an autoscaler changes it")
+	lacks(t, told(t, groupLines{}), "There is no NodeGroup")
+}
+
+// TestWatchingAsksAgain until the caller has seen enough.
+func TestWatchingAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, enough := context.WithCancel(t.Context())
+		defer enough()
+		var out strings.Builder
+		command := &cobra.Command{}
+		command.SetContext(ctx)
+		command.SetOut(&out)
+		o, began, asked := &options{clock: clock.RealClock{}, output: asJSON, watch: true}, time.Now(), 0
+		err := o.answer(command, func(context.Context) (answer, error) {
+			if asked++; asked > 3 {
+				enough()
+			}
+			return queueLines{{Name: "job/train", Position: asked}}, nil
+		})
+		if err != nil || asked != 4 || time.Since(began) != 3*redraw || strings.Count(out.String(), `"name": "job/train"`) != 3 {
+			t.Errorf("asked %d times in %s: %v\n%s", asked, time.Since(began), err, out.String())
+		}
+	})
+}
+
+func TestAnswersAreWrittenAsYAML(t *testing.T) {
+	var out strings.Builder
+	if err := encode(&out, asYAML, groupLines{{Name: "h100", Max: 8}}); err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, out.String(), "- booked: 0\n", "  max: 8\n", "  name: h100\n")
+}
+
+func TestLongAnswersAreCutUnlessAllIsAskedFor(t *testing.T) {
+	e := &explanation{Kind: "Job", Namespace: "default", Name: "train", Summary: "waits", Causes: []string{strings.Repeat("x", 2*longest)}}
+	for i := range 30 {
+		e.Holders = append(e.Holders, holderLine{Workload: fmt.Sprintf("default/w%02d", i)})
+		e.Unblock = append(e.Unblock, fmt.Sprintf("way %02d", i))
+	}
+	var short strings.Builder
+	if err := e.print(newPrinter(&short, asTable)); err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, short.String(), strings.Repeat("x", longest-3)+"…\n", "default/w09", "way 09\n  and 20 more: -o wide shows all\n")
+	if text := short.String(); strings.Contains(text, "w10") || strings.Contains(text, "way 10") || strings.Contains(text, bold) {
+		t.Errorf("it is not cut, or coloured where nobody looks at it:\n%s", text)
+	}
+	lacks(t, told(t, e), strings.Repeat("x", 2*longest), "default/w29", "way 29")
+}

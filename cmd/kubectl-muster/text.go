@@ -1,0 +1,216 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"golang.org/x/term"
+	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// printer writes answers for people, in colour only where a person looks at them.
+type printer struct {
+	out    io.Writer
+	colour bool
+	wide   bool
+}
+
+// Colours of a terminal.
+const (
+	bold  = "\x1b[1m"
+	plain = "\x1b[0m"
+)
+
+func newPrinter(out io.Writer, format string) *printer {
+	return &printer{out: out, wide: format == asWide, colour: isTerminal(out) && os.Getenv("NO_COLOR") == ""}
+}
+
+func isTerminal(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+func (p *printer) heading(text string) {
+	if p.colour {
+		text = bold + text + plain
+	}
+	fmt.Fprintln(p.out, text)
+}
+
+// list writes a heading and a line for each item; nothing where there is none.
+func (p *printer) list(heading string, items []string) {
+	if len(items) == 0 {
+		return
+	}
+	fmt.Fprintln(p.out)
+	p.heading(heading)
+	for _, item := range items[:p.shown(len(items))] {
+		if !p.wide {
+			item = provisioning.Clip(item, longest)
+		}
+		fmt.Fprintln(p.out, "  -", item)
+	}
+	p.more(len(items))
+}
+
+// A cluster may have hundreds of groups that all say the same, and thousands of jobs:
+// unless all is asked for, parts of an answer have at most so many items, and so many
+// bytes each.
+const (
+	most    = 10
+	longest = 1000
+)
+
+// shown is how many of n items are shown.
+func (p *printer) shown(n int) int {
+	if p.wide {
+		return n
+	}
+	return min(n, most)
+}
+
+// more says how many of n items are not.
+func (p *printer) more(n int) {
+	if left := n - p.shown(n); left > 0 {
+		fmt.Fprintf(p.out, "  and %d more: -o wide shows all\n", left)
+	}
+}
+
+// part writes a heading and a table; nothing where the table is empty.
+func (p *printer) part(heading string, columns []string, rows [][]string) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	fmt.Fprintln(p.out)
+	p.heading(heading)
+	if err := p.rows("  ", columns, rows[:p.shown(len(rows))]); err != nil {
+		return err
+	}
+	p.more(len(rows))
+	return nil
+}
+
+// rows writes a table.
+func (p *printer) rows(indent string, columns []string, rows [][]string) error {
+	table := tabwriter.NewWriter(p.out, 0, 0, 3, ' ', 0)
+	for _, row := range append([][]string{columns}, rows...) {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			if cells[i] = cell; cell == "" {
+				cells[i] = "-"
+			}
+		}
+		fmt.Fprintln(table, indent+strings.Join(cells, "\t"))
+	}
+	return table.Flush()
+}
+
+// encode writes a value as JSON or YAML.
+func encode(out io.Writer, format string, value any) error {
+	text, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	if format == asYAML {
+		if text, err = yaml.JSONToYAML(text); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintln(out, strings.TrimRight(string(text), "\n"))
+	return err
+}
+
+// print writes all that is known, the sentence first.
+func (e *explanation) print(p *printer) error {
+	p.heading(e.sentence())
+	if at := e.Place; at != nil {
+		where := fmt.Sprintf("ClusterQueue %s, by LocalQueue %s, priority %d", at.ClusterQueue, at.LocalQueue, at.Priority)
+		if at.Position > 0 {
+			where += fmt.Sprintf(": %s of %d in line, for %s", ordinal(at.Position), at.Pending, at.Waited)
+		}
+		fmt.Fprintln(p.out, where)
+	}
+	p.list("Why", e.Causes)
+	p.list("What would change it", e.Unblock)
+	var rows [][]string
+	for _, q := range e.Quota {
+		rows = append(rows, []string{q.Flavor, q.Resource, q.Asked, q.Free, q.Short, q.Whole, q.Borrowable})
+	}
+	if err := p.part("Quota", []string{"FLAVOR", "RESOURCE", "ASKED", "FREE", "SHORT", "WHOLE", "BORROWABLE"}, rows); err != nil {
+		return err
+	}
+	if err := p.capacity(e.Capacity); err != nil {
+		return err
+	}
+	rows = nil
+	for _, h := range e.Holders {
+		borrows := ""
+		if h.Borrows {
+			borrows = "yes"
+		}
+		rows = append(rows, []string{h.Workload, h.Queue, fmt.Sprint(h.Priority), h.Has, borrows})
+	}
+	if err := p.part("Who has the quota", []string{"WORKLOAD", "CLUSTERQUEUE", "PRIORITY", "HAS", "BORROWS"}, rows); err != nil {
+		return err
+	}
+	rows = nil
+	for _, m := range e.Machines {
+		rows = append(rows, []string{m.Group, m.Request, fmt.Sprint(m.Priority), fmt.Sprint(m.Machines), fmt.Sprint(m.Pods)})
+	}
+	if err := p.part("Who has the machines", []string{"GROUP", "PROVISIONINGREQUEST", "PRIORITY", "MACHINES", "PODS"}, rows); err != nil {
+		return err
+	}
+	p.list("What Muster has told", e.Recorded)
+	p.list("What you may not do", lacking(e.Missing))
+	return nil
+}
+
+// sentence begins with the object's name.
+func (e *explanation) sentence() string {
+	name := fmt.Sprintf("%s %s/%s", e.Kind, e.Namespace, e.Name)
+	if e.Workload != "" {
+		name += fmt.Sprintf(" (Workload %s)", e.Workload)
+	}
+	return name + " " + e.Summary + "."
+}
+
+// capacity writes what groups could do, and why they do not.
+func (p *printer) capacity(lines []capacityLine) error {
+	columns := []string{"FLAVOR", "GROUP", "MARKET", "USD/H", "MACHINES", "NEEDED", "CHANCE", "LAST FAILURE", "BACKOFF UNTIL"}
+	if p.wide {
+		columns = append(columns, "WHY NOT")
+	}
+	var rows [][]string
+	for _, c := range lines {
+		row := []string{c.Flavor, c.Group, c.Market, c.USDPerHour, fmt.Sprintf("%d of %d", c.Machines, c.MaxMachines),
+			fmt.Sprint(c.Needed), fmt.Sprintf("%d%%", c.Chance), c.LastFailure, c.Backoff}
+		if p.wide {
+			row = append(row, c.Why)
+		}
+		rows = append(rows, row)
+	}
+	return p.part("Machines", columns, rows)
+}
+
+// lacking tells which rights the caller lacks, and how to ask for them.
+func lacking(missing []right) []string {
+	if len(missing) == 0 {
+		return nil
+	}
+	names := make([]string, len(missing))
+	resources := make([]string, len(missing))
+	for i, m := range missing {
+		names[i], resources[i] = m.String(), m.Resource
+	}
+	return []string{
+		fmt.Sprintf("%s in the whole cluster: so nothing is decided here, and what you see is what Muster has written", strings.Join(names, ", ")),
+		fmt.Sprintf("ask an admin to run: kubectl create clusterrole muster-explain --verb=list --resource=%s; "+
+			"kubectl create clusterrolebinding muster-explain --clusterrole=muster-explain --user=YOU", strings.Join(resources, ",")),
+	}
+}

@@ -1,0 +1,96 @@
+package queueing
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// account prints what there is to tell of a Workload.
+func (w *world) account(t *testing.T, name string) string {
+	a, ok := w.s.Account(w.find(t, name).UID)
+	if !ok {
+		t.Fatalf("no account of %s", name)
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s in %s", a.Reason, a.Queue)
+	for _, o := range a.Ahead {
+		fmt.Fprintf(&out, " behind %s", o.Name)
+	}
+	fmt.Fprintf(&out, ", %d wait\n", a.Pending)
+	for _, o := range a.Options {
+		fmt.Fprintf(&out, "%s: %s", o.Flavor, o.Reason)
+		for _, q := range o.Quota {
+			fmt.Fprintf(&out, " %s asks %d of %d free, %d short; whole %d, %d to be borrowed", q.Resource, q.Asked, q.Free, q.Short(), q.Whole, q.Borrowable)
+		}
+		if o.Plan != nil {
+			fmt.Fprintf(&out, "; machines: %s", o.Plan.Outcome)
+		}
+		fmt.Fprintln(&out)
+	}
+	for _, h := range a.Holders {
+		fmt.Fprintf(&out, "%s of %s has %v, priority %d, borrows %v\n", h.Workload.Name, h.Queue, h.Usage, h.Priority, h.Borrows)
+	}
+	return out.String()
+}
+
+func TestAnAccountHasEveryOptionAndWhoHoldsIt(t *testing.T) {
+	w := newWorld()
+	w.set(flavor("spot", nil))
+	w.set(flavor("ondemand", nil))
+	w.set(localQueueTo("main", "team", ""))
+	w.set(localQueueTo("lent", "other", ""))
+	w.set(clusterQueue(t, "team", map[string]string{"cohort": "all"}, "spot gpu=8\nondemand gpu=2"))
+	w.set(clusterQueue(t, "other", map[string]string{"cohort": "all"}, "spot gpu=4"))
+	w.set(w.workload(t, "guest", map[string]string{"gpu": "6", "lq": "lent", "priority": "3"}))
+	w.set(w.workload(t, "own", map[string]string{"gpu": "4"}))
+	w.set(w.workload(t, "aside", map[string]string{"gpu": "1", "select": "ondemand"}))
+	w.cycles(t)
+	w.set(w.workload(t, "first", map[string]string{"gpu": "8", "priority": "9"}))
+	w.set(w.workload(t, "train", map[string]string{"gpu": "5"}))
+	w.cycles(t)
+	want := `WaitingForQuota in team behind first, 2 wait
+spot: WaitingForQuota gpu asks 5 of 2 free, 3 short; whole 12, 4 to be borrowed
+ondemand: ExceedsMaxQuota gpu asks 5 of 1 free, 4 short; whole 2, 0 to be borrowed
+guest of other has map[{spot gpu}:6], priority 3, borrows true
+own of team has map[{spot gpu}:4], priority 0, borrows false
+`
+	for range 2 { // to tell changes nothing
+		if got := w.account(t, "train"); got != want {
+			t.Errorf("got\n%swant\n%s", got, want)
+		}
+	}
+	if out := w.cycles(t); strings.Contains(out, ":") {
+		t.Errorf("having told, the next cycle decides anew:\n%s", out)
+	}
+	if got := w.account(t, "own"); got != " in team, 0 wait\n" {
+		t.Errorf("of one that runs: %s", got)
+	}
+	w.s.Delete(w.find(t, "own"))
+	if _, ok := w.s.Account("uid-002"); ok {
+		t.Error("there is an account of a Workload that is gone")
+	}
+}
+
+func TestAnAccountHasThePlansOfEachFlavor(t *testing.T) {
+	w := newWorld()
+	w.set(flavor("spot", nil))
+	w.set(flavor("ondemand", nil))
+	check := &kueue.AdmissionCheck{}
+	check.Name, check.Spec.ControllerName = "capacity", CapacityController
+	w.set(check)
+	w.set(localQueueTo("main", "team", ""))
+	w.set(clusterQueue(t, "team", map[string]string{"check": "capacity"}, "spot gpu=8\nondemand gpu=2"))
+	w.machines["ondemand"] = 8
+	w.set(w.workload(t, "train", map[string]string{"gpu": "1", "count": "4"}))
+	w.cycles(t)
+	want := `WaitingForCapacity in team, 1 wait
+spot: WaitingForCapacity gpu asks 4 of 8 free, 0 short; whole 8, 0 to be borrowed; machines: Wait
+ondemand: ExceedsMaxQuota gpu asks 4 of 2 free, 2 short; whole 2, 0 to be borrowed; machines: Launch
+`
+	if got := w.account(t, "train"); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
