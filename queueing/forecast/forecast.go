@@ -21,7 +21,9 @@ const (
 	draws = 9
 	// mostCycles is what one draw may take. Usually it takes a few for each step of time.
 	mostCycles = 20_000
-	// firstStep is the first step of virtual time.
+	// mostRounds is how many cycles are run at one time.
+	mostRounds = 50
+	// firstStep is the first step in which it is looked at what time alone changes.
 	firstStep = 20 * time.Second
 
 	// launchTime is what a launch takes until its nodes are ready; drawn from half to
@@ -206,14 +208,14 @@ func (f *future) unfold(waiting []*queueing.Workload, end time.Time) {
 
 // settle runs cycles until there is rest and nobody's turn may have come.
 func (f *future) settle() {
-	for again := true; again && f.cycles > 0; {
+	for again := true; again && f.mayDecide(); {
 		for _, l := range f.lanes {
 			for w := l.next(); w != nil; w = l.next() {
 				f.join(w, nil)
 			}
 		}
 		f.rest()
-		again = slices.ContainsFunc(f.lanes, (*lane).ready)
+		again = slices.ContainsFunc(f.lanes, (*lane).lacks)
 	}
 }
 

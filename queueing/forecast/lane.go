@@ -20,10 +20,10 @@ import (
 const (
 	// window is how many Workloads are judged in a cycle that differ in nothing that
 	// matters: the others come after them anyway.
-	window = 4
+	window = 2
 	// widest is how many of a LocalQueue are judged in all. One that comes after so many may
 	// start around them in truth, but hardly before some of them have.
-	widest = 16
+	widest = 8
 )
 
 // lane are the Workloads of a LocalQueue that wait. To judge all of them at every
@@ -124,6 +124,12 @@ func compare(a, b *queueing.Workload) int {
 
 // ready says that somebody may be judged beside those that are.
 func (l *lane) ready() bool { return len(l.judged) < widest && len(l.free) > 0 }
+
+// lacks says that somebody has to be judged now: all before him in his line have started.
+// Else the others of the line, who were refused, spoke for him.
+func (l *lane) lacks() bool {
+	return l.ready() && slices.ContainsFunc(l.free, func(o *line) bool { return o.in == 0 })
+}
 
 // next takes out who is to be judged next; nil if nobody is.
 func (l *lane) next() *queueing.Workload {

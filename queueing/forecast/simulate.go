@@ -14,9 +14,6 @@ import (
 	"github.com/muster-dev/muster/queueing"
 )
 
-// mostRounds of cycles are simulated, far more than it takes who starts.
-const mostRounds = 100
-
 // Outcome is what would become of a Workload now.
 type Outcome struct {
 	// Starts says that it would get its quota, and with it what else is here; else
@@ -51,7 +48,6 @@ func Simulate(state *queueing.State, newcomer *kueue.Workload, now time.Time) Ou
 		x.join(w, state.RequestsOf(w))
 	}
 	x.state.Set(newcomer)
-	x.cycles = mostRounds
 	var out Outcome
 	x.sees = func(v *queueing.Verdict) {
 		switch {

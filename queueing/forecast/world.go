@@ -25,6 +25,8 @@ type world struct {
 	began, now time.Time
 	// cycles that it may still take: a bound on what it costs, whatever happens.
 	cycles int
+	// rounds is how many it has taken at this time.
+	rounds int
 
 	events events
 	made   int
@@ -130,9 +132,10 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// rest runs cycles until nothing more is decided at this time.
+// rest runs cycles until nothing more is decided at this time. Preemption may go round in
+// circles; in truth each round takes the time that pods need to stop, so it ends here.
 func (x *world) rest() {
-	for acted := true; acted && x.cycles > 0; {
+	for acted := true; acted && x.mayDecide(); {
 		acted = false
 		for _, v := range x.cycle() {
 			x.sees(&v)
@@ -142,8 +145,12 @@ func (x *world) rest() {
 	}
 }
 
+// mayDecide says that another cycle may be run at this time.
+func (x *world) mayDecide() bool { return x.rounds < mostRounds && x.cycles > 0 }
+
 func (x *world) cycle() []queueing.Verdict {
 	x.cycles--
+	x.rounds++
 	if x.changed && x.capacity != nil {
 		at := *x.capacity
 		at.Now = x.now
@@ -161,8 +168,7 @@ func (x *world) advance(end time.Time) bool {
 	}
 	next := x.events.next()
 	if wake := x.state.WakeAt(); !wake.IsZero() {
-		// Not before its time, or nothing would happen yet.
-		wake = x.snap(wake, upwards)
+		wake = x.coarsely(wake)
 		if next.IsZero() || wake.Before(next) {
 			next = wake
 		}
@@ -170,37 +176,27 @@ func (x *world) advance(end time.Time) bool {
 	if next.IsZero() || next.After(end) {
 		return false
 	}
-	x.now, x.changed = later(next, x.now), true
+	x.now, x.changed, x.rounds = later(next, x.now), true, 0
 	for len(x.events) > 0 && !x.events.next().After(x.now) {
 		heap.Pop(&x.events).(event).do()
 	}
 	return true
 }
 
-// Ways to round a time.
-const (
-	nearest = iota
-	upwards
-)
-
-// snap puts a time on a grid that is the coarser the farther off it is: steps of 20 s in
-// the first 1,000 s, of 40 s in the next 2,000 s, and so on. What happens at the nearest step is
-// 1 % of the wait too early or too late, and as often the one as the other; and a
-// year has no more steps than a thousand.
-func (x *world) snap(at time.Time, how int) time.Time {
-	off := at.Sub(x.began)
-	step := firstStep
+// coarsely is the time at which to look at what time alone may change: a little after
+// it, by at most 2 % of the wait. That is near enough, and a year has but a thousand
+// such steps. What ends or comes does so at its very time: if several ended at once,
+// gangs would start that in truth wait behind smaller ones.
+func (x *world) coarsely(at time.Time) time.Time {
+	off, step := at.Sub(x.began), firstStep
 	for off >= 50*step {
 		step *= 2
 	}
-	if how == upwards {
-		off += step - 1
-		return x.began.Add(off.Truncate(step))
-	}
-	return x.began.Add(off.Round(step))
+	return x.began.Add((off + step - 1).Truncate(step))
 }
 
-// apply carries a verdict out; false if it only tells why somebody waits.
+// apply carries a verdict out; false if nothing follows from it now: it tells why somebody
+// waits, or has somebody run.
 func (x *world) apply(v *queueing.Verdict) bool {
 	w, before := v.Workload, v.Workload.Object
 	if v.Action == queueing.Wait && v.Create == nil && len(v.Delete) == 0 {
@@ -239,6 +235,7 @@ func (x *world) apply(v *queueing.Verdict) bool {
 	case starts:
 		x.begins(w)
 		x.run(w)
+		return false
 	case v.Action == queueing.Evict && queueing.HasQuota(w.Object):
 		x.stop(w)
 	}
@@ -388,7 +385,7 @@ func occupied(s *provisioning.Snapshot, plan *provisioning.Verdict, by int) *pro
 // at has something happen.
 func (x *world) at(when time.Time, do func()) {
 	x.made++
-	heap.Push(&x.events, event{x.snap(when, nearest), x.made, do})
+	heap.Push(&x.events, event{when, x.made, do})
 }
 
 // event is something that happens at a time; of those at the same time the one that
