@@ -115,7 +115,7 @@ func (s *State) preempted(v victim, by *Workload) *Verdict {
 		Type: kueue.WorkloadPreempted, Status: metav1.ConditionTrue, Reason: v.reason, Message: out.Message,
 		ObservedGeneration: v.Object.Generation, LastTransitionTime: metav1.NewTime(s.now),
 	})
-	out.PreemptedFor = kueue.ClusterQueueReference(by.queue.object.Name)
+	out.PreemptedFor, out.PreemptedBy = kueue.ClusterQueueReference(by.queue.object.Name), by.Object.UID
 	v.busy = true
 	return out
 }

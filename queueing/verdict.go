@@ -4,6 +4,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -67,6 +68,8 @@ type Verdict struct {
 	// PreemptedFor is the ClusterQueue of the Workload that makes it leave; empty if it was not
 	// preempted.
 	PreemptedFor kueue.ClusterQueueReference
+	// PreemptedBy is that Workload.
+	PreemptedBy types.UID
 	// Job is what to delete with the Action Remove; nil is the Workload itself.
 	Job *metav1.OwnerReference
 }

@@ -20,7 +20,7 @@ const module = "github.com/muster-dev/muster/"
 
 // pure packages decide: they get a snapshot and return a verdict.
 var pure = []string{
-	"nodegroups", "provisioning", "provisioning/fit", "queueing", "queueing/quota", "queueing/preemption", "queueing/usage", "kwok/pool",
+	"nodegroups", "provisioning", "provisioning/fit", "queueing", "queueing/quota", "queueing/preemption", "queueing/usage", "queueing/forecast", "kwok/pool",
 }
 
 // forbidden in pure packages, each with its why.

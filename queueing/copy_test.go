@@ -1,0 +1,86 @@
+package queueing
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestACopyDecidesByTheObjects compares what a copy of a State decides with what one
+// decides that was fed the same objects, and looks that the State which was copied
+// goes on as if nothing had been.
+func TestACopyDecidesByTheObjects(t *testing.T) {
+	compared := 0
+	for seed := range uint64(200) {
+		ends := map[bool]map[string]Action{}
+		for _, copies := range []bool{true, false} {
+			r := rand.New(rand.NewPCG(seed, 9))
+			w := randomTree(t, r)
+			for range 20 {
+				w.machines["spot"], w.machines["ondemand"] = r.IntN(5), r.IntN(5)
+				w.shakeMore(t, r)
+				if !copies {
+					w.cycles(t)
+					continue
+				}
+				copied := w.s.Bare(nil)
+				for _, x := range w.s.Workloads() {
+					copied.Join(x)
+				}
+				got := outcomes(copied.Cycle(w.now))
+				// What LocalQueues have used since the last report is in no object.
+				if w.s.sharing == nil {
+					if diff := cmp.Diff(outcomes(w.anew().Cycle(w.now)), got); diff != "" {
+						t.Fatalf("seed %d (-anew +copy):\n%s", seed, diff)
+					}
+					compared += len(got)
+				}
+				w.cycles(t)
+			}
+			w.shakeMore(t, r)
+			ends[copies] = outcomes(w.s.Cycle(w.now))
+		}
+		if diff := cmp.Diff(ends[false], ends[true]); diff != "" {
+			t.Fatalf("seed %d: a State that was copied decides otherwise (-alone +copied):\n%s", seed, diff)
+		}
+	}
+	if compared < 1000 {
+		t.Errorf("%d decisions were compared: too few to prove anything", compared)
+	}
+}
+
+// anew is a State that is fed all objects of the world.
+func (w *world) anew() *State {
+	out := New(w.s.config, w.s.plan)
+	feed := func(o metav1.Object) { out.Set(o) }
+	for name, ns := range w.s.namespaces {
+		out.namespace(name).labels = ns.labels
+	}
+	for _, o := range w.s.flavors {
+		feed(o)
+	}
+	for _, o := range w.s.checks {
+		feed(o)
+	}
+	for _, o := range w.s.cohorts {
+		feed(o)
+	}
+	for _, o := range w.s.clusterQueues {
+		feed(o)
+	}
+	for _, o := range w.s.localQueues {
+		feed(o.object)
+	}
+	for _, x := range w.s.workloads {
+		feed(x.Object)
+	}
+	for _, requests := range w.s.requests {
+		for _, r := range requests {
+			feed(r)
+		}
+	}
+	out.SetCapacity(w.s.advice)
+	return out
+}

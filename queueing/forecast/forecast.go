@@ -1,0 +1,278 @@
+package forecast
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing"
+)
+
+const (
+	// draws that a forecast makes. If the truth is like one more of them, it lies between
+	// the first and the last in 8 of 10 cases.
+	draws = 9
+	// mostCycles is what one draw may take. Usually it takes a few for each step of time.
+	mostCycles = 20_000
+	// mostRounds is how many cycles are run at one time.
+	mostRounds = 50
+	// firstStep is the first step in which it is looked at what time alone changes.
+	firstStep = 20 * time.Second
+
+	// launchTime is what a launch takes until its nodes are ready; drawn from half to
+	// twice of it.
+	launchTime = 4 * time.Minute
+	// bookTime is what it takes to book machines that are there.
+	bookTime = 5 * time.Second
+	// failTime is what it takes to learn that a launch failed.
+	failTime = 10 * time.Second
+	// stopTime is how long evicted pods have to stop: the grace period that pods have
+	// by default.
+	stopTime = 30 * time.Second
+)
+
+// Estimate is when a Workload is expected to start.
+type Estimate struct {
+	Workload *kueue.Workload
+	// Start is the expected time; zero if it is not within the horizon.
+	Start time.Time
+	// Early and Late are the range in which it lies in 8 of 10 cases, as far as the past
+	// tells. A zero Late is beyond the horizon, as is all of a zero Early.
+	Early, Late time.Time
+	// Reason and Message say what it waits for now; where Start is zero, what for at the
+	// end of the horizon.
+	Reason, Message string
+}
+
+// Covers says that a time lies in the range.
+func (e *Estimate) Covers(at time.Time) bool {
+	return !e.Early.IsZero() && !at.Before(e.Early) && (e.Late.IsZero() || !at.After(e.Late))
+}
+
+// Report is a forecast for all that wait.
+type Report struct {
+	// Estimates by namespace and name.
+	Estimates []Estimate
+	// Known, Limited and Unknown count the Workloads, waiting or running, whose run
+	// times are taken from history, from their maximum execution times, or from nothing.
+	Known, Limited, Unknown int
+}
+
+// Basis tells people what the forecast rests on.
+func (r *Report) Basis() string {
+	return fmt.Sprintf("run times are taken from what ran before for %d workloads, from the maximum execution time for %d; for %d nothing is known, and %s to %s is assumed",
+		r.Known, r.Limited, r.Unknown, shortestRun, longestRun)
+}
+
+// Forecast tells for each Workload that is active and not admitted when it is expected
+// to start, up to the horizon. The State is not changed.
+func Forecast(state *queueing.State, history *History, now time.Time, horizon time.Duration) Report {
+	var out Report
+	all := state.Workloads()
+	lengths := make(map[types.UID]*length, len(all))
+	var waiting []*queueing.Workload
+	for _, w := range all {
+		if queueing.IsFinished(w.Object) {
+			continue
+		}
+		l := history.lengthOf(w.Object)
+		lengths[w.Object.UID] = l
+		switch {
+		case len(l.runs) > 0:
+			out.Known++
+		case l.limit >= 0:
+			out.Limited++
+		default:
+			out.Unknown++
+		}
+		if !queueing.IsAdmitted(w.Object) && queueing.IsActive(w.Object) {
+			waiting = append(waiting, w)
+		}
+	}
+	runs := make([]*future, draws)
+	for i := range runs {
+		runs[i] = newFuture(state, all, lengths, uint64(i), now)
+		runs[i].unfold(waiting, now.Add(horizon))
+	}
+	for _, w := range waiting {
+		out.Estimates = append(out.Estimates, estimate(w, runs))
+	}
+	return out
+}
+
+// estimate sums up the draws for one Workload.
+func estimate(w *queueing.Workload, runs []*future) Estimate {
+	starts := make([]time.Time, 0, len(runs))
+	for _, f := range runs {
+		if at, ok := f.started[w.Object.UID]; ok {
+			starts = append(starts, at)
+		}
+	}
+	slices.SortFunc(starts, time.Time.Compare)
+	nth := func(i int) time.Time {
+		if i >= len(starts) {
+			return time.Time{}
+		}
+		return starts[i]
+	}
+	e := Estimate{Workload: w.Object, Early: nth(0), Start: nth(len(runs) / 2), Late: nth(len(runs) - 1)}
+	told := runs[0].first[w.Object.UID]
+	if e.Start.IsZero() {
+		told = runs[0].last[w.Object.UID]
+	}
+	e.Reason, e.Message = told.reason, told.message
+	return e
+}
+
+// unanswered tells of a Workload that has its quota which checks it waits for.
+func unanswered(w *kueue.Workload) told {
+	var open []string
+	for i := range w.Status.AdmissionChecks {
+		if c := &w.Status.AdmissionChecks[i]; c.State != kueue.CheckStateReady {
+			open = append(open, fmt.Sprintf("%s: %s", c.Name, c.Message))
+		}
+	}
+	return told{kueue.WorkloadAdmittedReasonUnsatisfiedAdmissionChecks, "it has its quota and waits for admission checks: " + strings.Join(open, "; ")}
+}
+
+// future is one draw of how things may go on.
+type future struct {
+	*world
+	belief
+	// started is when Workloads start that wait now; unstarted are the others of these.
+	started   map[types.UID]time.Time
+	unstarted map[types.UID]bool
+	// lanes are those that wait for their turn to be judged, by LocalQueue in the order of
+	// the names.
+	lanes  []*lane
+	lineOf map[types.UID]*line
+	// first and last are what Workloads are told at the beginning and at the end.
+	first, last map[types.UID]told
+}
+
+type told struct{ reason, message string }
+
+func newFuture(state *queueing.State, all []*queueing.Workload, lengths map[types.UID]*length, number uint64, now time.Time) *future {
+	f := &future{
+		belief:  belief{number: number, lengths: lengths, runs: map[kind][]time.Duration{}},
+		started: map[types.UID]time.Time{}, unstarted: map[types.UID]bool{}, lineOf: map[types.UID]*line{}, first: map[types.UID]told{}, last: map[types.UID]told{},
+	}
+	f.world = newWorld(state, f, now)
+	f.saw, f.begins = f.tell, f.begin
+	lanes := map[types.NamespacedName]*lane{}
+	for _, w := range all {
+		if queueing.IsFinished(w.Object) {
+			continue
+		}
+		if queueing.HasQuota(w.Object) && !queueing.IsAdmitted(w.Object) {
+			f.last[w.Object.UID] = unanswered(w.Object)
+		}
+		requests := state.RequestsOf(w)
+		if len(requests) > 0 || !isPlain(w.Object) {
+			f.join(w, requests)
+			continue
+		}
+		q := queueOf(w.Object)
+		if lanes[q] == nil {
+			lanes[q] = &lane{lines: map[likeness]*line{}}
+		}
+		f.lineOf[w.Object.UID] = lanes[q].add(w)
+	}
+	for _, q := range slices.SortedFunc(maps.Keys(lanes), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
+		lanes[q].order()
+		f.lanes = append(f.lanes, lanes[q])
+	}
+	return f
+}
+
+// unfold lets time pass until all that wait have started, or to the end.
+func (f *future) unfold(waiting []*queueing.Workload, end time.Time) {
+	for _, w := range waiting {
+		f.unstarted[w.Object.UID] = true
+	}
+	f.settle()
+	f.tellBehind()
+	maps.Copy(f.first, f.last)
+	for len(f.unstarted) > 0 && f.advance(end) {
+		f.settle()
+	}
+	f.tellBehind()
+}
+
+// settle runs cycles until there is rest and nobody's turn may have come.
+func (f *future) settle() {
+	for again := true; again && f.mayDecide(); {
+		for _, l := range f.lanes {
+			for w := l.next(); w != nil; w = l.next() {
+				f.join(w, nil)
+			}
+		}
+		f.rest()
+		again = slices.ContainsFunc(f.lanes, (*lane).lacks)
+	}
+}
+
+// tell notes what a verdict tells a Workload that waits.
+func (f *future) tell(v *queueing.Verdict) {
+	uid := v.Workload.Object.UID
+	if v.Action == queueing.Reserve {
+		if l := f.lineOf[uid]; l != nil {
+			l.lane.left(l, uid)
+			delete(f.lineOf, uid)
+		}
+		f.last[uid] = unanswered(v.Workload.Object)
+		return
+	}
+	if f.unstarted[uid] && v.Action == queueing.Wait && v.Reason != "" {
+		f.last[uid] = told{v.Reason, v.Message}
+	}
+}
+
+// tellBehind tells those that have not been judged.
+func (f *future) tellBehind() {
+	for _, l := range f.lanes {
+		if len(l.judged) == 0 {
+			continue
+		}
+		head := slices.MinFunc(l.judged, compare).Object
+		for i, w := range l.waiting() {
+			f.last[w.Object.UID] = told{f.last[head.UID].reason, fmt.Sprintf("%d workloads come before it in LocalQueue %s, and the first, %s, waits: %s",
+				len(l.judged)+i, head.Spec.QueueName, head.Name, f.last[head.UID].message)}
+		}
+	}
+}
+
+// begin notes the first start of those that wait now.
+func (f *future) begin(w *queueing.Workload) {
+	if uid := w.Object.UID; f.unstarted[uid] {
+		f.started[uid] = f.now
+		delete(f.unstarted, uid)
+		delete(f.last, uid)
+	}
+}
+
+func (f *future) runs(w *queueing.Workload, now time.Time) time.Duration {
+	o := w.Object
+	elapsed := ranBefore(o) + max(0, now.Sub(admittedAt(o)))
+	return f.total(o.UID, elapsed) - elapsed
+}
+
+func (f *future) boots(w *kueue.Workload, request string, plan *provisioning.Verdict) (time.Duration, bool) {
+	switch {
+	case plan != nil && plan.Outcome == provisioning.Fits:
+		return bookTime, true
+	case plan != nil && int(1000*f.chance("chance of "+w.Namespace+"/"+request)) >= plan.Chance:
+		return failTime, false
+	}
+	factor := math.Pow(4, f.chance("boot of "+w.Namespace+"/"+request)) / 2
+	return time.Duration(float64(launchTime) * factor), true
+}
+
+func (*future) stops() time.Duration { return stopTime }

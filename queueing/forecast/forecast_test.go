@@ -1,0 +1,137 @@
+package forecast
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing"
+)
+
+func TestForecast(t *testing.T) {
+	hourly := func(name string) *kueue.Workload { return job(name, 4) }
+	tests := []struct {
+		name     string
+		objects  []metav1.Object
+		history  *History
+		capacity *provisioning.Snapshot
+		// want is the middle and the range, and a part
+		// of the message of the workload "next".
+		want    string
+		message string
+	}{
+		{
+			name:    "a job for which all is free starts at once",
+			objects: []metav1.Object{queue("team", "spot=4"), job("next", 4)},
+			want:    "0s (0s to 0s)",
+		},
+		{
+			name:    "the maximum execution time of what runs counts from its start",
+			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, atMost(time.Hour), running(noon.Add(-20*time.Minute))), job("next", 4)},
+			want:    "40m0s (40m0s to 40m0s)",
+			message: "gpu: 4 more needed than the 0 that are free of 4",
+		},
+		{
+			name: "those ahead come first, each for its time",
+			objects: []metav1.Object{queue("team", "spot=4"), job("next", 4, created(noon)),
+				job("first", 4, atMost(time.Hour), created(noon.Add(-2*time.Minute))), job("second", 3, atMost(30*time.Minute), created(noon.Add(-time.Minute)))},
+			want: "1h30m0s (1h30m0s to 1h30m0s)",
+		},
+		{
+			name:    "runs that all took an hour are expected to take one",
+			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, running(noon)), job("next", 4)},
+			history: historyOf(hourly, 60, 60, 60),
+			want:    "1h0m0s (1h0m0s to 1h0m0s)",
+		},
+		{
+			name:    "what has run for half an hour is none of the short runs",
+			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, running(noon.Add(-30*time.Minute))), job("next", 4)},
+			history: historyOf(hourly, 10, 10, 50, 10, 50, 10, 50, 50, 10, 50, 50, 50),
+			want:    "20m0s (20m0s to 20m0s)",
+		},
+		{
+			name:    "the maximum execution time bounds what history tells",
+			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, atMost(30*time.Minute), running(noon)), job("next", 4)},
+			history: historyOf(hourly, 60, 60, 60),
+			want:    "30m0s (30m0s to 30m0s)",
+		},
+		{
+			name:    "of what nothing is known the range is wide",
+			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, running(noon)), job("next", 4)},
+			want:    "40m0s (7m0s to 4h46m0s)",
+		},
+		{
+			name:    "what the whole quota cannot hold never starts",
+			objects: []metav1.Object{queue("team", "spot=4"), job("next", 5)},
+			want:    "- (- to -)",
+			message: "the whole quota is 4",
+		},
+		{
+			name:    "what ends after the horizon says what is waited for",
+			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, atMost(100*24*time.Hour), running(noon)), job("next", 4)},
+			want:    "- (- to -)",
+			message: "gpu: 4 more needed",
+		},
+		{
+			name: "victims of a higher priority stop first",
+			objects: []metav1.Object{queue("team", "spot=4", preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)),
+				job("first", 4, atMost(time.Hour), running(noon)), job("next", 4, priority(1))},
+			want: "1m0s (1m0s to 1m0s)",
+		},
+		{
+			name:     "a launch takes its time",
+			objects:  []metav1.Object{queue("team", "spot=8", checked("machines")), check("machines", queueing.CapacityController), job("next", 8)},
+			capacity: groups(group("spot", 1)),
+			want:     "4m0s (2m0s to 7m0s)",
+		},
+		{
+			name:     "a group that failed is tried again when its backoff is over",
+			objects:  []metav1.Object{queue("team", "spot=8", checked("machines")), check("machines", queueing.CapacityController), job("next", 8)},
+			capacity: groups(group("spot", 1, v1alpha1.Backoff{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 3, Until: metav1.NewTime(noon.Add(time.Hour))})),
+			want:     "1h4m0s (1h2m0s to 1h7m0s)",
+			message:  "no machines",
+		},
+		{
+			name: "who has the last machine gives it back",
+			objects: []metav1.Object{queue("team", "spot=16", checked("machines")), check("machines", queueing.CapacityController),
+				job("first", 8, atMost(time.Hour), created(noon.Add(-2*time.Hour))), job("next", 8)},
+			capacity: groups(group("spot", 1)),
+			want:     "1h7m0s (1h5m0s to 1h9m0s)",
+			message:  "no machines",
+		},
+		{
+			name:    "nobody can tell when another controller answers",
+			objects: []metav1.Object{queue("team", "spot=4", checked("budget")), check("budget", "people.example.com"), job("next", 4)},
+			want:    "- (- to -)",
+			message: "waits for admission checks: budget",
+		},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			s := stateOf(append(tc.objects, flavor("spot"), localQueue("main", "team"))...)
+			s.SetCapacity(tc.capacity)
+			report := Forecast(s, tc.history, noon, 7*24*time.Hour)
+			for _, e := range report.Estimates {
+				if e.Workload.Name != "next" {
+					continue
+				}
+				got := fmt.Sprintf("%s (%s to %s)", minutes(t, e.Start), minutes(t, e.Early), minutes(t, e.Late))
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("estimate (-want +got):\n%s", diff)
+				}
+				if !strings.Contains(e.Message, tc.message) {
+					t.Errorf("message is %q: want %q in it", e.Message, tc.message)
+				}
+				return
+			}
+			t.Error("no estimate")
+		})
+	}
+}

@@ -1,0 +1,423 @@
+package forecast
+
+import (
+	"container/heap"
+	"fmt"
+	"slices"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing"
+)
+
+// world is a cluster in virtual time that does what cycles decide. Nature says what
+// is not decided there: how long things take, and whether they succeed.
+type world struct {
+	state  *queueing.State
+	nature nature
+	// began is when virtual time began, and now what it is.
+	began, now time.Time
+	// cycles that it may still take: a bound on what it costs, whatever happens.
+	cycles int
+	// rounds is how many it has taken at this time.
+	rounds int
+
+	events events
+	made   int
+	// over are the Workloads that have ended.
+	over map[types.UID]bool
+	// plans are the planner's latest good answers, by the name of the gang and how many
+	// pods of each podSet it was asked for.
+	plans map[string]provisioning.Verdict
+	// capacity is the picture of the machines; nil without advice. Changed says that the
+	// State has not been given it as it is now.
+	capacity *provisioning.Snapshot
+	changed  bool
+	// requests are those that are alive, with what the made ones of them take.
+	requests map[types.UID]*request
+	// sees is told each verdict before it is carried out, and saw after that; begins is
+	// told of each Workload that may run from now on.
+	sees, saw func(*queueing.Verdict)
+	begins    func(*queueing.Workload)
+}
+
+// nature is how things go that nobody decides.
+type nature interface {
+	// runs is for how much longer the pods of an admitted Workload run.
+	runs(w *queueing.Workload, now time.Time) time.Duration
+	// boots is how long after a Workload's request its machines are there; ok is false if
+	// they cannot be had after all. Plan is nil where the planner was not asked.
+	boots(w *kueue.Workload, request string, plan *provisioning.Verdict) (after time.Duration, ok bool)
+	// stops is how long the pods of an evicted Workload take to be gone.
+	stops() time.Duration
+}
+
+// request is a ProvisioningRequest that is alive.
+type request struct {
+	object *autoscaling.ProvisioningRequest
+	// plan is what it takes of the capacity; nil where the capacity knows it already, or
+	// no planner was asked.
+	plan *provisioning.Verdict
+	// virtual: it was made here.
+	virtual bool
+}
+
+// newWorld is a world that begins with the objects of a State, which stays as it is,
+// but for the Workloads, which are to join.
+func newWorld(state *queueing.State, n nature, now time.Time) *world {
+	x := &world{
+		nature: n, began: now, now: now, cycles: mostCycles, capacity: state.Capacity(), changed: true,
+		over: map[types.UID]bool{}, plans: map[string]provisioning.Verdict{}, requests: map[types.UID]*request{},
+		sees: func(*queueing.Verdict) {}, saw: func(*queueing.Verdict) {}, begins: func(*queueing.Workload) {},
+	}
+	x.state = state.Bare(func(gang provisioning.Gang, v provisioning.Verdict) {
+		if v.Outcome == provisioning.Fits || v.Outcome == provisioning.Launch {
+			counts := make([]int, len(gang.PodSets))
+			for i := range gang.PodSets {
+				counts[i] = gang.PodSets[i].Count
+			}
+			x.plans[planKey(gang.Name, counts)] = v
+		}
+	})
+	return x
+}
+
+func planKey(gang string, counts []int) string { return fmt.Sprint(gang, counts) }
+
+// planFor is the planner's answer for an admission; nil if it was not asked.
+func (x *world) planFor(w *kueue.Workload, a *kueue.Admission) *provisioning.Verdict {
+	counts := make([]int, len(a.PodSetAssignments))
+	for i := range a.PodSetAssignments {
+		if n := a.PodSetAssignments[i].Count; n != nil {
+			counts[i] = int(*n)
+		}
+	}
+	plan, ok := x.plans[planKey(w.Namespace+"/"+w.Name, counts)]
+	if !ok {
+		return nil
+	}
+	return &plan
+}
+
+// join adds a Workload of the State that the world was made from, and lets go on
+// what is under way about it.
+func (x *world) join(known *queueing.Workload, requests []*autoscaling.ProvisioningRequest) {
+	w := x.state.Join(known)
+	for _, r := range requests {
+		x.requests[r.UID] = &request{object: r}
+		if !queueing.IsAdmitted(w.Object) && !apimeta.IsStatusConditionTrue(r.Status.Conditions, autoscaling.Provisioned) {
+			after, _ := x.nature.boots(w.Object, r.Name, nil)
+			x.at(later(r.CreationTimestamp.Add(after), x.now), func() { x.answer(r, metav1.ConditionTrue) })
+		}
+	}
+	switch {
+	case !queueing.HasQuota(w.Object) || !queueing.IsAdmitted(w.Object):
+	case queueing.IsEvicted(w.Object):
+		x.stop(w)
+	default:
+		x.run(w)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// rest runs cycles until nothing more is decided at this time. Preemption may go round in
+// circles; in truth each round takes the time that pods need to stop, so it ends here.
+func (x *world) rest() {
+	for acted := true; acted && x.mayDecide(); {
+		acted = false
+		for _, v := range x.cycle() {
+			x.sees(&v)
+			acted = x.apply(&v) || acted
+			x.saw(&v)
+		}
+	}
+}
+
+// mayDecide says that another cycle may be run at this time.
+func (x *world) mayDecide() bool { return x.rounds < mostRounds && x.cycles > 0 }
+
+func (x *world) cycle() []queueing.Verdict {
+	x.cycles--
+	x.rounds++
+	if x.changed && x.capacity != nil {
+		at := *x.capacity
+		at.Now = x.now
+		x.state.SetCapacity(&at)
+	}
+	x.changed = false
+	return x.state.Cycle(x.now)
+}
+
+// advance goes on to when something may change; false if nothing does before the end,
+// or if that would cost too much.
+func (x *world) advance(end time.Time) bool {
+	if x.cycles <= 0 {
+		return false
+	}
+	next := x.events.next()
+	if wake := x.state.WakeAt(); !wake.IsZero() {
+		wake = x.coarsely(wake)
+		if next.IsZero() || wake.Before(next) {
+			next = wake
+		}
+	}
+	if next.IsZero() || next.After(end) {
+		return false
+	}
+	x.now, x.changed, x.rounds = later(next, x.now), true, 0
+	for len(x.events) > 0 && !x.events.next().After(x.now) {
+		heap.Pop(&x.events).(event).do()
+	}
+	return true
+}
+
+// coarsely is the time at which to look at what time alone may change: a little after
+// it, by at most 2 % of the wait. That is near enough, and a year has but a thousand
+// such steps. What ends or comes does so at its very time: if several ended at once,
+// gangs would start that in truth wait behind smaller ones.
+func (x *world) coarsely(at time.Time) time.Time {
+	off, step := at.Sub(x.began), firstStep
+	for off >= 50*step {
+		step *= 2
+	}
+	return x.began.Add((off + step - 1).Truncate(step))
+}
+
+// apply carries a verdict out; false if nothing follows from it now: it tells why somebody
+// waits, or has somebody run.
+func (x *world) apply(v *queueing.Verdict) bool {
+	w, before := v.Workload, v.Workload.Object
+	if v.Action == queueing.Wait && v.Create == nil && len(v.Delete) == 0 {
+		return false
+	}
+	var written *kueue.Workload
+	switch {
+	case v.Action == queueing.Remove:
+		x.end(w)
+		return true
+	case v.Action == queueing.Deactivate:
+		written = with(before, &before.Status)
+		written.Spec.Active = new(false)
+		written.Generation++
+	case v.Action != queueing.Wait && v.Status != nil:
+		written = with(before, v.Status)
+	}
+	if v.Replaces != nil {
+		x.state.Settle(v.Replaces.Workload.Object.UID, with(v.Replaces.Workload.Object, v.Replaces.Status))
+	}
+	starts := written != nil && queueing.IsAdmitted(written) && !queueing.IsAdmitted(before)
+	if starts {
+		// All pods come at once.
+		apimeta.SetStatusCondition(&written.Status.Conditions, metav1.Condition{
+			Type: kueue.WorkloadPodsReady, Status: metav1.ConditionTrue, Reason: kueue.WorkloadStarted, LastTransitionTime: metav1.NewTime(x.now),
+		})
+	}
+	for _, r := range v.Delete {
+		x.drop(r)
+	}
+	if v.Create != nil {
+		x.ask(v)
+	}
+	x.state.Settle(before.UID, written)
+	switch {
+	case starts:
+		x.begins(w)
+		x.run(w)
+		return false
+	case v.Action == queueing.Evict && queueing.HasQuota(w.Object):
+		x.stop(w)
+	}
+	return true
+}
+
+// with is an object with another status. The version of it is nobody's.
+func with(w *kueue.Workload, status *kueue.WorkloadStatus) *kueue.Workload {
+	out := *w
+	out.Status = *status
+	out.ResourceVersion = ""
+	return &out
+}
+
+// run has an admitted Workload end when its time has come, unless it was stopped by
+// then.
+func (x *world) run(w *queueing.Workload) {
+	since := admittedAt(w.Object)
+	x.at(x.now.Add(x.nature.runs(w, x.now)), func() {
+		if queueing.IsAdmitted(w.Object) && admittedAt(w.Object).Equal(since) && !queueing.IsEvicted(w.Object) {
+			x.end(w)
+		}
+	})
+}
+
+// admittedAt is when an admitted Workload was admitted.
+func admittedAt(w *kueue.Workload) time.Time {
+	return apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time
+}
+
+// stop gives the quota of an evicted Workload back once its pods are gone.
+func (x *world) stop(w *queueing.Workload) {
+	x.at(x.now.Add(x.nature.stops()), func() {
+		if !x.over[w.Object.UID] && queueing.IsEvicted(w.Object) && queueing.HasQuota(w.Object) {
+			x.state.Settle(w.Object.UID, with(w.Object, queueing.Released(w.Object, x.now)))
+		}
+	})
+}
+
+// end takes out a Workload with all that it had.
+func (x *world) end(w *queueing.Workload) {
+	if x.over[w.Object.UID] {
+		return
+	}
+	x.over[w.Object.UID] = true
+	for _, r := range x.state.RequestsOf(w) {
+		x.drop(r)
+	}
+	x.state.Delete(w.Object)
+}
+
+// ask makes the request of a verdict. Its machines are taken from now on.
+func (x *world) ask(v *queueing.Verdict) {
+	x.made++
+	r := v.Create.Object
+	r.UID, r.CreationTimestamp = types.UID(fmt.Sprintf("virtual-%d", x.made)), metav1.NewTime(x.now)
+	r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue}}
+	made := &request{object: r, virtual: true}
+	if a := admissionFor(v); a != nil {
+		made.plan = x.planFor(v.Workload.Object, a)
+	}
+	x.requests[r.UID] = made
+	if made.plan != nil && x.capacity != nil {
+		x.capacity, x.changed = occupied(x.capacity, made.plan, taken), true
+	}
+	x.state.Set(r)
+	after, ok := x.nature.boots(v.Workload.Object, r.Name, made.plan)
+	x.at(x.now.Add(after), func() {
+		status := metav1.ConditionTrue
+		if !ok {
+			status = metav1.ConditionFalse
+		}
+		x.answer(r, status)
+	})
+}
+
+// admissionFor is the assignment that a request of a verdict is for.
+func admissionFor(v *queueing.Verdict) *kueue.Admission {
+	if a := v.Workload.Object.Status.Admission; a != nil {
+		return a
+	}
+	// Ahead of quota the pods are those of the request.
+	a := &kueue.Admission{}
+	for i := range v.Create.Object.Spec.PodSets {
+		a.PodSetAssignments = append(a.PodSetAssignments, kueue.PodSetAssignment{Count: &v.Create.Object.Spec.PodSets[i].Count})
+	}
+	return a
+}
+
+// answer says of a request whether its machines are there.
+func (x *world) answer(r *autoscaling.ProvisioningRequest, provisioned metav1.ConditionStatus) {
+	have := x.requests[r.UID]
+	if have == nil {
+		return
+	}
+	answered := have.object.DeepCopy()
+	for _, c := range []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue}, {Type: autoscaling.Provisioned, Status: provisioned}} {
+		c.LastTransitionTime = metav1.NewTime(x.now)
+		apimeta.SetStatusCondition(&answered.Status.Conditions, c)
+	}
+	have.object = answered
+	x.state.Set(answered)
+}
+
+// drop deletes a request; its machines are free again.
+func (x *world) drop(r *autoscaling.ProvisioningRequest) {
+	have := x.requests[r.UID]
+	delete(x.requests, r.UID)
+	x.state.Delete(r)
+	switch {
+	case have == nil || x.capacity == nil:
+	case have.plan != nil:
+		x.capacity, x.changed = occupied(x.capacity, have.plan, givenBack), true
+	case !have.virtual:
+		x.capacity, x.changed = x.capacity.Without(r.UID), true
+	}
+}
+
+// What becomes of the machines of a plan.
+const (
+	taken     = 1
+	givenBack = -1
+)
+
+// occupied is the snapshot where pods run on the machines of a plan, or where they
+// are gone again.
+func occupied(s *provisioning.Snapshot, plan *provisioning.Verdict, by int) *provisioning.Snapshot {
+	out := *s
+	out.Nodes, out.Groups = s.Nodes.Clone(), slices.Clone(s.Groups)
+	for i := range plan.Placement {
+		p := &plan.Placement[i]
+		n := *out.Nodes.Find(p.Node)
+		n.Free = n.Free.Clone()
+		n.Free.Sub(p.Requests, by)
+		out.Nodes.Set(&n)
+	}
+	for _, l := range plan.Launches {
+		for i := range out.Groups {
+			if out.Groups[i].Name == l.Group {
+				out.Groups[i].Machines += by * l.Count
+			}
+		}
+	}
+	return &out
+}
+
+// at has something happen.
+func (x *world) at(when time.Time, do func()) {
+	x.made++
+	heap.Push(&x.events, event{when, x.made, do})
+}
+
+// event is something that happens at a time; of those at the same time the one that
+// was known first.
+type event struct {
+	at     time.Time
+	number int
+	do     func()
+}
+
+type events []event
+
+// next is the time of the first; zero if there is none.
+func (e events) next() time.Time {
+	if len(e) == 0 {
+		return time.Time{}
+	}
+	return e[0].at
+}
+
+func (e events) Len() int      { return len(e) }
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e events) Less(i, j int) bool {
+	if !e[i].at.Equal(e[j].at) {
+		return e[i].at.Before(e[j].at)
+	}
+	return e[i].number < e[j].number
+}
+func (e *events) Push(v any) { *e = append(*e, v.(event)) }
+func (e *events) Pop() any {
+	last := len(*e) - 1
+	out := (*e)[last]
+	*e = (*e)[:last]
+	return out
+}
