@@ -16,4 +16,7 @@ var (
 	})
 )
 
-func init() { metrics.Registry.MustRegister(lost, repaired) }
+func init() { metrics.Registry.MustRegister(Collectors()...) }
+
+// Collectors are all that the controller shows.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{lost, repaired} }
