@@ -53,13 +53,13 @@ var (
 		"Seconds that machines have lived, by group and purpose. Those of joining machines are counted once they have joined, or as wasted.",
 		[]string{"group", "purpose"}, nil)
 	cost = prometheus.NewDesc("muster_machine_cost_usd_total",
-		"What those seconds cost in USD, at the spec.pricePerHour of the NodeGroup.",
+		"What machines have cost in USD, by group and purpose, as muster_machine_seconds_total counts them: each at the spec.pricePerHour that its NodeGroup had when its purpose began.",
 		[]string{"group", "purpose"}, nil)
 	unused = prometheus.NewDesc("muster_machine_unused_seconds_total",
-		"Seconds of purpose booked in which machines were held for pods that never came, counted when the booking is over.",
+		"The part of muster_machine_seconds_total of purpose booked in which machines were held for pods that never came, counted when the booking is over.",
 		[]string{"group"}, nil)
 	unusedCost = prometheus.NewDesc("muster_machine_unused_cost_usd_total",
-		"What those seconds cost in USD.",
+		"The part of muster_machine_cost_usd_total of purpose booked, in USD, that was paid for pods that never came, counted when the booking is over.",
 		[]string{"group"}, nil)
 	spend = prometheus.NewDesc("muster_spend_usd_per_hour",
 		"What the machines that exist cost in USD per hour, by the namespace and LocalQueue of the requests that have booked or launched them; both are empty for machines that nobody has, and the queue for requests that came from none. A machine that several have booked counts for each in equal parts.",
