@@ -108,17 +108,17 @@ func (w *watch) OnUpdate(before, now any) {
 	w.countLaunches(attemptOf(old), attemptOf(r))
 	became := func(condition string) bool { return !has(old, condition) && has(r, condition) }
 	if became(provreq.Provisioned) {
-		w.bookings.WithLabelValues("Booked").Inc()
+		w.bookings.WithLabelValues(eventBooked).Inc()
 		w.provisioned.WithLabelValues(r.Spec.ProvisioningClassName).Observe(w.Clock.Since(r.CreationTimestamp.Time).Seconds())
 		w.timeStages(r, queued)
 	}
 	if became(provreq.CapacityRevoked) {
-		w.bookings.WithLabelValues("Revoked").Inc()
+		w.bookings.WithLabelValues(eventRevoked).Inc()
 	}
 	if became(provreq.BookingExpired) {
-		event := "Expired"
+		event := eventExpired
 		if c := meta.FindStatusCondition(r.Status.Conditions, provreq.BookingExpired); c.Reason == provisioning.ReasonBookingConsumed {
-			event = "Consumed"
+			event = eventConsumed
 		}
 		w.bookings.WithLabelValues(event).Inc()
 	}

@@ -79,7 +79,9 @@ func live(t *testing.T, test func(*world)) {
 func (w *world) group(name string, market v1alpha1.CapacityType, price string) {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version()}}
 	g.Spec.Provider, g.Spec.Zone, g.Spec.CapacityType, g.Spec.PricePerHour = v1alpha1.ProviderKwok, "a", market, new(resource.MustParse(price))
-	g.Spec.Template.Labels = map[string]string{corev1.LabelInstanceTypeStable: "large"}
+	if name == "spot" {
+		g.Spec.Template.Labels = map[string]string{corev1.LabelInstanceTypeStable: "large"}
+	}
 	g.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi")}
 	w.model.SetGroup(g)
 }
@@ -348,11 +350,31 @@ func TestWhatGroupsOffer(t *testing.T) {
 		w.shows("muster_group_info muster_group_price_usd_per_hour muster_group_evidence_launches muster_group_evidence_timestamp_seconds",
 			"muster_group_evidence_launches{group=spot,machines=2,outcome=failed} 1",
 			fmt.Sprintf("muster_group_evidence_timestamp_seconds{group=spot} %g", float64(time.Now().Unix())),
-			"muster_group_info{capacity_type=OnDemand,group=steady,instance_type=large,provider=kwok,zone=a} 1",
+			"muster_group_info{capacity_type=OnDemand,group=steady,instance_type=steady,provider=kwok,zone=a} 1",
 			"muster_group_info{capacity_type=Spot,group=spot,instance_type=large,provider=kwok,zone=a} 1",
 			"muster_group_price_usd_per_hour{group=spot} 3.6",
 			"muster_group_price_usd_per_hour{group=steady} 36")
 	})
+}
+
+func TestTheInstanceTypeIsWhatTheCloudCallsIt(t *testing.T) {
+	labelled := map[string]string{corev1.LabelInstanceTypeStable: "label"}
+	for name, tc := range map[string]struct {
+		spec   v1alpha1.NodeGroupSpec
+		labels map[string]string
+		want   string
+	}{
+		"on AWS":                              {v1alpha1.NodeGroupSpec{AWS: &v1alpha1.AWSGroup{InstanceType: "p5.48xlarge"}}, labelled, "p5.48xlarge"},
+		"on GCP":                              {v1alpha1.NodeGroupSpec{GCP: &v1alpha1.GCPGroup{MachineType: "a3-highgpu-8g"}}, labelled, "a3-highgpu-8g"},
+		"by the label of its nodes":           {v1alpha1.NodeGroupSpec{}, labelled, "label"},
+		"or else the group is one of its own": {v1alpha1.NodeGroupSpec{}, nil, "group"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := offeringOf(&nodegroups.Group{Name: "group", Labels: tc.labels}, &tc.spec).instanceType; got != tc.want {
+				t.Errorf("it is %q, want %q", got, tc.want)
+			}
+		})
+	}
 }
 
 // TestAnUnusedBookingIsWaste: a machine of a cent a second is booked for 10 seconds
@@ -395,6 +417,9 @@ func TestSeriesStay(t *testing.T) {
 		for _, f := range families {
 			if f.GetName() == "muster_machines" && len(f.GetMetric()) != 1+len(provisioning.Purposes) {
 				t.Errorf("%d series of machines, want one for each purpose of spot and that of steady", len(f.GetMetric()))
+			}
+			if f.GetName() == "muster_bookings_total" && len(f.GetMetric()) != 4 {
+				t.Errorf("%d series of bookings, want one for each event: increase() never sees the first of a new one", len(f.GetMetric()))
 			}
 			if !strings.HasPrefix(f.GetName(), "muster_") || f.GetHelp() == "" {
 				t.Errorf("%s: %q", f.GetName(), f.GetHelp())

@@ -16,6 +16,14 @@ const (
 	undone    = "Undone"
 )
 
+// Events of bookings.
+const (
+	eventBooked   = "Booked"
+	eventConsumed = "Consumed"
+	eventExpired  = "Expired"
+	eventRevoked  = "Revoked"
+)
+
 // Stages of the time to capacity, in their order.
 const (
 	stageQuota = "quota"
@@ -34,7 +42,7 @@ type counters struct {
 }
 
 func newCounters() *counters {
-	return &counters{
+	c := &counters{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_attempts_total",
 			Help: "Attempts to launch all machines of a gang that have ended, by how many these were (1 is 1, 2 is 2 to 3, 4 is 4 to 7 and so on) and by outcome: Succeeded, the class of the error, or Undone where no group was to blame.",
@@ -58,6 +66,10 @@ func newCounters() *counters {
 			Buckets: waits,
 		}, []string{"stage", "machines"}),
 	}
+	for _, event := range []string{eventBooked, eventConsumed, eventExpired, eventRevoked} {
+		c.bookings.WithLabelValues(event) // increase() never sees the first of a series that begins with it
+	}
+	return c
 }
 
 func (c *counters) all() []prometheus.Collector {

@@ -32,7 +32,7 @@ func newState(m *model.Model, t *tenants, c clock.PassiveClock) *state {
 
 var (
 	groups = prometheus.NewDesc("muster_group_info",
-		"Always 1: what a group offers, for joining with the other metrics of groups. It stays when the group is deleted, as what its machines have cost does.",
+		"Always 1: what a group offers, for joining with the other metrics of groups. The instance type is the name of the group where nothing says it. The series stays when the group is deleted, as what its machines have cost does.",
 		[]string{"group", "provider", "zone", "capacity_type", "instance_type"}, nil)
 	prices = prometheus.NewDesc("muster_group_price_usd_per_hour",
 		"What one machine of the group costs in USD per hour, which is the spec.pricePerHour of the NodeGroup.",
@@ -154,6 +154,8 @@ func offeringOf(g *nodegroups.Group, spec *v1alpha1.NodeGroupSpec) offering {
 		out.instanceType = spec.AWS.InstanceType
 	case spec.GCP != nil:
 		out.instanceType = spec.GCP.MachineType
+	case out.instanceType == "": // then the group is a type of its own
+		out.instanceType = g.Name
 	}
 	return out
 }
