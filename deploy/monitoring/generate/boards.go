@@ -7,6 +7,10 @@ const offering = ` * on (group) group_left (provider, zone, capacity_type, insta
 // offered is what such series are called.
 const offered = "{{instance_type}} {{zone}} {{capacity_type}} ({{group}})"
 
+// teams are what each tenant pays an hour, with a name for those machines that nobody
+// has.
+const teams = `label_replace(max by (namespace, queue) (muster_spend_usd_per_hour), "namespace", "(nobody)", "namespace", "")`
+
 // boards are all dashboards, by the question that each answers.
 var boards = []board{queueBoard, obtainabilityBoard, costBoard, healthBoard}
 
@@ -114,8 +118,8 @@ var costBoard = board{
 		}},
 		{"Spend an hour", []panel{
 			{title: "By team", width: 12, unit: "currencyUSD", kind: stacked,
-				description: "By namespace and LocalQueue; without either it is machines that nobody has booked.",
-				queries:     []query{{`max by (namespace, queue) (muster_spend_usd_per_hour)`, "{{namespace}} {{queue}}"}}},
+				description: "By namespace and LocalQueue. What nobody has is idle or being taken back.",
+				queries:     []query{{teams, "{{namespace}} {{queue}}"}}},
 			{title: "By cloud", width: 12, unit: "currencyUSD", kind: stacked,
 				queries: []query{{`sum by (provider) (muster:spend_usd_per_hour)`, "{{provider}}"}}},
 			{title: "By market", width: 12, unit: "currencyUSD", kind: stacked,
@@ -123,8 +127,7 @@ var costBoard = board{
 			{title: "By instance type", width: 12, unit: "currencyUSD", kind: stacked,
 				queries: []query{{`sum by (instance_type) (muster:spend_usd_per_hour)`, "{{instance_type}}"}}},
 			{title: "Of each team, in the time shown", width: 12, unit: "currencyUSD", kind: ranking,
-				queries: []query{{`sort_desc(sum by (namespace, queue) (sum_over_time(max by (namespace, queue) (muster_spend_usd_per_hour)[$__range:1m])) / 60)`,
-					"{{namespace}} {{queue}}"}}},
+				queries: []query{{`sort_desc(sum_over_time(` + teams + `[$__range:1m]) / 60)`, "{{namespace}} {{queue}}"}}},
 			{title: "By what it is for", width: 12, unit: "currencyUSD", kind: stacked,
 				description: "Of the last hour. The time in which machines joined is counted when it is over.",
 				queries:     []query{{`sum by (purpose) (rate(muster_machine_cost_usd_total[1h])) * 3600`, "{{purpose}}"}}},
