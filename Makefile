@@ -63,9 +63,10 @@ lint: ## Run the linters of .golangci.yml.
 	$(TOOL) golangci-lint run $(ARGS) ./...
 
 .PHONY: generate
-generate: ## Write again what is generated: deep copies, CRDs, and the permissions that clouds must give.
+generate: ## Write again what is generated: deep copies, CRDs, dashboards, and the permissions that clouds must give.
 	go run ./deploy/generate
 	go run ./deploy/generate/clouds
+	go run ./deploy/monitoring/generate
 
 .PHONY: verify
 verify: lint generate ## All that a commit needs beside the tests: linters, generated files, go.mod; fails on a dirty tree.

@@ -67,6 +67,9 @@ type Amount struct {
 	// Milliseconds of machines and their price, in millionths of a USD, since the
 	// account was opened.
 	Milliseconds, MicroUSD int64
+	// UnusedMilliseconds and UnusedMicroUSD are the part of them in which machines
+	// were booked for pods that never came. It is known when a booking is over.
+	UnusedMilliseconds, UnusedMicroUSD int64
 }
 
 // Account adds up how long machines have lived, for what, and what that cost. Each
@@ -102,7 +105,7 @@ func (a *Account) Put(machine, group string, purpose Purpose, microUSDPerHour in
 		if s.Purpose == PurposeJoining && purpose == PurposeWasted {
 			s.Purpose = PurposeWasted
 		}
-		a.close(s, now)
+		a.close(s, purpose == PurposeUsed, now)
 	}
 	a.stays[machine] = stay{Post{group, purpose}, now, microUSDPerHour}
 }
@@ -117,11 +120,18 @@ func (a *Account) Remove(machine string, now time.Time) {
 	if s.Purpose == PurposeJoining {
 		s.Purpose = PurposeWasted
 	}
-	a.close(s, now)
+	a.close(s, false, now)
 }
 
-func (a *Account) close(s stay, now time.Time) {
-	a.past[s.Post] = a.past[s.Post].plus(s, now)
+// close puts down a stay, which the machine's use follows or not.
+func (a *Account) close(s stay, used bool, now time.Time) {
+	amount := a.past[s.Post].plus(s, now)
+	if s.Purpose == PurposeBooked && !used {
+		spent := Amount{}.plus(s, now)
+		amount.UnusedMilliseconds += spent.Milliseconds
+		amount.UnusedMicroUSD += spent.MicroUSD
+	}
+	a.past[s.Post] = amount
 }
 
 // Amounts are all posts as they stand. It costs by the number of machines.

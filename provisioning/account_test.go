@@ -56,6 +56,11 @@ func TestAccount(t *testing.T) {
 	spent := func(seconds int64, machines int) Amount {
 		return Amount{Machines: machines, Milliseconds: 1000 * seconds, MicroUSD: perSecond * seconds}
 	}
+	unused := func(seconds int64) Amount {
+		out := spent(seconds, 0)
+		out.UnusedMilliseconds, out.UnusedMicroUSD = out.Milliseconds, out.MicroUSD
+		return out
+	}
 	for _, tc := range []struct {
 		name    string
 		entries []entry
@@ -78,6 +83,14 @@ func TestAccount(t *testing.T) {
 			map[Purpose]Amount{PurposeWasted: spent(5, 0)}},
 		{"also if it ends at once", []entry{{0, PurposeJoining, false}, {4 * time.Second, 0, true}}, 10 * time.Second,
 			map[Purpose]Amount{PurposeWasted: spent(4, 0)}},
+		{"a booking that pods came for was of use", []entry{{0, PurposeBooked, false}, {4 * time.Second, PurposeUsed, false}}, 10 * time.Second,
+			map[Purpose]Amount{PurposeBooked: spent(4, 0), PurposeUsed: spent(6, 1)}},
+		{"one that nobody came for was not", []entry{{0, PurposeBooked, false}, {4 * time.Second, PurposeIdle, false}}, 10 * time.Second,
+			map[Purpose]Amount{PurposeBooked: unused(4), PurposeIdle: spent(6, 1)}},
+		{"nor was that of a machine that ended first", []entry{{0, PurposeBooked, false}, {4 * time.Second, 0, true}}, 10 * time.Second,
+			map[Purpose]Amount{PurposeBooked: unused(4)}},
+		{"of one that is not over nobody can say", []entry{{0, PurposeBooked, false}}, 10 * time.Second,
+			map[Purpose]Amount{PurposeBooked: spent(10, 1)}},
 		{"a clock that was set back gives nothing back", []entry{{0, PurposeUsed, false}, {-time.Second, PurposeIdle, false}}, -2 * time.Second,
 			map[Purpose]Amount{PurposeUsed: spent(0, 0), PurposeIdle: spent(0, 1)}},
 	} {
@@ -144,6 +157,9 @@ func TestAccountsAddUp(t *testing.T) {
 			var ms, usd int64
 			for p, amount := range got {
 				machines, ms, usd = machines+amount.Machines, ms+amount.Milliseconds, usd+amount.MicroUSD
+				if amount.UnusedMilliseconds > amount.Milliseconds || amount.UnusedMicroUSD > amount.MicroUSD {
+					t.Fatalf("seed %d: of %v more was unused than there was: %+v", seed, p, amount)
+				}
 				if old := before[p]; amount.Milliseconds < old.Milliseconds || amount.MicroUSD < old.MicroUSD {
 					t.Fatalf("seed %d: %v fell from %+v to %+v", seed, p, old, amount)
 				}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
@@ -164,7 +165,8 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.M
 			Model: m, Synced: feed.Synced, Changed: m.Changed(), Events: recorder, Clock: clock.RealClock{},
 		},
 		&provisioningmetrics.Controller{
-			Informers: mgr.GetCache(), Served: served, Model: m, Synced: feed.Synced, Registry: metrics.Registry, Clock: clock.RealClock{},
+			Informers: mgr.GetCache(), Served: served, Queued: queued(mgr.GetClient(), o), Model: m, Synced: feed.Synced,
+			Registry: metrics.Registry, Clock: clock.RealClock{},
 		},
 		discovery,
 		&group.Births{
@@ -180,6 +182,25 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.M
 		}
 	}
 	return m, nil
+}
+
+// queued finds the Workload that owns a request, where the queues are served here, so
+// that Workloads are read anyway; nil where they are not.
+func queued(kube client.Reader, o Options) func(context.Context, *provreq.ProvisioningRequest) provisioningmetrics.Queued {
+	if !o.Queueing {
+		return nil
+	}
+	return func(ctx context.Context, r *provreq.ProvisioningRequest) (out provisioningmetrics.Queued) {
+		owner := metav1.GetControllerOf(r)
+		if owner == nil || owner.Kind != "Workload" {
+			return out
+		}
+		w := &kueue.Workload{}
+		if err := kube.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: owner.Name}, w); err != nil {
+			return out // it has gone before its request, which is deleted next
+		}
+		return provisioningmetrics.Queued{Queue: string(w.Spec.QueueName), Since: w.CreationTimestamp.Time}
+	}
 }
 
 // clouds are those that this process can reach: those of its configuration, and the

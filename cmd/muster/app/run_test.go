@@ -2,12 +2,17 @@ package app
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	provisioningmetrics "github.com/muster-dev/muster/provisioning/controller/metrics"
 )
 
 // workload of one podSet, with conditions that are true.
@@ -42,5 +47,42 @@ func TestWhatIsKeptOfObjects(t *testing.T) {
 				t.Errorf("kept is (-want +got)\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestTheQueueOfARequestIsThatOfItsWorkload(t *testing.T) {
+	scheme, err := NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := metav1.NewTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
+	w := workload()
+	w.Namespace, w.CreationTimestamp, w.Spec.QueueName = "team", created, "gpus"
+	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(w).Build()
+	ownedBy := func(kind, name string) *provreq.ProvisioningRequest {
+		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "request"}}
+		if kind != "" {
+			r.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, Controller: new(true)}}
+		}
+		return r
+	}
+	for name, tt := range map[string]struct {
+		request *provreq.ProvisioningRequest
+		want    provisioningmetrics.Queued
+	}{
+		"made for a Workload":        {ownedBy("Workload", "a"), provisioningmetrics.Queued{Queue: "gpus", Since: created.Time}},
+		"whose Workload has gone":    {ownedBy("Workload", "b"), provisioningmetrics.Queued{}},
+		"made for something else":    {ownedBy("Job", "a"), provisioningmetrics.Queued{}},
+		"made by somebody, directly": {ownedBy("", ""), provisioningmetrics.Queued{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := queued(kube, Options{Queueing: true})(t.Context(), tt.request)
+			if got.Queue != tt.want.Queue || !got.Since.Equal(tt.want.Since) {
+				t.Errorf("it is %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+	if queued(kube, Options{}) != nil {
+		t.Errorf("Workloads are read though the queues are somebody else's")
 	}
 }

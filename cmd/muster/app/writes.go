@@ -15,7 +15,10 @@ var writes = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Help: "Writes that muster has sent to the API server, by verb and by resource with its subresource, refused ones included.",
 }, []string{"verb", "resource"})
 
-func init() { metrics.Registry.MustRegister(writes) }
+func init() { metrics.Registry.MustRegister(Collectors()...) }
+
+// Collectors are all that the manager shows beside what its controllers do.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{writes} }
 
 // countWrites wraps a transport so that writes are counted.
 func countWrites(next http.RoundTripper) http.RoundTripper {

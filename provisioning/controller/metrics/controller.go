@@ -8,6 +8,7 @@ package metrics
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -30,9 +31,25 @@ type Controller struct {
 	Model  *model.Model
 	// Synced waits for the first full picture of the Model; false if the context
 	// ends first.
-	Synced   func(context.Context) bool
+	Synced func(context.Context) bool
+	// Queued says for which job of which queue a request was made; nil where queues
+	// are somebody else's.
+	Queued   func(context.Context, *provreq.ProvisioningRequest) Queued
 	Registry prometheus.Registerer
 	Clock    clock.PassiveClock
+}
+
+// Queued is the place of a job in the queues; the zero value is none.
+type Queued struct {
+	// Queue is the name of its LocalQueue.
+	Queue string
+	// Since is when the job came to it.
+	Since time.Time
+}
+
+// Collectors are all that a Controller shows.
+func Collectors() []prometheus.Collector {
+	return append(newCounters().all(), &state{})
 }
 
 // Start counts and shows until ctx is done.
@@ -42,17 +59,17 @@ func (c *Controller) Start(ctx context.Context) error {
 	}
 	c.Model.OpenAccount()
 	defer c.Model.CloseAccount()
-	counters := newCounters()
+	counters, tenants := newCounters(), newTenants()
 	informer, err := c.Informers.GetInformer(ctx, &provreq.ProvisioningRequest{})
 	if err != nil {
 		return fmt.Errorf("watching requests: %w", err)
 	}
-	watch := &watch{Controller: c, counters: counters}
+	watch := &watch{Controller: c, counters: counters, tenants: tenants, ctx: ctx}
 	handler, err := informer.AddEventHandler(watch)
 	if err != nil {
 		return fmt.Errorf("watching requests: %w", err)
 	}
-	for _, shown := range append(counters.all(), &state{c.Model, c.Clock}) {
+	for _, shown := range append(counters.all(), newState(c.Model, tenants, c.Clock)) {
 		if err := c.Registry.Register(shown); err != nil {
 			return fmt.Errorf("registering metrics: %w", err)
 		}
@@ -62,44 +79,23 @@ func (c *Controller) Start(ctx context.Context) error {
 	return informer.RemoveEventHandler(handler)
 }
 
-// counters of what has happened.
-type counters struct {
-	launches, bookings *prometheus.CounterVec
-	waits              *prometheus.HistogramVec
-}
-
-func newCounters() *counters {
-	return &counters{
-		launches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "muster_launches_total",
-			Help: "Launches of machines that have ended, by group, capacity type and outcome: Succeeded, the class of the error, or Undone where something else than the group was to blame.",
-		}, []string{"group", "capacity_type", "outcome"}),
-		bookings: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "muster_bookings_total",
-			Help: "Bookings of capacity by what has become of them: Booked, Consumed by all pods of the gang, Expired before, or Revoked.",
-		}, []string{"event"}),
-		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "muster_request_provisioned_seconds",
-			Help:    "Seconds from the creation of a ProvisioningRequest until it was Provisioned, by provisioning class.",
-			Buckets: []float64{1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 86400},
-		}, []string{"class"}),
-	}
-}
-
-func (c *counters) all() []prometheus.Collector {
-	return []prometheus.Collector{c.launches, c.bookings, c.waits}
-}
-
 // watch counts what changes from one version of a request to the next. A version
 // that the informer misses, while its watch is broken, is not counted.
 type watch struct {
 	*Controller
 	*counters
+	tenants *tenants
+	// ctx is that of the lead: what ends with it needs no answer.
+	ctx context.Context
 }
 
 // OnAdd implements toolscache.ResourceEventHandler. What a new request has been
 // through already was counted by somebody else.
-func (w *watch) OnAdd(any, bool) {}
+func (w *watch) OnAdd(o any, _ bool) {
+	if r, ok := o.(*provreq.ProvisioningRequest); ok && w.Served.Serves(r) {
+		w.tenants.set(r, w.queued(r).Queue)
+	}
+}
 
 // OnUpdate implements toolscache.ResourceEventHandler.
 func (w *watch) OnUpdate(before, now any) {
@@ -107,19 +103,22 @@ func (w *watch) OnUpdate(before, now any) {
 	if !w.Served.Serves(r) {
 		return
 	}
+	queued := w.queued(r)
+	w.tenants.set(r, queued.Queue)
 	w.countLaunches(attemptOf(old), attemptOf(r))
 	became := func(condition string) bool { return !has(old, condition) && has(r, condition) }
 	if became(provreq.Provisioned) {
-		w.bookings.WithLabelValues("Booked").Inc()
-		w.waits.WithLabelValues(r.Spec.ProvisioningClassName).Observe(w.Clock.Since(r.CreationTimestamp.Time).Seconds())
+		w.bookings.WithLabelValues(eventBooked).Inc()
+		w.provisioned.WithLabelValues(r.Spec.ProvisioningClassName).Observe(w.Clock.Since(r.CreationTimestamp.Time).Seconds())
+		w.timeStages(r, queued)
 	}
 	if became(provreq.CapacityRevoked) {
-		w.bookings.WithLabelValues("Revoked").Inc()
+		w.bookings.WithLabelValues(eventRevoked).Inc()
 	}
 	if became(provreq.BookingExpired) {
-		event := "Expired"
+		event := eventExpired
 		if c := meta.FindStatusCondition(r.Status.Conditions, provreq.BookingExpired); c.Reason == provisioning.ReasonBookingConsumed {
-			event = "Consumed"
+			event = eventConsumed
 		}
 		w.bookings.WithLabelValues(event).Inc()
 	}
@@ -132,10 +131,44 @@ func (w *watch) OnDelete(o any) {
 		o = missed.Obj
 	}
 	if r, ok := o.(*provreq.ProvisioningRequest); ok && w.Served.Serves(r) {
+		w.tenants.gone(r)
 		if a := attemptOf(r); a.Phase == provisioning.Launching {
 			w.countLaunch(a, &provisioning.AttemptFailure{})
 		}
 	}
+}
+
+func (w *watch) queued(r *provreq.ProvisioningRequest) Queued {
+	if w.Queued == nil {
+		return Queued{}
+	}
+	return w.Queued(w.ctx, r)
+}
+
+// timeStages observes how a request that is Provisioned came to be so.
+func (w *watch) timeStages(r *provreq.ProvisioningRequest, queued Queued) {
+	now, created := w.Clock.Now(), r.CreationTimestamp.Time
+	a := attemptOf(r)
+	machines := machinesOf(a)
+	if a.Failure != nil { // after it the gang found room without a launch
+		machines = 0
+	}
+	if !queued.Since.IsZero() {
+		w.stage(stageQuota, machines, queued.Since, created)
+	}
+	if machines == 0 {
+		w.stage(stageWait, machines, created, now)
+		return
+	}
+	registered := a.Started
+	for n := range w.Model.Snapshot(now).Nodes.LaunchedBy(provisioning.Token(r.UID, a.Number)) {
+		if n.Created.After(registered) {
+			registered = n.Created
+		}
+	}
+	w.stage(stageWait, machines, created, a.Started)
+	w.stage(stageBoot, machines, a.Started, registered)
+	w.stage(stageJoin, machines, registered, now)
 }
 
 // countLaunches counts an attempt whose machines have all joined, or that has
@@ -151,13 +184,21 @@ func (w *watch) countLaunches(old, now provisioning.Attempt) {
 }
 
 func (w *watch) countLaunch(a provisioning.Attempt, failure *provisioning.AttemptFailure) {
+	whole := succeeded
+	switch {
+	case failure != nil && failure.Class != "":
+		whole = string(failure.Class)
+	case failure != nil:
+		whole = undone
+	}
+	w.attempts.WithLabelValues(size(machinesOf(a)), whole).Inc()
 	for _, l := range a.Launches {
-		outcome := "Succeeded"
+		outcome := succeeded
 		switch {
 		case failure != nil && failure.Group == l.Group:
 			outcome = string(failure.Class)
 		case failure != nil:
-			outcome = "Undone"
+			outcome = undone
 		}
 		var market v1alpha1.CapacityType
 		if g := w.Model.Group(l.Group); g != nil {

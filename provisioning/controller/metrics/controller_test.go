@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
@@ -34,6 +35,8 @@ type world struct {
 	informer *controllertest.FakeInformer
 	registry *prometheus.Registry
 	versions int
+	// queued is what is known of the jobs behind requests, by name.
+	queued map[string]Queued
 }
 
 // live runs the controller, and the test beside it; at the end nothing is shown any
@@ -46,7 +49,7 @@ func live(t *testing.T, test func(*world)) {
 			t.Fatal(err)
 		}
 		informers := &informertest.FakeInformers{Scheme: scheme}
-		w := &world{T: t, model: model.New(clock.RealClock{}, model.KnownClasses), registry: prometheus.NewPedanticRegistry()}
+		w := &world{T: t, model: model.New(clock.RealClock{}, model.KnownClasses), registry: prometheus.NewPedanticRegistry(), queued: map[string]Queued{}}
 		var err error
 		if w.informer, err = informers.FakeInformerFor(t.Context(), &provreq.ProvisioningRequest{}); err != nil {
 			t.Fatal(err)
@@ -58,6 +61,7 @@ func live(t *testing.T, test func(*world)) {
 		c := &Controller{
 			Informers: informers, Served: model.KnownClasses, Model: w.model, Registry: w.registry, Clock: clock.RealClock{},
 			Synced: func(context.Context) bool { return true },
+			Queued: func(_ context.Context, r *provreq.ProvisioningRequest) Queued { return w.queued[r.Name] },
 		}
 		go func() { ended <- c.Start(ctx) }()
 		synctest.Wait()
@@ -74,7 +78,10 @@ func live(t *testing.T, test func(*world)) {
 
 func (w *world) group(name string, market v1alpha1.CapacityType, price string) {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version()}}
-	g.Spec.CapacityType, g.Spec.PricePerHour = market, new(resource.MustParse(price))
+	g.Spec.Provider, g.Spec.Zone, g.Spec.CapacityType, g.Spec.PricePerHour = v1alpha1.ProviderKwok, "a", market, new(resource.MustParse(price))
+	if name == "spot" {
+		g.Spec.Template.Labels = map[string]string{corev1.LabelInstanceTypeStable: "large"}
+	}
 	g.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi")}
 	w.model.SetGroup(g)
 }
@@ -168,6 +175,10 @@ func TestLaunchesAreCountedByTheirOutcome(t *testing.T) {
 			"muster_launches_total{capacity_type=OnDemand,group=steady,outcome=Undone} 1",
 			"muster_launches_total{capacity_type=Spot,group=spot,outcome=Succeeded} 1",
 			"muster_launches_total{capacity_type=Spot,group=spot,outcome=Undone} 2")
+		w.shows("muster_attempts_total",
+			"muster_attempts_total{machines=2,outcome=Stockout} 1",
+			"muster_attempts_total{machines=2,outcome=Succeeded} 1",
+			"muster_attempts_total{machines=2,outcome=Undone} 1")
 	})
 }
 
@@ -232,6 +243,164 @@ func TestWhatMachinesCost(t *testing.T) {
 	})
 }
 
+// TestTheTimeToCapacityIsSplit: a job waits a minute for quota; its request another
+// one, and a first attempt in vain; the machines register after 100 s and are ready 20
+// s later.
+func TestTheTimeToCapacityIsSplit(t *testing.T) {
+	live(t, func(w *world) {
+		began := time.Now()
+		w.queued["gang"] = Queued{Queue: "team", Since: began}
+		<-time.After(time.Minute)
+		gang := w.request("gang", 0, "")
+		w.informer.Add(gang)
+		<-time.After(time.Minute)
+		launched := func(phase provisioning.AttemptPhase, conditions ...metav1.Condition) *provreq.ProvisioningRequest {
+			r := w.request("gang", 0, "", conditions...)
+			r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(provisioning.Attempt{
+				Number: 2, Phase: phase, Started: began.Add(2 * time.Minute), Launches: []provisioning.GroupCount{{Group: "steady", Count: 3}},
+			}.Encode())}
+			return r
+		}
+		launching := launched(provisioning.Launching)
+		w.becomes(gang, launching)
+		for name, after := range map[string]time.Duration{"a": 50 * time.Second, "b": 100 * time.Second} {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version(), CreationTimestamp: metav1.NewTime(time.Now().Add(after))}}
+			n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-2"}
+			w.model.SetNode(n)
+		}
+		<-time.After(2 * time.Minute)
+		w.becomes(launching, launched(provisioning.Done, is(provreq.Provisioned, "CapacityIsProvisioned")))
+		w.shows("muster_time_to_capacity_seconds",
+			"muster_time_to_capacity_seconds{machines=2,stage=boot} 100",
+			"muster_time_to_capacity_seconds{machines=2,stage=join} 20",
+			"muster_time_to_capacity_seconds{machines=2,stage=quota} 60",
+			"muster_time_to_capacity_seconds{machines=2,stage=wait} 60")
+	})
+}
+
+func TestACapacityThatWasThereHasNoBoot(t *testing.T) {
+	live(t, func(w *world) {
+		first, second := w.request("first", 0, ""), w.request("second", 1, provisioning.RollingBack)
+		<-time.After(time.Minute)
+		w.becomes(first, w.request("first", 0, "", is(provreq.Provisioned, "CapacityIsFound")))
+		afterFailure := w.request("second", 1, provisioning.RollingBack, is(provreq.Provisioned, "CapacityIsFound"))
+		w.becomes(second, afterFailure)
+		w.shows("muster_time_to_capacity_seconds", "muster_time_to_capacity_seconds{machines=0,stage=wait} 120")
+	})
+}
+
+func TestSizesAreFew(t *testing.T) {
+	for machines, want := range map[int]string{0: "0", 1: "1", 2: "2", 3: "2", 4: "4", 7: "4", 8: "8", 1000: "512", 100_000: "65536"} {
+		if got := size(machines); got != want {
+			t.Errorf("%d machines count as %s, want %s", machines, got, want)
+		}
+	}
+}
+
+// TestWhoPays: machines of 36 USD an hour. One boots for a gang, one is booked by two
+// of others, one by a gang whose request is gone, one by nobody.
+func TestWhoPays(t *testing.T) {
+	live(t, func(w *world) {
+		machine := func(name, token string, bookings ...*provreq.ProvisioningRequest) *corev1.Node {
+			w.model.SetMachine(cloudprovider.Machine{Name: name, Group: "steady", ProviderID: name, Launch: token, State: cloudprovider.Running})
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version(), Labels: map[string]string{}, Annotations: map[string]string{}}}
+			n.Spec.ProviderID = name
+			for _, r := range bookings {
+				label := provisioning.BookingLabel(provisioning.BookingKey(r.Name))
+				n.Labels[label] = r.Namespace
+				n.Annotations[label] = provisioning.EncodeBooking(r.UID, time.Now(), nil)
+			}
+			return n
+		}
+		w.queued["launching"], w.queued["left"], w.queued["gone"] = Queued{Queue: "a"}, Queued{Queue: "b"}, Queued{Queue: "c"}
+		launching := w.request("launching", 1, provisioning.Launching)
+		left, right, gone := w.request("left", 0, ""), w.request("right", 0, ""), w.request("gone", 0, "")
+		for _, r := range []*provreq.ProvisioningRequest{launching, left, right, gone} {
+			w.model.SetRequest(r)
+			w.informer.Add(r)
+		}
+		machine("boots", "launching-1")
+		w.model.SetNode(machine("shared", "", left, right))
+		w.model.SetNode(machine("kept", "", gone))
+		w.model.SetNode(machine("idle", ""))
+		w.model.DeleteRequest(gone)
+		w.informer.Delete(gone)
+		delete(w.queued, "left") // its Workload is deleted first
+		w.informer.Update(left, left)
+		for range 2 { // the first look forgets nobody who still pays
+			w.shows("muster_spend_usd_per_hour",
+				"muster_spend_usd_per_hour{namespace=,queue=} 36",
+				"muster_spend_usd_per_hour{namespace=ns,queue=} 18",
+				"muster_spend_usd_per_hour{namespace=ns,queue=a} 36",
+				"muster_spend_usd_per_hour{namespace=ns,queue=b} 18",
+				"muster_spend_usd_per_hour{namespace=ns,queue=c} 36")
+		}
+		w.model.DeleteNode("kept")
+		w.shows("muster_spend_usd_per_hour",
+			"muster_spend_usd_per_hour{namespace=,queue=} 72",
+			"muster_spend_usd_per_hour{namespace=ns,queue=} 18",
+			"muster_spend_usd_per_hour{namespace=ns,queue=a} 36",
+			"muster_spend_usd_per_hour{namespace=ns,queue=b} 18")
+	})
+}
+
+func TestWhatGroupsOffer(t *testing.T) {
+	live(t, func(w *world) {
+		w.model.Learn("spot", v1alpha1.LaunchAttempt{Time: metav1.Now(), Token: "gang-1", Asked: 3, Class: v1alpha1.Stockout})
+		w.shows("muster_group_info muster_group_price_usd_per_hour muster_group_evidence_launches muster_group_evidence_timestamp_seconds",
+			"muster_group_evidence_launches{group=spot,machines=2,outcome=failed} 1",
+			fmt.Sprintf("muster_group_evidence_timestamp_seconds{group=spot} %g", float64(time.Now().Unix())),
+			"muster_group_info{capacity_type=OnDemand,group=steady,instance_type=steady,provider=kwok,zone=a} 1",
+			"muster_group_info{capacity_type=Spot,group=spot,instance_type=large,provider=kwok,zone=a} 1",
+			"muster_group_price_usd_per_hour{group=spot} 3.6",
+			"muster_group_price_usd_per_hour{group=steady} 36")
+	})
+}
+
+func TestTheInstanceTypeIsWhatTheCloudCallsIt(t *testing.T) {
+	labelled := map[string]string{corev1.LabelInstanceTypeStable: "label"}
+	for name, tc := range map[string]struct {
+		spec   v1alpha1.NodeGroupSpec
+		labels map[string]string
+		want   string
+	}{
+		"on AWS":                              {v1alpha1.NodeGroupSpec{AWS: &v1alpha1.AWSGroup{InstanceType: "p5.48xlarge"}}, labelled, "p5.48xlarge"},
+		"on GCP":                              {v1alpha1.NodeGroupSpec{GCP: &v1alpha1.GCPGroup{MachineType: "a3-highgpu-8g"}}, labelled, "a3-highgpu-8g"},
+		"by the label of its nodes":           {v1alpha1.NodeGroupSpec{}, labelled, "label"},
+		"or else the group is one of its own": {v1alpha1.NodeGroupSpec{}, nil, "group"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := offeringOf(&nodegroups.Group{Name: "group", Labels: tc.labels}, &tc.spec).instanceType; got != tc.want {
+				t.Errorf("it is %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestAnUnusedBookingIsWaste: a machine of a cent a second is booked for 10 seconds
+// and nobody comes.
+func TestAnUnusedBookingIsWaste(t *testing.T) {
+	live(t, func(w *world) {
+		r := w.request("gang", 0, "", is(provreq.Provisioned, "CapacityIsFound"))
+		w.model.SetRequest(r)
+		w.model.SetMachine(cloudprovider.Machine{Name: "n", Group: "steady", ProviderID: "n", State: cloudprovider.Running})
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: w.version()}}
+		n.Spec.ProviderID = "n"
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		label := provisioning.BookingLabel("gang")
+		n.Labels = map[string]string{label: "ns"}
+		n.Annotations = map[string]string{label: provisioning.EncodeBooking("gang", time.Now(), nodegroups.Resources{"cpu": 1000})}
+		w.model.SetNode(n)
+		<-time.After(10 * time.Second)
+		w.shows("muster_machine_unused_seconds_total")
+		w.becomes(r, w.request("gang", 0, "", is(provreq.Provisioned, "CapacityIsFound"), is(provreq.BookingExpired, provisioning.ReasonReservationExpired)))
+		w.shows("muster_machine_unused_seconds_total muster_machine_unused_cost_usd_total muster_machine_cost_usd_total",
+			"muster_machine_cost_usd_total{group=steady,purpose=booked} 0.1",
+			"muster_machine_unused_cost_usd_total{group=steady} 0.1",
+			"muster_machine_unused_seconds_total{group=steady} 10")
+	})
+}
+
 // TestSeriesStay: also those that are 0, and those of a group that has been deleted
 // for as long as its machines cost.
 func TestSeriesStay(t *testing.T) {
@@ -245,13 +414,20 @@ func TestSeriesStay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		bookings := 0
 		for _, f := range families {
 			if f.GetName() == "muster_machines" && len(f.GetMetric()) != 1+len(provisioning.Purposes) {
 				t.Errorf("%d series of machines, want one for each purpose of spot and that of steady", len(f.GetMetric()))
 			}
+			if f.GetName() == "muster_bookings_total" {
+				bookings = len(f.GetMetric())
+			}
 			if !strings.HasPrefix(f.GetName(), "muster_") || f.GetHelp() == "" {
 				t.Errorf("%s: %q", f.GetName(), f.GetHelp())
 			}
+		}
+		if bookings != 4 {
+			t.Errorf("%d series of bookings, want one for each event: increase() never sees the first of a new one", bookings)
 		}
 	})
 }

@@ -1,20 +1,51 @@
 package metrics
 
 import (
+	"strconv"
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
 )
 
 // state shows how things stand when it is asked.
 type state struct {
-	model *model.Model
-	clock clock.PassiveClock
+	model   *model.Model
+	tenants *tenants
+	clock   clock.PassiveClock
+
+	mu sync.Mutex
+	// offerings of all groups that have been seen: machines cost on when their group
+	// has been deleted.
+	offerings map[string]offering
+}
+
+func newState(m *model.Model, t *tenants, c clock.PassiveClock) *state {
+	return &state{model: m, tenants: t, clock: c, offerings: map[string]offering{}}
 }
 
 var (
+	groups = prometheus.NewDesc("muster_group_info",
+		"Always 1: what a group offers, for joining with the other metrics of groups. The instance type is the name of the group where nothing says it. The series stays when the group is deleted, as what its machines have cost does.",
+		[]string{"group", "provider", "zone", "capacity_type", "instance_type"}, nil)
+	prices = prometheus.NewDesc("muster_group_price_usd_per_hour",
+		"What one machine of the group costs in USD per hour, which is the spec.pricePerHour of the NodeGroup.",
+		[]string{"group"}, nil)
+	chance = prometheus.NewDesc("muster_group_chance_ratio",
+		"Estimated chance that a launch of one machine of the group succeeds now, from 0 to 1.",
+		[]string{"group"}, nil)
+	evidence = prometheus.NewDesc("muster_group_evidence_launches",
+		"Launches that the chance is estimated from, by their size (1, 2 to 3 machines as 2, 4 to 7 as 4 and so on) and by whether all machines came (got) or not (failed). Each counts half after 30 minutes: the figure is that of muster_group_evidence_timestamp_seconds. The cloud's own advice counts as up to 4.",
+		[]string{"group", "machines", "outcome"}, nil)
+	evidenceAt = prometheus.NewDesc("muster_group_evidence_timestamp_seconds",
+		"When something was last learned about the chance, in seconds since 1970.",
+		[]string{"group"}, nil)
 	machines = prometheus.NewDesc("muster_machines",
 		"Machines that exist, by group and by what they are for: joining, booked, used by pods, idle, or wasted, which never served and are being taken back.",
 		[]string{"group", "state"}, nil)
@@ -22,11 +53,17 @@ var (
 		"Seconds that machines have lived, by group and purpose. Those of joining machines are counted once they have joined, or as wasted.",
 		[]string{"group", "purpose"}, nil)
 	cost = prometheus.NewDesc("muster_machine_cost_usd_total",
-		"What those seconds cost in USD, at the spec.pricePerHour of the NodeGroup.",
+		"What machines have cost in USD, by group and purpose, as muster_machine_seconds_total counts them: each at the spec.pricePerHour that its NodeGroup had when its purpose began.",
 		[]string{"group", "purpose"}, nil)
-	chance = prometheus.NewDesc("muster_group_chance_ratio",
-		"Estimated chance that a launch of one machine of the group succeeds now, from 0 to 1.",
+	unused = prometheus.NewDesc("muster_machine_unused_seconds_total",
+		"The part of muster_machine_seconds_total of purpose booked in which machines were held for pods that never came, counted when the booking is over.",
 		[]string{"group"}, nil)
+	unusedCost = prometheus.NewDesc("muster_machine_unused_cost_usd_total",
+		"The part of muster_machine_cost_usd_total of purpose booked, in USD, that was paid for pods that never came, counted when the booking is over.",
+		[]string{"group"}, nil)
+	spend = prometheus.NewDesc("muster_spend_usd_per_hour",
+		"What the machines that exist cost in USD per hour, by the namespace and LocalQueue of the requests that have booked or launched them; both are empty for machines that nobody has, and the queue for requests that came from none. A machine that several have booked counts for each in equal parts.",
+		[]string{"namespace", "queue"}, nil)
 	requests = prometheus.NewDesc("muster_requests",
 		"ProvisioningRequests that exist, by provisioning class and by the last condition that became true: None, Accepted, Provisioned, BookingExpired, CapacityRevoked or Failed.",
 		[]string{"class", "condition"}, nil)
@@ -34,7 +71,9 @@ var (
 
 // Describe implements prometheus.Collector.
 func (s *state) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{machines, lived, cost, chance, requests} {
+	for _, d := range []*prometheus.Desc{
+		groups, prices, chance, evidence, evidenceAt, machines, lived, cost, unused, unusedCost, spend, requests,
+	} {
 		to <- d
 	}
 }
@@ -46,28 +85,89 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 	if amounts == nil {
 		return // the lead was lost a moment ago
 	}
-	for _, g := range s.model.Snapshot(now).Groups {
-		to <- prometheus.MustNewConstMetric(chance, prometheus.GaugeValue, float64(g.Chance(1, now))/1000, g.Name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fleet := s.model.Fleet(now)
+	for i := range fleet.Groups {
+		g := &fleet.Groups[i]
+		if ng := s.model.Group(g.Name); ng != nil {
+			s.offerings[g.Name] = offeringOf(&g.Group, &ng.Spec)
+		}
+		gauge(to, prices, usd(g.MicroUSDPerHour), g.Name)
+		gauge(to, chance, float64(g.Chance(1, now))/1000, g.Name)
+		collectEvidence(to, g.Name, g.Ledger)
 		for _, p := range provisioning.Purposes { // a series that comes and goes is hard to read
 			if post := (provisioning.Post{Group: g.Name, Purpose: p}); amounts[post] == (provisioning.Amount{}) {
 				amounts[post] = provisioning.Amount{}
 			}
 		}
 	}
-	for post, amount := range amounts {
-		for _, m := range []struct {
-			desc  *prometheus.Desc
-			kind  prometheus.ValueType
-			value float64
-		}{
-			{machines, prometheus.GaugeValue, float64(amount.Machines)},
-			{lived, prometheus.CounterValue, float64(amount.Milliseconds) / 1e3},
-			{cost, prometheus.CounterValue, float64(amount.MicroUSD) / 1e6},
-		} {
-			to <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value, post.Group, post.Purpose.String())
+	for post, a := range amounts {
+		if _, seen := s.offerings[post.Group]; !seen {
+			s.offerings[post.Group] = offering{} // of a group that was deleted before, nothing is known
+		}
+		gauge(to, machines, float64(a.Machines), post.Group, post.Purpose.String())
+		counter(to, lived, seconds(a.Milliseconds), post.Group, post.Purpose.String())
+		counter(to, cost, usd(a.MicroUSD), post.Group, post.Purpose.String())
+		if post.Purpose == provisioning.PurposeBooked {
+			counter(to, unused, seconds(a.UnusedMilliseconds), post.Group)
+			counter(to, unusedCost, usd(a.UnusedMicroUSD), post.Group)
 		}
 	}
+	for name, o := range s.offerings {
+		gauge(to, groups, 1, name, o.provider, o.zone, o.market, o.instanceType)
+	}
+	for t, perHour := range s.tenants.spend(fleet, func(group string) float64 { return usd(s.offerings[group].microUSDPerHour) }) {
+		gauge(to, spend, perHour, t.namespace, t.queue)
+	}
 	for standing, n := range s.model.Census() {
-		to <- prometheus.MustNewConstMetric(requests, prometheus.GaugeValue, float64(n), standing.Class, standing.Condition)
+		gauge(to, requests, float64(n), standing.Class, standing.Condition)
 	}
 }
+
+func collectEvidence(to chan<- prometheus.Metric, group string, l *v1alpha1.Ledger) {
+	if l == nil {
+		return
+	}
+	const launch = 1e6 // the ledger counts in millionths
+	gauge(to, evidenceAt, float64(l.At.Unix()), group)
+	for _, e := range l.Sizes {
+		gauge(to, evidence, float64(e.Got)/launch, group, strconv.Itoa(int(e.AtLeast)), "got")
+		gauge(to, evidence, float64(e.Failed)/launch, group, strconv.Itoa(int(e.AtLeast)), "failed")
+	}
+}
+
+// offering is what a group buys, and where.
+type offering struct {
+	provider, zone, market, instanceType string
+	microUSDPerHour                      int64
+}
+
+// offeringOf a group, as the spec of its NodeGroup says.
+func offeringOf(g *nodegroups.Group, spec *v1alpha1.NodeGroupSpec) offering {
+	out := offering{
+		provider: string(spec.Provider), zone: g.Zone, market: string(g.CapacityType),
+		instanceType: g.Labels[corev1.LabelInstanceTypeStable], microUSDPerHour: g.MicroUSDPerHour,
+	}
+	switch {
+	case spec.AWS != nil:
+		out.instanceType = spec.AWS.InstanceType
+	case spec.GCP != nil:
+		out.instanceType = spec.GCP.MachineType
+	case out.instanceType == "": // then the group is a type of its own
+		out.instanceType = g.Name
+	}
+	return out
+}
+
+func gauge(to chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
+	to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+}
+
+func counter(to chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
+	to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
+}
+
+func usd(micro int64) float64 { return float64(micro) / 1e6 }
+
+func seconds(ms int64) float64 { return float64(ms) / 1e3 }

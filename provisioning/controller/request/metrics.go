@@ -16,4 +16,12 @@ var (
 	})
 )
 
-func init() { metrics.Registry.MustRegister(lost, repaired) }
+func init() {
+	for _, stage := range []string{"launching", "booked", "used"} {
+		lost.WithLabelValues(stage) // increase() never sees the first of a series that begins with it
+	}
+	metrics.Registry.MustRegister(Collectors()...)
+}
+
+// Collectors are all that the controller shows.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{lost, repaired} }

@@ -1,0 +1,412 @@
+package monitoring
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/controller/metrics"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+const (
+	// lasts is how long gangs are submitted.
+	lasts = 12 * time.Hour
+	// look is how often the clouds are asked what there is: the metrics hear of what
+	// ends by itself so much later than the bill does.
+	look = 15 * time.Second
+	gpu  = corev1.ResourceName("nvidia.com/gpu")
+)
+
+// TestTheBillIsThatOfTheClouds lives through half a day of random gangs on simulated
+// clouds: some get nothing, some lose a machine while it boots, some book and never
+// come, spot machines are reclaimed. Then each group costs by the metrics what the
+// clouds bill for it, and on the way what tenants pay an hour was always what the
+// machines cost.
+func TestTheBillIsThatOfTheClouds(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := tell(t, seed)
+				for began := time.Now(); time.Since(began) < lasts || len(s.gangs) > 0; {
+					<-time.After(look)
+					s.hear()
+					if time.Since(began) < lasts && s.random.IntN(40) == 0 {
+						s.submit()
+					}
+					for _, g := range s.gangs {
+						s.advance(g)
+					}
+					s.gangs = slices.DeleteFunc(s.gangs, func(g *gang) bool { return g.stage == over })
+					if s.random.IntN(40) == 0 {
+						s.tenantsPayAll()
+					}
+				}
+				s.compare()
+			})
+		})
+	}
+}
+
+// market is a group with the pool that its machines come from.
+type market struct {
+	group string
+	pool  cloudsim.PoolKey
+	price string
+	holds int32
+}
+
+var markets = []market{
+	{"aws-spot", cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: "p5.48xlarge", Zone: "us-east-1a", Market: v1alpha1.Spot}, "17.04", 24},
+	{"aws-on-demand", cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: "p5.48xlarge", Zone: "us-east-1b", Market: v1alpha1.OnDemand}, "55.04", 16},
+	{"gcp-on-demand", cloudsim.PoolKey{Cloud: v1alpha1.ProviderGCP, Type: "a3-highgpu-8g", Zone: "us-east4-a", Market: v1alpha1.OnDemand}, "87.83", 8},
+}
+
+// story is a world of clouds, and the metrics of a Muster that sees them.
+type story struct {
+	*testing.T
+	random   *rand.Rand
+	world    *cloudsim.World
+	model    *model.Model
+	informer *controllertest.FakeInformer
+	registry *prometheus.Registry
+	versions int
+	gangs    []*gang
+	// live instances when they were last looked at.
+	live map[string]cloudsim.Instance
+}
+
+func tell(t *testing.T, seed uint64) *story {
+	t.Helper()
+	var config cloudsim.Config
+	percent := func(n int32) *int32 { return &n }
+	for i, m := range markets {
+		script := v1alpha1.KwokPool{Seed: int64(seed)*10 + int64(i), Holds: &m.holds}
+		script.BootDelay.Duration, script.BootJitter.Duration = 90*time.Second, 2*time.Minute
+		script.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Percent: percent(3), After: &metav1.Duration{Duration: time.Minute}}}
+		if m.pool.Market == v1alpha1.Spot {
+			script.Faults = append(script.Faults, v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, Percent: percent(20), After: &metav1.Duration{Duration: 40 * time.Minute}})
+		}
+		config.Pools = append(config.Pools, cloudsim.Pool{PoolKey: m.pool, Script: script, Prices: []cloudsim.Price{{PerHour: resource.MustParse(m.price)}}})
+	}
+	world, err := cloudsim.New(config, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	if err := provreq.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	informers := &informertest.FakeInformers{Scheme: scheme}
+	s := &story{
+		T: t, random: rand.New(rand.NewPCG(seed, 6)), world: world, model: model.New(clock.RealClock{}, model.KnownClasses),
+		registry: prometheus.NewPedanticRegistry(), live: map[string]cloudsim.Instance{},
+	}
+	if s.informer, err = informers.FakeInformerFor(t.Context(), &provreq.ProvisioningRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range markets {
+		g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: m.group, ResourceVersion: s.version()}}
+		g.Spec.Provider, g.Spec.CapacityType, g.Spec.PricePerHour = m.pool.Cloud, m.pool.Market, new(resource.MustParse(m.price))
+		s.model.SetGroup(g)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	c := &metrics.Controller{
+		Informers: informers, Served: model.KnownClasses, Model: s.model, Registry: s.registry, Clock: clock.RealClock{},
+		Synced: func(context.Context) bool { return true },
+	}
+	go func() { ended <- c.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+	return s
+}
+
+func (s *story) version() string {
+	s.versions++
+	return fmt.Sprint(s.versions)
+}
+
+// gang is a request with its machines, all of one market.
+type gang struct {
+	market
+	number  int
+	stage   stage
+	since   time.Time
+	request *provreq.ProvisioningRequest
+	attempt provisioning.Attempt
+	ids     []string
+	// comes says that its pods do, and run so long.
+	comes bool
+	runs  time.Duration
+}
+
+type stage int
+
+const (
+	joining stage = iota
+	booked
+	used
+	idle
+	over
+)
+
+func (g *gang) uid() types.UID { return types.UID(fmt.Sprintf("gang-%d", g.number)) }
+func (g *gang) token() string  { return provisioning.Token(g.uid(), 1) }
+
+// submit makes a request, and launches for it.
+func (s *story) submit() {
+	g := &gang{market: markets[s.random.IntN(len(markets))], number: s.versions, since: time.Now(), comes: s.random.IntN(5) > 0,
+		runs: time.Duration(10+s.random.IntN(180)) * time.Minute}
+	count := 1 + s.random.IntN(6)
+	g.attempt = provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Started: time.Now(), Launches: []provisioning.GroupCount{{Group: g.group, Count: count}}}
+	s.gangs = append(s.gangs, g)
+	s.put(g)
+	came, refusal := s.world.Launch(cloudsim.Order{Pool: g.pool, Count: count, ID: func(n int64) string { return fmt.Sprintf("i-%d", n) },
+		Tags: map[string]string{"token": g.token(), "group": g.group}})
+	for _, in := range came {
+		g.ids = append(g.ids, in.ID)
+		s.live[in.ID] = in
+		s.model.SetMachine(machineOf(in))
+	}
+	if refusal != nil {
+		s.undo(g, refusal.Class)
+	}
+}
+
+// put tells of the request as it is now.
+func (s *story) put(g *gang, conditions ...string) {
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{
+		Namespace: fmt.Sprintf("team-%d", g.number%3), Name: string(g.uid()), UID: g.uid(), ResourceVersion: s.version(), CreationTimestamp: metav1.NewTime(g.since),
+	}}
+	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(g.attempt.Encode())}
+	for _, c := range conditions {
+		r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue, Reason: c})
+	}
+	s.model.SetRequest(r)
+	if g.request == nil {
+		s.informer.Add(r)
+	} else {
+		s.informer.Update(g.request, r)
+	}
+	g.request = r
+}
+
+// undo takes back what came of a launch that failed.
+func (s *story) undo(g *gang, class v1alpha1.ErrorClass) {
+	g.attempt.Phase, g.attempt.Failure = provisioning.RollingBack, &provisioning.AttemptFailure{Group: g.group, Class: class}
+	s.put(g)
+	s.takeBack(g)
+	g.attempt.Phase = provisioning.Done
+	s.put(g)
+}
+
+// takeBack ends all machines of the gang, and it is over.
+func (s *story) takeBack(g *gang) {
+	for _, in := range s.instances(g) {
+		s.world.Terminate(in.ID)
+		s.model.MachineTaken(machineOf(in))
+		s.model.DeleteNode(in.ID)
+		delete(s.live, in.ID)
+	}
+	s.model.DeleteRequest(g.request)
+	s.informer.Delete(g.request)
+	g.stage = over
+}
+
+// instances of the gang that have not ended.
+func (s *story) instances(g *gang) (out []cloudsim.Instance) {
+	for _, id := range g.ids {
+		if in, lives := s.live[id]; lives {
+			out = append(out, in)
+		}
+	}
+	return out
+}
+
+// hear tells of all machines, and has the model take note as any decision would.
+func (s *story) hear() {
+	for _, in := range s.world.Instances(true) {
+		if _, lived := s.live[in.ID]; !lived {
+			continue
+		}
+		s.live[in.ID] = in
+		s.model.SetMachine(machineOf(in))
+		if in.Phase == cloudsim.Terminated {
+			delete(s.live, in.ID)
+			s.model.DeleteNode(in.ID)
+			s.model.DeletePod(types.UID("pod-" + in.ID))
+		}
+	}
+	s.model.Snapshot(time.Now())
+}
+
+func machineOf(in cloudsim.Instance) cloudprovider.Machine {
+	state := map[cloudsim.Phase]cloudprovider.State{
+		cloudsim.Pending: cloudprovider.Booting, cloudsim.Running: cloudprovider.Running, cloudsim.Terminated: cloudprovider.Terminated,
+	}[in.Phase]
+	return cloudprovider.Machine{Name: in.ID, Group: in.Tags["group"], ProviderID: "sim://" + in.ID, Launch: in.Tags["token"], State: state}
+}
+
+// advance does what is due of a gang.
+func (s *story) advance(g *gang) {
+	there, waited := s.instances(g), time.Since(g.since)
+	switch g.stage {
+	case joining:
+		if len(there) < len(g.ids) {
+			s.undo(g, v1alpha1.Lost)
+			return
+		}
+		for _, in := range there {
+			if in.Phase == cloudsim.Running {
+				s.setNode(g, in.ID, true)
+			}
+		}
+		if slices.ContainsFunc(there, func(in cloudsim.Instance) bool { return in.Phase != cloudsim.Running }) {
+			return
+		}
+		g.attempt.Phase = provisioning.Done
+		s.become(g, booked)
+		s.put(g, provreq.Accepted, provreq.Provisioned)
+	case booked:
+		if g.comes {
+			for _, in := range there {
+				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: g.request.Namespace, Name: in.ID, UID: types.UID("pod-" + in.ID), ResourceVersion: s.version()}}
+				p.Spec.NodeName, p.Status.Phase = in.ID, corev1.PodRunning
+				s.model.SetPod(p)
+			}
+			s.become(g, used)
+		} else if waited >= 10*time.Minute {
+			s.become(g, idle)
+			s.put(g, provreq.Accepted, provreq.Provisioned, provreq.BookingExpired)
+		}
+	case used:
+		if waited >= g.runs {
+			for _, in := range there {
+				s.model.DeletePod(types.UID("pod-" + in.ID))
+			}
+			s.become(g, idle)
+		}
+	case idle:
+		if waited >= 10*time.Minute {
+			s.takeBack(g)
+		}
+	}
+}
+
+// become takes a gang to a stage, and its nodes with it.
+func (s *story) become(g *gang, next stage) {
+	g.stage, g.since = next, time.Now()
+	for _, in := range s.instances(g) {
+		s.setNode(g, in.ID, false)
+	}
+}
+
+func (s *story) setNode(g *gang, id string, young bool) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: id, ResourceVersion: s.version(), CreationTimestamp: metav1.Now(),
+		Labels:      map[string]string{v1alpha1.NodeGroupLabel: g.group},
+		Annotations: map[string]string{v1alpha1.LaunchAnnotation: g.token()},
+	}}
+	n.Spec.ProviderID = "sim://" + id
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	if young {
+		n.Spec.Unschedulable = true
+		n.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonJoining
+	}
+	if g.stage == booked || g.stage == used {
+		label := provisioning.BookingLabel(string(g.uid()))
+		n.Labels[label] = g.request.Namespace
+		n.Annotations[label] = provisioning.EncodeBooking(g.uid(), g.since, nodegroups.Resources{gpu: 8})
+	}
+	s.model.SetNode(n)
+}
+
+// shown is the sum of a metric for each value of a label.
+func (s *story) shown(metric, label string) map[string]float64 {
+	s.Helper()
+	families, err := s.registry.Gather()
+	if err != nil {
+		s.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == metric && l.GetName() == label {
+					out[l.GetValue()] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return out
+}
+
+func (s *story) tenantsPayAll() {
+	s.Helper()
+	var want, got float64
+	prices, machines := s.shown("muster_group_price_usd_per_hour", "group"), s.shown("muster_machines", "group")
+	for group, n := range machines {
+		want += n * prices[group]
+	}
+	for _, usd := range s.shown("muster_spend_usd_per_hour", "namespace") {
+		got += usd
+	}
+	if math.Abs(got-want) > 1e-6 {
+		s.Errorf("tenants pay %g USD an hour together, the machines cost %g", got, want)
+	}
+}
+
+// compare compares the bills of all groups.
+func (s *story) compare() {
+	billed := map[cloudsim.PoolKey]float64{}
+	for _, l := range s.world.Bill() {
+		billed[l.Pool] += float64(l.MicroUSD) / 1e6
+	}
+	cost := s.shown("muster_machine_cost_usd_total", "group")
+	for _, m := range markets {
+		off := (cost[m.group] - billed[m.pool]) / billed[m.pool]
+		s.Logf("%s: %.2f USD by the metrics, %.2f by the bill: %+.3f %%", m.group, cost[m.group], billed[m.pool], 100*off)
+		if billed[m.pool] == 0 || math.Abs(off) > 0.01 {
+			s.Errorf("%s costs %.2f USD by the metrics and %.2f by the bill of the cloud, want them within 1 %%", m.group, cost[m.group], billed[m.pool])
+		}
+	}
+	purposes := s.shown("muster_machine_cost_usd_total", "purpose")
+	unused := s.shown("muster_machine_unused_cost_usd_total", "group")
+	for _, p := range provisioning.Purposes {
+		if purposes[p.String()] == 0 {
+			s.Errorf("nothing was paid for %s machines: the story leaves out what it is to show", p)
+		}
+	}
+	for _, m := range markets {
+		if unused[m.group] == 0 {
+			s.Errorf("%s: nothing was paid for bookings that nobody came for", m.group)
+		}
+	}
+}
