@@ -74,7 +74,7 @@ type Amount struct {
 
 // Account adds up how long machines have lived, for what, and what that cost. Each
 // stay of a machine, from one change of its purpose to the next, is counted once,
-// at the price that held when it began.
+// each part of it at the price that was given last.
 //
 // The time in which a machine joins is counted when it is over, since only then is
 // known what it was good for: nothing, where the attempt fails.
@@ -86,8 +86,15 @@ type Account struct {
 // stay is the time that a machine spends on a post.
 type stay struct {
 	Post
+	// since is when the price began to hold; sofar is what was spent before.
 	since           time.Time
 	microUSDPerHour int64
+	sofar           Amount
+}
+
+// at is the stay at a price that holds from now on.
+func (s stay) at(microUSDPerHour int64, now time.Time) stay {
+	return stay{s.Post, now, microUSDPerHour, Amount{}.plus(s, now)}
 }
 
 // NewAccount is an account without machines.
@@ -95,10 +102,13 @@ func NewAccount() *Account {
 	return &Account{stays: map[string]stay{}, past: map[Post]Amount{}}
 }
 
-// Put says what a machine of a group is for, from now on.
+// Put says what a machine of a group is for, and what it costs, from now on.
 func (a *Account) Put(machine, group string, purpose Purpose, microUSDPerHour int64, now time.Time) {
 	s, known := a.stays[machine]
 	if known && s.Purpose == purpose {
+		if s.microUSDPerHour != microUSDPerHour {
+			a.stays[machine] = s.at(microUSDPerHour, now)
+		}
 		return
 	}
 	if known {
@@ -107,7 +117,7 @@ func (a *Account) Put(machine, group string, purpose Purpose, microUSDPerHour in
 		}
 		a.close(s, purpose == PurposeUsed, now)
 	}
-	a.stays[machine] = stay{Post{group, purpose}, now, microUSDPerHour}
+	a.stays[machine] = stay{Post: Post{group, purpose}, since: now, microUSDPerHour: microUSDPerHour}
 }
 
 // Remove says that a machine is gone. One that was still joining never served.
@@ -152,8 +162,8 @@ func (a *Account) Amounts(now time.Time) map[Post]Amount {
 // nothing.
 func (a Amount) plus(s stay, now time.Time) Amount {
 	ms := max(0, now.Sub(s.since).Milliseconds())
-	a.Milliseconds += ms
-	a.MicroUSD += priceOf(ms, s.microUSDPerHour)
+	a.Milliseconds += s.sofar.Milliseconds + ms
+	a.MicroUSD += s.sofar.MicroUSD + priceOf(ms, s.microUSDPerHour)
 	return a
 }
 

@@ -114,6 +114,31 @@ func TestAccount(t *testing.T) {
 	}
 }
 
+// TestAPriceThatChangesHoldsFromThen: a second costs a thousandth of a USD, then two.
+// What a machine costs while it joins is still not counted before it is known what for.
+func TestAPriceThatChangesHoldsFromThen(t *testing.T) {
+	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	a := NewAccount()
+	for _, machine := range []string{"joined", "failed"} {
+		a.Put(machine, "gpu", PurposeJoining, 3_600_000, at(0))
+		a.Put(machine, "gpu", PurposeJoining, 7_200_000, at(10))
+	}
+	if diff := cmp.Diff(map[Post]Amount{{"gpu", PurposeJoining}: {Machines: 2}}, a.Amounts(at(15))); diff != "" {
+		t.Errorf("while they join (-want +got):\n%s", diff)
+	}
+	a.Put("joined", "gpu", PurposeUsed, 7_200_000, at(15))
+	a.Put("joined", "gpu", PurposeUsed, 3_600_000, at(20))
+	a.Remove("failed", at(15))
+	want := map[Post]Amount{
+		{"gpu", PurposeJoining}: {Milliseconds: 15_000, MicroUSD: 10*1000 + 5*2000},
+		{"gpu", PurposeWasted}:  {Milliseconds: 15_000, MicroUSD: 10*1000 + 5*2000},
+		{"gpu", PurposeUsed}:    {Machines: 1, Milliseconds: 10_000, MicroUSD: 5*2000 + 5*1000},
+	}
+	if diff := cmp.Diff(want, a.Amounts(at(25))); diff != "" {
+		t.Errorf("in the end (-want +got):\n%s", diff)
+	}
+}
+
 // TestAccountsAddUp has machines change at random, and compares what the account
 // says with the life of each machine: nothing is counted twice, nothing is missing
 // but what is still joining, and no amount ever falls.

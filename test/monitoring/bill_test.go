@@ -129,6 +129,7 @@ func tell(t *testing.T, seed uint64) *story {
 	for _, m := range markets {
 		g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: m.group, ResourceVersion: s.version()}}
 		g.Spec.Provider, g.Spec.CapacityType, g.Spec.PricePerHour = m.pool.Cloud, m.pool.Market, new(resource.MustParse(m.price))
+		g.Spec.Template.Labels = map[string]string{corev1.LabelInstanceTypeStable: m.pool.Type}
 		s.model.SetGroup(g)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -195,9 +196,12 @@ func (s *story) submit() {
 		s.live[in.ID] = in
 		s.model.SetMachine(machineOf(in))
 	}
+	lesson := v1alpha1.LaunchAttempt{Time: metav1.Now(), Token: g.token(), Asked: int32(count), Got: int32(len(came))}
 	if refusal != nil {
+		lesson.Class = refusal.Class
 		s.undo(g, refusal.Class)
 	}
+	s.model.Learn(g.group, lesson)
 }
 
 // put tells of the request as it is now.

@@ -90,12 +90,12 @@ var obtainabilityBoard = board{
 		{"Prices", []panel{
 			{title: "Price of a machine an hour", width: 16, unit: "currencyUSD", kind: lines,
 				queries: []query{{`max by (group) (muster_group_price_usd_per_hour)` + offering, offered}}},
-			{title: "Spot that is no cheaper than on demand", width: 8, unit: "currencyUSD", kind: ranking,
-				description: "By how many USD an hour a spot machine costs more than the cheapest on-demand one of its type. Nothing is good.",
+			{title: "Price of spot, of that on demand", width: 8, unit: "percentunit", kind: ranking,
+				description: "Against the cheapest on-demand group of the same instance type. From 100 % on spot is a risk for nothing.",
 				queries: []query{{`max by (instance_type, group) (max by (group) (muster_group_price_usd_per_hour)` +
 					` * on (group) group_left (instance_type) max by (group, instance_type) (muster_group_info{capacity_type="Spot"}))` +
-					` - on (instance_type) group_left min by (instance_type) (max by (group) (muster_group_price_usd_per_hour)` +
-					` * on (group) group_left (instance_type) max by (group, instance_type) (muster_group_info{capacity_type="OnDemand"})) >= 0`, "{{group}}"}}},
+					` / on (instance_type) group_left min by (instance_type) (max by (group) (muster_group_price_usd_per_hour)` +
+					` * on (group) group_left (instance_type) max by (group, instance_type) (muster_group_info{capacity_type="OnDemand"}))`, "{{group}}"}}},
 		}},
 	},
 }

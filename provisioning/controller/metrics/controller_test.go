@@ -431,3 +431,35 @@ func TestSeriesStay(t *testing.T) {
 		}
 	})
 }
+
+// BenchmarkScrape reads all metrics of a fleet of idle and booked machines once.
+func BenchmarkScrape(b *testing.B) {
+	for _, nodes := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			m := model.New(clock.RealClock{}, model.KnownClasses)
+			for i := range 100 {
+				m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("group-%02d", i), ResourceVersion: "1"}})
+			}
+			for i := range nodes {
+				name, group := fmt.Sprintf("node-%06d", i), fmt.Sprintf("group-%02d", i%100)
+				n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1", Labels: map[string]string{v1alpha1.NodeGroupLabel: group}}}
+				n.Spec.ProviderID = name
+				if i%2 == 0 {
+					label := provisioning.BookingLabel(fmt.Sprintf("gang-%d", i/16))
+					n.Labels[label] = fmt.Sprintf("team-%d", i/16%50)
+					n.Annotations = map[string]string{label: provisioning.EncodeBooking(types.UID(fmt.Sprint(i/16)), time.Now(), nil)}
+				}
+				m.SetMachine(cloudprovider.Machine{Name: name, Group: group, ProviderID: name, State: cloudprovider.Running})
+				m.SetNode(n)
+			}
+			m.OpenAccount()
+			r := prometheus.NewRegistry()
+			r.MustRegister(newState(m, newTenants(), clock.RealClock{}))
+			for b.Loop() {
+				if _, err := r.Gather(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,175 @@
+package monitoring
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/cmd/muster/app"
+	"github.com/muster-dev/muster/provisioning/controller/request"
+	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
+)
+
+// TestEveryPanelHasData lives through an hour with gangs on simulated clouds and a
+// queue, shows a real Prometheus the metrics of the beginning and of the end, and
+// asks it what each panel asks.
+func TestEveryPanelHasData(t *testing.T) {
+	binary, err := exec.LookPath("prometheus")
+	if err != nil {
+		t.Skip("prometheus is not on the PATH, so the queries of panels are not run; on Debian it is in the package prometheus")
+	}
+	shown := scrapes(t)
+	var asked atomic.Int32
+	muster := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		// Rates need a beginning that was seen.
+		fmt.Fprint(w, shown[min(int(asked.Add(1))/3, len(shown)-1)])
+	}))
+	t.Cleanup(muster.Close)
+	api := "http://" + run(t, binary, strings.TrimPrefix(muster.URL, "http://"))
+
+	var left []string
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-time.After(500 * time.Millisecond) {
+		if left = without(t, api); len(left) == 0 {
+			return
+		}
+	}
+	t.Errorf("after a minute there is no data for:\n%s", strings.Join(left, "\n"))
+}
+
+// scrapes are what Muster shows when gangs begin to come and an hour later.
+func scrapes(t *testing.T) (out []string) {
+	synctest.Test(t, func(t *testing.T) {
+		s := tell(t, 1)
+		q := queuemetrics.New(queuemetrics.Config{})
+		for _, c := range append(slices.Concat(app.Collectors(), request.Collectors()), q) {
+			s.registry.MustRegister(c)
+		}
+		began := time.Now()
+		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "job", CreationTimestamp: metav1.NewTime(began)}}
+		w.Status.Admission = &kueue.Admission{ClusterQueue: "research"}
+		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "research"}}
+		quota := kueue.ResourceQuota{Name: gpu, NominalQuota: resource.MustParse("64")}
+		cq.Spec.ResourceGroups = []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Name: "h100", Resources: []kueue.ResourceQuota{quota}}}}}
+		cq.Status.FlavorsReservation = []kueue.FlavorUsage{{Name: "h100", Resources: []kueue.ResourceUsage{{Name: gpu, Total: resource.MustParse("32")}}}}
+		q.Quotas(cq)
+		for range 2 {
+			for since := time.Now(); time.Since(since) < 30*time.Minute; <-time.After(look) {
+				s.hear()
+				if s.random.IntN(10) == 0 {
+					s.submit()
+				}
+				for _, g := range s.gangs {
+					s.advance(g)
+				}
+			}
+			q.ClusterQueue(cq, 1)
+			q.Cycle(time.Millisecond, true)
+			q.Reserved(w, w, time.Now())
+			q.Evicted(w, "Preempted")
+			app.Collectors()[0].(*prometheus.CounterVec).WithLabelValues(http.MethodPatch, "nodes").Inc()
+			answer := httptest.NewRecorder()
+			promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			out = append(out, answer.Body.String())
+		}
+	})
+	return out
+}
+
+// run starts a Prometheus that scrapes the target, with Muster's rules, and returns
+// its address.
+func run(t *testing.T, binary, target string) string {
+	t.Helper()
+	rules, err := filepath.Abs(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\n"+
+		"scrape_configs: [{job_name: muster, static_configs: [{targets: [%q]}]}]\n", rules, target)
+	if err := os.WriteFile(filepath.Join(folder, "prometheus.yml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	var log bytes.Buffer
+	p := exec.CommandContext(t.Context(), binary, "--config.file="+filepath.Join(folder, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+address)
+	p.Stderr = &log
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // the test's context has ended it
+		if err := p.Wait(); err != nil && t.Failed() {
+			t.Logf("%v\n%s", err, &log)
+		}
+	})
+	return address
+}
+
+// concrete replaces what Grafana fills in.
+var concrete = strings.NewReplacer("$__rate_interval", "1m", "$__range:1m", "10m:1s", "$__range", "10m")
+
+// without are the panels that have a query without data.
+func without(t *testing.T, api string) (out []string) {
+	t.Helper()
+	for name, panels := range dashboards(t) {
+		for _, p := range panels {
+			for _, target := range p.Targets {
+				if problem := ask(api, concrete.Replace(target.Expr)); problem != "" {
+					out = append(out, fmt.Sprintf("%s %q: %s: %s", name, p.Title, target.Expr, problem))
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// ask says why a query has no value; empty where it has one.
+func ask(api, expr string) string {
+	answer, err := http.Get(api + "/api/v1/query?" + url.Values{"query": {expr}}.Encode())
+	if err != nil {
+		return err.Error()
+	}
+	defer answer.Body.Close()
+	var got struct {
+		Error string `json:"error"`
+		Data  struct {
+			Result []struct {
+				Value [2]any `json:"value"`
+			} `json:"result"`
+		} `json:"data"`
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&got); err != nil {
+		return fmt.Sprintf("%s: %v", answer.Status, err)
+	}
+	for _, r := range got.Data.Result {
+		if r.Value[1] != "NaN" {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%d series, none with a value %s", len(got.Data.Result), got.Error)
+}
