@@ -68,6 +68,18 @@ func (m *Model) Amounts(now time.Time) map[provisioning.Post]provisioning.Amount
 	return m.accounts.book.Amounts(now)
 }
 
+// repriced has the machines of a group put down again where its price has changed.
+func (m *Model) repriced(group string, microUSDPerHour int64) {
+	if before, kept := m.accounts.prices[group]; !kept || before == microUSDPerHour {
+		return
+	}
+	for key := range m.groups.machines {
+		if key.group == group {
+			m.accounts.changed(key, m.now())
+		}
+	}
+}
+
 // flushAccounts puts down what has changed.
 func (m *Model) flushAccounts() {
 	if m.accounts.book == nil {

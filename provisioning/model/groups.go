@@ -243,6 +243,7 @@ func (m *Model) flushGroups() {
 		if !known {
 			g = provisioning.NewGroup(nodegroups.GroupFrom(gs.objects[name], gs.status(name), 0), gs.daemonSets)
 			gs.read[name] = g
+			m.repriced(name, g.MicroUSDPerHour)
 			m.wakeAll()
 		}
 		g.Machines = gs.alive[name] + promised[name]

@@ -41,7 +41,7 @@ const (
 
 // TestTheBillIsThatOfTheClouds lives through half a day of random gangs on simulated
 // clouds: some get nothing, some lose a machine while it boots, some book and never
-// come, spot machines are reclaimed. Then each group costs by the metrics what the
+// come, spot machines are reclaimed, prices change. Then each group costs by the metrics what the
 // clouds bill for it, and on the way what tenants pay an hour was always what the
 // machines cost.
 func TestTheBillIsThatOfTheClouds(t *testing.T) {
@@ -52,6 +52,7 @@ func TestTheBillIsThatOfTheClouds(t *testing.T) {
 				for began := time.Now(); time.Since(began) < lasts || len(s.gangs) > 0; {
 					<-time.After(look)
 					s.hear()
+					s.reprice(time.Since(began))
 					if time.Since(began) < lasts && s.random.IntN(40) == 0 {
 						s.submit()
 					}
@@ -75,6 +76,17 @@ type market struct {
 	pool  cloudsim.PoolKey
 	price string
 	holds int32
+}
+
+// later are the prices in USD an hour that all markets have from then on.
+var later = []cloudsim.Price{
+	{From: metav1.Duration{Duration: 3 * time.Hour}, PerHour: resource.MustParse("30")},
+	{From: metav1.Duration{Duration: 6 * time.Hour}, PerHour: resource.MustParse("60")},
+	{From: metav1.Duration{Duration: 9 * time.Hour}, PerHour: resource.MustParse("20")},
+}
+
+func (m market) prices() []cloudsim.Price {
+	return append([]cloudsim.Price{{PerHour: resource.MustParse(m.price)}}, later...)
 }
 
 var markets = []market{
@@ -108,7 +120,7 @@ func tell(t *testing.T, seed uint64) *story {
 		if m.pool.Market == v1alpha1.Spot {
 			script.Faults = append(script.Faults, v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, Percent: percent(20), After: &metav1.Duration{Duration: 40 * time.Minute}})
 		}
-		config.Pools = append(config.Pools, cloudsim.Pool{PoolKey: m.pool, Script: script, Prices: []cloudsim.Price{{PerHour: resource.MustParse(m.price)}}})
+		config.Pools = append(config.Pools, cloudsim.Pool{PoolKey: m.pool, Script: script, Prices: m.prices()})
 	}
 	world, err := cloudsim.New(config, clock.RealClock{})
 	if err != nil {
@@ -127,10 +139,7 @@ func tell(t *testing.T, seed uint64) *story {
 		t.Fatal(err)
 	}
 	for _, m := range markets {
-		g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: m.group, ResourceVersion: s.version()}}
-		g.Spec.Provider, g.Spec.CapacityType, g.Spec.PricePerHour = m.pool.Cloud, m.pool.Market, new(resource.MustParse(m.price))
-		g.Spec.Template.Labels = map[string]string{corev1.LabelInstanceTypeStable: m.pool.Type}
-		s.model.SetGroup(g)
+		s.price(m, resource.MustParse(m.price))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -147,6 +156,25 @@ func tell(t *testing.T, seed uint64) *story {
 	})
 	synctest.Wait()
 	return s
+}
+
+// price tells of a group at its price.
+func (s *story) price(m market, perHour resource.Quantity) {
+	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: m.group, ResourceVersion: s.version()}}
+	g.Spec.Provider, g.Spec.CapacityType, g.Spec.PricePerHour = m.pool.Cloud, m.pool.Market, &perHour
+	g.Spec.Template.Labels = map[string]string{corev1.LabelInstanceTypeStable: m.pool.Type}
+	s.model.SetGroup(g)
+}
+
+// reprice tells of the prices that have begun to hold since the last look.
+func (s *story) reprice(lived time.Duration) {
+	for _, p := range later {
+		if since := lived - p.From.Duration; since >= 0 && since < look {
+			for _, m := range markets {
+				s.price(m, p.PerHour)
+			}
+		}
+	}
 }
 
 func (s *story) version() string {

@@ -53,7 +53,7 @@ var (
 		"Seconds that machines have lived, by group and purpose. Those of joining machines are counted once they have joined, or as wasted.",
 		[]string{"group", "purpose"}, nil)
 	cost = prometheus.NewDesc("muster_machine_cost_usd_total",
-		"What machines have cost in USD, by group and purpose, as muster_machine_seconds_total counts them: each at the spec.pricePerHour that its NodeGroup had when the machine or its node last changed.",
+		"What machines have cost in USD, by group and purpose, as muster_machine_seconds_total counts them: each second at the spec.pricePerHour that its NodeGroup had.",
 		[]string{"group", "purpose"}, nil)
 	unused = prometheus.NewDesc("muster_machine_unused_seconds_total",
 		"The part of muster_machine_seconds_total of purpose booked in which machines were held for pods that never came, counted when the booking is over.",
