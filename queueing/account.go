@@ -32,7 +32,7 @@ type Account struct {
 	// Next is when it is looked at again though nothing happens; zero is never.
 	Next time.Time
 	// Options are the flavors of its queue, in their order. Empty where something
-	// keeps it from being judged at all.
+	// other than a pause keeps it from being judged at all.
 	Options []Option
 	// Holders have the quota that it lacks, those with the most to give back first.
 	Holders []Holder
@@ -92,7 +92,8 @@ func (s *State) Account(uid types.UID) (out Account, ok bool) {
 	line := s.InLine(out.Queue)
 	out.Pending = len(line)
 	out.Ahead = line[:slices.Index(line, w.Object)]
-	if w.queue.pending.Has(w) {
+	// What a pause will be followed by is worth to know.
+	if w.queue.pending.Has(w) || w.queue.standing.Active && !s.pausedUntil(w).IsZero() {
 		out.Options = s.optionsOf(w)
 		out.Holders = s.holders(w, out.Options)
 	}

@@ -145,9 +145,9 @@ func (s *State) gate(w *Workload) (*Verdict, *queue) {
 	if by := w.Object.Annotations[GatedByAnnotation]; by != "" {
 		return wait(kueue.WorkloadAdmissionGated, "Admission is gated by: %s", by)
 	}
-	if state := w.Object.Status.RequeueState; state != nil && state.RequeueAt != nil && s.now.Before(state.RequeueAt.Time) {
+	if until := s.pausedUntil(w); !until.IsZero() {
 		// The reason was written with the pause; only its end is waited for.
-		s.wake(w, state.RequeueAt.Time)
+		s.wake(w, until)
 		return s.clean(w, nil), nil
 	}
 	if v, late := s.late(w, q); late {
@@ -155,6 +155,15 @@ func (s *State) gate(w *Workload) (*Verdict, *queue) {
 	}
 	// Whether what was asked for ahead of quota is still wanted is for the judgement.
 	return s.clean(w, nil, s.ahead(w)...), q
+}
+
+// pausedUntil is when a Workload is judged again whose attempt has failed; zero if it
+// does not pause.
+func (s *State) pausedUntil(w *Workload) time.Time {
+	if state := w.Object.Status.RequeueState; state != nil && state.RequeueAt != nil && s.now.Before(state.RequeueAt.Time) {
+		return state.RequeueAt.Time
+	}
+	return time.Time{}
 }
 
 // refused says what about a Workload is not supported or wrong.

@@ -160,6 +160,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				"waits for machines.",
 				"capacity could not be obtained: dry",
 				"time: Muster tries again at 2026-11-20T12:03:00Z (in 3m)",
+				"h100 nvidia.com/gpu 32 64 0 64 0",
 			},
 		},
 		"it waits for the pods of those that make room": {

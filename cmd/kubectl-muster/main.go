@@ -3,8 +3,8 @@
 // cluster with its caller's own rights and decides by the very code that Muster runs,
 // so it answers while Muster is down, and changes nothing.
 //
-// picture.go and the files named explain are pure: objects and a time go in, an answer
-// comes out. read.go alone talks to the cluster.
+// picture.go decides, and the files explain_*.go put it in words: objects and a time go
+// in, an answer comes out. read.go reads the cluster for them.
 package main
 
 import (

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/fit"
+)
+
+// podsLike is a number of like pods.
+type podsLike struct {
+	count    int
+	requests nodegroups.Resources
+}
+
+func podSetsOf(w *kueue.Workload) (out []podsLike) {
+	for i := range w.Spec.PodSets {
+		ps := &w.Spec.PodSets[i]
+		out = append(out, podsLike{int(ps.Count), fit.TemplateRequests(&ps.Template.Spec)})
+	}
+	return out
+}
+
+// needed is how many machines of the group such pods take; 0 if none takes any.
+func needed(g *provisioning.Group, pods []podsLike) (n int) {
+	for _, p := range pods {
+		if per := g.Usable.Times(p.requests, p.count); per > 0 {
+			n += (p.count + per - 1) / per
+		}
+	}
+	return n
+}
+
+// groupsFor tells what each group could do that the plan would launch in or speaks of;
+// those that never suited are left out where there are others.
+func (p *picture) groupsFor(flavor string, pods []podsLike, plan *provisioning.Verdict) (lines []capacityLine, unblock []string) {
+	misfit := func(code provisioning.ReasonCode) bool {
+		return code == provisioning.CodeConstraint || code == provisioning.CodeMarket || code == provisioning.CodeTooSmall
+	}
+	some := len(plan.Launches) > 0 || slices.ContainsFunc(plan.Reasons, func(r provisioning.Reason) bool { return r.Group != "" && !misfit(r.Code) })
+	for i := range p.snapshot.Groups {
+		g := &p.snapshot.Groups[i]
+		line := p.capacityOf(g, pods)
+		line.Flavor = flavor
+		var said []string
+		for _, r := range plan.Reasons {
+			if r.Group == g.Name && (!some || !misfit(r.Code)) {
+				said = append(said, r.Message)
+			}
+			switch {
+			case r.Group != g.Name:
+			case !r.Until.IsZero():
+				unblock = append(unblock, fmt.Sprintf("time: group %s may be tried again %s", g.Name, in(p.now, r.Until)))
+			case r.Code == provisioning.CodeMaxNodes:
+				unblock = append(unblock, fmt.Sprintf("an admin raises spec.maxNodes of NodeGroup %s by %d%s", g.Name, line.Needed-max(0, g.Max-g.Machines), orLess(g)))
+			}
+		}
+		launched := slices.ContainsFunc(plan.Launches, func(l provisioning.GroupCount) bool { return l.Group == g.Name })
+		if len(said) > 0 || launched {
+			line.Why = strings.Join(said, "; ")
+			lines = append(lines, line)
+		}
+	}
+	return lines, unblock
+}
+
+// machinesTaken tells who has the machines of those groups that may not grow as far as
+// the plan wants, by group and request.
+func (p *picture) machinesTaken(plan *provisioning.Verdict) (out []machinesLine) {
+	full := map[string]bool{}
+	for _, r := range plan.Reasons {
+		full[r.Group] = full[r.Group] || r.Code == provisioning.CodeMaxNodes
+	}
+	for n := range p.snapshot.Nodes.All() {
+		if !full[n.Group] {
+			continue
+		}
+		for _, b := range n.Labelled {
+			request := b.Namespace + "/" + b.Key
+			i := slices.IndexFunc(out, func(l machinesLine) bool { return l.Group == n.Group && l.Request == request })
+			if i < 0 {
+				i = len(out)
+				out = append(out, machinesLine{Group: n.Group, Request: request})
+				if e, ok := p.machines.Request(b.UID); ok {
+					out[i].Priority = e.Priority
+				}
+			}
+			out[i].Machines++
+			out[i].Pods += b.Running
+		}
+	}
+	slices.SortFunc(out, func(a, b machinesLine) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Request, b.Request))
+	})
+	return out
+}
+
+// orLess says that machines of others may go, too.
+func orLess(g *provisioning.Group) string {
+	if g.Machines == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", or some of its %d machines are given back", g.Machines)
+}
+
+// capacityOf is what is known of a group, for such pods.
+func (p *picture) capacityOf(g *provisioning.Group, pods []podsLike) capacityLine {
+	n := needed(g, pods)
+	out := capacityLine{
+		Group: g.Name, Market: string(g.CapacityType), USDPerHour: provisioning.USD(g.MicroUSDPerHour),
+		Machines: g.Machines, MaxMachines: g.Max, Needed: n, Chance: g.Chance(max(1, n), p.now) / 10,
+	}
+	if failure := lastFailure(p.groups[g.Name]); failure != nil {
+		out.LastFailure = fmt.Sprintf("%s, %s ago", failure.Class, ago(p.now, failure.Time.Time))
+	}
+	if until, _ := g.BlockedUntil(n); p.now.Before(until) {
+		out.Backoff = until.UTC().Format(time.RFC3339)
+	}
+	return out
+}
+
+// lastFailure is the newest on record; nil if there is none.
+func lastFailure(g *v1alpha1.NodeGroup) *v1alpha1.LaunchAttempt {
+	for i := range g.Status.Attempts {
+		if a := &g.Status.Attempts[i]; a.Class != "" {
+			return a
+		}
+	}
+	return nil
+}
