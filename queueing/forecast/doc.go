@@ -12,6 +12,9 @@
 // A Forecast makes several draws. The middle one is the expected start; the first
 // and the last are the range. Account compares them with what came true.
 //
+// To judge all that wait at every step would cost too much, so only those are in the
+// State whose turn may be next: see lane.
+//
 // What it cannot know: jobs that nobody has submitted yet, the answers of admission
 // checks that other controllers serve, and people. ResourceQuotas of namespaces stay as
 // they are, and the machines of a launch go when its Workload ends.

@@ -222,17 +222,25 @@ func (f *future) settle() {
 // tell notes what a verdict tells a Workload that waits.
 func (f *future) tell(v *queueing.Verdict) {
 	uid := v.Workload.Object.UID
+	if l := f.lineOf[uid]; l != nil && (v.Action == queueing.Reserve || v.Reason != "" && !waitsForOthers[v.Reason]) {
+		l.lane.left(l, uid)
+		delete(f.lineOf, uid)
+	}
 	if v.Action == queueing.Reserve {
-		if l := f.lineOf[uid]; l != nil {
-			l.lane.left(l, uid)
-			delete(f.lineOf, uid)
-		}
 		f.last[uid] = unanswered(v.Workload.Object)
 		return
 	}
 	if f.unstarted[uid] && v.Action == queueing.Wait && v.Reason != "" {
 		f.last[uid] = told{v.Reason, v.Message}
 	}
+}
+
+// waitsForOthers are the reasons of those whose turn comes when others leave. Who waits for
+// anything else must not keep those behind him from being judged.
+var waitsForOthers = map[string]bool{
+	kueue.WorkloadQuotaReservedReasonWaitingForQuota:              true,
+	kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads: true,
+	queueing.ReasonWaitingForCapacity:                             true,
 }
 
 // tellBehind tells those that have not been judged.

@@ -135,3 +135,39 @@ func TestForecast(t *testing.T) {
 		})
 	}
 }
+
+// TestAllHaveTheirTurn has more Workloads wait in a LocalQueue than are judged at a time.
+func TestAllHaveTheirTurn(t *testing.T) {
+	many := func(n int, of func(i int) *kueue.Workload) (out []metav1.Object) {
+		for i := range n {
+			out = append(out, of(i))
+		}
+		return out
+	}
+	like := func(i int) *kueue.Workload { return job(fmt.Sprintf("w-%d", i), 1) }
+	tooLarge := func(i int) *kueue.Workload { return job(fmt.Sprintf("large-%d", i), int32(101+i)) }
+	each := func(i int) *kueue.Workload {
+		return job(fmt.Sprintf("w-%d", i), int32(51+i%40), atMost(time.Hour), of(fmt.Sprint(i)))
+	}
+	tests := []struct {
+		name    string
+		objects []metav1.Object
+		last    *kueue.Workload
+		want    string
+	}{
+		{"all that are alike start at once where there is room", many(30, like), job("last", 1, created(noon)), "0s"},
+		{"what can never start keeps nobody waiting", many(60, tooLarge), job("last", 1, created(noon)), "0s"},
+		{"the highest priority comes first, however many others were there before", many(40, each), job("last", 60, priority(1), created(noon), atMost(time.Hour)), "0s"},
+		{"the last comes after all others", many(40, each), job("last", 60, created(noon), atMost(time.Hour)), "40h0m0s"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			s := stateOf(append(tc.objects, tc.last, queue("team", "spot=100"), flavor("spot"), localQueue("main", "team"))...)
+			for _, e := range Forecast(s, nil, noon, 7*24*time.Hour).Estimates {
+				if got := minutes(t, e.Start); e.Workload == tc.last && got != tc.want {
+					t.Errorf("the last starts at %s (%s), want %s", got, e.Message, tc.want)
+				}
+			}
+		})
+	}
+}

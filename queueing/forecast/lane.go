@@ -23,7 +23,7 @@ const (
 	window = 2
 	// widest is how many of a LocalQueue are judged in all. One that comes after so many may
 	// start around them in truth, but hardly before some of them have.
-	widest = 8
+	widest = 16
 )
 
 // lane are the Workloads of a LocalQueue that wait. To judge all of them at every

@@ -61,6 +61,7 @@ func TestWhatIf(t *testing.T) {
 			s := stateOf(team, flavor("spot"), localQueue("main", "team"), check("machines", queueing.CapacityController))
 			s.SetCapacity(tc.capacity)
 			changed := Copy(s)
+			changed.Cycle(noon)
 			tc.what(t, changed)
 			for _, of := range []struct {
 				what, want string
