@@ -31,6 +31,21 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				"default/big team 10 48 nvidia.com/gpu of h100 -",
 			},
 		},
+		"who has the quota may run for half an hour more": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, nil), running("big", "team", 6, func(w *kueue.Workload) {
+				w.Spec.MaximumExecutionTimeSeconds = new(int32(3600))
+			})},
+			want: []string{
+				"Expected start",
+				"at 2026-11-20T12:30:",
+				"(in 30m); most likely from 2026-11-20T12:30:",
+				"if nobody comes who goes before it; run times are taken from what ran before for 0 workloads, from the maximum execution time for 1; for 1 nothing is known",
+			},
+		},
+		"nobody says how long who has the quota runs": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("train", 4, nil)},
+			want:    []string{"Expected start", "for 2 nothing is known"},
+		},
 		"its quota has been borrowed by another queue": {
 			objects: []client.Object{
 				flavor("h100"), team("team", func(s *kueue.ClusterQueueSpec) { s.CohortName = "all" }, "h100=32"),

@@ -191,6 +191,9 @@ func (p *picture) explainWaiting(out *explanation, a *queueing.Account) {
 		out.Summary = "can never start as it is: " + why
 	}
 	out.Causes = causes(a)
+	if out.Place != nil {
+		out.Expected = p.foresee(a.Workload.UID)
+	}
 	if behind(a) {
 		first := a.Ahead[0]
 		out.Unblock = append(out.Unblock, fmt.Sprintf("%s/%s (priority %d), which is first in line, starts or leaves", first.Namespace, first.Name, priorityOf(first)))

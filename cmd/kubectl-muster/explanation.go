@@ -22,6 +22,9 @@ type explanation struct {
 	Causes  []string `json:"causes,omitempty"`
 	Unblock []string `json:"unblock,omitempty"`
 
+	// Expected is when it will start; nil where nobody can tell.
+	Expected *expected `json:"expected,omitempty"`
+
 	Quota    []quotaLine    `json:"quota,omitempty"`
 	Capacity []capacityLine `json:"capacity,omitempty"`
 	Holders  []holderLine   `json:"holders,omitempty"`

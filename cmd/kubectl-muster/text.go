@@ -138,6 +138,9 @@ func (e *explanation) print(p *printer) error {
 	}
 	p.list("Why", e.Causes)
 	p.list("What would change it", e.Unblock)
+	if e.Expected != nil {
+		p.list("Expected start", e.Expected.Words)
+	}
 	var rows [][]string
 	for _, q := range e.Quota {
 		rows = append(rows, []string{q.Flavor, q.Resource, q.Asked, q.Free, q.Short, q.Whole, q.Borrowable})

@@ -2,7 +2,6 @@ package forecast
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -104,11 +103,3 @@ func (n immediately) boots(w *kueue.Workload, _ string, _ *provisioning.Verdict)
 }
 
 func (immediately) stops() time.Duration { return 0 }
-
-// Awaiting tells for people what else is to happen once it has its quota; empty if nothing is.
-func (o *Outcome) Awaiting() string {
-	if len(o.Awaits) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("it then waits for the admission checks %v, whose answers cannot be foreseen", o.Awaits)
-}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/forecast"
+)
+
+const (
+	// horizon is how far it is looked ahead.
+	horizon = 7 * 24 * time.Hour
+	// mostForeseen is how many may wait at most: with more, an answer takes many seconds.
+	mostForeseen = 2000
+)
+
+// expected is when a Workload will start, if nothing else comes.
+type expected struct {
+	// Start is empty where it is not within the horizon; it lies between Early and Late
+	// in 8 of 10 cases, as far as the past tells. An empty Late is beyond the horizon.
+	Start string `json:"start,omitempty"`
+	Early string `json:"early,omitempty"`
+	Late  string `json:"late,omitempty"`
+	// Words say the same for people, and what it rests on.
+	Words []string `json:"words"`
+}
+
+// foresee runs the queues forward in time; nil where that is not to be had.
+func (p *picture) foresee(workload types.UID) *expected {
+	history, waiting := &forecast.History{}, 0
+	for _, w := range p.workloads {
+		history.Observe(w)
+		if !queueing.IsAdmitted(w) && !queueing.IsFinished(w) {
+			waiting++
+		}
+	}
+	if waiting > mostForeseen {
+		return nil
+	}
+	report := forecast.Forecast(p.queues, history, p.now, horizon)
+	i := slices.IndexFunc(report.Estimates, func(e forecast.Estimate) bool { return e.Workload.UID == workload })
+	if i < 0 {
+		return nil
+	}
+	e := report.Estimates[i]
+	out := &expected{Start: stamp(e.Start), Early: stamp(e.Early), Late: stamp(e.Late)}
+	switch {
+	case e.Start.IsZero() && e.Early.IsZero():
+		out.Words = []string{fmt.Sprintf("not within %d days, as things stand", int(horizon.Hours())/24)}
+	case e.Start.IsZero():
+		out.Words = []string{fmt.Sprintf("hardly within %d days, at the earliest %s", int(horizon.Hours())/24, in(p.now, e.Early))}
+	case e.Late.IsZero():
+		out.Words = []string{fmt.Sprintf("%s; at the earliest %s, perhaps not within %d days", in(p.now, e.Start), stamp(e.Early), int(horizon.Hours())/24)}
+	default:
+		out.Words = []string{fmt.Sprintf("%s; most likely from %s to %s", in(p.now, e.Start), stamp(e.Early), stamp(e.Late))}
+	}
+	out.Words = append(out.Words, "if nobody comes who goes before it; "+report.Basis())
+	return out
+}
+
+// stamp is a time as the API writes it; empty for none.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
