@@ -266,6 +266,7 @@ func (d *drainer) line(q *queue) []Verdict {
 		slices.SortFunc(l.rest, compare)
 	}
 	clear(q.fresh)
+	slices.SortStableFunc(l.rest, func(a, b *Workload) int { return b.due() - a.due() })
 	l.version = -1
 	if d.s.sharesByUsage(q) {
 		l.lots = lotsOf(l.rest)
@@ -544,6 +545,9 @@ func (d *drainer) Less(i, j int) bool {
 	a, b := d.lines[i], d.lines[j]
 	if len(a.rest) == 0 || len(b.rest) == 0 {
 		return len(a.rest) > len(b.rest)
+	}
+	if x, y := a.rest[0].due(), b.rest[0].due(); x != y {
+		return x > y
 	}
 	if a.distance != b.distance {
 		return a.distance < b.distance

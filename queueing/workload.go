@@ -211,3 +211,13 @@ func (s *State) keepsPlace() bool {
 	return c != nil && c.RequeuingStrategy != nil && c.RequeuingStrategy.Timestamp != nil &&
 		*c.RequeuingStrategy.Timestamp == kueueconfig.CreationTimestamp
 }
+
+// due is 1 where others have been asked to go for the Workload, by the last that was
+// decided about it. It comes before all others once: else they would have the quota of
+// those who have left, and the next ones were to leave for it.
+func (w *Workload) due() int {
+	if w.reason == kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads {
+		return 1
+	}
+	return 0
+}
