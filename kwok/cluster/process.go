@@ -233,6 +233,7 @@ func (p *process) pause() {
 	p.mu.Unlock()
 	if running != nil {
 		<-exited
+		p.changed() // who has noted the end may not have told yet
 	}
 }
 
