@@ -135,7 +135,7 @@ func (g *Group) BlockedUntil(n int) (until time.Time, why string) {
 func WhyBackoff(b *v1alpha1.Backoff) string {
 	out := cmp.Or(b.Message, fmt.Sprintf("the last launch failed (%s)", b.Class))
 	if b.Failures > 1 {
-		out += fmt.Sprintf(", the %s failure in a row", ordinal(b.Failures))
+		out += fmt.Sprintf(", the %s failure in a row", Ordinal(int(b.Failures)))
 	}
 	if b.AtLeast > 1 {
 		out += fmt.Sprintf("; launches of fewer than %d machines need not wait", b.AtLeast)
@@ -146,8 +146,8 @@ func WhyBackoff(b *v1alpha1.Backoff) string {
 	return out
 }
 
-// ordinal is n as people count: 1st, 2nd, 3rd, 4th.
-func ordinal(n int32) string {
+// Ordinal is n as people count: 1st, 2nd, 3rd, 4th.
+func Ordinal(n int) string {
 	suffix := "th"
 	if n%100 < 11 || n%100 > 13 {
 		switch n % 10 {

@@ -158,8 +158,8 @@ func TestAFailureWithoutWordsStillSaysWhat(t *testing.T) {
 }
 
 func TestOrdinals(t *testing.T) {
-	for n, want := range map[int32]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 10: "10th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 112: "112th", 123: "123rd"} {
-		if got := ordinal(n); got != want {
+	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 10: "10th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 112: "112th", 123: "123rd"} {
+		if got := Ordinal(n); got != want {
 			t.Errorf("%d is the %s, want %s", n, got, want)
 		}
 	}

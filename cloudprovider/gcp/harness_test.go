@@ -94,7 +94,7 @@ func newLab(t *testing.T, world cloudsim.Config, project gcpsim.Config) *lab {
 	if l.world, err = cloudsim.New(world, l.clock); err != nil {
 		t.Fatal(err)
 	}
-	if l.front, err = gcpsim.New(l.world, project); err != nil {
+	if l.front, err = gcpsim.New(project, l.world); err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(l.world.Handler(l.front))

@@ -44,19 +44,3 @@ func in(now, then time.Time) string {
 	}
 	return fmt.Sprintf("at %s (in %s)", then.UTC().Format(time.RFC3339), duration.HumanDuration(then.Sub(now)))
 }
-
-// ordinal is n as people count.
-func ordinal(n int) string {
-	suffix := "th"
-	if n%100 < 11 || n%100 > 13 {
-		switch n % 10 {
-		case 1:
-			suffix = "st"
-		case 2:
-			suffix = "nd"
-		case 3:
-			suffix = "rd"
-		}
-	}
-	return fmt.Sprint(n, suffix)
-}

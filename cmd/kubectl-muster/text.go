@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
 
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning"
 )
 
@@ -132,7 +133,7 @@ func (e *explanation) print(p *printer) error {
 	if at := e.Place; at != nil {
 		where := fmt.Sprintf("ClusterQueue %s, by LocalQueue %s, priority %d", at.ClusterQueue, at.LocalQueue, at.Priority)
 		if at.Position > 0 {
-			where += fmt.Sprintf(": %s of %d in line, for %s", ordinal(at.Position), at.Pending, at.Waited)
+			where += fmt.Sprintf(": %s of %d in line, for %s", nodegroups.Ordinal(at.Position), at.Pending, at.Waited)
 		}
 		fmt.Fprintln(p.out, where)
 	}

@@ -37,7 +37,7 @@ type Front struct {
 var _ cloudsim.Front = (*Front)(nil)
 
 // New returns a front end of the world.
-func New(world *cloudsim.World, config Config) (*Front, error) {
+func New(config Config, world *cloudsim.World) (*Front, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ func newWire(t *testing.T, c gcp.Config) *wire {
 	if err != nil {
 		t.Fatal(err)
 	}
-	front, err := gcp.New(world, c)
+	front, err := gcp.New(c, world)
 	if err != nil {
 		t.Fatal(err)
 	}

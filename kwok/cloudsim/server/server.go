@@ -85,7 +85,7 @@ func New(c Config, clock clock.PassiveClock) (*Clouds, error) {
 		fronts = append(fronts, f)
 	}
 	if c.GCP != nil {
-		f, err := gcp.New(world, *c.GCP)
+		f, err := gcp.New(*c.GCP, world)
 		if err != nil {
 			return nil, fmt.Errorf("gcp.%w", err)
 		}
