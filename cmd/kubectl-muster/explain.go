@@ -16,6 +16,8 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/cmd/view"
 )
 
 // explained is a kind that explain knows, by the names that people write.
@@ -89,24 +91,24 @@ func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := o.look(ctx, kube, namespace, slices.Concat(queueKinds, groupKinds))
+	p, err := o.look(ctx, kube, namespace, slices.Concat(view.QueueKinds, view.GroupKinds))
 	if err != nil {
 		return nil, err
 	}
-	var e *explanation
+	var e *view.Explanation
 	subjects := []client.Object{object}
 	switch x := object.(type) {
 	case *kueue.Workload:
-		e = p.explainWorkload(x)
+		e = p.ExplainWorkload(x)
 	case *provreq.ProvisioningRequest:
-		e = p.explainRequest(x)
+		e = p.ExplainRequest(x)
 	default:
-		e = p.explainJob(object)
-		if w := p.workloadOf(object.GetUID()); w != nil {
+		e = p.ExplainJob(object)
+		if w := p.WorkloadOf(object.GetUID()); w != nil {
 			subjects = append(subjects, w)
 		}
 	}
-	if !p.decides() {
+	if !p.Decides() {
 		var events []corev1.Event
 		for _, subject := range subjects {
 			list := &corev1.EventList{}
@@ -115,9 +117,9 @@ func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 				events = append(events, list.Items...)
 			}
 		}
-		e.record(p.now, events)
+		e.Record(p.Now, events)
 	}
-	return e, nil
+	return explanation{e}, nil
 }
 
 // find reads the object that the arguments name.
@@ -163,7 +165,7 @@ func find(ctx context.Context, kube client.Client, namespace string, args []stri
 	case len(found) > 1:
 		return nil, fmt.Errorf("namespace %s has %d objects of the name %s: say which by %s", namespace, len(found), name, strings.Join(labels, " or "))
 	case len(absent) == len(kinds):
-		return nil, notInstalled(absent...)
+		return nil, view.NotInstalled(absent...)
 	case len(forbidden) > 0:
 		return nil, fmt.Errorf("you may not get %[1]s in namespace %[2]s: ask an admin to run `kubectl create role muster-explain -n %[2]s --verb=get,list --resource=%[1]s` "+
 			"and `kubectl create rolebinding muster-explain -n %[2]s --role=muster-explain --user=YOU`", strings.Join(forbidden, ","), namespace)

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing"
 )
@@ -286,7 +287,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pictureOf(nil, c.objects...)
-			text := told(t, p.explainWorkload(named(t, p, "train")))
+			text := toldOf(t, p.ExplainWorkload(named(t, p, "train")))
 			lacks(t, text, c.want...)
 		})
 	}
@@ -330,7 +331,7 @@ func TestProvisioningRequestsAreExplained(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pictureOf(nil, c.objects...)
-			lacks(t, told(t, p.explainRequest(p.requests[0])), c.want...)
+			lacks(t, toldOf(t, p.ExplainRequest(p.Requests[0])), c.want...)
 		})
 	}
 }
@@ -339,21 +340,21 @@ func TestAJobIsExplainedByItsWorkload(t *testing.T) {
 	p := pictureOf(nil, flavor("h100"), team("team", nil, "h100=16"), waiting("job-train-1a2b3", 4, func(w *kueue.Workload) {
 		w.OwnerReferences = []metav1.OwnerReference{ownedBy("train")}
 	}))
-	lacks(t, told(t, p.explainJob(job("train", nil))), "Job default/train (Workload job-train-1a2b3) can never start as it is")
-	lacks(t, told(t, p.explainJob(job("other", map[string]string{"kueue.x-k8s.io/queue-name": "main"}))),
+	lacks(t, toldOf(t, p.ExplainJob(job("train", nil))), "Job default/train (Workload job-train-1a2b3) can never start as it is")
+	lacks(t, toldOf(t, p.ExplainJob(job("other", map[string]string{"kueue.x-k8s.io/queue-name": "main"}))),
 		"Job default/other has no Workload yet.", "it names LocalQueue main", "kubectl -n muster-system get pods")
-	lacks(t, told(t, p.explainJob(job("plain", nil))), "is in no queue, so Muster leaves it alone.", "it has no label kueue.x-k8s.io/queue-name")
+	lacks(t, toldOf(t, p.ExplainJob(job("plain", nil))), "is in no queue, so Muster leaves it alone.", "it has no label kueue.x-k8s.io/queue-name")
 }
 
 func TestWithoutRightsWhatMusterWroteIsShown(t *testing.T) {
-	p := pictureOf([]right{{"list", "nodes"}, {"list", "pods"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
+	p := pictureOf([]view.Right{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
 		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, queueing.ReasonWaitingForCapacity, "flavor h100: no machines: group h100 is dry")
 	}))
-	e := p.explainWorkload(named(t, p, "train"))
-	e.record(noon, []corev1.Event{
+	e := p.ExplainWorkload(named(t, p, "train"))
+	e.Record(noon, []corev1.Event{
 		{LastTimestamp: at(9), Reason: "Older", Message: "before"}, {LastTimestamp: at(1), Reason: "Pending", Message: "still dry"},
 	})
-	text := told(t, e)
+	text := toldOf(t, e)
 	lacks(t, text, "waits for machines, as Muster wrote 30m ago.", "group h100 is dry", "60s ago, Pending: still dry\n- 9m ago, Older: before",
 		"list nodes, list pods in the whole cluster", "kubectl create clusterrole muster-explain --verb=list --resource=nodes,pods")
 	if strings.Contains(text, "has its turn") {

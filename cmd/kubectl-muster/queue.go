@@ -6,37 +6,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/cmd/view"
 )
 
 // queueLines are those who wait, by ClusterQueue and in their order.
-type queueLines []queueLine
-
-// queueLine is one Workload without quota.
-type queueLine struct {
-	ClusterQueue string `json:"clusterQueue"`
-	// Position is from 1; 0 has its turn, and waits for Muster alone.
-	Position  int    `json:"position"`
-	Namespace string `json:"namespace"`
-	// Name is the job's, or the Workload's where nobody controls it.
-	Name     string    `json:"name"`
-	Workload string    `json:"workload"`
-	Priority int32     `json:"priority"`
-	Created  time.Time `json:"created"`
-	Reason   string    `json:"reason"`
-	Words    string    `json:"words"`
-	Message  string    `json:"message"`
-	// Next is when it is looked at again though nothing happens; unset is never.
-	Next *time.Time `json:"next,omitempty"`
-
-	age, next string
-}
+type queueLines []view.QueueLine
 
 func newQueueCommand(o *options) *cobra.Command {
 	command := &cobra.Command{
@@ -63,83 +41,17 @@ func (o *options) queue(ctx context.Context, names []string) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := o.look(ctx, kube, namespace, queueKinds)
+	p, err := o.look(ctx, kube, namespace, view.QueueKinds)
 	if err != nil {
 		return nil, err
 	}
-	if !p.knowsQueues() {
-		return nil, fmt.Errorf("you may not see the queues. What you may not do:\n  - %s", strings.Join(lacking(p.missing), "\n  - "))
+	if !p.KnowsQueues() {
+		return nil, fmt.Errorf("you may not see the queues. What you may not do:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
 	}
-	if len(names) > 0 && !slices.Contains(p.queueNames(), names[0]) {
-		return nil, fmt.Errorf("there is no ClusterQueue %q; there are: %s", names[0], cmp.Or(strings.Join(p.queueNames(), ", "), "none"))
+	if len(names) > 0 && !slices.Contains(p.QueueNames(), names[0]) {
+		return nil, fmt.Errorf("there is no ClusterQueue %q; there are: %s", names[0], cmp.Or(strings.Join(p.QueueNames(), ", "), "none"))
 	}
-	return p.lines(names...), nil
-}
-
-// queueNames are those of the ClusterQueues.
-func (p *picture) queueNames() []string {
-	names := make([]string, len(p.clusterQueues))
-	for i, cq := range p.clusterQueues {
-		names[i] = cq.Name
-	}
-	slices.Sort(names)
-	return names
-}
-
-// lines are those who wait in the ClusterQueues of the names, or in all.
-func (p *picture) lines(names ...string) queueLines {
-	out := queueLines{}
-	for _, cq := range p.queueNames() {
-		if len(names) > 0 && !slices.Contains(names, cq) {
-			continue
-		}
-		for _, w := range p.haveTheirTurn(cq) {
-			l := p.lineOf(cq, w)
-			l.Words = "has its turn"
-			out = append(out, l)
-		}
-		for i, w := range p.queues.InLine(kueue.ClusterQueueReference(cq)) {
-			l := p.lineOf(cq, w)
-			l.Position = i + 1
-			l.Reason, l.Message = p.why(w)
-			l.Words = inWords(l.Reason)
-			out = append(out, l)
-		}
-	}
-	return out
-}
-
-// haveTheirTurn are those in a ClusterQueue that the next step gives quota to.
-func (p *picture) haveTheirTurn(cq string) (out []*kueue.Workload) {
-	for _, w := range p.workloads {
-		if v, ok := p.verdicts[w.UID]; ok && v.Action == queueing.Reserve && string(v.Status.Admission.ClusterQueue) == cq {
-			out = append(out, w)
-		}
-	}
-	slices.SortFunc(out, func(a, b *kueue.Workload) int {
-		return cmp.Or(cmp.Compare(priorityOf(b), priorityOf(a)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
-	})
-	return out
-}
-
-func (p *picture) lineOf(cq string, w *kueue.Workload) queueLine {
-	out := queueLine{
-		ClusterQueue: cq, Namespace: w.Namespace, Name: "workload/" + w.Name, Workload: w.Name, Priority: priorityOf(w),
-		Created: w.CreationTimestamp.Time, age: ago(p.now, w.CreationTimestamp.Time),
-	}
-	if owner := metav1.GetControllerOf(w); owner != nil {
-		out.Name = strings.ToLower(owner.Kind) + "/" + owner.Name
-	}
-	if next := p.next(w); !next.IsZero() {
-		out.Next, out.next = &next, in(p.now, next)
-	}
-	return out
-}
-
-// why a Workload waits, by what was decided, or else by what Muster has written.
-func (p *picture) why(w *kueue.Workload) (reason, message string) {
-	reason, message, _ = p.queues.Told(w.UID)
-	return cmp.Or(reason, kueue.WorkloadQuotaReservedReasonPendingEvaluation), message
+	return queueLines(p.Lines(names...)), nil
 }
 
 func (l queueLines) print(p *printer) error {
@@ -157,7 +69,7 @@ func (l queueLines) print(p *printer) error {
 		if x.Position > 0 {
 			position = fmt.Sprint(x.Position)
 		}
-		rows[i] = []string{x.ClusterQueue, position, x.Namespace, x.Name, fmt.Sprint(x.Priority), x.age, x.Words, x.next}
+		rows[i] = []string{x.ClusterQueue, position, x.Namespace, x.Name, fmt.Sprint(x.Priority), x.Age, x.Words, x.NextTry}
 		if p.wide {
 			rows[i] = append(rows[i], x.Message)
 		}

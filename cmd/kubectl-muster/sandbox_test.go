@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/sandbox"
@@ -91,7 +92,7 @@ func TestOnASandbox(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	scheme, err := newScheme()
+	scheme, err := view.NewScheme()
 	if err != nil {
 		t.Fatal(err)
 	}

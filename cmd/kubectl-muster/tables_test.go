@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing"
 )
@@ -29,23 +30,23 @@ func TestQueuesAreListedInTheirOrder(t *testing.T) {
 			w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(-3))}
 		}),
 		waiting("small", 1, nil), team("aside", nil, "h100=8"))
-	lacks(t, told(t, p.lines()),
+	lacks(t, told(t, queueLines(p.Lines())),
 		"CLUSTERQUEUE POSITION NAMESPACE NAME PRIORITY AGE WHY NEXT TRY IN FULL\n"+
 			"team - default workload/small 0 60m has its turn - -\n"+
 			"team 1 default job/rush 9 60m waits for quota - flavor h100: nvidia.com/gpu: 48 more needed than the 16 that are free of 64",
 		"team 2 default workload/paused 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry\nteam 3 default workload/late 0 5m waits for quota")
-	if got := told(t, p.lines("aside")); got != "Nobody waits.\n" {
+	if got := told(t, queueLines(p.Lines("aside"))); got != "Nobody waits.\n" {
 		t.Errorf("of the empty queue: %s", got)
 	}
 }
 
 func TestWithoutNodesQueuesAreListedAsMusterWrote(t *testing.T) {
-	p := pictureOf([]right{{"list", "nodes"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
+	p := pictureOf([]view.Right{{Verb: "list", Resource: "nodes"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
 		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, queueing.ReasonWaitingForCapacity, "dry")
 		w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(-3))}
 	}))
-	lacks(t, told(t, p.lines()), "team 1 default workload/train 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry")
-	lacks(t, told(t, p.explainWorkload(named(t, p, "train"))), "1st of 1 in line, for 60m")
+	lacks(t, told(t, queueLines(p.Lines())), "team 1 default workload/train 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry")
+	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "train"))), "1st of 1 in line, for 60m")
 }
 
 func TestGroupsAreListedWithTheirTroubles(t *testing.T) {
@@ -58,7 +59,7 @@ func TestGroupsAreListedWithTheirTroubles(t *testing.T) {
 		dry(g)
 		g.Status.Backoffs[0].AtLeast = 4
 	})
-	lacks(t, told(t, groupLines{groupLineOf(sized, noon), groupLineOf(unsound, noon)}),
+	lacks(t, told(t, groupLines{view.GroupLineOf(sized, noon), view.GroupLineOf(unsound, noon)}),
 		"h100 OnDemand zone-a 10.00 0 of 8 0 0 95% 95% Stockout, 10m ago 2026-11-20T12:05:00Z (in 5m), for 4 machines and more - kwok -",
 		"spot Spot zone-a 10.00 3 of 4 2 1 95% 95% - - 1 kwok not Sound: an autoscaler changes it")
 	lacks(t, told(t, groupLines{}), "There is no NodeGroup")
@@ -95,18 +96,18 @@ func TestAnswersAreWrittenAsYAML(t *testing.T) {
 }
 
 func TestLongAnswersAreCutUnlessAllIsAskedFor(t *testing.T) {
-	e := &explanation{Kind: "Job", Namespace: "default", Name: "train", Summary: "waits", Causes: []string{strings.Repeat("x", 2*longest)}}
+	e := &view.Explanation{Kind: "Job", Namespace: "default", Name: "train", Summary: "waits", Causes: []string{strings.Repeat("x", 2*longest)}}
 	for i := range 30 {
-		e.Holders = append(e.Holders, holderLine{Workload: fmt.Sprintf("default/w%02d", i)})
+		e.Holders = append(e.Holders, view.HolderLine{Workload: fmt.Sprintf("default/w%02d", i)})
 		e.Unblock = append(e.Unblock, fmt.Sprintf("way %02d", i))
 	}
 	var short strings.Builder
-	if err := e.print(newPrinter(&short, asTable)); err != nil {
+	if err := (explanation{e}).print(newPrinter(&short, asTable)); err != nil {
 		t.Fatal(err)
 	}
 	lacks(t, short.String(), strings.Repeat("x", longest-3)+"…\n", "default/w09", "way 09\n  and 20 more: -o wide shows all\n")
 	if text := short.String(); strings.Contains(text, "w10") || strings.Contains(text, "way 10") || strings.Contains(text, bold) {
 		t.Errorf("it is not cut, or coloured where nobody looks at it:\n%s", text)
 	}
-	lacks(t, told(t, e), strings.Repeat("x", 2*longest), "default/w29", "way 29")
+	lacks(t, toldOf(t, e), strings.Repeat("x", 2*longest), "default/w29", "way 29")
 }

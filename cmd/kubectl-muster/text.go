@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
 
+	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning"
 )
@@ -128,7 +129,10 @@ func encode(out io.Writer, format string, value any) error {
 }
 
 // print writes all that is known, the sentence first.
-func (e *explanation) print(p *printer) error {
+// explanation is written for people.
+type explanation struct{ *view.Explanation }
+
+func (e explanation) print(p *printer) error {
 	p.heading(e.sentence())
 	if at := e.Place; at != nil {
 		where := fmt.Sprintf("ClusterQueue %s, by LocalQueue %s, priority %d", at.ClusterQueue, at.LocalQueue, at.Priority)
@@ -176,7 +180,7 @@ func (e *explanation) print(p *printer) error {
 }
 
 // sentence begins with the object's name.
-func (e *explanation) sentence() string {
+func (e explanation) sentence() string {
 	name := fmt.Sprintf("%s %s/%s", e.Kind, e.Namespace, e.Name)
 	if e.Workload != "" {
 		name += fmt.Sprintf(" (Workload %s)", e.Workload)
@@ -185,7 +189,7 @@ func (e *explanation) sentence() string {
 }
 
 // capacity writes what groups could do, and why they do not.
-func (p *printer) capacity(lines []capacityLine) error {
+func (p *printer) capacity(lines []view.CapacityLine) error {
 	columns := []string{"FLAVOR", "GROUP", "MARKET", "USD/H", "MACHINES", "NEEDED", "CHANCE", "LAST FAILURE", "BACKOFF UNTIL"}
 	if p.wide {
 		columns = append(columns, "WHY NOT")
@@ -203,7 +207,7 @@ func (p *printer) capacity(lines []capacityLine) error {
 }
 
 // lacking tells which rights the caller lacks, and how to ask for them.
-func lacking(missing []right) []string {
+func lacking(missing []view.Right) []string {
 	if len(missing) == 0 {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
@@ -38,12 +39,16 @@ func meta(name string) metav1.ObjectMeta {
 
 // pictureOf is that of a cluster with these objects, at noon, in a namespace
 // default with a LocalQueue main that feeds ClusterQueue team.
-func pictureOf(missing []right, objects ...client.Object) *picture {
+func pictureOf(missing []view.Right, objects ...client.Object) *view.Picture {
+	defaults, err := view.LoadSettings("")
+	if err != nil {
+		panic(err) // without a file there is nothing to go wrong
+	}
 	base := []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "ns"}},
 		localQueue("main", "team"),
 	}
-	return newPicture(clocktesting.NewFakePassiveClock(noon), settings{served: model.Instance{Classes: model.KnownClasses}}, &reading{objects: slices.Concat(base, objects), missing: missing})
+	return view.New(clocktesting.NewFakePassiveClock(noon), defaults, &view.Reading{Objects: slices.Concat(base, objects), Missing: missing})
 }
 
 func localQueue(name, cq string) *kueue.LocalQueue {
@@ -227,6 +232,12 @@ func told(t *testing.T, a answer) string {
 	return squeezed(out.String())
 }
 
+// toldOf is what a person reads of an explanation.
+func toldOf(t *testing.T, e *view.Explanation) string {
+	t.Helper()
+	return told(t, explanation{e})
+}
+
 // squeezed is the text with the space between columns reduced to one.
 func squeezed(text string) string {
 	lines := strings.Split(text, "\n")
@@ -236,9 +247,9 @@ func squeezed(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-func named(t *testing.T, p *picture, name string) *kueue.Workload {
+func named(t *testing.T, p *view.Picture, name string) *kueue.Workload {
 	t.Helper()
-	for _, w := range p.workloads {
+	for _, w := range p.Workloads {
 		if w.Name == name {
 			return w
 		}

@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"cmp"
@@ -18,14 +18,14 @@ import (
 	"github.com/muster-dev/muster/queueing/jobs"
 )
 
-// explainJob tells about a job by its Workload.
-func (p *picture) explainJob(job client.Object) *explanation {
-	if w := p.workloadOf(job.GetUID()); w != nil {
-		out := p.explainWorkload(w)
+// ExplainJob tells about a job by its Workload.
+func (p *Picture) ExplainJob(job client.Object) *Explanation {
+	if w := p.WorkloadOf(job.GetUID()); w != nil {
+		out := p.ExplainWorkload(w)
 		out.Kind, out.Name, out.Workload = "Job", job.GetName(), w.Name
 		return out
 	}
-	out := &explanation{Kind: "Job", Namespace: job.GetNamespace(), Name: job.GetName(), Missing: p.missing}
+	out := &Explanation{Kind: "Job", Namespace: job.GetNamespace(), Name: job.GetName(), Missing: p.Missing}
 	if queue := job.GetLabels()[jobs.QueueLabel]; queue != "" {
 		out.Summary = "has no Workload yet"
 		out.Causes = []string{fmt.Sprintf("it names LocalQueue %s, and Muster makes its Workload within seconds, unless Muster is down or the job was never suspended", queue)}
@@ -38,13 +38,13 @@ func (p *picture) explainJob(job client.Object) *explanation {
 	return out
 }
 
-// explainWorkload tells where a Workload stands, and why it goes no further.
-func (p *picture) explainWorkload(w *kueue.Workload) *explanation {
-	out := &explanation{Kind: "Workload", Namespace: w.Namespace, Name: w.Name, Missing: p.missing}
-	account, ok := p.queues.Account(w.UID)
+// ExplainWorkload tells where a Workload stands, and why it goes no further.
+func (p *Picture) ExplainWorkload(w *kueue.Workload) *Explanation {
+	out := &Explanation{Kind: "Workload", Namespace: w.Namespace, Name: w.Name, Missing: p.Missing}
+	account, ok := p.Queues.Account(w.UID)
 	verdict, decided := p.verdicts[w.UID]
 	if ok && account.Queue != "" {
-		out.Place = &place{ClusterQueue: string(account.Queue), LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w)}
+		out.Place = &Place{ClusterQueue: string(account.Queue), LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w)}
 	}
 	switch {
 	case queueing.IsFinished(w):
@@ -54,7 +54,7 @@ func (p *picture) explainWorkload(w *kueue.Workload) *explanation {
 		p.explainVerdict(out, &verdict)
 	case queueing.HasQuota(w):
 		p.explainHolding(out, w)
-	case !p.decides():
+	case !p.Decides():
 		p.explainRecorded(out, w)
 	default:
 		p.explainWaiting(out, &account)
@@ -77,7 +77,7 @@ func causesOf(w *kueue.Workload, condition string) []string {
 }
 
 // explainVerdict tells of what Muster would do with the Workload at once.
-func (p *picture) explainVerdict(out *explanation, v *queueing.Verdict) {
+func (p *Picture) explainVerdict(out *Explanation, v *queueing.Verdict) {
 	out.Causes = []string{v.Message}
 	switch v.Action {
 	case queueing.Reserve:
@@ -116,7 +116,7 @@ func machinesOf(plan *provisioning.Verdict) string {
 }
 
 // explainHolding tells about a Workload with quota.
-func (p *picture) explainHolding(out *explanation, w *kueue.Workload) {
+func (p *Picture) explainHolding(out *Explanation, w *kueue.Workload) {
 	switch {
 	case queueing.IsEvicted(w):
 		out.Summary = "is being stopped; its quota is free when its pods have ended"
@@ -124,7 +124,7 @@ func (p *picture) explainHolding(out *explanation, w *kueue.Workload) {
 		return
 	case queueing.IsAdmitted(w):
 		since := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time
-		out.Summary = fmt.Sprintf("is admitted since %s (%s ago) on %s", since.UTC().Format(time.RFC3339), ago(p.now, since), flavorsOf(w.Status.Admission))
+		out.Summary = fmt.Sprintf("is admitted since %s (%s ago) on %s", since.UTC().Format(time.RFC3339), ago(p.Now, since), flavorsOf(w.Status.Admission))
 		out.Causes = nil
 		if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPodsReady); c != nil && c.Status == metav1.ConditionFalse {
 			out.Causes = []string{c.Message}
@@ -139,7 +139,7 @@ func (p *picture) explainHolding(out *explanation, w *kueue.Workload) {
 		}
 	}
 	for _, r := range p.requestsOf(w) {
-		about := p.explainRequest(r)
+		about := p.ExplainRequest(r)
 		out.Causes = append(out.Causes, fmt.Sprintf("ProvisioningRequest %s %s", r.Name, strings.Join(append([]string{about.Summary}, about.Causes...), ": ")))
 		out.Capacity, out.Unblock = append(out.Capacity, about.Capacity...), append(out.Unblock, about.Unblock...)
 	}
@@ -161,13 +161,13 @@ func flavorsOf(a *kueue.Admission) string {
 }
 
 // explainRecorded tells what Muster has written, where nothing can be decided here.
-func (p *picture) explainRecorded(out *explanation, w *kueue.Workload) {
-	for _, cq := range p.clusterQueues {
-		line := p.queues.InLine(kueue.ClusterQueueReference(cq.Name))
-		if i := slices.IndexFunc(line, func(other *kueue.Workload) bool { return other.UID == w.UID }); i >= 0 && p.knowsQueues() {
-			out.Place = &place{
+func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
+	for _, cq := range p.ClusterQueues {
+		line := p.Queues.InLine(kueue.ClusterQueueReference(cq.Name))
+		if i := slices.IndexFunc(line, func(other *kueue.Workload) bool { return other.UID == w.UID }); i >= 0 && p.KnowsQueues() {
+			out.Place = &Place{
 				ClusterQueue: cq.Name, LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w),
-				Position: i + 1, Pending: len(line), Waited: ago(p.now, w.CreationTimestamp.Time),
+				Position: i + 1, Pending: len(line), Waited: ago(p.Now, w.CreationTimestamp.Time),
 			}
 		}
 	}
@@ -176,16 +176,16 @@ func (p *picture) explainRecorded(out *explanation, w *kueue.Workload) {
 		out.Summary = "waits, and Muster has not written yet for what"
 		return
 	}
-	out.Summary = fmt.Sprintf("%s, as Muster wrote %s ago", inWords(c.Reason), ago(p.now, c.LastTransitionTime.Time))
+	out.Summary = fmt.Sprintf("%s, as Muster wrote %s ago", inWords(c.Reason), ago(p.Now, c.LastTransitionTime.Time))
 	out.Causes = []string{c.Message}
 }
 
 // explainWaiting tells why a Workload has no quota.
-func (p *picture) explainWaiting(out *explanation, a *queueing.Account) {
+func (p *Picture) explainWaiting(out *Explanation, a *queueing.Account) {
 	out.Summary = inWords(a.Reason)
 	if out.Place != nil {
 		out.Place.Position, out.Place.Pending = len(a.Ahead)+1, a.Pending
-		out.Place.Waited = ago(p.now, a.Workload.CreationTimestamp.Time)
+		out.Place.Waited = ago(p.Now, a.Workload.CreationTimestamp.Time)
 	}
 	if why := hopeless(a.Options); why != "" {
 		out.Summary = "can never start as it is: " + why
@@ -214,8 +214,8 @@ func (p *picture) explainWaiting(out *explanation, a *queueing.Account) {
 		out.Holders = append(out.Holders, holderLineOf(h))
 	}
 	next := p.next(a.Workload)
-	if said := slices.ContainsFunc(out.Unblock, func(u string) bool { return strings.HasSuffix(u, in(p.now, next)) }); !next.IsZero() && !said {
-		out.Unblock = append(out.Unblock, "time: Muster tries again "+in(p.now, next))
+	if said := slices.ContainsFunc(out.Unblock, func(u string) bool { return strings.HasSuffix(u, in(p.Now, next)) }); !next.IsZero() && !said {
+		out.Unblock = append(out.Unblock, "time: Muster tries again "+in(p.Now, next))
 	}
 }
 
@@ -261,9 +261,9 @@ func behind(a *queueing.Account) bool {
 		slices.ContainsFunc(a.Options, func(o queueing.Option) bool { return o.Message == "" })
 }
 
-func quotaLineOf(flavor kueue.ResourceFlavorReference, a queueing.Amount) quotaLine {
+func quotaLineOf(flavor kueue.ResourceFlavorReference, a queueing.Amount) QuotaLine {
 	show := func(v int64) string { return nodegroups.Quantity(a.Resource, v) }
-	return quotaLine{
+	return QuotaLine{
 		Flavor: string(flavor), Resource: string(a.Resource), Asked: show(a.Asked), Free: show(a.Free),
 		Short: show(a.Short()), Whole: show(a.Whole), Borrowable: show(a.Borrowable),
 	}
@@ -283,12 +283,12 @@ func unblockQuota(a *queueing.Account, o *queueing.Option, amount queueing.Amoun
 	return []string{fmt.Sprintf("flavor %s: %s come back from those below, or an admin raises nominalQuota of ClusterQueue %s by as much", o.Flavor, show(amount.Short()), a.Queue)}
 }
 
-func holderLineOf(h queueing.Holder) holderLine {
+func holderLineOf(h queueing.Holder) HolderLine {
 	var has []string
 	for _, fr := range h.Usage.Keys() {
 		has = append(has, fmt.Sprintf("%s %s of %s", nodegroups.Quantity(fr.Resource, h.Usage[fr]), fr.Resource, fr.Flavor))
 	}
-	return holderLine{
+	return HolderLine{
 		Workload: h.Workload.Namespace + "/" + h.Workload.Name, Queue: string(h.Queue), Priority: h.Priority,
 		Has: strings.Join(has, ", "), Borrows: h.Borrows,
 	}

@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"cmp"
@@ -41,13 +41,13 @@ func needed(g *provisioning.Group, pods []podsLike) (n int) {
 
 // groupsFor tells what each group could do that the plan would launch in or speaks of;
 // those that never suited are left out where there are others.
-func (p *picture) groupsFor(flavor string, pods []podsLike, plan *provisioning.Verdict) (lines []capacityLine, unblock []string) {
+func (p *Picture) groupsFor(flavor string, pods []podsLike, plan *provisioning.Verdict) (lines []CapacityLine, unblock []string) {
 	misfit := func(code provisioning.ReasonCode) bool {
 		return code == provisioning.CodeConstraint || code == provisioning.CodeMarket || code == provisioning.CodeTooSmall
 	}
 	some := len(plan.Launches) > 0 || slices.ContainsFunc(plan.Reasons, func(r provisioning.Reason) bool { return r.Group != "" && !misfit(r.Code) })
-	for i := range p.snapshot.Groups {
-		g := &p.snapshot.Groups[i]
+	for i := range p.Snapshot.Groups {
+		g := &p.Snapshot.Groups[i]
 		line := p.capacityOf(g, pods)
 		line.Flavor = flavor
 		var said []string
@@ -58,7 +58,7 @@ func (p *picture) groupsFor(flavor string, pods []podsLike, plan *provisioning.V
 			switch {
 			case r.Group != g.Name:
 			case !r.Until.IsZero():
-				unblock = append(unblock, fmt.Sprintf("time: group %s may be tried again %s", g.Name, in(p.now, r.Until)))
+				unblock = append(unblock, fmt.Sprintf("time: group %s may be tried again %s", g.Name, in(p.Now, r.Until)))
 			case r.Code == provisioning.CodeMaxNodes:
 				unblock = append(unblock, fmt.Sprintf("an admin raises spec.maxNodes of NodeGroup %s by %d%s", g.Name, line.Needed-max(0, g.Max-g.Machines), orLess(g)))
 			}
@@ -74,21 +74,21 @@ func (p *picture) groupsFor(flavor string, pods []podsLike, plan *provisioning.V
 
 // machinesTaken tells who has the machines of those groups that may not grow as far as
 // the plan wants, by group and request.
-func (p *picture) machinesTaken(plan *provisioning.Verdict) (out []machinesLine) {
+func (p *Picture) machinesTaken(plan *provisioning.Verdict) (out []MachinesLine) {
 	full := map[string]bool{}
 	for _, r := range plan.Reasons {
 		full[r.Group] = full[r.Group] || r.Code == provisioning.CodeMaxNodes
 	}
-	for n := range p.snapshot.Nodes.All() {
+	for n := range p.Snapshot.Nodes.All() {
 		if !full[n.Group] {
 			continue
 		}
 		for _, b := range n.Labelled {
 			request := b.Namespace + "/" + b.Key
-			i := slices.IndexFunc(out, func(l machinesLine) bool { return l.Group == n.Group && l.Request == request })
+			i := slices.IndexFunc(out, func(l MachinesLine) bool { return l.Group == n.Group && l.Request == request })
 			if i < 0 {
 				i = len(out)
-				out = append(out, machinesLine{Group: n.Group, Request: request})
+				out = append(out, MachinesLine{Group: n.Group, Request: request})
 				if e, ok := p.machines.Request(b.UID); ok {
 					out[i].Priority = e.Priority
 				}
@@ -97,7 +97,7 @@ func (p *picture) machinesTaken(plan *provisioning.Verdict) (out []machinesLine)
 			out[i].Pods += b.Running
 		}
 	}
-	slices.SortFunc(out, func(a, b machinesLine) int {
+	slices.SortFunc(out, func(a, b MachinesLine) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Request, b.Request))
 	})
 	return out
@@ -112,16 +112,16 @@ func orLess(g *provisioning.Group) string {
 }
 
 // capacityOf is what is known of a group, for such pods.
-func (p *picture) capacityOf(g *provisioning.Group, pods []podsLike) capacityLine {
+func (p *Picture) capacityOf(g *provisioning.Group, pods []podsLike) CapacityLine {
 	n := needed(g, pods)
-	out := capacityLine{
+	out := CapacityLine{
 		Group: g.Name, Market: string(g.CapacityType), USDPerHour: provisioning.USD(g.MicroUSDPerHour),
-		Machines: g.Machines, MaxMachines: g.Max, Needed: n, Chance: g.Chance(max(1, n), p.now) / 10,
+		Machines: g.Machines, MaxMachines: g.Max, Needed: n, Chance: g.Chance(max(1, n), p.Now) / 10,
 	}
-	if failure := lastFailure(p.groups[g.Name]); failure != nil {
-		out.LastFailure = fmt.Sprintf("%s, %s ago", failure.Class, ago(p.now, failure.Time.Time))
+	if failure := lastFailure(p.Groups[g.Name]); failure != nil {
+		out.LastFailure = fmt.Sprintf("%s, %s ago", failure.Class, ago(p.Now, failure.Time.Time))
 	}
-	if until, _ := g.BlockedUntil(n); p.now.Before(until) {
+	if until, _ := g.BlockedUntil(n); p.Now.Before(until) {
 		out.Backoff = until.UTC().Format(time.RFC3339)
 	}
 	return out

@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"fmt"
@@ -18,8 +18,8 @@ const (
 	mostForeseen = 2000
 )
 
-// expected is when a Workload will start, if nothing else comes.
-type expected struct {
+// Expected is when a Workload will start, if nothing else comes.
+type Expected struct {
 	// Start is empty where it is not within the horizon; it lies between Early and Late
 	// in 8 of 10 cases, as far as the past tells. An empty Late is beyond the horizon.
 	Start string `json:"start,omitempty"`
@@ -30,9 +30,9 @@ type expected struct {
 }
 
 // foresee runs the queues forward in time; nil where that is not to be had.
-func (p *picture) foresee(workload types.UID) *expected {
+func (p *Picture) foresee(workload types.UID) *Expected {
 	history, waiting := &forecast.History{}, 0
-	for _, w := range p.workloads {
+	for _, w := range p.Workloads {
 		history.Observe(w)
 		if !queueing.IsAdmitted(w) && !queueing.IsFinished(w) {
 			waiting++
@@ -41,22 +41,22 @@ func (p *picture) foresee(workload types.UID) *expected {
 	if waiting > mostForeseen {
 		return nil
 	}
-	report := forecast.Forecast(p.queues, history, p.now, horizon)
+	report := forecast.Forecast(p.Queues, history, p.Now, horizon)
 	i := slices.IndexFunc(report.Estimates, func(e forecast.Estimate) bool { return e.Workload.UID == workload })
 	if i < 0 {
 		return nil
 	}
 	e := report.Estimates[i]
-	out := &expected{Start: stamp(e.Start), Early: stamp(e.Early), Late: stamp(e.Late)}
+	out := &Expected{Start: stamp(e.Start), Early: stamp(e.Early), Late: stamp(e.Late)}
 	switch {
 	case e.Start.IsZero() && e.Early.IsZero():
 		out.Words = []string{fmt.Sprintf("not within %d days, as things stand", int(horizon.Hours())/24)}
 	case e.Start.IsZero():
-		out.Words = []string{fmt.Sprintf("hardly within %d days, at the earliest %s", int(horizon.Hours())/24, in(p.now, e.Early))}
+		out.Words = []string{fmt.Sprintf("hardly within %d days, at the earliest %s", int(horizon.Hours())/24, in(p.Now, e.Early))}
 	case e.Late.IsZero():
-		out.Words = []string{fmt.Sprintf("%s; at the earliest %s, perhaps not within %d days", in(p.now, e.Start), stamp(e.Early), int(horizon.Hours())/24)}
+		out.Words = []string{fmt.Sprintf("%s; at the earliest %s, perhaps not within %d days", in(p.Now, e.Start), stamp(e.Early), int(horizon.Hours())/24)}
 	default:
-		out.Words = []string{fmt.Sprintf("%s; most likely from %s to %s", in(p.now, e.Start), stamp(e.Early), stamp(e.Late))}
+		out.Words = []string{fmt.Sprintf("%s; most likely from %s to %s", in(p.Now, e.Start), stamp(e.Early), stamp(e.Late))}
 	}
 	out.Words = append(out.Words, "if nobody comes who goes before it; "+report.Basis())
 	return out

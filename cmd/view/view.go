@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"slices"
@@ -22,78 +22,80 @@ import (
 	"github.com/muster-dev/muster/queueing"
 )
 
-// picture is a cluster as Muster would see it, and what Muster would do now.
-type picture struct {
-	now      time.Time
+// Picture is a cluster as Muster would see it, and what Muster would do now.
+type Picture struct {
+	Now    time.Time
+	Queues *queueing.State
+	// Snapshot of the machines' side.
+	Snapshot *provisioning.Snapshot
+	// Workloads and Requests in the order in which they were read; Groups by name.
+	Workloads     []*kueue.Workload
+	Requests      []*provreq.ProvisioningRequest
+	ClusterQueues []*kueue.ClusterQueue
+	Groups        map[string]*v1alpha1.NodeGroup
+	// Missing rights: with some missing nothing can be decided here.
+	Missing []Right
+
 	served   model.Server
-	queues   *queueing.State
 	machines *model.Model
-	snapshot *provisioning.Snapshot
 	// verdicts of one cycle, by the Workload.
 	verdicts map[types.UID]queueing.Verdict
-	// workloads and requests in the order in which they were read; groups by name.
-	workloads     []*kueue.Workload
-	requests      []*provreq.ProvisioningRequest
-	clusterQueues []*kueue.ClusterQueue
-	groups        map[string]*v1alpha1.NodeGroup
-	// missing rights: with some missing nothing can be decided here.
-	missing []right
 }
 
-// newPicture decides what Muster would do next with what was read.
-func newPicture(c clock.PassiveClock, s settings, r *reading) *picture {
-	p := &picture{
-		now: c.Now(), served: s.served, missing: r.missing, groups: map[string]*v1alpha1.NodeGroup{}, verdicts: map[types.UID]queueing.Verdict{},
-		queues: queueing.New(s.queues, provisioning.Plan), machines: model.New(c, s.served),
+// New decides what Muster would do next with what was read.
+func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
+	p := &Picture{
+		Now: c.Now(), served: s.served, Missing: r.Missing, Groups: map[string]*v1alpha1.NodeGroup{}, verdicts: map[types.UID]queueing.Verdict{},
+		Queues: queueing.New(s.queues, provisioning.Plan), machines: model.New(c, s.served),
 	}
 	// Workloads go before the queues: a State counts nothing in a queue that no cycle
 	// has seen.
 	for _, workloads := range []bool{true, false} {
-		for _, o := range r.objects {
+		for _, o := range r.Objects {
 			if _, ok := o.(*kueue.Workload); ok == workloads {
-				p.queues.Set(o)
+				p.Queues.Set(o)
 				p.take(o)
 			}
 		}
 	}
 	alone := r.absent[schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "capacitypolicies"}]
 	if alone {
-		p.queues.Alone()
+		p.Queues.Alone()
 	}
 	// Else plans that select on them would look at every node.
-	p.machines.Distinguish(p.queues.SelectedKeys()...)
-	p.snapshot = p.machines.Snapshot(p.now)
-	p.snapshot.Groups = slices.Clone(p.snapshot.Groups)
-	for i := range p.snapshot.Groups {
+	p.machines.Distinguish(p.Queues.SelectedKeys()...)
+	p.Snapshot = p.machines.Snapshot(p.Now)
+	p.Snapshot.Groups = slices.Clone(p.Snapshot.Groups)
+	for i := range p.Snapshot.Groups {
 		// The clouds are not asked, so what Muster has counted there is believed.
-		g := &p.snapshot.Groups[i]
-		g.Machines = max(g.Machines, int(p.groups[g.Name].Status.Machines))
+		g := &p.Snapshot.Groups[i]
+		g.Machines = max(g.Machines, int(p.Groups[g.Name].Status.Machines))
 	}
-	if len(p.missing) > 0 {
+	if len(p.Missing) > 0 {
 		return p
 	}
 	if !alone {
-		p.queues.SetCapacity(p.snapshot)
+		p.Queues.SetCapacity(p.Snapshot)
 	}
-	for _, v := range p.queues.Cycle(p.now) {
+	for _, v := range p.Queues.Cycle(p.Now) {
 		p.verdicts[v.Workload.Object.UID] = v
 	}
 	return p
 }
 
 // take tells the machines' side of an object.
-func (p *picture) take(object metav1.Object) {
+func (p *Picture) take(object metav1.Object) {
 	m := p.machines
 	switch o := object.(type) {
 	case *kueue.Workload:
-		p.workloads = append(p.workloads, o)
+		p.Workloads = append(p.Workloads, o)
 	case *kueue.ClusterQueue:
-		p.clusterQueues = append(p.clusterQueues, o)
+		p.ClusterQueues = append(p.ClusterQueues, o)
 	case *v1alpha1.NodeGroup:
-		p.groups[o.Name] = o
+		p.Groups[o.Name] = o
 		m.SetGroup(o)
 	case *provreq.ProvisioningRequest:
-		p.requests = append(p.requests, o)
+		p.Requests = append(p.Requests, o)
 		m.SetRequest(o)
 	case *v1alpha1.CapacityPolicy:
 		m.SetPolicy(o)
@@ -124,20 +126,20 @@ func (p *picture) take(object metav1.Object) {
 	}
 }
 
-// knowsQueues says that the queues and all Workloads are there.
-func (p *picture) knowsQueues() bool {
-	return !slices.ContainsFunc(p.missing, func(m right) bool {
-		return slices.ContainsFunc(queueKinds, func(k kind) bool { return k.resource.String() == m.Resource })
+// KnowsQueues says that the queues and all Workloads are there.
+func (p *Picture) KnowsQueues() bool {
+	return !slices.ContainsFunc(p.Missing, func(m Right) bool {
+		return slices.ContainsFunc(QueueKinds, func(k Kind) bool { return k.Resource.String() == m.Resource })
 	})
 }
 
-// decides says that all is there that a decision needs.
-func (p *picture) decides() bool { return len(p.missing) == 0 }
+// Decides says that all is there that a decision needs.
+func (p *Picture) Decides() bool { return len(p.Missing) == 0 }
 
-// workloadOf is the Workload of a job: of several, as an elastic Job has, the one that
+// WorkloadOf is the Workload of a job: of several, as an elastic Job has, the one that
 // is not finished and came last. Nil if there is none.
-func (p *picture) workloadOf(owner types.UID) (out *kueue.Workload) {
-	for _, w := range p.workloads {
+func (p *Picture) WorkloadOf(owner types.UID) (out *kueue.Workload) {
+	for _, w := range p.Workloads {
 		c := metav1.GetControllerOf(w)
 		if c == nil || c.UID != owner {
 			continue
@@ -151,8 +153,8 @@ func (p *picture) workloadOf(owner types.UID) (out *kueue.Workload) {
 }
 
 // requestsOf are the ProvisioningRequests of a Workload.
-func (p *picture) requestsOf(w *kueue.Workload) (out []*provreq.ProvisioningRequest) {
-	for _, r := range p.requests {
+func (p *Picture) requestsOf(w *kueue.Workload) (out []*provreq.ProvisioningRequest) {
+	for _, r := range p.Requests {
 		if c := metav1.GetControllerOf(r); c != nil && c.UID == w.UID {
 			out = append(out, r)
 		}
@@ -161,10 +163,10 @@ func (p *picture) requestsOf(w *kueue.Workload) (out []*provreq.ProvisioningRequ
 }
 
 // next is when a Workload is looked at again though nothing happens; zero is never.
-func (p *picture) next(w *kueue.Workload) time.Time {
-	if state := w.Status.RequeueState; state != nil && state.RequeueAt != nil && p.now.Before(state.RequeueAt.Time) {
+func (p *Picture) next(w *kueue.Workload) time.Time {
+	if state := w.Status.RequeueState; state != nil && state.RequeueAt != nil && p.Now.Before(state.RequeueAt.Time) {
 		return state.RequeueAt.Time
 	}
-	_, _, next := p.queues.Told(w.UID)
+	_, _, next := p.Queues.Told(w.UID)
 	return next
 }

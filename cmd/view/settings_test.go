@@ -1,13 +1,16 @@
-package main
+package view
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/provisioning/model"
 )
@@ -20,28 +23,30 @@ func TestSettingsAreThoseThatMusterRunsWith(t *testing.T) {
 		}
 	}
 	write("provisioning:\n  processorInstance: blue\nqueueing:\n  fairSharing: {}\n  namespaceQuota: true\n")
-	s, err := (&options{file: file}).settings()
+	s, err := LoadSettings(file)
 	if err != nil || s.queues.FairSharing == nil || !s.queues.NamespaceQuota {
 		t.Fatalf("%+v: %v", s, err)
 	}
-	objects := request()
-	r := objects[0].(*provreq.ProvisioningRequest)
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "train", UID: "train"}}
+	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
 	r.Spec.Parameters = map[string]provreq.Parameter{model.ParamProcessor: "blue"}
 	for _, c := range []struct {
 		file, want string
 	}{
-		{file, "waits for capacity"},
+		{file, "can never be served as it is"},
 		{"", "is not Muster's"},
 	} {
-		s, err := (&options{file: c.file}).settings()
+		s, err := LoadSettings(c.file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := newPicture(clocktesting.NewFakePassiveClock(noon), s, &reading{objects: objects})
-		lacks(t, told(t, p.explainRequest(r)), c.want)
+		p := New(clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)), s, &Reading{Objects: []client.Object{r}})
+		if got := p.ExplainRequest(r).Summary; !strings.Contains(got, c.want) {
+			t.Errorf("with the settings of %q it %s; want that it %s", c.file, got, c.want)
+		}
 	}
 	write("provisoning: {}\n")
-	if _, err := (&options{file: file}).settings(); err == nil || !strings.Contains(err.Error(), "--config: ") || !strings.Contains(err.Error(), "provisoning") {
+	if _, err := LoadSettings(file); err == nil || !strings.Contains(err.Error(), "--config: ") || !strings.Contains(err.Error(), "provisoning") {
 		t.Errorf("of a misspelt field: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ import (
 	"github.com/muster-dev/muster/provisioning/model"
 )
 
-// explainRequest tells where a ProvisioningRequest stands.
-func (p *picture) explainRequest(r *provreq.ProvisioningRequest) *explanation {
-	out := &explanation{Kind: "ProvisioningRequest", Namespace: r.Namespace, Name: r.Name, Missing: p.missing}
+// ExplainRequest tells where a ProvisioningRequest stands.
+func (p *Picture) ExplainRequest(r *provreq.ProvisioningRequest) *Explanation {
+	out := &Explanation{Kind: "ProvisioningRequest", Namespace: r.Namespace, Name: r.Name, Missing: p.Missing}
 	for _, end := range []struct{ condition, summary string }{
 		{provreq.Failed, "has failed for good"},
 		{provreq.CapacityRevoked, "has lost its machines"},
@@ -34,12 +34,12 @@ func (p *picture) explainRequest(r *provreq.ProvisioningRequest) *explanation {
 		out.Unblock = []string{fmt.Sprintf("whoever serves that, or a new request of one of the classes %s", strings.Join(model.KnownClasses, ", "))}
 	case !ok:
 		out.Summary = "is being deleted"
-	case told != nil && (!p.decides() || e.Attempt.InFlight()):
-		out.Summary, out.Causes = fmt.Sprintf("is under way, as Muster wrote %s ago", ago(p.now, told.LastTransitionTime.Time)), []string{told.Message}
+	case told != nil && (!p.Decides() || e.Attempt.InFlight()):
+		out.Summary, out.Causes = fmt.Sprintf("is under way, as Muster wrote %s ago", ago(p.Now, told.LastTransitionTime.Time)), []string{told.Message}
 		if told.Status == metav1.ConditionFalse {
-			out.Summary = fmt.Sprintf("waits for capacity, as Muster wrote %s ago", ago(p.now, told.LastTransitionTime.Time))
+			out.Summary = fmt.Sprintf("waits for capacity, as Muster wrote %s ago", ago(p.Now, told.LastTransitionTime.Time))
 		}
-	case !p.decides():
+	case !p.Decides():
 		out.Summary = "waits, and Muster has not written yet for what"
 	default:
 		p.explainPending(out, e.Request)
@@ -48,8 +48,8 @@ func (p *picture) explainRequest(r *provreq.ProvisioningRequest) *explanation {
 }
 
 // explainPending tells what Muster would do next for a request without capacity.
-func (p *picture) explainPending(out *explanation, r *provisioning.Request) {
-	step := provisioning.Next(r, p.machines.View(p.snapshot, r))
+func (p *Picture) explainPending(out *Explanation, r *provisioning.Request) {
+	step := provisioning.Next(r, p.machines.View(p.Snapshot, r))
 	switch step.Do {
 	case provisioning.Begin:
 		out.Summary = "has its turn: Muster launches its machines next"
@@ -74,10 +74,10 @@ func (p *picture) explainPending(out *explanation, r *provisioning.Request) {
 			pods = append(pods, podsLike{ps.Count, fit.TemplateRequests(&ps.Template.Spec)})
 		}
 	}
-	plan := provisioning.Plan(p.snapshot, r.Gang, r.Policy)
+	plan := provisioning.Plan(p.Snapshot, r.Gang, r.Policy)
 	out.Capacity, out.Unblock = p.groupsFor("", pods, &plan)
 	out.Machines = p.machinesTaken(&plan)
 	if step.Do == provisioning.Report && !step.At.IsZero() && len(out.Unblock) == 0 {
-		out.Unblock = append(out.Unblock, "time: Muster looks at it again "+in(p.now, step.At))
+		out.Unblock = append(out.Unblock, "time: Muster looks at it again "+in(p.Now, step.At))
 	}
 }

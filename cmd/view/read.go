@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -28,41 +29,41 @@ import (
 	"github.com/muster-dev/muster/queueing/config"
 )
 
-// right is one that the caller lacks.
-type right struct {
+// Right is one that the caller lacks.
+type Right struct {
 	Verb     string `json:"verb"`
 	Resource string `json:"resource"`
 }
 
-func (r right) String() string { return r.Verb + " " + r.Resource }
+func (r Right) String() string { return r.Verb + " " + r.Resource }
 
-// kind is one that decisions are made from.
-type kind struct {
-	resource schema.GroupResource
+// Kind is one that decisions are made from.
+type Kind struct {
+	Resource schema.GroupResource
 	list     func() client.ObjectList
 }
 
 func kindOf[L any, P interface {
 	*L
 	client.ObjectList
-}](group, resource string) kind {
-	return kind{schema.GroupResource{Group: group, Resource: resource}, func() client.ObjectList { return P(new(L)) }}
+}](group, resource string) Kind {
+	return Kind{schema.GroupResource{Group: group, Resource: resource}, func() client.ObjectList { return P(new(L)) }}
 }
 
 var (
-	// queueKinds are those without which there are no queues.
-	queueKinds = []kind{
+	// QueueKinds are those without which there are no queues.
+	QueueKinds = []Kind{
 		kindOf[kueue.WorkloadList](kueue.SchemeGroupVersion.Group, "workloads"),
 		kindOf[kueue.ClusterQueueList](kueue.SchemeGroupVersion.Group, "clusterqueues"),
 		kindOf[kueue.LocalQueueList](kueue.SchemeGroupVersion.Group, "localqueues"),
 		kindOf[kueue.ResourceFlavorList](kueue.SchemeGroupVersion.Group, "resourceflavors"),
 	}
-	// groupKinds are those of machines to be had.
-	groupKinds = []kind{kindOf[v1alpha1.NodeGroupList](v1alpha1.GroupVersion.Group, "nodegroups")}
+	// GroupKinds are those of machines to be had.
+	GroupKinds = []Kind{kindOf[v1alpha1.NodeGroupList](v1alpha1.GroupVersion.Group, "nodegroups")}
 	// namespaceQuotaKinds are for a Muster that lets jobs wait for ResourceQuotas.
-	namespaceQuotaKinds = []kind{kindOf[corev1.ResourceQuotaList]("", "resourcequotas"), kindOf[corev1.LimitRangeList]("", "limitranges")}
+	namespaceQuotaKinds = []Kind{kindOf[corev1.ResourceQuotaList]("", "resourcequotas"), kindOf[corev1.LimitRangeList]("", "limitranges")}
 	// decisionKinds are all others that a decision looks at. A cluster may lack some.
-	decisionKinds = []kind{
+	decisionKinds = []Kind{
 		kindOf[kueue.CohortList](kueue.SchemeGroupVersion.Group, "cohorts"),
 		kindOf[kueue.AdmissionCheckList](kueue.SchemeGroupVersion.Group, "admissionchecks"),
 		kindOf[kueue.ProvisioningRequestConfigList](kueue.SchemeGroupVersion.Group, "provisioningrequestconfigs"),
@@ -83,8 +84,8 @@ var (
 	}
 )
 
-// newScheme knows all types that are read.
-func newScheme() (*runtime.Scheme, error) {
+// NewScheme knows all types that are read.
+func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, provreq.AddToScheme, kueue.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -94,88 +95,67 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// connect returns a client with the caller's rights, and his namespace.
-func (o *options) connect() (kube client.Client, namespace string, err error) {
-	namespace, _, err = o.config.ToRawKubeConfigLoader().Namespace()
-	if err != nil {
-		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
-	}
-	config, err := o.config.ToRESTConfig()
-	if err != nil {
-		return nil, "", fmt.Errorf("finding the cluster (name its kubeconfig by --kubeconfig or $KUBECONFIG): %w", err)
-	}
-	// One command makes a few dozen calls at once; the API server has its own limits.
-	config.QPS = -1
-	scheme, err := newScheme()
-	if err != nil {
-		return nil, "", err
-	}
-	kube, err = client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, "", fmt.Errorf("reaching the cluster: %w", err)
-	}
-	return kube, namespace, nil
-}
-
-// settings are those of the Muster whose decisions are told.
-type settings struct {
+// Settings are those of the Muster whose decisions are told.
+type Settings struct {
 	queues config.Config
 	served model.Instance
 }
 
-// settings reads the file that Muster runs with, if there is one.
-func (o *options) settings() (out settings, err error) {
+// LoadSettings reads the file that Muster runs with as its --config; without a file
+// they are its defaults.
+func LoadSettings(file string) (out Settings, err error) {
 	out.served.Classes = model.KnownClasses
-	if o.file == "" {
+	if file == "" {
 		return out, nil
 	}
-	file, _, err := configuration.Load(o.file, deploy.Namespace)
+	loaded, _, err := configuration.Load(file, deploy.Namespace)
 	if err != nil {
 		return out, fmt.Errorf("--config: %w", err)
 	}
-	out.queues = file.Queueing.Config
-	if classes := file.Provisioning.Classes; classes != nil {
+	out.queues = loaded.Queueing.Config
+	if classes := loaded.Provisioning.Classes; classes != nil {
 		out.served.Classes = classes
 	}
-	if name := file.Provisioning.ProcessorInstance; name != nil {
+	if name := loaded.Provisioning.ProcessorInstance; name != nil {
 		out.served.Name = *name
 	}
 	return out, nil
 }
 
-// look reads all that decisions are made from, and makes them. The cluster has to know
-// some of the kinds that are needed.
-func (o *options) look(ctx context.Context, kube client.Reader, namespace string, needed []kind) (*picture, error) {
-	s, err := o.settings()
-	if err != nil {
-		return nil, err
-	}
-	kinds := slices.Concat(queueKinds, groupKinds, decisionKinds)
+// Kinds are all that decisions are made from.
+func (s Settings) Kinds() []Kind {
+	kinds := slices.Concat(QueueKinds, GroupKinds, decisionKinds)
 	if s.queues.NamespaceQuota {
 		kinds = append(kinds, namespaceQuotaKinds...)
 	}
-	r, err := read(ctx, kube, namespace, kinds...)
+	return kinds
+}
+
+// Look reads all that decisions are made from, and makes them. The cluster has to know
+// some of the kinds that are needed.
+func Look(ctx context.Context, c clock.PassiveClock, s Settings, kube client.Reader, namespace string, needed []Kind) (*Picture, error) {
+	r, err := Read(ctx, kube, namespace, s.Kinds()...)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.lacks(needed); err != nil {
+	if err := r.Lacks(needed); err != nil {
 		return nil, err
 	}
-	return newPicture(o.clock, s, r), nil
+	return New(c, s, r), nil
 }
 
-// reading is what the caller may read of some kinds.
-type reading struct {
-	objects []client.Object
-	// missing are the rights to list the others, absent the kinds that the cluster
+// Reading is what the caller may read of some kinds.
+type Reading struct {
+	Objects []client.Object
+	// Missing are the rights to list the others; absent are the kinds that the cluster
 	// does not know.
-	missing []right
+	Missing []Right
 	absent  map[schema.GroupResource]bool
 }
 
-// read lists all objects of the kinds, in the order of the kinds. Of a kind that the
+// Read lists all objects of the kinds, in the order of the kinds. Of a kind that the
 // caller may not list everywhere, it lists those of his namespace, if he may do that.
-func read(ctx context.Context, kube client.Reader, namespace string, kinds ...kind) (*reading, error) {
+func Read(ctx context.Context, kube client.Reader, namespace string, kinds ...Kind) (*Reading, error) {
 	lists := make([]client.ObjectList, len(kinds))
 	errs, partly := make([]error, len(kinds)), make([]bool, len(kinds))
 	var group sync.WaitGroup
@@ -188,48 +168,48 @@ func read(ctx context.Context, kube client.Reader, namespace string, kinds ...ki
 		})
 	}
 	group.Wait()
-	out := &reading{absent: map[schema.GroupResource]bool{}}
+	out := &Reading{absent: map[schema.GroupResource]bool{}}
 	for i, k := range kinds {
 		switch err := errs[i]; {
-		case isAbsent(err):
-			out.absent[k.resource] = true
+		case IsAbsent(err):
+			out.absent[k.Resource] = true
 			continue
 		case apierrors.IsForbidden(err):
-			out.missing = append(out.missing, right{"list", k.resource.String()})
+			out.Missing = append(out.Missing, Right{"list", k.Resource.String()})
 			if !partly[i] {
 				continue
 			}
 		case err != nil:
-			return nil, fmt.Errorf("listing %s: %w", k.resource, err)
+			return nil, fmt.Errorf("listing %s: %w", k.Resource, err)
 		}
 		if err := apimeta.EachListItem(lists[i], func(o runtime.Object) error {
-			out.objects = append(out.objects, o.(client.Object))
+			out.Objects = append(out.Objects, o.(client.Object))
 			return nil
 		}); err != nil {
-			return nil, fmt.Errorf("listing %s: %w", k.resource, err)
+			return nil, fmt.Errorf("listing %s: %w", k.Resource, err)
 		}
 	}
 	return out, nil
 }
 
-// isAbsent says that the cluster does not know the kind.
-func isAbsent(err error) bool {
+// IsAbsent says that the cluster does not know the kind.
+func IsAbsent(err error) bool {
 	return apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err)
 }
 
-// lacks is an error where the cluster knows none of the kinds.
-func (r *reading) lacks(kinds []kind) error {
+// Lacks is an error where the cluster knows none of the kinds.
+func (r *Reading) Lacks(kinds []Kind) error {
 	names := make([]schema.GroupResource, len(kinds))
 	for i, k := range kinds {
-		if names[i] = k.resource; !r.absent[k.resource] {
+		if names[i] = k.Resource; !r.absent[k.Resource] {
 			return nil
 		}
 	}
-	return notInstalled(names...)
+	return NotInstalled(names...)
 }
 
-// notInstalled is the answer of a cluster that knows none of the kinds.
-func notInstalled(kinds ...schema.GroupResource) error {
+// NotInstalled is the answer of a cluster that knows none of the kinds.
+func NotInstalled(kinds ...schema.GroupResource) error {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
 		names[i] = k.String()

@@ -1,4 +1,4 @@
-package main
+package view
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// explanation is all that there is to say about one object.
-type explanation struct {
+// Explanation is all that there is to say about one object.
+type Explanation struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -17,27 +17,27 @@ type explanation struct {
 	// Summary goes on from the name of the object, and makes a sentence with it.
 	Summary string `json:"summary"`
 	// Place in its queue; nil outside of one.
-	Place *place `json:"place,omitempty"`
+	Place *Place `json:"place,omitempty"`
 	// Causes are what is short and by how much; Unblock is what would change that.
 	Causes  []string `json:"causes,omitempty"`
 	Unblock []string `json:"unblock,omitempty"`
 
 	// Expected is when it will start; nil where nobody can tell.
-	Expected *expected `json:"expected,omitempty"`
+	Expected *Expected `json:"expected,omitempty"`
 
-	Quota    []quotaLine    `json:"quota,omitempty"`
-	Capacity []capacityLine `json:"capacity,omitempty"`
-	Holders  []holderLine   `json:"holders,omitempty"`
-	Machines []machinesLine `json:"machines,omitempty"`
+	Quota    []QuotaLine    `json:"quota,omitempty"`
+	Capacity []CapacityLine `json:"capacity,omitempty"`
+	Holders  []HolderLine   `json:"holders,omitempty"`
+	Machines []MachinesLine `json:"machines,omitempty"`
 
 	// Recorded is what Muster has written, where the caller may not read what it takes
 	// to decide; Missing are the rights for that.
 	Recorded []string `json:"recorded,omitempty"`
-	Missing  []right  `json:"missingRights,omitempty"`
+	Missing  []Right  `json:"missingRights,omitempty"`
 }
 
-// place is where a Workload stands.
-type place struct {
+// Place is where a Workload stands.
+type Place struct {
 	ClusterQueue string `json:"clusterQueue"`
 	LocalQueue   string `json:"localQueue"`
 	// Position is from 1; 0 where it is in no line.
@@ -47,8 +47,8 @@ type place struct {
 	Waited   string `json:"waited,omitempty"`
 }
 
-// quotaLine is what a queue has of one resource of a flavor.
-type quotaLine struct {
+// QuotaLine is what a queue has of one resource of a flavor.
+type QuotaLine struct {
 	Flavor     string `json:"flavor"`
 	Resource   string `json:"resource"`
 	Asked      string `json:"asked"`
@@ -58,8 +58,8 @@ type quotaLine struct {
 	Borrowable string `json:"borrowable"`
 }
 
-// capacityLine is what a group could do for the object.
-type capacityLine struct {
+// CapacityLine is what a group could do for the object.
+type CapacityLine struct {
 	Flavor      string `json:"flavor,omitempty"`
 	Group       string `json:"group"`
 	Market      string `json:"market"`
@@ -77,8 +77,8 @@ type capacityLine struct {
 	Why string `json:"why,omitempty"`
 }
 
-// holderLine is somebody with quota that is short.
-type holderLine struct {
+// HolderLine is somebody with quota that is short.
+type HolderLine struct {
 	Workload string `json:"workload"`
 	Queue    string `json:"clusterQueue"`
 	Priority int32  `json:"priority"`
@@ -86,8 +86,8 @@ type holderLine struct {
 	Borrows  bool   `json:"borrows"`
 }
 
-// machinesLine is a request with machines of a group that has no more to give.
-type machinesLine struct {
+// MachinesLine is a request with machines of a group that has no more to give.
+type MachinesLine struct {
 	Group    string `json:"group"`
 	Request  string `json:"provisioningRequest"`
 	Priority int32  `json:"priority"`
@@ -96,8 +96,8 @@ type machinesLine struct {
 	Pods int `json:"pods"`
 }
 
-// record adds what Muster has told about the object by Events, the newest first.
-func (e *explanation) record(now time.Time, events []corev1.Event) {
+// Record adds what Muster has told about the object by Events, the newest first.
+func (e *Explanation) Record(now time.Time, events []corev1.Event) {
 	slices.SortStableFunc(events, func(a, b corev1.Event) int { return happened(&b).Compare(happened(&a)) })
 	for i := range events {
 		e.Recorded = append(e.Recorded, fmt.Sprintf("%s ago, %s: %s", ago(now, happened(&events[i])), events[i].Reason, events[i].Message))

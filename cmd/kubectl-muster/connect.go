@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/cmd/view"
+)
+
+// connect returns a client with the caller's rights, and his namespace.
+func (o *options) connect() (kube client.Client, namespace string, err error) {
+	namespace, _, err = o.config.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	config, err := o.config.ToRESTConfig()
+	if err != nil {
+		return nil, "", fmt.Errorf("finding the cluster (name its kubeconfig by --kubeconfig or $KUBECONFIG): %w", err)
+	}
+	// One command makes a few dozen calls at once; the API server has its own limits.
+	config.QPS = -1
+	scheme, err := view.NewScheme()
+	if err != nil {
+		return nil, "", err
+	}
+	kube, err = client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, "", fmt.Errorf("reaching the cluster: %w", err)
+	}
+	return kube, namespace, nil
+}
+
+// look decides what Muster would do in the cluster, which has to know some of the
+// kinds that are needed.
+func (o *options) look(ctx context.Context, kube client.Reader, namespace string, needed []view.Kind) (*view.Picture, error) {
+	settings, err := view.LoadSettings(o.file)
+	if err != nil {
+		return nil, err
+	}
+	return view.Look(ctx, o.clock, settings, kube, namespace, needed)
+}

@@ -1,0 +1,69 @@
+package view
+
+import (
+	"fmt"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// GroupLine is one NodeGroup, as Muster has written it down.
+type GroupLine struct {
+	Name       string `json:"name"`
+	Provider   string `json:"provider"`
+	Market     string `json:"market"`
+	Zone       string `json:"zone,omitempty"`
+	USDPerHour string `json:"usdPerHour"`
+	Machines   int32  `json:"machines"`
+	Ready      int32  `json:"ready"`
+	Booked     int32  `json:"booked"`
+	Max        int32  `json:"max"`
+	// ChanceOfOne and ChanceOfEight are the chances that a launch of so many machines
+	// comes whole now, in percent.
+	ChanceOfOne   int    `json:"chanceOfOnePercent"`
+	ChanceOfEight int    `json:"chanceOfEightPercent"`
+	LastFailure   string `json:"lastFailure,omitempty"`
+	// Backoff is until when launches of BackoffFrom machines and more wait.
+	Backoff     *time.Time `json:"backoff,omitempty"`
+	BackoffFrom int32      `json:"backoffFrom,omitempty"`
+	// Troubles are what a person should see to.
+	Troubles []string `json:"troubles,omitempty"`
+
+	// BackoffUntil says Backoff for people.
+	BackoffUntil string `json:"-"`
+}
+
+// GroupLineOf reads a NodeGroup.
+func GroupLineOf(ng *v1alpha1.NodeGroup, now time.Time) GroupLine {
+	g := nodegroups.GroupFrom(ng, ng.Status, int(ng.Status.Machines))
+	out := GroupLine{
+		Name: ng.Name, Provider: string(ng.Spec.Provider), Market: string(ng.Spec.CapacityType), Zone: ng.Spec.Zone,
+		USDPerHour: provisioning.USD(g.MicroUSDPerHour), Machines: ng.Status.Machines, Ready: ng.Status.ReadyNodes,
+		Booked: ng.Status.BookedNodes, Max: ng.Spec.MaxNodes, ChanceOfOne: g.Chance(1, now) / 10, ChanceOfEight: g.Chance(8, now) / 10,
+	}
+	if failure := lastFailure(ng); failure != nil {
+		out.LastFailure = fmt.Sprintf("%s, %s ago", failure.Class, ago(now, failure.Time.Time))
+	}
+	for i := range ng.Status.Backoffs {
+		b := &ng.Status.Backoffs[i]
+		if until := b.Until.Time; now.Before(until) && (out.Backoff == nil || out.Backoff.Before(until)) {
+			out.Backoff, out.BackoffFrom = &until, b.AtLeast
+			out.BackoffUntil = in(now, until)
+			if b.AtLeast > 1 {
+				out.BackoffUntil += fmt.Sprintf(", for %d machines and more", b.AtLeast)
+			}
+		}
+	}
+	for _, name := range []string{v1alpha1.ConditionSound, v1alpha1.ConditionTemplateMatches, v1alpha1.ConditionObtainable} {
+		// Backoffs are above.
+		if c := apimeta.FindStatusCondition(ng.Status.Conditions, name); c != nil && c.Status == metav1.ConditionFalse && (name != v1alpha1.ConditionObtainable || out.Backoff == nil) {
+			out.Troubles = append(out.Troubles, fmt.Sprintf("not %s: %s", name, c.Message))
+		}
+	}
+	return out
+}

@@ -1,0 +1,101 @@
+package view
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+)
+
+// QueueLine is one Workload without quota.
+type QueueLine struct {
+	ClusterQueue string `json:"clusterQueue"`
+	// Position is from 1; 0 has its turn, and waits for Muster alone.
+	Position  int    `json:"position"`
+	Namespace string `json:"namespace"`
+	// Name is the job's, or the Workload's where nobody controls it.
+	Name     string    `json:"name"`
+	Workload string    `json:"workload"`
+	Priority int32     `json:"priority"`
+	Created  time.Time `json:"created"`
+	Reason   string    `json:"reason"`
+	Words    string    `json:"words"`
+	Message  string    `json:"message"`
+	// Next is when it is looked at again though nothing happens; unset is never.
+	Next *time.Time `json:"next,omitempty"`
+
+	// Age and NextTry say Created and Next for people.
+	Age     string `json:"-"`
+	NextTry string `json:"-"`
+}
+
+// QueueNames are those of the ClusterQueues.
+func (p *Picture) QueueNames() []string {
+	names := make([]string, len(p.ClusterQueues))
+	for i, cq := range p.ClusterQueues {
+		names[i] = cq.Name
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Lines are those who wait in the ClusterQueues of the names, or in all.
+func (p *Picture) Lines(names ...string) []QueueLine {
+	out := []QueueLine{}
+	for _, cq := range p.QueueNames() {
+		if len(names) > 0 && !slices.Contains(names, cq) {
+			continue
+		}
+		for _, w := range p.haveTheirTurn(cq) {
+			l := p.lineOf(cq, w)
+			l.Words = "has its turn"
+			out = append(out, l)
+		}
+		for i, w := range p.Queues.InLine(kueue.ClusterQueueReference(cq)) {
+			l := p.lineOf(cq, w)
+			l.Position = i + 1
+			l.Reason, l.Message = p.why(w)
+			l.Words = inWords(l.Reason)
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// haveTheirTurn are those in a ClusterQueue that the next step gives quota to.
+func (p *Picture) haveTheirTurn(cq string) (out []*kueue.Workload) {
+	for _, w := range p.Workloads {
+		if v, ok := p.verdicts[w.UID]; ok && v.Action == queueing.Reserve && string(v.Status.Admission.ClusterQueue) == cq {
+			out = append(out, w)
+		}
+	}
+	slices.SortFunc(out, func(a, b *kueue.Workload) int {
+		return cmp.Or(cmp.Compare(priorityOf(b), priorityOf(a)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+	})
+	return out
+}
+
+func (p *Picture) lineOf(cq string, w *kueue.Workload) QueueLine {
+	out := QueueLine{
+		ClusterQueue: cq, Namespace: w.Namespace, Name: "workload/" + w.Name, Workload: w.Name, Priority: priorityOf(w),
+		Created: w.CreationTimestamp.Time, Age: ago(p.Now, w.CreationTimestamp.Time),
+	}
+	if owner := metav1.GetControllerOf(w); owner != nil {
+		out.Name = strings.ToLower(owner.Kind) + "/" + owner.Name
+	}
+	if next := p.next(w); !next.IsZero() {
+		out.Next, out.NextTry = &next, in(p.Now, next)
+	}
+	return out
+}
+
+// why a Workload waits, by what was decided, or else by what Muster has written.
+func (p *Picture) why(w *kueue.Workload) (reason, message string) {
+	reason, message, _ = p.Queues.Told(w.UID)
+	return cmp.Or(reason, kueue.WorkloadQuotaReservedReasonPendingEvaluation), message
+}
