@@ -124,13 +124,13 @@ func TestOnASandbox(t *testing.T) {
 	s.refuses([]string{"explain", "pod/train"}, `kind "pod" is none that can be explained`)
 	s.refuses([]string{"queue", "reserch"}, `there is no ClusterQueue "reserch"; there are: research`)
 
-	s.refuses([]string{"explain", "job/train", "--as", "nobody"}, "you may not get jobs.batch in namespace default: ask an admin to run `kubectl create role muster-explain -n default --verb=get,list --resource=jobs.batch`")
+	s.refuses([]string{"explain", "job/train", "--as", "nobody"}, "you may not get jobs.batch in namespace default. Ask an admin for the ClusterRole muster-explain")
 	s.refuses([]string{"queue", "--as", "nobody"}, "list workloads.kueue.x-k8s.io, list clusterqueues.kueue.x-k8s.io")
 	s.refuses([]string{"capacity", "--as", "nobody"}, "--verb=list --resource=nodegroups.muster.dev;")
 
 	tenant := []string{"--as", "system:serviceaccount:default:tenant"}
 	s.tells(append([]string{"explain", "job/train"}, tenant...), "waits for machines, as Muster wrote", "3 of 4 machines came",
-		"What Muster has told", "list nodes in the whole cluster", "kubectl create clusterrole muster-explain --verb=list --resource=nodes;")
+		"What Muster has told", "list nodes in the whole cluster", "Ask an admin for the ClusterRole muster-explain", "kubectl create clusterrole muster-explain-some --verb=list --resource=nodes;")
 
 	// What Muster has not seen is judged all the same.
 	if err := running.Pause(cluster.Muster); err != nil {

@@ -47,10 +47,10 @@ func Simulate(state *queueing.State, newcomer *kueue.Workload, now time.Time) Ou
 	return SimulateAll(state, []*kueue.Workload{newcomer}, now)[0]
 }
 
-// SimulateAll tells what would become of several Workloads that came together, in their
-// order where nothing else puts one before the other. The launches of all of them succeed.
-func SimulateAll(state *queueing.State, newcomers []*kueue.Workload, now time.Time) []Outcome {
-	came := make([]*kueue.Workload, len(newcomers))
+// Arriving are Workloads as they would be in the cluster if they were created now, one
+// after the other. Those that are in it stay as given.
+func Arriving(newcomers []*kueue.Workload, now time.Time) []*kueue.Workload {
+	out := make([]*kueue.Workload, len(newcomers))
 	for i, w := range newcomers {
 		w = w.DeepCopy()
 		// What is equally old is judged in the order of the UIDs.
@@ -58,8 +58,15 @@ func SimulateAll(state *queueing.State, newcomers []*kueue.Workload, now time.Ti
 		if w.CreationTimestamp.IsZero() {
 			w.CreationTimestamp = metav1.NewTime(now)
 		}
-		came[i] = w
+		out[i] = w
 	}
+	return out
+}
+
+// SimulateAll tells what would become of several Workloads that came together, in their
+// order where nothing else puts one before the other. The launches of all of them succeed.
+func SimulateAll(state *queueing.State, newcomers []*kueue.Workload, now time.Time) []Outcome {
+	came := Arriving(newcomers, now)
 	x := newWorld(state, immediatelyFor(came), now)
 	for _, w := range state.Workloads() {
 		x.join(w, state.RequestsOf(w))
