@@ -56,8 +56,9 @@ one or more documents or in a List. They come together, so that one does not get
 another one has. If you may create them, the API server is asked how it would
 default them and whether a policy refuses them, by a dry run.
 
-That somebody is preempted is taken to happen at once, and launches to succeed with
-the chance that is shown. What runs in a zone that is lost goes on running.`,
+That somebody is preempted is taken to happen at once, launches to succeed with the
+chance that is shown, and pauses after an attempt that failed to be over. What runs
+in a zone that is lost goes on running.`,
 		Example: `  # Would it start?
   kubectl muster simulate -f train.yaml
   kubectl create job train --image=train --dry-run=client -o json | kubectl muster simulate -f -
@@ -291,9 +292,9 @@ func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m mani
 		return out, m.errorf("%s %s is there already and has its quota: see `kubectl muster explain %s/%s -n %s`, or simulate one of another metadata.name",
 			out.Kind, out.Name, strings.ToLower(out.Kind), out.Name, there.Namespace)
 	}
-	// It keeps its place in the line, and what Muster has found out about it.
+	// It keeps its place in the line, and does not pause any more.
 	now := there.DeepCopy()
-	now.Spec, now.Annotations = out.Workload.Spec, out.Workload.Annotations
+	now.Spec, now.Annotations, now.Status.RequeueState = out.Workload.Spec, out.Workload.Annotations, nil
 	now.Generation++
 	out.Workload = now
 	out.Notes = append(out.Notes, "it waits already: this is what would become of it in its place, as the file has it")

@@ -29,7 +29,7 @@ kind: Job
 metadata: {name: new, labels: {kueue.x-k8s.io/queue-name: main}}
 spec:
   parallelism: 4
-  template: {spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 8}}}]}}
+  template: {spec: {restartPolicy: Never, containers: [{name: main, image: main, resources: {limits: {nvidia.com/gpu: 8}}}]}}
 `
 
 // fakeCluster has objects, and an API server that lets its caller create what it may.

@@ -78,8 +78,9 @@ func SimulateAll(state *queueing.State, newcomers []*kueue.Workload, now time.Ti
 }
 
 // Prospects tells what would become now of all that wait for quota, by namespace and
-// name, where whoever is to leave has left at once and all launches succeed. The State is
-// not changed.
+// name, where whoever is to leave has left at once and all launches succeed. Pauses after
+// an attempt that failed are taken to be over: what keeps the next one from succeeding
+// is asked. The State is not changed.
 func Prospects(state *queueing.State, now time.Time) []Prospect {
 	var waiting []*kueue.Workload
 	for _, w := range state.Workloads() {
@@ -90,6 +91,13 @@ func Prospects(state *queueing.State, now time.Time) []Prospect {
 	x := newWorld(state, immediatelyFor(waiting), now)
 	for _, w := range state.Workloads() {
 		x.join(w, state.RequestsOf(w))
+	}
+	for _, w := range waiting {
+		if paused := w.Status.RequeueState; paused != nil && paused.RequeueAt != nil {
+			status := w.Status
+			status.RequeueState = &kueue.RequeueState{Count: paused.Count}
+			x.state.Set(with(w, &status))
+		}
 	}
 	out := make([]Prospect, len(waiting))
 	for i, o := range x.outcomes(waiting) {

@@ -3,6 +3,7 @@ package forecast
 import (
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -75,6 +76,13 @@ func TestProspects(t *testing.T) {
 			objects:  append(machines, queue("team", "spot=32", checked("machines")), job("a", 8), job("b", 8), job("c", 8)),
 			capacity: groups(group("spot", 2)),
 			want:     []string{"a starts on spot at 4m0s with [{spot 1}]", "b starts on spot at 4m0s with [{spot 1}]", "c waits (WaitingForCapacity)"},
+		},
+		{
+			name: "pauses are over",
+			objects: []metav1.Object{queue("team", "spot=4"), job("paused", 4, func(w *kueue.Workload) {
+				w.Status.RequeueState = &kueue.RequeueState{Count: new(int32(1)), RequeueAt: new(metav1.NewTime(noon.Add(time.Hour)))}
+			})},
+			want: []string{"paused starts on spot at 0s"},
 		},
 		{
 			name: "each says whom it would have leave",
