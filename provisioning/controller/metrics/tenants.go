@@ -42,38 +42,29 @@ func (t *tenants) gone(r *provreq.ProvisioningRequest) {
 	t.ended[r.UID] = true
 }
 
-// spend is what the machines of each tenant cost, in USD per hour. A machine is paid
-// for by those who have booked it, in equal parts, until their pods have ended; one
-// that is in flight by the request that it was launched for; all others by nobody.
-func (t *tenants) spend(f provisioning.Fleet, price func(group string) float64) map[tenant]float64 {
+// spend is what the machines of each tenant cost, in millionths of a USD per hour.
+func (t *tenants) spend(f provisioning.Fleet, price func(group string) int64) map[tenant]int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out, needed := map[tenant]float64{}, map[types.UID]bool{}
-	payer := func(uid types.UID) tenant {
-		needed[uid] = true
-		return t.byUID[uid]
-	}
-	charge := func(m *cloudprovider.Machine, bookings []provisioning.Booking, inFlight bool) {
-		if inFlight && len(bookings) == 0 {
-			out[payer(provisioning.TokenUID(m.Launch))] += price(m.Group)
-			return
-		}
-		for i := range bookings {
-			b := &bookings[i]
-			out[tenant{b.Namespace, payer(b.UID).queue}] += price(m.Group) / float64(len(bookings))
-		}
-		if len(bookings) == 0 {
-			out[tenant{}] += price(m.Group)
+	out, needed := map[tenant]int64{}, map[types.UID]bool{}
+	charge := func(m *cloudprovider.Machine, n *provisioning.Node) {
+		for _, c := range f.Charges(m.Launch, n, price(m.Group)) {
+			needed[c.UID] = true
+			payer := t.byUID[c.UID]
+			if c.Booking != nil {
+				payer.namespace = c.Booking.Namespace
+			}
+			out[payer] += c.MicroUSDPerHour
 		}
 	}
 	for n := range f.Nodes.All() {
 		if n.Machine != nil {
-			charge(n.Machine, n.Labelled, n.InFlight || f.InFlight[n.Machine.Launch])
+			charge(n.Machine, n)
 		}
 	}
 	for i := range f.Lone {
 		if m := &f.Lone[i]; m.Counts() {
-			charge(m, nil, f.InFlight[m.Launch])
+			charge(m, nil)
 		}
 	}
 	for uid := range t.ended {
