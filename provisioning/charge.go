@@ -1,6 +1,10 @@
 package provisioning
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // Charge is what somebody pays for a machine, in millionths of a USD per hour.
 type Charge struct {
@@ -11,6 +15,11 @@ type Charge struct {
 	// launched the machine, or where nobody pays.
 	Booking         *Booking
 	MicroUSDPerHour int64
+}
+
+// Over is what the charge comes to in a time, in millionths of a USD.
+func (c Charge) Over(d time.Duration) int64 {
+	return priceOf(max(0, d.Milliseconds()), c.MicroUSDPerHour)
 }
 
 // Charges says who pays for a machine of that launch and price: those who have booked

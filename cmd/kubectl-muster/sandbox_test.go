@@ -191,6 +191,7 @@ spec:
 	s.tells(append([]string{"explain", "job/train"}, auditor...), "waits for machines.", "time: group h100 may be tried again at")
 	s.tells(append([]string{"queue"}, auditor...), "research 1 default job/train")
 	s.tells(append([]string{"capacity"}, auditor...), "h100 OnDemand")
+	s.tells(append([]string{"cost"}, auditor...), "so nothing is paid for")
 }
 
 // TestAClusterWithoutMuster knows none of its kinds.
