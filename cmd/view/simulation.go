@@ -55,9 +55,11 @@ type Simulation struct {
 	// decide.
 	Awaits []string `json:"awaits,omitempty"`
 
-	// Waits explains why it would not start; nil where it would.
-	Waits *Explanation `json:"waits,omitempty"`
-	Notes []string     `json:"notes,omitempty"`
+	// Reason is what the Workload would be told why it waits, and Waits explains it; both
+	// are empty where it starts.
+	Reason string       `json:"reason,omitempty"`
+	Waits  *Explanation `json:"waits,omitempty"`
+	Notes  []string     `json:"notes,omitempty"`
 }
 
 // FlavorLine is what the pods of a podSet would be admitted on.
@@ -115,7 +117,7 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture) []Simulatio
 			s.placed(p, o.Plan)
 			continue
 		}
-		s.Waits = with.ExplainWorkload(w)
+		s.Reason, s.Waits = o.Reason, with.ExplainWorkload(w)
 		s.Waits.Kind, s.Waits.Name = n.Kind, n.Name
 		s.Summary = "would not start now: it " + s.Waits.Summary
 	}
