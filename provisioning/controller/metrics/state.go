@@ -117,8 +117,8 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 	for name, o := range s.offerings {
 		gauge(to, groups, 1, name, o.provider, o.zone, o.market, o.instanceType)
 	}
-	for t, perHour := range s.tenants.spend(fleet, func(group string) float64 { return usd(s.offerings[group].microUSDPerHour) }) {
-		gauge(to, spend, perHour, t.namespace, t.queue)
+	for t, perHour := range s.tenants.spend(fleet, func(group string) int64 { return s.offerings[group].microUSDPerHour }) {
+		gauge(to, spend, usd(perHour), t.Namespace, t.Queue)
 	}
 	for standing, n := range s.model.Census() {
 		gauge(to, requests, float64(n), standing.Class, standing.Condition)
