@@ -220,7 +220,7 @@ func (m *Model) flushGroups() {
 	if !gs.changed {
 		return
 	}
-	gs.changed = false
+	gs.changed, m.spending.changed = false, true
 	if gs.daemonSets == nil {
 		gs.daemonSets = []provisioning.DaemonSet{}
 		for _, uid := range slices.Sorted(maps.Keys(m.daemonSets)) {

@@ -61,7 +61,7 @@ func play(t *testing.T, story func(*site)) {
 				t.Fatal(err)
 			}
 		}
-		s.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&provreq.ProvisioningRequest{}).WithInterceptorFuncs(interceptor.Funcs{
+		s.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&provreq.ProvisioningRequest{}, &v1alpha1.CapacityPolicy{}).WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 				s.mu.Lock()
 				s.writes["node "+o.GetName()]++
@@ -110,8 +110,12 @@ func (s *site) create(o client.Object) {
 
 var machine = corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), "nvidia.com/gpu": resource.MustParse("8")}
 
-func (s *site) group() {
+func (s *site) group() { s.pricedGroup("0") }
+
+// pricedGroup is the group with that price of a machine, in USD per hour.
+func (s *site) pricedGroup(price string) {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
+	g.Spec.PricePerHour = new(resource.MustParse(price))
 	g.Spec.Provider, g.Spec.MaxNodes, g.Spec.CapacityType, g.Spec.Template.Capacity = "kwok", 2, v1alpha1.OnDemand, machine
 	s.create(g)
 	s.model.SetGroup(g)
