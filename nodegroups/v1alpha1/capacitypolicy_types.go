@@ -109,7 +109,7 @@ type CapacityPolicySpec struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:MaxItems=8
 	Budgets []CapacityBudget `json:"budgets,omitempty"`
 }
 
