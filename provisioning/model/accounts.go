@@ -21,16 +21,20 @@ type accounts struct {
 // put down.
 type span struct{ first, last time.Time }
 
-func (a *accounts) changed(key machineKey, now time.Time) {
-	if a.book == nil {
-		return
-	}
-	s, stale := a.stale[key]
-	if !stale {
+// note that a machine changed now.
+func note(stale map[machineKey]span, key machineKey, now time.Time) {
+	s, before := stale[key]
+	if !before {
 		s.first = now
 	}
 	s.last = now
-	a.stale[key] = s
+	stale[key] = s
+}
+
+func (a *accounts) changed(key machineKey, now time.Time) {
+	if a.book != nil {
+		note(a.stale, key, now)
+	}
 }
 
 // OpenAccount begins to add up what machines live for, from nothing. The one who

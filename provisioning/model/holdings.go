@@ -94,7 +94,7 @@ func (m *Model) has(namespace string) (out provisioning.Holdings) {
 func (m *Model) machineStale(key machineKey) {
 	m.accounts.changed(key, m.now())
 	m.holdings.stale[key] = true
-	m.spending.stale[key] = m.now()
+	note(m.spending.stale, key, m.now())
 }
 
 // flushHoldings counts anew what has changed.

@@ -266,7 +266,7 @@ func (m *Model) nodeLost(n *provisioning.Node) {
 			m.requests.lost[b.UID] = map[string]*loss{}
 		}
 		if m.requests.lost[b.UID][n.Name] == nil {
-			m.requests.lost[b.UID][n.Name] = &loss{LostNode: provisioning.LostNode{Name: n.Name, Pods: b.Running}}
+			m.requests.lost[b.UID][n.Name] = &loss{LostNode: provisioning.LostNode{Name: n.Name, Group: n.Group, Pods: b.Running}}
 		}
 	}
 }

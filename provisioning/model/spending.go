@@ -12,8 +12,8 @@ import (
 
 // spending follows who pays what for machines. It costs by what changes.
 type spending struct {
-	// stale machines may be paid for by somebody else, since then.
-	stale map[machineKey]time.Time
+	// stale machines may be paid for by somebody else now.
+	stale map[machineKey]span
 	bills map[machineKey]bill
 	rates map[payer]rate
 	// prices of groups, in millionths of a USD per hour, also of those that have been
@@ -49,7 +49,7 @@ type rate struct {
 }
 
 func newSpending() spending {
-	return spending{stale: map[machineKey]time.Time{}, bills: map[machineKey]bill{}, rates: map[payer]rate{}, prices: map[string]int64{}}
+	return spending{stale: map[machineKey]span{}, bills: map[machineKey]bill{}, rates: map[payer]rate{}, prices: map[string]int64{}}
 }
 
 // repriced notes what a machine of the group costs from now on.
@@ -68,18 +68,18 @@ func (m *Model) repriced(group string, microUSDPerHour int64) {
 // flushSpending brings the bills of machines up to date that have changed.
 func (m *Model) flushSpending() {
 	s := &m.spending
-	for _, key := range slices.SortedFunc(maps.Keys(s.stale), func(a, b machineKey) int { return s.stale[a].Compare(s.stale[b]) }) {
-		before, now := s.bills[key], m.billOf(key)
+	byTime := func(a, b machineKey) int { return s.stale[a].first.Compare(s.stale[b].first) }
+	for _, key := range slices.SortedFunc(maps.Keys(s.stale), byTime) {
+		before, now, at := s.bills[key], m.billOf(key), s.stale[key].first
 		if before.launched == now.launched && slices.Equal(before.shares, now.shares) {
 			continue
 		}
-		s.charge(before, -1, s.stale[key])
-		s.charge(now, +1, s.stale[key])
-		if len(now.shares) == 0 {
+		if s.bills[key] = now; len(now.shares) == 0 {
 			delete(s.bills, key)
-		} else {
-			s.bills[key] = now
+			at = s.stale[key].last
 		}
+		s.charge(before, -1, at)
+		s.charge(now, +1, at)
 		s.changed = true
 		if before.launched && len(m.budgets.list) > 0 {
 			m.wakeAll() // there may be room in a budget

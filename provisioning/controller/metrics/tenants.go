@@ -1,12 +1,14 @@
 package metrics
 
 import (
+	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/model"
 )
 
 // tenants remember who requests were made for: also of those that are gone, as long
@@ -15,10 +17,12 @@ type tenants struct {
 	mu    sync.Mutex
 	byUID map[types.UID]provisioning.Tenant
 	ended map[types.UID]bool
+	// spent by each so far, in millionths of a USD.
+	spent map[provisioning.Tenant]int64
 }
 
 func newTenants() *tenants {
-	return &tenants{byUID: map[types.UID]provisioning.Tenant{}, ended: map[types.UID]bool{}}
+	return &tenants{byUID: map[types.UID]provisioning.Tenant{}, ended: map[types.UID]bool{}, spent: map[provisioning.Tenant]int64{}}
 }
 
 // set notes a request. A queue that was known stays so when its job has gone.
@@ -36,6 +40,21 @@ func (t *tenants) gone(r *provreq.ProvisioningRequest) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended[r.UID] = true
+}
+
+// add adds what was spent since it was last added, and returns all that was spent by
+// each tenant so far.
+func (t *tenants) add(spent []model.Spent) map[provisioning.Tenant]int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range spent {
+		tenant := t.byUID[s.Request]
+		if s.Namespace != "" {
+			tenant.Namespace = s.Namespace
+		}
+		t.spent[tenant] += s.MicroUSD
+	}
+	return maps.Clone(t.spent)
 }
 
 // spend is what the machines of each tenant cost, in millionths of a USD per hour.

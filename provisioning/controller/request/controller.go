@@ -82,6 +82,9 @@ func (c *Controller) Start(ctx context.Context) error {
 	}
 	defer c.running.Wait()
 	c.running.Go(func() { c.keepBudgets(ctx) })
+	for _, g := range c.Model.Snapshot(c.Clock.Now()).Groups {
+		showLosses(g.Name)
+	}
 	timer := c.Clock.NewTimer(0)
 	defer timer.Stop()
 	for {

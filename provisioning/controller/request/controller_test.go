@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -418,6 +420,45 @@ func TestALostNodeIsToldOfInAnEvent(t *testing.T) {
 		}
 		if told != 1 {
 			t.Errorf("told %d times, want once", told)
+		}
+	})
+}
+
+// lossesOf a group by stage, for each stage that is shown.
+func lossesOf(t *testing.T, group string) map[string]float64 {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(Collectors()...)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if labels := m.GetLabel(); f.GetName() == "muster_machines_lost_total" && labels[0].GetValue() == group {
+				out[labels[1].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	return out
+}
+
+// increase() takes the first value of a series for its beginning, so an alert would
+// miss a loss that begins one.
+func TestLossesOfAGroupAreShownBeforeTheFirst(t *testing.T) {
+	lost.Reset()
+	play(t, func(s *site) {
+		s.group()
+		s.request(model.ClassAtomicScaleUp, nil)
+		s.pass(time.Second)
+		if diff := cmp.Diff(map[string]float64{"booked": 0, "launching": 0, "used": 0}, lossesOf(t, "gpu")); diff != "" {
+			t.Errorf("at first (-want +got)\n%s", diff)
+		}
+		s.model.SetMachine(cloudprovider.Machine{Name: "uid-1-0", Group: "gpu", Launch: "uid-1", ProviderID: "kwok://gpu/uid-1-0", State: cloudprovider.Terminated})
+		s.pass(time.Second)
+		if diff := cmp.Diff(map[string]float64{"booked": 0, "launching": 1, "used": 0}, lossesOf(t, "gpu")); diff != "" {
+			t.Errorf("after a machine was lost (-want +got)\n%s", diff)
 		}
 	})
 }
