@@ -70,6 +70,7 @@ func registered(t *testing.T) map[string]metric {
 // bounds them. None grows with the number of jobs, pods or machines.
 var bounds = map[string]string{
 	"capacity_type": "3",
+	"cluster_queue": "the ClusterQueues in which Workloads wait",
 	"class":         "the provisioning classes that are served, at most 4",
 	"condition":     "6",
 	"event":         "4",
@@ -85,6 +86,7 @@ var bounds = map[string]string{
 	"stage":         "4 of the time to capacity, 3 of lost machines",
 	"state":         "5",
 	"verb":          "4",
+	"workloads":     "2",
 	"zone":          "one for each group: it occurs with `group` only",
 }
 
