@@ -5,8 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -40,7 +39,7 @@ func (c *Cluster) openProxies(cluster *authority) error {
 			Handler:   c.config.Proxy(name, next),
 			TLSConfig: &tls.Config{Certificates: []tls.Certificate{serving}, MinVersion: tls.VersionTLS12},
 			HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: proxyStreams},
-			ErrorLog:  log.New(io.Discard, "", 0),
+			ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, 0),
 		}
 		c.proxies = append(c.proxies, server)
 		c.plan.proxies[name] = listener.Addr().String()
@@ -70,7 +69,7 @@ func (c *Cluster) backend(cluster *authority) (http.Handler, error) {
 			ForceAttemptHTTP2: true,
 		},
 		FlushInterval: -1, // watches are told of each change at once
-		ErrorLog:      log.New(io.Discard, "", 0),
+		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, 0),
 		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}, nil
 }
