@@ -149,6 +149,18 @@ func TestAnOpenWatchIsCutOrLate(t *testing.T) {
 	}
 }
 
+func TestACutOfWatchesLeavesOtherRequestsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(1)
+		time.AfterFunc(5*time.Second, g.Begin(Fault{Type: HoldRequests, Target: cluster.Muster}))
+		time.AfterFunc(2*time.Second, func() { g.Begin(Fault{Type: CutWatches, Target: cluster.Muster})() })
+		want := outcome{Answer: "answer", Code: 200, After: 5 * time.Second, Effects: 1}
+		if diff := cmp.Diff(want, send(g, http.MethodPost, nodes)); diff != "" {
+			t.Errorf("the request (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // listener notes when it was told.
 type listener struct {
 	*httptest.ResponseRecorder

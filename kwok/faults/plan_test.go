@@ -94,6 +94,17 @@ func TestAFaultComesNoEarlierThanItsTimeAndNoLaterThanItsJitter(t *testing.T) {
 	}
 }
 
+func TestNothingBeginsAfterTheEnd(t *testing.T) {
+	for seed := range uint64(100) {
+		p := &Plan{Seed: seed, Faults: []Fault{{Type: Kill, Target: "muster", At: after(3), Jitter: after(4)}}}
+		for _, o := range p.Occurrences(5 * time.Second) {
+			if o.Begins >= 5*time.Second {
+				t.Errorf("with seed %d it comes after %s, which is over by then", seed, o.Begins)
+			}
+		}
+	}
+}
+
 func after(seconds int) metav1.Duration {
 	return metav1.Duration{Duration: time.Duration(seconds) * time.Second}
 }
