@@ -157,21 +157,29 @@ func (b *bill) charge(group, launch string, n *provisioning.Node) {
 	purpose := provisioning.PurposeOf(cloudprovider.Machine{Group: group, Launch: launch, State: state}, b.phaseOf(launch), n)
 	b.total.add(purpose, price)
 	g.add(purpose, price)
-	for _, c := range b.fleet.Charges(launch, n, price) {
-		who := b.payerOf(c)
+	inFlight, bookings := b.fleet.InFlight[launch], []provisioning.Booking(nil)
+	if n != nil {
+		inFlight, bookings = inFlight || n.InFlight, n.Labelled
+	}
+	for i, s := range provisioning.Shares(launch, bookings, inFlight, price) {
+		who := b.payerOf(s)
 		t := payer{namespace: who.namespace, queue: who.queue}
 		if b.tenants[t] == nil {
 			b.tenants[t] = &TenantCost{Namespace: t.namespace, Queue: t.queue}
 		}
-		b.tenants[t].add(purpose, c.MicroUSDPerHour)
+		b.tenants[t].add(purpose, s.MicroUSDPerHour)
 		if who.job == "" {
 			continue
 		}
 		if b.jobs[who] == nil {
 			b.jobs[who] = &JobCost{Namespace: who.namespace, Name: who.job, Queue: who.queue}
 		}
-		b.jobs[who].add(purpose, c.MicroUSDPerHour)
-		b.jobs[who].soFar += c.Over(b.Now.Sub(b.since(c, launch)))
+		b.jobs[who].add(purpose, s.MicroUSDPerHour)
+		since := b.Now
+		if len(bookings) > 0 && !bookings[i].Since.IsZero() {
+			since = bookings[i].Since
+		}
+		b.jobs[who].soFar += s.Over(b.Now.Sub(b.since(s.Request, launch, since)))
 	}
 }
 
@@ -184,12 +192,10 @@ func (b *bill) phaseOf(launch string) provisioning.AttemptPhase {
 	return e.Attempt.Phase
 }
 
-// payerOf a charge. The job is empty where its request is not there any more.
-func (b *bill) payerOf(c provisioning.Charge) (out payer) {
-	if c.Booking != nil {
-		out.namespace = c.Booking.Namespace
-	}
-	r := b.requests[c.UID]
+// payerOf a share. The job is empty where its request is not there any more.
+func (b *bill) payerOf(s provisioning.Share) (out payer) {
+	out.namespace = s.Namespace
+	r := b.requests[s.Request]
 	if r == nil {
 		return out
 	}
@@ -203,19 +209,16 @@ func (b *bill) payerOf(c provisioning.Charge) (out payer) {
 }
 
 // since when a request that is there pays for a machine: its launch, if it was made for
-// the request, or else the booking.
-func (b *bill) since(c provisioning.Charge, launch string) time.Time {
+// the request, or else the time of the booking.
+func (b *bill) since(request types.UID, launch string, booked time.Time) time.Time {
 	// A record that cannot be read knows no launch.
-	a, _ := provisioning.DecodeAttempt(string(b.requests[c.UID].Status.ProvisioningClassDetails[provisioning.AttemptDetail]))
-	for _, call := range a.Calls(c.UID) {
+	a, _ := provisioning.DecodeAttempt(string(b.requests[request].Status.ProvisioningClassDetails[provisioning.AttemptDetail]))
+	for _, call := range a.Calls(request) {
 		if call.Token == launch {
 			return call.Began
 		}
 	}
-	if c.Booking != nil && !c.Booking.Since.IsZero() {
-		return c.Booking.Since
-	}
-	return b.Now
+	return booked
 }
 
 // chargeBooting adds the machines that have no node yet: first those that attempts wait

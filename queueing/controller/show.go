@@ -14,7 +14,9 @@ import (
 func (l *loop) show(before, now client.Object) {
 	switch o := now.(type) {
 	case *kueue.Workload:
-		if b, ok := before.(*kueue.Workload); ok && queueing.IsFinished(o) && !queueing.IsFinished(b) {
+		b, known := before.(*kueue.Workload)
+		l.forecast.follow(b, o)
+		if known && queueing.IsFinished(o) && !queueing.IsFinished(b) {
 			l.metrics.Finished(o)
 			if c := apimeta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadFinished); c.Reason == kueue.WorkloadSliceReplaced {
 				l.metrics.Replaced(o)

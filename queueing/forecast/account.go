@@ -70,6 +70,9 @@ func (a *Account) Started(uid types.UID, at time.Time) {
 // Gone says that a Workload will not start any more.
 func (a *Account) Gone(uid types.UID) { delete(a.promises, uid) }
 
+// Followed is how many Workloads have been told of that have not started yet.
+func (a *Account) Followed() int { return len(a.promises) }
+
 // Accuracy is how good estimates were.
 type Accuracy struct {
 	// Starts is how many it is about; with none the rest means nothing.

@@ -208,15 +208,22 @@ func (f *future) unfold(waiting []*queueing.Workload, end time.Time) {
 
 // settle runs cycles until there is rest and nobody's turn may have come.
 func (f *future) settle() {
-	for again := true; again && f.mayDecide(); {
-		for _, l := range f.lanes {
-			for w := l.next(); w != nil; w = l.next() {
-				f.join(w, nil)
-			}
-		}
+	f.fill()
+	for again := true; again && f.mayDecide(); again = f.fill() {
 		f.rest()
-		again = slices.ContainsFunc(f.lanes, (*lane).lacks)
 	}
+}
+
+// fill has those judged whose turn may have come; false if there are none.
+func (f *future) fill() bool {
+	some := false
+	for _, l := range f.lanes {
+		for w := l.next(); w != nil; w = l.next() {
+			f.join(w, nil)
+			some = true
+		}
+	}
+	return some
 }
 
 // tell notes what a verdict tells a Workload that waits.
@@ -249,8 +256,8 @@ func (f *future) tellBehind() {
 		if len(l.judged) == 0 {
 			continue
 		}
-		head := slices.MinFunc(l.judged, compare).Object
-		for i, w := range l.waiting() {
+		head := slices.MinFunc(l.judged, func(a, b waiting) int { return compare(a.Workload, b.Workload) }).Object
+		for i, w := range l.unjudged() {
 			f.last[w.Object.UID] = told{f.last[head.UID].reason, fmt.Sprintf("%d workloads come before it in LocalQueue %s, and the first, %s, waits: %s",
 				len(l.judged)+i, head.Spec.QueueName, head.Name, f.last[head.UID].message)}
 		}

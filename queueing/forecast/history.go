@@ -99,24 +99,25 @@ func (h *History) Observe(w *kueue.Workload) {
 	}
 }
 
+// Copy is a History of its own, for a forecast that goes on beside the one who
+// observes. It is cheap: runs are shared, for they are replaced and never changed.
+func (h *History) Copy() *History { return &History{kinds: maps.Clone(h.kinds), seen: h.seen} }
+
 func (h *History) add(k kind, r run) {
-	known := h.kinds[k]
-	if known == nil {
-		if len(h.kinds) >= mostKinds {
-			h.forget()
-		}
-		known = &runs{}
-		h.kinds[k] = known
+	var before []run
+	if known := h.kinds[k]; known != nil {
+		before = known.list
+	} else if len(h.kinds) >= mostKinds {
+		h.forget()
 	}
-	if slices.ContainsFunc(known.list, func(o run) bool { return o.workload == r.workload }) {
+	if slices.ContainsFunc(before, func(o run) bool { return o.workload == r.workload }) {
 		return
 	}
-	if len(known.list) == mostRuns {
-		known.list = slices.Delete(known.list, 0, 1)
+	if len(before) == mostRuns {
+		before = before[1:]
 	}
-	known.list = append(known.list, r)
 	h.seen++
-	known.last = h.seen
+	h.kinds[k] = &runs{list: append(slices.Clone(before), r), last: h.seen}
 }
 
 // forget drops the kind of which a run ended least lately.

@@ -25,8 +25,10 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/cmd/muster/app"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/forecast"
 )
 
 // TestEveryPanelHasData lives through an hour with gangs on simulated clouds and a
@@ -63,6 +65,11 @@ func scrapes(t *testing.T) (out []string) {
 		for _, c := range append(slices.Concat(app.Collectors(), request.Collectors()), q) {
 			s.registry.MustRegister(c)
 		}
+		// Losses are counted by who runs the transactions.
+		request.Collectors()[0].(*prometheus.CounterVec).WithLabelValues(markets[0].group, "used").Inc()
+		p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy", ResourceVersion: s.version()}}
+		p.Spec.Budgets = []v1alpha1.CapacityBudget{{Name: "all", USD: resource.MustParse("1000"), Period: v1alpha1.BudgetMonth}}
+		s.model.SetPolicy(p)
 		began := time.Now()
 		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "job", CreationTimestamp: metav1.NewTime(began)}}
 		w.Status.Admission = &kueue.Admission{ClusterQueue: "research"}
@@ -83,6 +90,8 @@ func scrapes(t *testing.T) (out []string) {
 			}
 			q.ClusterQueue(cq, 1)
 			q.Cycle(time.Millisecond, true)
+			q.Expected(map[string][]time.Time{"research": {time.Now().Add(time.Hour)}})
+			q.Accuracy(forecast.Accuracy{Starts: 1, MedianError: 100, Within: 1000}, 1)
 			q.Reserved(w, w, time.Now())
 			q.Evicted(w, "Preempted")
 			app.Collectors()[0].(*prometheus.CounterVec).WithLabelValues(http.MethodPatch, "nodes").Inc()
