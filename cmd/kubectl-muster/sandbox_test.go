@@ -180,6 +180,7 @@ spec:
 	s.tells([]string{"simulate", "-f", two}, "Job default/new would start at 20", ", on flavor h100.", "a launch of 2 machines of group h100, for 196.64 USD per hour")
 	s.tells([]string{"simulate", "-f", two, "--quota", "research/h100/nvidia.com/gpu=8"}, "would not start now: it can never start as it is", "As things are it would start at 20",
 		"flavor h100: it asks for 8 nvidia.com/gpu less, or an admin raises nominalQuota of ClusterQueue research by as much")
+	s.tells([]string{"simulate", "-f", two, "--at", "6h"}, "Job default/new would come at 20", "(in 6h), and is expected to start")
 	s.tells([]string{"simulate", "--add-group", more}, "Of those that wait, 1 would start and do not as things are", "research default job/train 0 would start at 20", "4 machines of group more, for 320.00 USD per hour")
 	s.refuses([]string{"simulate", "-f", written("named.yaml", strings.Replace(train, "name: new", "name: New", 1))}, "named.yaml, document 1: the API server would refuse it: ")
 	s.refuses([]string{"simulate", "--add-group", written("priced.yaml", "apiVersion: muster.dev/v1alpha1\nkind: NodeGroup\nmetadata: {name: p}\nspec: {provider: kwok, maxNodes: 1, kwok: {}, template: {capacity: {cpu: 1}}}\n")},

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	batchv1 "k8s.io/api/batch/v1"
@@ -23,7 +24,9 @@ import (
 
 // question is what to simulate.
 type question struct {
-	file      string
+	file string
+	// later is when the jobs come, as a time or from now; empty is now.
+	later     string
 	quotas    []string
 	groups    []string
 	lostZones []string
@@ -40,7 +43,7 @@ type simulated struct {
 func newSimulateCommand(o *options) *cobra.Command {
 	q := &question{}
 	command := &cobra.Command{
-		Use:   "simulate [-f FILE] [--quota ...] [--add-group FILE] [--without-zone ZONE]",
+		Use:   "simulate [-f FILE] [--at TIME] [--quota ...] [--add-group FILE] [--without-zone ZONE]",
 		Short: "Whether a job would start, where, and at what price; and what if things were different",
 		Long: `simulate tells what would become of a job if it were created now: whether it would
 start, when, on which flavors, machines and groups, at what price and chance, and
@@ -56,6 +59,9 @@ one or more documents or in a List. They come together, so that one does not get
 another one has. If you may create them, the API server is asked how it would
 default them and whether a policy refuses them, by a dry run.
 
+With --at the jobs come later: the queues are run forward until then, by the forecast
+that explain shows, too. It tells when they are expected to start, but not where.
+
 That somebody is preempted is taken to happen at once, launches to succeed with the
 chance that is shown, and pauses after an attempt that failed to be over. What runs
 in a zone that is lost goes on running.`,
@@ -66,6 +72,9 @@ in a zone that is lost goes on running.`,
   # Would it start with 64 GPUs of flavor h100 for ClusterQueue research?
   kubectl muster simulate -f train.yaml --quota research/h100/nvidia.com/gpu=64
 
+  # When would it start if it came tonight?
+  kubectl muster simulate -f train.yaml --at 6h
+
   # Who would start if there were one more group, and who would not without a zone?
   kubectl muster simulate --add-group spot.yaml
   kubectl muster simulate --without-zone us-east-1a`,
@@ -74,6 +83,7 @@ in a zone that is lost goes on running.`,
 	}
 	flags := command.Flags()
 	flags.StringVarP(&q.file, "filename", "f", "", "file with the jobs; - is the standard input")
+	flags.StringVar(&q.later, "at", "", "when the jobs of the file come: a time such as 2026-11-20T18:00:00Z, or from now such as 6h; empty is now")
 	flags.StringArrayVar(&q.quotas, "quota", nil, "CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY: another nominalQuota; may be repeated")
 	flags.StringArrayVar(&q.groups, "add-group", nil, "file with NodeGroups that there are, too, or in the place of those of their names; may be repeated")
 	flags.StringArrayVar(&q.lostZones, "without-zone", nil, "zone that has no machines, nor gives any; may be repeated")
@@ -96,6 +106,9 @@ func (o *options) simulate(command *cobra.Command, q *question) error {
 	if err != nil {
 		return err
 	}
+	if _, err := q.at(o.clock.Now()); err != nil {
+		return err
+	}
 	if q.file == "" && !changes.Any() && len(q.groups) == 0 {
 		return fmt.Errorf("there is nothing to simulate: name a file with jobs by -f, or a change by --quota, --add-group or --without-zone")
 	}
@@ -105,7 +118,24 @@ func (o *options) simulate(command *cobra.Command, q *question) error {
 	if err != nil {
 		return err
 	}
-	return o.answer(command, func(ctx context.Context) (answer, error) { return o.simulateOnce(ctx, changes, newcomers, groups) })
+	return o.answer(command, func(ctx context.Context) (answer, error) { return o.simulateOnce(ctx, q, changes, newcomers, groups) })
+}
+
+// at is when the jobs come; zero is now.
+func (q *question) at(now time.Time) (at time.Time, err error) {
+	if q.later == "" {
+		return at, nil
+	}
+	if q.file == "" {
+		return at, fmt.Errorf("--at is %q, and nothing comes then: name the file with the jobs that do by -f", q.later)
+	}
+	if d, err := time.ParseDuration(q.later); err == nil {
+		return now.Add(d), nil
+	}
+	if at, err = time.Parse(time.RFC3339, q.later); err != nil {
+		return at, fmt.Errorf("--at is %q, which is neither a time such as 2026-11-20T18:00:00Z nor a duration from now such as 6h", q.later)
+	}
+	return at, nil
 }
 
 // changes are those that need no file.
@@ -188,7 +218,7 @@ func (q *question) read(in io.Reader) (newcomers, groups []manifest, err error) 
 
 func kindOf(o client.Object) string { return o.GetObjectKind().GroupVersionKind().Kind }
 
-func (o *options) simulateOnce(ctx context.Context, changes view.Changes, files, groups []manifest) (answer, error) {
+func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Changes, files, groups []manifest) (answer, error) {
 	kube, namespace, err := o.connect()
 	if err != nil {
 		return nil, err
@@ -228,7 +258,17 @@ func (o *options) simulateOnce(ctx context.Context, changes view.Changes, files,
 		out.Others = unchanged.Compare(p)
 		return out, nil
 	}
-	out.Jobs = p.Simulate(newcomers, unchanged)
+	at, err := q.at(p.Now)
+	switch {
+	case err != nil:
+		return nil, err
+	case at.IsZero():
+		out.Jobs = p.Simulate(newcomers, unchanged)
+	default:
+		if out.Jobs, err = p.SimulateLater(newcomers, at); err != nil {
+			return nil, fmt.Errorf("--at is %q: %w", q.later, err)
+		}
+	}
 	return out, nil
 }
 

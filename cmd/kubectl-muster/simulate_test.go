@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -278,6 +280,8 @@ func TestWhatCannotBeSimulated(t *testing.T) {
 		{"a list of one kind", []string{"-f", written("list.yaml", "apiVersion: batch/v1\nkind: JobList\n")}, "list.yaml, document 1: kind JobList is none that is read here"},
 		{"a Job in no queue", []string{"-f", written("unqueued.yaml", strings.Replace(train, ", labels: {kueue.x-k8s.io/queue-name: main}", "", 1))}, "unqueued.yaml, document 1: Job new lacks the label kueue.x-k8s.io/queue-name"},
 		{"a group that is none", []string{"--add-group", pod}, "pod.yaml, document 1: kind Job is no group: give a NodeGroup of muster.dev/v1alpha1"},
+		{"a time that is none", []string{"-f", "-", "--at", "tonight"}, `--at is "tonight", which is neither a time such as`},
+		{"a time of nothing", []string{"--at", "6h", "--without-zone", "a"}, `--at is "6h", and nothing comes then: name the file`},
 		{"the standard input for two", []string{"-f", "-", "--add-group", "-"}, "the standard input can be read once"},
 		{"a quota without an amount", []string{"--quota", "team/h100/gpu"}, `--quota is "team/h100/gpu": it lacks =QUANTITY; write it as CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY`},
 		{"a quota of no resource", []string{"--quota", "team/h100=8"}, "it lacks the name of a ClusterQueue, of a flavor or of a resource"},
@@ -286,13 +290,41 @@ func TestWhatCannotBeSimulated(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			command := newRootCommand(nil)
+			command := newRootCommand(clocktesting.NewFakeClock(noon))
 			command.SetArgs(append([]string{"simulate"}, tc.args...))
 			command.SetIn(strings.NewReader(train))
 			if err := command.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("it says %v\nwant: %s", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestJobsThatComeLater(t *testing.T) {
+	p := pictureOf(nil, flavor("h100"), team("team", nil, "h100=64"),
+		running("big", "team", 6, func(w *kueue.Workload) { w.Spec.MaximumExecutionTimeSeconds = new(int32(2 * 60 * 60)) }))
+	newcomer := waiting("new", 4, func(w *kueue.Workload) { w.UID, w.CreationTimestamp = "", metav1.Time{} })
+	for _, c := range []struct {
+		hours int
+		want  string
+	}{
+		{1, "would come at 2026-11-20T13:00:00Z (in 60m), and is expected to start at 2026-11-20T13:30:00Z (in 90m)"},
+		{3, "would come at 2026-11-20T15:00:00Z (in 3h), and is expected to start at 2026-11-20T15:00:00Z (in 3h)"},
+	} {
+		got, err := p.SimulateLater([]view.Newcomer{{Kind: "Job", Name: "new", Workload: newcomer}}, noon.Add(time.Duration(c.hours)*time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lacks(t, told(t, &simulated{Jobs: got}), "Job default/new "+c.want, "nobody else comes until then")
+	}
+	for _, at := range []time.Time{noon.Add(-time.Hour), noon.Add(8 * 24 * time.Hour)} {
+		if _, err := p.SimulateLater([]view.Newcomer{{Workload: newcomer}}, at); err == nil || !strings.Contains(err.Error(), "is not within the next 7 days") {
+			t.Errorf("at %s: %v", at, err)
+		}
+	}
+	there := view.Newcomer{Kind: "Job", Name: "big", Workload: named(t, p, "big")}
+	if _, err := p.SimulateLater([]view.Newcomer{there}, noon.Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "Job big waits already") {
+		t.Errorf("of one that is there: %v", err)
 	}
 }
 

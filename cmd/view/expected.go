@@ -31,13 +31,7 @@ type Expected struct {
 
 // foresee runs the queues forward in time; nil where that is not to be had.
 func (p *Picture) foresee(workload types.UID) *Expected {
-	history, waiting := &forecast.History{}, 0
-	for _, w := range p.Workloads {
-		history.Observe(w)
-		if !queueing.IsAdmitted(w) && !queueing.IsFinished(w) {
-			waiting++
-		}
-	}
+	history, waiting := p.history()
 	if waiting > mostForeseen {
 		return nil
 	}
@@ -46,7 +40,25 @@ func (p *Picture) foresee(workload types.UID) *Expected {
 	if i < 0 {
 		return nil
 	}
-	e := report.Estimates[i]
+	out := p.expected(&report.Estimates[i])
+	out.Words = append(out.Words, "if nobody comes who goes before it; "+report.Basis())
+	return out
+}
+
+// history is for how long those ran that are over, and how many wait.
+func (p *Picture) history() (history *forecast.History, waiting int) {
+	history = &forecast.History{}
+	for _, w := range p.Workloads {
+		history.Observe(w)
+		if !queueing.IsAdmitted(w) && !queueing.IsFinished(w) {
+			waiting++
+		}
+	}
+	return history, waiting
+}
+
+// expected puts an estimate in words.
+func (p *Picture) expected(e *forecast.Estimate) *Expected {
 	out := &Expected{Start: stamp(e.Start), Early: stamp(e.Early), Late: stamp(e.Late)}
 	switch {
 	case e.Start.IsZero() && e.Early.IsZero():
@@ -58,7 +70,6 @@ func (p *Picture) foresee(workload types.UID) *Expected {
 	default:
 		out.Words = []string{fmt.Sprintf("%s; most likely from %s to %s", in(p.Now, e.Start), stamp(e.Early), stamp(e.Late))}
 	}
-	out.Words = append(out.Words, "if nobody comes who goes before it; "+report.Basis())
 	return out
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -33,6 +34,10 @@ type Simulation struct {
 	// of the cluster without the changes, and is empty where none were asked about.
 	Summary   string `json:"summary"`
 	Unchanged string `json:"unchanged,omitempty"`
+
+	// Expected is when it would start that comes later. Of where, and at what price, nothing
+	// is known then. It is nil for one that comes now.
+	Expected *Expected `json:"expected,omitempty"`
 
 	// Starts says that it would get its quota at once, and Ready when its machines would
 	// be there.
@@ -122,6 +127,34 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture) []Simulatio
 		s.Summary = "would not start now: it " + s.Waits.Summary
 	}
 	return out
+}
+
+// SimulateLater tells when newcomers would start that come together at a later time, if
+// nobody else comes.
+func (p *Picture) SimulateLater(newcomers []Newcomer, at time.Time) ([]Simulation, error) {
+	history, waiting := p.history()
+	switch {
+	case waiting > mostForeseen:
+		return nil, fmt.Errorf("%d workloads wait, and with more than %d a forecast takes too long: simulate it as of now", waiting, mostForeseen)
+	case at.Before(p.Now) || at.After(p.Now.Add(horizon)):
+		return nil, fmt.Errorf("%s is not within the next %d days, for which a forecast may be made", stamp(at), int(horizon.Hours())/24)
+	}
+	workloads := make([]*kueue.Workload, len(newcomers))
+	for i := range newcomers {
+		if workloads[i] = newcomers[i].Workload; workloads[i].UID != "" {
+			return nil, fmt.Errorf("%s %s waits already: simulate it as of now, or under another metadata.name", newcomers[i].Kind, newcomers[i].Name)
+		}
+	}
+	out := make([]Simulation, len(newcomers))
+	for i, e := range forecast.Arrivals(p.Queues, history, workloads, at, p.Now, horizon) {
+		n := &newcomers[i]
+		out[i] = Simulation{
+			Kind: n.Kind, Namespace: n.Workload.Namespace, Name: n.Name, Expected: p.expected(&e),
+			Notes: append(slices.Clip(n.Notes), "nobody else comes until then, and run times are as before or as the maximum execution time says, else unknown"),
+		}
+		out[i].Summary = fmt.Sprintf("would come %s, and is expected to start %s", in(p.Now, at), out[i].Expected.Words[0])
+	}
+	return out, nil
 }
 
 // inShort says what an outcome comes to.

@@ -1,0 +1,89 @@
+package forecast
+
+import (
+	"container/heap"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+)
+
+// Arrivals tells when Workloads are expected to start that come together at a later
+// time, up to the horizon from then, if nobody else comes. The State is not changed.
+func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Workload, at, now time.Time, horizon time.Duration) []Estimate {
+	newcomers = Arriving(newcomers, at)
+	together := Copy(state)
+	indexes := make(map[types.UID]int, len(newcomers))
+	for i, w := range newcomers {
+		together.Set(w)
+		indexes[w.UID] = i
+	}
+	lengths := map[types.UID]*length{}
+	var there, waiting []*queueing.Workload
+	coming := make([]*queueing.Workload, len(newcomers))
+	for _, w := range together.Workloads() {
+		if queueing.IsFinished(w.Object) {
+			continue
+		}
+		lengths[w.Object.UID] = history.lengthOf(w.Object)
+		if i, ok := indexes[w.Object.UID]; ok {
+			coming[i] = w
+			continue
+		}
+		there = append(there, w)
+		if !queueing.IsAdmitted(w.Object) && queueing.IsActive(w.Object) {
+			waiting = append(waiting, w)
+		}
+	}
+	runs := make([]*future, draws)
+	for i := range runs {
+		f := newFuture(state, there, lengths, uint64(i), now)
+		f.at(at, func() {
+			for _, w := range coming {
+				f.come(w)
+			}
+		})
+		f.unfold(slices.Concat(waiting, coming), at.Add(horizon))
+		runs[i] = f
+	}
+	out := make([]Estimate, len(coming))
+	for i, w := range coming {
+		out[i] = estimate(w, runs)
+	}
+	return out
+}
+
+// come has a Workload that comes later than all others wait for its turn.
+func (f *future) come(w *queueing.Workload) {
+	if !isPlain(w.Object) {
+		f.join(w, nil)
+		return
+	}
+	i := slices.IndexFunc(f.lanes, func(l *lane) bool { return l.isOf(queueOf(w.Object)) })
+	if i < 0 {
+		i = len(f.lanes)
+		f.lanes = append(f.lanes, &lane{lines: map[likeness]*line{}})
+	}
+	l := f.lanes[i]
+	one := l.add(w)
+	if f.lineOf[w.Object.UID] = one; !one.held && len(one.rest) == 1 {
+		heap.Push(&l.free, one)
+	}
+}
+
+// isOf says that Workloads of the LocalQueue wait in the lane.
+func (l *lane) isOf(queue types.NamespacedName) bool {
+	if len(l.judged) > 0 {
+		return queueOf(l.judged[0].Object) == queue
+	}
+	for one := range maps.Values(l.lines) {
+		if len(one.rest) > 0 {
+			return queueOf(one.rest[0].Object) == queue
+		}
+	}
+	return false
+}
