@@ -67,7 +67,8 @@ chance that is shown, and pauses after an attempt that failed to be over. What r
 in a zone that is lost goes on running.`,
 		Example: `  # Would it start?
   kubectl muster simulate -f train.yaml
-  kubectl create job train --image=train --dry-run=client -o json | kubectl muster simulate -f -
+  kubectl create job train --image=train --dry-run=client -o yaml |
+    kubectl label --local -f - kueue.x-k8s.io/queue-name=main -o yaml | kubectl muster simulate -f -
 
   # Would it start with 64 GPUs of flavor h100 for ClusterQueue research?
   kubectl muster simulate -f train.yaml --quota research/h100/nvidia.com/gpu=64

@@ -67,7 +67,7 @@ type JobCost struct {
 	Name      string `json:"name"`
 	Queue     string `json:"queue,omitempty"`
 	// SoFar is what the machines that it has now have cost it at today's prices, each since
-	// it was launched for the job or booked by it.
+	// it was launched for the job or booked by it; in whole cents.
 	SoFar string `json:"usdSoFar"`
 	CostLine
 
@@ -272,7 +272,8 @@ func (b *bill) sum() *Costs {
 		out.Tenants = append(out.Tenants, *t)
 	}
 	for _, j := range b.jobs {
-		j.SoFar = provisioning.USD(j.soFar)
+		const cent = 10_000
+		j.SoFar = provisioning.USD(j.soFar / cent * cent)
 		out.Jobs = append(out.Jobs, *j)
 	}
 	slices.SortFunc(out.Groups, func(x, y GroupCost) int {
