@@ -35,6 +35,9 @@ type forecaster struct {
 
 // follow takes in how a Workload has changed; before is nil when it is seen first.
 func (f *forecaster) follow(before, now *kueue.Workload) {
+	if before == nil {
+		f.history.Arrived(now)
+	}
 	if queueing.IsAdmitted(now) {
 		f.account.Started(now.UID, apimeta.FindStatusCondition(now.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time)
 	}

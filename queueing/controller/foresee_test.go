@@ -94,6 +94,28 @@ func TestForecastsAreShownAndComparedWithTheTruth(t *testing.T) {
 	}
 }
 
+// TestForecastsKnowWhoComes: those of a higher priority have been coming every ten minutes,
+// and whoever waits is told that they will.
+func TestForecastsKnowWhoComes(t *testing.T) {
+	objects := append(queueOf("1"), hourly("a"), hourly("b"))
+	for i := range 60 {
+		w := hourly(fmt.Sprint("past-", i))
+		w.CreationTimestamp = metav1.NewTime(start.Add(-time.Duration(i) * 10 * time.Minute))
+		w.Spec.Priority = new(int32(1))
+		w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: "Succeeded", LastTransitionTime: metav1.NewTime(start)}}
+		objects = append(objects, w)
+	}
+	w := newWorld(t, nil, objects...)
+	w.run(2 * time.Minute)
+	var at float64
+	for _, line := range w.forecasts() {
+		_, _ = fmt.Sscanf(line, `start_timestamp_seconds{cluster_queue="team",workloads="half"} %g`, &at)
+	}
+	if soonest := start.Add(2 * time.Hour); at < float64(soonest.Unix()) {
+		t.Errorf("b is expected at %s, want it after %s: others come before it", time.Unix(int64(at), 0).UTC(), soonest)
+	}
+}
+
 // TestForecastsCostLittle: a forecast that takes its time is followed by a pause of
 // fifty times that, and one that takes none by a minute.
 func TestForecastsCostLittle(t *testing.T) {

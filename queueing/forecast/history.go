@@ -64,12 +64,15 @@ func queueOf(w *kueue.Workload) types.NamespacedName {
 	return types.NamespacedName{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}
 }
 
-// History is for how long Workloads ran that have finished. Its zero value has seen
-// none. It is not safe for concurrent use.
+// History is for how long Workloads ran that have finished, and when which were created.
+// Its zero value has seen none. It is not safe for concurrent use.
 type History struct {
 	kinds map[kind]*runs
 	// seen numbers the runs, so that the kinds have an order.
 	seen int64
+	// sources are where Workloads have come from since a time.
+	sources map[source]*arrivals
+	since   time.Time
 }
 
 // runs are the latest of a kind, the oldest first.
@@ -100,8 +103,12 @@ func (h *History) Observe(w *kueue.Workload) {
 }
 
 // Copy is a History of its own, for a forecast that goes on beside the one who
-// observes. It is cheap: runs are shared, for they are replaced and never changed.
-func (h *History) Copy() *History { return &History{kinds: maps.Clone(h.kinds), seen: h.seen} }
+// observes. It is cheap: what is in the maps is shared, for it is replaced and never changed.
+func (h *History) Copy() *History {
+	out := *h
+	out.kinds, out.sources = maps.Clone(h.kinds), maps.Clone(h.sources)
+	return &out
+}
 
 func (h *History) add(k kind, r run) {
 	var before []run
