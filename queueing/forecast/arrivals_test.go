@@ -157,7 +157,7 @@ func TestWhoComesIsBounded(t *testing.T) {
 	for _, w := range s.Workloads() {
 		lengths[w.Object.UID] = h.lengthOf(w.Object)
 	}
-	f := newFuture(s, s.Workloads(), streams, lengths, draws-1, noon)
+	f := newFuture(s, s.Workloads(), streams, belief{number: draws - 1, lengths: lengths, runs: map[kind][]time.Duration{}}, noon)
 	f.unfold(s.Workloads()[1:], noon.Add(7*24*time.Hour))
 	come := 0
 	for _, n := range f.came {

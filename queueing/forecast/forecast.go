@@ -26,8 +26,8 @@ const (
 	// firstStep is the first step in which it is looked at what time alone changes.
 	firstStep = 20 * time.Second
 
-	// launchTime is what a launch takes until its nodes are ready; drawn from half to
-	// twice of it.
+	// launchTime is what a launch takes until its nodes are ready where nothing is known of
+	// its group; drawn from half to twice of it.
 	launchTime = 4 * time.Minute
 	// bookTime is what it takes to book machines that are there.
 	bookTime = 5 * time.Second
@@ -103,7 +103,7 @@ func Forecast(state *queueing.State, history *History, now time.Time, horizon ti
 			waiting = append(waiting, w)
 		}
 	}
-	streams := history.streams(state, now)
+	streams, launches := history.streams(state, now), history.launchTimes()
 	var hourly float64
 	for _, s := range streams {
 		hourly += s.hourly()
@@ -111,7 +111,8 @@ func Forecast(state *queueing.State, history *History, now time.Time, horizon ti
 	out.Daily = int(math.Round(24 * hourly))
 	runs := make([]*future, draws)
 	for i := range runs {
-		runs[i] = newFuture(state, all, streams, lengths, uint64(i), now)
+		believes := belief{number: uint64(i), lengths: lengths, runs: map[kind][]time.Duration{}, launches: launches}
+		runs[i] = newFuture(state, all, streams, believes, now)
 		runs[i].unfold(waiting, now.Add(horizon))
 	}
 	for _, w := range waiting {
@@ -175,9 +176,9 @@ type future struct {
 
 type told struct{ reason, message string }
 
-func newFuture(state *queueing.State, all []*queueing.Workload, streams []*stream, lengths map[types.UID]*length, number uint64, now time.Time) *future {
+func newFuture(state *queueing.State, all []*queueing.Workload, streams []*stream, believes belief, now time.Time) *future {
 	f := &future{
-		belief: belief{number: number, lengths: lengths, runs: map[kind][]time.Duration{}},
+		belief: believes,
 		lanes:  map[types.NamespacedName]*lane{}, came: map[*stream]int{},
 		started: map[types.UID]time.Time{}, unstarted: map[types.UID]bool{}, lineOf: map[types.UID]*line{}, first: map[types.UID]told{}, last: map[types.UID]told{},
 	}
@@ -311,8 +312,11 @@ func (f *future) boots(w *kueue.Workload, request string, plan *provisioning.Ver
 	case plan != nil && int(1000*f.chance("chance of "+w.Namespace+"/"+request)) >= plan.Chance:
 		return failTime, false
 	}
-	factor := math.Pow(4, f.chance("boot of "+w.Namespace+"/"+request)) / 2
-	return time.Duration(float64(launchTime) * factor), true
+	var groups []provisioning.GroupCount
+	if plan != nil {
+		groups = plan.Launches
+	}
+	return f.launch(groups, f.chance("boot of "+w.Namespace+"/"+request)), true
 }
 
 func (*future) stops() time.Duration { return stopTime }
