@@ -16,6 +16,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing"
 )
 
 // forecasts are the metrics of forecasts that have one value.
@@ -225,6 +226,32 @@ func TestWhoWillNotStartIsForgotten(t *testing.T) {
 	w.run(2 * time.Second)
 	if got := w.loop.forecast.account.Followed(); got != 1 {
 		t.Errorf("%d Workloads are followed, want d alone", got)
+	}
+}
+
+// TestAForecastThatFails ends forecasts, and nothing else.
+func TestAForecastThatFails(t *testing.T) {
+	w := newWorld(t, nil, append(queueOf("1"), hourly("a"), hourly("b"))...)
+	w.run(2 * time.Minute)
+	before := w.made()
+	w.loop.beside = func(make func() settle) {
+		now := w.loop.now
+		w.loop.now = func() time.Time { panic("something that nobody thought of") }
+		done := make()
+		w.loop.now = now
+		done(w.now)
+	}
+	w.run(5 * time.Minute)
+	if got := w.made(); got != before {
+		t.Errorf("%d forecasts were made after one had failed", got-before)
+	}
+	if lines := w.forecasts(); slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "start_") }) {
+		t.Errorf("an old forecast is still shown:\n%s", strings.Join(lines, "\n"))
+	}
+	w.end("a")
+	w.run(time.Second)
+	if !queueing.IsAdmitted(w.workload("b")) {
+		t.Error("b does not start")
 	}
 }
 
