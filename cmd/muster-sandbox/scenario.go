@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"text/tabwriter"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -264,7 +265,7 @@ func newScenarioListCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", name, len(s.Submissions()), s.Bound().FIFO.Duration, s.Description)
+				fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", name, len(s.Submissions()), s.Bound().FIFO.Round(time.Second), s.Description)
 			}
 			return table.Flush()
 		},

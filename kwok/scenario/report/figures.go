@@ -350,23 +350,31 @@ func bought(r Record) Purchases {
 	out.MachineSeconds, out.Wasted, out.Idle = seconds(paid), seconds(wasted), seconds(idle)
 	out.IdleShare = ratio(float64(idle), float64(paid))
 	out.MilliUSD, out.WastedMilliUSD = int64(math.Round(cost)), int64(math.Round(lost))
-	out.Needed = needed(r, byNode)
+	out.Needed = int(needed(r, byNode))
 	out.BoughtPerNeeded = ratio(float64(out.Machines), float64(out.Needed))
 	return out
 }
 
 // needed is, for each group, the most of its machines that pods running at the same
-// time would fill; and of all groups the sum.
-func needed(r Record, byNode map[string][]span) (sum int) {
+// time would fill, where those of more than half a machine have one each; and of all
+// groups the sum.
+func needed(r Record, byNode map[string][]span) (sum int64) {
 	spans, size := map[string][]span{}, map[string]int64{}
 	for _, m := range r.Machines {
 		spans[m.Group] = append(spans[m.Group], byNode[m.Name]...)
 		size[m.Group] = m.Amount
 	}
 	for _, group := range slices.Sorted(maps.Keys(spans)) {
-		if peak := peak(spans[group]); peak > 0 && size[group] > 0 {
-			sum += int((peak + size[group] - 1) / size[group])
+		if size[group] == 0 {
+			continue
 		}
+		var large []span
+		for _, s := range spans[group] {
+			if 2*s.amount > size[group] {
+				large = append(large, span{s.from, s.to, 1})
+			}
+		}
+		sum += max((peak(spans[group])+size[group]-1)/size[group], peak(large))
 	}
 	return sum
 }

@@ -197,6 +197,25 @@ func TestFigures(t *testing.T) {
 			}),
 			want: map[*figure]any{&bought: 2, &needed: 2},
 		},
+		"two pods that fit on a machine need one": {
+			record: plain(func(r *Record) {
+				r.Nodes = nil
+				r.Machines = []Machine{{Name: "node-0", Amount: 1900, Gone: Never}, {Name: "m-1", Amount: 1900, Gone: Never}}
+				r.Jobs = append(r.Jobs, job("b", 1, 900, at(11), Succeeded))
+				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11, 3, 12))
+				r.Jobs[0].Pods, r.Pods = 1, r.Pods[1:]
+			}),
+			want: map[*figure]any{&needed: 1},
+		},
+		"three pods of more than half a machine need three": {
+			record: plain(func(r *Record) {
+				r.Nodes = nil
+				r.Machines = []Machine{{Name: "node-0", Amount: 1900, Gone: Never}, {Name: "m-1", Amount: 1900, Gone: Never}, {Name: "m-2", Amount: 1900, Gone: Never}}
+				r.Jobs = append(r.Jobs, job("b", 1, 1000, at(11), Succeeded))
+				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11, 3, 12))
+			}),
+			want: map[*figure]any{&needed: 3},
+		},
 		"time to capacity is from the reservation to the admission": {
 			record: plain(func(r *Record) { r.Jobs[0].Reserved, r.Jobs[0].Admitted = at(3), at(7) }),
 			want:   map[*figure]any{&capacity: at(4)},
