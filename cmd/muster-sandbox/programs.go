@@ -14,6 +14,7 @@ import (
 func programs() map[string]components.Program {
 	all := components.Programs()
 	all[cluster.Muster] = components.FromCommand(func() *cobra.Command { return app.NewCommand(clouds.Connect) })
+	all[cluster.Standby] = all[cluster.Muster]
 	all[cluster.Clouds] = components.FromCommand(server.NewCommand)
 	return all
 }

@@ -114,7 +114,7 @@ func (c *Cluster) awaitReady(ctx context.Context, p *process) error {
 		}
 		var failure error
 		if state.PID == 0 {
-			failure = errors.New("no process runs")
+			failure = ErrNoProcess
 		} else if failure = probe.Check(ctx); failure == nil {
 			return nil
 		}
@@ -179,7 +179,10 @@ func (c *Cluster) bringUpMuster(ctx context.Context, client kubernetes.Interface
 		return err
 	}
 	c.working.Go(func() { keepMusterToken(c.background, client, c.plan.musterToken(), life) })
-	return c.bringUp(ctx, Muster)
+	if err := c.bringUp(ctx, Muster); err != nil {
+		return err
+	}
+	return c.bringUp(ctx, Standby)
 }
 
 // awaitDefaultServiceAccount returns when pods can be made in the default namespace: until kube-controller-manager has
