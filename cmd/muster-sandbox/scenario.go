@@ -135,7 +135,7 @@ func (r scenarioRun) play(command *cobra.Command, s *scenario.Scenario, name str
 	defer signal.Stop(signals)
 
 	config := cluster.Config{Name: r.sandboxName(name), Progress: command.ErrOrStderr()}
-	runner.Configure(&config, admitter)
+	gate := runner.Configure(&config, s, admitter)
 	fmt.Fprintf(command.ErrOrStderr(), "Starting the sandbox %q\n", config.Name)
 	running, err := startUnlessSignalled(command.Context(), config, signals)
 	if err != nil {
@@ -153,7 +153,7 @@ func (r scenarioRun) play(command *cobra.Command, s *scenario.Scenario, name str
 	go func() {
 		var err error
 		out, err = runner.Run(ctx, runner.Options{
-			Scenario: s, Name: name, Speed: r.speed, Admitter: admitter, Cluster: running, Scheme: scheme,
+			Scenario: s, Name: name, Speed: r.speed, Admitter: admitter, Cluster: running, Gate: gate, Scheme: scheme,
 			Out: command.OutOrStdout(), Live: isTerminal(command),
 		})
 		done <- err

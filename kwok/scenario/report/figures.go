@@ -33,7 +33,9 @@ type Report struct {
 	Bought     Purchases   `json:"boughtMachines"`
 	API        API         `json:"api"`
 	Scheduling Scheduling  `json:"scheduling"`
-	Promises   Promises    `json:"promises"`
+	// Faults that came, by type and target.
+	Faults   map[string]int `json:"faults,omitempty"`
+	Promises Promises       `json:"promises"`
 
 	Curves []Curve `json:"curves"`
 	// Uncompressed are times that Speed did not divide; empty at speed 1.
@@ -125,6 +127,7 @@ func Of(r Record) Report {
 		Bought:     bought(r),
 		API:        API{Writes: r.Writes, P99: metav1.Duration{Duration: quantile(r.Latency, 99)}},
 		Scheduling: Scheduling{Scheduled: r.Scheduled, Unschedulable: r.Unschedulable, EarlyPods: early(r)},
+		Faults:     r.Faults,
 		Promises:   Promises{Judged: r.Judged, Broken: r.Broken},
 		Curves:     curves(r),
 	}

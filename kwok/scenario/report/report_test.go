@@ -58,6 +58,7 @@ func sample() Record {
 		Writes:    []Writer{{"muster", 12}, {"all", 12_345}},
 		Latency:   []Bucket{{5 * time.Millisecond, 900}, {10 * time.Millisecond, 990}, {50 * time.Millisecond, 1000}},
 		Scheduled: 5, Unschedulable: 1,
+		Faults: map[string]int{"Kill muster": 2},
 		Judged: map[string]int{"P1 created pods": 5, "P4 reservations": 3},
 		Broken: []string{"P7 explained: Workload default/d: says nothing at 12:00:00.000"},
 	}

@@ -85,6 +85,27 @@ func TestFromZeroNothingIsBoughtInVain(t *testing.T) {
 	}
 }
 
+// What goes wrong costs time, and no Job, machine or promise.
+func TestTroubleCostsTimeAlone(t *testing.T) {
+	r, _ := run(t, "trouble.yaml")
+	if want := (report.Jobs{Submitted: 4, Succeeded: 4}); r.Jobs != want {
+		t.Errorf("Jobs %+v, want %+v", r.Jobs, want)
+	}
+	for _, fault := range []string{"Kill muster", "Kill kube-apiserver", "CutWatches muster", "Refuse muster", "LoseAnswers muster"} {
+		if r.Faults[fault] == 0 {
+			t.Errorf("no fault %q came: %v", fault, r.Faults)
+		}
+	}
+	if len(r.Promises.Broken) > 0 {
+		t.Errorf("promises were broken: %v", r.Promises.Broken)
+	}
+	for _, w := range r.API.Writes {
+		if w.Writes < 0 || w.Who == "muster" && w.Writes == 0 {
+			t.Errorf("%s has sent %d writes: those before a death are missing", w.Who, w.Writes)
+		}
+	}
+}
+
 // Kubernetes alone starts all Jobs at once, so half of the pods are there before their
 // gang has room, and parts of gangs wait for each other.
 func TestWithoutMusterPodsComeBeforeTheirRoom(t *testing.T) {
