@@ -269,6 +269,17 @@ func TestFigures(t *testing.T) {
 	}
 }
 
+func TestACurveEndsWithTheRun(t *testing.T) {
+	r := sample()
+	r.Jobs, r.Pods = r.Jobs[:1], r.Pods[:2]
+	r.Jobs[0].Ended = at(11) + 7*time.Millisecond // no multiple of the steps
+	for _, s := range Of(r).Curves[0].Series {
+		if last := s.Values[len(s.Values)-1]; s.Name == "succeeded" && last != 1 {
+			t.Errorf("the curve ends with %d Jobs that succeeded, the run with 1", last)
+		}
+	}
+}
+
 func TestNumbersAsPeopleReadThem(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000"} {
 		if got := grouped(n); got != want {
