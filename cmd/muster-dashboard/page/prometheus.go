@@ -1,0 +1,5 @@
+package page
+
+import "context"
+
+func (s *Server) recall(ctx context.Context) { <-ctx.Done() }
