@@ -45,6 +45,8 @@ type proposal struct {
 	replaces *Workload
 	// plan is the planner's answer; nil where it was not asked.
 	plan *provisioning.Verdict
+	// awaits: it fits on machines that others are about to give back.
+	awaits bool
 	// ahead: its machines are asked for before its victims leave.
 	ahead bool
 }

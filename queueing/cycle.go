@@ -28,7 +28,7 @@ func (s *State) Cycle(now time.Time) []Verdict {
 	}
 	s.sample()
 	// The advice is consumed as the cycle goes on, so the caller's stays as it is.
-	s.capacity, s.foreseen = s.advice, false
+	s.capacity, s.foreseen, s.returned = s.advice, false, nil
 	for _, w := range s.timers.expired(now) {
 		s.touch(w.Object.UID)
 	}

@@ -335,7 +335,7 @@ func (d *drainer) take(l *line) {
 		d.refuse(l, r)
 		return
 	}
-	if len(p.victims) > 0 || !d.fitsNow(l.queue, p.growth()) {
+	if len(p.victims) > 0 || p.awaits || !d.fitsNow(l.queue, p.growth()) {
 		d.claim(l, p)
 		return
 	}
@@ -407,10 +407,13 @@ func (d *drainer) claim(l *line, p *proposal) {
 		d.preempt(w, p.victims)
 		if names := namesOf(p.victims); len(names) > 0 {
 			r.message += ": " + strings.Join(names, ", ")
+		} else if p.awaits {
+			r.message = "Waiting for machines that others give back, whose quota it has"
 		}
 	} else {
 		r.reason, r.message = ReasonWaitingForCapacity, awaited(p)
 	}
+	l.queue.wantsMachines = l.queue.wantsMachines || p.awaits
 	c.apply()
 	for _, v := range c.victims {
 		v.claimed = true

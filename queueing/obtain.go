@@ -55,7 +55,14 @@ func (a *assigner) obtainable(p *proposal) bool {
 	a.s.foresee()
 	a.plans++
 	gang, policy := a.s.gangOf(a.w, a.admission()), a.s.policyOf(a.w, checks[0])
-	verdict := a.s.plan(a.vacated(p.victims), gang, policy)
+	room := a.vacated(p.victims)
+	verdict := a.s.plan(room, gang, policy)
+	if back := a.s.returning(); verdict.Outcome != provisioning.Fits && len(back) > 0 {
+		if later := a.s.plan(room.Without(back...), gang, policy); later.Outcome == provisioning.Fits {
+			p.awaits, p.plan = true, &later
+			return true
+		}
+	}
 	if mayAsk && len(p.victims) > 0 && verdict.Outcome == provisioning.Launch {
 		p.ahead = true
 		verdict = a.s.plan(a.s.capacity, gang, policy)
@@ -100,6 +107,29 @@ func (a *assigner) vacated(victims []victim) *provisioning.Snapshot {
 		return a.s.capacity
 	}
 	return a.s.capacity.Without(a.s.requestsOf(victims)...)
+}
+
+// returning are the requests of those who have no quota any more. They are about to
+// be deleted, and their machines are free once they are: whoever comes next may count
+// on these, and has to, or another one would have the quota meanwhile.
+func (s *State) returning() []types.UID {
+	if s.returned != nil {
+		return s.returned
+	}
+	s.returned = []types.UID{}
+	for uid, requests := range s.requests {
+		w := s.workloads[uid]
+		if w == nil || HasQuota(w.Object) && !IsFinished(w.Object) {
+			continue
+		}
+		for _, r := range requests {
+			if r.Annotations[AheadAnnotation] == "" {
+				s.returned = append(s.returned, r.UID)
+			}
+		}
+	}
+	slices.Sort(s.returned)
+	return s.returned
 }
 
 // uncertain tells why others are not preempted for machines that are to be launched.

@@ -39,6 +39,8 @@ type State struct {
 	advice, capacity *provisioning.Snapshot
 	// foreseen says that capacity lacks what Workloads with quota will use.
 	foreseen bool
+	// returned are the requests of this cycle's returning; nil before it is asked for.
+	returned []types.UID
 
 	clusterQueues map[string]*kueue.ClusterQueue
 	cohorts       map[kueue.CohortReference]*kueue.Cohort

@@ -176,6 +176,9 @@ func TestSimulateIsWhatHappens(t *testing.T) {
 	if agreed < cases*99/100 {
 		t.Errorf("%d of %d cases agree, want 99 %%", agreed, cases)
 	}
+	if restless > 0 {
+		t.Errorf("%d of %d clusters never come to rest", restless, cases)
+	}
 	if waited < cases*30/100 || preempted < cases*10/100 || launched < cases*10/100 {
 		t.Errorf("%d cases wait, %d preempt and %d launch: too few to prove anything", waited, preempted, launched)
 	}
