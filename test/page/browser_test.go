@@ -19,7 +19,7 @@ import (
 )
 
 // patience is how long a test waits for what a page should show.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 // tick is how often it looks.
 const tick = 20 * time.Millisecond
@@ -88,7 +88,7 @@ func newBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
+	t.Cleanup(func() { _ = conn.Close() })
 	b := &browser{t: t, conn: conn, answers: map[int]chan answer{}, tabs: map[string]*tab{}}
 	go b.listen()
 	return b
@@ -148,7 +148,7 @@ func (b *browser) call(session, method string, params, into any) error {
 // tab is a page in the browser.
 type tab struct {
 	*browser
-	session string
+	target, session string
 	// troubles are what its console shows, and requests what it asked for.
 	troubles []string
 	requests []string
@@ -177,7 +177,7 @@ func (b *browser) open(address string, s screen) *tab {
 		SessionID string `json:"sessionId"`
 	}
 	b.must(b.call("", "Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached))
-	t := &tab{browser: b, session: attached.SessionID}
+	t := &tab{browser: b, target: target.TargetID, session: attached.SessionID}
 	b.mu.Lock()
 	b.tabs[t.session] = t
 	b.mu.Unlock()
@@ -187,6 +187,12 @@ func (b *browser) open(address string, s screen) *tab {
 	t.show(s)
 	t.must(t.call(t.session, "Page.navigate", map[string]any{"url": address}, nil))
 	return t
+}
+
+// close closes the tab. Each holds a stream, of which browsers allow six.
+func (t *tab) close() {
+	t.t.Helper()
+	t.must(t.call("", "Target.closeTarget", map[string]any{"targetId": t.target}, nil))
 }
 
 // show puts the tab on another screen.
@@ -297,18 +303,14 @@ func (t *tab) click(selector string) {
 	t.must(t.eval(fmt.Sprintf("document.querySelector(%q).click()", selector), nil))
 }
 
+// keys are the codes of those that tests press.
+var keys = map[string]int{"Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowDown": 40}
+
 // press presses a key as people do.
 func (t *tab) press(key string) {
 	t.t.Helper()
-	for _, kind := range []string{"keyDown", "keyUp"} {
-		params := map[string]any{"type": kind, "key": key, "code": key}
-		if key == "Enter" {
-			params["text"] = "\r"
-		}
-		if key == "Tab" {
-			params["windowsVirtualKeyCode"] = 9
-		}
-		t.must(t.call(t.session, "Input.dispatchKeyEvent", params, nil))
+	for _, kind := range []string{"rawKeyDown", "keyUp"} {
+		t.must(t.call(t.session, "Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": keys[key]}, nil))
 	}
 }
 

@@ -59,6 +59,16 @@ func (w *world) add(objects ...client.Object) {
 	w.note()
 }
 
+// of are the objects of a kind.
+func of[T client.Object](w *world) (out []T) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, o := range w.objects[reflect.TypeFor[T]().Elem()] {
+		out = append(out, o.(T))
+	}
+	return out
+}
+
 func (w *world) note() {
 	select {
 	case w.changed <- struct{}{}:
@@ -106,19 +116,32 @@ func (w *world) Stale() (time.Time, string) {
 
 func (w *world) Missing() []view.Right { return nil }
 
-// serve serves the page of a cluster and returns its address.
-func serve(t *testing.T, c page.Cluster) string {
+// serve serves the page of a cluster and returns its address. The past is that of a
+// Prometheus, if its address is not empty.
+func serve(t *testing.T, c page.Cluster, prometheus string) string {
+	t.Helper()
+	return "http://" + listen(t, c, prometheus, "127.0.0.1:0").address
+}
+
+// served is a page that is served.
+type served struct {
+	address string
+	stop    func()
+}
+
+// listen serves the page on an address.
+func listen(t *testing.T, c page.Cluster, prometheus, address string) served {
 	t.Helper()
 	settings, err := view.LoadSettings("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := page.New(page.Config{Cluster: c, Settings: settings, Clock: clock.RealClock{}})
+	s, err := page.New(page.Config{Cluster: c, Settings: settings, Clock: clock.RealClock{}, Prometheus: prometheus})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, end := context.WithCancel(context.Background())
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,12 +149,13 @@ func serve(t *testing.T, c page.Cluster) string {
 	var working sync.WaitGroup
 	working.Go(func() { s.Run(ctx) })
 	working.Go(func() { _ = server.Serve(listener) })
-	t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		end()
-		server.Close()
+		_ = server.Close()
 		working.Wait()
 	})
-	return "http://" + listener.Addr().String()
+	t.Cleanup(stop)
+	return served{address: listener.Addr().String(), stop: stop}
 }
 
 const gpu = "nvidia.com/gpu"
@@ -223,7 +247,7 @@ func waiting(namespace, name string, count int32, age time.Duration) *kueue.Work
 	out.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: name, UID: types.UID(name), Controller: new(true)}}
 	out.Spec.QueueName, out.Spec.Active = "main", new(true)
 	out.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: count, Template: pods(8)}}
-	out.Spec.MaximumExecutionTimeSeconds = new(int32(1200 + 600*count))
+	out.Spec.MaximumExecutionTimeSeconds = new(1200 + 600*count)
 	return out
 }
 

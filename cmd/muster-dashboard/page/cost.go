@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// curveWindow is how much of the past curves show, and curvePoints in how many points.
+// curveWindow is how much of the past curves show, one of windows, and curvePoints in how many points.
 const (
 	curveWindow = 24 * time.Hour
 	curvePoints = 240
@@ -64,13 +64,13 @@ type namedValues struct {
 
 func (s *Server) cost(_ context.Context, d *decision, _ *http.Request) (costView, error) {
 	now := s.config.Clock.Now()
-	history, source := s.history(now.Add(-curveWindow))
+	history, source := s.history(now, curveWindow)
 	history = append(thinned(history, curvePoints), sampleNow(now, d))
 	out := costView{
 		USDPerHour: d.fleet.spend(), Teams: d.fleet.teams, Jobs: d.fleet.jobs, Groups: groupsOf(d), Since: millis(s.began),
 		Waste: []wasteLine{}, Spend: spendOf(history), Source: source,
 	}
-	bills := s.past.bills()
+	bills := s.past.bills(now, &d.fleet)
 	for _, p := range everyPurpose {
 		if b, ok := bills[p]; ok && b.seconds > 0 {
 			out.Waste = append(out.Waste, wasteLine{Purpose: p, Seconds: b.seconds, USD: b.usd})
@@ -82,7 +82,7 @@ func (s *Server) cost(_ context.Context, d *decision, _ *http.Request) (costView
 
 // sampleNow is the end of all curves.
 func sampleNow(now time.Time, d *decision) sample {
-	out := sample{at: now, groups: map[string]groupSample{}, spend: d.fleet.spend()}
+	out := sample{at: now, groups: map[string]groupSample{}, spend: d.fleet.spend(), seen: true}
 	for name, g := range d.picture.Groups {
 		out.groups[name] = groupSampleOf(g, now, d.fleet.prices[name])
 	}
@@ -107,7 +107,11 @@ func groupsOf(d *decision) []groupSpend {
 
 func spendOf(history []sample) (out curve) {
 	for _, h := range history {
-		out.Times, out.Values = append(out.Times, h.at.Unix()), append(out.Values, &h.spend)
+		var value *float64
+		if h.seen {
+			value = &h.spend
+		}
+		out.Times, out.Values = append(out.Times, h.at.Unix()), append(out.Values, value)
 	}
 	return out
 }

@@ -53,9 +53,10 @@ func (s *Server) Run(ctx context.Context) {
 	defer ticker.Stop()
 	var working sync.WaitGroup
 	defer working.Wait()
-	working.Go(func() { s.foresee(ctx) })
-	if s.config.Prometheus != "" {
-		working.Go(func() { s.recall(ctx) })
+	// A forecast cannot be broken off, so that nobody waits for its end.
+	go s.foresee(ctx)
+	if s.prometheus != nil {
+		working.Go(func() { s.prometheus.recall(ctx, s) })
 	}
 	changed := true
 	var rest, sample time.Time

@@ -13,8 +13,9 @@ import (
 const (
 	// horizon is how far it is looked ahead.
 	horizon = 7 * 24 * time.Hour
-	// mostForeseen may wait at most: with 10,000, a forecast takes seven seconds.
-	mostForeseen = 10_000
+	// mostForeseen may wait at most. A forecast for 400 that need machines of 24 groups
+	// takes ten seconds of CPU.
+	mostForeseen = 2000
 )
 
 // foreseen is when those who wait are expected to start, as of a decision.

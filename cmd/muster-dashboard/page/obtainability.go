@@ -21,8 +21,8 @@ const columns = 60
 // unknown is the chance of a time of which nothing is remembered.
 const unknown = -1
 
-// windows that can be shown, in seconds; the first is what is shown unless asked.
-var windows = []int{3600, 6 * 3600, 24 * 3600}
+// windows that can be shown; the first is what is shown unless asked.
+var windows = []time.Duration{time.Hour, 6 * time.Hour, 24 * time.Hour}
 
 // obtainabilityView is the view of machines that could be had.
 type obtainabilityView struct {
@@ -82,13 +82,13 @@ func (s *Server) obtainability(_ context.Context, d *decision, r *http.Request) 
 		return obtainabilityView{}, err
 	}
 	now := s.config.Clock.Now()
-	from := now.Add(-time.Duration(window) * time.Second)
-	step := now.Sub(from) / columns
+	from := now.Add(-window)
+	step := window / columns
 	out := obtainabilityView{
-		Window: window, Columns: columns, From: millis(from), To: millis(now), Step: step.Milliseconds(),
+		Window: int(window.Seconds()), Columns: columns, From: millis(from), To: millis(now), Step: step.Milliseconds(),
 		Offerings: []offering{}, Sizes: sizesOf(d.picture.Groups), SizesOf: "Of the last 10 launches that each NodeGroup remembers.",
 	}
-	history, source := s.history(from)
+	history, source := s.history(now, window)
 	out.Source = source
 	for _, name := range slices.Sorted(maps.Keys(d.picture.Groups)) {
 		o := offeringOf(d.picture.Groups[name], now)
@@ -118,15 +118,15 @@ func (o *offering) see(column int, g groupSample) {
 	o.Chances[column], o.Evidence[column] = int(g.chance), math.Round(float64(g.evidence)*10)/10
 }
 
-func windowOf(text string) (int, error) {
-	if text == "" {
+func windowOf(seconds string) (time.Duration, error) {
+	if seconds == "" {
 		return windows[0], nil
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || !slices.Contains(windows, n) {
-		return 0, refusal{http.StatusBadRequest, fmt.Sprintf("window: %q is none: say one of %v, in seconds", text, windows)}
+	n, err := strconv.Atoi(seconds)
+	if window := time.Duration(n) * time.Second; err == nil && slices.Contains(windows, window) {
+		return window, nil
 	}
-	return n, nil
+	return 0, refusal{http.StatusBadRequest, fmt.Sprintf("window: %q is none: say how many seconds, as many as one of %v has", seconds, windows)}
 }
 
 func offeringOf(g *v1alpha1.NodeGroup, now time.Time) offering {

@@ -25,8 +25,9 @@ type past struct {
 type sample struct {
 	at     time.Time
 	groups map[string]groupSample
-	// spend of all machines in USD an hour.
+	// spend of all machines in USD an hour, if it was seen.
 	spend float64
+	seen  bool
 }
 
 // groupSample is what is remembered of a group.
@@ -41,27 +42,13 @@ type bill struct{ seconds, usd float64 }
 
 // add writes down how things stand, and what machines have cost since the last time.
 func (p *past) add(now time.Time, d *decision) {
-	s := sample{at: now, groups: make(map[string]groupSample, len(d.picture.Groups)), spend: d.fleet.spend()}
+	s := sample{at: now, groups: make(map[string]groupSample, len(d.picture.Groups)), spend: d.fleet.spend(), seen: true}
 	for name, g := range d.picture.Groups {
 		s.groups[name] = groupSampleOf(g, now, d.fleet.prices[name])
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.bill == nil {
-		p.bill = map[purpose]bill{}
-	}
-	if n := len(p.samples); n > 0 {
-		// A page that could not see for a while does not guess what was then.
-		took := min(now.Sub(p.samples[n-1].at), 4*sampleEvery).Seconds()
-		for group, counts := range d.fleet.purposes {
-			for what, machines := range counts {
-				b := p.bill[what]
-				b.seconds += took * float64(machines)
-				b.usd += took * float64(machines) * d.fleet.prices[group] / time.Hour.Seconds()
-				p.bill[what] = b
-			}
-		}
-	}
+	p.bill = p.billed(now, &d.fleet)
 	p.samples = append(p.samples, s)
 	old := slices.IndexFunc(p.samples, func(s sample) bool { return now.Sub(s.at) <= kept })
 	p.samples = slices.Delete(p.samples, 0, max(0, old))
@@ -87,11 +74,31 @@ func evidenceOf(l *v1alpha1.Ledger, now time.Time) (sum float64) {
 	return sum * math.Exp2(-max(0, now.Sub(l.At.Time).Hours()/halfLife.Hours()))
 }
 
+// billed is what has been paid until now, if machines were since the last sample for what
+// they are for now. A page that could not see for a while does not guess what was then.
+func (p *past) billed(now time.Time, f *fleet) map[purpose]bill {
+	out := map[purpose]bill{}
+	maps.Copy(out, p.bill)
+	if len(p.samples) == 0 {
+		return out
+	}
+	took := min(now.Sub(p.samples[len(p.samples)-1].at), 4*sampleEvery).Seconds()
+	for group, counts := range f.purposes {
+		for what, machines := range counts {
+			b := out[what]
+			b.seconds += took * float64(machines)
+			b.usd += took * float64(machines) * f.prices[group] / time.Hour.Seconds()
+			out[what] = b
+		}
+	}
+	return out
+}
+
 // bills are what has been seen to be paid, by purpose.
-func (p *past) bills() map[purpose]bill {
+func (p *past) bills(now time.Time, f *fleet) map[purpose]bill {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.bill)
+	return p.billed(now, f)
 }
 
 // since returns the samples from a time on.

@@ -63,7 +63,10 @@ func (s *Server) pulse() (out pulse) {
 		rights = slices.Concat(d.picture.Missing, rights)
 	}
 	if f := s.foreseen.Load(); f != nil {
-		out.Version += "-" + fmt.Sprint(f.at.UnixMilli())
+		out.Version += fmt.Sprintf("-%d", f.at.UnixMilli())
+	}
+	if s.prometheus != nil {
+		out.Version += fmt.Sprintf("-%d", s.prometheus.times())
 	}
 	for _, r := range rights {
 		out.Missing = append(out.Missing, missing{r.String(), purposeOf(r)})
@@ -76,19 +79,19 @@ func (s *Server) pulse() (out pulse) {
 
 // purposes of kinds, by their resource.
 var purposes = map[string]string{
-	"workloads.kueue.x-k8s.io":                          "without it nobody is seen to wait",
-	"clusterqueues.kueue.x-k8s.io":                      "without it no queue and no quota is seen",
-	"localqueues.kueue.x-k8s.io":                        "without it nobody knows which queue a job waits in",
-	"resourceflavors.kueue.x-k8s.io":                    "without it nobody knows what quota is for",
-	"nodegroups.muster.dev":                             "without it no machines are seen that could be had, nor what they cost",
-	"nodes":                                             "without it nobody knows what room there is, nor what machines are used for",
-	"pods":                                              "without it nobody knows what room there is, nor what machines are used for",
-	"provisioningrequests.autoscaling.x-k8s.io":         "without it nobody knows who has the machines",
-	"capacitypolicies.muster.dev":                       "without it nobody knows which machines a job may have",
-	"admissionchecks.kueue.x-k8s.io":                    "without it nobody knows what a job has to pass",
-	"provisioningrequestconfigs.kueue.x-k8s.io":         "without it nobody knows what a job has to pass",
-	"cohorts.kueue.x-k8s.io":                            "without it nobody knows what may be borrowed",
-	"namespaces":                                        "without it nobody knows who may use a queue",
+	"workloads.kueue.x-k8s.io":                  "without it nobody is seen to wait",
+	"clusterqueues.kueue.x-k8s.io":              "without it no queue and no quota is seen",
+	"localqueues.kueue.x-k8s.io":                "without it nobody knows which queue a job waits in",
+	"resourceflavors.kueue.x-k8s.io":            "without it nobody knows what quota is for",
+	"nodegroups.muster.dev":                     "without it no machines are seen that could be had, nor what they cost",
+	"nodes":                                     "without it nobody knows what room there is, nor what machines are used for",
+	"pods":                                      "without it nobody knows what room there is, nor what machines are used for",
+	"provisioningrequests.autoscaling.x-k8s.io": "without it nobody knows who has the machines",
+	"capacitypolicies.muster.dev":               "without it nobody knows which machines a job may have",
+	"admissionchecks.kueue.x-k8s.io":            "without it nobody knows what a job has to pass",
+	"provisioningrequestconfigs.kueue.x-k8s.io": "without it nobody knows what a job has to pass",
+	"cohorts.kueue.x-k8s.io":                    "without it nobody knows what may be borrowed",
+	"namespaces":                                "without it nobody knows who may use a queue",
 }
 
 func purposeOf(r view.Right) string {

@@ -6,6 +6,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"net/http"
 	"path"
@@ -48,6 +49,8 @@ type Server struct {
 	mux    *http.ServeMux
 	began  time.Time
 	past   past
+	// prometheus knows what was before; nil where there is none.
+	prometheus *prometheus
 
 	// latest decision and forecast; nil until there is one.
 	latest   atomic.Pointer[decision]
@@ -72,6 +75,9 @@ var views = []string{"/{$}", "/queue", "/obtainability", "/cost"}
 // New returns a page that knows nothing yet.
 func New(c Config) (*Server, error) {
 	s := &Server{config: c, mux: http.NewServeMux(), began: c.Clock.Now(), news: make(chan struct{}), looked: make(chan struct{}, 1)}
+	if c.Prometheus != "" {
+		s.prometheus = &prometheus{url: strings.TrimSuffix(c.Prometheus, "/"), samples: map[time.Duration][]sample{}}
+	}
 	if err := s.addAssets(); err != nil {
 		return nil, err
 	}
@@ -148,7 +154,7 @@ func answer[T any](s *Server, ask func(*Server, context.Context, *decision, *htt
 		out, err := ask(s, r.Context(), d, r)
 		if err != nil {
 			status := http.StatusInternalServerError
-			if known, ok := err.(refusal); ok {
+			if known := (refusal{}); errors.As(err, &known) {
 				status = known.status
 			}
 			http.Error(w, err.Error(), status)

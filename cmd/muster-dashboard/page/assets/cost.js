@@ -24,7 +24,7 @@ const few = 10;
 
 export function mount(root, app) {
   let data = null;
-  let charts = [];
+  const charts = new Map(); // by the element that holds it: { look, plot }
   const whole = { teams: false, jobs: false }; // whether all rows are shown
   const headline = el('h1');
   const figures = el('dl', { class: 'figures' });
@@ -143,37 +143,45 @@ export function mount(root, app) {
   // drawCharts draws the curves, for which uPlot is loaded when it is needed first.
   async function drawCharts() {
     const { default: Plot } = await import('./uplot/uPlot.esm.js');
-    charts.forEach((c) => c.destroy());
-    charts = [];
-    const steps = Plot.paths.stepped({ align: 1 });
-    chart(spend, data.spend.times, [{ name: 'all machines', values: data.spend.values }], 'Nothing has been seen long enough for a curve.', { fill: true });
-    const shown = data.prices.series.slice(0, most);
-    chart(prices, data.prices.times, shown, 'No prices are known.', {});
-    if (data.prices.series.length > most) {
-      prices.append(el('p', { class: 'small muted' }, `The ${most} with the most machines, of ${count(data.prices.series.length)}`));
-    }
+    chart(Plot, spend, data.spend.times, [{ name: 'all machines', values: data.spend.values }], 'Nothing has been seen for long enough.', '');
+    const rest = data.prices.series.length - most;
+    chart(Plot, prices, data.prices.times, data.prices.series.slice(0, most), 'No prices are known.', rest > 0 ? `The ${most} whose machines cost most, of ${count(data.prices.series.length)}.` : '');
+  }
 
-    function chart(into, times, lines, none, { fill }) {
-      into.replaceChildren();
-      if (times.length < 2 || lines.length === 0) {
-        into.append(el('p', { class: 'nothing' }, none));
-        return;
-      }
-      const ink = { stroke: token('muted'), grid: { stroke: token('line'), width: 1 }, ticks: { show: false }, font: '12px system-ui, sans-serif' };
-      const options = {
-        width: Math.max(280, into.clientWidth), height: 210, cursor: { y: false, points: { size: 7 } }, legend: { live: true },
-        scales: { y: { range: (_, low, high) => [fill ? 0 : Math.min(low, 0.9 * low), Math.max(high * 1.05, 0.01)] } },
-        axes: [{ ...ink, values: (_, ticks) => ticks.map((t) => at(t * 1000)) }, { ...ink, size: 62, values: (_, ticks) => ticks.map((t) => usd(t)) }],
-        series: [{ label: 'Time', value: (_, t) => (t ? at(t * 1000) : '–') }, ...lines.map((l, i) => ({
-          label: l.name, stroke: series(i), width: 2, dash: i % 2 ? [6, 3] : [], paths: steps, points: { show: false },
-          fill: fill ? token('wash') : undefined, value: (_, v) => (v === null || v === undefined ? '–' : usd(v)),
-        }))],
-      };
-      charts.push(new Plot(options, [times, ...lines.map((l) => l.values)], into));
-      const last = lines.map((l) => `${l.name} ${usd(l.values.findLast((v) => v !== null) ?? 0)}`);
-      into.querySelector('canvas').setAttribute('role', 'img');
-      into.querySelector('canvas').setAttribute('aria-label', `Curves from ${at(times[0] * 1000)}; last: ${last.join(', ')}`);
+  // chart draws one, or gives the one that is there its new values.
+  function chart(Plot, into, times, lines, none, note) {
+    const look = JSON.stringify([lines.map((l) => l.name), into.clientWidth, token('muted'), times.length < 2]);
+    const values = [times, ...lines.map((l) => l.values)];
+    if (charts.get(into)?.look === look) {
+      charts.get(into).plot?.setData(values);
+      return;
     }
+    charts.get(into)?.plot?.destroy();
+    into.replaceChildren();
+    if (times.length < 2 || lines.length === 0) {
+      into.append(el('p', { class: 'nothing' }, none));
+      charts.set(into, { look });
+      return;
+    }
+    const single = lines.length === 1;
+    const ink = { stroke: token('muted'), grid: { stroke: token('line'), width: 1 }, ticks: { show: false }, font: '12px system-ui, sans-serif' };
+    const plot = new Plot({
+      width: Math.max(280, into.clientWidth - 24), height: 230, cursor: { y: false, points: { size: 7 } },
+      scales: { y: { range: (_, low, high) => [single ? 0 : 0.9 * low, Math.max(high * 1.05, 0.01)] } },
+      axes: [{ ...ink, values: (_, ticks) => ticks.map((t) => at(t * 1000)) }, { ...ink, size: 66, values: (_, ticks) => ticks.map((t) => usd(t)) }],
+      series: [{ label: 'Time', value: (_, t) => (t ? at(t * 1000) : '–') }, ...lines.map((l, i) => ({
+        label: l.name, stroke: series(i), width: 2, dash: i % 2 ? [6, 3] : [], paths: Plot.paths.stepped({ align: 1 }), points: { show: false },
+        fill: single ? token('wash') : undefined, value: (_, v) => (v === null || v === undefined ? '–' : usd(v)),
+      }))],
+    }, values, into);
+    const last = lines.map((l) => `${l.name} ${usd(l.values.findLast((v) => v !== null) ?? 0)}`);
+    const canvas = into.querySelector('canvas');
+    canvas.setAttribute('role', 'img');
+    canvas.setAttribute('aria-label', `Curves from ${at(times[0] * 1000)} on; last ${last.join(', ')}`);
+    if (note) {
+      into.append(el('p', { class: 'small muted note' }, note));
+    }
+    charts.set(into, { look, plot });
   }
 
   return {
@@ -183,6 +191,6 @@ export function mount(root, app) {
     }),
     redraw: () => data && draw(),
     changed() {},
-    leave: () => charts.forEach((c) => c.destroy()),
+    leave: () => charts.forEach((c) => c.plot?.destroy()),
   };
 }

@@ -5,6 +5,13 @@ import { el } from './dom.js';
 const dialog = document.getElementById('explain');
 let open = ''; // the job that is shown
 let app = null;
+let row = null; // what the line says about the job that was chosen last
+
+// known tells what the line says about a job: it is shown until the whole is there, which
+// takes a while where the queues are run forward in time for it.
+export function known(chosen) {
+  row = chosen;
+}
 
 // explain shows a job, which is named as in the address: NAMESPACE/WORKLOAD.
 export async function explain(of, job) {
@@ -15,7 +22,11 @@ export async function explain(of, job) {
   open = job;
   const cut = job.indexOf('/');
   const [namespace, workload] = [job.slice(0, cut), job.slice(cut + 1)];
-  show(workload, [el('p', { class: 'muted' }, 'Asking…')]);
+  show(workload, [
+    row && `${row.namespace}/${row.workload}` === job ? el('p', { class: 'sentence' }, `It ${row.words}.`) : null,
+    row && `${row.namespace}/${row.workload}` === job && row.message ? el('p', {}, row.message) : null,
+    el('p', { class: 'muted' }, 'Working out the rest…'),
+  ]);
   if (!dialog.open) {
     dialog.showModal();
   }

@@ -97,13 +97,15 @@ function follow() {
   }
 }
 
-// refresh has the view get what is new. data-shown says which view shows its data.
+// refresh has the view get what is new. data-shown says which view shows its data, and the
+// mark since when.
 async function refresh() {
   const { name, view } = current;
   try {
     await view.refresh();
-    if (current.view === view) {
+    if (current.view === view && document.documentElement.dataset.shown !== name) {
       document.documentElement.dataset.shown = name;
+      performance.mark('shown');
     }
   } catch (error) {
     // The next pulse brings another try; meanwhile the page says that it is lost.
@@ -131,8 +133,16 @@ function notice(id, kind, ...content) {
   notices.append(now);
 }
 
+let source = null; // of pulses
+
+// listen to the server while somebody can see the page: browsers hold few streams to one
+// server, whose tabs beyond those would hang, and the server decides for who looks.
 function listen() {
-  const source = new EventSource('/api/events');
+  source?.close();
+  if (document.hidden) {
+    return;
+  }
+  source = new EventSource('/api/events');
   source.addEventListener('pulse', (event) => {
     const before = pulse;
     pulse = JSON.parse(event.data);
@@ -152,10 +162,14 @@ function listen() {
     }
   });
 }
+document.addEventListener('visibilitychange', () => {
+  heard = Date.now(); // nothing could be heard while it was hidden
+  listen();
+});
 
 // state says how fresh the page is, and what it cannot see.
 function state() {
-  if (heard && !lost && Date.now() - heard > silence) {
+  if (heard && !lost && !document.hidden && Date.now() - heard > silence) {
     lost = heard;
   }
   const node = document.getElementById('pulse');

@@ -63,8 +63,9 @@ export function mount(root, app) {
 
   function legend() {
     const steps = [0, 0.25, 0.5, 0.75, 0.9, 1];
-    return el('p', { class: 'key small muted', 'aria-hidden': 'true' }, '0 %', steps.map((c) => el('i', { class: 'swatch', 'data-chance': c, style: { background: chanceColour(c) } })), '100 %',
-      el('i', { class: 'swatch thin' }), 'little evidence', el('i', { class: 'swatch thick' }), 'much');
+    return el('p', { class: 'key small muted', 'aria-hidden': 'true' },
+      el('span', {}, '0 %', steps.map((c) => el('i', { class: 'swatch', 'data-chance': c, style: { background: chanceColour(c) } })), '100 %'),
+      el('span', {}, el('i', { class: 'swatch thin' }), 'little evidence'), el('span', {}, el('i', { class: 'swatch thick' }), 'much'));
   }
 
   const offerings = () => {

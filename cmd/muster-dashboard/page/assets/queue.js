@@ -3,6 +3,7 @@
 
 import { el, once } from './dom.js';
 import { at, count, exact, plural, span } from './format.js';
+import { known } from './explain.js';
 import { virtualList } from './list.js';
 
 export const title = 'Queue';
@@ -26,8 +27,8 @@ const families = {
 };
 const family = (reason) => families[reason] ?? 'held';
 
-// few queues are shown unless all are asked for.
-const few = 6;
+// few queues are shown unless all are asked for, fewer on a phone.
+const few = () => (innerWidth < 700 ? 3 : 8);
 
 export function mount(root, app) {
   let all = false; // whether all queues are shown
@@ -70,25 +71,28 @@ export function mount(root, app) {
       return answer;
     },
     draw: (row) => [
-      el('div', { class: 'cell place' }, row.position ? count(row.position) : el('span', { class: 'mark turn', title: 'It has its turn' })),
+      el('div', { class: 'cell place' }, row.position ? count(row.position) : el('span', { title: 'It has its turn' }, '–')),
       el('div', { class: 'cell job' },
         el('span', { class: 'name', title: `${row.namespace}/${row.name}` }, row.name.replace(/^job\//, '')),
         el('span', { class: 'sub' }, [row.namespace, row.queue, row.asks, row.priority ? `priority ${row.priority}` : null].filter(Boolean).join(' · '))),
       el('div', { class: 'cell why', title: row.message || null },
-        el('span', { class: 'words' }, el('span', { class: `mark ${family(row.reason)}`, 'aria-hidden': 'true' }), row.words),
+        el('span', { class: 'words' }, el('span', { class: `mark ${family(row.reason)}`, 'aria-hidden': 'true' }), el('span', {}, row.words)),
         el('span', { class: 'sub' }, row.message)),
       el('div', { class: 'cell start' }, expected(row)),
       el('div', { class: 'cell next' }, row.next ? [el('span', {}, at(row.next)), el('span', { class: 'sub' }, `in ${span((row.next - Date.now()) / 1000)}`)] : el('span', { class: 'muted', title: 'Something has to change first' }, '–')),
       el('div', { class: 'cell age' }, span((Date.now() - row.created) / 1000)),
     ],
-    open: (row) => app.set({ job: `${row.namespace}/${row.workload}` }, { push: true }),
+    open: (row) => {
+      known(row);
+      app.set({ job: `${row.namespace}/${row.workload}` }, { push: true });
+    },
   });
 
   root.append(
     el('section', { class: 'lead', 'aria-label': 'Who waits for what' }, headline, shares, chips),
     el('section', { 'aria-labelledby': 'quota' },
       el('div', { class: 'title' }, el('h2', { id: 'quota' }, 'Quota in use'),
-        el('p', { class: 'key small muted', 'aria-hidden': 'true' }, el('i', { class: 'swatch used' }), 'in use', el('i', { class: 'swatch borrowed' }), 'borrowed', el('i', { class: 'swatch free' }), 'free'), more),
+        el('p', { class: 'key small muted', 'aria-hidden': 'true' }, [['used', 'in use'], ['borrowed', 'borrowed'], ['free', 'free']].map(([kind, text]) => el('span', {}, el('i', { class: `swatch ${kind}` }), text))), more),
       cards),
     el('section', { 'aria-labelledby': 'line' },
       el('div', { class: 'title' }, el('h2', { id: 'line' }, 'In line'), found, el('div', { class: 'tools' }, search, order)),
@@ -126,9 +130,9 @@ export function mount(root, app) {
 
   function showCards() {
     const chosen = app.params.get('queue');
-    const some = all || queues.length <= few ? queues : queues.slice(0, few);
+    const some = all || queues.length <= few() ? queues : queues.slice(0, few());
     cards.replaceChildren(...some.map((q) => card(q, q.name === chosen)));
-    more.hidden = queues.length <= few;
+    more.hidden = queues.length <= few();
     more.textContent = all ? 'Show fewer' : `Show all ${count(queues.length)}`;
   }
 
@@ -195,7 +199,7 @@ export function mount(root, app) {
 
   return {
     refresh: once(() => Promise.all([summary(), list.refresh()])),
-    redraw: () => list.render(),
+    redraw: () => { showCards(); list.render(); },
     changed() {
       const now = JSON.stringify(filter());
       if (now === shown) {
