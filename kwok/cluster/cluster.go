@@ -236,6 +236,14 @@ func (c *Cluster) MusterMetrics() string {
 	return "http://" + c.plan.address(musterMetrics) + "/metrics"
 }
 
+// DashboardURL is where the page is; empty where it is not started.
+func (c *Cluster) DashboardURL() string {
+	if !c.plan.runs(Dashboard) {
+		return ""
+	}
+	return "http://" + c.plan.address(Dashboard)
+}
+
 // CloudsURL is where the simulated clouds tell of themselves.
 func (c *Cluster) CloudsURL() string { return "http://" + c.plan.address(Clouds) }
 

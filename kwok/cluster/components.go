@@ -14,6 +14,7 @@ const (
 	Kwok              = "kwok"
 	Clouds            = "clouds"
 	Muster            = "muster"
+	Dashboard         = "dashboard"
 )
 
 // component is what the supervisor knows of one child: how to call it and how to tell that it serves.
@@ -40,6 +41,7 @@ var components = []component{
 	{name: Kwok, needs: []string{Etcd, APIServer}, ports: []string{Kwok}, args: kwokArgs, probe: plainProbe(Kwok, "/healthz")},
 	{name: Clouds, needs: []string{Etcd, APIServer}, ports: []string{Clouds, cloudsAWS, cloudsGCP}, args: cloudsArgs, probe: plainProbe(Clouds, "/healthz")},
 	{name: Muster, needs: []string{Etcd, APIServer}, ports: []string{musterHealth, musterMetrics}, args: musterArgs, probe: plainProbe(musterHealth, "/readyz")},
+	{name: Dashboard, needs: []string{Etcd, APIServer}, ports: []string{Dashboard}, args: dashboardArgs, probe: plainProbe(Dashboard, "/healthz")},
 }
 
 // The simulated clouds listen on a port each, beside that for whoever wants to see their bill.
@@ -230,4 +232,13 @@ func musterArgs(p plan) []string {
 		args = append(args, "--config="+p.musterConfig())
 	}
 	return append(args, p.musterFlags...)
+}
+
+// dashboardArgs: the page decides as muster does, so both have their settings from one file.
+func dashboardArgs(p plan) []string {
+	args := []string{"--kubeconfig=" + p.kubeconfig(Dashboard), "--listen=" + p.address(Dashboard)}
+	if p.runs(Clouds) {
+		args = append(args, "--config="+p.musterConfig())
+	}
+	return args
 }

@@ -190,7 +190,7 @@ func TestTellsWhatItCannotSee(t *testing.T) {
 	w.hide("nodes")
 	home := serve(t, w, "")
 	tab := b.open(home, desktop)
-	tab.reads(".notice", "list nodes — without it nobody knows what room there is")
+	tab.reads(".notice", "list nodes — nobody knows what room there is")
 	tab.reads(".notice", "kubectl create clusterrole muster-page --verb=get,list,watch --resource=nodes &&")
 	tab.reads("h1", "3 jobs wait")
 	tab.reads("main", "Starts are not foreseen, since not all may be read that it takes.")

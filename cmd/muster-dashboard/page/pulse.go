@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -32,10 +33,10 @@ type pulse struct {
 	Error string `json:"error,omitempty"`
 }
 
-// missing is a right that is lacking, and what it is for.
+// missing are rights that are lacking, and what they are for.
 type missing struct {
-	Right   string `json:"right"`
-	Purpose string `json:"purpose"`
+	Rights  []string `json:"rights"`
+	Purpose string   `json:"purpose"`
 }
 
 // millis is a time as browsers count it; 0 for none.
@@ -60,6 +61,9 @@ func (s *Server) pulse() (out pulse) {
 		out.Version, out.Error = d.version, d.err.Error()
 	default:
 		out.Version, out.DecidedAt = d.version, millis(d.at)
+		rights = slices.DeleteFunc(rights, func(r view.Right) bool {
+			return slices.ContainsFunc(d.picture.Missing, func(m view.Right) bool { return m.Resource == r.Resource })
+		})
 		rights = slices.Concat(d.picture.Missing, rights)
 	}
 	if f := s.foreseen.Load(); f != nil {
@@ -68,40 +72,47 @@ func (s *Server) pulse() (out pulse) {
 	if s.prometheus != nil {
 		out.Version += fmt.Sprintf("-%d", s.prometheus.times())
 	}
-	for _, r := range rights {
-		out.Missing = append(out.Missing, missing{r.String(), purposeOf(r)})
-	}
 	if len(rights) > 0 {
-		out.Remedy = remedy(rights)
+		out.Missing, out.Remedy = byPurpose(rights), remedy(rights)
 	}
 	return out
 }
 
-// purposes of kinds, by their resource.
+// byPurpose puts together the rights that are for the same, in their order.
+func byPurpose(rights []view.Right) (out []missing) {
+	for _, r := range rights {
+		purpose := purposeOf(r)
+		i := slices.IndexFunc(out, func(m missing) bool { return m.Purpose == purpose })
+		if i < 0 {
+			i, out = len(out), append(out, missing{Purpose: purpose})
+		}
+		out[i].Rights = append(out[i].Rights, r.String())
+	}
+	return out
+}
+
+// purposes of kinds, by their resource: what is so without them.
 var purposes = map[string]string{
-	"workloads.kueue.x-k8s.io":                  "without it nobody is seen to wait",
-	"clusterqueues.kueue.x-k8s.io":              "without it no queue and no quota is seen",
-	"localqueues.kueue.x-k8s.io":                "without it nobody knows which queue a job waits in",
-	"resourceflavors.kueue.x-k8s.io":            "without it nobody knows what quota is for",
-	"nodegroups.muster.dev":                     "without it no machines are seen that could be had, nor what they cost",
-	"nodes":                                     "without it nobody knows what room there is, nor what machines are used for",
-	"pods":                                      "without it nobody knows what room there is, nor what machines are used for",
-	"provisioningrequests.autoscaling.x-k8s.io": "without it nobody knows who has the machines",
-	"capacitypolicies.muster.dev":               "without it nobody knows which machines a job may have",
-	"admissionchecks.kueue.x-k8s.io":            "without it nobody knows what a job has to pass",
-	"provisioningrequestconfigs.kueue.x-k8s.io": "without it nobody knows what a job has to pass",
-	"cohorts.kueue.x-k8s.io":                    "without it nobody knows what may be borrowed",
-	"namespaces":                                "without it nobody knows who may use a queue",
+	"workloads.kueue.x-k8s.io":                  "nobody is seen to wait",
+	"clusterqueues.kueue.x-k8s.io":              "no queue and no quota is seen",
+	"localqueues.kueue.x-k8s.io":                "nobody knows which queue a job waits in",
+	"resourceflavors.kueue.x-k8s.io":            "nobody knows what quota is for",
+	"nodegroups.muster.dev":                     "no machines are seen that could be had, nor what they cost",
+	"nodes":                                     "nobody knows what room there is, nor what machines are used for",
+	"pods":                                      "nobody knows what room there is, nor what machines are used for",
+	"provisioningrequests.autoscaling.x-k8s.io": "nobody knows who has the machines",
+	"capacitypolicies.muster.dev":               "nobody knows which machines a job may have",
+	"admissionchecks.kueue.x-k8s.io":            "nobody knows what a job has to pass",
+	"provisioningrequestconfigs.kueue.x-k8s.io": "nobody knows what a job has to pass",
+	"cohorts.kueue.x-k8s.io":                    "nobody knows what may be borrowed",
+	"namespaces":                                "nobody knows who may use a queue",
 }
 
 func purposeOf(r view.Right) string {
-	switch said, ok := purposes[r.Resource]; {
-	case r.Verb == "watch":
-		return "without it, changes are seen late"
-	case ok:
-		return said + "; what you see is what Muster has written"
+	if r.Verb == "watch" {
+		return "changes are seen late"
 	}
-	return "plans depend on it; what you see is what Muster has written"
+	return cmp.Or(purposes[r.Resource], "nobody knows whether pods suit a machine")
 }
 
 // remedy is the command that gives the rights to whoever the page runs as.

@@ -198,8 +198,8 @@ function state() {
     notice('stale');
   }
   if (pulse?.missing?.length) {
-    notice('missing', 'warn', el('strong', {}, 'This page may not read all that it needs.'),
-      el('ul', {}, pulse.missing.map((m) => el('li', {}, el('code', {}, m.right), ` — ${m.purpose}`))),
+    notice('missing', 'warn', el('strong', {}, 'This page may not read all that it needs.'), ' What you see is what Muster has written. What it may not do, and what follows:',
+      el('ul', {}, pulse.missing.map((m) => el('li', {}, el('code', {}, m.rights.join(', ')), ` — ${m.purpose}`))),
       el('p', {}, 'Give it these rights with ', el('code', {}, pulse.remedy)));
   } else {
     notice('missing');

@@ -78,7 +78,7 @@ export function mount(root, app) {
     const list = offerings();
     focused = [Math.min(focused[0], Math.max(0, list.length - 1)), Math.min(focused[1], data.columns - 1)];
     const likely = data.offerings.filter((o) => o.chance >= 80 && !o.backoff).length;
-    headline.replaceChildren(`${count(likely)} of ${plural(data.offerings.length, 'offering')}`, el('span', { class: 'muted' }, ' can be had'));
+    headline.replaceChildren(`${count(likely)} of ${count(data.offerings.length)} offerings`, el('span', { class: 'muted' }, ' can be had'));
     rows.replaceChildren(...list.map(row));
     if (list.length === 0) {
       rows.append(el('tr', {}, el('td', { colspan: 6, class: 'muted' }, data.offerings.length ? 'No offering is like that.' : 'There is no NodeGroup yet.')));
