@@ -170,11 +170,10 @@ func (a Amount) plus(s stay, now time.Time) Amount {
 // priceOf so many milliseconds, rounded down, in millionths of a USD. The product
 // needs more than 64 bits: a year at 100 USD an hour is 3×10^18.
 func priceOf(milliseconds, microUSDPerHour int64) int64 {
-	const hour = uint64(time.Hour / time.Millisecond)
 	hi, lo := bits.Mul64(uint64(milliseconds), uint64(max(0, microUSDPerHour)))
-	if hi >= hour {
+	if hi >= hourMilliseconds {
 		return math.MaxInt64
 	}
-	price, _ := bits.Div64(hi, lo, hour)
+	price, _ := bits.Div64(hi, lo, hourMilliseconds)
 	return int64(min(price, math.MaxInt64))
 }

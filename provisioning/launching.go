@@ -33,7 +33,7 @@ func nextLaunching(r *Request, v View) Step {
 	look := r.Policy
 	look.Class = CheckCapacity
 	rest, _ := remaining(r, v.Snapshot)
-	plan := Plan(v.Snapshot, rest, look)
+	plan := unbudgeted(v.Snapshot, rest, look) // what has been launched is paid for
 	if plan.Outcome == Fits {
 		return claim(r, v, plan, ReasonCapacityProvisioned)
 	}

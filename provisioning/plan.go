@@ -11,8 +11,14 @@ import (
 //
 // Existing room comes before launches. Options are compared by the least wanted
 // market they need, then price ÷ chance, then price, then number of machines, then
-// region; so the order is total and the same input gives the same plan.
+// region; so the order is total and the same input gives the same plan. Where the best
+// would pass a budget it is the best of those that cost no more than budgets allow.
 func Plan(s *Snapshot, gang Gang, policy Policy) Verdict {
+	return withinBudgets(s, &gang, policy, unbudgeted(s, gang, policy))
+}
+
+// unbudgeted is the plan whatever budgets there are.
+func unbudgeted(s *Snapshot, gang Gang, policy Policy) Verdict {
 	pods := make([]*fit.Pod, len(gang.PodSets))
 	for i, ps := range gang.PodSets {
 		p, refusal := ps.read(gang.Namespace, s.Objects)

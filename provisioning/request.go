@@ -99,6 +99,8 @@ type View struct {
 // LostNode is a node that went, or whose machine ended, while it was booked or used.
 type LostNode struct {
 	Name string
+	// Group of its machine; empty where it was of none.
+	Group string
 	// Pods of the gang that ran there.
 	Pods int
 }

@@ -26,6 +26,10 @@ type Snapshot struct {
 	DaemonSets []DaemonSet
 	// Objects looks up what pods refer to, for gangs that NewPodSet has not read.
 	Objects fit.Objects
+	// Budgets of all CapacityPolicies, by policy and name, and what requests pay for
+	// their machines.
+	Budgets []Budget
+	Charges []Charge
 }
 
 // NewSnapshot is the snapshot of these nodes, groups in the order of their names,
@@ -50,6 +54,10 @@ func (s *Snapshot) Taking(owner types.UID, namespace string, plan *Verdict) *Sna
 	}
 	for _, l := range plan.Launches {
 		out.findGroup(l.Group).Machines += l.Count
+	}
+	if len(s.Budgets) > 0 {
+		perHour := s.asks(&Gang{UID: owner}, plan)
+		out.Charges = append(slices.Clip(s.Charges), Charge{Request: owner, Namespace: namespace, MicroUSDPerHour: perHour, Runs: plan.Runs})
 	}
 	return &out
 }

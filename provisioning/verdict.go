@@ -40,6 +40,9 @@ type Verdict struct {
 	Launches []GroupCount
 	// MicroUSDPerHour is the price of Launches, in millionths of a USD per hour.
 	MicroUSDPerHour int64
+	// Runs is how long the gang runs at most, where budgets ask for it and it is known;
+	// zero otherwise.
+	Runs time.Duration
 	// Chance is that of all Launches together, in thousandths.
 	Chance int
 	// Reasons say what is short, by how much and what would change it, the most
@@ -91,6 +94,8 @@ const (
 	CodePrice ReasonCode = "Price"
 	// CodeLimit: the namespace would have more than a CapacityPolicy lets it have.
 	CodeLimit ReasonCode = "Limit"
+	// CodeBudget: the namespace would spend more than a CapacityPolicy lets it spend.
+	CodeBudget ReasonCode = "Budget"
 	// CodeMarket: the policy does not allow the group's capacity type.
 	CodeMarket ReasonCode = "Market"
 	// CodeNoRoom: the existing nodes have no room for the whole gang.

@@ -9,8 +9,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// Without is the snapshot as if the pods of these requests were gone, and their
-// bookings with them. It promises no room that is not sure to come: pods that are
+// Without is the snapshot as if the pods of these requests were gone, and with them
+// their bookings and what they pay. It promises no room that is not sure to come: pods that are
 // not known to belong to a request stay, and so does whatever they mean to others.
 func (s *Snapshot) Without(requests ...types.UID) *Snapshot {
 	out := *s
@@ -32,6 +32,7 @@ func (s *Snapshot) Without(requests ...types.UID) *Snapshot {
 			out.Nodes.Set(&n)
 		}
 	}
+	out.Charges = slices.DeleteFunc(slices.Clone(s.Charges), func(c Charge) bool { return slices.Contains(requests, c.Request) })
 	return &out
 }
 

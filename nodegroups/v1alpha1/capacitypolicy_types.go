@@ -10,10 +10,11 @@ import (
 // the controller muster.dev/capacity names one in its parameters; a
 // ProvisioningRequest names one in its parameter capacityPolicy. Parameters of a
 // request, and so the annotations provreq.kueue.x-k8s.io/<parameter> of a queued
-// job, come before fields of the same name; see CapacityPolicySpec.With. Its limits hold
-// for all requests of the namespaces that they select, whatever these name.
+// job, come before fields of the same name; see CapacityPolicySpec.With. Its limits and
+// budgets hold for all requests of the namespaces that they select, whatever these name.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=cpol
 // +kubebuilder:printcolumn:name="Split",type=string,JSONPath=`.spec.split`
 // +kubebuilder:printcolumn:name="Markets",type=string,JSONPath=`.spec.capacityTypes`
@@ -25,6 +26,8 @@ type CapacityPolicy struct {
 
 	// +required
 	Spec CapacityPolicySpec `json:"spec"`
+	// +optional
+	Status CapacityPolicyStatus `json:"status,omitempty"`
 }
 
 // CapacityPolicySpec bounds and orders the options for a gang.
@@ -98,6 +101,105 @@ type CapacityPolicySpec struct {
 	// waits and says by how much. Unset means no limit.
 	// +optional
 	Limits *CapacityLimits `json:"limits,omitempty"`
+
+	// budgets are what namespaces may spend in a period on machines that Muster
+	// launches. They hold beside those of other CapacityPolicies, whichever a request
+	// names. A gang that would pass one waits and says by how much; no gang that has
+	// its machines is ever stopped for it.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	Budgets []CapacityBudget `json:"budgets,omitempty"`
+}
+
+// CapacityBudget bounds what the namespaces that it selects spend together: the price
+// of the machines that Muster has launched, from when their gang begins to launch or
+// books them until its pods have ended. A machine that several have booked costs each
+// an equal part; one that stands idle costs nobody.
+//
+// A gang may begin if three amounts together are within usd: what was spent in the
+// period so far; what machines that are in use or being launched will cost yet; and
+// what its own will. A gang whose pods all have activeDeadlineSeconds is taken to need
+// its machines for that long, any other for the time of reserve, and each no longer
+// than the period lasts.
+type CapacityBudget struct {
+	// name tells the budget from the others of this policy in reasons, metrics and
+	// the status. What was spent stays with the name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// namespaceSelector selects the namespaces that share the budget, by their labels, by
+	// the name too: each bears it as kubernetes.io/metadata.name. Unset selects all.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// usd is what may be spent in each period, in USD.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0",message="a budget must not be negative: give an amount of USD, for example 5000"
+	USD resource.Quantity `json:"usd"`
+
+	// period after which spending begins anew at 0: a calendar day, a week from Monday on
+	// or a calendar month, each from midnight UTC.
+	// +required
+	Period BudgetPeriod `json:"period"`
+
+	// reserve is how long ahead money is set aside for each gang of which nobody
+	// knows when it ends, again and again while it runs. The budget is passed only
+	// by gangs that run for longer than that after the last one began. More is
+	// safer, and lets fewer run at a time: 744h never lets a month's budget be
+	// passed.
+	// +optional
+	// +kubebuilder:default="24h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="reserve must not be negative: give a duration, for example 24h"
+	Reserve *metav1.Duration `json:"reserve,omitempty"`
+}
+
+// BudgetPeriod is a span of the calendar, in UTC.
+// +kubebuilder:validation:Enum=Day;Week;Month
+type BudgetPeriod string
+
+const (
+	// BudgetDay begins at midnight.
+	BudgetDay BudgetPeriod = "Day"
+	// BudgetWeek begins on Monday.
+	BudgetWeek BudgetPeriod = "Week"
+	// BudgetMonth begins on the first.
+	BudgetMonth BudgetPeriod = "Month"
+)
+
+// CapacityPolicyStatus is how the budgets stand.
+type CapacityPolicyStatus struct {
+	// budgets by name. They are written at most once a minute, and once a thousandth
+	// of a budget more was spent: after a crash what machines in use have cost since is
+	// added, and what those cost that have gone since is lost.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Budgets []BudgetStatus `json:"budgets,omitempty"`
+}
+
+// BudgetStatus is what was spent of a budget.
+type BudgetStatus struct {
+	// name of the budget.
+	Name string `json:"name"`
+
+	// periodStart and periodEnd bound the period that spent is about.
+	PeriodStart metav1.Time `json:"periodStart"`
+	PeriodEnd   metav1.Time `json:"periodEnd"`
+
+	// spent in the period until the time of at, in USD, for example 1234.50.
+	// +kubebuilder:validation:Pattern=`^[0-9]{1,10}(\.[0-9]{1,6})?$`
+	Spent string           `json:"spent"`
+	At    metav1.MicroTime `json:"at"`
+
+	// warnedPercent is the share of the budget, 80 or 100, of which an Event has told
+	// last in this period; 0 for none.
+	// +optional
+	WarnedPercent int32 `json:"warnedPercent,omitempty"`
 }
 
 // LateReaction is what follows when a job has no machines by the time at which it

@@ -15,25 +15,26 @@ type accounts struct {
 	book *provisioning.Account
 	// stale machines may be for something else now.
 	stale map[machineKey]span
-	// prices of groups, in millionths of a USD per hour, also of those that have been
-	// deleted: their machines cost on.
-	prices map[string]int64
 }
 
 // span is when a machine changed for the first and for the last time since it was
 // put down.
 type span struct{ first, last time.Time }
 
-func (a *accounts) changed(key machineKey, now time.Time) {
-	if a.book == nil {
-		return
-	}
-	s, stale := a.stale[key]
-	if !stale {
+// note that a machine changed now.
+func note(stale map[machineKey]span, key machineKey, now time.Time) {
+	s, before := stale[key]
+	if !before {
 		s.first = now
 	}
 	s.last = now
-	a.stale[key] = s
+	stale[key] = s
+}
+
+func (a *accounts) changed(key machineKey, now time.Time) {
+	if a.book != nil {
+		note(a.stale, key, now)
+	}
 }
 
 // OpenAccount begins to add up what machines live for, from nothing. The one who
@@ -42,19 +43,20 @@ func (a *accounts) changed(key machineKey, now time.Time) {
 func (m *Model) OpenAccount() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.accounts = accounts{book: provisioning.NewAccount(), stale: map[machineKey]span{}, prices: map[string]int64{}}
+	m.accounts = accounts{book: provisioning.NewAccount(), stale: map[machineKey]span{}}
 	m.nodes.relaunched = map[types.UID]bool{}
 	for key := range m.groups.machines {
 		m.accounts.changed(key, m.now())
 	}
 	m.flush()
+	m.spending.meterAll(m.now())
 }
 
 // CloseAccount ends it.
 func (m *Model) CloseAccount() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.accounts, m.nodes.relaunched = accounts{}, nil
+	m.accounts, m.nodes.relaunched, m.spending.meters = accounts{}, nil, nil
 }
 
 // Amounts are those of the account, if it is open.
@@ -66,18 +68,6 @@ func (m *Model) Amounts(now time.Time) map[provisioning.Post]provisioning.Amount
 	}
 	m.flush()
 	return m.accounts.book.Amounts(now)
-}
-
-// repriced has the machines of a group put down again where its price has changed.
-func (m *Model) repriced(group string, microUSDPerHour int64) {
-	if before, kept := m.accounts.prices[group]; !kept || before == microUSDPerHour {
-		return
-	}
-	for key := range m.groups.machines {
-		if key.group == group {
-			m.accounts.changed(key, m.now())
-		}
-	}
 }
 
 // flushAccounts puts down what has changed.
@@ -97,10 +87,7 @@ func (m *Model) flushAccounts() {
 			m.accounts.book.Remove(name, s.last)
 			continue
 		}
-		if g, ok := m.groups.read[key.group]; ok {
-			m.accounts.prices[key.group] = g.MicroUSDPerHour
-		}
-		m.accounts.book.Put(name, key.group, m.purpose(c), m.accounts.prices[key.group], s.first)
+		m.accounts.book.Put(name, key.group, m.purpose(c), m.spending.prices[key.group], s.first)
 	}
 	clear(m.accounts.stale)
 	clear(m.nodes.relaunched)

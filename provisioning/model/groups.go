@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
@@ -17,6 +18,8 @@ type groups struct {
 	machines map[machineKey]cloudprovider.Machine
 	// launched finds the machines of a launch.
 	launched map[string]map[machineKey]bool
+	// made is since when each of them is known.
+	made map[machineKey]time.Time
 	// alive counts the machines of each group that have not ended.
 	alive map[string]int
 	// learned outcomes by group, oldest first, until its status has them.
@@ -35,7 +38,7 @@ type machineKey struct{ group, name string }
 func newGroups() groups {
 	return groups{
 		objects: map[string]*v1alpha1.NodeGroup{}, machines: map[machineKey]cloudprovider.Machine{},
-		launched: map[string]map[machineKey]bool{}, alive: map[string]int{},
+		launched: map[string]map[machineKey]bool{}, made: map[machineKey]time.Time{}, alive: map[string]int{},
 		learned: map[string][]v1alpha1.LaunchAttempt{}, read: map[string]provisioning.Group{},
 	}
 }
@@ -122,9 +125,14 @@ func (m *Model) SetMachine(c cloudprovider.Machine) {
 	m.update(func() bool {
 		key := machineKey{c.Group, c.Name}
 		if c.State == cloudprovider.Gone {
+			delete(m.groups.made, key)
 			return m.removeMachine(key)
 		}
-		if old, known := m.groups.machines[key]; known {
+		old, known := m.groups.machines[key]
+		if !known || old.Hold && !c.Hold {
+			m.groups.made[key] = m.now()
+		}
+		if known {
 			c.Launch, c.Hold = cmp.Or(c.Launch, old.Launch), c.Hold && old.Hold
 			if c.State <= old.State && c.Launch == old.Launch && c.Hold == old.Hold {
 				return false
@@ -191,6 +199,21 @@ func (m *Model) machineChanged(c cloudprovider.Machine) {
 	}
 }
 
+// MadeAt is when the last machine of those launches was first known; zero where none
+// is.
+func (m *Model) MadeAt(tokens []string) (last time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, token := range tokens {
+		for key := range m.groups.launched[token] {
+			if at := m.groups.made[key]; at.After(last) && !m.groups.machines[key].Hold {
+				last = at
+			}
+		}
+	}
+	return last
+}
+
 // machinesOf are the machines of a launch, by group and name.
 func (gs *groups) machinesOf(token string) (out []cloudprovider.Machine) {
 	for key := range gs.launched[token] {
@@ -220,7 +243,7 @@ func (m *Model) flushGroups() {
 	if !gs.changed {
 		return
 	}
-	gs.changed = false
+	gs.changed, m.spending.changed = false, true
 	if gs.daemonSets == nil {
 		gs.daemonSets = []provisioning.DaemonSet{}
 		for _, uid := range slices.Sorted(maps.Keys(m.daemonSets)) {

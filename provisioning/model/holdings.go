@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/muster-dev/muster/provisioning"
 )
@@ -44,6 +42,7 @@ func (m *Model) SetNamespace(n *corev1.Namespace) {
 		}
 		if old == nil || !maps.Equal(old.Labels, n.Labels) {
 			delete(m.holdings.limits, n.Name)
+			m.budgets.stale = true
 			m.wakeAll()
 		}
 		return true
@@ -55,6 +54,7 @@ func (m *Model) DeleteNamespace(n *corev1.Namespace) {
 	m.update(func() bool {
 		delete(m.holdings.namespaces, n.Name)
 		delete(m.holdings.limits, n.Name)
+		m.budgets.stale = true
 		return false
 	})
 }
@@ -64,23 +64,14 @@ func (m *Model) limitsOf(namespace string) []provisioning.Limit {
 	if limits, known := m.holdings.limits[namespace]; known {
 		return limits
 	}
-	set := labels.Set{corev1.LabelMetadataName: namespace}
-	if n := m.holdings.namespaces[namespace]; n != nil {
-		set = n.Labels
-	}
+	set := m.labelsOf(namespace)
 	var out []provisioning.Limit
 	for _, name := range slices.Sorted(maps.Keys(m.policies)) {
 		limits := m.policies[name].Spec.Limits
 		if limits == nil {
 			continue
 		}
-		selector := labels.Everything()
-		if limits.NamespaceSelector != nil {
-			if s, err := metav1.LabelSelectorAsSelector(limits.NamespaceSelector); err == nil {
-				selector = s
-			} // one that cannot be read limits all, rather than none
-		}
-		if selector.Matches(set) {
+		if selectorOf(limits.NamespaceSelector).Matches(set) {
 			out = append(out, provisioning.LimitFrom(name, limits))
 		}
 	}
@@ -103,6 +94,7 @@ func (m *Model) has(namespace string) (out provisioning.Holdings) {
 func (m *Model) machineStale(key machineKey) {
 	m.accounts.changed(key, m.now())
 	m.holdings.stale[key] = true
+	note(m.spending.stale, key, m.now())
 }
 
 // flushHoldings counts anew what has changed.

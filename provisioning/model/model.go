@@ -10,6 +10,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -35,6 +36,8 @@ type Model struct {
 	links    links
 	holdings holdings
 	accounts accounts
+	spending spending
+	budgets  budgets
 	// daemonSets and policies as they are.
 	daemonSets map[types.UID]*appsv1.DaemonSet
 	policies   map[string]*v1alpha1.CapacityPolicy
@@ -69,6 +72,7 @@ func New(c clock.PassiveClock, served Server) *Model {
 		objects:    newObjects(),
 		links:      newLinks(),
 		holdings:   newHoldings(),
+		spending:   newSpending(),
 		daemonSets: map[types.UID]*appsv1.DaemonSet{},
 		policies:   map[string]*v1alpha1.CapacityPolicy{},
 		assumed:    map[types.UID]Assumption{},
@@ -166,10 +170,14 @@ func put[K comparable, T metav1.Object](into map[K]T, key K, obj T) bool {
 // goes for all objects that the model is told of.
 func (m *Model) SetPolicy(p *v1alpha1.CapacityPolicy) {
 	m.update(func() bool {
+		old := m.policies[p.Name]
 		if !put(m.policies, p.Name, p) {
 			return false
 		}
-		m.policiesChanged()
+		m.budgets.stale = true
+		if old == nil || !equality.Semantic.DeepEqual(old.Spec, p.Spec) {
+			m.policiesChanged()
+		}
 		return true
 	})
 }
@@ -178,6 +186,7 @@ func (m *Model) SetPolicy(p *v1alpha1.CapacityPolicy) {
 func (m *Model) DeletePolicy(name string) {
 	m.update(func() bool {
 		delete(m.policies, name)
+		m.budgets.stale = true
 		m.policiesChanged()
 		return true
 	})
@@ -220,10 +229,13 @@ func (m *Model) now() time.Time { return m.clock.Now() }
 func (m *Model) Snapshot(now time.Time) *provisioning.Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.snapshot == nil {
+	if m.snapshot == nil || m.budgets.periodOver(now) {
 		m.flush()
 		m.snapshot = &provisioning.Snapshot{
 			Nodes: m.nodes.set.Clone(), Groups: m.groups.list, DaemonSets: m.groups.daemonSets,
+		}
+		if m.snapshot.Budgets = m.budgetsNow(); m.snapshot.Budgets != nil {
+			m.snapshot.Charges = m.chargesNow()
 		}
 	}
 	s := *m.snapshot
@@ -237,4 +249,6 @@ func (m *Model) flush() {
 	m.flushNodes()
 	m.flushHoldings()
 	m.flushAccounts()
+	m.flushSpending()
+	m.flushBudgets()
 }

@@ -175,6 +175,7 @@ func (m *Model) setRequest(r *provreq.ProvisioningRequest) bool {
 // its course it leaves room, or its turn, to others.
 func (m *Model) requestChanged(uid types.UID, elsewhere bool) {
 	m.touch(uid)
+	m.spending.changed = true
 	if elsewhere {
 		m.nodes.requestChanged(uid)
 		for key := range m.links.lone[uid] {
@@ -265,7 +266,7 @@ func (m *Model) nodeLost(n *provisioning.Node) {
 			m.requests.lost[b.UID] = map[string]*loss{}
 		}
 		if m.requests.lost[b.UID][n.Name] == nil {
-			m.requests.lost[b.UID][n.Name] = &loss{LostNode: provisioning.LostNode{Name: n.Name, Pods: b.Running}}
+			m.requests.lost[b.UID][n.Name] = &loss{LostNode: provisioning.LostNode{Name: n.Name, Group: n.Group, Pods: b.Running}}
 		}
 	}
 }
@@ -318,6 +319,7 @@ func (m *Model) DeleteTemplate(t *corev1.PodTemplate) {
 }
 
 func (m *Model) templateChanged(name types.NamespacedName) bool {
+	m.spending.changed = true
 	for uid := range m.requests.using[name] {
 		m.reread(uid)
 	}

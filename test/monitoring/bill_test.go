@@ -42,8 +42,8 @@ const (
 // TestTheBillIsThatOfTheClouds lives through half a day of random gangs on simulated
 // clouds: some get nothing, some lose a machine while it boots, some book and never
 // come, spot machines are reclaimed, prices change. Then each group costs by the metrics what the
-// clouds bill for it, and on the way what tenants pay an hour was always what the
-// machines cost.
+// clouds bill for it, tenants have spent as much as all of that, and on the way what
+// tenants pay an hour was always what the machines cost.
 func TestTheBillIsThatOfTheClouds(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -429,6 +429,17 @@ func (s *story) compare() {
 			s.Errorf("%s costs %.2f USD by the metrics and %.2f by the bill of the cloud, want them within 1 %%", m.group, cost[m.group], billed[m.pool])
 		}
 	}
+	var all, paid float64
+	for _, usd := range billed {
+		all += usd
+	}
+	for _, usd := range s.shown("muster_spend_usd_total", "namespace") {
+		paid += usd
+	}
+	if math.Abs(paid-all) > all/100 {
+		s.Errorf("tenants and nobody have spent %.2f USD together by the metrics, the clouds bill %.2f, want them within 1 %%", paid, all)
+	}
+	s.Logf("spent %.2f USD by tenants, %.2f by the bills: %+.3f %%", paid, all, 100*(paid-all)/all)
 	purposes := s.shown("muster_machine_cost_usd_total", "purpose")
 	unused := s.shown("muster_machine_unused_cost_usd_total", "group")
 	for _, p := range provisioning.Purposes {

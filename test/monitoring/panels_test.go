@@ -25,6 +25,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/cmd/muster/app"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 )
@@ -63,6 +64,11 @@ func scrapes(t *testing.T) (out []string) {
 		for _, c := range append(slices.Concat(app.Collectors(), request.Collectors()), q) {
 			s.registry.MustRegister(c)
 		}
+		// Losses are counted by who runs the transactions.
+		request.Collectors()[0].(*prometheus.CounterVec).WithLabelValues(markets[0].group, "used").Inc()
+		p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy", ResourceVersion: s.version()}}
+		p.Spec.Budgets = []v1alpha1.CapacityBudget{{Name: "all", USD: resource.MustParse("1000"), Period: v1alpha1.BudgetMonth}}
+		s.model.SetPolicy(p)
 		began := time.Now()
 		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "job", CreationTimestamp: metav1.NewTime(began)}}
 		w.Status.Admission = &kueue.Admission{ClusterQueue: "research"}

@@ -40,7 +40,7 @@ var queueBoard = board{
 					{`histogram_quantile(0.9, sum by (le) (rate(muster_request_provisioned_seconds_bucket[1h])))`, "nine of ten"},
 				}},
 			{title: "Where the time goes", width: 12, unit: "s", kind: stacked,
-				description: "Mean seconds of each stage, of the last hour: quota, wait for an attempt that succeeds, boot, join.",
+				description: "Mean seconds of each stage, of the last hour: quota, wait for an attempt that succeeds, cloud until it has made the machines, boot, join.",
 				queries: []query{{`sum by (stage) (rate(muster_time_to_capacity_seconds_sum[1h]))` +
 					` / (sum by (stage) (rate(muster_time_to_capacity_seconds_count[1h])) > 0)`, "{{stage}}"}}},
 			{title: "Time to boot, by machines", width: 12, unit: "s", kind: lines,
@@ -85,7 +85,7 @@ var obtainabilityBoard = board{
 				queries:     []query{{`sort_desc(muster:attempt_success:ratio1h)`, "{{machines}} machines or more"}}},
 			{title: "Machines lost", width: 12, unit: "short", kind: bars,
 				description: "Machines that ended by themselves, spot machines that were reclaimed included.",
-				queries:     []query{{`sum by (stage) (increase(muster_machines_lost_total[$__rate_interval]))`, "while {{stage}}"}}},
+				queries:     []query{{`sum by (group, stage) (increase(muster_machines_lost_total[$__rate_interval]))`, "{{group}} while {{stage}}"}}},
 		}},
 		{"Prices", []panel{
 			{title: "Price of a machine an hour", width: 16, unit: "currencyUSD", kind: lines,
@@ -127,10 +127,21 @@ var costBoard = board{
 			{title: "By instance type", width: 12, unit: "currencyUSD", kind: stacked,
 				queries: []query{{`sum by (instance_type) (muster:spend_usd_per_hour)`, "{{instance_type}}"}}},
 			{title: "Of each team, in the time shown", width: 12, unit: "currencyUSD", kind: ranking,
-				queries: []query{{`sort_desc(sum_over_time(` + teams + `[$__range:1m]) / 60)`, "{{namespace}} {{queue}}"}}},
+				queries: []query{{`sort_desc(sum by (namespace, queue) (label_replace(increase(muster_spend_usd_total[$__range]),` +
+					` "namespace", "(nobody)", "namespace", "")))`, "{{namespace}} {{queue}}"}}},
 			{title: "By what it is for", width: 12, unit: "currencyUSD", kind: stacked,
 				description: "Of the last hour. The time in which machines joined is counted when it is over.",
 				queries:     []query{{`sum by (purpose) (rate(muster_machine_cost_usd_total[1h])) * 3600`, "{{purpose}}"}}},
+		}},
+		{"Budgets", []panel{
+			{title: "Spent of each budget", width: 12, unit: "percentunit", kind: ranking,
+				description: "In its period so far. From 100 % on gangs of its namespaces wait; those that run go on.",
+				queries: []query{{`sort_desc(max by (policy, budget) (muster_budget_spent_usd)` +
+					` / (max by (policy, budget) (muster_budget_limit_usd) > 0))`, "{{policy}} {{budget}}"}}},
+			{title: "Left for gangs to begin with", width: 12, unit: "currencyUSD", kind: lines,
+				description: "Of each budget, less what was spent and what is set aside for machines in use. Below 0 gangs ran on for longer than was reserved for them.",
+				queries: []query{{`max by (policy, budget) (muster_budget_limit_usd) - max by (policy, budget) (muster_budget_spent_usd)` +
+					` - max by (policy, budget) (muster_budget_committed_usd)`, "{{policy}} {{budget}}"}}},
 		}},
 		{"Waste and machines", []panel{
 			{title: "Waste an hour", width: 12, unit: "currencyUSD", kind: stacked,

@@ -167,7 +167,12 @@ func (w *watch) timeStages(r *provreq.ProvisioningRequest, queued Queued) {
 		}
 	}
 	w.stage(stageWait, machines, created, a.Started)
-	w.stage(stageBoot, machines, a.Started, registered)
+	launched := a.Started
+	if made := w.Model.MadeAt(a.Tokens(r.UID)); !made.IsZero() {
+		launched = made
+		w.stage(stageCloud, machines, a.Started, made)
+	}
+	w.stage(stageBoot, machines, launched, registered)
 	w.stage(stageJoin, machines, registered, now)
 }
 

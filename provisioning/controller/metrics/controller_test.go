@@ -244,8 +244,8 @@ func TestWhatMachinesCost(t *testing.T) {
 }
 
 // TestTheTimeToCapacityIsSplit: a job waits a minute for quota; its request another
-// one, and a first attempt in vain; the machines register after 100 s and are ready 20
-// s later.
+// one, and a first attempt in vain; the cloud has made the machines after 30 s, they
+// register after 100 s and are ready 20 s later.
 func TestTheTimeToCapacityIsSplit(t *testing.T) {
 	live(t, func(w *world) {
 		began := time.Now()
@@ -268,10 +268,15 @@ func TestTheTimeToCapacityIsSplit(t *testing.T) {
 			n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-2"}
 			w.model.SetNode(n)
 		}
-		<-time.After(2 * time.Minute)
+		for _, name := range []string{"a", "b"} { // the cloud answers for one after the other
+			<-time.After(15 * time.Second)
+			w.model.SetMachine(cloudprovider.Machine{Name: name, Group: "steady", ProviderID: name, Launch: "gang-2"})
+		}
+		<-time.After(90 * time.Second)
 		w.becomes(launching, launched(provisioning.Done, is(provreq.Provisioned, "CapacityIsProvisioned")))
 		w.shows("muster_time_to_capacity_seconds",
-			"muster_time_to_capacity_seconds{machines=2,stage=boot} 100",
+			"muster_time_to_capacity_seconds{machines=2,stage=boot} 70",
+			"muster_time_to_capacity_seconds{machines=2,stage=cloud} 30",
 			"muster_time_to_capacity_seconds{machines=2,stage=join} 20",
 			"muster_time_to_capacity_seconds{machines=2,stage=quota} 60",
 			"muster_time_to_capacity_seconds{machines=2,stage=wait} 60")
@@ -327,6 +332,7 @@ func TestWhoPays(t *testing.T) {
 		w.informer.Delete(gone)
 		delete(w.queued, "left") // its Workload is deleted first
 		w.informer.Update(left, left)
+		<-time.After(100 * time.Second)
 		for range 2 { // the first look forgets nobody who still pays
 			w.shows("muster_spend_usd_per_hour",
 				"muster_spend_usd_per_hour{namespace=,queue=} 36",
@@ -336,11 +342,38 @@ func TestWhoPays(t *testing.T) {
 				"muster_spend_usd_per_hour{namespace=ns,queue=c} 36")
 		}
 		w.model.DeleteNode("kept")
+		<-time.After(100 * time.Second)
+		w.shows("muster_spend_usd_total", // a cent a second for each machine; that of the left is paid for its queue all the while
+			"muster_spend_usd_total{namespace=,queue=} 3",
+			"muster_spend_usd_total{namespace=ns,queue=} 1",
+			"muster_spend_usd_total{namespace=ns,queue=a} 2",
+			"muster_spend_usd_total{namespace=ns,queue=b} 1",
+			"muster_spend_usd_total{namespace=ns,queue=c} 1")
 		w.shows("muster_spend_usd_per_hour",
 			"muster_spend_usd_per_hour{namespace=,queue=} 72",
 			"muster_spend_usd_per_hour{namespace=ns,queue=} 18",
 			"muster_spend_usd_per_hour{namespace=ns,queue=a} 36",
 			"muster_spend_usd_per_hour{namespace=ns,queue=b} 18")
+	})
+}
+
+// TestHowBudgetsStand: a gang has a machine of 36 USD an hour for 100 s, and may have it
+// for an hour.
+func TestHowBudgetsStand(t *testing.T) {
+	live(t, func(w *world) {
+		p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy", ResourceVersion: w.version()}}
+		p.Spec.Budgets = []v1alpha1.CapacityBudget{{
+			Name: "team", USD: resource.MustParse("100"), Period: v1alpha1.BudgetMonth, Reserve: &metav1.Duration{Duration: time.Hour},
+		}}
+		w.model.SetPolicy(p)
+		w.model.SetRequest(w.request("gang", 1, provisioning.Launching))
+		w.model.SetMachine(cloudprovider.Machine{Name: "a", Group: "steady", ProviderID: "a", Launch: "gang-1", State: cloudprovider.Booting})
+		w.model.Snapshot(time.Now())
+		<-time.After(100 * time.Second)
+		w.shows("muster_budget_limit_usd muster_budget_spent_usd muster_budget_committed_usd",
+			"muster_budget_committed_usd{budget=team,policy=policy} 39.6", // the spot machine is asked for
+			"muster_budget_limit_usd{budget=team,policy=policy} 100",
+			"muster_budget_spent_usd{budget=team,policy=policy} 1")
 	})
 }
 

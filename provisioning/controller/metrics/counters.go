@@ -28,6 +28,7 @@ const (
 const (
 	stageQuota = "quota"
 	stageWait  = "wait"
+	stageCloud = "cloud"
 	stageBoot  = "boot"
 	stageJoin  = "join"
 )
@@ -62,7 +63,7 @@ func newCounters() *counters {
 		}, []string{"class"}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "muster_time_to_capacity_seconds",
-			Help:    "Seconds that gangs which got their capacity spent in each stage: quota (from the creation of the Workload to that of its ProvisioningRequest, where this process serves the queues), wait (until the attempt that succeeded, earlier ones included), boot (until the last machine registered) and join (until all were ready and booked). By the machines that were launched: 0, 1, 2 to 3 as 2, 4 to 7 as 4 and so on; with 0 there is no boot and no join.",
+			Help:    "Seconds that gangs which got their capacity spent in each stage: quota (from the creation of the Workload to that of its ProvisioningRequest, where this process serves the queues), wait (until the attempt that succeeded, earlier ones included), cloud (until the cloud had made the last machine), boot (until the last machine registered) and join (until all were ready and booked). By the machines that were launched: 0, 1, 2 to 3 as 2, 4 to 7 as 4 and so on; with 0 there is no cloud, no boot and no join. Where this process did not see the machines come, cloud is a part of boot.",
 			Buckets: waits,
 		}, []string{"stage", "machines"}),
 	}

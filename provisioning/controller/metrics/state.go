@@ -64,6 +64,18 @@ var (
 	spend = prometheus.NewDesc("muster_spend_usd_per_hour",
 		"What the machines that exist cost in USD per hour, by the namespace and LocalQueue of the requests that have booked or launched them; both are empty for machines that nobody has, and the queue for requests that came from none. A machine that several have booked counts for each in equal parts.",
 		[]string{"namespace", "queue"}, nil)
+	spent = prometheus.NewDesc("muster_spend_usd_total",
+		"What machines have cost in USD, each second at the price that its group had, by those who paid for them then, as muster_spend_usd_per_hour has it.",
+		[]string{"namespace", "queue"}, nil)
+	budgetLimit = prometheus.NewDesc("muster_budget_limit_usd",
+		"What may be spent of a budget in its period in USD, by CapacityPolicy and by the name of the budget in it.",
+		[]string{"policy", "budget"}, nil)
+	budgetSpent = prometheus.NewDesc("muster_budget_spent_usd",
+		"What was spent of a budget in its period so far in USD: it begins anew at 0 with each period.",
+		[]string{"policy", "budget"}, nil)
+	budgetCommitted = prometheus.NewDesc("muster_budget_committed_usd",
+		"What is set aside of a budget in USD for machines that are in use or asked for, beside what was spent. A gang begins if its own price is within what is left.",
+		[]string{"policy", "budget"}, nil)
 	requests = prometheus.NewDesc("muster_requests",
 		"ProvisioningRequests that exist, by provisioning class and by the last condition that became true: None, Accepted, Provisioned, BookingExpired, CapacityRevoked or Failed.",
 		[]string{"class", "condition"}, nil)
@@ -72,7 +84,8 @@ var (
 // Describe implements prometheus.Collector.
 func (s *state) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		groups, prices, chance, evidence, evidenceAt, machines, lived, cost, unused, unusedCost, spend, requests,
+		groups, prices, chance, evidence, evidenceAt, machines, lived, cost, unused, unusedCost, spend, spent, requests,
+		budgetLimit, budgetSpent, budgetCommitted,
 	} {
 		to <- d
 	}
@@ -117,8 +130,18 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 	for name, o := range s.offerings {
 		gauge(to, groups, 1, name, o.provider, o.zone, o.market, o.instanceType)
 	}
-	for t, perHour := range s.tenants.spend(fleet, func(group string) float64 { return usd(s.offerings[group].microUSDPerHour) }) {
-		gauge(to, spend, perHour, t.namespace, t.queue)
+	for t, micro := range s.tenants.add(s.model.TakeSpent(now)) {
+		counter(to, spent, usd(micro), t.Namespace, t.Queue)
+	}
+	for i := range fleet.Budgets {
+		b := &fleet.Budgets[i]
+		at := b.Stands(fleet.Charges, now)
+		gauge(to, budgetLimit, usd(b.MicroUSD), b.Policy, b.Name)
+		gauge(to, budgetSpent, usd(at.Spent), b.Policy, b.Name)
+		gauge(to, budgetCommitted, usd(at.Committed), b.Policy, b.Name)
+	}
+	for t, perHour := range s.tenants.spend(fleet, func(group string) int64 { return s.offerings[group].microUSDPerHour }) {
+		gauge(to, spend, usd(perHour), t.Namespace, t.Queue)
 	}
 	for standing, n := range s.model.Census() {
 		gauge(to, requests, float64(n), standing.Class, standing.Condition)

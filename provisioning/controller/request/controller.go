@@ -1,6 +1,6 @@
 // Package request runs the transactions of ProvisioningRequests: it asks the
 // pure core for the next step of each request, carries it out and patches the
-// request's status. Decisions are made one after another, in the order in which
+// request's status; and it writes down what they spend of budgets. Decisions are made one after another, in the order in which
 // requests are served; what they take is carried out many at once.
 package request
 
@@ -81,6 +81,10 @@ func (c *Controller) Start(ctx context.Context) error {
 		return nil
 	}
 	defer c.running.Wait()
+	c.running.Go(func() { c.keepBudgets(ctx) })
+	for _, g := range c.Model.Snapshot(c.Clock.Now()).Groups {
+		showLosses(g.Name)
+	}
 	timer := c.Clock.NewTimer(0)
 	defer timer.Stop()
 	for {

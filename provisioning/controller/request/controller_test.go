@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -61,7 +63,7 @@ func play(t *testing.T, story func(*site)) {
 				t.Fatal(err)
 			}
 		}
-		s.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&provreq.ProvisioningRequest{}).WithInterceptorFuncs(interceptor.Funcs{
+		s.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&provreq.ProvisioningRequest{}, &v1alpha1.CapacityPolicy{}).WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 				s.mu.Lock()
 				s.writes["node "+o.GetName()]++
@@ -110,8 +112,12 @@ func (s *site) create(o client.Object) {
 
 var machine = corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), "nvidia.com/gpu": resource.MustParse("8")}
 
-func (s *site) group() {
+func (s *site) group() { s.pricedGroup("0") }
+
+// pricedGroup is the group with that price of a machine, in USD per hour.
+func (s *site) pricedGroup(price string) {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
+	g.Spec.PricePerHour = new(resource.MustParse(price))
 	g.Spec.Provider, g.Spec.MaxNodes, g.Spec.CapacityType, g.Spec.Template.Capacity = "kwok", 2, v1alpha1.OnDemand, machine
 	s.create(g)
 	s.model.SetGroup(g)
@@ -414,6 +420,45 @@ func TestALostNodeIsToldOfInAnEvent(t *testing.T) {
 		}
 		if told != 1 {
 			t.Errorf("told %d times, want once", told)
+		}
+	})
+}
+
+// lossesOf a group by stage, for each stage that is shown.
+func lossesOf(t *testing.T, group string) map[string]float64 {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(Collectors()...)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if labels := m.GetLabel(); f.GetName() == "muster_machines_lost_total" && labels[0].GetValue() == group {
+				out[labels[1].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	return out
+}
+
+// increase() takes the first value of a series for its beginning, so an alert would
+// miss a loss that begins one.
+func TestLossesOfAGroupAreShownBeforeTheFirst(t *testing.T) {
+	lost.Reset()
+	play(t, func(s *site) {
+		s.group()
+		s.request(model.ClassAtomicScaleUp, nil)
+		s.pass(time.Second)
+		if diff := cmp.Diff(map[string]float64{"booked": 0, "launching": 0, "used": 0}, lossesOf(t, "gpu")); diff != "" {
+			t.Errorf("at first (-want +got)\n%s", diff)
+		}
+		s.model.SetMachine(cloudprovider.Machine{Name: "uid-1-0", Group: "gpu", Launch: "uid-1", ProviderID: "kwok://gpu/uid-1-0", State: cloudprovider.Terminated})
+		s.pass(time.Second)
+		if diff := cmp.Diff(map[string]float64{"booked": 0, "launching": 1, "used": 0}, lossesOf(t, "gpu")); diff != "" {
+			t.Errorf("after a machine was lost (-want +got)\n%s", diff)
 		}
 	})
 }

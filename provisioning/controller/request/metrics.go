@@ -8,19 +8,29 @@ import (
 var (
 	lost = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "muster_machines_lost_total",
-		Help: "Machines that ended by themselves while their gang was launching, while they were booked, or while they were used.",
-	}, []string{"stage"})
+		Help: "Machines that ended by themselves, by group and by whether their gang was launching, had booked them or used them; the group is empty for nodes of none.",
+	}, []string{"group", "stage"})
 	repaired = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "muster_bookings_repaired_total",
 		Help: "Bookings of Provisioned requests that were short of room and were booked anew.",
 	})
 )
 
-func init() {
-	for _, stage := range []string{"launching", "booked", "used"} {
-		lost.WithLabelValues(stage) // increase() never sees the first of a series that begins with it
+// Stages in which machines are lost.
+const (
+	stageLaunching = "launching"
+	stageBooked    = "booked"
+	stageUsed      = "used"
+)
+
+func init() { metrics.Registry.MustRegister(Collectors()...) }
+
+// showLosses of a group from the first on: increase() never sees the first of a series
+// that begins with it.
+func showLosses(group string) {
+	for _, stage := range []string{stageLaunching, stageBooked, stageUsed} {
+		lost.WithLabelValues(group, stage)
 	}
-	metrics.Registry.MustRegister(Collectors()...)
 }
 
 // Collectors are all that the controller shows.

@@ -66,9 +66,14 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step provisioni
 	case provisioning.Provision:
 		c.event(e, corev1.EventTypeNormal, step.Condition.Reason, message)
 	case provisioning.Begin:
+		for _, l := range step.Attempt.Launches {
+			showLosses(l.Group)
+		}
 		c.event(e, corev1.EventTypeNormal, "LaunchStarted", message)
 	case provisioning.Replace:
-		lost.WithLabelValues("launching").Inc()
+		for _, m := range step.Attempt.Replacements[len(step.Attempt.Replacements)-1].Lost {
+			lost.WithLabelValues(m.Group, stageLaunching).Inc()
+		}
 		c.event(e, corev1.EventTypeWarning, "MachineReplaced", message)
 	case provisioning.RollBack:
 		c.event(e, corev1.EventTypeWarning, "LaunchRolledBack", message)
@@ -76,11 +81,13 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step provisioni
 		repaired.Inc()
 		c.event(e, corev1.EventTypeWarning, "BookingRepaired", message)
 	case provisioning.Tell:
-		stage := "booked"
+		stage := stageBooked
 		if e.Status == provisioning.Over {
-			stage = "used"
+			stage = stageUsed
 		}
-		lost.WithLabelValues(stage).Add(float64(len(step.Lost)))
+		for _, n := range step.Lost {
+			lost.WithLabelValues(n.Group, stage).Inc()
+		}
 		c.Model.LossTold(e.UID, step.Lost)
 		c.event(e, corev1.EventTypeWarning, provisioning.ReasonMachineLost, provisioning.LossMessage(step.Lost))
 	case provisioning.Fail, provisioning.Expire:

@@ -1,0 +1,243 @@
+package provisioning
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// budget of the story's namespace for its day, which ends 12 hours later.
+func budget(usd int64, changes ...func(*Budget)) func(*story) {
+	return func(s *story) {
+		b := Budget{
+			Policy: "p", Name: "team", MicroUSD: usd * 1e6, Period: v1alpha1.BudgetDay, Ends: noon.Add(12 * time.Hour), Reserve: 24 * time.Hour,
+			Covers: func(namespace string) bool { return namespace == "ns" }, Spent: Meter{At: noon},
+		}
+		for _, change := range changes {
+			change(&b)
+		}
+		s.view.Budgets = append(s.view.Budgets, b)
+	}
+}
+
+func spent(usd int64) func(*Budget)         { return func(b *Budget) { b.Spent.MicroUSD = usd * 1e6 } }
+func reserve(d time.Duration) func(*Budget) { return func(b *Budget) { b.Reserve = d } }
+func called(name string) func(*Budget)      { return func(b *Budget) { b.Name = name } }
+func coversNot(namespace string) func(*Budget) {
+	return func(b *Budget) { b.Covers = func(n string) bool { return n != namespace } }
+}
+
+// pays says that a request of a namespace pays so many USD an hour.
+func pays(namespace string, usd int64, changes ...func(*Charge)) func(*story) {
+	return func(s *story) {
+		c := Charge{Request: "other", Namespace: namespace, MicroUSDPerHour: usd * 1e6}
+		for _, change := range changes {
+			change(&c)
+		}
+		s.view.Charges = append(s.view.Charges, c)
+	}
+}
+
+// hasRun says how long the charge's gang has run, of how long it may at most.
+func hasRun(since, of time.Duration) func(*Charge) {
+	return func(c *Charge) { c.Runs, c.Since = of, noon.Add(-since) }
+}
+
+// deadline bounds how long the story's pods run.
+func deadline(d time.Duration) func(*story) {
+	return func(s *story) {
+		for i := range s.request.Gang.PodSets {
+			s.request.Gang.PodSets[i].Template.Spec.ActiveDeadlineSeconds = new(int64(d.Seconds()))
+		}
+	}
+}
+
+// bought nodes are machines that Muster has launched, for somebody whose gang is over.
+func bought(n *Node) {
+	n.Machine = &cloudprovider.Machine{Name: n.Name, Group: "gpu", Launch: "earlier-1", State: cloudprovider.Running}
+	n.Launch = "earlier-1"
+}
+
+// The story's gang needs two machines at 10 USD per hour, which is 240 USD until the
+// day ends.
+func TestBudgets(t *testing.T) {
+	cheap := func(s *story) {
+		g := s.view.Groups[0]
+		g.Name, g.MicroUSDPerHour, g.CapacityType = "cheap", 1e6, v1alpha1.OnDemand
+		s.view.Groups[0].CapacityType = v1alpha1.Reserved // more wanted, though it costs more
+		s.view.Groups = []Group{g, s.view.Groups[0]}
+	}
+	ours := func(n *Node) { bought(n); young(n) }
+	patient := func(s *story) { s.request.ValidFor = 100 * time.Hour }
+	play(t, []expected{
+		{name: "up to its budget a gang begins", story: newStory().with(budget(240)), want: Begin},
+		{name: "over it the request says what is short, by how much and what would change it", story: newStory().with(budget(500, spent(201))).with(pays("ns", 5)), want: Report,
+			message: "CapacityPolicy p lets its namespaces spend 500 USD in the day that ends at 2026-01-02T00:00:00Z (spec.budgets[name=team].usd): " +
+				"201 are spent, 60.00 set aside for what they have now, and the gang needs 240 (20.00 per hour for 12h0m0s), 1.00 too much: "},
+		{name: "it is judged again once the rest of the day costs no more than is left", story: newStory().with(patient).with(budget(40)), want: Report, check: wantAt(10 * time.Hour)},
+		{name: "or, where nothing is left, the next day", story: newStory().with(patient).with(budget(0)), want: Report, check: wantAt(12 * time.Hour)},
+		{name: "but not every moment", story: newStory().with(budget(240, spent(0))).with(pays("ns", 1, hasRun(0, time.Second))), want: Report, check: wantAt(time.Minute)},
+		{name: "noRetry does not wait", story: newStory().with(budget(1)).with(noRetry), want: Fail, message: "too much"},
+		{name: "what was spent counts", story: newStory().with(budget(249, spent(10))), want: Report, message: "10.00 are spent"},
+		{name: "what others of its namespaces have counts", story: newStory().with(budget(240)).with(pays("ns", 1)), want: Report, message: "12.00 set aside"},
+		{name: "what others have does not", story: newStory().with(budget(240)).with(pays("theirs", 100)), want: Begin},
+		{name: "nor do budgets of others", story: newStory().with(budget(0, coversNot("ns"))), want: Begin},
+		{name: "each budget counts, and is named", story: newStory().with(budget(1000)).with(budget(100, called("small"))), want: Report, message: "spec.budgets[name=small]"},
+		{name: "a gang is taken to run no longer than the reserve", story: newStory().with(budget(40, reserve(2*time.Hour))), want: Begin},
+		{name: "nor than its pods may", story: newStory().with(deadline(3 * time.Hour)).with(budget(60)), want: Begin},
+		{name: "which may be longer than the reserve", story: newStory().with(deadline(3 * time.Hour)).with(budget(59, reserve(time.Minute))), want: Report, message: "for 3h0m0s"},
+		{name: "and never longer than the day lasts", story: newStory().with(deadline(300 * time.Hour)).with(budget(240)), want: Begin},
+		{name: "one that is known to end soon keeps little from others", story: newStory().with(budget(241)).with(pays("ns", 1, hasRun(2*time.Hour, 3*time.Hour))), want: Begin},
+		{name: "one that has outlived its time keeps nothing", story: newStory().with(budget(240)).with(pays("ns", 100, hasRun(5*time.Hour, 3*time.Hour))), want: Begin},
+		{name: "where the wanted machines cost too much there may be cheaper ones", story: newStory().with(cheap).with(budget(24)), want: Begin, message: "2 machines of group cheap"},
+		{name: "within it the more wanted ones are taken", story: newStory().with(cheap).with(budget(240)), want: Begin, message: "2 machines of group gpu"},
+		{name: "machines that Muster has launched cost their next user, too", story: newStory().node("a", bought).node("b", bought).with(budget(239)), want: Report,
+			message: "the gang needs 240"},
+		{name: "as much as they are worth", story: newStory().node("a", bought).node("b", bought).with(budget(240)), want: Book},
+		{name: "shared ones cost a share", story: newStory().node("a", bought, alsoPaidBy("other")).node("b", bought, alsoPaidBy("other")).with(budget(120)), want: Book},
+		{name: "machines of others cost nothing", story: newStory().node("a").node("b").with(budget(0)), want: Book},
+		{name: "what the gang has claimed is not asked for again", story: newStory().node("a", bought, claimed).node("b", bought, claimed).with(budget(0)).at(2 * time.Second), want: Provision},
+		{name: "nor what it has launched", story: newStory().attempt(Launching).machines(cloudprovider.Running, cloudprovider.Running).
+			node("a", ours).node("b", ours).with(budget(0)).with(podsHeld), want: Book},
+		{name: "a replacement counts", story: newStory().provisioned().node("a", bought, booked).with(budget(1)).with(podsWaiting), want: Report, message: "the gang needs 120"},
+	})
+}
+
+// alsoPaidBy a request that is over and whose pods run beside.
+func alsoPaidBy(other types.UID) func(*Node) {
+	return func(n *Node) {
+		n.Labelled = append(n.Labelled, Booking{Key: string(other), Namespace: "ns", UID: other, Open: true, Running: 1})
+	}
+}
+
+// What a queue promises to one gang of a cycle the next one does not get, and what a
+// victim pays is free for him who comes in its place.
+func TestBudgetsOfTrials(t *testing.T) {
+	s := newStory().with(budget(500)).with(pays("ns", 5))
+	gang, policy := s.request.Gang, s.request.Policy
+	gang.UID, s.view.Groups[0].Max = "", 100
+	first := Plan(s.view.Snapshot, gang, policy)
+	if first.Outcome != Launch {
+		t.Fatalf("the first gang is told %s", first.Message())
+	}
+	after := s.view.Taking("first", "ns", &first)
+	if second := Plan(after, gang, policy); second.Outcome != Wait || second.Reasons[0].Code != CodeBudget {
+		t.Errorf("the second gang: %s %s; want it to wait for the budget", second.Outcome, second.Message())
+	}
+	if second := Plan(after.Without("first"), gang, policy); second.Outcome != Launch {
+		t.Errorf("without the first one the second is told %s", second.Message())
+	}
+	if again := Plan(s.view.Snapshot, gang, policy); cmp.Diff(first, again) != "" {
+		t.Errorf("the trials have changed the snapshot: %+v", again)
+	}
+}
+
+// TestBudgetsAreKept lives through random days of gangs, with all that is decided from
+// snapshots. No budget is ever passed by more than what gangs cost that run for longer
+// than was reserved for them; and by nothing where none does.
+func TestBudgetsAreKept(t *testing.T) {
+	waited, passed := 0, 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 6))
+		limit := int64(50+r.IntN(2000)) * 1e6
+		reserved := time.Duration(1+r.IntN(6)) * time.Hour
+		loyal := r.IntN(2) == 0 // nobody runs for longer than is reserved for him
+		type gang struct {
+			Charge
+			ends time.Time
+		}
+		var gangs []gang
+		meter, now := Meter{At: noon}, noon
+		ends := noon.Add(12 * time.Hour)
+		over := int64(0) // what gangs have cost beyond what was reserved for them
+		last := noon
+		for now.Before(ends) {
+			step := time.Duration(1+r.IntN(600)) * time.Second
+			if now = now.Add(step); now.After(ends) {
+				now = ends
+			}
+			// Those that end do so on time.
+			for _, g := range gangs {
+				if until := last.Add(reserved); g.Runs == 0 && now.After(until) {
+					over += priceOf(now.Sub(laterOf(until, now.Add(-step))).Milliseconds(), g.MicroUSDPerHour) + 1
+				}
+			}
+			meter = meter.Until(now)
+			alive := gangs[:0]
+			for _, g := range gangs {
+				if now.Before(g.ends) {
+					alive = append(alive, g)
+				}
+			}
+			gangs = alive
+			s := newStory().with(budget(limit/1e6, reserve(reserved)))
+			s.view.Now, s.view.Budgets[0].Spent = now, meter
+			s.view.Groups[0].MicroUSDPerHour = int64(r.IntN(30)) * 1e5
+			var rate int64
+			for _, g := range gangs {
+				s.view.Charges = append(s.view.Charges, g.Charge)
+				rate += g.MicroUSDPerHour
+			}
+			newcomer := gang{Charge: Charge{Request: "new", Namespace: "ns", Since: now}}
+			longest := 6 * reserved
+			if r.IntN(2) == 0 {
+				newcomer.Runs = time.Duration(1+r.IntN(20)) * time.Hour / 2
+				s.with(deadline(newcomer.Runs))
+				longest = newcomer.Runs
+			} else if loyal {
+				longest = reserved
+			}
+			// The step before which it is looked at again is of the time that it runs.
+			newcomer.ends = now.Add(max(0, time.Duration(r.Int64N(int64(longest)))-10*time.Minute))
+			if v := Plan(s.view.Snapshot, s.request.Gang, s.request.Policy); v.Outcome == Launch {
+				newcomer.MicroUSDPerHour = v.MicroUSDPerHour
+				gangs = append(gangs, newcomer)
+				rate += v.MicroUSDPerHour
+				if v.MicroUSDPerHour > 0 {
+					last = now
+				}
+			} else if v.Outcome != Wait || v.Reasons[0].Code != CodeBudget || v.Until.After(ends) || !v.Until.After(now) && now.Before(ends) {
+				t.Fatalf("seed %d: %s until %s: %s", seed, v.Outcome, v.Until, v.Message())
+			} else {
+				waited++
+			}
+			meter = meter.Rated(rate, now)
+		}
+		if loyal {
+			over = 0
+		}
+		if meter.MicroUSD > limit+over {
+			t.Errorf("seed %d: %s USD were spent of %s, with %s that nobody could know of", seed, USD(meter.MicroUSD), USD(limit), USD(over))
+		}
+		if meter.MicroUSD > limit {
+			passed++
+		}
+	}
+	if waited < 1000 || passed < 10 {
+		t.Errorf("gangs waited %d times and budgets were passed %d times: the cases say little", waited, passed)
+	}
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func TestDollarsAreRoundedUp(t *testing.T) {
+	var got []string
+	for _, micro := range []int64{0, 1, 10_000, 1_234_567, 99_990_001, 100e6, 100e6 + 1, 5000e6} {
+		got = append(got, dollars(micro))
+	}
+	if diff := cmp.Diff("0.00 0.01 0.01 1.24 100.00 100 101 5000", strings.Join(got, " ")); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}

@@ -1,0 +1,64 @@
+package request
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// budgetsEvery is how often it is looked whether the status of a CapacityPolicy is to be
+// written again. What is lost in a crash is bounded by it.
+const budgetsEvery = time.Minute
+
+// keepBudgets writes down what was spent of budgets until ctx is done.
+func (c *Controller) keepBudgets(ctx context.Context) {
+	ticker := c.Clock.NewTicker(budgetsEvery)
+	defer ticker.Stop()
+	for {
+		for _, p := range c.Model.Policies() {
+			if err := c.writeBudgets(ctx, p); err != nil && ctx.Err() == nil {
+				log.FromContext(ctx).Info("What was spent of the budgets of a CapacityPolicy will be written again", "policy", p.Name, "reason", err.Error())
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+// writeBudgets writes the status of a policy where it is due, and warns of what it
+// says. What could not be written is not warned of, so that it is told once.
+func (c *Controller) writeBudgets(ctx context.Context, p *v1alpha1.CapacityPolicy) error {
+	updated := p.DeepCopy()
+	updated.Status.Budgets = nil
+	reports := c.Model.Reports(p, c.Clock.Now())
+	due := len(reports) != len(p.Status.Budgets)
+	for _, r := range reports {
+		due = due || r.Due
+		updated.Status.Budgets = append(updated.Status.Budgets, r.Status)
+	}
+	if !due {
+		return nil
+	}
+	// The lock stops a leader that has been deposed: it would set back what its
+	// successor has counted since.
+	patch := client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{})
+	if err := c.Client.Status().Patch(ctx, updated, patch); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	c.Model.PolicyWritten(updated)
+	for _, r := range reports {
+		if r.Warning != "" {
+			c.Events.Eventf(updated, nil, corev1.EventTypeWarning, "BudgetSpent", "Provision", "%s", provisioning.Clip(r.Warning, provisioning.NoteLimit))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package provisioning
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/cloudprovider"
+)
+
+// Tenant is who pays for machines; the zero value is nobody.
+type Tenant struct {
+	Namespace string
+	// Queue is the LocalQueue of the job that a request was made for; empty for
+	// requests that came from none.
+	Queue string
+}
+
+// Share is what a request pays of a machine.
+type Share struct {
+	// Request by its UID; empty for what nobody pays.
+	Request types.UID
+	// Namespace of the request; empty where only the request itself tells it.
+	Namespace string
+	// MicroUSDPerHour is the part of the price, in millionths of a USD.
+	MicroUSDPerHour int64
+}
+
+// Shares says who pays for a machine of that price: those who have booked it, in equal
+// parts, until their pods have ended; one that is in flight by the request that it
+// was launched for; all others by nobody. What does not divide by the bookings is
+// paid by the first of them.
+func Shares(m *cloudprovider.Machine, bookings []Booking, inFlight bool, microUSDPerHour int64) []Share {
+	if len(bookings) == 0 {
+		s := Share{MicroUSDPerHour: microUSDPerHour}
+		if inFlight {
+			s.Request = TokenUID(m.Launch)
+		}
+		return []Share{s}
+	}
+	out := make([]Share, len(bookings))
+	part, rest := microUSDPerHour/int64(len(bookings)), microUSDPerHour%int64(len(bookings))
+	for i := range bookings {
+		out[i] = Share{bookings[i].UID, bookings[i].Namespace, part}
+		if int64(i) < rest {
+			out[i].MicroUSDPerHour++
+		}
+	}
+	return out
+}
+
+// Spend is what the machines of each tenant cost, in millionths of a USD per hour.
+// Price is that of one machine of a group; tenant says for whom a request was made,
+// also where it is gone, and is the zero value where nobody knows.
+func Spend(f Fleet, price func(group string) int64, tenant func(request types.UID) Tenant) map[Tenant]int64 {
+	out := map[Tenant]int64{}
+	charge := func(m *cloudprovider.Machine, bookings []Booking, inFlight bool) {
+		for _, s := range Shares(m, bookings, inFlight, price(m.Group)) {
+			var t Tenant
+			if s.Request != "" {
+				t = tenant(s.Request)
+			}
+			if s.Namespace != "" {
+				t.Namespace = s.Namespace
+			}
+			out[t] += s.MicroUSDPerHour
+		}
+	}
+	for n := range f.Nodes.All() {
+		if n.Machine != nil {
+			charge(n.Machine, n.Labelled, n.InFlight || f.InFlight[n.Machine.Launch])
+		}
+	}
+	for i := range f.Lone {
+		if m := &f.Lone[i]; m.Counts() {
+			charge(m, nil, f.InFlight[m.Launch])
+		}
+	}
+	return out
+}
