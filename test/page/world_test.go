@@ -41,6 +41,8 @@ type world struct {
 	changed chan struct{}
 	since   time.Time
 	hidden  string
+	// reads counts the lists that were read.
+	reads int
 }
 
 func newWorld(objects ...client.Object) *world {
@@ -95,6 +97,7 @@ func (w *world) hide(kind string) {
 func (w *world) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.reads++
 	items, err := apimeta.GetItemsPtr(list)
 	if err != nil {
 		return err

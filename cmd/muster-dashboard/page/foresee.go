@@ -20,6 +20,7 @@ const (
 
 // foreseen is when those who wait are expected to start, as of a decision.
 type foreseen struct {
+	// at is zero where nothing is foreseen.
 	at        time.Time
 	estimates map[workload]forecast.Estimate
 	// words say what it rests on, or why there is none.
@@ -54,7 +55,7 @@ func (s *Server) foresee(ctx context.Context) {
 
 // foreseeAll runs the queues forward in time.
 func foreseeAll(p *view.Picture) *foreseen {
-	out := &foreseen{at: p.Now, estimates: map[workload]forecast.Estimate{}}
+	out := &foreseen{estimates: map[workload]forecast.Estimate{}}
 	if !p.Decides() {
 		out.words = "Starts are not foreseen, since not all may be read that it takes."
 		return out
@@ -70,6 +71,7 @@ func foreseeAll(p *view.Picture) *foreseen {
 		out.words = fmt.Sprintf("Starts are not foreseen: more than %d jobs wait.", mostForeseen)
 		return out
 	}
+	out.at = p.Now
 	report := forecast.Forecast(p.Queues, history, p.Now, horizon)
 	for _, e := range report.Estimates {
 		out.estimates[workload{e.Workload.Namespace, e.Workload.Name}] = e
@@ -97,7 +99,7 @@ func (s *Server) forecastSummary() forecastSummary {
 	switch {
 	case f == nil:
 		return forecastSummary{Words: "Expected starts are being worked out."}
-	case len(f.estimates) == 0:
+	case f.at.IsZero():
 		return forecastSummary{Words: f.words}
 	}
 	return forecastSummary{At: millis(f.at), Words: f.words}
@@ -136,7 +138,7 @@ func (f *foreseen) row(l *line) row {
 	if l.Next != nil {
 		out.Next = millis(*l.Next)
 	}
-	if f == nil || len(f.estimates) == 0 {
+	if f == nil || f.at.IsZero() {
 		return out
 	}
 	e, ok := f.estimates[workload{l.Namespace, l.Workload}]

@@ -114,7 +114,9 @@ func (s *source) watched(ctx context.Context, err error) {
 	if changed {
 		s.note()
 	}
-	if resource == "" {
+	// Other answers are about this one call: that the list is too old, or cannot be
+	// streamed. The reflector lists anew after them.
+	if resource == "" && (err == nil || isSilence(err) || view.IsAbsent(err)) {
 		s.called(ctx, err)
 	}
 }
