@@ -57,7 +57,7 @@ var owned = map[Half][]string{
 	Queueing: {
 		"crds/kueue.x-k8s.io_*",
 		"policies/jobs.yaml", "policies/queues.yaml", "policies/quotas.yaml", "policies/workloads.yaml",
-		"rbac/queueing.yaml",
+		"rbac/queueing.yaml", "rbac/queueing-dashboard.yaml",
 	},
 }
 

@@ -63,6 +63,7 @@ func runDemo(command *cobra.Command, name string, cloud v1alpha1.Provider, keep 
 
 	config := cluster.Config{Name: name, Progress: command.ErrOrStderr()}
 	sandbox.Fill(&config)
+	config.Dashboard = keep
 	if cloud != v1alpha1.ProviderKwok {
 		sandbox.AddCloudsOf(&config, demo.Clouds)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	dashboard "github.com/muster-dev/muster/cmd/muster-dashboard/app"
 	"github.com/muster-dev/muster/cmd/muster/app"
 	"github.com/muster-dev/muster/cmd/muster/clouds"
 	"github.com/muster-dev/muster/kwok/cloudsim/server"
@@ -15,6 +16,7 @@ func programs() map[string]components.Program {
 	all := components.Programs()
 	all[cluster.Muster] = components.FromCommand(func() *cobra.Command { return app.NewCommand(clouds.Connect) })
 	all[cluster.Standby] = all[cluster.Muster]
+	all[cluster.Dashboard] = components.FromCommand(dashboard.NewCommand)
 	all[cluster.Clouds] = components.FromCommand(server.NewCommand)
 	return all
 }

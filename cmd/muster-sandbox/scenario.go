@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"text/tabwriter"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -134,7 +135,7 @@ func (r scenarioRun) play(command *cobra.Command, s *scenario.Scenario, name str
 	defer signal.Stop(signals)
 
 	config := cluster.Config{Name: r.sandboxName(name), Progress: command.ErrOrStderr()}
-	runner.Configure(&config, admitter)
+	gate := runner.Configure(&config, s, admitter)
 	fmt.Fprintf(command.ErrOrStderr(), "Starting the sandbox %q\n", config.Name)
 	running, err := startUnlessSignalled(command.Context(), config, signals)
 	if err != nil {
@@ -152,7 +153,7 @@ func (r scenarioRun) play(command *cobra.Command, s *scenario.Scenario, name str
 	go func() {
 		var err error
 		out, err = runner.Run(ctx, runner.Options{
-			Scenario: s, Name: name, Speed: r.speed, Admitter: admitter, Cluster: running, Scheme: scheme,
+			Scenario: s, Name: name, Speed: r.speed, Admitter: admitter, Cluster: running, Gate: gate, Scheme: scheme,
 			Out: command.OutOrStdout(), Live: isTerminal(command),
 		})
 		done <- err
@@ -264,7 +265,7 @@ func newScenarioListCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", name, len(s.Submissions()), s.Bound().FIFO.Duration, s.Description)
+				fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", name, len(s.Submissions()), s.Bound().FIFO.Round(time.Second), s.Description)
 			}
 			return table.Flush()
 		},

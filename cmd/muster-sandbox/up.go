@@ -48,6 +48,7 @@ room for that, and is gone at the end. A component that dies is started again.`,
 			} else {
 				sandbox.Fill(&config)
 			}
+			config.Dashboard = true
 			if withClouds {
 				sandbox.AddClouds(&config)
 			}
@@ -143,4 +144,7 @@ The sandbox %q runs. To reach it from another terminal:
 
 %s status tells how it is; Ctrl-C stops it.
 `, name, call, running.Kubeconfig(), call)
+	if page := running.DashboardURL(); page != "" {
+		fmt.Fprintf(command.OutOrStdout(), "Who waits, what could be had and what it costs: %s\n", page)
+	}
 }

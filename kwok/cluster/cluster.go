@@ -266,6 +266,14 @@ func (c *Cluster) StandbyMetrics() string {
 	return "http://" + c.plan.address(standbyMetrics) + "/metrics"
 }
 
+// DashboardURL is where the page is; empty where it is not started.
+func (c *Cluster) DashboardURL() string {
+	if !c.plan.runs(Dashboard) {
+		return ""
+	}
+	return "http://" + c.plan.address(Dashboard)
+}
+
 // CloudsURL is where the simulated clouds tell of themselves.
 func (c *Cluster) CloudsURL() string { return "http://" + c.plan.address(Clouds) }
 

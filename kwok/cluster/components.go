@@ -15,6 +15,7 @@ const (
 	Clouds            = "clouds"
 	Muster            = "muster"
 	Standby           = "muster-standby"
+	Dashboard         = "dashboard"
 )
 
 // component is what the supervisor knows of one child: how to call it and how to tell that it serves.
@@ -42,6 +43,7 @@ var components = []component{
 	{name: Clouds, needs: []string{Etcd, APIServer}, ports: []string{Clouds, cloudsAWS, cloudsGCP}, args: cloudsArgs, probe: plainProbe(Clouds, "/healthz")},
 	{name: Muster, needs: []string{Etcd, APIServer}, ports: []string{musterHealth, musterMetrics}, args: musterArgs(Muster, musterHealth, musterMetrics), probe: plainProbe(musterHealth, "/readyz")},
 	{name: Standby, needs: []string{Etcd, APIServer, Muster}, ports: []string{standbyHealth, standbyMetrics}, args: musterArgs(Standby, standbyHealth, standbyMetrics), probe: plainProbe(standbyHealth, "/readyz")},
+	{name: Dashboard, needs: []string{Etcd, APIServer}, ports: []string{Dashboard}, args: dashboardArgs, probe: plainProbe(Dashboard, "/healthz")},
 }
 
 // The simulated clouds listen on a port each, beside that for whoever wants to see their bill.
@@ -240,4 +242,13 @@ func musterArgs(name, health, metrics string) func(plan) []string {
 		}
 		return append(args, p.musterFlags...)
 	}
+}
+
+// dashboardArgs: the page decides as muster does, so both have their settings from one file.
+func dashboardArgs(p plan) []string {
+	args := []string{"--kubeconfig=" + p.kubeconfig(Dashboard), "--listen=" + p.address(Dashboard)}
+	if p.runs(Clouds) {
+		args = append(args, "--config="+p.musterConfig())
+	}
+	return args
 }

@@ -55,7 +55,7 @@ type Config struct {
 	Binary string
 
 	// Manifests returns what to install, in order; CustomResourceDefinitions are waited for. Without it nothing is
-	// installed and muster, which gets its rights from them, is not started.
+	// installed, and muster and the page, which get their rights from them, are not started.
 	Manifests func() ([]*unstructured.Unstructured, error)
 
 	// InForce returns when what was installed has taken effect, where to exist is not enough; nil means that it is.
@@ -67,6 +67,9 @@ type Config struct {
 	// Clouds are those that are simulated beside KWOK's own, over HTTP; without any, the component clouds is not
 	// started.
 	Clouds *SimulatedClouds
+
+	// Dashboard has the page of muster-dashboard started, which watches the cluster and so is not for what is measured.
+	Dashboard bool
 
 	// Registry is where running sandboxes are recorded; the zero value means DefaultRegistry.
 	Registry Registry
@@ -133,8 +136,10 @@ func (c Config) selectComponents() ([]string, error) {
 	if err := ValidateComponents(c.Only); err != nil {
 		return nil, err
 	}
-	if slices.Contains(c.Only, Muster) && c.Manifests == nil {
-		return nil, errors.New("muster cannot start without the manifests that give it its rights")
+	for _, name := range []string{Muster, Dashboard} {
+		if slices.Contains(c.Only, name) && c.Manifests == nil {
+			return nil, fmt.Errorf("%s cannot start without the manifests that give it its rights", name)
+		}
 	}
 	if slices.Contains(c.Only, Kwok) && len(c.Stages) == 0 {
 		return nil, errors.New("kwok cannot start without stages that tell it how machines and pods behave")
@@ -158,7 +163,7 @@ func (c Config) defaultComponents() []string {
 	var names []string
 	for _, component := range components {
 		if component.name == Muster && c.Manifests == nil || component.name == Kwok && len(c.Stages) == 0 || component.name == Clouds && c.Clouds == nil ||
-			component.name == Standby && (!c.Standby || c.Manifests == nil) {
+			component.name == Standby && (!c.Standby || c.Manifests == nil) || component.name == Dashboard && (!c.Dashboard || c.Manifests == nil) {
 			continue
 		}
 		names = append(names, component.name)

@@ -19,7 +19,8 @@ const (
 	kubeconfigMark = "muster-sandbox"
 )
 
-// users are those who come with a certificate, each with its user name and groups. muster comes with a token.
+// users are those who come with a certificate, each with its user name and groups. Those that act as service accounts
+// come with a token.
 var users = []struct {
 	file   string
 	name   string
@@ -43,8 +44,8 @@ func writeKubeconfigs(p plan, cluster *authority) error {
 			return err
 		}
 	}
-	for _, name := range []string{Muster, Standby} {
-		if err := writeKubeconfig(p, cluster, name, &clientcmdapi.AuthInfo{TokenFile: p.musterToken()}); err != nil {
+	for component := range accounts {
+		if err := writeKubeconfig(p, cluster, component, &clientcmdapi.AuthInfo{TokenFile: p.token(component)}); err != nil {
 			return err
 		}
 	}

@@ -73,10 +73,14 @@ func (c *Cluster) launchOnAPIServer(ctx context.Context) error {
 			group.Go(func() error { return c.config.InForce(ctx, c.rest) })
 		}
 		group.Go(func() error { return c.bringUp(ctx, Kwok) })
+		group.Go(func() error { return c.bringUpAsAccount(ctx, client, Dashboard) })
 		if err := c.bringUp(ctx, Clouds); err != nil {
 			return err
 		}
-		return c.bringUpMuster(ctx, client)
+		if err := c.bringUpAsAccount(ctx, client, Muster); err != nil {
+			return err
+		}
+		return c.bringUpAsAccount(ctx, client, Standby)
 	})
 	return group.Wait()
 }
@@ -169,20 +173,18 @@ func (c *Cluster) install(ctx context.Context) error {
 	return nil
 }
 
-// bringUpMuster starts muster with a token of its service account, and keeps that token fresh.
-func (c *Cluster) bringUpMuster(ctx context.Context, client kubernetes.Interface) error {
-	if !c.plan.runs(Muster) {
+// bringUpAsAccount starts a component with a token of its service account, and keeps that token fresh.
+func (c *Cluster) bringUpAsAccount(ctx context.Context, client kubernetes.Interface, component string) error {
+	if !c.plan.runs(component) {
 		return nil
 	}
-	life, err := renewMusterToken(ctx, client, c.plan.musterToken())
+	account, path := accounts[component], c.plan.token(component)
+	life, err := renewToken(ctx, client, account, path)
 	if err != nil {
 		return err
 	}
-	c.working.Go(func() { keepMusterToken(c.background, client, c.plan.musterToken(), life) })
-	if err := c.bringUp(ctx, Muster); err != nil {
-		return err
-	}
-	return c.bringUp(ctx, Standby)
+	c.working.Go(func() { keepToken(c.background, client, account, path, life) })
+	return c.bringUp(ctx, component)
 }
 
 // awaitDefaultServiceAccount returns when pods can be made in the default namespace: until kube-controller-manager has

@@ -18,7 +18,9 @@ func (l layout) key(name string) string         { return filepath.Join(l.dir, "p
 func (l layout) kubeconfig(user string) string {
 	return filepath.Join(l.dir, "kubeconfig", user+".yaml")
 }
-func (l layout) musterToken() string { return filepath.Join(l.dir, "kubeconfig", "muster.token") }
+func (l layout) token(component string) string {
+	return filepath.Join(l.dir, "kubeconfig", component+".token")
+}
 func (l layout) schedulerConfig() string {
 	return filepath.Join(l.dir, "config", "kube-scheduler.yaml")
 }

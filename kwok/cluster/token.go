@@ -10,12 +10,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// muster acts as this service account, which the manifests make and give its rights: so a right that is missing there
-// is missed here.
-const (
-	musterNamespace      = "muster-system"
-	musterServiceAccount = "muster"
-)
+// Some components act as service accounts, which the manifests make and give their rights: so a right that is missing
+// there is missed here.
+const accountsNamespace = "muster-system"
+
+// accounts are their names, by component.
+var accounts = map[string]string{Muster: "muster", Standby: "muster", Dashboard: "muster-dashboard"}
 
 const (
 	tokenLifetime = 2 * time.Hour
@@ -24,14 +24,14 @@ const (
 	tokenRetry = 10 * time.Second
 )
 
-// renewMusterToken writes a fresh token for muster and returns the time for which it is good. Clients read the file
-// again about once a minute.
-func renewMusterToken(ctx context.Context, client kubernetes.Interface, path string) (time.Duration, error) {
+// renewToken writes a fresh token for an account and returns the time for which it is good. Clients read the file again
+// about once a minute.
+func renewToken(ctx context.Context, client kubernetes.Interface, account, path string) (time.Duration, error) {
 	seconds := int64(tokenLifetime.Seconds())
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
-	answer, err := client.CoreV1().ServiceAccounts(musterNamespace).CreateToken(ctx, musterServiceAccount, request, metav1.CreateOptions{})
+	answer, err := client.CoreV1().ServiceAccounts(accountsNamespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
 	if err != nil {
-		return 0, fmt.Errorf("getting a token for the service account %s/%s: %w", musterNamespace, musterServiceAccount, err)
+		return 0, fmt.Errorf("getting a token for the service account %s/%s: %w", accountsNamespace, account, err)
 	}
 	if err := writeFile(path, []byte(answer.Status.Token)); err != nil {
 		return 0, err
@@ -39,15 +39,15 @@ func renewMusterToken(ctx context.Context, client kubernetes.Interface, path str
 	return time.Until(answer.Status.ExpirationTimestamp.Time), nil
 }
 
-// keepMusterToken renews the token at half of its life until ctx is done.
-func keepMusterToken(ctx context.Context, client kubernetes.Interface, path string, life time.Duration) {
+// keepToken renews the token at half of its life until ctx is done.
+func keepToken(ctx context.Context, client kubernetes.Interface, account, path string, life time.Duration) {
 	for pause := life / 2; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
 		}
-		life, err := renewMusterToken(ctx, client, path)
+		life, err := renewToken(ctx, client, account, path)
 		if pause = life / 2; err != nil {
 			pause = tokenRetry
 		}

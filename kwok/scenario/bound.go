@@ -29,6 +29,8 @@ type Bound struct {
 	// FirstWave is how many pods FIFO starts before the first Job ends. They have to
 	// be created and bound before anything can be done: a run takes that much longer.
 	FirstWave int `json:"firstWavePods"`
+	// FirstWaveIn is how long FIFO takes to start them: 0 where all come at once.
+	FirstWaveIn metav1.Duration `json:"firstWaveIn"`
 	// Boot is the least that a machine takes to boot, where all have to be bought. It
 	// is part of all of them.
 	Boot metav1.Duration `json:"boot"`
@@ -43,12 +45,12 @@ func (s *Scenario) Bound() Bound {
 	jobs := s.Submissions()
 	work := newWork(jobs, s.capacity())
 	boot := s.boot()
-	fifo, wave := work.schedule(work.order(func(a, b int) int { return 0 }))
-	longest, _ := work.schedule(work.order(func(a, b int) int { return -cmp.Compare(jobs[a].RunFor, jobs[b].RunFor) }))
+	fifo, wave, waveIn := work.schedule(work.order(func(a, b int) int { return 0 }))
+	longest, _, _ := work.schedule(work.order(func(a, b int) int { return -cmp.Compare(jobs[a].RunFor, jobs[b].RunFor) }))
 	area, binding := work.area()
 	return Bound{
 		Area: duration(area + boot), FIFO: duration(fifo + boot), LongestFirst: duration(longest + boot),
-		FirstWave: wave, Boot: duration(boot), Binding: binding, Impossible: len(jobs) - len(work.possible),
+		FirstWave: wave, FirstWaveIn: duration(waveIn), Boot: duration(boot), Binding: binding, Impossible: len(jobs) - len(work.possible),
 	}
 }
 
@@ -165,9 +167,10 @@ func (w *work) order(compare func(a, b int) int) []int {
 	return out
 }
 
-// schedule starts each Job of the order as soon as it is there and there is room, and
-// returns how long all take and how many pods start before the first ends.
-func (w *work) schedule(order []int) (makespan time.Duration, firstWave int) {
+// schedule starts each Job of the order as soon as it is there and there is room. It
+// returns how long all take, how many pods start before the first ends, and how long
+// after the first of them the last does.
+func (w *work) schedule(order []int) (makespan time.Duration, firstWave int, firstWaveIn time.Duration) {
 	arrivals := slices.Clone(order)
 	slices.SortStableFunc(arrivals, func(a, b int) int { return cmp.Compare(w.jobs[a].At, w.jobs[b].At) })
 	rank := make([]int, len(w.jobs))
@@ -197,6 +200,7 @@ func (w *work) schedule(order []int) (makespan time.Duration, firstWave int) {
 			}
 			if !ended {
 				firstWave += int(shape.Pods)
+				firstWaveIn = now
 			}
 			heap.Push(&running, end{now + w.jobs[job].RunFor, job})
 			return true
@@ -218,8 +222,9 @@ func (w *work) schedule(order []int) (makespan time.Duration, firstWave int) {
 	}
 	if len(order) > 0 {
 		makespan -= w.jobs[0].At
+		firstWaveIn -= w.jobs[order[0]].At
 	}
-	return makespan, firstWave
+	return makespan, firstWave, firstWaveIn
 }
 
 // end of a Job that runs.

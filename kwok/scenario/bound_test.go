@@ -49,6 +49,10 @@ func TestBounds(t *testing.T) {
 			cpus: 2, jobs: []Arrival{gang(time.Hour, 1, time.Minute), gang(time.Hour+5*time.Minute, 1, time.Minute)},
 			want: Bound{Area: of(time.Minute), FIFO: of(6 * time.Minute), LongestFirst: of(6 * time.Minute), FirstWave: 1, Binding: "cpu"},
 		},
+		"the first wave may take its time to come": {
+			cpus: 3, jobs: []Arrival{gang(time.Minute, 1, time.Hour), gang(3*time.Minute, 1, time.Hour)},
+			want: Bound{Area: of(40 * time.Minute), FIFO: of(62 * time.Minute), LongestFirst: of(62 * time.Minute), FirstWave: 2, FirstWaveIn: of(2 * time.Minute), Binding: "cpu"},
+		},
 		"machines that all have to be bought boot first, and a pool has no more than it holds": {
 			groups: []v1alpha1.NodeGroup{pool(4, 2, time.Minute), pool(4, 4, 30*time.Second)},
 			jobs:   []Arrival{gang(0, 6, time.Minute)},
@@ -142,7 +146,7 @@ func TestTheScheduleIsThatOfItsSlowTwin(t *testing.T) {
 			"first come":    w.order(func(a, b int) int { return 0 }),
 			"longest first": w.order(func(a, b int) int { return int(submissions[b].RunFor - submissions[a].RunFor) }),
 		} {
-			got, _ := w.schedule(order)
+			got, _, _ := w.schedule(order)
 			if want := slow(w, order); got != want {
 				t.Fatalf("seed %d, %s: %s, want %s", seed, name, got, want)
 			}

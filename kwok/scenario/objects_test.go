@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/muster-dev/muster/kwok/faults"
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -67,6 +68,22 @@ func TestAllTimesOfAGroupAreDivided(t *testing.T) {
 		t.Errorf("group (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(before, g); diff != "" {
+		t.Errorf("the scenario's own was changed (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheTimesOfFaultsAreDivided(t *testing.T) {
+	minute, second := of(time.Minute), of(6*time.Second)
+	plan := func(d metav1.Duration) *faults.Plan {
+		return &faults.Plan{Seed: 1, Faults: []faults.Fault{
+			{Type: faults.DelayAnswers, At: d, Every: d, Jitter: d, For: d, Delay: d, RetryAfter: d},
+		}}
+	}
+	before := plan(minute)
+	if diff := cmp.Diff(plan(second), FasterFaults(before, 10)); diff != "" {
+		t.Errorf("plan (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(plan(minute), before); diff != "" {
 		t.Errorf("the scenario's own was changed (-want +got):\n%s", diff)
 	}
 }

@@ -71,6 +71,9 @@ func (s *Scenario) judge(d *document.Document) {
 	for i := range s.Arrivals {
 		j.arrival(&s.Arrivals[i], s.Teams, field.NewPath("arrivals").Index(i))
 	}
+	if s.Faults != nil {
+		d.Take(s.Faults.Validate(field.NewPath("faults")))
+	}
 	if j.positive(s.Ends.AtMost, field.NewPath("ends", "atMost")); s.Ends.AtMost.Duration > mostDays*24*time.Hour {
 		d.Refuse(field.NewPath("ends", "atMost"), "%s is longer than %d days; give less", s.Ends.AtMost.Duration, mostDays)
 	}

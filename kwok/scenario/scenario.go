@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/muster-dev/muster/kwok/faults"
 	"github.com/muster-dev/muster/kwok/scenario/document"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -40,6 +41,9 @@ type Scenario struct {
 	Arrivals []Arrival `json:"arrivals"`
 	// Ends says when the run is over.
 	Ends Ends `json:"ends"`
+	// Faults are what goes wrong with Muster and the cluster's control plane meanwhile,
+	// from the first moment at which a Job may come on.
+	Faults *faults.Plan `json:"faults,omitempty"`
 
 	document *document.Document
 }

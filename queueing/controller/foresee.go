@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -35,6 +37,9 @@ type forecaster struct {
 
 // follow takes in how a Workload has changed; before is nil when it is seen first.
 func (f *forecaster) follow(before, now *kueue.Workload) {
+	if before == nil {
+		f.history.Arrived(now)
+	}
 	if queueing.IsAdmitted(now) {
 		f.account.Started(now.UID, apimeta.FindStatusCondition(now.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time)
 	}
@@ -84,11 +89,23 @@ func (l *loop) prepare(now time.Time) func() settle {
 		own.Nodes = have.Nodes.Clone()
 		state.SetCapacity(&own)
 	}
-	return func() settle {
+	return func() (out settle) {
+		defer func() {
+			if p := recover(); p != nil {
+				err := fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+				out = func(time.Time) { l.withoutForecasts(err) }
+			}
+		}()
 		report := forecast.Forecast(state, history, now, horizon)
 		took := l.now().Sub(began)
 		return func(later time.Time) { l.foreseen(&report, now, took, later) }
 	}
+}
+
+// withoutForecasts goes on without any: nobody's job is to wait because a forecast failed.
+func (l *loop) withoutForecasts(err error) {
+	l.log.Error(err, "A forecast failed, and there are no more until this process is replaced")
+	l.metrics.Expected(nil)
 }
 
 // foreseen takes in a forecast that was made for a time a little ago.

@@ -11,7 +11,12 @@ import (
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing"
 )
 
 // forecasts are the metrics of forecasts that have one value.
@@ -32,6 +37,16 @@ func (w *world) made() (n int) {
 		_, _ = fmt.Sscanf(line, "muster_forecast_duration_seconds_count %d", &n)
 	}
 	return n
+}
+
+// expected is when half of those that wait in the queue are expected to have started.
+func (w *world) expected() time.Time {
+	w.t.Helper()
+	var at float64
+	for _, line := range w.forecasts() {
+		_, _ = fmt.Sscanf(line, `start_timestamp_seconds{cluster_queue="team",workloads="half"} %g`, &at)
+	}
+	return time.Unix(int64(at), 0).UTC()
 }
 
 // end has the job of a Workload end now.
@@ -91,6 +106,52 @@ func TestForecastsAreShownAndComparedWithTheTruth(t *testing.T) {
 	}
 	if slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "start_") }) {
 		t.Errorf("nobody waits, and yet a start is expected:\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+// TestForecastsKnowWhoComes: those of a higher priority have been coming every ten minutes,
+// and whoever waits is told that they will.
+func TestForecastsKnowWhoComes(t *testing.T) {
+	objects := append(queueOf("1"), hourly("a"), hourly("b"))
+	for i := range 60 {
+		w := hourly(fmt.Sprint("past-", i))
+		w.CreationTimestamp = metav1.NewTime(start.Add(-time.Duration(i) * 10 * time.Minute))
+		w.Spec.Priority = new(int32(1))
+		w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: "Succeeded", LastTransitionTime: metav1.NewTime(start)}}
+		objects = append(objects, w)
+	}
+	w := newWorld(t, nil, objects...)
+	w.run(2 * time.Minute)
+	if at, soonest := w.expected(), start.Add(2*time.Hour); at.Before(soonest) {
+		t.Errorf("b is expected at %s, want it after %s: others come before it", at, soonest)
+	}
+}
+
+// TestForecastsKnowHowLongLaunchesTake: those of the group took an hour, and one has begun.
+func TestForecastsKnowHowLongLaunchesTake(t *testing.T) {
+	launch := func(r *autoscaling.ProvisioningRequest, phase provisioning.AttemptPhase, began time.Time) {
+		a := provisioning.Attempt{Number: 1, Phase: phase, Started: began, Launches: []provisioning.GroupCount{{Group: "pool", Count: 1}}}
+		r.Status.ProvisioningClassDetails = map[string]autoscaling.Detail{provisioning.AttemptDetail: autoscaling.Detail(a.Encode())}
+	}
+	objects := append(queueOf("4", capacityRule), workloadOf("train", "4"))
+	for _, name := range []string{"a", "b", "c"} {
+		r := &autoscaling.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+		launch(r, provisioning.Done, start.Add(-2*time.Hour))
+		r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Provisioned, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(start.Add(-time.Hour))}}
+		objects = append(objects, r)
+	}
+	w := newWorld(t, nil, objects...)
+	w.run(time.Second)
+	r := &autoscaling.ProvisioningRequest{}
+	w.get("train-capacity-1", r)
+	launch(r, provisioning.Launching, w.now)
+	r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted", LastTransitionTime: metav1.NewTime(w.now)}}
+	if err := w.api.Status().Update(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	w.run(2 * time.Minute)
+	if at, want := w.expected(), start.Add(time.Hour); at.Sub(want).Abs() > time.Minute {
+		t.Errorf("train is expected at %s, want about %s", at, want)
 	}
 }
 
@@ -165,6 +226,32 @@ func TestWhoWillNotStartIsForgotten(t *testing.T) {
 	w.run(2 * time.Second)
 	if got := w.loop.forecast.account.Followed(); got != 1 {
 		t.Errorf("%d Workloads are followed, want d alone", got)
+	}
+}
+
+// TestAForecastThatFails ends forecasts, and nothing else.
+func TestAForecastThatFails(t *testing.T) {
+	w := newWorld(t, nil, append(queueOf("1"), hourly("a"), hourly("b"))...)
+	w.run(2 * time.Minute)
+	before := w.made()
+	w.loop.beside = func(make func() settle) {
+		now := w.loop.now
+		w.loop.now = func() time.Time { panic("something that nobody thought of") }
+		done := make()
+		w.loop.now = now
+		done(w.now)
+	}
+	w.run(5 * time.Minute)
+	if got := w.made(); got != before {
+		t.Errorf("%d forecasts were made after one had failed", got-before)
+	}
+	if lines := w.forecasts(); slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "start_") }) {
+		t.Errorf("an old forecast is still shown:\n%s", strings.Join(lines, "\n"))
+	}
+	w.end("a")
+	w.run(time.Second)
+	if !queueing.IsAdmitted(w.workload("b")) {
+		t.Error("b does not start")
 	}
 }
 

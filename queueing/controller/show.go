@@ -4,6 +4,7 @@ import (
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -22,6 +23,8 @@ func (l *loop) show(before, now client.Object) {
 				l.metrics.Replaced(o)
 			}
 		}
+	case *autoscaling.ProvisioningRequest:
+		l.forecast.history.Launched(o)
 	case *kueue.ClusterQueue:
 		if before == nil || before.GetGeneration() != o.Generation {
 			l.metrics.Quotas(o)

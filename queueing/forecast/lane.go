@@ -76,7 +76,7 @@ func isPlain(w *kueue.Workload) bool {
 
 func likenessOf(w *queueing.Workload) likeness {
 	o := w.Object
-	out := likeness{needs: needsOf(w), limit: -1, terms: terms{places: placesOf(w), priority: priorityOf(w)}}
+	out := likeness{needs: needsOf(w), limit: -1, terms: terms{places: placesOf(w), priority: priorityOf(o)}}
 	if o.Spec.MaximumExecutionTimeSeconds != nil {
 		out.limit = *o.Spec.MaximumExecutionTimeSeconds
 	}
@@ -88,11 +88,11 @@ func likenessOf(w *queueing.Workload) likeness {
 	return out
 }
 
-func priorityOf(w *queueing.Workload) int32 {
-	if w.Object.Spec.Priority == nil {
+func priorityOf(w *kueue.Workload) int32 {
+	if w.Spec.Priority == nil {
 		return 0
 	}
-	return *w.Object.Spec.Priority
+	return *w.Spec.Priority
 }
 
 func needsOf(w *queueing.Workload) uint64 {
@@ -152,6 +152,20 @@ func (l *lane) add(w *queueing.Workload) *line {
 	return l.lines[like]
 }
 
+// come adds one that has come after all others.
+func (l *lane) come(w *queueing.Workload, like likeness) *line {
+	one := l.lines[like]
+	if one == nil {
+		one = &line{lane: l, like: like}
+		l.lines[like] = one
+	}
+	one.rest = append(one.rest, w)
+	if len(one.rest) == 1 && !one.held {
+		heap.Push(&l.free, one)
+	}
+	return one
+}
+
 // order puts all in the order in which their queue judges them.
 func (l *lane) order() {
 	for _, one := range l.lines {
@@ -164,13 +178,20 @@ func (l *lane) order() {
 // compare orders Workloads as their ClusterQueue does: higher priority, then created
 // earlier, then the UID.
 func compare(a, b *queueing.Workload) int {
-	return cmp.Or(cmp.Compare(priorityOf(b), priorityOf(a)), a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time),
+	return cmp.Or(cmp.Compare(priorityOf(b.Object), priorityOf(a.Object)), a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time),
 		strings.Compare(string(a.Object.UID), string(b.Object.UID)))
+}
+
+// hasRoom says that another one may be judged: there are few, or it has come now and goes
+// before one of them.
+func (l *lane) hasRoom() bool {
+	return len(l.free) > 0 && (len(l.judged) < widest ||
+		slices.ContainsFunc(l.judged, func(w waiting) bool { return compare(l.free[0].rest[0], w.Workload) < 0 }))
 }
 
 // next takes out who is to be judged beside those that are; nil if nobody is.
 func (l *lane) next() *queueing.Workload {
-	for len(l.judged) < widest && len(l.free) > 0 {
+	for l.hasRoom() {
 		one := heap.Pop(&l.free).(*line)
 		one.held = true
 		if i := slices.IndexFunc(l.judged, func(w waiting) bool { return w.keeps(one) }); i >= 0 {

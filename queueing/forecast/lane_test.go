@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -8,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
 )
 
 // TestWhoIsJudged puts a job of 4 pods in a LocalQueue and another one behind it, and
@@ -71,5 +74,44 @@ func TestWhoIsJudged(t *testing.T) {
 				t.Errorf("once the first has started, %v are judged anew", got)
 			}
 		})
+	}
+}
+
+// TestWhoComesFirstIsJudgedAtOnce: however many are judged already, one of a higher
+// priority is; one that comes after them waits for room.
+func TestWhoComesFirstIsJudgedAtOnce(t *testing.T) {
+	s := stateOf()
+	for i := range widest + 2 {
+		s.Set(job(fmt.Sprint("w-", i), int32(100-i), created(noon.Add(time.Duration(i)*time.Second))))
+	}
+	s.Set(job("high", 100, priority(1), created(noon.Add(time.Hour))))
+	s.Set(job("low", 1, created(noon.Add(time.Hour))))
+	l := &lane{lines: map[likeness]*line{}}
+	var high, low *queueing.Workload
+	for _, w := range s.Workloads() {
+		switch w.Object.Name {
+		case "high":
+			high = w
+		case "low":
+			low = w
+		default:
+			l.add(w)
+		}
+	}
+	l.order()
+	judged := 0
+	for l.next() != nil {
+		judged++
+	}
+	if judged != widest {
+		t.Fatalf("%d are judged, want %d", judged, widest)
+	}
+	l.come(low, likenessOf(low))
+	if w := l.next(); w != nil {
+		t.Errorf("%s is judged, though there is no room and it comes last", w.Object.Name)
+	}
+	l.come(high, likenessOf(high))
+	if w := l.next(); w != high {
+		t.Errorf("judged is %v, want the one of high priority", w)
 	}
 }

@@ -98,6 +98,13 @@ func (d *Document) Refuse(path *field.Path, format string, args ...any) {
 	d.faults = append(d.faults, Fault{Line: d.Line(name), Path: name, Text: fmt.Sprintf(format, args...)})
 }
 
+// Take tells what a part of the document says of itself.
+func (d *Document) Take(errs field.ErrorList) {
+	for _, e := range errs {
+		d.faults = append(d.faults, Fault{Line: d.Line(e.Field), Path: e.Field, Text: e.ErrorBody()})
+	}
+}
+
 // nameOf is the path as text; that of the document itself is empty.
 func nameOf(path *field.Path) string {
 	if path == nil {

@@ -39,7 +39,8 @@ func curves(r Record) []Curve {
 // series samples an amount that changes by steps.
 func (r Record) series(name string, changes []step) Series {
 	slices.SortFunc(changes, func(a, b step) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta)) })
-	length := max(r.last()/samples, time.Millisecond)
+	// Rounded up, so that the last value is that of the end.
+	length := max((r.last()+samples-1)/samples, time.Millisecond)
 	out := Series{Name: name, StepMillis: r.scaled(length).Milliseconds()}
 	var now int64
 	for i := range samples + 1 {

@@ -33,7 +33,9 @@ type Report struct {
 	Bought     Purchases   `json:"boughtMachines"`
 	API        API         `json:"api"`
 	Scheduling Scheduling  `json:"scheduling"`
-	Promises   Promises    `json:"promises"`
+	// Faults that came, by type and target.
+	Faults   map[string]int `json:"faults,omitempty"`
+	Promises Promises       `json:"promises"`
 
 	Curves []Curve `json:"curves"`
 	// Uncompressed are times that Speed did not divide; empty at speed 1.
@@ -51,8 +53,9 @@ type Jobs struct {
 // Makespan is from the first submission until the last Job's end.
 type Makespan struct {
 	Took metav1.Duration `json:"took"`
-	// StartUp is how long the pods of the first wave took, in scenario time: they were
-	// bound at PodsPerSecond of the wall.
+	// StartUp is how much longer the pods of the first wave took, from the first to be
+	// created until the last to be bound, than their Jobs took to come. They were bound
+	// at PodsPerSecond of the wall.
 	StartUp       metav1.Duration `json:"startUp"`
 	PodsPerSecond float64         `json:"boundPodsPerSecond"`
 	// OverFIFO is Took by the FIFO bound and start-up.
@@ -124,6 +127,7 @@ func Of(r Record) Report {
 		Bought:     bought(r),
 		API:        API{Writes: r.Writes, P99: metav1.Duration{Duration: quantile(r.Latency, 99)}},
 		Scheduling: Scheduling{Scheduled: r.Scheduled, Unschedulable: r.Unschedulable, EarlyPods: early(r)},
+		Faults:     r.Faults,
 		Promises:   Promises{Judged: r.Judged, Broken: r.Broken},
 		Curves:     curves(r),
 	}
@@ -179,7 +183,7 @@ func makespan(r Record) Makespan {
 	slices.Sort(bound)
 	if wave := min(r.Bound.FirstWave, len(bound)); wave > 0 {
 		took := max(bound[wave-1]-created[0], time.Millisecond)
-		out.StartUp = r.scaled(took)
+		out.StartUp = metav1.Duration{Duration: max(r.scaled(took).Duration-r.Bound.FirstWaveIn.Duration, 0)}
 		out.PodsPerSecond = round(float64(wave) / took.Seconds())
 	}
 	out.OverFIFO = ratio(float64(out.Took.Duration), float64(r.Bound.FIFO.Duration+out.StartUp.Duration))
@@ -350,23 +354,31 @@ func bought(r Record) Purchases {
 	out.MachineSeconds, out.Wasted, out.Idle = seconds(paid), seconds(wasted), seconds(idle)
 	out.IdleShare = ratio(float64(idle), float64(paid))
 	out.MilliUSD, out.WastedMilliUSD = int64(math.Round(cost)), int64(math.Round(lost))
-	out.Needed = needed(r, byNode)
+	out.Needed = int(needed(r, byNode))
 	out.BoughtPerNeeded = ratio(float64(out.Machines), float64(out.Needed))
 	return out
 }
 
 // needed is, for each group, the most of its machines that pods running at the same
-// time would fill; and of all groups the sum.
-func needed(r Record, byNode map[string][]span) (sum int) {
+// time would fill, where those of more than half a machine have one each; and of all
+// groups the sum.
+func needed(r Record, byNode map[string][]span) (sum int64) {
 	spans, size := map[string][]span{}, map[string]int64{}
 	for _, m := range r.Machines {
 		spans[m.Group] = append(spans[m.Group], byNode[m.Name]...)
 		size[m.Group] = m.Amount
 	}
 	for _, group := range slices.Sorted(maps.Keys(spans)) {
-		if peak := peak(spans[group]); peak > 0 && size[group] > 0 {
-			sum += int((peak + size[group] - 1) / size[group])
+		if size[group] == 0 {
+			continue
 		}
+		var large []span
+		for _, s := range spans[group] {
+			if 2*s.amount > size[group] {
+				large = append(large, span{s.from, s.to, 1})
+			}
+		}
+		sum += max((peak(spans[group])+size[group]-1)/size[group], peak(large))
 	}
 	return sum
 }

@@ -37,6 +37,8 @@ type Record struct {
 	Latency []Bucket
 	// Scheduled and Unschedulable are kube-scheduler's attempts by their result.
 	Scheduled, Unschedulable int64
+	// Faults counts what went wrong on purpose, by type and target.
+	Faults map[string]int
 	// Judged counts what was held against the promises; Broken are those that were not
 	// kept. Both are empty where Muster had no part.
 	Judged map[string]int

@@ -58,6 +58,7 @@ func sample() Record {
 		Writes:    []Writer{{"muster", 12}, {"all", 12_345}},
 		Latency:   []Bucket{{5 * time.Millisecond, 900}, {10 * time.Millisecond, 990}, {50 * time.Millisecond, 1000}},
 		Scheduled: 5, Unschedulable: 1,
+		Faults: map[string]int{"Kill muster": 2},
 		Judged: map[string]int{"P1 created pods": 5, "P4 reservations": 3},
 		Broken: []string{"P7 explained: Workload default/d: says nothing at 12:00:00.000"},
 	}
@@ -168,6 +169,10 @@ func TestFigures(t *testing.T) {
 			want: map[*figure]any{&makespan: at(11), &overFIFO: 1.1, &fixed: 0.886, &wait: at(1.5), &waited: 1, &earlyPods: 0,
 				&bought: 0, &needed: 0, &latency: time.Duration(0)},
 		},
+		"what the first wave takes to come is no start-up": {
+			record: plain(func(r *Record) { r.Bound.FirstWaveIn = of(600 * time.Millisecond) }),
+			want:   map[*figure]any{&overFIFO: 1.17},
+		},
 		"times are scenario time at any speed": {
 			record: plain(func(r *Record) { r.Speed = 10 }),
 			want:   map[*figure]any{&makespan: at(110), &wait: at(15)},
@@ -196,6 +201,25 @@ func TestFigures(t *testing.T) {
 				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11, 3, 12), pod(2, "m-1", 11, 25, 13, 14))
 			}),
 			want: map[*figure]any{&bought: 2, &needed: 2},
+		},
+		"two pods that fit on a machine need one": {
+			record: plain(func(r *Record) {
+				r.Nodes = nil
+				r.Machines = []Machine{{Name: "node-0", Amount: 1900, Gone: Never}, {Name: "m-1", Amount: 1900, Gone: Never}}
+				r.Jobs = append(r.Jobs, job("b", 1, 900, at(11), Succeeded))
+				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11, 3, 12))
+				r.Jobs[0].Pods, r.Pods = 1, r.Pods[1:]
+			}),
+			want: map[*figure]any{&needed: 1},
+		},
+		"three pods of more than half a machine need three": {
+			record: plain(func(r *Record) {
+				r.Nodes = nil
+				r.Machines = []Machine{{Name: "node-0", Amount: 1900, Gone: Never}, {Name: "m-1", Amount: 1900, Gone: Never}, {Name: "m-2", Amount: 1900, Gone: Never}}
+				r.Jobs = append(r.Jobs, job("b", 1, 1000, at(11), Succeeded))
+				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11, 3, 12))
+			}),
+			want: map[*figure]any{&needed: 3},
 		},
 		"time to capacity is from the reservation to the admission": {
 			record: plain(func(r *Record) { r.Jobs[0].Reserved, r.Jobs[0].Admitted = at(3), at(7) }),
@@ -242,6 +266,17 @@ func TestFigures(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestACurveEndsWithTheRun(t *testing.T) {
+	r := sample()
+	r.Jobs, r.Pods = r.Jobs[:1], r.Pods[:2]
+	r.Jobs[0].Ended = at(11) + 7*time.Millisecond // no multiple of the steps
+	for _, s := range Of(r).Curves[0].Series {
+		if last := s.Values[len(s.Values)-1]; s.Name == "succeeded" && last != 1 {
+			t.Errorf("the curve ends with %d Jobs that succeeded, the run with 1", last)
+		}
 	}
 }
 

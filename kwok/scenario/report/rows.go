@@ -86,6 +86,11 @@ func (r Report) rows() (out []row) {
 	count("scheduling attempts in vain", r.Scheduling.Unschedulable)
 	count("pods created before their gang had room", int64(r.Scheduling.EarlyPods))
 
+	section = "Faults"
+	for _, fault := range slices.Sorted(maps.Keys(r.Faults)) {
+		count(fault, int64(r.Faults[fault]))
+	}
+
 	if len(r.Promises.Judged) > 0 {
 		section = "Promises"
 		for _, check := range slices.Sorted(maps.Keys(r.Promises.Judged)) {

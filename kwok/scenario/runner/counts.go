@@ -50,9 +50,16 @@ type counts struct {
 	attempts map[string]int64
 }
 
-// count reads the metrics of all components that have some.
+func newCounts() counts {
+	return counts{writes: map[string]int64{}, latency: map[string]int64{}, attempts: map[string]int64{}}
+}
+
+// counting are the components that count what is read here.
+var counting = []string{cluster.APIServer, cluster.Scheduler, cluster.ControllerManager, cluster.Muster}
+
+// count reads the metrics of those of the components that there are.
 func count(ctx context.Context, c *cluster.Cluster) (counts, error) {
-	out := counts{writes: map[string]int64{}, latency: map[string]int64{}, attempts: map[string]int64{}}
+	out := newCounts()
 	// kube-scheduler and kube-controller-manager know the administrator as kube-apiserver does.
 	caller, err := rest.HTTPClientFor(c.RESTConfig())
 	if err != nil {
@@ -60,6 +67,9 @@ func count(ctx context.Context, c *cluster.Cluster) (counts, error) {
 	}
 	for _, component := range c.State().Components {
 		name := component.Name
+		if !slices.Contains(counting, name) {
+			continue
+		}
 		at, err := url.Parse(component.Probe.URL)
 		if err != nil {
 			return out, fmt.Errorf("finding %s: %w", name, err)
@@ -68,11 +78,6 @@ func count(ctx context.Context, c *cluster.Cluster) (counts, error) {
 		address := at.String()
 		if name == cluster.Muster {
 			address = c.MusterMetrics()
-		}
-		switch name {
-		case cluster.APIServer, cluster.Scheduler, cluster.ControllerManager, cluster.Muster:
-		default:
-			continue
 		}
 		err = read(ctx, caller, address, func(series string, labels map[string]string, value float64) {
 			out.take(name, series, labels, int64(value))
@@ -111,6 +116,26 @@ func (c counts) take(component, series string, labels map[string]string, value i
 // minus is what was counted since.
 func (c counts) minus(before counts) counts {
 	return counts{difference(c.writes, before.writes), difference(c.latency, before.latency), difference(c.attempts, before.attempts)}
+}
+
+// add is for what was counted later.
+func (c counts) add(more counts) {
+	for _, sum := range []struct{ to, from map[string]int64 }{{c.writes, more.writes}, {c.latency, more.latency}, {c.attempts, more.attempts}} {
+		for k, n := range sum.from {
+			sum.to[k] += n
+		}
+	}
+}
+
+// forget has a component counted from zero on.
+func (c counts) forget(component string) {
+	delete(c.writes, component)
+	switch component {
+	case cluster.APIServer:
+		clear(c.latency)
+	case cluster.Scheduler:
+		clear(c.attempts)
+	}
 }
 
 func difference(after, before map[string]int64) map[string]int64 {

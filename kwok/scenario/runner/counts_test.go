@@ -38,7 +38,7 @@ rest_client_requests_total{code="201",method="POST"} 21
 }
 
 func TestWhatIsCounted(t *testing.T) {
-	now, nothing := counts{map[string]int64{}, map[string]int64{}, map[string]int64{}}, counts{}
+	now, nothing := newCounts(), newCounts()
 	for component, text := range metrics {
 		if err := parse(strings.NewReader(text), func(series string, labels map[string]string, value float64) {
 			now.take(component, series, labels, int64(value))
@@ -59,6 +59,22 @@ func TestWhatIsCounted(t *testing.T) {
 	}
 	if now.minus(now).fill(&none, 0); none.Scheduled != 0 || none.Writes[len(none.Writes)-1].Writes != 0 {
 		t.Errorf("from now to now there was something: %+v", none)
+	}
+}
+
+func TestWhoDiesCountsFromZero(t *testing.T) {
+	counted := func(apiserver, scheduler, scheduled int64) counts {
+		c := newCounts()
+		c.writes[cluster.APIServer], c.writes[cluster.Scheduler], c.attempts["scheduled"] = apiserver, scheduler, scheduled
+		return c
+	}
+	last, total := counted(100, 10, 5), newCounts()
+	total.add(counted(150, 20, 9).minus(last))
+	last = counted(150, 20, 9)
+	last.forget(cluster.Scheduler) // kube-scheduler dies here
+	total.add(counted(160, 3, 2).minus(last))
+	if diff := cmp.Diff(counted(60, 13, 6), total, cmp.AllowUnexported(counts{})); diff != "" {
+		t.Errorf("counted (-want +got):\n%s", diff)
 	}
 }
 

@@ -227,7 +227,7 @@ func (o *observer) tell(job int, now time.Time) {
 
 func (o *observer) observeJob(j *batchv1.Job, at time.Duration) {
 	i, ok := o.byName[client.ObjectKeyFromObject(j)]
-	if !ok || o.record.Jobs[i].Outcome != report.Unfinished {
+	if !ok {
 		return
 	}
 	for _, c := range j.Status.Conditions {
@@ -238,11 +238,19 @@ func (o *observer) observeJob(j *batchv1.Job, at time.Duration) {
 		if outcome == report.Unfinished {
 			continue
 		}
-		o.record.Jobs[i].Ended, o.record.Jobs[i].Outcome = at, outcome
-		if o.ended++; o.ended == len(o.jobs) {
-			close(o.allEnded)
-		}
+		o.end(i, outcome, at)
 		return
+	}
+}
+
+// end of a Job, the first that is told of it.
+func (o *observer) end(job int, outcome report.Outcome, at time.Duration) {
+	if o.record.Jobs[job].Outcome != report.Unfinished {
+		return
+	}
+	o.record.Jobs[job].Ended, o.record.Jobs[job].Outcome = at, outcome
+	if o.ended++; o.ended == len(o.jobs) {
+		close(o.allEnded)
 	}
 }
 
@@ -285,10 +293,17 @@ func (o *observer) observeWorkload(w *kueue.Workload, at time.Duration) {
 		return
 	}
 	i, ok := o.byName[types.NamespacedName{Namespace: w.Namespace, Name: owner.Name}]
-	if !ok || o.record.Jobs[i].Admitted != report.Never {
+	if !ok {
 		return
 	}
+	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionFalse && w.Spec.Active != nil && !*w.Spec.Active {
+		// Nobody but a person lets it run again.
+		o.end(i, report.Failed, at)
+	}
 	j := &o.record.Jobs[i]
+	if j.Admitted != report.Never {
+		return
+	}
 	switch reserved := meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved); {
 	case !reserved:
 		j.Reserved = report.Never // what was taken back is reserved anew

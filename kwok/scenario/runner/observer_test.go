@@ -223,6 +223,24 @@ func TestTimeToCapacityBeginsWithTheLastReservation(t *testing.T) {
 	}
 }
 
+func TestAJobThatItsQueueGaveUpHasFailed(t *testing.T) {
+	s := newStage(t, false)
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job-job-0-12345",
+		OwnerReferences: []metav1.OwnerReference{{Kind: "Job", Name: "job-0", Controller: new(true)}}}}
+	for _, reserved := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse} {
+		if got := s.record.Jobs[0].Outcome; got != report.Unfinished {
+			t.Errorf("it counts as %s while it may still end by itself", got)
+		}
+		w = w.DeepCopy()
+		w.Spec.Active = new(false)
+		w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: reserved}}
+		s.see(w)
+	}
+	if got := s.finish(s.now()).Jobs[0]; got.Outcome != report.Failed || got.Ended != 2*time.Second {
+		t.Errorf("outcome %q at %s, want that it failed when its quota was given back", got.Outcome, got.Ended)
+	}
+}
+
 func TestProgress(t *testing.T) {
 	s := newStage(t, false)
 	s.see(pod(0, "fixed-0", corev1.PodRunning))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/kwok/faults"
 	"github.com/muster-dev/muster/kwok/sandbox"
 	"github.com/muster-dev/muster/kwok/scenario"
 	"github.com/muster-dev/muster/kwok/scenario/report"
@@ -50,29 +50,40 @@ type Options struct {
 	Speed    int
 	Admitter Admitter
 	Cluster  *cluster.Cluster
-	Scheme   *runtime.Scheme
-	Out      io.Writer
+	// Gate that Muster's requests go through, as Configure returned it.
+	Gate   *faults.Gate
+	Scheme *runtime.Scheme
+	Out    io.Writer
 	// Live redraws a bar of progress in place, as terminals can.
 	Live bool
 }
 
 // Check says why the admitter cannot run the scenario, if it cannot.
 func Check(s *scenario.Scenario, a Admitter) error {
+	if a == None && s.Faults != nil {
+		return errors.New("this scenario has faults, which are for Muster to bear: choose one without, or --admitter muster")
+	}
 	if a == None && len(s.Groups) > 0 {
 		return errors.New("without Muster nobody buys machines, and this scenario has groups of them: choose one of fixed nodes alone, or --admitter muster")
 	}
 	return nil
 }
 
-// Configure completes the configuration of the cluster that a run takes.
-func Configure(c *cluster.Config, a Admitter) {
+// Configure completes the configuration of the cluster that a run takes. The gate is
+// nil where the scenario has no faults.
+func Configure(c *cluster.Config, s *scenario.Scenario, a Admitter) (gate *faults.Gate) {
 	if a == Muster {
 		sandbox.Fill(c)
-		return
+		if s.Faults != nil {
+			gate = faults.NewGate(s.Faults.Seed)
+			c.Proxy = gate.Handler
+		}
+		return gate
 	}
 	// The kinds of machines are needed by whoever simulates them.
 	sandbox.FillHalf(c, deploy.Provisioning)
-	c.Only = slices.DeleteFunc(cluster.ComponentNames(), func(name string) bool { return name == cluster.Muster || name == cluster.Clouds })
+	c.Only = []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, cluster.Kwok}
+	return nil
 }
 
 // writers is how many Jobs are created, and pods told, at once.
@@ -86,6 +97,12 @@ type run struct {
 	// written counts the writes of this process.
 	written *atomic.Int64
 	jobs    []scenario.Submission
+	// meter counts what the components do, over their deaths.
+	meter *meter
+	// watcher of the promises; nil without Muster.
+	watcher *invariants.Watcher
+	// faults that came, by type and target; for the goroutine that lets them come.
+	faults map[string]int
 }
 
 // Run runs the scenario and returns its report.
@@ -103,12 +120,11 @@ func Run(ctx context.Context, o Options) (report.Report, error) {
 }
 
 func (r *run) run(ctx context.Context, config *rest.Config) (out report.Report, err error) {
-	var watcher *invariants.Watcher
 	if r.Admitter == Muster {
-		if watcher, err = invariants.Watch(ctx, r.Cluster.RESTConfig()); err != nil {
+		if r.watcher, err = invariants.Watch(ctx, r.Cluster.RESTConfig()); err != nil {
 			return out, err
 		}
-		defer watcher.Stop()
+		defer r.watcher.Stop()
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -118,23 +134,22 @@ func (r *run) run(ctx context.Context, config *rest.Config) (out report.Report, 
 	if err := r.prepare(ctx); err != nil {
 		return out, err
 	}
-	before, err := count(ctx, r.Cluster)
-	if err != nil {
+	if r.meter, err = newMeter(ctx, r.Cluster); err != nil {
 		return out, err
 	}
 	r.written.Store(0)
 	if err := r.play(ctx); err != nil {
 		return out, err
 	}
-	after, err := count(ctx, r.Cluster)
-	if err != nil {
+	if err := r.meter.close(ctx); err != nil {
 		return out, err
 	}
 	record := r.observer.finish(time.Now())
 	record.Scenario, record.Description, record.Admitter, record.Speed = r.Name, r.Scenario.Description, string(r.Admitter), r.Speed
 	record.Bound, record.Resource = r.Scenario.Bound(), r.Scenario.Resource()
-	after.minus(before).fill(&record, r.written.Load())
-	if watcher != nil {
+	record.Faults = r.faults
+	r.meter.total.fill(&record, r.written.Load())
+	if watcher := r.watcher; watcher != nil {
 		watcher.Stop()
 		record.Judged = map[string]int{}
 		for check, n := range watcher.Stats().Judged {
@@ -234,6 +249,7 @@ func (r *run) play(parent context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.submit(ctx, begun) })
 	group.Go(func() error { return r.tell(ctx) })
+	group.Go(func() error { return r.letGoWrong(ctx) })
 	group.Go(func() error {
 		defer cancel()
 		over := time.After(r.Scenario.Ends.AtMost.Duration / time.Duration(r.Speed))
@@ -277,11 +293,9 @@ func (r *run) submit(ctx context.Context, begun time.Time) error {
 				return nil
 			}
 			r.observer.submitted(i, time.Now())
-			err := r.create(ctx, s.Job(r.Speed, r.Admitter == Muster))
-			if ctx.Err() != nil {
-				return nil // the scenario is over
-			}
-			return err
+			job := s.Job(r.Speed, r.Admitter == Muster)
+			// What was created without an answer is there.
+			return insist(ctx, func() error { return client.IgnoreAlreadyExists(r.create(ctx, job)) })
 		})
 	}
 	return group.Wait()
@@ -297,11 +311,8 @@ func (r *run) tell(ctx context.Context) error {
 			return group.Wait()
 		case t := <-r.observer.told:
 			group.Go(func() error {
-				err := r.kube.Patch(ctx, t.pod(), client.RawPatch(t.patch()))
-				if ctx.Err() != nil {
-					return nil
-				}
-				return client.IgnoreNotFound(err) // it may have been lost just now
+				// It may have been lost just now.
+				return insist(ctx, func() error { return client.IgnoreNotFound(r.kube.Patch(ctx, t.pod(), client.RawPatch(t.patch()))) })
 			})
 		}
 	}

@@ -1,0 +1,105 @@
+// What `kubectl muster explain` says about a job, in a dialog.
+
+import { el } from './dom.js';
+
+const dialog = document.getElementById('explain');
+let open = ''; // the job that is shown
+let app = null;
+let row = null; // what the line says about the job that was chosen last
+
+// known tells what the line says about a job: it is shown until the whole is there, which
+// takes a while where the queues are run forward in time for it.
+export function known(chosen) {
+  row = chosen;
+}
+
+// explain shows a job, which is named as in the address: NAMESPACE/WORKLOAD.
+export async function explain(of, job) {
+  app = of;
+  if (open === job) {
+    return;
+  }
+  open = job;
+  const cut = job.indexOf('/');
+  const [namespace, workload] = [job.slice(0, cut), job.slice(cut + 1)];
+  show(workload, [
+    row && `${row.namespace}/${row.workload}` === job ? el('p', { class: 'sentence' }, `It ${row.words}.`) : null,
+    row && `${row.namespace}/${row.workload}` === job && row.message ? el('p', {}, row.message) : null,
+    el('p', { class: 'muted' }, 'Working out the rest…'),
+  ]);
+  if (!dialog.open) {
+    dialog.showModal();
+  }
+  try {
+    const answer = await app.get('explain', { namespace, workload });
+    if (open === job) {
+      show(`${answer.kind} ${answer.namespace}/${answer.name}`, content(answer));
+    }
+  } catch (error) {
+    if (open === job) {
+      show(workload, [el('p', { class: 'notice bad' }, error.message)]);
+    }
+  }
+}
+
+export function closeExplain() {
+  open = '';
+  if (dialog.open) {
+    dialog.close();
+  }
+}
+
+// However it was closed, the address follows.
+dialog.addEventListener('close', () => {
+  if (open) {
+    open = '';
+    app.set({ job: '' }, { push: true });
+  }
+});
+dialog.addEventListener('click', (event) => {
+  if (event.target === dialog) {
+    dialog.close(); // beside it
+  }
+});
+
+function show(heading, body) {
+  dialog.replaceChildren(el('div', { class: 'sheet' },
+    el('header', {}, el('h2', { id: 'explain-title' }, heading), el('button', { class: 'quiet close', type: 'button', 'aria-label': 'Close', onclick: () => dialog.close() }, '✕')),
+    ...body));
+}
+
+function content(e) {
+  const place = e.place;
+  return [
+    el('p', { class: 'sentence' }, `It ${e.summary}.`),
+    place ? el('p', { class: 'muted' }, `ClusterQueue ${place.clusterQueue}, by LocalQueue ${place.localQueue}, priority ${place.priority}`,
+      place.position ? `: number ${place.position} of ${place.pending} in line, for ${place.waited}` : '') : null,
+    sentences('Why', e.causes),
+    sentences('What would change it', e.unblock),
+    sentences('Expected start', e.expected?.words),
+    table('Quota', ['Flavor', 'Resource', 'Asked', 'Free', 'Short', 'Whole'], e.quota?.map((q) => [q.flavor, q.resource, q.asked, q.free, q.short, q.whole])),
+    table('Machines', ['Group', 'Market', 'USD/h', 'Machines', 'Needed', 'Chance', 'Last failure', 'Why not'],
+      e.capacity?.map((c) => [c.group, c.market, c.usdPerHour, `${c.machines} of ${c.maxMachines}`, c.needed, `${c.chancePercent}%`, c.lastFailure, c.why])),
+    table('Who has the quota', ['Workload', 'Queue', 'Priority', 'Has'], e.holders?.map((h) => [h.workload, h.clusterQueue, h.priority, h.has + (h.borrows ? ', borrowed' : '')])),
+    table('Who has the machines', ['Group', 'Request', 'Priority', 'Machines', 'Pods'], e.machines?.map((m) => [m.group, m.provisioningRequest, m.priority, m.machines, m.pods])),
+    el('p', { class: 'small muted' }, 'In a terminal: ', el('code', {}, `kubectl muster explain ${(e.kind === 'Job' ? 'job' : 'workload')}/${e.name} -n ${e.namespace}`)),
+  ];
+}
+
+function sentences(heading, items) {
+  return items?.length ? el('section', {}, el('h3', {}, heading), el('ul', {}, items.map((i) => el('li', {}, i)))) : null;
+}
+
+// most rows of a table: a cluster may have hundreds of groups that all say the same.
+const most = 12;
+
+function table(heading, columns, rows) {
+  if (!rows?.length) {
+    return null;
+  }
+  return el('section', {}, el('h3', {}, heading),
+    el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': heading }, el('table', {},
+      el('thead', {}, el('tr', {}, columns.map((c) => el('th', { scope: 'col' }, c)))),
+      el('tbody', {}, rows.slice(0, most).map((r) => el('tr', {}, r.map((c) => el('td', {}, c ?? ''))))))),
+    rows.length > most ? el('p', { class: 'small muted' }, `and ${rows.length - most} more`) : null);
+}

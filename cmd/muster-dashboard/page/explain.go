@@ -1,0 +1,30 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/cmd/view"
+)
+
+// explain says what `kubectl muster explain` says about a Workload, under the name of its
+// job.
+func (s *Server) explain(_ context.Context, d *decision, r *http.Request) (*view.Explanation, error) {
+	name := workload{r.URL.Query().Get("namespace"), r.URL.Query().Get("workload")}
+	for _, w := range d.picture.Workloads {
+		if (workload{w.Namespace, w.Name}) != name {
+			continue
+		}
+		d.explaining.Lock()
+		defer d.explaining.Unlock()
+		out := d.picture.ExplainWorkload(w)
+		if owner := metav1.GetControllerOf(w); owner != nil {
+			out.Kind, out.Name, out.Workload = owner.Kind, owner.Name, w.Name
+		}
+		return out, nil
+	}
+	return nil, refusal{http.StatusNotFound, fmt.Sprintf("There is no Workload %s in namespace %s any more: its job is gone.", name.name, name.namespace)}
+}

@@ -1,0 +1,154 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/muster-dev/muster/cmd/view"
+	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/forecast"
+)
+
+const (
+	// horizon is how far it is looked ahead.
+	horizon = 7 * 24 * time.Hour
+	// mostForeseen may wait at most. A forecast for 400 that need machines of 24 groups
+	// takes ten seconds of CPU.
+	mostForeseen = 2000
+)
+
+// foreseen is when those who wait are expected to start, as of a decision.
+type foreseen struct {
+	// at is zero where nothing is foreseen.
+	at        time.Time
+	estimates map[workload]forecast.Estimate
+	// words say what it rests on, or why there is none.
+	words string
+	end   time.Time
+}
+
+// foresee makes forecasts of what is decided, as long as somebody looks.
+func (s *Server) foresee(ctx context.Context) {
+	c := s.config.Clock
+	ticker := c.NewTicker(shortestRest)
+	defer ticker.Stop()
+	var last *decision
+	var rest time.Time
+	for {
+		d, now := s.latest.Load(), c.Now()
+		if d != nil && d != last && d.err == nil && !now.Before(rest) && (s.watched(now) || last == nil) {
+			last = d
+			// Of its own picture, since it takes long and others ask that of the decision.
+			s.foreseen.Store(foreseeAll(view.New(c, s.config.Settings, d.reading)))
+			s.tell()
+			rest = c.Now().Add(max(5*shortestRest, restShare*c.Since(now)))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wait():
+		case <-ticker.C():
+		}
+	}
+}
+
+// foreseeAll runs the queues forward in time.
+func foreseeAll(p *view.Picture) *foreseen {
+	out := &foreseen{estimates: map[workload]forecast.Estimate{}}
+	if !p.Decides() {
+		out.words = "Starts are not foreseen, since not all may be read that it takes."
+		return out
+	}
+	history, waiting := &forecast.History{}, 0
+	for _, w := range p.Workloads {
+		history.Observe(w)
+		if !queueing.IsAdmitted(w) && !queueing.IsFinished(w) {
+			waiting++
+		}
+	}
+	if waiting > mostForeseen {
+		out.words = fmt.Sprintf("Starts are not foreseen: more than %d jobs wait.", mostForeseen)
+		return out
+	}
+	out.at = p.Now
+	report := forecast.Forecast(p.Queues, history, p.Now, horizon)
+	for _, e := range report.Estimates {
+		out.estimates[workload{e.Workload.Namespace, e.Workload.Name}] = e
+		for _, at := range []time.Time{e.Start, e.Late} {
+			if at.After(out.end) {
+				out.end = at
+			}
+		}
+		if e.Late.IsZero() && !e.Early.IsZero() {
+			out.end = p.Now.Add(horizon)
+		}
+	}
+	out.words = "There, " + report.Basis() + "."
+	return out
+}
+
+// forecastSummary says of when the forecast is, and what it rests on.
+type forecastSummary struct {
+	At    int64  `json:"at,omitempty"`
+	Words string `json:"words"`
+}
+
+func (s *Server) forecastSummary() forecastSummary {
+	f := s.foreseen.Load()
+	switch {
+	case f == nil:
+		return forecastSummary{Words: "Expected starts are being worked out."}
+	case f.at.IsZero():
+		return forecastSummary{Words: f.words}
+	}
+	return forecastSummary{At: millis(f.at), Words: f.words}
+}
+
+// axis is from now to where the last range ends.
+func (f *foreseen) axis(now time.Time) [2]int64 {
+	if f == nil || !f.end.After(now) {
+		return [2]int64{millis(now), millis(now.Add(time.Hour))}
+	}
+	return [2]int64{millis(now), millis(f.end)}
+}
+
+// sortedBy is the time by which a line is sorted: who is not expected at all comes last.
+func (f *foreseen) sortedBy(l *line) time.Time {
+	never := time.Unix(1<<40, 0)
+	if f == nil {
+		return never
+	}
+	e, ok := f.estimates[workload{l.Namespace, l.Workload}]
+	switch {
+	case !ok || e.Early.IsZero():
+		return never
+	case e.Start.IsZero():
+		return e.Early.Add(horizon)
+	}
+	return e.Start
+}
+
+// row says a line for the page.
+func (f *foreseen) row(l *line) row {
+	out := row{
+		Queue: l.ClusterQueue, Position: l.Position, Namespace: l.Namespace, Name: l.Name, Workload: l.Workload, Priority: l.Priority,
+		Created: millis(l.Created), Reason: l.Reason, Words: l.Words, Message: l.Message, Asks: l.asks,
+	}
+	if l.Next != nil {
+		out.Next = millis(*l.Next)
+	}
+	if f == nil || f.at.IsZero() {
+		return out
+	}
+	e, ok := f.estimates[workload{l.Namespace, l.Workload}]
+	switch {
+	case !ok:
+		out.Foreseen = foreseenNo
+	case e.Early.IsZero():
+		out.Foreseen = foreseenBeyond
+	default:
+		out.Foreseen, out.Start, out.Early, out.Late = foreseenYes, millis(e.Start), millis(e.Early), millis(e.Late)
+	}
+	return out
+}

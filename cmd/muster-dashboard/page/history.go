@@ -1,0 +1,34 @@
+package page
+
+import (
+	"fmt"
+	"time"
+)
+
+// history is the past of one of the windows, with where it comes from: Prometheus, where
+// there is one that answers, and else what the page has seen itself.
+func (s *Server) history(now time.Time, window time.Duration) ([]sample, string) {
+	from := now.Add(-window)
+	own := s.past.since(from)
+	began := s.began.UTC().Format("15:04 MST")
+	if s.prometheus == nil {
+		return own, fmt.Sprintf("Nothing is known of the time before %s, when this page began: start it with --prometheus to see more.", began)
+	}
+	asked, err := s.prometheus.known(window)
+	if err != nil {
+		return own, fmt.Sprintf("Nothing is known of the time before %s, when this page began: %s.", began, err)
+	}
+	out := make([]sample, 0, len(asked)+len(own))
+	for _, a := range asked {
+		if !a.at.Before(from) && (a.seen || len(a.groups) > 0) {
+			out = append(out, a)
+		}
+	}
+	// What the page has seen since then is newer.
+	for _, o := range own {
+		if len(out) == 0 || o.at.After(out[len(out)-1].at) {
+			out = append(out, o)
+		}
+	}
+	return out, fmt.Sprintf("The past is that of Prometheus at %s.", s.prometheus.url)
+}

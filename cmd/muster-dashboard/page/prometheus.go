@@ -1,0 +1,183 @@
+package page
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	// recallEvery is how often Prometheus is asked for the past of each window, and
+	// recallTimeout how long it may take.
+	recallEvery   = time.Minute
+	recallTimeout = 10 * time.Second
+)
+
+// What is asked of Prometheus. Several processes of Muster may show the same.
+const (
+	chanceQuery   = `100 * max by (group) (muster_group_chance_ratio)`
+	evidenceQuery = `sum by (group) (max by (group, machines, outcome) (muster_group_evidence_launches))` +
+		` * on (group) 0.5 ^ ((time() - max by (group) (muster_group_evidence_timestamp_seconds)) / 1800)`
+	priceQuery = `max by (group) (muster_group_price_usd_per_hour)`
+	spendQuery = `sum(max by (namespace, queue) (muster_spend_usd_per_hour))`
+)
+
+// prometheus is a source of the past that the page has not seen itself. It is safe for
+// concurrent use.
+type prometheus struct {
+	url    string
+	client http.Client
+
+	mu sync.Mutex
+	// samples by window, the oldest first; err is why the last question failed.
+	samples map[time.Duration][]sample
+	err     error
+	// asked counts how often all was asked.
+	asked int
+}
+
+// recall asks for the past of all windows again and again, until ctx is done.
+func (p *prometheus) recall(ctx context.Context, s *Server) {
+	ticker := s.config.Clock.NewTicker(recallEvery)
+	defer ticker.Stop()
+	for {
+		for _, window := range windows {
+			samples, err := p.ask(ctx, s.config.Clock.Now(), window)
+			p.mu.Lock()
+			if p.err = err; err == nil {
+				p.samples[window] = samples
+			}
+			p.mu.Unlock()
+		}
+		p.mu.Lock()
+		p.asked++
+		p.mu.Unlock()
+		s.tell()
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+// known is what is known of a window.
+func (p *prometheus) known(window time.Duration) ([]sample, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.samples[window], p.err
+}
+
+// times is how often the past was asked for.
+func (p *prometheus) times() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+// ask puts together samples of a window that ends now, one for each column.
+func (p *prometheus) ask(ctx context.Context, now time.Time, window time.Duration) ([]sample, error) {
+	step := window / columns
+	first := now.Add(-window).Truncate(step)
+	out := make([]sample, columns+1)
+	for i := range out {
+		out[i] = sample{at: first.Add(time.Duration(i) * step), groups: map[string]groupSample{}}
+	}
+	for _, q := range []struct {
+		query string
+		put   func(s *sample, group string, value float64)
+	}{
+		{chanceQuery, func(s *sample, group string, v float64) { s.groups[group] = groupSample{chance: int8(v)} }},
+		{evidenceQuery, func(s *sample, group string, v float64) {
+			if g, ok := s.groups[group]; ok {
+				g.evidence = float32(v)
+				s.groups[group] = g
+			}
+		}},
+		{priceQuery, func(s *sample, group string, v float64) {
+			if g, ok := s.groups[group]; ok {
+				g.price = v
+				s.groups[group] = g
+			}
+		}},
+		{spendQuery, func(s *sample, _ string, v float64) { s.spend, s.seen = v, true }},
+	} {
+		series, err := p.query(ctx, q.query, first, out[columns].at, step)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range series {
+			for _, v := range one.Values {
+				if i := int(v.at.Sub(first) / step); i >= 0 && i < len(out) {
+					q.put(&out[i], one.Metric.Group, v.value)
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// promSeries is one of an answer of Prometheus.
+type promSeries struct {
+	Metric struct {
+		Group string `json:"group"`
+	} `json:"metric"`
+	Values []promValue `json:"values"`
+}
+
+// promValue is written as [seconds, "value"].
+type promValue struct {
+	at    time.Time
+	value float64
+}
+
+// UnmarshalJSON reads one.
+func (v *promValue) UnmarshalJSON(text []byte) error {
+	var seconds float64
+	var value string
+	if err := json.Unmarshal(text, &[]any{&seconds, &value}); err != nil {
+		return err
+	}
+	var err error
+	v.at = time.UnixMilli(int64(seconds * 1000))
+	v.value, err = strconv.ParseFloat(value, 64)
+	return err
+}
+
+// query asks for the values of a range.
+func (p *prometheus) query(ctx context.Context, query string, from, to time.Time, step time.Duration) ([]promSeries, error) {
+	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
+	defer cancel()
+	parameters := url.Values{
+		"query": {query}, "start": {strconv.FormatInt(from.Unix(), 10)}, "end": {strconv.FormatInt(to.Unix(), 10)},
+		"step": {strconv.FormatInt(int64(step.Seconds()), 10)},
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/api/v1/query_range?"+parameters.Encode(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("--prometheus: %w", err)
+	}
+	response, err := p.client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("asking Prometheus (--prometheus): %w", err)
+	}
+	defer response.Body.Close()
+	var answer struct {
+		Status string `json:"status"`
+		Error  string `json:"error"`
+		Data   struct {
+			Result []promSeries `json:"result"`
+		} `json:"data"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("reading the answer of Prometheus (%s, is --prometheus its address?): %w", response.Status, err)
+	}
+	if answer.Status != "success" {
+		return nil, fmt.Errorf("Prometheus at %s refuses: %s", p.url, answer.Error) //nolint:staticcheck // it is a name
+	}
+	return answer.Data.Result, nil
+}

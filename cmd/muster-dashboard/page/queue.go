@@ -1,0 +1,311 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/cmd/view"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/queueing"
+)
+
+// line is somebody who waits, as rows are made from.
+type line struct {
+	view.QueueLine
+	asks string
+	// text is what a search looks through, in lower case.
+	text string
+}
+
+// linesOf are all who wait, by ClusterQueue and in their order.
+func linesOf(p *view.Picture) []line {
+	lines := p.Lines()
+	out := make([]line, len(lines))
+	asks := make(map[workload]string, len(p.Workloads))
+	for _, w := range p.Workloads {
+		if !queueing.IsFinished(w) {
+			asks[workload{w.Namespace, w.Name}] = asksOf(w)
+		}
+	}
+	for i, l := range lines {
+		out[i] = line{QueueLine: l, asks: asks[workload{l.Namespace, l.Workload}]}
+		out[i].text = strings.ToLower(strings.Join([]string{l.Namespace, l.Name, l.Workload, l.ClusterQueue, l.Words, l.Message}, "\n"))
+	}
+	return out
+}
+
+// workload is the name of one.
+type workload struct{ namespace, name string }
+
+// asksOf says how many pods a Workload is, and how many devices they ask for; where they
+// ask for none, how many cores.
+func asksOf(w *kueue.Workload) string {
+	pods, sum := 0, nodegroups.Resources{}
+	for i := range w.Spec.PodSets {
+		ps := &w.Spec.PodSets[i]
+		pods += int(ps.Count)
+		sum.Add(fit.TemplateRequests(&ps.Template.Spec), int(ps.Count))
+	}
+	out := []string{strconv.Itoa(pods) + " pods"}
+	if pods == 1 {
+		out[0] = "1 pod"
+	}
+	for _, name := range sum.Names() {
+		if nodegroups.Extended(name) {
+			out = append(out, fmt.Sprintf("%s %s", nodegroups.Quantity(name, sum[name]), name))
+		}
+	}
+	if cpu := sum[corev1.ResourceCPU]; len(out) == 1 && cpu > 0 {
+		out = append(out, nodegroups.Quantity(corev1.ResourceCPU, cpu)+" cpu")
+	}
+	return strings.Join(out, ", ")
+}
+
+// queueSummary is the view of the queues, those who wait apart.
+type queueSummary struct {
+	Pending  int             `json:"pending"`
+	Admitted int             `json:"admitted"`
+	Reasons  []reasonCount   `json:"reasons"`
+	Queues   []queueCard     `json:"queues"`
+	Forecast forecastSummary `json:"forecast"`
+}
+
+// reasonCount is how many wait for the same.
+type reasonCount struct {
+	Reason string `json:"reason"`
+	Words  string `json:"words"`
+	Count  int    `json:"count"`
+}
+
+// queueCard is one ClusterQueue.
+type queueCard struct {
+	Name     string `json:"name"`
+	Cohort   string `json:"cohort,omitempty"`
+	Pending  int    `json:"pending"`
+	Admitted int32  `json:"admitted"`
+	// Stopped is why nobody starts from it; empty where they may.
+	Stopped string  `json:"stopped,omitempty"`
+	Usage   []usage `json:"usage"`
+}
+
+// usage is what a queue has of one resource of a flavor, as numbers for pictures and as
+// people write it.
+type usage struct {
+	Flavor       string  `json:"flavor"`
+	Resource     string  `json:"resource"`
+	Used         float64 `json:"used"`
+	Nominal      float64 `json:"nominal"`
+	UsedText     string  `json:"usedText"`
+	NominalText  string  `json:"nominalText"`
+	BorrowedText string  `json:"borrowedText,omitempty"`
+}
+
+func (s *Server) queue(_ context.Context, d *decision, _ *http.Request) (queueSummary, error) {
+	out := queueSummary{Pending: len(d.lines), Reasons: reasonsOf(d.lines), Queues: d.cards(), Forecast: s.forecastSummary()}
+	for _, w := range d.picture.Workloads {
+		if queueing.IsAdmitted(w) && !queueing.IsFinished(w) {
+			out.Admitted++
+		}
+	}
+	return out, nil
+}
+
+// reasonsOf counts the reasons, the most frequent first.
+func reasonsOf(lines []line) []reasonCount {
+	counts := map[string]*reasonCount{}
+	out := []reasonCount{}
+	for i := range lines {
+		l := &lines[i]
+		if counts[l.Reason] == nil {
+			counts[l.Reason] = &reasonCount{Reason: l.Reason, Words: l.Words}
+		}
+		counts[l.Reason].Count++
+	}
+	for _, c := range counts {
+		out = append(out, *c)
+	}
+	slices.SortFunc(out, func(a, b reasonCount) int { return cmp.Or(b.Count-a.Count, strings.Compare(a.Reason, b.Reason)) })
+	return out
+}
+
+// cards are the ClusterQueues, those in which most wait first.
+func (d *decision) cards() []queueCard {
+	waiting := map[string]int{}
+	for i := range d.lines {
+		waiting[d.lines[i].ClusterQueue]++
+	}
+	out := []queueCard{}
+	for _, cq := range d.picture.ClusterQueues {
+		status, ok := d.statuses[cq.Name]
+		if !ok {
+			status = cq.Status
+		}
+		card := queueCard{Name: cq.Name, Cohort: string(cq.Spec.CohortName), Pending: waiting[cq.Name], Admitted: status.AdmittedWorkloads, Usage: usageOf(cq, status.FlavorsReservation)}
+		if c := apimeta.FindStatusCondition(status.Conditions, kueue.ClusterQueueActive); c != nil && c.Status == metav1.ConditionFalse {
+			card.Stopped = c.Message
+		}
+		out = append(out, card)
+	}
+	slices.SortFunc(out, func(a, b queueCard) int { return cmp.Or(b.Pending-a.Pending, strings.Compare(a.Name, b.Name)) })
+	return out
+}
+
+// usageOf sets what is reserved beside the nominal quota, in the order of the spec.
+func usageOf(cq *kueue.ClusterQueue, reserved []kueue.FlavorUsage) []usage {
+	type key struct {
+		flavor   kueue.ResourceFlavorReference
+		resource corev1.ResourceName
+	}
+	used := map[key]kueue.ResourceUsage{}
+	for _, f := range reserved {
+		for _, r := range f.Resources {
+			used[key{f.Name, r.Name}] = r
+		}
+	}
+	out := []usage{}
+	for _, group := range cq.Spec.ResourceGroups {
+		for _, f := range group.Flavors {
+			for _, r := range f.Resources {
+				u := used[key{f.Name, r.Name}]
+				one := usage{
+					Flavor: string(f.Name), Resource: string(r.Name), Used: u.Total.AsApproximateFloat64(), Nominal: r.NominalQuota.AsApproximateFloat64(),
+					UsedText: u.Total.String(), NominalText: r.NominalQuota.String(),
+				}
+				if !u.Borrowed.IsZero() {
+					one.BorrowedText = u.Borrowed.String()
+				} else if over := difference(u.Total, r.NominalQuota); over.Sign() > 0 {
+					one.BorrowedText = over.String()
+				}
+				out = append(out, one)
+			}
+		}
+	}
+	return out
+}
+
+func difference(a, b resource.Quantity) resource.Quantity {
+	a.Sub(b)
+	return a
+}
+
+// rowPage is some of those who wait.
+type rowPage struct {
+	Total int `json:"total"`
+	From  int `json:"from"`
+	// Axis is from now to the end of the range of the expected starts.
+	Axis [2]int64 `json:"axis"`
+	Rows []row    `json:"rows"`
+}
+
+// row is one who waits.
+type row struct {
+	Queue     string `json:"queue"`
+	Position  int    `json:"position"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Workload  string `json:"workload"`
+	Priority  int32  `json:"priority,omitempty"`
+	Created   int64  `json:"created"`
+	Reason    string `json:"reason"`
+	Words     string `json:"words"`
+	Message   string `json:"message,omitempty"`
+	Asks      string `json:"asks,omitempty"`
+	Next      int64  `json:"next,omitempty"`
+	// Foreseen is whether its start is: see the constants. The times are those of
+	// forecast.Estimate.
+	Foreseen string `json:"foreseen,omitempty"`
+	Start    int64  `json:"start,omitempty"`
+	Early    int64  `json:"early,omitempty"`
+	Late     int64  `json:"late,omitempty"`
+}
+
+// What is known of a start; empty where there is no forecast.
+const (
+	foreseenYes    = "yes"
+	foreseenNo     = "no"     // it is not in the forecast, since it came later
+	foreseenBeyond = "beyond" // it is not within the horizon
+)
+
+// mostRows are sent at once.
+const mostRows = 500
+
+func (s *Server) rows(_ context.Context, d *decision, r *http.Request) (rowPage, error) {
+	q := r.URL.Query()
+	from, err := number(q.Get("from"), 0)
+	if err != nil {
+		return rowPage{}, refusal{http.StatusBadRequest, "from: " + err.Error()}
+	}
+	count, err := number(q.Get("count"), 100)
+	if err != nil {
+		return rowPage{}, refusal{http.StatusBadRequest, "count: " + err.Error()}
+	}
+	f := s.foreseen.Load()
+	list := chosen(d.lines, q.Get("queue"), q.Get("why"), strings.ToLower(q.Get("q")))
+	if err := order(list, q.Get("order"), f); err != nil {
+		return rowPage{}, err
+	}
+	out := rowPage{Total: len(list), From: from, Axis: f.axis(s.config.Clock.Now()), Rows: []row{}}
+	from = min(from, len(list))
+	for _, l := range list[from:min(len(list), from+min(count, mostRows))] {
+		out.Rows = append(out.Rows, f.row(l))
+	}
+	return out, nil
+}
+
+// number reads one that is not negative.
+func number(text string, otherwise int) (int, error) {
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%q is no number from 0 up", text)
+	}
+	return n, nil
+}
+
+// hasTurn is how the page names the reason of those who have none.
+const hasTurn = "Turn"
+
+// chosen are the lines of a queue, a reason and with a text; empty is any.
+func chosen(lines []line, queue, why, text string) []*line {
+	out := make([]*line, 0, len(lines))
+	for i := range lines {
+		l := &lines[i]
+		if (queue == "" || queue == l.ClusterQueue) && (why == "" || why == cmp.Or(l.Reason, hasTurn)) && (text == "" || strings.Contains(l.text, text)) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// order sorts lines that are in the order of the queues.
+func order(list []*line, by string, f *foreseen) error {
+	switch by {
+	case "":
+	case "age":
+		slices.SortStableFunc(list, func(a, b *line) int { return a.Created.Compare(b.Created) })
+	case "start":
+		starts := make(map[*line]time.Time, len(list))
+		for _, l := range list {
+			starts[l] = f.sortedBy(l)
+		}
+		slices.SortStableFunc(list, func(a, b *line) int { return starts[a].Compare(starts[b]) })
+	default:
+		return refusal{http.StatusBadRequest, fmt.Sprintf("order: %q is none: leave it out, or say age or start", by)}
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package page
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/muster-dev/muster/cmd/muster-dashboard/page"
+	"github.com/muster-dev/muster/cmd/view"
+)
+
+// started is a page that runs until the end of the test, in the bubble of the test.
+func started(t *testing.T, c page.Cluster) *page.Server {
+	t.Helper()
+	settings, err := view.LoadSettings("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := page.New(page.Config{Cluster: c, Settings: settings, Clock: clock.RealClock{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	go s.Run(ctx)
+	t.Cleanup(func() {
+		end()
+		synctest.Wait()
+	})
+	return s
+}
+
+// asks for a path, with its answer.
+func asks(s *page.Server, path string) *http.Response {
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Result()
+}
+
+// text of an answer.
+func text(t *testing.T, r *http.Response) string {
+	t.Helper()
+	var out strings.Builder
+	if _, err := bufio.NewReader(r.Body).WriteTo(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestRowsAreChosenAndOrdered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := append(small(), team("speech", "", "h100=8")...)
+		s := started(t, newWorld(append(objects, waiting("speech", "old", 4, 50*time.Hour))...))
+		for query, want := range map[string]string{
+			"":                           "4 old first second whale",
+			"?queue=vision":              "3 first second whale",
+			"?why=Turn":                  "1 first",
+			"?why=ExceedsMaxQuota":       "2 old whale",
+			"?q=WHALE":                   "1 whale",
+			"?q=whole+quota":             "2 old whale",
+			"?queue=vision&order=age":    "3 first second whale",
+			"?order=age&from=1&count=2":  "4 first second",
+			"?from=9":                    "4",
+			"?queue=none":                "0",
+			"?count=0&order=start":       "4",
+			"?order=start&queue=vision":  "3 first second whale",
+			"?why=WaitingForQuota&q=job": "1 second",
+		} {
+			var answer struct {
+				Total int
+				Rows  []struct{ Name string }
+			}
+			if err := json.NewDecoder(asks(s, "/api/queue/rows"+query).Body).Decode(&answer); err != nil {
+				t.Fatal(err)
+			}
+			got := []string{string(rune('0' + answer.Total))}
+			for _, r := range answer.Rows {
+				got = append(got, strings.TrimPrefix(r.Name, "job/"))
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("%s: %v, want %s", query, got, want)
+			}
+		}
+	})
+}
+
+func TestBadQuestionsAreAnsweredWithASentence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := started(t, newWorld(small()...))
+		for path, want := range map[string]string{
+			"/api/queue/rows?from=-1":                       `400 from: "-1" is no number from 0 up`,
+			"/api/queue/rows?count=many":                    `400 count: "many" is no number from 0 up`,
+			"/api/queue/rows?order=size":                    `400 order: "size" is none: leave it out, or say age or start`,
+			"/api/obtainability?window=5":                   `400 window: "5" is none: say how many seconds, as many as one of [1h0m0s 6h0m0s 24h0m0s] has`,
+			"/api/explain?namespace=vision&workload=nobody": "404 There is no Workload nobody in namespace vision any more",
+			"/nowhere": "404 ",
+		} {
+			r := asks(s, path)
+			if got := r.Status[:4] + text(t, r); !strings.HasPrefix(got, want) {
+				t.Errorf("%s: %s, want %s", path, got, want)
+			}
+		}
+	})
+}
+
+func TestWhatIsServedIsKeptAndGuarded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := started(t, newWorld(small()...))
+		for _, path := range []string{"/", "/queue", "/obtainability", "/cost", "/assets/main.js", "/assets/uplot/uPlot.esm.js", "/healthz", "/api/queue"} {
+			r := asks(s, path)
+			if r.StatusCode != http.StatusOK || !strings.HasPrefix(r.Header.Get("Content-Security-Policy"), "default-src 'self'; ") || r.Header.Get("X-Content-Type-Options") != "nosniff" {
+				t.Errorf("%s: %s with %v", path, r.Status, r.Header)
+			}
+			tag := r.Header.Get("ETag")
+			if tag == "" {
+				continue
+			}
+			again := httptest.NewRequest(http.MethodGet, path, nil)
+			again.Header.Set("If-None-Match", tag)
+			w := httptest.NewRecorder()
+			if s.ServeHTTP(w, again); w.Code != http.StatusNotModified {
+				t.Errorf("%s is sent again: %d", path, w.Code)
+			}
+		}
+	})
+}
+
+// stream is an answer that never ends, of which the pulses are counted by their version.
+type stream struct {
+	http.ResponseWriter
+	versions map[string]bool
+}
+
+func (s *stream) Write(text []byte) (int, error) {
+	_, data, ok := strings.Cut(string(text), "data: ")
+	var p struct{ Version string }
+	if err := json.Unmarshal([]byte(strings.TrimSpace(data)), &p); !ok || err != nil {
+		return 0, errors.Join(errors.New("it is no pulse"), err)
+	}
+	s.versions[p.Version] = true
+	return len(text), nil
+}
+
+func (*stream) Flush() {}
+
+// TestDecidesSeldom though the cluster changes all the time: every two seconds while
+// somebody looks; else only to remember how things stand.
+func TestDecidesSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(small()...)
+		w.hide("nodes") // so that no forecast is made, which has versions of its own
+		s := started(t, w)
+		changes := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); <-time.After(100 * time.Millisecond) {
+				w.note()
+			}
+		}
+		reads := func() int {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.reads
+		}
+		changes(time.Second)
+		one, before := reads(), reads()
+		changes(2 * time.Minute)
+		if n := (reads() - before) / one; n < 2 || n > 5 {
+			t.Errorf("%d decisions in 2 minutes in which nobody looks, want one for each sample of half a minute", n)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		out := &stream{httptest.NewRecorder(), map[string]bool{}}
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			s.ServeHTTP(out, httptest.NewRequest(http.MethodGet, "/api/events", nil).WithContext(ctx))
+		}()
+		before = reads()
+		changes(time.Minute)
+		if n := (reads() - before) / one; n < 15 || n > 31 {
+			t.Errorf("%d decisions in a minute in which somebody looks, want at most one every two seconds", n)
+		}
+		leave()
+		<-over
+		if n := len(out.versions); n < 15 || n > 32 {
+			t.Errorf("who looked was told of %d versions", n)
+		}
+		before = reads()
+		changes(2 * time.Minute)
+		if n := (reads() - before) / one; n > 6 {
+			t.Errorf("%d decisions in 2 minutes after everybody has left", n)
+		}
+	})
+}
