@@ -141,10 +141,10 @@ func (s *Snapshot) asks(gang *Gang, plan *Verdict) int64 {
 	for i := range plan.Placement {
 		p := &plan.Placement[i]
 		n := s.Nodes.Find(p.Node)
-		if n == nil || n.Machine == nil || n.Machine.Launch == "" || n.isPaidBy(gang) {
+		if n == nil || n.Launch == "" || n.isPaidBy(gang) {
 			continue
 		}
-		if g := s.findGroup(n.Machine.Group); g != nil {
+		if g := s.findGroup(n.Group); g != nil {
 			payers := int64(len(n.Labelled) - len(p.Over) + 1)
 			perHour += (g.MicroUSDPerHour + payers - 1) / payers
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -16,21 +17,22 @@ import (
 // written again. What is lost in a crash is bounded by it.
 const budgetsEvery = time.Minute
 
-// keepBudgets writes down what was spent of budgets until ctx is done.
-func (c *Controller) keepBudgets(ctx context.Context) {
-	ticker := c.Clock.NewTicker(budgetsEvery)
-	defer ticker.Stop()
+// keepBudgets writes down what was spent of budgets each time that the timer goes off,
+// until ctx is done.
+func (c *Controller) keepBudgets(ctx context.Context, timer clock.Timer) {
+	defer timer.Stop()
 	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C():
+		}
 		for _, p := range c.Model.Policies() {
 			if err := c.writeBudgets(ctx, p); err != nil && ctx.Err() == nil {
 				log.FromContext(ctx).Info("What was spent of the budgets of a CapacityPolicy will be written again", "policy", p.Name, "reason", err.Error())
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
+		timer.Reset(budgetsEvery)
 	}
 }
 

@@ -81,7 +81,8 @@ func (c *Controller) Start(ctx context.Context) error {
 		return nil
 	}
 	defer c.running.Wait()
-	c.running.Go(func() { c.keepBudgets(ctx) })
+	budgets := c.Clock.NewTimer(0)
+	c.running.Go(func() { c.keepBudgets(ctx, budgets) })
 	for _, g := range c.Model.Snapshot(c.Clock.Now()).Groups {
 		showLosses(g.Name)
 	}
