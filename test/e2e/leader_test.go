@@ -55,8 +55,9 @@ func alone(t *testing.T, name string, change func(*cluster.Config)) {
 	t.Cleanup(func() {
 		kube, running, watcher = shared.kube, shared.running, shared.watcher
 		if t.Failed() {
-			for _, component := range []string{cluster.Muster, cluster.Standby} {
-				tail(own.Logs(component))
+			tail(own.Logs(cluster.Muster))
+			if c.Standby {
+				tail(own.Logs(cluster.Standby))
 			}
 		}
 		if err := own.Stop(context.WithoutCancel(t.Context())); err != nil {
