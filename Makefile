@@ -54,6 +54,10 @@ simulate: ## Play 10,000 seeded stories of the provisioner, with crashes and sta
 race: build ## Let two requests race for the last GPUs 1,000 times on a real API server; make test does 200.
 	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test ./test/e2e -run ExactlyOneWins -timeout 30m -races 1000 $(ARGS)
 
+.PHONY: soak
+soak: build ## Let everything go wrong for an hour while gangs come and go, and change leaders 100 times; make test does a minute and ten.
+	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test ./test/e2e -run 'InAStorm|LosesItsLease' -timeout 180m -storm 1h -leader-rounds 100 $(ARGS)
+
 .PHONY: bench
 bench: build kueue ## Measure plans, requests and admissions, beside a stock Kueue (half an hour); compare two runs with benchstat.
 	$(PROGRAMS) go test -run '^$$' -bench . -benchmem -timeout 60m $(ARGS) ./test/bench/...

@@ -1,0 +1,355 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/kwok/faults"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+// stormLength is how long things go wrong; an hour of it is a soak.
+var stormLength = flag.Duration("storm", time.Minute, "how long the storm lasts")
+
+const (
+	// aftermath is how long everything may take to be done once nothing goes wrong any
+	// more: retries pause for up to half a minute, stockouts for longer.
+	aftermath = 5 * time.Minute
+	// unrest is how long after a fault nobody can be expected to be back at work.
+	unrest = 20 * time.Second
+	// crowd is how many jobs and requests there are at once: those that come while
+	// nothing can be done wait outside.
+	crowd = 12
+)
+
+//go:embed testdata/storm.yaml
+var stormPlan []byte
+
+//go:embed testdata/deaths.yaml
+var deathsPlan []byte
+
+// storm is a load of gangs, and who looks after it.
+type storm struct {
+	*site
+	random *rand.Rand
+	// spot and steady are where machines come from; node is there anyway.
+	spot, steady *v1alpha1.NodeGroup
+	node         *corev1.Node
+	// came counts all that ever came; open are those that are not over; done counts
+	// those that are, by what became of them.
+	came int
+	open map[string]client.Object
+	done map[string]int
+}
+
+// TestInAStormEveryPromiseIsKept: gangs come and go while components die and freeze,
+// and much of what muster says is refused, lost or late. When it is over all are done,
+// nothing is left, and muster is about as big as before.
+func TestInAStormEveryPromiseIsKept(t *testing.T) {
+	gate := faults.NewGate(seed)
+	alone(t, "storm", func(c *cluster.Config) { c.Proxy = gate.Handler })
+	s := newStorm(t)
+	for range 6 {
+		s.spawn()
+	}
+	s.untilCalm()
+	size, objects := s.size(), s.objects()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var weather sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		weather.Wait()
+	})
+	over := make(chan error, 1)
+	weather.Go(func() { over <- s.rage(ctx, gate) })
+	s.look("the storm is over", *stormLength+aftermath, func() bool {
+		select {
+		case err := <-over:
+			if err != nil {
+				t.Error(err)
+			}
+			return true
+		default:
+		}
+		if len(s.open) < crowd && s.random.IntN(2) == 0 {
+			s.spawn()
+		}
+		return false
+	})
+	t.Logf("the storm is over: of %d, %d are open; %v; requests hit: %v", s.came, len(s.open), s.done, gate.Hit())
+	for _, c := range []string{cluster.Etcd, cluster.APIServer, cluster.Kwok, cluster.Muster} {
+		if err := running.WaitReady(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watcher.StandStill(time.Now().Add(unrest))
+	s.untilCalm()
+	s.look(fmt.Sprintf("no more objects than %v", objects), aftermath, func() bool {
+		for kind, n := range s.objects() {
+			if n > objects[kind] {
+				return false
+			}
+		}
+		return true
+	})
+	s.look(fmt.Sprintf("muster is as big as before, %v", size), aftermath, func() bool { return s.size().fits(size) })
+	t.Logf("of %d: %v; muster was %v and is %v", s.came, s.done, size, s.size())
+}
+
+func newStorm(t *testing.T) *storm {
+	t.Helper()
+	s := &storm{site: newSite(t), random: rand.New(rand.NewPCG(seed, seed)), open: map[string]client.Object{}, done: map[string]int{}}
+	s.spot = s.group("-spot", func(g *v1alpha1.NodeGroup) {
+		g.Spec.CapacityType, g.Spec.MaxNodes, g.Spec.Kwok.Holds = v1alpha1.Spot, 16, new(int32(5))
+		g.Spec.PricePerHour = new(resource.MustParse("30"))
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{
+			{Type: v1alpha1.FaultBootDeath, Percent: new(int32(10))},
+			{Type: v1alpha1.FaultLateDevices, Percent: new(int32(20)), After: after(2 * time.Second)},
+			{Type: v1alpha1.FaultReclaim, Percent: new(int32(5)), After: after(5 * time.Second)},
+		}
+	})
+	s.steady = s.group("-steady", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 64 })
+	s.queue(s.spot, s.steady)
+	s.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: s.name, Labels: map[string]string{siteLabel: s.name + "-own"}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+	}}
+	s.node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("100")}
+	s.node.Status.Allocatable = s.node.Status.Capacity
+	s.create(s.node)
+	return s
+}
+
+// rage lets things go wrong; in the first third muster dies, too.
+func (s *storm) rage(ctx context.Context, gate *faults.Gate) error {
+	tell := func(o faults.Occurrence) {
+		s.Logf("%s after its beginning: %s", o.Begins, o)
+		watcher.StandStill(time.Now().Add(o.For.Duration + unrest))
+	}
+	var plans errgroup.Group
+	for _, part := range []struct {
+		plan  []byte
+		lasts time.Duration
+	}{{stormPlan, *stormLength}, {deathsPlan, *stormLength / 3}} {
+		p := &faults.Plan{}
+		if err := yaml.UnmarshalStrict(part.plan, p); err != nil {
+			return err
+		}
+		if err := p.Validate(nil).ToAggregate(); err != nil {
+			return err
+		}
+		plans.Go(func() error { return faults.Run(ctx, p, part.lasts, running, gate, tell) })
+	}
+	return plans.Wait()
+}
+
+// spawn creates a job, a request for new machines, or one for room on the node that is
+// there anyway.
+func (s *storm) spawn() {
+	s.Helper()
+	s.came++
+	name := fmt.Sprintf("gang-%d", s.came)
+	count := 1 + s.random.Int32N(4)
+	if s.random.IntN(2) == 0 {
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.name}}}
+		j.Spec.Parallelism, j.Spec.Completions, j.Spec.Template.Spec = &count, &count, s.podSpec()
+		s.insist(j)
+		s.open[name] = j
+		return
+	}
+	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
+	template.Template.Spec = s.podSpec()
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
+	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	if s.random.IntN(2) == 0 {
+		r.Spec.ProvisioningClassName = model.ClassCheckCapacity
+		template.Template.Spec.NodeSelector[siteLabel] = s.node.Labels[siteLabel]
+		template.Template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
+	}
+	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: name}, Count: count}}
+	s.insist(template)
+	s.insist(r)
+	s.open[name] = r
+}
+
+// insist creates the object as soon as the API server lets it.
+func (s *storm) insist(o client.Object) {
+	s.Helper()
+	var err error
+	s.eventually("creation of "+o.GetName(), func() bool {
+		err = kube.Create(s.Context(), o)
+		return err == nil || apierrors.IsAlreadyExists(err)
+	}, func() string { return err.Error() })
+}
+
+// tidy deletes what is over.
+func (s *storm) tidy() {
+	s.Helper()
+	for name, o := range s.open {
+		if !s.get(o) {
+			continue
+		}
+		var end string
+		switch o := o.(type) {
+		case *batchv1.Job:
+			for _, c := range o.Status.Conditions {
+				if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
+					end = "job " + string(c.Type)
+				}
+			}
+		case *provreq.ProvisioningRequest:
+			for _, kind := range []string{provreq.BookingExpired, provreq.Failed, provreq.Provisioned} {
+				if end == "" && meta.IsStatusConditionTrue(o.Status.Conditions, kind) {
+					end = "request " + kind
+				}
+			}
+		}
+		if end == "" {
+			continue
+		}
+		template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
+		if client.IgnoreNotFound(kube.Delete(s.Context(), template)) != nil ||
+			client.IgnoreNotFound(kube.Delete(s.Context(), o, client.PropagationPolicy(metav1.DeletePropagationBackground))) != nil {
+			continue // the API server may be starting again
+		}
+		s.done[end]++
+		delete(s.open, name)
+	}
+}
+
+// look tidies until the wish comes true.
+func (s *storm) look(wish string, most time.Duration, holds func() bool) {
+	s.Helper()
+	deadline := time.NewTimer(most)
+	defer deadline.Stop()
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		s.tidy()
+		if holds() {
+			return
+		}
+		select {
+		case <-deadline.C:
+			for _, o := range s.open {
+				switch o := o.(type) {
+				case *batchv1.Job:
+					s.Logf("job %s is open; workload: %+v", o.Name, s.workload(o))
+				case *provreq.ProvisioningRequest:
+					s.Logf("request %s is open: %+v", o.Name, o.Status)
+				}
+			}
+			s.Fatalf("not within %s: %s. Left: %v, %v; objects %v, marks %v, muster %v", most, wish,
+				s.left(s.spot.Name), s.left(s.steady.Name), s.objects(), s.marks(), s.size())
+		case <-ticker.C:
+		}
+	}
+}
+
+// untilCalm waits until all that came is done, and its machines are gone.
+func (s *storm) untilCalm() {
+	s.Helper()
+	s.look("all that came is done", aftermath, func() bool { return len(s.open) == 0 })
+	s.look("no machine is left", aftermath, func() bool { return len(s.left(s.spot.Name))+len(s.left(s.steady.Name)) == 0 })
+	s.look("no pod and no Workload is left", aftermath, func() bool {
+		objects := s.objects()
+		return objects["Pod"]+objects["Workload"] == 0
+	})
+	s.look("the node that is there anyway bears no mark", aftermath, func() bool { return len(s.marks()) == 0 })
+}
+
+// marks are what Muster has left on the node that is there anyway.
+func (s *storm) marks() (out []string) {
+	if !s.get(s.node) {
+		return []string{"(the API server does not answer)"}
+	}
+	if s.node.Spec.Unschedulable {
+		out = append(out, "a cordon")
+	}
+	for _, keys := range []map[string]string{s.node.Labels, s.node.Annotations} {
+		for key := range keys {
+			if strings.Contains(key, "muster.dev/") && key != siteLabel || key == v1alpha1.ScaleDownDisabledAnnotation {
+				out = append(out, key)
+			}
+		}
+	}
+	return out
+}
+
+// objects counts those of the kinds that may grow in number with what has been, not
+// with what there is. Events, and the records of machines that have ended, are kept for
+// an hour.
+func (s *storm) objects() map[string]int {
+	counts := map[string]int{}
+	for _, kind := range []struct{ version, kind string }{
+		{"v1", "ConfigMap"}, {"v1", "Secret"}, {"v1", "Node"}, {"v1", "Pod"}, {"v1", "PodTemplate"}, {"batch/v1", "Job"},
+		{"coordination.k8s.io/v1", "Lease"}, {"autoscaling.x-k8s.io/v1", "ProvisioningRequest"},
+		{"kueue.x-k8s.io/v1beta2", "Workload"},
+	} {
+		list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: kind.version, Kind: kind.kind + "List"}}
+		if err := kube.List(s.Context(), list); err != nil {
+			s.Logf("counting %s: %v", kind.kind, err)
+			continue
+		}
+		counts[kind.kind] = len(list.Items)
+	}
+	return counts
+}
+
+// size is how much a muster has taken.
+type size struct{ goroutines, mebibytes int64 }
+
+func (z size) String() string { return fmt.Sprintf("%d goroutines, %d MiB", z.goroutines, z.mebibytes) }
+
+// fits says that the size is about what it was. Each watch, and each connection, is a
+// few goroutines; memory is what Go has not given back to the system yet.
+func (z size) fits(before size) bool {
+	return z.goroutines > 0 && z.goroutines <= before.goroutines+50 && z.mebibytes <= before.mebibytes*3/2+32
+}
+
+// size asks muster; it is nothing while muster does not answer.
+func (s *storm) size() (z size) {
+	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, running.MusterMetrics(), http.NoBody)
+	if err != nil {
+		s.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return size{}
+	}
+	defer func() { _ = response.Body.Close() }()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		n, _ := strconv.ParseFloat(value, 64)
+		switch name {
+		case "go_goroutines":
+			z.goroutines = int64(n)
+		case "process_resident_memory_bytes":
+			z.mebibytes = int64(n) >> 20
+		}
+	}
+	return z
+}
