@@ -8,6 +8,7 @@ import (
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -33,9 +34,12 @@ func (s *State) Cycle(now time.Time) []Verdict {
 		s.touch(w.Object.UID)
 	}
 	var out []Verdict
-	for _, w := range sorted(s.due) {
+	// A table that was large once would cost as much to go through ever after.
+	due := s.due
+	s.due = map[types.UID]*Workload{}
+	for _, w := range sorted(due) {
 		if w.busy {
-			continue
+			continue // once it is settled, it is looked at
 		}
 		delete(s.due, w.Object.UID)
 		if v := s.look(w); v != nil {
@@ -44,9 +48,8 @@ func (s *State) Cycle(now time.Time) []Verdict {
 		}
 	}
 	for _, t := range s.trees {
-		fresh := slices.ContainsFunc(t.queues, func(q *queue) bool { return len(q.fresh) > 0 })
 		t.loosened = t.loosened || !t.stale.IsZero() && !now.Before(t.stale)
-		if fresh || t.loosened {
+		if t.loosened || slices.ContainsFunc(t.queues, (*queue).unjudged) {
 			t.loosened = t.loosened || t.claimed
 			out = append(out, s.drain(t)...)
 		}

@@ -242,22 +242,22 @@ func least(n *quota.Node, lines map[*quota.Node]*line) *line {
 // line puts the Workloads of a queue that are to be judged in line. Those that
 // cannot be anything but refused get their answer here.
 func (d *drainer) line(q *queue) []Verdict {
-	if len(q.fresh) == 0 {
+	if !q.unjudged() {
 		return nil
 	}
+	defer q.judged()
 	head, _ := q.pending.Min()
 	strict := q.object.Spec.QueueingStrategy == kueue.StrictFIFO && !q.backfills()
 	l := &line{queue: q}
 	switch {
-	case strict && !d.s.sharesByUsage(q) && q.fresh[head.Object.UID] == nil:
+	case strict && !d.s.sharesByUsage(q) && !q.anew && q.fresh[head.Object.UID] == nil:
 		var out []Verdict
 		why := d.blocked(q)
 		for _, w := range sorted(q.fresh) {
 			out = d.s.appendTold(out, w, why)
 		}
-		clear(q.fresh)
 		return out
-	case strict, len(q.fresh) == q.pending.Len():
+	case strict, q.anew, len(q.fresh) == q.pending.Len():
 		q.pending.Ascend(func(w *Workload) bool { l.rest = append(l.rest, w); return true })
 	default:
 		for _, w := range q.fresh {
@@ -265,7 +265,6 @@ func (d *drainer) line(q *queue) []Verdict {
 		}
 		slices.SortFunc(l.rest, compare)
 	}
-	clear(q.fresh)
 	slices.SortStableFunc(l.rest, func(a, b *Workload) int { return b.due() - a.due() })
 	l.version = -1
 	if d.s.sharesByUsage(q) {

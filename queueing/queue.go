@@ -24,9 +24,11 @@ type queue struct {
 	counts
 
 	// pending are the Workloads that wait and may be judged, in their order; fresh
-	// those of them that have not been since they or the queue changed.
+	// those of them that have not been since they changed. Anew says that none has been
+	// since the queue did.
 	pending *btree.BTreeG[*Workload]
 	fresh   map[types.UID]*Workload
+	anew    bool
 	// refusals are the answers to Workloads that still wait. They hold as long as
 	// quota and machines only become fewer.
 	refusals map[likeness]*refusal
@@ -145,12 +147,15 @@ func (q *queue) drop(w *Workload) {
 // forgive forgets what was refused, so that all are judged again.
 func (q *queue) forgive() {
 	clear(q.refusals)
-	q.wantsMachines = false
-	q.pending.Ascend(func(w *Workload) bool {
-		q.fresh[w.Object.UID] = w
-		return true
-	})
+	q.wantsMachines, q.anew = false, true
 }
+
+// unjudged says that somebody is to be judged.
+func (q *queue) unjudged() bool { return len(q.fresh) > 0 || q.anew && q.pending.Len() > 0 }
+
+// judged empties what is to be judged. A table that was large once would cost as much to
+// clear ever after.
+func (q *queue) judged() { q.fresh, q.anew = map[types.UID]*Workload{}, false }
 
 // weightOf is in thousandths; one where nothing is said.
 func weightOf(fs *kueue.FairSharing) int64 {
