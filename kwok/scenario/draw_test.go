@@ -69,6 +69,15 @@ func TestWhatIsDrawnHasItsMean(t *testing.T) {
 	within(t, "mean pause in ms", int(jobs[9_999].At.Milliseconds())/9_999, 6_000, 360)
 }
 
+func TestNoRunIsLongerThanItMayBe(t *testing.T) {
+	s := &Scenario{Arrivals: []Arrival{one(100, When{}, Shape{Pods: 1, RunFor: RunTime{Mean: of(time.Hour), AtMost: of(time.Minute)}})}}
+	for _, j := range s.Submissions() {
+		if j.RunFor <= 0 || j.RunFor > time.Minute {
+			t.Fatalf("%s runs for %s, want at most 1m", j.Name, j.RunFor)
+		}
+	}
+}
+
 func TestADayHasItsBusyHour(t *testing.T) {
 	busiest := of(14 * time.Hour)
 	s := &Scenario{Arrivals: []Arrival{one(24_000, When{PerHour: 100, BusiestAt: &busiest})}}
@@ -101,6 +110,9 @@ func TestTheSeedDecidesAndArrivalsDoNotMeddle(t *testing.T) {
 	}
 	if !slices.Equal(draw(1, a), draw(1, a, b)) {
 		t.Error("another arrival changed the Jobs of the first")
+	}
+	if slices.Equal(draw(1, a), draw(1, b, a)) {
+		t.Error("two arrivals that are alike draw the same")
 	}
 }
 

@@ -53,9 +53,9 @@ type Jobs struct {
 // Makespan is from the first submission until the last Job's end.
 type Makespan struct {
 	Took metav1.Duration `json:"took"`
-	// StartUp is how much longer the pods of the first wave took, from the first to be
-	// created until the last to be bound, than their Jobs took to come. They were bound
-	// at PodsPerSecond of the wall.
+	// StartUp is how long the pods of the first wave took, from the first to be created
+	// until the last to be bound, which they were at PodsPerSecond of the wall. Both are
+	// 0 where the Jobs of that wave do not come at once: that hides what it takes.
 	StartUp       metav1.Duration `json:"startUp"`
 	PodsPerSecond float64         `json:"boundPodsPerSecond"`
 	// OverFIFO is Took by the FIFO bound and start-up.
@@ -181,9 +181,9 @@ func makespan(r Record) Makespan {
 	}
 	slices.Sort(created)
 	slices.Sort(bound)
-	if wave := min(r.Bound.FirstWave, len(bound)); wave > 0 {
+	if wave := min(r.Bound.FirstWave, len(bound)); wave > 0 && r.Bound.FirstWaveIn.Duration == 0 {
 		took := max(bound[wave-1]-created[0], time.Millisecond)
-		out.StartUp = metav1.Duration{Duration: max(r.scaled(took).Duration-r.Bound.FirstWaveIn.Duration, 0)}
+		out.StartUp = r.scaled(took)
 		out.PodsPerSecond = round(float64(wave) / took.Seconds())
 	}
 	out.OverFIFO = ratio(float64(out.Took.Duration), float64(r.Bound.FIFO.Duration+out.StartUp.Duration))

@@ -51,9 +51,11 @@ func (r Report) rows() (out []row) {
 	took("bound, by area", r.Bound.Area)
 	took("bound, first come first served", r.Bound.FIFO)
 	took("bound, longest first", r.Bound.LongestFirst)
-	took("start-up of the first wave", r.Makespan.StartUp)
-	count("pods of the first wave", int64(r.Bound.FirstWave))
-	add("pods bound per second of the wall", r.Makespan.PodsPerSecond, fmt.Sprintf("%.1f", r.Makespan.PodsPerSecond))
+	if r.Makespan.PodsPerSecond > 0 {
+		took("start-up of the first wave", r.Makespan.StartUp)
+		count("pods of the first wave", int64(r.Bound.FirstWave))
+		add("pods bound per second of the wall", r.Makespan.PodsPerSecond, fmt.Sprintf("%.1f", r.Makespan.PodsPerSecond))
+	}
 	factor("makespan ÷ (first come first served + start-up)", r.Makespan.OverFIFO)
 
 	if r.Fixed.Machines > 0 {
