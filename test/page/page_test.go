@@ -23,7 +23,7 @@ var views = []struct{ name, complete string }{
 // TestLooks goes through the views on three screens and takes pictures.
 func TestLooks(t *testing.T) {
 	b := newBrowser(t)
-	w := busy(150, 24)
+	w := busy(60, 24)
 	home := serve(t, w, prometheus(t, w))
 	for _, s := range []struct {
 		name string
