@@ -74,6 +74,7 @@ func TestBudgets(t *testing.T) {
 		s.view.Groups[0].CapacityType = v1alpha1.Reserved // more wanted, though it costs more
 		s.view.Groups = []Group{g, s.view.Groups[0]}
 	}
+	theirs := func(n *Node) { bought(n); n.Machine.Launch, n.Launch = "", "" }
 	ours := func(n *Node) { bought(n); young(n) }
 	patient := func(s *story) { s.request.ValidFor = 100 * time.Hour }
 	play(t, []expected{
@@ -102,10 +103,12 @@ func TestBudgets(t *testing.T) {
 			message: "the gang needs 240"},
 		{name: "as much as they are worth", story: newStory().node("a", bought).node("b", bought).with(budget(240)), want: Book},
 		{name: "shared ones cost a share", story: newStory().node("a", bought, alsoPaidBy("other")).node("b", bought, alsoPaidBy("other")).with(budget(120)), want: Book},
-		{name: "machines of others cost nothing", story: newStory().node("a").node("b").with(budget(0)), want: Book},
+		{name: "machines of others cost nothing", story: newStory().node("a", theirs).node("b").with(budget(0)), want: Book},
 		{name: "what the gang has claimed is not asked for again", story: newStory().node("a", bought, claimed).node("b", bought, claimed).with(budget(0)).at(2 * time.Second), want: Provision},
 		{name: "nor what it has launched", story: newStory().attempt(Launching).machines(cloudprovider.Running, cloudprovider.Running).
 			node("a", ours).node("b", ours).with(budget(0)).with(podsHeld), want: Book},
+		{name: "nor what it finds in place of a part of that", story: newStory().attempt(Launching).machines(cloudprovider.Running, cloudprovider.Running).
+			node("a", ours).node("b", ours, taken).node("c", bought).with(budget(0)).with(podsHeld), want: Book},
 		{name: "a replacement counts", story: newStory().provisioned().node("a", bought, booked).with(budget(1)).with(podsWaiting), want: Report, message: "the gang needs 120"},
 	})
 }

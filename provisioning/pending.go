@@ -21,7 +21,7 @@ func nextPending(r *Request, v View) Step {
 		return end(r, v, Step{Do: Fail, Condition: failed(ReasonExpired, fmt.Sprintf(
 			"No capacity was found within %s of the request's creation (parameter ValidUntilSeconds)", r.ValidFor))})
 	}
-	grace := r.Created.Add(manifestGrace)
+	grace := earliest(r.Created, r.Seen).Add(manifestGrace)
 	switch {
 	case len(r.Missing) > 0 && v.Now.Before(grace):
 		return Step{Do: Rest, At: grace}

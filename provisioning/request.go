@@ -17,6 +17,9 @@ type Request struct {
 	Namespace string
 	Name      string
 	Created   time.Time
+	// Seen is when Muster first heard of it, by its own clock: where that is behind the
+	// API server's, it is before Created.
+	Seen time.Time
 	// Priority of its pods, the highest of them: more comes first.
 	Priority int32
 	// ValidFor is how long after its creation the request may wait for capacity.

@@ -169,6 +169,9 @@ func (s *story) held(name string, state cloudprovider.State) *story {
 	return s
 }
 
+// seenBeforeItWasCreated: our clock is an hour behind that of the API server.
+func seenBeforeItWasCreated(s *story) { s.request.Created, s.request.Seen = noon.Add(time.Hour), noon }
+
 func missing(s *story) {
 	s.request.Missing = []string{"workers"}
 	s.request.Gang.PodSets = nil
@@ -323,6 +326,7 @@ func TestNextOfWhatIsPending(t *testing.T) {
 			story: newStory().node("a", claimed).node("b", claimed, taken).with(noRetry).with(dry), check: wantNodes("unbook a, unbook b")},
 		{name: "a template that is not known may come a moment later", story: newStory().with(missing), want: Rest, check: wantAt(manifestGrace)},
 		{name: "then it is looked up", story: newStory().with(missing).at(manifestGrace), want: LookUp},
+		{name: "no later by a clock that is behind", story: newStory().with(missing).with(seenBeforeItWasCreated).at(manifestGrace), want: LookUp},
 		{name: "parameters that cannot be read fail the request", story: newStory().with(func(s *story) { s.request.Invalid = "noRetry is maybe" }), want: Fail, message: "noRetry is maybe"},
 		{name: "what is lacking is waited for", story: newStory().with(func(s *story) { s.request.Lacking = "no such policy" }), want: Report, message: "no such policy", check: wantAt(time.Hour)},
 		{name: "a request past its time fails", story: newStory().node("a", claimed).at(time.Hour), want: Fail, message: "ValidUntilSeconds", check: wantNodes("unbook a")},

@@ -1,6 +1,8 @@
 package provisioning
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
@@ -24,15 +26,20 @@ type Share struct {
 	MicroUSDPerHour int64
 }
 
+// Over is what the share comes to in a time, in millionths of a USD.
+func (s Share) Over(d time.Duration) int64 {
+	return priceOf(max(0, d.Milliseconds()), s.MicroUSDPerHour)
+}
+
 // Shares says who pays for a machine of that price: those who have booked it, in equal
 // parts, until their pods have ended; one that is in flight by the request that it
 // was launched for; all others by nobody. What does not divide by the bookings is
-// paid by the first of them.
-func Shares(m *cloudprovider.Machine, bookings []Booking, inFlight bool, microUSDPerHour int64) []Share {
+// paid by the first of them. Launch is the machine's token.
+func Shares(launch string, bookings []Booking, inFlight bool, microUSDPerHour int64) []Share {
 	if len(bookings) == 0 {
 		s := Share{MicroUSDPerHour: microUSDPerHour}
 		if inFlight {
-			s.Request = TokenUID(m.Launch)
+			s.Request = TokenUID(launch)
 		}
 		return []Share{s}
 	}
@@ -53,7 +60,7 @@ func Shares(m *cloudprovider.Machine, bookings []Booking, inFlight bool, microUS
 func Spend(f Fleet, price func(group string) int64, tenant func(request types.UID) Tenant) map[Tenant]int64 {
 	out := map[Tenant]int64{}
 	charge := func(m *cloudprovider.Machine, bookings []Booking, inFlight bool) {
-		for _, s := range Shares(m, bookings, inFlight, price(m.Group)) {
+		for _, s := range Shares(m.Launch, bookings, inFlight, price(m.Group)) {
 			var t Tenant
 			if s.Request != "" {
 				t = tenant(s.Request)

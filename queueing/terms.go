@@ -39,8 +39,10 @@ func (s *State) termsOf(w *Workload, check kueue.AdmissionCheckReference) terms 
 	if policy := s.policies[s.policyName(w, check)]; policy != nil {
 		out.policy = policy.Spec
 	}
-	if policy, err := out.policy.With(w.parameter); err == nil {
-		out.policy = policy
+	if w.asks {
+		if policy, err := out.policy.With(w.parameter); err == nil {
+			out.policy = policy
+		}
 	}
 	// What a failed attempt takes counts as waiting, so not since the last one.
 	allowed, next := out.policy.AllowedAfter(s.now.Sub(w.Object.CreationTimestamp.Time))
@@ -50,10 +52,20 @@ func (s *State) termsOf(w *Workload, check kueue.AdmissionCheckReference) terms 
 	if within := out.policy.StartWithin; within != nil {
 		out.startBy = w.Object.CreationTimestamp.Add(within.Duration)
 	}
-	if by, err := time.Parse(time.RFC3339, w.parameter(startByParameter)); err == nil {
-		out.startBy = by
+	if w.asks {
+		if by, err := time.Parse(time.RFC3339, w.parameter(startByParameter)); err == nil {
+			out.startBy = by
+		}
 	}
 	return out
+}
+
+// tailored says that the terms of a check are not the same for the Workload as for all
+// others: its job asks for some, or they change with how long one has waited. A clock
+// that is behind has some wait for less than no time.
+func (s *State) tailored(w *Workload, check kueue.AdmissionCheckReference) bool {
+	policy := s.policies[s.policyName(w, check)]
+	return w.asks || policy != nil && len(policy.Spec.FallbackAfter) > 0 || s.now.Before(w.Object.CreationTimestamp.Time)
 }
 
 // policyName is the CapacityPolicy of a Workload's request; empty for none.
@@ -103,11 +115,11 @@ func (t *terms) hint() string {
 }
 
 // likeTerms is equal for Workloads of a queue that would get machines on the same
-// terms now.
+// terms now. It leaves out what is the same for all.
 func (s *State) likeTerms(q *queue, w *Workload) string {
 	var out strings.Builder
 	for _, rule := range checkRules(q.object) {
-		if !s.isCapacity(rule.Name) {
+		if !s.isCapacity(rule.Name) || !s.tailored(w, rule.Name) {
 			continue
 		}
 		t := s.termsOf(w, rule.Name)

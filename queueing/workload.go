@@ -3,6 +3,7 @@ package queueing
 import (
 	"encoding/json"
 	"hash/fnv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,8 @@ type Workload struct {
 	candidate preemption.Workload
 	// shape is the same for Workloads whose podSets are the same.
 	shape uint64
+	// asks: annotations of its job say on what terms it is to have machines.
+	asks bool
 	// priority and since are where it stands in its queue.
 	priority int32
 	since    time.Time
@@ -84,6 +87,10 @@ func (s *State) read(w *Workload, object *kueue.Workload) {
 	old := w.Object
 	w.Object = object
 	w.priority, w.since = priority(object), s.queuedSince(object)
+	w.asks = false
+	for name := range object.Annotations {
+		w.asks = w.asks || strings.HasPrefix(name, ParameterPrefix)
+	}
 	if old == nil || old.UID != object.UID || old.Generation != object.Generation || len(w.Pod) != len(object.Spec.PodSets) {
 		w.Pod, w.Keys = nil, nil
 		for i := range object.Spec.PodSets {

@@ -3,9 +3,11 @@ package aws
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
@@ -60,4 +62,22 @@ func (l limiter) addTo(stack *middleware.Stack) error {
 		}
 		return next.HandleFinalize(ctx, in)
 	}), "Retry", middleware.After)
+}
+
+// permit says in the moment in which a call goes out whether it may.
+type permit func() error
+
+// addTo asks before each try of a call that changes something, after the wait for its
+// turn.
+func (p permit) addTo(stack *middleware.Stack) error {
+	return stack.Finalize.Add(middleware.FinalizeMiddlewareFunc("MusterPermit", func(
+		ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler,
+	) (middleware.FinalizeOutput, middleware.Metadata, error) {
+		if name := awsmiddleware.GetOperationName(ctx); !strings.HasPrefix(name, "Describe") && !strings.HasPrefix(name, "Get") {
+			if err := p(); err != nil {
+				return middleware.FinalizeOutput{}, middleware.Metadata{}, err
+			}
+		}
+		return next.HandleFinalize(ctx, in)
+	}), middleware.After)
 }

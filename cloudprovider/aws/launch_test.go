@@ -2,6 +2,7 @@ package aws
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -406,4 +407,30 @@ func TestWhatNoCallCouldMakeIsRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWhoMayNotActChangesNothing: a process that another has succeeded neither
+// launches nor takes back what the other has launched.
+func TestWhoMayNotActChangesNothing(t *testing.T) {
+	deposed := errors.New("another leads")
+	eachWay(t, func(t *testing.T, i int) {
+		s, g := way(t, i, plenty(), account())
+		p := s.providerThat(func() error { return deposed })
+		if _, err := p.Launch(t.Context(), request(g, 2, token)); !errors.Is(err, deposed) || cloudprovider.Refusal(err) != nil {
+			t.Errorf("Launch: %v; want what keeps it from acting, and no refusal", err)
+		}
+		if alive, reserved := s.alive(), s.ownReserved(); len(alive)+reserved > 0 {
+			t.Errorf("it made machines of %v and reserved %d", alive, reserved)
+		}
+		machines, err := s.provider().Launch(t.Context(), request(g, 2, token))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.TakeBack(t.Context(), g.Name, names(machines)); !errors.Is(err, deposed) {
+			t.Errorf("TakeBack: %v; want what keeps it from acting", err)
+		}
+		if n := s.live(); n != 2 {
+			t.Errorf("%d machines are alive, want the two that another has launched", n)
+		}
+	})
 }

@@ -32,6 +32,9 @@ type Config struct {
 	// Groups lists the NodeGroups of the cluster.
 	Groups func(context.Context) ([]*v1alpha1.NodeGroup, error)
 	Clock  clock.WithTicker
+	// MayAct returns an error while another process may act in place of this one:
+	// nothing is changed then. nil means that there is no other.
+	MayAct func() error
 
 	// unpaced leaves out what waits by the machine's own clock: the backoff between
 	// tries of a call, and the limiter.
@@ -89,6 +92,9 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	}
 	if !c.unpaced {
 		sdk.APIOptions = append(sdk.APIOptions, newLimiter().addTo)
+	}
+	if c.MayAct != nil {
+		sdk.APIOptions = append(sdk.APIOptions, permit(c.MayAct).addTo)
 	}
 	if c.Endpoint != "" {
 		sdk.BaseEndpoint = aws.String(c.Endpoint)

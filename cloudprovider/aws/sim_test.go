@@ -102,10 +102,13 @@ func newSim(t *testing.T, world cloudsim.Config, account simaws.Config) *sim {
 }
 
 // provider is a new adapter, as after a restart: it knows nothing of the one before.
-func (s *sim) provider() *Provider {
+func (s *sim) provider() *Provider { return s.providerThat(nil) }
+
+// providerThat changes something only while it may.
+func (s *sim) providerThat(mayAct func() error) *Provider {
 	s.t.Helper()
 	p, err := New(context.Background(), Config{
-		Region: region, Cluster: cluster, Endpoint: s.server.URL, Clock: s.clock, unpaced: true,
+		Region: region, Cluster: cluster, Endpoint: s.server.URL, Clock: s.clock, MayAct: mayAct, unpaced: true,
 		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return s.groups, nil },
 	})
 	if err != nil {

@@ -109,10 +109,13 @@ func newLab(t *testing.T, world cloudsim.Config, project gcpsim.Config) *lab {
 // provider is a new adapter, as after a restart.
 func (l *lab) provider() *gcp.Provider { return l.providerOf(cluster) }
 
-func (l *lab) providerOf(cluster string) *gcp.Provider {
+func (l *lab) providerOf(cluster string) *gcp.Provider { return l.providerThat(cluster, nil) }
+
+// providerThat changes something only while it may.
+func (l *lab) providerThat(cluster string, mayAct func() error) *gcp.Provider {
 	l.Helper()
 	p, err := gcp.New(context.Background(), gcp.Config{
-		Project: project, Cluster: cluster, Clock: l.clock, Endpoint: l.url, CallsPerSecond: 100_000,
+		Project: project, Cluster: cluster, Clock: l.clock, Endpoint: l.url, CallsPerSecond: 100_000, MayAct: mayAct,
 		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return l.groups, nil },
 	})
 	if err != nil {

@@ -341,3 +341,28 @@ func TestOperationRuns(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWhoMayNotActChangesNothing: a process that another has succeeded neither
+// launches nor takes back what the other has launched.
+func TestWhoMayNotActChangesNothing(t *testing.T) {
+	deposed := errors.New("another leads")
+	for _, method := range methods {
+		t.Run(method, func(t *testing.T) {
+			l := newLab(t, cloudsim.Config{Pools: every(64)}, simulated())
+			p, g := l.providerThat(cluster, func() error { return deposed }), l.nodeGroup(method)
+			if _, err := p.Launch(t.Context(), launchOf(g, 2)); !errors.Is(err, deposed) || cloudprovider.Refusal(err) != nil {
+				t.Errorf("Launch: %v; want what keeps it from acting, and no refusal", err)
+			}
+			machines, err := launch(t, l, l.provider(), launchOf(g, 2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.TakeBack(t.Context(), g.Name, []string{machines[0].Name}); !errors.Is(err, deposed) {
+				t.Errorf("TakeBack: %v; want what keeps it from acting", err)
+			}
+			if n := len(l.open()); n != 2 {
+				t.Errorf("%d machines are paid for, want the two that another has launched", n)
+			}
+		})
+	}
+}

@@ -39,6 +39,9 @@ type Config struct {
 	// CallsPerSecond bounds the calls to the cloud, which refuses more than 25 a
 	// second by default; 0 means 20.
 	CallsPerSecond int
+	// MayAct returns an error while another process may act in place of this one:
+	// nothing but plain reads is sent then. nil means that there is no other.
+	MayAct func() error
 }
 
 // burst is how many calls may come at once: those that take a gang of 64 back.
@@ -151,18 +154,27 @@ func clientOptions(ctx context.Context, c *Config) ([]option.ClientOption, error
 	if err != nil {
 		return nil, err
 	}
-	limited := &limited{transport, rate.NewLimiter(rate.Limit(perSecond), max(burst, perSecond))}
+	limited := &limited{transport, rate.NewLimiter(rate.Limit(perSecond), max(burst, perSecond)), c.MayAct}
 	return append(out, option.WithHTTPClient(&http.Client{Transport: limited})), nil
 }
 
-// limited holds calls back that come too fast.
+// limited holds calls back that come too fast, and refuses those that may not go out
+// any more when their turn comes.
 type limited struct {
 	http.RoundTripper
 	limiter *rate.Limiter
+	mayAct  func() error
 }
 
 func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := l.limiter.Wait(r.Context()); err != nil {
+	err := l.limiter.Wait(r.Context())
+	if err == nil && l.mayAct != nil && r.Method != http.MethodGet {
+		err = l.mayAct()
+	}
+	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // as every RoundTripper has to
+		}
 		return nil, err
 	}
 	return l.RoundTripper.RoundTrip(r)

@@ -167,8 +167,7 @@ func find(ctx context.Context, kube client.Client, namespace string, args []stri
 	case len(absent) == len(kinds):
 		return nil, view.NotInstalled(absent...)
 	case len(forbidden) > 0:
-		return nil, fmt.Errorf("you may not get %[1]s in namespace %[2]s: ask an admin to run `kubectl create role muster-explain -n %[2]s --verb=get,list --resource=%[1]s` "+
-			"and `kubectl create rolebinding muster-explain -n %[2]s --role=muster-explain --user=YOU`", strings.Join(forbidden, ","), namespace)
+		return nil, fmt.Errorf("you may not get %s in namespace %s. %s", strings.Join(forbidden, ","), namespace, askFor)
 	}
 	return nil, errors.New(notFound(ctx, kube, namespace, name, kinds))
 }

@@ -356,7 +356,7 @@ func TestWithoutRightsWhatMusterWroteIsShown(t *testing.T) {
 	})
 	text := toldOf(t, e)
 	lacks(t, text, "waits for machines, as Muster wrote 30m ago.", "group h100 is dry", "60s ago, Pending: still dry\n- 9m ago, Older: before",
-		"list nodes, list pods in the whole cluster", "kubectl create clusterrole muster-explain --verb=list --resource=nodes,pods")
+		"list nodes, list pods in the whole cluster", "Ask an admin for the ClusterRole muster-explain", "kubectl create clusterrole muster-explain-some --verb=list --resource=nodes,pods;")
 	if strings.Contains(text, "has its turn") {
 		t.Errorf("something was decided without the nodes:\n%s", text)
 	}

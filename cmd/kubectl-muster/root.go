@@ -39,8 +39,14 @@ settings, give the same to --config: fair sharing, for one, changes the order.`,
   # Who waits in which queue, and for what
   kubectl muster queue
 
+  # Would this job start, where, and at what price
+  kubectl muster simulate -f train.yaml
+
   # What the machines cost, and how likely they come
-  kubectl muster capacity --watch`,
+  kubectl muster capacity --watch
+
+  # Who pays how much for the machines that exist
+  kubectl muster cost`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl muster"},
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -56,6 +62,6 @@ settings, give the same to --config: fair sharing, for one, changes the order.`,
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nSee `%s --help`", err, command.CommandPath())
 	})
-	root.AddCommand(newExplainCommand(o), newQueueCommand(o), newCapacityCommand(o))
+	root.AddCommand(newExplainCommand(o), newQueueCommand(o), newCapacityCommand(o), newCostCommand(o), newSimulateCommand(o))
 	return root
 }

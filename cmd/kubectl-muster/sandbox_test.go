@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -124,13 +125,15 @@ func TestOnASandbox(t *testing.T) {
 	s.refuses([]string{"explain", "pod/train"}, `kind "pod" is none that can be explained`)
 	s.refuses([]string{"queue", "reserch"}, `there is no ClusterQueue "reserch"; there are: research`)
 
-	s.refuses([]string{"explain", "job/train", "--as", "nobody"}, "you may not get jobs.batch in namespace default: ask an admin to run `kubectl create role muster-explain -n default --verb=get,list --resource=jobs.batch`")
+	s.refuses([]string{"explain", "job/train", "--as", "nobody"}, "you may not get jobs.batch in namespace default. Ask an admin for the ClusterRole muster-explain")
 	s.refuses([]string{"queue", "--as", "nobody"}, "list workloads.kueue.x-k8s.io, list clusterqueues.kueue.x-k8s.io")
 	s.refuses([]string{"capacity", "--as", "nobody"}, "--verb=list --resource=nodegroups.muster.dev;")
 
 	tenant := []string{"--as", "system:serviceaccount:default:tenant"}
 	s.tells(append([]string{"explain", "job/train"}, tenant...), "waits for machines, as Muster wrote", "3 of 4 machines came",
-		"What Muster has told", "list nodes in the whole cluster", "kubectl create clusterrole muster-explain --verb=list --resource=nodes;")
+		"What Muster has told", "list nodes in the whole cluster", "Ask an admin for the ClusterRole muster-explain", "kubectl create clusterrole muster-explain-some --verb=list --resource=nodes;")
+
+	s.simulates()
 
 	// What Muster has not seen is judged all the same.
 	if err := running.Pause(cluster.Muster); err != nil {
@@ -149,6 +152,46 @@ func TestOnASandbox(t *testing.T) {
 	if err := running.Resume(cluster.Muster); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// simulates asks about jobs like the one that waits for 4 machines of group h100, which
+// can give 3.
+func (s *onSandbox) simulates() {
+	s.Helper()
+	folder := s.TempDir()
+	written := func(name, text string) string {
+		file := filepath.Join(folder, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			s.Fatal(err)
+		}
+		return file
+	}
+	two := written("two.yaml", strings.Replace(train, "parallelism: 4", "parallelism: 2", 1))
+	more := written("more.yaml", `apiVersion: muster.dev/v1alpha1
+kind: NodeGroup
+metadata: {name: more}
+spec:
+  provider: kwok
+  maxNodes: 4
+  pricePerHour: "80"
+  template: {labels: {pool: h100}, capacity: {cpu: 192, memory: 2Ti, nvidia.com/gpu: 8}}
+  kwok: {}
+`)
+	s.tells([]string{"simulate", "-f", two}, "Job default/new would start at 20", ", on flavor h100.", "a launch of 2 machines of group h100, for 196.64 USD per hour")
+	s.tells([]string{"simulate", "-f", two, "--quota", "research/h100/nvidia.com/gpu=8"}, "would not start now: it can never start as it is", "As things are it would start at 20",
+		"flavor h100: it asks for 8 nvidia.com/gpu less, or an admin raises nominalQuota of ClusterQueue research by as much")
+	s.tells([]string{"simulate", "--add-group", more}, "Of those that wait, 1 would start and do not as things are", "research default job/train 0 would start at 20", "4 machines of group more, for 320.00 USD per hour")
+	s.refuses([]string{"simulate", "-f", written("named.yaml", strings.Replace(train, "name: new", "name: New", 1))}, "named.yaml, document 1: the API server would refuse it: ")
+	s.refuses([]string{"simulate", "--add-group", written("priced.yaml", "apiVersion: muster.dev/v1alpha1\nkind: NodeGroup\nmetadata: {name: p}\nspec: {provider: kwok, maxNodes: 1, kwok: {}, template: {capacity: {cpu: 1}}}\n")},
+		"capacity must name cpu and memory")
+	s.refuses([]string{"simulate", "-f", two, "--as", "system:serviceaccount:default:tenant"}, "list nodes in the whole cluster")
+
+	auditor := []string{"--as", "system:serviceaccount:default:auditor"}
+	s.tells(append([]string{"simulate", "-f", two}, auditor...), "would start at 20", "you may not create jobs.batch, so it is taken as it is in the file")
+	s.tells(append([]string{"explain", "job/train"}, auditor...), "waits for machines.", "time: group h100 may be tried again at")
+	s.tells(append([]string{"queue"}, auditor...), "research 1 default job/train")
+	s.tells(append([]string{"capacity"}, auditor...), "h100 OnDemand")
+	s.tells(append([]string{"cost"}, auditor...), "so nothing is paid for")
 }
 
 // TestAClusterWithoutMuster knows none of its kinds.

@@ -128,12 +128,17 @@ func encode(out io.Writer, format string, value any) error {
 	return err
 }
 
-// print writes all that is known, the sentence first.
 // explanation is written for people.
 type explanation struct{ *view.Explanation }
 
+// print writes all that is known, the sentence first.
 func (e explanation) print(p *printer) error {
 	p.heading(e.sentence())
+	return p.reasons(e.Explanation)
+}
+
+// reasons writes what follows on the sentence.
+func (p *printer) reasons(e *view.Explanation) error {
 	if at := e.Place; at != nil {
 		where := fmt.Sprintf("ClusterQueue %s, by LocalQueue %s, priority %d", at.ClusterQueue, at.LocalQueue, at.Priority)
 		if at.Position > 0 {
@@ -156,15 +161,7 @@ func (e explanation) print(p *printer) error {
 	if err := p.capacity(e.Capacity); err != nil {
 		return err
 	}
-	rows = nil
-	for _, h := range e.Holders {
-		borrows := ""
-		if h.Borrows {
-			borrows = "yes"
-		}
-		rows = append(rows, []string{h.Workload, h.Queue, fmt.Sprint(h.Priority), h.Has, borrows})
-	}
-	if err := p.part("Who has the quota", []string{"WORKLOAD", "CLUSTERQUEUE", "PRIORITY", "HAS", "BORROWS"}, rows); err != nil {
+	if err := p.holders("Who has the quota", e.Holders); err != nil {
 		return err
 	}
 	rows = nil
@@ -188,6 +185,19 @@ func (e explanation) sentence() string {
 	return name + " " + e.Summary + "."
 }
 
+// holders writes who has quota.
+func (p *printer) holders(heading string, lines []view.HolderLine) error {
+	var rows [][]string
+	for _, h := range lines {
+		borrows := ""
+		if h.Borrows {
+			borrows = "yes"
+		}
+		rows = append(rows, []string{h.Workload, h.Queue, fmt.Sprint(h.Priority), h.Has, borrows})
+	}
+	return p.part(heading, []string{"WORKLOAD", "CLUSTERQUEUE", "PRIORITY", "HAS", "BORROWS"}, rows)
+}
+
 // capacity writes what groups could do, and why they do not.
 func (p *printer) capacity(lines []view.CapacityLine) error {
 	columns := []string{"FLAVOR", "GROUP", "MARKET", "USD/H", "MACHINES", "NEEDED", "CHANCE", "LAST FAILURE", "BACKOFF UNTIL"}
@@ -206,6 +216,10 @@ func (p *printer) capacity(lines []view.CapacityLine) error {
 	return p.part("Machines", columns, rows)
 }
 
+// askFor tells who lacks rights how to get them.
+const askFor = "Ask an admin for the ClusterRole muster-explain, which comes with Muster and may read all that decisions are made from: " +
+	"kubectl create clusterrolebinding muster-explain-YOU --clusterrole=muster-explain --user=YOU"
+
 // lacking tells which rights the caller lacks, and how to ask for them.
 func lacking(missing []view.Right) []string {
 	if len(missing) == 0 {
@@ -218,7 +232,8 @@ func lacking(missing []view.Right) []string {
 	}
 	return []string{
 		fmt.Sprintf("%s in the whole cluster: so nothing is decided here, and what you see is what Muster has written", strings.Join(names, ", ")),
-		fmt.Sprintf("ask an admin to run: kubectl create clusterrole muster-explain --verb=list --resource=%s; "+
-			"kubectl create clusterrolebinding muster-explain --clusterrole=muster-explain --user=YOU", strings.Join(resources, ",")),
+		askFor,
+		fmt.Sprintf("or for what you lack alone: kubectl create clusterrole muster-explain-some --verb=list --resource=%s; "+
+			"kubectl create clusterrolebinding muster-explain-YOU --clusterrole=muster-explain-some --user=YOU", strings.Join(resources, ",")),
 	}
 }

@@ -55,6 +55,7 @@ $` + cluster.HomeVariable + ` names.`,
 	root.AddCommand(
 		newUpCommand(o),
 		newDemoCommand(o),
+		newScenarioCommand(o),
 		newDownCommand(o),
 		newStatusCommand(o),
 		newLogsCommand(o),

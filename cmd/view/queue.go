@@ -82,16 +82,21 @@ func (p *Picture) haveTheirTurn(cq string) (out []*kueue.Workload) {
 
 func (p *Picture) lineOf(cq string, w *kueue.Workload) QueueLine {
 	out := QueueLine{
-		ClusterQueue: cq, Namespace: w.Namespace, Name: "workload/" + w.Name, Workload: w.Name, Priority: priorityOf(w),
+		ClusterQueue: cq, Namespace: w.Namespace, Name: nameOf(w), Workload: w.Name, Priority: priorityOf(w),
 		Created: w.CreationTimestamp.Time, Age: ago(p.Now, w.CreationTimestamp.Time),
-	}
-	if owner := metav1.GetControllerOf(w); owner != nil {
-		out.Name = strings.ToLower(owner.Kind) + "/" + owner.Name
 	}
 	if next := p.next(w); !next.IsZero() {
 		out.Next, out.NextTry = &next, in(p.Now, next)
 	}
 	return out
+}
+
+// nameOf is the job's, or the Workload's where nobody controls it.
+func nameOf(w *kueue.Workload) string {
+	if owner := metav1.GetControllerOf(w); owner != nil {
+		return strings.ToLower(owner.Kind) + "/" + owner.Name
+	}
+	return "workload/" + w.Name
 }
 
 // why a Workload waits, by what was decided, or else by what Muster has written.

@@ -45,7 +45,7 @@ type Picture struct {
 // New decides what Muster would do next with what was read.
 func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 	p := &Picture{
-		Now: c.Now(), served: s.served, Missing: r.Missing, Groups: map[string]*v1alpha1.NodeGroup{}, verdicts: map[types.UID]queueing.Verdict{},
+		Now: c.Now(), served: s.served, Missing: r.Missing, Groups: map[string]*v1alpha1.NodeGroup{},
 		Queues: queueing.New(s.queues, provisioning.Plan), machines: model.New(c, s.served),
 	}
 	// Workloads go before the queues: a State counts nothing in a queue that no cycle
@@ -77,10 +77,16 @@ func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 	if !alone {
 		p.Queues.SetCapacity(p.Snapshot)
 	}
+	p.decide()
+	return p
+}
+
+// decide runs a cycle, which the queues are then as it leaves them.
+func (p *Picture) decide() {
+	p.verdicts = map[types.UID]queueing.Verdict{}
 	for _, v := range p.Queues.Cycle(p.Now) {
 		p.verdicts[v.Workload.Object.UID] = v
 	}
-	return p
 }
 
 // take tells the machines' side of an object.
@@ -150,6 +156,15 @@ func (p *Picture) WorkloadOf(owner types.UID) (out *kueue.Workload) {
 		}
 	}
 	return out
+}
+
+// WorkloadNamed is the Workload of a name; nil if there is none.
+func (p *Picture) WorkloadNamed(namespace, name string) *kueue.Workload {
+	i := slices.IndexFunc(p.Workloads, func(w *kueue.Workload) bool { return w.Namespace == namespace && w.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return p.Workloads[i]
 }
 
 // requestsOf are the ProvisioningRequests of a Workload.

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/quota"
 )
 
 // ExplainJob tells about a job by its Workload.
@@ -284,12 +285,17 @@ func unblockQuota(a *queueing.Account, o *queueing.Option, amount queueing.Amoun
 }
 
 func holderLineOf(h queueing.Holder) HolderLine {
-	var has []string
-	for _, fr := range h.Usage.Keys() {
-		has = append(has, fmt.Sprintf("%s %s of %s", nodegroups.Quantity(fr.Resource, h.Usage[fr]), fr.Resource, fr.Flavor))
-	}
 	return HolderLine{
 		Workload: h.Workload.Namespace + "/" + h.Workload.Name, Queue: string(h.Queue), Priority: h.Priority,
-		Has: strings.Join(has, ", "), Borrows: h.Borrows,
+		Has: inUnits(h.Usage), Borrows: h.Borrows,
 	}
+}
+
+// inUnits says how much of what it is.
+func inUnits(amounts quota.Amounts) string {
+	var has []string
+	for _, fr := range amounts.Keys() {
+		has = append(has, fmt.Sprintf("%s %s of %s", nodegroups.Quantity(fr.Resource, amounts[fr]), fr.Resource, fr.Flavor))
+	}
+	return strings.Join(has, ", ")
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -23,6 +25,7 @@ type Cluster struct {
 	spawn     *spawner
 	progress  *progress
 	locks     []*fileLock
+	proxies   []*http.Server
 
 	// background is ended by endBackground at the stop; working counts what runs under it.
 	background    context.Context
@@ -83,6 +86,9 @@ func (c *Cluster) prepare() error {
 	}
 	authority, err := prepareCertificates(c.plan.layout)
 	if err != nil {
+		return err
+	}
+	if err := c.openProxies(authority); err != nil {
 		return err
 	}
 	if err := writeKubeconfigs(c.plan, authority); err != nil {
@@ -193,7 +199,26 @@ func (c *Cluster) Kill(component string) error {
 	if err != nil {
 		return err
 	}
-	return p.kill()
+	return p.send(syscall.SIGKILL)
+}
+
+// Freeze stops a component where it is (SIGSTOP), until Thaw: it keeps its connections and answers nobody. It takes
+// effect a moment later.
+func (c *Cluster) Freeze(component string) error {
+	p, err := c.process(component)
+	if err != nil {
+		return err
+	}
+	return p.send(syscall.SIGSTOP)
+}
+
+// Thaw lets a component go on that was frozen.
+func (c *Cluster) Thaw(component string) error {
+	p, err := c.process(component)
+	if err != nil {
+		return err
+	}
+	return p.send(syscall.SIGCONT)
 }
 
 // Pause ends a component as a crash would and keeps it down until Resume.
@@ -234,6 +259,11 @@ func (c *Cluster) AuditLog() string { return c.plan.auditLog() }
 // MusterMetrics is where Muster serves its metrics, as an http URL.
 func (c *Cluster) MusterMetrics() string {
 	return "http://" + c.plan.address(musterMetrics) + "/metrics"
+}
+
+// StandbyMetrics is where the second Muster serves its metrics, as an http URL.
+func (c *Cluster) StandbyMetrics() string {
+	return "http://" + c.plan.address(standbyMetrics) + "/metrics"
 }
 
 // DashboardURL is where the page is; empty where it is not started.

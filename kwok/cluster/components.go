@@ -14,6 +14,7 @@ const (
 	Kwok              = "kwok"
 	Clouds            = "clouds"
 	Muster            = "muster"
+	Standby           = "muster-standby"
 	Dashboard         = "dashboard"
 )
 
@@ -40,7 +41,8 @@ var components = []component{
 	{name: Scheduler, needs: []string{Etcd, APIServer}, ports: []string{Scheduler}, args: schedulerArgs, probe: secureProbe(Scheduler, "/readyz")},
 	{name: Kwok, needs: []string{Etcd, APIServer}, ports: []string{Kwok}, args: kwokArgs, probe: plainProbe(Kwok, "/healthz")},
 	{name: Clouds, needs: []string{Etcd, APIServer}, ports: []string{Clouds, cloudsAWS, cloudsGCP}, args: cloudsArgs, probe: plainProbe(Clouds, "/healthz")},
-	{name: Muster, needs: []string{Etcd, APIServer}, ports: []string{musterHealth, musterMetrics}, args: musterArgs, probe: plainProbe(musterHealth, "/readyz")},
+	{name: Muster, needs: []string{Etcd, APIServer}, ports: []string{musterHealth, musterMetrics}, args: musterArgs(Muster, musterHealth, musterMetrics), probe: plainProbe(musterHealth, "/readyz")},
+	{name: Standby, needs: []string{Etcd, APIServer, Muster}, ports: []string{standbyHealth, standbyMetrics}, args: musterArgs(Standby, standbyHealth, standbyMetrics), probe: plainProbe(standbyHealth, "/readyz")},
 	{name: Dashboard, needs: []string{Etcd, APIServer}, ports: []string{Dashboard}, args: dashboardArgs, probe: plainProbe(Dashboard, "/healthz")},
 }
 
@@ -50,10 +52,12 @@ const (
 	cloudsGCP = "clouds-gcp"
 )
 
-// muster listens on two ports, neither of which is its main one.
+// muster listens on two ports, neither of which is its main one; and so does the one that stands by.
 const (
-	musterHealth  = "muster-health"
-	musterMetrics = "muster-metrics"
+	musterHealth   = "muster-health"
+	musterMetrics  = "muster-metrics"
+	standbyHealth  = "muster-standby-health"
+	standbyMetrics = "muster-standby-metrics"
 )
 
 // ComponentNames lists all components in start order.
@@ -84,6 +88,9 @@ type plan struct {
 
 	// audit: kube-apiserver records the writes.
 	audit bool
+
+	// proxies are the addresses of what stands between a component and kube-apiserver, where something does.
+	proxies map[string]string
 }
 
 func (p plan) runs(name string) bool { return slices.Contains(p.selected, name) }
@@ -221,17 +228,20 @@ func cloudsArgs(p plan) []string {
 	}
 }
 
-func musterArgs(p plan) []string {
-	args := []string{
-		"--kubeconfig=" + p.kubeconfig(Muster),
-		"--metrics-bind-address=" + p.address(musterMetrics),
-		"--health-probe-bind-address=" + p.address(musterHealth),
-		"--leader-elect=false",
+// musterArgs are those of one muster. It leads without asking unless there is a second.
+func musterArgs(name, health, metrics string) func(plan) []string {
+	return func(p plan) []string {
+		args := []string{
+			"--kubeconfig=" + p.kubeconfig(name),
+			"--metrics-bind-address=" + p.address(metrics),
+			"--health-probe-bind-address=" + p.address(health),
+			"--leader-elect=" + strconv.FormatBool(p.runs(Standby)),
+		}
+		if p.runs(Clouds) {
+			args = append(args, "--config="+p.musterConfig())
+		}
+		return append(args, p.musterFlags...)
 	}
-	if p.runs(Clouds) {
-		args = append(args, "--config="+p.musterConfig())
-	}
-	return append(args, p.musterFlags...)
 }
 
 // dashboardArgs: the page decides as muster does, so both have their settings from one file.

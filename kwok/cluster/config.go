@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -38,6 +39,13 @@ type Config struct {
 
 	// MusterFlags are flags of muster beside those that its place in the sandbox needs.
 	MusterFlags []string
+
+	// Standby has a second muster run beside the first: the two elect which of them leads.
+	Standby bool
+
+	// Proxy, if set, stands between each muster and kube-apiserver: it serves what the named component asks for, and
+	// next passes a request on. nil costs nothing: muster then talks to kube-apiserver itself.
+	Proxy func(component string, next http.Handler) http.Handler
 
 	// Audit has kube-apiserver record who writes what, one line of JSON for each request that is not a read. It takes
 	// kube-apiserver some time of its own, so it is not for what is measured.
@@ -139,6 +147,9 @@ func (c Config) selectComponents() ([]string, error) {
 	if slices.Contains(c.Only, Clouds) && c.Clouds == nil {
 		return nil, errors.New("clouds cannot start without a configuration that says what they have")
 	}
+	if slices.Contains(c.Only, Standby) && !c.Standby {
+		return nil, errors.New("muster-standby cannot start where nobody asked for a second muster")
+	}
 	var names []string
 	for _, component := range components {
 		if slices.Contains(c.Only, component.name) {
@@ -151,7 +162,8 @@ func (c Config) selectComponents() ([]string, error) {
 func (c Config) defaultComponents() []string {
 	var names []string
 	for _, component := range components {
-		if component.name == Muster && c.Manifests == nil || component.name == Dashboard && (!c.Dashboard || c.Manifests == nil) || component.name == Kwok && len(c.Stages) == 0 || component.name == Clouds && c.Clouds == nil {
+		if component.name == Muster && c.Manifests == nil || component.name == Kwok && len(c.Stages) == 0 || component.name == Clouds && c.Clouds == nil ||
+			component.name == Standby && (!c.Standby || c.Manifests == nil) || component.name == Dashboard && (!c.Dashboard || c.Manifests == nil) {
 			continue
 		}
 		names = append(names, component.name)

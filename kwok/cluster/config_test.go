@@ -19,7 +19,7 @@ func TestConfigIsCompletedOrRefused(t *testing.T) {
 		want   []string // components
 		refuse string   // part of the error
 	}{
-		"all there is": {config: Config{Manifests: manifests, Stages: stages, Clouds: &SimulatedClouds{}, Dashboard: true}, want: ComponentNames()},
+		"all there is": {config: Config{Manifests: manifests, Stages: stages, Clouds: &SimulatedClouds{}, Standby: true, Dashboard: true}, want: ComponentNames()},
 		"no clouds unless somebody says what they have": {config: Config{Manifests: manifests, Stages: stages}, want: []string{Etcd, APIServer, ControllerManager, Scheduler, Kwok, Muster}},
 		"clouds asked for that have nothing":            {config: Config{Only: []string{Etcd, APIServer, Clouds}}, refuse: "what they have"},
 		"no muster without its rights":                  {config: Config{Stages: stages}, want: []string{Etcd, APIServer, ControllerManager, Scheduler, Kwok}},

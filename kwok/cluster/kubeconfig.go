@@ -55,7 +55,7 @@ func writeKubeconfigs(p plan, cluster *authority) error {
 func writeKubeconfig(p plan, cluster *authority, user string, info *clientcmdapi.AuthInfo) error {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[kubeconfigMark] = &clientcmdapi.Cluster{
-		Server:                   p.server(),
+		Server:                   p.serverFor(user),
 		CertificateAuthorityData: cluster.pem.certificate,
 	}
 	config.AuthInfos[user] = info
@@ -69,6 +69,14 @@ func writeKubeconfig(p plan, cluster *authority, user string, info *clientcmdapi
 }
 
 func (p plan) server() string { return "https://" + p.address(APIServer) }
+
+// serverFor is where a user finds kube-apiserver.
+func (p plan) serverFor(user string) string {
+	if address, ok := p.proxies[user]; ok {
+		return "https://" + address
+	}
+	return p.server()
+}
 
 // checkKubeconfigCopy refuses to write over a kubeconfig that is not a sandbox's: people keep their access to real
 // clusters in such files.

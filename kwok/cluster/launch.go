@@ -77,7 +77,10 @@ func (c *Cluster) launchOnAPIServer(ctx context.Context) error {
 		if err := c.bringUp(ctx, Clouds); err != nil {
 			return err
 		}
-		return c.bringUpAsAccount(ctx, client, Muster)
+		if err := c.bringUpAsAccount(ctx, client, Muster); err != nil {
+			return err
+		}
+		return c.bringUpAsAccount(ctx, client, Standby)
 	})
 	return group.Wait()
 }
@@ -115,7 +118,7 @@ func (c *Cluster) awaitReady(ctx context.Context, p *process) error {
 		}
 		var failure error
 		if state.PID == 0 {
-			failure = errors.New("no process runs")
+			failure = ErrNoProcess
 		} else if failure = probe.Check(ctx); failure == nil {
 			return nil
 		}

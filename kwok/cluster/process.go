@@ -136,6 +136,9 @@ func (p *process) await() bool {
 	}
 }
 
+// ErrNoProcess says that a component is down, so that nothing can be done to its process.
+var ErrNoProcess = errors.New("no process runs")
+
 // errUnwanted says that no process was started, since none is wanted any more.
 var errUnwanted = errors.New("not wanted")
 
@@ -203,7 +206,8 @@ func (p *process) want(wanted Phase, signal syscall.Signal) {
 		p.wanted = wanted
 	}
 	if wanted != Up && p.running != nil {
-		_ = p.running.Process.Signal(signal) // it may have ended just now
+		_ = p.running.Process.Signal(signal)          // it may have ended just now
+		_ = p.running.Process.Signal(syscall.SIGCONT) // one that is frozen hears nothing
 	}
 	p.mu.Unlock()
 	select {
@@ -212,15 +216,15 @@ func (p *process) want(wanted Phase, signal syscall.Signal) {
 	}
 }
 
-// kill ends the running process as a crash would; it will be started again.
-func (p *process) kill() error {
+// send sends the running process a signal that leaves as it is what is wanted: who dies of it will be started again.
+func (p *process) send(signal syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running == nil {
-		return fmt.Errorf("%s has no running process: it is %s", p.name, p.phase)
+		return fmt.Errorf("%s: %w: it is %s", p.name, ErrNoProcess, p.phase)
 	}
-	if err := p.running.Process.Kill(); err != nil {
-		return fmt.Errorf("killing %s: %w", p.name, err)
+	if err := p.running.Process.Signal(signal); err != nil {
+		return fmt.Errorf("sending %s to %s: %w", signal, p.name, err)
 	}
 	return nil
 }

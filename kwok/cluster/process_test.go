@@ -2,9 +2,11 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -14,7 +16,7 @@ const patience = 10 * time.Second
 func TestKilledProcessIsStartedAgain(t *testing.T) {
 	p := startProcess(t, "while :; do sleep 0.05; done")
 	first := awaitPhase(t, p, Up)
-	if err := p.kill(); err != nil {
+	if err := p.send(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	second := await(t, p, func(s ComponentState) bool { return s.Phase == Up && s.PID != first.PID })
@@ -30,11 +32,46 @@ func TestPausedProcessStaysDownUntilResumed(t *testing.T) {
 	if state := awaitPhase(t, p, Paused); state.PID != 0 || state.Restarts != 0 {
 		t.Errorf("paused with process %d and %d restarts, want none of either", state.PID, state.Restarts)
 	}
-	if err := p.kill(); err == nil {
-		t.Error("what is down could be killed")
+	if err := p.send(syscall.SIGKILL); !errors.Is(err, ErrNoProcess) {
+		t.Errorf("killing what is down: %v", err)
 	}
 	p.resume()
 	awaitPhase(t, p, Up)
+}
+
+func TestFrozenProcessGoesOnWhereItWas(t *testing.T) {
+	p := startProcess(t, "trap 'exit 7' TERM; while :; do echo beat; sleep 0.01; done")
+	first := awaitPhase(t, p, Up)
+	beats := func() int {
+		text, err := os.ReadFile(p.log)
+		if err != nil {
+			return 0
+		}
+		return len(text)
+	}
+	await(t, p, func(ComponentState) bool { return beats() > 0 })
+	if err := p.send(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	// The signal takes effect a moment after it was sent.
+	still := -1
+	await(t, p, func(ComponentState) bool {
+		before := still
+		still = beats()
+		time.Sleep(50 * time.Millisecond)
+		return before == still && beats() == still
+	})
+	if err := p.send(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	await(t, p, func(ComponentState) bool { return beats() > still })
+	if err := p.send(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	p.stop(context.Background(), patience)
+	if state := p.state(); state.Restarts != 0 || state.LastExit != "exit status 7" || first.PID == 0 {
+		t.Errorf("%d restarts, exit %q; want the first process to have heard that it should stop", state.Restarts, state.LastExit)
+	}
 }
 
 func TestStopAsksFirstAndKillsWhatDoesNotListen(t *testing.T) {

@@ -57,6 +57,9 @@ func (c *Cluster) hasStarted(p *process) bool {
 // finds everything gone.
 func (c *Cluster) cleanUp(more ...string) error {
 	c.spawn.close()
+	for _, p := range c.proxies {
+		_ = p.Close() // all that came through it has ended
+	}
 	if len(c.locks) == 0 {
 		return nil // the name belongs to another sandbox
 	}

@@ -27,6 +27,8 @@ type purse struct {
 	*version
 	clock  *testingclock.FakePassiveClock
 	policy *v1alpha1.CapacityPolicy
+	// cordoned nodes offer nothing to anybody.
+	cordoned bool
 }
 
 func newPurse(t *testing.T, status ...v1alpha1.BudgetStatus) *purse {
@@ -66,7 +68,7 @@ func (p *purse) change(f func(*v1alpha1.CapacityPolicy)) {
 func (p *purse) machine(name, token string, since time.Time, bookings ...string) {
 	p.SetMachine(cloudprovider.Machine{Name: name, Group: "gpu", ProviderID: name, Launch: token, State: cloudprovider.Running})
 	n := p.node(func(n *corev1.Node) { n.Name, n.Spec.ProviderID = name, name })
-	n.Labels, n.Annotations = map[string]string{}, map[string]string{}
+	n.Labels, n.Annotations, n.Spec.Unschedulable = map[string]string{}, map[string]string{}, p.cordoned
 	for _, b := range bookings {
 		var namespace, request string
 		if _, err := fmt.Sscanf(b, "%s %s", &namespace, &request); err != nil {
@@ -131,6 +133,8 @@ func TestWhatCountsForABudget(t *testing.T) {
 	p.MachineTaken(cloudprovider.Machine{Name: "b", Group: "gpu"})
 	p.after(10 * time.Second)
 	p.want("1.65 spent, 36.00 committed")
+	p.SetNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", ResourceVersion: p.next(), Labels: map[string]string{"team": "red"}}})
+	p.want("1.65 spent, 144.00 committed") // that it spends counts from now on
 }
 
 // A gang that may run for half an hour keeps no more than that, from when its pods
@@ -248,7 +252,8 @@ func TestWhoWaitsForABudgetIsWoken(t *testing.T) {
 	p := newPurse(t)
 	p.SetRequest(p.request("waits"))
 	woken := func() bool { return len(p.Due(nil)) > 0 }
-	p.machine("a", "gang-1", noon, "ns gang")
+	p.cordoned = true
+	p.machine("a", "gone-1", noon, "ns gang") // launched for others
 	for range 2 {
 		woken()
 	}
@@ -265,7 +270,7 @@ func TestWhoWaitsForABudgetIsWoken(t *testing.T) {
 		{"the budget is raised", func() {
 			p.change(func(c *v1alpha1.CapacityPolicy) { c.Spec.Budgets[0].USD = resource.MustParse("2000") })
 		}, true},
-		{"a machine is paid for no more", func() { p.machine("a", "gang-1", noon) }, true},
+		{"a machine is paid for no more", func() { p.machine("a", "gone-1", noon) }, true},
 		{"a namespace joins", func() {
 			p.SetNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", ResourceVersion: p.next(), Labels: map[string]string{"team": "red"}}})
 		}, true},

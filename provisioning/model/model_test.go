@@ -158,6 +158,27 @@ func TestPodsCountForTheRequestWhoseNodesTheyAreOn(t *testing.T) {
 	}
 }
 
+// TestPodsCountForTheirRequestWhereOurClockIsBehind: bookings are dated by it, pods and
+// requests by others.
+func TestPodsCountForTheirRequestWhereOurClockIsBehind(t *testing.T) {
+	m, v := newModel()
+	r := v.request("gang", provreq.Provisioned)
+	r.CreationTimestamp = metav1.NewTime(noon.Add(5 * time.Minute))
+	m.SetRequest(r)
+	m.SetNode(v.node(booked)) // since noon
+	at := func(d time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(noon.Add(d)) }
+	}
+	m.SetPod(v.pod("of-an-earlier-request", "n", 4, consumes, phase(corev1.PodSucceeded), at(4*time.Minute)))
+	if b := only(t, m).Bookings[0]; len(b.Came) != 0 || b.Remaining[gpu] != 8 {
+		t.Errorf("%d pods count and %d GPUs remain booked, want none and 8", len(b.Came), b.Remaining[gpu])
+	}
+	m.SetPod(v.pod("of-this-one", "n", 4, consumes, at(5*time.Minute)))
+	if b := only(t, m).Bookings[0]; len(b.Came) != 1 || b.Remaining[gpu] != 4 {
+		t.Errorf("%d pods count and %d GPUs remain booked, want 1 and 4", len(b.Came), b.Remaining[gpu])
+	}
+}
+
 func TestMachinesOfAnAttemptInFlightAreMarked(t *testing.T) {
 	m, v := newModel()
 	m.SetNode(v.node(func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1"} }))

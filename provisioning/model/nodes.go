@@ -434,7 +434,7 @@ func (m *Model) read(name string, n *node) *provisioning.Node {
 	n.addPods(out)
 	m.addStrays(out, n)
 	for i := range out.Labelled {
-		n.consume(&out.Labelled[i])
+		n.consume(&out.Labelled[i], m.earliestOf(&out.Labelled[i]))
 	}
 	if owner, _, owned := m.owner(out.Launch); owned {
 		out.InFlight = owner.status == provisioning.Pending ||
@@ -506,14 +506,26 @@ func (n *node) addPods(out *provisioning.Node) {
 	}
 }
 
+// earliestOf is when the first pod of a booking can have been bound, as the whole
+// second that pods tell it in. Bookings are dated by our own clock, and where that is
+// behind, the creation of the request still tells its pods from those of an earlier
+// request of that name.
+func (m *Model) earliestOf(b *provisioning.Booking) time.Time {
+	booked := b.Since.Truncate(time.Second)
+	if e := m.requests.byUID[b.UID]; e != nil && e.object.CreationTimestamp.After(booked) {
+		return e.object.CreationTimestamp.Time
+	}
+	return booked
+}
+
 // consume takes off a booking what the gang's pods on the node have had of it.
-// Pods that were bound before the node was booked belong to an earlier request of
-// that name.
-func (n *node) consume(b *provisioning.Booking) {
+// Pods that were bound before the earliest time belong to an earlier request of that
+// name.
+func (n *node) consume(b *provisioning.Booking, earliest time.Time) {
 	for _, uid := range slices.Sorted(maps.Keys(n.pods)) {
 		p := n.pods[uid]
 		if p.consumes.namespace != b.Namespace || provisioning.BookingKey(p.consumes.name) != b.Key ||
-			p.finished && !p.succeeded || p.bound && p.boundAt.Before(b.Since.Truncate(time.Second)) {
+			p.finished && !p.succeeded || p.bound && p.boundAt.Before(earliest) {
 			continue
 		}
 		if p.bound {

@@ -108,6 +108,8 @@ type request struct {
 	object  *provreq.ProvisioningRequest
 	status  provisioning.Status
 	attempt provisioning.Attempt
+	// seen is when it was first heard of.
+	seen time.Time
 	// read is the request as decisions see it; nil where it has to be read again.
 	read *provisioning.Request
 	// looksUp says that its pods refer to objects beside their templates.
@@ -149,9 +151,11 @@ func (m *Model) setRequest(r *provreq.ProvisioningRequest) bool {
 	if old != nil && !newer(r, old.object) {
 		return false
 	}
-	e := &request{object: r, status: statusOf(r), attempt: attemptOf(r)}
+	e := &request{object: r, status: statusOf(r), attempt: attemptOf(r), seen: m.now()}
 	if old == nil {
 		m.recall(e)
+	} else {
+		e.seen = old.seen
 	}
 	m.requests.byUID[r.UID] = e
 	m.requests.named[consumerKey{r.Namespace, r.Name}] = r.UID
@@ -417,6 +421,7 @@ func (m *Model) readRequest(e *request) *provisioning.Request {
 		Namespace: r.Namespace,
 		Name:      r.Name,
 		Created:   r.CreationTimestamp.Time,
+		Seen:      e.seen,
 		ValidFor:  defaultValidFor,
 		PodsHeld:  isHeld(r),
 		Policy:    provisioning.DefaultPolicy(class),

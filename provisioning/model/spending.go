@@ -124,7 +124,7 @@ func (m *Model) billOf(key machineKey) bill {
 		bookings = n.Labelled
 		inFlight = inFlight || n.InFlight
 	}
-	out := bill{c.Launch != "", provisioning.Shares(&c, bookings, inFlight, m.spending.prices[key.group])}
+	out := bill{c.Launch != "", provisioning.Shares(c.Launch, bookings, inFlight, m.spending.prices[key.group])}
 	for i := range out.shares {
 		if share := &out.shares[i]; share.Namespace == "" && owner != nil && share.Request == owner.object.UID {
 			share.Namespace = owner.object.Namespace

@@ -70,6 +70,22 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// BenchmarkPrepare is what a forecast for 10,000 Workloads that wait takes of the loop's
+// own time, once in minutes: some 20 ms.
+func BenchmarkPrepare(b *testing.B) {
+	l := newLoop(nil, nil, Config{})
+	for _, o := range queueOf("0") {
+		l.set(o)
+	}
+	for i := range 10_000 {
+		l.set(workloadOf(fmt.Sprintf("job-%05d", i), "1"))
+	}
+	l.state.Cycle(start)
+	for b.Loop() {
+		l.prepare(start)
+	}
+}
+
 // slowAPI takes status writes and tells the inbox of them.
 type slowAPI struct {
 	client.Client

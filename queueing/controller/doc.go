@@ -8,5 +8,6 @@
 //
 // A Workload whose verdict is under way is left alone until it is known what became
 // of it. Nothing is remembered that a restart would miss: the State is made of the
-// objects, and what is written follows from them.
+// objects, and what is written follows from them. Only forecasts, which are made beside
+// the loop and decide nothing, learn anew how jobs come and how long they run.
 package controller

@@ -51,6 +51,8 @@ type loop struct {
 	now func() time.Time
 	// start has a write carried out.
 	start func(urgency, write)
+	// beside has a forecast made, which would hold up the loop.
+	beside func(func() settle)
 
 	state *queueing.State
 	inbox *inbox
@@ -68,6 +70,7 @@ type loop struct {
 	report   *reporter
 	leaving  map[types.UID]*leaver
 	capacity *advisor
+	forecast forecaster
 	metrics  *metrics.Metrics
 }
 
@@ -104,6 +107,9 @@ func (l *loop) run(ctx context.Context) {
 	}
 	writes := newBacklog()
 	l.start = writes.add
+	// There is one at a time. Nobody waits for it when the loop ends: it ends by itself.
+	foreseen := make(chan settle, 1)
+	l.beside = func(make func() settle) { go func() { foreseen <- make() }() }
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -134,6 +140,8 @@ func (l *loop) run(ctx context.Context) {
 		case <-l.inbox.wake:
 		case <-changed:
 			l.capacity.stale = true
+		case s := <-foreseen:
+			s(l.now())
 		case <-timer.C:
 		}
 	}
@@ -168,7 +176,7 @@ func (l *loop) step(now time.Time) time.Time {
 	if l.creating == 0 {
 		clear(l.deleted)
 	}
-	return earliest(l.state.WakeAt(), l.retries.next(), l.tell(now), l.publish(now), l.release(now))
+	return earliest(l.state.WakeAt(), l.retries.next(), l.tell(now), l.publish(now), l.release(now), l.foresee(now))
 }
 
 // cycle lets the State decide, and counts it if somebody was judged.
@@ -228,6 +236,7 @@ func (l *loop) remove(object client.Object) {
 	case *kueue.Workload:
 		l.reasons.remove(uid)
 		l.retries.forget(uid)
+		l.forecast.account.Gone(uid)
 	case *autoscaling.ProvisioningRequest:
 		if l.creating > 0 {
 			l.deleted[uid] = true

@@ -56,7 +56,7 @@ func TestEventsGather(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		over := make(chan struct{})
 		go func() { defer close(over); w.loop.run(ctx) }()
-		<-time.After(time.Minute)
+		<-time.After(90 * time.Second)
 		judged := func() (times int) {
 			for _, line := range linesOf(t, w.loop.metrics) {
 				_, _ = fmt.Sscanf(line, `kueue_admission_attempts_total{replica_role="standalone",result="inadmissible"} %d`, &times)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -14,12 +15,16 @@ import (
 func (l *loop) show(before, now client.Object) {
 	switch o := now.(type) {
 	case *kueue.Workload:
-		if b, ok := before.(*kueue.Workload); ok && queueing.IsFinished(o) && !queueing.IsFinished(b) {
+		b, known := before.(*kueue.Workload)
+		l.forecast.follow(b, o)
+		if known && queueing.IsFinished(o) && !queueing.IsFinished(b) {
 			l.metrics.Finished(o)
 			if c := apimeta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadFinished); c.Reason == kueue.WorkloadSliceReplaced {
 				l.metrics.Replaced(o)
 			}
 		}
+	case *autoscaling.ProvisioningRequest:
+		l.forecast.history.Launched(o)
 	case *kueue.ClusterQueue:
 		if before == nil || before.GetGeneration() != o.Generation {
 			l.metrics.Quotas(o)

@@ -125,6 +125,7 @@ func (w *world) restart(faults func(client.WithWatch) client.WithWatch) {
 	w.loop.recorder = recorder{w}
 	w.loop.now = func() time.Time { return w.now }
 	w.loop.start = func(_ urgency, write write) { w.loop.inbox.settle(write(context.Background())) }
+	w.loop.beside = func(make func() settle) { make()(w.now) }
 	w.seen = map[types.UID]client.Object{}
 	w.inform()
 }

@@ -24,21 +24,35 @@ type Account struct {
 	promises map[types.UID]promise
 	// errors of the latest starts, the oldest first.
 	errors []misjudgement
+	// learned from them; nil if there have been new ones since.
+	learned *calibration
 }
 
-// promise is the first estimate that was made for a Workload: what its user was told.
+// promise is the first estimate that was made for a Workload: told is what its user was
+// told, drawn what the forecast said.
 type promise struct {
-	made     time.Time
-	estimate Estimate
+	made        time.Time
+	drawn, told Estimate
 }
 
 type misjudgement struct {
 	// permille of the wait by which the estimate was wrong.
 	permille int64
 	within   bool
+	stretch  stretch
 }
 
-// Told notes an estimate, unless there has been one for the Workload.
+// Calibrated is what to tell of an estimate that a forecast has made now: its waits are
+// stretched by what the latest starts say.
+func (a *Account) Calibrated(e Estimate, now time.Time) Estimate {
+	if a.learned == nil {
+		a.learned = new(calibrate(a.errors))
+	}
+	return a.learned.apply(e, now)
+}
+
+// Told notes an estimate as a forecast made it, of which users were told what Calibrated
+// made of it, unless there has been one for the Workload.
 func (a *Account) Told(uid types.UID, e Estimate, now time.Time) {
 	if _, told := a.promises[uid]; told || len(a.promises) >= mostPromises {
 		return
@@ -46,7 +60,7 @@ func (a *Account) Told(uid types.UID, e Estimate, now time.Time) {
 	if a.promises == nil {
 		a.promises = map[types.UID]promise{}
 	}
-	a.promises[uid] = promise{made: now, estimate: e}
+	a.promises[uid] = promise{made: now, drawn: e, told: a.Calibrated(e, now)}
 }
 
 // Started says that a Workload was admitted. What was not to start at all within the
@@ -57,18 +71,21 @@ func (a *Account) Started(uid types.UID, at time.Time) {
 		return
 	}
 	delete(a.promises, uid)
-	m := misjudgement{permille: 1000, within: p.estimate.Covers(at)}
-	if !p.estimate.Start.IsZero() {
-		m.permille = at.Sub(p.estimate.Start).Abs().Milliseconds() * 1000 / max(at.Sub(p.made), shortestWait).Milliseconds()
+	m := misjudgement{permille: 1000, within: p.told.Covers(at), stretch: stretchOf(&p.drawn, p.made, at)}
+	if !p.told.Start.IsZero() {
+		m.permille = at.Sub(p.told.Start).Abs().Milliseconds() * 1000 / max(at.Sub(p.made), shortestWait).Milliseconds()
 	}
 	if len(a.errors) == mostErrors {
 		a.errors = slices.Delete(a.errors, 0, 1)
 	}
-	a.errors = append(a.errors, m)
+	a.errors, a.learned = append(a.errors, m), nil
 }
 
 // Gone says that a Workload will not start any more.
 func (a *Account) Gone(uid types.UID) { delete(a.promises, uid) }
+
+// Followed is how many Workloads have been told of that have not started yet.
+func (a *Account) Followed() int { return len(a.promises) }
 
 // Accuracy is how good estimates were.
 type Accuracy struct {

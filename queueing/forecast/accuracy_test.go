@@ -17,8 +17,8 @@ import (
 
 // TestAccuracy runs 1,000 jobs of 12 templates through three queues of a cohort with
 // run times that the forecast does not know, and compares what it first told each job that
-// waited at one of the forecasts, one every two hours, with what came true. The bounds are loose: they are to
-// catch a forecast that has lost its way, not one that draws otherwise.
+// waited at one of the forecasts, one every two hours, with what came true. The bounds leave
+// room for a forecast that draws otherwise, and not for one that is worse.
 func TestAccuracy(t *testing.T) {
 	tests := []struct {
 		name string
@@ -28,11 +28,12 @@ func TestAccuracy(t *testing.T) {
 		// truth is to lie in the range, in thousandths.
 		mostError, leastWithin int64
 	}{
-		// Nothing comes after the forecast that it cannot know. Seen: 152 ‰ and 682 ‰.
-		{name: "all jobs are there at once", over: 0, mostError: 250, leastWithin: 500},
+		// Nothing comes after the forecast. Seen: 125 ‰ and 811 ‰; it is 106 ‰ without any
+		// idea of arrivals, for a thousand in a quarter of an hour look as if more would come.
+		{name: "all jobs are there at once", over: 0, mostError: 150, leastWithin: 770},
 		// Whoever comes later may start before, by priority or in a gap that is too small for
-		// a larger gang, and no forecast knows of him. Seen: 498 ‰ and 254 ‰.
-		{name: "jobs keep coming for a day", over: 24 * time.Hour, mostError: 700, leastWithin: 150},
+		// a larger gang. Seen: 353 ‰ and 762 ‰; 467 ‰ and 272 ‰ without any idea of him.
+		{name: "jobs keep coming for a day", over: 24 * time.Hour, mostError: 390, leastWithin: 720},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -109,6 +110,7 @@ func newDay(over time.Duration) *day {
 		}
 		d.at(at, func() {
 			d.waiting[w.UID], d.untold = true, true
+			d.history.Arrived(w)
 			d.set(w)
 		})
 	}

@@ -11,8 +11,8 @@ import (
 
 // BenchmarkForecast is a forecast for so many Workloads that wait in three queues of a
 // cohort for 64 GPUs, of so many kinds, with what history tells of them. The target for
-// 1,000 is well under a second on a core of 2026, which it meets unless each Workload is
-// of a kind of its own: 0.6 and 2.4 s of CPU were seen, and 7 s for 10,000. Compare runs with
+// 1,000 is under a second on a core of 2026: 0.5 and 1.0 s of CPU were seen on one that
+// others used, too. Compare runs with
 //
 //	go test ./queueing/forecast -run none -bench Forecast -count 6 | tee new.txt; benchstat old.txt new.txt
 func BenchmarkForecast(b *testing.B) {

@@ -26,8 +26,8 @@ const (
 	// firstStep is the first step in which it is looked at what time alone changes.
 	firstStep = 20 * time.Second
 
-	// launchTime is what a launch takes until its nodes are ready; drawn from half to
-	// twice of it.
+	// launchTime is what a launch takes until its nodes are ready where nothing is known of
+	// its group; drawn from half to twice of it.
 	launchTime = 4 * time.Minute
 	// bookTime is what it takes to book machines that are there.
 	bookTime = 5 * time.Second
@@ -63,12 +63,19 @@ type Report struct {
 	// Known, Limited and Unknown count the Workloads, waiting or running, whose run
 	// times are taken from history, from their maximum execution times, or from nothing.
 	Known, Limited, Unknown int
+	// Daily is how many Workloads a day have come of late, of those that others like them
+	// are expected to follow.
+	Daily int
 }
 
 // Basis tells people what the forecast rests on.
 func (r *Report) Basis() string {
-	return fmt.Sprintf("run times are taken from what ran before for %d workloads, from the maximum execution time for %d; for %d nothing is known, and %s to %s is assumed",
+	out := fmt.Sprintf("run times are taken from what ran before for %d workloads, from the maximum execution time for %d; for %d nothing is known, and %s to %s is assumed",
 		r.Known, r.Limited, r.Unknown, shortestRun, longestRun)
+	if r.Daily > 0 {
+		out += fmt.Sprintf("; %d a day have come, and others like them are expected", r.Daily)
+	}
+	return out
 }
 
 // Forecast tells for each Workload that is active and not admitted when it is expected
@@ -96,9 +103,16 @@ func Forecast(state *queueing.State, history *History, now time.Time, horizon ti
 			waiting = append(waiting, w)
 		}
 	}
+	streams, launches := history.streams(state, now), history.launchTimes()
+	var hourly float64
+	for _, s := range streams {
+		hourly += s.hourly()
+	}
+	out.Daily = int(math.Round(24 * hourly))
 	runs := make([]*future, draws)
 	for i := range runs {
-		runs[i] = newFuture(state, all, lengths, uint64(i), now)
+		believes := belief{number: uint64(i), lengths: lengths, runs: map[kind][]time.Duration{}, launches: launches}
+		runs[i] = newFuture(state, all, streams, believes, now)
 		runs[i].unfold(waiting, now.Add(horizon))
 	}
 	for _, w := range waiting {
@@ -149,24 +163,30 @@ type future struct {
 	// started is when Workloads start that wait now; unstarted are the others of these.
 	started   map[types.UID]time.Time
 	unstarted map[types.UID]bool
-	// lanes are those that wait for their turn to be judged, by LocalQueue in the order of
-	// the names.
-	lanes  []*lane
-	lineOf map[types.UID]*line
+	// lanes are those that wait for their turn to be judged, by LocalQueue; inOrder has them
+	// in the order of the names.
+	lanes   map[types.NamespacedName]*lane
+	inOrder []*lane
+	lineOf  map[types.UID]*line
+	// came counts those of each stream that have come.
+	came map[*stream]int
 	// first and last are what Workloads are told at the beginning and at the end.
 	first, last map[types.UID]told
 }
 
 type told struct{ reason, message string }
 
-func newFuture(state *queueing.State, all []*queueing.Workload, lengths map[types.UID]*length, number uint64, now time.Time) *future {
+func newFuture(state *queueing.State, all []*queueing.Workload, streams []*stream, believes belief, now time.Time) *future {
 	f := &future{
-		belief:  belief{number: number, lengths: lengths, runs: map[kind][]time.Duration{}},
+		belief: believes,
+		lanes:  map[types.NamespacedName]*lane{}, came: map[*stream]int{},
 		started: map[types.UID]time.Time{}, unstarted: map[types.UID]bool{}, lineOf: map[types.UID]*line{}, first: map[types.UID]told{}, last: map[types.UID]told{},
 	}
 	f.world = newWorld(state, f, now)
 	f.saw, f.begins = f.tell, f.begin
-	lanes := map[types.NamespacedName]*lane{}
+	for _, s := range streams {
+		f.laneOf(s.like.Object)
+	}
 	for _, w := range all {
 		if queueing.IsFinished(w.Object) {
 			continue
@@ -179,17 +199,23 @@ func newFuture(state *queueing.State, all []*queueing.Workload, lengths map[type
 			f.join(w, requests)
 			continue
 		}
-		q := queueOf(w.Object)
-		if lanes[q] == nil {
-			lanes[q] = &lane{lines: map[likeness]*line{}}
-		}
-		f.lineOf[w.Object.UID] = lanes[q].add(w)
+		f.lineOf[w.Object.UID] = f.laneOf(w.Object).add(w)
 	}
-	for _, q := range slices.SortedFunc(maps.Keys(lanes), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
-		lanes[q].order()
-		f.lanes = append(f.lanes, lanes[q])
+	for _, q := range slices.SortedFunc(maps.Keys(f.lanes), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
+		f.lanes[q].order()
+		f.inOrder = append(f.inOrder, f.lanes[q])
 	}
+	f.expect(streams)
 	return f
+}
+
+// laneOf is the lane that a Workload waits in.
+func (f *future) laneOf(w *kueue.Workload) *lane {
+	q := queueOf(w)
+	if f.lanes[q] == nil {
+		f.lanes[q] = &lane{lines: map[likeness]*line{}}
+	}
+	return f.lanes[q]
 }
 
 // unfold lets time pass until all that wait have started, or to the end.
@@ -208,15 +234,22 @@ func (f *future) unfold(waiting []*queueing.Workload, end time.Time) {
 
 // settle runs cycles until there is rest and nobody's turn may have come.
 func (f *future) settle() {
-	for again := true; again && f.mayDecide(); {
-		for _, l := range f.lanes {
-			for w := l.next(); w != nil; w = l.next() {
-				f.join(w, nil)
-			}
-		}
+	f.fill()
+	for again := true; again && f.mayDecide(); again = f.fill() {
 		f.rest()
-		again = slices.ContainsFunc(f.lanes, (*lane).lacks)
 	}
+}
+
+// fill has those judged whose turn may have come; false if there are none.
+func (f *future) fill() bool {
+	some := false
+	for _, l := range f.inOrder {
+		for w := l.next(); w != nil; w = l.next() {
+			f.join(w, nil)
+			some = true
+		}
+	}
+	return some
 }
 
 // tell notes what a verdict tells a Workload that waits.
@@ -245,12 +278,12 @@ var waitsForOthers = map[string]bool{
 
 // tellBehind tells those that have not been judged.
 func (f *future) tellBehind() {
-	for _, l := range f.lanes {
+	for _, l := range f.inOrder {
 		if len(l.judged) == 0 {
 			continue
 		}
-		head := slices.MinFunc(l.judged, compare).Object
-		for i, w := range l.waiting() {
+		head := slices.MinFunc(l.judged, func(a, b waiting) int { return compare(a.Workload, b.Workload) }).Object
+		for i, w := range l.unjudged() {
 			f.last[w.Object.UID] = told{f.last[head.UID].reason, fmt.Sprintf("%d workloads come before it in LocalQueue %s, and the first, %s, waits: %s",
 				len(l.judged)+i, head.Spec.QueueName, head.Name, f.last[head.UID].message)}
 		}
@@ -279,8 +312,11 @@ func (f *future) boots(w *kueue.Workload, request string, plan *provisioning.Ver
 	case plan != nil && int(1000*f.chance("chance of "+w.Namespace+"/"+request)) >= plan.Chance:
 		return failTime, false
 	}
-	factor := math.Pow(4, f.chance("boot of "+w.Namespace+"/"+request)) / 2
-	return time.Duration(float64(launchTime) * factor), true
+	var groups []provisioning.GroupCount
+	if plan != nil {
+		groups = plan.Launches
+	}
+	return f.launch(groups, f.chance("boot of "+w.Namespace+"/"+request)), true
 }
 
 func (*future) stops() time.Duration { return stopTime }

@@ -64,12 +64,17 @@ func queueOf(w *kueue.Workload) types.NamespacedName {
 	return types.NamespacedName{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}
 }
 
-// History is for how long Workloads ran that have finished. Its zero value has seen
-// none. It is not safe for concurrent use.
+// History is for how long Workloads ran that have finished, when which were created, and
+// how long launches took. Its zero value has seen none. It is not safe for concurrent use.
 type History struct {
 	kinds map[kind]*runs
 	// seen numbers the runs, so that the kinds have an order.
 	seen int64
+	// sources are where Workloads have come from since a time.
+	sources map[source]*arrivals
+	since   time.Time
+	// launches are the latest of each group.
+	launches map[string][]run
 }
 
 // runs are the latest of a kind, the oldest first.
@@ -79,8 +84,9 @@ type runs struct {
 }
 
 type run struct {
-	workload types.UID
-	took     time.Duration
+	// of is the Workload that ran, or the request that machines were launched for.
+	of   types.UID
+	took time.Duration
 }
 
 // Observe takes in a Workload. One that has not finished, or never ran, or was
@@ -99,24 +105,29 @@ func (h *History) Observe(w *kueue.Workload) {
 	}
 }
 
+// Copy is a History of its own, for a forecast that goes on beside the one who
+// observes. It is cheap: what is in the maps is shared, for it is replaced and never changed.
+func (h *History) Copy() *History {
+	out := *h
+	out.kinds, out.sources, out.launches = maps.Clone(h.kinds), maps.Clone(h.sources), maps.Clone(h.launches)
+	return &out
+}
+
 func (h *History) add(k kind, r run) {
-	known := h.kinds[k]
-	if known == nil {
-		if len(h.kinds) >= mostKinds {
-			h.forget()
-		}
-		known = &runs{}
-		h.kinds[k] = known
+	var before []run
+	if known := h.kinds[k]; known != nil {
+		before = known.list
+	} else if len(h.kinds) >= mostKinds {
+		h.forget()
 	}
-	if slices.ContainsFunc(known.list, func(o run) bool { return o.workload == r.workload }) {
+	if slices.ContainsFunc(before, func(o run) bool { return o.of == r.of }) {
 		return
 	}
-	if len(known.list) == mostRuns {
-		known.list = slices.Delete(known.list, 0, 1)
+	if len(before) == mostRuns {
+		before = before[1:]
 	}
-	known.list = append(known.list, r)
 	h.seen++
-	known.last = h.seen
+	h.kinds[k] = &runs{list: append(slices.Clone(before), r), last: h.seen}
 }
 
 // forget drops the kind of which a run ended least lately.

@@ -85,6 +85,16 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
+func TestACopyOfTheHistoryStaysAsItIs(t *testing.T) {
+	h := historyOf(func(name string) *kueue.Workload { return job(name, 4) }, 10, 20, 30)
+	before := h.Copy()
+	h.Observe(ran(job("new", 4), time.Hour))
+	h.Observe(ran(job("other", 5), time.Hour))
+	if got := len(before.kinds[kindOf(job("x", 4))].list); got != 3 || len(before.kinds) != 2 {
+		t.Errorf("the copy knows %d runs of the kind and %d kinds, want 3 and 2", got, len(before.kinds))
+	}
+}
+
 func TestAccount(t *testing.T) {
 	after := func(d time.Duration) time.Time { return noon.Add(d) }
 	tests := []struct {

@@ -17,39 +17,53 @@ import (
 	"github.com/muster-dev/muster/queueing"
 )
 
-const (
-	// window is how many Workloads are judged in a cycle that differ in nothing that
-	// matters: the others come after them anyway.
-	window = 2
-	// widest is how many of a LocalQueue are judged in all. One that comes after so many may
-	// start around them in truth, but hardly before some of them have.
-	widest = 16
-)
+// widest is how many of a LocalQueue are judged at most. One that comes after so many
+// may start around them in truth, but hardly before some of them have.
+const widest = 16
 
 // lane are the Workloads of a LocalQueue that wait. To judge all of them at every
 // step would cost too much, so only those are in the State whose turn may be next.
 type lane struct {
 	lines map[likeness]*line
-	// free are the lines of which another one may be judged.
+	// free are the lines whose first may be judged.
 	free lines
 	// judged are in the State and wait.
-	judged []*queueing.Workload
+	judged []waiting
 }
 
-// line are Workloads that are alike: each starts after those before it.
+// waiting is a Workload that is judged, and waits.
+type waiting struct {
+	*queueing.Workload
+	line *line
+}
+
+// line are Workloads that are alike: each starts after those before it, so one is
+// judged at a time.
 type line struct {
 	lane *lane
+	like likeness
 	rest []*queueing.Workload
-	in   int
+	// behind are lines whose first waits as long as the one of this that is judged.
+	behind []*line
+	// held: one of it is judged, or it is behind another line.
+	held bool
 }
 
 // likeness is the same for Workloads of a LocalQueue that are judged alike as long
 // as they wait.
 type likeness struct {
-	// needs is a hash of all that decides where pods can run.
-	needs       uint64
+	terms
+	// needs is a hash of how many pods there are and of what they ask for.
+	needs uint64
+	limit int32
+}
+
+// terms are the same for Workloads that differ at most in how much they ask for, and
+// for how long.
+type terms struct {
+	// places is a hash of all else that decides where pods can run.
+	places      uint64
 	priority    int32
-	limit       int32
 	annotations string
 }
 
@@ -62,7 +76,7 @@ func isPlain(w *kueue.Workload) bool {
 
 func likenessOf(w *queueing.Workload) likeness {
 	o := w.Object
-	out := likeness{needs: needsOf(w), limit: -1, priority: priorityOf(w)}
+	out := likeness{needs: needsOf(w), limit: -1, terms: terms{places: placesOf(w), priority: priorityOf(o)}}
 	if o.Spec.MaximumExecutionTimeSeconds != nil {
 		out.limit = *o.Spec.MaximumExecutionTimeSeconds
 	}
@@ -74,36 +88,82 @@ func likenessOf(w *queueing.Workload) likeness {
 	return out
 }
 
-func priorityOf(w *queueing.Workload) int32 {
-	if w.Object.Spec.Priority == nil {
+func priorityOf(w *kueue.Workload) int32 {
+	if w.Spec.Priority == nil {
 		return 0
 	}
-	return *w.Object.Spec.Priority
+	return *w.Spec.Priority
 }
 
-// needsOf leaves out what differs from job to job and says nothing about where its
-// pods can run, such as names, arguments and environment.
 func needsOf(w *queueing.Workload) uint64 {
+	h := fnv.New64a()
+	for i := range w.Object.Spec.PodSets {
+		fmt.Fprintln(h, w.Object.Spec.PodSets[i].Count)
+		for _, name := range w.Pod[i].Names() {
+			fmt.Fprintln(h, name, w.Pod[i][name])
+		}
+	}
+	return h.Sum64()
+}
+
+// placesOf leaves out what differs from job to job and says nothing about where its
+// pods can run, such as names, arguments and environment.
+func placesOf(w *queueing.Workload) uint64 {
 	h := fnv.New64a()
 	for i := range w.Object.Spec.PodSets {
 		ps := &w.Object.Spec.PodSets[i]
 		spec := &ps.Template.Spec
-		for _, name := range w.Pod[i].Names() {
-			fmt.Fprintln(h, name, w.Pod[i][name])
-		}
 		// Encoding API types cannot fail.
-		_ = json.NewEncoder(h).Encode([]any{ps.Count, ps.MinCount, spec.NodeSelector, spec.Affinity, spec.Tolerations, spec.TopologySpreadConstraints})
+		_ = json.NewEncoder(h).Encode([]any{ps.MinCount, spec.NodeSelector, spec.Affinity, spec.Tolerations, spec.TopologySpreadConstraints})
 	}
 	return h.Sum64()
+}
+
+// keeps says that as long as a Workload waits that is judged, so will the first of
+// another line: it comes later and asks, on the same terms, for no less and no less time.
+func (a *waiting) keeps(o *line) bool {
+	b := o.rest[0]
+	return a.line.like.terms == o.like.terms && (o.like.limit < 0 || a.line.like.limit >= 0 && a.line.like.limit <= o.like.limit) &&
+		compare(a.Workload, b) < 0 && asksNoMore(a.Workload, b)
+}
+
+func asksNoMore(a, b *queueing.Workload) bool {
+	for i := range a.Object.Spec.PodSets {
+		ps := &a.Object.Spec.PodSets[i]
+		// Of one that is content with fewer pods nobody knows how few it will be.
+		if ps.MinCount != nil || ps.Count > b.Object.Spec.PodSets[i].Count {
+			return false
+		}
+		for name, amount := range a.Pod[i] {
+			if amount > b.Pod[i][name] {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (l *lane) add(w *queueing.Workload) *line {
 	like := likenessOf(w)
 	if l.lines[like] == nil {
-		l.lines[like] = &line{lane: l}
+		l.lines[like] = &line{lane: l, like: like}
 	}
 	l.lines[like].rest = append(l.lines[like].rest, w)
 	return l.lines[like]
+}
+
+// come adds one that has come after all others.
+func (l *lane) come(w *queueing.Workload, like likeness) *line {
+	one := l.lines[like]
+	if one == nil {
+		one = &line{lane: l, like: like}
+		l.lines[like] = one
+	}
+	one.rest = append(one.rest, w)
+	if len(one.rest) == 1 && !one.held {
+		heap.Push(&l.free, one)
+	}
+	return one
 }
 
 // order puts all in the order in which their queue judges them.
@@ -118,51 +178,53 @@ func (l *lane) order() {
 // compare orders Workloads as their ClusterQueue does: higher priority, then created
 // earlier, then the UID.
 func compare(a, b *queueing.Workload) int {
-	return cmp.Or(cmp.Compare(priorityOf(b), priorityOf(a)), a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time),
+	return cmp.Or(cmp.Compare(priorityOf(b.Object), priorityOf(a.Object)), a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time),
 		strings.Compare(string(a.Object.UID), string(b.Object.UID)))
 }
 
-// ready says that somebody may be judged beside those that are.
-func (l *lane) ready() bool { return len(l.judged) < widest && len(l.free) > 0 }
-
-// lacks says that somebody has to be judged now: all before him in his line have started.
-// Else the others of the line, who were refused, spoke for him.
-func (l *lane) lacks() bool {
-	return l.ready() && slices.ContainsFunc(l.free, func(o *line) bool { return o.in == 0 })
+// hasRoom says that another one may be judged: there are few, or it has come now and goes
+// before one of them.
+func (l *lane) hasRoom() bool {
+	return len(l.free) > 0 && (len(l.judged) < widest ||
+		slices.ContainsFunc(l.judged, func(w waiting) bool { return compare(l.free[0].rest[0], w.Workload) < 0 }))
 }
 
-// next takes out who is to be judged next; nil if nobody is.
+// next takes out who is to be judged beside those that are; nil if nobody is.
 func (l *lane) next() *queueing.Workload {
-	if !l.ready() {
-		return nil
+	for l.hasRoom() {
+		one := heap.Pop(&l.free).(*line)
+		one.held = true
+		if i := slices.IndexFunc(l.judged, func(w waiting) bool { return w.keeps(one) }); i >= 0 {
+			l.judged[i].line.behind = append(l.judged[i].line.behind, one)
+			continue
+		}
+		w := one.rest[0]
+		one.rest = one.rest[1:]
+		l.judged = append(l.judged, waiting{w, one})
+		return w
 	}
-	one := l.free[0]
-	w := one.rest[0]
-	one.rest = one.rest[1:]
-	one.in++
-	l.judged = append(l.judged, w)
-	if one.isFree() {
-		heap.Fix(&l.free, 0)
-	} else {
-		heap.Pop(&l.free)
-	}
-	return w
+	return nil
 }
 
-func (o *line) isFree() bool { return o.in < window && len(o.rest) > 0 }
-
-// left says that one of a line waits no more.
+// left says that the one of a line that was judged waits no more.
 func (l *lane) left(one *line, uid types.UID) {
-	l.judged = slices.DeleteFunc(l.judged, func(w *queueing.Workload) bool { return w.Object.UID == uid })
-	was := one.isFree()
-	one.in--
-	if !was && one.isFree() {
-		heap.Push(&l.free, one)
+	l.judged = slices.DeleteFunc(l.judged, func(w waiting) bool { return w.Object.UID == uid })
+	l.release(one)
+	for _, o := range one.behind {
+		l.release(o)
+	}
+	one.behind = nil
+}
+
+// release has the first of a line judged again, if there is one.
+func (l *lane) release(o *line) {
+	if o.held = false; len(o.rest) > 0 {
+		heap.Push(&l.free, o)
 	}
 }
 
-// waiting are those that are not judged yet, in their order.
-func (l *lane) waiting() []*queueing.Workload {
+// unjudged are those that are not judged yet, in their order.
+func (l *lane) unjudged() []*queueing.Workload {
 	var out []*queueing.Workload
 	for _, one := range l.lines {
 		out = append(out, one.rest...)

@@ -44,6 +44,8 @@ type belief struct {
 	// which as many runs picked from the true one make up: few runs say little about the
 	// next, and all Workloads of the kind are misjudged together.
 	runs map[kind][]time.Duration
+	// launches are the times of launches by group, the shortest first.
+	launches map[string][]time.Duration
 }
 
 // total is how long a Workload runs that has run for so long.

@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -34,43 +35,113 @@ type Outcome struct {
 	Victims []types.NamespacedName
 }
 
+// Prospect is what would become of a Workload that waits.
+type Prospect struct {
+	Workload *kueue.Workload
+	Outcome
+}
+
 // Simulate tells what would become of a Workload if it were there now, or were now as
 // given. Whoever is to leave has left at once, and its launches succeed. The State is not changed.
 func Simulate(state *queueing.State, newcomer *kueue.Workload, now time.Time) Outcome {
-	newcomer = newcomer.DeepCopy()
-	newcomer.UID = cmp.Or(newcomer.UID, "simulated")
-	if newcomer.CreationTimestamp.IsZero() {
-		newcomer.CreationTimestamp = metav1.NewTime(now)
+	return SimulateAll(state, []*kueue.Workload{newcomer}, now)[0]
+}
+
+// Arriving are Workloads as they would be in the cluster if they were created now, one
+// after the other. Those that are in it stay as given.
+func Arriving(newcomers []*kueue.Workload, now time.Time) []*kueue.Workload {
+	out := make([]*kueue.Workload, len(newcomers))
+	for i, w := range newcomers {
+		w = w.DeepCopy()
+		// What is equally old is judged in the order of the UIDs.
+		w.UID = cmp.Or(w.UID, types.UID(fmt.Sprintf("simulated-%06d", i)))
+		if w.CreationTimestamp.IsZero() {
+			w.CreationTimestamp = metav1.NewTime(now)
+		}
+		out[i] = w
 	}
-	x := newWorld(state, immediately{newcomer.UID}, now)
+	return out
+}
+
+// SimulateAll tells what would become of several Workloads that came together, in their
+// order where nothing else puts one before the other. The launches of all of them succeed.
+func SimulateAll(state *queueing.State, newcomers []*kueue.Workload, now time.Time) []Outcome {
+	came := Arriving(newcomers, now)
+	x := newWorld(state, immediatelyFor(came), now)
 	for _, w := range state.Workloads() {
 		x.join(w, state.RequestsOf(w))
 	}
-	x.state.Set(newcomer)
-	var out Outcome
-	x.sees = func(v *queueing.Verdict) {
-		switch {
-		case out.Starts:
-		case v.PreemptedBy == newcomer.UID:
-			out.Victims = append(out.Victims, types.NamespacedName{Namespace: v.Workload.Object.Namespace, Name: v.Workload.Object.Name})
-		case v.Workload.Object.UID != newcomer.UID:
-		case v.Action == queueing.Reserve:
-			out.Starts, out.Reason, out.Message = true, v.Reason, v.Message
-			out.Admission, out.Plan = v.Status.Admission, x.planFor(newcomer, v.Status.Admission)
-			out.Awaits = x.awaited(v.Status)
-		default:
-			out.Reason, out.Message = v.Reason, v.Message
+	for _, w := range came {
+		x.state.Set(w)
+	}
+	return x.outcomes(came)
+}
+
+// Prospects tells what would become now of all that wait for quota, by namespace and
+// name, where whoever is to leave has left at once and all launches succeed. Pauses after
+// an attempt that failed are taken to be over: what keeps the next one from succeeding
+// is asked. The State is not changed.
+func Prospects(state *queueing.State, now time.Time) []Prospect {
+	var waiting []*kueue.Workload
+	for _, w := range state.Workloads() {
+		if o := w.Object; !queueing.IsFinished(o) && queueing.IsActive(o) && !queueing.HasQuota(o) {
+			waiting = append(waiting, o)
 		}
 	}
-	for x.rest(); !out.Starts && x.advance(now); {
+	x := newWorld(state, immediatelyFor(waiting), now)
+	for _, w := range state.Workloads() {
+		x.join(w, state.RequestsOf(w))
+	}
+	for _, w := range waiting {
+		if paused := w.Status.RequeueState; paused != nil && paused.RequeueAt != nil {
+			status := w.Status
+			status.RequeueState = &kueue.RequeueState{Count: paused.Count}
+			x.state.Set(with(w, &status))
+		}
+	}
+	out := make([]Prospect, len(waiting))
+	for i, o := range x.outcomes(waiting) {
+		out[i] = Prospect{waiting[i], o}
+	}
+	return out
+}
+
+// outcomes runs cycles until nothing more is decided now, and tells what has become of
+// the Workloads. That of one that starts is final.
+func (x *world) outcomes(of []*kueue.Workload) []Outcome {
+	out, indexes, open := make([]Outcome, len(of)), make(map[types.UID]int, len(of)), len(of)
+	for i, w := range of {
+		indexes[w.UID] = i
+	}
+	x.sees = func(v *queueing.Verdict) {
+		if i, ok := indexes[v.PreemptedBy]; ok && !out[i].Starts {
+			out[i].Victims = append(out[i].Victims, types.NamespacedName{Namespace: v.Workload.Object.Namespace, Name: v.Workload.Object.Name})
+		}
+		i, ok := indexes[v.Workload.Object.UID]
+		if !ok || out[i].Starts {
+			return
+		}
+		o := &out[i]
+		o.Reason, o.Message = v.Reason, v.Message
+		if v.Action == queueing.Reserve {
+			open--
+			o.Starts, o.Admission, o.Plan = true, v.Status.Admission, x.planFor(of[i], v.Status.Admission)
+			o.Awaits = x.awaited(v.Status)
+		}
+	}
+	for x.rest(); open > 0 && x.advance(x.began); {
 		x.rest()
 	}
-	slices.SortFunc(out.Victims, func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
-	if out.At = now; out.Starts && out.Plan != nil && out.Plan.Outcome == provisioning.Launch {
-		out.At = now.Add(launchTime)
-	}
-	if !out.Starts {
-		out.At = time.Time{}
+	for i := range out {
+		o := &out[i]
+		slices.SortFunc(o.Victims, func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
+		switch {
+		case !o.Starts:
+		case o.Plan != nil && o.Plan.Outcome == provisioning.Launch:
+			o.At = x.began.Add(launchTime)
+		default:
+			o.At = x.began
+		}
 	}
 	return out
 }
@@ -87,8 +158,16 @@ func (x *world) awaited(status *kueue.WorkloadStatus) []kueue.AdmissionCheckRefe
 }
 
 // immediately is a nature in which whoever is to leave has left at once, and the machines
-// of one Workload are there at once. Nothing else happens.
-type immediately struct{ workload types.UID }
+// of some Workloads are there at once. Nothing else happens.
+type immediately map[types.UID]bool
+
+func immediatelyFor(workloads []*kueue.Workload) immediately {
+	out := make(immediately, len(workloads))
+	for _, w := range workloads {
+		out[w.UID] = true
+	}
+	return out
+}
 
 // forEver is longer than anybody looks ahead.
 const forEver = 100 * 365 * 24 * time.Hour
@@ -96,7 +175,7 @@ const forEver = 100 * 365 * 24 * time.Hour
 func (immediately) runs(*queueing.Workload, time.Time) time.Duration { return forEver }
 
 func (n immediately) boots(w *kueue.Workload, _ string, _ *provisioning.Verdict) (time.Duration, bool) {
-	if w.UID != n.workload {
+	if !n[w.UID] {
 		return forEver, true
 	}
 	return 0, true

@@ -52,7 +52,7 @@ type nature interface {
 	// runs is for how much longer the pods of an admitted Workload run.
 	runs(w *queueing.Workload, now time.Time) time.Duration
 	// boots is how long after a Workload's request its machines are there; ok is false if
-	// they cannot be had after all. Plan is nil where the planner was not asked.
+	// they cannot be had after all. Plan is nil where nobody says what is launched.
 	boots(w *kueue.Workload, request string, plan *provisioning.Verdict) (after time.Duration, ok bool)
 	// stops is how long the pods of an evicted Workload take to be gone.
 	stops() time.Duration
@@ -112,8 +112,9 @@ func (x *world) join(known *queueing.Workload, requests []*autoscaling.Provision
 	for _, r := range requests {
 		x.requests[r.UID] = &request{object: r}
 		if !queueing.IsAdmitted(w.Object) && !apimeta.IsStatusConditionTrue(r.Status.Conditions, autoscaling.Provisioned) {
-			after, _ := x.nature.boots(w.Object, r.Name, nil)
-			x.at(later(r.CreationTimestamp.Add(after), x.now), func() { x.answer(r, metav1.ConditionTrue) })
+			plan, since := underWay(r)
+			after, _ := x.nature.boots(w.Object, r.Name, plan)
+			x.at(later(since.Add(after), x.now), func() { x.answer(r, metav1.ConditionTrue) })
 		}
 	}
 	switch {

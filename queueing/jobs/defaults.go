@@ -16,15 +16,15 @@ import (
 // theirs: the default requests of the namespace's LimitRanges and the overhead of
 // the RuntimeClass. It returns why the Job cannot be queued if that is not to be
 // known.
-func (r *reconciler) fillIn(ctx context.Context, namespace string, spec *corev1.PodSpec) (why string, err error) {
-	if err := r.defaultRequests(ctx, namespace, spec); err != nil {
+func fillIn(ctx context.Context, kube client.Reader, namespace string, spec *corev1.PodSpec) (why string, err error) {
+	if err := defaultRequests(ctx, kube, namespace, spec); err != nil {
 		return "", err
 	}
 	if spec.RuntimeClassName == nil {
 		return "", nil
 	}
 	class := &nodev1.RuntimeClass{}
-	if err := r.client.Get(ctx, client.ObjectKey{Name: *spec.RuntimeClassName}, class); err != nil {
+	if err := kube.Get(ctx, client.ObjectKey{Name: *spec.RuntimeClassName}, class); err != nil {
 		if apierrors.IsNotFound(err) {
 			return fmt.Sprintf("RuntimeClass %q of the Job's pods doesn't exist; create it or change runtimeClassName", *spec.RuntimeClassName), nil
 		}
@@ -48,9 +48,9 @@ func (r *reconciler) fillIn(ctx context.Context, namespace string, spec *corev1.
 
 // defaultRequests follows the order of the API server: a limit is the request
 // where there is none, and only what has neither gets a LimitRange's default.
-func (r *reconciler) defaultRequests(ctx context.Context, namespace string, spec *corev1.PodSpec) error {
+func defaultRequests(ctx context.Context, kube client.Reader, namespace string, spec *corev1.PodSpec) error {
 	var ranges corev1.LimitRangeList
-	if err := r.client.List(ctx, &ranges, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := kube.List(ctx, &ranges, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing the LimitRanges of namespace %s: %w", namespace, err)
 	}
 	slices.SortFunc(ranges.Items, func(a, b corev1.LimitRange) int { return cmp.Compare(a.Name, b.Name) })

@@ -148,7 +148,7 @@ func granted(w *kueue.Workload) int32 { return assignedCount(w) - reclaimed(w) }
 // grow asks for all pods of a Job that has quota for fewer. Next is the slice that
 // asks already, or nil.
 func (r *reconciler) grow(ctx context.Context, job *batchv1.Job, w, next *kueue.Workload) (bool, error) {
-	want, err := r.desired(ctx, job)
+	want, err := WorkloadFor(ctx, r.client, job)
 	if err != nil {
 		return false, err
 	}

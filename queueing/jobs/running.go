@@ -73,7 +73,7 @@ func (r *reconciler) keepUp(ctx context.Context, job *batchv1.Job, w *kueue.Work
 // whether it wrote.
 func (r *reconciler) prioritize(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
 	want := &kueue.Workload{}
-	if why, err := r.setPriority(ctx, job, &want.Spec); why != "" || err != nil {
+	if why, err := setPriority(ctx, r.client, job, &want.Spec); why != "" || err != nil {
 		return false, err
 	}
 	return r.change(ctx, w, func(w *kueue.Workload) bool { return followReserved(w, want) })
@@ -102,7 +102,7 @@ func (r *reconciler) adopts(ctx context.Context, job *batchv1.Job) (bool, error)
 
 // adopt queues a Job as it runs: it keeps running, and its usage counts.
 func (r *reconciler) adopt(ctx context.Context, job *batchv1.Job) error {
-	w, err := r.desired(ctx, job)
+	w, err := WorkloadFor(ctx, r.client, job)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func (r *reconciler) stepSuspended(ctx context.Context, job *batchv1.Job, w *kue
 	if !queued {
 		return r.forget(ctx, w)
 	}
-	want, err := r.desired(ctx, job)
+	want, err := WorkloadFor(ctx, r.client, job)
 	if err != nil {
 		return err
 	}

@@ -34,8 +34,10 @@ var unsupported = []string{
 // managedLabels are put on the template by the Job controller.
 var managedLabels = []string{"controller-uid", batchv1.ControllerUidLabel}
 
-// desired is the Workload that a Job should have.
-func (r *reconciler) desired(ctx context.Context, job *batchv1.Job) (*kueue.Workload, error) {
+// WorkloadFor is the Workload that a Job should have, as the cluster that kube reads has
+// it. What keeps the Job from being queued stands in an annotation, so that its queue
+// can tell it.
+func WorkloadFor(ctx context.Context, kube client.Reader, job *batchv1.Job) (*kueue.Workload, error) {
 	template := job.Spec.Template.DeepCopy()
 	for _, label := range managedLabels {
 		delete(template.Labels, label)
@@ -82,14 +84,14 @@ func (r *reconciler) desired(ctx context.Context, job *batchv1.Job) (*kueue.Work
 	if why := equalCompletions(job); why != "" {
 		refusals = append(refusals, why)
 	}
-	why, err := r.setPriority(ctx, job, &w.Spec)
+	why, err := setPriority(ctx, kube, job, &w.Spec)
 	if err != nil {
 		return nil, err
 	}
 	if why != "" {
 		refusals = append(refusals, why)
 	}
-	if why, err = r.fillIn(ctx, job.Namespace, &w.Spec.PodSets[0].Template.Spec); err != nil {
+	if why, err = fillIn(ctx, kube, job.Namespace, &w.Spec.PodSets[0].Template.Spec); err != nil {
 		return nil, err
 	}
 	if why != "" {
@@ -169,10 +171,10 @@ func unsupportedOn(job *batchv1.Job) []string {
 // setPriority reads the Workload's priority from the Job's class, or else from
 // that of its pods. It returns why the Job cannot be queued if its class does not
 // exist.
-func (r *reconciler) setPriority(ctx context.Context, job *batchv1.Job, spec *kueue.WorkloadSpec) (why string, err error) {
+func setPriority(ctx context.Context, kube client.Reader, job *batchv1.Job, spec *kueue.WorkloadSpec) (why string, err error) {
 	if name := job.Labels[PriorityClassLabel]; name != "" {
 		class := &kueue.WorkloadPriorityClass{}
-		if err := r.client.Get(ctx, client.ObjectKey{Name: name}, class); err != nil {
+		if err := kube.Get(ctx, client.ObjectKey{Name: name}, class); err != nil {
 			if apierrors.IsNotFound(err) {
 				return fmt.Sprintf("WorkloadPriorityClass %q, which the label %s names, doesn't exist; create it or change the label", name, PriorityClassLabel), nil
 			}
@@ -183,7 +185,7 @@ func (r *reconciler) setPriority(ctx context.Context, job *batchv1.Job, spec *ku
 		return "", nil
 	}
 	var classes schedulingv1.PriorityClassList
-	if err := r.client.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := kube.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("listing PriorityClasses: %w", err)
 	}
 	name := job.Spec.Template.Spec.PriorityClassName

@@ -71,6 +71,7 @@ func registered(t *testing.T) map[string]metric {
 var bounds = map[string]string{
 	"budget":        "the budgets of each CapacityPolicy, at most 8: it occurs with `policy` only",
 	"capacity_type": "3",
+	"cluster_queue": "the ClusterQueues in which Workloads wait",
 	"class":         "the provisioning classes that are served, at most 4",
 	"condition":     "6",
 	"event":         "4",
@@ -87,6 +88,7 @@ var bounds = map[string]string{
 	"stage":         "5 of the time to capacity, 3 of lost machines",
 	"state":         "5",
 	"verb":          "4",
+	"workloads":     "2",
 	"zone":          "one for each group: it occurs with `group` only",
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/forecast"
 )
 
 // TestEveryPanelHasData lives through an hour with gangs on simulated clouds and a
@@ -89,6 +90,8 @@ func scrapes(t *testing.T) (out []string) {
 			}
 			q.ClusterQueue(cq, 1)
 			q.Cycle(time.Millisecond, true)
+			q.Expected(map[string][]time.Time{"research": {time.Now().Add(time.Hour)}})
+			q.Accuracy(forecast.Accuracy{Starts: 1, MedianError: 100, Within: 1000}, 1)
 			q.Reserved(w, w, time.Now())
 			q.Evicted(w, "Preempted")
 			app.Collectors()[0].(*prometheus.CounterVec).WithLabelValues(http.MethodPatch, "nodes").Inc()

@@ -7,7 +7,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// timers is the clock of one controller. Its time is that of the bubble, but its
+// timers is the clock of one controller. Its time is that of the bubble, unless the
+// clock has jumped; its
 // timers go off one by one, when the simulator says so: those of a bubble that go
 // off at the same moment do it in no order. What is embedded is nil, for what no
 // controller uses.
@@ -17,11 +18,11 @@ type timers struct {
 	owner   string
 }
 
-// Now implements clock.PassiveClock.
-func (t *timers) Now() time.Time { return time.Now() }
+// Now implements clock.PassiveClock: it is what the clock of muster's machine shows.
+func (t *timers) Now() time.Time { return time.Now().Add(time.Duration(t.process.ahead.Load())) }
 
 // Since implements clock.PassiveClock.
-func (t *timers) Since(at time.Time) time.Duration { return time.Since(at) }
+func (t *timers) Since(at time.Time) time.Duration { return t.Now().Sub(at) }
 
 // After implements clock.Clock.
 func (t *timers) After(d time.Duration) <-chan time.Time { return t.NewTimer(d).C() }
@@ -74,7 +75,7 @@ func (t *timer) Reset(d time.Duration) bool {
 // goOff is the simulator's.
 func (t *timer) goOff() {
 	t.take()
-	t.c <- time.Now()
+	t.c <- t.of.Now()
 }
 
 // take takes the timer off the list; false if it was not there.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/events"
@@ -32,7 +33,9 @@ type process struct {
 	changes []*changes
 	// beginners are the controllers that have not begun yet.
 	beginners int
-	kill      context.CancelFunc
+	// ahead is how far muster's clock is ahead of those of all others, as a Duration.
+	ahead *atomic.Int64
+	kill  context.CancelFunc
 	// ended is closed when the last goroutine has gone.
 	ended chan struct{}
 
@@ -64,10 +67,10 @@ func (c *changes) pass() {
 }
 
 // start begins a life of muster.
-func start(s *store) (*process, error) {
+func start(s *store, ahead *atomic.Int64) (*process, error) {
 	ctx, kill := context.WithCancel(log.IntoContext(context.Background(), logr.Discard()))
 	p := &process{
-		kill: kill, ended: make(chan struct{}), informers: &informers{store: s},
+		ahead: ahead, kill: kill, ended: make(chan struct{}), informers: &informers{store: s},
 		timersSet: map[string]int{}, launching: map[string]bool{},
 	}
 	p.model = model.New(&timers{process: p, owner: "model"}, model.Instance{Classes: model.KnownClasses})

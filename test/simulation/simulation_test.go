@@ -38,14 +38,19 @@ type result struct {
 }
 
 // simulate runs the random story of a seed.
-func simulate(t *testing.T, seed uint64) (r result) {
+func simulate(t *testing.T, seed uint64) result { return simulateJumps(t, seed, 0) }
+
+// simulateJumps runs the random story of a seed, in which the clock jumps in so many of
+// a thousand steps.
+func simulateJumps(t *testing.T, seed uint64, jumps int) (r result) {
 	synctest.Test(t, func(*testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		s := newSimulator(seed, randomWeather(random))
+		s.jumps = jumps
 		(&author{world: s.world, random: random, start: time.Now()}).tell()
 		s.run(time.Now().Add(storyTime))
 		s.weather = weather{staleness: time.Second}
-		s.run(time.Now().Add(calm))
+		s.run(time.Now().Add(calm + time.Duration(jumps)*farthest))
 		s.rest()
 		r = s.end()
 	})
@@ -130,6 +135,30 @@ func (r result) report(t *testing.T, seed uint64, steps int) {
 	if len(r.problems) > 0 {
 		t.Errorf("seed %d: %s\nThe end of its trace:\n%s\nReplay it: go test ./test/simulation -run TestRandomStories -v -seed %d",
 			seed, strings.Join(r.problems, "\n"), strings.Join(r.trace[max(0, len(r.trace)-steps):], "\n"), seed)
+	}
+}
+
+// TestRandomStoriesInWhichTheClockJumps: the clock of muster's machine is set forwards
+// and back by minutes, at any moment of launches, bookings and rollbacks.
+func TestRandomStoriesInWhichTheClockJumps(t *testing.T) {
+	const jumps = 3 // of a thousand steps; a story has some hundreds
+	shown := map[string]int{}
+	for seed := range uint64(max(1, *runs/4)) {
+		r := simulateJumps(t, seed, jumps)
+		if len(r.problems) > 0 {
+			t.Errorf("seed %d: %s\nThe end of its trace:\n%s", seed, strings.Join(r.problems, "\n"), strings.Join(r.trace[max(0, len(r.trace)-20):], "\n"))
+		}
+		for f := range r.features {
+			shown[f]++
+		}
+	}
+	for _, f := range []string{
+		"clock set back", "clock set forwards", "attempt Launching", "attempt RollingBack", "rollback because of Timeout",
+		"BookingExpired=True CapacityReservationTimeExpired", "BookingExpired=True CapacityBookingConsumed", "machine taken back", "crash",
+	} {
+		if shown[f] == 0 && *runs >= 500 {
+			t.Errorf("no story shows this feature: %s", f)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -58,6 +59,10 @@ type simulator struct {
 	// slow.
 	orderly bool
 
+	// ahead is how far the clock of muster's machine is ahead, as a Duration; again is
+	// when all that it was set back has been lived through again.
+	ahead atomic.Int64
+	again time.Time
 	// muster is the process that runs; nil between a crash and the next start at up.
 	muster *process
 	up     time.Time
@@ -135,6 +140,8 @@ func (s *simulator) run(until time.Time) {
 			s.pass(earliest(until, next, options))
 		case s.muster != nil && s.chance(s.crashes):
 			s.crash()
+		case s.chance(s.jumps):
+			s.jump()
 		default:
 			s.do(s.pick(options))
 		}
@@ -306,7 +313,7 @@ func (s *simulator) tell(f *informer) {
 }
 
 func (s *simulator) start() {
-	p, err := start(s.store)
+	p, err := start(s.store, &s.ahead)
 	if err != nil {
 		s.failure = err
 		return

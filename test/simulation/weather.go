@@ -17,8 +17,8 @@ type weather struct {
 	// slow options, by prefix of their keys, happen as late as they may.
 	slow []string
 	// Faults in thousandths: of a call to fail, of a step to be a crash, of a step
-	// to break a watch.
-	calls, crashes, watches int
+	// to break a watch, of a step to have the clock of muster's machine jump.
+	calls, crashes, watches, jumps int
 }
 
 // serve answers a call, or has it fail.
@@ -157,6 +157,28 @@ func (s *simulator) bury(down time.Duration) {
 	<-p.ended
 	s.up = time.Now().Add(down)
 	s.checker.StandStill(s.up.Add(recovery))
+}
+
+// farthest is by how much a clock jumps at most.
+const farthest = 5 * time.Minute
+
+// jump sets the clock of muster's machine forwards or back. Unlike a real one, it takes
+// what muster measures with it: so an interval that is under way may end at once, or
+// last longer by as much as the clock was set back, and no bound can be shorter.
+func (s *simulator) jump() {
+	by := time.Duration(s.random.Int64N(int64(2*farthest))) - farthest
+	s.ahead.Add(int64(by))
+	s.note("muster's clock jumps by %s", by)
+	if by > 0 {
+		s.feature("clock set forwards")
+		return
+	}
+	s.feature("clock set back")
+	if s.again.Before(time.Now()) {
+		s.again = time.Now()
+	}
+	s.again = s.again.Add(-by)
+	s.checker.StandStill(s.again.Add(recovery))
 }
 
 // crashPoint is where the sweep has muster crash: before or after a call.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -29,6 +30,8 @@ type Options struct {
 	MetricsAddress string
 	HealthAddress  string
 	LeaderElect    bool
+	// LeaseDuration is how long a leader that is silent leads; whole seconds.
+	LeaseDuration time.Duration
 	// Provisioning and Queueing are the halves of muster, each of which works
 	// without the other.
 	Provisioning bool
@@ -42,11 +45,14 @@ type Options struct {
 
 	// connect makes the adapters of the clouds; nil makes none.
 	connect Connect
+	// mayAct refuses once another process may lead; nil where none can.
+	mayAct func() error
 }
 
 // Connect makes adapters for clouds: those that are configured, with a way to list the
-// NodeGroups that there are.
-type Connect func(ctx context.Context, clouds configuration.Clouds, groups func(context.Context) ([]*v1alpha1.NodeGroup, error)) (map[v1alpha1.Provider]cloudprovider.Provider, error)
+// NodeGroups that there are. They change nothing while mayAct, where it is not nil,
+// returns an error.
+type Connect func(ctx context.Context, clouds configuration.Clouds, groups func(context.Context) ([]*v1alpha1.NodeGroup, error), mayAct func() error) (map[v1alpha1.Provider]cloudprovider.Provider, error)
 
 // NewCommand returns the command of the manager. The adapters of clouds are given to
 // it, since they bring the clouds' SDKs with them, which few need to compile.
@@ -97,6 +103,7 @@ muster-system/muster that ` + "`muster manifests`" + ` prints with all else that
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "address that serves /metrics in plain HTTP; 0 serves none")
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0 serves none")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "lead only while holding the lease muster in namespace muster-system; turn it off where one process runs for sure")
+	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a leader that is not heard of still leads, before another does; whole seconds. It stops acting after two thirds of it")
 	f.StringSliceVar(&o.Classes, "provisioning-classes", model.KnownClasses, "classes of ProvisioningRequests that are served here")
 	f.StringVar(&o.Instance, "processor-instance", "", "name of this instance: requests whose parameter processorInstance is another one are left to that, those without the parameter are served by all instances")
 	f.AddGoFlag(&flag.Flag{Name: "v", Usage: "how much is logged: 0 is what an operator wants, 4 is for finding faults", Value: logs.Verbosity(), DefValue: "0"})
@@ -161,6 +168,9 @@ func (o *Options) complete(flags *pflag.FlagSet) (warnings []string, err error) 
 func (o *Options) validate() error {
 	if len(o.halves()) == 0 {
 		return fmt.Errorf("--%s and --%s are both false, which leaves nothing to do; turn one of them on", deploy.Provisioning, deploy.Queueing)
+	}
+	if o.LeaderElect && (o.LeaseDuration < time.Second || o.LeaseDuration%time.Second != 0) {
+		return fmt.Errorf("--leader-elect-lease-duration: %s is no number of whole seconds, as the lease counts them; give 15s for example", o.LeaseDuration)
 	}
 	for _, c := range o.Classes {
 		if !slices.Contains(model.KnownClasses, c) {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -20,6 +21,7 @@ func TestFlagsThatCannotBeMeantAreRefusedWithAFix(t *testing.T) {
 		{"nothing to run", []string{"--provisioning=false", "--queueing=false"}, "turn one of them on"},
 		{"a class that nobody serves", []string{"--provisioning-classes", "queued-provisioning.gke.io"}, `"queued-provisioning.gke.io" is no class that muster can serve`},
 		{"a file that is not there", []string{"--config", "nowhere.yaml"}, "nowhere.yaml: no such file"},
+		{"a lease of half a second", []string{"--leader-elect-lease-duration=500ms"}, "500ms is no number of whole seconds"},
 		{"a flag of the past", []string{"--controllers", "provisioning"}, "unknown flag"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -56,6 +58,7 @@ kubeconfig: /etc/kubeconfig
 metricsBindAddress: ":9090"
 healthProbeBindAddress: "0"
 leaderElect: false
+leaderElectLeaseDuration: 4s
 verbosity: 3
 provisioning:
   enabled: false
@@ -71,7 +74,7 @@ func TestTheFileSaysWhatFlagsLeaveOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Kubeconfig != "/etc/kubeconfig" || o.MetricsAddress != ":9090" || o.HealthAddress != "0" || o.LeaderElect ||
+	if o.Kubeconfig != "/etc/kubeconfig" || o.MetricsAddress != ":9090" || o.HealthAddress != "0" || o.LeaderElect || o.LeaseDuration != 4*time.Second ||
 		o.Provisioning || !o.Queueing || strings.Join(o.Classes, ",") != "check-capacity.muster.dev" || o.Instance != "blue" ||
 		!o.Queues.ManageJobsWithoutQueueName {
 		t.Errorf("the file was read as %+v", o)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -63,16 +64,22 @@ func run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                        scheme,
-		Cache:                         cache.Options{DefaultTransform: trim},
-		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
-		HealthProbeBindAddress:        o.HealthAddress,
-		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              "muster",
-		LeaderElectionNamespace:       deploy.Namespace,
-		LeaderElectionReleaseOnCancel: true,
-	})
+	options := ctrl.Options{
+		Scheme:                 scheme,
+		Cache:                  cache.Options{DefaultTransform: trim},
+		Metrics:                metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress: o.HealthAddress,
+	}
+	if o.LeaderElect {
+		tenure, err := newTenure(rest.CopyConfig(config), o.LeaseDuration)
+		if err != nil {
+			return err
+		}
+		config.Wrap(tenure.guard)
+		o.mayAct = tenure.mayAct
+		tenure.lead(&options, o.LeaseDuration)
+	}
+	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {
 		return err
 	}
@@ -209,7 +216,7 @@ func clouds(ctx context.Context, mgr ctrl.Manager, o Options) (map[v1alpha1.Prov
 	out := map[v1alpha1.Provider]cloudprovider.Provider{}
 	if o.connect != nil {
 		var err error
-		if out, err = o.connect(ctx, o.Clouds, groups(mgr.GetClient())); err != nil {
+		if out, err = o.connect(ctx, o.Clouds, groups(mgr.GetClient()), o.mayAct); err != nil {
 			return nil, fmt.Errorf("provisioning.clouds: %w", err)
 		}
 	}

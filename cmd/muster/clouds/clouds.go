@@ -16,11 +16,11 @@ import (
 )
 
 // Connect makes an adapter for each cloud that is configured. It makes no call.
-func Connect(ctx context.Context, c configuration.Clouds, groups func(context.Context) ([]*v1alpha1.NodeGroup, error)) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
+func Connect(ctx context.Context, c configuration.Clouds, groups func(context.Context) ([]*v1alpha1.NodeGroup, error), mayAct func() error) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
 	out := map[v1alpha1.Provider]cloudprovider.Provider{}
 	if c.AWS != nil {
 		p, err := aws.New(ctx, aws.Config{
-			Region: c.AWS.Region, Cluster: c.AWS.Cluster, Endpoint: c.AWS.Endpoint, Groups: groups, Clock: clock.RealClock{},
+			Region: c.AWS.Region, Cluster: c.AWS.Cluster, Endpoint: c.AWS.Endpoint, Groups: groups, MayAct: mayAct, Clock: clock.RealClock{},
 		})
 		if err != nil {
 			return nil, fmt.Errorf("aws: %w", err)
@@ -29,7 +29,7 @@ func Connect(ctx context.Context, c configuration.Clouds, groups func(context.Co
 	}
 	if c.GCP != nil {
 		p, err := gcp.New(ctx, gcp.Config{
-			Project: c.GCP.Project, Cluster: c.GCP.Cluster, Endpoint: c.GCP.Endpoint, Groups: groups, Clock: clock.RealClock{},
+			Project: c.GCP.Project, Cluster: c.GCP.Cluster, Endpoint: c.GCP.Endpoint, Groups: groups, MayAct: mayAct, Clock: clock.RealClock{},
 		})
 		if err != nil {
 			return nil, fmt.Errorf("gcp: %w", err)

@@ -38,6 +38,8 @@ type Configuration struct {
 	MetricsBindAddress     *string `json:"metricsBindAddress,omitempty"`
 	HealthProbeBindAddress *string `json:"healthProbeBindAddress,omitempty"`
 	LeaderElect            *bool   `json:"leaderElect,omitempty"`
+	// LeaderElectLeaseDuration is how long a leader that is silent leads.
+	LeaderElectLeaseDuration *metav1.Duration `json:"leaderElectLeaseDuration,omitempty"`
 	// Verbosity is how much is logged, as the flag -v.
 	Verbosity *int32 `json:"verbosity,omitempty"`
 
@@ -112,6 +114,9 @@ type Queueing struct {
 // takes it.
 func (c *Configuration) Flags() map[string]string {
 	out := map[string]string{}
+	if c.LeaderElectLeaseDuration != nil {
+		out["leader-elect-lease-duration"] = c.LeaderElectLeaseDuration.Duration.String()
+	}
 	for name, value := range map[string]any{
 		"kubeconfig":                c.Kubeconfig,
 		"metrics-bind-address":      c.MetricsBindAddress,

@@ -51,6 +51,16 @@ var queueBoard = board{
 				description: "Nine of ten Workloads got quota within this time.",
 				queries: []query{{`histogram_quantile(0.9, sum by (le, cluster_queue) (rate(kueue_quota_reserved_wait_time_seconds_bucket[1h])))`,
 					"{{cluster_queue}}"}}},
+			{title: "Until they have started", width: 12, unit: "s", kind: lines,
+				description: "How long it is expected to take, from now on, until half or all of the Workloads that wait have started. Nothing is drawn where that is not within 7 days.",
+				queries: []query{{`clamp_min(max by (cluster_queue, workloads) (muster_forecast_start_timestamp_seconds < +Inf) - time(), 0)`,
+					"{{workloads}} of {{cluster_queue}}"}}},
+			{title: "How good forecasts are", width: 12, unit: "percentunit", kind: lines,
+				description: "Of the latest starts: by how much of the wait the first forecast was off, and how many lay in its range, which is meant to be 80 %.",
+				queries: []query{
+					{`max(muster_forecast_error_ratio)`, "off by, median"},
+					{`max(muster_forecast_within_range_ratio)`, "within the range"},
+				}},
 		}},
 		{"What becomes of it", []panel{
 			{title: "Bookings", width: 12, unit: "short", kind: bars,

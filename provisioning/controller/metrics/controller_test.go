@@ -273,6 +273,7 @@ func TestTheTimeToCapacityIsSplit(t *testing.T) {
 			w.model.SetMachine(cloudprovider.Machine{Name: name, Group: "steady", ProviderID: name, Launch: "gang-2"})
 		}
 		<-time.After(90 * time.Second)
+		w.model.SetMachine(cloudprovider.Machine{Name: "b", Group: "steady", ProviderID: "b", Launch: "gang-2", State: cloudprovider.Running})
 		w.becomes(launching, launched(provisioning.Done, is(provreq.Provisioned, "CapacityIsProvisioned")))
 		w.shows("muster_time_to_capacity_seconds",
 			"muster_time_to_capacity_seconds{machines=2,stage=boot} 70",

@@ -449,6 +449,7 @@ func lossesOf(t *testing.T, group string) map[string]float64 {
 func TestLossesOfAGroupAreShownBeforeTheFirst(t *testing.T) {
 	lost.Reset()
 	play(t, func(s *site) {
+		s.pass(time.Second)
 		s.group()
 		s.request(model.ClassAtomicScaleUp, nil)
 		s.pass(time.Second)

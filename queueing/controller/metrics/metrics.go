@@ -1,6 +1,6 @@
 // Package metrics shows what happens in the queues in the form of Prometheus, under
 // the names, labels and types of Kueue's own metrics, so that dashboards and alerts
-// which people have go on working.
+// which people have go on working. What Kueue has nothing like, forecasts, is muster_*.
 //
 // Counters are counted from when the process began to lead. Gauges show what the
 // status of queues says, or is about to say.
@@ -18,6 +18,8 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/forecast"
 )
 
 // Roles of a process, as the label replica_role tells them.
@@ -53,6 +55,8 @@ type Metrics struct {
 	reservation, usage          gauges
 	nominal, borrowing, lending *prometheus.GaugeVec
 	share, cohortShare          *prometheus.GaugeVec
+
+	forecasts forecasts
 }
 
 // New returns metrics without a value, but for that of the build.
@@ -94,6 +98,8 @@ func New(c Config) *Metrics {
 	m.lending = m.gauge("cluster_queue_lending_limit", "What may be lent; infinite without a limit.", where...)
 	m.share = m.gauge("cluster_queue_weighted_share", "What is borrowed of what can be, in thousandths, divided by the weight; NaN if that is zero.", "cluster_queue", "cohort")
 	m.cohortShare = m.gauge("cohort_weighted_share", "What is borrowed of what can be, in thousandths, divided by the weight; NaN if that is zero.", "cohort")
+	m.forecasts = m.newForecasts()
+	m.Accuracy(forecast.Accuracy{}, 0)
 	m.showBuild()
 	return m
 }

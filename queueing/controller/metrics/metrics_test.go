@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/forecast"
 )
 
 var start = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
@@ -167,6 +169,33 @@ func TestWhatIsShown(t *testing.T) {
 			want: []string{
 				`kueue_admission_attempts_total{replica_role="standalone",result="success"} 1`,
 				`kueue_admission_attempts_total{replica_role="standalone",result="inadmissible"} 1`,
+			},
+		},
+		"of three starts that are expected, half and all; of a start that is not, none": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) {
+				m.Expected(map[string][]time.Time{"team": {time.Unix(90, 0), time.Unix(10, 0), time.Unix(20, 0)}, "other": {time.Unix(5, 0), {}}})
+			},
+			want: []string{
+				`muster_forecast_start_timestamp_seconds{cluster_queue="team",workloads="half"} 20`,
+				`muster_forecast_start_timestamp_seconds{cluster_queue="team",workloads="all"} 90`,
+				`muster_forecast_start_timestamp_seconds{cluster_queue="other",workloads="half"} 5`,
+				`muster_forecast_start_timestamp_seconds{cluster_queue="other",workloads="all"} +Inf`,
+			},
+		},
+		"a queue in which nobody waits any more": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) {
+				m.Expected(map[string][]time.Time{"team": {time.Unix(90, 0)}})
+				m.Expected(nil)
+			},
+			never: []string{"muster_forecast_start_"},
+		},
+		"how good forecasts were": {
+			config: Config{Role: Standalone},
+			happen: func(m *Metrics) { m.Accuracy(forecast.Accuracy{Starts: 7, MedianError: 150, Within: 820}, 30) },
+			want: []string{
+				"muster_forecast_starts 7", "muster_forecast_error_ratio 0.15", "muster_forecast_within_range_ratio 0.82", "muster_forecast_followed_workloads 30",
 			},
 		},
 	} {

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+// machineOf is a node of a group that requests of default have booked half an hour ago.
+func machineOf(group, name string, requests ...string) *corev1.Node {
+	out := node(name, group)
+	out.Labels[v1alpha1.NodeGroupLabel], out.Annotations = group, map[string]string{}
+	for _, r := range requests {
+		label := provisioning.BookingLabel(r)
+		out.Labels[label], out.Annotations[label] = "default", provisioning.EncodeBooking(types.UID(r), noon.Add(-30*time.Minute), nil)
+	}
+	return out
+}
+
+// paying is a request of that Workload; it launches so many machines of group h100 since
+// a quarter of an hour, if any.
+func paying(name, workload string, launches int) *provreq.ProvisioningRequest {
+	out := &provreq.ProvisioningRequest{ObjectMeta: meta(name)}
+	out.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	if workload != "" {
+		out.OwnerReferences = []metav1.OwnerReference{{APIVersion: kueue.SchemeGroupVersion.String(), Kind: "Workload", Name: workload, UID: types.UID(workload), Controller: new(true)}}
+	}
+	condition := metav1.Condition{Type: provreq.Provisioned, Status: metav1.ConditionTrue}
+	if launches > 0 {
+		a := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Started: noon.Add(-15 * time.Minute), Launches: []provisioning.GroupCount{{Group: "h100", Count: launches}}}
+		out.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+		condition = metav1.Condition{Type: provreq.Accepted, Status: metav1.ConditionTrue}
+	}
+	out.Status.Conditions = []metav1.Condition{condition}
+	return out
+}
+
+// runs is a pod of a request on a node.
+func runs(request, on string) *corev1.Pod {
+	out := &corev1.Pod{ObjectMeta: meta(request + "-on-" + on), Spec: podTemplate(8).Spec}
+	out.Annotations = map[string]string{provreq.ProvisioningRequestPodAnnotationKey: request}
+	out.Spec.NodeName, out.Status.Phase = on, corev1.PodRunning
+	return out
+}
+
+func TestCosts(t *testing.T) {
+	owned := func(name string, w *kueue.Workload) *kueue.Workload {
+		w.OwnerReferences = []metav1.OwnerReference{ownedBy(name)}
+		return w
+	}
+	launched := machineOf("h100", "joins")
+	launched.Annotations[v1alpha1.LaunchAnnotation] = provisioning.Token("boot", 1)
+	tests := []struct {
+		name    string
+		objects []client.Object
+		want    []string
+	}{
+		{
+			name:    "no machine costs nothing",
+			objects: []client.Object{group("h100", 8, nil)},
+			want:    []string{"No group has a machine, so nothing is paid for."},
+		},
+		{
+			name: "a machine with pods is used, one without waits for them",
+			objects: []client.Object{group("h100", 8, nil), owned("job", running("w", "team", 2, nil)), paying("train", "w", 0),
+				machineOf("h100", "a", "train"), machineOf("h100", "b", "train"), runs("train", "a")},
+			want: []string{"2 machines cost 20.00 USD per hour, of which 0.00 for machines that nobody uses.",
+				"By group\nGROUP MARKET USD/H EACH MACHINES JOINING BOOKED USED IDLE WASTED USD/H UNUSED USD/H\nh100 OnDemand 10.00 2 0 1 1 0 0 20.00 0.00",
+				"By who pays\nNAMESPACE QUEUE MACHINES JOINING BOOKED USED IDLE WASTED USD/H UNUSED USD/H\ndefault main 2 0 1 1 0 0 20.00 0.00",
+				"By job\nNAMESPACE NAME USD SO FAR MACHINES JOINING BOOKED USED IDLE WASTED USD/H UNUSED USD/H\ndefault job/job 10.00 2 0 1 1 0 0 20.00 0.00"},
+		},
+		{
+			name:    "what nobody has is paid by nobody",
+			objects: []client.Object{group("h100", 8, nil), machineOf("h100", "a"), node("foreign", "h100")},
+			want: []string{"1 machines cost 10.00 USD per hour, of which 10.00 for machines that nobody uses.",
+				"(nobody) - 1 0 0 0 1 0 10.00 10.00"},
+		},
+		{
+			name: "who shares a machine shares its price",
+			objects: []client.Object{group("h100", 8, nil), owned("job", running("w", "team", 1, nil)), paying("train", "w", 0), paying("alone", "", 0),
+				machineOf("h100", "a", "train", "alone"), runs("train", "a")},
+			want: []string{"1 machines cost 10.00 USD per hour", "default main 1 0 0 1 0 0 5.00 0.00", "default - 1 0 0 1 0 0 5.00 0.00",
+				"default job/job 2.50 1 0 0 1 0 0 5.00 0.00", "default provisioningrequest/alone 2.50 1 0 0 1 0 0 5.00 0.00"},
+		},
+		{
+			name:    "who launches pays from then on, also before there is a node",
+			objects: []client.Object{group("h100", 8, func(g *v1alpha1.NodeGroup) { g.Status.Machines = 4 }), paying("boot", "", 2), launched, machineOf("h100", "idle")},
+			want: []string{"4 machines cost 40.00 USD per hour, of which 20.00 for machines that nobody uses.",
+				"default provisioningrequest/boot 5.00 2 2 0 0 0 0 20.00 0.00", "(nobody) - 2 0 0 0 1 1 20.00 20.00"},
+		},
+		{
+			name:    "a group without a price is named",
+			objects: []client.Object{group("h100", 8, func(g *v1alpha1.NodeGroup) { g.Spec.PricePerHour = nil }), machineOf("h100", "a"), machineOf("gone", "b")},
+			want:    []string{"2 machines cost 0.00 USD per hour", "machines of groups without a price: gone, h100; set spec.pricePerHour of the NodeGroup"},
+		},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			lacks(t, told(t, costs{pictureOf(nil, append(tc.objects, flavor("h100"), team("team", nil, "h100=64"))...).Costs()}), tc.want...)
+		})
+	}
+}
+
+// TestSharesAddUpToThePrice of the machines, whoever pays.
+func TestSharesAddUpToThePrice(t *testing.T) {
+	c := pictureOf(nil, group("h100", 8, nil), paying("a", "", 0), paying("b", "", 0), paying("c", "", 0), machineOf("h100", "n", "a", "b", "c")).Costs()
+	var shares []string
+	for _, j := range c.Jobs {
+		shares = append(shares, j.USDPerHour)
+	}
+	if got := strings.Join(shares, " "); got != "3.333334 3.333333 3.333333" || c.Tenants[0].USDPerHour != "10.00" {
+		t.Errorf("the shares are %s, and together they are %s", got, c.Tenants[0].USDPerHour)
+	}
+}
+
+func TestAWorkloadTakesItsOwnPlace(t *testing.T) {
+	w := waiting("train", 4, nil)
+	if got := pictureOf(nil, w).With([]*kueue.Workload{w.DeepCopy()}).Workloads; len(got) != 1 {
+		t.Errorf("there are %d Workloads where one is changed", len(got))
+	}
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/cmd/view"
+)
+
+// manifest is an object that a file describes.
+type manifest struct {
+	object client.Object
+	// at is the file and the document in it, for errors.
+	at string
+}
+
+// stdin stands for the standard input where a file is named.
+const stdin = "-"
+
+// readManifests reads all objects of a file, which may have many documents and lists.
+func readManifests(file string, in io.Reader, scheme *runtime.Scheme) ([]manifest, error) {
+	name := file
+	if file == stdin {
+		name = "the standard input"
+	} else {
+		opened, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading manifests: %w", err)
+		}
+		defer opened.Close()
+		in = opened
+	}
+	var out []manifest
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(in))
+	for i := 1; ; i++ {
+		text, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", name, err)
+		}
+		found, err := decode(text, fmt.Sprintf("%s, document %d", name, i), scheme)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s describes no object: give at least one", name)
+	}
+	return out, nil
+}
+
+// decode reads one document; a field that its kind does not have is an error.
+func decode(text []byte, at string, scheme *runtime.Scheme) ([]manifest, error) {
+	asJSON, err := utilyaml.ToJSON(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	if string(bytes.TrimSpace(asJSON)) == "null" {
+		return nil, nil // nothing but comments
+	}
+	strict := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Strict: true})
+	object, _, err := strict.Decode(asJSON, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	if list, ok := object.(*corev1.List); ok {
+		var out []manifest
+		for i, item := range list.Items {
+			found, err := decode(item.Raw, fmt.Sprintf("%s, item %d", at, i+1), scheme)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, found...)
+		}
+		return out, nil
+	}
+	one, ok := object.(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("%s: kind %s is none that is read here: give single objects, or a List of them", at, object.GetObjectKind().GroupVersionKind().Kind)
+	}
+	return []manifest{{one, at}}, nil
+}
+
+// errorf is an error about a field of the manifest.
+func (m manifest) errorf(format string, args ...any) error {
+	return fmt.Errorf(m.at+": "+format, args...)
+}
+
+// tried is what came of having the API server try to create an object.
+type tried struct {
+	// exists says that there is one of its name.
+	exists bool
+	// note says why the object is as in the file, and not as the API server would have it.
+	note string
+}
+
+// try has the API server create the object without keeping it, which it then is as it
+// would be in the cluster. What the API server or a policy refuses is an error.
+func (m *manifest) try(ctx context.Context, kube client.Client) (out tried, err error) {
+	o := m.object
+	if o.GetName() == "" && o.GetGenerateName() == "" {
+		return out, m.errorf("metadata.name is empty: give it a name")
+	}
+	// All kinds that are tried have regular names.
+	guessed, _ := apimeta.UnsafeGuessKindToResource(o.GetObjectKind().GroupVersionKind())
+	resource := guessed.GroupResource()
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Namespace: o.GetNamespace(), Verb: "create", Group: resource.Group, Resource: resource.Resource,
+	}}}
+	if err := kube.Create(ctx, review); err != nil {
+		return out, fmt.Errorf("asking whether you may create %s: %w", resource, err)
+	}
+	const unasked = "so it is taken as it is in the file: what policies of the cluster would change or refuse is not known"
+	if !review.Status.Allowed {
+		out.note = fmt.Sprintf("you may not create %s, %s", resource, unasked)
+		return out, nil
+	}
+	created := o.DeepCopyObject().(client.Object)
+	switch err := kube.Create(ctx, created, client.DryRunAll); {
+	case apierrors.IsAlreadyExists(err):
+		return tried{exists: true, note: "there is one of its name, " + unasked}, nil
+	case apimeta.IsNoMatchError(err):
+		return out, view.NotInstalled(resource)
+	case err != nil:
+		return out, m.errorf("the API server would refuse it: %w", err)
+	}
+	m.object = created
+	return out, nil
+}

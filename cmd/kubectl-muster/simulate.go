@@ -1,0 +1,402 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/cmd/view"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/jobs"
+)
+
+// question is what to simulate.
+type question struct {
+	file      string
+	quotas    []string
+	groups    []string
+	lostZones []string
+}
+
+// simulated is the answer: of the jobs of a file, or else of those that wait.
+type simulated struct {
+	Jobs   []view.Simulation `json:"jobs,omitempty"`
+	Others *view.Comparison  `json:"others,omitempty"`
+	// Notes say what the answer rests on.
+	Notes []string `json:"notes,omitempty"`
+}
+
+func newSimulateCommand(o *options) *cobra.Command {
+	q := &question{}
+	command := &cobra.Command{
+		Use:   "simulate [-f FILE] [--quota ...] [--add-group FILE] [--without-zone ZONE]",
+		Short: "Whether a job would start, where, and at what price; and what if things were different",
+		Long: `simulate tells what would become of a job if it were created now: whether it would
+start, when, on which flavors, machines and groups, at what price and chance, and
+whom it would preempt; or else why not, and what would change that. It changes
+nothing.
+
+The other flags ask what if: with another quota, with one more group, or without a
+zone. With a FILE they are about its jobs; without, the answer is who of those
+that wait would start, and who would not any more.
+
+A FILE has Jobs (batch/v1) or Workloads (kueue.x-k8s.io/v1beta2) as YAML or JSON, in
+one or more documents or in a List. They come together, so that one does not get what
+another one has. If you may create them, the API server is asked how it would
+default them and whether a policy refuses them, by a dry run.
+
+That somebody is preempted is taken to happen at once, launches to succeed with the
+chance that is shown, and pauses after an attempt that failed to be over. What runs
+in a zone that is lost goes on running.`,
+		Example: `  # Would it start?
+  kubectl muster simulate -f train.yaml
+  kubectl create job train --image=train --dry-run=client -o json | kubectl muster simulate -f -
+
+  # Would it start with 64 GPUs of flavor h100 for ClusterQueue research?
+  kubectl muster simulate -f train.yaml --quota research/h100/nvidia.com/gpu=64
+
+  # Who would start if there were one more group, and who would not without a zone?
+  kubectl muster simulate --add-group spot.yaml
+  kubectl muster simulate --without-zone us-east-1a`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error { return o.simulate(command, q) },
+	}
+	flags := command.Flags()
+	flags.StringVarP(&q.file, "filename", "f", "", "file with the jobs; - is the standard input")
+	flags.StringArrayVar(&q.quotas, "quota", nil, "CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY: another nominalQuota; may be repeated")
+	flags.StringArrayVar(&q.groups, "add-group", nil, "file with NodeGroups that there are, too, or in the place of those of their names; may be repeated")
+	flags.StringArrayVar(&q.lostZones, "without-zone", nil, "zone that has no machines, nor gives any; may be repeated")
+	o.addOutput(command)
+	for _, name := range []string{"filename", "add-group"} {
+		if err := command.MarkFlagFilename(name, "yaml", "yml", "json"); err != nil {
+			panic(err) // the flag is defined above
+		}
+	}
+	for name, complete := range map[string]func(*view.Picture) []string{"quota": quotasOf, "without-zone": (*view.Picture).Zones} {
+		if err := command.RegisterFlagCompletionFunc(name, o.completeFromPicture(complete)); err != nil {
+			panic(err) // the flag is defined above
+		}
+	}
+	return command
+}
+
+func (o *options) simulate(command *cobra.Command, q *question) error {
+	changes, err := q.changes()
+	if err != nil {
+		return err
+	}
+	if q.file == "" && !changes.Any() && len(q.groups) == 0 {
+		return fmt.Errorf("there is nothing to simulate: name a file with jobs by -f, or a change by --quota, --add-group or --without-zone")
+	}
+	// The standard input can be read once only, so files are read before anything is
+	// asked.
+	newcomers, groups, err := q.read(command.InOrStdin())
+	if err != nil {
+		return err
+	}
+	return o.answer(command, func(ctx context.Context) (answer, error) { return o.simulateOnce(ctx, changes, newcomers, groups) })
+}
+
+// changes are those that need no file.
+func (q *question) changes() (out view.Changes, err error) {
+	for _, text := range q.quotas {
+		change, err := quotaFrom(text)
+		if err != nil {
+			return out, err
+		}
+		out.Quotas = append(out.Quotas, change)
+	}
+	out.LostZones = q.lostZones
+	return out, nil
+}
+
+// quotaFrom reads a value of --quota. Names of resources may have a slash.
+func quotaFrom(text string) (out view.QuotaChange, err error) {
+	wrong := func(why string) error {
+		return fmt.Errorf("--quota is %q: %s; write it as CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY, for example research/h100/nvidia.com/gpu=64", text, why)
+	}
+	of, amount, ok := strings.Cut(text, "=")
+	if !ok {
+		return out, wrong("it lacks =QUANTITY")
+	}
+	parts := strings.SplitN(of, "/", 3)
+	if len(parts) < 3 || slices.Contains(parts, "") {
+		return out, wrong("it lacks the name of a ClusterQueue, of a flavor or of a resource")
+	}
+	quantity, err := resource.ParseQuantity(amount)
+	if err != nil {
+		return out, wrong(fmt.Sprintf("%q is no quantity", amount))
+	}
+	if quantity.Sign() < 0 {
+		return out, wrong("a quota is not negative")
+	}
+	return view.QuotaChange{
+		ClusterQueue: parts[0], Flavor: kueue.ResourceFlavorReference(parts[1]), Resource: corev1.ResourceName(parts[2]), Nominal: quantity,
+	}, nil
+}
+
+// read reads the files.
+func (q *question) read(in io.Reader) (newcomers, groups []manifest, err error) {
+	scheme, err := view.NewScheme()
+	if err != nil {
+		return nil, nil, err
+	}
+	if q.file == stdin && slices.Contains(q.groups, stdin) {
+		return nil, nil, fmt.Errorf("-f and --add-group are both %q: the standard input can be read once", stdin)
+	}
+	if q.file != "" {
+		if newcomers, err = readManifests(q.file, in, scheme); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, m := range newcomers {
+		switch x := m.object.(type) {
+		case *batchv1.Job:
+			if x.Labels[jobs.QueueLabel] == "" {
+				return nil, nil, m.errorf("Job %s lacks the label %s in metadata.labels, so it would be in no queue: name a LocalQueue of its namespace there", x.Name, jobs.QueueLabel)
+			}
+		case *kueue.Workload:
+		default:
+			return nil, nil, m.errorf("kind %s is none that can be simulated: give a Job of batch/v1 or a Workload of %s", kindOf(x), kueue.SchemeGroupVersion)
+		}
+	}
+	for _, file := range q.groups {
+		found, err := readManifests(file, in, scheme)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, m := range found {
+			if _, ok := m.object.(*v1alpha1.NodeGroup); !ok {
+				return nil, nil, m.errorf("kind %s is no group: give a NodeGroup of %s", kindOf(m.object), v1alpha1.GroupVersion)
+			}
+		}
+		groups = append(groups, found...)
+	}
+	return newcomers, groups, nil
+}
+
+func kindOf(o client.Object) string { return o.GetObjectKind().GroupVersionKind().Kind }
+
+func (o *options) simulateOnce(ctx context.Context, changes view.Changes, files, groups []manifest) (answer, error) {
+	kube, namespace, err := o.connect()
+	if err != nil {
+		return nil, err
+	}
+	p, err := o.look(ctx, kube, namespace, view.QueueKinds)
+	if err != nil {
+		return nil, err
+	}
+	if !p.Decides() {
+		return nil, fmt.Errorf("you may not see enough of the cluster to simulate it. What you may not do:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
+	}
+	out := &simulated{}
+	for _, m := range groups {
+		g, note, err := groupOf(ctx, kube, m)
+		if err != nil {
+			return nil, err
+		}
+		changes.Groups = append(slices.Clip(changes.Groups), g)
+		if note != "" {
+			out.Notes = append(out.Notes, fmt.Sprintf("NodeGroup %s: %s", g.Name, note))
+		}
+	}
+	newcomers := make([]view.Newcomer, len(files))
+	for i, m := range files {
+		if newcomers[i], err = newcomerOf(ctx, kube, p, m, namespace); err != nil {
+			return nil, err
+		}
+	}
+	var unchanged *view.Picture
+	if changes.Any() {
+		unchanged = p
+		if p, err = p.Changed(&changes); err != nil {
+			return nil, err
+		}
+	}
+	if len(newcomers) == 0 {
+		out.Others = unchanged.Compare(p)
+		return out, nil
+	}
+	out.Jobs = p.Simulate(newcomers, unchanged)
+	return out, nil
+}
+
+// groupOf is the NodeGroup as it would be in the cluster.
+func groupOf(ctx context.Context, kube client.Client, m manifest) (g *v1alpha1.NodeGroup, note string, err error) {
+	done, err := m.try(ctx, kube)
+	if err != nil {
+		return nil, "", err
+	}
+	g = m.object.(*v1alpha1.NodeGroup)
+	if g.Spec.CapacityType == "" { // nobody has defaulted it
+		g = g.DeepCopy()
+		g.Spec.CapacityType = v1alpha1.OnDemand
+	}
+	return g, done.note, nil
+}
+
+// newcomerOf is the Workload that an object of a file would be or have.
+func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m manifest, namespace string) (out view.Newcomer, err error) {
+	m.object = m.object.DeepCopyObject().(client.Object)
+	if m.object.GetNamespace() == "" {
+		m.object.SetNamespace(namespace)
+	}
+	done, err := m.try(ctx, kube)
+	if err != nil {
+		return out, err
+	}
+	out = view.Newcomer{Kind: "Workload", Name: m.object.GetName()}
+	if done.note != "" {
+		out.Notes = []string{done.note}
+	}
+	var there *kueue.Workload
+	switch x := m.object.(type) {
+	case *kueue.Workload:
+		out.Workload = x.DeepCopy()
+		out.Workload.UID = ""
+		there = p.WorkloadNamed(x.Namespace, x.Name)
+	case *batchv1.Job:
+		out.Kind = "Job"
+		if done.exists {
+			had := &batchv1.Job{}
+			if err := kube.Get(ctx, client.ObjectKeyFromObject(x), had); err != nil {
+				return out, m.errorf("reading the Job of its name: %w", err)
+			}
+			x.UID = had.UID
+			there = p.WorkloadOf(had.UID)
+		}
+		w, err := jobs.WorkloadFor(ctx, kube, x)
+		if apierrors.IsForbidden(err) {
+			return out, fmt.Errorf("%w. %s", err, askFor)
+		}
+		if err != nil {
+			return out, m.errorf("%w", err)
+		}
+		out.Workload = w
+	}
+	if there == nil || queueing.IsFinished(there) {
+		return out, nil
+	}
+	if queueing.HasQuota(there) {
+		return out, m.errorf("%s %s is there already and has its quota: see `kubectl muster explain %s/%s -n %s`, or simulate one of another metadata.name",
+			out.Kind, out.Name, strings.ToLower(out.Kind), out.Name, there.Namespace)
+	}
+	// It keeps its place in the line, and does not pause any more.
+	now := there.DeepCopy()
+	now.Spec, now.Annotations, now.Status.RequeueState = out.Workload.Spec, out.Workload.Annotations, nil
+	now.Generation++
+	out.Workload = now
+	out.Notes = append(out.Notes, "it waits already: this is what would become of it in its place, as the file has it")
+	return out, nil
+}
+
+// quotasOf are what --quota may change, for completion.
+func quotasOf(p *view.Picture) (out []string) {
+	for _, cq := range p.ClusterQueues {
+		for i := range cq.Spec.ResourceGroups {
+			for j := range cq.Spec.ResourceGroups[i].Flavors {
+				f := &cq.Spec.ResourceGroups[i].Flavors[j]
+				for k := range f.Resources {
+					r := &f.Resources[k]
+					out = append(out, fmt.Sprintf("%s/%s/%s=%s", cq.Name, f.Name, r.Name, r.NominalQuota.String()))
+				}
+			}
+		}
+	}
+	return out
+}
+
+func (o *options) completeFromPicture(offer func(*view.Picture) []string) cobra.CompletionFunc {
+	return func(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		kube, namespace, err := o.connect()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		p, err := o.look(command.Context(), kube, namespace, view.QueueKinds)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return offer(p), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func (s *simulated) print(p *printer) error {
+	for i := range s.Jobs {
+		if i > 0 {
+			fmt.Fprintln(p.out)
+		}
+		if err := p.simulation(&s.Jobs[i]); err != nil {
+			return err
+		}
+	}
+	if s.Others != nil {
+		if err := p.comparison(s.Others); err != nil {
+			return err
+		}
+	}
+	p.list("What it rests on", s.Notes)
+	return nil
+}
+
+func (p *printer) simulation(s *view.Simulation) error {
+	p.heading(fmt.Sprintf("%s %s/%s %s.", s.Kind, s.Namespace, s.Name, s.Summary))
+	if s.Unchanged != "" {
+		fmt.Fprintf(p.out, "As things are it %s.\n", s.Unchanged)
+	}
+	p.list("Where", s.Where)
+	var rows [][]string
+	for _, l := range s.Launches {
+		rows = append(rows, []string{l.Group, l.Market, l.Zone, fmt.Sprint(l.Machines), l.USDPerHour, fmt.Sprintf("%d%%", l.Chance)})
+	}
+	if err := p.part("Machines to launch", []string{"GROUP", "MARKET", "ZONE", "MACHINES", "USD/H", "CHANCE"}, rows); err != nil {
+		return err
+	}
+	rows = nil
+	for _, u := range s.Uses {
+		rows = append(rows, []string{u.Node, u.Group, fmt.Sprint(u.Pods)})
+	}
+	if err := p.part("Machines that exist", []string{"NODE", "GROUP", "PODS"}, rows); err != nil {
+		return err
+	}
+	if err := p.holders("Whom it would preempt", s.Preempts); err != nil {
+		return err
+	}
+	if s.Waits != nil {
+		if err := p.reasons(s.Waits); err != nil {
+			return err
+		}
+	}
+	p.list("What it rests on", s.Notes)
+	return nil
+}
+
+func (p *printer) comparison(c *view.Comparison) error {
+	fmt.Fprintf(p.out, "Of those that wait, %d would start and do not as things are; %d would not start any more. %d start anyway, %d wait anyway.\n",
+		len(c.Start), len(c.Wait), c.StartAnyway, c.WaitAnyway)
+	columns := []string{"CLUSTERQUEUE", "NAMESPACE", "NAME", "PRIORITY", "WHAT"}
+	for _, part := range []struct {
+		heading string
+		lines   []view.ChangeLine
+	}{{"Would start", c.Start}, {"Would not start any more", c.Wait}} {
+		var rows [][]string
+		for _, l := range part.lines {
+			what := strings.Join(slices.DeleteFunc([]string{l.Summary, l.Where, l.Message}, func(s string) bool { return s == "" }), ": ")
+			rows = append(rows, []string{l.ClusterQueue, l.Namespace, l.Name, fmt.Sprint(l.Priority), what})
+		}
+		if err := p.part(part.heading, columns, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}

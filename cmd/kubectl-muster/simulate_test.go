@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/cmd/view"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// of four pods of a machine each, in queue main.
+const train = `apiVersion: batch/v1
+kind: Job
+metadata: {name: new, labels: {kueue.x-k8s.io/queue-name: main}}
+spec:
+  parallelism: 4
+  template: {spec: {restartPolicy: Never, containers: [{name: main, image: main, resources: {limits: {nvidia.com/gpu: 8}}}]}}
+`
+
+// fakeCluster has objects, and an API server that lets its caller create what it may.
+type fakeCluster struct {
+	objects []client.Object
+	// mayNot: the caller may create nothing; refuses: a policy refuses all that he creates.
+	mayNot, refuses bool
+}
+
+// client reads the objects and tries to create others.
+func (c *fakeCluster) client(t *testing.T) client.Client {
+	t.Helper()
+	scheme, err := view.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(ctx context.Context, kube client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if review, ok := o.(*authorizationv1.SelfSubjectAccessReview); ok {
+				review.Status.Allowed = !c.mayNot
+				return nil
+			}
+			if c.refuses {
+				return apierrors.NewInvalid(schema.GroupKind{Kind: "Job"}, o.GetName(), nil)
+			}
+			// A dry run of the fake client does not look whether there is one.
+			if kube.Get(ctx, client.ObjectKeyFromObject(o), o.DeepCopyObject().(client.Object)) == nil {
+				return apierrors.NewAlreadyExists(schema.GroupResource{}, o.GetName())
+			}
+			return kube.Create(ctx, o, opts...)
+		},
+	}).Build()
+}
+
+// simulate answers for the file, if there is one, and the changes.
+func (c *fakeCluster) simulate(t *testing.T, file string, changes view.Changes) (string, error) {
+	t.Helper()
+	unchanged := pictureOf(nil, c.objects...)
+	p, out := unchanged, &simulated{}
+	if changes.Any() {
+		var err error
+		if p, err = unchanged.Changed(&changes); err != nil {
+			return "", err
+		}
+	} else {
+		unchanged = nil
+	}
+	if file == "" {
+		out.Others = unchanged.Compare(p)
+		return told(t, out), nil
+	}
+	q := &question{file: stdin}
+	files, _, err := q.read(strings.NewReader(file))
+	if err != nil {
+		return "", err
+	}
+	kube := c.client(t)
+	var newcomers []view.Newcomer
+	for _, m := range files {
+		n, err := newcomerOf(t.Context(), kube, p, m, "default")
+		if err != nil {
+			return "", err
+		}
+		newcomers = append(newcomers, n)
+	}
+	out.Jobs = p.Simulate(newcomers, unchanged)
+	return told(t, out), nil
+}
+
+func preempting(spec *kueue.ClusterQueueSpec) {
+	spec.Preemption = &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptionPolicyLowerPriority}
+}
+
+func TestSimulations(t *testing.T) {
+	quotaOf := func(gpus string) view.Changes {
+		return view.Changes{Quotas: []view.QuotaChange{{ClusterQueue: "team", Flavor: "h100", Resource: gpu, Nominal: resource.MustParse(gpus)}}}
+	}
+	urgent := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent", UID: "urgent"}, Value: 9}
+	tests := []struct {
+		name    string
+		objects []client.Object
+		file    string
+		changes view.Changes
+		want    []string
+	}{
+		{
+			name:    "free quota without a check for machines is had at once",
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64")},
+			file:    train,
+			want:    []string{"Job default/new would start at once, on flavor h100.\n", "no check of its queue asks for machines"},
+		},
+		{
+			name: "machines that exist are named",
+			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("h100", 8, nil),
+				node("a", "h100"), node("b", "h100"), node("c", "h100"), node("d", "h100")},
+			file: train,
+			want: []string{"Job default/new would start at once, on flavor h100.", "its pods have room on machines that exist: 4", "NODE GROUP PODS\na - 1\nb - 1"},
+		},
+		{
+			name:    "launches have a group, a price, a chance and a time",
+			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("h100", 8, nil)},
+			file:    train,
+			want: []string{"Job default/new would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100.",
+				"it takes a launch of 4 machines of group h100, for 40.00 USD per hour, with a chance of 95%", "h100 OnDemand zone-a 4 40.00 95%"},
+		},
+		{
+			name:    "why not is told as explain would",
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("other", 3, nil)},
+			file:    train,
+			want: []string{"Job default/new would not start now: it waits for quota.\nClusterQueue team, by LocalQueue main, priority 0: 2nd of 2 in line",
+				"flavor h100: nvidia.com/gpu: 16 more needed than the 16 that are free of 64", "default/big team 0 48 nvidia.com/gpu of h100", "Expected start"},
+		},
+		{
+			name: "who would be preempted is named",
+			objects: []client.Object{flavor("h100"), team("team", preempting, "h100=64"), running("big", "team", 6, nil), running("small", "team", 2, nil),
+				urgent},
+			file: strings.Replace(train, "{spec: {", "{spec: {priorityClassName: urgent, ", 1),
+			want: []string{"would start at once, on flavor h100, after preempting 1.", "Whom it would preempt\nWORKLOAD CLUSTERQUEUE PRIORITY HAS BORROWS\ndefault/big team 0 48 nvidia.com/gpu of h100 -"},
+		},
+		{
+			name:    "two of a file do not get the same",
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=48")},
+			file:    train + "---\n# nothing\n---\n" + strings.Replace(train, "name: new", "name: next", 1),
+			want:    []string{"Job default/new would start at once", "Job default/next would not start now: it waits for quota.", "16 more needed than the 16 that are free of 48"},
+		},
+		{
+			name:    "a Workload has no job",
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64")},
+			file: `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "own"}, "spec": {"queueName": "main",
+				"podSets": [{"name": "main", "count": 2, "template": {"spec": {"containers": [{"name": "main", "resources": {"requests": {"nvidia.com/gpu": 8}}}]}}}]}}]}`,
+			want: []string{"Workload default/own would start at once, on flavor h100."},
+		},
+		{
+			name:    "what keeps a Job from being queued is told",
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64")},
+			file:    strings.Replace(train, "{spec: {", "{spec: {priorityClassName: none, ", 1),
+			want:    []string{"would not start now: it cannot be queued as it is.", `PriorityClass "none" of the Job's pods doesn't exist`},
+		},
+		{
+			name:    "more quota would let it start",
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=16")},
+			file:    train,
+			changes: quotaOf("32"),
+			want:    []string{"would start at once, on flavor h100.\nAs things are it would not start now: it can never start as it is: it asks for more than the whole quota."},
+		},
+		{
+			name:    "a group more would give it machines",
+			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("other", 8, nil)},
+			file:    train,
+			changes: view.Changes{Groups: []*v1alpha1.NodeGroup{group("h100", 8, nil)}},
+			want:    []string{"would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100.\nAs things are it would not start now: it waits for machines."},
+		},
+		{
+			name:    "a group may be larger",
+			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("h100", 4, func(g *v1alpha1.NodeGroup) { g.Status.Machines = 2 })},
+			file:    train,
+			changes: view.Changes{Groups: []*v1alpha1.NodeGroup{group("h100", 5, nil)}},
+			want:    []string{"would not start now", "an admin raises spec.maxNodes of NodeGroup h100 by 1"},
+		},
+		{
+			name:    "a zone that is lost has no machines",
+			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("h100", 8, nil)},
+			file:    train,
+			changes: view.Changes{LostZones: []string{"zone-a"}},
+			want:    []string{"would not start now: it waits for machines.\nAs things are it would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100."},
+		},
+		{
+			name:    "without a file it is about those that wait",
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("first", 4, nil), waiting("huge", 12, nil)},
+			changes: quotaOf("80"),
+			want: []string{"Of those that wait, 1 would start and do not as things are; 0 would not start any more. 0 start anyway, 1 wait anyway.",
+				"Would start\nCLUSTERQUEUE NAMESPACE NAME PRIORITY WHAT\nteam default workload/first 0 would start at once, on flavor h100"},
+		},
+		{
+			name:    "and some of them would not start any more",
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("first", 4, nil), waiting("small", 1, nil)},
+			changes: quotaOf("16"),
+			want: []string{"Of those that wait, 0 would start and do not as things are; 1 would not start any more. 1 start anyway, 0 wait anyway.",
+				"team default workload/first 0 would not start now: it can never start as it is"},
+		},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := (&fakeCluster{objects: tc.objects}).simulate(t, tc.file, tc.changes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lacks(t, got, tc.want...)
+		})
+	}
+}
+
+func TestJobsThatAreThere(t *testing.T) {
+	owned := func(w *kueue.Workload) *kueue.Workload {
+		w.OwnerReferences = []metav1.OwnerReference{ownedBy("new")}
+		return w
+	}
+	queue := []client.Object{flavor("h100"), team("team", nil, "h100=16"), job("new", nil)}
+	c := &fakeCluster{objects: append(queue, owned(waiting("new", 8, nil)))}
+	got, err := c.simulate(t, strings.Replace(train, "parallelism: 4", "parallelism: 2", 1), view.Changes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, got, "Job default/new would start at once, on flavor h100.", "there is one of its name", "it waits already: this is what would become of it in its place")
+
+	c = &fakeCluster{objects: append(queue, owned(running("new", "team", 2, nil)))}
+	if _, err := c.simulate(t, train, view.Changes{}); err == nil || !strings.Contains(err.Error(), "Job new is there already and has its quota: see `kubectl muster explain job/new -n default`") {
+		t.Errorf("of one that runs: %v", err)
+	}
+}
+
+func TestWhatTheAPIServerSays(t *testing.T) {
+	objects := []client.Object{flavor("h100"), team("team", nil, "h100=64")}
+	got, err := (&fakeCluster{objects: objects, mayNot: true}).simulate(t, train, view.Changes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, got, "would start at once", "you may not create jobs.batch, so it is taken as it is in the file: what policies of the cluster would change or refuse is not known")
+	if _, err := (&fakeCluster{objects: objects, refuses: true}).simulate(t, train, view.Changes{}); err == nil || !strings.Contains(err.Error(), "the standard input, document 1: the API server would refuse it: ") {
+		t.Errorf("of a job that a policy refuses: %v", err)
+	}
+}
+
+func TestWhatCannotBeSimulated(t *testing.T) {
+	folder := t.TempDir()
+	written := func(name, text string) string {
+		file := filepath.Join(folder, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	pod := written("pod.yaml", train+"---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
+	tests := []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"nothing is asked", nil, "there is nothing to simulate: name a file with jobs by -f, or a change by --quota, --add-group or --without-zone"},
+		{"the file is not there", []string{"-f", filepath.Join(folder, "none.yaml")}, "none.yaml: no such file"},
+		{"the file is empty", []string{"-f", written("empty.yaml", "# nothing\n")}, "empty.yaml describes no object"},
+		{"a field is misspelt", []string{"-f", written("misspelt.yaml", strings.Replace(train, "parallelism", "paralelism", 1))}, `misspelt.yaml, document 1: strict decoding error: unknown field "spec.paralelism"`},
+		{"a value is of another type", []string{"-f", written("type.yaml", strings.Replace(train, "parallelism: 4", "parallelism: four", 1))}, "type.yaml, document 1: "},
+		{"an object of another kind", []string{"-f", pod}, "pod.yaml, document 2: kind Pod is none that can be simulated: give a Job of batch/v1 or a Workload of kueue.x-k8s.io/v1beta2"},
+		{"a kind that nobody knows", []string{"-f", written("cron.yaml", "apiVersion: example.com/v1\nkind: Thing\n")}, `cron.yaml, document 1: no kind "Thing" is registered`},
+		{"a list of one kind", []string{"-f", written("list.yaml", "apiVersion: batch/v1\nkind: JobList\n")}, "list.yaml, document 1: kind JobList is none that is read here"},
+		{"a Job in no queue", []string{"-f", written("unqueued.yaml", strings.Replace(train, ", labels: {kueue.x-k8s.io/queue-name: main}", "", 1))}, "unqueued.yaml, document 1: Job new lacks the label kueue.x-k8s.io/queue-name"},
+		{"a group that is none", []string{"--add-group", pod}, "pod.yaml, document 1: kind Job is no group: give a NodeGroup of muster.dev/v1alpha1"},
+		{"the standard input for two", []string{"-f", "-", "--add-group", "-"}, "the standard input can be read once"},
+		{"a quota without an amount", []string{"--quota", "team/h100/gpu"}, `--quota is "team/h100/gpu": it lacks =QUANTITY; write it as CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY`},
+		{"a quota of no resource", []string{"--quota", "team/h100=8"}, "it lacks the name of a ClusterQueue, of a flavor or of a resource"},
+		{"a quota of no amount", []string{"--quota", "team/h100/gpu=many"}, `"many" is no quantity`},
+		{"a quota below nothing", []string{"--quota", "team/h100/gpu=-1"}, "a quota is not negative"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			command := newRootCommand(nil)
+			command.SetArgs(append([]string{"simulate"}, tc.args...))
+			command.SetIn(strings.NewReader(train))
+			if err := command.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("it says %v\nwant: %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestChangesToWhatIsNotThere(t *testing.T) {
+	p := pictureOf(nil, flavor("h100"), team("team", nil, "h100=64"), group("h100", 8, nil), node("a", "h100"))
+	for want, changes := range map[string]view.Changes{
+		`there is no ClusterQueue "taem"; there are: team`:                       {Quotas: []view.QuotaChange{{ClusterQueue: "taem"}}},
+		"ClusterQueue team has no nominalQuota of cpu in flavor h100":            {Quotas: []view.QuotaChange{{ClusterQueue: "team", Flavor: "h100", Resource: corev1.ResourceCPU}}},
+		`no machine and no NodeGroup is in zone "zone-b"; the zones are: zone-a`: {LostZones: []string{"zone-b"}},
+	} {
+		if _, err := p.Changed(&changes); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("it says %v\nwant: %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/muster-dev/muster/cmd/muster/app"
+	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/kwok/scenario"
+	"github.com/muster-dev/muster/kwok/scenario/report"
+	"github.com/muster-dev/muster/kwok/scenario/runner"
+)
+
+func newScenarioCommand(o *options) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "scenario",
+		Short: "Rehearse machines, queues and arrivals of Jobs, and see how it went",
+		Args:  cobra.NoArgs,
+		RunE:  func(command *cobra.Command, _ []string) error { return command.Help() },
+	}
+	command.AddCommand(newScenarioRunCommand(o), newScenarioCompareCommand(), newScenarioListCommand(), newScenarioShowCommand())
+	return command
+}
+
+func newScenarioRunCommand(o *options) *cobra.Command {
+	r := scenarioRun{options: o}
+	command := &cobra.Command{
+		Use:   "run FILE|NAME",
+		Short: "Run a scenario on a sandbox of its own, and report",
+		Long: `Start a sandbox, create what the scenario has, submit its Jobs when they are due,
+and report how it went. The scenario is a file, or one of the library: see
+` + "`muster-sandbox scenario list`" + `.
+
+All the while the promises that Muster makes are checked against everything
+that the cluster's API tells. The exit code is 0 only if each of them held and
+all Jobs came to an end.`,
+		Example: `  # A tenth of the public test of batch schedulers, in a minute
+  muster-sandbox scenario run thousand-jobs-small --speed 10
+
+  # The same by kube-scheduler alone, and both side by side
+  muster-sandbox scenario run thousand-jobs-small --speed 10 --report with
+  muster-sandbox scenario run thousand-jobs-small --speed 10 --report without --admitter none
+  muster-sandbox scenario compare without/report.json with/report.json`,
+		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return scenario.Names(), cobra.ShellCompDirectiveDefault
+		},
+		RunE: func(command *cobra.Command, args []string) error { return r.run(command, args[0]) },
+	}
+	flags := command.Flags()
+	flags.IntVar(&r.speed, "speed", 1, "divide all times of the scenario by this `number`")
+	flags.StringVar(&r.admitter, "admitter", string(runner.Muster), "`who` admits the Jobs: "+strings.Join(admitters(), ", "))
+	flags.StringVar(&r.dir, "report", "", "write report.txt, report.json and report.html to this `folder`")
+	flags.BoolVar(&r.keep, "keep", false, "leave the sandbox up at the end, until Ctrl-C, and print how to reach it")
+	_ = command.MarkFlagDirname("report")
+	_ = command.RegisterFlagCompletionFunc("admitter", cobra.FixedCompletions(admitters(), cobra.ShellCompDirectiveNoFileComp))
+	return command
+}
+
+func admitters() (out []string) {
+	for _, a := range runner.Admitters {
+		out = append(out, string(a))
+	}
+	return out
+}
+
+// scenarioRun is what `scenario run` was asked for.
+type scenarioRun struct {
+	*options
+	speed         int
+	admitter, dir string
+	keep          bool
+}
+
+// fastest is where the rounding of deadlines to seconds would be all that is left of
+// them.
+const fastest = 100
+
+func (r scenarioRun) run(command *cobra.Command, named string) (err error) {
+	s, name, err := readScenario(named)
+	if err != nil {
+		return err
+	}
+	admitter := runner.Admitter(r.admitter)
+	if !slices.Contains(runner.Admitters, admitter) {
+		return fmt.Errorf("--admitter is %q: choose among %s", r.admitter, strings.Join(admitters(), ", "))
+	}
+	if r.speed < 1 || r.speed > fastest {
+		return fmt.Errorf("--speed is %d: give a number from 1 to %d", r.speed, fastest)
+	}
+	if err := runner.Check(s, admitter); err != nil {
+		return fmt.Errorf("--admitter is %s: %w", admitter, err)
+	}
+	if r.dir != "" {
+		if err := os.MkdirAll(r.dir, 0o755); err != nil {
+			return fmt.Errorf("making the folder of the report (give one you may write to with --report): %w", err)
+		}
+	}
+	out, err := r.play(command, s, name, admitter)
+	if err != nil {
+		return err
+	}
+	switch broken := len(out.Promises.Broken); {
+	case broken > 0:
+		return fmt.Errorf("%d promises were broken", broken)
+	case out.Jobs.Unfinished > 0:
+		return fmt.Errorf("%d Jobs had not ended by %s of the scenario", out.Jobs.Unfinished, s.Ends.AtMost.Duration)
+	}
+	return nil
+}
+
+// play runs the scenario on a sandbox that it starts and stops, and tells the report
+// before the sandbox is kept.
+func (r scenarioRun) play(command *cobra.Command, s *scenario.Scenario, name string, admitter runner.Admitter) (out report.Report, err error) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+
+	config := cluster.Config{Name: r.sandboxName(name), Progress: command.ErrOrStderr()}
+	gate := runner.Configure(&config, s, admitter)
+	fmt.Fprintf(command.ErrOrStderr(), "Starting the sandbox %q\n", config.Name)
+	running, err := startUnlessSignalled(command.Context(), config, signals)
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, stop(command, running, signals)) }()
+	scheme, err := app.NewScheme()
+	if err != nil {
+		return out, err
+	}
+	ctrllog.SetLogger(logr.Discard()) // the watches of a run tell by its report
+	ctx, cancel := context.WithCancel(command.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		out, err = runner.Run(ctx, runner.Options{
+			Scenario: s, Name: name, Speed: r.speed, Admitter: admitter, Cluster: running, Gate: gate, Scheme: scheme,
+			Out: command.OutOrStdout(), Live: isTerminal(command),
+		})
+		done <- err
+	}()
+	select {
+	case err = <-done:
+	case received := <-signals:
+		cancel()
+		return out, errors.Join(fmt.Errorf("interrupted by a signal (%s)", received), <-done)
+	}
+	if err == nil {
+		err = r.tell(command, out)
+	}
+	if r.keep {
+		printUsage(command, config.Name, running)
+		<-signals
+	}
+	return out, err
+}
+
+// sandboxName is the scenario's own, so that it is beside those that run already,
+// unless the user gave one.
+func (r scenarioRun) sandboxName(name string) string {
+	if r.name != cluster.DefaultName {
+		return r.name
+	}
+	return fmt.Sprintf("scenario-%.20s-%d", strings.TrimRight(name, "-"), os.Getpid())
+}
+
+// tell prints the report, and writes it to the folder that was asked for.
+func (r scenarioRun) tell(command *cobra.Command, out report.Report) error {
+	fmt.Fprintf(command.OutOrStdout(), "\n%s", out.Text())
+	if r.dir == "" {
+		return nil
+	}
+	machine, err := json.MarshalIndent(out, "", "  ")
+	if err != nil {
+		return err
+	}
+	page, err := out.HTML()
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string][]byte{"report.txt": []byte(out.Text()), "report.json": append(machine, '\n'), "report.html": page} {
+		if err := os.WriteFile(filepath.Join(r.dir, name), text, 0o644); err != nil {
+			return fmt.Errorf("writing the report (give a folder you may write to with --report): %w", err)
+		}
+	}
+	return nil
+}
+
+// readScenario reads a file, or else a scenario of the library; its name is that of
+// the file without its folder and ending.
+func readScenario(named string) (*scenario.Scenario, string, error) {
+	text, err := os.ReadFile(named)
+	if errors.Is(err, fs.ErrNotExist) && named == filepath.Base(named) && filepath.Ext(named) == "" {
+		text, err = scenario.Text(named)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("reading the scenario: %w", err)
+	}
+	s, err := scenario.Read(text)
+	if err != nil {
+		return nil, "", fmt.Errorf("%s:\n%w", named, err)
+	}
+	base := filepath.Base(named)
+	return s, strings.TrimSuffix(base, filepath.Ext(base)), nil
+}
+
+func newScenarioCompareCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "compare A.json B.json",
+		Short:   "Set two reports side by side",
+		Example: `  muster-sandbox scenario compare without/report.json with/report.json`,
+		Args:    cobra.ExactArgs(2),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 1 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return []string{"json"}, cobra.ShellCompDirectiveFilterFileExt
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			var both [2]report.Report
+			for i, file := range args {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					return fmt.Errorf("reading a report: %w", err)
+				}
+				if err := json.Unmarshal(text, &both[i]); err != nil {
+					return fmt.Errorf("%s is no report.json of `muster-sandbox scenario run --report`: %w", file, err)
+				}
+			}
+			fmt.Fprint(command.OutOrStdout(), report.Compare(both[0], both[1]))
+			return nil
+		},
+	}
+}
+
+func newScenarioListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the scenarios of the library",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			table := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 3, ' ', 0)
+			fmt.Fprintln(table, "NAME\tJOBS\tBOUND\tWHAT")
+			for _, name := range scenario.Names() {
+				s, _, err := readScenario(name)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", name, len(s.Submissions()), s.Bound().FIFO.Round(time.Second), s.Description)
+			}
+			return table.Flush()
+		},
+	}
+}
+
+func newScenarioShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show NAME",
+		Short: "Print a scenario of the library, with the comments that explain it",
+		Long:  `Print a scenario of the library: a start for one of your own.`,
+		Example: `  muster-sandbox scenario show thousand-jobs > mine.yaml
+  muster-sandbox scenario run mine.yaml`,
+		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return scenario.Names(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			text, err := scenario.Text(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = command.OutOrStdout().Write(text)
+			return err
+		},
+	}
+}

@@ -1,0 +1,289 @@
+package view
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// Costs are what the machines cost that exist now. Who pays is told as the metric
+// muster_spend_usd_per_hour does.
+type Costs struct {
+	Total   CostLine     `json:"total"`
+	Groups  []GroupCost  `json:"groups"`
+	Tenants []TenantCost `json:"tenants"`
+	Jobs    []JobCost    `json:"jobs"`
+	// Unpriced are groups with machines of which nobody has said what they cost.
+	Unpriced []string `json:"unpriced,omitempty"`
+}
+
+// CostLine is a number of machines, by what they are for, and their price. A machine
+// that several have booked counts for each of them.
+type CostLine struct {
+	Machines   int    `json:"machines"`
+	Joining    int    `json:"joining"`
+	Booked     int    `json:"booked"`
+	Used       int    `json:"used"`
+	Idle       int    `json:"idle"`
+	Wasted     int    `json:"wasted"`
+	USDPerHour string `json:"usdPerHour"`
+	// Unused is the part of USDPerHour that is paid for machines that are idle or wasted.
+	Unused string `json:"unusedUSDPerHour"`
+
+	perHour, unused int64
+}
+
+// GroupCost is what the machines of a group cost.
+type GroupCost struct {
+	Group  string `json:"group"`
+	Market string `json:"market"`
+	// Each is the price of one machine.
+	Each string `json:"usdPerHourEach"`
+	CostLine
+}
+
+// TenantCost is what the requests of a LocalQueue pay; the queue is empty for requests
+// that came from none, and so is the namespace for machines that nobody has.
+type TenantCost struct {
+	Namespace string `json:"namespace"`
+	Queue     string `json:"queue"`
+	CostLine
+}
+
+// JobCost is what a job pays, or a ProvisioningRequest that nobody controls.
+type JobCost struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Queue     string `json:"queue,omitempty"`
+	// SoFar is what the machines that it has now have cost it at today's prices, each since
+	// it was launched for the job or booked by it.
+	SoFar string `json:"usdSoFar"`
+	CostLine
+
+	soFar int64
+}
+
+// add counts a machine, or the part of it that somebody pays.
+func (l *CostLine) add(purpose provisioning.Purpose, microUSDPerHour int64) {
+	l.Machines++
+	switch purpose {
+	case provisioning.PurposeJoining:
+		l.Joining++
+	case provisioning.PurposeBooked:
+		l.Booked++
+	case provisioning.PurposeUsed:
+		l.Used++
+	case provisioning.PurposeIdle:
+		l.Idle++
+	case provisioning.PurposeWasted:
+		l.Wasted++
+	}
+	if l.perHour += microUSDPerHour; purpose == provisioning.PurposeIdle || purpose == provisioning.PurposeWasted {
+		l.unused += microUSDPerHour
+	}
+	l.USDPerHour, l.Unused = provisioning.USD(l.perHour), provisioning.USD(l.unused)
+}
+
+// Costs tells what the machines of all groups cost. The clouds are not asked: a machine
+// is a node that bears the label of its group, or one that the group has according to
+// Muster and that has no node yet.
+func (p *Picture) Costs() *Costs {
+	b := &bill{
+		Picture: p, fleet: p.machines.Fleet(p.Now), requests: map[types.UID]*provreq.ProvisioningRequest{}, workloads: map[types.UID]*kueue.Workload{},
+		groups: map[string]*GroupCost{}, tenants: map[payer]*TenantCost{}, jobs: map[payer]*JobCost{}, nodes: map[string]int{},
+	}
+	for _, r := range p.Requests {
+		b.requests[r.UID] = r
+	}
+	for _, w := range p.Workloads {
+		b.workloads[w.UID] = w
+	}
+	for n := range p.Snapshot.Nodes.All() {
+		if n.Group != "" {
+			b.nodes[n.Group]++
+			b.charge(n.Group, n.Launch, n)
+		}
+	}
+	b.chargeBooting()
+	return b.sum()
+}
+
+// payer is who pays; the zero value is nobody.
+type payer struct{ namespace, queue, job string }
+
+// bill adds up what machines cost.
+type bill struct {
+	*Picture
+	fleet     provisioning.Fleet
+	requests  map[types.UID]*provreq.ProvisioningRequest
+	workloads map[types.UID]*kueue.Workload
+
+	total  CostLine
+	groups map[string]*GroupCost
+	// tenants have no job.
+	tenants map[payer]*TenantCost
+	jobs    map[payer]*JobCost
+	// nodes of each group.
+	nodes map[string]int
+}
+
+// charge adds a machine of a group. The node is nil where it has none yet.
+func (b *bill) charge(group, launch string, n *provisioning.Node) {
+	var price int64
+	g := b.groups[group]
+	if g == nil {
+		g = &GroupCost{Group: group}
+		b.groups[group] = g
+	}
+	if ng := b.Groups[group]; ng != nil {
+		g.Market, price = string(ng.Spec.CapacityType), nodegroups.MicroUSD(ng.Spec.PricePerHour)
+	}
+	g.Each = provisioning.USD(price)
+	state := cloudprovider.Running
+	if n == nil {
+		state = cloudprovider.Booting
+	}
+	purpose := provisioning.PurposeOf(cloudprovider.Machine{Group: group, Launch: launch, State: state}, b.phaseOf(launch), n)
+	b.total.add(purpose, price)
+	g.add(purpose, price)
+	inFlight, bookings := b.fleet.InFlight[launch], []provisioning.Booking(nil)
+	if n != nil {
+		inFlight, bookings = inFlight || n.InFlight, n.Labelled
+	}
+	for i, s := range provisioning.Shares(launch, bookings, inFlight, price) {
+		who := b.payerOf(s)
+		t := payer{namespace: who.namespace, queue: who.queue}
+		if b.tenants[t] == nil {
+			b.tenants[t] = &TenantCost{Namespace: t.namespace, Queue: t.queue}
+		}
+		b.tenants[t].add(purpose, s.MicroUSDPerHour)
+		if who.job == "" {
+			continue
+		}
+		if b.jobs[who] == nil {
+			b.jobs[who] = &JobCost{Namespace: who.namespace, Name: who.job, Queue: who.queue}
+		}
+		b.jobs[who].add(purpose, s.MicroUSDPerHour)
+		since := b.Now
+		if len(bookings) > 0 && !bookings[i].Since.IsZero() {
+			since = bookings[i].Since
+		}
+		b.jobs[who].soFar += s.Over(b.Now.Sub(b.since(s.Request, launch, since)))
+	}
+}
+
+// phaseOf the attempt that looks after the machines of a launch; Done if there is none.
+func (b *bill) phaseOf(launch string) provisioning.AttemptPhase {
+	e, ok := b.machines.Request(provisioning.TokenUID(launch))
+	if !ok || !e.Attempt.Owned(e.Status) || !slices.Contains(e.Attempt.Tokens(e.UID), launch) {
+		return provisioning.Done
+	}
+	return e.Attempt.Phase
+}
+
+// payerOf a share. The job is empty where its request is not there any more.
+func (b *bill) payerOf(s provisioning.Share) (out payer) {
+	out.namespace = s.Namespace
+	r := b.requests[s.Request]
+	if r == nil {
+		return out
+	}
+	out.namespace, out.job = r.Namespace, "provisioningrequest/"+r.Name
+	if owner := metav1.GetControllerOf(r); owner != nil {
+		if w := b.workloads[owner.UID]; w != nil {
+			out.queue, out.job = string(w.Spec.QueueName), nameOf(w)
+		}
+	}
+	return out
+}
+
+// since when a request that is there pays for a machine: its launch, if it was made for
+// the request, or else the time of the booking.
+func (b *bill) since(request types.UID, launch string, booked time.Time) time.Time {
+	// A record that cannot be read knows no launch.
+	a, _ := provisioning.DecodeAttempt(string(b.requests[request].Status.ProvisioningClassDetails[provisioning.AttemptDetail]))
+	for _, call := range a.Calls(request) {
+		if call.Token == launch {
+			return call.Began
+		}
+	}
+	return booked
+}
+
+// chargeBooting adds the machines that have no node yet: first those that attempts wait
+// for, by the names of their requests, and then what else the groups have.
+func (b *bill) chargeBooting() {
+	left := map[string]int{}
+	for name, g := range b.Groups {
+		left[name] = max(0, int(g.Status.Machines)-b.nodes[name])
+	}
+	requests := slices.SortedFunc(maps.Values(b.requests), func(a, o *provreq.ProvisioningRequest) int {
+		return cmp.Or(strings.Compare(a.Namespace, o.Namespace), strings.Compare(a.Name, o.Name))
+	})
+	for _, r := range requests {
+		e, ok := b.machines.Request(r.UID)
+		if !ok || !e.Attempt.InFlight() {
+			continue
+		}
+		for _, call := range e.Attempt.Calls(r.UID) {
+			came := 0
+			for n := range b.Snapshot.Nodes.LaunchedBy(provisioning.AttemptToken(call.Token)) {
+				if n.Launch == call.Token && n.Group == call.Group {
+					came++
+				}
+			}
+			for range min(left[call.Group], call.Count-came) {
+				left[call.Group]--
+				b.charge(call.Group, call.Token, nil)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		for range left[name] {
+			b.charge(name, "", nil)
+		}
+	}
+}
+
+// sum puts what was added up in order, what costs most first.
+func (b *bill) sum() *Costs {
+	out := &Costs{Total: b.total, Groups: []GroupCost{}, Tenants: []TenantCost{}, Jobs: []JobCost{}}
+	if out.Total.Machines == 0 {
+		out.Total.USDPerHour, out.Total.Unused = provisioning.USD(0), provisioning.USD(0)
+	}
+	for _, g := range b.groups {
+		out.Groups = append(out.Groups, *g)
+		if ng := b.Groups[g.Group]; ng == nil || ng.Spec.PricePerHour == nil {
+			out.Unpriced = append(out.Unpriced, g.Group)
+		}
+	}
+	for _, t := range b.tenants {
+		out.Tenants = append(out.Tenants, *t)
+	}
+	for _, j := range b.jobs {
+		j.SoFar = provisioning.USD(j.soFar)
+		out.Jobs = append(out.Jobs, *j)
+	}
+	slices.SortFunc(out.Groups, func(x, y GroupCost) int {
+		return cmp.Or(cmp.Compare(y.perHour, x.perHour), strings.Compare(x.Group, y.Group))
+	})
+	slices.SortFunc(out.Tenants, func(x, y TenantCost) int {
+		return cmp.Or(cmp.Compare(y.perHour, x.perHour), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Queue, y.Queue))
+	})
+	slices.SortFunc(out.Jobs, func(x, y JobCost) int {
+		return cmp.Or(cmp.Compare(y.perHour, x.perHour), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+	})
+	slices.Sort(out.Unpriced)
+	return out
+}

@@ -1,0 +1,108 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing/forecast"
+)
+
+// Changes are how a cluster could be other than it is.
+type Changes struct {
+	Quotas []QuotaChange
+	// Groups come to those that there are, or take the place of those of their names.
+	Groups []*v1alpha1.NodeGroup
+	// LostZones have no machines any more, nor give any.
+	LostZones []string
+}
+
+// QuotaChange is another nominal quota.
+type QuotaChange struct {
+	ClusterQueue string
+	Flavor       kueue.ResourceFlavorReference
+	Resource     corev1.ResourceName
+	Nominal      resource.Quantity
+}
+
+// Any says that something changes.
+func (c *Changes) Any() bool { return len(c.Quotas)+len(c.Groups)+len(c.LostZones) > 0 }
+
+// Changed is what Muster would do if the cluster were so. The Picture stays as it is.
+func (p *Picture) Changed(c *Changes) (*Picture, error) {
+	out := p.copied()
+	for _, q := range c.Quotas {
+		i := slices.IndexFunc(out.ClusterQueues, func(cq *kueue.ClusterQueue) bool { return cq.Name == q.ClusterQueue })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no ClusterQueue %q; there are: %s", q.ClusterQueue, cmp.Or(strings.Join(p.QueueNames(), ", "), "none"))
+		}
+		cq, err := forecast.WithQuota(out.ClusterQueues[i], q.Flavor, q.Resource, q.Nominal)
+		if err != nil {
+			return nil, err
+		}
+		out.ClusterQueues[i] = cq
+		out.Queues.Set(cq)
+	}
+	for _, g := range c.Groups {
+		status, machines := v1alpha1.NodeGroupStatus{}, 0
+		if had := p.Groups[g.Name]; had != nil {
+			status, machines = had.Status, int(had.Status.Machines)
+		}
+		changed := g.DeepCopy()
+		changed.Status = status
+		out.Groups[g.Name] = changed
+		out.Snapshot = forecast.WithGroup(out.Snapshot, nodegroups.GroupFrom(changed, status, machines))
+	}
+	for _, zone := range c.LostZones {
+		if zones := p.Zones(); !slices.Contains(zones, zone) {
+			return nil, fmt.Errorf("no machine and no NodeGroup is in zone %q; the zones are: %s", zone, cmp.Or(strings.Join(zones, ", "), "none"))
+		}
+		out.Snapshot = forecast.WithoutZone(out.Snapshot, zone)
+	}
+	if out.Queues.Capacity() != nil {
+		out.Queues.SetCapacity(out.Snapshot)
+	}
+	out.decide()
+	return out, nil
+}
+
+// With is what Muster would do if these Workloads were there, too, or were now as given.
+func (p *Picture) With(newcomers []*kueue.Workload) *Picture {
+	out := p.copied()
+	for _, w := range newcomers {
+		out.Queues.Set(w)
+		out.Workloads = slices.DeleteFunc(out.Workloads, func(o *kueue.Workload) bool { return o.UID == w.UID })
+	}
+	out.Workloads = append(out.Workloads, newcomers...)
+	out.decide()
+	return out
+}
+
+// copied is a Picture to be changed, on which nothing is decided yet.
+func (p *Picture) copied() *Picture {
+	out := *p
+	out.Queues = forecast.Copy(p.Queues)
+	out.Workloads, out.ClusterQueues, out.Groups = slices.Clone(p.Workloads), slices.Clone(p.ClusterQueues), maps.Clone(p.Groups)
+	return &out
+}
+
+// Zones are those of machines that there are or could be.
+func (p *Picture) Zones() []string {
+	zones := map[string]bool{}
+	for i := range p.Snapshot.Groups {
+		zones[p.Snapshot.Groups[i].Zone] = true
+	}
+	for n := range p.Snapshot.Nodes.All() {
+		zones[n.Labels[corev1.LabelTopologyZone]] = true
+	}
+	delete(zones, "")
+	return slices.Sorted(maps.Keys(zones))
+}

@@ -1,0 +1,249 @@
+package scenario
+
+import (
+	"cmp"
+	"container/heap"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Bound is how long all Jobs would take, from the first to be created until the last
+// to end, if nothing took time but their runs and the boot of the first machines. It
+// counts all machines as one large one: what does not fit on theirs, or may not use
+// them, makes a run longer than its bound, never shorter than Area.
+type Bound struct {
+	// Area is what the Jobs use in all, by what the machines have: no order of Jobs
+	// is faster.
+	Area metav1.Duration `json:"area"`
+	// FIFO starts each Job, in the order of their creation, as soon as there is room;
+	// who comes later goes first where it fits and the earlier does not.
+	FIFO metav1.Duration `json:"fifo"`
+	// LongestFirst does the same in the order of how long they run, which nobody
+	// knows beforehand.
+	LongestFirst metav1.Duration `json:"longestFirst"`
+	// FirstWave is how many pods FIFO starts before the first Job ends. They have to
+	// be created and bound before anything can be done: a run takes that much longer.
+	FirstWave int `json:"firstWavePods"`
+	// FirstWaveIn is how long FIFO takes to start them: 0 where all come at once.
+	FirstWaveIn metav1.Duration `json:"firstWaveIn"`
+	// Boot is the least that a machine takes to boot, where all have to be bought. It
+	// is part of all of them.
+	Boot metav1.Duration `json:"boot"`
+	// Binding is the resource that the machines have least of, by what is asked for.
+	Binding corev1.ResourceName `json:"bindingResource"`
+	// Impossible is how many Jobs want more than all machines have.
+	Impossible int `json:"impossibleJobs,omitempty"`
+}
+
+// Bound computes it for all machines that there are or may be bought.
+func (s *Scenario) Bound() Bound {
+	jobs := s.Submissions()
+	work := newWork(jobs, s.capacity())
+	boot := s.boot()
+	fifo, wave, waveIn := work.schedule(work.order(func(a, b int) int { return 0 }))
+	longest, _, _ := work.schedule(work.order(func(a, b int) int { return -cmp.Compare(jobs[a].RunFor, jobs[b].RunFor) }))
+	area, binding := work.area()
+	return Bound{
+		Area: duration(area + boot), FIFO: duration(fifo + boot), LongestFirst: duration(longest + boot),
+		FirstWave: wave, FirstWaveIn: duration(waveIn), Boot: duration(boot), Binding: binding, Impossible: len(jobs) - len(work.possible),
+	}
+}
+
+func duration(d time.Duration) metav1.Duration {
+	return metav1.Duration{Duration: d.Round(time.Millisecond)}
+}
+
+// capacity of all machines together.
+func (s *Scenario) capacity() corev1.ResourceList {
+	all := corev1.ResourceList{}
+	for _, n := range s.Nodes {
+		add(all, n.Capacity, int64(n.Count))
+	}
+	for _, g := range s.Groups {
+		count := g.Spec.MaxNodes
+		if holds := g.Spec.Kwok.Holds; holds != nil {
+			count = min(count, *holds)
+		}
+		offered := maps.Clone(g.Spec.Template.Capacity)
+		maps.Copy(offered, g.Spec.Template.Allocatable)
+		add(all, offered, int64(count))
+	}
+	return all
+}
+
+func add(to, each corev1.ResourceList, count int64) {
+	for name, amount := range each {
+		amount.Mul(count)
+		amount.Add(to[name])
+		to[name] = amount
+	}
+}
+
+// boot is how long the quickest machine takes, if none is there from the beginning.
+func (s *Scenario) boot() time.Duration {
+	if len(s.Nodes) > 0 {
+		return 0
+	}
+	least := s.Groups[0].Spec.Kwok.BootDelay.Duration
+	for _, g := range s.Groups {
+		least = min(least, g.Spec.Kwok.BootDelay.Duration)
+	}
+	return least
+}
+
+// work is what is to be done, with all amounts in the order of resources.
+type work struct {
+	jobs      []Submission
+	resources []corev1.ResourceName
+	capacity  []int64
+	// asks of the whole Job, and which Jobs the machines have room for at all.
+	asks     [][]int64
+	possible []int
+}
+
+func newWork(jobs []Submission, capacity corev1.ResourceList) *work {
+	w := &work{jobs: jobs, resources: slices.Sorted(maps.Keys(capacity))}
+	for _, r := range w.resources {
+		w.capacity = append(w.capacity, amount(capacity[r], r))
+	}
+	for i, j := range jobs {
+		asks := make([]int64, len(w.resources))
+		known := 0
+		for k, r := range w.resources {
+			if q, ok := j.Shape.Requests[r]; ok {
+				asks[k] = amount(q, r) * int64(j.Shape.Pods)
+				known++
+			}
+		}
+		w.asks = append(w.asks, asks)
+		if known == len(j.Shape.Requests) && w.fits(i, w.capacity) {
+			w.possible = append(w.possible, i)
+		}
+	}
+	return w
+}
+
+// amount in milli-CPU, or in whole units of all else.
+func amount(q resource.Quantity, r corev1.ResourceName) int64 {
+	if r == corev1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+func (w *work) fits(job int, free []int64) bool {
+	for k, ask := range w.asks[job] {
+		if ask > free[k] {
+			return false
+		}
+	}
+	return true
+}
+
+// area is the time for which the scarcest resource is in full use.
+func (w *work) area() (longest time.Duration, binding corev1.ResourceName) {
+	for k, r := range w.resources {
+		var used float64 // amounts × nanoseconds pass what 64 bits hold
+		for _, i := range w.possible {
+			used += float64(w.asks[i][k]) * float64(w.jobs[i].RunFor)
+		}
+		if t := time.Duration(used / float64(w.capacity[k])); t > longest {
+			longest, binding = t, r
+		}
+	}
+	return longest, binding
+}
+
+// order of the possible Jobs; those that the comparison holds equal stay in that of
+// their creation.
+func (w *work) order(compare func(a, b int) int) []int {
+	out := slices.Clone(w.possible)
+	slices.SortStableFunc(out, compare)
+	return out
+}
+
+// schedule starts each Job of the order as soon as it is there and there is room. It
+// returns how long all take, how many pods start before the first ends, and how long
+// after the first of them the last does.
+func (w *work) schedule(order []int) (makespan time.Duration, firstWave int, firstWaveIn time.Duration) {
+	arrivals := slices.Clone(order)
+	slices.SortStableFunc(arrivals, func(a, b int) int { return cmp.Compare(w.jobs[a].At, w.jobs[b].At) })
+	rank := make([]int, len(w.jobs))
+	for i, job := range order {
+		rank[job] = i
+	}
+	free := slices.Clone(w.capacity)
+	var waiting []int // by rank
+	var running ends
+	var now time.Duration
+	ended := false
+	for len(arrivals)+len(waiting)+len(running) > 0 {
+		for len(arrivals) > 0 && w.jobs[arrivals[0]].At <= now {
+			at, _ := slices.BinarySearchFunc(waiting, rank[arrivals[0]], func(job, r int) int { return cmp.Compare(rank[job], r) })
+			waiting = slices.Insert(waiting, at, arrivals[0])
+			arrivals = arrivals[1:]
+		}
+		refused := map[*Shape]bool{}
+		waiting = slices.DeleteFunc(waiting, func(job int) bool {
+			shape := w.jobs[job].Shape
+			if refused[shape] || !w.fits(job, free) {
+				refused[shape] = true
+				return false
+			}
+			for k, ask := range w.asks[job] {
+				free[k] -= ask
+			}
+			if !ended {
+				firstWave += int(shape.Pods)
+				firstWaveIn = now
+			}
+			heap.Push(&running, end{now + w.jobs[job].RunFor, job})
+			return true
+		})
+		// On to the next end or arrival, whichever is first.
+		switch {
+		case len(running) > 0 && (len(arrivals) == 0 || running[0].at <= w.jobs[arrivals[0]].At):
+			now = running[0].at
+		case len(arrivals) > 0:
+			now = w.jobs[arrivals[0]].At
+		}
+		for len(running) > 0 && running[0].at <= now {
+			ended = true
+			for k, ask := range w.asks[heap.Pop(&running).(end).job] {
+				free[k] += ask
+			}
+			makespan = now
+		}
+	}
+	if len(order) > 0 {
+		makespan -= w.jobs[0].At
+		firstWaveIn -= w.jobs[order[0]].At
+	}
+	return makespan, firstWave, firstWaveIn
+}
+
+// end of a Job that runs.
+type end struct {
+	at  time.Duration
+	job int
+}
+
+// ends are a heap, the earliest first.
+type ends []end
+
+func (e ends) Len() int { return len(e) }
+func (e ends) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(e[i].at, e[j].at), cmp.Compare(e[i].job, e[j].job)) < 0
+}
+func (e ends) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *ends) Push(x any)   { *e = append(*e, x.(end)) }
+func (e *ends) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}

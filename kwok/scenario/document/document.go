@@ -1,0 +1,260 @@
+// Package document reads a YAML document that a person has written into a Go value,
+// by the JSON names of its fields. It takes nothing that it does not know, and says
+// of all that is wrong, at once, on which line and in which field it stands.
+package document
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Fault is something wrong on a line.
+type Fault struct {
+	Line int
+	// Path of the field; empty where the fault is the document's.
+	Path string
+	// Text says what stands there and what could.
+	Text string
+}
+
+// Faults are all that is wrong with a document, by line. As an error it has a line
+// of text for each.
+type Faults []Fault
+
+func (f Faults) Error() string {
+	var lines []string
+	for _, fault := range f {
+		text := fault.Text
+		if fault.Path != "" {
+			text = fault.Path + ": " + text
+		}
+		lines = append(lines, fmt.Sprintf("line %d: %s", fault.Line, text))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Document is one that was read. It knows where each field stands, so that what only
+// its reader can judge is told in the same way.
+type Document struct {
+	lines  map[string]int
+	faults Faults
+}
+
+// Read fills what into points to. Faults are kept for Err, so that those of the
+// reader come with them; where the text is no YAML there is nothing else to tell.
+func Read(text []byte, into any) *Document {
+	d := &Document{lines: map[string]int{}}
+	root, err := parse(text)
+	if err != nil {
+		d.faults = append(d.faults, faultOf(err))
+		return d
+	}
+	d.fill(root, reflect.ValueOf(into).Elem(), nil)
+	return d
+}
+
+func parse(text []byte) (*yaml.Node, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var document, another yaml.Node
+	switch err := decoder.Decode(&document); {
+	case errors.Is(err, io.EOF):
+		return nil, errors.New("there is nothing in it")
+	case err != nil:
+		return nil, err
+	}
+	if err := decoder.Decode(&another); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more than one document in it: keep one, and drop the line ---")
+	}
+	return document.Content[0], nil
+}
+
+// faultOf is what the YAML parser says, on the line that it names in its message.
+func faultOf(err error) Fault {
+	if _, named, ok := strings.Cut(err.Error(), "line "); ok {
+		digits, text, _ := strings.Cut(named, ": ")
+		if line, bad := strconv.Atoi(digits); bad == nil {
+			return Fault{Line: line, Text: text}
+		}
+	}
+	return Fault{Line: 1, Text: err.Error()}
+}
+
+// Refuse tells what is wrong with a field; it is told at the field's own line, or
+// where the field is missing at that of what should have it.
+func (d *Document) Refuse(path *field.Path, format string, args ...any) {
+	name := nameOf(path)
+	d.faults = append(d.faults, Fault{Line: d.Line(name), Path: name, Text: fmt.Sprintf(format, args...)})
+}
+
+// Take tells what a part of the document says of itself.
+func (d *Document) Take(errs field.ErrorList) {
+	for _, e := range errs {
+		d.faults = append(d.faults, Fault{Line: d.Line(e.Field), Path: e.Field, Text: e.ErrorBody()})
+	}
+}
+
+// nameOf is the path as text; that of the document itself is empty.
+func nameOf(path *field.Path) string {
+	if path == nil {
+		return ""
+	}
+	return path.String()
+}
+
+// Line on which the field stands, or what should have it.
+func (d *Document) Line(path string) int {
+	for {
+		if line, ok := d.lines[path]; ok {
+			return line
+		}
+		cut := strings.LastIndexAny(path, ".[")
+		if cut < 0 {
+			return max(d.lines[""], 1)
+		}
+		path = path[:cut]
+	}
+}
+
+// Err is nil if nothing is wrong, else Faults.
+func (d *Document) Err() error {
+	if len(d.faults) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(d.faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+	return d.faults
+}
+
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+
+// fill sets v to what n says. Structs, maps and lists are walked, so that each of
+// their fields has its line; whatever else there is reads itself.
+func (d *Document) fill(n *yaml.Node, v reflect.Value, path *field.Path) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	d.lines[nameOf(path)] = n.Line
+	switch {
+	case n.Tag == "!!null":
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.fill(n, v.Elem(), path)
+	case v.Addr().Type().Implements(unmarshaler):
+		d.leaf(n, v, path)
+	case v.Kind() == reflect.Struct:
+		known := fieldsOf(v)
+		d.each(n, path, func(key, value *yaml.Node) {
+			child := path.Child(key.Value)
+			if f, ok := known[key.Value]; ok {
+				d.fill(value, f, child)
+			} else {
+				d.lines[child.String()] = key.Line
+				d.Refuse(child, "there is no such field; there are %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			}
+		})
+	case v.Kind() == reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		d.each(n, path, func(key, value *yaml.Node) {
+			item := reflect.New(v.Type().Elem()).Elem()
+			d.fill(value, item, path.Key(key.Value))
+			v.SetMapIndex(reflect.ValueOf(key.Value).Convert(v.Type().Key()), item)
+		})
+	case v.Kind() == reflect.Slice && n.Kind == yaml.SequenceNode:
+		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+		for i, item := range n.Content {
+			d.fill(item, v.Index(i), path.Index(i))
+		}
+	default:
+		d.leaf(n, v, path)
+	}
+}
+
+// fieldsOf are the fields of a struct by their JSON names, with those of structs
+// that are inlined in it.
+func fieldsOf(v reflect.Value) map[string]reflect.Value {
+	out := map[string]reflect.Value{}
+	for f, value := range v.Fields() {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !f.IsExported():
+		case f.Anonymous && (name == "" || options == "inline"):
+			maps.Copy(out, fieldsOf(value))
+		default:
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// each calls f for every pair of a mapping, and tells of keys that come twice.
+func (d *Document) each(n *yaml.Node, path *field.Path, f func(key, value *yaml.Node)) {
+	if n.Kind != yaml.MappingNode {
+		d.Refuse(path, "%s has no fields; write fields with their values under it", said(n))
+		return
+	}
+	seen := map[string]bool{}
+	for pair := range slices.Chunk(n.Content, 2) {
+		if key := pair[0]; seen[key.Value] {
+			d.faults = append(d.faults, Fault{Line: key.Line, Path: path.Child(key.Value).String(), Text: "it is there twice; keep one"})
+		} else {
+			seen[key.Value] = true
+			f(key, pair[1])
+		}
+	}
+}
+
+// leaf has the value read itself as JSON does.
+func (d *Document) leaf(n *yaml.Node, v reflect.Value, path *field.Path) {
+	var plain any
+	err := n.Decode(&plain)
+	if err == nil {
+		var text []byte
+		if text, err = json.Marshal(plain); err == nil {
+			err = json.Unmarshal(text, v.Addr().Interface())
+		}
+	}
+	if err != nil {
+		d.Refuse(path, "%s is no %s", said(n), wanted(v.Type(), err))
+	}
+}
+
+// wanted is what a value of the type looks like.
+func wanted(t reflect.Type, err error) string {
+	switch {
+	case t.Kind() == reflect.Bool:
+		return "boolean; write true or false"
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
+		return fmt.Sprintf("whole number of %d bits", t.Bits())
+	case t.Kind() == reflect.String:
+		return "text; put it in quotes if it is meant as text"
+	case t.Kind() == reflect.Slice:
+		return "list; write it as one, such as [a, b]"
+	case t.Name() == "Duration":
+		return "duration; write one such as 90s, 5m or 1h30m"
+	case t.Name() == "Quantity":
+		return "amount; write one such as 500m, 4 or 16Gi"
+	}
+	return fmt.Sprintf("%s: %v", strings.ToLower(t.Name()), err)
+}
+
+// said is how a message names what stands in the file.
+func said(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a group of fields"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	return strconv.Quote(n.Value)
+}

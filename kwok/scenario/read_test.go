@@ -1,0 +1,200 @@
+package scenario
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster/kwok/scenario/document"
+)
+
+// sound is a scenario in which the tests change a line.
+const sound = `apiVersion: scenario.muster.dev/v1alpha1
+kind: Scenario
+description: a Job on a node
+nodes:
+- name: node
+  count: 1
+  capacity: {cpu: 4, memory: 8Gi}
+groups:
+- metadata: {name: pool}
+  spec:
+    provider: kwok
+    maxNodes: 2
+    template:
+      capacity: {cpu: 4, memory: 8Gi}
+    kwok: {bootDelay: 30s}
+arrivals:
+- name: job
+  count: 3
+  when: {every: 10s}
+  shapes:
+  - pods: 2
+    requests: {cpu: 1}
+    runFor: {atLeast: 1m}
+ends: {atMost: 1h}
+`
+
+func TestASoundFileIsRead(t *testing.T) {
+	s, err := Read([]byte(sound))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Nodes[0].Name != "node" || s.Groups[0].Name != "pool" || s.Arrivals[0].Shapes[0].Pods != 2 {
+		t.Errorf("read %+v", s)
+	}
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		// old is a text in sound, which new replaces.
+		old, new string
+		want     document.Fault
+	}{
+		"no YAML": {
+			"  count: 3", "  count: 3: 4",
+			document.Fault{Line: 18, Text: "mapping values are not allowed in this context"}},
+		"two documents": {
+			"ends: {atMost: 1h}", "ends: {atMost: 1h}\n---\nkind: Other",
+			document.Fault{Line: 1, Text: "there is more than one document in it: keep one, and drop the line ---"}},
+		"another API version": {
+			"v1alpha1", "v1",
+			document.Fault{Line: 1, Path: "apiVersion", Text: `it is "scenario.muster.dev/v1", but must be scenario.muster.dev/v1alpha1`}},
+		"a field that there is not": {
+			"  count: 3", "  counts: 3",
+			document.Fault{Line: 18, Path: "arrivals[0].counts", Text: "there is no such field; there are count, name, namespace, queue, shapes, when"}},
+		"a field of a group that there is not": {
+			"bootDelay", "bootTime",
+			document.Fault{Line: 15, Path: "groups[0].spec.kwok.bootTime", Text: "there is no such field; there are bootDelay, bootJitter, deviceDelay, faults, holds, seed"}},
+		"a field that comes twice": {
+			"  count: 3", "  count: 3\n  count: 4",
+			document.Fault{Line: 19, Path: "arrivals[0].count", Text: "it is there twice; keep one"}},
+		"a number that is none": {
+			"  count: 3", "  count: many",
+			document.Fault{Line: 18, Path: "arrivals[0].count", Text: `"many" is no whole number of 32 bits`}},
+		"a number in quotes": {
+			"  count: 3", `  count: "3"`,
+			document.Fault{Line: 18, Path: "arrivals[0].count", Text: `"3" is no whole number of 32 bits`}},
+		"a name that is a number": {
+			"- name: job", "- name: 7",
+			document.Fault{Line: 17, Path: "arrivals[0].name", Text: `"7" is no text; put it in quotes if it is meant as text`}},
+		"a boolean that is none": {
+			"    requests: {cpu: 1}", "    requests: {cpu: 1}\n    together: perhaps",
+			document.Fault{Line: 23, Path: "arrivals[0].shapes[0].together", Text: `"perhaps" is no boolean; write true or false`}},
+		"a duration without a unit": {
+			"every: 10s", "every: 10",
+			document.Fault{Line: 19, Path: "arrivals[0].when.every", Text: `"10" is no duration; write one such as 90s, 5m or 1h30m`}},
+		"an amount that is none": {
+			"capacity: {cpu: 4, memory: 8Gi}\ngroups", "capacity: {cpu: 4, memory: 8GB!}\ngroups",
+			document.Fault{Line: 7, Path: "nodes[0].capacity[memory]", Text: `"8GB!" is no amount; write one such as 500m, 4 or 16Gi`}},
+		"a list that is none": {
+			"nodes:\n- name: node\n  count: 1\n  capacity: {cpu: 4, memory: 8Gi}", "nodes: 3",
+			document.Fault{Line: 4, Path: "nodes", Text: `"3" is no list; write it as one, such as [a, b]`}},
+		"fields that are none": {
+			"ends: {atMost: 1h}", "ends: 1h",
+			document.Fault{Line: 24, Path: "ends", Text: `"1h" has no fields; write fields with their values under it`}},
+		"no description": {
+			"description: a Job on a node", "seed: 3",
+			document.Fault{Line: 1, Path: "description", Text: "it is missing; say in a sentence what this shows"}},
+		"no node": {
+			"  count: 1", "  count: 0",
+			document.Fault{Line: 6, Path: "nodes[0].count", Text: "it is 0; give a number from 1 to 10000"}},
+		"a node without memory": {
+			"  capacity: {cpu: 4, memory: 8Gi}\ngroups", "  capacity: {cpu: 4}\ngroups",
+			document.Fault{Line: 7, Path: "nodes[0].capacity", Text: "memory is missing; give an amount"}},
+		"an amount of nothing": {
+			"requests: {cpu: 1}", "requests: {cpu: 0}",
+			document.Fault{Line: 22, Path: "arrivals[0].shapes[0].requests[cpu]", Text: "it is 0; give an amount greater than 0"}},
+		"pods that ask for nothing": {
+			"    requests: {cpu: 1}\n", "",
+			document.Fault{Line: 21, Path: "arrivals[0].shapes[0].requests", Text: "a pod that asks for nothing needs no machine; give amounts, such as {cpu: 2}"}},
+		"a cloud that costs": {
+			"provider: kwok", "provider: aws",
+			document.Fault{Line: 11, Path: "groups[0].spec.provider", Text: `it is "aws"; scenarios buy simulated machines alone: write kwok`}},
+		"a group without a pool": {
+			"    kwok: {bootDelay: 30s}\n", "",
+			document.Fault{Line: 11, Path: "groups[0].spec.kwok", Text: "it is missing; write {} for a pool without faults"}},
+		"a name of two things": {
+			"- name: job", "- name: node",
+			document.Fault{Line: 17, Path: "arrivals[0].name", Text: `"node" is the name of something else in this file, too; choose another`}},
+		"a name that is none": {
+			"- name: job", "- name: Job_1",
+			document.Fault{Line: 17, Path: "arrivals[0].name", Text: `"Job_1" is no name; use up to 40 lower-case letters, digits and inner dashes`}},
+		"teams that there are not": {
+			"  count: 3", "  count: 3\n  namespace: $(team)",
+			document.Fault{Line: 19, Path: "arrivals[0].namespace", Text: "it is $(team), but there are no teams; add them, or name a namespace"}},
+		"both a pace and a rate": {
+			"{every: 10s}", "{every: 10s, perHour: 5}",
+			document.Fault{Line: 19, Path: "arrivals[0].when.perHour", Text: "Jobs come either every 10s or at random; keep one of every and perHour"}},
+		"a busy hour of no rate": {
+			"{every: 10s}", "{every: 10s, busiestAt: 14h}",
+			document.Fault{Line: 19, Path: "arrivals[0].when.busiestAt", Text: "it shapes perHour, which is missing; add it"}},
+		"a run of no time": {
+			"{atLeast: 1m}", "{atMost: 1m}",
+			document.Fault{Line: 23, Path: "arrivals[0].shapes[0].runFor", Text: "a Job runs for some time; give atLeast, jitter or mean"}},
+		"a run that is longer than it may be": {
+			"{atLeast: 1m}", "{atLeast: 1m, atMost: 30s}",
+			document.Fault{Line: 23, Path: "arrivals[0].shapes[0].runFor.atMost", Text: "30s is less than atLeast, which is 1m0s; give more"}},
+		"a negative time": {
+			"every: 10s", "every: -10s",
+			document.Fault{Line: 19, Path: "arrivals[0].when.every", Text: "-10s is negative; give a duration such as 90s"}},
+		"a fault that nothing is hit by": {
+			"ends: {atMost: 1h}", "faults:\n  faults:\n  - {type: Kill, target: nobody}\nends: {atMost: 1h}",
+			document.Fault{Line: 26, Path: "faults.faults[0].target", Text: `Unsupported value: "nobody": supported values: "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "clouds", "muster", "muster-standby"`}},
+		"no end": {
+			"ends: {atMost: 1h}", "ends: {}",
+			document.Fault{Line: 24, Path: "ends.atMost", Text: "it is 0s; give a duration greater than 0, such as 10m"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := strings.Replace(sound, tc.old, tc.new, 1)
+			if text == sound {
+				t.Fatalf("%q is not in the sound file", tc.old)
+			}
+			_, err := Read([]byte(text))
+			var faults document.Faults
+			if !errors.As(err, &faults) {
+				t.Fatalf("it was read; error %v", err)
+			}
+			if diff := cmp.Diff(document.Faults{tc.want}, faults); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAllFaultsAreToldAtOnceInTheirOrder(t *testing.T) {
+	_, err := Read([]byte(strings.NewReplacer("count: 3", "count: x", "count: 1", "count: y").Replace(sound)))
+	want := `line 6: nodes[0].count: "y" is no whole number of 32 bits
+line 18: arrivals[0].count: "x" is no whole number of 32 bits`
+	if err == nil || err.Error() != want {
+		t.Errorf("told:\n%v\nwant:\n%s", err, want)
+	}
+}
+
+func TestTheLibraryIsSound(t *testing.T) {
+	if len(Names()) == 0 {
+		t.Fatal("the library is empty")
+	}
+	for _, name := range Names() {
+		text, err := Text(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Read(text)
+		if err != nil {
+			t.Errorf("%s:\n%v", name, err)
+			continue
+		}
+		if !strings.HasPrefix(string(text), "# ") {
+			t.Errorf("%s: no comment explains its bound", name)
+		}
+		if b := s.Bound(); b.FIFO.Duration <= 0 || b.FIFO.Duration > s.Ends.AtMost.Duration || b.Impossible > 0 {
+			t.Errorf("%s: it ends after %s, but its bound is %s, with %d Jobs that fit nowhere", name, s.Ends.AtMost.Duration, b.FIFO.Duration, b.Impossible)
+		}
+	}
+	if _, err := Text("nothing"); err == nil || !strings.Contains(err.Error(), Names()[0]) {
+		t.Errorf("error %v does not say what there is", err)
+	}
+}

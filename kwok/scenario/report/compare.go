@@ -1,0 +1,87 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Compare sets two reports side by side, with what the second is by the first.
+func Compare(a, b Report) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "A  %s, admitted by %s, at speed %d\nB  %s, admitted by %s, at speed %d\n",
+		a.Scenario, a.Admitter, a.Speed, b.Scenario, b.Admitter, b.Speed)
+	if a.Scenario != b.Scenario {
+		out.WriteString("These are different scenarios: what they have in common is little.\n")
+	}
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	left, right := a.rows(), b.rows()
+	section := ""
+	for _, row := range merged(left, right) {
+		if row.section != section {
+			section = row.section
+			fmt.Fprintf(table, "\n%s\tA\tB\tB ÷ A\n", section)
+		}
+		x, y := find(left, row), find(right, row)
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", row.name, text(x), text(y), quotient(x, y))
+	}
+	_ = table.Flush() // to a builder
+	for _, line := range []string{atRateOf(a, b, "A", "B"), atRateOf(b, a, "B", "A")} {
+		out.WriteString(line)
+	}
+	return out.String()
+}
+
+// atRateOf holds a makespan against the bound and a start-up at the rate at which the
+// other run bound pods: for a plain kube-scheduler, what nobody can go below.
+func atRateOf(r, other Report, name, otherName string) string {
+	if other.Makespan.PodsPerSecond == 0 {
+		return ""
+	}
+	startUp := time.Duration(float64(r.Bound.FirstWave) / other.Makespan.PodsPerSecond * float64(time.Second) * float64(r.Speed))
+	bound := r.Bound.FIFO.Duration + startUp
+	return fmt.Sprintf("\n%s's makespan ÷ (first come first served + start-up at %s's rate): %.3f", name, otherName,
+		ratio(r.Makespan.Took.Seconds(), bound.Seconds()))
+}
+
+// merged are the rows of both, those of the first report first within a section.
+func merged(left, right []row) []row {
+	out := slices.Clone(left)
+	for _, row := range right {
+		if find(out, row) != nil {
+			continue
+		}
+		at := len(out)
+		for i := range out {
+			if out[i].section == row.section {
+				at = i + 1
+			}
+		}
+		out = slices.Insert(out, at, row)
+	}
+	return out
+}
+
+func find(rows []row, like row) *row {
+	i := slices.IndexFunc(rows, func(r row) bool { return r.section == like.section && r.name == like.name })
+	if i < 0 {
+		return nil
+	}
+	return &rows[i]
+}
+
+func text(r *row) string {
+	if r == nil {
+		return "-"
+	}
+	return r.text
+}
+
+func quotient(a, b *row) string {
+	if a == nil || b == nil || a.value == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", b.value/a.value)
+}

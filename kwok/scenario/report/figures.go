@@ -1,0 +1,488 @@
+package report
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/kwok/scenario"
+)
+
+// Report is how a run went. It is written as JSON as it is.
+type Report struct {
+	Scenario    string              `json:"scenario"`
+	Description string              `json:"description"`
+	Admitter    string              `json:"admitter"`
+	Speed       int                 `json:"speed"`
+	Resource    corev1.ResourceName `json:"resource"`
+
+	Jobs     Jobs           `json:"jobs"`
+	Makespan Makespan       `json:"makespan"`
+	Bound    scenario.Bound `json:"bound"`
+	// Wait of Jobs from their submission until all of their pods ran together, of
+	// those that ever did.
+	Wait Percentiles `json:"wait"`
+	// ToCapacity is from the reservation of quota until all checks were ready.
+	ToCapacity Percentiles `json:"timeToCapacity"`
+	Fixed      Usage       `json:"fixedMachines"`
+	Bought     Purchases   `json:"boughtMachines"`
+	API        API         `json:"api"`
+	Scheduling Scheduling  `json:"scheduling"`
+	// Faults that came, by type and target.
+	Faults   map[string]int `json:"faults,omitempty"`
+	Promises Promises       `json:"promises"`
+
+	Curves []Curve `json:"curves"`
+	// Uncompressed are times that Speed did not divide; empty at speed 1.
+	Uncompressed []string `json:"uncompressed,omitempty"`
+}
+
+// Jobs by their outcomes.
+type Jobs struct {
+	Submitted  int `json:"submitted"`
+	Succeeded  int `json:"succeeded"`
+	Failed     int `json:"failed"`
+	Unfinished int `json:"unfinished"`
+}
+
+// Makespan is from the first submission until the last Job's end.
+type Makespan struct {
+	Took metav1.Duration `json:"took"`
+	// StartUp is how much longer the pods of the first wave took, from the first to be
+	// created until the last to be bound, than their Jobs took to come. They were bound
+	// at PodsPerSecond of the wall.
+	StartUp       metav1.Duration `json:"startUp"`
+	PodsPerSecond float64         `json:"boundPodsPerSecond"`
+	// OverFIFO is Took by the FIFO bound and start-up.
+	OverFIFO float64 `json:"overFIFO"`
+}
+
+// Percentiles of a time, of Count that had it.
+type Percentiles struct {
+	Count int             `json:"count"`
+	P50   metav1.Duration `json:"p50"`
+	P90   metav1.Duration `json:"p90"`
+	P99   metav1.Duration `json:"p99"`
+	Most  metav1.Duration `json:"most"`
+}
+
+// Usage of machines: amounts of the report's resource in use by pods that ran, over
+// the makespan, by what the machines had.
+type Usage struct {
+	Machines int     `json:"machines"`
+	Share    float64 `json:"utilisation"`
+	// Used is amount × time, in whole units × seconds.
+	Used int64 `json:"usedUnitSeconds"`
+}
+
+// Purchases are the machines that were bought.
+type Purchases struct {
+	Usage `json:",inline"`
+	// Needed is the most that ran at once, rounded up to machines.
+	Needed          int     `json:"needed"`
+	BoughtPerNeeded float64 `json:"boughtPerNeeded"`
+	// MachineSeconds were paid for. Of these Wasted had no pod that ran, from the
+	// launch to the end; Idle are those of them after the node was ready.
+	MachineSeconds int64   `json:"machineSeconds"`
+	Wasted         int64   `json:"wastedMachineSeconds"`
+	Idle           int64   `json:"idleMachineSeconds"`
+	IdleShare      float64 `json:"idleShare"`
+	MilliUSD       int64   `json:"milliUSD"`
+	WastedMilliUSD int64   `json:"wastedMilliUSD"`
+}
+
+// API is what kube-apiserver had to bear.
+type API struct {
+	Writes []Writer `json:"writes"`
+	// P99 of the time that a write took, of the wall.
+	P99 metav1.Duration `json:"writeLatencyP99"`
+}
+
+// Scheduling is what kube-scheduler did.
+type Scheduling struct {
+	Scheduled     int64 `json:"scheduled"`
+	Unschedulable int64 `json:"unschedulable"`
+	// EarlyPods were created before their gang had room on all machines together.
+	EarlyPods int `json:"podsBeforeRoom"`
+}
+
+// Promises that were watched all along.
+type Promises struct {
+	Judged map[string]int `json:"judged,omitempty"`
+	Broken []string       `json:"broken,omitempty"`
+}
+
+// Of makes a report of a record.
+func Of(r Record) Report {
+	out := Report{
+		Scenario: r.Scenario, Description: r.Description, Admitter: r.Admitter, Speed: r.Speed, Resource: r.Resource, Bound: r.Bound,
+		Jobs:       jobs(r),
+		Makespan:   makespan(r),
+		Fixed:      fixed(r),
+		Bought:     bought(r),
+		API:        API{Writes: r.Writes, P99: metav1.Duration{Duration: quantile(r.Latency, 99)}},
+		Scheduling: Scheduling{Scheduled: r.Scheduled, Unschedulable: r.Unschedulable, EarlyPods: early(r)},
+		Faults:     r.Faults,
+		Promises:   Promises{Judged: r.Judged, Broken: r.Broken},
+		Curves:     curves(r),
+	}
+	if r.Speed > 1 {
+		out.Uncompressed = scenario.Uncompressed
+	}
+	out.Wait, out.ToCapacity = waits(r)
+	return out
+}
+
+// scaled is a time of the wall as scenario time.
+func (r Record) scaled(d time.Duration) metav1.Duration {
+	return metav1.Duration{Duration: (d * time.Duration(r.Speed)).Round(time.Millisecond)}
+}
+
+// last is when the last Job ended, or the observation where one had not.
+func (r Record) last() time.Duration {
+	var last time.Duration
+	for _, j := range r.Jobs {
+		if j.Outcome == Unfinished {
+			return r.End
+		}
+		last = max(last, j.Ended)
+	}
+	return last
+}
+
+func jobs(r Record) Jobs {
+	out := Jobs{Submitted: len(r.Jobs)}
+	for _, j := range r.Jobs {
+		switch j.Outcome {
+		case Succeeded:
+			out.Succeeded++
+		case Failed:
+			out.Failed++
+		case Unfinished:
+			out.Unfinished++
+		}
+	}
+	return out
+}
+
+func makespan(r Record) Makespan {
+	out := Makespan{Took: r.scaled(r.last())}
+	// The first wave is over when so many pods have been bound.
+	var created, bound []time.Duration
+	for _, p := range r.Pods {
+		if p.Bound != Never {
+			created, bound = append(created, p.Created), append(bound, p.Bound)
+		}
+	}
+	slices.Sort(created)
+	slices.Sort(bound)
+	if wave := min(r.Bound.FirstWave, len(bound)); wave > 0 {
+		took := max(bound[wave-1]-created[0], time.Millisecond)
+		out.StartUp = metav1.Duration{Duration: max(r.scaled(took).Duration-r.Bound.FirstWaveIn.Duration, 0)}
+		out.PodsPerSecond = round(float64(wave) / took.Seconds())
+	}
+	out.OverFIFO = ratio(float64(out.Took.Duration), float64(r.Bound.FIFO.Duration+out.StartUp.Duration))
+	return out
+}
+
+// together is for each Job when all of its pods ran at the same time for the first
+// time, or Never.
+func together(r Record) []time.Duration {
+	type change struct {
+		at    time.Duration
+		job   int
+		delta int
+	}
+	var changes []change
+	for _, p := range r.Pods {
+		if p.Running == Never {
+			continue
+		}
+		changes = append(changes, change{p.Running, p.Job, 1})
+		if p.Ended != Never {
+			changes = append(changes, change{p.Ended, p.Job, -1})
+		}
+	}
+	// What begins as something else ends runs beside it for a moment.
+	slices.SortFunc(changes, func(a, b change) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), -cmp.Compare(a.delta, b.delta), cmp.Compare(a.job, b.job))
+	})
+	running := make([]int, len(r.Jobs))
+	out := slices.Repeat([]time.Duration{Never}, len(r.Jobs))
+	for _, c := range changes {
+		if running[c.job] += c.delta; running[c.job] == r.Jobs[c.job].Pods && out[c.job] == Never {
+			out[c.job] = c.at
+		}
+	}
+	return out
+}
+
+func waits(r Record) (wait, toCapacity Percentiles) {
+	var started, capacity []time.Duration
+	for i, at := range together(r) {
+		j := r.Jobs[i]
+		if at != Never {
+			started = append(started, at-j.Submitted)
+		}
+		if j.Reserved != Never && j.Admitted != Never {
+			capacity = append(capacity, j.Admitted-j.Reserved)
+		}
+	}
+	return r.percentiles(started), r.percentiles(capacity)
+}
+
+// percentiles by the nearest rank: each is a time that was really seen.
+func (r Record) percentiles(times []time.Duration) Percentiles {
+	if len(times) == 0 {
+		return Percentiles{}
+	}
+	slices.Sort(times)
+	at := func(percent int) metav1.Duration {
+		return r.scaled(times[(len(times)*percent+99)/100-1])
+	}
+	return Percentiles{Count: len(times), P50: at(50), P90: at(90), P99: at(99), Most: at(100)}
+}
+
+// quantile of a histogram is the bound of the bucket that it falls in.
+func quantile(buckets []Bucket, percent int64) time.Duration {
+	if len(buckets) == 0 {
+		return 0
+	}
+	all := buckets[len(buckets)-1].Count
+	for _, b := range buckets {
+		if all > 0 && b.Count*100 >= all*percent {
+			return b.AtMost
+		}
+	}
+	return 0
+}
+
+// span of time in which a pod ran on a node.
+type span struct {
+	from, to time.Duration
+	amount   int64
+}
+
+// runs are the spans by node, until the last Job's end.
+func runs(r Record) map[string][]span {
+	out := map[string][]span{}
+	end := r.last()
+	for _, p := range r.Pods {
+		if p.Running == Never || p.Running >= end {
+			continue
+		}
+		to := end
+		if p.Ended != Never {
+			to = min(p.Ended, end)
+		}
+		out[p.Node] = append(out[p.Node], span{p.Running, to, r.Jobs[p.Job].Each})
+	}
+	return out
+}
+
+// used is amount × time of the spans, in thousandths × nanoseconds; a float, since it
+// passes what 64 bits hold.
+func used(spans []span) (sum float64) {
+	for _, s := range spans {
+		sum += float64(s.amount) * float64(s.to-s.from)
+	}
+	return sum
+}
+
+// busy is for how long at least one of the spans lasted.
+func busy(spans []span) (sum time.Duration) {
+	spans = slices.SortedFunc(slices.Values(spans), func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	var until time.Duration
+	for _, s := range spans {
+		if from := max(s.from, until); s.to > from {
+			sum += s.to - from
+			until = s.to
+		}
+	}
+	return sum
+}
+
+// unitSeconds are used, in whole units and seconds of scenario time.
+func (r Record) unitSeconds(used float64) int64 {
+	return int64(math.Round(used / 1000 / float64(time.Second) * float64(r.Speed)))
+}
+
+func fixed(r Record) Usage {
+	byNode, end := runs(r), r.last()
+	var use, had float64
+	for _, n := range r.Nodes {
+		use += used(byNode[n.Name])
+		had += float64(n.Amount) * float64(end)
+	}
+	return Usage{Machines: len(r.Nodes), Share: ratio(use, had), Used: r.unitSeconds(use)}
+}
+
+func bought(r Record) Purchases {
+	byNode, end := runs(r), r.last()
+	out := Purchases{}
+	var use, had float64
+	var paid, wasted, idle time.Duration
+	var cost, lost float64 // milli-USD, over scenario time
+	for _, m := range r.Machines {
+		if m.Launched >= end {
+			continue
+		}
+		out.Machines++
+		gone := end
+		if m.Gone != Never {
+			gone = min(m.Gone, end)
+		}
+		life, work := gone-m.Launched, busy(byNode[m.Name])
+		use += used(byNode[m.Name])
+		had += float64(m.Amount) * float64(life)
+		paid += life
+		wasted += life - work
+		if m.Ready != Never && m.Ready < gone {
+			idle += gone - m.Ready - work
+		}
+		perHour := float64(m.MilliUSDPerHour) * float64(r.Speed)
+		cost += perHour * life.Hours()
+		lost += perHour * (life - work).Hours()
+	}
+	seconds := func(d time.Duration) int64 { return int64(r.scaled(d).Round(time.Second) / time.Second) }
+	out.Share, out.Used = ratio(use, had), r.unitSeconds(use)
+	out.MachineSeconds, out.Wasted, out.Idle = seconds(paid), seconds(wasted), seconds(idle)
+	out.IdleShare = ratio(float64(idle), float64(paid))
+	out.MilliUSD, out.WastedMilliUSD = int64(math.Round(cost)), int64(math.Round(lost))
+	out.Needed = int(needed(r, byNode))
+	out.BoughtPerNeeded = ratio(float64(out.Machines), float64(out.Needed))
+	return out
+}
+
+// needed is, for each group, the most of its machines that pods running at the same
+// time would fill, where those of more than half a machine have one each; and of all
+// groups the sum.
+func needed(r Record, byNode map[string][]span) (sum int64) {
+	spans, size := map[string][]span{}, map[string]int64{}
+	for _, m := range r.Machines {
+		spans[m.Group] = append(spans[m.Group], byNode[m.Name]...)
+		size[m.Group] = m.Amount
+	}
+	for _, group := range slices.Sorted(maps.Keys(spans)) {
+		if size[group] == 0 {
+			continue
+		}
+		var large []span
+		for _, s := range spans[group] {
+			if 2*s.amount > size[group] {
+				large = append(large, span{s.from, s.to, 1})
+			}
+		}
+		sum += max((peak(spans[group])+size[group]-1)/size[group], peak(large))
+	}
+	return sum
+}
+
+// peak is the largest amount at once.
+func peak(spans []span) (most int64) {
+	var now int64
+	for _, s := range steps(spans) {
+		now += s.delta
+		most = max(most, now)
+	}
+	return most
+}
+
+// step is a change of an amount.
+type step struct {
+	at    time.Duration
+	delta int64
+}
+
+// steps of the spans in order; at one time ends come before beginnings.
+func steps(spans []span) []step {
+	var out []step
+	for _, s := range spans {
+		out = append(out, step{s.from, s.amount}, step{s.to, -s.amount})
+	}
+	slices.SortFunc(out, func(a, b step) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta)) })
+	return out
+}
+
+// early counts the pods that were created before their gang had room: when a Job's
+// first pod was created, all Jobs that had pods wanted more than all machines that
+// were ready had. It goes by revisions, so that what ended first frees its room
+// first. What Jobs cannot use is not looked at: it never counts a pod too many.
+func early(r Record) (count int) {
+	type event struct {
+		at       uint64
+		job      int   // of pods, else -1
+		machine  int64 // amount that came or went
+		creation bool
+	}
+	var events []event
+	var free int64
+	for _, n := range r.Nodes {
+		free += n.Amount
+	}
+	for _, m := range r.Machines {
+		if m.ReadyAt == 0 {
+			continue
+		}
+		events = append(events, event{at: m.ReadyAt, job: -1, machine: m.Amount})
+		if m.GoneAt > 0 {
+			events = append(events, event{at: m.GoneAt, job: -1, machine: -m.Amount})
+		}
+	}
+	for _, p := range r.Pods {
+		events = append(events, event{at: p.CreatedAt, job: p.Job, creation: true})
+		if p.EndedAt > 0 {
+			events = append(events, event{at: p.EndedAt, job: p.Job})
+		}
+	}
+	slices.SortFunc(events, func(a, b event) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.job, b.job)) })
+	alive, tooSoon := make([]int, len(r.Jobs)), make([]bool, len(r.Jobs))
+	reserved := make([]int, len(r.Jobs)) // pods that room is held for
+	for _, e := range events {
+		if e.job < 0 {
+			free += e.machine
+			continue
+		}
+		j := r.Jobs[e.job]
+		if !e.creation {
+			// The room of a pod that ended is free; of a gang that has none left, all.
+			alive[e.job]--
+			reserved[e.job]--
+			free += j.Each
+			if alive[e.job] == 0 {
+				free += j.Each * int64(reserved[e.job])
+				reserved[e.job] = 0
+			}
+			continue
+		}
+		if alive[e.job] == 0 {
+			free -= j.Each * int64(j.Pods)
+			reserved[e.job] = j.Pods
+			tooSoon[e.job] = free < 0
+		}
+		if alive[e.job]++; alive[e.job] > reserved[e.job] {
+			// One in place of a pod that ended.
+			free -= j.Each
+			reserved[e.job]++
+		}
+		if tooSoon[e.job] {
+			count++
+		}
+	}
+	return count
+}
+
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return round(a / b)
+}
+
+// round keeps three digits after the point: nobody reads more.
+func round(f float64) float64 { return math.Round(f*1000) / 1000 }

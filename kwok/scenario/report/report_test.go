@@ -1,0 +1,297 @@
+package report
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/kwok/scenario"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew; read the diff before you keep it")
+
+func of(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
+
+// at is a time in seconds of the wall.
+func at(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+
+// job that was submitted at once.
+func job(name string, pods int, each int64, ended time.Duration, outcome Outcome) Job {
+	return Job{Name: name, Pods: pods, Each: each, Reserved: Never, Admitted: Never, Ended: ended, Outcome: outcome}
+}
+
+// pod of a job that was bound half a second after its creation and ran another half
+// later.
+func pod(job int, node string, created, ended float64, createdAt, endedAt uint64) Pod {
+	return Pod{Job: job, Node: node, Created: at(created), Bound: at(created + 0.5), Running: at(created + 1), Ended: at(ended), CreatedAt: createdAt, EndedAt: endedAt}
+}
+
+// sample is a run of four Jobs at speed 10 on a node of 4 CPUs, and on machines of 2
+// that are bought: one serves two pods, one boots for nobody, one is reclaimed.
+func sample() Record {
+	r := Record{
+		Scenario: "sample", Description: "Four Jobs on a node and on what is bought", Admitter: "muster", Speed: 10, Resource: "cpu",
+		Bound: scenario.Bound{Area: of(60 * time.Second), FIFO: of(100 * time.Second), LongestFirst: of(90 * time.Second), FirstWave: 2, Binding: "cpu"},
+		End:   at(20),
+		Jobs: []Job{
+			job("default/a", 2, 1000, at(11), Succeeded), job("default/b", 2, 1000, at(16), Succeeded),
+			job("default/c", 1, 1000, at(12), Failed), job("default/d", 4, 2000, Never, Unfinished),
+		},
+		Nodes: []Node{{"node-0", 4000}},
+		Machines: []Machine{
+			{Name: "m-0", Group: "pool", Amount: 2000, MilliUSDPerHour: 3_600, Launched: at(1), Ready: at(3), Gone: at(17), ReadyAt: 30, GoneAt: 170},
+			{Name: "m-1", Group: "pool", Amount: 2000, MilliUSDPerHour: 3_600, Launched: at(1), Ready: Never, Gone: Never},
+			{Name: "m-2", Group: "spot", Amount: 2000, MilliUSDPerHour: 1_200, Launched: at(2), Ready: at(4), Gone: at(12), ReadyAt: 40, GoneAt: 120},
+		},
+		Pods: []Pod{
+			pod(0, "node-0", 0, 10, 1, 100), pod(0, "node-0", 0.5, 11, 2, 110),
+			pod(1, "m-0", 4, 15, 41, 150), pod(1, "m-0", 4, 15, 42, 151),
+			pod(2, "m-2", 5, 12, 50, 121),
+		},
+		Writes:    []Writer{{"muster", 12}, {"all", 12_345}},
+		Latency:   []Bucket{{5 * time.Millisecond, 900}, {10 * time.Millisecond, 990}, {50 * time.Millisecond, 1000}},
+		Scheduled: 5, Unschedulable: 1,
+		Faults: map[string]int{"Kill muster": 2},
+		Judged: map[string]int{"P1 created pods": 5, "P4 reservations": 3},
+		Broken: []string{"P7 explained: Workload default/d: says nothing at 12:00:00.000"},
+	}
+	r.Jobs[1].Reserved, r.Jobs[1].Admitted = at(1), at(4)
+	return r
+}
+
+func TestGoldenReport(t *testing.T) {
+	r := Of(sample())
+	machine, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := r.HTML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := sample()
+	other.Admitter, other.Machines, other.Judged, other.Broken = "none", nil, nil, nil
+	other.Jobs[1].Outcome = Failed
+	for name, got := range map[string]string{
+		"report.txt": r.Text(), "report.json": string(machine) + "\n", "report.html": string(page), "compare.txt": Compare(r, Of(other)),
+	} {
+		golden := filepath.Join("testdata", name)
+		if *update {
+			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("%s differs; run go test -update ./kwok/scenario/report and read the diff (-want +got):\n%s", golden, diff)
+		}
+	}
+}
+
+func TestAReportIsReadAsItWasWritten(t *testing.T) {
+	r := Of(sample())
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Report
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r, back); diff != "" {
+		t.Errorf("report (-written +read):\n%s", diff)
+	}
+}
+
+func TestThePageNeedsNothingElse(t *testing.T) {
+	r := Of(sample())
+	r.Description = "<script>alert(1)</script>"
+	page, err := r.HTML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{"<script", "http:", "https:", "<link", "src=", "@import"} {
+		if strings.Contains(string(page), bad) {
+			t.Errorf("the page has %q in it", bad)
+		}
+	}
+}
+
+// figure is one that a test looks at.
+type figure struct {
+	what string
+	of   func(Report) any
+}
+
+func TestFigures(t *testing.T) {
+	var (
+		makespan  = figure{"makespan", func(r Report) any { return r.Makespan.Took.Duration }}
+		overFIFO  = figure{"makespan over FIFO", func(r Report) any { return r.Makespan.OverFIFO }}
+		fixed     = figure{"utilisation of fixed machines", func(r Report) any { return r.Fixed.Share }}
+		bought    = figure{"machines bought", func(r Report) any { return r.Bought.Machines }}
+		needed    = figure{"machines needed", func(r Report) any { return r.Bought.Needed }}
+		idle      = figure{"idle machine-seconds", func(r Report) any { return r.Bought.Idle }}
+		wasted    = figure{"wasted machine-seconds", func(r Report) any { return r.Bought.Wasted }}
+		cost      = figure{"cost in milli-USD", func(r Report) any { return r.Bought.MilliUSD }}
+		wait      = figure{"most that a Job waited", func(r Report) any { return r.Wait.Most.Duration }}
+		waited    = figure{"Jobs that have waited", func(r Report) any { return r.Wait.Count }}
+		capacity  = figure{"median time to capacity", func(r Report) any { return r.ToCapacity.P50.Duration }}
+		latency   = figure{"p99 of a write", func(r Report) any { return r.API.P99.Duration }}
+		earlyPods = figure{"pods before room", func(r Report) any { return r.Scheduling.EarlyPods }}
+	)
+	// plain is one Job of two pods on a node of two CPUs, at speed 1.
+	plain := func(change func(*Record)) Record {
+		r := Record{Speed: 1, Bound: scenario.Bound{FIFO: of(9 * time.Second), FirstWave: 2}, End: at(30), Resource: "cpu",
+			Jobs:  []Job{job("a", 2, 1000, at(11), Succeeded)},
+			Nodes: []Node{{"node-0", 2000}},
+			Pods:  []Pod{pod(0, "node-0", 0, 11, 1, 10), pod(0, "node-0", 0.5, 11, 2, 11)},
+		}
+		change(&r)
+		return r
+	}
+	for name, tc := range map[string]struct {
+		record Record
+		want   map[*figure]any
+	}{
+		"a Job that has the node to itself": {
+			record: plain(func(*Record) {}),
+			want: map[*figure]any{&makespan: at(11), &overFIFO: 1.1, &fixed: 0.886, &wait: at(1.5), &waited: 1, &earlyPods: 0,
+				&bought: 0, &needed: 0, &latency: time.Duration(0)},
+		},
+		"what the first wave takes to come is no start-up": {
+			record: plain(func(r *Record) { r.Bound.FirstWaveIn = of(600 * time.Millisecond) }),
+			want:   map[*figure]any{&overFIFO: 1.17},
+		},
+		"times are scenario time at any speed": {
+			record: plain(func(r *Record) { r.Speed = 10 }),
+			want:   map[*figure]any{&makespan: at(110), &wait: at(15)},
+		},
+		"a Job that has not ended takes until the end of the observation": {
+			record: plain(func(r *Record) { r.Jobs[0].Outcome, r.Jobs[0].Ended = Unfinished, Never }),
+			want:   map[*figure]any{&makespan: at(30)},
+		},
+		"a Job whose pods never ran together has not waited, but still does": {
+			record: plain(func(r *Record) { r.Pods[1].Created, r.Pods[1].Running = at(10.8), at(11.5) }),
+			want:   map[*figure]any{&waited: 0},
+		},
+		"a machine is idle when ready without a pod, and wasted while it boots as well": {
+			record: plain(func(r *Record) {
+				r.Nodes = nil
+				r.Machines = []Machine{{Name: "node-0", Amount: 2000, MilliUSDPerHour: 3_600_000, Launched: at(-5), Ready: at(0), Gone: at(21)}}
+				r.Jobs = append(r.Jobs, job("late", 1, 1000, at(31), Succeeded))
+			}),
+			want: map[*figure]any{&bought: 1, &needed: 1, &wasted: int64(16), &idle: int64(11), &cost: int64(26_000)},
+		},
+		"what ran at once is what was needed, in whole machines": {
+			record: plain(func(r *Record) {
+				r.Nodes = nil
+				r.Machines = []Machine{{Name: "node-0", Amount: 3000, Gone: Never}, {Name: "m-1", Amount: 3000, Gone: Never}}
+				r.Jobs = append(r.Jobs, job("b", 1, 2000, at(11), Succeeded), job("c", 1, 2000, at(25), Succeeded))
+				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11, 3, 12), pod(2, "m-1", 11, 25, 13, 14))
+			}),
+			want: map[*figure]any{&bought: 2, &needed: 2},
+		},
+		"two pods that fit on a machine need one": {
+			record: plain(func(r *Record) {
+				r.Nodes = nil
+				r.Machines = []Machine{{Name: "node-0", Amount: 1900, Gone: Never}, {Name: "m-1", Amount: 1900, Gone: Never}}
+				r.Jobs = append(r.Jobs, job("b", 1, 900, at(11), Succeeded))
+				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11, 3, 12))
+				r.Jobs[0].Pods, r.Pods = 1, r.Pods[1:]
+			}),
+			want: map[*figure]any{&needed: 1},
+		},
+		"three pods of more than half a machine need three": {
+			record: plain(func(r *Record) {
+				r.Nodes = nil
+				r.Machines = []Machine{{Name: "node-0", Amount: 1900, Gone: Never}, {Name: "m-1", Amount: 1900, Gone: Never}, {Name: "m-2", Amount: 1900, Gone: Never}}
+				r.Jobs = append(r.Jobs, job("b", 1, 1000, at(11), Succeeded))
+				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11, 3, 12))
+			}),
+			want: map[*figure]any{&needed: 3},
+		},
+		"time to capacity is from the reservation to the admission": {
+			record: plain(func(r *Record) { r.Jobs[0].Reserved, r.Jobs[0].Admitted = at(3), at(7) }),
+			want:   map[*figure]any{&capacity: at(4)},
+		},
+		"pods that were created while another gang still held the room": {
+			record: plain(func(r *Record) {
+				r.Jobs = append(r.Jobs, job("b", 2, 1000, at(25), Succeeded))
+				r.Pods = append(r.Pods, pod(1, "node-0", 5, 25, 5, 20), pod(1, "node-0", 12, 25, 12, 21))
+			}),
+			want: map[*figure]any{&earlyPods: 2},
+		},
+		"pods that were created as soon as the other gang was gone": {
+			record: plain(func(r *Record) {
+				r.Jobs = append(r.Jobs, job("b", 2, 1000, at(25), Succeeded))
+				r.Pods = append(r.Pods, pod(1, "node-0", 5, 25, 12, 20), pod(1, "node-0", 12, 25, 13, 21))
+			}),
+			want: map[*figure]any{&earlyPods: 0},
+		},
+		"a pod in place of one that was lost is none too early": {
+			record: plain(func(r *Record) {
+				r.Pods[1].EndedAt = 5
+				r.Pods = append(r.Pods, pod(0, "node-0", 6, 11, 6, 11))
+			}),
+			want: map[*figure]any{&earlyPods: 0},
+		},
+		"a pod before its machine is ready": {
+			record: plain(func(r *Record) {
+				r.Nodes = nil
+				r.Machines = []Machine{{Name: "node-0", Amount: 2000, Gone: Never, ReadyAt: 2}}
+			}),
+			want: map[*figure]any{&earlyPods: 2},
+		},
+		"the bucket in which 99 of 100 are": {
+			record: plain(func(r *Record) { r.Latency = []Bucket{{at(1), 98}, {at(2), 99}, {at(3), 100}} }),
+			want:   map[*figure]any{&latency: at(2)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := Of(tc.record)
+			for f, want := range tc.want {
+				if got := f.of(r); got != want {
+					t.Errorf("%s: %v, want %v", f.what, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestACurveEndsWithTheRun(t *testing.T) {
+	r := sample()
+	r.Jobs, r.Pods = r.Jobs[:1], r.Pods[:2]
+	r.Jobs[0].Ended = at(11) + 7*time.Millisecond // no multiple of the steps
+	for _, s := range Of(r).Curves[0].Series {
+		if last := s.Values[len(s.Values)-1]; s.Name == "succeeded" && last != 1 {
+			t.Errorf("the curve ends with %d Jobs that succeeded, the run with 1", last)
+		}
+	}
+}
+
+func TestNumbersAsPeopleReadThem(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000"} {
+		if got := grouped(n); got != want {
+			t.Errorf("%d is written %s, want %s", n, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{
+		0: "0s", 1500 * time.Microsecond: "2ms", 12340 * time.Millisecond: "12.3s", 61*time.Second + 400*time.Millisecond: "1m1s",
+		90*time.Minute + 20*time.Second: "1h30m",
+	} {
+		if got := short(d); got != want {
+			t.Errorf("%d ns are written %s, want %s", d, got, want)
+		}
+	}
+}

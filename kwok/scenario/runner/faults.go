@@ -1,0 +1,57 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/muster-dev/muster/kwok/faults"
+	"github.com/muster-dev/muster/kwok/scenario"
+)
+
+const (
+	// recovery is how long after a fault everybody may take to find back to work: a
+	// component to start again, informers to list, queues to be read.
+	recovery = 30 * time.Second
+	// again is the pause before a write that had no answer is sent once more.
+	again = 200 * time.Millisecond
+)
+
+// letGoWrong has the scenario's faults come until it is over.
+func (r *run) letGoWrong(ctx context.Context) error {
+	if r.Scenario.Faults == nil {
+		return nil
+	}
+	r.faults = map[string]int{}
+	within := r.Scenario.Ends.AtMost.Duration / time.Duration(r.Speed)
+	return faults.Run(ctx, scenario.FasterFaults(r.Scenario.Faults, r.Speed), within, r.Cluster, r.Gate, func(o faults.Occurrence) {
+		r.faults[fmt.Sprintf("%s %s", o.Type, o.Target)]++
+		r.watcher.StandStill(time.Now().Add(o.For.Duration + recovery))
+		if o.Type == faults.Kill {
+			r.meter.dies(ctx, o.Target)
+		}
+	})
+}
+
+// insist does a write again until it has an answer, as users do whose API server is
+// away for a moment. Once the scenario is over it no longer matters.
+func insist(ctx context.Context, write func() error) error {
+	for {
+		err := write()
+		var answer apierrors.APIStatus
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return nil
+		case errors.As(err, &answer) && answer.Status().Code < 500 && !apierrors.IsTooManyRequests(err):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(again):
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package runner
+
+import (
+	"context"
+
+	"github.com/muster-dev/muster/kwok/cluster"
+)
+
+// meter adds up what components count of themselves, over their deaths.
+type meter struct {
+	cluster *cluster.Cluster
+	last    counts
+	total   counts
+}
+
+func newMeter(ctx context.Context, c *cluster.Cluster) (*meter, error) {
+	last, err := count(ctx, c)
+	return &meter{cluster: c, last: last, total: newCounts()}, err
+}
+
+// read adds what was counted since.
+func (m *meter) read(ctx context.Context) error {
+	now, err := count(ctx, m.cluster)
+	if err != nil {
+		return err
+	}
+	m.total.add(now.minus(m.last))
+	m.last = now
+	return nil
+}
+
+// dies reads before a component begins to count from zero. Where another is away at
+// that time, what this one has counted since the last time is lost.
+func (m *meter) dies(ctx context.Context, component string) {
+	_ = m.read(ctx)
+	m.last.forget(component)
+}
+
+// close reads for the last time, once all are there that a fault may have come to.
+func (m *meter) close(ctx context.Context) error {
+	for _, component := range m.cluster.State().Components {
+		if err := m.cluster.WaitReady(ctx, component.Name); err != nil {
+			return err
+		}
+	}
+	return m.read(ctx)
+}

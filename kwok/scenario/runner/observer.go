@@ -1,0 +1,396 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/kwok/scenario"
+	"github.com/muster-dev/muster/kwok/scenario/report"
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+)
+
+// observer makes a record of what the watches tell.
+type observer struct {
+	speed    int
+	resource corev1.ResourceName
+	jobs     []scenario.Submission
+	// told are pods that are to be told until when they run. It has room for all, so
+	// that no watch ever waits for a write.
+	told chan telling
+	// allEnded is closed once all Jobs have.
+	allEnded chan struct{}
+	// changed has a token whenever something may have come true that is awaited.
+	changed chan struct{}
+
+	mu     sync.Mutex
+	begun  time.Time
+	record report.Record
+	ended  int
+	// byName are the Jobs, byUID the pods, machines by their names: indices into the
+	// record's.
+	byName   map[types.NamespacedName]int
+	byUID    map[types.UID]int
+	machines map[string]int
+	// gangs are the pods of each Job that run and have not ended.
+	gangs []map[types.UID]*member
+	// nodes by name: those that bear pods by now, and those that went.
+	ready, gone map[string]stamp
+	taken       map[string]bool
+	prices      map[string]int64
+}
+
+// member is a pod that runs.
+type member struct {
+	namespace, name string
+	told            bool
+}
+
+// stamp is when something was seen, and the revision that tells its order.
+type stamp struct {
+	at       time.Duration
+	revision uint64
+}
+
+// telling is a pod with the time until which it runs.
+type telling struct {
+	namespace, name string
+	until           time.Time
+}
+
+func (t telling) pod() *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: t.name}}
+}
+
+func (t telling) patch() (types.PatchType, []byte) {
+	return types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`,
+		kwokv1alpha1.RunsUntilAnnotation, t.until.UTC().Format("2006-01-02T15:04:05.000000Z07:00"))
+}
+
+func newObserver(s *scenario.Scenario, jobs []scenario.Submission, speed int) *observer {
+	o := &observer{
+		speed: speed, resource: s.Resource(), jobs: jobs,
+		allEnded: make(chan struct{}), changed: make(chan struct{}, 1),
+		byName: map[types.NamespacedName]int{}, byUID: map[types.UID]int{}, machines: map[string]int{},
+		ready: map[string]stamp{}, gone: map[string]stamp{}, taken: map[string]bool{}, prices: map[string]int64{},
+	}
+	pods := 0
+	for i, j := range jobs {
+		pods += int(j.Shape.Pods) * (1 + int(j.Shape.Retries))
+		o.byName[types.NamespacedName{Namespace: j.Namespace, Name: j.Name}] = i
+		each := j.Shape.Requests[o.resource]
+		o.record.Jobs = append(o.record.Jobs, report.Job{
+			Name: j.Namespace + "/" + j.Name, Pods: int(j.Shape.Pods), Each: each.MilliValue(),
+			Submitted: report.Never, Reserved: report.Never, Admitted: report.Never, Ended: report.Never,
+		})
+		o.gangs = append(o.gangs, map[types.UID]*member{})
+	}
+	const spare = 10_000 // pods in place of those that are lost with their machines
+	o.told = make(chan telling, pods+spare)
+	for _, n := range s.Nodes {
+		amount := n.Capacity[o.resource]
+		for _, name := range n.Names() {
+			o.record.Nodes = append(o.record.Nodes, report.Node{Name: name, Amount: amount.MilliValue()})
+		}
+	}
+	for _, g := range s.Groups {
+		if p := g.Spec.PricePerHour; p != nil {
+			o.prices[g.Name] = p.MilliValue()
+		}
+	}
+	return o
+}
+
+// watch begins to observe; it returns once all that exists has been seen.
+func (o *observer) watch(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, queues bool) error {
+	informers, err := cache.New(config, cache.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	kinds := []client.Object{&corev1.Pod{}, &batchv1.Job{}, &corev1.Node{}, &kwokv1alpha1.Machine{}}
+	if queues {
+		kinds = append(kinds, &kueue.Workload{})
+	}
+	for _, kind := range kinds {
+		informer, err := informers.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", kind, err)
+		}
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(x any) { o.observe(x, false, time.Now()) },
+			UpdateFunc: func(_, x any) { o.observe(x, false, time.Now()) },
+			DeleteFunc: func(x any) {
+				if last, ok := x.(toolscache.DeletedFinalStateUnknown); ok {
+					x = last.Obj
+				}
+				o.observe(x, true, time.Now())
+			},
+		}); err != nil {
+			return fmt.Errorf("watching %T: %w", kind, err)
+		}
+	}
+	go func() { _ = informers.Start(ctx) }() // it ends with the context
+	if !informers.WaitForCacheSync(ctx) {
+		return fmt.Errorf("watching the cluster: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// observe notes a version of an object, or its end.
+func (o *observer) observe(x any, deleted bool, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at := now.Sub(o.begun)
+	switch x := x.(type) {
+	case *corev1.Pod:
+		o.observePod(x, deleted, stamp{at, revision(x)}, now)
+	case *batchv1.Job:
+		o.observeJob(x, at)
+	case *corev1.Node:
+		o.observeNode(x, deleted, stamp{at, revision(x)})
+	case *kwokv1alpha1.Machine:
+		o.observeMachine(x, deleted, at)
+	case *kueue.Workload:
+		o.observeWorkload(x, at)
+	}
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
+}
+
+// revision orders objects of all kinds, which have one store.
+func revision(o metav1.Object) uint64 {
+	n, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	return n
+}
+
+func (o *observer) observePod(p *corev1.Pod, deleted bool, seen stamp, now time.Time) {
+	job, ok := o.byName[types.NamespacedName{Namespace: p.Namespace, Name: p.Labels[batchv1.JobNameLabel]}]
+	if !ok {
+		return
+	}
+	i, known := o.byUID[p.UID]
+	if !known {
+		i = len(o.record.Pods)
+		o.byUID[p.UID] = i
+		o.record.Pods = append(o.record.Pods, report.Pod{
+			Job: job, Created: seen.at, Bound: report.Never, Running: report.Never, Ended: report.Never, CreatedAt: seen.revision,
+		})
+	}
+	pod := &o.record.Pods[i]
+	if pod.Ended != report.Never {
+		return
+	}
+	if p.Spec.NodeName != "" && pod.Bound == report.Never {
+		pod.Node, pod.Bound = p.Spec.NodeName, seen.at
+	}
+	switch {
+	case deleted || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+		pod.Ended, pod.EndedAt = seen.at, seen.revision
+		delete(o.gangs[job], p.UID)
+	case p.Status.Phase == corev1.PodRunning && pod.Running == report.Never:
+		pod.Running = seen.at
+		o.gangs[job][p.UID] = &member{namespace: p.Namespace, name: p.Name}
+		o.tell(job, now)
+	}
+}
+
+// tell has the pods of a Job told how long they run, once all of them run.
+func (o *observer) tell(job int, now time.Time) {
+	j := o.jobs[job]
+	if !j.Shape.Together || len(o.gangs[job]) < int(j.Shape.Pods) {
+		return
+	}
+	for _, m := range o.gangs[job] {
+		if !m.told {
+			m.told = true
+			o.told <- telling{m.namespace, m.name, now.Add(j.Runs(o.speed))}
+		}
+	}
+}
+
+func (o *observer) observeJob(j *batchv1.Job, at time.Duration) {
+	i, ok := o.byName[client.ObjectKeyFromObject(j)]
+	if !ok {
+		return
+	}
+	for _, c := range j.Status.Conditions {
+		if c.Status != corev1.ConditionTrue {
+			continue
+		}
+		outcome := map[batchv1.JobConditionType]report.Outcome{batchv1.JobComplete: report.Succeeded, batchv1.JobFailed: report.Failed}[c.Type]
+		if outcome == report.Unfinished {
+			continue
+		}
+		o.end(i, outcome, at)
+		return
+	}
+}
+
+// end of a Job, the first that is told of it.
+func (o *observer) end(job int, outcome report.Outcome, at time.Duration) {
+	if o.record.Jobs[job].Outcome != report.Unfinished {
+		return
+	}
+	o.record.Jobs[job].Ended, o.record.Jobs[job].Outcome = at, outcome
+	if o.ended++; o.ended == len(o.jobs) {
+		close(o.allEnded)
+	}
+}
+
+func (o *observer) observeNode(n *corev1.Node, deleted bool, seen stamp) {
+	if deleted {
+		o.gone[n.Name] = seen
+		return
+	}
+	amount := n.Status.Allocatable[o.resource]
+	isReady := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	if _, known := o.ready[n.Name]; !known && isReady && !amount.IsZero() {
+		o.ready[n.Name] = seen
+	}
+	o.taken[n.Name] = isReady && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
+}
+
+func (o *observer) observeMachine(m *kwokv1alpha1.Machine, deleted bool, at time.Duration) {
+	i, known := o.machines[m.Name]
+	if !known {
+		i = len(o.record.Machines)
+		o.machines[m.Name] = i
+		amount := m.Spec.Node.Allocatable[o.resource]
+		amount.Add(m.Spec.Node.Devices[o.resource])
+		o.record.Machines = append(o.record.Machines, report.Machine{
+			Name: m.Name, Group: m.Spec.Group, Amount: amount.MilliValue(), MilliUSDPerHour: o.prices[m.Spec.Group],
+			Launched: at, Ready: report.Never, Gone: report.Never,
+		})
+	}
+	machine := &o.record.Machines[i]
+	if machine.Gone == report.Never && (deleted || m.Status.Phase == kwokv1alpha1.MachineTerminated) {
+		machine.Gone = at
+	}
+}
+
+func (o *observer) observeWorkload(w *kueue.Workload, at time.Duration) {
+	owner := metav1.GetControllerOf(w)
+	if owner == nil {
+		return
+	}
+	i, ok := o.byName[types.NamespacedName{Namespace: w.Namespace, Name: owner.Name}]
+	if !ok {
+		return
+	}
+	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionFalse && w.Spec.Active != nil && !*w.Spec.Active {
+		// Nobody but a person lets it run again.
+		o.end(i, report.Failed, at)
+	}
+	j := &o.record.Jobs[i]
+	if j.Admitted != report.Never {
+		return
+	}
+	switch reserved := meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved); {
+	case !reserved:
+		j.Reserved = report.Never // what was taken back is reserved anew
+	case j.Reserved == report.Never:
+		j.Reserved = at
+	}
+	if meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) {
+		j.Admitted = at
+	}
+}
+
+// begin has all times count from now.
+func (o *observer) begin(now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.begun = now
+}
+
+func (o *observer) submitted(job int, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.record.Jobs[job].Submitted = now.Sub(o.begun)
+}
+
+// nodesReady says that all fixed nodes take pods.
+func (o *observer) nodesReady() bool {
+	return !slices.ContainsFunc(o.record.Nodes, func(n report.Node) bool { return !o.taken[n.Name] })
+}
+
+// await returns once the condition, which is asked under the lock, holds.
+func (o *observer) await(ctx context.Context, wish string, holds func() bool) error {
+	for {
+		o.mu.Lock()
+		met := holds()
+		o.mu.Unlock()
+		if met {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting until %s: %w", wish, context.Cause(ctx))
+		case <-o.changed:
+		}
+	}
+}
+
+// progress is how far the run is.
+type progress struct {
+	all, submitted, running, succeeded, failed, machines int
+}
+
+func (o *observer) progress() progress {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := progress{all: len(o.jobs)}
+	for i, j := range o.record.Jobs {
+		switch {
+		case j.Outcome == report.Succeeded:
+			p.succeeded++
+		case j.Outcome == report.Failed:
+			p.failed++
+		case len(o.gangs[i]) >= j.Pods:
+			p.running++
+		}
+		if j.Submitted != report.Never {
+			p.submitted++
+		}
+	}
+	for _, m := range o.record.Machines {
+		if m.Gone == report.Never {
+			p.machines++
+		}
+	}
+	return p
+}
+
+// finish closes the record.
+func (o *observer) finish(now time.Time) report.Record {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.record.End = now.Sub(o.begun)
+	for i := range o.record.Machines {
+		m := &o.record.Machines[i]
+		if seen, ok := o.ready[m.Name]; ok {
+			m.Ready, m.ReadyAt = seen.at, seen.revision
+		}
+		m.GoneAt = o.gone[m.Name].revision
+	}
+	return o.record
+}

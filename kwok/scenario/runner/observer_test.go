@@ -1,0 +1,252 @@
+package runner
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/kwok/scenario"
+	"github.com/muster-dev/muster/kwok/scenario/report"
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// stage is an observer that is told of objects, one a second.
+type stage struct {
+	*observer
+	seconds  int
+	revision int
+}
+
+// newStage is of a Job job-0 of two pods that run for a minute, at speed 10, and of a
+// group at 2 USD.
+func newStage(t *testing.T, together bool) *stage {
+	t.Helper()
+	price := resource.MustParse("2")
+	s := &scenario.Scenario{
+		Nodes:  []scenario.Nodes{{Name: "fixed", Count: 1, Capacity: corev1.ResourceList{"cpu": resource.MustParse("4")}}},
+		Groups: []v1alpha1.NodeGroup{{ObjectMeta: metav1.ObjectMeta{Name: "pool"}, Spec: v1alpha1.NodeGroupSpec{PricePerHour: &price}}},
+		Arrivals: []scenario.Arrival{{Name: "job", Count: 1, Shapes: []scenario.Shape{{
+			Pods: 2, Together: together, Requests: corev1.ResourceList{"cpu": resource.MustParse("1500m")},
+			RunFor: scenario.RunTime{AtLeast: metav1.Duration{Duration: time.Minute}},
+		}}}},
+	}
+	o := newObserver(s, s.Submissions(), 10)
+	o.begin(start)
+	o.submitted(0, start)
+	return &stage{observer: o}
+}
+
+func (s *stage) now() time.Time { return start.Add(time.Duration(s.seconds) * time.Second) }
+
+// see tells of an object a second later.
+func (s *stage) see(o metav1.Object)  { s.tellOf(o, false) }
+func (s *stage) miss(o metav1.Object) { s.tellOf(o, true) }
+
+func (s *stage) tellOf(o metav1.Object, deleted bool) {
+	s.seconds++
+	s.revision += 10
+	o.SetResourceVersion(fmt.Sprint(s.revision))
+	s.observe(o, deleted, s.now())
+}
+
+func pod(n int, node string, phase corev1.PodPhase) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("pod-", n), UID: types.UID(fmt.Sprint("uid-", n)),
+		Labels: map[string]string{batchv1.JobNameLabel: "job-0"}}}
+	p.Spec.NodeName, p.Status.Phase = node, phase
+	return p
+}
+
+func TestTheLifeOfAPod(t *testing.T) {
+	s := newStage(t, false)
+	stranger := pod(9, "", corev1.PodPending)
+	stranger.Labels[batchv1.JobNameLabel] = "another"
+	s.see(stranger)
+	s.see(pod(0, "", corev1.PodPending))
+	s.see(pod(0, "fixed-0", corev1.PodPending))
+	s.see(pod(0, "fixed-0", corev1.PodRunning))
+	s.see(pod(0, "fixed-0", corev1.PodSucceeded))
+	s.miss(pod(0, "fixed-0", corev1.PodSucceeded)) // its end was earlier
+	s.see(pod(1, "fixed-0", corev1.PodRunning))
+	s.miss(pod(1, "fixed-0", corev1.PodRunning))
+	want := []report.Pod{
+		{Node: "fixed-0", Created: 2 * time.Second, Bound: 3 * time.Second, Running: 4 * time.Second, Ended: 5 * time.Second, CreatedAt: 20, EndedAt: 50},
+		{Node: "fixed-0", Created: 7 * time.Second, Bound: 7 * time.Second, Running: 7 * time.Second, Ended: 8 * time.Second, CreatedAt: 70, EndedAt: 80},
+	}
+	if diff := cmp.Diff(want, s.finish(s.now()).Pods); diff != "" {
+		t.Errorf("pods (-want +got):\n%s", diff)
+	}
+}
+
+func TestAGangIsToldOnceAllOfItRuns(t *testing.T) {
+	s := newStage(t, true)
+	told := func() (out []string) {
+		for len(s.told) > 0 {
+			n := <-s.told
+			_, patch := n.patch()
+			out = append(out, n.pod().Name+" "+string(patch))
+		}
+		slices.Sort(out)
+		return out
+	}
+	until := func(pod, clock string) string {
+		return fmt.Sprintf(`%s {"metadata":{"annotations":{"kwok.muster.dev/runs-until":"2026-01-01T%s.000000Z"}}}`, pod, clock)
+	}
+	s.see(pod(0, "fixed-0", corev1.PodRunning))
+	if got := told(); len(got) > 0 {
+		t.Errorf("told before all ran: %v", got)
+	}
+	s.see(pod(1, "fixed-0", corev1.PodRunning))
+	s.see(pod(1, "fixed-0", corev1.PodRunning))
+	// A minute at speed 10 from 12:00:02 on.
+	if diff := cmp.Diff([]string{until("pod-0", "12:00:08"), until("pod-1", "12:00:08")}, told()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	// One in place of another begins anew.
+	s.miss(pod(1, "fixed-0", corev1.PodRunning))
+	s.see(pod(2, "fixed-0", corev1.PodRunning))
+	if diff := cmp.Diff([]string{until("pod-2", "12:00:11")}, told()); diff != "" {
+		t.Errorf("told later (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheEndOfAJob(t *testing.T) {
+	for name, tc := range map[string]struct {
+		condition batchv1.JobConditionType
+		status    corev1.ConditionStatus
+		want      report.Outcome
+	}{
+		"it is complete":              {batchv1.JobComplete, corev1.ConditionTrue, report.Succeeded},
+		"it has failed":               {batchv1.JobFailed, corev1.ConditionTrue, report.Failed},
+		"it is about to fail":         {batchv1.JobFailureTarget, corev1.ConditionTrue, report.Unfinished},
+		"it is not complete, it says": {batchv1.JobComplete, corev1.ConditionFalse, report.Unfinished},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, false)
+			j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job-0"}}
+			j.Status.Conditions = []batchv1.JobCondition{{Type: tc.condition, Status: tc.status}}
+			s.see(j)
+			s.see(j)
+			ended := false
+			select {
+			case <-s.allEnded:
+				ended = true
+			default:
+			}
+			got := s.finish(s.now()).Jobs[0]
+			if got.Outcome != tc.want || ended != (tc.want != report.Unfinished) {
+				t.Errorf("outcome %q, all ended: %t; want %q", got.Outcome, ended, tc.want)
+			}
+			if tc.want != report.Unfinished && got.Ended != time.Second {
+				t.Errorf("it ended at %s, want when that was first seen", got.Ended)
+			}
+		})
+	}
+}
+
+func TestTheLifeOfAMachine(t *testing.T) {
+	s := newStage(t, false)
+	node := func(ready corev1.ConditionStatus, cpu string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m-0"}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse(cpu)}
+		return n
+	}
+	machine := &kwokv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m-0"}}
+	machine.Spec.Group, machine.Spec.Node.Allocatable = "pool", corev1.ResourceList{"cpu": resource.MustParse("4")}
+	s.see(machine)
+	s.see(node(corev1.ConditionFalse, "4"))
+	s.see(node(corev1.ConditionTrue, "0"))
+	s.see(node(corev1.ConditionTrue, "4"))
+	s.see(node(corev1.ConditionTrue, "4"))
+	s.miss(node(corev1.ConditionTrue, "4"))
+	machine.Status.Phase = kwokv1alpha1.MachineTerminated
+	s.see(machine)
+	s.miss(machine)
+	want := []report.Machine{{
+		Name: "m-0", Group: "pool", Amount: 4000, MilliUSDPerHour: 2000,
+		Launched: time.Second, Ready: 4 * time.Second, Gone: 7 * time.Second, ReadyAt: 40, GoneAt: 60,
+	}}
+	if diff := cmp.Diff(want, s.finish(s.now()).Machines); diff != "" {
+		t.Errorf("machines (-want +got):\n%s", diff)
+	}
+}
+
+func TestFixedNodesTakePodsOnceTheirTaintIsGone(t *testing.T) {
+	s := newStage(t, false)
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fixed-0"}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeNotReady}}
+	s.see(n)
+	if s.nodesReady() {
+		t.Error("the node is taken for ready while it is tainted")
+	}
+	n = n.DeepCopy()
+	n.Spec.Taints = nil
+	s.see(n)
+	if err := s.await(t.Context(), "the node takes pods", s.nodesReady); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTimeToCapacityBeginsWithTheLastReservation(t *testing.T) {
+	s := newStage(t, false)
+	workload := func(conditions ...string) *kueue.Workload {
+		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job-job-0-12345",
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Job", Name: "job-0", Controller: new(true)}}}}
+		for _, c := range conditions {
+			w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue})
+		}
+		return w
+	}
+	s.see(workload())
+	s.see(workload(kueue.WorkloadQuotaReserved))
+	s.see(workload())
+	s.see(workload(kueue.WorkloadQuotaReserved))
+	s.see(workload(kueue.WorkloadQuotaReserved))
+	s.see(workload(kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted))
+	s.see(workload())
+	got := s.finish(s.now()).Jobs[0]
+	if got.Reserved != 4*time.Second || got.Admitted != 6*time.Second {
+		t.Errorf("reserved at %s and admitted at %s, want 4s and 6s", got.Reserved, got.Admitted)
+	}
+}
+
+func TestAJobThatItsQueueGaveUpHasFailed(t *testing.T) {
+	s := newStage(t, false)
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job-job-0-12345",
+		OwnerReferences: []metav1.OwnerReference{{Kind: "Job", Name: "job-0", Controller: new(true)}}}}
+	for _, reserved := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse} {
+		if got := s.record.Jobs[0].Outcome; got != report.Unfinished {
+			t.Errorf("it counts as %s while it may still end by itself", got)
+		}
+		w = w.DeepCopy()
+		w.Spec.Active = new(false)
+		w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: reserved}}
+		s.see(w)
+	}
+	if got := s.finish(s.now()).Jobs[0]; got.Outcome != report.Failed || got.Ended != 2*time.Second {
+		t.Errorf("outcome %q at %s, want that it failed when its quota was given back", got.Outcome, got.Ended)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	s := newStage(t, false)
+	s.see(pod(0, "fixed-0", corev1.PodRunning))
+	s.see(pod(1, "fixed-0", corev1.PodRunning))
+	text := (&screen{speed: 10}).text(30*time.Second, s.progress())
+	if want := "    5m0s  ························  0 of 1 Jobs ended; 1 run, 0 wait"; text != want {
+		t.Errorf("progress %q, want %q", text, want)
+	}
+}

@@ -1,0 +1,319 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/kwok/faults"
+	"github.com/muster-dev/muster/kwok/sandbox"
+	"github.com/muster-dev/muster/kwok/scenario"
+	"github.com/muster-dev/muster/kwok/scenario/report"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/test/invariants"
+)
+
+// Admitter is who says when a Job starts.
+type Admitter string
+
+// The admitters.
+const (
+	// Muster admits the Jobs by their queues.
+	Muster Admitter = "muster"
+	// None: all Jobs start at once, and kube-scheduler has their pods. It is the
+	// yardstick.
+	None Admitter = "none"
+)
+
+// Admitters are all that there are, the usual one first.
+var Admitters = []Admitter{Muster, None}
+
+// Options of a run.
+type Options struct {
+	Scenario *scenario.Scenario
+	// Name of the scenario, for the report.
+	Name     string
+	Speed    int
+	Admitter Admitter
+	Cluster  *cluster.Cluster
+	// Gate that Muster's requests go through, as Configure returned it.
+	Gate   *faults.Gate
+	Scheme *runtime.Scheme
+	Out    io.Writer
+	// Live redraws a bar of progress in place, as terminals can.
+	Live bool
+}
+
+// Check says why the admitter cannot run the scenario, if it cannot.
+func Check(s *scenario.Scenario, a Admitter) error {
+	if a == None && s.Faults != nil {
+		return errors.New("this scenario has faults, which are for Muster to bear: choose one without, or --admitter muster")
+	}
+	if a == None && len(s.Groups) > 0 {
+		return errors.New("without Muster nobody buys machines, and this scenario has groups of them: choose one of fixed nodes alone, or --admitter muster")
+	}
+	return nil
+}
+
+// Configure completes the configuration of the cluster that a run takes. The gate is
+// nil where the scenario has no faults.
+func Configure(c *cluster.Config, s *scenario.Scenario, a Admitter) (gate *faults.Gate) {
+	if a == Muster {
+		sandbox.Fill(c)
+		if s.Faults != nil {
+			gate = faults.NewGate(s.Faults.Seed)
+			c.Proxy = gate.Handler
+		}
+		return gate
+	}
+	// The kinds of machines are needed by whoever simulates them.
+	sandbox.FillHalf(c, deploy.Provisioning)
+	c.Only = []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, cluster.Kwok}
+	return nil
+}
+
+// writers is how many Jobs are created, and pods told, at once.
+const writers = 32
+
+// run is one that goes on.
+type run struct {
+	Options
+	kube     client.Client
+	observer *observer
+	// written counts the writes of this process.
+	written *atomic.Int64
+	jobs    []scenario.Submission
+	// meter counts what the components do, over their deaths.
+	meter *meter
+	// watcher of the promises; nil without Muster.
+	watcher *invariants.Watcher
+	// faults that came, by type and target; for the goroutine that lets them come.
+	faults map[string]int
+}
+
+// Run runs the scenario and returns its report.
+func Run(ctx context.Context, o Options) (report.Report, error) {
+	config := o.Cluster.RESTConfig()
+	config.QPS = -1
+	written := countWrites(config)
+	kube, err := client.New(config, client.Options{Scheme: o.Scheme})
+	if err != nil {
+		return report.Report{}, err
+	}
+	r := &run{Options: o, kube: kube, written: written, jobs: o.Scenario.Submissions()}
+	r.observer = newObserver(o.Scenario, r.jobs, o.Speed)
+	return r.run(ctx, config)
+}
+
+func (r *run) run(ctx context.Context, config *rest.Config) (out report.Report, err error) {
+	if r.Admitter == Muster {
+		if r.watcher, err = invariants.Watch(ctx, r.Cluster.RESTConfig()); err != nil {
+			return out, err
+		}
+		defer r.watcher.Stop()
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	if err := r.observer.watch(watching, config, r.Scheme, r.Admitter == Muster); err != nil {
+		return out, err
+	}
+	if err := r.prepare(ctx); err != nil {
+		return out, err
+	}
+	if r.meter, err = newMeter(ctx, r.Cluster); err != nil {
+		return out, err
+	}
+	r.written.Store(0)
+	if err := r.play(ctx); err != nil {
+		return out, err
+	}
+	if err := r.meter.close(ctx); err != nil {
+		return out, err
+	}
+	record := r.observer.finish(time.Now())
+	record.Scenario, record.Description, record.Admitter, record.Speed = r.Name, r.Scenario.Description, string(r.Admitter), r.Speed
+	record.Bound, record.Resource = r.Scenario.Bound(), r.Scenario.Resource()
+	record.Faults = r.faults
+	r.meter.total.fill(&record, r.written.Load())
+	if watcher := r.watcher; watcher != nil {
+		watcher.Stop()
+		record.Judged = map[string]int{}
+		for check, n := range watcher.Stats().Judged {
+			record.Judged[string(check)] = n
+		}
+		for _, v := range watcher.Violations() {
+			record.Broken = append(record.Broken, v.String())
+		}
+	}
+	return report.Of(record), nil
+}
+
+// prepare creates all that is there before the first Job.
+func (r *run) prepare(ctx context.Context) error {
+	s := r.Scenario
+	for _, name := range s.Namespaces() {
+		if err := r.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			return err
+		}
+	}
+	for i := range s.Groups {
+		g := scenario.Faster(&s.Groups[i], r.Speed)
+		g.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeGroup"))
+		if err := r.create(ctx, g); err != nil {
+			return fmt.Errorf("%s: %w", s.Where(field.NewPath("groups").Index(i)), err)
+		}
+	}
+	for i := range s.Objects {
+		if err := r.createObject(ctx, s.Objects[i].DeepCopy()); err != nil {
+			return fmt.Errorf("%s: %w", s.Where(field.NewPath("objects").Index(i)), err)
+		}
+	}
+	if err := r.prepareTeams(ctx); err != nil {
+		return err
+	}
+	var all errgroup.Group
+	all.SetLimit(writers)
+	for _, nodes := range s.Nodes {
+		for _, n := range nodes.Objects() {
+			all.Go(func() error { return r.create(ctx, n) })
+		}
+	}
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	return r.observer.await(ctx, "all fixed nodes take pods", r.observer.nodesReady)
+}
+
+func (r *run) prepareTeams(ctx context.Context) error {
+	t := r.Scenario.Teams
+	if t == nil {
+		return nil
+	}
+	var all errgroup.Group
+	all.SetLimit(writers)
+	for n := range int(t.Count) {
+		objects, err := t.For(n)
+		if err != nil {
+			return err
+		}
+		all.Go(func() error {
+			for i, o := range objects {
+				if err := r.createObject(ctx, o); err != nil {
+					return fmt.Errorf("%s: %w", r.Scenario.Where(field.NewPath("teams", "objects").Index(i)), err)
+				}
+			}
+			return nil
+		})
+	}
+	return all.Wait()
+}
+
+// createObject creates one of the scenario's own objects at the run's speed.
+func (r *run) createObject(ctx context.Context, o *unstructured.Unstructured) error {
+	if r.Admitter == None && scenario.ForQueues(o) {
+		return nil
+	}
+	scenario.FasterObject(o, r.Speed)
+	return r.create(ctx, o)
+}
+
+func (r *run) create(ctx context.Context, o client.Object) error {
+	if err := r.kube.Create(ctx, o); err != nil {
+		return fmt.Errorf("creating %s: %w", client.ObjectKeyFromObject(o), err)
+	}
+	return nil
+}
+
+// play submits all Jobs when they are due, and returns once all have ended or the
+// scenario is over.
+func (r *run) play(parent context.Context) error {
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	screen := &screen{out: r.Out, live: r.Live, speed: r.Speed}
+	begun := time.Now()
+	r.observer.begin(begun)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.submit(ctx, begun) })
+	group.Go(func() error { return r.tell(ctx) })
+	group.Go(func() error { return r.letGoWrong(ctx) })
+	group.Go(func() error {
+		defer cancel()
+		over := time.After(r.Scenario.Ends.AtMost.Duration / time.Duration(r.Speed))
+		ticker := time.NewTicker(screen.pace())
+		defer ticker.Stop()
+		for {
+			select {
+			case <-r.observer.allEnded:
+			case <-over:
+			case <-ctx.Done():
+				return nil
+			case <-ticker.C:
+				screen.draw(time.Since(begun), r.observer.progress())
+				continue
+			}
+			screen.finish(time.Since(begun), r.observer.progress())
+			return nil
+		}
+	})
+	err := group.Wait()
+	if parent.Err() != nil {
+		return context.Cause(parent)
+	}
+	return err
+}
+
+// submit creates each Job when it is due.
+func (r *run) submit(ctx context.Context, begun time.Time) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i, s := range r.jobs {
+		if wait := s.At/time.Duration(r.Speed) - time.Since(begun); wait > 0 {
+			select {
+			case <-ctx.Done():
+				return group.Wait()
+			case <-time.After(wait):
+			}
+		}
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			r.observer.submitted(i, time.Now())
+			job := s.Job(r.Speed, r.Admitter == Muster)
+			// What was created without an answer is there.
+			return insist(ctx, func() error { return client.IgnoreAlreadyExists(r.create(ctx, job)) })
+		})
+	}
+	return group.Wait()
+}
+
+// tell writes to the pods of Jobs that all run by now until when they do.
+func (r *run) tell(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for {
+		select {
+		case <-ctx.Done():
+			return group.Wait()
+		case t := <-r.observer.told:
+			group.Go(func() error {
+				// It may have been lost just now.
+				return insist(ctx, func() error { return client.IgnoreNotFound(r.kube.Patch(ctx, t.pod(), client.RawPatch(t.patch()))) })
+			})
+		}
+	}
+}

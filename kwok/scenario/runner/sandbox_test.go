@@ -1,0 +1,193 @@
+package runner_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster/kwok/scenario"
+	"github.com/muster-dev/muster/kwok/scenario/report"
+)
+
+// sandbox runs the command as a user does.
+func sandbox(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	binary := os.Getenv("MUSTER_SANDBOX_BIN")
+	if binary == "" {
+		t.Skip("MUSTER_SANDBOX_BIN does not name a sandbox's binary: run `make test`, which builds it")
+	}
+	out, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput()
+	return string(out), err
+}
+
+// run runs a scenario at speed 10 and reads its report.
+func run(t *testing.T, file string, args ...string) (r report.Report, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	args = append([]string{"--name", fmt.Sprintf("scenario-test-%d", os.Getpid()), "scenario", "run", filepath.Join("testdata", file), "--speed", "10", "--report", dir}, args...)
+	if out, err := sandbox(t, args...); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s", r.Text())
+	return r, dir
+}
+
+// From no machine to eight gangs: what is bought is what is needed. How long it takes
+// depends on what else the machine does, so that is not held against it.
+func TestFromZeroNothingIsBoughtInVain(t *testing.T) {
+	r, dir := run(t, "from-zero.yaml")
+	if want := (report.Jobs{Submitted: 8, Succeeded: 8}); r.Jobs != want {
+		t.Errorf("Jobs %+v, want %+v", r.Jobs, want)
+	}
+	if r.Bought.Needed == 0 || r.Bought.BoughtPerNeeded > 1.05 {
+		t.Errorf("%d machines were bought and %d needed, want at most 1.05 times as many", r.Bought.Machines, r.Bought.Needed)
+	}
+	if r.Makespan.Took.Duration < r.Bound.Area.Duration {
+		t.Errorf("it took %s, less than the %s that no order can beat", r.Makespan.Took.Duration, r.Bound.Area.Duration)
+	}
+	// 24 pods of 90 CPUs run for 5 to 6 minutes; that they do is seen a little
+	// later than it begins, and the more so that they have ended.
+	if least, most := int64(24*90*300), int64(24*90*360*5/4); r.Bought.Used < least || r.Bought.Used > most {
+		t.Errorf("%d CPU-seconds were used, want %d to %d", r.Bought.Used, least, most)
+	}
+	if r.Scheduling.EarlyPods > 0 || r.Scheduling.Unschedulable > 5 || r.Scheduling.Scheduled < 24 {
+		t.Errorf("scheduling %+v, want 24 pods at the first attempt, none before its gang had room", r.Scheduling)
+	}
+	if len(r.Promises.Broken) > 0 {
+		t.Errorf("promises were broken: %v", r.Promises.Broken)
+	}
+	for _, check := range []string{"P1 created pods", "P2 launched machines", "P3 bookings", "P4 reservations"} {
+		if r.Promises.Judged[check] == 0 {
+			t.Errorf("nothing was there to check %q: %v", check, r.Promises.Judged)
+		}
+	}
+	for _, name := range []string{"report.txt", "report.html"} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), "bought ÷ needed") {
+			t.Errorf("%s does not tell it: %v", name, err)
+		}
+	}
+	out, err := sandbox(t, "scenario", "compare", filepath.Join(dir, "report.json"), filepath.Join(dir, "report.json"))
+	if err != nil || !strings.Contains(out, "1.00") {
+		t.Errorf("a report compared with itself: %v\n%s", err, out)
+	}
+}
+
+// What goes wrong costs time, and no Job, machine or promise.
+func TestTroubleCostsTimeAlone(t *testing.T) {
+	r, _ := run(t, "trouble.yaml")
+	if want := (report.Jobs{Submitted: 4, Succeeded: 4}); r.Jobs != want {
+		t.Errorf("Jobs %+v, want %+v", r.Jobs, want)
+	}
+	for _, fault := range []string{"Kill muster", "Kill kube-apiserver", "CutWatches muster", "Refuse muster", "LoseAnswers muster"} {
+		if r.Faults[fault] == 0 {
+			t.Errorf("no fault %q came: %v", fault, r.Faults)
+		}
+	}
+	if len(r.Promises.Broken) > 0 {
+		t.Errorf("promises were broken: %v", r.Promises.Broken)
+	}
+	for _, w := range r.API.Writes {
+		if w.Writes < 0 || w.Who == "muster" && w.Writes == 0 {
+			t.Errorf("%s has sent %d writes: those before a death are missing", w.Who, w.Writes)
+		}
+	}
+}
+
+// Kubernetes alone starts all Jobs at once, so half of the pods are there before their
+// gang has room, and parts of gangs wait for each other.
+func TestWithoutMusterPodsComeBeforeTheirRoom(t *testing.T) {
+	r, _ := run(t, "crowded.yaml", "--admitter", "none")
+	if r.Jobs.Unfinished > 0 || r.Jobs.Submitted != 20 {
+		t.Errorf("Jobs %+v, want 20 that came to an end", r.Jobs)
+	}
+	if r.Scheduling.EarlyPods < 40 || r.Scheduling.Unschedulable == 0 {
+		t.Errorf("scheduling %+v, want half of the 100 pods before their room, and attempts in vain", r.Scheduling)
+	}
+	if len(r.Promises.Judged) > 0 {
+		t.Errorf("promises of nobody were judged: %v", r.Promises.Judged)
+	}
+}
+
+func TestWhatTheCommandRefuses(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	text, err := scenario.Text("thousand-jobs-small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(bad, []byte(strings.Replace(string(text), "count: 100", "count: many", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"a scenario that there is not":      {[]string{"nothing"}, `the library has no scenario "nothing": it has `},
+		"a file that there is not":          {[]string{"./nothing.yaml"}, "reading the scenario: open ./nothing.yaml"},
+		"a wrong file, by line and field":   {[]string{bad}, `line 34: arrivals[0].count: "many" is no whole number of 32 bits`},
+		"a speed that is none":              {[]string{"thousand-jobs", "--speed", "0"}, "--speed is 0: give a number from 1 to 100"},
+		"an admitter that there is not":     {[]string{"thousand-jobs", "--admitter", "kueue"}, `--admitter is "kueue": choose among muster, none`},
+		"machines that nobody is to buy":    {[]string{"thousand-jobs-from-zero", "--admitter", "none"}, "without Muster nobody buys machines"},
+		"a folder that cannot be made":      {[]string{"thousand-jobs", "--report", filepath.Join(bad, "folder")}, "making the folder of the report"},
+		"a report that is none, to compare": {nil, "is no report.json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"scenario", "run"}, tc.args...)
+			if tc.args == nil {
+				args = []string{"scenario", "compare", bad, bad}
+			}
+			out, err := sandbox(t, args...)
+			if err == nil || !strings.Contains(out, tc.want) {
+				t.Errorf("error %v, told:\n%s\nwant %s", err, out, tc.want)
+			}
+		})
+	}
+}
+
+func TestShellsCompleteTheLibrary(t *testing.T) {
+	for _, command := range []string{"run", "show"} {
+		out, err := sandbox(t, "__complete", "scenario", command, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for line := range strings.Lines(out) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, ":") {
+				break
+			}
+			names = append(names, line)
+		}
+		if diff := cmp.Diff(scenario.Names(), names); diff != "" {
+			t.Errorf("completions of %s (-want +got):\n%s", command, diff)
+		}
+	}
+}
+
+func TestListAndShow(t *testing.T) {
+	out, err := sandbox(t, "scenario", "list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(out, "\n"); lines != len(scenario.Names())+1 {
+		t.Errorf("%d lines for %d scenarios:\n%s", lines, len(scenario.Names()), out)
+	}
+	text, err := scenario.Text("reference")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err = sandbox(t, "scenario", "show", "reference"); err != nil || out != string(text) {
+		t.Errorf("error %v, shown:\n%s", err, out)
+	}
+}

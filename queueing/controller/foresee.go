@@ -1,0 +1,144 @@
+package controller
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/forecast"
+)
+
+const (
+	// forecastEvery is how often a forecast is made at most, and restShare how many times
+	// as long as one took is waited after it: forecasts cost a fiftieth of a core.
+	forecastEvery = time.Minute
+	restShare     = 49
+	// atOnce is how long a Workload is given to start that has what it needs: what is
+	// said of those that do not wait says nothing about forecasts.
+	atOnce = 10 * time.Second
+	// horizon is how far a forecast looks ahead.
+	horizon = 7 * 24 * time.Hour
+)
+
+// forecaster has forecasts made for all that wait, and keeps account of what came
+// true of them.
+type forecaster struct {
+	history forecast.History
+	account forecast.Account
+	// next is when the next one may be made; zero while one is under way.
+	next     time.Time
+	underWay bool
+}
+
+// follow takes in how a Workload has changed; before is nil when it is seen first.
+func (f *forecaster) follow(before, now *kueue.Workload) {
+	if before == nil {
+		f.history.Arrived(now)
+	}
+	if queueing.IsAdmitted(now) {
+		f.account.Started(now.UID, apimeta.FindStatusCondition(now.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time)
+	}
+	if !isExpected(now) {
+		f.account.Gone(now.UID)
+	}
+	if queueing.IsFinished(now) && (before == nil || !queueing.IsFinished(before)) {
+		over := *now
+		if before != nil {
+			// Those that are over may come without their pods.
+			over.Spec = before.Spec
+		}
+		f.history.Observe(&over)
+	}
+}
+
+// isExpected says that a Workload waits for its start.
+func isExpected(w *kueue.Workload) bool {
+	return !queueing.IsAdmitted(w) && !queueing.IsFinished(w) && queueing.IsActive(w)
+}
+
+// foresee has a forecast made when it is time and somebody waits, beside the loop and on
+// a copy of all that it needs. It returns when it is time next.
+func (l *loop) foresee(now time.Time) time.Time {
+	f := &l.forecast
+	if f.underWay || now.Before(f.next) {
+		return f.next
+	}
+	f.next = now.Add(forecastEvery)
+	if !l.known.some(func(o client.Object) bool { w, ok := o.(*kueue.Workload); return ok && isExpected(w) }) {
+		l.metrics.Accuracy(f.account.Accuracy(), f.account.Followed())
+		l.metrics.Expected(nil)
+		return f.next
+	}
+	f.underWay, f.next = true, time.Time{}
+	l.beside(l.prepare(now))
+	return f.next
+}
+
+// prepare copies what a forecast needs.
+func (l *loop) prepare(now time.Time) func() settle {
+	began := l.now()
+	state, history := forecast.Copy(l.state), l.forecast.history.Copy()
+	if have := l.state.Capacity(); have != nil {
+		// A set of nodes must not be copied by two at a time, and both will.
+		own := *have
+		own.Nodes = have.Nodes.Clone()
+		state.SetCapacity(&own)
+	}
+	return func() (out settle) {
+		defer func() {
+			if p := recover(); p != nil {
+				err := fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+				out = func(time.Time) { l.withoutForecasts(err) }
+			}
+		}()
+		report := forecast.Forecast(state, history, now, horizon)
+		took := l.now().Sub(began)
+		return func(later time.Time) { l.foreseen(&report, now, took, later) }
+	}
+}
+
+// withoutForecasts goes on without any: nobody's job is to wait because a forecast failed.
+func (l *loop) withoutForecasts(err error) {
+	l.log.Error(err, "A forecast failed, and there are no more until this process is replaced")
+	l.metrics.Expected(nil)
+}
+
+// foreseen takes in a forecast that was made for a time a little ago.
+func (l *loop) foreseen(report *forecast.Report, made time.Time, took time.Duration, now time.Time) {
+	l.forecast.underWay, l.forecast.next = false, made.Add(forecastEvery)
+	if rested := now.Add(restShare * took); l.forecast.next.Before(rested) {
+		l.forecast.next = rested
+	}
+	starts := map[string][]time.Time{}
+	for i := range report.Estimates {
+		e := &report.Estimates[i]
+		w := l.known.workload(e.Workload.UID)
+		if w == nil || !isExpected(w) {
+			continue
+		}
+		if made.Sub(w.CreationTimestamp.Time) >= atOnce {
+			l.forecast.account.Told(w.UID, *e, made)
+		}
+		if queue := l.clusterQueueOf(w); queue != "" {
+			starts[queue] = append(starts[queue], e.Start)
+		}
+	}
+	l.metrics.Forecast(took)
+	l.metrics.Expected(starts)
+	l.metrics.Accuracy(l.forecast.account.Accuracy(), l.forecast.account.Followed())
+}
+
+// clusterQueueOf is the name of the ClusterQueue that a Workload waits in; empty where
+// its LocalQueue is not there.
+func (l *loop) clusterQueueOf(w *kueue.Workload) string {
+	lq, ok := l.known.named[nameIn[*kueue.LocalQueue](w.Namespace, string(w.Spec.QueueName))].(*kueue.LocalQueue)
+	if !ok {
+		return ""
+	}
+	return string(lq.Spec.ClusterQueue)
+}

@@ -1,0 +1,180 @@
+package growth
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// sizes of backlogs and, but for the last, of fleets.
+var sizes = []int{1000, 10_000, 100_000, 1_000_000}
+
+// BenchmarkGrowth measures what backlogs of Workloads and fleets of nodes cost at
+// growing sizes, and prints the curves with their exponents at the end. The largest
+// backlogs take 5 GB, and minutes to fill: leave them out with
+//
+//	go test ./test/bench/growth -run none -bench 'Growth/.*/.*=100?0?000$'
+//
+// Of a cycle, refuse is one in which quota came back and all who may have it are
+// judged in vain; admit is the two in which a Workload ends, another has its place and
+// one more comes; change is one of a Workload that comes and waits; rebuild is one
+// after a flavor has changed, of which all is worked out again.
+func BenchmarkGrowth(b *testing.B) {
+	var measured curves
+	for _, queues := range []int{1, 30, 1000} {
+		b.Run(fmt.Sprintf("queues=%d", queues), func(b *testing.B) {
+			for _, pending := range sizes {
+				b.Run(fmt.Sprintf("pending=%d", pending), func(b *testing.B) { growBacklog(b, &measured, queues, pending) })
+			}
+		})
+	}
+	b.Run("machines=none", func(b *testing.B) {
+		for _, pending := range sizes {
+			b.Run(fmt.Sprintf("pending=%d", pending), func(b *testing.B) {
+				l := newWaitForMachines(pending)
+				measure(b, measured.of("cycle without machines", nanoseconds), pending, "seek", l.seek)
+			})
+		}
+	})
+	for _, alike := range []alike{aThousandWays, noTwo} {
+		b.Run(fmt.Sprintf("alike=%t", alike != noTwo), func(b *testing.B) {
+			for _, nodes := range sizes[:3] {
+				b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) { growFleet(b, &measured, nodes, alike) })
+			}
+		})
+	}
+	measured.table(os.Stdout)
+}
+
+func growBacklog(b *testing.B, into *curves, queues, pending int) {
+	var l *backlog
+	memory := heap(func() { l = newBacklog(queues, pending) }) / float64(pending)
+	at := func(what string) string { return fmt.Sprintf("%s, queues=%d", what, queues) }
+	measure(b, into.of(at("cycle that refuses"), nanoseconds), pending, "refuse", l.refuse)
+	measure(b, into.of(at("cycles that admit one"), nanoseconds), pending, "admit", l.admit)
+	measure(b, into.of(at("cycle after one came"), nanoseconds), pending, "change", l.change)
+	measure(b, into.of(at("cycle that rebuilds"), nanoseconds), pending, "rebuild", l.rebuild)
+	report(b, into.of(at("memory per Workload"), bytes), pending, memory, "B/workload")
+}
+
+func growFleet(b *testing.B, into *curves, nodes int, alike alike) {
+	var f *fleet
+	memory := heap(func() { f = newFleet(nodes, alike) }) / float64(nodes)
+	at := func(what string) string {
+		if alike == noTwo {
+			return what + ", no two nodes alike"
+		}
+		return what
+	}
+	measure(b, into.of(at("picture after a node changed"), nanoseconds), nodes, "picture", func() { f.change() })
+	s := f.change()
+	measure(b, into.of(at("plan of a gang of 64"), nanoseconds), nodes, "plan", func() {
+		if v := plan(s); v.Outcome != provisioning.Launch {
+			b.Fatalf("the plan is %s: %s", v.Outcome, v.Message())
+		}
+	})
+	report(b, into.of(at("memory per node with its pod"), bytes), nodes, memory, "B/node")
+}
+
+// measure puts the time that one go takes on the curve.
+func measure(b *testing.B, c *curve, size int, name string, do func()) {
+	b.Run(name, func(b *testing.B) {
+		for b.Loop() {
+			do()
+		}
+		c.add(size, float64(b.Elapsed().Nanoseconds())/float64(b.N))
+	})
+}
+
+// report puts a value on the curve that was found out already.
+func report(b *testing.B, c *curve, size int, value float64, unit string) {
+	c.add(size, value)
+	b.Run("memory", func(b *testing.B) {
+		for b.Loop() { // nothing to wait for
+		}
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(value, unit)
+	})
+}
+
+// heap is by how many bytes what is made makes the heap grow.
+func heap(make func()) float64 {
+	in := func() float64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	before := in()
+	make()
+	return in() - before
+}
+
+// TestGrowth holds the exponents, of what is the same on every machine: memory that is
+// allocated, in number and in bytes, plans that are asked for and Workloads that are
+// judged. A cycle for one Workload may cost as deep as trees are, one that looks at all
+// that wait as many as they are, nothing their square. With the sizes here, a bound of
+// 0.25 allows a factor of 1.7 from the smallest to the largest, where a linear one
+// would be 8; one of 1.15 allows 11, where a square would be 64.
+func TestGrowth(t *testing.T) {
+	const (
+		flat   = 0.25
+		linear = 1.15
+	)
+	small := []int{500, 1000, 2000, 4000}
+	for name, tc := range map[string]struct {
+		build func(size int) *backlog
+		do    func(*backlog)
+		// The most that allocations and bytes, plans and verdicts may grow.
+		memory, planned, judged float64
+	}{
+		"a cycle that refuses":               {oneQueue, (*backlog).refuse, linear, flat, flat},
+		"a cycle that refuses, in 30 queues": {thirtyQueues, (*backlog).refuse, linear, flat, flat},
+		"a cycle that admits one":            {oneQueue, (*backlog).admit, linear, flat, flat},
+		"a cycle after one came":             {oneQueue, (*backlog).change, flat, flat, flat},
+		"a cycle that rebuilds":              {thirtyQueues, (*backlog).rebuild, linear, flat, flat},
+		"a cycle without machines":           {newWaitForMachines, (*backlog).seek, linear, flat, flat},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var count, amount, planned, judged curve
+			for _, size := range small {
+				b := tc.build(size)
+				tc.do(b) // the first time, tables grow to their size
+				b.planned, b.judged = 0, 0
+				allocated := func() (float64, float64) {
+					var m runtime.MemStats
+					runtime.ReadMemStats(&m)
+					return float64(m.Mallocs), float64(m.TotalAlloc)
+				}
+				const times = 8
+				n, total := allocated()
+				for range times {
+					tc.do(b)
+				}
+				nAfter, totalAfter := allocated()
+				count.add(size, (nAfter-n)/times)
+				amount.add(size, (totalAfter-total)/times)
+				planned.add(size, float64(b.planned)/times)
+				judged.add(size, float64(b.judged)/times)
+			}
+			for _, x := range []struct {
+				what  string
+				curve *curve
+				most  float64
+			}{
+				{"allocations", &count, tc.memory}, {"bytes allocated", &amount, tc.memory},
+				{"plans", &planned, tc.planned}, {"verdicts", &judged, tc.judged},
+			} {
+				if got := x.curve.exponent(); got > x.most {
+					t.Errorf("%s grow with the exponent %.2f, at most %.2f wanted: %v", x.what, got, x.most, x.curve.points)
+				}
+			}
+		})
+	}
+}
+
+func oneQueue(pending int) *backlog     { return newBacklog(1, pending) }
+func thirtyQueues(pending int) *backlog { return newBacklog(30, pending) }

@@ -1,0 +1,275 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/cmd/view"
+	"github.com/muster-dev/muster/kwok/cloudsim"
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/jobs"
+)
+
+// TestEveryWaitingJobIsExplained: two clouds and a pool of spot machines, three queues.
+// Both groups of AWS are dry, a spot machine is reclaimed from a gang, one job is too
+// large for any machine, one lacks the quota that others have, and one queue is
+// stopped. For each job that waits there is the sentence that says so, with
+// amounts; and what is simulated of jobs is what becomes of them.
+func TestEveryWaitingJobIsExplained(t *testing.T) {
+	s := newSite(t)
+	research := s.own("research")
+	batch, stopped := s.own("batch"), s.own("stopped")
+	priced := func(usd int64, market v1alpha1.CapacityType, change func(*v1alpha1.NodeGroup)) func(*v1alpha1.NodeGroup) {
+		return func(g *v1alpha1.NodeGroup) {
+			change(g)
+			g.Spec.CapacityType, g.Spec.PricePerHour = market, resource.NewQuantity(usd, resource.DecimalSI)
+		}
+	}
+	awsSpot := s.offering("aws-spot", "fifth", priced(10, v1alpha1.Spot, onAWS("a", "fifth", "p5.48xlarge")))
+	aws := s.offering("aws", "fifth", priced(20, v1alpha1.OnDemand, onAWS("b", "fifth", "p5.48xlarge")))
+	gcp := s.offering("gcp", "methods", priced(30, v1alpha1.OnDemand, onGCP("c", "methods", "a3-highgpu-8g")))
+	// Two machines come. One of them is reclaimed while the other is not ready yet, and
+	// there are no more to be had.
+	spot := s.group("-spot", func(g *v1alpha1.NodeGroup) {
+		g.Spec.CapacityType = v1alpha1.Spot
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{
+			{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(4 * time.Second)},
+			{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: after(time.Hour)},
+			{Type: v1alpha1.FaultDry, From: after(6 * time.Second)},
+		}
+	})
+	s.feeds(research, "64", spot, awsSpot, aws)
+	s.feeds(batch, "24", gcp)
+	s.feeds(stopped, "64", gcp)
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: stopped}}
+	s.edit(cq, func() { cq.Spec.StopPolicy = new(kueue.Hold) })
+
+	reclaimed := s.queued(research, "reclaimed", 2, on(spot))
+	holder := s.queued(batch, "holder", 2, lasting("1h"))
+	s.runs(holder)
+	waiting := map[string]*batchv1.Job{
+		"reclaimed": reclaimed,
+		"dry":       s.queued(research, "dry", 4, notOn(spot)),
+		"huge": s.queued(research, "huge", 1, func(j *batchv1.Job) {
+			j.Spec.Template.Spec.Containers[0].Resources.Limits["nvidia.com/gpu"] = resource.MustParse("16")
+		}),
+		"short": s.queued(batch, "short", 2),
+		"held":  s.queued(stopped, "held", 1),
+	}
+
+	t.Run("each is told its true cause", func(t *testing.T) {
+		for _, tc := range []struct {
+			job  string
+			want []string
+		}{
+			{"reclaimed", []string{"waits for machines", "group {site}-spot: machine {site}-spot-", "ended while it started: SpotReclaimed", "time: group {site}-spot may be tried again at"}},
+			{"dry", []string{"waits for machines", "group {site}-aws: 0 of 4 machines came: InsufficientInstanceCapacity", "group {site}-aws-spot: 0 of 4 machines came: InsufficientInstanceCapacity",
+				"launches of fewer than 4 machines need not wait", "time: group {site}-aws may be tried again at"}},
+			{"huge", []string{"can never start as it is: no group could ever give its machines", "group {site}-aws: one pod of podSet main needs 16 nvidia.com/gpu, a machine has 8 for pods (8 short)"}},
+			{"short", []string{"waits for quota", "flavor {site}-gcp: nvidia.com/gpu: 8 more needed than the 8 that are free of 24",
+				"8 nvidia.com/gpu come back from those below, or an admin raises nominalQuota of ClusterQueue {site}-batch by as much", "/job-holder-", " has 16 nvidia.com/gpu of {site}-gcp"}},
+			{"held", []string{"is held back: its queue is stopped or inactive", "ClusterQueue {site}-stopped is inactive: Can't admit new workloads: its stopPolicy is Hold; set it to None to go on"}},
+		} {
+			s.explained(waiting[tc.job], tc.want)
+		}
+	})
+	t.Run("what runs is paid for by who runs it", func(t *testing.T) {
+		p, err := s.picture()
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(p.Costs().Jobs, func(j view.JobCost) bool { return j.Namespace == s.name && j.Name == "job/holder" })
+		if i < 0 {
+			t.Fatalf("job holder pays for nothing: %+v", p.Costs().Jobs)
+		}
+		if got := p.Costs().Jobs[i]; got.Used != 2 || got.USDPerHour != "60.00" || got.SoFar == "0.00" {
+			t.Errorf("job holder uses %d machines for %s USD per hour, and has cost %s so far; want 2 for 60.00, and something", got.Used, got.USDPerHour, got.SoFar)
+		}
+		if open := len(slices.DeleteFunc(s.bill(gcp.Name), func(l cloudsim.Line) bool { return !l.Open })); open != 2 {
+			t.Errorf("the cloud bills %d machines", open)
+		}
+	})
+	t.Run("what is simulated happens", func(t *testing.T) {
+		s.comesTrue(batch, "small", 1)
+		s.comesTrue(batch, "wide", 3)
+		s.comesTrue(research, "again", 4, notOn(spot))
+		s.comesTrue(stopped, "too", 1)
+	})
+
+	for _, j := range slices.Concat(slices.Collect(maps.Values(waiting)), []*batchv1.Job{holder}) {
+		s.delete(j)
+	}
+	s.paidOff(gcp)
+	s.empty(spot.Name)
+}
+
+// own is a name of the site's own.
+func (s *site) own(name string) string { return s.name + "-" + name }
+
+// feeds makes a ClusterQueue and a LocalQueue of the name, with so many GPUs of each
+// group. A group that several queues have has one flavor.
+func (s *site) feeds(name, gpus string, groups ...*v1alpha1.NodeGroup) {
+	s.Helper()
+	if c := (&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "capacity"}}); !s.get(c) {
+		c.Spec.ControllerName = queueing.CapacityController
+		s.create(c)
+	}
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
+	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "capacity"}}}
+	covered := kueue.ResourceGroup{CoveredResources: []corev1.ResourceName{"nvidia.com/gpu"}}
+	for _, g := range groups {
+		if f := (&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: g.Name}}); !s.get(f) {
+			f.Spec.NodeLabels = map[string]string{v1alpha1.NodeGroupLabel: g.Name}
+			s.create(f)
+		}
+		covered.Flavors = append(covered.Flavors, kueue.FlavorQuotas{Name: kueue.ResourceFlavorReference(g.Name), Resources: []kueue.ResourceQuota{
+			{Name: "nvidia.com/gpu", NominalQuota: resource.MustParse(gpus)},
+		}})
+	}
+	cq.Spec.ResourceGroups = []kueue.ResourceGroup{covered}
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
+	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(name)
+	s.create(cq, lq)
+}
+
+// newQueued is a Job of that many pods of a whole machine each, wherever that is.
+func (s *site) newQueued(queue, name string, count int32, change ...func(*batchv1.Job)) *batchv1.Job {
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name, Labels: map[string]string{jobs.QueueLabel: queue}}}
+	j.Spec.Parallelism, j.Spec.Completions = &count, &count
+	j.Spec.Template.Spec = s.podSpec()
+	j.Spec.Template.Spec.NodeSelector = nil
+	j.Spec.Template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}
+	for _, c := range change {
+		c(j)
+	}
+	return j
+}
+
+func (s *site) queued(queue, name string, count int32, change ...func(*batchv1.Job)) *batchv1.Job {
+	s.Helper()
+	j := s.newQueued(queue, name, count, change...)
+	s.create(j)
+	return j
+}
+
+func lasting(d string) func(*batchv1.Job) {
+	return func(j *batchv1.Job) {
+		j.Spec.Template.Annotations = map[string]string{kwokv1alpha1.RunForAnnotation: d}
+	}
+}
+
+// on has pods select machines of the group, notOn all others.
+func on(g *v1alpha1.NodeGroup) func(*batchv1.Job)    { return selecting(g, corev1.NodeSelectorOpIn) }
+func notOn(g *v1alpha1.NodeGroup) func(*batchv1.Job) { return selecting(g, corev1.NodeSelectorOpNotIn) }
+
+func selecting(g *v1alpha1.NodeGroup, operator corev1.NodeSelectorOperator) func(*batchv1.Job) {
+	return func(j *batchv1.Job) {
+		j.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: v1alpha1.NodeGroupLabel, Operator: operator, Values: []string{g.Name}},
+			}}},
+		}}}
+	}
+}
+
+// picture is what the plugin sees.
+func (s *site) picture() (*view.Picture, error) {
+	settings, err := view.LoadSettings("")
+	if err != nil {
+		return nil, err
+	}
+	return view.Look(s.Context(), clock.RealClock{}, settings, kube, s.name, view.QueueKinds)
+}
+
+// explained waits until the job is explained by these sentences.
+func (s *site) explained(j *batchv1.Job, want []string) {
+	s.Helper()
+	told, missing := "", ""
+	s.eventually("the true cause why job "+j.Name+" waits", func() bool {
+		p, err := s.picture()
+		if err != nil {
+			missing = err.Error()
+			return false
+		}
+		e := p.ExplainJob(j)
+		lines := slices.Concat([]string{e.Summary}, e.Causes, e.Unblock)
+		for _, h := range e.Holders {
+			lines = append(lines, h.Workload+" has "+h.Has)
+		}
+		told = strings.Join(lines, "\n")
+		missing = ""
+		for _, sentence := range want {
+			if sentence = strings.ReplaceAll(sentence, "{site}", s.name); !strings.Contains(told, sentence) {
+				missing = sentence
+			}
+		}
+		return missing == ""
+	}, func() string { return fmt.Sprintf("It lacks %q:\n%s", missing, told) })
+	s.Logf("job %s:\n%s", j.Name, told)
+}
+
+// comesTrue simulates a job, and creates it then.
+func (s *site) comesTrue(queue, name string, count int32, change ...func(*batchv1.Job)) {
+	s.Helper()
+	tried := s.newQueued(queue, name, count, change...)
+	if err := s.tried(tried); err != nil {
+		s.Fatal(err)
+	}
+	w, err := jobs.WorkloadFor(s.Context(), kube, tried)
+	if err != nil {
+		s.Fatal(err)
+	}
+	p, err := s.picture()
+	if err != nil {
+		s.Fatal(err)
+	}
+	simulated := p.Simulate([]view.Newcomer{{Kind: "Job", Name: name, Workload: w}}, nil)[0]
+	s.Logf("simulated: job %s %s: %v", name, simulated.Summary, simulated.Where)
+
+	j := s.queued(queue, name, count, change...)
+	happened := ""
+	s.eventually("job "+name+" does as it was simulated to", func() bool {
+		w := s.workload(j)
+		if w == nil {
+			return false
+		}
+		happened = becameOf(w)
+		return happened == foreseen(&simulated)
+	}, func() string { return fmt.Sprintf("simulated: %s; what happened: %s", foreseen(&simulated), happened) })
+	s.delete(j)
+}
+
+// becameOf says in short where a Workload stands: which flavors it starts on, or why it
+// waits.
+func becameOf(w *kueue.Workload) string {
+	if queueing.IsAdmitted(w) {
+		return fmt.Sprint("starts on ", slices.Sorted(maps.Values(w.Status.Admission.PodSetAssignments[0].Flavors)))
+	}
+	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionFalse {
+		return "waits: " + c.Reason
+	}
+	return "is not decided on"
+}
+
+// foreseen says the same of a simulation.
+func foreseen(s *view.Simulation) string {
+	if s.Starts {
+		return fmt.Sprint("starts on ", slices.Sorted(maps.Values(s.Flavors[0].Flavors)))
+	}
+	return "waits: " + s.Reason
+}

@@ -1,0 +1,306 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/kwok/faults"
+	"github.com/muster-dev/muster/kwok/sandbox"
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/test/invariants"
+)
+
+// leaderRounds is how often the leader loses its lease in the middle of a launch.
+var leaderRounds = flag.Int("leader-rounds", 10, "how often the leader loses its lease in the middle of a launch")
+
+// succession is how long it may take until another leads and is back at work: a lease
+// of 2 s, a look at it, and what the machine is busy with.
+const succession = 15 * time.Second
+
+// alone gives a test a sandbox of its own in place of the one that all share, until it
+// is over. Its promises are watched, too.
+func alone(t *testing.T, name string, change func(*cluster.Config)) {
+	t.Helper()
+	shared := struct {
+		kube    client.Client
+		running *cluster.Cluster
+		watcher *invariants.Watcher
+	}{kube, running, watcher}
+	c := cluster.Config{Name: fmt.Sprintf("e2e-%s-%d", name, os.Getpid()), Binary: os.Getenv(binaryVariable)}
+	sandbox.Fill(&c)
+	change(&c)
+	own, err := cluster.Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		kube, running, watcher = shared.kube, shared.running, shared.watcher
+		if t.Failed() {
+			for _, component := range []string{cluster.Muster, cluster.Standby} {
+				tail(own.Logs(component))
+			}
+		}
+		if err := own.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	ownKube, err := client.New(own.RESTConfig(), client.Options{Scheme: kube.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ownWatcher, err := invariants.Watch(context.WithoutCancel(t.Context()), own.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ownWatcher.Stop()
+		ownWatcher.Check(t)
+		t.Log("promises watched: ", ownWatcher.Stats())
+	})
+	kube, running, watcher = ownKube, own, ownWatcher
+}
+
+// launches has something done as a muster makes its n-th machine from now on.
+type launches struct{ left atomic.Int64 }
+
+// handler counts the machines that are asked for through next.
+func (l *launches) handler(next http.Handler, at func()) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/machines") && l.left.Add(-1) == 0 {
+			at()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// TestALeaderThatLosesItsLeaseInTheMiddleOfALaunch: it is frozen, cut off, or what it
+// has sent is held up on the way while it is frozen, until another leads. Then it
+// goes on. No machine may be launched twice, none be left.
+func TestALeaderThatLosesItsLeaseInTheMiddleOfALaunch(t *testing.T) {
+	gate, made, hit := faults.NewGate(seed), &launches{}, make(chan struct{}, 1)
+	alone(t, "leader", func(c *cluster.Config) {
+		c.Standby = true
+		c.MusterFlags = []string{"--leader-elect-lease-duration=2s"}
+		c.Proxy = func(component string, next http.Handler) http.Handler {
+			return made.handler(gate.Handler(component, next), func() { hit <- struct{}{} })
+		}
+	})
+	s := newSite(t)
+	g := s.group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.MaxNodes, g.Spec.Kwok.BootDelay.Duration, g.Spec.IdleTimeout.Duration = 32, 0, 100*time.Millisecond
+	})
+	random := rand.New(rand.NewPCG(seed, seed))
+	found := map[string]int{}
+	for round := range *leaderRounds {
+		leader, next := s.leader()
+		watcher.StandStill(time.Now().Add(succession))
+		select {
+		case <-hit:
+		default:
+		}
+		// Half of the rounds wait for so many machines, half for so long.
+		moment := time.NewTimer(patience)
+		byTime := round%2 == 1
+		if byTime {
+			moment.Reset(time.Duration(random.Int64N(int64(800 * time.Millisecond))))
+		} else {
+			made.left.Store(1 + random.Int64N(8))
+		}
+		var requests []*provreq.ProvisioningRequest
+		for i := range 3 {
+			requests = append(requests, s.request(fmt.Sprintf("gang-%d-%d", round, i), 2+random.Int32N(4), nil))
+		}
+		if byTime {
+			<-moment.C
+		} else {
+			select {
+			case <-hit:
+			case <-moment.C:
+				t.Fatalf("round %d: %s launches nothing", round, leader)
+			}
+		}
+		trouble, wake := s.depose(gate, leader, round%3)
+		watcher.StandStill(time.Now().Add(succession))
+		found[fmt.Sprintf("%s %s", trouble, s.progress(requests))]++
+		s.eventually(next+" leads", func() bool { return s.leads(next) }, func() string { return "the lease stands" })
+		for _, r := range requests {
+			// Some are withdrawn while the old leader knows nothing of it. What it has sent
+			// before can only be told from new by a cloud that remembers launches.
+			if trouble != late && random.IntN(3) == 0 {
+				s.delete(r)
+			} else {
+				s.condition(r, provreq.Provisioned, "True")
+			}
+		}
+		if random.IntN(2) == 0 {
+			s.withdraw(requests, trouble)
+		}
+		restarts := s.restarts(leader)
+		wake()
+		s.eventually(leader+" ends, since it does not lead", func() bool { return s.restarts(leader) > restarts || trouble == cutOff }, func() string { return "it lives" })
+		s.withdraw(requests, "")
+		if err := running.Resume(leader); err != nil { // without the pause after a death
+			t.Fatal(err)
+		}
+		if err := running.WaitReady(t.Context(), leader); err != nil {
+			t.Fatal(err)
+		}
+		s.empty(g.Name)
+		if v := watcher.Violations(); len(v) > 0 {
+			t.Fatalf("round %d, %s at a moment after %s: %v", round, trouble, s.progress(requests), v)
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(found)) {
+		t.Logf("%3d × %s", found[what], what)
+	}
+}
+
+// What keeps a leader from renewing its lease.
+const (
+	frozen = "frozen"
+	cutOff = "cut off"
+	// late: what it has sent last arrives when another leads.
+	late = "held up"
+)
+
+// depose keeps the leader from renewing its lease until wake is called.
+func (s *site) depose(gate *faults.Gate, leader string, way int) (trouble string, wake func()) {
+	s.Helper()
+	do := func(f func(string) error) {
+		s.Helper()
+		if err := f(leader); err != nil {
+			s.Fatal(err)
+		}
+	}
+	switch way {
+	case 0:
+		do(running.Freeze)
+		return frozen, func() { do(running.Thaw) }
+	case 1:
+		return cutOff, gate.Begin(faults.Fault{Type: faults.Disconnect, Target: leader})
+	default:
+		over := gate.Begin(faults.Fault{Type: faults.HoldRequests, Target: leader})
+		moment := time.NewTimer(100 * time.Millisecond)
+		<-moment.C
+		do(running.Freeze)
+		return late, func() {
+			over()
+			do(running.Thaw)
+		}
+	}
+}
+
+// progress is how far the launches of the requests have come.
+func (s *site) progress(requests []*provreq.ProvisioningRequest) string {
+	var machines kwokv1alpha1.MachineList
+	if err := kube.List(s.Context(), &machines); err != nil {
+		return "at an unknown moment"
+	}
+	made := map[types.UID]int{}
+	for i := range machines.Items {
+		made[provisioning.TokenUID(machines.Items[i].Spec.Launch)]++
+	}
+	begun, whole, provisioned := 0, 0, 0
+	for _, r := range requests {
+		if !s.get(r) {
+			continue
+		}
+		if made[r.UID] > 0 || len(r.Status.ProvisioningClassDetails) > 0 {
+			begun++
+		}
+		if made[r.UID] == int(r.Spec.PodSets[0].Count) {
+			whole++
+		}
+		if meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned) {
+			provisioned++
+		}
+	}
+	switch {
+	case begun == 0:
+		return "before any launch"
+	case provisioned == len(requests):
+		return "after all launches"
+	case whole < begun:
+		return "between the machines of a launch"
+	default:
+		return "between launches and the end"
+	}
+}
+
+// withdraw deletes what is left of the requests, unless what was sent for them may
+// still arrive.
+func (s *site) withdraw(requests []*provreq.ProvisioningRequest, trouble string) {
+	s.Helper()
+	if trouble == late {
+		return
+	}
+	for _, r := range requests {
+		if s.get(r) && r.DeletionTimestamp == nil {
+			s.delete(r)
+		}
+	}
+}
+
+// leader waits until one of the two musters leads, and returns it first.
+func (s *site) leader() (leader, other string) {
+	s.Helper()
+	s.eventually("a muster leads", func() bool {
+		leader, other = cluster.Muster, cluster.Standby
+		if s.leads(other) {
+			leader, other = other, leader
+		}
+		return s.leads(leader)
+	}, func() string { return "neither does" })
+	return leader, other
+}
+
+// leads asks a muster whether it does: its controllers begin then, and it ends when it
+// leads no more.
+func (s *site) leads(component string) bool {
+	url := running.MusterMetrics()
+	if component == cluster.Standby {
+		url = running.StandbyMetrics()
+	}
+	ctx, cancel := context.WithTimeout(s.Context(), 2*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		s.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false // it is starting
+	}
+	defer func() { _ = response.Body.Close() }()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "controller_runtime_max_concurrent_reconciles{") {
+			return true
+		}
+	}
+	return false
+}
+
+// restarts is how often a component died.
+func (s *site) restarts(component string) int {
+	components := running.State().Components
+	return components[slices.IndexFunc(components, func(c cluster.ComponentState) bool { return c.Name == component })].Restarts
+}
