@@ -21,6 +21,8 @@ type costView struct {
 	Teams      []teamSpend  `json:"teams"`
 	Groups     []groupSpend `json:"groups"`
 	Jobs       []jobSpend   `json:"jobs"`
+	// Unpriced are groups with machines of which nobody has said what they cost.
+	Unpriced []string `json:"unpriced,omitempty"`
 	// Waste is what machines were for since Since.
 	Since  int64       `json:"since"`
 	Waste  []wasteLine `json:"waste"`
@@ -67,7 +69,7 @@ func (s *Server) cost(_ context.Context, d *decision, _ *http.Request) (costView
 	history, source := s.history(now, curveWindow)
 	history = append(thinned(history, curvePoints), sampleNow(now, d))
 	out := costView{
-		USDPerHour: d.fleet.spend(), Teams: d.fleet.teams, Jobs: d.fleet.jobs, Groups: groupsOf(d), Since: millis(s.began),
+		USDPerHour: d.fleet.spend, Teams: d.fleet.teams, Jobs: d.fleet.jobs, Unpriced: d.fleet.unpriced, Groups: groupsOf(d), Since: millis(s.began),
 		Waste: []wasteLine{}, Spend: spendOf(history), Source: source,
 	}
 	bills := s.past.bills(now, &d.fleet)
@@ -82,7 +84,7 @@ func (s *Server) cost(_ context.Context, d *decision, _ *http.Request) (costView
 
 // sampleNow is the end of all curves.
 func sampleNow(now time.Time, d *decision) sample {
-	out := sample{at: now, groups: map[string]groupSample{}, spend: d.fleet.spend(), seen: true}
+	out := sample{at: now, groups: map[string]groupSample{}, spend: d.fleet.spend, seen: true}
 	for name, g := range d.picture.Groups {
 		out.groups[name] = groupSampleOf(g, now, d.fleet.prices[name])
 	}

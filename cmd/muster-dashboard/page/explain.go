@@ -14,17 +14,15 @@ import (
 // job.
 func (s *Server) explain(_ context.Context, d *decision, r *http.Request) (*view.Explanation, error) {
 	name := workload{r.URL.Query().Get("namespace"), r.URL.Query().Get("workload")}
-	for _, w := range d.picture.Workloads {
-		if (workload{w.Namespace, w.Name}) != name {
-			continue
-		}
-		d.explaining.Lock()
-		defer d.explaining.Unlock()
-		out := d.picture.ExplainWorkload(w)
-		if owner := metav1.GetControllerOf(w); owner != nil {
-			out.Kind, out.Name, out.Workload = owner.Kind, owner.Name, w.Name
-		}
-		return out, nil
+	w := d.picture.WorkloadNamed(name.namespace, name.name)
+	if w == nil {
+		return nil, refusal{http.StatusNotFound, fmt.Sprintf("There is no Workload %s in namespace %s any more: its job is gone.", name.name, name.namespace)}
 	}
-	return nil, refusal{http.StatusNotFound, fmt.Sprintf("There is no Workload %s in namespace %s any more: its job is gone.", name.name, name.namespace)}
+	d.explaining.Lock()
+	defer d.explaining.Unlock()
+	out := d.picture.ExplainWorkload(w)
+	if owner := metav1.GetControllerOf(w); owner != nil {
+		out.Kind, out.Name, out.Workload = owner.Kind, owner.Name, w.Name
+	}
+	return out, nil
 }

@@ -42,7 +42,7 @@ type bill struct{ seconds, usd float64 }
 
 // add writes down how things stand, and what machines have cost since the last time.
 func (p *past) add(now time.Time, d *decision) {
-	s := sample{at: now, groups: make(map[string]groupSample, len(d.picture.Groups)), spend: d.fleet.spend(), seen: true}
+	s := sample{at: now, groups: make(map[string]groupSample, len(d.picture.Groups)), spend: d.fleet.spend, seen: true}
 	for name, g := range d.picture.Groups {
 		s.groups[name] = groupSampleOf(g, now, d.fleet.prices[name])
 	}

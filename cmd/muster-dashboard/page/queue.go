@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,8 +51,8 @@ func linesOf(p *view.Picture) []line {
 // workload is the name of one.
 type workload struct{ namespace, name string }
 
-// asksOf says how many pods a Workload is, and how many devices they ask for; where they
-// ask for none, how many cores.
+// asksOf says how many pods a Workload is, and how many devices they ask for, by the last
+// part of their name; where they ask for none, how many cores.
 func asksOf(w *kueue.Workload) string {
 	pods, sum := 0, nodegroups.Resources{}
 	for i := range w.Spec.PodSets {
@@ -65,7 +66,7 @@ func asksOf(w *kueue.Workload) string {
 	}
 	for _, name := range sum.Names() {
 		if nodegroups.Extended(name) {
-			out = append(out, fmt.Sprintf("%s %s", nodegroups.Quantity(name, sum[name]), name))
+			out = append(out, fmt.Sprintf("%s %s", nodegroups.Quantity(name, sum[name]), path.Base(string(name))))
 		}
 	}
 	if cpu := sum[corev1.ResourceCPU]; len(out) == 1 && cpu > 0 {

@@ -1,7 +1,7 @@
 // Cost: what machines cost now and who has them, what was paid for nothing, and prices.
 
 import { el, once } from './dom.js';
-import { at, count, plural, some, span, usd } from './format.js';
+import { at, count, plural, some, usd } from './format.js';
 import { series, token } from './colour.js';
 
 export const title = 'Cost';
@@ -63,7 +63,7 @@ export function mount(root, app) {
     drawGroups();
     drawWaste();
     drawJobs();
-    source.textContent = data.source;
+    source.textContent = [data.unpriced ? `Nobody has said what machines of ${data.unpriced.join(', ')} cost: they count as free.` : '', data.source].join(' ');
     drawCharts();
   }
 
@@ -129,12 +129,11 @@ export function mount(root, app) {
     }
     jobs.replaceChildren(
       el('div', { class: 'scroll' }, el('table', { class: 'plain' },
-        el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, 'Job'), el('th', { scope: 'col', class: 'wide' }, 'Queue'), ...['Machines', 'For', 'USD/h', 'So far'].map((c) => el('th', { scope: 'col', class: 'number' }, c)))),
+        el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, 'Job'), el('th', { scope: 'col', class: 'wide' }, 'Queue'), ...['Machines', 'USD/h', 'So far'].map((c) => el('th', { scope: 'col', class: 'number' }, c)))),
         el('tbody', {}, cut(data.jobs, 'jobs').map((j) => el('tr', {},
-          el('th', { scope: 'row' }, el('button', { class: 'link', type: 'button', onclick: () => app.set({ job: `${j.namespace}/${j.workload}` }, { push: true }) }, j.name.replace(/^job\//, '')), el('span', { class: 'sub' }, j.namespace)),
+          el('th', { scope: 'row' }, j.workload ? el('button', { class: 'link', type: 'button', onclick: () => app.set({ job: `${j.namespace}/${j.workload}` }, { push: true }) }, j.name.replace(/^job\//, '')) : j.name, el('span', { class: 'sub' }, j.namespace)),
           el('td', { class: 'wide' }, j.queue),
           el('td', { class: 'number' }, count(j.machines)),
-          el('td', { class: 'number' }, span((Date.now() - j.since) / 1000)),
           el('td', { class: 'number' }, usd(j.usdPerHour)),
           el('td', { class: 'number' }, el('b', {}, usd(j.usd)))))))),
       toggle(data.jobs, 'jobs'));

@@ -97,9 +97,12 @@ function table(heading, columns, rows) {
   if (!rows?.length) {
     return null;
   }
+  // What no row says takes no room.
+  const said = columns.map((_, i) => rows.some((r) => r[i] !== undefined && r[i] !== ''));
+  const pick = (cells) => cells.filter((_, i) => said[i]);
   return el('section', {}, el('h3', {}, heading),
     el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': heading }, el('table', {},
-      el('thead', {}, el('tr', {}, columns.map((c) => el('th', { scope: 'col' }, c)))),
-      el('tbody', {}, rows.slice(0, most).map((r) => el('tr', {}, r.map((c) => el('td', {}, c ?? ''))))))),
+      el('thead', {}, el('tr', {}, pick(columns).map((c) => el('th', { scope: 'col' }, c)))),
+      el('tbody', {}, rows.slice(0, most).map((r) => el('tr', {}, pick(r).map((c) => el('td', {}, c ?? ''))))))),
     rows.length > most ? el('p', { class: 'small muted' }, `and ${rows.length - most} more`) : null);
 }

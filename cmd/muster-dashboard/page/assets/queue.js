@@ -71,10 +71,10 @@ export function mount(root, app) {
       return answer;
     },
     draw: (row) => [
-      el('div', { class: 'cell place' }, row.position ? count(row.position) : el('span', { title: 'It has its turn' }, '–')),
+      el('div', { class: `cell place${row.position ? '' : ' none'}` }, row.position ? count(row.position) : '–'),
       el('div', { class: 'cell job' },
         el('span', { class: 'name', title: `${row.namespace}/${row.name}` }, row.name.replace(/^job\//, '')),
-        el('span', { class: 'sub' }, [row.namespace, row.queue, row.asks, row.priority ? `priority ${row.priority}` : null].filter(Boolean).join(' · '))),
+        el('span', { class: 'sub' }, [...new Set([row.namespace, row.queue]), row.asks, row.priority ? `priority ${row.priority}` : null].filter(Boolean).join(' · '))),
       el('div', { class: 'cell why', title: row.message || null },
         el('span', { class: 'words' }, el('span', { class: `mark ${family(row.reason)}`, 'aria-hidden': 'true' }), el('span', {}, row.words)),
         el('span', { class: 'sub' }, row.message)),
@@ -92,8 +92,8 @@ export function mount(root, app) {
     el('section', { class: 'lead', 'aria-label': 'Who waits for what' }, headline, shares, chips),
     el('section', { 'aria-labelledby': 'quota' },
       el('div', { class: 'title' }, el('h2', { id: 'quota' }, 'Quota in use'),
-        el('p', { class: 'key small muted', 'aria-hidden': 'true' }, [['used', 'in use'], ['borrowed', 'borrowed'], ['free', 'free']].map(([kind, text]) => el('span', {}, el('i', { class: `swatch ${kind}` }), text))), more),
-      cards),
+        el('p', { class: 'key small muted', 'aria-hidden': 'true' }, [['used', 'in use'], ['borrowed', 'borrowed'], ['free', 'free']].map(([kind, text]) => el('span', {}, el('i', { class: `swatch ${kind}` }), text)))),
+      cards, more),
     el('section', { 'aria-labelledby': 'line' },
       el('div', { class: 'title' }, el('h2', { id: 'line' }, 'In line'), found, el('div', { class: 'tools' }, search, order)),
       list.node, foresight),
