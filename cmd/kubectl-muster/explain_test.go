@@ -40,7 +40,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				"Expected start",
 				"at 2026-11-20T12:30:",
 				"(in 30m); most likely from 2026-11-20T12:30:",
-				"if nobody comes who goes before it; run times are taken from what ran before for 0 workloads, from the maximum execution time for 1; for 1 nothing is known",
+				"run times are taken from what ran before for 0 workloads, from the maximum execution time for 1; for 1 nothing is known",
 			},
 		},
 		"nobody says how long who has the quota runs": {

@@ -31,7 +31,7 @@ type Expected struct {
 
 // foresee runs the queues forward in time; nil where that is not to be had.
 func (p *Picture) foresee(workload types.UID) *Expected {
-	history, waiting := p.history()
+	history, waiting := p.History()
 	if waiting > mostForeseen {
 		return nil
 	}
@@ -41,18 +41,22 @@ func (p *Picture) foresee(workload types.UID) *Expected {
 		return nil
 	}
 	out := p.expected(&report.Estimates[i])
-	out.Words = append(out.Words, "if nobody comes who goes before it; "+report.Basis())
+	out.Words = append(out.Words, report.Basis())
 	return out
 }
 
-// history is for how long those ran that are over, and how many wait.
-func (p *Picture) history() (history *forecast.History, waiting int) {
+// History is what past Workloads and launches teach, and how many Workloads wait.
+func (p *Picture) History() (history *forecast.History, waiting int) {
 	history = &forecast.History{}
 	for _, w := range p.Workloads {
 		history.Observe(w)
+		history.Arrived(w)
 		if !queueing.IsAdmitted(w) && !queueing.IsFinished(w) {
 			waiting++
 		}
+	}
+	for _, r := range p.Requests {
+		history.Launched(r)
 	}
 	return history, waiting
 }

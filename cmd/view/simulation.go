@@ -132,7 +132,7 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture) []Simulatio
 // SimulateLater tells when newcomers would start that come together at a later time, if
 // nobody else comes.
 func (p *Picture) SimulateLater(newcomers []Newcomer, at time.Time) ([]Simulation, error) {
-	history, waiting := p.history()
+	history, waiting := p.History()
 	switch {
 	case waiting > mostForeseen:
 		return nil, fmt.Errorf("%d workloads wait, and with more than %d a forecast takes too long: simulate it as of now", waiting, mostForeseen)

@@ -72,10 +72,10 @@ type Report struct {
 func (r *Report) Basis() string {
 	out := fmt.Sprintf("run times are taken from what ran before for %d workloads, from the maximum execution time for %d; for %d nothing is known, and %s to %s is assumed",
 		r.Known, r.Limited, r.Unknown, shortestRun, longestRun)
-	if r.Daily > 0 {
-		out += fmt.Sprintf("; %d a day have come, and others like them are expected", r.Daily)
+	if r.Daily == 0 {
+		return out + "; of those that are still to come nothing is known"
 	}
-	return out
+	return out + fmt.Sprintf("; %d a day have come, and others like them are expected", r.Daily)
 }
 
 // Forecast tells for each Workload that is active and not admitted when it is expected

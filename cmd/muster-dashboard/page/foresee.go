@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/cmd/view"
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/forecast"
 )
 
@@ -60,13 +59,7 @@ func foreseeAll(p *view.Picture) *foreseen {
 		out.words = "Starts are not foreseen, since not all may be read that it takes."
 		return out
 	}
-	history, waiting := &forecast.History{}, 0
-	for _, w := range p.Workloads {
-		history.Observe(w)
-		if !queueing.IsAdmitted(w) && !queueing.IsFinished(w) {
-			waiting++
-		}
-	}
+	history, waiting := p.History()
 	if waiting > mostForeseen {
 		out.words = fmt.Sprintf("Starts are not foreseen: more than %d jobs wait.", mostForeseen)
 		return out
