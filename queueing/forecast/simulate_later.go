@@ -1,8 +1,6 @@
 package forecast
 
 import (
-	"container/heap"
-	"maps"
 	"slices"
 	"time"
 
@@ -13,7 +11,7 @@ import (
 )
 
 // Arrivals tells when Workloads are expected to start that come together at a later
-// time, up to the horizon from then, if nobody else comes. The State is not changed.
+// time, up to the horizon from then. The State is not changed.
 func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Workload, at, now time.Time, horizon time.Duration) []Estimate {
 	newcomers = Arriving(newcomers, at)
 	together := Copy(state)
@@ -39,9 +37,11 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 			waiting = append(waiting, w)
 		}
 	}
+	streams, launches := history.streams(state, now), history.launchTimes()
 	runs := make([]*future, draws)
 	for i := range runs {
-		f := newFuture(state, there, lengths, uint64(i), now)
+		believes := belief{number: uint64(i), lengths: lengths, runs: map[kind][]time.Duration{}, launches: launches}
+		f := newFuture(state, there, streams, believes, now)
 		f.at(at, func() {
 			for _, w := range coming {
 				f.come(w)
@@ -63,27 +63,8 @@ func (f *future) come(w *queueing.Workload) {
 		f.join(w, nil)
 		return
 	}
-	i := slices.IndexFunc(f.lanes, func(l *lane) bool { return l.isOf(queueOf(w.Object)) })
-	if i < 0 {
-		i = len(f.lanes)
-		f.lanes = append(f.lanes, &lane{lines: map[likeness]*line{}})
+	if f.lanes[queueOf(w.Object)] == nil {
+		f.inOrder = append(f.inOrder, f.laneOf(w.Object))
 	}
-	l := f.lanes[i]
-	one := l.add(w)
-	if f.lineOf[w.Object.UID] = one; !one.held && len(one.rest) == 1 {
-		heap.Push(&l.free, one)
-	}
-}
-
-// isOf says that Workloads of the LocalQueue wait in the lane.
-func (l *lane) isOf(queue types.NamespacedName) bool {
-	if len(l.judged) > 0 {
-		return queueOf(l.judged[0].Object) == queue
-	}
-	for one := range maps.Values(l.lines) {
-		if len(one.rest) > 0 {
-			return queueOf(one.rest[0].Object) == queue
-		}
-	}
-	return false
+	f.lineOf[w.Object.UID] = f.laneOf(w.Object).come(w, likenessOf(w))
 }
