@@ -38,6 +38,8 @@ func (r *refusal) holds(w *Workload, now time.Time) bool {
 // cycle.
 type likeness struct {
 	shape uint64
+	// namespace where there are budgets, which namespaces have apart.
+	namespace string
 	// terms are those on which it would get machines.
 	terms string
 	// skip and refused are where the search for machines stands.
@@ -54,6 +56,9 @@ type likeness struct {
 
 func (s *State) likeness(q *queue, w *Workload) likeness {
 	out := likeness{shape: w.shape, skip: s.blindly(q, w), terms: s.likeTerms(q, w)}
+	if s.capacity != nil && len(s.capacity.Budgets) > 0 {
+		out.namespace = w.Object.Namespace
+	}
 	if c := s.justEvicted(w); c != nil {
 		out.refused = c.Message
 	}

@@ -208,6 +208,10 @@ func (s *State) templateOf(w *Workload, assignment *kueue.PodSetAssignment) *cor
 		}
 	}
 	template := TemplateOn(&findPodSet(w.Object, assignment.Name).Template, flavors)
+	// Its pods end with the Workload's time, which budgets want to know.
+	if most, own := w.Object.Spec.MaximumExecutionTimeSeconds, template.Spec.ActiveDeadlineSeconds; most != nil && (own == nil || *own > int64(*most)) {
+		template.Spec.ActiveDeadlineSeconds = new(int64(*most))
+	}
 	return template
 }
 
