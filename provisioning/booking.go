@@ -34,8 +34,12 @@ type Booking struct {
 	Came []nodegroups.Resources
 	// Running pods of the gang have not finished, whether bound or nominated.
 	Running int
-	// Since is when the node was booked.
+	// Since is when the node was booked, by Muster's clock.
 	Since time.Time
+	// Earlier are the pods that were on the node by then under the same key: those of an
+	// earlier request of that name. Clocks could not tell them apart, since pods are
+	// dated by others.
+	Earlier []types.UID
 }
 
 // BookingRecord is what a booking's annotation holds.
@@ -44,6 +48,8 @@ type BookingRecord struct {
 	Since time.Time `json:"since"`
 	// Requests is the room booked on this node for all pods of the gang.
 	Requests corev1.ResourceList `json:"requests"`
+	// Earlier are the pods of the same key that were there before.
+	Earlier []types.UID `json:"earlier,omitempty"`
 }
 
 // maxKey is how long the name part of a label key may be.
@@ -69,8 +75,8 @@ func BookingLabel(name string) string {
 }
 
 // EncodeBooking renders the annotation of a booking.
-func EncodeBooking(uid types.UID, since time.Time, requests nodegroups.Resources) string {
-	out, err := json.Marshal(BookingRecord{UID: uid, Since: since.UTC(), Requests: requests.List()})
+func EncodeBooking(uid types.UID, since time.Time, requests nodegroups.Resources, earlier ...types.UID) string {
+	out, err := json.Marshal(BookingRecord{UID: uid, Since: since.UTC(), Requests: requests.List(), Earlier: earlier})
 	if err != nil {
 		panic(fmt.Sprintf("a booking record cannot be marshalled: %v", err)) // plain values: cannot happen
 	}
@@ -92,7 +98,7 @@ func BookingsOn(labels, annotations map[string]string) []Booking {
 		namespace, open := labels[name]
 		booked := nodegroups.ResourcesFrom(rec.Requests)
 		out = append(out, Booking{
-			Key: key, Namespace: namespace, UID: rec.UID, Open: open, Since: rec.Since, Booked: booked, Remaining: booked.Clone(),
+			Key: key, Namespace: namespace, UID: rec.UID, Open: open, Since: rec.Since, Earlier: rec.Earlier, Booked: booked, Remaining: booked.Clone(),
 		})
 	}
 	for name, namespace := range labels {
