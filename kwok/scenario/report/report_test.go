@@ -185,6 +185,13 @@ func TestFigures(t *testing.T) {
 			record: plain(func(r *Record) { r.Pods[1].Created, r.Pods[1].Running = at(10.8), at(11.5) }),
 			want:   map[*figure]any{&waited: 0},
 		},
+		"a Job that lost a pod has waited no longer": {
+			record: plain(func(r *Record) {
+				r.Pods[1].Ended = at(5)
+				r.Pods = append(r.Pods, pod(0, "node-0", 6, 11, 3, 12))
+			}),
+			want: map[*figure]any{&wait: at(1.5)},
+		},
 		"a machine is idle when ready without a pod, and wasted while it boots as well": {
 			record: plain(func(r *Record) {
 				r.Nodes = nil
