@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -273,6 +274,24 @@ func TestFigures(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestOfManyBrokenPromisesTheFirstAreTold(t *testing.T) {
+	r := sample()
+	r.Broken = slices.Repeat([]string{"it broke"}, 1012)
+	out := Of(r)
+	page, err := out.HTML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{out.Text(), string(page)} {
+		if n := strings.Count(text, "it broke"); n != 10 || !strings.Contains(text, "and 1,002 more") {
+			t.Errorf("%d of 1,012 are told:\n%s", n, text)
+		}
+	}
+	if len(out.Promises.Broken) != 1012 {
+		t.Errorf("the report itself has %d of 1,012", len(out.Promises.Broken))
 	}
 }
 
