@@ -23,7 +23,9 @@ type Booking struct {
 	// Key is the booking key of the request's name.
 	Key       string
 	Namespace string
-	UID       types.UID
+	// Queue is the LocalQueue of the request; empty without one.
+	Queue string
+	UID   types.UID
 	// Open bookings bear the label: pods of the gang may be bound to the node.
 	Open bool
 	// Booked is the room for all of the gang's pods that are to run on the node;
@@ -38,9 +40,13 @@ type Booking struct {
 	Since time.Time
 }
 
+func (b *Booking) tenant() Tenant { return Tenant{b.Namespace, b.Queue} }
+
 // BookingRecord is what a booking's annotation holds.
 type BookingRecord struct {
-	UID   types.UID `json:"uid"`
+	UID types.UID `json:"uid"`
+	// Queue says which LocalQueue pays, also when the request is gone.
+	Queue string    `json:"queue,omitempty"`
 	Since time.Time `json:"since"`
 	// Requests is the room booked on this node for all pods of the gang.
 	Requests corev1.ResourceList `json:"requests"`
@@ -68,9 +74,14 @@ func BookingLabel(name string) string {
 	return v1alpha1.BookedLabelPrefix + BookingKey(name)
 }
 
-// EncodeBooking renders the annotation of a booking.
+// EncodeBooking renders the annotation of a booking for a request of no queue.
 func EncodeBooking(uid types.UID, since time.Time, requests nodegroups.Resources) string {
-	out, err := json.Marshal(BookingRecord{UID: uid, Since: since.UTC(), Requests: requests.List()})
+	return Booking{UID: uid, Since: since, Booked: requests}.Encode()
+}
+
+// Encode renders the annotation of the booking.
+func (b Booking) Encode() string {
+	out, err := json.Marshal(BookingRecord{UID: b.UID, Queue: b.Queue, Since: b.Since.UTC(), Requests: b.Booked.List()})
 	if err != nil {
 		panic(fmt.Sprintf("a booking record cannot be marshalled: %v", err)) // plain values: cannot happen
 	}
@@ -92,7 +103,7 @@ func BookingsOn(labels, annotations map[string]string) []Booking {
 		namespace, open := labels[name]
 		booked := nodegroups.ResourcesFrom(rec.Requests)
 		out = append(out, Booking{
-			Key: key, Namespace: namespace, UID: rec.UID, Open: open, Since: rec.Since, Booked: booked, Remaining: booked.Clone(),
+			Key: key, Namespace: namespace, Queue: rec.Queue, UID: rec.UID, Open: open, Since: rec.Since, Booked: booked, Remaining: booked.Clone(),
 		})
 	}
 	for name, namespace := range labels {
