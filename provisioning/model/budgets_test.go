@@ -16,6 +16,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 )
@@ -181,6 +182,19 @@ func TestWhatCountsForABudgetOfQueues(t *testing.T) {
 	p.ofQueues()
 	p.DeleteRequest(p.request("y"))
 	p.want("0.65 spent, 144.00 committed") // also those of no queue
+}
+
+// The label of a request tells its queue, for bookings that nobody has seen yet too.
+func TestARequestIsOfTheQueueOfItsLabel(t *testing.T) {
+	p := newPurse(t)
+	p.ofQueues("train")
+	p.SetRequest(p.of("train", p.request("gang")))
+	if e, _ := p.Request("gang"); e.Gang.Queue != "train" {
+		t.Errorf("the gang is of queue %q, want train", e.Gang.Queue)
+	}
+	p.machine("a", "gone-1", noon)
+	p.Assume("gang", Assumption{Bookings: []provisioning.Placement{{Node: "a", Requests: nodegroups.Resources{gpu: 8}}}})
+	p.want("0.00 spent, 36.00 committed")
 }
 
 // A gang that may run for half an hour keeps no more than that, from when its pods
