@@ -23,7 +23,9 @@ type Booking struct {
 	// Key is the booking key of the request's name.
 	Key       string
 	Namespace string
-	UID       types.UID
+	// Queue is the LocalQueue of the request; empty without one.
+	Queue string
+	UID   types.UID
 	// Open bookings bear the label: pods of the gang may be bound to the node.
 	Open bool
 	// Booked is the room for all of the gang's pods that are to run on the node;
@@ -42,9 +44,13 @@ type Booking struct {
 	Earlier []types.UID
 }
 
+func (b *Booking) tenant() Tenant { return Tenant{b.Namespace, b.Queue} }
+
 // BookingRecord is what a booking's annotation holds.
 type BookingRecord struct {
-	UID   types.UID `json:"uid"`
+	UID types.UID `json:"uid"`
+	// Queue says which LocalQueue pays, also when the request is gone.
+	Queue string    `json:"queue,omitempty"`
 	Since time.Time `json:"since"`
 	// Requests is the room booked on this node for all pods of the gang.
 	Requests corev1.ResourceList `json:"requests"`
@@ -74,9 +80,9 @@ func BookingLabel(name string) string {
 	return v1alpha1.BookedLabelPrefix + BookingKey(name)
 }
 
-// EncodeBooking renders the annotation of a booking.
-func EncodeBooking(uid types.UID, since time.Time, requests nodegroups.Resources, earlier ...types.UID) string {
-	out, err := json.Marshal(BookingRecord{UID: uid, Since: since.UTC(), Requests: requests.List(), Earlier: earlier})
+// Encode renders the annotation of the booking.
+func (b Booking) Encode() string {
+	out, err := json.Marshal(BookingRecord{UID: b.UID, Queue: b.Queue, Since: b.Since.UTC(), Requests: b.Booked.List(), Earlier: b.Earlier})
 	if err != nil {
 		panic(fmt.Sprintf("a booking record cannot be marshalled: %v", err)) // plain values: cannot happen
 	}
@@ -98,7 +104,7 @@ func BookingsOn(labels, annotations map[string]string) []Booking {
 		namespace, open := labels[name]
 		booked := nodegroups.ResourcesFrom(rec.Requests)
 		out = append(out, Booking{
-			Key: key, Namespace: namespace, UID: rec.UID, Open: open, Since: rec.Since, Earlier: rec.Earlier, Booked: booked, Remaining: booked.Clone(),
+			Key: key, Namespace: namespace, Queue: rec.Queue, UID: rec.UID, Open: open, Since: rec.Since, Earlier: rec.Earlier, Booked: booked, Remaining: booked.Clone(),
 		})
 	}
 	for name, namespace := range labels {

@@ -17,13 +17,16 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Budget is what a CapacityPolicy lets namespaces spend together in a period, and what
-// they have spent.
+// Budget is what a CapacityPolicy lets namespaces, or queues of theirs, spend together in
+// a period, and what they have spent.
 type Budget struct {
 	// Policy and Name of the budget.
 	Policy, Name string
-	// Covers says whether the spending of a namespace counts.
-	Covers func(namespace string) bool
+	// Covers says whether the spending of a tenant counts.
+	Covers func(Tenant) bool
+	// Queues are the LocalQueues that share the budget, for messages; empty where all
+	// requests of the namespaces do.
+	Queues []string
 	// MicroUSD may be spent in the period, in millionths of a USD.
 	MicroUSD int64
 	Period   v1alpha1.BudgetPeriod
@@ -39,8 +42,8 @@ type Budget struct {
 // Charge is what a request pays for its machines, those that it has asked for
 // included.
 type Charge struct {
-	Request         types.UID
-	Namespace       string
+	Request types.UID
+	Tenant
 	MicroUSDPerHour int64
 	// Runs is how long its gang runs at most once its pods may come, which is since
 	// Since; zero where that is not known, or they may not yet.
@@ -81,7 +84,7 @@ type Standing struct {
 func (b *Budget) Stands(charges []Charge, now time.Time) Standing {
 	out := Standing{Spent: b.Spent.Until(now).MicroUSD}
 	for i := range charges {
-		if c := &charges[i]; b.Covers(c.Namespace) {
+		if c := &charges[i]; b.Covers(c.Tenant) {
 			out.Committed += b.priceOf(c, now)
 		}
 	}
@@ -116,13 +119,13 @@ func (r *refusal) rest() int64 { return max(0, r.MicroUSD-r.Standing.Spent-r.Com
 // refusals are the budgets that the plan would pass for the gang, in their order. What
 // the gang pays already counts among what is committed: it is never refused again.
 func (s *Snapshot) refusals(gang *Gang, plan *Verdict) (out []refusal) {
-	asks := Charge{Namespace: gang.Namespace, MicroUSDPerHour: s.asks(gang, plan), Runs: plan.Runs}
+	asks := Charge{Tenant: gang.tenant(), MicroUSDPerHour: s.asks(gang, plan), Runs: plan.Runs}
 	if asks.MicroUSDPerHour == 0 {
 		return nil
 	}
 	for i := range s.Budgets {
 		b := &s.Budgets[i]
-		if !b.Covers(gang.Namespace) {
+		if !b.Covers(asks.Tenant) {
 			continue
 		}
 		r := refusal{b, b.Stands(s.Charges, s.Now), asks.MicroUSDPerHour, b.priceOf(&asks, s.Now), b.left(&asks, s.Now)}
@@ -236,12 +239,23 @@ func latest(a, b time.Time) time.Time {
 
 // String says what is short, by how much, and what would change it.
 func (r *refusal) String() string {
-	return fmt.Sprintf("CapacityPolicy %s lets its namespaces spend %s USD in the %s that ends at %s (spec.budgets[name=%s].usd): "+
+	return fmt.Sprintf("CapacityPolicy %s lets %s spend %s USD in the %s that ends at %s (spec.budgets[name=%s].usd): "+
 		"%s are spent, %s set aside for what they have now, and the gang needs %s (%s per hour for %s), %s too much: "+
 		"it changes when a gang of theirs ends, when the %s ends, or when an admin raises the field",
-		r.Policy, dollars(r.MicroUSD), r.periodName(), r.Ends.UTC().Format(time.RFC3339), r.Name,
+		r.Policy, r.sharers(), dollars(r.MicroUSD), r.periodName(), r.Ends.UTC().Format(time.RFC3339), r.Name,
 		dollars(r.Standing.Spent), dollars(r.Committed), dollars(r.price), USD(r.perHour), r.left.Truncate(time.Minute),
 		dollars(r.Standing.Spent+r.Committed+r.price-r.MicroUSD), r.periodName())
+}
+
+// sharers are those who share the budget, in words.
+func (b *Budget) sharers() string {
+	switch len(b.Queues) {
+	case 0:
+		return "its namespaces"
+	case 1:
+		return "LocalQueue " + b.Queues[0] + " of its namespaces"
+	}
+	return "LocalQueues " + strings.Join(b.Queues, ", ") + " of its namespaces"
 }
 
 func (b *Budget) periodName() string { return strings.ToLower(string(b.Period)) }
@@ -260,9 +274,9 @@ func dollars(micro int64) string {
 	return fmt.Sprintf("%d.%02d", micro/100, micro%100)
 }
 
-// SortCharges puts them in the order of their namespaces and requests.
+// SortCharges puts them in the order of their namespaces, queues and requests.
 func SortCharges(c []Charge) {
 	slices.SortFunc(c, func(a, b Charge) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Request, b.Request))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Request, b.Request))
 	})
 }

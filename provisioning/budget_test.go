@@ -2,6 +2,7 @@ package provisioning
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ func budget(usd int64, changes ...func(*Budget)) func(*story) {
 	return func(s *story) {
 		b := Budget{
 			Policy: "p", Name: "team", MicroUSD: usd * 1e6, Period: v1alpha1.BudgetDay, Ends: noon.Add(12 * time.Hour), Reserve: 24 * time.Hour,
-			Covers: func(namespace string) bool { return namespace == "ns" }, Spent: Meter{At: noon},
+			Covers: func(t Tenant) bool { return t.Namespace == "ns" }, Spent: Meter{At: noon},
 		}
 		for _, change := range changes {
 			change(&b)
@@ -31,13 +32,27 @@ func spent(usd int64) func(*Budget)         { return func(b *Budget) { b.Spent.M
 func reserve(d time.Duration) func(*Budget) { return func(b *Budget) { b.Reserve = d } }
 func called(name string) func(*Budget)      { return func(b *Budget) { b.Name = name } }
 func coversNot(namespace string) func(*Budget) {
-	return func(b *Budget) { b.Covers = func(n string) bool { return n != namespace } }
+	return func(b *Budget) { b.Covers = func(t Tenant) bool { return t.Namespace != namespace } }
 }
+
+// ofQueues bounds the budget to some of the namespace's LocalQueues.
+func ofQueues(names ...string) func(*Budget) {
+	return func(b *Budget) {
+		b.Queues = names
+		b.Covers = func(t Tenant) bool { return t.Namespace == "ns" && slices.Contains(names, t.Queue) }
+	}
+}
+
+// inQueue has the story's gang come from a LocalQueue.
+func inQueue(name string) func(*story) { return func(s *story) { s.request.Gang.Queue = name } }
+
+// from a LocalQueue comes the charge's gang.
+func from(queue string) func(*Charge) { return func(c *Charge) { c.Queue = queue } }
 
 // pays says that a request of a namespace pays so many USD an hour.
 func pays(namespace string, usd int64, changes ...func(*Charge)) func(*story) {
 	return func(s *story) {
-		c := Charge{Request: "other", Namespace: namespace, MicroUSDPerHour: usd * 1e6}
+		c := Charge{Request: "other", Tenant: Tenant{Namespace: namespace}, MicroUSDPerHour: usd * 1e6}
 		for _, change := range changes {
 			change(&c)
 		}
@@ -90,6 +105,15 @@ func TestBudgets(t *testing.T) {
 		{name: "what others of its namespaces have counts", story: newStory().with(budget(240)).with(pays("ns", 1)), want: Report, message: "12.00 set aside"},
 		{name: "what others have does not", story: newStory().with(budget(240)).with(pays("theirs", 100)), want: Begin},
 		{name: "nor do budgets of others", story: newStory().with(budget(0, coversNot("ns"))), want: Begin},
+		{name: "a budget of a queue bounds its gangs, and names it", story: newStory().with(inQueue("red")).with(budget(239, ofQueues("red"))), want: Report,
+			message: "CapacityPolicy p lets LocalQueue red of its namespaces spend 239 USD in the day"},
+		{name: "queues may share one", story: newStory().with(inQueue("blue")).with(budget(240, ofQueues("red", "blue"))).with(pays("ns", 1, from("red"))), want: Report,
+			message: "CapacityPolicy p lets LocalQueues red, blue of its namespaces spend 240 USD in the day"},
+		{name: "what other queues of its namespace have does not count for it", story: newStory().with(inQueue("red")).with(budget(240, ofQueues("red"))).
+			with(pays("ns", 100, from("blue"))).with(pays("ns", 100)), want: Begin},
+		{name: "nor does it bound their gangs", story: newStory().with(inQueue("blue")).with(budget(0, ofQueues("red"))), want: Begin},
+		{name: "nor those of no queue", story: newStory().with(budget(0, ofQueues("red"))), want: Begin},
+		{name: "one of all requests counts those of queues", story: newStory().with(inQueue("red")).with(budget(240)).with(pays("ns", 1, from("blue"))), want: Report, message: "lets its namespaces spend"},
 		{name: "each budget counts, and is named", story: newStory().with(budget(1000)).with(budget(100, called("small"))), want: Report, message: "spec.budgets[name=small]"},
 		{name: "a gang is taken to run no longer than the reserve", story: newStory().with(budget(40, reserve(2*time.Hour))), want: Begin},
 		{name: "nor than its pods may", story: newStory().with(deadline(3 * time.Hour)).with(budget(60)), want: Begin},
@@ -113,6 +137,48 @@ func TestBudgets(t *testing.T) {
 	})
 }
 
+func TestWhoseChargesStandBesideABudget(t *testing.T) {
+	s := newStory().with(pays("ns", 1, from("red"))).with(pays("ns", 2, from("blue"))).with(pays("ns", 4)).with(pays("theirs", 8, from("red")))
+	for _, tc := range []struct {
+		name   string
+		change func(*Budget)
+		want   int64
+	}{
+		{"those of all requests of its namespace", func(*Budget) {}, 7},
+		{"those of its queue", ofQueues("red"), 1},
+		{"those of its queues", ofQueues("blue", "red"), 3},
+		{"none of a queue that has nothing", ofQueues("green"), 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s.view.Budgets = nil
+			s.with(budget(100, reserve(time.Hour), spent(5), tc.change))
+			got := s.view.Budgets[0].Stands(s.view.Charges, noon)
+			if diff := cmp.Diff(Standing{Spent: 5e6, Committed: tc.want * 1e6}, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAWarningNamesTheQueues(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*Budget)
+		want   string
+	}{
+		{"all requests", func(*Budget) {}, "gangs of its namespaces wait"},
+		{"one queue", ofQueues("red"), "gangs of LocalQueue red of its namespaces wait"},
+		{"two", ofQueues("red", "blue"), "gangs of LocalQueues red, blue of its namespaces wait"},
+	} {
+		for _, usd := range []int64{80, 100} {
+			s := newStory().with(budget(100, spent(usd), tc.change))
+			if got := s.view.Budgets[0].Report(v1alpha1.BudgetStatus{}, noon).Warning; !strings.Contains(got, tc.want) {
+				t.Errorf("%s, %d %%: %q does not say %q", tc.name, usd, got, tc.want)
+			}
+		}
+	}
+}
+
 // alsoPaidBy a request that is over and whose pods run beside.
 func alsoPaidBy(other types.UID) func(*Node) {
 	return func(n *Node) {
@@ -123,16 +189,21 @@ func alsoPaidBy(other types.UID) func(*Node) {
 // What a queue promises to one gang of a cycle the next one does not get, and what a
 // victim pays is free for him who comes in its place.
 func TestBudgetsOfTrials(t *testing.T) {
-	s := newStory().with(budget(500)).with(pays("ns", 5))
+	s := newStory().with(inQueue("red")).with(budget(500, ofQueues("red"))).with(pays("ns", 5, from("red")))
 	gang, policy := s.request.Gang, s.request.Policy
 	gang.UID, s.view.Groups[0].Max = "", 100
 	first := Plan(s.view.Snapshot, gang, policy)
 	if first.Outcome != Launch {
 		t.Fatalf("the first gang is told %s", first.Message())
 	}
-	after := s.view.Taking("first", "ns", &first)
+	after := s.view.Taking("first", gang.tenant(), &first)
 	if second := Plan(after, gang, policy); second.Outcome != Wait || second.Reasons[0].Code != CodeBudget {
 		t.Errorf("the second gang: %s %s; want it to wait for the budget", second.Outcome, second.Message())
+	}
+	other := gang
+	other.Queue = "blue"
+	if second := Plan(after, other, policy); second.Outcome != Launch {
+		t.Errorf("a gang of another queue is told %s", second.Message())
 	}
 	if second := Plan(after.Without("first"), gang, policy); second.Outcome != Launch {
 		t.Errorf("without the first one the second is told %s", second.Message())
@@ -188,7 +259,7 @@ func TestBudgetsAreKept(t *testing.T) {
 				s.view.Charges = append(s.view.Charges, g.Charge)
 				rate += g.MicroUSDPerHour
 			}
-			newcomer := gang{Charge: Charge{Request: "new", Namespace: "ns", Since: now}}
+			newcomer := gang{Charge: Charge{Request: "new", Tenant: Tenant{Namespace: "ns"}, Since: now}}
 			longest := 6 * reserved
 			if r.IntN(2) == 0 {
 				newcomer.Runs = time.Duration(1+r.IntN(20)) * time.Hour / 2

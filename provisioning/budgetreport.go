@@ -48,9 +48,9 @@ func (b *Budget) Report(old v1alpha1.BudgetStatus, now time.Time) BudgetReport {
 }
 
 func (b *Budget) warning(percent, spent int64) string {
-	consequence := "at 100 % gangs of its namespaces wait"
+	consequence := "at 100 % gangs of " + b.sharers() + " wait"
 	if percent == 100 {
-		consequence = "gangs of its namespaces wait until then"
+		consequence = "gangs of " + b.sharers() + " wait until then"
 	}
 	return fmt.Sprintf("%s of the %s USD of budget %s are spent, which is at least %d %%, and its %s ends at %s: "+
 		"%s, or until spec.budgets[name=%s].usd is raised; those that run go on",

@@ -25,6 +25,8 @@ import (
 type Gang struct {
 	// Namespace of the pods.
 	Namespace string
+	// Queue is the LocalQueue that the pods come from; empty for none.
+	Queue string
 	// Name as namespace/name of the request or workload, for messages.
 	Name string
 	// UID of the request; what it has booked or launched already is its own.
@@ -37,6 +39,8 @@ type Gang struct {
 	Launch  string
 	PodSets []PodSet
 }
+
+func (g *Gang) tenant() Tenant { return Tenant{g.Namespace, g.Queue} }
 
 // PodSet is Count pods of one template.
 type PodSet struct {

@@ -40,7 +40,7 @@ func Likeness(g *Gang, p *Policy) string {
 	if err != nil {
 		return "" // then it is like no other
 	}
-	sum := sha256.Sum256(fmt.Appendf(text, " in %s by %+v", g.Namespace, *p))
+	sum := sha256.Sum256(fmt.Appendf(text, " of %+v by %+v", g.tenant(), *p))
 	return hex.EncodeToString(sum[:])
 }
 

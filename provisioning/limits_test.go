@@ -93,6 +93,7 @@ func TestGangsThatAreAlikeAreJudgedOnce(t *testing.T) {
 		{"another-template", 2, func(s *story) {
 			s.request.Gang.PodSets[0].Template.Spec.NodeSelector = map[string]string{"team": "ml"}
 		}, 4, "room for 0 of the 2 pods"},
+		{"another-queue", 2, inQueue("red"), 5, "room for 0 of the 2 pods"},
 	} {
 		if got := judge(tc.name, tc.count, tc.change).Condition.Message; !strings.Contains(got, tc.want) {
 			t.Errorf("%s says %q, want %q", tc.name, got, tc.want)

@@ -43,13 +43,13 @@ func NewSnapshot(now time.Time, nodes *Nodes, groups []nodegroups.Group, daemonS
 }
 
 // Taking is the snapshot where what the plan uses is taken for a gang of the given
-// owner, so that nobody else is promised it.
-func (s *Snapshot) Taking(owner types.UID, namespace string, plan *Verdict) *Snapshot {
+// owner, so that nobody else is promised it. The tenant pays.
+func (s *Snapshot) Taking(owner types.UID, t Tenant, plan *Verdict) *Snapshot {
 	out := *s
 	out.Nodes, out.Groups = s.Nodes.Clone(), slices.Clone(s.Groups)
 	for _, p := range plan.Placement {
 		n := *out.Nodes.Find(p.Node)
-		n.Bookings = append(slices.Clip(n.Bookings), Booking{UID: owner, Namespace: namespace, Remaining: p.Requests})
+		n.Bookings = append(slices.Clip(n.Bookings), Booking{UID: owner, Namespace: t.Namespace, Queue: t.Queue, Remaining: p.Requests})
 		out.Nodes.Set(&n)
 	}
 	for _, l := range plan.Launches {
@@ -57,7 +57,7 @@ func (s *Snapshot) Taking(owner types.UID, namespace string, plan *Verdict) *Sna
 	}
 	if len(s.Budgets) > 0 {
 		perHour := s.asks(&Gang{UID: owner}, plan)
-		out.Charges = append(slices.Clip(s.Charges), Charge{Request: owner, Namespace: namespace, MicroUSDPerHour: perHour, Runs: plan.Runs})
+		out.Charges = append(slices.Clip(s.Charges), Charge{Request: owner, Tenant: t, MicroUSDPerHour: perHour, Runs: plan.Runs})
 	}
 	return &out
 }

@@ -8,6 +8,10 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 )
 
+// QueueLabel on a ProvisioningRequest names the LocalQueue of the job that it was made
+// for. It is the label by which a job names its queue to Kueue.
+const QueueLabel = "kueue.x-k8s.io/queue-name"
+
 // Tenant is who pays for machines; the zero value is nobody.
 type Tenant struct {
 	Namespace string
@@ -20,8 +24,8 @@ type Tenant struct {
 type Share struct {
 	// Request by its UID; empty for what nobody pays.
 	Request types.UID
-	// Namespace of the request; empty where only the request itself tells it.
-	Namespace string
+	// Tenant of the request; without namespace where only the request itself tells it.
+	Tenant
 	// MicroUSDPerHour is the part of the price, in millionths of a USD.
 	MicroUSDPerHour int64
 }
@@ -46,7 +50,7 @@ func Shares(launch string, bookings []Booking, inFlight bool, microUSDPerHour in
 	out := make([]Share, len(bookings))
 	part, rest := microUSDPerHour/int64(len(bookings)), microUSDPerHour%int64(len(bookings))
 	for i := range bookings {
-		out[i] = Share{bookings[i].UID, bookings[i].Namespace, part}
+		out[i] = Share{bookings[i].UID, bookings[i].tenant(), part}
 		if int64(i) < rest {
 			out[i].MicroUSDPerHour++
 		}

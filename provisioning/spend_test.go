@@ -14,7 +14,7 @@ import (
 func TestWhoPaysForAMachine(t *testing.T) {
 	booked := func(names ...string) (out []Booking) {
 		for _, name := range names {
-			out = append(out, Booking{UID: types.UID(name), Namespace: "ns-" + name})
+			out = append(out, Booking{UID: types.UID(name), Namespace: "ns-" + name, Queue: "q-" + name})
 		}
 		return out
 	}
@@ -24,13 +24,13 @@ func TestWhoPaysForAMachine(t *testing.T) {
 		inFlight bool
 		want     []Share
 	}{
-		{"nobody for one that is idle", nil, false, []Share{{"", "", 1e6}}},
-		{"the gang that it is launched for", nil, true, []Share{{"gang", "", 1e6}}},
-		{"the one that has booked it", booked("a"), false, []Share{{"a", "ns-a", 1e6}}},
-		{"the one that has booked it, also while more of its machines are in flight", booked("a"), true, []Share{{"a", "ns-a", 1e6}}},
-		{"two that have booked it, in halves", booked("a", "b"), false, []Share{{"a", "ns-a", 5e5}, {"b", "ns-b", 5e5}}},
+		{"nobody for one that is idle", nil, false, []Share{{MicroUSDPerHour: 1e6}}},
+		{"the gang that it is launched for", nil, true, []Share{{Request: "gang", MicroUSDPerHour: 1e6}}},
+		{"the one that has booked it", booked("a"), false, []Share{{"a", Tenant{"ns-a", "q-a"}, 1e6}}},
+		{"the one that has booked it, also while more of its machines are in flight", booked("a"), true, []Share{{"a", Tenant{"ns-a", "q-a"}, 1e6}}},
+		{"two that have booked it, in halves", booked("a", "b"), false, []Share{{"a", Tenant{"ns-a", "q-a"}, 5e5}, {"b", Tenant{"ns-b", "q-b"}, 5e5}}},
 		{"three that have booked it, to the last millionth", booked("a", "b", "c"), false,
-			[]Share{{"a", "ns-a", 333334}, {"b", "ns-b", 333333}, {"c", "ns-c", 333333}}},
+			[]Share{{"a", Tenant{"ns-a", "q-a"}, 333334}, {"b", Tenant{"ns-b", "q-b"}, 333333}, {"c", Tenant{"ns-c", "q-c"}, 333333}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, Shares("gang-2", tc.bookings, tc.inFlight, 1e6)); diff != "" {

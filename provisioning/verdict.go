@@ -94,7 +94,7 @@ const (
 	CodePrice ReasonCode = "Price"
 	// CodeLimit: the namespace would have more than a CapacityPolicy lets it have.
 	CodeLimit ReasonCode = "Limit"
-	// CodeBudget: the namespace would spend more than a CapacityPolicy lets it spend.
+	// CodeBudget: the namespace or queue would spend more than a CapacityPolicy lets it spend.
 	CodeBudget ReasonCode = "Budget"
 	// CodeMarket: the policy does not allow the group's capacity type.
 	CodeMarket ReasonCode = "Market"

@@ -1,32 +1,67 @@
 package queueing
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/muster-dev/muster/provisioning"
 )
 
-// Namespaces have budgets apart: what one of a queue may not spend another may.
-func TestTwinsOfOtherNamespacesHaveOtherBudgets(t *testing.T) {
+// Namespaces, and LocalQueues of one, have budgets apart: what one of a ClusterQueue may
+// not spend another may.
+func TestTwinsOfOtherTenantsHaveOtherBudgets(t *testing.T) {
+	for _, other := range []provisioning.Tenant{{Namespace: "other", Queue: "main"}, {Namespace: "default", Queue: "rich"}} {
+		t.Run(other.Namespace+"/"+other.Queue, func(t *testing.T) {
+			w := oneQueue(t)
+			lq := localQueueTo(other.Queue, "team", "")
+			lq.Namespace = other.Namespace
+			w.set(lq)
+			w.s.plan = func(_ *provisioning.Snapshot, gang provisioning.Gang, _ provisioning.Policy) provisioning.Verdict {
+				if gang.Namespace == "default" && gang.Queue == "main" {
+					return provisioning.Verdict{Outcome: provisioning.Wait, Reasons: []provisioning.Reason{{Code: provisioning.CodeBudget, Message: "it is spent"}}}
+				}
+				return provisioning.Verdict{Outcome: provisioning.Launch}
+			}
+			s := provisioning.NewSnapshot(w.now, provisioning.NewNodes(), nil, nil)
+			s.Budgets = []provisioning.Budget{{Policy: "policy", Name: "default"}}
+			w.s.SetCapacity(s)
+			w.add(t, "a", nil)
+			twin := w.workload(t, "b", map[string]string{"gpu": "1", "lq": other.Queue})
+			twin.Namespace = other.Namespace
+			w.set(twin)
+			if got := outcomes(w.s.Cycle(w.now)); got["a"] != Wait || got["b"] != Reserve {
+				t.Errorf("outcomes: %v; want the one that has spent its budget to wait, and its twin not", got)
+			}
+		})
+	}
+}
+
+// What a Workload of a cycle is promised counts for its queue.
+func TestPromisesOfACycleAreChargedToTheQueue(t *testing.T) {
 	w := oneQueue(t)
-	lq := localQueueTo("main", "team", "")
-	lq.Namespace = "other"
-	w.set(lq)
-	w.s.plan = func(_ *provisioning.Snapshot, gang provisioning.Gang, _ provisioning.Policy) provisioning.Verdict {
-		if gang.Namespace == "default" {
-			return provisioning.Verdict{Outcome: provisioning.Wait, Reasons: []provisioning.Reason{{Code: provisioning.CodeBudget, Message: "it is spent"}}}
-		}
-		return provisioning.Verdict{Outcome: provisioning.Launch}
+	w.s.plan = func(*provisioning.Snapshot, provisioning.Gang, provisioning.Policy) provisioning.Verdict {
+		return provisioning.Verdict{Outcome: provisioning.Launch, MicroUSDPerHour: 1e6}
 	}
 	s := provisioning.NewSnapshot(w.now, provisioning.NewNodes(), nil, nil)
-	s.Budgets = []provisioning.Budget{{Policy: "policy", Name: "default"}}
+	s.Budgets = []provisioning.Budget{{Policy: "policy", Name: "main"}}
 	w.s.SetCapacity(s)
 	w.add(t, "a", nil)
-	twin := w.workload(t, "b", map[string]string{"gpu": "1"})
-	twin.Namespace = "other"
-	w.set(twin)
-	if got := outcomes(w.s.Cycle(w.now)); got["a"] != Wait || got["b"] != Reserve {
-		t.Errorf("outcomes: %v; want the one in the namespace with a budget to wait, and its twin not", got)
+	w.s.Cycle(w.now)
+	if got := w.s.capacity.Charges; len(got) != 1 || got[0].Tenant != (provisioning.Tenant{Namespace: "default", Queue: "main"}) {
+		t.Errorf("charges: %+v; want one of LocalQueue main in namespace default", got)
+	}
+}
+
+// A request tells the provisioner from which queue it comes, if a label can say so.
+func TestRequestsNameTheirQueue(t *testing.T) {
+	for queue, want := range map[string]string{"main": "main", strings.Repeat("x", 64): ""} {
+		w := oneQueue(t)
+		object := w.workload(t, "train", map[string]string{"lq": queue})
+		w.set(object)
+		r := w.s.newRequest(w.s.workloads[object.UID], "train-1", CapacityClass, nil, nil)
+		if got := r.Object.Labels[provisioning.QueueLabel]; got != want {
+			t.Errorf("the request of queue %s is labelled %q, want %q", queue, got, want)
+		}
 	}
 }
 

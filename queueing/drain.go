@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
@@ -38,8 +39,8 @@ func (r *refusal) holds(w *Workload, now time.Time) bool {
 // cycle.
 type likeness struct {
 	shape uint64
-	// namespace where there are budgets, which namespaces have apart.
-	namespace string
+	// tenant where there are budgets, which namespaces and their queues have apart.
+	tenant provisioning.Tenant
 	// terms are those on which it would get machines.
 	terms string
 	// skip and refused are where the search for machines stands.
@@ -57,7 +58,7 @@ type likeness struct {
 func (s *State) likeness(q *queue, w *Workload) likeness {
 	out := likeness{shape: w.shape, skip: s.blindly(q, w), terms: s.likeTerms(q, w)}
 	if s.capacity != nil && len(s.capacity.Budgets) > 0 {
-		out.namespace = w.Object.Namespace
+		out.tenant = w.tenant()
 	}
 	if c := s.justEvicted(w); c != nil {
 		out.refused = c.Message

@@ -189,7 +189,8 @@ func (s *State) blindly(q *queue, w *Workload) int {
 
 // gangOf is the Workload's pods as they would be on the flavors of an admission.
 func (s *State) gangOf(w *Workload, admission *kueue.Admission) provisioning.Gang {
-	gang := provisioning.Gang{Namespace: w.Object.Namespace, Name: w.Object.Namespace + "/" + w.Object.Name}
+	t := w.tenant()
+	gang := provisioning.Gang{Namespace: t.Namespace, Queue: t.Queue, Name: w.Object.Namespace + "/" + w.Object.Name}
 	for i := range admission.PodSetAssignments {
 		assignment := &admission.PodSetAssignments[i]
 		gang.PodSets = append(gang.PodSets, provisioning.PodSet{
@@ -197,6 +198,11 @@ func (s *State) gangOf(w *Workload, admission *kueue.Admission) provisioning.Gan
 		})
 	}
 	return gang
+}
+
+// tenant is who pays for the Workload's machines.
+func (w *Workload) tenant() provisioning.Tenant {
+	return provisioning.Tenant{Namespace: w.Object.Namespace, Queue: string(w.Object.Spec.QueueName)}
 }
 
 // templateOf is the template of a podSet as it will be on its flavors.
@@ -259,5 +265,5 @@ func (s *State) seen(w *Workload) bool {
 // take marks what a plan uses in a copy of the advice, so that the next
 // Workload of the cycle is not promised the same machines.
 func (s *State) take(w *Workload, plan *provisioning.Verdict) {
-	s.capacity = s.capacity.Taking(w.Object.UID, w.Object.Namespace, plan)
+	s.capacity = s.capacity.Taking(w.Object.UID, w.tenant(), plan)
 }

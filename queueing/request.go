@@ -9,9 +9,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
@@ -103,6 +105,10 @@ func (s *State) newRequest(w *Workload, name, class string, parameters map[strin
 		ObjectMeta: meta(name),
 		Spec:       autoscaling.ProvisioningRequestSpec{ProvisioningClassName: class, Parameters: parameters},
 	}}
+	// A queue may have a name that no label can have as its value. No budget names it.
+	if queue := w.tenant().Queue; len(validation.IsValidLabelValue(queue)) == 0 {
+		out.Object.Labels[provisioning.QueueLabel] = queue
+	}
 	for _, a := range asked {
 		templateName := TemplateName(name, a.podSets[0])
 		template := s.templateOf(w, a.assignment)

@@ -23,7 +23,7 @@ func machineOf(group, name string, requests ...string) *corev1.Node {
 	out.Labels[v1alpha1.NodeGroupLabel], out.Annotations = group, map[string]string{}
 	for _, r := range requests {
 		label := provisioning.BookingLabel(r)
-		out.Labels[label], out.Annotations[label] = "default", provisioning.EncodeBooking(types.UID(r), noon.Add(-30*time.Minute), nil)
+		out.Labels[label], out.Annotations[label] = "default", provisioning.Booking{UID: types.UID(r), Since: noon.Add(-30 * time.Minute)}.Encode()
 	}
 	return out
 }

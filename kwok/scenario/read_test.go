@@ -142,7 +142,7 @@ func TestWhatIsRefused(t *testing.T) {
 			document.Fault{Line: 19, Path: "arrivals[0].when.every", Text: "-10s is negative; give a duration such as 90s"}},
 		"a fault that nothing is hit by": {
 			"ends: {atMost: 1h}", "faults:\n  faults:\n  - {type: Kill, target: nobody}\nends: {atMost: 1h}",
-			document.Fault{Line: 26, Path: "faults.faults[0].target", Text: `Unsupported value: "nobody": supported values: "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "clouds", "muster", "muster-standby"`}},
+			document.Fault{Line: 26, Path: "faults.faults[0].target", Text: `Unsupported value: "nobody": supported values: "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "clouds", "muster", "muster-standby", "dashboard"`}},
 		"no end": {
 			"ends: {atMost: 1h}", "ends: {}",
 			document.Fault{Line: 24, Path: "ends.atMost", Text: "it is 0s; give a duration greater than 0, such as 10m"}},

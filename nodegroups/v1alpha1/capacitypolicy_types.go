@@ -102,10 +102,10 @@ type CapacityPolicySpec struct {
 	// +optional
 	Limits *CapacityLimits `json:"limits,omitempty"`
 
-	// budgets are what namespaces may spend in a period on machines that Muster
-	// launches. They hold beside those of other CapacityPolicies, whichever a request
-	// names. A gang that would pass one waits and says by how much; no gang that has
-	// its machines is ever stopped for it.
+	// budgets are what namespaces, or queues of theirs, may spend in a period on
+	// machines that Muster launches. They hold beside those of other CapacityPolicies,
+	// whichever a request names. A gang that would pass one waits and says by how much;
+	// no gang that has its machines is ever stopped for it.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -113,10 +113,10 @@ type CapacityPolicySpec struct {
 	Budgets []CapacityBudget `json:"budgets,omitempty"`
 }
 
-// CapacityBudget bounds what the namespaces that it selects spend together: the price
-// of the machines that Muster has launched, from when their gang begins to launch or
-// books them until its pods have ended. A machine that several have booked costs each
-// an equal part; one that stands idle costs nobody.
+// CapacityBudget bounds what the namespaces that it selects, or queues of theirs, spend
+// together: the price of the machines that Muster has launched, from when their gang
+// begins to launch or books them until its pods have ended. A machine that several
+// have booked costs each an equal part; one that stands idle costs nobody.
 //
 // A gang may begin if three amounts together are within usd: what was spent in the
 // period so far; what machines that are in use or being launched will cost yet; and
@@ -136,6 +136,18 @@ type CapacityBudget struct {
 	// the name too: each bears it as kubernetes.io/metadata.name. Unset selects all.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// queues are the LocalQueues of the selected namespaces that share the budget, by
+	// their names. A request counts for the one that its label kueue.x-k8s.io/queue-name
+	// names, which those of queued jobs bear. Unset means all requests, also those of no
+	// queue.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="must be the name of a LocalQueue, without its namespace, for example research"
+	Queues []string `json:"queues,omitempty"`
 
 	// usd is what may be spent in each period, in USD.
 	// +required

@@ -83,6 +83,11 @@ func (in *CapacityBudget) DeepCopyInto(out *CapacityBudget) {
 		*out = new(v1.LabelSelector)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Queues != nil {
+		in, out := &in.Queues, &out.Queues
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	out.USD = in.USD.DeepCopy()
 	if in.Reserve != nil {
 		in, out := &in.Reserve, &out.Reserve

@@ -55,7 +55,7 @@ func (m *Model) setBudgets() {
 			if b.Period != spec.Period {
 				b.Period, b.Ends = spec.Period, time.Time{}
 			}
-			b.selector = selectorOf(spec.NamespaceSelector)
+			b.selector, b.Queues = selectorOf(spec.NamespaceSelector), spec.Queues
 			if status := statusIn(p, spec.Name); !equality.Semantic.DeepEqual(status, b.known) {
 				b.known, b.begun = status, false
 			}
@@ -115,7 +115,7 @@ func (m *Model) flushBudgets() {
 	if m.budgets.stale {
 		m.setBudgets()
 		for _, b := range m.budgets.list {
-			b.Covers = m.coveredBy(b.selector)
+			b.Covers = m.coveredBy(b)
 		}
 	}
 	for _, b := range m.budgets.list {
@@ -132,15 +132,19 @@ func (m *Model) flushBudgets() {
 	m.budgets.stale = false
 }
 
-// coveredBy says of namespaces whether the selector selects them, as they are now.
-func (m *Model) coveredBy(selector labels.Selector) func(string) bool {
+// coveredBy says of tenants whether the budget selects them, as namespaces are now.
+func (m *Model) coveredBy(b *budget) func(provisioning.Tenant) bool {
+	selector, queues := b.selector, b.Queues
 	known := make(map[string]bool, len(m.holdings.namespaces))
 	for name, n := range m.holdings.namespaces {
 		known[name] = selector.Matches(labels.Set(n.Labels))
 	}
-	return func(namespace string) bool {
-		covered, ok := known[namespace]
-		return ok && covered || !ok && selector.Matches(labels.Set{corev1.LabelMetadataName: namespace})
+	return func(t provisioning.Tenant) bool {
+		if len(queues) > 0 && !slices.Contains(queues, t.Queue) {
+			return false
+		}
+		covered, ok := known[t.Namespace]
+		return ok && covered || !ok && selector.Matches(labels.Set{corev1.LabelMetadataName: t.Namespace})
 	}
 }
 
@@ -170,7 +174,7 @@ func (m *Model) goOn(b *budget, now time.Time) {
 	}
 	for key, bill := range m.spending.bills {
 		for _, s := range bill.shares {
-			if !bill.launched || !b.Covers(s.Namespace) {
+			if !bill.launched || !b.Covers(s.Tenant) {
 				continue
 			}
 			since := m.paidSince(key, s.Request)
@@ -186,7 +190,7 @@ func (m *Model) goOn(b *budget, now time.Time) {
 // hour.
 func (m *Model) rateOf(b *budget) (perHour int64) {
 	for p, r := range m.spending.rates {
-		if p.namespace != "" && b.Covers(p.namespace) {
+		if p.Namespace != "" && b.Covers(p.Tenant) {
 			perHour += r.launched
 		}
 	}

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 )
@@ -49,6 +51,19 @@ func newPurse(t *testing.T, status ...v1alpha1.BudgetStatus) *purse {
 	return p
 }
 
+// ofQueues has the budget hold for some LocalQueues of its namespaces.
+func (p *purse) ofQueues(names ...string) {
+	p.change(func(c *v1alpha1.CapacityPolicy) { c.Spec.Budgets[0].Queues = names })
+}
+
+// of is a request that a LocalQueue has made, or nobody's if that is empty.
+func (p *purse) of(queue string, r *provreq.ProvisioningRequest) *provreq.ProvisioningRequest {
+	if queue != "" {
+		r.Labels = map[string]string{provisioning.QueueLabel: queue}
+	}
+	return r
+}
+
 func (p *purse) price(usd string) {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: p.next()}}
 	g.Spec.PricePerHour = new(resource.MustParse(usd))
@@ -64,19 +79,17 @@ func (p *purse) change(f func(*v1alpha1.CapacityPolicy)) {
 }
 
 // machine that was launched for a request, in use by those that have booked it since
-// then.
+// then. Each is namespace, name and, if there is one, LocalQueue of a request.
 func (p *purse) machine(name, token string, since time.Time, bookings ...string) {
 	p.SetMachine(cloudprovider.Machine{Name: name, Group: "gpu", ProviderID: name, Launch: token, State: cloudprovider.Running})
 	n := p.node(func(n *corev1.Node) { n.Name, n.Spec.ProviderID = name, name })
 	n.Labels, n.Annotations, n.Spec.Unschedulable = map[string]string{}, map[string]string{}, p.cordoned
 	for _, b := range bookings {
-		var namespace, request string
-		if _, err := fmt.Sscanf(b, "%s %s", &namespace, &request); err != nil {
-			p.Fatal(err)
-		}
+		namespace, request, _ := strings.Cut(b, " ")
+		request, queue, _ := strings.Cut(request, " ")
 		label := provisioning.BookingLabel(request)
 		n.Labels[label] = namespace
-		n.Annotations[label] = provisioning.EncodeBooking(types.UID(request), since, nil)
+		n.Annotations[label] = provisioning.Booking{UID: types.UID(request), Queue: queue, Since: since}.Encode()
 	}
 	p.SetNode(n)
 }
@@ -135,6 +148,53 @@ func TestWhatCountsForABudget(t *testing.T) {
 	p.want("1.65 spent, 36.00 committed")
 	p.SetNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", ResourceVersion: p.next(), Labels: map[string]string{"team": "red"}}})
 	p.want("1.65 spent, 144.00 committed") // that it spends counts from now on
+}
+
+// What requests of a queue spend is told from what others of its namespace do, from
+// when their machines are asked for until nobody uses them any more.
+func TestWhatCountsForABudgetOfQueues(t *testing.T) {
+	p := newPurse(t)
+	p.ofQueues("train")
+	p.SetRequest(launching(p.of("train", p.request("gang")), 2))
+	p.SetRequest(launching(p.of("serve", p.request("x")), 2))
+	p.SetRequest(launching(p.of("", p.request("y")), 2))
+	p.want("0.00 spent, 72.00 committed")
+	for _, name := range []string{"gang", "x", "y"} {
+		p.SetMachine(cloudprovider.Machine{Name: name, Group: "gpu", ProviderID: name, Launch: name + "-1", State: cloudprovider.Booting})
+	}
+	p.after(10 * time.Second)
+	p.want("0.10 spent, 72.00 committed") // one of two exists
+	p.machine("gang", "gang-1", noon, "ns gang train")
+	p.machine("x", "x-1", noon, "ns x serve")
+	p.machine("y", "y-1", noon, "ns y")
+	p.machine("shared", "x-1", noon, "ns gang train", "ns x serve")
+	p.machine("theirs", "z-1", noon, "other z train")
+	p.after(10 * time.Second)
+	p.want("0.25 spent, 90.00 committed")
+	p.DeleteRequest(p.request("gang")) // the booking remembers its queue
+	p.after(10 * time.Second)
+	p.want("0.40 spent, 54.00 committed")
+	p.SetRequest(launching(p.of("train", p.request("y")), 1)) // somebody has labelled it
+	p.after(10 * time.Second)
+	p.want("0.65 spent, 90.00 committed")
+	p.ofQueues("train", "serve")
+	p.want("0.65 spent, 144.00 committed")
+	p.ofQueues()
+	p.DeleteRequest(p.request("y"))
+	p.want("0.65 spent, 144.00 committed") // also those of no queue
+}
+
+// The label of a request tells its queue, for bookings that nobody has seen yet too.
+func TestARequestIsOfTheQueueOfItsLabel(t *testing.T) {
+	p := newPurse(t)
+	p.ofQueues("train")
+	p.SetRequest(p.of("train", p.request("gang")))
+	if e, _ := p.Request("gang"); e.Gang.Queue != "train" {
+		t.Errorf("the gang is of queue %q, want train", e.Gang.Queue)
+	}
+	p.machine("a", "gone-1", noon)
+	p.Assume("gang", Assumption{Bookings: []provisioning.Placement{{Node: "a", Requests: nodegroups.Resources{gpu: 8}}}})
+	p.want("0.00 spent, 36.00 committed")
 }
 
 // A gang that may run for half an hour keeps no more than that, from when its pods
@@ -213,6 +273,17 @@ func TestABudgetGoesOnFromItsStatus(t *testing.T) {
 		{"a period that has become longer keeps what is known of it", record(func(s *v1alpha1.BudgetStatus) { s.PeriodEnd = metav1.NewTime(noon) }), func(*purse) {}, "100.50 spent, 0.00 committed"},
 		{"by a clock that goes ahead it is counted from then on", record(func(s *v1alpha1.BudgetStatus) { s.At = metav1.NewMicroTime(noon.Add(time.Minute)) }),
 			func(p *purse) { p.machine("a", "gang-1", noon.Add(-20*time.Hour), "ns gang") }, "100.50 spent, 36.00 committed"},
+		{"of its queues, what they have had in use since, also where their requests are gone", record(), func(p *purse) {
+			p.ofQueues("train")
+			p.machine("a", "gang-1", noon.Add(-time.Hour), "ns gang train")
+			p.machine("b", "x-1", noon.Add(-time.Hour), "ns x serve")
+			p.machine("c", "y-1", noon.Add(-time.Hour), "ns y")
+		}, "101.50 spent, 36.00 committed"},
+		{"of bookings that do not say so, their requests tell the queue", record(), func(p *purse) {
+			p.ofQueues("train")
+			p.machine("a", "gang-1", noon.Add(-time.Hour), "ns gang")
+			p.SetRequest(p.of("train", p.request("gang", provreq.Provisioned)))
+		}, "101.50 spent, 36.00 committed"},
 		{"what somebody has made unreadable counts as nothing", record(func(s *v1alpha1.BudgetStatus) { s.Spent = "much" }), func(*purse) {}, "0.00 spent, 0.00 committed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

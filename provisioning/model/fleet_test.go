@@ -273,7 +273,7 @@ func TestAccountsFollowEachMachine(t *testing.T) {
 		ofGroup(n)
 		label := provisioning.BookingLabel("gang")
 		n.Labels[label] = "ns"
-		n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1", label: provisioning.EncodeBooking("gang", noon, nodegroups.Resources{gpu: 8})}
+		n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1", label: provisioning.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8}}.Encode()}
 	}
 	want := map[provisioning.Purpose]int64{}
 	for i, step := range []struct {

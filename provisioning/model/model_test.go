@@ -75,7 +75,7 @@ func phase(ph corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { 
 func booked(n *corev1.Node) {
 	label := provisioning.BookingLabel("gang")
 	n.Labels = map[string]string{label: "ns"}
-	n.Annotations = map[string]string{label: provisioning.EncodeBooking("gang", noon, nodegroups.Resources{gpu: 8})}
+	n.Annotations = map[string]string{label: provisioning.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8}}.Encode()}
 }
 
 func only(t *testing.T, m *Model) provisioning.Node {
@@ -149,7 +149,7 @@ func TestPodsCountForTheRequestWhoseNodesTheyAreOn(t *testing.T) {
 	r.CreationTimestamp = metav1.NewTime(noon)
 	m.SetRequest(r)
 	m.SetNode(v.node(booked, func(n *corev1.Node) {
-		n.Annotations[provisioning.BookingLabel("gang")] = provisioning.EncodeBooking("gang", noon, nodegroups.Resources{gpu: 8}, "made-again-by-an-earlier-job")
+		n.Annotations[provisioning.BookingLabel("gang")] = provisioning.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8}, Earlier: []types.UID{"made-again-by-an-earlier-job"}}.Encode()
 	}))
 	m.SetPod(v.pod("mine", "n", 4, consumes))
 	m.SetPod(v.pod("made-again-by-an-earlier-job", "n", 4, consumes))

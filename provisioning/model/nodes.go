@@ -455,11 +455,18 @@ func (m *Model) read(name string, n *node) *provisioning.Node {
 	return out
 }
 
-// nameBookings tells the namespaces of those that are not open yet.
+// nameBookings tells the queues that their requests are of now, and the namespaces of
+// those that are not open yet.
 func (m *Model) nameBookings(bookings []provisioning.Booking) {
 	for i := range bookings {
-		if e := m.requests.byUID[bookings[i].UID]; e != nil && !bookings[i].Open {
-			bookings[i].Namespace = e.object.Namespace
+		b := &bookings[i]
+		e := m.requests.byUID[b.UID]
+		if e == nil {
+			continue
+		}
+		t := e.tenant()
+		if b.Queue = t.Queue; !b.Open {
+			b.Namespace = t.Namespace
 		}
 	}
 }
@@ -472,7 +479,8 @@ func (n *node) addAssumed(out *provisioning.Node, m *Model) {
 		}
 		b := provisioning.Booking{UID: uid, Booked: p.Requests, Remaining: p.Requests.Clone(), Since: m.now()}
 		if e := m.requests.byUID[uid]; e != nil {
-			b.Key, b.Namespace = provisioning.BookingKey(e.object.Name), e.object.Namespace
+			t := e.tenant()
+			b.Key, b.Namespace, b.Queue = provisioning.BookingKey(e.object.Name), t.Namespace, t.Queue
 			b.Earlier = n.boundFor(b.Namespace, b.Key)
 		}
 		out.Labelled = append(out.Labelled, b)

@@ -116,6 +116,11 @@ type request struct {
 	looksUp bool
 }
 
+// tenant is who pays for the request's machines.
+func (e *request) tenant() provisioning.Tenant {
+	return provisioning.Tenant{Namespace: e.object.Namespace, Queue: e.object.Labels[provisioning.QueueLabel]}
+}
+
 func newRequests() requests {
 	return requests{
 		byUID: map[types.UID]*request{}, live: map[types.UID]bool{}, named: map[consumerKey]types.UID{}, gone: map[consumerKey]types.UID{},
@@ -171,12 +176,12 @@ func (m *Model) setRequest(r *provreq.ProvisioningRequest) bool {
 		m.requests.live[r.UID] = true
 	}
 	m.requestChanged(r.UID, old == nil || old.status != e.status || old.attempt.Phase != e.attempt.Phase ||
-		old.attempt.Owned(old.status) != e.attempt.Owned(e.status))
+		old.attempt.Owned(old.status) != e.attempt.Owned(e.status) || old.tenant() != e.tenant())
 	return true
 }
 
 // requestChanged notes what a change of the request concerns. In another place of
-// its course it leaves room, or its turn, to others.
+// its course, or of another queue, it leaves room, or its turn, to others.
 func (m *Model) requestChanged(uid types.UID, elsewhere bool) {
 	m.touch(uid)
 	m.spending.changed = true
@@ -427,7 +432,9 @@ func (m *Model) readRequest(e *request) *provisioning.Request {
 		Policy:    provisioning.DefaultPolicy(class),
 		Attempt:   e.attempt,
 		Status:    e.status,
-		Gang:      provisioning.Gang{Namespace: r.Namespace, Name: r.Namespace + "/" + r.Name, UID: r.UID, Key: provisioning.BookingKey(r.Name)},
+		Gang: provisioning.Gang{
+			Namespace: r.Namespace, Queue: e.tenant().Queue, Name: r.Namespace + "/" + r.Name, UID: r.UID, Key: provisioning.BookingKey(r.Name),
+		},
 	}
 	if e.attempt.Owned(e.status) {
 		out.Gang.Launch = provisioning.Token(r.UID, e.attempt.Number)

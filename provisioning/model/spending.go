@@ -34,10 +34,10 @@ type bill struct {
 	shares   []provisioning.Share
 }
 
-// payer is a request in its namespace; the zero value is nobody.
+// payer is a request with its tenant; the zero value is nobody.
 type payer struct {
-	request   types.UID
-	namespace string
+	request types.UID
+	provisioning.Tenant
 }
 
 // rate is what a payer pays, in millionths of a USD per hour.
@@ -91,7 +91,7 @@ func (m *Model) flushSpending() {
 // charge adds a bill to the rates of those who pay it, or takes it off.
 func (s *spending) charge(b bill, sign int, now time.Time) {
 	for _, share := range b.shares {
-		p := payer{share.Request, share.Namespace}
+		p := payer{share.Request, share.Tenant}
 		r := s.rates[p]
 		r.shares += sign
 		r.all += int64(sign) * share.MicroUSDPerHour
@@ -127,7 +127,7 @@ func (m *Model) billOf(key machineKey) bill {
 	out := bill{c.Launch != "", provisioning.Shares(c.Launch, bookings, inFlight, m.spending.prices[key.group])}
 	for i := range out.shares {
 		if share := &out.shares[i]; share.Namespace == "" && owner != nil && share.Request == owner.object.UID {
-			share.Namespace = owner.object.Namespace
+			share.Tenant = owner.tenant()
 		}
 	}
 	return out
@@ -148,7 +148,7 @@ func (m *Model) paidSince(key machineKey, request types.UID) time.Time {
 }
 
 // chargesNow are what requests pay for machines that Muster has launched or been asked
-// to launch for them, by namespace and request.
+// to launch for them, by namespace, queue and request.
 func (m *Model) chargesNow() []provisioning.Charge {
 	s := &m.spending
 	if !s.changed {
@@ -157,19 +157,19 @@ func (m *Model) chargesNow() []provisioning.Charge {
 	s.changed = false
 	perHour := map[payer]int64{}
 	for p, r := range s.rates {
-		if r.launched > 0 && p.namespace != "" {
+		if r.launched > 0 && p.Namespace != "" {
 			perHour[p] += r.launched
 		}
 	}
 	for uid := range m.requests.live {
 		e := m.requests.byUID[uid]
 		for group, count := range m.missing(e) {
-			perHour[payer{uid, e.object.Namespace}] += int64(count) * s.prices[group]
+			perHour[payer{uid, e.tenant()}] += int64(count) * s.prices[group]
 		}
 	}
 	s.charges = make([]provisioning.Charge, 0, len(perHour))
 	for p, rate := range perHour {
-		c := provisioning.Charge{Request: p.request, Namespace: p.namespace, MicroUSDPerHour: rate}
+		c := provisioning.Charge{Request: p.request, Tenant: p.Tenant, MicroUSDPerHour: rate}
 		if e := m.requests.byUID[p.request]; e != nil {
 			c.Runs, c.Since = m.runsOf(e), provisionedAt(e)
 		}
@@ -194,7 +194,7 @@ func (m *Model) TakeSpent(now time.Time) (out []Spent) {
 	m.flush()
 	for p, meter := range m.spending.meters {
 		meter = meter.Until(now)
-		out = append(out, Spent{p.request, p.namespace, meter.MicroUSD})
+		out = append(out, Spent{p.request, p.Namespace, meter.MicroUSD})
 		meter.MicroUSD = 0
 		if m.spending.meters[p] = meter; m.spending.rates[p].shares == 0 {
 			delete(m.spending.meters, p)

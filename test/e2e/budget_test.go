@@ -18,14 +18,14 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// budget of so many USD a month for the site's namespace, which counts gangs for an hour
-// ahead.
-func (s *site) budget(usd string) *v1alpha1.CapacityPolicy {
+// budget of so many USD a month for the site's namespace, or these LocalQueues of it,
+// which counts gangs for an hour ahead.
+func (s *site) budget(usd string, queues ...string) *v1alpha1.CapacityPolicy {
 	s.Helper()
 	p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 	p.Spec.Budgets = []v1alpha1.CapacityBudget{{
 		Name: "team", USD: resource.MustParse(usd), Period: v1alpha1.BudgetMonth, Reserve: &metav1.Duration{Duration: time.Hour},
-		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.name}},
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.name}}, Queues: queues,
 	}}
 	s.create(p)
 	return p
@@ -82,6 +82,54 @@ func TestAGangThatWouldPassTheBudgetWaits(t *testing.T) {
 	s.empty(g.Name)
 }
 
+// TestQueuesOfANamespaceHaveBudgetsApart: the namespace's two LocalQueues lead to one
+// ClusterQueue, and only one of them has a budget, which its second gang would pass.
+// Requests that nobody queued belong to a queue if their label says so.
+func TestQueuesOfANamespaceHaveBudgetsApart(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", nil)
+	s.queue(g)
+	free := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "free"}}
+	free.Spec.ClusterQueue = kueue.ClusterQueueReference(s.name)
+	s.create(free)
+	s.budget("250", s.name)
+	first := s.job("first", 2, func(j *batchv1.Job) {
+		j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "10m"}
+	})
+	s.eventually("the first gang runs", func() bool { return s.get(first) && first.Status.Active == 2 }, func() string { return fmt.Sprint(first.Status) })
+
+	second := s.job("second", 2, nil)
+	reason := ""
+	s.eventually("the second gang's Workload says why it waits", func() bool {
+		if w := s.workload(second); w != nil {
+			if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil {
+				reason = c.Message
+			}
+		}
+		return strings.Contains(reason, "CapacityPolicy "+s.name+" lets LocalQueue "+s.name+" of its namespaces spend 250 USD in the month that ends at ")
+	}, func() string { return "it says: " + reason })
+	t.Log("the second gang waits:", reason)
+	inQueue := func(r *provreq.ProvisioningRequest) {
+		r.Labels = map[string]string{"kueue.x-k8s.io/queue-name": s.name}
+	}
+	direct := s.request("direct", 2, inQueue)
+	if c := s.condition(direct, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "lets LocalQueue "+s.name+" of its namespaces spend") {
+		t.Errorf("a request with the label of the queue waits: %s", c.Message)
+	}
+	s.delete(direct)
+
+	s.complete(s.job("twin", 2, func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/queue-name"] = free.Name }))
+	unqueued := s.request("unqueued", 2, nil)
+	s.condition(unqueued, provreq.Provisioned, metav1.ConditionTrue)
+	s.delete(unqueued)
+	if w := s.workload(second); w == nil || meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved) {
+		t.Errorf("the second gang did not wait: %v", w)
+	}
+	s.delete(first)
+	s.complete(second)
+	s.empty(g.Name)
+}
+
 func TestACheaperFlavorIsTriedWithinABudget(t *testing.T) {
 	s := newSite(t)
 	dear := s.group("-dear", nil)
@@ -107,6 +155,9 @@ func TestBudgetsThatMakeNoSenseAreRefused(t *testing.T) {
 		{"a negative amount", func(b *v1alpha1.CapacityBudget) { b.USD = resource.MustParse("-1") }, []string{"spec.budgets[0].usd", "must not be negative", "for example 5000"}},
 		{"a period of no calendar", func(b *v1alpha1.CapacityBudget) { b.Period = "Fortnight" }, []string{"spec.budgets[0].period", "Fortnight", "Day", "Week", "Month"}},
 		{"a negative reserve", func(b *v1alpha1.CapacityBudget) { b.Reserve = &metav1.Duration{Duration: -time.Hour} }, []string{"spec.budgets[0].reserve", "must not be negative", "24h"}},
+		{"a queue with its namespace", func(b *v1alpha1.CapacityBudget) { b.Queues = []string{"red", "default/main"} }, []string{"spec.budgets[0].queues[1]", "must be the name of a LocalQueue, without its namespace"}},
+		{"no queue", func(b *v1alpha1.CapacityBudget) { b.Queues = []string{""} }, []string{"spec.budgets[0].queues[0]", "must be the name of a LocalQueue"}},
+		{"a queue twice", func(b *v1alpha1.CapacityBudget) { b.Queues = []string{"red", "red"} }, []string{"spec.budgets[0].queues[1]", "Duplicate value", "red"}},
 		{"a name that is none", func(b *v1alpha1.CapacityBudget) { b.Name = "The Team" }, []string{"spec.budgets[0].name", "The Team"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

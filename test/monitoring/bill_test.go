@@ -375,7 +375,7 @@ func (s *story) setNode(g *gang, id string, young bool) {
 	if g.stage == booked || g.stage == used {
 		label := provisioning.BookingLabel(string(g.uid()))
 		n.Labels[label] = g.request.Namespace
-		n.Annotations[label] = provisioning.EncodeBooking(g.uid(), g.since, nodegroups.Resources{gpu: 8})
+		n.Annotations[label] = provisioning.Booking{UID: g.uid(), Since: g.since, Booked: nodegroups.Resources{gpu: 8}}.Encode()
 	}
 	s.model.SetNode(n)
 }

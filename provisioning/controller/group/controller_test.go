@@ -164,7 +164,7 @@ func TestMachinesAndNodesAreCounted(t *testing.T) {
 	w.controller.Model.SetRequest(r)
 	w.node("booked", func(n *corev1.Node) {
 		n.Labels[provisioning.BookingLabel("gang")] = "ns"
-		n.Annotations = map[string]string{provisioning.BookingLabel("gang"): provisioning.EncodeBooking("uid", noon, nodegroups.Resources{gpu: 8})}
+		n.Annotations = map[string]string{provisioning.BookingLabel("gang"): provisioning.Booking{UID: "uid", Since: noon, Booked: nodegroups.Resources{gpu: 8}}.Encode()}
 	})
 	w.controller.pass(t.Context())
 	if s := w.group().Status; s.Machines != 4 || s.ReadyNodes != 2 || s.BookedNodes != 1 {

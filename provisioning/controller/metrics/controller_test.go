@@ -314,7 +314,7 @@ func TestWhoPays(t *testing.T) {
 			for _, r := range bookings {
 				label := provisioning.BookingLabel(provisioning.BookingKey(r.Name))
 				n.Labels[label] = r.Namespace
-				n.Annotations[label] = provisioning.EncodeBooking(r.UID, time.Now(), nil)
+				n.Annotations[label] = provisioning.Booking{UID: r.UID, Since: time.Now()}.Encode()
 			}
 			return n
 		}
@@ -423,7 +423,7 @@ func TestAnUnusedBookingIsWaste(t *testing.T) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		label := provisioning.BookingLabel("gang")
 		n.Labels = map[string]string{label: "ns"}
-		n.Annotations = map[string]string{label: provisioning.EncodeBooking("gang", time.Now(), nodegroups.Resources{"cpu": 1000})}
+		n.Annotations = map[string]string{label: provisioning.Booking{UID: "gang", Since: time.Now(), Booked: nodegroups.Resources{"cpu": 1000}}.Encode()}
 		w.model.SetNode(n)
 		<-time.After(10 * time.Second)
 		w.shows("muster_machine_unused_seconds_total")
@@ -481,7 +481,7 @@ func BenchmarkScrape(b *testing.B) {
 				if i%2 == 0 {
 					label := provisioning.BookingLabel(fmt.Sprintf("gang-%d", i/16))
 					n.Labels[label] = fmt.Sprintf("team-%d", i/16%50)
-					n.Annotations = map[string]string{label: provisioning.EncodeBooking(types.UID(fmt.Sprint(i/16)), time.Now(), nil)}
+					n.Annotations = map[string]string{label: provisioning.Booking{UID: types.UID(fmt.Sprint(i / 16)), Since: time.Now()}.Encode()}
 				}
 				m.SetMachine(cloudprovider.Machine{Name: name, Group: group, ProviderID: name, State: cloudprovider.Running})
 				m.SetNode(n)

@@ -100,7 +100,7 @@ func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, open bool, n
 		delete(n.Annotations, v1alpha1.BookedLabelPrefix+key)
 	}
 	label := provisioning.BookingLabel(e.Name)
-	set(&n.Annotations, label, provisioning.EncodeBooking(e.UID, since, p.Requests, earlier...))
+	set(&n.Annotations, label, provisioning.Booking{UID: e.UID, Queue: e.Gang.Queue, Since: since, Booked: p.Requests, Earlier: earlier}.Encode())
 	if open {
 		set(&n.Labels, label, e.Namespace)
 	}

@@ -108,6 +108,20 @@ func TestAClaimIsOpenedByALabel(t *testing.T) {
 	}
 }
 
+// A booking tells who pays also when its request is gone.
+func TestABookingNamesItsTenant(t *testing.T) {
+	n := &corev1.Node{}
+	e := entry("uid")
+	e.Gang.Queue = "red"
+	if err := book(n, e, whole, opened, now, nil); err != nil {
+		t.Fatal(err)
+	}
+	b := provisioning.BookingsOn(n.Labels, n.Annotations)
+	if len(b) != 1 || b[0].Namespace != "ns" || b[0].Queue != "red" {
+		t.Errorf("bookings: %+v; want one of queue red in namespace ns", b)
+	}
+}
+
 func TestAClusterAutoscalerIsKeptOffHeldNodesOnly(t *testing.T) {
 	const disabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 	for _, tc := range []struct {

@@ -157,7 +157,7 @@ func TestWholeIsBroken(t *testing.T) {
 			for n, gpus := range map[*corev1.Node]int64{first: 12, second: 4} {
 				n.Labels[label] = namespace
 				n.Status.Allocatable[gpu] = *resourceOf(16)
-				n.Annotations[label] = provisioning.EncodeBooking(r.UID, c.now, nodegroups.Resources{"cpu": 4000, "pods": 1, gpu: gpus})
+				n.Annotations[label] = provisioning.Booking{UID: r.UID, Since: c.now, Booked: nodegroups.Resources{"cpu": 4000, "pods": 1, gpu: gpus}}.Encode()
 				c.show(n)
 			}
 			c.provision(r)

@@ -165,7 +165,7 @@ func (w *world) book(n *corev1.Node, r *provreq.ProvisioningRequest, gpus int) {
 	need := fit.PodRequests(&corev1.Pod{Spec: podSpec(gpus)})
 	label := provisioning.BookingLabel(r.Name)
 	n.Labels[label] = r.Namespace
-	n.Annotations[label] = provisioning.EncodeBooking(r.UID, w.now, need)
+	n.Annotations[label] = provisioning.Booking{UID: r.UID, Since: w.now, Booked: need}.Encode()
 }
 
 func unbook(n *corev1.Node, r *provreq.ProvisioningRequest) {
