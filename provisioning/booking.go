@@ -36,8 +36,12 @@ type Booking struct {
 	Came []nodegroups.Resources
 	// Running pods of the gang have not finished, whether bound or nominated.
 	Running int
-	// Since is when the node was booked.
+	// Since is when the node was booked, by Muster's clock.
 	Since time.Time
+	// Earlier are the pods that were on the node by then under the same key: those of an
+	// earlier request of that name. Clocks could not tell them apart, since pods are
+	// dated by others.
+	Earlier []types.UID
 }
 
 func (b *Booking) tenant() Tenant { return Tenant{b.Namespace, b.Queue} }
@@ -50,6 +54,8 @@ type BookingRecord struct {
 	Since time.Time `json:"since"`
 	// Requests is the room booked on this node for all pods of the gang.
 	Requests corev1.ResourceList `json:"requests"`
+	// Earlier are the pods of the same key that were there before.
+	Earlier []types.UID `json:"earlier,omitempty"`
 }
 
 // maxKey is how long the name part of a label key may be.
@@ -81,7 +87,7 @@ func EncodeBooking(uid types.UID, since time.Time, requests nodegroups.Resources
 
 // Encode renders the annotation of the booking.
 func (b Booking) Encode() string {
-	out, err := json.Marshal(BookingRecord{UID: b.UID, Queue: b.Queue, Since: b.Since.UTC(), Requests: b.Booked.List()})
+	out, err := json.Marshal(BookingRecord{UID: b.UID, Queue: b.Queue, Since: b.Since.UTC(), Requests: b.Booked.List(), Earlier: b.Earlier})
 	if err != nil {
 		panic(fmt.Sprintf("a booking record cannot be marshalled: %v", err)) // plain values: cannot happen
 	}
@@ -103,7 +109,8 @@ func BookingsOn(labels, annotations map[string]string) []Booking {
 		namespace, open := labels[name]
 		booked := nodegroups.ResourcesFrom(rec.Requests)
 		out = append(out, Booking{
-			Key: key, Namespace: namespace, Queue: rec.Queue, UID: rec.UID, Open: open, Since: rec.Since, Booked: booked, Remaining: booked.Clone(),
+			Key: key, Namespace: namespace, Queue: rec.Queue, UID: rec.UID, Open: open, Since: rec.Since, Earlier: rec.Earlier,
+			Booked: booked, Remaining: booked.Clone(),
 		})
 	}
 	for name, namespace := range labels {

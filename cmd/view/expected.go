@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// horizon is how far it is looked ahead.
-	horizon = 7 * 24 * time.Hour
-	// mostForeseen is how many may wait at most: with more, an answer takes many seconds.
-	mostForeseen = 2000
+	// Horizon is how far it is looked ahead.
+	Horizon = 7 * 24 * time.Hour
+	// MostForeseen is how many may wait at most: with more, an answer takes many seconds.
+	MostForeseen = 2000
 )
 
 // Expected is when a Workload will start, if nothing else comes.
@@ -29,13 +29,25 @@ type Expected struct {
 	Words []string `json:"words"`
 }
 
-// foresee runs the queues forward in time; nil where that is not to be had.
-func (p *Picture) foresee(workload types.UID) *Expected {
+// Forecast runs the queues forward in time; nil where too many wait for that.
+func (p *Picture) Forecast() *forecast.Report {
 	history, waiting := p.History()
-	if waiting > mostForeseen {
+	if waiting > MostForeseen {
 		return nil
 	}
-	report := forecast.Forecast(p.Queues, history, p.Now, horizon)
+	report := forecast.Forecast(p.Queues, history, p.Now, Horizon)
+	return &report
+}
+
+// foresee tells of a Workload what is forecast; nil where that is not to be had.
+func (p *Picture) foresee(workload types.UID) *Expected {
+	report := p.Foreseen
+	if report == nil {
+		report = p.Forecast()
+	}
+	if report == nil {
+		return nil
+	}
 	i := slices.IndexFunc(report.Estimates, func(e forecast.Estimate) bool { return e.Workload.UID == workload })
 	if i < 0 {
 		return nil
@@ -66,11 +78,11 @@ func (p *Picture) expected(e *forecast.Estimate) *Expected {
 	out := &Expected{Start: stamp(e.Start), Early: stamp(e.Early), Late: stamp(e.Late)}
 	switch {
 	case e.Start.IsZero() && e.Early.IsZero():
-		out.Words = []string{fmt.Sprintf("not within %d days, as things stand", int(horizon.Hours())/24)}
+		out.Words = []string{fmt.Sprintf("not within %d days, as things stand", int(Horizon.Hours())/24)}
 	case e.Start.IsZero():
-		out.Words = []string{fmt.Sprintf("hardly within %d days, at the earliest %s", int(horizon.Hours())/24, in(p.Now, e.Early))}
+		out.Words = []string{fmt.Sprintf("hardly within %d days, at the earliest %s", int(Horizon.Hours())/24, in(p.Now, e.Early))}
 	case e.Late.IsZero():
-		out.Words = []string{fmt.Sprintf("%s; at the earliest %s, perhaps not within %d days", in(p.Now, e.Start), stamp(e.Early), int(horizon.Hours())/24)}
+		out.Words = []string{fmt.Sprintf("%s; at the earliest %s, perhaps not within %d days", in(p.Now, e.Start), stamp(e.Early), int(Horizon.Hours())/24)}
 	default:
 		out.Words = []string{fmt.Sprintf("%s; most likely from %s to %s", in(p.Now, e.Start), stamp(e.Early), stamp(e.Late))}
 	}

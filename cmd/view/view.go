@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/forecast"
 )
 
 // Picture is a cluster as Muster would see it, and what Muster would do now.
@@ -33,6 +34,9 @@ type Picture struct {
 	Requests      []*provreq.ProvisioningRequest
 	ClusterQueues []*kueue.ClusterQueue
 	Groups        map[string]*v1alpha1.NodeGroup
+	// Foreseen is a forecast, where one was made already; else each explanation of
+	// who waits makes its own.
+	Foreseen *forecast.Report
 	// Missing rights: with some missing nothing can be decided here.
 	Missing []Right
 

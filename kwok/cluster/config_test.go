@@ -21,6 +21,8 @@ func TestConfigIsCompletedOrRefused(t *testing.T) {
 	}{
 		"all there is": {config: Config{Manifests: manifests, Stages: stages, Clouds: &SimulatedClouds{}, Standby: true, Dashboard: true}, want: ComponentNames()},
 		"no clouds unless somebody says what they have": {config: Config{Manifests: manifests, Stages: stages}, want: []string{Etcd, APIServer, ControllerManager, Scheduler, Kwok, Muster}},
+		"a second muster that nobody asked for":         {config: Config{Only: []string{Etcd, APIServer, Muster, Standby}, Manifests: manifests}, refuse: "second muster"},
+		"no second muster without its rights":           {config: Config{Standby: true}, want: []string{Etcd, APIServer, ControllerManager, Scheduler}},
 		"clouds asked for that have nothing":            {config: Config{Only: []string{Etcd, APIServer, Clouds}}, refuse: "what they have"},
 		"no muster without its rights":                  {config: Config{Stages: stages}, want: []string{Etcd, APIServer, ControllerManager, Scheduler, Kwok}},
 		"no kwok without stages":                        {config: Config{Manifests: manifests}, want: []string{Etcd, APIServer, ControllerManager, Scheduler, Muster}},

@@ -145,9 +145,16 @@ func TestBookingsAreNotCountedTwice(t *testing.T) {
 
 func TestPodsCountForTheRequestWhoseNodesTheyAreOn(t *testing.T) {
 	m, v := newModel()
-	m.SetRequest(v.request("gang", provreq.Provisioned))
-	m.SetNode(v.node(booked))
+	r := v.request("gang", provreq.Provisioned)
+	r.CreationTimestamp = metav1.NewTime(noon)
+	m.SetRequest(r)
+	m.SetNode(v.node(booked, func(n *corev1.Node) {
+		n.Annotations[provisioning.BookingLabel("gang")] = provisioning.Booking{
+			UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8}, Earlier: []types.UID{"made-again-by-an-earlier-job"},
+		}.Encode()
+	}))
 	m.SetPod(v.pod("mine", "n", 4, consumes))
+	m.SetPod(v.pod("made-again-by-an-earlier-job", "n", 4, consumes))
 	m.SetPod(v.pod("pending", "", 4, consumes))
 	m.SetPod(v.pod("of-an-earlier-request-of-that-name", "elsewhere", 4, consumes))
 	m.SetPod(v.pod("of-an-earlier-request-on-the-same-node", "n", 4, consumes, func(p *corev1.Pod) {

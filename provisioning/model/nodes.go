@@ -434,7 +434,7 @@ func (m *Model) read(name string, n *node) *provisioning.Node {
 	n.addPods(out)
 	m.addStrays(out, n)
 	for i := range out.Labelled {
-		n.consume(&out.Labelled[i], m.earliestOf(&out.Labelled[i]))
+		n.consume(&out.Labelled[i], m.createdOf(out.Labelled[i].UID))
 	}
 	if owner, _, owned := m.owner(out.Launch); owned {
 		out.InFlight = owner.status == provisioning.Pending ||
@@ -481,6 +481,7 @@ func (n *node) addAssumed(out *provisioning.Node, m *Model) {
 		if e := m.requests.byUID[uid]; e != nil {
 			t := e.tenant()
 			b.Key, b.Namespace, b.Queue = provisioning.BookingKey(e.object.Name), t.Namespace, t.Queue
+			b.Earlier = n.boundFor(b.Namespace, b.Key)
 		}
 		out.Labelled = append(out.Labelled, b)
 	}
@@ -514,26 +515,21 @@ func (n *node) addPods(out *provisioning.Node) {
 	}
 }
 
-// earliestOf is when the first pod of a booking can have been bound, as the whole
-// second that pods tell it in. Bookings are dated by our own clock, and where that is
-// behind, the creation of the request still tells its pods from those of an earlier
-// request of that name.
-func (m *Model) earliestOf(b *provisioning.Booking) time.Time {
-	booked := b.Since.Truncate(time.Second)
-	if e := m.requests.byUID[b.UID]; e != nil && e.object.CreationTimestamp.After(booked) {
-		return e.object.CreationTimestamp.Time
+// createdOf is when a request was created; zero if it is gone.
+func (m *Model) createdOf(uid types.UID) (created time.Time) {
+	if e := m.requests.byUID[uid]; e != nil {
+		created = e.object.CreationTimestamp.Time
 	}
-	return booked
+	return created
 }
 
 // consume takes off a booking what the gang's pods on the node have had of it.
-// Pods that were bound before the earliest time belong to an earlier request of that
-// name.
-func (n *node) consume(b *provisioning.Booking, earliest time.Time) {
-	for _, uid := range slices.Sorted(maps.Keys(n.pods)) {
+// Pods that were bound before its request was created, or are on record as earlier
+// ones, belong to an earlier request of that name.
+func (n *node) consume(b *provisioning.Booking, created time.Time) {
+	for _, uid := range n.consuming(b.Namespace, b.Key) {
 		p := n.pods[uid]
-		if p.consumes.namespace != b.Namespace || provisioning.BookingKey(p.consumes.name) != b.Key ||
-			p.finished && !p.succeeded || p.bound && p.boundAt.Before(earliest) {
+		if p.finished && !p.succeeded || p.bound && p.boundAt.Before(created) || slices.Contains(b.Earlier, uid) {
 			continue
 		}
 		if p.bound {
@@ -546,6 +542,34 @@ func (n *node) consume(b *provisioning.Booking, earliest time.Time) {
 			b.Remaining[name] = max(0, b.Remaining[name]-v)
 		}
 	}
+}
+
+// consuming are the pods on the node, or nominated to it, that consume the capacity of
+// a request of that key.
+func (n *node) consuming(namespace, key string) (out []types.UID) {
+	for uid, p := range n.pods {
+		if p.consumes.namespace == namespace && provisioning.BookingKey(p.consumes.name) == key {
+			out = append(out, uid)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// boundFor are those of them that are bound.
+func (n *node) boundFor(namespace, key string) []types.UID {
+	return slices.DeleteFunc(n.consuming(namespace, key), func(uid types.UID) bool { return !n.pods[uid].bound })
+}
+
+// BoundFor are the pods bound to a node that consume the capacity of a request of that
+// key.
+func (m *Model) BoundFor(name, namespace, key string) (out []types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.nodes.byName[name]; n != nil {
+		out = n.boundFor(namespace, key)
+	}
+	return out
 }
 
 // addStrays adds those of the node's pods that may be moved away from it.

@@ -255,12 +255,7 @@ type counters struct {
 }
 
 func (s *site) count() counters {
-	resp, err := http.Get(s.running.MusterMetrics()) //nolint:noctx // a local read
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer resp.Body.Close()
-	muster := sum(resp.Body)
+	muster := s.scrape()
 	body, err := s.set.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(s.Context())
 	if err != nil {
 		s.Fatal(err)
@@ -273,6 +268,16 @@ func (s *site) count() counters {
 		musterCPU:    muster("process_cpu_seconds_total"),
 		apiserverCPU: apiserver("process_cpu_seconds_total"),
 	}
+}
+
+// scrape reads Muster's metrics.
+func (s *site) scrape() func(name string, labels ...string) float64 {
+	resp, err := http.Get(s.running.MusterMetrics()) //nolint:noctx // a local read
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return sum(resp.Body)
 }
 
 // sum reads metrics in the text format; the function it returns sums the series of

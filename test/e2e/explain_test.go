@@ -47,9 +47,9 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 	spot := s.group("-spot", func(g *v1alpha1.NodeGroup) {
 		g.Spec.CapacityType = v1alpha1.Spot
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{
-			{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(4 * time.Second)},
+			{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(8 * time.Second)},
 			{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: after(time.Hour)},
-			{Type: v1alpha1.FaultDry, From: after(6 * time.Second)},
+			{Type: v1alpha1.FaultDry, From: after(8 * time.Second)},
 		}
 	})
 	s.feeds(research, "64", spot, awsSpot, aws)
@@ -64,11 +64,9 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 	waiting := map[string]*batchv1.Job{
 		"reclaimed": reclaimed,
 		"dry":       s.queued(research, "dry", 4, notOn(spot)),
-		"huge": s.queued(research, "huge", 1, func(j *batchv1.Job) {
-			j.Spec.Template.Spec.Containers[0].Resources.Limits["nvidia.com/gpu"] = resource.MustParse("16")
-		}),
-		"short": s.queued(batch, "short", 2),
-		"held":  s.queued(stopped, "held", 1),
+		"huge":      s.queued(research, "huge", 1, tooLarge),
+		"short":     s.queued(batch, "short", 2),
+		"held":      s.queued(stopped, "held", 1),
 	}
 
 	t.Run("each is told its true cause", func(t *testing.T) {
@@ -106,7 +104,7 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 	t.Run("what is simulated happens", func(t *testing.T) {
 		s.comesTrue(batch, "small", 1)
 		s.comesTrue(batch, "wide", 3)
-		s.comesTrue(research, "again", 4, notOn(spot))
+		s.comesTrue(research, "vast", 2, tooLarge)
 		s.comesTrue(stopped, "too", 1)
 	})
 
@@ -171,6 +169,11 @@ func lasting(d string) func(*batchv1.Job) {
 	return func(j *batchv1.Job) {
 		j.Spec.Template.Annotations = map[string]string{kwokv1alpha1.RunForAnnotation: d}
 	}
+}
+
+// tooLarge has each pod ask for twice the GPUs of a machine.
+func tooLarge(j *batchv1.Job) {
+	j.Spec.Template.Spec.Containers[0].Resources.Limits["nvidia.com/gpu"] = resource.MustParse("16")
 }
 
 // on has pods select machines of the group, notOn all others.

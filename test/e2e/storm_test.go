@@ -38,8 +38,9 @@ const (
 	// aftermath is how long everything may take to be done once nothing goes wrong any
 	// more: retries pause for up to half a minute, stockouts for longer.
 	aftermath = 5 * time.Minute
-	// unrest is how long after a fault nobody can be expected to be back at work.
-	unrest = 20 * time.Second
+	// unrest is how long after a fault nobody can be expected to be back at work: whoever
+	// has lost his watches again and again looks after up to half a minute only.
+	unrest = 45 * time.Second
 	// crowd is how many jobs and requests there are at once: those that come while
 	// nothing can be done wait outside.
 	crowd = 12

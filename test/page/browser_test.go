@@ -28,6 +28,8 @@ const tick = 20 * time.Millisecond
 type browser struct {
 	t    *testing.T
 	conn *websocket.Conn
+	// over is closed when the browser says no more.
+	over chan struct{}
 
 	mu      sync.Mutex
 	last    int
@@ -58,7 +60,12 @@ func chromium(t *testing.T) string {
 // newBrowser starts one that ends with the test.
 func newBrowser(t *testing.T) *browser {
 	t.Helper()
-	home := t.TempDir()
+	// No t.TempDir: the children of a browser may write for a moment after its end.
+	home, err := os.MkdirTemp("", "browser-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	ctx, end := context.WithCancel(context.Background())
 	command := exec.CommandContext(ctx, chromium(t), "--headless=new", "--remote-debugging-port=0", "--user-data-dir="+home,
 		"--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", "--disable-background-networking", "about:blank")
@@ -67,9 +74,17 @@ func newBrowser(t *testing.T) *browser {
 		end()
 		t.Fatal(err)
 	}
+	b := &browser{t: t, over: make(chan struct{}), answers: map[int]chan answer{}, tabs: map[string]*tab{}}
 	t.Cleanup(func() {
+		if b.conn == nil {
+			end()
+		} else {
+			_ = b.call("", "Browser.close", map[string]any{}, nil)
+			_ = b.conn.Close()
+		}
+		defer time.AfterFunc(patience, end).Stop()
+		_ = command.Wait() // however it ended
 		end()
-		_ = command.Wait() // it was killed
 	})
 	var address string
 	eventually(t, "chromium to listen", func() error {
@@ -84,18 +99,16 @@ func newBrowser(t *testing.T) *browser {
 		address = "ws://127.0.0.1:" + port + path
 		return nil
 	})
-	conn, _, err := websocket.DefaultDialer.Dial(address, nil)
-	if err != nil {
+	if b.conn, _, err = websocket.DefaultDialer.Dial(address, nil); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
-	b := &browser{t: t, conn: conn, answers: map[int]chan answer{}, tabs: map[string]*tab{}}
 	go b.listen()
 	return b
 }
 
 // listen hands out answers and notes what goes wrong in tabs.
 func (b *browser) listen() {
+	defer close(b.over)
 	for {
 		var m struct {
 			ID      int             `json:"id"`
@@ -140,6 +153,8 @@ func (b *browser) call(session, method string, params, into any) error {
 			return nil
 		}
 		return json.Unmarshal(a.Result, into)
+	case <-b.over:
+		return fmt.Errorf("%s: the browser is gone", method)
 	case <-time.After(patience):
 		return fmt.Errorf("%s: no answer within %s", method, patience)
 	}

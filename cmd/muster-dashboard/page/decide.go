@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -24,7 +25,7 @@ const (
 	patience = 30 * time.Second
 	// sampleEvery is how often the past is written down.
 	sampleEvery = 30 * time.Second
-	// readTimeout bounds the wait for a cluster that is not there at the start.
+	// readTimeout bounds one wait for a cluster that has not told all yet.
 	readTimeout = 5 * time.Second
 )
 
@@ -65,8 +66,7 @@ func (s *Server) Run(ctx context.Context) {
 		due := changed && (s.watched(now) || s.latest.Load() == nil || !now.Before(sample)) ||
 			s.watched(now) && !now.Before(s.latest.Load().at.Add(longestRest))
 		if due && !now.Before(rest) {
-			changed = false
-			s.decide(ctx)
+			changed = !s.decide(ctx)
 			took := c.Since(now)
 			rest = c.Now().Add(max(shortestRest, restShare*took))
 		}
@@ -86,16 +86,19 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// decide reads all that there is and decides.
-func (s *Server) decide(ctx context.Context) {
+// decide reads all that there is and decides; false if the cluster takes longer to answer.
+func (s *Server) decide(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	d := &decision{at: s.config.Clock.Now()}
 	d.version = fmt.Sprintf("%d-%d", s.began.UnixMilli(), d.at.UnixMilli())
 	reading, err := view.Read(ctx, s.config.Cluster, "", s.config.Settings.Kinds()...)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
 	if before := s.latest.Load(); err != nil && before != nil && before.err == nil {
 		// What was true is better than nothing; since when it is stale stands above it.
-		return
+		return true
 	}
 	if err == nil {
 		err = reading.Lacks(needed)
@@ -111,6 +114,7 @@ func (s *Server) decide(ctx context.Context) {
 	}
 	s.latest.Store(d)
 	s.tell()
+	return true
 }
 
 // needed are kinds of which a cluster with Muster knows some.

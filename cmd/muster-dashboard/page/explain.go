@@ -20,6 +20,10 @@ func (s *Server) explain(_ context.Context, d *decision, r *http.Request) (*view
 	}
 	d.explaining.Lock()
 	defer d.explaining.Unlock()
+	if f := s.foreseen.Load(); f != nil {
+		// A moment old at most; another one would take seconds.
+		d.picture.Foreseen = f.report
+	}
 	out := d.picture.ExplainWorkload(w)
 	if owner := metav1.GetControllerOf(w); owner != nil {
 		out.Kind, out.Name, out.Workload = owner.Kind, owner.Name, w.Name

@@ -9,18 +9,11 @@ import (
 	"github.com/muster-dev/muster/queueing/forecast"
 )
 
-const (
-	// horizon is how far it is looked ahead.
-	horizon = 7 * 24 * time.Hour
-	// mostForeseen may wait at most. A forecast for 400 that need machines of 24 groups
-	// takes ten seconds of CPU.
-	mostForeseen = 2000
-)
-
 // foreseen is when those who wait are expected to start, as of a decision.
 type foreseen struct {
 	// at is zero where nothing is foreseen.
 	at        time.Time
+	report    *forecast.Report
 	estimates map[workload]forecast.Estimate
 	// words say what it rests on, or why there is none.
 	words string
@@ -59,14 +52,14 @@ func foreseeAll(p *view.Picture) *foreseen {
 		out.words = "Starts are not foreseen, since not all may be read that it takes."
 		return out
 	}
-	history, waiting := p.History()
-	if waiting > mostForeseen {
-		out.words = fmt.Sprintf("Starts are not foreseen: more than %d jobs wait.", mostForeseen)
+	// One for 400 that need machines of 24 groups takes ten seconds of CPU.
+	out.report = p.Forecast()
+	if out.report == nil {
+		out.words = fmt.Sprintf("Starts are not foreseen: more than %d jobs wait.", view.MostForeseen)
 		return out
 	}
 	out.at = p.Now
-	report := forecast.Forecast(p.Queues, history, p.Now, horizon)
-	for _, e := range report.Estimates {
+	for _, e := range out.report.Estimates {
 		out.estimates[workload{e.Workload.Namespace, e.Workload.Name}] = e
 		for _, at := range []time.Time{e.Start, e.Late} {
 			if at.After(out.end) {
@@ -74,10 +67,10 @@ func foreseeAll(p *view.Picture) *foreseen {
 			}
 		}
 		if e.Late.IsZero() && !e.Early.IsZero() {
-			out.end = p.Now.Add(horizon)
+			out.end = p.Now.Add(view.Horizon)
 		}
 	}
-	out.words = "There, " + report.Basis() + "."
+	out.words = "There, " + out.report.Basis() + "."
 	return out
 }
 
@@ -117,7 +110,7 @@ func (f *foreseen) sortedBy(l *line) time.Time {
 	case !ok || e.Early.IsZero():
 		return never
 	case e.Start.IsZero():
-		return e.Early.Add(horizon)
+		return e.Early.Add(view.Horizon)
 	}
 	return e.Start
 }

@@ -93,7 +93,7 @@ func cluster(t *testing.T) (*Cluster, client.Client, *refused) {
 
 func node(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{
-		Manager: "somebody", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte("{}")},
+		Manager: "somebody", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1("{}"),
 	}}}}
 }
 
@@ -127,7 +127,7 @@ func pass(d time.Duration) { <-time.After(d) }
 
 var (
 	forbidden = apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no such right"))
-	silent    = errors.New("connection refused")
+	errSilent = errors.New("connection refused")
 )
 
 func TestListsFollowTheCluster(t *testing.T) {
@@ -167,11 +167,11 @@ func TestASilentClusterIsStaleAndStillShown(t *testing.T) {
 			t.Errorf("it is stale from the start: %s", since)
 		}
 
-		r.answer(silent, silent)
+		r.answer(errSilent, errSilent)
 		fell := time.Now()
 		pass(time.Minute)
 		since, why := c.Stale()
-		if since.IsZero() || since.Sub(fell) > 2*time.Second || why != silent.Error() || !changed(c) {
+		if since.IsZero() || since.Sub(fell) > 2*time.Second || why != errSilent.Error() || !changed(c) {
 			t.Errorf("it is stale since %s (%s), want %s", since, why, fell)
 		}
 		if got := names(t, c); len(got) != 1 {
@@ -203,7 +203,7 @@ func TestAnswersOfTheFirstCall(t *testing.T) {
 		"who may not list is told so":                 {forbidden, forbidden, apierrors.IsForbidden, false, 1},
 		"who may list and not watch has the list":     {nil, forbidden, func(err error) bool { return err == nil }, false, 1},
 		"a kind that is not known is told":            {absent, absent, view.IsAbsent, false, 0},
-		"a cluster that was never there is an error":  {silent, silent, func(err error) bool { return errors.Is(err, silent) }, true, 0},
+		"a cluster that was never there is an error":  {errSilent, errSilent, func(err error) bool { return errors.Is(err, errSilent) }, true, 0},
 		"one whose session is over is silent as well": {apierrors.NewUnauthorized("expired"), apierrors.NewUnauthorized("expired"), apierrors.IsUnauthorized, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -76,6 +76,7 @@ func run(ctx context.Context, o Options) error {
 			return err
 		}
 		config.Wrap(tenure.guard)
+		config.Dial = tenure.dial
 		o.mayAct = tenure.mayAct
 		tenure.lead(&options, o.LeaseDuration)
 	}

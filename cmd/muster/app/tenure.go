@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -130,12 +131,23 @@ func (t *tenure) write(ctx context.Context, record resourcelock.LeaderElectionRe
 func (t *tenure) mayAct() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.clock.Now()
-	monotonic, wall := now.Sub(t.renewed), now.Round(0).Sub(t.renewed.Round(0))
-	if t.renewed.IsZero() || max(monotonic, wall) > t.lasts {
+	if t.renewed.IsZero() || t.isOver() {
 		return errNoLeader
 	}
 	return nil
+}
+
+// lapsed says that this process leads as far as it knows, and another may lead now.
+func (t *tenure) lapsed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.renewed.IsZero() && t.isOver()
+}
+
+func (t *tenure) isOver() bool {
+	now := t.clock.Now()
+	monotonic, wall := now.Sub(t.renewed), now.Round(0).Sub(t.renewed.Round(0))
+	return max(monotonic, wall) > t.lasts
 }
 
 // guard wraps a transport so that it sends nothing but reads while mayAct refuses.
@@ -151,4 +163,30 @@ func (t *tenure) guard(next http.RoundTripper) http.RoundTripper {
 		}
 		return next.RoundTrip(r)
 	})
+}
+
+// dial opens connections that a lapsed leader sends nothing more over: a request that
+// has passed the guard waits for its turn there, for milliseconds on a busy machine.
+func (t *tenure) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second} // as client-go's own
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &wire{conn, t}, nil
+}
+
+// wire is a connection of the tenure.
+type wire struct {
+	net.Conn
+	tenure *tenure
+}
+
+// Write implements net.Conn. All that is under way over the connection ends with it.
+func (w *wire) Write(b []byte) (int, error) {
+	if w.tenure.lapsed() {
+		_ = w.Close() // there is nothing more to say
+		return 0, errNoLeader
+	}
+	return w.Conn.Write(b)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -221,5 +222,51 @@ func TestNobodyGivesUpTheLeaseOfAnother(t *testing.T) {
 	}
 	if err := te.Update(t.Context(), resourcelock.LeaderElectionRecord{}); !errors.Is(err, errNotOurs) || l.record.HolderIdentity != "other" {
 		t.Errorf("error %v, the lease is held by %q", err, l.record.HolderIdentity)
+	}
+}
+
+// socket notes what is sent.
+type socket struct {
+	net.Conn
+	sent   string
+	closed bool
+}
+
+func (s *socket) Write(b []byte) (int, error) {
+	s.sent += string(b)
+	return len(b), nil
+}
+
+func (s *socket) Close() error {
+	s.closed = true
+	return nil
+}
+
+func TestALapsedLeaderSendsNothingMore(t *testing.T) {
+	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		led        bool
+		passes     time.Duration
+		wantLapsed bool
+	}{
+		"one that waits, for its picture of the cluster": {passes: time.Hour},
+		"the leader":          {led: true, passes: 10 * time.Second},
+		"a leader that slept": {led: true, passes: 10*time.Second + 1, wantLapsed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := clocktesting.NewFakePassiveClock(start)
+			te := &tenure{Interface: &lock{store: &store{}, name: "me"}, clock: clock, lasts: 10 * time.Second}
+			if tc.led {
+				if err := te.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			clock.SetTime(start.Add(tc.passes))
+			s := &socket{}
+			_, err := (&wire{s, te}).Write([]byte("launch"))
+			if lapsed := errors.Is(err, errNoLeader); lapsed != tc.wantLapsed || s.closed != lapsed || (s.sent == "") != lapsed {
+				t.Errorf("error %v, sent %q, closed %t; want it to be lapsed: %t", err, s.sent, s.closed, tc.wantLapsed)
+			}
+		})
 	}
 }

@@ -28,9 +28,7 @@ func Compare(a, b Report) string {
 		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", row.name, text(x), text(y), quotient(x, y))
 	}
 	_ = table.Flush() // to a builder
-	for _, line := range []string{atRateOf(a, b, "A", "B"), atRateOf(b, a, "B", "A")} {
-		out.WriteString(line)
-	}
+	out.WriteString("\n" + atRateOf(a, b, "A", "B") + atRateOf(b, a, "B", "A"))
 	return out.String()
 }
 
@@ -42,7 +40,7 @@ func atRateOf(r, other Report, name, otherName string) string {
 	}
 	startUp := time.Duration(float64(r.Bound.FirstWave) / other.Makespan.PodsPerSecond * float64(time.Second) * float64(r.Speed))
 	bound := r.Bound.FIFO.Duration + startUp
-	return fmt.Sprintf("\n%s's makespan ÷ (first come first served + start-up at %s's rate): %.3f", name, otherName,
+	return fmt.Sprintf("%s's makespan ÷ (first come first served + start-up at %s's rate): %.3f\n", name, otherName,
 		ratio(r.Makespan.Took.Seconds(), bound.Seconds()))
 }
 

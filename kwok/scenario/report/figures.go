@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -115,6 +116,16 @@ type Scheduling struct {
 type Promises struct {
 	Judged map[string]int `json:"judged,omitempty"`
 	Broken []string       `json:"broken,omitempty"`
+}
+
+// First of the broken promises, as many as people read: what breaks one often breaks
+// hundreds alike. JSON has them all.
+func (p Promises) First() []string {
+	const most = 10
+	if len(p.Broken) <= most {
+		return p.Broken
+	}
+	return append(slices.Clone(p.Broken[:most]), fmt.Sprintf("and %s more", grouped(int64(len(p.Broken)-most))))
 }
 
 // Of makes a report of a record.

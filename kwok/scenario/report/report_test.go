@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -185,6 +186,13 @@ func TestFigures(t *testing.T) {
 			record: plain(func(r *Record) { r.Pods[1].Created, r.Pods[1].Running = at(10.8), at(11.5) }),
 			want:   map[*figure]any{&waited: 0},
 		},
+		"a Job that lost a pod has waited no longer": {
+			record: plain(func(r *Record) {
+				r.Pods[1].Ended = at(5)
+				r.Pods = append(r.Pods, pod(0, "node-0", 6, 11, 3, 12))
+			}),
+			want: map[*figure]any{&wait: at(1.5)},
+		},
 		"a machine is idle when ready without a pod, and wasted while it boots as well": {
 			record: plain(func(r *Record) {
 				r.Nodes = nil
@@ -266,6 +274,24 @@ func TestFigures(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestOfManyBrokenPromisesTheFirstAreTold(t *testing.T) {
+	r := sample()
+	r.Broken = slices.Repeat([]string{"it broke"}, 1012)
+	out := Of(r)
+	page, err := out.HTML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{out.Text(), string(page)} {
+		if n := strings.Count(text, "it broke"); n != 10 || !strings.Contains(text, "and 1,002 more") {
+			t.Errorf("%d of 1,012 are told:\n%s", n, text)
+		}
+	}
+	if len(out.Promises.Broken) != 1012 {
+		t.Errorf("the report itself has %d of 1,012", len(out.Promises.Broken))
 	}
 }
 

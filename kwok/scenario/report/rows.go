@@ -117,7 +117,7 @@ func (r Report) Text() string {
 		fmt.Fprintf(table, "  %s\t%s\n", row.name, row.text)
 	}
 	_ = table.Flush() // to a builder
-	for _, broken := range r.Promises.Broken {
+	for _, broken := range r.Promises.First() {
 		fmt.Fprintf(&out, "✗ %s\n", broken)
 	}
 	for i, what := range r.Uncompressed {

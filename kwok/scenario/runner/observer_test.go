@@ -119,6 +119,13 @@ func TestAGangIsToldOnceAllOfItRuns(t *testing.T) {
 	if diff := cmp.Diff([]string{until("pod-2", "12:00:11")}, told()); diff != "" {
 		t.Errorf("told later (-want +got):\n%s", diff)
 	}
+	// Those that have gone are no part of it.
+	s.miss(pod(0, "fixed-0", corev1.PodRunning))
+	s.miss(pod(2, "fixed-0", corev1.PodRunning))
+	s.see(pod(3, "fixed-0", corev1.PodRunning))
+	if got := told(); len(got) > 0 {
+		t.Errorf("told while one runs alone: %v", got)
+	}
 }
 
 func TestTheEndOfAJob(t *testing.T) {

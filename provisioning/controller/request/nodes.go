@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -79,9 +80,10 @@ var (
 )
 
 // book puts the request's booking on the node, and the cordon if it takes it whole;
-// the label that lets the gang's pods in only if it is opened.
-func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, open bool, now time.Time) error {
-	since := now
+// the label that lets the gang's pods in only if it is opened. Pods that are there
+// under its key are those of an earlier request, unless it has booked the node already.
+func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, open bool, now time.Time, there []types.UID) error {
+	since, earlier := now, there
 	for _, b := range provisioning.BookingsOn(n.Labels, n.Annotations) {
 		if b.Key != e.Gang.Key {
 			continue
@@ -89,7 +91,7 @@ func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, open bool, n
 		if b.UID != e.UID {
 			return errBooked
 		}
-		since = b.Since
+		since, earlier = b.Since, b.Earlier
 	}
 	for _, key := range p.Over {
 		// A pod of theirs that is made again could come in by it, to room that is not
@@ -98,7 +100,8 @@ func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, open bool, n
 		delete(n.Annotations, v1alpha1.BookedLabelPrefix+key)
 	}
 	label := provisioning.BookingLabel(e.Name)
-	set(&n.Annotations, label, provisioning.Booking{UID: e.UID, Queue: e.Gang.Queue, Since: since, Booked: p.Requests}.Encode())
+	b := provisioning.Booking{UID: e.UID, Queue: e.Gang.Queue, Since: since, Booked: p.Requests, Earlier: earlier}
+	set(&n.Annotations, label, b.Encode())
 	if open {
 		set(&n.Labels, label, e.Namespace)
 	}

@@ -2,6 +2,7 @@ package request
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ var (
 
 func TestAHumansCordonIsNotTakenOver(t *testing.T) {
 	n := &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}
-	if err := book(n, entry("uid"), whole, opened, now); !errors.Is(err, errCordoned) {
+	if err := book(n, entry("uid"), whole, opened, now, nil); !errors.Is(err, errCordoned) {
 		t.Errorf("booking a node that a human has cordoned: %v", err)
 	}
 	n = &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}
@@ -61,7 +62,7 @@ func TestWhatIsGone(t *testing.T) {
 func TestBookingAndUnbookingLeaveNothing(t *testing.T) {
 	n := &corev1.Node{}
 	e := entry("uid")
-	if err := book(n, e, whole, opened, now); err != nil {
+	if err := book(n, e, whole, opened, now, nil); err != nil {
 		t.Fatal(err)
 	}
 	if !n.Spec.Unschedulable || n.Labels["booked.muster.dev/gang"] != "ns" || n.Annotations[v1alpha1.CordonedAnnotation] != v1alpha1.CordonBooked {
@@ -79,10 +80,10 @@ func TestAnotherRequestsLabelIsNotOverwritten(t *testing.T) {
 	n := &corev1.Node{}
 	first := entry("first")
 	second := entry("second")
-	if err := book(n, first, whole, opened, now); err != nil {
+	if err := book(n, first, whole, opened, now, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := book(n, second, whole, opened, now); !errors.Is(err, errBooked) {
+	if err := book(n, second, whole, opened, now, nil); !errors.Is(err, errBooked) {
 		t.Errorf("booking under a label that is taken: %v", err)
 	}
 }
@@ -90,7 +91,7 @@ func TestAnotherRequestsLabelIsNotOverwritten(t *testing.T) {
 func TestAClaimIsOpenedByALabel(t *testing.T) {
 	n := &corev1.Node{}
 	e := entry("uid")
-	if err := book(n, e, whole, !opened, now); err != nil {
+	if err := book(n, e, whole, !opened, now, []types.UID{"earlier"}); err != nil {
 		t.Fatal(err)
 	}
 	if !n.Spec.Unschedulable || len(n.Labels) > 0 || n.Annotations["booked.muster.dev/gang"] == "" {
@@ -98,11 +99,11 @@ func TestAClaimIsOpenedByALabel(t *testing.T) {
 	}
 	later := whole
 	later.Requests = nodegroups.Resources{"nvidia.com/gpu": 4}
-	if err := book(n, e, later, opened, now.Add(time.Minute)); err != nil {
+	if err := book(n, e, later, opened, now.Add(time.Minute), []types.UID{"earlier", "its-own"}); err != nil {
 		t.Fatal(err)
 	}
 	b := provisioning.BookingsOn(n.Labels, n.Annotations)
-	if len(b) != 1 || !b[0].Open || b[0].Booked["nvidia.com/gpu"] != 4 || !b[0].Since.Equal(now) {
+	if len(b) != 1 || !b[0].Open || b[0].Booked["nvidia.com/gpu"] != 4 || !b[0].Since.Equal(now) || !slices.Equal(b[0].Earlier, []types.UID{"earlier"}) {
 		t.Errorf("opened booking: %+v", b)
 	}
 }
@@ -112,7 +113,7 @@ func TestABookingNamesItsTenant(t *testing.T) {
 	n := &corev1.Node{}
 	e := entry("uid")
 	e.Gang.Queue = "red"
-	if err := book(n, e, whole, opened, now); err != nil {
+	if err := book(n, e, whole, opened, now, nil); err != nil {
 		t.Fatal(err)
 	}
 	b := provisioning.BookingsOn(n.Labels, n.Annotations)

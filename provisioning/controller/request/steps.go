@@ -205,7 +205,9 @@ func providerOf(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Pr
 func (c *Controller) bookNodes(ctx context.Context, e *model.Entry, step provisioning.Step) error {
 	changes := c.unbookings(e, step)
 	for _, p := range step.Book {
-		changes = append(changes, nodeChange{p.Node, func(n *corev1.Node) error { return book(n, e, p, step.Open, c.Clock.Now()) }})
+		changes = append(changes, nodeChange{p.Node, func(n *corev1.Node) error {
+			return book(n, e, p, step.Open, c.Clock.Now(), c.Model.BoundFor(p.Node, e.Namespace, e.Gang.Key))
+		}})
 	}
 	err := c.changeNodes(ctx, changes)
 	if (step.Do == provisioning.Book || step.Do == provisioning.Repair) && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {

@@ -1,0 +1,32 @@
+package simulation
+
+import (
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+// TestAGangIsSeenToRunByAClockThatIsWrong: pods are dated by the clocks of others. The
+// Job starts when it hears that there is room, whatever time that is said to be.
+func TestAGangIsSeenToRunByAClockThatIsWrong(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{
+		"far behind": -5 * time.Minute, "behind": -3 * time.Second, "right": 0, "ahead": 3 * time.Second, "far ahead": 5 * time.Minute,
+	} {
+		t.Run(name, func(t *testing.T) {
+			tale := tale{
+				tell: func(w *world) {
+					w.ahead.Store(int64(ahead))
+					for _, node := range []string{"node-0", "node-1", "node-2"} {
+						w.create(newNode(node, gpuMachine))
+					}
+					g := workers("gang")
+					g.delay -= ahead
+					w.submit(w.began, g, model.ClassCheckCapacity, nil)
+				},
+				shows: []string{"BookingExpired=True CapacityBookingConsumed"},
+			}
+			tale.check(t, tale.play(t, nil))
+		})
+	}
+}
