@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/muster-dev/muster/kwok/scenario/document"
+	"github.com/muster-dev/muster/deploy/document"
 )
 
 // sound is a scenario in which the tests change a line.
@@ -58,7 +58,7 @@ func TestWhatIsRefused(t *testing.T) {
 			document.Fault{Line: 18, Text: "mapping values are not allowed in this context"}},
 		"two documents": {
 			"ends: {atMost: 1h}", "ends: {atMost: 1h}\n---\nkind: Other",
-			document.Fault{Line: 1, Text: "there is more than one document in it: keep one, and drop the line ---"}},
+			document.Fault{Line: 25, Text: "there is a second document; keep one"}},
 		"another API version": {
 			"v1alpha1", "v1",
 			document.Fault{Line: 1, Path: "apiVersion", Text: `it is "scenario.muster.dev/v1", but must be scenario.muster.dev/v1alpha1`}},

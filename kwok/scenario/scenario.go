@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/muster-dev/muster/kwok/faults"
-	"github.com/muster-dev/muster/kwok/scenario/document"
+	"github.com/muster-dev/muster/deploy/document"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 

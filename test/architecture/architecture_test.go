@@ -21,7 +21,7 @@ const module = "github.com/muster-dev/muster/"
 // pure packages decide: they get a snapshot and return a verdict.
 var pure = []string{
 	"nodegroups", "provisioning", "provisioning/fit", "queueing", "queueing/quota", "queueing/preemption", "queueing/usage", "queueing/forecast", "kwok/pool",
-	"kwok/scenario", "kwok/scenario/document", "kwok/scenario/report",
+	"kwok/scenario", "deploy/document", "kwok/scenario/report",
 }
 
 // forbidden in pure packages, each with its why.

@@ -5,21 +5,19 @@
 package configuration
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 
+	"github.com/muster-dev/muster/deploy/document"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/queueing/config"
 )
@@ -144,109 +142,65 @@ func Load(file, namespace string) (c *Configuration, warnings []string, err erro
 	if err != nil {
 		return nil, nil, err
 	}
-	root, err := parse(text)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", file, err)
+	c, told, err := read(text, namespace)
+	if faults := (document.Faults)(nil); errors.As(err, &faults) {
+		err = errors.New(strings.Join(lay(file, faults), "\n"))
 	}
-	d := &decoder{lines: map[string]int{}}
-	c, told := d.read(root, namespace)
-	if len(d.faults) > 0 {
-		return nil, nil, errors.New(strings.Join(lay(file, d.faults), "\n"))
+	if err != nil {
+		return nil, nil, err
 	}
 	return c, lay(file, told), nil
 }
 
 // lay writes each fault with its place, in the order of the lines.
-func lay(file string, faults []fault) []string {
-	slices.SortStableFunc(faults, func(a, b fault) int { return cmp.Compare(a.line, b.line) })
+func lay(file string, faults document.Faults) []string {
+	slices.SortStableFunc(faults, func(a, b document.Fault) int { return cmp.Compare(a.Line, b.Line) })
 	var out []string
 	for _, f := range faults {
-		out = append(out, fmt.Sprintf("%s:%d: %s", file, f.line, f.text))
+		out = append(out, fmt.Sprintf("%s:%d: %s", file, f.Line, f))
 	}
 	return out
 }
 
-// parse returns the one document of the text.
-func parse(text []byte) (*yaml.Node, error) {
-	in := yaml.NewDecoder(bytes.NewReader(text))
-	var document, another yaml.Node
-	switch err := in.Decode(&document); {
-	case errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("the file is empty; it needs at least apiVersion: %s and kind: %s", APIVersion, Kind)
-	case err != nil:
-		return nil, err
-	}
-	switch err := in.Decode(&another); {
-	case err == nil:
-		return nil, fmt.Errorf("line %d: there is a second document; keep one", another.Line)
-	case !errors.Is(err, io.EOF):
-		return nil, err
-	}
-	return document.Content[0], nil
-}
-
-// read decodes by what the document says that it is.
-func (d *decoder) read(root *yaml.Node, namespace string) (*Configuration, []fault) {
-	if root.Kind != yaml.MappingNode {
-		d.faults = append(d.faults, fault{root.Line, fmt.Sprintf("%s is no configuration; begin with apiVersion: %s", said(root), APIVersion)})
-		return nil, nil
-	}
+// read reads the text by what it says that it is.
+func read(text []byte, namespace string) (*Configuration, document.Faults, error) {
 	own, kueues := &Configuration{}, &kueueconfig.Configuration{}
-	var told []fault
-	switch what := typeOf(root); {
-	case what == metav1.TypeMeta{APIVersion: APIVersion, Kind: Kind}:
-		d.decode(root, reflect.ValueOf(own).Elem(), nil)
-	case what == metav1.TypeMeta{APIVersion: kueueconfig.SchemeGroupVersion.String(), Kind: Kind}:
-		d.decode(root, reflect.ValueOf(kueues).Elem(), nil)
-		own, told = d.translate(root, kueues)
+	path := field.NewPath("queueing")
+	var d *document.Document
+	var told document.Faults
+	switch what := document.What(text); what {
+	case metav1.TypeMeta{APIVersion: kueueconfig.SchemeGroupVersion.String(), Kind: Kind}:
+		d = document.Read(text, kueues)
+		path = nil // Kueue's settings stand at the top of its file
+		if d.Err() == nil {
+			own, told = translate(d, kueues)
+		}
 	default:
-		d.faults = append(d.faults, fault{root.Line, fmt.Sprintf(
-			"apiVersion %q with kind %q is not understood; give %s, or a %s of Kueue of %s",
-			what.APIVersion, what.Kind, APIVersion, Kind, kueueconfig.SchemeGroupVersion)})
+		if d = document.Read(text, own); (what != metav1.TypeMeta{APIVersion: APIVersion, Kind: Kind}) {
+			return nil, nil, unknown(d, what)
+		}
 	}
-	if len(d.faults) > 0 {
-		return nil, nil
+	if err := d.Err(); err != nil {
+		return nil, nil, err
 	}
 	for i, class := range own.Provisioning.Classes {
 		if path := field.NewPath("provisioning", "classes").Index(i); !slices.Contains(model.KnownClasses, class) {
-			e := field.NotSupported(path, class, model.KnownClasses)
-			d.faults = append(d.faults, fault{d.lines[e.Field], e.Error()})
+			d.Take(field.ErrorList{field.NotSupported(path, class, model.KnownClasses)})
 		}
 	}
-	for _, e := range own.Provisioning.Clouds.Validate(field.NewPath("provisioning", "clouds")) {
-		d.faults = append(d.faults, fault{d.lineOf(e.Field, root.Line), e.Error()})
-	}
+	d.Take(own.Provisioning.Clouds.Validate(field.NewPath("provisioning", "clouds")))
 	own.Queueing.SetDefaults(namespace)
-	path := field.NewPath("queueing")
-	if own.APIVersion != APIVersion {
-		path = nil // Kueue's settings stand at the top of its file
-	}
-	for _, e := range own.Queueing.Validate(namespace, path) {
-		d.faults = append(d.faults, fault{d.lineOf(e.Field, root.Line), e.Error()})
-	}
-	return own, told
+	d.Take(own.Queueing.Validate(namespace, path))
+	return own, told, d.Err()
 }
 
-// typeOf reads what the document says that it is, whatever else it says.
-func typeOf(root *yaml.Node) (m metav1.TypeMeta) {
-	for pair := range slices.Chunk(root.Content, 2) {
-		switch pair[0].Value {
-		case "apiVersion":
-			m.APIVersion = pair[1].Value
-		case "kind":
-			m.Kind = pair[1].Value
-		}
+// unknown refuses what is neither of the two kinds. Where it is no YAML, or no group of
+// fields, that is all there is to tell.
+func unknown(d *document.Document, what metav1.TypeMeta) error {
+	if faults := (document.Faults)(nil); what == (metav1.TypeMeta{}) && errors.As(d.Err(), &faults) && !d.Has("kind") {
+		return append(faults, document.Fault{Line: d.Line(""), Text: fmt.Sprintf("a configuration begins with apiVersion: %s and kind: %s", APIVersion, Kind)})
 	}
-	return m
-}
-
-// lineOf a field, or of the nearest field above it that the file has.
-func (d *decoder) lineOf(path string, otherwise int) int {
-	for path != "" {
-		if line, ok := d.lines[path]; ok {
-			return line
-		}
-		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
-	}
-	return otherwise
+	return document.Faults{{Line: d.Line(""), Text: fmt.Sprintf(
+		"apiVersion %q with kind %q is not understood; give %s, or a %s of Kueue of %s",
+		what.APIVersion, what.Kind, APIVersion, Kind, kueueconfig.SchemeGroupVersion)}}
 }

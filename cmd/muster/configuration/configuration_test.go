@@ -34,10 +34,10 @@ func TestWhatIsWrongIsToldWithLineFieldValueAndFix(t *testing.T) {
 		text string
 		want []string
 	}{
-		{"nothing at all", "", []string{"the file is empty; it needs at least apiVersion: config.muster.dev/v1alpha1"}},
-		{"no YAML", "a: [", []string{"line 1"}},
-		{"a list", "- a\n", []string{"f.yaml:1: a list is no configuration; begin with apiVersion"}},
-		{"two documents", head + "---\nkind: Another\n", []string{"line 3: there is a second document; keep one"}},
+		{"nothing at all", "", []string{"f.yaml:1: there is nothing in it", "f.yaml:1: a configuration begins with apiVersion: config.muster.dev/v1alpha1"}},
+		{"no YAML", "a: [", []string{"f.yaml:1: did not find expected node content"}},
+		{"a list", "- a\n", []string{"f.yaml:1: a list has no fields", "f.yaml:1: a configuration begins with apiVersion"}},
+		{"two documents", head + "---\nkind: Another\n", []string{"f.yaml:3: there is a second document; keep one"}},
 		{"another kind", "apiVersion: v1\nkind: ConfigMap\n", []string{`f.yaml:1: apiVersion "v1" with kind "ConfigMap" is not understood; give config.muster.dev/v1alpha1`}},
 		{"an older Kueue", "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n", []string{`"config.kueue.x-k8s.io/v1beta1"`, "Kueue of config.kueue.x-k8s.io/v1beta2"}},
 		{"a field that there is not", head + "metricsAddress: x\n", []string{"f.yaml:3: metricsAddress: there is no such field; there are apiVersion, healthProbeBindAddress", "metricsBindAddress"}},
@@ -63,7 +63,7 @@ func TestWhatIsWrongIsToldWithLineFieldValueAndFix(t *testing.T) {
 		{"a resource transformed twice", head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n    - input: a/b\n      strategy: Drop\n", []string{
 			`f.yaml:7: queueing.resources.transformations[1].input: Invalid value: "a/b"`, `f.yaml:8: queueing.resources.transformations[1].strategy: Unsupported value: "Drop"`}},
 		{"outputs that cannot be", head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n      outputs: {cpu: much}\n", []string{
-			`f.yaml:7: queueing.resources.transformations[0].outputs[cpu]: "much" is no quantity; write one such as 500m`}},
+			`f.yaml:7: queueing.resources.transformations[0].outputs[cpu]: "much" is no amount; write one such as 500m`}},
 		{"outputs below nothing", head + "queueing:\n  resources:\n    transformations:\n    - outputs: {cpu: -1}\n", []string{
 			`outputs[cpu]: Invalid value: "-1": give 0 or more`, "f.yaml:6: queueing.resources.transformations[0].input: Required value: name the resource to transform"}},
 		{"two ways to leave out", head + "queueing:\n  resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a.b/]}\n", []string{

@@ -1,14 +1,13 @@
 package configuration
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
-	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 
+	"github.com/muster-dev/muster/deploy/document"
 	"github.com/muster-dev/muster/queueing/config"
 )
 
@@ -52,35 +51,32 @@ var missing = map[string]string{
 // translate makes Muster's own Configuration of Kueue's. It refuses what Muster
 // does not have where that would change who is admitted, and warns where it
 // would not.
-func (d *decoder) translate(root *yaml.Node, k *kueueconfig.Configuration) (*Configuration, []fault) {
-	refuse := func(path *field.Path, text string) {
-		d.faults = append(d.faults, fault{d.lines[path.String()], path.String() + ": " + text})
-	}
-	var warnings []fault
+func translate(d *document.Document, k *kueueconfig.Configuration) (*Configuration, document.Faults) {
+	var warnings document.Faults
 	for _, name := range slices.Sorted(maps.Keys(idle)) {
-		if line, ok := d.lines[name]; ok {
-			warnings = append(warnings, fault{line, name + ": it changes nothing: " + idle[name]})
+		if d.Has(name) {
+			warnings = append(warnings, document.Fault{Line: d.Line(name), Path: name, Text: "it changes nothing: " + idle[name]})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
-		if line, ok := d.lines[name]; ok {
-			d.faults = append(d.faults, fault{line, name + ": " + missing[name]})
+		if d.Has(name) {
+			d.Refuse(field.NewPath(name), "%s", missing[name])
 		}
 	}
 	if i := k.Integrations; i != nil && i.Frameworks != nil {
 		path := field.NewPath("integrations", "frameworks")
 		for j, name := range i.Frameworks {
 			if name != jobFramework {
-				refuse(path.Index(j), fmt.Sprintf("Muster does not queue %q, so such jobs would start at once; take it out to let them", name))
+				d.Refuse(path.Index(j), "Muster does not queue %q, so such jobs would start at once; take it out to let them", name)
 			}
 		}
 		if !slices.Contains(i.Frameworks, jobFramework) {
-			refuse(path, "Muster always queues "+jobFramework+"; add it")
+			d.Refuse(path, "Muster always queues %s; add it", jobFramework)
 		}
 	}
 	for _, gate := range slices.Sorted(maps.Keys(k.FeatureGates)) {
 		if gate != noPodsReady {
-			refuse(field.NewPath("featureGates").Key(gate), "Muster has no such gate; take it out")
+			d.Refuse(field.NewPath("featureGates").Key(gate), "Muster has no such gate; take it out")
 		}
 	}
 	settings := config.Config{
@@ -96,8 +92,7 @@ func (d *decoder) translate(root *yaml.Node, k *kueueconfig.Configuration) (*Con
 	case k.FeatureGates[noPodsReady]:
 		settings.WaitForPodsReady = nil
 	case k.WaitForPodsReady == nil:
-		warnings = append(warnings, fault{root.Line,
-			"waitForPodsReady: it is not set, and Muster then waits for pods for ever, where Kueue evicts after 30m; set timeout: 30m to keep that"})
+		warnings = append(warnings, document.Fault{Line: d.Line(""), Path: "waitForPodsReady", Text: "it is not set, and Muster then waits for pods for ever, where Kueue evicts after 30m; set timeout: 30m to keep that"})
 	}
 	own := &Configuration{Queueing: Queueing{Config: settings}}
 	if k.LeaderElection != nil {

@@ -1,6 +1,7 @@
-// Package document reads a YAML document that a person has written into a Go value,
-// by the JSON names of its fields. It takes nothing that it does not know, and says
-// of all that is wrong, at once, on which line and in which field it stands.
+// Package document reads a YAML document that a person has written, such as settings or
+// a scenario, into a Go value by the JSON names of its fields. It takes nothing that it
+// does not know, and says of all that is wrong, at once, on which line and in which
+// field it stands.
 package document
 
 import (
@@ -17,6 +18,7 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -29,18 +31,21 @@ type Fault struct {
 	Text string
 }
 
+func (f Fault) String() string {
+	if f.Path == "" {
+		return f.Text
+	}
+	return f.Path + ": " + f.Text
+}
+
 // Faults are all that is wrong with a document, by line. As an error it has a line
 // of text for each.
 type Faults []Fault
 
 func (f Faults) Error() string {
-	var lines []string
-	for _, fault := range f {
-		text := fault.Text
-		if fault.Path != "" {
-			text = fault.Path + ": " + text
-		}
-		lines = append(lines, fmt.Sprintf("line %d: %s", fault.Line, text))
+	lines := make([]string, len(f))
+	for i, fault := range f {
+		lines[i] = fmt.Sprintf("line %d: %s", fault.Line, fault)
 	}
 	return strings.Join(lines, "\n")
 }
@@ -50,6 +55,22 @@ func (f Faults) Error() string {
 type Document struct {
 	lines  map[string]int
 	faults Faults
+}
+
+// What says of what apiVersion and kind a document is, whatever else it says; both are
+// empty where the text is none.
+func What(text []byte) (m metav1.TypeMeta) {
+	if root, err := parse(text); err == nil && root.Kind == yaml.MappingNode {
+		for pair := range slices.Chunk(root.Content, 2) {
+			switch pair[0].Value {
+			case "apiVersion":
+				m.APIVersion = pair[1].Value
+			case "kind":
+				m.Kind = pair[1].Value
+			}
+		}
+	}
+	return m
 }
 
 // Read fills what into points to. Faults are kept for Err, so that those of the
@@ -74,8 +95,11 @@ func parse(text []byte) (*yaml.Node, error) {
 	case err != nil:
 		return nil, err
 	}
-	if err := decoder.Decode(&another); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is more than one document in it: keep one, and drop the line ---")
+	switch err := decoder.Decode(&another); {
+	case err == nil:
+		return nil, fmt.Errorf("line %d: there is a second document; keep one", another.Line)
+	case !errors.Is(err, io.EOF):
+		return nil, err
 	}
 	return document.Content[0], nil
 }
@@ -111,6 +135,12 @@ func nameOf(path *field.Path) string {
 		return ""
 	}
 	return path.String()
+}
+
+// Has says that the field is there.
+func (d *Document) Has(path string) bool {
+	_, ok := d.lines[path]
+	return ok
 }
 
 // Line on which the field stands, or what should have it.
@@ -236,6 +266,8 @@ func wanted(t reflect.Type, err error) string {
 		return "boolean; write true or false"
 	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
 		return fmt.Sprintf("whole number of %d bits", t.Bits())
+	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:
+		return "number"
 	case t.Kind() == reflect.String:
 		return "text; put it in quotes if it is meant as text"
 	case t.Kind() == reflect.Slice:
