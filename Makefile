@@ -40,7 +40,7 @@ demo: build ## Tell three stories on a real cluster on this machine: a minute, n
 .PHONY: test
 test: build ## Run all tests, those on a real cluster included.
 	@$(MAKE) --no-print-directory kueue || { rm -f $(KUEUE) $(KUEUECTL); echo "SKIP: stock Kueue could not be built, so what needs it is left out"; }
-	$(PROGRAMS) go test -p 1 -timeout 30m $(ARGS) ./...
+	$(PROGRAMS) go test -p 1 -timeout 60m $(ARGS) ./...
 
 .PHONY: unit
 unit: ## Run the tests that need no cluster.
@@ -60,7 +60,7 @@ soak: build ## Let everything go wrong for an hour while gangs come and go, and 
 
 .PHONY: bench
 bench: build kueue ## Measure plans, requests and admissions, beside a stock Kueue (half an hour); compare two runs with benchstat.
-	$(PROGRAMS) go test -run '^$$' -bench . -benchmem -timeout 60m $(ARGS) ./test/bench/...
+	$(PROGRAMS) go test -run '^$$' -bench . -benchmem -timeout 120m $(ARGS) ./test/bench/...
 
 .PHONY: lint
 lint: ## Run the linters of .golangci.yml.
