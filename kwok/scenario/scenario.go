@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/muster-dev/muster/kwok/faults"
 	"github.com/muster-dev/muster/deploy/document"
+	"github.com/muster-dev/muster/kwok/faults"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
