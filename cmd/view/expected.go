@@ -11,14 +11,10 @@ import (
 	"github.com/muster-dev/muster/queueing/forecast"
 )
 
-const (
-	// Horizon is how far it is looked ahead.
-	Horizon = 7 * 24 * time.Hour
-	// MostForeseen is how many may wait at most: with more, an answer takes many seconds.
-	MostForeseen = 2000
-)
+// MostForeseen is how many may wait at most: with more, an answer takes many seconds.
+const MostForeseen = 2000
 
-// Expected is when a Workload will start, if nothing else comes.
+// Expected is when a Workload will start, as a forecast has it.
 type Expected struct {
 	// Start is empty where it is not within the horizon; it lies between Early and Late
 	// in 8 of 10 cases, as far as the past tells. An empty Late is beyond the horizon.
@@ -35,7 +31,7 @@ func (p *Picture) Forecast() *forecast.Report {
 	if waiting > MostForeseen {
 		return nil
 	}
-	report := forecast.Forecast(p.Queues, history, p.Now, Horizon)
+	report := forecast.Forecast(p.Queues, history, p.Now, forecast.Horizon)
 	return &report
 }
 
@@ -78,11 +74,11 @@ func (p *Picture) expected(e *forecast.Estimate) *Expected {
 	out := &Expected{Start: stamp(e.Start), Early: stamp(e.Early), Late: stamp(e.Late)}
 	switch {
 	case e.Start.IsZero() && e.Early.IsZero():
-		out.Words = []string{fmt.Sprintf("not within %d days, as things stand", int(Horizon.Hours())/24)}
+		out.Words = []string{fmt.Sprintf("not within %d days, as things stand", int(forecast.Horizon.Hours())/24)}
 	case e.Start.IsZero():
-		out.Words = []string{fmt.Sprintf("hardly within %d days, at the earliest %s", int(Horizon.Hours())/24, in(p.Now, e.Early))}
+		out.Words = []string{fmt.Sprintf("hardly within %d days, at the earliest %s", int(forecast.Horizon.Hours())/24, in(p.Now, e.Early))}
 	case e.Late.IsZero():
-		out.Words = []string{fmt.Sprintf("%s; at the earliest %s, perhaps not within %d days", in(p.Now, e.Start), stamp(e.Early), int(Horizon.Hours())/24)}
+		out.Words = []string{fmt.Sprintf("%s; at the earliest %s, perhaps not within %d days", in(p.Now, e.Start), stamp(e.Early), int(forecast.Horizon.Hours())/24)}
 	default:
 		out.Words = []string{fmt.Sprintf("%s; most likely from %s to %s", in(p.Now, e.Start), stamp(e.Early), stamp(e.Late))}
 	}

@@ -136,8 +136,8 @@ func (p *Picture) SimulateLater(newcomers []Newcomer, at time.Time) ([]Simulatio
 	switch {
 	case waiting > MostForeseen:
 		return nil, fmt.Errorf("%d workloads wait, and with more than %d a forecast takes too long: simulate it as of now", waiting, MostForeseen)
-	case at.Before(p.Now) || at.After(p.Now.Add(Horizon)):
-		return nil, fmt.Errorf("%s is not within the next %d days, for which a forecast may be made", stamp(at), int(Horizon.Hours())/24)
+	case at.Before(p.Now) || at.After(p.Now.Add(forecast.Horizon)):
+		return nil, fmt.Errorf("%s is not within the next %d days, for which a forecast may be made", stamp(at), int(forecast.Horizon.Hours())/24)
 	}
 	workloads := make([]*kueue.Workload, len(newcomers))
 	for i := range newcomers {
@@ -146,7 +146,7 @@ func (p *Picture) SimulateLater(newcomers []Newcomer, at time.Time) ([]Simulatio
 		}
 	}
 	out := make([]Simulation, len(newcomers))
-	for i, e := range forecast.Arrivals(p.Queues, history, workloads, at, p.Now, Horizon) {
+	for i, e := range forecast.Arrivals(p.Queues, history, workloads, at, p.Now, forecast.Horizon) {
 		n := &newcomers[i]
 		out[i] = Simulation{
 			Kind: n.Kind, Namespace: n.Workload.Namespace, Name: n.Name, Expected: p.expected(&e),

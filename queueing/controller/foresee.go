@@ -21,8 +21,6 @@ const (
 	// atOnce is how long a Workload is given to start that has what it needs: what is
 	// said of those that do not wait says nothing about forecasts.
 	atOnce = 10 * time.Second
-	// horizon is how far a forecast looks ahead.
-	horizon = 7 * 24 * time.Hour
 )
 
 // forecaster has forecasts made for all that wait, and keeps account of what came
@@ -83,12 +81,6 @@ func (l *loop) foresee(now time.Time) time.Time {
 func (l *loop) prepare(now time.Time) func() settle {
 	began := l.now()
 	state, history := forecast.Copy(l.state), l.forecast.history.Copy()
-	if have := l.state.Capacity(); have != nil {
-		// A set of nodes must not be copied by two at a time, and both will.
-		own := *have
-		own.Nodes = have.Nodes.Clone()
-		state.SetCapacity(&own)
-	}
 	return func() (out settle) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -96,7 +88,7 @@ func (l *loop) prepare(now time.Time) func() settle {
 				out = func(time.Time) { l.withoutForecasts(err) }
 			}
 		}()
-		report := forecast.Forecast(state, history, now, horizon)
+		report := forecast.Forecast(state, history, now, forecast.Horizon)
 		took := l.now().Sub(began)
 		return func(later time.Time) { l.foreseen(&report, now, took, later) }
 	}

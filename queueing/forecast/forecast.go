@@ -38,6 +38,9 @@ const (
 	stopTime = 30 * time.Second
 )
 
+// Horizon is how far those look ahead who show forecasts to people.
+const Horizon = 7 * 24 * time.Hour
+
 // Estimate is when a Workload is expected to start.
 type Estimate struct {
 	Workload *kueue.Workload

@@ -21,6 +21,12 @@ func Copy(state *queueing.State) *queueing.State {
 	for _, w := range state.Workloads() {
 		out.Join(w)
 	}
+	if have := state.Capacity(); have != nil {
+		// A set of nodes must not be copied by two at a time, and both may.
+		own := *have
+		own.Nodes = have.Nodes.Clone()
+		out.SetCapacity(&own)
+	}
 	return out
 }
 

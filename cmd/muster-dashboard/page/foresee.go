@@ -67,7 +67,7 @@ func foreseeAll(p *view.Picture) *foreseen {
 			}
 		}
 		if e.Late.IsZero() && !e.Early.IsZero() {
-			out.end = p.Now.Add(view.Horizon)
+			out.end = p.Now.Add(forecast.Horizon)
 		}
 	}
 	out.words = "There, " + out.report.Basis() + "."
@@ -110,7 +110,7 @@ func (f *foreseen) sortedBy(l *line) time.Time {
 	case !ok || e.Early.IsZero():
 		return never
 	case e.Start.IsZero():
-		return e.Early.Add(view.Horizon)
+		return e.Early.Add(forecast.Horizon)
 	}
 	return e.Start
 }
