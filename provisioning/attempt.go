@@ -31,6 +31,9 @@ type Attempt struct {
 	Phase  AttemptPhase `json:"phase"`
 	// Launches are the machines that are asked for.
 	Launches []GroupCount `json:"launches,omitempty"`
+	// Shares are the machines beside them that others are getting, and that leave room for
+	// the gang, by group.
+	Shares []GroupCount `json:"shares,omitempty"`
 	// Replacements are launches for machines that were lost before all had joined,
 	// in their order.
 	Replacements []Replacement `json:"replacements,omitempty"`
@@ -126,8 +129,8 @@ func DecodeAttempt(s string) (Attempt, error) {
 	if err := json.Unmarshal([]byte(s), &a); err != nil {
 		return a, fmt.Errorf("status.provisioningClassDetails[%q] cannot be read: %w", AttemptDetail, err)
 	}
-	if a.InFlight() && (a.Number < 1 || len(a.Launches) == 0) {
-		return a, fmt.Errorf("status.provisioningClassDetails[%q] is in phase %s without a number or launches", AttemptDetail, a.Phase)
+	if a.InFlight() && (a.Number < 1 || len(a.Launches)+len(a.Shares) == 0) {
+		return a, fmt.Errorf("status.provisioningClassDetails[%q] is in phase %s without a number, or without launches and shares", AttemptDetail, a.Phase)
 	}
 	return a, nil
 }

@@ -38,6 +38,9 @@ type Booking struct {
 	Running int
 	// Since is when the node was booked, by Muster's clock.
 	Since time.Time
+	// Held says that somebody creates the pods as soon as the request is Provisioned, and
+	// not before.
+	Held bool
 	// Earlier are the pods that were on the node by then under the same key: those of an
 	// earlier request of that name. Clocks could not tell them apart, since pods are
 	// dated by others.

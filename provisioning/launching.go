@@ -37,6 +37,15 @@ func nextLaunching(r *Request, v View) Step {
 	if plan.Outcome == Fits {
 		return claim(r, v, plan, ReasonCapacityProvisioned)
 	}
+	if len(r.Attempt.Shares) > 0 {
+		in := v.Soon.of(r.UID)
+		if in != nil && in.holds() {
+			return s // until others' machines have joined, and their pods have come
+		}
+		if len(r.Attempt.Launches) == 0 {
+			return nextPending(closed(r), v.counting(v.Soon.without(r.UID)))
+		}
+	}
 	f := blame(r, v)
 	f.Message += ": " + plan.Message()
 	return rollBack(r, v, f)
@@ -205,6 +214,9 @@ func blame(r *Request, v View) AttemptFailure {
 					"node %s has %s %s less than spec.template of its group promises", n.Name, nodegroups.Quantity(name, by), name)
 			}
 		}
+	}
+	if len(r.Attempt.Shares) > 0 {
+		return AttemptFailure{Message: "the machines that others were getting do not leave the room that was planned for the gang"}
 	}
 	return failure(v, r.Attempt.Calls(r.UID)[0], v1alpha1.Lost, "the machines joined, but others took room that was planned for the gang")
 }

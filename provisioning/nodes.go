@@ -49,6 +49,9 @@ type ownership struct {
 	node  *Node
 }
 
+// awaiting owns the nodes that are booked for pods that have not all come.
+const awaiting = "awaiting"
+
 // repelling owns the nodes with pods that keep others away.
 const repelling = "repelling"
 
@@ -68,6 +71,9 @@ func (n *Node) owners() (out []string) {
 	}
 	if n.Launch != "" {
 		out = append(out, launchedBy(AttemptToken(n.Launch)), launchedFor(TokenUID(n.Launch)))
+	}
+	if len(n.Bookings) > 0 {
+		out = append(out, awaiting)
 	}
 	if slices.ContainsFunc(n.Running, (*fit.Running).HasAntiAffinity) {
 		out = append(out, repelling)

@@ -118,9 +118,15 @@ func end(r *Request, v View, s Step) Step {
 // begin records the intent to launch what the plan says, and claims what it uses
 // beside.
 func begin(r *Request, v View, plan Verdict) Step {
-	a := Attempt{Number: r.Attempt.Number + 1, Phase: Launching, Launches: plan.Launches, Started: v.Now}
-	s := Step{Do: Begin, Attempt: a, Open: r.opens(), Condition: r.underway("Attempt %d launches %s for %s USD per hour",
-		a.Number, sayLaunches(a.Launches), USD(plan.MicroUSDPerHour))}
+	a := Attempt{Number: r.Attempt.Number + 1, Phase: Launching, Launches: plan.Launches, Shares: plan.Shares, Started: v.Now}
+	what := "launches nothing"
+	if len(a.Launches) > 0 {
+		what = fmt.Sprintf("launches %s for %s USD per hour", sayLaunches(a.Launches), USD(plan.MicroUSDPerHour))
+	}
+	if len(a.Shares) > 0 {
+		what += ": there will be room on " + sayShares(a.Shares)
+	}
+	s := Step{Do: Begin, Attempt: a, Open: r.opens(), Condition: r.underway("Attempt %d %s", a.Number, what)}
 	s.Book, s.Unbook = r.difference(v, plan, s.Open)
 	return s
 }

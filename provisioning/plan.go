@@ -9,7 +9,8 @@ import (
 
 // Plan says where a gang could run now, what to launch for it, or why not.
 //
-// Existing room comes before launches. Options are compared by the least wanted
+// Existing room comes before launches, and so does room that others leave on machines that
+// are being launched for them, see Soon. Options are compared by the least wanted
 // market they need, then price ÷ chance, then price, then number of machines, then
 // region; so the order is total and the same input gives the same plan. Where the best
 // would pass a budget it is the best of those that cost no more than budgets allow.
@@ -19,20 +20,15 @@ func Plan(s *Snapshot, gang Gang, policy Policy) Verdict {
 
 // unbudgeted is the plan whatever budgets there are.
 func unbudgeted(s *Snapshot, gang Gang, policy Policy) Verdict {
-	pods := make([]*fit.Pod, len(gang.PodSets))
-	for i, ps := range gang.PodSets {
-		p, refusal := ps.read(gang.Namespace, s.Objects)
-		switch refusal.Kind {
-		case fit.NotRefused:
-			pods[i] = p
-		case fit.Unready:
-			return Verdict{Outcome: Wait, Reasons: []Reason{{Code: CodeUnready, Message: refusal.Message}}}
-		default:
-			return Verdict{Outcome: Never, Reasons: []Reason{{Code: CodeUnsupported, Message: refusal.Message}}}
-		}
+	pods, refusal := s.read(&gang)
+	if refusal != nil {
+		return *refusal
 	}
-	q := newQuery(s, &gang, pods, policy, now)
+	q := newQuery(s, &gang, pods, policy, asItIs)
 	best := q.search()
+	if shared, ok := q.sharing(best); ok {
+		return shared
+	}
 	if best != nil && !best.overPrice() {
 		return best.verdict()
 	}
@@ -49,10 +45,27 @@ func unbudgeted(s *Snapshot, gang Gang, policy Policy) Verdict {
 	return Verdict{Outcome: Wait, Reasons: reasons, Until: q.until(reasons)}
 }
 
+// read is what the gang's pods ask for, or why that is not known.
+func (s *Snapshot) read(gang *Gang) ([]*fit.Pod, *Verdict) {
+	pods := make([]*fit.Pod, len(gang.PodSets))
+	for i, ps := range gang.PodSets {
+		p, refusal := ps.read(gang.Namespace, s.Objects)
+		switch refusal.Kind {
+		case fit.NotRefused:
+			pods[i] = p
+		case fit.Unready:
+			return nil, &Verdict{Outcome: Wait, Reasons: []Reason{{Code: CodeUnready, Message: refusal.Message}}}
+		default:
+			return nil, &Verdict{Outcome: Never, Reasons: []Reason{{Code: CodeUnsupported, Message: refusal.Message}}}
+		}
+	}
+	return pods, nil
+}
+
 // A query is about the snapshot as it is, or as it would be on the best of days:
 // every group empty and willing, every node outside of groups free and open.
 const (
-	now        = false
+	asItIs     = false
 	bestOfDays = true
 )
 

@@ -165,6 +165,7 @@ const shortOf = "The booking is short of room: "
 // has lost machines, and that nobody has begun to use, ends at once, so that what
 // is left of it serves others.
 func repair(r *Request, v View, own *Nodes, rest Gang, until time.Time) Step {
+	v = v.counting(nil) // a gang whose pods may have come has no time to wait for others
 	plan := v.plan(r, rest)
 	switch plan.Outcome {
 	case Fits, Launch:

@@ -26,6 +26,9 @@ type Snapshot struct {
 	DaemonSets []DaemonSet
 	// Objects looks up what pods refer to, for gangs that NewPodSet has not read.
 	Objects fit.Objects
+	// Soon is the room that there will be without another launch; nil where nobody is
+	// getting machines.
+	Soon *Soon
 	// Budgets of all CapacityPolicies, by policy and name, and what requests pay for
 	// their machines.
 	Budgets []Budget
@@ -49,11 +52,14 @@ func (s *Snapshot) Taking(owner types.UID, t Tenant, plan *Verdict) *Snapshot {
 	out.Nodes, out.Groups = s.Nodes.Clone(), slices.Clone(s.Groups)
 	for _, p := range plan.Placement {
 		n := *out.Nodes.Find(p.Node)
-		n.Bookings = append(slices.Clip(n.Bookings), Booking{UID: owner, Namespace: t.Namespace, Queue: t.Queue, Remaining: p.Requests})
+		n.Bookings = append(slices.Clip(n.Bookings), Booking{UID: owner, Namespace: t.Namespace, Queue: t.Queue, Remaining: p.Requests, Held: true})
 		out.Nodes.Set(&n)
 	}
 	for _, l := range plan.Launches {
 		out.findGroup(l.Group).Machines += l.Count
+	}
+	if s.Soon != nil {
+		out.Soon = s.Soon.after(owner, plan, out.Nodes)
 	}
 	if len(s.Budgets) > 0 {
 		perHour := s.asks(&Gang{UID: owner}, plan)

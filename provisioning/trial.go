@@ -456,7 +456,8 @@ func (t *trial) overPrice() bool {
 }
 
 func (t *trial) verdict() Verdict {
-	v := Verdict{Outcome: Fits, MicroUSDPerHour: t.cost, Placement: t.placement()}
+	policy := t.policy
+	v := Verdict{Outcome: Fits, MicroUSDPerHour: t.cost, Placement: t.placement(), Gang: t.gang, Policy: &policy}
 	counts := map[string]int{}
 	chance := int64(full)
 	for k, n := range t.launched {

@@ -16,7 +16,8 @@ type Outcome int
 const (
 	// Fits: the gang fits on existing nodes.
 	Fits Outcome = iota
-	// Launch: the gang fits once machines have been launched.
+	// Launch: the gang fits once machines have joined that are to be launched, or are being
+	// launched for others.
 	Launch
 	// Wait: not now; Until or an event will change it.
 	Wait
@@ -38,6 +39,10 @@ type Verdict struct {
 	// Launches says which groups grow by how many machines, by group name. For
 	// Launch.
 	Launches []GroupCount
+	// Shares says of how many machines of which groups the gang will use what others leave,
+	// who are getting them now, by group name; it is empty for machines of no group. For
+	// Launch.
+	Shares []GroupCount
 	// MicroUSDPerHour is the price of Launches, in millionths of a USD per hour.
 	MicroUSDPerHour int64
 	// Runs is how long the gang runs at most, where budgets ask for it and it is known;
@@ -50,6 +55,9 @@ type Verdict struct {
 	Reasons []Reason
 	// Until is when it is worth to plan again; zero if only an event helps.
 	Until time.Time
+	// Gang and Policy are what the plan is for. For Fits and Launch.
+	Gang   *Gang
+	Policy *Policy
 }
 
 // Placement is a number of pods of each podSet on an existing node.

@@ -105,15 +105,25 @@ func (p *Picture) explainVerdict(out *Explanation, v *queueing.Verdict) {
 
 // machinesOf says what a plan takes.
 func machinesOf(plan *provisioning.Verdict) string {
-	if len(plan.Launches) == 0 {
+	said := func(of []provisioning.GroupCount) string {
+		var out []string
+		for _, l := range of {
+			out = append(out, fmt.Sprintf("%d machines of group %s", l.Count, l.Group))
+		}
+		return strings.Join(out, " and ")
+	}
+	launch := fmt.Sprintf("it takes a launch of %s, for %s USD per hour, with a chance of %d%%",
+		said(plan.Launches), provisioning.USD(plan.MicroUSDPerHour), plan.Chance/10)
+	switch {
+	case len(plan.Shares) > 0 && len(plan.Launches) > 0:
+		return launch + ", and uses what others leave who are getting " + said(plan.Shares)
+	case len(plan.Shares) > 0:
+		return "its pods will have room that others leave who are getting " + said(plan.Shares)
+	case len(plan.Launches) > 0:
+		return launch
+	default:
 		return fmt.Sprintf("its pods have room on machines that exist: %d", len(plan.Placement))
 	}
-	var launches []string
-	for _, l := range plan.Launches {
-		launches = append(launches, fmt.Sprintf("%d machines of group %s", l.Count, l.Group))
-	}
-	return fmt.Sprintf("it takes a launch of %s, for %s USD per hour, with a chance of %d%%",
-		strings.Join(launches, " and "), provisioning.USD(plan.MicroUSDPerHour), plan.Chance/10)
 }
 
 // explainHolding tells about a Workload with quota.

@@ -60,7 +60,7 @@ func (m *Model) undecided() bool {
 	for uid := range m.requests.live {
 		e := m.requests.byUID[uid]
 		_, busy := m.assumed[uid]
-		if e.status == provisioning.Pending && !m.attempt(e).InFlight() && (busy || m.requests.all || m.requests.due[uid]) {
+		if m.waits(e) && (busy || m.requests.all || m.requests.due[uid]) {
 			return true
 		}
 	}

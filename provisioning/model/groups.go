@@ -257,6 +257,7 @@ func (m *Model) flushGroups() {
 	for name := range before {
 		if gs.objects[name] == nil {
 			m.wakeAll() // who waits for it waits in vain
+			m.soon.stale = true
 		}
 	}
 	promised := m.promised()
@@ -266,6 +267,7 @@ func (m *Model) flushGroups() {
 		if !known {
 			g = provisioning.NewGroup(nodegroups.GroupFrom(gs.objects[name], gs.status(name), 0), gs.daemonSets)
 			gs.read[name] = g
+			m.soon.stale = true
 			m.repriced(name, g.MicroUSDPerHour)
 			m.wakeAll()
 		}

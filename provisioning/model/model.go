@@ -38,6 +38,7 @@ type Model struct {
 	accounts accounts
 	spending spending
 	budgets  budgets
+	soon     soon
 	// daemonSets and policies as they are.
 	daemonSets map[types.UID]*appsv1.DaemonSet
 	policies   map[string]*v1alpha1.CapacityPolicy
@@ -73,6 +74,7 @@ func New(c clock.PassiveClock, served Server) *Model {
 		links:      newLinks(),
 		holdings:   newHoldings(),
 		spending:   newSpending(),
+		soon:       newSoon(),
 		daemonSets: map[types.UID]*appsv1.DaemonSet{},
 		policies:   map[string]*v1alpha1.CapacityPolicy{},
 		assumed:    map[types.UID]Assumption{},
@@ -147,6 +149,7 @@ func (m *Model) assumptionChanged(uid types.UID, a Assumption) {
 		m.nodes.assume(p.Node, uid, m.assumed)
 	}
 	m.touch(uid)
+	m.flightChanged(uid)
 	m.nodes.launchChanged(uid)
 	m.groups.changed = true
 }
@@ -230,10 +233,12 @@ func (m *Model) Snapshot(now time.Time) *provisioning.Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.snapshot == nil || m.budgets.periodOver(now) {
+		flights := m.flights() // which may read requests, and tell nodes apart by more labels
 		m.flush()
 		m.snapshot = &provisioning.Snapshot{
 			Nodes: m.nodes.set.Clone(), Groups: m.groups.list, DaemonSets: m.groups.daemonSets,
 		}
+		m.snapshot.Soon = m.soonOn(m.snapshot, flights)
 		if m.snapshot.Budgets = m.budgetsNow(); m.snapshot.Budgets != nil {
 			m.snapshot.Charges = m.chargesNow()
 		}

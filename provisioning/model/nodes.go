@@ -286,7 +286,7 @@ func (m *Model) Distinguish(labels ...string) {
 func (m *Model) distinguish(labels []string) {
 	if more := m.nodes.set.Lacks(labels); len(more) > 0 {
 		m.nodes.set = m.nodes.set.WithKeys(more)
-		m.snapshot = nil
+		m.snapshot, m.soon.stale = nil, true
 	}
 }
 
@@ -403,6 +403,7 @@ func (m *Model) flushNodes() {
 			m.wakeAll()
 		}
 	}
+	m.soon.stale = m.soon.stale || len(m.nodes.stale) > 0
 	clear(m.nodes.stale)
 }
 
@@ -442,6 +443,7 @@ func (m *Model) read(name string, n *node) *provisioning.Node {
 	}
 	for _, b := range out.Labelled {
 		if e := m.requests.byUID[b.UID]; e != nil && e.status != provisioning.Over {
+			b.Held = isHeld(e.object)
 			out.Bookings = append(out.Bookings, b)
 		}
 	}

@@ -184,6 +184,7 @@ func (m *Model) setRequest(r *provreq.ProvisioningRequest) bool {
 // its course, or of another queue, it leaves room, or its turn, to others.
 func (m *Model) requestChanged(uid types.UID, elsewhere bool) {
 	m.touch(uid)
+	m.flightChanged(uid)
 	m.spending.changed = true
 	if elsewhere {
 		m.nodes.requestChanged(uid)
@@ -380,8 +381,7 @@ func (m *Model) Due(more []types.UID) []Entry {
 	var out []Entry
 	for uid := range m.requests.live {
 		e := m.requests.byUID[uid]
-		waits := e.status == provisioning.Pending && !e.attempt.InFlight()
-		if m.requests.due[uid] || m.requests.all && waits {
+		if m.requests.due[uid] || m.requests.all && m.waits(e) {
 			out = append(out, m.entry(e))
 		}
 	}
@@ -396,6 +396,12 @@ func (m *Model) Due(more []types.UID) []Entry {
 		return cmp.Or(-cmp.Compare(a.Priority, b.Priority), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 	})
 	return out
+}
+
+// waits says that the request waits for capacity that others leave.
+func (m *Model) waits(e *request) bool {
+	a := m.attempt(e)
+	return e.status == provisioning.Pending && (!a.InFlight() || len(a.Shares) > 0)
 }
 
 // Request returns the request of that UID, if it is there and not over.

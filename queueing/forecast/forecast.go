@@ -317,7 +317,7 @@ func (f *future) boots(w *kueue.Workload, request string, plan *provisioning.Ver
 	}
 	var groups []provisioning.GroupCount
 	if plan != nil {
-		groups = plan.Launches
+		groups = slices.Concat(plan.Launches, plan.Shares)
 	}
 	return f.launch(groups, f.chance("boot of "+w.Namespace+"/"+request)), true
 }

@@ -51,7 +51,7 @@ func underWay(r *autoscaling.ProvisioningRequest) (*provisioning.Verdict, time.T
 	if a.Phase != provisioning.Launching {
 		return nil, r.CreationTimestamp.Time
 	}
-	return &provisioning.Verdict{Outcome: provisioning.Launch, Launches: a.Launches, Chance: certain}, a.Started
+	return &provisioning.Verdict{Outcome: provisioning.Launch, Launches: a.Launches, Shares: a.Shares, Chance: certain}, a.Started
 }
 
 // certain is the chance of a launch that has begun: those that fail are few.

@@ -69,7 +69,11 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step provisioni
 		for _, l := range step.Attempt.Launches {
 			showLosses(l.Group)
 		}
-		c.event(e, corev1.EventTypeNormal, "LaunchStarted", message)
+		reason := "LaunchStarted"
+		if len(step.Attempt.Launches) == 0 {
+			reason = "LaunchShared"
+		}
+		c.event(e, corev1.EventTypeNormal, reason, message)
 	case provisioning.Replace:
 		for _, m := range step.Attempt.Replacements[len(step.Attempt.Replacements)-1].Lost {
 			lost.WithLabelValues(m.Group, stageLaunching).Inc()

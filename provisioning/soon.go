@@ -1,0 +1,281 @@
+package provisioning
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Underway is an attempt in flight, or one that is about to begin.
+type Underway struct {
+	Gang     Gang
+	Policy   Policy
+	Launches []GroupCount
+	// Held says that somebody creates the gang's pods as soon as its machines are there.
+	// Of others nobody knows when they come, so what they leave is for nobody.
+	Held bool
+}
+
+// Soon is the room that there will be without another launch: once the machines have
+// joined that are being launched, and the pods have come that nodes are booked for. Gangs
+// that are smaller than a machine share machines that way from the start.
+//
+// It is a list of attempts in the order in which they began. Each takes its part of what
+// those before it leave, so nobody counts on room that somebody else has counted on before
+// him. What is not asked for is not worked out, and nothing is worked out twice.
+type Soon struct {
+	// before is the list without its last attempt; nil where there is none.
+	before  *Soon
+	attempt Underway
+	*root
+	// nodes are those with the room that is left; nil before they have been worked out.
+	nodes *Nodes
+	// fits says that the attempt's gang has room once all this is there.
+	fits bool
+}
+
+// root is what the attempts of a list have in common.
+type root struct {
+	// now has the nodes and groups as they are.
+	now *Snapshot
+	// flying are the requests of the attempts that the list was made with. They take what
+	// they have booked when it is their turn.
+	flying map[types.UID]bool
+	alone  func(func())
+}
+
+// NewSoon is what there will be on the nodes of a snapshot, which is the list's own. The
+// attempts are those in flight, in the order in which they began. Where lists that share
+// attempts are used from many goroutines, alone runs a function while no other one runs.
+func NewSoon(s *Snapshot, attempts []Underway, alone func(func())) *Soon {
+	r := &root{now: s, flying: map[types.UID]bool{}, alone: alone}
+	for i := range attempts {
+		r.flying[attempts[i].Gang.UID] = true
+	}
+	out := &Soon{root: r}
+	for _, a := range attempts {
+		out = out.With(a)
+	}
+	return out
+}
+
+// With is the list with one more attempt, which begins after all others.
+func (s *Soon) With(a Underway) *Soon {
+	return &Soon{before: s, attempt: a, root: s.root}
+}
+
+// attempts are all of the list, in their order.
+func (s *Soon) attempts() (out []Underway) {
+	for ; s.before != nil; s = s.before {
+		out = append(out, s.attempt)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// after is the list once a request of that UID has begun to carry a plan out, on nodes
+// where it has booked what the plan uses of them.
+func (s *Soon) after(uid types.UID, plan *Verdict, nodes *Nodes) *Soon {
+	var begins []Underway
+	if plan.Outcome == Launch {
+		a := Underway{Gang: *plan.Gang, Policy: *plan.Policy, Launches: plan.Launches, Held: true}
+		a.Gang.UID, a.Gang.Launch = uid, Token(uid, 1)
+		begins = append(begins, a)
+	}
+	if len(plan.Placement) > 0 {
+		now := *s.now
+		now.Nodes = nodes.Clone()
+		return NewSoon(&now, append(s.attempts(), begins...), s.alone)
+	}
+	for _, a := range begins {
+		s = s.With(a)
+	}
+	return s
+}
+
+// without is the list without the attempt of that request, if it has one.
+func (s *Soon) without(uid types.UID) *Soon {
+	switch s.of(uid) {
+	case nil:
+		return s
+	case s:
+		return s.before
+	default:
+		return s.before.without(uid).With(s.attempt)
+	}
+}
+
+// idle says that nobody is getting machines or waits for pods.
+func (s *Soon) idle() bool {
+	if s.before != nil {
+		return false
+	}
+	for range s.now.Nodes.ownedBy(awaiting) {
+		return false
+	}
+	return true
+}
+
+// of is the list up to the attempt of that request; nil where it has none in it.
+func (s *Soon) of(uid types.UID) *Soon {
+	for ; s != nil; s = s.before {
+		if s.before != nil && s.attempt.Gang.UID == uid {
+			return s
+		}
+	}
+	return nil
+}
+
+// room is a copy of the nodes with what will be free of them.
+func (s *Soon) room() (out *Nodes) {
+	s.alone(func() {
+		s.workOut()
+		out = s.nodes.Clone()
+	})
+	return out
+}
+
+// holds says that the gang of the last attempt will have room.
+func (s *Soon) holds() (fits bool) {
+	s.alone(func() {
+		s.workOut()
+		fits = s.fits
+	})
+	return fits
+}
+
+func (s *Soon) workOut() {
+	switch {
+	case s.nodes != nil:
+	case s.before == nil:
+		s.nodes = s.consumed()
+	default:
+		s.before.workOut()
+		s.nodes = s.before.nodes.Clone()
+		if nodes := s.served(s.nodes.Clone()); nodes != nil {
+			s.nodes, s.fits = nodes, true
+		}
+	}
+}
+
+// consumed are the nodes as if the pods had come of all bookings that are held.
+func (s *Soon) consumed() *Nodes {
+	out := s.now.Nodes.Clone()
+	for _, n := range slices.Collect(out.ownedBy(awaiting)) {
+		later := *n
+		later.Free, later.Bookings = n.Free.Clone(), nil
+		for _, b := range n.Bookings {
+			if b.Held && !s.flying[b.UID] {
+				later.Free.Sub(b.Remaining, 1)
+			} else {
+				later.Bookings = append(later.Bookings, b)
+			}
+		}
+		out.Set(&later)
+	}
+	return out
+}
+
+// served are the nodes, which it changes, when the attempt has got its machines and its
+// pods have come; nil if they would not fit, and where that depends on other pods: those
+// that have not come yet cannot be asked.
+func (s *Soon) served(nodes *Nodes) *Nodes {
+	a := &s.attempt
+	look := *s.now
+	look.Nodes = nodes
+	pods, refusal := look.read(&a.Gang)
+	if refusal != nil {
+		return nil
+	}
+	// Those of its machines that are nodes already are among those that it launches.
+	for _, n := range slices.Collect(nodes.LaunchedBy(a.Gang.Launch)) {
+		nodes.Delete(n.Name)
+	}
+	for _, l := range a.Launches {
+		g := s.now.findGroup(l.Group)
+		if g == nil {
+			return nil
+		}
+		for i := range l.Count {
+			nodes.Set(g.comes(a.Gang.Launch, i))
+		}
+	}
+	policy := a.Policy
+	policy.Class = CheckCapacity
+	q := newQuery(&look, &a.Gang, pods, policy, asItIs)
+	best := q.search()
+	if q.apart || best == nil {
+		return nil
+	}
+	for _, p := range best.placement() {
+		if !a.Held {
+			nodes.Delete(p.Node)
+			continue
+		}
+		n := *nodes.Find(p.Node)
+		n.Free = n.Free.Clone()
+		n.Free.Sub(p.Requests, 1)
+		n.Bookings = slices.DeleteFunc(slices.Clone(n.Bookings), func(b Booking) bool { return b.UID == a.Gang.UID })
+		nodes.Set(&n)
+	}
+	return nodes
+}
+
+// comes is the i-th machine that a launch makes in the group, as a node.
+func (g *Group) comes(token string, i int) *Node {
+	return &Node{
+		Name: token + "/" + g.Name + "/" + strconv.Itoa(i), Group: g.Name, Labels: g.Labels, Taints: g.Taints, Ready: true,
+		Launch: token, Allocatable: g.Allocatable, Free: g.Usable,
+	}
+}
+
+// sharing is a plan with room that will be there soon, where that is better than the best
+// one without.
+func (q *query) sharing(best *trial) (v Verdict, ok bool) {
+	if q.Soon == nil || q.Soon.idle() || q.policy.Class != AtomicScaleUp || q.apart || best != nil && best.machines() == 0 {
+		return v, false
+	}
+	soon := *q.Snapshot
+	soon.Nodes = q.Soon.room()
+	with := newQuery(&soon, q.gang, q.pods, q.policy, asItIs).search()
+	if with == nil || with.overPrice() || best != nil && !best.overPrice() && with.compare(best) >= 0 {
+		return v, false
+	}
+	v = with.verdict()
+	v.Outcome = Launch
+	shares := map[string]int{}
+	there := v.Placement[:0:0]
+	for _, p := range v.Placement {
+		if n := q.Nodes.Find(p.Node); n != nil && n.has(q.gang, &p) {
+			there = append(there, p)
+		} else {
+			shares[soon.Nodes.Find(p.Node).Group]++
+		}
+	}
+	v.Placement, v.Shares = there, groupCounts(shares)
+	return v, len(v.Shares) > 0
+}
+
+// has says that the gang may book the placement on the node now.
+func (n *Node) has(g *Gang, p *Placement) bool {
+	free, ok := n.availableTo(g)
+	_, _, short := free.Short(p.Requests)
+	return ok && !short
+}
+
+// sayShares says on whose machines a gang will have room.
+func sayShares(shares []GroupCount) (out string) {
+	for i, s := range shares {
+		if i > 0 {
+			out += " and "
+		}
+		of := "of group " + s.Group
+		if s.Group == "" {
+			of = "of no group"
+		}
+		out += fmt.Sprintf("%s %s", machines(s.Count), of)
+	}
+	return out + " that others are getting"
+}

@@ -1,0 +1,239 @@
+package provisioning
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// at8 is a group of machines of 8 GPUs.
+func at8(name string, most int) nodegroups.Group {
+	return nodegroups.Group{
+		Name: name, CapacityType: v1alpha1.OnDemand, Max: most, Allocatable: whole, Promised: whole, MicroUSDPerHour: 10e6,
+		Labels: map[string]string{v1alpha1.NodeGroupLabel: name}, JoinTimeout: 10 * time.Minute,
+	}
+}
+
+// gangOf is a gang of pods of one GPU each.
+func gangOf(uid types.UID, gpus int) Gang {
+	return Gang{Namespace: "ns", Name: "ns/" + string(uid), UID: uid, Key: string(uid), PodSets: []PodSet{asking("workers", gpus, "1")}}
+}
+
+func aloneHere(f func()) { f() }
+
+// market is a cluster of groups where gangs come one after another.
+func market(groups ...nodegroups.Group) *Snapshot {
+	s := NewSnapshot(noon, NewNodes(), groups, nil)
+	now := *s
+	now.Nodes = s.Nodes.Clone()
+	s.Soon = NewSoon(&now, nil, aloneHere)
+	return s
+}
+
+// TestGangsThatComeTogetherShareMachines: those that are smaller than a machine have room
+// on what others leave who came before them, and buy only what is missing.
+func TestGangsThatComeTogetherShareMachines(t *testing.T) {
+	dear := at8("dear", 9)
+	dear.MicroUSDPerHour = 90e6
+	spot := at8("spot", 1)
+	spot.CapacityType = v1alpha1.Spot
+	for _, tc := range []struct {
+		name   string
+		groups []nodegroups.Group
+		gpus   []int
+		want   []string
+	}{
+		{"five to a machine and a half", []nodegroups.Group{at8("gpu", 9)}, []int{3, 3, 3, 3, 2},
+			[]string{"gpu: 1", "shares gpu: 1", "gpu: 1", "shares gpu: 2", "shares gpu: 1"}},
+		{"what is larger than what others leave takes a machine of its own beside it", []nodegroups.Group{at8("gpu", 9)}, []int{12, 12, 8},
+			[]string{"gpu: 2", "gpu: 1, shares gpu: 1", "gpu: 1"}},
+		{"whole machines have nothing to share", []nodegroups.Group{at8("gpu", 9)}, []int{8, 16, 8}, []string{"gpu: 1", "gpu: 2", "gpu: 1"}},
+		{"the group is full, but for what is left", []nodegroups.Group{at8("gpu", 1)}, []int{5, 4, 3, 1},
+			[]string{"gpu: 1", "Wait", "shares gpu: 1", "Wait"}},
+		{"a cheaper market comes first, then what dear machines leave is free", []nodegroups.Group{dear, spot}, []int{8, 4, 4},
+			[]string{"spot: 1", "dear: 1", "shares dear: 1"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := market(tc.groups...)
+			var got []string
+			for i, gpus := range tc.gpus {
+				g := gangOf(types.UID(fmt.Sprintf("gang-%d", i)), gpus)
+				plan := Plan(s, g, DefaultPolicy(AtomicScaleUp))
+				got = append(got, said(&plan))
+				if plan.Outcome == Fits || plan.Outcome == Launch {
+					s = s.Taking(g.UID, g.tenant(), &plan)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("plans (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// said is what a plan comes to in a few words.
+func said(plan *Verdict) (out string) {
+	if plan.Outcome != Launch {
+		return plan.Outcome.String()
+	}
+	for _, l := range plan.Launches {
+		out += fmt.Sprintf("%s: %d", l.Group, l.Count)
+	}
+	for _, l := range plan.Shares {
+		if out != "" {
+			out += ", "
+		}
+		out += fmt.Sprintf("shares %s: %d", l.Group, l.Count)
+	}
+	return out
+}
+
+// TestTheRoomThatOthersLeave: what is counted on is what will be there for sure once
+// machines have joined and pods have come, and nothing else.
+func TestTheRoomThatOthersLeave(t *testing.T) {
+	half := nodegroups.Resources{"nvidia.com/gpu": 4, "pods": 4}
+	waits := func(changes ...func(*Booking)) func(*Node) {
+		return func(n *Node) {
+			b := Booking{Key: "other", Namespace: "ns", UID: "other", Open: true, Held: true, Booked: half, Remaining: half}
+			for _, change := range changes {
+				change(&b)
+			}
+			n.Cordon, n.Bookings, n.Labelled = Held, []Booking{b}, []Booking{b}
+		}
+	}
+	in := func(uid types.UID, gpus, count int, changes ...func(*Underway)) Underway {
+		u := Underway{Gang: gangOf(uid, gpus), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", count}}, Held: true}
+		u.Gang.Launch = Token(uid, 1)
+		for _, change := range changes {
+			change(&u)
+		}
+		return u
+	}
+	for _, tc := range []struct {
+		name   string
+		nodes  []func(*Node)
+		flying []Underway
+		want   string
+	}{
+		{"pods are about to come", []func(*Node){waits()}, nil, "shares gpu: 1"},
+		{"nobody knows when pods come", []func(*Node){waits(func(b *Booking) { b.Held = false })}, nil, "gpu: 1"},
+		{"the node is about to go", []func(*Node){func(n *Node) { waits()(n); n.Cordon = GivingBack }}, nil, "gpu: 1"},
+		{"another request of the name has booked the node", []func(*Node){waits(func(b *Booking) { b.Key = "gang" })}, nil, "gpu: 1"},
+		{"a machine is on its way", nil, []Underway{in("a", 4, 1)}, "shares gpu: 1"},
+		{"those who get it do not come at once", nil, []Underway{in("a", 4, 1, func(u *Underway) { u.Held = false })}, "gpu: 1"},
+		{"somebody came before", nil, []Underway{in("a", 4, 1), in("b", 4, 0)}, "gpu: 1"},
+		{"somebody came before who takes his time", nil, []Underway{in("a", 1, 1), in("b", 1, 0, func(u *Underway) { u.Held = false })}, "gpu: 1"},
+		{"somebody came before and finds nothing", nil, []Underway{in("b", 4, 0), in("a", 4, 1)}, "shares gpu: 1"},
+		{"the machine has become a node", []func(*Node){func(n *Node) { n.Cordon, n.Launch, n.InFlight = Joining, "a-1", true }},
+			[]Underway{in("a", 4, 1), in("b", 4, 0)}, "gpu: 1"},
+		{"the machine is booked, and the attempt not over", []func(*Node){func(n *Node) {
+			waits(func(b *Booking) { b.UID, b.Key = "a", "a" })(n)
+			n.Launch = "a-1"
+		}}, []Underway{in("a", 4, 1), in("b", 4, 0)}, "gpu: 1"},
+		{"an attempt has booked a half-used node beside its machine", []func(*Node){func(n *Node) {
+			waits(func(b *Booking) { b.UID, b.Key = "a", "a" })(n)
+			n.Cordon = Open
+		}}, []Underway{in("a", 12, 1)}, "shares gpu: 1"},
+		{"its group is gone", nil, []Underway{in("a", 4, 1, func(u *Underway) { u.Launches[0].Group = "gone" })}, "gpu: 1"},
+		{"a machine turns out to be smaller", nil, []Underway{in("a", 9, 1)}, "gpu: 1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newStory()
+			for i, change := range tc.nodes {
+				s.node(fmt.Sprintf("node-%d", i), change)
+			}
+			look := *s.view.Snapshot
+			look.Nodes = s.view.Nodes.Clone()
+			s.view.Soon = NewSoon(&look, tc.flying, aloneHere)
+			plan := Plan(s.view.Snapshot, Gang{Namespace: "ns", Name: "ns/gang", UID: uid, Key: "gang", PodSets: []PodSet{asking("workers", 4, "1")}}, DefaultPolicy(AtomicScaleUp))
+			if got := said(&plan); got != tc.want {
+				t.Errorf("plan is %q (%s), want %q", got, plan.Message(), tc.want)
+			}
+		})
+	}
+}
+
+// shares has the request wait for what another one leaves, who launches a machine for 8
+// pods of so many GPUs.
+func shares(otherGPUs int) func(*story) {
+	return func(s *story) {
+		s.request.Attempt = Attempt{Number: 1, Phase: Launching, Shares: []GroupCount{{"gpu", 1}}, Started: noon}
+		s.request.Gang = gangOf(uid, 4)
+		s.request.Gang.Launch = token
+		s.request.Pods = 4
+		s.countOn(Underway{Gang: gangOf("other", otherGPUs), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+	}
+}
+
+// countOn has these attempts in flight, and then the request's own.
+func (s *story) countOn(flying ...Underway) {
+	look := *s.view.Snapshot
+	look.Nodes = s.view.Nodes.Clone()
+	for i := range flying {
+		flying[i].Gang.Launch = Token(flying[i].Gang.UID, 1)
+	}
+	own := Underway{Gang: s.request.Gang, Policy: s.request.Policy, Launches: s.request.Attempt.Launches, Held: true}
+	s.view.Soon = NewSoon(&look, append(flying, own), aloneHere)
+}
+
+// TestARequestThatSharesMachines waits as long as those who get them have them.
+func TestARequestThatSharesMachines(t *testing.T) {
+	begun := func(launches, shares int) func(*testing.T, Step) {
+		return func(t *testing.T, got Step) {
+			var want Attempt
+			if launches > 0 {
+				want.Launches = []GroupCount{{"gpu", launches}}
+			}
+			if shares > 0 {
+				want.Shares = []GroupCount{{"gpu", shares}}
+			}
+			if !slices.Equal(got.Attempt.Launches, want.Launches) || !slices.Equal(got.Attempt.Shares, want.Shares) || got.Attempt.Number != 2 {
+				t.Errorf("attempt is %+v", got.Attempt)
+			}
+		}
+	}
+	half := func(n *Node) {
+		n.Free = whole.Clone()
+		n.Free.Sub(nodegroups.Resources{"nvidia.com/gpu": 4, "pods": 4}, 1)
+		n.Pods = 4
+	}
+	play(t, []expected{
+		{"the machine is on its way", newStory().with(shares(4)), Rest, "", nil},
+		{"the other's pods have come", newStory().node("a", half).with(shares(8)), Book, "", nil},
+		{"the other needs all of it", newStory().with(shares(8)), Begin, "Attempt 2 launches 1 machine of group gpu for 10.00 USD per hour", begun(1, 0)},
+		{"there is another one to share with", newStory().with(shares(4)).with(func(s *story) {
+			s.countOn(Underway{Gang: gangOf("other", 8), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+			s.view.Soon = s.view.Soon.With(Underway{Gang: gangOf("third", 2), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+		}), Begin, "Attempt 2 launches nothing: there will be room on 1 machine of group gpu that others are getting", begun(0, 1)},
+		{"nobody gets machines any more, and none may be launched", newStory().with(shares(4)).with(dry).with(func(s *story) { s.countOn() }), Report, "Capacity is not found now", nil},
+		{"its own machine has joined, the other's not yet", newStory().node("a", young).with(shares(4)).machines(booting).with(func(s *story) {
+			s.request.Gang = gangOf(uid, 12)
+			s.request.Gang.Launch = token
+			s.request.Attempt.Launches = []GroupCount{{"gpu", 1}}
+			s.countOn(Underway{Gang: gangOf("other", 4), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+		}), Rest, "", nil},
+		{"its own machine has joined, and the other's will not", newStory().node("a", young).with(shares(4)).machines(booting).with(func(s *story) {
+			s.request.Gang = gangOf(uid, 12)
+			s.request.Gang.Launch = token
+			s.request.Attempt.Launches = []GroupCount{{"gpu", 1}}
+			s.countOn()
+		}), RollBack, "the machines that others were getting do not leave the room", nil},
+	})
+}
+
+// TestASharedBookingIsRepairedAtOnce: once pods may have come, nobody waits for others.
+func TestASharedBookingIsRepairedAtOnce(t *testing.T) {
+	s := newStory().provisioned().node("a", booked).with(podsWaiting)
+	s.countOn(Underway{Gang: gangOf("other", 1), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 3}}, Held: true})
+	got := Next(&s.request, s.view)
+	if got.Do != Begin || len(got.Attempt.Launches) == 0 || len(got.Attempt.Shares) > 0 {
+		t.Errorf("step is %s %+v (%s)", got.Do, got.Attempt, got.Condition.Message)
+	}
+}
