@@ -249,6 +249,14 @@ func (s *Nodes) find(name string) *filed {
 // BookedBy are the nodes that bear a booking of the request, by name.
 func (s *Nodes) BookedBy(uid types.UID) iter.Seq[*Node] { return s.ownedBy(bookedBy(uid)) }
 
+// hasBookings says that some node bears a booking of the request.
+func (s *Nodes) hasBookings(uid types.UID) bool {
+	for range s.BookedBy(uid) {
+		return true
+	}
+	return false
+}
+
 // LaunchedBy are the nodes that the attempt of that token made, by name.
 func (s *Nodes) LaunchedBy(token string) iter.Seq[*Node] { return s.ownedBy(launchedBy(token)) }
 

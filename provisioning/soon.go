@@ -22,9 +22,9 @@ type Underway struct {
 // joined that are being launched, and the pods have come that nodes are booked for. Gangs
 // that are smaller than a machine share machines that way from the start.
 //
-// It is a list of attempts in the order in which they began. Each takes its part of what
-// those before it leave, so nobody counts on room that somebody else has counted on before
-// him. What is not asked for is not worked out, and nothing is worked out twice.
+// It is a list of attempts: those that have booked something already, then all others, each
+// in the order in which they began. Each takes its part of what those before it leave, so
+// nobody counts on room that somebody else has counted on before him. What is not asked for is not worked out, and nothing is worked out twice.
 type Soon struct {
 	// before is the list without its last attempt; nil where there is none.
 	before  *Soon
@@ -51,11 +51,17 @@ type root struct {
 // attempts are used from many goroutines, alone runs a function while no other one runs.
 func NewSoon(s *Snapshot, attempts []Underway, alone func(func())) *Soon {
 	r := &root{now: s, flying: map[types.UID]bool{}, alone: alone}
-	for i := range attempts {
-		r.flying[attempts[i].Gang.UID] = true
+	var book, wait []Underway
+	for _, a := range attempts {
+		r.flying[a.Gang.UID] = true
+		if s.Nodes.hasBookings(a.Gang.UID) {
+			book = append(book, a)
+		} else {
+			wait = append(wait, a)
+		}
 	}
 	out := &Soon{root: r}
-	for _, a := range attempts {
+	for _, a := range slices.Concat(book, wait) {
 		out = out.With(a)
 	}
 	return out

@@ -141,6 +141,9 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 			waits(func(b *Booking) { b.UID, b.Key = "a", "a" })(n)
 			n.Cordon = Open
 		}}, []Underway{in("a", 12, 1)}, "shares gpu: 1"},
+		{"somebody who came later has booked what others leave", []func(*Node){func(n *Node) {
+			waits(func(b *Booking) { b.UID, b.Key = "b", "b" })(n)
+		}}, []Underway{in("a", 4, 0), in("b", 4, 0)}, "gpu: 1"},
 		{"its group is gone", nil, []Underway{in("a", 4, 1, func(u *Underway) { u.Launches[0].Group = "gone" })}, "gpu: 1"},
 		{"a machine turns out to be smaller", nil, []Underway{in("a", 9, 1)}, "gpu: 1"},
 	} {

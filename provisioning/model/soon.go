@@ -44,11 +44,21 @@ func newSoon() soon {
 // flightChanged notes whether the request has an attempt in flight now.
 func (m *Model) flightChanged(uid types.UID) {
 	e := m.requests.byUID[uid]
-	if e != nil && e.status == provisioning.Pending && m.attempt(e).Phase == provisioning.Launching {
+	if e != nil && e.status == provisioning.Pending && m.flightOf(e).Phase == provisioning.Launching {
 		m.soon.flying[uid] = true
 	} else {
 		delete(m.soon.flying, uid)
 	}
+}
+
+// flightOf is the request's attempt as others may count on it. One that is about to be
+// recorded as done has its machines until it is: only then may others book them.
+func (m *Model) flightOf(e *request) provisioning.Attempt {
+	a := m.attempt(e)
+	if a.Phase == provisioning.Done && a.Number == e.attempt.Number {
+		return e.attempt
+	}
+	return a
 }
 
 // flights are the attempts in flight in the order in which they began.
@@ -59,7 +69,7 @@ func (m *Model) flights() []flight {
 		if len(m.entry(e).Missing) > 0 {
 			continue // its attempt is about to end
 		}
-		a := m.attempt(e)
+		a := m.flightOf(e)
 		out = append(out, flight{uid, a.Number, a.Started})
 	}
 	slices.SortFunc(out, func(a, b flight) int {
@@ -90,7 +100,7 @@ func (m *Model) underway(flights []flight) []provisioning.Underway {
 	for i, f := range flights {
 		e := m.requests.byUID[f.uid]
 		r := m.entry(e)
-		out[i] = provisioning.Underway{Gang: r.Gang, Policy: r.Policy, Launches: m.attempt(e).Launches, Held: r.PodsHeld}
+		out[i] = provisioning.Underway{Gang: r.Gang, Policy: r.Policy, Launches: m.flightOf(e).Launches, Held: r.PodsHeld}
 		out[i].Gang.Launch = provisioning.Token(f.uid, f.number)
 	}
 	return out

@@ -30,20 +30,20 @@ func TestHowFastReasonsAreTold(t *testing.T) {
 		"a server at rest: not at once, and all 1,000 within 10 s": {
 			took: 5 * time.Millisecond, at: []time.Duration{900 * time.Millisecond, 10 * time.Second}, told: []int{0, 1000},
 		},
-		"a server that takes its time: at the rate where it began": {
-			took: 30 * time.Millisecond, at: []time.Duration{11 * time.Second}, told: []int{500},
+		"a server that takes its time: at the rate where it began, and 500 ahead of their turn once they have waited": {
+			took: 30 * time.Millisecond, at: []time.Duration{2900 * time.Millisecond, 4 * time.Second}, told: []int{95, 650},
 		},
-		"a server that is too slow: few, but never none": {
-			took: 200 * time.Millisecond, at: []time.Duration{41 * time.Second, 81 * time.Second}, told: []int{420, 820},
+		"a server that is too slow: 500 within 4 s, and then few, but never none": {
+			took: 200 * time.Millisecond, at: []time.Duration{4 * time.Second, 41 * time.Second}, told: []int{550, 920},
 		},
 		"a server that is slow now and then: as if it always were": {
-			took: 5 * time.Millisecond, seldom: 200 * time.Millisecond, at: []time.Duration{41 * time.Second}, told: []int{420},
+			took: 5 * time.Millisecond, seldom: 200 * time.Millisecond, at: []time.Duration{41 * time.Second}, told: []int{930},
 		},
-		"a server with some acts: what they leave of the rate": {
-			took: 30 * time.Millisecond, acts: 20, at: []time.Duration{11 * time.Second}, told: []int{300},
+		"a server with some acts: what they leave of the rate, and 500 more": {
+			took: 30 * time.Millisecond, acts: 20, at: []time.Duration{11 * time.Second}, told: []int{800},
 		},
-		"a server full of acts: a tenth as many": {
-			took: 30 * time.Millisecond, acts: 300, at: []time.Duration{21 * time.Second}, told: []int{600},
+		"a server full of acts: a tenth as many, and 500 more": {
+			took: 30 * time.Millisecond, acts: 300, at: []time.Duration{2900 * time.Millisecond, 11 * time.Second}, told: []int{57, 800},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,8 +64,8 @@ func TestHowFastReasonsAreTold(t *testing.T) {
 					at++
 				}
 				r.refill(now)
-				for r.tokens >= 1000 && r.next(now) != nil {
-					r.tokens -= 1000
+				for r.next(now) != nil {
+					r.pay()
 					told++
 					took := tt.took
 					if told%5 == 0 && tt.seldom > 0 {
@@ -78,10 +78,40 @@ func TestHowFastReasonsAreTold(t *testing.T) {
 	}
 }
 
+// TestEachCrowdIsToldInTime: who comes when all others have been told needs not wait for
+// longer than they did, however slow the API server is.
+func TestEachCrowdIsToldInTime(t *testing.T) {
+	r := newReasons()
+	now := start
+	told := func(d time.Duration) (n int) {
+		for end := now.Add(d); now.Before(end); now = now.Add(tellEvery) {
+			r.refill(now)
+			for r.next(now) != nil {
+				r.pay()
+				r.took(time.Second, now)
+				n++
+			}
+		}
+		return n
+	}
+	for crowd := range 3 {
+		for i := range 600 {
+			w := workloadOf(fmt.Sprint(crowd, i), "1")
+			w.CreationTimestamp.Time = now
+			r.note(w, "WaitingForQuota", "no room", now)
+		}
+		if n := told(tellAfter + patience + time.Second); n < 500 {
+			t.Errorf("%d of crowd %d are told in time, want 500", n, crowd)
+		}
+		told(time.Minute)
+	}
+}
+
 // TestWhichReasonIsToldNext: what is news goes before new words for what is known,
 // and only the last of several counts.
 func TestWhichReasonIsToldNext(t *testing.T) {
 	r := newReasons()
+	r.tokens = 10_000
 	known := workloadOf("known", "1")
 	apimeta.SetStatusCondition(&known.Status.Conditions, metav1.Condition{
 		Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: "WaitingForQuota", Message: "1 missing",

@@ -28,6 +28,11 @@ const (
 	leastRate = 10
 	firstRate = 50
 	mostRate  = 200
+	// patience is how long news waits for its turn. After that it is told whatever else is
+	// to be written: people look after some seconds. That is for crowds that come at once,
+	// so there are at most mostAhead of it, and as many again when all have been told.
+	patience  = 2 * time.Second
+	mostAhead = 500
 	// actsPerReason is how many acts there are to a reason while they take all that the
 	// API server has time for.
 	actsPerReason = 10
@@ -58,6 +63,8 @@ type reasons struct {
 	rate   int64
 	tokens int64
 	at     time.Time
+	// ahead is how many more may be told out of turn.
+	ahead int
 	// acts counts the acts since second, lately how many there were a second before.
 	acts, lately int64
 	second       time.Time
@@ -78,7 +85,7 @@ func newReasons() *reasons {
 	byDue := func(a, b *note) bool { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.number, b.number)) < 0 }
 	return &reasons{
 		notes: map[types.UID]*note{}, last: map[types.UID]time.Time{}, underWay: map[types.UID][]held{},
-		first: btree.NewG(32, byDue), refreshed: btree.NewG(32, byDue), rate: firstRate,
+		first: btree.NewG(32, byDue), refreshed: btree.NewG(32, byDue), rate: firstRate, ahead: mostAhead,
 	}
 }
 
@@ -128,15 +135,33 @@ func (r *reasons) remove(uid types.UID) {
 	delete(r.last, uid)
 }
 
-// next takes out the note to write now; nil if there is none.
+// next takes out the note to write now; nil if there is none. It is paid for once it is
+// known that there is something to write.
 func (r *reasons) next(now time.Time) *note {
-	for _, tree := range []*btree.BTreeG[*note]{r.first, r.refreshed} {
-		if n, ok := tree.Min(); ok && !now.Before(n.due) {
-			r.drop(n.uid)
-			return n
+	n, news := r.first.Min()
+	if !news || now.Before(n.due) {
+		r.ahead = mostAhead
+	}
+	late := news && !now.Before(n.due.Add(patience)) && r.ahead > 0
+	switch {
+	case r.tokens < 1000 && !late:
+		return nil
+	case !news || now.Before(n.due):
+		if n, news = r.refreshed.Min(); !news || now.Before(n.due) {
+			return nil
 		}
 	}
-	return nil
+	r.drop(n.uid)
+	return n
+}
+
+// pay counts a reason that is being told.
+func (r *reasons) pay() {
+	if r.tokens >= 1000 {
+		r.tokens -= 1000
+	} else {
+		r.ahead--
+	}
 }
 
 // wakeAt is when the next note is due; zero if there is none.
@@ -213,11 +238,7 @@ func (l *loop) pace(took time.Duration, now time.Time) { l.reasons.took(took, no
 func (l *loop) tell(now time.Time) time.Time {
 	r := l.reasons
 	r.refill(now)
-	for r.tokens >= 1000 {
-		n := r.next(now)
-		if n == nil {
-			break
-		}
+	for n := r.next(now); n != nil; n = r.next(now) {
 		object := l.known.workload(n.uid)
 		if object == nil || queueing.HasQuota(object) || queueing.IsFinished(object) {
 			continue
@@ -230,7 +251,7 @@ func (l *loop) tell(now time.Time) time.Time {
 		if status == nil {
 			continue
 		}
-		r.tokens -= 1000
+		r.pay()
 		r.underWay[n.uid] = nil
 		l.start(paced, func(ctx context.Context) settle {
 			began := l.now()

@@ -175,6 +175,7 @@ func (a *author) request(i int, rush time.Duration) {
 	case 2:
 		g.fails, g.retryAfter = 1+a.random.IntN(g.pods()), a.within(10*time.Second)
 	}
+	g.held = a.oneIn(2)
 	at := a.start.Add(a.within(rush))
 	class := oneOf(a, model.ClassAtomicScaleUp, model.ClassAtomicScaleUp, model.ClassAtomicScaleUp, model.ClassCheckCapacity)
 	parameters := map[string]string{}

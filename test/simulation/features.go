@@ -61,6 +61,12 @@ func (s *simulator) observeRequest(r *provreq.ProvisioningRequest, deleted bool)
 	if len(a.Launches) > 1 {
 		s.feature("attempt in several groups")
 	}
+	if len(a.Shares) > 0 {
+		s.feature("attempt shares machines")
+		if len(a.Launches) > 0 {
+			s.feature("attempt launches and shares machines")
+		}
+	}
 	if a.Number > 1 {
 		s.feature("second attempt")
 	}

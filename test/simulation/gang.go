@@ -17,6 +17,8 @@ import (
 type gang struct {
 	namespace, request string
 	podSets            []podSet
+	// held says that a queue owns the request, and makes sure that pods come soon.
+	held bool
 	// delay is from Provisioned to the first pod; absent pods never come.
 	delay  time.Duration
 	absent int

@@ -103,6 +103,10 @@ func agent() *appsv1.DaemonSet {
 func (g *gang) newRequest(class string, parameters map[string]string) *provreq.ProvisioningRequest {
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: g.request}}
 	r.Spec.ProvisioningClassName = class
+	if g.held {
+		yes := true
+		r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kueue.x-k8s.io/v1beta2", Kind: "Workload", Name: g.request, UID: "workload", Controller: &yes}}
+	}
 	for i, ps := range g.podSets {
 		r.Spec.PodSets = append(r.Spec.PodSets, provreq.PodSet{PodTemplateRef: provreq.Reference{Name: g.templateName(i)}, Count: int32(ps.count)})
 	}

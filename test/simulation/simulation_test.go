@@ -87,7 +87,7 @@ var required = []string{
 	"Provisioned=True CapacityIsFound", "Provisioned=True CapacityIsProvisioned",
 	"Failed=True CapacityIsNotFound", "Failed=True Expired", "Failed=True FailedToCreatePods",
 	"BookingExpired=True CapacityBookingConsumed", "BookingExpired=True CapacityReservationTimeExpired",
-	"attempt Launching", "attempt RollingBack", "attempt Done", "attempt in several groups", "second attempt", "machine replaced",
+	"attempt Launching", "attempt RollingBack", "attempt Done", "attempt in several groups", "attempt shares machines", "second attempt", "machine replaced",
 	"rollback because of Stockout", "rollback because of Quota", "rollback because of Throttle", "rollback because of Auth",
 	"rollback because of Config", "rollback because of Timeout", "rollback because of Lost",
 	"cordon joining", "cordon booked", "cordon giving-back", "node booked by several",
