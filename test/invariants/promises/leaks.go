@@ -120,7 +120,7 @@ func (c *Checker) sweepMachines() {
 		}
 		r, a := c.attemptOf(u.token)
 		switch {
-		case a != nil && r.deleted && (a.phase != provisioning.Done || !a.failed.IsZero()) && !u.heldAfter(r.deletedAt):
+		case a != nil && r.deleted && (a.phase != provisioning.Done || !a.failed.IsZero()) && !u.booked():
 			c.judgeLeft(u, later(since, r.deletedAt), c.config.OrphanBound,
 				fmt.Sprintf("%s was deleted while that attempt was not complete", r))
 		case a != nil && !a.failed.IsZero():
@@ -143,10 +143,10 @@ func (c *Checker) needed(u unit) {
 	}
 }
 
-// heldAfter says that somebody else has needed the unit since that time. From then on it
-// is a machine as any other one.
-func (u unit) heldAfter(t time.Time) bool {
-	return u.node != nil && u.node.lastHeld.After(t) || u.machine != nil && u.machine.held.After(t)
+// booked says that somebody has booked the unit. From then on it is a machine as any other
+// one, which stays until it has been idle for long enough.
+func (u unit) booked() bool {
+	return u.node != nil && u.node.booked || u.machine != nil && u.machine.booked
 }
 
 func (c *Checker) judgeLeft(u unit, since time.Time, bound time.Duration, why string) {

@@ -22,6 +22,8 @@ type machine struct {
 	// are lastBusy and lastHeld of the node that it had.
 	needed, busy, held time.Time
 	terminated         bool
+	// booked is that of its node.
+	booked bool
 }
 
 // launch is one call to a cloud.

@@ -42,6 +42,8 @@ type node struct {
 	// lastBusy is when the node was last seen to be needed, lastHeld when by others
 	// than the request that launched it.
 	lastBusy, lastHeld time.Time
+	// booked: a booking was written on it, then or now, be it of a request that was gone.
+	booked bool
 }
 
 // booking is the record of one, with its label if it is open: else the namespace
@@ -152,7 +154,7 @@ func (c *Checker) nodeGone(e Event, n *node) {
 	}
 	c.judgeNodeGone(e, n)
 	if m := c.machines[n.owner]; m != nil {
-		m.busy, m.held = n.lastBusy, n.lastHeld
+		m.busy, m.held, m.booked = n.lastBusy, n.lastHeld, n.booked
 	}
 	for _, b := range n.claims {
 		c.lapse(n, b, e.Time)
@@ -202,6 +204,7 @@ func (n *node) remaining(b booking) nodegroups.Resources {
 // noteBusy remembers until when a node was needed. It is called before and after
 // each change that bears on it, so that no short while is missed.
 func (c *Checker) noteBusy(n *node) {
+	n.booked = n.booked || len(n.bookings) > 0
 	if !c.busy(n, "") {
 		return
 	}

@@ -103,6 +103,16 @@ func TestNoFalseAlarm(t *testing.T) {
 			c.remove(c.machines[0], c.machines[1], c.nodes[0], c.nodes[1])
 			c.pass(time.Minute)
 		}},
+		{"the request goes when its nodes are booked: they stay as idle ones do", func(c *course) {
+			c.upTo("nodes are booked")
+			c.remove(c.request)
+			for _, n := range c.nodes {
+				unbook(n, c.request)
+				c.show(n)
+			}
+			c.pass(65 * time.Second)
+			c.remove(c.machines[0], c.machines[1], c.nodes[0], c.nodes[1])
+		}},
 		{"a machine that died booting stays on record", func(c *course) {
 			c.upTo("machines are made")
 			terminate(c, 0)
