@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/nodegroups"
@@ -144,6 +146,11 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 		{"somebody who came later has booked what others leave", []func(*Node){func(n *Node) {
 			waits(func(b *Booking) { b.UID, b.Key = "b", "b" })(n)
 		}}, []Underway{in("a", 4, 0), in("b", 4, 0)}, "gpu: 1"},
+		{"pods are on their way that may keep others away", nil, []Underway{in("a", 1, 1, func(u *Underway) {
+			u.Gang.PodSets[0].Template.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{}}},
+			}}
+		})}, "gpu: 1"},
 		{"its group is gone", nil, []Underway{in("a", 4, 1, func(u *Underway) { u.Launches[0].Group = "gone" })}, "gpu: 1"},
 		{"a machine turns out to be smaller", nil, []Underway{in("a", 9, 1)}, "gpu: 1"},
 	} {

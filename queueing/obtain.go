@@ -138,6 +138,9 @@ func uncertain(victims []victim, plan *provisioning.Verdict) string {
 	for _, l := range plan.Launches {
 		machines = append(machines, fmt.Sprintf("%d of group %s", l.Count, l.Group))
 	}
+	for _, l := range plan.Shares {
+		machines = append(machines, fmt.Sprintf("what others leave of %d of group %s", l.Count, l.Group))
+	}
 	return fmt.Sprintf("its quota would be that of %s, who are preempted only for machines that are there, and it would take a launch (%s); "+
 		"it starts when machines that exist have room, or when their quota is given back",
 		strings.Join(namesOf(victims), ", "), strings.Join(machines, ", "))

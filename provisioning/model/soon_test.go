@@ -1,0 +1,147 @@
+package model
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// sharers is a model with a group of machines of 8 GPUs, where gangs of 4 come.
+type sharers struct {
+	*Model
+	*version
+}
+
+func newSharers() sharers {
+	m, v := newModel()
+	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
+	g.Spec.CapacityType, g.Spec.MaxNodes = v1alpha1.OnDemand, 1
+	g.Spec.Template.Capacity = corev1.ResourceList{gpu: resource.MustParse("8"), "pods": resource.MustParse("110")}
+	m.SetGroup(g)
+	t := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "workers", ResourceVersion: v.next()}}
+	t.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{gpu: resource.MustParse("1")}}}}
+	m.SetTemplate(t)
+	return sharers{m, v}
+}
+
+// gang is a request of a queue for 4 pods, whose first attempt began so many seconds after noon.
+func (s sharers) gang(name string, a provisioning.Attempt, conditions ...string) {
+	r := s.request(name, conditions...)
+	r.OwnerReferences = []metav1.OwnerReference{{Kind: "Workload", UID: "w", Controller: new(true)}}
+	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: "workers"}, Count: 4}}
+	if a.Number > 0 {
+		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+	}
+	s.SetRequest(r)
+}
+
+func attempt(phase provisioning.AttemptPhase, began time.Duration, launches, shares int) provisioning.Attempt {
+	a := provisioning.Attempt{Number: 1, Phase: phase, Started: noon.Add(began)}
+	if launches > 0 {
+		a.Launches = []provisioning.GroupCount{{Group: "gpu", Count: launches}}
+	}
+	if shares > 0 {
+		a.Shares = []provisioning.GroupCount{{Group: "gpu", Count: shares}}
+	}
+	return a
+}
+
+// next is what a gang is told that comes now: whether it may share the one machine.
+func (s sharers) next(t *testing.T) (shares bool) {
+	t.Helper()
+	e, ok := s.Request("next")
+	if !ok {
+		s.gang("next", provisioning.Attempt{})
+		e, _ = s.Request("next")
+	}
+	plan := provisioning.Plan(s.Snapshot(noon), e.Gang, e.Policy)
+	if plan.Outcome != provisioning.Launch && plan.Outcome != provisioning.Wait {
+		t.Fatalf("plan is %s", plan.Outcome)
+	}
+	return len(plan.Shares) > 0
+}
+
+// TestWhatIsLeftOfAMachineOnItsWay can be counted on from when its launch is decided until
+// somebody has booked it, without a gap.
+func TestWhatIsLeftOfAMachineOnItsWay(t *testing.T) {
+	s := newSharers()
+	node := func(changes ...func(*corev1.Node)) {
+		n := s.node(changes...)
+		n.Spec.Unschedulable = true
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels[v1alpha1.NodeGroupLabel] = "gpu"
+		n.Annotations[v1alpha1.LaunchAnnotation] = "gang-1"
+		if n.Annotations[v1alpha1.CordonedAnnotation] == "" {
+			n.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonJoining
+		}
+		s.SetNode(n)
+	}
+	half := func(n *corev1.Node) {
+		label := provisioning.BookingLabel("gang")
+		n.Labels = map[string]string{label: "ns"}
+		n.Annotations = map[string]string{
+			label:                       provisioning.Booking{UID: "gang", Since: noon, Booked: map[corev1.ResourceName]int64{gpu: 4, "pods": 4}}.Encode(),
+			v1alpha1.CordonedAnnotation: v1alpha1.CordonBooked,
+		}
+	}
+	for _, step := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"nobody has begun", func() { s.gang("gang", provisioning.Attempt{}) }, false},
+		{"decided", func() { s.Assume("gang", Assumption{Attempt: attempt(provisioning.Launching, 0, 1, 0)}) }, true},
+		{"on record", func() { s.gang("gang", attempt(provisioning.Launching, 0, 1, 0)); s.Settle("gang") }, true},
+		{"a node", func() { node() }, true},
+		{"booked", func() { node(half) }, true},
+		{"about to be Provisioned", func() { s.Assume("gang", Assumption{Attempt: attempt(provisioning.Done, 0, 1, 0)}) }, true},
+		{"Provisioned", func() { s.gang("gang", attempt(provisioning.Done, 0, 1, 0), provreq.Provisioned); s.Settle("gang") }, true},
+		{"somebody shares it", func() { s.gang("sharer", attempt(provisioning.Launching, time.Second, 0, 1)) }, false},
+		{"he is gone", func() { s.DeleteRequest(s.request("sharer")) }, true},
+		{"a stranger comes to the machine", func() { s.SetPod(s.pod("stranger", "n", 4)) }, false},
+		{"its group is gone", func() {
+			s.DeleteGroup("gpu")
+			s.DeleteNode("n")
+			s.gang("gang", attempt(provisioning.Launching, 0, 1, 0))
+		}, false},
+	} {
+		step.do()
+		if got := s.next(t); got != step.want {
+			t.Errorf("%s: the next gang may share it: %t", step.name, got)
+		}
+	}
+}
+
+// TestThoseWhoShareAreWoken: their room may come with anybody's pods, or go with anybody's
+// machine. Those who launch have their own machines to tell them.
+func TestThoseWhoShareAreWoken(t *testing.T) {
+	s := newSharers()
+	s.gang("launches", attempt(provisioning.Launching, 0, 1, 0))
+	s.gang("shares", attempt(provisioning.Launching, time.Second, 0, 1))
+	s.gang("waits", provisioning.Attempt{})
+	due := func() (names []string) {
+		for _, e := range s.Due(nil) {
+			names = append(names, e.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	due()
+	s.SetNode(s.node())
+	if got, want := due(), []string{"shares", "waits"}; !slices.Equal(got, want) {
+		t.Errorf("a free node wakes %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,81 @@
+package bench
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// BenchmarkSharing plans gangs of a fifth of a machine that all come at once, each after
+// what the others get: as a cycle of the queue does, and as the provisioner does once it
+// has begun with all of them and a node has changed.
+func BenchmarkSharing(b *testing.B) {
+	policy := provisioning.DefaultPolicy(provisioning.AtomicScaleUp)
+	for _, gangs := range []int{100, 1000} {
+		list := make([]provisioning.Gang, gangs)
+		for i := range list {
+			list[i] = fifth(types.UID(fmt.Sprintf("gang-%04d", i)))
+		}
+		b.Run(fmt.Sprintf("cycle/gangs=%d", gangs), func(b *testing.B) {
+			for b.Loop() {
+				s := empty(nil)
+				launched := 0
+				for _, g := range list {
+					plan := provisioning.Plan(s, g, policy)
+					for _, l := range plan.Launches {
+						launched += l.Count
+					}
+					s = s.Taking(g.UID, provisioning.Tenant{}, &plan)
+				}
+				if launched != gangs/5 {
+					b.Fatalf("%d machines were launched, want %d", launched, gangs/5)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*gangs), "µs/gang")
+		})
+		b.Run(fmt.Sprintf("again/flying=%d", gangs), func(b *testing.B) {
+			flying := make([]provisioning.Underway, gangs)
+			for i, g := range list {
+				flying[i] = provisioning.Underway{Gang: g, Policy: policy, Held: true}
+				flying[i].Gang.Launch = provisioning.Token(g.UID, 1)
+				if i%5 == 0 {
+					flying[i].Launches = []provisioning.GroupCount{{Group: "big", Count: 1}}
+				}
+			}
+			for b.Loop() {
+				if plan := provisioning.Plan(empty(flying), fifth("next"), policy); len(plan.Launches) != 1 {
+					b.Fatalf("plan is %s %v %v", plan.Outcome, plan.Launches, plan.Shares)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*gangs), "µs/gang")
+		})
+	}
+}
+
+// empty is a cluster of a group without machines, but for those of the attempts.
+func empty(flying []provisioning.Underway) *provisioning.Snapshot {
+	room := nodegroups.Resources{corev1.ResourceCPU: 100_000, corev1.ResourcePods: 110}
+	s := provisioning.NewSnapshot(time.Unix(0, 0), provisioning.NewNodes(), []nodegroups.Group{{
+		Name: "big", CapacityType: v1alpha1.OnDemand, Max: 10_000, Allocatable: room, Promised: room, MicroUSDPerHour: 4e6,
+		Labels: map[string]string{v1alpha1.NodeGroupLabel: "big"},
+	}}, nil)
+	before := *s
+	before.Nodes = s.Nodes.Clone()
+	s.Soon = provisioning.NewSoon(&before, flying, func(f func()) { f() })
+	return s
+}
+
+// fifth is a gang of ten pods that take a fifth of a machine.
+func fifth(uid types.UID) provisioning.Gang {
+	template := &corev1.PodTemplateSpec{}
+	template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}}}}
+	return provisioning.Gang{Namespace: "team", Name: "team/" + string(uid), UID: uid, Key: string(uid), PodSets: []provisioning.PodSet{{Name: "main", Count: 10, Template: template}}}
+}
