@@ -36,6 +36,8 @@ type backlog struct {
 	// queues, and how many Workloads and versions of them there ever were.
 	queues, created, versions int
 	running                   []*kueue.Workload
+	// picture is that of the machines.
+	picture func() *provisioning.Snapshot
 	// judged counts the Workloads that verdicts were about, planned the plans that
 	// were asked for.
 	judged, planned int
@@ -51,10 +53,24 @@ func newBacklog(queues, pending int) *backlog {
 // newWaitForMachines has so many Workloads wait, in one queue that has the quota for
 // them, for machines that are not to be had.
 func newWaitForMachines(pending int) *backlog {
-	b := &backlog{queues: 1}
-	b.state = queueing.New(config.Config{}, func(*provisioning.Snapshot, provisioning.Gang, provisioning.Policy) provisioning.Verdict {
-		b.planned++
+	none := func(*provisioning.Snapshot, provisioning.Gang, provisioning.Policy) provisioning.Verdict {
 		return provisioning.Verdict{Outcome: provisioning.Wait, Reasons: []provisioning.Reason{{Code: provisioning.CodeNoRoom, Message: "none"}}}
+	}
+	return newSeekers(pending, none, func() *provisioning.Snapshot {
+		return provisioning.NewSnapshot(noon, provisioning.NewNodes(), nil, nil)
+	})
+}
+
+// newWaitForFleet has so many Workloads wait for a fleet that is in use and may not grow.
+func newWaitForFleet(f *fleet, pending int) *backlog {
+	return newSeekers(pending, provisioning.Plan, f.change)
+}
+
+func newSeekers(pending int, plan queueing.Planner, picture func() *provisioning.Snapshot) *backlog {
+	b := &backlog{queues: 1, picture: picture}
+	b.state = queueing.New(config.Config{}, func(s *provisioning.Snapshot, g provisioning.Gang, p provisioning.Policy) provisioning.Verdict {
+		b.planned++
+		return plan(s, g, p)
 	})
 	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: check}}
 	ac.Spec.ControllerName = queueing.CapacityController
@@ -191,7 +207,7 @@ func (b *backlog) rebuild() {
 
 // advise has another picture of the machines come.
 func (b *backlog) advise() {
-	b.state.SetCapacity(provisioning.NewSnapshot(noon, provisioning.NewNodes(), nil, nil))
+	b.state.SetCapacity(b.picture())
 }
 
 // seek has all who wait for machines judged again, in vain.
@@ -214,6 +230,7 @@ func TestBacklog(t *testing.T) {
 		"one comes and goes":                 {newBacklog(queues, pending), (*backlog).change, 0, 0},
 		"a flavor changes":                   {newBacklog(queues, pending), (*backlog).rebuild, 0, 0},
 		"no machines":                        {newWaitForMachines(pending), (*backlog).seek, 0, shapes},
+		"a fleet that is full":               {newWaitForFleet(newFleet(2*groups, aThousandWays, 2), pending), (*backlog).seek, 0, shapes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := tc.backlog

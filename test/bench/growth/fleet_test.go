@@ -21,8 +21,9 @@ import (
 const (
 	seed = 1
 	gpu  = corev1.ResourceName("nvidia.com/gpu")
-	// groups of the fleet.
-	groups = 200
+	// groups of the fleet; mayGrow is more machines of each than anybody asks for.
+	groups  = 200
+	mayGrow = 100_000
 )
 
 // alike says how nodes differ in what room they have left. Plans cost by the number
@@ -45,7 +46,8 @@ type fleet struct {
 	versions int
 }
 
-func newFleet(nodes int, alike alike) *fleet {
+// newFleet is a fleet whose groups may grow to so many machines each.
+func newFleet(nodes int, alike alike, most int32) *fleet {
 	f := &fleet{
 		model:  model.New(testingclock.NewFakePassiveClock(noon), model.Instance{Classes: model.KnownClasses}),
 		random: rand.New(rand.NewPCG(seed, seed)), nodes: nodes,
@@ -54,7 +56,7 @@ func newFleet(nodes int, alike alike) *fleet {
 		g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: groupName(i), ResourceVersion: f.version()}}
 		g.Spec.CapacityType = v1alpha1.OnDemand
 		g.Spec.Zone = fmt.Sprintf("zone-%d", i%3)
-		g.Spec.MaxNodes = 100_000
+		g.Spec.MaxNodes = most
 		g.Spec.PricePerHour = new(resource.MustParse("90"))
 		g.Spec.Template.Capacity = machine()
 		f.model.SetGroup(g)
@@ -137,7 +139,7 @@ func plan(s *provisioning.Snapshot) provisioning.Verdict {
 
 // TestFleet holds what the measures rest on.
 func TestFleet(t *testing.T) {
-	f := newFleet(groups*2, aThousandWays)
+	f := newFleet(groups*2, aThousandWays, mayGrow)
 	s := f.change()
 	if s.Nodes.Len() != f.nodes {
 		t.Errorf("the picture has %d nodes, want %d", s.Nodes.Len(), f.nodes)

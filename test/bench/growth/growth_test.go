@@ -39,6 +39,16 @@ func BenchmarkGrowth(b *testing.B) {
 			})
 		}
 	})
+	// Each of both at its largest with the other: 100,000 nodes and 1,000,000 Workloads.
+	for _, pending := range sizes {
+		nodes := pending / 10
+		b.Run(fmt.Sprintf("nodes=%d/pending=%d", nodes, pending), func(b *testing.B) {
+			var l *backlog
+			memory := heap(func() { l = newWaitForFleet(newFleet(nodes, aThousandWays, int32(nodes/groups)), pending) })
+			measure(b, measured.of("cycle with a full fleet, a tenth as many nodes", nanoseconds), pending, "seek", l.seek)
+			report(b, measured.of("memory of both, per Workload", bytes), pending, memory/float64(pending), "B/workload")
+		})
+	}
 	for _, alike := range []alike{aThousandWays, noTwo} {
 		b.Run(fmt.Sprintf("alike=%t", alike != noTwo), func(b *testing.B) {
 			for _, nodes := range sizes[:3] {
@@ -62,7 +72,7 @@ func growBacklog(b *testing.B, into *curves, queues, pending int) {
 
 func growFleet(b *testing.B, into *curves, nodes int, alike alike) {
 	var f *fleet
-	memory := heap(func() { f = newFleet(nodes, alike) }) / float64(nodes)
+	memory := heap(func() { f = newFleet(nodes, alike, mayGrow) }) / float64(nodes)
 	at := func(what string) string {
 		if alike == noTwo {
 			return what + ", no two nodes alike"
