@@ -28,11 +28,13 @@ const (
 	leastRate = 10
 	firstRate = 50
 	mostRate  = 200
-	// patience is how long news waits for its turn. After that it is told whatever else is
-	// to be written: people look after some seconds. That is for crowds that come at once,
-	// so there are at most mostAhead of it, and as many again when all have been told.
-	patience  = 2 * time.Second
-	mostAhead = 500
+	// patience is how long somebody who has never been told waits for his turn. After that
+	// he is told ahead of acts: people look after some seconds. That is for crowds that come
+	// at once, so there are at most mostAhead of it, and as many again when all have been
+	// told; and aheadWriters of all writers at a time.
+	patience     = time.Second
+	mostAhead    = 500
+	aheadWriters = writers * 3 / 4
 	// actsPerReason is how many acts there are to a reason while they take all that the
 	// API server has time for.
 	actsPerReason = 10
@@ -48,9 +50,8 @@ const (
 // whole cluster, and these change nothing: they get what is left of it.
 type reasons struct {
 	notes map[types.UID]*note
-	// first has the notes whose reason is news, refreshed those with a new text
-	// only; both by when they may be written.
-	first, refreshed *btree.BTreeG[*note]
+	// due has the notes of each kind by when they may be written.
+	due [kinds]*btree.BTreeG[*note]
 	// count numbers the notes, so that the heads of the queues go first.
 	count int64
 	// last is when a Workload was told.
@@ -76,17 +77,34 @@ type reasons struct {
 type note struct {
 	uid             types.UID
 	reason, message string
-	first           bool
+	kind            kind
 	due             time.Time
 	number          int64
 }
 
+// kind says what a note is to those who read it, the most wanted first.
+type kind int
+
+const (
+	// first: the Workload has not been told anything yet.
+	first kind = iota
+	// news: its reason is another one. So is one that could not be written.
+	news
+	// reworded: it has a new text only.
+	reworded
+
+	kinds
+)
+
 func newReasons() *reasons {
 	byDue := func(a, b *note) bool { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.number, b.number)) < 0 }
-	return &reasons{
-		notes: map[types.UID]*note{}, last: map[types.UID]time.Time{}, underWay: map[types.UID][]held{},
-		first: btree.NewG(32, byDue), refreshed: btree.NewG(32, byDue), rate: firstRate, ahead: mostAhead,
+	r := &reasons{
+		notes: map[types.UID]*note{}, last: map[types.UID]time.Time{}, underWay: map[types.UID][]held{}, rate: firstRate, ahead: mostAhead,
 	}
+	for k := range r.due {
+		r.due[k] = btree.NewG(32, byDue)
+	}
+	return r
 }
 
 // note takes in why a Workload waits, in place of what was known before.
@@ -95,13 +113,17 @@ func (r *reasons) note(w *kueue.Workload, reason, message string, now time.Time)
 	n := &note{uid: w.UID, reason: reason, message: message, due: w.CreationTimestamp.Add(tellAfter), number: r.count}
 	r.count++
 	have := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
-	n.first = have == nil || have.Reason != reason
 	last, told := r.last[w.UID]
+	pause := tellAfter
+	switch {
+	case have == nil && !told:
+		n.kind = first
+	case have == nil || have.Reason != reason:
+		n.kind = news
+	default:
+		n.kind, pause = reworded, refreshAfter
+	}
 	if told {
-		pause := refreshAfter
-		if n.first {
-			pause = tellAfter
-		}
 		n.due = latest(n.due, last.Add(pause))
 	}
 	// The clock of the API server may be ahead.
@@ -112,19 +134,12 @@ func (r *reasons) note(w *kueue.Workload, reason, message string, now time.Time)
 		n.due = now
 	}
 	r.notes[w.UID] = n
-	r.tree(n).ReplaceOrInsert(n)
-}
-
-func (r *reasons) tree(n *note) *btree.BTreeG[*note] {
-	if n.first {
-		return r.first
-	}
-	return r.refreshed
+	r.due[n.kind].ReplaceOrInsert(n)
 }
 
 func (r *reasons) drop(uid types.UID) {
 	if n := r.notes[uid]; n != nil {
-		r.tree(n).Delete(n)
+		r.due[n.kind].Delete(n)
 		delete(r.notes, uid)
 	}
 }
@@ -138,21 +153,22 @@ func (r *reasons) remove(uid types.UID) {
 // next takes out the note to write now; nil if there is none. It is paid for once it is
 // known that there is something to write.
 func (r *reasons) next(now time.Time) *note {
-	n, news := r.first.Min()
-	if !news || now.Before(n.due) {
-		r.ahead = mostAhead
-	}
-	late := news && !now.Before(n.due.Add(patience)) && r.ahead > 0
-	switch {
-	case r.tokens < 1000 && !late:
-		return nil
-	case !news || now.Before(n.due):
-		if n, news = r.refreshed.Min(); !news || now.Before(n.due) {
+	for k, tree := range r.due {
+		n, ok := tree.Min()
+		if !ok || now.Before(n.due) {
+			if kind(k) == first {
+				r.ahead = mostAhead
+			}
+			continue
+		}
+		late := n.kind == first && !now.Before(n.due.Add(patience)) && r.ahead > 0 && len(r.underWay) < aheadWriters
+		if r.tokens < 1000 && !late {
 			return nil
 		}
+		r.drop(n.uid)
+		return n
 	}
-	r.drop(n.uid)
-	return n
+	return nil
 }
 
 // pay counts a reason that is being told.
@@ -166,7 +182,7 @@ func (r *reasons) pay() {
 
 // wakeAt is when the next note is due; zero if there is none.
 func (r *reasons) wakeAt() (out time.Time) {
-	for _, tree := range []*btree.BTreeG[*note]{r.first, r.refreshed} {
+	for _, tree := range r.due {
 		if n, ok := tree.Min(); ok {
 			out = earliest(out, n.due)
 		}
@@ -300,7 +316,7 @@ func (l *loop) again(n *note, now time.Time) {
 	if r.notes[n.uid] != nil {
 		return
 	}
-	n.due = now.Add(tellAfter)
+	n.due, n.kind = now.Add(tellAfter), max(n.kind, news)
 	r.notes[n.uid] = n
-	r.tree(n).ReplaceOrInsert(n)
+	r.due[n.kind].ReplaceOrInsert(n)
 }
