@@ -23,7 +23,7 @@ import (
 //	a machine lost: replaced
 //	        ┌──┐
 //	        ▼  │    ┌─────────── all joined: Provisioned ────────────┐
-//	      Launching ┤                                                ├▶ Done
+//	      Launching ┤       (and the room there that others leave)   ├▶ Done
 //	                └─ refused, late, lost ─▶ RollingBack ─ all gone ┘
 type Attempt struct {
 	// Number counts the attempts of a request from 1.
@@ -47,7 +47,8 @@ type Attempt struct {
 type AttemptPhase string
 
 const (
-	// Launching: machines are asked for, made and joining.
+	// Launching: machines are asked for, made and joining, or those are waited for that
+	// others are getting.
 	Launching AttemptPhase = "Launching"
 	// RollingBack: every machine of the attempt is being taken back.
 	RollingBack AttemptPhase = "RollingBack"

@@ -137,10 +137,15 @@ func (s *Snapshot) refusals(gang *Gang, plan *Verdict) (out []refusal) {
 }
 
 // asks is what the gang would pay by the plan and does not pay yet, in millionths of a
-// USD per hour: for launches, and for its parts of machines that Muster has launched
-// for others.
+// USD per hour: for launches, and for its parts of machines that Muster has launched, or
+// is launching, for others.
 func (s *Snapshot) asks(gang *Gang, plan *Verdict) int64 {
 	perHour := plan.MicroUSDPerHour
+	for _, l := range plan.Shares {
+		if g := s.findGroup(l.Group); g != nil {
+			perHour += int64(l.Count) * SharedPrice(g.MicroUSDPerHour)
+		}
+	}
 	for i := range plan.Placement {
 		p := &plan.Placement[i]
 		n := s.Nodes.Find(p.Node)
@@ -154,6 +159,10 @@ func (s *Snapshot) asks(gang *Gang, plan *Verdict) int64 {
 	}
 	return perHour
 }
+
+// SharedPrice is what a gang is held to pay for its part of a machine that somebody else
+// is getting: half of the price at most, since there are two of them at least.
+func SharedPrice(microUSDPerHour int64) int64 { return (microUSDPerHour + 1) / 2 }
 
 func (n *Node) isPaidBy(g *Gang) bool {
 	return isLaunchOf(n, g) || g.UID != "" && slices.ContainsFunc(n.Labelled, func(b Booking) bool { return b.UID == g.UID })

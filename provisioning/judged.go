@@ -13,9 +13,9 @@ import (
 )
 
 // Judged remembers which gangs could not be placed, so that those that ask for the
-// same need not be judged again. It holds for as long as room only shrinks: while
-// requests are decided one after another. What changes otherwise in the meantime
-// has them decided again anyway.
+// same need not be judged again. It holds while requests are decided one after another:
+// what that leaves to others, who then could share machines that are on their way, has
+// them decided again once it is on record, as any other change does.
 type Judged struct {
 	refused map[string]Verdict
 }

@@ -22,6 +22,8 @@ const (
 	mostLost = 64
 )
 
+// nextLaunching waits for the attempt's machines and, where it shares those of others, for
+// the room that they leave; then the gang claims its room.
 func nextLaunching(r *Request, v View) Step {
 	if !v.Now.Before(r.deadline()) {
 		return rollBack(r, v, AttemptFailure{Message: "the request's time is over (parameter ValidUntilSeconds)"})
@@ -38,12 +40,8 @@ func nextLaunching(r *Request, v View) Step {
 		return claim(r, v, plan, ReasonCapacityProvisioned)
 	}
 	if len(r.Attempt.Shares) > 0 {
-		in := v.Soon.of(r.UID)
-		if in != nil && in.holds() {
-			return s // until others' machines have joined, and their pods have come
-		}
-		if len(r.Attempt.Launches) == 0 {
-			return nextPending(closed(r), v.counting(v.Soon.without(r.UID)))
+		if next, ok := nextShared(r, v, s); ok {
+			return next
 		}
 	}
 	f := blame(r, v)

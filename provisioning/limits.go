@@ -55,14 +55,6 @@ func LimitFrom(policy string, l *v1alpha1.CapacityLimits) Limit {
 	return out
 }
 
-// counting is the view where the gang counts on that room, nil being none.
-func (v View) counting(on *Soon) View {
-	s := *v.Snapshot
-	s.Soon = on
-	v.Snapshot = &s
-	return v
-}
-
 // plan for the pods that are left of a request's gang, within what its namespace
 // may have: over a limit of price there may be a cheaper way.
 func (v *View) plan(r *Request, rest Gang) Verdict {
@@ -88,7 +80,7 @@ func (v *View) plan(r *Request, rest Gang) Verdict {
 
 // over says which limits the launches of a plan would break.
 func (v *View) over(r *Request, plan Verdict) (out []Reason) {
-	if plan.Outcome != Launch || len(v.Limits) == 0 {
+	if len(plan.Launches) == 0 || len(v.Limits) == 0 {
 		return nil
 	}
 	var asks Holdings

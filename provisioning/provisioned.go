@@ -2,10 +2,12 @@ package provisioning
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
 )
 
 // unreadyGrace is how long a booked node may be unready until its room counts as
@@ -178,7 +180,7 @@ func repair(r *Request, v View, own *Nodes, rest Gang, until time.Time) Step {
 			return begin(r, v, plan)
 		}
 	case Wait, Never:
-		if v.Active == 0 && lacks(r, v, own) {
+		if v.Active == 0 && lacks(&r.Gang, v.Objects, own.All()) {
 			return expire(r, v, "Booked machines were lost before the pods came, and there is nothing in their place: "+plan.Message())
 		}
 	}
@@ -192,15 +194,15 @@ func repair(r *Request, v View, own *Nodes, rest Gang, until time.Time) Step {
 
 // lacks says that less is booked than the gang needs: it is not that others are in
 // the way, who may go.
-func lacks(r *Request, v View, own *Nodes) bool {
+func lacks(g *Gang, objects fit.Objects, own iter.Seq[*Node]) bool {
 	booked, needed := nodegroups.Resources{}, nodegroups.Resources{}
-	for n := range own.All() {
-		if b := n.bookingOf(r.UID); b != nil {
+	for n := range own {
+		if b := n.bookingOf(g.UID); b != nil {
 			booked.Add(b.Booked, 1)
 		}
 	}
-	for i := range r.Gang.PodSets {
-		if p, _ := r.Gang.PodSets[i].read(r.Gang.Namespace, v.Objects); p != nil {
+	for i := range g.PodSets {
+		if p, _ := g.PodSets[i].read(g.Namespace, objects); p != nil {
 			needed.Add(p.Requests, p.Count)
 		}
 	}

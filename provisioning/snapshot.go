@@ -26,8 +26,8 @@ type Snapshot struct {
 	DaemonSets []DaemonSet
 	// Objects looks up what pods refer to, for gangs that NewPodSet has not read.
 	Objects fit.Objects
-	// Soon is the room that there will be without another launch; nil where nobody is
-	// getting machines.
+	// Soon is the room that there will be without another launch; nil where nobody may
+	// count on it.
 	Soon *Soon
 	// Budgets of all CapacityPolicies, by policy and name, and what requests pay for
 	// their machines.
@@ -52,7 +52,8 @@ func (s *Snapshot) Taking(owner types.UID, t Tenant, plan *Verdict) *Snapshot {
 	out.Nodes, out.Groups = s.Nodes.Clone(), slices.Clone(s.Groups)
 	for _, p := range plan.Placement {
 		n := *out.Nodes.Find(p.Node)
-		n.Bookings = append(slices.Clip(n.Bookings), Booking{UID: owner, Namespace: t.Namespace, Queue: t.Queue, Remaining: p.Requests, Held: true})
+		b := Booking{UID: owner, Namespace: t.Namespace, Queue: t.Queue, Booked: p.Requests, Remaining: p.Requests, Held: true, Since: s.Now}
+		n.Bookings, n.Labelled = append(slices.Clip(n.Bookings), b), append(slices.Clip(n.Labelled), b)
 		out.Nodes.Set(&n)
 	}
 	for _, l := range plan.Launches {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -22,9 +23,10 @@ type Underway struct {
 // joined that are being launched, and the pods have come that nodes are booked for. Gangs
 // that are smaller than a machine share machines that way from the start.
 //
-// It is a list of attempts: those that have booked something already, then all others, each
-// in the order in which they began. Each takes its part of what those before it leave, so
-// nobody counts on room that somebody else has counted on before him. What is not asked for is not worked out, and nothing is worked out twice.
+// It is a list of attempts: those that have booked all that they need already, then all
+// others, each in the order in which they began. Each takes its part of what those before
+// it leave, so nobody counts on room that somebody else has counted on before him. What is
+// not asked for is not worked out, and nothing is worked out twice.
 type Soon struct {
 	// before is the list without its last attempt; nil where there is none.
 	before  *Soon
@@ -43,7 +45,19 @@ type root struct {
 	// flying are the requests of the attempts that the list was made with. They take what
 	// they have booked when it is their turn.
 	flying map[types.UID]bool
-	alone  func(func())
+	// until is when the first of the bookings that are counted on is too old for that;
+	// zero where none is.
+	until time.Time
+	alone func(func())
+}
+
+// comesWithin is how long after its booking a pod is counted on to come whose queue lets
+// it. It may hang on other checks of the queue, or on what keeps pods from being made.
+const comesWithin = time.Minute
+
+// counts says that the room of the booking is as good as used: its pods are about to come.
+func (r *root) counts(b *Booking) bool {
+	return b.Held && !r.flying[b.UID] && r.now.Now.Before(b.Since.Add(comesWithin))
 }
 
 // NewSoon is what there will be on the nodes of a snapshot, which is the list's own. The
@@ -54,10 +68,17 @@ func NewSoon(s *Snapshot, attempts []Underway, alone func(func())) *Soon {
 	var book, wait []Underway
 	for _, a := range attempts {
 		r.flying[a.Gang.UID] = true
-		if s.Nodes.hasBookings(a.Gang.UID) {
+		if s.Nodes.hasBookings(a.Gang.UID) && !lacks(&a.Gang, s.Objects, s.Nodes.BookedBy(a.Gang.UID)) {
 			book = append(book, a)
 		} else {
 			wait = append(wait, a)
+		}
+	}
+	for n := range s.Nodes.ownedBy(awaiting) {
+		for i := range n.Bookings {
+			if b := &n.Bookings[i]; r.counts(b) {
+				r.until = earliest(r.until, b.Since.Add(comesWithin))
+			}
 		}
 	}
 	out := &Soon{root: r}
@@ -71,6 +92,9 @@ func NewSoon(s *Snapshot, attempts []Underway, alone func(func())) *Soon {
 func (s *Soon) With(a Underway) *Soon {
 	return &Soon{before: s, attempt: a, root: s.root}
 }
+
+// Until is how long the list holds if nothing changes; zero is for ever.
+func (s *Soon) Until() time.Time { return s.until }
 
 // attempts are all of the list, in their order.
 func (s *Soon) attempts() (out []Underway) {
@@ -113,16 +137,8 @@ func (s *Soon) without(uid types.UID) *Soon {
 	}
 }
 
-// idle says that nobody is getting machines or waits for pods.
-func (s *Soon) idle() bool {
-	if s.before != nil {
-		return false
-	}
-	for range s.now.Nodes.ownedBy(awaiting) {
-		return false
-	}
-	return true
-}
+// idle says that nobody is getting machines, and that no pods are about to come.
+func (s *Soon) idle() bool { return s.before == nil && s.until.IsZero() }
 
 // of is the list up to the attempt of that request; nil where it has none in it.
 func (s *Soon) of(uid types.UID) *Soon {
@@ -166,17 +182,17 @@ func (s *Soon) workOut() {
 	}
 }
 
-// consumed are the nodes as if the pods had come of all bookings that are held.
+// consumed are the nodes as if the pods had come that are about to.
 func (s *Soon) consumed() *Nodes {
 	out := s.now.Nodes.Clone()
 	for _, n := range slices.Collect(out.ownedBy(awaiting)) {
 		later := *n
 		later.Free, later.Bookings = n.Free.Clone(), nil
-		for _, b := range n.Bookings {
-			if b.Held && !s.flying[b.UID] {
+		for i := range n.Bookings {
+			if b := &n.Bookings[i]; s.counts(b) {
 				later.Free.Sub(b.Remaining, 1)
 			} else {
-				later.Bookings = append(later.Bookings, b)
+				later.Bookings = append(later.Bookings, *b)
 			}
 		}
 		out.Set(&later)
@@ -211,8 +227,11 @@ func (s *Soon) served(nodes *Nodes) *Nodes {
 	policy := a.Policy
 	policy.Class = CheckCapacity
 	q := newQuery(&look, &a.Gang, pods, policy, asItIs)
+	if q.apart {
+		return nil
+	}
 	best := q.search()
-	if q.apart || best == nil {
+	if best == nil {
 		return nil
 	}
 	for _, p := range best.placement() {
@@ -240,8 +259,11 @@ func (g *Group) comes(token string, i int) *Node {
 // sharing is a plan with room that will be there soon, where that is better than the best
 // one without.
 func (q *query) sharing(best *trial) (v Verdict, ok bool) {
-	if q.Soon == nil || q.Soon.idle() || q.policy.Class != AtomicScaleUp || q.apart || best != nil && best.machines() == 0 {
+	switch {
+	case q.Soon == nil || q.Soon.idle() || q.policy.Class != AtomicScaleUp || q.apart || best != nil && best.machines() == 0:
 		return v, false
+	case q.Nodes.hasBookings(q.gang.UID) && !q.Soon.flying[q.gang.UID]:
+		return v, false // its own bookings count as somebody's there
 	}
 	soon := *q.Snapshot
 	soon.Nodes = q.Soon.room()
@@ -261,6 +283,11 @@ func (q *query) sharing(best *trial) (v Verdict, ok bool) {
 		}
 	}
 	v.Placement, v.Shares = there, groupCounts(shares)
+	for _, l := range v.Shares {
+		if g := q.findGroup(l.Group); g != nil {
+			v.Chance = max(1, v.Chance*g.Chance(l.Count, q.Now)/full)
+		}
+	}
 	return v, len(v.Shares) > 0
 }
 
@@ -284,4 +311,35 @@ func sayShares(shares []GroupCount) (out string) {
 		out += fmt.Sprintf("%s %s", machines(s.Count), of)
 	}
 	return out + " that others are getting"
+}
+
+// shareAgain is how soon an attempt that launches nothing may follow another one. What
+// others leave may change with every one of their steps, and each attempt is a write.
+const shareAgain = time.Second
+
+// nextShared says what an attempt does next whose own machines, if it has any, are there,
+// and which lacks the room that others are to leave. ok is false where it has to be given
+// up.
+func nextShared(r *Request, v View, rest Step) (s Step, ok bool) {
+	if in := v.Soon.of(r.UID); in != nil && in.holds() {
+		rest.At = earliest(rest.At, in.Until())
+		return rest, true
+	}
+	if len(r.Attempt.Launches) > 0 {
+		return s, false
+	}
+	s = nextPending(closed(r), v.counting(v.Soon.without(r.UID)))
+	if at := r.Attempt.Started.Add(shareAgain); s.Do == Begin && len(s.Attempt.Launches) == 0 && v.Now.Before(at) {
+		rest.At = earliest(rest.At, at)
+		return rest, true
+	}
+	return s, true
+}
+
+// counting is the view where the gang counts on that room, nil being none.
+func (v View) counting(on *Soon) View {
+	s := *v.Snapshot
+	s.Soon = on
+	v.Snapshot = &s
+	return v
 }

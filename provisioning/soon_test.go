@@ -103,7 +103,7 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 	half := nodegroups.Resources{"nvidia.com/gpu": 4, "pods": 4}
 	waits := func(changes ...func(*Booking)) func(*Node) {
 		return func(n *Node) {
-			b := Booking{Key: "other", Namespace: "ns", UID: "other", Open: true, Held: true, Booked: half, Remaining: half}
+			b := Booking{Key: "other", Namespace: "ns", UID: "other", Open: true, Held: true, Booked: half, Remaining: half, Since: noon}
 			for _, change := range changes {
 				change(&b)
 			}
@@ -125,6 +125,7 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 		want   string
 	}{
 		{"pods are about to come", []func(*Node){waits()}, nil, "shares gpu: 1"},
+		{"pods that were about to come have not, for a minute", []func(*Node){waits(func(b *Booking) { b.Since = noon.Add(-comesWithin) })}, nil, "gpu: 1"},
 		{"nobody knows when pods come", []func(*Node){waits(func(b *Booking) { b.Held = false })}, nil, "gpu: 1"},
 		{"the node is about to go", []func(*Node){func(n *Node) { waits()(n); n.Cordon = GivingBack }}, nil, "gpu: 1"},
 		{"another request of the name has booked the node", []func(*Node){waits(func(b *Booking) { b.Key = "gang" })}, nil, "gpu: 1"},
@@ -143,6 +144,14 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 			waits(func(b *Booking) { b.UID, b.Key = "a", "a" })(n)
 			n.Cordon = Open
 		}}, []Underway{in("a", 12, 1)}, "shares gpu: 1"},
+		{"somebody has booked a part of what he needs, and began first", []func(*Node){func(n *Node) {
+			waits(func(b *Booking) { b.UID, b.Key = "a", "a" })(n)
+			n.Free = half
+		}}, []Underway{in("a", 6, 0), in("b", 6, 1)}, "gpu: 1"},
+		{"somebody has booked a part of what he needs, and began later", []func(*Node){func(n *Node) {
+			waits(func(b *Booking) { b.UID, b.Key = "b", "b" })(n)
+			n.Free = half
+		}}, []Underway{in("a", 2, 1), in("b", 6, 0)}, "shares gpu: 1"},
 		{"somebody who came later has booked what others leave", []func(*Node){func(n *Node) {
 			waits(func(b *Booking) { b.UID, b.Key = "b", "b" })(n)
 		}}, []Underway{in("a", 4, 0), in("b", 4, 0)}, "gpu: 1"},
@@ -221,7 +230,15 @@ func TestARequestThatSharesMachines(t *testing.T) {
 		{"there is another one to share with", newStory().with(shares(4)).with(func(s *story) {
 			s.countOn(Underway{Gang: gangOf("other", 8), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
 			s.view.Soon = s.view.Soon.With(Underway{Gang: gangOf("third", 2), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
-		}), Begin, "Attempt 2 launches nothing: there will be room on 1 machine of group gpu that others are getting", begun(0, 1)},
+		}).at(shareAgain), Begin, "Attempt 2 launches nothing: there will be room on 1 machine of group gpu that others are getting", begun(0, 1)},
+		{"there is another one to share with, but it has just begun to share", newStory().with(shares(4)).with(func(s *story) {
+			s.countOn(Underway{Gang: gangOf("other", 8), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+			s.view.Soon = s.view.Soon.With(Underway{Gang: gangOf("third", 2), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+		}), Rest, "", func(t *testing.T, got Step) {
+			if want := noon.Add(shareAgain); !got.At.Equal(want) {
+				t.Errorf("it looks again at %s, want %s", got.At, want)
+			}
+		}},
 		{"nobody gets machines any more, and none may be launched", newStory().with(shares(4)).with(dry).with(func(s *story) { s.countOn() }), Report, "Capacity is not found now", nil},
 		{"its own machine has joined, the other's not yet", newStory().node("a", young).with(shares(4)).machines(booting).with(func(s *story) {
 			s.request.Gang = gangOf(uid, 12)
@@ -245,5 +262,28 @@ func TestASharedBookingIsRepairedAtOnce(t *testing.T) {
 	got := Next(&s.request, s.view)
 	if got.Do != Begin || len(got.Attempt.Launches) == 0 || len(got.Attempt.Shares) > 0 {
 		t.Errorf("step is %s %+v (%s)", got.Do, got.Attempt, got.Condition.Message)
+	}
+}
+
+// TestWhoSharesPaysHisPart: a budget has to have room for half of a machine that somebody
+// else is getting.
+func TestWhoSharesPaysHisPart(t *testing.T) {
+	for _, tc := range []struct {
+		usd  int64
+		want string
+	}{{15, "shares gpu: 1"}, {14, "Wait"}} {
+		s := market(at8("gpu", 9))
+		first, second := gangOf("first", 4), gangOf("second", 4)
+		first.Queue = "rich"
+		second.Queue = "poor"
+		s.Budgets = []Budget{{
+			Policy: "policy", Name: "poor", Covers: func(t Tenant) bool { return t.Queue == "poor" }, MicroUSD: tc.usd * 1e6,
+			Starts: noon.Add(-time.Hour), Ends: noon.Add(24 * time.Hour), Reserve: 3 * time.Hour,
+		}}
+		plan := Plan(s, first, DefaultPolicy(AtomicScaleUp))
+		s = s.Taking("first", first.tenant(), &plan)
+		if plan = Plan(s, second, DefaultPolicy(AtomicScaleUp)); said(&plan) != tc.want {
+			t.Errorf("with a budget of %d USD for 3 h the second gang is told %s %s, want %s", tc.usd, said(&plan), plan.Message(), tc.want)
+		}
 	}
 }

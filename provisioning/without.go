@@ -14,7 +14,7 @@ import (
 // not known to belong to a request stay, and so does whatever they mean to others.
 func (s *Snapshot) Without(requests ...types.UID) *Snapshot {
 	out := *s
-	out.Nodes = s.Nodes.Clone()
+	out.Nodes, out.Soon = s.Nodes.Clone(), nil
 	for _, uid := range requests {
 		for _, node := range slices.Collect(out.Nodes.BookedBy(uid)) {
 			n := *node

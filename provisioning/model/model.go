@@ -232,6 +232,9 @@ func (m *Model) now() time.Time { return m.clock.Now() }
 func (m *Model) Snapshot(now time.Time) *provisioning.Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if until := m.soonUntil(); !until.IsZero() && !now.Before(until) {
+		m.snapshot, m.soon.stale = nil, true
+	}
 	if m.snapshot == nil || m.budgets.periodOver(now) {
 		flights := m.flights() // which may read requests, and tell nodes apart by more labels
 		m.flush()

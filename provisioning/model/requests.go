@@ -175,7 +175,7 @@ func (m *Model) setRequest(r *provreq.ProvisioningRequest) bool {
 	} else {
 		m.requests.live[r.UID] = true
 	}
-	m.requestChanged(r.UID, old == nil || old.status != e.status || old.attempt.Phase != e.attempt.Phase ||
+	m.requestChanged(r.UID, old == nil || old.status != e.status || old.attempt.Phase != e.attempt.Phase || old.attempt.Number != e.attempt.Number ||
 		old.attempt.Owned(old.status) != e.attempt.Owned(e.status) || old.tenant() != e.tenant())
 	return true
 }
@@ -341,6 +341,7 @@ func (m *Model) reread(uid types.UID) {
 	if e := m.requests.byUID[uid]; e != nil {
 		e.read = nil
 		m.touch(uid)
+		m.soon.stale = true
 	}
 }
 

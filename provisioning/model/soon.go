@@ -78,13 +78,21 @@ func (m *Model) flights() []flight {
 	return out
 }
 
+// soonUntil is how long the list holds if nothing changes; zero is for ever.
+func (m *Model) soonUntil() (until time.Time) {
+	if m.soon.list != nil {
+		until = m.soon.list.Until()
+	}
+	return until
+}
+
 // soonOn is what there will be of these attempts on the nodes of the snapshot. Attempts that
 // began since it was last asked for cost by their number alone.
 func (m *Model) soonOn(s *provisioning.Snapshot, flights []flight) *provisioning.Soon {
 	have := m.soon.of
 	if m.soon.list == nil || m.soon.stale || len(have) > len(flights) || !slices.Equal(have, flights[:len(have)]) {
 		now := *s
-		now.Nodes, now.Objects = s.Nodes.Clone(), m.lookup()
+		now.Now, now.Nodes, now.Objects = m.now(), s.Nodes.Clone(), m.lookup()
 		m.soon.list = provisioning.NewSoon(&now, m.underway(flights), m.soon.alone)
 	} else {
 		for _, a := range m.underway(flights[len(have):]) {

@@ -166,6 +166,11 @@ func (m *Model) chargesNow() []provisioning.Charge {
 		for group, count := range m.missing(e) {
 			perHour[payer{uid, e.tenant()}] += int64(count) * s.prices[group]
 		}
+		if a := m.attempt(e); a.Phase == provisioning.Launching {
+			for _, l := range a.Shares {
+				perHour[payer{uid, e.tenant()}] += int64(l.Count) * provisioning.SharedPrice(s.prices[l.Group])
+			}
+		}
 	}
 	s.charges = make([]provisioning.Charge, 0, len(perHour))
 	for p, rate := range perHour {

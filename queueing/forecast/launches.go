@@ -14,12 +14,12 @@ import (
 
 // Launched takes in a ProvisioningRequest. One that is Provisioned with the machines that
 // were launched for it teaches how long launches of their groups take. Any other one, also
-// one whose launch failed and that fitted elsewhere after that, or one that was seen before
-// teaches nothing.
+// one whose launch failed and that fitted elsewhere after that, one that waited for what
+// others leave, or one that was seen before teaches nothing.
 func (h *History) Launched(r *autoscaling.ProvisioningRequest) {
 	c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.Provisioned)
 	attempt := attemptOf(r)
-	if c == nil || c.Status != metav1.ConditionTrue || attempt.Failure != nil {
+	if c == nil || c.Status != metav1.ConditionTrue || attempt.Failure != nil || len(attempt.Shares) > 0 {
 		return
 	}
 	for _, l := range attempt.Launches {

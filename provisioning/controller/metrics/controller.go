@@ -173,14 +173,16 @@ func (w *watch) timeStages(r *provreq.ProvisioningRequest, queued Queued) {
 		w.stage(stageCloud, machines, a.Started, made)
 	}
 	w.stage(stageBoot, machines, launched, registered)
-	w.stage(stageJoin, machines, registered, now)
+	if len(a.Shares) == 0 { // else it has waited for others, too
+		w.stage(stageJoin, machines, registered, now)
+	}
 }
 
 // countLaunches counts an attempt whose machines have all joined, or that has
 // failed.
 func (w *watch) countLaunches(old, now provisioning.Attempt) {
 	switch {
-	case old.Phase != provisioning.Launching || old.Number != now.Number:
+	case old.Phase != provisioning.Launching || old.Number != now.Number || len(now.Launches) == 0:
 	case now.Phase == provisioning.RollingBack:
 		w.countLaunch(now, now.Failure)
 	case now.Phase == provisioning.Done:
