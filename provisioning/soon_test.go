@@ -148,10 +148,10 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 			waits(func(b *Booking) { b.UID, b.Key = "a", "a" })(n)
 			n.Free = half
 		}}, []Underway{in("a", 6, 0), in("b", 6, 1)}, "gpu: 1"},
-		{"somebody has booked a part of what he needs, and began later", []func(*Node){func(n *Node) {
+		{"somebody has booked a part of what he needs, and the rest is what others leave", []func(*Node){func(n *Node) {
 			waits(func(b *Booking) { b.UID, b.Key = "b", "b" })(n)
 			n.Free = half
-		}}, []Underway{in("a", 2, 1), in("b", 6, 0)}, "shares gpu: 1"},
+		}}, []Underway{in("a", 4, 1), in("b", 8, 0)}, "gpu: 1"},
 		{"somebody who came later has booked what others leave", []func(*Node){func(n *Node) {
 			waits(func(b *Booking) { b.UID, b.Key = "b", "b" })(n)
 		}}, []Underway{in("a", 4, 0), in("b", 4, 0)}, "gpu: 1"},
