@@ -28,11 +28,9 @@ const (
 	leastRate = 10
 	firstRate = 50
 	mostRate  = 200
-	// patience is how long somebody who has never been told waits for his turn. After that
-	// he is told ahead of acts: people look after some seconds. That is for crowds that come
-	// at once, so there are at most mostAhead of it, and as many again when all have been
-	// told; and aheadWriters of all writers at a time.
-	patience     = time.Second
+	// mostAhead is how many that have never been told anything are told whatever acts there
+	// are: people look after some seconds. That is for crowds that come at once, so there are
+	// as many again only when all have been told. It takes aheadWriters at a time.
 	mostAhead    = 500
 	aheadWriters = writers * 3 / 4
 	// actsPerReason is how many acts there are to a reason while they take all that the
@@ -161,8 +159,8 @@ func (r *reasons) next(now time.Time) *note {
 			}
 			continue
 		}
-		late := n.kind == first && !now.Before(n.due.Add(patience)) && r.ahead > 0 && len(r.underWay) < aheadWriters
-		if r.tokens < 1000 && !late {
+		ahead := n.kind == first && r.ahead > 0 && len(r.underWay) < aheadWriters
+		if r.tokens < 1000 && !ahead {
 			return nil
 		}
 		r.drop(n.uid)
