@@ -29,7 +29,7 @@ func (s *State) advance(w *Workload) *Verdict {
 		}
 	}
 	if IsAdmitted(object) {
-		if v := s.expired(w); v != nil {
+		if v := s.bereft(w); v != nil {
 			return v
 		}
 		return s.revoked(w)
@@ -37,11 +37,12 @@ func (s *State) advance(w *Workload) *Verdict {
 	return s.advanceChecks(w)
 }
 
-// expired ends an attempt whose booking ran out or broke after the Workload was
-// admitted: pods that are not there yet would wait for machines that are gone.
-// Nothing else that becomes of a request is a running job's business, least of
-// all that all its pods have come.
-func (s *State) expired(w *Workload) *Verdict {
+// bereft ends an attempt whose booking ran out or broke after the Workload was
+// admitted: pods that are not there yet would wait for machines that are gone. So it
+// does where machines were lost on which the Workload ran, if its CapacityPolicy wants it
+// to begin anew then. Nothing else that becomes of a request is a running job's business,
+// least of all that all its pods have come.
+func (s *State) bereft(w *Workload) *Verdict {
 	for i := range w.Object.Status.AdmissionChecks {
 		state := &w.Object.Status.AdmissionChecks[i]
 		if !s.isCapacity(state.Name) {
@@ -49,13 +50,28 @@ func (s *State) expired(w *Workload) *Verdict {
 		}
 		name := RequestName(w.Object.Name, state.Name, retries(state)+1)
 		for _, r := range s.requests[w.Object.UID] {
+			if r.Name != name {
+				continue
+			}
+			if c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.CapacityRevoked); c != nil && c.Status == metav1.ConditionTrue {
+				return s.lost(w, c.Message)
+			}
 			c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.BookingExpired)
-			if r.Name == name && c != nil && c.Status == metav1.ConditionTrue && c.Reason == provisioning.ReasonReservationExpired {
+			if c != nil && c.Status == metav1.ConditionTrue && c.Reason == provisioning.ReasonReservationExpired {
 				return s.failed(w, autoscaling.BookingExpired, c.Message)
 			}
 		}
 	}
 	return nil
+}
+
+// lost stops a Workload of whose machines some are gone. It is no failure of the attempt,
+// so the next one does not wait.
+func (s *State) lost(w *Workload, why string) *Verdict {
+	message := fmt.Sprintf("%s: %s", outcome(assignedFlavors(w.Object.Status.Admission), "machines were lost that it ran on"), why)
+	v := s.evict(w, kueue.WorkloadEvictedByAdmissionCheck, message, ReasonWaitingForCapacity, time.Time{})
+	v.Delete = living(s.requests[w.Object.UID])
+	return v
 }
 
 // advanceEvicted waits for the pods to stop. Whoever controls the Workload knows

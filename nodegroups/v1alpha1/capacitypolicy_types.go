@@ -89,7 +89,8 @@ type CapacityPolicySpec struct {
 	BookingTimeout *metav1.Duration `json:"bookingTimeout,omitempty"`
 
 	// onMachineLoss is what happens to a request whose pods run when one of their
-	// machines is lost. The parameter onMachineLoss of a ProvisioningRequest comes
+	// machines is lost: Event only tells of it; Revoke has a queued job begin anew on other
+	// machines, since its pods can run nowhere else. The parameter onMachineLoss of a ProvisioningRequest comes
 	// before it.
 	// +optional
 	// +kubebuilder:default=Event
@@ -234,8 +235,9 @@ type LossReaction string
 const (
 	// LossEvent: an Event and a metric tell of it. The gang goes on as it can.
 	LossEvent LossReaction = "Event"
-	// LossRevoke: the request gets the condition CapacityRevoked=True, too. Kueue
-	// answers it by deactivating the job that runs.
+	// LossRevoke: the request gets the condition CapacityRevoked=True, too. A queue whose
+	// check is muster.dev/capacity answers it by stopping the job and starting it anew on
+	// other machines, Kueue by deactivating it.
 	LossRevoke LossReaction = "Revoke"
 )
 
