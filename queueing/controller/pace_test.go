@@ -27,28 +27,28 @@ func TestHowFastReasonsAreTold(t *testing.T) {
 		told         []int
 		at           []time.Duration
 	}{
-		"a server at rest: not at once, and all 1,000 within 10 s": {
-			took: 5 * time.Millisecond, at: []time.Duration{900 * time.Millisecond, 10 * time.Second}, told: []int{0, 1000},
+		"a server at rest: not at once, and all within 10 s": {
+			took: 5 * time.Millisecond, at: []time.Duration{900 * time.Millisecond, 10 * time.Second}, told: []int{0, 1500},
 		},
-		"a server that takes its time: at the rate where it began, and 500 ahead of their turn": {
-			took: 30 * time.Millisecond, at: []time.Duration{900 * time.Millisecond, 4 * time.Second}, told: []int{0, 650},
+		"a server that takes its time: at the rate where it began, and 1,000 ahead of their turn": {
+			took: 30 * time.Millisecond, at: []time.Duration{900 * time.Millisecond, 4 * time.Second}, told: []int{0, 1150},
 		},
-		"a server that is too slow: 500 within 4 s, and then few, but never none": {
-			took: 200 * time.Millisecond, at: []time.Duration{4 * time.Second, 41 * time.Second}, told: []int{550, 920},
+		"a server that is too slow: 1,000 within 4 s, and then few, but never none": {
+			took: 200 * time.Millisecond, at: []time.Duration{4 * time.Second, 41 * time.Second}, told: []int{1050, 1420},
 		},
 		"a server that is slow now and then: as if it always were": {
-			took: 5 * time.Millisecond, seldom: 200 * time.Millisecond, at: []time.Duration{41 * time.Second}, told: []int{930},
+			took: 5 * time.Millisecond, seldom: 200 * time.Millisecond, at: []time.Duration{41 * time.Second}, told: []int{1430},
 		},
-		"a server with some acts: what they leave of the rate, and 500 more": {
-			took: 30 * time.Millisecond, acts: 20, at: []time.Duration{11 * time.Second}, told: []int{800},
+		"a server with some acts: what they leave of the rate, and 1,000 more": {
+			took: 30 * time.Millisecond, acts: 20, at: []time.Duration{11 * time.Second}, told: []int{1300},
 		},
-		"a server full of acts: a tenth as many, and 500 more": {
-			took: 30 * time.Millisecond, acts: 300, at: []time.Duration{900 * time.Millisecond, 11 * time.Second}, told: []int{0, 800},
+		"a server full of acts: a tenth as many, and 1,000 more": {
+			took: 30 * time.Millisecond, acts: 300, at: []time.Duration{900 * time.Millisecond, 11 * time.Second}, told: []int{0, 1300},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReasons()
-			for i := range 1000 {
+			for i := range 1500 {
 				w := workloadOf(fmt.Sprint(i), "1")
 				r.note(w, "WaitingForQuota", "no room", start)
 			}
@@ -95,13 +95,13 @@ func TestEachCrowdIsToldInTime(t *testing.T) {
 		return n
 	}
 	for crowd := range 3 {
-		for i := range 600 {
+		for i := range 1100 {
 			w := workloadOf(fmt.Sprint(crowd, i), "1")
 			w.CreationTimestamp.Time = now
 			r.note(w, "WaitingForQuota", "no room", now)
 		}
-		if n := told(tellAfter + time.Second); n < 500 {
-			t.Errorf("%d of crowd %d are told in time, want 500", n, crowd)
+		if n := told(tellAfter + time.Second); n < 1000 {
+			t.Errorf("%d of crowd %d are told in time, want 1,000", n, crowd)
 		}
 		told(time.Minute)
 	}

@@ -31,7 +31,7 @@ const (
 	// mostAhead is how many that have never been told anything are told whatever acts there
 	// are: people look after some seconds. That is for crowds that come at once, so there are
 	// as many again only when all have been told. It takes aheadWriters at a time.
-	mostAhead    = 500
+	mostAhead    = 1000
 	aheadWriters = writers * 3 / 4
 	// actsPerReason is how many acts there are to a reason while they take all that the
 	// API server has time for.

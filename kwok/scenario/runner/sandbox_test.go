@@ -85,6 +85,24 @@ func TestFromZeroNothingIsBoughtInVain(t *testing.T) {
 	}
 }
 
+// Gangs that are smaller than a machine share those that are on their way: none has one of
+// its own, and nobody is sent away because the others have not come yet.
+func TestSmallGangsShareMachines(t *testing.T) {
+	r, _ := run(t, "small-gangs.yaml")
+	if want := (report.Jobs{Submitted: 20, Succeeded: 20}); r.Jobs != want {
+		t.Errorf("Jobs %+v, want %+v", r.Jobs, want)
+	}
+	if r.Bought.Machines != 4 || r.Bought.Needed != 4 {
+		t.Errorf("%d machines were bought and %d needed, want 4 for 20 gangs of a fifth", r.Bought.Machines, r.Bought.Needed)
+	}
+	if got := r.Promises.Judged["P4 reservations"]; got != 20 {
+		t.Errorf("quota was reserved %d times, want once for each gang", got)
+	}
+	if r.Scheduling.EarlyPods > 0 || r.Scheduling.Unschedulable > 5 || len(r.Promises.Broken) > 0 {
+		t.Errorf("scheduling %+v, broken promises %v", r.Scheduling, r.Promises.Broken)
+	}
+}
+
 // What goes wrong costs time, and no Job, machine or promise.
 func TestTroubleCostsTimeAlone(t *testing.T) {
 	r, _ := run(t, "trouble.yaml")
