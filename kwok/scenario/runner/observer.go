@@ -49,6 +49,8 @@ type observer struct {
 	machines map[string]int
 	// gangs are the pods of each Job that run and have not ended.
 	gangs []map[types.UID]*member
+	// done is how many pods of each Job have succeeded.
+	done []int
 	// nodes by name: those that bear pods by now, and those that went.
 	ready, gone map[string]stamp
 	taken       map[string]bool
@@ -98,7 +100,7 @@ func newObserver(s *scenario.Scenario, jobs []scenario.Submission, speed int) *o
 			Name: j.Namespace + "/" + j.Name, Pods: int(j.Shape.Pods), Each: each.MilliValue(),
 			Submitted: report.Never, Reserved: report.Never, Admitted: report.Never, Ended: report.Never,
 		})
-		o.gangs = append(o.gangs, map[types.UID]*member{})
+		o.gangs, o.done = append(o.gangs, map[types.UID]*member{}), append(o.done, 0)
 	}
 	const spare = 10_000 // pods in place of those that are lost with their machines
 	o.told = make(chan telling, pods+spare)
@@ -204,6 +206,9 @@ func (o *observer) observePod(p *corev1.Pod, deleted bool, seen stamp, now time.
 	case deleted || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
 		pod.Ended, pod.EndedAt = seen.at, seen.revision
 		delete(o.gangs[job], p.UID)
+		if p.Status.Phase == corev1.PodSucceeded {
+			o.done[job]++
+		}
 	case p.Status.Phase == corev1.PodRunning && pod.Running == report.Never:
 		pod.Running = seen.at
 		o.gangs[job][p.UID] = &member{namespace: p.Namespace, name: p.Name}
@@ -211,10 +216,15 @@ func (o *observer) observePod(p *corev1.Pod, deleted bool, seen stamp, now time.
 	}
 }
 
+// runs says that all pods of a Job run, but those that have succeeded.
+func (o *observer) runs(job, pods int) bool {
+	return len(o.gangs[job]) > 0 && len(o.gangs[job])+o.done[job] >= pods
+}
+
 // tell has the pods of a Job told how long they run, once all of them run.
 func (o *observer) tell(job int, now time.Time) {
 	j := o.jobs[job]
-	if !j.Shape.Together || len(o.gangs[job]) < int(j.Shape.Pods) {
+	if !j.Shape.Together || !o.runs(job, int(j.Shape.Pods)) {
 		return
 	}
 	for _, m := range o.gangs[job] {
@@ -365,7 +375,7 @@ func (o *observer) progress() progress {
 			p.succeeded++
 		case j.Outcome == report.Failed:
 			p.failed++
-		case len(o.gangs[i]) >= j.Pods:
+		case o.runs(i, j.Pods):
 			p.running++
 		}
 		if j.Submitted != report.Never {

@@ -119,12 +119,22 @@ func TestAGangIsToldOnceAllOfItRuns(t *testing.T) {
 	if diff := cmp.Diff([]string{until("pod-2", "12:00:11")}, told()); diff != "" {
 		t.Errorf("told later (-want +got):\n%s", diff)
 	}
-	// Those that have gone are no part of it.
-	s.miss(pod(0, "fixed-0", corev1.PodRunning))
+	// So does one that comes when all others have succeeded.
+	s.see(pod(0, "fixed-0", corev1.PodSucceeded))
 	s.miss(pod(2, "fixed-0", corev1.PodRunning))
+	s.see(pod(4, "fixed-0", corev1.PodRunning))
+	if diff := cmp.Diff([]string{until("pod-4", "12:00:14")}, told()); diff != "" {
+		t.Errorf("told at last (-want +got):\n%s", diff)
+	}
+}
+
+func TestAGangIsToldNothingWhileAPartOfItIsGone(t *testing.T) {
+	s := newStage(t, true)
+	s.see(pod(0, "fixed-0", corev1.PodRunning))
+	s.miss(pod(0, "fixed-0", corev1.PodRunning))
 	s.see(pod(3, "fixed-0", corev1.PodRunning))
-	if got := told(); len(got) > 0 {
-		t.Errorf("told while one runs alone: %v", got)
+	if len(s.told) > 0 {
+		t.Errorf("told while one runs alone: %v", <-s.told)
 	}
 }
 
