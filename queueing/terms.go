@@ -91,15 +91,23 @@ func (s *State) parameters(w *Workload, check kueue.AdmissionCheckReference) map
 		out[PolicyParameter] = autoscaling.Parameter(name)
 	}
 	annotated(w, out)
-	if t := s.termsOf(w, check); !t.fallback.IsZero() {
+	t := s.termsOf(w, check)
+	if !t.fallback.IsZero() {
 		names := make([]string, len(t.policy.CapacityTypes))
 		for i, c := range t.policy.CapacityTypes {
 			names[i] = string(c)
 		}
 		out[v1alpha1.ParamCapacityTypes] = autoscaling.Parameter(strings.Join(names, ","))
 	}
+	if t.policy.OnMachineLoss == "" && out[v1alpha1.ParamOnMachineLoss] == "" {
+		// Pods in place of those that were lost could run on no other machine.
+		out[v1alpha1.ParamOnMachineLoss] = autoscaling.Parameter(v1alpha1.LossRevoke)
+	}
 	return out
 }
+
+// addedParameters are those that parameters may add to what the job's annotations say.
+var addedParameters = []string{PolicyParameter, v1alpha1.ParamCapacityTypes, v1alpha1.ParamOnMachineLoss}
 
 // policyOf is the policy that the Workload's request will have.
 func (s *State) policyOf(w *Workload, check kueue.AdmissionCheckReference) provisioning.Policy {
@@ -166,20 +174,19 @@ func tooLate(by time.Time) string {
 // a request of the queue's checks.
 func (s *State) refusedParameters(q *queue, w *Workload) string {
 	own := slices.ContainsFunc(checkRules(q.object), func(r kueue.AdmissionCheckStrategyRule) bool { return s.isCapacity(r.Name) })
-	// The check may add its policy.
-	count := 1
+	count := len(addedParameters)
 	for _, k := range slices.Sorted(maps.Keys(w.Object.Annotations)) {
 		v := w.Object.Annotations[k]
 		switch name, ok := strings.CutPrefix(k, ParameterPrefix); {
 		case !ok:
 		case len(v) > maxParameter:
 			return fmt.Sprintf("the annotation %s has %d characters; a parameter may have %d", k, len(v), maxParameter)
-		case name != PolicyParameter:
+		case !slices.Contains(addedParameters, name):
 			count++
 		}
 	}
 	if count > maxParameters {
-		return fmt.Sprintf("the annotations %s… and the policy of the check make %d parameters; a request may have %d", ParameterPrefix, count, maxParameters)
+		return fmt.Sprintf("the annotations %s… make %d parameters, with those that the queue adds; a request may have %d", ParameterPrefix, count, maxParameters)
 	}
 	if !own {
 		// Others' provisioners have parameters of their own.

@@ -17,6 +17,10 @@ const (
 	ParamCapacityTypes = "capacityTypes"
 	// ParamMaxPricePerHour is an amount of USD: 12.50.
 	ParamMaxPricePerHour = "maxPricePerHour"
+	// ParamBookingTimeout is a duration: 20m.
+	ParamBookingTimeout = "bookingTimeout"
+	// ParamOnMachineLoss is a LossReaction.
+	ParamOnMachineLoss = "onMachineLoss"
 	// ParamFallbackAfter has a wait for each capacity type that waits: OnDemand=30m.
 	ParamFallbackAfter = "fallbackAfter"
 	// ParamStartWithin is a duration: 2h.
@@ -35,6 +39,8 @@ func (s CapacityPolicySpec) With(get func(parameter string) string) (CapacityPol
 	}{
 		{ParamCapacityTypes, "some of Reserved, Spot and OnDemand, each once, with commas between", setCapacityTypes},
 		{ParamMaxPricePerHour, "an amount of USD that is not negative, such as 12.50", setMaxPrice},
+		{ParamBookingTimeout, "a duration greater than 0, such as 20m", setBookingTimeout},
+		{ParamOnMachineLoss, "Event or Revoke", setOnMachineLoss},
 		{ParamFallbackAfter, "capacity types with how long each waits, such as OnDemand=30m", setFallback},
 		{ParamStartWithin, "a duration greater than 0, such as 2h", setStartWithin},
 		{ParamOnLateStart, "Hold or Deactivate", setOnLateStart},
@@ -62,6 +68,17 @@ func setMaxPrice(s *CapacityPolicySpec, v string) bool {
 	price, err := resource.ParseQuantity(v)
 	s.MaxPricePerHour = &price
 	return err == nil && price.Sign() >= 0
+}
+
+func setBookingTimeout(s *CapacityPolicySpec, v string) bool {
+	timeout, err := time.ParseDuration(v)
+	s.BookingTimeout = &metav1.Duration{Duration: timeout}
+	return err == nil && timeout > 0
+}
+
+func setOnMachineLoss(s *CapacityPolicySpec, v string) bool {
+	s.OnMachineLoss = LossReaction(v)
+	return s.OnMachineLoss == LossEvent || s.OnMachineLoss == LossRevoke
 }
 
 func setFallback(s *CapacityPolicySpec, v string) bool {

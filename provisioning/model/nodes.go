@@ -75,6 +75,9 @@ type pod struct {
 	boundAt  time.Time
 	daemon   types.UID
 	consumes consumerKey
+	// stranded is since when kube-scheduler has found no room for it; zero where it has
+	// a node, or has not been looked at.
+	stranded time.Time
 }
 
 // consumeAnnotations name the request whose capacity a pod consumes; the second
@@ -100,8 +103,12 @@ func readPod(p *corev1.Pod) *pod {
 	}
 	out.boundAt = p.CreationTimestamp.Time
 	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+		switch {
+		case c.Type != corev1.PodScheduled:
+		case c.Status == corev1.ConditionTrue:
 			out.boundAt = c.LastTransitionTime.Time
+		case c.Reason == corev1.PodReasonUnschedulable && out.node == "" && !out.finished && !out.terminating:
+			out.stranded = c.LastTransitionTime.Time
 		}
 	}
 	if out.node != "" {
@@ -143,6 +150,7 @@ func (m *Model) SetPod(p *corev1.Pod) {
 		}
 		if entry.consumes.name != "" {
 			m.count(entry, +1)
+			m.requests.strands(entry.consumes, p.UID, entry.stranded)
 		}
 		return true
 	})
@@ -179,6 +187,7 @@ func (m *Model) forgetPod(uid types.UID, p *pod) {
 	}
 	if p.consumes.name != "" {
 		m.count(p, -1)
+		m.requests.strands(p.consumes, uid, time.Time{})
 	}
 }
 

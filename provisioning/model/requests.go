@@ -2,7 +2,6 @@ package model
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -55,14 +54,13 @@ func (i Instance) Serves(r *provreq.ProvisioningRequest) bool {
 	return slices.Contains(i.Classes, r.Spec.ProvisioningClassName) && (name == "" || name == i.Name)
 }
 
-// Parameters of requests that Muster reads.
+// Parameters of requests that Muster reads, beside those that come before a
+// CapacityPolicy.
 const (
-	ParamValidUntil     = "ValidUntilSeconds"
-	ParamNoRetry        = "noRetry"
-	ParamPolicy         = "capacityPolicy"
-	ParamProcessor      = "processorInstance"
-	ParamBookingTimeout = "bookingTimeout"
-	ParamOnMachineLoss  = "onMachineLoss"
+	ParamValidUntil = "ValidUntilSeconds"
+	ParamNoRetry    = "noRetry"
+	ParamPolicy     = "capacityPolicy"
+	ParamProcessor  = "processorInstance"
 )
 
 // defaultValidFor is how long a request waits for capacity by default.
@@ -94,6 +92,8 @@ type requests struct {
 
 	// lost are the nodes of each request that are lost, until it is gone.
 	lost map[types.UID]map[string]*loss
+	// stranded are the pods of requests that have no room, since when.
+	stranded map[consumerKey]map[types.UID]time.Time
 }
 
 // loss is a node that a request has lost.
@@ -126,6 +126,7 @@ func newRequests() requests {
 		byUID: map[types.UID]*request{}, live: map[types.UID]bool{}, named: map[consumerKey]types.UID{}, gone: map[consumerKey]types.UID{},
 		templates: map[types.NamespacedName]*corev1.PodTemplate{}, using: map[types.NamespacedName]map[types.UID]bool{},
 		due: map[types.UID]bool{}, lost: map[types.UID]map[string]*loss{},
+		stranded: map[consumerKey]map[types.UID]time.Time{},
 	}
 }
 
@@ -354,7 +355,7 @@ func (m *Model) rereadAll() {
 
 // touch says that there may be something to decide for the request.
 func (m *Model) touch(uid types.UID) {
-	if m.requests.live[uid] {
+	if m.requests.live[uid] || m.requests.strandedOf(uid).Pods > 0 {
 		m.requests.due[uid] = true
 	}
 }
@@ -364,6 +365,47 @@ func (rs *requests) touchNamed(key consumerKey) {
 	if uid, ok := rs.named[key]; ok && rs.live[uid] {
 		rs.due[uid] = true
 	}
+}
+
+// strands notes since when a pod of a request has found no room; zero is that it has
+// some, or needs none.
+func (rs *requests) strands(key consumerKey, pod types.UID, since time.Time) {
+	if since.IsZero() {
+		if delete(rs.stranded[key], pod); len(rs.stranded[key]) == 0 {
+			delete(rs.stranded, key)
+		}
+		return
+	}
+	if rs.stranded[key] == nil {
+		rs.stranded[key] = map[types.UID]time.Time{}
+	}
+	rs.stranded[key][pod] = since
+	if uid, ok := rs.named[key]; ok {
+		rs.due[uid] = true
+	}
+}
+
+// strandedOf are the pods of a gang that ran, and that would run again if there were
+// room.
+func (rs *requests) strandedOf(uid types.UID) (out provisioning.Stranded) {
+	e := rs.byUID[uid]
+	if e == nil || e.status != provisioning.Over || !isConsumed(e.object) {
+		return out
+	}
+	for _, since := range rs.stranded[consumerKey{e.object.Namespace, e.object.Name}] {
+		if out.Pods++; out.Pods == 1 || since.Before(out.Since) {
+			out.Since = since
+		}
+	}
+	return out
+}
+
+// isConsumed says that all pods of a request have come, and that nobody has said since
+// that they are to stop.
+func isConsumed(r *provreq.ProvisioningRequest) bool {
+	c := meta.FindStatusCondition(r.Status.Conditions, provreq.BookingExpired)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == provisioning.ReasonBookingConsumed &&
+		!meta.IsStatusConditionTrue(r.Status.Conditions, provreq.CapacityRevoked)
 }
 
 // wakeAll says that those who wait for capacity may find it now.
@@ -389,6 +431,11 @@ func (m *Model) Due(more []types.UID) []Entry {
 	for uid := range m.requests.lost {
 		if e := m.requests.byUID[uid]; e.status == provisioning.Over && len(m.requests.untold(uid)) > 0 {
 			out = append(out, m.entry(e))
+		}
+	}
+	for uid := range m.requests.due {
+		if m.requests.strandedOf(uid).Pods > 0 && len(m.requests.untold(uid)) == 0 {
+			out = append(out, m.entry(m.requests.byUID[uid]))
 		}
 	}
 	clear(m.requests.due)
@@ -512,21 +559,6 @@ func (m *Model) readParameters(e *provisioning.Request, parameters map[string]pr
 		return
 	}
 	e.Policy = provisioning.PolicyFrom(class, policy)
-	if v := string(parameters[ParamBookingTimeout]); v != "" {
-		d, err := time.ParseDuration(v)
-		if err != nil || d <= 0 {
-			e.Invalid = `parameter bookingTimeout is "` + v + `": give a duration greater than 0, such as 20m`
-			return
-		}
-		e.Policy.BookingTimeout = d
-	}
-	switch v := v1alpha1.LossReaction(parameters[ParamOnMachineLoss]); v {
-	case "":
-	case v1alpha1.LossEvent, v1alpha1.LossRevoke:
-		e.Policy.RevokeOnLoss = v == v1alpha1.LossRevoke
-	default:
-		e.Invalid = fmt.Sprintf("parameter onMachineLoss is %q: give %s or %s", v, v1alpha1.LossEvent, v1alpha1.LossRevoke)
-	}
 }
 
 func statusOf(r *provreq.ProvisioningRequest) provisioning.Status {
@@ -570,6 +602,7 @@ func (m *Model) View(s *provisioning.Snapshot, r *provisioning.Request) provisio
 	v.Active = m.consumers[consumerKey{r.Namespace, r.Name}]
 	v.KeyTaken = m.keyTaken(r)
 	v.Lost = m.requests.untold(r.UID)
+	v.Stranded = m.requests.strandedOf(r.UID)
 	if v.Limits = m.limitsOf(r.Namespace); len(v.Limits) > 0 {
 		v.Has = m.has(r.Namespace)
 	}

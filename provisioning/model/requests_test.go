@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	testingclock "k8s.io/utils/clock/testing"
 
@@ -78,12 +79,12 @@ func TestParametersComeBeforeThePolicy(t *testing.T) {
 	}{
 		{"nothing said", nil, 10 * time.Minute, false, ""},
 		{"the policy", map[string]provreq.Parameter{ParamPolicy: "p"}, time.Minute, true, ""},
-		{"a parameter", map[string]provreq.Parameter{ParamPolicy: "p", ParamBookingTimeout: "20m", ParamOnMachineLoss: "Event"}, 20 * time.Minute, false, ""},
-		{"a parameter alone", map[string]provreq.Parameter{ParamOnMachineLoss: "Revoke"}, 10 * time.Minute, true, ""},
-		{"no duration", map[string]provreq.Parameter{ParamBookingTimeout: "600"}, 10 * time.Minute, false, `parameter bookingTimeout is "600": give a duration`},
-		{"no time at all", map[string]provreq.Parameter{ParamBookingTimeout: "-1m"}, 10 * time.Minute, false, "greater than 0"},
+		{"a parameter", map[string]provreq.Parameter{ParamPolicy: "p", v1alpha1.ParamBookingTimeout: "20m", v1alpha1.ParamOnMachineLoss: "Event"}, 20 * time.Minute, false, ""},
+		{"a parameter alone", map[string]provreq.Parameter{v1alpha1.ParamOnMachineLoss: "Revoke"}, 10 * time.Minute, true, ""},
+		{"no duration", map[string]provreq.Parameter{v1alpha1.ParamBookingTimeout: "600"}, 10 * time.Minute, false, `parameter bookingTimeout is "600": give a duration`},
+		{"no time at all", map[string]provreq.Parameter{v1alpha1.ParamBookingTimeout: "-1m"}, 10 * time.Minute, false, "greater than 0"},
 		{"no such capacity type", map[string]provreq.Parameter{v1alpha1.ParamCapacityTypes: "spot"}, 10 * time.Minute, false, `parameter capacityTypes is "spot": give some of Reserved, Spot and OnDemand, each once, with commas between`},
-		{"no such reaction", map[string]provreq.Parameter{ParamOnMachineLoss: "Panic"}, 10 * time.Minute, false, `parameter onMachineLoss is "Panic": give Event or Revoke`},
+		{"no such reaction", map[string]provreq.Parameter{v1alpha1.ParamOnMachineLoss: "Panic"}, 10 * time.Minute, false, `parameter onMachineLoss is "Panic": give Event or Revoke`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := v.request("gang")
@@ -221,6 +222,78 @@ func TestMachinesAreHeldUntilTheyAreOpened(t *testing.T) {
 		if got := only(t, m).InFlight; got != step.want {
 			t.Errorf("%s: held %t, want %t", step.name, got, step.want)
 		}
+	}
+}
+
+// TestStrandedPods are those in place of others of a gang that ran, as long as they have
+// found no room. Whatever order the news come in, the request is due.
+func TestStrandedPods(t *testing.T) {
+	unschedulable := func(p *corev1.Pod) {
+		consumes(p)
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(noon)}}
+	}
+	over := func(v *version, reason string, more ...string) *provreq.ProvisioningRequest {
+		r := v.request("gang", append([]string{provreq.Provisioned, provreq.BookingExpired}, more...)...)
+		r.Status.Conditions[1].Reason = reason
+		return r
+	}
+	for _, tc := range []struct {
+		name string
+		tell func(*Model, *version)
+		pods int
+	}{
+		{"a pod without room", func(m *Model, v *version) {
+			m.SetRequest(over(v, provisioning.ReasonBookingConsumed))
+			m.Due(nil)
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+		}, 1},
+		{"before its request is known", func(m *Model, v *version) {
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+			m.SetPod(v.pod("two", "", 8, unschedulable))
+			m.SetRequest(over(v, provisioning.ReasonBookingConsumed))
+		}, 2},
+		{"that waits while its request does", func(m *Model, v *version) {
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+			m.SetRequest(v.request("gang"))
+		}, 0},
+		{"that comes too late", func(m *Model, v *version) {
+			m.SetRequest(over(v, provisioning.ReasonReservationExpired))
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+		}, 0},
+		{"that nobody waits for any more", func(m *Model, v *version) {
+			m.SetRequest(over(v, provisioning.ReasonBookingConsumed, provreq.CapacityRevoked))
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+		}, 0},
+		{"that kube-scheduler has not looked at", func(m *Model, v *version) {
+			m.SetRequest(over(v, provisioning.ReasonBookingConsumed))
+			m.SetPod(v.pod("one", "", 8, consumes))
+		}, 0},
+		{"that finds a node", func(m *Model, v *version) {
+			m.SetRequest(over(v, provisioning.ReasonBookingConsumed))
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+			m.SetPod(v.pod("one", "n", 8, consumes))
+		}, 0},
+		{"that goes", func(m *Model, v *version) {
+			m.SetRequest(over(v, provisioning.ReasonBookingConsumed))
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+			m.DeletePod("one")
+		}, 0},
+		{"of no request", func(m *Model, v *version) { m.SetPod(v.pod("one", "", 8, unschedulable)) }, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m, v := newModel()
+			tc.tell(m, v)
+			got := provisioning.Stranded{}
+			for _, e := range m.Due(nil) {
+				got = m.View(m.Snapshot(noon), e.Request).Stranded
+			}
+			if got.Pods != tc.pods || tc.pods > 0 && !got.Since.Equal(noon) {
+				t.Errorf("%+v, want %d pods since %s", got, tc.pods, noon)
+			}
+			if tc.pods > 0 && len(m.Due([]types.UID{"gang"})) != 1 {
+				t.Error("it is not due when its time comes")
+			}
+		})
 	}
 }
 

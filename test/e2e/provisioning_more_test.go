@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
@@ -135,7 +137,7 @@ func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
 			})
 			r := s.request("two", 2, func(r *provreq.ProvisioningRequest) {
 				if tc.revoke {
-					r.Spec.Parameters = map[string]provreq.Parameter{model.ParamOnMachineLoss: "Revoke"}
+					r.Spec.Parameters = map[string]provreq.Parameter{v1alpha1.ParamOnMachineLoss: "Revoke"}
 				}
 			})
 			s.consumers("two", 2, map[string]string{"kwok.muster.dev/run-for": "60s"})
@@ -152,6 +154,36 @@ func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
 			s.empty(g.Name)
 		})
 	}
+}
+
+// TestAQueuedGangThatLosesAMachineBeginsAnew without being asked to: its pods could run
+// nowhere else.
+func TestAQueuedGangThatLosesAMachineBeginsAnew(t *testing.T) {
+	s := newSite(t)
+	g := s.group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(6 * time.Second)}}
+	})
+	s.queue(g)
+	j := s.job("train", 2, func(j *batchv1.Job) {
+		j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "15s"}
+	})
+	var evicted metav1.Condition
+	s.eventually("the eviction of the gang", func() bool {
+		w := s.workload(j)
+		if w == nil {
+			return false
+		}
+		c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
+		if c != nil {
+			evicted = *c
+		}
+		return c != nil
+	}, func() string { return fmt.Sprint(s.workload(j)) })
+	if evicted.Reason != kueue.WorkloadEvictedByAdmissionCheck || !strings.Contains(evicted.Message, "was lost, where 1 pod of the gang ran") {
+		t.Errorf("it is evicted for %s: %s", evicted.Reason, evicted.Message)
+	}
+	s.complete(j)
+	s.empty(g.Name)
 }
 
 func TestANamespaceHasItsLimits(t *testing.T) {

@@ -30,7 +30,7 @@ func TestOfTwoRequestsForTheLastGPUsExactlyOneWins(t *testing.T) {
 	})
 	// A booking that nobody uses: its machines stay.
 	all := s.request("all", lanes, func(r *provreq.ProvisioningRequest) {
-		r.Spec.Parameters = map[string]provreq.Parameter{model.ParamBookingTimeout: "1s"}
+		r.Spec.Parameters = map[string]provreq.Parameter{v1alpha1.ParamBookingTimeout: "1s"}
 	})
 	s.condition(all, provreq.BookingExpired, metav1.ConditionTrue)
 	nodes := s.nodes(g.Name)

@@ -402,7 +402,7 @@ func TestALostNodeIsToldOfInAnEvent(t *testing.T) {
 		s.node("a", "")
 		s.node("b", "")
 		s.request(model.ClassCheckCapacity, func(r *provreq.ProvisioningRequest) {
-			r.Spec.Parameters = map[string]provreq.Parameter{model.ParamOnMachineLoss: "Revoke"}
+			r.Spec.Parameters = map[string]provreq.Parameter{v1alpha1.ParamOnMachineLoss: "Revoke"}
 		})
 		s.pass(time.Minute)
 		s.bind("a", "b")
@@ -415,6 +415,44 @@ func TestALostNodeIsToldOfInAnEvent(t *testing.T) {
 		told := 0
 		for len(s.events.Events) > 0 {
 			if strings.Contains(<-s.events.Events, "MachineLost") {
+				told++
+			}
+		}
+		if told != 1 {
+			t.Errorf("told %d times, want once", told)
+		}
+	})
+}
+
+// TestStrandedPodsAreToldOf by a condition and an Event, a minute after kube-scheduler has
+// found no room for them.
+func TestStrandedPodsAreToldOf(t *testing.T) {
+	play(t, func(s *site) {
+		s.group()
+		s.node("a", "")
+		s.node("b", "")
+		s.request(model.ClassCheckCapacity, func(r *provreq.ProvisioningRequest) {
+			r.Spec.Parameters = map[string]provreq.Parameter{v1alpha1.ParamOnMachineLoss: "Revoke"}
+		})
+		s.pass(time.Minute)
+		s.bind("a", "b")
+		s.pass(time.Second)
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "again", UID: "again", ResourceVersion: "1",
+			Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "gang"}}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.Now()}}
+		s.model.SetPod(p)
+		s.pass(59 * time.Second)
+		if s.is(provreq.CapacityRevoked) {
+			t.Errorf("before a minute is over: %v", s.conditions())
+		}
+		s.pass(2 * time.Second)
+		if c := meta.FindStatusCondition(s.conditions(), provreq.CapacityRevoked); c == nil || c.Reason != provisioning.ReasonPodsStranded {
+			t.Errorf("conditions: %v", s.conditions())
+		}
+		s.pass(time.Hour)
+		told := 0
+		for len(s.events.Events) > 0 {
+			if strings.Contains(<-s.events.Events, provisioning.ReasonPodsStranded) {
 				told++
 			}
 		}
