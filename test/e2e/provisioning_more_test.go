@@ -18,9 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/queueing"
 )
 
 // consumers creates n pods of a whole machine each that name the request.
@@ -156,34 +158,76 @@ func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
 	}
 }
 
-// TestAQueuedGangThatLosesAMachineBeginsAnew without being asked to: its pods could run
-// nowhere else.
+// TestAQueuedGangThatLosesAMachineBeginsAnew without being asked to, since its pods could
+// run nowhere else: at once where Muster sees it, and once the pods are seen to be
+// stranded where it was down.
 func TestAQueuedGangThatLosesAMachineBeginsAnew(t *testing.T) {
-	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) {
-		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(6 * time.Second)}}
-	})
-	s.queue(g)
-	j := s.job("train", 2, func(j *batchv1.Job) {
-		j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "15s"}
-	})
-	var evicted metav1.Condition
-	s.eventually("the eviction of the gang", func() bool {
-		w := s.workload(j)
-		if w == nil {
-			return false
-		}
-		c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
-		if c != nil {
-			evicted = *c
-		}
-		return c != nil
-	}, func() string { return fmt.Sprint(s.workload(j)) })
-	if evicted.Reason != kueue.WorkloadEvictedByAdmissionCheck || !strings.Contains(evicted.Message, "was lost, where 1 pod of the gang ran") {
-		t.Errorf("it is evicted for %s: %s", evicted.Reason, evicted.Message)
+	for _, tc := range []struct {
+		name, tells string
+		down        bool
+	}{
+		{name: "seen", tells: "was lost, where 1 pod of the gang ran"},
+		{name: "unseen", tells: "there has been no room for 1 pod of the gang", down: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSite(t)
+			g := s.group("", func(g *v1alpha1.NodeGroup) {
+				g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(15 * time.Second)}}
+			})
+			s.queue(g)
+			// The pod that is left runs until it is stopped.
+			j := s.job("train", 2, func(j *batchv1.Job) {
+				j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "1h"}
+			})
+			s.runs(j)
+			r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: queueing.RequestName(s.workload(j).Name, "capacity", 1)}}
+			s.condition(r, provreq.BookingExpired, metav1.ConditionTrue)
+			if tc.down {
+				watcher.StandStill(time.Now().Add(patience))
+				if err := running.Pause(cluster.Muster); err != nil {
+					t.Fatal(err)
+				}
+				s.reclaimed(g.Name)
+				watcher.StandStill(time.Now().Add(recovery))
+				if err := running.Resume(cluster.Muster); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				s.reclaimed(g.Name)
+			}
+			if !s.untilEvicted(j, 2*patience, func() {}) {
+				s.Fatalf("it is not evicted: %v", s.workload(j))
+			}
+			if evicted := meta.FindStatusCondition(s.workload(j).Status.Conditions, kueue.WorkloadEvicted); evicted.Reason != kueue.WorkloadEvictedByAdmissionCheck || !strings.Contains(evicted.Message, tc.tells) {
+				t.Errorf("it is evicted for %s: %s", evicted.Reason, evicted.Message)
+			}
+			s.eventually("pods on two machines again", func() bool {
+				w := s.workload(j)
+				return w != nil && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) && s.get(j) && j.Status.Ready != nil && *j.Status.Ready == 2
+			}, func() string { return fmt.Sprint(j.Status) })
+			s.delete(j)
+			s.empty(g.Name)
+		})
 	}
-	s.complete(j)
-	s.empty(g.Name)
+}
+
+// reclaimed waits until one of the group's two nodes is gone, and takes away its pods, for
+// which kube-controller-manager takes a minute.
+func (s *site) reclaimed(group string) {
+	s.Helper()
+	s.eventually("the loss of a node", func() bool { return len(s.nodes(group)) == 1 }, func() string { return fmt.Sprint(s.left(group)) })
+	left := s.nodes(group)[0].Name
+	var pods corev1.PodList
+	if err := kube.List(s.Context(), &pods, client.InNamespace(s.name)); err != nil {
+		s.Fatal(err)
+	}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Spec.NodeName != "" && p.Spec.NodeName != left {
+			if err := client.IgnoreNotFound(kube.Delete(s.Context(), p, client.GracePeriodSeconds(0))); err != nil {
+				s.Fatal(err)
+			}
+		}
+	}
 }
 
 func TestANamespaceHasItsLimits(t *testing.T) {
