@@ -95,8 +95,6 @@ type View struct {
 	Limits []Limit
 	// Lost nodes of the request of which nobody has been told yet, by name.
 	Lost []LostNode
-	// Stranded pods of a gang that ran have found no room.
-	Stranded Stranded
 	// Judged is what is known of gangs like this one; nil if nothing is.
 	Judged *Judged
 }
@@ -109,17 +107,6 @@ type LostNode struct {
 	// Pods of the gang that ran there.
 	Pods int
 }
-
-// Stranded are pods that came in place of others of a gang that ran, and that
-// kube-scheduler has found no room for, the first of them at Since.
-type Stranded struct {
-	Pods  int
-	Since time.Time
-}
-
-// strandedFor is for how long pods may be stranded: a node may be about to be ready
-// again.
-const strandedFor = time.Minute
 
 // Action is what to do for a request.
 type Action int
@@ -151,7 +138,7 @@ const (
 	TakeBack
 	// Repair a booking that is short: book other nodes for it.
 	Repair
-	// Tell of lost nodes, or of stranded pods.
+	// Tell of lost nodes.
 	Tell
 	// Consume: all pods run; lift the cordons and end the booking.
 	Consume
@@ -205,7 +192,6 @@ const (
 	ReasonReservationExpired   = "CapacityReservationTimeExpired"
 	ReasonBookingConsumed      = "CapacityBookingConsumed"
 	ReasonMachineLost          = "MachineLost"
-	ReasonPodsStranded         = "PodsStranded"
 	ReasonProvisioningUnderway = "ProvisioningInProgress"
 )
 
@@ -279,7 +265,7 @@ func Next(r *Request, v View) Step {
 	case len(v.Lost) > 0 && r.Status != Pending:
 		return tell(r, v)
 	case r.Status == Over:
-		return nextOver(r, v)
+		return Step{Do: Rest}
 	case r.Status == Provisioned:
 		return nextProvisioned(r, v)
 	case r.Attempt.Phase == RollingBack:
@@ -303,20 +289,6 @@ func tell(r *Request, v View) Step {
 		s.Condition = condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost, LossMessage(v.Lost))
 	}
 	return s
-}
-
-// nextOver looks after a gang that runs. Its pods select the label of its booking, so what
-// is stranded can run nowhere else: the machine was lost while nobody looked, or its
-// node does not get ready again, or others have taken the room.
-func nextOver(r *Request, v View) Step {
-	if v.Stranded.Pods == 0 || !r.Policy.RevokeOnLoss {
-		return Step{Do: Rest}
-	}
-	if at := v.Stranded.Since.Add(strandedFor); v.Now.Before(at) {
-		return Step{Do: Rest, At: at}
-	}
-	return Step{Do: Tell, Attempt: r.Attempt, Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonPodsStranded,
-		fmt.Sprintf("For %s there has been no room for %s of the gang, on the nodes that were booked for it", strandedFor, pods(v.Stranded.Pods)))}
 }
 
 // LossMessage says which nodes were lost.

@@ -621,24 +621,6 @@ func TestLostMachinesAreTold(t *testing.T) {
 	})
 }
 
-func TestAGangWithStrandedPodsIsRevoked(t *testing.T) {
-	after := func(d time.Duration, revoke bool) *story {
-		s := newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, revoke })
-		s.view.Stranded = Stranded{Pods: 2, Since: s.view.Now.Add(-d)}
-		return s
-	}
-	play(t, []expected{
-		{name: "not at once", story: after(59*time.Second, true), want: Rest, check: func(t *testing.T, s Step) {
-			if left := s.At.Sub(after(0, true).view.Now); left != time.Second {
-				t.Errorf("it is looked at again in %s, want 1s", left)
-			}
-		}},
-		{name: "after a minute", story: after(time.Minute, true), want: Tell, message: "For 1m0s there has been no room for 2 pods of the gang"},
-		{name: "where that is wanted", story: after(time.Hour, false), want: Rest},
-		{name: "if any is", story: newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, true }), want: Rest},
-	})
-}
-
 // Every pair of the API's contract is set somewhere.
 func TestAllConditionsOfTheContract(t *testing.T) {
 	lost := func(s *story) { s.view.Lost = []LostNode{{Name: "b", Pods: 1}} }

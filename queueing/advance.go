@@ -39,8 +39,8 @@ func (s *State) advance(w *Workload) *Verdict {
 
 // bereft ends an attempt whose booking ran out or broke after the Workload was
 // admitted: pods that are not there yet would wait for machines that are gone. So it
-// does where machines were lost on which the Workload ran, if its CapacityPolicy wants it
-// to begin anew then. Nothing else that becomes of a request is a running job's business,
+// does where machines were lost on which the Workload ran, unless its CapacityPolicy
+// leaves it then. Nothing else that becomes of a request is a running job's business,
 // least of all that all its pods have come.
 func (s *State) bereft(w *Workload) *Verdict {
 	for i := range w.Object.Status.AdmissionChecks {

@@ -78,10 +78,16 @@ func TestIdleWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	seen, done := make(chan cloudprovider.Machine, 100), make(chan error)
 	go func() { done <- p.Watch(ctx, func(m cloudprovider.Machine) { seen <- m }, func() {}) }()
-	// The launch has asked for a look that comes a second after the first.
-	for _, pause := range []time.Duration{time.Second, time.Minute, time.Minute, time.Minute} {
+	second := func() {
 		l.untilAsleep()
-		l.clock.Step(pause)
+		l.clock.Step(time.Second)
+	}
+	// The launch has asked for a look that comes a second after the first.
+	for l.callsSince(before)["instances.aggregatedList"] < 2 {
+		second()
+	}
+	for range 3 * 60 {
+		second()
 	}
 	l.untilAsleep()
 	cancel()

@@ -90,9 +90,9 @@ type CapacityPolicySpec struct {
 
 	// onMachineLoss is what happens to a request whose pods run when one of their
 	// machines is lost: Event only tells of it; Revoke has a queued job begin anew on other
-	// machines, since its pods can run nowhere else. It is Revoke for requests that Muster's
-	// own queues make, and Event for others, unless it is set: a stock Kueue deactivates
-	// a job whose capacity is revoked. The parameter onMachineLoss of a
+	// machines, since its pods can run nowhere else. Unless it is set, it is Revoke for the
+	// checks of muster.dev/capacity and Event for all other requests: a stock Kueue
+	// deactivates a job whose capacity is revoked. The parameter onMachineLoss of a
 	// ProvisioningRequest comes before it.
 	// +optional
 	OnMachineLoss LossReaction `json:"onMachineLoss,omitempty"`

@@ -100,6 +100,7 @@ func TestANodeAndItsMachineFindEachOther(t *testing.T) {
 func TestANodeWhoseMachineEndedIsLostAtOnce(t *testing.T) {
 	for _, end := range []cloudprovider.State{cloudprovider.Terminated, cloudprovider.Gone} {
 		m, v := newModel()
+		m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 		m.SetMachine(machine(cloudprovider.Running))
 		m.SetNode(v.node(ofGroup))
 		if n := only(t, m); !n.Ready || n.Machine == nil {

@@ -77,9 +77,15 @@ func (m *Model) relink(key machineKey, c cloudprovider.Machine) {
 	} else if delete(m.links.lone[owner], key); len(m.links.lone[owner]) == 0 {
 		delete(m.links.lone, owner)
 	}
+	if other, ok := m.links.machines[c.ProviderID]; ok && other != key {
+		// Another NodeGroup lists it now.
+		m.machineStale(key)
+		return
+	}
 	delete(m.links.ended, c.ProviderID)
 	if hasNode {
-		if !alive {
+		// A machine that is not listed since its NodeGroup was deleted may run on.
+		if !alive && (listed || m.groups.objects[key.group] != nil) {
 			m.links.ended[c.ProviderID] = true
 		}
 		m.nodes.stale[name] = true

@@ -75,9 +75,6 @@ type pod struct {
 	boundAt  time.Time
 	daemon   types.UID
 	consumes consumerKey
-	// stranded is since when kube-scheduler has found no room for it; zero where it has
-	// a node, or has not been looked at.
-	stranded time.Time
 }
 
 // consumeAnnotations name the request whose capacity a pod consumes; the second
@@ -103,12 +100,8 @@ func readPod(p *corev1.Pod) *pod {
 	}
 	out.boundAt = p.CreationTimestamp.Time
 	for _, c := range p.Status.Conditions {
-		switch {
-		case c.Type != corev1.PodScheduled:
-		case c.Status == corev1.ConditionTrue:
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
 			out.boundAt = c.LastTransitionTime.Time
-		case c.Reason == corev1.PodReasonUnschedulable && out.node == "" && !out.finished && !out.terminating:
-			out.stranded = c.LastTransitionTime.Time
 		}
 	}
 	if out.node != "" {
@@ -150,7 +143,6 @@ func (m *Model) SetPod(p *corev1.Pod) {
 		}
 		if entry.consumes.name != "" {
 			m.count(entry, +1)
-			m.requests.strands(entry.consumes, p.UID, entry.stranded)
 		}
 		return true
 	})
@@ -187,7 +179,6 @@ func (m *Model) forgetPod(uid types.UID, p *pod) {
 	}
 	if p.consumes.name != "" {
 		m.count(p, -1)
-		m.requests.strands(p.consumes, uid, time.Time{})
 	}
 }
 
@@ -394,7 +385,7 @@ func (m *Model) flushNodes() {
 		} else {
 			m.nodes.set.Delete(name)
 		}
-		if old != nil && (read == nil || old.Machine != nil && read.Machine == nil) {
+		if old != nil && (read == nil || old.Machine != nil && m.links.ended[read.ProviderID]) {
 			m.nodeLost(old)
 		}
 		for _, n := range []*provisioning.Node{old, read} {

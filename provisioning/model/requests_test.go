@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	testingclock "k8s.io/utils/clock/testing"
 
@@ -81,6 +80,7 @@ func TestParametersComeBeforeThePolicy(t *testing.T) {
 		{"the policy", map[string]provreq.Parameter{ParamPolicy: "p"}, time.Minute, true, ""},
 		{"a parameter", map[string]provreq.Parameter{ParamPolicy: "p", v1alpha1.ParamBookingTimeout: "20m", v1alpha1.ParamOnMachineLoss: "Event"}, 20 * time.Minute, false, ""},
 		{"a parameter alone", map[string]provreq.Parameter{v1alpha1.ParamOnMachineLoss: "Revoke"}, 10 * time.Minute, true, ""},
+		{"a parameter beside a policy that is gone", map[string]provreq.Parameter{ParamPolicy: "gone", v1alpha1.ParamOnMachineLoss: "Revoke"}, 10 * time.Minute, true, ""},
 		{"no duration", map[string]provreq.Parameter{v1alpha1.ParamBookingTimeout: "600"}, 10 * time.Minute, false, `parameter bookingTimeout is "600": give a duration`},
 		{"no time at all", map[string]provreq.Parameter{v1alpha1.ParamBookingTimeout: "-1m"}, 10 * time.Minute, false, "greater than 0"},
 		{"no such capacity type", map[string]provreq.Parameter{v1alpha1.ParamCapacityTypes: "spot"}, 10 * time.Minute, false, `parameter capacityTypes is "spot": give some of Reserved, Spot and OnDemand, each once, with commas between`},
@@ -98,6 +98,23 @@ func TestParametersComeBeforeThePolicy(t *testing.T) {
 				t.Errorf("invalid: %q, want %q", e.Invalid, tc.invalid)
 			}
 		})
+	}
+}
+
+// TestAPolicyReachesGangsThatRun: an edit of it counts for them, too.
+func TestAPolicyReachesGangsThatRun(t *testing.T) {
+	m, v := newModel()
+	policy := func(on v1alpha1.LossReaction) {
+		m.SetPolicy(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: v.next()}, Spec: v1alpha1.CapacityPolicySpec{OnMachineLoss: on}})
+	}
+	r := v.request("gang", provreq.Provisioned, provreq.BookingExpired)
+	r.Spec.Parameters = map[string]provreq.Parameter{ParamPolicy: "p"}
+	m.SetRequest(r)
+	for _, on := range []v1alpha1.LossReaction{v1alpha1.LossEvent, v1alpha1.LossRevoke, v1alpha1.LossEvent} {
+		policy(on)
+		if e, _ := m.Request("gang"); e.Policy.RevokeOnLoss != (on == v1alpha1.LossRevoke) {
+			t.Errorf("with %s it is revoked: %t", on, e.Policy.RevokeOnLoss)
+		}
 	}
 }
 
@@ -225,78 +242,6 @@ func TestMachinesAreHeldUntilTheyAreOpened(t *testing.T) {
 	}
 }
 
-// TestStrandedPods are those in place of others of a gang that ran, as long as they have
-// found no room. Whatever order the news come in, the request is due.
-func TestStrandedPods(t *testing.T) {
-	unschedulable := func(p *corev1.Pod) {
-		consumes(p)
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(noon)}}
-	}
-	over := func(v *version, reason string, more ...string) *provreq.ProvisioningRequest {
-		r := v.request("gang", append([]string{provreq.Provisioned, provreq.BookingExpired}, more...)...)
-		r.Status.Conditions[1].Reason = reason
-		return r
-	}
-	for _, tc := range []struct {
-		name string
-		tell func(*Model, *version)
-		pods int
-	}{
-		{"a pod without room", func(m *Model, v *version) {
-			m.SetRequest(over(v, provisioning.ReasonBookingConsumed))
-			m.Due(nil)
-			m.SetPod(v.pod("one", "", 8, unschedulable))
-		}, 1},
-		{"before its request is known", func(m *Model, v *version) {
-			m.SetPod(v.pod("one", "", 8, unschedulable))
-			m.SetPod(v.pod("two", "", 8, unschedulable))
-			m.SetRequest(over(v, provisioning.ReasonBookingConsumed))
-		}, 2},
-		{"that waits while its request does", func(m *Model, v *version) {
-			m.SetPod(v.pod("one", "", 8, unschedulable))
-			m.SetRequest(v.request("gang"))
-		}, 0},
-		{"that comes too late", func(m *Model, v *version) {
-			m.SetRequest(over(v, provisioning.ReasonReservationExpired))
-			m.SetPod(v.pod("one", "", 8, unschedulable))
-		}, 0},
-		{"that nobody waits for any more", func(m *Model, v *version) {
-			m.SetRequest(over(v, provisioning.ReasonBookingConsumed, provreq.CapacityRevoked))
-			m.SetPod(v.pod("one", "", 8, unschedulable))
-		}, 0},
-		{"that kube-scheduler has not looked at", func(m *Model, v *version) {
-			m.SetRequest(over(v, provisioning.ReasonBookingConsumed))
-			m.SetPod(v.pod("one", "", 8, consumes))
-		}, 0},
-		{"that finds a node", func(m *Model, v *version) {
-			m.SetRequest(over(v, provisioning.ReasonBookingConsumed))
-			m.SetPod(v.pod("one", "", 8, unschedulable))
-			m.SetPod(v.pod("one", "n", 8, consumes))
-		}, 0},
-		{"that goes", func(m *Model, v *version) {
-			m.SetRequest(over(v, provisioning.ReasonBookingConsumed))
-			m.SetPod(v.pod("one", "", 8, unschedulable))
-			m.DeletePod("one")
-		}, 0},
-		{"of no request", func(m *Model, v *version) { m.SetPod(v.pod("one", "", 8, unschedulable)) }, 0},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			m, v := newModel()
-			tc.tell(m, v)
-			got := provisioning.Stranded{}
-			for _, e := range m.Due(nil) {
-				got = m.View(m.Snapshot(noon), e.Request).Stranded
-			}
-			if got.Pods != tc.pods || tc.pods > 0 && !got.Since.Equal(noon) {
-				t.Errorf("%+v, want %d pods since %s", got, tc.pods, noon)
-			}
-			if tc.pods > 0 && len(m.Due([]types.UID{"gang"})) != 1 {
-				t.Error("it is not due when its time comes")
-			}
-		})
-	}
-}
-
 func TestLostNodesAreToldOnce(t *testing.T) {
 	use := func(m *Model, v *version) { m.SetPod(v.pod("one", "n", 4, consumes)) }
 	for _, tc := range []struct {
@@ -314,9 +259,21 @@ func TestLostNodesAreToldOnce(t *testing.T) {
 		{"a machine that ends before its node goes", []string{provreq.Provisioned}, nil, func(m *Model, _ *version) {
 			m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "id-n", State: cloudprovider.Terminated})
 		}, 0, true},
+		{"a machine that is not listed any more", []string{provreq.Provisioned}, nil, func(m *Model, _ *version) {
+			m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "id-n", State: cloudprovider.Gone})
+		}, 0, true},
+		{"a machine whose NodeGroup is gone", []string{provreq.Provisioned}, nil, func(m *Model, _ *version) {
+			m.DeleteGroup("gpu")
+			m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "id-n", State: cloudprovider.Gone})
+		}, 0, false},
+		{"a machine that another NodeGroup lists", []string{provreq.Provisioned}, nil, func(m *Model, _ *version) {
+			m.SetMachine(cloudprovider.Machine{Name: "a", Group: "other", ProviderID: "id-n", State: cloudprovider.Running})
+			m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "id-n", State: cloudprovider.Gone})
+		}, 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m, v := New(testingclock.NewFakePassiveClock(noon), KnownClasses), new(version)
+			m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 			m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "id-n", State: cloudprovider.Running})
 			m.SetRequest(v.request("gang", tc.conditions...))
 			m.SetNode(v.node(booked, func(n *corev1.Node) { n.Spec.ProviderID = "id-n" }))

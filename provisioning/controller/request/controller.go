@@ -206,8 +206,8 @@ func (c *Controller) carryOut(ctx context.Context, e *model.Entry, step provisio
 func (c *Controller) done(ctx context.Context, e *model.Entry, step provisioning.Step, err error) {
 	c.mu.Lock()
 	delete(c.busy, e.UID)
-	_, exists := c.Model.Request(e.UID)
-	if !exists {
+	now, exists := c.Model.Request(e.UID)
+	if !exists || now.Status == provisioning.Over {
 		delete(c.reported, e.UID)
 	}
 	switch {

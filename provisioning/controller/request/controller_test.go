@@ -45,8 +45,8 @@ type site struct {
 	mu sync.Mutex
 	// writes by what was written.
 	writes map[string]int
-	// refusal of node writes, if any.
-	refusal error
+	// refusal of node writes, if any, and of status writes.
+	refusal, mute error
 	// calls of the cloud, by token.
 	calls map[string]int
 	// taken machines, by name.
@@ -77,7 +77,11 @@ func play(t *testing.T, story func(*site)) {
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 				s.mu.Lock()
 				s.writes["request "+o.GetName()]++
+				mute := s.mute
 				s.mu.Unlock()
+				if mute != nil {
+					return mute
+				}
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},
 		}).Build()
@@ -407,52 +411,26 @@ func TestALostNodeIsToldOfInAnEvent(t *testing.T) {
 		s.pass(time.Minute)
 		s.bind("a", "b")
 		s.pass(time.Second)
+		// What cannot be written is not written again and again.
+		tries := func(mute error) int {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.mute = mute
+			return s.writes["request gang"]
+		}
+		before := tries(errors.New("connection refused"))
 		s.model.DeleteNode("b")
-		s.pass(time.Second)
+		s.pass(10 * time.Second)
+		if n := tries(nil) - before; n < 2 || n > 10 {
+			t.Errorf("%d writes that were refused in 10 s, want a few", n)
+		}
+		s.pass(time.Minute)
 		if !s.is(provreq.CapacityRevoked) {
 			t.Errorf("conditions: %v", s.conditions())
 		}
 		told := 0
 		for len(s.events.Events) > 0 {
 			if strings.Contains(<-s.events.Events, "MachineLost") {
-				told++
-			}
-		}
-		if told != 1 {
-			t.Errorf("told %d times, want once", told)
-		}
-	})
-}
-
-// TestStrandedPodsAreToldOf by a condition and an Event, a minute after kube-scheduler has
-// found no room for them.
-func TestStrandedPodsAreToldOf(t *testing.T) {
-	play(t, func(s *site) {
-		s.group()
-		s.node("a", "")
-		s.node("b", "")
-		s.request(model.ClassCheckCapacity, func(r *provreq.ProvisioningRequest) {
-			r.Spec.Parameters = map[string]provreq.Parameter{v1alpha1.ParamOnMachineLoss: "Revoke"}
-		})
-		s.pass(time.Minute)
-		s.bind("a", "b")
-		s.pass(time.Second)
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "again", UID: "again", ResourceVersion: "1",
-			Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "gang"}}}
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.Now()}}
-		s.model.SetPod(p)
-		s.pass(59 * time.Second)
-		if s.is(provreq.CapacityRevoked) {
-			t.Errorf("before a minute is over: %v", s.conditions())
-		}
-		s.pass(2 * time.Second)
-		if c := meta.FindStatusCondition(s.conditions(), provreq.CapacityRevoked); c == nil || c.Reason != provisioning.ReasonPodsStranded {
-			t.Errorf("conditions: %v", s.conditions())
-		}
-		s.pass(time.Hour)
-		told := 0
-		for len(s.events.Events) > 0 {
-			if strings.Contains(<-s.events.Events, provisioning.ReasonPodsStranded) {
 				told++
 			}
 		}
