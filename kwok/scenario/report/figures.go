@@ -436,10 +436,12 @@ func early(r Record) (count int) {
 	for _, n := range r.Nodes {
 		free += n.Amount
 	}
+	gone := map[string]uint64{}
 	for _, m := range r.Machines {
 		if m.ReadyAt == 0 {
 			continue
 		}
+		gone[m.Name] = m.GoneAt
 		events = append(events, event{at: m.ReadyAt, job: -1, machine: m.Amount})
 		if m.GoneAt > 0 {
 			events = append(events, event{at: m.GoneAt, job: -1, machine: -m.Amount})
@@ -447,8 +449,13 @@ func early(r Record) (count int) {
 	}
 	for _, p := range r.Pods {
 		events = append(events, event{at: p.CreatedAt, job: p.Job, creation: true})
-		if p.EndedAt > 0 {
-			events = append(events, event{at: p.EndedAt, job: p.Job})
+		// A pod whose machine was lost is seen to end long after.
+		end := p.EndedAt
+		if at := gone[p.Node]; at > 0 && (end == 0 || at < end) {
+			end = at
+		}
+		if end > 0 {
+			events = append(events, event{at: end, job: p.Job})
 		}
 	}
 	slices.SortFunc(events, func(a, b event) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.job, b.job)) })

@@ -254,6 +254,16 @@ func TestFigures(t *testing.T) {
 			}),
 			want: map[*figure]any{&earlyPods: 0},
 		},
+		"pods of another gang once a machine was lost, whose pods are seen to end later": {
+			record: plain(func(r *Record) {
+				r.Nodes = nil
+				r.Machines = []Machine{{Name: "node-0", Amount: 2000, Gone: at(6), ReadyAt: 1, GoneAt: 6}, {Name: "node-1", Amount: 2000, Gone: Never, ReadyAt: 7}}
+				r.Pods[0].EndedAt, r.Pods[1].EndedAt = 40, 41
+				r.Jobs = append(r.Jobs, job("b", 2, 1000, at(25), Succeeded))
+				r.Pods = append(r.Pods, pod(1, "node-1", 8, 25, 8, 50), pod(1, "node-1", 9, 25, 9, 51))
+			}),
+			want: map[*figure]any{&earlyPods: 0},
+		},
 		"a pod before its machine is ready": {
 			record: plain(func(r *Record) {
 				r.Nodes = nil
