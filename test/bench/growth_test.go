@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/test/bench/curve"
 )
 
 // slots is how many Workloads run at a time while all others wait, and starts how many
@@ -35,15 +37,21 @@ const slots, starts = 10, 50
 //
 //	make bench ARGS='-bench GrowingCluster/nodes=1000?\b/pending=1000\b'
 func BenchmarkGrowingCluster(b *testing.B) {
+	var byNodes, byPending curve.Curves
 	for _, nodes := range []int{100, 1000, 5000} {
 		for _, pending := range []int{1000, 10_000} {
 			b.Run(fmt.Sprintf("nodes=%d/pending=%d", nodes, pending), func(b *testing.B) {
 				for b.Loop() {
-					newGrowth(b, nodes, pending).measure()
+					newGrowth(b, nodes, pending).measure(func(what string, u curve.Unit, value float64) {
+						byNodes.Of(fmt.Sprintf("%s, pending=%d, by nodes", what, pending), u).Add(nodes, value)
+						byPending.Of(fmt.Sprintf("%s, nodes=%d, by pending", what, nodes), u).Add(pending, value)
+					})
 				}
 			})
 		}
 	}
+	byNodes.Table(os.Stdout)
+	byPending.Table(os.Stdout)
 }
 
 // growth is a cluster in which many wait.
@@ -120,8 +128,8 @@ func (g *growth) machines(n int) {
 	}
 }
 
-// measure ends one Workload after the other.
-func (g *growth) measure() {
+// measure ends one Workload after the other, and puts what that costs on curves.
+func (g *growth) measure(on func(what string, u curve.Unit, value float64)) {
 	before := g.muster()
 	var took []time.Duration
 	running := make([]*kueue.Workload, 0, slots+starts)
@@ -143,18 +151,22 @@ func (g *growth) measure() {
 	}
 	after := g.muster()
 	slices.Sort(took)
-	g.ReportMetric(took[len(took)/2].Seconds(), "p50-start-s")
-	g.ReportMetric(took[len(took)*99/100].Seconds(), "p99-start-s")
-	g.ReportMetric((after.cycleSeconds-before.cycleSeconds)/max(1, after.cycles-before.cycles)*1e3, "ms/cycle")
-	g.ReportMetric(after.megabytes, "muster-MB")
+	report := func(what string, u curve.Unit, value, scale float64, unit string) {
+		g.ReportMetric(value/scale, unit)
+		on(what, u, value)
+	}
+	report("start, median", curve.Nanoseconds, float64(took[len(took)/2]), 1e9, "p50-start-s")
+	report("start, 99 %", curve.Nanoseconds, float64(took[len(took)*99/100]), 1e9, "p99-start-s")
+	report("cycle", curve.Nanoseconds, (after.cycleSeconds-before.cycleSeconds)/max(1, after.cycles-before.cycles)*1e9, 1e6, "ms/cycle")
+	report("memory", curve.Bytes, after.megabytes*1e6, 1e6, "muster-MB")
+	report("CPU for each start", curve.Nanoseconds, (after.cpu-before.cpu)/starts*1e9, 1e6, "muster-CPU-ms/start")
 	var all float64
 	for i, resource := range written {
 		each := (after.writes[i] - before.writes[i]) / starts
 		all += each
 		g.Logf("%.2f writes of %s for each start", each, resource)
 	}
-	g.ReportMetric(all, "writes/start")
-	g.ReportMetric((after.cpu-before.cpu)/starts*1e3, "muster-CPU-ms/start")
+	report("writes for each start", curve.Operations, all, 1, "writes/start")
 }
 
 // written are the resources of which Muster writes in this benchmark, Events apart.

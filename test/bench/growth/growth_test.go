@@ -1,3 +1,6 @@
+// Package growth measures what cycles, pictures and plans cost as clusters and
+// backlogs grow, with the pure core driven directly: beyond what an API server on
+// this machine could hold.
 package growth
 
 import (
@@ -7,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/test/bench/curve"
 )
 
 // sizes of backlogs and, but for the last, of fleets.
@@ -23,7 +27,7 @@ var sizes = []int{1000, 10_000, 100_000, 1_000_000}
 // one more comes; change is one of a Workload that comes and waits; rebuild is one
 // after a flavor has changed, of which all is worked out again.
 func BenchmarkGrowth(b *testing.B) {
-	var measured curves
+	var measured curve.Curves
 	for _, queues := range []int{1, 30, 1000} {
 		b.Run(fmt.Sprintf("queues=%d", queues), func(b *testing.B) {
 			for _, pending := range sizes {
@@ -35,7 +39,7 @@ func BenchmarkGrowth(b *testing.B) {
 		for _, pending := range sizes {
 			b.Run(fmt.Sprintf("pending=%d", pending), func(b *testing.B) {
 				l := newWaitForMachines(pending)
-				measure(b, measured.of("cycle without machines", nanoseconds), pending, "seek", l.seek)
+				measure(b, measured.Of("cycle without machines", curve.Nanoseconds), pending, "seek", l.seek)
 			})
 		}
 	})
@@ -45,8 +49,8 @@ func BenchmarkGrowth(b *testing.B) {
 		b.Run(fmt.Sprintf("nodes=%d/pending=%d", nodes, pending), func(b *testing.B) {
 			var l *backlog
 			memory := heap(func() { l = newWaitForFleet(newFleet(nodes, aThousandWays, int32(nodes/groups)), pending) })
-			measure(b, measured.of("cycle with a full fleet, a tenth as many nodes", nanoseconds), pending, "seek", l.seek)
-			report(b, measured.of("memory of both, per Workload", bytes), pending, memory/float64(pending), "B/workload")
+			measure(b, measured.Of("cycle with a full fleet, a tenth as many nodes", curve.Nanoseconds), pending, "seek", l.seek)
+			report(b, measured.Of("memory of both, per Workload", curve.Bytes), pending, memory/float64(pending), "B/workload")
 		})
 	}
 	for _, alike := range []alike{aThousandWays, noTwo} {
@@ -56,21 +60,21 @@ func BenchmarkGrowth(b *testing.B) {
 			}
 		})
 	}
-	measured.table(os.Stdout)
+	measured.Table(os.Stdout)
 }
 
-func growBacklog(b *testing.B, into *curves, queues, pending int) {
+func growBacklog(b *testing.B, into *curve.Curves, queues, pending int) {
 	var l *backlog
 	memory := heap(func() { l = newBacklog(queues, pending) }) / float64(pending)
 	at := func(what string) string { return fmt.Sprintf("%s, queues=%d", what, queues) }
-	measure(b, into.of(at("cycle that refuses"), nanoseconds), pending, "refuse", l.refuse)
-	measure(b, into.of(at("cycles that admit one"), nanoseconds), pending, "admit", l.admit)
-	measure(b, into.of(at("cycle after one came"), nanoseconds), pending, "change", l.change)
-	measure(b, into.of(at("cycle that rebuilds"), nanoseconds), pending, "rebuild", l.rebuild)
-	report(b, into.of(at("memory per Workload"), bytes), pending, memory, "B/workload")
+	measure(b, into.Of(at("cycle that refuses"), curve.Nanoseconds), pending, "refuse", l.refuse)
+	measure(b, into.Of(at("cycles that admit one"), curve.Nanoseconds), pending, "admit", l.admit)
+	measure(b, into.Of(at("cycle after one came"), curve.Nanoseconds), pending, "change", l.change)
+	measure(b, into.Of(at("cycle that rebuilds"), curve.Nanoseconds), pending, "rebuild", l.rebuild)
+	report(b, into.Of(at("memory per Workload"), curve.Bytes), pending, memory, "B/workload")
 }
 
-func growFleet(b *testing.B, into *curves, nodes int, alike alike) {
+func growFleet(b *testing.B, into *curve.Curves, nodes int, alike alike) {
 	var f *fleet
 	memory := heap(func() { f = newFleet(nodes, alike, mayGrow) }) / float64(nodes)
 	at := func(what string) string {
@@ -79,29 +83,29 @@ func growFleet(b *testing.B, into *curves, nodes int, alike alike) {
 		}
 		return what
 	}
-	measure(b, into.of(at("picture after a node changed"), nanoseconds), nodes, "picture", func() { f.change() })
+	measure(b, into.Of(at("picture after a node changed"), curve.Nanoseconds), nodes, "picture", func() { f.change() })
 	s := f.change()
-	measure(b, into.of(at("plan of a gang of 64"), nanoseconds), nodes, "plan", func() {
+	measure(b, into.Of(at("plan of a gang of 64"), curve.Nanoseconds), nodes, "plan", func() {
 		if v := plan(s); v.Outcome != provisioning.Launch {
 			b.Fatalf("the plan is %s: %s", v.Outcome, v.Message())
 		}
 	})
-	report(b, into.of(at("memory per node with its pod"), bytes), nodes, memory, "B/node")
+	report(b, into.Of(at("memory per node with its pod"), curve.Bytes), nodes, memory, "B/node")
 }
 
 // measure puts the time that one go takes on the curve.
-func measure(b *testing.B, c *curve, size int, name string, do func()) {
+func measure(b *testing.B, c *curve.Curve, size int, name string, do func()) {
 	b.Run(name, func(b *testing.B) {
 		for b.Loop() {
 			do()
 		}
-		c.add(size, float64(b.Elapsed().Nanoseconds())/float64(b.N))
+		c.Add(size, float64(b.Elapsed().Nanoseconds())/float64(b.N))
 	})
 }
 
 // report puts a value on the curve that was found out already.
-func report(b *testing.B, c *curve, size int, value float64, unit string) {
-	c.add(size, value)
+func report(b *testing.B, c *curve.Curve, size int, value float64, unit string) {
+	c.Add(size, value)
 	b.Run("memory", func(b *testing.B) {
 		for b.Loop() { // nothing to wait for
 		}
@@ -149,7 +153,7 @@ func TestGrowth(t *testing.T) {
 		"a cycle without machines":           {newWaitForMachines, (*backlog).seek, linear, flat, flat},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var count, amount, planned, judged curve
+			var count, amount, planned, judged curve.Curve
 			for _, size := range small {
 				b := tc.build(size)
 				tc.do(b) // the first time, tables grow to their size
@@ -165,21 +169,21 @@ func TestGrowth(t *testing.T) {
 					tc.do(b)
 				}
 				nAfter, totalAfter := allocated()
-				count.add(size, (nAfter-n)/times)
-				amount.add(size, (totalAfter-total)/times)
-				planned.add(size, float64(b.planned)/times)
-				judged.add(size, float64(b.judged)/times)
+				count.Add(size, (nAfter-n)/times)
+				amount.Add(size, (totalAfter-total)/times)
+				planned.Add(size, float64(b.planned)/times)
+				judged.Add(size, float64(b.judged)/times)
 			}
 			for _, x := range []struct {
 				what  string
-				curve *curve
+				curve *curve.Curve
 				most  float64
 			}{
 				{"allocations", &count, tc.memory}, {"bytes allocated", &amount, tc.memory},
 				{"plans", &planned, tc.planned}, {"verdicts", &judged, tc.judged},
 			} {
-				if got := x.curve.exponent(); got > x.most {
-					t.Errorf("%s grow with the exponent %.2f, at most %.2f wanted: %v", x.what, got, x.most, x.curve.points)
+				if got := x.curve.Exponent(); got > x.most {
+					t.Errorf("%s grow with the exponent %.2f, at most %.2f wanted: %v", x.what, got, x.most, x.curve)
 				}
 			}
 		})
