@@ -28,6 +28,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/test/invariants"
+	"github.com/muster-dev/muster/test/invariants/promises"
 )
 
 // leaderRounds is how often the leader loses its lease in the middle of a launch.
@@ -38,8 +39,9 @@ var leaderRounds = flag.Int("leader-rounds", 10, "how often the leader loses its
 const succession = 15 * time.Second
 
 // alone gives a test a sandbox of its own in place of the one that all share, until it
-// is over. Its promises are watched, too.
-func alone(t *testing.T, name string, change func(*cluster.Config)) {
+// is over. Its promises are watched, too: however often things go wrong, nothing may be
+// overdue for longer than 5 minutes, and there must be something to judge by the checks.
+func alone(t *testing.T, name string, change func(*cluster.Config), needed ...promises.Check) {
 	t.Helper()
 	shared := struct {
 		kube    client.Client
@@ -69,13 +71,13 @@ func alone(t *testing.T, name string, change func(*cluster.Config)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ownWatcher, err := invariants.Watch(context.WithoutCancel(t.Context()), own.RESTConfig())
+	ownWatcher, err := invariants.Watch(context.WithoutCancel(t.Context()), own.RESTConfig(), func(o *invariants.Options) { o.PutOff = 5 * time.Minute })
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ownWatcher.Stop()
-		ownWatcher.Check(t)
+		ownWatcher.Check(t, needed...)
 		t.Log("promises watched: ", ownWatcher.Stats())
 	})
 	kube, running, watcher = ownKube, own, ownWatcher
@@ -105,7 +107,7 @@ func TestALeaderThatLosesItsLeaseInTheMiddleOfALaunch(t *testing.T) {
 		c.Proxy = func(component string, next http.Handler) http.Handler {
 			return made.handler(gate.Handler(component, next), func() { hit <- struct{}{} })
 		}
-	})
+	}, promises.Provisions, promises.Launches, promises.RollBacks, promises.GivenBack, promises.Bookings, promises.Departures)
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.MaxNodes, g.Spec.Kwok.BootDelay.Duration, g.Spec.IdleTimeout.Duration = 64, 0, 100*time.Millisecond
@@ -166,6 +168,7 @@ func TestALeaderThatLosesItsLeaseInTheMiddleOfALaunch(t *testing.T) {
 		wake()
 		s.eventually(leader+" ends, since it does not lead", func() bool { return s.restarts(leader) > restarts || trouble == cutOff }, func() string { return "it lives" })
 		if !over {
+			s.madeOnce(requests)
 			s.withdraw(requests)
 		}
 		if err := running.Resume(leader); err != nil { // without the pause after a death
@@ -179,8 +182,15 @@ func TestALeaderThatLosesItsLeaseInTheMiddleOfALaunch(t *testing.T) {
 			t.Fatalf("round %d, %s at a moment after %s: %v", round, trouble, s.progress(requests), v)
 		}
 	}
+	midway := 0
 	for _, what := range slices.Sorted(maps.Keys(found)) {
 		t.Logf("%3d × %s", found[what], what)
+		if strings.HasSuffix(what, amidLaunch) {
+			midway += found[what]
+		}
+	}
+	if least := (*leaderRounds + 3) / 4; midway < least {
+		t.Errorf("%d of %d leaders lost their lease %s, want %d at least: it would not be tested", midway, *leaderRounds, amidLaunch, least)
 	}
 }
 
@@ -219,15 +229,42 @@ func (s *site) depose(gate *faults.Gate, leader string, way int) (trouble string
 	}
 }
 
-// progress is how far the launches of the requests have come.
-func (s *site) progress(requests []*provreq.ProvisioningRequest) string {
+// machinesEver counts the machines that were made for each request: those that ended
+// stay on record.
+func (s *site) machinesEver() (made map[types.UID]int, err error) {
 	var machines kwokv1alpha1.MachineList
 	if err := kube.List(s.Context(), &machines); err != nil {
-		return "at an unknown moment"
+		return nil, err
 	}
-	made := map[types.UID]int{}
+	made = map[types.UID]int{}
 	for i := range machines.Items {
 		made[provisioning.TokenUID(machines.Items[i].Spec.Launch)]++
+	}
+	return made, nil
+}
+
+// madeOnce: the next leader went on with the launch, and did not begin another one.
+func (s *site) madeOnce(requests []*provreq.ProvisioningRequest) {
+	s.Helper()
+	made, err := s.machinesEver()
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, r := range requests {
+		if got, want := made[r.UID], int(r.Spec.PodSets[0].Count); got != want {
+			s.Errorf("%d machines were made for %s, want %d", got, r.Name, want)
+		}
+	}
+}
+
+// amidLaunch is the moment that tells the most.
+const amidLaunch = "between the machines of a launch"
+
+// progress is how far the launches of the requests have come.
+func (s *site) progress(requests []*provreq.ProvisioningRequest) string {
+	made, err := s.machinesEver()
+	if err != nil {
+		return "at an unknown moment"
 	}
 	begun, whole, provisioned := 0, 0, 0
 	for _, r := range requests {
@@ -250,7 +287,7 @@ func (s *site) progress(requests []*provreq.ProvisioningRequest) string {
 	case provisioned == len(requests):
 		return "after all launches"
 	case whole < begun:
-		return "between the machines of a launch"
+		return amidLaunch
 	default:
 		return "between launches and the end"
 	}

@@ -29,10 +29,11 @@ import (
 	"github.com/muster-dev/muster/kwok/faults"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/test/invariants/promises"
 )
 
 // stormLength is how long things go wrong; an hour of it is a soak.
-var stormLength = flag.Duration("storm", time.Minute, "how long the storm lasts")
+var stormLength = flag.Duration("storm", time.Minute, "how long things go wrong, lulls left out")
 
 const (
 	// aftermath is how long everything may take to be done once nothing goes wrong any
@@ -41,6 +42,10 @@ const (
 	// unrest is how long after a fault nobody can be expected to be back at work: whoever
 	// has lost his watches again and again looks after up to half a minute only.
 	unrest = 45 * time.Second
+	// Things go wrong for a spell at a time. In a lull after it the load is the same, and
+	// once the unrest is over all bounds hold, the longest of which is a minute. Within a
+	// spell they are put off without end: by no more than 5 minutes in all, see alone.
+	spell, lull = 8 * time.Minute, 2 * time.Minute
 	// crowd is how many jobs and requests there are at once: those that come while
 	// nothing can be done wait outside.
 	crowd = 12
@@ -71,7 +76,9 @@ type storm struct {
 // nothing is left, and muster is about as big as before.
 func TestInAStormEveryPromiseIsKept(t *testing.T) {
 	gate := faults.NewGate(seed)
-	alone(t, "storm", func(c *cluster.Config) { c.Proxy = gate.Handler })
+	alone(t, "storm", func(c *cluster.Config) { c.Proxy = gate.Handler },
+		promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.Launches, promises.RollBacks, promises.GivenBack, promises.Bookings,
+		promises.Consumed, promises.Departures, promises.Reservations, promises.PendingRequests, promises.ReservedWorkloads)
 	s := newStorm(t)
 	for range 6 {
 		s.spawn()
@@ -86,8 +93,10 @@ func TestInAStormEveryPromiseIsKept(t *testing.T) {
 		weather.Wait()
 	})
 	over := make(chan error, 1)
+	bounded := watcher.Stats().Bounded
+	spells := (*stormLength + spell - 1) / spell
 	weather.Go(func() { over <- s.rage(ctx, gate) })
-	s.look("the storm is over", *stormLength+aftermath, func() bool {
+	s.look("the storm is over", *stormLength+spells*lull+aftermath, func() bool {
 		select {
 		case err := <-over:
 			if err != nil {
@@ -101,7 +110,11 @@ func TestInAStormEveryPromiseIsKept(t *testing.T) {
 		}
 		return false
 	})
-	t.Logf("the storm is over: of %d, %d are open; %v; requests hit: %v", s.came, len(s.open), s.done, gate.Hit())
+	bounded = watcher.Stats().Bounded - bounded
+	t.Logf("the storm is over: of %d, %d are open; %v; requests hit: %v; bounds held for %s", s.came, len(s.open), s.done, gate.Hit(), bounded)
+	if least := spells * (lull - unrest) / 2; bounded < least {
+		t.Errorf("bounds held for %s of the lulls, want %s at least", bounded, least)
+	}
 	for _, c := range []string{cluster.Etcd, cluster.APIServer, cluster.Kwok, cluster.Muster} {
 		if err := running.WaitReady(t.Context(), c); err != nil {
 			t.Fatal(err)
@@ -144,17 +157,33 @@ func newStorm(t *testing.T) *storm {
 	return s
 }
 
-// rage lets things go wrong; in the first third muster dies, too.
+// rage lets things go wrong, one spell after the other; in the first third muster dies,
+// too.
 func (s *storm) rage(ctx context.Context, gate *faults.Gate) error {
+	for raged := time.Duration(0); raged < *stormLength && ctx.Err() == nil; raged += spell {
+		if err := s.blow(ctx, gate, raged, min(spell, *stormLength-raged)); err != nil {
+			return err
+		}
+		s.Logf("a lull, after %s of storm", min(raged+spell, *stormLength))
+		select {
+		case <-time.After(lull):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// blow is one spell, after so much of the storm.
+func (s *storm) blow(ctx context.Context, gate *faults.Gate, raged, lasts time.Duration) error {
 	tell := func(o faults.Occurrence) {
-		s.Logf("%s after its beginning: %s", o.Begins, o)
+		s.Logf("after %s of storm: %s", raged+o.Begins, o)
 		watcher.StandStill(time.Now().Add(o.For.Duration + unrest))
 	}
 	var plans errgroup.Group
 	for _, part := range []struct {
 		plan  []byte
 		lasts time.Duration
-	}{{stormPlan, *stormLength}, {deathsPlan, *stormLength / 3}} {
+	}{{stormPlan, lasts}, {deathsPlan, min(lasts, *stormLength/3-raged)}} {
 		p := &faults.Plan{}
 		if err := yaml.UnmarshalStrict(part.plan, p); err != nil {
 			return err
@@ -162,6 +191,7 @@ func (s *storm) rage(ctx context.Context, gate *faults.Gate) error {
 		if err := p.Validate(nil).ToAggregate(); err != nil {
 			return err
 		}
+		p.Seed += uint64(raged) // no spell is like the one before
 		plans.Go(func() error { return faults.Run(ctx, p, part.lasts, running, gate, tell) })
 	}
 	return plans.Wait()

@@ -34,6 +34,9 @@ type Config struct {
 	LossBound time.Duration
 	// Confirm is how long a suspect is kept back.
 	Confirm time.Duration
+	// PutOff is by how much outages put off a bound at most: one after the other they
+	// are no excuse for ever. Zero means without end.
+	PutOff time.Duration
 }
 
 // DefaultConfig is what the design promises.
@@ -191,7 +194,7 @@ func (c *Checker) Gap(k Kind, from, to uint64) {
 }
 
 // StandStill tells that nobody can be expected to act before that time, because
-// the API server or Muster is down: all bounds begin anew then.
+// the API server or Muster is down: all bounds begin anew then, but see PutOff.
 func (c *Checker) StandStill(until time.Time) {
 	if until.After(c.resumed) {
 		c.resumed = until
@@ -216,6 +219,9 @@ func (c *Checker) Stats() Stats { return c.stats.clone() }
 
 // sweep looks for bounds that have passed.
 func (c *Checker) sweep() {
+	if from := later(c.swept, c.resumed); !c.swept.IsZero() && c.now.After(from) {
+		c.stats.Bounded += c.now.Sub(from)
+	}
 	c.swept = c.now
 	c.confirm()
 	known := len(c.violations)
@@ -229,7 +235,13 @@ func (c *Checker) sweep() {
 
 // overdue says that what began then is past its bound.
 func (c *Checker) overdue(since time.Time, bound time.Duration) bool {
-	return c.now.After(later(since, c.resumed).Add(bound))
+	return c.overdueAnew(since, c.resumed, bound)
+}
+
+// overdueAnew is overdue where anew is when the bound began anew, if later.
+func (c *Checker) overdueAnew(since, anew time.Time, bound time.Duration) bool {
+	most := since.Add(bound + c.config.PutOff)
+	return c.now.After(later(since, anew).Add(bound)) || c.config.PutOff > 0 && c.now.After(most)
 }
 
 func (c *Checker) judged(check Check) { c.stats.Judged[check]++ }

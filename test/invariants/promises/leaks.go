@@ -173,8 +173,8 @@ func (c *Checker) judgeIdle(u unit, since time.Time) {
 	if u.machine != nil {
 		since = later(later(since, u.machine.needed), u.machine.busy)
 	}
-	since = later(later(since, c.resumed).Add(g.idle), later(g.spare, g.changed))
-	if c.overdue(since, c.config.IdleBound) {
+	since = later(since.Add(g.idle), later(g.spare, g.changed))
+	if c.overdueAnew(since, c.resumed.Add(g.idle), c.config.IdleBound) {
 		c.accuse("idle|"+string(u.uid), NoLeak, u.object, "of group %s has been idle, without pods and without a booking, for %s longer than the group's idleTimeout of %s (bound %s), and the group has more than its %d machines",
 			u.group, c.now.Sub(since).Round(time.Millisecond), g.idle, c.config.IdleBound, g.min)
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Check is one thing that is judged.
@@ -54,6 +55,8 @@ type Stats struct {
 	Late int
 	// Dropped suspects rested on an order of events that proved unsure.
 	Dropped int
+	// Bounded is for how long bounds were looked at, the time of outages left out.
+	Bounded time.Duration
 	// Judged counts what was checked, Unjudged what could not be, for example
 	// because of a gap.
 	Judged, Unjudged map[Check]int
@@ -75,7 +78,7 @@ func (s Stats) String() string {
 	for _, n := range s.Events {
 		events += n
 	}
-	out := fmt.Sprintf("%d events", events)
+	out := fmt.Sprintf("%d events; bounds held for %s", events, s.Bounded.Round(time.Second))
 	if len(s.Judged) > 0 {
 		out += "; judged " + list(s.Judged)
 	}

@@ -1,6 +1,7 @@
 package promises
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -400,6 +401,61 @@ func TestNodesOfCloudsWithoutMachinesAreMachines(t *testing.T) {
 	}
 }
 
+// TestOutagesPutBoundsOff, one after the other, as long as is allowed and no longer.
+func TestOutagesPutBoundsOff(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		putOff time.Duration
+		play   func(*course)
+		// after is how long the outages go on until a promise counts as broken.
+		after time.Duration
+		want  string
+	}{
+		{"one that waits in silence", 5 * time.Minute, func(c *course) { c.show(newWorkload("silent", 1, 1)) }, 5*time.Minute + 5*time.Second, "Workload team/silent"},
+		{"machines of an attempt that failed", 5 * time.Minute, func(c *course) {
+			c.upTo("machines are made")
+			record(c.request, 1, provisioning.RollingBack, launches)
+			c.show(c.request)
+		}, 5*time.Minute + 5*time.Second, "Machine spot-0"},
+		{"machines that are idle", 5 * time.Minute, func(c *course) {
+			c.upTo("machines idle") // for 10 s longer than the idleTimeout
+		}, 5*time.Minute + 20*time.Second, "spot-0"},
+		{"without end", 0, func(c *course) { c.show(newWorkload("silent", 1, 1)) }, time.Hour, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newCourse(t)
+			c.config.PutOff = tc.putOff
+			tc.play(c)
+			outages := func(d time.Duration) {
+				for end := c.now.Add(d); c.now.Before(end); {
+					c.StandStill(c.now.Add(30 * time.Second))
+					c.pass(time.Second)
+				}
+			}
+			outages(tc.after - 5*time.Second)
+			if v := c.Violations(); len(v) > 0 {
+				t.Fatalf("too early: %v", v)
+			}
+			outages(10 * time.Second)
+			c.pass(c.config.Confirm)
+			if v := c.Violations(); (len(v) > 0) != (tc.want != "") || tc.want != "" && !strings.Contains(v[0].String(), tc.want) {
+				t.Errorf("violations are %v, want one of %q", v, tc.want)
+			}
+		})
+	}
+}
+
+// TestTimeInWhichBoundsHold leaves out what outages take.
+func TestTimeInWhichBoundsHold(t *testing.T) {
+	c := newCourse(t)
+	c.pass(time.Minute)
+	c.StandStill(c.now.Add(20 * time.Second))
+	c.pass(time.Minute)
+	if got, want := c.Stats().Bounded, 100*time.Second; (got - want).Abs() > 2*sweepEvery {
+		t.Errorf("bounds held for %s, want %s", got, want)
+	}
+}
+
 func TestLinesForPeople(t *testing.T) {
 	c := newCourse(t)
 	c.upTo("request is provisioned")
@@ -412,7 +468,7 @@ func TestLinesForPeople(t *testing.T) {
 	if got := c.Violations(); len(got) != 1 || got[0].String() != want {
 		t.Errorf("violations are %v, want %s", got, want)
 	}
-	want = "23 events; judged P1 provisioned requests 1, P2 launched machines 4, P3 bookings 2, P4 reservations 1, " +
+	want = "23 events; bounds held for 1m21s; judged P1 provisioned requests 1, P2 launched machines 4, P3 bookings 2, P4 reservations 1, " +
 		"P7 pending requests 1, P7 pending workloads 1, P7 reserved workloads 1; gaps Job 1; 1 suspects dropped"
 	if got := c.Stats().String(); got != want {
 		t.Errorf("stats are\n%s, want\n%s", got, want)
