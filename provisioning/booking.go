@@ -36,6 +36,9 @@ type Booking struct {
 	Came []nodegroups.Resources
 	// Running pods of the gang have not finished, whether bound or nominated.
 	Running int
+	// KeptUntil is how long the room of pods of a gang that runs is kept which have ended
+	// here: others may be made in their place. Zero if none is.
+	KeptUntil time.Time
 	// Since is when the node was booked, by Muster's clock.
 	Since time.Time
 	// Held says that somebody creates the pods as soon as the request is Provisioned, and

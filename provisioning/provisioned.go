@@ -195,19 +195,25 @@ func repair(r *Request, v View, own *Nodes, rest Gang, until time.Time) Step {
 // lacks says that less is booked than the gang needs: it is not that others are in
 // the way, who may go.
 func lacks(g *Gang, objects fit.Objects, own iter.Seq[*Node]) bool {
-	booked, needed := nodegroups.Resources{}, nodegroups.Resources{}
+	booked := nodegroups.Resources{}
 	for n := range own {
 		if b := n.bookingOf(g.UID); b != nil {
 			booked.Add(b.Booked, 1)
 		}
 	}
+	_, _, short := booked.Short(g.needs(objects))
+	return short
+}
+
+// needs is what all pods of the gang take together, as far as they can be read.
+func (g *Gang) needs(objects fit.Objects) nodegroups.Resources {
+	needed := nodegroups.Resources{}
 	for i := range g.PodSets {
 		if p, _ := g.PodSets[i].read(g.Namespace, objects); p != nil {
 			needed.Add(p.Requests, p.Count)
 		}
 	}
-	_, _, short := booked.Short(needed)
-	return short
+	return needed
 }
 
 func expire(r *Request, v View, why string) Step {

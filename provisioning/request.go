@@ -2,6 +2,7 @@ package provisioning
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,6 +10,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
 )
 
 // Request is a ProvisioningRequest as decisions see it.
@@ -95,6 +97,8 @@ type View struct {
 	Limits []Limit
 	// Lost nodes of the request of which nobody has been told yet, by name.
 	Lost []LostNode
+	// Stranded pods of a gang that ran have found no room.
+	Stranded Stranded
 	// Judged is what is known of gangs like this one; nil if nothing is.
 	Judged *Judged
 }
@@ -107,6 +111,17 @@ type LostNode struct {
 	// Pods of the gang that ran there.
 	Pods int
 }
+
+// Stranded are pods that came in place of others of a gang that ran, and that
+// kube-scheduler has found no room for, the first of them at Since.
+type Stranded struct {
+	Pods  int
+	Since time.Time
+}
+
+// strandedFor is for how long pods may be stranded: a node may be about to be ready
+// again.
+const strandedFor = time.Minute
 
 // Action is what to do for a request.
 type Action int
@@ -138,7 +153,7 @@ const (
 	TakeBack
 	// Repair a booking that is short: book other nodes for it.
 	Repair
-	// Tell of lost nodes.
+	// Tell of lost nodes, or of stranded pods.
 	Tell
 	// Consume: all pods run; lift the cordons and end the booking.
 	Consume
@@ -192,6 +207,7 @@ const (
 	ReasonReservationExpired   = "CapacityReservationTimeExpired"
 	ReasonBookingConsumed      = "CapacityBookingConsumed"
 	ReasonMachineLost          = "MachineLost"
+	ReasonPodsStranded         = "PodsStranded"
 	ReasonProvisioningUnderway = "ProvisioningInProgress"
 )
 
@@ -265,7 +281,7 @@ func Next(r *Request, v View) Step {
 	case len(v.Lost) > 0 && r.Status != Pending:
 		return tell(r, v)
 	case r.Status == Over:
-		return Step{Do: Rest}
+		return nextOver(r, v)
 	case r.Status == Provisioned:
 		return nextProvisioned(r, v)
 	case r.Attempt.Phase == RollingBack:
@@ -285,10 +301,38 @@ func Next(r *Request, v View) Step {
 // whoever has asked for it.
 func tell(r *Request, v View) Step {
 	s := Step{Do: Tell, Attempt: r.Attempt, Lost: v.Lost}
-	if r.Status == Over && r.Policy.RevokeOnLoss {
+	inUse := slices.ContainsFunc(v.Lost, func(l LostNode) bool { return l.Pods > 0 })
+	if r.Status == Over && r.Policy.RevokeOnLoss && inUse {
 		s.Condition = condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost, LossMessage(v.Lost))
 	}
 	return s
+}
+
+// nextOver looks after a gang that runs. Its pods select the label of its booking, so
+// what is stranded while less is booked than the gang needs can run nowhere: a machine
+// was lost while nobody looked, or after its pods had been stopped, or others have got
+// the room. Where all is there the pods wait for others of their own gang.
+func nextOver(r *Request, v View) Step {
+	if v.Stranded.Pods == 0 || !r.Policy.RevokeOnLoss {
+		return Step{Do: Rest}
+	}
+	if at := v.Stranded.Since.Add(strandedFor); v.Now.Before(at) {
+		return Step{Do: Rest, At: at}
+	}
+	booked, needed := nodegroups.Resources{}, r.Gang.needs(v.Objects)
+	for n := range v.Nodes.All() {
+		for i := range n.Labelled {
+			if b := &n.Labelled[i]; b.UID == r.UID && b.Open && n.Ready && (n.Cordon == Open || n.Cordon == Held) {
+				booked.Add(b.Booked, 1)
+			}
+		}
+	}
+	name, _, short := booked.Short(needed)
+	if !short {
+		return Step{Do: Rest, At: v.Now.Add(strandedFor)}
+	}
+	return Step{Do: Tell, Attempt: r.Attempt, Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonPodsStranded,
+		fmt.Sprintf("For %s there has been no room for %s of the gang, and less %s is left of its booking than it needs", strandedFor, pods(v.Stranded.Pods), name))}
 }
 
 // LossMessage says which nodes were lost.

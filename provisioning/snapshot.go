@@ -120,7 +120,8 @@ type Node struct {
 	InFlight bool
 
 	Allocatable nodegroups.Resources
-	// Free is what pods that run here leave. Bookings are not taken off.
+	// Free is what pods that run here leave, and those that may be made again in their
+	// place. Bookings are not taken off.
 	Free nodegroups.Resources
 	// Machine behind the node, as its cloud last told; nil where no cloud has, or
 	// where it has ended.
@@ -273,16 +274,22 @@ func (n *Node) availableTo(g *Gang) (free nodegroups.Resources, ok bool) {
 // over are the keys of bookings that are over and of which no pod is left here.
 func (n *Node) over() (keys []string) {
 	for i := range n.Labelled {
-		if b := &n.Labelled[i]; b.Running == 0 && (b.UID == "" || n.bookingOf(b.UID) == nil) {
+		if b := &n.Labelled[i]; b.Running == 0 && b.KeptUntil.IsZero() && (b.UID == "" || n.bookingOf(b.UID) == nil) {
 			keys = append(keys, b.Key)
 		}
 	}
 	return keys
 }
 
-// aloneOn says that nobody but the gang uses or has booked the node.
+// aloneOn says that nobody but the gang uses or has booked the node, or has pods to come
+// again.
 func (n *Node) aloneOn(g *Gang) bool {
 	others := n.Pods
+	for i := range n.Labelled {
+		if b := &n.Labelled[i]; b.UID != g.UID && !b.KeptUntil.IsZero() {
+			return false
+		}
+	}
 	for i := range n.Bookings {
 		b := &n.Bookings[i]
 		if b.UID != g.UID {

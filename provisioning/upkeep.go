@@ -20,8 +20,8 @@ import (
 //	 ▲                                │ a pod that must stay came    │
 //	 └────────────────────────────────┴──── held up for drainBound ──┘
 //
-// Idle is a machine that no request has booked and that runs no pod but those of
-// DaemonSets, static ones and strays. Nobody's cordon but Muster's own is touched,
+// Idle is a machine that no request has booked, that runs no pod but those of
+// DaemonSets, static ones and strays, and that keeps no room for pods to come again. Nobody's cordon but Muster's own is touched,
 // no group goes below its minimum, and no machine goes whose node somebody has
 // annotated to be kept. An empty machine goes before one with strays, also where
 // that one is being drained already.
@@ -241,6 +241,9 @@ func (t *tending) again(at time.Time) {
 // labels takes those of gangs off that have ended.
 func (t *tending) labels(n *Node) {
 	for _, b := range n.Labelled {
+		if !b.KeptUntil.IsZero() {
+			t.again(b.KeptUntil) // then others may have the room
+		}
 		active, ended := t.Consumers(b.Namespace, b.Key)
 		if t.Requests[b.UID] || active > 0 {
 			continue
@@ -350,6 +353,11 @@ func (t *tending) open(n *Node) {
 	var at time.Time
 	if n.Pods == len(n.Strays) {
 		at = n.IdleSince.Add(max(timeout, onOffer))
+		for i := range n.Labelled {
+			if until := n.Labelled[i].KeptUntil; until.After(at) {
+				at = until
+			}
+		}
 	}
 	if lost := n.UnreadySince.Add(lostAfter); !n.UnreadySince.IsZero() && n.Pods == n.Terminating && (at.IsZero() || lost.Before(at)) {
 		at = lost

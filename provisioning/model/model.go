@@ -102,6 +102,10 @@ func (m *Model) update(f func() bool) {
 	if !f() {
 		return
 	}
+	m.changed()
+}
+
+func (m *Model) changed() {
 	m.snapshot = nil
 	for _, c := range m.subscribers {
 		select {
@@ -234,6 +238,9 @@ func (m *Model) Snapshot(now time.Time) *provisioning.Snapshot {
 	defer m.mu.Unlock()
 	if until := m.soonUntil(); !until.IsZero() && !now.Before(until) {
 		m.snapshot, m.soon.stale = nil, true
+	}
+	if m.nodes.lapsed(now) {
+		m.changed()
 	}
 	if m.snapshot == nil || m.budgets.periodOver(now) {
 		flights := m.flights() // which may read requests, and tell nodes apart by more labels

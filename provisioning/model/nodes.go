@@ -31,13 +31,15 @@ type nodes struct {
 	// relaunched are the requests whose launches may be in another phase since then;
 	// nil while nobody keeps accounts.
 	relaunched map[types.UID]bool
-	set        *provisioning.Nodes
+	// lapses are the nodes that keep room for gangs that run.
+	lapses map[string]lapse
+	set    *provisioning.Nodes
 }
 
 func newNodes() nodes {
 	return nodes{
 		byName: map[string]*node{}, pods: map[types.UID]*pod{},
-		leaving: map[string]bool{}, gone: map[string]types.UID{}, stale: map[string]bool{}, set: provisioning.NewNodes(),
+		leaving: map[string]bool{}, gone: map[string]types.UID{}, stale: map[string]bool{}, lapses: map[string]lapse{}, set: provisioning.NewNodes(),
 	}
 }
 
@@ -52,6 +54,8 @@ type node struct {
 	idleSince time.Time
 	// booked says that some live request had booked it at the last look.
 	booked bool
+	// ended are pods of gangs that ended here lately.
+	ended []ended
 }
 
 // pod is what counts of a pod.
@@ -75,6 +79,11 @@ type pod struct {
 	boundAt  time.Time
 	daemon   types.UID
 	consumes consumerKey
+	// madeAgain: somebody makes another one when it has ended.
+	madeAgain bool
+	// stranded is since when kube-scheduler has found no room for it; zero where it has
+	// a node, or has not been looked at.
+	stranded time.Time
 }
 
 // consumeAnnotations name the request whose capacity a pod consumes; the second
@@ -94,14 +103,19 @@ func readPod(p *corev1.Pod) *pod {
 
 		terminating: p.DeletionTimestamp != nil,
 		static:      p.Annotations[corev1.MirrorPodAnnotationKey] != "",
+		madeAgain:   isMadeAgain(p),
 	}
 	if !out.bound {
 		out.node = p.Status.NominatedNodeName
 	}
 	out.boundAt = p.CreationTimestamp.Time
 	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+		switch {
+		case c.Type != corev1.PodScheduled:
+		case c.Status == corev1.ConditionTrue:
 			out.boundAt = c.LastTransitionTime.Time
+		case c.Reason == corev1.PodReasonUnschedulable && out.node == "" && !out.finished && !out.terminating:
+			out.stranded = c.LastTransitionTime.Time
 		}
 	}
 	if out.node != "" {
@@ -138,11 +152,19 @@ func (m *Model) SetPod(p *corev1.Pod) {
 		if entry.node != "" {
 			n := m.nodes.get(entry.node)
 			n.pods[p.UID] = entry
+			switch {
+			case !entry.finished:
+			case old == nil:
+				n.endedPod(entry, endOf(p))
+			case !old.finished:
+				n.endedPod(entry, m.now())
+			}
 			n.noteIdle(m.now())
 			m.nodes.stale[entry.node] = true
 		}
 		if entry.consumes.name != "" {
 			m.count(entry, +1)
+			m.requests.strands(entry.consumes, p.UID, entry.stranded)
 		}
 		return true
 	})
@@ -158,7 +180,14 @@ func (m *Model) DeletePod(uid types.UID) {
 		}
 		delete(m.nodes.pods, uid)
 		m.forgetPod(uid, old)
-		if n := m.nodes.byName[old.node]; n != nil && old.succeeded && old.bound && old.consumes.name != "" {
+		n := m.nodes.byName[old.node]
+		if n == nil || n.object == nil {
+			return true // its node is gone, too
+		}
+		if !old.finished {
+			n.endedPod(old, m.now())
+		}
+		if old.succeeded && old.bound && old.consumes.name != "" {
 			used := *old
 			used.deleted = true
 			n.pods[uid] = &used
@@ -179,6 +208,7 @@ func (m *Model) forgetPod(uid types.UID, p *pod) {
 	}
 	if p.consumes.name != "" {
 		m.count(p, -1)
+		m.requests.strands(p.consumes, uid, time.Time{})
 	}
 }
 
@@ -240,7 +270,8 @@ func (m *Model) deleteNode(name string) bool {
 		return false
 	}
 	m.linkNode(entry.object, nil)
-	entry.object = nil
+	entry.object, entry.ended = nil, nil
+	maps.DeleteFunc(entry.pods, func(_ types.UID, p *pod) bool { return p.deleted })
 	if len(entry.pods) == 0 {
 		delete(m.nodes.byName, name)
 	}
@@ -319,6 +350,7 @@ func (ns *nodes) requestChanged(uid types.UID) {
 	for n := range ns.set.BookedBy(uid) {
 		ns.stale[n.Name] = true
 	}
+	ns.keptFor(uid)
 	ns.launchChanged(uid)
 }
 
@@ -384,6 +416,7 @@ func (m *Model) flushNodes() {
 			}
 		} else {
 			m.nodes.set.Delete(name)
+			delete(m.nodes.lapses, name)
 		}
 		if old != nil && (read == nil || old.Machine != nil && m.links.ended[read.ProviderID]) {
 			m.nodeLost(old)
@@ -437,6 +470,7 @@ func (m *Model) read(name string, n *node) *provisioning.Node {
 	for i := range out.Labelled {
 		n.consume(&out.Labelled[i], m.createdOf(out.Labelled[i].UID))
 	}
+	m.keep(name, n, out)
 	if owner, _, owned := m.owner(out.Launch); owned {
 		out.InFlight = owner.status == provisioning.Pending ||
 			!slices.ContainsFunc(out.Labelled, func(b provisioning.Booking) bool { return b.UID == owner.object.UID })

@@ -92,6 +92,8 @@ type requests struct {
 
 	// lost are the nodes of each request that are lost, until it is gone.
 	lost map[types.UID]map[string]*loss
+	// stranded are the pods of requests that have no room, since when.
+	stranded map[consumerKey]map[types.UID]time.Time
 }
 
 // loss is a node that a request has lost.
@@ -124,6 +126,7 @@ func newRequests() requests {
 		byUID: map[types.UID]*request{}, live: map[types.UID]bool{}, named: map[consumerKey]types.UID{}, gone: map[consumerKey]types.UID{},
 		templates: map[types.NamespacedName]*corev1.PodTemplate{}, using: map[types.NamespacedName]map[types.UID]bool{},
 		due: map[types.UID]bool{}, lost: map[types.UID]map[string]*loss{},
+		stranded: map[consumerKey]map[types.UID]time.Time{},
 	}
 }
 
@@ -174,7 +177,7 @@ func (m *Model) setRequest(r *provreq.ProvisioningRequest) bool {
 		m.requests.live[r.UID] = true
 	}
 	m.requestChanged(r.UID, old == nil || old.status != e.status || old.attempt.Phase != e.attempt.Phase || old.attempt.Number != e.attempt.Number ||
-		old.attempt.Owned(old.status) != e.attempt.Owned(e.status) || old.tenant() != e.tenant())
+		old.attempt.Owned(old.status) != e.attempt.Owned(e.status) || old.tenant() != e.tenant() || isConsumed(old.object) != isConsumed(e.object))
 	return true
 }
 
@@ -352,7 +355,7 @@ func (m *Model) rereadAll() {
 
 // touch says that there may be something to decide for the request.
 func (m *Model) touch(uid types.UID) {
-	if m.requests.live[uid] {
+	if m.requests.live[uid] || m.requests.strandedOf(uid).Pods > 0 {
 		m.requests.due[uid] = true
 	}
 }
@@ -362,6 +365,47 @@ func (rs *requests) touchNamed(key consumerKey) {
 	if uid, ok := rs.named[key]; ok && rs.live[uid] {
 		rs.due[uid] = true
 	}
+}
+
+// strands notes since when a pod of a request has found no room; zero is that it has
+// some, or needs none.
+func (rs *requests) strands(key consumerKey, pod types.UID, since time.Time) {
+	if since.IsZero() {
+		if delete(rs.stranded[key], pod); len(rs.stranded[key]) == 0 {
+			delete(rs.stranded, key)
+		}
+		return
+	}
+	if rs.stranded[key] == nil {
+		rs.stranded[key] = map[types.UID]time.Time{}
+	}
+	rs.stranded[key][pod] = since
+	if uid, ok := rs.named[key]; ok {
+		rs.due[uid] = true
+	}
+}
+
+// strandedOf are the pods of a gang that ran, and that would run again if there were
+// room.
+func (rs *requests) strandedOf(uid types.UID) (out provisioning.Stranded) {
+	e := rs.byUID[uid]
+	if e == nil || e.status != provisioning.Over || !isConsumed(e.object) {
+		return out
+	}
+	for _, since := range rs.stranded[consumerKey{e.object.Namespace, e.object.Name}] {
+		if out.Pods++; out.Pods == 1 || since.Before(out.Since) {
+			out.Since = since
+		}
+	}
+	return out
+}
+
+// isConsumed says that all pods of a request have come, and that nobody has said since
+// that they are to stop.
+func isConsumed(r *provreq.ProvisioningRequest) bool {
+	c := meta.FindStatusCondition(r.Status.Conditions, provreq.BookingExpired)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == provisioning.ReasonBookingConsumed &&
+		!meta.IsStatusConditionTrue(r.Status.Conditions, provreq.CapacityRevoked)
 }
 
 // wakeAll says that those who wait for capacity may find it now.
@@ -387,6 +431,11 @@ func (m *Model) Due(more []types.UID) []Entry {
 	for uid := range m.requests.lost {
 		if e := m.requests.byUID[uid]; e.status == provisioning.Over && len(m.requests.untold(uid)) > 0 {
 			out = append(out, m.entry(e))
+		}
+	}
+	for uid := range m.requests.due {
+		if m.requests.strandedOf(uid).Pods > 0 && len(m.requests.untold(uid)) == 0 {
+			out = append(out, m.entry(m.requests.byUID[uid]))
 		}
 	}
 	clear(m.requests.due)
@@ -553,6 +602,7 @@ func (m *Model) View(s *provisioning.Snapshot, r *provisioning.Request) provisio
 	v.Active = m.consumers[consumerKey{r.Namespace, r.Name}]
 	v.KeyTaken = m.keyTaken(r)
 	v.Lost = m.requests.untold(r.UID)
+	v.Stranded = m.requests.strandedOf(r.UID)
 	if v.Limits = m.limitsOf(r.Namespace); len(v.Limits) > 0 {
 		v.Has = m.has(r.Namespace)
 	}

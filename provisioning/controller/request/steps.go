@@ -93,7 +93,11 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step provisioni
 			lost.WithLabelValues(n.Group, stage).Inc()
 		}
 		c.Model.LossTold(e.UID, step.Lost)
-		c.event(e, corev1.EventTypeWarning, provisioning.ReasonMachineLost, provisioning.LossMessage(step.Lost))
+		if len(step.Lost) > 0 {
+			c.event(e, corev1.EventTypeWarning, provisioning.ReasonMachineLost, provisioning.LossMessage(step.Lost))
+		} else {
+			c.event(e, corev1.EventTypeWarning, step.Condition.Reason, message)
+		}
 	case provisioning.Fail, provisioning.Expire:
 		c.event(e, corev1.EventTypeWarning, step.Condition.Reason, message)
 	}

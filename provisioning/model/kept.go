@@ -1,0 +1,137 @@
+package model
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// A pod of a gang that runs may be made again when it has ended: by a Job that has more
+// completions to come, or that tries again after a failure. The next one selects the
+// label of the gang's booking, so it has nowhere else to go, and its room is kept for it.
+const (
+	// afterSuccess is longer than a Job takes for the next pod.
+	afterSuccess = 10 * time.Second
+	// afterFailure is longer than the longest pause of a Job whose pods fail, 10 minutes.
+	afterFailure = 11 * time.Minute
+)
+
+// ended is a pod that has ended on a node, and until when another one may come in its
+// place.
+type ended struct {
+	key      consumerKey
+	requests nodegroups.Resources
+	until    time.Time
+}
+
+// lapse is when room that is kept on a node is free again, and whose it is.
+type lapse struct {
+	at     time.Time
+	owners []types.UID
+}
+
+// endedPod notes that a pod has ended on its node, or was deleted before it had.
+func (n *node) endedPod(p *pod, at time.Time) {
+	if p.bound && p.consumes.name != "" && p.madeAgain {
+		after := afterFailure
+		if p.succeeded {
+			after = afterSuccess
+		}
+		n.ended = append(n.ended, ended{keyOf(p.consumes), p.requests, at.Add(after)})
+	}
+}
+
+// endOf is when a pod that has finished did so, by whoever ran it.
+func endOf(p *corev1.Pod) (at time.Time) {
+	at = p.CreationTimestamp.Time
+	for i := range p.Status.ContainerStatuses {
+		if t := p.Status.ContainerStatuses[i].State.Terminated; t != nil && t.FinishedAt.After(at) {
+			at = t.FinishedAt.Time
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && c.LastTransitionTime.After(at) {
+			at = c.LastTransitionTime.Time
+		}
+	}
+	return at
+}
+
+// isMadeAgain says that somebody makes another pod when this one has ended.
+func isMadeAgain(p *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(p)
+	return owner != nil && owner.Kind != "DaemonSet"
+}
+
+// keep takes the room off that is kept on the node for gangs that run.
+func (m *Model) keep(name string, n *node, out *provisioning.Node) {
+	delete(m.nodes.lapses, name)
+	if len(n.ended) == 0 {
+		return
+	}
+	now := m.now()
+	n.ended = slices.DeleteFunc(n.ended, func(e ended) bool { return !now.Before(e.until) })
+	var l lapse
+	for i := range out.Labelled {
+		b := &out.Labelled[i]
+		if e := m.requests.byUID[b.UID]; e == nil || !isConsumed(e.object) {
+			continue
+		}
+		key := consumerKey{b.Namespace, b.Key}
+		kept := nodegroups.Resources{}
+		for _, e := range n.ended {
+			if e.key != key {
+				continue
+			}
+			kept.Add(e.requests, 1)
+			if l.at.IsZero() || e.until.Before(l.at) {
+				l.at = e.until
+			}
+			if e.until.After(b.KeptUntil) {
+				b.KeptUntil = e.until
+			}
+		}
+		if b.KeptUntil.IsZero() {
+			continue
+		}
+		left := b.Booked.Clone()
+		for _, uid := range n.consuming(b.Namespace, b.Key) {
+			if p := n.pods[uid]; !p.finished {
+				left.Sub(p.requests, 1)
+			}
+		}
+		for resource, amount := range kept {
+			kept[resource] = max(0, min(amount, left[resource]))
+		}
+		out.Free.Sub(kept, 1)
+		l.owners = append(l.owners, b.UID)
+	}
+	if len(l.owners) > 0 {
+		m.nodes.lapses[name] = l
+	}
+}
+
+// lapsed says that room is free by now that was kept until then.
+func (ns *nodes) lapsed(now time.Time) (any bool) {
+	for name, l := range ns.lapses {
+		if !now.Before(l.at) {
+			ns.stale[name], any = true, true
+		}
+	}
+	return any
+}
+
+// keptFor has the nodes read again that keep room for the request.
+func (ns *nodes) keptFor(uid types.UID) {
+	for name, l := range ns.lapses {
+		if slices.Contains(l.owners, uid) {
+			ns.stale[name] = true
+		}
+	}
+}
