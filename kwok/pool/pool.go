@@ -63,20 +63,21 @@ func (p Pool) Launch(state State, count int, now time.Time) ([]Machine, *v1alpha
 	if refusal := p.refuse(state, count, now); refusal != nil {
 		return nil, refusal
 	}
-	got := min(count, p.left(state))
+	holds := p.holds(now)
+	got := max(0, min(count, holds-state.Live))
 	machines := make([]Machine, 0, got)
 	for i := range got {
 		machines = append(machines, p.machine(state.Next+int64(i), now))
 	}
 	if got < count {
-		return machines, stockout("the pool holds %d machines and %d of them are in use: asked for %d, got %d",
-			*p.Script.Holds, state.Live, count, got)
+		return machines, &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity,
+			Message: fmt.Sprintf("the pool holds %d machines and %d are in use: asked for %d, got %d", holds, state.Live, count, got)}
 	}
 	return machines, nil
 }
 
-// refuse says why the launch as a whole fails. As in a cloud, the owner's own
-// limit is looked at before the stock.
+// refuse says why the launch as a whole fails. As in a cloud, that is looked at
+// before the stock, and the owner's own limit before all.
 func (p Pool) refuse(state State, count int, now time.Time) *v1alpha1.KwokError {
 	if state.Live+count > p.MaxMachines {
 		return &v1alpha1.KwokError{Class: v1alpha1.Quota, Code: CodeMaxMachines,
@@ -84,13 +85,7 @@ func (p Pool) refuse(state State, count int, now time.Time) *v1alpha1.KwokError 
 				count, state.Live, p.MaxMachines)}
 	}
 	for _, fault := range p.Script.Faults {
-		if !p.active(fault, now) {
-			continue
-		}
-		switch {
-		case fault.Type == v1alpha1.FaultDry:
-			return stockout("the pool is dry: asked for %d, got 0", count)
-		case fault.Type == v1alpha1.FaultLaunchError && fault.Error != nil:
+		if fault.Type == v1alpha1.FaultLaunchError && fault.Error != nil && p.active(fault, now) {
 			refusal := *fault.Error
 			return &refusal
 		}
@@ -98,12 +93,19 @@ func (p Pool) refuse(state State, count int, now time.Time) *v1alpha1.KwokError 
 	return nil
 }
 
-// left is how many machines the pool can still give.
-func (p Pool) left(state State) int {
-	if p.Script.Holds == nil {
-		return p.MaxMachines - state.Live
+// holds is how many machines the pool has now, those that live among them. They may
+// be more: a drought takes no machine from who has it.
+func (p Pool) holds(now time.Time) int {
+	holds := p.MaxMachines
+	if p.Script.Holds != nil {
+		holds = min(holds, int(*p.Script.Holds))
 	}
-	return max(0, int(*p.Script.Holds)-state.Live)
+	for _, fault := range p.Script.Faults {
+		if fault.Type == v1alpha1.FaultDry && p.active(fault, now) {
+			holds = min(holds, int(fault.Holds))
+		}
+	}
+	return holds
 }
 
 // active says whether now is in the time of the fault: from, but not until.
@@ -111,8 +113,4 @@ func (p Pool) active(fault v1alpha1.KwokFault, now time.Time) bool {
 	age := now.Sub(p.Created)
 	return (fault.From == nil || age >= fault.From.Duration) &&
 		(fault.Until == nil || age < fault.Until.Duration)
-}
-
-func stockout(format string, args ...any) *v1alpha1.KwokError {
-	return &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: fmt.Sprintf(format, args...)}
 }

@@ -39,19 +39,19 @@ func TestLaunch(t *testing.T) {
 			script:      v1alpha1.KwokPool{Holds: new(int32(7))},
 			count:       8,
 			want:        plain(0, 1, 2, 3, 4, 5, 6),
-			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: "the pool holds 7 machines and 0 of them are in use: asked for 8, got 7"},
+			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: "the pool holds 7 machines and 0 are in use: asked for 8, got 7"},
 		},
 		"an exhausted pool gives none": {
 			script:      v1alpha1.KwokPool{Holds: new(int32(2))},
 			state:       State{Live: 2, Next: 2},
 			count:       1,
-			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: "the pool holds 2 machines and 2 of them are in use: asked for 1, got 0"},
+			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: "the pool holds 2 machines and 2 are in use: asked for 1, got 0"},
 		},
 		"a pool that was shrunk below what lives gives none": {
 			script:      v1alpha1.KwokPool{Holds: new(int32(1))},
 			state:       State{Live: 2, Next: 2},
 			count:       1,
-			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: "the pool holds 1 machines and 2 of them are in use: asked for 1, got 0"},
+			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: "the pool holds 1 machines and 2 are in use: asked for 1, got 0"},
 		},
 		"the limit of the group refuses all, before the stock is looked at": {
 			script:      v1alpha1.KwokPool{Holds: new(int32(1))},
@@ -69,13 +69,37 @@ func TestLaunch(t *testing.T) {
 			script:      faults(v1alpha1.KwokFault{Type: v1alpha1.FaultDry, From: at("10s"), Until: at("20s")}),
 			count:       1,
 			at:          10 * time.Second,
-			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: "the pool is dry: asked for 1, got 0"},
+			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: "the pool holds 0 machines and 0 are in use: asked for 1, got 0"},
 		},
 		"dry between from and until: at until": {
 			script: faults(v1alpha1.KwokFault{Type: v1alpha1.FaultDry, From: at("10s"), Until: at("20s")}),
 			count:  1,
 			at:     20 * time.Second,
 			want:   plain(0),
+		},
+		"a pool that is nearly dry gives what it still holds": {
+			script:      faults(v1alpha1.KwokFault{Type: v1alpha1.FaultDry, Holds: 3}),
+			state:       State{Live: 1, Next: 1},
+			count:       4,
+			want:        plain(1, 2),
+			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: "the pool holds 3 machines and 1 are in use: asked for 4, got 2"},
+		},
+		"a pool that is nearly dry gives whole launches that are small enough": {
+			script: faults(v1alpha1.KwokFault{Type: v1alpha1.FaultDry, Holds: 3}),
+			state:  State{Live: 1, Next: 1},
+			count:  2,
+			want:   plain(1, 2),
+		},
+		"no drought makes a pool hold more than it does": {
+			script:      v1alpha1.KwokPool{Holds: new(int32(1)), Faults: []v1alpha1.KwokFault{{Type: v1alpha1.FaultDry, Holds: 3}}},
+			count:       2,
+			want:        plain(0),
+			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity, Message: "the pool holds 1 machines and 0 are in use: asked for 2, got 1"},
+		},
+		"a call that fails does so before the stock is looked at": {
+			script:      faults(v1alpha1.KwokFault{Type: v1alpha1.FaultDry}, v1alpha1.KwokFault{Type: v1alpha1.FaultLaunchError, Error: &v1alpha1.KwokError{Class: v1alpha1.Throttle, Code: "RequestLimitExceeded"}}),
+			count:       1,
+			wantRefusal: &v1alpha1.KwokError{Class: v1alpha1.Throttle, Code: "RequestLimitExceeded"},
 		},
 		"a launch error is passed on word for word": {
 			script:      faults(v1alpha1.KwokFault{Type: v1alpha1.FaultLaunchError, Error: &v1alpha1.KwokError{Class: v1alpha1.Throttle, Code: "RequestLimitExceeded", Message: "slow down"}}),
@@ -123,6 +147,23 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
+// A pool of 16 in a drought within a drought, asked for all that it has again and again.
+func TestADroughtDeepensAndRecedes(t *testing.T) {
+	pool := Pool{Created: created, MaxMachines: 100, Script: v1alpha1.KwokPool{Holds: new(int32(16)), Faults: []v1alpha1.KwokFault{
+		{Type: v1alpha1.FaultDry, From: at("10m"), Until: at("25m"), Holds: 6},
+		{Type: v1alpha1.FaultDry, From: at("14m"), Until: at("20m")},
+	}}}
+	var got []int
+	for minute := 9; minute <= 25; minute++ {
+		machines, _ := pool.Launch(State{}, 100, created.Add(time.Duration(minute)*time.Minute))
+		got = append(got, len(machines))
+	}
+	want := []int{16, 6, 6, 6, 6, 0, 0, 0, 0, 0, 0, 6, 6, 6, 6, 6, 16}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("machines to be had from the 9th to the 25th minute (-want +got):\n%s", diff)
+	}
+}
+
 func TestTheRefusalIsNotTheScriptsOwn(t *testing.T) {
 	pool := Pool{MaxMachines: 1, Script: faults(v1alpha1.KwokFault{Type: v1alpha1.FaultLaunchError,
 		Error: &v1alpha1.KwokError{Class: v1alpha1.Auth, Code: "Denied"}})}
@@ -159,11 +200,25 @@ func TestNeverMoreLiveThanThePoolHolds(t *testing.T) {
 				}
 			}
 			live, next = live+len(got), next+int64(len(got))
-			if holds := pool.Script.Holds; live > pool.MaxMachines || holds != nil && live > int(*holds) && len(got) > 0 {
-				t.Fatalf("seed %d: %d machines live", seed, live)
+			if most := holdsAt(pool, now); live > pool.MaxMachines || live > most && len(got) > 0 {
+				t.Fatalf("seed %d: %d machines live where the pool holds %d", seed, live, most)
 			}
 		}
 	}
+}
+
+// holdsAt says it the long way: of all that bounds the pool at that time, the least.
+func holdsAt(p Pool, now time.Time) int {
+	bounds := []int{p.MaxMachines}
+	if p.Script.Holds != nil {
+		bounds = append(bounds, int(*p.Script.Holds))
+	}
+	for _, f := range p.Script.Faults {
+		if f.Type == v1alpha1.FaultDry && !now.Before(p.Created.Add(f.From.Duration)) && now.Before(p.Created.Add(f.Until.Duration)) {
+			bounds = append(bounds, int(f.Holds))
+		}
+	}
+	return slices.Min(bounds)
 }
 
 func TestALaunchInTwoPartsGivesTheSameMachines(t *testing.T) {
@@ -242,6 +297,7 @@ func randomPool(random *rand.Rand) Pool {
 		fault := v1alpha1.KwokFault{Type: types[random.IntN(len(types))], After: at("1s")}
 		if from := random.IntN(20); fault.Type == v1alpha1.FaultDry {
 			fault.From, fault.Until = at(fmt.Sprintf("%ds", from)), at(fmt.Sprintf("%ds", from+random.IntN(10)))
+			fault.Holds = random.Int32N(10)
 		} else {
 			fault.Percent = new(random.Int32N(101))
 		}

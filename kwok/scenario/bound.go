@@ -15,7 +15,8 @@ import (
 // Bound is how long all Jobs would take, from the first to be created until the last
 // to end, if nothing took time but their runs and the boot of the first machines. It
 // counts all machines as one large one: what does not fit on theirs, or may not use
-// them, makes a run longer than its bound, never shorter than Area.
+// them, makes a run longer than its bound, never shorter than Area. So does a
+// drought: machines that were bought before it go on, so it counts none as missing.
 type Bound struct {
 	// Area is what the Jobs use in all, by what the machines have: no order of Jobs
 	// is faster.

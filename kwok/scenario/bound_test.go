@@ -58,6 +58,11 @@ func TestBounds(t *testing.T) {
 			jobs:   []Arrival{gang(0, 6, time.Minute)},
 			want:   Bound{Area: of(90 * time.Second), FIFO: of(90 * time.Second), LongestFirst: of(90 * time.Second), FirstWave: 6, Boot: of(30 * time.Second), Binding: "cpu"},
 		},
+		"machines that were bought before a drought go on in it": {
+			groups: []v1alpha1.NodeGroup{scarce(pool(4, 4, time.Minute), 5*time.Minute, 1)},
+			jobs:   []Arrival{gang(0, 4, 10*time.Minute)},
+			want:   Bound{Area: of(11 * time.Minute), FIFO: of(11 * time.Minute), LongestFirst: of(11 * time.Minute), FirstWave: 4, Boot: of(time.Minute), Binding: "cpu"},
+		},
 		"who fits nowhere is left out and counted": {
 			cpus: 4, jobs: []Arrival{gang(0, 5, time.Minute), gang(0, 4, time.Minute)},
 			want: Bound{Area: of(time.Minute), FIFO: of(time.Minute), LongestFirst: of(time.Minute), FirstWave: 4, Binding: "cpu", Impossible: 1},
@@ -84,6 +89,13 @@ func pool(nodes, holds int32, boot time.Duration) v1alpha1.NodeGroup {
 	g := v1alpha1.NodeGroup{}
 	g.Spec.MaxNodes, g.Spec.Template.Capacity = nodes, cpu(1)
 	g.Spec.Kwok = &v1alpha1.KwokPool{Holds: &holds, BootDelay: of(boot)}
+	return g
+}
+
+// scarce is the group with a drought from then on.
+func scarce(g v1alpha1.NodeGroup, from time.Duration, holds int32) v1alpha1.NodeGroup {
+	begins := of(from)
+	g.Spec.Kwok.Faults = append(g.Spec.Kwok.Faults, v1alpha1.KwokFault{Type: v1alpha1.FaultDry, From: &begins, Holds: holds})
 	return g
 }
 

@@ -56,13 +56,13 @@ func TestAllTimesOfAGroupAreDivided(t *testing.T) {
 	minute := of(time.Minute)
 	g := &v1alpha1.NodeGroup{Spec: v1alpha1.NodeGroupSpec{JoinTimeout: &minute, Kwok: &v1alpha1.KwokPool{
 		BootDelay: minute, BootJitter: minute, DeviceDelay: minute,
-		Faults: []v1alpha1.KwokFault{{From: &minute, Until: &minute, After: &minute}, {Type: v1alpha1.FaultDry}},
+		Faults: []v1alpha1.KwokFault{{From: &minute, Until: &minute, After: &minute}, {Type: v1alpha1.FaultDry, Holds: 30}},
 	}}}
 	before := g.DeepCopy()
 	second := of(6 * time.Second)
 	want := v1alpha1.NodeGroupSpec{JoinTimeout: &second, IdleTimeout: &metav1.Duration{Duration: time.Minute}, Kwok: &v1alpha1.KwokPool{
 		BootDelay: second, BootJitter: second, DeviceDelay: second,
-		Faults: []v1alpha1.KwokFault{{From: &second, Until: &second, After: &second}, {Type: v1alpha1.FaultDry}},
+		Faults: []v1alpha1.KwokFault{{From: &second, Until: &second, After: &second}, {Type: v1alpha1.FaultDry, Holds: 30}},
 	}}
 	if diff := cmp.Diff(want, Faster(g, 10).Spec); diff != "" {
 		t.Errorf("group (-want +got):\n%s", diff)

@@ -324,7 +324,8 @@ type KwokPool struct {
 
 	// holds is the number of machines that the pool has to give, whatever
 	// maxNodes allows. A launch that asks for more gets what is left and a
-	// stockout for the rest. Unset means without end.
+	// stockout for the rest. Unset means without end. Faults of type Dry say
+	// when it is less.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Holds *int32 `json:"holds,omitempty"`
@@ -341,7 +342,8 @@ type KwokPool struct {
 type KwokFaultType string
 
 const (
-	// FaultDry: the pool has no machine to give between from and until.
+	// FaultDry: between from and until the pool holds no more machines than holds
+	// says, by default none. Those in use go on.
 	FaultDry KwokFaultType = "Dry"
 	// FaultLaunchError: a launch fails as a whole with the given error.
 	FaultLaunchError KwokFaultType = "LaunchError"
@@ -360,6 +362,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.machines) || !has(self.percent)",message="a fault hits either the listed machines or a percentage of all: set machines or percent, not both"
 // +kubebuilder:validation:XValidation:rule="self.type == 'LaunchError' || !has(self.error)",message="error belongs to faults of type LaunchError"
 // +kubebuilder:validation:XValidation:rule="self.type != 'LaunchError' || has(self.error)",message="a fault of type LaunchError needs the field error"
+// +kubebuilder:validation:XValidation:rule="self.type == 'Dry' || !has(self.holds)",message="holds belongs to faults of type Dry"
 // +kubebuilder:validation:XValidation:rule="!(self.type in ['LateDevices', 'Reclaim']) || has(self.after)",message="faults of type LateDevices and Reclaim need the field after"
 // +kubebuilder:validation:XValidation:rule="!(self.type in ['Dry', 'LaunchError']) || !(has(self.machines) || has(self.percent))",message="faults of type Dry and LaunchError hit launches: give from and until, not machines or percent"
 type KwokFault struct {
@@ -375,6 +378,14 @@ type KwokFault struct {
 	// until is when the fault is over. Unset means never.
 	// +optional
 	Until *metav1.Duration `json:"until,omitempty"`
+
+	// holds is the number of machines that the pool holds meanwhile, those in
+	// use among them, in a fault of type Dry. Unset means none. Where such faults
+	// overlap the least counts, so that a short one within a longer one is a
+	// drought that deepens and recedes.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Holds int32 `json:"holds,omitempty"`
 
 	// machines that the fault hits, by their ordinal in the pool: 0 is the
 	// first that the pool ever launched.

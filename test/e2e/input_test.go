@@ -48,6 +48,12 @@ func TestNodeGroupsAreValidated(t *testing.T) {
 		{"an-error-without-one", func(g *v1alpha1.NodeGroup) {
 			g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLaunchError}}
 		}, "needs the field error"},
+		{"a-stock-of-no-drought", func(g *v1alpha1.NodeGroup) {
+			g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Holds: 3}}
+		}, "holds belongs to faults of type Dry"},
+		{"less-than-a-drought", func(g *v1alpha1.NodeGroup) {
+			g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultDry, Holds: -1}}
+		}, "spec.kwok.faults[0].holds"},
 		{"a-label-of-ours", func(g *v1alpha1.NodeGroup) {
 			g.Spec.Template.Labels = map[string]string{"booked.muster.dev/x": "y"}
 		}, "set by Muster alone"},

@@ -122,7 +122,7 @@ func (a *author) fault() v1alpha1.KwokFault {
 	percent := 30 + a.random.Int32N(70)
 	switch a.random.IntN(7) {
 	case 0:
-		f.Type = v1alpha1.FaultDry
+		f.Type, f.Holds = v1alpha1.FaultDry, a.random.Int32N(4) // of the 1 to 4 that a group may have
 	case 1:
 		f.Type = v1alpha1.FaultLaunchError
 		f.Error = &v1alpha1.KwokError{Code: "Refused", Message: "the cloud says no",

@@ -25,9 +25,9 @@ const (
 )
 
 // The stock of a spot pool goes up and down between plenty, for so long on average, in
-// which it gives up to twice as many machines as the largest gang has, and droughts, in
-// which it gives a few or none. That of an on-demand pool
-// stays: just enough for the largest gang.
+// which it holds up to twice as many machines as the largest gang has, and droughts, in
+// which it holds a few or none. That of an on-demand pool stays: just enough for the
+// largest gang.
 const (
 	plentyLasts, droughtLasts = 50 * time.Minute, 25 * time.Minute
 	plentyHolds, droughtHolds = largest, 20
@@ -44,14 +44,7 @@ type offering struct {
 	object *v1alpha1.NodeGroup
 	pool   pool.Pool
 	state  pool.State
-	// stock by the time from which it is what the pool holds, in order.
-	stock  []stock
 	status v1alpha1.NodeGroupStatus
-}
-
-type stock struct {
-	from  time.Time
-	holds int32
 }
 
 // market is a group of each capacity type in each zone, in the order of their names.
@@ -60,10 +53,10 @@ func market(random *rand.Rand, began time.Time) (out []*offering) {
 		name         string
 		capacityType v1alpha1.CapacityType
 		price        int
-		stock        func() []stock
+		script       func() v1alpha1.KwokPool
 	}{
-		{"on-demand", v1alpha1.OnDemand, onDemandPrice, func() []stock { return []stock{{began, onDemandHolds}} }},
-		{"spot", v1alpha1.Spot, spotPrice, func() []stock { return droughts(random, began) }},
+		{"on-demand", v1alpha1.OnDemand, onDemandPrice, func() v1alpha1.KwokPool { return v1alpha1.KwokPool{Holds: new(int32(onDemandHolds))} }},
+		{"spot", v1alpha1.Spot, spotPrice, func() v1alpha1.KwokPool { return v1alpha1.KwokPool{Faults: droughts(random)} }},
 	} {
 		for zone := range zones {
 			g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", kind.name, zone)}}
@@ -75,40 +68,34 @@ func market(random *rand.Rand, began time.Time) (out []*offering) {
 				corev1.ResourceCPU: resource.MustParse("192"), corev1.ResourceMemory: resource.MustParse("2Ti"),
 				gpu: *resource.NewQuantity(gpusPerMachine, resource.DecimalSI),
 			}
-			out = append(out, &offering{
-				object: g, stock: kind.stock(),
-				pool: pool.Pool{Created: began, MaxMachines: maxNodes, Script: v1alpha1.KwokPool{
-					Seed: random.Int64(), BootDelay: metav1.Duration{Duration: 3 * time.Minute}, BootJitter: metav1.Duration{Duration: 2 * time.Minute},
-				}},
-			})
+			script := kind.script()
+			script.Seed, script.BootDelay.Duration, script.BootJitter.Duration = random.Int64(), 3*time.Minute, 2*time.Minute
+			out = append(out, &offering{object: g, pool: pool.Pool{Created: began, MaxMachines: maxNodes, Script: script}})
 		}
 	}
 	return out
 }
 
-// droughts are those of a week.
-func droughts(random *rand.Rand, began time.Time) (out []stock) {
-	lasts := func(mean time.Duration) time.Duration { return time.Duration(random.ExpFloat64() * float64(mean)) }
+// droughts are those of a week. The times of plenty between them are scripted alike:
+// what the pool holds has an end then, too.
+func droughts(random *rand.Rand) (out []v1alpha1.KwokFault) {
 	dry := random.IntN(3) == 0
-	for at := began; at.Before(began.Add(7 * 24 * time.Hour)); dry = !dry {
+	for at := time.Duration(0); at < 7*24*time.Hour; dry = !dry {
+		least, below, mean := plentyHolds, plentyHolds, plentyLasts
 		if dry {
-			out = append(out, stock{at, int32(random.IntN(droughtHolds))})
-			at = at.Add(lasts(droughtLasts))
-		} else {
-			out = append(out, stock{at, int32(plentyHolds + random.IntN(plentyHolds))})
-			at = at.Add(lasts(plentyLasts))
+			least, below, mean = 0, droughtHolds, droughtLasts
 		}
+		holds := least + random.IntN(below)
+		until := at + time.Duration(random.ExpFloat64()*float64(mean))
+		out = append(out, v1alpha1.KwokFault{Type: v1alpha1.FaultDry, Holds: int32(holds),
+			From: &metav1.Duration{Duration: at}, Until: &metav1.Duration{Duration: until}})
+		at = until
 	}
 	return out
 }
 
 // launch asks the pool for machines, as things are.
 func (o *offering) launch(count int, now time.Time) ([]pool.Machine, *v1alpha1.KwokError) {
-	for _, s := range o.stock {
-		if !s.from.After(now) {
-			o.pool.Script.Holds = new(s.holds)
-		}
-	}
 	got, refusal := o.pool.Launch(o.state, count, now)
 	o.state.Live += len(got)
 	o.state.Next += int64(len(got))
