@@ -618,6 +618,47 @@ func TestLostMachinesAreTold(t *testing.T) {
 			}},
 		{name: "by a condition where that is asked for", story: newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, true }).with(lost), want: Tell,
 			message: "The machine of node b was lost, where 1 pod of the gang ran"},
+		{name: "by an Event where no pod was any more", story: newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, true }).with(lost).with(func(s *story) { s.view.Lost[0].Pods = 0 }), want: Tell,
+			check: func(t *testing.T, s Step) {
+				if s.Condition.Type != "" {
+					t.Errorf("step is %+v", s)
+				}
+			}},
+	})
+}
+
+// TestAGangThatCannotRunWholeAgainIsRevoked: two pods of it have found no room, of two
+// nodes of 8 GPUs that it needs.
+func TestAGangThatCannotRunWholeAgainIsRevoked(t *testing.T) {
+	after := func(d time.Duration, nodes ...func(*Node)) *story {
+		s := newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, true })
+		s.view.Stranded = Stranded{Pods: 2, Since: s.view.Now.Add(-d)}
+		for i, change := range nodes {
+			s.node(string(rune('a'+i)), func(n *Node) {
+				n.Labelled = []Booking{{Key: "gang", Namespace: "ns", UID: uid, Open: true, Booked: whole}}
+				change(n)
+			})
+		}
+		return s
+	}
+	sound := func(*Node) {}
+	again := func(in time.Duration) func(*testing.T, Step) {
+		return func(t *testing.T, s Step) {
+			if left := s.At.Sub(noon); left != in {
+				t.Errorf("it is looked at again in %s, want %s", left, in)
+			}
+		}
+	}
+	const message = "For 1m0s there has been no room for 2 pods of the gang, and less "
+	play(t, []expected{
+		{name: "not at once", story: after(59*time.Second, sound), want: Rest, check: again(time.Second)},
+		{name: "after a minute", story: after(time.Minute, sound), want: Tell, message: message},
+		{name: "whose node is not ready", story: after(time.Minute, sound, func(n *Node) { n.Ready = false }), want: Tell, message: message},
+		{name: "whose node somebody has cordoned", story: after(time.Minute, sound, func(n *Node) { n.Cordon = Foreign }), want: Tell, message: message},
+		{name: "whose node others have got", story: after(time.Minute, sound, func(n *Node) { n.Labelled[0].UID = "other" }), want: Tell, message: message},
+		{name: "not while all is there: it waits for pods of its own", story: after(time.Hour, sound, sound), want: Rest, check: again(time.Minute)},
+		{name: "where that is wanted", story: after(time.Hour, sound).with(func(s *story) { s.request.Policy.RevokeOnLoss = false }), want: Rest},
+		{name: "if any has no room", story: after(0, sound).with(func(s *story) { s.view.Stranded = Stranded{} }), want: Rest},
 	})
 }
 

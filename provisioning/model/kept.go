@@ -83,38 +83,48 @@ func (m *Model) keep(name string, n *node, out *provisioning.Node) {
 		if e := m.requests.byUID[b.UID]; e == nil || !isConsumed(e.object) {
 			continue
 		}
-		key := consumerKey{b.Namespace, b.Key}
-		kept := nodegroups.Resources{}
-		for _, e := range n.ended {
-			if e.key != key {
-				continue
-			}
-			kept.Add(e.requests, 1)
-			if l.at.IsZero() || e.until.Before(l.at) {
-				l.at = e.until
-			}
-			if e.until.After(b.KeptUntil) {
-				b.KeptUntil = e.until
-			}
-		}
-		if b.KeptUntil.IsZero() {
+		kept, first, last := n.roomOfEnded(b)
+		if _, _, some := (nodegroups.Resources{}).Short(kept); !some {
 			continue
 		}
-		left := b.Booked.Clone()
-		for _, uid := range n.consuming(b.Namespace, b.Key) {
-			if p := n.pods[uid]; !p.finished {
-				left.Sub(p.requests, 1)
-			}
-		}
-		for resource, amount := range kept {
-			kept[resource] = max(0, min(amount, left[resource]))
-		}
+		b.KeptUntil = last
 		out.Free.Sub(kept, 1)
+		if l.at.IsZero() || first.Before(l.at) {
+			l.at = first
+		}
 		l.owners = append(l.owners, b.UID)
 	}
 	if len(l.owners) > 0 {
 		m.nodes.lapses[name] = l
 	}
+}
+
+// roomOfEnded is that of pods that have ended here, less what has come in their place,
+// and until when some and all of it is kept.
+func (n *node) roomOfEnded(b *provisioning.Booking) (kept nodegroups.Resources, first, last time.Time) {
+	key := consumerKey{b.Namespace, b.Key}
+	kept = nodegroups.Resources{}
+	for _, e := range n.ended {
+		if e.key == key {
+			kept.Add(e.requests, 1)
+			if first.IsZero() || e.until.Before(first) {
+				first = e.until
+			}
+			if e.until.After(last) {
+				last = e.until
+			}
+		}
+	}
+	left := b.Booked.Clone()
+	for _, uid := range n.consuming(b.Namespace, b.Key) {
+		if p := n.pods[uid]; !p.finished {
+			left.Sub(p.requests, 1)
+		}
+	}
+	for resource, amount := range kept {
+		kept[resource] = max(0, min(amount, left[resource]))
+	}
+	return kept, first, last
 }
 
 // lapsed says that room is free by now that was kept until then.

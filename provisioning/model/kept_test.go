@@ -1,0 +1,224 @@
+package model
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// over is the request of a gang that has come and is over for that reason.
+func (v *version) over(reason string, more ...string) *provreq.ProvisioningRequest {
+	r := v.request("gang", append([]string{provreq.Provisioned, provreq.BookingExpired}, more...)...)
+	r.Status.Conditions[1].Reason = reason
+	return r
+}
+
+// ofJob marks a pod of the gang that a Job has made.
+func ofJob(p *corev1.Pod) {
+	consumes(p)
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "train", UID: "job", Controller: new(true)}}
+}
+
+func finishedAt(at time.Time) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(at)}}}}
+	}
+}
+
+// TestRoomIsKeptBetweenTwoPodsOfAGang that runs: two pods of 4 GPUs each run on a node
+// that is booked for them.
+func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
+	type site struct {
+		*Model
+		*version
+	}
+	ends := func(how corev1.PodPhase) func(site) {
+		return func(s site) { s.SetPod(s.pod("one", "n", 4, ofJob, phase(how))) }
+	}
+	for _, tc := range []struct {
+		name string
+		do   func(site)
+		// free is what others may have at once, and after how long all that is not in use.
+		free  int64
+		until time.Duration
+	}{
+		{"while both run", func(site) {}, 0, 0},
+		{"one that succeeded, of which the Job may have more", ends(corev1.PodSucceeded), 0, afterSuccess},
+		{"one that failed, which the Job tries again", ends(corev1.PodFailed), 0, afterFailure},
+		{"one that was deleted", func(s site) { s.DeletePod("one") }, 0, afterFailure},
+		{"one that failed and was deleted", func(s site) { ends(corev1.PodFailed)(s); s.DeletePod("one") }, 0, afterFailure},
+		{"until the next one is here", func(s site) {
+			ends(corev1.PodFailed)(s)
+			s.SetPod(s.pod("next", "n", 4, ofJob))
+		}, 0, 0},
+		{"or is elsewhere, and this one ends, too", func(s site) {
+			ends(corev1.PodSucceeded)(s)
+			s.SetPod(s.pod("two", "n", 4, ofJob, phase(corev1.PodFailed)))
+		}, 0, afterFailure},
+		{"not where nobody makes another one", func(s site) { s.SetPod(s.pod("one", "n", 4, consumes, phase(corev1.PodFailed))) }, 4, 0},
+		{"not when the request is gone", func(s site) { ends(corev1.PodFailed)(s); s.Snapshot(noon); s.DeleteRequest(s.request("gang")) }, 4, 0},
+		{"not when the gang begins anew", func(s site) {
+			ends(corev1.PodFailed)(s)
+			s.Snapshot(noon)
+			s.SetRequest(s.over(provisioning.ReasonBookingConsumed, provreq.CapacityRevoked))
+		}, 4, 0},
+		{"not for those who came too late", func(s site) {
+			s.SetRequest(s.over(provisioning.ReasonReservationExpired))
+			ends(corev1.PodFailed)(s)
+		}, 4, 0},
+		{"a process that begins counts from the pod's end", func(s site) {
+			s.SetPod(s.pod("before", "n", 4, ofJob, phase(corev1.PodFailed), finishedAt(noon.Add(-time.Minute))))
+			s.DeletePod("two")
+			s.DeletePod("one")
+		}, 0, afterFailure},
+		{"and not for one that ended long ago", func(s site) {
+			s.SetRequest(s.over(provisioning.ReasonReservationExpired))
+			s.DeletePod("two")
+			s.DeletePod("one")
+			s.DeleteNode("n")
+			s.SetNode(s.node(booked))
+			s.SetRequest(s.over(provisioning.ReasonBookingConsumed))
+			s.SetPod(s.pod("before", "n", 4, ofJob, phase(corev1.PodFailed), finishedAt(noon.Add(-afterFailure)), func(p *corev1.Pod) {
+				p.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour))
+			}))
+		}, 8, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			clock := testingclock.NewFakePassiveClock(noon)
+			m, v := New(clock, KnownClasses), new(version)
+			m.SetNode(v.node(booked))
+			m.SetPod(v.pod("one", "n", 4, ofJob))
+			m.SetPod(v.pod("two", "n", 4, ofJob))
+			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
+			m.Snapshot(noon)
+			changed := m.Changed()
+			tc.do(site{m, v})
+			at := func(after time.Duration) *provisioning.Node {
+				now := noon.Add(after)
+				clock.SetTime(now)
+				return m.Snapshot(now).Nodes.Find("n")
+			}
+			n := at(0)
+			if n.Free[gpu] != tc.free || len(n.Labelled) > 0 && !n.Labelled[0].KeptUntil.IsZero() != (tc.until > 0) {
+				t.Fatalf("%d are free, want %d; %+v", n.Free[gpu], tc.free, n.Labelled)
+			}
+			if tc.until == 0 {
+				return
+			}
+			if until := n.Labelled[0].KeptUntil; !until.Equal(noon.Add(tc.until)) {
+				t.Errorf("kept until %s, want %s", until, noon.Add(tc.until))
+			}
+			select {
+			case <-changed:
+			default:
+			}
+			m.Due(nil)
+			if n := at(tc.until - time.Second); n.Labelled[0].KeptUntil.IsZero() {
+				t.Errorf("too early %d are free", n.Free[gpu])
+			}
+			n = at(tc.until)
+			if n.Free[gpu] == 0 || !n.Labelled[0].KeptUntil.IsZero() {
+				t.Errorf("when it is over %d are free: %+v", n.Free[gpu], n.Labelled)
+			}
+			select {
+			case <-changed:
+			default:
+				t.Error("nobody is told that there is room")
+			}
+		})
+	}
+}
+
+// TestWhatIsRememberedOfANodeGoesWithIt, so that nothing grows.
+func TestWhatIsRememberedOfANodeGoesWithIt(t *testing.T) {
+	m, v := newModel()
+	m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
+	m.SetNode(v.node(booked))
+	for _, name := range []string{"one", "two", "three"} {
+		m.SetPod(v.pod(name, "n", 2, ofJob))
+		m.SetPod(v.pod(name, "n", 2, ofJob, phase(corev1.PodSucceeded)))
+	}
+	m.DeletePod("one")
+	m.Snapshot(noon)
+	m.DeleteNode("n")
+	m.DeletePod("two")
+	m.DeletePod("three")
+	m.Snapshot(noon)
+	if len(m.nodes.byName)+len(m.nodes.lapses)+len(m.nodes.pods)+len(m.nodes.stale) > 0 {
+		t.Errorf("left are %v, %v, %v, %v", m.nodes.byName, m.nodes.lapses, m.nodes.pods, m.nodes.stale)
+	}
+}
+
+// TestStrandedPods are those in place of others of a gang that ran, as long as they have
+// found no room. Whatever order the news come in, the request is due.
+func TestStrandedPods(t *testing.T) {
+	unschedulable := func(p *corev1.Pod) {
+		consumes(p)
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(noon)}}
+	}
+	for _, tc := range []struct {
+		name string
+		tell func(*Model, *version)
+		pods int
+	}{
+		{"a pod without room", func(m *Model, v *version) {
+			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
+			m.Due(nil)
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+		}, 1},
+		{"before its request is known", func(m *Model, v *version) {
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+			m.SetPod(v.pod("two", "", 8, unschedulable))
+			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
+		}, 2},
+		{"that waits while its request does", func(m *Model, v *version) {
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+			m.SetRequest(v.request("gang"))
+		}, 0},
+		{"that comes too late", func(m *Model, v *version) {
+			m.SetRequest(v.over(provisioning.ReasonReservationExpired))
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+		}, 0},
+		{"that nobody waits for any more", func(m *Model, v *version) {
+			m.SetRequest(v.over(provisioning.ReasonBookingConsumed, provreq.CapacityRevoked))
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+		}, 0},
+		{"that kube-scheduler has not looked at", func(m *Model, v *version) {
+			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
+			m.SetPod(v.pod("one", "", 8, consumes))
+		}, 0},
+		{"that finds a node", func(m *Model, v *version) {
+			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+			m.SetPod(v.pod("one", "n", 8, consumes))
+		}, 0},
+		{"that goes", func(m *Model, v *version) {
+			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+			m.DeletePod("one")
+		}, 0},
+		{"of no request", func(m *Model, v *version) { m.SetPod(v.pod("one", "", 8, unschedulable)) }, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m, v := newModel()
+			tc.tell(m, v)
+			got := provisioning.Stranded{}
+			for _, e := range m.Due(nil) {
+				got = m.View(m.Snapshot(noon), e.Request).Stranded
+			}
+			if got.Pods != tc.pods || tc.pods > 0 && !got.Since.Equal(noon) {
+				t.Errorf("%+v, want %d pods since %s", got, tc.pods, noon)
+			}
+			if tc.pods > 0 && len(m.Due([]types.UID{"gang"})) != 1 {
+				t.Error("it is not due when its time comes")
+			}
+		})
+	}
+}
