@@ -6,6 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/fit"
 )
@@ -214,6 +218,15 @@ func (g *Gang) needs(objects fit.Objects) nodegroups.Resources {
 		}
 	}
 	return needed
+}
+
+// IsWhole says that all that a request has booked is there. It stays Provisioned while
+// what was lost is replaced, for the sake of pods that have come. A gang that has not
+// begun had better wait: nobody knows whether there will be anything in its place.
+func IsWhole(r *provreq.ProvisioningRequest) bool {
+	c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned)
+	attempt, err := DecodeAttempt(string(r.Status.ProvisioningClassDetails[AttemptDetail]))
+	return c != nil && c.Status == metav1.ConditionTrue && !strings.HasPrefix(c.Message, shortOf) && (err != nil || !attempt.InFlight())
 }
 
 func expire(r *Request, v View, why string) Step {

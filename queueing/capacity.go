@@ -106,6 +106,8 @@ func (s *State) answer(w *Workload, r *autoscaling.ProvisioningRequest) step {
 	}
 	provisioned := condition(autoscaling.Provisioned)
 	switch {
+	case isTrue(autoscaling.Provisioned) && !IsAdmitted(w.Object) && !provisioning.IsWhole(r):
+		// What was lost of the booking may be had again, or not: then it expires.
 	case isTrue(autoscaling.Provisioned):
 		return step{state: kueue.CheckStateReady, message: "All machines are ready and booked by ProvisioningRequest " + r.Name, updates: podSetUpdates(w, r)}
 	case isTrue(autoscaling.Accepted) && provisioned != nil && provisioned.Status == metav1.ConditionFalse:

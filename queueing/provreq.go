@@ -13,6 +13,8 @@ import (
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/utils/ptr"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
 )
 
 // What a ProvisioningRequestConfig without a retryStrategy means.
@@ -108,7 +110,7 @@ func verdictOf(w *Workload, state *kueue.AdmissionCheckState, r *autoscaling.Pro
 		return asIs(state)
 	case is(autoscaling.BookingExpired):
 		return retry(state, config, "Retrying after booking expired: ", message(autoscaling.BookingExpired))
-	case is(autoscaling.Provisioned):
+	case is(autoscaling.Provisioned) && (IsAdmitted(w.Object) || provisioning.IsWhole(r)):
 		return step{state: kueue.CheckStateReady, message: message(autoscaling.Provisioned), updates: updatesBy(r, config, asked)}
 	case is(autoscaling.Accepted) && apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.Provisioned) == nil:
 		return asIs(state)

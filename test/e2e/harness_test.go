@@ -73,14 +73,20 @@ func (s *site) get(o client.Object) bool {
 // eventually waits until the condition holds; what says how things stand.
 func (s *site) eventually(wish string, holds func() bool, what func() string) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	s.within(patience, wish, holds, what)
+}
+
+// within is eventually for what takes so long.
+func (s *site) within(most time.Duration, wish string, holds func() bool, what func() string) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), most)
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for !holds() {
 		select {
 		case <-ctx.Done():
-			s.Fatalf("not within %s: %s. %s", patience, wish, what())
+			s.Fatalf("not within %s: %s. %s", most, wish, what())
 		case <-ticker.C:
 		}
 	}

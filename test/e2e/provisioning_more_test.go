@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
@@ -158,38 +159,92 @@ func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
 }
 
 // TestAQueuedGangThatLosesAMachineBeginsAnew without being asked to, since its pods could
-// run nowhere else.
+// run nowhere else: at once where Muster sees it, and once a pod is seen to be stranded
+// where it was down.
 func TestAQueuedGangThatLosesAMachineBeginsAnew(t *testing.T) {
+	for _, tc := range []struct {
+		name, tells string
+		down        bool
+	}{
+		{name: "seen", tells: "was lost, where 1 pod of the gang ran"},
+		{name: "unseen", tells: "there has been no room for 1 pod of the gang", down: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSite(t)
+			g := s.group("", func(g *v1alpha1.NodeGroup) {
+				g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(15 * time.Second)}}
+			})
+			s.queue(g)
+			// The pod that is left runs until it is stopped.
+			j := s.job("train", 2, func(j *batchv1.Job) {
+				j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "1h"}
+			})
+			s.runs(j)
+			workload := s.workload(j).Name
+			consumed := func(attempt int32) {
+				s.condition(&provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: queueing.RequestName(workload, "capacity", attempt)}},
+					provreq.BookingExpired, metav1.ConditionTrue)
+			}
+			consumed(1)
+			if tc.down {
+				watcher.StandStill(time.Now().Add(patience))
+				if err := running.Pause(cluster.Muster); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.reclaimed(g.Name)
+			if tc.down {
+				watcher.StandStill(time.Now().Add(recovery))
+				if err := running.Resume(cluster.Muster); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var evicted *metav1.Condition
+			s.within(2*patience, "the eviction of the gang", func() bool {
+				if w := s.workload(j); w != nil {
+					evicted = meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
+				}
+				return evicted != nil
+			}, func() string { return fmt.Sprint(s.workload(j)) })
+			if evicted.Status == metav1.ConditionTrue && !strings.Contains(evicted.Message, tc.tells) {
+				t.Errorf("it is evicted for %s: %s", evicted.Reason, evicted.Message)
+			}
+			consumed(2)
+			s.runs(j)
+			s.delete(j)
+			s.empty(g.Name)
+		})
+	}
+}
+
+// TestAGangKeepsItsRoomBetweenTwoPods of a Job that has more completions than it runs at
+// once: another gang waits for the only machine there is, and machines that are idle for
+// a second go.
+func TestAGangKeepsItsRoomBetweenTwoPods(t *testing.T) {
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) {
-		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(15 * time.Second)}}
-	})
+	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 1 })
 	s.queue(g)
-	// The pod that is left runs until it is stopped.
-	j := s.job("train", 2, func(j *batchv1.Job) {
-		j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "1h"}
+	first := s.job("first", 1, func(j *batchv1.Job) {
+		j.Spec.Completions = new(int32(3))
+		j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "3s"}
 	})
-	s.runs(j)
-	workload := s.workload(j).Name
-	consumed := func(attempt int32) {
-		s.condition(&provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: queueing.RequestName(workload, "capacity", attempt)}},
-			provreq.BookingExpired, metav1.ConditionTrue)
+	s.runs(first)
+	machine := s.nodes(g.Name)[0].Name
+	second := s.job("second", 1, nil)
+	s.complete(first)
+	if w := s.workload(first); w != nil && meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted) != nil {
+		t.Errorf("it was evicted: %+v", w.Status)
 	}
-	consumed(1)
-	s.reclaimed(g.Name)
-	var evicted *metav1.Condition
-	s.eventually("the eviction of the gang", func() bool {
-		if w := s.workload(j); w != nil {
-			evicted = meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
+	var pods corev1.PodList
+	if err := kube.List(t.Context(), &pods, client.InNamespace(s.name), client.MatchingLabels{batchv1.JobNameLabel: "first"}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Spec.NodeName != machine {
+			t.Errorf("pod %s ran on %q, the first one on %s", p.Name, p.Spec.NodeName, machine)
 		}
-		return evicted != nil
-	}, func() string { return fmt.Sprint(s.workload(j)) })
-	if evicted.Status == metav1.ConditionTrue && !strings.Contains(evicted.Message, "was lost, where 1 pod of the gang ran") {
-		t.Errorf("it is evicted for %s: %s", evicted.Reason, evicted.Message)
 	}
-	consumed(2)
-	s.runs(j)
-	s.delete(j)
+	s.complete(second)
 	s.empty(g.Name)
 }
 

@@ -42,6 +42,8 @@ type node struct {
 	// lastBusy is when the node was last seen to be needed, lastHeld when by others
 	// than the request that launched it.
 	lastBusy, lastHeld time.Time
+	// awaits is until when a pod of a gang that ran here may be made again.
+	awaits time.Time
 	// booked: a booking was written on it, then or now, be it of a request that was gone.
 	booked bool
 }
@@ -220,7 +222,15 @@ func (c *Checker) busy(n *node, but types.UID) bool {
 	if n.foreign || n.hasPods() {
 		return true
 	}
-	return slices.ContainsFunc(n.bookings, func(b booking) bool { return b.uid != but && c.live(b) != nil })
+	return slices.ContainsFunc(n.bookings, func(b booking) bool {
+		return b.uid != but && (c.live(b) != nil || c.now.Before(n.awaits) && c.goesOn(b))
+	})
+}
+
+// goesOn says that the gang of the booking runs: its request is over, and is there.
+func (c *Checker) goesOn(b booking) bool {
+	r := c.requests[b.uid]
+	return r != nil && r.served && r.over && !r.deleted && r.is(b)
 }
 
 // hasPods says that pods run here that belong to no DaemonSet.

@@ -43,6 +43,8 @@ type pod struct {
 	class string
 	// job controls the pod, if any does.
 	job types.UID
+	// madeAgain: somebody makes another one if it fails.
+	madeAgain bool
 }
 
 func readPod(e Event, o *corev1.Pod) *pod {
@@ -64,6 +66,7 @@ func readPod(e Event, o *corev1.Pod) *pod {
 	}
 	if owner := metav1.GetControllerOf(o); owner != nil {
 		p.daemon = owner.Kind == "DaemonSet"
+		p.madeAgain = !p.daemon
 		if owner.Kind == string(Jobs) {
 			p.job = owner.UID
 		}
@@ -71,12 +74,20 @@ func readPod(e Event, o *corev1.Pod) *pod {
 	return p
 }
 
+// longestBackOff is how long a Job waits at most until it makes a pod again that failed,
+// and somewhat more.
+const longestBackOff = 11 * time.Minute
+
 func (c *Checker) applyPod(e Event, o *corev1.Pod) {
 	old := c.pods[o.UID]
 	if old != nil && old.node != "" {
 		n := c.node(old.node)
 		c.noteBusy(n)
 		delete(n.pods, old.uid)
+		failed := e.Deleted || o.Status.Phase == corev1.PodFailed
+		if !old.finished && failed && old.madeAgain && old.consumes.Name != "" {
+			n.awaits = c.now.Add(longestBackOff)
+		}
 	}
 	if e.Deleted {
 		delete(c.pods, o.UID)
