@@ -32,16 +32,25 @@ func Compare(a, b Report) string {
 	return out.String()
 }
 
-// atRateOf holds a makespan against the bound and a start-up at the rate at which the
-// other run bound pods: for a plain kube-scheduler, what nobody can go below.
-func atRateOf(r, other Report, name, otherName string) string {
-	if other.Makespan.PodsPerSecond == 0 {
-		return ""
+// OverFIFOAtRateOf is the makespan by the FIFO bound and the start-up that the first wave
+// would take at the rate at which the other run bound pods. Of a plain kube-scheduler on
+// the same machine at the same time that is what nobody can go below. It is 0 where either
+// of the two has no start-up to speak of.
+func (r Report) OverFIFOAtRateOf(other Report) float64 {
+	if other.Makespan.PodsPerSecond == 0 || r.Bound.FirstWaveIn.Duration > 0 {
+		return 0
 	}
 	startUp := time.Duration(float64(r.Bound.FirstWave) / other.Makespan.PodsPerSecond * float64(time.Second) * float64(r.Speed))
 	bound := r.Bound.FIFO.Duration + startUp
-	return fmt.Sprintf("%s's makespan ÷ (first come first served + start-up at %s's rate): %.3f\n", name, otherName,
-		ratio(r.Makespan.Took.Seconds(), bound.Seconds()))
+	return ratio(r.Makespan.Took.Seconds(), bound.Seconds())
+}
+
+func atRateOf(r, other Report, name, otherName string) string {
+	over := r.OverFIFOAtRateOf(other)
+	if over == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s's makespan ÷ (first come first served + start-up at %s's rate): %.3f\n", name, otherName, over)
 }
 
 // merged are the rows of both, those of the first report first within a section.

@@ -54,12 +54,14 @@ type Jobs struct {
 // Makespan is from the first submission until the last Job's end.
 type Makespan struct {
 	Took metav1.Duration `json:"took"`
-	// StartUp is how long the pods of the first wave took, from the first to be created
-	// until the last to be bound, which they were at PodsPerSecond of the wall. Both are
-	// 0 where the Jobs of that wave do not come at once: that hides what it takes.
+	// StartUp is how long the pods of the first wave took in this very run, from the
+	// first to be created until the last to be bound, which they were at PodsPerSecond of
+	// the wall. Both are 0 where the Jobs of that wave do not come at once, which hides
+	// what it takes, and where machines are bought: then it is their boots that it takes.
 	StartUp       metav1.Duration `json:"startUp"`
 	PodsPerSecond float64         `json:"boundPodsPerSecond"`
-	// OverFIFO is Took by the FIFO bound and start-up.
+	// OverFIFO is Took by the FIFO bound and StartUp. Who starts slowly is forgiven for
+	// it here, but not by Report.OverFIFOAtRateOf.
 	OverFIFO float64 `json:"overFIFO"`
 }
 
@@ -166,6 +168,18 @@ func (r Record) last() time.Duration {
 	return last
 }
 
+// first is when the first Job was submitted, which a makespan counts from.
+func (r Record) first() time.Duration {
+	var first time.Duration
+	known := false
+	for _, j := range r.Jobs {
+		if j.Submitted != Never && (!known || j.Submitted < first) {
+			first, known = j.Submitted, true
+		}
+	}
+	return first
+}
+
 func jobs(r Record) Jobs {
 	out := Jobs{Submitted: len(r.Jobs)}
 	for _, j := range r.Jobs {
@@ -182,7 +196,7 @@ func jobs(r Record) Jobs {
 }
 
 func makespan(r Record) Makespan {
-	out := Makespan{Took: r.scaled(r.last())}
+	out := Makespan{Took: r.scaled(r.last() - r.first())}
 	// The first wave is over when so many pods have been bound.
 	var created, bound []time.Duration
 	for _, p := range r.Pods {
@@ -192,7 +206,7 @@ func makespan(r Record) Makespan {
 	}
 	slices.Sort(created)
 	slices.Sort(bound)
-	if wave := min(r.Bound.FirstWave, len(bound)); wave > 0 && r.Bound.FirstWaveIn.Duration == 0 {
+	if wave := min(r.Bound.FirstWave, len(bound)); wave > 0 && r.Bound.FirstWaveIn.Duration == 0 && len(r.Machines) == 0 {
 		took := max(bound[wave-1]-created[0], time.Millisecond)
 		out.StartUp = r.scaled(took)
 		out.PodsPerSecond = round(float64(wave) / took.Seconds())
@@ -324,11 +338,11 @@ func (r Record) unitSeconds(used float64) int64 {
 }
 
 func fixed(r Record) Usage {
-	byNode, end := runs(r), r.last()
+	byNode, took := runs(r), r.last()-r.first()
 	var use, had float64
 	for _, n := range r.Nodes {
 		use += used(byNode[n.Name])
-		had += float64(n.Amount) * float64(end)
+		had += float64(n.Amount) * float64(took)
 	}
 	return Usage{Machines: len(r.Nodes), Share: ratio(use, had), Used: r.unitSeconds(use)}
 }

@@ -138,6 +138,7 @@ type figure struct {
 func TestFigures(t *testing.T) {
 	var (
 		makespan  = figure{"makespan", func(r Report) any { return r.Makespan.Took.Duration }}
+		startUp   = figure{"start-up", func(r Report) any { return r.Makespan.StartUp.Duration }}
 		overFIFO  = figure{"makespan over FIFO", func(r Report) any { return r.Makespan.OverFIFO }}
 		fixed     = figure{"utilisation of fixed machines", func(r Report) any { return r.Fixed.Share }}
 		bought    = figure{"machines bought", func(r Report) any { return r.Bought.Machines }}
@@ -173,6 +174,21 @@ func TestFigures(t *testing.T) {
 		"a first wave that takes its time to come has no start-up": {
 			record: plain(func(r *Record) { r.Bound.FirstWaveIn = of(600 * time.Millisecond) }),
 			want:   map[*figure]any{&overFIFO: 1.222},
+		},
+		"a start-up with machines that are bought would be their boots": {
+			record: plain(func(r *Record) { r.Nodes, r.Machines = nil, []Machine{{Name: "node-0", Amount: 2000, Gone: Never}} }),
+			want:   map[*figure]any{&startUp: time.Duration(0), &overFIFO: 1.222},
+		},
+		"the clock starts with the first Job to come": {
+			record: plain(func(r *Record) {
+				for i := range r.Pods {
+					r.Pods[i].Created, r.Pods[i].Bound, r.Pods[i].Running = at(5), at(5.5), at(6)
+				}
+				r.Jobs[0].Submitted = at(5)
+				r.Jobs = append(r.Jobs, job("never came", 1, 1000, at(5), Failed))
+				r.Jobs[1].Submitted = Never
+			}),
+			want: map[*figure]any{&makespan: at(6), &fixed: 0.833},
 		},
 		"times are scenario time at any speed": {
 			record: plain(func(r *Record) { r.Speed = 10 }),
@@ -282,6 +298,31 @@ func TestFigures(t *testing.T) {
 				if got := f.of(r); got != want {
 					t.Errorf("%s: %v, want %v", f.what, got, want)
 				}
+			}
+		})
+	}
+}
+
+func TestAMakespanIsHeldAgainstTheRateOfAnotherRun(t *testing.T) {
+	bound := scenario.Bound{FIFO: of(100 * time.Second), FirstWave: 50}
+	came := bound
+	came.FirstWaveIn = of(time.Second)
+	run := func(took float64, speed int, rate float64, bound scenario.Bound) Report {
+		return Report{Speed: speed, Bound: bound, Makespan: Makespan{Took: of(at(took)), PodsPerSecond: rate}}
+	}
+	for name, tc := range map[string]struct {
+		run, other Report
+		want       float64
+	}{
+		"its own rate does not matter":             {run(132, 1, 1, bound), run(200, 1, 5, bound), 1.2},
+		"the rate is of the wall, the rest is not": {run(132, 2, 1, bound), run(200, 2, 10, bound), 1.2},
+		"the other's pods do not come at once":     {run(132, 1, 1, bound), run(200, 1, 0, came), 0},
+		"its own pods do not come at once":         {run(132, 1, 0, came), run(200, 1, 5, bound), 0},
+		"its machines boot, which is in the bound": {run(132, 1, 0, bound), run(200, 1, 5, bound), 1.2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.run.OverFIFOAtRateOf(tc.other); got != tc.want {
+				t.Errorf("%v times the bound, want %v", got, tc.want)
 			}
 		})
 	}

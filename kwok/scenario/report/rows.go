@@ -52,11 +52,13 @@ func (r Report) rows() (out []row) {
 	took("bound, first come first served", r.Bound.FIFO)
 	took("bound, longest first", r.Bound.LongestFirst)
 	if r.Makespan.PodsPerSecond > 0 {
-		took("start-up of the first wave", r.Makespan.StartUp)
+		took("its own start-up, of the first wave", r.Makespan.StartUp)
 		count("pods of the first wave", int64(r.Bound.FirstWave))
 		add("pods bound per second of the wall", r.Makespan.PodsPerSecond, fmt.Sprintf("%.1f", r.Makespan.PodsPerSecond))
+		factor("makespan ÷ (first come first served + its own start-up)", r.Makespan.OverFIFO)
+	} else {
+		factor("makespan ÷ first come first served", r.Makespan.OverFIFO)
 	}
-	factor("makespan ÷ (first come first served + start-up)", r.Makespan.OverFIFO)
 
 	if r.Fixed.Machines > 0 {
 		section = "Fixed machines"
