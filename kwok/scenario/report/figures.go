@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -74,29 +73,15 @@ type Percentiles struct {
 	Most  metav1.Duration `json:"most"`
 }
 
-// Usage of machines: amounts of the report's resource in use by pods that ran, over
-// the makespan, by what the machines had.
+// Usage of machines: amounts of the report's resource in use by pods that ran and were
+// not lost, over the makespan, by what the machines had.
 type Usage struct {
 	Machines int     `json:"machines"`
 	Share    float64 `json:"utilisation"`
-	// Used is amount × time, in whole units × seconds.
+	// Used is amount × time, in whole units × seconds. Lost is that of pods that ran for
+	// nothing: they did not succeed, or their Job failed.
 	Used int64 `json:"usedUnitSeconds"`
-}
-
-// Purchases are the machines that were bought.
-type Purchases struct {
-	Usage `json:",inline"`
-	// Needed is the most that ran at once, rounded up to machines.
-	Needed          int     `json:"needed"`
-	BoughtPerNeeded float64 `json:"boughtPerNeeded"`
-	// MachineSeconds were paid for. Of these Wasted had no pod that ran, from the
-	// launch to the end; Idle are those of them after the node was ready.
-	MachineSeconds int64   `json:"machineSeconds"`
-	Wasted         int64   `json:"wastedMachineSeconds"`
-	Idle           int64   `json:"idleMachineSeconds"`
-	IdleShare      float64 `json:"idleShare"`
-	MilliUSD       int64   `json:"milliUSD"`
-	WastedMilliUSD int64   `json:"wastedMilliUSD"`
+	Lost int64 `json:"lostUnitSeconds"`
 }
 
 // API is what kube-apiserver had to bear.
@@ -291,23 +276,40 @@ func quantile(buckets []Bucket, percent int64) time.Duration {
 type span struct {
 	from, to time.Duration
 	amount   int64
+	// lost says that it came to nothing.
+	lost bool
 }
 
-// runs are the spans by node, until the last Job's end.
+// runs are the spans by node.
 func runs(r Record) map[string][]span {
+	// A pod whose machine was lost is seen to end long after.
+	gone := map[string]time.Duration{}
+	for _, m := range r.Machines {
+		gone[m.Name] = r.gone(m)
+	}
 	out := map[string][]span{}
-	end := r.last()
 	for _, p := range r.Pods {
-		if p.Running == Never || p.Running >= end {
+		to := r.End
+		if at, ok := gone[p.Node]; ok {
+			to = at
+		}
+		if p.Ended != Never {
+			to = min(p.Ended, to)
+		}
+		if p.Running == Never || p.Running >= to {
 			continue
 		}
-		to := end
-		if p.Ended != Never {
-			to = min(p.Ended, end)
-		}
-		out[p.Node] = append(out[p.Node], span{p.Running, to, r.Jobs[p.Job].Each})
+		j := r.Jobs[p.Job]
+		// What still runs at the end may yet come to something.
+		lost := j.Outcome == Failed || p.Ended != Never && !p.Succeeded
+		out[p.Node] = append(out[p.Node], span{p.Running, to, j.Each, lost})
 	}
 	return out
+}
+
+// useful are the spans that were not lost.
+func useful(spans []span) []span {
+	return slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return s.lost })
 }
 
 // used is amount × time of the spans, in thousandths × nanoseconds; a float, since it
@@ -339,98 +341,22 @@ func (r Record) unitSeconds(used float64) int64 {
 
 func fixed(r Record) Usage {
 	byNode, took := runs(r), r.last()-r.first()
-	var use, had float64
+	var use, nothing, had float64
 	for _, n := range r.Nodes {
-		use += used(byNode[n.Name])
+		spans := byNode[n.Name]
+		use, nothing = use+used(useful(spans)), nothing+used(spans)-used(useful(spans))
 		had += float64(n.Amount) * float64(took)
 	}
-	return Usage{Machines: len(r.Nodes), Share: ratio(use, had), Used: r.unitSeconds(use)}
+	return Usage{Machines: len(r.Nodes), Share: ratio(use, had), Used: r.unitSeconds(use), Lost: r.unitSeconds(nothing)}
 }
 
-func bought(r Record) Purchases {
-	byNode, end := runs(r), r.last()
-	out := Purchases{}
-	var use, had float64
-	var paid, wasted, idle time.Duration
-	var cost, lost float64 // milli-USD, over scenario time
-	for _, m := range r.Machines {
-		if m.Launched >= end {
-			continue
-		}
-		out.Machines++
-		gone := end
-		if m.Gone != Never {
-			gone = min(m.Gone, end)
-		}
-		life, work := gone-m.Launched, busy(byNode[m.Name])
-		use += used(byNode[m.Name])
-		had += float64(m.Amount) * float64(life)
-		paid += life
-		wasted += life - work
-		if m.Ready != Never && m.Ready < gone {
-			idle += gone - m.Ready - work
-		}
-		perHour := float64(m.MilliUSDPerHour) * float64(r.Speed)
-		cost += perHour * life.Hours()
-		lost += perHour * (life - work).Hours()
-	}
-	seconds := func(d time.Duration) int64 { return int64(r.scaled(d).Round(time.Second) / time.Second) }
-	out.Share, out.Used = ratio(use, had), r.unitSeconds(use)
-	out.MachineSeconds, out.Wasted, out.Idle = seconds(paid), seconds(wasted), seconds(idle)
-	out.IdleShare = ratio(float64(idle), float64(paid))
-	out.MilliUSD, out.WastedMilliUSD = int64(math.Round(cost)), int64(math.Round(lost))
-	out.Needed = int(needed(r, byNode))
-	out.BoughtPerNeeded = ratio(float64(out.Machines), float64(out.Needed))
-	return out
-}
-
-// needed is, for each group, the most of its machines that pods running at the same
-// time would fill, where those of more than half a machine have one each; and of all
-// groups the sum.
-func needed(r Record, byNode map[string][]span) (sum int64) {
-	spans, size := map[string][]span{}, map[string]int64{}
-	for _, m := range r.Machines {
-		spans[m.Group] = append(spans[m.Group], byNode[m.Name]...)
-		size[m.Group] = m.Amount
-	}
-	for _, group := range slices.Sorted(maps.Keys(spans)) {
-		if size[group] == 0 {
-			continue
-		}
-		var large []span
-		for _, s := range spans[group] {
-			if 2*s.amount > size[group] {
-				large = append(large, span{s.from, s.to, 1})
-			}
-		}
-		sum += max((peak(spans[group])+size[group]-1)/size[group], peak(large))
-	}
-	return sum
-}
-
-// peak is the largest amount at once.
-func peak(spans []span) (most int64) {
-	var now int64
-	for _, s := range steps(spans) {
-		now += s.delta
-		most = max(most, now)
-	}
-	return most
-}
-
-// step is a change of an amount.
-type step struct {
-	at    time.Duration
-	delta int64
-}
-
-// steps of the spans in order; at one time ends come before beginnings.
+// steps of the spans in order.
 func steps(spans []span) []step {
 	var out []step
 	for _, s := range spans {
 		out = append(out, step{s.from, s.amount}, step{s.to, -s.amount})
 	}
-	slices.SortFunc(out, func(a, b step) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta)) })
+	slices.SortFunc(out, compareSteps)
 	return out
 }
 

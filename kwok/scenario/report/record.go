@@ -30,6 +30,8 @@ type Record struct {
 	Nodes []Node
 	// Machines that were bought, in the order of their launches.
 	Machines []Machine
+	// Left is how many of these stood at the end, beyond those that their groups keep.
+	Left int
 
 	// Writes to the API server, by who sent them.
 	Writes []Writer
@@ -79,6 +81,8 @@ type Pod struct {
 	// Revisions of its creation and of its end put these in order with those of other
 	// pods and of nodes, which times of observation do not. 0 where it has not ended.
 	CreatedAt, EndedAt uint64
+	// Succeeded says that it ended so.
+	Succeeded bool
 }
 
 // Node that is there for pods.

@@ -28,10 +28,10 @@ func job(name string, pods int, each int64, ended time.Duration, outcome Outcome
 	return Job{Name: name, Pods: pods, Each: each, Reserved: Never, Admitted: Never, Ended: ended, Outcome: outcome}
 }
 
-// pod of a job that was bound half a second after its creation and ran another half
-// later.
+// pod of a job that was bound half a second after its creation, ran another half later,
+// and succeeded.
 func pod(job int, node string, created, ended float64, createdAt, endedAt uint64) Pod {
-	return Pod{Job: job, Node: node, Created: at(created), Bound: at(created + 0.5), Running: at(created + 1), Ended: at(ended), CreatedAt: createdAt, EndedAt: endedAt}
+	return Pod{Job: job, Node: node, Created: at(created), Bound: at(created + 0.5), Running: at(created + 1), Ended: at(ended), CreatedAt: createdAt, EndedAt: endedAt, Succeeded: true}
 }
 
 // sample is a run of four Jobs at speed 10 on a node of 4 CPUs, and on machines of 2
@@ -56,6 +56,7 @@ func sample() Record {
 			pod(1, "m-0", 4, 15, 41, 150), pod(1, "m-0", 4, 15, 42, 151),
 			pod(2, "m-2", 5, 12, 50, 121),
 		},
+		Left:      1,
 		Writes:    []Writer{{"muster", 12}, {"all", 12_345}},
 		Latency:   []Bucket{{5 * time.Millisecond, 900}, {10 * time.Millisecond, 990}, {50 * time.Millisecond, 1000}},
 		Scheduled: 5, Unschedulable: 1,
@@ -145,6 +146,12 @@ func TestFigures(t *testing.T) {
 		needed    = figure{"machines needed", func(r Report) any { return r.Bought.Needed }}
 		idle      = figure{"idle machine-seconds", func(r Report) any { return r.Bought.Idle }}
 		wasted    = figure{"wasted machine-seconds", func(r Report) any { return r.Bought.Wasted }}
+		left      = figure{"machines left", func(r Report) any { return r.Bought.Left }}
+		lost      = figure{"lost machine-seconds", func(r Report) any { return r.Bought.Lost }}
+		lostUSD   = figure{"lost milli-USD", func(r Report) any { return r.Bought.LostMilliUSD }}
+		wastedUSD = figure{"wasted milli-USD", func(r Report) any { return r.Bought.WastedMilliUSD }}
+		use       = figure{"utilisation of bought machines", func(r Report) any { return r.Bought.Share }}
+		fixedLost = figure{"amount × time lost on fixed machines", func(r Report) any { return r.Fixed.Lost }}
 		cost      = figure{"cost in milli-USD", func(r Report) any { return r.Bought.MilliUSD }}
 		wait      = figure{"most that a Job waited", func(r Report) any { return r.Wait.Most.Duration }}
 		waited    = figure{"Jobs that have waited", func(r Report) any { return r.Wait.Count }}
@@ -152,6 +159,10 @@ func TestFigures(t *testing.T) {
 		latency   = figure{"p99 of a write", func(r Report) any { return r.API.P99.Duration }}
 		earlyPods = figure{"pods before room", func(r Report) any { return r.Scheduling.EarlyPods }}
 	)
+	// machine of 2 CPUs at 1 USD a second, which is ready at once.
+	machine := func(name, group string, launched, gone float64) Machine {
+		return Machine{Name: name, Group: group, Amount: 2000, MilliUSDPerHour: 3_600_000, Launched: at(launched), Ready: at(launched), Gone: at(gone)}
+	}
 	// plain is one Job of two pods on a node of two CPUs, at speed 1.
 	plain := func(change func(*Record)) Record {
 		r := Record{Speed: 1, Bound: scenario.Bound{FIFO: of(9 * time.Second), FirstWave: 2}, End: at(30), Resource: "cpu",
@@ -216,6 +227,68 @@ func TestFigures(t *testing.T) {
 				r.Jobs = append(r.Jobs, job("late", 1, 1000, at(31), Succeeded))
 			}),
 			want: map[*figure]any{&bought: 1, &needed: 1, &wasted: int64(16), &idle: int64(11), &cost: int64(26_000)},
+		},
+		"a machine is paid for, and idle, until its own end, but used over the makespan": {
+			record: plain(func(r *Record) {
+				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 21)}
+			}),
+			want: map[*figure]any{&makespan: at(11), &use: 0.886, &idle: int64(11), &wasted: int64(11), &cost: int64(21_000), &left: 0},
+		},
+		"one that nobody took back is paid for until the end of the observation": {
+			record: plain(func(r *Record) {
+				r.Nodes, r.Machines, r.Left = nil, []Machine{machine("node-0", "a", 0, 99)}, 1
+				r.Machines[0].Gone = Never
+			}),
+			want: map[*figure]any{&makespan: at(11), &idle: int64(20), &cost: int64(30_000), &left: 1},
+		},
+		"one that came when all had ended was bought for nothing": {
+			record: plain(func(r *Record) {
+				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 11), machine("m-1", "a", 12, 22)}
+			}),
+			want: map[*figure]any{&bought: 2, &needed: 1, &use: 0.886, &wasted: int64(11), &cost: int64(21_000)},
+		},
+		"a pod that did not succeed ran for nothing": {
+			record: plain(func(r *Record) {
+				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 11)}
+				r.Pods[0].Running, r.Pods[1].Running, r.Pods[1].Ended = at(1), at(1), at(5)
+				r.Pods[1].Succeeded = false
+				r.Pods[0].Running = at(3)
+			}),
+			// From 1 to 3 s it ran alone.
+			want: map[*figure]any{&lost: int64(2), &wasted: int64(3), &idle: int64(1), &lostUSD: int64(2_000), &wastedUSD: int64(3_000), &use: 0.364},
+		},
+		"so did the pods of a Job that failed, whatever they say": {
+			record: plain(func(r *Record) {
+				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 11)}
+				r.Jobs[0].Outcome = Failed
+			}),
+			want: map[*figure]any{&lost: int64(10), &wasted: int64(11), &use: 0.0},
+		},
+		"what ran for nothing on fixed machines is told, too": {
+			record: plain(func(r *Record) { r.Pods[0].Succeeded = false }),
+			want:   map[*figure]any{&fixedLost: int64(10), &fixed: 0.432},
+		},
+		"what still runs at the end is not lost": {
+			record: plain(func(r *Record) {
+				r.Jobs[0].Outcome, r.Jobs[0].Ended = Unfinished, Never
+				r.Pods[0].Ended, r.Pods[0].Succeeded = Never, false
+			}),
+			want: map[*figure]any{&fixedLost: int64(0)},
+		},
+		"a pod has its lost machine no longer than that was paid for": {
+			record: plain(func(r *Record) {
+				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 6)}
+				r.Pods[0].Succeeded, r.Pods[1].Succeeded = false, false
+			}),
+			want: map[*figure]any{&lost: int64(5), &wasted: int64(6), &idle: int64(1)},
+		},
+		"machines of one group that are needed once those of another are not": {
+			record: plain(func(r *Record) {
+				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 11), machine("m-1", "b", 0, 30), machine("m-2", "b", 0, 30)}
+				r.Jobs = append(r.Jobs, job("b", 2, 2000, at(25), Succeeded))
+				r.Pods = append(r.Pods, pod(1, "m-1", 11, 25, 3, 12), pod(1, "m-2", 11, 25, 4, 13))
+			}),
+			want: map[*figure]any{&bought: 3, &needed: 2},
 		},
 		"what ran at once is what was needed, in whole machines": {
 			record: plain(func(r *Record) {
