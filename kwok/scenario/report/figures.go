@@ -24,15 +24,16 @@ type Report struct {
 	Jobs     Jobs           `json:"jobs"`
 	Makespan Makespan       `json:"makespan"`
 	Bound    scenario.Bound `json:"bound"`
-	// Wait of Jobs from their submission until all of their pods ran together, of
-	// those that ever did.
+	// Wait of Jobs from their submission until all of their pods ran together.
 	Wait Percentiles `json:"wait"`
-	// ToCapacity is from the reservation of quota until all checks were ready.
-	ToCapacity Percentiles `json:"timeToCapacity"`
-	Fixed      Usage       `json:"fixedMachines"`
-	Bought     Purchases   `json:"boughtMachines"`
-	API        API         `json:"api"`
-	Scheduling Scheduling  `json:"scheduling"`
+	// ToCapacity is from the first reservation of quota until all checks were ready;
+	// LastAttempt only from the last reservation, of Jobs for which they ever were.
+	ToCapacity  Percentiles `json:"timeToCapacity"`
+	LastAttempt Percentiles `json:"timeToCapacityLastAttempt"`
+	Fixed       Usage       `json:"fixedMachines"`
+	Bought      Purchases   `json:"boughtMachines"`
+	API         API         `json:"api"`
+	Scheduling  Scheduling  `json:"scheduling"`
 	// Faults that came, by type and target.
 	Faults   map[string]int `json:"faults,omitempty"`
 	Promises Promises       `json:"promises"`
@@ -64,9 +65,11 @@ type Makespan struct {
 	OverFIFO float64 `json:"overFIFO"`
 }
 
-// Percentiles of a time, of Count that had it.
+// Percentiles of a time that Count of Of Jobs have had. The others are still having it:
+// they count with what it had come to by the end, which is the least that it will be.
 type Percentiles struct {
 	Count int             `json:"count"`
+	Of    int             `json:"of"`
 	P50   metav1.Duration `json:"p50"`
 	P90   metav1.Duration `json:"p90"`
 	P99   metav1.Duration `json:"p99"`
@@ -132,7 +135,7 @@ func Of(r Record) Report {
 	if r.Speed > 1 {
 		out.Uncompressed = scenario.Uncompressed
 	}
-	out.Wait, out.ToCapacity = waits(r)
+	out.Wait, out.ToCapacity, out.LastAttempt = waits(r)
 	return out
 }
 
@@ -232,22 +235,49 @@ func together(r Record) []time.Duration {
 	return out
 }
 
-func waits(r Record) (wait, toCapacity Percentiles) {
-	var started, capacity []time.Duration
+func waits(r Record) (wait, toCapacity, lastAttempt Percentiles) {
+	var started, capacity, last times
+	end := r.last()
 	for i, at := range together(r) {
 		j := r.Jobs[i]
-		if at != Never {
-			started = append(started, at-j.Submitted)
+		switch {
+		case j.Submitted == Never:
+		case at != Never:
+			started.had(at - j.Submitted)
+		case j.Outcome == Succeeded:
+			started.has(j.Ended - j.Submitted) // its pods ran one after another
+		default:
+			// One that failed before it ran is no better off than who waits on.
+			started.has(end - j.Submitted)
 		}
-		if j.Reserved != Never && j.Admitted != Never {
-			capacity = append(capacity, j.Admitted-j.Reserved)
+		switch {
+		case j.Reserved == Never:
+		case j.Admitted != Never:
+			capacity.had(j.Admitted - j.Reserved)
+			last.had(j.Admitted - j.ReservedAgain)
+		default:
+			capacity.has(end - j.Reserved)
 		}
 	}
-	return r.percentiles(started), r.percentiles(capacity)
+	return r.percentiles(started), r.percentiles(capacity), r.percentiles(last)
 }
 
-// percentiles by the nearest rank: each is a time that was really seen.
-func (r Record) percentiles(times []time.Duration) Percentiles {
+// times that Jobs had, or have had so far.
+type times struct {
+	all   []time.Duration
+	count int
+}
+
+func (t *times) had(d time.Duration) {
+	t.all = append(t.all, d)
+	t.count++
+}
+
+func (t *times) has(d time.Duration) { t.all = append(t.all, d) }
+
+// percentiles by the nearest rank: each is the time of one Job.
+func (r Record) percentiles(t times) Percentiles {
+	times := t.all
 	if len(times) == 0 {
 		return Percentiles{}
 	}
@@ -255,7 +285,7 @@ func (r Record) percentiles(times []time.Duration) Percentiles {
 	at := func(percent int) metav1.Duration {
 		return r.scaled(times[(len(times)*percent+99)/100-1])
 	}
-	return Percentiles{Count: len(times), P50: at(50), P90: at(90), P99: at(99), Most: at(100)}
+	return Percentiles{Count: t.count, Of: len(times), P50: at(50), P90: at(90), P99: at(99), Most: at(100)}
 }
 
 // quantile of a histogram is the bound of the bucket that it falls in.

@@ -54,11 +54,12 @@ type Job struct {
 	// Each is what one pod asks for.
 	Each      int64
 	Submitted time.Duration
-	// Reserved is when its queue gave it quota, Admitted when all of its checks were
-	// ready. Never for Jobs of no queue.
-	Reserved, Admitted time.Duration
-	Ended              time.Duration
-	Outcome            Outcome
+	// Reserved is when its queue first gave it quota, ReservedAgain when it did for the
+	// last time before Admitted, which is when all of its checks were ready. Never for Jobs
+	// of no queue.
+	Reserved, ReservedAgain, Admitted time.Duration
+	Ended                             time.Duration
+	Outcome                           Outcome
 }
 
 // Outcome of a Job.

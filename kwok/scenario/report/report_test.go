@@ -25,7 +25,7 @@ func at(seconds float64) time.Duration { return time.Duration(seconds * float64(
 
 // job that was submitted at once.
 func job(name string, pods int, each int64, ended time.Duration, outcome Outcome) Job {
-	return Job{Name: name, Pods: pods, Each: each, Reserved: Never, Admitted: Never, Ended: ended, Outcome: outcome}
+	return Job{Name: name, Pods: pods, Each: each, Reserved: Never, ReservedAgain: Never, Admitted: Never, Ended: ended, Outcome: outcome}
 }
 
 // pod of a job that was bound half a second after its creation, ran another half later,
@@ -64,7 +64,8 @@ func sample() Record {
 		Judged: map[string]int{"P1 created pods": 5, "P4 reservations": 3},
 		Broken: []string{"P7 explained: Workload default/d: says nothing at 12:00:00.000"},
 	}
-	r.Jobs[1].Reserved, r.Jobs[1].Admitted = at(1), at(4)
+	r.Jobs[1].Reserved, r.Jobs[1].ReservedAgain, r.Jobs[1].Admitted = at(1), at(2), at(4)
+	r.Jobs[3].Reserved, r.Jobs[3].ReservedAgain = at(13), at(13)
 	return r
 }
 
@@ -155,6 +156,8 @@ func TestFigures(t *testing.T) {
 		cost      = figure{"cost in milli-USD", func(r Report) any { return r.Bought.MilliUSD }}
 		wait      = figure{"most that a Job waited", func(r Report) any { return r.Wait.Most.Duration }}
 		waited    = figure{"Jobs that have waited", func(r Report) any { return r.Wait.Count }}
+		waiting   = figure{"Jobs that wait or have waited", func(r Report) any { return r.Wait.Of }}
+		attempt   = figure{"median of the last attempt", func(r Report) any { return r.LastAttempt.P50.Duration }}
 		capacity  = figure{"median time to capacity", func(r Report) any { return r.ToCapacity.P50.Duration }}
 		latency   = figure{"p99 of a write", func(r Report) any { return r.API.P99.Duration }}
 		earlyPods = figure{"pods before room", func(r Report) any { return r.Scheduling.EarlyPods }}
@@ -209,9 +212,27 @@ func TestFigures(t *testing.T) {
 			record: plain(func(r *Record) { r.Jobs[0].Outcome, r.Jobs[0].Ended = Unfinished, Never }),
 			want:   map[*figure]any{&makespan: at(30)},
 		},
-		"a Job whose pods never ran together has not waited, but still does": {
+		"a Job whose pods never ran together has waited until its end at most": {
 			record: plain(func(r *Record) { r.Pods[1].Created, r.Pods[1].Running = at(10.8), at(11.5) }),
-			want:   map[*figure]any{&waited: 0},
+			want:   map[*figure]any{&waited: 0, &waiting: 1, &wait: at(11)},
+		},
+		"one that never ran has waited until the end at least": {
+			record: plain(func(r *Record) {
+				r.Jobs = append(r.Jobs, job("b", 2, 1000, Never, Unfinished))
+				r.Jobs[1].Submitted = at(10)
+			}),
+			want: map[*figure]any{&waited: 1, &waiting: 2, &wait: at(20)},
+		},
+		"so has one that failed before it ran": {
+			record: plain(func(r *Record) { r.Jobs = append(r.Jobs, job("b", 2, 1000, at(3), Failed)) }),
+			want:   map[*figure]any{&waited: 1, &waiting: 2, &wait: at(11)},
+		},
+		"one that was never submitted has not": {
+			record: plain(func(r *Record) {
+				r.Jobs = append(r.Jobs, job("b", 2, 1000, Never, Unfinished))
+				r.Jobs[1].Submitted = Never
+			}),
+			want: map[*figure]any{&waited: 1, &waiting: 1, &wait: at(1.5)},
 		},
 		"a Job that lost a pod has waited no longer": {
 			record: plain(func(r *Record) {
@@ -318,9 +339,13 @@ func TestFigures(t *testing.T) {
 			}),
 			want: map[*figure]any{&needed: 3},
 		},
-		"time to capacity is from the reservation to the admission": {
-			record: plain(func(r *Record) { r.Jobs[0].Reserved, r.Jobs[0].Admitted = at(3), at(7) }),
-			want:   map[*figure]any{&capacity: at(4)},
+		"time to capacity is from the first reservation to the admission": {
+			record: plain(func(r *Record) { r.Jobs[0].Reserved, r.Jobs[0].ReservedAgain, r.Jobs[0].Admitted = at(3), at(5), at(7) }),
+			want:   map[*figure]any{&capacity: at(4), &attempt: at(2)},
+		},
+		"who has reserved and was never admitted counts until the end": {
+			record: plain(func(r *Record) { r.Jobs[0].Reserved = at(3) }),
+			want:   map[*figure]any{&capacity: at(8), &attempt: time.Duration(0)},
 		},
 		"pods that were created while another gang still held the room": {
 			record: plain(func(r *Record) {

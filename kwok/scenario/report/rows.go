@@ -36,9 +36,14 @@ func (r Report) rows() (out []row) {
 		count(string(r.Resource)+"-seconds of runs that were lost", u.Lost)
 	}
 	percentiles := func(name string, p Percentiles) {
-		if p.Count == 0 {
+		if p.Of == 0 {
 			return
 		}
+		had := fmt.Sprintf("%s of %s Jobs", grouped(int64(p.Count)), grouped(int64(p.Of)))
+		if p.Count < p.Of {
+			had += "; the others count until the end"
+		}
+		add(name+", had by", float64(p.Count), had)
 		took(name+", median", p.P50)
 		took(name+", p90", p.P90)
 		took(name+", p99", p.P99)
@@ -51,6 +56,9 @@ func (r Report) rows() (out []row) {
 	count("unfinished", int64(r.Jobs.Unfinished))
 	percentiles("wait until all pods run", r.Wait)
 	percentiles("time to capacity", r.ToCapacity)
+	if r.LastAttempt != r.ToCapacity {
+		percentiles("time to capacity, last attempt", r.LastAttempt)
+	}
 
 	section = "Makespan"
 	took("makespan", r.Makespan.Took)

@@ -100,7 +100,7 @@ func newObserver(s *scenario.Scenario, jobs []scenario.Submission, speed int) *o
 		each := j.Shape.Requests[o.resource]
 		o.record.Jobs = append(o.record.Jobs, report.Job{
 			Name: j.Namespace + "/" + j.Name, Pods: int(j.Shape.Pods), Each: each.MilliValue(),
-			Submitted: report.Never, Reserved: report.Never, Admitted: report.Never, Ended: report.Never,
+			Submitted: report.Never, Reserved: report.Never, ReservedAgain: report.Never, Admitted: report.Never, Ended: report.Never,
 		})
 		o.gangs, o.done = append(o.gangs, map[types.UID]*member{}), append(o.done, 0)
 	}
@@ -320,9 +320,12 @@ func (o *observer) observeWorkload(w *kueue.Workload, at time.Duration) {
 	}
 	switch reserved := meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved); {
 	case !reserved:
-		j.Reserved = report.Never // what was taken back is reserved anew
-	case j.Reserved == report.Never:
-		j.Reserved = at
+		j.ReservedAgain = report.Never // what was taken back is reserved anew
+	case j.ReservedAgain == report.Never:
+		j.ReservedAgain = at
+		if j.Reserved == report.Never {
+			j.Reserved = at
+		}
 	}
 	if meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) {
 		j.Admitted = at

@@ -219,7 +219,7 @@ func TestFixedNodesTakePodsOnceTheirTaintIsGone(t *testing.T) {
 	}
 }
 
-func TestTimeToCapacityBeginsWithTheLastReservation(t *testing.T) {
+func TestTimeToCapacityBeginsWithTheFirstReservation(t *testing.T) {
 	s := newStage(t, false)
 	workload := func(conditions ...string) *kueue.Workload {
 		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job-job-0-12345",
@@ -237,8 +237,8 @@ func TestTimeToCapacityBeginsWithTheLastReservation(t *testing.T) {
 	s.see(workload(kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted))
 	s.see(workload())
 	got := s.finish(s.now()).Jobs[0]
-	if got.Reserved != 4*time.Second || got.Admitted != 6*time.Second {
-		t.Errorf("reserved at %s and admitted at %s, want 4s and 6s", got.Reserved, got.Admitted)
+	if got.Reserved != 2*time.Second || got.ReservedAgain != 4*time.Second || got.Admitted != 6*time.Second {
+		t.Errorf("reserved at %s, for the last time at %s, and admitted at %s, want 2s, 4s and 6s", got.Reserved, got.ReservedAgain, got.Admitted)
 	}
 }
 
