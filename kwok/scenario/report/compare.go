@@ -13,8 +13,14 @@ func Compare(a, b Report) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "A  %s, admitted by %s, at speed %d\nB  %s, admitted by %s, at speed %d\n",
 		a.Scenario, a.Admitter, a.Speed, b.Scenario, b.Admitter, b.Speed)
-	if a.Scenario != b.Scenario {
+	switch {
+	case a.Scenario != b.Scenario:
 		out.WriteString("These are different scenarios: what they have in common is little.\n")
+	case a.Bound != b.Bound:
+		out.WriteString("These are scenarios of one name with different bounds: the file was changed between the runs, so their Jobs or machines differ.\n")
+	}
+	if a.Speed != b.Speed {
+		out.WriteString("These are runs at different speeds: what is not divided by the speed weighs more in the faster one.\n")
 	}
 	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	left, right := a.rows(), b.rows()

@@ -108,12 +108,52 @@ func TestAReportIsReadAsItWasWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var back Report
-	if err := json.Unmarshal(text, &back); err != nil {
+	back, err := Read(append(text, '\n'))
+	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(r, back); diff != "" {
 		t.Errorf("report (-written +read):\n%s", diff)
+	}
+}
+
+func TestWhatIsNoReportIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		`many`:                          "invalid character",
+		`{}`:                            "it names no scenario: give the report.json of a run",
+		`{"kind": "Pod"}`:               `unknown field "kind": give the report.json of a run of this version`,
+		`{"scenario": 3}`:               "cannot unmarshal number",
+		`{"scenario": "a"} {"jobs": 1}`: "something comes after the report",
+	} {
+		if _, err := Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestWhatCannotBeComparedIsSaidSo(t *testing.T) {
+	const name, bounds, speeds = "different scenarios", "different bounds", "different speeds"
+	for what, tc := range map[string]struct {
+		change func(*Report)
+		want   []string
+	}{
+		"a run of the same":           {func(r *Report) { r.Admitter = "none" }, nil},
+		"a run of another scenario":   {func(r *Report) { r.Scenario, r.Bound.FirstWave = "other", 7 }, []string{name}},
+		"a run of what it was before": {func(r *Report) { r.Bound.FIFO = of(time.Second) }, []string{bounds}},
+		"a faster run":                {func(r *Report) { r.Speed = 20 }, []string{speeds}},
+		"a faster run of what it was": {func(r *Report) { r.Speed, r.Bound.FirstWave = 20, 7 }, []string{bounds, speeds}},
+	} {
+		a, b := Of(sample()), Of(sample())
+		tc.change(&b)
+		var got []string
+		for _, warning := range []string{name, bounds, speeds} {
+			if strings.Contains(Compare(a, b), warning) {
+				got = append(got, warning)
+			}
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: warnings (-want +got):\n%s", what, diff)
+		}
 	}
 }
 
@@ -213,8 +253,12 @@ func TestFigures(t *testing.T) {
 			want:   map[*figure]any{&makespan: at(30)},
 		},
 		"a Job whose pods never ran together has waited until its end at most": {
-			record: plain(func(r *Record) { r.Pods[1].Created, r.Pods[1].Running = at(10.8), at(11.5) }),
-			want:   map[*figure]any{&waited: 0, &waiting: 1, &wait: at(11)},
+			record: plain(func(r *Record) {
+				r.Pods[1].Created, r.Pods[1].Running = at(10.8), at(11.5)
+				r.Jobs = append(r.Jobs, job("late", 1, 1000, at(20), Failed))
+				r.Jobs[1].Submitted = Never
+			}),
+			want: map[*figure]any{&waited: 0, &waiting: 1, &wait: at(11)},
 		},
 		"one that never ran has waited until the end at least": {
 			record: plain(func(r *Record) {
