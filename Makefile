@@ -59,7 +59,7 @@ soak: build ## Let everything go wrong for an hour while gangs come and go, and 
 	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test ./test/e2e -run 'InAStorm|LosesItsLease' -timeout 180m -storm 1h -leader-rounds 100 $(ARGS)
 
 .PHONY: bench
-bench: build kueue ## Measure plans, requests and admissions, beside a stock Kueue (three quarters of an hour); compare two runs with benchstat.
+bench: build kueue ## Measure plans, requests and admissions, beside a stock Kueue (an hour); compare two runs with benchstat.
 	$(PROGRAMS) go test -run '^$$' -bench . -benchmem -timeout 120m $(ARGS) ./test/bench/...
 
 .PHONY: lint

@@ -242,7 +242,7 @@ func newScenarioCompareCommand() *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("reading a report: %w", err)
 				}
-				if err := json.Unmarshal(text, &both[i]); err != nil {
+				if both[i], err = report.Read(text); err != nil {
 					return fmt.Errorf("%s is no report.json of `muster-sandbox scenario run --report`: %w", file, err)
 				}
 			}

@@ -143,7 +143,8 @@ type RunTime struct {
 	AtMost  metav1.Duration `json:"atMost,omitempty"`
 }
 
-// Ends is when a run is over: once all Jobs have ended, but not later than AtMost.
+// Ends is when a run is over: once all Jobs have ended, but not later than AtMost. Where
+// all have, the machines that stand idle then are still seen to go.
 type Ends struct {
 	AtMost metav1.Duration `json:"atMost"`
 }

@@ -13,8 +13,14 @@ func Compare(a, b Report) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "A  %s, admitted by %s, at speed %d\nB  %s, admitted by %s, at speed %d\n",
 		a.Scenario, a.Admitter, a.Speed, b.Scenario, b.Admitter, b.Speed)
-	if a.Scenario != b.Scenario {
+	switch {
+	case a.Scenario != b.Scenario:
 		out.WriteString("These are different scenarios: what they have in common is little.\n")
+	case a.Bound != b.Bound:
+		out.WriteString("These are scenarios of one name with different bounds: the file was changed between the runs, so their Jobs or machines differ.\n")
+	}
+	if a.Speed != b.Speed {
+		out.WriteString("These are runs at different speeds: what is not divided by the speed weighs more in the faster one.\n")
 	}
 	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	left, right := a.rows(), b.rows()
@@ -32,16 +38,25 @@ func Compare(a, b Report) string {
 	return out.String()
 }
 
-// atRateOf holds a makespan against the bound and a start-up at the rate at which the
-// other run bound pods: for a plain kube-scheduler, what nobody can go below.
-func atRateOf(r, other Report, name, otherName string) string {
-	if other.Makespan.PodsPerSecond == 0 {
-		return ""
+// OverFIFOAtRateOf is the makespan by the FIFO bound and the start-up that the first wave
+// would take at the rate at which the other run bound pods. Of a plain kube-scheduler on
+// the same machine at the same time that is what nobody can go below. It is 0 where either
+// of the two has no start-up to speak of.
+func (r Report) OverFIFOAtRateOf(other Report) float64 {
+	if other.Makespan.PodsPerSecond == 0 || r.Bound.FirstWaveIn.Duration > 0 {
+		return 0
 	}
 	startUp := time.Duration(float64(r.Bound.FirstWave) / other.Makespan.PodsPerSecond * float64(time.Second) * float64(r.Speed))
 	bound := r.Bound.FIFO.Duration + startUp
-	return fmt.Sprintf("%s's makespan ÷ (first come first served + start-up at %s's rate): %.3f\n", name, otherName,
-		ratio(r.Makespan.Took.Seconds(), bound.Seconds()))
+	return ratio(r.Makespan.Took.Seconds(), bound.Seconds())
+}
+
+func atRateOf(r, other Report, name, otherName string) string {
+	over := r.OverFIFOAtRateOf(other)
+	if over == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s's makespan ÷ (first come first served + start-up at %s's rate): %.3f\n", name, otherName, over)
 }
 
 // merged are the rows of both, those of the first report first within a section.

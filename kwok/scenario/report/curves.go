@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -36,11 +35,15 @@ func curves(r Record) []Curve {
 	return out
 }
 
-// series samples an amount that changes by steps.
+// series samples an amount that changes by steps, until the last Job's end.
 func (r Record) series(name string, changes []step) Series {
-	slices.SortFunc(changes, func(a, b step) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta)) })
+	return r.seriesUntil(r.last(), name, changes)
+}
+
+func (r Record) seriesUntil(end time.Duration, name string, changes []step) Series {
+	slices.SortFunc(changes, compareSteps)
 	// Rounded up, so that the last value is that of the end.
-	length := max((r.last()+samples-1)/samples, time.Millisecond)
+	length := max((end+samples-1)/samples, time.Millisecond)
 	out := Series{Name: name, StepMillis: r.scaled(length).Milliseconds()}
 	var now int64
 	for i := range samples + 1 {
@@ -115,7 +118,8 @@ func useSeries(r Record) (out []Series) {
 	return out
 }
 
-// machineSeries are the machines that are paid for, by group.
+// machineSeries are the machines that are paid for, by group, until the end of the
+// observation: the last of them go when all Jobs have.
 func machineSeries(r Record) (out []Series) {
 	changes := map[string][]step{}
 	for _, m := range r.Machines {
@@ -125,7 +129,7 @@ func machineSeries(r Record) (out []Series) {
 		}
 	}
 	for _, group := range slices.Sorted(maps.Keys(changes)) {
-		out = append(out, r.series(group, changes[group]))
+		out = append(out, r.seriesUntil(r.End, group, changes[group]))
 	}
 	return out
 }

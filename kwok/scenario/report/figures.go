@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -25,15 +24,16 @@ type Report struct {
 	Jobs     Jobs           `json:"jobs"`
 	Makespan Makespan       `json:"makespan"`
 	Bound    scenario.Bound `json:"bound"`
-	// Wait of Jobs from their submission until all of their pods ran together, of
-	// those that ever did.
+	// Wait of Jobs from their submission until all of their pods ran together.
 	Wait Percentiles `json:"wait"`
-	// ToCapacity is from the reservation of quota until all checks were ready.
-	ToCapacity Percentiles `json:"timeToCapacity"`
-	Fixed      Usage       `json:"fixedMachines"`
-	Bought     Purchases   `json:"boughtMachines"`
-	API        API         `json:"api"`
-	Scheduling Scheduling  `json:"scheduling"`
+	// ToCapacity is from the first reservation of quota until all checks were ready;
+	// LastAttempt only from the last reservation, of Jobs for which they ever were.
+	ToCapacity  Percentiles `json:"timeToCapacity"`
+	LastAttempt Percentiles `json:"timeToCapacityLastAttempt"`
+	Fixed       Usage       `json:"fixedMachines"`
+	Bought      Purchases   `json:"boughtMachines"`
+	API         API         `json:"api"`
+	Scheduling  Scheduling  `json:"scheduling"`
 	// Faults that came, by type and target.
 	Faults   map[string]int `json:"faults,omitempty"`
 	Promises Promises       `json:"promises"`
@@ -54,47 +54,37 @@ type Jobs struct {
 // Makespan is from the first submission until the last Job's end.
 type Makespan struct {
 	Took metav1.Duration `json:"took"`
-	// StartUp is how long the pods of the first wave took, from the first to be created
-	// until the last to be bound, which they were at PodsPerSecond of the wall. Both are
-	// 0 where the Jobs of that wave do not come at once: that hides what it takes.
+	// StartUp is how long the pods of the first wave took in this very run, from the
+	// first to be created until the last to be bound, which they were at PodsPerSecond of
+	// the wall. Both are 0 where the Jobs of that wave do not come at once, which hides
+	// what it takes, and where machines are bought: then it is their boots that it takes.
 	StartUp       metav1.Duration `json:"startUp"`
 	PodsPerSecond float64         `json:"boundPodsPerSecond"`
-	// OverFIFO is Took by the FIFO bound and start-up.
+	// OverFIFO is Took by the FIFO bound and StartUp. Who starts slowly is forgiven for
+	// it here, but not by Report.OverFIFOAtRateOf.
 	OverFIFO float64 `json:"overFIFO"`
 }
 
-// Percentiles of a time, of Count that had it.
+// Percentiles of a time that Count of Of Jobs have had. The others are still having it:
+// they count with what it had come to by the end, which is the least that it will be.
 type Percentiles struct {
 	Count int             `json:"count"`
+	Of    int             `json:"of"`
 	P50   metav1.Duration `json:"p50"`
 	P90   metav1.Duration `json:"p90"`
 	P99   metav1.Duration `json:"p99"`
 	Most  metav1.Duration `json:"most"`
 }
 
-// Usage of machines: amounts of the report's resource in use by pods that ran, over
-// the makespan, by what the machines had.
+// Usage of machines: amounts of the report's resource in use by pods that ran and were
+// not lost, over the makespan, by what the machines had.
 type Usage struct {
 	Machines int     `json:"machines"`
 	Share    float64 `json:"utilisation"`
-	// Used is amount × time, in whole units × seconds.
+	// Used is amount × time, in whole units × seconds. Lost is that of pods that ran for
+	// nothing: they did not succeed, or their Job failed.
 	Used int64 `json:"usedUnitSeconds"`
-}
-
-// Purchases are the machines that were bought.
-type Purchases struct {
-	Usage `json:",inline"`
-	// Needed is the most that ran at once, rounded up to machines.
-	Needed          int     `json:"needed"`
-	BoughtPerNeeded float64 `json:"boughtPerNeeded"`
-	// MachineSeconds were paid for. Of these Wasted had no pod that ran, from the
-	// launch to the end; Idle are those of them after the node was ready.
-	MachineSeconds int64   `json:"machineSeconds"`
-	Wasted         int64   `json:"wastedMachineSeconds"`
-	Idle           int64   `json:"idleMachineSeconds"`
-	IdleShare      float64 `json:"idleShare"`
-	MilliUSD       int64   `json:"milliUSD"`
-	WastedMilliUSD int64   `json:"wastedMilliUSD"`
+	Lost int64 `json:"lostUnitSeconds"`
 }
 
 // API is what kube-apiserver had to bear.
@@ -145,7 +135,7 @@ func Of(r Record) Report {
 	if r.Speed > 1 {
 		out.Uncompressed = scenario.Uncompressed
 	}
-	out.Wait, out.ToCapacity = waits(r)
+	out.Wait, out.ToCapacity, out.LastAttempt = waits(r)
 	return out
 }
 
@@ -166,6 +156,18 @@ func (r Record) last() time.Duration {
 	return last
 }
 
+// first is when the first Job was submitted, which a makespan counts from.
+func (r Record) first() time.Duration {
+	var first time.Duration
+	known := false
+	for _, j := range r.Jobs {
+		if j.Submitted != Never && (!known || j.Submitted < first) {
+			first, known = j.Submitted, true
+		}
+	}
+	return first
+}
+
 func jobs(r Record) Jobs {
 	out := Jobs{Submitted: len(r.Jobs)}
 	for _, j := range r.Jobs {
@@ -182,7 +184,7 @@ func jobs(r Record) Jobs {
 }
 
 func makespan(r Record) Makespan {
-	out := Makespan{Took: r.scaled(r.last())}
+	out := Makespan{Took: r.scaled(r.last() - r.first())}
 	// The first wave is over when so many pods have been bound.
 	var created, bound []time.Duration
 	for _, p := range r.Pods {
@@ -192,7 +194,7 @@ func makespan(r Record) Makespan {
 	}
 	slices.Sort(created)
 	slices.Sort(bound)
-	if wave := min(r.Bound.FirstWave, len(bound)); wave > 0 && r.Bound.FirstWaveIn.Duration == 0 {
+	if wave := min(r.Bound.FirstWave, len(bound)); wave > 0 && r.Bound.FirstWaveIn.Duration == 0 && len(r.Machines) == 0 {
 		took := max(bound[wave-1]-created[0], time.Millisecond)
 		out.StartUp = r.scaled(took)
 		out.PodsPerSecond = round(float64(wave) / took.Seconds())
@@ -233,22 +235,49 @@ func together(r Record) []time.Duration {
 	return out
 }
 
-func waits(r Record) (wait, toCapacity Percentiles) {
-	var started, capacity []time.Duration
+func waits(r Record) (wait, toCapacity, lastAttempt Percentiles) {
+	var started, capacity, last times
+	end := r.last()
 	for i, at := range together(r) {
 		j := r.Jobs[i]
-		if at != Never {
-			started = append(started, at-j.Submitted)
+		switch {
+		case j.Submitted == Never:
+		case at != Never:
+			started.had(at - j.Submitted)
+		case j.Outcome == Succeeded:
+			started.has(j.Ended - j.Submitted) // its pods ran one after another
+		default:
+			// One that failed before it ran is no better off than who waits on.
+			started.has(end - j.Submitted)
 		}
-		if j.Reserved != Never && j.Admitted != Never {
-			capacity = append(capacity, j.Admitted-j.Reserved)
+		switch {
+		case j.Reserved == Never:
+		case j.Admitted != Never:
+			capacity.had(j.Admitted - j.Reserved)
+			last.had(j.Admitted - j.ReservedAgain)
+		default:
+			capacity.has(end - j.Reserved)
 		}
 	}
-	return r.percentiles(started), r.percentiles(capacity)
+	return r.percentiles(started), r.percentiles(capacity), r.percentiles(last)
 }
 
-// percentiles by the nearest rank: each is a time that was really seen.
-func (r Record) percentiles(times []time.Duration) Percentiles {
+// times that Jobs had, or have had so far.
+type times struct {
+	all   []time.Duration
+	count int
+}
+
+func (t *times) had(d time.Duration) {
+	t.all = append(t.all, d)
+	t.count++
+}
+
+func (t *times) has(d time.Duration) { t.all = append(t.all, d) }
+
+// percentiles by the nearest rank: each is the time of one Job.
+func (r Record) percentiles(t times) Percentiles {
+	times := t.all
 	if len(times) == 0 {
 		return Percentiles{}
 	}
@@ -256,7 +285,7 @@ func (r Record) percentiles(times []time.Duration) Percentiles {
 	at := func(percent int) metav1.Duration {
 		return r.scaled(times[(len(times)*percent+99)/100-1])
 	}
-	return Percentiles{Count: len(times), P50: at(50), P90: at(90), P99: at(99), Most: at(100)}
+	return Percentiles{Count: t.count, Of: len(times), P50: at(50), P90: at(90), P99: at(99), Most: at(100)}
 }
 
 // quantile of a histogram is the bound of the bucket that it falls in.
@@ -277,23 +306,40 @@ func quantile(buckets []Bucket, percent int64) time.Duration {
 type span struct {
 	from, to time.Duration
 	amount   int64
+	// lost says that it came to nothing.
+	lost bool
 }
 
-// runs are the spans by node, until the last Job's end.
+// runs are the spans by node.
 func runs(r Record) map[string][]span {
+	// A pod whose machine was lost is seen to end long after.
+	gone := map[string]time.Duration{}
+	for _, m := range r.Machines {
+		gone[m.Name] = r.gone(m)
+	}
 	out := map[string][]span{}
-	end := r.last()
 	for _, p := range r.Pods {
-		if p.Running == Never || p.Running >= end {
+		to := r.End
+		if at, ok := gone[p.Node]; ok {
+			to = at
+		}
+		if p.Ended != Never {
+			to = min(p.Ended, to)
+		}
+		if p.Running == Never || p.Running >= to {
 			continue
 		}
-		to := end
-		if p.Ended != Never {
-			to = min(p.Ended, end)
-		}
-		out[p.Node] = append(out[p.Node], span{p.Running, to, r.Jobs[p.Job].Each})
+		j := r.Jobs[p.Job]
+		// What still runs at the end may yet come to something.
+		lost := j.Outcome == Failed || p.Ended != Never && !p.Succeeded
+		out[p.Node] = append(out[p.Node], span{p.Running, to, j.Each, lost})
 	}
 	return out
+}
+
+// useful are the spans that were not lost.
+func useful(spans []span) []span {
+	return slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return s.lost })
 }
 
 // used is amount × time of the spans, in thousandths × nanoseconds; a float, since it
@@ -324,99 +370,23 @@ func (r Record) unitSeconds(used float64) int64 {
 }
 
 func fixed(r Record) Usage {
-	byNode, end := runs(r), r.last()
-	var use, had float64
+	byNode, took := runs(r), r.last()-r.first()
+	var use, nothing, had float64
 	for _, n := range r.Nodes {
-		use += used(byNode[n.Name])
-		had += float64(n.Amount) * float64(end)
+		spans := byNode[n.Name]
+		use, nothing = use+used(useful(spans)), nothing+used(spans)-used(useful(spans))
+		had += float64(n.Amount) * float64(took)
 	}
-	return Usage{Machines: len(r.Nodes), Share: ratio(use, had), Used: r.unitSeconds(use)}
+	return Usage{Machines: len(r.Nodes), Share: ratio(use, had), Used: r.unitSeconds(use), Lost: r.unitSeconds(nothing)}
 }
 
-func bought(r Record) Purchases {
-	byNode, end := runs(r), r.last()
-	out := Purchases{}
-	var use, had float64
-	var paid, wasted, idle time.Duration
-	var cost, lost float64 // milli-USD, over scenario time
-	for _, m := range r.Machines {
-		if m.Launched >= end {
-			continue
-		}
-		out.Machines++
-		gone := end
-		if m.Gone != Never {
-			gone = min(m.Gone, end)
-		}
-		life, work := gone-m.Launched, busy(byNode[m.Name])
-		use += used(byNode[m.Name])
-		had += float64(m.Amount) * float64(life)
-		paid += life
-		wasted += life - work
-		if m.Ready != Never && m.Ready < gone {
-			idle += gone - m.Ready - work
-		}
-		perHour := float64(m.MilliUSDPerHour) * float64(r.Speed)
-		cost += perHour * life.Hours()
-		lost += perHour * (life - work).Hours()
-	}
-	seconds := func(d time.Duration) int64 { return int64(r.scaled(d).Round(time.Second) / time.Second) }
-	out.Share, out.Used = ratio(use, had), r.unitSeconds(use)
-	out.MachineSeconds, out.Wasted, out.Idle = seconds(paid), seconds(wasted), seconds(idle)
-	out.IdleShare = ratio(float64(idle), float64(paid))
-	out.MilliUSD, out.WastedMilliUSD = int64(math.Round(cost)), int64(math.Round(lost))
-	out.Needed = int(needed(r, byNode))
-	out.BoughtPerNeeded = ratio(float64(out.Machines), float64(out.Needed))
-	return out
-}
-
-// needed is, for each group, the most of its machines that pods running at the same
-// time would fill, where those of more than half a machine have one each; and of all
-// groups the sum.
-func needed(r Record, byNode map[string][]span) (sum int64) {
-	spans, size := map[string][]span{}, map[string]int64{}
-	for _, m := range r.Machines {
-		spans[m.Group] = append(spans[m.Group], byNode[m.Name]...)
-		size[m.Group] = m.Amount
-	}
-	for _, group := range slices.Sorted(maps.Keys(spans)) {
-		if size[group] == 0 {
-			continue
-		}
-		var large []span
-		for _, s := range spans[group] {
-			if 2*s.amount > size[group] {
-				large = append(large, span{s.from, s.to, 1})
-			}
-		}
-		sum += max((peak(spans[group])+size[group]-1)/size[group], peak(large))
-	}
-	return sum
-}
-
-// peak is the largest amount at once.
-func peak(spans []span) (most int64) {
-	var now int64
-	for _, s := range steps(spans) {
-		now += s.delta
-		most = max(most, now)
-	}
-	return most
-}
-
-// step is a change of an amount.
-type step struct {
-	at    time.Duration
-	delta int64
-}
-
-// steps of the spans in order; at one time ends come before beginnings.
+// steps of the spans in order.
 func steps(spans []span) []step {
 	var out []step
 	for _, s := range spans {
 		out = append(out, step{s.from, s.amount}, step{s.to, -s.amount})
 	}
-	slices.SortFunc(out, func(a, b step) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta)) })
+	slices.SortFunc(out, compareSteps)
 	return out
 }
 

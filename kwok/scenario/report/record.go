@@ -30,6 +30,8 @@ type Record struct {
 	Nodes []Node
 	// Machines that were bought, in the order of their launches.
 	Machines []Machine
+	// Left is how many of these stood at the end, beyond those that their groups keep.
+	Left int
 
 	// Writes to the API server, by who sent them.
 	Writes []Writer
@@ -52,11 +54,12 @@ type Job struct {
 	// Each is what one pod asks for.
 	Each      int64
 	Submitted time.Duration
-	// Reserved is when its queue gave it quota, Admitted when all of its checks were
-	// ready. Never for Jobs of no queue.
-	Reserved, Admitted time.Duration
-	Ended              time.Duration
-	Outcome            Outcome
+	// Reserved is when its queue first gave it quota, ReservedAgain when it did for the
+	// last time before Admitted, which is when all of its checks were ready. Never for Jobs
+	// of no queue.
+	Reserved, ReservedAgain, Admitted time.Duration
+	Ended                             time.Duration
+	Outcome                           Outcome
 }
 
 // Outcome of a Job.
@@ -79,6 +82,8 @@ type Pod struct {
 	// Revisions of its creation and of its end put these in order with those of other
 	// pods and of nodes, which times of observation do not. 0 where it has not ended.
 	CreatedAt, EndedAt uint64
+	// Succeeded says that it ended so.
+	Succeeded bool
 }
 
 // Node that is there for pods.

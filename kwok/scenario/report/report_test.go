@@ -25,13 +25,13 @@ func at(seconds float64) time.Duration { return time.Duration(seconds * float64(
 
 // job that was submitted at once.
 func job(name string, pods int, each int64, ended time.Duration, outcome Outcome) Job {
-	return Job{Name: name, Pods: pods, Each: each, Reserved: Never, Admitted: Never, Ended: ended, Outcome: outcome}
+	return Job{Name: name, Pods: pods, Each: each, Reserved: Never, ReservedAgain: Never, Admitted: Never, Ended: ended, Outcome: outcome}
 }
 
-// pod of a job that was bound half a second after its creation and ran another half
-// later.
+// pod of a job that was bound half a second after its creation, ran another half later,
+// and succeeded.
 func pod(job int, node string, created, ended float64, createdAt, endedAt uint64) Pod {
-	return Pod{Job: job, Node: node, Created: at(created), Bound: at(created + 0.5), Running: at(created + 1), Ended: at(ended), CreatedAt: createdAt, EndedAt: endedAt}
+	return Pod{Job: job, Node: node, Created: at(created), Bound: at(created + 0.5), Running: at(created + 1), Ended: at(ended), CreatedAt: createdAt, EndedAt: endedAt, Succeeded: true}
 }
 
 // sample is a run of four Jobs at speed 10 on a node of 4 CPUs, and on machines of 2
@@ -56,6 +56,7 @@ func sample() Record {
 			pod(1, "m-0", 4, 15, 41, 150), pod(1, "m-0", 4, 15, 42, 151),
 			pod(2, "m-2", 5, 12, 50, 121),
 		},
+		Left:      1,
 		Writes:    []Writer{{"muster", 12}, {"all", 12_345}},
 		Latency:   []Bucket{{5 * time.Millisecond, 900}, {10 * time.Millisecond, 990}, {50 * time.Millisecond, 1000}},
 		Scheduled: 5, Unschedulable: 1,
@@ -63,7 +64,8 @@ func sample() Record {
 		Judged: map[string]int{"P1 created pods": 5, "P4 reservations": 3},
 		Broken: []string{"P7 explained: Workload default/d: says nothing at 12:00:00.000"},
 	}
-	r.Jobs[1].Reserved, r.Jobs[1].Admitted = at(1), at(4)
+	r.Jobs[1].Reserved, r.Jobs[1].ReservedAgain, r.Jobs[1].Admitted = at(1), at(2), at(4)
+	r.Jobs[3].Reserved, r.Jobs[3].ReservedAgain = at(13), at(13)
 	return r
 }
 
@@ -106,12 +108,52 @@ func TestAReportIsReadAsItWasWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var back Report
-	if err := json.Unmarshal(text, &back); err != nil {
+	back, err := Read(append(text, '\n'))
+	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(r, back); diff != "" {
 		t.Errorf("report (-written +read):\n%s", diff)
+	}
+}
+
+func TestWhatIsNoReportIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		`many`:                          "invalid character",
+		`{}`:                            "it names no scenario: give the report.json of a run",
+		`{"kind": "Pod"}`:               `unknown field "kind": give the report.json of a run of this version`,
+		`{"scenario": 3}`:               "cannot unmarshal number",
+		`{"scenario": "a"} {"jobs": 1}`: "something comes after the report",
+	} {
+		if _, err := Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestWhatCannotBeComparedIsSaidSo(t *testing.T) {
+	const name, bounds, speeds = "different scenarios", "different bounds", "different speeds"
+	for what, tc := range map[string]struct {
+		change func(*Report)
+		want   []string
+	}{
+		"a run of the same":           {func(r *Report) { r.Admitter = "none" }, nil},
+		"a run of another scenario":   {func(r *Report) { r.Scenario, r.Bound.FirstWave = "other", 7 }, []string{name}},
+		"a run of what it was before": {func(r *Report) { r.Bound.FIFO = of(time.Second) }, []string{bounds}},
+		"a faster run":                {func(r *Report) { r.Speed = 20 }, []string{speeds}},
+		"a faster run of what it was": {func(r *Report) { r.Speed, r.Bound.FirstWave = 20, 7 }, []string{bounds, speeds}},
+	} {
+		a, b := Of(sample()), Of(sample())
+		tc.change(&b)
+		var got []string
+		for _, warning := range []string{name, bounds, speeds} {
+			if strings.Contains(Compare(a, b), warning) {
+				got = append(got, warning)
+			}
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: warnings (-want +got):\n%s", what, diff)
+		}
 	}
 }
 
@@ -138,19 +180,32 @@ type figure struct {
 func TestFigures(t *testing.T) {
 	var (
 		makespan  = figure{"makespan", func(r Report) any { return r.Makespan.Took.Duration }}
+		startUp   = figure{"start-up", func(r Report) any { return r.Makespan.StartUp.Duration }}
 		overFIFO  = figure{"makespan over FIFO", func(r Report) any { return r.Makespan.OverFIFO }}
 		fixed     = figure{"utilisation of fixed machines", func(r Report) any { return r.Fixed.Share }}
 		bought    = figure{"machines bought", func(r Report) any { return r.Bought.Machines }}
 		needed    = figure{"machines needed", func(r Report) any { return r.Bought.Needed }}
 		idle      = figure{"idle machine-seconds", func(r Report) any { return r.Bought.Idle }}
 		wasted    = figure{"wasted machine-seconds", func(r Report) any { return r.Bought.Wasted }}
+		left      = figure{"machines left", func(r Report) any { return r.Bought.Left }}
+		lost      = figure{"lost machine-seconds", func(r Report) any { return r.Bought.Lost }}
+		lostUSD   = figure{"lost milli-USD", func(r Report) any { return r.Bought.LostMilliUSD }}
+		wastedUSD = figure{"wasted milli-USD", func(r Report) any { return r.Bought.WastedMilliUSD }}
+		use       = figure{"utilisation of bought machines", func(r Report) any { return r.Bought.Share }}
+		fixedLost = figure{"amount × time lost on fixed machines", func(r Report) any { return r.Fixed.Lost }}
 		cost      = figure{"cost in milli-USD", func(r Report) any { return r.Bought.MilliUSD }}
 		wait      = figure{"most that a Job waited", func(r Report) any { return r.Wait.Most.Duration }}
 		waited    = figure{"Jobs that have waited", func(r Report) any { return r.Wait.Count }}
+		waiting   = figure{"Jobs that wait or have waited", func(r Report) any { return r.Wait.Of }}
+		attempt   = figure{"median of the last attempt", func(r Report) any { return r.LastAttempt.P50.Duration }}
 		capacity  = figure{"median time to capacity", func(r Report) any { return r.ToCapacity.P50.Duration }}
 		latency   = figure{"p99 of a write", func(r Report) any { return r.API.P99.Duration }}
 		earlyPods = figure{"pods before room", func(r Report) any { return r.Scheduling.EarlyPods }}
 	)
+	// machine of 2 CPUs at 1 USD a second, which is ready at once.
+	machine := func(name, group string, launched, gone float64) Machine {
+		return Machine{Name: name, Group: group, Amount: 2000, MilliUSDPerHour: 3_600_000, Launched: at(launched), Ready: at(launched), Gone: at(gone)}
+	}
 	// plain is one Job of two pods on a node of two CPUs, at speed 1.
 	plain := func(change func(*Record)) Record {
 		r := Record{Speed: 1, Bound: scenario.Bound{FIFO: of(9 * time.Second), FirstWave: 2}, End: at(30), Resource: "cpu",
@@ -174,6 +229,21 @@ func TestFigures(t *testing.T) {
 			record: plain(func(r *Record) { r.Bound.FirstWaveIn = of(600 * time.Millisecond) }),
 			want:   map[*figure]any{&overFIFO: 1.222},
 		},
+		"a start-up with machines that are bought would be their boots": {
+			record: plain(func(r *Record) { r.Nodes, r.Machines = nil, []Machine{{Name: "node-0", Amount: 2000, Gone: Never}} }),
+			want:   map[*figure]any{&startUp: time.Duration(0), &overFIFO: 1.222},
+		},
+		"the clock starts with the first Job to come": {
+			record: plain(func(r *Record) {
+				for i := range r.Pods {
+					r.Pods[i].Created, r.Pods[i].Bound, r.Pods[i].Running = at(5), at(5.5), at(6)
+				}
+				r.Jobs[0].Submitted = at(5)
+				r.Jobs = append(r.Jobs, job("never came", 1, 1000, at(5), Failed))
+				r.Jobs[1].Submitted = Never
+			}),
+			want: map[*figure]any{&makespan: at(6), &fixed: 0.833},
+		},
 		"times are scenario time at any speed": {
 			record: plain(func(r *Record) { r.Speed = 10 }),
 			want:   map[*figure]any{&makespan: at(110), &wait: at(15)},
@@ -182,9 +252,31 @@ func TestFigures(t *testing.T) {
 			record: plain(func(r *Record) { r.Jobs[0].Outcome, r.Jobs[0].Ended = Unfinished, Never }),
 			want:   map[*figure]any{&makespan: at(30)},
 		},
-		"a Job whose pods never ran together has not waited, but still does": {
-			record: plain(func(r *Record) { r.Pods[1].Created, r.Pods[1].Running = at(10.8), at(11.5) }),
-			want:   map[*figure]any{&waited: 0},
+		"a Job whose pods never ran together has waited until its end at most": {
+			record: plain(func(r *Record) {
+				r.Pods[1].Created, r.Pods[1].Running = at(10.8), at(11.5)
+				r.Jobs = append(r.Jobs, job("late", 1, 1000, at(20), Failed))
+				r.Jobs[1].Submitted = Never
+			}),
+			want: map[*figure]any{&waited: 0, &waiting: 1, &wait: at(11)},
+		},
+		"one that never ran has waited until the end at least": {
+			record: plain(func(r *Record) {
+				r.Jobs = append(r.Jobs, job("b", 2, 1000, Never, Unfinished))
+				r.Jobs[1].Submitted = at(10)
+			}),
+			want: map[*figure]any{&waited: 1, &waiting: 2, &wait: at(20)},
+		},
+		"so has one that failed before it ran": {
+			record: plain(func(r *Record) { r.Jobs = append(r.Jobs, job("b", 2, 1000, at(3), Failed)) }),
+			want:   map[*figure]any{&waited: 1, &waiting: 2, &wait: at(11)},
+		},
+		"one that was never submitted has not": {
+			record: plain(func(r *Record) {
+				r.Jobs = append(r.Jobs, job("b", 2, 1000, Never, Unfinished))
+				r.Jobs[1].Submitted = Never
+			}),
+			want: map[*figure]any{&waited: 1, &waiting: 1, &wait: at(1.5)},
 		},
 		"a Job that lost a pod has waited no longer": {
 			record: plain(func(r *Record) {
@@ -200,6 +292,68 @@ func TestFigures(t *testing.T) {
 				r.Jobs = append(r.Jobs, job("late", 1, 1000, at(31), Succeeded))
 			}),
 			want: map[*figure]any{&bought: 1, &needed: 1, &wasted: int64(16), &idle: int64(11), &cost: int64(26_000)},
+		},
+		"a machine is paid for, and idle, until its own end, but used over the makespan": {
+			record: plain(func(r *Record) {
+				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 21)}
+			}),
+			want: map[*figure]any{&makespan: at(11), &use: 0.886, &idle: int64(11), &wasted: int64(11), &cost: int64(21_000), &left: 0},
+		},
+		"one that nobody took back is paid for until the end of the observation": {
+			record: plain(func(r *Record) {
+				r.Nodes, r.Machines, r.Left = nil, []Machine{machine("node-0", "a", 0, 99)}, 1
+				r.Machines[0].Gone = Never
+			}),
+			want: map[*figure]any{&makespan: at(11), &idle: int64(20), &cost: int64(30_000), &left: 1},
+		},
+		"one that came when all had ended was bought for nothing": {
+			record: plain(func(r *Record) {
+				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 11), machine("m-1", "a", 12, 22)}
+			}),
+			want: map[*figure]any{&bought: 2, &needed: 1, &use: 0.886, &wasted: int64(11), &cost: int64(21_000)},
+		},
+		"a pod that did not succeed ran for nothing": {
+			record: plain(func(r *Record) {
+				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 11)}
+				r.Pods[0].Running, r.Pods[1].Running, r.Pods[1].Ended = at(1), at(1), at(5)
+				r.Pods[1].Succeeded = false
+				r.Pods[0].Running = at(3)
+			}),
+			// From 1 to 3 s it ran alone.
+			want: map[*figure]any{&lost: int64(2), &wasted: int64(3), &idle: int64(1), &lostUSD: int64(2_000), &wastedUSD: int64(3_000), &use: 0.364},
+		},
+		"so did the pods of a Job that failed, whatever they say": {
+			record: plain(func(r *Record) {
+				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 11)}
+				r.Jobs[0].Outcome = Failed
+			}),
+			want: map[*figure]any{&lost: int64(10), &wasted: int64(11), &use: 0.0},
+		},
+		"what ran for nothing on fixed machines is told, too": {
+			record: plain(func(r *Record) { r.Pods[0].Succeeded = false }),
+			want:   map[*figure]any{&fixedLost: int64(10), &fixed: 0.432},
+		},
+		"what still runs at the end is not lost": {
+			record: plain(func(r *Record) {
+				r.Jobs[0].Outcome, r.Jobs[0].Ended = Unfinished, Never
+				r.Pods[0].Ended, r.Pods[0].Succeeded = Never, false
+			}),
+			want: map[*figure]any{&fixedLost: int64(0)},
+		},
+		"a pod has its lost machine no longer than that was paid for": {
+			record: plain(func(r *Record) {
+				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 6)}
+				r.Pods[0].Succeeded, r.Pods[1].Succeeded = false, false
+			}),
+			want: map[*figure]any{&lost: int64(5), &wasted: int64(6), &idle: int64(1)},
+		},
+		"machines of one group that are needed once those of another are not": {
+			record: plain(func(r *Record) {
+				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 11), machine("m-1", "b", 0, 30), machine("m-2", "b", 0, 30)}
+				r.Jobs = append(r.Jobs, job("b", 2, 2000, at(25), Succeeded))
+				r.Pods = append(r.Pods, pod(1, "m-1", 11, 25, 3, 12), pod(1, "m-2", 11, 25, 4, 13))
+			}),
+			want: map[*figure]any{&bought: 3, &needed: 2},
 		},
 		"what ran at once is what was needed, in whole machines": {
 			record: plain(func(r *Record) {
@@ -229,9 +383,13 @@ func TestFigures(t *testing.T) {
 			}),
 			want: map[*figure]any{&needed: 3},
 		},
-		"time to capacity is from the reservation to the admission": {
-			record: plain(func(r *Record) { r.Jobs[0].Reserved, r.Jobs[0].Admitted = at(3), at(7) }),
-			want:   map[*figure]any{&capacity: at(4)},
+		"time to capacity is from the first reservation to the admission": {
+			record: plain(func(r *Record) { r.Jobs[0].Reserved, r.Jobs[0].ReservedAgain, r.Jobs[0].Admitted = at(3), at(5), at(7) }),
+			want:   map[*figure]any{&capacity: at(4), &attempt: at(2)},
+		},
+		"who has reserved and was never admitted counts until the end": {
+			record: plain(func(r *Record) { r.Jobs[0].Reserved = at(3) }),
+			want:   map[*figure]any{&capacity: at(8), &attempt: time.Duration(0)},
 		},
 		"pods that were created while another gang still held the room": {
 			record: plain(func(r *Record) {
@@ -282,6 +440,31 @@ func TestFigures(t *testing.T) {
 				if got := f.of(r); got != want {
 					t.Errorf("%s: %v, want %v", f.what, got, want)
 				}
+			}
+		})
+	}
+}
+
+func TestAMakespanIsHeldAgainstTheRateOfAnotherRun(t *testing.T) {
+	bound := scenario.Bound{FIFO: of(100 * time.Second), FirstWave: 50}
+	came := bound
+	came.FirstWaveIn = of(time.Second)
+	run := func(took float64, speed int, rate float64, bound scenario.Bound) Report {
+		return Report{Speed: speed, Bound: bound, Makespan: Makespan{Took: of(at(took)), PodsPerSecond: rate}}
+	}
+	for name, tc := range map[string]struct {
+		run, other Report
+		want       float64
+	}{
+		"its own rate does not matter":             {run(132, 1, 1, bound), run(200, 1, 5, bound), 1.2},
+		"the rate is of the wall, the rest is not": {run(132, 2, 1, bound), run(200, 2, 10, bound), 1.2},
+		"the other's pods do not come at once":     {run(132, 1, 1, bound), run(200, 1, 0, came), 0},
+		"its own pods do not come at once":         {run(132, 1, 0, came), run(200, 1, 5, bound), 0},
+		"its machines boot, which is in the bound": {run(132, 1, 0, bound), run(200, 1, 5, bound), 1.2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.run.OverFIFOAtRateOf(tc.other); got != tc.want {
+				t.Errorf("%v times the bound, want %v", got, tc.want)
 			}
 		})
 	}

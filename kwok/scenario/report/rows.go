@@ -29,10 +29,21 @@ func (r Report) rows() (out []row) {
 	took := func(name string, d metav1.Duration) { add(name, d.Seconds(), short(d.Duration)) }
 	factor := func(name string, f float64) { add(name, f, fmt.Sprintf("%.3f", f)) }
 	share := func(name string, f float64) { add(name, f, fmt.Sprintf("%.1f %%", 100*f)) }
+	cost := func(name string, milli int64) { add(name, float64(milli), usd(milli)) }
+	usage := func(u Usage) {
+		share("utilisation by runs that were not lost", u.Share)
+		count(string(r.Resource)+"-seconds of these", u.Used)
+		count(string(r.Resource)+"-seconds of runs that were lost", u.Lost)
+	}
 	percentiles := func(name string, p Percentiles) {
-		if p.Count == 0 {
+		if p.Of == 0 {
 			return
 		}
+		had := fmt.Sprintf("%s of %s Jobs", grouped(int64(p.Count)), grouped(int64(p.Of)))
+		if p.Count < p.Of {
+			had += "; the others count until the end"
+		}
+		add(name+", had by", float64(p.Count), had)
 		took(name+", median", p.P50)
 		took(name+", p90", p.P90)
 		took(name+", p99", p.P99)
@@ -45,6 +56,9 @@ func (r Report) rows() (out []row) {
 	count("unfinished", int64(r.Jobs.Unfinished))
 	percentiles("wait until all pods run", r.Wait)
 	percentiles("time to capacity", r.ToCapacity)
+	if r.LastAttempt != r.ToCapacity {
+		percentiles("time to capacity, last attempt", r.LastAttempt)
+	}
 
 	section = "Makespan"
 	took("makespan", r.Makespan.Took)
@@ -52,31 +66,42 @@ func (r Report) rows() (out []row) {
 	took("bound, first come first served", r.Bound.FIFO)
 	took("bound, longest first", r.Bound.LongestFirst)
 	if r.Makespan.PodsPerSecond > 0 {
-		took("start-up of the first wave", r.Makespan.StartUp)
+		took("its own start-up, of the first wave", r.Makespan.StartUp)
 		count("pods of the first wave", int64(r.Bound.FirstWave))
 		add("pods bound per second of the wall", r.Makespan.PodsPerSecond, fmt.Sprintf("%.1f", r.Makespan.PodsPerSecond))
+		factor("makespan ÷ (first come first served + its own start-up)", r.Makespan.OverFIFO)
+	} else {
+		factor("makespan ÷ first come first served", r.Makespan.OverFIFO)
 	}
-	factor("makespan ÷ (first come first served + start-up)", r.Makespan.OverFIFO)
 
 	if r.Fixed.Machines > 0 {
 		section = "Fixed machines"
 		count("machines", int64(r.Fixed.Machines))
-		share("utilisation", r.Fixed.Share)
-		count(string(r.Resource)+"-seconds used", r.Fixed.Used)
+		usage(r.Fixed)
 	}
 	if b := r.Bought; b.Machines > 0 {
 		section = "Bought machines"
 		count("bought", int64(b.Machines))
 		count("needed", int64(b.Needed))
 		factor("bought ÷ needed", b.BoughtPerNeeded)
-		share("utilisation", b.Share)
-		count(string(r.Resource)+"-seconds used", b.Used)
+		count("machines left", int64(b.Left))
+		usage(b.Usage)
 		count("machine-seconds", b.MachineSeconds)
-		count("machine-seconds without a pod", b.Wasted)
+		count("machine-seconds wasted: without a pod, or lost", b.Wasted)
+		count("machine-seconds of runs that were lost", b.Lost)
 		count("machine-seconds ready and idle", b.Idle)
 		share("idle share of the time", b.IdleShare)
-		add("cost", float64(b.MilliUSD), usd(b.MilliUSD))
-		add("cost without a pod", float64(b.WastedMilliUSD), usd(b.WastedMilliUSD))
+		cost("cost", b.MilliUSD)
+		cost("cost wasted: without a pod, or lost", b.WastedMilliUSD)
+		cost("cost of runs that were lost", b.LostMilliUSD)
+
+		section = "Bought, by group"
+		for _, g := range b.Groups {
+			hours := float64(g.MachineSeconds) / 3600
+			count(g.Name+", machines", int64(g.Machines))
+			add(g.Name+", machine-hours", hours, fmt.Sprintf("%.2f", hours))
+			cost(g.Name+", cost", g.MilliUSD)
+		}
 	}
 
 	section = "API server and scheduler"

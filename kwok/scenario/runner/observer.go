@@ -54,7 +54,9 @@ type observer struct {
 	// nodes by name: those that bear pods by now, and those that went.
 	ready, gone map[string]stamp
 	taken       map[string]bool
-	prices      map[string]int64
+	// prices of the groups, and how many of their machines Muster never takes back.
+	prices map[string]int64
+	keeps  map[string]int
 }
 
 // member is a pod that runs.
@@ -89,7 +91,7 @@ func newObserver(s *scenario.Scenario, jobs []scenario.Submission, speed int) *o
 		speed: speed, resource: s.Resource(), jobs: jobs,
 		allEnded: make(chan struct{}), changed: make(chan struct{}, 1),
 		byName: map[types.NamespacedName]int{}, byUID: map[types.UID]int{}, machines: map[string]int{},
-		ready: map[string]stamp{}, gone: map[string]stamp{}, taken: map[string]bool{}, prices: map[string]int64{},
+		ready: map[string]stamp{}, gone: map[string]stamp{}, taken: map[string]bool{}, prices: map[string]int64{}, keeps: map[string]int{},
 	}
 	pods := 0
 	for i, j := range jobs {
@@ -98,7 +100,7 @@ func newObserver(s *scenario.Scenario, jobs []scenario.Submission, speed int) *o
 		each := j.Shape.Requests[o.resource]
 		o.record.Jobs = append(o.record.Jobs, report.Job{
 			Name: j.Namespace + "/" + j.Name, Pods: int(j.Shape.Pods), Each: each.MilliValue(),
-			Submitted: report.Never, Reserved: report.Never, Admitted: report.Never, Ended: report.Never,
+			Submitted: report.Never, Reserved: report.Never, ReservedAgain: report.Never, Admitted: report.Never, Ended: report.Never,
 		})
 		o.gangs, o.done = append(o.gangs, map[types.UID]*member{}), append(o.done, 0)
 	}
@@ -111,6 +113,7 @@ func newObserver(s *scenario.Scenario, jobs []scenario.Submission, speed int) *o
 		}
 	}
 	for _, g := range s.Groups {
+		o.keeps[g.Name] = int(g.Spec.MinNodes)
 		if p := g.Spec.PricePerHour; p != nil {
 			o.prices[g.Name] = p.MilliValue()
 		}
@@ -207,6 +210,7 @@ func (o *observer) observePod(p *corev1.Pod, deleted bool, seen stamp, now time.
 		pod.Ended, pod.EndedAt = seen.at, seen.revision
 		delete(o.gangs[job], p.UID)
 		if p.Status.Phase == corev1.PodSucceeded {
+			pod.Succeeded = true
 			o.done[job]++
 		}
 	case p.Status.Phase == corev1.PodRunning && pod.Running == report.Never:
@@ -316,9 +320,12 @@ func (o *observer) observeWorkload(w *kueue.Workload, at time.Duration) {
 	}
 	switch reserved := meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved); {
 	case !reserved:
-		j.Reserved = report.Never // what was taken back is reserved anew
-	case j.Reserved == report.Never:
-		j.Reserved = at
+		j.ReservedAgain = report.Never // what was taken back is reserved anew
+	case j.ReservedAgain == report.Never:
+		j.ReservedAgain = at
+		if j.Reserved == report.Never {
+			j.Reserved = at
+		}
 	}
 	if meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) {
 		j.Admitted = at
@@ -336,6 +343,20 @@ func (o *observer) submitted(job int, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.record.Jobs[job].Submitted = now.Sub(o.begun)
+}
+
+// left is how many machines stand beyond those that their groups keep.
+func (o *observer) left() (sum int) {
+	stand := map[string]int{}
+	for _, m := range o.record.Machines {
+		if m.Gone == report.Never {
+			stand[m.Group]++
+		}
+	}
+	for group, n := range stand {
+		sum += max(n-o.keeps[group], 0)
+	}
+	return sum
 }
 
 // nodesReady says that all fixed nodes take pods.
@@ -363,12 +384,14 @@ func (o *observer) await(ctx context.Context, wish string, holds func() bool) er
 // progress is how far the run is.
 type progress struct {
 	all, submitted, running, succeeded, failed, machines int
+	// left are the machines that go once they stand idle.
+	left int
 }
 
 func (o *observer) progress() progress {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	p := progress{all: len(o.jobs)}
+	p := progress{all: len(o.jobs), left: o.left()}
 	for i, j := range o.record.Jobs {
 		switch {
 		case j.Outcome == report.Succeeded:
@@ -402,5 +425,6 @@ func (o *observer) finish(now time.Time) report.Record {
 		}
 		m.GoneAt = o.gone[m.Name].revision
 	}
+	o.record.Left = o.left()
 	return o.record
 }

@@ -3,7 +3,9 @@ package runner
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -81,7 +83,7 @@ func TestTheLifeOfAPod(t *testing.T) {
 	s.see(pod(1, "fixed-0", corev1.PodRunning))
 	s.miss(pod(1, "fixed-0", corev1.PodRunning))
 	want := []report.Pod{
-		{Node: "fixed-0", Created: 2 * time.Second, Bound: 3 * time.Second, Running: 4 * time.Second, Ended: 5 * time.Second, CreatedAt: 20, EndedAt: 50},
+		{Node: "fixed-0", Created: 2 * time.Second, Bound: 3 * time.Second, Running: 4 * time.Second, Ended: 5 * time.Second, CreatedAt: 20, EndedAt: 50, Succeeded: true},
 		{Node: "fixed-0", Created: 7 * time.Second, Bound: 7 * time.Second, Running: 7 * time.Second, Ended: 8 * time.Second, CreatedAt: 70, EndedAt: 80},
 	}
 	if diff := cmp.Diff(want, s.finish(s.now()).Pods); diff != "" {
@@ -217,7 +219,7 @@ func TestFixedNodesTakePodsOnceTheirTaintIsGone(t *testing.T) {
 	}
 }
 
-func TestTimeToCapacityBeginsWithTheLastReservation(t *testing.T) {
+func TestTimeToCapacityBeginsWithTheFirstReservation(t *testing.T) {
 	s := newStage(t, false)
 	workload := func(conditions ...string) *kueue.Workload {
 		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job-job-0-12345",
@@ -235,8 +237,8 @@ func TestTimeToCapacityBeginsWithTheLastReservation(t *testing.T) {
 	s.see(workload(kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted))
 	s.see(workload())
 	got := s.finish(s.now()).Jobs[0]
-	if got.Reserved != 4*time.Second || got.Admitted != 6*time.Second {
-		t.Errorf("reserved at %s and admitted at %s, want 4s and 6s", got.Reserved, got.Admitted)
+	if got.Reserved != 2*time.Second || got.ReservedAgain != 4*time.Second || got.Admitted != 6*time.Second {
+		t.Errorf("reserved at %s, for the last time at %s, and admitted at %s, want 2s, 4s and 6s", got.Reserved, got.ReservedAgain, got.Admitted)
 	}
 }
 
@@ -255,6 +257,68 @@ func TestAJobThatItsQueueGaveUpHasFailed(t *testing.T) {
 	}
 	if got := s.finish(s.now()).Jobs[0]; got.Outcome != report.Failed || got.Ended != 2*time.Second {
 		t.Errorf("outcome %q at %s, want that it failed when its quota was given back", got.Outcome, got.Ended)
+	}
+}
+
+// A group keeps its minimum: only what stands beyond it is left.
+func TestMachinesThatAreLeft(t *testing.T) {
+	s := newStage(t, false)
+	s.keeps["kept"] = 2
+	for i, group := range []string{"pool", "kept", "kept", "kept", "pool"} {
+		m := &kwokv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("m-", i)}}
+		m.Spec.Group = group
+		s.see(m)
+		if i == 4 {
+			s.miss(m)
+		}
+	}
+	if got := s.finish(s.now()).Left; got != 2 {
+		t.Errorf("%d machines are left, want one of each group", got)
+	}
+}
+
+func TestARunSeesItsIdleMachinesGo(t *testing.T) {
+	machine := &kwokv1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m-0"}}
+	machine.Spec.Group = "pool"
+	ended := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job-0"}}
+	ended.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	for name, tc := range map[string]struct {
+		idle *metav1.Duration
+		// gone is when the machine goes; never where it is 0.
+		gone       time.Duration
+		unfinished bool
+		want       time.Duration
+	}{
+		"until the last is gone":                      {gone: 7 * time.Second, want: 7 * time.Second},
+		"no longer than it may stand idle by default": {want: 2 * time.Minute},
+		"no longer than its group says":               {idle: &metav1.Duration{Duration: 5 * time.Minute}, want: 90 * time.Second},
+		"not where Jobs still run":                    {unfinished: true, want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, false)
+				s.see(machine.DeepCopy())
+				if !tc.unfinished {
+					s.see(ended)
+				}
+				g := v1alpha1.NodeGroup{Spec: v1alpha1.NodeGroupSpec{IdleTimeout: tc.idle, Kwok: &v1alpha1.KwokPool{}}}
+				var told strings.Builder
+				r := &run{Options: Options{Scenario: &scenario.Scenario{Groups: []v1alpha1.NodeGroup{g}}, Speed: 10}, observer: s.observer}
+				begun := time.Now()
+				if tc.gone > 0 {
+					time.AfterFunc(tc.gone, func() { s.miss(machine.DeepCopy()) })
+				}
+				if err := r.seeIdleMachinesGo(t.Context(), &screen{out: &told, speed: 10}, begun); err != nil {
+					t.Fatal(err)
+				}
+				if got := time.Since(begun); got != tc.want {
+					t.Errorf("it was observed for %s, want %s", got, tc.want)
+				}
+				if tc.want > time.Minute && !strings.Contains(told.String(), "1 of 1 Jobs ended; 0 run, 0 wait; idle machines to be taken back: 1") {
+					t.Errorf("what it waits for is not told:\n%s", told.String())
+				}
+			})
+		})
 	}
 }
 

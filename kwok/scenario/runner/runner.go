@@ -138,9 +138,16 @@ func (r *run) run(ctx context.Context, config *rest.Config) (out report.Report, 
 		return out, err
 	}
 	r.written.Store(0)
-	if err := r.play(ctx); err != nil {
+	screen := &screen{out: r.Out, live: r.Live, speed: r.Speed}
+	begun := time.Now()
+	r.observer.begin(begun)
+	if err := r.play(ctx, screen, begun); err != nil {
 		return out, err
 	}
+	if err := r.seeIdleMachinesGo(ctx, screen, begun); err != nil {
+		return out, err
+	}
+	screen.finish(time.Since(begun), r.observer.progress())
 	if err := r.meter.close(ctx); err != nil {
 		return out, err
 	}
@@ -240,12 +247,9 @@ func (r *run) create(ctx context.Context, o client.Object) error {
 
 // play submits all Jobs when they are due, and returns once all have ended or the
 // scenario is over.
-func (r *run) play(parent context.Context) error {
+func (r *run) play(parent context.Context, screen *screen, begun time.Time) error {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
-	screen := &screen{out: r.Out, live: r.Live, speed: r.Speed}
-	begun := time.Now()
-	r.observer.begin(begun)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.submit(ctx, begun) })
 	group.Go(func() error { return r.tell(ctx) })
@@ -265,7 +269,6 @@ func (r *run) play(parent context.Context) error {
 				screen.draw(time.Since(begun), r.observer.progress())
 				continue
 			}
-			screen.finish(time.Since(begun), r.observer.progress())
 			return nil
 		}
 	})
@@ -274,6 +277,39 @@ func (r *run) play(parent context.Context) error {
 		return context.Cause(parent)
 	}
 	return err
+}
+
+// handBack is how long the steps take, whatever the speed, in which Muster gives an idle
+// machine back: pods settle, the node is drained, the machine goes.
+const handBack = time.Minute
+
+// seeIdleMachinesGo goes on observing once all Jobs have ended, until the machines that
+// nobody needs any more are gone: until then they are paid for. It waits no longer than
+// the most patient of the groups allows its machines to stand idle, and for the hand-back;
+// what is left then is told by the report. Faults come no more.
+func (r *run) seeIdleMachinesGo(ctx context.Context, screen *screen, begun time.Time) error {
+	if p := r.observer.progress(); p.succeeded+p.failed < p.all {
+		return nil // the scenario is over before its Jobs are
+	}
+	var idle time.Duration
+	for i := range r.Scenario.Groups {
+		idle = max(idle, scenario.Faster(&r.Scenario.Groups[i], r.Speed).Spec.IdleTimeout.Duration)
+	}
+	enough := time.After(idle + handBack)
+	ticker := time.NewTicker(screen.pace())
+	defer ticker.Stop()
+	for r.observer.progress().left > 0 {
+		select {
+		case <-r.observer.changed:
+		case <-enough:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+			screen.draw(time.Since(begun), r.observer.progress())
+		}
+	}
+	return nil
 }
 
 // submit creates each Job when it is due.

@@ -48,7 +48,10 @@ func (s *screen) text(took time.Duration, p progress) string {
 		text += fmt.Sprintf(", %d of them failed", p.failed)
 	}
 	text += fmt.Sprintf("; %d run, %d wait", p.running, p.submitted-done-p.running)
-	if p.machines > 0 {
+	switch {
+	case p.left > 0 && done == p.all:
+		text += fmt.Sprintf("; idle machines to be taken back: %d", p.left)
+	case p.machines > 0:
 		text += fmt.Sprintf("; %d machines", p.machines)
 	}
 	return text
