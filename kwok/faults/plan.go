@@ -109,6 +109,13 @@ var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delet
 // musters are whose requests go through a gate.
 var musters = []string{cluster.Muster, cluster.Standby}
 
+const (
+	// leastEvery keeps a plan from having more occurrences than memory holds.
+	leastEvery = time.Second
+	// mostTime is short enough for times to be added up.
+	mostTime = 365 * 24 * time.Hour
+)
+
 // Validate says what cannot be meant, by field.
 func (p *Plan) Validate(path *field.Path) (errs field.ErrorList) {
 	if len(p.Faults) == 0 {
@@ -156,7 +163,12 @@ func (f *Fault) validate(path *field.Path) (errs field.ErrorList) {
 			errs = append(errs, field.Required(path.Child(d.name), fmt.Sprintf("type %s needs it; give 500ms for example", f.Type)))
 		case d.value > 0 && !d.taken:
 			errs = append(errs, field.Invalid(path.Child(d.name), d.value.String(), fmt.Sprintf("type %s does not take it; leave it out", f.Type)))
+		case d.value > mostTime:
+			errs = append(errs, field.Invalid(path.Child(d.name), d.value.String(), "is longer than a year; give less"))
 		}
+	}
+	if every := f.Every.Duration; every > 0 && every < leastEvery {
+		errs = append(errs, field.Invalid(path.Child("every"), every.String(), fmt.Sprintf("nobody recovers in between; give %s or more", leastEvery)))
 	}
 	if f.Percent != nil && (*f.Percent < 1 || *f.Percent > 100) {
 		errs = append(errs, field.Invalid(path.Child("percent"), *f.Percent, "must be from 1 to 100"))

@@ -16,20 +16,26 @@ import (
 func (s *Scenario) Submissions() []Submission {
 	var out []Submission
 	for i := range s.Arrivals {
-		a := &s.Arrivals[i]
-		random := rand.New(rand.NewPCG(s.Seed, uint64(i)))
-		at := a.When.From.Duration
-		for n := range int(a.Count) {
-			shape := a.shape(random)
-			out = append(out, Submission{
-				Namespace: s.namespace(a, n), Name: fmt.Sprintf("%s-%d", a.Name, n), Queue: a.Queue,
-				At: at, RunFor: shape.RunFor.draw(random), Shape: shape,
-			})
-			at = a.When.next(at, random)
-		}
+		out = append(out, s.draw(i)...)
 	}
 	// Those of one time stay in the order of the file.
 	slices.SortStableFunc(out, func(a, b Submission) int { return cmp.Compare(a.At, b.At) })
+	return out
+}
+
+// draw the Jobs of the i-th arrival, in the order of their creation.
+func (s *Scenario) draw(i int) (out []Submission) {
+	a := &s.Arrivals[i]
+	random := rand.New(rand.NewPCG(s.Seed, uint64(i)))
+	at := a.When.From.Duration
+	for n := range int(a.Count) {
+		shape := a.shape(random)
+		out = append(out, Submission{
+			Namespace: s.namespace(a, n), Name: fmt.Sprintf("%s-%d", a.Name, n), Queue: a.Queue,
+			At: at, RunFor: shape.RunFor.draw(random), Shape: shape,
+		})
+		at = a.When.next(at, random)
+	}
 	return out
 }
 

@@ -143,6 +143,54 @@ func TestWhatIsRefused(t *testing.T) {
 		"a fault that nothing is hit by": {
 			"ends: {atMost: 1h}", "faults:\n  faults:\n  - {type: Kill, target: nobody}\nends: {atMost: 1h}",
 			document.Fault{Line: 26, Path: "faults.faults[0].target", Text: `Unsupported value: "nobody": supported values: "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "clouds", "muster", "muster-standby", "dashboard"`}},
+		"a Job that comes when all is over": {
+			"{every: 10s}", "{from: 1h}",
+			document.Fault{Line: 19, Path: "arrivals[0].when.from", Text: "it is 1h0m0s, but the run ends after 1h0m0s (ends.atMost); let the Jobs come sooner, or the run end later"}},
+		"a pace at which not all come": {
+			"{every: 10s}", "{every: 30m}",
+			document.Fault{Line: 19, Path: "arrivals[0].when.every", Text: "with 30m0s between two, not all 3 Jobs come until the run ends after 1h0m0s (ends.atMost); give less, or fewer Jobs, or let the run end later"}},
+		"a pace whose sum is negative": {
+			"  count: 3\n  when: {every: 10s}", "  count: 100000\n  when: {every: 8760h}",
+			document.Fault{Line: 19, Path: "arrivals[0].when.every", Text: "with 8760h0m0s between two, not all 100000 Jobs come until the run ends after 1h0m0s (ends.atMost); give less, or fewer Jobs, or let the run end later"}},
+		"a rate at which not all come": {
+			"{every: 10s}", "{perHour: 1}",
+			document.Fault{Line: 19, Path: "arrivals[0].when.perHour", Text: "at 1 an hour the last of 3 Jobs comes after 1h31m48s, but the run ends after 1h0m0s (ends.atMost); give more, or fewer Jobs, or let the run end later"}},
+		"a time that is no time of a run": {
+			"{atLeast: 1m}", "{mean: 10000h}",
+			document.Fault{Line: 23, Path: "arrivals[0].shapes[0].runFor.mean", Text: "10000h0m0s is longer than a year; give at most 8760h0m0s"}},
+		"a negative most": {
+			"{atLeast: 1m}", "{mean: 1m, atMost: -1m}",
+			document.Fault{Line: 23, Path: "arrivals[0].shapes[0].runFor.atMost", Text: "-1m0s is negative; give a duration such as 90s"}},
+		"a deadline that no Job can keep": {
+			"{atLeast: 1m}", "{atLeast: 1m}\n    deadline: 59s",
+			document.Fault{Line: 24, Path: "arrivals[0].shapes[0].deadline", Text: "59s is less than runFor.atLeast, which is 1m0s, so no such Job could succeed; give more"}},
+		"less time for a Job than it takes": {
+			"{atLeast: 1m}", "{atLeast: 1m}\n    maximumExecution: 59s",
+			document.Fault{Line: 24, Path: "arrivals[0].shapes[0].maximumExecution", Text: "59s is less than runFor.atLeast, which is 1m0s, so no such Job could succeed; give more"}},
+		"more retries than memory is for": {
+			"  - pods: 2", "  - pods: 2\n    retries: 1001",
+			document.Fault{Line: 22, Path: "arrivals[0].shapes[0].retries", Text: "it is 1001; give a number from 0 to 1000"}},
+		"more pods than memory is for": {
+			"  - pods: 2", "  - pods: 1000\n    retries: 1000",
+			document.Fault{Line: 17, Path: "arrivals", Text: "there are 3003000 pods, each counted with its retries, together; give at most 1000000"}},
+		"more Jobs than a machine holds": {
+			"arrivals:\n", "arrivals:\n- {name: many, count: 99998, shapes: [{pods: 1, requests: {cpu: 1}, runFor: {atLeast: 1m}}]}\n",
+			document.Fault{Line: 17, Path: "arrivals", Text: "there are 100001 Jobs together; give at most 100000"}},
+		"more nodes than a machine holds": {
+			"nodes:\n", "nodes:\n- {name: many, count: 10000, capacity: {cpu: 4, memory: 8Gi}}\n",
+			document.Fault{Line: 5, Path: "nodes", Text: "there are 10001 nodes together; give at most 10000"}},
+		"run times that cannot be added up": {
+			"arrivals:\n", "arrivals:\n- {name: long, count: 300, shapes: [{pods: 1, requests: {cpu: 1}, runFor: {atLeast: 8760h}}]}\n",
+			document.Fault{Line: 17, Path: "arrivals", Text: "one after the other the Jobs run for 300 years; give fewer, or a shorter runFor: at most 200"}},
+		"weights that cannot be added up": {
+			"  shapes:\n", "  shapes:" + strings.Repeat("\n  - {weight: 1000000, pods: 1, requests: {cpu: 1}, runFor: {atLeast: 1m}}", 1001) + "\n",
+			document.Fault{Line: 21, Path: "arrivals[0].shapes", Text: "their weights add up to 1001000000; give weights that add up to 1000000000 at most"}},
+		"an amount that no machine has": {
+			"requests: {cpu: 1}", "requests: {cpu: 1, memory: 1Ei}",
+			document.Fault{Line: 22, Path: "arrivals[0].shapes[0].requests[memory]", Text: "it is 1Ei, which no machine has; give less than 100G of cpu, 100T of all else"}},
+		"faults without end": {
+			"ends: {atMost: 1h}", "faults: {faults: [{type: Kill, target: muster, every: 1s}]}\nends: {atMost: 28h}",
+			document.Fault{Line: 24, Path: "faults.faults", Text: "there are 100801 times at which a fault comes until ends.atMost together; give at most 100000"}},
 		"no end": {
 			"ends: {atMost: 1h}", "ends: {}",
 			document.Fault{Line: 24, Path: "ends.atMost", Text: "it is 0s; give a duration greater than 0, such as 10m"}},
