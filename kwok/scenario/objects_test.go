@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -47,6 +49,23 @@ func TestAJobAsAnObject(t *testing.T) {
 			}
 			if got := *j.Spec.ActiveDeadlineSeconds; got != tc.wantDeadline {
 				t.Errorf("the deadline is %d s, want %d", got, tc.wantDeadline)
+			}
+		})
+	}
+}
+
+func TestANodeTakesPodsThoughItDoesNotSayHowMany(t *testing.T) {
+	for name, tc := range map[string]struct {
+		capacity corev1.ResourceList
+		want     int64
+	}{
+		"where it is missing": {cpu(4), 110},
+		"where it is there":   {corev1.ResourceList{"pods": resource.MustParse("7")}, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := Nodes{Name: "node", Count: 1, Capacity: tc.capacity}.Objects()[0]
+			if got := node.Status.Allocatable.Pods().Value(); got != tc.want {
+				t.Errorf("it takes %d pods, want %d", got, tc.want)
 			}
 		})
 	}

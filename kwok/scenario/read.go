@@ -95,7 +95,7 @@ func (s *Scenario) judge(d *document.Document) {
 	}
 	// What is wrong with the fields together can be told once each of them is sound.
 	if d.Err() == nil {
-		j.totals(s)
+		j.whole(s)
 	}
 }
 

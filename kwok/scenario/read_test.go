@@ -37,6 +37,12 @@ arrivals:
 ends: {atMost: 1h}
 `
 
+// queues are a LocalQueue of the namespace default, and the ClusterQueue behind it.
+const queues = `objects:
+- {apiVersion: kueue.x-k8s.io/v1beta2, kind: ClusterQueue, metadata: {name: batch}}
+- {apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {name: batch, namespace: default}, spec: {clusterQueue: batch}}
+`
+
 func TestASoundFileIsRead(t *testing.T) {
 	s, err := Read([]byte(sound))
 	if err != nil {
@@ -191,6 +197,46 @@ func TestWhatIsRefused(t *testing.T) {
 		"faults without end": {
 			"ends: {atMost: 1h}", "faults: {faults: [{type: Kill, target: muster, every: 1s}]}\nends: {atMost: 28h}",
 			document.Fault{Line: 24, Path: "faults.faults", Text: "there are 100801 times at which a fault comes until ends.atMost together; give at most 100000"}},
+		"a resource that no machine has": {
+			"requests: {cpu: 1}", "requests: {cpu: 1, nvidia.com/gpus: 8}",
+			document.Fault{Line: 22, Path: "arrivals[0].shapes[0].requests[nvidia.com/gpus]", Text: "no machine has any; they have cpu, memory, pods"}},
+		"a pod that is larger than any machine": {
+			"requests: {cpu: 1}", "requests: {cpu: 5}",
+			document.Fault{Line: 22, Path: "arrivals[0].shapes[0].requests[cpu]", Text: "it is 5, but the largest machine has 4; ask for less, or give larger machines"}},
+		"a pod that no one machine has all of": {
+			"  count: 1\n  capacity: {cpu: 4, memory: 8Gi}\ngroups:\n- metadata: {name: pool}\n  spec:\n    provider: kwok\n    maxNodes: 2\n    template:\n      capacity: {cpu: 4, memory: 8Gi}\n    kwok: {bootDelay: 30s}\narrivals:\n- name: job\n  count: 3\n  when: {every: 10s}\n  shapes:\n  - pods: 2\n    requests: {cpu: 1}",
+			"  count: 1\n  capacity: {cpu: 4, memory: 8Gi}\n- {name: wide, count: 1, capacity: {cpu: 8, memory: 4Gi}}\narrivals:\n- name: job\n  count: 3\n  shapes:\n  - pods: 2\n    requests: {cpu: 8, memory: 8Gi}",
+			document.Fault{Line: 14, Path: "arrivals[0].shapes[0].requests", Text: "no machine has room for all of it in one pod; ask for less, or give larger machines"}},
+		"a gang that all machines together are too small for": {
+			"  - pods: 2\n    requests: {cpu: 1}", "  - pods: 4\n    together: true\n    requests: {cpu: 3}",
+			document.Fault{Line: 21, Path: "arrivals[0].shapes[0].pods", Text: "it is 4, but all machines have room for 3 at once; give fewer pods or more machines, or mayNotFit: true if that is what the scenario shows"}},
+		"a label that no machine has": {
+			"requests: {cpu: 1}", "requests: {cpu: 1}\n    nodeSelector: {muster.dev/node-group: pol}",
+			document.Fault{Line: 23, Path: "arrivals[0].shapes[0].nodeSelector[muster.dev/node-group]", Text: `no node or group has the value "pol"; there are pool`}},
+		"labels of two machines": {
+			"requests: {cpu: 1}", "requests: {cpu: 1}\n    nodeSelector: {muster.dev/node-group: pool, kubernetes.io/hostname: node-0}",
+			document.Fault{Line: 23, Path: "arrivals[0].shapes[0].nodeSelector", Text: "no node or group has all of these labels; select one that there is"}},
+		"a queue that there is not": {
+			"  count: 3", "  count: 3\n  queue: batch",
+			document.Fault{Line: 19, Path: "arrivals[0].queue", Text: `there is no LocalQueue "batch" in namespace default; there is none: choose one, or add it to objects`}},
+		"a queue of another namespace": {
+			"arrivals:\n- name: job\n", queues + "arrivals:\n- name: job\n  namespace: other\n  queue: batch\n",
+			document.Fault{Line: 22, Path: "arrivals[0].queue", Text: `there is no LocalQueue "batch" in namespace other; there is none: choose one, or add it to objects`}},
+		"a queue that not every team has": {
+			"arrivals:\n- name: job\n", queues + "teams: {name: team, count: 2, objects: [{apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {name: gpus, namespace: $(team)}, spec: {clusterQueue: batch}}]}\narrivals:\n- name: job\n  namespace: $(team)\n  queue: gpu\n",
+			document.Fault{Line: 23, Path: "arrivals[0].queue", Text: `there is no LocalQueue "gpu" in namespace team-000; there are gpus: choose one, or add it to objects`}},
+		"a queue of no ClusterQueue": {
+			"arrivals:\n", strings.Replace(queues, "clusterQueue: batch", "clusterQueue: btach", 1) + "arrivals:\n",
+			document.Fault{Line: 18, Path: "objects[1].spec.clusterQueue", Text: `there is no ClusterQueue "btach"; there are batch: choose one, or add it to objects`}},
+		"a priority that there is not": {
+			"  - pods: 2", "  - pods: 2\n    priority: urgent",
+			document.Fault{Line: 22, Path: "arrivals[0].shapes[0].priority", Text: `there is no WorkloadPriorityClass "urgent"; there is none: choose one, or add it to objects`}},
+		"a group among the objects": {
+			"arrivals:\n", "objects: [{apiVersion: muster.dev/v1alpha1, kind: NodeGroup, metadata: {name: other}}]\narrivals:\n",
+			document.Fault{Line: 16, Path: "objects[0]", Text: "a NodeGroup has its place in groups; move it there"}},
+		"a node among the objects": {
+			"arrivals:\n", "objects: [{apiVersion: v1, kind: Node, metadata: {name: other}}]\narrivals:\n",
+			document.Fault{Line: 16, Path: "objects[0]", Text: "a Node has its place in nodes; move it there"}},
 		"no end": {
 			"ends: {atMost: 1h}", "ends: {}",
 			document.Fault{Line: 24, Path: "ends.atMost", Text: "it is 0s; give a duration greater than 0, such as 10m"}},
@@ -207,6 +253,34 @@ func TestWhatIsRefused(t *testing.T) {
 			}
 			if diff := cmp.Diff(document.Faults{tc.want}, faults); diff != "" {
 				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWhatIsUnusualAndTaken(t *testing.T) {
+	for name, tc := range map[string]struct{ old, new string }{
+		"a gang that is meant to find no room": {
+			"  - pods: 2\n", "  - pods: 200\n    together: true\n    mayNotFit: true\n"},
+		"pods that run one after the other": {
+			"  - pods: 2\n", "  - pods: 200\n"},
+		"a gang that may start with fewer": {
+			"arrivals:\n- name: job\n  count: 3\n  when: {every: 10s}\n  shapes:\n  - pods: 2\n",
+			queues + "arrivals:\n- name: job\n  queue: batch\n  count: 3\n  shapes:\n  - pods: 200\n    annotations: {kueue.x-k8s.io/job-min-parallelism: \"1\"}\n"},
+		"a node by its host name": {
+			"  - pods: 2\n", "  - pods: 2\n    nodeSelector: {kubernetes.io/hostname: node-0}\n"},
+		"a market that a group does not name": {
+			"  - pods: 2\n", "  - pods: 2\n    nodeSelector: {muster.dev/capacity-type: on-demand}\n"},
+		"a queue of each team": {
+			"arrivals:\n- name: job\n", queues + "teams: {name: team, count: 2, objects: [{apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {name: gpus, namespace: $(team)}, spec: {clusterQueue: batch}}]}\narrivals:\n- name: job\n  namespace: $(team)\n  queue: gpus\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := strings.Replace(sound, tc.old, tc.new, 1)
+			if text == sound {
+				t.Fatalf("%q is not in the sound file", tc.old)
+			}
+			if _, err := Read([]byte(text)); err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// totals judges what the fields of the file ask for together, each of which is sound.
-func (j *judge) totals(s *Scenario) {
+// whole judges what the fields of the file ask for together, each of which is sound.
+func (j *judge) whole(s *Scenario) {
 	var nodes, bought, jobs int64
 	for _, n := range s.Nodes {
 		nodes += int64(n.Count)
@@ -26,6 +26,14 @@ func (j *judge) totals(s *Scenario) {
 	if s.Faults != nil {
 		j.occurrences(s)
 	}
+	all := s.machines()
+	for i := range s.Arrivals {
+		a := &s.Arrivals[i]
+		for k := range a.Shapes {
+			j.fits(a, &a.Shapes[k], all, field.NewPath("arrivals").Index(i).Child("shapes").Index(k))
+		}
+	}
+	j.refers(s)
 }
 
 // sum says whether the number is within its bound.
