@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/kwok/cluster"
 )
 
 func decode(t *testing.T, text string) *Plan {
@@ -17,6 +19,30 @@ func decode(t *testing.T, text string) *Plan {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// all is a sandbox in which everything runs.
+var all = Reach{Components: cluster.ComponentNames()}
+
+func TestAFaultComesOnlyToWhatThereIs(t *testing.T) {
+	some := Reach{Components: []string{"etcd", "muster"}, Resources: []string{"nodes", "nodes/status"}}
+	for name, tc := range map[string]struct{ plan, want string }{
+		"a component that runs":              {`faults: [{type: Kill, target: etcd}]`, ""},
+		"a component that does not run":      {`faults: [{type: Kill, target: dashboard}]`, `faults[0].target: Unsupported value: "dashboard": supported values: "etcd", "muster"`},
+		"requests of a muster that runs not": {`faults: [{type: CutWatches, target: muster-standby}]`, `faults[0].target: Unsupported value: "muster-standby": supported values: "muster"`},
+		"what is asked for":                  {`faults: [{type: CutWatches, target: muster, resources: [nodes]}]`, ""},
+		"what nobody asks for":               {`faults: [{type: CutWatches, target: muster, resources: [nodes, node]}]`, `faults[0].resources[1]: Unsupported value: "node": supported values: "nodes", "nodes/status"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			if err := decode(t, tc.plan).Validate(nil, some).ToAggregate(); err != nil {
+				got = err.Error()
+			}
+			if got != tc.want {
+				t.Errorf("told %q, want %q", got, tc.want)
+			}
+		})
+	}
 }
 
 func TestPlansThatCannotBeMeantAreRefusedByField(t *testing.T) {
@@ -40,7 +66,7 @@ func TestPlansThatCannotBeMeantAreRefusedByField(t *testing.T) {
 		"a verb of HTTP":                {`faults: [{type: CutWatches, target: muster}, {type: LoseAnswers, target: muster, for: 1s, verbs: [POST]}]`, `faults[1].verbs[0]: Unsupported value: "POST"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := decode(t, tc.plan).Validate(nil).ToAggregate()
+			err := decode(t, tc.plan).Validate(nil, all).ToAggregate()
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("the plan is refused with %v, want %q", err, tc.want)
 			}
@@ -60,18 +86,18 @@ faults:
 
 func TestAPlanComesTheSameForTheSameSeed(t *testing.T) {
 	p := decode(t, everything)
-	if err := p.Validate(nil).ToAggregate(); err != nil {
+	if err := p.Validate(nil, all).ToAggregate(); err != nil {
 		t.Fatal(err)
 	}
-	all := p.Occurrences(time.Minute)
-	if diff := cmp.Diff(all, decode(t, everything).Occurrences(time.Minute)); diff != "" {
+	coming := p.Occurrences(time.Minute)
+	if diff := cmp.Diff(coming, decode(t, everything).Occurrences(time.Minute)); diff != "" {
 		t.Errorf("the second time it is another (-first +second):\n%s", diff)
 	}
 	p.Seed++
 	other := p.Occurrences(time.Minute)
 	times := map[Type]int{}
 	last, differ := time.Duration(0), false
-	for i, o := range all {
+	for i, o := range coming {
 		times[o.Type]++
 		if o.Begins < last || o.Begins >= time.Minute {
 			t.Errorf("%s comes after %s, behind what comes after %s", o, o.Begins, last)

@@ -88,7 +88,7 @@ func (s *Scenario) judge(d *document.Document) {
 		j.arrival(&s.Arrivals[i], s.Teams, field.NewPath("arrivals").Index(i))
 	}
 	if s.Faults != nil {
-		d.Take(s.Faults.Validate(field.NewPath("faults")))
+		d.Take(s.Faults.Validate(field.NewPath("faults"), reach()))
 	}
 	if j.positive(s.Ends.AtMost, field.NewPath("ends", "atMost")); s.Ends.AtMost.Duration > mostDays*24*time.Hour {
 		d.Refuse(field.NewPath("ends", "atMost"), "%s is longer than %d days; give less", s.Ends.AtMost.Duration, mostDays)

@@ -146,9 +146,12 @@ func TestWhatIsRefused(t *testing.T) {
 		"a negative time": {
 			"every: 10s", "every: -10s",
 			document.Fault{Line: 19, Path: "arrivals[0].when.every", Text: "-10s is negative; give a duration such as 90s"}},
+		"a fault of who does not run": {
+			"ends: {atMost: 1h}", "faults:\n  faults:\n  - {type: Disconnect, target: muster-standby, for: 1s}\nends: {atMost: 1h}",
+			document.Fault{Line: 26, Path: "faults.faults[0].target", Text: `Unsupported value: "muster-standby": supported values: "muster"`}},
 		"a fault that nothing is hit by": {
 			"ends: {atMost: 1h}", "faults:\n  faults:\n  - {type: Kill, target: nobody}\nends: {atMost: 1h}",
-			document.Fault{Line: 26, Path: "faults.faults[0].target", Text: `Unsupported value: "nobody": supported values: "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "clouds", "muster", "muster-standby", "dashboard"`}},
+			document.Fault{Line: 26, Path: "faults.faults[0].target", Text: `Unsupported value: "nobody": supported values: "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "muster"`}},
 		"a Job that comes when all is over": {
 			"{every: 10s}", "{from: 1h}",
 			document.Fault{Line: 19, Path: "arrivals[0].when.from", Text: "it is 1h0m0s, but the run ends after 1h0m0s (ends.atMost); let the Jobs come sooner, or the run end later"}},
@@ -255,6 +258,18 @@ func TestWhatIsRefused(t *testing.T) {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestFaultsOfRequestsThatMusterMakes(t *testing.T) {
+	for resource, want := range map[string]bool{
+		"provisioningrequests/status": true, "workloads/status": true, "nodes": true, "jobs": true, "machines": true, "leases": true, "events": true, "configmaps": true,
+		"node": false, "secrets": false, "workloads/finalizers": false,
+	} {
+		text := strings.Replace(sound, "ends:", "faults: {faults: [{type: CutWatches, target: muster, resources: ["+resource+"]}]}\nends:", 1)
+		if _, err := Read([]byte(text)); (err == nil) != want {
+			t.Errorf("%s: error %v, want it taken: %t", resource, err, want)
+		}
 	}
 }
 

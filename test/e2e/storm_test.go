@@ -159,7 +159,7 @@ func (s *storm) rage(ctx context.Context, gate *faults.Gate) error {
 		if err := yaml.UnmarshalStrict(part.plan, p); err != nil {
 			return err
 		}
-		if err := p.Validate(nil).ToAggregate(); err != nil {
+		if err := p.Validate(nil, faults.Reach{Components: cluster.ComponentNames()}).ToAggregate(); err != nil {
 			return err
 		}
 		plans.Go(func() error { return faults.Run(ctx, p, part.lasts, running, gate, tell) })

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -72,6 +73,7 @@ func Check(s *scenario.Scenario, a Admitter) error {
 // Configure completes the configuration of the cluster that a run takes. The gate is
 // nil where the scenario has no faults.
 func Configure(c *cluster.Config, s *scenario.Scenario, a Admitter) (gate *faults.Gate) {
+	c.Only = slices.Clone(scenario.Components)
 	if a == Muster {
 		sandbox.Fill(c)
 		if s.Faults != nil {
@@ -82,7 +84,7 @@ func Configure(c *cluster.Config, s *scenario.Scenario, a Admitter) (gate *fault
 	}
 	// The kinds of machines are needed by whoever simulates them.
 	sandbox.FillHalf(c, deploy.Provisioning)
-	c.Only = []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, cluster.Kwok}
+	c.Only = slices.DeleteFunc(c.Only, func(name string) bool { return name == cluster.Muster })
 	return nil
 }
 
