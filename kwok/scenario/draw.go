@@ -3,12 +3,14 @@ package scenario
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // Submissions draws all Jobs, in the order of their creation. Each arrival draws from a
@@ -37,6 +39,22 @@ func (s *Scenario) draw(i int) (out []Submission) {
 		at = a.When.next(at, random)
 	}
 	return out
+}
+
+// Examples are a Job of each shape, with the field that says what it looks like.
+func (s *Scenario) Examples() iter.Seq2[*field.Path, Submission] {
+	return func(yield func(*field.Path, Submission) bool) {
+		for i := range s.Arrivals {
+			a := &s.Arrivals[i]
+			for k := range a.Shapes {
+				shape := &a.Shapes[k]
+				job := Submission{Namespace: s.namespace(a, 0), Name: a.Name + "-0", Queue: a.Queue, RunFor: shape.RunFor.AtLeast.Duration, Shape: shape}
+				if !yield(field.NewPath("arrivals").Index(i).Child("shapes").Index(k), job) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // namespace of an arrival's n-th Job.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -116,6 +117,8 @@ func Run(ctx context.Context, o Options) (report.Report, error) {
 	if err != nil {
 		return report.Report{}, err
 	}
+	// A field that an object's kind does not have is an error, not silently dropped.
+	kube = client.WithFieldValidation(kube, metav1.FieldValidationStrict)
 	r := &run{Options: o, kube: kube, written: written, jobs: o.Scenario.Submissions()}
 	r.observer = newObserver(o.Scenario, r.jobs, o.Speed)
 	return r.run(ctx, config)
@@ -172,19 +175,18 @@ func (r *run) prepare(ctx context.Context) error {
 			return err
 		}
 	}
+	// All that the API server finds wrong is told at once, before anything takes time.
+	var wrong []error
 	for i := range s.Groups {
 		g := scenario.Faster(&s.Groups[i], r.Speed)
 		g.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeGroup"))
-		if err := r.create(ctx, g); err != nil {
-			return fmt.Errorf("%s: %w", s.Where(field.NewPath("groups").Index(i)), err)
-		}
+		wrong = append(wrong, r.at(field.NewPath("groups").Index(i), r.create(ctx, g)))
 	}
 	for i := range s.Objects {
-		if err := r.createObject(ctx, s.Objects[i].DeepCopy()); err != nil {
-			return fmt.Errorf("%s: %w", s.Where(field.NewPath("objects").Index(i)), err)
-		}
+		wrong = append(wrong, r.at(field.NewPath("objects").Index(i), r.createObject(ctx, s.Objects[i].DeepCopy())))
 	}
-	if err := r.prepareTeams(ctx); err != nil {
+	wrong = append(wrong, r.prepareTeams(ctx), r.try(ctx))
+	if err := errors.Join(wrong...); err != nil {
 		return err
 	}
 	var all errgroup.Group
@@ -198,6 +200,27 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	return r.observer.await(ctx, "all fixed nodes take pods", r.observer.nodesReady)
+}
+
+// at tells with an error which field of the file it is about.
+func (r *run) at(path *field.Path, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", r.Scenario.Where(path), err)
+}
+
+// try has the API server judge a Job of each shape, and a node of each kind, without
+// creating it: else the first that it refuses would end the run in the middle.
+func (r *run) try(ctx context.Context) error {
+	var wrong []error
+	for path, job := range r.Scenario.Examples() {
+		wrong = append(wrong, r.at(path, r.create(ctx, job.Job(r.Speed, r.Admitter == Muster), client.DryRunAll)))
+	}
+	for i, nodes := range r.Scenario.Nodes {
+		wrong = append(wrong, r.at(field.NewPath("nodes").Index(i), r.create(ctx, nodes.Objects()[0], client.DryRunAll)))
+	}
+	return errors.Join(wrong...)
 }
 
 func (r *run) prepareTeams(ctx context.Context) error {
@@ -214,8 +237,8 @@ func (r *run) prepareTeams(ctx context.Context) error {
 		}
 		all.Go(func() error {
 			for i, o := range objects {
-				if err := r.createObject(ctx, o); err != nil {
-					return fmt.Errorf("%s: %w", r.Scenario.Where(field.NewPath("teams", "objects").Index(i)), err)
+				if err := r.at(field.NewPath("teams", "objects").Index(i), r.createObject(ctx, o)); err != nil {
+					return err
 				}
 			}
 			return nil
@@ -233,9 +256,9 @@ func (r *run) createObject(ctx context.Context, o *unstructured.Unstructured) er
 	return r.create(ctx, o)
 }
 
-func (r *run) create(ctx context.Context, o client.Object) error {
-	if err := r.kube.Create(ctx, o); err != nil {
-		return fmt.Errorf("creating %s: %w", client.ObjectKeyFromObject(o), err)
+func (r *run) create(ctx context.Context, o client.Object, how ...client.CreateOption) error {
+	if err := r.kube.Create(ctx, o, how...); err != nil {
+		return fmt.Errorf("creating %s: %w", strings.TrimPrefix(client.ObjectKeyFromObject(o).String(), "/"), err)
 	}
 	return nil
 }

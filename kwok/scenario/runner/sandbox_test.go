@@ -174,6 +174,28 @@ func TestWhatTheCommandRefuses(t *testing.T) {
 	}
 }
 
+// All that the API server refuses is told with its line before the first Job comes.
+func TestWhatTheAPIServerRefuses(t *testing.T) {
+	out, err := sandbox(t, "--name", fmt.Sprintf("scenario-test-%d", os.Getpid()), "scenario", "run", filepath.Join("testdata", "refused.yaml"), "--speed", "10")
+	if err == nil {
+		t.Fatalf("it was run:\n%s", out)
+	}
+	for _, want := range []string{
+		`line 6: nodes[0]: creating node-0: Node "node-0" is invalid: metadata.labels`,
+		`line 11: groups[0]: creating pool: NodeGroup.muster.dev "pool" is invalid: spec: Invalid value: minNodes must not be greater than maxNodes`,
+		`line 20: objects[0]: creating fixed: `, `unknown field "spec.nodelabels"`,
+		`line 24: objects[1]: creating default/settings: `, `unknown field "date"`,
+		`line 32: arrivals[0].shapes[0]: creating default/job-0: Job.batch "job-0" is invalid: spec.template.spec.tolerations[0].effect`,
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not told", want)
+		}
+	}
+	if t.Failed() {
+		t.Logf("told:\n%s", out)
+	}
+}
+
 func TestShellsCompleteTheLibrary(t *testing.T) {
 	for _, command := range []string{"run", "show"} {
 		out, err := sandbox(t, "__complete", "scenario", command, "")
