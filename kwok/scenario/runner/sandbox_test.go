@@ -197,7 +197,7 @@ func TestWhatTheAPIServerRefuses(t *testing.T) {
 }
 
 func TestShellsCompleteTheLibrary(t *testing.T) {
-	for _, command := range []string{"run", "show"} {
+	for _, command := range []string{"run", "check", "show"} {
 		out, err := sandbox(t, "__complete", "scenario", command, "")
 		if err != nil {
 			t.Fatal(err)
@@ -212,6 +212,32 @@ func TestShellsCompleteTheLibrary(t *testing.T) {
 		if diff := cmp.Diff(scenario.Names(), names); diff != "" {
 			t.Errorf("completions of %s (-want +got):\n%s", command, diff)
 		}
+	}
+}
+
+func TestCheckStartsNothing(t *testing.T) {
+	out, err := sandbox(t, "scenario", "check", "thousand-jobs-small")
+	if err != nil || !strings.Contains(out, "Jobs      100, ") || !strings.Contains(out, "Pods      1000\n") || strings.Contains(out, "Starting") {
+		t.Errorf("error %v, told:\n%s", err, out)
+	}
+	text, err := scenario.Text("thousand-jobs-small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte(strings.Replace(string(text), "queue: batch", "queue: btach", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := bad + ":\n" + `line 33: arrivals[0].queue: there is no LocalQueue "btach" in namespace default; there are batch: choose one, or add it to objects`
+	if out, err = sandbox(t, "scenario", "check", bad); err == nil || !strings.Contains(out, want) {
+		t.Errorf("error %v, told:\n%s\nwant %s", err, out, want)
+	}
+}
+
+func TestWhoAdmitsIsExplained(t *testing.T) {
+	out, err := sandbox(t, "scenario", "run", "--help")
+	if err != nil || !strings.Contains(out, "none: all start at once and kube-scheduler alone has their pods") {
+		t.Errorf("error %v, told:\n%s", err, out)
 	}
 }
 
