@@ -250,7 +250,7 @@ func newScenarioCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE|NAME",
 		Short: "Read a scenario without running it: what is wrong with it, or what it comes to",
-		Long: `Read a scenario and start nothing. If something is wrong with it, all of it is
+		Long: `Read a scenario and start nothing. If something is wrong with it, it is
 told by line and field, and the exit code is not 0. Else its Jobs, pods and
 machines are counted, and its bound is told and where it comes from.
 

@@ -89,7 +89,7 @@ func (s *Scenario) created(teams int32) iter.Seq2[*field.Path, *unstructured.Uns
 		if s.Teams == nil {
 			return
 		}
-		for n := range int(min(teams, s.Teams.Count)) {
+		for n := range int(min(teams, s.Teams.Count, mostTeams)) {
 			objects, err := s.Teams.For(n)
 			if err != nil {
 				return // whoever creates them says why
@@ -108,7 +108,10 @@ func (s *Scenario) namespacesOf(a *Arrival) (out []string) {
 	if a.Namespace != TeamWord {
 		return []string{s.namespace(a, 0)}
 	}
-	for n := range int(min(s.Teams.Count, a.Count)) {
+	if s.Teams == nil {
+		return nil
+	}
+	for n := range int(min(s.Teams.Count, a.Count, mostTeams)) {
 		out = append(out, s.Teams.Namespace(n))
 	}
 	return out

@@ -93,7 +93,8 @@ func (s *Scenario) judge(d *document.Document) {
 	if j.positive(s.Ends.AtMost, field.NewPath("ends", "atMost")); s.Ends.AtMost.Duration > mostDays*24*time.Hour {
 		d.Refuse(field.NewPath("ends", "atMost"), "%s is longer than %d days; give less", s.Ends.AtMost.Duration, mostDays)
 	}
-	// What is wrong with the fields together can be told once each of them is sound.
+	j.refers(s)
+	// What is wrong with numbers together can be told once each of them is sound.
 	if d.Err() == nil {
 		j.whole(s)
 	}

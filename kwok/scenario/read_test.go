@@ -310,6 +310,17 @@ line 18: arrivals[0].count: "x" is no whole number of 32 bits`
 	}
 }
 
+func TestNamesAreToldWithNumbers(t *testing.T) {
+	_, err := Read([]byte(strings.NewReplacer("count: 3", "count: 0\n  queue: batch", "- pods: 2", "- pods: 0\n    priority: high").Replace(sound)))
+	want := `line 18: arrivals[0].count: it is 0; give a number from 1 to 100000
+line 19: arrivals[0].queue: there is no LocalQueue "batch" in namespace default; there is none: choose one, or add it to objects
+line 22: arrivals[0].shapes[0].pods: it is 0; give a number from 1 to 10000
+line 23: arrivals[0].shapes[0].priority: there is no WorkloadPriorityClass "high"; there is none: choose one, or add it to objects`
+	if err == nil || err.Error() != want {
+		t.Errorf("told:\n%v\nwant:\n%s", err, want)
+	}
+}
+
 func TestTheLibraryIsSound(t *testing.T) {
 	if len(Names()) == 0 {
 		t.Fatal("the library is empty")

@@ -33,7 +33,6 @@ func (j *judge) whole(s *Scenario) {
 			j.fits(a, &a.Shapes[k], all, field.NewPath("arrivals").Index(i).Child("shapes").Index(k))
 		}
 	}
-	j.refers(s)
 }
 
 // sum says whether the number is within its bound.
