@@ -68,7 +68,7 @@ and report how it went. The scenario is a file, or one of the library: see
 
 All the while the promises that Muster makes are checked against everything
 that the cluster's API tells. The exit code is 0 only if each of them held and
-all Jobs came to an end.`,
+all Jobs came to an end. Ctrl-C ends a run early, with a report of what there was.`,
 		Example: `  # A tenth of the public test of batch schedulers, in a minute
   muster-sandbox scenario run thousand-jobs-small --speed 10
 
@@ -172,23 +172,31 @@ func (r scenarioRun) play(command *cobra.Command, s *scenario.Scenario, name str
 	ctrllog.SetLogger(logr.Discard()) // the watches of a run tell by its report
 	ctx, cancel := context.WithCancel(command.Context())
 	defer cancel()
+	interrupt := make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
 		var err error
 		out, err = runner.Run(ctx, runner.Options{
 			Scenario: s, Name: name, Speed: r.speed, Admitter: admitter, Cluster: running, Gate: gate, Scheme: scheme,
-			Out: command.OutOrStdout(), Live: isTerminal(command),
+			Out: command.OutOrStdout(), Live: isTerminal(command), Interrupt: interrupt,
 		})
 		done <- err
 	}()
 	select {
 	case err = <-done:
-	case received := <-signals:
-		cancel()
-		return out, errors.Join(fmt.Errorf("interrupted by a signal (%s)", received), <-done)
+	case <-signals:
+		r.keep = false
+		fmt.Fprintln(command.ErrOrStderr(), "Ending the run, with a report so far (Ctrl-C again leaves that out)")
+		close(interrupt)
+		select {
+		case err = <-done:
+		case <-signals:
+			cancel()
+			return report.Report{}, <-done
+		}
 	}
-	if err == nil {
-		err = r.tell(command, out)
+	if out.Scenario != "" {
+		err = errors.Join(err, r.tell(command, out))
 	}
 	if r.keep {
 		printUsage(command, config.Name, running)

@@ -58,7 +58,12 @@ type Options struct {
 	Out    io.Writer
 	// Live redraws a bar of progress in place, as terminals can.
 	Live bool
+	// Interrupt, once closed, ends the run early, with a report of what there was.
+	Interrupt <-chan struct{}
 }
+
+// ErrInterrupted says that the user did not wait for the end.
+var ErrInterrupted = errors.New("the run was interrupted")
 
 // Check says why the admitter cannot run the scenario, if it cannot.
 func Check(s *scenario.Scenario, a Admitter) error {
@@ -106,9 +111,13 @@ type run struct {
 	watcher *invariants.Watcher
 	// faults that came, by type and target; for the goroutine that lets them come.
 	faults map[string]int
+	// cutShort is why the Jobs did not have the time that the scenario gives them.
+	cutShort error
 }
 
-// Run runs the scenario and returns its report.
+// Run runs the scenario and returns its report. If the run was cut short, by an error or
+// by Interrupt, it returns both that and the report until then, which says so; a report
+// without a scenario is none.
 func Run(ctx context.Context, o Options) (report.Report, error) {
 	config := o.Cluster.RESTConfig()
 	config.QPS = -1
@@ -136,7 +145,7 @@ func (r *run) run(ctx context.Context, config *rest.Config) (out report.Report, 
 	if err := r.observer.watch(watching, config, r.Scheme, r.Admitter == Muster); err != nil {
 		return out, err
 	}
-	if err := r.prepare(ctx); err != nil {
+	if err := r.prepareUnlessInterrupted(ctx); err != nil {
 		return out, err
 	}
 	if r.meter, err = newMeter(ctx, r.Cluster); err != nil {
@@ -151,6 +160,9 @@ func (r *run) run(ctx context.Context, config *rest.Config) (out report.Report, 
 	}
 	record := r.observer.finish(time.Now())
 	record.Scenario, record.Description, record.Admitter, record.Speed = r.Name, r.Scenario.Description, string(r.Admitter), r.Speed
+	if r.cutShort != nil {
+		record.Description = fmt.Sprintf("PARTIAL, cut short since %v: %s", r.cutShort, record.Description)
+	}
 	record.Bound, record.Resource = r.Scenario.Bound(), r.Scenario.Resource()
 	record.Faults = r.faults
 	r.meter.total.fill(&record, r.written.Load())
@@ -164,7 +176,20 @@ func (r *run) run(ctx context.Context, config *rest.Config) (out report.Report, 
 			record.Broken = append(record.Broken, v.String())
 		}
 	}
-	return report.Of(record), nil
+	return report.Of(record), r.cutShort
+}
+
+func (r *run) prepareUnlessInterrupted(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case <-r.Interrupt:
+			stop(ErrInterrupted)
+		case <-ctx.Done():
+		}
+	}()
+	return r.prepare(ctx)
 }
 
 // prepare creates all that is there before the first Job.
@@ -272,6 +297,7 @@ func (r *run) play(parent context.Context) error {
 	begun := time.Now()
 	r.observer.begin(begun)
 	group, ctx := errgroup.WithContext(ctx)
+	var interrupted error
 	group.Go(func() error { return r.submit(ctx, begun) })
 	group.Go(func() error { return r.tell(ctx) })
 	group.Go(func() error { return r.letGoWrong(ctx) })
@@ -284,6 +310,8 @@ func (r *run) play(parent context.Context) error {
 			select {
 			case <-r.observer.allEnded:
 			case <-over:
+			case <-r.Interrupt:
+				interrupted = ErrInterrupted
 			case <-ctx.Done():
 				return nil
 			case <-ticker.C:
@@ -298,7 +326,9 @@ func (r *run) play(parent context.Context) error {
 	if parent.Err() != nil {
 		return context.Cause(parent)
 	}
-	return err
+	// What was observed until then is told all the same.
+	r.cutShort = errors.Join(err, interrupted)
+	return nil
 }
 
 // submit creates each Job when it is due.

@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -136,6 +137,49 @@ func TestWithoutMusterPodsComeBeforeTheirRoom(t *testing.T) {
 	}
 	if len(r.Promises.Judged) > 0 {
 		t.Errorf("promises of nobody were judged: %v", r.Promises.Judged)
+	}
+}
+
+// What there was until a run was cut short is reported, and said to be a part.
+func TestAnInterruptedRunIsReported(t *testing.T) {
+	binary := os.Getenv("MUSTER_SANDBOX_BIN")
+	if binary == "" {
+		t.Skip("MUSTER_SANDBOX_BIN does not name a sandbox's binary: run `make test`, which builds it")
+	}
+	dir := t.TempDir()
+	command := exec.CommandContext(t.Context(), binary, "--name", fmt.Sprintf("scenario-test-%d", os.Getpid()),
+		"scenario", "run", filepath.Join("testdata", "crowded.yaml"), "--report", dir)
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// Without a terminal the first line is told once some Jobs run.
+	var told strings.Builder
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		if told.Len() == 0 {
+			if err := command.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fmt.Fprintln(&told, lines.Text())
+	}
+	if err := command.Wait(); err == nil {
+		t.Error("the run counts as one that came to its end")
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &told)
+	}
+	var r report.Report
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Jobs.Submitted != 20 || r.Jobs.Unfinished == 0 || !strings.HasPrefix(r.Description, "PARTIAL, cut short since the run was interrupted: 20 gangs") {
+		t.Errorf("%q, Jobs %+v", r.Description, r.Jobs)
 	}
 }
 
