@@ -30,10 +30,30 @@ func newScenarioCommand(o *options) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "scenario",
 		Short: "Rehearse machines, queues and arrivals of Jobs, and see how it went",
-		Args:  cobra.NoArgs,
-		RunE:  func(command *cobra.Command, _ []string) error { return command.Help() },
+		Long: `Rehearse machines, queues and arrivals of Jobs, and see how it went.
+
+A scenario is one file: fixed nodes, groups of machines that may be bought with
+their boot delays, droughts, prices and reclaims, queues, arrivals of Jobs drawn
+from a seed, and faults of Muster, the API server and etcd. It is run on a
+sandbox of its own, faster than time if that is wished. The report sets the
+makespan against a bound, the best that could be, and tells waits, machines
+bought and idle, costs, API writes, and which of Muster's promises broke.
+
+There is a library of scenarios, most with a small one beside them for a first
+look; any of them is a start for one of your own.`,
+		Example: `  # What there is, and one of it as a start
+  muster-sandbox scenario list
+  muster-sandbox scenario show thousand-jobs-small > mine.yaml
+
+  # Is it sound, and how long would it take at best?
+  muster-sandbox scenario check mine.yaml
+
+  # Run it, ten times as fast
+  muster-sandbox scenario run mine.yaml --speed 10 --report out`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
-	command.AddCommand(newScenarioRunCommand(o), newScenarioCompareCommand(), newScenarioListCommand(), newScenarioShowCommand())
+	command.AddCommand(newScenarioRunCommand(o), newScenarioCheckCommand(), newScenarioCompareCommand(), newScenarioListCommand(), newScenarioShowCommand())
 	return command
 }
 
@@ -48,7 +68,7 @@ and report how it went. The scenario is a file, or one of the library: see
 
 All the while the promises that Muster makes are checked against everything
 that the cluster's API tells. The exit code is 0 only if each of them held and
-all Jobs came to an end.`,
+all Jobs came to an end. Ctrl-C ends a run early, with a report of what there was.`,
 		Example: `  # A tenth of the public test of batch schedulers, in a minute
   muster-sandbox scenario run thousand-jobs-small --speed 10
 
@@ -56,23 +76,26 @@ all Jobs came to an end.`,
   muster-sandbox scenario run thousand-jobs-small --speed 10 --report with
   muster-sandbox scenario run thousand-jobs-small --speed 10 --report without --admitter none
   muster-sandbox scenario compare without/report.json with/report.json`,
-		Args: cobra.ExactArgs(1),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return scenario.Names(), cobra.ShellCompDirectiveDefault
-		},
-		RunE: func(command *cobra.Command, args []string) error { return r.run(command, args[0]) },
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeScenarios,
+		RunE:              func(command *cobra.Command, args []string) error { return r.run(command, args[0]) },
 	}
 	flags := command.Flags()
 	flags.IntVar(&r.speed, "speed", 1, "divide all times of the scenario by this `number`")
-	flags.StringVar(&r.admitter, "admitter", string(runner.Muster), "`who` admits the Jobs: "+strings.Join(admitters(), ", "))
+	flags.StringVar(&r.admitter, "admitter", string(runner.Muster), fmt.Sprintf("`who` admits the Jobs: %s by their queues, or %s: all start at once and kube-scheduler alone has their pods, for comparison", runner.Muster, runner.None))
 	flags.StringVar(&r.dir, "report", "", "write report.txt, report.json and report.html to this `folder`")
 	flags.BoolVar(&r.keep, "keep", false, "leave the sandbox up at the end, until Ctrl-C, and print how to reach it")
 	_ = command.MarkFlagDirname("report")
 	_ = command.RegisterFlagCompletionFunc("admitter", cobra.FixedCompletions(admitters(), cobra.ShellCompDirectiveNoFileComp))
 	return command
+}
+
+// completeScenarios are the library's, and files.
+func completeScenarios(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return scenario.Names(), cobra.ShellCompDirectiveDefault
 }
 
 func admitters() (out []string) {
@@ -149,23 +172,31 @@ func (r scenarioRun) play(command *cobra.Command, s *scenario.Scenario, name str
 	ctrllog.SetLogger(logr.Discard()) // the watches of a run tell by its report
 	ctx, cancel := context.WithCancel(command.Context())
 	defer cancel()
+	interrupt := make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
 		var err error
 		out, err = runner.Run(ctx, runner.Options{
 			Scenario: s, Name: name, Speed: r.speed, Admitter: admitter, Cluster: running, Gate: gate, Scheme: scheme,
-			Out: command.OutOrStdout(), Live: isTerminal(command),
+			Out: command.OutOrStdout(), Live: isTerminal(command), Interrupt: interrupt,
 		})
 		done <- err
 	}()
 	select {
 	case err = <-done:
-	case received := <-signals:
-		cancel()
-		return out, errors.Join(fmt.Errorf("interrupted by a signal (%s)", received), <-done)
+	case <-signals:
+		r.keep = false
+		fmt.Fprintln(command.ErrOrStderr(), "Ending the run, with a report so far (Ctrl-C again leaves that out)")
+		close(interrupt)
+		select {
+		case err = <-done:
+		case <-signals:
+			cancel()
+			return report.Report{}, <-done
+		}
 	}
-	if err == nil {
-		err = r.tell(command, out)
+	if out.Scenario != "" {
+		err = errors.Join(err, r.tell(command, out))
 	}
 	if r.keep {
 		printUsage(command, config.Name, running)
@@ -221,6 +252,31 @@ func readScenario(named string) (*scenario.Scenario, string, error) {
 	}
 	base := filepath.Base(named)
 	return s, strings.TrimSuffix(base, filepath.Ext(base)), nil
+}
+
+func newScenarioCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check FILE|NAME",
+		Short: "Read a scenario without running it: what is wrong with it, or what it comes to",
+		Long: `Read a scenario and start nothing. If something is wrong with it, it is
+told by line and field, and the exit code is not 0. Else its Jobs, pods and
+machines are counted, and its bound is told and where it comes from.
+
+What the API server alone can judge, such as the fields of objects, is told by
+` + "`muster-sandbox scenario run`" + ` before the first Job comes.`,
+		Example: `  muster-sandbox scenario check mine.yaml
+  muster-sandbox scenario check thousand-jobs`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeScenarios,
+		RunE: func(command *cobra.Command, args []string) error {
+			s, _, err := readScenario(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(command.OutOrStdout(), s.Summary())
+			return err
+		},
+	}
 }
 
 func newScenarioCompareCommand() *cobra.Command {

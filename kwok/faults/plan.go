@@ -109,18 +109,33 @@ var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delet
 // musters are whose requests go through a gate.
 var musters = []string{cluster.Muster, cluster.Standby}
 
-// Validate says what cannot be meant, by field.
-func (p *Plan) Validate(path *field.Path) (errs field.ErrorList) {
+const (
+	// leastEvery keeps a plan from having more occurrences than memory holds.
+	leastEvery = time.Second
+	// mostTime is short enough for times to be added up.
+	mostTime = 365 * 24 * time.Hour
+)
+
+// Reach is what there is for faults to come to.
+type Reach struct {
+	// Components that run.
+	Components []string
+	// Resources that the musters among them ask for; empty means that nobody knows.
+	Resources []string
+}
+
+// Validate says what cannot be meant, or comes to nothing, by field.
+func (p *Plan) Validate(path *field.Path, reach Reach) (errs field.ErrorList) {
 	if len(p.Faults) == 0 {
 		errs = append(errs, field.Required(path.Child("faults"), "a plan without faults tests nothing; give one at least"))
 	}
 	for i := range p.Faults {
-		errs = append(errs, p.Faults[i].validate(path.Child("faults").Index(i))...)
+		errs = append(errs, p.Faults[i].validate(path.Child("faults").Index(i), reach)...)
 	}
 	return errs
 }
 
-func (f *Fault) validate(path *field.Path) (errs field.ErrorList) {
+func (f *Fault) validate(path *field.Path, reach Reach) (errs field.ErrorList) {
 	rule, known := rules[f.Type]
 	if !known {
 		var types []Type
@@ -130,9 +145,9 @@ func (f *Fault) validate(path *field.Path) (errs field.ErrorList) {
 		slices.Sort(types)
 		return field.ErrorList{field.NotSupported(path.Child("type"), f.Type, types)}
 	}
-	targets := musters
-	if rule.process {
-		targets = cluster.ComponentNames()
+	targets := slices.Clone(reach.Components)
+	if !rule.process {
+		targets = slices.DeleteFunc(targets, func(c string) bool { return !slices.Contains(musters, c) })
 	}
 	if !slices.Contains(targets, f.Target) {
 		errs = append(errs, field.NotSupported(path.Child("target"), f.Target, targets))
@@ -156,7 +171,12 @@ func (f *Fault) validate(path *field.Path) (errs field.ErrorList) {
 			errs = append(errs, field.Required(path.Child(d.name), fmt.Sprintf("type %s needs it; give 500ms for example", f.Type)))
 		case d.value > 0 && !d.taken:
 			errs = append(errs, field.Invalid(path.Child(d.name), d.value.String(), fmt.Sprintf("type %s does not take it; leave it out", f.Type)))
+		case d.value > mostTime:
+			errs = append(errs, field.Invalid(path.Child(d.name), d.value.String(), "is longer than a year; give less"))
 		}
+	}
+	if every := f.Every.Duration; every > 0 && every < leastEvery {
+		errs = append(errs, field.Invalid(path.Child("every"), every.String(), fmt.Sprintf("nobody recovers in between; give %s or more", leastEvery)))
 	}
 	if f.Percent != nil && (*f.Percent < 1 || *f.Percent > 100) {
 		errs = append(errs, field.Invalid(path.Child("percent"), *f.Percent, "must be from 1 to 100"))
@@ -170,6 +190,11 @@ func (f *Fault) validate(path *field.Path) (errs field.ErrorList) {
 	for i, v := range f.Verbs {
 		if !slices.Contains(verbs, v) {
 			errs = append(errs, field.NotSupported(path.Child("verbs").Index(i), v, verbs))
+		}
+	}
+	for i, r := range f.Resources {
+		if !rule.process && len(reach.Resources) > 0 && !slices.Contains(reach.Resources, r) {
+			errs = append(errs, field.NotSupported(path.Child("resources").Index(i), r, reach.Resources))
 		}
 	}
 	if _, ok := codes[f.Code]; rule.code && !ok {

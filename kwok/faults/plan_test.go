@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/kwok/cluster"
 )
 
 func decode(t *testing.T, text string) *Plan {
@@ -19,6 +21,30 @@ func decode(t *testing.T, text string) *Plan {
 	return p
 }
 
+// all is a sandbox in which everything runs.
+var all = Reach{Components: cluster.ComponentNames()}
+
+func TestAFaultComesOnlyToWhatThereIs(t *testing.T) {
+	some := Reach{Components: []string{"etcd", "muster"}, Resources: []string{"nodes", "nodes/status"}}
+	for name, tc := range map[string]struct{ plan, want string }{
+		"a component that runs":              {`faults: [{type: Kill, target: etcd}]`, ""},
+		"a component that does not run":      {`faults: [{type: Kill, target: dashboard}]`, `faults[0].target: Unsupported value: "dashboard": supported values: "etcd", "muster"`},
+		"requests of a muster that runs not": {`faults: [{type: CutWatches, target: muster-standby}]`, `faults[0].target: Unsupported value: "muster-standby": supported values: "muster"`},
+		"what is asked for":                  {`faults: [{type: CutWatches, target: muster, resources: [nodes]}]`, ""},
+		"what nobody asks for":               {`faults: [{type: CutWatches, target: muster, resources: [nodes, node]}]`, `faults[0].resources[1]: Unsupported value: "node": supported values: "nodes", "nodes/status"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			if err := decode(t, tc.plan).Validate(nil, some).ToAggregate(); err != nil {
+				got = err.Error()
+			}
+			if got != tc.want {
+				t.Errorf("told %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
 func TestPlansThatCannotBeMeantAreRefusedByField(t *testing.T) {
 	for name, tc := range map[string]struct{ plan, want string }{
 		"nothing goes wrong":            {`{}`, "faults: Required"},
@@ -28,6 +54,8 @@ func TestPlansThatCannotBeMeantAreRefusedByField(t *testing.T) {
 		"frozen for ever":               {`faults: [{type: Freeze, target: etcd}]`, "faults[0].for: Required value: type Freeze needs it"},
 		"dead for a while":              {`faults: [{type: Kill, target: etcd, for: 1s}]`, `faults[0].for: Invalid value: "1s": type Kill does not take it`},
 		"before the beginning":          {`faults: [{type: Kill, target: etcd, at: -1s}]`, `faults[0].at: Invalid value: "-1s": must not be negative`},
+		"without a pause":               {`faults: [{type: Kill, target: etcd, every: 999ms}]`, `faults[0].every: Invalid value: "999ms": nobody recovers in between; give 1s or more`},
+		"later than can be added up":    {`faults: [{type: Kill, target: etcd, jitter: 8761h}]`, `faults[0].jitter: Invalid value: "8761h0m0s": is longer than a year`},
 		"a delay of nothing":            {`faults: [{type: DelayEvents, target: muster, for: 1s}]`, "faults[0].delay: Required"},
 		"refused without a code":        {`faults: [{type: Refuse, target: muster, for: 1s}]`, "faults[0].code: Invalid value: 0: must be one of [409 429 500 503 504]"},
 		"a code of what is not refused": {`faults: [{type: Disconnect, target: muster, for: 1s, code: 409}]`, "faults[0].code: Invalid value: 409: type Disconnect does not take it"},
@@ -38,7 +66,7 @@ func TestPlansThatCannotBeMeantAreRefusedByField(t *testing.T) {
 		"a verb of HTTP":                {`faults: [{type: CutWatches, target: muster}, {type: LoseAnswers, target: muster, for: 1s, verbs: [POST]}]`, `faults[1].verbs[0]: Unsupported value: "POST"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := decode(t, tc.plan).Validate(nil).ToAggregate()
+			err := decode(t, tc.plan).Validate(nil, all).ToAggregate()
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("the plan is refused with %v, want %q", err, tc.want)
 			}
@@ -58,18 +86,18 @@ faults:
 
 func TestAPlanComesTheSameForTheSameSeed(t *testing.T) {
 	p := decode(t, everything)
-	if err := p.Validate(nil).ToAggregate(); err != nil {
+	if err := p.Validate(nil, all).ToAggregate(); err != nil {
 		t.Fatal(err)
 	}
-	all := p.Occurrences(time.Minute)
-	if diff := cmp.Diff(all, decode(t, everything).Occurrences(time.Minute)); diff != "" {
+	coming := p.Occurrences(time.Minute)
+	if diff := cmp.Diff(coming, decode(t, everything).Occurrences(time.Minute)); diff != "" {
 		t.Errorf("the second time it is another (-first +second):\n%s", diff)
 	}
 	p.Seed++
 	other := p.Occurrences(time.Minute)
 	times := map[Type]int{}
 	last, differ := time.Duration(0), false
-	for i, o := range all {
+	for i, o := range coming {
 		times[o.Type]++
 		if o.Begins < last || o.Begins >= time.Minute {
 			t.Errorf("%s comes after %s, behind what comes after %s", o, o.Begins, last)

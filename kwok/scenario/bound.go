@@ -37,7 +37,7 @@ type Bound struct {
 	Boot metav1.Duration `json:"boot"`
 	// Binding is the resource that the machines have least of, by what is asked for.
 	Binding corev1.ResourceName `json:"bindingResource"`
-	// Impossible is how many Jobs want more than all machines have.
+	// Impossible is how many Jobs no machines have room for at once. They are left out.
 	Impossible int `json:"impossibleJobs,omitempty"`
 }
 
@@ -45,6 +45,7 @@ type Bound struct {
 func (s *Scenario) Bound() Bound {
 	jobs := s.Submissions()
 	work := newWork(jobs, s.capacity())
+	work.leave(s.roomless())
 	boot := s.boot()
 	fifo, wave, waveIn := work.schedule(work.order(func(a, b int) int { return 0 }))
 	longest, _, _ := work.schedule(work.order(func(a, b int) int { return -cmp.Compare(jobs[a].RunFor, jobs[b].RunFor) }))
@@ -62,17 +63,8 @@ func duration(d time.Duration) metav1.Duration {
 // capacity of all machines together.
 func (s *Scenario) capacity() corev1.ResourceList {
 	all := corev1.ResourceList{}
-	for _, n := range s.Nodes {
-		add(all, n.Capacity, int64(n.Count))
-	}
-	for _, g := range s.Groups {
-		count := g.Spec.MaxNodes
-		if holds := g.Spec.Kwok.Holds; holds != nil {
-			count = min(count, *holds)
-		}
-		offered := maps.Clone(g.Spec.Template.Capacity)
-		maps.Copy(offered, g.Spec.Template.Allocatable)
-		add(all, offered, int64(count))
+	for _, m := range s.machines() {
+		add(all, m.offer, m.count)
 	}
 	return all
 }
@@ -127,6 +119,23 @@ func newWork(jobs []Submission, capacity corev1.ResourceList) *work {
 		}
 	}
 	return w
+}
+
+// leave out the Jobs of these shapes.
+func (w *work) leave(shapes map[*Shape]bool) {
+	w.possible = slices.DeleteFunc(w.possible, func(i int) bool { return shapes[w.jobs[i].Shape] })
+}
+
+// roomless are the shapes whose pods do not run at once, by what each machine has.
+func (s *Scenario) roomless() map[*Shape]bool {
+	out, all := map[*Shape]bool{}, s.machines()
+	for i := range s.Arrivals {
+		for k := range s.Arrivals[i].Shapes {
+			shape := &s.Arrivals[i].Shapes[k]
+			out[shape] = room(shape, usable(all, shape.NodeSelector)) < int64(shape.Pods)
+		}
+	}
+	return out
 }
 
 // amount in milli-CPU, or in whole units of all else.

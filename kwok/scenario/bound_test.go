@@ -67,6 +67,11 @@ func TestBounds(t *testing.T) {
 			cpus: 4, jobs: []Arrival{gang(0, 5, time.Minute), gang(0, 4, time.Minute)},
 			want: Bound{Area: of(time.Minute), FIFO: of(time.Minute), LongestFirst: of(time.Minute), FirstWave: 4, Binding: "cpu", Impossible: 1},
 		},
+		"who has pods that are larger than each machine fits nowhere": {
+			groups: []v1alpha1.NodeGroup{pool(4, 4, 0)},
+			jobs:   []Arrival{gang(0, 4, time.Minute), one(1, When{}, Shape{Pods: 1, Requests: cpu(2), RunFor: RunTime{AtLeast: of(time.Minute)}})},
+			want:   Bound{Area: of(time.Minute), FIFO: of(time.Minute), LongestFirst: of(time.Minute), FirstWave: 4, Binding: "cpu", Impossible: 1},
+		},
 		"who asks for what no machine has fits nowhere": {
 			cpus: 4, jobs: []Arrival{gang(0, 4, time.Minute), one(1, When{}, Shape{Pods: 1, RunFor: RunTime{AtLeast: of(time.Minute)},
 				Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}})},

@@ -3,12 +3,14 @@ package scenario
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // Submissions draws all Jobs, in the order of their creation. Each arrival draws from a
@@ -16,21 +18,43 @@ import (
 func (s *Scenario) Submissions() []Submission {
 	var out []Submission
 	for i := range s.Arrivals {
-		a := &s.Arrivals[i]
-		random := rand.New(rand.NewPCG(s.Seed, uint64(i)))
-		at := a.When.From.Duration
-		for n := range int(a.Count) {
-			shape := a.shape(random)
-			out = append(out, Submission{
-				Namespace: s.namespace(a, n), Name: fmt.Sprintf("%s-%d", a.Name, n), Queue: a.Queue,
-				At: at, RunFor: shape.RunFor.draw(random), Shape: shape,
-			})
-			at = a.When.next(at, random)
-		}
+		out = append(out, s.draw(i)...)
 	}
 	// Those of one time stay in the order of the file.
 	slices.SortStableFunc(out, func(a, b Submission) int { return cmp.Compare(a.At, b.At) })
 	return out
+}
+
+// draw the Jobs of the i-th arrival, in the order of their creation.
+func (s *Scenario) draw(i int) (out []Submission) {
+	a := &s.Arrivals[i]
+	random := rand.New(rand.NewPCG(s.Seed, uint64(i)))
+	at := a.When.From.Duration
+	for n := range int(a.Count) {
+		shape := a.shape(random)
+		out = append(out, Submission{
+			Namespace: s.namespace(a, n), Name: fmt.Sprintf("%s-%d", a.Name, n), Queue: a.Queue,
+			At: at, RunFor: shape.RunFor.draw(random), Shape: shape,
+		})
+		at = a.When.next(at, random)
+	}
+	return out
+}
+
+// Examples are a Job of each shape, with the field that says what it looks like.
+func (s *Scenario) Examples() iter.Seq2[*field.Path, Submission] {
+	return func(yield func(*field.Path, Submission) bool) {
+		for i := range s.Arrivals {
+			a := &s.Arrivals[i]
+			for k := range a.Shapes {
+				shape := &a.Shapes[k]
+				job := Submission{Namespace: s.namespace(a, 0), Name: a.Name + "-0", Queue: a.Queue, RunFor: shape.RunFor.AtLeast.Duration, Shape: shape}
+				if !yield(field.NewPath("arrivals").Index(i).Child("shapes").Index(k), job) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // namespace of an arrival's n-th Job.

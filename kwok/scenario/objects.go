@@ -16,6 +16,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // Labels of Jobs in queues, in the words of Kueue's API.
@@ -34,7 +36,7 @@ const untold = "8760h"
 // nothing that only a queue reads.
 func (s Submission) Job(speed int, queues bool) *batchv1.Job {
 	shape := s.Shape
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, Annotations: shape.Annotations}}
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, Annotations: fasterAnnotations(shape.Annotations, speed)}}
 	if queues && s.Queue != "" {
 		j.Labels = map[string]string{queueLabel: s.Queue}
 		if shape.Priority != "" {
@@ -97,10 +99,16 @@ func (n Nodes) Objects() (out []*corev1.Node) {
 		}}
 		maps.Copy(node.Labels, n.Labels)
 		node.Spec.Taints = n.Taints
-		node.Status.Capacity, node.Status.Allocatable = n.Capacity, n.Capacity
+		node.Status.Capacity, node.Status.Allocatable = n.offer(), n.offer()
 		out = append(out, node)
 	}
 	return out
+}
+
+// offer is what pods may have of each node. One that does not say takes as many pods as
+// a machine of a group that does not; else it would take none.
+func (n Nodes) offer() corev1.ResourceList {
+	return nodegroups.Capacity(v1alpha1.NodeTemplate{Capacity: n.Capacity})
 }
 
 // For are the objects of the n-th team.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -47,6 +49,23 @@ func TestAJobAsAnObject(t *testing.T) {
 			}
 			if got := *j.Spec.ActiveDeadlineSeconds; got != tc.wantDeadline {
 				t.Errorf("the deadline is %d s, want %d", got, tc.wantDeadline)
+			}
+		})
+	}
+}
+
+func TestANodeTakesPodsThoughItDoesNotSayHowMany(t *testing.T) {
+	for name, tc := range map[string]struct {
+		capacity corev1.ResourceList
+		want     int64
+	}{
+		"where it is missing": {cpu(4), 110},
+		"where it is there":   {corev1.ResourceList{"pods": resource.MustParse("7")}, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := Nodes{Name: "node", Count: 1, Capacity: tc.capacity}.Objects()[0]
+			if got := node.Status.Allocatable.Pods().Value(); got != tc.want {
+				t.Errorf("it takes %d pods, want %d", got, tc.want)
 			}
 		})
 	}
@@ -109,6 +128,62 @@ func TestTheTimesOfAPolicyAreDivided(t *testing.T) {
 	FasterObject(queue, 10)
 	if got := queue.Object["spec"].(map[string]any)["bookingTimeout"]; got != "10m" {
 		t.Errorf("a ClusterQueue was changed to %v", got)
+	}
+}
+
+func TestWhatABudgetReservesAndBoundsIsDivided(t *testing.T) {
+	policy := func(budgets ...any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "muster.dev/v1alpha1", "kind": "CapacityPolicy", "spec": map[string]any{"budgets": budgets},
+		}}
+	}
+	got := policy(
+		map[string]any{"name": "a", "period": "Day", "usd": int64(5000), "reserve": "1h"},
+		map[string]any{"name": "b", "period": "Week", "usd": "12.50"})
+	FasterObject(got, 10)
+	want := policy(
+		map[string]any{"name": "a", "period": "Day", "usd": "500", "reserve": "6m0s"},
+		map[string]any{"name": "b", "period": "Week", "usd": "1250m", "reserve": "2h24m0s"})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("policy (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheTimesOfParametersAreDivided(t *testing.T) {
+	before := map[string]string{
+		"startWithin": "2h", "bookingTimeout": "10m", "fallbackAfter": "OnDemand=30m, Reserved=soon", "ValidUntilSeconds": "605",
+		"maxPricePerHour": "10", "onLateStart": "Hold",
+	}
+	want := map[string]string{
+		"startWithin": "12m0s", "bookingTimeout": "1m0s", "fallbackAfter": "OnDemand=3m0s, Reserved=soon", "ValidUntilSeconds": "61",
+		"maxPricePerHour": "10", "onLateStart": "Hold",
+	}
+	prefixed := func(parameters map[string]string) map[string]string {
+		out := map[string]string{"startWithin": "2h"} // without the prefix it is somebody else's
+		for k, v := range parameters {
+			out["provreq.kueue.x-k8s.io/"+k] = v
+		}
+		return out
+	}
+	annotations := prefixed(before)
+	got := Submission{Shape: &Shape{Pods: 1, Annotations: annotations}}.Job(10, true).Annotations
+	if diff := cmp.Diff(prefixed(want), got); diff != "" {
+		t.Errorf("annotations of a Job (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(prefixed(before), annotations); diff != "" {
+		t.Errorf("the scenario's own were changed (-want +got):\n%s", diff)
+	}
+	for kind, version := range map[string]string{"ProvisioningRequestConfig": "kueue.x-k8s.io/v1beta2", "ProvisioningRequest": "autoscaling.x-k8s.io/v1"} {
+		object := func(parameters map[string]string) *unstructured.Unstructured {
+			o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": kind}}
+			_ = unstructured.SetNestedStringMap(o.Object, parameters, "spec", "parameters")
+			return o
+		}
+		got := object(before)
+		FasterObject(got, 10)
+		if diff := cmp.Diff(object(want), got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", kind, diff)
+		}
 	}
 }
 

@@ -15,12 +15,28 @@ import (
 // Most that a file may ask for: beyond it the API server of one machine is not what
 // one wants to know about.
 const (
-	mostNodes = 10_000
+	mostNodes = 10_000 // fixed ones in all, or of one group
 	mostTeams = 1_000
-	mostJobs  = 100_000
-	mostPods  = 10_000
+	mostJobs  = 100_000 // in all
+	mostPods  = 10_000  // of a Job
+	// mostBought is the sum of all maxNodes.
+	mostBought = 50_000
+	// mostAllPods counts each pod with all its retries: memory is set aside for them,
+	// about 60 bytes each.
+	mostAllPods = 1_000_000
+	mostRetries = 1_000
+	// mostOccurrences of faults.
+	mostOccurrences = 100_000
+	// mostAmount, in milli-CPU or whole units, can be multiplied by the pods of a Job
+	// and by all machines and still be a number of 64 bits.
+	mostAmount = 100_000_000_000_000
 	// mostDays keeps a time that was meant in another unit from being waited for.
 	mostDays = 7
+	// mostTime is the longest duration of a file. So times can be added up.
+	mostTime = 365 * 24 * time.Hour
+	// mostRun is how long all Jobs may run one after the other: beyond 292 years
+	// times are too long for 64 bits.
+	mostRun = 200 * mostTime
 )
 
 // Read reads a scenario. The error is document.Faults: all that is wrong, with lines
@@ -72,10 +88,15 @@ func (s *Scenario) judge(d *document.Document) {
 		j.arrival(&s.Arrivals[i], s.Teams, field.NewPath("arrivals").Index(i))
 	}
 	if s.Faults != nil {
-		d.Take(s.Faults.Validate(field.NewPath("faults")))
+		d.Take(s.Faults.Validate(field.NewPath("faults"), reach()))
 	}
 	if j.positive(s.Ends.AtMost, field.NewPath("ends", "atMost")); s.Ends.AtMost.Duration > mostDays*24*time.Hour {
 		d.Refuse(field.NewPath("ends", "atMost"), "%s is longer than %d days; give less", s.Ends.AtMost.Duration, mostDays)
+	}
+	j.refers(s)
+	// What is wrong with numbers together can be told once each of them is sound.
+	if d.Err() == nil {
+		j.whole(s)
 	}
 }
 
@@ -108,6 +129,7 @@ func (j *judge) group(g *v1alpha1.NodeGroup, path *field.Path) {
 	}
 	j.between(g.Spec.MaxNodes, 1, mostNodes, path.Child("spec", "maxNodes"))
 	j.amounts(g.Spec.Template.Capacity, path.Child("spec", "template", "capacity"))
+	j.amounts(g.Spec.Template.Allocatable, path.Child("spec", "template", "allocatable"))
 }
 
 func (j *judge) arrival(a *Arrival, teams *Teams, path *field.Path) {
@@ -135,15 +157,23 @@ func (j *judge) arrival(a *Arrival, teams *Teams, path *field.Path) {
 	if len(a.Shapes) == 0 {
 		j.Refuse(path.Child("shapes"), "there is none; say what a Job looks like")
 	}
+	var weights int64
 	for i := range a.Shapes {
 		j.shape(&a.Shapes[i], path.Child("shapes").Index(i))
+		weights += int64(a.Shapes[i].Weight)
+	}
+	if weights > mostWeight {
+		j.Refuse(path.Child("shapes"), "their weights add up to %d; give weights that add up to %d at most", weights, mostWeight)
 	}
 }
+
+// mostWeight leaves room in 32 bits for the shapes of weight 0, which count as 1.
+const mostWeight = 1_000_000_000
 
 func (j *judge) shape(s *Shape, path *field.Path) {
 	j.between(s.Weight, 0, 1_000_000, path.Child("weight"))
 	j.between(s.Pods, 1, mostPods, path.Child("pods"))
-	j.between(s.Retries, 0, 1_000_000, path.Child("retries"))
+	j.between(s.Retries, 0, mostRetries, path.Child("retries"))
 	if len(s.Requests) == 0 {
 		j.Refuse(path.Child("requests"), "a pod that asks for nothing needs no machine; give amounts, such as {cpu: 2}")
 	}
@@ -152,15 +182,19 @@ func (j *judge) shape(s *Shape, path *field.Path) {
 	j.notNegative(s.RunFor.AtLeast, run.Child("atLeast"))
 	j.notNegative(s.RunFor.Jitter, run.Child("jitter"))
 	j.notNegative(s.RunFor.Mean, run.Child("mean"))
+	j.notNegative(s.RunFor.AtMost, run.Child("atMost"))
 	if s.RunFor.AtLeast.Duration+s.RunFor.Jitter.Duration+s.RunFor.Mean.Duration == 0 {
 		j.Refuse(run, "a Job runs for some time; give atLeast, jitter or mean")
 	}
-	if most := s.RunFor.AtMost.Duration; most != 0 && most < s.RunFor.AtLeast.Duration {
+	if most := s.RunFor.AtMost.Duration; most > 0 && most < s.RunFor.AtLeast.Duration {
 		j.Refuse(run.Child("atMost"), "%s is less than atLeast, which is %s; give more", most, s.RunFor.AtLeast.Duration)
 	}
 	for name, d := range map[string]*metav1.Duration{"deadline": s.Deadline, "maximumExecution": s.MaximumExecution} {
-		if d != nil {
-			j.positive(*d, path.Child(name))
+		if d == nil {
+			continue
+		}
+		if j.positive(*d, path.Child(name)); d.Duration > 0 && d.Duration < s.RunFor.AtLeast.Duration {
+			j.Refuse(path.Child(name), "%s is less than runFor.atLeast, which is %s, so no such Job could succeed; give more", d.Duration, s.RunFor.AtLeast.Duration)
 		}
 	}
 }
@@ -196,18 +230,29 @@ func (j *judge) notNegative(d metav1.Duration, path *field.Path) {
 	if d.Duration < 0 {
 		j.Refuse(path, "%s is negative; give a duration such as 90s", d.Duration)
 	}
+	j.notTooLong(d, path)
 }
 
 func (j *judge) positive(d metav1.Duration, path *field.Path) {
 	if d.Duration <= 0 {
 		j.Refuse(path, "it is %s; give a duration greater than 0, such as 10m", d.Duration)
 	}
+	j.notTooLong(d, path)
+}
+
+func (j *judge) notTooLong(d metav1.Duration, path *field.Path) {
+	if d.Duration > mostTime {
+		j.Refuse(path, "%s is longer than a year; give at most %s", d.Duration, mostTime)
+	}
 }
 
 func (j *judge) amounts(list corev1.ResourceList, path *field.Path) {
-	for resource, amount := range list {
-		if amount.Sign() <= 0 {
-			j.Refuse(path.Key(string(resource)), "it is %s; give an amount greater than 0", amount.String())
+	for name, quantity := range list {
+		switch {
+		case quantity.Sign() <= 0:
+			j.Refuse(path.Key(string(name)), "it is %s; give an amount greater than 0", quantity.String())
+		case quantity.CmpInt64(mostAmount) > 0 || amount(quantity, name) > mostAmount:
+			j.Refuse(path.Key(string(name)), "it is %s, which no machine has; give less than 100G of cpu, 100T of all else", quantity.String())
 		}
 	}
 }

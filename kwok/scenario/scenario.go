@@ -58,7 +58,7 @@ type Nodes struct {
 	// Name of the nodes, each with its number after it.
 	Name  string `json:"name"`
 	Count int32  `json:"count"`
-	// Capacity of each, all of it for pods.
+	// Capacity of each, all of it for pods. Where pods is missing it is 110.
 	Capacity corev1.ResourceList `json:"capacity"`
 	Labels   map[string]string   `json:"labels,omitempty"`
 	Taints   []corev1.Taint      `json:"taints,omitempty"`
@@ -129,6 +129,9 @@ type Shape struct {
 	MaximumExecution *metav1.Duration    `json:"maximumExecution,omitempty"`
 	NodeSelector     map[string]string   `json:"nodeSelector,omitempty"`
 	Tolerations      []corev1.Toleration `json:"tolerations,omitempty"`
+	// MayNotFit has Jobs taken that no machines have room for, for a scenario that
+	// shows what becomes of them. The bound leaves them out.
+	MayNotFit bool `json:"mayNotFit,omitempty"`
 	// Annotations of the Job, for example those that bound what it may cost.
 	Annotations map[string]string `json:"annotations,omitempty"`
 }

@@ -1,11 +1,18 @@
 package scenario
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/kwok/faults"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -49,20 +56,34 @@ func FasterFaults(p *faults.Plan, speed int) *faults.Plan {
 	return out
 }
 
-// policyTimes are the fields of a CapacityPolicy's spec that are times.
-var policyTimes = []string{"startWithin", "bookingTimeout"}
-
 // FasterObject divides the times of the objects that are known to have some: those of
-// a CapacityPolicy. It changes the object.
+// CapacityPolicies, and of the parameters of ProvisioningRequests and their configs. It
+// changes the object.
 func FasterObject(o *unstructured.Unstructured, speed int) {
-	if o.GroupVersionKind().GroupKind() != v1alpha1.GroupVersion.WithKind("CapacityPolicy").GroupKind() {
-		return
-	}
 	spec, _, _ := unstructured.NestedMap(o.Object, "spec")
 	if spec == nil {
 		return
 	}
-	for _, name := range policyTimes {
+	switch o.GroupVersionKind().GroupKind() {
+	case v1alpha1.GroupVersion.WithKind("CapacityPolicy").GroupKind():
+		fasterPolicy(spec, speed)
+	case kueue.SchemeGroupVersion.WithKind("ProvisioningRequestConfig").GroupKind(),
+		autoscaling.SchemeGroupVersion.WithKind("ProvisioningRequest").GroupKind():
+		if parameters, ok := spec["parameters"].(map[string]any); ok {
+			for name, value := range parameters {
+				if text, ok := value.(string); ok {
+					parameters[name] = fasterParameter(name, text, speed)
+				}
+			}
+		}
+	default:
+		return
+	}
+	o.Object["spec"] = spec
+}
+
+func fasterPolicy(spec map[string]any, speed int) {
+	for _, name := range []string{"startWithin", "bookingTimeout"} {
 		divide(spec, name, speed)
 	}
 	if fallback, ok := spec["fallbackAfter"].(map[string]any); ok {
@@ -70,16 +91,75 @@ func FasterObject(o *unstructured.Unstructured, speed int) {
 			divide(fallback, market, speed)
 		}
 	}
-	o.Object["spec"] = spec
-}
-
-// divide leaves alone what is no duration: the API server says so.
-func divide(fields map[string]any, name string, speed int) {
-	if text, ok := fields[name].(string); ok {
-		if d, err := time.ParseDuration(text); err == nil {
-			fields[name] = (d / time.Duration(speed)).String()
+	budgets, _ := spec["budgets"].([]any)
+	for _, each := range budgets {
+		budget, ok := each.(map[string]any)
+		if !ok {
+			continue
+		}
+		// What is unset is set: a default is scenario time as well.
+		if _, ok := budget["reserve"]; !ok {
+			budget["reserve"] = "24h"
+		}
+		divide(budget, "reserve", speed)
+		// Machines are there for less of the wall's time, and cost that much less.
+		if usd, err := resource.ParseQuantity(fmt.Sprint(budget["usd"])); err == nil {
+			budget["usd"] = resource.NewScaledQuantity(usd.ScaledValue(resource.Micro)/int64(speed), resource.Micro).String()
 		}
 	}
+}
+
+// parameterPrefix begins the annotations of a Job that are parameters of its
+// ProvisioningRequest, in the words of Kueue's API.
+const parameterPrefix = "provreq.kueue.x-k8s.io/"
+
+// fasterAnnotations are a Job's, with the times among them divided.
+func fasterAnnotations(annotations map[string]string, speed int) map[string]string {
+	out := maps.Clone(annotations)
+	for key, value := range out {
+		if name, ok := strings.CutPrefix(key, parameterPrefix); ok {
+			out[key] = fasterParameter(name, value, speed)
+		}
+	}
+	return out
+}
+
+// fasterParameter divides a parameter that is a time. Whatever cannot be read is left
+// alone: Muster says so.
+func fasterParameter(name, value string, speed int) string {
+	switch name {
+	case v1alpha1.ParamStartWithin, v1alpha1.ParamBookingTimeout:
+		return fasterText(value, speed)
+	case v1alpha1.ParamFallbackAfter:
+		parts := strings.Split(value, ",")
+		for i, part := range parts {
+			if market, after, ok := strings.Cut(part, "="); ok {
+				parts[i] = market + "=" + fasterText(after, speed)
+			}
+		}
+		return strings.Join(parts, ",")
+	case "ValidUntilSeconds":
+		if n, err := strconv.ParseInt(value, 10, 32); err == nil {
+			return strconv.FormatInt(seconds(time.Duration(n)*time.Second, speed), 10)
+		}
+	}
+	return value
+}
+
+// divide leaves alone what is no text.
+func divide(fields map[string]any, name string, speed int) {
+	if text, ok := fields[name].(string); ok {
+		fields[name] = fasterText(text, speed)
+	}
+}
+
+// fasterText leaves alone what is no duration: the API server says so.
+func fasterText(text string, speed int) string {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return text
+	}
+	return (d / time.Duration(speed)).String()
 }
 
 // Uncompressed are the times that --speed leaves as they are, for whoever compares runs
@@ -87,6 +167,9 @@ func divide(fields map[string]any, name string, speed int) {
 var Uncompressed = []string{
 	"the backoffs of a NodeGroup after failed launches (30 s and more) and the half-life of its ledger (30 min), which are no settings",
 	"the least time that a booking is kept for its pods, by their number",
+	"the days, weeks and months of budgets, which are the calendar's: their USD and reserve are divided, so that they bind as early as they would",
+	"bookingTimeout (10 min) and ValidUntilSeconds (7 days) where a scenario does not set them",
+	"times of day, such as the parameter startBy, and times in objects that are neither CapacityPolicies nor ProvisioningRequests or their configs",
 	"backoffs of Workloads after an eviction, and those of ProvisioningRequestConfigs",
 	"whatever Kubernetes takes for itself: scheduling backoffs, garbage collection, and seconds, to which deadlines are rounded up",
 }

@@ -188,7 +188,7 @@ func (s *storm) blow(ctx context.Context, gate *faults.Gate, raged, lasts time.D
 		if err := yaml.UnmarshalStrict(part.plan, p); err != nil {
 			return err
 		}
-		if err := p.Validate(nil).ToAggregate(); err != nil {
+		if err := p.Validate(nil, faults.Reach{Components: cluster.ComponentNames()}).ToAggregate(); err != nil {
 			return err
 		}
 		p.Seed += uint64(raged) // no spell is like the one before

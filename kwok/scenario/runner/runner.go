@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -56,7 +58,12 @@ type Options struct {
 	Out    io.Writer
 	// Live redraws a bar of progress in place, as terminals can.
 	Live bool
+	// Interrupt, once closed, ends the run early, with a report of what there was.
+	Interrupt <-chan struct{}
 }
+
+// ErrInterrupted says that the user did not wait for the end.
+var ErrInterrupted = errors.New("the run was interrupted")
 
 // Check says why the admitter cannot run the scenario, if it cannot.
 func Check(s *scenario.Scenario, a Admitter) error {
@@ -72,6 +79,7 @@ func Check(s *scenario.Scenario, a Admitter) error {
 // Configure completes the configuration of the cluster that a run takes. The gate is
 // nil where the scenario has no faults.
 func Configure(c *cluster.Config, s *scenario.Scenario, a Admitter) (gate *faults.Gate) {
+	c.Only = slices.Clone(scenario.Components)
 	if a == Muster {
 		sandbox.Fill(c)
 		if s.Faults != nil {
@@ -82,7 +90,7 @@ func Configure(c *cluster.Config, s *scenario.Scenario, a Admitter) (gate *fault
 	}
 	// The kinds of machines are needed by whoever simulates them.
 	sandbox.FillHalf(c, deploy.Provisioning)
-	c.Only = []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Scheduler, cluster.Kwok}
+	c.Only = slices.DeleteFunc(c.Only, func(name string) bool { return name == cluster.Muster })
 	return nil
 }
 
@@ -103,9 +111,13 @@ type run struct {
 	watcher *invariants.Watcher
 	// faults that came, by type and target; for the goroutine that lets them come.
 	faults map[string]int
+	// cutShort is why the Jobs did not have the time that the scenario gives them.
+	cutShort error
 }
 
-// Run runs the scenario and returns its report.
+// Run runs the scenario and returns its report. If the run was cut short, by an error or
+// by Interrupt, it returns both that and the report until then, which says so; a report
+// without a scenario is none.
 func Run(ctx context.Context, o Options) (report.Report, error) {
 	config := o.Cluster.RESTConfig()
 	config.QPS = -1
@@ -114,6 +126,8 @@ func Run(ctx context.Context, o Options) (report.Report, error) {
 	if err != nil {
 		return report.Report{}, err
 	}
+	// A field that an object's kind does not have is an error, not silently dropped.
+	kube = client.WithFieldValidation(kube, metav1.FieldValidationStrict)
 	r := &run{Options: o, kube: kube, written: written, jobs: o.Scenario.Submissions()}
 	r.observer = newObserver(o.Scenario, r.jobs, o.Speed)
 	return r.run(ctx, config)
@@ -131,7 +145,7 @@ func (r *run) run(ctx context.Context, config *rest.Config) (out report.Report, 
 	if err := r.observer.watch(watching, config, r.Scheme, r.Admitter == Muster); err != nil {
 		return out, err
 	}
-	if err := r.prepare(ctx); err != nil {
+	if err := r.prepareUnlessInterrupted(ctx); err != nil {
 		return out, err
 	}
 	if r.meter, err = newMeter(ctx, r.Cluster); err != nil {
@@ -153,6 +167,9 @@ func (r *run) run(ctx context.Context, config *rest.Config) (out report.Report, 
 	}
 	record := r.observer.finish(time.Now())
 	record.Scenario, record.Description, record.Admitter, record.Speed = r.Name, r.Scenario.Description, string(r.Admitter), r.Speed
+	if r.cutShort != nil {
+		record.Description = fmt.Sprintf("PARTIAL, cut short since %v: %s", r.cutShort, record.Description)
+	}
 	record.Bound, record.Resource = r.Scenario.Bound(), r.Scenario.Resource()
 	record.Faults = r.faults
 	r.meter.total.fill(&record, r.written.Load())
@@ -166,7 +183,20 @@ func (r *run) run(ctx context.Context, config *rest.Config) (out report.Report, 
 			record.Broken = append(record.Broken, v.String())
 		}
 	}
-	return report.Of(record), nil
+	return report.Of(record), r.cutShort
+}
+
+func (r *run) prepareUnlessInterrupted(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case <-r.Interrupt:
+			stop(ErrInterrupted)
+		case <-ctx.Done():
+		}
+	}()
+	return r.prepare(ctx)
 }
 
 // prepare creates all that is there before the first Job.
@@ -177,19 +207,18 @@ func (r *run) prepare(ctx context.Context) error {
 			return err
 		}
 	}
+	// All that the API server finds wrong is told at once, before anything takes time.
+	var wrong []error
 	for i := range s.Groups {
 		g := scenario.Faster(&s.Groups[i], r.Speed)
 		g.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeGroup"))
-		if err := r.create(ctx, g); err != nil {
-			return fmt.Errorf("%s: %w", s.Where(field.NewPath("groups").Index(i)), err)
-		}
+		wrong = append(wrong, r.at(field.NewPath("groups").Index(i), r.create(ctx, g)))
 	}
 	for i := range s.Objects {
-		if err := r.createObject(ctx, s.Objects[i].DeepCopy()); err != nil {
-			return fmt.Errorf("%s: %w", s.Where(field.NewPath("objects").Index(i)), err)
-		}
+		wrong = append(wrong, r.at(field.NewPath("objects").Index(i), r.createObject(ctx, s.Objects[i].DeepCopy())))
 	}
-	if err := r.prepareTeams(ctx); err != nil {
+	wrong = append(wrong, r.prepareTeams(ctx), r.try(ctx))
+	if err := errors.Join(wrong...); err != nil {
 		return err
 	}
 	var all errgroup.Group
@@ -203,6 +232,27 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	return r.observer.await(ctx, "all fixed nodes take pods", r.observer.nodesReady)
+}
+
+// at tells with an error which field of the file it is about.
+func (r *run) at(path *field.Path, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", r.Scenario.Where(path), err)
+}
+
+// try has the API server judge a Job of each shape, and a node of each kind, without
+// creating it: else the first that it refuses would end the run in the middle.
+func (r *run) try(ctx context.Context) error {
+	var wrong []error
+	for path, job := range r.Scenario.Examples() {
+		wrong = append(wrong, r.at(path, r.create(ctx, job.Job(r.Speed, r.Admitter == Muster), client.DryRunAll)))
+	}
+	for i, nodes := range r.Scenario.Nodes {
+		wrong = append(wrong, r.at(field.NewPath("nodes").Index(i), r.create(ctx, nodes.Objects()[0], client.DryRunAll)))
+	}
+	return errors.Join(wrong...)
 }
 
 func (r *run) prepareTeams(ctx context.Context) error {
@@ -219,8 +269,8 @@ func (r *run) prepareTeams(ctx context.Context) error {
 		}
 		all.Go(func() error {
 			for i, o := range objects {
-				if err := r.createObject(ctx, o); err != nil {
-					return fmt.Errorf("%s: %w", r.Scenario.Where(field.NewPath("teams", "objects").Index(i)), err)
+				if err := r.at(field.NewPath("teams", "objects").Index(i), r.createObject(ctx, o)); err != nil {
+					return err
 				}
 			}
 			return nil
@@ -238,9 +288,9 @@ func (r *run) createObject(ctx context.Context, o *unstructured.Unstructured) er
 	return r.create(ctx, o)
 }
 
-func (r *run) create(ctx context.Context, o client.Object) error {
-	if err := r.kube.Create(ctx, o); err != nil {
-		return fmt.Errorf("creating %s: %w", client.ObjectKeyFromObject(o), err)
+func (r *run) create(ctx context.Context, o client.Object, how ...client.CreateOption) error {
+	if err := r.kube.Create(ctx, o, how...); err != nil {
+		return fmt.Errorf("creating %s: %w", strings.TrimPrefix(client.ObjectKeyFromObject(o).String(), "/"), err)
 	}
 	return nil
 }
@@ -251,6 +301,7 @@ func (r *run) play(parent context.Context, screen *screen, begun time.Time) erro
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
+	var interrupted error
 	group.Go(func() error { return r.submit(ctx, begun) })
 	group.Go(func() error { return r.tell(ctx) })
 	group.Go(func() error { return r.letGoWrong(ctx) })
@@ -263,6 +314,8 @@ func (r *run) play(parent context.Context, screen *screen, begun time.Time) erro
 			select {
 			case <-r.observer.allEnded:
 			case <-over:
+			case <-r.Interrupt:
+				interrupted = ErrInterrupted
 			case <-ctx.Done():
 				return nil
 			case <-ticker.C:
@@ -276,7 +329,9 @@ func (r *run) play(parent context.Context, screen *screen, begun time.Time) erro
 	if parent.Err() != nil {
 		return context.Cause(parent)
 	}
-	return err
+	// What was observed until then is told all the same.
+	r.cutShort = errors.Join(err, interrupted)
+	return nil
 }
 
 // handBack is how long the steps take, whatever the speed, in which Muster gives an idle

@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -139,6 +140,49 @@ func TestWithoutMusterPodsComeBeforeTheirRoom(t *testing.T) {
 	}
 }
 
+// What there was until a run was cut short is reported, and said to be a part.
+func TestAnInterruptedRunIsReported(t *testing.T) {
+	binary := os.Getenv("MUSTER_SANDBOX_BIN")
+	if binary == "" {
+		t.Skip("MUSTER_SANDBOX_BIN does not name a sandbox's binary: run `make test`, which builds it")
+	}
+	dir := t.TempDir()
+	command := exec.CommandContext(t.Context(), binary, "--name", fmt.Sprintf("scenario-test-%d", os.Getpid()),
+		"scenario", "run", filepath.Join("testdata", "crowded.yaml"), "--report", dir)
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// Without a terminal the first line is told once some Jobs run.
+	var told strings.Builder
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		if told.Len() == 0 {
+			if err := command.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fmt.Fprintln(&told, lines.Text())
+	}
+	if err := command.Wait(); err == nil {
+		t.Error("the run counts as one that came to its end")
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &told)
+	}
+	var r report.Report
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Jobs.Submitted != 20 || r.Jobs.Unfinished == 0 || !strings.HasPrefix(r.Description, "PARTIAL, cut short since the run was interrupted: 20 gangs") {
+		t.Errorf("%q, Jobs %+v", r.Description, r.Jobs)
+	}
+}
+
 func TestWhatTheCommandRefuses(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	text, err := scenario.Text("thousand-jobs-small")
@@ -174,8 +218,30 @@ func TestWhatTheCommandRefuses(t *testing.T) {
 	}
 }
 
+// All that the API server refuses is told with its line before the first Job comes.
+func TestWhatTheAPIServerRefuses(t *testing.T) {
+	out, err := sandbox(t, "--name", fmt.Sprintf("scenario-test-%d", os.Getpid()), "scenario", "run", filepath.Join("testdata", "refused.yaml"), "--speed", "10")
+	if err == nil {
+		t.Fatalf("it was run:\n%s", out)
+	}
+	for _, want := range []string{
+		`line 6: nodes[0]: creating node-0: Node "node-0" is invalid: metadata.labels`,
+		`line 11: groups[0]: creating pool: NodeGroup.muster.dev "pool" is invalid: spec: Invalid value: minNodes must not be greater than maxNodes`,
+		`line 20: objects[0]: creating fixed: `, `unknown field "spec.nodelabels"`,
+		`line 24: objects[1]: creating default/settings: `, `unknown field "date"`,
+		`line 32: arrivals[0].shapes[0]: creating default/job-0: Job.batch "job-0" is invalid: spec.template.spec.tolerations[0].effect`,
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not told", want)
+		}
+	}
+	if t.Failed() {
+		t.Logf("told:\n%s", out)
+	}
+}
+
 func TestShellsCompleteTheLibrary(t *testing.T) {
-	for _, command := range []string{"run", "show"} {
+	for _, command := range []string{"run", "check", "show"} {
 		out, err := sandbox(t, "__complete", "scenario", command, "")
 		if err != nil {
 			t.Fatal(err)
@@ -190,6 +256,32 @@ func TestShellsCompleteTheLibrary(t *testing.T) {
 		if diff := cmp.Diff(scenario.Names(), names); diff != "" {
 			t.Errorf("completions of %s (-want +got):\n%s", command, diff)
 		}
+	}
+}
+
+func TestCheckStartsNothing(t *testing.T) {
+	out, err := sandbox(t, "scenario", "check", "thousand-jobs-small")
+	if err != nil || !strings.Contains(out, "Jobs      100, ") || !strings.Contains(out, "Pods      1000\n") || strings.Contains(out, "Starting") {
+		t.Errorf("error %v, told:\n%s", err, out)
+	}
+	text, err := scenario.Text("thousand-jobs-small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte(strings.Replace(string(text), "queue: batch", "queue: btach", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := bad + ":\n" + `line 33: arrivals[0].queue: there is no LocalQueue "btach" in namespace default; there are batch: choose one, or add it to objects`
+	if out, err = sandbox(t, "scenario", "check", bad); err == nil || !strings.Contains(out, want) {
+		t.Errorf("error %v, told:\n%s\nwant %s", err, out, want)
+	}
+}
+
+func TestWhoAdmitsIsExplained(t *testing.T) {
+	out, err := sandbox(t, "scenario", "run", "--help")
+	if err != nil || !strings.Contains(out, "none: all start at once and kube-scheduler alone has their pods") {
+		t.Errorf("error %v, told:\n%s", err, out)
 	}
 }
 

@@ -1,0 +1,185 @@
+package scenario
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+// machines of one kind, there or to be bought.
+type machines struct {
+	count int64
+	// offer is what pods may have of each, the number of pods included.
+	offer  corev1.ResourceList
+	labels map[string]string
+	// names of fixed nodes, each of which bears its own as its host name.
+	names []string
+}
+
+func (s *Scenario) machines() (out []machines) {
+	for _, n := range s.Nodes {
+		out = append(out, machines{count: int64(n.Count), offer: n.offer(), labels: n.Labels, names: n.Names()})
+	}
+	for i := range s.Groups {
+		g := &s.Groups[i]
+		count := g.Spec.MaxNodes
+		if holds := g.Spec.Kwok.Holds; holds != nil {
+			count = min(count, *holds)
+		}
+		out = append(out, machines{count: int64(count), offer: nodegroups.Allocatable(g.Spec.Template), labels: nodegroups.Labels(g)})
+	}
+	return slices.DeleteFunc(out, func(m machines) bool { return m.count <= 0 })
+}
+
+// has says whether some of the machines bear the label.
+func (m machines) has(key, value string) bool {
+	if key == corev1.LabelHostname {
+		return slices.Contains(m.names, value)
+	}
+	got, ok := m.labels[key]
+	return ok && got == value
+}
+
+// usable are the machines that a nodeSelector selects.
+func usable(all []machines, selector map[string]string) (out []machines) {
+	for _, m := range all {
+		selects := true
+		for key, value := range selector {
+			selects = selects && m.has(key, value)
+		}
+		if !selects {
+			continue
+		}
+		if _, ok := selector[corev1.LabelHostname]; ok {
+			m.count = 1
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// room is how many pods of the shape run at once on machines that it may use, if nobody
+// else does. Pods of a Job are alike, so each machine has whole numbers of them.
+func room(s *Shape, usable []machines) (pods int64) {
+	for _, m := range usable {
+		offer := m.offer[corev1.ResourcePods]
+		each := offer.Value()
+		for r, ask := range s.Requests {
+			each = min(each, amount(m.offer[r], r)/amount(ask, r))
+		}
+		pods += each * m.count
+	}
+	return pods
+}
+
+// gang says whether all pods of the arrival's Jobs need room at once.
+func (a *Arrival) gang(s *Shape) bool {
+	// It may start with fewer, says Kueue's API.
+	_, partial := s.Annotations["kueue.x-k8s.io/job-min-parallelism"]
+	return (s.Together || a.Queue != "") && !partial
+}
+
+// fits refuses a shape whose Jobs no machines have room for, however long they wait.
+func (j *judge) fits(a *Arrival, s *Shape, all []machines, path *field.Path) {
+	if s.MayNotFit {
+		return
+	}
+	selected := usable(all, s.NodeSelector)
+	if len(selected) == 0 {
+		j.selectsNothing(s.NodeSelector, all, path.Child("nodeSelector"))
+		return
+	}
+	requests, fits := path.Child("requests"), true
+	for _, r := range slices.Sorted(maps.Keys(s.Requests)) {
+		ask, most := s.Requests[r], largest(selected, r)
+		switch {
+		case most.IsZero():
+			j.Refuse(requests.Key(string(r)), "no machine %shas any; they have %s", among(s.NodeSelector), strings.Join(resources(selected), ", "))
+		case ask.Cmp(most) > 0:
+			j.Refuse(requests.Key(string(r)), "it is %s, but the largest machine %shas %s; ask for less, or give larger machines", ask.String(), among(s.NodeSelector), most.String())
+		default:
+			continue
+		}
+		fits = false
+	}
+	if !fits {
+		return
+	}
+	switch pods := room(s, selected); {
+	case pods == 0:
+		j.Refuse(requests, "no machine %shas room for all of it in one pod; ask for less, or give larger machines", among(s.NodeSelector))
+	case pods < int64(s.Pods) && a.gang(s):
+		j.Refuse(path.Child("pods"), "it is %d, but all machines %shave room for %d at once; give fewer pods or more machines, or mayNotFit: true if that is what the scenario shows", s.Pods, among(s.NodeSelector), pods)
+	}
+}
+
+// among says for messages which machines are meant.
+func among(selector map[string]string) string {
+	if len(selector) == 0 {
+		return ""
+	}
+	return "that nodeSelector selects "
+}
+
+func (j *judge) selectsNothing(selector map[string]string, all []machines, path *field.Path) {
+	told := false
+	for _, key := range slices.Sorted(maps.Keys(selector)) {
+		if slices.ContainsFunc(all, func(m machines) bool { return m.has(key, selector[key]) }) {
+			continue
+		}
+		var values []string
+		for _, m := range all {
+			if v, ok := m.labels[key]; ok && !slices.Contains(values, v) {
+				values = append(values, v)
+			}
+		}
+		j.Refuse(path.Key(key), "no node or group has the value %q; there %s", selector[key], choices(values))
+		told = true
+	}
+	if !told {
+		j.Refuse(path, "no node or group has all of these labels; select one that there is")
+	}
+}
+
+// largest amount that a machine offers.
+func largest(of []machines, r corev1.ResourceName) (most resource.Quantity) {
+	for _, m := range of {
+		if offer := m.offer[r]; offer.Cmp(most) > 0 {
+			most = offer
+		}
+	}
+	return most
+}
+
+// resources that the machines offer, sorted.
+func resources(of []machines) (out []string) {
+	for _, m := range of {
+		for r := range m.offer {
+			if !slices.Contains(out, string(r)) {
+				out = append(out, string(r))
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// choices says what there is to choose from, as the end of a message.
+func choices(of []string) string {
+	const most = 10
+	slices.Sort(of)
+	switch {
+	case len(of) == 0:
+		return "is none"
+	case len(of) > most:
+		return fmt.Sprintf("are %s and %d more", strings.Join(of[:most], ", "), len(of)-most)
+	}
+	return "are " + strings.Join(of, ", ")
+}
