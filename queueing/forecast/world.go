@@ -111,7 +111,7 @@ func (x *world) join(known *queueing.Workload, requests []*autoscaling.Provision
 	w := x.state.Join(known)
 	for _, r := range requests {
 		x.requests[r.UID] = &request{object: r}
-		if !queueing.IsAdmitted(w.Object) && !apimeta.IsStatusConditionTrue(r.Status.Conditions, autoscaling.Provisioned) {
+		if !queueing.IsAdmitted(w.Object) && !provisioning.IsWhole(r) {
 			plan, since := underWay(r)
 			after, _ := x.nature.boots(w.Object, r.Name, plan)
 			x.at(later(since.Add(after), x.now), func() { x.answer(r, metav1.ConditionTrue) })
@@ -337,6 +337,7 @@ func (x *world) answer(r *autoscaling.ProvisioningRequest, provisioned metav1.Co
 		c.LastTransitionTime = metav1.NewTime(x.now)
 		apimeta.SetStatusCondition(&answered.Status.Conditions, c)
 	}
+	delete(answered.Status.ProvisioningClassDetails, provisioning.AttemptDetail) // whatever was under way is over
 	have.object = answered
 	x.state.Set(answered)
 }

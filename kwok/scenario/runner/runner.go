@@ -358,6 +358,8 @@ func (r *run) seeIdleMachinesGo(ctx context.Context, screen *screen, begun time.
 		case <-r.observer.changed:
 		case <-enough:
 			return nil
+		case <-r.Interrupt:
+			return nil // all there is to see beside has been seen
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-ticker.C:
