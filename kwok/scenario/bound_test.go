@@ -54,12 +54,12 @@ func TestBounds(t *testing.T) {
 			want: Bound{Area: of(40 * time.Minute), FIFO: of(62 * time.Minute), LongestFirst: of(62 * time.Minute), FirstWave: 2, FirstWaveIn: of(2 * time.Minute), Binding: "cpu"},
 		},
 		"machines that all have to be bought boot first, and a pool has no more than it holds": {
-			groups: []v1alpha1.NodeGroup{pool(4, 2, time.Minute), pool(4, 4, 30*time.Second)},
+			groups: []v1alpha1.NodeGroup{pool(2, time.Minute), pool(4, 30*time.Second)},
 			jobs:   []Arrival{gang(0, 6, time.Minute)},
 			want:   Bound{Area: of(90 * time.Second), FIFO: of(90 * time.Second), LongestFirst: of(90 * time.Second), FirstWave: 6, Boot: of(30 * time.Second), Binding: "cpu"},
 		},
 		"machines that were bought before a drought go on in it": {
-			groups: []v1alpha1.NodeGroup{scarce(pool(4, 4, time.Minute), 5*time.Minute, 1)},
+			groups: []v1alpha1.NodeGroup{scarce(pool(4, time.Minute), 5*time.Minute, 1)},
 			jobs:   []Arrival{gang(0, 4, 10*time.Minute)},
 			want:   Bound{Area: of(11 * time.Minute), FIFO: of(11 * time.Minute), LongestFirst: of(11 * time.Minute), FirstWave: 4, Boot: of(time.Minute), Binding: "cpu"},
 		},
@@ -68,7 +68,7 @@ func TestBounds(t *testing.T) {
 			want: Bound{Area: of(time.Minute), FIFO: of(time.Minute), LongestFirst: of(time.Minute), FirstWave: 4, Binding: "cpu", Impossible: 1},
 		},
 		"who has pods that are larger than each machine fits nowhere": {
-			groups: []v1alpha1.NodeGroup{pool(4, 4, 0)},
+			groups: []v1alpha1.NodeGroup{pool(4, 0)},
 			jobs:   []Arrival{gang(0, 4, time.Minute), one(1, When{}, Shape{Pods: 1, Requests: cpu(2), RunFor: RunTime{AtLeast: of(time.Minute)}})},
 			want:   Bound{Area: of(time.Minute), FIFO: of(time.Minute), LongestFirst: of(time.Minute), FirstWave: 4, Binding: "cpu", Impossible: 1},
 		},
@@ -90,9 +90,10 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func pool(nodes, holds int32, boot time.Duration) v1alpha1.NodeGroup {
+// pool of at most four machines of one CPU.
+func pool(holds int32, boot time.Duration) v1alpha1.NodeGroup {
 	g := v1alpha1.NodeGroup{}
-	g.Spec.MaxNodes, g.Spec.Template.Capacity = nodes, cpu(1)
+	g.Spec.MaxNodes, g.Spec.Template.Capacity = 4, cpu(1)
 	g.Spec.Kwok = &v1alpha1.KwokPool{Holds: &holds, BootDelay: of(boot)}
 	return g
 }
