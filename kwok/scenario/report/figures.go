@@ -105,6 +105,9 @@ type Scheduling struct {
 // Promises that were watched all along.
 type Promises struct {
 	Judged map[string]int `json:"judged,omitempty"`
+	// Bounded is for how long of the wall bounds held: not while all begin anew after a
+	// fault.
+	Bounded metav1.Duration `json:"bounded"`
 	Broken []string       `json:"broken,omitempty"`
 }
 
@@ -129,7 +132,7 @@ func Of(r Record) Report {
 		API:        API{Writes: r.Writes, P99: metav1.Duration{Duration: quantile(r.Latency, 99)}},
 		Scheduling: Scheduling{Scheduled: r.Scheduled, Unschedulable: r.Unschedulable, EarlyPods: early(r)},
 		Faults:     r.Faults,
-		Promises:   Promises{Judged: r.Judged, Broken: r.Broken},
+		Promises:   Promises{Judged: r.Judged, Broken: r.Broken, Bounded: metav1.Duration{Duration: r.Bounded}},
 		Curves:     curves(r),
 	}
 	if r.Speed > 1 {

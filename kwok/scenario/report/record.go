@@ -45,6 +45,9 @@ type Record struct {
 	// kept. Both are empty where Muster had no part.
 	Judged map[string]int
 	Broken []string
+	// Bounded is for how long of the wall those with bounds were looked at: after a fault
+	// all bounds begin anew.
+	Bounded time.Duration
 }
 
 // Job that was submitted.

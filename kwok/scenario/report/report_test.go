@@ -61,7 +61,7 @@ func sample() Record {
 		Latency:   []Bucket{{5 * time.Millisecond, 900}, {10 * time.Millisecond, 990}, {50 * time.Millisecond, 1000}},
 		Scheduled: 5, Unschedulable: 1,
 		Faults: map[string]int{"Kill muster": 2},
-		Judged: map[string]int{"P1 created pods": 5, "P4 reservations": 3},
+		Judged: map[string]int{"P1 created pods": 5, "P4 reservations": 3}, Bounded: 20 * time.Second,
 		Broken: []string{"P7 explained: Workload default/d: says nothing at 12:00:00.000"},
 	}
 	r.Jobs[1].Reserved, r.Jobs[1].ReservedAgain, r.Jobs[1].Admitted = at(1), at(2), at(4)

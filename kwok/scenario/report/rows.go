@@ -123,6 +123,7 @@ func (r Report) rows() (out []row) {
 		for _, check := range slices.Sorted(maps.Keys(r.Promises.Judged)) {
 			count(check, int64(r.Promises.Judged[check]))
 		}
+		took("bounds held for, of the wall", r.Promises.Bounded)
 		count("broken", int64(len(r.Promises.Broken)))
 	}
 	return out

@@ -10,15 +10,30 @@ import (
 
 	"github.com/muster-dev/muster/kwok/faults"
 	"github.com/muster-dev/muster/kwok/scenario"
+	"github.com/muster-dev/muster/test/invariants"
 )
 
 const (
 	// recovery is how long after a fault everybody may take to find back to work: a
 	// component to start again, informers to list, queues to be read.
 	recovery = 30 * time.Second
+	// putOff is by how much faults put off a bound at most, beside the longest of them.
+	putOff = 5 * time.Minute
 	// again is the pause before a write that had no answer is sent once more.
 	again = 200 * time.Millisecond
 )
+
+// bounds are those of the promises: faults that come one after the other do not put them
+// off for ever.
+func (r *run) bounds(o *invariants.Options) {
+	if r.Scenario.Faults == nil {
+		return
+	}
+	o.PutOff = putOff
+	for _, f := range scenario.FasterFaults(r.Scenario.Faults, r.Speed).Faults {
+		o.PutOff = max(o.PutOff, putOff+f.For.Duration)
+	}
+}
 
 // letGoWrong has the scenario's faults come until it is over.
 func (r *run) letGoWrong(ctx context.Context) error {

@@ -135,7 +135,7 @@ func Run(ctx context.Context, o Options) (report.Report, error) {
 
 func (r *run) run(ctx context.Context, config *rest.Config) (out report.Report, err error) {
 	if r.Admitter == Muster {
-		if r.watcher, err = invariants.Watch(ctx, r.Cluster.RESTConfig()); err != nil {
+		if r.watcher, err = invariants.Watch(ctx, r.Cluster.RESTConfig(), r.bounds); err != nil {
 			return out, err
 		}
 		defer r.watcher.Stop()
@@ -175,8 +175,9 @@ func (r *run) run(ctx context.Context, config *rest.Config) (out report.Report, 
 	r.meter.total.fill(&record, r.written.Load())
 	if watcher := r.watcher; watcher != nil {
 		watcher.Stop()
-		record.Judged = map[string]int{}
-		for check, n := range watcher.Stats().Judged {
+		stats := watcher.Stats()
+		record.Judged, record.Bounded = map[string]int{}, stats.Bounded
+		for check, n := range stats.Judged {
 			record.Judged[string(check)] = n
 		}
 		for _, v := range watcher.Violations() {
