@@ -421,6 +421,9 @@ func (m *Model) flushNodes() {
 		if old != nil && (read == nil || old.Machine != nil && m.links.ended[read.ProviderID]) {
 			m.nodeLost(old)
 		}
+		if read != nil && !m.links.ended[read.ProviderID] {
+			m.nodeBack(read)
+		}
 		for _, n := range []*provisioning.Node{old, read} {
 			if n == nil {
 				continue

@@ -282,6 +282,17 @@ func (m *Model) nodeLost(n *provisioning.Node) {
 	}
 }
 
+// nodeBack forgets that a node of that name was lost, once that has been told: the one
+// that is booked now may be lost, too.
+func (m *Model) nodeBack(n *provisioning.Node) {
+	for i := range n.Labelled {
+		uid := n.Labelled[i].UID
+		if l := m.requests.lost[uid][n.Name]; l != nil && l.told {
+			delete(m.requests.lost[uid], n.Name)
+		}
+	}
+}
+
 // LossTold says that nobody needs to be told any more of these nodes.
 func (m *Model) LossTold(uid types.UID, lost []provisioning.LostNode) {
 	m.update(func() bool {

@@ -307,6 +307,14 @@ func TestLostNodesAreToldOnce(t *testing.T) {
 			if again := told(); len(again) > 0 {
 				t.Errorf("told again of %v", again)
 			}
+			// A node of the same name that is booked in its place may be lost, too.
+			m.SetMachine(cloudprovider.Machine{Name: "b", Group: "gpu", ProviderID: "id-again", State: cloudprovider.Running})
+			m.SetNode(v.node(booked, func(n *corev1.Node) { n.Spec.ProviderID = "id-again" }))
+			m.Snapshot(noon)
+			m.DeleteNode("n")
+			if again := told(); len(again) != 1 && tc.pods == 0 {
+				t.Errorf("of the node in its place: told of %v", again)
+			}
 		})
 	}
 }

@@ -38,13 +38,13 @@ func (l *loop) dispatch(v *queueing.Verdict, now time.Time) {
 	if v.Replaces != nil {
 		on.replaced = v.Replaces.Workload.Object
 	}
-	if !l.reasons.hold(uid, func(before, after *kueue.Workload) {
+	if !l.reasons.hold(uid, held{waits: v.Action == queueing.Wait, then: func(before, after *kueue.Workload) {
 		if after != nil && before.ResourceVersion == on.object.ResourceVersion {
 			// Nothing but the reason has changed since the verdict.
 			on.object = after
 		}
 		l.carryOut(v, on)
-	}) {
+	}}) {
 		l.carryOut(v, on)
 	}
 }

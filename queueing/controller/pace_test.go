@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -237,6 +238,39 @@ func TestAVerdictWhileTheReasonIsTold(t *testing.T) {
 	w.run(time.Second)
 	if !queueing.IsAdmitted(w.workload("b")) || n.workloads != before+2 {
 		t.Errorf("b is admitted: %v, after %d writes, want 2", queueing.IsAdmitted(w.workload("b")), n.workloads-before)
+	}
+}
+
+// TestAReasonThatCouldNotBeTold is told again, unless something else is about to be said
+// of the Workload.
+func TestAReasonThatCouldNotBeTold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		behind []held
+		again  bool
+	}{
+		"nothing behind it":                    {nil, true},
+		"a request that is made behind it":     {[]held{{waits: true}}, true},
+		"an admission behind it":               {[]held{{}}, false},
+		"an admission behind a request, after": {[]held{{waits: true}, {}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil, append(queueOf("0"), workloadOf("a", "1"))...)
+			w.run(5 * time.Second)
+			r, object := w.loop.reasons, w.workload("a")
+			went := 0
+			for i := range tc.behind {
+				tc.behind[i].then = func(_, after *kueue.Workload) {
+					if went++; after != nil {
+						t.Errorf("it goes on with %v", after)
+					}
+				}
+			}
+			r.underWay[object.UID] = tc.behind
+			w.loop.told(&note{uid: object.UID, reason: "r", message: "m"}, object, nil, errors.New("connection refused"), time.Now())
+			if again := r.notes[object.UID] != nil; again != tc.again || went != len(tc.behind) {
+				t.Errorf("told again: %t, want %t; %d of %d went on", again, tc.again, went, len(tc.behind))
+			}
+		})
 	}
 }
 

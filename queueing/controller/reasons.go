@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/btree"
@@ -223,17 +224,22 @@ func (r *reasons) took(d time.Duration, now time.Time) {
 	}
 }
 
-// held is what goes on once a Workload has been told why it waits: before and after
-// are the versions on both sides of that write, after is nil if there was none.
-type held func(before, after *kueue.Workload)
+// held is what goes on once a Workload has been told why it waits.
+type held struct {
+	// then takes the versions on both sides of that write; after is nil if there was
+	// none.
+	then func(before, after *kueue.Workload)
+	// waits says that the Workload waits on for the same reason.
+	waits bool
+}
 
 // hold keeps what is to be done about a Workload while it is being told why it
 // waits, or it would meet another version than it was meant for. False says that
 // there is nothing to wait for.
-func (r *reasons) hold(uid types.UID, then held) bool {
+func (r *reasons) hold(uid types.UID, h held) bool {
 	waiting, ok := r.underWay[uid]
 	if ok {
-		r.underWay[uid] = append(waiting, then)
+		r.underWay[uid] = append(waiting, h)
 	}
 	return ok
 }
@@ -299,12 +305,12 @@ func (l *loop) told(n *note, before, written *kueue.Workload, err error, now tim
 		if !isStale(err) {
 			l.log.Error(err, "Telling a Workload why it waits failed")
 		}
-		if len(waiting) == 0 {
+		if !slices.ContainsFunc(waiting, func(h held) bool { return !h.waits }) {
 			l.again(n, now)
 		}
 	}
-	for _, then := range waiting {
-		then(before, written)
+	for _, h := range waiting {
+		h.then(before, written)
 	}
 }
 
