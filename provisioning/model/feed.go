@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"fmt"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -79,12 +80,29 @@ func (f *Feed) Start(ctx context.Context) error {
 		}
 	}
 	close(f.machines)
+	go f.tidy(ctx)
 	for range f.providers {
 		if err := <-failed; err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// tidyEvery is how often what nobody needs is forgotten.
+const tidyEvery = time.Minute
+
+func (f *Feed) tidy(ctx context.Context) {
+	ticker := time.NewTicker(tidyEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			f.model.Tidy(f.model.now())
+		}
+	}
 }
 
 // NeedLeaderElection: the picture is kept by every replica.

@@ -50,6 +50,20 @@ func (m *Model) Fleet(now time.Time) provisioning.Fleet {
 	return f
 }
 
+// untoldFor is how long a loss is remembered that nobody has told of.
+const untoldFor = 10 * time.Minute
+
+// Tidy forgets what nobody needs any more. Whoever decides does most of it by the way; a
+// process that only stands by has nobody who decides, and its leader tells of losses.
+func (m *Model) Tidy(now time.Time) {
+	m.Fleet(now)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, lost := range m.requests.lost {
+		maps.DeleteFunc(lost, func(_ string, l *loss) bool { return !l.told && now.Sub(l.at) > untoldFor })
+	}
+}
+
 // remembered is how long the end of a gang is remembered: longer than anything
 // waits for it.
 const remembered = time.Hour

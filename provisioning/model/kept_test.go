@@ -156,6 +156,27 @@ func TestWhatIsRememberedOfANodeGoesWithIt(t *testing.T) {
 	}
 }
 
+// TestOneThatStandsByForgets, too: nobody takes a look at its picture.
+func TestOneThatStandsByForgets(t *testing.T) {
+	clock := testingclock.NewFakePassiveClock(noon)
+	m, v := New(clock, KnownClasses), new(version)
+	m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
+	m.SetNode(v.node(booked))
+	m.SetPod(v.pod("one", "n", 8, ofJob))
+	m.Tidy(noon)
+	m.DeleteNode("n")
+	m.DeletePod("one")
+	m.Tidy(noon)
+	if len(m.requests.lost["gang"]) != 1 || len(m.ended) != 1 || len(m.nodes.stale) > 0 {
+		t.Fatalf("at once it knows of %v and %v; %v are left to be read", m.requests.lost, m.ended, m.nodes.stale)
+	}
+	clock.SetTime(noon.Add(2 * remembered))
+	m.Tidy(clock.Now())
+	if len(m.requests.lost["gang"])+len(m.ended) > 0 {
+		t.Errorf("after hours it knows of %v and %v", m.requests.lost, m.ended)
+	}
+}
+
 // TestStrandedPods are those in place of others of a gang that ran, as long as they have
 // found no room. Whatever order the news come in, the request is due.
 func TestStrandedPods(t *testing.T) {

@@ -99,6 +99,7 @@ type requests struct {
 // loss is a node that a request has lost.
 type loss struct {
 	provisioning.LostNode
+	at time.Time
 	// told: whoever looks after the request knows.
 	told bool
 }
@@ -277,7 +278,7 @@ func (m *Model) nodeLost(n *provisioning.Node) {
 			m.requests.lost[b.UID] = map[string]*loss{}
 		}
 		if m.requests.lost[b.UID][n.Name] == nil {
-			m.requests.lost[b.UID][n.Name] = &loss{LostNode: provisioning.LostNode{Name: n.Name, Group: n.Group, Pods: b.Running}}
+			m.requests.lost[b.UID][n.Name] = &loss{LostNode: provisioning.LostNode{Name: n.Name, Group: n.Group, Pods: b.Running}, at: m.now()}
 		}
 	}
 }
