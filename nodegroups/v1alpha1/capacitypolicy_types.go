@@ -89,8 +89,10 @@ type CapacityPolicySpec struct {
 	BookingTimeout *metav1.Duration `json:"bookingTimeout,omitempty"`
 
 	// onMachineLoss is what happens to a request whose pods run when one of their
-	// machines is lost: Event only tells of it; Revoke has a queued job begin anew on other
-	// machines, since its pods can run nowhere else. Unless it is set, it is Revoke for the
+	// machines is lost, or when a pod in place of another has found no room for a minute
+	// since less is left of the booking than the gang needs: Event only tells of lost
+	// machines; Revoke has a queued job begin anew on other machines, since its pods can
+	// run nowhere else. Unless it is set, it is Revoke for the
 	// checks of muster.dev/capacity and Event for all other requests: a stock Kueue
 	// deactivates a job whose capacity is revoked. The parameter onMachineLoss of a
 	// ProvisioningRequest comes before it.
