@@ -108,7 +108,7 @@ type Promises struct {
 	// Bounded is for how long of the wall bounds held: not while all begin anew after a
 	// fault.
 	Bounded metav1.Duration `json:"bounded"`
-	Broken []string       `json:"broken,omitempty"`
+	Broken  []string        `json:"broken,omitempty"`
 }
 
 // First of the broken promises, as many as people read: what breaks one often breaks
