@@ -107,7 +107,7 @@ func TestALeaderThatLosesItsLeaseInTheMiddleOfALaunch(t *testing.T) {
 		c.Proxy = func(component string, next http.Handler) http.Handler {
 			return made.handler(gate.Handler(component, next), func() { hit <- struct{}{} })
 		}
-	}, promises.Provisions, promises.Launches, promises.RollBacks, promises.GivenBack, promises.Bookings, promises.Departures)
+	}, promises.Provisions, promises.Launches, promises.GivenBack, promises.Bookings, promises.Departures)
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.MaxNodes, g.Spec.Kwok.BootDelay.Duration, g.Spec.IdleTimeout.Duration = 64, 0, 100*time.Millisecond

@@ -77,7 +77,7 @@ type storm struct {
 func TestInAStormEveryPromiseIsKept(t *testing.T) {
 	gate := faults.NewGate(seed)
 	alone(t, "storm", func(c *cluster.Config) { c.Proxy = gate.Handler },
-		promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.Launches, promises.RollBacks, promises.GivenBack, promises.Bookings,
+		promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.Launches, promises.GivenBack, promises.Bookings,
 		promises.Consumed, promises.Departures, promises.Reservations, promises.PendingRequests, promises.ReservedWorkloads)
 	s := newStorm(t)
 	for range 6 {
