@@ -348,8 +348,12 @@ func onlyToldWhy(a, b *kueue.Workload) bool {
 	return equality.Semantic.DeepEqual(rest(a), rest(b))
 }
 
-// forget takes out a Workload that is gone.
+// forget takes out a Workload that is gone, be it before the verdict that gave it quota
+// has been settled.
 func (s *State) forget(w *Workload) {
+	if w.assumed != nil {
+		s.unassume(w, w.Object)
+	}
 	s.leave(w)
 	s.selects(w.Keys, -1)
 	uid := w.Object.UID
@@ -493,13 +497,7 @@ func (s *State) Settle(uid types.UID, now *kueue.Workload) {
 	}
 	w.busy, w.trial = false, nil
 	if w.assumed != nil {
-		// The object counts from here on, if it has the quota.
-		w.assumed.node.Sub(w.assumedUsage)
-		if now == nil || !HasQuota(now) {
-			w.assumed.tree.loosened = true
-			s.pardon(w)
-		}
-		w.assumed, w.assumedUsage = nil, nil
+		s.unassume(w, now)
 		s.started(w)
 	}
 	if w.place == holding && w.queue != nil && w.queue.tree.claimed {
@@ -518,6 +516,17 @@ func (w *Workload) assume(q *queue, usage quota.Amounts) {
 	w.assumed, w.assumedUsage = q, usage
 	q.node.Add(usage)
 	q.drop(w)
+}
+
+// unassume undoes assume: the object as it is now counts from here on, if it is there
+// and has the quota.
+func (s *State) unassume(w *Workload, now *kueue.Workload) {
+	w.assumed.node.Sub(w.assumedUsage)
+	if now == nil || !HasQuota(now) {
+		w.assumed.tree.loosened = true
+		s.pardon(w)
+	}
+	w.assumed, w.assumedUsage = nil, nil
 }
 
 // localQueueKey is that of the LocalQueue that a Workload names.

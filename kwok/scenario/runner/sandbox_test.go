@@ -27,11 +27,15 @@ func sandbox(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// run runs a scenario at speed 10 and reads its report.
-func run(t *testing.T, file string, args ...string) (r report.Report, dir string) {
+// run runs a scenario, a file of testdata or one of the library, at speed 10 and reads its
+// report.
+func run(t *testing.T, name string, args ...string) (r report.Report, dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	args = append([]string{"--name", fmt.Sprintf("scenario-test-%d", os.Getpid()), "scenario", "run", filepath.Join("testdata", file), "--speed", "10", "--report", dir}, args...)
+	if strings.HasSuffix(name, ".yaml") {
+		name = filepath.Join("testdata", name)
+	}
+	args = append([]string{"--name", fmt.Sprintf("scenario-test-%d", os.Getpid()), "scenario", "run", name, "--speed", "10", "--report", dir}, args...)
 	if out, err := sandbox(t, args...); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -101,6 +105,26 @@ func TestSmallGangsShareMachines(t *testing.T) {
 	}
 	if r.Scheduling.EarlyPods > 0 || r.Scheduling.Unschedulable > 5 || len(r.Promises.Broken) > 0 {
 		t.Errorf("scheduling %+v, broken promises %v", r.Scheduling, r.Promises.Broken)
+	}
+}
+
+// The batch reference architecture: one Job of each cohort is on what is reserved, which
+// two teams lend each other; the others of teams a and b are on demand, those of c and d
+// on spot, and compact work is on the machines for it.
+func TestTheReferenceArchitectureIsPlacedAsItSays(t *testing.T) {
+	r, _ := run(t, "reference")
+	if want := (report.Jobs{Submitted: 26, Succeeded: 26}); r.Jobs != want {
+		t.Errorf("Jobs %+v, want %+v", r.Jobs, want)
+	}
+	got := map[string]int{}
+	for _, g := range r.Bought.Groups {
+		got[g.Name] = g.Machines
+	}
+	if diff := cmp.Diff(map[string]int{"reserved-l4": 4, "on-demand-l4": 22, "spot-l4": 22, "spot-a100": 2}, got); diff != "" {
+		t.Errorf("machines by group (-want +got):\n%s", diff)
+	}
+	if r.Bought.BoughtPerNeeded > 1.05 || r.Scheduling.EarlyPods > 0 || len(r.Promises.Broken) > 0 {
+		t.Errorf("bought ÷ needed %.2f, scheduling %+v, broken promises %v", r.Bought.BoughtPerNeeded, r.Scheduling, r.Promises.Broken)
 	}
 }
 
