@@ -1,16 +1,99 @@
 package queueing
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/quota"
 )
+
+// TestUsageIsWhatWorkloadsHave: whatever order the news of Workloads, their ends and the
+// answers to writes come in, a queue has in use what those that are there have.
+func TestUsageIsWhatWorkloadsHave(t *testing.T) {
+	cpu := quota.FlavorResource{Flavor: "spot", Resource: corev1.ResourceCPU}
+	reserved, orphaned := 0, 0
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		w := newWorld()
+		w.set(flavor("spot", nil))
+		w.set(clusterQueue(t, "team", map[string]string{}, "spot cpu=8"))
+		w.set(localQueueTo("main", "team", ""))
+		w.s.Cycle(w.now)
+		var open []*Verdict // verdicts without an answer
+		answer := func(i int) {
+			v := open[i]
+			open = slices.Delete(open, i, i+1)
+			var written *kueue.Workload
+			if v.Status != nil && random.IntN(3) > 0 {
+				written = v.Workload.Object.DeepCopy()
+				written.Status = *v.Status.DeepCopy()
+				w.version++
+				written.ResourceVersion = strconv.Itoa(w.version)
+				if w.s.workloads[written.UID] == nil {
+					orphaned++
+				}
+			}
+			w.s.Settle(v.Workload.Object.UID, written)
+		}
+		for step := range 60 {
+			live := sorted(w.s.workloads)
+			switch op := random.IntN(5); {
+			case op == 0 || len(live) == 0:
+				w.set(w.workload(t, fmt.Sprintf("job-%d", step), map[string]string{"cpu": strconv.Itoa(1 + random.IntN(4))}))
+			case op == 1 && len(open) > 0:
+				answer(random.IntN(len(open)))
+			case op == 2 && len(open) > 0: // the informer is ahead of the answer
+				v := open[random.IntN(len(open))]
+				if v.Status != nil && w.s.workloads[v.Workload.Object.UID] != nil {
+					seen := v.Workload.Object.DeepCopy()
+					seen.Status = *v.Status.DeepCopy()
+					w.set(seen)
+				}
+			case op == 3:
+				w.s.Delete(live[random.IntN(len(live))].Object)
+			default:
+				for _, v := range w.s.Cycle(w.now) {
+					if v.acts() {
+						reserved++
+						open = append(open, &v)
+					}
+				}
+			}
+			want := int64(0)
+			for _, x := range w.s.workloads {
+				if x.place == holding {
+					want += x.Usage[cpu]
+				}
+				want += x.assumedUsage[cpu]
+			}
+			if got := w.s.queues["team"].node.Usage(cpu); got != want {
+				t.Fatalf("seed %d, step %d: %d are in use, want %d", seed, step, got, want)
+			}
+		}
+		for len(open) > 0 {
+			answer(0)
+		}
+		for _, x := range sorted(w.s.workloads) {
+			w.s.Delete(x.Object)
+		}
+		if left := w.s.queues["team"].node.Usage(cpu); left != 0 {
+			t.Fatalf("seed %d: when all are gone %d are in use", seed, left)
+		}
+	}
+	if reserved < 1000 || orphaned < 100 {
+		t.Errorf("%d verdicts, %d answers for Workloads that had gone: too few to tell", reserved, orphaned)
+	}
+}
 
 // TestAWorkloadThatGoesBeforeItsVerdictIsSettled takes its quota with it, whether its
 // object has shown that or not: the answer to a write may come after the news of all that
