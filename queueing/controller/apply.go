@@ -79,8 +79,10 @@ func (l *loop) carryOut(v *queueing.Verdict, on judged) {
 }
 
 func urgencyOf(v *queueing.Verdict) urgency {
-	switch v.Action {
-	case queueing.Evict, queueing.Release, queueing.Deactivate:
+	switch {
+	case v.Action == queueing.Evict, v.Action == queueing.Release, v.Action == queueing.Deactivate:
+		return freeing
+	case v.Action == queueing.Wait && v.Create == nil: // requests that nobody needs keep room
 		return freeing
 	}
 	return acting
