@@ -36,8 +36,11 @@ type Booking struct {
 	Came []nodegroups.Resources
 	// Running pods of the gang have not finished, whether bound or nominated.
 	Running int
-	// KeptUntil is how long the room of pods of a gang that runs is kept which have ended
-	// here: others may be made in their place. Zero if none is.
+	// Staying is what those of them take that have not been told to stop.
+	Staying nodegroups.Resources
+	// Kept is the room of pods that have ended here, of a gang that runs: others may be
+	// made in their place, until KeptUntil; zero if none is kept.
+	Kept      nodegroups.Resources
 	KeptUntil time.Time
 	// Since is when the node was booked, by Muster's clock.
 	Since time.Time

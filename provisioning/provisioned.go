@@ -40,7 +40,8 @@ func nextProvisioned(r *Request, v View) Step {
 	case len(r.Missing) > 0:
 		return Step{Do: Rest, At: until} // nobody knows any more what is to come
 	}
-	if r.Attempt.Phase == RollingBack {
+	undoing := r.Attempt.Phase == RollingBack
+	if undoing {
 		s, undone := undo(r, v)
 		if !undone {
 			return s
@@ -63,7 +64,7 @@ func nextProvisioned(r *Request, v View) Step {
 	switch {
 	case !suffice(v, own, rest):
 		return repair(r, v, own, rest, until)
-	case isShort:
+	case isShort || undoing: // no more: what was lost is back
 		s := provision(r, v, r.Provisioned.Reason)
 		s.Do = Report
 		return s
@@ -199,25 +200,19 @@ func repair(r *Request, v View, own *Nodes, rest Gang, until time.Time) Step {
 // lacks says that less is booked than the gang needs: it is not that others are in
 // the way, who may go.
 func lacks(g *Gang, objects fit.Objects, own iter.Seq[*Node]) bool {
-	booked := nodegroups.Resources{}
+	booked, needed := nodegroups.Resources{}, nodegroups.Resources{}
 	for n := range own {
 		if b := n.bookingOf(g.UID); b != nil {
 			booked.Add(b.Booked, 1)
 		}
 	}
-	_, _, short := booked.Short(g.needs(objects))
-	return short
-}
-
-// needs is what all pods of the gang take together, as far as they can be read.
-func (g *Gang) needs(objects fit.Objects) nodegroups.Resources {
-	needed := nodegroups.Resources{}
 	for i := range g.PodSets {
 		if p, _ := g.PodSets[i].read(g.Namespace, objects); p != nil {
 			needed.Add(p.Requests, p.Count)
 		}
 	}
-	return needed
+	_, _, short := booked.Short(needed)
+	return short
 }
 
 // IsWhole says that all that a request has booked is there. It stays Provisioned while

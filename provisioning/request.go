@@ -117,6 +117,8 @@ type LostNode struct {
 type Stranded struct {
 	Pods  int
 	Since time.Time
+	// Requests is what they take together.
+	Requests nodegroups.Resources
 }
 
 // strandedFor is for how long pods may be stranded: a node may be about to be ready
@@ -309,9 +311,9 @@ func tell(r *Request, v View) Step {
 }
 
 // nextOver looks after a gang that runs. Its pods select the label of its booking, so
-// what is stranded while less is booked than the gang needs can run nowhere: a machine
-// was lost while nobody looked, or after its pods had been stopped, or others have got
-// the room. Where all is there the pods wait for others of their own gang.
+// what is stranded can run nowhere where less is left of that than they take: a machine
+// was lost while nobody looked, or after its pods had been stopped, or others have got the
+// room. Where there is enough they wait for pods of their own gang that are stopping.
 func nextOver(r *Request, v View) Step {
 	if v.Stranded.Pods == 0 || !r.Policy.RevokeOnLoss {
 		return Step{Do: Rest}
@@ -319,20 +321,29 @@ func nextOver(r *Request, v View) Step {
 	if at := v.Stranded.Since.Add(strandedFor); v.Now.Before(at) {
 		return Step{Do: Rest, At: at}
 	}
-	booked, needed := nodegroups.Resources{}, r.Gang.needs(v.Objects)
-	for n := range v.Nodes.All() {
+	room, again := nodegroups.Resources{}, v.Now.Add(strandedFor)
+	for n := range v.Nodes.BookedBy(r.UID) {
+		back := n.UnreadySince.Add(strandedFor)
+		switch cordoned := n.Cordon != Open && n.Cordon != Held; {
+		case !n.Ready && !v.Now.Before(back), cordoned && !v.Now.Before(v.Stranded.Since.Add(lostAfter)):
+			continue
+		case !n.Ready:
+			again = earliest(again, back)
+		}
 		for i := range n.Labelled {
-			if b := &n.Labelled[i]; b.UID == r.UID && b.Open && n.Ready && (n.Cordon == Open || n.Cordon == Held) {
-				booked.Add(b.Booked, 1)
+			if b := &n.Labelled[i]; b.UID == r.UID && b.Open {
+				for name, booked := range b.Booked {
+					room[name] += max(0, booked-b.Staying[name])
+				}
 			}
 		}
 	}
-	name, _, short := booked.Short(needed)
+	name, _, short := room.Short(v.Stranded.Requests)
 	if !short {
-		return Step{Do: Rest, At: v.Now.Add(strandedFor)}
+		return Step{Do: Rest, At: again}
 	}
 	return Step{Do: Tell, Attempt: r.Attempt, Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonPodsStranded,
-		fmt.Sprintf("For %s there has been no room for %s of the gang, and less %s is left of its booking than it needs", strandedFor, pods(v.Stranded.Pods), name))}
+		fmt.Sprintf("For %s there has been no room for %s of the gang, and less %s is left of its booking than they need", strandedFor, pods(v.Stranded.Pods), name))}
 }
 
 // LossMessage says which nodes were lost.

@@ -627,20 +627,22 @@ func TestLostMachinesAreTold(t *testing.T) {
 	})
 }
 
-// TestAGangThatCannotRunWholeAgainIsRevoked: two pods of it have found no room, of two
-// nodes of 8 GPUs that it needs.
-func TestAGangThatCannotRunWholeAgainIsRevoked(t *testing.T) {
-	after := func(d time.Duration, nodes ...func(*Node)) *story {
+// TestAGangWithoutRoomForItsPodsIsRevoked: one pod of 8 GPUs has found no room, of two
+// nodes that are booked for one each. The other one runs.
+func TestAGangWithoutRoomForItsPodsIsRevoked(t *testing.T) {
+	after := func(d time.Duration, first, second func(*Node)) *story {
 		s := newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, true })
-		s.view.Stranded = Stranded{Pods: 2, Since: s.view.Now.Add(-d)}
-		for i, change := range nodes {
-			s.node(string(rune('a'+i)), func(n *Node) {
-				n.Labelled = []Booking{{Key: "gang", Namespace: "ns", UID: uid, Open: true, Booked: whole}}
+		s.view.Stranded = Stranded{Pods: 1, Since: s.view.Now.Add(-d), Requests: onePod}
+		for name, change := range map[string]func(*Node){"a": first, "b": second} {
+			s.node(name, func(n *Node) {
+				n.Labelled = []Booking{{Key: "gang", Namespace: "ns", UID: uid, Open: true, Booked: onePod}}
 				change(n)
 			})
 		}
 		return s
 	}
+	runs := func(n *Node) { n.Labelled[0].Staying = onePod }
+	gone := func(n *Node) { n.Labelled = nil }
 	sound := func(*Node) {}
 	again := func(in time.Duration) func(*testing.T, Step) {
 		return func(t *testing.T, s Step) {
@@ -649,16 +651,35 @@ func TestAGangThatCannotRunWholeAgainIsRevoked(t *testing.T) {
 			}
 		}
 	}
-	const message = "For 1m0s there has been no room for 2 pods of the gang, and less "
+	unready := func(since time.Duration) func(*Node) {
+		return func(n *Node) { n.Ready, n.UnreadySince = false, noon.Add(-since) }
+	}
+	cordoned := func(n *Node) { n.Cordon = Foreign }
+	const message = "For 1m0s there has been no room for 1 pod of the gang, and less "
 	play(t, []expected{
-		{name: "not at once", story: after(59*time.Second, sound), want: Rest, check: again(time.Second)},
-		{name: "after a minute", story: after(time.Minute, sound), want: Tell, message: message},
-		{name: "whose node is not ready", story: after(time.Minute, sound, func(n *Node) { n.Ready = false }), want: Tell, message: message},
-		{name: "whose node somebody has cordoned", story: after(time.Minute, sound, func(n *Node) { n.Cordon = Foreign }), want: Tell, message: message},
-		{name: "whose node others have got", story: after(time.Minute, sound, func(n *Node) { n.Labelled[0].UID = "other" }), want: Tell, message: message},
-		{name: "not while all is there: it waits for pods of its own", story: after(time.Hour, sound, sound), want: Rest, check: again(time.Minute)},
-		{name: "where that is wanted", story: after(time.Hour, sound).with(func(s *story) { s.request.Policy.RevokeOnLoss = false }), want: Rest},
-		{name: "if any has no room", story: after(0, sound).with(func(s *story) { s.view.Stranded = Stranded{} }), want: Rest},
+		{name: "not at once", story: after(59*time.Second, runs, gone), want: Rest, check: again(time.Second)},
+		{name: "after a minute", story: after(time.Minute, runs, gone), want: Tell, message: message},
+		{name: "whose node is not ready", story: after(time.Minute, runs, unready(time.Minute)), want: Tell, message: message},
+		{name: "whose node may be ready soon", story: after(time.Hour, runs, unready(10*time.Second)), want: Rest, check: again(50 * time.Second)},
+		{name: "whose node's machine has ended", story: after(time.Minute, runs, func(n *Node) { n.Ready = false }), want: Tell, message: message},
+		{name: "whose node somebody has cordoned for a while", story: after(9*time.Minute, runs, cordoned), want: Rest, check: again(time.Minute)},
+		{name: "whose node stays cordoned", story: after(10*time.Minute, runs, cordoned), want: Tell, message: message},
+		{name: "whose node others have got", story: after(time.Minute, runs, func(n *Node) { n.Labelled[0].UID = "other" }), want: Tell, message: message},
+		{name: "not while a pod of its own stops", story: after(time.Hour, runs, sound), want: Rest, check: again(time.Minute)},
+		{name: "nor while one does, of whose gang the others have ended", story: after(time.Hour, sound, gone), want: Rest},
+		{name: "where that is wanted", story: after(time.Hour, runs, gone).with(func(s *story) { s.request.Policy.RevokeOnLoss = false }), want: Rest},
+		{name: "if any has no room", story: after(0, runs, gone).with(func(s *story) { s.view.Stranded = Stranded{} }), want: Rest},
+	})
+}
+
+// TestARollBackOfARepairEnds also where what was lost is back: nothing is under way then.
+func TestARollBackOfARepairEnds(t *testing.T) {
+	play(t, []expected{
+		{name: "what was lost is back", story: newStory().provisioned().attempt(RollingBack).node("a", booked).node("b", booked), want: Report, check: func(t *testing.T, s Step) {
+			if s.Attempt.Phase != Done {
+				t.Errorf("the attempt is %s", s.Attempt.Phase)
+			}
+		}},
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // Without is the snapshot as if the pods of these requests were gone, and with them
-// their bookings and what they pay. It promises no room that is not sure to come: pods that are
+// their bookings, the room that is kept for them and what they pay. It promises no room that is not sure to come: pods that are
 // not known to belong to a request stay, and so does whatever they mean to others.
 func (s *Snapshot) Without(requests ...types.UID) *Snapshot {
 	out := *s
@@ -22,6 +22,7 @@ func (s *Snapshot) Without(requests ...types.UID) *Snapshot {
 			for i := range node.Labelled {
 				if b := &node.Labelled[i]; b.UID == uid {
 					n.Free.Add(b.leaves(), 1)
+					n.Free.Add(b.Kept, 1)
 					n.Pods = max(0, n.Pods-b.Running)
 				}
 			}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -20,14 +21,17 @@ const (
 	afterSuccess = 10 * time.Second
 	// afterFailure is longer than the longest pause of a Job whose pods fail, 10 minutes.
 	afterFailure = 11 * time.Minute
+	// afterStop is for pods that somebody has stopped: it may have been a drain, or the
+	// end of all.
+	afterStop = time.Minute
 )
 
 // ended is a pod that has ended on a node, and until when another one may come in its
 // place.
 type ended struct {
-	key      consumerKey
-	requests nodegroups.Resources
-	until    time.Time
+	key       consumerKey
+	requests  nodegroups.Resources
+	at, until time.Time
 }
 
 // lapse is when room that is kept on a node is free again, and whose it is.
@@ -38,12 +42,49 @@ type lapse struct {
 
 // endedPod notes that a pod has ended on its node, or was deleted before it had.
 func (n *node) endedPod(p *pod, at time.Time) {
-	if p.bound && p.consumes.name != "" && p.madeAgain {
-		after := afterFailure
-		if p.succeeded {
-			after = afterSuccess
+	if !p.bound || p.consumes.name == "" || !p.madeAgain {
+		return
+	}
+	after := afterFailure
+	switch {
+	case p.succeeded:
+		after = afterSuccess
+	case p.terminating || !p.finished:
+		after = afterStop
+	}
+	n.ended = append(n.ended, ended{keyOf(p.consumes), p.requests, at, at.Add(after)})
+}
+
+// replaced gives the room up of one pod that has ended, since this one has come in its
+// place: on the same node if there is such a one, else the one that has waited longest.
+func (ns *nodes) replaced(p *pod) {
+	if p.consumes.name == "" {
+		return
+	}
+	key, where, which := keyOf(p.consumes), "", -1
+	find := func(name string) {
+		n := ns.byName[name]
+		if n == nil {
+			return
 		}
-		n.ended = append(n.ended, ended{keyOf(p.consumes), p.requests, at.Add(after)})
+		for i, e := range n.ended {
+			// Times of binding are whole seconds. A pod that was there before is none in place
+			// of this one.
+			fits := e.key == key && maps.Equal(e.requests, p.requests) && !p.boundAt.Before(e.at.Truncate(time.Second))
+			if fits && (which < 0 || e.at.Before(ns.byName[where].ended[which].at)) {
+				where, which = name, i
+			}
+		}
+	}
+	if find(p.node); which < 0 {
+		for name := range ns.lapses {
+			find(name)
+		}
+	}
+	if which >= 0 {
+		n := ns.byName[where]
+		n.ended = slices.Delete(n.ended, which, which+1)
+		ns.stale[where] = true
 	}
 }
 
@@ -87,7 +128,7 @@ func (m *Model) keep(name string, n *node, out *provisioning.Node) {
 		if _, _, some := (nodegroups.Resources{}).Short(kept); !some {
 			continue
 		}
-		b.KeptUntil = last
+		b.Kept, b.KeptUntil = kept, last
 		out.Free.Sub(kept, 1)
 		if l.at.IsZero() || first.Before(l.at) {
 			l.at = first
@@ -99,8 +140,8 @@ func (m *Model) keep(name string, n *node, out *provisioning.Node) {
 	}
 }
 
-// roomOfEnded is that of pods that have ended here, less what has come in their place,
-// and until when some and all of it is kept.
+// roomOfEnded is that of pods that have ended here, of what is booked and not in use, and
+// until when some and all of it is kept.
 func (n *node) roomOfEnded(b *provisioning.Booking) (kept nodegroups.Resources, first, last time.Time) {
 	key := consumerKey{b.Namespace, b.Key}
 	kept = nodegroups.Resources{}

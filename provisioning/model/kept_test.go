@@ -52,12 +52,33 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 		{"while both run", func(site) {}, 0, 0},
 		{"one that succeeded, of which the Job may have more", ends(corev1.PodSucceeded), 0, afterSuccess},
 		{"one that failed, which the Job tries again", ends(corev1.PodFailed), 0, afterFailure},
-		{"one that was deleted", func(s site) { s.DeletePod("one") }, 0, afterFailure},
+		{"one that was deleted", func(s site) { s.DeletePod("one") }, 0, afterStop},
+		{"one that was stopped", func(s site) {
+			s.SetPod(s.pod("one", "n", 4, ofJob, phase(corev1.PodFailed), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(noon)) }))
+		}, 0, afterStop},
 		{"one that failed and was deleted", func(s site) { ends(corev1.PodFailed)(s); s.DeletePod("one") }, 0, afterFailure},
 		{"until the next one is here", func(s site) {
 			ends(corev1.PodFailed)(s)
 			s.SetPod(s.pod("next", "n", 4, ofJob))
 		}, 0, 0},
+		{"of two that ended only one is here again", func(s site) {
+			s.SetPod(s.pod("two", "n", 4, ofJob, phase(corev1.PodFailed)))
+			ends(corev1.PodFailed)(s)
+			s.SetPod(s.pod("next", "n", 4, ofJob))
+			s.DeletePod("two")
+		}, 0, afterFailure},
+		{"the next one runs on another node of the gang", func(s site) {
+			ends(corev1.PodFailed)(s)
+			s.Snapshot(noon)
+			s.SetNode(s.node(booked, func(n *corev1.Node) { n.Name = "m" }))
+			s.SetPod(s.pod("next", "m", 4, ofJob))
+		}, 4, 0},
+		{"another one that was there before is not in its place", func(s site) {
+			ends(corev1.PodFailed)(s)
+			s.Snapshot(noon)
+			s.SetNode(s.node(booked, func(n *corev1.Node) { n.Name = "m" }))
+			s.SetPod(s.pod("three", "m", 4, ofJob, func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(noon.Add(-time.Minute)) }))
+		}, 0, afterFailure},
 		{"or is elsewhere, and this one ends, too", func(s site) {
 			ends(corev1.PodSucceeded)(s)
 			s.SetPod(s.pod("two", "n", 4, ofJob, phase(corev1.PodFailed)))
@@ -74,10 +95,12 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 			ends(corev1.PodFailed)(s)
 		}, 4, 0},
 		{"a process that begins counts from the pod's end", func(s site) {
-			s.SetPod(s.pod("before", "n", 4, ofJob, phase(corev1.PodFailed), finishedAt(noon.Add(-time.Minute))))
+			s.SetPod(s.pod("before", "n", 4, ofJob, phase(corev1.PodFailed), finishedAt(noon.Add(-time.Minute)), func(p *corev1.Pod) {
+				p.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour))
+			}))
 			s.DeletePod("two")
 			s.DeletePod("one")
-		}, 0, afterFailure},
+		}, 0, afterFailure - time.Minute},
 		{"and not for one that ended long ago", func(s site) {
 			s.SetRequest(s.over(provisioning.ReasonReservationExpired))
 			s.DeletePod("two")
@@ -108,6 +131,10 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 			n := at(0)
 			if n.Free[gpu] != tc.free || len(n.Labelled) > 0 && !n.Labelled[0].KeptUntil.IsZero() != (tc.until > 0) {
 				t.Fatalf("%d are free, want %d; %+v", n.Free[gpu], tc.free, n.Labelled)
+			}
+			// Whoever thinks the gang gone counts on all of its room.
+			if n := m.Snapshot(noon).Without("gang").Nodes.Find("n"); n.Free[gpu] != 8 {
+				t.Errorf("without the gang %d are free, want 8", n.Free[gpu])
 			}
 			if tc.until == 0 {
 				return
@@ -182,7 +209,8 @@ func TestOneThatStandsByForgets(t *testing.T) {
 func TestStrandedPods(t *testing.T) {
 	unschedulable := func(p *corev1.Pod) {
 		consumes(p)
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(noon)}}
+		// A gate is no lack of room, and the time of the condition stays that of the gate.
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))}}
 	}
 	for _, tc := range []struct {
 		name string
@@ -199,6 +227,12 @@ func TestStrandedPods(t *testing.T) {
 			m.SetPod(v.pod("two", "", 8, unschedulable))
 			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
 		}, 2},
+		{"since it was first told", func(m *Model, v *version) {
+			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+			m.clock.(*testingclock.FakePassiveClock).SetTime(noon.Add(time.Minute))
+			m.SetPod(v.pod("one", "", 8, unschedulable))
+		}, 1},
 		{"that waits while its request does", func(m *Model, v *version) {
 			m.SetPod(v.pod("one", "", 8, unschedulable))
 			m.SetRequest(v.request("gang"))
@@ -234,8 +268,8 @@ func TestStrandedPods(t *testing.T) {
 			for _, e := range m.Due(nil) {
 				got = m.View(m.Snapshot(noon), e.Request).Stranded
 			}
-			if got.Pods != tc.pods || tc.pods > 0 && !got.Since.Equal(noon) {
-				t.Errorf("%+v, want %d pods since %s", got, tc.pods, noon)
+			if got.Pods != tc.pods || tc.pods > 0 && (!got.Since.Equal(noon) || got.Requests[gpu] != int64(8*tc.pods)) {
+				t.Errorf("%+v, want %d pods of 8 GPUs since %s", got, tc.pods, noon)
 			}
 			if tc.pods > 0 && len(m.Due([]types.UID{"gang"})) != 1 {
 				t.Error("it is not due when its time comes")

@@ -81,9 +81,8 @@ type pod struct {
 	consumes consumerKey
 	// madeAgain: somebody makes another one when it has ended.
 	madeAgain bool
-	// stranded is since when kube-scheduler has found no room for it; zero where it has
-	// a node, or has not been looked at.
-	stranded time.Time
+	// stranded: kube-scheduler has found no room for it.
+	stranded bool
 }
 
 // consumeAnnotations name the request whose capacity a pod consumes; the second
@@ -114,9 +113,12 @@ func readPod(p *corev1.Pod) *pod {
 		case c.Type != corev1.PodScheduled:
 		case c.Status == corev1.ConditionTrue:
 			out.boundAt = c.LastTransitionTime.Time
-		case c.Reason == corev1.PodReasonUnschedulable && out.node == "" && !out.finished && !out.terminating:
-			out.stranded = c.LastTransitionTime.Time
+		default:
+			out.stranded = c.Reason == corev1.PodReasonUnschedulable && out.node == "" && !out.finished && !out.terminating
 		}
+	}
+	if out.stranded {
+		out.requests = fit.PodRequests(p)
 	}
 	if out.node != "" {
 		out.requests = fit.PodRequests(p)
@@ -147,12 +149,17 @@ func (m *Model) SetPod(p *corev1.Pod) {
 		entry := readPod(p)
 		if old != nil {
 			m.forgetPod(p.UID, old)
+			if old.consumes != entry.consumes {
+				m.requests.unstrand(old, p.UID)
+			}
 		}
 		m.nodes.pods[p.UID] = entry
 		if entry.node != "" {
 			n := m.nodes.get(entry.node)
 			n.pods[p.UID] = entry
 			switch {
+			case !entry.finished && entry.bound && (old == nil || !old.bound):
+				m.nodes.replaced(entry)
 			case !entry.finished:
 			case old == nil:
 				n.endedPod(entry, endOf(p))
@@ -164,7 +171,7 @@ func (m *Model) SetPod(p *corev1.Pod) {
 		}
 		if entry.consumes.name != "" {
 			m.count(entry, +1)
-			m.requests.strands(entry.consumes, p.UID, entry.stranded)
+			m.requests.strands(entry, p.UID, m.now())
 		}
 		return true
 	})
@@ -180,6 +187,7 @@ func (m *Model) DeletePod(uid types.UID) {
 		}
 		delete(m.nodes.pods, uid)
 		m.forgetPod(uid, old)
+		m.requests.unstrand(old, uid)
 		n := m.nodes.byName[old.node]
 		if n == nil || n.object == nil {
 			return true // its node is gone, too
@@ -208,7 +216,6 @@ func (m *Model) forgetPod(uid types.UID, p *pod) {
 	}
 	if p.consumes.name != "" {
 		m.count(p, -1)
-		m.requests.strands(p.consumes, uid, time.Time{})
 	}
 }
 
@@ -566,6 +573,7 @@ func (m *Model) createdOf(uid types.UID) (created time.Time) {
 // Pods that were bound before its request was created, or are on record as earlier
 // ones, belong to an earlier request of that name.
 func (n *node) consume(b *provisioning.Booking, created time.Time) {
+	b.Staying = nodegroups.Resources{}
 	for _, uid := range n.consuming(b.Namespace, b.Key) {
 		p := n.pods[uid]
 		if p.finished && !p.succeeded || p.bound && p.boundAt.Before(created) || slices.Contains(b.Earlier, uid) {
@@ -576,6 +584,9 @@ func (n *node) consume(b *provisioning.Booking, created time.Time) {
 		}
 		if !p.finished {
 			b.Running++
+			if !p.terminating {
+				b.Staying.Add(p.requests, 1)
+			}
 		}
 		for name, v := range p.requests {
 			b.Remaining[name] = max(0, b.Remaining[name]-v)

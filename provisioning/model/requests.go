@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 )
@@ -92,8 +93,8 @@ type requests struct {
 
 	// lost are the nodes of each request that are lost, until it is gone.
 	lost map[types.UID]map[string]*loss
-	// stranded are the pods of requests that have no room, since when.
-	stranded map[consumerKey]map[types.UID]time.Time
+	// stranded are the pods of requests that have no room.
+	stranded map[consumerKey]map[types.UID]strandedPod
 }
 
 // loss is a node that a request has lost.
@@ -127,7 +128,7 @@ func newRequests() requests {
 		byUID: map[types.UID]*request{}, live: map[types.UID]bool{}, named: map[consumerKey]types.UID{}, gone: map[consumerKey]types.UID{},
 		templates: map[types.NamespacedName]*corev1.PodTemplate{}, using: map[types.NamespacedName]map[types.UID]bool{},
 		due: map[types.UID]bool{}, lost: map[types.UID]map[string]*loss{},
-		stranded: map[consumerKey]map[types.UID]time.Time{},
+		stranded: map[consumerKey]map[types.UID]strandedPod{},
 	}
 }
 
@@ -379,21 +380,33 @@ func (rs *requests) touchNamed(key consumerKey) {
 	}
 }
 
-// strands notes since when a pod of a request has found no room; zero is that it has
-// some, or needs none.
-func (rs *requests) strands(key consumerKey, pod types.UID, since time.Time) {
-	if since.IsZero() {
-		if delete(rs.stranded[key], pod); len(rs.stranded[key]) == 0 {
-			delete(rs.stranded, key)
-		}
+// strandedPod has no room, as has been known since then.
+type strandedPod struct {
+	since    time.Time
+	requests nodegroups.Resources
+}
+
+// strands notes that a pod of a request has found no room, if so.
+func (rs *requests) strands(p *pod, uid types.UID, now time.Time) {
+	if !p.stranded {
+		rs.unstrand(p, uid)
 		return
 	}
-	if rs.stranded[key] == nil {
-		rs.stranded[key] = map[types.UID]time.Time{}
+	if rs.stranded[p.consumes] == nil {
+		rs.stranded[p.consumes] = map[types.UID]strandedPod{}
 	}
-	rs.stranded[key][pod] = since
-	if uid, ok := rs.named[key]; ok {
+	if _, known := rs.stranded[p.consumes][uid]; !known {
+		rs.stranded[p.consumes][uid] = strandedPod{now, p.requests}
+	}
+	if uid, ok := rs.named[p.consumes]; ok {
 		rs.due[uid] = true
+	}
+}
+
+// unstrand says that the pod has room, or is gone.
+func (rs *requests) unstrand(p *pod, uid types.UID) {
+	if delete(rs.stranded[p.consumes], uid); len(rs.stranded[p.consumes]) == 0 {
+		delete(rs.stranded, p.consumes)
 	}
 }
 
@@ -404,10 +417,14 @@ func (rs *requests) strandedOf(uid types.UID) (out provisioning.Stranded) {
 	if e == nil || e.status != provisioning.Over || !isConsumed(e.object) {
 		return out
 	}
-	for _, since := range rs.stranded[consumerKey{e.object.Namespace, e.object.Name}] {
-		if out.Pods++; out.Pods == 1 || since.Before(out.Since) {
-			out.Since = since
+	for _, p := range rs.stranded[consumerKey{e.object.Namespace, e.object.Name}] {
+		if out.Pods++; out.Pods == 1 {
+			out.Since, out.Requests = p.since, nodegroups.Resources{}
 		}
+		if p.since.Before(out.Since) {
+			out.Since = p.since
+		}
+		out.Requests.Add(p.requests, 1)
 	}
 	return out
 }
