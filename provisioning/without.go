@@ -10,8 +10,9 @@ import (
 )
 
 // Without is the snapshot as if the pods of these requests were gone, and with them
-// their bookings, the room that is kept for them and what they pay. It promises no room that is not sure to come: pods that are
-// not known to belong to a request stay, and so does whatever they mean to others.
+// their bookings, the room that is kept for them and what they pay. It promises no room
+// that is not sure to come: pods that are not known to belong to a request stay, and so
+// does whatever they mean to others.
 func (s *Snapshot) Without(requests ...types.UID) *Snapshot {
 	out := *s
 	out.Nodes, out.Soon = s.Nodes.Clone(), nil
