@@ -41,7 +41,7 @@ type lapse struct {
 }
 
 // endedPod notes that a pod has ended on its node, or was deleted before it had.
-func (n *node) endedPod(p *pod, at time.Time) {
+func (ns *nodes) endedPod(p *pod, at time.Time) {
 	if !p.bound || p.consumes.name == "" || !p.madeAgain {
 		return
 	}
@@ -52,7 +52,29 @@ func (n *node) endedPod(p *pod, at time.Time) {
 	case p.terminating || !p.finished:
 		after = afterStop
 	}
-	n.ended = append(n.ended, ended{keyOf(p.consumes), p.requests, at, at.Add(after)})
+	e, n := ended{keyOf(p.consumes), p.requests, at, at.Add(after)}, ns.byName[p.node]
+	n.ended = append(n.ended, e)
+	if ns.endedOn[e.key] == nil {
+		ns.endedOn[e.key] = map[string]int{}
+	}
+	ns.endedOn[e.key][p.node]++
+}
+
+// forgetEnded forgets those of the pods that have ended on a node.
+func (ns *nodes) forgetEnded(name string, n *node, which func(ended) bool) {
+	n.ended = slices.DeleteFunc(n.ended, func(e ended) bool {
+		if !which(e) {
+			return false
+		}
+		on := ns.endedOn[e.key]
+		if on[name]--; on[name] == 0 {
+			delete(on, name)
+		}
+		if len(on) == 0 {
+			delete(ns.endedOn, e.key)
+		}
+		return true
+	})
 }
 
 // replaced gives the room up of one pod that has ended, since this one has come in its
@@ -61,31 +83,32 @@ func (ns *nodes) replaced(p *pod) {
 	if p.consumes.name == "" {
 		return
 	}
-	key, where, which := keyOf(p.consumes), "", -1
-	find := func(name string) {
-		n := ns.byName[name]
-		if n == nil {
-			return
-		}
-		for i, e := range n.ended {
-			// Times of binding are whole seconds. A pod that was there before is none in place
-			// of this one.
-			fits := e.key == key && maps.Equal(e.requests, p.requests) && !p.boundAt.Before(e.at.Truncate(time.Second))
-			if fits && (which < 0 || e.at.Before(ns.byName[where].ended[which].at)) {
-				where, which = name, i
+	key := keyOf(p.consumes)
+	where, first := "", time.Time{}
+	// Times of binding are whole seconds. A pod that was there before is none in place of
+	// this one.
+	fits := func(e ended) bool {
+		return e.key == key && maps.Equal(e.requests, p.requests) && !p.boundAt.Before(e.at.Truncate(time.Second))
+	}
+	for name := range ns.endedOn[key] {
+		for _, e := range ns.byName[name].ended {
+			if fits(e) && where != p.node && (where == "" || name == p.node || e.at.Before(first)) {
+				where, first = name, e.at
 			}
 		}
 	}
-	if find(p.node); which < 0 {
-		for name := range ns.lapses {
-			find(name)
+	if where == "" {
+		return
+	}
+	one := false
+	ns.forgetEnded(where, ns.byName[where], func(e ended) bool {
+		if one || !fits(e) {
+			return false
 		}
-	}
-	if which >= 0 {
-		n := ns.byName[where]
-		n.ended = slices.Delete(n.ended, which, which+1)
-		ns.stale[where] = true
-	}
+		one = true
+		return true
+	})
+	ns.stale[where] = true
 }
 
 // endOf is when a pod that has finished did so, by whoever ran it.
@@ -117,7 +140,7 @@ func (m *Model) keep(name string, n *node, out *provisioning.Node) {
 		return
 	}
 	now := m.now()
-	n.ended = slices.DeleteFunc(n.ended, func(e ended) bool { return !now.Before(e.until) })
+	m.nodes.forgetEnded(name, n, func(e ended) bool { return !now.Before(e.until) })
 	var l lapse
 	for i := range out.Labelled {
 		b := &out.Labelled[i]

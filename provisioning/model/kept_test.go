@@ -174,12 +174,18 @@ func TestWhatIsRememberedOfANodeGoesWithIt(t *testing.T) {
 	}
 	m.DeletePod("one")
 	m.Snapshot(noon)
+	// One on a node that was never heard of.
+	m.SetPod(v.pod("lost", "m", 2, ofJob))
+	m.SetPod(v.pod("lost", "m", 2, ofJob, phase(corev1.PodFailed)))
+	m.DeletePod("lost")
+	m.SetPod(v.pod("again", "n", 2, ofJob))
 	m.DeleteNode("n")
+	m.DeletePod("again")
 	m.DeletePod("two")
 	m.DeletePod("three")
 	m.Snapshot(noon)
-	if len(m.nodes.byName)+len(m.nodes.lapses)+len(m.nodes.pods)+len(m.nodes.stale) > 0 {
-		t.Errorf("left are %v, %v, %v, %v", m.nodes.byName, m.nodes.lapses, m.nodes.pods, m.nodes.stale)
+	if len(m.nodes.byName)+len(m.nodes.lapses)+len(m.nodes.endedOn)+len(m.nodes.pods)+len(m.nodes.stale) > 0 {
+		t.Errorf("left are %v, %v, %v, %v, %v", m.nodes.byName, m.nodes.lapses, m.nodes.endedOn, m.nodes.pods, m.nodes.stale)
 	}
 }
 

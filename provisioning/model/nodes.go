@@ -31,15 +31,17 @@ type nodes struct {
 	// relaunched are the requests whose launches may be in another phase since then;
 	// nil while nobody keeps accounts.
 	relaunched map[types.UID]bool
-	// lapses are the nodes that keep room for gangs that run.
-	lapses map[string]lapse
-	set    *provisioning.Nodes
+	// lapses are the nodes that keep room for gangs that run. endedOn are those on which
+	// pods of a booking key have ended lately, and how many.
+	lapses  map[string]lapse
+	endedOn map[consumerKey]map[string]int
+	set     *provisioning.Nodes
 }
 
 func newNodes() nodes {
 	return nodes{
 		byName: map[string]*node{}, pods: map[types.UID]*pod{},
-		leaving: map[string]bool{}, gone: map[string]types.UID{}, stale: map[string]bool{}, lapses: map[string]lapse{}, set: provisioning.NewNodes(),
+		leaving: map[string]bool{}, gone: map[string]types.UID{}, stale: map[string]bool{}, lapses: map[string]lapse{}, endedOn: map[consumerKey]map[string]int{}, set: provisioning.NewNodes(),
 	}
 }
 
@@ -162,9 +164,9 @@ func (m *Model) SetPod(p *corev1.Pod) {
 				m.nodes.replaced(entry)
 			case !entry.finished:
 			case old == nil:
-				n.endedPod(entry, endOf(p))
+				m.nodes.endedPod(entry, endOf(p))
 			case !old.finished:
-				n.endedPod(entry, m.now())
+				m.nodes.endedPod(entry, m.now())
 			}
 			n.noteIdle(m.now())
 			m.nodes.stale[entry.node] = true
@@ -193,7 +195,7 @@ func (m *Model) DeletePod(uid types.UID) {
 			return true // its node is gone, too
 		}
 		if !old.finished {
-			n.endedPod(old, m.now())
+			m.nodes.endedPod(old, m.now())
 		}
 		if old.succeeded && old.bound && old.consumes.name != "" {
 			used := *old
@@ -211,6 +213,7 @@ func (m *Model) forgetPod(uid types.UID, p *pod) {
 		n.noteIdle(m.now())
 		m.nodes.stale[p.node] = true
 		if n.object == nil && len(n.pods) == 0 {
+			m.nodes.forgetEnded(p.node, n, func(ended) bool { return true })
 			delete(m.nodes.byName, p.node)
 		}
 	}
@@ -277,7 +280,8 @@ func (m *Model) deleteNode(name string) bool {
 		return false
 	}
 	m.linkNode(entry.object, nil)
-	entry.object, entry.ended = nil, nil
+	entry.object = nil
+	m.nodes.forgetEnded(name, entry, func(ended) bool { return true })
 	maps.DeleteFunc(entry.pods, func(_ types.UID, p *pod) bool { return p.deleted })
 	if len(entry.pods) == 0 {
 		delete(m.nodes.byName, name)
