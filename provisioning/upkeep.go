@@ -21,10 +21,10 @@ import (
 //	 └────────────────────────────────┴──── held up for drainBound ──┘
 //
 // Idle is a machine that no request has booked, that runs no pod but those of
-// DaemonSets, static ones and strays, and that keeps no room for pods to come again. Nobody's cordon but Muster's own is touched,
-// no group goes below its minimum, and no machine goes whose node somebody has
-// annotated to be kept. An empty machine goes before one with strays, also where
-// that one is being drained already.
+// DaemonSets, static ones and strays, and that keeps no room for pods to come again.
+// Nobody's cordon but Muster's own is touched, no group goes below its minimum, and no
+// machine goes whose node somebody has annotated to be kept. An empty machine goes
+// before one with strays, also where that one is being drained already.
 const (
 	// labelLinger is how long a node keeps the label of a gang that has ended and
 	// whose request is gone: a pod that failed may be made again, and selects it.

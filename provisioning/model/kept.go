@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning"
@@ -32,12 +31,6 @@ type ended struct {
 	key       consumerKey
 	requests  nodegroups.Resources
 	at, until time.Time
-}
-
-// lapse is when room that is kept on a node is free again, and whose it is.
-type lapse struct {
-	at     time.Time
-	owners []types.UID
 }
 
 // endedPod notes that a pod has ended on its node, or was deleted before it had.
@@ -141,7 +134,6 @@ func (m *Model) keep(name string, n *node, out *provisioning.Node) {
 	}
 	now := m.now()
 	m.nodes.forgetEnded(name, n, func(e ended) bool { return !now.Before(e.until) })
-	var l lapse
 	for i := range out.Labelled {
 		b := &out.Labelled[i]
 		if e := m.requests.byUID[b.UID]; e == nil || !isConsumed(e.object) {
@@ -153,13 +145,9 @@ func (m *Model) keep(name string, n *node, out *provisioning.Node) {
 		}
 		b.Kept, b.KeptUntil = kept, last
 		out.Free.Sub(kept, 1)
-		if l.at.IsZero() || first.Before(l.at) {
-			l.at = first
+		if at, some := m.nodes.lapses[name]; !some || first.Before(at) {
+			m.nodes.lapses[name] = first
 		}
-		l.owners = append(l.owners, b.UID)
-	}
-	if len(l.owners) > 0 {
-		m.nodes.lapses[name] = l
 	}
 }
 
@@ -193,19 +181,10 @@ func (n *node) roomOfEnded(b *provisioning.Booking) (kept nodegroups.Resources, 
 
 // lapsed says that room is free by now that was kept until then.
 func (ns *nodes) lapsed(now time.Time) (any bool) {
-	for name, l := range ns.lapses {
-		if !now.Before(l.at) {
+	for name, at := range ns.lapses {
+		if !now.Before(at) {
 			ns.stale[name], any = true, true
 		}
 	}
 	return any
-}
-
-// keptFor has the nodes read again that keep room for the request.
-func (ns *nodes) keptFor(uid types.UID) {
-	for name, l := range ns.lapses {
-		if slices.Contains(l.owners, uid) {
-			ns.stale[name] = true
-		}
-	}
 }

@@ -31,9 +31,9 @@ type nodes struct {
 	// relaunched are the requests whose launches may be in another phase since then;
 	// nil while nobody keeps accounts.
 	relaunched map[types.UID]bool
-	// lapses are the nodes that keep room for gangs that run. endedOn are those on which
-	// pods of a booking key have ended lately, and how many.
-	lapses  map[string]lapse
+	// lapses is when nodes that keep room for gangs that run have less to keep. endedOn
+	// are those on which pods of a booking key have ended lately, and how many.
+	lapses  map[string]time.Time
 	endedOn map[consumerKey]map[string]int
 	set     *provisioning.Nodes
 }
@@ -41,7 +41,7 @@ type nodes struct {
 func newNodes() nodes {
 	return nodes{
 		byName: map[string]*node{}, pods: map[types.UID]*pod{},
-		leaving: map[string]bool{}, gone: map[string]types.UID{}, stale: map[string]bool{}, lapses: map[string]lapse{}, endedOn: map[consumerKey]map[string]int{}, set: provisioning.NewNodes(),
+		leaving: map[string]bool{}, gone: map[string]types.UID{}, stale: map[string]bool{}, lapses: map[string]time.Time{}, endedOn: map[consumerKey]map[string]int{}, set: provisioning.NewNodes(),
 	}
 }
 
@@ -119,11 +119,10 @@ func readPod(p *corev1.Pod) *pod {
 			out.stranded = c.Reason == corev1.PodReasonUnschedulable && out.node == "" && !out.finished && !out.terminating
 		}
 	}
-	if out.stranded {
+	if out.node != "" || out.stranded {
 		out.requests = fit.PodRequests(p)
 	}
 	if out.node != "" {
-		out.requests = fit.PodRequests(p)
 		out.running = fit.ReadRunning(p)
 	}
 	if owner := metav1.GetControllerOf(p); owner != nil && owner.Kind == "DaemonSet" {
@@ -356,12 +355,12 @@ func (ns *nodes) assume(name string, uid types.UID, assumed map[types.UID]Assump
 	ns.stale[name] = true
 }
 
-// requestChanged has the nodes read again that the request has to do with.
+// requestChanged has the nodes read again that the request has to do with: those that
+// bear a booking of it, be it over, and those that it has launched.
 func (ns *nodes) requestChanged(uid types.UID) {
 	for n := range ns.set.BookedBy(uid) {
 		ns.stale[n.Name] = true
 	}
-	ns.keptFor(uid)
 	ns.launchChanged(uid)
 }
 
