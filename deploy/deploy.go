@@ -51,12 +51,12 @@ var Halves = []Half{Provisioning, Queueing}
 var owned = map[Half][]string{
 	Provisioning: {
 		"crds/autoscaling.x-k8s.io_*", "crds/muster.dev_*", "crds/kwok.muster.dev_*",
-		"policies/nodes.yaml", "policies/pods.yaml",
+		"policies/nodes.yaml", "policies/pods.yaml", "policies/requests.yaml", "policies/rights-nodes.yaml",
 		"rbac/kwok.yaml", "rbac/provisioning.yaml",
 	},
 	Queueing: {
 		"crds/kueue.x-k8s.io_*",
-		"policies/jobs.yaml", "policies/queues.yaml", "policies/quotas.yaml", "policies/workloads.yaml",
+		"policies/jobs.yaml", "policies/queues.yaml", "policies/quotas.yaml", "policies/rights-pods.yaml", "policies/workloads.yaml",
 		"rbac/queueing.yaml", "rbac/queueing-dashboard.yaml",
 	},
 }

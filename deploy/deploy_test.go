@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // TestEveryKindAndPolicyIsOfOneHalf: a file that nobody claims would be installed
@@ -20,6 +22,31 @@ func TestEveryKindAndPolicyIsOfOneHalf(t *testing.T) {
 				t.Errorf("%s is of neither half: add it to owned", file)
 			}
 		}
+	}
+}
+
+// TestADenialIsForbidden, as that of Kueue's webhooks, which tools know; the API's own default
+// is Invalid.
+func TestADenialIsForbidden(t *testing.T) {
+	objects, err := Manifests(Halves...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	judged := 0
+	for _, o := range objects {
+		validations, _, err := unstructured.NestedSlice(o.Object, "spec", "validations")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range validations {
+			judged++
+			if reason := v.(map[string]any)["reason"]; reason != "Forbidden" {
+				t.Errorf("%s: spec.validations[%d] has the reason %v, want Forbidden", o.GetName(), i, reason)
+			}
+		}
+	}
+	if judged == 0 {
+		t.Error("no policy denies anything")
 	}
 }
 

@@ -2,6 +2,8 @@ package nodegroups
 
 import (
 	"maps"
+	"math"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -11,22 +13,73 @@ import (
 
 // Resources are amounts by resource name: cpu in thousandths of a core, memory
 // and storage in bytes, everything else in pieces. A name that is missing is 0.
+// An amount that is too large for an int64 is the largest one: sums and products
+// of amounts go through Plus and Times, so that none ever wraps around.
 type Resources map[corev1.ResourceName]int64
 
 // ResourcesFrom reads an API list, rounding up what has no whole unit.
 func ResourcesFrom(list corev1.ResourceList) Resources {
 	r := make(Resources, len(list))
 	for name, q := range list {
-		r[name] = amount(name, q)
+		r[name] = Amount(name, q)
 	}
 	return r
 }
 
-func amount(name corev1.ResourceName, q resource.Quantity) int64 {
+// Amount is a quantity in the unit of its resource.
+func Amount(name corev1.ResourceName, q resource.Quantity) int64 {
 	if name == corev1.ResourceCPU {
-		return q.MilliValue()
+		return Scaled(q, resource.Milli)
 	}
-	return q.Value()
+	return Scaled(q, 0)
+}
+
+// Scaled is q in units of the scale, rounded up, or the nearest int64 where that is
+// too large for one. Quantity's own methods would return any number there, 0 included.
+func Scaled(q resource.Quantity, scale resource.Scale) int64 {
+	const near, far = 1 << 62, 1 << 64
+	switch rough := q.AsApproximateFloat64() / math.Pow10(int(scale)); {
+	case rough > -near && rough < near:
+		return q.ScaledValue(scale)
+	case rough >= far || rough > 0 && q.Cmp(*resource.NewScaledQuantity(math.MaxInt64, scale)) >= 0:
+		return math.MaxInt64
+	case rough <= -far || rough < 0 && q.Cmp(*resource.NewScaledQuantity(math.MinInt64, scale)) <= 0:
+		return math.MinInt64
+	}
+	return q.ScaledValue(scale)
+}
+
+// Plus is a + b, or the nearest int64.
+func Plus(a, b int64) int64 {
+	switch {
+	case b > 0 && a > math.MaxInt64-b:
+		return math.MaxInt64
+	case b < 0 && a < math.MinInt64-b:
+		return math.MinInt64
+	}
+	return a + b
+}
+
+// Times is a * b, or the nearest int64.
+func Times(a, b int64) int64 {
+	high, low := bits.Mul64(magnitude(a), magnitude(b))
+	negative := (a < 0) != (b < 0)
+	switch {
+	case high == 0 && low <= math.MaxInt64 && negative:
+		return -int64(low)
+	case high == 0 && low <= math.MaxInt64:
+		return int64(low)
+	case negative:
+		return math.MinInt64
+	}
+	return math.MaxInt64
+}
+
+func magnitude(v int64) uint64 {
+	if v < 0 {
+		return -uint64(v)
+	}
+	return uint64(v)
 }
 
 // quantity is an amount of a resource in the form that people write it in.
@@ -42,7 +95,24 @@ func quantity(name corev1.ResourceName, v int64) *resource.Quantity {
 }
 
 // Quantity is an amount of a resource as people write it.
-func Quantity(name corev1.ResourceName, v int64) string { return quantity(name, v).String() }
+func Quantity(name corev1.ResourceName, v int64) string {
+	if v == math.MaxInt64 {
+		return largest(name) + " or more"
+	}
+	return quantity(name, v).String()
+}
+
+// largest is the largest amount that counts, rounded.
+func largest(name corev1.ResourceName) string {
+	switch name {
+	case corev1.ResourceCPU:
+		return "9P"
+	case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		return "8Ei"
+	default:
+		return "9E"
+	}
+}
 
 // Clone returns a copy.
 func (r Resources) Clone() Resources { return maps.Clone(r) }
@@ -50,7 +120,7 @@ func (r Resources) Clone() Resources { return maps.Clone(r) }
 // Add adds n times o.
 func (r Resources) Add(o Resources, n int) {
 	for name, v := range o {
-		r[name] += v * int64(n)
+		r[name] = Plus(r[name], Times(v, int64(n)))
 	}
 }
 

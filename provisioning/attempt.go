@@ -84,6 +84,8 @@ type AttemptFailure struct {
 	Launch string `json:"launch,omitempty"`
 	Asked  int    `json:"asked,omitempty"`
 	Got    int    `json:"got,omitempty"`
+	// Squatted: others' pods had slipped onto the attempt's machines.
+	Squatted bool `json:"squatted,omitempty"`
 	// Time when it was noticed.
 	Time time.Time `json:"time"`
 }

@@ -27,6 +27,8 @@ type Budget struct {
 	// Queues are the LocalQueues that share the budget, for messages; empty where all
 	// requests of the namespaces do.
 	Queues []string
+	// QueuedOnly: requests of no queue have no part in a budget of queues.
+	QueuedOnly bool
 	// MicroUSD may be spent in the period, in millionths of a USD.
 	MicroUSD int64
 	Period   v1alpha1.BudgetPeriod
@@ -258,13 +260,19 @@ func (r *refusal) String() string {
 
 // sharers are those who share the budget, in words.
 func (b *Budget) sharers() string {
+	var out string
 	switch len(b.Queues) {
 	case 0:
 		return "its namespaces"
 	case 1:
-		return "LocalQueue " + b.Queues[0] + " of its namespaces"
+		out = "LocalQueue " + b.Queues[0] + " of its namespaces"
+	default:
+		out = "LocalQueues " + strings.Join(b.Queues, ", ") + " of its namespaces"
 	}
-	return "LocalQueues " + strings.Join(b.Queues, ", ") + " of its namespaces"
+	if b.QueuedOnly {
+		return out
+	}
+	return out + ", with requests of no queue,"
 }
 
 func (b *Budget) periodName() string { return strings.ToLower(string(b.Period)) }

@@ -39,7 +39,7 @@ func coversNot(namespace string) func(*Budget) {
 // ofQueues bounds the budget to some of the namespace's LocalQueues.
 func ofQueues(names ...string) func(*Budget) {
 	return func(b *Budget) {
-		b.Queues = names
+		b.Queues, b.QueuedOnly = names, true
 		b.Covers = func(t Tenant) bool { return t.Namespace == "ns" && slices.Contains(names, t.Queue) }
 	}
 }

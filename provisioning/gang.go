@@ -90,7 +90,7 @@ func DefaultPolicy(class Class) Policy {
 		Split:              v1alpha1.SingleZone,
 		CapacityTypes:      []v1alpha1.CapacityType{v1alpha1.Reserved, v1alpha1.Spot, v1alpha1.OnDemand},
 		MaxMicroUSDPerHour: -1,
-		BookingTimeout:     10 * time.Minute,
+		BookingTimeout:     v1alpha1.DefaultBookingTimeout,
 	}
 }
 

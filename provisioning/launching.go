@@ -216,6 +216,10 @@ func blame(r *Request, v View) AttemptFailure {
 	if len(r.Attempt.Shares) > 0 {
 		return AttemptFailure{Message: "the machines that others were getting do not leave the room that was planned for the gang"}
 	}
+	if s := stranger(v.Nodes.LaunchedBy(r.Gang.Launch)); s != "" {
+		// The offering is not to blame.
+		return AttemptFailure{Squatted: true, Message: s}
+	}
 	return failure(v, r.Attempt.Calls(r.UID)[0], v1alpha1.Lost, "the machines joined, but others took room that was planned for the gang")
 }
 

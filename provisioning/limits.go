@@ -20,13 +20,13 @@ type Holdings struct {
 // Add adds so many machines of a group.
 func (h *Holdings) Add(g *nodegroups.Group, count int) {
 	h.Machines += count
-	h.MicroUSDPerHour += int64(count) * g.MicroUSDPerHour
+	h.MicroUSDPerHour = nodegroups.Plus(h.MicroUSDPerHour, nodegroups.Times(int64(count), g.MicroUSDPerHour))
 	if h.Devices == nil {
 		h.Devices = nodegroups.Resources{}
 	}
 	for name, amount := range g.Promised {
 		if nodegroups.Extended(name) {
-			h.Devices[name] += int64(count) * amount
+			h.Devices[name] = nodegroups.Plus(h.Devices[name], nodegroups.Times(int64(count), amount))
 		}
 	}
 }
@@ -91,11 +91,11 @@ func (v *View) over(r *Request, plan Verdict) (out []Reason) {
 	}
 	for _, l := range v.Limits {
 		tell := func(field, what string, has, asks, most int64, show func(int64) string) {
-			if most >= 0 && has+asks > most {
+			if most >= 0 && nodegroups.Plus(has, asks) > most {
 				out = append(out, Reason{Code: CodeLimit, Message: fmt.Sprintf(
 					"namespace %s has %s of the %s %s that CapacityPolicy %s lets it have (%s) and the gang needs %s more, %s too many: "+
 						"it changes when machines of the namespace are given back, or when an admin raises the field",
-					r.Namespace, show(has), show(most), what, l.Policy, field, show(asks), show(has+asks-most))})
+					r.Namespace, show(has), show(most), what, l.Policy, field, show(asks), show(nodegroups.Plus(has, asks)-most))})
 			}
 		}
 		tell("spec.limits.machines", "machines", int64(v.Has.Machines), int64(asks.Machines), int64(l.Machines), func(n int64) string { return fmt.Sprint(n) })

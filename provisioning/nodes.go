@@ -55,6 +55,9 @@ const awaiting = "awaiting"
 // repelling owns the nodes with pods that keep others away.
 const repelling = "repelling"
 
+// squatted owns the nodes that Muster holds and that others' pods have slipped onto.
+const squatted = "squatted"
+
 func bookedBy(uid types.UID) string    { return "booked/" + string(uid) }
 func keyedBy(key string) string        { return "key/" + key }
 func launchedBy(token string) string   { return "launch/" + token }
@@ -74,6 +77,9 @@ func (n *Node) owners() (out []string) {
 	}
 	if len(n.Bookings) > 0 {
 		out = append(out, awaiting)
+	}
+	if len(n.Strangers) > 0 {
+		out = append(out, squatted)
 	}
 	if slices.ContainsFunc(n.Running, (*fit.Running).HasAntiAffinity) {
 		out = append(out, repelling)
@@ -331,7 +337,7 @@ func (s *Nodes) file(into *classes, n *Node, room nodegroups.Resources) *class {
 	for _, name := range room.Names() {
 		v := max(0, room[name])
 		if nodegroups.Extended(name) {
-			c.devices += v
+			c.devices = nodegroups.Plus(c.devices, v)
 		}
 		if v > 0 && name != corev1.ResourceCPU && name != corev1.ResourceMemory {
 			rest.WriteString(string(name))

@@ -40,6 +40,11 @@ func nextPending(r *Request, v View) Step {
 	}
 	rest, _ := remaining(r, v.Snapshot)
 	plan := v.plan(r, rest)
+	if f := r.Attempt.Failure; f != nil && f.Squatted && plan.Outcome == Launch && v.Now.Before(f.Time.Add(strangerPause)) {
+		again := f.Time.Add(strangerPause)
+		return wait(r, v, ReasonFailedToBook, fmt.Sprintf("Attempt %d was rolled back: %s. Machines are launched again at %s",
+			r.Attempt.Number, f.Message, again.UTC().Format(time.RFC3339)), again)
+	}
 	switch plan.Outcome {
 	case Fits:
 		return claim(r, v, plan, ReasonCapacityIsFound)
@@ -55,7 +60,7 @@ func nextPending(r *Request, v View) Step {
 	if plan.Reasons[0].Code == CodeUnready {
 		reason = ReasonFailedToCheck
 	}
-	return wait(r, v, reason, "Capacity is not found now: "+plan.Message(), plan.Until)
+	return wait(r, v, reason, and("Capacity is not found now: "+plan.Message(), stranger(v.Nodes.ownedBy(squatted))), plan.Until)
 }
 
 // leftovers are nodes that still bear the label of an earlier request of the same

@@ -186,7 +186,7 @@ func repair(r *Request, v View, own *Nodes, rest Gang, until time.Time) Step {
 		}
 	case Wait, Never:
 		if v.Active == 0 && lacks(&r.Gang, v.Objects, own.All()) {
-			return expire(r, v, "Booked machines were lost before the pods came, and there is nothing in their place: "+plan.Message())
+			return expire(r, v, "Booked machines were lost before the pods came, and there is nothing in their place: "+and(plan.Message(), stranger(v.Nodes.BookedBy(r.UID))))
 		}
 	}
 	left := 0
@@ -194,7 +194,7 @@ func repair(r *Request, v View, own *Nodes, rest Gang, until time.Time) Step {
 		left += rest.PodSets[i].Count
 	}
 	return Step{Do: Report, Attempt: r.Attempt, At: earliest(until, plan.Until), Condition: r.underway(
-		"%sthe %s that have not come yet cannot all run on the booked nodes: %s", shortOf, pods(left), plan.Message())}
+		"%sthe %s that have not come yet cannot all run on the booked nodes: %s", shortOf, pods(left), and(plan.Message(), stranger(v.Nodes.BookedBy(r.UID))))}
 }
 
 // lacks says that less is booked than the gang needs: it is not that others are in

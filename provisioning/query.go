@@ -53,7 +53,7 @@ func (v vector) times(need vector, limit int) int {
 func (v vector) less(need vector, n int) vector {
 	out := slices.Clone(v)
 	for i := range out {
-		out[i] -= need[i] * int64(n)
+		out[i] = nodegroups.Plus(out[i], -nodegroups.Times(need[i], int64(n)))
 	}
 	return out
 }
@@ -445,7 +445,7 @@ func (q *query) mayGrow(g *Group) int {
 func devices(r nodegroups.Resources) (n int64) {
 	for name, v := range r {
 		if nodegroups.Extended(name) {
-			n += v
+			n = nodegroups.Plus(n, v)
 		}
 	}
 	return n

@@ -89,6 +89,17 @@ func startupTaint(n *Node) {
 // replaced nodes were launched for one that was lost.
 func replaced(n *Node) { young(n); n.Launch = token + "r1" }
 
+// squatted2 nodes have two pods that have booked nothing.
+func squatted2(n *Node) { n.Strangers = []string{"theirs/squatter", "theirs/squatter-2"} }
+
+// claimedByNone is a node that Muster holds for no request.
+func claimedByNone(n *Node) { n.Cordon, n.Marked = Held, true }
+
+// wasSquatted has the last attempt fail by a pod that had slipped in.
+func wasSquatted(s *story) {
+	s.request.Attempt = Attempt{Number: 1, Phase: Done, Failure: &AttemptFailure{Squatted: true, Message: "pod theirs/squatter came", Time: s.view.Now}}
+}
+
 // taken nodes are used by others.
 func taken(n *Node) { n.Free, n.Pods = nodegroups.Resources{"cpu": 96000, "pods": 109}, 1 }
 
@@ -377,6 +388,15 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 		{name: "room that others took meanwhile is not the template's fault", want: RollBack, check: wantFailure(v1alpha1.Lost), message: "others took room",
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).
 				node("b", func(n *Node) { young(n); n.Free = nodegroups.Resources{"nvidia.com/gpu": 8} })},
+		{name: "a pod that has slipped onto a machine is named, and no offering is blamed", want: RollBack, check: wantFailure(""),
+			message: "pod theirs/squatter has booked nothing and runs on node b, which is held, and so do 1 more",
+			story:   newStory().attempt(Launching).machines(running, running).node("a", young).node("b", young, taken, squatted2)},
+		{name: "after that nothing is launched for a minute", want: Report, check: wantAt(strangerPause), message: "Attempt 1 was rolled back: pod theirs/squatter",
+			story: newStory().with(wasSquatted)},
+		{name: "then it is tried again", want: Begin, story: newStory().with(wasSquatted).at(strangerPause)},
+		{name: "where there is room without a launch the pause is for nothing", want: Book, story: newStory().with(wasSquatted).node("a").node("b")},
+		{name: "a request that waits tells of what has slipped in", want: Report, message: "; pod theirs/squatter has booked nothing and runs on node b, which is held, and so do 1 more",
+			story: newStory().with(dry).node("b", claimedByNone, taken, squatted2)},
 		{name: "a launch that keeps failing ends at the join timeout, too", story: newStory().attempt(Launching).machines(booting).at(10 * time.Minute), want: RollBack,
 			check: wantFailure(v1alpha1.Timeout), message: "the cloud has made 1"},
 		{name: "a template deleted in flight rolls it back, and blames no group", story: newStory().attempt(Launching).machines(booting, booting).with(missing), want: RollBack, check: wantFailure("")},

@@ -133,6 +133,9 @@ type Node struct {
 	// Strays are those of the pods that may be moved to another node, by namespace
 	// and name.
 	Strays []Stray
+	// Strangers are the pods on a node that Muster holds that have no booking there, by
+	// namespace/name: what has slipped past the cordon.
+	Strangers []string
 	// Running are the pods on the node that have not finished, as other pods see
 	// them, those of DaemonSets included.
 	Running []*fit.Running

@@ -9,7 +9,8 @@ import (
 )
 
 // QueueLabel on a ProvisioningRequest names the LocalQueue of the job that it was made
-// for. It is the label by which a job names its queue to Kueue.
+// for. It is the label by which a job names its queue to Kueue. A policy lets only Muster,
+// and those that may update LocalQueues, put it on a request.
 const QueueLabel = "kueue.x-k8s.io/queue-name"
 
 // Tenant is who pays for machines; the zero value is nobody.

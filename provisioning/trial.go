@@ -197,7 +197,7 @@ func (t *trial) candidates(i, n int, group string) (out []candidate) {
 		src := &t.sources[k]
 		if src.takes.has(i) && t.used[k] < src.count && (group == anyGroup || src.group == group) {
 			per := t.perMachine(src.room, i, n)
-			out = append(out, candidate{k, per, src.devices - devices*int64(per)})
+			out = append(out, candidate{k, per, src.devices - nodegroups.Times(devices, int64(per))})
 		}
 	}
 	slices.SortFunc(out, func(a, b candidate) int {
@@ -409,7 +409,7 @@ func (t *trial) launch(k, i, n int) {
 // ask adds n machines of the offer to the launches.
 func (t *trial) ask(k, n int) {
 	t.launched[k] += n
-	t.cost += int64(n) * t.offers[k].MicroUSDPerHour
+	t.cost = nodegroups.Plus(t.cost, nodegroups.Times(int64(n), t.offers[k].MicroUSDPerHour))
 	t.market = max(t.market, t.rankOf(k))
 	t.expected = t.expectAll()
 }

@@ -174,7 +174,7 @@ func (a *assigner) amounts(flavor kueue.ResourceFlavorReference) (out []Amount) 
 	for _, fr := range asked.Keys() {
 		whole := node.Potential(fr)
 		out = append(out, Amount{
-			Resource: fr.Resource, Asked: asked[fr], Free: max(0, node.Available(fr)), Whole: whole, Borrowable: max(0, whole-node.Subtree(fr)),
+			Resource: fr.Resource, Asked: asked[fr], Free: max(0, node.Available(fr)), Whole: whole, Borrowable: node.Borrowable(fr),
 		})
 	}
 	return out

@@ -125,7 +125,7 @@ func (s *State) stop(w *Workload) *Verdict {
 // What a Workload is told that is held back by its queue: the same when it loses
 // its quota as afterwards, so that it is written once.
 func stoppedMessage(lq *kueue.LocalQueue) string {
-	return fmt.Sprintf("LocalQueue %s is stopped (%s); it goes on when stopPolicy is None", lq.Name, *lq.Spec.StopPolicy)
+	return fmt.Sprintf("LocalQueue %s is inactive: its stopPolicy is %s; it goes on when that is None", lq.Name, *lq.Spec.StopPolicy)
 }
 
 func inactiveMessage(q *queue) string {
@@ -151,6 +151,7 @@ func (s *State) evict(w *Workload, reason, message, pending string, requeueAt ti
 func (s *State) evictDueTo(w *Workload, reason, cause, message, pending string, requeueAt time.Time) *Verdict {
 	e := edit(w.Object, s.now)
 	e.evict(reason, cause, message)
+	s.recount(w.Object, e.status)
 	if !requeueAt.IsZero() {
 		e.pause(requeueAt)
 	}

@@ -1,6 +1,7 @@
 package queueing
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -159,13 +160,11 @@ func (s *State) launchPolicy(w *Workload, check kueue.AdmissionCheckReference) (
 		return out, false
 	}
 	parameters := configured(w, config)
-	var spec v1alpha1.CapacityPolicySpec
-	if policy := s.policies[string(parameters[PolicyParameter])]; policy != nil {
-		spec = policy.Spec
+	policy := s.policies[cmp.Or(string(parameters[PolicyParameter]), v1alpha1.DefaultPolicy)]
+	if policy == nil {
+		policy = &v1alpha1.CapacityPolicy{}
 	}
-	if with, err := spec.With(func(name string) string { return string(parameters[name]) }); err == nil {
-		spec = with
-	}
+	spec, _ := policy.Overridden(func(name string) string { return string(parameters[name]) })
 	return provisioning.PolicyFrom(provisioning.AtomicScaleUp, spec), true
 }
 

@@ -172,7 +172,12 @@ func (a *assigner) split() bool {
 			need := nodegroups.Resources{}
 			for _, name := range group.CoveredResources {
 				if v := rest[name]; v > 0 {
-					need[name] = quota.Times(v, a.counts[i])
+					need[name] = nodegroups.Times(v, int64(a.counts[i]))
+				}
+				if need[name] == quota.Endless {
+					a.refuse(i, "", kueue.WorkloadQuotaReservedReasonExceedsMaxQuota,
+						"insufficient quota for %s: %s is more than can be counted; ask for less", name, nodegroups.Quantity(name, quota.Endless))
+					return false
 				}
 				delete(rest, name)
 			}
@@ -182,8 +187,8 @@ func (a *assigner) split() bool {
 		}
 		for _, name := range rest.Names() {
 			if rest[name] > 0 && !a.running && !a.s.ignoresUndeclared() {
-				a.notes.add("", kueue.WorkloadQuotaReservedReasonNoMatchingFlavor, fmt.Sprintf(
-					"%s: ClusterQueue %s has no quota for this resource; an admin can add it to a resource group", name, a.queue.object.Name))
+				a.refuse(i, "", kueue.WorkloadQuotaReservedReasonNoMatchingFlavor,
+					"resource %s unavailable in ClusterQueue %s: an admin can add it to a resource group", name, a.queue.object.Name)
 				return false
 			}
 		}
@@ -235,7 +240,7 @@ func (a *assigner) options(i int) []option {
 		a.tries++
 		name := s.flavors[(k+a.skip)%len(s.flavors)].Name
 		if why := a.unsuitable(i, name); why != "" {
-			a.notes.add(name, kueue.WorkloadQuotaReservedReasonNoMatchingFlavor, why)
+			a.refuse(s.podSet, name, kueue.WorkloadQuotaReservedReasonNoMatchingFlavor, "%s", why)
 			continue
 		}
 		if o, ok := a.option(i, name); ok {
@@ -266,6 +271,11 @@ func btoi(b bool) int {
 	return 0
 }
 
+// refuse notes why a podSet cannot have a flavor.
+func (a *assigner) refuse(podSet int, flavor kueue.ResourceFlavorReference, code, format string, args ...any) {
+	a.notes.add(note{flavor, a.w.Object.Spec.PodSets[podSet].Name, code, fmt.Sprintf(format, args...)})
+}
+
 // unsuitable says why the nodes of a flavor are not for slot i, or "".
 func (a *assigner) unsuitable(i int, name kueue.ResourceFlavorReference) string {
 	s := a.slots[i]
@@ -281,7 +291,7 @@ func (a *assigner) unsuitable(i int, name kueue.ResourceFlavorReference) string 
 			continue
 		}
 		if label, found := contradiction(a.s.flavors[a.chosen[j].flavor], flavor); found {
-			return fmt.Sprintf("it and flavor %s want different values of the node label %s", a.chosen[j].flavor, label)
+			return fmt.Sprintf("flavor %s and flavor %s want different values of the node label %s", name, a.chosen[j].flavor, label)
 		}
 	}
 	return ""
@@ -296,14 +306,16 @@ func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option
 	names := s.need.Names()
 	wanted := func(resourceName corev1.ResourceName) (quota.FlavorResource, int64, func(int64) string) {
 		fr := quota.FlavorResource{Flavor: name, Resource: resourceName}
-		return fr, quota.Plus(s.need[resourceName], a.assumed[fr]), func(v int64) string { return nodegroups.Quantity(resourceName, v) }
+		return fr, nodegroups.Plus(s.need[resourceName], a.assumed[fr]), func(v int64) string { return nodegroups.Quantity(resourceName, v) }
 	}
 	// What can never be comes first: whoever waits for the rest would wait for ever.
 	for _, resourceName := range names {
 		fr, want, show := wanted(resourceName)
 		if most := node.Potential(fr); want > most {
-			a.notes.add(name, kueue.WorkloadQuotaReservedReasonExceedsMaxQuota, fmt.Sprintf(
-				"%s: %s asked for, but the whole quota is %s%s; ask for less or have the quota raised", resourceName, show(want), show(most), a.queue.borrowed(fr)))
+			a.refuse(s.podSet, name, kueue.WorkloadQuotaReservedReasonExceedsMaxQuota,
+				"insufficient quota for %s in flavor %s, previously considered podsets requests (%s) + current podset request (%s) > maximum capacity (%s)%s: "+
+					"ask for less or have the quota raised",
+				resourceName, name, show(a.assumed[fr]), show(s.need[resourceName]), show(most), a.queue.borrowed(fr))
 			return out, false
 		}
 	}
@@ -316,12 +328,12 @@ func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option
 		}
 		by, ok, why := a.s.couldPreempt(a.queue, a.w, fr, want)
 		if !ok {
-			message := fmt.Sprintf("%s: %s more needed than the %s that are free of %s%s, when a running job ends or the quota grows",
-				resourceName, show(want-free), show(free), show(node.Potential(fr)), a.queue.borrowed(fr))
+			message := fmt.Sprintf("insufficient unused quota for %s in flavor %s, %s more needed: %s are free of %s%s, when a running job ends or the quota grows",
+				resourceName, name, show(want-free), show(free), show(node.Potential(fr)), a.queue.borrowed(fr))
 			if why != "" {
 				message += "; " + why
 			}
-			a.notes.add(name, kueue.WorkloadQuotaReservedReasonWaitingForQuota, message)
+			a.refuse(s.podSet, name, kueue.WorkloadQuotaReservedReasonWaitingForQuota, "%s", message)
 			return out, false
 		}
 		out.mode = min(out.mode, by)
@@ -337,7 +349,7 @@ func (q *queue) borrowed(fr quota.FlavorResource) string {
 	if q.node.Parent() == nil {
 		return ""
 	}
-	if v := q.node.Potential(fr) - q.node.Subtree(fr); v > 0 {
+	if v := q.node.Borrowable(fr); v > 0 {
 		return fmt.Sprintf(" (%s of it borrowed from cohort %s)", nodegroups.Quantity(fr.Resource, v), q.node.Parent().Name)
 	}
 	return ""
@@ -373,6 +385,12 @@ func (a *assigner) complete() bool {
 			return false
 		}
 		p.victims = victims
+	}
+	if k := a.queue.borrowsKept(p); k != nil {
+		a.note(fmt.Sprintf("the quota that it would borrow from ClusterQueue %s is kept for workload %s/%s, which waits for it; "+
+			"a queue whose reclaimWithinCohort is Any lends it meanwhile", k.queue.object.Name, k.head.Object.Namespace, k.head.Object.Name),
+			kueue.WorkloadQuotaReservedReasonWaitingForQuota)
+		return false
 	}
 	if !a.obtainable(p) {
 		return false

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
@@ -123,16 +122,14 @@ func retryAt(w *kueue.Workload) (at time.Time) {
 // retryCount is that of a check at the start of an attempt. Muster's own checks
 // count all attempts, whatever ended them, so that the objects of two attempts
 // never share a name, whichever flavors they were on. Other checks count, as in
-// Kueue, how often they asked for another attempt, until something else ends one.
+// Kueue, how often they asked for another attempt.
 func (s *State) retryCount(w *Workload, name kueue.AdmissionCheckReference) *int32 {
 	states := w.Object.Status.AdmissionChecks
 	if !s.isCapacity(name) {
-		have := findCheck(states, name)
-		c := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadEvicted)
-		if have == nil || c == nil || c.Reason != kueue.WorkloadEvictedByAdmissionCheck {
-			return nil
+		if have := findCheck(states, name); have != nil {
+			return have.RetryCount
 		}
-		return have.RetryCount
+		return nil
 	}
 	var tried int32
 	for i := range states {
@@ -144,6 +141,20 @@ func (s *State) retryCount(w *Workload, name kueue.AdmissionCheckReference) *int
 		return nil
 	}
 	return &tried
+}
+
+// recount forgets how often checks asked for another attempt that had their answer before
+// the Workload had to stop, as Kueue does: what they ask for next is asked for the first
+// time. Muster's own checks count on.
+func (s *State) recount(before *kueue.Workload, after *kueue.WorkloadStatus) {
+	for i := range before.Status.AdmissionChecks {
+		c := &before.Status.AdmissionChecks[i]
+		if answered := c.State == kueue.CheckStateReady || c.State == kueue.CheckStateRejected; answered && !s.isCapacity(c.Name) {
+			if now := findCheck(after.AdmissionChecks, c.Name); now != nil {
+				now.RetryCount = nil
+			}
+		}
+	}
 }
 
 func findCheck(states []kueue.AdmissionCheckState, name kueue.AdmissionCheckReference) *kueue.AdmissionCheckState {

@@ -136,7 +136,7 @@ func (s *State) sample() {
 func ofResources(amounts quota.Amounts) usage.Amounts {
 	total := nodegroups.Resources{}
 	for fr, v := range amounts {
-		total[fr.Resource] = quota.Plus(total[fr.Resource], v)
+		total[fr.Resource] = nodegroups.Plus(total[fr.Resource], v)
 	}
 	return usage.FromList(total.List())
 }

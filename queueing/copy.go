@@ -29,8 +29,9 @@ func (s *State) Bare(watch func(provisioning.Gang, provisioning.Verdict)) *State
 	out.alone, out.advice, out.sampleAt = s.alone, s.advice, s.sampleAt
 	out.clusterQueues, out.cohorts, out.flavors = maps.Clone(s.clusterQueues), maps.Clone(s.cohorts), maps.Clone(s.flavors)
 	out.checks, out.policies, out.requestConfig = maps.Clone(s.checks), maps.Clone(s.policies), maps.Clone(s.requestConfig)
+	out.runtimes = maps.Clone(s.runtimes)
 	for name, ns := range s.namespaces {
-		out.namespaces[name] = &namespace{labels: ns.labels, quotas: maps.Clone(ns.quotas), ranges: maps.Clone(ns.ranges), limits: ns.limits}
+		out.namespaces[name] = &namespace{labels: ns.labels, quotas: maps.Clone(ns.quotas), ranges: maps.Clone(ns.ranges), rules: ns.rules}
 	}
 	for key, lq := range s.localQueues {
 		c := lq.consumption

@@ -10,7 +10,6 @@ import (
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/queueing/quota"
 )
 
 // counted is what of a pod's requests counts against quota: without the prefixes
@@ -21,7 +20,7 @@ func (s *State) counted(pod nodegroups.Resources) nodegroups.Resources {
 		return pod
 	}
 	out := nodegroups.Resources{}
-	add := func(name corev1.ResourceName, v int64) { out[name] = quota.Plus(out[name], v) }
+	add := func(name corev1.ResourceName, v int64) { out[name] = nodegroups.Plus(out[name], v) }
 	for _, name := range pod.Names() {
 		v := pod[name]
 		if slices.ContainsFunc(c.ExcludeResourcePrefixes, func(p string) bool { return strings.HasPrefix(string(name), p) }) {

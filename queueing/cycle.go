@@ -12,6 +12,7 @@ import (
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning"
 )
 
@@ -64,6 +65,10 @@ func (s *State) look(w *Workload) *Verdict {
 	switch {
 	case IsFinished(w.Object):
 		return s.clean(w, nil)
+	case s.orphaned(w) != nil:
+		return s.orphaned(w)
+	case s.successor(w) != nil:
+		return s.supersede(w, s.successor(w))
 	case HasQuota(w.Object):
 		return s.advance(w)
 	}
@@ -71,7 +76,7 @@ func (s *State) look(w *Workload) *Verdict {
 	if q != nil {
 		q.push(w)
 	} else if w.queue != nil {
-		w.queue.drop(w)
+		w.queue.withdraw(w)
 	}
 	return v
 }
@@ -124,18 +129,18 @@ func (s *State) gate(w *Workload) (*Verdict, *queue) {
 	name, lq := w.Object.Spec.QueueName, s.localQueueOf(w)
 	if lq == nil {
 		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured,
-			"LocalQueue %q in namespace %q doesn't exist: create it, or change the job's label kueue.x-k8s.io/queue-name; the job starts once there is one",
+			"LocalQueue %s doesn't exist: create it in namespace %s, or change the job's label kueue.x-k8s.io/queue-name; the job starts once there is one",
 			name, w.Object.Namespace)
 	}
 	q := s.queues[lq.Spec.ClusterQueue]
 	if q == nil {
 		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured,
-			"ClusterQueue %q, which LocalQueue %q feeds, doesn't exist: an admin has to create it", lq.Spec.ClusterQueue, name)
+			"ClusterQueue %s doesn't exist: LocalQueue %s feeds it, and an admin has to create it", lq.Spec.ClusterQueue, name)
 	}
 	why := s.refused(w, q)
-	if old := s.left(w); why == "" && (old != nil || isAdopted(w.Object)) {
+	if why == "" && IsAdopted(w.Object) {
 		// Its pods run, whether the queue is stopped or not.
-		return s.clean(w, s.adopt(q, w, old)), nil
+		return s.clean(w, s.adopt(q, w)), nil
 	}
 	switch {
 	case isStopped(lq.Spec.StopPolicy):
@@ -144,6 +149,10 @@ func (s *State) gate(w *Workload) (*Verdict, *queue) {
 		return wait(kueue.WorkloadQuotaReservedReasonSuspended, "%s", inactiveMessage(q))
 	case why != "":
 		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured, "%s", why)
+	}
+	if AsksAdoption(w.Object) {
+		return wait(kueue.WorkloadQuotaReservedReasonPendingEvaluation,
+			"The annotation %s says that the job ran before Muster came, which Muster has not found; take it off, and the workload queues like any other", AdoptedAnnotation)
 	}
 	if by := w.Object.Annotations[GatedByAnnotation]; by != "" {
 		return wait(kueue.WorkloadAdmissionGated, "Admission is gated by: %s", by)
@@ -183,10 +192,13 @@ func (s *State) refused(w *Workload, q *queue) string {
 			q.object.Name, w.Object.Namespace)
 	}
 	const unsupported = "Muster does not support yet: "
-	if rules := checkRules(q.object); len(rules) > 0 && replacementFor(w.Object) != "" {
+	if rules := checkRules(q.object); len(rules) > 0 && replacedKey(w.Object).Name != "" {
 		return fmt.Sprintf("%sjobs that grow in a queue with admission checks, as ClusterQueue %s has with %s", unsupported, q.object.Name, rules[0].Name)
 	}
 	if why := s.refusedParameters(q, w); why != "" {
+		return why
+	}
+	if why := s.refusedPods(w); why != "" {
 		return why
 	}
 	for i := range w.Object.Spec.PodSets {
@@ -214,16 +226,41 @@ func (s *State) wait(w *Workload, reason, message string) *Verdict {
 		return nil
 	}
 	w.reason, w.message = reason, message
-	status := Waiting(w.Object, reason, message, s.now)
+	status := Waiting(w.Object, s.requested(w), reason, message, s.now)
 	if status == nil {
 		return nil
 	}
 	return &Verdict{Workload: w, Action: Wait, Reason: reason, Message: message, Status: status}
 }
 
-// Waiting is the status of a Workload that waits for a reason; nil if it says so
-// already.
-func Waiting(w *kueue.Workload, reason, message string, now time.Time) *kueue.WorkloadStatus {
+// requested is what a Workload in a queue asks for, as its status tells it while it has no
+// quota.
+func (s *State) requested(w *Workload) []kueue.PodSetRequest {
+	if w.queue == nil {
+		return nil
+	}
+	out := make([]kueue.PodSetRequest, len(w.Pod))
+	for i, n := range podCounts(w) {
+		total := make(nodegroups.Resources, len(w.Pod[i]))
+		for name, v := range w.Pod[i] {
+			total[name] = nodegroups.Times(v, int64(n))
+		}
+		out[i] = kueue.PodSetRequest{Name: w.Object.Spec.PodSets[i].Name, Resources: total.List()}
+	}
+	return out
+}
+
+// Requested is requested by UID; nil for a Workload that is not there.
+func (s *State) Requested(uid types.UID) []kueue.PodSetRequest {
+	if w := s.workloads[uid]; w != nil {
+		return s.requested(w)
+	}
+	return nil
+}
+
+// Waiting is the status of a Workload that waits for a reason and asks for so much; nil if
+// it says so already.
+func Waiting(w *kueue.Workload, requested []kueue.PodSetRequest, reason, message string, now time.Time) *kueue.WorkloadStatus {
 	have := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if have != nil && have.Status == metav1.ConditionFalse && have.Reason == reason && have.Message == message {
 		return nil
@@ -242,5 +279,6 @@ func Waiting(w *kueue.Workload, reason, message string, now time.Time) *kueue.Wo
 		e.requeued()
 	}
 	e.blockedOnGates(reason, message)
+	e.status.ResourceRequests = requested
 	return e.status
 }

@@ -59,6 +59,7 @@ func (s *State) inactive(w *Workload) *Verdict {
 	} else {
 		cause, why := deactivationCause(w.Object)
 		e.evict(kueue.WorkloadDeactivated, cause, why)
+		s.recount(w.Object, e.status)
 	}
 	e.pending(kueue.WorkloadDeactivated, deactivatedMessage)
 	w.reason, w.message = kueue.WorkloadDeactivated, deactivatedMessage

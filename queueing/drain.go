@@ -167,8 +167,13 @@ func (s *State) drain(t *tree) []Verdict {
 	}
 	t.loosened = false
 	for _, q := range t.queues {
+		if len(q.skipped) > 0 {
+			clear(q.skipped)
+			s.told.queues[q] = true
+		}
 		d.out = append(d.out, d.line(q)...)
 	}
+	d.keepAll()
 	if s.config.FairSharing != nil {
 		d.share()
 	} else {
@@ -199,29 +204,46 @@ func (d *drainer) borrow() {
 }
 
 // share takes those first whose part of the tree would have the smallest share
-// with them, looked at from the root down.
+// with them, looked at from the root down; but before all others those that victims
+// have been asked to leave for. A smaller share would take what they leave, only to be
+// preempted in its turn.
 func (d *drainer) share() {
 	lines := map[*quota.Node]*line{}
 	for _, l := range d.lines {
 		lines[l.queue.node] = l
 	}
 	for len(lines) > 0 {
-		for n, l := range lines {
-			// Who can have nothing is answered at once, so that the others compete.
+		for _, l := range d.lines {
+			// One that can have nothing is answered at once, so that the others compete.
 			for len(l.rest) > 0 && l.first == nil {
 				if d.look(l); l.first == nil {
 					d.take(l)
 				}
 			}
 			if len(l.rest) == 0 {
-				delete(lines, n)
+				delete(lines, l.queue.node)
 			}
 		}
-		if l := least(d.tree.root, lines); l != nil {
+		l := owed(lines)
+		if l == nil {
+			l = least(d.tree.root, lines)
+		}
+		if l != nil {
 			d.look(l)
 			d.take(l)
 		}
 	}
+}
+
+// owed is the first of the lines whose first Workload waits for its victims; nil if there
+// is none.
+func owed(lines map[*quota.Node]*line) (out *line) {
+	for _, l := range lines {
+		if l.rest[0].owed && (out == nil || before(l.rest[0], out.rest[0])) {
+			out = l
+		}
+	}
+	return out
 }
 
 // least is the line below a node that comes first with fair sharing; nil if there
@@ -271,7 +293,7 @@ func (d *drainer) line(q *queue) []Verdict {
 		}
 		slices.SortFunc(l.rest, compare)
 	}
-	slices.SortStableFunc(l.rest, func(a, b *Workload) int { return b.due() - a.due() })
+	slices.SortStableFunc(l.rest, func(a, b *Workload) int { return btoi(b.owed) - btoi(a.owed) })
 	l.version = -1
 	if d.s.sharesByUsage(q) {
 		l.lots = lotsOf(l.rest)
@@ -322,6 +344,7 @@ func (d *drainer) take(l *line) {
 		return
 	}
 	w, p := l.rest[0], l.first
+	w.owed = false
 	if p == nil {
 		r := &refusal{reason: l.notes.notes.reason(), message: l.notes.notes.message(), until: l.notes.until, priority: w.priority, since: w.since}
 		if l.queue.backfills() {
@@ -330,6 +353,7 @@ func (d *drainer) take(l *line) {
 			l.queue.refusals[d.s.likeness(l.queue, w)] = r
 		}
 		d.refuse(l, r)
+		d.keepRefused(l, w)
 		return
 	}
 	if h := d.s.withheld(w, p); h != nil {
@@ -347,8 +371,8 @@ func (d *drainer) take(l *line) {
 	d.version++
 	d.out = append(d.out, *d.s.reserve(l.queue, w, p))
 	d.started(l.queue, w, p.usage)
-	d.tree.tightened(d.s.now)
 	l.next()
+	d.keepNext(l, w, p.usage)
 }
 
 // refuse answers the first of a line, and in StrictFIFO all behind it.
@@ -362,11 +386,18 @@ func (d *drainer) refuse(l *line, r *refusal) {
 	if strict := l.queue.object.Spec.QueueingStrategy == kueue.StrictFIFO && !l.queue.backfills(); !strict && !l.blocked {
 		return
 	}
+	// One that was judged out of its turn, since victims were to leave for it, blocks none
+	// of those before it.
+	var ahead []*Workload
 	why := d.blocked(l.queue)
-	for _, behind := range l.all() {
-		d.out = d.s.appendTold(d.out, behind, why)
+	for _, other := range l.all() {
+		if l.lots == nil && compare(other, w) < 0 {
+			ahead = append(ahead, other)
+		} else {
+			d.out = d.s.appendTold(d.out, other, why)
+		}
 	}
-	l.rest, l.lots = nil, nil
+	l.rest, l.lots = ahead, nil
 }
 
 // appendTold adds the verdict that a Workload waits, unless it has been told just
@@ -409,6 +440,7 @@ func (d *drainer) claim(l *line, p *proposal) {
 		}
 	}
 	if c.leaving {
+		w.owed = len(p.victims) > 0
 		d.preempt(w, p.victims)
 		if names := namesOf(p.victims); len(names) > 0 {
 			r.message += ": " + strings.Join(names, ", ")
@@ -505,15 +537,15 @@ func (s *State) reserve(q *queue, w *Workload, p *proposal) *Verdict {
 	names := checksFor(q.object, assignedFlavors(p.admission))
 	e := edit(w.Object, s.now)
 	e.reserve(p.admission, s.fresh(w, names))
-	w.assume(q, p.usage)
+	s.assume(w, q, p.usage)
+	s.succeed(w, true)
 	s.penalize(q, w, p.growth())
 	w.busy = true
-	s.starts(w)
 	s.comes(w, p.admission)
 	w.reason, w.message = "", ""
 	s.timers.set(w, time.Time{})
 	return &Verdict{
-		Workload: w, Action: Reserve, Status: e.status, Reason: "QuotaReserved", Plan: p.plan, Replaces: s.replace(p.replaces, w),
+		Workload: w, Action: Reserve, Status: e.status, Reason: "QuotaReserved", Plan: p.plan,
 		Message: fmt.Sprintf("Quota reserved in ClusterQueue %s, wait time since queued was %.0fs",
 			q.object.Name, max(0, s.now.Sub(w.since).Seconds())),
 	}
@@ -554,8 +586,8 @@ func (d *drainer) Less(i, j int) bool {
 	if len(a.rest) == 0 || len(b.rest) == 0 {
 		return len(a.rest) > len(b.rest)
 	}
-	if x, y := a.rest[0].due(), b.rest[0].due(); x != y {
-		return x > y
+	if x, y := a.rest[0].owed, b.rest[0].owed; x != y {
+		return x
 	}
 	if a.distance != b.distance {
 		return a.distance < b.distance

@@ -37,7 +37,7 @@ func TestPreemptionGates(t *testing.T) {
 			if h == nil {
 				return
 			}
-			status := Waiting(object, h.reason, h.message, w.now)
+			status := Waiting(object, nil, h.reason, h.message, w.now)
 			if blocked := apimeta.FindStatusCondition(status.Conditions, kueue.WorkloadBlockedOnPreemptionGates); blocked == nil || blocked.Reason != kueue.PreemptionGated {
 				t.Errorf("whoever opens gates is not told: %+v", status.Conditions)
 			}

@@ -33,10 +33,16 @@ func (w *world) life(t *testing.T, d *datadriven.TestData, name string, args map
 		w.set(resourceQuota(name, args))
 	case "status":
 		return describe(w.find(t, name))
-	case "replaced":
-		old, by := w.find(t, name), w.find(t, d.CmdArgs[1].Key)
-		old.Status = *Finished(old, kueue.WorkloadSliceReplaced, replacedBy(by), w.now)
-		w.set(old)
+	case "admitted":
+		// As another process has left it.
+		object, like := w.find(t, name), w.find(t, args["like"])
+		object.Status = *like.Status.DeepCopy()
+		ps := &object.Status.Admission.PodSetAssignments[0]
+		ps.Count = &object.Spec.PodSets[0].Count
+		for name, each := range object.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests {
+			ps.ResourceUsage[name] = *resource.NewMilliQuantity(each.MilliValue()*int64(*ps.Count), resource.DecimalSI)
+		}
+		w.set(object)
 	case "restart":
 		w.restart()
 	case "annotate", "spec", "ready", "open":
@@ -160,16 +166,6 @@ func (w *world) remove(v *Verdict, tell func(string, ...any)) {
 	w.s.Delete(v.Workload.Object)
 }
 
-func (w *world) replace(r *Replacement, out *strings.Builder) {
-	written := r.Workload.Object.DeepCopy()
-	written.Status = *r.Status.DeepCopy()
-	w.version++
-	written.ResourceVersion = strconv.Itoa(w.version)
-	c := apimeta.FindStatusCondition(written.Status.Conditions, kueue.WorkloadFinished)
-	fmt.Fprintf(out, "%s: finished %s (%s)\n", written.Name, c.Reason, c.Message)
-	w.s.Settle(written.UID, written)
-}
-
 // describe prints what a status says, without the messages.
 func describe(w *kueue.Workload) string {
 	var out strings.Builder
@@ -200,4 +196,50 @@ func describe(w *kueue.Workload) string {
 		fmt.Fprintf(&out, "ran %ds before\n", *v)
 	}
 	return out.String()
+}
+
+// TestAWorkloadWhoseJobIsGone without it, as a deletion with --cascade=orphan leaves it,
+// gives its quota back.
+func TestAWorkloadWhoseJobIsGone(t *testing.T) {
+	for name, tt := range map[string]struct {
+		job, owned, waits bool
+		want              string
+	}{
+		"it ran":                        {job: true, want: kueue.WorkloadFinishedReasonOwnerNotFound},
+		"it waited":                     {job: true, waits: true, want: kueue.WorkloadFinishedReasonOwnerNotFound},
+		"its job is there":              {job: true, owned: true},
+		"it is of no job":               {},
+		"it is of no job and it waited": {waits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.set(flavor("spot", nil))
+			w.set(localQueueTo("main", "queue", ""))
+			w.set(clusterQueue(t, "queue", nil, "spot cpu=1"))
+			args := map[string]string{"cpu": "1", "count": "1"}
+			if tt.waits {
+				args["cpu"] = "2"
+			}
+			object := w.workload(t, "one", args)
+			if tt.job {
+				object.Labels = map[string]string{JobUIDLabel: "1234"}
+			}
+			w.set(object)
+			w.cycles(t)
+			left := w.find(t, "one")
+			if !tt.owned {
+				left.OwnerReferences = nil
+			}
+			w.set(left)
+			w.set(w.workload(t, "next", map[string]string{"cpu": "1", "count": "1"}))
+			w.cycles(t)
+			got := ""
+			if c := apimeta.FindStatusCondition(w.find(t, "one").Status.Conditions, kueue.WorkloadFinished); c != nil {
+				got = c.Reason
+			}
+			if got != tt.want || HasQuota(w.find(t, "next")) != (tt.waits || tt.want != "") {
+				t.Errorf("it is finished as %q, want %q; the next has quota: %v", got, tt.want, HasQuota(w.find(t, "next")))
+			}
+		})
+	}
 }

@@ -20,15 +20,15 @@ func mismatch(spec *corev1.PodSpec, flavor *kueue.ResourceFlavor) string {
 			continue
 		}
 		if !tolerated(taint, spec.Tolerations) && !tolerated(taint, flavor.Spec.Tolerations) {
-			return fmt.Sprintf("its nodes have the taint %s, which the pods do not tolerate", taint.ToString())
+			return fmt.Sprintf("untolerated taint %s in flavor %s", taint.ToString(), flavor.Name)
 		}
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: flavor.Spec.NodeLabels}}
 	pod := &corev1.Pod{Spec: onlyKeys(spec, flavor.Spec.NodeLabels)}
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil {
-		return fmt.Sprintf("the pods' node affinity cannot be read: %v", err)
+		return fmt.Sprintf("flavor %s: the pods' node affinity cannot be read: %v", flavor.Name, err)
 	} else if !ok {
-		return "its node labels do not match the pods' node selector or affinity"
+		return fmt.Sprintf("flavor %s doesn't match node affinity: its node labels do not match the pods' node selector or affinity", flavor.Name)
 	}
 	return ""
 }

@@ -14,7 +14,6 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/queueing/quota"
 )
 
 // ReasonWaitingForNamespaceQuota is the reason of QuotaReserved=False where the
@@ -40,28 +39,19 @@ func (s *State) setRange(o *corev1.LimitRange) {
 		ns.ranges = map[string]*corev1.LimitRange{}
 	}
 	ns.ranges[o.Name] = o
-	s.ranged(ns)
+	s.ranged(o.Namespace)
 }
 
 func (s *State) deleteRange(o *corev1.LimitRange) {
-	ns := s.namespace(o.Namespace)
-	delete(ns.ranges, o.Name)
-	s.ranged(ns)
+	delete(s.namespace(o.Namespace).ranges, o.Name)
+	s.ranged(o.Namespace)
 }
 
-// ranged works out what containers of the namespace get that name no limit, and has
-// those looked at that wait for a quota. Of several LimitRanges the first by its name
-// counts, while the API server takes any.
-func (s *State) ranged(ns *namespace) {
-	ns.limits = corev1.ResourceList{}
-	for _, name := range slices.Sorted(maps.Keys(ns.ranges)) {
-		for _, item := range ns.ranges[name].Spec.Limits {
-			if item.Type == corev1.LimitTypeContainer {
-				ns.limits = withDefaults(ns.limits, item.Default)
-			}
-		}
-	}
-	s.touchShort(ns)
+// ranged works out what the LimitRanges of a namespace say, and has its Workloads
+// looked at again.
+func (s *State) ranged(name string) {
+	s.namespaces[name].rules = rulesOf(s.namespaces[name].ranges)
+	s.reread(func(w *Workload) bool { return w.Object.Namespace == name })
 }
 
 // withDefaults is a list with what is missing in it.
@@ -70,23 +60,6 @@ func withDefaults(list, defaults corev1.ResourceList) corev1.ResourceList {
 	maps.Copy(out, defaults)
 	maps.Copy(out, list)
 	return out
-}
-
-// withLimits is a spec with the limits that the API server will add to its pods. It
-// shares the rest with spec.
-func withLimits(spec *corev1.PodSpec, defaults corev1.ResourceList) *corev1.PodSpec {
-	if len(defaults) == 0 {
-		return spec
-	}
-	out := *spec
-	out.InitContainers, out.Containers = slices.Clone(spec.InitContainers), slices.Clone(spec.Containers)
-	for _, containers := range [][]corev1.Container{out.InitContainers, out.Containers} {
-		for i := range containers {
-			r := &containers[i].Resources
-			r.Limits = withDefaults(r.Limits, defaults)
-		}
-	}
-	return &out
 }
 
 // setQuota takes in a ResourceQuota, and has those looked at that wait for one.
@@ -151,8 +124,7 @@ func (s *State) arrived(ns *namespace) (next time.Time) {
 // overNamespaceQuota holds a Workload back whose pods a ResourceQuota of its
 // namespace would have rejected. It steps aside, since the quota is nobody else's.
 // A ResourceQuota with a scope of which a pod template does not tell whether it
-// holds is not looked at. The requests that LimitRanges add to pods are in the podSets
-// of a job's Workload already.
+// holds is not looked at.
 func (s *State) overNamespaceQuota(w *Workload, p *proposal) *hold {
 	ns := s.namespaces[w.Object.Namespace]
 	if !s.config.NamespaceQuota || ns == nil || len(ns.quotas) == 0 {
@@ -185,9 +157,9 @@ func (s *State) lacking(ns *namespace, q *corev1.ResourceQuota, w *Workload, p *
 		if !ok {
 			continue
 		}
-		want := m.of(ns, q, w.Object, p.admission)
+		want := m.of(s, q, w.Object, p.admission)
 		if p.replaces != nil {
-			want -= m.of(ns, q, p.replaces.Object, p.replaces.Object.Status.Admission)
+			want -= m.of(s, q, p.replaces.Object, p.replaces.Object.Status.Admission)
 		}
 		if want <= 0 {
 			continue
@@ -195,7 +167,7 @@ func (s *State) lacking(ns *namespace, q *corev1.ResourceQuota, w *Workload, p *
 		var coming int64
 		for uid, c := range ns.coming {
 			if uid != w.Object.UID {
-				coming = quota.Plus(coming, m.of(ns, q, c.Object, c.admission))
+				coming = nodegroups.Plus(coming, m.of(s, q, c.Object, c.admission))
 			}
 		}
 		limit := m.amount(hard[name])
@@ -239,16 +211,12 @@ func measureOf(name corev1.ResourceName) (m measure, ok bool) {
 }
 
 // of is how much of a ResourceQuota the pods of an admission use.
-func (m measure) of(ns *namespace, q *corev1.ResourceQuota, w *kueue.Workload, admission *kueue.Admission) (sum int64) {
+func (m measure) of(s *State, q *corev1.ResourceQuota, w *kueue.Workload, admission *kueue.Admission) (sum int64) {
 	for i := range admission.PodSetAssignments {
 		assignment := &admission.PodSetAssignments[i]
-		spec := &findPodSet(w, assignment.Name).Template.Spec
-		full := withLimits(spec, ns.limits)
-		if m.limits {
-			spec = full
-		}
-		if inScope(q, full) {
-			sum = quota.Plus(sum, quota.Times(m.perPod(spec), podsLeft(w, assignment)))
+		spec := s.complete(w.Namespace, &findPodSet(w, assignment.Name).Template.Spec)
+		if inScope(q, spec) {
+			sum = nodegroups.Plus(sum, nodegroups.Times(m.perPod(spec), int64(podsLeft(w, assignment))))
 		}
 	}
 	return sum

@@ -35,7 +35,7 @@ func TestWhatAResourceQuotaCounts(t *testing.T) {
 		if want == "" {
 			continue
 		}
-		if got := m.of(&namespace{}, &corev1.ResourceQuota{}, object, admission); got != m.amount(resource.MustParse(want)) {
+		if got := m.of(newWorld().s, &corev1.ResourceQuota{}, object, admission); got != m.amount(resource.MustParse(want)) {
 			t.Errorf("%s: %d, want %s", name, got, want)
 		}
 	}
@@ -128,14 +128,14 @@ func TestDefaultLimitsOfANamespaceCount(t *testing.T) {
 		"another one without defaults":      {ranges: []*corev1.LimitRange{limits("a", corev1.LimitTypeContainer, "4", "1Gi"), {ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer}}}}}, quota: map[string]string{"limits.cpu": "7"}, waits: true},
 		"one that is gone":                  {ranges: []*corev1.LimitRange{limits("a", corev1.LimitTypeContainer, "4", "1Gi")}, gone: "a", quota: map[string]string{"limits.cpu": "7"}},
 		"one for pods gives nothing":        {ranges: []*corev1.LimitRange{limits("a", corev1.LimitTypePod, "4", "1Gi")}, quota: map[string]string{"limits.cpu": "7"}},
-		"requests stay as they are":         {ranges: []*corev1.LimitRange{limits("a", corev1.LimitTypeContainer, "4", "1Gi")}, quota: map[string]string{"requests.cpu": "1"}},
+		"they are the requests, too":        {ranges: []*corev1.LimitRange{limits("a", corev1.LimitTypeContainer, "4", "1Gi")}, quota: map[string]string{"requests.cpu": "7"}, waits: true},
 		"with limits they are not the best": {ranges: []*corev1.LimitRange{limits("a", corev1.LimitTypeContainer, "4", "1Gi")}, quota: map[string]string{"pods": "0"}, scope: corev1.ResourceQuotaScopeNotBestEffort, waits: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			w.s.config.NamespaceQuota = true
 			w.set(flavor("f", nil))
-			w.set(clusterQueue(t, "team", nil, "f gpu=100 memory=100Gi"))
+			w.set(clusterQueue(t, "team", nil, "f cpu=100 gpu=100 memory=100Gi"))
 			w.set(localQueueTo("main", "team", ""))
 			q := resourceQuota("team", c.quota)
 			if c.scope != "" {

@@ -10,11 +10,13 @@ import (
 )
 
 // notes collects, for each flavor in the order of the first look at it, why it
-// was not taken.
+// was not taken. A message begins with the words that Kueue has for its cause, if it has
+// any, since tools read them; what Muster adds comes after a colon.
 type notes []note
 
 type note struct {
 	flavor  kueue.ResourceFlavorReference
+	podSet  kueue.PodSetReference
 	code    string
 	message string
 }
@@ -29,18 +31,18 @@ var hope = []string{
 
 // add keeps what was said about a flavor first, unless something more hopeful
 // is said later: with several podSets the same flavor is looked at often.
-func (n *notes) add(flavor kueue.ResourceFlavorReference, code, message string) {
+func (n *notes) add(now note) {
 	for i := range *n {
 		have := &(*n)[i]
-		if have.flavor != flavor {
+		if have.flavor != now.flavor {
 			continue
 		}
-		if slices.Index(hope, code) < slices.Index(hope, have.code) {
-			*have = note{flavor, code, message}
+		if slices.Index(hope, now.code) < slices.Index(hope, have.code) {
+			*have = now
 		}
 		return
 	}
-	*n = append(*n, note{flavor, code, message})
+	*n = append(*n, now)
 }
 
 // sort puts the notes in the order of the flavors.
@@ -67,9 +69,10 @@ func (n notes) message() string {
 	parts := make([]string, len(n))
 	for i, x := range n {
 		parts[i] = x.message
-		if x.flavor != "" {
-			parts[i] = fmt.Sprintf("flavor %s: %s", x.flavor, x.message)
-		}
 	}
-	return strings.Join(parts, "; ")
+	out := strings.Join(parts, "; ")
+	if n.reason() == ReasonWaitingForCapacity {
+		return out
+	}
+	return fmt.Sprintf("couldn't assign flavors to pod set %s: %s", n[0].podSet, out)
 }

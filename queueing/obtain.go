@@ -163,10 +163,10 @@ func (s *State) requestsOf(victims []victim) []types.UID {
 func (a *assigner) note(message, code string) {
 	flavors := a.distinct()
 	if len(flavors) == 0 {
-		a.notes.add("", code, message)
+		a.refuse(0, "", code, "%s", message)
 	}
 	for _, flavor := range flavors {
-		a.notes.add(flavor, code, message)
+		a.refuse(0, flavor, code, "flavor %s: %s", flavor, message)
 	}
 }
 
@@ -217,6 +217,7 @@ func (s *State) templateOf(w *Workload, assignment *kueue.PodSetAssignment) *cor
 		}
 	}
 	template := TemplateOn(&findPodSet(w.Object, assignment.Name).Template, flavors)
+	template.Spec = *s.complete(w.Object.Namespace, &template.Spec)
 	// Its pods end with the Workload's time, which budgets want to know.
 	if most, own := w.Object.Spec.MaximumExecutionTimeSeconds, template.Spec.ActiveDeadlineSeconds; most != nil && (own == nil || *own > int64(*most)) {
 		template.Spec.ActiveDeadlineSeconds = new(int64(*most))

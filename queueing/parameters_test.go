@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -45,9 +46,11 @@ func (w *world) add(t *testing.T, name string, annotations map[string]string) {
 // name get the answers that their requests would get.
 func TestAdviceIsForThePolicyOfTheRequest(t *testing.T) {
 	w := oneQueue(t)
+	cheap := w.s.policies["cheap"].DeepCopy()
+	cheap.Spec.Overrides = &v1alpha1.CapacityOverrides{CapacityPolicies: []string{"dear"}}
+	w.set(cheap)
 	w.add(t, "a-by-check", nil)
 	w.add(t, "b-named", map[string]string{ParameterPrefix + PolicyParameter: "dear"})
-	w.add(t, "c-none", map[string]string{ParameterPrefix + PolicyParameter: ""})
 	prices := map[string]int64{}
 	w.s.plan = func(_ *provisioning.Snapshot, gang provisioning.Gang, policy provisioning.Policy) provisioning.Verdict {
 		prices[strings.TrimPrefix(gang.Name, "default/")] = policy.MaxMicroUSDPerHour
@@ -57,11 +60,112 @@ func TestAdviceIsForThePolicyOfTheRequest(t *testing.T) {
 		return provisioning.Verdict{Outcome: provisioning.Launch}
 	}
 	got := outcomes(w.s.Cycle(w.now))
-	if got["a-by-check"] != Wait || got["b-named"] != Reserve || got["c-none"] != Reserve {
+	if got["a-by-check"] != Wait || got["b-named"] != Reserve {
 		t.Errorf("outcomes: %v; want only the workload under the cheap policy to wait", got)
 	}
-	if prices["b-named"] != 100e6 || prices["c-none"] >= 0 {
+	if prices["b-named"] != 100e6 {
 		t.Errorf("the planner was asked with the price bounds %v", prices)
+	}
+}
+
+// TestJobsOnlyTightenThePolicyOfTheirQueue: what loosens it waits with the annotation, its
+// value, the bound and the field that an admin would change; what does not is followed.
+func TestJobsOnlyTightenThePolicyOfTheirQueue(t *testing.T) {
+	const prefix = "the annotation " + ParameterPrefix
+	for name, c := range map[string]struct {
+		annotations map[string]string
+		change      func(*v1alpha1.CapacityPolicySpec)
+		want        string
+		// request has these parameters where the job is not refused.
+		request map[string]string
+	}{
+		"a lower price": {
+			annotations: map[string]string{"maxPricePerHour": "0.5"},
+			request:     map[string]string{PolicyParameter: "cheap", "maxPricePerHour": "0.5"},
+		},
+		"a higher price": {
+			annotations: map[string]string{"maxPricePerHour": "50"},
+			want:        prefix + `maxPricePerHour is "50": CapacityPolicy cheap lets it be 1 at most; give that, or have an admin change spec.overrides.maxPricePerHour`,
+		},
+		"a higher price that an admin lets be": {
+			annotations: map[string]string{"maxPricePerHour": "50"},
+			change: func(s *v1alpha1.CapacityPolicySpec) {
+				s.Overrides = &v1alpha1.CapacityOverrides{MaxPricePerHour: new(resource.MustParse("50"))}
+			},
+			request: map[string]string{PolicyParameter: "cheap", "maxPricePerHour": "50"},
+		},
+		"a booking for ten years": {annotations: map[string]string{"bookingTimeout": "87600h"}, want: prefix + `bookingTimeout is "87600h": CapacityPolicy cheap lets it be 10m0s at most`},
+		"another market": {
+			annotations: map[string]string{"capacityTypes": "OnDemand"},
+			change:      func(s *v1alpha1.CapacityPolicySpec) { s.CapacityTypes = []v1alpha1.CapacityType{v1alpha1.Spot} },
+			want:        prefix + `capacityTypes is "OnDemand": CapacityPolicy cheap lets it be some of Spot`,
+		},
+		"a dearer policy": {annotations: map[string]string{PolicyParameter: "dear"}, want: prefix + `capacityPolicy is "dear": with it, maxPricePerHour is "100": CapacityPolicy cheap lets it be 1 at most`},
+		"a dearer policy with a low price": {
+			annotations: map[string]string{PolicyParameter: "dear", "maxPricePerHour": "1"},
+			request:     map[string]string{PolicyParameter: "dear", "maxPricePerHour": "1"},
+		},
+		"no policy at all": {annotations: map[string]string{PolicyParameter: ""}, want: prefix + `capacityPolicy is "": with it, maxPricePerHour is "unset"`},
+		"a start within the time": {
+			annotations: map[string]string{startByParameter: "2026-11-20T10:59:00Z"},
+			change:      func(s *v1alpha1.CapacityPolicySpec) { s.StartWithin = &metav1.Duration{Duration: time.Hour} },
+			request:     map[string]string{PolicyParameter: "cheap"},
+		},
+		"a start in another year": {
+			annotations: map[string]string{startByParameter: "2036-01-01T00:00:00Z"},
+			change:      func(s *v1alpha1.CapacityPolicySpec) { s.StartWithin = &metav1.Duration{Duration: time.Hour} },
+			want:        prefix + `startBy is "2036-01-01T00:00:00Z": CapacityPolicy cheap lets it be 2026-11-20T11:00:00Z at the latest`,
+		},
+		"a policy for other namespaces": {
+			change: func(s *v1alpha1.CapacityPolicySpec) {
+				s.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"research": "yes"}}
+			},
+			want: "CapacityPolicy cheap is not for namespace default (spec.namespaceSelector)",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := oneQueue(t)
+			cheap := w.s.policies["cheap"].DeepCopy()
+			if c.change != nil {
+				c.change(&cheap.Spec)
+			}
+			w.set(cheap)
+			annotations := map[string]string{}
+			for k, v := range c.annotations {
+				annotations[ParameterPrefix+k] = v
+			}
+			w.add(t, "train", annotations)
+			v := w.s.Cycle(w.now)[0]
+			if refused := v.Reason == kueue.WorkloadQuotaReservedReasonMisconfigured; refused != (c.want != "") || !strings.Contains(v.Message, c.want) {
+				t.Errorf("%v %s: %s; want %q", v.Action, v.Reason, v.Message, c.want)
+			}
+			if c.want != "" {
+				return
+			}
+			parameters := w.s.parameters(w.s.workloads[w.find(t, "train").UID], "capacity")
+			for k, want := range c.request {
+				if string(parameters[k]) != want {
+					t.Errorf("its request has %s=%q, want %q", k, parameters[k], want)
+				}
+			}
+		})
+	}
+}
+
+// TestChecksWithoutAPolicyHaveTheDefault.
+func TestChecksWithoutAPolicyHaveTheDefault(t *testing.T) {
+	w := oneQueue(t)
+	ac := w.s.checks["capacity"].DeepCopy()
+	ac.Spec.Parameters = nil
+	w.set(ac)
+	standard := w.s.policies["cheap"].DeepCopy()
+	standard.Name = v1alpha1.DefaultPolicy
+	w.set(standard)
+	w.add(t, "train", nil)
+	w.add(t, "dear", map[string]string{ParameterPrefix + "maxPricePerHour": "50"})
+	got := outcomes(w.s.Cycle(w.now))
+	if got["dear"] != Wait || w.s.parameters(w.s.workloads[w.find(t, "train").UID], "capacity")[PolicyParameter] != v1alpha1.DefaultPolicy {
+		t.Errorf("outcomes: %v", got)
 	}
 }
 

@@ -111,14 +111,8 @@ func (s *State) blocksAdmission() bool {
 	return c != nil && c.BlockAdmission != nil && *c.BlockAdmission
 }
 
-// starts notes a Workload with quota whose pods are not ready.
-func (s *State) starts(w *Workload) {
-	if !isTrue(w.Object, kueue.WorkloadPodsReady) {
-		s.starting[w.Object.UID] = w
-	}
-}
-
-// started undoes starts. Once nobody is waited for, all that was held back may go.
+// started takes a Workload out of those whose pods are awaited. The last one lets all go
+// that was held back.
 func (s *State) started(w *Workload) {
 	if s.starting[w.Object.UID] == nil {
 		return

@@ -41,19 +41,27 @@ func (s *State) question(q *queue, w *Workload, needs quota.Amounts) preemption.
 	return out
 }
 
+// decide says what has to leave for a Workload, and notes where nothing can but what
+// others have claimed.
+func (s *State) decide(q *queue, w *Workload, needs quota.Amounts) preemption.Answer {
+	answer := preemption.Decide(s.question(q, w, needs))
+	if delete(q.skipped, w.Object.UID); answer.Claimed {
+		q.skipped[w.Object.UID], s.told.queues[q] = true, true
+	}
+	return answer
+}
+
 // running are the Workloads in a ClusterQueue that could be asked to leave.
 func (s *State) running(n *quota.Node) []*preemption.Workload {
 	q := s.queues[kueue.ClusterQueueReference(n.Name)]
 	byUsage := s.sharesByUsage(q)
+	q.tree.overlooked = q.tree.overlooked || q.unseen > 0
 	out := make([]*preemption.Workload, 0, len(q.holding))
 	for _, w := range q.holding {
-		if w.claimed {
-			continue
-		}
 		c := &w.candidate
 		// What would be lost if it left is the time that its pods have run.
 		c.Cost = int64(podsIn(w.Object.Status.Admission)) * int64(max(0, s.now.Sub(c.Reserved))/time.Second)
-		c.LocalQueueUsage = 0
+		c.Claimed, c.LocalQueueUsage = w.claimed, 0
 		if byUsage && w.local != nil {
 			c.LocalQueueUsage = w.local.usage
 		}
@@ -78,7 +86,7 @@ func (s *State) couldPreempt(q *queue, w *Workload, fr quota.FlavorResource, wan
 	if !q.preempts() {
 		return 0, false, ""
 	}
-	answer := preemption.Decide(s.question(q, w, quota.Amounts{fr: want}))
+	answer := s.decide(q, w, quota.Amounts{fr: want})
 	switch {
 	case len(answer.Targets) == 0:
 		return 0, false, answer.Why
@@ -98,7 +106,7 @@ func (q *queue) preempts() bool {
 // victims are those that have to leave for a Workload to have its quota; why says
 // why nobody can.
 func (s *State) victims(q *queue, w *Workload, needs quota.Amounts) (out []victim, why string) {
-	answer := preemption.Decide(s.question(q, w, needs))
+	answer := s.decide(q, w, needs)
 	for _, t := range answer.Targets {
 		out = append(out, victim{s.workloads[t.UID], t.Reason})
 	}
@@ -108,21 +116,33 @@ func (s *State) victims(q *queue, w *Workload, needs quota.Amounts) (out []victi
 // preempted has a victim stop. Its quota goes with the same write unless pods may
 // run on it.
 func (s *State) preempted(v victim, by *Workload) *Verdict {
-	message := fmt.Sprintf("Preempted to accommodate workload %s/%s (UID: %s) of priority %d: %s",
-		by.Object.Namespace, by.Object.Name, by.Object.UID, by.priority, humanReason[v.reason])
+	message := fmt.Sprintf("Preempted to accommodate a workload (UID: %s, JobUID: %s) due to %s; preemptor path: %s; preemptee path: %s; "+
+		"the preemptor is %s/%s of priority %d", by.Object.UID, cmp.Or(by.Object.Labels[JobUIDLabel], "UNKNOWN"), humanReason[v.reason],
+		pathOf(by.queue), pathOf(v.queue), by.Object.Namespace, by.Object.Name, by.priority)
 	out := s.evict(v.Workload, kueue.WorkloadEvictedByPreemption, message, kueue.WorkloadQuotaReservedReasonPendingEvaluation, time.Time{})
 	apimeta.SetStatusCondition(&out.Status.Conditions, metav1.Condition{
 		Type: kueue.WorkloadPreempted, Status: metav1.ConditionTrue, Reason: v.reason, Message: out.Message,
 		ObservedGeneration: v.Object.Generation, LastTransitionTime: metav1.NewTime(s.now),
 	})
 	out.PreemptedFor, out.PreemptedBy = kueue.ClusterQueueReference(by.queue.object.Name), by.Object.UID
+	out.Preemption = fmt.Sprintf("Preempted workload %s/%s (UID: %s) in ClusterQueue %s; preemptor effective priority: %d; preemptee effective priority: %d; due to %s",
+		v.Object.Namespace, v.Object.Name, v.Object.UID, v.queue.object.Name, by.priority, v.priority, humanReason[v.reason])
 	v.busy = true
+	return out
+}
+
+// pathOf names the cohorts above a ClusterQueue and itself, from the root down.
+func pathOf(q *queue) string {
+	out := ""
+	for _, n := range q.node.Path() {
+		out = "/" + n.Name + out
+	}
 	return out
 }
 
 var humanReason = map[string]string{
 	kueue.InClusterQueueReason:                "prioritization in the ClusterQueue",
 	kueue.InCohortReclamationReason:           "reclamation within the cohort",
-	kueue.InCohortFairSharingReason:           "fair sharing within the cohort",
+	kueue.InCohortFairSharingReason:           "Fair Sharing within the cohort",
 	kueue.InCohortReclaimWhileBorrowingReason: "reclamation within the cohort while borrowing",
 }

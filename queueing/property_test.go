@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -181,11 +180,9 @@ func (w *world) shakeRequests(t *testing.T, r *rand.Rand) {
 
 // preemptor is the Workload for which another one has to leave.
 func (w *world) preemptor(t *testing.T, v *Verdict) *Workload {
-	_, uid, _ := strings.Cut(v.Message, "(UID: ")
-	uid, _, _ = strings.Cut(uid, ")")
-	by := w.s.workloads[types.UID(uid)]
+	by := w.s.workloads[v.PreemptedBy]
 	if by == nil {
-		t.Fatalf("nobody has the UID %q: %s", uid, v.Message)
+		t.Fatalf("no Workload has the UID %q: %s", v.PreemptedBy, v.Message)
 	}
 	return by
 }
@@ -224,7 +221,7 @@ func (w *world) shakeMore(t *testing.T, r *rand.Rand) {
 	})
 	switch r.IntN(5) {
 	case 0:
-		object.Annotations = map[string]string{AdoptedAnnotation: "true"}
+		object.Status = *Adopted(object, w.now)
 	case 1:
 		object.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: "gate"}}
 	case 2, 3:

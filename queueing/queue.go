@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/btree"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -34,6 +35,13 @@ type queue struct {
 	refusals map[likeness]*refusal
 	// holding are those with quota.
 	holding map[types.UID]*Workload
+	// asked is what those that wait ask for, on whatever flavor.
+	asked sums
+	// skipped are the Workloads that found nothing to preempt in the last cycle but what
+	// others had claimed in it.
+	skipped map[types.UID]bool
+	// unseen counts those charged with quota whose objects do not show it yet.
+	unseen int
 	// circular: its cohort is in a circle of cohorts.
 	circular bool
 	// wantsMachines says that a refusal was for want of machines.
@@ -50,6 +58,11 @@ type tree struct {
 	// claimed says that quota was kept for Workloads that wait for their victims, or
 	// for a time to come. Then nobody may be judged without those ahead of him.
 	claimed bool
+	// overlooked says that preemption was considered while a Workload had been given quota
+	// that its object did not show yet, so it could not be asked to leave.
+	overlooked bool
+	// kept is quota that is not lent, as of the last drain.
+	kept []kept
 	// stale is when all are judged again because quota was given out since some were
 	// told how much is free; zero if what they were told is true.
 	stale time.Time
@@ -58,7 +71,7 @@ type tree struct {
 // staleAfter is how long what a Workload was told may be untrue.
 const staleAfter = 10 * time.Second
 
-// tightened notes that a Workload got quota.
+// tightened notes that more is used.
 func (t *tree) tightened(now time.Time) {
 	if t.stale.IsZero() && slices.ContainsFunc(t.queues, func(q *queue) bool { return len(q.refusals) > 0 }) {
 		t.stale = now.Add(staleAfter)
@@ -75,6 +88,8 @@ type localQueue struct {
 // counts are what the status of a queue shows.
 type counts struct {
 	waiting, reserving, running int32
+	// finished are those that are over and not deleted yet.
+	finished int32
 	// reserved is what Workloads have reserved, admitted the part of it whose
 	// Workloads may run.
 	reserved, admitted sums
@@ -115,6 +130,8 @@ func newQueue(cq *kueue.ClusterQueue) *queue {
 		fresh:    map[types.UID]*Workload{},
 		refusals: map[likeness]*refusal{},
 		holding:  map[types.UID]*Workload{},
+		asked:    sums{},
+		skipped:  map[types.UID]bool{},
 	}
 }
 
@@ -144,6 +161,20 @@ func (q *queue) drop(w *Workload) {
 	delete(q.fresh, w.Object.UID)
 }
 
+// withdraw takes out a Workload that waits no more though it got no quota. Those that were
+// refused because of it may start now: all behind the head of a StrictFIFO queue, and all
+// of the tree if quota was claimed or kept for it.
+func (q *queue) withdraw(w *Workload) {
+	if !q.pending.Has(w) {
+		return
+	}
+	head, _ := q.pending.Min()
+	q.anew = q.anew || head == w && q.object.Spec.QueueingStrategy == kueue.StrictFIFO
+	kept := slices.ContainsFunc(q.tree.kept, func(k kept) bool { return k.head == w })
+	q.tree.loosened = q.tree.loosened || q.tree.claimed || kept
+	q.drop(w)
+}
+
 // forgive forgets what was refused, so that all are judged again.
 func (q *queue) forgive() {
 	clear(q.refusals)
@@ -162,7 +193,7 @@ func weightOf(fs *kueue.FairSharing) int64 {
 	if fs == nil || fs.Weight == nil {
 		return 1000
 	}
-	return max(0, fs.Weight.MilliValue())
+	return max(0, nodegroups.Scaled(*fs.Weight, resource.Milli))
 }
 
 // quotasOf reads the quotas of a ClusterQueue or cohort.
@@ -195,6 +226,8 @@ func (s *State) rebuild() {
 	}
 	for _, w := range s.workloads {
 		s.leave(w)
+		// The trees are built again, without anything in use.
+		w.charged, w.charge, w.unseen = nil, nil, false
 	}
 	s.outdated = false
 	s.queues = make(map[kueue.ClusterQueueReference]*queue, len(s.clusterQueues))
@@ -214,16 +247,12 @@ func (s *State) rebuild() {
 		q.standing = s.clusterQueueStanding(q)
 	}
 	for uid, w := range s.workloads {
+		if w.assumed != nil {
+			// A queue that is gone is charged with nothing.
+			w.assumed = s.queues[kueue.ClusterQueueReference(w.assumed.object.Name)]
+		}
 		s.enter(w)
 		s.due[uid] = w
-		if w.assumed != nil {
-			w.assumed = s.queues[kueue.ClusterQueueReference(w.assumed.object.Name)]
-			if w.assumed == nil {
-				w.assumedUsage = nil
-			} else {
-				w.assumed.node.Add(w.assumedUsage)
-			}
-		}
 	}
 	s.told.all(s)
 	if s.sharing != nil && s.sampleAt.IsZero() {
@@ -354,6 +383,8 @@ type told struct {
 	queues map[*queue]bool
 	locals map[*localQueue]bool
 	checks bool
+	// trees: cohorts may have come, gone or moved.
+	trees bool
 }
 
 func newTold() told { return told{queues: map[*queue]bool{}, locals: map[*localQueue]bool{}} }
@@ -375,5 +406,5 @@ func (t *told) all(s *State) {
 	for _, lq := range s.localQueues {
 		t.locals[lq] = true
 	}
-	t.checks = true
+	t.checks, t.trees = true, true
 }

@@ -20,6 +20,10 @@ type Report struct {
 	LocalQueues   map[types.NamespacedName]kueue.LocalQueueStatus
 	Cohorts       map[string]kueue.CohortStatus
 	Checks        map[string]kueue.AdmissionCheckStatus
+	// Trees are the cohorts above the ClusterQueues of the report by name, or all that
+	// there are where Whole is set.
+	Trees map[string]CohortFigures
+	Whole bool
 }
 
 // Report returns the statuses that may have changed since the last report. A
@@ -34,13 +38,22 @@ func (s *State) Report(now time.Time) Report {
 		LocalQueues:   make(map[types.NamespacedName]kueue.LocalQueueStatus, len(s.told.locals)),
 		Cohorts:       map[string]kueue.CohortStatus{},
 		Checks:        map[string]kueue.AdmissionCheckStatus{},
+		Trees:         map[string]CohortFigures{},
+		Whole:         s.told.trees,
+	}
+	for _, n := range s.cohortNodes {
+		if s.told.trees {
+			out.Trees[n.Name] = s.cohortFigures(n)
+			out.cohort(s, n)
+		}
 	}
 	for q := range s.told.queues {
 		out.ClusterQueues[q.object.Name] = s.queueStatus(q)
-		for at := q.node.Parent(); at != nil && s.config.FairSharing != nil; at = at.Parent() {
-			if cohort := s.cohorts[kueue.CohortReference(at.Name)]; cohort != nil {
-				out.Cohorts[at.Name] = kueue.CohortStatus{FairSharing: &kueue.FairSharingStatus{WeightedShare: at.Share().Rounded()}}
+		for at := q.node.Parent(); at != nil; at = at.Parent() {
+			if _, told := out.Trees[at.Name]; !told {
+				out.Trees[at.Name] = s.cohortFigures(at)
 			}
+			out.cohort(s, at)
 		}
 	}
 	for lq := range s.told.locals {
@@ -59,6 +72,18 @@ func (s *State) Report(now time.Time) Report {
 	}
 	s.told = newTold()
 	return out
+}
+
+// cohort adds the status of a cohort, if there is an object of it.
+func (r *Report) cohort(s *State, n *quota.Node) {
+	if s.cohorts[kueue.CohortReference(n.Name)] == nil {
+		return
+	}
+	var status kueue.CohortStatus
+	if s.config.FairSharing != nil {
+		status.FairSharing = &kueue.FairSharingStatus{WeightedShare: n.Share().Rounded()}
+	}
+	r.Cohorts[n.Name] = status
 }
 
 // write puts the standing into an Active condition.
@@ -115,7 +140,10 @@ func (s *State) localStatus(lq *localQueue) kueue.LocalQueueStatus {
 	out.FlavorsReservation, out.FlavorsUsage = nil, nil
 	out.FairSharing = nil
 	if q := s.queues[lq.object.Spec.ClusterQueue]; q != nil {
-		if s.sharesByUsage(q) && !lq.record.At.IsZero() {
+		if s.sharesByUsage(q) {
+			if lq.record.At.IsZero() {
+				lq.record.At = s.sampleTime()
+			}
 			out.FairSharing = &kueue.LocalQueueFairSharingStatus{AdmissionFairSharingStatus: &kueue.LocalQueueAdmissionFairSharingStatus{
 				ConsumedResources: lq.record.Consumed.List(), LastUpdate: metav1.NewTime(lq.record.At),
 			}}

@@ -43,7 +43,7 @@ import (
 //	drop NAME                           (somebody deletes its requests)
 //	requests NAME                       (in full)
 //	checks NAME                         (the states of its checks)
-//	finish | deactivate | activate | delete NAME
+//	adopt | finish | deactivate | activate | delete NAME
 //	tick DURATION
 //	config                              (as YAML, at the start)
 //	annotate NAME KEY=VALUE             (empty takes it away)
@@ -193,7 +193,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 			defer w.set(ac)
 			ac.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue}}
 		}
-	case "finish", "deactivate", "activate", "delete", "stopped":
+	case "adopt", "finish", "deactivate", "activate", "delete", "stopped":
 		w.change(t, d.Cmd, name)
 	case "tick":
 		by, err := time.ParseDuration(name)
@@ -268,9 +268,6 @@ func (w *world) apply(v *Verdict, out *strings.Builder) {
 	if v.Action == Remove {
 		w.remove(v, tell)
 	}
-	if v.Replaces != nil {
-		w.replace(v.Replaces, out)
-	}
 	for _, r := range v.Delete {
 		tell("delete request %s", r.Name)
 		w.s.Delete(r)
@@ -313,6 +310,8 @@ func (w *world) change(t *testing.T, what, name string) {
 	switch what {
 	case "finish":
 		object.Status = *Finished(object, kueue.WorkloadFinishedReasonSucceeded, "done", w.now)
+	case "adopt":
+		object.Status = *Adopted(object, w.now)
 	case "stopped":
 		object.Status = *Released(object, w.now)
 	case "deactivate":
@@ -437,7 +436,7 @@ func (w *world) consumed() string {
 func checkQuota(t *testing.T, s *State) {
 	t.Helper()
 	for _, w := range s.workloads {
-		if w.place == holding && w.queue != nil && w.Object.Annotations[AdoptedAnnotation] == "true" {
+		if w.place == holding && w.queue != nil && isTrue(w.Object, ConditionAdopted) {
 			w.queue.node.Sub(w.Usage)
 			defer w.queue.node.Add(w.Usage)
 		}
@@ -460,10 +459,20 @@ func flavor(name string, args map[string]string) *kueue.ResourceFlavor {
 	return f
 }
 
+// capacityPolicy has the fields of the arguments; those that begin with may. are what
+// jobs may loosen them to.
 func capacityPolicy(t *testing.T, name string, args map[string]string) *v1alpha1.CapacityPolicy {
 	spec, err := v1alpha1.CapacityPolicySpec{}.With(func(field string) string { return args[field] })
 	if err != nil {
 		t.Fatal(err)
+	}
+	may, err := v1alpha1.CapacityPolicySpec{}.With(func(field string) string { return args["may."+field] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Overrides = &v1alpha1.CapacityOverrides{
+		CapacityTypes: may.CapacityTypes, FallbackAfter: may.FallbackAfter, MaxPricePerHour: may.MaxPricePerHour,
+		BookingTimeout: may.BookingTimeout, StartWithin: may.StartWithin, CapacityPolicies: strings.Fields(args["may.capacityPolicies"]),
 	}
 	return &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 }

@@ -3,11 +3,12 @@ package queueing
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
@@ -15,9 +16,13 @@ import (
 )
 
 // A job that grows while it runs gets a second Workload, a slice of the new size
-// that replaces the first. It is judged as if that had gone, on the same flavors,
-// and takes over its quota and its pods in one step. A job that shrinks keeps its
-// Workload, and its quota shrinks with it.
+// that replaces the first. It is judged as if the first had gone, on the same flavors.
+// With its quota it takes over the pods: the first counts no more, and is Finished once
+// the second is admitted. A job that shrinks keeps its Workload, and its quota shrinks
+// with it.
+//
+//	first:  admitted ────────────────▶ counts no more ─────▶ Finished, WorkloadSliceReplaced
+//	second: waits ──quota assumed──▶ reserved ──▶ admitted
 const (
 	// ReplacementAnnotation names the Workload that a slice replaces, with or
 	// without its namespace.
@@ -29,12 +34,12 @@ const (
 // predecessor is the Workload whose place a slice takes; nil if there is none that
 // could be taken. Only slices of one job replace each other.
 func (s *State) predecessor(q *queue, w *Workload) *Workload {
-	name := replacementFor(w.Object)
-	if name == "" {
+	key := replacedKey(w.Object)
+	if key.Name == "" {
 		return nil
 	}
 	for _, old := range q.holding {
-		if old.Object.Name == name && !old.busy && IsAdmitted(old.Object) && !IsEvicted(old.Object) && sameJob(old.Object, w.Object) {
+		if keyOf(old.Object) == key && !old.busy && IsAdmitted(old.Object) && !IsEvicted(old.Object) && sameJob(old.Object, w.Object) {
 			return old
 		}
 	}
@@ -42,37 +47,49 @@ func (s *State) predecessor(q *queue, w *Workload) *Workload {
 }
 
 // changing holds a slice back while a verdict on the Workload that it replaces is
-// being carried out. It would be judged as if it replaced nobody, and get its quota
-// beside that one's.
+// being carried out, or another slice takes its place. Judged without it, the slice
+// would get quota beside that one's.
 func (s *State) changing(w *Workload, p *proposal) *hold {
-	name := replacementFor(w.Object)
-	if name == "" || p.replaces != nil {
+	key := replacedKey(w.Object)
+	if key.Name == "" || p.replaces != nil {
 		return nil
 	}
-	for _, old := range w.queue.holding {
-		if old.Object.Name == name && old.busy && sameJob(old.Object, w.Object) {
-			return &hold{reason: kueue.WorkloadQuotaReservedReasonPendingEvaluation, until: s.now.Add(lookAgain), aside: true,
-				message: fmt.Sprintf("Workload %s, which this one replaces, is just being changed", name)}
-		}
+	changes := slices.ContainsFunc(slices.Collect(maps.Values(w.queue.holding)), func(old *Workload) bool {
+		return keyOf(old.Object) == key && old.busy && sameJob(old.Object, w.Object)
+	})
+	if by := s.successors[key]; by != nil && by != w {
+		old := s.workloads[by.succeeds]
+		changes = changes || old != nil && HasQuota(old.Object) && sameJob(old.Object, w.Object)
 	}
-	return nil
+	if !changes {
+		return nil
+	}
+	return &hold{reason: kueue.WorkloadQuotaReservedReasonPendingEvaluation, until: s.now.Add(lookAgain), aside: true,
+		message: fmt.Sprintf("Workload %s, which this one replaces, is just being changed", key.Name)}
 }
 
 // lookAgain is how long a slice waits for the one that it replaces. A write takes
 // milliseconds.
 const lookAgain = 100 * time.Millisecond
 
-// replacementFor is the name of the Workload in the same namespace that a slice
-// replaces; empty for others.
-func replacementFor(w *kueue.Workload) string {
-	key := w.Annotations[ReplacementAnnotation]
-	if namespace, name, ok := strings.Cut(key, "/"); ok {
+// replacedKey is that of the Workload in the same namespace that a slice replaces. It has
+// no name for others.
+func replacedKey(w *kueue.Workload) types.NamespacedName {
+	name := w.Annotations[ReplacementAnnotation]
+	if namespace, rest, ok := strings.Cut(name, "/"); ok {
 		if namespace != w.Namespace {
-			return ""
+			return types.NamespacedName{}
 		}
-		return name
+		name = rest
 	}
-	return key
+	if name == "" || name == w.Name {
+		return types.NamespacedName{}
+	}
+	return types.NamespacedName{Namespace: w.Namespace, Name: name}
+}
+
+func keyOf(w *kueue.Workload) types.NamespacedName {
+	return types.NamespacedName{Namespace: w.Namespace, Name: w.Name}
 }
 
 func sameJob(a, b *kueue.Workload) bool {
@@ -107,7 +124,7 @@ func (a *assigner) moves(i int, name kueue.ResourceFlavorReference) string {
 	have := findAssignment(a.old.Object, a.w.Object.Spec.PodSets[slot.podSet].Name)
 	for _, resource := range slot.need.Names() {
 		if flavor, ok := have.Flavors[resource]; ok && flavor != name {
-			return fmt.Sprintf("the pods of Workload %s, which this one replaces, run on flavor %s", a.old.Object.Name, flavor)
+			return fmt.Sprintf("flavor %s: the pods of Workload %s, which this one replaces, run on flavor %s", name, a.old.Object.Name, flavor)
 		}
 	}
 	return ""
@@ -134,34 +151,53 @@ func (p *proposal) growth() quota.Amounts {
 	return out
 }
 
-// replace ends the Workload whose place another one takes.
-func (s *State) replace(old, by *Workload) *Replacement {
-	if old == nil {
-		return nil
+// succeed takes in whether a slice has quota, be it only assumed. As long as it has, the
+// Workload that it replaces counts nowhere: its quota is part of the slice's, and it gets
+// none.
+func (s *State) succeed(w *Workload, has bool) {
+	key := replacedKey(w.Object)
+	if key.Name == "" {
+		return
 	}
-	old.busy = true
-	return &Replacement{Workload: old, Status: Finished(old.Object, kueue.WorkloadSliceReplaced, replacedBy(by.Object), s.now)}
-}
-
-func replacedBy(w *kueue.Workload) string {
-	return fmt.Sprintf("Replaced by Workload %s/%s (UID: %s)", w.Namespace, w.Name, w.UID)
-}
-
-// left is the Workload that was finished so that a slice can take its place, where
-// the second write was never made: its pods run without quota.
-func (s *State) left(w *Workload) *Workload {
-	name := replacementFor(w.Object)
-	if name == "" || apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadEvicted) != nil {
-		return nil
+	switch by := s.successors[key]; {
+	case has && by == nil:
+		s.successors[key] = w
+	case !has && by == w:
+		delete(s.successors, key)
+	default:
+		// The one that it replaces may end now.
+		s.touch(w.succeeds)
+		return
 	}
-	for _, old := range s.workloads {
-		c := apimeta.FindStatusCondition(old.Object.Status.Conditions, kueue.WorkloadFinished)
-		if old.Object.Name == name && sameJob(old.Object, w.Object) && old.Object.Status.Admission != nil &&
-			c != nil && c.Reason == kueue.WorkloadSliceReplaced && c.Message == replacedBy(w.Object) {
-			return old
+	for uid, old := range s.workloads {
+		if keyOf(old.Object) == key && sameJob(old.Object, w.Object) {
+			w.succeeds = uid
+			s.leave(old)
+			s.enter(old)
+			s.due[uid] = old
 		}
 	}
+}
+
+// successor is the slice that has quota in the place of a Workload; nil if there is
+// none.
+func (s *State) successor(w *Workload) *Workload {
+	if by := s.successors[keyOf(w.Object)]; by != nil && sameJob(by.Object, w.Object) {
+		return by
+	}
 	return nil
+}
+
+// supersede ends a Workload once the slice that has taken its place is
+// admitted.
+func (s *State) supersede(w, by *Workload) *Verdict {
+	if by.assumed != nil || !IsAdmitted(by.Object) {
+		return nil
+	}
+	message := fmt.Sprintf("Replaced to accommodate a workload (UID: %s, JobUID: %s): Workload %s has its quota and its pods",
+		by.Object.UID, metav1.GetControllerOf(by.Object).UID, by.Object.Name)
+	return &Verdict{Workload: w, Action: Finish, Reason: kueue.WorkloadSliceReplaced, Message: message,
+		Status: Finished(w.Object, kueue.WorkloadSliceReplaced, message, s.now)}
 }
 
 // shrink gives back the quota of pods that an elastic job does without by now.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -49,8 +50,12 @@ type State struct {
 	policies      map[string]*v1alpha1.CapacityPolicy
 	requestConfig map[string]*kueue.ProvisioningRequestConfig
 	namespaces    map[string]*namespace
+	runtimes      map[string]*nodev1.RuntimeClass
 	localQueues   map[types.NamespacedName]*localQueue
 	workloads     map[types.UID]*Workload
+	// successors are the slices that have quota in the place of another Workload, by
+	// that one's name.
+	successors map[types.NamespacedName]*Workload
 	// requests are the ProvisioningRequests by the UID of the Workload that controls
 	// them, in no order.
 	requests map[types.UID][]*autoscaling.ProvisioningRequest
@@ -87,8 +92,8 @@ type namespace struct {
 	labels labels.Set
 	quotas map[string]*corev1.ResourceQuota
 	ranges map[string]*corev1.LimitRange
-	// limits are those that the ranges give to containers that name none.
-	limits corev1.ResourceList
+	// rules are what the ranges say together.
+	rules podRules
 	// coming are Workloads whose pods the quotas may not have counted yet, short
 	// those that wait for one of the quotas.
 	coming map[types.UID]comer
@@ -107,8 +112,10 @@ func New(c config.Config, plan Planner) *State {
 		policies:      map[string]*v1alpha1.CapacityPolicy{},
 		requestConfig: map[string]*kueue.ProvisioningRequestConfig{},
 		namespaces:    map[string]*namespace{},
+		runtimes:      map[string]*nodev1.RuntimeClass{},
 		localQueues:   map[types.NamespacedName]*localQueue{},
 		workloads:     map[types.UID]*Workload{},
+		successors:    map[types.NamespacedName]*Workload{},
 		requests:      map[types.UID][]*autoscaling.ProvisioningRequest{},
 		queues:        map[kueue.ClusterQueueReference]*queue{},
 		due:           map[types.UID]*Workload{},
@@ -183,6 +190,8 @@ func (s *State) Set(object metav1.Object) {
 		s.setQuota(o)
 	case *corev1.LimitRange:
 		s.setRange(o)
+	case *nodev1.RuntimeClass:
+		s.setRuntime(o)
 	}
 }
 
@@ -202,6 +211,9 @@ func (s *State) Delete(object metav1.Object) {
 		return
 	case *corev1.LimitRange:
 		s.deleteRange(o)
+		return
+	case *nodev1.RuntimeClass:
+		s.deleteRuntime(o)
 		return
 	case *kueue.ClusterQueue:
 		delete(s.clusterQueues, o.Name)
@@ -315,6 +327,7 @@ func (s *State) setWorkload(object *kueue.Workload) {
 		s.workloads[object.UID] = w
 		s.selects(w.Keys, +1)
 		s.enter(w)
+		s.succeed(w, HasQuota(object))
 		s.due[object.UID] = w
 		return
 	}
@@ -323,16 +336,33 @@ func (s *State) setWorkload(object *kueue.Workload) {
 		w.Object = object
 		return
 	}
+	before := w.held()
 	s.leave(w)
 	s.selects(w.Keys, -1)
 	s.read(w, object)
 	s.selects(w.Keys, +1)
+	if HasQuota(object) {
+		// What a verdict gave is in the object by now.
+		w.assumed, w.assumedUsage = nil, nil
+	}
 	s.enter(w)
+	s.succeed(w, w.assumed != nil || HasQuota(object))
 	s.due[object.UID] = w
+	if before.queue != nil && before != w.held() {
+		// Those that were refused may be able to preempt or replace it now.
+		before.queue.tree.loosened = true
+	}
 }
 
-// onlyToldWhy says that two versions of a Workload without quota differ at most
-// in why it waits.
+// Replace has a Workload kept as another object that is equal to the one kept.
+func (s *State) Replace(kept, equal *kueue.Workload) {
+	if w := s.workloads[kept.UID]; w != nil && w.Object == kept {
+		w.Object = equal
+	}
+}
+
+// onlyToldWhy reports whether two versions of a Workload without quota differ at most in
+// why it waits and in what it is told that it asks for.
 func onlyToldWhy(a, b *kueue.Workload) bool {
 	if a.Generation != b.Generation || HasQuota(a) || HasQuota(b) || a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() ||
 		!maps.Equal(a.Annotations, b.Annotations) || !maps.Equal(a.Labels, b.Labels) {
@@ -343,6 +373,7 @@ func onlyToldWhy(a, b *kueue.Workload) bool {
 		status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool {
 			return c.Type == kueue.WorkloadQuotaReserved && c.Status == metav1.ConditionFalse
 		})
+		status.ResourceRequests = nil
 		return &status
 	}
 	return equality.Semantic.DeepEqual(rest(a), rest(b))
@@ -352,13 +383,15 @@ func onlyToldWhy(a, b *kueue.Workload) bool {
 // has been settled.
 func (s *State) forget(w *Workload) {
 	if w.assumed != nil {
-		s.unassume(w, w.Object)
+		s.unassume(w)
 	}
 	s.leave(w)
+	s.reckon(w)
 	s.selects(w.Keys, -1)
 	uid := w.Object.UID
 	delete(s.workloads, uid)
 	delete(s.due, uid)
+	s.succeed(w, false)
 	w.wakeAt = time.Time{}
 }
 
@@ -417,53 +450,110 @@ func (s *State) touch(uid types.UID) {
 	}
 }
 
-// enter counts a Workload where it belongs. What it adds, leave takes away.
+// enter counts a Workload where it belongs. What it adds, leave and reckon take away.
 func (s *State) enter(w *Workload) {
 	lq := s.localQueues[localQueueKey(w.Object)]
 	switch {
 	case IsFinished(w.Object):
-		return
+		w.place = over
+		if lq != nil {
+			w.queue = s.queues[lq.object.Spec.ClusterQueue]
+		}
+	case s.successor(w) != nil:
+		// Its quota is part of what the slice has that took its place.
 	case HasQuota(w.Object):
 		w.place, w.queue = holding, s.queues[w.Object.Status.Admission.ClusterQueue]
 		if !IsAdmitted(w.Object) {
 			s.unadmitted[w.Object.UID] = w
 		}
-		s.starts(w)
 		s.comes(w, w.Object.Status.Admission)
 	case IsActive(w.Object):
 		w.place = waiting
 		if lq != nil {
 			w.queue = s.queues[lq.object.Spec.ClusterQueue]
 		}
-	default:
-		return
 	}
-	w.admitted = w.place == holding && IsAdmitted(w.Object)
-	w.local = lq
-	s.count(w, +1)
+	if w.place != nowhere {
+		w.admitted = w.place == holding && IsAdmitted(w.Object)
+		w.local = lq
+		s.count(w, +1)
+	}
+	s.reckon(w)
 	if w.queue != nil && w.place == holding {
-		w.queue.node.Add(w.Usage)
 		w.queue.holding[w.Object.UID] = w
 		w.candidate = candidate(w)
 	}
 }
 
-// leave undoes enter.
+// held is what others have to know of a Workload with quota to judge whether it could
+// leave for them, or be replaced.
+type held struct {
+	queue            *queue
+	admitted         bool
+	evicted          bool
+	priority         int32
+	reserved, queued int64
+}
+
+// held is empty for a Workload without quota.
+func (w *Workload) held() held {
+	if w.place != holding || w.queue == nil {
+		return held{}
+	}
+	return held{w.queue, w.admitted, IsEvicted(w.Object), w.priority, reservedSince(w.Object).UnixNano(), w.since.UnixNano()}
+}
+
+// leave takes a Workload out of where it is counted by its place.
 func (s *State) leave(w *Workload) {
 	if q := w.queue; q != nil {
 		switch w.place {
 		case holding:
-			q.node.Sub(w.Usage)
 			delete(q.holding, w.Object.UID)
-			q.tree.loosened = true
 		case waiting:
-			q.drop(w)
+			q.withdraw(w)
 		}
 	}
 	delete(s.unadmitted, w.Object.UID)
-	s.started(w)
 	s.count(w, -1)
 	w.place, w.queue, w.local, w.admitted = nowhere, nil, nil, false
+}
+
+// reckon charges the queue with what the Workload has of its quota, once: what its object
+// shows or, before that shows any, what a verdict gave it. Both stand for the same quota,
+// and the news of a write may come before the answer to it.
+func (s *State) reckon(w *Workload) {
+	q, usage := w.assumed, w.assumedUsage
+	if w.place == holding {
+		q, usage = w.queue, w.Usage
+	}
+	if old := w.charged; old != nil {
+		old.node.Sub(w.charge)
+		if q != old || !w.charge.Within(usage) {
+			old.tree.loosened = true
+		}
+	}
+	if q != nil {
+		q.node.Add(usage)
+		if q != w.charged || !usage.Within(w.charge) {
+			q.tree.tightened(s.now)
+		}
+	}
+	if w.unseen {
+		w.charged.unseen--
+	}
+	seen := w.unseen && w.place == holding
+	w.charged, w.charge = q, usage
+	if w.unseen = q != nil && w.place != holding; w.unseen {
+		q.unseen++
+	}
+	if seen && q != nil && q.tree.overlooked {
+		q.tree.loosened, q.tree.overlooked = true, false
+	}
+	if q != nil && !isTrue(w.Object, kueue.WorkloadPodsReady) {
+		s.starting[w.Object.UID] = w
+	} else {
+		s.started(w)
+	}
 }
 
 // count keeps the numbers that the status of queues shows.
@@ -473,6 +563,8 @@ func (s *State) count(w *Workload, by int32) {
 			continue
 		}
 		switch w.place {
+		case over:
+			c.finished += by
 		case waiting:
 			c.waiting += by
 		case holding:
@@ -483,6 +575,9 @@ func (s *State) count(w *Workload, by int32) {
 				c.admitted.change(w.Usage, by)
 			}
 		}
+	}
+	if w.place == waiting && w.queue != nil {
+		w.queue.asked.change(w.requests(), by)
 	}
 	s.told.counted(w)
 }
@@ -496,9 +591,8 @@ func (s *State) Settle(uid types.UID, now *kueue.Workload) {
 		return
 	}
 	w.busy, w.trial = false, nil
-	if w.assumed != nil {
-		s.unassume(w, now)
-		s.started(w)
+	if w.assumed != nil && (now == nil || !HasQuota(now)) {
+		s.unassume(w)
 	}
 	if w.place == holding && w.queue != nil && w.queue.tree.claimed {
 		// Somebody may wait for it to go who could not have it evicted while it was
@@ -509,24 +603,22 @@ func (s *State) Settle(uid types.UID, now *kueue.Workload) {
 	if now != nil {
 		s.setWorkload(now)
 	}
+	s.succeed(w, HasQuota(w.Object))
 }
 
 // assume gives quota to a Workload before its object shows it.
-func (w *Workload) assume(q *queue, usage quota.Amounts) {
+func (s *State) assume(w *Workload, q *queue, usage quota.Amounts) {
 	w.assumed, w.assumedUsage = q, usage
-	q.node.Add(usage)
+	s.reckon(w)
 	q.drop(w)
+	delete(q.skipped, w.Object.UID)
 }
 
-// unassume undoes assume: the object as it is now counts from here on, if it is there
-// and has the quota.
-func (s *State) unassume(w *Workload, now *kueue.Workload) {
-	w.assumed.node.Sub(w.assumedUsage)
-	if now == nil || !HasQuota(now) {
-		w.assumed.tree.loosened = true
-		s.pardon(w)
-	}
+// unassume takes back what a verdict gave that came to nothing.
+func (s *State) unassume(w *Workload) {
 	w.assumed, w.assumedUsage = nil, nil
+	s.reckon(w)
+	s.pardon(w)
 }
 
 // localQueueKey is that of the LocalQueue that a Workload names.

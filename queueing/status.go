@@ -50,6 +50,8 @@ func (e *editor) pending(reason, message string) {
 func (e *editor) reserve(admission *kueue.Admission, checks []kueue.AdmissionCheckState) {
 	e.status.Admission = admission
 	e.status.AdmissionChecks = checks
+	// The admission says it.
+	e.status.ResourceRequests = nil
 	e.set(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, "QuotaReserved",
 		fmt.Sprintf("Quota reserved in ClusterQueue %s", admission.ClusterQueue))
 	e.unset(kueue.WorkloadEvicted, "QuotaReserved")
@@ -162,11 +164,14 @@ func (e *editor) deactivated() {
 	apimeta.RemoveStatusCondition(&e.status.Conditions, kueue.WorkloadDeactivationTarget)
 }
 
-// resetChecks sends all checks back to Pending, and counts for those in Retry that
-// they were.
+// resetChecks sends all checks back to Pending, and counts for those in Retry that they
+// were. A check that has not answered keeps what it says.
 func (e *editor) resetChecks() {
 	for i := range e.status.AdmissionChecks {
 		c := &e.status.AdmissionChecks[i]
+		if c.State == kueue.CheckStatePending {
+			continue
+		}
 		count := c.RetryCount
 		if c.State == kueue.CheckStateRetry {
 			count = new(plus(retries(c), 1))
@@ -191,6 +196,7 @@ func retries(c *kueue.AdmissionCheckState) int32 {
 // release takes the quota back.
 func (e *editor) release(reason, message string) {
 	e.ran()
+	e.unset(ConditionAdopted, reason)
 	e.status.Admission = nil
 	e.pending(reason, message)
 	e.set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonNoReservation, "The workload has no reservation")

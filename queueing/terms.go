@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -35,15 +36,8 @@ const ReasonStartByPassed = "StartByPassed"
 
 // termsOf reads them. An annotation that makes no sense counts for nothing here.
 func (s *State) termsOf(w *Workload, check kueue.AdmissionCheckReference) terms {
-	var out terms
-	if policy := s.policies[s.policyName(w, check)]; policy != nil {
-		out.policy = policy.Spec
-	}
-	if w.asks {
-		if policy, err := out.policy.With(w.parameter); err == nil {
-			out.policy = policy
-		}
-	}
+	policy, _ := s.policyFor(w, check)
+	out := terms{policy: policy.spec}
 	// What a failed attempt takes counts as waiting, so not since the last one.
 	allowed, next := out.policy.AllowedAfter(s.now.Sub(w.Object.CreationTimestamp.Time))
 	if next > 0 {
@@ -53,30 +47,91 @@ func (s *State) termsOf(w *Workload, check kueue.AdmissionCheckReference) terms 
 		out.startBy = w.Object.CreationTimestamp.Add(within.Duration)
 	}
 	if w.asks {
-		if by, err := time.Parse(time.RFC3339, w.parameter(startByParameter)); err == nil {
+		latest := policy.latestStart(w)
+		if by, err := time.Parse(time.RFC3339, w.parameter(startByParameter)); err == nil && (latest.IsZero() || !by.After(latest)) {
 			out.startBy = by
 		}
 	}
 	return out
 }
 
+// granted is what a CapacityPolicy gives a Workload.
+type granted struct {
+	// name of the policy, empty for none.
+	name string
+	spec v1alpha1.CapacityPolicySpec
+	// bounds is the policy that says how far the job's annotations may go.
+	bounds *v1alpha1.CapacityPolicy
+}
+
+// policyFor is the policy that the Workload's request of the check gets. What its job's
+// annotations may not say is left out, and the error says why.
+func (s *State) policyFor(w *Workload, check kueue.AdmissionCheckReference) (granted, error) {
+	own := s.policyOfCheck(check)
+	out := granted{own.Name, own.Spec, own}
+	if !w.asks {
+		return out, nil
+	}
+	const annotation = "the annotation " + ParameterPrefix
+	var err error
+	named, ok := w.Object.Annotations[ParameterPrefix+PolicyParameter]
+	if !ok || named == own.Name {
+		if out.spec, err = own.Overridden(w.parameter); err != nil {
+			err = fmt.Errorf("%s%w", annotation, err)
+		}
+		return out, err
+	}
+	other := &v1alpha1.CapacityPolicy{}
+	if named != "" {
+		if other = s.policies[named]; other == nil {
+			return out, fmt.Errorf("CapacityPolicy %q, which %s%s names, doesn't exist; create it or change the annotation", named, annotation, PolicyParameter)
+		}
+	}
+	spec, err := other.Overridden(w.parameter)
+	if err != nil {
+		return out, fmt.Errorf("%s%w", annotation, err)
+	}
+	if may := own.Spec.Overrides; may != nil && slices.Contains(may.CapacityPolicies, named) {
+		return granted{named, spec, other}, nil
+	}
+	if err := own.Admits(&spec); err != nil {
+		return out, fmt.Errorf("%s%s is %q: with it, %w, or spec.overrides.capacityPolicies of the one that admission check %s names",
+			annotation, PolicyParameter, named, err, check)
+	}
+	return granted{named, spec, own}, nil
+}
+
+// policyOfCheck is the CapacityPolicy that an admin has given a check; one without fields
+// where there is none.
+func (s *State) policyOfCheck(check kueue.AdmissionCheckReference) *v1alpha1.CapacityPolicy {
+	name := v1alpha1.DefaultPolicy
+	if ref := s.checks[check].Spec.Parameters; ref != nil {
+		name = ref.Name
+	}
+	if policy := s.policies[name]; policy != nil {
+		return policy
+	}
+	return &v1alpha1.CapacityPolicy{}
+}
+
+// latestStart is the latest startBy that the Workload's job may say; zero where any
+// will do.
+func (g *granted) latestStart(w *Workload) time.Time {
+	within := g.bounds.Spec.StartWithin
+	if may := g.bounds.Spec.Overrides; may != nil && may.StartWithin != nil {
+		within = may.StartWithin
+	}
+	if within == nil {
+		return time.Time{}
+	}
+	return w.Object.CreationTimestamp.Add(within.Duration)
+}
+
 // tailored says that the terms of a check are not the same for the Workload as for all
 // others: its job asks for some, or they change with how long one has waited. A clock
 // that is behind has some wait for less than no time.
 func (s *State) tailored(w *Workload, check kueue.AdmissionCheckReference) bool {
-	policy := s.policies[s.policyName(w, check)]
-	return w.asks || policy != nil && len(policy.Spec.FallbackAfter) > 0 || s.now.Before(w.Object.CreationTimestamp.Time)
-}
-
-// policyName is the CapacityPolicy of a Workload's request; empty for none.
-func (s *State) policyName(w *Workload, check kueue.AdmissionCheckReference) string {
-	if name, ok := w.Object.Annotations[ParameterPrefix+PolicyParameter]; ok {
-		return name
-	}
-	if ref := s.checks[check].Spec.Parameters; ref != nil {
-		return ref.Name
-	}
-	return ""
+	return w.asks || len(s.policyOfCheck(check).Spec.FallbackAfter) > 0 || s.now.Before(w.Object.CreationTimestamp.Time)
 }
 
 // parameter is what the job's annotations say of one; empty if nothing.
@@ -87,10 +142,11 @@ func (w *Workload) parameter(name string) string { return w.Object.Annotations[P
 // The map is never nil, since the API takes no null.
 func (s *State) parameters(w *Workload, check kueue.AdmissionCheckReference) map[string]autoscaling.Parameter {
 	out := map[string]autoscaling.Parameter{}
-	if name := s.policyName(w, check); name != "" {
-		out[PolicyParameter] = autoscaling.Parameter(name)
-	}
 	annotated(w, out)
+	delete(out, PolicyParameter)
+	if policy, _ := s.policyFor(w, check); policy.name != "" {
+		out[PolicyParameter] = autoscaling.Parameter(policy.name)
+	}
 	t := s.termsOf(w, check)
 	if !t.fallback.IsZero() {
 		names := make([]string, len(t.policy.CapacityTypes))
@@ -131,7 +187,8 @@ func (s *State) likeTerms(q *queue, w *Workload) string {
 			continue
 		}
 		t := s.termsOf(w, rule.Name)
-		fmt.Fprintln(&out, s.policyName(w, rule.Name), t.policy.CapacityTypes, t.policy.MaxPricePerHour)
+		policy, _ := s.policyFor(w, rule.Name)
+		fmt.Fprintln(&out, policy.name, t.policy.CapacityTypes, t.policy.MaxPricePerHour)
 	}
 	return out.String()
 }
@@ -173,7 +230,6 @@ func tooLate(by time.Time) string {
 // refusedParameters says which of the job's annotations cannot become parameters of
 // a request of the queue's checks.
 func (s *State) refusedParameters(q *queue, w *Workload) string {
-	own := slices.ContainsFunc(checkRules(q.object), func(r kueue.AdmissionCheckStrategyRule) bool { return s.isCapacity(r.Name) })
 	count := len(addedParameters)
 	for _, k := range slices.Sorted(maps.Keys(w.Object.Annotations)) {
 		v := w.Object.Annotations[k]
@@ -188,28 +244,47 @@ func (s *State) refusedParameters(q *queue, w *Workload) string {
 	if count > maxParameters {
 		return fmt.Sprintf("the annotations %s… make %d parameters, with those that the queue adds; a request may have %d", ParameterPrefix, count, maxParameters)
 	}
-	if !own {
-		// Others' provisioners have parameters of their own.
-		return ""
+	// Others' provisioners have parameters of their own.
+	for _, rule := range checkRules(q.object) {
+		if s.isCapacity(rule.Name) {
+			if why := s.refusedTerms(w, rule.Name); why != "" {
+				return why
+			}
+		}
 	}
-	return s.refusedTerms(w)
+	return ""
 }
 
-// refusedTerms says which annotations Muster's own checks cannot follow.
-func (s *State) refusedTerms(w *Workload) string {
+// refusedTerms says which annotations a check of Muster's own cannot follow, or which its
+// policy does not let a job have. Such a job waits rather than get other terms than it
+// asked for: it would pay for machines that it loses before its pods are there, or run in
+// a market that it did not want.
+func (s *State) refusedTerms(w *Workload, check kueue.AdmissionCheckReference) string {
 	const prefix = "the annotation " + ParameterPrefix
 	if w.parameter(processorParameter) != "" {
 		return prefix + processorParameter + " would give the request to another provisioner, which books no machines for the queue; remove it from the job"
 	}
-	if name := w.parameter(PolicyParameter); name != "" && s.policies[name] == nil {
-		return fmt.Sprintf("CapacityPolicy %q, which the annotation %s%s names, doesn't exist; create it or change the annotation", name, ParameterPrefix, PolicyParameter)
+	policy, err := s.policyFor(w, check)
+	if err != nil {
+		return err.Error()
 	}
-	if _, err := (v1alpha1.CapacityPolicySpec{}).With(w.parameter); err != nil {
-		return prefix + err.Error()
+	if only := policy.spec.NamespaceSelector; only != nil {
+		if selector, err := metav1.LabelSelectorAsSelector(only); err != nil || !selector.Matches(s.labelsOf(w.Object.Namespace)) {
+			return fmt.Sprintf("CapacityPolicy %s is not for namespace %s (spec.namespaceSelector); have an admin give the namespace the labels that it selects",
+				policy.name, w.Object.Namespace)
+		}
 	}
 	by := w.parameter(startByParameter)
-	if _, err := time.Parse(time.RFC3339, by); by != "" && err != nil {
+	start, err := time.Parse(time.RFC3339, by)
+	if by == "" {
+		return ""
+	}
+	if err != nil {
 		return fmt.Sprintf("%s%s is %q: give a time such as 2026-01-31T18:00:00Z", prefix, startByParameter, by)
+	}
+	if latest := policy.latestStart(w); !latest.IsZero() && start.After(latest) {
+		return fmt.Sprintf("%s%s is %q: CapacityPolicy %s lets it be %s at the latest; give that, or have an admin change spec.overrides.startWithin of the CapacityPolicy",
+			prefix, startByParameter, by, policy.bounds.Name, latest.UTC().Format(time.RFC3339))
 	}
 	return ""
 }

@@ -33,13 +33,16 @@ const (
 	// Deactivate: spec.active becomes false, since its condition DeactivationTarget
 	// says so. The eviction follows from it.
 	Deactivate
+	// Finish: it is over, since the slice that has taken its place is admitted or its
+	// job is gone.
+	Finish
 	// Remove: the time is over for which it was to be kept. It is deleted, or the
 	// Job that the verdict names, which takes it along.
 	Remove
 )
 
 func (a Action) String() string {
-	return [...]string{"Wait", "Reserve", "Advance", "Admit", "Evict", "Release", "Deactivate", "Remove"}[a]
+	return [...]string{"Wait", "Reserve", "Advance", "Admit", "Evict", "Release", "Deactivate", "Finish", "Remove"}[a]
 }
 
 // ReasonWaitingForCapacity is the reason of QuotaReserved=False where quota is
@@ -62,23 +65,14 @@ type Verdict struct {
 	// uses any more.
 	Create *Request
 	Delete []*autoscaling.ProvisioningRequest
-	// Replaces is the Workload whose place this one takes. It is written first, so
-	// that nobody sees the quota used twice, and this one only if that succeeds.
-	Replaces *Replacement
 	// PreemptedFor is the ClusterQueue of the Workload that makes it leave; empty if it was not
 	// preempted.
 	PreemptedFor kueue.ClusterQueueReference
-	// PreemptedBy is that Workload.
+	// PreemptedBy is that Workload, and Preemption what it is told.
 	PreemptedBy types.UID
+	Preemption  string
 	// Job is what to delete with the Action Remove; nil is the Workload itself.
 	Job *metav1.OwnerReference
-}
-
-// Replacement is the end of a Workload slice whose place another one takes. It is
-// settled like a verdict of its own.
-type Replacement struct {
-	Workload *Workload
-	Status   *kueue.WorkloadStatus
 }
 
 // acts says that there is more to do than to tell the Workload why it waits.

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -54,9 +55,20 @@ type Workload struct {
 	// assumed is the queue whose quota a verdict gave it, before the object shows it.
 	assumed      *queue
 	assumedUsage quota.Amounts
+	// succeeds is the Workload whose place this slice has taken; empty for others.
+	succeeds types.UID
+	// charged is the queue in whose usage the Workload is counted, with what; unseen says
+	// that its object does not show that yet.
+	charged *queue
+	charge  quota.Amounts
+	unseen  bool
 	// claimed: in this cycle a Workload of higher rank waits for its quota, whether it
 	// leaves by now or not.
 	claimed bool
+	// owed says that victims have been asked to leave for it, by the last judgement. It
+	// comes before all others once: else they would have what the victims leave, and the
+	// next ones were to leave for it.
+	owed bool
 	// wakeAt is when it is looked at again; zero if only events can do that.
 	wakeAt time.Time
 	// reason and message are why it waits, as the last verdict said.
@@ -72,6 +84,8 @@ const (
 	waiting
 	// holding: it has quota.
 	holding
+	// over: it is finished, and there until it is deleted.
+	over
 )
 
 // newWorkload reads a Workload object.
@@ -95,10 +109,10 @@ func (s *State) read(w *Workload, object *kueue.Workload) {
 		w.Pod, w.Keys = nil, nil
 		for i := range object.Spec.PodSets {
 			template := &object.Spec.PodSets[i].Template
-			w.Pod = append(w.Pod, s.counted(podRequests(&template.Spec)))
+			w.Pod = append(w.Pod, s.counted(podRequests(s.complete(object.Namespace, &template.Spec))))
 			w.Keys = append(w.Keys, fit.SelectedKeys(&template.Spec)...)
 		}
-		w.shape = shapeOf(object.Spec.PodSets)
+		w.shape = shapeOf(object.Spec.PodSets, w.Pod)
 	}
 	w.Usage = usageOf(object)
 }
@@ -111,10 +125,11 @@ func podRequests(spec *corev1.PodSpec) nodegroups.Resources {
 	return nodegroups.ResourcesFrom(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
 }
 
-func shapeOf(podSets []kueue.PodSet) uint64 {
+func shapeOf(podSets []kueue.PodSet, pods []nodegroups.Resources) uint64 {
 	h := fnv.New64a()
 	// Encoding API types cannot fail, and a wrong hash only costs time.
 	_ = json.NewEncoder(h).Encode(podSets)
+	_ = json.NewEncoder(h).Encode(pods)
 	return h.Sum64()
 }
 
@@ -138,7 +153,7 @@ func usageOf(w *kueue.Workload) quota.Amounts {
 			}
 			if v > 0 {
 				fr := quota.FlavorResource{Flavor: flavor, Resource: name}
-				u[fr] = quota.Plus(u[fr], v)
+				u[fr] = nodegroups.Plus(u[fr], v)
 			}
 		}
 	}
@@ -217,14 +232,4 @@ func (s *State) keepsPlace() bool {
 	c := s.config.WaitForPodsReady
 	return c != nil && c.RequeuingStrategy != nil && c.RequeuingStrategy.Timestamp != nil &&
 		*c.RequeuingStrategy.Timestamp == kueueconfig.CreationTimestamp
-}
-
-// due is 1 where others have been asked to go for the Workload, by the last that was
-// decided about it. It comes before all others once: else they would have the quota of
-// those who have left, and the next ones were to leave for it.
-func (w *Workload) due() int {
-	if w.reason == kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads {
-		return 1
-	}
-	return 0
 }

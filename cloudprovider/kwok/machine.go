@@ -76,7 +76,7 @@ func newNode(group *v1alpha1.NodeGroup, name, token string) kwokv1alpha1.Machine
 		Allocatable:   corev1.ResourceList{},
 		Devices:       corev1.ResourceList{},
 	}
-	node.Labels[corev1.LabelHostname] = name
+	node.Labels[corev1.LabelHostname], node.Labels[v1alpha1.HeldLabel] = name, "true"
 	allocatable := nodegroups.Allocatable(template)
 	for name, amount := range nodegroups.Capacity(template) {
 		if nodegroups.Extended(name) {

@@ -65,6 +65,7 @@ func TestLaunchMakesMachinesThatCarryEverythingTheNodeNeeds(t *testing.T) {
 				"kwok.muster.dev/devices":          "true",
 				"node.kubernetes.io/instance-type": "h100x8", "topology.kubernetes.io/zone": "zone-a",
 				"muster.dev/capacity-type": "spot", "muster.dev/node-group": "h100",
+				"muster.node-restriction.kubernetes.io/held": "true",
 			},
 			Annotations: map[string]string{"muster.dev/launch": "uid/1", "muster.dev/cordoned": "joining",
 				"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true", "muster.dev/kept-from-scale-down": "true"},

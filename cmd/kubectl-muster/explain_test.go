@@ -27,7 +27,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			want: []string{
 				"Workload default/train waits for quota.",
 				"1st of 1 in line, for 60m",
-				"nvidia.com/gpu: 16 more needed than the 16 that are free of 64",
+				"16 more needed: 16 are free of 64",
 				"flavor h100: 16 nvidia.com/gpu come back from those below, or an admin raises nominalQuota of ClusterQueue team by as much",
 				"default/big team 10 48 nvidia.com/gpu of h100 -",
 			},
@@ -136,7 +136,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			want: []string{
 				"waits for machines.",
 				"flavor spot: no machines: group spot: only 3 of 4 machines",
-				"flavor h100: nvidia.com/gpu: 16 more needed than the 16 that are free of 32",
+				"insufficient unused quota for nvidia.com/gpu in flavor h100, 16 more needed: 16 are free of 32",
 				"time: group spot may be tried again at",
 				"flavor h100: 16 nvidia.com/gpu come back",
 				"h100 h100 OnDemand 10.00 0 of 8 4 95% - -",
@@ -198,7 +198,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=16"), waiting("train", 4, nil)},
 			want: []string{
 				"can never start as it is: it asks for more than the whole quota.",
-				"32 asked for, but the whole quota is 16",
+				"current podset request (32) > maximum capacity (16)",
 				"it asks for 16 nvidia.com/gpu less, or an admin raises nominalQuota of ClusterQueue team by as much",
 			},
 		},
@@ -208,7 +208,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			})},
 			want: []string{
 				"can never start as it is: no flavor of its queue suits it.",
-				"example.com/fpga: ClusterQueue team has no quota for this resource; an admin can add it to a resource group",
+				"resource example.com/fpga unavailable in ClusterQueue team: an admin can add it to a resource group",
 			},
 		},
 		"no flavor suits its node selector": {
@@ -217,14 +217,14 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			})},
 			want: []string{
 				"can never start as it is: no flavor of its queue suits it.",
-				"flavor h100: its node labels do not match the pods' node selector or affinity",
+				"flavor h100 doesn't match node affinity: its node labels do not match the pods' node selector or affinity",
 			},
 		},
 		"its LocalQueue does not exist": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) { w.Spec.QueueName = "mian" })},
 			want: []string{
 				"cannot be queued as it is.",
-				"LocalQueue \"mian\" in namespace \"default\" doesn't exist: create it, or change the job's label",
+				"LocalQueue mian doesn't exist: create it in namespace default, or change the job's label",
 			},
 		},
 		"the queue takes nobody of its namespace": {

@@ -61,7 +61,7 @@ var (
 	// GroupKinds are those of machines to be had.
 	GroupKinds = []Kind{kindOf[v1alpha1.NodeGroupList](v1alpha1.GroupVersion.Group, "nodegroups")}
 	// namespaceQuotaKinds are for a Muster that lets jobs wait for ResourceQuotas.
-	namespaceQuotaKinds = []Kind{kindOf[corev1.ResourceQuotaList]("", "resourcequotas"), kindOf[corev1.LimitRangeList]("", "limitranges")}
+	namespaceQuotaKinds = []Kind{kindOf[corev1.ResourceQuotaList]("", "resourcequotas")}
 	// decisionKinds are all others that a decision looks at. A cluster may lack some.
 	decisionKinds = []Kind{
 		kindOf[kueue.CohortList](kueue.SchemeGroupVersion.Group, "cohorts"),
@@ -70,6 +70,7 @@ var (
 		kindOf[v1alpha1.CapacityPolicyList](v1alpha1.GroupVersion.Group, "capacitypolicies"),
 		kindOf[provreq.ProvisioningRequestList](provreq.SchemeGroupVersion.Group, "provisioningrequests"),
 		kindOf[corev1.NamespaceList]("", "namespaces"),
+		kindOf[corev1.LimitRangeList]("", "limitranges"),
 		kindOf[corev1.NodeList]("", "nodes"),
 		kindOf[corev1.PodList]("", "pods"),
 		kindOf[corev1.PodTemplateList]("", "podtemplates"),

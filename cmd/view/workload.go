@@ -98,6 +98,8 @@ func (p *Picture) explainVerdict(out *Explanation, v *queueing.Verdict) {
 		out.Summary = "is about to lose what it has: Muster takes it back next"
 	case queueing.Deactivate:
 		out.Summary = "is about to be deactivated"
+	case queueing.Finish:
+		out.Summary = "is about to be finished: " + v.Message
 	case queueing.Remove:
 		out.Summary = "is about to be deleted, since the time is over for which it was to be kept"
 	}
@@ -252,10 +254,10 @@ func causes(a *queueing.Account) []string {
 	var lines []string
 	for i := range a.Options {
 		if o := &a.Options[i]; o.Message != "" {
-			lines = append(lines, fmt.Sprintf("flavor %s: %s", o.Flavor, o.Message))
+			lines = append(lines, o.Message)
 		}
 	}
-	rest, same := strings.CutPrefix(a.Message, strings.Join(lines, "; "))
+	_, rest, same := strings.Cut(a.Message, strings.Join(lines, "; "))
 	switch rest = strings.TrimPrefix(rest, "; "); {
 	case !same:
 		return append([]string{a.Message}, lines...)

@@ -81,7 +81,7 @@ func flavorsAreFinalized(ctx context.Context, queues dynamic.Interface) (bool, e
 func quotasAreJudged(ctx context.Context, queues dynamic.Interface) (bool, error) {
 	bad := map[string]any{"fairSharing": map[string]any{"weight": "-1"}}
 	_, err := queues.Resource(kueue.SchemeGroupVersion.WithResource("cohorts")).Create(ctx, queueObject("Cohort", bad), dryRun)
-	return apierrors.IsInvalid(err), err
+	return apierrors.IsForbidden(err), err
 }
 
 func queueObject(kind string, spec map[string]any) *unstructured.Unstructured {

@@ -35,6 +35,9 @@ func TestWhatIsForQueueingAloneIsLeftOut(t *testing.T) {
 		if name == "ClusterRole muster-explain" {
 			continue // for people, who ask about what there is
 		}
+		if name == "ValidatingAdmissionPolicy muster-requests-queue" {
+			continue // the label says whose budget pays for a request, whatever runs the queues
+		}
 		if want := !aboutQueues(t, o); left[name] != want {
 			t.Errorf("%s is there: %v, want %v", name, left[name], want)
 		}
@@ -51,7 +54,7 @@ func aboutQueues(t *testing.T, o *unstructured.Unstructured) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := []string{"kueue.x-k8s.io", "muster-jobs-", "muster-queues-", "muster-quotas", "muster-workloads", "muster-queueing", "break-glass"}
+	words := []string{"kueue.x-k8s.io", "muster-jobs-", "muster-queues-", "muster-quotas", "muster-workloads", "muster-queueing", "muster-rights-pods", "break-glass"}
 	return slices.ContainsFunc(words, func(word string) bool {
 		return strings.Contains(string(text), word)
 	})

@@ -111,7 +111,8 @@ func TestTheTimesOfAPolicyAreDivided(t *testing.T) {
 	policy := func(bookingTimeout, onDemand string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "muster.dev/v1alpha1", "kind": "CapacityPolicy",
-			"spec": map[string]any{"bookingTimeout": bookingTimeout, "fallbackAfter": map[string]any{"OnDemand": onDemand}, "split": "AnyZone"},
+			"spec": map[string]any{"bookingTimeout": bookingTimeout, "fallbackAfter": map[string]any{"OnDemand": onDemand}, "split": "AnyZone",
+				"overrides": map[string]any{"bookingTimeout": bookingTimeout, "fallbackAfter": map[string]any{"OnDemand": onDemand}}},
 		}}
 	}
 	got := policy("10m", "30m")

@@ -83,12 +83,15 @@ func FasterObject(o *unstructured.Unstructured, speed int) {
 }
 
 func fasterPolicy(spec map[string]any, speed int) {
-	for _, name := range []string{"startWithin", "bookingTimeout"} {
-		divide(spec, name, speed)
-	}
-	if fallback, ok := spec["fallbackAfter"].(map[string]any); ok {
-		for market := range fallback {
-			divide(fallback, market, speed)
+	overrides, _ := spec["overrides"].(map[string]any)
+	for _, times := range []map[string]any{spec, overrides} {
+		for _, name := range []string{"startWithin", "bookingTimeout"} {
+			divide(times, name, speed)
+		}
+		if fallback, ok := times["fallbackAfter"].(map[string]any); ok {
+			for market := range fallback {
+				divide(fallback, market, speed)
+			}
 		}
 	}
 	budgets, _ := spec["budgets"].([]any)

@@ -8,9 +8,11 @@ import (
 
 // CapacityPolicy says how the capacity of a gang is chosen. An AdmissionCheck of
 // the controller muster.dev/capacity names one in its parameters; a
-// ProvisioningRequest names one in its parameter capacityPolicy. Parameters of a
+// ProvisioningRequest names one in its parameter capacityPolicy. Checks and requests that
+// name none have the CapacityPolicy called default, if there is one. Parameters of a
 // request, and so the annotations provreq.kueue.x-k8s.io/<parameter> of a queued
-// job, come before fields of the same name; see CapacityPolicySpec.With. Its limits and
+// job, come before fields of the same name within the bounds of overrides; see
+// CapacityPolicy.Overridden. Its limits and
 // budgets hold for all requests of the namespaces that they select, whatever these name.
 //
 // +kubebuilder:object:root=true
@@ -32,6 +34,19 @@ type CapacityPolicy struct {
 
 // CapacityPolicySpec bounds and orders the options for a gang.
 type CapacityPolicySpec struct {
+	// namespaceSelector selects the namespaces whose requests may have this policy, by
+	// their labels, by the name too: each bears it as kubernetes.io/metadata.name. Requests
+	// of other namespaces that name it wait, those of queued jobs too. Unset selects all.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// overrides is how far the annotations of jobs and the parameters of requests may
+	// loosen this policy. Unset means not at all: they may only tighten it, with a lower
+	// price, a shorter booking, fewer capacity types, longer waits or an earlier start. What
+	// loosens it further is refused: the job or request waits and is told the bound.
+	// +optional
+	Overrides *CapacityOverrides `json:"overrides,omitempty"`
+
 	// split says over what a gang may be spread.
 	// +optional
 	// +kubebuilder:default=SingleZone
@@ -82,7 +97,7 @@ type CapacityPolicySpec struct {
 
 	// bookingTimeout is how long booked capacity waits for its pods. It is at least
 	// what the scheduler needs for the gang, at 10 pods a second. The parameter
-	// bookingTimeout of a ProvisioningRequest comes before it.
+	// bookingTimeout of a ProvisioningRequest comes before it, if it is shorter.
 	// +optional
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="bookingTimeout must be positive, for example 10m"
@@ -95,7 +110,7 @@ type CapacityPolicySpec struct {
 	// run nowhere else. Unless it is set, it is Revoke for the
 	// checks of muster.dev/capacity and Event for all other requests: a stock Kueue
 	// deactivates a job whose capacity is revoked. The parameter onMachineLoss of a
-	// ProvisioningRequest comes before it.
+	// ProvisioningRequest comes before it, unless this field is Revoke.
 	// +optional
 	OnMachineLoss LossReaction `json:"onMachineLoss,omitempty"`
 
@@ -115,6 +130,47 @@ type CapacityPolicySpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
 	Budgets []CapacityBudget `json:"budgets,omitempty"`
+}
+
+// CapacityOverrides bound what jobs and requests may say in place of fields of their
+// CapacityPolicy. Where a bound is unset, the field itself is the bound.
+type CapacityOverrides struct {
+	// capacityTypes that they may use beside those of the policy.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=3
+	CapacityTypes []CapacityType `json:"capacityTypes,omitempty"`
+
+	// fallbackAfter is the shortest wait for a capacity type that a job may choose: with
+	// {OnDemand: 0s} it may begin with OnDemand. It never shortens the wait of a job that
+	// chooses nothing.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=3
+	// +kubebuilder:validation:XValidation:rule="self.all(t, t in ['Reserved', 'Spot', 'OnDemand'])",message="fallbackAfter has the capacity types Reserved, Spot or OnDemand as keys"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, duration(self[t]) >= duration('0s'))",message="fallbackAfter must not be negative"
+	FallbackAfter map[CapacityType]metav1.Duration `json:"fallbackAfter,omitempty"`
+
+	// maxPricePerHour is the highest that they may choose, in USD per hour.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0",message="a price must not be negative"
+	MaxPricePerHour *resource.Quantity `json:"maxPricePerHour,omitempty"`
+
+	// bookingTimeout is the longest that they may choose.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="bookingTimeout must be positive, for example 1h"
+	BookingTimeout *metav1.Duration `json:"bookingTimeout,omitempty"`
+
+	// startWithin is the longest that a job may choose; its startBy is no later.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="startWithin must be positive, for example 2h"
+	StartWithin *metav1.Duration `json:"startWithin,omitempty"`
+
+	// capacityPolicies that a job may name in place of this one, which its check names.
+	// Their own bounds hold then. It may name others as far as they are no looser.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	CapacityPolicies []string `json:"capacityPolicies,omitempty"`
 }
 
 // CapacityBudget bounds what the namespaces that it selects, or queues of theirs, spend
@@ -143,8 +199,8 @@ type CapacityBudget struct {
 
 	// queues are the LocalQueues of the selected namespaces that share the budget, by
 	// their names. A request counts for the one that its label kueue.x-k8s.io/queue-name
-	// names, which those of queued jobs bear. Unset means all requests, also those of no
-	// queue.
+	// names, which those of queued jobs bear. Requests without the label count too, unless
+	// queuedOnly is true: leaving it out evades no budget. Unset means all requests.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -152,6 +208,11 @@ type CapacityBudget struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="must be the name of a LocalQueue, without its namespace, for example research"
 	Queues []string `json:"queues,omitempty"`
+
+	// queuedOnly leaves out requests of no queue where queues are named. Bound them by
+	// another budget or by limits.
+	// +optional
+	QueuedOnly bool `json:"queuedOnly,omitempty"`
 
 	// usd is what may be spent in each period, in USD.
 	// +required

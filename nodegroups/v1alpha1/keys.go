@@ -23,6 +23,11 @@ const (
 	// cordon without it is a human's and is never lifted.
 	CordonedAnnotation = "muster.dev/cordoned"
 
+	// HeldLabel stands on nodes with such a cordon, from the write that cordons them to the
+	// one that lifts it: a policy keeps off pods that tolerate the cordon and have booked
+	// nothing. Kubelets may not write labels of its prefix.
+	HeldLabel = "muster.node-restriction.kubernetes.io/held"
+
 	// ScaleDownDisabledAnnotation, with the value true, keeps a cluster-autoscaler
 	// from removing the node while Muster holds it. KeptAnnotation says that it was
 	// Muster who put it: an owner's own word stays.

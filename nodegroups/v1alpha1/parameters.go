@@ -29,27 +29,56 @@ const (
 	ParamOnLateStart = "onLateStart"
 )
 
+// overrides are the parameters that come before fields, in the order in which they
+// are read.
+var overrides = []struct {
+	name, want string
+	set        func(*CapacityPolicySpec, string) bool
+}{
+	{ParamCapacityTypes, "some of Reserved, Spot and OnDemand, each once, with commas between", setCapacityTypes},
+	{ParamMaxPricePerHour, "an amount of USD that is not negative, such as 12.50", setMaxPrice},
+	{ParamBookingTimeout, "a duration greater than 0, such as 20m", setBookingTimeout},
+	{ParamOnMachineLoss, "Event or Revoke", setOnMachineLoss},
+	{ParamFallbackAfter, "capacity types with how long each waits, such as OnDemand=30m", setFallback},
+	{ParamStartWithin, "a duration greater than 0, such as 2h", setStartWithin},
+	{ParamOnLateStart, "Hold or Deactivate", setOnLateStart},
+}
+
 // With is the policy with what parameters say in place of its fields; get returns
 // the value of a parameter, empty where there is none. The error names the
 // parameter, its value and what it may be.
 func (s CapacityPolicySpec) With(get func(parameter string) string) (CapacityPolicySpec, error) {
-	for _, p := range []struct {
-		name, want string
-		set        func(*CapacityPolicySpec, string) bool
-	}{
-		{ParamCapacityTypes, "some of Reserved, Spot and OnDemand, each once, with commas between", setCapacityTypes},
-		{ParamMaxPricePerHour, "an amount of USD that is not negative, such as 12.50", setMaxPrice},
-		{ParamBookingTimeout, "a duration greater than 0, such as 20m", setBookingTimeout},
-		{ParamOnMachineLoss, "Event or Revoke", setOnMachineLoss},
-		{ParamFallbackAfter, "capacity types with how long each waits, such as OnDemand=30m", setFallback},
-		{ParamStartWithin, "a duration greater than 0, such as 2h", setStartWithin},
-		{ParamOnLateStart, "Hold or Deactivate", setOnLateStart},
-	} {
+	for _, p := range overrides {
 		if v := get(p.name); v != "" && !p.set(&s, v) {
 			return s, fmt.Errorf("%s is %q: give %s", p.name, v, p.want)
 		}
 	}
 	return s, nil
+}
+
+// Overridden is the policy's spec with what parameters say in place of its fields, as far
+// as it lets them. What they may not say is left out, and the error is about the first of
+// that: a *LooserError where the policy forbids it, any other where it makes no sense.
+func (p *CapacityPolicy) Overridden(get func(parameter string) string) (CapacityPolicySpec, error) {
+	out := p.Spec
+	var first error
+	for _, o := range overrides {
+		next, err := out.With(func(name string) string {
+			if name != o.name {
+				return ""
+			}
+			return get(name)
+		})
+		if err == nil && get(o.name) != "" {
+			err = p.allows(&next, get(o.name), o.name)
+		}
+		if err == nil {
+			out = next
+		} else if first == nil {
+			first = err
+		}
+	}
+	return out, first
 }
 
 func setCapacityTypes(s *CapacityPolicySpec, v string) bool {

@@ -55,7 +55,7 @@ func (m *Model) setBudgets() {
 			if b.Period != spec.Period {
 				b.Period, b.Ends = spec.Period, time.Time{}
 			}
-			b.selector, b.Queues = selectorOf(spec.NamespaceSelector), spec.Queues
+			b.selector, b.Queues, b.QueuedOnly = selectorOf(spec.NamespaceSelector), spec.Queues, spec.QueuedOnly
 			if status := statusIn(p, spec.Name); !equality.Semantic.DeepEqual(status, b.known) {
 				b.known, b.begun = status, false
 			}
@@ -132,15 +132,16 @@ func (m *Model) flushBudgets() {
 	m.budgets.stale = false
 }
 
-// coveredBy says of tenants whether the budget selects them, as namespaces are now.
+// coveredBy reports of tenants whether the budget selects them, as namespaces are now. What
+// names no queue counts for those of all queues, else it would evade them.
 func (m *Model) coveredBy(b *budget) func(provisioning.Tenant) bool {
-	selector, queues := b.selector, b.Queues
+	selector, queues, queuedOnly := b.selector, b.Queues, b.QueuedOnly
 	known := make(map[string]bool, len(m.holdings.namespaces))
 	for name, n := range m.holdings.namespaces {
 		known[name] = selector.Matches(labels.Set(n.Labels))
 	}
 	return func(t provisioning.Tenant) bool {
-		if len(queues) > 0 && !slices.Contains(queues, t.Queue) {
+		if len(queues) > 0 && !slices.Contains(queues, t.Queue) && (t.Queue != "" || queuedOnly) {
 			return false
 		}
 		covered, ok := known[t.Namespace]

@@ -51,9 +51,9 @@ func newPurse(t *testing.T, status ...v1alpha1.BudgetStatus) *purse {
 	return p
 }
 
-// ofQueues has the budget hold for some LocalQueues of its namespaces.
+// ofQueues has the budget hold for some LocalQueues of its namespaces alone.
 func (p *purse) ofQueues(names ...string) {
-	p.change(func(c *v1alpha1.CapacityPolicy) { c.Spec.Budgets[0].Queues = names })
+	p.change(func(c *v1alpha1.CapacityPolicy) { c.Spec.Budgets[0].Queues, c.Spec.Budgets[0].QueuedOnly = names, true })
 }
 
 // of is a request that a LocalQueue has made, or nobody's if that is empty.
@@ -182,6 +182,19 @@ func TestWhatCountsForABudgetOfQueues(t *testing.T) {
 	p.ofQueues()
 	p.DeleteRequest(p.request("y"))
 	p.want("0.65 spent, 144.00 committed") // also those of no queue
+}
+
+// TestRequestsOfNoQueueEvadeNoBudget: they count for those of queues, too, unless an admin
+// leaves them out.
+func TestRequestsOfNoQueueEvadeNoBudget(t *testing.T) {
+	p := newPurse(t)
+	p.SetRequest(launching(p.of("train", p.request("gang")), 2))
+	p.SetRequest(launching(p.of("serve", p.request("x")), 2))
+	p.SetRequest(launching(p.of("", p.request("y")), 1))
+	p.change(func(c *v1alpha1.CapacityPolicy) { c.Spec.Budgets[0].Queues = []string{"train"} })
+	p.want("0.00 spent, 108.00 committed")
+	p.ofQueues("train")
+	p.want("0.00 spent, 72.00 committed")
 }
 
 // The label of a request tells its queue, for bookings that nobody has seen yet too.

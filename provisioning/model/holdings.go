@@ -43,6 +43,7 @@ func (m *Model) SetNamespace(n *corev1.Namespace) {
 		if old == nil || !maps.Equal(old.Labels, n.Labels) {
 			delete(m.holdings.limits, n.Name)
 			m.budgets.stale = true
+			m.rereadAll()
 			m.wakeAll()
 		}
 		return true

@@ -63,6 +63,7 @@ type node struct {
 // pod is what counts of a pod.
 type pod struct {
 	version metav1.Object
+	name    string
 	node    string
 	// requests is the room that it takes on its node.
 	requests nodegroups.Resources
@@ -97,6 +98,7 @@ var consumeAnnotations = []string{
 func readPod(p *corev1.Pod) *pod {
 	out := &pod{
 		version:   &metav1.ObjectMeta{ResourceVersion: p.ResourceVersion},
+		name:      p.Name,
 		node:      p.Spec.NodeName,
 		bound:     p.Spec.NodeName != "",
 		finished:  p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
@@ -480,6 +482,7 @@ func (m *Model) read(name string, n *node) *provisioning.Node {
 	n.addAssumed(out, m)
 	n.addPods(out)
 	m.addStrays(out, n)
+	n.addStrangers(out)
 	for i := range out.Labelled {
 		n.consume(&out.Labelled[i], m.createdOf(out.Labelled[i].UID))
 	}
@@ -641,6 +644,22 @@ func (m *Model) addStrays(out *provisioning.Node, n *node) {
 	for i := range out.Strays {
 		m.distinguish(out.Strays[i].Keys())
 	}
+}
+
+// addStrangers names the pods that have slipped past the cordon of a node that Muster holds.
+func (n *node) addStrangers(out *provisioning.Node) {
+	if out.Cordon != provisioning.Joining && out.Cordon != provisioning.Held {
+		return
+	}
+	for _, p := range n.pods {
+		if !p.counts() || !p.bound || p.terminating || slices.ContainsFunc(out.Labelled, func(b provisioning.Booking) bool {
+			return b.Namespace == p.consumes.namespace && b.Key == provisioning.BookingKey(p.consumes.name)
+		}) {
+			continue
+		}
+		out.Strangers = append(out.Strangers, p.running.Namespace+"/"+p.name)
+	}
+	slices.Sort(out.Strangers)
 }
 
 // isKept says that somebody else than Muster wants the node not to be scaled down, in

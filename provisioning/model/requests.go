@@ -2,6 +2,8 @@ package model
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -574,20 +576,40 @@ func (m *Model) readParameters(e *provisioning.Request, parameters map[string]pr
 		e.Invalid = `parameter noRetry is "` + v + `": give true or false`
 		return
 	}
-	var policy v1alpha1.CapacityPolicySpec
-	if name := string(parameters[ParamPolicy]); name != "" {
-		if p := m.policies[name]; p != nil {
-			policy = p.Spec
-		} else {
-			e.Lacking = `parameter capacityPolicy is "` + name + `": there is no CapacityPolicy of that name: create it`
-		}
-	}
-	policy, err := policy.With(func(name string) string { return string(parameters[name]) })
-	if err != nil {
+	policy, lacking := m.policyOf(e.Namespace, string(parameters[ParamPolicy]))
+	e.Lacking = lacking
+	spec, err := policy.Overridden(func(name string) string { return string(parameters[name]) })
+	var looser *v1alpha1.LooserError
+	switch {
+	case errors.As(err, &looser):
+		// An admin may still allow it.
+		e.Lacking = cmp.Or(e.Lacking, "parameter "+err.Error())
+	case err != nil:
 		e.Invalid = "parameter " + err.Error()
 		return
 	}
-	e.Policy = provisioning.PolicyFrom(class, policy)
+	e.Policy = provisioning.PolicyFrom(class, spec)
+}
+
+// policyOf is the CapacityPolicy that a request of the namespace has, and what is lacking
+// if it cannot have the one that it names. The waits of fallbackAfter are for queues.
+func (m *Model) policyOf(namespace, name string) (policy *v1alpha1.CapacityPolicy, lacking string) {
+	named := m.policies[cmp.Or(name, v1alpha1.DefaultPolicy)]
+	switch {
+	case named == nil && name == "":
+		return &v1alpha1.CapacityPolicy{}, ""
+	case named == nil:
+		return &v1alpha1.CapacityPolicy{}, fmt.Sprintf("parameter capacityPolicy is %q: there is no CapacityPolicy of that name: create it", name)
+	case !selectorOf(named.Spec.NamespaceSelector).Matches(m.labelsOf(namespace)):
+		return &v1alpha1.CapacityPolicy{}, fmt.Sprintf("CapacityPolicy %s is not for namespace %s (spec.namespaceSelector): name another in parameter capacityPolicy, "+
+			"or have an admin give the namespace the labels that it selects", named.Name, namespace)
+	}
+	policy = named.DeepCopy()
+	policy.Spec.FallbackAfter = nil
+	if policy.Spec.Overrides != nil {
+		policy.Spec.Overrides.FallbackAfter = nil
+	}
+	return policy, ""
 }
 
 func statusOf(r *provreq.ProvisioningRequest) provisioning.Status {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	testingclock "k8s.io/utils/clock/testing"
@@ -78,7 +79,7 @@ func TestParametersComeBeforeThePolicy(t *testing.T) {
 	}{
 		{"nothing said", nil, 10 * time.Minute, false, ""},
 		{"the policy", map[string]provreq.Parameter{ParamPolicy: "p"}, time.Minute, true, ""},
-		{"a parameter", map[string]provreq.Parameter{ParamPolicy: "p", v1alpha1.ParamBookingTimeout: "20m", v1alpha1.ParamOnMachineLoss: "Event"}, 20 * time.Minute, false, ""},
+		{"a parameter", map[string]provreq.Parameter{ParamPolicy: "p", v1alpha1.ParamBookingTimeout: "20s"}, 20 * time.Second, true, ""},
 		{"a parameter alone", map[string]provreq.Parameter{v1alpha1.ParamOnMachineLoss: "Revoke"}, 10 * time.Minute, true, ""},
 		{"a parameter beside a policy that is gone", map[string]provreq.Parameter{ParamPolicy: "gone", v1alpha1.ParamOnMachineLoss: "Revoke"}, 10 * time.Minute, true, ""},
 		{"no duration", map[string]provreq.Parameter{v1alpha1.ParamBookingTimeout: "600"}, 10 * time.Minute, false, `parameter bookingTimeout is "600": give a duration`},
@@ -96,6 +97,50 @@ func TestParametersComeBeforeThePolicy(t *testing.T) {
 			}
 			if tc.invalid == "" && e.Invalid != "" || !strings.Contains(e.Invalid, tc.invalid) {
 				t.Errorf("invalid: %q, want %q", e.Invalid, tc.invalid)
+			}
+		})
+	}
+}
+
+// TestRequestsOnlyTightenTheirPolicy: what loosens it waits for an admin and has no effect,
+// also on a request that has its capacity already.
+func TestRequestsOnlyTightenTheirPolicy(t *testing.T) {
+	research := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "research"}}
+	for name, tc := range map[string]struct {
+		parameters map[string]provreq.Parameter
+		lacking    string
+		timeout    time.Duration
+		micro      int64
+	}{
+		"nothing said has the default":   {nil, "", 5 * time.Minute, 20e6},
+		"longer than the default":        {map[string]provreq.Parameter{v1alpha1.ParamBookingTimeout: "87600h"}, `parameter bookingTimeout is "87600h": CapacityPolicy default lets it be 5m0s at most`, 5 * time.Minute, 20e6},
+		"as long as another policy lets": {map[string]provreq.Parameter{ParamPolicy: "patient", v1alpha1.ParamBookingTimeout: "2h"}, "", 2 * time.Hour, -1},
+		"longer than that":               {map[string]provreq.Parameter{ParamPolicy: "patient", v1alpha1.ParamBookingTimeout: "3h"}, "CapacityPolicy patient lets it be 2h0m0s at most", time.Hour, -1},
+		"a policy of other namespaces":   {map[string]provreq.Parameter{ParamPolicy: "theirs"}, "CapacityPolicy theirs is not for namespace ns (spec.namespaceSelector)", 10 * time.Minute, -1},
+		"a market though it would wait":  {map[string]provreq.Parameter{ParamPolicy: "patient", v1alpha1.ParamCapacityTypes: "OnDemand"}, "", time.Hour, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, v := newModel()
+			policy := func(name string, spec v1alpha1.CapacityPolicySpec) {
+				m.SetPolicy(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: v.next()}, Spec: spec})
+			}
+			policy(v1alpha1.DefaultPolicy, v1alpha1.CapacityPolicySpec{
+				BookingTimeout: &metav1.Duration{Duration: 5 * time.Minute}, MaxPricePerHour: new(resource.MustParse("20")),
+			})
+			policy("patient", v1alpha1.CapacityPolicySpec{
+				BookingTimeout: &metav1.Duration{Duration: time.Hour}, FallbackAfter: map[v1alpha1.CapacityType]metav1.Duration{v1alpha1.OnDemand: {Duration: time.Hour}},
+				Overrides: &v1alpha1.CapacityOverrides{BookingTimeout: &metav1.Duration{Duration: 2 * time.Hour}},
+			})
+			policy("theirs", v1alpha1.CapacityPolicySpec{NamespaceSelector: research, BookingTimeout: &metav1.Duration{Duration: 24 * time.Hour}})
+			r := v.request("gang", provreq.Provisioned)
+			r.Spec.Parameters = tc.parameters
+			m.SetRequest(r)
+			e, _ := m.Request("gang")
+			if e.Policy.BookingTimeout != tc.timeout || e.Policy.MaxMicroUSDPerHour != tc.micro {
+				t.Errorf("booked for %s, at %d; want %s and %d", e.Policy.BookingTimeout, e.Policy.MaxMicroUSDPerHour, tc.timeout, tc.micro)
+			}
+			if e.Invalid != "" || (e.Lacking != "") != (tc.lacking != "") || !strings.Contains(e.Lacking, tc.lacking) {
+				t.Errorf("invalid: %q, lacking: %q; want %q", e.Invalid, e.Lacking, tc.lacking)
 			}
 		})
 	}

@@ -17,8 +17,11 @@ type Config struct {
 	// namespaces that ManagedJobsNamespaceSelector matches.
 	ManageJobsWithoutQueueName bool `json:"manageJobsWithoutQueueName,omitempty"`
 	// ManagedJobsNamespaceSelector is by default all namespaces but kube-system and
-	// Muster's own.
+	// Muster's own. Only there a LocalQueue called default takes Jobs that name no queue.
 	ManagedJobsNamespaceSelector *metav1.LabelSelector `json:"managedJobsNamespaceSelector,omitempty"`
+	// LabelKeysToCopy are the labels of a Job that its Workload has from its creation on,
+	// as integrations.labelKeysToCopy in Kueue.
+	LabelKeysToCopy []string `json:"labelKeysToCopy,omitempty"`
 	// WaitForPodsReady evicts admitted Workloads whose pods do not become ready in
 	// time. Nil waits for ever, unlike in Kueue, where it is on since 0.19: a gang
 	// that has waited for its machines is not sent back to the queue for a slow
@@ -35,6 +38,8 @@ type Config struct {
 	// ObjectRetentionPolicies says when finished Workloads are deleted. Nil keeps
 	// them as long as their jobs.
 	ObjectRetentionPolicies *kueueconfig.ObjectRetentionPolicies `json:"objectRetentionPolicies,omitempty"`
+	// LocalQueueMetrics says which LocalQueues metrics show by themselves, by default all.
+	LocalQueueMetrics *kueueconfig.LocalQueueMetrics `json:"localQueueMetrics,omitempty"`
 	// NamespaceQuota lets a Workload wait while the ResourceQuota of its namespace
 	// would have its pods rejected.
 	NamespaceQuota bool `json:"namespaceQuota,omitempty"`
@@ -72,6 +77,7 @@ func (c *Config) SetDefaults(namespace string) {
 	if a := c.AdmissionFairSharing; a != nil {
 		setDuration(&a.UsageSamplingInterval, defaultSamplingInterval)
 	}
+	set(&c.LocalQueueMetrics, kueueconfig.LocalQueueMetrics{Enable: true})
 	if r := c.Resources; r != nil {
 		set(&r.QuotaCheckStrategy, kueueconfig.QuotaCheckBlockUndeclared)
 		for i := range r.Transformations {

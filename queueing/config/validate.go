@@ -21,10 +21,12 @@ import (
 func (c *Config) Validate(namespace string, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		validateSelector(c.ManagedJobsNamespaceSelector, namespace, path.Child("managedJobsNamespaceSelector")),
+		validateLabelKeys(c.LabelKeysToCopy, path.Child("labelKeysToCopy")),
 		validatePodsReady(c.WaitForPodsReady, path.Child("waitForPodsReady")),
 		validateFairSharing(c.FairSharing, path.Child("fairSharing", "preemptionStrategies")),
 		validateAdmissionFairSharing(c.AdmissionFairSharing, path.Child("admissionFairSharing")),
 		validateResources(c.Resources, path.Child("resources")),
+		validateLocalQueueMetrics(c.LocalQueueMetrics, path.Child("localQueueMetrics")),
 		validateRetention(c.ObjectRetentionPolicies, path.Child("objectRetentionPolicies", "workloads")),
 	)
 }
@@ -48,6 +50,17 @@ func validateSelector(s *metav1.LabelSelector, namespace string, path *field.Pat
 		}
 	}
 	return errs
+}
+
+func validateLabelKeys(keys []string, path *field.Path) (errs field.ErrorList) {
+	for i, key := range keys {
+		errs = append(errs, metav1validation.ValidateLabelName(key, path.Index(i))...)
+	}
+	return errs
+}
+
+func validateLocalQueueMetrics(m *kueueconfig.LocalQueueMetrics, path *field.Path) field.ErrorList {
+	return metav1validation.ValidateLabelSelector(m.LocalQueueSelector, metav1validation.LabelSelectorValidationOptions{}, path.Child("localQueueSelector"))
 }
 
 func validatePodsReady(w *kueueconfig.WaitForPodsReady, path *field.Path) field.ErrorList {

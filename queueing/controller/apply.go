@@ -35,8 +35,8 @@ func (l *loop) dispatch(v *queueing.Verdict, now time.Time) {
 		l.creating++
 	}
 	on := judged{object: v.Workload.Object}
-	if v.Replaces != nil {
-		on.replaced = v.Replaces.Workload.Object
+	if v.PreemptedBy != "" {
+		on.preemptor = l.known.workload(v.PreemptedBy)
 	}
 	if !l.reasons.hold(uid, held{waits: v.Action == queueing.Wait, then: func(before, after *kueue.Workload) {
 		if after != nil && before.ResourceVersion == on.object.ResourceVersion {
@@ -53,8 +53,8 @@ func (l *loop) dispatch(v *queueing.Verdict, now time.Time) {
 // ones while it is carried out.
 type judged struct {
 	object *kueue.Workload
-	// replaced is the Workload whose place this one takes; nil if there is none.
-	replaced *kueue.Workload
+	// preemptor is the Workload that another one has to stop for; nil if there is none.
+	preemptor *kueue.Workload
 }
 
 // carryOut starts the writes of a verdict.
@@ -73,14 +73,14 @@ func (l *loop) carryOut(v *queueing.Verdict, on judged) {
 			if o.workload != nil {
 				l.showVerdict(v, on.object, o.workload, now)
 			}
-			l.settle(on, o, now)
+			l.settle(on.object, o, now)
 		}
 	})
 }
 
 func urgencyOf(v *queueing.Verdict) urgency {
 	switch {
-	case v.Action == queueing.Evict, v.Action == queueing.Release, v.Action == queueing.Deactivate:
+	case v.Action == queueing.Evict, v.Action == queueing.Release, v.Action == queueing.Deactivate, v.Action == queueing.Finish:
 		return freeing
 	case v.Action == queueing.Wait && v.Create == nil: // requests that nobody needs keep room
 		return freeing
@@ -94,15 +94,12 @@ type outcome struct {
 	workload *kueue.Workload
 	// removed says that it, or the job that takes it along, was deleted.
 	removed bool
-	// replaced is what was written of the Workload whose place it takes; nil if
-	// nothing was, and then nothing was written of this one either.
-	replaced *kueue.Workload
-	created  *autoscaling.ProvisioningRequest
-	deleted  []*autoscaling.ProvisioningRequest
+	created *autoscaling.ProvisioningRequest
+	deleted []*autoscaling.ProvisioningRequest
 	// refused says why the API server will not take the request however often it is
 	// asked.
 	refused string
-	// unknown says that the Workload to be written last may have been or not.
+	// unknown says that the Workload may have been written or not.
 	unknown bool
 	err     error
 }
@@ -111,13 +108,6 @@ type outcome struct {
 // them is mended by the next process: the status first, then what follows from it.
 func (l *loop) perform(ctx context.Context, v *queueing.Verdict, on judged) (o outcome) {
 	object := on.object
-	if on.replaced != nil {
-		o.replaced, o.err = writer.ApplyStatus(ctx, l.client, on.replaced, v.Replaces.Status)
-		if o.err != nil {
-			o.unknown = !definite(o.err)
-			return o
-		}
-	}
 	switch {
 	case v.Action == queueing.Deactivate:
 		o.workload, o.err = l.deactivate(ctx, object)
@@ -132,6 +122,9 @@ func (l *loop) perform(ctx context.Context, v *queueing.Verdict, on judged) (o o
 		return o
 	}
 	l.announce(v, object)
+	if on.preemptor != nil {
+		l.event(on.preemptor, corev1.EventTypeNormal, "PreemptedWorkload", v.Preemption)
+	}
 	for _, r := range v.Delete {
 		if err := l.client.Delete(ctx, r, client.Preconditions{UID: &r.UID}); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 			o.err = fmt.Errorf("deleting ProvisioningRequest %s/%s: %w", r.Namespace, r.Name, err)
@@ -154,16 +147,8 @@ func (l *loop) perform(ctx context.Context, v *queueing.Verdict, on judged) (o o
 }
 
 // settle takes the outcome of a verdict into the State.
-func (l *loop) settle(on judged, o outcome, now time.Time) {
-	object, uid := on.object, on.object.UID
-	switch {
-	case on.replaced == nil:
-	case o.replaced != nil:
-		l.settled(on.replaced, o.replaced)
-	default:
-		l.stays(on, o, now)
-		return
-	}
+func (l *loop) settle(object *kueue.Workload, o outcome, now time.Time) {
+	uid := object.UID
 	for _, r := range o.deleted {
 		if l.known.objects[r.UID] != nil {
 			l.state.Deleted(r, now)
@@ -215,21 +200,6 @@ func going(w *kueue.Workload, now time.Time) *kueue.Workload {
 	return w
 }
 
-// stays takes in that a Workload could not be ended so that another one takes its
-// place. Both are judged again at once, for either is judged by where the other
-// stands.
-func (l *loop) stays(on judged, o outcome, now time.Time) {
-	l.failed(on.replaced, o.err)
-	l.retries.later(on.object.UID, now, func(time.Time) {
-		if o.unknown {
-			l.reread(on.replaced, on.object)
-			return
-		}
-		l.settled(on.replaced, nil)
-		l.settled(on.object, nil)
-	})
-}
-
 // failed writes down a failure, unless what it stumbled on is about to be told.
 func (l *loop) failed(object *kueue.Workload, err error) {
 	if !isStale(err) {
@@ -252,9 +222,8 @@ func (l *loop) settled(object, written *kueue.Workload) {
 }
 
 // reread finds out what became of a write whose answer never came. Until then the
-// quota that it may have given stays given, and those of whom nothing was written
-// for that reason wait.
-func (l *loop) reread(object *kueue.Workload, waiting ...*kueue.Workload) {
+// quota that it may have given stays given.
+func (l *loop) reread(object *kueue.Workload) {
 	l.start(freeing, func(ctx context.Context) settle {
 		have := &kueue.Workload{}
 		err := l.live.Get(ctx, client.ObjectKeyFromObject(object), have)
@@ -262,16 +231,13 @@ func (l *loop) reread(object *kueue.Workload, waiting ...*kueue.Workload) {
 			switch {
 			case client.IgnoreNotFound(err) != nil:
 				l.log.Error(err, "Reading the outcome of a write failed", "workload", client.ObjectKeyFromObject(object))
-				l.retries.later(object.UID, now, func(time.Time) { l.reread(object, waiting...) })
+				l.retries.later(object.UID, now, func(time.Time) { l.reread(object) })
 				return
 			case err != nil || have.UID != object.UID:
 				l.settled(object, nil)
 			default:
 				have.ManagedFields = nil
 				l.settled(object, have)
-			}
-			for _, w := range waiting {
-				l.settled(w, nil)
 			}
 		}
 	})
@@ -333,7 +299,7 @@ func (l *loop) announce(v *queueing.Verdict, object *kueue.Workload) {
 			l.event(object, corev1.EventTypeNormal, "Admitted",
 				fmt.Sprintf("Admitted by ClusterQueue %s, wait time since reservation was 0s", v.Status.Admission.ClusterQueue))
 		}
-	case queueing.Admit, queueing.Remove:
+	case queueing.Admit, queueing.Finish, queueing.Remove:
 		l.event(object, corev1.EventTypeNormal, v.Reason, v.Message)
 	case queueing.Evict:
 		if v.Reason == kueue.WorkloadEvictedByPreemption {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
@@ -44,15 +45,16 @@ type Config struct {
 	Capacity Capacity
 	// Settings are the administrator's.
 	Settings config.Config
-	// Metrics says what is shown; it is for the only process by default.
-	Metrics metrics.Config
+	// Metrics show what happens; nil shows nothing.
+	Metrics *metrics.Metrics
 	// Registry takes the metrics while the process leads; nil shows none.
 	Registry prometheus.Registerer
 }
 
 // needed are the kinds without which there are no queues.
 var needed = []client.Object{
-	&corev1.Namespace{}, &kueue.ClusterQueue{}, &kueue.LocalQueue{}, &kueue.ResourceFlavor{}, &kueue.Workload{},
+	&corev1.Namespace{}, &corev1.LimitRange{}, &nodev1.RuntimeClass{},
+	&kueue.ClusterQueue{}, &kueue.LocalQueue{}, &kueue.ResourceFlavor{}, &kueue.Workload{},
 }
 
 // optional are the kinds that a cluster may do without: who runs the queues alone
@@ -97,7 +99,7 @@ func kindsOf(scheme *runtime.Scheme, mapper meta.RESTMapper, settings config.Con
 		}
 	}
 	if settings.NamespaceQuota {
-		kinds = append(kinds[:len(kinds):len(kinds)], &corev1.ResourceQuota{}, &corev1.LimitRange{})
+		kinds = append(kinds[:len(kinds):len(kinds)], &corev1.ResourceQuota{})
 	}
 	return kinds, nil
 }

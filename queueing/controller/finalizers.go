@@ -13,9 +13,9 @@ import (
 	"github.com/muster-dev/muster/queueing"
 )
 
-// leaver is a deleted object that bears Kueue's finalizer. Muster puts it on none,
-// but a cluster that has used Kueue has it on all of them. Queues and flavors stay
-// while something rests on them.
+// leaver is a deleted object that bears Kueue's finalizer. ClusterQueues, flavors and
+// checks are born with it and stay while something uses them; Workloads have it where Kueue
+// was.
 type leaver struct {
 	object client.Object
 	// underWay: it is being let go of. Until after a failure it is not tried again.
@@ -29,7 +29,7 @@ func (l *loop) finalize(object client.Object) {
 		return
 	}
 	switch object.(type) {
-	case *kueue.Workload, *kueue.ClusterQueue, *kueue.ResourceFlavor:
+	case *kueue.Workload, *kueue.ClusterQueue, *kueue.ResourceFlavor, *kueue.AdmissionCheck:
 	default:
 		return
 	}
@@ -72,7 +72,7 @@ func (l *loop) release(now time.Time) (next time.Time) {
 	return next
 }
 
-// inUse says that something rests on an object.
+// inUse reports whether something uses an object.
 func (l *loop) inUse(object client.Object) bool {
 	switch o := object.(type) {
 	case *kueue.ClusterQueue:
@@ -86,6 +86,12 @@ func (l *loop) inUse(object client.Object) bool {
 			return ok && slices.ContainsFunc(cq.Spec.ResourceGroups, func(g kueue.ResourceGroup) bool {
 				return slices.ContainsFunc(g.Flavors, func(f kueue.FlavorQuotas) bool { return string(f.Name) == o.Name })
 			})
+		})
+	case *kueue.AdmissionCheck:
+		return l.known.some(func(x client.Object) bool {
+			cq, ok := x.(*kueue.ClusterQueue)
+			return ok && cq.Spec.AdmissionChecksStrategy != nil &&
+				slices.ContainsFunc(cq.Spec.AdmissionChecksStrategy.AdmissionChecks, func(r kueue.AdmissionCheckStrategyRule) bool { return string(r.Name) == o.Name })
 		})
 	}
 	return false

@@ -14,10 +14,14 @@ import (
 )
 
 const (
-	// forecastEvery is how often a forecast is made at most, and restShare how many times
-	// as long as one took is waited after it: forecasts cost a fiftieth of a core.
+	// forecastEvery is how often a forecast is made at most.
 	forecastEvery = time.Minute
-	restShare     = 49
+	// restShare is how many times as long as it worked a forecast rests, again and again
+	// until it is done: forecasts cost a hundredth of a core at any time, also where one
+	// for thousands of Workloads takes many seconds of work.
+	restShare = 99
+	// leastWork is how long a forecast works at least until it rests.
+	leastWork = 2 * time.Millisecond
 	// atOnce is how long a Workload is given to start that has what it needs: what is
 	// said of those that do not wait says nothing about forecasts.
 	atOnce = 10 * time.Second
@@ -88,11 +92,36 @@ func (l *loop) prepare(now time.Time) func() settle {
 				out = func(time.Time) { l.withoutForecasts(err) }
 			}
 		}()
-		report := forecast.Forecast(state, history, now, forecast.Horizon)
-		took := l.now().Sub(began)
-		return func(later time.Time) { l.foreseen(&report, now, took, later) }
+		p := &pacer{now: l.now, rest: l.rest, since: began}
+		report := forecast.Paced(state, history, now, forecast.Horizon, p.pause)
+		took := p.worked()
+		return func(time.Time) { l.foreseen(&report, now, took) }
 	}
 }
+
+// pacer spreads work over time.
+type pacer struct {
+	now  func() time.Time
+	rest func(time.Duration)
+	// since is when the work began that no rest has followed yet, and before is how long
+	// was worked until then.
+	since  time.Time
+	before time.Duration
+}
+
+// pause rests for the work that was done, once it is enough to be worth it.
+func (p *pacer) pause() {
+	work := p.now().Sub(p.since)
+	if work < leastWork {
+		return
+	}
+	p.rest(restShare * work)
+	p.before += work
+	p.since = p.now()
+}
+
+// worked is for how long was worked, without the rests.
+func (p *pacer) worked() time.Duration { return p.before + p.now().Sub(p.since) }
 
 // withoutForecasts goes on without any: nobody's job is to wait because a forecast failed.
 func (l *loop) withoutForecasts(err error) {
@@ -101,11 +130,8 @@ func (l *loop) withoutForecasts(err error) {
 }
 
 // foreseen takes in a forecast that was made for a time a little ago.
-func (l *loop) foreseen(report *forecast.Report, made time.Time, took time.Duration, now time.Time) {
+func (l *loop) foreseen(report *forecast.Report, made time.Time, took time.Duration) {
 	l.forecast.underWay, l.forecast.next = false, made.Add(forecastEvery)
-	if rested := now.Add(restShare * took); l.forecast.next.Before(rested) {
-		l.forecast.next = rested
-	}
 	starts := map[string][]time.Time{}
 	for i := range report.Estimates {
 		e := &report.Estimates[i]

@@ -155,25 +155,44 @@ func TestForecastsKnowHowLongLaunchesTake(t *testing.T) {
 	}
 }
 
-// TestForecastsCostLittle: a forecast that takes its time is followed by a pause of
-// fifty times that, and one that takes none by a minute.
+// TestForecastsCostLittle: there is one a minute, and it rests for 99 times as long as it
+// works, after every step of it: one that takes long is done late.
 func TestForecastsCostLittle(t *testing.T) {
 	for name, tt := range map[string]struct {
-		took time.Duration
-		want int
+		// step is how much time passes between two looks at the clock.
+		step time.Duration
+		// least and most forecasts are made in an hour.
+		least, most int
 	}{
-		"a forecast that takes no time":    {0, 60},
-		"a forecast that takes 12 seconds": {12 * time.Second, 6},
+		"a forecast that takes no time":       {0, 60, 60},
+		"a forecast whose steps take seconds": {3 * time.Second, 1, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil, append(queueOf("1"), hourly("a"), hourly("b"))...)
+			var worked, rested, longest, since time.Duration
+			w.loop.rest = func(d time.Duration) {
+				w.now = w.now.Add(d)
+				rested, since = rested+d, 0
+			}
 			w.loop.beside = func(make func() settle) {
-				w.now = w.now.Add(tt.took)
-				make()(w.now)
+				now := w.loop.now
+				w.loop.now = func() time.Time {
+					w.now = w.now.Add(tt.step)
+					worked, since = worked+tt.step, since+tt.step
+					longest = max(longest, since)
+					return w.now
+				}
+				done := make()
+				w.loop.now = now
+				done(w.now)
 			}
 			w.run(time.Hour)
-			if got := w.made(); got != tt.want {
-				t.Errorf("%d forecasts were made in an hour, want %d", got, tt.want)
+			if got := w.made(); got < tt.least || got > tt.most {
+				t.Errorf("%d forecasts were made in an hour, want %d to %d", got, tt.least, tt.most)
+			}
+			// It looks at the clock twice for a rest.
+			if longest > 2*tt.step || rested < 40*worked {
+				t.Errorf("forecasts worked for %s and rested for %s, and for %s not at all", worked, rested, longest)
 			}
 		})
 	}

@@ -19,7 +19,7 @@ import (
 // TestWhichKindsAreWatched: those without which there are no queues, and of the
 // others those that the cluster has.
 func TestWhichKindsAreWatched(t *testing.T) {
-	const always = "Namespace ClusterQueue LocalQueue ResourceFlavor Workload"
+	const always = "Namespace LimitRange RuntimeClass ClusterQueue LocalQueue ResourceFlavor Workload"
 	kueues := []schema.GroupVersionKind{
 		kueue.SchemeGroupVersion.WithKind("Cohort"), kueue.SchemeGroupVersion.WithKind("AdmissionCheck"), kueue.SchemeGroupVersion.WithKind("ProvisioningRequestConfig"),
 	}
@@ -34,7 +34,7 @@ func TestWhichKindsAreWatched(t *testing.T) {
 			installed: append(slices.Clone(kueues), v1alpha1.GroupVersion.WithKind("CapacityPolicy"), autoscaling.SchemeGroupVersion.WithKind("ProvisioningRequest")),
 			want:      always + " Cohort AdmissionCheck ProvisioningRequestConfig CapacityPolicy ProvisioningRequest",
 		},
-		"with the quotas of namespaces": {settings: config.Config{NamespaceQuota: true}, want: always + " ResourceQuota LimitRange"},
+		"with the quotas of namespaces": {settings: config.Config{NamespaceQuota: true}, want: always + " ResourceQuota"},
 		"another version of a kind is not that kind": {
 			installed: []schema.GroupVersionKind{{Group: kueue.SchemeGroupVersion.Group, Version: "v1beta1", Kind: "Cohort"}}, want: always,
 		},

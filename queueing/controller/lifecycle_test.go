@@ -141,7 +141,8 @@ func expectShown(t *testing.T, w *world, line string) {
 	}
 }
 
-// expectWithin says that no more CPUs have quota than there are.
+// expectWithin says that no more CPUs have quota than there are. The quota of a slice is
+// part of that of the one that takes its place.
 func expectWithin(t *testing.T, w *world, cpus int64) {
 	t.Helper()
 	var list kueue.WorkloadList
@@ -149,8 +150,14 @@ func expectWithin(t *testing.T, w *world, cpus int64) {
 		t.Fatal(err)
 	}
 	var sum resource.Quantity
+	replaced := map[string]bool{}
 	for i := range list.Items {
 		if x := &list.Items[i]; queueing.HasQuota(x) {
+			replaced[x.Annotations[queueing.ReplacementAnnotation]] = true
+		}
+	}
+	for i := range list.Items {
+		if x := &list.Items[i]; queueing.HasQuota(x) && !replaced[x.Namespace+"/"+x.Name] {
 			sum.Add(x.Status.Admission.PodSetAssignments[0].ResourceUsage[corev1.ResourceCPU])
 		}
 	}
@@ -160,7 +167,7 @@ func expectWithin(t *testing.T, w *world, cpus int64) {
 }
 
 // TestASliceTakesThePlaceOfAnother whatever becomes of the first tries to write it
-// down: first the one goes, then the other comes.
+// down: first the other comes, then the one goes.
 func TestASliceTakesThePlaceOfAnother(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "workloads"}, "x", nil)
 	for name, tt := range map[string]struct {
@@ -313,7 +320,7 @@ func TestWhatUsersAreTold(t *testing.T) {
 	}{
 		"a preemption": {
 			workloadOf("low", "1"), important,
-			[]string{"QuotaReserved low", "Admitted low", "Preempted low", "EvictedDueToPreempted low", "QuotaReserved important", "Admitted important"},
+			[]string{"QuotaReserved low", "Admitted low", "Preempted low", "EvictedDueToPreempted low", "PreemptedWorkload important", "QuotaReserved important", "Admitted important"},
 			[]string{
 				`kueue_preempted_workloads_total{preempting_cluster_queue="team",reason="InClusterQueue",replica_role="standalone"} 1`,
 				`kueue_evicted_workloads_total{cluster_queue="team",priority_class="",reason="Preempted",replica_role="standalone",underlying_cause=""} 1`,

@@ -53,6 +53,8 @@ type loop struct {
 	start func(urgency, write)
 	// beside has a forecast made, which would hold up the loop.
 	beside func(func() settle)
+	// rest lets the time pass for which such work rests.
+	rest func(time.Duration)
 
 	state *queueing.State
 	inbox *inbox
@@ -80,7 +82,7 @@ func newLoop(c client.Client, live client.Reader, config Config) *loop {
 		plan = provisioning.Plan
 	}
 	l := &loop{
-		client: c, live: live, log: logr.Discard(), now: time.Now,
+		client: c, live: live, log: logr.Discard(), now: time.Now, rest: func(time.Duration) {},
 		eventRate: rate.NewLimiter(eventsPerSecond, eventsAtOnce),
 		state:     queueing.New(config.Settings, plan),
 		inbox:     newInbox(),
@@ -90,7 +92,10 @@ func newLoop(c client.Client, live client.Reader, config Config) *loop {
 		reasons:   newReasons(),
 		report:    newReporter(),
 		leaving:   map[types.UID]*leaver{},
-		metrics:   metrics.New(config.Metrics),
+		metrics:   config.Metrics,
+	}
+	if l.metrics == nil {
+		l.metrics = metrics.New(metrics.Config{})
 	}
 	if config.Capacity != nil {
 		l.capacity = &advisor{source: config.Capacity, stale: true}
@@ -110,6 +115,7 @@ func (l *loop) run(ctx context.Context) {
 	// There is one at a time. Nobody waits for it when the loop ends: it ends by itself.
 	foreseen := make(chan settle, 1)
 	l.beside = func(make func() settle) { go func() { foreseen <- make() }() }
+	l.rest = func(d time.Duration) { wait(ctx, time.NewTimer(d), d) }
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -217,6 +223,7 @@ func (l *loop) receive(changes map[types.UID]change) {
 func (l *loop) set(object client.Object) {
 	before := l.known.objects[object.GetUID()]
 	if !l.known.set(object) {
+		l.share(object)
 		return
 	}
 	l.show(before, object)
@@ -224,6 +231,20 @@ func (l *loop) set(object client.Object) {
 	l.finalize(object)
 	if l.capacity != nil {
 		l.capacity.follow(object)
+	}
+}
+
+// share has a Workload kept once: where an informer brings the version that the answer to
+// a write has brought before, its own copy, which it keeps in any case, takes the place of
+// the answer.
+func (l *loop) share(object client.Object) {
+	w, ok := object.(*kueue.Workload)
+	if !ok {
+		return
+	}
+	if have := l.known.workload(w.UID); have.ResourceVersion == w.ResourceVersion {
+		l.known.objects[w.UID] = w
+		l.state.Replace(have, w)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
 )
@@ -143,5 +144,26 @@ func TestUnknownOutcome(t *testing.T) {
 	w.run(5 * time.Second)
 	if queueing.HasQuota(w.workload("b")) {
 		t.Error("the quota was given out twice")
+	}
+}
+
+// TestAWorkloadIsKeptOnce: the informer keeps what it brings, so nothing else keeps another
+// object of the same version, such as the answer to the write that made it.
+func TestAWorkloadIsKeptOnce(t *testing.T) {
+	w := newWorld(t, nil, append(queueOf("1"), workloadOf("a", "1"))...)
+	w.loop.step(w.now) // it is given quota
+	w.loop.step(w.now) // the answer is here
+	w.inform()
+	w.loop.step(w.now)
+	uid := w.workload("a").UID
+	brought := w.seen[uid].(*kueue.Workload)
+	if !queueing.IsAdmitted(brought) {
+		t.Fatalf("it is not admitted: %v", brought.Status.Conditions)
+	}
+	if w.loop.known.workload(uid) != brought {
+		t.Error("the loop keeps another object")
+	}
+	if w.loop.state.Workloads()[0].Object != brought {
+		t.Error("the State keeps another object")
 	}
 }

@@ -267,7 +267,7 @@ func (l *loop) tell(now time.Time) time.Time {
 			l.again(n, now)
 			continue
 		}
-		status := queueing.Waiting(object, n.reason, n.message, now)
+		status := queueing.Waiting(object, l.state.Requested(n.uid), n.reason, n.message, now)
 		if status == nil {
 			continue
 		}

@@ -185,6 +185,7 @@ func (l *loop) work(now time.Time) {
 	for key, s := range report.Checks {
 		l.want(nameIn[*kueue.AdmissionCheck]("", key), func(o client.Object) { o.(*kueue.AdmissionCheck).Status = s })
 	}
+	l.metrics.Cohorts(report.Trees, report.Whole)
 }
 
 func (l *loop) want(n name, s status) {

@@ -183,12 +183,12 @@ func TestNewsOfObjects(t *testing.T) {
 	}
 }
 
-// TestFinalizersOfKueue: who waits to be let go may go when nothing rests on it.
+// TestFinalizersOfKueue: what is deleted goes when nothing uses it.
 func TestFinalizersOfKueue(t *testing.T) {
-	objects := append(queueOf("1"), workloadOf("a", "1"))
+	objects := append(queueOf("1", kueue.AdmissionCheckStrategyRule{Name: "capacity", OnFlavors: []kueue.ResourceFlavorReference{"other"}}), workloadOf("a", "1"))
 	for _, o := range objects {
 		switch o.(type) {
-		case *kueue.ClusterQueue, *kueue.ResourceFlavor, *kueue.Workload:
+		case *kueue.ClusterQueue, *kueue.ResourceFlavor, *kueue.AdmissionCheck, *kueue.Workload:
 			controllerutil.AddFinalizer(o, kueue.ResourceInUseFinalizerName)
 		}
 	}
@@ -203,19 +203,20 @@ func TestFinalizersOfKueue(t *testing.T) {
 		}
 		w.run(2 * time.Second)
 	}
-	queue, flavor, workload := objects[0], objects[3], objects[5]
+	queue, check, flavor, workload := objects[0], objects[2], objects[3], objects[5]
 	remove(flavor)
+	remove(check)
 	remove(queue)
-	if !exists(flavor) || !exists(queue) {
-		t.Error("the flavor or the queue is gone while a workload has its quota")
+	if !exists(flavor) || !exists(check) || !exists(queue) {
+		t.Error("the flavor, the check or the queue is gone while a workload has its quota")
 	}
 	remove(workload)
 	if exists(workload) || exists(queue) {
 		t.Error("the workload or the queue is still there")
 	}
 	w.run(2 * time.Second)
-	if exists(flavor) {
-		t.Error("the flavor is still there, though no queue has it")
+	if exists(flavor) || exists(check) {
+		t.Error("the flavor or the check is still there, though no queue has it")
 	}
 }
 

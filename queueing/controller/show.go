@@ -3,7 +3,6 @@ package controller
 import (
 	"time"
 
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -17,11 +16,8 @@ func (l *loop) show(before, now client.Object) {
 	case *kueue.Workload:
 		b, known := before.(*kueue.Workload)
 		l.forecast.follow(b, o)
-		if known && queueing.IsFinished(o) && !queueing.IsFinished(b) {
-			l.metrics.Finished(o)
-			if c := apimeta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadFinished); c.Reason == kueue.WorkloadSliceReplaced {
-				l.metrics.Replaced(o)
-			}
+		if known {
+			l.metrics.Changed(b, o)
 		}
 	case *autoscaling.ProvisioningRequest:
 		l.forecast.history.Launched(o)
@@ -29,6 +25,8 @@ func (l *loop) show(before, now client.Object) {
 		if before == nil || before.GetGeneration() != o.Generation {
 			l.metrics.Quotas(o)
 		}
+	case *kueue.LocalQueue:
+		l.metrics.Select(o)
 	}
 }
 
@@ -40,7 +38,7 @@ func (l *loop) showVerdict(v *queueing.Verdict, before, after *kueue.Workload, n
 	case queueing.Admit:
 		l.metrics.Admitted(before, after, now)
 	case queueing.Evict:
-		l.metrics.Evicted(before, v.Reason)
+		l.metrics.Evicted(before, after, v.Reason, now)
 		if v.PreemptedFor != "" {
 			l.metrics.Preempted(after, v.PreemptedFor)
 		}
@@ -55,11 +53,14 @@ func (l *loop) showStatus(object client.Object, set status) {
 	case *kueue.ClusterQueue:
 		shallow := *o
 		set(&shallow)
-		l.metrics.ClusterQueue(&shallow, l.state.ActivePending(kueue.ClusterQueueReference(o.Name)))
+		l.metrics.ClusterQueue(&shallow, l.state.Figures(kueue.ClusterQueueReference(o.Name)))
 	case *kueue.LocalQueue:
+		if !l.metrics.Shows(o) {
+			return
+		}
 		shallow := *o
 		set(&shallow)
-		l.metrics.LocalQueue(&shallow, l.state.LocalActivePending(client.ObjectKeyFromObject(o)))
+		l.metrics.LocalQueue(&shallow, l.state.LocalFigures(client.ObjectKeyFromObject(o)))
 	case *kueue.Cohort:
 		shallow := *o
 		set(&shallow)

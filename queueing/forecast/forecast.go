@@ -84,6 +84,12 @@ func (r *Report) Basis() string {
 // Forecast tells for each Workload that is active and not admitted when it is expected
 // to start, up to the horizon. The State is not changed.
 func Forecast(state *queueing.State, history *History, now time.Time, horizon time.Duration) Report {
+	return Paced(state, history, now, horizon, func() {})
+}
+
+// Paced is a Forecast that calls rest after every step of its work, so that its caller
+// may spread over a longer time what it costs.
+func Paced(state *queueing.State, history *History, now time.Time, horizon time.Duration, rest func()) Report {
 	var out Report
 	all := state.Workloads()
 	lengths := make(map[types.UID]*length, len(all))
@@ -116,6 +122,8 @@ func Forecast(state *queueing.State, history *History, now time.Time, horizon ti
 	for i := range runs {
 		believes := belief{number: uint64(i), lengths: lengths, runs: map[kind][]time.Duration{}, launches: launches}
 		runs[i] = newFuture(state, all, streams, believes, now)
+		runs[i].rested = rest
+		rest()
 		runs[i].unfold(waiting, now.Add(horizon))
 	}
 	for _, w := range waiting {

@@ -36,7 +36,7 @@ func TestForecast(t *testing.T) {
 			name:    "the maximum execution time of what runs counts from its start",
 			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, atMost(time.Hour), running(noon.Add(-20*time.Minute))), job("next", 4)},
 			want:    "40m0s (40m0s to 40m0s)",
-			message: "gpu: 4 more needed than the 0 that are free of 4",
+			message: "4 more needed: 0 are free of 4",
 		},
 		{
 			name: "those ahead come first, each for its time",
@@ -71,13 +71,13 @@ func TestForecast(t *testing.T) {
 			name:    "what the whole quota cannot hold never starts",
 			objects: []metav1.Object{queue("team", "spot=4"), job("next", 5)},
 			want:    "- (- to -)",
-			message: "the whole quota is 4",
+			message: "maximum capacity (4)",
 		},
 		{
 			name:    "what ends after the horizon says what is waited for",
 			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, atMost(100*24*time.Hour), running(noon)), job("next", 4)},
 			want:    "- (- to -)",
-			message: "gpu: 4 more needed",
+			message: "4 more needed",
 		},
 		{
 			name: "victims of a higher priority stop first",

@@ -41,7 +41,7 @@ func TestSimulate(t *testing.T) {
 			name:     "without quota it waits with the reason",
 			objects:  []metav1.Object{queue("team", "spot=4"), job("old", 4, running(noon))},
 			newcomer: job("new", 4),
-			want:     "waits (WaitingForQuota): flavor spot: gpu: 4 more needed than the 0 that are free of 4",
+			want:     "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 4 more needed: 0 are free of 4",
 		},
 		{
 			name: "a higher priority has others leave, and only as many as it takes",
@@ -54,7 +54,7 @@ func TestSimulate(t *testing.T) {
 			name:     "those ahead come first",
 			objects:  []metav1.Object{queue("team", "spot=4"), job("ahead", 3)},
 			newcomer: job("new", 2, created(noon)),
-			want:     "waits (WaitingForQuota): flavor spot: gpu: 1 more needed than the 1 that are free of 4",
+			want:     "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 more needed: 1 are free of 4",
 		},
 		{
 			name:     "a launch has a group, a price and a time",
@@ -88,7 +88,7 @@ func TestSimulate(t *testing.T) {
 			name:     "without a queue it cannot start",
 			objects:  []metav1.Object{queue("team", "spot=4")},
 			newcomer: job("new", 4, inQueue("none")),
-			want:     `waits (Misconfigured): LocalQueue "none" in namespace "default" doesn't exist`,
+			want:     `waits (Misconfigured): LocalQueue none doesn't exist`,
 		},
 		{
 			name:     "one that is there already is judged as given",
@@ -351,7 +351,7 @@ func (c *cluster) takeIn(t *testing.T, newcomer *kueue.Workload) string {
 	c.sees = func(v *queueing.Verdict) {
 		switch {
 		case starts:
-		case v.Action == queueing.Evict && strings.Contains(v.Message, fmt.Sprintf("(UID: %s)", newcomer.UID)):
+		case v.Action == queueing.Evict && v.PreemptedBy == newcomer.UID:
 			victims = append(victims, types.NamespacedName{Name: v.Workload.Object.Name})
 		case v.Action == queueing.Reserve && v.Workload.Object.UID == newcomer.UID:
 			starts, flavors = true, flavorsOf(v.Status.Admission)

@@ -45,6 +45,8 @@ type world struct {
 	// told of each Workload that may run from now on.
 	sees, saw func(*queueing.Verdict)
 	begins    func(*queueing.Workload)
+	// rested is called after each cycle.
+	rested func()
 }
 
 // nature is how things go that nobody decides.
@@ -75,6 +77,7 @@ func newWorld(state *queueing.State, n nature, now time.Time) *world {
 		nature: n, began: now, now: now, cycles: mostCycles, capacity: state.Capacity(), changed: true,
 		over: map[types.UID]bool{}, plans: map[string]provisioning.Verdict{}, requests: map[types.UID]*request{},
 		sees: func(*queueing.Verdict) {}, saw: func(*queueing.Verdict) {}, begins: func(*queueing.Workload) {},
+		rested: func() {},
 	}
 	x.state = state.Bare(func(gang provisioning.Gang, v provisioning.Verdict) {
 		if v.Outcome == provisioning.Fits || v.Outcome == provisioning.Launch {
@@ -158,6 +161,7 @@ func (x *world) cycle() []queueing.Verdict {
 		x.state.SetCapacity(&at)
 	}
 	x.changed = false
+	defer x.rested()
 	return x.state.Cycle(x.now)
 }
 
@@ -214,9 +218,6 @@ func (x *world) apply(v *queueing.Verdict) bool {
 		written.Generation++
 	case v.Action != queueing.Wait && v.Status != nil:
 		written = with(before, v.Status)
-	}
-	if v.Replaces != nil {
-		x.state.Settle(v.Replaces.Workload.Object.UID, with(v.Replaces.Workload.Object, v.Replaces.Status))
 	}
 	starts := written != nil && queueing.IsAdmitted(written) && !queueing.IsAdmitted(before)
 	if starts {

@@ -22,6 +22,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/controller/metrics"
 )
 
 const (
@@ -45,12 +46,15 @@ type reconciler struct {
 	// live reads past the cache, where a mistake would stop a running Job.
 	live     client.Reader
 	recorder events.EventRecorder
+	metrics  *metrics.Metrics
 	now      func() time.Time
 	// podsReady says that somebody waits for the condition PodsReady.
 	podsReady bool
 	// unnamed are the namespaces whose Jobs queue even if they name no queue; nil is
 	// none.
 	unnamed labels.Selector
+	// copied are the keys of the labels that a Job's Workload has, too.
+	copied []string
 
 	mu sync.Mutex
 	// known is what is remembered of Jobs, by their UID.
@@ -67,11 +71,19 @@ type memory struct {
 	created time.Time
 	// done is since when there are pods to report as reclaimable.
 	done time.Time
+	// owner is what was found of the object that is said to queue the Job with it.
+	owner owner
+}
+
+// owner is an object that a Job says to be controlled by.
+type owner struct {
+	uid    types.UID
+	exists bool
 }
 
 // Add adds the Job controller to a manager, whose scheme must know Kueue's
 // v1beta2 types.
-func Add(mgr ctrl.Manager, c config.Config) error {
+func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics) error {
 	unnamed, err := unnamedSelector(c)
 	if err != nil {
 		return err
@@ -80,13 +92,15 @@ func Add(mgr ctrl.Manager, c config.Config) error {
 		client:    mgr.GetClient(),
 		live:      mgr.GetAPIReader(),
 		recorder:  mgr.GetEventRecorder("muster-job"),
+		metrics:   m,
 		now:       time.Now,
 		podsReady: c.WaitForPodsReady != nil,
 		unnamed:   unnamed,
+		copied:    c.LabelKeysToCopy,
 		known:     map[types.UID]*memory{},
 	}
 	if err := mgr.Add(&binder{client: mgr.GetClient(), config: c}); err != nil {
-		return fmt.Errorf("adding the binding of policy %s: %w", unnamedPolicy, err)
+		return fmt.Errorf("adding what binds policy %s: %w", unnamedPolicy, err)
 	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("job").
 		For(&batchv1.Job{}, builder.WithPredicates(r.queuedJobs())).

@@ -16,7 +16,6 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
-	"github.com/muster-dev/muster/queueing/controller/writer"
 )
 
 // isElastic says that a Job may change its parallelism while it runs. Its pods are
@@ -25,8 +24,8 @@ import (
 //
 //	parallelism falls ──▶ its quota falls with the pods, see reclaim
 //	parallelism rises ──▶ a second Workload, the next slice, asks for all pods and is admitted
-//	                      for the difference; the slice before it is Finished then, as
-//	                      WorkloadSliceReplaced, and the gates of the new pods go
+//	                      for the difference; the gates of the new pods go, and the queue
+//	                      finishes the slice before it, as WorkloadSliceReplaced
 func isElastic(job *batchv1.Job) bool { return job.Annotations[queueing.ElasticAnnotation] == "true" }
 
 // slicesOf are the Workloads of an elastic Job, the oldest first.
@@ -49,7 +48,8 @@ func slicesOf(ctx context.Context, c client.Reader, job *batchv1.Job) ([]*kueue.
 
 // current is the slice that the Job runs by, or is to: the newest that is admitted,
 // else the newest that holds quota, else the oldest that waits. Only if all are over
-// is it one of those, the newest.
+// is it one of those, the newest. A slice that was replaced is none: if the one in its
+// place is gone, the Job has no Workload.
 func current(slices []*kueue.Workload) (out *kueue.Workload) {
 	const waits = 2
 	rank := func(w *kueue.Workload) int {
@@ -68,11 +68,19 @@ func current(slices []*kueue.Workload) (out *kueue.Workload) {
 		return 5
 	}
 	for _, w := range slices {
+		if isReplaced(w) {
+			continue
+		}
 		if mine, best := rank(w), rank(out); mine > best || mine == best && mine != waits {
 			out = w
 		}
 	}
 	return out
+}
+
+func isReplaced(w *kueue.Workload) bool {
+	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == kueue.WorkloadSliceReplaced
 }
 
 func keyOf(w *kueue.Workload) string { return w.Namespace + "/" + w.Name }
@@ -82,19 +90,6 @@ func (r *reconciler) others(ctx context.Context, job *batchv1.Job, w *kueue.Work
 	all, err := slicesOf(ctx, r.client, job)
 	return slices.DeleteFunc(all, func(o *kueue.Workload) bool {
 		return o.UID == w.UID || queueing.IsFinished(o) || !o.DeletionTimestamp.IsZero()
-	}), err
-}
-
-// hasReplaced says that the slice which w is to replace has ended for it. Both are
-// to happen at once, but the second write may be late.
-func (r *reconciler) hasReplaced(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
-	if w == nil || w.Annotations[queueing.ReplacementAnnotation] == "" || queueing.IsEvicted(w) {
-		return false, nil
-	}
-	all, err := slicesOf(ctx, r.client, job)
-	return slices.ContainsFunc(all, func(o *kueue.Workload) bool {
-		c := apimeta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadFinished)
-		return keyOf(o) == w.Annotations[queueing.ReplacementAnnotation] && c != nil && c.Reason == kueue.WorkloadSliceReplaced
 	}), err
 }
 
@@ -126,8 +121,7 @@ func (r *reconciler) scale(ctx context.Context, job *batchv1.Job, w *kueue.Workl
 	for _, o := range others {
 		switch {
 		case keyOf(o) == w.Annotations[queueing.ReplacementAnnotation]:
-			_, err := writer.ApplyStatus(ctx, r.client, o, queueing.Finished(o, kueue.WorkloadSliceReplaced, "Replaced by Workload "+w.Name, r.now()))
-			return true, err
+			// The queue finishes it.
 		case grows && next == nil && o.Annotations[queueing.ReplacementAnnotation] == keyOf(w):
 			next = o
 		default:
@@ -177,42 +171,56 @@ func sliceName(w *kueue.Workload) string {
 }
 
 // ungate lets as many pods be scheduled as have quota, where the checks of their
-// slice say. It reports whether it wrote.
+// slice say. Quota that the slice has given back since the cache saw it counts no more.
+// It reports whether it wrote.
 func (r *reconciler) ungate(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
 	if job.Status.Active == valueOr(job.Status.Ready, 0) {
 		return false, nil
 	}
-	var pods corev1.PodList
-	if err := r.live.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)}); err != nil {
-		return false, fmt.Errorf("listing the pods of Job %s/%s: %w", job.Namespace, job.Name, err)
-	}
-	left := granted(w)
-	var gated []*corev1.Pod
-	for i := range pods.Items {
-		switch pod := &pods.Items[i]; {
-		case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
-		case slices.ContainsFunc(pod.Spec.SchedulingGates, isElasticGate):
-			if pod.DeletionTimestamp.IsZero() {
-				gated = append(gated, pod)
-			}
-		default:
-			left--
-		}
+	open, gated, err := r.livePods(ctx, job)
+	if err != nil {
+		return false, err
 	}
 	// The Job controller takes the highest indexes first when the Job shrinks.
 	slices.SortFunc(gated, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(completionIndex(a), completionIndex(b)), cmp.Compare(a.Name, b.Name))
 	})
-	gated = gated[:min(len(gated), int(max(0, left)))]
+	gated = gated[:min(len(gated), int(max(0, granted(w)-open)))]
+	if len(gated) == 0 {
+		return false, nil
+	}
+	if behind, err := r.isBehind(ctx, job, w); behind || err != nil {
+		return behind, err
+	}
 	for _, pod := range gated {
-		open := pod.DeepCopy()
-		open.Spec.SchedulingGates = slices.DeleteFunc(open.Spec.SchedulingGates, isElasticGate)
-		place(open, updatesOf(w))
-		if err := r.client.Patch(ctx, open, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})); err != nil {
+		ungated := pod.DeepCopy()
+		ungated.Spec.SchedulingGates = slices.DeleteFunc(ungated.Spec.SchedulingGates, isElasticGate)
+		place(ungated, updatesOf(w))
+		if err := r.client.Patch(ctx, ungated, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})); err != nil {
 			return false, fmt.Errorf("taking the gate off pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
+		r.metrics.Ungated(kueue.ElasticJobSchedulingGate, w, r.now())
 	}
-	return len(gated) > 0, nil
+	return true, nil
+}
+
+// livePods are the pods of an elastic Job that are not over: how many may be scheduled,
+// and those that may not.
+func (r *reconciler) livePods(ctx context.Context, job *batchv1.Job) (open int32, gated []*corev1.Pod, err error) {
+	var pods corev1.PodList
+	if err := r.live.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)}); err != nil {
+		return 0, nil, fmt.Errorf("listing the pods of Job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	for i := range pods.Items {
+		switch pod := &pods.Items[i]; {
+		case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		case !slices.ContainsFunc(pod.Spec.SchedulingGates, isElasticGate):
+			open++
+		case pod.DeletionTimestamp.IsZero():
+			gated = append(gated, pod)
+		}
+	}
+	return open, gated, nil
 }
 
 // completionIndex of a pod; 0 for those of a Job that is not Indexed.

@@ -115,14 +115,18 @@ func (g *rig) admitSlice(booking string) {
 	})
 }
 
-// finishOldest is the queue's part of a replacement.
-func (g *rig) finishOldest() {
+// replace is the queue's part of a replacement by the newest slice.
+func (g *rig) replace(booking string) {
 	g.t.Helper()
-	w := g.all()[0]
+	all := g.all()
+	g.admitSlice(booking)
+	g.settle()
+	w := all[len(all)-2]
 	status := queueing.Finished(w, kueue.WorkloadSliceReplaced, "Replaced", now)
 	if _, err := writer.ApplyStatus(context.Background(), g.c, w, status); err != nil {
 		g.t.Fatal(err)
 	}
+	g.settle()
 }
 
 func (g *rig) statusOf(w *kueue.Workload, change func(*kueue.WorkloadStatus)) {
@@ -158,32 +162,23 @@ func grown(t *testing.T, dieAt int, after bool) *rig {
 	return g
 }
 
-// TestAnElasticJobGrows, with the process dying at each of its writes, and with the
-// two writes that replace a slice in either order.
+// TestAnElasticJobGrows, with the process dying at each of its writes.
 func TestAnElasticJobGrows(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for dieAt := range 12 {
-			for _, finishFirst := range []bool{false, true} {
-				g := grown(t, dieAt, after)
-				first := g.all()[0]
-				if next := g.all()[1]; next.Annotations[queueing.RefusedAnnotation] != "" || next.Annotations[queueing.ReplacementAnnotation] != keyOf(first) || next.Annotations[kueue.WorkloadSliceNameAnnotation] != first.Name ||
-					!cmp.Equal(first.Spec.PodSets[0].Template, next.Spec.PodSets[0].Template) {
-					t.Errorf("the next slice is %+v", next)
-				}
-				if finishFirst {
-					g.finishOldest()
-					g.settle()
-					g.want("2 WorkloadSliceReplaced, 4 waits", "b1 b1 - -")
-				}
-				if isSuspended(g.job()) {
-					t.Fatalf("die at %d: the Job was stopped in between", dieAt)
-				}
-				g.admitSlice("b2")
-				g.settle()
-				g.want("2 WorkloadSliceReplaced, 4 has 4", "b1 b1 b2 b2")
-				if isSuspended(g.job()) {
-					t.Fatalf("die at %d: the Job was stopped", dieAt)
-				}
+			g := grown(t, dieAt, after)
+			first := g.all()[0]
+			if next := g.all()[1]; next.Annotations[queueing.RefusedAnnotation] != "" || next.Annotations[queueing.ReplacementAnnotation] != keyOf(first) || next.Annotations[kueue.WorkloadSliceNameAnnotation] != first.Name ||
+				!cmp.Equal(first.Spec.PodSets[0].Template, next.Spec.PodSets[0].Template) {
+				t.Errorf("the next slice is %+v", next)
+			}
+			g.admitSlice("b2")
+			g.settle()
+			g.want("2 has 2, 4 has 4", "b1 b1 b2 b2")
+			g.replace("b2")
+			g.want("2 WorkloadSliceReplaced, 4 has 4", "b1 b1 b2 b2")
+			if isSuspended(g.job()) {
+				t.Fatalf("die at %d: the Job was stopped", dieAt)
 			}
 		}
 	}
@@ -223,15 +218,13 @@ func TestAnElasticJobChangesItsMind(t *testing.T) {
 // TestAnElasticJobGrowsTwice: each pod stays where it is.
 func TestAnElasticJobGrowsTwice(t *testing.T) {
 	g := grown(t, 0, false)
-	g.admitSlice("b2")
-	g.settle()
+	g.replace("b2")
 	g.scaleTo(5)
 	g.want("2 WorkloadSliceReplaced, 4 has 4, 5 waits", "b1 b1 b2 b2 -")
 	if name := g.all()[2].Annotations[kueue.WorkloadSliceNameAnnotation]; name != g.all()[0].Name {
 		t.Errorf("the third slice is of %s", name)
 	}
-	g.admitSlice("b3")
-	g.settle()
+	g.replace("b3")
 	g.want("2 WorkloadSliceReplaced, 4 WorkloadSliceReplaced, 5 has 5", "b1 b1 b2 b2 b3")
 	before := g.writes
 	g.settle()
@@ -269,6 +262,27 @@ func TestAnElasticJobThatStopsWhileItGrows(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAnElasticJobWhoseSliceIsGone queues as a new one: pods that run without quota are
+// stopped.
+func TestAnElasticJobWhoseSliceIsGone(t *testing.T) {
+	g := grown(t, 0, false)
+	g.replace("b2")
+	if err := g.c.Delete(t.Context(), g.all()[1]); err != nil {
+		t.Fatal(err)
+	}
+	g.settle()
+	if !isSuspended(g.job()) {
+		t.Fatalf("it runs on with the slices %q", g.slices())
+	}
+	if err := g.c.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default")); err != nil {
+		t.Fatal(err)
+	}
+	g.podsStop()
+	g.updateJob(func(j *batchv1.Job) { j.Generation++ })
+	g.settle()
+	g.want("2 WorkloadSliceReplaced, 4 waits", "")
 }
 
 // TestAnElasticJobThatEndsWhileItGrows ends all its slices.
@@ -334,8 +348,12 @@ func TestCurrent(t *testing.T) {
 			t.Errorf("%s: %s, want %s", first.name, strings.Join(got, " "), want[first.name])
 		}
 	}
-	if current(nil) != nil {
-		t.Error("there is one of none")
+	replaced := &kueue.Workload{}
+	replaced.Status = *queueing.Finished(replaced, kueue.WorkloadSliceReplaced, "Replaced", now)
+	for _, none := range [][]*kueue.Workload{nil, {replaced}} {
+		if current(none) != nil {
+			t.Errorf("there is one of %v", none)
+		}
 	}
 }
 

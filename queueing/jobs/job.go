@@ -7,6 +7,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
 )
 
 const (
@@ -15,7 +17,7 @@ const (
 	// PriorityClassLabel on a Job names its WorkloadPriorityClass.
 	PriorityClassLabel = "kueue.x-k8s.io/priority-class"
 	// JobUIDLabel on a Workload is the UID of its Job.
-	JobUIDLabel = "kueue.x-k8s.io/job-uid"
+	JobUIDLabel = queueing.JobUIDLabel
 	// MaxExecTimeLabel on a Job bounds how long it may run, in seconds.
 	MaxExecTimeLabel = "kueue.x-k8s.io/max-exec-time-seconds"
 	// PodSetLabel, LocalQueueLabel and ClusterQueueLabel on a pod say what it was

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,6 +25,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/controller/writer"
 )
 
@@ -77,7 +79,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 			return g.write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 		},
 	})
-	g.r = &reconciler{client: counted, live: inner, recorder: g.events, now: func() time.Time { return g.now }, known: map[types.UID]*memory{}}
+	g.r = &reconciler{client: counted, live: inner, recorder: g.events, metrics: metrics.New(metrics.Config{}), now: func() time.Time { return g.now }, known: map[types.UID]*memory{}}
 	return g
 }
 
@@ -183,7 +185,7 @@ func admit(status *kueue.WorkloadStatus) {
 	status.AdmissionChecks = []kueue.AdmissionCheckState{{
 		Name: "capacity", State: kueue.CheckStateReady, LastTransitionTime: metav1.NewTime(now),
 		PodSetUpdates: []kueue.PodSetUpdate{{
-			Name: "main", Annotations: map[string]string{"booking": "b1", "mine": "overwritten"}, NodeSelector: map[string]string{"booked.muster.dev/b1": "default"},
+			Name: "main", Annotations: map[string]string{"booking": "b1"}, NodeSelector: map[string]string{"booked.muster.dev/b1": "default"},
 		}},
 	}}
 }
@@ -236,7 +238,7 @@ func TestLifeOfAJob(t *testing.T) {
 	want := suspendedJob().Spec.Template
 	want.Spec.NodeSelector = map[string]string{"disk": "ssd", "pool": "spot", "booked.muster.dev/b1": "default"}
 	want.Spec.Tolerations = []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}}
-	want.Annotations = map[string]string{"mine": "overwritten", "booking": "b1"}
+	want.Annotations = map[string]string{"mine": "kept", "booking": "b1"}
 	want.Labels = map[string]string{"app": "train", PodSetLabel: "main", LocalQueueLabel: "main", ClusterQueueLabel: "team"}
 	if diff := cmp.Diff(want, job.Spec.Template); diff != "" || isSuspended(job) {
 		t.Errorf("suspended: %v, template (-want +got):\n%s", isSuspended(job), diff)
@@ -256,6 +258,62 @@ func TestLifeOfAJob(t *testing.T) {
 	// With the admission that makes four, of five that a Job may cost.
 	if g.writes != 3 {
 		t.Errorf("%d writes, want 3: create the Workload, start the Job, finish the Workload", g.writes)
+	}
+}
+
+// TestLabelsThatAWorkloadHasOfItsJob are those that the administrator names, and of them
+// those that the Job has.
+func TestLabelsThatAWorkloadHasOfItsJob(t *testing.T) {
+	g := newRig(t, suspendedJob(func(j *batchv1.Job) { j.Labels["team"], j.Labels["mine"], j.Labels[JobUIDLabel] = "a", "b", "forged" }))
+	g.r.copied = []string{"team", "absent", JobUIDLabel}
+	g.settle()
+	if diff := cmp.Diff(map[string]string{JobUIDLabel: "1234", "team": "a"}, g.workload().Labels); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestAJobThatCannotStartAsAChecksWants is finished, as in Kueue, and its user's values
+// stay.
+func TestAJobThatCannotStartAsAChecksWants(t *testing.T) {
+	for name, tt := range map[string]struct {
+		update kueue.PodSetUpdate
+		want   string
+	}{
+		"an annotation":              {kueue.PodSetUpdate{Annotations: map[string]string{"mine": "other"}}, "invalid admission check PodSetUpdate: conflict for annotations: conflict for key=mine, value1=kept, value2=other"},
+		"a label":                    {kueue.PodSetUpdate{Labels: map[string]string{"app": "other"}}, "conflict for labels: conflict for key=app"},
+		"a node label":               {kueue.PodSetUpdate{NodeSelector: map[string]string{"disk": "hdd"}}, "conflict for nodeSelector: conflict for key=disk"},
+		"a node label of its flavor": {kueue.PodSetUpdate{NodeSelector: map[string]string{"pool": "other"}}, "conflict for nodeSelector: conflict for key=pool"},
+		"another check":              {kueue.PodSetUpdate{Annotations: map[string]string{"booking": "b2"}}, "conflict for annotations: conflict for key=booking, value1=b1, value2=b2"},
+		"the same values":            {kueue.PodSetUpdate{Annotations: map[string]string{"mine": "kept"}, Labels: map[string]string{"app": "train"}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, suspendedJob())
+			g.settle()
+			g.status(func(s *kueue.WorkloadStatus) {
+				admit(s)
+				tt.update.Name = "main"
+				s.AdmissionChecks = append(s.AdmissionChecks, kueue.AdmissionCheckState{
+					Name: "second", State: kueue.CheckStateReady, LastTransitionTime: metav1.NewTime(now), PodSetUpdates: []kueue.PodSetUpdate{tt.update},
+				})
+			})
+			g.settle()
+			c := apimeta.FindStatusCondition(g.workload().Status.Conditions, kueue.WorkloadFinished)
+			if tt.want == "" {
+				if c != nil || isSuspended(g.job()) {
+					t.Errorf("it does not start: %+v", c)
+				}
+				return
+			}
+			if c == nil || c.Reason != "FailedToStart" || !strings.Contains(c.Message, tt.want) {
+				t.Errorf("finished: %+v, want %s", c, tt.want)
+			}
+			if diff := cmp.Diff(suspendedJob().Spec, g.job().Spec); diff != "" {
+				t.Errorf("the Job is changed (-want +got):\n%s", diff)
+			}
+			if told := g.told(); !strings.Contains(told, "FailedToStart") {
+				t.Errorf("its user is told %q", told)
+			}
+		})
 	}
 }
 
@@ -321,6 +379,19 @@ func TestUnusualJobs(t *testing.T) {
 					j.Annotations = map[string]string{BreakGlassAnnotation: "demo in five minutes"}
 				})
 			},
+		},
+		"a job whose workload loses its owner queues anew": {
+			job: suspendedJob(),
+			act: func(g *rig) {
+				g.status(admit)
+				g.settle()
+				w := g.workload()
+				w.OwnerReferences = nil
+				if err := g.c.Update(g.t.Context(), w); err != nil {
+					g.t.Fatal(err)
+				}
+			},
+			wantSuspended: true, wantWorkload: true,
 		},
 		"a job that leaves its queue is forgotten": {
 			job:           suspendedJob(),

@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
@@ -156,27 +155,5 @@ func TestWhatIsWrongWithAJobIsTold(t *testing.T) {
 	g.settle()
 	if events := g.told(); strings.Contains(events, "Refused") || *g.workload().Spec.PodSets[0].MinCount != 2 {
 		t.Errorf("once it is right: %q, %v", events, g.workload().Spec.PodSets[0].MinCount)
-	}
-}
-
-// TestChecksThatChangeTheSameAnnotation do not hide what was there before both.
-func TestChecksThatChangeTheSameAnnotation(t *testing.T) {
-	g := newRig(t, suspendedJob())
-	g.settle()
-	g.status(func(s *kueue.WorkloadStatus) {
-		admit(s)
-		s.AdmissionChecks = append(s.AdmissionChecks, kueue.AdmissionCheckState{
-			Name: "other", State: kueue.CheckStateReady, LastTransitionTime: metav1.NewTime(now),
-			PodSetUpdates: []kueue.PodSetUpdate{{Name: "main", Annotations: map[string]string{"mine": "again", "booking": "b2"}, Labels: map[string]string{"app": "other"}}},
-		})
-	})
-	g.settle()
-	if got := g.job().Spec.Template; got.Annotations["mine"] != "again" || got.Labels["app"] != "other" {
-		t.Errorf("started with %v, %v", got.Annotations, got.Labels)
-	}
-	g.status(evict)
-	g.settle()
-	if diff := cmp.Diff(suspendedJob().Spec, g.job().Spec); diff != "" {
-		t.Errorf("not restored (-want +got):\n%s", diff)
 	}
 }

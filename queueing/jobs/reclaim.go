@@ -46,6 +46,16 @@ func (r *reconciler) reclaim(ctx context.Context, job *batchv1.Job, w *kueue.Wor
 			return false, errTooEarly
 		}
 	}
+	if isElastic(job) {
+		// The Job's status may not know yet of pods that were let be scheduled.
+		open, _, err := r.livePods(ctx, job)
+		if err != nil {
+			return false, err
+		}
+		if over = min(over, assigned-open); over <= before {
+			return false, errPodsLeft
+		}
+	}
 	r.reported(job.UID)
 	return true, r.setReclaimed(ctx, w, []kueue.ReclaimablePod{{Name: kueue.DefaultPodSetName, Count: over + leftOut(w)}})
 }

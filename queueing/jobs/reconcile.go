@@ -68,10 +68,19 @@ func workloadIn(ctx context.Context, c client.Reader, job *batchv1.Job) (*kueue.
 		}
 		return nil, fmt.Errorf("reading Workload %s: %w", key, err)
 	}
-	if !metav1.IsControlledBy(w, job) {
+	switch {
+	case isOrphanOf(w, job):
+		return nil, nil
+	case !metav1.IsControlledBy(w, job):
 		return nil, fmt.Errorf("the Workload %s has the name of Job %s's own but another owner; delete it", key, job.Name)
 	}
 	return w, nil
+}
+
+// isOrphanOf reports whether a Workload was the Job's, and has lost its owner. The queue
+// finishes it, so the Job may not run by it.
+func isOrphanOf(w *kueue.Workload, job *batchv1.Job) bool {
+	return metav1.GetControllerOf(w) == nil && w.Labels[JobUIDLabel] == string(job.UID)
 }
 
 func (r *reconciler) step(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {

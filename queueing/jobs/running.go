@@ -13,6 +13,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/controller/writer"
 )
 
 // startPolicy keeps Jobs in queues from running by themselves, from its creation
@@ -32,23 +33,20 @@ func (r *reconciler) stepRunning(ctx context.Context, job *batchv1.Job, w *kueue
 		}
 		return r.forget(ctx, w)
 	}
-	if isEnding(job) || isAdopted(w) && !queueing.IsEvicted(w) {
+	if isEnding(job) || w != nil && queueing.IsAdopted(w) {
 		return nil
 	}
-	if replaced, err := r.hasReplaced(ctx, job, w); replaced || err != nil {
-		return err
+	// A Job that names no queue ran before its namespace was told to queue all.
+	if w == nil && job.Labels[QueueLabel] == "" {
+		return nil
 	}
-	if w == nil {
-		// A Job that names no queue ran before its namespace was told to queue all.
-		if job.Labels[QueueLabel] == "" {
-			return nil
-		}
+	if w == nil || queueing.AsksAdoption(w) {
 		adopts, err := r.adopts(ctx, job)
 		if err != nil {
 			return err
 		}
 		if adopts {
-			return r.adopt(ctx, job)
+			return r.adopt(ctx, job, w)
 		}
 	}
 	if wrote, err := r.withdraw(ctx, job, w); wrote || err != nil {
@@ -79,12 +77,9 @@ func (r *reconciler) prioritize(ctx context.Context, job *batchv1.Job, w *kueue.
 	return r.change(ctx, w, func(w *kueue.Workload) bool { return followReserved(w, want) })
 }
 
-func isAdopted(w *kueue.Workload) bool {
-	return w != nil && w.Annotations[queueing.AdoptedAnnotation] == "true"
-}
-
-// adopts says that a Job was running in its queue before Muster came, and so
-// before there was anything to keep it from it.
+// adopts reports whether a Job was running in its queue before Muster came, and so
+// before there was anything to keep it from it. It goes by what only the API server
+// writes: when Job and policy were created.
 func (r *reconciler) adopts(ctx context.Context, job *batchv1.Job) (bool, error) {
 	if wasStarted(job) {
 		return false, nil
@@ -100,14 +95,19 @@ func (r *reconciler) adopts(ctx context.Context, job *batchv1.Job) (bool, error)
 	return job.CreationTimestamp.Before(&policy.CreationTimestamp), nil
 }
 
-// adopt queues a Job as it runs: it keeps running, and its usage counts.
-func (r *reconciler) adopt(ctx context.Context, job *batchv1.Job) error {
-	w, err := WorkloadFor(ctx, r.client, job)
-	if err != nil {
-		return err
+// adopt queues a Job as it runs: it keeps running, and its usage counts. A Workload
+// is created without its status, so that it asks first, and is not judged before it
+// is adopted.
+func (r *reconciler) adopt(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
+	if w == nil {
+		w, err := WorkloadFor(ctx, r.client, job)
+		if err != nil {
+			return err
+		}
+		w.Annotations[queueing.AdoptedAnnotation] = "true"
+		return r.create(ctx, job, w)
 	}
-	w.Annotations[queueing.AdoptedAnnotation] = "true"
-	if err := r.create(ctx, job, w); err != nil {
+	if _, err := writer.ApplyStatus(ctx, r.client, w, queueing.Adopted(w, r.now())); err != nil {
 		return err
 	}
 	r.event(job, corev1.EventTypeNormal, "Adopted", "The Job was running before Muster could queue it; it is left running, and its usage counts in its queue")

@@ -191,8 +191,8 @@ func TestJobsThatRunWithoutAWorkload(t *testing.T) {
 			}
 			g.settle()
 			w := g.workload()
-			if isSuspended(g.job()) != c.wantStopped || isAdopted(w) != c.wantAdopted {
-				t.Errorf("stopped: %v, want %v; adopted: %v, want %v", isSuspended(g.job()), c.wantStopped, isAdopted(w), c.wantAdopted)
+			if isSuspended(g.job()) != c.wantStopped || adopted(w) != c.wantAdopted {
+				t.Errorf("stopped: %v, want %v; adopted: %v, want %v", isSuspended(g.job()), c.wantStopped, adopted(w), c.wantAdopted)
 			}
 			if !c.wantAdopted && !c.wantStopped && g.writes > 0 {
 				t.Errorf("%d writes for a Job to be left alone", g.writes)
@@ -200,6 +200,9 @@ func TestJobsThatRunWithoutAWorkload(t *testing.T) {
 		})
 	}
 }
+
+// adopted reports whether a Job's Workload, if there is one, is adopted.
+func adopted(w *kueue.Workload) bool { return w != nil && queueing.IsAdopted(w) }
 
 func condition(t batchv1.JobConditionType) []batchv1.JobCondition {
 	return []batchv1.JobCondition{{Type: t, Status: corev1.ConditionTrue}}
@@ -213,8 +216,8 @@ func TestAnAdoptedJobIsLikeAnyOther(t *testing.T) {
 	before := g.job().Spec.DeepCopy()
 	g.settle()
 	w := g.workload()
-	if !isAdopted(w) || w.Spec.PodSets[0].Count != 3 || isSuspended(g.job()) {
-		t.Fatalf("adopted: %v with %d pods, suspended: %v; want 3 pods, running", isAdopted(w), w.Spec.PodSets[0].Count, isSuspended(g.job()))
+	if !adopted(w) || w.Spec.PodSets[0].Count != 3 || isSuspended(g.job()) {
+		t.Fatalf("adopted: %v with %d pods, suspended: %v; want 3 pods, running", adopted(w), w.Spec.PodSets[0].Count, isSuspended(g.job()))
 	}
 	if events := g.told(); !strings.Contains(events, "Adopted") {
 		t.Errorf("nobody is told: %s", events)
@@ -232,8 +235,8 @@ func TestAnAdoptedJobIsLikeAnyOther(t *testing.T) {
 	g.podsStop()
 	g.settle()
 	w = g.workload()
-	if isAdopted(w) || queueing.HasQuota(w) {
-		t.Errorf("after its eviction it is adopted: %v, has quota: %v", isAdopted(w), queueing.HasQuota(w))
+	if adopted(w) || queueing.HasQuota(w) {
+		t.Errorf("after its eviction it is adopted: %v, has quota: %v", adopted(w), queueing.HasQuota(w))
 	}
 	before.Suspend = new(true)
 	if diff := cmp.Diff(*before, g.job().Spec); diff != "" {

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -191,6 +192,20 @@ func TestStrangeRecords(t *testing.T) {
 	g.settle()
 	if got := g.job().Spec.Template; got.Annotations["a"] != "b" || got.Labels["c"] != "d" {
 		t.Errorf("not put back: %v, %v", got.Annotations, got.Labels)
+	}
+
+	g = newRig(t, suspendedJob(func(j *batchv1.Job) { j.Annotations = map[string]string{StartedAnnotation: "no JSON"} }))
+	g.settle()
+	if events := g.told(); g.workload() == nil || wasStarted(g.job()) || !strings.Contains(events, StartedAnnotation) {
+		t.Errorf("with a record that is none it does not queue: record %v, Workload %v, events %q", wasStarted(g.job()), g.workload(), events)
+	}
+
+	g = newRig(t, suspendedJob(func(j *batchv1.Job) {
+		j.Labels, j.Annotations = nil, map[string]string{StartedAnnotation: "no JSON"}
+	}))
+	g.settle()
+	if g.writes > 0 || g.told() != "" {
+		t.Error("a Job of no queue is not left alone")
 	}
 
 	g = newRig(t, suspendedJob(func(j *batchv1.Job) {

@@ -158,19 +158,44 @@ func (r *reconciler) create(ctx context.Context, job *batchv1.Job, w *kueue.Work
 	if isElastic(job) {
 		w.Annotations[kueue.WorkloadSliceNameAnnotation] = sliceName(w)
 	}
+	for _, key := range r.copied {
+		if value, ok := job.Labels[key]; ok && key != JobUIDLabel {
+			w.Labels[key] = value
+		}
+	}
 	if err := r.client.Create(ctx, w); err != nil {
+		if apierrors.IsAlreadyExists(err) {
+			return r.removeOrphan(ctx, job, w.Name)
+		}
 		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
 			r.event(job, corev1.EventTypeWarning, "FailedCreate", "The Job cannot be queued, since its Workload is refused: %v", err)
 		}
 		return fmt.Errorf("creating Workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
 	r.expect(job.UID)
+	r.metrics.Created("Job", job, w)
 	r.event(job, corev1.EventTypeNormal, "CreatedWorkload", "Created Workload: %s/%s", w.Namespace, w.Name)
 	r.tellRefusal(job, w.Annotations[queueing.RefusedAnnotation])
 	return nil
 }
 
-// tellRefusal tells whoever looks at the Job and not at its Workload.
+// removeOrphan makes way for the Workload of a Job where one that lost its owner has its
+// name. Its end comes as no event of the Job.
+func (r *reconciler) removeOrphan(ctx context.Context, job *batchv1.Job, name string) error {
+	w := &kueue.Workload{}
+	if err := r.live.Get(ctx, client.ObjectKey{Namespace: job.Namespace, Name: name}, w); err != nil {
+		return fmt.Errorf("reading Workload %s/%s: %w", job.Namespace, name, err)
+	}
+	if !isOrphanOf(w, job) {
+		return errBehind
+	}
+	if err := r.forget(ctx, w); err != nil {
+		return err
+	}
+	return errTooEarly
+}
+
+// tellRefusal says on the Job what its Workload says.
 func (r *reconciler) tellRefusal(job *batchv1.Job, why string) {
 	if why != "" {
 		r.event(job, corev1.EventTypeWarning, "Refused", "The Job cannot be queued as it is: %s", why)
@@ -181,8 +206,11 @@ func (r *reconciler) tellRefusal(job *batchv1.Job, why string) {
 func (r *reconciler) restore(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
 	restored := job.DeepCopy()
 	changed, err := restore(restored, w)
-	if !changed || err != nil {
-		return false, err
+	if err != nil {
+		return r.dropRecord(ctx, job, err)
+	}
+	if !changed {
+		return false, nil
 	}
 	if job.Status.StartTime != nil {
 		// Before Kubernetes 1.36 the template of a Job that has once started is
@@ -194,7 +222,25 @@ func (r *reconciler) restore(ctx context.Context, job *batchv1.Job, w *kueue.Wor
 		}
 		return true, nil
 	}
-	return true, r.patchJob(ctx, job, func(j *batchv1.Job) error { _, err := restore(j, w); return err })
+	err = r.patchJob(ctx, job, func(j *batchv1.Job) error { _, err := restore(j, w); return err })
+	if apierrors.IsInvalid(err) {
+		r.event(job, corev1.EventTypeWarning, "FailedRestore",
+			"The pod template cannot be put back as the annotation %s has it: %v; if no policy is in the way, delete the Job and create it again without the annotation", StartedAnnotation, err)
+	}
+	return true, err
+}
+
+// dropRecord takes a record off a queued Job that no start has written. The template
+// stays: the Job goes on as one that never ran.
+func (r *reconciler) dropRecord(ctx context.Context, job *batchv1.Job, why error) (bool, error) {
+	if queued, err := r.isQueued(ctx, job); !queued || err != nil {
+		return false, err
+	}
+	if err := r.patchJob(ctx, job, func(j *batchv1.Job) error { delete(j.Annotations, StartedAnnotation); return nil }); err != nil {
+		return false, err
+	}
+	r.event(job, corev1.EventTypeWarning, "RecordDropped", "%v; it was taken off, and the pod template is queued as it is", why)
+	return true, nil
 }
 
 // start lets the Job run, in one write.
@@ -203,7 +249,12 @@ func (r *reconciler) start(ctx context.Context, job *batchv1.Job, w *kueue.Workl
 	if err != nil {
 		return err
 	}
-	if err := r.patchJob(ctx, job, func(j *batchv1.Job) error { return start(j, w, flavors) }); err != nil {
+	err = r.patchJob(ctx, job, func(j *batchv1.Job) error { return start(j, w, flavors) })
+	if errors.Is(err, errConflict) {
+		r.event(job, corev1.EventTypeWarning, failedToStart, "%v", err)
+		return r.finish(ctx, w, failedToStart, err.Error())
+	}
+	if err != nil {
 		return err
 	}
 	r.event(job, corev1.EventTypeNormal, "Started", "Admitted by clusterQueue %s", w.Status.Admission.ClusterQueue)

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,16 +51,24 @@ func start(job *batchv1.Job, w *kueue.Workload, flavors []*kueue.ResourceFlavor)
 		}
 	}
 	*template = *queueing.TemplateOn(template, flavors)
+	updates := updatesOf(w)
+	if err := conflict(template, updates); err != nil {
+		return err
+	}
 	update(template, &kueue.PodSetUpdate{Labels: queueLabels(w)}, &before)
 	if isElastic(job) {
 		// What the checks have prepared goes to each pod with its gate: a later slice
 		// has other places.
-		update(template, &kueue.PodSetUpdate{Annotations: map[string]string{kueue.WorkloadSliceNameAnnotation: sliceName(w)}}, &before)
+		update(template, &kueue.PodSetUpdate{
+			// The policy that keeps the gate on is asked of pods with this label alone.
+			Labels:      map[string]string{queueing.ElasticAnnotation: "true"},
+			Annotations: map[string]string{kueue.WorkloadSliceNameAnnotation: sliceName(w)},
+		}, &before)
 		if before.Gated = !slices.ContainsFunc(template.Spec.SchedulingGates, isElasticGate); before.Gated {
 			template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate})
 		}
 	} else {
-		for _, u := range updatesOf(w) {
+		for _, u := range updates {
 			update(template, &u, &before)
 		}
 	}
@@ -90,6 +99,37 @@ func updatesOf(w *kueue.Workload) (updates []kueue.PodSetUpdate) {
 		}
 	}
 	return updates
+}
+
+// failedToStart is the reason of Finished, Kueue's, for a Job that can never start as it
+// was admitted.
+const failedToStart = "FailedToStart"
+
+// errConflict: a check wants other values of the template than its user, or than another
+// check. The words are Kueue's.
+var errConflict = errors.New("invalid admission check PodSetUpdate")
+
+// conflict says whether checks contradict each other or the template, which is on its
+// flavors already.
+func conflict(template *corev1.PodTemplateSpec, updates []kueue.PodSetUpdate) error {
+	have := map[string]map[string]string{
+		"annotations": maps.Clone(template.Annotations), "labels": maps.Clone(template.Labels), "nodeSelector": maps.Clone(template.Spec.NodeSelector),
+	}
+	for _, u := range updates {
+		for _, want := range []struct {
+			what   string
+			values map[string]string
+		}{{"annotations", u.Annotations}, {"labels", u.Labels}, {"nodeSelector", u.NodeSelector}} {
+			for _, key := range slices.Sorted(maps.Keys(want.values)) {
+				if old, ok := have[want.what][key]; ok && old != want.values[key] {
+					return fmt.Errorf("%w: conflict for %s: conflict for key=%s, value1=%s, value2=%s; take the key out of the Job's pod template",
+						errConflict, want.what, key, old, want.values[key])
+				}
+			}
+			have[want.what] = merge(have[want.what], want.values)
+		}
+	}
+	return nil
 }
 
 // queueLabels tell by pod what it was admitted as. A ClusterQueue may have a name
@@ -131,7 +171,7 @@ func overwrite(values, more map[string]string, before map[string]*string) map[st
 	return values
 }
 
-// restore undoes a start, and says whether there was something to undo. A Job
+// restore undoes a start, and reports whether there was something to undo. A Job
 // that was started by Kueue has no record; its Workload, if there is one, has the
 // template as it was.
 func restore(job *batchv1.Job, w *kueue.Workload) (bool, error) {
@@ -139,7 +179,7 @@ func restore(job *batchv1.Job, w *kueue.Workload) (bool, error) {
 	if record := job.Annotations[StartedAnnotation]; record != "" {
 		var before original
 		if err := json.Unmarshal([]byte(record), &before); err != nil {
-			return false, fmt.Errorf("the annotation %s of Job %s/%s is not what Muster wrote: %w", StartedAnnotation, job.Namespace, job.Name, err)
+			return false, fmt.Errorf("the annotation %s is no record that Muster wrote: %w", StartedAnnotation, err)
 		}
 		template.Spec.NodeSelector, template.Spec.Tolerations = before.NodeSelector, before.Tolerations
 		template.Labels = putBack(template.Labels, before.Labels)

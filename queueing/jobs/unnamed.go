@@ -2,65 +2,91 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	applyadmissionv1 "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
-	applymetav1 "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/queueing/config"
 )
 
-// unnamedPolicy suspends Jobs that name no queue at their creation. It does so in
-// the namespaces of the binding of its name, which is there only where an
-// administrator wants such Jobs queued.
-const unnamedPolicy = "muster-jobs-unnamed"
+// The policies for Jobs that name no queue, in the namespaces of the bindings of
+// their names: defaultPolicy gives them the LocalQueue called default. Where all Jobs
+// are to queue, unnamedPolicy suspends them and ownersPolicy has only controllers say
+// that something else queues them.
+const (
+	defaultPolicy = "muster-jobs-default-queue"
+	unnamedPolicy = "muster-jobs-unnamed"
+	ownersPolicy  = "muster-jobs-owners"
+)
 
-// queuedOwners are the API groups of controllers that queue as a whole: the Jobs
-// that they make need no queue of their own. A CronJob is none of them. The
-// policies have the same list.
+// queuedOwners are the kinds that queue as a whole with the Jobs that their
+// controllers make: such Jobs need no queue of their own. A CronJob is none of them.
+// The policies have the same list.
 var queuedOwners = []string{
-	"apps",
-	"jobset.x-k8s.io",
-	"kubeflow.org",
-	"leaderworkerset.x-k8s.io",
-	"ray.io",
-	"sparkoperator.k8s.io",
-	"trainer.kubeflow.org",
-	"workload.codeflare.dev",
+	"jobset.x-k8s.io/JobSet",
+	"kubeflow.org/MPIJob",
+	"ray.io/RayCluster",
+	"ray.io/RayJob",
+	"trainer.kubeflow.org/TrainJob",
+	"workload.codeflare.dev/AppWrapper",
 }
 
-// isQueued says that a Job is in Muster's hands: it names a queue, or its
+// isQueued reports whether a Job is in Muster's hands: it names a queue, or its
 // namespace is one whose Jobs queue even without.
 func (r *reconciler) isQueued(ctx context.Context, job *batchv1.Job) (bool, error) {
 	if job.Labels[QueueLabel] != "" {
 		return true, nil
 	}
-	if r.unnamed == nil || isPartOfAQueued(job) {
+	if r.unnamed == nil {
 		return false, nil
 	}
 	namespace := &corev1.Namespace{}
 	if err := r.client.Get(ctx, client.ObjectKey{Name: job.Namespace}, namespace); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	return r.unnamed.Matches(labels.Set(namespace.Labels)), nil
+	if !r.unnamed.Matches(labels.Set(namespace.Labels)) {
+		return false, nil
+	}
+	part, err := r.isPartOfAQueued(ctx, job)
+	return !part, err
 }
 
-func isPartOfAQueued(job *batchv1.Job) bool {
-	owner := metav1.GetControllerOf(job)
-	if owner == nil {
-		return false
+// isPartOfAQueued reports whether the Job is one of an object that queues as a whole.
+// A user may write any owner into a Job: one that does not exist excuses nothing. It
+// is looked for once, since it was there before the Job or never.
+func (r *reconciler) isPartOfAQueued(ctx context.Context, job *batchv1.Job) (bool, error) {
+	claimed := metav1.GetControllerOf(job)
+	if claimed == nil {
+		return false, nil
 	}
-	group, _, _ := strings.Cut(owner.APIVersion, "/")
-	return slices.Contains(queuedOwners, group)
+	kind := schema.FromAPIVersionAndKind(claimed.APIVersion, claimed.Kind)
+	if !slices.Contains(queuedOwners, kind.Group+"/"+kind.Kind) {
+		return false, nil
+	}
+	var known owner
+	if r.remember(job.UID, func(m *memory) { known = m.owner }); known.uid == claimed.UID {
+		return known.exists, nil
+	}
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(kind)
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: job.Namespace, Name: claimed.Name}, object)
+	if client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
+		return false, fmt.Errorf("reading %s %s/%s, which is said to control Job %s: %w", claimed.Kind, job.Namespace, claimed.Name, job.Name, err)
+	}
+	known = owner{uid: claimed.UID, exists: err == nil && object.UID == claimed.UID}
+	r.remember(job.UID, func(m *memory) { m.owner = known })
+	return known.exists, nil
 }
 
 // unnamedSelector is nil where only Jobs that name a queue are queued.
@@ -75,38 +101,59 @@ func unnamedSelector(c config.Config) (labels.Selector, error) {
 	return selector, nil
 }
 
-// binder puts the policy for Jobs without a queue into force, or takes it out, as
-// the configuration says. So kube-apiserver itself selects the namespaces, and
-// the configuration is the only place that names them.
+// binder has the policies for Jobs without a queue act in the namespaces that the
+// configuration selects. So kube-apiserver itself selects them, and the configuration
+// is the only place that names them. It changes bindings that are there and makes
+// none: the right to make them would be one to change any object of the cluster.
 type binder struct {
 	client client.Client
 	config config.Config
 }
 
-// Start makes the binding be or be gone, and returns.
+// nowhere selects no namespace: all have the label.
+var nowhere = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+	{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpDoesNotExist},
+}}
+
+// Start makes the bindings select, and returns. A binding may be missing whose policy
+// is not needed: without that of the default queue, no Job goes there.
 func (b *binder) Start(ctx context.Context) error {
-	if !b.config.ManageJobsWithoutQueueName {
-		binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: unnamedPolicy}}
-		if err := b.client.Delete(ctx, binding); client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
-			return fmt.Errorf("deleting MutatingAdmissionPolicyBinding %s, since manageJobsWithoutQueueName is false: %w", unnamedPolicy, err)
+	managed, unnamed, all := b.config.ManagedJobsNamespaceSelector, nowhere, b.config.ManageJobsWithoutQueueName
+	if all {
+		unnamed = managed
+	}
+	for _, x := range []struct {
+		binding    client.Object
+		namespaces *metav1.LabelSelector
+		needed     bool
+	}{
+		{&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: defaultPolicy}}, managed, false},
+		{&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: unnamedPolicy}}, unnamed, all},
+		{&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: ownersPolicy}}, unnamed, all},
+	} {
+		switch err := b.bind(ctx, x.binding, x.namespaces); {
+		case err == nil || isMissing(err) && !x.needed:
+		case isMissing(err):
+			return fmt.Errorf("manageJobsWithoutQueueName is true, which needs Kubernetes 1.36 and deploy/policies/jobs.yaml; install them, or set it to false: %w", err)
+		default:
+			return err
 		}
-		return nil
-	}
-	selector := applymetav1.LabelSelector()
-	namespaces := b.config.ManagedJobsNamespaceSelector
-	selector.WithMatchLabels(namespaces.MatchLabels)
-	for _, e := range namespaces.MatchExpressions {
-		selector.WithMatchExpressions(applymetav1.LabelSelectorRequirement().WithKey(e.Key).WithOperator(e.Operator).WithValues(e.Values...))
-	}
-	binding := applyadmissionv1.MutatingAdmissionPolicyBinding(unnamedPolicy).WithSpec(applyadmissionv1.MutatingAdmissionPolicyBindingSpec().
-		WithPolicyName(unnamedPolicy).
-		WithMatchResources(applyadmissionv1.MatchResources().WithNamespaceSelector(selector)))
-	err := b.client.Apply(ctx, binding, client.FieldOwner("muster"), client.ForceOwnership)
-	if meta.IsNoMatchError(err) {
-		return fmt.Errorf("manageJobsWithoutQueueName is true, which needs the mutating policies of Kubernetes 1.36; set it to false: %w", err)
-	}
-	if err != nil {
-		return fmt.Errorf("applying MutatingAdmissionPolicyBinding %s: %w", unnamedPolicy, err)
 	}
 	return nil
 }
+
+// bind has a binding select the namespaces.
+func (b *binder) bind(ctx context.Context, binding client.Object, namespaces *metav1.LabelSelector) error {
+	patch, err := json.Marshal([]map[string]any{{
+		"op": "add", "path": "/spec/matchResources", "value": &admissionv1.MatchResources{NamespaceSelector: namespaces},
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the namespaces of the binding of policy %s: %w", binding.GetName(), err)
+	}
+	if err := b.client.Patch(ctx, binding, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner("muster")); err != nil {
+		return fmt.Errorf("selecting the namespaces of the binding of policy %s: %w", binding.GetName(), err)
+	}
+	return nil
+}
+
+func isMissing(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }

@@ -1,7 +1,9 @@
 package jobs
 
 import (
+	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,8 +12,11 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/deploy"
@@ -32,14 +37,34 @@ func everywhere(t *testing.T) labels.Selector {
 	return selector
 }
 
+// jobSet is a cluster of one kind and one object, a JobSet called real.
+type jobSet struct {
+	client.Reader
+	reads int
+}
+
+func (r *jobSet) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	r.reads++
+	kind := o.GetObjectKind().GroupVersionKind()
+	if kind.GroupVersion().String() != "jobset.x-k8s.io/v1alpha2" || kind.Kind != "JobSet" {
+		return &meta.NoKindMatchError{GroupKind: kind.GroupKind(), SearchedVersions: []string{kind.Version}}
+	}
+	if key.Name != "real" {
+		return apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: "jobsets"}, key.Name)
+	}
+	o.SetUID("real")
+	return nil
+}
+
 func TestIsQueued(t *testing.T) {
-	owned := func(version, kind string) func(*batchv1.Job) {
+	owned := func(version, kind, name string, uid types.UID) func(*batchv1.Job) {
 		return func(j *batchv1.Job) {
-			j.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: "owner", UID: "owner", Controller: new(true)}}
+			j.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: name, UID: uid, Controller: new(true)}}
 		}
 	}
 	none := func(*batchv1.Job) {}
 	unlabelled := func(j *batchv1.Job) { j.Labels = nil }
+	all := config.Config{ManageJobsWithoutQueueName: true}
 	team := &metav1.LabelSelector{MatchLabels: map[string]string{"team": "blue"}}
 	for name, c := range map[string]struct {
 		job       func(*batchv1.Job)
@@ -51,17 +76,22 @@ func TestIsQueued(t *testing.T) {
 		"it names a queue":                              {job: none, want: true},
 		"it names none":                                 {job: unlabelled},
 		"it names an empty one":                         {job: func(j *batchv1.Job) { j.Labels[QueueLabel] = "" }},
-		"it names none, and all are to queue":           {job: unlabelled, config: config.Config{ManageJobsWithoutQueueName: true}, want: true},
-		"in a namespace of the cluster's own":           {job: unlabelled, namespace: "kube-system", config: config.Config{ManageJobsWithoutQueueName: true}},
-		"in Muster's own namespace":                     {job: unlabelled, namespace: "muster-system", config: config.Config{ManageJobsWithoutQueueName: true}},
-		"it names a queue, in the cluster's namespace":  {job: none, namespace: "kube-system", config: config.Config{ManageJobsWithoutQueueName: true}, want: true},
+		"it names none, and all are to queue":           {job: unlabelled, config: all, want: true},
+		"in a namespace of the cluster's own":           {job: unlabelled, namespace: "kube-system", config: all},
+		"in Muster's own namespace":                     {job: unlabelled, namespace: "muster-system", config: all},
+		"it names a queue, in the cluster's namespace":  {job: none, namespace: "kube-system", config: all, want: true},
 		"in a namespace that is selected":               {job: unlabelled, namespace: "blue", config: config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: team}, want: true},
 		"in a namespace that is not selected":           {job: unlabelled, config: config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: team}},
 		"a selector alone changes nothing":              {job: unlabelled, namespace: "blue", config: config.Config{ManagedJobsNamespaceSelector: team}},
-		"part of a JobSet, which is queued whole":       {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet"), config: config.Config{ManageJobsWithoutQueueName: true}},
-		"of a CronJob, which is not":                    {job: unlabelled, owned: owned("batch/v1", "CronJob"), config: config.Config{ManageJobsWithoutQueueName: true}, want: true},
-		"of somebody who knows nothing of queues":       {job: unlabelled, owned: owned("argoproj.io/v1alpha1", "Workflow"), config: config.Config{ManageJobsWithoutQueueName: true}, want: true},
-		"part of a JobSet, but with a queue of its own": {job: none, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet"), want: true},
+		"part of a JobSet, which is queued whole":       {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "real", "real"), config: all},
+		"part of a JobSet that is not there":            {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "invented", "real"), config: all, want: true},
+		"part of a namesake of a JobSet":                {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "real", "invented"), config: all, want: true},
+		"of a kind that the cluster has not":            {job: unlabelled, owned: owned("ray.io/v1", "RayJob", "real", "real"), config: all, want: true},
+		"of a version that the kind has not":            {job: unlabelled, owned: owned("jobset.x-k8s.io/v99", "JobSet", "real", "real"), config: all, want: true},
+		"of a Deployment, which makes no Jobs":          {job: unlabelled, owned: owned("apps/v1", "Deployment", "real", "real"), config: all, want: true},
+		"of a CronJob, which is not queued":             {job: unlabelled, owned: owned("batch/v1", "CronJob", "real", "real"), config: all, want: true},
+		"of a kind that knows nothing of queues":        {job: unlabelled, owned: owned("argoproj.io/v1alpha1", "Workflow", "real", "real"), config: all, want: true},
+		"part of a JobSet, but with a queue of its own": {job: none, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "real", "real"), want: true},
 	} {
 		var objects []client.Object
 		for _, n := range []string{"default", "kube-system", "muster-system"} {
@@ -81,8 +111,15 @@ func TestIsQueued(t *testing.T) {
 		if c.namespace != "" {
 			job.Namespace = c.namespace
 		}
-		if got, err := g.r.isQueued(t.Context(), job); got != c.want || err != nil {
-			t.Errorf("%s: %v, error %v; want %v", name, got, err, c.want)
+		owners := &jobSet{}
+		g.r.live = owners
+		for range 3 {
+			if got, err := g.r.isQueued(t.Context(), job); got != c.want || err != nil {
+				t.Errorf("%s: %v, error %v; want %v", name, got, err, c.want)
+			}
+		}
+		if owners.reads > 1 {
+			t.Errorf("%s: %d reads of its owner", name, owners.reads)
 		}
 	}
 	if _, err := unnamedSelector(config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: &metav1.LabelSelector{
@@ -124,50 +161,79 @@ func TestAJobThatNamesNoQueue(t *testing.T) {
 	}
 }
 
-// TestTheBindingFollowsTheConfiguration, however often Muster starts.
-func TestTheBindingFollowsTheConfiguration(t *testing.T) {
-	g := newRig(t)
-	start := func(c config.Config) *admissionv1.MutatingAdmissionPolicyBinding {
-		t.Helper()
-		if err := (&binder{g.c, c}).Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		out := &admissionv1.MutatingAdmissionPolicyBinding{}
-		if err := g.c.Get(t.Context(), client.ObjectKey{Name: unnamedPolicy}, out); err != nil {
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			t.Fatal(err)
-		}
-		return out
+// TestTheBindingsFollowTheConfiguration, however often Muster starts. As they are
+// installed they select what they do if nothing is said.
+func TestTheBindingsFollowTheConfiguration(t *testing.T) {
+	objects, err := deploy.Manifests(deploy.Queueing)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if start(config.Config{}) != nil {
-		t.Error("there is a binding although Jobs without a queue run as ever")
+	var bindings []client.Object
+	for _, o := range objects {
+		if slices.Contains([]string{defaultPolicy, unnamedPolicy, ownersPolicy}, o.GetName()) && strings.HasSuffix(o.GetKind(), "Binding") {
+			bindings = append(bindings, o)
+		}
+	}
+	g := newRig(t, bindings...)
+	// selected are the namespaces of the default queue, of Jobs without a queue and of
+	// their owners.
+	selected := func() (out [3]*metav1.LabelSelector) {
+		t.Helper()
+		var byDefault, unnamed admissionv1.MutatingAdmissionPolicyBinding
+		var owners admissionv1.ValidatingAdmissionPolicyBinding
+		for name, o := range map[string]client.Object{defaultPolicy: &byDefault, unnamedPolicy: &unnamed, ownersPolicy: &owners} {
+			if err := g.c.Get(t.Context(), client.ObjectKey{Name: name}, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if byDefault.Spec.ParamRef == nil || unnamed.Spec.PolicyName != unnamedPolicy || owners.Spec.PolicyName != ownersPolicy {
+			t.Error("the bindings bind other policies than before")
+		}
+		return [3]*metav1.LabelSelector{byDefault.Spec.MatchResources.NamespaceSelector, unnamed.Spec.MatchResources.NamespaceSelector, owners.Spec.MatchResources.NamespaceSelector}
 	}
 	blue := &metav1.LabelSelector{
 		MatchLabels:      map[string]string{"team": "blue"},
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "batch", Operator: metav1.LabelSelectorOpExists}},
 	}
-	for name, c := range map[string]struct{ set, want *metav1.LabelSelector }{
-		"selected": {blue, blue},
-		"by default": {nil, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
-			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"kube-system", "muster-system"},
-		}}}},
+	most := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"kube-system", "muster-system"},
+	}}}
+	if diff := cmp.Diff([3]*metav1.LabelSelector{most, nowhere, nowhere}, selected()); diff != "" {
+		t.Errorf("as installed: (-want +got):\n%s", diff)
+	}
+	for _, c := range []struct {
+		name   string
+		config config.Config
+		want   [3]*metav1.LabelSelector
+	}{
+		{"all Jobs of some namespaces", config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: blue}, [3]*metav1.LabelSelector{blue, blue, blue}},
+		{"all Jobs", config.Config{ManageJobsWithoutQueueName: true}, [3]*metav1.LabelSelector{most, most, most}},
+		{"Jobs of some namespaces", config.Config{ManagedJobsNamespaceSelector: blue}, [3]*metav1.LabelSelector{blue, nowhere, nowhere}},
+		{"nothing is said", config.Config{}, [3]*metav1.LabelSelector{most, nowhere, nowhere}},
 	} {
+		c.config.SetDefaults("muster-system")
 		for range 2 {
-			set := config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: c.set}
-			set.SetDefaults("muster-system")
-			b := start(set)
-			if b == nil || b.Spec.PolicyName != unnamedPolicy {
-				t.Fatalf("%s: binding %v", name, b)
+			if err := (&binder{g.c, c.config}).Start(t.Context()); err != nil {
+				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, b.Spec.MatchResources.NamespaceSelector); diff != "" {
-				t.Errorf("%s: (-want +got):\n%s", name, diff)
+			if diff := cmp.Diff(c.want, selected()); diff != "" {
+				t.Errorf("%s: (-want +got):\n%s", c.name, diff)
 			}
 		}
 	}
-	if start(config.Config{}) != nil {
-		t.Error("the binding stays although Jobs without a queue are to run")
+}
+
+// TestBindingsThatAreMissing stop Muster only where they are needed.
+func TestBindingsThatAreMissing(t *testing.T) {
+	g := newRig(t)
+	c := config.Config{}
+	c.SetDefaults("muster-system")
+	if err := (&binder{g.c, c}).Start(t.Context()); err != nil {
+		t.Error(err)
+	}
+	c.ManageJobsWithoutQueueName = true
+	if err := (&binder{g.c, c}).Start(t.Context()); err == nil || !strings.Contains(err.Error(), "deploy/policies/jobs.yaml") {
+		t.Errorf("error %v", err)
 	}
 }
 
@@ -188,7 +254,7 @@ func TestPoliciesAndControllerAgree(t *testing.T) {
 			policies[o.GetName()] = strings.Join(strings.Fields(strings.ReplaceAll(string(text), `\n`, " ")), " ")
 		}
 	}
-	for _, name := range []string{unnamedPolicy, "muster-jobs-default-queue"} {
+	for _, name := range []string{defaultPolicy, unnamedPolicy, ownersPolicy} {
 		list := "in [ '" + strings.Join(queuedOwners, "', '") + "']"
 		if policies[name] == "" || !strings.Contains(policies[name], list) {
 			t.Errorf("policy %s has another list than %s", name, list)

@@ -53,7 +53,11 @@ func (t *trial) collect() {
 		running := t.Running(s.queue)
 		var room []candidate
 		for i, w := range running {
-			if t.suits(s, w) {
+			switch {
+			case !t.suits(s, w):
+			case w.Claimed:
+				t.claimed = true
+			default:
 				if room == nil {
 					// One allocation for all of a queue: there may be many.
 					room = make([]candidate, 0, len(running)-i)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
@@ -208,7 +209,7 @@ func (l *loss) add(c *candidate) {
 	if l.queues == nil {
 		l.priority = c.Priority
 	}
-	l.cost = quota.Plus(l.cost, max(0, c.Cost))
+	l.cost = nodegroups.Plus(l.cost, max(0, c.Cost))
 	l.rank, l.priority = max(l.rank, c.rank()), max(l.priority, c.Priority)
 	l.queues = append(l.queues, c.queue)
 }

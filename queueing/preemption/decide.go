@@ -17,12 +17,12 @@ func Decide(q Question) Answer {
 	}
 	t.collect()
 	if why := t.lacking(); why != "" {
-		return Answer{Distance: t.distance(), Why: why}
+		return Answer{Distance: t.distance(), Why: why, Claimed: t.claimed}
 	}
 	found := t.ask() ||
 		t.conceivable() && t.search(slices.SortedFunc(slices.Values(t.candidates), order), t.enough)
 	if !found {
-		return Answer{Distance: t.distance(), Why: t.protected()}
+		return Answer{Distance: t.distance(), Why: t.protected(), Claimed: t.claimed}
 	}
 	t.spare()
 	t.single()
@@ -41,6 +41,8 @@ type trial struct {
 	sources []*source
 	// candidates are in no order.
 	candidates []*candidate
+	// claimed: there would be more, had others not claimed them.
+	claimed bool
 	// gone are those that are taken out of the tree now; bound is how many of them
 	// forbid the newcomer to borrow.
 	gone  []*candidate

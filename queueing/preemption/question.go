@@ -27,6 +27,8 @@ type Workload struct {
 	// Evicted says that it is on its way out for whatever reason: then it is always
 	// a candidate, costs nothing, and comes first.
 	Evicted bool
+	// Claimed: it is to go, or waited for, for another Workload, so it is no candidate.
+	Claimed bool
 	// LocalQueueUsage is what its LocalQueue has used lately, where the ClusterQueue
 	// shares by that, else zero. In its own ClusterQueue the newcomer takes from the
 	// LocalQueue that has used most.
@@ -72,4 +74,7 @@ type Answer struct {
 	Distance int
 	// Why says what is missing if nothing can be done; else it is empty.
 	Why string
+	// Claimed: nothing can be done, and something suits that another Workload has
+	// claimed.
+	Claimed bool
 }

@@ -28,7 +28,7 @@ func (t *trial) lacking() string {
 	for _, fr := range t.short {
 		had := max(0, t.Queue.Available(fr))
 		for i := 0; i < len(t.candidates) && had < t.Needs[fr]; i++ {
-			had = quota.Plus(had, t.candidates[i].Usage[fr])
+			had = nodegroups.Plus(had, t.candidates[i].Usage[fr])
 		}
 		if had < t.Needs[fr] {
 			return t.explain("only %s are free or held by Workloads that may be asked to go", t.of(fr, had))

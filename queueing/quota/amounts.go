@@ -17,6 +17,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
 )
 
 // FlavorResource is what quota is counted by.
@@ -31,13 +33,13 @@ func (fr FlavorResource) Compare(o FlavorResource) int {
 }
 
 // Amounts are by flavor and resource, in the units of nodegroups.Resources. They
-// are never negative.
+// are never negative, and none is larger than Endless.
 type Amounts map[FlavorResource]int64
 
 // Add adds o, up to the largest int64.
 func (a Amounts) Add(o Amounts) {
 	for fr, v := range o {
-		a[fr] = Plus(a[fr], v)
+		a[fr] = nodegroups.Plus(a[fr], v)
 	}
 }
 
@@ -53,26 +55,31 @@ func (a Amounts) Sub(o Amounts) {
 	}
 }
 
+// Within reports whether o has at least as much of everything.
+func (a Amounts) Within(o Amounts) bool {
+	for fr, v := range a {
+		if v > o[fr] {
+			return false
+		}
+	}
+	return true
+}
+
 // Keys are the flavors and resources in their order.
 func (a Amounts) Keys() []FlavorResource {
 	return slices.SortedFunc(maps.Keys(a), FlavorResource.Compare)
 }
 
-// Plus is a + b for amounts that are not negative, or the largest int64 where
-// that is too much for one.
-func Plus(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
-}
+// Endless is the amount of a quota that is too large for an int64, as an admin may
+// write for "no limit": whatever is used of it or lent, as much is left.
+const Endless = math.MaxInt64
 
-// Times is an amount by a number of pods, or the largest int64.
-func Times(v int64, n int32) int64 {
-	if n > 0 && v > math.MaxInt64/int64(n) {
-		return math.MaxInt64
+// less is an amount without a part of it.
+func less(v, part int64) int64 {
+	if v == Endless {
+		return Endless
 	}
-	return v * int64(n)
+	return v - part
 }
 
 // total is a sum of amounts that does not overflow, so that taking away what was

@@ -2,9 +2,10 @@ package quota
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"strings"
+
+	"github.com/muster-dev/muster/nodegroups"
 )
 
 // Quota is what one node is given of one flavor and resource.
@@ -61,7 +62,7 @@ func (n *Node) Join(parent *Node) {
 	parent.children = slices.Insert(parent.children, at, n)
 	for fr, c := range n.cells {
 		p := parent.cell(fr)
-		p.subtree, p.unquoted = Plus(p.subtree, c.subtree-c.kept()), false
+		p.subtree, p.unquoted = nodegroups.Plus(p.subtree, c.lent()), false
 	}
 }
 
@@ -97,12 +98,20 @@ func (n *Node) cell(fr FlavorResource) *cell {
 	return c
 }
 
+// lent is what others may use of the node's subtree quota.
+func (c *cell) lent() int64 {
+	if c.quota.Lending == nil {
+		return c.subtree
+	}
+	return min(c.subtree, *c.quota.Lending)
+}
+
 // kept is what the node does not lend.
 func (c *cell) kept() int64 {
-	if c.quota.Lending == nil {
-		return 0
+	if lent := c.lent(); lent < c.subtree {
+		return less(c.subtree, lent)
 	}
-	return max(0, c.subtree-*c.quota.Lending)
+	return 0
 }
 
 // drawn is what the node uses of what is common to its siblings.
@@ -180,7 +189,7 @@ func (n *Node) Unused(fr FlavorResource) int64 {
 	if c == nil {
 		return 0
 	}
-	return max(0, c.kept()-c.usage.amount())
+	return max(0, less(c.kept(), c.usage.amount()))
 }
 
 // Available is how much more the node could use now: negative where more is used
@@ -192,16 +201,16 @@ func (n *Node) Available(fr FlavorResource) int64 {
 		c = &cell{}
 	}
 	if n.parent == nil {
-		return c.subtree - c.usage.amount()
+		return less(c.subtree, c.usage.amount())
 	}
 	unused, common := n.Unused(fr), n.parent.Available(fr)
 	if c.quota.Borrowing != nil {
-		common = min(common, c.borrowable()-c.drawn())
+		common = min(common, less(c.borrowable(), c.drawn()))
 	}
 	if unused > 0 && common < 0 {
 		return unused
 	}
-	return saturated(unused, common)
+	return nodegroups.Plus(unused, common)
 }
 
 // Potential is how much the node could use if nobody else used anything.
@@ -217,20 +226,17 @@ func (n *Node) Potential(fr FlavorResource) int64 {
 	if c.quota.Borrowing != nil {
 		common = min(common, c.borrowable())
 	}
-	return saturated(c.kept(), common)
+	return nodegroups.Plus(c.kept(), common)
+}
+
+// Borrowable is the part of the potential that is not the node's own.
+func (n *Node) Borrowable(fr FlavorResource) int64 {
+	return max(0, less(n.Potential(fr), n.Subtree(fr)))
 }
 
 // borrowable is how much the node may draw from the common pot: what it put in,
 // and its borrowing limit.
-func (c *cell) borrowable() int64 { return Plus(c.subtree-c.kept(), *c.quota.Borrowing) }
-
-// saturated is a + b, where a is not negative and b may be.
-func saturated(a, b int64) int64 {
-	if b > math.MaxInt64-a {
-		return math.MaxInt64
-	}
-	return a + b
-}
+func (c *cell) borrowable() int64 { return nodegroups.Plus(c.lent(), *c.quota.Borrowing) }
 
 // Fits says that the node could use this much more.
 func (n *Node) Fits(usage Amounts) bool {
@@ -245,7 +251,7 @@ func (n *Node) Fits(usage Amounts) bool {
 // Borrows says that the node would use more than its subtree quota if it used v
 // more.
 func (n *Node) Borrows(fr FlavorResource, v int64) bool {
-	return Plus(n.Usage(fr), v) > n.Subtree(fr)
+	return nodegroups.Plus(n.Usage(fr), v) > n.Subtree(fr)
 }
 
 // Distance says from how far v more would have to be borrowed: 0 within the

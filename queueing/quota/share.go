@@ -7,6 +7,8 @@ import (
 	"math/bits"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
 )
 
 // Share is how much of what can be borrowed a node has, by the resource of which
@@ -33,13 +35,13 @@ func (n *Node) ShareWith(more Amounts) Share {
 	}
 	borrowed := map[corev1.ResourceName]int64{}
 	for fr, c := range n.cells {
-		if over := Plus(more[fr], c.usage.amount()) - c.subtree; over > 0 {
-			borrowed[fr.Resource] = Plus(borrowed[fr.Resource], over)
+		if over := nodegroups.Plus(more[fr], c.usage.amount()) - c.subtree; over > 0 {
+			borrowed[fr.Resource] = nodegroups.Plus(borrowed[fr.Resource], over)
 		}
 	}
 	for fr, v := range more {
 		if n.cells[fr] == nil && v > 0 {
-			borrowed[fr.Resource] = Plus(borrowed[fr.Resource], v)
+			borrowed[fr.Resource] = nodegroups.Plus(borrowed[fr.Resource], v)
 		}
 	}
 	if len(borrowed) == 0 {
@@ -60,7 +62,7 @@ func (n *Node) ShareWith(more Amounts) Share {
 func (n *Node) lendable() map[corev1.ResourceName]int64 {
 	out := map[corev1.ResourceName]int64{}
 	for fr := range n.Root().cells {
-		out[fr.Resource] = Plus(out[fr.Resource], n.Potential(fr))
+		out[fr.Resource] = nodegroups.Plus(out[fr.Resource], n.Potential(fr))
 	}
 	return out
 }

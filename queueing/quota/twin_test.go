@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
 )
 
 // twin is a tree that knows only what it was told: everything else is worked out
@@ -35,7 +37,7 @@ func (w *twin) subtree(fr FlavorResource) int64 {
 	for _, c := range w.children {
 		v += c.subtree(fr) - c.kept(fr)
 	}
-	return v
+	return min(v, endless)
 }
 
 func (w *twin) usage(fr FlavorResource) int64 {
@@ -61,6 +63,33 @@ func (w *twin) slack(fr FlavorResource) int64 {
 }
 
 const big63 = 1 << 62
+
+// endless is a quota of Endless as the twin counts it: like any other amount, but
+// more than can be used and lent of it here; told translates what comes of that.
+const endless = 1 << 40
+
+func told(v int64) int64 {
+	if v >= endless/2 {
+		return Endless
+	}
+	return v
+}
+
+// given translates the twin's quotas for a Node.
+func given(quotas map[FlavorResource]Quota) map[FlavorResource]Quota {
+	out := map[FlavorResource]Quota{}
+	for fr, q := range quotas {
+		o := Quota{Nominal: told(q.Nominal)}
+		if q.Borrowing != nil {
+			o.Borrowing = new(told(*q.Borrowing))
+		}
+		if q.Lending != nil {
+			o.Lending = new(told(*q.Lending))
+		}
+		out[fr] = o
+	}
+	return out
+}
 
 // frs are the flavors and resources of the twin and all below it.
 func (w *twin) frs() map[FlavorResource]bool {
@@ -106,8 +135,12 @@ func (w *twin) fits(fr FlavorResource, v int64) bool {
 // available is the most that fits; where nothing does and debts are the cause, by
 // how much the first limit above is exceeded at least.
 func (w *twin) available(fr FlavorResource) int64 {
+	const plenty = 200
+	if w.fits(fr, plenty) {
+		return endless
+	}
 	v := int64(0)
-	for w.fits(fr, v+1) && v < 200 {
+	for w.fits(fr, v+1) {
 		v++
 	}
 	if v > 0 {
@@ -172,7 +205,7 @@ func (w *twin) share(more Amounts) (share *big.Rat, resource corev1.ResourceName
 	}
 	for fr := range all {
 		borrowed[fr.Resource] += max(0, w.usage(fr)+more[fr]-w.subtree(fr))
-		lendable[fr.Resource] += w.parent.potential(fr)
+		lendable[fr.Resource] = nodegroups.Plus(lendable[fr.Resource], told(w.parent.potential(fr)))
 	}
 	for _, name := range []corev1.ResourceName{"cpu", "gpu"} {
 		switch {
@@ -204,13 +237,13 @@ func randomTwin(r *rand.Rand, n int) (all, queues []*twin) {
 		if r.IntN(2) == 0 {
 			return nil
 		}
-		return new(int64(r.IntN(6)))
+		return new(pick(r, int64(r.IntN(6)), int64(r.IntN(6)), endless))
 	}
 	for i := range 1 + r.IntN(n) {
 		w := &twin{name: fmt.Sprint("n", i), weight: pick[int64](r, 0, 500, 1000, 1000, 2000, 3000), quotas: map[FlavorResource]Quota{}, used: Amounts{}}
 		for _, fr := range testFRs[:1+r.IntN(3)] {
 			if r.IntN(4) > 0 {
-				w.quotas[fr] = Quota{Nominal: int64(r.IntN(8)), Borrowing: limit(), Lending: limit()}
+				w.quotas[fr] = Quota{Nominal: pick(r, int64(r.IntN(8)), int64(r.IntN(8)), int64(r.IntN(8)), endless), Borrowing: limit(), Lending: limit()}
 			}
 		}
 		if i > 0 {
@@ -220,7 +253,7 @@ func randomTwin(r *rand.Rand, n int) (all, queues []*twin) {
 		all = append(all, w)
 	}
 	for _, w := range all {
-		w.node = NewNode(w.name, w.weight, w.quotas)
+		w.node = NewNode(w.name, w.weight, given(w.quotas))
 	}
 	for _, w := range slices.Backward(all) {
 		if w.parent != nil {
@@ -269,11 +302,11 @@ func TestTreeAgreesWithItsTwin(t *testing.T) {
 		theirs, _ := other.share(nil)
 		got := at.node.ShareWith(more)
 		for what, pair := range map[string][2]any{
-			"subtree":   {at.node.Subtree(fr), at.subtree(fr)},
+			"subtree":   {at.node.Subtree(fr), told(at.subtree(fr))},
 			"usage":     {at.node.Usage(fr), at.usage(fr)},
-			"unused":    {at.node.Unused(fr), max(0, at.kept(fr)-at.usage(fr))},
-			"available": {at.node.Available(fr), at.available(fr)},
-			"potential": {at.node.Potential(fr), at.potential(fr)},
+			"unused":    {at.node.Unused(fr), told(max(0, at.kept(fr)-at.usage(fr)))},
+			"available": {at.node.Available(fr), told(at.available(fr))},
+			"potential": {at.node.Potential(fr), told(at.potential(fr))},
 			"borrows":   {at.node.Borrows(fr, v), at.usage(fr)+v > at.subtree(fr)},
 			"distance":  {queue.node.Distance(fr, v), queue.distance(fr, v)},
 			"resource":  {got.Resource, resource},

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 
-	"github.com/muster-dev/muster/queueing/quota"
+	"github.com/muster-dev/muster/nodegroups"
 )
 
 // defaultInterval is how often samples are taken where the administrator does not
@@ -33,7 +33,7 @@ type Amounts map[corev1.ResourceName]int64
 func FromList(list corev1.ResourceList) Amounts {
 	a := make(Amounts, len(list))
 	for name, q := range list {
-		a[name] = q.MilliValue()
+		a[name] = nodegroups.Scaled(q, resource.Milli)
 	}
 	return a
 }
@@ -50,7 +50,7 @@ func (a Amounts) List() corev1.ResourceList {
 // Add adds o, up to the largest int64.
 func (a Amounts) Add(o Amounts) {
 	for name, v := range o {
-		a[name] = quota.Plus(a[name], v)
+		a[name] = nodegroups.Plus(a[name], v)
 	}
 }
 

@@ -110,8 +110,11 @@ type contender struct {
 	name string
 	// variable names the program's variable; empty means that there is none.
 	variable string
-	start    func(a *arena, binary string) (config cluster.Config, manager func() (*managers.Manager, error))
+	start    func(a *arena, binary string) (cluster.Config, starter)
 }
+
+// starter makes a contender's process; nil where it has none.
+type starter func() (*managers.Manager, error)
 
 // The contenders, by their index.
 const (
@@ -121,12 +124,8 @@ const (
 )
 
 var contenders = []contender{
-	floor: {"floor", "", func(*arena, string) (cluster.Config, func() (*managers.Manager, error)) {
-		config := cluster.Config{}
-		sandbox.Fill(&config)
-		return config, nil
-	}},
-	stock: {"kueue", kueueVariable, func(a *arena, binary string) (cluster.Config, func() (*managers.Manager, error)) {
+	floor: {"floor", "", floorOf},
+	stock: {"kueue", kueueVariable, func(a *arena, binary string) (cluster.Config, starter) {
 		k, err := managers.NewKueue(managers.Kueue{
 			Binary: binary, Sandbox: os.Getenv(binaryVariable), Dir: a.TempDir(),
 			// What its own limits hold back would not be the API server's.
@@ -141,15 +140,16 @@ var contenders = []contender{
 	muster: musterWith(""),
 }
 
-// musterWith is Muster with these lines of its configuration's section for queues.
-func musterWith(settings string) contender {
+// musterWith is Muster with these lines of its configuration's section for queues, and
+// with these flags.
+func musterWith(settings string, flags ...string) contender {
 	text := "apiVersion: config.muster.dev/v1alpha1\nkind: Configuration\nqueueing:\n  enabled: true\n" + settings
-	return contender{"muster", musterVariable, func(a *arena, binary string) (cluster.Config, func() (*managers.Manager, error)) {
+	return contender{"muster", musterVariable, func(a *arena, binary string) (cluster.Config, starter) {
 		config := cluster.Config{}
 		sandbox.Fill(&config)
 		dir := a.TempDir()
 		return config, func() (*managers.Manager, error) {
-			return managers.NewMuster(a.Context(), a.rest, binary, dir, text)
+			return managers.NewMuster(a.Context(), a.rest, binary, dir, text, flags...)
 		}
 	}}
 }
@@ -331,21 +331,26 @@ func (a *arena) pass(ctx context.Context, admitter client.Client, w *kueue.Workl
 	}
 	// Written as Muster writes it, so that it stays when the end is written by another.
 	admitted, err := writer.ApplyStatus(ctx, admitter, w, &kueue.WorkloadStatus{
-		Admission: &kueue.Admission{
-			ClusterQueue: kueue.ClusterQueueReference(w.Namespace),
-			PodSetAssignments: []kueue.PodSetAssignment{{
-				Name:          kueue.DefaultPodSetName,
-				Flavors:       map[corev1.ResourceName]kueue.ResourceFlavorReference{corev1.ResourceCPU: flavor},
-				ResourceUsage: w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests,
-				Count:         new(int32(1)),
-			}},
-		},
+		Admission:  admissionOf(w),
 		Conditions: []metav1.Condition{condition(kueue.WorkloadQuotaReserved, "QuotaReserved"), condition(kueue.WorkloadAdmitted, "Admitted")},
 	})
 	if err != nil {
 		return err
 	}
 	return finish(ctx, a.kube, w, admitted.ResourceVersion)
+}
+
+// admissionOf gives a Workload what it asks for in the ClusterQueue of its namespace's name.
+func admissionOf(w *kueue.Workload) *kueue.Admission {
+	return &kueue.Admission{
+		ClusterQueue: kueue.ClusterQueueReference(w.Namespace),
+		PodSetAssignments: []kueue.PodSetAssignment{{
+			Name:          kueue.DefaultPodSetName,
+			Flavors:       map[corev1.ResourceName]kueue.ResourceFlavorReference{corev1.ResourceCPU: flavor},
+			ResourceUsage: w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests,
+			Count:         new(int32(1)),
+		}},
+	}
 }
 
 // oneQueue has n Workloads wait in a queue without quota, and measures from when it

@@ -84,7 +84,8 @@ func TestAGangThatWouldPassTheBudgetWaits(t *testing.T) {
 
 // TestQueuesOfANamespaceHaveBudgetsApart: the namespace's two LocalQueues lead to one
 // ClusterQueue, and only one of them has a budget, which its second gang would pass.
-// Requests that nobody queued belong to a queue if their label says so.
+// Requests that no queue has made belong to one if an admin's label says so, and count for
+// all budgets of their namespace if they have none.
 func TestQueuesOfANamespaceHaveBudgetsApart(t *testing.T) {
 	s := newSite(t)
 	g := s.group("", nil)
@@ -106,21 +107,23 @@ func TestQueuesOfANamespaceHaveBudgetsApart(t *testing.T) {
 				reason = c.Message
 			}
 		}
-		return strings.Contains(reason, "CapacityPolicy "+s.name+" lets LocalQueue "+s.name+" of its namespaces spend 250 USD in the month that ends at ")
+		return strings.Contains(reason, "CapacityPolicy "+s.name+" lets LocalQueue "+s.name+" of its namespaces, with requests of no queue, spend 250 USD in the month that ends at ")
 	}, func() string { return "it says: " + reason })
 	t.Log("the second gang waits:", reason)
 	inQueue := func(r *provreq.ProvisioningRequest) {
 		r.Labels = map[string]string{"kueue.x-k8s.io/queue-name": s.name}
 	}
 	direct := s.request("direct", 2, inQueue)
-	if c := s.condition(direct, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "lets LocalQueue "+s.name+" of its namespaces spend") {
+	if c := s.condition(direct, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "lets LocalQueue "+s.name+" of its namespaces, with requests of no queue, spend") {
 		t.Errorf("a request with the label of the queue waits: %s", c.Message)
 	}
 	s.delete(direct)
 
 	s.complete(s.job("twin", 2, func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/queue-name"] = free.Name }))
 	unqueued := s.request("unqueued", 2, nil)
-	s.condition(unqueued, provreq.Provisioned, metav1.ConditionTrue)
+	if c := s.condition(unqueued, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "with requests of no queue") {
+		t.Errorf("a request without the label of the queue waits: %s", c.Message)
+	}
 	s.delete(unqueued)
 	if w := s.workload(second); w == nil || meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved) {
 		t.Errorf("the second gang did not wait: %v", w)

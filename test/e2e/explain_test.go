@@ -78,7 +78,7 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 			{"dry", []string{"waits for machines", "group {site}-aws: 0 of 4 machines came: InsufficientInstanceCapacity", "group {site}-aws-spot: 0 of 4 machines came: InsufficientInstanceCapacity",
 				"launches of fewer than 4 machines need not wait", "time: group {site}-aws may be tried again at"}},
 			{"huge", []string{"can never start as it is: no group could ever give its machines", "group {site}-aws: one pod of podSet main needs 16 nvidia.com/gpu, a machine has 8 for pods (8 short)"}},
-			{"short", []string{"waits for quota", "flavor {site}-gcp: nvidia.com/gpu: 8 more needed than the 8 that are free of 24",
+			{"short", []string{"waits for quota", "insufficient unused quota for nvidia.com/gpu in flavor {site}-gcp, 8 more needed: 8 are free of 24",
 				"8 nvidia.com/gpu come back from those below, or an admin raises nominalQuota of ClusterQueue {site}-batch by as much", "/job-holder-", " has 16 nvidia.com/gpu of {site}-gcp"}},
 			{"held", []string{"is held back: its queue is stopped or inactive", "ClusterQueue {site}-stopped is inactive: Can't admit new workloads: its stopPolicy is Hold; set it to None to go on"}},
 		} {

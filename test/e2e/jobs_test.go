@@ -122,6 +122,12 @@ func TestJobsWithoutAQueueGoToTheDefaultOne(t *testing.T) {
 	if j := s.newPlainJob("before", 1, "1s", noQueue); s.tried(j) != nil || j.Labels["kueue.x-k8s.io/queue-name"] != "" || *j.Spec.Suspend {
 		t.Errorf("without a LocalQueue called default a Job is in queue %q, suspended: %v", j.Labels["kueue.x-k8s.io/queue-name"], *j.Spec.Suspend)
 	}
+	// A queue of this name in a namespace that managedJobsNamespaceSelector leaves out
+	// takes no Jobs.
+	elsewhere := s.localQueue()
+	elsewhere.Namespace, elsewhere.Name = metav1.NamespaceSystem, "default"
+	s.create(elsewhere)
+	t.Cleanup(func() { _ = kube.Delete(s.cleanup(), elsewhere) })
 	s.plain("default")
 	s.eventually("the policy knows the queue", func() bool {
 		j := s.newPlainJob("probe", 1, "1s", noQueue)
@@ -141,6 +147,9 @@ func TestJobsWithoutAQueueGoToTheDefaultOne(t *testing.T) {
 		if err := s.tried(j); err != nil || j.Labels["kueue.x-k8s.io/queue-name"] != c.want || *j.Spec.Suspend != (c.want != "") {
 			t.Errorf("%s: queue %q, suspended: %v, error %v; want queue %q", name, j.Labels["kueue.x-k8s.io/queue-name"], *j.Spec.Suspend, err, c.want)
 		}
+	}
+	if j := s.newPlainJob("tried", 1, "1s", noQueue, func(j *batchv1.Job) { j.Namespace = metav1.NamespaceSystem }); s.tried(j) != nil || j.Labels["kueue.x-k8s.io/queue-name"] != "" || *j.Spec.Suspend {
+		t.Errorf("a Job of the cluster's own namespace is in queue %q, suspended: %v", j.Labels["kueue.x-k8s.io/queue-name"], *j.Spec.Suspend)
 	}
 	s.complete(s.plainJob("simple", 2, "1s", noQueue))
 }
@@ -187,7 +196,7 @@ func TestJobsThatCannotBeFollowedAreRefused(t *testing.T) {
 		"Muster's record of start": {annotate("muster.dev/started", "{}"), "Muster's own record"},
 	} {
 		err := s.tried(s.newPlainJob("tried", 4, "1s", c.change))
-		if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), c.want)) {
+		if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: error %v, want %q", name, err, c.want)
 		}
 	}
@@ -210,7 +219,7 @@ func TestJobsThatCannotBeFollowedAreRefused(t *testing.T) {
 		edited := classy.DeepCopy()
 		c.change(edited)
 		err := kube.Patch(t.Context(), edited, client.MergeFrom(classy), client.DryRunAll)
-		if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), c.want)) {
+		if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("while it runs %s: error %v, want %q", name, err, c.want)
 		}
 	}
@@ -410,8 +419,8 @@ func TestAJobThatRanBeforeMusterCame(t *testing.T) {
 	s.eventually("its usage counts", func() bool {
 		return s.get(cq) && cq.Status.AdmittedWorkloads == 1 && len(cq.Status.FlavorsUsage) > 0 && cq.Status.FlavorsUsage[0].Resources[0].Total.Value() == 3
 	}, func() string { return fmt.Sprintf("%+v; %v", cq.Status, s.workload(j)) })
-	if w := s.workload(j); w.Annotations["muster.dev/adopted"] != "true" {
-		t.Errorf("its Workload has the annotations %v", w.Annotations)
+	if w := s.workload(j); !meta.IsStatusConditionTrue(w.Status.Conditions, "muster.dev/Adopted") {
+		t.Errorf("its Workload has the conditions %v", w.Status.Conditions)
 	}
 	if s.get(j); *j.Spec.Suspend || *j.Status.Ready != 3 {
 		t.Errorf("it was stopped: suspended %v, %d pods ready", *j.Spec.Suspend, *j.Status.Ready)
@@ -428,7 +437,7 @@ func TestAJobThatSlipsThroughIsStopped(t *testing.T) {
 	j := s.plainJob("sly", 9, "1h")
 	s.eventually("the Job is stopped, and waits", func() bool {
 		w := s.workload(j)
-		return s.get(j) && *j.Spec.Suspend && w != nil && w.Status.Admission == nil && w.Annotations["muster.dev/adopted"] == ""
+		return s.get(j) && *j.Spec.Suspend && w != nil && w.Status.Admission == nil && meta.FindStatusCondition(w.Status.Conditions, "muster.dev/Adopted") == nil
 	}, func() string { return fmt.Sprintf("suspended: %v; %v", *j.Spec.Suspend, s.workload(j)) })
 	restore()
 	s.delete(j)
@@ -550,7 +559,7 @@ func TestARunningJobMayNotBecomeElastic(t *testing.T) {
 	} {
 		edited := j.DeepCopy()
 		change(edited)
-		if err := kube.Patch(t.Context(), edited, client.MergeFrom(j), client.DryRunAll); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), name) {
+		if err := kube.Patch(t.Context(), edited, client.MergeFrom(j), client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want one that says %q", err, name)
 		}
 	}

@@ -499,6 +499,7 @@ func TestWhatNoProgramCanReadIsRefused(t *testing.T) {
 func TestQueuesAndFlavorsAreBornWithTheirFinalizer(t *testing.T) {
 	for _, o := range []client.Object{
 		clusterQueue(nil), flavor(nil),
+		&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "born"}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/check"}},
 		clusterQueue(func(cq *kueue.ClusterQueue) { cq.Finalizers = []string{"example.com/mine"} }),
 		flavor(func(f *kueue.ResourceFlavor) { f.Finalizers = []string{kueue.ResourceInUseFinalizerName} }),
 	} {

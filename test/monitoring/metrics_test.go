@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/muster-dev/muster/cmd/muster/app"
 	"github.com/muster-dev/muster/provisioning/controller/metrics"
@@ -41,7 +42,7 @@ func registered(t *testing.T) map[string]metric {
 	go func() {
 		defer close(descs)
 		all := slices.Concat(metrics.Collectors(), request.Collectors(), app.Collectors(),
-			[]prometheus.Collector{queuemetrics.New(queuemetrics.Config{LocalQueues: true})})
+			[]prometheus.Collector{queuemetrics.New(queuemetrics.Config{LocalQueues: labels.Everything()})})
 		for _, c := range all {
 			c.Describe(descs)
 		}

@@ -27,6 +27,7 @@ import (
 	"github.com/muster-dev/muster/cmd/muster/app"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/controller/request"
+	"github.com/muster-dev/muster/queueing"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/forecast"
 )
@@ -88,12 +89,12 @@ func scrapes(t *testing.T) (out []string) {
 					s.advance(g)
 				}
 			}
-			q.ClusterQueue(cq, 1)
+			q.ClusterQueue(cq, queueing.Figures{Active: 1})
 			q.Cycle(time.Millisecond, true)
 			q.Expected(map[string][]time.Time{"research": {time.Now().Add(time.Hour)}})
 			q.Accuracy(forecast.Accuracy{Starts: 1, MedianError: 100, Within: 1000}, 1)
 			q.Reserved(w, w, time.Now())
-			q.Evicted(w, "Preempted")
+			q.Evicted(w, w, "Preempted", time.Now())
 			app.Collectors()[0].(*prometheus.CounterVec).WithLabelValues(http.MethodPatch, "nodes").Inc()
 			answer := httptest.NewRecorder()
 			promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))

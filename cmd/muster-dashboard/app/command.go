@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -22,6 +23,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/muster-dev/muster/cmd/guard"
 	"github.com/muster-dev/muster/cmd/muster-dashboard/page"
 	"github.com/muster-dev/muster/cmd/muster-dashboard/watch"
 	"github.com/muster-dev/muster/cmd/view"
@@ -33,6 +35,10 @@ type options struct {
 	kubeconfig string
 	config     string
 	prometheus string
+	// hosts are the names by which the page may be asked for.
+	hosts []string
+	// authenticate asks the cluster whether a user may see the page.
+	authenticate bool
 }
 
 // NewCommand returns the command of the page.
@@ -47,21 +53,27 @@ order, and until when. Obtainability: how likely machines come, and what was tri
 what machines cost now, who has them, and what was paid for nothing.
 
 It reads the cluster with the rights that it is given and decides by the code that Muster
-itself runs, so it answers while Muster is down, and changes nothing. It has no log-in:
-whoever reaches it sees all that it may read. So it listens on 127.0.0.1 unless told
-otherwise; ` + "`kubectl port-forward`" + ` or a proxy that knows its users leads there.`,
+itself runs, so it answers while Muster is down, and changes nothing.
+
+On 127.0.0.1, which is the default, it has no log-in; ` + "`kubectl port-forward`" + ` leads there. On
+any other address it takes a bearer token, which a proxy that knows its users sends along,
+and shows all that it may read to those whom the ClusterRole muster-dashboard-viewer is
+bound to. It is asked for by an address, by localhost, or by a name of --allowed-hosts.`,
 		Example: `  # With your own rights, on http://127.0.0.1:8090
   muster-dashboard --kubeconfig ~/.kube/config
 
   # With the past from a Prometheus that scrapes Muster
   muster-dashboard --kubeconfig ~/.kube/config --prometheus http://127.0.0.1:9090
 
-  # In a cluster, for Services and probes
-  muster-dashboard --listen :8090`,
+  # In a cluster, behind a proxy that sends the tokens of its users
+  muster-dashboard --listen :8090 --allowed-hosts muster-dashboard.muster-system.svc,queues.example.com`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("authenticate") {
+				o.authenticate = !guard.Loopback(o.listen)
+			}
 			logger := textlogger.NewLogger(logs)
 			ctrl.SetLogger(logger)
 			klog.SetLogger(logger)
@@ -70,6 +82,8 @@ otherwise; ` + "`kubectl port-forward`" + ` or a proxy that knows its users lead
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8090", "address that serves the page in plain HTTP; port 0 picks a free one")
+	f.StringSliceVar(&o.hosts, "allowed-hosts", nil, "names by which the page may be asked for, beside localhost and any address; others are refused, since a name may be another site's")
+	f.BoolVar(&o.authenticate, "authenticate", true, "show the page to those only who send a token of the cluster and may get the path "+path+" there; where it is not given, it is off on loopback addresses")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file with the address and credentials of the cluster; empty means the cluster that the page runs in")
 	f.StringVar(&o.config, "config", "", "file that muster runs with as its own --config; empty means its defaults")
 	f.StringVar(&o.prometheus, "prometheus", "", "`URL` of a Prometheus that has the metrics of muster, for the time before the page began; empty means none")
@@ -93,7 +107,11 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	kube, err := connect(o.kubeconfig)
+	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("finding the cluster (give --kubeconfig outside of one): %w", err)
+	}
+	kube, err := connect(config)
 	if err != nil {
 		return err
 	}
@@ -106,16 +124,35 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	log.Info("The page is served", "url", "http://"+listener.Addr().String())
-	return serve(ctx, server, listener)
+	handler, err := guarded(server, o, config, log)
+	if err != nil {
+		return err
+	}
+	log.Info("The page is served", "url", "http://"+listener.Addr().String(), "authenticate", o.authenticate)
+	return serve(ctx, server, handler, listener)
 }
 
-// connect returns a client with the rights of the kubeconfig.
-func connect(kubeconfig string) (client.WithWatch, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("finding the cluster (give --kubeconfig outside of one): %w", err)
+// path is what users of the page may get in the eyes of the cluster.
+const path = "/muster-dashboard"
+
+// guarded is the page behind its guard. A probe of its health needs no right.
+func guarded(page http.Handler, o options, config *rest.Config, log logr.Logger) (http.Handler, error) {
+	if o.authenticate {
+		known, err := guard.Authenticated(config, log, path, page)
+		if err != nil {
+			return nil, fmt.Errorf("asking the cluster who may see the page: %w", err)
+		}
+		mux := http.NewServeMux()
+		mux.Handle("/", known)
+		mux.Handle("/healthz", page)
+		page = mux
 	}
+	return guard.Hosts(o.hosts, page), nil
+}
+
+// connect returns a client of the cluster.
+func connect(config *rest.Config) (client.WithWatch, error) {
+	config = rest.CopyConfig(config)
 	// It lists each kind once and watches it then; the API server has its own limits.
 	config.QPS = -1
 	scheme, err := view.NewScheme()
@@ -133,10 +170,10 @@ func connect(kubeconfig string) (client.WithWatch, error) {
 const farewell = 3 * time.Second
 
 // serve runs the page until ctx is done.
-func serve(ctx context.Context, s *page.Server, listener net.Listener) error {
+func serve(ctx context.Context, s *page.Server, handler http.Handler, listener net.Listener) error {
 	ctx, end := context.WithCancel(ctx)
 	server := &http.Server{
-		Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	var working sync.WaitGroup

@@ -16,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cmd/guard"
 	"github.com/muster-dev/muster/cmd/muster/configuration"
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -28,6 +29,10 @@ type Options struct {
 	ConfigFile     string
 	Kubeconfig     string
 	MetricsAddress string
+	// MetricsSecure serves metrics by TLS, to those only who may read them, with the
+	// certificate of MetricsCertDir, or one of its own where that is empty.
+	MetricsSecure  bool
+	MetricsCertDir string
 	HealthAddress  string
 	LeaderElect    bool
 	// LeaseDuration is how long a leader that is silent leads; whole seconds.
@@ -48,6 +53,9 @@ type Options struct {
 	// mayAct refuses once another process may lead; nil where none can.
 	mayAct func() error
 }
+
+// metricsSecure is a flag whose default depends on another one.
+const metricsSecure = "metrics-secure"
 
 // Connect makes adapters for clouds: those that are configured, with a way to list the
 // NodeGroups that there are. They change nothing while mayAct, where it is not nil,
@@ -100,7 +108,9 @@ muster-system/muster that ` + "`muster manifests`" + ` prints with all else that
 	f := cmd.Flags()
 	f.StringVar(&o.ConfigFile, "config", "", "file of kind "+configuration.Kind+" of "+configuration.APIVersion+", or of Kueue's kind of that name, that says what the other flags leave open, and has the settings of the queues")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "file with the address and credentials of the cluster; empty means the cluster that muster runs in")
-	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "address that serves /metrics in plain HTTP; 0 serves none")
+	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "address that serves /metrics; 0 serves none")
+	f.BoolVar(&o.MetricsSecure, metricsSecure, true, "serve /metrics by TLS, and to those only who send a token of the cluster and may get the path /metrics there; where it is not given, it is off on loopback addresses")
+	f.StringVar(&o.MetricsCertDir, "metrics-cert-dir", "", "folder with tls.crt and tls.key for /metrics, read again when they change; empty means a certificate that nobody has signed")
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0 serves none")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "lead only while holding the lease muster in namespace muster-system; turn it off where one process runs for sure")
 	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a leader that is not heard of still leads, before another does; whole seconds. It stops acting after two thirds of it")
@@ -114,7 +124,7 @@ muster-system/muster that ` + "`muster manifests`" + ` prints with all else that
 			panic(err) // the flags are defined above
 		}
 	}
-	cmd.AddCommand(newManifestsCommand())
+	cmd.AddCommand(newManifestsCommand(), newMigrateCommand())
 	return cmd
 }
 
@@ -159,6 +169,9 @@ func (o *Options) complete(flags *pflag.FlagSet) (warnings []string, err error) 
 		if err := flags.Set(name, value); err != nil {
 			return nil, fmt.Errorf("--config: %s: %w", o.ConfigFile, err)
 		}
+	}
+	if !flags.Changed(metricsSecure) {
+		o.MetricsSecure = !guard.Loopback(o.MetricsAddress)
 	}
 	o.Queues = file.Queueing.Config
 	o.Clouds = file.Provisioning.Clouds

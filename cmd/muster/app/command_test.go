@@ -56,6 +56,8 @@ apiVersion: config.muster.dev/v1alpha1
 kind: Configuration
 kubeconfig: /etc/kubeconfig
 metricsBindAddress: ":9090"
+metricsSecure: false
+metricsCertDir: /etc/certs
 healthProbeBindAddress: "0"
 leaderElect: false
 leaderElectLeaseDuration: 4s
@@ -74,7 +76,7 @@ func TestTheFileSaysWhatFlagsLeaveOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Kubeconfig != "/etc/kubeconfig" || o.MetricsAddress != ":9090" || o.HealthAddress != "0" || o.LeaderElect || o.LeaseDuration != 4*time.Second ||
+	if o.Kubeconfig != "/etc/kubeconfig" || o.MetricsAddress != ":9090" || o.MetricsSecure || o.MetricsCertDir != "/etc/certs" || o.HealthAddress != "0" || o.LeaderElect || o.LeaseDuration != 4*time.Second ||
 		o.Provisioning || !o.Queueing || strings.Join(o.Classes, ",") != "check-capacity.muster.dev" || o.Instance != "blue" ||
 		!o.Queues.ManageJobsWithoutQueueName {
 		t.Errorf("the file was read as %+v", o)
@@ -90,6 +92,33 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 	if o.MetricsAddress != ":7070" || !o.LeaderElect || !o.Provisioning || o.Queueing ||
 		strings.Join(o.Classes, ",") != "atomic-scale-up.muster.dev" || o.Instance != "green" || o.Kubeconfig != "/etc/kubeconfig" {
 		t.Errorf("flags and file came to %+v", o)
+	}
+}
+
+// TestMetricsAreOpenOnLoopbackOnly unless a flag says otherwise.
+func TestMetricsAreOpenOnLoopbackOnly(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want bool
+	}{
+		{nil, true},
+		{[]string{"--metrics-bind-address=0.0.0.0:8080"}, true},
+		{[]string{"--metrics-bind-address=127.0.0.1:8080"}, false},
+		{[]string{"--metrics-bind-address=[::1]:8080"}, false},
+		{[]string{"--metrics-secure=false"}, false},
+		{[]string{"--metrics-bind-address=127.0.0.1:8080", "--metrics-secure"}, true},
+	} {
+		o := &Options{}
+		c := newCommand(o)
+		if err := c.ParseFlags(tc.args); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.complete(c.Flags()); err != nil {
+			t.Fatal(err)
+		}
+		if served := metricsOptions(*o); o.MetricsSecure != tc.want || served.SecureServing != tc.want || (served.FilterProvider != nil) != tc.want {
+			t.Errorf("muster %v: secure is %v, and is served as %+v; want %v", tc.args, o.MetricsSecure, served, tc.want)
+		}
 	}
 }
 

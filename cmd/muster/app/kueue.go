@@ -42,7 +42,7 @@ func (a *afterKueue) Start(ctx context.Context) error {
 	defer ticker.Stop()
 	begun, waitsFor := false, ""
 	for {
-		leader, err := a.leader(ctx)
+		leader, err := leaderBy(ctx, a.leases, a.clock.Now(), kueueLease)
 		switch {
 		case apierrors.IsForbidden(err):
 			return fmt.Errorf("looking whether Kueue leads (the ClusterRole muster-queueing has the right to): %w", err)
@@ -68,18 +68,19 @@ func (a *afterKueue) Start(ctx context.Context) error {
 	}
 }
 
-// leader is the lease by which a Kueue leads and who holds it; empty if none does.
-func (a *afterKueue) leader(ctx context.Context) (string, error) {
-	var leases coordinationv1.LeaseList
-	if err := a.leases.List(ctx, &leases, client.MatchingFields{"metadata.name": kueueLease}); err != nil {
+// leaderBy is the lease of that name by which a process leads, in whichever namespace,
+// with its holder; empty if none does.
+func leaderBy(ctx context.Context, leases client.Reader, now time.Time, name string) (string, error) {
+	var list coordinationv1.LeaseList
+	if err := leases.List(ctx, &list, client.MatchingFields{"metadata.name": name}); err != nil {
 		return "", err
 	}
-	for _, l := range leases.Items {
+	for _, l := range list.Items {
 		s := l.Spec
 		if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
 			continue
 		}
-		if a.clock.Now().Before(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds) * time.Second)) {
+		if now.Before(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds) * time.Second)) {
 			return fmt.Sprintf("%s/%s of %s", l.Namespace, l.Name, *s.HolderIdentity), nil
 		}
 	}

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -52,6 +54,7 @@ func NewScheme() (*runtime.Scheme, error) {
 
 // run builds the manager and runs it until ctx is done.
 func run(ctx context.Context, o Options) error {
+	limitMemory(os.DirFS("/sys/fs/cgroup"), os.Getenv)
 	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
 	if err != nil {
 		return fmt.Errorf("finding the cluster (give --kubeconfig outside of one): %w", err)
@@ -67,7 +70,7 @@ func run(ctx context.Context, o Options) error {
 	options := ctrl.Options{
 		Scheme:                 scheme,
 		Cache:                  cache.Options{DefaultTransform: trim},
-		Metrics:                metricsserver.Options{BindAddress: o.MetricsAddress},
+		Metrics:                metricsOptions(o),
 		HealthProbeBindAddress: o.HealthAddress,
 	}
 	if o.LeaderElect {
@@ -99,6 +102,15 @@ func run(ctx context.Context, o Options) error {
 	return mgr.Start(ctx)
 }
 
+// metricsOptions say where and to whom metrics are served.
+func metricsOptions(o Options) metricsserver.Options {
+	out := metricsserver.Options{BindAddress: o.MetricsAddress}
+	if o.MetricsSecure {
+		out.SecureServing, out.CertDir, out.FilterProvider = true, o.MetricsCertDir, filters.WithAuthenticationAndAuthorization
+	}
+	return out
+}
+
 // trim takes out of objects what nobody here reads, before they are kept: who wrote
 // what, and the pods of Workloads that are over. Those are most of what there is of a
 // Workload, and clusters keep theirs for weeks.
@@ -115,10 +127,14 @@ func trim(object any) (any, error) {
 // addControllers adds the halves that are to run.
 func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	// Without the provisioner in this process there is no advice, and flavors are tried in their order.
-	queues := queuecontroller.Config{Settings: o.Queues, Registry: metrics.Registry}
-	if o.LeaderElect {
-		queues.Metrics.Role = queuemetrics.Leader
+	shown, err := queuemetrics.ConfigFrom(o.Queues.LocalQueueMetrics)
+	if err != nil {
+		return fmt.Errorf("localQueueMetrics: %w", err)
 	}
+	if o.LeaderElect {
+		shown.Role = queuemetrics.Leader
+	}
+	queues := queuecontroller.Config{Settings: o.Queues, Registry: metrics.Registry, Metrics: queuemetrics.New(shown)}
 	if o.Provisioning {
 		m, err := addProvisioning(ctx, mgr, o)
 		if err != nil {
@@ -136,7 +152,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			if err := queuecontroller.Add(mgr, queues); err != nil {
 				return err
 			}
-			return jobs.Add(mgr, o.Queues)
+			return jobs.Add(mgr, o.Queues, queues.Metrics)
 		},
 	})
 }

@@ -34,6 +34,8 @@ type Configuration struct {
 
 	Kubeconfig             *string `json:"kubeconfig,omitempty"`
 	MetricsBindAddress     *string `json:"metricsBindAddress,omitempty"`
+	MetricsSecure          *bool   `json:"metricsSecure,omitempty"`
+	MetricsCertDir         *string `json:"metricsCertDir,omitempty"`
 	HealthProbeBindAddress *string `json:"healthProbeBindAddress,omitempty"`
 	LeaderElect            *bool   `json:"leaderElect,omitempty"`
 	// LeaderElectLeaseDuration is how long a leader that is silent leads.
@@ -118,6 +120,8 @@ func (c *Configuration) Flags() map[string]string {
 	for name, value := range map[string]any{
 		"kubeconfig":                c.Kubeconfig,
 		"metrics-bind-address":      c.MetricsBindAddress,
+		"metrics-secure":            c.MetricsSecure,
+		"metrics-cert-dir":          c.MetricsCertDir,
 		"health-probe-bind-address": c.HealthProbeBindAddress,
 		"leader-elect":              c.LeaderElect,
 		"v":                         c.Verbosity,

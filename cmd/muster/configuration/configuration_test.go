@@ -3,6 +3,7 @@ package configuration
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,9 +150,38 @@ func TestWaitForPodsReadyIsOffUnlessAskedFor(t *testing.T) {
 	}
 	want := config.Config{ManagedJobsNamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
 		Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"kube-system", namespace},
-	}}}}
+	}}}, LocalQueueMetrics: &kueueconfig.LocalQueueMetrics{Enable: true}}
 	if diff := cmp.Diff(want, c.Queueing.Config); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestMetricsOfLocalQueuesAreSwitchedAsInKueue(t *testing.T) {
+	selected := &kueueconfig.LocalQueueMetrics{Enable: true, LocalQueueSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"shown": "yes"}}}
+	for _, tc := range []struct {
+		name, text string
+		want       *kueueconfig.LocalQueueMetrics
+	}{
+		{"nothing is said", kueueHead, &kueueconfig.LocalQueueMetrics{Enable: true}},
+		{"off", kueueHead + "metrics: {localQueueMetrics: {enable: false}}\n", &kueueconfig.LocalQueueMetrics{}},
+		{"off by the gate", kueueHead + "featureGates: {LocalQueueMetrics: false}\n", &kueueconfig.LocalQueueMetrics{}},
+		{"on by the gate", kueueHead + "featureGates: {LocalQueueMetrics: true}\n", &kueueconfig.LocalQueueMetrics{Enable: true}},
+		{"some", kueueHead + "metrics: {localQueueMetrics: {enable: true, localQueueSelector: {matchLabels: {shown: \"yes\"}}}}\n", selected},
+		{"some, in Muster's own file", head + "queueing: {localQueueMetrics: {enable: true, localQueueSelector: {matchLabels: {shown: \"yes\"}}}}\n", selected},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, _, err := load(t, tc.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, c.Queueing.LocalQueueMetrics); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+	_, _, err := load(t, head+"queueing:\n  localQueueMetrics: {enable: true, localQueueSelector: {matchLabels: {\"a b\": x}}}\n")
+	if err == nil || !strings.Contains(err.Error(), "queueing.localQueueMetrics.localQueueSelector") {
+		t.Errorf("a selector that cannot be: %v", err)
 	}
 }
 
@@ -168,22 +198,23 @@ controller: {groupKindConcurrency: {Workload.kueue.x-k8s.io: 5}}
 clientConnection: {qps: 50, burst: 100}
 manageJobsWithoutQueueName: true
 waitForPodsReady: {timeout: 10m}
-integrations: {frameworks: [batch/job]}
+integrations: {frameworks: [batch/job], labelKeysToCopy: [team, example.com/cost]}
 fairSharing: {preemptionStrategies: [LessThanInitialShare]}
 `)
 	if err != nil {
 		t.Fatal(err)
 	}
 	q := c.Queueing
-	if !q.ManageJobsWithoutQueueName || q.WaitForPodsReady.Timeout.Duration != 10*time.Minute || len(q.FairSharing.PreemptionStrategies) != 1 ||
-		c.LeaderElect == nil || !*c.LeaderElect || c.HealthProbeBindAddress == nil || *c.HealthProbeBindAddress != ":8082" || c.MetricsBindAddress != nil {
+	if !slices.Equal(q.LabelKeysToCopy, []string{"team", "example.com/cost"}) || !q.ManageJobsWithoutQueueName || q.WaitForPodsReady.Timeout.Duration != 10*time.Minute || len(q.FairSharing.PreemptionStrategies) != 1 ||
+		c.LeaderElect == nil || !*c.LeaderElect || c.HealthProbeBindAddress == nil || *c.HealthProbeBindAddress != ":8082" ||
+		c.MetricsBindAddress == nil || *c.MetricsBindAddress != ":8443" {
 		t.Errorf("it was read as %+v", c)
 	}
 	var told []string
 	for _, w := range warnings {
 		told = append(told, strings.SplitN(w, ": ", 3)[1])
 	}
-	want := []string{"metrics", "webhook", "leaderElection.resourceName", "internalCertManagement", "controller", "clientConnection"}
+	want := []string{"webhook", "leaderElection.resourceName", "internalCertManagement", "controller", "clientConnection"}
 	if diff := cmp.Diff(want, told); diff != "" {
 		t.Errorf("warnings (-want +got)\n%s", diff)
 	}

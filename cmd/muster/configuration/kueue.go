@@ -18,14 +18,18 @@ const jobFramework = "batch/job"
 // off.
 const noPodsReady = "DisableWaitForPodsReady"
 
+// localQueueMetrics is the feature gate without which Kueue shows no metrics of
+// LocalQueues.
+const localQueueMetrics = "LocalQueueMetrics"
+
 // idle are Kueue's settings that Muster has no use for and that cannot change who
 // is admitted, each with the reason or what to use instead.
 var idle = map[string]string{
 	"namespace":                        "Muster runs in a namespace of its own",
 	"webhook":                          "Muster has no webhooks",
 	"internalCertManagement":           "Muster has no webhooks that would need certificates",
-	"tls":                              "Muster serves metrics and health in plain HTTP",
-	"metrics":                          "Muster serves all of its metrics in plain HTTP, where --metrics-bind-address says",
+	"tls":                              "Muster serves metrics by the versions and ciphers that Go takes for safe",
+	"metrics.customLabels":             "Muster adds no labels to its metrics",
 	"pprofBindAddress":                 "Muster serves no profiles",
 	"controller":                       "one loop serves all queues",
 	"clientConnection":                 "the API server's own priority and fairness hold back what is too much",
@@ -38,7 +42,6 @@ var idle = map[string]string{
 	"leaderElection.resourceLock":      "Muster's own lease is a Lease",
 	"leaderElection.resourceName":      "Muster's own lease is called muster",
 	"leaderElection.resourceNamespace": "Muster's own lease is in its own namespace",
-	"integrations.labelKeysToCopy":     "Muster copies no labels to Workloads",
 }
 
 // missing are the parts of Kueue that Muster does not have and that would change
@@ -75,7 +78,7 @@ func translate(d *document.Document, k *kueueconfig.Configuration) (*Configurati
 		}
 	}
 	for _, gate := range slices.Sorted(maps.Keys(k.FeatureGates)) {
-		if gate != noPodsReady {
+		if gate != noPodsReady && gate != localQueueMetrics {
 			d.Refuse(field.NewPath("featureGates").Key(gate), "Muster has no such gate; take it out")
 		}
 	}
@@ -87,6 +90,13 @@ func translate(d *document.Document, k *kueueconfig.Configuration) (*Configurati
 		AdmissionFairSharing:         k.AdmissionFairSharing,
 		Resources:                    k.Resources,
 		ObjectRetentionPolicies:      k.ObjectRetentionPolicies,
+		LocalQueueMetrics:            k.Metrics.LocalQueueMetrics,
+	}
+	if on, set := k.FeatureGates[localQueueMetrics]; set && !on {
+		settings.LocalQueueMetrics = &kueueconfig.LocalQueueMetrics{}
+	}
+	if k.Integrations != nil {
+		settings.LabelKeysToCopy = k.Integrations.LabelKeysToCopy
 	}
 	switch {
 	case k.FeatureGates[noPodsReady]:
@@ -100,6 +110,9 @@ func translate(d *document.Document, k *kueueconfig.Configuration) (*Configurati
 	}
 	if address := k.Health.HealthProbeBindAddress; address != "" {
 		own.HealthProbeBindAddress = &address
+	}
+	if address := k.Metrics.BindAddress; address != "" {
+		own.MetricsBindAddress = &address
 	}
 	return own, warnings
 }

@@ -136,6 +136,7 @@ func LiftCordon(n *corev1.Node) error {
 	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; ours {
 		n.Spec.Unschedulable = false
 		delete(n.Annotations, v1alpha1.CordonedAnnotation)
+		delete(n.Labels, v1alpha1.HeldLabel)
 	}
 	if _, ours := n.Annotations[v1alpha1.KeptAnnotation]; ours {
 		delete(n.Annotations, v1alpha1.KeptAnnotation)
@@ -172,6 +173,7 @@ func Cordon(n *corev1.Node, why string) error {
 	}
 	n.Spec.Unschedulable = true
 	set(&n.Annotations, v1alpha1.CordonedAnnotation, why)
+	set(&n.Labels, v1alpha1.HeldLabel, "true")
 	if _, told := n.Annotations[v1alpha1.ScaleDownDisabledAnnotation]; !told {
 		set(&n.Annotations, v1alpha1.ScaleDownDisabledAnnotation, "true")
 		set(&n.Annotations, v1alpha1.KeptAnnotation, "true")

@@ -94,7 +94,7 @@ func TestAClaimIsOpenedByALabel(t *testing.T) {
 	if err := book(n, e, whole, !opened, now, []types.UID{"earlier"}); err != nil {
 		t.Fatal(err)
 	}
-	if !n.Spec.Unschedulable || len(n.Labels) > 0 || n.Annotations["booked.muster.dev/gang"] == "" {
+	if !n.Spec.Unschedulable || len(n.Labels) > 1 || n.Labels[v1alpha1.HeldLabel] == "" || n.Annotations["booked.muster.dev/gang"] == "" {
 		t.Errorf("claimed node: %+v %+v", n.ObjectMeta, n.Spec)
 	}
 	later := whole

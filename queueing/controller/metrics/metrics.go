@@ -11,14 +11,19 @@ import (
 	"math"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/forecast"
 )
 
@@ -34,27 +39,52 @@ const (
 type Config struct {
 	// Role is Standalone, which is the default, or Leader.
 	Role string
-	// LocalQueues shows each LocalQueue by itself, too. Clusters may have very many.
-	LocalQueues bool
+	// LocalQueues selects, by their labels, the LocalQueues that are shown by themselves,
+	// too; nil shows none. Clusters may have very many.
+	LocalQueues labels.Selector
 }
 
-// Metrics are those of the queues. They may be used by many goroutines.
+// ConfigFrom reads the settings of the queues. As in Kueue, all LocalQueues are shown
+// where nothing is said.
+func ConfigFrom(c *kueueconfig.LocalQueueMetrics) (Config, error) {
+	switch {
+	case c == nil || c.Enable && c.LocalQueueSelector == nil:
+		return Config{LocalQueues: labels.Everything()}, nil
+	case !c.Enable:
+		return Config{}, nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(c.LocalQueueSelector)
+	return Config{LocalQueues: selector}, err
+}
+
+// Metrics are those of the queues. One goroutine uses them, but for Created and Ungated.
 type Metrics struct {
 	config Config
 	all    []prometheus.Collector
 
 	attempts *prometheus.CounterVec
 	attempt  *prometheus.HistogramVec
+	skips    *prometheus.GaugeVec
 
 	reserved, admitted, finished, evicted counters
 	reservedWait, admittedWait, checkWait histograms
-	preempted, replaced                   *prometheus.CounterVec
+	readyWait, startWait                  histograms
+	evictedOnce, preempted, replaced      *prometheus.CounterVec
+	ranReady, evictionTook                *prometheus.HistogramVec
+	created, ungated                      *prometheus.HistogramVec
 
-	pending, reserving, running gauges
-	status                      gauges
-	reservation, usage          gauges
-	nominal, borrowing, lending *prometheus.GaugeVec
-	share, cohortShare          *prometheus.GaugeVec
+	pending, over, reserving, running gauges
+	status                            gauges
+	reservation, usage                gauges
+	asked, info                       *prometheus.GaugeVec
+	nominal, borrowing, lending       *prometheus.GaugeVec
+	share, fairUsage                  *prometheus.GaugeVec
+
+	cohorts cohorts
+	// shown are the LocalQueues that the configuration selects.
+	shown map[types.NamespacedName]bool
+	// above are the cohorts of each ClusterQueue, its parent first.
+	above map[string][]string
 
 	forecasts forecasts
 }
@@ -62,9 +92,10 @@ type Metrics struct {
 // New returns metrics without a value, but for that of the build.
 func New(c Config) *Metrics {
 	c.Role = cmp.Or(c.Role, Standalone)
-	m := &Metrics{config: c}
+	m := &Metrics{config: c, shown: map[types.NamespacedName]bool{}, above: map[string][]string{}}
 	m.attempts = m.counter("admission_attempts_total", "Cycles in which Workloads were judged, by whether one got quota (success) or none (inadmissible).", "result")
 	m.attempt = m.histogram("admission_attempt_duration_seconds", "How long a cycle took, by whether a Workload got quota in it.", prometheus.DefBuckets, "result")
+	m.skips = m.gauge("admission_cycle_preemption_skips", "Workloads that found others to preempt, but only such as had to stop for Workloads that were judged before them in the same cycle.", "cluster_queue")
 
 	m.reserved = m.counters("quota_reserved_workloads_total", "Workloads that got quota.", "priority_class")
 	m.reservedWait = m.histograms("quota_reserved_wait_time_seconds", "From when a Workload was created or queued again until it got quota.", 14, "priority_class")
@@ -72,12 +103,20 @@ func New(c Config) *Metrics {
 	m.admittedWait = m.histograms("admission_wait_time_seconds", "From when a Workload was created or queued again until it was admitted.", 16, "priority_class")
 	m.checkWait = m.histograms("admission_checks_wait_time_seconds", "From when a Workload got quota until it was admitted.", 14, "priority_class")
 	m.finished = m.counters("finished_workloads_total", "Workloads whose jobs are over.", "priority_class")
+	m.readyWait = m.histograms("ready_wait_time_seconds", "From when a Workload was created or queued again until all its pods were ready for the first time, where waitForPodsReady is on.", 14, "priority_class")
+	m.startWait = m.histograms("admitted_until_ready_wait_time_seconds", "From when a Workload was admitted until all its pods were ready for the first time, where waitForPodsReady is on.", 14, "priority_class")
 	m.evicted = m.counters("evicted_workloads_total", "Workloads that had to stop, by why.", "reason", "underlying_cause", "priority_class")
 
+	m.evictedOnce = m.counter("evicted_workloads_once_total", "Workloads that had to stop for the first time for that reason, by why.", "cluster_queue", "reason", "underlying_cause", "priority_class")
+	m.ranReady = m.histogram("pods_ready_to_evicted_time_seconds", "From when all pods of a Workload were ready until it had to stop, by why.", waits(14), "cluster_queue", "reason", "underlying_cause")
+	m.evictionTook = m.histogram("workload_eviction_latency_seconds", "From when a Workload had to stop until its quota was given back, by why.", waits(14), "cluster_queue", "reason")
+	m.created = m.histogram("workload_creation_latency_seconds", "From when a job was created until its Workload was, where the job was not changed meanwhile.", prometheus.ExponentialBuckets(0.01, 2, 11), "job_kind")
+	m.ungated = m.histogram("pod_scheduling_gate_removal_seconds", "From when a Workload was admitted until a scheduling gate of one of its pods was removed.", prometheus.DefBuckets, "name", "cluster_queue", "is_group")
 	m.preempted = m.counter("preempted_workloads_total", "Workloads that had to stop for others of a ClusterQueue, by why.", "preempting_cluster_queue", "reason")
 	m.replaced = m.counter("replaced_workload_slices_total", "Workload slices whose place another one took.", "cluster_queue")
 
 	m.pending = m.gauges("pending_workloads", "Workloads that wait, by whether they are about to be judged (active) or something has to change first (inadmissible).", "status")
+	m.over = m.gauges("finished_workloads", "Workloads whose jobs are over and that are not deleted yet.")
 	m.reserving = m.gauges("reserving_active_workloads", "Workloads with quota.")
 	m.running = m.gauges("admitted_active_workloads", "Workloads that are admitted and not finished.")
 	m.status = gauges{
@@ -93,11 +132,16 @@ func New(c Config) *Metrics {
 		m.gauge("cluster_queue_resource_usage", "What admitted Workloads use.", where...),
 		m.localGauge("resource_usage", "What admitted Workloads use.", "flavor", "resource"),
 	}
+	m.asked = m.gauge("cluster_queue_resource_pending", "What the Workloads that wait ask for.", "cluster_queue", "resource")
+	m.info = m.gauge("cluster_queue_info", "Always 1: where a ClusterQueue is among the cohorts, for joining.", "cluster_queue", "parent_cohort", "root_cohort")
 	m.nominal = m.gauge("cluster_queue_nominal_quota", "The nominal quota.", where...)
 	m.borrowing = m.gauge("cluster_queue_borrowing_limit", "What may be borrowed; infinite without a limit.", where...)
 	m.lending = m.gauge("cluster_queue_lending_limit", "What may be lent; infinite without a limit.", where...)
 	m.share = m.gauge("cluster_queue_weighted_share", "What is borrowed of what can be, in thousandths, divided by the weight; NaN if that is zero.", "cluster_queue", "cohort")
-	m.cohortShare = m.gauge("cohort_weighted_share", "What is borrowed of what can be, in thousandths, divided by the weight; NaN if that is zero.", "cohort")
+	if m.config.LocalQueues != nil {
+		m.fairUsage = m.gauge("local_queue_admission_fair_sharing_usage", "What a LocalQueue has used lately, weighted, where its ClusterQueue asks for admission fair sharing.", "name", "namespace", "cluster_queue")
+	}
+	m.cohorts = m.newCohorts()
 	m.forecasts = m.newForecasts()
 	m.Accuracy(forecast.Accuracy{}, 0)
 	m.showBuild()
@@ -130,7 +174,7 @@ func (m *Metrics) Cycle(took time.Duration, admitted bool) {
 // Reserved counts a Workload that got quota, and was admitted with it if there was
 // nothing to wait for. Before and after are the versions on both sides of the write.
 func (m *Metrics) Reserved(before, after *kueue.Workload, now time.Time) {
-	at, class := whereOf(after), classOf(after)
+	at, class := m.whereOf(after), classOf(after)
 	m.reserved.inc(at, class)
 	m.reservedWait.observe(at, now.Sub(queued(before)), class)
 	if isTrue(after, kueue.WorkloadAdmitted) {
@@ -148,16 +192,71 @@ func (m *Metrics) Admitted(before, after *kueue.Workload, now time.Time) {
 }
 
 func (m *Metrics) admit(before, after *kueue.Workload, forChecks time.Duration, now time.Time) {
-	at, class := whereOf(after), classOf(after)
+	at, class := m.whereOf(after), classOf(after)
+	for _, cohort := range m.above[at.clusterQueue] {
+		m.cohorts.admitted.WithLabelValues(cohort, class).Inc()
+	}
 	m.admitted.inc(at, class)
 	m.admittedWait.observe(at, now.Sub(queued(before)), class)
-	m.checkWait.observe(at, forChecks, class)
+	if len(after.Status.AdmissionChecks) > 0 {
+		m.checkWait.observe(at, forChecks, class)
+	}
 }
 
 // Evicted counts a Workload that had quota and has to stop.
-func (m *Metrics) Evicted(before *kueue.Workload, reason string) {
+func (m *Metrics) Evicted(before, after *kueue.Workload, reason string, now time.Time) {
 	reason, cause, _ := strings.Cut(reason, "DueTo")
-	m.evicted.inc(whereOf(before), reason, cause, classOf(before))
+	at, class := m.whereOf(before), classOf(before)
+	m.evicted.inc(at, reason, cause, class)
+	if stats := after.Status.SchedulingStats; stats != nil && slices.ContainsFunc(stats.Evictions, func(x kueue.WorkloadSchedulingStatsEviction) bool {
+		return x.Reason == reason && string(x.UnderlyingCause) == cause && x.Count == 1
+	}) {
+		m.evictedOnce.WithLabelValues(at.clusterQueue, reason, cause, class).Inc()
+	}
+	if ready := trueSince(before, kueue.WorkloadPodsReady); !ready.IsZero() {
+		m.ranReady.WithLabelValues(at.clusterQueue, reason, cause).Observe(seconds(now.Sub(ready)))
+	}
+}
+
+// Changed counts what the versions of a Workload tell whichever process wrote them.
+func (m *Metrics) Changed(before, after *kueue.Workload) {
+	if isTrue(after, kueue.WorkloadFinished) && !isTrue(before, kueue.WorkloadFinished) {
+		m.finished.inc(m.whereOf(after), classOf(after))
+		if c := apimeta.FindStatusCondition(after.Status.Conditions, kueue.WorkloadFinished); c.Reason == kueue.WorkloadSliceReplaced {
+			m.replaced.WithLabelValues(m.whereOf(after).clusterQueue).Inc()
+		}
+	}
+	ready := apimeta.FindStatusCondition(after.Status.Conditions, kueue.WorkloadPodsReady)
+	admitted := trueSince(after, kueue.WorkloadAdmitted)
+	if ready != nil && ready.Status == metav1.ConditionTrue && ready.Reason == kueue.WorkloadStarted &&
+		!isTrue(before, kueue.WorkloadPodsReady) && !admitted.IsZero() {
+		at, class := m.whereOf(after), classOf(after)
+		m.readyWait.observe(at, ready.LastTransitionTime.Sub(queued(after)), class)
+		m.startWait.observe(at, ready.LastTransitionTime.Sub(admitted), class)
+	}
+	evicted := apimeta.FindStatusCondition(after.Status.Conditions, kueue.WorkloadEvicted)
+	lost := apimeta.FindStatusCondition(after.Status.Conditions, kueue.WorkloadQuotaReserved)
+	if evicted != nil && evicted.Status == metav1.ConditionTrue && lost != nil && lost.Status == metav1.ConditionFalse &&
+		isTrue(before, kueue.WorkloadQuotaReserved) && before.Status.Admission != nil {
+		m.evictionTook.WithLabelValues(string(before.Status.Admission.ClusterQueue), evicted.Reason).
+			Observe(seconds(lost.LastTransitionTime.Sub(evicted.LastTransitionTime.Time)))
+	}
+}
+
+// Created shows how long it took until a job had its Workload. It may be called by any
+// goroutine.
+func (m *Metrics) Created(kind string, job metav1.Object, w *kueue.Workload) {
+	if job.GetGeneration() <= 1 {
+		m.created.WithLabelValues(kind).Observe(seconds(w.CreationTimestamp.Sub(job.GetCreationTimestamp().Time)))
+	}
+}
+
+// Ungated shows how long it took until a gate of a pod was removed once its Workload was
+// admitted. It may be called by any goroutine.
+func (m *Metrics) Ungated(gate string, w *kueue.Workload, now time.Time) {
+	if admitted := trueSince(w, kueue.WorkloadAdmitted); !admitted.IsZero() && w.Status.Admission != nil {
+		m.ungated.WithLabelValues(gate, string(w.Status.Admission.ClusterQueue), "false").Observe(seconds(now.Sub(admitted)))
+	}
 }
 
 // Preempted counts a Workload that has to stop for another one. After is the version
@@ -168,17 +267,8 @@ func (m *Metrics) Preempted(after *kueue.Workload, by kueue.ClusterQueueReferenc
 	}
 }
 
-// Replaced counts a Workload slice whose place another one takes.
-func (m *Metrics) Replaced(w *kueue.Workload) {
-	m.replaced.WithLabelValues(whereOf(w).clusterQueue).Inc()
-}
-
-// Finished counts a Workload whose job is over.
-func (m *Metrics) Finished(w *kueue.Workload) { m.finished.inc(whereOf(w), classOf(w)) }
-
-// ClusterQueue shows a ClusterQueue with the status that it should have, and how many
-// of its pending Workloads are about to be judged.
-func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, active int32) {
+// ClusterQueue shows a ClusterQueue with the status that it should have.
+func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, f queueing.Figures) {
 	status := "pending"
 	switch {
 	case !cq.DeletionTimestamp.IsZero():
@@ -189,7 +279,13 @@ func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, active int32) {
 	for _, s := range []string{"pending", "active", "terminating"} {
 		m.status.queue.WithLabelValues(cq.Name, s).Set(one(s == status))
 	}
-	setPending(m.pending.queue, cq.Status.PendingWorkloads, active, cq.Name)
+	setPending(m.pending.queue, cq.Status.PendingWorkloads, f.Active, cq.Name)
+	m.over.queue.WithLabelValues(cq.Name).Set(float64(f.Finished))
+	m.skips.WithLabelValues(cq.Name).Set(float64(f.Skipped))
+	for name, v := range f.Pending {
+		m.asked.WithLabelValues(cq.Name, string(name)).Set(queueing.Float(name, v))
+	}
+	m.stands(cq.Name, f.Cohorts)
 	m.reserving.queue.WithLabelValues(cq.Name).Set(float64(cq.Status.ReservingWorkloads))
 	m.running.queue.WithLabelValues(cq.Name).Set(float64(cq.Status.AdmittedWorkloads))
 	cohort := string(cq.Spec.CohortName)
@@ -207,9 +303,24 @@ func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, active int32) {
 	}
 }
 
+// stands shows where a ClusterQueue is among the cohorts.
+func (m *Metrics) stands(queue string, cohorts []string) {
+	if have, ok := m.above[queue]; ok && slices.Equal(have, cohorts) {
+		return
+	}
+	m.above[queue] = cohorts
+	m.forget(prometheus.Labels{"cluster_queue": queue}, m.info)
+	parent, root := "", ""
+	if len(cohorts) > 0 {
+		parent, root = cohorts[0], cohorts[len(cohorts)-1]
+	}
+	m.info.WithLabelValues(queue, parent, root).Set(1)
+}
+
 // Quotas shows the quotas of a ClusterQueue, and forgets those that it had.
 func (m *Metrics) Quotas(cq *kueue.ClusterQueue) {
-	m.forget(prometheus.Labels{"cluster_queue": cq.Name}, m.nominal, m.borrowing, m.lending, m.reservation.queue, m.usage.queue, m.share)
+	m.forget(prometheus.Labels{"cluster_queue": cq.Name},
+		m.nominal, m.borrowing, m.lending, m.reservation.queue, m.usage.queue, m.share, m.asked)
 	for _, group := range cq.Spec.ResourceGroups {
 		for _, f := range group.Flavors {
 			for i := range f.Resources {
@@ -230,12 +341,25 @@ func (m *Metrics) Quotas(cq *kueue.ClusterQueue) {
 	}
 }
 
-// LocalQueue shows a LocalQueue with the status that it should have, and how many of
-// its pending Workloads are about to be judged.
-func (m *Metrics) LocalQueue(lq *kueue.LocalQueue, active int32) {
-	if !m.config.LocalQueues {
-		return
+// Select notes whether a LocalQueue is to be shown. One that is no more is forgotten.
+func (m *Metrics) Select(lq *kueue.LocalQueue) {
+	key := types.NamespacedName{Namespace: lq.Namespace, Name: lq.Name}
+	switch {
+	case m.config.LocalQueues != nil && m.config.LocalQueues.Matches(labels.Set(lq.Labels)):
+		m.shown[key] = true
+	case m.shown[key]:
+		m.Forget(lq)
 	}
+}
+
+// Shows reports whether a LocalQueue is shown.
+func (m *Metrics) Shows(lq *kueue.LocalQueue) bool {
+	return m.shown[types.NamespacedName{Namespace: lq.Namespace, Name: lq.Name}]
+}
+
+// LocalQueue shows a LocalQueue that Shows says is shown with the status that it should
+// have.
+func (m *Metrics) LocalQueue(lq *kueue.LocalQueue, f queueing.Figures) {
 	status := metav1.ConditionUnknown
 	if c := apimeta.FindStatusCondition(lq.Status.Conditions, kueue.LocalQueueActive); c != nil {
 		status = c.Status
@@ -243,7 +367,11 @@ func (m *Metrics) LocalQueue(lq *kueue.LocalQueue, active int32) {
 	for _, s := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {
 		m.status.local.WithLabelValues(lq.Name, lq.Namespace, string(s)).Set(one(s == status))
 	}
-	setPending(m.pending.local, lq.Status.PendingWorkloads, active, lq.Name, lq.Namespace)
+	setPending(m.pending.local, lq.Status.PendingWorkloads, f.Active, lq.Name, lq.Namespace)
+	m.over.local.WithLabelValues(lq.Name, lq.Namespace).Set(float64(f.Finished))
+	if f.Usage != nil {
+		m.fairUsage.WithLabelValues(lq.Name, lq.Namespace, string(lq.Spec.ClusterQueue)).Set(*f.Usage)
+	}
 	m.reserving.local.WithLabelValues(lq.Name, lq.Namespace).Set(float64(lq.Status.ReservingWorkloads))
 	m.running.local.WithLabelValues(lq.Name, lq.Namespace).Set(float64(lq.Status.AdmittedWorkloads))
 	use := func(g *prometheus.GaugeVec, usage []kueue.LocalQueueFlavorUsage) {
@@ -257,25 +385,21 @@ func (m *Metrics) LocalQueue(lq *kueue.LocalQueue, active int32) {
 	use(m.usage.local, lq.Status.FlavorsUsage)
 }
 
-// Cohort shows a Cohort with the status that it should have.
-func (m *Metrics) Cohort(c *kueue.Cohort) {
-	if c.Status.FairSharing != nil {
-		m.cohortShare.WithLabelValues(c.Name).Set(shareOf(c.Status.FairSharing))
-	}
-}
-
 // Forget shows a queue or cohort that is gone no more.
 func (m *Metrics) Forget(object metav1.Object) {
 	switch object.(type) {
 	case *kueue.ClusterQueue:
+		delete(m.above, object.GetName())
 		m.forget(prometheus.Labels{"cluster_queue": object.GetName()}, m.vectors()...)
 		m.forget(prometheus.Labels{"preempting_cluster_queue": object.GetName()}, m.preempted)
 	case *kueue.LocalQueue:
-		if m.config.LocalQueues {
+		key := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+		if m.shown[key] {
+			delete(m.shown, key)
 			m.forget(prometheus.Labels{"name": object.GetName(), "namespace": object.GetNamespace()}, m.vectors()...)
 		}
 	case *kueue.Cohort:
-		m.forget(prometheus.Labels{"cohort": object.GetName()}, m.cohortShare)
+		m.forget(prometheus.Labels{"cohort": object.GetName()}, m.cohorts.share)
 	}
 }
 
@@ -357,6 +481,17 @@ func classOf(w *kueue.Workload) string {
 	}
 	return w.Spec.PriorityClassRef.Name
 }
+
+// trueSince is when a condition became true; zero if it is not.
+func trueSince(w *kueue.Workload, condition string) time.Time {
+	if c := apimeta.FindStatusCondition(w.Status.Conditions, condition); c != nil && c.Status == metav1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
+// seconds of a time that has passed. Clocks differ, and a time in the future is none.
+func seconds(d time.Duration) float64 { return max(0, d.Seconds()) }
 
 func isTrue(w *kueue.Workload, condition string) bool {
 	return apimeta.IsStatusConditionTrue(w.Status.Conditions, condition)

@@ -12,9 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/forecast"
+	"github.com/muster-dev/muster/queueing/quota"
 )
 
 var start = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
@@ -44,6 +48,28 @@ func clusterQueue(status metav1.ConditionStatus) *kueue.ClusterQueue {
 	return cq
 }
 
+var figures = queueing.Figures{
+	Active: 2, Finished: 4, Skipped: 1, Cohorts: []string{"all", "org"}, Pending: nodegroups.Resources{"cpu": 2500},
+}
+
+func checked(w *kueue.Workload) *kueue.Workload {
+	w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "check"}}
+	return w
+}
+
+func evictions(w *kueue.Workload, n int32) *kueue.Workload {
+	w.Status.SchedulingStats = &kueue.SchedulingStats{Evictions: []kueue.WorkloadSchedulingStatsEviction{
+		{Reason: "Deactivated", UnderlyingCause: "AdmissionCheck", Count: n}, {Reason: "Preempted", Count: 1},
+	}}
+	return w
+}
+
+func finished(reason string) *kueue.Workload {
+	c := condition(kueue.WorkloadFinished, time.Minute)
+	c.Reason = reason
+	return workload(c)
+}
+
 func localQueue() *kueue.LocalQueue {
 	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Name: "main", Namespace: "team-a"}}
 	lq.Status.PendingWorkloads = 7
@@ -67,9 +93,8 @@ func TestWhatIsShown(t *testing.T) {
 				`kueue_quota_reserved_wait_time_seconds_sum{cluster_queue="team",priority_class="high",replica_role="standalone"} 3`,
 				`kueue_admitted_workloads_total{cluster_queue="team",priority_class="high",replica_role="standalone"} 1`,
 				`kueue_admission_wait_time_seconds_bucket{cluster_queue="team",priority_class="high",replica_role="standalone",le="40960"} 1`,
-				`kueue_admission_checks_wait_time_seconds_sum{cluster_queue="team",priority_class="high",replica_role="standalone"} 0`,
 			},
-			never: []string{"kueue_local_queue"},
+			never: []string{"kueue_local_queue", "kueue_admission_checks_wait_time_seconds"},
 		},
 		"one that waits for checks is not admitted yet": {
 			config: Config{Role: Leader},
@@ -80,7 +105,7 @@ func TestWhatIsShown(t *testing.T) {
 		"the wait for checks begins with the quota": {
 			config: Config{Role: Standalone},
 			happen: func(m *Metrics) {
-				m.Admitted(workload(condition(kueue.WorkloadQuotaReserved, 4*time.Second)), workload(), start.Add(10*time.Second))
+				m.Admitted(workload(condition(kueue.WorkloadQuotaReserved, 4*time.Second)), checked(workload()), start.Add(10*time.Second))
 			},
 			want: []string{
 				`kueue_admission_checks_wait_time_seconds_sum{cluster_queue="team",priority_class="high",replica_role="standalone"} 6`,
@@ -96,9 +121,94 @@ func TestWhatIsShown(t *testing.T) {
 		},
 		"an eviction tells its cause apart": {
 			config: Config{Role: Standalone},
-			happen: func(m *Metrics) { m.Evicted(workload(), "DeactivatedDueToAdmissionCheck") },
+			happen: func(m *Metrics) {
+				m.Evicted(workload(), evictions(workload(), 1), "DeactivatedDueToAdmissionCheck", start)
+				m.Evicted(workload(), evictions(workload(), 2), "DeactivatedDueToAdmissionCheck", start)
+			},
 			want: []string{
-				`kueue_evicted_workloads_total{cluster_queue="team",priority_class="high",reason="Deactivated",replica_role="standalone",underlying_cause="AdmissionCheck"} 1`,
+				`kueue_evicted_workloads_total{cluster_queue="team",priority_class="high",reason="Deactivated",replica_role="standalone",underlying_cause="AdmissionCheck"} 2`,
+				`kueue_evicted_workloads_once_total{cluster_queue="team",priority_class="high",reason="Deactivated",replica_role="standalone",underlying_cause="AdmissionCheck"} 1`,
+			},
+			never: []string{"kueue_pods_ready_to_evicted"},
+		},
+		"an eviction of a workload whose pods are ready": {
+			happen: func(m *Metrics) {
+				m.Evicted(workload(condition(kueue.WorkloadPodsReady, 2*time.Second)), workload(), "Preempted", start.Add(7*time.Second))
+			},
+			want: []string{`kueue_pods_ready_to_evicted_time_seconds_sum{cluster_queue="team",reason="Preempted",replica_role="standalone",underlying_cause=""} 5`},
+		},
+		"quota that comes back after an eviction": {
+			happen: func(m *Metrics) {
+				evicted := condition(kueue.WorkloadEvicted, 2*time.Second)
+				evicted.Reason = "Preempted"
+				lost := condition(kueue.WorkloadQuotaReserved, 6*time.Second)
+				lost.Status = metav1.ConditionFalse
+				m.Changed(workload(evicted, condition(kueue.WorkloadQuotaReserved, 0)), workload(evicted, lost))
+				m.Changed(workload(evicted, lost), workload(evicted, lost))
+			},
+			want: []string{
+				`kueue_workload_eviction_latency_seconds_sum{cluster_queue="team",reason="Preempted",replica_role="standalone"} 4`,
+				`kueue_workload_eviction_latency_seconds_count{cluster_queue="team",reason="Preempted",replica_role="standalone"} 1`,
+			},
+		},
+		"pods that are ready for the first time": {
+			config: Config{LocalQueues: labels.Everything()},
+			happen: func(m *Metrics) {
+				m.Select(localQueue())
+				ready := condition(kueue.WorkloadPodsReady, 9*time.Second)
+				ready.Reason = kueue.WorkloadStarted
+				m.Changed(workload(condition(kueue.WorkloadAdmitted, 5*time.Second)), workload(condition(kueue.WorkloadAdmitted, 5*time.Second), ready))
+				ready.Reason = kueue.WorkloadRecovered
+				m.Changed(workload(condition(kueue.WorkloadAdmitted, 5*time.Second)), workload(condition(kueue.WorkloadAdmitted, 5*time.Second), ready))
+			},
+			want: []string{
+				`kueue_ready_wait_time_seconds_sum{cluster_queue="team",priority_class="high",replica_role="standalone"} 9`,
+				`kueue_ready_wait_time_seconds_count{cluster_queue="team",priority_class="high",replica_role="standalone"} 1`,
+				`kueue_admitted_until_ready_wait_time_seconds_sum{cluster_queue="team",priority_class="high",replica_role="standalone"} 4`,
+				`kueue_local_queue_ready_wait_time_seconds_sum{name="main",namespace="team-a",priority_class="high",replica_role="standalone"} 9`,
+				`kueue_local_queue_admitted_until_ready_wait_time_seconds_sum{name="main",namespace="team-a",priority_class="high",replica_role="standalone"} 4`,
+			},
+		},
+		"a job that gets its workload, and one that was changed before": {
+			happen: func(m *Metrics) {
+				w := workload()
+				w.CreationTimestamp = metav1.NewTime(start.Add(2 * time.Second))
+				m.Created("Job", &metav1.ObjectMeta{Generation: 1, CreationTimestamp: metav1.NewTime(start)}, w)
+				m.Created("Job", &metav1.ObjectMeta{Generation: 2, CreationTimestamp: metav1.NewTime(start)}, w)
+			},
+			want: []string{
+				`kueue_workload_creation_latency_seconds_sum{job_kind="Job",replica_role="standalone"} 2`,
+				`kueue_workload_creation_latency_seconds_count{job_kind="Job",replica_role="standalone"} 1`,
+			},
+		},
+		"a gate that is removed": {
+			happen: func(m *Metrics) {
+				m.Ungated(kueue.ElasticJobSchedulingGate, workload(condition(kueue.WorkloadAdmitted, time.Second)), start.Add(4*time.Second))
+			},
+			want: []string{`kueue_pod_scheduling_gate_removal_seconds_sum{cluster_queue="team",is_group="false",name="kueue.x-k8s.io/elastic-job",replica_role="standalone"} 3`},
+		},
+		"cohorts": {
+			happen: func(m *Metrics) {
+				amounts := func(v int64) quota.Amounts { return quota.Amounts{{Flavor: "spot", Resource: "cpu"}: v} }
+				m.Cohorts(map[string]queueing.CohortFigures{
+					"all": {Parent: "org", Root: "org", Quota: amounts(1500), Reserved: amounts(500), Admitted: 2}, "org": {Root: "org"}, "gone": {Root: "gone", Quota: amounts(1)},
+				}, true)
+				m.ClusterQueue(clusterQueue("True"), queueing.Figures{Cohorts: []string{"all", "org"}})
+				m.Reserved(workload(), workload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
+				m.Cohorts(map[string]queueing.CohortFigures{"all": {Root: "all", Quota: amounts(2000)}, "org": {Root: "org"}}, true)
+				m.ClusterQueue(clusterQueue("True"), queueing.Figures{Cohorts: []string{"all"}})
+			},
+			want: []string{
+				`kueue_cohort_info{cohort="all",parent_cohort="",replica_role="standalone",root_cohort="all"} 1`,
+				`kueue_cluster_queue_info{cluster_queue="team",parent_cohort="all",replica_role="standalone",root_cohort="all"} 1`,
+				`kueue_cohort_subtree_quota{cohort="all",flavor="spot",replica_role="standalone",resource="cpu"} 2`,
+				`kueue_cohort_subtree_admitted_active_workloads{cohort="all",replica_role="standalone"} 0`,
+				`kueue_cohort_subtree_admitted_workloads_total{cohort="all",priority_class="high",replica_role="standalone"} 1`,
+				`kueue_cohort_subtree_admitted_workloads_total{cohort="org",priority_class="high",replica_role="standalone"} 1`,
+			},
+			never: []string{
+				`kueue_cohort_info{cohort="all",parent_cohort="org"`, `kueue_cluster_queue_info{cluster_queue="team",parent_cohort="all",replica_role="standalone",root_cohort="org"`,
+				`kueue_cohort_subtree_resource_reservations`, `kueue_cohort_info{cohort="gone"`, `kueue_cohort_subtree_quota{cohort="gone"`,
 			},
 		},
 		"a preemption counts for the queue that has room then": {
@@ -110,17 +220,21 @@ func TestWhatIsShown(t *testing.T) {
 		},
 		"a slice whose place another one takes": {
 			config: Config{Role: Standalone},
-			happen: func(m *Metrics) { m.Replaced(workload()) },
+			happen: func(m *Metrics) { m.Changed(workload(), finished(kueue.WorkloadSliceReplaced)) },
 			want:   []string{`kueue_replaced_workload_slices_total{cluster_queue="team",replica_role="standalone"} 1`},
 		},
 		"a queue that is active": {
 			config: Config{Role: Standalone},
-			happen: func(m *Metrics) { m.Quotas(clusterQueue("True")); m.ClusterQueue(clusterQueue("True"), 2) },
+			happen: func(m *Metrics) { m.Quotas(clusterQueue("True")); m.ClusterQueue(clusterQueue("True"), figures) },
 			want: []string{
 				`kueue_cluster_queue_status{cluster_queue="team",replica_role="standalone",status="active"} 1`,
 				`kueue_cluster_queue_status{cluster_queue="team",replica_role="standalone",status="pending"} 0`,
 				`kueue_pending_workloads{cluster_queue="team",replica_role="standalone",status="active"} 2`,
 				`kueue_pending_workloads{cluster_queue="team",replica_role="standalone",status="inadmissible"} 1`,
+				`kueue_finished_workloads{cluster_queue="team",replica_role="standalone"} 4`,
+				`kueue_admission_cycle_preemption_skips{cluster_queue="team",replica_role="standalone"} 1`,
+				`kueue_cluster_queue_resource_pending{cluster_queue="team",replica_role="standalone",resource="cpu"} 2.5`,
+				`kueue_cluster_queue_info{cluster_queue="team",parent_cohort="all",replica_role="standalone",root_cohort="org"} 1`,
 				`kueue_reserving_active_workloads{cluster_queue="team",replica_role="standalone"} 2`,
 				`kueue_admitted_active_workloads{cluster_queue="team",replica_role="standalone"} 1`,
 				`kueue_cluster_queue_resource_usage{cluster_queue="team",cohort="all",flavor="spot",replica_role="standalone",resource="cpu"} 0.5`,
@@ -131,20 +245,20 @@ func TestWhatIsShown(t *testing.T) {
 		},
 		"a queue that is not, and so admits nobody": {
 			config: Config{Role: Standalone},
-			happen: func(m *Metrics) { m.ClusterQueue(clusterQueue("False"), 0) },
+			happen: func(m *Metrics) { m.ClusterQueue(clusterQueue("False"), queueing.Figures{}) },
 			want: []string{
 				`kueue_cluster_queue_status{cluster_queue="team",replica_role="standalone",status="pending"} 1`,
 				`kueue_pending_workloads{cluster_queue="team",replica_role="standalone",status="inadmissible"} 3`,
 			},
 		},
 		"a queue that is gone": {
-			config: Config{Role: Standalone, LocalQueues: true},
+			config: Config{Role: Standalone, LocalQueues: labels.Everything()},
 			happen: func(m *Metrics) {
 				m.Quotas(clusterQueue("True"))
-				m.ClusterQueue(clusterQueue("True"), 2)
-				m.LocalQueue(localQueue(), 3)
-				m.Finished(workload())
-				m.Replaced(workload())
+				m.ClusterQueue(clusterQueue("True"), figures)
+				m.Select(localQueue())
+				m.LocalQueue(localQueue(), queueing.Figures{Active: 3, Usage: new(1.5)})
+				m.Changed(workload(), finished(kueue.WorkloadSliceReplaced))
 				m.Preempted(workload(metav1.Condition{Type: kueue.WorkloadPreempted, Reason: kueue.InClusterQueueReason}), "team")
 				m.Forget(clusterQueue("True"))
 				m.Forget(localQueue())
@@ -152,13 +266,47 @@ func TestWhatIsShown(t *testing.T) {
 			never: []string{"kueue_cluster_queue", "kueue_pending", "kueue_finished", "kueue_local_queue", "kueue_reserving", "kueue_preempted", "kueue_replaced"},
 		},
 		"LocalQueues, where they are asked for": {
-			config: Config{Role: Standalone, LocalQueues: true},
-			happen: func(m *Metrics) { m.LocalQueue(localQueue(), 3); m.Finished(workload()) },
+			config: Config{Role: Standalone, LocalQueues: labels.Everything()},
+			happen: func(m *Metrics) {
+				m.Select(localQueue())
+				m.LocalQueue(localQueue(), queueing.Figures{Active: 3, Finished: 5, Usage: new(1.5)})
+				m.Changed(workload(), finished("Succeeded"))
+			},
 			want: []string{
 				`kueue_local_queue_pending_workloads{name="main",namespace="team-a",replica_role="standalone",status="inadmissible"} 4`,
 				`kueue_local_queue_status{active="Unknown",name="main",namespace="team-a",replica_role="standalone"} 1`,
+				`kueue_local_queue_finished_workloads{name="main",namespace="team-a",replica_role="standalone"} 5`,
+				`kueue_local_queue_admission_fair_sharing_usage{cluster_queue="",name="main",namespace="team-a",replica_role="standalone"} 1.5`,
 				`kueue_local_queue_finished_workloads_total{name="main",namespace="team-a",priority_class="high",replica_role="standalone"} 1`,
 			},
+		},
+		"LocalQueues of which some are asked for": {
+			config: Config{LocalQueues: labels.SelectorFromSet(labels.Set{"shown": "yes"})},
+			happen: func(m *Metrics) {
+				other := localQueue()
+				other.Name, other.Labels = "other", map[string]string{"shown": "yes"}
+				m.Select(localQueue())
+				m.Select(other)
+				for _, lq := range []*kueue.LocalQueue{localQueue(), other} {
+					if m.Shows(lq) {
+						m.LocalQueue(lq, queueing.Figures{Finished: 5})
+					}
+				}
+				m.Changed(workload(), finished("Succeeded"))
+			},
+			want:  []string{`kueue_local_queue_finished_workloads{name="other",namespace="team-a",replica_role="standalone"} 5`},
+			never: []string{`kueue_local_queue_finished_workloads{name="main"`, `kueue_local_queue_finished_workloads_total`},
+		},
+		"a LocalQueue that is asked for no more": {
+			config: Config{LocalQueues: labels.SelectorFromSet(labels.Set{"shown": "yes"})},
+			happen: func(m *Metrics) {
+				lq := localQueue()
+				lq.Labels = map[string]string{"shown": "yes"}
+				m.Select(lq)
+				m.LocalQueue(lq, queueing.Figures{})
+				m.Select(localQueue())
+			},
+			never: []string{`kueue_local_queue`},
 		},
 		"cycles": {
 			config: Config{Role: Standalone},

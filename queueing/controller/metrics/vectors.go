@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
@@ -12,11 +13,15 @@ const (
 	localPrefix = "local_queue_"
 )
 
-// where is the queue that something is counted for.
+// where is the queue that something is counted for. The LocalQueue is empty where it is
+// not shown.
 type where struct{ clusterQueue, namespace, localQueue string }
 
-func whereOf(w *kueue.Workload) where {
-	out := where{namespace: w.Namespace, localQueue: string(w.Spec.QueueName)}
+func (m *Metrics) whereOf(w *kueue.Workload) where {
+	out := where{namespace: w.Namespace}
+	if key := (types.NamespacedName{Namespace: w.Namespace, Name: string(w.Spec.QueueName)}); m.shown[key] {
+		out.localQueue = key.Name
+	}
 	if w.Status.Admission != nil {
 		out.clusterQueue = string(w.Status.Admission.ClusterQueue)
 	}
@@ -28,7 +33,7 @@ type counters struct{ queue, local *prometheus.CounterVec }
 
 func (c counters) inc(at where, labels ...string) {
 	c.queue.WithLabelValues(append([]string{at.clusterQueue}, labels...)...).Inc()
-	if c.local != nil {
+	if at.localQueue != "" {
 		c.local.WithLabelValues(append([]string{at.localQueue, at.namespace}, labels...)...).Inc()
 	}
 }
@@ -37,11 +42,9 @@ func (c counters) inc(at where, labels ...string) {
 type histograms struct{ queue, local *prometheus.HistogramVec }
 
 func (h histograms) observe(at where, d time.Duration, labels ...string) {
-	// Clocks differ, and a time in the future is none.
-	seconds := max(0, d.Seconds())
-	h.queue.WithLabelValues(append([]string{at.clusterQueue}, labels...)...).Observe(seconds)
-	if h.local != nil {
-		h.local.WithLabelValues(append([]string{at.localQueue, at.namespace}, labels...)...).Observe(seconds)
+	h.queue.WithLabelValues(append([]string{at.clusterQueue}, labels...)...).Observe(seconds(d))
+	if at.localQueue != "" {
+		h.local.WithLabelValues(append([]string{at.localQueue, at.namespace}, labels...)...).Observe(seconds(d))
 	}
 }
 
@@ -50,7 +53,7 @@ type gauges struct{ queue, local *prometheus.GaugeVec }
 
 func (m *Metrics) counters(name, help string, labels ...string) counters {
 	out := counters{queue: m.counter(name, help, append([]string{"cluster_queue"}, labels...)...)}
-	if m.config.LocalQueues {
+	if m.config.LocalQueues != nil {
 		out.local = m.counter(localPrefix+name, help, append([]string{"name", "namespace"}, labels...)...)
 	}
 	return out
@@ -59,7 +62,7 @@ func (m *Metrics) counters(name, help string, labels ...string) counters {
 // histograms have so many buckets for ClusterQueues; for LocalQueues it is always 14.
 func (m *Metrics) histograms(name, help string, buckets int, labels ...string) histograms {
 	out := histograms{queue: m.histogram(name, help, waits(buckets), append([]string{"cluster_queue"}, labels...)...)}
-	if m.config.LocalQueues {
+	if m.config.LocalQueues != nil {
 		out.local = m.histogram(localPrefix+name, help, waits(14), append([]string{"name", "namespace"}, labels...)...)
 	}
 	return out
@@ -91,7 +94,7 @@ func (m *Metrics) gauge(name, help string, labels ...string) *prometheus.GaugeVe
 
 // localGauge is that of a LocalQueue; nil if those are not shown.
 func (m *Metrics) localGauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	if !m.config.LocalQueues {
+	if m.config.LocalQueues == nil {
 		return nil
 	}
 	return m.gauge(localPrefix+name, help, append([]string{"name", "namespace"}, labels...)...)

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
 )
 
 // FieldManager owns what queueing writes to Workloads. Clients that clear
@@ -31,6 +33,7 @@ var owned = []string{
 	kueue.WorkloadDeactivationTarget,
 	kueue.WorkloadFinished,
 	kueue.WorkloadPodsReady,
+	queueing.ConditionAdopted,
 }
 
 // configuration is the part of a Workload that an apply of its status names.
@@ -70,7 +73,14 @@ func ApplyStatus(ctx context.Context, c client.Client, w *kueue.Workload, status
 	if err := c.Status().Patch(ctx, out, client.RawPatch(types.ApplyPatchType, data), client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
 		return nil, fmt.Errorf("applying the status of Workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
-	// Nobody reads who wrote what, and it is most of the object.
+	if status.RequeueState == nil && out.Status.RequeueState != nil {
+		// Another field manager has written it, too, so that the apply does not remove it.
+		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"status":{"requeueState":null}}`, out.ResourceVersion))
+		if err := c.Status().Patch(ctx, out, patch, client.FieldOwner(FieldManager)); err != nil {
+			return nil, fmt.Errorf("removing the requeueState of Workload %s/%s: %w", w.Namespace, w.Name, err)
+		}
+	}
+	// What wrote which field is most of the object, and nothing reads it.
 	out.ManagedFields = nil
 	return out, nil
 }

@@ -54,7 +54,7 @@ func accountOf(cohort string, groups []kueue.ResourceGroup) account {
 			for i := range f.Resources {
 				r := &f.Resources[i]
 				a.quota[flavorResource{string(f.Name), string(r.Name)}] = quota{
-					nominal: amountOf(r.Name, r.NominalQuota), borrowing: limitOf(r.Name, r.BorrowingLimit), lending: limitOf(r.Name, r.LendingLimit),
+					nominal: nodegroups.Amount(r.Name, r.NominalQuota), borrowing: limitOf(r.Name, r.BorrowingLimit), lending: limitOf(r.Name, r.LendingLimit),
 				}
 			}
 		}
@@ -66,11 +66,7 @@ func limitOf(name corev1.ResourceName, q *resource.Quantity) *int64 {
 	if q == nil {
 		return nil
 	}
-	return new(amountOf(name, *q))
-}
-
-func amountOf(name corev1.ResourceName, q resource.Quantity) int64 {
-	return nodegroups.ResourcesFrom(corev1.ResourceList{name: q})[name]
+	return new(nodegroups.Amount(name, *q))
 }
 
 // ledger is the trees of cohorts as their objects were at one time. It is not
@@ -179,9 +175,11 @@ func (u usage) sub(queue string, amounts map[flavorResource]int64) {
 	}
 }
 
-// balance is what a party has left; less than nothing is its debt.
+// balance is what a party has left; less than nothing is its debt. A quota that is
+// too large for an int64 is never used up, whatever the others owe.
 func (l *ledger) balance(p party, key flavorResource, used usage) int64 {
 	left := l.accounts[p].quota[key].nominal
+	endless := left == math.MaxInt64
 	if p.kind == ClusterQueues {
 		left = plus(left, -used[p.name][key])
 	}
@@ -190,7 +188,10 @@ func (l *ledger) balance(p party, key flavorResource, used usage) int64 {
 		if limit := l.accounts[m].quota[key].lending; limit != nil {
 			given = min(given, *limit)
 		}
-		left = plus(left, given)
+		left, endless = plus(left, given), endless || given == math.MaxInt64
+	}
+	if endless {
+		return math.MaxInt64
 	}
 	return left
 }

@@ -2,6 +2,7 @@ package promises
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -67,6 +68,20 @@ func (c *course) admit(w *kueue.Workload, queue string, pods int) {
 	w.Status.Admission.PodSetAssignments[0].Count = new(int32(pods))
 	condition(&w.Status.Conditions, kueue.WorkloadAdmitted, metav1.ConditionTrue, "Admitted", "The workload is admitted")
 	c.show(w)
+}
+
+// slices are two of a Job: the small one has quota for 4 pods, and then the grown one for
+// so many. It returns the small one.
+func (c *course) slices(pods int) *kueue.Workload {
+	job := newJob("accordion")
+	small, grown := newWorkload("small", 4, 1), newWorkload("grown", pods, 1)
+	controlledBy(small, "Job", job)
+	controlledBy(grown, "Job", job)
+	grown.Annotations = map[string]string{queueing.ReplacementAnnotation: namespace + "/small"}
+	c.admit(small, "a", 4)
+	c.show(grown)
+	c.admit(grown, "a", pods)
+	return small
 }
 
 // release takes the quota of a workload back.
@@ -195,22 +210,28 @@ func TestBorrowedQuotaIsBroken(t *testing.T) {
 		{"what an adopted workload was let have is taken again once that has ended", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("old", 6, 1)
-			w.Annotations = map[string]string{queueing.AdoptedAnnotation: "true"}
+			w.Status = *queueing.Adopted(w, c.now)
 			c.admit(w, "a", 6)
 			c.remove(w)
 			c.admitted("new", "a", 6)
 		}, []string{"P4 quota: ClusterQueue a", "Workload team/new took it there with 6"}},
+		{"a workload says by itself that it ran before Muster came", func(c *course) {
+			c.member("a", "", gpus{nominal: 4})
+			w := newWorkload("forged", 6, 1)
+			w.Annotations = map[string]string{queueing.AdoptedAnnotation: "true"}
+			c.admit(w, "a", 6)
+		}, []string{"P4 quota: ClusterQueue a", "Workload team/forged took it there with 6"}},
 		{"others take more beside an adopted workload", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("old", 6, 1)
-			w.Annotations = map[string]string{queueing.AdoptedAnnotation: "true"}
+			w.Status = *queueing.Adopted(w, c.now)
 			c.admit(w, "a", 6)
 			c.admitted("new", "a", 1)
 		}, []string{"P4 quota: ClusterQueue a", "7 nvidia.com/gpu", "Workload team/new took it there with 1"}},
 		{"an adopted workload was evicted and queues like any other", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("old", 6, 1)
-			w.Annotations = map[string]string{queueing.AdoptedAnnotation: "true"}
+			w.Status = *queueing.Adopted(w, c.now)
 			c.admit(w, "a", 6)
 			preempt(w)
 			c.release(w)
@@ -243,13 +264,17 @@ func TestBorrowedQuotaIsBroken(t *testing.T) {
 			condition(&w.Status.Conditions, kueue.WorkloadAdmitted, metav1.ConditionTrue, "Admitted", "The workload is admitted")
 			c.show(w)
 		}, []string{"P4 quota: Workload team/one", "the 4 pods ask for nvidia.com/gpu 4"}},
-		{"a workload slice comes before the one that it replaces is finished", func(c *course) {
+		{"a workload slice comes beside one of another job that it says to replace", func(c *course) {
 			c.member("a", "", gpus{nominal: 6})
 			c.admitted("small", "a", 4)
 			w := newWorkload("grown", 6, 1)
 			w.Annotations = map[string]string{queueing.ReplacementAnnotation: namespace + "/small"}
 			c.admit(w, "a", 6)
 		}, []string{"P4 quota: ClusterQueue a", "team/grown 6, team/small 4"}},
+		{"a workload slice is larger than the quota", func(c *course) {
+			c.member("a", "", gpus{nominal: 6})
+			c.slices(7)
+		}, []string{"P4 quota: ClusterQueue a", "team/grown 7"}},
 	})
 }
 
@@ -258,10 +283,25 @@ func TestBorrowedQuotaRaisesNoFalseAlarm(t *testing.T) {
 		name string
 		do   func(*course)
 	}{
+		{"a workload slice comes before the one that it replaces is finished", func(c *course) {
+			c.member("a", "", gpus{nominal: 6})
+			small := c.slices(6)
+			c.show(small)
+			condition(&small.Status.Conditions, kueue.WorkloadFinished, metav1.ConditionTrue, kueue.WorkloadSliceReplaced, "Replaced")
+			c.show(small)
+		}},
 		{"a queue borrows all that its cohort has", func(c *course) {
 			c.member("a", "all", gpus{nominal: 4})
 			c.member("b", "all", gpus{nominal: 4})
 			c.admitted("one", "a", 8)
+		}},
+		{"a quota that is too large for an int64 is never used up", func(c *course) {
+			c.member("a", "all", gpus{nominal: math.MaxInt64})
+			c.member("b", "all", gpus{nominal: 4})
+			for _, name := range []string{"one", "two"} {
+				c.admit(newWorkload(name, 1, math.MaxInt64/2), "a", math.MaxInt64/2)
+			}
+			c.admitted("four", "b", 8)
 		}},
 		{"limits are used up on all levels", func(c *course) {
 			c.cohort("root", "", &gpus{nominal: 1})
@@ -336,7 +376,7 @@ func TestBorrowedQuotaRaisesNoFalseAlarm(t *testing.T) {
 		{"a workload ran before Muster came", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("old", 6, 1)
-			w.Annotations = map[string]string{queueing.AdoptedAnnotation: "true"}
+			w.Status = *queueing.Adopted(w, c.now)
 			c.admit(w, "a", 6)
 			c.pass(time.Minute)
 			c.show(w)
@@ -392,7 +432,7 @@ func TestBorrowedQuotaRaisesNoFalseAlarm(t *testing.T) {
 		{"a quota is absurd by an edit by hand", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("garbage", 1, 1)
-			w.Annotations = map[string]string{queueing.AdoptedAnnotation: "true"}
+			w.Status = *queueing.Adopted(w, c.now)
 			c.admit(w, "a", 1)
 			for _, text := range []string{"7E", "-1", "-9E"} {
 				w.Status.Admission.PodSetAssignments[0].ResourceUsage[gpu] = resource.MustParse(text)

@@ -31,7 +31,9 @@ type workload struct {
 	admitted bool
 	evicted  bool
 	// replaces is the Workload slice of the same Job whose place it takes.
-	replaces  *workload
+	replaces *workload
+	// successor has taken its place, and with it its quota.
+	successor *workload
 	checks    []string
 	deleted   bool
 	deletedAt time.Time
@@ -69,16 +71,17 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 	for _, s := range o.Status.AdmissionChecks {
 		w.checks = append(w.checks, string(s.Name))
 	}
-	w.holds = reserved && !finished && o.Status.Admission != nil
+	w.holds = reserved && !finished && o.Status.Admission != nil && (w.successor == nil || !w.successor.holds)
 	w.clusterQueue, w.usage = "", nil
 	if w.holds {
 		if !before.holds && !e.Listed {
 			w.reclaimed = reclaimable(o)
 		}
 		w.clusterQueue, w.usage = string(o.Status.Admission.ClusterQueue), usageOf(o, w.reclaimed)
+		c.succeed(w)
 	}
 	evicted := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadEvicted)
-	w.adopted = o.Annotations[queueing.AdoptedAnnotation] == "true" && evicted == nil
+	w.adopted = queueing.IsAdopted(o)
 	c.applyUsage(e, &before, w, o)
 	w.evicted = evicted != nil && evicted.Status == metav1.ConditionTrue
 	if w.evicted && !before.evicted {
@@ -88,6 +91,15 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 	waits := !reserved && !finished && o.DeletionTimestamp == nil
 	c.noteWaiting(&w.pending, waits, saysWhyPending(o), PendingWorkloads)
 	c.noteWaiting(&w.reserved, w.holds && !w.admitted && o.DeletionTimestamp == nil, saysWhy(o), ReservedWorkloads)
+}
+
+// succeed takes the quota of a Workload slice off its queue once another one has quota in
+// its place: the pods are the same.
+func (c *Checker) succeed(w *workload) {
+	if old := w.replaces; old != nil && old.holds {
+		c.used.sub(old.clusterQueue, old.usage)
+		old.holds, old.usage, old.successor = false, nil, w
+	}
 }
 
 // replacedBy is the Workload of the same Job that a new one says to replace; nil if

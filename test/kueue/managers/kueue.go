@@ -171,3 +171,10 @@ func output(ctx context.Context, command string, args ...string) ([]byte, error)
 	}
 	return out, nil
 }
+
+// NewKueueCore is the part of Kueue that its own performance test measures: without
+// webhooks, jobs and probes, as an administrator.
+func NewKueueCore(server *rest.Config, binary, dir string) (*Manager, error) {
+	m := &Manager{name: "kueue-core", dir: dir, command: []string{binary}}
+	return m, m.actAs(server)
+}

@@ -33,7 +33,7 @@ type Manager struct {
 	namespace, account string
 	// command gets the flag --kubeconfig appended.
 	command []string
-	// health is the port that serves /readyz.
+	// health is the port that serves /readyz; 0 where none does.
 	health int
 	// prepare is called after each start, before the manager is expected to serve.
 	prepare func(context.Context) error
@@ -52,17 +52,26 @@ func newManager(ctx context.Context, server *rest.Config, m Manager) (*Manager, 
 	if token, err = set.CoreV1().ServiceAccounts(m.namespace).CreateToken(ctx, m.account, token, metav1.CreateOptions{}); err != nil {
 		return nil, fmt.Errorf("getting a token of service account %s/%s: %w", m.namespace, m.account, err)
 	}
-	config := clientcmdapi.NewConfig()
-	config.Clusters["sandbox"] = &clientcmdapi.Cluster{Server: server.Host, CertificateAuthorityData: server.CAData}
-	config.AuthInfos["account"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
-	config.Contexts["sandbox"] = &clientcmdapi.Context{Cluster: "sandbox", AuthInfo: "account"}
-	config.CurrentContext = "sandbox"
+	account := rest.AnonymousClientConfig(server)
+	account.BearerToken = token.Status.Token
+	return &m, m.actAs(account)
+}
+
+// actAs gives the manager these credentials.
+func (m *Manager) actAs(user *rest.Config) error {
 	kubeconfig := filepath.Join(m.dir, m.name+".kubeconfig")
-	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
-		return nil, err
-	}
 	m.command = append(m.command, "--kubeconfig="+kubeconfig)
-	return &m, nil
+	return WriteKubeconfig(kubeconfig, user)
+}
+
+// WriteKubeconfig writes a file with a server's address and a user's credentials.
+func WriteKubeconfig(path string, user *rest.Config) error {
+	config := clientcmdapi.NewConfig()
+	config.Clusters["sandbox"] = &clientcmdapi.Cluster{Server: user.Host, CertificateAuthorityData: user.CAData}
+	config.AuthInfos["user"] = &clientcmdapi.AuthInfo{Token: user.BearerToken, ClientCertificateData: user.CertData, ClientKeyData: user.KeyData}
+	config.Contexts["sandbox"] = &clientcmdapi.Context{Cluster: "sandbox", AuthInfo: "user"}
+	config.CurrentContext = "sandbox"
+	return clientcmd.WriteToFile(*config, path)
 }
 
 // Log is the path of the manager's log.
@@ -88,6 +97,9 @@ func (m *Manager) Start(ctx context.Context) error {
 		if err := m.prepare(ctx); err != nil {
 			return err
 		}
+	}
+	if m.health == 0 {
+		return nil
 	}
 	err = Poll(ctx, func() bool {
 		answer, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/readyz", m.health))

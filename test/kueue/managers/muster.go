@@ -12,9 +12,9 @@ import (
 )
 
 // NewMuster is Muster's admitter alone, as Kueue's manager is one, with the text of
-// its configuration. Its binary is Muster's own and not the sandbox's, in which
+// its configuration and with these flags, which come last. Its binary is Muster's own and not the sandbox's, in which
 // all of Kubernetes is linked.
-func NewMuster(ctx context.Context, server *rest.Config, binary, dir, settings string) (*Manager, error) {
+func NewMuster(ctx context.Context, server *rest.Config, binary, dir, settings string, flags ...string) (*Manager, error) {
 	ports, err := freePorts(1)
 	if err != nil {
 		return nil, err
@@ -25,9 +25,9 @@ func NewMuster(ctx context.Context, server *rest.Config, binary, dir, settings s
 	}
 	return newManager(ctx, server, Manager{
 		name: "muster", dir: dir, namespace: deploy.Namespace, account: deploy.ServiceAccount, health: ports[0],
-		command: []string{
+		command: append([]string{
 			binary, "--config=" + config, "--provisioning=false", "--leader-elect=false", "--metrics-bind-address=0",
 			fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", ports[0]),
-		},
+		}, flags...),
 	})
 }

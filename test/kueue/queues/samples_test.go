@@ -23,11 +23,16 @@ func TestSampleOfASingleQueue(t *testing.T) {
 	s := &site{T: t, name: "single"}
 	s.apply("queues.yaml")
 	s.active("single")
-	first := s.job("job.yaml")
-	s.runs(first)
-	second, third, fourth := s.job("job.yaml"), s.job("job.yaml"), s.job("job.yaml")
-	s.waits(fourth, "cpu")
-	for _, j := range []*batchv1.Job{first, second, third, fourth} {
+	// The first ends 5 s after its pods run, so the last is created before that.
+	var jobs []*batchv1.Job
+	for range 3 {
+		j := s.job("job.yaml")
+		s.condition(j, kueue.WorkloadAdmitted, metav1.ConditionTrue)
+		jobs = append(jobs, j)
+	}
+	last := s.job("job.yaml")
+	s.waits(last, "cpu")
+	for _, j := range append(jobs, last) {
 		s.completes(j)
 	}
 }

@@ -1,0 +1,289 @@
+// Package migration brings what an older Kueue has stored to the one version of
+// Kueue's API that Muster serves, v1beta2.
+//
+// Kueue converts between v1beta1 and v1beta2 by a webhook, and Muster has none: an
+// object that is stored as v1beta1 would be read without all that v1beta2 names
+// otherwise, such as the cohort of a ClusterQueue. So its CRDs are not taken over
+// as they are. For the time of the migration each CRD serves one version only, of a
+// name that no client knows and without a schema: every field of an object is seen
+// as it was stored, no other client reads half of an object or writes one as v1beta1,
+// and an API server that does not know of the change yet refuses what it would spoil.
+// Each object is converted by Kueue's own functions and written back, and the CRD
+// becomes Muster's.
+//
+// It may be interrupted between any two writes and run again: what an object has
+// become is seen by its fields, and no field is lost.
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/muster-dev/muster/deploy"
+)
+
+const (
+	oldVersion, newVersion = "v1beta1", "v1beta2"
+	// openVersion is served while objects are converted, and no other.
+	openVersion = "v0migration"
+
+	fieldManager = "muster-migrate"
+	// pageSize is how many objects are read at once.
+	pageSize = 500
+	// tellEvery is after how many objects there is a line of progress.
+	tellEvery = 1000
+	// propagation is how long API servers may take to serve a changed CRD.
+	propagation = 30 * time.Second
+	// mostPasses is how often all objects are looked at until none has changed.
+	mostPasses = 10
+)
+
+var definitions = apiextensions.SchemeGroupVersion.WithResource("customresourcedefinitions")
+
+// Migration of one cluster.
+type Migration struct {
+	Client dynamic.Interface
+	// DryRun tells what would be done, and changes nothing.
+	DryRun bool
+	// Out gets a line for each step.
+	Out io.Writer
+}
+
+// Run migrates one kind after the other.
+func (m *Migration) Run(ctx context.Context) error {
+	manifests, err := deploy.Manifests(deploy.Queueing)
+	if err != nil {
+		return err
+	}
+	for _, object := range manifests {
+		target := &apiextensions.CustomResourceDefinition{}
+		if object.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, target); err != nil {
+			return err
+		}
+		k := &kind{Migration: m, target: target}
+		if err := k.migrate(ctx); err != nil {
+			return fmt.Errorf("%s: %w", target.Name, err)
+		}
+	}
+	return nil
+}
+
+// kind is one CRD on its way.
+type kind struct {
+	*Migration
+	// target is the CRD as Muster has it.
+	target *apiextensions.CustomResourceDefinition
+}
+
+func (k *kind) tell(format string, args ...any) {
+	fmt.Fprintf(k.Out, k.target.Spec.Names.Plural+": "+format+"\n", args...)
+}
+
+func (k *kind) migrate(ctx context.Context) error {
+	crd, err := k.definition(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		k.tell("not in the cluster")
+		return nil
+	case err != nil:
+		return err
+	case !slices.ContainsFunc(crd.Spec.Versions, func(v apiextensions.CustomResourceDefinitionVersion) bool { return v.Name != newVersion }):
+		k.tell("nothing to do: %s is its only version", newVersion)
+		return nil
+	}
+	if other := slices.DeleteFunc(slices.Clone(crd.Status.StoredVersions), func(v string) bool { return v == oldVersion || v == newVersion }); len(other) > 0 {
+		return fmt.Errorf("status.storedVersions has %s, of which no conversion is known; take the steps that Kueue's release notes give for an upgrade "+
+			"to a release that stores %s or %s", strings.Join(other, ", "), oldVersion, newVersion)
+	}
+	if k.DryRun {
+		k.tell("stored as %s; its objects would be written as %s and served as that alone", strings.Join(crd.Status.StoredVersions, " and "), newVersion)
+		return nil
+	}
+	if err := k.open(ctx); err != nil {
+		return fmt.Errorf("serving all fields for the time of the migration: %w", err)
+	}
+	total, changed, err := k.convert(ctx)
+	if err != nil {
+		return fmt.Errorf("%w. It is served as %s only until the migration is run again and done", err, openVersion)
+	}
+	if err := k.close(ctx); err != nil {
+		return fmt.Errorf("installing Muster's version of it: %w", err)
+	}
+	k.tell("%d objects are stored as %s, %d of them converted", total, newVersion, changed)
+	return nil
+}
+
+func (k *kind) definition(ctx context.Context) (*apiextensions.CustomResourceDefinition, error) {
+	object, err := k.Client.Resource(definitions).Get(ctx, k.target.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	crd := &apiextensions.CustomResourceDefinition{}
+	return crd, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, crd)
+}
+
+// edit changes the CRD, again where something else has changed it meanwhile.
+func (k *kind) edit(ctx context.Context, change func(*apiextensions.CustomResourceDefinition), subresources ...string) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		crd, err := k.definition(ctx)
+		if err != nil {
+			return err
+		}
+		change(crd)
+		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
+		if err != nil {
+			return err
+		}
+		_, err = k.Client.Resource(definitions).Update(ctx, &unstructured.Unstructured{Object: object}, metav1.UpdateOptions{FieldManager: fieldManager}, subresources...)
+		return err
+	})
+}
+
+// open serves all objects as they are stored. Those versions in which objects may be
+// stored stay, unserved, so that the API server can read them.
+func (k *kind) open(ctx context.Context) error {
+	err := k.edit(ctx, func(crd *apiextensions.CustomResourceDefinition) {
+		crd.Spec.Conversion = &apiextensions.CustomResourceConversion{Strategy: apiextensions.NoneConverter}
+		crd.Spec.Versions = nil
+		for _, name := range []string{newVersion, oldVersion, openVersion} {
+			crd.Spec.Versions = append(crd.Spec.Versions, apiextensions.CustomResourceDefinitionVersion{
+				Name: name, Served: name == openVersion, Storage: name == newVersion,
+				Schema: &apiextensions.CustomResourceValidation{OpenAPIV3Schema: &apiextensions.JSONSchemaProps{
+					Type: "object", XPreserveUnknownFields: new(true),
+				}},
+				Subresources: k.target.Spec.Versions[0].Subresources,
+			})
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, propagation, true, func(ctx context.Context) (bool, error) {
+		_, err := k.objects().List(ctx, metav1.ListOptions{Limit: 1})
+		return err == nil, unless(err, apierrors.IsNotFound)
+	})
+}
+
+// unless is the error, or nil where it is of a kind that passes.
+func unless(err error, passes func(error) bool) error {
+	if err != nil && passes(err) {
+		return nil
+	}
+	return err
+}
+
+// objects of the kind, in the version that is served for the time of the migration.
+func (k *kind) objects() dynamic.NamespaceableResourceInterface {
+	return k.Client.Resource(schema.GroupVersionResource{Group: k.target.Spec.Group, Version: openVersion, Resource: k.target.Spec.Names.Plural})
+}
+
+// convert rewrites all objects, until it finds each as it has left it: an API server
+// that did not know of the change yet may have written one meanwhile.
+func (k *kind) convert(ctx context.Context) (total, changed int, err error) {
+	left := map[types.UID]string{}
+	for range mostPasses {
+		written := 0
+		total = 0
+		err := k.each(ctx, func(o *unstructured.Unstructured) error {
+			total++
+			if left[o.GetUID()] == o.GetResourceVersion() {
+				return nil
+			}
+			after, converted, err := k.rewrite(ctx, o)
+			switch {
+			case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+				// It has changed or gone, which the next pass will see.
+				written++
+				return nil
+			case err != nil:
+				return fmt.Errorf("%s: %w", strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"), err)
+			}
+			left[o.GetUID()] = after
+			if converted {
+				changed++
+			}
+			if written++; written%tellEvery == 0 {
+				k.tell("%d objects so far", written)
+			}
+			return nil
+		})
+		switch {
+		case apierrors.IsResourceExpired(err), apierrors.IsNotFound(err):
+			continue // the list took too long, or an API server lags behind: read it again
+		case err != nil:
+			return 0, 0, err
+		case written == 0:
+			return total, changed, nil
+		}
+	}
+	return 0, 0, errors.New("its objects keep changing; stop what writes them and run the migration again")
+}
+
+// each reads all objects, page by page.
+func (k *kind) each(ctx context.Context, do func(*unstructured.Unstructured) error) error {
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := k.objects().List(ctx, options)
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			if err := do(&page.Items[i]); err != nil {
+				return err
+			}
+		}
+		if options.Continue = page.GetContinue(); options.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// rewrite stores an object as v1beta2 and returns the version that it has then. The
+// API server writes it even where nothing is converted, unless it is stored so.
+func (k *kind) rewrite(ctx context.Context, o *unstructured.Unstructured) (resourceVersion string, changed bool, err error) {
+	out, main, state, err := converted(k.target.Spec.Names.Plural, o)
+	if err != nil {
+		return "", false, err
+	}
+	objects, options := k.objects().Namespace(o.GetNamespace()), metav1.UpdateOptions{FieldManager: fieldManager}
+	stored, err := objects.Update(ctx, out, options)
+	if err == nil && state {
+		out.SetResourceVersion(stored.GetResourceVersion())
+		stored, err = objects.UpdateStatus(ctx, out, options)
+	}
+	if err != nil {
+		return "", false, err
+	}
+	return stored.GetResourceVersion(), main || state, nil
+}
+
+// close tells that nothing is stored as v1beta1 any more, and makes the CRD Muster's.
+func (k *kind) close(ctx context.Context) error {
+	if err := k.edit(ctx, func(crd *apiextensions.CustomResourceDefinition) { crd.Status.StoredVersions = []string{newVersion} }, status); err != nil {
+		return err
+	}
+	return k.edit(ctx, func(crd *apiextensions.CustomResourceDefinition) {
+		crd.Spec = *k.target.Spec.DeepCopy()
+		// What has cert-manager keep the certificate of a webhook that is no more.
+		delete(crd.Annotations, "cert-manager.io/inject-ca-from")
+	})
+}

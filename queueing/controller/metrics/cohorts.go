@@ -1,0 +1,72 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/quota"
+)
+
+// cohorts are what is shown of cohorts: sums over all ClusterQueues below.
+type cohorts struct {
+	share, info, quota, reserved, running *prometheus.GaugeVec
+	admitted                              *prometheus.CounterVec
+	// trees are the cohorts as they are shown.
+	trees map[string]queueing.CohortFigures
+}
+
+func (m *Metrics) newCohorts() cohorts {
+	return cohorts{
+		share:    m.gauge("cohort_weighted_share", "What is borrowed of what can be, in thousandths, divided by the weight; NaN if that is zero.", "cohort"),
+		info:     m.gauge("cohort_info", "Always 1: where a cohort is among the cohorts, for joining.", "cohort", "parent_cohort", "root_cohort"),
+		quota:    m.gauge("cohort_subtree_quota", "The nominal quota of a cohort and all below it, less what is not lent.", "cohort", "flavor", "resource"),
+		reserved: m.gauge("cohort_subtree_resource_reservations", "What Workloads with quota have reserved in a cohort and all below it.", "cohort", "flavor", "resource"),
+		running:  m.gauge("cohort_subtree_admitted_active_workloads", "Workloads in a cohort and all below it that are admitted and not finished.", "cohort"),
+		admitted: m.counter("cohort_subtree_admitted_workloads_total", "Workloads in a cohort and all below it that were admitted.", "cohort", "priority_class"),
+		trees:    map[string]queueing.CohortFigures{},
+	}
+}
+
+// Cohort shows a Cohort with the status that it should have.
+func (m *Metrics) Cohort(c *kueue.Cohort) {
+	if c.Status.FairSharing != nil {
+		m.cohorts.share.WithLabelValues(c.Name).Set(shareOf(c.Status.FairSharing))
+	}
+}
+
+// Cohorts shows cohorts by their names. Where these are all that there are, others are
+// forgotten.
+func (m *Metrics) Cohorts(trees map[string]queueing.CohortFigures, whole bool) {
+	c := &m.cohorts
+	for name := range c.trees {
+		if _, ok := trees[name]; whole && !ok {
+			delete(c.trees, name)
+			m.forget(prometheus.Labels{"cohort": name}, c.info, c.quota, c.reserved, c.running, c.admitted)
+		}
+	}
+	for name, f := range trees {
+		have, known := c.trees[name]
+		if !known || have.Parent != f.Parent || have.Root != f.Root {
+			m.forget(prometheus.Labels{"cohort": name}, c.info)
+			c.info.WithLabelValues(name, f.Parent, f.Root).Set(1)
+		}
+		set(c.quota, name, have.Quota, f.Quota)
+		set(c.reserved, name, have.Reserved, f.Reserved)
+		c.running.WithLabelValues(name).Set(float64(f.Admitted))
+		c.trees[name] = f
+	}
+}
+
+// set shows amounts of a cohort in place of those that it had. What is zero is not
+// shown.
+func set(g *prometheus.GaugeVec, cohort string, before, now quota.Amounts) {
+	for fr := range before {
+		if now[fr] == 0 {
+			g.DeleteLabelValues(cohort, string(fr.Flavor), string(fr.Resource))
+		}
+	}
+	for fr, v := range now {
+		g.WithLabelValues(cohort, string(fr.Flavor), string(fr.Resource)).Set(queueing.Float(fr.Resource, v))
+	}
+}

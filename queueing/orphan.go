@@ -1,0 +1,20 @@
+package queueing
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// JobUIDLabel on a Workload is the UID of its job.
+const JobUIDLabel = "kueue.x-k8s.io/job-uid"
+
+// orphaned ends a Workload of a job that is gone, as a deletion with --cascade=orphan
+// leaves it: without an owner. It would hold its quota for ever.
+func (s *State) orphaned(w *Workload) *Verdict {
+	if w.Object.Labels[JobUIDLabel] == "" || metav1.GetControllerOf(w.Object) != nil || !w.Object.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	const message = "The workload's owner no longer exists"
+	return &Verdict{Workload: w, Action: Finish, Reason: kueue.WorkloadFinishedReasonOwnerNotFound, Message: message,
+		Status: Finished(w.Object, kueue.WorkloadFinishedReasonOwnerNotFound, message, s.now)}
+}

@@ -1,0 +1,172 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/test/kueue/managers"
+)
+
+// The programs of Kueue's own performance test, as `make runner` builds them: the
+// runner creates and finishes the Workloads; the other is Kueue's core, without
+// webhooks and jobs.
+const (
+	runnerVariable = "MUSTER_RUNNER_BIN"
+	coreVariable   = "MUSTER_KUEUE_CORE_BIN"
+)
+
+// BenchmarkRunner has a load made by others: Kueue's own performance runner, an
+// unmodified program with its own default load of 15,000 Workloads in 30 queues that
+// borrow and preempt, or of -scale times fewer. It is put on Kueue's core; on Muster as
+// it is shipped, both halves of it; and on that without its admission policies. All
+// clients may send 1,000 requests a second.
+//
+// The bounds: Muster as shipped takes at most 0.6 times as long as Kueue's core, 20 s of
+// CPU and 200 MB.
+func BenchmarkRunner(b *testing.B) {
+	shipped := musterWith("", "--provisioning=true")
+	for _, c := range []struct {
+		contender
+		policies bool
+	}{
+		{kueueCore, true}, // it has none
+		{shipped, true},
+		{contender{name: "muster-without-policies", variable: shipped.variable, start: shipped.start}, false},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				a := newArena(b, c.contender)
+				if !c.policies {
+					newPolicies(a).only(b, nil)
+				}
+				a.runner(*scale)
+			}
+		})
+	}
+}
+
+// kueueCore is Kueue's scheduler, caches and core controllers.
+var kueueCore = contender{"kueue-core", coreVariable, func(a *arena, binary string) (cluster.Config, starter) {
+	config := cluster.Config{Manifests: func() (out []*unstructured.Unstructured, err error) {
+		err = filepath.WalkDir(filepath.Join(a.kueueModule(), "config", "components", "crd", "bases"), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			objects, err := deploy.Decode(text)
+			out = append(out, objects...)
+			return err
+		})
+		return out, err
+	}}
+	dir := a.TempDir()
+	return config, func() (*managers.Manager, error) { return managers.NewKueueCore(a.rest, binary, dir) }
+}}
+
+// kueueModule is the folder of Kueue's module.
+func (a *arena) kueueModule() string {
+	out, err := exec.CommandContext(a.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue").Output()
+	if err != nil {
+		a.Fatalf("finding Kueue's module: %v", err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// runner has the runner play its load, or one of so many times fewer Workloads.
+func (a *arena) runner(fewer int) {
+	binary := os.Getenv(runnerVariable)
+	if binary == "" {
+		a.Skipf("%s does not name a program: run `make bench`, which builds it", runnerVariable)
+	}
+	dir := a.TempDir()
+	load, want, err := generatorConfig(filepath.Join(a.kueueModule(), "test", "performance", "scheduler", "configs", "baseline", "generator.yaml"), fewer)
+	if err != nil {
+		a.Fatal(err)
+	}
+	file, kubeconfig := filepath.Join(dir, "generator.yaml"), filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(file, load, 0o600); err != nil {
+		a.Fatal(err)
+	}
+	if err := managers.WriteKubeconfig(kubeconfig, a.rest); err != nil {
+		a.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(dir, "runner.log"))
+	if err != nil {
+		a.Fatal(err)
+	}
+	defer log.Close()
+	runner := exec.CommandContext(a.Context(), binary,
+		"--o="+dir, "--generatorConfig="+file, "--qps=1000", "--burst=2000", fmt.Sprintf("--timeout=%s", longest), "--zap-log-level=error")
+	runner.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	runner.Stdout, runner.Stderr = log, log
+	before, began := a.count(), time.Now()
+	if err := runner.Start(); err != nil {
+		a.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- runner.Wait() }()
+	// It writes its summary when all Workloads are finished, and cleans up after that.
+	for over := false; !over; {
+		select {
+		case err := <-ended:
+			managers.Tail(log.Name())
+			a.Fatalf("the runner ended without a summary: %v", err)
+		case <-time.After(50 * time.Millisecond):
+			_, err := os.Stat(filepath.Join(dir, "summary.yaml"))
+			if over = err == nil; err != nil && !errors.Is(err, fs.ErrNotExist) {
+				a.Fatal(err)
+			}
+		}
+	}
+	a.report(before, time.Since(began), want)
+	_ = runner.Process.Kill() // what it would clean up goes with the cluster
+	<-ended
+}
+
+// generatorConfig is the runner's load with so many times fewer Workloads, and how many
+// those are.
+func generatorConfig(path string, fewer int) (load []byte, want int, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	var config struct {
+		Cohorts []map[string]any `json:"cohorts"`
+	}
+	if err := yaml.UnmarshalStrict(text, &config); err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, cohort := range config.Cohorts {
+		sets, _, err := unstructured.NestedSlice(cohort, "queuesSets")
+		if err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", path, err)
+		}
+		for _, set := range sets {
+			queues := set.(map[string]any)
+			for _, workloads := range queues["workloadsSets"].([]any) {
+				w := workloads.(map[string]any)
+				count := int(w["count"].(float64)) / fewer
+				w["count"] = count
+				want += count * int(queues["count"].(float64)) * int(cohort["count"].(float64))
+			}
+		}
+		cohort["queuesSets"] = sets
+	}
+	load, err = yaml.Marshal(config)
+	return load, want, err
+}
