@@ -3,6 +3,9 @@ package queueing
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -179,19 +182,13 @@ func (e *editor) pause(until time.Time) {
 // answered obeys a check whose controller wants the Workload stopped, whether it
 // is admitted by now or not.
 func (s *State) answered(w *Workload) *Verdict {
-	if rejected := checkIn(w.Object, kueue.CheckStateRejected); rejected != nil {
-		return s.condemn(w, kueue.WorkloadEvictedByAdmissionCheck, rejection(rejected))
+	if rejected := checksIn(w.Object, kueue.CheckStateRejected); rejected != "" {
+		return s.condemn(w, kueue.WorkloadEvictedByAdmissionCheck, rejected)
 	}
-	if retry := checkIn(w.Object, kueue.CheckStateRetry); retry != nil {
-		at := retryAt(w.Object)
-		return s.evict(w, kueue.WorkloadEvictedByAdmissionCheck, fmt.Sprintf("At least one admission check is in Retry: %s: %s", retry.Name, retry.Message),
-			kueue.WorkloadQuotaReservedReasonPendingEvaluation, at)
+	if retry := checksIn(w.Object, kueue.CheckStateRetry); retry != "" {
+		return s.evict(w, kueue.WorkloadEvictedByAdmissionCheck, "Evicted due to "+retry, kueue.WorkloadQuotaReservedReasonPendingEvaluation, retryAt(w.Object))
 	}
 	return nil
-}
-
-func rejection(c *kueue.AdmissionCheckState) string {
-	return fmt.Sprintf("AdmissionCheck %s was Rejected: %s", c.Name, c.Message)
 }
 
 // advanceChecks looks at the checks of a Workload that waits for them.
@@ -257,13 +254,28 @@ func (s *State) syncChecks(w *Workload, e *editor) (changed bool) {
 	return !same
 }
 
-func checkIn(w *kueue.Workload, state kueue.CheckState) *kueue.AdmissionCheckState {
+// checksIn says in Kueue's words which checks of a Workload are in a state, by name
+// and with what they say; empty if none is.
+func checksIn(w *kueue.Workload, state kueue.CheckState) string {
+	var names []string
 	for i := range w.Status.AdmissionChecks {
-		if c := &w.Status.AdmissionChecks[i]; c.State == state {
-			return c
+		switch c := &w.Status.AdmissionChecks[i]; {
+		case c.State != state:
+		case c.Message == "":
+			names = append(names, strconv.Quote(string(c.Name)))
+		default:
+			names = append(names, fmt.Sprintf("%q (%s)", c.Name, c.Message))
 		}
 	}
-	return nil
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	noun := "AdmissionCheck"
+	if len(names) > 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%s in %s state: %s", noun, state, strings.Join(names, "; "))
 }
 
 func allReady(states []kueue.AdmissionCheckState) bool {

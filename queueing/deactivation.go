@@ -32,11 +32,14 @@ func (s *State) deactivate(w *Workload) *Verdict {
 		return nil
 	}
 	target := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadDeactivationTarget)
-	event := target.Reason
-	if event == kueue.WorkloadEvictedByAdmissionCheck {
-		event = "AdmissionCheckRejected"
+	v := &Verdict{Workload: w, Action: Deactivate, Reason: target.Reason, Message: "Deactivated due to " + target.Message}
+	switch limit := w.Object.Spec.MaximumExecutionTimeSeconds; {
+	case target.Reason == kueue.WorkloadEvictedByAdmissionCheck:
+		v.Reason = "AdmissionCheckRejected"
+	case target.Reason == kueue.WorkloadMaximumExecutionTimeExceeded && limit != nil:
+		v.Message = fmt.Sprintf("The maximum execution time (%ds) exceeded", *limit)
 	}
-	return &Verdict{Workload: w, Action: Deactivate, Reason: event, Message: "Deactivating the workload: " + target.Message}
+	return v
 }
 
 // deactivationCause is why an inactive Workload was deactivated; the cause is
