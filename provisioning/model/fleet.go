@@ -71,10 +71,8 @@ const remembered = time.Hour
 // undecided says whether a request that waits for capacity is about to be decided:
 // it is due, or a step of it is under way, after which it will be.
 func (m *Model) undecided() bool {
-	for uid := range m.requests.live {
-		e := m.requests.byUID[uid]
-		_, busy := m.assumed[uid]
-		if m.waits(e) && (busy || m.requests.all || m.requests.due[uid]) {
+	for uid := range m.requests.waiting {
+		if _, busy := m.assumed[uid]; busy || m.requests.all || m.requests.due[uid] {
 			return true
 		}
 	}

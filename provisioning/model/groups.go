@@ -285,7 +285,7 @@ func (m *Model) flushGroups() {
 func (m *Model) promised() map[string]int {
 	out := map[string]int{}
 	clear(m.holdings.asked)
-	for uid := range m.requests.live {
+	for uid := range m.requests.launching {
 		e := m.requests.byUID[uid]
 		for group, count := range m.missing(e) {
 			out[group] += count
@@ -303,24 +303,18 @@ func (m *Model) Launching() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	groups := map[string]bool{}
-	for uid := range m.requests.live {
-		if a := m.attempt(m.requests.byUID[uid]); a.Phase == provisioning.Launching {
-			for _, l := range a.Launches {
-				groups[l.Group] = true
-			}
+	for uid := range m.requests.launching {
+		for _, l := range m.attempt(m.requests.byUID[uid]).Launches {
+			groups[l.Group] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(groups))
 }
 
-// missing are the machines of each group that the request's attempt in flight has
+// missing are the machines of each group that the launching attempt of the request has
 // asked for and that have not been seen yet.
 func (m *Model) missing(e *request) map[string]int {
-	a := m.attempt(e)
-	if a.Phase != provisioning.Launching {
-		return nil
-	}
-	out := map[string]int{}
+	a, out := m.attempt(e), map[string]int{}
 	for _, c := range a.Calls(e.object.UID) {
 		made := 0
 		for key := range m.groups.launched[c.Token] {

@@ -153,7 +153,7 @@ func (m *Model) assumptionChanged(uid types.UID, a Assumption) {
 		m.nodes.assume(p.Node, uid, m.assumed)
 	}
 	m.touch(uid)
-	m.flightChanged(uid)
+	m.attemptChanged(uid)
 	m.nodes.launchChanged(uid)
 	m.groups.changed = true
 }

@@ -78,8 +78,10 @@ type Entry struct {
 // requests are the ProvisioningRequests with their PodTemplates.
 type requests struct {
 	byUID map[types.UID]*request
-	// live requests are not over.
-	live  map[types.UID]bool
+	// live requests are not over. Of these, waiting ones wait for capacity that others
+	// leave, and launching ones have an attempt in flight that launches machines.
+	live, waiting, launching map[types.UID]bool
+
 	named map[consumerKey]types.UID
 	// gone requests were not found when they were to be written. Until informers
 	// know, what they tell of them is old.
@@ -127,7 +129,8 @@ func (e *request) tenant() provisioning.Tenant {
 
 func newRequests() requests {
 	return requests{
-		byUID: map[types.UID]*request{}, live: map[types.UID]bool{}, named: map[consumerKey]types.UID{}, gone: map[consumerKey]types.UID{},
+		byUID: map[types.UID]*request{}, live: map[types.UID]bool{}, waiting: map[types.UID]bool{}, launching: map[types.UID]bool{},
+		named: map[consumerKey]types.UID{}, gone: map[consumerKey]types.UID{},
 		templates: map[types.NamespacedName]*corev1.PodTemplate{}, using: map[types.NamespacedName]map[types.UID]bool{},
 		due: map[types.UID]bool{}, lost: map[types.UID]map[string]*loss{},
 		stranded: map[consumerKey]map[types.UID]strandedPod{},
@@ -189,7 +192,7 @@ func (m *Model) setRequest(r *provreq.ProvisioningRequest) bool {
 // its course, or of another queue, it leaves room, or its turn, to others.
 func (m *Model) requestChanged(uid types.UID, elsewhere bool) {
 	m.touch(uid)
-	m.flightChanged(uid)
+	m.attemptChanged(uid)
 	m.spending.changed = true
 	if elsewhere {
 		m.nodes.requestChanged(uid)
@@ -452,20 +455,17 @@ func (m *Model) Due(more []types.UID) []Entry {
 	for _, uid := range more {
 		m.touch(uid)
 	}
-	var out []Entry
-	for uid := range m.requests.live {
-		e := m.requests.byUID[uid]
-		if m.requests.due[uid] || m.requests.all && m.waits(e) {
-			out = append(out, m.entry(e))
-		}
+	if m.requests.all {
+		maps.Copy(m.requests.due, m.requests.waiting)
 	}
+	var out []Entry
 	for uid := range m.requests.lost {
 		if e := m.requests.byUID[uid]; e.status == provisioning.Over && len(m.requests.untold(uid)) > 0 {
 			out = append(out, m.entry(e))
 		}
 	}
 	for uid := range m.requests.due {
-		if m.requests.strandedOf(uid).Pods > 0 && len(m.requests.untold(uid)) == 0 {
+		if m.requests.live[uid] || m.requests.strandedOf(uid).Pods > 0 && len(m.requests.untold(uid)) == 0 {
 			out = append(out, m.entry(m.requests.byUID[uid]))
 		}
 	}
@@ -477,10 +477,24 @@ func (m *Model) Due(more []types.UID) []Entry {
 	return out
 }
 
-// waits says that the request waits for capacity that others leave.
-func (m *Model) waits(e *request) bool {
-	a := m.attempt(e)
-	return e.status == provisioning.Pending && (!a.InFlight() || len(a.Shares) > 0)
+// attemptChanged notes what the attempt of the request means to others by now.
+func (m *Model) attemptChanged(uid types.UID) {
+	e := m.requests.byUID[uid]
+	set := func(uids map[types.UID]bool, in bool) {
+		if delete(uids, uid); in {
+			uids[uid] = true
+		}
+	}
+	pending, launching, flying := false, false, false
+	if e != nil && m.requests.live[uid] {
+		a := m.attempt(e)
+		pending = e.status == provisioning.Pending && (!a.InFlight() || len(a.Shares) > 0)
+		launching = a.Phase == provisioning.Launching
+		flying = e.status == provisioning.Pending && m.flightOf(e).Phase == provisioning.Launching
+	}
+	set(m.requests.waiting, pending)
+	set(m.requests.launching, launching)
+	set(m.soon.flying, flying)
 }
 
 // Request returns the request of that UID, if it is there.

@@ -41,16 +41,6 @@ func newSoon() soon {
 	}}
 }
 
-// flightChanged notes whether the request has an attempt in flight now.
-func (m *Model) flightChanged(uid types.UID) {
-	e := m.requests.byUID[uid]
-	if e != nil && e.status == provisioning.Pending && m.flightOf(e).Phase == provisioning.Launching {
-		m.soon.flying[uid] = true
-	} else {
-		delete(m.soon.flying, uid)
-	}
-}
-
 // flightOf is the request's attempt as others may count on it. One that is about to be
 // recorded as done has its machines until it is: only then may others book them.
 func (m *Model) flightOf(e *request) provisioning.Attempt {

@@ -161,15 +161,13 @@ func (m *Model) chargesNow() []provisioning.Charge {
 			perHour[p] += r.launched
 		}
 	}
-	for uid := range m.requests.live {
+	for uid := range m.requests.launching {
 		e := m.requests.byUID[uid]
 		for group, count := range m.missing(e) {
 			perHour[payer{uid, e.tenant()}] += int64(count) * s.prices[group]
 		}
-		if a := m.attempt(e); a.Phase == provisioning.Launching {
-			for _, l := range a.Shares {
-				perHour[payer{uid, e.tenant()}] += int64(l.Count) * provisioning.SharedPrice(s.prices[l.Group])
-			}
+		for _, l := range m.attempt(e).Shares {
+			perHour[payer{uid, e.tenant()}] += int64(l.Count) * provisioning.SharedPrice(s.prices[l.Group])
 		}
 	}
 	s.charges = make([]provisioning.Charge, 0, len(perHour))
