@@ -49,7 +49,6 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{
 			{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(8 * time.Second)},
 			{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: after(time.Hour)},
-			{Type: v1alpha1.FaultDry, From: after(8 * time.Second)},
 		}
 	})
 	s.feeds(research, "64", spot, awsSpot, aws)
@@ -59,6 +58,11 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 	s.edit(cq, func() { cq.Spec.StopPolicy = new(kueue.Hold) })
 
 	reclaimed := s.queued(research, "reclaimed", 2, on(spot))
+	s.eventually("both spot machines are launched", func() bool {
+		names := s.left(spot.Name)
+		return len(slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "node/") })) == 2
+	}, func() string { return fmt.Sprint(s.left(spot.Name)) })
+	s.edit(spot, func() { spot.Spec.Kwok.Faults = append(spot.Spec.Kwok.Faults, v1alpha1.KwokFault{Type: v1alpha1.FaultDry}) })
 	holder := s.queued(batch, "holder", 2, lasting("1h"))
 	s.runs(holder)
 	waiting := map[string]*batchv1.Job{
