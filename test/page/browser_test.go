@@ -18,8 +18,9 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// patience is how long a test waits for what a page should show.
-const patience = 60 * time.Second
+// patience is how long a test waits for what a page should show. Informers whose rights
+// were taken away list again after pauses that grow to a minute.
+const patience = 2 * time.Minute
 
 // tick is how often it looks.
 const tick = 20 * time.Millisecond
