@@ -27,6 +27,12 @@ func (p *Picture) ExplainJob(job client.Object) *Explanation {
 		return out
 	}
 	out := &Explanation{Kind: "Job", Namespace: job.GetNamespace(), Name: job.GetName(), Missing: p.Missing}
+	if name := jobs.PrebuiltName(job); name != "" && job.GetLabels()[jobs.QueueLabel] != "" {
+		out.Summary = "waits for its Workload"
+		out.Causes = []string{fmt.Sprintf("its %s names Workload %s, which does not exist or belongs to another job", jobs.PrebuiltLabel, name)}
+		out.Unblock = []string{fmt.Sprintf("create a Workload of that name for the job's pods, or take %s off, and Muster makes one", jobs.PrebuiltLabel)}
+		return out
+	}
 	if queue := job.GetLabels()[jobs.QueueLabel]; queue != "" {
 		out.Summary = "has no Workload yet"
 		out.Causes = []string{fmt.Sprintf("it names LocalQueue %s, and Muster makes its Workload within seconds, unless Muster is down or the job was never suspended", queue)}

@@ -64,9 +64,9 @@ type reconciler struct {
 // memory is what is known of a Job beyond the API. A restart loses it, at the
 // price of an event more or of a wait.
 type memory struct {
-	// told: the Job is outside the queues and its user has been told, so that an
-	// event is sent once and not at each change.
-	told bool
+	// told is what the Job's user has been told last of what can last, so that an event
+	// is sent once and not at each change.
+	told string
 	// created is when a Workload was created that the cache does not show yet.
 	created time.Time
 	// done is since when there are pods to report as reclaimable.
@@ -102,9 +102,13 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics) error {
 	if err := mgr.Add(&binder{client: mgr.GetClient(), config: c}); err != nil {
 		return fmt.Errorf("adding what binds policy %s: %w", unnamedPolicy, err)
 	}
+	if err := addIndexes(context.Background(), mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("job").
 		For(&batchv1.Job{}, builder.WithPredicates(r.queuedJobs())).
 		Owns(&kueue.Workload{}).
+		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.jobsOfPrebuilt)).
 		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.jobsOfClass)).
 		Watches(&schedulingv1.PriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.jobsOfPriority)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
@@ -191,10 +195,9 @@ func (r *reconciler) remember(uid types.UID, change func(*memory)) {
 	change(m)
 }
 
-// firstTime says that a Job's user has not been told yet that it runs outside
-// its queue.
-func (r *reconciler) firstTime(uid types.UID) (first bool) {
-	r.remember(uid, func(m *memory) { first, m.told = !m.told, true })
+// firstTime reports whether this is not what a Job's user has been told last.
+func (r *reconciler) firstTime(uid types.UID, what string) (first bool) {
+	r.remember(uid, func(m *memory) { first, m.told = m.told != what, what })
 	return first
 }
 

@@ -26,7 +26,11 @@ import (
 //	parallelism rises ──▶ a second Workload, the next slice, asks for all pods and is admitted
 //	                      for the difference; the gates of the new pods go, and the queue
 //	                      finishes the slice before it, as WorkloadSliceReplaced
-func isElastic(job *batchv1.Job) bool { return job.Annotations[queueing.ElasticAnnotation] == "true" }
+//
+// One that names a Workload has that alone.
+func isElastic(job *batchv1.Job) bool { return saysElastic(job) && PrebuiltName(job) == "" }
+
+func saysElastic(job *batchv1.Job) bool { return job.Annotations[queueing.ElasticAnnotation] == "true" }
 
 // slicesOf are the Workloads of an elastic Job, the oldest first.
 func slicesOf(ctx context.Context, c client.Reader, job *batchv1.Job) ([]*kueue.Workload, error) {

@@ -57,7 +57,8 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	flavor.Spec.Tolerations = []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}}
 	g := &rig{t: t, events: events.NewFakeRecorder(100), now: now}
 	inner := fake.NewClientBuilder().WithScheme(s).WithObjects(append(objects, flavor)...).
-		WithStatusSubresource(&kueue.Workload{}, &batchv1.Job{}).Build()
+		WithStatusSubresource(&kueue.Workload{}, &batchv1.Job{}).
+		WithIndex(&batchv1.Job{}, prebuiltIndex, prebuiltOf).WithIndex(&kueue.Workload{}, controllerIndex, controllerOf).Build()
 	g.c = inner
 	counted := interceptor.NewClient(inner, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -411,8 +412,8 @@ func TestUnusualJobs(t *testing.T) {
 			wantSuspended: true, wantWorkload: true, wantRefused: `WorkloadPriorityClass "gold"`,
 		},
 		"what is not supported is told": {
-			job:           suspendedJob(func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/prebuilt-workload-name"] = "mine" }),
-			wantSuspended: true, wantWorkload: true, wantRefused: "prebuilt-workload-name",
+			job:           suspendedJob(func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/podset-group-name"] = "mine" }),
+			wantSuspended: true, wantWorkload: true, wantRefused: "podset-group-name",
 		},
 		"a malformed execution time is told": {
 			job:           suspendedJob(func(j *batchv1.Job) { j.Labels[MaxExecTimeLabel] = "1h" }),

@@ -57,14 +57,23 @@ func (r *reconciler) reclaim(ctx context.Context, job *batchv1.Job, w *kueue.Wor
 		}
 	}
 	r.reported(job.UID)
-	return true, r.setReclaimed(ctx, w, []kueue.ReclaimablePod{{Name: kueue.DefaultPodSetName, Count: over + leftOut(w)}})
+	return true, r.setReclaimed(ctx, w, []kueue.ReclaimablePod{{Name: w.Spec.PodSets[0].Name, Count: over + leftOut(w)}})
 }
 
 // reclaimed is how many of the assigned pods are reclaimable.
 func reclaimed(w *kueue.Workload) int32 {
+	over := reclaimable(w)
+	if over == 0 {
+		return 0
+	}
+	return max(0, over-leftOut(w))
+}
+
+// reclaimable is how many pods of the spec are.
+func reclaimable(w *kueue.Workload) int32 {
 	for _, p := range w.Status.ReclaimablePods {
-		if p.Name == kueue.DefaultPodSetName {
-			return max(0, p.Count-leftOut(w))
+		if p.Name == w.Spec.PodSets[0].Name {
+			return p.Count
 		}
 	}
 	return 0

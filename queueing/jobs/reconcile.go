@@ -56,6 +56,9 @@ func (r *reconciler) workloadOf(ctx context.Context, job *batchv1.Job) (*kueue.W
 }
 
 func workloadIn(ctx context.Context, c client.Reader, job *batchv1.Job) (*kueue.Workload, error) {
+	if PrebuiltName(job) != "" {
+		return prebuiltIn(ctx, c, job)
+	}
 	if isElastic(job) {
 		all, err := slicesOf(ctx, c, job)
 		return current(all), err
@@ -88,6 +91,9 @@ func (r *reconciler) step(ctx context.Context, job *batchv1.Job, w *kueue.Worklo
 		return r.finish(ctx, w, reason, message)
 	}
 	if w != nil && (!w.DeletionTimestamp.IsZero() || queueing.IsFinished(w)) {
+		if PrebuiltName(job) != "" && isSuspended(job) && queueing.IsFinished(w) {
+			r.tellFinished(job, w)
+		}
 		return nil
 	}
 	if isSuspended(job) {

@@ -28,10 +28,10 @@ func (r *reconciler) stepRunning(ctx context.Context, job *batchv1.Job, w *kueue
 	}
 	// Only on Jobs that name a queue is it an admin's word.
 	if reason := job.Annotations[BreakGlassAnnotation]; reason != "" && job.Labels[QueueLabel] != "" {
-		if r.firstTime(job.UID) {
+		if r.firstTime(job.UID, BreakGlassAnnotation) {
 			r.event(job, corev1.EventTypeWarning, "RunsOutsideQueue", "An admin lets the Job run outside its queue, without quota: %s", reason)
 		}
-		return r.forget(ctx, w)
+		return r.dismiss(ctx, job, w)
 	}
 	if isEnding(job) || w != nil && queueing.IsAdopted(w) {
 		return nil
@@ -70,6 +70,9 @@ func (r *reconciler) keepUp(ctx context.Context, job *batchv1.Job, w *kueue.Work
 // prioritize follows another priority class, or another value of it. It reports
 // whether it wrote.
 func (r *reconciler) prioritize(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
+	if PrebuiltName(job) != "" {
+		return false, nil
+	}
 	want := &kueue.Workload{}
 	if why, err := setPriority(ctx, r.client, job, &want.Spec); why != "" || err != nil {
 		return false, err
@@ -97,8 +100,11 @@ func (r *reconciler) adopts(ctx context.Context, job *batchv1.Job) (bool, error)
 
 // adopt queues a Job as it runs: it keeps running, and its usage counts. A Workload
 // is created without its status, so that it asks first, and is not judged before it
-// is adopted.
+// is adopted. A Job that names a Workload gets no other one, and runs on.
 func (r *reconciler) adopt(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
+	if w == nil && PrebuiltName(job) != "" {
+		return nil
+	}
 	if w == nil {
 		w, err := WorkloadFor(ctx, r.client, job)
 		if err != nil {

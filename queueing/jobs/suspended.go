@@ -47,13 +47,19 @@ func (r *reconciler) stepSuspended(ctx context.Context, job *batchv1.Job, w *kue
 		return err
 	}
 	if !queued {
-		return r.forget(ctx, w)
+		return r.dismiss(ctx, job, w)
+	}
+	if PrebuiltName(job) != "" {
+		return r.stepPrebuilt(ctx, job, w)
 	}
 	want, err := WorkloadFor(ctx, r.client, job)
 	if err != nil {
 		return err
 	}
 	if w == nil {
+		if left, err := r.leave(ctx, job, nil); left || err != nil {
+			return err
+		}
 		return r.create(ctx, job, want)
 	}
 	if reserved {

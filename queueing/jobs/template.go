@@ -93,7 +93,7 @@ func assignedCount(w *kueue.Workload) int32 {
 func updatesOf(w *kueue.Workload) (updates []kueue.PodSetUpdate) {
 	for _, check := range w.Status.AdmissionChecks {
 		for _, u := range check.PodSetUpdates {
-			if u.Name == kueue.DefaultPodSetName {
+			if u.Name == w.Spec.PodSets[0].Name {
 				updates = append(updates, u)
 			}
 		}
@@ -135,7 +135,7 @@ func conflict(template *corev1.PodTemplateSpec, updates []kueue.PodSetUpdate) er
 // queueLabels tell by pod what it was admitted as. A ClusterQueue may have a name
 // that no label can have as its value.
 func queueLabels(w *kueue.Workload) map[string]string {
-	out := map[string]string{PodSetLabel: string(kueue.DefaultPodSetName)}
+	out := map[string]string{PodSetLabel: string(w.Spec.PodSets[0].Name)}
 	for key, value := range map[string]string{LocalQueueLabel: string(w.Spec.QueueName), ClusterQueueLabel: string(w.Status.Admission.ClusterQueue)} {
 		if len(validation.IsValidLabelValue(value)) == 0 {
 			out[key] = value

@@ -22,7 +22,6 @@ import (
 // unsupported are labels and annotations of Kueue on a Job, or on its pod
 // template, that change how it is queued and that Muster does not support yet.
 var unsupported = []string{
-	"kueue.x-k8s.io/prebuilt-workload-name",
 	"kueue.x-k8s.io/podset-required-topology",
 	"kueue.x-k8s.io/podset-preferred-topology",
 	"kueue.x-k8s.io/podset-unconstrained-topology",
@@ -76,6 +75,10 @@ func WorkloadFor(ctx context.Context, kube client.Reader, job *batchv1.Job) (*ku
 	if isElastic(job) {
 		w.Annotations[queueing.ElasticAnnotation] = "true"
 	}
+	if saysElastic(job) && PrebuiltName(job) != "" {
+		refusals = append(refusals, fmt.Sprintf("the annotation %s and %s are both on the Job, but an elastic Job has Workloads that Muster makes; remove one",
+			queueing.ElasticAnnotation, PrebuiltLabel))
+	}
 	least, why := minCount(job)
 	w.Spec.PodSets[0].MinCount = least
 	if why != "" {
@@ -84,14 +87,18 @@ func WorkloadFor(ctx context.Context, kube client.Reader, job *batchv1.Job) (*ku
 	if why := equalCompletions(job); why != "" {
 		refusals = append(refusals, why)
 	}
-	why, err := setPriority(ctx, kube, job, &w.Spec)
+	// A prebuilt Workload has its own.
+	if PrebuiltName(job) == "" {
+		why, err := setPriority(ctx, kube, job, &w.Spec)
+		if err != nil {
+			return nil, err
+		}
+		if why != "" {
+			refusals = append(refusals, why)
+		}
+	}
+	why, err := fillIn(ctx, kube, job.Namespace, &w.Spec.PodSets[0].Template.Spec)
 	if err != nil {
-		return nil, err
-	}
-	if why != "" {
-		refusals = append(refusals, why)
-	}
-	if why, err = fillIn(ctx, kube, job.Namespace, &w.Spec.PodSets[0].Template.Spec); err != nil {
 		return nil, err
 	}
 	if why != "" {

@@ -409,6 +409,51 @@ var jobActs = []act{
 		small.Spec.PodSets[0].Count = 1
 		return t.user.Create(t.Context(), small)
 	}, refused: []string{"metadata.ownerReferences", "let the Job make its own Workload"}},
+	{name: "a running job names another workload", does: func(t *tenant) error {
+		j := t.begun(2)
+		return t.change(j, func() { naming("other")(j) })
+	}, refused: []string{prebuiltKey, "while it runs", "suspend the Job first"}},
+	{name: "a job names what no workload can be called", does: func(t *tenant) error {
+		return t.make(t.newPlainJob("act", 1, "1h", annotated(prebuiltKey, "../other/x")))
+	}, refused: []string{prebuiltKey, "../other/x", "no Workload can be called"}},
+	{name: "an elastic job names a workload", does: func(t *tenant) error {
+		return t.make(t.newPlainJob("act", 1, "1h", elastic, naming("mine")))
+	}, refused: []string{prebuiltKey, "kueue.x-k8s.io/elastic-job", "remove one"}},
+	{name: "a job runs by the workload of a running one", does: func(t *tenant) error {
+		w := t.workload(t.begun(2))
+		return t.make(t.newPlainJob("second", 2, "1h", naming(w.Name)))
+	}, then: func(t *tenant) {
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: t.name, Name: "second"}}
+		t.told(j, "ForeignWorkload", "belongs to Job act")
+		if !t.get(j) || !*j.Spec.Suspend {
+			t.Error("it runs")
+		}
+	}},
+	{name: "a job runs by a workload that asks for less", does: func(t *tenant) error {
+		j := t.newPlainJob("act", 8, "1h", naming("small"))
+		w := t.prebuilt("small", j, func(w *kueue.Workload) {
+			w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Limits = nil
+		})
+		if err := t.user.Create(t.Context(), w); err != nil {
+			return err
+		}
+		t.workloadIs(w, kueue.WorkloadAdmitted, metav1.ConditionTrue)
+		return t.make(j)
+	}, then: func(t *tenant) { t.told(t.theJob(), "OutOfSync", "containers"); staysSuspended(t) }},
+	{name: "a job that runs by a workload names another one", does: func(t *tenant) error {
+		like, j := t.newPlainJob("act", 2, "1h"), t.newPlainJob("act", 2, "1h", naming("mine"))
+		if err := t.tried(like); err != nil { // with what the API server adds
+			return err
+		}
+		if err := t.user.Create(t.Context(), t.prebuilt("mine", like)); err != nil {
+			return err
+		}
+		if err := t.make(j); err != nil {
+			return err
+		}
+		t.runs(j)
+		return t.change(j, func() { annotated(prebuiltKey, "other")(j) })
+	}, refused: []string{prebuiltKey, "while it runs"}},
 	{name: "a pod of an elastic job loses its gate", does: func(t *tenant) error {
 		return t.ungate(t.user, func(p *corev1.Pod) { p.Spec.SchedulingGates = nil })
 	}, refused: []string{"spec.schedulingGates", "kueue.x-k8s.io/elastic-job", "waits for quota", "muster-break-glass"}},

@@ -48,11 +48,12 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 	if w == nil {
 		w = &workload{uid: o.UID, namespace: o.Namespace, name: o.Name}
 		c.workloads[w.uid] = w
-		if owner := metav1.GetControllerOf(o); owner != nil && owner.Kind == string(Jobs) {
-			w.job = owner.UID
-			w.replaces = c.replacedBy(o, c.queued[w.job])
-			c.queued[w.job] = w
-		}
+	}
+	// A prebuilt one is there before its Job takes it.
+	if owner := metav1.GetControllerOf(o); w.job == "" && owner != nil && owner.Kind == string(Jobs) {
+		w.job = owner.UID
+		w.replaces = c.replacedBy(o, c.queued[w.job])
+		c.queued[w.job] = w
 	}
 	before := *w
 	if e.Deleted {

@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+const prebuiltKey = "kueue.x-k8s.io/prebuilt-workload-name"
+
+func naming(workload string) func(*batchv1.Job) {
+	return func(j *batchv1.Job) { metav1.SetMetaDataLabel(&j.ObjectMeta, prebuiltKey, workload) }
+}
+
+// prebuilt is a Workload for a Job's pods that is not made yet.
+func (s *site) prebuilt(name string, like *batchv1.Job, change ...func(*kueue.Workload)) *kueue.Workload {
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
+	w.Spec.QueueName = kueue.LocalQueueName(s.name)
+	w.Spec.PodSets = []kueue.PodSet{{Name: "pods", Count: *like.Spec.Parallelism, Template: *like.Spec.Template.DeepCopy()}}
+	for _, f := range change {
+		f(w)
+	}
+	return w
+}
+
+// told waits until the user of a Job is told something.
+func (s *site) told(j *batchv1.Job, reason, words string) {
+	s.Helper()
+	var notes []string
+	s.eventually(fmt.Sprintf("Job %s is told %s", j.Name, reason), func() bool {
+		var list eventsv1.EventList
+		if err := kube.List(s.Context(), &list, client.InNamespace(s.name)); err != nil {
+			return false
+		}
+		notes = nil
+		return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
+			if e.Regarding.Name != j.Name {
+				return false
+			}
+			notes = append(notes, e.Reason+": "+e.Note)
+			return e.Reason == reason && strings.Contains(e.Note, words)
+		})
+	}, func() string { return fmt.Sprint(notes) })
+}
+
+// TestPrebuiltWorkloads are those that others make, and by which a Job runs.
+func TestPrebuiltWorkloads(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	j := s.plainJob("train", 2, "1h", naming("mine"))
+	s.told(j, "WaitingForWorkload", "mine")
+	if !s.get(j) || !*j.Spec.Suspend || s.workload(j) != nil {
+		t.Fatalf("suspended: %v, Workload %v", *j.Spec.Suspend, s.workload(j))
+	}
+	w := s.prebuilt("mine", j)
+	s.create(w)
+	s.runs(j)
+	if s.get(w); !metav1.IsControlledBy(w, j) || w.Labels["kueue.x-k8s.io/job-uid"] != string(j.UID) || j.Spec.Template.Labels["kueue.x-k8s.io/podset"] != "pods" {
+		t.Errorf("owners %v, labels %v; labels of the pods %v", w.OwnerReferences, w.Labels, j.Spec.Template.Labels)
+	}
+
+	thief := s.plainJob("thief", 2, "1h", naming("mine"))
+	s.told(thief, "ForeignWorkload", "belongs to Job train")
+	if !s.get(thief) || !*thief.Spec.Suspend {
+		t.Error("two Jobs run by one Workload")
+	}
+
+	// Its Workload is admitted before the Job comes, for much less than the Job takes.
+	small := s.prebuilt("small", thief, func(w *kueue.Workload) { w.Spec.PodSets[0].Count = 1 })
+	s.create(small)
+	s.workloadIs(small, kueue.WorkloadAdmitted, metav1.ConditionTrue)
+	big := s.plainJob("big", 2, "1h", naming("small"))
+	s.told(big, "OutOfSync", "count is not that of its Job")
+	if c := s.workloadIs(small, kueue.WorkloadFinished, metav1.ConditionTrue); c.Reason != kueue.WorkloadFinishedReasonOutOfSync {
+		t.Errorf("finished as %s: %s", c.Reason, c.Message)
+	}
+	if !s.get(big) || !*big.Spec.Suspend {
+		t.Error("a Job runs by the quota of a smaller one")
+	}
+
+	s.stopPolicy(kueue.HoldAndDrain)
+	s.eventually("the Job is stopped", func() bool { return s.get(j) && *j.Spec.Suspend && s.get(w) && w.Status.Admission == nil },
+		func() string { return fmt.Sprint(w.Status.Conditions) })
+	s.stopPolicy(kueue.None)
+	s.runs(j)
+	if again := s.workload(j); again == nil || again.UID != w.UID {
+		t.Errorf("it runs by another Workload: %v", again)
+	}
+	s.delete(j)
+	s.eventually("the Workload goes with its Job", func() bool { return !s.get(w) }, func() string { return fmt.Sprint(w.ObjectMeta) })
+	s.delete(thief)
+	s.delete(big)
+}
+
+// TestAPrebuiltWorkloadIsThereBeforeItsJob, which finishes it.
+func TestAPrebuiltWorkloadIsThereBeforeItsJob(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	like := s.newPlainJob("train", 2, "1s")
+	if err := s.tried(like); err != nil { // with what the API server adds
+		t.Fatal(err)
+	}
+	w := s.prebuilt(strings.Repeat("long.", 20)+"name", like)
+	s.create(w)
+	s.workloadIs(w, kueue.WorkloadAdmitted, metav1.ConditionTrue)
+	j := s.plainJob("train", 2, "1s", annotated(prebuiltKey, w.Name))
+	s.complete(j)
+	if c := s.workloadIs(w, kueue.WorkloadFinished, metav1.ConditionTrue); c.Reason != kueue.WorkloadFinishedReasonSucceeded {
+		t.Errorf("finished as %s: %s", c.Reason, c.Message)
+	}
+	if meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted) {
+		t.Error("it was evicted")
+	}
+	s.delete(j)
+}
