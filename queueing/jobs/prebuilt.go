@@ -119,7 +119,7 @@ func (r *reconciler) stepPrebuilt(ctx context.Context, job *batchv1.Job, w *kueu
 		if err != nil {
 			return err
 		}
-		return r.outOfSync(ctx, job, w, "its "+differs+" not those of its Job")
+		return r.outOfSync(ctx, job, w, "they differ in "+differs)
 	}
 	refused := want.Annotations[queueing.RefusedAnnotation]
 	if queueing.HasQuota(w) {
@@ -193,16 +193,16 @@ func (r *reconciler) wantedOfPrebuilt(ctx context.Context, job *batchv1.Job) (*k
 	return WorkloadFor(ctx, r.client, whole)
 }
 
-// differsFrom says in what a prebuilt Workload is not for the pods of its Job; empty where
-// it is. Beyond what Kueue compares it looks at all that decides what a pod takes and
+// differsFrom is the field in which a prebuilt Workload is not for the pods of its Job;
+// empty where it is. Beyond what Kueue compares it looks at all that decides what a pod takes and
 // where it may go: quota and machines are for the pods of the Workload, and those of the
 // Job are to run on them.
-func (r *reconciler) differsFrom(ctx context.Context, w, want *kueue.Workload) (what string, err error) {
+func (r *reconciler) differsFrom(ctx context.Context, w, want *kueue.Workload) (field string, err error) {
 	if len(w.Spec.PodSets) != 1 {
-		return "podSets are", nil
+		return "spec.podSets", nil
 	}
 	if !equality.Semantic.DeepEqual(w.Spec.MaximumExecutionTimeSeconds, want.Spec.MaximumExecutionTimeSeconds) {
-		return "maximumExecutionTimeSeconds are", nil
+		return "spec.maximumExecutionTimeSeconds", nil
 	}
 	a, b := w.Spec.PodSets[0].DeepCopy(), &want.Spec.PodSets[0]
 	// What is added to the Job's pods may be in the Workload already. Why it cannot be
@@ -212,24 +212,24 @@ func (r *reconciler) differsFrom(ctx context.Context, w, want *kueue.Workload) (
 	}
 	x, y := &a.Template.Spec, &b.Template.Spec
 	for _, part := range []struct {
-		name string
-		a, b any
+		field string
+		a, b  any
 	}{
-		{"podSets: count is", a.Count, b.Count},
-		{"podSets: minCount is", a.MinCount, b.MinCount},
-		{"podSets: containers are", x.Containers, y.Containers},
-		{"podSets: initContainers are", x.InitContainers, y.InitContainers},
-		{"podSets: resources are", x.Resources, y.Resources},
-		{"podSets: overhead is", x.Overhead, y.Overhead},
-		{"podSets: runtimeClassName is", x.RuntimeClassName, y.RuntimeClassName},
-		{"podSets: nodeSelector is", x.NodeSelector, y.NodeSelector},
-		{"podSets: affinity is", x.Affinity, y.Affinity},
-		{"podSets: tolerations are", x.Tolerations, y.Tolerations},
-		{"podSets: topologySpreadConstraints are", x.TopologySpreadConstraints, y.TopologySpreadConstraints},
-		{"podSets: resourceClaims are", x.ResourceClaims, y.ResourceClaims},
+		{"count", a.Count, b.Count},
+		{"minCount", a.MinCount, b.MinCount},
+		{"template.spec.containers", x.Containers, y.Containers},
+		{"template.spec.initContainers", x.InitContainers, y.InitContainers},
+		{"template.spec.resources", x.Resources, y.Resources},
+		{"template.spec.overhead", x.Overhead, y.Overhead},
+		{"template.spec.runtimeClassName", x.RuntimeClassName, y.RuntimeClassName},
+		{"template.spec.nodeSelector", x.NodeSelector, y.NodeSelector},
+		{"template.spec.affinity", x.Affinity, y.Affinity},
+		{"template.spec.tolerations", x.Tolerations, y.Tolerations},
+		{"template.spec.topologySpreadConstraints", x.TopologySpreadConstraints, y.TopologySpreadConstraints},
+		{"template.spec.resourceClaims", x.ResourceClaims, y.ResourceClaims},
 	} {
 		if !equality.Semantic.DeepEqual(part.a, part.b) {
-			return part.name, nil
+			return "spec.podSets[0]." + part.field, nil
 		}
 	}
 	return "", nil
@@ -250,7 +250,7 @@ func followPrebuilt(w, want *kueue.Workload) bool {
 	return true
 }
 
-// outOfSync finishes a Workload that is of a Job and not for it.
+// outOfSync finishes a Workload that is of a Job and not for it, and says so once.
 func (r *reconciler) outOfSync(ctx context.Context, job *batchv1.Job, w *kueue.Workload, why string) error {
 	if queueing.IsFinished(w) {
 		return nil
@@ -260,7 +260,8 @@ func (r *reconciler) outOfSync(ctx context.Context, job *batchv1.Job, w *kueue.W
 	if err := r.finish(ctx, w, kueue.WorkloadFinishedReasonOutOfSync, message); err != nil {
 		return err
 	}
-	r.event(job, corev1.EventTypeWarning, kueue.WorkloadFinishedReasonOutOfSync, "Workload %s is finished: %s; create another one for the Job as it is", w.Name, message)
+	r.remember(job.UID, func(m *memory) { m.told = string(w.UID) })
+	r.event(job, corev1.EventTypeWarning, kueue.WorkloadFinishedReasonOutOfSync, "Workload %s is finished: %s; name one that is for the Job as it is", w.Name, message)
 	return nil
 }
 

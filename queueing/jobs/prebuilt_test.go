@@ -191,7 +191,7 @@ func TestAPrebuiltWorkloadIsForItsJobsPods(t *testing.T) {
 			if isSuspended(g.job()) == c.inSync || strings.HasPrefix(got, kueue.WorkloadFinishedReasonOutOfSync+": ") == c.inSync {
 				t.Errorf("suspended: %v, finished as %q; in sync: %v", isSuspended(g.job()), got, c.inSync)
 			}
-			if told := g.told(); strings.Contains(told, kueue.WorkloadFinishedReasonOutOfSync) == c.inSync {
+			if told := g.told(); strings.Contains(told, kueue.WorkloadFinishedReasonOutOfSync) == c.inSync || strings.Contains(told, "FinishedWorkload") {
 				t.Errorf("its user is told %q", told)
 			}
 			if len(g.names()) != 1 {

@@ -78,7 +78,7 @@ func TestPrebuiltWorkloads(t *testing.T) {
 	s.create(small)
 	s.workloadIs(small, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 	big := s.plainJob("big", 2, "1h", naming("small"))
-	s.told(big, "OutOfSync", "count is not that of its Job")
+	s.told(big, "OutOfSync", "they differ in spec.podSets[0].count")
 	if c := s.workloadIs(small, kueue.WorkloadFinished, metav1.ConditionTrue); c.Reason != kueue.WorkloadFinishedReasonOutOfSync {
 		t.Errorf("finished as %s: %s", c.Reason, c.Message)
 	}
