@@ -39,6 +39,9 @@ func (s *State) Cycle(now time.Time) []Verdict {
 	due := s.due
 	s.due = map[types.UID]*Workload{}
 	for _, w := range sorted(due) {
+		if v := s.prioritize(w); v != nil {
+			out = append(out, *v)
+		}
 		if w.busy {
 			continue // once it is settled, it is looked at
 		}

@@ -140,6 +140,9 @@ func (w *world) restart() {
 	for _, o := range old.checks {
 		w.s.Set(o)
 	}
+	for _, o := range old.classes {
+		w.s.Set(o)
+	}
 	for name, ns := range old.namespaces {
 		w.s.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: ns.labels}})
 		for _, q := range ns.quotas {

@@ -34,7 +34,8 @@ import (
 //	FLAVOR RESOURCE=NOMINAL[/BORROWING[/LENDING]] ...   (one line a flavor, in order)
 //	cohort NAME [parent=C] [weight=N], and quotas as above
 //	lq NAME cq=NAME [stop=Hold] [weight=N]
-//	workload NAME [lq=main] [priority=N] [count=N] [min=N] [max=SECONDS] [select=K=V] [tolerate=K] [launcher=RESOURCE:QUANTITY] [PREFIX/ANNOTATION=V] RESOURCE=QUANTITY ...
+//	class NAME value=N                  (a WorkloadPriorityClass)
+//	workload NAME [lq=main] [priority=N] [class=NAME | podclass=NAME] [count=N] [min=N] [max=SECONDS] [select=K=V] [tolerate=K] [launcher=RESOURCE:QUANTITY] [PREFIX/ANNOTATION=V] RESOURCE=QUANTITY ...
 //	machines FLAVOR=N ...               (how many pods fit; the planner's answer)
 //	request NAME Provisioned=True|False|Failed|... [reason=R]  [message]
 //	active                              (all checks' controllers say that they are)
@@ -151,6 +152,14 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		w.set(lq)
 	case "workload":
 		w.set(w.workload(t, name, args))
+	case "class":
+		class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		value, err := strconv.Atoi(args["value"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		class.Value = int32(value)
+		w.set(class)
 	case "machines":
 		for k, v := range args {
 			w.machines[k], _ = strconv.Atoi(v)
@@ -240,6 +249,10 @@ func (w *world) cycles(t *testing.T) string {
 func (w *world) apply(v *Verdict, out *strings.Builder) {
 	object := v.Workload.Object
 	var written *kueue.Workload
+	if v.Action == Prioritize {
+		w.prioritize(v, out)
+		return
+	}
 	tell := func(format string, args ...any) {
 		if out == nil {
 			return
@@ -286,6 +299,16 @@ func (w *world) apply(v *Verdict, out *strings.Builder) {
 	} else if written != nil {
 		w.s.Set(written)
 	}
+}
+
+func (w *world) prioritize(v *Verdict, out *strings.Builder) {
+	written := v.Workload.Object.DeepCopy()
+	if out != nil {
+		fmt.Fprintf(out, "%s: %v %d instead of %d (%s)\n", written.Name, v.Action, v.Priority, priority(written), v.Message)
+	}
+	written.Spec.Priority = &v.Priority
+	w.set(written)
+	w.s.Prioritized(written.UID)
 }
 
 func admittedToo(s *kueue.WorkloadStatus) string {
@@ -648,6 +671,10 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 			var p int
 			p, err = strconv.Atoi(v)
 			object.Spec.Priority = new(int32(p))
+		case "class":
+			object.Spec.PriorityClassRef = kueue.NewWorkloadPriorityClassRef(v)
+		case "podclass":
+			object.Spec.PriorityClassRef = kueue.NewPodPriorityClassRef(v)
 		case "max":
 			var n int
 			n, err = strconv.Atoi(v)

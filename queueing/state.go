@@ -46,6 +46,7 @@ type State struct {
 	clusterQueues map[string]*kueue.ClusterQueue
 	cohorts       map[kueue.CohortReference]*kueue.Cohort
 	flavors       map[kueue.ResourceFlavorReference]*kueue.ResourceFlavor
+	classes       map[string]*kueue.WorkloadPriorityClass
 	checks        map[kueue.AdmissionCheckReference]*kueue.AdmissionCheck
 	policies      map[string]*v1alpha1.CapacityPolicy
 	requestConfig map[string]*kueue.ProvisioningRequestConfig
@@ -108,6 +109,7 @@ func New(c config.Config, plan Planner) *State {
 		clusterQueues: map[string]*kueue.ClusterQueue{},
 		cohorts:       map[kueue.CohortReference]*kueue.Cohort{},
 		flavors:       map[kueue.ResourceFlavorReference]*kueue.ResourceFlavor{},
+		classes:       map[string]*kueue.WorkloadPriorityClass{},
 		checks:        map[kueue.AdmissionCheckReference]*kueue.AdmissionCheck{},
 		policies:      map[string]*v1alpha1.CapacityPolicy{},
 		requestConfig: map[string]*kueue.ProvisioningRequestConfig{},
@@ -192,6 +194,8 @@ func (s *State) Set(object metav1.Object) {
 		s.setRange(o)
 	case *nodev1.RuntimeClass:
 		s.setRuntime(o)
+	case *kueue.WorkloadPriorityClass:
+		s.setClass(o)
 	}
 }
 
@@ -214,6 +218,9 @@ func (s *State) Delete(object metav1.Object) {
 		return
 	case *nodev1.RuntimeClass:
 		s.deleteRuntime(o)
+		return
+	case *kueue.WorkloadPriorityClass:
+		delete(s.classes, o.Name)
 		return
 	case *kueue.ClusterQueue:
 		delete(s.clusterQueues, o.Name)
@@ -324,6 +331,7 @@ func (s *State) setWorkload(object *kueue.Workload) {
 	w := s.workloads[object.UID]
 	if w == nil {
 		w = s.newWorkload(object)
+		w.unpriced = true
 		s.workloads[object.UID] = w
 		s.selects(w.Keys, +1)
 		s.enter(w)
@@ -337,6 +345,7 @@ func (s *State) setWorkload(object *kueue.Workload) {
 		return
 	}
 	before := w.held()
+	w.unpriced = w.unpriced || classOf(old) != classOf(object)
 	s.leave(w)
 	s.selects(w.Keys, -1)
 	s.read(w, object)

@@ -39,10 +39,13 @@ const (
 	// Remove: the time is over for which it was to be kept. It is deleted, or the
 	// Job that the verdict names, which takes it along.
 	Remove
+	// Prioritize: spec.priority becomes what its WorkloadPriorityClass says. There may be
+	// another verdict on the Workload at the same time; Prioritized settles this one.
+	Prioritize
 )
 
 func (a Action) String() string {
-	return [...]string{"Wait", "Reserve", "Advance", "Admit", "Evict", "Release", "Deactivate", "Finish", "Remove"}[a]
+	return [...]string{"Wait", "Reserve", "Advance", "Admit", "Evict", "Release", "Deactivate", "Finish", "Remove", "Prioritize"}[a]
 }
 
 // ReasonWaitingForCapacity is the reason of QuotaReserved=False where quota is
@@ -73,6 +76,8 @@ type Verdict struct {
 	Preemption  string
 	// Job is what to delete with the Action Remove; nil is the Workload itself.
 	Job *metav1.OwnerReference
+	// Priority is the Workload's with the Action Prioritize.
+	Priority int32
 }
 
 // acts says that there is more to do than to tell the Workload why it waits.

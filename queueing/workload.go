@@ -49,6 +49,9 @@ type Workload struct {
 	admitted bool
 	// busy: a verdict on it is being carried out.
 	busy bool
+	// unpriced: its priority may not be that of its WorkloadPriorityClass. pricing: a
+	// verdict on that is being carried out, beside all others.
+	unpriced, pricing bool
 	// trial is the object as it would be with the quota ahead of which machines are
 	// just being asked for.
 	trial *kueue.Workload

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -21,6 +22,10 @@ import (
 // dispatch has a verdict carried out.
 func (l *loop) dispatch(v *queueing.Verdict, now time.Time) {
 	uid := v.Workload.Object.UID
+	if v.Action == queueing.Prioritize {
+		l.prioritize(v.Workload.Object, v.Priority)
+		return
+	}
 	if v.Action == queueing.Wait {
 		if v.Status != nil {
 			l.reasons.note(v.Workload.Object, v.Reason, v.Message, now)
@@ -243,8 +248,34 @@ func (l *loop) reread(object *kueue.Workload) {
 	})
 }
 
-// deactivate is the one write to a Workload's spec: its condition says why it must
-// not run. The eviction follows from it.
+// prioritize writes the priority of a Workload, whatever else is written of it: only its
+// UID has to be the same.
+func (l *loop) prioritize(object *kueue.Workload, priority int32) {
+	l.start(trailing, func(ctx context.Context) settle {
+		began := l.now()
+		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: object.Name, Namespace: object.Namespace}}
+		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":{"priority":%d}}`, object.UID, priority)
+		err := l.client.Patch(ctx, w, client.RawPatch(types.MergePatchType, patch))
+		w.ManagedFields = nil
+		took := l.now().Sub(began)
+		return func(now time.Time) {
+			l.pace(took, now)
+			switch {
+			case l.known.workload(object.UID) == nil:
+				return
+			case err != nil:
+				l.failed(object, err)
+				l.retries.later(object.UID, now, func(time.Time) { l.state.Prioritized(object.UID) })
+				return
+			}
+			l.set(w)
+			l.state.Prioritized(object.UID)
+		}
+	})
+}
+
+// deactivate writes to a Workload's spec: its condition says why it must not run. The
+// eviction follows from it.
 func (l *loop) deactivate(ctx context.Context, object *kueue.Workload) (*kueue.Workload, error) {
 	w := object.DeepCopy()
 	w.Spec.Active = new(false)

@@ -23,6 +23,9 @@ const (
 	freeing
 	// acting are all others.
 	acting
+	// trailing writes come last: a change of one object asks for as many of them as
+	// there are Workloads.
+	trailing
 
 	urgencies
 )

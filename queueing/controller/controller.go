@@ -54,7 +54,7 @@ type Config struct {
 // needed are the kinds without which there are no queues.
 var needed = []client.Object{
 	&corev1.Namespace{}, &corev1.LimitRange{}, &nodev1.RuntimeClass{},
-	&kueue.ClusterQueue{}, &kueue.LocalQueue{}, &kueue.ResourceFlavor{}, &kueue.Workload{},
+	&kueue.ClusterQueue{}, &kueue.LocalQueue{}, &kueue.ResourceFlavor{}, &kueue.Workload{}, &kueue.WorkloadPriorityClass{},
 }
 
 // optional are the kinds that a cluster may do without: who runs the queues alone

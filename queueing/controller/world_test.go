@@ -153,7 +153,7 @@ func (w *world) inform() {
 	for _, list := range []client.ObjectList{
 		&corev1.NamespaceList{}, &kueue.ClusterQueueList{}, &kueue.LocalQueueList{}, &kueue.CohortList{}, &kueue.ResourceFlavorList{},
 		&kueue.AdmissionCheckList{}, &kueue.ProvisioningRequestConfigList{}, &kueue.WorkloadList{}, &autoscaling.ProvisioningRequestList{},
-		&corev1.ResourceQuotaList{}, &corev1.LimitRangeList{},
+		&corev1.ResourceQuotaList{}, &corev1.LimitRangeList{}, &kueue.WorkloadPriorityClassList{},
 	} {
 		if err := w.api.List(context.Background(), list); err != nil {
 			w.t.Fatal(err)

@@ -109,7 +109,7 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics) error {
 		For(&batchv1.Job{}, builder.WithPredicates(r.queuedJobs())).
 		Owns(&kueue.Workload{}).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.jobsOfPrebuilt)).
-		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.jobsOfClass)).
+		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.jobsOfClass), builder.WithPredicates(comesOrGoes)).
 		Watches(&schedulingv1.PriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.jobsOfPriority)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
@@ -147,6 +147,9 @@ func (r *reconciler) queuedJobs() predicate.Predicate {
 		UpdateFunc:  func(e event.UpdateEvent) bool { return passes(e.ObjectNew) || passes(e.ObjectOld) },
 	}
 }
+
+// comesOrGoes passes what makes a class be there or not.
+var comesOrGoes = predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 
 // jobsOfClass are the Jobs whose priority a WorkloadPriorityClass gives.
 func (r *reconciler) jobsOfClass(ctx context.Context, class client.Object) []reconcile.Request {

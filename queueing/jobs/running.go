@@ -67,8 +67,7 @@ func (r *reconciler) keepUp(ctx context.Context, job *batchv1.Job, w *kueue.Work
 	return nil
 }
 
-// prioritize follows another priority class, or another value of it. It reports
-// whether it wrote.
+// prioritize follows another priority class. It reports whether it wrote.
 func (r *reconciler) prioritize(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
 	if PrebuiltName(job) != "" {
 		return false, nil

@@ -45,8 +45,11 @@ func TestPriorityFollowsTheJob(t *testing.T) {
 		"another class while it waits for a check": {
 			job: label("low"), status: reserve, edit: func(g *rig) { g.updateJob(label("high")) }, want: 9,
 		},
-		"another value of its class while it runs": {
-			job: label("low"), status: admit, edit: func(g *rig) { g.updateClass("low", 5) }, want: 5,
+		"another value of its class, which the queues follow": {
+			job: label("low"), edit: func(g *rig) { g.updateClass("low", 5) }, want: 1,
+		},
+		"another value of its class while it runs, which the queues follow": {
+			job: label("low"), status: admit, edit: func(g *rig) { g.updateClass("low", 5) }, want: 1,
 		},
 		"a class that does not exist, while it runs": {
 			job: label("low"), status: admit, edit: func(g *rig) { g.updateJob(label("none")) }, want: 1,

@@ -254,8 +254,14 @@ func followReserved(w, want *kueue.Workload) bool {
 	return changed
 }
 
+// samePriority compares where priorities come from. The value of a WorkloadPriorityClass
+// is followed by the queues, for Workloads that others made, too.
 func samePriority(a, b *kueue.WorkloadSpec) bool {
-	return equality.Semantic.DeepEqual(a.Priority, b.Priority) && equality.Semantic.DeepEqual(a.PriorityClassRef, b.PriorityClassRef)
+	if !equality.Semantic.DeepEqual(a.PriorityClassRef, b.PriorityClassRef) {
+		return false
+	}
+	ref := a.PriorityClassRef
+	return ref != nil && ref.Kind == kueue.WorkloadPriorityClassKind || equality.Semantic.DeepEqual(a.Priority, b.Priority)
 }
 
 func copyPriority(to, from *kueue.WorkloadSpec) {
