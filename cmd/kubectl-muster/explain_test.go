@@ -343,6 +343,8 @@ func TestAJobIsExplainedByItsWorkload(t *testing.T) {
 	lacks(t, toldOf(t, p.ExplainJob(job("train", nil))), "Job default/train (Workload job-train-1a2b3) can never start as it is")
 	lacks(t, toldOf(t, p.ExplainJob(job("other", map[string]string{"kueue.x-k8s.io/queue-name": "main"}))),
 		"Job default/other has no Workload yet.", "it names LocalQueue main", "kubectl -n muster-system get pods")
+	lacks(t, toldOf(t, p.ExplainJob(job("named", map[string]string{"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/prebuilt-workload-name": "mine"}))),
+		"Job default/named waits for its Workload.", "kueue.x-k8s.io/prebuilt-workload-name names Workload mine", "create a Workload of that name")
 	lacks(t, toldOf(t, p.ExplainJob(job("plain", nil))), "is in no queue, so Muster leaves it alone.", "it has no label kueue.x-k8s.io/queue-name")
 }
 

@@ -19,7 +19,7 @@ import (
 // TestWhichKindsAreWatched: those without which there are no queues, and of the
 // others those that the cluster has.
 func TestWhichKindsAreWatched(t *testing.T) {
-	const always = "Namespace LimitRange RuntimeClass ClusterQueue LocalQueue ResourceFlavor Workload"
+	const always = "Namespace LimitRange RuntimeClass ClusterQueue LocalQueue ResourceFlavor Workload WorkloadPriorityClass"
 	kueues := []schema.GroupVersionKind{
 		kueue.SchemeGroupVersion.WithKind("Cohort"), kueue.SchemeGroupVersion.WithKind("AdmissionCheck"), kueue.SchemeGroupVersion.WithKind("ProvisioningRequestConfig"),
 	}

@@ -8,11 +8,14 @@
 //
 //	running before Muster came ──create──▶ adopted ──admitted, whatever the quota──▶ running
 //
+// A Job that names a prebuilt Workload takes that one as its own instead, once it is
+// there, and runs by it if it is for the Job's pods.
+//
 // A Job is in a queue if its label kueue.x-k8s.io/queue-name names one, or if an
 // administrator has all Jobs of its namespace queued.
 //
 // A start writes down in an annotation what it changed of the Job, so that a stop
 // can restore it whatever has become of the Workload. While a Job runs, its
-// Workload follows its priority, gives back the quota of pods that are over, and
+// Workload follows its priority class, gives back the quota of pods that are over, and
 // says, where somebody waits for that, whether all pods are ready.
 package jobs
