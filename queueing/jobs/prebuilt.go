@@ -71,7 +71,8 @@ func (r *reconciler) jobsOfPrebuilt(ctx context.Context, w client.Object) []reco
 		return nil
 	}
 	var jobs batchv1.JobList
-	err := r.client.List(ctx, &jobs, client.InNamespace(w.GetNamespace()), client.MatchingFields{prebuiltIndex: w.GetName()}, client.UnsafeDisableDeepCopy)
+	named := client.MatchingFields{prebuiltIndex: w.GetName()}
+	err := r.client.List(ctx, &jobs, client.InNamespace(w.GetNamespace()), named, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing the Jobs of a prebuilt Workload")
 		return nil
@@ -261,7 +262,8 @@ func (r *reconciler) outOfSync(ctx context.Context, job *batchv1.Job, w *kueue.W
 		return err
 	}
 	r.remember(job.UID, func(m *memory) { m.told = string(w.UID) })
-	r.event(job, corev1.EventTypeWarning, kueue.WorkloadFinishedReasonOutOfSync, "Workload %s is finished: %s; name one that is for the Job as it is", w.Name, message)
+	r.event(job, corev1.EventTypeWarning, kueue.WorkloadFinishedReasonOutOfSync,
+		"Workload %s is finished: %s; name one that is for the Job as it is", w.Name, message)
 	return nil
 }
 
@@ -269,7 +271,8 @@ func (r *reconciler) outOfSync(ctx context.Context, job *batchv1.Job, w *kueue.W
 // named before. It reports whether it wrote.
 func (r *reconciler) leave(ctx context.Context, job *batchv1.Job, keep *kueue.Workload) (bool, error) {
 	var list kueue.WorkloadList
-	err := r.client.List(ctx, &list, client.InNamespace(job.Namespace), client.MatchingFields{controllerIndex: string(job.UID)}, client.UnsafeDisableDeepCopy)
+	owned := client.MatchingFields{controllerIndex: string(job.UID)}
+	err := r.client.List(ctx, &list, client.InNamespace(job.Namespace), owned, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return false, fmt.Errorf("listing the Workloads of Job %s/%s: %w", job.Namespace, job.Name, err)
 	}
@@ -296,6 +299,7 @@ func (r *reconciler) dismiss(ctx context.Context, job *batchv1.Job, w *kueue.Wor
 func (r *reconciler) tellFinished(job *batchv1.Job, w *kueue.Workload) {
 	if r.firstTime(job.UID, string(w.UID)) {
 		c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)
-		r.event(job, corev1.EventTypeNormal, "FinishedWorkload", "Workload %s is declared finished, so that the Job can never start by it: %s; name another one", w.Name, c.Message)
+		r.event(job, corev1.EventTypeNormal, "FinishedWorkload",
+			"Workload %s is declared finished, so that the Job can never start by it: %s; name another one", w.Name, c.Message)
 	}
 }

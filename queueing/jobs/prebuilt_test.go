@@ -26,7 +26,9 @@ func naming(workload string) func(*batchv1.Job) {
 
 // prebuilt is a Workload for the pods of suspendedJob that something else has made.
 func prebuilt(name string, change ...func(*kueue.Workload)) *kueue.Workload {
-	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"mine": "kept"}}}
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"mine": "kept"},
+	}}
 	w.Spec.QueueName = "main"
 	w.Spec.PodSets = []kueue.PodSet{{Name: "workers", Count: 2, Template: suspendedJob().Spec.Template}}
 	for _, f := range change {
@@ -167,7 +169,9 @@ func TestAPrebuiltWorkloadIsForItsJobsPods(t *testing.T) {
 				w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests["memory"] = resource.MustParse("1Gi")
 			},
 			around: []client.Object{&corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "l"}, Spec: corev1.LimitRangeSpec{
-				Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}},
+				Limits: []corev1.LimitRangeItem{{
+					Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{"memory": resource.MustParse("1Gi")},
+				}},
 			}}},
 			inSync: true,
 		},
@@ -191,7 +195,8 @@ func TestAPrebuiltWorkloadIsForItsJobsPods(t *testing.T) {
 			if isSuspended(g.job()) == c.inSync || strings.HasPrefix(got, kueue.WorkloadFinishedReasonOutOfSync+": ") == c.inSync {
 				t.Errorf("suspended: %v, finished as %q; in sync: %v", isSuspended(g.job()), got, c.inSync)
 			}
-			if told := g.told(); strings.Contains(told, kueue.WorkloadFinishedReasonOutOfSync) == c.inSync || strings.Contains(told, "FinishedWorkload") {
+			told := g.told()
+			if strings.Contains(told, kueue.WorkloadFinishedReasonOutOfSync) == c.inSync || strings.Contains(told, "FinishedWorkload") {
 				t.Errorf("its user is told %q", told)
 			}
 			if len(g.names()) != 1 {
@@ -236,7 +241,8 @@ func TestAPrebuiltWorkloadThatEnds(t *testing.T) {
 		return g
 	}
 	t.Run("it was finished before", func(t *testing.T) {
-		g := newRig(t, suspendedJob(naming("mine")), prebuilt("mine", func(w *kueue.Workload) { w.Status = *queueing.Finished(w, "Succeeded", "done", now) }))
+		finish := func(w *kueue.Workload) { w.Status = *queueing.Finished(w, "Succeeded", "done", now) }
+		g := newRig(t, suspendedJob(naming("mine")), prebuilt("mine", finish))
 		g.settle()
 		if told := g.told(); !isSuspended(g.job()) || strings.Count(told, "FinishedWorkload") != 1 {
 			t.Errorf("suspended: %v, told %q", isSuspended(g.job()), told)
@@ -290,10 +296,14 @@ func TestAJobThatNamesAnotherWorkload(t *testing.T) {
 		// has are the Workloads of the Job afterwards, over those of them that are finished.
 		has, over string
 	}{
-		"another prebuilt one":             {before: naming("mine"), after: naming("other"), has: "mine other", over: "mine"},
-		"none, so that Muster makes one":   {before: naming("mine"), after: func(j *batchv1.Job) { delete(j.Labels, prebuiltKey) }, has: own + " mine other", over: "mine"},
+		"another prebuilt one": {before: naming("mine"), after: naming("other"), has: "mine other", over: "mine"},
+		"none, so that Muster makes one": {
+			before: naming("mine"), after: func(j *batchv1.Job) { delete(j.Labels, prebuiltKey) }, has: own + " mine other", over: "mine",
+		},
 		"one in place of what Muster made": {before: func(*batchv1.Job) {}, after: naming("mine"), has: "mine other"},
-		"no queue any more":                {before: naming("mine"), after: func(j *batchv1.Job) { delete(j.Labels, QueueLabel) }, has: "mine other", over: "mine"},
+		"no queue any more": {
+			before: naming("mine"), after: func(j *batchv1.Job) { delete(j.Labels, QueueLabel) }, has: "mine other", over: "mine",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, suspendedJob(c.before), prebuilt("mine", reserved), prebuilt("other", reserved))
@@ -326,7 +336,8 @@ func TestAPrebuiltWorkloadFollowsItsJob(t *testing.T) {
 	})
 	g.settle()
 	w := g.named("mine")
-	if w.Spec.QueueName != "other" || *w.Spec.Priority != 7 || !strings.Contains(w.Annotations[queueing.RefusedAnnotation], queueing.ElasticAnnotation) {
+	refused := w.Annotations[queueing.RefusedAnnotation]
+	if w.Spec.QueueName != "other" || *w.Spec.Priority != 7 || !strings.Contains(refused, queueing.ElasticAnnotation) {
 		t.Errorf("queue %s, priority %d, annotations %v", w.Spec.QueueName, *w.Spec.Priority, w.Annotations)
 	}
 	g.updateJob(func(j *batchv1.Job) { j.Annotations = nil })

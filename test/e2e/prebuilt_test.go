@@ -63,8 +63,11 @@ func TestPrebuiltWorkloads(t *testing.T) {
 	w := s.prebuilt("mine", j)
 	s.create(w)
 	s.runs(j)
-	if s.get(w); !metav1.IsControlledBy(w, j) || w.Labels["kueue.x-k8s.io/job-uid"] != string(j.UID) || j.Spec.Template.Labels["kueue.x-k8s.io/podset"] != "pods" {
-		t.Errorf("owners %v, labels %v; labels of the pods %v", w.OwnerReferences, w.Labels, j.Spec.Template.Labels)
+	if s.get(w); !metav1.IsControlledBy(w, j) || w.Labels["kueue.x-k8s.io/job-uid"] != string(j.UID) {
+		t.Errorf("owners %v, labels %v", w.OwnerReferences, w.Labels)
+	}
+	if podSet := j.Spec.Template.Labels["kueue.x-k8s.io/podset"]; podSet != "pods" {
+		t.Errorf("the pods are of podSet %q", podSet)
 	}
 
 	thief := s.plainJob("thief", 2, "1h", naming("mine"))
