@@ -316,10 +316,6 @@ func TestPriorityOfARunningJobFollowsItsClass(t *testing.T) {
 	s.create(low, &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-high"}, Value: 90})
 	j := s.plainJob("climber", 1, "1h", func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/priority-class"] = low.Name })
 	s.runs(j)
-	bare := s.prebuilt("bare", s.newPlainJob("", 1, ""), func(w *kueue.Workload) {
-		w.Spec.PriorityClassRef, w.Spec.Priority = kueue.NewWorkloadPriorityClassRef(low.Name), new(int32(10))
-	})
-	s.create(bare)
 	is := func(want int32) {
 		t.Helper()
 		s.eventually(fmt.Sprintf("priority %d", want), func() bool { w := s.workload(j); return w != nil && *w.Spec.Priority == want },
@@ -328,9 +324,6 @@ func TestPriorityOfARunningJobFollowsItsClass(t *testing.T) {
 	is(10)
 	s.edit(low, func() { low.Value = 20 })
 	is(20)
-	s.eventually("a Workload that something else made follows, too", func() bool { return s.get(bare) && *bare.Spec.Priority == 20 },
-		func() string { return fmt.Sprint(*bare.Spec.Priority) })
-	s.delete(bare)
 	s.edit(j, func() { j.Labels["kueue.x-k8s.io/priority-class"] = s.name + "-high" })
 	is(90)
 	if s.get(j); *j.Spec.Suspend {

@@ -124,3 +124,28 @@ func TestAPrebuiltWorkloadIsThereBeforeItsJob(t *testing.T) {
 	}
 	s.delete(j)
 }
+
+// TestAPriorityClassReachesWorkloadsThatOthersMade, with quota and without.
+func TestAPriorityClassReachesWorkloadsThatOthersMade(t *testing.T) {
+	s := newSite(t)
+	s.plain(s.name)
+	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Value: 10}
+	s.create(class)
+	of := func(count int32) func(*kueue.Workload) {
+		return func(w *kueue.Workload) {
+			w.Spec.PodSets[0].Count = count
+			w.Spec.PriorityClassRef, w.Spec.Priority = kueue.NewWorkloadPriorityClassRef(class.Name), &class.Value
+		}
+	}
+	like := s.newPlainJob("", 1, "")
+	holds, waits := s.prebuilt("holds", like, of(1)), s.prebuilt("waits", like, of(100))
+	s.create(holds, waits)
+	s.workloadIs(holds, kueue.WorkloadAdmitted, metav1.ConditionTrue)
+	s.workloadIs(waits, kueue.WorkloadQuotaReserved, metav1.ConditionFalse)
+	s.edit(class, func() { class.Value = 20 })
+	for _, w := range []*kueue.Workload{holds, waits} {
+		s.eventually("the priority of "+w.Name, func() bool { return s.get(w) && *w.Spec.Priority == 20 },
+			func() string { return fmt.Sprint(*w.Spec.Priority) })
+		s.delete(w)
+	}
+}
