@@ -134,7 +134,7 @@ func TestAPriorityClassReachesWorkloadsThatOthersMade(t *testing.T) {
 	of := func(count int32) func(*kueue.Workload) {
 		return func(w *kueue.Workload) {
 			w.Spec.PodSets[0].Count = count
-			w.Spec.PriorityClassRef, w.Spec.Priority = kueue.NewWorkloadPriorityClassRef(class.Name), &class.Value
+			w.Spec.PriorityClassRef, w.Spec.Priority = kueue.NewWorkloadPriorityClassRef(class.Name), new(class.Value)
 		}
 	}
 	like := s.newPlainJob("", 1, "")
