@@ -64,12 +64,12 @@ simulate: ## Play 10,000 seeded stories of the provisioner and 100,000 interleav
 	go test ./queueing/controller -run TestInterleavings -timeout 120m -interleavings 100000 $(ARGS)
 
 .PHONY: race
-race: build ## Let two requests race for the last GPUs 1,000 times and 2,000 pairs of Jobs start together; make test does 200 and 60.
+race: build ## Let two requests race for the last GPUs 1,000 times and 2,000 pairs of Jobs start together; make test does 100 and 60.
 	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test ./test/e2e -run 'ExactlyOneWins|BothStart' -timeout 60m -races 1000 -pairs 2000 $(ARGS)
 
 .PHONY: soak
-soak: build ## Let everything go wrong for an hour while gangs come and go, and change leaders 100 times; make test does a minute and ten.
-	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test ./test/e2e -run 'InAStorm|LosesItsLease' -timeout 180m -storm 1h -leader-rounds 100 $(ARGS)
+soak: build ## Let everything go wrong for an hour while gangs come and go, change leaders 100 times, kill muster 12 times a story; make test does a minute, 4 and 4.
+	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test ./test/e2e -run 'InAStorm|LosesItsLease|KillingMuster' -timeout 180m -storm 1h -leader-rounds 100 -kills 12 $(ARGS)
 
 .PHONY: bench
 bench: build kueue runner ## Measure plans, requests and admissions, beside a stock Kueue (an hour); compare two runs with benchstat.

@@ -71,6 +71,7 @@ func (s *site) untilEvicted(j *batchv1.Job, most time.Duration, each func()) boo
 // its quota to one of higher priority, but not before the machines of that one are
 // there, which takes three seconds.
 func TestVictimsRunUntilTheMachinesOfTheNewcomerAreBooked(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	low, high := s.contested(func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.BootDelay = metav1.Duration{Duration: 3 * time.Second} })
 	waited := false
@@ -110,6 +111,7 @@ func TestVictimsRunUntilTheMachinesOfTheNewcomerAreBooked(t *testing.T) {
 // TestNobodyLeavesForMachinesThatCannotBeHad: the pool of the newcomer is dry. It says
 // so, and the gang that runs does not notice.
 func TestNobodyLeavesForMachinesThatCannotBeHad(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	low, high := s.contested(func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.Holds = new(int32(1)) })
 	tried := 0

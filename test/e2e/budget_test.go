@@ -34,6 +34,7 @@ func (s *site) budget(usd string, queues ...string) *v1alpha1.CapacityPolicy {
 // TestAGangThatWouldPassTheBudgetWaits: each gang is two machines of 98.32 USD an hour.
 // The second one starts when the budget is raised; the first one runs all the while.
 func TestAGangThatWouldPassTheBudgetWaits(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", nil)
 	s.queue(g)
@@ -87,6 +88,7 @@ func TestAGangThatWouldPassTheBudgetWaits(t *testing.T) {
 // Requests that no queue has made belong to one if an admin's label says so, and count for
 // all budgets of their namespace if they have none.
 func TestQueuesOfANamespaceHaveBudgetsApart(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", nil)
 	s.queue(g)
@@ -134,6 +136,7 @@ func TestQueuesOfANamespaceHaveBudgetsApart(t *testing.T) {
 }
 
 func TestACheaperFlavorIsTriedWithinABudget(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	dear := s.group("-dear", nil)
 	cheap := s.group("-cheap", func(g *v1alpha1.NodeGroup) { g.Spec.PricePerHour = new(resource.MustParse("10")) })

@@ -72,6 +72,7 @@ func onto(label string) func(*corev1.PodSpec) {
 // A gang that cannot be had in two zones and two markets starts on the fifth offering,
 // and nothing of the four is ever billed.
 func TestAGangStartsOnTheFifthOffering(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		cloud string
 		at    func(zone string, market v1alpha1.CapacityType) func(*v1alpha1.NodeGroup)
@@ -242,7 +243,8 @@ func TestKillingMusterLosesNoMachineOfACloud(t *testing.T) {
 				}
 			})
 			s.queue(g)
-			for i := range 2 {
+			gangs := (*kills + 3) / 4
+			for i := range gangs {
 				after := time.Duration(random.Int64N(int64(time.Duration(i+1) * time.Second)))
 				t.Logf("killing muster %s after the job's creation", after)
 				j := s.job(fmt.Sprintf("job-%d", i), 4, func(j *batchv1.Job) { onto("methods")(&j.Spec.Template.Spec) })
@@ -264,8 +266,8 @@ func TestKillingMusterLosesNoMachineOfACloud(t *testing.T) {
 					machines++
 				}
 			}
-			if machines != 8 {
-				t.Errorf("%d machines were bought for two gangs of 4", machines)
+			if machines != 4*gangs {
+				t.Errorf("%d machines were bought for %d gangs of 4", machines, gangs)
 			}
 		})
 	}
@@ -274,6 +276,7 @@ func TestKillingMusterLosesNoMachineOfACloud(t *testing.T) {
 // A node that has less than the cloud says must not hang a gang: the difference is
 // found, told and learned, and the gang goes elsewhere.
 func TestNodesThatHaveLessThanTheCloudSays(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		cloud          string
 		liar, truthful func(*v1alpha1.NodeGroup)

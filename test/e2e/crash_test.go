@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -10,10 +11,10 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// killings is how often muster is killed, at moments spread over the course of a
-// job that takes about three seconds: its gang is launched, boots, joins, is
-// booked, runs and is given back.
-const killings = 12
+// kills is how often muster is killed in each story: here at moments spread over the
+// course of a job that takes about three seconds, in which its gang is launched, boots,
+// joins, is booked, runs and is given back. test/simulation kills it at every write.
+var kills = flag.Int("kills", 4, "how often muster is killed in each story of a test that kills it")
 
 // recovery is how long muster may take to be back at work: its start, and the
 // pause of the sandbox before it.
@@ -29,8 +30,9 @@ func TestKillingMusterLosesNothing(t *testing.T) {
 	spot := s.group("-spot", func(g *v1alpha1.NodeGroup) { g.Spec.CapacityType, g.Spec.Kwok.Holds = v1alpha1.Spot, &holds })
 	steady := s.group("-steady", nil)
 	s.queue(spot, steady)
-	for i := range killings {
-		after := time.Duration(i)*250*time.Millisecond + time.Duration(random.Int64N(int64(250*time.Millisecond)))
+	step := 3 * time.Second / time.Duration(*kills)
+	for i := range *kills {
+		after := time.Duration(i)*step + time.Duration(random.Int64N(int64(step)))
 		s.Logf("killing muster %s after the job's creation", after)
 		j := s.job(fmt.Sprintf("job-%d", i), 4, nil)
 		killed := time.NewTimer(after)

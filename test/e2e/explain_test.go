@@ -30,6 +30,7 @@ import (
 // stopped. For each job that waits there is the sentence that says so, with
 // amounts; and what is simulated of jobs is what becomes of them.
 func TestEveryWaitingJobIsExplained(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	research := s.own("research")
 	batch, stopped := s.own("batch"), s.own("stopped")
@@ -62,7 +63,9 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 		names := s.left(spot.Name)
 		return len(slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "node/") })) == 2
 	}, func() string { return fmt.Sprint(s.left(spot.Name)) })
-	s.edit(spot, func() { spot.Spec.Kwok.Faults = append(spot.Spec.Kwok.Faults, v1alpha1.KwokFault{Type: v1alpha1.FaultDry}) })
+	s.edit(spot, func() {
+		spot.Spec.Kwok.Faults = append(spot.Spec.Kwok.Faults, v1alpha1.KwokFault{Type: v1alpha1.FaultDry})
+	})
 	holder := s.queued(batch, "holder", 2, lasting("1h"))
 	s.runs(holder)
 	waiting := map[string]*batchv1.Job{
@@ -126,10 +129,7 @@ func (s *site) own(name string) string { return s.name + "-" + name }
 // group. A group that several queues have has one flavor.
 func (s *site) feeds(name, gpus string, groups ...*v1alpha1.NodeGroup) {
 	s.Helper()
-	if c := (&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "capacity"}}); !s.get(c) {
-		c.Spec.ControllerName = queueing.CapacityController
-		s.create(c)
-	}
+	s.capacityCheck()
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "capacity"}}}

@@ -15,6 +15,7 @@ import (
 func after(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
 
 func TestAGroupThatRefusesIsLeftAloneForAWhile(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		fault v1alpha1.KwokFault
@@ -46,6 +47,7 @@ func TestAGroupThatRefusesIsLeftAloneForAWhile(t *testing.T) {
 }
 
 func TestLateGPUsAreWaitedFor(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	const late = 3 * time.Second
 	g := s.group("", func(g *v1alpha1.NodeGroup) {
@@ -62,6 +64,7 @@ func TestLateGPUsAreWaitedFor(t *testing.T) {
 }
 
 func TestGPUsThatNeverComeAreGivenBackAtTheJoinTimeout(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.JoinTimeout = after(4 * time.Second)
@@ -79,6 +82,7 @@ func TestGPUsThatNeverComeAreGivenBackAtTheJoinTimeout(t *testing.T) {
 }
 
 func TestAMachineReclaimedBeforeThePodsComeEndsTheBookingIfThereIsNoOther(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.CapacityType = v1alpha1.Spot

@@ -102,6 +102,7 @@ func (s *site) lives(group string) (total func() time.Duration) {
 }
 
 func TestAPoolThatGives99Of100KeepsNothingAndShowsWhatTheyCost(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.newGroup("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes, g.Spec.Kwok.Holds = 100, new(int32(99)) })
 	lived := s.lives(g.Name)
@@ -136,6 +137,7 @@ func TestAPoolThatGives99Of100KeepsNothingAndShowsWhatTheyCost(t *testing.T) {
 }
 
 func TestAnIdleMachineGoesToWhoWaitsBeforeItIsGivenBack(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes, g.Spec.IdleTimeout = 2, &metav1.Duration{} })
 	first := s.request("first", 2, nil)
@@ -160,6 +162,7 @@ func TestAnIdleMachineGoesToWhoWaitsBeforeItIsGivenBack(t *testing.T) {
 }
 
 func TestABudgetKeepsAnIdleMachine(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
 	r := s.request("one", 1, nil)
@@ -213,6 +216,7 @@ func TestABudgetKeepsAnIdleMachine(t *testing.T) {
 }
 
 func TestAMachineWhoseNodeIsDeletedIsGivenBack(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
 	r := s.request("one", 1, nil)

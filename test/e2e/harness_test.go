@@ -20,6 +20,7 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/queueing"
 )
 
 // patience is how long a test waits for something that should come.
@@ -32,6 +33,8 @@ type site struct {
 	name string
 }
 
+// newSite makes one. A test that only looks at what is its own says t.Parallel(); those
+// that kill, pause or look at the whole run before, one after another.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{T: t, name: siteName(t)}
@@ -175,10 +178,7 @@ func (s *site) condition(r *provreq.ProvisioningRequest, kind string, status met
 // one for each of the groups, in their order; with our capacity check.
 func (s *site) queue(groups ...*v1alpha1.NodeGroup) {
 	s.Helper()
-	if c := (&kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "capacity"}}); !s.get(c) {
-		c.Spec.ControllerName = "muster.dev/capacity"
-		s.create(c)
-	}
+	s.capacityCheck()
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "capacity"}}}
@@ -196,6 +196,16 @@ func (s *site) queue(groups ...*v1alpha1.NodeGroup) {
 	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: s.name}}
 	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.name)
 	s.create(cq, lq)
+}
+
+// capacityCheck is our AdmissionCheck, which all sites share.
+func (s *site) capacityCheck() {
+	s.Helper()
+	c := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "capacity"}}
+	c.Spec.ControllerName = queueing.CapacityController
+	if err := kube.Create(s.Context(), c); client.IgnoreAlreadyExists(err) != nil {
+		s.Fatal(err)
+	}
 }
 
 // job is a queued Job of count pods, each of a whole machine for a second.

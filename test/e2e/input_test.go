@@ -112,6 +112,7 @@ func TestRequestsThatCannotBeServedSaySo(t *testing.T) {
 }
 
 func TestATemplateMayComeAMomentAfterItsRequest(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", nil)
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "early"}}

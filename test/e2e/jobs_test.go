@@ -229,6 +229,7 @@ func TestJobsThatCannotBeFollowedAreRefused(t *testing.T) {
 // TestAnEvictedJobIsAsItWas and goes on in its turn. Its deadline counts from each
 // start: what it waits is not charged.
 func TestAnEvictedJobIsAsItWas(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.plain(s.name)
 	// Its pods need 4 of the 7 seconds, so that a second start has to count anew.
@@ -268,6 +269,7 @@ func TestAnEvictedJobIsAsItWas(t *testing.T) {
 
 // TestTheEndOfAJobIsTheEndOfItsWorkload, whatever way it ends.
 func TestTheEndOfAJobIsTheEndOfItsWorkload(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.plain(s.name)
 	for name, c := range map[string]struct {
@@ -335,6 +337,7 @@ func TestPriorityOfARunningJobFollowsItsClass(t *testing.T) {
 // TestQuotaOfPodsThatAreOverIsReported while somebody waits for it, once the last
 // round of pods has gone on for a while.
 func TestQuotaOfPodsThatAreOverIsReported(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.plain(s.name)
 	j := s.plainJob("ragged", 8, "15s", func(j *batchv1.Job) { j.Spec.Completions = new(int32(11)) })
@@ -395,6 +398,7 @@ func TestAJobStartsWithTheQuotaThatThereIs(t *testing.T) {
 
 // TestARunningJobStopsWhenItsTimeIsOver, counted from its start.
 func TestARunningJobStopsWhenItsTimeIsOver(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.plain(s.name)
 	j := s.plainJob("endless", 2, "1h", func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/max-exec-time-seconds"] = "2" })
@@ -480,6 +484,7 @@ func (s *site) without(policies ...string) (restore func()) {
 // TestAnElasticJobChangesWhileItRuns: it grows by the pods that have quota, and the
 // ones that it had are left alone; it shrinks with its quota.
 func TestAnElasticJobChangesWhileItRuns(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.plain(s.name)
 	j := s.plainJob("accordion", 1, "1h", func(j *batchv1.Job) {

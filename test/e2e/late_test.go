@@ -19,6 +19,7 @@ import (
 // without machines, nor run in part: it goes back to the queue, and runs once its
 // pods may come.
 func TestAJobWhosePodsComeTooLateIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", nil)
 	s.queue(g)

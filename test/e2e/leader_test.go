@@ -32,7 +32,7 @@ import (
 )
 
 // leaderRounds is how often the leader loses its lease in the middle of a launch.
-var leaderRounds = flag.Int("leader-rounds", 10, "how often the leader loses its lease in the middle of a launch")
+var leaderRounds = flag.Int("leader-rounds", 4, "how often the leader loses its lease in the middle of a launch")
 
 // succession is how long it may take until another leads and is back at work: a lease
 // of 2 s, a look at it, and what the machine is busy with.

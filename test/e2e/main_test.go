@@ -51,6 +51,11 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "starting the sandbox:", err)
 		return 1
 	}
+	// Parallel tests mostly wait, so more of them run than there are cores.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	code := m.Run()
 	watcher.Stop()
 	report := &report{}

@@ -59,6 +59,7 @@ func (s *site) event(r *provreq.ProvisioningRequest, reason string) (note string
 // Pods may be there before their request, as when one manifest has both. The watch
 // over the promises sees to it that none is bound before it is Provisioned.
 func TestPodsThatComeEarlyWaitForTheWholeGang(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, Machines: []int64{2}, After: after(2 * time.Second)}}
@@ -84,6 +85,7 @@ func TestPodsThatComeEarlyWaitForTheWholeGang(t *testing.T) {
 }
 
 func TestAMachineThatDiesWhileItBootsIsReplaced(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Machines: []int64{1}}}
@@ -102,6 +104,7 @@ func TestAMachineThatDiesWhileItBootsIsReplaced(t *testing.T) {
 }
 
 func TestAMachineReclaimedBeforeThePodsComeIsReplaced(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(3 * time.Second)}}
@@ -128,6 +131,7 @@ func TestAMachineReclaimedBeforeThePodsComeIsReplaced(t *testing.T) {
 }
 
 func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name   string
 		revoke bool
@@ -221,6 +225,7 @@ func TestAQueuedGangThatLosesAMachineBeginsAnew(t *testing.T) {
 // once: another gang waits for the only machine there is, and machines that are idle for
 // a second go.
 func TestAGangKeepsItsRoomBetweenTwoPods(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 1 })
 	s.queue(g)
@@ -268,6 +273,7 @@ func (s *site) reclaimed(group string) {
 }
 
 func TestANamespaceHasItsLimits(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", nil)
 	limits := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
@@ -320,6 +326,7 @@ func TestARequestIsOnlyForTheInstanceThatItNames(t *testing.T) {
 }
 
 func TestMachinesOfADeletedGroupAreGivenBack(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", nil)
 	r := s.request("two", 2, nil)
@@ -353,6 +360,7 @@ func TestMachinesOfADeletedGroupAreGivenBack(t *testing.T) {
 }
 
 func TestHeldNodesAreKeptFromAClusterAutoscaler(t *testing.T) {
+	t.Parallel()
 	const disabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 	s := newSite(t)
 	g := s.group("", nil)
@@ -373,6 +381,7 @@ func TestHeldNodesAreKeptFromAClusterAutoscaler(t *testing.T) {
 }
 
 func TestLongNames(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", nil)
 	// They differ in the middle only, which their bookings do not show.
@@ -392,6 +401,7 @@ func TestLongNames(t *testing.T) {
 }
 
 func TestGangsThatNoGroupCanServeFail(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.group("", nil)
 	for _, tc := range []struct {

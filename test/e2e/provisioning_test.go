@@ -20,6 +20,7 @@ import (
 )
 
 func TestRequestGrowsAGroupAndDeletionGivesItBack(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", nil)
 	r := s.request("four", 4, nil)
@@ -38,6 +39,7 @@ func TestRequestGrowsAGroupAndDeletionGivesItBack(t *testing.T) {
 }
 
 func TestCheckCapacityBooksWhatIsThereAndLaunchesNothing(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
 	first := s.request("first", 2, nil)
@@ -61,6 +63,7 @@ func TestCheckCapacityBooksWhatIsThereAndLaunchesNothing(t *testing.T) {
 }
 
 func TestAPoolThatGivesPartKeepsNothing(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	holds := int32(7)
 	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.Holds = &holds })
@@ -79,6 +82,7 @@ func TestAPoolThatGivesPartKeepsNothing(t *testing.T) {
 }
 
 func TestMachinesThatAllDieWhileTheyBootAreNotTheEnd(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	all := int32(100)
 	first := s.group("-first", func(g *v1alpha1.NodeGroup) {
@@ -100,6 +104,7 @@ func TestMachinesThatAllDieWhileTheyBootAreNotTheEnd(t *testing.T) {
 }
 
 func TestOthersWaitAndDaemonsDoNot(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	// The first machine is complete two seconds before the second: time enough for
 	// others to take it, were it open.
@@ -175,6 +180,7 @@ func TestOthersWaitAndDaemonsDoNot(t *testing.T) {
 }
 
 func TestAHumansCordonStays(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
 	first := s.request("first", 2, nil)
@@ -213,6 +219,7 @@ func TestAHumansCordonStays(t *testing.T) {
 }
 
 func TestDeletingTheRequestOfARunningGangStopsNothing(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", nil)
 	r := s.request("gang", 2, nil)

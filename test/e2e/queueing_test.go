@@ -20,6 +20,7 @@ import (
 )
 
 func TestQueuedJobStartsWhenItsMachinesAreThere(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", nil)
 	s.queue(g)
@@ -55,6 +56,7 @@ func TestQueuedJobStartsWhenItsMachinesAreThere(t *testing.T) {
 }
 
 func TestAfterAStockoutTheNextFlavorIsTried(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	holds := int32(7)
 	spot := s.group("-spot", func(g *v1alpha1.NodeGroup) { g.Spec.CapacityType, g.Spec.Kwok.Holds = v1alpha1.Spot, &holds })
@@ -73,6 +75,7 @@ func TestAfterAStockoutTheNextFlavorIsTried(t *testing.T) {
 // TestAJobThatAUserSuspendsGoesOnInItsTurn: the machines of its first attempt
 // are used up, so that it queues for others, for what is left of it.
 func TestAJobThatAUserSuspendsGoesOnInItsTurn(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", nil)
 	s.queue(g)
@@ -109,6 +112,7 @@ func TestAJobThatAUserSuspendsGoesOnInItsTurn(t *testing.T) {
 }
 
 func TestQuotaIsAWallAndAQueue(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 20 })
 	s.queue(g) // quota for 8 machines
@@ -125,6 +129,7 @@ func TestQuotaIsAWallAndAQueue(t *testing.T) {
 }
 
 func TestAJobWithoutAnExistingQueueWaitsAndSaysSo(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	j := s.job("lost", 1, nil)
 	if c := s.pending(j); !strings.Contains(c.Message, s.name) || !strings.Contains(c.Message, "LocalQueue") {
@@ -136,6 +141,7 @@ func TestAJobWithoutAnExistingQueueWaitsAndSaysSo(t *testing.T) {
 }
 
 func TestAGangLargerThanItsPoolsWaitsAndSaysSo(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.queue(s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 4 }))
 	j := s.job("wide", 6, nil)

@@ -25,9 +25,8 @@ import (
 )
 
 const (
-	// queueKillings is how often muster is killed among Workloads that come, borrow,
-	// are preempted and end, each time with so many more of them.
-	queueKillings = 8
+	// Each time that muster is killed, so many more Workloads have come, that borrow, are
+	// preempted and end.
 	workloadsEach = 36
 	jobsEach      = 6
 	// writers is how many of them are created at once.
@@ -71,7 +70,7 @@ func TestKillingMusterLosesNothingThatQueues(t *testing.T) {
 	})
 	var jobs []*batchv1.Job
 	restarts := musterRestarts()
-	for i := range queueKillings {
+	for i := range *kills {
 		jobs = append(jobs, s.submit(random, queues, i)...)
 		after := time.Duration(random.Int64N(int64(2500 * time.Millisecond)))
 		kill := time.NewTimer(after)

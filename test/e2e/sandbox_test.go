@@ -17,6 +17,7 @@ import (
 
 // TestTheDemoTellsItsStories runs the demo as a newcomer does, on each of the clouds.
 func TestTheDemoTellsItsStories(t *testing.T) {
+	t.Parallel()
 	for _, cloud := range []string{"kwok", "aws", "gcp"} {
 		t.Run(cloud, func(t *testing.T) {
 			name := fmt.Sprintf("demo-%s-%d", cloud, os.Getpid())
