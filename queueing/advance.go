@@ -26,7 +26,7 @@ func (s *State) advance(w *Workload) *Verdict {
 	if IsEvicted(object) {
 		return s.advanceEvicted(w)
 	}
-	for _, step := range []func(*Workload) *Verdict{s.stop, s.mend, s.shrink, s.answered, s.overtime, s.unready} {
+	for _, step := range []func(*Workload) *Verdict{s.stop, s.mend, s.shrink, s.answered, s.turnedAway, s.overtime, s.unready} {
 		if v := step(w); v != nil {
 			return v
 		}

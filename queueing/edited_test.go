@@ -219,7 +219,7 @@ func (w *world) editedStatus(s *source, status *kueue.WorkloadStatus) {
 	reasons := map[string][]string{
 		kueue.WorkloadEvicted:            {kueue.WorkloadEvictedByPodsReadyTimeout, kueue.WorkloadDeactivated, "DeactivatedDueToMaximumExecutionTimeExceeded", "DueTo", ""},
 		kueue.WorkloadRequeued:           {kueue.WorkloadEvictedByPodsReadyTimeout, kueue.WorkloadEvictedByClusterQueueStopped, "Whatever"},
-		kueue.WorkloadPodsReady:          {kueue.WorkloadWaitForStart, kueue.WorkloadWaitForRecovery, kueue.WorkloadStarted, ""},
+		kueue.WorkloadPodsReady:          {kueue.WorkloadWaitForStart, kueue.WorkloadWaitForRecovery, kueue.WorkloadStarted, ReasonPodsRefused, ""},
 		kueue.WorkloadDeactivationTarget: {kueue.WorkloadRequeuingLimitExceeded, kueue.WorkloadEvictedByAdmissionCheck, ""},
 		kueue.WorkloadFinished:           {kueue.WorkloadFinishedReasonSucceeded, kueue.WorkloadSliceReplaced},
 	}

@@ -98,13 +98,13 @@ func (w *world) edit(t *testing.T, what string, object *kueue.Workload, args map
 }
 
 func setReady(object *kueue.Workload, args map[string]string, now time.Time) {
-	for reason := range args {
+	for reason, message := range args {
 		status := metav1.ConditionTrue
-		if strings.HasPrefix(reason, "WaitFor") {
+		if strings.HasPrefix(reason, "WaitFor") || reason == ReasonPodsRefused {
 			status = metav1.ConditionFalse
 		}
 		apimeta.SetStatusCondition(&object.Status.Conditions, metav1.Condition{
-			Type: kueue.WorkloadPodsReady, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(now),
+			Type: kueue.WorkloadPodsReady, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now),
 		})
 	}
 }

@@ -46,26 +46,33 @@ func (s *State) unready(w *Workload) *Verdict {
 		s.wake(w, over)
 		return nil
 	}
-	strategy := requeuing(c)
-	tries := s.timeouts(w.Object)
+	return s.tryAgain(w, kueue.WorkloadEvictedByPodsReadyTimeout, cause,
+		fmt.Sprintf("Exceeded the PodsReady timeout %s/%s: not all pods were ready within %s", w.Object.Namespace, w.Object.Name, timeout),
+		fmt.Sprintf("its pods were not ready within %s", timeout))
+}
+
+// tryAgain ends the attempt of an admitted Workload whose pods did not come, and lets it
+// pause before the next one. Past the limit there is none, for which short says why.
+func (s *State) tryAgain(w *Workload, reason, cause, message, short string) *Verdict {
+	strategy := requeuing(s.config.WaitForPodsReady)
+	tries := s.tries(w.Object)
 	if limit := strategy.BackoffLimitCount; limit != nil && tries >= *limit {
 		return s.condemn(w, kueue.WorkloadRequeuingLimitExceeded, fmt.Sprintf(
-			"exceeding the maximum number of re-queuing retries: its pods were not ready within %s, and waitForPodsReady.requeuingStrategy.backoffLimitCount is %d", timeout, *limit))
+			"exceeding the maximum number of re-queuing retries: %s, and waitForPodsReady.requeuingStrategy.backoffLimitCount is %d", short, *limit))
 	}
 	at := s.now.Add(backoff(w.Object, strategy, tries))
-	message := fmt.Sprintf("Exceeded the PodsReady timeout %s/%s: not all pods were ready within %s; the next attempt is at %s",
-		w.Object.Namespace, w.Object.Name, timeout, at.UTC().Format(time.RFC3339))
-	v := s.evictDueTo(w, kueue.WorkloadEvictedByPodsReadyTimeout, cause, message, kueue.WorkloadQuotaReservedReasonPendingEvaluation, at)
+	message = fmt.Sprintf("%s; the next attempt is at %s", message, at.UTC().Format(time.RFC3339))
+	v := s.evictDueTo(w, reason, cause, message, kueue.WorkloadQuotaReservedReasonPendingEvaluation, at)
 	v.Status.RequeueState.Count = new(plus(tries, 1))
 	return v
 }
 
-// timeouts is how often the pods of a Workload were not ready in time since
-// somebody last activated it after that: each time it has all its tries again. It is
+// tries is how often the pods of a Workload were refused or not ready in time since it
+// was last activated after that: each time it has all its tries again. It is
 // taken from the statistics, since the count in requeueState has attempts at
 // capacity in it, which must never deactivate a Workload.
-func (s *State) timeouts(w *kueue.Workload) int32 {
-	n := evictions(w, kueue.WorkloadEvictedByPodsReadyTimeout, "")
+func (s *State) tries(w *kueue.Workload) int32 {
+	n := plus(evictions(w, kueue.WorkloadEvictedByPodsReadyTimeout, ""), evictions(w, ReasonPodsRefused, ""))
 	if limit := requeuing(s.config.WaitForPodsReady).BackoffLimitCount; limit != nil {
 		rounds := evictions(w, kueue.WorkloadDeactivated, kueue.WorkloadRequeuingLimitExceeded)
 		n = int32(max(0, int64(n)-int64(rounds)*int64(*limit)))
@@ -80,8 +87,9 @@ func readyTimeout(c *kueueconfig.WaitForPodsReady) time.Duration {
 	return c.Timeout.Duration
 }
 
+// requeuing is the strategy that is set; what it leaves open is Kueue's default.
 func requeuing(c *kueueconfig.WaitForPodsReady) kueueconfig.RequeuingStrategy {
-	if c.RequeuingStrategy == nil {
+	if c == nil || c.RequeuingStrategy == nil {
 		return kueueconfig.RequeuingStrategy{}
 	}
 	return *c.RequeuingStrategy

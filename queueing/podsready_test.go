@@ -62,3 +62,26 @@ func TestCapacityIsNoReasonToDeactivate(t *testing.T) {
 		t.Errorf("after seven stockouts and one timeout it is active: %v, evicted: %v", IsActive(object), IsEvicted(object))
 	}
 }
+
+// TestARefusalOfAnEarlierStartDoesNotCount even if its condition is still there, as where
+// another field manager has written it, too.
+func TestARefusalOfAnEarlierStartDoesNotCount(t *testing.T) {
+	w := newWorld()
+	w.set(flavor("f", nil))
+	w.set(clusterQueue(t, "team", nil, "f cpu=8"))
+	w.set(localQueueTo("main", "team", ""))
+	w.set(w.workload(t, "train", map[string]string{"cpu": "1"}))
+	w.cycles(t)
+	for _, tt := range []struct {
+		at      time.Duration
+		evicted bool
+	}{{-time.Second, false}, {0, true}} {
+		object := w.find(t, "train")
+		object.Status = *PodsRefused(object, "exceeded quota", w.now.Add(tt.at))
+		w.set(object)
+		w.cycles(t)
+		if got := IsEvicted(w.find(t, "train")); got != tt.evicted {
+			t.Errorf("told %s after the admission, it is evicted: %v", tt.at, got)
+		}
+	}
+}

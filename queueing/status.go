@@ -80,7 +80,7 @@ func (e *editor) requeued() {
 		e.set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadClusterQueueRestarted, "The ClusterQueue was restarted after being stopped")
 	case kueue.WorkloadEvictedByLocalQueueStopped:
 		e.set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadLocalQueueRestarted, "The LocalQueue was restarted after being stopped")
-	case kueue.WorkloadEvictedByAdmissionCheck, kueue.WorkloadEvictedByPodsReadyTimeout:
+	case kueue.WorkloadEvictedByAdmissionCheck, kueue.WorkloadEvictedByPodsReadyTimeout, ReasonPodsRefused:
 		e.set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadBackoffFinished, "The workload backoff was finished")
 	default:
 		e.set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadReactivated, "The workload was reactivated")
@@ -200,7 +200,17 @@ func (e *editor) release(reason, message string) {
 	e.status.Admission = nil
 	e.pending(reason, message)
 	e.set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonNoReservation, "The workload has no reservation")
-	if apimeta.IsStatusConditionTrue(e.status.Conditions, kueue.WorkloadPodsReady) {
+	e.podsGone()
+}
+
+// podsGone takes back what was said of the pods of an attempt that is over. Where nothing
+// waits for pods to be ready, nothing is said of those of the next one.
+func (e *editor) podsGone() {
+	switch c := apimeta.FindStatusCondition(e.status.Conditions, kueue.WorkloadPodsReady); {
+	case c == nil:
+	case c.Reason == ReasonPodsRefused:
+		apimeta.RemoveStatusCondition(&e.status.Conditions, kueue.WorkloadPodsReady)
+	default:
 		e.set(kueue.WorkloadPodsReady, metav1.ConditionFalse, kueue.WorkloadWaitForStart, "Not all pods are ready or have succeeded")
 	}
 }

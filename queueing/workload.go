@@ -213,14 +213,14 @@ func priority(w *kueue.Workload) int32 {
 
 // queuedSince is where the Workload stands in its queue among its priority: an
 // attempt that an admission check ended sends it to the back, and one that ended
-// because its pods were not ready does unless the configuration keeps its place.
+// because its pods were refused or not ready does unless the configuration keeps its place.
 func (s *State) queuedSince(w *kueue.Workload) time.Time {
 	evicted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
 	if evicted != nil && evicted.Status == metav1.ConditionTrue {
 		switch evicted.Reason {
 		case kueue.WorkloadEvictedByAdmissionCheck:
 			return evicted.LastTransitionTime.Time
-		case kueue.WorkloadEvictedByPodsReadyTimeout:
+		case kueue.WorkloadEvictedByPodsReadyTimeout, ReasonPodsRefused:
 			if !s.keepsPlace() {
 				return evicted.LastTransitionTime.Time
 			}

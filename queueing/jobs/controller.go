@@ -27,8 +27,8 @@ import (
 
 const (
 	// lag is how long a created Workload is waited for before the Job is looked at
-	// as one that has none, and how often pods are looked at that have to go; caches
-	// are rarely a second behind.
+	// as one that has none, and how often pods are looked at that have to go, or to
+	// come; caches are rarely a second behind.
 	lag = 5 * time.Second
 	// settling is for how long the pods of a Job that are done are not yet reported
 	// as reclaimable: where all end at about the same time, the end of the Job tells
@@ -71,6 +71,8 @@ type memory struct {
 	created time.Time
 	// done is since when there are pods to report as reclaimable.
 	done time.Time
+	// lacking is for a Job whose pods have not come.
+	lacking lacking
 	// owner is what was found of the object that is said to queue the Job with it.
 	owner owner
 }

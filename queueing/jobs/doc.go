@@ -16,6 +16,7 @@
 //
 // A start writes down in an annotation what it changed of the Job, so that a stop
 // can restore it whatever has become of the Workload. While a Job runs, its
-// Workload follows its priority class, gives back the quota of pods that are over, and
-// says, where somebody waits for that, whether all pods are ready.
+// Workload follows its priority class, gives back the quota of pods that are over, says,
+// where that is waited for, whether all pods are ready, and tells if the API server
+// refuses them all: the Job then makes room for others, and tries again later.
 package jobs

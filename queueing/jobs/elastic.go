@@ -211,13 +211,13 @@ func (r *reconciler) ungate(ctx context.Context, job *batchv1.Job, w *kueue.Work
 // livePods are the pods of an elastic Job that are not over: how many may be scheduled,
 // and those that may not.
 func (r *reconciler) livePods(ctx context.Context, job *batchv1.Job) (open int32, gated []*corev1.Pod, err error) {
-	var pods corev1.PodList
-	if err := r.live.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)}); err != nil {
-		return 0, nil, fmt.Errorf("listing the pods of Job %s/%s: %w", job.Namespace, job.Name, err)
+	pods, err := r.podsOf(ctx, job)
+	if err != nil {
+		return 0, nil, err
 	}
-	for i := range pods.Items {
-		switch pod := &pods.Items[i]; {
-		case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+	for i := range pods {
+		switch pod := &pods[i]; {
+		case isOver(pod):
 		case !slices.ContainsFunc(pod.Spec.SchedulingGates, isElasticGate):
 			open++
 		case pod.DeletionTimestamp.IsZero():

@@ -58,7 +58,11 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	g := &rig{t: t, events: events.NewFakeRecorder(100), now: now}
 	inner := fake.NewClientBuilder().WithScheme(s).WithObjects(append(objects, flavor)...).
 		WithStatusSubresource(&kueue.Workload{}, &batchv1.Job{}).
-		WithIndex(&batchv1.Job{}, prebuiltIndex, prebuiltOf).WithIndex(&kueue.Workload{}, controllerIndex, controllerOf).Build()
+		WithIndex(&batchv1.Job{}, prebuiltIndex, prebuiltOf).WithIndex(&kueue.Workload{}, controllerIndex, controllerOf).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", eventField(func(e *corev1.Event) string { return string(e.InvolvedObject.UID) })).
+		WithIndex(&corev1.Event{}, "reason", eventField(func(e *corev1.Event) string { return e.Reason })).
+		WithIndex(&corev1.Event{}, "source", eventField(func(e *corev1.Event) string { return e.Source.Component })).
+		Build()
 	g.c = inner
 	counted := interceptor.NewClient(inner, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -82,6 +86,11 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	})
 	g.r = &reconciler{client: counted, live: inner, recorder: g.events, metrics: metrics.New(metrics.Config{}), now: func() time.Time { return g.now }, known: map[types.UID]*memory{}}
 	return g
+}
+
+// eventField has the fake API server select events by a field, as the real one does.
+func eventField(get func(*corev1.Event) string) client.IndexerFunc {
+	return func(o client.Object) []string { return []string{get(o.(*corev1.Event))} }
 }
 
 var errDied = errors.New("the process died")

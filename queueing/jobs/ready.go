@@ -54,15 +54,3 @@ func podsReady(job *batchv1.Job, w *kueue.Workload) bool {
 	}
 	return ready >= min(podCount(job), granted(w))
 }
-
-// unready takes the condition back with the quota: the next start is waited for
-// anew.
-func unready(status *kueue.WorkloadStatus, now metav1.Time) {
-	if apimeta.FindStatusCondition(status.Conditions, kueue.WorkloadPodsReady) == nil {
-		return
-	}
-	apimeta.SetStatusCondition(&status.Conditions, metav1.Condition{
-		Type: kueue.WorkloadPodsReady, Status: metav1.ConditionFalse, LastTransitionTime: now,
-		Reason: kueue.WorkloadWaitForStart, Message: "Not all pods are ready or have succeeded",
-	})
-}

@@ -41,6 +41,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		// Pods are not watched, and the Job's status need not change when the last
 		// of them goes.
 		return reconcile.Result{RequeueAfter: lag}, nil
+	case errors.Is(err, errPodsMissing):
+		// That they are refused changes nothing of the Job.
+		return reconcile.Result{RequeueAfter: lag}, nil
 	case errors.Is(err, errTooEarly):
 		return reconcile.Result{RequeueAfter: settling}, nil
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errBehind):

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -56,15 +57,21 @@ func (r *reconciler) stepRunning(ctx context.Context, job *batchv1.Job, w *kueue
 }
 
 // keepUp does what there is to do for a Job that runs as it should.
-func (r *reconciler) keepUp(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
+func (r *reconciler) keepUp(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (later error) {
 	for _, step := range []func(context.Context, *batchv1.Job, *kueue.Workload) (bool, error){
-		r.prioritize, r.tellReady, r.scale, r.reclaim,
+		r.prioritize, r.tellReady, r.scale, r.reclaim, r.tellRefused,
 	} {
-		if wrote, err := step(ctx, job, w); wrote || err != nil {
+		wrote, err := step(ctx, job, w)
+		if errors.Is(err, errTooEarly) {
+			// What comes after it need not wait for that.
+			later = err
+			continue
+		}
+		if wrote || err != nil {
 			return err
 		}
 	}
-	return nil
+	return later
 }
 
 // prioritize follows another priority class. It reports whether it wrote.

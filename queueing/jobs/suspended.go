@@ -9,7 +9,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -37,9 +36,7 @@ func (r *reconciler) stepSuspended(ctx context.Context, job *batchv1.Job, w *kue
 		}
 	}
 	if evicted {
-		status := queueing.Released(w, r.now())
-		unready(status, metav1.NewTime(r.now()))
-		_, err := writer.ApplyStatus(ctx, r.client, w, status)
+		_, err := writer.ApplyStatus(ctx, r.client, w, queueing.Released(w, r.now()))
 		return err
 	}
 	queued, err := r.isQueued(ctx, job)
@@ -109,6 +106,8 @@ var (
 	errBehind = errors.New("the cache is behind")
 	// errPodsLeft: pods of a stopped Job are not over yet.
 	errPodsLeft = errors.New("pods are left")
+	// errPodsMissing: pods of a started Job have not come.
+	errPodsMissing = errors.New("pods are missing")
 	// errTooEarly: there is something to do that may yet turn out to be needless.
 	errTooEarly = errors.New("it is too early")
 )
@@ -137,16 +136,30 @@ func (r *reconciler) confirmStopped(ctx context.Context, job *batchv1.Job) error
 	if err := r.confirmNewest(ctx, job); err != nil {
 		return err
 	}
-	var pods corev1.PodList
-	if err := r.live.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)}); err != nil {
-		return fmt.Errorf("listing the pods of Job %s/%s: %w", job.Namespace, job.Name, err)
+	pods, err := r.podsOf(ctx, job)
+	if err != nil {
+		return err
 	}
-	for i := range pods.Items {
-		if phase := pods.Items[i].Status.Phase; phase != corev1.PodSucceeded && phase != corev1.PodFailed {
+	for i := range pods {
+		if !isOver(&pods[i]) {
 			return errPodsLeft
 		}
 	}
 	return nil
+}
+
+// podsOf are all pods of a Job, as the API server has them.
+func (r *reconciler) podsOf(ctx context.Context, job *batchv1.Job) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := r.live.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.ControllerUidLabel: string(job.UID)}); err != nil {
+		return nil, fmt.Errorf("listing the pods of Job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	return pods.Items, nil
+}
+
+// isOver reports whether a pod has ended.
+func isOver(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 func (r *reconciler) confirmNewest(ctx context.Context, job *batchv1.Job) error {

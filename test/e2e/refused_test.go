@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+)
+
+// beside is another namespace, whose LocalQueue feeds the ClusterQueue of the site.
+func (s *site) beside(suffix string, labels map[string]string) *site {
+	s.Helper()
+	other := &site{T: s.T, name: s.name + suffix}
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: other.name, Name: other.name}}
+	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.name)
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.name, Labels: labels}}, lq)
+	return other
+}
+
+// refused waits until a Job is evicted since its pods are refused with these words.
+func (s *site) refused(j *batchv1.Job, words string) {
+	s.Helper()
+	var c *metav1.Condition
+	s.eventually("job "+j.Name+" makes room for others", func() bool {
+		w := s.workload(j)
+		if w == nil {
+			return false
+		}
+		c = meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
+		return c != nil && c.Status == metav1.ConditionTrue && !queueing.HasQuota(w) && s.get(j) && *j.Spec.Suspend
+	}, func() string { return fmt.Sprintf("%v, workload: %+v", j.Status, s.workload(j)) })
+	if c.Reason != queueing.ReasonPodsRefused || !strings.Contains(c.Message, words) {
+		s.Errorf("job %s is evicted with %s: %s, want the words %q", j.Name, c.Reason, c.Message, words)
+	}
+}
+
+// TestAJobWhosePodsAreRefusedMakesRoom: what the API server does not let in must not keep
+// from others what it cannot use, and comes in its turn once it is let in.
+func TestAJobWhosePodsAreRefusedMakesRoom(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.plain(s.name)
+	noPods := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "no-pods"}}
+	noPods.Spec.Hard = corev1.ResourceList{"pods": resource.MustParse("0")}
+	s.create(noPods)
+	s.eventually("the namespace's quota is in force", func() bool { return s.get(noPods) && len(noPods.Status.Hard) > 0 },
+		func() string { return "it is not" })
+	secure := s.beside("-secure", map[string]string{
+		"pod-security.kubernetes.io/enforce": "restricted",
+		"pod-security.kubernetes.io/warn":    "privileged",
+	})
+	open := s.beside("-open", nil)
+	evictions := func() float64 {
+		of, why := fmt.Sprintf("cluster_queue=%q", s.name), fmt.Sprintf("reason=%q", queueing.ReasonPodsRefused)
+		return s.metric("kueue_evicted_workloads_total", of, why)
+	}
+
+	// Each would have the whole quota.
+	over := s.plainJob("over-quota", 8, "1s")
+	s.eventually("the first job is started", func() bool { return s.get(over) && !*over.Spec.Suspend }, func() string { return "" })
+	insecure := secure.plainJob("insecure", 8, "1s", func(j *batchv1.Job) { j.Spec.Template.Spec.HostNetwork = true })
+	s.refused(over, "exceeded quota: no-pods")
+	next := open.plainJob("next", 8, "1s")
+	secure.refused(insecure, `violates PodSecurity "restricted`)
+	open.complete(next)
+	if got := evictions(); got != 2 {
+		t.Errorf("the metrics tell %v evictions, want 2", got)
+	}
+
+	s.edit(noPods, func() { noPods.Spec.Hard["pods"] = resource.MustParse("8") })
+	s.within(2*time.Minute, "a start at the next attempt", func() bool { return s.get(over) && !*over.Spec.Suspend },
+		func() string { return fmt.Sprint(s.workload(over)) })
+	s.complete(over)
+	secure.delete(insecure)
+}
+
+// TestMachinesForPodsThatAreRefusedGoBack with the quota, whatever refuses them.
+func TestMachinesForPodsThatAreRefusedGoBack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	g := s.group("", nil)
+	s.queue(g)
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	policy.Spec.MatchConstraints = &admissionv1.MatchResources{
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.name}},
+		ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+			Operations: []admissionv1.OperationType{admissionv1.Create},
+			Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+		}}},
+	}
+	policy.Spec.Validations = []admissionv1.Validation{{Expression: "false", Message: "no pods today"}}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	binding.Spec.PolicyName, binding.Spec.ValidationActions = s.name, []admissionv1.ValidationAction{admissionv1.Deny}
+	s.create(policy, binding)
+	t.Cleanup(func() { _ = kube.Delete(s.cleanup(), binding); _ = kube.Delete(s.cleanup(), policy) })
+	s.eventually("the policy is in force", func() bool {
+		probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "probe"}, Spec: s.podSpec()}
+		return kube.Create(t.Context(), probe, client.DryRunAll) != nil
+	}, func() string { return "it is not" })
+
+	j := s.job("barred", 2, nil)
+	s.refused(j, "no pods today")
+	s.empty(g.Name)
+}
