@@ -128,7 +128,7 @@ func (k *kind) migrate(ctx context.Context) error {
 	if err := k.close(ctx); err != nil {
 		return fmt.Errorf("installing Muster's version of it: %w", err)
 	}
-	k.tell("%d objects are stored as %s, %d of them converted", total, newVersion, changed)
+	k.tell("objects stored as %s: %d, of them converted: %d", newVersion, total, changed)
 	return nil
 }
 

@@ -32,9 +32,10 @@ import (
 // stores v1beta2, and now none does.
 type world struct {
 	*testing.T
-	config *rest.Config
-	client dynamic.Interface
-	crds   []*apiextensions.CustomResourceDefinition
+	config     *rest.Config
+	kubeconfig string
+	client     dynamic.Interface
+	crds       []*apiextensions.CustomResourceDefinition
 }
 
 func newWorld(t *testing.T) *world {
@@ -55,7 +56,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{T: t, config: c.RESTConfig()}
+	w := &world{T: t, config: c.RESTConfig(), kubeconfig: c.Kubeconfig()}
 	w.config.QPS, w.config.WarningHandler = -1, rest.NoWarnings{}
 	if w.client, err = dynamic.NewForConfig(w.config); err != nil {
 		t.Fatal(err)
@@ -321,5 +322,56 @@ func TestObjectsOfAnOlderKueueAreKept(t *testing.T) {
 	}
 	if out, err := w.migrate(0); err != nil || strings.Count(out, "nothing to do") != len(w.crds) {
 		t.Errorf("a second migration says %q (%v)", out, err)
+	}
+}
+
+// TestTheProgramMigrates as an administrator runs it: it looks first, migrates, and has
+// nothing to do then. The manifests can be applied after it.
+func TestTheProgramMigrates(t *testing.T) {
+	binary := os.Getenv("MUSTER_BIN")
+	if binary == "" {
+		t.Skip("MUSTER_BIN does not name the manager: run `make test`, which builds it")
+	}
+	w := newWorld(t)
+	text, err := os.ReadFile("testdata/v1beta1.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := deploy.Decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.install(oldVersion)
+	for _, o := range objects {
+		w.create(o, oldVersion)
+	}
+	w.install(newVersion)
+	manifests, err := deploy.Manifests(deploy.Queueing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		flags []string
+		tells string
+	}{
+		{[]string{"--dry-run"}, "workloads: stored as v1beta1 and v1beta2"},
+		{nil, "workloads: objects stored as v1beta2: 2, of them converted: 2"},
+		{nil, "workloads: nothing to do"},
+	} {
+		out, err := exec.CommandContext(t.Context(), binary, append([]string{"migrate", "--kubeconfig", w.kubeconfig}, step.flags...)...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), step.tells) {
+			t.Fatalf("muster migrate %v says %q (%v), want %q", step.flags, out, err, step.tells)
+		}
+		t.Logf("muster migrate %v:\n%s", step.flags, out)
+	}
+	for _, crd := range manifests {
+		if crd.GetKind() != "CustomResourceDefinition" || !strings.HasSuffix(crd.GetName(), ".kueue.x-k8s.io") {
+			continue
+		}
+		crd = crd.DeepCopy()
+		crd.SetResourceVersion(w.definition(crd.GetName()).ResourceVersion)
+		if _, err := w.client.Resource(definitions).Update(t.Context(), crd, metav1.UpdateOptions{}); err != nil {
+			t.Errorf("%s is not taken over: %v", crd.GetName(), err)
+		}
 	}
 }
