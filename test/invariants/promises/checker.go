@@ -28,6 +28,8 @@ type Config struct {
 	IdleBound time.Duration
 	// ExplainBound is how long something may wait without saying why.
 	ExplainBound time.Duration
+	// OverrunBound is how long more pods of a Job may run than it has quota for.
+	OverrunBound time.Duration
 	// Race is how long after a change others may still act as if it were not.
 	Race time.Duration
 	// LossBound is how long after its node a Machine may be seen to be Terminated.
@@ -50,6 +52,7 @@ func DefaultConfig() Config {
 		OrphanBound:   time.Minute,
 		IdleBound:     30 * time.Second,
 		ExplainBound:  5 * time.Second,
+		OverrunBound:  30 * time.Second,
 		Race:          2 * time.Second,
 		LossBound:     10 * time.Second,
 		Confirm:       2 * time.Second,
@@ -76,7 +79,9 @@ type Checker struct {
 	pods      map[types.UID]*pod
 	templates map[types.NamespacedName]nodegroups.Resources
 	jobs      map[types.UID]*job
-	requests  map[types.UID]*request
+	// running are the pods of a Job that take what it has quota for.
+	running  map[types.UID]int
+	requests map[types.UID]*request
 	// named are the requests of a name, the oldest first.
 	named map[types.NamespacedName][]*request
 	// asked are the requests of a Workload.
@@ -115,6 +120,7 @@ func New(config Config) *Checker {
 		pods:      map[types.UID]*pod{},
 		templates: map[types.NamespacedName]nodegroups.Resources{},
 		jobs:      map[types.UID]*job{},
+		running:   map[types.UID]int{},
 		requests:  map[types.UID]*request{},
 		named:     map[types.NamespacedName][]*request{},
 		asked:     map[types.UID][]*request{},
@@ -228,6 +234,7 @@ func (c *Checker) sweep() {
 	c.sweepLosses()
 	c.sweepMachines()
 	c.sweepWaiting()
+	c.sweepJobs()
 	slices.SortFunc(c.violations[known:], func(a, b Violation) int {
 		return cmp.Or(cmp.Compare(a.Promise, b.Promise), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Message, b.Message))
 	})

@@ -34,6 +34,8 @@ type pod struct {
 	boundAt  time.Time
 	requests nodegroups.Resources
 	finished bool
+	// leaving pods have been told to stop.
+	leaving bool
 	// succeeded pods have used up their part of a booking.
 	succeeded bool
 	daemon    bool
@@ -53,6 +55,7 @@ func readPod(e Event, o *corev1.Pod) *pod {
 		requests:  fit.PodRequests(o),
 		finished:  o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed,
 		succeeded: o.Status.Phase == corev1.PodSucceeded,
+		leaving:   o.DeletionTimestamp != nil,
 		class:     o.Annotations[provreq.ProvisioningClassPodAnnotationKey],
 	}
 	if p.node != "" {
@@ -89,12 +92,23 @@ func (c *Checker) applyPod(e Event, o *corev1.Pod) {
 			n.awaits = c.now.Add(longestBackOff)
 		}
 	}
+	if old != nil && old.runs() {
+		if c.running[old.job]--; c.running[old.job] == 0 {
+			delete(c.running, old.job)
+			if j := c.jobs[old.job]; j != nil {
+				j.overruns = time.Time{}
+			}
+		}
+	}
 	if e.Deleted {
 		delete(c.pods, o.UID)
 		c.podGone(old)
 		return
 	}
 	p := readPod(e, o)
+	if p.runs() {
+		c.running[p.job]++
+	}
 	if old != nil && old.node != "" {
 		p.bound, p.boundAt = old.bound, old.boundAt
 	}
@@ -116,6 +130,9 @@ func (c *Checker) applyPod(e Event, o *corev1.Pod) {
 		c.judgeConsumer(e, p)
 	}
 }
+
+// runs reports whether the pod takes a part of the quota of a Job.
+func (p *pod) runs() bool { return p.job != "" && p.node != "" && !p.finished && !p.leaving }
 
 func (c *Checker) podGone(p *pod) {
 	if p == nil || p.node == "" {
@@ -141,6 +158,10 @@ type job struct {
 	// came.
 	free bool
 	gone bool
+	// overruns is since when more of its pods run than it has quota for; zero if no
+	// more do. judged: that has been looked at.
+	overruns time.Time
+	judged   bool
 }
 
 func (c *Checker) applyJob(e Event, o *batchv1.Job) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -279,4 +280,29 @@ func (c *Checker) holders(p party, key flavorResource) string {
 
 func sorted(usage map[flavorResource]int64) []flavorResource {
 	return slices.SortedFunc(maps.Keys(usage), func(a, b flavorResource) int { return strings.Compare(a.String(), b.String()) })
+}
+
+// sweepJobs: no more pods of a queued Job run than it has quota for (P4). What a Job
+// loses it may use until its pods have been told to stop. A Job that ran before Muster
+// came, or that an admin lets run, is left out.
+func (c *Checker) sweepJobs() {
+	for uid, running := range c.running {
+		j, w := c.jobs[uid], c.runs(uid)
+		if j == nil || j.gone || j.free || j.queue == "" || w == nil || w.adopted {
+			continue
+		}
+		if !j.judged {
+			j.judged = true
+			c.judged(RunningJobs)
+		}
+		switch {
+		case running <= w.granted:
+			j.overruns = time.Time{}
+		case j.overruns.IsZero():
+			j.overruns = c.now
+		case c.overdue(j.overruns, c.config.OverrunBound):
+			c.accuse("overruns|"+string(uid), Quota, "Job "+j.namespace+"/"+j.name, "runs %d pods since %s, and its %s has quota for %d (bound %s)",
+				running, j.overruns.UTC().Format("15:04:05.000"), w, w.granted, c.config.OverrunBound)
+		}
+	}
 }

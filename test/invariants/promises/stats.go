@@ -35,6 +35,8 @@ const (
 	Reservations Check = "P4 reservations"
 	// Borrowings: those of them in which the queue went beyond its own quota.
 	Borrowings Check = "P4 borrowings"
+	// RunningJobs: Jobs in queues whose pods were held against their quota.
+	RunningJobs Check = "P4 running jobs"
 	// PendingWorkloads, PendingRequests and ReservedWorkloads have told what they
 	// wait for.
 	PendingWorkloads  Check = "P7 pending workloads"

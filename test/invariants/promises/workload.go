@@ -24,6 +24,8 @@ type workload struct {
 	holds        bool
 	clusterQueue string
 	usage        map[flavorResource]int64
+	// granted are the pods that it has quota for, also while a successor counts for it.
+	granted int
 	// reclaimed are the pods that were reclaimable before quota was reserved.
 	reclaimed map[kueue.PodSetReference]int32
 	// adopted: its job ran before Muster came.
@@ -57,7 +59,7 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 	}
 	before := *w
 	if e.Deleted {
-		w.holds, w.usage = false, nil
+		w.holds, w.usage, w.granted = false, nil, 0
 		w.deleted, w.deletedAt = true, e.Time
 		w.pending, w.reserved = waiting{}, waiting{}
 		delete(c.workloads, w.uid)
@@ -73,7 +75,10 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 		w.checks = append(w.checks, string(s.Name))
 	}
 	w.holds = reserved && !finished && o.Status.Admission != nil && (w.successor == nil || !w.successor.holds)
-	w.clusterQueue, w.usage = "", nil
+	w.clusterQueue, w.usage, w.granted = "", nil, 0
+	if reserved && !finished && o.Status.Admission != nil {
+		w.granted = podsOf(o)
+	}
 	if w.holds {
 		if !before.holds && !e.Listed {
 			w.reclaimed = reclaimable(o)
@@ -92,6 +97,19 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 	waits := !reserved && !finished && o.DeletionTimestamp == nil
 	c.noteWaiting(&w.pending, waits, saysWhyPending(o), PendingWorkloads)
 	c.noteWaiting(&w.reserved, w.holds && !w.admitted && o.DeletionTimestamp == nil, saysWhy(o), ReservedWorkloads)
+}
+
+// podsOf are the pods that an admission is for.
+func podsOf(o *kueue.Workload) (out int) {
+	for i, a := range o.Status.Admission.PodSetAssignments {
+		switch {
+		case a.Count != nil:
+			out += int(*a.Count)
+		case i < len(o.Spec.PodSets):
+			out += int(o.Spec.PodSets[i].Count)
+		}
+	}
+	return out
 }
 
 // succeed takes the quota of a Workload slice off its queue once another one has quota in
