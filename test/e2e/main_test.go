@@ -82,7 +82,7 @@ func needed() []promises.Check {
 	}
 	return []promises.Check{
 		promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.Launches, promises.RollBacks, promises.GivenBack,
-		promises.Bookings, promises.Consumed, promises.Departures, promises.Reservations, promises.PendingWorkloads, promises.PendingRequests,
+		promises.Bookings, promises.Consumed, promises.Departures, promises.Reservations, promises.RunningJobs, promises.PendingWorkloads, promises.PendingRequests,
 	}
 }
 
