@@ -40,6 +40,15 @@ func TestNoMorePodsRunThanThereIsQuotaFor(t *testing.T) {
 			_, w, _ := c.overrunning("one", "two")
 			c.release(w)
 		}, "its Workload team/train has quota for 0"},
+		{"the only pod goes on and changes", func(c *course) {
+			_, w, pods := c.overrunning("one")
+			c.release(w)
+			for range 8 {
+				c.pass(5 * time.Second)
+				c.show(pods[0])
+			}
+			c.remove(pods[0])
+		}, "runs 1 pods since"},
 		{"the slice that counts now is smaller", func(c *course) {
 			j, w, _ := c.overrunning("one", "two")
 			next := newWorkload("next", 1, 1)

@@ -92,23 +92,14 @@ func (c *Checker) applyPod(e Event, o *corev1.Pod) {
 			n.awaits = c.now.Add(longestBackOff)
 		}
 	}
-	if old != nil && old.runs() {
-		if c.running[old.job]--; c.running[old.job] == 0 {
-			delete(c.running, old.job)
-			if j := c.jobs[old.job]; j != nil {
-				j.overruns = time.Time{}
-			}
-		}
-	}
 	if e.Deleted {
+		c.recount(old, nil)
 		delete(c.pods, o.UID)
 		c.podGone(old)
 		return
 	}
 	p := readPod(e, o)
-	if p.runs() {
-		c.running[p.job]++
-	}
+	c.recount(old, p)
 	if old != nil && old.node != "" {
 		p.bound, p.boundAt = old.bound, old.boundAt
 	}
@@ -131,8 +122,27 @@ func (c *Checker) applyPod(e Event, o *corev1.Pod) {
 	}
 }
 
-// runs reports whether the pod takes a part of the quota of a Job.
-func (p *pod) runs() bool { return p.job != "" && p.node != "" && !p.finished && !p.leaving }
+// runs reports whether there is a pod that takes a part of the quota of a Job.
+func (p *pod) runs() bool {
+	return p != nil && p.job != "" && p.node != "" && !p.finished && !p.leaving
+}
+
+// recount counts what runs of a Job once a pod has changed; either version may be nil.
+func (c *Checker) recount(before, after *pod) {
+	if after.runs() {
+		c.running[after.job]++
+	}
+	if !before.runs() {
+		return
+	}
+	if c.running[before.job]--; c.running[before.job] > 0 {
+		return
+	}
+	delete(c.running, before.job)
+	if j := c.jobs[before.job]; j != nil {
+		j.overruns = time.Time{}
+	}
+}
 
 func (c *Checker) podGone(p *pod) {
 	if p == nil || p.node == "" {

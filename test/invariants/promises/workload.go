@@ -77,7 +77,9 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 	w.holds = reserved && !finished && o.Status.Admission != nil && (w.successor == nil || !w.successor.holds)
 	w.clusterQueue, w.usage, w.granted = "", nil, 0
 	if reserved && !finished && o.Status.Admission != nil {
-		w.granted = podsOf(o)
+		for i := range o.Status.Admission.PodSetAssignments {
+			w.granted += int(countOf(o, &o.Status.Admission.PodSetAssignments[i]))
+		}
 	}
 	if w.holds {
 		if !before.holds && !e.Listed {
@@ -97,19 +99,6 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 	waits := !reserved && !finished && o.DeletionTimestamp == nil
 	c.noteWaiting(&w.pending, waits, saysWhyPending(o), PendingWorkloads)
 	c.noteWaiting(&w.reserved, w.holds && !w.admitted && o.DeletionTimestamp == nil, saysWhy(o), ReservedWorkloads)
-}
-
-// podsOf are the pods that an admission is for.
-func podsOf(o *kueue.Workload) (out int) {
-	for i, a := range o.Status.Admission.PodSetAssignments {
-		switch {
-		case a.Count != nil:
-			out += int(*a.Count)
-		case i < len(o.Spec.PodSets):
-			out += int(o.Spec.PodSets[i].Count)
-		}
-	}
-	return out
 }
 
 // succeed takes the quota of a Workload slice off its queue once another one has quota in
