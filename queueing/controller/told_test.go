@@ -28,7 +28,7 @@ func TestBothSidesOfAPreemptionAreTold(t *testing.T) {
 	w.run(2 * time.Second)
 	for _, want := range []string{"Preempted old", "PreemptedWorkload urgent"} {
 		if !slices.Contains(w.events, want) {
-			t.Errorf("nobody was told %q: %q", want, w.events)
+			t.Errorf("no event tells %q: %q", want, w.events)
 		}
 	}
 }

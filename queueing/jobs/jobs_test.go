@@ -390,7 +390,7 @@ func TestUnusualJobs(t *testing.T) {
 				})
 			},
 		},
-		"a job whose workload loses its owner queues anew": {
+		"a job whose workload loses its owner queues again": {
 			job: suspendedJob(),
 			act: func(g *rig) {
 				g.status(admit)

@@ -148,7 +148,7 @@ func TestPodsThatTheAPIServerRefuses(t *testing.T) {
 			func(g *rig) { g.refuses(2 * time.Second) },
 			fails(1),
 		}, want: "exceeded quota", looks: 1},
-		"the last one of a Job whose quota nobody else wants": {
+		"the last one of a Job whose quota no other Workload wants": {
 			job: func(j *batchv1.Job) { j.Spec.Completions = new(int32(3)) },
 			happens: []func(*rig){
 				func(g *rig) { g.podOf(0, corev1.PodSucceeded) },

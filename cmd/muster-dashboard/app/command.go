@@ -83,7 +83,7 @@ bound to. It is asked for by an address, by localhost, or by a name of --allowed
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8090", "address that serves the page in plain HTTP; port 0 picks a free one")
 	f.StringSliceVar(&o.hosts, "allowed-hosts", nil, "names by which the page may be asked for, beside localhost and any address; others are refused, since a name may be another site's")
-	f.BoolVar(&o.authenticate, "authenticate", true, "show the page to those only who send a token of the cluster and may get the path "+path+" there; where it is not given, it is off on loopback addresses")
+	f.BoolVar(&o.authenticate, "authenticate", true, "show the page only with a token of the cluster whose user may get the path "+path+" there; where it is not given, it is off on loopback addresses")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file with the address and credentials of the cluster; empty means the cluster that the page runs in")
 	f.StringVar(&o.config, "config", "", "file that muster runs with as its own --config; empty means its defaults")
 	f.StringVar(&o.prometheus, "prometheus", "", "`URL` of a Prometheus that has the metrics of muster, for the time before the page began; empty means none")
@@ -140,7 +140,7 @@ func guarded(page http.Handler, o options, config *rest.Config, log logr.Logger)
 	if o.authenticate {
 		known, err := guard.Authenticated(config, log, path, page)
 		if err != nil {
-			return nil, fmt.Errorf("asking the cluster who may see the page: %w", err)
+			return nil, fmt.Errorf("asking the cluster whether a user may see the page: %w", err)
 		}
 		mux := http.NewServeMux()
 		mux.Handle("/", known)

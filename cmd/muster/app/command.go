@@ -29,7 +29,7 @@ type Options struct {
 	ConfigFile     string
 	Kubeconfig     string
 	MetricsAddress string
-	// MetricsSecure serves metrics by TLS, to those only who may read them, with the
+	// MetricsSecure serves metrics by TLS, to users with the right to read them, with the
 	// certificate of MetricsCertDir, or one of its own where that is empty.
 	MetricsSecure  bool
 	MetricsCertDir string
@@ -109,8 +109,8 @@ muster-system/muster that ` + "`muster manifests`" + ` prints with all else that
 	f.StringVar(&o.ConfigFile, "config", "", "file of kind "+configuration.Kind+" of "+configuration.APIVersion+", or of Kueue's kind of that name, that says what the other flags leave open, and has the settings of the queues")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "file with the address and credentials of the cluster; empty means the cluster that muster runs in")
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "address that serves /metrics; 0 serves none")
-	f.BoolVar(&o.MetricsSecure, metricsSecure, true, "serve /metrics by TLS, and to those only who send a token of the cluster and may get the path /metrics there; where it is not given, it is off on loopback addresses")
-	f.StringVar(&o.MetricsCertDir, "metrics-cert-dir", "", "folder with tls.crt and tls.key for /metrics, read again when they change; empty means a certificate that nobody has signed")
+	f.BoolVar(&o.MetricsSecure, metricsSecure, true, "serve /metrics by TLS, and only with a token of the cluster whose user may get the path /metrics there; where it is not given, it is off on loopback addresses")
+	f.StringVar(&o.MetricsCertDir, "metrics-cert-dir", "", "folder with tls.crt and tls.key for /metrics, read again when they change; empty means a self-signed certificate")
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0 serves none")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "lead only while holding the lease muster in namespace muster-system; turn it off where one process runs for sure")
 	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a leader that is not heard of still leads, before another does; whole seconds. It stops acting after two thirds of it")

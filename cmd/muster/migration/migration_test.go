@@ -100,6 +100,20 @@ func (w *world) readCRDs() {
 	}
 }
 
+// older are the objects that the older Kueue has stored, one of every kind at least.
+func (w *world) older() []*unstructured.Unstructured {
+	w.Helper()
+	text, err := os.ReadFile("testdata/v1beta1.yaml")
+	if err != nil {
+		w.Fatal(err)
+	}
+	objects, err := deploy.Decode(text)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return objects
+}
+
 // install has the CRDs store objects in a version.
 func (w *world) install(stored string) {
 	w.Helper()
@@ -238,17 +252,9 @@ func (w *world) migrate(writes int64) (string, error) {
 // what Kueue's own conversion gives.
 func TestObjectsOfAnOlderKueueAreKept(t *testing.T) {
 	w := newWorld(t)
-	text, err := os.ReadFile("testdata/v1beta1.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	objects, err := deploy.Decode(text)
-	if err != nil {
-		t.Fatal(err)
-	}
 	w.install(oldVersion)
 	var want []*unstructured.Unstructured
-	for _, o := range objects {
+	for _, o := range w.older() {
 		want = append(want, w.asKueueDoes(w.create(o, oldVersion)))
 	}
 	w.install(newVersion)
@@ -333,16 +339,8 @@ func TestTheProgramMigrates(t *testing.T) {
 		t.Skip("MUSTER_BIN does not name the manager: run `make test`, which builds it")
 	}
 	w := newWorld(t)
-	text, err := os.ReadFile("testdata/v1beta1.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	objects, err := deploy.Decode(text)
-	if err != nil {
-		t.Fatal(err)
-	}
 	w.install(oldVersion)
-	for _, o := range objects {
+	for _, o := range w.older() {
 		w.create(o, oldVersion)
 	}
 	w.install(newVersion)
