@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// answer is what a command has found out. As JSON and YAML it is written as it is.
+// answer is the result of a command. As JSON and YAML it is written as it is.
 type answer interface {
 	print(*printer) error
 }
@@ -26,29 +26,28 @@ const (
 
 var formats = []string{asTable, asWide, asJSON, asYAML}
 
-// redraw is how often --watch asks again.
+// redraw is the period of --watch.
 const redraw = 2 * time.Second
 
-// clearScreen has a terminal begin anew at its upper left corner.
+// clearScreen clears a terminal and moves the cursor to its upper left corner.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// addOutput adds the flags that say how an answer is written. They are checked before
-// the cluster is read.
+// addOutput adds the output flags. They are checked before the cluster is read.
 func (o *options) addOutput(command *cobra.Command) {
-	command.Flags().StringVarP(&o.output, "output", "o", asTable, "how to write it: "+strings.Join(formats, ", "))
-	command.Flags().BoolVarP(&o.watch, "watch", "w", false, fmt.Sprintf("ask again every %s, until Ctrl-C", redraw))
+	command.Flags().StringVarP(&o.output, "output", "o", asTable, "output format: "+strings.Join(formats, ", "))
+	command.Flags().BoolVarP(&o.watch, "watch", "w", false, fmt.Sprintf("refresh every %s, until Ctrl-C", redraw))
 	if err := command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag is defined above
 	}
 	command.PreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains(formats, o.output) {
-			return fmt.Errorf("--output is %q: it takes %s", o.output, strings.Join(formats, ", "))
+			return fmt.Errorf("--output=%q: use one of %s", o.output, strings.Join(formats, ", "))
 		}
 		return nil
 	}
 }
 
-// answer asks and writes, once or until the caller has seen enough.
+// answer computes and writes the answer, once or until ctx is done.
 func (o *options) answer(command *cobra.Command, ask func(context.Context) (answer, error)) error {
 	ctx, out := command.Context(), command.OutOrStdout()
 	ticker := o.clock.NewTicker(redraw)

@@ -18,11 +18,10 @@ type groupLines []view.GroupLine
 func newCapacityCommand(o *options) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "capacity",
-		Short: "What machines there are and could be: price, chance, backoff, troubles",
-		Long: `capacity lists the NodeGroups: what a machine costs, how many there are, are ready
-and booked, how likely a launch of one machine and of eight comes whole, when the
-last launch failed and how long the group is left alone for it, and what a person
-should see to.`,
+		Short: "List the node groups: price, size, chance of a launch, backoff, problems",
+		Long: `List the NodeGroups: the price of a machine, how many exist, are ready and are booked,
+the chance that a launch of one and of eight machines succeeds, the last failed launch
+and the backoff after it, and problems that need a person.`,
 		Example: `  kubectl muster capacity -o wide
   kubectl muster capacity --watch`,
 		Args: cobra.NoArgs,
@@ -45,7 +44,7 @@ func (o *options) capacity(ctx context.Context) (answer, error) {
 		return nil, err
 	}
 	if len(r.Missing) > 0 {
-		return nil, fmt.Errorf("you may not see the groups of machines. What you may not do:\n  - %s", strings.Join(lacking(r.Missing), "\n  - "))
+		return nil, fmt.Errorf("you lack the rights to read the NodeGroups. Missing:\n  - %s", strings.Join(lacking(r.Missing), "\n  - "))
 	}
 	out := groupLines{}
 	for _, g := range r.Objects {
@@ -57,12 +56,12 @@ func (o *options) capacity(ctx context.Context) (answer, error) {
 
 func (l groupLines) print(p *printer) error {
 	if len(l) == 0 {
-		fmt.Fprintln(p.out, "There is no NodeGroup: create one, or let Muster find those of a cloud (`muster --help`).")
+		fmt.Fprintln(p.out, "There is no NodeGroup: create one, or configure a cloud whose groups Muster discovers (`muster --help`).")
 		return nil
 	}
 	columns := []string{"GROUP", "MARKET", "ZONE", "USD/H", "MACHINES", "READY", "BOOKED", "CHANCE OF 1", "OF 8", "LAST FAILURE", "BACKOFF UNTIL", "TROUBLES"}
 	if p.wide {
-		columns = append(columns, "PROVIDER", "IN FULL")
+		columns = append(columns, "PROVIDER", "MESSAGE")
 	}
 	rows := make([][]string, len(l))
 	for i, g := range l {

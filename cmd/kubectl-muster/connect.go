@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 )
 
-// connect returns a client with the caller's rights, and his namespace.
+// connect returns a client with the caller's rights, and the current namespace.
 func (o *options) connect() (kube client.Client, namespace string, err error) {
 	namespace, _, err = o.config.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
@@ -17,9 +17,9 @@ func (o *options) connect() (kube client.Client, namespace string, err error) {
 	}
 	config, err := o.config.ToRESTConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf("finding the cluster (name its kubeconfig by --kubeconfig or $KUBECONFIG): %w", err)
+		return nil, "", fmt.Errorf("finding the cluster (set --kubeconfig or $KUBECONFIG): %w", err)
 	}
-	// One command makes a few dozen calls at once; the API server has its own limits.
+	// A command makes a few dozen calls at once; the API server has its own limits.
 	config.QPS = -1
 	scheme, err := view.NewScheme()
 	if err != nil {
@@ -32,8 +32,8 @@ func (o *options) connect() (kube client.Client, namespace string, err error) {
 	return kube, namespace, nil
 }
 
-// look decides what Muster would do in the cluster, which has to know some of the
-// kinds that are needed.
+// look decides what Muster would do in the cluster, which has to serve some of the needed
+// kinds.
 func (o *options) look(ctx context.Context, kube client.Reader, namespace string, needed []view.Kind) (*view.Picture, error) {
 	settings, err := view.LoadSettings(o.file)
 	if err != nil {

@@ -10,29 +10,29 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 )
 
-// costs are written for people.
+// costs prints itself as text.
 type costs struct{ *view.Costs }
 
 func newCostCommand(o *options) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "cost",
-		Short: "What the machines cost per hour: by group, by team and by job, and what is wasted",
-		Long: `cost tells what the machines that exist now cost per hour: by group, by the
-namespace and LocalQueue that pay for them, and by job, with what each job has
-cost so far.
+		Short: "Show what the machines cost per hour, by group, by queue and by job, and what is wasted",
+		Long: `Show what the existing machines cost per hour: by group, by namespace and LocalQueue,
+and by job, with the cost of each job so far.
 
-A machine is paid for by those who have booked it, in equal parts, until their pods
-have ended; one that boots or joins by the job that it was launched for; all others
-by nobody. Its price is the spec.pricePerHour of its NodeGroup. It is
+A machine's cost is split equally among the jobs that have booked it, until their
+pods have ended. A booting or joining machine belongs to the job that it was launched
+for; any other machine to none. The price is spec.pricePerHour of the NodeGroup.
+A machine is
 
   joining  until its launch is complete,
   booked   while it waits for the pods of a job,
   used     while it runs pods,
-  idle     while nobody needs it,
-  wasted   where its launch has failed, until it is taken back.
+  idle     while no job needs it,
+  wasted   if its launch failed, until it is terminated.
 
-What a job has cost so far is for the machines that it has now, at today's prices.
-The metric muster_machine_cost_usd_total adds up what was really spent.`,
+The cost so far covers the machines that a job has now, at current prices. The metric
+muster_machine_cost_usd_total has the accumulated cost.`,
 		Example: `  kubectl muster cost
   kubectl muster cost --watch
   kubectl muster cost -o json | jq -r '.tenants[] | [.namespace, .queue, .usdPerHour] | @tsv'`,
@@ -53,17 +53,17 @@ func (o *options) cost(ctx context.Context) (answer, error) {
 		return nil, err
 	}
 	if !p.Decides() {
-		return nil, fmt.Errorf("you may not see enough of the cluster to tell what it costs. What you may not do:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
+		return nil, fmt.Errorf("you lack the rights to read what costs are computed from. Missing:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
 	}
 	return costs{p.Costs()}, nil
 }
 
 func (c costs) print(p *printer) error {
 	if c.Total.Machines == 0 {
-		fmt.Fprintln(p.out, "No group has a machine, so nothing is paid for.")
+		fmt.Fprintln(p.out, "No NodeGroup has a machine, so there is no cost.")
 		return nil
 	}
-	p.heading(fmt.Sprintf("%d machines cost %s USD per hour, of which %s for machines that nobody uses.", c.Total.Machines, c.Total.USDPerHour, c.Total.Unused))
+	p.heading(fmt.Sprintf("Machines: %d, at %s USD per hour, %s of it for idle or wasted machines.", c.Total.Machines, c.Total.USDPerHour, c.Total.Unused))
 	var groups, tenants, jobs [][]string
 	for _, g := range c.Groups {
 		groups = append(groups, append([]string{g.Group, g.Market, g.Each}, cells(&g.CostLine)...))
@@ -71,7 +71,7 @@ func (c costs) print(p *printer) error {
 	for _, t := range c.Tenants {
 		namespace := t.Namespace
 		if namespace == "" {
-			namespace = "(nobody)"
+			namespace = "(none)"
 		}
 		tenants = append(tenants, append([]string{namespace, t.Queue}, cells(&t.CostLine)...))
 	}
@@ -85,7 +85,7 @@ func (c costs) print(p *printer) error {
 		rows    [][]string
 	}{
 		{"By group", []string{"GROUP", "MARKET", "USD/H EACH"}, groups},
-		{"By who pays", []string{"NAMESPACE", "QUEUE"}, tenants},
+		{"By queue", []string{"NAMESPACE", "QUEUE"}, tenants},
 		{"By job", []string{"NAMESPACE", "NAME", "USD SO FAR"}, jobs},
 	} {
 		if err := p.part(part.heading, append(part.columns, columns...), part.rows); err != nil {
@@ -93,7 +93,7 @@ func (c costs) print(p *printer) error {
 		}
 	}
 	if len(c.Unpriced) > 0 {
-		p.list("What is counted as free", []string{fmt.Sprintf("machines of groups without a price: %s; set spec.pricePerHour of the NodeGroup", strings.Join(c.Unpriced, ", "))})
+		p.list("Not included", []string{fmt.Sprintf("NodeGroups without a price: %s; set their spec.pricePerHour", strings.Join(c.Unpriced, ", "))})
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 )
 
-// explained is a kind that explain knows, by the names that people write.
+// explained is a kind that explain accepts, with its names.
 type explained struct {
 	resource schema.GroupResource
 	names    []string
@@ -51,25 +51,25 @@ func kindNamed(name string) (explained, error) {
 			return k, nil
 		}
 	}
-	return explained{}, fmt.Errorf("kind %q is none that can be explained: say job, workload or provisioningrequest", name)
+	return explained{}, fmt.Errorf("kind %q cannot be explained: use job, workload or provisioningrequest", name)
 }
 
 func newExplainCommand(o *options) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "explain KIND/NAME | KIND NAME | NAME",
-		Short: "Why a job, workload or provisioningrequest waits, and what would change that",
-		Long: `explain tells where a job, a workload or a provisioningrequest stands: its place in
-the queue, what it is short of on each flavor and by how much, who has that, what
-machines each group could give and at what chance, and what would change it.
+		Short: "Explain why a job, workload or provisioningrequest waits, and what would change that",
+		Long: `Explain why a job, workload or provisioningrequest waits: its place in the queue, what
+is missing on each flavor and how much, which workloads have it, what machines each
+group could provide with which chance, and what would change the outcome.
 
-KIND is job, workload (wl) or provisioningrequest (provreq). With NAME alone, all
-three are looked for.`,
+KIND is job, workload (wl) or provisioningrequest (provreq). With only a NAME, all three
+kinds are searched.`,
 		Example: `  kubectl muster explain job/train
   kubectl muster explain provreq train -n research -o wide
   kubectl muster explain job/train -o json | jq .unblock`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 {
-				return fmt.Errorf("%d arguments name no object: say what to explain, for example job/train", len(args))
+				return fmt.Errorf("%d arguments do not name an object: use for example job/train", len(args))
 			}
 			return nil
 		},
@@ -112,7 +112,7 @@ func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 		var events []corev1.Event
 		for _, subject := range subjects {
 			list := &corev1.EventList{}
-			// Who may not read Events still has the conditions.
+			// A caller that may not read Events still has the conditions.
 			if err := kube.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{"involvedObject.uid": string(subject.GetUID())}); err == nil {
 				events = append(events, list.Items...)
 			}
@@ -128,7 +128,7 @@ func find(ctx context.Context, kube client.Client, namespace string, args []stri
 	kindName, rest, slash := strings.Cut(args[0], "/")
 	switch {
 	case slash && len(args) == 2:
-		return nil, fmt.Errorf("%q and %q are two ways to name an object: say %s alone", args[0], args[1], args[0])
+		return nil, fmt.Errorf("%q and %q both name a kind: use %s alone", args[0], args[1], args[0])
 	case slash || len(args) == 2:
 		k, err := kindNamed(kindName)
 		if err != nil {
@@ -140,7 +140,7 @@ func find(ctx context.Context, kube client.Client, namespace string, args []stri
 		}
 	}
 	if name == "" {
-		return nil, fmt.Errorf("%q lacks the name of the %s: say %s/NAME", args[0], kinds[0].names[0], kinds[0].names[0])
+		return nil, fmt.Errorf("%q lacks the name of the %s: use %s/NAME", args[0], kinds[0].names[0], kinds[0].names[0])
 	}
 	var found []client.Object
 	var labels []string
@@ -163,7 +163,7 @@ func find(ctx context.Context, kube client.Client, namespace string, args []stri
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return nil, fmt.Errorf("namespace %s has %d objects of the name %s: say which by %s", namespace, len(found), name, strings.Join(labels, " or "))
+		return nil, fmt.Errorf("namespace %s has %d objects named %s: choose one with %s", namespace, len(found), name, strings.Join(labels, " or "))
 	case len(absent) == len(kinds):
 		return nil, view.NotInstalled(absent...)
 	case len(forbidden) > 0:
@@ -172,17 +172,17 @@ func find(ctx context.Context, kube client.Client, namespace string, args []stri
 	return nil, errors.New(notFound(ctx, kube, namespace, name, kinds))
 }
 
-// notFound says that there is no such object, and where there is one.
+// notFound is the error for a missing object, naming other namespaces that have one.
 func notFound(ctx context.Context, kube client.Client, namespace, name string, kinds []explained) string {
 	what := kinds[0].names[0]
 	if len(kinds) > 1 {
 		what = "job, workload or provisioningrequest"
 	}
-	out := fmt.Sprintf("namespace %s has no %s of the name %s", namespace, what, name)
+	out := fmt.Sprintf("namespace %s has no %s named %s", namespace, what, name)
 	var elsewhere []string
 	for _, k := range kinds {
 		list := k.list()
-		// Whoever may not look elsewhere is told of his own namespace only.
+		// A caller that may not list all namespaces is told about this one only.
 		if kube.List(ctx, list, client.MatchingFields{"metadata.name": name}) != nil {
 			continue
 		}
@@ -197,11 +197,11 @@ func notFound(ctx context.Context, kube client.Client, namespace, name string, k
 	slices.Sort(elsewhere)
 	switch elsewhere = slices.Compact(elsewhere); len(elsewhere) {
 	case 0:
-		return out + ": look for it with `kubectl get jobs,workloads,provisioningrequests --all-namespaces`"
+		return out + ": try `kubectl get jobs,workloads,provisioningrequests --all-namespaces`"
 	case 1:
 		return fmt.Sprintf("%s, but namespace %s has one: add -n %s", out, elsewhere[0], elsewhere[0])
 	}
-	return fmt.Sprintf("%s, but namespaces %s have one each: say which by -n", out, strings.Join(elsewhere, ", "))
+	return fmt.Sprintf("%s, but namespaces %s have one each: choose one with -n", out, strings.Join(elsewhere, ", "))
 }
 
 // completeExplain offers the objects of the namespace.

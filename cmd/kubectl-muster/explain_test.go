@@ -26,9 +26,9 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, priority(10)), waiting("train", 4, nil)},
 			want: []string{
 				"Workload default/train waits for quota.",
-				"1st of 1 in line, for 60m",
+				"1st of 1 in the queue, waiting for 60m",
 				"16 more needed: 16 are free of 64",
-				"flavor h100: 16 nvidia.com/gpu come back from those below, or an admin raises nominalQuota of ClusterQueue team by as much",
+				"flavor h100: the workloads listed below release 16 nvidia.com/gpu, or an administrator raises nominalQuota of ClusterQueue team by that amount",
 				"default/big team 10 48 nvidia.com/gpu of h100 -",
 			},
 		},
@@ -66,22 +66,22 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				running("small", "team", 1, nil), waiting("huge", 8, priority(5)), waiting("train", 4, nil),
 			},
 			want: []string{
-				"2nd of 2 in line",
+				"2nd of 2 in the queue",
 				"ClusterQueue team is StrictFIFO, and a workload ahead of this one does not fit yet",
-				"default/huge (priority 5), which is first in line, starts or leaves",
+				"default/huge (priority 5), the head of the queue, starts or is removed",
 			},
 		},
 		"the queue is stopped": {
 			objects: []client.Object{flavor("h100"), team("team", func(s *kueue.ClusterQueueSpec) { s.StopPolicy = new(kueue.Hold) }, "h100=64"), waiting("train", 4, nil)},
 			want: []string{
-				"is held back: its queue is stopped or inactive.",
+				"is held: its queue is stopped or inactive.",
 				"its stopPolicy is Hold; set it to None to go on",
 			},
 		},
 		"a check of the queue is not active": {
 			objects: []client.Object{flavor("h100"), check("capacity", queueing.CapacityController, "cheap"), team("team", checked, "h100=64"), waiting("train", 4, nil)},
 			want: []string{
-				"is held back: its queue is stopped or inactive.",
+				"is held: its queue is stopped or inactive.",
 				"AdmissionCheck \"capacity\" is not active: CapacityPolicy \"cheap\" does not exist; create it or change parameters.name",
 			},
 		},
@@ -90,7 +90,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			want: []string{
 				"waits for machines.",
 				"group h100: only 3 of 4 machines; tried again at 2026-11-20T12:05:00Z",
-				"time: group h100 may be tried again at 2026-11-20T12:05:00Z (in 5m)",
+				"time: the backoff of NodeGroup h100 ends at 2026-11-20T12:05:00Z (in 5m)",
 				"h100 h100 OnDemand 10.00 0 of 8 4 95% Stockout, 10m ago 2026-11-20T12:05:00Z",
 			},
 		},
@@ -100,18 +100,18 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				&v1alpha1.CapacityPolicy{ObjectMeta: meta("cheap"), Spec: v1alpha1.CapacityPolicySpec{MaxPricePerHour: new(resource.MustParse("25"))}}, waiting("train", 4, nil),
 			},
 			want: []string{
-				"can never start as it is: its machines cost more than its policy allows.",
+				"cannot start as specified: its machines cost more than its CapacityPolicy allows.",
 				"the cheapest way costs 40.00 USD per hour and the policy allows 25.00: raise spec.maxPricePerHour of the CapacityPolicy or ask for less",
 			},
 		},
-		"no group could ever give its machines": {
+		"no group can provide its machines": {
 			objects: []client.Object{
 				flavor("h100"), capacity(), team("team", checked, "h100=64"), group("h100", 2, nil), group("a100", 8, nil), waiting("train", 4, nil),
 			},
 			want: []string{
-				"can never start as it is: no group could ever give its machines.",
+				"cannot start as specified: no NodeGroup can provide its machines.",
 				"group h100: 4 machines needed, it may have 2 (spec.maxNodes): 2 short; 1 other group cannot take such pods",
-				"an admin raises spec.maxNodes of NodeGroup h100 by 2",
+				"an administrator raises spec.maxNodes of NodeGroup h100 by 2",
 			},
 		},
 		"the group has no room left for now": {
@@ -124,7 +124,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			want: []string{
 				"waits for machines.",
 				"4 machines needed, it has 3 and may have 4 (spec.maxNodes): 3 short",
-				"an admin raises spec.maxNodes of NodeGroup h100 by 3, or some of its 3 machines are given back",
+				"an administrator raises spec.maxNodes of NodeGroup h100 by 3, or some of its 3 machines are removed",
 				"MACHINES PODS\nh100 default/newer 0 1 0\nh100 default/older 0 2 0\n",
 			},
 		},
@@ -137,8 +137,8 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				"waits for machines.",
 				"flavor spot: no machines: group spot: only 3 of 4 machines",
 				"insufficient unused quota for nvidia.com/gpu in flavor h100, 16 more needed: 16 are free of 32",
-				"time: group spot may be tried again at",
-				"flavor h100: 16 nvidia.com/gpu come back",
+				"time: the backoff of NodeGroup spot ends at",
+				"flavor h100: the workloads listed below release 16 nvidia.com/gpu",
 				"h100 h100 OnDemand 10.00 0 of 8 4 95% - -",
 			},
 		},
@@ -147,7 +147,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				w.Annotations = map[string]string{queueing.GatedByAnnotation: "example.com/budget"}
 			})},
 			want: []string{
-				"is held back by a gate.",
+				"is held by an admission gate.",
 				"Admission is gated by: example.com/budget",
 			},
 		},
@@ -162,7 +162,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				}),
 			},
 			want: []string{
-				"is held back by a gate.",
+				"is held by an admission gate.",
 				"gated by preemptionGate example.com/wait; it is admitted when that is open or quota is free",
 				"default/low team 0 32 nvidia.com/gpu of h100 -",
 			},
@@ -175,7 +175,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			want: []string{
 				"waits for machines.",
 				"capacity could not be obtained: dry",
-				"time: Muster tries again at 2026-11-20T12:03:00Z (in 3m)",
+				"time: Muster retries at 2026-11-20T12:03:00Z (in 3m)",
 				"h100 nvidia.com/gpu 32 64 0 64 0",
 			},
 		},
@@ -190,16 +190,16 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				}), waiting("train", 4, priority(10)),
 			},
 			want: []string{
-				"waits for others to stop, which make room for it.",
+				"waits for preempted workloads to stop.",
 				"Waiting for the quota of preempted workloads: default/low",
 			},
 		},
 		"it asks for more than there is": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=16"), waiting("train", 4, nil)},
 			want: []string{
-				"can never start as it is: it asks for more than the whole quota.",
+				"cannot start as specified: it requests more than the maximum quota.",
 				"current podset request (32) > maximum capacity (16)",
-				"it asks for 16 nvidia.com/gpu less, or an admin raises nominalQuota of ClusterQueue team by as much",
+				"request 16 nvidia.com/gpu less, or ask an administrator to raise nominalQuota of ClusterQueue team by that amount",
 			},
 		},
 		"its queue has no quota for a resource": {
@@ -207,7 +207,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests["example.com/fpga"] = resource.MustParse("1")
 			})},
 			want: []string{
-				"can never start as it is: no flavor of its queue suits it.",
+				"cannot start as specified: no flavor of its ClusterQueue matches it.",
 				"resource example.com/fpga unavailable in ClusterQueue team: an admin can add it to a resource group",
 			},
 		},
@@ -216,14 +216,14 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"pool": "a100"}
 			})},
 			want: []string{
-				"can never start as it is: no flavor of its queue suits it.",
+				"cannot start as specified: no flavor of its ClusterQueue matches it.",
 				"flavor h100 doesn't match node affinity: its node labels do not match the pods' node selector or affinity",
 			},
 		},
 		"its LocalQueue does not exist": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) { w.Spec.QueueName = "mian" })},
 			want: []string{
-				"cannot be queued as it is.",
+				"cannot be queued as specified.",
 				"LocalQueue mian doesn't exist: create it in namespace default, or change the job's label",
 			},
 		},
@@ -232,14 +232,14 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				s.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
 			}, "h100=64"), waiting("train", 4, nil)},
 			want: []string{
-				"cannot be queued as it is.",
+				"cannot be queued as specified.",
 				"its namespaceSelector does not match the namespace's labels",
 			},
 		},
 		"it is deactivated": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) { w.Spec.Active = new(false) })},
 			want: []string{
-				"is deactivated: somebody has to set spec.active of its Workload to true",
+				"is deactivated: set spec.active of its Workload to true",
 			},
 		},
 		"the time by which it was to start has passed": {
@@ -248,15 +248,15 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				&v1alpha1.CapacityPolicy{ObjectMeta: meta("soon"), Spec: v1alpha1.CapacityPolicySpec{StartWithin: &metav1.Duration{Duration: 10 * time.Minute}}}, waiting("train", 4, nil),
 			},
 			want: []string{
-				"does not start any more: the time by which it was to start has passed.",
+				"will not start: the time by which it was to start has passed.",
 				"It has no machines by 2026-11-20T11:10:00Z",
 			},
 		},
 		"nothing is in its way": {
 			objects: []client.Object{flavor("h100"), capacity(), team("team", checked, "h100=64"), group("h100", 8, nil), waiting("train", 4, nil)},
 			want: []string{
-				"has its turn: Muster gives it quota next, on flavor h100.",
-				"it takes a launch of 4 machines of group h100, for 40.00 USD per hour, with a chance of 95%",
+				"is next: Muster is about to reserve its quota on flavor h100.",
+				"machines to launch: 4 of NodeGroup h100, at 40.00 USD per hour, with a 95% chance of success",
 				"it starts once AdmissionCheck capacity is Ready",
 			},
 		},
@@ -265,7 +265,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				// No group and no flavor tells nodes apart by this label.
 				w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"name": "node-3"}
 			})},
-			want: []string{"has its turn: Muster gives it quota next, on flavor h100.", "its pods have room on machines that exist: 1"},
+			want: []string{"is next: Muster is about to reserve its quota on flavor h100.", "its pods fit on existing machines: 1"},
 		},
 		"it has quota and waits for a person": {
 			objects: []client.Object{flavor("h100"), check("approval", "example.com/approval", ""), team("team", func(s *kueue.ClusterQueueSpec) {
@@ -274,14 +274,14 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "approval", State: kueue.CheckStatePending}}
 			})},
 			want: []string{
-				"has its quota on flavor h100, and waits for what its queue checks before it starts.",
-				"AdmissionCheck approval is Pending: nobody has answered it yet",
+				"has quota reserved on flavor h100 and waits for its admission checks.",
+				"AdmissionCheck approval is Pending: its controller has not answered yet",
 			},
 		},
 		"it runs": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("train", "team", 4, nil)},
 			want: []string{
-				"is admitted since 2026-11-20T11:30:00Z (30m ago) on flavor h100.",
+				"was admitted at 2026-11-20T11:30:00Z (30m ago) on flavor h100.",
 			},
 		},
 	} {
@@ -306,23 +306,23 @@ func TestProvisioningRequestsAreExplained(t *testing.T) {
 	}{
 		"it has its turn": {
 			objects: append(request(), group("h100", 8, nil)),
-			want:    []string{"has its turn: Muster launches its machines next.", "launches 4 machines of group h100 for 40.00 USD per hour"},
+			want:    []string{"is next: Muster is about to launch its machines.", "launches 4 machines of group h100 for 40.00 USD per hour"},
 		},
 		"its group had a stockout": {
 			objects: append(request(), group("h100", 8, dry)),
-			want:    []string{"waits for capacity.", "only 3 of 4 machines", "time: group h100 may be tried again at 2026-11-20T12:05:00Z (in 5m)", "Stockout, 10m ago"},
+			want:    []string{"waits for capacity.", "only 3 of 4 machines", "time: the backoff of NodeGroup h100 ends at 2026-11-20T12:05:00Z (in 5m)", "Stockout, 10m ago"},
 		},
 		"no group could ever serve it": {
 			objects: append(request(), group("h100", 2, nil)),
-			want:    []string{"can never be served as it is.", "it may have 2 (spec.maxNodes): 2 short", "raises spec.maxNodes of NodeGroup h100 by 2"},
+			want:    []string{"cannot be served as specified.", "it may have 2 (spec.maxNodes): 2 short", "raises spec.maxNodes of NodeGroup h100 by 2"},
 		},
 		"its PodTemplate is missing": {
 			objects: append(request()[:1], group("h100", 8, nil)),
-			want:    []string{"can never be served as it is.", `PodTemplates ["train"] do not exist in namespace default: create them`},
+			want:    []string{"cannot be served as specified.", `PodTemplates ["train"] do not exist in namespace default: create them`},
 		},
 		"somebody else serves its class": {
 			objects: wrongClass,
-			want:    []string{"is not Muster's: its class is queued-provisioning.gke.io", "atomic-scale-up.muster.dev"},
+			want:    []string{"is not served by this Muster: its class is queued-provisioning.gke.io", "atomic-scale-up.muster.dev"},
 		},
 		"all of its machines are there": {
 			objects: provisioned,
@@ -340,12 +340,12 @@ func TestAJobIsExplainedByItsWorkload(t *testing.T) {
 	p := pictureOf(nil, flavor("h100"), team("team", nil, "h100=16"), waiting("job-train-1a2b3", 4, func(w *kueue.Workload) {
 		w.OwnerReferences = []metav1.OwnerReference{ownedBy("train")}
 	}))
-	lacks(t, toldOf(t, p.ExplainJob(job("train", nil))), "Job default/train (Workload job-train-1a2b3) can never start as it is")
+	lacks(t, toldOf(t, p.ExplainJob(job("train", nil))), "Job default/train (Workload job-train-1a2b3) cannot start as specified")
 	lacks(t, toldOf(t, p.ExplainJob(job("other", map[string]string{"kueue.x-k8s.io/queue-name": "main"}))),
 		"Job default/other has no Workload yet.", "it names LocalQueue main", "kubectl -n muster-system get pods")
 	lacks(t, toldOf(t, p.ExplainJob(job("named", map[string]string{"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/prebuilt-workload-name": "mine"}))),
-		"Job default/named waits for its Workload.", "kueue.x-k8s.io/prebuilt-workload-name names Workload mine", "create a Workload of that name")
-	lacks(t, toldOf(t, p.ExplainJob(job("plain", nil))), "is in no queue, so Muster leaves it alone.", "it has no label kueue.x-k8s.io/queue-name")
+		"Job default/named waits for its Workload.", "kueue.x-k8s.io/prebuilt-workload-name names Workload mine", "create a Workload with that name")
+	lacks(t, toldOf(t, p.ExplainJob(job("plain", nil))), "is not in a queue, so Muster ignores it.", "it has no label kueue.x-k8s.io/queue-name")
 }
 
 func TestWithoutRightsWhatMusterWroteIsShown(t *testing.T) {
@@ -357,9 +357,9 @@ func TestWithoutRightsWhatMusterWroteIsShown(t *testing.T) {
 		{LastTimestamp: at(9), Reason: "Older", Message: "before"}, {LastTimestamp: at(1), Reason: "Pending", Message: "still dry"},
 	})
 	text := toldOf(t, e)
-	lacks(t, text, "waits for machines, as Muster wrote 30m ago.", "group h100 is dry", "60s ago, Pending: still dry\n- 9m ago, Older: before",
-		"list nodes, list pods in the whole cluster", "Ask an admin for the ClusterRole muster-explain", "kubectl create clusterrole muster-explain-some --verb=list --resource=nodes,pods;")
-	if strings.Contains(text, "has its turn") {
+	lacks(t, text, "waits for machines, as recorded 30m ago.", "group h100 is dry", "60s ago, Pending: still dry\n- 9m ago, Older: before",
+		"list nodes, list pods in all namespaces", "Ask an administrator for the ClusterRole muster-explain", "kubectl create clusterrole muster-explain-some --verb=list --resource=nodes,pods;")
+	if strings.Contains(text, "is next") {
 		t.Errorf("something was decided without the nodes:\n%s", text)
 	}
 }

@@ -1,10 +1,9 @@
-// Command kubectl-muster is the plugin `kubectl muster`: it tells why a job waits, what
-// would unblock it, who is in the queues and what machines can be had. It reads the
-// cluster with its caller's own rights and decides by the very code that Muster runs,
+// Command kubectl-muster is the plugin `kubectl muster`: it explains why a job waits and
+// what would unblock it, lists the queues, the node groups and their costs, and simulates.
+// It reads the cluster with its caller's rights and decides by the code that Muster runs,
 // so it answers while Muster is down, and changes nothing.
 //
-// picture.go decides, and the files explain_*.go put it in words: objects and a time go
-// in, an answer comes out. read.go reads the cluster for them.
+// Package cmd/view reads and decides; the files here parse arguments and print the answers.
 package main
 
 import (

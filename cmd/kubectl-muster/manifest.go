@@ -24,18 +24,18 @@ import (
 // manifest is an object that a file describes.
 type manifest struct {
 	object client.Object
-	// at is the file and the document in it, for errors.
+	// at names the file and the document in it, for errors.
 	at string
 }
 
-// stdin stands for the standard input where a file is named.
+// stdin is the file name that means standard input.
 const stdin = "-"
 
-// readManifests reads all objects of a file, which may have many documents and lists.
+// readManifests reads all objects of a file, which may have several documents and Lists.
 func readManifests(file string, in io.Reader, scheme *runtime.Scheme) ([]manifest, error) {
 	name := file
 	if file == stdin {
-		name = "the standard input"
+		name = "standard input"
 	} else {
 		opened, err := os.Open(file)
 		if err != nil {
@@ -61,12 +61,12 @@ func readManifests(file string, in io.Reader, scheme *runtime.Scheme) ([]manifes
 		out = append(out, found...)
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("%s describes no object: give at least one", name)
+		return nil, fmt.Errorf("%s contains no object", name)
 	}
 	return out, nil
 }
 
-// decode reads one document; a field that its kind does not have is an error.
+// decode reads one document; an unknown field is an error.
 func decode(text []byte, at string, scheme *runtime.Scheme) ([]manifest, error) {
 	asJSON, err := utilyaml.ToJSON(text)
 	if err != nil {
@@ -93,7 +93,7 @@ func decode(text []byte, at string, scheme *runtime.Scheme) ([]manifest, error) 
 	}
 	one, ok := object.(client.Object)
 	if !ok {
-		return nil, fmt.Errorf("%s: kind %s is none that is read here: give single objects, or a List of them", at, object.GetObjectKind().GroupVersionKind().Kind)
+		return nil, fmt.Errorf("%s: kind %s is not supported: give single objects, or a List of them", at, object.GetObjectKind().GroupVersionKind().Kind)
 	}
 	return []manifest{{one, at}}, nil
 }
@@ -103,22 +103,22 @@ func (m manifest) errorf(format string, args ...any) error {
 	return fmt.Errorf(m.at+": "+format, args...)
 }
 
-// tried is what came of having the API server try to create an object.
+// tried is the result of a dry run of creating an object.
 type tried struct {
-	// exists says that there is one of its name.
+	// exists reports whether an object of its name exists.
 	exists bool
-	// note says why the object is as in the file, and not as the API server would have it.
+	// note tells why the object is taken from the file, without the API server's defaults.
 	note string
 }
 
-// try has the API server create the object without keeping it, which it then is as it
-// would be in the cluster. What the API server or a policy refuses is an error.
+// try creates the object in a dry run, which leaves it as it would be in the cluster. It
+// returns an error if the API server or a policy refuses it.
 func (m *manifest) try(ctx context.Context, kube client.Client) (out tried, err error) {
 	o := m.object
 	if o.GetName() == "" && o.GetGenerateName() == "" {
-		return out, m.errorf("metadata.name is empty: give it a name")
+		return out, m.errorf("metadata.name is empty")
 	}
-	// All kinds that are tried have regular names.
+	// All kinds that are tried have regular plurals.
 	guessed, _ := apimeta.UnsafeGuessKindToResource(o.GetObjectKind().GroupVersionKind())
 	resource := guessed.GroupResource()
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -127,7 +127,7 @@ func (m *manifest) try(ctx context.Context, kube client.Client) (out tried, err 
 	if err := kube.Create(ctx, review); err != nil {
 		return out, fmt.Errorf("asking whether you may create %s: %w", resource, err)
 	}
-	const unasked = "so it is taken as it is in the file: what policies of the cluster would change or refuse is not known"
+	const unasked = "so it is taken from the file as is, without the cluster's defaults and admission policies"
 	if !review.Status.Allowed {
 		out.note = fmt.Sprintf("you may not create %s, %s", resource, unasked)
 		return out, nil
@@ -135,7 +135,7 @@ func (m *manifest) try(ctx context.Context, kube client.Client) (out tried, err 
 	created := o.DeepCopyObject().(client.Object)
 	switch err := kube.Create(ctx, created, client.DryRunAll); {
 	case apierrors.IsAlreadyExists(err):
-		return tried{exists: true, note: "there is one of its name, " + unasked}, nil
+		return tried{exists: true, note: "an object of its name exists, " + unasked}, nil
 	case apimeta.IsNoMatchError(err):
 		return out, view.NotInstalled(resource)
 	case err != nil:

@@ -13,16 +13,16 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 )
 
-// queueLines are those who wait, by ClusterQueue and in their order.
+// queueLines are the pending Workloads by ClusterQueue, in queue order.
 type queueLines []view.QueueLine
 
 func newQueueCommand(o *options) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "queue [CLUSTERQUEUE]",
-		Short: "Who waits in which queue, in which order, and for what",
-		Long: `queue lists those who wait in a ClusterQueue, or in all of them, in the order in
-which they are judged, with what each waits for. One without a position has its
-turn: nothing is in its way but Muster's next step.`,
+		Short: "List the pending jobs of the queues in order, and what each waits for",
+		Long: `List the pending jobs of a ClusterQueue, or of all, in the order in which they are
+considered, and what each waits for. A job without a position is next: nothing holds it
+but Muster's next step.`,
 		Example: `  kubectl muster queue
   kubectl muster queue research --watch
   kubectl muster queue -o json | jq -r '.[] | select(.reason == "WaitingForCapacity") | .name'`,
@@ -46,22 +46,22 @@ func (o *options) queue(ctx context.Context, names []string) (answer, error) {
 		return nil, err
 	}
 	if !p.KnowsQueues() {
-		return nil, fmt.Errorf("you may not see the queues. What you may not do:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
+		return nil, fmt.Errorf("you lack the rights to read the queues. Missing:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
 	}
 	if len(names) > 0 && !slices.Contains(p.QueueNames(), names[0]) {
-		return nil, fmt.Errorf("there is no ClusterQueue %q; there are: %s", names[0], cmp.Or(strings.Join(p.QueueNames(), ", "), "none"))
+		return nil, fmt.Errorf("ClusterQueue %q does not exist; those that do: %s", names[0], cmp.Or(strings.Join(p.QueueNames(), ", "), "none"))
 	}
 	return queueLines(p.Lines(names...)), nil
 }
 
 func (l queueLines) print(p *printer) error {
 	if len(l) == 0 {
-		fmt.Fprintln(p.out, "Nobody waits.")
+		fmt.Fprintln(p.out, "No workload is pending.")
 		return nil
 	}
 	columns := []string{"CLUSTERQUEUE", "POSITION", "NAMESPACE", "NAME", "PRIORITY", "AGE", "WHY", "NEXT TRY"}
 	if p.wide {
-		columns = append(columns, "IN FULL")
+		columns = append(columns, "MESSAGE")
 	}
 	rows := make([][]string, len(l))
 	for i, x := range l {

@@ -8,10 +8,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// options are what all commands share.
+// options are shared by all commands.
 type options struct {
 	config *genericclioptions.ConfigFlags
-	// file is that of muster's own flag --config; empty where it has none.
+	// file is the one that muster takes as its --config; empty if it has none.
 	file   string
 	clock  clock.WithTicker
 	output string
@@ -24,38 +24,38 @@ func newRootCommand(c clock.WithTicker) *cobra.Command {
 	o.config.CacheDir, o.config.DisableCompression = nil, nil
 	root := &cobra.Command{
 		Use:   "kubectl-muster",
-		Short: "Why a job waits, what would unblock it, and what machines can be had",
-		Long: `kubectl muster tells why a job waits, what would unblock it, who is in the queues
-and what machines can be had.
+		Short: "Explain why jobs wait, and show queues, node groups and costs",
+		Long: `kubectl muster explains why a job waits and what would unblock it, and shows the queues,
+the node groups and their costs.
 
-It reads the cluster with your own rights and decides on this machine, by the
-code that Muster itself runs. So it answers while Muster is down, and it changes
-nothing. Where you may not read all that a decision needs, it shows what Muster
-has written, and names the right that you lack. Where Muster runs with a file of
-settings, give the same to --config: fair sharing, for one, changes the order.`,
-		Example: `  # Why does it not start?
+It reads the cluster with your rights and decides locally, with the same code as Muster.
+So it works while Muster is down, and changes nothing. If your rights do not suffice for
+a decision, it shows what Muster recorded on the object and names the missing rights.
+If Muster runs with a configuration file, pass the same file to --config: settings such
+as fair sharing change the order.`,
+		Example: `  # Why does the job not start?
   kubectl muster explain job/train
 
-  # Who waits in which queue, and for what
+  # List the pending jobs of all queues
   kubectl muster queue
 
-  # Would this job start, where, and at what price
+  # Would this job start, where, and at what price?
   kubectl muster simulate -f train.yaml
 
-  # What the machines cost, and how likely they come
+  # Watch the node groups: prices, sizes, chances of a launch
   kubectl muster capacity --watch
 
-  # Who pays how much for the machines that exist
+  # What do the machines cost now, and for which jobs?
   kubectl muster cost`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl muster"},
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		// A command that runs has its arguments checked, so that a mistyped name is an error and not a page of help.
+		// A command that runs has its arguments checked: a mistyped name is an error, not a page of help.
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
 	o.config.AddFlags(root.PersistentFlags())
-	root.PersistentFlags().StringVar(&o.file, "config", "", "file that muster runs with as its own --config; empty means its defaults")
+	root.PersistentFlags().StringVar(&o.file, "config", "", "configuration file that muster runs with; empty means the defaults")
 	if err := root.MarkPersistentFlagFilename("config"); err != nil {
 		panic(err) // the flag is defined above
 	}

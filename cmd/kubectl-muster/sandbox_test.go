@@ -114,10 +114,10 @@ func TestOnASandbox(t *testing.T) {
 
 	s.tells([]string{"explain", "job/train"},
 		"waits for machines.\nClusterQueue research, by LocalQueue main, priority 0: 1st of 1 in line", "3 of 4 machines came",
-		"time: group h100 may be tried again at", "h100 nvidia.com/gpu 32 64 0 64 0", "h100 h100 OnDemand 98.32 0 of 8 4 ", "Stockout, ")
+		"time: the backoff of NodeGroup h100 ends at", "h100 nvidia.com/gpu 32 64 0 64 0", "h100 h100 OnDemand 98.32 0 of 8 4 ", "Stockout, ")
 	s.tells([]string{"queue", "research"}, "research 1 default job/train 0", "waits for machines")
 	s.tells([]string{"capacity"}, "h100 OnDemand - 98.32 0 of 8 0 0", "Stockout")
-	s.tells([]string{"explain", "provreq/train"}, "is not Muster's: its class is queued-provisioning.gke.io")
+	s.tells([]string{"explain", "provreq/train"}, "is not served by this Muster: its class is queued-provisioning.gke.io")
 
 	s.refuses([]string{"explain", "train"}, "namespace default has 2 objects of the name train: say which by job/train or provisioningrequest/train")
 	s.refuses([]string{"explain", "job/none"}, "namespace default has no job of the name none")
@@ -125,19 +125,19 @@ func TestOnASandbox(t *testing.T) {
 	s.refuses([]string{"explain", "pod/train"}, `kind "pod" is none that can be explained`)
 	s.refuses([]string{"queue", "reserch"}, `there is no ClusterQueue "reserch"; there are: research`)
 
-	s.refuses([]string{"explain", "job/train", "--as", "nobody"}, "you may not get jobs.batch in namespace default. Ask an admin for the ClusterRole muster-explain")
+	s.refuses([]string{"explain", "job/train", "--as", "nobody"}, "you may not get jobs.batch in namespace default. Ask an administrator for the ClusterRole muster-explain")
 	s.refuses([]string{"queue", "--as", "nobody"}, "list workloads.kueue.x-k8s.io, list clusterqueues.kueue.x-k8s.io")
 	s.refuses([]string{"capacity", "--as", "nobody"}, "--verb=list --resource=nodegroups.muster.dev;")
 
 	tenant := []string{"--as", "system:serviceaccount:default:tenant"}
 	s.tells(append([]string{"explain", "job/train"}, tenant...), "waits for machines, as Muster wrote", "3 of 4 machines came",
-		"What Muster has told", "list nodes in the whole cluster", "Ask an admin for the ClusterRole muster-explain", "kubectl create clusterrole muster-explain-some --verb=list --resource=nodes;")
+		"What Muster has told", "list nodes in all namespaces", "Ask an administrator for the ClusterRole muster-explain", "kubectl create clusterrole muster-explain-some --verb=list --resource=nodes;")
 
 	s.simulates()
 
 	// What Muster has not seen is judged all the same. It is not paused amid an attempt,
 	// which would go on for ever.
-	s.tells([]string{"explain", "job/train"}, "time: group h100 may be tried again at")
+	s.tells([]string{"explain", "job/train"}, "time: the backoff of NodeGroup h100 ends at")
 	if err := running.Pause(cluster.Muster); err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +149,8 @@ func TestOnASandbox(t *testing.T) {
 	if err := kube.Update(t.Context(), group); err != nil {
 		t.Fatal(err)
 	}
-	s.tells([]string{"explain", "job/train"}, "can never start as it is: no group could ever give its machines.", "4 machines needed, it may have 2",
-		"an admin raises spec.maxNodes of NodeGroup h100 by 2")
+	s.tells([]string{"explain", "job/train"}, "cannot start as specified: no NodeGroup can provide its machines.", "4 machines needed, it may have 2",
+		"an administrator raises spec.maxNodes of NodeGroup h100 by 2")
 	if err := running.Resume(cluster.Muster); err != nil {
 		t.Fatal(err)
 	}
@@ -179,22 +179,22 @@ spec:
   template: {labels: {pool: h100}, capacity: {cpu: 192, memory: 2Ti, nvidia.com/gpu: 8}}
   kwok: {}
 `)
-	s.tells([]string{"simulate", "-f", two}, "Job default/new would start at 20", ", on flavor h100.", "a launch of 2 machines of group h100, for 196.64 USD per hour")
-	s.tells([]string{"simulate", "-f", two, "--quota", "research/h100/nvidia.com/gpu=8"}, "would not start now: it can never start as it is", "As things are it would start at 20",
-		"flavor h100: it asks for 8 nvidia.com/gpu less, or an admin raises nominalQuota of ClusterQueue research by as much")
-	s.tells([]string{"simulate", "-f", two, "--at", "6h"}, "Job default/new would come at 20", "(in 6h), and is expected to start")
-	s.tells([]string{"simulate", "--add-group", more}, "Of those that wait, 1 would start and do not as things are", "research default job/train 0 would start at 20", "4 machines of group more, for 320.00 USD per hour")
+	s.tells([]string{"simulate", "-f", two}, "Job default/new would start at 20", ", on flavor h100.", "machines to launch: 2 of NodeGroup h100, at 196.64 USD per hour")
+	s.tells([]string{"simulate", "-f", two, "--quota", "research/h100/nvidia.com/gpu=8"}, "would not start now: it cannot start as specified", "Without the changes it would start at 20",
+		"flavor h100: request 8 nvidia.com/gpu less, or ask an administrator to raise nominalQuota of ClusterQueue research by that amount")
+	s.tells([]string{"simulate", "-f", two, "--at", "6h"}, "Job default/new would arrive at 20", "(in 6h) and is expected to start")
+	s.tells([]string{"simulate", "--add-group", more}, "Of the pending workloads, 1 would start only with the changes", "research default job/train 0 would start at 20", "4 of NodeGroup more, at 320.00 USD per hour")
 	s.refuses([]string{"simulate", "-f", written("named.yaml", strings.Replace(train, "name: new", "name: New", 1))}, "named.yaml, document 1: the API server would refuse it: ")
 	s.refuses([]string{"simulate", "--add-group", written("priced.yaml", "apiVersion: muster.dev/v1alpha1\nkind: NodeGroup\nmetadata: {name: p}\nspec: {provider: kwok, maxNodes: 1, kwok: {}, template: {capacity: {cpu: 1}}}\n")},
 		"capacity must name cpu and memory")
-	s.refuses([]string{"simulate", "-f", two, "--as", "system:serviceaccount:default:tenant"}, "list nodes in the whole cluster")
+	s.refuses([]string{"simulate", "-f", two, "--as", "system:serviceaccount:default:tenant"}, "list nodes in all namespaces")
 
 	auditor := []string{"--as", "system:serviceaccount:default:auditor"}
-	s.tells(append([]string{"simulate", "-f", two}, auditor...), "would start at 20", "you may not create jobs.batch, so it is taken as it is in the file")
-	s.tells(append([]string{"explain", "job/train"}, auditor...), "waits for machines.", "time: group h100 may be tried again at")
+	s.tells(append([]string{"simulate", "-f", two}, auditor...), "would start at 20", "you may not create jobs.batch, so it is taken from the file as is")
+	s.tells(append([]string{"explain", "job/train"}, auditor...), "waits for machines.", "time: the backoff of NodeGroup h100 ends at")
 	s.tells(append([]string{"queue"}, auditor...), "research 1 default job/train")
 	s.tells(append([]string{"capacity"}, auditor...), "h100 OnDemand")
-	s.tells(append([]string{"cost"}, auditor...), "so nothing is paid for")
+	s.tells(append([]string{"cost"}, auditor...), "so there is no cost")
 }
 
 // TestAClusterWithoutMuster knows none of its kinds.
@@ -215,7 +215,7 @@ func TestAClusterWithoutMuster(t *testing.T) {
 	})
 	s := &onSandbox{t, running.Kubeconfig()}
 	for _, args := range [][]string{{"queue"}, {"capacity"}, {"explain", "workload/train"}} {
-		s.refuses(args, "Muster works with: it is not installed here")
+		s.refuses(args, "Muster is not installed")
 	}
 	s.refuses([]string{"explain", "train"}, "namespace default has no job")
 }

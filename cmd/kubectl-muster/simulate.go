@@ -25,18 +25,18 @@ import (
 // question is what to simulate.
 type question struct {
 	file string
-	// later is when the jobs come, as a time or from now; empty is now.
+	// later is the arrival of the jobs, a time or a duration from now; empty is now.
 	later     string
 	quotas    []string
 	groups    []string
 	lostZones []string
 }
 
-// simulated is the answer: of the jobs of a file, or else of those that wait.
+// simulated is the answer, about the jobs of a file or else the pending ones.
 type simulated struct {
 	Jobs   []view.Simulation `json:"jobs,omitempty"`
 	Others *view.Comparison  `json:"others,omitempty"`
-	// Notes say what the answer rests on.
+	// Notes tell the assumptions of the answer.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -44,27 +44,25 @@ func newSimulateCommand(o *options) *cobra.Command {
 	q := &question{}
 	command := &cobra.Command{
 		Use:   "simulate [-f FILE] [--at TIME] [--quota ...] [--add-group FILE] [--without-zone ZONE]",
-		Short: "Whether a job would start, where, and at what price; and what if things were different",
-		Long: `simulate tells what would become of a job if it were created now: whether it would
-start, when, on which flavors, machines and groups, at what price and chance, and
-whom it would preempt; or else why not, and what would change that. It changes
-nothing.
+		Short: "Simulate whether a job would start, where and at what price, also with what-if changes",
+		Long: `Simulate what would happen to a job if it were created now: whether and when it would
+start, on which flavors, machines and groups, at what price and chance of success, and
+which workloads it would preempt; or why it would not start, and what would change that.
+Nothing in the cluster is changed.
 
-The other flags ask what if: with another quota, with one more group, or without a
-zone. With a FILE they are about its jobs; without, the answer is who of those
-that wait would start, and who would not any more.
+--quota, --add-group and --without-zone ask what if. With a FILE the answer is about its
+jobs; without, it lists the pending workloads that would start only with the changes,
+and those that would start only without.
 
-A FILE has Jobs (batch/v1) or Workloads (kueue.x-k8s.io/v1beta2) as YAML or JSON, in
-one or more documents or in a List. They come together, so that one does not get what
-another one has. If you may create them, the API server is asked how it would
-default them and whether a policy refuses them, by a dry run.
+A FILE contains Jobs (batch/v1) or Workloads (kueue.x-k8s.io/v1beta2) as YAML or JSON, in
+one or more documents or in a List. They arrive together and compete for capacity. If
+you may create them, a server-side dry run applies defaults and admission policies.
 
-With --at the jobs come later: the queues are run forward until then, by the forecast
-that explain shows, too. It tells when they are expected to start, but not where.
+With --at the jobs arrive later: the queues are run forward until then, as for the
+expected start in explain. The answer is the expected start, without machines.
 
-That somebody is preempted is taken to happen at once, launches to succeed with the
-chance that is shown, and pauses after an attempt that failed to be over. What runs
-in a zone that is lost goes on running.`,
+Assumptions: preemption takes no time, launches succeed with the chance shown, backoffs
+after failed attempts are over, and pods in a lost zone keep running.`,
 		Example: `  # Would it start?
   kubectl muster simulate -f train.yaml
   kubectl create job train --image=train --dry-run=client -o yaml |
@@ -73,21 +71,21 @@ in a zone that is lost goes on running.`,
   # Would it start with 64 GPUs of flavor h100 for ClusterQueue research?
   kubectl muster simulate -f train.yaml --quota research/h100/nvidia.com/gpu=64
 
-  # When would it start if it came tonight?
+  # When would it start if it were created tonight?
   kubectl muster simulate -f train.yaml --at 6h
 
-  # Who would start if there were one more group, and who would not without a zone?
+  # Which pending workloads would start with one more group, and which not without a zone?
   kubectl muster simulate --add-group spot.yaml
   kubectl muster simulate --without-zone us-east-1a`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return o.simulate(command, q) },
 	}
 	flags := command.Flags()
-	flags.StringVarP(&q.file, "filename", "f", "", "file with the jobs; - is the standard input")
-	flags.StringVar(&q.later, "at", "", "when the jobs of the file come: a time such as 2026-11-20T18:00:00Z, or from now such as 6h; empty is now")
-	flags.StringArrayVar(&q.quotas, "quota", nil, "CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY: another nominalQuota; may be repeated")
-	flags.StringArrayVar(&q.groups, "add-group", nil, "file with NodeGroups that there are, too, or in the place of those of their names; may be repeated")
-	flags.StringArrayVar(&q.lostZones, "without-zone", nil, "zone that has no machines, nor gives any; may be repeated")
+	flags.StringVarP(&q.file, "filename", "f", "", "file with the jobs; - reads standard input")
+	flags.StringVar(&q.later, "at", "", "when the jobs of the file arrive: a time such as 2026-11-20T18:00:00Z, or a duration from now such as 6h; empty means now")
+	flags.StringArrayVar(&q.quotas, "quota", nil, "nominalQuota to assume, as CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY; may be repeated")
+	flags.StringArrayVar(&q.groups, "add-group", nil, "file with NodeGroups to add, or to replace existing ones of their names; may be repeated")
+	flags.StringArrayVar(&q.lostZones, "without-zone", nil, "zone to assume lost: without machines, and without new ones; may be repeated")
 	o.addOutput(command)
 	for _, name := range []string{"filename", "add-group"} {
 		if err := command.MarkFlagFilename(name, "yaml", "yml", "json"); err != nil {
@@ -111,7 +109,7 @@ func (o *options) simulate(command *cobra.Command, q *question) error {
 		return err
 	}
 	if q.file == "" && !changes.Any() && len(q.groups) == 0 {
-		return fmt.Errorf("there is nothing to simulate: name a file with jobs by -f, or a change by --quota, --add-group or --without-zone")
+		return fmt.Errorf("nothing to simulate: give a file with jobs (-f) or a change (--quota, --add-group or --without-zone)")
 	}
 	// The standard input can be read once only, so files are read before anything is
 	// asked.
@@ -122,19 +120,19 @@ func (o *options) simulate(command *cobra.Command, q *question) error {
 	return o.answer(command, func(ctx context.Context) (answer, error) { return o.simulateOnce(ctx, q, changes, newcomers, groups) })
 }
 
-// at is when the jobs come; zero is now.
+// at is when the jobs arrive; zero is now.
 func (q *question) at(now time.Time) (at time.Time, err error) {
 	if q.later == "" {
 		return at, nil
 	}
 	if q.file == "" {
-		return at, fmt.Errorf("--at is %q, and nothing comes then: name the file with the jobs that do by -f", q.later)
+		return at, fmt.Errorf("--at=%q needs a file with jobs: add -f", q.later)
 	}
 	if d, err := time.ParseDuration(q.later); err == nil {
 		return now.Add(d), nil
 	}
 	if at, err = time.Parse(time.RFC3339, q.later); err != nil {
-		return at, fmt.Errorf("--at is %q, which is neither a time such as 2026-11-20T18:00:00Z nor a duration from now such as 6h", q.later)
+		return at, fmt.Errorf("--at=%q is neither a time such as 2026-11-20T18:00:00Z nor a duration from now such as 6h", q.later)
 	}
 	return at, nil
 }
@@ -155,22 +153,22 @@ func (q *question) changes() (out view.Changes, err error) {
 // quotaFrom reads a value of --quota. Names of resources may have a slash.
 func quotaFrom(text string) (out view.QuotaChange, err error) {
 	wrong := func(why string) error {
-		return fmt.Errorf("--quota is %q: %s; write it as CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY, for example research/h100/nvidia.com/gpu=64", text, why)
+		return fmt.Errorf("--quota=%q: %s; write it as CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY, for example research/h100/nvidia.com/gpu=64", text, why)
 	}
 	of, amount, ok := strings.Cut(text, "=")
 	if !ok {
-		return out, wrong("it lacks =QUANTITY")
+		return out, wrong("=QUANTITY is missing")
 	}
 	parts := strings.SplitN(of, "/", 3)
 	if len(parts) < 3 || slices.Contains(parts, "") {
-		return out, wrong("it lacks the name of a ClusterQueue, of a flavor or of a resource")
+		return out, wrong("the name of the ClusterQueue, flavor or resource is missing")
 	}
 	quantity, err := resource.ParseQuantity(amount)
 	if err != nil {
-		return out, wrong(fmt.Sprintf("%q is no quantity", amount))
+		return out, wrong(fmt.Sprintf("%q is not a quantity", amount))
 	}
 	if quantity.Sign() < 0 {
-		return out, wrong("a quota is not negative")
+		return out, wrong("a quota must not be negative")
 	}
 	return view.QuotaChange{
 		ClusterQueue: parts[0], Flavor: kueue.ResourceFlavorReference(parts[1]), Resource: corev1.ResourceName(parts[2]), Nominal: quantity,
@@ -184,7 +182,7 @@ func (q *question) read(in io.Reader) (newcomers, groups []manifest, err error) 
 		return nil, nil, err
 	}
 	if q.file == stdin && slices.Contains(q.groups, stdin) {
-		return nil, nil, fmt.Errorf("-f and --add-group are both %q: the standard input can be read once", stdin)
+		return nil, nil, fmt.Errorf("-f and --add-group are both %q: standard input can be read only once", stdin)
 	}
 	if q.file != "" {
 		if newcomers, err = readManifests(q.file, in, scheme); err != nil {
@@ -195,11 +193,11 @@ func (q *question) read(in io.Reader) (newcomers, groups []manifest, err error) 
 		switch x := m.object.(type) {
 		case *batchv1.Job:
 			if x.Labels[jobs.QueueLabel] == "" {
-				return nil, nil, m.errorf("Job %s lacks the label %s in metadata.labels, so it would be in no queue: name a LocalQueue of its namespace there", x.Name, jobs.QueueLabel)
+				return nil, nil, m.errorf("Job %s lacks the label %s: set it to a LocalQueue of its namespace", x.Name, jobs.QueueLabel)
 			}
 		case *kueue.Workload:
 		default:
-			return nil, nil, m.errorf("kind %s is none that can be simulated: give a Job of batch/v1 or a Workload of %s", kindOf(x), kueue.SchemeGroupVersion)
+			return nil, nil, m.errorf("kind %s cannot be simulated: give a Job of batch/v1 or a Workload of %s", kindOf(x), kueue.SchemeGroupVersion)
 		}
 	}
 	for _, file := range q.groups {
@@ -209,7 +207,7 @@ func (q *question) read(in io.Reader) (newcomers, groups []manifest, err error) 
 		}
 		for _, m := range found {
 			if _, ok := m.object.(*v1alpha1.NodeGroup); !ok {
-				return nil, nil, m.errorf("kind %s is no group: give a NodeGroup of %s", kindOf(m.object), v1alpha1.GroupVersion)
+				return nil, nil, m.errorf("kind %s is not a NodeGroup of %s", kindOf(m.object), v1alpha1.GroupVersion)
 			}
 		}
 		groups = append(groups, found...)
@@ -229,7 +227,7 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 		return nil, err
 	}
 	if !p.Decides() {
-		return nil, fmt.Errorf("you may not see enough of the cluster to simulate it. What you may not do:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
+		return nil, fmt.Errorf("you lack the rights to read what a simulation needs. Missing:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
 	}
 	out := &simulated{}
 	for _, m := range groups {
@@ -267,7 +265,7 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 		out.Jobs = p.Simulate(newcomers, unchanged)
 	default:
 		if out.Jobs, err = p.SimulateLater(newcomers, at); err != nil {
-			return nil, fmt.Errorf("--at is %q: %w", q.later, err)
+			return nil, fmt.Errorf("--at=%q: %w", q.later, err)
 		}
 	}
 	return out, nil
@@ -280,7 +278,7 @@ func groupOf(ctx context.Context, kube client.Client, m manifest) (g *v1alpha1.N
 		return nil, "", err
 	}
 	g = m.object.(*v1alpha1.NodeGroup)
-	if g.Spec.CapacityType == "" { // nobody has defaulted it
+	if g.Spec.CapacityType == "" { // not defaulted: the object comes from a file
 		g = g.DeepCopy()
 		g.Spec.CapacityType = v1alpha1.OnDemand
 	}
@@ -330,7 +328,7 @@ func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m mani
 		return out, nil
 	}
 	if queueing.HasQuota(there) {
-		return out, m.errorf("%s %s is there already and has its quota: see `kubectl muster explain %s/%s -n %s`, or simulate one of another metadata.name",
+		return out, m.errorf("%s %s exists already and has quota: see `kubectl muster explain %s/%s -n %s`, or simulate it under another metadata.name",
 			out.Kind, out.Name, strings.ToLower(out.Kind), out.Name, there.Namespace)
 	}
 	// It keeps its place in the line, and does not pause any more.
@@ -338,7 +336,7 @@ func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m mani
 	now.Spec, now.Annotations, now.Status.RequeueState = out.Workload.Spec, out.Workload.Annotations, nil
 	now.Generation++
 	out.Workload = now
-	out.Notes = append(out.Notes, "it waits already: this is what would become of it in its place, as the file has it")
+	out.Notes = append(out.Notes, "it is already pending: this is the outcome in its place in the queue, with the spec of the file")
 	return out, nil
 }
 
@@ -386,14 +384,14 @@ func (s *simulated) print(p *printer) error {
 			return err
 		}
 	}
-	p.list("What it rests on", s.Notes)
+	p.list("Assumptions", s.Notes)
 	return nil
 }
 
 func (p *printer) simulation(s *view.Simulation) error {
 	p.heading(fmt.Sprintf("%s %s/%s %s.", s.Kind, s.Namespace, s.Name, s.Summary))
 	if s.Unchanged != "" {
-		fmt.Fprintf(p.out, "As things are it %s.\n", s.Unchanged)
+		fmt.Fprintf(p.out, "Without the changes it %s.\n", s.Unchanged)
 	}
 	p.list("Where", s.Where)
 	var rows [][]string
@@ -407,10 +405,10 @@ func (p *printer) simulation(s *view.Simulation) error {
 	for _, u := range s.Uses {
 		rows = append(rows, []string{u.Node, u.Group, fmt.Sprint(u.Pods)})
 	}
-	if err := p.part("Machines that exist", []string{"NODE", "GROUP", "PODS"}, rows); err != nil {
+	if err := p.part("Existing machines", []string{"NODE", "GROUP", "PODS"}, rows); err != nil {
 		return err
 	}
-	if err := p.holders("Whom it would preempt", s.Preempts); err != nil {
+	if err := p.holders("Workloads to preempt", s.Preempts); err != nil {
 		return err
 	}
 	if s.Waits != nil {
@@ -418,18 +416,18 @@ func (p *printer) simulation(s *view.Simulation) error {
 			return err
 		}
 	}
-	p.list("What it rests on", s.Notes)
+	p.list("Assumptions", s.Notes)
 	return nil
 }
 
 func (p *printer) comparison(c *view.Comparison) error {
-	fmt.Fprintf(p.out, "Of those that wait, %d would start and do not as things are; %d would not start any more. %d start anyway, %d wait anyway.\n",
+	fmt.Fprintf(p.out, "Of the pending workloads, %d would start only with the changes and %d only without. %d start and %d wait in either case.\n",
 		len(c.Start), len(c.Wait), c.StartAnyway, c.WaitAnyway)
-	columns := []string{"CLUSTERQUEUE", "NAMESPACE", "NAME", "PRIORITY", "WHAT"}
+	columns := []string{"CLUSTERQUEUE", "NAMESPACE", "NAME", "PRIORITY", "OUTCOME"}
 	for _, part := range []struct {
 		heading string
 		lines   []view.ChangeLine
-	}{{"Would start", c.Start}, {"Would not start any more", c.Wait}} {
+	}{{"Would start with the changes", c.Start}, {"Would no longer start", c.Wait}} {
 		var rows [][]string
 		for _, l := range part.lines {
 			what := strings.Join(slices.DeleteFunc([]string{l.Summary, l.Where, l.Message}, func(s string) bool { return s == "" }), ": ")

@@ -121,27 +121,27 @@ func TestSimulations(t *testing.T) {
 			name:    "free quota without a check for machines is had at once",
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64")},
 			file:    train,
-			want:    []string{"Job default/new would start at once, on flavor h100.\n", "no check of its queue asks for machines"},
+			want:    []string{"Job default/new would start at once, on flavor h100.\n", "its ClusterQueue has no capacity check"},
 		},
 		{
 			name: "machines that exist are named",
 			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("h100", 8, nil),
 				node("a", "h100"), node("b", "h100"), node("c", "h100"), node("d", "h100")},
 			file: train,
-			want: []string{"Job default/new would start at once, on flavor h100.", "its pods have room on machines that exist: 4", "NODE GROUP PODS\na - 1\nb - 1"},
+			want: []string{"Job default/new would start at once, on flavor h100.", "its pods fit on existing machines: 4", "NODE GROUP PODS\na - 1\nb - 1"},
 		},
 		{
 			name:    "launches have a group, a price, a chance and a time",
 			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("h100", 8, nil)},
 			file:    train,
 			want: []string{"Job default/new would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100.",
-				"it takes a launch of 4 machines of group h100, for 40.00 USD per hour, with a chance of 95%", "h100 OnDemand zone-a 4 40.00 95%"},
+				"machines to launch: 4 of NodeGroup h100, at 40.00 USD per hour, with a 95% chance of success", "h100 OnDemand zone-a 4 40.00 95%"},
 		},
 		{
 			name:    "why not is told as explain would",
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("other", 3, nil)},
 			file:    train,
-			want: []string{"Job default/new would not start now: it waits for quota.\nClusterQueue team, by LocalQueue main, priority 0: 2nd of 2 in line",
+			want: []string{"Job default/new would not start now: it waits for quota.\nClusterQueue team, LocalQueue main, priority 0: 2nd of 2 in the queue",
 				"insufficient unused quota for nvidia.com/gpu in flavor h100, 16 more needed: 16 are free of 64", "default/big team 0 48 nvidia.com/gpu of h100", "Expected start"},
 		},
 		{
@@ -149,7 +149,7 @@ func TestSimulations(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", preempting, "h100=64"), running("big", "team", 6, nil), running("small", "team", 2, nil),
 				urgent},
 			file: strings.Replace(train, "{spec: {", "{spec: {priorityClassName: urgent, ", 1),
-			want: []string{"would start at once, on flavor h100, after preempting 1.", "Whom it would preempt\nWORKLOAD CLUSTERQUEUE PRIORITY HAS BORROWS\ndefault/big team 0 48 nvidia.com/gpu of h100 -"},
+			want: []string{"would start at once, on flavor h100, after preempting 1.", "Workloads to preempt\nWORKLOAD CLUSTERQUEUE PRIORITY USES BORROWS\ndefault/big team 0 48 nvidia.com/gpu of h100 -"},
 		},
 		{
 			name:    "two of a file do not get the same",
@@ -168,49 +168,49 @@ func TestSimulations(t *testing.T) {
 			name:    "what keeps a Job from being queued is told",
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64")},
 			file:    strings.Replace(train, "{spec: {", "{spec: {priorityClassName: none, ", 1),
-			want:    []string{"would not start now: it cannot be queued as it is.", `PriorityClass "none" of the Job's pods doesn't exist`},
+			want:    []string{"would not start now: it cannot be queued as specified.", `PriorityClass "none" of the Job's pods doesn't exist`},
 		},
 		{
 			name:    "more quota would let it start",
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=16")},
 			file:    train,
 			changes: quotaOf("32"),
-			want:    []string{"would start at once, on flavor h100.\nAs things are it would not start now: it can never start as it is: it asks for more than the whole quota."},
+			want:    []string{"would start at once, on flavor h100.\nWithout the changes it would not start now: it cannot start as specified: it requests more than the maximum quota."},
 		},
 		{
 			name:    "a group more would give it machines",
 			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("other", 8, nil)},
 			file:    train,
 			changes: view.Changes{Groups: []*v1alpha1.NodeGroup{group("h100", 8, nil)}},
-			want:    []string{"would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100.\nAs things are it would not start now: it waits for machines."},
+			want:    []string{"would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100.\nWithout the changes it would not start now: it waits for machines."},
 		},
 		{
 			name:    "a group may be larger",
 			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("h100", 4, func(g *v1alpha1.NodeGroup) { g.Status.Machines = 2 })},
 			file:    train,
 			changes: view.Changes{Groups: []*v1alpha1.NodeGroup{group("h100", 5, nil)}},
-			want:    []string{"would not start now", "an admin raises spec.maxNodes of NodeGroup h100 by 1"},
+			want:    []string{"would not start now", "an administrator raises spec.maxNodes of NodeGroup h100 by 1"},
 		},
 		{
 			name:    "a zone that is lost has no machines",
 			objects: []client.Object{flavor("h100"), team("team", checked, "h100=64"), capacity(), group("h100", 8, nil)},
 			file:    train,
 			changes: view.Changes{LostZones: []string{"zone-a"}},
-			want:    []string{"would not start now: it waits for machines.\nAs things are it would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100."},
+			want:    []string{"would not start now: it waits for machines.\nWithout the changes it would start at 2026-11-20T12:04:00Z (in 4m), on flavor h100."},
 		},
 		{
 			name:    "without a file it is about those that wait",
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("first", 4, nil), waiting("huge", 12, nil)},
 			changes: quotaOf("80"),
-			want: []string{"Of those that wait, 1 would start and do not as things are; 0 would not start any more. 0 start anyway, 1 wait anyway.",
-				"Would start\nCLUSTERQUEUE NAMESPACE NAME PRIORITY WHAT\nteam default workload/first 0 would start at once, on flavor h100"},
+			want: []string{"Of the pending workloads, 1 would start only with the changes and 0 only without. 0 start and 1 wait in either case.",
+				"Would start with the changes\nCLUSTERQUEUE NAMESPACE NAME PRIORITY OUTCOME\nteam default workload/first 0 would start at once, on flavor h100"},
 		},
 		{
 			name:    "and some of them would not start any more",
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("first", 4, nil), waiting("small", 1, nil)},
 			changes: quotaOf("16"),
-			want: []string{"Of those that wait, 0 would start and do not as things are; 1 would not start any more. 1 start anyway, 0 wait anyway.",
-				"team default workload/first 0 would not start now: it can never start as it is"},
+			want: []string{"Of the pending workloads, 0 would start only with the changes and 1 only without. 1 start and 0 wait in either case.",
+				"team default workload/first 0 would not start now: it cannot start as specified"},
 		},
 	}
 	for _, tc := range tests {
@@ -235,10 +235,10 @@ func TestJobsThatAreThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lacks(t, got, "Job default/new would start at once, on flavor h100.", "there is one of its name", "it waits already: this is what would become of it in its place")
+	lacks(t, got, "Job default/new would start at once, on flavor h100.", "an object of its name exists", "it is already pending: this is the outcome in its place")
 
 	c = &fakeCluster{objects: append(queue, owned(running("new", "team", 2, nil)))}
-	if _, err := c.simulate(t, train, view.Changes{}); err == nil || !strings.Contains(err.Error(), "Job new is there already and has its quota: see `kubectl muster explain job/new -n default`") {
+	if _, err := c.simulate(t, train, view.Changes{}); err == nil || !strings.Contains(err.Error(), "Job new exists already and has quota: see `kubectl muster explain job/new -n default`") {
 		t.Errorf("of one that runs: %v", err)
 	}
 }
@@ -249,8 +249,8 @@ func TestWhatTheAPIServerSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lacks(t, got, "would start at once", "you may not create jobs.batch, so it is taken as it is in the file: what policies of the cluster would change or refuse is not known")
-	if _, err := (&fakeCluster{objects: objects, refuses: true}).simulate(t, train, view.Changes{}); err == nil || !strings.Contains(err.Error(), "the standard input, document 1: the API server would refuse it: ") {
+	lacks(t, got, "would start at once", "you may not create jobs.batch, so it is taken from the file as is, without the cluster's defaults and admission policies")
+	if _, err := (&fakeCluster{objects: objects, refuses: true}).simulate(t, train, view.Changes{}); err == nil || !strings.Contains(err.Error(), "standard input, document 1: the API server would refuse it: ") {
 		t.Errorf("of a job that a policy refuses: %v", err)
 	}
 }
@@ -270,23 +270,23 @@ func TestWhatCannotBeSimulated(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"nothing is asked", nil, "there is nothing to simulate: name a file with jobs by -f, or a change by --quota, --add-group or --without-zone"},
+		{"nothing is asked", nil, "nothing to simulate: give a file with jobs (-f) or a change (--quota, --add-group or --without-zone)"},
 		{"the file is not there", []string{"-f", filepath.Join(folder, "none.yaml")}, "none.yaml: no such file"},
-		{"the file is empty", []string{"-f", written("empty.yaml", "# nothing\n")}, "empty.yaml describes no object"},
+		{"the file is empty", []string{"-f", written("empty.yaml", "# nothing\n")}, "empty.yaml contains no object"},
 		{"a field is misspelt", []string{"-f", written("misspelt.yaml", strings.Replace(train, "parallelism", "paralelism", 1))}, `misspelt.yaml, document 1: strict decoding error: unknown field "spec.paralelism"`},
 		{"a value is of another type", []string{"-f", written("type.yaml", strings.Replace(train, "parallelism: 4", "parallelism: four", 1))}, "type.yaml, document 1: "},
-		{"an object of another kind", []string{"-f", pod}, "pod.yaml, document 2: kind Pod is none that can be simulated: give a Job of batch/v1 or a Workload of kueue.x-k8s.io/v1beta2"},
-		{"a kind that nobody knows", []string{"-f", written("cron.yaml", "apiVersion: example.com/v1\nkind: Thing\n")}, `cron.yaml, document 1: no kind "Thing" is registered`},
-		{"a list of one kind", []string{"-f", written("list.yaml", "apiVersion: batch/v1\nkind: JobList\n")}, "list.yaml, document 1: kind JobList is none that is read here"},
+		{"an object of another kind", []string{"-f", pod}, "pod.yaml, document 2: kind Pod cannot be simulated: give a Job of batch/v1 or a Workload of kueue.x-k8s.io/v1beta2"},
+		{"an unknown kind", []string{"-f", written("cron.yaml", "apiVersion: example.com/v1\nkind: Thing\n")}, `cron.yaml, document 1: no kind "Thing" is registered`},
+		{"a list of one kind", []string{"-f", written("list.yaml", "apiVersion: batch/v1\nkind: JobList\n")}, "list.yaml, document 1: kind JobList is not supported"},
 		{"a Job in no queue", []string{"-f", written("unqueued.yaml", strings.Replace(train, ", labels: {kueue.x-k8s.io/queue-name: main}", "", 1))}, "unqueued.yaml, document 1: Job new lacks the label kueue.x-k8s.io/queue-name"},
-		{"a group that is none", []string{"--add-group", pod}, "pod.yaml, document 1: kind Job is no group: give a NodeGroup of muster.dev/v1alpha1"},
-		{"a time that is none", []string{"-f", "-", "--at", "tonight"}, `--at is "tonight", which is neither a time such as`},
-		{"a time of nothing", []string{"--at", "6h", "--without-zone", "a"}, `--at is "6h", and nothing comes then: name the file`},
-		{"the standard input for two", []string{"-f", "-", "--add-group", "-"}, "the standard input can be read once"},
-		{"a quota without an amount", []string{"--quota", "team/h100/gpu"}, `--quota is "team/h100/gpu": it lacks =QUANTITY; write it as CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY`},
-		{"a quota of no resource", []string{"--quota", "team/h100=8"}, "it lacks the name of a ClusterQueue, of a flavor or of a resource"},
-		{"a quota of no amount", []string{"--quota", "team/h100/gpu=many"}, `"many" is no quantity`},
-		{"a quota below nothing", []string{"--quota", "team/h100/gpu=-1"}, "a quota is not negative"},
+		{"a group that is none", []string{"--add-group", pod}, "pod.yaml, document 1: kind Job is not a NodeGroup of muster.dev/v1alpha1"},
+		{"a time that is none", []string{"-f", "-", "--at", "tonight"}, `--at="tonight" is neither a time such as`},
+		{"a time of nothing", []string{"--at", "6h", "--without-zone", "a"}, `--at="6h" needs a file with jobs`},
+		{"the standard input for two", []string{"-f", "-", "--add-group", "-"}, "standard input can be read only once"},
+		{"a quota without an amount", []string{"--quota", "team/h100/gpu"}, `--quota="team/h100/gpu": =QUANTITY is missing; write it as CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY`},
+		{"a quota of no resource", []string{"--quota", "team/h100=8"}, "the name of the ClusterQueue, flavor or resource is missing"},
+		{"a quota of no amount", []string{"--quota", "team/h100/gpu=many"}, `"many" is not a quantity`},
+		{"a quota below nothing", []string{"--quota", "team/h100/gpu=-1"}, "a quota must not be negative"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -308,14 +308,14 @@ func TestJobsThatComeLater(t *testing.T) {
 		hours int
 		want  string
 	}{
-		{1, "would come at 2026-11-20T13:00:00Z (in 60m), and is expected to start at 2026-11-20T13:30:00Z (in 90m)"},
-		{3, "would come at 2026-11-20T15:00:00Z (in 3h), and is expected to start at 2026-11-20T15:00:00Z (in 3h)"},
+		{1, "would arrive at 2026-11-20T13:00:00Z (in 60m) and is expected to start at 2026-11-20T13:30:00Z (in 90m)"},
+		{3, "would arrive at 2026-11-20T15:00:00Z (in 3h) and is expected to start at 2026-11-20T15:00:00Z (in 3h)"},
 	} {
 		got, err := p.SimulateLater([]view.Newcomer{{Kind: "Job", Name: "new", Workload: newcomer}}, noon.Add(time.Duration(c.hours)*time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
-		lacks(t, told(t, &simulated{Jobs: got}), "Job default/new "+c.want, "nobody else comes until then")
+		lacks(t, told(t, &simulated{Jobs: got}), "Job default/new "+c.want, "no other job arrives")
 	}
 	for _, at := range []time.Time{noon.Add(-time.Hour), noon.Add(8 * 24 * time.Hour)} {
 		if _, err := p.SimulateLater([]view.Newcomer{{Workload: newcomer}}, at); err == nil || !strings.Contains(err.Error(), "is not within the next 7 days") {
@@ -323,7 +323,7 @@ func TestJobsThatComeLater(t *testing.T) {
 		}
 	}
 	there := view.Newcomer{Kind: "Job", Name: "big", Workload: named(t, p, "big")}
-	if _, err := p.SimulateLater([]view.Newcomer{there}, noon.Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "Job big waits already") {
+	if _, err := p.SimulateLater([]view.Newcomer{there}, noon.Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "Job big is already pending") {
 		t.Errorf("of one that is there: %v", err)
 	}
 }
@@ -331,9 +331,9 @@ func TestJobsThatComeLater(t *testing.T) {
 func TestChangesToWhatIsNotThere(t *testing.T) {
 	p := pictureOf(nil, flavor("h100"), team("team", nil, "h100=64"), group("h100", 8, nil), node("a", "h100"))
 	for want, changes := range map[string]view.Changes{
-		`there is no ClusterQueue "taem"; there are: team`:                       {Quotas: []view.QuotaChange{{ClusterQueue: "taem"}}},
-		"ClusterQueue team has no nominalQuota of cpu in flavor h100":            {Quotas: []view.QuotaChange{{ClusterQueue: "team", Flavor: "h100", Resource: corev1.ResourceCPU}}},
-		`no machine and no NodeGroup is in zone "zone-b"; the zones are: zone-a`: {LostZones: []string{"zone-b"}},
+		`ClusterQueue "taem" does not exist; those that do: team`:                  {Quotas: []view.QuotaChange{{ClusterQueue: "taem"}}},
+		"ClusterQueue team has no nominalQuota of cpu in flavor h100":              {Quotas: []view.QuotaChange{{ClusterQueue: "team", Flavor: "h100", Resource: corev1.ResourceCPU}}},
+		`zone "zone-b" has no machine and no NodeGroup; the zones that do: zone-a`: {LostZones: []string{"zone-b"}},
 	} {
 		if _, err := p.Changed(&changes); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("it says %v\nwant: %s", err, want)

@@ -31,11 +31,11 @@ func TestQueuesAreListedInTheirOrder(t *testing.T) {
 		}),
 		waiting("small", 1, nil), team("aside", nil, "h100=8"))
 	lacks(t, told(t, queueLines(p.Lines())),
-		"CLUSTERQUEUE POSITION NAMESPACE NAME PRIORITY AGE WHY NEXT TRY IN FULL\n"+
-			"team - default workload/small 0 60m has its turn - -\n"+
+		"CLUSTERQUEUE POSITION NAMESPACE NAME PRIORITY AGE WHY NEXT TRY MESSAGE\n"+
+			"team - default workload/small 0 60m is next - -\n"+
 			"team 1 default job/rush 9 60m waits for quota - couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor h100, 48 more needed: 16 are free of 64",
 		"team 2 default workload/paused 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry\nteam 3 default workload/late 0 5m waits for quota")
-	if got := told(t, queueLines(p.Lines("aside"))); got != "Nobody waits.\n" {
+	if got := told(t, queueLines(p.Lines("aside"))); got != "No workload is pending.\n" {
 		t.Errorf("of the empty queue: %s", got)
 	}
 }
@@ -46,7 +46,7 @@ func TestWithoutNodesQueuesAreListedAsMusterWrote(t *testing.T) {
 		w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(-3))}
 	}))
 	lacks(t, told(t, queueLines(p.Lines())), "team 1 default workload/train 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry")
-	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "train"))), "1st of 1 in line, for 60m")
+	lacks(t, toldOf(t, p.ExplainWorkload(named(t, p, "train"))), "1st of 1 in the queue, waiting for 60m")
 }
 
 func TestGroupsAreListedWithTheirTroubles(t *testing.T) {
@@ -60,7 +60,7 @@ func TestGroupsAreListedWithTheirTroubles(t *testing.T) {
 		g.Status.Backoffs[0].AtLeast = 4
 	})
 	lacks(t, told(t, groupLines{view.GroupLineOf(sized, noon), view.GroupLineOf(unsound, noon)}),
-		"h100 OnDemand zone-a 10.00 0 of 8 0 0 95% 95% Stockout, 10m ago 2026-11-20T12:05:00Z (in 5m), for 4 machines and more - kwok -",
+		"h100 OnDemand zone-a 10.00 0 of 8 0 0 95% 95% Stockout, 10m ago 2026-11-20T12:05:00Z (in 5m), for 4 or more machines - kwok -",
 		"spot Spot zone-a 10.00 3 of 4 2 1 95% 95% - - 1 kwok not Sound: an autoscaler changes it")
 	lacks(t, told(t, groupLines{}), "There is no NodeGroup")
 }
@@ -105,7 +105,7 @@ func TestLongAnswersAreCutUnlessAllIsAskedFor(t *testing.T) {
 	if err := (explanation{e}).print(newPrinter(&short, asTable)); err != nil {
 		t.Fatal(err)
 	}
-	lacks(t, short.String(), strings.Repeat("x", longest-3)+"…\n", "default/w09", "way 09\n  and 20 more: -o wide shows all\n")
+	lacks(t, short.String(), strings.Repeat("x", longest-3)+"…\n", "default/w09", "way 09\n  and 20 more (-o wide shows all)\n")
 	if text := short.String(); strings.Contains(text, "w10") || strings.Contains(text, "way 10") || strings.Contains(text, bold) {
 		t.Errorf("it is not cut, or coloured where nobody looks at it:\n%s", text)
 	}

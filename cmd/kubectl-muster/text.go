@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/provisioning"
 )
 
-// printer writes answers for people, in colour only where a person looks at them.
+// printer writes answers as text, in colour on a terminal.
 type printer struct {
 	out    io.Writer
 	colour bool
@@ -45,7 +45,7 @@ func (p *printer) heading(text string) {
 	fmt.Fprintln(p.out, text)
 }
 
-// list writes a heading and a line for each item; nothing where there is none.
+// list writes a heading and a line for each item; nothing if there is none.
 func (p *printer) list(heading string, items []string) {
 	if len(items) == 0 {
 		return
@@ -61,15 +61,14 @@ func (p *printer) list(heading string, items []string) {
 	p.more(len(items))
 }
 
-// A cluster may have hundreds of groups that all say the same, and thousands of jobs:
-// unless all is asked for, parts of an answer have at most so many items, and so many
-// bytes each.
+// A cluster may have hundreds of groups with the same answer, and thousands of jobs. Except
+// with -o wide, the parts of an answer are cut to this many items and bytes each.
 const (
 	most    = 10
 	longest = 1000
 )
 
-// shown is how many of n items are shown.
+// shown returns how many of n items are printed.
 func (p *printer) shown(n int) int {
 	if p.wide {
 		return n
@@ -77,14 +76,14 @@ func (p *printer) shown(n int) int {
 	return min(n, most)
 }
 
-// more says how many of n items are not.
+// more writes how many of n items are left out.
 func (p *printer) more(n int) {
 	if left := n - p.shown(n); left > 0 {
-		fmt.Fprintf(p.out, "  and %d more: -o wide shows all\n", left)
+		fmt.Fprintf(p.out, "  and %d more (-o wide shows all)\n", left)
 	}
 }
 
-// part writes a heading and a table; nothing where the table is empty.
+// part writes a heading and a table; nothing if the table is empty.
 func (p *printer) part(heading string, columns []string, rows [][]string) error {
 	if len(rows) == 0 {
 		return nil
@@ -128,26 +127,26 @@ func encode(out io.Writer, format string, value any) error {
 	return err
 }
 
-// explanation is written for people.
+// explanation prints itself as text.
 type explanation struct{ *view.Explanation }
 
-// print writes all that is known, the sentence first.
+// print writes the sentence, then the reasons.
 func (e explanation) print(p *printer) error {
 	p.heading(e.sentence())
 	return p.reasons(e.Explanation)
 }
 
-// reasons writes what follows on the sentence.
+// reasons writes everything after the sentence.
 func (p *printer) reasons(e *view.Explanation) error {
 	if at := e.Place; at != nil {
-		where := fmt.Sprintf("ClusterQueue %s, by LocalQueue %s, priority %d", at.ClusterQueue, at.LocalQueue, at.Priority)
+		where := fmt.Sprintf("ClusterQueue %s, LocalQueue %s, priority %d", at.ClusterQueue, at.LocalQueue, at.Priority)
 		if at.Position > 0 {
-			where += fmt.Sprintf(": %s of %d in line, for %s", nodegroups.Ordinal(at.Position), at.Pending, at.Waited)
+			where += fmt.Sprintf(": %s of %d in the queue, waiting for %s", nodegroups.Ordinal(at.Position), at.Pending, at.Waited)
 		}
 		fmt.Fprintln(p.out, where)
 	}
 	p.list("Why", e.Causes)
-	p.list("What would change it", e.Unblock)
+	p.list("What would change this", e.Unblock)
 	if e.Expected != nil {
 		p.list("Expected start", e.Expected.Words)
 	}
@@ -155,24 +154,24 @@ func (p *printer) reasons(e *view.Explanation) error {
 	for _, q := range e.Quota {
 		rows = append(rows, []string{q.Flavor, q.Resource, q.Asked, q.Free, q.Short, q.Whole, q.Borrowable})
 	}
-	if err := p.part("Quota", []string{"FLAVOR", "RESOURCE", "ASKED", "FREE", "SHORT", "WHOLE", "BORROWABLE"}, rows); err != nil {
+	if err := p.part("Quota", []string{"FLAVOR", "RESOURCE", "REQUESTED", "FREE", "SHORT", "MAXIMUM", "BORROWABLE"}, rows); err != nil {
 		return err
 	}
 	if err := p.capacity(e.Capacity); err != nil {
 		return err
 	}
-	if err := p.holders("Who has the quota", e.Holders); err != nil {
+	if err := p.holders("Workloads with this quota", e.Holders); err != nil {
 		return err
 	}
 	rows = nil
 	for _, m := range e.Machines {
 		rows = append(rows, []string{m.Group, m.Request, fmt.Sprint(m.Priority), fmt.Sprint(m.Machines), fmt.Sprint(m.Pods)})
 	}
-	if err := p.part("Who has the machines", []string{"GROUP", "PROVISIONINGREQUEST", "PRIORITY", "MACHINES", "PODS"}, rows); err != nil {
+	if err := p.part("Requests with these machines", []string{"GROUP", "PROVISIONINGREQUEST", "PRIORITY", "MACHINES", "PODS"}, rows); err != nil {
 		return err
 	}
-	p.list("What Muster has told", e.Recorded)
-	p.list("What you may not do", lacking(e.Missing))
+	p.list("Recent events", e.Recorded)
+	p.list("Missing rights", lacking(e.Missing))
 	return nil
 }
 
@@ -185,7 +184,7 @@ func (e explanation) sentence() string {
 	return name + " " + e.Summary + "."
 }
 
-// holders writes who has quota.
+// holders writes the Workloads that have the quota.
 func (p *printer) holders(heading string, lines []view.HolderLine) error {
 	var rows [][]string
 	for _, h := range lines {
@@ -195,10 +194,10 @@ func (p *printer) holders(heading string, lines []view.HolderLine) error {
 		}
 		rows = append(rows, []string{h.Workload, h.Queue, fmt.Sprint(h.Priority), h.Has, borrows})
 	}
-	return p.part(heading, []string{"WORKLOAD", "CLUSTERQUEUE", "PRIORITY", "HAS", "BORROWS"}, rows)
+	return p.part(heading, []string{"WORKLOAD", "CLUSTERQUEUE", "PRIORITY", "USES", "BORROWS"}, rows)
 }
 
-// capacity writes what groups could do, and why they do not.
+// capacity writes what groups could provide, and what rules them out.
 func (p *printer) capacity(lines []view.CapacityLine) error {
 	columns := []string{"FLAVOR", "GROUP", "MARKET", "USD/H", "MACHINES", "NEEDED", "CHANCE", "LAST FAILURE", "BACKOFF UNTIL"}
 	if p.wide {
@@ -216,11 +215,11 @@ func (p *printer) capacity(lines []view.CapacityLine) error {
 	return p.part("Machines", columns, rows)
 }
 
-// askFor tells who lacks rights how to get them.
-const askFor = "Ask an admin for the ClusterRole muster-explain, which comes with Muster and may read all that decisions are made from: " +
+// askFor tells how to get missing rights.
+const askFor = "Ask an administrator for the ClusterRole muster-explain, which may read everything that decisions depend on: " +
 	"kubectl create clusterrolebinding muster-explain-YOU --clusterrole=muster-explain --user=YOU"
 
-// lacking tells which rights the caller lacks, and how to ask for them.
+// lacking lists the caller's missing rights and how to get them.
 func lacking(missing []view.Right) []string {
 	if len(missing) == 0 {
 		return nil
@@ -231,9 +230,9 @@ func lacking(missing []view.Right) []string {
 		names[i], resources[i] = m.String(), m.Resource
 	}
 	return []string{
-		fmt.Sprintf("%s in the whole cluster: so nothing is decided here, and what you see is what Muster has written", strings.Join(names, ", ")),
+		fmt.Sprintf("%s in all namespaces: without them the answer is what Muster recorded on the object", strings.Join(names, ", ")),
 		askFor,
-		fmt.Sprintf("or for what you lack alone: kubectl create clusterrole muster-explain-some --verb=list --resource=%s; "+
+		fmt.Sprintf("or for the missing rights alone: kubectl create clusterrole muster-explain-some --verb=list --resource=%s; "+
 			"kubectl create clusterrolebinding muster-explain-YOU --clusterrole=muster-explain-some --user=YOU", strings.Join(resources, ",")),
 	}
 }

@@ -17,19 +17,19 @@ import (
 	"github.com/muster-dev/muster/provisioning"
 )
 
-// Costs are what the machines cost that exist now. Who pays is told as the metric
-// muster_spend_usd_per_hour does.
+// Costs are the costs of the machines that exist now, attributed as in the metric
+// muster_spend_usd_per_hour.
 type Costs struct {
 	Total   CostLine     `json:"total"`
 	Groups  []GroupCost  `json:"groups"`
 	Tenants []TenantCost `json:"tenants"`
 	Jobs    []JobCost    `json:"jobs"`
-	// Unpriced are groups with machines of which nobody has said what they cost.
+	// Unpriced are groups with machines and without a price.
 	Unpriced []string `json:"unpriced,omitempty"`
 }
 
-// CostLine is a number of machines, by what they are for, and their price. A machine
-// that several have booked counts for each of them.
+// CostLine is a number of machines by phase, with their price. A machine that several
+// requests have booked counts for each.
 type CostLine struct {
 	Machines   int    `json:"machines"`
 	Joining    int    `json:"joining"`
@@ -38,13 +38,13 @@ type CostLine struct {
 	Idle       int    `json:"idle"`
 	Wasted     int    `json:"wasted"`
 	USDPerHour string `json:"usdPerHour"`
-	// Unused is the part of USDPerHour that is paid for machines that are idle or wasted.
+	// Unused is the part of USDPerHour for idle and wasted machines.
 	Unused string `json:"unusedUSDPerHour"`
 
 	perHour, unused int64
 }
 
-// GroupCost is what the machines of a group cost.
+// GroupCost is the cost of a group's machines.
 type GroupCost struct {
 	Group  string `json:"group"`
 	Market string `json:"market"`
@@ -53,28 +53,28 @@ type GroupCost struct {
 	CostLine
 }
 
-// TenantCost is what the requests of a LocalQueue pay; the queue is empty for requests
-// that came from none, and so is the namespace for machines that nobody has.
+// TenantCost is the cost of a LocalQueue's requests. The queue is empty for requests of no
+// queue, and the namespace, too, for machines of no request.
 type TenantCost struct {
 	Namespace string `json:"namespace"`
 	Queue     string `json:"queue"`
 	CostLine
 }
 
-// JobCost is what a job pays, or a ProvisioningRequest that nobody controls.
+// JobCost is the cost of a job, or of a ProvisioningRequest without one.
 type JobCost struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Queue     string `json:"queue,omitempty"`
-	// SoFar is what the machines that it has now have cost it at today's prices, each since
-	// it was launched for the job or booked by it; in whole cents.
+	// SoFar is the cost until now of the machines that it has now, at current prices, each
+	// since its launch for the job or its booking; in whole cents.
 	SoFar string `json:"usdSoFar"`
 	CostLine
 
 	soFar int64
 }
 
-// add counts a machine, or the part of it that somebody pays.
+// add counts a machine, or a payer's part of it.
 func (l *CostLine) add(purpose provisioning.Purpose, microUSDPerHour int64) {
 	l.Machines++
 	switch purpose {
@@ -95,9 +95,9 @@ func (l *CostLine) add(purpose provisioning.Purpose, microUSDPerHour int64) {
 	l.USDPerHour, l.Unused = provisioning.USD(l.perHour), provisioning.USD(l.unused)
 }
 
-// Costs tells what the machines of all groups cost. The clouds are not asked: a machine
-// is a node that bears the label of its group, or one that the group has according to
-// Muster and that has no node yet.
+// Costs returns the costs of all groups' machines. The clouds are not called: a machine is a
+// node with the label of its group, or one that the group's status counts and that has no
+// node yet.
 func (p *Picture) Costs() *Costs {
 	b := &bill{
 		Picture: p, fleet: p.machines.Fleet(p.Now), requests: map[types.UID]*provreq.ProvisioningRequest{}, workloads: map[types.UID]*kueue.Workload{},
@@ -119,10 +119,10 @@ func (p *Picture) Costs() *Costs {
 	return b.sum()
 }
 
-// payer is who pays; the zero value is nobody.
+// payer is the job and the queue that a cost is attributed to; the zero value is none.
 type payer struct{ namespace, queue, job string }
 
-// bill adds up what machines cost.
+// bill adds up costs.
 type bill struct {
 	*Picture
 	fleet     provisioning.Fleet
@@ -138,7 +138,7 @@ type bill struct {
 	nodes map[string]int
 }
 
-// charge adds a machine of a group. The node is nil where it has none yet.
+// charge adds a machine of a group. The node is nil if it has none yet.
 func (b *bill) charge(group, launch string, n *provisioning.Node) {
 	var price int64
 	g := b.groups[group]
@@ -183,7 +183,7 @@ func (b *bill) charge(group, launch string, n *provisioning.Node) {
 	}
 }
 
-// phaseOf the attempt that looks after the machines of a launch; Done if there is none.
+// phaseOf returns the phase of the attempt that owns a launch; Done if there is none.
 func (b *bill) phaseOf(launch string) provisioning.AttemptPhase {
 	e, ok := b.machines.Request(provisioning.TokenUID(launch))
 	if !ok || !e.Attempt.Owned(e.Status) || !slices.Contains(e.Attempt.Tokens(e.UID), launch) {
@@ -192,7 +192,7 @@ func (b *bill) phaseOf(launch string) provisioning.AttemptPhase {
 	return e.Attempt.Phase
 }
 
-// payerOf a share. The job is empty where its request is not there any more.
+// payerOf returns the payer of a share. The job is empty if its request is gone.
 func (b *bill) payerOf(s provisioning.Share) (out payer) {
 	out.namespace = s.Namespace
 	r := b.requests[s.Request]
@@ -208,10 +208,10 @@ func (b *bill) payerOf(s provisioning.Share) (out payer) {
 	return out
 }
 
-// since when a request that is there pays for a machine: its launch, if it was made for
-// the request, or else the time of the booking.
+// since returns when a request began to pay for a machine: at its launch if it was launched
+// for the request, else at the booking.
 func (b *bill) since(request types.UID, launch string, booked time.Time) time.Time {
-	// A record that cannot be read knows no launch.
+	// An unreadable record has no launch.
 	a, _ := provisioning.DecodeAttempt(string(b.requests[request].Status.ProvisioningClassDetails[provisioning.AttemptDetail]))
 	for _, call := range a.Calls(request) {
 		if call.Token == launch {
@@ -221,8 +221,8 @@ func (b *bill) since(request types.UID, launch string, booked time.Time) time.Ti
 	return booked
 }
 
-// chargeBooting adds the machines that have no node yet: first those that attempts wait
-// for, by the names of their requests, and then what else the groups have.
+// chargeBooting adds the machines that have no node yet: those that attempts wait for, in
+// the order of their requests' names, then the rest of each group.
 func (b *bill) chargeBooting() {
 	left := map[string]int{}
 	for name, g := range b.Groups {
@@ -256,7 +256,7 @@ func (b *bill) chargeBooting() {
 	}
 }
 
-// sum puts what was added up in order, what costs most first.
+// sum sorts what was added up, the highest cost first.
 func (b *bill) sum() *Costs {
 	out := &Costs{Total: b.total, Groups: []GroupCost{}, Tenants: []TenantCost{}, Jobs: []JobCost{}}
 	if out.Total.Machines == 0 {

@@ -1,5 +1,5 @@
-// Package view is what Muster's decisions look like from outside: a Picture of a
-// cluster, decided on by the code that Muster itself runs, and what there is to say
-// about each job, queue and group in it. The plugin kubectl muster writes it on a
-// terminal, muster-dashboard shows it on a page. Nothing here changes the cluster.
+// Package view repeats Muster's decisions outside of Muster. A Picture is a cluster as read
+// by the caller, decided by the same code that Muster runs, with an explanation for each
+// job, queue and group. kubectl muster prints it, muster-dashboard serves it as a page.
+// Nothing here changes the cluster.
 package view

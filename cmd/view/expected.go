@@ -11,21 +11,21 @@ import (
 	"github.com/muster-dev/muster/queueing/forecast"
 )
 
-// MostForeseen is how many may wait at most: with more, an answer takes many seconds.
+// MostForeseen is the most pending Workloads for a forecast: with more it takes many seconds.
 const MostForeseen = 2000
 
-// Expected is when a Workload will start, as a forecast has it.
+// Expected is the estimated start of a Workload.
 type Expected struct {
-	// Start is empty where it is not within the horizon; it lies between Early and Late
-	// in 8 of 10 cases, as far as the past tells. An empty Late is beyond the horizon.
+	// Start is empty if it is beyond the horizon. In 8 of 10 past cases it was between Early
+	// and Late. An empty Late is beyond the horizon.
 	Start string `json:"start,omitempty"`
 	Early string `json:"early,omitempty"`
 	Late  string `json:"late,omitempty"`
-	// Words say the same for people, and what it rests on.
+	// Words are the same as text, with the basis of the estimate.
 	Words []string `json:"words"`
 }
 
-// Forecast runs the queues forward in time; nil where too many wait for that.
+// Forecast runs the queues forward in time; nil if too many Workloads are pending.
 func (p *Picture) Forecast() *forecast.Report {
 	history, waiting := p.History()
 	if waiting > MostForeseen {
@@ -35,7 +35,7 @@ func (p *Picture) Forecast() *forecast.Report {
 	return &report
 }
 
-// foresee tells of a Workload what is forecast; nil where that is not to be had.
+// foresee returns the forecast for a Workload; nil if there is none.
 func (p *Picture) foresee(workload types.UID) *Expected {
 	report := p.Foreseen
 	if report == nil {
@@ -53,7 +53,7 @@ func (p *Picture) foresee(workload types.UID) *Expected {
 	return out
 }
 
-// History is what past Workloads and launches teach, and how many Workloads wait.
+// History collects what past Workloads and launches tell, and counts the pending Workloads.
 func (p *Picture) History() (history *forecast.History, waiting int) {
 	history = &forecast.History{}
 	for _, w := range p.Workloads {
@@ -76,9 +76,9 @@ func (p *Picture) expected(e *forecast.Estimate) *Expected {
 	case e.Start.IsZero() && e.Early.IsZero():
 		out.Words = []string{fmt.Sprintf("not within %d days, as things stand", int(forecast.Horizon.Hours())/24)}
 	case e.Start.IsZero():
-		out.Words = []string{fmt.Sprintf("hardly within %d days, at the earliest %s", int(forecast.Horizon.Hours())/24, in(p.Now, e.Early))}
+		out.Words = []string{fmt.Sprintf("probably not within %d days; at the earliest %s", int(forecast.Horizon.Hours())/24, in(p.Now, e.Early))}
 	case e.Late.IsZero():
-		out.Words = []string{fmt.Sprintf("%s; at the earliest %s, perhaps not within %d days", in(p.Now, e.Start), stamp(e.Early), int(forecast.Horizon.Hours())/24)}
+		out.Words = []string{fmt.Sprintf("%s; at the earliest %s, possibly not within %d days", in(p.Now, e.Start), stamp(e.Early), int(forecast.Horizon.Hours())/24)}
 	default:
 		out.Words = []string{fmt.Sprintf("%s; most likely from %s to %s", in(p.Now, e.Start), stamp(e.Early), stamp(e.Late))}
 	}

@@ -8,21 +8,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Explanation is all that there is to say about one object.
+// Explanation is the answer about one object.
 type Explanation struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Workload  string `json:"workload,omitempty"`
-	// Summary goes on from the name of the object, and makes a sentence with it.
+	// Summary continues the name of the object to a sentence.
 	Summary string `json:"summary"`
-	// Place in its queue; nil outside of one.
+	// Place in its queue; nil if it is in none.
 	Place *Place `json:"place,omitempty"`
-	// Causes are what is short and by how much; Unblock is what would change that.
+	// Causes are the shortages with their amounts; Unblock are the events that would end them.
 	Causes  []string `json:"causes,omitempty"`
 	Unblock []string `json:"unblock,omitempty"`
 
-	// Expected is when it will start; nil where nobody can tell.
+	// Expected is its estimated start; nil if unknown.
 	Expected *Expected `json:"expected,omitempty"`
 
 	Quota    []QuotaLine    `json:"quota,omitempty"`
@@ -30,24 +30,24 @@ type Explanation struct {
 	Holders  []HolderLine   `json:"holders,omitempty"`
 	Machines []MachinesLine `json:"machines,omitempty"`
 
-	// Recorded is what Muster has written, where the caller may not read what it takes
-	// to decide; Missing are the rights for that.
+	// Recorded is what Muster wrote on the object, if the caller may not read enough to
+	// decide; Missing are the rights that this takes.
 	Recorded []string `json:"recorded,omitempty"`
 	Missing  []Right  `json:"missingRights,omitempty"`
 }
 
-// Place is where a Workload stands.
+// Place is the place of a Workload in its queue.
 type Place struct {
 	ClusterQueue string `json:"clusterQueue"`
 	LocalQueue   string `json:"localQueue"`
-	// Position is from 1; 0 where it is in no line.
+	// Position counts from 1; 0 if it is not pending.
 	Position int    `json:"position,omitempty"`
 	Pending  int    `json:"pending,omitempty"`
 	Priority int32  `json:"priority"`
 	Waited   string `json:"waited,omitempty"`
 }
 
-// QuotaLine is what a queue has of one resource of a flavor.
+// QuotaLine is a queue's quota of one resource of a flavor.
 type QuotaLine struct {
 	Flavor     string `json:"flavor"`
 	Resource   string `json:"resource"`
@@ -58,7 +58,7 @@ type QuotaLine struct {
 	Borrowable string `json:"borrowable"`
 }
 
-// CapacityLine is what a group could do for the object.
+// CapacityLine is what a NodeGroup could provide for the object.
 type CapacityLine struct {
 	Flavor      string `json:"flavor,omitempty"`
 	Group       string `json:"group"`
@@ -66,18 +66,18 @@ type CapacityLine struct {
 	USDPerHour  string `json:"usdPerHour"`
 	Machines    int    `json:"machines"`
 	MaxMachines int    `json:"maxMachines"`
-	// Needed is how many machines it would take if all came from this group; Chance
-	// that such a launch comes whole, in percent.
+	// Needed is the number of machines if all came from this group; Chance is the probability
+	// that such a launch succeeds as a whole, in percent.
 	Needed int `json:"needed"`
 	Chance int `json:"chancePercent"`
-	// LastFailure is empty where none is on record.
+	// LastFailure is empty if none is on record.
 	LastFailure string `json:"lastFailure,omitempty"`
 	Backoff     string `json:"backoff,omitempty"`
-	// Why says what speaks against it.
+	// Why tells what rules it out.
 	Why string `json:"why,omitempty"`
 }
 
-// HolderLine is somebody with quota that is short.
+// HolderLine is a Workload that has quota of which there is too little.
 type HolderLine struct {
 	Workload string `json:"workload"`
 	Queue    string `json:"clusterQueue"`
@@ -86,17 +86,17 @@ type HolderLine struct {
 	Borrows  bool   `json:"borrows"`
 }
 
-// MachinesLine is a request with machines of a group that has no more to give.
+// MachinesLine is a request with machines of a group that is at its maximum size.
 type MachinesLine struct {
 	Group    string `json:"group"`
 	Request  string `json:"provisioningRequest"`
 	Priority int32  `json:"priority"`
 	Machines int    `json:"machines"`
-	// Pods of its gang that run there; 0 where they are still to come.
+	// Pods of its gang that run there; 0 before they start.
 	Pods int `json:"pods"`
 }
 
-// Record adds what Muster has told about the object by Events, the newest first.
+// Record adds Muster's Events about the object, the newest first.
 func (e *Explanation) Record(now time.Time, events []corev1.Event) {
 	slices.SortStableFunc(events, func(a, b corev1.Event) int { return happened(&b).Compare(happened(&a)) })
 	for i := range events {
@@ -104,7 +104,7 @@ func (e *Explanation) Record(now time.Time, events []corev1.Event) {
 	}
 }
 
-// happened is when the Event was seen last; the API has several fields for it.
+// happened is when the Event was last seen; the API has several fields for it.
 func happened(e *corev1.Event) time.Time {
 	switch {
 	case e.Series != nil:

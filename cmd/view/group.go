@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/provisioning"
 )
 
-// GroupLine is one NodeGroup, as Muster has written it down.
+// GroupLine is a NodeGroup as Muster recorded it.
 type GroupLine struct {
 	Name       string `json:"name"`
 	Provider   string `json:"provider"`
@@ -23,18 +23,18 @@ type GroupLine struct {
 	Ready      int32  `json:"ready"`
 	Booked     int32  `json:"booked"`
 	Max        int32  `json:"max"`
-	// ChanceOfOne and ChanceOfEight are the chances that a launch of so many machines
-	// comes whole now, in percent.
+	// ChanceOfOne and ChanceOfEight are the chances, in percent, that a launch of so many
+	// machines succeeds as a whole now.
 	ChanceOfOne   int    `json:"chanceOfOnePercent"`
 	ChanceOfEight int    `json:"chanceOfEightPercent"`
 	LastFailure   string `json:"lastFailure,omitempty"`
-	// Backoff is until when launches of BackoffFrom machines and more wait.
+	// Backoff is the time until which launches of at least BackoffFrom machines wait.
 	Backoff     *time.Time `json:"backoff,omitempty"`
 	BackoffFrom int32      `json:"backoffFrom,omitempty"`
-	// Troubles are what a person should see to.
+	// Troubles are conditions that need a person.
 	Troubles []string `json:"troubles,omitempty"`
 
-	// BackoffUntil says Backoff for people.
+	// BackoffUntil is Backoff as text.
 	BackoffUntil string `json:"-"`
 }
 
@@ -55,7 +55,7 @@ func GroupLineOf(ng *v1alpha1.NodeGroup, now time.Time) GroupLine {
 			out.Backoff, out.BackoffFrom = &until, b.AtLeast
 			out.BackoffUntil = in(now, until)
 			if b.AtLeast > 1 {
-				out.BackoffUntil += fmt.Sprintf(", for %d machines and more", b.AtLeast)
+				out.BackoffUntil += fmt.Sprintf(", for %d or more machines", b.AtLeast)
 			}
 		}
 	}

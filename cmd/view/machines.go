@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/fit"
 )
 
-// podsLike is a number of like pods.
+// podsLike is a number of identical pods.
 type podsLike struct {
 	count    int
 	requests nodegroups.Resources
@@ -29,7 +29,7 @@ func podSetsOf(w *kueue.Workload) (out []podsLike) {
 	return out
 }
 
-// needed is how many machines of the group such pods take; 0 if none takes any.
+// needed returns how many machines of the group the pods take; 0 if they fit on none.
 func needed(g *provisioning.Group, pods []podsLike) (n int) {
 	for _, p := range pods {
 		if per := g.Usable.Times(p.requests, p.count); per > 0 {
@@ -39,8 +39,8 @@ func needed(g *provisioning.Group, pods []podsLike) (n int) {
 	return n
 }
 
-// groupsFor tells what each group could do that the plan would launch in or speaks of;
-// those that never suited are left out where there are others.
+// groupsFor describes each group that the plan launches in or gives a reason about. Groups
+// that can never fit the pods are left out if there are others.
 func (p *Picture) groupsFor(flavor string, pods []podsLike, plan *provisioning.Verdict) (lines []CapacityLine, unblock []string) {
 	misfit := func(code provisioning.ReasonCode) bool {
 		return code == provisioning.CodeConstraint || code == provisioning.CodeMarket || code == provisioning.CodeTooSmall
@@ -58,9 +58,9 @@ func (p *Picture) groupsFor(flavor string, pods []podsLike, plan *provisioning.V
 			switch {
 			case r.Group != g.Name:
 			case !r.Until.IsZero():
-				unblock = append(unblock, fmt.Sprintf("time: group %s may be tried again %s", g.Name, in(p.Now, r.Until)))
+				unblock = append(unblock, fmt.Sprintf("time: the backoff of NodeGroup %s ends %s", g.Name, in(p.Now, r.Until)))
 			case r.Code == provisioning.CodeMaxNodes:
-				unblock = append(unblock, fmt.Sprintf("an admin raises spec.maxNodes of NodeGroup %s by %d%s", g.Name, line.Needed-max(0, g.Max-g.Machines), orLess(g)))
+				unblock = append(unblock, fmt.Sprintf("an administrator raises spec.maxNodes of NodeGroup %s by %d%s", g.Name, line.Needed-max(0, g.Max-g.Machines), orLess(g)))
 			}
 		}
 		launched := slices.ContainsFunc(plan.Launches, func(l provisioning.GroupCount) bool { return l.Group == g.Name })
@@ -72,8 +72,8 @@ func (p *Picture) groupsFor(flavor string, pods []podsLike, plan *provisioning.V
 	return lines, unblock
 }
 
-// machinesTaken tells who has the machines of those groups that may not grow as far as
-// the plan wants, by group and request.
+// machinesTaken lists the requests that have the machines of groups at their maximum size,
+// by group and request.
 func (p *Picture) machinesTaken(plan *provisioning.Verdict) (out []MachinesLine) {
 	full := map[string]bool{}
 	for _, r := range plan.Reasons {
@@ -103,15 +103,15 @@ func (p *Picture) machinesTaken(plan *provisioning.Verdict) (out []MachinesLine)
 	return out
 }
 
-// orLess says that machines of others may go, too.
+// orLess adds the alternative that existing machines are released.
 func orLess(g *provisioning.Group) string {
 	if g.Machines == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", or some of its %d machines are given back", g.Machines)
+	return fmt.Sprintf(", or some of its %d machines are removed", g.Machines)
 }
 
-// capacityOf is what is known of a group, for such pods.
+// capacityOf describes a group for these pods.
 func (p *Picture) capacityOf(g *provisioning.Group, pods []podsLike) CapacityLine {
 	n := needed(g, pods)
 	out := CapacityLine{
@@ -127,7 +127,7 @@ func (p *Picture) capacityOf(g *provisioning.Group, pods []podsLike) CapacityLin
 	return out
 }
 
-// lastFailure is the newest on record; nil if there is none.
+// lastFailure returns the newest failure on record; nil if there is none.
 func lastFailure(g *v1alpha1.NodeGroup) *v1alpha1.LaunchAttempt {
 	for i := range g.Status.Attempts {
 		if a := &g.Status.Attempts[i]; a.Class != "" {

@@ -12,13 +12,13 @@ import (
 	"github.com/muster-dev/muster/queueing"
 )
 
-// QueueLine is one Workload without quota.
+// QueueLine is a Workload without quota.
 type QueueLine struct {
 	ClusterQueue string `json:"clusterQueue"`
-	// Position is from 1; 0 has its turn, and waits for Muster alone.
+	// Position counts from 1; 0 means that Muster is about to act on it.
 	Position  int    `json:"position"`
 	Namespace string `json:"namespace"`
-	// Name is the job's, or the Workload's where nobody controls it.
+	// Name is the job's, or the Workload's if it has no job.
 	Name     string    `json:"name"`
 	Workload string    `json:"workload"`
 	Priority int32     `json:"priority"`
@@ -26,15 +26,15 @@ type QueueLine struct {
 	Reason   string    `json:"reason"`
 	Words    string    `json:"words"`
 	Message  string    `json:"message"`
-	// Next is when it is looked at again though nothing happens; unset is never.
+	// Next is when it is evaluated again without an event; unset is never.
 	Next *time.Time `json:"next,omitempty"`
 
-	// Age and NextTry say Created and Next for people.
+	// Age and NextTry are Created and Next as text.
 	Age     string `json:"-"`
 	NextTry string `json:"-"`
 }
 
-// QueueNames are those of the ClusterQueues.
+// QueueNames returns the names of the ClusterQueues.
 func (p *Picture) QueueNames() []string {
 	names := make([]string, len(p.ClusterQueues))
 	for i, cq := range p.ClusterQueues {
@@ -44,7 +44,7 @@ func (p *Picture) QueueNames() []string {
 	return names
 }
 
-// Lines are those who wait in the ClusterQueues of the names, or in all.
+// Lines lists the pending Workloads of the named ClusterQueues, or of all.
 func (p *Picture) Lines(names ...string) []QueueLine {
 	out := []QueueLine{}
 	for _, cq := range p.QueueNames() {
@@ -53,7 +53,7 @@ func (p *Picture) Lines(names ...string) []QueueLine {
 		}
 		for _, w := range p.haveTheirTurn(cq) {
 			l := p.lineOf(cq, w)
-			l.Words = "has its turn"
+			l.Words = "is next"
 			out = append(out, l)
 		}
 		for i, w := range p.Queues.InLine(kueue.ClusterQueueReference(cq)) {
@@ -67,7 +67,7 @@ func (p *Picture) Lines(names ...string) []QueueLine {
 	return out
 }
 
-// haveTheirTurn are those in a ClusterQueue that the next step gives quota to.
+// haveTheirTurn returns the Workloads of a ClusterQueue that the next step reserves quota for.
 func (p *Picture) haveTheirTurn(cq string) (out []*kueue.Workload) {
 	for _, w := range p.Workloads {
 		if v, ok := p.verdicts[w.UID]; ok && v.Action == queueing.Reserve && string(v.Status.Admission.ClusterQueue) == cq {
@@ -91,7 +91,7 @@ func (p *Picture) lineOf(cq string, w *kueue.Workload) QueueLine {
 	return out
 }
 
-// nameOf is the job's, or the Workload's where nobody controls it.
+// nameOf returns the job's name, or the Workload's if it has no job.
 func nameOf(w *kueue.Workload) string {
 	if owner := metav1.GetControllerOf(w); owner != nil {
 		return strings.ToLower(owner.Kind) + "/" + owner.Name
@@ -99,7 +99,7 @@ func nameOf(w *kueue.Workload) string {
 	return "workload/" + w.Name
 }
 
-// why a Workload waits, by what was decided, or else by what Muster has written.
+// why a Workload waits: as decided here, else as Muster recorded.
 func (p *Picture) why(w *kueue.Workload) (reason, message string) {
 	reason, message, _ = p.Queues.Told(w.UID)
 	return cmp.Or(reason, kueue.WorkloadQuotaReservedReasonPendingEvaluation), message

@@ -29,7 +29,7 @@ import (
 	"github.com/muster-dev/muster/queueing/config"
 )
 
-// Right is one that the caller lacks.
+// Right is a right that the caller lacks.
 type Right struct {
 	Verb     string `json:"verb"`
 	Resource string `json:"resource"`
@@ -37,7 +37,7 @@ type Right struct {
 
 func (r Right) String() string { return r.Verb + " " + r.Resource }
 
-// Kind is one that decisions are made from.
+// Kind is a kind that decisions read.
 type Kind struct {
 	Resource schema.GroupResource
 	list     func() client.ObjectList
@@ -51,18 +51,18 @@ func kindOf[L any, P interface {
 }
 
 var (
-	// QueueKinds are those without which there are no queues.
+	// QueueKinds are the kinds without which there are no queues.
 	QueueKinds = []Kind{
 		kindOf[kueue.WorkloadList](kueue.SchemeGroupVersion.Group, "workloads"),
 		kindOf[kueue.ClusterQueueList](kueue.SchemeGroupVersion.Group, "clusterqueues"),
 		kindOf[kueue.LocalQueueList](kueue.SchemeGroupVersion.Group, "localqueues"),
 		kindOf[kueue.ResourceFlavorList](kueue.SchemeGroupVersion.Group, "resourceflavors"),
 	}
-	// GroupKinds are those of machines to be had.
+	// GroupKinds are the kinds of node groups.
 	GroupKinds = []Kind{kindOf[v1alpha1.NodeGroupList](v1alpha1.GroupVersion.Group, "nodegroups")}
-	// namespaceQuotaKinds are for a Muster that lets jobs wait for ResourceQuotas.
+	// namespaceQuotaKinds are read if namespaceQuota is set.
 	namespaceQuotaKinds = []Kind{kindOf[corev1.ResourceQuotaList]("", "resourcequotas")}
-	// decisionKinds are all others that a decision looks at. A cluster may lack some.
+	// decisionKinds are all other kinds that decisions read. A cluster may lack some.
 	decisionKinds = []Kind{
 		kindOf[kueue.CohortList](kueue.SchemeGroupVersion.Group, "cohorts"),
 		kindOf[kueue.AdmissionCheckList](kueue.SchemeGroupVersion.Group, "admissionchecks"),
@@ -85,7 +85,7 @@ var (
 	}
 )
 
-// NewScheme knows all types that are read.
+// NewScheme returns a scheme with all types that are read.
 func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, provreq.AddToScheme, kueue.AddToScheme, v1alpha1.AddToScheme} {
@@ -96,14 +96,14 @@ func NewScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// Settings are those of the Muster whose decisions are told.
+// Settings are those of the Muster whose decisions are repeated.
 type Settings struct {
 	queues config.Config
 	served model.Instance
 }
 
-// LoadSettings reads the file that Muster runs with as its --config; without a file
-// they are its defaults.
+// LoadSettings reads the file that Muster takes as its --config; an empty name means the
+// defaults.
 func LoadSettings(file string) (out Settings, err error) {
 	out.served.Classes = model.KnownClasses
 	if file == "" {
@@ -123,7 +123,7 @@ func LoadSettings(file string) (out Settings, err error) {
 	return out, nil
 }
 
-// Kinds are all that decisions are made from.
+// Kinds returns all kinds that decisions read.
 func (s Settings) Kinds() []Kind {
 	kinds := slices.Concat(QueueKinds, GroupKinds, decisionKinds)
 	if s.queues.NamespaceQuota {
@@ -132,8 +132,8 @@ func (s Settings) Kinds() []Kind {
 	return kinds
 }
 
-// Look reads all that decisions are made from, and makes them. The cluster has to know
-// some of the kinds that are needed.
+// Look reads all objects that decisions need, and decides. The cluster has to serve some of
+// the needed kinds.
 func Look(ctx context.Context, c clock.PassiveClock, s Settings, kube client.Reader, namespace string, needed []Kind) (*Picture, error) {
 	r, err := Read(ctx, kube, namespace, s.Kinds()...)
 	if err != nil {
@@ -148,14 +148,14 @@ func Look(ctx context.Context, c clock.PassiveClock, s Settings, kube client.Rea
 // Reading is what the caller may read of some kinds.
 type Reading struct {
 	Objects []client.Object
-	// Missing are the rights to list the others; absent are the kinds that the cluster
-	// does not know.
+	// Missing are the rights to list the others; absent are the kinds that the cluster does
+	// not serve.
 	Missing []Right
 	absent  map[schema.GroupResource]bool
 }
 
-// Read lists all objects of the kinds, in the order of the kinds. Of a kind that the
-// caller may not list everywhere, it lists those of his namespace, if he may do that.
+// Read lists all objects of the kinds, in the order of the kinds. Of a kind that the caller
+// may not list in all namespaces, it lists those of namespace if that is allowed.
 func Read(ctx context.Context, kube client.Reader, namespace string, kinds ...Kind) (*Reading, error) {
 	lists := make([]client.ObjectList, len(kinds))
 	errs, partly := make([]error, len(kinds)), make([]bool, len(kinds))
@@ -193,12 +193,12 @@ func Read(ctx context.Context, kube client.Reader, namespace string, kinds ...Ki
 	return out, nil
 }
 
-// IsAbsent says that the cluster does not know the kind.
+// IsAbsent reports whether the cluster does not serve the kind.
 func IsAbsent(err error) bool {
 	return apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err)
 }
 
-// Lacks is an error where the cluster knows none of the kinds.
+// Lacks returns an error if the cluster serves none of the kinds.
 func (r *Reading) Lacks(kinds []Kind) error {
 	names := make([]schema.GroupResource, len(kinds))
 	for i, k := range kinds {
@@ -209,12 +209,12 @@ func (r *Reading) Lacks(kinds []Kind) error {
 	return NotInstalled(names...)
 }
 
-// NotInstalled is the answer of a cluster that knows none of the kinds.
+// NotInstalled is the error for a cluster that serves none of the kinds.
 func NotInstalled(kinds ...schema.GroupResource) error {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
 		names[i] = k.String()
 	}
-	return fmt.Errorf("this cluster does not know %s, which Muster works with: it is not installed here. "+
-		"Install it with `muster manifests | kubectl apply --server-side -f -`, or name another cluster by --context", strings.Join(names, ", "))
+	return fmt.Errorf("this cluster does not serve %s: Muster is not installed. "+
+		"Install it with `muster manifests | kubectl apply --server-side -f -`, or choose another cluster with --context", strings.Join(names, ", "))
 }

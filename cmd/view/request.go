@@ -13,13 +13,13 @@ import (
 	"github.com/muster-dev/muster/provisioning/model"
 )
 
-// ExplainRequest tells where a ProvisioningRequest stands.
+// ExplainRequest tells the state of a ProvisioningRequest and what holds it there.
 func (p *Picture) ExplainRequest(r *provreq.ProvisioningRequest) *Explanation {
 	out := &Explanation{Kind: "ProvisioningRequest", Namespace: r.Namespace, Name: r.Name, Missing: p.Missing}
 	for _, end := range []struct{ condition, summary string }{
-		{provreq.Failed, "has failed for good"},
+		{provreq.Failed, "has failed"},
 		{provreq.CapacityRevoked, "has lost its machines"},
-		{provreq.BookingExpired, "is over: its booking has ended"},
+		{provreq.BookingExpired, "has ended: its booking is over"},
 		{provreq.Provisioned, "is Provisioned: all of its machines are ready and booked"},
 	} {
 		if c := apimeta.FindStatusCondition(r.Status.Conditions, end.condition); c != nil && c.Status == metav1.ConditionTrue {
@@ -30,35 +30,35 @@ func (p *Picture) ExplainRequest(r *provreq.ProvisioningRequest) *Explanation {
 	e, ok := p.machines.Request(r.UID)
 	switch told := apimeta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); {
 	case !p.served.Serves(r):
-		out.Summary = fmt.Sprintf("is not Muster's: its class is %s, of processorInstance %q", r.Spec.ProvisioningClassName, r.Spec.Parameters[model.ParamProcessor])
-		out.Unblock = []string{fmt.Sprintf("whoever serves that, or a new request of one of the classes %s", strings.Join(model.KnownClasses, ", "))}
+		out.Summary = fmt.Sprintf("is not served by this Muster: its class is %s, its processorInstance %q", r.Spec.ProvisioningClassName, r.Spec.Parameters[model.ParamProcessor])
+		out.Unblock = []string{fmt.Sprintf("run a provisioner for it, or create a request of one of the classes %s", strings.Join(model.KnownClasses, ", "))}
 	case !ok:
 		out.Summary = "is being deleted"
 	case told != nil && (!p.Decides() || e.Attempt.InFlight()):
-		out.Summary, out.Causes = fmt.Sprintf("is under way, as Muster wrote %s ago", ago(p.Now, told.LastTransitionTime.Time)), []string{told.Message}
+		out.Summary, out.Causes = fmt.Sprintf("is in progress, as recorded %s ago", ago(p.Now, told.LastTransitionTime.Time)), []string{told.Message}
 		if told.Status == metav1.ConditionFalse {
-			out.Summary = fmt.Sprintf("waits for capacity, as Muster wrote %s ago", ago(p.Now, told.LastTransitionTime.Time))
+			out.Summary = fmt.Sprintf("waits for capacity, as recorded %s ago", ago(p.Now, told.LastTransitionTime.Time))
 		}
 	case !p.Decides():
-		out.Summary = "waits, and Muster has not written yet for what"
+		out.Summary = "waits; Muster has not recorded a reason yet"
 	default:
 		p.explainPending(out, e.Request)
 	}
 	return out
 }
 
-// explainPending tells what Muster would do next for a request without capacity.
+// explainPending tells Muster's next step for a request without capacity.
 func (p *Picture) explainPending(out *Explanation, r *provisioning.Request) {
 	step := provisioning.Next(r, p.machines.View(p.Snapshot, r))
 	switch step.Do {
 	case provisioning.Begin:
-		out.Summary = "has its turn: Muster launches its machines next"
+		out.Summary = "is next: Muster is about to launch its machines"
 	case provisioning.Fail, provisioning.LookUp:
-		out.Summary = "can never be served as it is"
+		out.Summary = "cannot be served as specified"
 	case provisioning.Report:
 		out.Summary = "waits for capacity"
 	default:
-		out.Summary = "has its turn: Muster books its machines next"
+		out.Summary = "is next: Muster is about to book its machines"
 	}
 	if step.Condition.Message != "" {
 		out.Causes = []string{step.Condition.Message}
@@ -78,6 +78,6 @@ func (p *Picture) explainPending(out *Explanation, r *provisioning.Request) {
 	out.Capacity, out.Unblock = p.groupsFor("", pods, &plan)
 	out.Machines = p.machinesTaken(&plan)
 	if step.Do == provisioning.Report && !step.At.IsZero() && len(out.Unblock) == 0 {
-		out.Unblock = append(out.Unblock, "time: Muster looks at it again "+in(p.Now, step.At))
+		out.Unblock = append(out.Unblock, "time: Muster retries "+in(p.Now, step.At))
 	}
 }

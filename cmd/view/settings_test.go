@@ -33,8 +33,8 @@ func TestSettingsAreThoseThatMusterRunsWith(t *testing.T) {
 	for _, c := range []struct {
 		file, want string
 	}{
-		{file, "can never be served as it is"},
-		{"", "is not Muster's"},
+		{file, "cannot be served as specified"},
+		{"", "is not served by this Muster"},
 	} {
 		s, err := LoadSettings(c.file)
 		if err != nil {

@@ -16,16 +16,16 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// Newcomer is somebody of whom it is asked what would become of him.
+// Newcomer is a Workload to be simulated.
 type Newcomer struct {
-	// Kind and Name are the job's, or the Workload's own where there is no job.
+	// Kind and Name are the job's, or the Workload's own if it has no job.
 	Kind, Name string
 	Workload   *kueue.Workload
 	// Notes say what the answer rests on.
 	Notes []string
 }
 
-// Simulation is what would become of a newcomer.
+// Simulation is the outcome for one newcomer.
 type Simulation struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
@@ -35,39 +35,38 @@ type Simulation struct {
 	Summary   string `json:"summary"`
 	Unchanged string `json:"unchanged,omitempty"`
 
-	// Expected is when it would start that comes later. Of where, and at what price, nothing
-	// is known then. It is nil for one that comes now.
+	// Expected is the estimated start of a job that arrives later; nil if it arrives now.
+	// Its machines and price are not estimated.
 	Expected *Expected `json:"expected,omitempty"`
 
-	// Starts says that it would get its quota at once, and Ready when its machines would
-	// be there.
+	// Starts reports whether it would get quota at once; Ready is when its machines would be
+	// ready.
 	Starts bool   `json:"starts"`
 	Ready  string `json:"ready,omitempty"`
-	// ClusterQueue and Flavors are what it would get its quota from.
+	// ClusterQueue and Flavors are those that its quota would come from.
 	ClusterQueue string       `json:"clusterQueue,omitempty"`
 	Flavors      []FlavorLine `json:"flavors,omitempty"`
-	// Where says what its machines are, in words.
+	// Where describes its machines in words.
 	Where    []string     `json:"where,omitempty"`
 	Launches []LaunchLine `json:"launches,omitempty"`
 	Uses     []UseLine    `json:"uses,omitempty"`
-	// USDPerHour is the price of all launches, and Chance that all of them come, in
-	// percent.
+	// USDPerHour is the price of all launches; Chance is the probability that all succeed,
+	// in percent.
 	USDPerHour string `json:"usdPerHour,omitempty"`
 	Chance     int    `json:"chancePercent,omitempty"`
-	// Preempts are those who would have to leave for it.
+	// Preempts are the Workloads that it would preempt.
 	Preempts []HolderLine `json:"preempts,omitempty"`
-	// Awaits are AdmissionChecks of other controllers, of which nobody here knows how they
-	// decide.
+	// Awaits are AdmissionChecks of other controllers, whose answer cannot be predicted.
 	Awaits []string `json:"awaits,omitempty"`
 
-	// Reason is what the Workload would be told why it waits, and Waits explains it; both
-	// are empty where it starts.
+	// Reason is the reason of QuotaReserved=False, and Waits explains it; both are empty if
+	// it starts.
 	Reason string       `json:"reason,omitempty"`
 	Waits  *Explanation `json:"waits,omitempty"`
 	Notes  []string     `json:"notes,omitempty"`
 }
 
-// FlavorLine is what the pods of a podSet would be admitted on.
+// FlavorLine is the flavor assignment of a podSet.
 type FlavorLine struct {
 	PodSet string `json:"podSet"`
 	Pods   int32  `json:"pods"`
@@ -85,15 +84,15 @@ type LaunchLine struct {
 	Chance     int    `json:"chancePercent"`
 }
 
-// UseLine is a machine that exists, with the pods that would run on it.
+// UseLine is an existing machine with the pods that would run on it.
 type UseLine struct {
 	Node  string `json:"node"`
 	Group string `json:"group,omitempty"`
 	Pods  int    `json:"pods"`
 }
 
-// Simulate tells what would become of newcomers that come together. Unchanged is the
-// Picture before what was changed about it; nil where it is as it is.
+// Simulate returns the outcome for newcomers that arrive together. Unchanged is the Picture
+// before the changes that are simulated; nil if there are none.
 func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture) []Simulation {
 	workloads := make([]*kueue.Workload, len(newcomers))
 	for i := range newcomers {
@@ -129,20 +128,20 @@ func (p *Picture) Simulate(newcomers []Newcomer, unchanged *Picture) []Simulatio
 	return out
 }
 
-// SimulateLater tells when newcomers would start that come together at a later time, if
-// nobody else comes.
+// SimulateLater estimates when newcomers that arrive together at a later time would start,
+// if no other job arrives.
 func (p *Picture) SimulateLater(newcomers []Newcomer, at time.Time) ([]Simulation, error) {
 	history, waiting := p.History()
 	switch {
 	case waiting > MostForeseen:
-		return nil, fmt.Errorf("%d workloads wait, and with more than %d a forecast takes too long: simulate it as of now", waiting, MostForeseen)
+		return nil, fmt.Errorf("%d workloads are pending, and a forecast with more than %d takes too long: leave out --at", waiting, MostForeseen)
 	case at.Before(p.Now) || at.After(p.Now.Add(forecast.Horizon)):
-		return nil, fmt.Errorf("%s is not within the next %d days, for which a forecast may be made", stamp(at), int(forecast.Horizon.Hours())/24)
+		return nil, fmt.Errorf("%s is not within the next %d days, the horizon of the forecast", stamp(at), int(forecast.Horizon.Hours())/24)
 	}
 	workloads := make([]*kueue.Workload, len(newcomers))
 	for i := range newcomers {
 		if workloads[i] = newcomers[i].Workload; workloads[i].UID != "" {
-			return nil, fmt.Errorf("%s %s waits already: simulate it as of now, or under another metadata.name", newcomers[i].Kind, newcomers[i].Name)
+			return nil, fmt.Errorf("%s %s is already pending: leave out --at, or use another metadata.name", newcomers[i].Kind, newcomers[i].Name)
 		}
 	}
 	out := make([]Simulation, len(newcomers))
@@ -150,14 +149,14 @@ func (p *Picture) SimulateLater(newcomers []Newcomer, at time.Time) ([]Simulatio
 		n := &newcomers[i]
 		out[i] = Simulation{
 			Kind: n.Kind, Namespace: n.Workload.Namespace, Name: n.Name, Expected: p.expected(&e),
-			Notes: append(slices.Clip(n.Notes), "nobody else comes until then, and run times are as before or as the maximum execution time says, else unknown"),
+			Notes: append(slices.Clip(n.Notes), "the forecast assumes that no other job arrives, and takes run times from past jobs or the maximum execution time"),
 		}
-		out[i].Summary = fmt.Sprintf("would come %s, and is expected to start %s", in(p.Now, at), out[i].Expected.Words[0])
+		out[i].Summary = fmt.Sprintf("would arrive %s and is expected to start %s", in(p.Now, at), out[i].Expected.Words[0])
 	}
 	return out, nil
 }
 
-// inShort says what an outcome comes to.
+// inShort summarizes an outcome.
 func (p *Picture) inShort(o *forecast.Outcome) string {
 	if !o.Starts {
 		return "would not start now: it " + inWords(o.Reason)
@@ -175,7 +174,7 @@ func (p *Picture) inShort(o *forecast.Outcome) string {
 		for i, check := range o.Awaits {
 			names[i] = string(check)
 		}
-		out += ", once AdmissionChecks of others are Ready: " + strings.Join(names, ", ")
+		out += ", once the AdmissionChecks of other controllers are Ready: " + strings.Join(names, ", ")
 	}
 	return out
 }
@@ -195,10 +194,10 @@ func (s *Simulation) admitted(o *forecast.Outcome) {
 	}
 }
 
-// placed tells what a plan takes.
+// placed describes the machines of a plan.
 func (s *Simulation) placed(p *Picture, plan *provisioning.Verdict) {
 	if plan == nil {
-		s.Where = []string{"no check of its queue asks for machines: its pods run where kube-scheduler finds room"}
+		s.Where = []string{"its ClusterQueue has no capacity check: kube-scheduler places its pods"}
 		return
 	}
 	s.Where, s.USDPerHour, s.Chance = []string{machinesOf(plan)}, provisioning.USD(plan.MicroUSDPerHour), plan.Chance/10
@@ -228,7 +227,7 @@ func (s *Simulation) placed(p *Picture, plan *provisioning.Verdict) {
 	}
 }
 
-// victims are those of the names with what they have.
+// victims describes preempted Workloads with their quota.
 func (p *Picture) victims(names []types.NamespacedName) (out []HolderLine) {
 	for _, name := range names {
 		w := p.WorkloadNamed(name.Namespace, name.Name)
@@ -242,7 +241,7 @@ func (p *Picture) victims(names []types.NamespacedName) (out []HolderLine) {
 	return out
 }
 
-// usageOf is the quota that an admission takes.
+// usageOf formats the quota of an admission.
 func usageOf(a *kueue.Admission) string {
 	sum := quota.Amounts{}
 	for i := range a.PodSetAssignments {
@@ -255,10 +254,10 @@ func usageOf(a *kueue.Admission) string {
 	return inUnits(sum)
 }
 
-// Comparison is what changes would mean for those that wait.
+// Comparison is the effect of changes on the pending Workloads.
 type Comparison struct {
-	// Start are those that would start now and do not without the changes; Wait are those
-	// of whom it is the other way round.
+	// Start are the Workloads that start only with the changes; Wait are those that start
+	// only without.
 	Start []ChangeLine `json:"start"`
 	Wait  []ChangeLine `json:"wait"`
 	// StartAnyway and WaitAnyway count the others.
@@ -266,22 +265,21 @@ type Comparison struct {
 	WaitAnyway  int `json:"waitAnyway"`
 }
 
-// ChangeLine is a Workload for which changes would matter.
+// ChangeLine is a Workload with another outcome under the changes.
 type ChangeLine struct {
 	ClusterQueue string `json:"clusterQueue"`
 	Namespace    string `json:"namespace"`
 	Name         string `json:"name"`
 	Workload     string `json:"workload"`
 	Priority     int32  `json:"priority"`
-	// Summary is what would become of it.
+	// Summary is its outcome in words.
 	Summary string `json:"summary"`
-	// Where says what its machines would be; Message why it would wait.
+	// Where describes its machines; Message tells why it would wait.
 	Where   string `json:"where,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 
-// Compare tells which of those that wait would start if things were as they are in the
-// other Picture, and which would not any more.
+// Compare returns the pending Workloads whose outcome differs in the changed Picture.
 func (p *Picture) Compare(changed *Picture) *Comparison {
 	out := &Comparison{Start: []ChangeLine{}, Wait: []ChangeLine{}}
 	before := forecast.Prospects(p.Queues, p.Now)

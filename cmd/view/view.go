@@ -23,30 +23,30 @@ import (
 	"github.com/muster-dev/muster/queueing/forecast"
 )
 
-// Picture is a cluster as Muster would see it, and what Muster would do now.
+// Picture is a cluster as Muster sees it, with what Muster would do now.
 type Picture struct {
 	Now    time.Time
 	Queues *queueing.State
-	// Snapshot of the machines' side.
+	// Snapshot is the provisioner's.
 	Snapshot *provisioning.Snapshot
-	// Workloads and Requests in the order in which they were read; Groups by name.
+	// Workloads and Requests are in the order in which they were read; Groups are by name.
 	Workloads     []*kueue.Workload
 	Requests      []*provreq.ProvisioningRequest
 	ClusterQueues []*kueue.ClusterQueue
 	Groups        map[string]*v1alpha1.NodeGroup
-	// Foreseen is a forecast, where one was made already; else each explanation of
-	// who waits makes its own.
+	// Foreseen is a forecast that was made before; if nil, each explanation of a pending
+	// Workload makes its own.
 	Foreseen *forecast.Report
-	// Missing rights: with some missing nothing can be decided here.
+	// Missing are the rights that the caller lacks; with any missing nothing is decided.
 	Missing []Right
 
 	served   model.Server
 	machines *model.Model
-	// verdicts of one cycle, by the Workload.
+	// verdicts of one cycle by the Workload's UID.
 	verdicts map[types.UID]queueing.Verdict
 }
 
-// New decides what Muster would do next with what was read.
+// New decides what Muster would do next with the objects that were read.
 func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 	p := &Picture{
 		Now: c.Now(), served: s.served, Missing: r.Missing, Groups: map[string]*v1alpha1.NodeGroup{},
@@ -66,12 +66,12 @@ func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 	if alone {
 		p.Queues.Alone()
 	}
-	// Else plans that select on them would look at every node.
+	// Without the index, plans that select on them would look at every node.
 	p.machines.Distinguish(p.Queues.SelectedKeys()...)
 	p.Snapshot = p.machines.Snapshot(p.Now)
 	p.Snapshot.Groups = slices.Clone(p.Snapshot.Groups)
 	for i := range p.Snapshot.Groups {
-		// The clouds are not asked, so what Muster has counted there is believed.
+		// The clouds are not called: the counts that Muster recorded are taken.
 		g := &p.Snapshot.Groups[i]
 		g.Machines = max(g.Machines, int(p.Groups[g.Name].Status.Machines))
 	}
@@ -85,7 +85,7 @@ func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 	return p
 }
 
-// decide runs a cycle, which the queues are then as it leaves them.
+// decide runs a cycle; the queues stay as the cycle leaves them.
 func (p *Picture) decide() {
 	p.verdicts = map[types.UID]queueing.Verdict{}
 	for _, v := range p.Queues.Cycle(p.Now) {
@@ -93,7 +93,7 @@ func (p *Picture) decide() {
 	}
 }
 
-// take tells the machines' side of an object.
+// take adds an object to the provisioner's model.
 func (p *Picture) take(object metav1.Object) {
 	m := p.machines
 	switch o := object.(type) {
@@ -136,18 +136,18 @@ func (p *Picture) take(object metav1.Object) {
 	}
 }
 
-// KnowsQueues says that the queues and all Workloads are there.
+// KnowsQueues reports whether the queues and all Workloads were read.
 func (p *Picture) KnowsQueues() bool {
 	return !slices.ContainsFunc(p.Missing, func(m Right) bool {
 		return slices.ContainsFunc(QueueKinds, func(k Kind) bool { return k.Resource.String() == m.Resource })
 	})
 }
 
-// Decides says that all is there that a decision needs.
+// Decides reports whether everything that a decision needs was read.
 func (p *Picture) Decides() bool { return len(p.Missing) == 0 }
 
-// WorkloadOf is the Workload of a job: of several, as an elastic Job has, the one that
-// is not finished and came last. Nil if there is none.
+// WorkloadOf returns the Workload of a job; nil if there is none. An elastic Job may have
+// several: it is then the newest that is not finished.
 func (p *Picture) WorkloadOf(owner types.UID) (out *kueue.Workload) {
 	for _, w := range p.Workloads {
 		c := metav1.GetControllerOf(w)
@@ -162,7 +162,7 @@ func (p *Picture) WorkloadOf(owner types.UID) (out *kueue.Workload) {
 	return out
 }
 
-// WorkloadNamed is the Workload of a name; nil if there is none.
+// WorkloadNamed returns the Workload of a name; nil if there is none.
 func (p *Picture) WorkloadNamed(namespace, name string) *kueue.Workload {
 	i := slices.IndexFunc(p.Workloads, func(w *kueue.Workload) bool { return w.Namespace == namespace && w.Name == name })
 	if i < 0 {
@@ -171,7 +171,7 @@ func (p *Picture) WorkloadNamed(namespace, name string) *kueue.Workload {
 	return p.Workloads[i]
 }
 
-// requestsOf are the ProvisioningRequests of a Workload.
+// requestsOf returns the ProvisioningRequests of a Workload.
 func (p *Picture) requestsOf(w *kueue.Workload) (out []*provreq.ProvisioningRequest) {
 	for _, r := range p.Requests {
 		if c := metav1.GetControllerOf(r); c != nil && c.UID == w.UID {
@@ -181,7 +181,7 @@ func (p *Picture) requestsOf(w *kueue.Workload) (out []*provreq.ProvisioningRequ
 	return out
 }
 
-// next is when a Workload is looked at again though nothing happens; zero is never.
+// next is when a Workload is evaluated again without an event; zero is never.
 func (p *Picture) next(w *kueue.Workload) time.Time {
 	if state := w.Status.RequeueState; state != nil && state.RequeueAt != nil && p.Now.Before(state.RequeueAt.Time) {
 		return state.RequeueAt.Time

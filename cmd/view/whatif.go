@@ -16,16 +16,16 @@ import (
 	"github.com/muster-dev/muster/queueing/forecast"
 )
 
-// Changes are how a cluster could be other than it is.
+// Changes are the differences of a what-if question.
 type Changes struct {
 	Quotas []QuotaChange
-	// Groups come to those that there are, or take the place of those of their names.
+	// Groups are added; one replaces an existing group of its name.
 	Groups []*v1alpha1.NodeGroup
-	// LostZones have no machines any more, nor give any.
+	// LostZones have no machines and launch none.
 	LostZones []string
 }
 
-// QuotaChange is another nominal quota.
+// QuotaChange is a changed nominal quota.
 type QuotaChange struct {
 	ClusterQueue string
 	Flavor       kueue.ResourceFlavorReference
@@ -33,16 +33,16 @@ type QuotaChange struct {
 	Nominal      resource.Quantity
 }
 
-// Any says that something changes.
+// Any reports whether anything changes.
 func (c *Changes) Any() bool { return len(c.Quotas)+len(c.Groups)+len(c.LostZones) > 0 }
 
-// Changed is what Muster would do if the cluster were so. The Picture stays as it is.
+// Changed returns the Picture of the changed cluster. p stays as it is.
 func (p *Picture) Changed(c *Changes) (*Picture, error) {
 	out := p.copied()
 	for _, q := range c.Quotas {
 		i := slices.IndexFunc(out.ClusterQueues, func(cq *kueue.ClusterQueue) bool { return cq.Name == q.ClusterQueue })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no ClusterQueue %q; there are: %s", q.ClusterQueue, cmp.Or(strings.Join(p.QueueNames(), ", "), "none"))
+			return nil, fmt.Errorf("ClusterQueue %q does not exist; those that do: %s", q.ClusterQueue, cmp.Or(strings.Join(p.QueueNames(), ", "), "none"))
 		}
 		cq, err := forecast.WithQuota(out.ClusterQueues[i], q.Flavor, q.Resource, q.Nominal)
 		if err != nil {
@@ -63,7 +63,7 @@ func (p *Picture) Changed(c *Changes) (*Picture, error) {
 	}
 	for _, zone := range c.LostZones {
 		if zones := p.Zones(); !slices.Contains(zones, zone) {
-			return nil, fmt.Errorf("no machine and no NodeGroup is in zone %q; the zones are: %s", zone, cmp.Or(strings.Join(zones, ", "), "none"))
+			return nil, fmt.Errorf("zone %q has no machine and no NodeGroup; the zones that do: %s", zone, cmp.Or(strings.Join(zones, ", "), "none"))
 		}
 		out.Snapshot = forecast.WithoutZone(out.Snapshot, zone)
 	}
@@ -74,7 +74,7 @@ func (p *Picture) Changed(c *Changes) (*Picture, error) {
 	return out, nil
 }
 
-// With is what Muster would do if these Workloads were there, too, or were now as given.
+// With returns the Picture with these Workloads added or replaced.
 func (p *Picture) With(newcomers []*kueue.Workload) *Picture {
 	out := p.copied()
 	for _, w := range newcomers {
@@ -86,7 +86,7 @@ func (p *Picture) With(newcomers []*kueue.Workload) *Picture {
 	return out
 }
 
-// copied is a Picture to be changed, on which nothing is decided yet.
+// copied returns a copy to be changed, on which nothing is decided yet.
 func (p *Picture) copied() *Picture {
 	out := *p
 	out.Queues = forecast.Copy(p.Queues)
@@ -94,7 +94,7 @@ func (p *Picture) copied() *Picture {
 	return &out
 }
 
-// Zones are those of machines that there are or could be.
+// Zones returns the zones of existing machines and of NodeGroups.
 func (p *Picture) Zones() []string {
 	zones := map[string]bool{}
 	for i := range p.Snapshot.Groups {

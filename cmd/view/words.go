@@ -10,21 +10,21 @@ import (
 	"github.com/muster-dev/muster/queueing"
 )
 
-// words say for people what a reason of QuotaReserved=False means.
+// words maps a reason of QuotaReserved=False to a phrase that follows the object's name.
 var words = map[string]string{
 	queueing.ReasonWaitingForCapacity:                             "waits for machines",
 	queueing.ReasonWaitingForNamespaceQuota:                       "waits for the ResourceQuota of its namespace",
-	queueing.ReasonStartByPassed:                                  "does not start any more: the time by which it was to start has passed",
+	queueing.ReasonStartByPassed:                                  "will not start: the time by which it was to start has passed",
 	kueue.WorkloadQuotaReservedReasonWaitingForQuota:              "waits for quota",
-	kueue.WorkloadQuotaReservedReasonExceedsMaxQuota:              "can never start as it is: it asks for more than the whole quota",
-	kueue.WorkloadQuotaReservedReasonNoMatchingFlavor:             "can never start as it is: no flavor of its queue suits it",
-	kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads: "waits for others to stop, which make room for it",
-	kueue.WorkloadQuotaReservedReasonWaitingForPodsReady:          "waits for the pods of others to be ready",
-	kueue.WorkloadQuotaReservedReasonSuspended:                    "is held back: its queue is stopped or inactive",
-	kueue.WorkloadQuotaReservedReasonMisconfigured:                "cannot be queued as it is",
-	kueue.WorkloadQuotaReservedReasonPendingEvaluation:            "is about to be judged",
-	kueue.WorkloadAdmissionGated:                                  "is held back by a gate",
-	kueue.WorkloadDeactivated:                                     "is deactivated: somebody has to set spec.active of its Workload to true, or suspend to false in the job",
+	kueue.WorkloadQuotaReservedReasonExceedsMaxQuota:              "cannot start as specified: it requests more than the maximum quota",
+	kueue.WorkloadQuotaReservedReasonNoMatchingFlavor:             "cannot start as specified: no flavor of its ClusterQueue matches it",
+	kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads: "waits for preempted workloads to stop",
+	kueue.WorkloadQuotaReservedReasonWaitingForPodsReady:          "waits for the pods of other workloads to be ready",
+	kueue.WorkloadQuotaReservedReasonSuspended:                    "is held: its queue is stopped or inactive",
+	kueue.WorkloadQuotaReservedReasonMisconfigured:                "cannot be queued as specified",
+	kueue.WorkloadQuotaReservedReasonPendingEvaluation:            "is about to be evaluated",
+	kueue.WorkloadAdmissionGated:                                  "is held by an admission gate",
+	kueue.WorkloadDeactivated:                                     "is deactivated: set spec.active of its Workload to true, or suspend to false in the job",
 }
 
 func inWords(reason string) string {
@@ -34,10 +34,10 @@ func inWords(reason string) string {
 	return fmt.Sprintf("waits (%s)", reason)
 }
 
-// ago is how long ago something was.
+// ago returns the age of a past time.
 func ago(now, then time.Time) string { return duration.HumanDuration(max(0, now.Sub(then))) }
 
-// in is when something will be, as a time and from now.
+// in formats a future time, absolute and from now.
 func in(now, then time.Time) string {
 	if !now.Before(then) {
 		return "now"

@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// ExplainJob tells about a job by its Workload.
+// ExplainJob explains a job by its Workload.
 func (p *Picture) ExplainJob(job client.Object) *Explanation {
 	if w := p.WorkloadOf(job.GetUID()); w != nil {
 		out := p.ExplainWorkload(w)
@@ -29,23 +29,23 @@ func (p *Picture) ExplainJob(job client.Object) *Explanation {
 	out := &Explanation{Kind: "Job", Namespace: job.GetNamespace(), Name: job.GetName(), Missing: p.Missing}
 	if name := jobs.PrebuiltName(job); name != "" && job.GetLabels()[jobs.QueueLabel] != "" {
 		out.Summary = "waits for its Workload"
-		out.Causes = []string{fmt.Sprintf("its %s names Workload %s, which does not exist or belongs to another job", jobs.PrebuiltLabel, name)}
-		out.Unblock = []string{fmt.Sprintf("create a Workload of that name for the job's pods, or take %s off, and Muster makes one", jobs.PrebuiltLabel)}
+		out.Causes = []string{fmt.Sprintf("label %s names Workload %s, which does not exist or belongs to another job", jobs.PrebuiltLabel, name)}
+		out.Unblock = []string{fmt.Sprintf("create a Workload with that name for the job's pods, or remove the label %s so that Muster creates one", jobs.PrebuiltLabel)}
 		return out
 	}
 	if queue := job.GetLabels()[jobs.QueueLabel]; queue != "" {
 		out.Summary = "has no Workload yet"
-		out.Causes = []string{fmt.Sprintf("it names LocalQueue %s, and Muster makes its Workload within seconds, unless Muster is down or the job was never suspended", queue)}
-		out.Unblock = []string{"see whether Muster runs: kubectl -n muster-system get pods"}
+		out.Causes = []string{fmt.Sprintf("it names LocalQueue %s; Muster creates its Workload within seconds, unless Muster is down or the job was never suspended", queue)}
+		out.Unblock = []string{"check that Muster is running: kubectl -n muster-system get pods"}
 		return out
 	}
-	out.Summary = "is in no queue, so Muster leaves it alone"
+	out.Summary = "is not in a queue, so Muster ignores it"
 	out.Causes = []string{fmt.Sprintf("it has no label %s", jobs.QueueLabel)}
-	out.Unblock = []string{"create it anew with that label, naming a LocalQueue of its namespace"}
+	out.Unblock = []string{"recreate it with that label set to a LocalQueue of its namespace"}
 	return out
 }
 
-// ExplainWorkload tells where a Workload stands, and why it goes no further.
+// ExplainWorkload tells the state of a Workload and what holds it there.
 func (p *Picture) ExplainWorkload(w *kueue.Workload) *Explanation {
 	out := &Explanation{Kind: "Workload", Namespace: w.Namespace, Name: w.Name, Missing: p.Missing}
 	account, ok := p.Queues.Account(w.UID)
@@ -83,78 +83,78 @@ func causesOf(w *kueue.Workload, condition string) []string {
 	return nil
 }
 
-// explainVerdict tells of what Muster would do with the Workload at once.
+// explainVerdict explains a Workload that Muster would act on at once.
 func (p *Picture) explainVerdict(out *Explanation, v *queueing.Verdict) {
 	out.Causes = []string{v.Message}
 	switch v.Action {
 	case queueing.Reserve:
-		out.Summary = "has its turn: Muster gives it quota next, on " + flavorsOf(v.Status.Admission)
+		out.Summary = "is next: Muster is about to reserve its quota on " + flavorsOf(v.Status.Admission)
 		if v.Plan != nil {
 			out.Causes = append(out.Causes, machinesOf(v.Plan))
 			out.Capacity, _ = p.groupsFor("", podSetsOf(v.Workload.Object), v.Plan)
 		}
 		for i := range v.Status.AdmissionChecks {
 			if c := &v.Status.AdmissionChecks[i]; c.State != kueue.CheckStateReady {
-				out.Causes = append(out.Causes, fmt.Sprintf("it starts once AdmissionCheck %s is Ready: %s", c.Name, cmp.Or(c.Message, "its controller has to answer")))
+				out.Causes = append(out.Causes, fmt.Sprintf("it starts once AdmissionCheck %s is Ready: %s", c.Name, cmp.Or(c.Message, "its controller has not answered yet")))
 			}
 		}
 	case queueing.Admit:
-		out.Summary = "has all that it needs: Muster admits it next"
+		out.Summary = "meets all conditions: Muster is about to admit it"
 	case queueing.Evict, queueing.Release:
-		out.Summary = "is about to lose what it has: Muster takes it back next"
+		out.Summary = "is about to lose its quota"
 	case queueing.Deactivate:
 		out.Summary = "is about to be deactivated"
 	case queueing.Finish:
 		out.Summary = "is about to be finished: " + v.Message
 	case queueing.Remove:
-		out.Summary = "is about to be deleted, since the time is over for which it was to be kept"
+		out.Summary = "is about to be deleted: its retention period is over"
 	}
 }
 
-// machinesOf says what a plan takes.
+// machinesOf describes the machines of a plan.
 func machinesOf(plan *provisioning.Verdict) string {
 	said := func(of []provisioning.GroupCount) string {
 		var out []string
 		for _, l := range of {
-			out = append(out, fmt.Sprintf("%d machines of group %s", l.Count, l.Group))
+			out = append(out, fmt.Sprintf("%d of NodeGroup %s", l.Count, l.Group))
 		}
 		return strings.Join(out, " and ")
 	}
-	launch := fmt.Sprintf("it takes a launch of %s, for %s USD per hour, with a chance of %d%%",
+	launch := fmt.Sprintf("machines to launch: %s, at %s USD per hour, with a %d%% chance of success",
 		said(plan.Launches), provisioning.USD(plan.MicroUSDPerHour), plan.Chance/10)
 	switch {
 	case len(plan.Shares) > 0 && len(plan.Launches) > 0:
-		return launch + ", and uses what others leave who are getting " + said(plan.Shares)
+		return launch + "; it also shares machines that are launching for other requests: " + said(plan.Shares)
 	case len(plan.Shares) > 0:
-		return "its pods will have room that others leave who are getting " + said(plan.Shares)
+		return "its pods fit on machines that are launching for other requests: " + said(plan.Shares)
 	case len(plan.Launches) > 0:
 		return launch
 	default:
-		return fmt.Sprintf("its pods have room on machines that exist: %d", len(plan.Placement))
+		return fmt.Sprintf("its pods fit on existing machines: %d", len(plan.Placement))
 	}
 }
 
-// explainHolding tells about a Workload with quota.
+// explainHolding explains a Workload that has quota.
 func (p *Picture) explainHolding(out *Explanation, w *kueue.Workload) {
 	switch {
 	case queueing.IsEvicted(w):
-		out.Summary = "is being stopped; its quota is free when its pods have ended"
+		out.Summary = "is being stopped; its quota is released when its pods have ended"
 		out.Causes = causesOf(w, kueue.WorkloadEvicted)
 		return
 	case queueing.IsAdmitted(w):
 		since := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time
-		out.Summary = fmt.Sprintf("is admitted since %s (%s ago) on %s", since.UTC().Format(time.RFC3339), ago(p.Now, since), flavorsOf(w.Status.Admission))
+		out.Summary = fmt.Sprintf("was admitted at %s (%s ago) on %s", since.UTC().Format(time.RFC3339), ago(p.Now, since), flavorsOf(w.Status.Admission))
 		out.Causes = nil
 		if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPodsReady); c != nil && c.Status == metav1.ConditionFalse {
 			out.Causes = []string{c.Message}
 		}
 		return
 	}
-	out.Summary = fmt.Sprintf("has its quota on %s, and waits for what its queue checks before it starts", flavorsOf(w.Status.Admission))
+	out.Summary = fmt.Sprintf("has quota reserved on %s and waits for its admission checks", flavorsOf(w.Status.Admission))
 	out.Causes = nil
 	for i := range w.Status.AdmissionChecks {
 		if c := &w.Status.AdmissionChecks[i]; c.State != kueue.CheckStateReady {
-			out.Causes = append(out.Causes, fmt.Sprintf("AdmissionCheck %s is %s: %s", c.Name, c.State, cmp.Or(c.Message, "nobody has answered it yet")))
+			out.Causes = append(out.Causes, fmt.Sprintf("AdmissionCheck %s is %s: %s", c.Name, c.State, cmp.Or(c.Message, "its controller has not answered yet")))
 		}
 	}
 	for _, r := range p.requestsOf(w) {
@@ -164,7 +164,7 @@ func (p *Picture) explainHolding(out *Explanation, w *kueue.Workload) {
 	}
 }
 
-// flavorsOf are those of an admission, in their order.
+// flavorsOf names the flavors of an admission, sorted.
 func flavorsOf(a *kueue.Admission) string {
 	var names []string
 	for i := range a.PodSetAssignments {
@@ -179,7 +179,8 @@ func flavorsOf(a *kueue.Admission) string {
 	return "flavors " + strings.Join(names, ", ")
 }
 
-// explainRecorded tells what Muster has written, where nothing can be decided here.
+// explainRecorded repeats what Muster wrote on the object, for a caller whose rights do not
+// suffice to decide.
 func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
 	for _, cq := range p.ClusterQueues {
 		line := p.Queues.InLine(kueue.ClusterQueueReference(cq.Name))
@@ -192,14 +193,14 @@ func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
 	}
 	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	if c == nil {
-		out.Summary = "waits, and Muster has not written yet for what"
+		out.Summary = "waits; Muster has not recorded a reason yet"
 		return
 	}
-	out.Summary = fmt.Sprintf("%s, as Muster wrote %s ago", inWords(c.Reason), ago(p.Now, c.LastTransitionTime.Time))
+	out.Summary = fmt.Sprintf("%s, as recorded %s ago", inWords(c.Reason), ago(p.Now, c.LastTransitionTime.Time))
 	out.Causes = []string{c.Message}
 }
 
-// explainWaiting tells why a Workload has no quota.
+// explainWaiting explains a Workload that has no quota.
 func (p *Picture) explainWaiting(out *Explanation, a *queueing.Account) {
 	out.Summary = inWords(a.Reason)
 	if out.Place != nil {
@@ -207,7 +208,7 @@ func (p *Picture) explainWaiting(out *Explanation, a *queueing.Account) {
 		out.Place.Waited = ago(p.Now, a.Workload.CreationTimestamp.Time)
 	}
 	if why := hopeless(a.Options); why != "" {
-		out.Summary = "can never start as it is: " + why
+		out.Summary = "cannot start as specified: " + why
 	}
 	out.Causes = causes(a)
 	if out.Place != nil {
@@ -215,7 +216,7 @@ func (p *Picture) explainWaiting(out *Explanation, a *queueing.Account) {
 	}
 	if behind(a) {
 		first := a.Ahead[0]
-		out.Unblock = append(out.Unblock, fmt.Sprintf("%s/%s (priority %d), which is first in line, starts or leaves", first.Namespace, first.Name, priorityOf(first)))
+		out.Unblock = append(out.Unblock, fmt.Sprintf("%s/%s (priority %d), the head of the queue, starts or is removed", first.Namespace, first.Name, priorityOf(first)))
 	}
 	for i := range a.Options {
 		o := &a.Options[i]
@@ -234,12 +235,12 @@ func (p *Picture) explainWaiting(out *Explanation, a *queueing.Account) {
 	}
 	next := p.next(a.Workload)
 	if said := slices.ContainsFunc(out.Unblock, func(u string) bool { return strings.HasSuffix(u, in(p.Now, next)) }); !next.IsZero() && !said {
-		out.Unblock = append(out.Unblock, "time: Muster tries again "+in(p.Now, next))
+		out.Unblock = append(out.Unblock, "time: Muster retries "+in(p.Now, next))
 	}
 }
 
-// hopeless says why none of the options can ever have machines; empty if one may, or
-// if it is not machines that are short.
+// hopeless tells why no option can ever get machines. It is empty if one may, or if the
+// shortage is not of machines.
 func hopeless(options []queueing.Option) (why string) {
 	for i := range options {
 		switch o := &options[i]; {
@@ -247,15 +248,15 @@ func hopeless(options []queueing.Option) (why string) {
 		case o.Plan == nil || o.Plan.Outcome != provisioning.Never:
 			return ""
 		case slices.ContainsFunc(o.Plan.Reasons, func(r provisioning.Reason) bool { return r.Code == provisioning.CodePrice }):
-			why = "its machines cost more than its policy allows"
+			why = "its machines cost more than its CapacityPolicy allows"
 		default:
-			why = cmp.Or(why, "no group could ever give its machines")
+			why = cmp.Or(why, "no NodeGroup can provide its machines")
 		}
 	}
 	return why
 }
 
-// causes are the message that the Workload is told, a line for each flavor.
+// causes splits the message for the Workload into a line per flavor.
 func causes(a *queueing.Account) []string {
 	var lines []string
 	for i := range a.Options {
@@ -273,8 +274,8 @@ func causes(a *queueing.Account) []string {
 	return lines
 }
 
-// behind says that it is others who keep the Workload waiting, since nothing speaks
-// against one of its options.
+// behind reports whether only the Workloads ahead of it keep the Workload waiting: one of
+// its options is open.
 func behind(a *queueing.Account) bool {
 	return len(a.Ahead) > 0 && a.Reason == kueue.WorkloadQuotaReservedReasonWaitingForQuota &&
 		slices.ContainsFunc(a.Options, func(o queueing.Option) bool { return o.Message == "" })
@@ -288,7 +289,7 @@ func quotaLineOf(flavor kueue.ResourceFlavorReference, a queueing.Amount) QuotaL
 	}
 }
 
-// unblockQuota says what would make up for quota that is short.
+// unblockQuota tells what would make up for missing quota.
 func unblockQuota(a *queueing.Account, o *queueing.Option, amount queueing.Amount) []string {
 	show := func(v int64) string {
 		return fmt.Sprintf("%s %s", nodegroups.Quantity(amount.Resource, v), amount.Resource)
@@ -297,9 +298,9 @@ func unblockQuota(a *queueing.Account, o *queueing.Option, amount queueing.Amoun
 	case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || amount.Short() == 0:
 		return nil
 	case amount.Asked > amount.Whole:
-		return []string{fmt.Sprintf("flavor %s: it asks for %s less, or an admin raises nominalQuota of ClusterQueue %s by as much", o.Flavor, show(amount.Asked-amount.Whole), a.Queue)}
+		return []string{fmt.Sprintf("flavor %s: request %s less, or ask an administrator to raise nominalQuota of ClusterQueue %s by that amount", o.Flavor, show(amount.Asked-amount.Whole), a.Queue)}
 	}
-	return []string{fmt.Sprintf("flavor %s: %s come back from those below, or an admin raises nominalQuota of ClusterQueue %s by as much", o.Flavor, show(amount.Short()), a.Queue)}
+	return []string{fmt.Sprintf("flavor %s: the workloads listed below release %s, or an administrator raises nominalQuota of ClusterQueue %s by that amount", o.Flavor, show(amount.Short()), a.Queue)}
 }
 
 func holderLineOf(h queueing.Holder) HolderLine {
@@ -309,7 +310,7 @@ func holderLineOf(h queueing.Holder) HolderLine {
 	}
 }
 
-// inUnits says how much of what it is.
+// inUnits formats amounts with their resource and flavor.
 func inUnits(amounts quota.Amounts) string {
 	var has []string
 	for _, fr := range amounts.Keys() {

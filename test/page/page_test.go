@@ -119,7 +119,7 @@ func TestClicksThroughTheViews(t *testing.T) {
 
 	tab.reads("h1", "3 jobs wait, 1 runs")
 	tab.reads(".card", "32 of 64")
-	tab.reads(".rows .row", "can never start as it is")
+	tab.reads(".rows .row", "cannot start as specified")
 	tab.holds("document.querySelector('.range')")
 
 	tab.click(".chip:has(.never)")
@@ -167,7 +167,7 @@ func TestClicksThroughTheViews(t *testing.T) {
 	tab.reads("h1", "$400.00 an hour")
 	tab.reads("main", "booked, its pods not there")
 	tab.click(".link")
-	tab.reads("dialog", "is admitted since")
+	tab.reads("dialog", "was admitted at")
 	tab.click("dialog .close")
 	// The browser tells of the end of a dialog a moment later.
 	tab.holds("!location.search.includes('job=')")

@@ -75,7 +75,7 @@ func TestOnASandbox(t *testing.T) {
 	tab.reads(".rows", "waits for machines")
 	tab.holds("!document.querySelector('.notice')")
 	tab.click(".rows .row")
-	tab.reads("dialog", "time: group h100 may be tried again at")
+	tab.reads("dialog", "time: the backoff of NodeGroup h100 ends at")
 	tab.press("Escape")
 	tab.click("nav [data-view=obtainability]")
 	tab.reads(".heat", "Stockout, ")
