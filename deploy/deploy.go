@@ -1,5 +1,5 @@
-// Package deploy holds everything that Muster installs in a cluster, as plain
-// manifests: CRDs, admission policies, its namespace, service account and rights.
+// Package deploy holds the manifests of everything that Muster installs in a cluster: CRDs,
+// admission policies, its namespace, service account and RBAC.
 package deploy
 
 import (
@@ -28,11 +28,11 @@ const (
 //go:embed crds policies rbac
 var files embed.FS
 
-// folders in the order in which they are applied: CRDs first, since others may
-// name their kinds.
+// folders in the order in which they are applied: CRDs first, since the others may refer to
+// their kinds.
 var folders = []string{"crds", "rbac", "policies"}
 
-// Half of Muster: each works without the other, and needs its own objects alone.
+// Half of Muster: each works without the other, and needs only its own objects.
 type Half string
 
 // The halves.
@@ -46,8 +46,8 @@ const (
 // Halves are all of Muster.
 var Halves = []Half{Provisioning, Queueing}
 
-// owned are the files that one half alone needs, as patterns of path.Match. The
-// other files are for whichever half runs.
+// owned are the files that only one half needs, as patterns of path.Match. All other files
+// are for either half.
 var owned = map[Half][]string{
 	Provisioning: {
 		"crds/autoscaling.x-k8s.io_*", "crds/muster.dev_*", "crds/kwok.muster.dev_*",
@@ -61,8 +61,7 @@ var owned = map[Half][]string{
 	},
 }
 
-// Manifests returns the objects that the halves need, in the order in which to
-// apply them.
+// Manifests returns the objects that the halves need, in the order in which to apply them.
 func Manifests(halves ...Half) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, folder := range folders {
@@ -88,13 +87,13 @@ func Manifests(halves ...Half) ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// neededBy says that a file is for one of the halves, or for any.
+// neededBy reports whether one of the halves needs a file.
 func neededBy(file string, halves []Half) bool {
 	owner := ownerOf(file)
 	return owner == "" || slices.Contains(halves, owner)
 }
 
-// ownerOf is the half that alone needs a file; empty for a file of both.
+// ownerOf returns the only half that needs a file; empty for a file of both.
 func ownerOf(file string) Half {
 	for _, half := range Halves {
 		if slices.ContainsFunc(owned[half], func(pattern string) bool {

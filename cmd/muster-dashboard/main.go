@@ -1,7 +1,6 @@
-// Command muster-dashboard serves a page about a cluster: who waits in its queues and
-// until when, what machines could be had, and what all of it costs. It reads the cluster
-// with rights of its own, decides by the code that Muster itself runs, and changes
-// nothing.
+// Command muster-dashboard serves a web page about a cluster: its pending jobs, its node
+// groups and their costs. It reads the cluster with its own rights, decides by the code that
+// Muster itself runs, and changes nothing.
 package main
 
 import (

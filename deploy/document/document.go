@@ -1,7 +1,6 @@
-// Package document reads a YAML document that a person has written, such as settings or
-// a scenario, into a Go value by the JSON names of its fields. It takes nothing that it
-// does not know, and says of all that is wrong, at once, on which line and in which
-// field it stands.
+// Package document reads a handwritten YAML document, such as settings or a scenario, into a
+// Go value by the JSON names of its fields. It rejects unknown fields, and reports all errors
+// at once, each with its line and field.
 package document
 
 import (
@@ -22,12 +21,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Fault is something wrong on a line.
+// Fault is an error on a line.
 type Fault struct {
 	Line int
-	// Path of the field; empty where the fault is the document's.
+	// Path of the field; empty if the fault is the document's.
 	Path string
-	// Text says what stands there and what could.
+	// Text tells what is there and what is allowed.
 	Text string
 }
 
@@ -38,8 +37,7 @@ func (f Fault) String() string {
 	return f.Path + ": " + f.Text
 }
 
-// Faults are all that is wrong with a document, by line. As an error it has a line
-// of text for each.
+// Faults are all errors of a document, by line. As an error it has a line of text for each.
 type Faults []Fault
 
 func (f Faults) Error() string {
@@ -50,15 +48,15 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Document is one that was read. It knows where each field stands, so that what only
-// its reader can judge is told in the same way.
+// Document is a document that was read. It knows the line of each field, so that its reader
+// can report further errors in the same way.
 type Document struct {
 	lines  map[string]int
 	faults Faults
 }
 
-// What says of what apiVersion and kind a document is, whatever else it says; both are
-// empty where the text is none.
+// What returns the apiVersion and kind of a document, ignoring everything else; both are
+// empty if the text is not a document.
 func What(text []byte) (m metav1.TypeMeta) {
 	if root, err := parse(text); err == nil && root.Kind == yaml.MappingNode {
 		for pair := range slices.Chunk(root.Content, 2) {
@@ -73,8 +71,8 @@ func What(text []byte) (m metav1.TypeMeta) {
 	return m
 }
 
-// Read fills what into points to. Faults are kept for Err, so that those of the
-// reader come with them; where the text is no YAML there is nothing else to tell.
+// Read fills the value that into points to. Faults are kept for Err, together with those of
+// the reader. If the text is not YAML, that is the only fault.
 func Read(text []byte, into any) *Document {
 	d := &Document{lines: map[string]int{}}
 	root, err := parse(text)
@@ -91,20 +89,20 @@ func parse(text []byte) (*yaml.Node, error) {
 	var document, another yaml.Node
 	switch err := decoder.Decode(&document); {
 	case errors.Is(err, io.EOF):
-		return nil, errors.New("there is nothing in it")
+		return nil, errors.New("the document is empty")
 	case err != nil:
 		return nil, err
 	}
 	switch err := decoder.Decode(&another); {
 	case err == nil:
-		return nil, fmt.Errorf("line %d: there is a second document; keep one", another.Line)
+		return nil, fmt.Errorf("line %d: more than one document", another.Line)
 	case !errors.Is(err, io.EOF):
 		return nil, err
 	}
 	return document.Content[0], nil
 }
 
-// faultOf is what the YAML parser says, on the line that it names in its message.
+// faultOf is the YAML parser's error, on the line that its message names.
 func faultOf(err error) Fault {
 	if _, named, ok := strings.Cut(err.Error(), "line "); ok {
 		digits, text, _ := strings.Cut(named, ": ")
@@ -115,21 +113,21 @@ func faultOf(err error) Fault {
 	return Fault{Line: 1, Text: err.Error()}
 }
 
-// Refuse tells what is wrong with a field; it is told at the field's own line, or
-// where the field is missing at that of what should have it.
+// Refuse adds a fault of a field, at the field's line, or at its parent's if the field is
+// missing.
 func (d *Document) Refuse(path *field.Path, format string, args ...any) {
 	name := nameOf(path)
 	d.faults = append(d.faults, Fault{Line: d.Line(name), Path: name, Text: fmt.Sprintf(format, args...)})
 }
 
-// Take tells what a part of the document says of itself.
+// Take adds the errors that a part of the document reports about itself.
 func (d *Document) Take(errs field.ErrorList) {
 	for _, e := range errs {
 		d.faults = append(d.faults, Fault{Line: d.Line(e.Field), Path: e.Field, Text: e.ErrorBody()})
 	}
 }
 
-// nameOf is the path as text; that of the document itself is empty.
+// nameOf returns the path as text; the document's own is empty.
 func nameOf(path *field.Path) string {
 	if path == nil {
 		return ""
@@ -137,13 +135,13 @@ func nameOf(path *field.Path) string {
 	return path.String()
 }
 
-// Has says that the field is there.
+// Has reports whether the field is set.
 func (d *Document) Has(path string) bool {
 	_, ok := d.lines[path]
 	return ok
 }
 
-// Line on which the field stands, or what should have it.
+// Line returns the line of the field, or of its parent if it is missing.
 func (d *Document) Line(path string) int {
 	for {
 		if line, ok := d.lines[path]; ok {
@@ -157,7 +155,7 @@ func (d *Document) Line(path string) int {
 	}
 }
 
-// Err is nil if nothing is wrong, else Faults.
+// Err returns nil without faults, else Faults.
 func (d *Document) Err() error {
 	if len(d.faults) == 0 {
 		return nil
@@ -168,8 +166,8 @@ func (d *Document) Err() error {
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// fill sets v to what n says. Structs, maps and lists are walked, so that each of
-// their fields has its line; whatever else there is reads itself.
+// fill sets v from n. Structs, maps and lists are walked, so that each of their fields has a
+// line; any other type unmarshals itself.
 func (d *Document) fill(n *yaml.Node, v reflect.Value, path *field.Path) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -190,7 +188,7 @@ func (d *Document) fill(n *yaml.Node, v reflect.Value, path *field.Path) {
 				d.fill(value, f, child)
 			} else {
 				d.lines[child.String()] = key.Line
-				d.Refuse(child, "there is no such field; there are %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+				d.Refuse(child, "unknown field; known fields are %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 			}
 		})
 	case v.Kind() == reflect.Map:
@@ -210,8 +208,7 @@ func (d *Document) fill(n *yaml.Node, v reflect.Value, path *field.Path) {
 	}
 }
 
-// fieldsOf are the fields of a struct by their JSON names, with those of structs
-// that are inlined in it.
+// fieldsOf returns the fields of a struct by their JSON names, inlined structs included.
 func fieldsOf(v reflect.Value) map[string]reflect.Value {
 	out := map[string]reflect.Value{}
 	for f, value := range v.Fields() {
@@ -227,16 +224,16 @@ func fieldsOf(v reflect.Value) map[string]reflect.Value {
 	return out
 }
 
-// each calls f for every pair of a mapping, and tells of keys that come twice.
+// each calls f for every pair of a mapping, and adds a fault for duplicate keys.
 func (d *Document) each(n *yaml.Node, path *field.Path, f func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
-		d.Refuse(path, "%s has no fields; write fields with their values under it", said(n))
+		d.Refuse(path, "%s is not a mapping; write fields with their values under it", said(n))
 		return
 	}
 	seen := map[string]bool{}
 	for pair := range slices.Chunk(n.Content, 2) {
 		if key := pair[0]; seen[key.Value] {
-			d.faults = append(d.faults, Fault{Line: key.Line, Path: path.Child(key.Value).String(), Text: "it is there twice; keep one"})
+			d.faults = append(d.faults, Fault{Line: key.Line, Path: path.Child(key.Value).String(), Text: "duplicate field"})
 		} else {
 			seen[key.Value] = true
 			f(key, pair[1])
@@ -244,7 +241,7 @@ func (d *Document) each(n *yaml.Node, path *field.Path, f func(key, value *yaml.
 	}
 }
 
-// leaf has the value read itself as JSON does.
+// leaf unmarshals the value as JSON.
 func (d *Document) leaf(n *yaml.Node, v reflect.Value, path *field.Path) {
 	var plain any
 	err := n.Decode(&plain)
@@ -255,11 +252,11 @@ func (d *Document) leaf(n *yaml.Node, v reflect.Value, path *field.Path) {
 		}
 	}
 	if err != nil {
-		d.Refuse(path, "%s is no %s", said(n), wanted(v.Type(), err))
+		d.Refuse(path, "%s is not a %s", said(n), wanted(v.Type(), err))
 	}
 }
 
-// wanted is what a value of the type looks like.
+// wanted describes the values of a type.
 func wanted(t reflect.Type, err error) string {
 	switch {
 	case t.Kind() == reflect.Bool:
@@ -269,22 +266,22 @@ func wanted(t reflect.Type, err error) string {
 	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:
 		return "number"
 	case t.Kind() == reflect.String:
-		return "text; put it in quotes if it is meant as text"
+		return "string; quote it"
 	case t.Kind() == reflect.Slice:
 		return "list; write it as one, such as [a, b]"
 	case t.Name() == "Duration":
 		return "duration; write one such as 90s, 5m or 1h30m"
 	case t.Name() == "Quantity":
-		return "amount; write one such as 500m, 4 or 16Gi"
+		return "quantity; write one such as 500m, 4 or 16Gi"
 	}
 	return fmt.Sprintf("%s: %v", strings.ToLower(t.Name()), err)
 }
 
-// said is how a message names what stands in the file.
+// said quotes a value of the file in a message.
 func said(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
-		return "a group of fields"
+		return "a mapping"
 	case yaml.SequenceNode:
 		return "a list"
 	}

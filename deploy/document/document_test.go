@@ -36,11 +36,11 @@ func TestAReaderTellsOfAFieldWhereItStands(t *testing.T) {
 
 func TestWhatIsNoDocument(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
-		"nothing":      {"", "line 1: there is nothing in it"},
-		"a comment":    {"# soon\n", "line 1: there is nothing in it"},
-		"a list":       {"- name: a\n", `line 1: a list has no fields; write fields with their values under it`},
-		"a word":       {"house\n", `line 1: "house" has no fields; write fields with their values under it`},
-		"a bad number": {"keys:\n  front: x\n", `line 2: keys[front]: "x" is no whole number of 64 bits`},
+		"nothing":      {"", "line 1: the document is empty"},
+		"a comment":    {"# soon\n", "line 1: the document is empty"},
+		"a list":       {"- name: a\n", `line 1: a list is not a mapping; write fields with their values under it`},
+		"a word":       {"house\n", `line 1: "house" is not a mapping; write fields with their values under it`},
+		"a bad number": {"keys:\n  front: x\n", `line 2: keys[front]: "x" is not a whole number of 64 bits`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Read([]byte(tc.text), &house{}).Err()

@@ -64,43 +64,43 @@ func TestWhatIsRefused(t *testing.T) {
 			document.Fault{Line: 18, Text: "mapping values are not allowed in this context"}},
 		"two documents": {
 			"ends: {atMost: 1h}", "ends: {atMost: 1h}\n---\nkind: Other",
-			document.Fault{Line: 25, Text: "there is a second document; keep one"}},
+			document.Fault{Line: 25, Text: "more than one document"}},
 		"another API version": {
 			"v1alpha1", "v1",
 			document.Fault{Line: 1, Path: "apiVersion", Text: `it is "scenario.muster.dev/v1", but must be scenario.muster.dev/v1alpha1`}},
 		"a field that there is not": {
 			"  count: 3", "  counts: 3",
-			document.Fault{Line: 18, Path: "arrivals[0].counts", Text: "there is no such field; there are count, name, namespace, queue, shapes, when"}},
+			document.Fault{Line: 18, Path: "arrivals[0].counts", Text: "unknown field; known fields are count, name, namespace, queue, shapes, when"}},
 		"a field of a group that there is not": {
 			"bootDelay", "bootTime",
-			document.Fault{Line: 15, Path: "groups[0].spec.kwok.bootTime", Text: "there is no such field; there are bootDelay, bootJitter, deviceDelay, faults, holds, seed"}},
+			document.Fault{Line: 15, Path: "groups[0].spec.kwok.bootTime", Text: "unknown field; known fields are bootDelay, bootJitter, deviceDelay, faults, holds, seed"}},
 		"a field that comes twice": {
 			"  count: 3", "  count: 3\n  count: 4",
-			document.Fault{Line: 19, Path: "arrivals[0].count", Text: "it is there twice; keep one"}},
+			document.Fault{Line: 19, Path: "arrivals[0].count", Text: "duplicate field"}},
 		"a number that is none": {
 			"  count: 3", "  count: many",
-			document.Fault{Line: 18, Path: "arrivals[0].count", Text: `"many" is no whole number of 32 bits`}},
+			document.Fault{Line: 18, Path: "arrivals[0].count", Text: `"many" is not a whole number of 32 bits`}},
 		"a number in quotes": {
 			"  count: 3", `  count: "3"`,
-			document.Fault{Line: 18, Path: "arrivals[0].count", Text: `"3" is no whole number of 32 bits`}},
+			document.Fault{Line: 18, Path: "arrivals[0].count", Text: `"3" is not a whole number of 32 bits`}},
 		"a name that is a number": {
 			"- name: job", "- name: 7",
-			document.Fault{Line: 17, Path: "arrivals[0].name", Text: `"7" is no text; put it in quotes if it is meant as text`}},
+			document.Fault{Line: 17, Path: "arrivals[0].name", Text: `"7" is not a string; quote it`}},
 		"a boolean that is none": {
 			"    requests: {cpu: 1}", "    requests: {cpu: 1}\n    together: perhaps",
-			document.Fault{Line: 23, Path: "arrivals[0].shapes[0].together", Text: `"perhaps" is no boolean; write true or false`}},
+			document.Fault{Line: 23, Path: "arrivals[0].shapes[0].together", Text: `"perhaps" is not a boolean; write true or false`}},
 		"a duration without a unit": {
 			"every: 10s", "every: 10",
-			document.Fault{Line: 19, Path: "arrivals[0].when.every", Text: `"10" is no duration; write one such as 90s, 5m or 1h30m`}},
+			document.Fault{Line: 19, Path: "arrivals[0].when.every", Text: `"10" is not a duration; write one such as 90s, 5m or 1h30m`}},
 		"an amount that is none": {
 			"capacity: {cpu: 4, memory: 8Gi}\ngroups", "capacity: {cpu: 4, memory: 8GB!}\ngroups",
-			document.Fault{Line: 7, Path: "nodes[0].capacity[memory]", Text: `"8GB!" is no amount; write one such as 500m, 4 or 16Gi`}},
+			document.Fault{Line: 7, Path: "nodes[0].capacity[memory]", Text: `"8GB!" is not a quantity; write one such as 500m, 4 or 16Gi`}},
 		"a list that is none": {
 			"nodes:\n- name: node\n  count: 1\n  capacity: {cpu: 4, memory: 8Gi}", "nodes: 3",
-			document.Fault{Line: 4, Path: "nodes", Text: `"3" is no list; write it as one, such as [a, b]`}},
+			document.Fault{Line: 4, Path: "nodes", Text: `"3" is not a list; write it as one, such as [a, b]`}},
 		"fields that are none": {
 			"ends: {atMost: 1h}", "ends: 1h",
-			document.Fault{Line: 24, Path: "ends", Text: `"1h" has no fields; write fields with their values under it`}},
+			document.Fault{Line: 24, Path: "ends", Text: `"1h" is not a mapping; write fields with their values under it`}},
 		"no description": {
 			"description: a Job on a node", "seed: 3",
 			document.Fault{Line: 1, Path: "description", Text: "it is missing; say in a sentence what this shows"}},
@@ -303,8 +303,8 @@ func TestWhatIsUnusualAndTaken(t *testing.T) {
 
 func TestAllFaultsAreToldAtOnceInTheirOrder(t *testing.T) {
 	_, err := Read([]byte(strings.NewReplacer("count: 3", "count: x", "count: 1", "count: y").Replace(sound)))
-	want := `line 6: nodes[0].count: "y" is no whole number of 32 bits
-line 18: arrivals[0].count: "x" is no whole number of 32 bits`
+	want := `line 6: nodes[0].count: "y" is not a whole number of 32 bits
+line 18: arrivals[0].count: "x" is not a whole number of 32 bits`
 	if err == nil || err.Error() != want {
 		t.Errorf("told:\n%v\nwant:\n%s", err, want)
 	}

@@ -179,7 +179,7 @@ var objects = []object{
 	{"a limit of borrowing without a cohort",
 		clusterQueue(func(cq *kueue.ClusterQueue) { cq.Spec.CohortName, quota(cq).BorrowingLimit = "", amount("1") }),
 		clusterQueue(func(cq *kueue.ClusterQueue) { quota(cq).BorrowingLimit = amount("1") }),
-		[]string{"spec", "a borrowingLimit means nothing without a cohort; set cohortName"}},
+		[]string{"spec", "a borrowingLimit has no effect without a cohort; set cohortName"}},
 	{"a limit of lending without a cohort",
 		clusterQueue(func(cq *kueue.ClusterQueue) { cq.Spec.CohortName, quota(cq).LendingLimit = "", amount("1") }),
 		clusterQueue(func(cq *kueue.ClusterQueue) { quota(cq).LendingLimit = amount("1") }),
@@ -197,7 +197,7 @@ var objects = []object{
 				ReclaimWithinCohort: kueue.PreemptionPolicyAny,
 				BorrowWithinCohort:  &kueue.BorrowWithinCohort{Policy: kueue.BorrowWithinCohortPolicyLowerPriority},
 			}
-		}), []string{"spec.preemption", "set that to Any or LowerPriority"}},
+		}), []string{"spec.preemption", "set reclaimWithinCohort to Any or LowerPriority"}},
 	{"a preference that never comes to be asked",
 		clusterQueue(func(cq *kueue.ClusterQueue) { cq.Spec.FlavorFungibility = fungibility(kueue.MayStopSearch) }),
 		clusterQueue(func(cq *kueue.ClusterQueue) { cq.Spec.FlavorFungibility = fungibility(kueue.TryNextFlavor) }),
@@ -292,7 +292,7 @@ var objects = []object{
 		flavor(func(f *kueue.ResourceFlavor) {
 			f.Spec.TopologyName, f.Spec.NodeLabels = new(kueue.TopologyReference("t")), nil
 		}),
-		flavor(func(f *kueue.ResourceFlavor) { f.Spec.TopologyName = new(kueue.TopologyReference("t")) }), []string{"spec", "set nodeLabels with at least one label"}},
+		flavor(func(f *kueue.ResourceFlavor) { f.Spec.TopologyName = new(kueue.TopologyReference("t")) }), []string{"spec", "a topology needs nodeLabels that select its nodes"}},
 
 	{"a LocalQueue of a weight below nothing",
 		localQueue(func(lq *kueue.LocalQueue) { lq.Spec.FairSharing = weight("-1") }),
@@ -382,7 +382,7 @@ var objects = []object{
 		workload(func(w *kueue.Workload) {
 			w.Spec.Priority = new(int32(10))
 			w.Spec.PriorityClassRef = &kueue.PriorityClassRef{Group: "kueue.x-k8s.io", Kind: "WorkloadPriorityClass", Name: "high"}
-		}), []string{"spec", "set priority to the value of the class"}},
+		}), []string{"spec", "set priority, too, to the value of the class"}},
 	{"a gate without a domain", gated("budget"), gated("example.com/budget"), []string{"admission-gated-by", `"budget"`, "give names such as example.com/budget"}},
 	{"a gate without a name", gated("example.com/a,"), gated("example.com/a, example.com/b"), []string{"admission-gated-by", `""`}},
 	{"a gate twice", gated("example.com/a,example.com/a"), gated(""), []string{"admission-gated-by", "example.com/a,example.com/a", "name each once"}},
@@ -600,7 +600,7 @@ func TestWhatStaysAsItWasCreated(t *testing.T) {
 	changes(t, rf, trial(t), []change{{"the topology of a flavor",
 		of(func(f *kueue.ResourceFlavor) { f.Spec.TopologyName = nil }),
 		of(func(f *kueue.ResourceFlavor) { f.Spec.NodeTaints = nil }),
-		[]string{"topologyName may not change", "make another ResourceFlavor"}}})
+		[]string{"topologyName is immutable", "make another ResourceFlavor"}}})
 	setGates := func(to string) func(client.Object) {
 		return func(o client.Object) { o.SetAnnotations(map[string]string{"kueue.x-k8s.io/admission-gated-by": to}) }
 	}
@@ -628,12 +628,12 @@ func TestAWorkloadWithQuotaMayNotBeEdited(t *testing.T) {
 			[]string{"spec.podSets may not change"}},
 		{"its queue",
 			of(func(w *kueue.Workload) { w.Spec.QueueName = "another" }), of(func(w *kueue.Workload) { w.Spec.Priority = new(int32(7)) }),
-			[]string{"queueName may not change while quota is reserved; set active to false first"}},
+			[]string{"queueName is immutable while quota is reserved; set active to false first"}},
 		{"its class",
 			of(func(w *kueue.Workload) {
 				w.Spec.PriorityClassRef = &kueue.PriorityClassRef{Group: "kueue.x-k8s.io", Kind: "WorkloadPriorityClass", Name: "high"}
 			}), of(func(w *kueue.Workload) { w.Spec.Priority = new(int32(7)) }),
-			[]string{"priorityClassRef may not come or go while quota is reserved"}},
+			[]string{"priorityClassRef cannot be added or removed while quota is reserved"}},
 	})
 	changes(t, w, statusTrial(t), []change{
 		{"another queue's quota",
@@ -730,7 +730,7 @@ func TestQuotaIsReservedAsItShouldBe(t *testing.T) {
 		{"for a podSet that it has not", reserve(func(a *kueue.Admission) { a.PodSetAssignments[0].Name = "x" }), reserve(nil),
 			[]string{"status.admission.podSetAssignments", `"x"`, "choose among driver, workers"}},
 		{"for fewer podSets than it has", reserve(func(a *kueue.Admission) { a.PodSetAssignments = a.PodSetAssignments[:1] }), reserve(nil),
-			[]string{"status.admission.podSetAssignments must have one for each of spec.podSets"}},
+			[]string{"status.admission.podSetAssignments must have one item for each of spec.podSets"}},
 		{"of CPU that pods cannot share", reserve(func(a *kueue.Admission) { a.PodSetAssignments[1].ResourceUsage["cpu"] = *amount("4001m") }),
 			reserve(func(a *kueue.Admission) { a.PodSetAssignments[1].ResourceUsage["cpu"] = *amount("2280m") }),
 			[]string{`podSet "workers" uses 4001m of cpu for 4 pods`, "give a multiple"}},

@@ -100,7 +100,7 @@ func TestBadQuestionsAreAnsweredWithASentence(t *testing.T) {
 			"/api/queue/rows?count=many":                    `400 count: "many" is no number from 0 up`,
 			"/api/queue/rows?order=size":                    `400 order: "size" is none: leave it out, or say age or start`,
 			"/api/obtainability?window=5":                   `400 window: "5" is none: say how many seconds, as many as one of [1h0m0s 6h0m0s 24h0m0s] has`,
-			"/api/explain?namespace=vision&workload=nobody": "404 There is no Workload nobody in namespace vision any more",
+			"/api/explain?namespace=vision&workload=nobody": "404 Workload nobody in namespace vision no longer exists",
 			"/nowhere": "404 ",
 		} {
 			r := asks(s, path)

@@ -36,7 +36,7 @@ func TestLooks(t *testing.T) {
 			if v.name == "queue" {
 				tab.holds("document.querySelector('.range')")
 			} else {
-				tab.reads("main", "The past is that of Prometheus")
+				tab.reads("main", "History is from Prometheus")
 			}
 			tab.picture(v.name+"-"+s.name, false)
 			if v.name == "queue" {
@@ -99,7 +99,7 @@ func TestLoadsFast(t *testing.T) {
 			t.Errorf("%s is shown after %s at best, want %s", v.name, took, loaded)
 		}
 		if v.name == "queue" {
-			tab.reads("h1", "10,000 jobs wait")
+			tab.reads("h1", "10,000 jobs pending")
 			// However far one scrolls, only the rows in sight exist.
 			tab.must(tab.eval("scrollTo(0, document.body.scrollHeight / 2)", nil))
 			tab.holds("[...document.querySelectorAll('.rows .row')].some((r) => r.index > 4000 && r.querySelector('.words'))")
@@ -117,7 +117,7 @@ func TestClicksThroughTheViews(t *testing.T) {
 	home := serve(t, w, "")
 	tab := b.open(home, desktop)
 
-	tab.reads("h1", "3 jobs wait, 1 runs")
+	tab.reads("h1", "3 jobs pending, 1 running")
 	tab.reads(".card", "32 of 64")
 	tab.reads(".rows .row", "cannot start as specified")
 	tab.holds("document.querySelector('.range')")
@@ -145,27 +145,27 @@ func TestClicksThroughTheViews(t *testing.T) {
 	tab.press("Home")
 	tab.press("ArrowDown")
 	tab.press("Enter")
-	tab.reads("dialog", "What would change it")
+	tab.reads("dialog", "What would change this")
 	tab.reads("dialog", "kubectl muster explain job/")
 	tab.holds("location.search.includes('job=vision')")
 	tab.press("Escape")
 	tab.holds("!document.querySelector('dialog').open && !location.search.includes('job=')")
 
 	tab.click("nav [data-view=obtainability]")
-	tab.reads("h1", "1 of 2 offerings can be had")
-	tab.reads(".heat", "not for")
+	tab.reads("h1", "1 of 2 offerings available")
+	tab.reads(".heat", "backoff")
 	tab.reads("#troubles + .troubles", "another autoscaler")
 	tab.must(tab.eval("document.querySelector('.strip').focus()", nil))
 	tab.press("End")
 	tab.reads(".tip", "dry, ")
-	tab.reads(".tip", "%, by the evidence of")
+	tab.reads(".tip", "%, from ")
 	tab.press("ArrowDown")
 	tab.reads(".tip", "spare, ")
 	tab.reads("#live", "spare, ")
 
 	tab.click("nav [data-view=cost]")
-	tab.reads("h1", "$400.00 an hour")
-	tab.reads("main", "booked, its pods not there")
+	tab.reads("h1", "$400.00 per hour")
+	tab.reads("main", "booked, without pods")
 	tab.click(".link")
 	tab.reads("dialog", "was admitted at")
 	tab.click("dialog .close")
@@ -206,10 +206,10 @@ func TestTellsWhatItCannotSee(t *testing.T) {
 	w.hide("nodes")
 	home := serve(t, w, "")
 	tab := b.open(home, desktop)
-	tab.reads(".notice", "list nodes — nobody knows what room there is")
+	tab.reads(".notice", "list nodes — free capacity")
 	tab.reads(".notice", "kubectl create clusterrole muster-page --verb=get,list,watch --resource=nodes &&")
-	tab.reads("h1", "3 jobs wait")
-	tab.reads("main", "Starts are not foreseen, since not all may be read that it takes.")
+	tab.reads("h1", "3 jobs pending")
+	tab.reads("main", "No forecast: rights to read are missing.")
 	tab.picture("missing", false)
 	w.hide("")
 	tab.holds("!document.querySelector('.notice')")
@@ -227,12 +227,12 @@ func TestIsLive(t *testing.T) {
 	tab.reads("#pulse", "Live")
 	tab.must(tab.eval("document.title = 'the same page'", nil))
 	w.add(waiting("vision", "late", 1, time.Minute))
-	tab.reads("h1", "4 jobs wait")
+	tab.reads("h1", "4 jobs pending")
 
 	w.silence(time.Now())
 	tab.reads("#pulse", "Stale since")
-	tab.reads(".notice", "The cluster does not answer: connection refused. What you see is what was last known.")
-	tab.reads("h1", "4 jobs wait")
+	tab.reads(".notice", "The cluster does not answer: connection refused. The page shows the last known state.")
+	tab.reads("h1", "4 jobs pending")
 	w.silence(time.Time{})
 	tab.reads("#pulse", "Live")
 	tab.quiet(home)
@@ -243,7 +243,7 @@ func TestIsLive(t *testing.T) {
 	w.add(waiting("vision", "later", 1, time.Minute))
 	listen(t, w, "", p.address)
 	tab.reads("#pulse", "Live")
-	tab.reads("h1", "5 jobs wait")
+	tab.reads("h1", "5 jobs pending")
 	tab.holds("document.title === 'the same page'")
 }
 

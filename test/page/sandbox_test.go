@@ -71,7 +71,7 @@ func TestOnASandbox(t *testing.T) {
 
 	home := running.DashboardURL()
 	tab := b.open(home, desktop)
-	tab.reads("h1", "1 job waits")
+	tab.reads("h1", "1 job pending")
 	tab.reads(".rows", "waits for machines")
 	tab.holds("!document.querySelector('.notice')")
 	tab.click(".rows .row")
@@ -102,7 +102,7 @@ func TestOnASandbox(t *testing.T) {
 	if err := kube.Create(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
-	tab.reads("h1", "2 jobs wait")
+	tab.reads("h1", "2 jobs pending")
 
 	// The page goes away, and comes back without some of its rights.
 	binding := &rbacv1.ClusterRoleBinding{}
@@ -115,9 +115,9 @@ func TestOnASandbox(t *testing.T) {
 	if err := running.Kill(cluster.Dashboard); err != nil {
 		t.Fatal(err)
 	}
-	tab.reads(".notice", "list nodegroups.muster.dev — no machines are seen")
+	tab.reads(".notice", "list nodegroups.muster.dev — no node groups")
 	tab.reads(".notice", "list nodes, list pods — ")
-	tab.reads("h1", "2 jobs wait")
+	tab.reads("h1", "2 jobs pending")
 	tab.picture("sandbox-rights", false)
 	binding.ObjectMeta = metav1.ObjectMeta{Name: binding.Name}
 	if err := kube.Create(t.Context(), binding); err != nil {

@@ -35,9 +35,9 @@ type options struct {
 	kubeconfig string
 	config     string
 	prometheus string
-	// hosts are the names by which the page may be asked for.
+	// hosts are the accepted host names.
 	hosts []string
-	// authenticate asks the cluster whether a user may see the page.
+	// authenticate requires users whom the cluster authorizes.
 	authenticate bool
 }
 
@@ -47,25 +47,26 @@ func NewCommand() *cobra.Command {
 	logs := textlogger.NewConfig()
 	cmd := &cobra.Command{
 		Use:   "muster-dashboard",
-		Short: "A page about who waits, what machines could be had, and what it costs",
-		Long: `muster-dashboard serves a page with three views. Queue: who waits for what, in which
-order, and until when. Obtainability: how likely machines come, and what was tried. Cost:
-what machines cost now, who has them, and what was paid for nothing.
+		Short: "A web page with the queues, the node groups and the costs of a cluster",
+		Long: `muster-dashboard serves a web page with three views. Queue: the pending jobs in order, what
+each waits for, and when it is expected to start. Obtainability: the chance of a launch in
+each node group, and past launches. Cost: what machines cost now, for which teams, and what
+was wasted.
 
-It reads the cluster with the rights that it is given and decides by the code that Muster
-itself runs, so it answers while Muster is down, and changes nothing.
+It reads the cluster with its own rights and decides with the same code as Muster. So it
+works while Muster is down, and changes nothing.
 
-On 127.0.0.1, which is the default, it has no log-in; ` + "`kubectl port-forward`" + ` leads there. On
-any other address it takes a bearer token, which a proxy that knows its users sends along,
-and shows all that it may read to those whom the ClusterRole muster-dashboard-viewer is
-bound to. It is asked for by an address, by localhost, or by a name of --allowed-hosts.`,
+On 127.0.0.1, the default, it has no authentication; ` + "`kubectl port-forward`" + ` reaches it. On
+any other address it requires a bearer token, which an authenticating proxy passes on, and
+shows everything that it can read to users with the ClusterRole muster-dashboard-viewer.
+Requests must name the host by IP address, as localhost, or by a name in --allowed-hosts.`,
 		Example: `  # With your own rights, on http://127.0.0.1:8090
   muster-dashboard --kubeconfig ~/.kube/config
 
-  # With the past from a Prometheus that scrapes Muster
+  # With history from a Prometheus that scrapes Muster
   muster-dashboard --kubeconfig ~/.kube/config --prometheus http://127.0.0.1:9090
 
-  # In a cluster, behind a proxy that sends the tokens of its users
+  # In a cluster, behind a proxy that passes on the tokens of its users
   muster-dashboard --listen :8090 --allowed-hosts muster-dashboard.muster-system.svc,queues.example.com`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -81,13 +82,13 @@ bound to. It is asked for by an address, by localhost, or by a name of --allowed
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.listen, "listen", "127.0.0.1:8090", "address that serves the page in plain HTTP; port 0 picks a free one")
-	f.StringSliceVar(&o.hosts, "allowed-hosts", nil, "names by which the page may be asked for, beside localhost and any address; others are refused, since a name may be another site's")
-	f.BoolVar(&o.authenticate, "authenticate", true, "show the page only with a token of the cluster whose user may get the path "+path+" there; where it is not given, it is off on loopback addresses")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file with the address and credentials of the cluster; empty means the cluster that the page runs in")
-	f.StringVar(&o.config, "config", "", "file that muster runs with as its own --config; empty means its defaults")
-	f.StringVar(&o.prometheus, "prometheus", "", "`URL` of a Prometheus that has the metrics of muster, for the time before the page began; empty means none")
-	f.AddGoFlag(&flag.Flag{Name: "v", Usage: "how much is logged: 0 is what an operator wants, 4 is for finding faults", Value: logs.Verbosity(), DefValue: "0"})
+	f.StringVar(&o.listen, "listen", "127.0.0.1:8090", "address that serves the page over plain HTTP; port 0 picks a free one")
+	f.StringSliceVar(&o.hosts, "allowed-hosts", nil, "host names to accept beside localhost and IP addresses; other names are rejected, against DNS rebinding")
+	f.BoolVar(&o.authenticate, "authenticate", true, "serve only users of the cluster with the right to get the path "+path+"; the default is false on a loopback address")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster; empty means the cluster that the page runs in")
+	f.StringVar(&o.config, "config", "", "configuration file that muster runs with; empty means the defaults")
+	f.StringVar(&o.prometheus, "prometheus", "", "`URL` of a Prometheus with Muster's metrics, for history from before the page started; empty means none")
+	f.AddGoFlag(&flag.Flag{Name: "v", Usage: "log verbosity: 0 is for operation, 4 for debugging", Value: logs.Verbosity(), DefValue: "0"})
 	for _, name := range []string{"config", "kubeconfig"} {
 		if err := cmd.MarkFlagFilename(name); err != nil {
 			panic(err) // the flags are defined above
@@ -100,7 +101,7 @@ bound to. It is asked for by an address, by localhost, or by a name of --allowed
 func run(ctx context.Context, o options, log logr.Logger) error {
 	if o.prometheus != "" {
 		if u, err := url.Parse(o.prometheus); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return fmt.Errorf("--prometheus is %q: it takes a URL such as http://127.0.0.1:9090", o.prometheus)
+			return fmt.Errorf("--prometheus=%q: use a URL such as http://127.0.0.1:9090", o.prometheus)
 		}
 	}
 	settings, err := view.LoadSettings(o.config)
@@ -109,7 +110,7 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
-		return fmt.Errorf("finding the cluster (give --kubeconfig outside of one): %w", err)
+		return fmt.Errorf("finding the cluster (set --kubeconfig if outside of it): %w", err)
 	}
 	kube, err := connect(config)
 	if err != nil {
@@ -128,19 +129,19 @@ func run(ctx context.Context, o options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
-	log.Info("The page is served", "url", "http://"+listener.Addr().String(), "authenticate", o.authenticate)
+	log.Info("Serving the page", "url", "http://"+listener.Addr().String(), "authenticate", o.authenticate)
 	return serve(ctx, server, handler, listener)
 }
 
-// path is what users of the page may get in the eyes of the cluster.
+// path is the non-resource URL that users need the right to get.
 const path = "/muster-dashboard"
 
-// guarded is the page behind its guard. A probe of its health needs no right.
+// guarded wraps the page with authorization. Health probes need no right.
 func guarded(page http.Handler, o options, config *rest.Config, log logr.Logger) (http.Handler, error) {
 	if o.authenticate {
 		known, err := guard.Authenticated(config, log, path, page)
 		if err != nil {
-			return nil, fmt.Errorf("asking the cluster whether a user may see the page: %w", err)
+			return nil, fmt.Errorf("setting up authorization by the cluster: %w", err)
 		}
 		mux := http.NewServeMux()
 		mux.Handle("/", known)
@@ -153,7 +154,7 @@ func guarded(page http.Handler, o options, config *rest.Config, log logr.Logger)
 // connect returns a client of the cluster.
 func connect(config *rest.Config) (client.WithWatch, error) {
 	config = rest.CopyConfig(config)
-	// It lists each kind once and watches it then; the API server has its own limits.
+	// It lists each kind once and then watches it; the API server has its own limits.
 	config.QPS = -1
 	scheme, err := view.NewScheme()
 	if err != nil {
@@ -166,7 +167,7 @@ func connect(config *rest.Config) (client.WithWatch, error) {
 	return kube, nil
 }
 
-// farewell is how long requests may take to end. Streams end at once.
+// farewell is how long requests may take to end at shutdown. Streams end at once.
 const farewell = 3 * time.Second
 
 // serve runs the page until ctx is done.

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// curveWindow is how much of the past curves show, one of windows, and curvePoints in how many points.
+// curveWindow is the time range of curves, one of windows; curvePoints is their number of points.
 const (
 	curveWindow = 24 * time.Hour
 	curvePoints = 240
 )
 
-// costView is the view of what all of it costs.
+// costView is the view of costs.
 type costView struct {
 	USDPerHour float64      `json:"usdPerHour"`
 	Teams      []teamSpend  `json:"teams"`
 	Groups     []groupSpend `json:"groups"`
 	Jobs       []jobSpend   `json:"jobs"`
-	// Unpriced are groups with machines of which nobody has said what they cost.
+	// Unpriced are groups with machines and without a price.
 	Unpriced []string `json:"unpriced,omitempty"`
-	// Waste is what machines were for since Since.
+	// Waste is the cost by purpose since Since.
 	Since  int64       `json:"since"`
 	Waste  []wasteLine `json:"waste"`
 	Spend  curve       `json:"spend"`
@@ -31,7 +31,7 @@ type costView struct {
 	Source string      `json:"source"`
 }
 
-// groupSpend is what the machines of one group are. USDPerHour is for one.
+// groupSpend is the number of a group's machines; USDPerHour is for one.
 type groupSpend struct {
 	Name       string  `json:"name"`
 	Provider   string  `json:"provider"`
@@ -40,20 +40,20 @@ type groupSpend struct {
 	Machines   int     `json:"machines"`
 }
 
-// wasteLine is what machines of one purpose have come to.
+// wasteLine is the accumulated time and cost of one purpose.
 type wasteLine struct {
 	Purpose purpose `json:"purpose"`
 	Seconds float64 `json:"seconds"`
 	USD     float64 `json:"usd"`
 }
 
-// curve has values at times, in seconds. A null value is not known.
+// curve has values at times, in seconds. A null value is unknown.
 type curve struct {
 	Times  []int64    `json:"times"`
 	Values []*float64 `json:"values"`
 }
 
-// curves have their times in common.
+// curves share their times.
 type curves struct {
 	Times  []int64       `json:"times"`
 	Series []namedValues `json:"series"`
@@ -91,7 +91,7 @@ func sampleNow(now time.Time, d *decision) sample {
 	return out
 }
 
-// groupsOf are the groups, those whose machines cost most first.
+// groupsOf returns the groups, the highest cost first.
 func groupsOf(d *decision) []groupSpend {
 	out := []groupSpend{}
 	for name, g := range d.picture.Groups {
@@ -118,7 +118,7 @@ func spendOf(history []sample) (out curve) {
 	return out
 }
 
-// pricesOf are the curves of those groups that have a price, in the order given.
+// pricesOf returns the price curves of the groups that have a price, in the order given.
 func pricesOf(history []sample, groups []groupSpend) curves {
 	out := curves{Series: []namedValues{}}
 	for _, h := range history {
@@ -140,7 +140,7 @@ func pricesOf(history []sample, groups []groupSpend) curves {
 	return out
 }
 
-// thinned leaves out samples, but not the first, where there are more than so many.
+// thinned drops samples, but not the first, if there are more than n.
 func thinned(history []sample, most int) []sample {
 	step := (len(history) + most - 1) / most
 	if step <= 1 {

@@ -14,36 +14,36 @@ import (
 )
 
 const (
-	// shortestRest lies between two decisions, and after a decision that took long the
-	// page rests restShare times as long: it takes at most a tenth of a core.
+	// shortestRest is the least time between two decisions. After a long decision the page
+	// rests restShare times as long: it uses at most a tenth of a core.
 	shortestRest = 2 * time.Second
 	restShare    = 9
-	// longestRest is how old a decision may get that somebody looks at: time alone ends
-	// pauses.
+	// longestRest is the oldest decision that an open page shows: backoffs end without an
+	// event.
 	longestRest = 15 * time.Second
-	// patience is how long somebody counts as looking who has asked once.
+	// patience is how long a page counts as open after a request.
 	patience = 30 * time.Second
-	// sampleEvery is how often the past is written down.
+	// sampleEvery is the period of samples of the history.
 	sampleEvery = 30 * time.Second
-	// readTimeout bounds one wait for a cluster that has not told all yet.
+	// readTimeout bounds a wait for a cluster that has not answered completely yet.
 	readTimeout = 5 * time.Second
 )
 
-// decision is what was decided at one time. It is never changed.
+// decision is the result of deciding at one time. It is immutable.
 type decision struct {
-	// version names it, also across restarts of the page.
+	// version identifies it, also across restarts of the page.
 	version string
 	at      time.Time
-	// err is why there is nothing else.
+	// err tells why there is nothing else.
 	err     error
 	reading *view.Reading
 	picture *view.Picture
-	// statuses are what the ClusterQueues should say; none where nothing can be decided.
+	// statuses are the computed statuses of the ClusterQueues; none without a decision.
 	statuses map[string]kueue.ClusterQueueStatus
 	lines    []line
 	fleet    fleet
 
-	// explaining: an explanation tries options out, one at a time.
+	// explaining serializes explanations, which try out options.
 	explaining sync.Mutex
 }
 
@@ -54,7 +54,7 @@ func (s *Server) Run(ctx context.Context) {
 	defer ticker.Stop()
 	var working sync.WaitGroup
 	defer working.Wait()
-	// A forecast cannot be broken off, so that nobody waits for its end.
+	// A forecast cannot be cancelled, so its end is not awaited.
 	go s.foresee(ctx)
 	if s.prometheus != nil {
 		working.Go(func() { s.prometheus.recall(ctx, s) })
@@ -86,7 +86,7 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// decide reads all that there is and decides; false if the cluster takes longer to answer.
+// decide reads all objects and decides; false if the cluster takes longer to answer.
 func (s *Server) decide(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -97,7 +97,7 @@ func (s *Server) decide(ctx context.Context) bool {
 		return false
 	}
 	if before := s.latest.Load(); err != nil && before != nil && before.err == nil {
-		// What was true is better than nothing; since when it is stale stands above it.
+		// An old decision is better than none; the page shows since when it is stale.
 		return true
 	}
 	if err == nil {
@@ -117,7 +117,7 @@ func (s *Server) decide(ctx context.Context) bool {
 	return true
 }
 
-// needed are kinds of which a cluster with Muster knows some.
+// needed are kinds of which a cluster with Muster serves some.
 var needed = slices.Concat(view.QueueKinds, view.GroupKinds)
 
 // decided is the newest decision, as soon as there is one.
@@ -142,21 +142,21 @@ func (s *Server) decided(ctx context.Context) (*decision, error) {
 	}
 }
 
-// watched says that somebody looks.
+// watched reports whether a page is open.
 func (s *Server) watched(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.latest.Load() != nil && (s.lookers > 0 || now.Before(s.seen.Add(patience)))
 }
 
-// wait returns what is closed when there is news.
+// wait returns a channel that is closed when there is news.
 func (s *Server) wait() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.news
 }
 
-// tell has a pulse sent to all who look.
+// tell sends a pulse to every open page.
 func (s *Server) tell() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,13 +10,12 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 )
 
-// explain says what `kubectl muster explain` says about a Workload, under the name of its
-// job.
+// explain answers as `kubectl muster explain` about a Workload, under the name of its job.
 func (s *Server) explain(_ context.Context, d *decision, r *http.Request) (*view.Explanation, error) {
 	name := workload{r.URL.Query().Get("namespace"), r.URL.Query().Get("workload")}
 	w := d.picture.WorkloadNamed(name.namespace, name.name)
 	if w == nil {
-		return nil, refusal{http.StatusNotFound, fmt.Sprintf("There is no Workload %s in namespace %s any more: its job is gone.", name.name, name.namespace)}
+		return nil, refusal{http.StatusNotFound, fmt.Sprintf("Workload %s in namespace %s no longer exists: its job was deleted.", name.name, name.namespace)}
 	}
 	d.explaining.Lock()
 	defer d.explaining.Unlock()

@@ -11,12 +11,12 @@ import (
 	"github.com/muster-dev/muster/queueing"
 )
 
-// Prices are in USD an hour here, as floating point numbers: they are drawn, and nothing
-// is decided by them.
+// Prices are floating point numbers in USD per hour here: they are only drawn, nothing is
+// decided by them.
 const microUSD = 1e6
 
-// fleet is what the machines of all groups are for, and who pays for them, as
-// `kubectl muster cost` tells.
+// fleet is the purpose and the cost of the machines of all groups, as in `kubectl muster
+// cost`.
 type fleet struct {
 	// prices of a machine of each group.
 	prices map[string]float64
@@ -29,7 +29,7 @@ type fleet struct {
 	unpriced []string
 }
 
-// purpose is what a machine is paid for, as people who pay see it.
+// purpose is what a machine is paid for.
 type purpose string
 
 const (
@@ -39,30 +39,30 @@ const (
 	purposeIdle       purpose = "idle"
 )
 
-// everyPurpose in the order in which they are told.
+// everyPurpose in display order.
 var everyPurpose = []purpose{purposeUsed, purposeBooked, purposeIncomplete, purposeIdle}
 
 func purposesOf(l *view.CostLine) map[purpose]int {
 	return map[purpose]int{purposeUsed: l.Used, purposeBooked: l.Booked, purposeIncomplete: l.Joining + l.Wasted, purposeIdle: l.Idle}
 }
 
-// teamSpend is what one LocalQueue spends. Without a namespace it is nobody's.
+// teamSpend is the spend of one LocalQueue; without a namespace, of no team.
 type teamSpend struct {
 	Namespace  string  `json:"namespace"`
 	Queue      string  `json:"queue"`
 	USDPerHour float64 `json:"usdPerHour"`
 }
 
-// jobSpend is what one job spends.
+// jobSpend is the spend of one job.
 type jobSpend struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Workload of the job; empty where there is none to explain.
+	// Workload of the job; empty if there is none to explain.
 	Workload   string  `json:"workload,omitempty"`
 	Queue      string  `json:"queue"`
 	Machines   int     `json:"machines"`
 	USDPerHour float64 `json:"usdPerHour"`
-	// USD is what its machines have cost it so far, at the prices of now.
+	// USD is the cost of its machines so far, at current prices.
 	USD float64 `json:"usd"`
 }
 
@@ -94,7 +94,7 @@ func fleetOf(p *view.Picture) fleet {
 	return f
 }
 
-// usd is an amount as provisioning.USD writes it.
+// usd parses an amount as written by provisioning.USD.
 func usd(text string) float64 {
 	v, _ := strconv.ParseFloat(text, 64)
 	return v

@@ -9,18 +9,18 @@ import (
 	"github.com/muster-dev/muster/queueing/forecast"
 )
 
-// foreseen is when those who wait are expected to start, as of a decision.
+// foreseen are the expected starts of the pending Workloads, as of a decision.
 type foreseen struct {
-	// at is zero where nothing is foreseen.
+	// at is zero without a forecast.
 	at        time.Time
 	report    *forecast.Report
 	estimates map[workload]forecast.Estimate
-	// words say what it rests on, or why there is none.
+	// words tell its basis, or why there is none.
 	words string
 	end   time.Time
 }
 
-// foresee makes forecasts of what is decided, as long as somebody looks.
+// foresee makes forecasts of decisions while a page is open.
 func (s *Server) foresee(ctx context.Context) {
 	c := s.config.Clock
 	ticker := c.NewTicker(shortestRest)
@@ -31,7 +31,7 @@ func (s *Server) foresee(ctx context.Context) {
 		d, now := s.latest.Load(), c.Now()
 		if d != nil && d != last && d.err == nil && !now.Before(rest) && (s.watched(now) || last == nil) {
 			last = d
-			// Of its own picture, since it takes long and others ask that of the decision.
+			// With its own Picture, since it takes long and requests use the decision's.
 			s.foreseen.Store(foreseeAll(view.New(c, s.config.Settings, d.reading)))
 			s.tell()
 			rest = c.Now().Add(max(5*shortestRest, restShare*c.Since(now)))
@@ -49,13 +49,13 @@ func (s *Server) foresee(ctx context.Context) {
 func foreseeAll(p *view.Picture) *foreseen {
 	out := &foreseen{estimates: map[workload]forecast.Estimate{}}
 	if !p.Decides() {
-		out.words = "Starts are not foreseen, since not all may be read that it takes."
+		out.words = "No forecast: rights to read are missing."
 		return out
 	}
-	// One for 400 that need machines of 24 groups takes ten seconds of CPU.
+	// A forecast for 400 Workloads that need machines of 24 groups takes ten seconds of CPU.
 	out.report = p.Forecast()
 	if out.report == nil {
-		out.words = fmt.Sprintf("Starts are not foreseen: more than %d jobs wait.", view.MostForeseen)
+		out.words = fmt.Sprintf("No forecast: more than %d jobs are pending.", view.MostForeseen)
 		return out
 	}
 	out.at = p.Now
@@ -74,7 +74,7 @@ func foreseeAll(p *view.Picture) *foreseen {
 	return out
 }
 
-// forecastSummary says of when the forecast is, and what it rests on.
+// forecastSummary tells the time and the basis of the forecast.
 type forecastSummary struct {
 	At    int64  `json:"at,omitempty"`
 	Words string `json:"words"`
@@ -84,7 +84,7 @@ func (s *Server) forecastSummary() forecastSummary {
 	f := s.foreseen.Load()
 	switch {
 	case f == nil:
-		return forecastSummary{Words: "Expected starts are being worked out."}
+		return forecastSummary{Words: "The forecast is being computed."}
 	case f.at.IsZero():
 		return forecastSummary{Words: f.words}
 	}
@@ -99,7 +99,7 @@ func (f *foreseen) axis(now time.Time) [2]int64 {
 	return [2]int64{millis(now), millis(f.end)}
 }
 
-// sortedBy is the time by which a line is sorted: who is not expected at all comes last.
+// sortedBy is the time by which a line is sorted: lines without an expected start come last.
 func (f *foreseen) sortedBy(l *line) time.Time {
 	never := time.Unix(1<<40, 0)
 	if f == nil {
@@ -115,7 +115,7 @@ func (f *foreseen) sortedBy(l *line) time.Time {
 	return e.Start
 }
 
-// row says a line for the page.
+// row converts a line for the page.
 func (f *foreseen) row(l *line) row {
 	out := row{
 		Queue: l.ClusterQueue, Position: l.Position, Namespace: l.Namespace, Name: l.Name, Workload: l.Workload, Priority: l.Priority,

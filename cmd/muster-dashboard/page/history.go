@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// history is the past of one of the windows, with where it comes from: Prometheus, where
-// there is one that answers, and else what the page has seen itself.
+// history is the past of one of the windows, with its source: Prometheus if it answers, else
+// what the page has recorded itself.
 func (s *Server) history(now time.Time, window time.Duration) ([]sample, string) {
 	from := now.Add(-window)
 	own := s.past.since(from)
 	began := s.began.UTC().Format("15:04 MST")
 	if s.prometheus == nil {
-		return own, fmt.Sprintf("Nothing is known of the time before %s, when this page began: start it with --prometheus to see more.", began)
+		return own, fmt.Sprintf("History starts at %s with this page: start it with --prometheus for more.", began)
 	}
 	asked, err := s.prometheus.known(window)
 	if err != nil {
-		return own, fmt.Sprintf("Nothing is known of the time before %s, when this page began: %s.", began, err)
+		return own, fmt.Sprintf("History starts at %s with this page: %s.", began, err)
 	}
 	out := make([]sample, 0, len(asked)+len(own))
 	for _, a := range asked {
@@ -24,11 +24,11 @@ func (s *Server) history(now time.Time, window time.Duration) ([]sample, string)
 			out = append(out, a)
 		}
 	}
-	// What the page has seen since then is newer.
+	// What the page has recorded since then is newer.
 	for _, o := range own {
 		if len(out) == 0 || o.at.After(out[len(out)-1].at) {
 			out = append(out, o)
 		}
 	}
-	return out, fmt.Sprintf("The past is that of Prometheus at %s.", s.prometheus.url)
+	return out, fmt.Sprintf("History is from Prometheus at %s.", s.prometheus.url)
 }

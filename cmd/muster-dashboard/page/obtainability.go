@@ -15,23 +15,23 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// columns of the heatmap: a minute each in an hour.
+// columns of the heatmap: one per minute in an hour.
 const columns = 60
 
-// unknown is the chance of a time of which nothing is remembered.
+// unknown is the chance at a time without a sample.
 const unknown = -1
 
-// windows that can be shown; the first is what is shown unless asked.
+// windows that can be shown; the first is the default.
 var windows = []time.Duration{time.Hour, 6 * time.Hour, 24 * time.Hour}
 
-// obtainabilityView is the view of machines that could be had.
+// obtainabilityView is the view of machines that could be launched.
 type obtainabilityView struct {
 	Window  int   `json:"window"`
 	Columns int   `json:"columns"`
 	From    int64 `json:"from"`
 	To      int64 `json:"to"`
 	Step    int64 `json:"step"`
-	// Source says where the past comes from.
+	// Source tells where the history comes from.
 	Source    string     `json:"source"`
 	Offerings []offering `json:"offerings"`
 	Sizes     []sizeLine `json:"sizes"`
@@ -86,7 +86,7 @@ func (s *Server) obtainability(_ context.Context, d *decision, r *http.Request) 
 	step := window / columns
 	out := obtainabilityView{
 		Window: int(window.Seconds()), Columns: columns, From: millis(from), To: millis(now), Step: step.Milliseconds(),
-		Offerings: []offering{}, Sizes: sizesOf(d.picture.Groups), SizesOf: "Of the last 10 launches that each NodeGroup remembers.",
+		Offerings: []offering{}, Sizes: sizesOf(d.picture.Groups), SizesOf: "From the last 10 launches of each NodeGroup.",
 	}
 	history, source := s.history(now, window)
 	out.Source = source
@@ -113,7 +113,7 @@ func (s *Server) obtainability(_ context.Context, d *decision, r *http.Request) 
 	return out, nil
 }
 
-// see puts what was known last into a column.
+// see puts the last known sample into a column.
 func (o *offering) see(column int, g groupSample) {
 	o.Chances[column], o.Evidence[column] = int(g.chance), math.Round(float64(g.evidence)*10)/10
 }
@@ -126,7 +126,7 @@ func windowOf(seconds string) (time.Duration, error) {
 	if window := time.Duration(n) * time.Second; err == nil && slices.Contains(windows, window) {
 		return window, nil
 	}
-	return 0, refusal{http.StatusBadRequest, fmt.Sprintf("window: %q is none: say how many seconds, as many as one of %v has", seconds, windows)}
+	return 0, refusal{http.StatusBadRequest, fmt.Sprintf("window: %q is not supported: use a number of seconds from %v", seconds, windows)}
 }
 
 func offeringOf(g *v1alpha1.NodeGroup, now time.Time) offering {
@@ -144,7 +144,7 @@ func offeringOf(g *v1alpha1.NodeGroup, now time.Time) offering {
 	return out
 }
 
-// typeOf is the cloud's name of the machines; empty where nothing says it.
+// typeOf returns the instance type; empty if unknown.
 func typeOf(g *v1alpha1.NodeGroup) string {
 	switch {
 	case g.Spec.AWS != nil:

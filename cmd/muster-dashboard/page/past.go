@@ -11,36 +11,36 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// kept is how long the past is remembered: 2,880 samples, some 10 MB with 200 groups.
+// kept is the length of the history: 2,880 samples, about 10 MB with 200 groups.
 const kept = 24 * time.Hour
 
-// past is what the page has seen since it began. It is safe for concurrent use.
+// past is the history since the page started. It is safe for concurrent use.
 type past struct {
 	mu      sync.Mutex
 	samples []sample // the oldest first
 	bill    map[purpose]bill
 }
 
-// sample is how things stood at one time.
+// sample is the state at one time.
 type sample struct {
 	at     time.Time
 	groups map[string]groupSample
-	// spend of all machines in USD an hour, if it was seen.
+	// spend of all machines in USD per hour, if known.
 	spend float64
 	seen  bool
 }
 
-// groupSample is what is remembered of a group.
+// groupSample is the state of a group at one time.
 type groupSample struct {
 	chance   int8    // of a launch of one machine, in percent
 	evidence float32 // in launches
 	price    float64 // of a machine, in USD an hour
 }
 
-// bill is what machines of one purpose have come to.
+// bill is the accumulated time and cost of one purpose.
 type bill struct{ seconds, usd float64 }
 
-// add writes down how things stand, and what machines have cost since the last time.
+// add records the state, and the cost of machines since the last sample.
 func (p *past) add(now time.Time, d *decision) {
 	s := sample{at: now, groups: make(map[string]groupSample, len(d.picture.Groups)), spend: d.fleet.spend, seen: true}
 	for name, g := range d.picture.Groups {
@@ -62,8 +62,7 @@ func groupSampleOf(g *v1alpha1.NodeGroup, now time.Time, price float64) groupSam
 // halfLife of evidence is what NodeGroup.status.ledger promises.
 const halfLife = 30 * time.Minute
 
-// evidenceOf is how many launches a chance is estimated from, the older ones counting
-// less.
+// evidenceOf returns the number of launches behind a chance, weighted by their age.
 func evidenceOf(l *v1alpha1.Ledger, now time.Time) (sum float64) {
 	if l == nil {
 		return 0
@@ -74,8 +73,8 @@ func evidenceOf(l *v1alpha1.Ledger, now time.Time) (sum float64) {
 	return sum * math.Exp2(-max(0, now.Sub(l.At.Time).Hours()/halfLife.Hours()))
 }
 
-// billed is what has been paid until now, if machines were since the last sample for what
-// they are for now. A page that could not see for a while does not guess what was then.
+// billed returns the cost until now, if machines have had their present purpose since the
+// last sample. A gap in the samples is not filled.
 func (p *past) billed(now time.Time, f *fleet) map[purpose]bill {
 	out := map[purpose]bill{}
 	maps.Copy(out, p.bill)
@@ -94,7 +93,7 @@ func (p *past) billed(now time.Time, f *fleet) map[purpose]bill {
 	return out
 }
 
-// bills are what has been seen to be paid, by purpose.
+// bills returns the recorded cost by purpose.
 func (p *past) bills(now time.Time, f *fleet) map[purpose]bill {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -86,8 +86,8 @@ func TestCurvesHaveFewPoints(t *testing.T) {
 
 func TestRightsAreToldByWhatTheyAreFor(t *testing.T) {
 	got := fmt.Sprint(byPurpose([]view.Right{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "daemonsets.apps"}, {Verb: "list", Resource: "pods"}, {Verb: "watch", Resource: "nodes"}}))
-	want := "[{[list nodes list pods] nobody knows what room there is, nor what machines are used for} " +
-		"{[list daemonsets.apps] nobody knows whether pods suit a machine} {[watch nodes] changes are seen late}]"
+	want := "[{[list nodes list pods] free capacity and the use of machines are unknown} " +
+		"{[list daemonsets.apps] whether pods fit a machine is unknown} {[watch nodes] changes are shown late}]"
 	if got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}

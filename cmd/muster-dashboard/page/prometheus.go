@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// recallEvery is how often Prometheus is asked for the past of each window, and
-	// recallTimeout how long it may take.
+	// recallEvery is how often Prometheus is queried for the history of each window, and
+	// recallTimeout how long that may take.
 	recallEvery   = time.Minute
 	recallTimeout = 10 * time.Second
 )
 
-// What is asked of Prometheus. Several processes of Muster may show the same.
+// The queries. Several processes of Muster may export the same series.
 const (
 	chanceQuery   = `100 * max by (group) (muster_group_chance_ratio)`
 	evidenceQuery = `sum by (group) (max by (group, machines, outcome) (muster_group_evidence_launches))` +
@@ -27,21 +27,21 @@ const (
 	spendQuery = `sum(max by (namespace, queue) (muster_spend_usd_per_hour))`
 )
 
-// prometheus is a source of the past that the page has not seen itself. It is safe for
-// concurrent use.
+// prometheus is a source of history from before the page started. It is safe for concurrent
+// use.
 type prometheus struct {
 	url    string
 	client http.Client
 
 	mu sync.Mutex
-	// samples by window, the oldest first; err is why the last question failed.
+	// samples by window, the oldest first; err is the error of the last query.
 	samples map[time.Duration][]sample
 	err     error
-	// asked counts how often all was asked.
+	// asked counts the rounds of queries.
 	asked int
 }
 
-// recall asks for the past of all windows again and again, until ctx is done.
+// recall queries the history of all windows periodically, until ctx is done.
 func (p *prometheus) recall(ctx context.Context, s *Server) {
 	ticker := s.config.Clock.NewTicker(recallEvery)
 	defer ticker.Stop()
@@ -66,21 +66,21 @@ func (p *prometheus) recall(ctx context.Context, s *Server) {
 	}
 }
 
-// known is what is known of a window.
+// known returns the history of a window.
 func (p *prometheus) known(window time.Duration) ([]sample, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.samples[window], p.err
 }
 
-// times is how often the past was asked for.
+// times returns the number of rounds of queries.
 func (p *prometheus) times() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.asked
 }
 
-// ask puts together samples of a window that ends now, one for each column.
+// ask queries samples of a window that ends now, one for each column.
 func (p *prometheus) ask(ctx context.Context, now time.Time, window time.Duration) ([]sample, error) {
 	step := window / columns
 	first := now.Add(-window).Truncate(step)
@@ -122,7 +122,7 @@ func (p *prometheus) ask(ctx context.Context, now time.Time, window time.Duratio
 	return out, nil
 }
 
-// promSeries is one of an answer of Prometheus.
+// promSeries is a series in an answer of Prometheus.
 type promSeries struct {
 	Metric struct {
 		Group string `json:"group"`
@@ -174,10 +174,10 @@ func (p *prometheus) query(ctx context.Context, query string, from, to time.Time
 		} `json:"data"`
 	}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("reading the answer of Prometheus (%s, is --prometheus its address?): %w", response.Status, err)
+		return nil, fmt.Errorf("reading the answer of Prometheus (%s; check --prometheus): %w", response.Status, err)
 	}
 	if answer.Status != "success" {
-		return nil, fmt.Errorf("Prometheus at %s refuses: %s", p.url, answer.Error) //nolint:staticcheck // it is a name
+		return nil, fmt.Errorf("Prometheus at %s returned an error: %s", p.url, answer.Error) //nolint:staticcheck // it is a name
 	}
 	return answer.Data.Result, nil
 }

@@ -43,8 +43,8 @@ func TestThePastOfPrometheusIsPutInColumns(t *testing.T) {
 
 func TestAPrometheusThatFailsSaysWhy(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"status": "error", "error": "too many samples"}`: "refuses: too many samples",
-		"<html>": "is --prometheus its address?",
+		`{"status": "error", "error": "too many samples"}`: "returned an error: too many samples",
+		"<html>": "check --prometheus",
 	} {
 		if _, err := answering(t, "", text).ask(context.Background(), noon, time.Hour); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

@@ -12,34 +12,34 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 )
 
-// beat is how often a pulse is sent though there is nothing new: who hears none for
-// longer has lost the page.
+// beat is the period of pulses without news: a page that receives none for longer has lost
+// its server.
 const beat = 10 * time.Second
 
-// pulse is what is sent to all who look.
+// pulse is sent to every open page.
 type pulse struct {
-	// Version of the newest decision; what is shown of another is out of date.
+	// Version of the newest decision; a page that shows another is out of date.
 	Version   string `json:"version"`
 	DecidedAt int64  `json:"decidedAt,omitempty"`
-	// Loading: nothing is decided yet.
+	// Loading is true before the first decision.
 	Loading bool `json:"loading,omitempty"`
-	// StaleSince is when the cluster has ceased to answer.
+	// StaleSince is when the cluster stopped answering.
 	StaleSince int64  `json:"staleSince,omitempty"`
 	StaleWhy   string `json:"staleWhy,omitempty"`
 	// Missing rights, and the command that gives them.
 	Missing []missing `json:"missing,omitempty"`
 	Remedy  string    `json:"remedy,omitempty"`
-	// Error is why there is nothing to see.
+	// Error tells why there is nothing to show.
 	Error string `json:"error,omitempty"`
 }
 
-// missing are rights that are lacking, and what they are for.
+// missing are missing rights, with their effect.
 type missing struct {
 	Rights  []string `json:"rights"`
 	Purpose string   `json:"purpose"`
 }
 
-// millis is a time as browsers count it; 0 for none.
+// millis is a time in milliseconds since 1970; 0 for none.
 func millis(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -50,7 +50,7 @@ func millis(t time.Time) int64 {
 func (s *Server) pulse() (out pulse) {
 	since, why := s.config.Cluster.Stale()
 	if out.StaleSince = millis(since); out.StaleSince != 0 {
-		out.StaleWhy = fmt.Sprintf("The cluster does not answer: %s. What you see is what was last known.", why)
+		out.StaleWhy = fmt.Sprintf("The cluster does not answer: %s. The page shows the last known state.", why)
 	}
 	rights := s.config.Cluster.Missing()
 	d := s.latest.Load()
@@ -78,7 +78,7 @@ func (s *Server) pulse() (out pulse) {
 	return out
 }
 
-// byPurpose puts together the rights that are for the same, in their order.
+// byPurpose groups the rights with the same effect, in their order.
 func byPurpose(rights []view.Right) (out []missing) {
 	for _, r := range rights {
 		purpose := purposeOf(r)
@@ -91,31 +91,31 @@ func byPurpose(rights []view.Right) (out []missing) {
 	return out
 }
 
-// purposes of kinds, by their resource: what is so without them.
+// purposes tell the effect of a missing right, by resource.
 var purposes = map[string]string{
-	"workloads.kueue.x-k8s.io":                  "nobody is seen to wait",
-	"clusterqueues.kueue.x-k8s.io":              "no queue and no quota is seen",
-	"localqueues.kueue.x-k8s.io":                "nobody knows which queue a job waits in",
-	"resourceflavors.kueue.x-k8s.io":            "nobody knows what quota is for",
-	"nodegroups.muster.dev":                     "no machines are seen that could be had, nor what they cost",
-	"nodes":                                     "nobody knows what room there is, nor what machines are used for",
-	"pods":                                      "nobody knows what room there is, nor what machines are used for",
-	"provisioningrequests.autoscaling.x-k8s.io": "nobody knows who has the machines",
-	"capacitypolicies.muster.dev":               "nobody knows which machines a job may have",
-	"admissionchecks.kueue.x-k8s.io":            "nobody knows what a job has to pass",
-	"provisioningrequestconfigs.kueue.x-k8s.io": "nobody knows what a job has to pass",
-	"cohorts.kueue.x-k8s.io":                    "nobody knows what may be borrowed",
-	"namespaces":                                "nobody knows who may use a queue",
+	"workloads.kueue.x-k8s.io":                  "no pending jobs are shown",
+	"clusterqueues.kueue.x-k8s.io":              "no queues and quotas are shown",
+	"localqueues.kueue.x-k8s.io":                "the queue of a job is unknown",
+	"resourceflavors.kueue.x-k8s.io":            "flavors are unknown",
+	"nodegroups.muster.dev":                     "no node groups and prices are shown",
+	"nodes":                                     "free capacity and the use of machines are unknown",
+	"pods":                                      "free capacity and the use of machines are unknown",
+	"provisioningrequests.autoscaling.x-k8s.io": "the owners of machines are unknown",
+	"capacitypolicies.muster.dev":               "the machines that a job may use are unknown",
+	"admissionchecks.kueue.x-k8s.io":            "the admission checks of a job are unknown",
+	"provisioningrequestconfigs.kueue.x-k8s.io": "the admission checks of a job are unknown",
+	"cohorts.kueue.x-k8s.io":                    "borrowing limits are unknown",
+	"namespaces":                                "the namespaces of a queue are unknown",
 }
 
 func purposeOf(r view.Right) string {
 	if r.Verb == "watch" {
-		return "changes are seen late"
+		return "changes are shown late"
 	}
-	return cmp.Or(purposes[r.Resource], "nobody knows whether pods suit a machine")
+	return cmp.Or(purposes[r.Resource], "whether pods fit a machine is unknown")
 }
 
-// remedy is the command that gives the rights to whoever the page runs as.
+// remedy is the command that grants the rights to the page's service account.
 func remedy(rights []view.Right) string {
 	var resources []string
 	for _, r := range rights {
@@ -127,7 +127,7 @@ func remedy(rights []view.Right) string {
 		strings.Join(slices.Compact(resources), ","))
 }
 
-// events sends pulses for as long as somebody looks.
+// events sends pulses while the page is open.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
@@ -152,7 +152,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return
 		}
-		// A page that has lost its stream asks for another after a second.
+		// A page that has lost its stream reconnects after a second.
 		if _, err := fmt.Fprintf(w, "retry: 1000\nevent: pulse\ndata: %s\n\n", text); err != nil || flusher.Flush() != nil {
 			return
 		}

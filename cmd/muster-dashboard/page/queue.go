@@ -23,15 +23,15 @@ import (
 	"github.com/muster-dev/muster/queueing"
 )
 
-// line is somebody who waits, as rows are made from.
+// line is a pending Workload, from which a row is made.
 type line struct {
 	view.QueueLine
 	asks string
-	// text is what a search looks through, in lower case.
+	// text is what a search matches, in lower case.
 	text string
 }
 
-// linesOf are all who wait, by ClusterQueue and in their order.
+// linesOf returns all pending Workloads by ClusterQueue, in queue order.
 func linesOf(p *view.Picture) []line {
 	lines := p.Lines()
 	out := make([]line, len(lines))
@@ -51,8 +51,8 @@ func linesOf(p *view.Picture) []line {
 // workload is the name of one.
 type workload struct{ namespace, name string }
 
-// asksOf says how many pods a Workload is, and how many devices they ask for, by the last
-// part of their name; where they ask for none, how many cores.
+// asksOf tells how many pods a Workload has, and how many devices they request, by the last
+// part of the resource name; without devices, how many cores.
 func asksOf(w *kueue.Workload) string {
 	pods, sum := 0, nodegroups.Resources{}
 	for i := range w.Spec.PodSets {
@@ -75,7 +75,7 @@ func asksOf(w *kueue.Workload) string {
 	return strings.Join(out, ", ")
 }
 
-// queueSummary is the view of the queues, those who wait apart.
+// queueSummary is the view of the queues without the pending Workloads.
 type queueSummary struct {
 	Pending  int             `json:"pending"`
 	Admitted int             `json:"admitted"`
@@ -84,7 +84,7 @@ type queueSummary struct {
 	Forecast forecastSummary `json:"forecast"`
 }
 
-// reasonCount is how many wait for the same.
+// reasonCount is the number of Workloads with the same reason.
 type reasonCount struct {
 	Reason string `json:"reason"`
 	Words  string `json:"words"`
@@ -97,13 +97,12 @@ type queueCard struct {
 	Cohort   string `json:"cohort,omitempty"`
 	Pending  int    `json:"pending"`
 	Admitted int32  `json:"admitted"`
-	// Stopped is why nobody starts from it; empty where they may.
+	// Stopped tells why it admits nothing; empty if it admits.
 	Stopped string  `json:"stopped,omitempty"`
 	Usage   []usage `json:"usage"`
 }
 
-// usage is what a queue has of one resource of a flavor, as numbers for pictures and as
-// people write it.
+// usage is a queue's quota of one resource of a flavor, as numbers and as text.
 type usage struct {
 	Flavor       string  `json:"flavor"`
 	Resource     string  `json:"resource"`
@@ -142,7 +141,7 @@ func reasonsOf(lines []line) []reasonCount {
 	return out
 }
 
-// cards are the ClusterQueues, those in which most wait first.
+// cards are the ClusterQueues, the most pending first.
 func (d *decision) cards() []queueCard {
 	waiting := map[string]int{}
 	for i := range d.lines {
@@ -164,7 +163,7 @@ func (d *decision) cards() []queueCard {
 	return out
 }
 
-// usageOf sets what is reserved beside the nominal quota, in the order of the spec.
+// usageOf lists reserved against nominal quota, in the order of the spec.
 func usageOf(cq *kueue.ClusterQueue, reserved []kueue.FlavorUsage) []usage {
 	type key struct {
 		flavor   kueue.ResourceFlavorReference
@@ -202,7 +201,7 @@ func difference(a, b resource.Quantity) resource.Quantity {
 	return a
 }
 
-// rowPage is some of those who wait.
+// rowPage is a page of pending Workloads.
 type rowPage struct {
 	Total int `json:"total"`
 	From  int `json:"from"`
@@ -211,7 +210,7 @@ type rowPage struct {
 	Rows []row    `json:"rows"`
 }
 
-// row is one who waits.
+// row is a pending Workload.
 type row struct {
 	Queue     string `json:"queue"`
 	Position  int    `json:"position"`
@@ -225,7 +224,7 @@ type row struct {
 	Message   string `json:"message,omitempty"`
 	Asks      string `json:"asks,omitempty"`
 	Next      int64  `json:"next,omitempty"`
-	// Foreseen is whether its start is: see the constants. The times are those of
+	// Foreseen tells whether its start is known: see the constants. The times are those of
 	// forecast.Estimate.
 	Foreseen string `json:"foreseen,omitempty"`
 	Start    int64  `json:"start,omitempty"`
@@ -273,12 +272,12 @@ func number(text string, otherwise int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("%q is no number from 0 up", text)
+		return 0, fmt.Errorf("%q is not a number from 0 up", text)
 	}
 	return n, nil
 }
 
-// hasTurn is how the page names the reason of those who have none.
+// hasTurn is the reason shown for Workloads without one.
 const hasTurn = "Turn"
 
 // chosen are the lines of a queue, a reason and with a text; empty is any.
@@ -306,7 +305,7 @@ func order(list []*line, by string, f *foreseen) error {
 		}
 		slices.SortStableFunc(list, func(a, b *line) int { return starts[a].Compare(starts[b]) })
 	default:
-		return refusal{http.StatusBadRequest, fmt.Sprintf("order: %q is none: leave it out, or say age or start", by)}
+		return refusal{http.StatusBadRequest, fmt.Sprintf("order: %q is not supported: leave it out, or use age or start", by)}
 	}
 	return nil
 }

@@ -25,11 +25,11 @@ import (
 type Cluster interface {
 	// Reader's objects are never changed.
 	client.Reader
-	// Changed gets a value soon after something has changed.
+	// Changed receives a value soon after a change.
 	Changed() <-chan struct{}
-	// Stale tells since when the cluster does not answer, and why; zero is that it does.
+	// Stale returns since when the cluster does not answer, and why; zero if it answers.
 	Stale() (since time.Time, why string)
-	// Missing are rights that are lacking, beside those that reading tells of.
+	// Missing returns missing rights, beside those that reading reports.
 	Missing() []view.Right
 }
 
@@ -38,8 +38,8 @@ type Config struct {
 	Cluster  Cluster
 	Settings view.Settings
 	Clock    clock.WithTicker
-	// Prometheus is the URL of one that has Muster's metrics; empty where there is none.
-	// Then the page knows the past since it began.
+	// Prometheus is the URL of a Prometheus with Muster's metrics. If empty, the history
+	// starts with the page.
 	Prometheus string
 }
 
@@ -49,7 +49,7 @@ type Server struct {
 	mux    *http.ServeMux
 	began  time.Time
 	past   past
-	// prometheus knows what was before; nil where there is none.
+	// prometheus has the history before the page; nil if not configured.
 	prometheus *prometheus
 
 	// latest decision and forecast; nil until there is one.
@@ -59,10 +59,10 @@ type Server struct {
 	mu sync.Mutex
 	// news is closed when there is a pulse to send, and replaced.
 	news chan struct{}
-	// lookers hold a stream of pulses; seen is when somebody asked for anything.
+	// lookers is the number of open streams; seen is the time of the last request.
 	lookers int
 	seen    time.Time
-	// looked gets a value when somebody comes.
+	// looked receives a value when a page opens.
 	looked chan struct{}
 }
 
@@ -72,7 +72,7 @@ var assets embed.FS
 // views are the addresses of the page itself.
 var views = []string{"/{$}", "/queue", "/obtainability", "/cost"}
 
-// New returns a page that knows nothing yet.
+// New returns a page without a decision.
 func New(c Config) (*Server, error) {
 	s := &Server{config: c, mux: http.NewServeMux(), began: c.Clock.Now(), news: make(chan struct{}), looked: make(chan struct{}, 1)}
 	if c.Prometheus != "" {
@@ -87,14 +87,14 @@ func New(c Config) (*Server, error) {
 	s.mux.HandleFunc("GET /api/explain", answer(s, (*Server).explain))
 	s.mux.HandleFunc("GET /api/obtainability", answer(s, (*Server).obtainability))
 	s.mux.HandleFunc("GET /api/cost", answer(s, (*Server).cost))
-	// healthz says that the page serves, whatever becomes of the cluster: to start it anew
+	// healthz reports that the page serves, whether or not the cluster answers: a restart
 	// would not help.
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
 	return s, nil
 }
 
-// policy of the browser: nothing comes from elsewhere, no text becomes a program, and no
-// other site frames the page.
+// policy is the Content-Security-Policy: nothing is loaded from elsewhere, no text becomes a
+// script, and no other site frames the page.
 const policy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // ServeHTTP serves one request.
@@ -106,8 +106,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// addAssets adds the files of the page. Browsers keep them, and ask each time whether
-// they are still good.
+// addAssets adds the files of the page. Browsers cache and revalidate them.
 func (s *Server) addAssets() error {
 	return fs.WalkDir(assets, "assets", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -135,7 +134,7 @@ func (s *Server) addAssets() error {
 	})
 }
 
-// refusal is an error with the status that it is answered with.
+// refusal is an error with its HTTP status.
 type refusal struct {
 	status int
 	why    string
@@ -143,7 +142,7 @@ type refusal struct {
 
 func (r refusal) Error() string { return r.why }
 
-// answer writes what a method finds out about the latest decision, as JSON.
+// answer writes the result of a method about the latest decision as JSON.
 func answer[T any](s *Server, ask func(*Server, context.Context, *decision, *http.Request) (T, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		d, err := s.decided(r.Context())

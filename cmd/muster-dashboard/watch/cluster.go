@@ -20,10 +20,10 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 )
 
-// Cluster is read from memory. Whatever it is asked to list, it watches from then on.
-// Its objects are shared: nobody may change them. It is safe for concurrent use.
+// Cluster is read from memory. A kind that is listed is watched from then on. Its objects
+// are shared and must not be changed. It is safe for concurrent use.
 type Cluster struct {
-	// Reader serves what is got by name, straight from the cluster.
+	// Reader serves Get, directly from the cluster.
 	client.Reader
 
 	// life ends all watches.
@@ -41,11 +41,11 @@ func New(life context.Context, kube client.WithWatch, c clock.PassiveClock) *Clu
 	return &Cluster{Reader: kube, life: life, kube: kube, clock: c, changed: make(chan struct{}, 1), sources: map[reflect.Type]*source{}}
 }
 
-// List answers from memory. It waits for the first answer of the cluster about the kind;
-// an error is the cluster's last one where that leaves nothing to show: the kind is not
-// known, may not be read, or has never been read. A cluster that is silent for a while is
-// no error: Stale tells of that. Lists of one namespace are those of kinds that may not
-// be read everywhere, which is not watched: they get the same error.
+// List answers from memory. It waits for the cluster's first answer about the kind. It
+// returns the cluster's last error if there is nothing to show: the kind is not served, may
+// not be read, or has never been read. A cluster that does not answer for a while is not an
+// error: see Stale. A list of one namespace is only made for a kind that may not be read in
+// all namespaces; it is not watched and gets the same error.
 func (c *Cluster) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	s := c.source(list)
 	select {
@@ -60,7 +60,7 @@ func (c *Cluster) List(ctx context.Context, list client.ObjectList, opts ...clie
 	return apimeta.SetList(list, objects)
 }
 
-// Changed gets a value soon after an object, or what Stale and Missing tell, has changed.
+// Changed receives a value soon after an object, or the result of Stale or Missing, changes.
 func (c *Cluster) Changed() <-chan struct{} { return c.changed }
 
 func (c *Cluster) note() {
@@ -70,8 +70,8 @@ func (c *Cluster) note() {
 	}
 }
 
-// Stale tells since when the cluster has not answered, and with which error; the zero
-// time is that it does.
+// Stale returns since when the cluster has not answered, and the error; the zero time means
+// that it answers.
 func (c *Cluster) Stale() (since time.Time, why string) {
 	for _, s := range c.all() {
 		if at, err := s.failing(); !at.IsZero() && (since.IsZero() || at.Before(since)) {
@@ -81,7 +81,7 @@ func (c *Cluster) Stale() (since time.Time, why string) {
 	return since, why
 }
 
-// Missing are the rights to watch that are lacking. Rights to list are told by List.
+// Missing returns the missing rights to watch. List returns those to list.
 func (c *Cluster) Missing() (out []view.Right) {
 	for _, s := range c.all() {
 		if resource := s.unwatched(); resource != "" {
@@ -102,7 +102,7 @@ func (c *Cluster) all() []*source {
 	return out
 }
 
-// source is the one of a kind of list; it begins to watch when it is asked for first.
+// source returns the source of a kind; the first call starts its watch.
 func (c *Cluster) source(list client.ObjectList) *source {
 	kind := reflect.TypeOf(list).Elem()
 	c.mu.Lock()

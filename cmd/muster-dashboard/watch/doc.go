@@ -1,4 +1,4 @@
-// Package watch keeps what a cluster has in memory, as it changes, for somebody who
-// reads all of it again and again. It reads no more than it is asked for, and tells what
-// it may not read, since when the cluster is silent, and that something has changed.
+// Package watch keeps the objects of a cluster in memory, for a caller that reads all of them
+// repeatedly. It reads only the kinds that are asked for, and reports missing rights, since
+// when the cluster does not answer, and changes.
 package watch

@@ -18,8 +18,7 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 )
 
-// source is what is known of one kind: a store that a reflector fills, and how its calls
-// went.
+// source is the store of one kind, filled by a reflector, with the results of its calls.
 type source struct {
 	toolscache.Store
 	clock clock.PassiveClock
@@ -31,8 +30,8 @@ type source struct {
 	mu sync.Mutex
 	// synced: the store has been filled once.
 	synced bool
-	// err is that of the last call; nil if it was well. since is the first call in a row
-	// that the cluster did not answer.
+	// err is the error of the last call; nil if it succeeded. since is the first of the
+	// consecutive calls that the cluster did not answer.
 	err   error
 	since time.Time
 	// resource may be listed and not watched; empty if it may.
@@ -43,7 +42,7 @@ func newSource(c clock.PassiveClock, note func()) *source {
 	return &source{Store: toolscache.NewStore(toolscache.MetaNamespaceKeyFunc), clock: c, note: note, answered: make(chan struct{})}
 }
 
-// list is all that is there, in the order of the names.
+// list returns all objects in the order of their names.
 func (s *source) list() ([]runtime.Object, error) {
 	s.mu.Lock()
 	err, synced := s.err, s.synced
@@ -74,7 +73,7 @@ func (s *source) unwatched() string {
 	return s.resource
 }
 
-// called notes how a call went. A call that was given up says nothing.
+// called records the result of a call. A cancelled call is ignored.
 func (s *source) called(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -98,8 +97,8 @@ func (s *source) called(ctx context.Context, err error) {
 	}
 }
 
-// watched notes how a call went that watches. Who may list and not watch is no less
-// informed, only later, since the reflector lists again and again.
+// watched records the result of a watch. With the right to list but not to watch, the store
+// is only updated later, since the reflector lists repeatedly.
 func (s *source) watched(ctx context.Context, err error) {
 	resource := ""
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) && apierrors.IsForbidden(err) {
@@ -114,15 +113,15 @@ func (s *source) watched(ctx context.Context, err error) {
 	if changed {
 		s.note()
 	}
-	// Other answers are about this one call: that the list is too old, or cannot be
-	// streamed. The reflector lists anew after them.
+	// Other errors are about this one call: the list is too old, or cannot be streamed. The
+	// reflector lists again after them.
 	if resource == "" && (err == nil || isSilence(err) || view.IsAbsent(err)) {
 		s.called(ctx, err)
 	}
 }
 
-// isSilence says that the cluster has not answered: any other error is an answer, after
-// which the reflector knows what to do.
+// isSilence reports whether the cluster has not answered. Any other error is an answer that
+// the reflector handles.
 func isSilence(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {
@@ -162,7 +161,7 @@ func (s *source) Replace(list []any, version string) error {
 	return err
 }
 
-// trimmed takes out who wrote what, which nobody here reads and much memory holds.
+// trimmed removes managed fields, which take much memory and are never read.
 func trimmed(o any) any {
 	if o, ok := o.(client.Object); ok {
 		o.SetManagedFields(nil)

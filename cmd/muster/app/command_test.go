@@ -18,10 +18,10 @@ func TestFlagsThatCannotBeMeantAreRefusedWithAFix(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"nothing to run", []string{"--provisioning=false", "--queueing=false"}, "turn one of them on"},
-		{"a class that nobody serves", []string{"--provisioning-classes", "queued-provisioning.gke.io"}, `"queued-provisioning.gke.io" is no class that muster can serve`},
+		{"nothing to run", []string{"--provisioning=false", "--queueing=false"}, "turn at least one on"},
+		{"an unknown class", []string{"--provisioning-classes", "queued-provisioning.gke.io"}, `muster does not serve "queued-provisioning.gke.io"`},
 		{"a file that is not there", []string{"--config", "nowhere.yaml"}, "nowhere.yaml: no such file"},
-		{"a lease of half a second", []string{"--leader-elect-lease-duration=500ms"}, "500ms is no number of whole seconds"},
+		{"a lease of half a second", []string{"--leader-elect-lease-duration=500ms"}, "500ms is not a positive number of whole seconds"},
 		{"a flag of the past", []string{"--controllers", "provisioning"}, "unknown flag"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestMetricsAreOpenOnLoopbackOnly(t *testing.T) {
 }
 
 func TestBothHalvesMayNotBeOffTogether(t *testing.T) {
-	if _, err := options(t, everyField, "--queueing=false"); err == nil || !strings.Contains(err.Error(), "nothing to do") {
+	if _, err := options(t, everyField, "--queueing=false"); err == nil || !strings.Contains(err.Error(), "turn at least one on") {
 		t.Errorf("the file turns one half off, the flag the other: %v", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// kinds are those that a half cannot do without. The other half may look at them
-// too, and does without where they are not there.
+// kinds are the kinds that a half requires. The other half may read them, too, and works
+// without.
 var kinds = map[deploy.Half][]schema.GroupVersionKind{
 	deploy.Provisioning: {
 		provreq.SchemeGroupVersion.WithKind("ProvisioningRequest"),
@@ -29,9 +29,8 @@ var kinds = map[deploy.Half][]schema.GroupVersionKind{
 	},
 }
 
-// checkKinds refuses a cluster that does not know the kinds that the halves need:
-// to watch them all the same would be tried for minutes, with no word of what is
-// missing.
+// checkKinds returns an error if the cluster does not serve the kinds that the halves need.
+// Without it, watches would retry for minutes without naming what is missing.
 func checkKinds(mapper meta.RESTMapper, halves []deploy.Half) error {
 	for _, half := range halves {
 		for _, kind := range kinds[half] {

@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// kueueLease is what a Kueue that leads renews, in whichever namespace it runs.
+	// kueueLease is the Lease that a leading Kueue renews, in whichever namespace it runs.
 	kueueLease = "c1f6bfd2.kueue.x-k8s.io"
-	// kueueLook is how often it is looked at. Kueue's own takes 15 s to pass on.
+	// kueueLook is how often it is read. Kueue's lease expires after 15 s.
 	kueueLook = 5 * time.Second
 )
 
-// errKueueLeads ends a muster beside which Kueue has begun to lead.
-var errKueueLeads = errors.New("two would give out the same quota: scale Kueue down, or start muster with --queueing=false; muster waits for its turn when it starts again")
+// errKueueLeads ends a muster when a Kueue begins to lead beside it.
+var errKueueLeads = errors.New("both would admit against the same quota: scale Kueue down, or start muster with --queueing=false; when muster restarts, it waits until Kueue no longer leads")
 
-// afterKueue begins queueing once no Kueue leads, and ends the process if one
-// begins to. It waits rather than giving up at once, so that a cluster changes
-// over without a gap: start muster, scale Kueue down, and the queues go on within
-// the time of its lease. What Kueue has admitted stays admitted.
+// afterKueue starts queueing once no Kueue leads, and ends the process if one begins to. It
+// waits rather than failing at once, so that a cluster migrates without a gap: start muster,
+// scale Kueue down, and the queues continue within the duration of Kueue's lease. Workloads
+// that Kueue has admitted stay admitted.
 //
-// A Kueue without leader election has no lease and is not seen.
+// A Kueue without leader election has no lease and is not detected.
 type afterKueue struct {
 	leases client.Reader
 	clock  clock.WithTicker
@@ -45,10 +45,10 @@ func (a *afterKueue) Start(ctx context.Context) error {
 		leader, err := leaderBy(ctx, a.leases, a.clock.Now(), kueueLease)
 		switch {
 		case apierrors.IsForbidden(err):
-			return fmt.Errorf("looking whether Kueue leads (the ClusterRole muster-queueing has the right to): %w", err)
+			return fmt.Errorf("checking whether Kueue leads (the ClusterRole muster-queueing grants the right to): %w", err)
 		case err != nil:
-			// Nobody admits while the API server does not answer.
-			log.V(1).Info("It is not known whether Kueue leads", "error", err.Error())
+			// Nothing is admitted while the API server does not answer.
+			log.V(1).Info("Cannot tell whether Kueue leads", "error", err.Error())
 		case leader == "" && !begun:
 			if err := a.begin(); err != nil {
 				return err
@@ -68,8 +68,8 @@ func (a *afterKueue) Start(ctx context.Context) error {
 	}
 }
 
-// leaderBy is the lease of that name by which a process leads, in whichever namespace,
-// with its holder; empty if none does.
+// leaderBy returns the held Lease of that name, in whichever namespace, with its holder;
+// empty if none is held.
 func leaderBy(ctx context.Context, leases client.Reader, now time.Time, name string) (string, error) {
 	var list coordinationv1.LeaseList
 	if err := leases.List(ctx, &list, client.MatchingFields{"metadata.name": name}); err != nil {

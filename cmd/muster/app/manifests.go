@@ -9,17 +9,16 @@ import (
 	"github.com/muster-dev/muster/deploy"
 )
 
-// newManifestsCommand prints what has to be in a cluster before muster runs
-// there. Muster itself does not install it: that takes rights that it need not
-// have.
+// newManifestsCommand prints what has to be in a cluster before muster runs there. Muster
+// does not install it itself: that takes rights that it should not have.
 func newManifestsCommand() *cobra.Command {
 	o := Options{}
 	cmd := &cobra.Command{
 		Use:   "manifests",
-		Short: "Print what muster needs in a cluster: CRDs, admission policies and rights",
+		Short: "Print the manifests that muster needs: CRDs, admission policies and RBAC",
 		Example: `  muster manifests | kubectl apply --server-side -f -
 
-  # for the provisioner of a cluster whose jobs Kueue queues
+  # Without queueing, for a cluster whose jobs Kueue queues
   muster manifests --queueing=false | kubectl apply --server-side -f -`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

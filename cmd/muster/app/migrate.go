@@ -22,18 +22,19 @@ import (
 	"github.com/muster-dev/muster/cmd/muster/migration"
 )
 
-// newMigrateCommand takes over what an older Kueue has stored. It needs rights that
-// Muster itself need not have, so an administrator runs it.
+// newMigrateCommand migrates the objects of an older Kueue. It needs rights that Muster
+// itself does not have, so an administrator runs it.
 func newMigrateCommand() *cobra.Command {
 	var kubeconfig string
 	m := migration.Migration{}
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Store the objects of a Kueue as v1beta2, the version that muster serves",
-		Long: `migrate converts what Kueue has stored as v1beta1 to v1beta2 and makes Kueue's CRDs those of ` + "`muster manifests`" + `.
+		Short: "Convert the stored objects of a Kueue to v1beta2, the version that muster serves",
+		Long: `Convert the objects that Kueue stored as v1beta1 to v1beta2, and replace Kueue's CRDs with those of ` + "`muster manifests`" + `.
 
-Run it as an administrator once Kueue is scaled down and before the manifests are applied. Jobs run on meanwhile; the API of
-Kueue is away meanwhile: kind by kind, for about a second and two writes an object. It may be interrupted and run again.`,
+Run it as an administrator after scaling Kueue down and before applying the manifests. Running jobs are not affected.
+Kueue's API is unavailable kind by kind, for about a second plus two writes per object. The command may be interrupted
+and run again.`,
 		Example: `  kubectl scale -n kueue-system deployment/kueue-controller-manager --replicas=0
   muster migrate --kubeconfig ~/.kube/config --dry-run
   muster migrate --kubeconfig ~/.kube/config
@@ -45,8 +46,8 @@ Kueue is away meanwhile: kind by kind, for about a second and two writes an obje
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&kubeconfig, "kubeconfig", "", "file with the address and credentials of the cluster; empty means the cluster that muster runs in")
-	f.BoolVar(&m.DryRun, "dry-run", false, "tell what would be done, and change nothing")
+	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster; empty means the cluster that muster runs in")
+	f.BoolVar(&m.DryRun, "dry-run", false, "print what would be done, and change nothing")
 	if err := cmd.MarkFlagFilename("kubeconfig"); err != nil {
 		panic(err) // the flag is defined above
 	}
@@ -56,7 +57,7 @@ Kueue is away meanwhile: kind by kind, for about a second and two writes an obje
 func migrate(ctx context.Context, kubeconfig string, m migration.Migration) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return fmt.Errorf("finding the cluster (give --kubeconfig outside of one): %w", err)
+		return fmt.Errorf("finding the cluster (set --kubeconfig if outside of it): %w", err)
 	}
 	config.QPS = -1
 	if m.Client, err = dynamic.NewForConfig(config); err != nil {
@@ -75,13 +76,13 @@ func migrate(ctx context.Context, kubeconfig string, m migration.Migration) erro
 	return tellWebhooks(ctx, reader, m.Out)
 }
 
-// refuseBesideLeaders: what reads or writes the objects while they are converted would
-// find them gone.
+// refuseBesideLeaders returns an error while a controller leads: it would find the objects
+// gone while they are converted.
 func refuseBesideLeaders(ctx context.Context, reader client.Reader, now time.Time) error {
 	for _, program := range []struct{ name, lease string }{{"Kueue", kueueLease}, {"Muster", leaseName}} {
 		switch holder, err := leaderBy(ctx, reader, now, program.lease); {
 		case err != nil:
-			return fmt.Errorf("looking whether %s leads: %w", program.name, err)
+			return fmt.Errorf("checking whether %s leads: %w", program.name, err)
 		case holder != "":
 			return fmt.Errorf("%s leads by lease %s: scale it down to 0 and run the migration again", program.name, holder)
 		}
@@ -89,13 +90,13 @@ func refuseBesideLeaders(ctx context.Context, reader client.Reader, now time.Tim
 	return nil
 }
 
-// tellWebhooks names the webhooks that Kueue has left: without Kueue they fail, and
-// whatever they are called for with them.
+// tellWebhooks lists Kueue's remaining webhooks. Without Kueue they fail, and with them the
+// requests that they are called for.
 func tellWebhooks(ctx context.Context, reader client.Reader, out io.Writer) error {
 	var validating admissionregistration.ValidatingWebhookConfigurationList
 	var mutating admissionregistration.MutatingWebhookConfigurationList
 	if err := errors.Join(reader.List(ctx, &validating), reader.List(ctx, &mutating)); err != nil {
-		return fmt.Errorf("looking for webhooks that Kueue has left: %w", err)
+		return fmt.Errorf("listing Kueue's webhooks: %w", err)
 	}
 	left := map[string]bool{}
 	note := func(configuration string, rules []admissionregistration.RuleWithOperations) {
@@ -116,7 +117,7 @@ func tellWebhooks(ctx context.Context, reader client.Reader, out io.Writer) erro
 		}
 	}
 	if len(left) > 0 {
-		fmt.Fprintf(out, "Kueue's webhooks are still called, and refuse what they are called for while Kueue is down. Delete them:\n  kubectl delete %s\n",
+		fmt.Fprintf(out, "Kueue's webhooks remain and reject requests while Kueue is down. Delete them:\n  kubectl delete %s\n",
 			strings.Join(slices.Sorted(maps.Keys(left)), " "))
 	}
 	return nil

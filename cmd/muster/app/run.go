@@ -39,7 +39,7 @@ import (
 	"github.com/muster-dev/muster/queueing/jobs"
 )
 
-// NewScheme knows all types that the manager handles.
+// NewScheme returns a scheme with all types that the manager handles.
 func NewScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -57,10 +57,10 @@ func run(ctx context.Context, o Options) error {
 	limitMemory(os.DirFS("/sys/fs/cgroup"), os.Getenv)
 	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
 	if err != nil {
-		return fmt.Errorf("finding the cluster (give --kubeconfig outside of one): %w", err)
+		return fmt.Errorf("finding the cluster (set --kubeconfig if outside of it): %w", err)
 	}
-	// The API server's own priority and fairness hold back what is too much; a
-	// limit here would only hide it.
+	// The API server's priority and fairness throttle what is too much; a client-side limit
+	// would only hide it.
 	config.QPS = -1
 	config.Wrap(countWrites)
 	scheme, err := NewScheme()
@@ -74,14 +74,14 @@ func run(ctx context.Context, o Options) error {
 		HealthProbeBindAddress: o.HealthAddress,
 	}
 	if o.LeaderElect {
-		tenure, err := newTenure(rest.CopyConfig(config), o.LeaseDuration)
+		lead, err := newLeader(rest.CopyConfig(config), o.LeaseDuration)
 		if err != nil {
 			return err
 		}
-		config.Wrap(tenure.guard)
-		config.Dial = tenure.dial
-		o.mayAct = tenure.mayAct
-		tenure.lead(&options, o.LeaseDuration)
+		config.Wrap(lead.guard)
+		config.Dial = lead.dial
+		o.mayAct = lead.mayAct
+		lead.lead(&options, o.LeaseDuration)
 	}
 	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {
@@ -102,7 +102,7 @@ func run(ctx context.Context, o Options) error {
 	return mgr.Start(ctx)
 }
 
-// metricsOptions say where and to whom metrics are served.
+// metricsOptions returns where and to which users metrics are served.
 func metricsOptions(o Options) metricsserver.Options {
 	out := metricsserver.Options{BindAddress: o.MetricsAddress}
 	if o.MetricsSecure {
@@ -111,9 +111,9 @@ func metricsOptions(o Options) metricsserver.Options {
 	return out
 }
 
-// trim takes out of objects what nobody here reads, before they are kept: who wrote
-// what, and the pods of Workloads that are over. Those are most of what there is of a
-// Workload, and clusters keep theirs for weeks.
+// trim removes the parts of objects that are never read, before they are cached: managed
+// fields, and the pod templates of finished Workloads. Templates are most of a Workload, and
+// clusters keep finished Workloads for weeks.
 func trim(object any) (any, error) {
 	if o, ok := object.(client.Object); ok {
 		o.SetManagedFields(nil)
@@ -124,9 +124,9 @@ func trim(object any) (any, error) {
 	return object, nil
 }
 
-// addControllers adds the halves that are to run.
+// addControllers adds the controllers of the chosen halves.
 func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	// Without the provisioner in this process there is no advice, and flavors are tried in their order.
+	// Without the provisioner in this process there is no snapshot, and flavors are tried in their order.
 	shown, err := queuemetrics.ConfigFrom(o.Queues.LocalQueueMetrics)
 	if err != nil {
 		return fmt.Errorf("localQueueMetrics: %w", err)
@@ -157,7 +157,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	})
 }
 
-// addProvisioning adds the provisioner and returns its picture of the cluster.
+// addProvisioning adds the provisioner and returns its model of the cluster.
 func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.Model, error) {
 	providers, err := clouds(ctx, mgr, o)
 	if err != nil {
@@ -208,8 +208,8 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.M
 	return m, nil
 }
 
-// queued finds the Workload that owns a request, where the queues are served here, so
-// that Workloads are read anyway; nil where they are not.
+// queued returns a lookup of the Workload that owns a request; nil unless this process
+// queues, and thus caches Workloads anyway.
 func queued(kube client.Reader, o Options) func(context.Context, *provreq.ProvisioningRequest) provisioningmetrics.Queued {
 	if !o.Queueing {
 		return nil
@@ -221,14 +221,14 @@ func queued(kube client.Reader, o Options) func(context.Context, *provreq.Provis
 		}
 		w := &kueue.Workload{}
 		if err := kube.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: owner.Name}, w); err != nil {
-			return out // it has gone before its request, which is deleted next
+			return out // deleted before its request, which is deleted next
 		}
 		return provisioningmetrics.Queued{Queue: string(w.Spec.QueueName), Since: w.CreationTimestamp.Time}
 	}
 }
 
-// clouds are those that this process can reach: those of its configuration, and the
-// simulated one where its CRD is.
+// clouds returns the clouds of the configuration, and the simulated one if its CRD is
+// installed.
 func clouds(ctx context.Context, mgr ctrl.Manager, o Options) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
 	out := map[v1alpha1.Provider]cloudprovider.Provider{}
 	if o.connect != nil {
@@ -244,7 +244,7 @@ func clouds(ctx context.Context, mgr ctrl.Manager, o Options) (map[v1alpha1.Prov
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Informers: mgr.GetCache(), Clock: clock.RealClock{},
 		})
 	case !meta.IsNoMatchError(err):
-		return nil, fmt.Errorf("looking for simulated machines: %w", err)
+		return nil, fmt.Errorf("checking for simulated machines: %w", err)
 	}
 	return out, nil
 }

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// writes counts what muster asks of the API server beside reading: writes are what a
-// cluster's control plane has least of.
+// writes counts muster's requests to the API server other than reads. Writes are what a
+// control plane has the least capacity for.
 var writes = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Name: "muster_api_writes_total",
 	Help: "Writes that muster has sent to the API server, by verb and by resource with its subresource, refused ones included.",
@@ -17,7 +17,7 @@ var writes = prometheus.NewCounterVec(prometheus.CounterOpts{
 
 func init() { metrics.Registry.MustRegister(Collectors()...) }
 
-// Collectors are all that the manager shows beside what its controllers do.
+// Collectors are the manager's metrics beside those of its controllers.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{writes} }
 
 // countWrites wraps a transport so that writes are counted.
@@ -34,8 +34,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// resourceOf is the resource that a path of the API is about, with its subresource:
-// /api/v1 or /apis/group/version, the namespace, then resource, name, subresource.
+// resourceOf returns the resource of an API path, with its subresource. A path is /api/v1 or
+// /apis/group/version, the namespace, then resource, name, subresource.
 func resourceOf(path string) string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {

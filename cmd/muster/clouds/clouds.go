@@ -1,5 +1,5 @@
-// Package clouds makes the adapters of the clouds. It brings the clouds' SDKs with it,
-// so the programs alone import it, and no test.
+// Package clouds makes the adapters of the clouds. It depends on the clouds' SDKs, so only
+// the programs import it, and no test.
 package clouds
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Connect makes an adapter for each cloud that is configured. It makes no call.
+// Connect makes an adapter for each configured cloud. It makes no call.
 func Connect(ctx context.Context, c configuration.Clouds, groups func(context.Context) ([]*v1alpha1.NodeGroup, error), mayAct func() error) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
 	out := map[v1alpha1.Provider]cloudprovider.Provider{}
 	if c.AWS != nil {

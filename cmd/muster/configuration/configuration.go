@@ -1,7 +1,6 @@
-// Package configuration reads the file that --config names: Muster's own
-// Configuration, which has a field for each flag and a section for the queues, or
-// the Configuration of a Kueue that Muster takes over from. What is wrong in it
-// is told with its line, its field, the value and what to write instead.
+// Package configuration reads the file of --config: Muster's own Configuration, which has a
+// field for each flag and a section for the queues, or the Configuration of a Kueue that
+// Muster replaces. An error names the line, the field, the value and what to write instead.
 package configuration
 
 import (
@@ -22,13 +21,13 @@ import (
 	"github.com/muster-dev/muster/queueing/config"
 )
 
-// What Muster's own file says that it is.
+// The apiVersion and kind of Muster's own file.
 const (
 	APIVersion = "config.muster.dev/v1alpha1"
 	Kind       = "Configuration"
 )
 
-// Configuration is Muster's own file. Nil leaves a setting to its flag.
+// Configuration is Muster's own file. A nil field leaves a setting to its flag.
 type Configuration struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -38,9 +37,9 @@ type Configuration struct {
 	MetricsCertDir         *string `json:"metricsCertDir,omitempty"`
 	HealthProbeBindAddress *string `json:"healthProbeBindAddress,omitempty"`
 	LeaderElect            *bool   `json:"leaderElect,omitempty"`
-	// LeaderElectLeaseDuration is how long a leader that is silent leads.
+	// LeaderElectLeaseDuration is how long a silent leader keeps the lease.
 	LeaderElectLeaseDuration *metav1.Duration `json:"leaderElectLeaseDuration,omitempty"`
-	// Verbosity is how much is logged, as the flag -v.
+	// Verbosity of the log, as the flag -v.
 	Verbosity *int32 `json:"verbosity,omitempty"`
 
 	Provisioning Provisioning `json:"provisioning,omitempty"`
@@ -49,15 +48,15 @@ type Configuration struct {
 
 // Provisioning is the half that serves ProvisioningRequests.
 type Provisioning struct {
-	// Enabled says whether it runs.
+	// Enabled reports whether it runs.
 	Enabled           *bool    `json:"enabled,omitempty"`
 	Classes           []string `json:"classes,omitempty"`
 	ProcessorInstance *string  `json:"processorInstance,omitempty"`
 	Clouds            Clouds   `json:"clouds,omitempty"`
 }
 
-// Clouds are those that machines may come from; nil means that Muster leaves a cloud
-// alone. Credentials are found as each cloud's own tools find them.
+// Clouds are the clouds of the node groups; Muster does not call a cloud that is nil.
+// Credentials are found as by the cloud's own tools.
 type Clouds struct {
 	AWS *AWS `json:"aws,omitempty"`
 	GCP *GCP `json:"gcp,omitempty"`
@@ -67,25 +66,25 @@ type Clouds struct {
 type AWS struct {
 	// Region of the cluster, for example us-east-1.
 	Region string `json:"region"`
-	// Cluster is its name: Muster touches only what is tagged
+	// Cluster is its name: Muster changes only resources that are tagged
 	// kubernetes.io/cluster/<name>.
 	Cluster string `json:"cluster"`
-	// Endpoint stands in for the addresses of AWS: that of a simulator.
+	// Endpoint replaces the addresses of AWS, for a simulator.
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
 // GCP is a project.
 type GCP struct {
-	// Project whose groups are looked for, by its ID.
+	// Project is the ID of the project whose groups are discovered.
 	Project string `json:"project"`
-	// Cluster is the value of the label that tells its machines from those of other
+	// Cluster is the value of the label that distinguishes its machines from those of other
 	// clusters.
 	Cluster string `json:"cluster"`
-	// Endpoint stands in for the addresses of Google's services: that of a simulator.
+	// Endpoint replaces the addresses of Google's services, for a simulator.
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
-// Validate says which fields are missing.
+// Validate returns an error for each missing field.
 func (c *Clouds) Validate(path *field.Path) (errs field.ErrorList) {
 	need := func(path *field.Path, value, example string) {
 		if value == "" {
@@ -105,13 +104,12 @@ func (c *Clouds) Validate(path *field.Path) (errs field.ErrorList) {
 
 // Queueing is the half that admits queued Jobs.
 type Queueing struct {
-	// Enabled says whether it runs.
+	// Enabled reports whether it runs.
 	Enabled       *bool `json:"enabled,omitempty"`
 	config.Config `json:",inline"`
 }
 
-// Flags returns what the file says, by the flag that says the same, as that flag
-// takes it.
+// Flags returns the settings of the file by the name of their flag, in the flag's syntax.
 func (c *Configuration) Flags() map[string]string {
 	out := map[string]string{}
 	if c.LeaderElectLeaseDuration != nil {
@@ -139,8 +137,8 @@ func (c *Configuration) Flags() map[string]string {
 	return out
 }
 
-// Load reads a file of either kind, with the defaults of the queues filled in.
-// Warnings name what it says in vain. namespace is the one that Muster runs in.
+// Load reads a file of either kind, with the defaults of the queues filled in. Warnings name
+// fields without effect. namespace is the one that Muster runs in.
 func Load(file, namespace string) (c *Configuration, warnings []string, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -156,7 +154,7 @@ func Load(file, namespace string) (c *Configuration, warnings []string, err erro
 	return c, lay(file, told), nil
 }
 
-// lay writes each fault with its place, in the order of the lines.
+// lay writes each error with its place, in the order of the lines.
 func lay(file string, faults document.Faults) []string {
 	slices.SortStableFunc(faults, func(a, b document.Fault) int { return cmp.Compare(a.Line, b.Line) })
 	var out []string
@@ -166,7 +164,7 @@ func lay(file string, faults document.Faults) []string {
 	return out
 }
 
-// read reads the text by what it says that it is.
+// read reads the text by its apiVersion and kind.
 func read(text []byte, namespace string) (*Configuration, document.Faults, error) {
 	own, kueues := &Configuration{}, &kueueconfig.Configuration{}
 	path := field.NewPath("queueing")
@@ -198,13 +196,13 @@ func read(text []byte, namespace string) (*Configuration, document.Faults, error
 	return own, told, d.Err()
 }
 
-// unknown refuses what is neither of the two kinds. Where it is no YAML, or no group of
-// fields, that is all there is to tell.
+// unknown returns the error for a text of neither kind. If it is not a YAML mapping, the
+// error is only about that.
 func unknown(d *document.Document, what metav1.TypeMeta) error {
 	if faults := (document.Faults)(nil); what == (metav1.TypeMeta{}) && errors.As(d.Err(), &faults) && !d.Has("kind") {
-		return append(faults, document.Fault{Line: d.Line(""), Text: fmt.Sprintf("a configuration begins with apiVersion: %s and kind: %s", APIVersion, Kind)})
+		return append(faults, document.Fault{Line: d.Line(""), Text: fmt.Sprintf("a configuration starts with apiVersion: %s and kind: %s", APIVersion, Kind)})
 	}
 	return document.Faults{{Line: d.Line(""), Text: fmt.Sprintf(
-		"apiVersion %q with kind %q is not understood; give %s, or a %s of Kueue of %s",
+		"apiVersion %q with kind %q is not supported; use %s, or a %s of Kueue of %s",
 		what.APIVersion, what.Kind, APIVersion, Kind, kueueconfig.SchemeGroupVersion)}}
 }

@@ -35,24 +35,24 @@ func TestWhatIsWrongIsToldWithLineFieldValueAndFix(t *testing.T) {
 		text string
 		want []string
 	}{
-		{"nothing at all", "", []string{"f.yaml:1: there is nothing in it", "f.yaml:1: a configuration begins with apiVersion: config.muster.dev/v1alpha1"}},
+		{"nothing at all", "", []string{"f.yaml:1: the document is empty", "f.yaml:1: a configuration starts with apiVersion: config.muster.dev/v1alpha1"}},
 		{"no YAML", "a: [", []string{"f.yaml:1: did not find expected node content"}},
-		{"a list", "- a\n", []string{"f.yaml:1: a list has no fields", "f.yaml:1: a configuration begins with apiVersion"}},
-		{"two documents", head + "---\nkind: Another\n", []string{"f.yaml:3: there is a second document; keep one"}},
-		{"another kind", "apiVersion: v1\nkind: ConfigMap\n", []string{`f.yaml:1: apiVersion "v1" with kind "ConfigMap" is not understood; give config.muster.dev/v1alpha1`}},
+		{"a list", "- a\n", []string{"f.yaml:1: a list is not a mapping", "f.yaml:1: a configuration starts with apiVersion"}},
+		{"two documents", head + "---\nkind: Another\n", []string{"f.yaml:3: more than one document"}},
+		{"another kind", "apiVersion: v1\nkind: ConfigMap\n", []string{`f.yaml:1: apiVersion "v1" with kind "ConfigMap" is not supported; use config.muster.dev/v1alpha1`}},
 		{"an older Kueue", "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n", []string{`"config.kueue.x-k8s.io/v1beta1"`, "Kueue of config.kueue.x-k8s.io/v1beta2"}},
-		{"a field that there is not", head + "metricsAddress: x\n", []string{"f.yaml:3: metricsAddress: there is no such field; there are apiVersion, healthProbeBindAddress", "metricsBindAddress"}},
-		{"such a field further in", head + "queueing:\n  waitForPodsReady:\n    timeOut: 5m\n", []string{"f.yaml:5: queueing.waitForPodsReady.timeOut: there is no such field; there are blockAdmission"}},
-		{"a field twice", head + "leaderElect: true\nleaderElect: false\n", []string{"f.yaml:4: leaderElect: it is there twice; keep one"}},
-		{"text for a boolean", head + "leaderElect: \"true\"\n", []string{`f.yaml:3: leaderElect: "true" is no boolean; write true or false`}},
-		{"the boolean of another age", head + "leaderElect: yes\n", []string{`f.yaml:3: leaderElect: "yes" is no boolean; write true or false`}},
-		{"a number for text", head + "healthProbeBindAddress: 0\n", []string{`f.yaml:3: healthProbeBindAddress: "0" is no text; put it in quotes`}},
-		{"too large a number", head + "verbosity: 3000000000\n", []string{`f.yaml:3: verbosity: "3000000000" is no whole number of 32 bits`}},
-		{"a value for a list", head + "provisioning:\n  classes: check-capacity.muster.dev\n", []string{`f.yaml:4: provisioning.classes: "check-capacity.muster.dev" is no list; write it as one`}},
-		{"a list for a section", head + "queueing: [fairSharing]\n", []string{"f.yaml:3: queueing: a list has no fields"}},
-		{"a class that nobody serves", head + "provisioning:\n  classes:\n  - check-capacity.muster.dev\n  - queued.gke.io\n", []string{`f.yaml:6: provisioning.classes[1]: Unsupported value: "queued.gke.io": supported values:`, `"atomic-scale-up.muster.dev"`}},
+		{"a field that there is not", head + "metricsAddress: x\n", []string{"f.yaml:3: metricsAddress: unknown field; known fields are apiVersion, healthProbeBindAddress", "metricsBindAddress"}},
+		{"such a field further in", head + "queueing:\n  waitForPodsReady:\n    timeOut: 5m\n", []string{"f.yaml:5: queueing.waitForPodsReady.timeOut: unknown field; known fields are blockAdmission"}},
+		{"a field twice", head + "leaderElect: true\nleaderElect: false\n", []string{"f.yaml:4: leaderElect: duplicate field"}},
+		{"text for a boolean", head + "leaderElect: \"true\"\n", []string{`f.yaml:3: leaderElect: "true" is not a boolean; write true or false`}},
+		{"the boolean of another age", head + "leaderElect: yes\n", []string{`f.yaml:3: leaderElect: "yes" is not a boolean; write true or false`}},
+		{"a number for text", head + "healthProbeBindAddress: 0\n", []string{`f.yaml:3: healthProbeBindAddress: "0" is not a string; quote it`}},
+		{"too large a number", head + "verbosity: 3000000000\n", []string{`f.yaml:3: verbosity: "3000000000" is not a whole number of 32 bits`}},
+		{"a value for a list", head + "provisioning:\n  classes: check-capacity.muster.dev\n", []string{`f.yaml:4: provisioning.classes: "check-capacity.muster.dev" is not a list; write it as one`}},
+		{"a list for a section", head + "queueing: [fairSharing]\n", []string{"f.yaml:3: queueing: a list is not a mapping"}},
+		{"an unknown class", head + "provisioning:\n  classes:\n  - check-capacity.muster.dev\n  - queued.gke.io\n", []string{`f.yaml:6: provisioning.classes[1]: Unsupported value: "queued.gke.io": supported values:`, `"atomic-scale-up.muster.dev"`}},
 		{"a cloud without its region", head + "provisioning:\n  clouds:\n    aws:\n      cluster: prod\n    gcp: {}\n", []string{`f.yaml:6: provisioning.clouds.aws.region: Required value: for example us-east-1`, `f.yaml:7: provisioning.clouds.gcp.project: Required value`, `f.yaml:7: provisioning.clouds.gcp.cluster: Required value`}},
-		{"a duration without a unit", head + "queueing:\n  waitForPodsReady: {timeout: 5}\n", []string{`f.yaml:4: queueing.waitForPodsReady.timeout: "5" is no duration; write one such as 90s, 5m or 1h30m`}},
+		{"a duration without a unit", head + "queueing:\n  waitForPodsReady: {timeout: 5}\n", []string{`f.yaml:4: queueing.waitForPodsReady.timeout: "5" is not a duration; write one such as 90s, 5m or 1h30m`}},
 		{"a time before", head + "queueing:\n  waitForPodsReady:\n    timeout: -5m\n", []string{`f.yaml:5: queueing.waitForPodsReady.timeout: Invalid value: "-5m0s": give a duration of 0s or more`}},
 		{"no way to queue again", head + "queueing:\n  waitForPodsReady:\n    requeuingStrategy: {timestamp: Now, backoffLimitCount: -1}\n", []string{
 			`f.yaml:5: queueing.waitForPodsReady.requeuingStrategy.timestamp: Unsupported value: "Now": supported values: "Eviction", "Creation"`,
@@ -64,7 +64,7 @@ func TestWhatIsWrongIsToldWithLineFieldValueAndFix(t *testing.T) {
 		{"a resource transformed twice", head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n    - input: a/b\n      strategy: Drop\n", []string{
 			`f.yaml:7: queueing.resources.transformations[1].input: Invalid value: "a/b"`, `f.yaml:8: queueing.resources.transformations[1].strategy: Unsupported value: "Drop"`}},
 		{"outputs that cannot be", head + "queueing:\n  resources:\n    transformations:\n    - input: a/b\n      outputs: {cpu: much}\n", []string{
-			`f.yaml:7: queueing.resources.transformations[0].outputs[cpu]: "much" is no amount; write one such as 500m`}},
+			`f.yaml:7: queueing.resources.transformations[0].outputs[cpu]: "much" is not a quantity; write one such as 500m`}},
 		{"outputs below nothing", head + "queueing:\n  resources:\n    transformations:\n    - outputs: {cpu: -1}\n", []string{
 			`outputs[cpu]: Invalid value: "-1": give 0 or more`, "f.yaml:6: queueing.resources.transformations[0].input: Required value: name the resource to transform"}},
 		{"two ways to leave out", head + "queueing:\n  resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a.b/]}\n", []string{
@@ -224,10 +224,10 @@ func TestWhatOfKueueWouldChangeWhoIsAdmittedIsRefused(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
 		{"other jobs", "integrations:\n  frameworks:\n  - batch/job\n  - ray.io/rayjob\n", `f.yaml:6: integrations.frameworks[1]: Muster does not queue "ray.io/rayjob"`},
 		{"no jobs", "integrations: {frameworks: [pod]}\n", "integrations.frameworks: Muster always queues batch/job; add it"},
-		{"jobs of others", "integrations: {externalFrameworks: [Foo.v1.example.com]}\n", "f.yaml:3: integrations.externalFrameworks: Muster queues no jobs of other controllers; take it out"},
-		{"other clusters", "multiKueue: {gcInterval: 1m}\n", "f.yaml:3: multiKueue: Muster sends no jobs to other clusters"},
-		{"a gate", "featureGates: {TopologyAwareScheduling: false}\n", "f.yaml:3: featureGates[TopologyAwareScheduling]: Muster has no such gate; take it out"},
-		{"a setting that neither has", "queueing: {}\n", "f.yaml:3: queueing: there is no such field"},
+		{"jobs of others", "integrations: {externalFrameworks: [Foo.v1.example.com]}\n", "f.yaml:3: integrations.externalFrameworks: Muster does not queue jobs of external frameworks; remove it"},
+		{"other clusters", "multiKueue: {gcInterval: 1m}\n", "f.yaml:3: multiKueue: Muster does not dispatch jobs to other clusters"},
+		{"a gate", "featureGates: {TopologyAwareScheduling: false}\n", "f.yaml:3: featureGates[TopologyAwareScheduling]: Muster has no such feature gate; remove it"},
+		{"a setting that neither has", "queueing: {}\n", "f.yaml:3: queueing: unknown field"},
 		{"a value that neither takes", "waitForPodsReady: {timeout: -1s}\n", `f.yaml:3: waitForPodsReady.timeout: Invalid value: "-1s"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

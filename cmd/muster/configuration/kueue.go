@@ -11,31 +11,29 @@ import (
 	"github.com/muster-dev/muster/queueing/config"
 )
 
-// jobFramework is the one of Kueue's integrations that Muster has.
+// jobFramework is the only integration of Kueue's that Muster has.
 const jobFramework = "batch/job"
 
-// noPodsReady is the feature gate by which Kueue's users turn waitForPodsReady
-// off.
+// noPodsReady is the feature gate with which Kueue's users turn waitForPodsReady off.
 const noPodsReady = "DisableWaitForPodsReady"
 
-// localQueueMetrics is the feature gate without which Kueue shows no metrics of
-// LocalQueues.
+// localQueueMetrics is the feature gate that turns on Kueue's metrics of LocalQueues.
 const localQueueMetrics = "LocalQueueMetrics"
 
-// idle are Kueue's settings that Muster has no use for and that cannot change who
-// is admitted, each with the reason or what to use instead.
+// idle are Kueue's settings that have no effect in Muster and that cannot change admissions,
+// each with the reason or the replacement.
 var idle = map[string]string{
 	"namespace":                        "Muster runs in a namespace of its own",
 	"webhook":                          "Muster has no webhooks",
-	"internalCertManagement":           "Muster has no webhooks that would need certificates",
-	"tls":                              "Muster serves metrics by the versions and ciphers that Go takes for safe",
+	"internalCertManagement":           "Muster has no webhooks, so it needs no certificates for them",
+	"tls":                              "Muster serves metrics with Go's default TLS versions and cipher suites",
 	"metrics.customLabels":             "Muster adds no labels to its metrics",
 	"pprofBindAddress":                 "Muster serves no profiles",
 	"controller":                       "one loop serves all queues",
-	"clientConnection":                 "the API server's own priority and fairness hold back what is too much",
+	"clientConnection":                 "Muster relies on the API server's priority and fairness",
 	"visibilityServer":                 "Muster serves no aggregated API",
-	"health.readinessEndpointName":     "it is /readyz",
-	"health.livenessEndpointName":      "it is /healthz",
+	"health.readinessEndpointName":     "the path is /readyz",
+	"health.livenessEndpointName":      "the path is /healthz",
 	"leaderElection.leaseDuration":     "Muster's own lease has its own",
 	"leaderElection.renewDeadline":     "Muster's own lease has its own",
 	"leaderElection.retryPeriod":       "Muster's own lease has its own",
@@ -44,21 +42,20 @@ var idle = map[string]string{
 	"leaderElection.resourceNamespace": "Muster's own lease is in its own namespace",
 }
 
-// missing are the parts of Kueue that Muster does not have and that would change
-// who is admitted, each with what to do.
+// missing are the features of Kueue that Muster does not have and that would change
+// admissions, each with the remedy.
 var missing = map[string]string{
-	"multiKueue":                      "Muster sends no jobs to other clusters; take it out",
-	"integrations.externalFrameworks": "Muster queues no jobs of other controllers; take it out",
+	"multiKueue":                      "Muster does not dispatch jobs to other clusters; remove it",
+	"integrations.externalFrameworks": "Muster does not queue jobs of external frameworks; remove it",
 }
 
-// translate makes Muster's own Configuration of Kueue's. It refuses what Muster
-// does not have where that would change who is admitted, and warns where it
-// would not.
+// translate converts Kueue's Configuration to Muster's. A feature that Muster does not have
+// is an error if it would change admissions, else a warning.
 func translate(d *document.Document, k *kueueconfig.Configuration) (*Configuration, document.Faults) {
 	var warnings document.Faults
 	for _, name := range slices.Sorted(maps.Keys(idle)) {
 		if d.Has(name) {
-			warnings = append(warnings, document.Fault{Line: d.Line(name), Path: name, Text: "it changes nothing: " + idle[name]})
+			warnings = append(warnings, document.Fault{Line: d.Line(name), Path: name, Text: "it has no effect: " + idle[name]})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
@@ -70,7 +67,7 @@ func translate(d *document.Document, k *kueueconfig.Configuration) (*Configurati
 		path := field.NewPath("integrations", "frameworks")
 		for j, name := range i.Frameworks {
 			if name != jobFramework {
-				d.Refuse(path.Index(j), "Muster does not queue %q, so such jobs would start at once; take it out to let them", name)
+				d.Refuse(path.Index(j), "Muster does not queue %q, so such jobs would start at once; remove it to accept that", name)
 			}
 		}
 		if !slices.Contains(i.Frameworks, jobFramework) {
@@ -79,7 +76,7 @@ func translate(d *document.Document, k *kueueconfig.Configuration) (*Configurati
 	}
 	for _, gate := range slices.Sorted(maps.Keys(k.FeatureGates)) {
 		if gate != noPodsReady && gate != localQueueMetrics {
-			d.Refuse(field.NewPath("featureGates").Key(gate), "Muster has no such gate; take it out")
+			d.Refuse(field.NewPath("featureGates").Key(gate), "Muster has no such feature gate; remove it")
 		}
 	}
 	settings := config.Config{
@@ -102,7 +99,7 @@ func translate(d *document.Document, k *kueueconfig.Configuration) (*Configurati
 	case k.FeatureGates[noPodsReady]:
 		settings.WaitForPodsReady = nil
 	case k.WaitForPodsReady == nil:
-		warnings = append(warnings, document.Fault{Line: d.Line(""), Path: "waitForPodsReady", Text: "it is not set, and Muster then waits for pods for ever, where Kueue evicts after 30m; set timeout: 30m to keep that"})
+		warnings = append(warnings, document.Fault{Line: d.Line(""), Path: "waitForPodsReady", Text: "it is not set: Muster then waits for pods indefinitely, while Kueue evicts after 30m; set timeout: 30m to keep that"})
 	}
 	own := &Configuration{Queueing: Queueing{Config: settings}}
 	if k.LeaderElection != nil {

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// renamed are the kinds of which v1beta2 names something otherwise than v1beta1, by
-// their plurals: those that Kueue's webhook converts. Of the others v1beta1 is v1beta2.
+// renamed are the kinds with fields that v1beta2 renamed, by their plurals: those that
+// Kueue's webhook converts. For the others v1beta1 equals v1beta2.
 var renamed = map[string]func() (conversion.Convertible, conversion.Hub){
 	"clusterqueues": func() (conversion.Convertible, conversion.Hub) {
 		return &v1beta1.ClusterQueue{}, &v1beta2.ClusterQueue{}
@@ -29,15 +29,15 @@ var renamed = map[string]func() (conversion.Convertible, conversion.Hub){
 	"workloads": func() (conversion.Convertible, conversion.Hub) { return &v1beta1.Workload{}, &v1beta2.Workload{} },
 }
 
-// the keys of an object that are no part of what is converted.
+// The keys of an object that are not converted.
 var envelope = []string{"apiVersion", "kind", "metadata"}
 
 const status = "status"
 
-// converted is the object, all of whose fields are as they were stored, in the form of
-// v1beta2. The version that an object was stored in cannot be asked for, so it is
-// inferred from its fields, apart for the status and the rest: these are written
-// one after the other, and the migration may have been interrupted in between.
+// converted returns an object, read with the fields as they were stored, as v1beta2. The
+// version in which an object was stored is not part of it, so it is inferred from the
+// fields, separately for the status and the rest: these are written one after the other, and
+// the migration may have been interrupted in between.
 func converted(plural string, o *unstructured.Unstructured) (out *unstructured.Unstructured, main, state bool, err error) {
 	out = o.DeepCopy()
 	if renamed[plural] == nil {
@@ -73,8 +73,8 @@ func converted(plural string, o *unstructured.Unstructured) (out *unstructured.U
 	return out, main, state, nil
 }
 
-// convertedPart converts what is of v1beta1 and leaves alone what is of v1beta2. What
-// could be of either has the same meaning in both.
+// convertedPart converts fields of v1beta1 and keeps those of v1beta2. A field of both
+// versions has the same meaning in both.
 func convertedPart(plural string, part map[string]any) (map[string]any, error) {
 	text, err := json.Marshal(part)
 	if err != nil {
@@ -85,11 +85,11 @@ func convertedPart(plural string, part map[string]any) (map[string]any, error) {
 	unknownInNew, notNew := strictjson.UnmarshalStrict(text, hub)
 	switch {
 	case notOld != nil && notNew != nil:
-		return nil, fmt.Errorf("it is neither of v1beta1 (%w) nor of v1beta2 (%w)", notOld, notNew)
+		return nil, fmt.Errorf("it is valid neither as v1beta1 (%w) nor as v1beta2 (%w)", notOld, notNew)
 	case notOld != nil || notNew == nil && len(unknownInNew) < len(unknownInOld):
 		return part, nil
 	case notNew == nil && len(unknownInOld) > 0 && len(unknownInOld) == len(unknownInNew):
-		return nil, fmt.Errorf("it has fields of both versions: v1beta1 does not know %w, v1beta2 not %w; take out those of one of them",
+		return nil, fmt.Errorf("it has fields of both versions: v1beta1 lacks %w, v1beta2 lacks %w; remove the fields of one version",
 			errors.Join(unknownInOld...), errors.Join(unknownInNew...))
 	}
 	_, hub = renamed[plural]()

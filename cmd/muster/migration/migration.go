@@ -1,18 +1,17 @@
-// Package migration brings what an older Kueue has stored to the one version of
-// Kueue's API that Muster serves, v1beta2.
+// Package migration converts the objects that an older Kueue stored to v1beta2, the one
+// version of Kueue's API that Muster serves.
 //
-// Kueue converts between v1beta1 and v1beta2 by a webhook, and Muster has none: an
-// object that is stored as v1beta1 would be read without all that v1beta2 names
-// otherwise, such as the cohort of a ClusterQueue. So its CRDs are not taken over
-// as they are. For the time of the migration each CRD serves one version only, of a
-// name that no client knows and without a schema: every field of an object is seen
-// as it was stored, no other client reads half of an object or writes one as v1beta1,
-// and an API server that does not know of the change yet refuses what it would spoil.
-// Each object is converted by Kueue's own functions and written back, and the CRD
-// becomes Muster's.
+// Kueue converts between v1beta1 and v1beta2 by a webhook, and Muster has none. An object
+// that is stored as v1beta1 would be read without the fields that v1beta2 renamed, such as
+// the cohort of a ClusterQueue. So Kueue's CRDs cannot stay as they are. During the
+// migration, each CRD serves a single version without a schema, under a name that no client
+// uses. Every field is then seen as it was stored, no other client reads half of an object
+// or writes one as v1beta1, and an API server that has not seen the change yet rejects
+// requests that would do harm. Each object is converted by Kueue's own functions and written
+// back, and the CRD is replaced with Muster's.
 //
-// It may be interrupted between any two writes and run again: what an object has
-// become is seen by its fields, and no field is lost.
+// The migration may be interrupted between any two writes and run again: the state of an
+// object is recognized by its fields, and no field is lost.
 package migration
 
 import (
@@ -40,17 +39,17 @@ import (
 
 const (
 	oldVersion, newVersion = "v1beta1", "v1beta2"
-	// openVersion is served while objects are converted, and no other.
+	// openVersion is the only version that is served while objects are converted.
 	openVersion = "v0migration"
 
 	fieldManager = "muster-migrate"
-	// pageSize is how many objects are read at once.
+	// pageSize is the number of objects of a list call.
 	pageSize = 500
-	// tellEvery is after how many objects there is a line of progress.
+	// tellEvery is the number of objects per line of progress.
 	tellEvery = 1000
 	// propagation is how long API servers may take to serve a changed CRD.
 	propagation = 30 * time.Second
-	// mostPasses is how often all objects are looked at until none has changed.
+	// mostPasses is the most passes over all objects until none has changed.
 	mostPasses = 10
 )
 
@@ -59,7 +58,7 @@ var definitions = apiextensions.SchemeGroupVersion.WithResource("customresourced
 // Migration of one cluster.
 type Migration struct {
 	Client dynamic.Interface
-	// DryRun tells what would be done, and changes nothing.
+	// DryRun prints what would be done, and changes nothing.
 	DryRun bool
 	// Out gets a line for each step.
 	Out io.Writer
@@ -87,10 +86,10 @@ func (m *Migration) Run(ctx context.Context) error {
 	return nil
 }
 
-// kind is one CRD on its way.
+// kind is a CRD that is migrated.
 type kind struct {
 	*Migration
-	// target is the CRD as Muster has it.
+	// target is Muster's CRD.
 	target *apiextensions.CustomResourceDefinition
 }
 
@@ -111,11 +110,11 @@ func (k *kind) migrate(ctx context.Context) error {
 		return nil
 	}
 	if other := slices.DeleteFunc(slices.Clone(crd.Status.StoredVersions), func(v string) bool { return v == oldVersion || v == newVersion }); len(other) > 0 {
-		return fmt.Errorf("status.storedVersions has %s, of which no conversion is known; take the steps that Kueue's release notes give for an upgrade "+
+		return fmt.Errorf("status.storedVersions has %s, for which there is no conversion; follow Kueue's release notes to upgrade "+
 			"to a release that stores %s or %s", strings.Join(other, ", "), oldVersion, newVersion)
 	}
 	if k.DryRun {
-		k.tell("stored as %s; its objects would be written as %s and served as that alone", strings.Join(crd.Status.StoredVersions, " and "), newVersion)
+		k.tell("stored as %s; its objects would be rewritten as %s, which would be the only served version", strings.Join(crd.Status.StoredVersions, " and "), newVersion)
 		return nil
 	}
 	if err := k.open(ctx); err != nil {
@@ -123,7 +122,7 @@ func (k *kind) migrate(ctx context.Context) error {
 	}
 	total, changed, err := k.convert(ctx)
 	if err != nil {
-		return fmt.Errorf("%w. It is served as %s only until the migration is run again and done", err, openVersion)
+		return fmt.Errorf("%w. The kind is served only as %s until the migration is run again and completes", err, openVersion)
 	}
 	if err := k.close(ctx); err != nil {
 		return fmt.Errorf("installing Muster's version of it: %w", err)
@@ -141,7 +140,7 @@ func (k *kind) definition(ctx context.Context) (*apiextensions.CustomResourceDef
 	return crd, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, crd)
 }
 
-// edit changes the CRD, again where something else has changed it meanwhile.
+// edit changes the CRD, retrying on conflicts.
 func (k *kind) edit(ctx context.Context, change func(*apiextensions.CustomResourceDefinition), subresources ...string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		crd, err := k.definition(ctx)
@@ -158,8 +157,8 @@ func (k *kind) edit(ctx context.Context, change func(*apiextensions.CustomResour
 	})
 }
 
-// open serves all objects as they are stored. Those versions in which objects may be
-// stored stay, unserved, so that the API server can read them.
+// open serves all objects as they are stored. The versions in which objects may be stored
+// remain, unserved, so that the API server can read them.
 func (k *kind) open(ctx context.Context) error {
 	err := k.edit(ctx, func(crd *apiextensions.CustomResourceDefinition) {
 		crd.Spec.Conversion = &apiextensions.CustomResourceConversion{Strategy: apiextensions.NoneConverter}
@@ -183,7 +182,7 @@ func (k *kind) open(ctx context.Context) error {
 	})
 }
 
-// unless is the error, or nil where it is of a kind that passes.
+// unless returns the error, or nil if it is of a kind that passes.
 func unless(err error, passes func(error) bool) error {
 	if err != nil && passes(err) {
 		return nil
@@ -191,13 +190,13 @@ func unless(err error, passes func(error) bool) error {
 	return err
 }
 
-// objects of the kind, in the version that is served for the time of the migration.
+// objects returns a client of the kind in the version that is served during the migration.
 func (k *kind) objects() dynamic.NamespaceableResourceInterface {
 	return k.Client.Resource(schema.GroupVersionResource{Group: k.target.Spec.Group, Version: openVersion, Resource: k.target.Spec.Names.Plural})
 }
 
-// convert rewrites all objects, until it finds each as it has left it: an API server
-// that did not know of the change yet may have written one meanwhile.
+// convert rewrites all objects until a pass finds each as it was left: an API server that
+// had not seen the change may have written one meanwhile.
 func (k *kind) convert(ctx context.Context) (total, changed int, err error) {
 	left := map[types.UID]string{}
 	for range mostPasses {
@@ -211,7 +210,7 @@ func (k *kind) convert(ctx context.Context) (total, changed int, err error) {
 			after, converted, err := k.rewrite(ctx, o)
 			switch {
 			case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-				// It has changed or gone, which the next pass will see.
+				// It has changed or was deleted; the next pass sees that.
 				written++
 				return nil
 			case err != nil:
@@ -235,7 +234,7 @@ func (k *kind) convert(ctx context.Context) (total, changed int, err error) {
 			return total, changed, nil
 		}
 	}
-	return 0, 0, errors.New("its objects keep changing; stop what writes them and run the migration again")
+	return 0, 0, errors.New("its objects keep changing; stop the controllers that write them and run the migration again")
 }
 
 // each reads all objects, page by page.
@@ -257,8 +256,8 @@ func (k *kind) each(ctx context.Context, do func(*unstructured.Unstructured) err
 	}
 }
 
-// rewrite stores an object as v1beta2 and returns the version that it has then. The
-// API server writes it even where nothing is converted, unless it is stored so.
+// rewrite stores an object as v1beta2 and returns its new resourceVersion. The API server
+// writes it even if nothing is converted, unless it is stored like this already.
 func (k *kind) rewrite(ctx context.Context, o *unstructured.Unstructured) (resourceVersion string, changed bool, err error) {
 	out, main, state, err := converted(k.target.Spec.Names.Plural, o)
 	if err != nil {
@@ -276,14 +275,14 @@ func (k *kind) rewrite(ctx context.Context, o *unstructured.Unstructured) (resou
 	return stored.GetResourceVersion(), main || state, nil
 }
 
-// close tells that nothing is stored as v1beta1 any more, and makes the CRD Muster's.
+// close records that nothing is stored as v1beta1 and replaces the CRD with Muster's.
 func (k *kind) close(ctx context.Context) error {
 	if err := k.edit(ctx, func(crd *apiextensions.CustomResourceDefinition) { crd.Status.StoredVersions = []string{newVersion} }, status); err != nil {
 		return err
 	}
 	return k.edit(ctx, func(crd *apiextensions.CustomResourceDefinition) {
 		crd.Spec = *k.target.Spec.DeepCopy()
-		// What has cert-manager keep the certificate of a webhook that is no more.
+		// The annotation makes cert-manager maintain the certificate of a webhook that is gone.
 		delete(crd.Annotations, "cert-manager.io/inject-ca-from")
 	})
 }

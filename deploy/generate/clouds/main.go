@@ -1,6 +1,6 @@
-// Command clouds writes the permissions that Muster needs in the clouds, as the
-// adapters list them: an IAM policy for AWS and a custom role for Google Cloud. It is a
-// command of its own since it compiles the clouds' SDKs. Run it by `make generate`.
+// Command clouds writes the permissions that Muster needs in the clouds, as listed by the
+// adapters: an IAM policy for AWS and a custom role for Google Cloud. It is a separate
+// command since it compiles the clouds' SDKs. Run it by `make generate`.
 package main
 
 import (
@@ -51,7 +51,7 @@ func run() error {
 		return err
 	}
 	role, err := yaml.Marshal(map[string]any{
-		"title": "Muster", "description": "Launches gangs of machines in managed instance groups that say that they are Muster's, and takes them back",
+		"title": "Muster", "description": "Launches gangs of machines in managed instance groups that are opted in, and deletes them",
 		"stage": "GA", "includedPermissions": gcp.AllPermissions(),
 	})
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 
 // board is a dashboard.
 type board struct {
-	// name of the file and of the dashboard in links to it.
+	// name of the file, and of the dashboard in links.
 	name, title, description string
-	// from is how far back it looks at first.
+	// from is the default time range.
 	from string
 	rows []row
 }
@@ -33,17 +33,17 @@ type row struct {
 type panel struct {
 	title, description string
 	kind               kind
-	// unit of the values, as Grafana names it.
+	// unit of the values, by Grafana's name.
 	unit string
 	// width in columns, of which there are 24.
 	width   uint32
 	queries []query
 }
 
-// query of Prometheus, with what its series are called.
+// query of Prometheus, with the legend of its series.
 type query struct{ expr, legend string }
 
-// kind is how a panel shows values.
+// kind of visualization.
 type kind int
 
 const (
@@ -63,7 +63,7 @@ const (
 
 const height = 8
 
-// source is the Prometheus that whoever looks has chosen.
+// source is the Prometheus that the viewer has chosen.
 var source = common.DataSourceRef{Type: cog.ToPtr("prometheus"), Uid: cog.ToPtr("${datasource}")}
 
 func (b *board) build() (dashboard.Dashboard, error) {
@@ -117,7 +117,7 @@ func (p *panel) build() (cog.Builder[dashboard.Panel], error) {
 		return stat.NewPanelBuilder().Title(p.title).Description(p.description).Datasource(source).Targets(p.targets()).
 			Span(p.width).Height(height / 2).Unit(p.unit).ColorMode(common.BigValueColorModeNone).ReduceOptions(now()), nil
 	default:
-		return nil, fmt.Errorf("there is no kind %d of panels", p.kind)
+		return nil, fmt.Errorf("unknown kind %d of panels", p.kind)
 	}
 }
 

@@ -222,7 +222,7 @@ func TestWhatTheCommandRefuses(t *testing.T) {
 	}{
 		"a scenario that there is not":      {[]string{"nothing"}, `the library has no scenario "nothing": it has `},
 		"a file that there is not":          {[]string{"./nothing.yaml"}, "reading the scenario: open ./nothing.yaml"},
-		"a wrong file, by line and field":   {[]string{bad}, `line 34: arrivals[0].count: "many" is no whole number of 32 bits`},
+		"a wrong file, by line and field":   {[]string{bad}, `line 34: arrivals[0].count: "many" is not a whole number of 32 bits`},
 		"a speed that is none":              {[]string{"thousand-jobs", "--speed", "0"}, "--speed is 0: give a number from 1 to 100"},
 		"an admitter that there is not":     {[]string{"thousand-jobs", "--admitter", "kueue"}, `--admitter is "kueue": choose among muster, none`},
 		"machines that nobody is to buy":    {[]string{"thousand-jobs-from-zero", "--admitter", "none"}, "without Muster nobody buys machines"},

@@ -1,6 +1,5 @@
-// Colours of chances: from orange, which hardly comes, to blue, which does. The two are
-// told apart by all kinds of colour-blind people, and the middle is pale on a light page
-// and dim on a dark one.
+// Colours of chances, from orange (low) to blue (high). The two are distinguishable with all
+// kinds of colour blindness; the middle is pale on a light page and dim on a dark one.
 
 const scales = {
   light: [[0, [176, 62, 10]], [0.35, [236, 145, 60]], [0.65, [240, 226, 200]], [0.85, [128, 178, 222]], [1, [30, 96, 168]]],
@@ -26,8 +25,8 @@ export function token(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-// series are colours for lines, far apart for colour-blind people too (those of Okabe
-// and Ito, made lighter or darker where the page asks for it).
+// series are colours for lines, distinguishable with colour blindness (those of Okabe and
+// Ito, made lighter or darker to fit the theme).
 export function series(i) {
   return token(`series-${(i % 8) + 1}`);
 }

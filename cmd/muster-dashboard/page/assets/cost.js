@@ -1,4 +1,4 @@
-// Cost: what machines cost now and who has them, what was paid for nothing, and prices.
+// Cost: what machines cost now and which teams use them, what was wasted, and prices.
 
 import { el, once } from './dom.js';
 import { at, count, plural, some, usd } from './format.js';
@@ -12,7 +12,7 @@ const month = 730;
 // purposes of machines, in the order in which they are drawn.
 const purposes = {
   used: { name: 'used by pods', class: 'used' },
-  booked: { name: 'booked, its pods not there', class: 'booked' },
+  booked: { name: 'booked, without pods', class: 'booked' },
   incomplete: { name: 'gang incomplete', class: 'incomplete' },
   idle: { name: 'idle', class: 'idle' },
 };
@@ -39,31 +39,31 @@ export function mount(root, app) {
   root.append(
     el('section', { class: 'lead' }, headline, figures),
     el('div', { class: 'columns' },
-      el('section', { 'aria-labelledby': 'teams' }, el('h2', { id: 'teams' }, 'Who spends it'), teams),
-      el('section', { 'aria-labelledby': 'spend' }, el('h2', { id: 'spend' }, 'Spend an hour'), spend)),
-    el('section', { 'aria-labelledby': 'waste' }, el('h2', { id: 'waste' }, 'What it was for'), waste),
+      el('section', { 'aria-labelledby': 'teams' }, el('h2', { id: 'teams' }, 'By team'), teams),
+      el('section', { 'aria-labelledby': 'spend' }, el('h2', { id: 'spend' }, 'Spend per hour'), spend)),
+    el('section', { 'aria-labelledby': 'waste' }, el('h2', { id: 'waste' }, 'By purpose'), waste),
     el('div', { class: 'columns' },
-      el('section', { 'aria-labelledby': 'prices' }, el('h2', { id: 'prices' }, 'Price of a machine an hour'), prices),
-      el('section', { 'aria-labelledby': 'groups' }, el('h2', { id: 'groups' }, 'Where it goes'), groups)),
+      el('section', { 'aria-labelledby': 'prices' }, el('h2', { id: 'prices' }, 'Price per machine and hour'), prices),
+      el('section', { 'aria-labelledby': 'groups' }, el('h2', { id: 'groups' }, 'By offering'), groups)),
     el('section', { 'aria-labelledby': 'jobs' }, el('h2', { id: 'jobs' }, 'Cost of each job'), jobs),
     source,
   );
 
   function draw() {
-    headline.replaceChildren(usd(data.usdPerHour), el('span', { class: 'muted' }, ' an hour'));
+    headline.replaceChildren(usd(data.usdPerHour), el('span', { class: 'muted' }, ' per hour'));
     const machines = data.groups.reduce((n, g) => n + g.machines, 0);
     const all = data.waste.reduce((n, w) => n + w.usd, 0);
     const nothing = data.waste.filter((w) => w.purpose === 'incomplete' || w.purpose === 'booked').reduce((n, w) => n + w.usd, 0);
     figures.replaceChildren(
-      ...figure('A month at this rate', usd(data.usdPerHour * month)),
+      ...figure('Per month at this rate', usd(data.usdPerHour * month)),
       ...figure('Machines', count(machines)),
       ...figure('Spent', usd(all), `since ${at(data.since)}`),
-      ...figure('Held for nothing', usd(nothing), all > 0 ? `${some((nothing / all) * 100)} % of it` : ''));
+      ...figure('Wasted', usd(nothing), all > 0 ? `${some((nothing / all) * 100)} % of it` : ''));
     drawTeams();
     drawGroups();
     drawWaste();
     drawJobs();
-    source.textContent = [data.unpriced ? `Nobody has said what machines of ${data.unpriced.join(', ')} cost: they count as free.` : '', data.source].join(' ');
+    source.textContent = [data.unpriced ? `Groups without a price, not included: ${data.unpriced.join(', ')}.` : '', data.source].join(' ');
     drawCharts();
   }
 
@@ -87,16 +87,16 @@ export function mount(root, app) {
 
   function drawTeams() {
     const rows = data.teams.map((t) => ({
-      name: t.namespace || 'nobody', sub: t.namespace ? t.queue || 'no queue' : 'idle, or on their way back', usdPerHour: t.usdPerHour, class: t.namespace ? 'used' : 'idle',
+      name: t.namespace || 'none', sub: t.namespace ? t.queue || 'no queue' : 'idle, or being terminated', usdPerHour: t.usdPerHour, class: t.namespace ? 'used' : 'idle',
     }));
-    teams.replaceChildren(bars(cut(rows, 'teams'), ['Namespace and LocalQueue', 'Share', 'USD an hour'], 'Nobody has a machine.'), toggle(rows, 'teams'));
+    teams.replaceChildren(bars(cut(rows, 'teams'), ['Namespace and LocalQueue', 'Share', 'USD per hour'], 'There are no machines.'), toggle(rows, 'teams'));
   }
 
   function drawGroups() {
     const rows = data.groups.filter((g) => g.machines > 0).slice(0, few).map((g) => ({
       name: g.name, sub: [g.provider, g.market].join(' · '), usdPerHour: g.usdPerHour * g.machines, machines: g.machines, class: 'used',
     }));
-    groups.replaceChildren(bars(rows, ['Offering', 'Share', 'USD an hour'], 'There are no machines.'));
+    groups.replaceChildren(bars(rows, ['Offering', 'Share', 'USD per hour'], 'There are no machines.'));
   }
 
   function cut(rows, name) {
@@ -110,7 +110,7 @@ export function mount(root, app) {
   function drawWaste() {
     const sum = data.waste.reduce((n, w) => n + w.seconds, 0);
     if (sum === 0) {
-      waste.replaceChildren(el('p', { class: 'nothing' }, 'No machine has lived yet.'));
+      waste.replaceChildren(el('p', { class: 'nothing' }, 'No machine was seen yet.'));
       return;
     }
     const by = Object.fromEntries(data.waste.map((w) => [w.purpose, w]));
@@ -142,9 +142,9 @@ export function mount(root, app) {
   // drawCharts draws the curves, for which uPlot is loaded when it is needed first.
   async function drawCharts() {
     const { default: Plot } = await import('./uplot/uPlot.esm.js');
-    chart(Plot, spend, data.spend.times, [{ name: 'all machines', values: data.spend.values }], 'Nothing has been seen for long enough.', '');
+    chart(Plot, spend, data.spend.times, [{ name: 'all machines', values: data.spend.values }], 'Not enough data yet.', '');
     const rest = data.prices.series.length - most;
-    chart(Plot, prices, data.prices.times, data.prices.series.slice(0, most), 'No prices are known.', rest > 0 ? `The ${most} whose machines cost most, of ${count(data.prices.series.length)}.` : '');
+    chart(Plot, prices, data.prices.times, data.prices.series.slice(0, most), 'No prices are known.', rest > 0 ? `The ${most} most expensive of ${count(data.prices.series.length)}.` : '');
   }
 
   // chart draws one, or gives the one that is there its new values.

@@ -7,13 +7,13 @@ let open = ''; // the job that is shown
 let app = null;
 let row = null; // what the line says about the job that was chosen last
 
-// known tells what the line says about a job: it is shown until the whole is there, which
-// takes a while where the queues are run forward in time for it.
+// known is what the row says about a job. It is shown until the full explanation is there,
+// which takes a while if it needs a forecast.
 export function known(chosen) {
   row = chosen;
 }
 
-// explain shows a job, which is named as in the address: NAMESPACE/WORKLOAD.
+// explain shows a job, named as in the address: NAMESPACE/WORKLOAD.
 export async function explain(of, job) {
   app = of;
   if (open === job) {
@@ -25,7 +25,7 @@ export async function explain(of, job) {
   show(workload, [
     row && `${row.namespace}/${row.workload}` === job ? el('p', { class: 'sentence' }, `It ${row.words}.`) : null,
     row && `${row.namespace}/${row.workload}` === job && row.message ? el('p', {}, row.message) : null,
-    el('p', { class: 'muted' }, 'Working out the rest…'),
+    el('p', { class: 'muted' }, 'Loading…'),
   ]);
   if (!dialog.open) {
     dialog.showModal();
@@ -72,16 +72,16 @@ function content(e) {
   const place = e.place;
   return [
     el('p', { class: 'sentence' }, `It ${e.summary}.`),
-    place ? el('p', { class: 'muted' }, `ClusterQueue ${place.clusterQueue}, by LocalQueue ${place.localQueue}, priority ${place.priority}`,
-      place.position ? `: number ${place.position} of ${place.pending} in line, for ${place.waited}` : '') : null,
+    place ? el('p', { class: 'muted' }, `ClusterQueue ${place.clusterQueue}, LocalQueue ${place.localQueue}, priority ${place.priority}`,
+      place.position ? `: position ${place.position} of ${place.pending}, waiting for ${place.waited}` : '') : null,
     sentences('Why', e.causes),
-    sentences('What would change it', e.unblock),
+    sentences('What would change this', e.unblock),
     sentences('Expected start', e.expected?.words),
-    table('Quota', ['Flavor', 'Resource', 'Asked', 'Free', 'Short', 'Whole'], e.quota?.map((q) => [q.flavor, q.resource, q.asked, q.free, q.short, q.whole])),
+    table('Quota', ['Flavor', 'Resource', 'Requested', 'Free', 'Short', 'Maximum'], e.quota?.map((q) => [q.flavor, q.resource, q.asked, q.free, q.short, q.whole])),
     table('Machines', ['Group', 'Market', 'USD/h', 'Machines', 'Needed', 'Chance', 'Last failure', 'Why not'],
       e.capacity?.map((c) => [c.group, c.market, c.usdPerHour, `${c.machines} of ${c.maxMachines}`, c.needed, `${c.chancePercent}%`, c.lastFailure, c.why])),
-    table('Who has the quota', ['Workload', 'Queue', 'Priority', 'Has'], e.holders?.map((h) => [h.workload, h.clusterQueue, h.priority, h.has + (h.borrows ? ', borrowed' : '')])),
-    table('Who has the machines', ['Group', 'Request', 'Priority', 'Machines', 'Pods'], e.machines?.map((m) => [m.group, m.provisioningRequest, m.priority, m.machines, m.pods])),
+    table('Workloads with this quota', ['Workload', 'Queue', 'Priority', 'Uses'], e.holders?.map((h) => [h.workload, h.clusterQueue, h.priority, h.has + (h.borrows ? ', borrowed' : '')])),
+    table('Requests with these machines', ['Group', 'Request', 'Priority', 'Machines', 'Pods'], e.machines?.map((m) => [m.group, m.provisioningRequest, m.priority, m.machines, m.pods])),
     el('p', { class: 'small muted' }, 'In a terminal: ', el('code', {}, `kubectl muster explain ${(e.kind === 'Job' ? 'job' : 'workload')}/${e.name} -n ${e.namespace}`)),
   ];
 }
@@ -90,14 +90,14 @@ function sentences(heading, items) {
   return items?.length ? el('section', {}, el('h3', {}, heading), el('ul', {}, items.map((i) => el('li', {}, i)))) : null;
 }
 
-// most rows of a table: a cluster may have hundreds of groups that all say the same.
+// most rows of a table: a cluster may have hundreds of groups with the same answer.
 const most = 12;
 
 function table(heading, columns, rows) {
   if (!rows?.length) {
     return null;
   }
-  // What no row says takes no room.
+  // A column that is empty in all rows is left out.
   const said = columns.map((_, i) => rows.some((r) => r[i] !== undefined && r[i] !== ''));
   const pick = (cells) => cells.filter((_, i) => said[i]);
   return el('section', {}, el('h3', {}, heading),

@@ -1,4 +1,4 @@
-// Amounts and times for people.
+// Amounts and times as text.
 
 const minute = 60;
 const hour = 60 * minute;
@@ -43,7 +43,7 @@ const cents = new Intl.NumberFormat('en-US', { minimumFractionDigits: 2, maximum
 const whole = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 const tenths = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });
 
-// usd leaves cents out where nobody looks at them.
+// usd leaves out the cents of large amounts.
 export function usd(amount) {
   return `$${Math.abs(amount) >= 1000 ? whole.format(amount) : cents.format(amount)}`;
 }

@@ -1,6 +1,5 @@
-// A table of any length of which only the rows in sight exist. The page itself scrolls,
-// so that it feels like any other on a phone, and the rows in sight are asked for in
-// blocks.
+// A table of any length of which only the visible rows exist. The page itself scrolls, as
+// usual on a phone, and the visible rows are loaded in blocks.
 
 import { el } from './dom.js';
 
@@ -152,7 +151,7 @@ export function virtualList({ label, columns, load, draw, open, empty }) {
     node: grid,
     render,
 
-    // refresh gets anew what is in sight, and shows the old rows until it is there.
+    // refresh reloads the visible rows, and shows the old ones meanwhile.
     async refresh() {
       const of = ++generation;
       const [from, to] = inSight();

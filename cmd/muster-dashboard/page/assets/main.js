@@ -49,7 +49,7 @@ export const app = {
     follow();
   },
 
-  // get asks the server. What goes wrong is an error with a sentence for people.
+  // get asks the server. An error has a readable message.
   async get(path, params = {}) {
     const query = new URLSearchParams(Object.entries(params).filter(([, v]) => v !== '' && v !== undefined));
     const response = await fetch(`/api/${path}?${query}`);
@@ -59,7 +59,7 @@ export const app = {
     return response.json();
   },
 
-  // announce has screen readers say something.
+  // announce passes a text to screen readers.
   announce(text) {
     document.getElementById('live').textContent = text;
   },
@@ -117,7 +117,7 @@ async function refresh() {
   notice('trouble');
 }
 
-// notice shows a sentence above the view, or takes it away.
+// notice shows or hides a sentence above the view.
 function notice(id, kind, ...content) {
   const notices = document.getElementById('notices');
   const old = notices.querySelector(`[data-notice="${id}"]`);
@@ -135,8 +135,8 @@ function notice(id, kind, ...content) {
 
 let source = null; // of pulses
 
-// listen to the server while somebody can see the page: browsers hold few streams to one
-// server, whose tabs beyond those would hang, and the server decides for who looks.
+// listen to the server while the page is visible: a browser keeps few streams to one server,
+// beyond which further tabs would hang, and the server decides only while a page listens.
 function listen() {
   source?.close();
   if (document.hidden) {
@@ -167,7 +167,7 @@ document.addEventListener('visibilitychange', () => {
   listen();
 });
 
-// state says how fresh the page is, and what it cannot see.
+// state shows how fresh the page is, and what it cannot read.
 function state() {
   if (heard && !lost && !document.hidden && Date.now() - heard > silence) {
     lost = heard;
@@ -191,16 +191,16 @@ function state() {
   node.title = pulse?.decidedAt ? `Decided at ${exact(pulse.decidedAt)}` : '';
 
   if (lost) {
-    notice('stale', 'warn', el('strong', {}, `Stale since ${at(lost)}.`), ' The page’s own server does not answer. It is asked again by itself.');
+    notice('stale', 'warn', el('strong', {}, `Stale since ${at(lost)}.`), ' The page’s own server does not answer. Retrying.');
   } else if (pulse?.staleSince) {
     notice('stale', 'warn', el('strong', {}, `Stale since ${at(pulse.staleSince)}.`), ` ${pulse.staleWhy}`);
   } else {
     notice('stale');
   }
   if (pulse?.missing?.length) {
-    notice('missing', 'warn', el('strong', {}, 'This page may not read all that it needs.'), ' What you see is what Muster has written. What it may not do, and what follows:',
+    notice('missing', 'warn', el('strong', {}, 'This page lacks rights.'), ' It shows what Muster recorded on the objects. Missing rights and their effect:',
       el('ul', {}, pulse.missing.map((m) => el('li', {}, el('code', {}, m.rights.join(', ')), ` — ${m.purpose}`))),
-      el('p', {}, 'Give it these rights with ', el('code', {}, pulse.remedy)));
+      el('p', {}, 'Grant the rights with ', el('code', {}, pulse.remedy)));
   } else {
     notice('missing');
   }
@@ -240,7 +240,7 @@ function theme() {
   show();
 }
 
-// Links between views do not load the page anew. Arrow keys go from one to the next.
+// Links between views do not reload the page. Arrow keys move between them.
 document.addEventListener('click', (event) => {
   const link = event.target.closest('a[data-view]');
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) {

@@ -1,4 +1,4 @@
-// Obtainability: what machines could be had, how sure that is, and what was tried.
+// Obtainability: which machines could be launched, how certain that is, and past launches.
 
 import { el, once, svg } from './dom.js';
 import { at, count, exact, plural, some, span } from './format.js';
@@ -14,10 +14,10 @@ const much = 4;
 
 // outcomes of launches: the shape tells them apart where colours do not.
 const outcomes = {
-  '': { name: 'all machines came', shape: 'circle' },
+  '': { name: 'succeeded', shape: 'circle' },
   Stockout: { name: 'stockout', shape: 'cross' },
-  Quota: { name: 'quota of the account', shape: 'square' },
-  Network: { name: 'no addresses left', shape: 'square' },
+  Quota: { name: 'account quota', shape: 'square' },
+  Network: { name: 'no free addresses', shape: 'square' },
   Throttle: { name: 'throttled', shape: 'triangle' },
   Auth: { name: 'no permission', shape: 'square' },
   Config: { name: 'bad configuration', shape: 'square' },
@@ -29,7 +29,7 @@ export function mount(root, app) {
   let data = null;
   let focused = [0, 0]; // the cell that has the focus, by row and column
   const headline = el('h1');
-  const range = el('div', { class: 'chips', role: 'group', 'aria-label': 'Time that is shown' }, windows.map(([length, text]) =>
+  const range = el('div', { class: 'chips', role: 'group', 'aria-label': 'Time range' }, windows.map(([length, text]) =>
     el('button', { class: 'chip', type: 'button', 'data-window': length, onclick: () => app.set({ window: length === windows[0][0] ? '' : length }) }, text)));
   const search = el('input', {
     type: 'search', placeholder: 'Offering, zone, market or type', 'aria-label': 'Search the offerings', autocomplete: 'off', spellcheck: 'false',
@@ -42,12 +42,12 @@ export function mount(root, app) {
   const attempts = el('div', { class: 'picture' });
   const sizes = el('div', { class: 'picture' });
   const troubles = el('ul', { class: 'troubles' });
-  const trouble = el('section', { 'aria-labelledby': 'troubles', hidden: true }, el('h2', { id: 'troubles' }, 'What a person should see to'), troubles);
+  const trouble = el('section', { 'aria-labelledby': 'troubles', hidden: true }, el('h2', { id: 'troubles' }, 'Needs attention'), troubles);
 
   root.append(
     el('section', { class: 'lead' }, el('div', { class: 'title' }, headline, el('div', { class: 'tools' }, search, range))),
     el('section', { 'aria-labelledby': 'heat' },
-      el('div', { class: 'title' }, el('h2', { id: 'heat' }, 'Chance to get a machine'), legend()),
+      el('div', { class: 'title' }, el('h2', { id: 'heat' }, 'Chance of getting a machine'), legend()),
       el('table', { class: 'heat', role: 'grid', 'aria-labelledby': 'heat' },
         el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, 'Offering'), el('th', { scope: 'col', class: 'number' }, 'USD/h'),
           el('th', { scope: 'col', class: 'number' }, 'Now'), el('th', { scope: 'col', class: 'number wide' }, 'Of 8'), el('th', { scope: 'col' }, el('span', { class: 'hidden' }, 'Over time'), times),
@@ -57,7 +57,7 @@ export function mount(root, app) {
     trouble,
     el('div', { class: 'columns' },
       el('section', { 'aria-labelledby': 'attempts' }, el('h2', { id: 'attempts' }, 'Launches'), attempts),
-      el('section', { 'aria-labelledby': 'sizes' }, el('h2', { id: 'sizes' }, 'Success by size of gang'), sizes)),
+      el('section', { 'aria-labelledby': 'sizes' }, el('h2', { id: 'sizes' }, 'Success by gang size'), sizes)),
     tip,
   );
 
@@ -78,10 +78,10 @@ export function mount(root, app) {
     const list = offerings();
     focused = [Math.min(focused[0], Math.max(0, list.length - 1)), Math.min(focused[1], data.columns - 1)];
     const likely = data.offerings.filter((o) => o.chance >= 80 && !o.backoff).length;
-    headline.replaceChildren(`${count(likely)} of ${count(data.offerings.length)} offerings`, el('span', { class: 'muted' }, ' can be had'));
+    headline.replaceChildren(`${count(likely)} of ${count(data.offerings.length)} offerings`, el('span', { class: 'muted' }, ' available'));
     rows.replaceChildren(...list.map(row));
     if (list.length === 0) {
-      rows.append(el('tr', {}, el('td', { colspan: 6, class: 'muted' }, data.offerings.length ? 'No offering is like that.' : 'There is no NodeGroup yet.')));
+      rows.append(el('tr', {}, el('td', { colspan: 6, class: 'muted' }, data.offerings.length ? 'No offering matches.' : 'There is no NodeGroup yet.')));
     }
     for (const button of range.children) {
       button.setAttribute('aria-pressed', Number(button.dataset.window) === data.window ? 'true' : 'false');
@@ -106,7 +106,7 @@ export function mount(root, app) {
     return el('tr', {},
       el('th', { scope: 'row' }, el('span', { class: 'name', title: o.name }, o.name), el('span', { class: 'sub' }, [o.provider, o.market, o.zone, o.type].filter(Boolean).join(' · '))),
       el('td', { class: 'number' }, o.usdPerHour),
-      el('td', { class: 'number' }, el('b', {}, `${o.chance} %`), o.backoff ? el('span', { class: 'sub warn', title: o.lastFailure }, `not for ${span((o.backoff - Date.now()) / 1000)}`) : o.lastFailure ? el('span', { class: 'sub', title: o.lastFailure }, o.lastFailure) : null),
+      el('td', { class: 'number' }, el('b', {}, `${o.chance} %`), o.backoff ? el('span', { class: 'sub warn', title: o.lastFailure }, `backoff ${span((o.backoff - Date.now()) / 1000)}`) : o.lastFailure ? el('span', { class: 'sub', title: o.lastFailure }, o.lastFailure) : null),
       el('td', { class: 'number wide' }, `${o.chanceOfEight} %`),
       el('td', { class: 'strip-cell' }, strip),
       el('td', { class: 'number wide' }, `${count(o.machines)}`, el('span', { class: 'sub' }, `of ${count(o.max)}`)));
@@ -154,7 +154,7 @@ export function mount(root, app) {
   function tell(strip, column, aloud) {
     const o = strip.offering;
     const chance = o.chances[column];
-    const text = chance < 0 ? `${exact(timeOf(column))}: not known` : `${exact(timeOf(column))}: ${chance} %, by the evidence of ${some(o.evidence[column])} launches`;
+    const text = chance < 0 ? `${exact(timeOf(column))}: unknown` : `${exact(timeOf(column))}: ${chance} %, from ${some(o.evidence[column])} launches`;
     tip.textContent = `${o.name}, ${text}`;
     tip.hidden = false;
     const box = strip.getBoundingClientRect();
@@ -214,7 +214,7 @@ export function mount(root, app) {
   function drawAttempts() {
     const all = offerings().flatMap((o) => (o.attempts ?? []).map((a) => ({ ...a, group: o.name }))).filter((a) => a.at >= data.from);
     if (all.length === 0) {
-      attempts.replaceChildren(el('p', { class: 'nothing' }, 'Nothing was launched in this time.'));
+      attempts.replaceChildren(el('p', { class: 'nothing' }, 'No launches in this time.'));
       return;
     }
     const [w, h, left, bottom] = [Math.max(300, attempts.clientWidth), 230, 34, 24];
@@ -227,7 +227,7 @@ export function mount(root, app) {
     }
     const seen = [...new Set(all.map((a) => a.class ?? ''))].sort();
     attempts.replaceChildren(
-      svg('svg', { viewBox: `0 0 ${w} ${h}`, width: w, height: h, role: 'img', 'aria-label': `${plural(all.length, 'launch', 'launches')}, of which ${all.filter((a) => !a.class).length} came whole` },
+      svg('svg', { viewBox: `0 0 ${w} ${h}`, width: w, height: h, role: 'img', 'aria-label': `${plural(all.length, 'launch', 'launches')}, of which ${all.filter((a) => !a.class).length} succeeded` },
         lines,
         [data.from, (data.from + data.to) / 2, data.to].map((t, i) => svg('text', { x: x(t), y: h - 6, class: `tick ${['start', 'middle', 'end'][i]}` }, i === 2 ? 'now' : at(t))),
         svg('text', { x: 0, y: 11, class: 'tick' }, 'machines'),
@@ -248,11 +248,11 @@ export function mount(root, app) {
 
   function drawSizes() {
     if (data.sizes.length === 0) {
-      sizes.replaceChildren(el('p', { class: 'nothing' }, 'Nothing was launched yet.'));
+      sizes.replaceChildren(el('p', { class: 'nothing' }, 'No launches yet.'));
       return;
     }
     sizes.replaceChildren(el('table', { class: 'bars' },
-      el('thead', { class: 'hidden' }, el('tr', {}, ['Machines', 'Share that came whole', 'Launches'].map((c) => el('th', { scope: 'col' }, c)))),
+      el('thead', { class: 'hidden' }, el('tr', {}, ['Machines', 'Share that succeeded', 'Launches'].map((c) => el('th', { scope: 'col' }, c)))),
       el('tbody', {}, data.sizes.map((s) => {
         const all = s.got + s.failed;
         const text = s.atLeast === 1 ? '1 machine' : `${count(s.atLeast)} – ${count(2 * s.atLeast - 1)}`;

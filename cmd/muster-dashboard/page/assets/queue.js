@@ -1,5 +1,5 @@
-// The queue: what each ClusterQueue has and uses, who waits in it, for what, and until
-// when.
+// The queues: quota and usage of each ClusterQueue, its pending jobs, what each waits for and
+// when it is expected to start.
 
 import { el, once } from './dom.js';
 import { at, count, exact, plural, span } from './format.js';
@@ -27,7 +27,7 @@ const families = {
 };
 const family = (reason) => families[reason] ?? 'held';
 
-// few queues are shown unless all are asked for, fewer on a phone.
+// few queues are shown at first, fewer on a phone.
 const few = () => (innerWidth < 700 ? 3 : 8);
 
 export function mount(root, app) {
@@ -42,14 +42,14 @@ export function mount(root, app) {
   const cards = el('div', { class: 'cards' });
   const more = el('button', { class: 'quiet', type: 'button', onclick: () => { all = !all; showCards(); } });
   const search = el('input', {
-    type: 'search', placeholder: 'Job, namespace or words of its reason', 'aria-label': 'Search the jobs that wait', autocomplete: 'off', spellcheck: 'false',
+    type: 'search', placeholder: 'Job, namespace or reason', 'aria-label': 'Search the pending jobs', autocomplete: 'off', spellcheck: 'false',
     oninput: () => { clearTimeout(typing); typing = setTimeout(() => app.set({ q: search.value.trim() }), 150); },
   });
   let typing = 0;
   const order = el('select', { 'aria-label': 'Order', onchange: () => app.set({ order: order.value }) },
-    el('option', { value: '' }, 'In the order of the queues'),
-    el('option', { value: 'start' }, 'Who starts first'),
-    el('option', { value: 'age' }, 'Who has waited longest'));
+    el('option', { value: '' }, 'Queue order'),
+    el('option', { value: 'start' }, 'Expected start'),
+    el('option', { value: 'age' }, 'Longest wait'));
   const found = el('p', { class: 'found', 'aria-live': 'polite' });
   const axis = el('div', { class: 'axis' });
   const foresight = el('p', { class: 'small muted' });
@@ -58,8 +58,8 @@ export function mount(root, app) {
   let shown = JSON.stringify(filter());
 
   const list = virtualList({
-    label: 'Jobs that wait',
-    empty: 'Nobody waits here.',
+    label: 'Pending jobs',
+    empty: 'No pending jobs.',
     columns: [
       { title: '#', class: 'place' }, { title: 'Job', class: 'job' }, { title: 'Why it waits', class: 'why' },
       { title: el('div', {}, 'Expected start', axis), class: 'start' }, { title: 'Next try', class: 'next' }, { title: 'Waited', class: 'age' },
@@ -79,7 +79,7 @@ export function mount(root, app) {
         el('span', { class: 'words' }, el('span', { class: `mark ${family(row.reason)}`, 'aria-hidden': 'true' }), el('span', {}, row.words)),
         el('span', { class: 'sub' }, row.message)),
       el('div', { class: 'cell start' }, expected(row)),
-      el('div', { class: 'cell next' }, row.next ? [el('span', {}, at(row.next)), el('span', { class: 'sub' }, `in ${span((row.next - Date.now()) / 1000)}`)] : el('span', { class: 'muted', title: 'Something has to change first' }, '–')),
+      el('div', { class: 'cell next' }, row.next ? [el('span', {}, at(row.next)), el('span', { class: 'sub' }, `in ${span((row.next - Date.now()) / 1000)}`)] : el('span', { class: 'muted', title: 'Waits for a change' }, '–')),
       el('div', { class: 'cell age' }, span((Date.now() - row.created) / 1000)),
     ],
     open: (row) => {
@@ -89,25 +89,25 @@ export function mount(root, app) {
   });
 
   root.append(
-    el('section', { class: 'lead', 'aria-label': 'Who waits for what' }, headline, shares, chips),
+    el('section', { class: 'lead', 'aria-label': 'Pending jobs by reason' }, headline, shares, chips),
     el('section', { 'aria-labelledby': 'quota' },
       el('div', { class: 'title' }, el('h2', { id: 'quota' }, 'Quota in use'),
         el('p', { class: 'key small muted', 'aria-hidden': 'true' }, [['used', 'in use'], ['borrowed', 'borrowed'], ['free', 'free']].map(([kind, text]) => el('span', {}, el('i', { class: `swatch ${kind}` }), text)))),
       cards, more),
     el('section', { 'aria-labelledby': 'line' },
-      el('div', { class: 'title' }, el('h2', { id: 'line' }, 'In line'), found, el('div', { class: 'tools' }, search, order)),
+      el('div', { class: 'title' }, el('h2', { id: 'line' }, 'Pending'), found, el('div', { class: 'tools' }, search, order)),
       list.node, foresight),
   );
 
   // expected draws when a job will start: a bar for the range, a dot for the middle.
   function expected(row) {
     if (row.foreseen !== 'yes') {
-      return el('span', { class: 'muted' }, { no: 'not known', beyond: 'not within 7 days', '': '–' }[row.foreseen] ?? '–');
+      return el('span', { class: 'muted' }, { no: 'unknown', beyond: 'not within 7 days', '': '–' }[row.foreseen] ?? '–');
     }
     const from = scale(row.early || row.start);
     const to = row.late ? scale(row.late) : 1;
-    const range = row.early && row.late ? `${at(row.early)} to ${at(row.late)}` : row.early ? `from ${at(row.early)}, perhaps not within 7 days` : '';
-    const when = row.start ? at(row.start) : `hardly before ${at(row.early)}`;
+    const range = row.early && row.late ? `${at(row.early)} to ${at(row.late)}` : row.early ? `from ${at(row.early)}, possibly not within 7 days` : '';
+    const when = row.start ? at(row.start) : `not before ${at(row.early)}`;
     return [
       el('div', { class: `range${row.late ? '' : ' open'}`, role: 'img', 'aria-label': `expected ${when}; most likely ${range}`, title: `Most likely ${range}` },
         el('i', { class: 'bar', style: { left: `${from * 100}%`, width: `${Math.max(0.8, (to - from) * 100)}%` } }),
@@ -116,8 +116,7 @@ export function mount(root, app) {
     ];
   }
 
-  // setAxis: what is near is seen in minutes and what is far in days, so time is drawn by
-  // the logarithm of its distance.
+  // setAxis draws time on a logarithmic scale: the near future in minutes, the far in days.
   function setAxis([now, end]) {
     const soon = 5 * 60_000;
     const whole = Math.log1p(Math.max(end - now, 3_600_000) / soon);
@@ -142,7 +141,7 @@ export function mount(root, app) {
       onclick: () => app.set({ queue: chosen ? '' : q.name }),
     },
       el('span', { class: 'card-title' }, el('b', {}, q.name), q.cohort ? el('span', { class: 'muted' }, ` in ${q.cohort}`) : null,
-        el('span', { class: 'waiting' }, q.pending ? `${count(q.pending)} wait` : 'nobody waits')),
+        el('span', { class: 'waiting' }, q.pending ? `${count(q.pending)} pending` : 'none pending')),
       q.stopped ? el('span', { class: 'stopped small' }, el('span', { class: 'mark held', 'aria-hidden': 'true' }), q.stopped) : null,
       q.usage.map(usage));
   }
@@ -176,16 +175,16 @@ export function mount(root, app) {
 
   async function summary() {
     const data = await app.get('queue');
-    const now = data.pending === 0 ? 'Nobody waits' : `${plural(data.pending, 'job')} ${data.pending === 1 ? 'waits' : 'wait'}`;
+    const now = data.pending === 0 ? 'No jobs pending' : `${plural(data.pending, 'job')} pending`;
     if (said && said !== now) {
       app.announce(now);
     }
     said = now;
-    headline.replaceChildren(now, el('span', { class: 'muted' }, `, ${count(data.admitted)} ${data.admitted === 1 ? 'runs' : 'run'}`));
+    headline.replaceChildren(now, el('span', { class: 'muted' }, `, ${count(data.admitted)} running`));
     queues = data.queues;
     showCards();
     showReasons(data);
-    foresight.textContent = data.forecast.at ? `Expected starts are of ${exact(data.forecast.at)}, if nobody comes who goes before; the bar holds 8 of 10 cases. ${data.forecast.words}` : data.forecast.words;
+    foresight.textContent = data.forecast.at ? `Forecast of ${exact(data.forecast.at)}, without new jobs of higher priority; the bar covers 8 of 10 cases. ${data.forecast.words}` : data.forecast.words;
   }
 
   function inputs() {

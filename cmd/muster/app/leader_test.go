@@ -87,12 +87,12 @@ func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 const leaseTime = 15 * time.Second
 
 // candidate runs for the leadership until ctx is done or it has lost it.
-func candidate(ctx context.Context, t *testing.T, s *store, name string) (*lock, *tenure, <-chan struct{}) {
+func candidate(ctx context.Context, t *testing.T, s *store, name string) (*lock, *leader, <-chan struct{}) {
 	t.Helper()
 	l := &lock{store: s, name: name}
-	tenure := &tenure{Interface: l, clock: clock.RealClock{}, lasts: renewDeadline(leaseTime)}
+	lead := &leader{Interface: l, clock: clock.RealClock{}, lasts: renewDeadline(leaseTime)}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: tenure, LeaseDuration: leaseTime, RenewDeadline: renewDeadline(leaseTime), RetryPeriod: retryPeriod(leaseTime), ReleaseOnCancel: true,
+		Lock: lead, LeaseDuration: leaseTime, RenewDeadline: renewDeadline(leaseTime), RetryPeriod: retryPeriod(leaseTime), ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
 	})
 	if err != nil {
@@ -103,7 +103,7 @@ func candidate(ctx context.Context, t *testing.T, s *store, name string) (*lock,
 		defer close(over)
 		elector.Run(ctx)
 	}()
-	return l, tenure, over
+	return l, lead, over
 }
 
 // TestAFrozenLeaderNeitherActsNorGivesUpWhatIsAnothers runs the election of client-go
@@ -146,7 +146,7 @@ func TestAFrozenLeaderNeitherActsNorGivesUpWhatIsAnothers(t *testing.T) {
 		cancel()
 		<-secondOver
 		if diff := cmp.Diff([]string{"first", "second", ""}, s.holders); diff != "" {
-			t.Errorf("who held the lease, one after another (-want +got):\n%s", diff)
+			t.Errorf("the holders of the lease in order (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -156,31 +156,31 @@ func TestOnlyALeaderWrites(t *testing.T) {
 	ours, others := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}, resourcelock.LeaderElectionRecord{HolderIdentity: "other"}
 	for name, tc := range map[string]struct {
 		method string
-		before func(context.Context, *tenure, *lock)
+		before func(context.Context, *leader, *lock)
 		passes time.Duration
 		want   error
 	}{
-		"a write before the first lease":  {method: http.MethodPost, before: func(context.Context, *tenure, *lock) {}, want: errNoLeader},
-		"a read before the first lease":   {method: http.MethodGet, before: func(context.Context, *tenure, *lock) {}},
+		"a write before the first lease":  {method: http.MethodPost, before: func(context.Context, *leader, *lock) {}, want: errNoLeader},
+		"a read before the first lease":   {method: http.MethodGet, before: func(context.Context, *leader, *lock) {}},
 		"a write by the leader":           {method: http.MethodPatch, passes: 10 * time.Second},
 		"a write when renewal is overdue": {method: http.MethodPatch, passes: 10*time.Second + 1, want: errNoLeader},
 		"a read when renewal is overdue":  {method: http.MethodGet, passes: time.Hour},
-		"a write after a late renewal": {method: http.MethodDelete, before: func(ctx context.Context, te *tenure, l *lock) {
+		"a write after a late renewal": {method: http.MethodDelete, before: func(ctx context.Context, te *leader, l *lock) {
 			_ = te.Create(ctx, ours)
 			te.clock.(*clocktesting.FakePassiveClock).SetTime(start.Add(time.Hour))
 			_ = te.Update(ctx, ours)
 		}, passes: time.Hour + time.Second},
-		"a write after a renewal that failed": {method: http.MethodDelete, before: func(ctx context.Context, te *tenure, l *lock) {
+		"a write after a renewal that failed": {method: http.MethodDelete, before: func(ctx context.Context, te *leader, l *lock) {
 			_ = te.Create(ctx, ours)
 			l.store.version++
 			te.clock.(*clocktesting.FakePassiveClock).SetTime(start.Add(9 * time.Second))
 			_ = te.Update(ctx, ours)
 		}, passes: 11 * time.Second, want: errNoLeader},
-		"a write after the lease was given up": {method: http.MethodPut, before: func(ctx context.Context, te *tenure, l *lock) {
+		"a write after the lease was given up": {method: http.MethodPut, before: func(ctx context.Context, te *leader, l *lock) {
 			_ = te.Create(ctx, ours)
 			_ = te.Update(ctx, resourcelock.LeaderElectionRecord{})
 		}, want: errNoLeader},
-		"a write after another's lease was read": {method: http.MethodPut, before: func(ctx context.Context, te *tenure, l *lock) {
+		"a write after another's lease was read": {method: http.MethodPut, before: func(ctx context.Context, te *leader, l *lock) {
 			l.record = &others
 			_, _, _ = te.Get(ctx)
 		}, want: errNoLeader},
@@ -188,9 +188,9 @@ func TestOnlyALeaderWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := &lock{store: &store{}, name: "me"}
 			clock := clocktesting.NewFakePassiveClock(start)
-			te := &tenure{Interface: l, clock: clock, lasts: 10 * time.Second}
+			te := &leader{Interface: l, clock: clock, lasts: 10 * time.Second}
 			if tc.before == nil {
-				tc.before = func(ctx context.Context, te *tenure, _ *lock) { _ = te.Create(ctx, ours) }
+				tc.before = func(ctx context.Context, te *leader, _ *lock) { _ = te.Create(ctx, ours) }
 			}
 			tc.before(t.Context(), te, l)
 			clock.SetTime(start.Add(tc.passes))
@@ -216,7 +216,7 @@ func TestOnlyALeaderWrites(t *testing.T) {
 
 func TestNobodyGivesUpTheLeaseOfAnother(t *testing.T) {
 	l := &lock{store: &store{record: &resourcelock.LeaderElectionRecord{HolderIdentity: "other"}}, name: "me"}
-	te := &tenure{Interface: l, clock: clock.RealClock{}, lasts: time.Minute}
+	te := &leader{Interface: l, clock: clock.RealClock{}, lasts: time.Minute}
 	if _, _, err := te.Get(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestALapsedLeaderSendsNothingMore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(start)
-			te := &tenure{Interface: &lock{store: &store{}, name: "me"}, clock: clock, lasts: 10 * time.Second}
+			te := &leader{Interface: &lock{store: &store{}, name: "me"}, clock: clock, lasts: 10 * time.Second}
 			if tc.led {
 				if err := te.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil {
 					t.Fatal(err)
