@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/batch"
 )
 
 // question is what to simulate.
@@ -315,7 +316,7 @@ func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m mani
 			x.UID = had.UID
 			there = p.WorkloadOf(had.UID)
 		}
-		w, err := jobs.WorkloadFor(ctx, kube, x)
+		w, err := jobs.WorkloadFor(ctx, kube, batch.Kind{}, x)
 		if apierrors.IsForbidden(err) {
 			return out, fmt.Errorf("%w. %s", err, askFor)
 		}

@@ -168,7 +168,7 @@ func TestSimulations(t *testing.T) {
 			name:    "what keeps a Job from being queued is told",
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64")},
 			file:    strings.Replace(train, "{spec: {", "{spec: {priorityClassName: none, ", 1),
-			want:    []string{"would not start now: it cannot be queued as specified.", `PriorityClass "none" of the Job's pods doesn't exist`},
+			want:    []string{"would not start now: it cannot be queued as specified.", `PriorityClass "none" of the job's pods doesn't exist`},
 		},
 		{
 			name:    "more quota would let it start",

@@ -12,10 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// fillIn adds what the API server will add to the Job's pods and what counts as
-// theirs: the default requests of the namespace's LimitRanges and the overhead of
-// the RuntimeClass. It returns why the Job cannot be queued if that is not to be
-// known.
+// fillIn adds what the API server will add to the job's pods and what counts as theirs: the
+// default requests of the namespace's LimitRanges and the overhead of the RuntimeClass. It
+// returns why the job cannot be queued if that cannot be known.
 func fillIn(ctx context.Context, kube client.Reader, namespace string, spec *corev1.PodSpec) (why string, err error) {
 	if err := defaultRequests(ctx, kube, namespace, spec); err != nil {
 		return "", err
@@ -26,7 +25,7 @@ func fillIn(ctx context.Context, kube client.Reader, namespace string, spec *cor
 	class := &nodev1.RuntimeClass{}
 	if err := kube.Get(ctx, client.ObjectKey{Name: *spec.RuntimeClassName}, class); err != nil {
 		if apierrors.IsNotFound(err) {
-			return fmt.Sprintf("RuntimeClass %q of the Job's pods doesn't exist; create it or change runtimeClassName", *spec.RuntimeClassName), nil
+			return fmt.Sprintf("RuntimeClass %q of the job's pods doesn't exist; create it or change runtimeClassName", *spec.RuntimeClassName), nil
 		}
 		return "", fmt.Errorf("reading RuntimeClass %s: %w", *spec.RuntimeClassName, err)
 	}
@@ -38,8 +37,8 @@ func fillIn(ctx context.Context, kube client.Reader, namespace string, spec *cor
 	}
 	for k, v := range class.Scheduling.NodeSelector {
 		if spec.NodeSelector[k] != v {
-			// The template is compared with the Job's own, so it is not added here.
-			return fmt.Sprintf("RuntimeClass %q sends its pods to nodes with the labels %v; put them into the nodeSelector of the Job's pods, so that such machines are asked for",
+			// The template is compared with the job's own, so it is not added here.
+			return fmt.Sprintf("RuntimeClass %q sends its pods to nodes with the labels %v; add them to the nodeSelector of the job's pods, so that such nodes are provisioned",
 				class.Name, class.Scheduling.NodeSelector), nil
 		}
 	}

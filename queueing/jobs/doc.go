@@ -1,22 +1,26 @@
-// Package jobs keeps batch/v1 Jobs that are in a queue in step with their
-// Workloads: a Job gets a Workload to queue for it, is started when the Workload
-// is admitted, stopped when it loses that, and its end is the Workload's end.
+// Package jobs keeps jobs in step with their Workloads, whatever their Kind: a
+// suspended job gets a Workload that queues for it, starts when the Workload is
+// admitted, stops when the Workload is evicted, and its end finishes the Workload.
 //
-//	suspended, no Workload ──create──▶ queued ──admitted──▶ start ──▶ running ──▶ finished
-//	                                     ▲                              │ evicted, or suspended by hand and so evicted
-//	                                     └── quota back ◀── restore ◀── stop, until no pod is left
+//	suspended, no Workload ──create──▶ pending ──admitted──▶ start ──▶ running ──▶ finished
+//	                                     ▲                              │ evicted, or suspended by a user and so evicted
+//	                                     └─ release quota ◀── restore ◀── stop, until no pod is left
 //
 //	running before Muster came ──create──▶ adopted ──admitted, whatever the quota──▶ running
 //
-// A Job that names a prebuilt Workload takes that one as its own instead, once it is
-// there, and runs by it if it is for the Job's pods.
+// The table of transitions has an action for each state of a job and of its Workload.
+// A reconciliation reads both, looks the action up and writes once; the event of that
+// write asks for the next action.
 //
-// A Job is in a queue if its label kueue.x-k8s.io/queue-name names one, or if an
-// administrator has all Jobs of its namespace queued.
+// A job that names a prebuilt Workload takes that one as its own as soon as it exists,
+// and runs by it if it is for the job's pods.
 //
-// A start writes down in an annotation what it changed of the Job, so that a stop
-// can restore it whatever has become of the Workload. While a Job runs, its
-// Workload follows its priority class, gives back the quota of pods that are over, says,
-// where that is waited for, whether all pods are ready, and tells if the API server
-// refuses them all: the Job then makes room for others, and tries again later.
+// A job is queued if its label kueue.x-k8s.io/queue-name names a LocalQueue, or if the
+// configuration queues all jobs of its namespace.
+//
+// A start records in an annotation what it changed of the job, so that the job can be
+// restored whatever has become of the Workload. While a job runs, its Workload follows
+// its priority class, releases the quota of pods that are over, reports whether all pods
+// are ready where the configuration waits for that, and is evicted if the API server
+// refuses all pods: the job then makes room for others, and is tried again later.
 package jobs

@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,25 +15,20 @@ import (
 	"github.com/muster-dev/muster/queueing"
 )
 
-// isElastic says that a Job may change its parallelism while it runs. Its pods are
-// made with a scheduling gate, which is taken off as many of them as have quota; so
-// what it runs by may change without its template, which must not:
+// The pods of an elastic job are created with a scheduling gate, which is removed from as
+// many of them as have quota; so the Workload that the job runs by may change while its
+// template, which must not change, stays:
 //
-//	parallelism falls ──▶ its quota falls with the pods, see reclaim
-//	parallelism rises ──▶ a second Workload, the next slice, asks for all pods and is admitted
-//	                      for the difference; the gates of the new pods go, and the queue
-//	                      finishes the slice before it, as WorkloadSliceReplaced
-//
-// One that names a Workload has that alone.
-func isElastic(job *batchv1.Job) bool { return saysElastic(job) && PrebuiltName(job) == "" }
+//	fewer pods ──▶ their quota is released as they go, see reclaim
+//	more pods ───▶ a second Workload, the next slice, asks for all pods and is admitted for
+//	               the difference; the gates of the new pods are removed, and the queues
+//	               finish the slice before it as WorkloadSliceReplaced
 
-func saysElastic(job *batchv1.Job) bool { return job.Annotations[queueing.ElasticAnnotation] == "true" }
-
-// slicesOf are the Workloads of an elastic Job, the oldest first.
-func slicesOf(ctx context.Context, c client.Reader, job *batchv1.Job) ([]*kueue.Workload, error) {
+// slicesOf are the Workloads of an elastic job, the oldest first.
+func slicesOf(ctx context.Context, c client.Reader, job client.Object) ([]*kueue.Workload, error) {
 	var list kueue.WorkloadList
-	if err := c.List(ctx, &list, client.InNamespace(job.Namespace), client.MatchingLabels{JobUIDLabel: string(job.UID)}); err != nil {
-		return nil, fmt.Errorf("listing the Workloads of Job %s/%s: %w", job.Namespace, job.Name, err)
+	if err := c.List(ctx, &list, client.InNamespace(job.GetNamespace()), client.MatchingLabels{JobUIDLabel: string(job.GetUID())}); err != nil {
+		return nil, fmt.Errorf("listing the Workloads of job %s/%s: %w", job.GetNamespace(), job.GetName(), err)
 	}
 	var out []*kueue.Workload
 	for i := range list.Items {
@@ -50,11 +42,11 @@ func slicesOf(ctx context.Context, c client.Reader, job *batchv1.Job) ([]*kueue.
 	return out, nil
 }
 
-// current is the slice that the Job runs by, or is to: the newest that is admitted,
-// else the newest that holds quota, else the oldest that waits. Only if all are over
-// is it one of those, the newest. A slice that was replaced is none: if the one in its
-// place is gone, the Job has no Workload.
-func current(slices []*kueue.Workload) (out *kueue.Workload) {
+// currentSlice is the slice that the job runs by, or is to: the newest that is admitted,
+// else the newest that has quota, else the oldest that waits. Only if all are finished is
+// it one of those, the newest. A slice that was replaced is never it: if the one in its
+// place is gone, the job has no Workload.
+func currentSlice(slices []*kueue.Workload) (out *kueue.Workload) {
 	const waits = 2
 	rank := func(w *kueue.Workload) int {
 		switch {
@@ -87,86 +79,10 @@ func isReplaced(w *kueue.Workload) bool {
 	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == kueue.WorkloadSliceReplaced
 }
 
-func keyOf(w *kueue.Workload) string { return w.Namespace + "/" + w.Name }
+// sliceKey is how the annotations of slices name a Workload.
+func sliceKey(w *kueue.Workload) string { return w.Namespace + "/" + w.Name }
 
-// others are the slices beside w that are not over.
-func (r *reconciler) others(ctx context.Context, job *batchv1.Job, w *kueue.Workload) ([]*kueue.Workload, error) {
-	all, err := slicesOf(ctx, r.client, job)
-	return slices.DeleteFunc(all, func(o *kueue.Workload) bool {
-		return o.UID == w.UID || queueing.IsFinished(o) || !o.DeletionTimestamp.IsZero()
-	}), err
-}
-
-// withdraw deletes the slices beside w: a Job that does not run has nothing to grow
-// from. It reports whether it wrote.
-func (r *reconciler) withdraw(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
-	if !isElastic(job) || w == nil {
-		return false, nil
-	}
-	others, err := r.others(ctx, job, w)
-	if len(others) == 0 || err != nil {
-		return false, err
-	}
-	return true, r.forget(ctx, others[0])
-}
-
-// scale follows the parallelism of an elastic Job that runs. It reports whether it
-// wrote.
-func (r *reconciler) scale(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
-	if !isElastic(job) {
-		return false, nil
-	}
-	others, err := r.others(ctx, job, w)
-	if err != nil {
-		return false, err
-	}
-	grows := podCount(job) > granted(w)
-	var next *kueue.Workload
-	for _, o := range others {
-		switch {
-		case keyOf(o) == w.Annotations[queueing.ReplacementAnnotation]:
-			// The queue finishes it.
-		case grows && next == nil && o.Annotations[queueing.ReplacementAnnotation] == keyOf(w):
-			next = o
-		default:
-			return true, r.forget(ctx, o)
-		}
-	}
-	if grows {
-		if wrote, err := r.grow(ctx, job, w, next); wrote || err != nil {
-			return wrote, err
-		}
-	}
-	return r.ungate(ctx, job, w)
-}
-
-// granted is how many pods of a Workload with quota have it now.
-func granted(w *kueue.Workload) int32 { return assignedCount(w) - reclaimed(w) }
-
-// grow asks for all pods of a Job that has quota for fewer. Next is the slice that
-// asks already, or nil.
-func (r *reconciler) grow(ctx context.Context, job *batchv1.Job, w, next *kueue.Workload) (bool, error) {
-	want, err := WorkloadFor(ctx, r.client, job)
-	if err != nil {
-		return false, err
-	}
-	// The Job's own template is as it was started.
-	want.Spec.PodSets = w.DeepCopy().Spec.PodSets
-	want.Spec.PodSets[0].Count = podCount(job)
-	want.Annotations[queueing.ReplacementAnnotation] = keyOf(w)
-	switch {
-	case next != nil && queueing.HasQuota(next) && !samePods(next, want):
-		return true, r.forget(ctx, next)
-	case next != nil && queueing.HasQuota(next):
-		return r.change(ctx, next, func(next *kueue.Workload) bool { return followReserved(next, want) })
-	case next != nil:
-		return r.change(ctx, next, func(next *kueue.Workload) bool { return follow(next, want) })
-	}
-	want.Annotations[kueue.WorkloadSliceNameAnnotation] = sliceName(w)
-	return true, r.create(ctx, job, want)
-}
-
-// sliceName is that of the first slice, which all of a Job and all its pods tell.
+// sliceName is that of the first slice, which all slices of a job and all its pods bear.
 func sliceName(w *kueue.Workload) string {
 	if name := w.Annotations[kueue.WorkloadSliceNameAnnotation]; name != "" {
 		return name
@@ -174,22 +90,106 @@ func sliceName(w *kueue.Workload) string {
 	return w.Name
 }
 
-// ungate lets as many pods be scheduled as have quota, where the checks of their
-// slice say. Quota that the slice has given back since the cache saw it counts no more.
-// It reports whether it wrote.
-func (r *reconciler) ungate(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
-	if job.Status.Active == valueOr(job.Status.Ready, 0) {
+// otherSlices are the slices beside w that are not over.
+func (r *reconciler) otherSlices(ctx context.Context, job client.Object, w *kueue.Workload) ([]*kueue.Workload, error) {
+	all, err := slicesOf(ctx, r.client, job)
+	return slices.DeleteFunc(all, func(o *kueue.Workload) bool {
+		return o.UID == w.UID || queueing.IsFinished(o) || !o.DeletionTimestamp.IsZero()
+	}), err
+}
+
+// withdraw deletes the slices beside w. It reports whether it wrote.
+func (r *reconciler) withdraw(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
+	if !IsElastic(job) || w == nil {
 		return false, nil
 	}
-	open, gated, err := r.livePods(ctx, job)
+	others, err := r.otherSlices(ctx, job, w)
+	if len(others) == 0 || err != nil {
+		return false, err
+	}
+	return true, r.delete(ctx, others[0])
+}
+
+// scale follows the number of pods of an elastic job that runs. It reports whether it
+// wrote.
+func (r *reconciler) scale(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
+	kind, ok := r.kind.(Elastic)
+	if !ok || !IsElastic(job) {
+		return false, nil
+	}
+	others, err := r.otherSlices(ctx, job, w)
 	if err != nil {
 		return false, err
 	}
-	// The Job controller takes the highest indexes first when the Job shrinks.
-	slices.SortFunc(gated, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(completionIndex(a), completionIndex(b)), cmp.Compare(a.Name, b.Name))
+	grows, have := false, granted(w)
+	for i, c := range countsOf(kind, job, w) {
+		grows = grows || c.Needed > have[i]
+	}
+	var next *kueue.Workload
+	for _, o := range others {
+		switch {
+		case sliceKey(o) == w.Annotations[queueing.ReplacementAnnotation]:
+			// The queues finish it.
+		case grows && next == nil && o.Annotations[queueing.ReplacementAnnotation] == sliceKey(w):
+			next = o
+		default:
+			return true, r.delete(ctx, o)
+		}
+	}
+	if grows {
+		if wrote, err := r.grow(ctx, job, w, next); wrote || err != nil {
+			return wrote, err
+		}
+	}
+	return r.ungate(ctx, kind, job, w)
+}
+
+// grow asks for all pods of a job that has quota for fewer. Next is the slice that asks
+// already, or nil.
+func (r *reconciler) grow(ctx context.Context, job client.Object, w, next *kueue.Workload) (bool, error) {
+	want, err := WorkloadFor(ctx, r.client, r.kind, job)
+	if err != nil {
+		return false, err
+	}
+	// The templates of the job are as it was started.
+	podSets := w.DeepCopy().Spec.PodSets
+	for i := range podSets {
+		podSets[i].Count = want.Spec.PodSets[i].Count
+	}
+	want.Spec.PodSets = podSets
+	want.Annotations[queueing.ReplacementAnnotation] = sliceKey(w)
+	switch {
+	case next != nil && queueing.HasQuota(next) && !samePods(next, want):
+		return true, r.delete(ctx, next)
+	case next != nil && queueing.HasQuota(next):
+		return r.patchWorkload(ctx, next, func(next *kueue.Workload) bool { return followReserved(next, want) })
+	case next != nil:
+		return r.patchWorkload(ctx, next, func(next *kueue.Workload) bool { return follow(next, want) })
+	}
+	want.Annotations[kueue.WorkloadSliceNameAnnotation] = sliceName(w)
+	return true, r.create(ctx, job, want)
+}
+
+// ungate lets as many pods be scheduled as have quota, where the admission checks of their
+// slice say. Quota that the slice has released since the cache saw it counts no more. It
+// reports whether it wrote.
+func (r *reconciler) ungate(ctx context.Context, kind Elastic, job client.Object, w *kueue.Workload) (bool, error) {
+	if !kind.MayHaveGated(job) {
+		return false, nil
+	}
+	room, gated, err := r.livePods(ctx, job, w)
+	if err != nil {
+		return false, err
+	}
+	for i, n := range granted(w) {
+		room[i] = n - room[i]
+	}
+	// The pods that the job deletes first when it shrinks are ungated last.
+	slices.SortFunc(gated, func(a, b *corev1.Pod) int { return cmp.Or(kind.Compare(a, b), cmp.Compare(a.Name, b.Name)) })
+	gated = slices.DeleteFunc(gated, func(pod *corev1.Pod) bool {
+		room[podSetOf(w, pod)]--
+		return room[podSetOf(w, pod)] < 0
 	})
-	gated = gated[:min(len(gated), int(max(0, granted(w)-open)))]
 	if len(gated) == 0 {
 		return false, nil
 	}
@@ -199,27 +199,28 @@ func (r *reconciler) ungate(ctx context.Context, job *batchv1.Job, w *kueue.Work
 	for _, pod := range gated {
 		ungated := pod.DeepCopy()
 		ungated.Spec.SchedulingGates = slices.DeleteFunc(ungated.Spec.SchedulingGates, isElasticGate)
-		place(ungated, updatesOf(w))
+		applyUpdates(ungated, updatesOf(w, w.Spec.PodSets[podSetOf(w, pod)].Name))
 		if err := r.client.Patch(ctx, ungated, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})); err != nil {
-			return false, fmt.Errorf("taking the gate off pod %s/%s: %w", pod.Namespace, pod.Name, err)
+			return false, fmt.Errorf("removing the gate of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
 		r.metrics.Ungated(kueue.ElasticJobSchedulingGate, w, r.now())
 	}
 	return true, nil
 }
 
-// livePods are the pods of an elastic Job that are not over: how many may be scheduled,
-// and those that may not.
-func (r *reconciler) livePods(ctx context.Context, job *batchv1.Job) (open int32, gated []*corev1.Pod, err error) {
+// livePods are the pods of an elastic job that are not over: how many of each pod set may
+// be scheduled, and those that may not.
+func (r *reconciler) livePods(ctx context.Context, job client.Object, w *kueue.Workload) (open []int32, gated []*corev1.Pod, err error) {
 	pods, err := r.podsOf(ctx, job)
 	if err != nil {
-		return 0, nil, err
+		return nil, nil, err
 	}
+	open = make([]int32, len(w.Spec.PodSets))
 	for i := range pods {
 		switch pod := &pods[i]; {
 		case isOver(pod):
 		case !slices.ContainsFunc(pod.Spec.SchedulingGates, isElasticGate):
-			open++
+			open[podSetOf(w, pod)]++
 		case pod.DeletionTimestamp.IsZero():
 			gated = append(gated, pod)
 		}
@@ -227,28 +228,14 @@ func (r *reconciler) livePods(ctx context.Context, job *batchv1.Job) (open int32
 	return open, gated, nil
 }
 
-// completionIndex of a pod; 0 for those of a Job that is not Indexed.
-func completionIndex(pod *corev1.Pod) int {
-	index, _ := strconv.Atoi(pod.Annotations[batchv1.JobCompletionIndexAnnotation])
-	return index
-}
-
 func isElasticGate(g corev1.PodSchedulingGate) bool { return g.Name == kueue.ElasticJobSchedulingGate }
 
-// place sends a gated pod where checks have prepared for it.
-func place(pod *corev1.Pod, updates []kueue.PodSetUpdate) {
+// applyUpdates sends a gated pod where admission checks have prepared for it.
+func applyUpdates(pod *corev1.Pod, updates []kueue.PodSetUpdate) {
 	for _, u := range updates {
 		pod.Spec.NodeSelector = merge(pod.Spec.NodeSelector, u.NodeSelector)
 		pod.Spec.Tolerations = queueing.AddTolerations(pod.Spec.Tolerations, u.Tolerations)
 		pod.Labels = merge(pod.Labels, u.Labels)
 		pod.Annotations = merge(pod.Annotations, u.Annotations)
 	}
-}
-
-func merge(values, more map[string]string) map[string]string {
-	if values == nil {
-		return maps.Clone(more)
-	}
-	maps.Copy(values, more)
-	return values
 }

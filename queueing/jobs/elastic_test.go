@@ -1,4 +1,4 @@
-package jobs
+package jobs_test
 
 import (
 	"context"
@@ -19,6 +19,8 @@ import (
 
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/controller/writer"
+	. "github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/batch"
 )
 
 // elastic makes a Job of two pods that may become more, in many rounds.
@@ -69,7 +71,7 @@ func (g *rig) pods() string {
 		if p.Spec.NodeSelector["booked.muster.dev/"+booking] == "" {
 			booking = "nowhere"
 		}
-		if slices.ContainsFunc(p.Spec.SchedulingGates, isElasticGate) {
+		if slices.ContainsFunc(p.Spec.SchedulingGates, IsElasticGate) {
 			booking = "-"
 		}
 		out = append(out, booking)
@@ -96,7 +98,7 @@ func (g *rig) slices() string {
 
 func (g *rig) all() []*kueue.Workload {
 	g.t.Helper()
-	all, err := slicesOf(context.Background(), g.c, g.job())
+	all, err := SlicesOf(context.Background(), g.c, g.job())
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -168,7 +170,7 @@ func TestAnElasticJobGrows(t *testing.T) {
 		for dieAt := range 12 {
 			g := grown(t, dieAt, after)
 			first := g.all()[0]
-			if next := g.all()[1]; next.Annotations[queueing.RefusedAnnotation] != "" || next.Annotations[queueing.ReplacementAnnotation] != keyOf(first) || next.Annotations[kueue.WorkloadSliceNameAnnotation] != first.Name ||
+			if next := g.all()[1]; next.Annotations[queueing.RefusedAnnotation] != "" || next.Annotations[queueing.ReplacementAnnotation] != SliceKey(first) || next.Annotations[kueue.WorkloadSliceNameAnnotation] != first.Name ||
 				!cmp.Equal(first.Spec.PodSets[0].Template, next.Spec.PodSets[0].Template) {
 				t.Errorf("the next slice is %+v", next)
 			}
@@ -342,7 +344,7 @@ func TestCurrent(t *testing.T) {
 			w := []*kueue.Workload{{ObjectMeta: metav1.ObjectMeta{Name: "old", UID: types.UID("old")}}, {ObjectMeta: metav1.ObjectMeta{Name: "new", UID: types.UID("new")}}}
 			first.status(&w[0].Status)
 			second.status(&w[1].Status)
-			got = append(got, current(w).Name)
+			got = append(got, CurrentSlice(w).Name)
 		}
 		if strings.Join(got, " ") != want[first.name] {
 			t.Errorf("%s: %s, want %s", first.name, strings.Join(got, " "), want[first.name])
@@ -351,7 +353,7 @@ func TestCurrent(t *testing.T) {
 	replaced := &kueue.Workload{}
 	replaced.Status = *queueing.Finished(replaced, kueue.WorkloadSliceReplaced, "Replaced", now)
 	for _, none := range [][]*kueue.Workload{nil, {replaced}} {
-		if current(none) != nil {
+		if CurrentSlice(none) != nil {
 			t.Errorf("there is one of %v", none)
 		}
 	}
@@ -360,16 +362,16 @@ func TestCurrent(t *testing.T) {
 func TestNamesOfSlices(t *testing.T) {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "foo", UID: "1234", Generation: 3, Annotations: map[string]string{queueing.ElasticAnnotation: "true"}}}
 	// The first digits of: printf 'Job\nbatch\nfoo\n1234\n3' | sha1sum
-	if got, want := WorkloadName(job), "job-foo-86d24"; got != want {
+	if got, want := WorkloadName(batch.Kind{}.GroupVersionKind(), job), "job-foo-86d24"; got != want {
 		t.Errorf("WorkloadName = %q, want %q, which is Kueue's", got, want)
 	}
 }
 
 // TestElasticJobsStartWithAllTheirPods or not at all.
 func TestElasticJobsStartWithAllTheirPods(t *testing.T) {
-	g := newRig(t, suspendedJob(elastic, func(j *batchv1.Job) { j.Annotations[MinParallelismAnnotation] = "1" }))
+	g := newRig(t, suspendedJob(elastic, func(j *batchv1.Job) { j.Annotations[batch.MinParallelismAnnotation] = "1" }))
 	g.settle()
-	if why := g.all()[0].Annotations[queueing.RefusedAnnotation]; !strings.Contains(why, queueing.ElasticAnnotation) || !strings.Contains(why, MinParallelismAnnotation) {
+	if why := g.all()[0].Annotations[queueing.RefusedAnnotation]; !strings.Contains(why, queueing.ElasticAnnotation) || !strings.Contains(why, batch.MinParallelismAnnotation) {
 		t.Errorf("refused because of %q", why)
 	}
 }
@@ -377,7 +379,7 @@ func TestElasticJobsStartWithAllTheirPods(t *testing.T) {
 // TestReadinessOfAJobThatGrows: pods without quota are not missed.
 func TestReadinessOfAJobThatGrows(t *testing.T) {
 	g := grown(t, 0, false)
-	g.r.podsReady = true
+	*g.r.PodsReady() = true
 	g.now = g.now.Add(time.Minute)
 	g.updateJob(func(j *batchv1.Job) { j.Status.Ready = new(int32(2)) })
 	g.settle()

@@ -1,4 +1,4 @@
-package jobs
+package jobs_test
 
 import (
 	"context"
@@ -25,8 +25,9 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
-	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/controller/writer"
+	. "github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/batch"
 )
 
 var now = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
@@ -35,7 +36,7 @@ var now = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 type rig struct {
 	t      *testing.T
 	c      client.WithWatch
-	r      *reconciler
+	r      *Reconciler
 	events *events.FakeRecorder
 	now    time.Time
 	writes int
@@ -58,7 +59,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	g := &rig{t: t, events: events.NewFakeRecorder(100), now: now}
 	inner := fake.NewClientBuilder().WithScheme(s).WithObjects(append(objects, flavor)...).
 		WithStatusSubresource(&kueue.Workload{}, &batchv1.Job{}).
-		WithIndex(&batchv1.Job{}, prebuiltIndex, prebuiltOf).WithIndex(&kueue.Workload{}, controllerIndex, controllerOf).
+		WithIndex(&batchv1.Job{}, PrebuiltIndex, PrebuiltOf).WithIndex(&kueue.Workload{}, ControllerIndex, ControllerOf).
 		WithIndex(&corev1.Event{}, "involvedObject.uid", eventField(func(e *corev1.Event) string { return string(e.InvolvedObject.UID) })).
 		WithIndex(&corev1.Event{}, "reason", eventField(func(e *corev1.Event) string { return e.Reason })).
 		WithIndex(&corev1.Event{}, "source", eventField(func(e *corev1.Event) string { return e.Source.Component })).
@@ -84,7 +85,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 			return g.write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 		},
 	})
-	g.r = &reconciler{client: counted, live: inner, recorder: g.events, metrics: metrics.New(metrics.Config{}), now: func() time.Time { return g.now }, known: map[types.UID]*memory{}}
+	g.r = NewReconciler(batch.Kind{}, counted, inner, g.events, func() time.Time { return g.now })
 	return g
 }
 
@@ -143,7 +144,7 @@ func (g *rig) job() *batchv1.Job {
 
 // workload is nil if there is none.
 func (g *rig) workload() *kueue.Workload {
-	w, err := g.r.workloadOf(context.Background(), g.job())
+	w, err := WorkloadOf(g.r, context.Background(), g.job())
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -226,11 +227,11 @@ func suspendedJob(change ...func(*batchv1.Job)) *batchv1.Job {
 func TestWorkloadName(t *testing.T) {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "foo", UID: "1234"}}
 	// The first digits of: printf 'Job\nbatch\nfoo\n1234' | sha1sum
-	if got, want := WorkloadName(job), "job-foo-d0be8"; got != want {
+	if got, want := WorkloadName(batch.Kind{}.GroupVersionKind(), job), "job-foo-d0be8"; got != want {
 		t.Errorf("WorkloadName = %q, want %q, which is Kueue's", got, want)
 	}
 	job.Name = strings.Repeat("x", 253)
-	if got := WorkloadName(job); len(got) != 253 {
+	if got := WorkloadName(batch.Kind{}.GroupVersionKind(), job); len(got) != 253 {
 		t.Errorf("a long name has %d characters, want 253: %s", len(got), got)
 	}
 }
@@ -275,7 +276,7 @@ func TestLifeOfAJob(t *testing.T) {
 // those that the Job has.
 func TestLabelsThatAWorkloadHasOfItsJob(t *testing.T) {
 	g := newRig(t, suspendedJob(func(j *batchv1.Job) { j.Labels["team"], j.Labels["mine"], j.Labels[JobUIDLabel] = "a", "b", "forged" }))
-	g.r.copied = []string{"team", "absent", JobUIDLabel}
+	*g.r.LabelsToCopy() = []string{"team", "absent", JobUIDLabel}
 	g.settle()
 	if diff := cmp.Diff(map[string]string{JobUIDLabel: "1234", "team": "a"}, g.workload().Labels); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -426,11 +427,11 @@ func TestUnusualJobs(t *testing.T) {
 		},
 		"a malformed execution time is told": {
 			job:           suspendedJob(func(j *batchv1.Job) { j.Labels[MaxExecTimeLabel] = "1h" }),
-			wantSuspended: true, wantWorkload: true, wantRefused: "no number of seconds",
+			wantSuspended: true, wantWorkload: true, wantRefused: "not a number of seconds",
 		},
 		"an execution time of nothing is told": {
 			job:           suspendedJob(func(j *batchv1.Job) { j.Labels[MaxExecTimeLabel] = "0" }),
-			wantSuspended: true, wantWorkload: true, wantRefused: "no number of seconds",
+			wantSuspended: true, wantWorkload: true, wantRefused: "not a number of seconds",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -475,4 +476,19 @@ func TestNothingToDo(t *testing.T) {
 	if g.writes != 0 {
 		t.Errorf("%d writes for a Job that waits", g.writes)
 	}
+}
+
+func isSuspended(job *batchv1.Job) bool { return batch.Kind{}.IsSuspended(job) }
+
+func wasStarted(job *batchv1.Job) bool { return job.Annotations[StartedAnnotation] != "" }
+
+// granted is how many pods of a Job's Workload have quota now, and reclaimed how many have
+// released it.
+func granted(w *kueue.Workload) int32 { return Granted(w)[0] }
+
+func reclaimed(w *kueue.Workload) int32 {
+	if w.Status.Admission == nil {
+		return int32(len(w.Status.ReclaimablePods))
+	}
+	return Reclaimed(w)[0]
 }

@@ -6,7 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const (
@@ -16,17 +17,17 @@ const (
 	hashLength = 5
 )
 
-// WorkloadName is the name of a Job's Workload. It is Kueue's, so that a cluster
-// which has used Kueue keeps its Workloads: the kind and name of the owner, and a
-// hash of these, its group and its UID. An elastic Job may have several Workloads,
-// so that its generation is part of the hash.
-func WorkloadName(job *batchv1.Job) string {
-	parts := []string{"Job", batchv1.GroupName, job.Name, string(job.UID)}
-	if isElastic(job) {
-		parts = append(parts, strconv.FormatInt(job.Generation, 10))
+// WorkloadName is the name of a job's Workload. It is Kueue's, so that a cluster that
+// has used Kueue keeps its Workloads: the kind and name of the owner, and a hash of
+// these, its group and its UID. An elastic job may have several Workloads, so its
+// generation is part of the hash.
+func WorkloadName(kind schema.GroupVersionKind, job metav1.Object) string {
+	parts := []string{kind.Kind, kind.Group, job.GetName(), string(job.GetUID())}
+	if IsElastic(job) {
+		parts = append(parts, strconv.FormatInt(job.GetGeneration(), 10))
 	}
 	sum := sha1.Sum([]byte(strings.Join(parts, "\n")))
-	prefix := "job-" + job.Name
+	prefix := strings.ToLower(kind.Kind) + "-" + job.GetName()
 	if limit := maxName - hashLength - 1; len(prefix) > limit {
 		prefix = prefix[:limit]
 	}

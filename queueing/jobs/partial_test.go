@@ -1,4 +1,4 @@
-package jobs
+package jobs_test
 
 import (
 	"strings"
@@ -6,14 +6,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/utils/ptr"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/jobs/batch"
 )
 
 // wide is a Job of eight pods that may start with three.
 func wide(change ...func(*batchv1.Job)) *batchv1.Job {
 	return suspendedJob(append([]func(*batchv1.Job){func(j *batchv1.Job) {
 		j.Spec.Parallelism, j.Spec.Completions = new(int32(8)), new(int32(8))
-		j.Annotations = map[string]string{MinParallelismAnnotation: "3"}
+		j.Annotations = map[string]string{batch.MinParallelismAnnotation: "3"}
 	}}, change...)...)
 }
 
@@ -28,7 +32,7 @@ func admitWith(count int32) func(*kueue.WorkloadStatus) {
 func TestAJobStartsWithAsManyPodsAsHaveQuota(t *testing.T) {
 	tied := func(j *batchv1.Job) {
 		j.Spec.CompletionMode = new(batchv1.IndexedCompletion)
-		j.Annotations[EqualCompletionsAnnotation] = "true"
+		j.Annotations[batch.EqualCompletionsAnnotation] = "true"
 	}
 	for name, c := range map[string]struct {
 		job             *batchv1.Job
@@ -79,66 +83,36 @@ func TestAJobThatKueueStartedWithFewerPods(t *testing.T) {
 	}
 }
 
-func TestMinCount(t *testing.T) {
+// TestMinCountOfWhatIsLeft: a Job that has fewer pods left than it may start with needs them
+// all.
+func TestMinCountOfWhatIsLeft(t *testing.T) {
 	for name, c := range map[string]struct {
-		value       string
-		parallelism int32
-		succeeded   int32
-		want        int32 // 0 is none
-		wantWhy     string
+		value     string
+		succeeded int32
+		want      int32 // 0 is none
+		wantWhy   string
 	}{
-		"at least half":                     {value: "4", parallelism: 8, want: 4},
-		"all but one":                       {value: "7", parallelism: 8, want: 7},
-		"all":                               {value: "8", parallelism: 8, wantWhy: "from 1 to 7"},
-		"none":                              {value: "0", parallelism: 8, wantWhy: "from 1 to 7"},
-		"less than none":                    {value: "-1", parallelism: 8, wantWhy: "from 1 to 7"},
-		"no number":                         {value: "half", parallelism: 8, wantWhy: `is "half"`},
-		"more than an int32 holds":          {value: "4294967297", parallelism: 8, wantWhy: "from 1 to 7"},
-		"nothing":                           {value: "", parallelism: 8, wantWhy: `is ""`},
-		"of one pod":                        {value: "1", parallelism: 1, wantWhy: "remove it"},
-		"no fewer are left of the Job":      {value: "4", parallelism: 8, succeeded: 4},
-		"just one more is left of the Job":  {value: "4", parallelism: 8, succeeded: 3, want: 4},
-		"wrong whatever is left of the Job": {value: "9", parallelism: 8, succeeded: 7, wantWhy: "from 1 to 7"},
+		"no fewer are left of the Job":      {value: "4", succeeded: 4},
+		"just one more is left of the Job":  {value: "4", succeeded: 3, want: 4},
+		"wrong whatever is left of the Job": {value: "9", succeeded: 7, wantWhy: "from 1 to 7"},
 	} {
-		job := wide(func(j *batchv1.Job) {
-			j.Annotations[MinParallelismAnnotation] = c.value
-			j.Spec.Parallelism, j.Spec.Completions, j.Status.Succeeded = &c.parallelism, &c.parallelism, c.succeeded
-		})
-		got, why := minCount(job)
-		if valueOr(got, 0) != c.want || (why == "") != (c.wantWhy == "") || !strings.Contains(why, c.wantWhy) {
-			t.Errorf("%s: %d because %q, want %d because %q", name, valueOr(got, 0), why, c.want, c.wantWhy)
-		}
-	}
-}
-
-func TestEqualCompletions(t *testing.T) {
-	indexed := func(j *batchv1.Job) { j.Spec.CompletionMode = new(batchv1.IndexedCompletion) }
-	for name, c := range map[string]struct {
-		value  string
-		change func(*batchv1.Job)
-		want   string
-	}{
-		"of an Indexed Job":       {value: "true", change: indexed},
-		"not asked for":           {value: "false", change: func(*batchv1.Job) {}},
-		"neither":                 {value: "maybe", change: indexed, want: "neither true nor false"},
-		"of a Job not Indexed":    {value: "true", change: func(*batchv1.Job) {}, want: "Indexed"},
-		"of a Job of more rounds": {value: "true", change: func(j *batchv1.Job) { indexed(j); j.Spec.Completions = new(int32(16)) }, want: "completions are 16"},
-	} {
-		why := equalCompletions(wide(func(j *batchv1.Job) {
-			c.change(j)
-			j.Annotations[EqualCompletionsAnnotation] = c.value
+		g := newRig(t, wide(func(j *batchv1.Job) {
+			j.Annotations[batch.MinParallelismAnnotation], j.Status.Succeeded = c.value, c.succeeded
 		}))
-		if (why == "") != (c.want == "") || !strings.Contains(why, c.want) {
-			t.Errorf("%s: %q, want %q", name, why, c.want)
+		g.settle()
+		w := g.workload()
+		got, why := ptr.Deref(w.Spec.PodSets[0].MinCount, 0), w.Annotations[queueing.RefusedAnnotation]
+		if got != c.want || (why == "") != (c.wantWhy == "") || !strings.Contains(why, c.wantWhy) {
+			t.Errorf("%s: %d because %q, want %d because %q", name, got, why, c.want, c.wantWhy)
 		}
 	}
 }
 
 // TestWhatIsWrongWithAJobIsTold, once, to those who look at the Job.
 func TestWhatIsWrongWithAJobIsTold(t *testing.T) {
-	g := newRig(t, wide(func(j *batchv1.Job) { j.Annotations[MinParallelismAnnotation] = "9" }))
+	g := newRig(t, wide(func(j *batchv1.Job) { j.Annotations[batch.MinParallelismAnnotation] = "9" }))
 	g.settle()
-	for _, want := range []string{"Warning Refused", MinParallelismAnnotation, `"9"`, "correct or remove it"} {
+	for _, want := range []string{"Warning Refused", batch.MinParallelismAnnotation, `"9"`, "correct or remove it"} {
 		if events := g.told(); strings.Count(events, want) != 1 {
 			t.Errorf("%q is told %d times, want once: %s", want, strings.Count(events, want), events)
 		} else {
@@ -146,12 +120,12 @@ func TestWhatIsWrongWithAJobIsTold(t *testing.T) {
 		}
 	}
 	g.told()
-	g.updateJob(func(j *batchv1.Job) { j.Annotations[MinParallelismAnnotation] = "ten" })
+	g.updateJob(func(j *batchv1.Job) { j.Annotations[batch.MinParallelismAnnotation] = "ten" })
 	g.settle()
 	if events := g.told(); strings.Count(events, `"ten"`) != 1 {
 		t.Errorf("another mistake is told as %q", events)
 	}
-	g.updateJob(func(j *batchv1.Job) { j.Annotations[MinParallelismAnnotation] = "2" })
+	g.updateJob(func(j *batchv1.Job) { j.Annotations[batch.MinParallelismAnnotation] = "2" })
 	g.settle()
 	if events := g.told(); strings.Contains(events, "Refused") || *g.workload().Spec.PodSets[0].MinCount != 2 {
 		t.Errorf("once it is right: %q, %v", events, g.workload().Spec.PodSets[0].MinCount)

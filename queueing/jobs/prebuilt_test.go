@@ -1,4 +1,4 @@
-package jobs
+package jobs_test
 
 import (
 	"strings"
@@ -16,6 +16,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
+	. "github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/batch"
 )
 
 const prebuiltKey = "kueue.x-k8s.io/prebuilt-workload-name"
@@ -105,7 +107,7 @@ func TestAJobRunsByThePrebuiltWorkloadThatItNames(t *testing.T) {
 			if err := g.c.Create(t.Context(), w); err != nil {
 				t.Fatal(err)
 			}
-			if got := g.r.jobsOfPrebuilt(t.Context(), w); len(got) != 1 || got[0].Name != "train" {
+			if got := JobsOfPrebuilt(g.r, t.Context(), w); len(got) != 1 || got[0].Name != "train" {
 				t.Errorf("woken by the Workload: %v", got)
 			}
 			g.settle()
@@ -120,7 +122,7 @@ func TestAJobRunsByThePrebuiltWorkloadThatItNames(t *testing.T) {
 			if len(g.names()) != 1 || g.writes != 2 {
 				t.Errorf("%d writes, want 2: take the Workload, start the Job; Workloads %v", g.writes, g.names())
 			}
-			if got := g.r.jobsOfPrebuilt(t.Context(), w); got != nil {
+			if got := JobsOfPrebuilt(g.r, t.Context(), w); got != nil {
 				t.Errorf("woken twice by a Workload with an owner: %v", got)
 			}
 			g.updateJob(func(j *batchv1.Job) { j.Status.Conditions = condition(batchv1.JobComplete) })
@@ -153,7 +155,7 @@ func TestAPrebuiltWorkloadIsForItsJobsPods(t *testing.T) {
 		}},
 		"a least count that the Job has not": {workload: func(w *kueue.Workload) { w.Spec.PodSets[0].MinCount = new(int32(1)) }},
 		"the least count of the Job": {
-			job:      func(j *batchv1.Job) { j.Annotations = map[string]string{MinParallelismAnnotation: "1"} },
+			job:      func(j *batchv1.Job) { j.Annotations = map[string]string{batch.MinParallelismAnnotation: "1"} },
 			workload: func(w *kueue.Workload) { w.Spec.PodSets[0].MinCount = new(int32(1)) },
 			inSync:   true,
 		},
@@ -290,7 +292,7 @@ func TestAPrebuiltWorkloadThatEnds(t *testing.T) {
 // TestAJobThatNamesAnotherWorkload gives up the one that it had.
 func TestAJobThatNamesAnotherWorkload(t *testing.T) {
 	reserved := func(w *kueue.Workload) { admittedAs("workers", 2)(w); set(&w.Status, kueue.WorkloadAdmitted, "False") }
-	own := WorkloadName(suspendedJob())
+	own := WorkloadName(batch.Kind{}.GroupVersionKind(), suspendedJob())
 	for name, c := range map[string]struct {
 		before, after func(*batchv1.Job)
 		// has are the Workloads of the Job afterwards, over those of them that are finished.
@@ -354,7 +356,7 @@ func TestARunningJobTakesNoWorkload(t *testing.T) {
 	running := func(j *batchv1.Job) {
 		j.Spec.Suspend, j.Status.Active, j.CreationTimestamp = new(false), 2, metav1.NewTime(now)
 	}
-	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: startPolicy, CreationTimestamp: metav1.NewTime(now)}}
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: StartPolicy, CreationTimestamp: metav1.NewTime(now)}}
 	g := newRig(t, suspendedJob(naming("mine"), running), prebuilt("mine", admittedAs("workers", 2)))
 	g.settle()
 	if isSuspended(g.job()) || g.writes > 0 {

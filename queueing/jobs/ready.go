@@ -3,29 +3,29 @@ package jobs
 import (
 	"context"
 
-	batchv1 "k8s.io/api/batch/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/controller/writer"
 )
 
-// tellReady keeps the condition PodsReady of a Workload that runs, if somebody
-// waits for it. It reports whether it wrote.
+// reportReady keeps the condition PodsReady of the Workload of a running job, if the
+// configuration waits for it. It reports whether it wrote.
 //
 //	(none) or WaitForStart ──▶ Started ──a pod is lost──▶ WaitForRecovery ──▶ Recovered
 //	                                                            ▲                 │
 //	                                                            └──another is lost┘
 //
-// That nothing is ready yet is what a Workload without the condition says too, so
-// it costs no write.
-func (r *reconciler) tellReady(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
+// A Workload without the condition says that nothing is ready yet, too, so that costs no
+// write.
+func (r *reconciler) reportReady(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
 	if !r.podsReady {
 		return false, nil
 	}
 	have := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPodsReady)
-	ready := podsReady(job, w)
+	ready := r.kind.IsReady(job, granted(w))
 	if ready == (have != nil && have.Status == metav1.ConditionTrue) {
 		return false, nil
 	}
@@ -42,15 +42,4 @@ func (r *reconciler) tellReady(ctx context.Context, job *batchv1.Job, w *kueue.W
 	apimeta.SetStatusCondition(&status.Conditions, want)
 	_, err := writer.ApplyStatus(ctx, r.client, w, status)
 	return true, err
-}
-
-// podsReady says that all pods of the Job that should be there are ready. Those
-// that have succeeded, counted by the Job controller or not yet, are not missed, nor
-// those that have no quota yet.
-func podsReady(job *batchv1.Job, w *kueue.Workload) bool {
-	ready := valueOr(job.Status.Ready, 0)
-	if uncounted := job.Status.UncountedTerminatedPods; uncounted != nil {
-		ready += int32(len(uncounted.Succeeded))
-	}
-	return ready >= min(podCount(job), granted(w))
 }

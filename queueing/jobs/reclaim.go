@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,78 +15,82 @@ import (
 const (
 	// reclaimManager owns status.reclaimablePods of Workloads, as in Kueue.
 	reclaimManager = "kueue-reclaimable-pods"
-	// reclaimSteps is in how many steps at most the quota of a Job goes back while it
-	// runs, since each is a write. The last one is the end of the Job.
+	// reclaimSteps is in how many steps at most the quota of a job goes back while it
+	// runs, since each is a write. The last one is the end of the job.
 	reclaimSteps = 4
 )
 
-// reclaim gives back the quota of pods that are over and are not followed by
-// others. It reports whether it wrote.
+// reclaim releases the quota of pods that are over and are not followed by others. It
+// reports whether it wrote.
 //
-// What a user has taken from the parallelism goes at once. Pods that have ended go
-// by the quarter, not before they have settled, and only if somebody could use
-// what they leave: three writes a Job at most, and none for one whose pods all end
-// within ten seconds or while nobody waits.
-func (r *reconciler) reclaim(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
-	assigned, before := assignedCount(w), reclaimed(w)
-	over := min(assigned, w.Spec.PodSets[0].Count) - max(podCount(job), podsLeft(job))
-	if over <= before {
+// What a user has taken off the number of pods is released at once. Pods that have ended
+// are released by the quarter, not before they have settled, and only if another Workload
+// could use their quota: three writes a job at most, and none for one whose pods all end
+// within ten seconds or while nothing waits.
+func (r *reconciler) reclaim(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
+	total, before := assigned(w), reclaimed(w)
+	over, shrunk, more := make([]int32, len(total)), false, false
+	for i, c := range countsOf(r.kind, job, w) {
+		over[i] = max(before[i], min(total[i], w.Spec.PodSets[i].Count)-max(c.Needed, c.Left))
+		taken := total[i] - c.Asked
+		shrunk = shrunk || taken > before[i] && over[i] >= taken
+		more = more || over[i] > before[i]
+	}
+	if !more {
 		return false, nil
 	}
-	if shrunk := assigned - valueOr(job.Spec.Parallelism, 1); shrunk <= before || over < shrunk {
-		// With the last pod the Job ends, which gives all of it back.
-		if over == assigned || over-before < (assigned+reclaimSteps-1)/reclaimSteps {
+	if !shrunk {
+		// With the last pod the job ends, which releases all of it.
+		if sum(over) == sum(total) || sum(over)-sum(before) < (sum(total)+reclaimSteps-1)/reclaimSteps {
 			return false, nil
 		}
 		wanted, err := r.isQuotaWanted(ctx, w)
 		if err != nil {
 			return false, err
 		}
-		if !r.hasSettled(job.UID) || !wanted {
+		if !r.hasSettled(job.GetUID()) || !wanted {
 			return false, errTooEarly
 		}
 	}
-	if isElastic(job) {
-		// The Job's status may not know yet of pods that were let be scheduled.
-		open, _, err := r.livePods(ctx, job)
+	if IsElastic(job) {
+		// The job's status may not know yet of pods whose gates were removed.
+		open, _, err := r.livePods(ctx, job, w)
 		if err != nil {
 			return false, err
 		}
-		if over = min(over, assigned-open); over <= before {
+		more = false
+		for i := range over {
+			over[i] = max(before[i], min(over[i], total[i]-open[i]))
+			more = more || over[i] > before[i]
+		}
+		if !more {
 			return false, errPodsLeft
 		}
 	}
-	r.reported(job.UID)
-	return true, r.setReclaimed(ctx, w, []kueue.ReclaimablePod{{Name: w.Spec.PodSets[0].Name, Count: over + leftOut(w)}})
-}
-
-// reclaimed is how many of the assigned pods are reclaimable.
-func reclaimed(w *kueue.Workload) int32 {
-	over := reclaimable(w)
-	if over == 0 {
-		return 0
-	}
-	return max(0, over-leftOut(w))
-}
-
-// reclaimable is how many pods of the spec are.
-func reclaimable(w *kueue.Workload) int32 {
-	for _, p := range w.Status.ReclaimablePods {
-		if p.Name == w.Spec.PodSets[0].Name {
-			return p.Count
+	// What comes next has to settle again.
+	r.remember(job.GetUID(), func(m *memory) { m.reclaimable = time.Time{} })
+	for i, n := range notAdmitted(w) {
+		if over[i] > 0 {
+			over[i] += n
 		}
 	}
-	return 0
+	return true, r.setReclaimable(ctx, w, over)
 }
 
-// leftOut is how many pods of the spec were not admitted. The API counts reclaimable
-// pods from the spec.
-func leftOut(w *kueue.Workload) int32 {
-	return max(0, w.Spec.PodSets[0].Count-assignedCount(w))
+// hasSettled reports whether a job has had pods to report for long enough. Where all end
+// at about the same time, the end of the job says as much, in a write that is needed anyway.
+func (r *reconciler) hasSettled(uid types.UID) (settled bool) {
+	r.remember(uid, func(m *memory) {
+		if m.reclaimable.IsZero() {
+			m.reclaimable = r.now()
+		}
+		settled = r.now().Sub(m.reclaimable) >= settling
+	})
+	return settled
 }
 
-// isQuotaWanted says that somebody waits who could use the quota of w. Within a
-// cohort that may be anybody.
+// isQuotaWanted reports whether a Workload waits that could use the quota of w. Within a
+// cohort that may be any.
 func (r *reconciler) isQuotaWanted(ctx context.Context, w *kueue.Workload) (bool, error) {
 	queue := &kueue.ClusterQueue{}
 	if err := r.client.Get(ctx, client.ObjectKey{Name: string(w.Status.Admission.ClusterQueue)}, queue); err != nil {
@@ -95,11 +99,17 @@ func (r *reconciler) isQuotaWanted(ctx context.Context, w *kueue.Workload) (bool
 	return queue.Spec.CohortName != "" || queue.Status.PendingWorkloads > 0, nil
 }
 
-// setReclaimed makes pods the reclaimable ones of exactly this version of w: those
-// of another attempt mean other pods.
-func (r *reconciler) setReclaimed(ctx context.Context, w *kueue.Workload, pods []kueue.ReclaimablePod) error {
+// setReclaimable makes so many pods of each pod set the reclaimable ones of exactly this
+// version of w: those of another attempt mean other pods.
+func (r *reconciler) setReclaimable(ctx context.Context, w *kueue.Workload, counts []int32) error {
 	type status struct {
 		ReclaimablePods []kueue.ReclaimablePod `json:"reclaimablePods,omitempty"`
+	}
+	var pods []kueue.ReclaimablePod
+	for i, n := range counts {
+		if n > 0 {
+			pods = append(pods, kueue.ReclaimablePod{Name: w.Spec.PodSets[i].Name, Count: n})
+		}
 	}
 	data, err := json.Marshal(struct {
 		metav1.TypeMeta `json:",inline"`
@@ -114,7 +124,8 @@ func (r *reconciler) setReclaimed(ctx context.Context, w *kueue.Workload, pods [
 		return fmt.Errorf("encoding the reclaimable pods of Workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
 	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: w.Name, Namespace: w.Namespace}}
-	if err := r.client.Status().Patch(ctx, out, client.RawPatch(types.ApplyPatchType, data), client.FieldOwner(reclaimManager), client.ForceOwnership); err != nil {
+	patch := client.RawPatch(types.ApplyPatchType, data)
+	if err := r.client.Status().Patch(ctx, out, patch, client.FieldOwner(reclaimManager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("applying the reclaimable pods of Workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
 	return nil

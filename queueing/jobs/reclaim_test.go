@@ -1,4 +1,4 @@
-package jobs
+package jobs_test
 
 import (
 	"testing"
@@ -10,6 +10,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
+	. "github.com/muster-dev/muster/queueing/jobs"
 )
 
 // busy is the ClusterQueue of admitted Workloads, with others that wait.
@@ -109,7 +110,7 @@ func TestReclaimedPodsAreOfOneAttempt(t *testing.T) {
 	g.settle()
 	g.updateJob(func(j *batchv1.Job) { j.Status.Succeeded, j.Status.Active = 6, 2 })
 	g.settle()
-	g.now = g.now.Add(settling)
+	g.now = g.now.Add(Settling)
 	g.settle()
 	if got := reclaimed(g.workload()); got != 6 {
 		t.Fatalf("%d are reclaimable, want 6", got)

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -17,137 +18,221 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/writer"
 )
 
-// Reconcile takes one Job one step on. Each step is one write, and its change
-// comes back as an event that asks for the next.
+// pause is the error of an action that has to wait for what may come without an event.
+type pause struct {
+	time.Duration
+	why string
+}
+
+func (p *pause) Error() string { return p.why }
+
+var (
+	// errPodsLeft: pods of a stopped job are not over yet. Pods are not watched, and the
+	// job's status need not change when the last of them goes.
+	errPodsLeft = &pause{lag, "pods are left"}
+	// errPodsMissing: pods of a started job have not come. That they are refused changes
+	// nothing of the job.
+	errPodsMissing = &pause{lag, "pods are missing"}
+	// errTooEarly: there is something to do that may yet turn out to be needless.
+	errTooEarly = &pause{settling, "it is too early"}
+	// errBehind: the cache has an old version of an object; the newest comes as an event.
+	errBehind = errors.New("the cache is behind")
+)
+
+// Reconcile takes one job one step on. Each step is one write, whose event asks for the
+// next.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	job := &batchv1.Job{}
+	job, err := r.newJob()
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	if err := r.client.Get(ctx, req.NamespacedName, job); err != nil {
-		// The Workload of a deleted Job goes by its owner reference.
+		// The Workload of a deleted job goes by its owner reference.
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if !job.DeletionTimestamp.IsZero() {
+	if job.GetDeletionTimestamp() != nil {
 		return reconcile.Result{}, nil
 	}
 	w, err := r.workloadOf(ctx, job)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if left := r.expected(job.UID, w != nil); left > 0 {
+	if left := r.expected(job.GetUID(), w != nil); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	err = r.step(ctx, job, w)
+	err = r.act(ctx, job, w, transitions[stateOf(r.kind, job)][stateOfWorkload(w)])
+	var p *pause
 	switch {
-	case errors.Is(err, errPodsLeft):
-		// Pods are not watched, and the Job's status need not change when the last
-		// of them goes.
-		return reconcile.Result{RequeueAfter: lag}, nil
-	case errors.Is(err, errPodsMissing):
-		// That they are refused changes nothing of the Job.
-		return reconcile.Result{RequeueAfter: lag}, nil
-	case errors.Is(err, errTooEarly):
-		return reconcile.Result{RequeueAfter: settling}, nil
+	case errors.As(err, &p):
+		return reconcile.Result{RequeueAfter: p.Duration}, nil
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errBehind):
-		// The cache was behind; what it lacks will come as an event.
+		// The cache was behind; what it lacks comes as an event.
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, err
 }
 
-// workloadOf reads the Job's Workload; nil if there is none.
-func (r *reconciler) workloadOf(ctx context.Context, job *batchv1.Job) (*kueue.Workload, error) {
-	return workloadIn(ctx, r.client, job)
-}
-
-func workloadIn(ctx context.Context, c client.Reader, job *batchv1.Job) (*kueue.Workload, error) {
-	if PrebuiltName(job) != "" {
-		return prebuiltIn(ctx, c, job)
-	}
-	if isElastic(job) {
-		all, err := slicesOf(ctx, c, job)
-		return current(all), err
-	}
-	w := &kueue.Workload{}
-	key := client.ObjectKey{Namespace: job.Namespace, Name: WorkloadName(job)}
-	if err := c.Get(ctx, key, w); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
+// act carries out an action, up to its first write.
+func (r *reconciler) act(ctx context.Context, job client.Object, w *kueue.Workload, a action) error {
+	switch a {
+	case queue, start, evict, restore, release, stop:
+		// A job that does not run has nothing to grow from.
+		if wrote, err := r.withdraw(ctx, job, w); wrote || err != nil {
+			return err
 		}
-		return nil, fmt.Errorf("reading Workload %s: %w", key, err)
 	}
-	switch {
-	case isOrphanOf(w, job):
-		return nil, nil
-	case !metav1.IsControlledBy(w, job):
-		return nil, fmt.Errorf("the Workload %s has the name of Job %s's own but another owner; delete it", key, job.Name)
-	}
-	return w, nil
-}
-
-// isOrphanOf reports whether a Workload was the Job's, and has lost its owner. The queue
-// finishes it, so the Job may not run by it.
-func isOrphanOf(w *kueue.Workload, job *batchv1.Job) bool {
-	return metav1.GetControllerOf(w) == nil && w.Labels[JobUIDLabel] == string(job.UID)
-}
-
-func (r *reconciler) step(ctx context.Context, job *batchv1.Job, w *kueue.Workload) error {
-	if reason, message, over := finished(job); over {
+	switch a {
+	case queue, start:
+		ready, err := r.queue(ctx, job, w)
+		if err == nil && ready && a == start && queueing.IsActive(w) {
+			err = r.start(ctx, job, w)
+		}
+		return err
+	case keep:
+		return r.keep(ctx, job, w)
+	case adopt:
+		return r.adopt(ctx, job, w)
+	case excuse:
+		return r.excuse(ctx, job, w)
+	case stop:
+		return r.stop(ctx, job, w)
+	case evict:
+		return r.evict(ctx, job, w)
+	case restore:
+		if wrote, err := r.restore(ctx, job, w); wrote || err != nil {
+			return err
+		}
+		// The record is not Muster's, and stays on a job that is not queued.
+		return r.act(ctx, job, w, transitions[held][stateOfWorkload(w)])
+	case release:
+		if wrote, err := r.restore(ctx, job, w); wrote || err != nil {
+			return err
+		}
+		_, err := writer.ApplyStatus(ctx, r.client, w, queueing.Released(w, r.now()))
+		return err
+	case finish:
+		outcome, message := r.kind.Outcome(job)
+		reason := kueue.WorkloadFinishedReasonSucceeded
+		if outcome == Failed {
+			reason = kueue.WorkloadFinishedReasonFailed
+		}
 		return r.finish(ctx, w, reason, message)
+	case tell:
+		r.tell(job, w)
 	}
-	if w != nil && (!w.DeletionTimestamp.IsZero() || queueing.IsFinished(w)) {
-		if PrebuiltName(job) != "" && isSuspended(job) && queueing.IsFinished(w) {
-			r.tellFinished(job, w)
-		}
-		return nil
-	}
-	if isSuspended(job) {
-		return r.stepSuspended(ctx, job, w)
-	}
-	return r.stepRunning(ctx, job, w)
+	return nil
 }
 
+// finish finishes a Workload.
 func (r *reconciler) finish(ctx context.Context, w *kueue.Workload, reason, message string) error {
-	if w == nil || queueing.IsFinished(w) {
-		return nil
-	}
 	_, err := writer.ApplyStatus(ctx, r.client, w, queueing.Finished(w, reason, message, r.now()))
 	return err
 }
 
-// forget deletes the Workload of a Job that is not to be queued, with what it
-// holds.
-func (r *reconciler) forget(ctx context.Context, w *kueue.Workload) error {
-	if w == nil {
-		return nil
-	}
+// delete deletes a Workload as it was read, with what it holds.
+func (r *reconciler) delete(ctx context.Context, w *kueue.Workload) error {
 	if err := r.client.Delete(ctx, w, client.Preconditions{UID: &w.UID, ResourceVersion: &w.ResourceVersion}); err != nil {
 		return fmt.Errorf("deleting Workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
 	return nil
 }
 
-// isBehind says that the cache has not the newest version of the Job's Workload.
+// patch changes a job as it was read, and fails if it has changed since: so a start and
+// an edit of the template cannot cross.
+func (r *reconciler) patch(ctx context.Context, job client.Object, change func(client.Object) error) error {
+	changed := job.DeepCopyObject().(client.Object)
+	if err := change(changed); err != nil {
+		return err
+	}
+	if err := r.client.Patch(ctx, changed, client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("patching %s: %w", r.name(job), err)
+	}
+	return nil
+}
+
+// patchWorkload changes a Workload as it was read. It reports whether it wrote.
+func (r *reconciler) patchWorkload(ctx context.Context, w *kueue.Workload, change func(*kueue.Workload) bool) (bool, error) {
+	changed := w.DeepCopy()
+	if !change(changed) {
+		return false, nil
+	}
+	if err := r.client.Patch(ctx, changed, client.MergeFromWithOptions(w, client.MergeFromWithOptimisticLock{})); err != nil {
+		return false, fmt.Errorf("updating Workload %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	return true, nil
+}
+
+// confirmNewest fails unless the cache has the newest version of a job.
+func (r *reconciler) confirmNewest(ctx context.Context, job client.Object) error {
+	live, err := r.newJob()
+	if err != nil {
+		return err
+	}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(job), live); err != nil {
+		return fmt.Errorf("reading %s: %w", r.name(job), err)
+	}
+	if live.GetUID() != job.GetUID() || live.GetResourceVersion() != job.GetResourceVersion() {
+		return errBehind
+	}
+	return nil
+}
+
+// isBehind reports whether the cache lacks the newest version of the job's Workload.
 // After a restart it may show one from before the admission.
-func (r *reconciler) isBehind(ctx context.Context, job *batchv1.Job, w *kueue.Workload) (bool, error) {
-	live, err := workloadIn(ctx, r.live, job)
+func (r *reconciler) isBehind(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
+	live, err := workloadIn(ctx, r.live, r.kind, job)
 	if w == nil || live == nil || err != nil {
 		return w != live, err
 	}
 	return w.UID != live.UID || w.ResourceVersion != live.ResourceVersion, nil
 }
 
-// patchJob changes a Job as it was read, and fails if it has changed since: so a
-// start and an edit of the template cannot cross.
-func (r *reconciler) patchJob(ctx context.Context, job *batchv1.Job, change func(*batchv1.Job) error) error {
-	changed := job.DeepCopy()
-	if err := change(changed); err != nil {
-		return err
-	}
-	if err := r.client.Patch(ctx, changed, client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("patching Job %s/%s: %w", job.Namespace, job.Name, err)
-	}
-	return nil
+// expected is how much longer the Workload of a job is expected to appear in the cache.
+func (r *reconciler) expected(uid types.UID, appeared bool) (left time.Duration) {
+	r.remember(uid, func(m *memory) {
+		if left = lag - r.now().Sub(m.created); appeared || left <= 0 {
+			left, m.created = 0, time.Time{}
+		}
+	})
+	return left
 }
 
-func (r *reconciler) event(job *batchv1.Job, kind, reason, format string, args ...any) {
+// newJob is an empty job to read one into, of the scheme's type where it has one.
+func (r *reconciler) newJob() (client.Object, error) {
+	gvk := r.kind.GroupVersionKind()
+	if !r.client.Scheme().Recognizes(gvk) {
+		job := &unstructured.Unstructured{}
+		job.SetGroupVersionKind(gvk)
+		return job, nil
+	}
+	object, err := r.client.Scheme().New(gvk)
+	if err != nil {
+		return nil, fmt.Errorf("creating an empty %s: %w", gvk.Kind, err)
+	}
+	return object.(client.Object), nil
+}
+
+// newList is an empty list to read jobs into.
+func (r *reconciler) newList() (client.ObjectList, error) {
+	gvk := r.kind.GroupVersionKind()
+	gvk.Kind += "List"
+	if !r.client.Scheme().Recognizes(gvk) {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(gvk)
+		return list, nil
+	}
+	object, err := r.client.Scheme().New(gvk)
+	if err != nil {
+		return nil, fmt.Errorf("creating an empty %s: %w", gvk.Kind, err)
+	}
+	return object.(client.ObjectList), nil
+}
+
+// name is that of a job in errors.
+func (r *reconciler) name(job client.Object) string {
+	return fmt.Sprintf("%s %s/%s", r.kind.GroupVersionKind().Kind, job.GetNamespace(), job.GetName())
+}
+
+func (r *reconciler) event(job client.Object, kind, reason, format string, args ...any) {
 	r.recorder.Eventf(job, nil, kind, reason, reason, "%s", provisioning.Clip(fmt.Sprintf(format, args...), provisioning.NoteLimit))
 }

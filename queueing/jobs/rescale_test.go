@@ -1,4 +1,4 @@
-package jobs
+package jobs_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -24,6 +25,7 @@ import (
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/writer"
+	. "github.com/muster-dev/muster/queueing/jobs"
 )
 
 // quotaCPUs is the quota of the rescaled Job's queue, one for each pod.
@@ -49,8 +51,7 @@ type rescaled struct {
 
 func newRescaled(t *testing.T, seed uint64) *rescaled {
 	x := &rescaled{rig: newRig(t, suspendedJob(elastic)), rand: rand.New(rand.NewPCG(seed, 15))}
-	x.r.now = func() time.Time { return x.now }
-	x.r.client = interceptor.NewClient(x.r.client.(client.WithWatch), interceptor.Funcs{Get: x.cachedGet, List: x.cachedList, Patch: x.patch})
+	*x.r.Client() = interceptor.NewClient((*x.r.Client()).(client.WithWatch), interceptor.Funcs{Get: x.cachedGet, List: x.cachedList, Patch: x.patch})
 	x.see()
 	x.restart()
 	return x
@@ -101,7 +102,7 @@ func (x *rescaled) cachedList(ctx context.Context, c client.WithWatch, list clie
 
 // restart puts a new process in the place of the one before.
 func (x *rescaled) restart() {
-	x.r.known = map[types.UID]*memory{}
+	x.r.ForgetAll()
 	x.writes = nil
 	x.state, x.shown = queueing.New(config.Config{}, nil), map[types.UID]*kueue.Workload{}
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "team", UID: "cq"}}
@@ -151,7 +152,7 @@ func (x *rescaled) carryOut() {
 			x.t.Fatal(err)
 		}
 	}
-	if written != nil && isReplaced(written) {
+	if written != nil && IsReplaced(written) {
 		x.replaced++
 	}
 	x.state.Settle(v.Workload.Object.UID, written)
@@ -211,7 +212,7 @@ func (x *rescaled) tellPods() {
 	if isSuspended(job) {
 		job.Status.Conditions = condition(batchv1.JobSuspended)
 	}
-	if was.Active == job.Status.Active && valueOr(was.Ready, -1) == *job.Status.Ready && len(was.Conditions) == len(job.Status.Conditions) {
+	if was.Active == job.Status.Active && ptr.Deref(was.Ready, -1) == *job.Status.Ready && len(was.Conditions) == len(job.Status.Conditions) {
 		return
 	}
 	if err := x.c.Status().Update(context.Background(), job); err != nil {
@@ -231,7 +232,7 @@ func (x *rescaled) podList() []corev1.Pod {
 // open are the pods that may be scheduled.
 func open(pods []corev1.Pod) (out []corev1.Pod) {
 	for _, p := range pods {
-		if !slices.ContainsFunc(p.Spec.SchedulingGates, isElasticGate) {
+		if !slices.ContainsFunc(p.Spec.SchedulingGates, IsElasticGate) {
 			out = append(out, p)
 		}
 	}
@@ -326,13 +327,13 @@ func counted(all []kueue.Workload) (out []*kueue.Workload) {
 			replaced[all[i].Annotations[queueing.ReplacementAnnotation]] = true
 		}
 	}
-	return slices.DeleteFunc(out, func(w *kueue.Workload) bool { return replaced[keyOf(w)] })
+	return slices.DeleteFunc(out, func(w *kueue.Workload) bool { return replaced[SliceKey(w)] })
 }
 
 // rest lets all of them act, without a lag, until nothing changes.
 func (x *rescaled) rest() {
 	for range 20 {
-		x.now = x.now.Add(lag)
+		x.now = x.now.Add(Lag)
 		x.runPods()
 		x.tellPods()
 		x.see()

@@ -1,4 +1,4 @@
-package jobs
+package jobs_test
 
 import (
 	"strings"
@@ -18,6 +18,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
+	. "github.com/muster-dev/muster/queueing/jobs"
 )
 
 // TestPriorityFollowsTheJob, as far as the API lets a Workload with quota change.
@@ -157,7 +158,7 @@ func TestATimeLimitFollowsTheJobUntilItRuns(t *testing.T) {
 // others are stopped and queue.
 func TestJobsThatRunWithoutAWorkload(t *testing.T) {
 	policy := func(at time.Time) client.Object {
-		return &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: startPolicy, CreationTimestamp: metav1.NewTime(at)}}
+		return &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: StartPolicy, CreationTimestamp: metav1.NewTime(at)}}
 	}
 	running := func(change ...func(*batchv1.Job)) *batchv1.Job {
 		return suspendedJob(append(change, func(j *batchv1.Job) {
@@ -190,7 +191,7 @@ func TestJobsThatRunWithoutAWorkload(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, append(c.around, c.job, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})...)
 			if c.unnamed {
-				g.r.unnamed = everywhere(t)
+				*g.r.Unqueued() = everywhere(t)
 			}
 			g.settle()
 			w := g.workload()
@@ -272,7 +273,7 @@ func TestPodsReady(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, suspendedJob(of(4, 4)))
-			g.r.podsReady = true
+			*g.r.PodsReady() = true
 			g.settle()
 			g.status(admitWith(4))
 			g.settle()
@@ -318,10 +319,10 @@ func readiness(w *kueue.Workload) string {
 func TestNothingIsRememberedOfDeletedJobs(t *testing.T) {
 	g := newRig(t, suspendedJob())
 	g.settle()
-	if len(g.r.known) != 1 {
-		t.Fatalf("%d Jobs are known", len(g.r.known))
+	if g.r.Remembered() != 1 {
+		t.Fatalf("%d Jobs are known", g.r.Remembered())
 	}
-	if g.r.queuedJobs().Delete(event.DeleteEvent{Object: g.job()}) || len(g.r.known) != 0 {
-		t.Errorf("%d Jobs are known after the deletion", len(g.r.known))
+	if ConcernsQueues(g.r).Delete(event.DeleteEvent{Object: g.job()}) || g.r.Remembered() != 0 {
+		t.Errorf("%d Jobs are known after the deletion", g.r.Remembered())
 	}
 }

@@ -1,4 +1,4 @@
-package jobs
+package jobs_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
+	. "github.com/muster-dev/muster/queueing/jobs"
 )
 
 // runs makes a rig whose Job has been admitted and started.
@@ -84,29 +85,6 @@ func TestAJobThatAPersonSuspendsQueuesAgain(t *testing.T) {
 	}
 }
 
-func TestPodCount(t *testing.T) {
-	for name, c := range map[string]struct {
-		parallelism, completions, succeeded int32
-		failed                              string
-		want                                int32
-	}{
-		"all at once":             {parallelism: 4, completions: 4, want: 4},
-		"in rounds":               {parallelism: 4, completions: 10, want: 4},
-		"the last round":          {parallelism: 4, completions: 10, succeeded: 8, want: 2},
-		"all done":                {parallelism: 4, completions: 4, succeeded: 4, want: 0},
-		"more than needed":        {parallelism: 4, completions: 4, succeeded: 5, want: 0},
-		"indexes failed for good": {parallelism: 8, completions: 8, succeeded: 2, failed: "1,3-5", want: 2},
-	} {
-		job := suspendedJob(func(j *batchv1.Job) {
-			j.Spec.Parallelism, j.Spec.Completions, j.Status.Succeeded = &c.parallelism, &c.completions, c.succeeded
-			j.Status.FailedIndexes = &c.failed
-		})
-		if got := podCount(job); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
-		}
-	}
-}
-
 // TestQuotaIsNotGivenBackOnAnOldStatus: the status says that the Job is suspended,
 // as it was before the start, while the pods of the start are there.
 func TestQuotaIsNotGivenBackOnAnOldStatus(t *testing.T) {
@@ -135,8 +113,8 @@ func TestQuotaIsNotGivenBackOnAnOldJob(t *testing.T) {
 	g.status(admit)
 	g.settle()
 	g.status(evict)
-	newest := g.r.client
-	g.r.client = interceptor.NewClient(newest.(client.WithWatch), interceptor.Funcs{
+	newest := *g.r.Client()
+	*g.r.Client() = interceptor.NewClient(newest.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if job, ok := o.(*batchv1.Job); ok {
 				old.DeepCopyInto(job)
@@ -149,7 +127,7 @@ func TestQuotaIsNotGivenBackOnAnOldJob(t *testing.T) {
 	if !queueing.HasQuota(g.workload()) {
 		t.Error("the quota of a running Job was given back")
 	}
-	g.r.client = newest
+	*g.r.Client() = newest
 	g.settle()
 	if queueing.HasQuota(g.workload()) || !isSuspended(g.job()) {
 		t.Error("the Job is not stopped once the cache has caught up")
@@ -166,19 +144,19 @@ func TestAJobThatLeavesItsQueueWhileItStops(t *testing.T) {
 	g.settle()
 	before := g.job()
 	g.podsStop()
-	if !g.r.queuedJobs().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: g.job()}) {
+	if !ConcernsQueues(g.r).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: g.job()}) {
 		t.Error("the event that its pods are gone is dropped")
 	}
 	restored := g.job()
 	delete(restored.Annotations, StartedAnnotation)
-	if !g.r.queuedJobs().Create(event.CreateEvent{Object: restored}) {
+	if !ConcernsQueues(g.r).Create(event.CreateEvent{Object: restored}) {
 		t.Error("after a restart a Job that has quota is passed over")
 	}
 	g.settle()
 	if g.workload() != nil {
 		t.Error("its Workload is left")
 	}
-	if g.r.queuedJobs().Create(event.CreateEvent{Object: restored}) {
+	if ConcernsQueues(g.r).Create(event.CreateEvent{Object: restored}) {
 		t.Error("a Job that has nothing to do with queues is looked at")
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/batch"
 )
 
 // TestEveryWaitingJobIsExplained: two clouds and a pool of spot machines, three queues.
@@ -237,7 +238,7 @@ func (s *site) comesTrue(queue, name string, count int32, change ...func(*batchv
 	if err := s.tried(tried); err != nil {
 		s.Fatal(err)
 	}
-	w, err := jobs.WorkloadFor(s.Context(), kube, tried)
+	w, err := jobs.WorkloadFor(s.Context(), kube, batch.Kind{}, tried)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -37,6 +37,7 @@ import (
 	queuecontroller "github.com/muster-dev/muster/queueing/controller"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/batch"
 )
 
 // NewScheme returns a scheme with all types that the manager handles.
@@ -152,7 +153,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			if err := queuecontroller.Add(mgr, queues); err != nil {
 				return err
 			}
-			return jobs.Add(mgr, o.Queues, queues.Metrics)
+			return jobs.Add(mgr, o.Queues, queues.Metrics, batch.Kind{})
 		},
 	})
 }

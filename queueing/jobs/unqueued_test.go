@@ -1,4 +1,4 @@
-package jobs
+package jobs_test
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
+	. "github.com/muster-dev/muster/queueing/jobs"
 )
 
 // everywhere selects the namespaces that an administrator gets who only says that
@@ -30,7 +31,7 @@ func everywhere(t *testing.T) labels.Selector {
 	t.Helper()
 	c := config.Config{ManageJobsWithoutQueueName: true}
 	c.SetDefaults("muster-system")
-	selector, err := unnamedSelector(c)
+	selector, err := UnqueuedSelector(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func TestIsQueued(t *testing.T) {
 		g := newRig(t, objects...)
 		c.config.SetDefaults("muster-system")
 		var err error
-		if g.r.unnamed, err = unnamedSelector(c.config); err != nil {
+		if *g.r.Unqueued(), err = UnqueuedSelector(c.config); err != nil {
 			t.Fatal(err)
 		}
 		job := suspendedJob(c.job)
@@ -112,9 +113,9 @@ func TestIsQueued(t *testing.T) {
 			job.Namespace = c.namespace
 		}
 		owners := &jobSet{}
-		g.r.live = owners
+		*g.r.Live() = owners
 		for range 3 {
-			if got, err := g.r.isQueued(t.Context(), job); got != c.want || err != nil {
+			if got, err := IsQueued(g.r, t.Context(), job); got != c.want || err != nil {
 				t.Errorf("%s: %v, error %v; want %v", name, got, err, c.want)
 			}
 		}
@@ -122,7 +123,7 @@ func TestIsQueued(t *testing.T) {
 			t.Errorf("%s: %d reads of its owner", name, owners.reads)
 		}
 	}
-	if _, err := unnamedSelector(config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: &metav1.LabelSelector{
+	if _, err := UnqueuedSelector(config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: &metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}},
 	}}); err == nil || !strings.Contains(err.Error(), "managedJobsNamespaceSelector") {
 		t.Errorf("a wrong selector: %v", err)
@@ -133,7 +134,7 @@ func TestIsQueued(t *testing.T) {
 // needs; with it, it goes on.
 func TestAJobThatNamesNoQueue(t *testing.T) {
 	g := newRig(t, suspendedJob(func(j *batchv1.Job) { j.Labels = nil }), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
-	g.r.unnamed = everywhere(t)
+	*g.r.Unqueued() = everywhere(t)
 	g.settle()
 	if why := g.workload().Annotations[queueing.RefusedAnnotation]; !strings.Contains(why, "set its label "+QueueLabel) {
 		t.Errorf("it waits because of %q", why)
@@ -170,7 +171,7 @@ func TestTheBindingsFollowTheConfiguration(t *testing.T) {
 	}
 	var bindings []client.Object
 	for _, o := range objects {
-		if slices.Contains([]string{defaultPolicy, unnamedPolicy, ownersPolicy}, o.GetName()) && strings.HasSuffix(o.GetKind(), "Binding") {
+		if slices.Contains([]string{DefaultPolicy, UnqueuedPolicy, OwnersPolicy}, o.GetName()) && strings.HasSuffix(o.GetKind(), "Binding") {
 			bindings = append(bindings, o)
 		}
 	}
@@ -181,12 +182,12 @@ func TestTheBindingsFollowTheConfiguration(t *testing.T) {
 		t.Helper()
 		var byDefault, unnamed admissionv1.MutatingAdmissionPolicyBinding
 		var owners admissionv1.ValidatingAdmissionPolicyBinding
-		for name, o := range map[string]client.Object{defaultPolicy: &byDefault, unnamedPolicy: &unnamed, ownersPolicy: &owners} {
+		for name, o := range map[string]client.Object{DefaultPolicy: &byDefault, UnqueuedPolicy: &unnamed, OwnersPolicy: &owners} {
 			if err := g.c.Get(t.Context(), client.ObjectKey{Name: name}, o); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if byDefault.Spec.ParamRef == nil || unnamed.Spec.PolicyName != unnamedPolicy || owners.Spec.PolicyName != ownersPolicy {
+		if byDefault.Spec.ParamRef == nil || unnamed.Spec.PolicyName != UnqueuedPolicy || owners.Spec.PolicyName != OwnersPolicy {
 			t.Error("the bindings bind other policies than before")
 		}
 		return [3]*metav1.LabelSelector{byDefault.Spec.MatchResources.NamespaceSelector, unnamed.Spec.MatchResources.NamespaceSelector, owners.Spec.MatchResources.NamespaceSelector}
@@ -198,7 +199,7 @@ func TestTheBindingsFollowTheConfiguration(t *testing.T) {
 	most := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
 		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"kube-system", "muster-system"},
 	}}}
-	if diff := cmp.Diff([3]*metav1.LabelSelector{most, nowhere, nowhere}, selected()); diff != "" {
+	if diff := cmp.Diff([3]*metav1.LabelSelector{most, Nowhere, Nowhere}, selected()); diff != "" {
 		t.Errorf("as installed: (-want +got):\n%s", diff)
 	}
 	for _, c := range []struct {
@@ -208,12 +209,12 @@ func TestTheBindingsFollowTheConfiguration(t *testing.T) {
 	}{
 		{"all Jobs of some namespaces", config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: blue}, [3]*metav1.LabelSelector{blue, blue, blue}},
 		{"all Jobs", config.Config{ManageJobsWithoutQueueName: true}, [3]*metav1.LabelSelector{most, most, most}},
-		{"Jobs of some namespaces", config.Config{ManagedJobsNamespaceSelector: blue}, [3]*metav1.LabelSelector{blue, nowhere, nowhere}},
-		{"nothing is said", config.Config{}, [3]*metav1.LabelSelector{most, nowhere, nowhere}},
+		{"Jobs of some namespaces", config.Config{ManagedJobsNamespaceSelector: blue}, [3]*metav1.LabelSelector{blue, Nowhere, Nowhere}},
+		{"nothing is said", config.Config{}, [3]*metav1.LabelSelector{most, Nowhere, Nowhere}},
 	} {
 		c.config.SetDefaults("muster-system")
 		for range 2 {
-			if err := (&binder{g.c, c.config}).Start(t.Context()); err != nil {
+			if err := NewBinder(g.c, c.config).Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(c.want, selected()); diff != "" {
@@ -228,11 +229,11 @@ func TestBindingsThatAreMissing(t *testing.T) {
 	g := newRig(t)
 	c := config.Config{}
 	c.SetDefaults("muster-system")
-	if err := (&binder{g.c, c}).Start(t.Context()); err != nil {
+	if err := NewBinder(g.c, c).Start(t.Context()); err != nil {
 		t.Error(err)
 	}
 	c.ManageJobsWithoutQueueName = true
-	if err := (&binder{g.c, c}).Start(t.Context()); err == nil || !strings.Contains(err.Error(), "deploy/policies/jobs.yaml") {
+	if err := NewBinder(g.c, c).Start(t.Context()); err == nil || !strings.Contains(err.Error(), "deploy/policies/jobs.yaml") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -254,13 +255,13 @@ func TestPoliciesAndControllerAgree(t *testing.T) {
 			policies[o.GetName()] = strings.Join(strings.Fields(strings.ReplaceAll(string(text), `\n`, " ")), " ")
 		}
 	}
-	for _, name := range []string{defaultPolicy, unnamedPolicy, ownersPolicy} {
-		list := "in [ '" + strings.Join(queuedOwners, "', '") + "']"
+	for _, name := range []string{DefaultPolicy, UnqueuedPolicy, OwnersPolicy} {
+		list := "in [ '" + strings.Join(QueuedOwners, "', '") + "']"
 		if policies[name] == "" || !strings.Contains(policies[name], list) {
 			t.Errorf("policy %s has another list than %s", name, list)
 		}
 	}
-	if policies[startPolicy] == "" {
-		t.Errorf("there is no policy %s", startPolicy)
+	if policies[StartPolicy] == "" {
+		t.Errorf("there is no policy %s", StartPolicy)
 	}
 }

@@ -1,4 +1,4 @@
-package jobs
+package jobs_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
+	. "github.com/muster-dev/muster/queueing/jobs"
 )
 
 // startsWith makes a rig whose Job the Job controller has just started with as many
@@ -24,7 +25,7 @@ import (
 func startsWith(t *testing.T, pods int32, change ...func(*batchv1.Job)) (g *rig, looks *int) {
 	g, looks = runs(t, suspendedJob(change...)), new(int)
 	inner := g.c
-	g.r.live = interceptor.NewClient(inner, interceptor.Funcs{
+	*g.r.Live() = interceptor.NewClient(inner, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if _, ok := list.(*corev1.EventList); ok {
 				*looks++
@@ -92,7 +93,7 @@ func TestPodsThatTheAPIServerRefuses(t *testing.T) {
 	fails := func(n int32) func(*rig) {
 		return func(g *rig) { g.updateJob(func(j *batchv1.Job) { j.Status.Active, j.Status.Failed = 0, n }) }
 	}
-	waits := func(g *rig) { g.r.podsReady = true }
+	waits := func(g *rig) { *g.r.PodsReady() = true }
 	for name, tt := range map[string]struct {
 		pods    int32
 		job     func(*batchv1.Job)
@@ -208,7 +209,7 @@ func TestPodsThatTheAPIServerRefuses(t *testing.T) {
 			}
 			g.settle()
 			if tt.after == 0 {
-				tt.after = lag
+				tt.after = Lag
 			}
 			g.now = g.now.Add(tt.after)
 			g.settle()
@@ -232,7 +233,7 @@ func TestEventsAreReadLessAndLessOften(t *testing.T) {
 		g.now = now.Add(time.Duration(second) * time.Second)
 		before := *looks
 		result, err := g.r.Reconcile(context.Background(), train)
-		if err != nil || result.RequeueAfter != lag {
+		if err != nil || result.RequeueAfter != Lag {
 			t.Fatalf("after %d s it is looked at again after %s, %v", second, result.RequeueAfter, err)
 		}
 		if *looks > before {
@@ -254,7 +255,7 @@ func TestEventsAreReadLessAndLessOften(t *testing.T) {
 func TestTheSecondStartIsAnother(t *testing.T) {
 	g, _ := startsWith(t, 0)
 	g.refuses(0)
-	g.now = g.now.Add(lag)
+	g.now = g.now.Add(Lag)
 	g.settle()
 	w := g.workload()
 	if refusal(w) == "" {
@@ -274,13 +275,13 @@ func TestTheSecondStartIsAnother(t *testing.T) {
 	g.settle()
 	g.jobStarts(0)
 	g.settle()
-	g.now = g.now.Add(2 * lag)
+	g.now = g.now.Add(2 * Lag)
 	g.settle()
 	if got := refusal(g.workload()); got != "" || isSuspended(g.job()) {
 		t.Errorf("started again: %v, it tells %q of the first start", !isSuspended(g.job()), got)
 	}
 	g.refuses(g.now.Sub(now))
-	g.now = g.now.Add(4 * lag)
+	g.now = g.now.Add(4 * Lag)
 	g.settle()
 	if refusal(g.workload()) == "" {
 		t.Error("that the second start is refused, too, is not told")
@@ -293,7 +294,7 @@ func TestAdoptedJobsAreLeftAlone(t *testing.T) {
 	g, looks := startsWith(t, 0)
 	g.updateJob(func(j *batchv1.Job) { delete(j.Annotations, StartedAnnotation) })
 	g.refuses(0)
-	g.now = g.now.Add(lag)
+	g.now = g.now.Add(Lag)
 	g.settle()
 	if got := refusal(g.workload()); got != "" || *looks != 0 {
 		t.Errorf("it tells %q, after %d looks", got, *looks)

@@ -1,4 +1,4 @@
-package jobs
+package jobs_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
+	. "github.com/muster-dev/muster/queueing/jobs"
 )
 
 func amounts(cpu, memory string) corev1.ResourceList {
@@ -82,7 +83,7 @@ func TestRuntimeClassesThatCannotBeFollowed(t *testing.T) {
 // TestARefusedWorkloadIsTold: nobody looks into Muster's log.
 func TestARefusedWorkloadIsTold(t *testing.T) {
 	g := newRig(t, suspendedJob())
-	g.r.client = interceptor.NewClient(g.r.client.(client.WithWatch), interceptor.Funcs{
+	*g.r.Client() = interceptor.NewClient((*g.r.Client()).(client.WithWatch), interceptor.Funcs{
 		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
 			return apierrors.NewInvalid(schema.GroupKind{Kind: "Workload"}, o.GetName(), nil)
 		},
@@ -117,13 +118,13 @@ func TestAPriorityClassThatComesLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	var woken []string
-	for _, r := range g.r.jobsOfPriority(t.Context(), class) {
+	for _, r := range JobsOfPriority(g.r, t.Context(), class) {
 		woken = append(woken, r.Name)
 	}
 	if got := strings.Join(woken, " "); got != "plain train" {
 		t.Errorf("woken: %s", got)
 	}
-	if got := g.r.jobsOfClass(t.Context(), &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "bronze"}}); len(got) != 1 || got[0].Name != "of-queue" {
+	if got := JobsOfClass(g.r, t.Context(), &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "bronze"}}); len(got) != 1 || got[0].Name != "of-queue" {
 		t.Errorf("woken by a WorkloadPriorityClass: %v", got)
 	}
 	g.settle()

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,18 +19,18 @@ import (
 	"github.com/muster-dev/muster/queueing/config"
 )
 
-// The policies for Jobs that name no queue, in the namespaces of the bindings of
-// their names: defaultPolicy gives them the LocalQueue called default. Where all Jobs
-// are to queue, unnamedPolicy suspends them and ownersPolicy has only controllers say
-// that something else queues them.
+// The policies for Jobs that name no queue, in the namespaces of the bindings of their
+// names: defaultPolicy gives them the LocalQueue called default. Where all jobs are to be
+// queued, unqueuedPolicy suspends them, and ownersPolicy lets only controllers claim an
+// owner that is queued as a whole.
 const (
-	defaultPolicy = "muster-jobs-default-queue"
-	unnamedPolicy = "muster-jobs-unnamed"
-	ownersPolicy  = "muster-jobs-owners"
+	defaultPolicy  = "muster-jobs-default-queue"
+	unqueuedPolicy = "muster-jobs-unnamed"
+	ownersPolicy   = "muster-jobs-owners"
 )
 
-// queuedOwners are the kinds that queue as a whole with the Jobs that their
-// controllers make: such Jobs need no queue of their own. A CronJob is none of them.
+// queuedOwners are the kinds that are queued as a whole, with the jobs that their
+// controllers create: such jobs need no queue of their own. A CronJob is not one of them.
 // The policies have the same list.
 var queuedOwners = []string{
 	"jobset.x-k8s.io/JobSet",
@@ -42,30 +41,36 @@ var queuedOwners = []string{
 	"workload.codeflare.dev/AppWrapper",
 }
 
-// isQueued reports whether a Job is in Muster's hands: it names a queue, or its
-// namespace is one whose Jobs queue even without.
-func (r *reconciler) isQueued(ctx context.Context, job *batchv1.Job) (bool, error) {
-	if job.Labels[QueueLabel] != "" {
+// isQueued reports whether a job is to be queued: it names a queue, or all jobs of its
+// namespace are queued.
+func (r *reconciler) isQueued(ctx context.Context, job client.Object) (bool, error) {
+	if job.GetLabels()[QueueLabel] != "" {
 		return true, nil
 	}
-	if r.unnamed == nil {
+	if r.unqueued == nil {
 		return false, nil
 	}
 	namespace := &corev1.Namespace{}
-	if err := r.client.Get(ctx, client.ObjectKey{Name: job.Namespace}, namespace); err != nil {
+	if err := r.client.Get(ctx, client.ObjectKey{Name: job.GetNamespace()}, namespace); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	if !r.unnamed.Matches(labels.Set(namespace.Labels)) {
+	if !r.unqueued.Matches(labels.Set(namespace.Labels)) {
 		return false, nil
 	}
-	part, err := r.isPartOfAQueued(ctx, job)
+	part, err := r.isPartOfQueued(ctx, job)
 	return !part, err
 }
 
-// isPartOfAQueued reports whether the Job is one of an object that queues as a whole.
-// A user may write any owner into a Job: one that does not exist excuses nothing. It
-// is looked for once, since it was there before the Job or never.
-func (r *reconciler) isPartOfAQueued(ctx context.Context, job *batchv1.Job) (bool, error) {
+// owner is an object that a job says to be controlled by.
+type owner struct {
+	uid    types.UID
+	exists bool
+}
+
+// isPartOfQueued reports whether an object that is queued as a whole controls the job. A
+// user may write any owner into a job: one that does not exist excuses nothing. It is
+// looked for once, since it existed before the job or never.
+func (r *reconciler) isPartOfQueued(ctx context.Context, job client.Object) (bool, error) {
 	claimed := metav1.GetControllerOf(job)
 	if claimed == nil {
 		return false, nil
@@ -75,22 +80,22 @@ func (r *reconciler) isPartOfAQueued(ctx context.Context, job *batchv1.Job) (boo
 		return false, nil
 	}
 	var known owner
-	if r.remember(job.UID, func(m *memory) { known = m.owner }); known.uid == claimed.UID {
+	if r.remember(job.GetUID(), func(m *memory) { known = m.owner }); known.uid == claimed.UID {
 		return known.exists, nil
 	}
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(kind)
-	err := r.live.Get(ctx, client.ObjectKey{Namespace: job.Namespace, Name: claimed.Name}, object)
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: job.GetNamespace(), Name: claimed.Name}, object)
 	if client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
-		return false, fmt.Errorf("reading %s %s/%s, which is said to control Job %s: %w", claimed.Kind, job.Namespace, claimed.Name, job.Name, err)
+		return false, fmt.Errorf("reading %s %s/%s, the claimed controller of %s: %w", claimed.Kind, job.GetNamespace(), claimed.Name, r.name(job), err)
 	}
 	known = owner{uid: claimed.UID, exists: err == nil && object.UID == claimed.UID}
-	r.remember(job.UID, func(m *memory) { m.owner = known })
+	r.remember(job.GetUID(), func(m *memory) { m.owner = known })
 	return known.exists, nil
 }
 
-// unnamedSelector is nil where only Jobs that name a queue are queued.
-func unnamedSelector(c config.Config) (labels.Selector, error) {
+// unqueuedSelector is nil where only jobs that name a queue are queued.
+func unqueuedSelector(c config.Config) (labels.Selector, error) {
 	if !c.ManageJobsWithoutQueueName {
 		return nil, nil
 	}
@@ -101,26 +106,26 @@ func unnamedSelector(c config.Config) (labels.Selector, error) {
 	return selector, nil
 }
 
-// binder has the policies for Jobs without a queue act in the namespaces that the
-// configuration selects. So kube-apiserver itself selects them, and the configuration
-// is the only place that names them. It changes bindings that are there and makes
-// none: the right to make them would be one to change any object of the cluster.
+// binder lets the policies for Jobs without a queue act in the namespaces that the
+// configuration selects. So kube-apiserver itself selects them, and the configuration is
+// the only place that names them. It changes existing bindings and creates none: the right
+// to create them would be one to change any object of the cluster.
 type binder struct {
 	client client.Client
 	config config.Config
 }
 
-// nowhere selects no namespace: all have the label.
+// nowhere selects no namespace, since all have the label.
 var nowhere = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 	{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpDoesNotExist},
 }}
 
-// Start makes the bindings select, and returns. A binding may be missing whose policy
-// is not needed: without that of the default queue, no Job goes there.
+// Start writes the selectors of the bindings, and returns. A binding may be missing whose
+// policy is not needed: without that of the default queue, no Job goes there.
 func (b *binder) Start(ctx context.Context) error {
-	managed, unnamed, all := b.config.ManagedJobsNamespaceSelector, nowhere, b.config.ManageJobsWithoutQueueName
+	managed, unqueued, all := b.config.ManagedJobsNamespaceSelector, nowhere, b.config.ManageJobsWithoutQueueName
 	if all {
-		unnamed = managed
+		unqueued = managed
 	}
 	for _, x := range []struct {
 		binding    client.Object
@@ -128,8 +133,8 @@ func (b *binder) Start(ctx context.Context) error {
 		needed     bool
 	}{
 		{&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: defaultPolicy}}, managed, false},
-		{&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: unnamedPolicy}}, unnamed, all},
-		{&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: ownersPolicy}}, unnamed, all},
+		{&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: unqueuedPolicy}}, unqueued, all},
+		{&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: ownersPolicy}}, unqueued, all},
 	} {
 		switch err := b.bind(ctx, x.binding, x.namespaces); {
 		case err == nil || isMissing(err) && !x.needed:
@@ -142,7 +147,7 @@ func (b *binder) Start(ctx context.Context) error {
 	return nil
 }
 
-// bind has a binding select the namespaces.
+// bind lets a binding select the namespaces.
 func (b *binder) bind(ctx context.Context, binding client.Object, namespaces *metav1.LabelSelector) error {
 	patch, err := json.Marshal([]map[string]any{{
 		"op": "add", "path": "/spec/matchResources", "value": &admissionv1.MatchResources{NamespaceSelector: namespaces},

@@ -1,0 +1,63 @@
+package jobs
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/controller/metrics"
+)
+
+// Reconciler and what follows are for tests, which are outside of the package because the
+// kinds that they need import it.
+type Reconciler = reconciler
+
+func NewReconciler(kind Kind, c client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time) *Reconciler {
+	return &reconciler{kind: kind, client: c, live: live, recorder: recorder, now: now, metrics: metrics.New(metrics.Config{})}
+}
+
+func (r *reconciler) Client() *client.Client     { return &r.client }
+func (r *reconciler) Live() *client.Reader       { return &r.live }
+func (r *reconciler) PodsReady() *bool           { return &r.podsReady }
+func (r *reconciler) Unqueued() *labels.Selector { return &r.unqueued }
+func (r *reconciler) LabelsToCopy() *[]string    { return &r.labelsToCopy }
+func (r *reconciler) Remembered() int            { return len(r.ofJob) }
+func (r *reconciler) ForgetAll()                 { r.ofJob = nil }
+
+func NewBinder(c client.Client, conf config.Config) *binder { return &binder{c, conf} }
+
+const (
+	Lag             = lag
+	Settling        = settling
+	StartPolicy     = startPolicy
+	DefaultPolicy   = defaultPolicy
+	UnqueuedPolicy  = unqueuedPolicy
+	OwnersPolicy    = ownersPolicy
+	PrebuiltIndex   = prebuiltIndex
+	ControllerIndex = controllerIndex
+)
+
+var (
+	PrebuiltOf       = prebuiltOf
+	ControllerOf     = controllerOf
+	Nowhere          = nowhere
+	UnqueuedSelector = unqueuedSelector
+	QueuedOwners     = queuedOwners
+	SlicesOf         = slicesOf
+	CurrentSlice     = currentSlice
+	SliceKey         = sliceKey
+	Granted          = granted
+	Reclaimed        = reclaimed
+	IsElasticGate    = isElasticGate
+	IsReplaced       = isReplaced
+
+	WorkloadOf     = (*reconciler).workloadOf
+	JobsOfPrebuilt = (*reconciler).jobsOfPrebuilt
+	JobsOfClass    = (*reconciler).jobsOfClass
+	JobsOfPriority = (*reconciler).jobsOfPriority
+	IsQueued       = (*reconciler).isQueued
+	ConcernsQueues = (*reconciler).concernsQueues
+)

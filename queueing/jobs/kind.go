@@ -1,0 +1,117 @@
+package jobs
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// Kind is a kind of job: how its jobs are suspended, started and restored, and what
+// their status says. Methods read and change the object that they are given and
+// nothing else. The framework reads it, and writes what a method has changed in one
+// patch of the version that was read. The object has the Go type of the scheme, or is
+// unstructured where the scheme has none.
+//
+// All lists are in the order of the pod sets. What only some kinds can do stands in
+// the interfaces below.
+type Kind interface {
+	// GroupVersionKind is the API type of the jobs.
+	GroupVersionKind() schema.GroupVersionKind
+
+	// PodSets are the pods that the whole job runs at once, whatever has ended of it,
+	// with a minCount where it may start with fewer. Refusals are why it cannot be
+	// queued as it is, each with what to do about it.
+	PodSets(job client.Object) (podSets []kueue.PodSet, refusals []string)
+
+	// IsSuspended reports whether the job is kept from creating pods.
+	IsSuspended(job client.Object) bool
+	// Suspend keeps the job from creating pods and has its controller delete those
+	// that exist.
+	Suspend(job client.Object)
+	// Start lets the job create its pods as they were admitted, and returns what
+	// Restore needs to undo that, to be kept as JSON. The error is ErrConflict if the
+	// job can never start so.
+	Start(job client.Object, placements []Placement) (record any, err error)
+	// Restore undoes a start by its record. Without a record, Kueue may have started
+	// the job: podSets, of the Workload, are then how it was. It reports whether it
+	// changed the job.
+	Restore(job client.Object, record []byte, podSets []kueue.PodSet) (changed bool, err error)
+
+	// IsStopped reports whether the status says that a suspended job has no pods.
+	// That saves a look at the pods while it says otherwise; it proves nothing, since
+	// controllers write it before their pods are gone.
+	IsStopped(job client.Object) bool
+	// PodLabels select all pods of the job.
+	PodLabels(job client.Object) client.MatchingLabels
+	// IsReady reports whether all pods that the job should have are ready or have
+	// succeeded, if as many of each pod set as granted have quota.
+	IsReady(job client.Object, granted []int32) bool
+	// Outcome is what became of the job, and its own message about that.
+	Outcome(job client.Object) (Outcome, string)
+}
+
+// Outcome is what became of a job.
+type Outcome int
+
+const (
+	// Unfinished jobs wait or run.
+	Unfinished Outcome = iota
+	// Ending jobs have an outcome, and only their last pods have to go.
+	Ending
+	Succeeded
+	Failed
+)
+
+// Counted is a Kind whose jobs count their pods in their status. It releases the quota
+// of pods that are over while others run, and an evicted job queues only for the pods
+// that are left of it.
+type Counted interface {
+	Kind
+	// Counts are those of each pod set.
+	Counts(job client.Object) []Counts
+}
+
+// Counts are of the pods of one pod set.
+type Counts struct {
+	// Asked is how many run at once at most, whatever has ended.
+	Asked int32
+	// Needed is how many run at once at most from now on.
+	Needed int32
+	// Left is how many exist and are not over: one that still terminates holds its node.
+	Left int32
+	// Created is how many have been created since the start.
+	Created int32
+}
+
+// Elastic is a Kind whose jobs may change their number of pods while they run. Its pods
+// are created with a scheduling gate, since their template must not change then.
+type Elastic interface {
+	Counted
+	// MayHaveGated reports whether a pod of the job may still have its gate. No saves
+	// a look at the pods.
+	MayHaveGated(job client.Object) bool
+	// Compare orders pods by how long the job keeps them when it shrinks, the longest
+	// first.
+	Compare(a, b *corev1.Pod) int
+}
+
+// Refusable is a Kind whose controller reports in Events on the job that the API server
+// refuses its pods.
+type Refusable interface {
+	Counted
+	// CreatesPodsSince is when the job was started as its controller sees it; zero
+	// while it creates no pods.
+	CreatesPodsSince(job client.Object) time.Time
+	// RefusalEvents select those Events among all on the job.
+	RefusalEvents() client.MatchingFields
+}
+
+// Unlocker is a Kind whose jobs cannot be restored as long as their status shows a start.
+type Unlocker interface {
+	Kind
+	// Unlock takes the start off the status. It reports whether it changed that.
+	Unlock(job client.Object) bool
+}

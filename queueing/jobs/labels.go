@@ -1,0 +1,52 @@
+package jobs
+
+import (
+	"cmp"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/queueing"
+)
+
+const (
+	// QueueLabel on a job names its LocalQueue.
+	QueueLabel = "kueue.x-k8s.io/queue-name"
+	// PriorityClassLabel on a job names its WorkloadPriorityClass.
+	PriorityClassLabel = "kueue.x-k8s.io/priority-class"
+	// JobUIDLabel on a Workload is the UID of its job.
+	JobUIDLabel = queueing.JobUIDLabel
+	// MaxExecTimeLabel on a job bounds how long it may run, in seconds.
+	MaxExecTimeLabel = "kueue.x-k8s.io/max-exec-time-seconds"
+	// PrebuiltLabel on a job names a Workload that something else has created for it, and
+	// by which it is to run. It may be an annotation, too, for names that no label can
+	// hold.
+	PrebuiltLabel = "kueue.x-k8s.io/prebuilt-workload-name"
+	// PodSetLabel, LocalQueueLabel and ClusterQueueLabel on a pod say as what and in
+	// which queues it was admitted.
+	PodSetLabel       = "kueue.x-k8s.io/podset"
+	LocalQueueLabel   = "kueue.x-k8s.io/local-queue-name"
+	ClusterQueueLabel = "kueue.x-k8s.io/cluster-queue-name"
+	// BreakGlassAnnotation on a job says that an administrator lets it run outside its
+	// queue, and why.
+	BreakGlassAnnotation = "muster.dev/break-glass"
+	// StartedAnnotation on a job holds what starting it changed; only jobs that Muster
+	// has started have it.
+	StartedAnnotation = "muster.dev/started"
+)
+
+// PrebuiltName is the name of the Workload that a job does not leave to Muster to create;
+// empty for most. As in Kueue, the annotation takes precedence over the label.
+func PrebuiltName(job metav1.Object) string {
+	return cmp.Or(job.GetAnnotations()[PrebuiltLabel], job.GetLabels()[PrebuiltLabel])
+}
+
+// IsElastic reports whether a job may change its number of pods while it runs. A job
+// that names a prebuilt Workload has that one alone.
+func IsElastic(job metav1.Object) bool { return asksElastic(job) && PrebuiltName(job) == "" }
+
+func asksElastic(job metav1.Object) bool {
+	return job.GetAnnotations()[queueing.ElasticAnnotation] == "true"
+}
+
+// wasStarted reports whether a job bears the changes of a start.
+func wasStarted(job metav1.Object) bool { return job.GetAnnotations()[StartedAnnotation] != "" }

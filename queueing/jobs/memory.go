@@ -1,0 +1,58 @@
+package jobs
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// memories are what is remembered of jobs, by their UID.
+type memories struct {
+	mu    sync.Mutex
+	ofJob map[types.UID]*memory
+}
+
+// memory is what is known of a job beyond the API. A restart loses it, at the price of
+// one more event or of a wait.
+type memory struct {
+	// reported is the last lasting condition that an event has reported, so that it is
+	// reported once and not at each change.
+	reported string
+	// created is when a Workload was created that the cache does not show yet.
+	created time.Time
+	// reclaimable is since when there are pods to report as reclaimable.
+	reclaimable time.Time
+	// missing is for a job whose pods have not come.
+	missing missingPods
+	// owner is what was found of the object that is said to control the job.
+	owner owner
+}
+
+// remember changes what is known of a job.
+func (m *memories) remember(uid types.UID, change func(*memory)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ofJob == nil {
+		m.ofJob = map[types.UID]*memory{}
+	}
+	have := m.ofJob[uid]
+	if have == nil {
+		have = &memory{}
+		m.ofJob[uid] = have
+	}
+	change(have)
+}
+
+// forget drops what is known of a deleted job.
+func (m *memories) forget(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.ofJob, uid)
+}
+
+// isNews reports whether something is not what was reported last of a job.
+func (m *memories) isNews(uid types.UID, what string) (news bool) {
+	m.remember(uid, func(x *memory) { news, x.reported = x.reported != what, what })
+	return news
+}

@@ -1,0 +1,163 @@
+package jobs
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+)
+
+// ErrConflict: an admission check asks for a value that differs from that of the pod
+// template, or of another check. The words are Kueue's.
+var ErrConflict = errors.New("invalid admission check PodSetUpdate")
+
+// Placement is how the pods of one pod set start: how many, and what their template
+// gets.
+type Placement struct {
+	// Count is how many pods have quota.
+	Count int32
+	// Flavors are those that they were admitted on.
+	Flavors []*kueue.ResourceFlavor
+	// Updates are what the admission checks have prepared.
+	Updates []kueue.PodSetUpdate
+	// Labels and Annotations say what the pods were admitted as.
+	Labels, Annotations map[string]string
+	// Gated pods are created with the gate of elastic jobs. Their updates are applied
+	// to each pod when its gate is removed, since later slices have other updates.
+	Gated bool
+}
+
+// Original is what Apply replaces of a pod template. Of labels and annotations it has
+// the changed ones only, with null for those that were not there.
+type Original struct {
+	NodeSelector map[string]string   `json:"nodeSelector,omitempty"`
+	Tolerations  []corev1.Toleration `json:"tolerations,omitempty"`
+	Labels       map[string]*string  `json:"labels,omitempty"`
+	Annotations  map[string]*string  `json:"annotations,omitempty"`
+	// Gated: the gate was added.
+	Gated bool `json:"gated,omitempty"`
+}
+
+// Apply changes a pod template as its pods were admitted, and returns what it replaces.
+func (p *Placement) Apply(template *corev1.PodTemplateSpec) (Original, error) {
+	before := Original{
+		NodeSelector: template.Spec.NodeSelector,
+		Tolerations:  template.Spec.Tolerations,
+		Labels:       map[string]*string{},
+		Annotations:  map[string]*string{},
+	}
+	*template = *queueing.TemplateOn(template, p.Flavors)
+	if err := conflict(template, p.Updates); err != nil {
+		return before, err
+	}
+	update(template, &kueue.PodSetUpdate{Labels: p.Labels, Annotations: p.Annotations}, &before)
+	if !p.Gated {
+		for i := range p.Updates {
+			update(template, &p.Updates[i], &before)
+		}
+	} else if before.Gated = !slices.ContainsFunc(template.Spec.SchedulingGates, isElasticGate); before.Gated {
+		template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate})
+	}
+	return before, nil
+}
+
+// Restore puts back what Apply has replaced.
+func (o *Original) Restore(template *corev1.PodTemplateSpec) {
+	template.Spec.NodeSelector, template.Spec.Tolerations = o.NodeSelector, o.Tolerations
+	template.Labels = putBack(template.Labels, o.Labels)
+	template.Annotations = putBack(template.Annotations, o.Annotations)
+	if o.Gated {
+		template.Spec.SchedulingGates = slices.DeleteFunc(template.Spec.SchedulingGates, isElasticGate)
+	}
+}
+
+// conflict returns an ErrConflict if updates contradict each other or the template,
+// which is on its flavors already.
+func conflict(template *corev1.PodTemplateSpec, updates []kueue.PodSetUpdate) error {
+	have := map[string]map[string]string{
+		"annotations": maps.Clone(template.Annotations), "labels": maps.Clone(template.Labels), "nodeSelector": maps.Clone(template.Spec.NodeSelector),
+	}
+	for _, u := range updates {
+		for _, want := range []struct {
+			field  string
+			values map[string]string
+		}{{"annotations", u.Annotations}, {"labels", u.Labels}, {"nodeSelector", u.NodeSelector}} {
+			for _, key := range slices.Sorted(maps.Keys(want.values)) {
+				if old, ok := have[want.field][key]; ok && old != want.values[key] {
+					return fmt.Errorf("%w: conflict for %s: conflict for key=%s, value1=%s, value2=%s; remove the key from the Job's pod template",
+						ErrConflict, want.field, key, old, want.values[key])
+				}
+			}
+			have[want.field] = merge(have[want.field], want.values)
+		}
+	}
+	return nil
+}
+
+// queueLabels say on a pod what it was admitted as. A ClusterQueue may have a name that
+// is no valid label value.
+func queueLabels(w *kueue.Workload, podSet kueue.PodSetReference) map[string]string {
+	out := map[string]string{PodSetLabel: string(podSet)}
+	for key, value := range map[string]string{LocalQueueLabel: string(w.Spec.QueueName), ClusterQueueLabel: string(w.Status.Admission.ClusterQueue)} {
+		if len(validation.IsValidLabelValue(value)) == 0 {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// update changes a template and keeps in before what it replaces.
+func update(template *corev1.PodTemplateSpec, u *kueue.PodSetUpdate, before *Original) {
+	template.Spec.NodeSelector = merge(template.Spec.NodeSelector, u.NodeSelector)
+	template.Spec.Tolerations = queueing.AddTolerations(template.Spec.Tolerations, u.Tolerations)
+	template.Labels = overwrite(template.Labels, u.Labels, before.Labels)
+	template.Annotations = overwrite(template.Annotations, u.Annotations, before.Annotations)
+}
+
+// overwrite copies more into values and keeps in before the values that it replaces,
+// unless they are replacements themselves.
+func overwrite(values, more map[string]string, before map[string]*string) map[string]string {
+	values = maps.Clone(values)
+	for k, v := range more {
+		if values == nil {
+			values = map[string]string{}
+		}
+		if _, kept := before[k]; !kept {
+			before[k] = nil
+			if old, ok := values[k]; ok {
+				before[k] = &old
+			}
+		}
+		values[k] = v
+	}
+	return values
+}
+
+// putBack undoes overwrite.
+func putBack(values map[string]string, before map[string]*string) map[string]string {
+	for k, v := range before {
+		switch {
+		case v == nil:
+			delete(values, k)
+		case values == nil:
+			values = map[string]string{k: *v}
+		default:
+			values[k] = *v
+		}
+	}
+	return values
+}
+
+func merge(values, more map[string]string) map[string]string {
+	if values == nil {
+		return maps.Clone(more)
+	}
+	maps.Copy(values, more)
+	return values
+}

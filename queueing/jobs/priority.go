@@ -1,0 +1,93 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// prioritize follows another priority class of a running job. It reports whether it wrote.
+func (r *reconciler) prioritize(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
+	if PrebuiltName(job) != "" {
+		return false, nil
+	}
+	want := &kueue.Workload{}
+	want.Spec.PodSets, _ = r.kind.PodSets(job)
+	if why, err := setPriority(ctx, r.client, job, &want.Spec); why != "" || err != nil {
+		return false, err
+	}
+	return r.patchWorkload(ctx, w, func(w *kueue.Workload) bool { return followReserved(w, want) })
+}
+
+// podPriorityClass is the PriorityClass of the first pod set that names one.
+func podPriorityClass(podSets []kueue.PodSet) string {
+	for i := range podSets {
+		if name := podSets[i].Template.Spec.PriorityClassName; name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// setPriority sets the Workload's priority to that of the job's class, or else of its
+// pods' class. It returns why the job cannot be queued if the class does not exist.
+func setPriority(ctx context.Context, kube client.Reader, job client.Object, spec *kueue.WorkloadSpec) (why string, err error) {
+	if name := job.GetLabels()[PriorityClassLabel]; name != "" {
+		class := &kueue.WorkloadPriorityClass{}
+		if err := kube.Get(ctx, client.ObjectKey{Name: name}, class); err != nil {
+			if apierrors.IsNotFound(err) {
+				return fmt.Sprintf("WorkloadPriorityClass %q, which the label %s names, doesn't exist; create it or change the label", name, PriorityClassLabel), nil
+			}
+			return "", fmt.Errorf("reading WorkloadPriorityClass %s: %w", name, err)
+		}
+		spec.PriorityClassRef = kueue.NewWorkloadPriorityClassRef(name)
+		spec.Priority = new(class.Value)
+		return "", nil
+	}
+	var classes schedulingv1.PriorityClassList
+	if err := kube.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
+		return "", fmt.Errorf("listing PriorityClasses: %w", err)
+	}
+	name := podPriorityClass(spec.PodSets)
+	for i := range classes.Items {
+		class := &classes.Items[i]
+		if class.Name == name || name == "" && class.GlobalDefault {
+			spec.PriorityClassRef = kueue.NewPodPriorityClassRef(class.Name)
+			spec.Priority = new(class.Value)
+			return "", nil
+		}
+	}
+	if name != "" {
+		return fmt.Sprintf("PriorityClass %q of the job's pods doesn't exist; create it or change priorityClassName", name), nil
+	}
+	spec.Priority = new(int32(0))
+	return "", nil
+}
+
+// samePriority reports whether priorities come from the same class. The queues follow the
+// value of a WorkloadPriorityClass, also for Workloads that others have created.
+func samePriority(a, b *kueue.WorkloadSpec) bool {
+	if !equality.Semantic.DeepEqual(a.PriorityClassRef, b.PriorityClassRef) {
+		return false
+	}
+	ref := a.PriorityClassRef
+	return ref != nil && ref.Kind == kueue.WorkloadPriorityClassKind || equality.Semantic.DeepEqual(a.Priority, b.Priority)
+}
+
+func copyPriority(to, from *kueue.WorkloadSpec) {
+	to.Priority, to.PriorityClassRef = from.Priority, from.PriorityClassRef
+}
+
+// sameKind reports whether the API lets a Workload with quota go from one class to the
+// other: a PriorityClass is for good, a WorkloadPriorityClass is not.
+func sameKind(a, b *kueue.PriorityClassRef) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Group == b.Group && a.Kind == b.Kind && (a.Kind == kueue.WorkloadPriorityClassKind || a.Name == b.Name)
+}

@@ -1,0 +1,152 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/controller/writer"
+)
+
+// stop suspends the job. Its templates are restored and its quota is released once no pod
+// is left.
+func (r *reconciler) stop(ctx context.Context, job client.Object, w *kueue.Workload) error {
+	if behind, err := r.isBehind(ctx, job, w); behind || err != nil {
+		return err
+	}
+	why := "its Workload is gone"
+	if w != nil {
+		why = "its Workload is not admitted"
+		if apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted) {
+			why = apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted).Message
+		}
+	}
+	if err := r.patch(ctx, job, func(job client.Object) error { r.kind.Suspend(job); return nil }); err != nil {
+		return err
+	}
+	r.event(job, corev1.EventTypeNormal, "Stopped", "Suspended: %s", why)
+	return nil
+}
+
+// evict evicts the Workload of a job that a user has suspended.
+func (r *reconciler) evict(ctx context.Context, job client.Object, w *kueue.Workload) error {
+	if err := r.confirmNewest(ctx, job); err != nil {
+		return err
+	}
+	const message = "The Job was suspended by hand and queues again; to keep it from starting, set spec.active of its Workload to false"
+	_, err := writer.ApplyStatus(ctx, r.client, w, queueing.Evicted(w, queueing.ReasonSuspendedByHand, message, r.now()))
+	if err == nil {
+		r.event(job, corev1.EventTypeNormal, "Stopped", message)
+	}
+	return err
+}
+
+// confirmStopped fails unless no pod of a suspended job is left. The status in the cache
+// may be from before the start, and that in the API server too: controllers write it after
+// they have created pods. So the pods are read.
+func (r *reconciler) confirmStopped(ctx context.Context, job client.Object) error {
+	if !r.kind.IsStopped(job) {
+		return errPodsLeft
+	}
+	if err := r.confirmNewest(ctx, job); err != nil {
+		return err
+	}
+	pods, err := r.podsOf(ctx, job)
+	if err != nil {
+		return err
+	}
+	for i := range pods {
+		if !isOver(&pods[i]) {
+			return errPodsLeft
+		}
+	}
+	return nil
+}
+
+// podsOf are all pods of a job, as the API server has them.
+func (r *reconciler) podsOf(ctx context.Context, job client.Object) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := r.live.List(ctx, &pods, client.InNamespace(job.GetNamespace()), r.kind.PodLabels(job)); err != nil {
+		return nil, fmt.Errorf("listing the pods of %s: %w", r.name(job), err)
+	}
+	return pods.Items, nil
+}
+
+// isOver reports whether a pod has ended.
+func isOver(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// restore undoes the start of a job that has no pods left. It reports whether it wrote.
+func (r *reconciler) restore(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
+	if err := r.confirmStopped(ctx, job); err != nil {
+		return false, err
+	}
+	record := job.GetAnnotations()[StartedAnnotation]
+	var podSets []kueue.PodSet
+	if w != nil {
+		podSets = w.Spec.PodSets
+	}
+	changed := false
+	undo := func(job client.Object) (err error) {
+		if changed, err = r.kind.Restore(job, []byte(record), podSets); err != nil || record == "" {
+			return err
+		}
+		annotate(job, StartedAnnotation, "")
+		changed = true
+		return nil
+	}
+	restored := job.DeepCopyObject().(client.Object)
+	if err := undo(restored); err != nil {
+		return r.dropRecord(ctx, job, fmt.Errorf("the annotation %s is no record that Muster wrote: %w", StartedAnnotation, err))
+	}
+	if !changed {
+		return false, nil
+	}
+	if unlocked, err := r.unlock(ctx, job); unlocked || err != nil {
+		return unlocked, err
+	}
+	err := r.patch(ctx, job, undo)
+	if apierrors.IsInvalid(err) {
+		r.event(job, corev1.EventTypeWarning, "FailedRestore",
+			"The pod template cannot be restored from the annotation %s: %v; "+
+				"if no policy is in the way, delete the job and create it again without the annotation", StartedAnnotation, err)
+	}
+	return true, err
+}
+
+// unlock takes the start off the status of a job that could not be restored otherwise. It
+// reports whether it wrote.
+func (r *reconciler) unlock(ctx context.Context, job client.Object) (bool, error) {
+	kind, ok := r.kind.(Unlocker)
+	if !ok {
+		return false, nil
+	}
+	unlocked := job.DeepCopyObject().(client.Object)
+	if !kind.Unlock(unlocked) {
+		return false, nil
+	}
+	if err := r.client.Status().Patch(ctx, unlocked, client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})); err != nil {
+		return false, fmt.Errorf("removing the start time of %s: %w", r.name(job), err)
+	}
+	return true, nil
+}
+
+// dropRecord removes a record that no start has written from a queued job. The template
+// stays: the job goes on as one that never ran.
+func (r *reconciler) dropRecord(ctx context.Context, job client.Object, why error) (bool, error) {
+	if queued, err := r.isQueued(ctx, job); !queued || err != nil {
+		return false, err
+	}
+	if err := r.patch(ctx, job, func(job client.Object) error { annotate(job, StartedAnnotation, ""); return nil }); err != nil {
+		return false, err
+	}
+	r.event(job, corev1.EventTypeWarning, "RecordDropped", "%v; it was removed, and the pod template is queued as it is", why)
+	return true, nil
+}

@@ -1,0 +1,160 @@
+package jobs
+
+import (
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing"
+)
+
+// jobState is what a job does, and whether a start has left its changes on it.
+type jobState int
+
+const (
+	// held: the job is suspended, and is as its user wants it.
+	held jobState = iota
+	// stopped: the job is suspended and still bears the changes of a start. Pods may
+	// be left.
+	stopped
+	// running: the job creates pods.
+	running
+	// runningUnqueued: so does this job, which names no queue.
+	runningUnqueued
+	// exempt: so does this job, which an administrator lets run outside its queue.
+	exempt
+	// ending: the job has an outcome, and its last pods terminate.
+	ending
+	// ended: the job has succeeded or failed.
+	ended
+
+	jobStates
+)
+
+// workloadState is how the Workload of a job stands.
+type workloadState int
+
+const (
+	// absent: there is none.
+	absent workloadState = iota
+	// pending: it waits for quota.
+	pending
+	// asking: it waits to be adopted, with its running job.
+	asking
+	// adopted: its job may run without quota.
+	adopted
+	// reserved: it has quota and waits for its admission checks.
+	reserved
+	// admitted: its job may run.
+	admitted
+	// evicted: its job must stop before its quota is released.
+	evicted
+	// deleted: it waits for its finalizers.
+	deleted
+	// finished: it is over for good.
+	finished
+
+	workloadStates
+)
+
+// action is what a reconciliation does.
+type action int
+
+const (
+	nothing action = iota
+	// queue creates the Workload or brings it up to date.
+	queue
+	// start does as queue, and lets the job run once the Workload is right for it.
+	start
+	// keep does what a running job needs.
+	keep
+	// adopt lets the job run if it ran before Muster came, and stops it otherwise.
+	adopt
+	// excuse deletes the Workload of a job that is exempt.
+	excuse
+	// stop suspends the job.
+	stop
+	// evict ends the attempt of a job that a user has suspended: its booking is used
+	// up or will be gone, so that it has to queue for another.
+	evict
+	// restore takes the changes of the start off the job once no pod is left.
+	restore
+	// release does as restore, and gives the quota back.
+	release
+	// finish finishes the Workload.
+	finish
+	// tell says on the job that its Workload is over for good.
+	tell
+)
+
+// transitions have the action for each state of a job and of its Workload; the rest is
+// nothing.
+var transitions = [jobStates][workloadStates]action{
+	held: {
+		absent: queue, pending: queue, asking: queue, adopted: queue, reserved: queue, admitted: start, evicted: release, finished: tell,
+	},
+	stopped: {
+		absent: restore, pending: restore, asking: restore, adopted: restore, reserved: evict, admitted: evict, evicted: restore, finished: tell,
+	},
+	running: {
+		absent: adopt, pending: stop, asking: adopt, reserved: stop, admitted: keep, evicted: stop,
+	},
+	runningUnqueued: {
+		// It ran before its namespace was told to queue all jobs, or was never queued.
+		absent:  nothing,
+		pending: stop, asking: adopt, reserved: stop, admitted: keep, evicted: stop,
+	},
+	exempt: {
+		absent: excuse, pending: excuse, asking: excuse, adopted: excuse, reserved: excuse, admitted: keep, evicted: excuse,
+	},
+	ending: {
+		admitted: keep,
+	},
+	ended: {
+		pending: finish, asking: finish, adopted: finish, reserved: finish, admitted: finish, evicted: finish, deleted: finish,
+	},
+}
+
+// stateOf is the state of a job.
+func stateOf(kind Kind, job client.Object) jobState {
+	outcome, _ := kind.Outcome(job)
+	switch {
+	case outcome == Succeeded || outcome == Failed:
+		return ended
+	case kind.IsSuspended(job) && wasStarted(job):
+		return stopped
+	case kind.IsSuspended(job):
+		return held
+	// Only on jobs that name a queue does an administrator write the annotation: no policy
+	// looks at the others.
+	case job.GetAnnotations()[BreakGlassAnnotation] != "" && job.GetLabels()[QueueLabel] != "":
+		return exempt
+	case outcome == Ending:
+		return ending
+	case job.GetLabels()[QueueLabel] == "":
+		return runningUnqueued
+	}
+	return running
+}
+
+// stateOfWorkload is the state of a Workload; nil is none.
+func stateOfWorkload(w *kueue.Workload) workloadState {
+	switch {
+	case w == nil:
+		return absent
+	case queueing.IsFinished(w):
+		return finished
+	case !w.DeletionTimestamp.IsZero():
+		return deleted
+	case queueing.HasQuota(w) && queueing.IsEvicted(w):
+		return evicted
+	case queueing.HasQuota(w) && queueing.IsAdmitted(w):
+		return admitted
+	case queueing.IsAdopted(w):
+		return adopted
+	case queueing.HasQuota(w):
+		return reserved
+	case queueing.AsksAdoption(w):
+		return asking
+	}
+	return pending
+}
