@@ -65,7 +65,7 @@ func TestRowsAreChosenAndOrdered(t *testing.T) {
 			"?why=Turn":                  "1 first",
 			"?why=ExceedsMaxQuota":       "2 old whale",
 			"?q=WHALE":                   "1 whale",
-			"?q=whole+quota":             "2 old whale",
+			"?q=maximum+quota":             "2 old whale",
 			"?queue=vision&order=age":    "3 first second whale",
 			"?order=age&from=1&count=2":  "4 first second",
 			"?from=9":                    "4",
@@ -96,10 +96,10 @@ func TestBadQuestionsAreAnsweredWithASentence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := started(t, newWorld(small()...))
 		for path, want := range map[string]string{
-			"/api/queue/rows?from=-1":                       `400 from: "-1" is no number from 0 up`,
-			"/api/queue/rows?count=many":                    `400 count: "many" is no number from 0 up`,
-			"/api/queue/rows?order=size":                    `400 order: "size" is none: leave it out, or say age or start`,
-			"/api/obtainability?window=5":                   `400 window: "5" is none: say how many seconds, as many as one of [1h0m0s 6h0m0s 24h0m0s] has`,
+			"/api/queue/rows?from=-1":                       `400 from: "-1" is not a number from 0 up`,
+			"/api/queue/rows?count=many":                    `400 count: "many" is not a number from 0 up`,
+			"/api/queue/rows?order=size":                    `400 order: "size" is not supported: leave it out, or use age or start`,
+			"/api/obtainability?window=5":                   `400 window: "5" is not supported: use the seconds of one of [1h0m0s 6h0m0s 24h0m0s]`,
 			"/api/explain?namespace=vision&workload=nobody": "404 Workload nobody in namespace vision no longer exists",
 			"/nowhere": "404 ",
 		} {

@@ -126,7 +126,7 @@ func windowOf(seconds string) (time.Duration, error) {
 	if window := time.Duration(n) * time.Second; err == nil && slices.Contains(windows, window) {
 		return window, nil
 	}
-	return 0, refusal{http.StatusBadRequest, fmt.Sprintf("window: %q is not supported: use a number of seconds from %v", seconds, windows)}
+	return 0, refusal{http.StatusBadRequest, fmt.Sprintf("window: %q is not supported: use the seconds of one of %v", seconds, windows)}
 }
 
 func offeringOf(g *v1alpha1.NodeGroup, now time.Time) offering {
