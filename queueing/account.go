@@ -75,7 +75,7 @@ type Holder struct {
 
 // Account tells how things stand with a Workload; ok is false if there is none of
 // that UID. It is to be called after a Cycle, which it changes nothing of.
-func (s *State) Account(uid types.UID) (out Account, ok bool) {
+func (s *State) Account(uid types.UID, now time.Time) (out Account, ok bool) {
 	w := s.workloads[uid]
 	if w == nil {
 		return out, false
@@ -93,9 +93,11 @@ func (s *State) Account(uid types.UID) (out Account, ok bool) {
 	out.Pending = len(line)
 	out.Ahead = line[:slices.Index(line, w.Object)]
 	// What a pause will be followed by is worth to know.
-	if w.queue.pending.Has(w) || w.queue.standing.Active && !s.pausedUntil(w).IsZero() {
-		out.Options = s.optionsOf(w)
-		out.Holders = s.holders(w, out.Options)
+	c := s.at(now)
+	if w.queue.pending.Has(w) || w.queue.standing.Active && !c.pausedUntil(w).IsZero() {
+		c.foresee()
+		out.Options = c.optionsOf(w)
+		out.Holders = c.holders(w, out.Options)
 	}
 	return out, true
 }
@@ -112,7 +114,7 @@ func (w *Workload) told() (reason, message string, next time.Time) {
 
 // Told is the part of an Account that costs nothing; empty for a Workload that is not
 // there.
-func (s *State) Told(uid types.UID) (reason, message string, next time.Time) {
+func (s *Cache) Told(uid types.UID) (reason, message string, next time.Time) {
 	if w := s.workloads[uid]; w != nil {
 		return w.told()
 	}
@@ -121,7 +123,7 @@ func (s *State) Told(uid types.UID) (reason, message string, next time.Time) {
 
 // InLine are the Workloads that wait in a ClusterQueue, in the order in which they are
 // judged, those that a gate or a pause holds back included. It needs no Cycle.
-func (s *State) InLine(name kueue.ClusterQueueReference) []*kueue.Workload {
+func (s *Cache) InLine(name kueue.ClusterQueueReference) []*kueue.Workload {
 	if s.outdated {
 		s.rebuild()
 	}
@@ -141,7 +143,7 @@ func (s *State) InLine(name kueue.ClusterQueueReference) []*kueue.Workload {
 }
 
 // optionsOf looks at each flavor once more, and at the machines there.
-func (s *State) optionsOf(w *Workload) (out []Option) {
+func (s *Cycle) optionsOf(w *Workload) (out []Option) {
 	_, tried := s.assign(w.queue, w)
 	for _, flavor := range flavorsOf(w.queue.object) {
 		o := Option{Flavor: flavor}
@@ -200,7 +202,7 @@ func (a *assigner) planOn(flavor kueue.ResourceFlavorReference) *provisioning.Ve
 }
 
 // holders are those in the cohort that have what the options are short of.
-func (s *State) holders(w *Workload, options []Option) (out []Holder) {
+func (s *Cache) holders(w *Workload, options []Option) (out []Holder) {
 	short := map[quota.FlavorResource]bool{}
 	for _, o := range options {
 		for _, amount := range o.Quota {

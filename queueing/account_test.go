@@ -10,7 +10,7 @@ import (
 
 // account prints what there is to tell of a Workload.
 func (w *world) account(t *testing.T, name string) string {
-	a, ok := w.s.Account(w.find(t, name).UID)
+	a, ok := w.s.Account(w.find(t, name).UID, w.now)
 	if !ok {
 		t.Fatalf("no account of %s", name)
 	}
@@ -69,7 +69,7 @@ own of team has map[{spot gpu}:4], priority 0, borrows false
 		t.Errorf("of one that runs: %s", got)
 	}
 	w.s.Delete(w.find(t, "own"))
-	if _, ok := w.s.Account("uid-002"); ok {
+	if _, ok := w.s.Account("uid-002", w.now); ok {
 		t.Error("there is an account of a Workload that is gone")
 	}
 }

@@ -47,7 +47,7 @@ func Adopted(w *kueue.Workload, now time.Time) *kueue.WorkloadStatus {
 // adopt admits a Workload whose pods run already: without a look at the quota or
 // the checks, since what it uses it uses (promise P4 excepts it), on the first
 // flavors that suit its pods. Resources without quota are not counted.
-func (s *State) adopt(q *queue, w *Workload) *Verdict {
+func (s *Cycle) adopt(q *queue, w *Workload) *Verdict {
 	a := &assigner{s: s, queue: q, w: w, running: true, counts: podCounts(w), assumed: quota.Amounts{}}
 	a.split()
 	for i := range a.slots {

@@ -16,9 +16,12 @@ import (
 	"github.com/muster-dev/muster/provisioning"
 )
 
+// Rules decide on Workloads one by one at a time.
+type Rules struct{ Evaluator }
+
 // advance moves a Workload that holds quota one step on: the first of these that
 // has something to say.
-func (s *State) advance(w *Workload) *Verdict {
+func (s Rules) advance(w *Workload) *Verdict {
 	object := w.Object
 	if !object.DeletionTimestamp.IsZero() {
 		return nil
@@ -37,7 +40,9 @@ func (s *State) advance(w *Workload) *Verdict {
 		}
 		return s.revoked(w)
 	}
-	return s.advanceChecks(w)
+	v, again := s.advanceChecks(w)
+	s.wake(w, again)
+	return v
 }
 
 // bereft ends an attempt whose booking ran out or broke after the Workload was
@@ -45,7 +50,7 @@ func (s *State) advance(w *Workload) *Verdict {
 // does where machines were lost on which the Workload ran, unless its CapacityPolicy
 // leaves it then. Nothing else that becomes of a request is a running job's business,
 // least of all that all its pods have come.
-func (s *State) bereft(w *Workload) *Verdict {
+func (s Rules) bereft(w *Workload) *Verdict {
 	for i := range w.Object.Status.AdmissionChecks {
 		state := &w.Object.Status.AdmissionChecks[i]
 		if !s.isCapacity(state.Name) {
@@ -70,7 +75,7 @@ func (s *State) bereft(w *Workload) *Verdict {
 
 // lost stops a Workload of whose machines some are gone. It is no failure of the attempt,
 // so the next one does not wait.
-func (s *State) lost(w *Workload, why string) *Verdict {
+func (s Rules) lost(w *Workload, why string) *Verdict {
 	message := fmt.Sprintf("%s: %s", outcome(assignedFlavors(w.Object.Status.Admission), "machines were lost that it ran on"), why)
 	v := s.evict(w, kueue.WorkloadEvictedByAdmissionCheck, message, ReasonWaitingForCapacity, time.Time{})
 	v.Delete = living(s.requests[w.Object.UID])
@@ -79,7 +84,7 @@ func (s *State) lost(w *Workload, why string) *Verdict {
 
 // advanceEvicted waits for the pods to stop. Whoever controls the Workload knows
 // when they have, and releases it; where nothing runs, there is no need to wait.
-func (s *State) advanceEvicted(w *Workload) *Verdict {
+func (s Rules) advanceEvicted(w *Workload) *Verdict {
 	if mayRun(w.Object) {
 		return nil
 	}
@@ -94,7 +99,7 @@ func mayRun(w *kueue.Workload) bool { return IsAdmitted(w) && metav1.GetControll
 // stop ends what a person has stopped: the Workload itself, its LocalQueue or its
 // ClusterQueue. Hold takes the quota back from those that are not admitted yet;
 // HoldAndDrain evicts the others, too.
-func (s *State) stop(w *Workload) *Verdict {
+func (s Rules) stop(w *Workload) *Verdict {
 	if v := s.deactivate(w); v != nil {
 		return v
 	}
@@ -136,7 +141,7 @@ func inactiveMessage(q *queue) string {
 }
 
 // release takes the quota of a Workload back of which nothing has run on it.
-func (s *State) release(w *Workload, reason, message string) *Verdict {
+func (s Rules) release(w *Workload, reason, message string) *Verdict {
 	e := edit(w.Object, s.now)
 	e.resetChecks()
 	e.release(reason, message)
@@ -146,12 +151,12 @@ func (s *State) release(w *Workload, reason, message string) *Verdict {
 // evict stops a Workload. Its quota goes with the same write where nothing of it
 // can be running; pending is then the reason of QuotaReserved=False. It is
 // judged again from requeueAt on; zero is at once.
-func (s *State) evict(w *Workload, reason, message, pending string, requeueAt time.Time) *Verdict {
+func (s Rules) evict(w *Workload, reason, message, pending string, requeueAt time.Time) *Verdict {
 	return s.evictDueTo(w, reason, "", message, pending, requeueAt)
 }
 
 // evictDueTo is evict for reasons that have causes.
-func (s *State) evictDueTo(w *Workload, reason, cause, message, pending string, requeueAt time.Time) *Verdict {
+func (s Rules) evictDueTo(w *Workload, reason, cause, message, pending string, requeueAt time.Time) *Verdict {
 	e := edit(w.Object, s.now)
 	e.evict(reason, cause, message)
 	s.recount(w.Object, e.status)
@@ -181,7 +186,7 @@ func (e *editor) pause(until time.Time) {
 
 // answered obeys a check whose controller wants the Workload stopped, whether it
 // is admitted by now or not.
-func (s *State) answered(w *Workload) *Verdict {
+func (s Rules) answered(w *Workload) *Verdict {
 	if rejected := checksIn(w.Object, kueue.CheckStateRejected); rejected != "" {
 		return s.condemn(w, kueue.WorkloadEvictedByAdmissionCheck, rejected)
 	}
@@ -191,10 +196,11 @@ func (s *State) answered(w *Workload) *Verdict {
 	return nil
 }
 
-// advanceChecks looks at the checks of a Workload that waits for them.
-func (s *State) advanceChecks(w *Workload) *Verdict {
+// advanceChecks looks at the checks of a Workload that waits for them, and says when
+// to look again though nothing happens; zero is never.
+func (s Rules) advanceChecks(w *Workload) (v *Verdict, again time.Time) {
 	e := edit(w.Object, s.now)
-	v := &Verdict{Workload: w, Action: Advance}
+	v = &Verdict{Workload: w, Action: Advance}
 	changed := s.syncChecks(w, e)
 	if changed {
 		v.Reason, v.Message = "AdmissionCheckUpdated", "The ClusterQueue asks for other admission checks now"
@@ -205,9 +211,10 @@ func (s *State) advanceChecks(w *Workload) *Verdict {
 		if !ours {
 			continue
 		}
-		if step.evict != nil {
-			return step.evict
+		if step.over != nil {
+			return s.end(w, step.over), again
 		}
+		again = earliest(again, step.until)
 		changed = e.setCheck(state, step) || changed
 		// One request a verdict; the next one is made when it is settled.
 		v.Create = cmp.Or(v.Create, step.create)
@@ -227,14 +234,24 @@ func (s *State) advanceChecks(w *Workload) *Verdict {
 		v.Status = e.status
 	}
 	if !changed && v.Create == nil && len(v.Delete) == 0 {
-		return nil
+		return nil, again
 	}
+	return v, again
+}
+
+// end ends an attempt at machines.
+func (s Rules) end(w *Workload, over *attemptEnd) *Verdict {
+	if over.startBy.IsZero() {
+		return s.failed(w, over.condition, over.why)
+	}
+	v := s.evict(w, kueue.WorkloadEvictedByAdmissionCheck, tooLate(over.startBy), ReasonStartByPassed, time.Time{})
+	v.Delete = living(s.requests[w.Object.UID])
 	return v
 }
 
 // syncChecks follows the queue's spec: checks that it has gained are Pending,
 // those that it has lost are forgotten.
-func (s *State) syncChecks(w *Workload, e *editor) (changed bool) {
+func (s Rules) syncChecks(w *Workload, e *editor) (changed bool) {
 	q := s.queues[w.Object.Status.Admission.ClusterQueue]
 	if q == nil {
 		return false

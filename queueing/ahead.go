@@ -2,6 +2,7 @@ package queueing
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,29 +34,33 @@ import (
 // had quota, and for which pods and flavors.
 const AheadAnnotation = "muster.dev/ahead-of-quota"
 
-// assignmentOf tells how many pods of each podSet run on which flavors.
+// assignmentOf is the value of AheadAnnotation: the podSetAssignments of an admission in
+// JSON, without what their pods use.
 func assignmentOf(a *kueue.Admission) string {
-	var out []string
-	for i := range a.PodSetAssignments {
-		ps := &a.PodSetAssignments[i]
-		on := make([]string, 0, len(ps.Flavors))
-		for _, resource := range slices.Sorted(maps.Keys(ps.Flavors)) {
-			on = append(on, fmt.Sprintf("%s on %s", resource, ps.Flavors[resource]))
-		}
-		out = append(out, fmt.Sprintf("%d pods of %s: %s", countOf(ps), ps.Name, strings.Join(on, ", ")))
+	out := make([]kueue.PodSetAssignment, 0, len(a.PodSetAssignments))
+	for _, ps := range a.PodSetAssignments {
+		out = append(out, kueue.PodSetAssignment{Name: ps.Name, Flavors: ps.Flavors, Count: ps.Count})
 	}
-	return strings.Join(out, "; ")
+	// Names, flavors and counts can always be encoded.
+	text, _ := json.Marshal(out)
+	return string(text)
 }
 
-// isFor says that a request may serve an assignment. One that was made with the
+// isFor reports whether a request may serve an assignment. One that was made with the
 // quota follows from it.
 func isFor(r *autoscaling.ProvisioningRequest, a *kueue.Admission) bool {
 	made := r.Annotations[AheadAnnotation]
-	return made == "" || made == assignmentOf(a)
+	if made == "" {
+		return true
+	}
+	var have []kueue.PodSetAssignment
+	return json.Unmarshal([]byte(made), &have) == nil && slices.EqualFunc(have, a.PodSetAssignments, func(x, y kueue.PodSetAssignment) bool {
+		return x.Name == y.Name && countOf(&x) == countOf(&y) && maps.Equal(x.Flavors, y.Flavors)
+	})
 }
 
 // ahead are the requests that a Workload has made ahead of its quota.
-func (s *State) ahead(w *Workload) []*autoscaling.ProvisioningRequest {
+func (s *Cache) ahead(w *Workload) []*autoscaling.ProvisioningRequest {
 	return slices.DeleteFunc(slices.Clone(s.requests[w.Object.UID]), func(r *autoscaling.ProvisioningRequest) bool {
 		return r.Annotations[AheadAnnotation] == ""
 	})
@@ -79,44 +84,44 @@ func (a *assigner) asked(checks []kueue.AdmissionCheckReference) bool {
 // ask finds out what is next about the machines of a Workload that has no quota yet:
 // what would be if its quota were reserved. Booked says that they are there. The
 // verdict makes or deletes requests, or waits, or ends the attempt.
-func (s *State) ask(q *queue, w *Workload, p *proposal) (next *Verdict, booked bool) {
-	object := w.Object
-	defer func() { w.Object = object }()
-	e := edit(object, s.now)
+func (s *Cycle) ask(q *queue, w *Workload, p *proposal) (next *Verdict, booked bool) {
+	view := w.as(w.Object.DeepCopy())
+	e := edit(w.Object, s.now)
 	e.reserve(p.admission, s.fresh(w, checksFor(q.object, assignedFlavors(p.admission))))
-	w.Object = object.DeepCopy()
-	w.Object.Status = *e.status
+	view.Object.Status = *e.status
 
-	v, next := s.advanceChecks(w), &Verdict{Workload: w, Action: Wait}
+	next = &Verdict{Workload: w, Action: Wait}
+	v, again := s.advanceChecks(view)
+	s.wake(w, again)
 	switch {
 	case v == nil:
 		return next, false
 	case v.Action == Admit:
 		return next, true
 	case v.Action == Evict:
-		return unreserved(v), false
+		return unreserved(w, v), false
 	case v.Status != nil:
 		// A check of Kueue's may want another attempt, or none.
-		w.Object.Status = *v.Status
-		if over := s.answered(w); over != nil {
-			w.Object.Status = *over.Status
-			over.Status = s.release(w, kueue.WorkloadQuotaReservedReasonPendingEvaluation, over.Message).Status
-			over.Delete = living(s.requests[object.UID])
-			return unreserved(over), false
+		view.Object.Status = *v.Status
+		if over := s.answered(view); over != nil {
+			view.Object.Status = *over.Status
+			over.Status = s.release(view, kueue.WorkloadQuotaReservedReasonPendingEvaluation, over.Message).Status
+			over.Delete = living(s.requests[w.Object.UID])
+			return unreserved(w, over), false
 		}
 	}
 	if v.Create != nil {
 		metav1.SetMetaDataAnnotation(&v.Create.Object.ObjectMeta, AheadAnnotation, assignmentOf(p.admission))
-		w.trial = w.Object
+		w.trial = view.Object
 	}
 	next.Create, next.Delete = v.Create, v.Delete
 	return next, false
 }
 
 // unreserved is the end of an attempt that never had its quota: nobody is stopped.
-func unreserved(v *Verdict) *Verdict {
-	v.Action = Release
-	v.Workload.reason, v.Workload.message = "", ""
+func unreserved(w *Workload, v *Verdict) *Verdict {
+	v.Workload, v.Action = w, Release
+	w.reason, w.message = "", ""
 	return v
 }
 
@@ -154,7 +159,7 @@ func heldBy(victims []victim) string {
 
 // launchPolicy is the policy that a request of a check of Kueue's own will have; ok is
 // false where nobody would launch machines for it.
-func (s *State) launchPolicy(w *Workload, check kueue.AdmissionCheckReference) (out provisioning.Policy, ok bool) {
+func (s Evaluator) launchPolicy(w *Workload, check kueue.AdmissionCheckReference) (out provisioning.Policy, ok bool) {
 	config := s.configOf(check)
 	if config == nil || !slices.Contains(launching, config.ProvisioningClassName) {
 		return out, false

@@ -55,7 +55,7 @@ type proposal struct {
 // order of preference, that suits the pods, has the quota, by preemption if need
 // be, and, where a capacity check holds, the machines.
 type assigner struct {
-	s     *State
+	s     *Cycle
 	queue *queue
 	w     *Workload
 	// counts is how many pods of each podSet there are to be.
@@ -100,7 +100,7 @@ const (
 // assign finds quota for a pending Workload: for all of its pods, else, where it
 // allows that, for as many as can be had. Nil with the notes on every flavor if it
 // can have none.
-func (s *State) assign(q *queue, w *Workload) (*proposal, *assigner) {
+func (s *Cycle) assign(q *queue, w *Workload) (*proposal, *assigner) {
 	full := s.search(q, w, podCounts(w))
 	if full.found != nil {
 		return full.found, full
@@ -111,7 +111,7 @@ func (s *State) assign(q *queue, w *Workload) (*proposal, *assigner) {
 	return nil, full
 }
 
-func (s *State) search(q *queue, w *Workload, counts []int32) *assigner {
+func (s *Cycle) search(q *queue, w *Workload, counts []int32) *assigner {
 	a := &assigner{s: s, queue: q, w: w, counts: counts, assumed: quota.Amounts{}, skip: s.blindly(q, w), old: s.predecessor(q, w)}
 	if a.split() {
 		defer a.vacate()()
@@ -125,7 +125,7 @@ func (s *State) search(q *queue, w *Workload, counts []int32) *assigner {
 // partly looks for the largest number of pods, not under minCount, of the podSet
 // that has one; nil if none has. If not even the smallest will do, it is that
 // which is answered.
-func (s *State) partly(q *queue, w *Workload) *assigner {
+func (s *Cycle) partly(q *queue, w *Workload) *assigner {
 	i := slices.IndexFunc(w.Object.Spec.PodSets, func(ps kueue.PodSet) bool { return ps.MinCount != nil })
 	if i < 0 {
 		return nil

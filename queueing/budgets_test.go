@@ -46,8 +46,9 @@ func TestPromisesOfACycleAreChargedToTheQueue(t *testing.T) {
 	s.Budgets = []provisioning.Budget{{Policy: "policy", Name: "main"}}
 	w.s.SetCapacity(s)
 	w.add(t, "a", nil)
-	w.s.Cycle(w.now)
-	if got := w.s.capacity.Charges; len(got) != 1 || got[0].Tenant != (provisioning.Tenant{Namespace: "default", Queue: "main"}) {
+	c := w.s.at(w.now)
+	c.run()
+	if got := c.capacity.Charges; len(got) != 1 || got[0].Tenant != (provisioning.Tenant{Namespace: "default", Queue: "main"}) {
 		t.Errorf("charges: %+v; want one of LocalQueue main in namespace default", got)
 	}
 }
@@ -58,7 +59,7 @@ func TestRequestsNameTheirQueue(t *testing.T) {
 		w := oneQueue(t)
 		object := w.workload(t, "train", map[string]string{"lq": queue})
 		w.set(object)
-		r := w.s.newRequest(w.s.workloads[object.UID], "train-1", CapacityClass, nil, nil)
+		r := w.s.at(w.now).newRequest(w.s.workloads[object.UID], "train-1", CapacityClass, nil, nil)
 		if got := r.Object.Labels[provisioning.QueueLabel]; got != want {
 			t.Errorf("the request of queue %s is labelled %q, want %q", queue, got, want)
 		}

@@ -3,14 +3,12 @@ package queueing
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -43,9 +41,21 @@ type step struct {
 	updates []kueue.PodSetUpdate
 	create  *Request
 	delete  []*autoscaling.ProvisioningRequest
-	evict   *Verdict
+	// over is how the attempt ended; nil if it goes on.
+	over *attemptEnd
+	// until is when to look again though nothing happens; zero is never.
+	until time.Time
 	// requeueAfter is the pause after Retry, in seconds.
 	requeueAfter *int32
+}
+
+// attemptEnd is how an attempt at machines ended.
+type attemptEnd struct {
+	// condition is that of the request, why what it says.
+	condition, why string
+	// startBy is when the Workload was to start at the latest, if it is too late for
+	// that; zero for other causes.
+	startBy time.Time
 }
 
 // capacityStep looks at the request of the current attempt. Checks are all of the
@@ -54,7 +64,7 @@ type step struct {
 //	none ─others Ready, create─▶ waiting ─Provisioned=True─▶ Ready
 //	                                 │ Provisioned=False, BookingExpired, CapacityRevoked, Failed
 //	                                 └─▶ evicted, quota back; the next attempt has its own request
-func (s *State) capacityStep(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) step {
+func (s Evaluator) capacityStep(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) step {
 	name, current, others := s.requestsFor(w, checks, state)
 	pending := step{state: kueue.CheckStatePending, message: waitingFor(name)}
 	switch {
@@ -73,14 +83,11 @@ func (s *State) capacityStep(w *Workload, checks []kueue.AdmissionCheckState, st
 		return pending
 	}
 	out := s.answer(w, current)
-	if by := s.termsOf(w, state.Name).startBy; out.evict == nil && out.state == kueue.CheckStatePending && !by.IsZero() {
-		if s.now.Before(by) {
-			s.wake(w, by)
-			return out
+	if by := s.termsOf(w, state.Name).startBy; out.over == nil && out.state == kueue.CheckStatePending && !by.IsZero() {
+		if !s.now.Before(by) {
+			return step{over: &attemptEnd{startBy: by}}
 		}
-		v := s.evict(w, kueue.WorkloadEvictedByAdmissionCheck, tooLate(by), ReasonStartByPassed, time.Time{})
-		v.Delete = living(s.requests[w.Object.UID])
-		return step{evict: v}
+		out.until = by
 	}
 	return out
 }
@@ -96,12 +103,12 @@ func unready(checks []kueue.AdmissionCheckState, own kueue.AdmissionCheckReferen
 }
 
 // answer turns the conditions of a request into a step.
-func (s *State) answer(w *Workload, r *autoscaling.ProvisioningRequest) step {
+func (s Evaluator) answer(w *Workload, r *autoscaling.ProvisioningRequest) step {
 	condition := func(t string) *metav1.Condition { return apimeta.FindStatusCondition(r.Status.Conditions, t) }
 	isTrue := func(t string) bool { return apimeta.IsStatusConditionTrue(r.Status.Conditions, t) }
 	for _, over := range []string{autoscaling.Failed, autoscaling.CapacityRevoked, autoscaling.BookingExpired} {
 		if isTrue(over) {
-			return step{evict: s.failed(w, over, condition(over).Message)}
+			return step{over: &attemptEnd{condition: over, why: condition(over).Message}}
 		}
 	}
 	provisioned := condition(autoscaling.Provisioned)
@@ -111,7 +118,7 @@ func (s *State) answer(w *Workload, r *autoscaling.ProvisioningRequest) step {
 	case isTrue(autoscaling.Provisioned):
 		return step{state: kueue.CheckStateReady, message: "All machines are ready and booked by ProvisioningRequest " + r.Name, updates: podSetUpdates(w, r)}
 	case isTrue(autoscaling.Accepted) && provisioned != nil && provisioned.Status == metav1.ConditionFalse:
-		return step{evict: s.failed(w, autoscaling.Provisioned, provisioned.Message)}
+		return step{over: &attemptEnd{condition: autoscaling.Provisioned, why: provisioned.Message}}
 	}
 	return step{state: kueue.CheckStatePending, message: waitingFor(r.Name)}
 }
@@ -130,7 +137,7 @@ func podsIn(a *kueue.Admission) (n int32) {
 }
 
 // failed ends an attempt and says when the next one may be.
-func (s *State) failed(w *Workload, condition, why string) *Verdict {
+func (s Rules) failed(w *Workload, condition, why string) *Verdict {
 	var count int32
 	if s := w.Object.Status.RequeueState; s != nil && s.Count != nil {
 		count = *s.Count
@@ -165,11 +172,14 @@ func (s *State) failed(w *Workload, condition, why string) *Verdict {
 	}
 	v.Status.RequeueState.Count = new(count)
 	v.Delete = living(s.requests[w.Object.UID])
+	if what == notObtained {
+		v.unobtained = assignedFlavors(w.Object.Status.Admission)
+	}
 	return v
 }
 
 // choices is how many flavors of its queue suit some pods of the Workload.
-func (s *State) choices(w *Workload) int32 {
+func (s Rules) choices(w *Workload) int32 {
 	q := s.queues[w.Object.Status.Admission.ClusterQueue]
 	if q == nil {
 		return 1
@@ -183,25 +193,16 @@ func (s *State) choices(w *Workload) int32 {
 	return max(1, int32(len(suiting)))
 }
 
-// Refused is the verdict on a Workload whose request the API server refuses to
-// take however often it is asked: it makes room for others and tries again after a
-// pause. It is nil if the Workload neither has quota nor asks ahead of it any more.
-func (s *State) Refused(uid types.UID, why string, now time.Time) *Verdict {
-	s.now = now
-	w := s.workloads[uid]
+// refusedRequest is the verdict on a Workload whose request the API server does not
+// take; nil if the Workload neither has quota nor asks ahead of it any more.
+func (s Rules) refusedRequest(w *Workload, why string) *Verdict {
 	switch {
-	case w == nil:
-		return nil
 	case w.place == holding:
-		v := s.failed(w, notCreated, why)
 		w.busy = true
-		return v
+		return s.failed(w, notCreated, why)
 	case w.place == waiting && w.trial != nil:
-		object := w.Object
-		defer func() { w.Object = object }()
-		w.Object = w.trial
 		w.busy = true
-		return unreserved(s.failed(w, notCreated, why))
+		return unreserved(w, s.failed(w.as(w.trial), notCreated, why))
 	}
 	return nil
 }
@@ -211,25 +212,15 @@ func outcome(flavors []kueue.ResourceFlavorReference, what string) string {
 	return fmt.Sprintf("On flavors %v %s", flavors, what)
 }
 
-// refusedUntil says until when the Workload is not to be tried on flavors again
-// because the request on just these failed a moment ago, whatever the advice is:
-// advice may lag behind. Zero if nothing speaks against them.
-func (s *State) refusedUntil(w *Workload, flavors []kueue.ResourceFlavorReference) time.Time {
-	if c := s.justEvicted(w); c != nil && strings.HasPrefix(c.Message, outcome(flavors, notObtained)) {
-		return c.LastTransitionTime.Add(stockoutPause)
-	}
-	return time.Time{}
+// unobtained are flavors on which an attempt at machines has just failed. They are not
+// tried again until then, whatever the advice is: advice may lag behind.
+type unobtained struct {
+	flavors []kueue.ResourceFlavorReference
+	until   time.Time
 }
 
-// justEvicted is the Evicted condition of a Workload whose last attempt ended
-// less than a pause ago; nil for others.
-func (s *State) justEvicted(w *Workload) *metav1.Condition {
-	c := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadEvicted)
-	if c == nil || c.Status != metav1.ConditionTrue || !s.now.Before(c.LastTransitionTime.Add(stockoutPause)) {
-		return nil
-	}
-	return c
-}
+// lasts reports whether it is too early for another attempt.
+func (u *unobtained) lasts(now time.Time) bool { return now.Before(u.until) }
 
 // doubled is base doubled n times, at most limit.
 func doubled(base time.Duration, n int32, limit time.Duration) time.Duration {

@@ -8,6 +8,12 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
+// Evaluator looks at the checks of Workloads at a time.
+type Evaluator struct {
+	*Cache
+	now time.Time
+}
+
 func checkRules(cq *kueue.ClusterQueue) []kueue.AdmissionCheckStrategyRule {
 	if cq.Spec.AdmissionChecksStrategy == nil {
 		return nil
@@ -46,18 +52,18 @@ func checksFor(cq *kueue.ClusterQueue, flavors []kueue.ResourceFlavorReference) 
 }
 
 // isCapacity says that a check is one that Muster serves by ProvisioningRequests.
-func (s *State) isCapacity(name kueue.AdmissionCheckReference) bool {
+func (s *Cache) isCapacity(name kueue.AdmissionCheckReference) bool {
 	ac := s.checks[name]
 	return ac != nil && ac.Spec.ControllerName == CapacityController
 }
 
 // books says that a check makes requests, whichever way.
-func (s *State) books(name kueue.AdmissionCheckReference) bool {
+func (s *Cache) books(name kueue.AdmissionCheckReference) bool {
 	return s.isCapacity(name) || s.isRequest(name)
 }
 
 // serve looks at a check; ours is false if another controller serves it.
-func (s *State) serve(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) (out step, ours bool) {
+func (s Evaluator) serve(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) (out step, ours bool) {
 	switch {
 	case s.isCapacity(state.Name):
 		return s.capacityStep(w, checks, state), true
@@ -68,7 +74,7 @@ func (s *State) serve(w *Workload, checks []kueue.AdmissionCheckState, state *ku
 }
 
 // capacityChecks are those of the names that Muster serves.
-func (s *State) capacityChecks(names []kueue.AdmissionCheckReference) []kueue.AdmissionCheckReference {
+func (s *Cache) capacityChecks(names []kueue.AdmissionCheckReference) []kueue.AdmissionCheckReference {
 	return slices.DeleteFunc(slices.Clone(names), func(n kueue.AdmissionCheckReference) bool { return !s.isCapacity(n) })
 }
 
@@ -88,7 +94,7 @@ func assignedFlavors(a *kueue.Admission) []kueue.ResourceFlavorReference {
 
 // revoked looks at the requests of Kueue's own checks once the Workload is
 // admitted: what was booked may have been taken away.
-func (s *State) revoked(w *Workload) *Verdict {
+func (s Rules) revoked(w *Workload) *Verdict {
 	e := edit(w.Object, s.now)
 	for i := range e.status.AdmissionChecks {
 		state := &e.status.AdmissionChecks[i]
@@ -123,7 +129,7 @@ func retryAt(w *kueue.Workload) (at time.Time) {
 // count all attempts, whatever ended them, so that the objects of two attempts
 // never share a name, whichever flavors they were on. Other checks count, as in
 // Kueue, how often they asked for another attempt.
-func (s *State) retryCount(w *Workload, name kueue.AdmissionCheckReference) *int32 {
+func (s Evaluator) retryCount(w *Workload, name kueue.AdmissionCheckReference) *int32 {
 	states := w.Object.Status.AdmissionChecks
 	if !s.isCapacity(name) {
 		if have := findCheck(states, name); have != nil {
@@ -146,7 +152,7 @@ func (s *State) retryCount(w *Workload, name kueue.AdmissionCheckReference) *int
 // recount forgets how often checks asked for another attempt that had their answer before
 // the Workload had to stop, as Kueue does: what they ask for next is asked for the first
 // time. Muster's own checks count on.
-func (s *State) recount(before *kueue.Workload, after *kueue.WorkloadStatus) {
+func (s Evaluator) recount(before *kueue.Workload, after *kueue.WorkloadStatus) {
 	for i := range before.Status.AdmissionChecks {
 		c := &before.Status.AdmissionChecks[i]
 		if answered := c.State == kueue.CheckStateReady || c.State == kueue.CheckStateRejected; answered && !s.isCapacity(c.Name) {

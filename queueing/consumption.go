@@ -42,13 +42,13 @@ func consumptionOf(lq *kueue.LocalQueue) consumption {
 
 // sharesByUsage says that a ClusterQueue orders its LocalQueues by what they have
 // used. Without the configuration for it the field means nothing, as in Kueue.
-func (s *State) sharesByUsage(q *queue) bool {
+func (s *Cache) sharesByUsage(q *queue) bool {
 	scope := q.object.Spec.AdmissionScope
 	return s.sharing != nil && scope != nil && scope.AdmissionMode == kueue.UsageBasedAdmissionFairSharing
 }
 
 // weigh works out the figure to order by.
-func (s *State) weigh(lq *localQueue) {
+func (s *Cache) weigh(lq *localQueue) {
 	if s.sharing != nil {
 		lq.usage = s.sharing.Usage(weightOf(lq.object.Spec.FairSharing), lq.record.Consumed, lq.penalty)
 	}
@@ -56,13 +56,13 @@ func (s *State) weigh(lq *localQueue) {
 
 // penalize has the LocalQueue of a Workload that gets quota bear it at once, so that
 // it cannot start a thousand between two samples.
-func (s *State) penalize(q *queue, w *Workload, growth quota.Amounts) {
+func (s *Cache) penalize(q *queue, w *Workload, growth quota.Amounts, now time.Time) {
 	lq := w.local
 	if lq == nil || !s.sharesByUsage(q) {
 		return
 	}
 	if lq.idle() {
-		lq.record.At = s.sampleTime()
+		lq.record.At = sampleTime(now)
 	}
 	entry := s.sharing.Penalty(ofResources(growth))
 	// An earlier one is that of an attempt which is over.
@@ -72,12 +72,12 @@ func (s *State) penalize(q *queue, w *Workload, growth quota.Amounts) {
 	lq.penalty.Add(entry)
 	s.weigh(lq)
 	if s.sampleAt.IsZero() {
-		s.sampleAt = s.now.Add(s.sharing.Interval)
+		s.sampleAt = now.Add(s.sharing.Interval)
 	}
 }
 
 // pardon takes back the penalty of a Workload that did not get its quota after all.
-func (s *State) pardon(w *Workload) {
+func (s *Cache) pardon(w *Workload) {
 	if w.local != nil {
 		w.local.pardon(w.Object.UID)
 		s.weigh(w.local)
@@ -96,12 +96,12 @@ func (lq *localQueue) idle() bool {
 }
 
 // sampleTime is now as an API object can tell it.
-func (s *State) sampleTime() time.Time { return s.now.Truncate(time.Second) }
+func sampleTime(now time.Time) time.Time { return now.Truncate(time.Second) }
 
 // sample notes what the LocalQueues use, if it is time for it. Their order may be
 // another one then, so all are judged again.
-func (s *State) sample() {
-	if s.sampleAt.IsZero() || s.now.Before(s.sampleAt) {
+func (s *Cache) sample(now time.Time) {
+	if s.sampleAt.IsZero() || now.Before(s.sampleAt) {
 		return
 	}
 	s.sampleAt = time.Time{}
@@ -110,7 +110,7 @@ func (s *State) sample() {
 		if q == nil || !s.sharesByUsage(q) || lq.idle() {
 			continue
 		}
-		lq.record = s.sharing.Sample(lq.record, ofResources(quota.Amounts(lq.admitted)), s.sampleTime())
+		lq.record = s.sharing.Sample(lq.record, ofResources(quota.Amounts(lq.admitted)), sampleTime(now))
 		for uid, entry := range lq.entries {
 			switch w := s.workloads[uid]; {
 			case w != nil && w.local == lq && w.admitted:
@@ -127,7 +127,7 @@ func (s *State) sample() {
 		s.told.locals[lq] = true
 		q.forgive()
 		if !lq.idle() {
-			s.sampleAt = s.now.Add(s.sharing.Interval)
+			s.sampleAt = now.Add(s.sharing.Interval)
 		}
 	}
 }

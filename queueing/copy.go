@@ -26,7 +26,8 @@ func (s *State) Bare(watch func(provisioning.Gang, provisioning.Verdict)) *State
 		}
 	}
 	out := New(s.config, plan)
-	out.alone, out.advice, out.sampleAt = s.alone, s.advice, s.sampleAt
+	out.advice = s.advice
+	out.withoutProvisioner, out.sampleAt = s.withoutProvisioner, s.sampleAt
 	out.clusterQueues, out.cohorts, out.flavors = maps.Clone(s.clusterQueues), maps.Clone(s.cohorts), maps.Clone(s.flavors)
 	out.checks, out.policies, out.requestConfig = maps.Clone(s.checks), maps.Clone(s.policies), maps.Clone(s.requestConfig)
 	out.runtimes = maps.Clone(s.runtimes)
@@ -49,8 +50,8 @@ func (s *State) Bare(watch func(provisioning.Gang, provisioning.Verdict)) *State
 
 // Join adds a Workload as another State knows it. What was worked out of its spec is
 // shared, so that this costs a fraction of Set.
-func (s *State) Join(w *Workload) *Workload {
-	joined := &Workload{Object: w.Object, Pod: w.Pod, Keys: w.Keys, shape: w.shape}
+func (s *Cache) Join(w *Workload) *Workload {
+	joined := &Workload{Object: w.Object, Pod: w.Pod, Keys: w.Keys, shape: w.shape, unobtained: w.unobtained}
 	s.read(joined, w.Object)
 	s.workloads[w.Object.UID] = joined
 	s.selects(joined.Keys, +1)
@@ -60,19 +61,15 @@ func (s *State) Join(w *Workload) *Workload {
 }
 
 // Workloads are all that the State knows, by namespace and name.
-func (s *State) Workloads() []*Workload { return sorted(s.workloads) }
+func (s *Cache) Workloads() []*Workload { return sorted(s.workloads) }
 
 // RequestsOf are the ProvisioningRequests that a Workload has made, in the order of
 // their names.
-func (s *State) RequestsOf(w *Workload) []*autoscaling.ProvisioningRequest {
+func (s *Cache) RequestsOf(w *Workload) []*autoscaling.ProvisioningRequest {
 	return slices.SortedFunc(slices.Values(s.requests[w.Object.UID]), func(a, b *autoscaling.ProvisioningRequest) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(string(a.UID), string(b.UID)))
 	})
 }
 
-// Capacity is the provisioner's picture of the machines as it was last given; nil if
-// there is none.
-func (s *State) Capacity() *provisioning.Snapshot { return s.advice }
-
 // Books says that a check is one for which queueing makes ProvisioningRequests.
-func (s *State) Books(check kueue.AdmissionCheckReference) bool { return s.books(check) }
+func (s *Cache) Books(check kueue.AdmissionCheckReference) bool { return s.books(check) }

@@ -32,8 +32,8 @@ func TestACopyDecidesByTheObjects(t *testing.T) {
 				got := outcomes(copied.Cycle(w.now))
 				// What LocalQueues have used since the last report is in no object.
 				if w.s.sharing == nil {
-					if diff := cmp.Diff(outcomes(w.anew().Cycle(w.now)), got); diff != "" {
-						t.Fatalf("seed %d (-anew +copy):\n%s", seed, diff)
+					if diff := cmp.Diff(outcomes(w.restarted().Cycle(w.now)), got); diff != "" {
+						t.Fatalf("seed %d (-restarted +copy):\n%s", seed, diff)
 					}
 					compared += len(got)
 				}
@@ -51,8 +51,8 @@ func TestACopyDecidesByTheObjects(t *testing.T) {
 	}
 }
 
-// anew is a State that is fed all objects of the world.
-func (w *world) anew() *State {
+// restarted is a State that is fed all objects of the world.
+func (w *world) restarted() *State {
 	out := New(w.s.config, w.s.plan)
 	feed := func(o metav1.Object) { out.Set(o) }
 	for name, ns := range w.s.namespaces {
@@ -75,6 +75,8 @@ func (w *world) anew() *State {
 	}
 	for _, x := range w.s.workloads {
 		feed(x.Object)
+		// Ten seconds of memory that a restart loses.
+		out.workloads[x.Object.UID].unobtained = x.unobtained
 	}
 	for _, requests := range w.s.requests {
 		for _, r := range requests {

@@ -16,25 +16,27 @@ import (
 	"github.com/muster-dev/muster/provisioning"
 )
 
-// Cycle decides what can be decided now. It moves every Workload that holds quota
-// and that something has happened to one step on, and then gives out the quota that
-// is free until nothing more fits. Workloads for which there is nothing to do and
-// nothing new to say get no verdict.
-//
-// Quota that a verdict gives back is not given out before the verdict is settled:
-// whoever watches must see it free before somebody else has it.
-func (s *State) Cycle(now time.Time) []Verdict {
-	s.now = now
+// Cycle is one pass over the queues: what it decides on, beside the Cache.
+type Cycle struct {
+	Rules
+	plan Planner
+	// capacity is the provisioner's picture of the machines without what the cycle has
+	// given out; nil if there is none.
+	capacity *provisioning.Snapshot
+	// foreseen says that capacity lacks what Workloads with quota will use.
+	foreseen bool
+	// returned are the requests of this cycle's returning; nil before it is asked for.
+	returned []types.UID
+}
+
+func (s *Cycle) run() (out []Verdict) {
 	if s.outdated {
 		s.rebuild()
 	}
-	s.sample()
-	// The advice is consumed as the cycle goes on, so the caller's stays as it is.
-	s.capacity, s.foreseen, s.returned = s.advice, false, nil
-	for _, w := range s.timers.expired(now) {
+	s.sample(s.now)
+	for _, w := range s.timers.expired(s.now) {
 		s.touch(w.Object.UID)
 	}
-	var out []Verdict
 	// A table that was large once would cost as much to go through ever after.
 	due := s.due
 	s.due = map[types.UID]*Workload{}
@@ -47,23 +49,35 @@ func (s *State) Cycle(now time.Time) []Verdict {
 		}
 		delete(s.due, w.Object.UID)
 		if v := s.look(w); v != nil {
-			w.busy = v.acts()
-			out = append(out, *v)
+			out = s.emit(out, v)
 		}
 	}
 	for _, t := range s.trees {
-		t.loosened = t.loosened || !t.stale.IsZero() && !now.Before(t.stale)
+		t.correct(s.now)
+		t.loosened = t.loosened || !t.stale.IsZero() && !s.now.Before(t.stale)
 		if t.loosened || slices.ContainsFunc(t.queues, (*queue).unjudged) {
 			t.loosened = t.loosened || t.claimed
 			out = append(out, s.drain(t)...)
 		}
+		t.correct(s.now)
 	}
 	return out
 }
 
+// emit adds a verdict to those of the cycle. A Workload for which there is more to do
+// than to tell it why it waits is not judged again before that is settled.
+func (s *Cycle) emit(out []Verdict, v *Verdict) []Verdict {
+	w := v.Workload
+	w.busy = w.busy || v.acts()
+	if v.unobtained != nil {
+		w.unobtained = unobtained{v.unobtained, s.now.Add(stockoutPause)}
+	}
+	return append(out, *v)
+}
+
 // look says what is to be done about a Workload that something has happened to,
 // and puts it in line if it waits for quota.
-func (s *State) look(w *Workload) *Verdict {
+func (s *Cycle) look(w *Workload) *Verdict {
 	s.timers.set(w, time.Time{})
 	switch {
 	case IsFinished(w.Object):
@@ -85,7 +99,7 @@ func (s *State) look(w *Workload) *Verdict {
 }
 
 // wake has a Workload looked at from a time on; zero is never.
-func (s *State) wake(w *Workload, at time.Time) {
+func (s *Cache) wake(w *Workload, at time.Time) {
 	if !at.IsZero() && (w.wakeAt.IsZero() || at.Before(w.wakeAt)) {
 		s.timers.set(w, at)
 	}
@@ -93,7 +107,7 @@ func (s *State) wake(w *Workload, at time.Time) {
 
 // clean deletes what is no longer needed, on top of what else is decided about a
 // Workload: its requests but those to keep, then itself.
-func (s *State) clean(w *Workload, v *Verdict, keep ...*autoscaling.ProvisioningRequest) *Verdict {
+func (s Rules) clean(w *Workload, v *Verdict, keep ...*autoscaling.ProvisioningRequest) *Verdict {
 	removal := s.retire(w)
 	var stale []*autoscaling.ProvisioningRequest
 	for _, r := range s.requests[w.Object.UID] {
@@ -113,7 +127,7 @@ func (s *State) clean(w *Workload, v *Verdict, keep ...*autoscaling.Provisioning
 
 // gate says what keeps a pending Workload from being judged at all; if nothing
 // does, it returns the queue to judge it in.
-func (s *State) gate(w *Workload) (*Verdict, *queue) {
+func (s *Cycle) gate(w *Workload) (*Verdict, *queue) {
 	if !w.Object.DeletionTimestamp.IsZero() {
 		return s.clean(w, nil), nil
 	}
@@ -174,7 +188,7 @@ func (s *State) gate(w *Workload) (*Verdict, *queue) {
 
 // pausedUntil is when a Workload is judged again whose attempt has failed; zero if it
 // does not pause.
-func (s *State) pausedUntil(w *Workload) time.Time {
+func (s Rules) pausedUntil(w *Workload) time.Time {
 	if state := w.Object.Status.RequeueState; state != nil && state.RequeueAt != nil && s.now.Before(state.RequeueAt.Time) {
 		return state.RequeueAt.Time
 	}
@@ -182,7 +196,7 @@ func (s *State) pausedUntil(w *Workload) time.Time {
 }
 
 // refused says what about a Workload is not supported or wrong.
-func (s *State) refused(w *Workload, q *queue) string {
+func (s *Cycle) refused(w *Workload, q *queue) string {
 	if why := w.Object.Annotations[RefusedAnnotation]; why != "" {
 		return why
 	}
@@ -222,7 +236,7 @@ func wantsTopology(t *kueue.PodSetTopologyRequest) bool {
 
 // wait is the verdict for a Workload that stays pending; nil if it has been told
 // just that.
-func (s *State) wait(w *Workload, reason, message string) *Verdict {
+func (s Rules) wait(w *Workload, reason, message string) *Verdict {
 	// As it will be stored, else a long message would be news in every cycle.
 	message = provisioning.Clip(message, maxMessage)
 	if w.reason == reason && w.message == message {
@@ -238,7 +252,7 @@ func (s *State) wait(w *Workload, reason, message string) *Verdict {
 
 // requested is what a Workload in a queue asks for, as its status tells it while it has no
 // quota.
-func (s *State) requested(w *Workload) []kueue.PodSetRequest {
+func (s *Cache) requested(w *Workload) []kueue.PodSetRequest {
 	if w.queue == nil {
 		return nil
 	}
@@ -254,7 +268,7 @@ func (s *State) requested(w *Workload) []kueue.PodSetRequest {
 }
 
 // Requested is requested by UID; nil for a Workload that is not there.
-func (s *State) Requested(uid types.UID) []kueue.PodSetRequest {
+func (s *Cache) Requested(uid types.UID) []kueue.PodSetRequest {
 	if w := s.workloads[uid]; w != nil {
 		return s.requested(w)
 	}

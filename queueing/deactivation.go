@@ -20,14 +20,14 @@ import (
 const deactivatedMessage = "The workload is deactivated; set spec.active to true to queue it again"
 
 // condemn marks a Workload that has to be deactivated, with the cause.
-func (s *State) condemn(w *Workload, cause, message string) *Verdict {
+func (s Rules) condemn(w *Workload, cause, message string) *Verdict {
 	e := edit(w.Object, s.now)
 	e.set(kueue.WorkloadDeactivationTarget, metav1.ConditionTrue, cause, message)
 	return &Verdict{Workload: w, Action: Advance, Reason: cause, Message: message, Status: e.status}
 }
 
 // deactivate carries out what condemn has marked; nil where nothing is.
-func (s *State) deactivate(w *Workload) *Verdict {
+func (s Rules) deactivate(w *Workload) *Verdict {
 	if !IsActive(w.Object) || !isTrue(w.Object, kueue.WorkloadDeactivationTarget) {
 		return nil
 	}
@@ -52,7 +52,7 @@ func deactivationCause(w *kueue.Workload) (cause, message string) {
 }
 
 // inactive tells a Workload without quota that it is deactivated.
-func (s *State) inactive(w *Workload) *Verdict {
+func (s Rules) inactive(w *Workload) *Verdict {
 	if IsEvicted(w.Object) && w.Object.Status.RequeueState == nil {
 		return s.wait(w, kueue.WorkloadDeactivated, deactivatedMessage)
 	}

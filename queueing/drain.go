@@ -55,13 +55,13 @@ type likeness struct {
 	asked types.UID
 }
 
-func (s *State) likeness(q *queue, w *Workload) likeness {
+func (s *Cycle) likeness(q *queue, w *Workload) likeness {
 	out := likeness{shape: w.shape, skip: s.blindly(q, w), terms: s.likeTerms(q, w)}
 	if s.capacity != nil && len(s.capacity.Budgets) > 0 {
 		out.tenant = w.tenant()
 	}
-	if c := s.justEvicted(w); c != nil {
-		out.refused = c.Message
+	if w.unobtained.lasts(s.now) {
+		out.refused = fmt.Sprint(w.unobtained.flavors)
 	}
 	if old := s.predecessor(q, w); old != nil {
 		out.replaces = old.Object.UID
@@ -129,7 +129,7 @@ func (l *line) all() []*Workload {
 
 // drainer gives out the quota of one tree.
 type drainer struct {
-	s     *State
+	s     *Cycle
 	tree  *tree
 	lines []*line
 	// version counts the changes of what is free.
@@ -157,13 +157,13 @@ type claim struct {
 // first that borrow from nearest, then by priority and time; with fair sharing,
 // those whose part of the tree has least. StrictFIFO stops at the first that does
 // not fit; BestEffortFIFO goes on with the next.
-func (s *State) drain(t *tree) []Verdict {
+func (s *Cycle) drain(t *tree) []Verdict {
 	d := &drainer{s: s, tree: t}
 	if t.loosened {
 		for _, q := range t.queues {
 			q.forgive()
 		}
-		t.stale = time.Time{}
+		t.stale, t.untrue = time.Time{}, false
 	}
 	t.loosened = false
 	for _, q := range t.queues {
@@ -402,7 +402,7 @@ func (d *drainer) refuse(l *line, r *refusal) {
 
 // appendTold adds the verdict that a Workload waits, unless it has been told just
 // that.
-func (s *State) appendTold(out []Verdict, w *Workload, r *refusal) []Verdict {
+func (s *Cycle) appendTold(out []Verdict, w *Workload, r *refusal) []Verdict {
 	s.wake(w, r.until)
 	v := r.next
 	if v == nil || v.Action == Wait {
@@ -418,8 +418,7 @@ func (s *State) appendTold(out []Verdict, w *Workload, r *refusal) []Verdict {
 		v.Create, v.Delete = r.next.Create, r.next.Delete
 	}
 	if v != nil && (v.acts() || v.Status != nil) {
-		w.busy = w.busy || v.acts()
-		out = append(out, *v)
+		out = s.emit(out, v)
 	}
 	return out
 }
@@ -530,7 +529,7 @@ func (d *drainer) unclaim() {
 }
 
 // reserve gives a Workload its quota.
-func (s *State) reserve(q *queue, w *Workload, p *proposal) *Verdict {
+func (s *Cycle) reserve(q *queue, w *Workload, p *proposal) *Verdict {
 	if p.plan != nil {
 		s.take(w, p.plan)
 	}
@@ -539,7 +538,7 @@ func (s *State) reserve(q *queue, w *Workload, p *proposal) *Verdict {
 	e.reserve(p.admission, s.fresh(w, names))
 	s.assume(w, q, p.usage)
 	s.succeed(w, true)
-	s.penalize(q, w, p.growth())
+	s.penalize(q, w, p.growth(), s.now)
 	w.busy = true
 	s.comes(w, p.admission)
 	w.reason, w.message = "", ""
@@ -552,7 +551,7 @@ func (s *State) reserve(q *queue, w *Workload, p *proposal) *Verdict {
 }
 
 // fresh are the states of the checks at the start of an attempt.
-func (s *State) fresh(w *Workload, names []kueue.AdmissionCheckReference) []kueue.AdmissionCheckState {
+func (s Rules) fresh(w *Workload, names []kueue.AdmissionCheckReference) []kueue.AdmissionCheckState {
 	out := make([]kueue.AdmissionCheckState, 0, len(names))
 	for _, name := range names {
 		state := kueue.AdmissionCheckState{

@@ -13,7 +13,7 @@ import (
 const ReasonAdmissionEdited = "AdmissionEdited"
 
 // mend starts a Workload over whose admission cannot be what a cycle decided.
-func (s *State) mend(w *Workload) *Verdict {
+func (s Rules) mend(w *Workload) *Verdict {
 	why := s.unsound(w)
 	switch {
 	case why == "":
@@ -27,7 +27,7 @@ func (s *State) mend(w *Workload) *Verdict {
 
 // unsound says what about an admission cannot be; "" if it may be. A flavor that
 // is gone is no reason to stop what runs there.
-func (s *State) unsound(w *Workload) string {
+func (s Rules) unsound(w *Workload) string {
 	admission := w.Object.Status.Admission
 	if have, want := len(admission.PodSetAssignments), len(w.Object.Spec.PodSets); have != want {
 		return fmt.Sprintf("it has %d podSetAssignments for %d podSets", have, want)
@@ -52,7 +52,7 @@ func (s *State) unsound(w *Workload) string {
 
 // half takes away what is left of a reservation that does not count, such as an
 // admission without its condition.
-func (s *State) half(w *Workload) *Verdict {
+func (s Rules) half(w *Workload) *Verdict {
 	if w.Object.Status.Admission == nil && !isTrue(w.Object, kueue.WorkloadQuotaReserved) && !IsAdmitted(w.Object) {
 		return nil
 	}

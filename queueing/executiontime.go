@@ -10,7 +10,7 @@ import (
 
 // overtime ends a Workload that has been admitted for longer than it may be, all
 // its admissions together. Else it is looked at again when that would be.
-func (s *State) overtime(w *Workload) *Verdict {
+func (s Rules) overtime(w *Workload) *Verdict {
 	limit := w.Object.Spec.MaximumExecutionTimeSeconds
 	if limit == nil || !IsAdmitted(w.Object) {
 		return nil

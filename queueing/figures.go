@@ -40,7 +40,7 @@ type CohortFigures struct {
 }
 
 // Figures are those of a ClusterQueue.
-func (s *State) Figures(name kueue.ClusterQueueReference) Figures {
+func (s *Cache) Figures(name kueue.ClusterQueueReference) Figures {
 	q := s.queues[name]
 	if q == nil {
 		return Figures{}
@@ -59,7 +59,7 @@ func (s *State) Figures(name kueue.ClusterQueueReference) Figures {
 }
 
 // LocalFigures are those of a LocalQueue.
-func (s *State) LocalFigures(key types.NamespacedName) Figures {
+func (s *Cache) LocalFigures(key types.NamespacedName) Figures {
 	lq := s.localQueues[key]
 	if lq == nil {
 		return Figures{}
@@ -72,7 +72,7 @@ func (s *State) LocalFigures(key types.NamespacedName) Figures {
 }
 
 // cohortFigures are those of a cohort, worked out of all below it.
-func (s *State) cohortFigures(n *quota.Node) CohortFigures {
+func (s *Cache) cohortFigures(n *quota.Node) CohortFigures {
 	out := CohortFigures{Root: n.Root().Name, Quota: quota.Amounts{}, Reserved: quota.Amounts{}}
 	if n.Parent() != nil {
 		out.Parent = n.Parent().Name
@@ -98,7 +98,7 @@ func (s *State) cohortFigures(n *quota.Node) CohortFigures {
 
 // queueOf is the ClusterQueue of a node; nil for that of a cohort, which may have the
 // name of a ClusterQueue.
-func (s *State) queueOf(n *quota.Node) *queue {
+func (s *Cache) queueOf(n *quota.Node) *queue {
 	if q := s.queues[kueue.ClusterQueueReference(n.Name)]; q != nil && q.node == n {
 		return q
 	}

@@ -23,7 +23,7 @@ func closedGate(w *kueue.Workload) string {
 
 // gated holds back who could have quota only by having others leave, as long as
 // one of its gates is closed.
-func (s *State) gated(w *Workload, p *proposal) *hold {
+func (s *Cycle) gated(w *Workload, p *proposal) *hold {
 	gate := closedGate(w.Object)
 	if len(p.victims) == 0 || gate == "" {
 		return nil

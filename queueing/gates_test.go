@@ -30,7 +30,7 @@ func TestPreemptionGates(t *testing.T) {
 			object := w.find(t, "train")
 			object.Spec.PreemptionGates, object.Status.PreemptionGates = c.gates, c.states
 			w.set(object)
-			h := w.s.withheld(w.s.workloads[object.UID], c.of)
+			h := w.s.at(w.now).withheld(w.s.workloads[object.UID], c.of)
 			if (h != nil) != c.held {
 				t.Fatalf("withheld: %+v; want %v", h, c.held)
 			}

@@ -13,7 +13,7 @@ type hold struct {
 
 // withheld says what keeps a Workload from the quota that it could have; nil is
 // nothing.
-func (s *State) withheld(w *Workload, p *proposal) *hold {
+func (s *Cycle) withheld(w *Workload, p *proposal) *hold {
 	for _, rule := range []func(*Workload, *proposal) *hold{s.changing, s.gated, s.overNamespaceQuota, s.awaitsPods} {
 		if h := rule(w, p); h != nil {
 			return h

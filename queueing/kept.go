@@ -31,7 +31,7 @@ func (q *queue) keeps() bool {
 // keptFor is what is free of the nominal quota that a Workload waits for: on the first
 // flavor that suits each of its podSets and has as much nominal quota. It is empty for one
 // that has to borrow in any case.
-func (s *State) keptFor(q *queue, w *Workload) quota.Amounts {
+func (s *Cycle) keptFor(q *queue, w *Workload) quota.Amounts {
 	a := &assigner{s: s, queue: q, w: w, counts: podCounts(w), assumed: quota.Amounts{}, old: s.predecessor(q, w)}
 	if !a.split() {
 		return nil

@@ -33,7 +33,7 @@ type comer struct {
 }
 
 // setRange takes in a LimitRange, and deleteRange takes it out.
-func (s *State) setRange(o *corev1.LimitRange) {
+func (s *Cache) setRange(o *corev1.LimitRange) {
 	ns := s.namespace(o.Namespace)
 	if ns.ranges == nil {
 		ns.ranges = map[string]*corev1.LimitRange{}
@@ -42,14 +42,14 @@ func (s *State) setRange(o *corev1.LimitRange) {
 	s.ranged(o.Namespace)
 }
 
-func (s *State) deleteRange(o *corev1.LimitRange) {
+func (s *Cache) deleteRange(o *corev1.LimitRange) {
 	delete(s.namespace(o.Namespace).ranges, o.Name)
 	s.ranged(o.Namespace)
 }
 
 // ranged works out what the LimitRanges of a namespace say, and has its Workloads
 // looked at again.
-func (s *State) ranged(name string) {
+func (s *Cache) ranged(name string) {
 	s.namespaces[name].rules = rulesOf(s.namespaces[name].ranges)
 	s.reread(func(w *Workload) bool { return w.Object.Namespace == name })
 }
@@ -63,7 +63,7 @@ func withDefaults(list, defaults corev1.ResourceList) corev1.ResourceList {
 }
 
 // setQuota takes in a ResourceQuota, and has those looked at that wait for one.
-func (s *State) setQuota(o *corev1.ResourceQuota) {
+func (s *Cache) setQuota(o *corev1.ResourceQuota) {
 	ns := s.namespace(o.Namespace)
 	if ns.quotas == nil {
 		ns.quotas = map[string]*corev1.ResourceQuota{}
@@ -72,13 +72,13 @@ func (s *State) setQuota(o *corev1.ResourceQuota) {
 	s.touchShort(ns)
 }
 
-func (s *State) deleteQuota(o *corev1.ResourceQuota) {
+func (s *Cache) deleteQuota(o *corev1.ResourceQuota) {
 	ns := s.namespace(o.Namespace)
 	delete(ns.quotas, o.Name)
 	s.touchShort(ns)
 }
 
-func (s *State) touchShort(ns *namespace) {
+func (s *Cache) touchShort(ns *namespace) {
 	for uid := range ns.short {
 		s.touch(uid)
 	}
@@ -86,7 +86,7 @@ func (s *State) touchShort(ns *namespace) {
 }
 
 // comes notes that pods of a Workload will come.
-func (s *State) comes(w *Workload, admission *kueue.Admission) {
+func (s *Cache) comes(w *Workload, admission *kueue.Admission) {
 	ns := s.namespaces[w.Object.Namespace]
 	if !s.config.NamespaceQuota || ns == nil || len(ns.quotas) == 0 {
 		return
@@ -99,23 +99,23 @@ func (s *State) comes(w *Workload, admission *kueue.Admission) {
 
 // arrived forgets those whose pods have come or never will, and says when to look
 // again; zero if there is nobody left.
-func (s *State) arrived(ns *namespace) (next time.Time) {
+func (s *Cache) arrived(ns *namespace, now time.Time) (next time.Time) {
 	for uid, c := range ns.coming {
 		w := c.Workload
 		switch {
 		case s.workloads[uid] == w && w.assumed != nil:
-			next = earliest(next, s.now.Add(podsCome))
+			next = earliest(next, now.Add(podsCome))
 		case s.workloads[uid] != w || w.place != holding || IsEvicted(w.Object) || isTrue(w.Object, kueue.WorkloadPodsReady):
 			delete(ns.coming, uid)
 		case IsAdmitted(w.Object):
 			over := admittedSince(w.Object).Add(podsCome)
-			if !s.now.Before(over) {
+			if !now.Before(over) {
 				delete(ns.coming, uid)
 				continue
 			}
 			next = earliest(next, over)
 		default:
-			next = earliest(next, s.now.Add(podsCome))
+			next = earliest(next, now.Add(podsCome))
 		}
 	}
 	return next
@@ -125,12 +125,12 @@ func (s *State) arrived(ns *namespace) (next time.Time) {
 // namespace would have rejected. It steps aside, since the quota is nobody else's.
 // A ResourceQuota with a scope of which a pod template does not tell whether it
 // holds is not looked at.
-func (s *State) overNamespaceQuota(w *Workload, p *proposal) *hold {
+func (s *Cycle) overNamespaceQuota(w *Workload, p *proposal) *hold {
 	ns := s.namespaces[w.Object.Namespace]
 	if !s.config.NamespaceQuota || ns == nil || len(ns.quotas) == 0 {
 		return nil
 	}
-	next := s.arrived(ns)
+	next := s.arrived(ns, s.now)
 	var short []string
 	for _, name := range slices.Sorted(maps.Keys(ns.quotas)) {
 		short = append(short, s.lacking(ns, ns.quotas[name], w, p)...)
@@ -147,7 +147,7 @@ func (s *State) overNamespaceQuota(w *Workload, p *proposal) *hold {
 }
 
 // lacking lists what of a ResourceQuota is not enough for the pods of a Workload.
-func (s *State) lacking(ns *namespace, q *corev1.ResourceQuota, w *Workload, p *proposal) (out []string) {
+func (s *Cache) lacking(ns *namespace, q *corev1.ResourceQuota, w *Workload, p *proposal) (out []string) {
 	hard := q.Status.Hard
 	if hard == nil {
 		hard = q.Spec.Hard
@@ -211,7 +211,7 @@ func measureOf(name corev1.ResourceName) (m measure, ok bool) {
 }
 
 // of is how much of a ResourceQuota the pods of an admission use.
-func (m measure) of(s *State, q *corev1.ResourceQuota, w *kueue.Workload, admission *kueue.Admission) (sum int64) {
+func (m measure) of(s *Cache, q *corev1.ResourceQuota, w *kueue.Workload, admission *kueue.Admission) (sum int64) {
 	for i := range admission.PodSetAssignments {
 		assignment := &admission.PodSetAssignments[i]
 		spec := s.complete(w.Namespace, &findPodSet(w, assignment.Name).Template.Spec)

@@ -35,7 +35,7 @@ func TestWhatAResourceQuotaCounts(t *testing.T) {
 		if want == "" {
 			continue
 		}
-		if got := m.of(newWorld().s, &corev1.ResourceQuota{}, object, admission); got != m.amount(resource.MustParse(want)) {
+		if got := m.of(newWorld().s.Cache, &corev1.ResourceQuota{}, object, admission); got != m.amount(resource.MustParse(want)) {
 			t.Errorf("%s: %d, want %s", name, got, want)
 		}
 	}

@@ -30,10 +30,10 @@ func (a *assigner) obtainable(p *proposal) bool {
 			kueue.WorkloadQuotaReservedReasonNoMatchingFlavor)
 		return false
 	}
-	if until := a.s.refusedUntil(a.w, a.distinct()); len(checks) > 0 && !until.IsZero() {
-		a.until = earliest(a.until, until)
+	if last := &a.w.unobtained; len(checks) > 0 && last.lasts(a.s.now) && slices.Equal(last.flavors, a.distinct()) {
+		a.until = earliest(a.until, last.until)
 		a.note(fmt.Sprintf("no machines: the last request was refused a moment ago; tried again at %s%s",
-			until.UTC().Format(time.RFC3339), spared(p.victims)), ReasonWaitingForCapacity)
+			last.until.UTC().Format(time.RFC3339), spared(p.victims)), ReasonWaitingForCapacity)
 		return false
 	}
 	if a.asked(all) {
@@ -112,7 +112,7 @@ func (a *assigner) vacated(victims []victim) *provisioning.Snapshot {
 // returning are the requests of those who have no quota any more. They are about to
 // be deleted, and their machines are free once they are: whoever comes next may count
 // on these, and has to, or another one would have the quota meanwhile.
-func (s *State) returning() []types.UID {
+func (s *Cycle) returning() []types.UID {
 	if s.returned != nil {
 		return s.returned
 	}
@@ -147,7 +147,7 @@ func uncertain(victims []victim, plan *provisioning.Verdict) string {
 }
 
 // requestsOf are those by which victims have their machines.
-func (s *State) requestsOf(victims []victim) []types.UID {
+func (s *Cache) requestsOf(victims []victim) []types.UID {
 	var out []types.UID
 	for _, v := range victims {
 		for _, r := range s.requests[v.Object.UID] {
@@ -182,7 +182,7 @@ func (a *assigner) distinct() []kueue.ResourceFlavorReference {
 // blindly is how many flavors an attempt passes over that has no advice: as many
 // as attempts have failed before it. So even then a stockout leads to the next
 // flavor and not to the same one again.
-func (s *State) blindly(q *queue, w *Workload) int {
+func (s *Cycle) blindly(q *queue, w *Workload) int {
 	state := w.Object.Status.RequeueState
 	if s.capacity != nil || state == nil || state.Count == nil || len(s.capacityChecks(checksFor(q.object, flavorsOf(q.object)))) == 0 {
 		return 0
@@ -191,7 +191,7 @@ func (s *State) blindly(q *queue, w *Workload) int {
 }
 
 // gangOf is the Workload's pods as they would be on the flavors of an admission.
-func (s *State) gangOf(w *Workload, admission *kueue.Admission) provisioning.Gang {
+func (s Evaluator) gangOf(w *Workload, admission *kueue.Admission) provisioning.Gang {
 	t := w.tenant()
 	gang := provisioning.Gang{Namespace: t.Namespace, Queue: t.Queue, Name: w.Object.Namespace + "/" + w.Object.Name}
 	for i := range admission.PodSetAssignments {
@@ -209,7 +209,7 @@ func (w *Workload) tenant() provisioning.Tenant {
 }
 
 // templateOf is the template of a podSet as it will be on its flavors.
-func (s *State) templateOf(w *Workload, assignment *kueue.PodSetAssignment) *corev1.PodTemplateSpec {
+func (s Evaluator) templateOf(w *Workload, assignment *kueue.PodSetAssignment) *corev1.PodTemplateSpec {
 	var flavors []*kueue.ResourceFlavor
 	for _, name := range assignedFlavors(&kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{*assignment}}) {
 		if flavor := s.flavors[name]; flavor != nil {
@@ -234,7 +234,7 @@ func countOf(assignment *kueue.PodSetAssignment) int32 {
 
 // foresee marks in the advice, once a cycle, what Workloads will use that have quota and whose
 // request the provisioner has not seen yet.
-func (s *State) foresee() {
+func (s *Cycle) foresee() {
 	if s.foreseen || s.capacity == nil || s.plan == nil {
 		return
 	}
@@ -260,7 +260,7 @@ func (s *State) foresee() {
 
 // seen says that the provisioner has begun to work on a request of the Workload,
 // so that its picture has what the request will use.
-func (s *State) seen(w *Workload) bool {
+func (s *Cycle) seen(w *Workload) bool {
 	return slices.ContainsFunc(s.requests[w.Object.UID], func(r *autoscaling.ProvisioningRequest) bool {
 		return len(r.Status.Conditions) > 0
 	})
@@ -268,6 +268,6 @@ func (s *State) seen(w *Workload) bool {
 
 // take marks what a plan uses in a copy of the advice, so that the next
 // Workload of the cycle is not promised the same machines.
-func (s *State) take(w *Workload, plan *provisioning.Verdict) {
+func (s *Cycle) take(w *Workload, plan *provisioning.Verdict) {
 	s.capacity = s.capacity.Taking(w.Object.UID, w.tenant(), plan)
 }

@@ -10,7 +10,7 @@ const JobUIDLabel = "kueue.x-k8s.io/job-uid"
 
 // orphaned ends a Workload of a job that is gone, as a deletion with --cascade=orphan
 // leaves it: without an owner. It would hold its quota for ever.
-func (s *State) orphaned(w *Workload) *Verdict {
+func (s Rules) orphaned(w *Workload) *Verdict {
 	if w.Object.Labels[JobUIDLabel] == "" || metav1.GetControllerOf(w.Object) != nil || !w.Object.DeletionTimestamp.IsZero() {
 		return nil
 	}

@@ -142,7 +142,7 @@ func TestJobsOnlyTightenThePolicyOfTheirQueue(t *testing.T) {
 			if c.want != "" {
 				return
 			}
-			parameters := w.s.parameters(w.s.workloads[w.find(t, "train").UID], "capacity")
+			parameters := w.s.at(w.now).parameters(w.s.workloads[w.find(t, "train").UID], "capacity")
 			for k, want := range c.request {
 				if string(parameters[k]) != want {
 					t.Errorf("its request has %s=%q, want %q", k, parameters[k], want)
@@ -164,7 +164,7 @@ func TestChecksWithoutAPolicyHaveTheDefault(t *testing.T) {
 	w.add(t, "train", nil)
 	w.add(t, "dear", map[string]string{ParameterPrefix + "maxPricePerHour": "50"})
 	got := outcomes(w.s.Cycle(w.now))
-	if got["dear"] != Wait || w.s.parameters(w.s.workloads[w.find(t, "train").UID], "capacity")[PolicyParameter] != v1alpha1.DefaultPolicy {
+	if got["dear"] != Wait || w.s.at(w.now).parameters(w.s.workloads[w.find(t, "train").UID], "capacity")[PolicyParameter] != v1alpha1.DefaultPolicy {
 		t.Errorf("outcomes: %v", got)
 	}
 }

@@ -8,7 +8,7 @@ import (
 // ActivePending is how many of the Workloads that wait in a ClusterQueue are judged
 // again whenever one of the queue is. All others wait for something to change first:
 // for quota to come back, for the end of a pause, or for somebody to act.
-func (s *State) ActivePending(name kueue.ClusterQueueReference) int32 {
+func (s *Cache) ActivePending(name kueue.ClusterQueueReference) int32 {
 	if q := s.queues[name]; q.judgesAll() {
 		return int32(q.pending.Len())
 	}
@@ -16,7 +16,7 @@ func (s *State) ActivePending(name kueue.ClusterQueueReference) int32 {
 }
 
 // LocalActivePending is ActivePending for what came by a LocalQueue.
-func (s *State) LocalActivePending(key types.NamespacedName) (n int32) {
+func (s *Cache) LocalActivePending(key types.NamespacedName) (n int32) {
 	lq := s.localQueues[key]
 	if lq == nil {
 		return 0

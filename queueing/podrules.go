@@ -57,7 +57,7 @@ func extreme(a, b corev1.ResourceList, sign int) corev1.ResourceList {
 // complete is a pod's spec with what the API server will add to it that counts: the
 // defaults of LimitRanges and the overhead of the RuntimeClass. It shares the rest with
 // spec, and is spec itself where nothing is added.
-func (s *State) complete(namespace string, spec *corev1.PodSpec) *corev1.PodSpec {
+func (s *Cache) complete(namespace string, spec *corev1.PodSpec) *corev1.PodSpec {
 	if spec.RuntimeClassName != nil && spec.Overhead == nil {
 		if class := s.runtimes[*spec.RuntimeClassName]; class != nil && class.Overhead != nil {
 			out := *spec
@@ -93,7 +93,7 @@ const (
 
 // refusedPods says why the API server would create no pod of a Workload: containers
 // that ask for more than their own limits, or that break a LimitRange.
-func (s *State) refusedPods(w *Workload) string {
+func (s *Cache) refusedPods(w *Workload) string {
 	var rules podRules
 	if ns := s.namespaces[w.Object.Namespace]; ns != nil {
 		rules = ns.rules
@@ -177,12 +177,12 @@ func exceeding(requests, limits corev1.ResourceList) (out []corev1.ResourceName)
 }
 
 // setRuntime takes in a RuntimeClass, and deleteRuntime takes it out.
-func (s *State) setRuntime(o *nodev1.RuntimeClass) {
+func (s *Cache) setRuntime(o *nodev1.RuntimeClass) {
 	s.runtimes[o.Name] = o
 	s.reread(func(w *Workload) bool { return runsBy(w, o.Name) })
 }
 
-func (s *State) deleteRuntime(o *nodev1.RuntimeClass) {
+func (s *Cache) deleteRuntime(o *nodev1.RuntimeClass) {
 	delete(s.runtimes, o.Name)
 	s.reread(func(w *Workload) bool { return runsBy(w, o.Name) })
 }
@@ -196,7 +196,7 @@ func runsBy(w *Workload, class string) bool {
 
 // reread works out again what the pods of Workloads ask for. Those with quota keep what
 // they have until they queue again.
-func (s *State) reread(of func(*Workload) bool) {
+func (s *Cache) reread(of func(*Workload) bool) {
 	for uid, w := range s.workloads {
 		if !of(w) {
 			continue

@@ -26,7 +26,7 @@ const (
 //	Admitted ─timeout─▶ evicted ─backoff─▶ pending
 //	   │ PodsReady=True                ▲
 //	   └─▶ a pod is lost ─recoveryTimeout┘      past the limit: deactivated
-func (s *State) unready(w *Workload) *Verdict {
+func (s Rules) unready(w *Workload) *Verdict {
 	c := s.config.WaitForPodsReady
 	if c == nil || !IsAdmitted(w.Object) || isTrue(w.Object, kueue.WorkloadPodsReady) {
 		return nil
@@ -53,7 +53,7 @@ func (s *State) unready(w *Workload) *Verdict {
 
 // tryAgain ends the attempt of an admitted Workload whose pods did not come, and lets it
 // pause before the next one. Past the limit there is none, for which short says why.
-func (s *State) tryAgain(w *Workload, reason, cause, message, short string) *Verdict {
+func (s Rules) tryAgain(w *Workload, reason, cause, message, short string) *Verdict {
 	strategy := requeuing(s.config.WaitForPodsReady)
 	tries := s.tries(w.Object)
 	if limit := strategy.BackoffLimitCount; limit != nil && tries >= *limit {
@@ -71,7 +71,7 @@ func (s *State) tryAgain(w *Workload, reason, cause, message, short string) *Ver
 // was last activated after that: each time it has all its tries again. It is
 // taken from the statistics, since the count in requeueState has attempts at
 // capacity in it, which must never deactivate a Workload.
-func (s *State) tries(w *kueue.Workload) int32 {
+func (s Rules) tries(w *kueue.Workload) int32 {
 	n := plus(evictions(w, kueue.WorkloadEvictedByPodsReadyTimeout, ""), evictions(w, ReasonPodsRefused, ""))
 	if limit := requeuing(s.config.WaitForPodsReady).BackoffLimitCount; limit != nil {
 		rounds := evictions(w, kueue.WorkloadDeactivated, kueue.WorkloadRequeuingLimitExceeded)
@@ -114,14 +114,14 @@ func backoff(w *kueue.Workload, c kueueconfig.RequeuingStrategy, tries int32) ti
 
 // blocksAdmission says that nothing is admitted while pods of another Workload are
 // not ready.
-func (s *State) blocksAdmission() bool {
+func (s *Cache) blocksAdmission() bool {
 	c := s.config.WaitForPodsReady
 	return c != nil && c.BlockAdmission != nil && *c.BlockAdmission
 }
 
 // started takes a Workload out of those whose pods are awaited. The last one lets all go
 // that was held back.
-func (s *State) started(w *Workload) {
+func (s *Cache) started(w *Workload) {
 	if s.starting[w.Object.UID] == nil {
 		return
 	}
@@ -135,7 +135,7 @@ func (s *State) started(w *Workload) {
 
 // awaitsPods holds back everybody as long as pods of a Workload with quota are not
 // ready, where admission is blocked by that.
-func (s *State) awaitsPods(*Workload, *proposal) *hold {
+func (s *Cycle) awaitsPods(*Workload, *proposal) *hold {
 	if !s.blocksAdmission() || len(s.starting) == 0 {
 		return nil
 	}

@@ -29,7 +29,7 @@ func PodsRefused(w *kueue.Workload, words string, now time.Time) *kueue.Workload
 // refuses: quota and machines are for those that can use them. What refuses them may
 // change without an event that is watched, so the Workload tries again after a pause
 // that doubles.
-func (s *State) turnedAway(w *Workload) *Verdict {
+func (s Rules) turnedAway(w *Workload) *Verdict {
 	c := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadPodsReady)
 	if !IsAdmitted(w.Object) || c == nil || c.Status != metav1.ConditionFalse || c.Reason != ReasonPodsRefused ||
 		c.LastTransitionTime.Time.Before(admittedSince(w.Object)) {

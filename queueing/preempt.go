@@ -31,7 +31,7 @@ func namesOf(victims []victim) []string {
 }
 
 // question is who could make room for a Workload.
-func (s *State) question(q *queue, w *Workload, needs quota.Amounts) preemption.Question {
+func (s *Cycle) question(q *queue, w *Workload, needs quota.Amounts) preemption.Question {
 	out := preemption.Question{
 		Queue: q.node, FairSharing: s.config.FairSharing, Priority: w.priority, Queued: w.since, Needs: needs, Running: s.running,
 	}
@@ -43,7 +43,7 @@ func (s *State) question(q *queue, w *Workload, needs quota.Amounts) preemption.
 
 // decide says what has to leave for a Workload, and notes where nothing can but what
 // others have claimed.
-func (s *State) decide(q *queue, w *Workload, needs quota.Amounts) preemption.Answer {
+func (s *Cycle) decide(q *queue, w *Workload, needs quota.Amounts) preemption.Answer {
 	answer := preemption.Decide(s.question(q, w, needs))
 	if delete(q.skipped, w.Object.UID); answer.Claimed {
 		q.skipped[w.Object.UID], s.told.queues[q] = true, true
@@ -52,7 +52,7 @@ func (s *State) decide(q *queue, w *Workload, needs quota.Amounts) preemption.An
 }
 
 // running are the Workloads in a ClusterQueue that could be asked to leave.
-func (s *State) running(n *quota.Node) []*preemption.Workload {
+func (s *Cycle) running(n *quota.Node) []*preemption.Workload {
 	q := s.queues[kueue.ClusterQueueReference(n.Name)]
 	byUsage := s.sharesByUsage(q)
 	q.tree.overlooked = q.tree.overlooked || q.unseen > 0
@@ -82,7 +82,7 @@ func candidate(w *Workload) preemption.Workload {
 // couldPreempt says how preemption could make room for so much of one flavor and
 // resource; where it cannot, why says what keeps it from that, if the queue has a
 // policy at all.
-func (s *State) couldPreempt(q *queue, w *Workload, fr quota.FlavorResource, want int64) (by mode, ok bool, why string) {
+func (s *Cycle) couldPreempt(q *queue, w *Workload, fr quota.FlavorResource, want int64) (by mode, ok bool, why string) {
 	if !q.preempts() {
 		return 0, false, ""
 	}
@@ -105,7 +105,7 @@ func (q *queue) preempts() bool {
 
 // victims are those that have to leave for a Workload to have its quota; why says
 // why nobody can.
-func (s *State) victims(q *queue, w *Workload, needs quota.Amounts) (out []victim, why string) {
+func (s *Cycle) victims(q *queue, w *Workload, needs quota.Amounts) (out []victim, why string) {
 	answer := s.decide(q, w, needs)
 	for _, t := range answer.Targets {
 		out = append(out, victim{s.workloads[t.UID], t.Reason})
@@ -115,7 +115,7 @@ func (s *State) victims(q *queue, w *Workload, needs quota.Amounts) (out []victi
 
 // preempted has a victim stop. Its quota goes with the same write unless pods may
 // run on it.
-func (s *State) preempted(v victim, by *Workload) *Verdict {
+func (s *Cycle) preempted(v victim, by *Workload) *Verdict {
 	message := fmt.Sprintf("Preempted to accommodate a workload (UID: %s, JobUID: %s) due to %s; preemptor path: %s; preemptee path: %s; "+
 		"the preemptor is %s/%s of priority %d", by.Object.UID, cmp.Or(by.Object.Labels[JobUIDLabel], "UNKNOWN"), humanReason[v.reason],
 		pathOf(by.queue), pathOf(v.queue), by.Object.Namespace, by.Object.Name, by.priority)

@@ -13,7 +13,7 @@ const ReasonPriorityChanged = "PriorityChanged"
 
 // setClass takes in a WorkloadPriorityClass. Another value of it goes to all Workloads
 // that name it. A priority that a hand gives to a Workload stays until then, as in Kueue.
-func (s *State) setClass(c *kueue.WorkloadPriorityClass) {
+func (s *Cache) setClass(c *kueue.WorkloadPriorityClass) {
 	have := s.classes[c.Name]
 	s.classes[c.Name] = c
 	if have != nil && have.Value == c.Value {
@@ -39,7 +39,7 @@ func classOf(w *kueue.Workload) string {
 // prioritize gives a Workload the priority of its class. Nothing else waits for that, so
 // the Workload is judged with the priority that it has, and its place in its queue is
 // kept, until the new one is written.
-func (s *State) prioritize(w *Workload) *Verdict {
+func (s Rules) prioritize(w *Workload) *Verdict {
 	if !w.unpriced || w.pricing {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (s *State) prioritize(w *Workload) *Verdict {
 
 // Prioritized says that the write of a Prioritize verdict is over, whatever became of it.
 // The Workload as it is now has been Set before.
-func (s *State) Prioritized(uid types.UID) {
+func (s *Cache) Prioritized(uid types.UID) {
 	if w := s.workloads[uid]; w != nil {
 		w.pricing = false
 		s.due[uid] = w

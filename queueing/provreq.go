@@ -33,13 +33,13 @@ const (
 
 // isRequest says that a check is Kueue's own, which asks whoever serves the class
 // of its ProvisioningRequestConfig.
-func (s *State) isRequest(name kueue.AdmissionCheckReference) bool {
+func (s *Cache) isRequest(name kueue.AdmissionCheckReference) bool {
 	ac := s.checks[name]
 	return ac != nil && ac.Spec.ControllerName == ProvisioningRequestController
 }
 
 // configOf is what a check says of its requests; nil if it is not active.
-func (s *State) configOf(check kueue.AdmissionCheckReference) *kueue.ProvisioningRequestConfigSpec {
+func (s *Cache) configOf(check kueue.AdmissionCheckReference) *kueue.ProvisioningRequestConfigSpec {
 	ac := s.checks[check]
 	if !s.checkStanding(ac).Active {
 		return nil
@@ -58,7 +58,7 @@ func (s *State) configOf(check kueue.AdmissionCheckReference) *kueue.Provisionin
 //	Accepted                     Pending, with what Provisioned=False says
 //
 // A check that is Ready gets no other request: a workload may run on it.
-func (s *State) requestStep(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) step {
+func (s Evaluator) requestStep(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) step {
 	config := s.configOf(state.Name)
 	if config == nil {
 		return step{state: kueue.CheckStatePending, message: checkInactive}
@@ -244,7 +244,7 @@ func updatesBy(r *autoscaling.ProvisioningRequest, config *kueue.ProvisioningReq
 }
 
 // requestCheckStanding judges a check of Kueue's own.
-func (s *State) requestCheckStanding(ac *kueue.AdmissionCheck) Standing {
+func (s *Cache) requestCheckStanding(ac *kueue.AdmissionCheck) Standing {
 	const kind = "ProvisioningRequestConfig"
 	bad := func(format string, args ...any) Standing {
 		return Standing{Reason: reasonBadParameters, Message: fmt.Sprintf(format, args...)}

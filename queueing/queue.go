@@ -63,19 +63,27 @@ type tree struct {
 	overlooked bool
 	// kept is quota that is not lent, as of the last drain.
 	kept []kept
-	// stale is when all are judged again because quota was given out since some were
-	// told how much is free; zero if what they were told is true.
-	stale time.Time
+	// untrue says that quota was given out since some Workloads were told how much is
+	// free. At stale all are judged again for that; zero if what they were told is true.
+	untrue bool
+	stale  time.Time
 }
 
 // staleAfter is how long what a Workload was told may be untrue.
 const staleAfter = 10 * time.Second
 
 // tightened notes that more is used.
-func (t *tree) tightened(now time.Time) {
-	if t.stale.IsZero() && slices.ContainsFunc(t.queues, func(q *queue) bool { return len(q.refusals) > 0 }) {
+func (t *tree) tightened() {
+	t.untrue = t.untrue || slices.ContainsFunc(t.queues, func(q *queue) bool { return len(q.refusals) > 0 })
+}
+
+// correct sets the time at which the Workloads of the tree are judged again whose
+// messages are not true any more.
+func (t *tree) correct(now time.Time) {
+	if t.untrue && t.stale.IsZero() {
 		t.stale = now.Add(staleAfter)
 	}
+	t.untrue = false
 }
 
 // localQueue is a LocalQueue with its numbers.
@@ -219,7 +227,7 @@ func quotasOf(groups []kueue.ResourceGroup) map[quota.FlavorResource]quota.Quota
 
 // rebuild works out the queues anew after an object other than a Workload or a
 // request has changed, which is seldom, and has every Workload looked at again.
-func (s *State) rebuild() {
+func (s *Cache) rebuild() {
 	for _, q := range s.order {
 		// Cheaper than to take out one after the other.
 		q.pending.Clear(false)
@@ -256,15 +264,18 @@ func (s *State) rebuild() {
 	}
 	s.told.all(s)
 	if s.sharing != nil && s.sampleAt.IsZero() {
-		// Who uses anything is found out by the sample.
-		s.sampleAt = s.now
+		// The sample finds out which LocalQueues use anything.
+		s.sampleAt = atOnce
 	}
 }
+
+// atOnce is a time that is over.
+var atOnce = time.Unix(0, 0)
 
 // plant makes the trees of cohorts. A cohort that nobody has made is one without
 // quota of its own; cohorts in a circle form no tree, and their queues are put
 // into trees of their own, which are inactive.
-func (s *State) plant() {
+func (s *Cache) plant() {
 	nodes := map[kueue.CohortReference]*quota.Node{}
 	parents := map[kueue.CohortReference]kueue.CohortReference{}
 	var names []kueue.CohortReference
@@ -398,7 +409,7 @@ func (t *told) counted(w *Workload) {
 	}
 }
 
-func (t *told) all(s *State) {
+func (t *told) all(s *Cache) {
 	*t = newTold()
 	for _, q := range s.order {
 		t.queues[q] = true

@@ -28,8 +28,7 @@ type Report struct {
 
 // Report returns the statuses that may have changed since the last report. A
 // status that equals that of the object needs no write.
-func (s *State) Report(now time.Time) Report {
-	s.now = now
+func (s *Cache) Report(now time.Time) Report {
 	if s.outdated {
 		s.rebuild()
 	}
@@ -48,7 +47,7 @@ func (s *State) Report(now time.Time) Report {
 		}
 	}
 	for q := range s.told.queues {
-		out.ClusterQueues[q.object.Name] = s.queueStatus(q)
+		out.ClusterQueues[q.object.Name] = s.queueStatus(q, now)
 		for at := q.node.Parent(); at != nil; at = at.Parent() {
 			if _, told := out.Trees[at.Name]; !told {
 				out.Trees[at.Name] = s.cohortFigures(at)
@@ -57,7 +56,7 @@ func (s *State) Report(now time.Time) Report {
 		}
 	}
 	for lq := range s.told.locals {
-		out.LocalQueues[types.NamespacedName{Namespace: lq.object.Namespace, Name: lq.object.Name}] = s.localStatus(lq)
+		out.LocalQueues[types.NamespacedName{Namespace: lq.object.Namespace, Name: lq.object.Name}] = s.localStatus(lq, now)
 	}
 	if s.told.checks {
 		for _, ac := range s.checks {
@@ -75,7 +74,7 @@ func (s *State) Report(now time.Time) Report {
 }
 
 // cohort adds the status of a cohort, if there is an object of it.
-func (r *Report) cohort(s *State, n *quota.Node) {
+func (r *Report) cohort(s *Cache, n *quota.Node) {
 	if s.cohorts[kueue.CohortReference(n.Name)] == nil {
 		return
 	}
@@ -98,9 +97,9 @@ func (st Standing) write(conditions *[]metav1.Condition, condition string, gener
 	apimeta.SetStatusCondition(conditions, c)
 }
 
-func (s *State) queueStatus(q *queue) kueue.ClusterQueueStatus {
+func (s *Cache) queueStatus(q *queue, now time.Time) kueue.ClusterQueueStatus {
 	out := *q.object.Status.DeepCopy()
-	q.standing.write(&out.Conditions, kueue.ClusterQueueActive, q.object.Generation, s.now)
+	q.standing.write(&out.Conditions, kueue.ClusterQueueActive, q.object.Generation, now)
 	out.PendingWorkloads, out.ReservingWorkloads, out.AdmittedWorkloads = q.waiting, q.reserving, q.running
 	out.FlavorsReservation = q.flavorUsage(q.reserved)
 	out.FlavorsUsage = q.flavorUsage(q.admitted)
@@ -133,16 +132,16 @@ func (q *queue) flavorUsage(used sums) []kueue.FlavorUsage {
 	return out
 }
 
-func (s *State) localStatus(lq *localQueue) kueue.LocalQueueStatus {
+func (s *Cache) localStatus(lq *localQueue, now time.Time) kueue.LocalQueueStatus {
 	out := *lq.object.Status.DeepCopy()
-	s.localQueueStanding(lq.object).write(&out.Conditions, kueue.LocalQueueActive, lq.object.Generation, s.now)
+	s.localQueueStanding(lq.object).write(&out.Conditions, kueue.LocalQueueActive, lq.object.Generation, now)
 	out.PendingWorkloads, out.ReservingWorkloads, out.AdmittedWorkloads = lq.waiting, lq.reserving, lq.running
 	out.FlavorsReservation, out.FlavorsUsage = nil, nil
 	out.FairSharing = nil
 	if q := s.queues[lq.object.Spec.ClusterQueue]; q != nil {
 		if s.sharesByUsage(q) {
 			if lq.record.At.IsZero() {
-				lq.record.At = s.sampleTime()
+				lq.record.At = sampleTime(now)
 			}
 			out.FairSharing = &kueue.LocalQueueFairSharingStatus{AdmissionFairSharingStatus: &kueue.LocalQueueAdmissionFairSharingStatus{
 				ConsumedResources: lq.record.Consumed.List(), LastUpdate: metav1.NewTime(lq.record.At),

@@ -92,7 +92,7 @@ func allOf(w *Workload) []ask {
 }
 
 // newRequest asks for pods of the Workload as they will be on their flavors.
-func (s *State) newRequest(w *Workload, name, class string, parameters map[string]autoscaling.Parameter, asked []ask) *Request {
+func (s Evaluator) newRequest(w *Workload, name, class string, parameters map[string]autoscaling.Parameter, asked []ask) *Request {
 	owner := *metav1.NewControllerRef(w.Object, kueue.SchemeGroupVersion.WithKind("Workload"))
 	meta := func(n string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{
@@ -122,7 +122,7 @@ func (s *State) newRequest(w *Workload, name, class string, parameters map[strin
 }
 
 // capacityRequest asks for all of the Workload's pods at once.
-func (s *State) capacityRequest(w *Workload, state *kueue.AdmissionCheckState, name string) *Request {
+func (s Evaluator) capacityRequest(w *Workload, state *kueue.AdmissionCheckState, name string) *Request {
 	asked := allOf(w)
 	out := s.newRequest(w, name, CapacityClass, s.parameters(w, state.Name), asked)
 	if tried := retries(state); tried > 0 {
@@ -146,7 +146,7 @@ func annotated(w *Workload, parameters map[string]autoscaling.Parameter) {
 // there is none that stays. Others are those of no current attempt of any check, and
 // those that were made ahead for another assignment: they have to be gone, and with
 // them their machines, before a new one is made.
-func (s *State) requestsFor(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) (
+func (s Evaluator) requestsFor(w *Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) (
 	name string, current *autoscaling.ProvisioningRequest, others []*autoscaling.ProvisioningRequest) {
 	nameOf := func(c *kueue.AdmissionCheckState) string { return RequestName(w.Object.Name, c.Name, retries(c)+1) }
 	name = nameOf(state)

@@ -14,7 +14,7 @@ import (
 // as long as the configuration says: a finished one by itself, since its job knows
 // that it is over; one that Muster has deactivated with its job, which would queue
 // again otherwise.
-func (s *State) retire(w *Workload) *Verdict {
+func (s Rules) retire(w *Workload) *Verdict {
 	policies := s.config.ObjectRetentionPolicies
 	if policies == nil || policies.Workloads == nil || !w.Object.DeletionTimestamp.IsZero() {
 		return nil
@@ -31,7 +31,7 @@ func (s *State) retire(w *Workload) *Verdict {
 
 // removed is the verdict once the time after a condition is over; before it, the
 // Workload is looked at again then.
-func (s *State) removed(w *Workload, condition string, keep *metav1.Duration, job *metav1.OwnerReference) *Verdict {
+func (s Rules) removed(w *Workload, condition string, keep *metav1.Duration, job *metav1.OwnerReference) *Verdict {
 	if keep == nil {
 		return nil
 	}

@@ -406,7 +406,7 @@ func checkStates(object *kueue.Workload) string {
 // queues prints what the report says of each queue.
 func (w *world) queues() string {
 	var out strings.Builder
-	w.s.told.all(w.s)
+	w.s.told.all(w.s.Cache)
 	report := w.s.Report(w.now)
 	for _, q := range w.s.order {
 		st := report.ClusterQueues[q.object.Name]

@@ -33,7 +33,7 @@ const (
 
 // predecessor is the Workload whose place a slice takes; nil if there is none that
 // could be taken. Only slices of one job replace each other.
-func (s *State) predecessor(q *queue, w *Workload) *Workload {
+func (s *Cache) predecessor(q *queue, w *Workload) *Workload {
 	key := replacedKey(w.Object)
 	if key.Name == "" {
 		return nil
@@ -49,7 +49,7 @@ func (s *State) predecessor(q *queue, w *Workload) *Workload {
 // changing holds a slice back while a verdict on the Workload that it replaces is
 // being carried out, or another slice takes its place. Judged without it, the slice
 // would get quota beside that one's.
-func (s *State) changing(w *Workload, p *proposal) *hold {
+func (s *Cycle) changing(w *Workload, p *proposal) *hold {
 	key := replacedKey(w.Object)
 	if key.Name == "" || p.replaces != nil {
 		return nil
@@ -154,7 +154,7 @@ func (p *proposal) growth() quota.Amounts {
 // succeed takes in whether a slice has quota, be it only assumed. As long as it has, the
 // Workload that it replaces counts nowhere: its quota is part of the slice's, and it gets
 // none.
-func (s *State) succeed(w *Workload, has bool) {
+func (s *Cache) succeed(w *Workload, has bool) {
 	key := replacedKey(w.Object)
 	if key.Name == "" {
 		return
@@ -181,7 +181,7 @@ func (s *State) succeed(w *Workload, has bool) {
 
 // successor is the slice that has quota in the place of a Workload; nil if there is
 // none.
-func (s *State) successor(w *Workload) *Workload {
+func (s *Cache) successor(w *Workload) *Workload {
 	if by := s.successors[keyOf(w.Object)]; by != nil && sameJob(by.Object, w.Object) {
 		return by
 	}
@@ -190,7 +190,7 @@ func (s *State) successor(w *Workload) *Workload {
 
 // supersede ends a Workload once the slice that has taken its place is
 // admitted.
-func (s *State) supersede(w, by *Workload) *Verdict {
+func (s Rules) supersede(w, by *Workload) *Verdict {
 	if by.assumed != nil || !IsAdmitted(by.Object) {
 		return nil
 	}
@@ -201,7 +201,7 @@ func (s *State) supersede(w, by *Workload) *Verdict {
 }
 
 // shrink gives back the quota of pods that an elastic job does without by now.
-func (s *State) shrink(w *Workload) *Verdict {
+func (s Rules) shrink(w *Workload) *Verdict {
 	if !isElastic(w.Object) {
 		return nil
 	}

@@ -40,7 +40,7 @@ const (
 )
 
 // checkStanding judges an AdmissionCheck.
-func (s *State) checkStanding(ac *kueue.AdmissionCheck) Standing {
+func (s *Cache) checkStanding(ac *kueue.AdmissionCheck) Standing {
 	switch ac.Spec.ControllerName {
 	case CapacityController:
 		return s.capacityCheckStanding(ac)
@@ -59,8 +59,8 @@ func (s *State) checkStanding(ac *kueue.AdmissionCheck) Standing {
 	return Standing{Foreign: true, Reason: "Unknown", Message: "its controller " + ac.Spec.ControllerName + " has not said that it is active"}
 }
 
-func (s *State) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
-	if s.alone {
+func (s *Cache) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
+	if s.withoutProvisioner {
 		return Standing{Reason: reasonNoProvisioner, Message: fmt.Sprintf(
 			"This cluster lacks the kinds of Muster's provisioner, so nobody books machines for controllerName %s; "+
 				"install what `muster manifests` prints and run muster with --provisioning=true, or use a check of %s with a provisioningClassName that somebody else serves",
@@ -82,7 +82,7 @@ func (s *State) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
 
 // clusterQueueStanding judges a ClusterQueue. The first cause gives the reason,
 // the message has them all.
-func (s *State) clusterQueueStanding(q *queue) Standing {
+func (s *Cache) clusterQueueStanding(q *queue) Standing {
 	cq := q.object
 	var reason string
 	var causes []string
@@ -121,7 +121,7 @@ func (s *State) clusterQueueStanding(q *queue) Standing {
 	return Standing{Active: true, Reason: kueue.ClusterQueueActiveReasonReady, Message: "Can admit new workloads"}
 }
 
-func (s *State) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
+func (s *Cache) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
 	booking := map[kueue.ResourceFlavorReference]kueue.AdmissionCheckReference{}
 	for _, rule := range checkRules(cq) {
 		ac := s.checks[rule.Name]
@@ -167,7 +167,7 @@ func isStopped(p *kueue.StopPolicy) bool { return p != nil && *p != kueue.None }
 func drains(p *kueue.StopPolicy) bool { return p != nil && *p == kueue.HoldAndDrain }
 
 // localQueueStanding judges a LocalQueue.
-func (s *State) localQueueStanding(lq *kueue.LocalQueue) Standing {
+func (s *Cache) localQueueStanding(lq *kueue.LocalQueue) Standing {
 	q := s.queues[lq.Spec.ClusterQueue]
 	switch {
 	case isStopped(lq.Spec.StopPolicy):

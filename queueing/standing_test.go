@@ -24,7 +24,7 @@ func TestACapacityCheckNeedsAProvisioner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := oneQueue(t)
 			if tt.alone {
-				w.s.Alone()
+				w.s.WithoutProvisioner()
 			}
 			ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "capacity"}}
 			ac.Spec.ControllerName = CapacityController

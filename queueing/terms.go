@@ -35,7 +35,7 @@ const startByParameter = "startBy"
 const ReasonStartByPassed = "StartByPassed"
 
 // termsOf reads them. An annotation that makes no sense counts for nothing here.
-func (s *State) termsOf(w *Workload, check kueue.AdmissionCheckReference) terms {
+func (s Evaluator) termsOf(w *Workload, check kueue.AdmissionCheckReference) terms {
 	policy, _ := s.policyFor(w, check)
 	out := terms{policy: policy.spec}
 	// What a failed attempt takes counts as waiting, so not since the last one.
@@ -66,7 +66,7 @@ type granted struct {
 
 // policyFor is the policy that the Workload's request of the check gets. What its job's
 // annotations may not say is left out, and the error says why.
-func (s *State) policyFor(w *Workload, check kueue.AdmissionCheckReference) (granted, error) {
+func (s Evaluator) policyFor(w *Workload, check kueue.AdmissionCheckReference) (granted, error) {
 	own := s.policyOfCheck(check)
 	out := granted{own.Name, own.Spec, own}
 	if !w.asks {
@@ -103,7 +103,7 @@ func (s *State) policyFor(w *Workload, check kueue.AdmissionCheckReference) (gra
 
 // policyOfCheck is the CapacityPolicy that an admin has given a check; one without fields
 // where there is none.
-func (s *State) policyOfCheck(check kueue.AdmissionCheckReference) *v1alpha1.CapacityPolicy {
+func (s Evaluator) policyOfCheck(check kueue.AdmissionCheckReference) *v1alpha1.CapacityPolicy {
 	name := v1alpha1.DefaultPolicy
 	if ref := s.checks[check].Spec.Parameters; ref != nil {
 		name = ref.Name
@@ -130,7 +130,7 @@ func (g *granted) latestStart(w *Workload) time.Time {
 // tailored says that the terms of a check are not the same for the Workload as for all
 // others: its job asks for some, or they change with how long one has waited. A clock
 // that is behind has some wait for less than no time.
-func (s *State) tailored(w *Workload, check kueue.AdmissionCheckReference) bool {
+func (s Evaluator) tailored(w *Workload, check kueue.AdmissionCheckReference) bool {
 	return w.asks || len(s.policyOfCheck(check).Spec.FallbackAfter) > 0 || s.now.Before(w.Object.CreationTimestamp.Time)
 }
 
@@ -140,7 +140,7 @@ func (w *Workload) parameter(name string) string { return w.Object.Annotations[P
 // parameters are those of a request of Muster's own check. Capacity types that
 // have to wait are left to the next attempt, since a request cannot be changed.
 // The map is never nil, since the API takes no null.
-func (s *State) parameters(w *Workload, check kueue.AdmissionCheckReference) map[string]autoscaling.Parameter {
+func (s Evaluator) parameters(w *Workload, check kueue.AdmissionCheckReference) map[string]autoscaling.Parameter {
 	out := map[string]autoscaling.Parameter{}
 	annotated(w, out)
 	delete(out, PolicyParameter)
@@ -166,7 +166,7 @@ func (s *State) parameters(w *Workload, check kueue.AdmissionCheckReference) map
 var addedParameters = []string{PolicyParameter, v1alpha1.ParamCapacityTypes, v1alpha1.ParamOnMachineLoss}
 
 // policyOf is the policy that the Workload's request will have.
-func (s *State) policyOf(w *Workload, check kueue.AdmissionCheckReference) provisioning.Policy {
+func (s Evaluator) policyOf(w *Workload, check kueue.AdmissionCheckReference) provisioning.Policy {
 	return provisioning.PolicyFrom(provisioning.AtomicScaleUp, s.termsOf(w, check).policy)
 }
 
@@ -180,7 +180,7 @@ func (t *terms) hint() string {
 
 // likeTerms is equal for Workloads of a queue that would get machines on the same
 // terms now. It leaves out what is the same for all.
-func (s *State) likeTerms(q *queue, w *Workload) string {
+func (s Evaluator) likeTerms(q *queue, w *Workload) string {
 	var out strings.Builder
 	for _, rule := range checkRules(q.object) {
 		if !s.isCapacity(rule.Name) || !s.tailored(w, rule.Name) {
@@ -195,7 +195,7 @@ func (s *State) likeTerms(q *queue, w *Workload) string {
 
 // late says that no flavor may get a Workload machines any more, and what becomes
 // of it. As long as some may, it is looked at again when the time comes.
-func (s *State) late(w *Workload, q *queue) (*Verdict, bool) {
+func (s Rules) late(w *Workload, q *queue) (*Verdict, bool) {
 	var last terms
 	for _, flavor := range flavorsOf(q.object) {
 		checks := s.capacityChecks(checksFor(q.object, []kueue.ResourceFlavorReference{flavor}))
@@ -229,7 +229,7 @@ func tooLate(by time.Time) string {
 
 // refusedParameters says which of the job's annotations cannot become parameters of
 // a request of the queue's checks.
-func (s *State) refusedParameters(q *queue, w *Workload) string {
+func (s Evaluator) refusedParameters(q *queue, w *Workload) string {
 	count := len(addedParameters)
 	for _, k := range slices.Sorted(maps.Keys(w.Object.Annotations)) {
 		v := w.Object.Annotations[k]
@@ -259,7 +259,7 @@ func (s *State) refusedParameters(q *queue, w *Workload) string {
 // policy does not let a job have. Such a job waits rather than get other terms than it
 // asked for: it would pay for machines that it loses before its pods are there, or run in
 // a market that it did not want.
-func (s *State) refusedTerms(w *Workload, check kueue.AdmissionCheckReference) string {
+func (s Evaluator) refusedTerms(w *Workload, check kueue.AdmissionCheckReference) string {
 	const prefix = "the annotation " + ParameterPrefix
 	if w.parameter(processorParameter) != "" {
 		return prefix + processorParameter + " would give the request to another provisioner, which books no machines for the queue; remove it from the job"

@@ -189,7 +189,7 @@ func TestAssignmentAgainstItsTwin(t *testing.T) {
 		for range 50 {
 			x := randomPods(t, w, r)
 			want, ok := twin(w.s, q, x)
-			p, a := w.s.assign(q, x)
+			p, a := w.s.at(w.now).assign(q, x)
 			var got []kueue.ResourceFlavorReference
 			if p != nil {
 				for _, o := range a.chosen {

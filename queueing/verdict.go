@@ -78,6 +78,9 @@ type Verdict struct {
 	Job *metav1.OwnerReference
 	// Priority is the Workload's with the Action Prioritize.
 	Priority int32
+	// unobtained are the flavors whose machines the attempt could not get that the verdict
+	// ends.
+	unobtained []kueue.ResourceFlavorReference
 }
 
 // acts says that there is more to do than to tell the Workload why it waits.

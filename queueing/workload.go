@@ -54,7 +54,8 @@ type Workload struct {
 	unpriced, pricing bool
 	// trial is the object as it would be with the quota ahead of which machines are
 	// just being asked for.
-	trial *kueue.Workload
+	trial      *kueue.Workload
+	unobtained unobtained
 	// assumed is the queue whose quota a verdict gave it, before the object shows it.
 	assumed      *queue
 	assumedUsage quota.Amounts
@@ -78,6 +79,14 @@ type Workload struct {
 	reason, message string
 }
 
+// as is the Workload as it would be with another object: a view, which the Cache does
+// not know.
+func (w *Workload) as(object *kueue.Workload) *Workload {
+	view := *w
+	view.Object = object
+	return &view
+}
+
 // place is where a Workload counts.
 type place int
 
@@ -92,7 +101,7 @@ const (
 )
 
 // newWorkload reads a Workload object.
-func (s *State) newWorkload(object *kueue.Workload) *Workload {
+func (s *Cache) newWorkload(object *kueue.Workload) *Workload {
 	w := &Workload{}
 	s.read(w, object)
 	return w
@@ -100,7 +109,7 @@ func (s *State) newWorkload(object *kueue.Workload) *Workload {
 
 // read takes in a version of the object. What depends only on the spec is worked
 // out once.
-func (s *State) read(w *Workload, object *kueue.Workload) {
+func (s *Cache) read(w *Workload, object *kueue.Workload) {
 	old := w.Object
 	w.Object = object
 	w.priority, w.since = priority(object), s.queuedSince(object)
@@ -214,7 +223,7 @@ func priority(w *kueue.Workload) int32 {
 // queuedSince is where the Workload stands in its queue among its priority: an
 // attempt that an admission check ended sends it to the back, and one that ended
 // because its pods were refused or not ready does unless the configuration keeps its place.
-func (s *State) queuedSince(w *kueue.Workload) time.Time {
+func (s *Cache) queuedSince(w *kueue.Workload) time.Time {
 	evicted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
 	if evicted != nil && evicted.Status == metav1.ConditionTrue {
 		switch evicted.Reason {
@@ -231,7 +240,7 @@ func (s *State) queuedSince(w *kueue.Workload) time.Time {
 
 // keepsPlace says that Workloads whose pods were not ready in time are queued by
 // their creation.
-func (s *State) keepsPlace() bool {
+func (s *Cache) keepsPlace() bool {
 	c := s.config.WaitForPodsReady
 	return c != nil && c.RequeuingStrategy != nil && c.RequeuingStrategy.Timestamp != nil &&
 		*c.RequeuingStrategy.Timestamp == kueueconfig.CreationTimestamp

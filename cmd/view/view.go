@@ -64,7 +64,7 @@ func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 	}
 	alone := r.absent[schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "capacitypolicies"}]
 	if alone {
-		p.Queues.Alone()
+		p.Queues.WithoutProvisioner()
 	}
 	// Without the index, plans that select on them would look at every node.
 	p.machines.Distinguish(p.Queues.SelectedKeys()...)

@@ -48,7 +48,7 @@ func (p *Picture) ExplainJob(job client.Object) *Explanation {
 // ExplainWorkload tells the state of a Workload and what holds it there.
 func (p *Picture) ExplainWorkload(w *kueue.Workload) *Explanation {
 	out := &Explanation{Kind: "Workload", Namespace: w.Namespace, Name: w.Name, Missing: p.Missing}
-	account, ok := p.Queues.Account(w.UID)
+	account, ok := p.Queues.Account(w.UID, p.Now)
 	verdict, decided := p.verdicts[w.UID]
 	if ok && account.Queue != "" {
 		out.Place = &Place{ClusterQueue: string(account.Queue), LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w)}

@@ -73,7 +73,7 @@ func Add(mgr ctrl.Manager, c Config) error {
 	}
 	l := newLoop(mgr.GetClient(), mgr.GetAPIReader(), c)
 	if !slices.ContainsFunc(kinds, func(o client.Object) bool { _, ok := o.(*v1alpha1.CapacityPolicy); return ok }) {
-		l.state.Alone()
+		l.state.WithoutProvisioner()
 	}
 	l.recorder = mgr.GetEventRecorder("muster-queue")
 	r := &runner{loop: l, informers: mgr.GetCache(), kinds: kinds, registry: c.Registry}
