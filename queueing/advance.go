@@ -215,7 +215,7 @@ func (s Rules) advanceChecks(w *Workload) (v *Verdict, again time.Time) {
 			return s.end(w, step.over), again
 		}
 		again = earliest(again, step.until)
-		changed = e.setCheck(state, step) || changed
+		changed = step.write(state, s.now) || changed
 		// One request a verdict; the next one is made when it is settled.
 		v.Create = cmp.Or(v.Create, step.create)
 		v.Delete = append(v.Delete, step.delete...)

@@ -72,6 +72,8 @@ type assigner struct {
 	// skip is how many flavors to pass over at first, see blindly.
 	skip         int
 	plans, tries int
+	// skipped: the last search for victims found only what others have claimed.
+	skipped bool
 	// found is the combination that was taken.
 	found *proposal
 	until time.Time
@@ -165,7 +167,7 @@ func (a *assigner) split() bool {
 	for i := range a.counts {
 		rest := a.w.Pod[i].Clone()
 		// Quota on pods counts pods, whatever they ask for.
-		if a.queue.covers(corev1.ResourcePods) {
+		if covers(a.queue.object, corev1.ResourcePods) {
 			rest[corev1.ResourcePods] = 1
 		}
 		for _, group := range a.queue.object.Spec.ResourceGroups {
@@ -196,8 +198,8 @@ func (a *assigner) split() bool {
 	return true
 }
 
-func (q *queue) covers(name corev1.ResourceName) bool {
-	return slices.ContainsFunc(q.object.Spec.ResourceGroups, func(g kueue.ResourceGroup) bool {
+func covers(cq *kueue.ClusterQueue, name corev1.ResourceName) bool {
+	return slices.ContainsFunc(cq.Spec.ResourceGroups, func(g kueue.ResourceGroup) bool {
 		return slices.Contains(g.CoveredResources, name)
 	})
 }
@@ -315,7 +317,7 @@ func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option
 			a.refuse(s.podSet, name, kueue.WorkloadQuotaReservedReasonExceedsMaxQuota,
 				"insufficient quota for %s in flavor %s, previously considered podsets requests (%s) + current podset request (%s) > maximum capacity (%s)%s: "+
 					"ask for less or have the quota raised",
-				resourceName, name, show(a.assumed[fr]), show(s.need[resourceName]), show(most), a.queue.borrowed(fr))
+				resourceName, name, show(a.assumed[fr]), show(s.need[resourceName]), show(most), borrowed(node, fr))
 			return out, false
 		}
 	}
@@ -326,10 +328,10 @@ func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option
 		if want <= free {
 			continue
 		}
-		by, ok, why := a.s.couldPreempt(a.queue, a.w, fr, want)
+		by, ok, why := a.couldPreempt(fr, want)
 		if !ok {
 			message := fmt.Sprintf("insufficient unused quota for %s in flavor %s, %s more needed: %s are free of %s%s, when a running job ends or the quota grows",
-				resourceName, name, show(want-free), show(free), show(node.Potential(fr)), a.queue.borrowed(fr))
+				resourceName, name, show(want-free), show(free), show(node.Potential(fr)), borrowed(node, fr))
 			if why != "" {
 				message += "; " + why
 			}
@@ -345,12 +347,12 @@ func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option
 }
 
 // borrowed tells how much of the whole quota would be borrowed.
-func (q *queue) borrowed(fr quota.FlavorResource) string {
-	if q.node.Parent() == nil {
+func borrowed(node *quota.Node, fr quota.FlavorResource) string {
+	if node.Parent() == nil {
 		return ""
 	}
-	if v := q.node.Borrowable(fr); v > 0 {
-		return fmt.Sprintf(" (%s of it borrowed from cohort %s)", nodegroups.Quantity(fr.Resource, v), q.node.Parent().Name)
+	if v := node.Borrowable(fr); v > 0 {
+		return fmt.Sprintf(" (%s of it borrowed from cohort %s)", nodegroups.Quantity(fr.Resource, v), node.Parent().Name)
 	}
 	return ""
 }
@@ -379,14 +381,14 @@ func (a *assigner) complete() bool {
 	p.usage.Add(a.assumed)
 	if worst < fits {
 		a.plans++
-		victims, why := a.s.victims(a.queue, a.w, p.usage)
+		victims, why := a.victims(p.usage)
 		if why != "" {
 			a.note(why, kueue.WorkloadQuotaReservedReasonWaitingForQuota)
 			return false
 		}
 		p.victims = victims
 	}
-	if k := a.queue.borrowsKept(p); k != nil {
+	if k := borrowsKept(a.queue, p); k != nil {
 		a.note(fmt.Sprintf("the quota that it would borrow from ClusterQueue %s is kept for workload %s/%s, which waits for it; "+
 			"a queue whose reclaimWithinCohort is Any lends it meanwhile", k.queue.object.Name, k.head.Object.Namespace, k.head.Object.Name),
 			kueue.WorkloadQuotaReservedReasonWaitingForQuota)

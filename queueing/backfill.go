@@ -17,7 +17,7 @@ import (
 // none is taken to run for ever.
 const BackfillAnnotation = "muster.dev/backfill"
 
-func (q *queue) backfills() bool { return q.object.Annotations[BackfillAnnotation] == "true" }
+func backfills(cq *kueue.ClusterQueue) bool { return cq.Annotations[BackfillAnnotation] == "true" }
 
 // reservation is the earliest time at which a Workload can start, and what it will
 // use then.
@@ -43,14 +43,14 @@ func (d *drainer) reserveInTime(q *queue, w *Workload) (r reservation, ok bool) 
 	var ending []*Workload
 	for _, other := range d.tree.queues {
 		for _, h := range other.holding {
-			if _, ends := h.end(d.s.now); ends && !h.claimed {
+			if _, ends := endOf(h.Object, d.s.now); ends && !h.claimed {
 				ending = append(ending, h)
 			}
 		}
 	}
 	slices.SortFunc(ending, func(a, b *Workload) int {
-		endA, _ := a.end(d.s.now)
-		endB, _ := b.end(d.s.now)
+		endA, _ := endOf(a.Object, d.s.now)
+		endB, _ := endOf(b.Object, d.s.now)
 		if c := endA.Compare(endB); c != 0 {
 			return c
 		}
@@ -66,7 +66,7 @@ func (d *drainer) reserveInTime(q *queue, w *Workload) (r reservation, ok bool) 
 		r.ended = append(r.ended, part{h.queue, h.Usage})
 		if p, _ := d.s.assign(q, w); p != nil && len(p.victims) == 0 {
 			r.usage = p.usage
-			r.at, _ = h.end(d.s.now)
+			r.at, _ = endOf(h.Object, d.s.now)
 			return r, true
 		}
 	}
@@ -75,26 +75,26 @@ func (d *drainer) reserveInTime(q *queue, w *Workload) (r reservation, ok bool) 
 
 // end is the latest time at which the Workload gives its quota back; ok is false if
 // nothing says so.
-func (w *Workload) end(now time.Time) (at time.Time, ok bool) {
-	most, ok := w.mostTime()
+func endOf(w *kueue.Workload, now time.Time) (at time.Time, ok bool) {
+	most, ok := mostTime(w)
 	if !ok {
 		return time.Time{}, false
 	}
 	begin := now
-	if c := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadAdmitted); c != nil && IsAdmitted(w.Object) {
+	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted); c != nil && IsAdmitted(w) {
 		begin = c.LastTransitionTime.Time
 	}
 	return begin.Add(most), true
 }
 
 // mostTime is for how long the Workload may run once it is admitted.
-func (w *Workload) mostTime() (time.Duration, bool) {
-	seconds := w.Object.Spec.MaximumExecutionTimeSeconds
+func mostTime(w *kueue.Workload) (time.Duration, bool) {
+	seconds := w.Spec.MaximumExecutionTimeSeconds
 	if seconds == nil {
 		return 0, false
 	}
 	left := int64(*seconds)
-	if past := w.Object.Status.AccumulatedPastExecutionTimeSeconds; past != nil {
+	if past := w.Status.AccumulatedPastExecutionTimeSeconds; past != nil {
 		left -= int64(*past)
 	}
 	return time.Duration(max(0, left)) * time.Second, true
@@ -115,16 +115,16 @@ func (d *drainer) delays(q *queue, w *Workload, p *proposal) *refusal {
 		if r.leaves(q, p.usage) {
 			continue
 		}
-		return &refusal{reason: kueue.WorkloadQuotaReservedReasonWaitingForQuota, message: fmt.Sprintf(
+		return refusalOf(kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
 			"Its quota is free, but workload %s/%s, which is ahead, is to have it at %s; a workload that ends by then may start now: "+
-				"set the label kueue.x-k8s.io/max-exec-time-seconds, or a smaller one", r.w.Object.Namespace, r.w.Object.Name, r.at.UTC().Format(time.RFC3339))}
+				"set the label kueue.x-k8s.io/max-exec-time-seconds, or a smaller one", r.w.Object.Namespace, r.w.Object.Name, r.at.UTC().Format(time.RFC3339)))
 	}
 	return nil
 }
 
 // outlasts says that a Workload which starts now is over by then.
 func (r *reservation) outlasts(w *Workload, now time.Time) bool {
-	most, ok := w.mostTime()
+	most, ok := mostTime(w.Object)
 	return ok && !now.Add(most).After(r.at)
 }
 

@@ -230,8 +230,8 @@ func doubled(base time.Duration, n int32, limit time.Duration) time.Duration {
 	return min(base, limit)
 }
 
-// setCheck writes a step into a check's state and says whether that is news.
-func (e *editor) setCheck(c *kueue.AdmissionCheckState, s step) bool {
+// write puts the step into the state of its check, and reports whether that is news.
+func (s *step) write(c *kueue.AdmissionCheckState, now time.Time) bool {
 	if c.State == s.state && c.Message == s.message && equality.Semantic.DeepEqual(c.PodSetUpdates, s.updates) {
 		return false
 	}
@@ -240,7 +240,7 @@ func (e *editor) setCheck(c *kueue.AdmissionCheckState, s step) bool {
 		return false
 	}
 	if c.State != s.state {
-		c.LastTransitionTime = e.now
+		c.LastTransitionTime = metav1.NewTime(now)
 	}
 	c.State, c.Message, c.PodSetUpdates, c.RequeueAfterSeconds = s.state, s.message, s.updates, s.requeueAfter
 	return true

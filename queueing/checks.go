@@ -102,7 +102,7 @@ func (s Rules) revoked(w *Workload) *Verdict {
 			continue
 		}
 		step := s.requestStep(w, e.status.AdmissionChecks, state)
-		if over := step.state == kueue.CheckStateRetry || step.state == kueue.CheckStateRejected; over && e.setCheck(state, step) {
+		if over := step.state == kueue.CheckStateRetry || step.state == kueue.CheckStateRejected; over && step.write(state, s.now) {
 			return &Verdict{Workload: w, Action: Advance, Status: e.status, Reason: "AdmissionCheckUpdated",
 				Message: fmt.Sprintf("Admission check %s is %s: %s", state.Name, state.State, state.Message)}
 		}

@@ -18,20 +18,30 @@ import (
 
 // refusal is the answer to a Workload that has to wait.
 type refusal struct {
-	reason, message string
-	// until is when time alone may change it; zero is never.
-	until time.Time
+	inadmissible
 	// next is what is done about the machines that it has asked for, or is to ask for,
 	// ahead of quota; nil gives them up.
 	next *Verdict
-	// rank and since are those of the Workload that was judged. It does not speak
+}
+
+func refusalOf(reason, message string) *refusal {
+	return &refusal{inadmissible: inadmissible{reason: reason, message: message}}
+}
+
+// inadmissible is why a Workload cannot have quota now, which counts for all of its
+// equivalence class that are not before it in the queue.
+type inadmissible struct {
+	reason, message string
+	// until is when time alone may change it; zero is never.
+	until time.Time
+	// priority and since are those of the Workload that was judged. It does not speak
 	// for those before it, whose victims may be more.
 	priority int32
 	since    time.Time
 }
 
-// holds says that the refusal is an answer to the Workload, too.
-func (r *refusal) holds(w *Workload, now time.Time) bool {
+// holds reports whether it is the answer to a Workload, too.
+func (r *inadmissible) holds(w *Workload, now time.Time) bool {
 	return r != nil && r.priority == w.priority && !w.since.Before(r.since) && (r.until.IsZero() || now.Before(r.until))
 }
 
@@ -275,7 +285,7 @@ func (d *drainer) line(q *queue) []Verdict {
 	}
 	defer q.judged()
 	head, _ := q.pending.Min()
-	strict := q.object.Spec.QueueingStrategy == kueue.StrictFIFO && !q.backfills()
+	strict := q.object.Spec.QueueingStrategy == kueue.StrictFIFO && !backfills(q.object)
 	l := &line{queue: q}
 	switch {
 	case strict && !d.s.sharesByUsage(q) && !q.anew && q.fresh[head.Object.UID] == nil:
@@ -305,11 +315,11 @@ func (d *drainer) line(q *queue) []Verdict {
 
 func (d *drainer) blocked(q *queue) *refusal {
 	why := "is StrictFIFO"
-	if q.backfills() {
+	if backfills(q.object) {
 		why = "backfills"
 	}
-	return &refusal{reason: kueue.WorkloadQuotaReservedReasonWaitingForQuota, message: fmt.Sprintf(
-		"ClusterQueue %s %s, and a workload ahead of this one does not fit yet", q.object.Name, why)}
+	return refusalOf(kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
+		"ClusterQueue %s %s, and a workload ahead of this one does not fit yet", q.object.Name, why))
 }
 
 // look finds out how the first of a line could have its quota, as things are.
@@ -325,12 +335,16 @@ func (d *drainer) look(l *line) {
 		if !r.holds(w, d.s.now) || q.object.Spec.QueueingStrategy == kueue.StrictFIFO {
 			break
 		}
-		d.refuse(l, r)
+		d.refuse(l, &refusal{inadmissible: *r})
 	}
 	if len(l.rest) == 0 || l.version == d.version {
 		return
 	}
-	l.first, l.notes = d.s.assign(q, l.rest[0])
+	w := l.rest[0]
+	l.first, l.notes = d.s.assign(q, w)
+	if delete(q.skipped, w.Object.UID); l.notes.skipped {
+		q.skipped[w.Object.UID], d.s.told.queues[q] = true, true
+	}
 	l.version = d.version
 	l.distance = 0
 	if l.first != nil {
@@ -346,11 +360,11 @@ func (d *drainer) take(l *line) {
 	w, p := l.rest[0], l.first
 	w.owed = false
 	if p == nil {
-		r := &refusal{reason: l.notes.notes.reason(), message: l.notes.notes.message(), until: l.notes.until, priority: w.priority, since: w.since}
-		if l.queue.backfills() {
+		r := &refusal{inadmissible: inadmissible{l.notes.notes.reason(), l.notes.notes.message(), l.notes.until, w.priority, w.since}}
+		if backfills(l.queue.object) {
 			r = d.backfill(l, r)
 		} else {
-			l.queue.refusals[d.s.likeness(l.queue, w)] = r
+			l.queue.refusals[d.s.likeness(l.queue, w)] = &r.inadmissible
 		}
 		d.refuse(l, r)
 		d.keepRefused(l, w)
@@ -383,7 +397,7 @@ func (d *drainer) refuse(l *line, r *refusal) {
 		l.queue.wantsMachines = true
 	}
 	d.out = d.s.appendTold(d.out, w, r)
-	if strict := l.queue.object.Spec.QueueingStrategy == kueue.StrictFIFO && !l.queue.backfills(); !strict && !l.blocked {
+	if strict := l.queue.object.Spec.QueueingStrategy == kueue.StrictFIFO && !backfills(l.queue.object); !strict && !l.blocked {
 		return
 	}
 	// One that was judged out of its turn, since victims were to leave for it, blocks none
@@ -430,7 +444,7 @@ func (s *Cycle) appendTold(out []Verdict, w *Workload, r *refusal) []Verdict {
 func (d *drainer) claim(l *line, p *proposal) {
 	w := l.rest[0]
 	c := claim{queue: l.queue, usage: p.growth(), victims: p.victims, leaving: true}
-	r := &refusal{reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads, message: "Waiting for the quota of preempted workloads"}
+	r := refusalOf(kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads, "Waiting for the quota of preempted workloads")
 	if p.ahead {
 		r.next, c.leaving = d.s.ask(l.queue, w, p)
 		if r.next.Action != Wait {

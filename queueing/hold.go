@@ -26,7 +26,8 @@ func (s *Cycle) withheld(w *Workload, p *proposal) *hold {
 // it is looked at again.
 func (d *drainer) withhold(l *line, h *hold) {
 	w := l.rest[0]
-	r := &refusal{reason: h.reason, message: h.message, until: h.until}
+	r := refusalOf(h.reason, h.message)
+	r.until = h.until
 	if l.first.ahead {
 		// It still is to have just that, so what it has asked for is kept.
 		r.next = &Verdict{Workload: w, Action: Wait}

@@ -23,7 +23,7 @@ type kept struct {
 }
 
 // keeps reports whether the queue keeps quota for its head.
-func (q *queue) keeps() bool {
+func keeps(q *queue) bool {
 	p := q.object.Spec.Preemption
 	return q.node.Parent() != nil && (p == nil || cmp.Or(p.ReclaimWithinCohort, kueue.PreemptionPolicyNever) != kueue.PreemptionPolicyAny)
 }
@@ -78,7 +78,7 @@ func (d *drainer) keep(q *queue, l *line) {
 		d.version++
 	}
 	head, ok := q.pending.Min()
-	if !ok || !q.keeps() || head.reason != kueue.WorkloadQuotaReservedReasonWaitingForQuota || l != nil && l.has(head) {
+	if !ok || !keeps(q) || head.reason != kueue.WorkloadQuotaReservedReasonWaitingForQuota || l != nil && l.has(head) {
 		return
 	}
 	if usage := d.s.keptFor(q, head); len(usage) > 0 {
@@ -126,7 +126,7 @@ func (l *line) has(w *Workload) bool {
 
 // borrowsKept is what is kept for the head of another queue and a proposal would borrow;
 // nil if it borrows nothing of that kind.
-func (q *queue) borrowsKept(p *proposal) *kept {
+func borrowsKept(q *queue, p *proposal) *kept {
 	if p.distance == 0 || len(q.tree.kept) == 0 {
 		return nil
 	}

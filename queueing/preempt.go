@@ -41,13 +41,11 @@ func (s *Cycle) question(q *queue, w *Workload, needs quota.Amounts) preemption.
 	return out
 }
 
-// decide says what has to leave for a Workload, and notes where nothing can but what
+// decide says what has to leave for the Workload, and notes where nothing can but what
 // others have claimed.
-func (s *Cycle) decide(q *queue, w *Workload, needs quota.Amounts) preemption.Answer {
-	answer := preemption.Decide(s.question(q, w, needs))
-	if delete(q.skipped, w.Object.UID); answer.Claimed {
-		q.skipped[w.Object.UID], s.told.queues[q] = true, true
-	}
+func (a *assigner) decide(needs quota.Amounts) preemption.Answer {
+	answer := preemption.Decide(a.s.question(a.queue, a.w, needs))
+	a.skipped = answer.Claimed
 	return answer
 }
 
@@ -82,33 +80,33 @@ func candidate(w *Workload) preemption.Workload {
 // couldPreempt says how preemption could make room for so much of one flavor and
 // resource; where it cannot, why says what keeps it from that, if the queue has a
 // policy at all.
-func (s *Cycle) couldPreempt(q *queue, w *Workload, fr quota.FlavorResource, want int64) (by mode, ok bool, why string) {
-	if !q.preempts() {
+func (a *assigner) couldPreempt(fr quota.FlavorResource, want int64) (by mode, ok bool, why string) {
+	if !preempts(a.queue.object) {
 		return 0, false, ""
 	}
-	answer := s.decide(q, w, quota.Amounts{fr: want})
+	answer := a.decide(quota.Amounts{fr: want})
 	switch {
 	case len(answer.Targets) == 0:
 		return 0, false, answer.Why
-	case slices.ContainsFunc(answer.Targets, func(t preemption.Target) bool { return t.Queue == q.node }):
+	case slices.ContainsFunc(answer.Targets, func(t preemption.Target) bool { return t.Queue == a.queue.node }):
 		return preempt, true, ""
 	}
 	return reclaim, true, ""
 }
 
 // preempts says that the policy of a ClusterQueue lets it have somebody leave.
-func (q *queue) preempts() bool {
-	p := q.object.Spec.Preemption
+func preempts(cq *kueue.ClusterQueue) bool {
+	p := cq.Spec.Preemption
 	return p != nil && (cmp.Or(p.WithinClusterQueue, kueue.PreemptionPolicyNever) != kueue.PreemptionPolicyNever ||
 		cmp.Or(p.ReclaimWithinCohort, kueue.PreemptionPolicyNever) != kueue.PreemptionPolicyNever)
 }
 
 // victims are those that have to leave for a Workload to have its quota; why says
 // why nobody can.
-func (s *Cycle) victims(q *queue, w *Workload, needs quota.Amounts) (out []victim, why string) {
-	answer := s.decide(q, w, needs)
+func (a *assigner) victims(needs quota.Amounts) (out []victim, why string) {
+	answer := a.decide(needs)
 	for _, t := range answer.Targets {
-		out = append(out, victim{s.workloads[t.UID], t.Reason})
+		out = append(out, victim{a.s.workloads[t.UID], t.Reason})
 	}
 	return out, answer.Why
 }

@@ -32,7 +32,7 @@ type queue struct {
 	anew    bool
 	// refusals are the answers to Workloads that still wait. They hold as long as
 	// quota and machines only become fewer.
-	refusals map[likeness]*refusal
+	refusals map[likeness]*inadmissible
 	// holding are those with quota.
 	holding map[types.UID]*Workload
 	// asked is what those that wait ask for, on whatever flavor.
@@ -136,7 +136,7 @@ func newQueue(cq *kueue.ClusterQueue) *queue {
 		node:     quota.NewNode(cq.Name, weightOf(cq.Spec.FairSharing), quotasOf(cq.Spec.ResourceGroups)),
 		pending:  btree.NewG(32, before),
 		fresh:    map[types.UID]*Workload{},
-		refusals: map[likeness]*refusal{},
+		refusals: map[likeness]*inadmissible{},
 		holding:  map[types.UID]*Workload{},
 		asked:    sums{},
 		skipped:  map[types.UID]bool{},

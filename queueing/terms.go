@@ -48,7 +48,7 @@ func (s Evaluator) termsOf(w *Workload, check kueue.AdmissionCheckReference) ter
 	}
 	if w.asks {
 		latest := policy.latestStart(w)
-		if by, err := time.Parse(time.RFC3339, w.parameter(startByParameter)); err == nil && (latest.IsZero() || !by.After(latest)) {
+		if by, err := time.Parse(time.RFC3339, parameterOf(w.Object, startByParameter)); err == nil && (latest.IsZero() || !by.After(latest)) {
 			out.startBy = by
 		}
 	}
@@ -73,10 +73,11 @@ func (s Evaluator) policyFor(w *Workload, check kueue.AdmissionCheckReference) (
 		return out, nil
 	}
 	const annotation = "the annotation " + ParameterPrefix
+	said := func(name string) string { return parameterOf(w.Object, name) }
 	var err error
 	named, ok := w.Object.Annotations[ParameterPrefix+PolicyParameter]
 	if !ok || named == own.Name {
-		if out.spec, err = own.Overridden(w.parameter); err != nil {
+		if out.spec, err = own.Overridden(said); err != nil {
 			err = fmt.Errorf("%s%w", annotation, err)
 		}
 		return out, err
@@ -87,7 +88,7 @@ func (s Evaluator) policyFor(w *Workload, check kueue.AdmissionCheckReference) (
 			return out, fmt.Errorf("CapacityPolicy %q, which %s%s names, doesn't exist; create it or change the annotation", named, annotation, PolicyParameter)
 		}
 	}
-	spec, err := other.Overridden(w.parameter)
+	spec, err := other.Overridden(said)
 	if err != nil {
 		return out, fmt.Errorf("%s%w", annotation, err)
 	}
@@ -135,7 +136,7 @@ func (s Evaluator) tailored(w *Workload, check kueue.AdmissionCheckReference) bo
 }
 
 // parameter is what the job's annotations say of one; empty if nothing.
-func (w *Workload) parameter(name string) string { return w.Object.Annotations[ParameterPrefix+name] }
+func parameterOf(w *kueue.Workload, name string) string { return w.Annotations[ParameterPrefix+name] }
 
 // parameters are those of a request of Muster's own check. Capacity types that
 // have to wait are left to the next attempt, since a request cannot be changed.
@@ -261,7 +262,7 @@ func (s Evaluator) refusedParameters(q *queue, w *Workload) string {
 // a market that it did not want.
 func (s Evaluator) refusedTerms(w *Workload, check kueue.AdmissionCheckReference) string {
 	const prefix = "the annotation " + ParameterPrefix
-	if w.parameter(processorParameter) != "" {
+	if parameterOf(w.Object, processorParameter) != "" {
 		return prefix + processorParameter + " would give the request to another provisioner, which books no machines for the queue; remove it from the job"
 	}
 	policy, err := s.policyFor(w, check)
@@ -274,7 +275,7 @@ func (s Evaluator) refusedTerms(w *Workload, check kueue.AdmissionCheckReference
 				policy.name, w.Object.Namespace)
 		}
 	}
-	by := w.parameter(startByParameter)
+	by := parameterOf(w.Object, startByParameter)
 	start, err := time.Parse(time.RFC3339, by)
 	if by == "" {
 		return ""
