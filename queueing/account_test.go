@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/cache"
 )
 
 // account prints what there is to tell of a Workload.
@@ -79,7 +81,7 @@ func TestAnAccountHasThePlansOfEachFlavor(t *testing.T) {
 	w.set(flavor("spot", nil))
 	w.set(flavor("ondemand", nil))
 	check := &kueue.AdmissionCheck{}
-	check.Name, check.Spec.ControllerName = "capacity", CapacityController
+	check.Name, check.Spec.ControllerName = "capacity", cache.CapacityController
 	w.set(check)
 	w.set(localQueueTo("main", "team", ""))
 	w.set(clusterQueue(t, "team", map[string]string{"check": "capacity"}, "spot gpu=8\nondemand gpu=2"))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestARequestAheadIsMadeOnce: as long as its creation is under way it is not decided
@@ -40,10 +41,10 @@ func TestATwinDoesNotSpeakForWhoHasAsked(t *testing.T) {
 	w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NewNodes(), []nodegroups.Group{full}, nil))
 	w.set(older)
 	w.cycles(t)
-	if got := len(w.s.requests[w.find(t, "urgent").UID]); got != 1 {
+	if got := len(w.s.Requests[w.find(t, "urgent").UID]); got != 1 {
 		t.Errorf("it has %d requests, want the one that it made", got)
 	}
-	if older := w.find(t, "older"); HasQuota(older) || len(w.s.requests[older.UID]) > 0 {
+	if older := w.find(t, "older"); workload.HasQuota(older) || len(w.s.Requests[older.UID]) > 0 {
 		t.Error("the older one has what is the other one's")
 	}
 }

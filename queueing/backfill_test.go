@@ -9,6 +9,9 @@ import (
 	"time"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/lifecycle"
 )
 
 // TestNobodyDelaysAReservation runs random jobs, none of which is more important
@@ -48,7 +51,7 @@ func TestNobodyDelaysAReservation(t *testing.T) {
 				for i := range verdicts {
 					v := &verdicts[i]
 					name := v.Workload.Object.Name
-					if _, text, ok := strings.Cut(v.Message, "it can start at "); ok && v.Action == Wait {
+					if _, text, ok := strings.Cut(v.Message, "it can start at "); ok && v.Action == lifecycle.Wait {
 						at, err := time.Parse(time.RFC3339, strings.TrimSuffix(text, " at the latest"))
 						if err != nil {
 							t.Fatal(err)
@@ -59,7 +62,7 @@ func TestNobodyDelaysAReservation(t *testing.T) {
 						promised[name] = at
 						said++
 					}
-					if v.Action == Reserve {
+					if v.Action == lifecycle.Reserve {
 						heap.Push(ends, ending{w.now.Add(runs[name]), name, w.now})
 						if at, ok := promised[name]; ok && w.now.After(at) {
 							t.Errorf("seed %d: %s was to start at %s, and did at %s", seed, name, at, w.now)
@@ -73,9 +76,9 @@ func TestNobodyDelaysAReservation(t *testing.T) {
 				}
 			}
 		}
-		for _, x := range sorted(w.s.workloads) {
-			if x.place == waiting && x.reason != kueue.WorkloadQuotaReservedReasonExceedsMaxQuota {
-				t.Errorf("seed %d: %s waits in an empty queue: %s: %s", seed, x.Object.Name, x.reason, x.message)
+		for _, x := range cache.ByName(w.s.Workloads) {
+			if x.Place == cache.Pending && x.Reason != kueue.WorkloadQuotaReservedReasonExceedsMaxQuota {
+				t.Errorf("seed %d: %s waits in an empty queue: %s: %s", seed, x.Object.Name, x.Reason, x.Message)
 			}
 		}
 		if t.Failed() {

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // BenchmarkFullQueue is one cycle in which nothing can be admitted. The target
@@ -31,7 +34,7 @@ func BenchmarkFullQueue(b *testing.B) {
 				w.s.Cycle(w.now)
 				b.ResetTimer()
 				for b.Loop() {
-					w.s.trees[0].loosened = true
+					w.s.Trees[0].Released = true
 					w.s.Cycle(w.now)
 				}
 			})
@@ -86,9 +89,9 @@ func BenchmarkBusyCohorts(b *testing.B) {
 			}
 			for ends.Len() > 0 && !(*ends)[0].at.After(w.now) {
 				end := heap.Pop(ends).(ending)
-				if x := w.s.workloads[types.UID(end.name)]; x != nil && reservedSince(x.Object).Equal(end.since) && HasQuota(x.Object) {
+				if x := w.s.Workloads[types.UID(end.name)]; x != nil && workload.ReservedSince(x.Object).Equal(end.since) && workload.HasQuota(x.Object) {
 					object := x.Object.DeepCopy()
-					object.Status = *Finished(object, "Succeeded", "done", w.now)
+					object.Status = *workload.Finished(object, "Succeeded", "done", w.now)
 					w.set(object)
 					finished++
 				}
@@ -98,13 +101,13 @@ func BenchmarkBusyCohorts(b *testing.B) {
 			for i := range verdicts {
 				v := &verdicts[i]
 				switch v.Action {
-				case Reserve:
+				case lifecycle.Reserve:
 					for _, c := range classes {
 						if strings.HasPrefix(v.Workload.Object.Name, c.name) {
 							heap.Push(ends, ending{w.now.Add(c.runs), string(v.Workload.Object.UID), w.now})
 						}
 					}
-				case Evict:
+				case lifecycle.Evict:
 					evicted++
 				}
 				w.apply(v, nil)
@@ -141,7 +144,7 @@ func BenchmarkManyQueues(b *testing.B) {
 		objects := float64(after.HeapAlloc-before.HeapAlloc) / float64(pending)
 		for verdicts := w.s.Cycle(w.now); len(verdicts) > 0; verdicts = w.s.Cycle(w.now) {
 			for i := range verdicts {
-				if verdicts[i].acts() {
+				if verdicts[i].Acts() {
 					w.apply(&verdicts[i], nil)
 				}
 			}
@@ -150,13 +153,13 @@ func BenchmarkManyQueues(b *testing.B) {
 			q := 0
 			for b.Loop() {
 				q++
-				for _, x := range w.s.order[q%queues].holding {
+				for _, x := range w.s.Order[q%queues].WithQuota {
 					object := x.Object.DeepCopy()
-					object.Status = *Finished(object, "Succeeded", "done", w.now)
+					object.Status = *workload.Finished(object, "Succeeded", "done", w.now)
 					w.set(object)
 				}
 				for _, v := range w.s.Cycle(w.now) {
-					if v.acts() {
+					if v.Acts() {
 						w.apply(&v, nil)
 					}
 				}
@@ -165,7 +168,7 @@ func BenchmarkManyQueues(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("pending=%d/rebuild", pending), func(b *testing.B) {
 			for b.Loop() {
-				w.s.outdated = true
+				w.s.Outdated = true
 				w.s.Cycle(w.now)
 			}
 		})

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/checks"
+	"github.com/muster-dev/muster/queueing/lifecycle"
 )
 
 // Namespaces, and LocalQueues of one, have budgets apart: what one of a ClusterQueue may
@@ -29,7 +31,7 @@ func TestTwinsOfOtherTenantsHaveOtherBudgets(t *testing.T) {
 			twin := w.workload(t, "b", map[string]string{"gpu": "1", "lq": other.Queue})
 			twin.Namespace = other.Namespace
 			w.set(twin)
-			if got := outcomes(w.s.Cycle(w.now)); got["a"] != Wait || got["b"] != Reserve {
+			if got := outcomes(w.s.Cycle(w.now)); got["a"] != lifecycle.Wait || got["b"] != lifecycle.Reserve {
 				t.Errorf("outcomes: %v; want the one that has spent its budget to wait, and its twin not", got)
 			}
 		})
@@ -39,16 +41,18 @@ func TestTwinsOfOtherTenantsHaveOtherBudgets(t *testing.T) {
 // What a Workload of a cycle is promised counts for its queue.
 func TestPromisesOfACycleAreChargedToTheQueue(t *testing.T) {
 	w := oneQueue(t)
-	w.s.plan = func(*provisioning.Snapshot, provisioning.Gang, provisioning.Policy) provisioning.Verdict {
+	var charges []provisioning.Charge
+	w.s.plan = func(on *provisioning.Snapshot, _ provisioning.Gang, _ provisioning.Policy) provisioning.Verdict {
+		charges = on.Charges
 		return provisioning.Verdict{Outcome: provisioning.Launch, MicroUSDPerHour: 1e6}
 	}
 	s := provisioning.NewSnapshot(w.now, provisioning.NewNodes(), nil, nil)
 	s.Budgets = []provisioning.Budget{{Policy: "policy", Name: "main"}}
 	w.s.SetCapacity(s)
 	w.add(t, "a", nil)
-	c := w.s.at(w.now)
-	c.run()
-	if got := c.capacity.Charges; len(got) != 1 || got[0].Tenant != (provisioning.Tenant{Namespace: "default", Queue: "main"}) {
+	w.add(t, "b", nil)
+	w.s.Cycle(w.now)
+	if got := charges; len(got) != 1 || got[0].Tenant != (provisioning.Tenant{Namespace: "default", Queue: "main"}) {
 		t.Errorf("charges: %+v; want one of LocalQueue main in namespace default", got)
 	}
 }
@@ -59,7 +63,7 @@ func TestRequestsNameTheirQueue(t *testing.T) {
 		w := oneQueue(t)
 		object := w.workload(t, "train", map[string]string{"lq": queue})
 		w.set(object)
-		r := w.s.at(w.now).newRequest(w.s.workloads[object.UID], "train-1", CapacityClass, nil, nil)
+		r := checks.NewEvaluator(w.s.Cache, w.now).NewRequest(w.s.Workloads[object.UID], "train-1", checks.CapacityClass, nil, nil)
 		if got := r.Object.Labels[provisioning.QueueLabel]; got != want {
 			t.Errorf("the request of queue %s is labelled %q, want %q", queue, got, want)
 		}

@@ -20,12 +20,12 @@ func TestAVerdictThatWasNotWrittenCostsNothing(t *testing.T) {
 	job := w.workload(t, "job", map[string]string{"cpu": "1"})
 	w.set(job)
 	for _, v := range w.s.Cycle(w.now) {
-		if v.Workload.local.usage == 0 {
+		if v.Workload.Local.Usage == 0 {
 			t.Errorf("%v %s costs nothing before it is written", v.Action, job.Name)
 		}
 		w.s.Settle(job.UID, nil)
 	}
-	if usage := w.s.workloads[job.UID].local.usage; usage != 0 {
+	if usage := w.s.Workloads[job.UID].Local.Usage; usage != 0 {
 		t.Errorf("usage is %v after the write failed, want 0", usage)
 	}
 }

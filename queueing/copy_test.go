@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/queueing/lifecycle"
 )
 
 // TestACopyDecidesByTheObjects compares what a copy of a State decides with what one
@@ -14,7 +16,7 @@ import (
 func TestACopyDecidesByTheObjects(t *testing.T) {
 	compared := 0
 	for seed := range uint64(200) {
-		ends := map[bool]map[string]Action{}
+		ends := map[bool]map[string]lifecycle.Action{}
 		for _, copies := range []bool{true, false} {
 			r := rand.New(rand.NewPCG(seed, 9))
 			w := randomTree(t, r)
@@ -26,12 +28,12 @@ func TestACopyDecidesByTheObjects(t *testing.T) {
 					continue
 				}
 				copied := w.s.Bare(nil)
-				for _, x := range w.s.Workloads() {
+				for _, x := range w.s.AllWorkloads() {
 					copied.Join(x)
 				}
 				got := outcomes(copied.Cycle(w.now))
 				// What LocalQueues have used since the last report is in no object.
-				if w.s.sharing == nil {
+				if w.s.Sharing == nil {
 					if diff := cmp.Diff(outcomes(w.restarted().Cycle(w.now)), got); diff != "" {
 						t.Fatalf("seed %d (-restarted +copy):\n%s", seed, diff)
 					}
@@ -53,32 +55,32 @@ func TestACopyDecidesByTheObjects(t *testing.T) {
 
 // restarted is a State that is fed all objects of the world.
 func (w *world) restarted() *State {
-	out := New(w.s.config, w.s.plan)
+	out := New(w.s.Config, w.s.plan)
 	feed := func(o metav1.Object) { out.Set(o) }
-	for name, ns := range w.s.namespaces {
-		out.namespace(name).labels = ns.labels
+	for name, ns := range w.s.Namespaces {
+		out.Namespace(name).Labels = ns.Labels
 	}
-	for _, o := range w.s.flavors {
+	for _, o := range w.s.Flavors {
 		feed(o)
 	}
-	for _, o := range w.s.checks {
+	for _, o := range w.s.Checks {
 		feed(o)
 	}
-	for _, o := range w.s.cohorts {
+	for _, o := range w.s.Cohorts {
 		feed(o)
 	}
-	for _, o := range w.s.clusterQueues {
+	for _, o := range w.s.ClusterQueues {
 		feed(o)
 	}
-	for _, o := range w.s.localQueues {
-		feed(o.object)
+	for _, o := range w.s.LocalQueues {
+		feed(o.Object)
 	}
-	for _, x := range w.s.workloads {
+	for _, x := range w.s.Workloads {
 		feed(x.Object)
 		// Ten seconds of memory that a restart loses.
-		out.workloads[x.Object.UID].unobtained = x.unobtained
+		out.Workloads[x.Object.UID].Unobtained = x.Unobtained
 	}
-	for _, requests := range w.s.requests {
+	for _, requests := range w.s.Requests {
 		for _, r := range requests {
 			feed(r)
 		}

@@ -18,7 +18,9 @@ import (
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // FuzzEditedWorkloads gives State what a hand may have made of a Workload. It must
@@ -98,31 +100,31 @@ func (w *world) endure(t *testing.T, data []byte) {
 	object := w.edited(&source{data: data})
 	w.set(object)
 	w.rest(t)
-	for _, x := range w.s.workloads {
-		if IsEvicted(x.Object) && HasQuota(x.Object) {
+	for _, x := range w.s.Workloads {
+		if workload.IsEvicted(x.Object) && workload.HasQuota(x.Object) {
 			released := x.Object.DeepCopy()
-			released.Status = *Released(released, w.now)
+			released.Status = *workload.Released(released, w.now)
 			w.set(released)
 		}
 	}
 	w.rest(t)
-	for _, x := range w.s.workloads {
+	for _, x := range w.s.Workloads {
 		if why := unclear(x); why != "" {
 			t.Errorf("%s:\n%s", why, describe(x.Object))
 		}
 		w.s.Delete(x.Object)
 	}
-	for _, q := range w.s.order {
-		for _, fr := range q.node.Keys() {
-			if v := q.node.Usage(fr); v != 0 {
-				t.Errorf("queue %s: %d of %v are used by nobody", q.object.Name, v, fr)
+	for _, q := range w.s.Order {
+		for _, fr := range q.Node.Keys() {
+			if v := q.Node.Usage(fr); v != 0 {
+				t.Errorf("queue %s: %d of %v are used by nobody", q.Object.Name, v, fr)
 			}
 		}
-		if q.pending.Len() > 0 || len(q.holding) > 0 || len(q.fresh) > 0 || q.waiting != 0 || q.reserving != 0 || q.running != 0 {
-			t.Errorf("queue %s is not empty", q.object.Name)
+		if q.Pending.Len() > 0 || len(q.WithQuota) > 0 || len(q.Unjudged) > 0 || q.Waiting != 0 || q.Reserving != 0 || q.Running != 0 {
+			t.Errorf("queue %s is not empty", q.Object.Name)
 		}
 	}
-	if len(w.s.starting) > 0 || len(w.s.unadmitted) > 0 || len(w.s.due) > 0 {
+	if len(w.s.PodsNotReady) > 0 || len(w.s.Unadmitted) > 0 || len(w.s.Due) > 0 {
 		t.Error("the State is not empty")
 	}
 }
@@ -144,21 +146,21 @@ func (w *world) rest(t *testing.T) {
 }
 
 // unclear says what a user would not understand of a Workload at rest.
-func unclear(x *Workload) string {
+func unclear(x *cache.Workload) string {
 	w := x.Object
 	reserved := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	switch {
-	case !w.DeletionTimestamp.IsZero(), IsFinished(w):
+	case !w.DeletionTimestamp.IsZero(), workload.IsFinished(w):
 		return ""
-	case HasQuota(w) && len(w.Status.Admission.PodSetAssignments) != len(w.Spec.PodSets):
+	case workload.HasQuota(w) && len(w.Status.Admission.PodSetAssignments) != len(w.Spec.PodSets):
 		return "it has quota for other podSets"
-	case HasQuota(w) && x.queue == nil && !IsAdmitted(w):
+	case workload.HasQuota(w) && x.Queue == nil && !workload.IsAdmitted(w):
 		return "it has quota of a queue that is not there"
-	case HasQuota(w):
+	case workload.HasQuota(w):
 		return ""
-	case w.Status.Admission != nil || IsAdmitted(w) || isTrue(w, kueue.WorkloadQuotaReserved):
+	case w.Status.Admission != nil || workload.IsAdmitted(w) || workload.IsTrue(w, kueue.WorkloadQuotaReserved):
 		return "it has half a reservation"
-	case backsOff(w) && IsActive(w):
+	case backsOff(w) && workload.IsActive(w):
 		return ""
 	case reserved == nil || reserved.Reason == "" || reserved.Message == "":
 		return "it is not told why it waits"
@@ -196,8 +198,8 @@ func (w *world) edited(s *source) *kueue.Workload {
 	if s.yes() {
 		object.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "edited", Controller: new(true)}}
 	}
-	object.Annotations = choice(s, nil, nil, nil, map[string]string{AdoptedAnnotation: "true"}, map[string]string{ElasticAnnotation: "true"},
-		map[string]string{ReplacementAnnotation: "edited"}, map[string]string{GatedByAnnotation: "someone"})
+	object.Annotations = choice(s, nil, nil, nil, map[string]string{workload.AdoptedAnnotation: "true"}, map[string]string{workload.ElasticAnnotation: "true"},
+		map[string]string{workload.ReplacementAnnotation: "edited"}, map[string]string{workload.GatedByAnnotation: "someone"})
 	object.Spec.QueueName = choice[kueue.LocalQueueName](s, "team", "team", "checked", "checked", "stopped", "missing", "nowhere")
 	object.Spec.Active = choice(s, nil, new(true), new(true), new(false))
 	object.Spec.MaximumExecutionTimeSeconds = choice(s, nil, nil, new(int32(1)), new(int32(3600)))
@@ -219,13 +221,17 @@ func (w *world) editedStatus(s *source, status *kueue.WorkloadStatus) {
 	reasons := map[string][]string{
 		kueue.WorkloadEvicted:            {kueue.WorkloadEvictedByPodsReadyTimeout, kueue.WorkloadDeactivated, "DeactivatedDueToMaximumExecutionTimeExceeded", "DueTo", ""},
 		kueue.WorkloadRequeued:           {kueue.WorkloadEvictedByPodsReadyTimeout, kueue.WorkloadEvictedByClusterQueueStopped, "Whatever"},
-		kueue.WorkloadPodsReady:          {kueue.WorkloadWaitForStart, kueue.WorkloadWaitForRecovery, kueue.WorkloadStarted, ReasonPodsRefused, ""},
+		kueue.WorkloadPodsReady:          {kueue.WorkloadWaitForStart, kueue.WorkloadWaitForRecovery, kueue.WorkloadStarted, workload.ReasonPodsRefused, ""},
 		kueue.WorkloadDeactivationTarget: {kueue.WorkloadRequeuingLimitExceeded, kueue.WorkloadEvictedByAdmissionCheck, ""},
 		kueue.WorkloadFinished:           {kueue.WorkloadFinishedReasonSucceeded, kueue.WorkloadSliceReplaced},
 	}
 	likely := []string{kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted, kueue.WorkloadEvicted, kueue.WorkloadRequeued, kueue.WorkloadPodsReady}
 	for _, t := range append(slices.Clone(likely), kueue.WorkloadPreempted, kueue.WorkloadDeactivationTarget, kueue.WorkloadFinished, kueue.WorkloadBlockedOnPreemptionGates) {
-		if odds := 2 + 6*btoi(!slices.Contains(likely, t)); s.below(odds) != 1 {
+		odds := 2
+		if !slices.Contains(likely, t) {
+			odds = 8
+		}
+		if s.below(odds) != 1 {
 			continue
 		}
 		reason := "Edited"

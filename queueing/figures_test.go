@@ -10,6 +10,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
@@ -28,7 +29,7 @@ func TestFiguresOfQueuesAndCohorts(t *testing.T) {
 	whole[quota.FlavorResource{Flavor: "spot", Resource: "memory"}] = 1 << 30
 	org := cpu(5000)
 	org[quota.FlavorResource{Flavor: "spot", Resource: "memory"}] = 1 << 30
-	want := map[string]CohortFigures{
+	want := map[string]cache.CohortFigures{
 		"all": {Parent: "org", Root: "org", Quota: whole, Reserved: cpu(2000), Admitted: 1},
 		"org": {Root: "org", Quota: org, Reserved: cpu(2000), Admitted: 1},
 	}
@@ -41,19 +42,19 @@ func TestFiguresOfQueuesAndCohorts(t *testing.T) {
 	w.set(w.workload(t, "second", map[string]string{"cpu": "2", "priority": "1"}))
 	w.set(w.workload(t, "third", map[string]string{"cpu": "2"}))
 	w.s.Cycle(w.now)
-	figures := Figures{Active: 3, Skipped: 1, Pending: nodegroups.Resources{"cpu": 6000, "memory": 0}, Cohorts: []string{"all", "org"}}
+	figures := cache.Figures{Active: 3, Skipped: 1, Pending: nodegroups.Resources{"cpu": 6000, "memory": 0}, Cohorts: []string{"all", "org"}}
 	if diff := cmp.Diff(figures, w.s.Figures("queue")); diff != "" {
 		t.Errorf("while one claims what runs (-want +got)\n%s", diff)
 	}
 
-	for _, x := range w.s.Workloads() {
+	for _, x := range w.s.AllWorkloads() {
 		w.s.Settle(x.Object.UID, nil)
 		over := x.Object.DeepCopy()
 		apimeta.SetStatusCondition(&over.Status.Conditions, metav1.Condition{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: "Succeeded"})
 		w.set(over)
 	}
 	w.s.Cycle(w.now)
-	figures = Figures{Finished: 4, Pending: nodegroups.Resources{"cpu": 0, "memory": 0}, Cohorts: []string{"all", "org"}}
+	figures = cache.Figures{Finished: 4, Pending: nodegroups.Resources{"cpu": 0, "memory": 0}, Cohorts: []string{"all", "org"}}
 	if diff := cmp.Diff(figures, w.s.Figures("queue")); diff != "" {
 		t.Errorf("when all are over (-want +got)\n%s", diff)
 	}
@@ -63,7 +64,7 @@ func TestFiguresOfQueuesAndCohorts(t *testing.T) {
 	if got := w.s.Report(w.now).Trees["org"]; got.Admitted != 0 || len(got.Reserved) != 0 {
 		t.Errorf("of the cohort: %+v", got)
 	}
-	for _, x := range w.s.Workloads() {
+	for _, x := range w.s.AllWorkloads() {
 		w.s.Delete(x.Object)
 	}
 	if got := w.s.Figures("queue").Finished; got != 0 {

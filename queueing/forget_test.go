@@ -13,7 +13,9 @@ import (
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
@@ -29,7 +31,7 @@ func TestUsageIsWhatWorkloadsHave(t *testing.T) {
 		w.set(clusterQueue(t, "team", map[string]string{}, "spot cpu=8"))
 		w.set(localQueueTo("main", "team", ""))
 		w.s.Cycle(w.now)
-		var open []*Verdict // verdicts without an answer
+		var open []*lifecycle.Verdict // verdicts without an answer
 		answer := func(i int) {
 			v := open[i]
 			open = slices.Delete(open, i, i+1)
@@ -39,14 +41,14 @@ func TestUsageIsWhatWorkloadsHave(t *testing.T) {
 				written.Status = *v.Status.DeepCopy()
 				w.version++
 				written.ResourceVersion = strconv.Itoa(w.version)
-				if w.s.workloads[written.UID] == nil {
+				if w.s.Workloads[written.UID] == nil {
 					orphaned++
 				}
 			}
 			w.s.Settle(v.Workload.Object.UID, written)
 		}
 		for step := range 60 {
-			live := sorted(w.s.workloads)
+			live := cache.ByName(w.s.Workloads)
 			switch op := random.IntN(5); {
 			case op == 0 || len(live) == 0:
 				w.set(w.workload(t, fmt.Sprintf("job-%d", step), map[string]string{"cpu": strconv.Itoa(1 + random.IntN(4))}))
@@ -54,7 +56,7 @@ func TestUsageIsWhatWorkloadsHave(t *testing.T) {
 				answer(random.IntN(len(open)))
 			case op == 2 && len(open) > 0: // the informer is ahead of the answer
 				v := open[random.IntN(len(open))]
-				if v.Status != nil && w.s.workloads[v.Workload.Object.UID] != nil {
+				if v.Status != nil && w.s.Workloads[v.Workload.Object.UID] != nil {
 					seen := v.Workload.Object.DeepCopy()
 					seen.Status = *v.Status.DeepCopy()
 					w.set(seen)
@@ -63,32 +65,32 @@ func TestUsageIsWhatWorkloadsHave(t *testing.T) {
 				w.s.Delete(live[random.IntN(len(live))].Object)
 			default:
 				for _, v := range w.s.Cycle(w.now) {
-					if v.acts() {
+					if v.Acts() {
 						reserved++
 						open = append(open, &v)
 					}
 				}
 			}
 			want := int64(0)
-			for _, x := range w.s.workloads {
-				if x.place == holding {
+			for _, x := range w.s.Workloads {
+				if x.Place == cache.Reserving {
 					want += x.Usage[cpu]
 				}
-				if x.place != holding {
-					want += x.assumedUsage[cpu]
+				if x.Place != cache.Reserving {
+					want += x.AssumedUsage[cpu]
 				}
 			}
-			if got := w.s.queues["team"].node.Usage(cpu); got != want {
+			if got := w.s.Queues["team"].Node.Usage(cpu); got != want {
 				t.Fatalf("seed %d, step %d: %d are in use, want %d", seed, step, got, want)
 			}
 		}
 		for len(open) > 0 {
 			answer(0)
 		}
-		for _, x := range sorted(w.s.workloads) {
+		for _, x := range cache.ByName(w.s.Workloads) {
 			w.s.Delete(x.Object)
 		}
-		if left := w.s.queues["team"].node.Usage(cpu); left != 0 {
+		if left := w.s.Queues["team"].Node.Usage(cpu); left != 0 {
 			t.Fatalf("seed %d: when all are gone %d are in use", seed, left)
 		}
 	}
@@ -115,7 +117,7 @@ func TestAWorkloadThatGoesBeforeItsVerdictIsSettled(t *testing.T) {
 			first, second := w.workload(t, "first", map[string]string{"cpu": "8"}), w.workload(t, "second", map[string]string{"cpu": "8"})
 			w.set(first)
 			verdicts := w.s.Cycle(w.now)
-			if len(verdicts) != 1 || verdicts[0].Action != Reserve {
+			if len(verdicts) != 1 || verdicts[0].Action != lifecycle.Reserve {
 				t.Fatalf("verdicts are %v, want a reservation", verdicts)
 			}
 			w.set(second)
@@ -125,7 +127,7 @@ func TestAWorkloadThatGoesBeforeItsVerdictIsSettled(t *testing.T) {
 				w.set(written)
 			}
 			for _, v := range w.s.Cycle(w.now) {
-				if v.Action != Wait {
+				if v.Action != lifecycle.Wait {
 					t.Errorf("%v %s while the quota is taken", v.Action, v.Workload.Object.Name)
 				}
 			}
@@ -134,11 +136,11 @@ func TestAWorkloadThatGoesBeforeItsVerdictIsSettled(t *testing.T) {
 				w.s.Settle(first.UID, nil)
 			}
 			verdicts = w.s.Cycle(w.now)
-			if len(verdicts) != 1 || verdicts[0].Action != Reserve || verdicts[0].Workload.Object.Name != "second" {
+			if len(verdicts) != 1 || verdicts[0].Action != lifecycle.Reserve || verdicts[0].Workload.Object.Name != "second" {
 				t.Errorf("then the verdicts are %v, want a reservation for the second", verdicts)
 			}
 			cpu := quota.FlavorResource{Flavor: "spot", Resource: corev1.ResourceCPU}
-			if used := w.s.queues["team"].node.Usage(cpu); used != 8000 {
+			if used := w.s.Queues["team"].Node.Usage(cpu); used != 8000 {
 				t.Errorf("%d thousandths of a CPU are in use, want 8000", used)
 			}
 		})

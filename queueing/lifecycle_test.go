@@ -17,6 +17,8 @@ import (
 
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // life runs the commands of scenarios about Workloads that hold quota.
@@ -100,7 +102,7 @@ func (w *world) edit(t *testing.T, what string, object *kueue.Workload, args map
 func setReady(object *kueue.Workload, args map[string]string, now time.Time) {
 	for reason, message := range args {
 		status := metav1.ConditionTrue
-		if strings.HasPrefix(reason, "WaitFor") || reason == ReasonPodsRefused {
+		if strings.HasPrefix(reason, "WaitFor") || reason == workload.ReasonPodsRefused {
 			status = metav1.ConditionFalse
 		}
 		apimeta.SetStatusCondition(&object.Status.Conditions, metav1.Condition{
@@ -127,32 +129,32 @@ func resourceQuota(name string, args map[string]string) *corev1.ResourceQuota {
 // restart makes a new State of what was written.
 func (w *world) restart() {
 	old := w.s
-	w.s = New(old.config, old.plan)
-	for _, o := range old.clusterQueues {
+	w.s = New(old.Config, old.plan)
+	for _, o := range old.ClusterQueues {
 		w.s.Set(o)
 	}
-	for _, o := range old.localQueues {
-		w.s.Set(o.object)
+	for _, o := range old.LocalQueues {
+		w.s.Set(o.Object)
 	}
-	for _, o := range old.flavors {
+	for _, o := range old.Flavors {
 		w.s.Set(o)
 	}
-	for _, o := range old.checks {
+	for _, o := range old.Checks {
 		w.s.Set(o)
 	}
-	for _, o := range old.classes {
+	for _, o := range old.Classes {
 		w.s.Set(o)
 	}
-	for name, ns := range old.namespaces {
-		w.s.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: ns.labels}})
-		for _, q := range ns.quotas {
+	for name, ns := range old.Namespaces {
+		w.s.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: ns.Labels}})
+		for _, q := range ns.Quotas {
 			w.s.Set(q)
 		}
 	}
-	for _, o := range old.workloads {
+	for _, o := range old.Workloads {
 		w.s.Set(o.Object)
 	}
-	for _, requests := range old.requests {
+	for _, requests := range old.Requests {
 		for _, r := range requests {
 			w.s.Set(r)
 		}
@@ -160,7 +162,7 @@ func (w *world) restart() {
 	w.s.SetCapacity(provisioning.NewSnapshot(time.Time{}, provisioning.NewNodes(), nil, nil))
 }
 
-func (w *world) remove(v *Verdict, tell func(string, ...any)) {
+func (w *world) remove(v *lifecycle.Verdict, tell func(string, ...any)) {
 	what := "the workload"
 	if v.Job != nil {
 		what = "job " + v.Job.Name
@@ -182,7 +184,7 @@ func describe(w *kueue.Workload) string {
 	}
 	if a := w.Status.Admission; a != nil {
 		for i := range a.PodSetAssignments {
-			fmt.Fprintf(&out, "admission: %d pods of %s\n", countOf(&a.PodSetAssignments[i]), a.PodSetAssignments[i].Name)
+			fmt.Fprintf(&out, "admission: %d pods of %s\n", workload.CountOf(&a.PodSetAssignments[i]), a.PodSetAssignments[i].Name)
 		}
 	}
 	if r := w.Status.RequeueState; r != nil {
@@ -225,7 +227,7 @@ func TestAWorkloadWhoseJobIsGone(t *testing.T) {
 			}
 			object := w.workload(t, "one", args)
 			if tt.job {
-				object.Labels = map[string]string{JobUIDLabel: "1234"}
+				object.Labels = map[string]string{workload.JobUIDLabel: "1234"}
 			}
 			w.set(object)
 			w.cycles(t)
@@ -240,8 +242,8 @@ func TestAWorkloadWhoseJobIsGone(t *testing.T) {
 			if c := apimeta.FindStatusCondition(w.find(t, "one").Status.Conditions, kueue.WorkloadFinished); c != nil {
 				got = c.Reason
 			}
-			if got != tt.want || HasQuota(w.find(t, "next")) != (tt.waits || tt.want != "") {
-				t.Errorf("it is finished as %q, want %q; the next has quota: %v", got, tt.want, HasQuota(w.find(t, "next")))
+			if got != tt.want || workload.HasQuota(w.find(t, "next")) != (tt.waits || tt.want != "") {
+				t.Errorf("it is finished as %q, want %q; the next has quota: %v", got, tt.want, workload.HasQuota(w.find(t, "next")))
 			}
 		})
 	}

@@ -14,7 +14,11 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/checks"
+	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/quota"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // oneQueue is a queue of one flavor with a capacity check, whose policy is cheap.
@@ -25,8 +29,8 @@ func oneQueue(t *testing.T) *world {
 	w.set(localQueueTo("main", "team", ""))
 	w.machines["spot"] = 8
 	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "capacity"}}
-	ac.Spec.ControllerName = CapacityController
-	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: capacityPolicyKind, Name: "cheap"}
+	ac.Spec.ControllerName = cache.CapacityController
+	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: cache.CapacityPolicyKind, Name: "cheap"}
 	w.set(ac)
 	for name, price := range map[string]string{"cheap": "1", "dear": "100"} {
 		p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -46,11 +50,11 @@ func (w *world) add(t *testing.T, name string, annotations map[string]string) {
 // name get the answers that their requests would get.
 func TestAdviceIsForThePolicyOfTheRequest(t *testing.T) {
 	w := oneQueue(t)
-	cheap := w.s.policies["cheap"].DeepCopy()
+	cheap := w.s.Policies["cheap"].DeepCopy()
 	cheap.Spec.Overrides = &v1alpha1.CapacityOverrides{CapacityPolicies: []string{"dear"}}
 	w.set(cheap)
 	w.add(t, "a-by-check", nil)
-	w.add(t, "b-named", map[string]string{ParameterPrefix + PolicyParameter: "dear"})
+	w.add(t, "b-named", map[string]string{workload.ParameterPrefix + checks.PolicyParameter: "dear"})
 	prices := map[string]int64{}
 	w.s.plan = func(_ *provisioning.Snapshot, gang provisioning.Gang, policy provisioning.Policy) provisioning.Verdict {
 		prices[strings.TrimPrefix(gang.Name, "default/")] = policy.MaxMicroUSDPerHour
@@ -60,7 +64,7 @@ func TestAdviceIsForThePolicyOfTheRequest(t *testing.T) {
 		return provisioning.Verdict{Outcome: provisioning.Launch}
 	}
 	got := outcomes(w.s.Cycle(w.now))
-	if got["a-by-check"] != Wait || got["b-named"] != Reserve {
+	if got["a-by-check"] != lifecycle.Wait || got["b-named"] != lifecycle.Reserve {
 		t.Errorf("outcomes: %v; want only the workload under the cheap policy to wait", got)
 	}
 	if prices["b-named"] != 100e6 {
@@ -71,7 +75,7 @@ func TestAdviceIsForThePolicyOfTheRequest(t *testing.T) {
 // TestJobsOnlyTightenThePolicyOfTheirQueue: what loosens it waits with the annotation, its
 // value, the bound and the field that an admin would change; what does not is followed.
 func TestJobsOnlyTightenThePolicyOfTheirQueue(t *testing.T) {
-	const prefix = "the annotation " + ParameterPrefix
+	const prefix = "the annotation " + workload.ParameterPrefix
 	for name, c := range map[string]struct {
 		annotations map[string]string
 		change      func(*v1alpha1.CapacityPolicySpec)
@@ -81,7 +85,7 @@ func TestJobsOnlyTightenThePolicyOfTheirQueue(t *testing.T) {
 	}{
 		"a lower price": {
 			annotations: map[string]string{"maxPricePerHour": "0.5"},
-			request:     map[string]string{PolicyParameter: "cheap", "maxPricePerHour": "0.5"},
+			request:     map[string]string{checks.PolicyParameter: "cheap", "maxPricePerHour": "0.5"},
 		},
 		"a higher price": {
 			annotations: map[string]string{"maxPricePerHour": "50"},
@@ -92,7 +96,7 @@ func TestJobsOnlyTightenThePolicyOfTheirQueue(t *testing.T) {
 			change: func(s *v1alpha1.CapacityPolicySpec) {
 				s.Overrides = &v1alpha1.CapacityOverrides{MaxPricePerHour: new(resource.MustParse("50"))}
 			},
-			request: map[string]string{PolicyParameter: "cheap", "maxPricePerHour": "50"},
+			request: map[string]string{checks.PolicyParameter: "cheap", "maxPricePerHour": "50"},
 		},
 		"a booking for ten years": {annotations: map[string]string{"bookingTimeout": "87600h"}, want: prefix + `bookingTimeout is "87600h": CapacityPolicy cheap lets it be 10m0s at most`},
 		"another market": {
@@ -100,19 +104,19 @@ func TestJobsOnlyTightenThePolicyOfTheirQueue(t *testing.T) {
 			change:      func(s *v1alpha1.CapacityPolicySpec) { s.CapacityTypes = []v1alpha1.CapacityType{v1alpha1.Spot} },
 			want:        prefix + `capacityTypes is "OnDemand": CapacityPolicy cheap lets it be some of Spot`,
 		},
-		"a dearer policy": {annotations: map[string]string{PolicyParameter: "dear"}, want: prefix + `capacityPolicy is "dear": with it, maxPricePerHour is "100": CapacityPolicy cheap lets it be 1 at most`},
+		"a dearer policy": {annotations: map[string]string{checks.PolicyParameter: "dear"}, want: prefix + `capacityPolicy is "dear": with it, maxPricePerHour is "100": CapacityPolicy cheap lets it be 1 at most`},
 		"a dearer policy with a low price": {
-			annotations: map[string]string{PolicyParameter: "dear", "maxPricePerHour": "1"},
-			request:     map[string]string{PolicyParameter: "dear", "maxPricePerHour": "1"},
+			annotations: map[string]string{checks.PolicyParameter: "dear", "maxPricePerHour": "1"},
+			request:     map[string]string{checks.PolicyParameter: "dear", "maxPricePerHour": "1"},
 		},
-		"no policy at all": {annotations: map[string]string{PolicyParameter: ""}, want: prefix + `capacityPolicy is "": with it, maxPricePerHour is "unset"`},
+		"no policy at all": {annotations: map[string]string{checks.PolicyParameter: ""}, want: prefix + `capacityPolicy is "": with it, maxPricePerHour is "unset"`},
 		"a start within the time": {
-			annotations: map[string]string{startByParameter: "2026-11-20T10:59:00Z"},
+			annotations: map[string]string{checks.StartByParameter: "2026-11-20T10:59:00Z"},
 			change:      func(s *v1alpha1.CapacityPolicySpec) { s.StartWithin = &metav1.Duration{Duration: time.Hour} },
-			request:     map[string]string{PolicyParameter: "cheap"},
+			request:     map[string]string{checks.PolicyParameter: "cheap"},
 		},
 		"a start in another year": {
-			annotations: map[string]string{startByParameter: "2036-01-01T00:00:00Z"},
+			annotations: map[string]string{checks.StartByParameter: "2036-01-01T00:00:00Z"},
 			change:      func(s *v1alpha1.CapacityPolicySpec) { s.StartWithin = &metav1.Duration{Duration: time.Hour} },
 			want:        prefix + `startBy is "2036-01-01T00:00:00Z": CapacityPolicy cheap lets it be 2026-11-20T11:00:00Z at the latest`,
 		},
@@ -125,14 +129,14 @@ func TestJobsOnlyTightenThePolicyOfTheirQueue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := oneQueue(t)
-			cheap := w.s.policies["cheap"].DeepCopy()
+			cheap := w.s.Policies["cheap"].DeepCopy()
 			if c.change != nil {
 				c.change(&cheap.Spec)
 			}
 			w.set(cheap)
 			annotations := map[string]string{}
 			for k, v := range c.annotations {
-				annotations[ParameterPrefix+k] = v
+				annotations[workload.ParameterPrefix+k] = v
 			}
 			w.add(t, "train", annotations)
 			v := w.s.Cycle(w.now)[0]
@@ -142,7 +146,7 @@ func TestJobsOnlyTightenThePolicyOfTheirQueue(t *testing.T) {
 			if c.want != "" {
 				return
 			}
-			parameters := w.s.at(w.now).parameters(w.s.workloads[w.find(t, "train").UID], "capacity")
+			parameters := checks.NewEvaluator(w.s.Cache, w.now).Parameters(w.s.Workloads[w.find(t, "train").UID], "capacity")
 			for k, want := range c.request {
 				if string(parameters[k]) != want {
 					t.Errorf("its request has %s=%q, want %q", k, parameters[k], want)
@@ -155,16 +159,16 @@ func TestJobsOnlyTightenThePolicyOfTheirQueue(t *testing.T) {
 // TestChecksWithoutAPolicyHaveTheDefault.
 func TestChecksWithoutAPolicyHaveTheDefault(t *testing.T) {
 	w := oneQueue(t)
-	ac := w.s.checks["capacity"].DeepCopy()
+	ac := w.s.Checks["capacity"].DeepCopy()
 	ac.Spec.Parameters = nil
 	w.set(ac)
-	standard := w.s.policies["cheap"].DeepCopy()
+	standard := w.s.Policies["cheap"].DeepCopy()
 	standard.Name = v1alpha1.DefaultPolicy
 	w.set(standard)
 	w.add(t, "train", nil)
-	w.add(t, "dear", map[string]string{ParameterPrefix + "maxPricePerHour": "50"})
+	w.add(t, "dear", map[string]string{workload.ParameterPrefix + "maxPricePerHour": "50"})
 	got := outcomes(w.s.Cycle(w.now))
-	if got["dear"] != Wait || w.s.at(w.now).parameters(w.s.workloads[w.find(t, "train").UID], "capacity")[PolicyParameter] != v1alpha1.DefaultPolicy {
+	if got["dear"] != lifecycle.Wait || checks.NewEvaluator(w.s.Cache, w.now).Parameters(w.s.Workloads[w.find(t, "train").UID], "capacity")[checks.PolicyParameter] != v1alpha1.DefaultPolicy {
 		t.Errorf("outcomes: %v", got)
 	}
 }
@@ -172,20 +176,20 @@ func TestChecksWithoutAPolicyHaveTheDefault(t *testing.T) {
 func TestParametersThatNoRequestCouldHave(t *testing.T) {
 	many := map[string]string{}
 	for i := range 98 {
-		many[fmt.Sprintf("%sp%d", ParameterPrefix, i)] = "x"
+		many[fmt.Sprintf("%sp%d", workload.ParameterPrefix, i)] = "x"
 	}
 	for name, c := range map[string]struct {
 		annotations map[string]string
 		want        string
 	}{
-		"a few":                         {annotations: map[string]string{ParameterPrefix + "ValidUntilSeconds": "60"}},
+		"a few":                         {annotations: map[string]string{workload.ParameterPrefix + "ValidUntilSeconds": "60"}},
 		"one over with the queue's own": {annotations: many, want: "make 101 parameters"},
-		"a long value":                  {annotations: map[string]string{ParameterPrefix + "p": strings.Repeat("x", 256)}, want: "256 characters"},
-		"for another provisioner":       {annotations: map[string]string{ParameterPrefix + "processorInstance": "theirs"}, want: "another provisioner"},
-		"no such capacity type":         {annotations: map[string]string{ParameterPrefix + "capacityTypes": "spot"}, want: `annotation provreq.kueue.x-k8s.io/capacityTypes is "spot": give some of Reserved, Spot and OnDemand`},
-		"a wait for no type":            {annotations: map[string]string{ParameterPrefix + "fallbackAfter": "30m"}, want: `fallbackAfter is "30m": give capacity types`},
-		"a start by some day":           {annotations: map[string]string{ParameterPrefix + "startBy": "tomorrow"}, want: `annotation provreq.kueue.x-k8s.io/startBy is "tomorrow": give a time such as`},
-		"a policy that is not there":    {annotations: map[string]string{ParameterPrefix + PolicyParameter: "gone"}, want: `CapacityPolicy "gone"`},
+		"a long value":                  {annotations: map[string]string{workload.ParameterPrefix + "p": strings.Repeat("x", 256)}, want: "256 characters"},
+		"for another provisioner":       {annotations: map[string]string{workload.ParameterPrefix + "processorInstance": "theirs"}, want: "another provisioner"},
+		"no such capacity type":         {annotations: map[string]string{workload.ParameterPrefix + "capacityTypes": "spot"}, want: `annotation provreq.kueue.x-k8s.io/capacityTypes is "spot": give some of Reserved, Spot and OnDemand`},
+		"a wait for no type":            {annotations: map[string]string{workload.ParameterPrefix + "fallbackAfter": "30m"}, want: `fallbackAfter is "30m": give capacity types`},
+		"a start by some day":           {annotations: map[string]string{workload.ParameterPrefix + "startBy": "tomorrow"}, want: `annotation provreq.kueue.x-k8s.io/startBy is "tomorrow": give a time such as`},
+		"a policy that is not there":    {annotations: map[string]string{workload.ParameterPrefix + checks.PolicyParameter: "gone"}, want: `CapacityPolicy "gone"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := oneQueue(t)
@@ -223,7 +227,7 @@ func TestPodLevelRequests(t *testing.T) {
 			Resources:  &corev1.ResourceRequirements{Requests: c.requests, Limits: c.limits},
 		}
 		want := nodegroups.ResourcesFrom(c.want)
-		if got := podRequests(spec); got["cpu"] != want["cpu"] || got["memory"] != want["memory"] {
+		if got := workload.PodRequests(spec); got["cpu"] != want["cpu"] || got["memory"] != want["memory"] {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
@@ -232,7 +236,7 @@ func TestPodLevelRequests(t *testing.T) {
 // TestALongMessageIsToldOnce: the API cuts it, which must not look like news.
 func TestALongMessageIsToldOnce(t *testing.T) {
 	w := oneQueue(t)
-	w.add(t, "train", map[string]string{RefusedAnnotation: strings.Repeat("é", maxMessage)})
+	w.add(t, "train", map[string]string{workload.RefusedAnnotation: strings.Repeat("é", workload.MaxMessage)})
 	v := w.s.Cycle(w.now)[0]
 	if v.Status == nil {
 		t.Fatal("nothing is told")
@@ -241,7 +245,7 @@ func TestALongMessageIsToldOnce(t *testing.T) {
 	object.Status = *v.Status
 	w.set(object)
 	// As another process that finds the message there.
-	w.s.workloads[object.UID].message = ""
+	w.s.Workloads[object.UID].Message = ""
 	if verdicts := w.s.Cycle(w.now); len(verdicts) > 0 {
 		t.Error("the same message is written again")
 	}
@@ -263,8 +267,8 @@ func TestNoMachinesAreForeseenForThoseWhoDoNotAskYet(t *testing.T) {
 		asked++
 		return provisioning.Verdict{Outcome: provisioning.Launch}
 	}
-	if w.cycles(t); asked > 0 || !HasQuota(w.find(t, "train")) {
-		t.Errorf("machines were set aside %d times; has quota: %v", asked, HasQuota(w.find(t, "train")))
+	if w.cycles(t); asked > 0 || !workload.HasQuota(w.find(t, "train")) {
+		t.Errorf("machines were set aside %d times; has quota: %v", asked, workload.HasQuota(w.find(t, "train")))
 	}
 }
 
@@ -286,10 +290,10 @@ func TestPodsThatWillNotRunUseNothing(t *testing.T) {
 			Name: "main", Count: new(c.admitted), Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{"gpu": "spot"},
 			ResourceUsage: corev1.ResourceList{"gpu": *resource.NewQuantity(3*int64(c.admitted), resource.DecimalSI)},
 		}
-		e := edit(object, w.now)
-		e.reserve(&kueue.Admission{ClusterQueue: "team", PodSetAssignments: []kueue.PodSetAssignment{admission}}, nil)
-		object.Status = *e.status
-		if got := usageOf(object)[quota.FlavorResource{Flavor: "spot", Resource: "gpu"}]; got != 3*int64(c.want) {
+		e := workload.Edit(object, w.now)
+		e.Reserve(&kueue.Admission{ClusterQueue: "team", PodSetAssignments: []kueue.PodSetAssignment{admission}}, nil)
+		object.Status = *e.Status
+		if got := workload.UsageOf(object)[quota.FlavorResource{Flavor: "spot", Resource: "gpu"}]; got != 3*int64(c.want) {
 			t.Errorf("%s: %d GPUs in use, want %d", name, got, 3*c.want)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 func cpus(v string) corev1.ResourceList {
@@ -95,12 +97,12 @@ func TestPodsThatTheAPIServerWouldRefuse(t *testing.T) {
 				}
 				w.set(object)
 				if late {
-					w.s.rebuild()
+					w.s.Rebuild()
 					rules()
 				}
 				w.cycles(t)
-				one := w.s.workloads[object.UID]
-				if got := usageOf(one.Object); HasQuota(one.Object) {
+				one := w.s.Workloads[object.UID]
+				if got := workload.UsageOf(one.Object); workload.HasQuota(one.Object) {
 					var sum int64
 					for _, v := range got {
 						sum += v
@@ -108,17 +110,17 @@ func TestPodsThatTheAPIServerWouldRefuse(t *testing.T) {
 					if have := resource.NewMilliQuantity(sum, resource.DecimalSI).String(); have != tt.want && (tt.want != "" || sum > 0) {
 						t.Errorf("late %v: a pod counts %s, want %s", late, have, tt.want)
 					}
-				} else if one.reason != kueue.WorkloadQuotaReservedReasonMisconfigured || !strings.Contains(one.message, tt.want) || tt.want == "" {
-					t.Errorf("late %v: it waits: %s: %s, want %s", late, one.reason, one.message, tt.want)
+				} else if one.Reason != kueue.WorkloadQuotaReservedReasonMisconfigured || !strings.Contains(one.Message, tt.want) || tt.want == "" {
+					t.Errorf("late %v: it waits: %s: %s, want %s", late, one.Reason, one.Message, tt.want)
 				}
-				if tt.rule == nil || HasQuota(one.Object) {
+				if tt.rule == nil || workload.HasQuota(one.Object) {
 					continue
 				}
 				// The rule is lifted.
 				w.s.Delete(tt.rule)
 				w.cycles(t)
-				if !HasQuota(w.s.workloads[object.UID].Object) {
-					t.Errorf("late %v: without the LimitRange it waits: %s", late, one.message)
+				if !workload.HasQuota(w.s.Workloads[object.UID].Object) {
+					t.Errorf("late %v: without the LimitRange it waits: %s", late, one.Message)
 				}
 			}
 		})

@@ -7,6 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 func TestBackoffDoublesUpToItsLimit(t *testing.T) {
@@ -28,8 +31,8 @@ func TestBackoffDoublesUpToItsLimit(t *testing.T) {
 			for _, uid := range []types.UID{"a", "b", "c", "d", "e", "f", "g", "h"} {
 				w := &kueue.Workload{}
 				w.UID = uid
-				got := backoff(w, c.strategy, c.tries)
-				if seen[got] = true; got != backoff(w, c.strategy, c.tries) {
+				got := lifecycle.Backoff(w, c.strategy, c.tries)
+				if seen[got] = true; got != lifecycle.Backoff(w, c.strategy, c.tries) {
 					t.Error("the same try pauses differently")
 				}
 				if got < c.want || got > c.want+c.want/60 || got%time.Second != 0 {
@@ -47,7 +50,7 @@ func TestBackoffDoublesUpToItsLimit(t *testing.T) {
 // but not against the limit of waitForPodsReady.
 func TestCapacityIsNoReasonToDeactivate(t *testing.T) {
 	w := newWorld()
-	w.s.config.WaitForPodsReady = &kueueconfig.WaitForPodsReady{RequeuingStrategy: &kueueconfig.RequeuingStrategy{BackoffLimitCount: new(int32(1))}}
+	w.s.Config.WaitForPodsReady = &kueueconfig.WaitForPodsReady{RequeuingStrategy: &kueueconfig.RequeuingStrategy{BackoffLimitCount: new(int32(1))}}
 	w.set(flavor("f", nil))
 	w.set(clusterQueue(t, "team", nil, "f cpu=8"))
 	w.set(localQueueTo("main", "team", ""))
@@ -56,10 +59,10 @@ func TestCapacityIsNoReasonToDeactivate(t *testing.T) {
 	object := w.find(t, "train")
 	object.Status.RequeueState = &kueue.RequeueState{Count: new(int32(7))}
 	w.set(object)
-	w.now = w.now.Add(defaultReadyTimeout)
+	w.now = w.now.Add(lifecycle.DefaultReadyTimeout)
 	w.cycles(t)
-	if object = w.find(t, "train"); !IsActive(object) || !IsEvicted(object) {
-		t.Errorf("after seven stockouts and one timeout it is active: %v, evicted: %v", IsActive(object), IsEvicted(object))
+	if object = w.find(t, "train"); !workload.IsActive(object) || !workload.IsEvicted(object) {
+		t.Errorf("after seven stockouts and one timeout it is active: %v, evicted: %v", workload.IsActive(object), workload.IsEvicted(object))
 	}
 }
 
@@ -77,10 +80,10 @@ func TestARefusalOfAnEarlierStartDoesNotCount(t *testing.T) {
 		evicted bool
 	}{{-time.Second, false}, {0, true}} {
 		object := w.find(t, "train")
-		object.Status = *PodsRefused(object, "exceeded quota", w.now.Add(tt.at))
+		object.Status = *workload.PodsRefused(object, "exceeded quota", w.now.Add(tt.at))
 		w.set(object)
 		w.cycles(t)
-		if got := IsEvicted(w.find(t, "train")); got != tt.evicted {
+		if got := workload.IsEvicted(w.find(t, "train")); got != tt.evicted {
 			t.Errorf("told %s after the admission, it is evicted: %v", tt.at, got)
 		}
 	}

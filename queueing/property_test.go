@@ -15,7 +15,11 @@ import (
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/checks"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // randomTree is four queues in a tree of cohorts that lend, borrow and preempt as
@@ -45,7 +49,7 @@ func randomTree(t *testing.T, r *rand.Rand) *world {
 		w.set(flavor(name, nil))
 	}
 	ac := &kueue.AdmissionCheck{}
-	ac.Name, ac.Spec.ControllerName = "capacity", CapacityController
+	ac.Name, ac.Spec.ControllerName = "capacity", cache.CapacityController
 	w.set(ac)
 	w.set(cohort(t, "root", map[string]string{"weight": pick("0", "1", "3")}, quotas()))
 	for _, name := range []string{"left", "right"} {
@@ -91,8 +95,8 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 	for seed := range uint64(1000) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		w := randomTree(t, r)
-		w.sees = func(v *Verdict) {
-			if v.PreemptedFor == "" || len(checkRules(w.s.queues[v.PreemptedFor].object)) == 0 {
+		w.sees = func(v *lifecycle.Verdict) {
+			if v.PreemptedFor == "" || len(cache.CheckRules(w.s.Queues[v.PreemptedFor].Object)) == 0 {
 				return
 			}
 			ahead++
@@ -108,14 +112,14 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 			w.checkVictims(t)
 			w.checkRequests(t)
 			w.now = w.now.Add(time.Duration(r.IntN(100)) * time.Second)
-			for _, x := range w.s.workloads {
-				if IsEvicted(x.Object) && HasQuota(x.Object) {
+			for _, x := range w.s.Workloads {
+				if workload.IsEvicted(x.Object) && workload.HasQuota(x.Object) {
 					preempted++
 				}
 			}
-			for _, q := range w.s.order {
-				for _, fr := range q.node.Keys() {
-					if q.node.Borrows(fr, 0) {
+			for _, q := range w.s.Order {
+				for _, fr := range q.Node.Keys() {
+					if q.Node.Borrows(fr, 0) {
 						borrowed++
 					}
 				}
@@ -127,10 +131,10 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 		w.cycles(t)
 		for idle := false; !idle; {
 			idle = true
-			for _, x := range sorted(w.s.workloads) {
+			for _, x := range cache.ByName(w.s.Workloads) {
 				switch name := x.Object.Name; {
-				case !HasQuota(x.Object):
-				case IsEvicted(x.Object):
+				case !workload.HasQuota(x.Object):
+				case workload.IsEvicted(x.Object):
 					w.change(t, "stopped", name)
 					idle = false
 				default:
@@ -140,16 +144,16 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 			}
 			w.cycles(t)
 		}
-		for _, x := range sorted(w.s.workloads) {
-			hopeless := x.reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota || strings.Contains(x.message, "jobs that grow") ||
-				x.queue != nil && x.queue.object.Spec.QueueingStrategy == kueue.StrictFIFO && strings.Contains(x.message, "StrictFIFO")
-			if x.place == waiting && !hopeless {
-				t.Errorf("seed %d: %s waits in an empty tree: %s: %s", seed, x.Object.Name, x.reason, x.message)
+		for _, x := range cache.ByName(w.s.Workloads) {
+			hopeless := x.Reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota || strings.Contains(x.Message, "jobs that grow") ||
+				x.Queue != nil && x.Queue.Object.Spec.QueueingStrategy == kueue.StrictFIFO && strings.Contains(x.Message, "StrictFIFO")
+			if x.Place == cache.Pending && !hopeless {
+				t.Errorf("seed %d: %s waits in an empty tree: %s: %s", seed, x.Object.Name, x.Reason, x.Message)
 			}
 		}
-		for _, tr := range w.s.trees {
-			for _, q := range tr.queues {
-				for _, at := range q.node.Path() {
+		for _, tr := range w.s.Trees {
+			for _, q := range tr.Queues {
+				for _, at := range q.Node.Path() {
 					for _, fr := range at.Keys() {
 						if at.Usage(fr) != 0 {
 							t.Errorf("seed %d: %d of %v is used in the empty %s", seed, at.Usage(fr), fr, at.Name)
@@ -169,8 +173,8 @@ func TestTheTreeKeepsItsPromises(t *testing.T) {
 
 // shakeRequests has requests come to something, to good ends for the most part.
 func (w *world) shakeRequests(t *testing.T, r *rand.Rand) {
-	for _, x := range sorted(w.s.workloads) {
-		if len(w.s.requests[x.Object.UID]) != 1 || IsAdmitted(x.Object) || r.IntN(3) > 0 {
+	for _, x := range cache.ByName(w.s.Workloads) {
+		if len(w.s.Requests[x.Object.UID]) != 1 || workload.IsAdmitted(x.Object) || r.IntN(3) > 0 {
 			continue
 		}
 		ends := []map[string]string{{"Provisioned": "True"}, {"Provisioned": "True"}, {"Provisioned": "True"}, {"Provisioned": "False"}, {"BookingExpired": "True"}}
@@ -179,16 +183,16 @@ func (w *world) shakeRequests(t *testing.T, r *rand.Rand) {
 }
 
 // preemptor is the Workload for which another one has to leave.
-func (w *world) preemptor(t *testing.T, v *Verdict) *Workload {
-	by := w.s.workloads[v.PreemptedBy]
+func (w *world) preemptor(t *testing.T, v *lifecycle.Verdict) *cache.Workload {
+	by := w.s.Workloads[v.PreemptedBy]
 	if by == nil {
 		t.Fatalf("no Workload has the UID %q: %s", v.PreemptedBy, v.Message)
 	}
 	return by
 }
 
-func (w *world) provisioned(x *Workload) bool {
-	return slices.ContainsFunc(w.s.requests[x.Object.UID], func(r *autoscaling.ProvisioningRequest) bool {
+func (w *world) provisioned(x *cache.Workload) bool {
+	return slices.ContainsFunc(w.s.Requests[x.Object.UID], func(r *autoscaling.ProvisioningRequest) bool {
 		return apimeta.IsStatusConditionTrue(r.Status.Conditions, autoscaling.Provisioned)
 	})
 }
@@ -196,21 +200,21 @@ func (w *world) provisioned(x *Workload) bool {
 // checkRequests looks that nobody has two requests, and that who has one without
 // quota is told to wait for it or for his victims.
 func (w *world) checkRequests(t *testing.T) {
-	for _, x := range sorted(w.s.workloads) {
-		requests := w.s.requests[x.Object.UID]
+	for _, x := range cache.ByName(w.s.Workloads) {
+		requests := w.s.Requests[x.Object.UID]
 		switch {
 		case len(requests) > 1:
 			t.Errorf("%s has %d requests", x.Object.Name, len(requests))
-		case len(requests) == 0 || x.place != waiting:
-		case x.reason != ReasonWaitingForCapacity && x.reason != kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads:
-			t.Errorf("%s has %s while it waits for something else: %s: %s", x.Object.Name, requests[0].Name, x.reason, x.message)
+		case len(requests) == 0 || x.Place != cache.Pending:
+		case x.Reason != workload.ReasonWaitingForCapacity && x.Reason != kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads:
+			t.Errorf("%s has %s while it waits for something else: %s: %s", x.Object.Name, requests[0].Name, x.Reason, x.Message)
 		}
 	}
 }
 
 // shakeMore is shake in a tree, with whatever else Workloads may be.
 func (w *world) shakeMore(t *testing.T, r *rand.Rand) {
-	all := sorted(w.s.workloads)
+	all := cache.ByName(w.s.Workloads)
 	if len(all) == 0 || r.IntN(4) > 0 {
 		w.shakeIn(t, r, 4)
 		return
@@ -221,7 +225,7 @@ func (w *world) shakeMore(t *testing.T, r *rand.Rand) {
 	})
 	switch r.IntN(5) {
 	case 0:
-		object.Status = *Adopted(object, w.now)
+		object.Status = *workload.Adopted(object, w.now)
 	case 1:
 		object.Spec.PreemptionGates = []kueue.PreemptionGate{{Name: "gate"}}
 	case 2, 3:
@@ -231,7 +235,7 @@ func (w *world) shakeMore(t *testing.T, r *rand.Rand) {
 		object.Spec = *old.Spec.DeepCopy()
 		object.Spec.PodSets[0].Count++
 		object.OwnerReferences = old.OwnerReferences
-		object.Annotations = map[string]string{ReplacementAnnotation: old.Namespace + "/" + old.Name, ElasticAnnotation: "true"}
+		object.Annotations = map[string]string{workload.ReplacementAnnotation: old.Namespace + "/" + old.Name, workload.ElasticAnnotation: "true"}
 	}
 	w.set(object)
 }
@@ -239,19 +243,19 @@ func (w *world) shakeMore(t *testing.T, r *rand.Rand) {
 // checkVictims looks that whoever waits for others to leave does so for some who
 // are leaving.
 func (w *world) checkVictims(t *testing.T) {
-	for _, x := range sorted(w.s.workloads) {
-		if x.place != waiting || x.reason != kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads {
+	for _, x := range cache.ByName(w.s.Workloads) {
+		if x.Place != cache.Pending || x.Reason != kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads {
 			continue
 		}
-		_, names, _ := strings.Cut(x.message, "workloads: ")
+		_, names, _ := strings.Cut(x.Message, "workloads: ")
 		names, _, _ = strings.Cut(names, ";")
 		leaving := false
-		for _, v := range w.s.workloads {
+		for _, v := range w.s.Workloads {
 			named := names == "" || slices.Contains(strings.Split(names, ", "), v.Object.Namespace+"/"+v.Object.Name)
-			leaving = leaving || named && HasQuota(v.Object) && IsEvicted(v.Object)
+			leaving = leaving || named && workload.HasQuota(v.Object) && workload.IsEvicted(v.Object)
 		}
 		if !leaving {
-			t.Errorf("%s waits for victims that are gone: %s", x.Object.Name, x.message)
+			t.Errorf("%s waits for victims that are gone: %s", x.Object.Name, x.Message)
 		}
 	}
 }
@@ -264,7 +268,7 @@ func randomWorld(t *testing.T, r *rand.Rand) *world {
 		w.set(flavor(name, nil))
 	}
 	ac := &kueue.AdmissionCheck{}
-	ac.Name, ac.Spec.ControllerName = "capacity", CapacityController
+	ac.Name, ac.Spec.ControllerName = "capacity", cache.CapacityController
 	w.set(ac)
 	for i, args := range []map[string]string{{"check": "capacity"}, {"strict": ""}} {
 		name := fmt.Sprintf("queue-%d", i)
@@ -287,7 +291,7 @@ func TestUsageStaysWithinQuota(t *testing.T) {
 			w.shake(t, r)
 			w.cycles(t)
 			checkQuota(t, w.s)
-			for uid, requests := range w.s.requests {
+			for uid, requests := range w.s.Requests {
 				if len(requests) > 1 {
 					t.Errorf("seed %d: workload %s has %d requests", seed, uid, len(requests))
 				}
@@ -305,7 +309,7 @@ func (w *world) shake(t *testing.T, r *rand.Rand) { w.shakeIn(t, r, 2) }
 
 func (w *world) shakeIn(t *testing.T, r *rand.Rand, queues int) {
 	w.s.SetCapacity(w.s.advice)
-	if len(w.s.workloads) == 0 || r.IntN(2) == 0 {
+	if len(w.s.Workloads) == 0 || r.IntN(2) == 0 {
 		name := fmt.Sprintf("w-%d", w.created)
 		w.set(w.workload(t, name, map[string]string{
 			"lq": fmt.Sprintf("lq-%d", r.IntN(queues)), "priority": fmt.Sprint(r.IntN(3)), "count": fmt.Sprint(1 + r.IntN(3)),
@@ -313,15 +317,15 @@ func (w *world) shakeIn(t *testing.T, r *rand.Rand, queues int) {
 		}))
 		return
 	}
-	object := sorted(w.s.workloads)[r.IntN(len(w.s.workloads))].Object
+	object := cache.ByName(w.s.Workloads)[r.IntN(len(w.s.Workloads))].Object
 	name := object.Name
-	switch waits := len(w.s.requests[object.UID]) == 1 && !IsAdmitted(object); {
+	switch waits := len(w.s.Requests[object.UID]) == 1 && !workload.IsAdmitted(object); {
 	case waits:
 		outcomes := []map[string]string{{"Provisioned": "True"}, {"Provisioned": "False"}, {"BookingExpired": "True"}, {"Failed": "True"}}
 		w.condition(t, name, outcomes[r.IntN(len(outcomes))], "so it went")
-	case IsAdmitted(object) && IsEvicted(object):
+	case workload.IsAdmitted(object) && workload.IsEvicted(object):
 		w.change(t, "stopped", name)
-	case IsAdmitted(object):
+	case workload.IsAdmitted(object):
 		w.change(t, []string{"finish", "deactivate", "delete"}[r.IntN(3)], name)
 	default:
 		w.change(t, []string{"activate", "delete"}[r.IntN(2)], name)
@@ -332,16 +336,16 @@ func (w *world) shakeIn(t *testing.T, r *rand.Rand, queues int) {
 // workloads are taken to be alike.
 func TestJudgingOnceIsJudgingEach(t *testing.T) {
 	for seed := range uint64(200) {
-		judged := func(alike bool) map[string]Action {
+		judged := func(alike bool) map[string]lifecycle.Action {
 			r := rand.New(rand.NewPCG(seed, 2))
 			w := randomWorld(t, r)
 			w.machines["spot"], w.machines["ondemand"] = r.IntN(5), r.IntN(5)
-			for len(w.s.workloads) < 20 {
+			for len(w.s.Workloads) < 20 {
 				w.shake(t, r)
 			}
-			for i, x := range sorted(w.s.workloads) {
+			for i, x := range cache.ByName(w.s.Workloads) {
 				if !alike {
-					x.shape = uint64(i)
+					x.Shape = uint64(i)
 				}
 			}
 			return outcomes(w.s.Cycle(w.now))
@@ -355,8 +359,8 @@ func TestJudgingOnceIsJudgingEach(t *testing.T) {
 	}
 }
 
-func outcomes(verdicts []Verdict) map[string]Action {
-	out := map[string]Action{}
+func outcomes(verdicts []lifecycle.Verdict) map[string]lifecycle.Action {
+	out := map[string]lifecycle.Action{}
 	for i := range verdicts {
 		out[verdicts[i].Workload.Object.Name] = max(out[verdicts[i].Workload.Object.Name], verdicts[i].Action)
 	}
@@ -364,11 +368,11 @@ func outcomes(verdicts []Verdict) map[string]Action {
 }
 
 func TestNamesStayWithinTheLimit(t *testing.T) {
-	if got, want := RequestName("job-a-12345", "capacity", 2), "job-a-12345-capacity-2"; got != want {
+	if got, want := checks.RequestName("job-a-12345", "capacity", 2), "job-a-12345-capacity-2"; got != want {
 		t.Errorf("RequestName = %q, want %q", got, want)
 	}
 	long := strings.Repeat("x", 250)
-	first, second := RequestName(long, "capacity", 1), RequestName(long, "capacity", 2)
+	first, second := checks.RequestName(long, "capacity", 1), checks.RequestName(long, "capacity", 2)
 	if len(first) != 253 || first == second {
 		t.Errorf("long names: %q and %q", first, second)
 	}

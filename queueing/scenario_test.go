@@ -20,7 +20,11 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/scheduler"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestScenarios runs the texts in testdata: objects and events go in, a cycle
@@ -76,7 +80,7 @@ type world struct {
 	// created and version number the objects and their versions.
 	created, version int
 	// sees has a look at each verdict before it is carried out, if it is set.
-	sees func(*Verdict)
+	sees func(*lifecycle.Verdict)
 }
 
 func newWorld() *world { return newWorldWith(config.Config{}) }
@@ -129,13 +133,13 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		w.set(flavor(name, args))
 	case "check":
 		ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		ac.Spec.ControllerName = orDefault(args["controller"], CapacityController)
+		ac.Spec.ControllerName = orDefault(args["controller"], cache.CapacityController)
 		if name, ok := args["config"]; ok {
-			ac.Spec.ControllerName = ProvisioningRequestController
+			ac.Spec.ControllerName = cache.ProvisioningRequestController
 			ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: name}
 		}
 		if name, ok := args["policy"]; ok {
-			ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: capacityPolicyKind, Name: name}
+			ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: cache.CapacityPolicyKind, Name: name}
 		}
 		w.set(ac)
 	case "policy":
@@ -180,7 +184,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		w.set(object)
 	case "detail":
-		for _, have := range w.s.requests[w.find(t, name).UID] {
+		for _, have := range w.s.Requests[w.find(t, name).UID] {
 			r := have.DeepCopy()
 			defer w.set(r)
 			r.Status.ProvisioningClassDetails = map[string]autoscaling.Detail{}
@@ -189,7 +193,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 			}
 		}
 	case "drop":
-		for _, r := range slices.Clone(w.s.requests[w.find(t, name).UID]) {
+		for _, r := range slices.Clone(w.s.Requests[w.find(t, name).UID]) {
 			w.s.Delete(r)
 		}
 	case "requests":
@@ -197,7 +201,7 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 	case "checks":
 		return checkStates(w.find(t, name))
 	case "active":
-		for _, have := range w.s.checks {
+		for _, have := range w.s.Checks {
 			ac := have.DeepCopy()
 			defer w.set(ac)
 			ac.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue}}
@@ -246,10 +250,10 @@ func (w *world) cycles(t *testing.T) string {
 }
 
 // apply carries a verdict out, and prints it if there is somewhere to print to.
-func (w *world) apply(v *Verdict, out *strings.Builder) {
+func (w *world) apply(v *lifecycle.Verdict, out *strings.Builder) {
 	object := v.Workload.Object
 	var written *kueue.Workload
-	if v.Action == Prioritize {
+	if v.Action == lifecycle.Prioritize {
 		w.prioritize(v, out)
 		return
 	}
@@ -260,7 +264,7 @@ func (w *world) apply(v *Verdict, out *strings.Builder) {
 		fmt.Fprintf(out, "%s: ", object.Name)
 		fmt.Fprintf(out, format+"\n", args...)
 	}
-	if v.Action == Deactivate {
+	if v.Action == lifecycle.Deactivate {
 		tell("%v (%s)", v.Action, v.Message)
 		written = object.DeepCopy()
 		written.Spec.Active = new(false)
@@ -270,15 +274,15 @@ func (w *world) apply(v *Verdict, out *strings.Builder) {
 		written = object.DeepCopy()
 		written.Status = *v.Status.DeepCopy()
 		switch v.Action {
-		case Wait:
+		case lifecycle.Wait:
 			tell("%s: %s", v.Reason, v.Message)
-		case Reserve:
-			tell("%v on %v%s", v.Action, assignedFlavors(v.Status.Admission), admittedToo(v.Status))
+		case lifecycle.Reserve:
+			tell("%v on %v%s", v.Action, workload.AssignedFlavors(v.Status.Admission), admittedToo(v.Status))
 		default:
 			tell("%v %s (%s)", v.Action, v.Reason, v.Message)
 		}
 	}
-	if v.Action == Remove {
+	if v.Action == lifecycle.Remove {
 		w.remove(v, tell)
 	}
 	for _, r := range v.Delete {
@@ -294,17 +298,17 @@ func (w *world) apply(v *Verdict, out *strings.Builder) {
 		w.version++
 		written.ResourceVersion = strconv.Itoa(w.version)
 	}
-	if v.acts() {
+	if v.Acts() {
 		w.s.Settle(object.UID, written)
 	} else if written != nil {
 		w.s.Set(written)
 	}
 }
 
-func (w *world) prioritize(v *Verdict, out *strings.Builder) {
+func (w *world) prioritize(v *lifecycle.Verdict, out *strings.Builder) {
 	written := v.Workload.Object.DeepCopy()
 	if out != nil {
-		fmt.Fprintf(out, "%s: %v %d instead of %d (%s)\n", written.Name, v.Action, v.Priority, priority(written), v.Message)
+		fmt.Fprintf(out, "%s: %v %d instead of %d (%s)\n", written.Name, v.Action, v.Priority, workload.Priority(written), v.Message)
 	}
 	written.Spec.Priority = &v.Priority
 	w.set(written)
@@ -319,7 +323,7 @@ func admittedToo(s *kueue.WorkloadStatus) string {
 }
 
 func (w *world) find(t *testing.T, name string) *kueue.Workload {
-	for _, x := range w.s.workloads {
+	for _, x := range w.s.Workloads {
 		if x.Object.Name == name {
 			return x.Object.DeepCopy()
 		}
@@ -332,18 +336,18 @@ func (w *world) change(t *testing.T, what, name string) {
 	object := w.find(t, name)
 	switch what {
 	case "finish":
-		object.Status = *Finished(object, kueue.WorkloadFinishedReasonSucceeded, "done", w.now)
+		object.Status = *workload.Finished(object, kueue.WorkloadFinishedReasonSucceeded, "done", w.now)
 	case "adopt":
-		object.Status = *Adopted(object, w.now)
+		object.Status = *workload.Adopted(object, w.now)
 	case "stopped":
-		object.Status = *Released(object, w.now)
+		object.Status = *workload.Released(object, w.now)
 	case "deactivate":
 		object.Spec.Active = new(false)
 	case "activate":
 		object.Spec.Active = new(true)
 	case "delete":
 		w.s.Delete(object)
-		for _, r := range slices.Clone(w.s.requests[object.UID]) {
+		for _, r := range slices.Clone(w.s.Requests[object.UID]) {
 			w.s.Delete(r)
 		}
 		return
@@ -353,7 +357,7 @@ func (w *world) change(t *testing.T, what, name string) {
 
 // condition sets a condition of the workload's only request.
 func (w *world) condition(t *testing.T, name string, args map[string]string, message string) {
-	requests := w.s.requests[w.find(t, name).UID]
+	requests := w.s.Requests[w.find(t, name).UID]
 	if len(requests) != 1 {
 		t.Fatalf("%s has %d requests", name, len(requests))
 	}
@@ -372,11 +376,11 @@ func (w *world) condition(t *testing.T, name string, args map[string]string, mes
 // requests prints those of a workload with all that they ask for.
 func (w *world) requests(t *testing.T, name string) string {
 	var out strings.Builder
-	requests := slices.Clone(w.s.requests[w.find(t, name).UID])
+	requests := slices.Clone(w.s.Requests[w.find(t, name).UID])
 	slices.SortFunc(requests, func(a, b *autoscaling.ProvisioningRequest) int { return strings.Compare(a.Name, b.Name) })
 	for _, r := range requests {
 		fmt.Fprintf(&out, "%s: %s", r.Name, r.Spec.ProvisioningClassName)
-		if ahead := r.Annotations[AheadAnnotation]; ahead != "" {
+		if ahead := r.Annotations[workload.AheadAnnotation]; ahead != "" {
 			fmt.Fprintf(&out, " ahead of quota for %s", ahead)
 		}
 		for _, k := range slices.Sorted(maps.Keys(r.Spec.Parameters)) {
@@ -395,7 +399,7 @@ func checkStates(object *kueue.Workload) string {
 	var out strings.Builder
 	for i := range object.Status.AdmissionChecks {
 		c := &object.Status.AdmissionChecks[i]
-		fmt.Fprintf(&out, "%s: %s, %d retries: %s\n", c.Name, c.State, retries(c), c.Message)
+		fmt.Fprintf(&out, "%s: %s, %d retries: %s\n", c.Name, c.State, workload.Retries(c), c.Message)
 		for _, u := range c.PodSetUpdates {
 			fmt.Fprintf(&out, "  %s: %v %v\n", u.Name, u.Annotations, u.NodeSelector)
 		}
@@ -406,11 +410,11 @@ func checkStates(object *kueue.Workload) string {
 // queues prints what the report says of each queue.
 func (w *world) queues() string {
 	var out strings.Builder
-	w.s.told.all(w.s.Cache)
+	w.s.Dirty.AddAll(w.s.Cache)
 	report := w.s.Report(w.now)
-	for _, q := range w.s.order {
-		st := report.ClusterQueues[q.object.Name]
-		fmt.Fprintf(&out, "%s: %s, %d pending, %d reserving, %d admitted", q.object.Name, st.Conditions[0].Reason, st.PendingWorkloads, st.ReservingWorkloads, st.AdmittedWorkloads)
+	for _, q := range w.s.Order {
+		st := report.ClusterQueues[q.Object.Name]
+		fmt.Fprintf(&out, "%s: %s, %d pending, %d reserving, %d admitted", q.Object.Name, st.Conditions[0].Reason, st.PendingWorkloads, st.ReservingWorkloads, st.AdmittedWorkloads)
 		for _, f := range st.FlavorsReservation {
 			for _, r := range f.Resources {
 				fmt.Fprintf(&out, " %s/%s=%s", f.Name, r.Name, r.Total.String())
@@ -422,7 +426,7 @@ func (w *world) queues() string {
 		c := report.LocalQueues[name].Conditions[0]
 		fmt.Fprintf(&out, "%s: %s (%s)\n", name.Name, c.Reason, c.Message)
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.s.checks)) {
+	for _, name := range slices.Sorted(maps.Keys(w.s.Checks)) {
 		if st, ok := report.Checks[string(name)]; ok {
 			fmt.Fprintf(&out, "%s: %s (%s)\n", name, st.Conditions[0].Reason, st.Conditions[0].Message)
 		}
@@ -436,7 +440,7 @@ func (w *world) consumed() string {
 	var out strings.Builder
 	report := w.s.Report(w.now).LocalQueues
 	for _, key := range slices.SortedFunc(maps.Keys(report), func(a, b types.NamespacedName) int { return strings.Compare(a.Name, b.Name) }) {
-		lq := w.s.localQueues[key].object.DeepCopy()
+		lq := w.s.LocalQueues[key].Object.DeepCopy()
 		lq.Status = report[key]
 		w.version++
 		lq.ResourceVersion = strconv.Itoa(w.version)
@@ -458,16 +462,16 @@ func (w *world) consumed() string {
 // that ran before Muster came.
 func checkQuota(t *testing.T, s *State) {
 	t.Helper()
-	for _, w := range s.workloads {
-		if w.place == holding && w.queue != nil && isTrue(w.Object, ConditionAdopted) {
-			w.queue.node.Sub(w.Usage)
-			defer w.queue.node.Add(w.Usage)
+	for _, w := range s.Workloads {
+		if w.Place == cache.Reserving && w.Queue != nil && workload.IsTrue(w.Object, workload.ConditionAdopted) {
+			w.Queue.Node.Sub(w.Usage)
+			defer w.Queue.Node.Add(w.Usage)
 		}
 	}
-	for _, q := range s.order {
-		for _, fr := range q.node.Keys() {
-			if v := q.node.Available(fr); v < 0 {
-				t.Errorf("queue %s uses %d of %v more than it may", q.object.Name, -v, fr)
+	for _, q := range s.Order {
+		for _, fr := range q.Node.Keys() {
+			if v := q.Node.Available(fr); v < 0 {
+				t.Errorf("queue %s uses %d of %v more than it may", q.Object.Name, -v, fr)
 			}
 		}
 	}
@@ -535,7 +539,7 @@ func clusterQueue(t *testing.T, name string, args map[string]string, input strin
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	if _, ok := args["backfill"]; ok {
-		cq.Annotations = map[string]string{BackfillAnnotation: "true"}
+		cq.Annotations = map[string]string{scheduler.BackfillAnnotation: "true"}
 	}
 	if _, ok := args["byusage"]; ok {
 		cq.Spec.AdmissionScope = &kueue.AdmissionScope{AdmissionMode: kueue.UsageBasedAdmissionFairSharing}
@@ -696,7 +700,7 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 			name, amount, _ := strings.Cut(v, ":")
 			object.Spec.PodSets = []kueue.PodSet{{Name: "launcher", Count: 1, Template: podTemplate(name, resource.MustParse(amount))}}
 		default:
-			if strings.HasPrefix(k, ParameterPrefix) {
+			if strings.HasPrefix(k, workload.ParameterPrefix) {
 				object.Annotations = orEmpty(object.Annotations)
 				object.Annotations[k] = v
 				continue

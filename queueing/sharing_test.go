@@ -10,6 +10,7 @@ import (
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/lifecycle"
 )
 
 // running are the ends of admitted Workloads, the first on top.
@@ -22,10 +23,14 @@ type ending struct {
 	since time.Time
 }
 
-func (r running) Len() int           { return len(r) }
+func (r running) Len() int { return len(r) }
+
 func (r running) Less(i, j int) bool { return r[i].at.Before(r[j].at) }
-func (r running) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
-func (r *running) Push(x any)        { *r = append(*r, x.(ending)) }
+
+func (r running) Swap(i, j int) { r[i], r[j] = r[j], r[i] }
+
+func (r *running) Push(x any) { *r = append(*r, x.(ending)) }
+
 func (r *running) Pop() any {
 	last := (*r)[len(*r)-1]
 	*r = (*r)[:len(*r)-1]
@@ -59,7 +64,7 @@ func TestSharesByWeight(t *testing.T) {
 		for verdicts := w.s.Cycle(w.now); len(verdicts) > 0; verdicts = w.s.Cycle(w.now) {
 			for i := range verdicts {
 				v := &verdicts[i]
-				if v.Action == Reserve {
+				if v.Action == lifecycle.Reserve {
 					name := v.Workload.Object.Name
 					left[queueOf[name]]--
 					length := lengths[queueOf[name]]

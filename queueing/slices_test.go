@@ -5,6 +5,9 @@ import (
 	"time"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestASliceWaitsForTheOneThatItReplaces while that one is being changed: else both
@@ -15,7 +18,7 @@ func TestASliceWaitsForTheOneThatItReplaces(t *testing.T) {
 	w.set(localQueueTo("main", "queue", ""))
 	w.set(clusterQueue(t, "queue", nil, "spot cpu=10"))
 	old := w.workload(t, "old", map[string]string{"cpu": "1", "count": "4"})
-	old.Annotations = map[string]string{ElasticAnnotation: "true"}
+	old.Annotations = map[string]string{workload.ElasticAnnotation: "true"}
 	w.set(old)
 	w.cycles(t)
 
@@ -27,11 +30,11 @@ func TestASliceWaitsForTheOneThatItReplaces(t *testing.T) {
 		t.Fatalf("the old one does not shrink: %+v", verdicts)
 	}
 	larger := w.workload(t, "larger", map[string]string{"cpu": "1", "count": "6"})
-	larger.Annotations = map[string]string{ReplacementAnnotation: "old"}
+	larger.Annotations = map[string]string{workload.ReplacementAnnotation: "old"}
 	larger.OwnerReferences = shrunk.OwnerReferences
 	w.set(larger)
 	for _, v := range w.s.Cycle(w.now) {
-		if v.Action != Wait {
+		if v.Action != lifecycle.Wait {
 			t.Errorf("while the old one is written, the larger one gets %s", v.Action)
 		}
 	}
@@ -43,7 +46,7 @@ func TestASliceWaitsForTheOneThatItReplaces(t *testing.T) {
 	w.now = w.now.Add(time.Second)
 	w.cycles(t)
 	c := w.find(t, "old").Status.Conditions
-	if !IsAdmitted(w.find(t, "larger")) || !IsFinished(w.find(t, "old")) || c[len(c)-1].Reason != kueue.WorkloadSliceReplaced {
+	if !workload.IsAdmitted(w.find(t, "larger")) || !workload.IsFinished(w.find(t, "old")) || c[len(c)-1].Reason != kueue.WorkloadSliceReplaced {
 		t.Errorf("the larger one does not take its place: %+v", c)
 	}
 }

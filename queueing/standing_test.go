@@ -6,6 +6,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestACapacityCheckNeedsAProvisioner: where none runs beside the queues, the check, its
@@ -27,10 +30,10 @@ func TestACapacityCheckNeedsAProvisioner(t *testing.T) {
 				w.s.WithoutProvisioner()
 			}
 			ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "capacity"}}
-			ac.Spec.ControllerName = CapacityController
+			ac.Spec.ControllerName = cache.CapacityController
 			if tt.check != nil {
 				w.set(requestConfig(t, "theirs", map[string]string{"class": "queued-provisioning.gke.io"}))
-				ac.Spec.ControllerName = ProvisioningRequestController
+				ac.Spec.ControllerName = cache.ProvisioningRequestController
 				ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: "theirs"}
 			}
 			w.set(ac)
@@ -44,8 +47,8 @@ func TestACapacityCheckNeedsAProvisioner(t *testing.T) {
 				t.Errorf("the queue is Active=%s: %s, want %s", c.Status, c.Message, tt.status)
 			}
 			train, active := w.find(t, "train"), tt.status == metav1.ConditionTrue
-			if HasQuota(train) != active || !active && !strings.Contains(train.Status.Conditions[0].Message, tt.tells) {
-				t.Errorf("the workload has quota: %v, and is told %v", HasQuota(train), train.Status.Conditions)
+			if workload.HasQuota(train) != active || !active && !strings.Contains(train.Status.Conditions[0].Message, tt.tells) {
+				t.Errorf("the workload has quota: %v, and is told %v", workload.HasQuota(train), train.Status.Conditions)
 			}
 		})
 	}

@@ -6,27 +6,32 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/scheduler"
 )
 
 // State is the Cache with what else a cycle needs.
 type State struct {
-	*Cache
-	plan Planner
+	*cache.Cache
+	plan scheduler.Planner
 	// advice is the provisioner's picture of the machines; nil if there is none.
 	advice *provisioning.Snapshot
 }
 
 // New returns a State without objects. Plan may be nil: then there is no advice on
 // machines.
-func New(c config.Config, plan Planner) *State { return &State{Cache: NewCache(c), plan: plan} }
+func New(c config.Config, plan scheduler.Planner) *State {
+	return &State{Cache: cache.New(c), plan: plan}
+}
 
 // SetCapacity gives the provisioner's picture of the machines. It is advice that
 // spares useless attempts; nil means that there is none. Workloads that wait for
 // machines are judged again in the next cycle.
 func (s *State) SetCapacity(advice *provisioning.Snapshot) {
 	s.advice = advice
-	s.requeueForCapacity()
+	s.RequeueForCapacity()
 }
 
 // Capacity is the provisioner's picture of the machines as it was last given; nil if
@@ -40,20 +45,41 @@ func (s *State) Capacity() *provisioning.Snapshot { return s.advice }
 //
 // Quota that a verdict gives back is not given out before the verdict is settled:
 // those that watch must see it free before another Workload has it.
-func (s *State) Cycle(now time.Time) []Verdict { return s.at(now).run() }
+func (s *State) Cycle(now time.Time) []lifecycle.Verdict { return s.at(now).Run() }
 
 // Refused is the verdict on a Workload whose request the API server refuses to
 // take however often it is asked: it makes room for others and tries again after a
 // pause. It is nil if the Workload neither has quota nor asks ahead of it any more.
-func (s *State) Refused(uid types.UID, why string, now time.Time) *Verdict {
-	if w := s.workloads[uid]; w != nil {
-		return s.at(now).refusedRequest(w, why)
+func (s *State) Refused(uid types.UID, why string, now time.Time) *lifecycle.Verdict {
+	if w := s.Workloads[uid]; w != nil {
+		return lifecycle.NewRules(s.Cache, now).RefusedRequest(w, why)
 	}
 	return nil
 }
 
-// at is a cycle at a time. The advice is consumed as it goes on, so the caller's stays
-// as it is.
-func (s *State) at(now time.Time) *Cycle {
-	return &Cycle{Rules: Rules{Evaluator{Cache: s.Cache, now: now}}, plan: s.plan, capacity: s.advice}
+// at is a cycle at a time.
+func (s *State) at(now time.Time) *scheduler.Cycle {
+	return scheduler.New(s.Cache, s.plan, s.advice, now)
+}
+
+// Bare returns a State of the same objects but for the Workloads, which Join adds: for
+// cycles that are to change nothing. The two share the objects and may be used by
+// two goroutines from then on. Verdicts that are not settled yet count as not made.
+// Watch is told each answer of the planner; nil if nobody wants to know.
+func (s *State) Bare(watch func(provisioning.Gang, provisioning.Verdict)) *State {
+	plan := s.plan
+	if plan != nil && watch != nil {
+		plan = func(on *provisioning.Snapshot, gang provisioning.Gang, policy provisioning.Policy) provisioning.Verdict {
+			v := s.plan(on, gang, policy)
+			watch(gang, v)
+			return v
+		}
+	}
+	return &State{Cache: s.Cache.Bare(), plan: plan, advice: s.advice}
+}
+
+// Account tells how things stand with a Workload; ok is false if there is none of that
+// UID. It is to be called after a Cycle, and changes nothing.
+func (s *State) Account(uid types.UID, now time.Time) (out scheduler.Account, ok bool) {
+	return s.at(now).Account(uid)
 }

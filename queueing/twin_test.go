@@ -13,7 +13,9 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/quota"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // twoGroups is a queue in a tree with others, with two resource groups, whose
@@ -74,7 +76,7 @@ func twoGroups(t *testing.T, r *rand.Rand) *world {
 }
 
 // randomPods is a Workload of up to two podSets.
-func randomPods(t *testing.T, w *world, r *rand.Rand) *Workload {
+func randomPods(t *testing.T, w *world, r *rand.Rand) *cache.Workload {
 	object := w.workload(t, "w", map[string]string{"lq": "ours"})
 	object.Spec.PodSets = nil
 	for i := range 1 + r.IntN(2) {
@@ -96,7 +98,7 @@ func randomPods(t *testing.T, w *world, r *rand.Rand) *Workload {
 			Name: kueue.PodSetReference(fmt.Sprint(i)), Count: 1 + r.Int32N(3), Template: corev1.PodTemplateSpec{Spec: spec},
 		})
 	}
-	return w.s.newWorkload(object)
+	return w.s.NewWorkload(object)
 }
 
 // liked is a flavor for what one podSet asks of one resource group, with how much
@@ -109,14 +111,14 @@ type liked struct {
 // twin lists all combinations of flavors, throws out those that do not fit as a
 // whole, and takes the one that is liked best at its first place, then at its
 // second, and so on.
-func twin(s *State, q *queue, w *Workload) (flavors []kueue.ResourceFlavorReference, ok bool) {
+func twin(s *State, q *cache.ClusterQueue, w *cache.Workload) (flavors []kueue.ResourceFlavorReference, ok bool) {
 	type place struct {
 		podSet, group int
 		need          nodegroups.Resources
 	}
 	var places []place
 	for i := range w.Object.Spec.PodSets {
-		for g, group := range q.object.Spec.ResourceGroups {
+		for g, group := range q.Object.Spec.ResourceGroups {
 			need := nodegroups.Resources{}
 			for _, name := range group.CoveredResources {
 				if v := w.Pod[i][name]; v > 0 {
@@ -132,7 +134,7 @@ func twin(s *State, q *queue, w *Workload) (flavors []kueue.ResourceFlavorRefere
 	var enumerate func(so []liked, used quota.Amounts)
 	enumerate = func(so []liked, used quota.Amounts) {
 		if len(so) == len(places) {
-			if !q.node.Fits(used) {
+			if !q.Node.Fits(used) {
 				return
 			}
 			if best == nil || slices.CompareFunc(so, best, func(a, b liked) int { return slices.Compare(a.liking, b.liking) }) < 0 {
@@ -141,12 +143,12 @@ func twin(s *State, q *queue, w *Workload) (flavors []kueue.ResourceFlavorRefere
 			return
 		}
 		p := places[len(so)]
-		for k, fq := range q.object.Spec.ResourceGroups[p.group].Flavors {
-			f := s.flavors[fq.Name]
-			suits := mismatch(&w.Object.Spec.PodSets[p.podSet].Template.Spec, f) == ""
+		for k, fq := range q.Object.Spec.ResourceGroups[p.group].Flavors {
+			f := s.Flavors[fq.Name]
+			suits := workload.Mismatch(&w.Object.Spec.PodSets[p.podSet].Template.Spec, f) == ""
 			for j := range so {
 				if places[j].podSet == p.podSet {
-					_, clash := contradiction(s.flavors[so[j].flavor], f)
+					_, clash := workload.Contradiction(s.Flavors[so[j].flavor], f)
 					suits = suits && !clash
 				}
 			}
@@ -159,12 +161,12 @@ func twin(s *State, q *queue, w *Workload) (flavors []kueue.ResourceFlavorRefere
 			for name, v := range p.need {
 				fr := quota.FlavorResource{Flavor: fq.Name, Resource: name}
 				now[fr] += v
-				distance = max(distance, q.node.Distance(fr, now[fr]))
+				distance = max(distance, q.Node.Distance(fr, now[fr]))
 			}
 			// Own quota is as good as any by default; if asked for, it comes first, then
 			// what is borrowed from nearest.
 			liking := []int{0, 0, k}
-			if distance > 0 && q.object.Spec.FlavorFungibility.WhenCanBorrow == kueue.TryNextFlavor {
+			if distance > 0 && q.Object.Spec.FlavorFungibility.WhenCanBorrow == kueue.TryNextFlavor {
 				liking = []int{1, distance, k}
 			}
 			enumerate(append(slices.Clone(so), liked{fq.Name, liking}), now)
@@ -185,31 +187,31 @@ func TestAssignmentAgainstItsTwin(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		w := twoGroups(t, r)
 		w.cycles(t)
-		q, theirs := w.s.queues["ours"], w.s.queues["theirs"]
+		q, theirs := w.s.Queues["ours"], w.s.Queues["theirs"]
 		for range 50 {
 			x := randomPods(t, w, r)
 			want, ok := twin(w.s, q, x)
-			p, a := w.s.at(w.now).assign(q, x)
+			p, a := w.s.at(w.now).Assign(q, x)
 			var got []kueue.ResourceFlavorReference
 			if p != nil {
-				for _, o := range a.chosen {
-					got = append(got, o.flavor)
+				for _, o := range a.Chosen {
+					got = append(got, o.Flavor)
 				}
 			}
 			if (p != nil) != ok || slices.Compare(got, want) != 0 {
-				t.Fatalf("seed %d: on %v (%s), the twin on %v (%v)", seed, got, a.notes.message(), want, ok)
+				t.Fatalf("seed %d: on %v (%s), the twin on %v (%v)", seed, got, a.Notes.Message(), want, ok)
 			}
 			if p == nil {
 				refused++
 				continue
 			}
 			found++
-			q.node.Add(p.usage)
+			q.Node.Add(p.Usage)
 			if r.IntN(3) > 0 {
-				q.node.Sub(p.usage)
+				q.Node.Sub(p.Usage)
 			} else if r.IntN(2) == 0 {
 				fr := quota.FlavorResource{Flavor: []kueue.ResourceFlavorReference{"spot", "ondemand"}[r.IntN(2)], Resource: "cpu"}
-				theirs.node.Add(quota.Amounts{fr: cmp.Or(max(0, min(1000, theirs.node.Available(fr))), 0)})
+				theirs.Node.Add(quota.Amounts{fr: cmp.Or(max(0, min(1000, theirs.Node.Available(fr))), 0)})
 			}
 		}
 	}

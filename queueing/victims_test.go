@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestVictimsLeaveOnlyForMachinesThatAreThere has the planner itself answer: the
@@ -52,12 +53,12 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 	}{
 		"the victim's machine suits":             {nodes: []provisioning.Node{node("a", 8, running)}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
 		"so does a free one":                     {nodes: []provisioning.Node{node("a", 8)}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
-		"a launch comes before they leave":       {groups: []nodegroups.Group{pool}, asks: true, reason: ReasonWaitingForCapacity, tells: "the machines of 1 pods on flavors [spot], which are asked for before its quota is free; once they are ready and booked, default/victim (8 gpu in flavor spot) are preempted for it"},
-		"it would take their machine and more":   {nodes: []provisioning.Node{node("a", 12, running, stranger(8))}, groups: []nodegroups.Group{last}, pods: 2, reason: ReasonWaitingForCapacity, tells: "default/victim (8 gpu in flavor spot), whose quota it would have, keep running"},
-		"nor before a person has answered":       {groups: []nodegroups.Group{pool}, checks: "capacity,approval", reason: ReasonWaitingForCapacity, tells: "that of default/victim, who are preempted only for machines that are there, and it would take a launch (1 of group pool)"},
+		"a launch comes before they leave":       {groups: []nodegroups.Group{pool}, asks: true, reason: workload.ReasonWaitingForCapacity, tells: "the machines of 1 pods on flavors [spot], which are asked for before its quota is free; once they are ready and booked, default/victim (8 gpu in flavor spot) are preempted for it"},
+		"it would take their machine and more":   {nodes: []provisioning.Node{node("a", 12, running, stranger(8))}, groups: []nodegroups.Group{last}, pods: 2, reason: workload.ReasonWaitingForCapacity, tells: "default/victim (8 gpu in flavor spot), whose quota it would have, keep running"},
+		"nor before a person has answered":       {groups: []nodegroups.Group{pool}, checks: "capacity,approval", reason: workload.ReasonWaitingForCapacity, tells: "that of default/victim, who are preempted only for machines that are there, and it would take a launch (1 of group pool)"},
 		"the victim's machine before a launch":   {nodes: []provisioning.Node{node("a", 8, running)}, groups: []nodegroups.Group{pool}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
-		"nothing would come of it":               {nodes: []provisioning.Node{node("a", 4)}, reason: ReasonWaitingForCapacity, tells: "no machines"},
-		"others' pods on the machine stay":       {nodes: []provisioning.Node{node("a", 12, running, stranger(8))}, reason: ReasonWaitingForCapacity, tells: "no machines"},
+		"nothing would come of it":               {nodes: []provisioning.Node{node("a", 4)}, reason: workload.ReasonWaitingForCapacity, tells: "no machines"},
+		"others' pods on the machine stay":       {nodes: []provisioning.Node{node("a", 12, running, stranger(8))}, reason: workload.ReasonWaitingForCapacity, tells: "no machines"},
 		"without advice it is as in plain Kueue": {blind: true, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,10 +78,10 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 			pods := max(1, c.pods)
 			w.set(w.workload(t, "urgent", map[string]string{"gpu": fmt.Sprint(8 / pods), "count": fmt.Sprint(pods), "priority": "1"}))
 			w.cycles(t)
-			if got := len(w.s.requests[w.find(t, "urgent").UID]) > 0; got != c.asks {
+			if got := len(w.s.Requests[w.find(t, "urgent").UID]) > 0; got != c.asks {
 				t.Errorf("it asks ahead: %v, want %v", got, c.asks)
 			}
-			if got := IsEvicted(w.find(t, "victim")); got != c.evicts {
+			if got := workload.IsEvicted(w.find(t, "victim")); got != c.evicts {
 				t.Errorf("the victim leaves: %v, want %v", got, c.evicts)
 			}
 			told := w.find(t, "urgent").Status.Conditions[0]
@@ -124,14 +125,14 @@ func TestItsOwnLaunchIsNotInTheWay(t *testing.T) {
 			later(w)
 			w.condition(t, "urgent", map[string]string{"Accepted": "True"}, "")
 			w.cycles(t)
-			if IsEvicted(w.find(t, "victim")) {
+			if workload.IsEvicted(w.find(t, "victim")) {
 				t.Fatal("the victim leaves before the machine is there")
 			}
 			w.condition(t, "urgent", map[string]string{"Provisioned": "True"}, "")
 			w.cycles(t)
 			w.change(t, "stopped", "victim")
 			w.cycles(t)
-			if urgent := w.find(t, "urgent"); !IsAdmitted(urgent) {
+			if urgent := w.find(t, "urgent"); !workload.IsAdmitted(urgent) {
 				t.Errorf("it is not admitted: %v", urgent.Status.Conditions)
 			}
 		})

@@ -14,7 +14,8 @@ import (
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 func TestEveryCauseIsToldInWords(t *testing.T) {
@@ -79,7 +80,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			},
 		},
 		"a check of the queue is not active": {
-			objects: []client.Object{flavor("h100"), check("capacity", queueing.CapacityController, "cheap"), team("team", checked, "h100=64"), waiting("train", 4, nil)},
+			objects: []client.Object{flavor("h100"), check("capacity", cache.CapacityController, "cheap"), team("team", checked, "h100=64"), waiting("train", 4, nil)},
 			want: []string{
 				"is held: its queue is stopped or inactive.",
 				"AdmissionCheck \"capacity\" is not active: CapacityPolicy \"cheap\" does not exist; create it or change parameters.name",
@@ -96,7 +97,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		},
 		"the machines cost more than the policy allows": {
 			objects: []client.Object{
-				flavor("h100"), check("capacity", queueing.CapacityController, "cheap"), team("team", checked, "h100=64"), group("h100", 8, nil),
+				flavor("h100"), check("capacity", cache.CapacityController, "cheap"), team("team", checked, "h100=64"), group("h100", 8, nil),
 				&v1alpha1.CapacityPolicy{ObjectMeta: meta("cheap"), Spec: v1alpha1.CapacityPolicySpec{MaxPricePerHour: new(resource.MustParse("25"))}}, waiting("train", 4, nil),
 			},
 			want: []string{
@@ -144,7 +145,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		},
 		"somebody holds it back by a gate": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
-				w.Annotations = map[string]string{queueing.GatedByAnnotation: "example.com/budget"}
+				w.Annotations = map[string]string{workload.GatedByAnnotation: "example.com/budget"}
 			})},
 			want: []string{
 				"is held by an admission gate.",
@@ -169,7 +170,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		},
 		"it pauses after a failure": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
-				condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, queueing.ReasonWaitingForCapacity, "On flavors [h100] capacity could not be obtained: dry")
+				condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, workload.ReasonWaitingForCapacity, "On flavors [h100] capacity could not be obtained: dry")
 				w.Status.RequeueState = &kueue.RequeueState{Count: new(int32(2)), RequeueAt: new(at(-3))}
 			})},
 			want: []string{
@@ -244,7 +245,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		},
 		"the time by which it was to start has passed": {
 			objects: []client.Object{
-				flavor("h100"), check("capacity", queueing.CapacityController, "soon"), team("team", checked, "h100=64"), group("h100", 8, nil),
+				flavor("h100"), check("capacity", cache.CapacityController, "soon"), team("team", checked, "h100=64"), group("h100", 8, nil),
 				&v1alpha1.CapacityPolicy{ObjectMeta: meta("soon"), Spec: v1alpha1.CapacityPolicySpec{StartWithin: &metav1.Duration{Duration: 10 * time.Minute}}}, waiting("train", 4, nil),
 			},
 			want: []string{
@@ -350,7 +351,7 @@ func TestAJobIsExplainedByItsWorkload(t *testing.T) {
 
 func TestWithoutRightsWhatMusterWroteIsShown(t *testing.T) {
 	p := pictureOf([]view.Right{{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
-		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, queueing.ReasonWaitingForCapacity, "flavor h100: no machines: group h100 is dry")
+		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, workload.ReasonWaitingForCapacity, "flavor h100: no machines: group h100 is dry")
 	}))
 	e := p.ExplainWorkload(named(t, p, "train"))
 	e.Record(noon, []corev1.Event{

@@ -18,9 +18,9 @@ import (
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // question is what to simulate.
@@ -325,10 +325,10 @@ func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m mani
 		}
 		out.Workload = w
 	}
-	if there == nil || queueing.IsFinished(there) {
+	if there == nil || workload.IsFinished(there) {
 		return out, nil
 	}
-	if queueing.HasQuota(there) {
+	if workload.HasQuota(there) {
 		return out, m.errorf("%s %s exists already and has quota: see `kubectl muster explain %s/%s -n %s`, or simulate it under another metadata.name",
 			out.Kind, out.Name, strings.ToLower(out.Kind), out.Name, there.Namespace)
 	}

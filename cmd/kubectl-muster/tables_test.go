@@ -15,7 +15,7 @@ import (
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 func TestQueuesAreListedInTheirOrder(t *testing.T) {
@@ -26,7 +26,7 @@ func TestQueuesAreListedInTheirOrder(t *testing.T) {
 			w.OwnerReferences = []metav1.OwnerReference{ownedBy("rush")}
 		}),
 		waiting("paused", 4, func(w *kueue.Workload) {
-			condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, queueing.ReasonWaitingForCapacity, "dry")
+			condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, workload.ReasonWaitingForCapacity, "dry")
 			w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(-3))}
 		}),
 		waiting("small", 1, nil), team("aside", nil, "h100=8"))
@@ -42,7 +42,7 @@ func TestQueuesAreListedInTheirOrder(t *testing.T) {
 
 func TestWithoutNodesQueuesAreListedAsMusterWrote(t *testing.T) {
 	p := pictureOf([]view.Right{{Verb: "list", Resource: "nodes"}}, flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) {
-		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, queueing.ReasonWaitingForCapacity, "dry")
+		condition(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, workload.ReasonWaitingForCapacity, "dry")
 		w.Status.RequeueState = &kueue.RequeueState{RequeueAt: new(at(-3))}
 	}))
 	lacks(t, told(t, queueLines(p.Lines())), "team 1 default workload/train 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry")

@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
 )
 
 const gpu = "nvidia.com/gpu"
@@ -97,7 +97,7 @@ func check(name, controller, policy string) *kueue.AdmissionCheck {
 }
 
 // capacity is the check of team.
-func capacity() *kueue.AdmissionCheck { return check("capacity", queueing.CapacityController, "") }
+func capacity() *kueue.AdmissionCheck { return check("capacity", cache.CapacityController, "") }
 
 // group is a NodeGroup of machines of 8 GPUs in the pool of its name, at 10 USD an hour.
 func group(name string, most int32, change func(*v1alpha1.NodeGroup)) *v1alpha1.NodeGroup {

@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/forecast"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // MostForeseen is the most pending Workloads for a forecast: with more it takes many seconds.
@@ -59,7 +59,7 @@ func (p *Picture) History() (history *forecast.History, waiting int) {
 	for _, w := range p.Workloads {
 		history.Observe(w)
 		history.Arrived(w)
-		if !queueing.IsAdmitted(w) && !queueing.IsFinished(w) {
+		if !workload.IsAdmitted(w) && !workload.IsFinished(w) {
 			waiting++
 		}
 	}

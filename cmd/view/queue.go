@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/lifecycle"
 )
 
 // QueueLine is a Workload without quota.
@@ -70,7 +70,7 @@ func (p *Picture) Lines(names ...string) []QueueLine {
 // haveTheirTurn returns the Workloads of a ClusterQueue that the next step reserves quota for.
 func (p *Picture) haveTheirTurn(cq string) (out []*kueue.Workload) {
 	for _, w := range p.Workloads {
-		if v, ok := p.verdicts[w.UID]; ok && v.Action == queueing.Reserve && string(v.Status.Admission.ClusterQueue) == cq {
+		if v, ok := p.verdicts[w.UID]; ok && v.Action == lifecycle.Reserve && string(v.Status.Admission.ClusterQueue) == cq {
 			out = append(out, w)
 		}
 	}
@@ -101,6 +101,6 @@ func nameOf(w *kueue.Workload) string {
 
 // why a Workload waits: as decided here, else as Muster recorded.
 func (p *Picture) why(w *kueue.Workload) (reason, message string) {
-	reason, message, _ = p.Queues.Told(w.UID)
+	reason, message, _ = p.Queues.WaitingReason(w.UID)
 	return cmp.Or(reason, kueue.WorkloadQuotaReservedReasonPendingEvaluation), message
 }

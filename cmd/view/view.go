@@ -21,6 +21,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/forecast"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // Picture is a cluster as Muster sees it, with what Muster would do now.
@@ -43,7 +45,7 @@ type Picture struct {
 	served   model.Server
 	machines *model.Model
 	// verdicts of one cycle by the Workload's UID.
-	verdicts map[types.UID]queueing.Verdict
+	verdicts map[types.UID]lifecycle.Verdict
 }
 
 // New decides what Muster would do next with the objects that were read.
@@ -87,7 +89,7 @@ func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 
 // decide runs a cycle; the queues stay as the cycle leaves them.
 func (p *Picture) decide() {
-	p.verdicts = map[types.UID]queueing.Verdict{}
+	p.verdicts = map[types.UID]lifecycle.Verdict{}
 	for _, v := range p.Queues.Cycle(p.Now) {
 		p.verdicts[v.Workload.Object.UID] = v
 	}
@@ -154,8 +156,8 @@ func (p *Picture) WorkloadOf(owner types.UID) (out *kueue.Workload) {
 		if c == nil || c.UID != owner {
 			continue
 		}
-		if out == nil || queueing.IsFinished(out) && !queueing.IsFinished(w) ||
-			queueing.IsFinished(out) == queueing.IsFinished(w) && out.CreationTimestamp.Before(&w.CreationTimestamp) {
+		if out == nil || workload.IsFinished(out) && !workload.IsFinished(w) ||
+			workload.IsFinished(out) == workload.IsFinished(w) && out.CreationTimestamp.Before(&w.CreationTimestamp) {
 			out = w
 		}
 	}
@@ -186,6 +188,6 @@ func (p *Picture) next(w *kueue.Workload) time.Time {
 	if state := w.Status.RequeueState; state != nil && state.RequeueAt != nil && p.Now.Before(state.RequeueAt.Time) {
 		return state.RequeueAt.Time
 	}
-	_, _, next := p.Queues.Told(w.UID)
+	_, _, next := p.Queues.WaitingReason(w.UID)
 	return next
 }

@@ -7,14 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/checks"
+	"github.com/muster-dev/muster/queueing/scheduler"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // words maps a reason of QuotaReserved=False to a phrase that follows the object's name.
 var words = map[string]string{
-	queueing.ReasonWaitingForCapacity:                             "waits for machines",
-	queueing.ReasonWaitingForNamespaceQuota:                       "waits for the ResourceQuota of its namespace",
-	queueing.ReasonStartByPassed:                                  "will not start: the time by which it was to start has passed",
+	workload.ReasonWaitingForCapacity:                             "waits for machines",
+	scheduler.ReasonWaitingForNamespaceQuota:                      "waits for the ResourceQuota of its namespace",
+	checks.ReasonStartByPassed:                                    "will not start: the time by which it was to start has passed",
 	kueue.WorkloadQuotaReservedReasonWaitingForQuota:              "waits for quota",
 	kueue.WorkloadQuotaReservedReasonExceedsMaxQuota:              "cannot start as specified: it requests more than the maximum quota",
 	kueue.WorkloadQuotaReservedReasonNoMatchingFlavor:             "cannot start as specified: no flavor of its ClusterQueue matches it",

@@ -14,9 +14,11 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/quota"
+	"github.com/muster-dev/muster/queueing/scheduler"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // ExplainJob explains a job by its Workload.
@@ -54,12 +56,12 @@ func (p *Picture) ExplainWorkload(w *kueue.Workload) *Explanation {
 		out.Place = &Place{ClusterQueue: string(account.Queue), LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w)}
 	}
 	switch {
-	case queueing.IsFinished(w):
+	case workload.IsFinished(w):
 		out.Place, out.Summary = nil, "is finished"
 		out.Causes = causesOf(w, kueue.WorkloadFinished)
-	case decided && verdict.Action != queueing.Wait && verdict.Action != queueing.Advance:
+	case decided && verdict.Action != lifecycle.Wait && verdict.Action != lifecycle.Advance:
 		p.explainVerdict(out, &verdict)
-	case queueing.HasQuota(w):
+	case workload.HasQuota(w):
 		p.explainHolding(out, w)
 	case !p.Decides():
 		p.explainRecorded(out, w)
@@ -84,10 +86,10 @@ func causesOf(w *kueue.Workload, condition string) []string {
 }
 
 // explainVerdict explains a Workload that Muster would act on at once.
-func (p *Picture) explainVerdict(out *Explanation, v *queueing.Verdict) {
+func (p *Picture) explainVerdict(out *Explanation, v *lifecycle.Verdict) {
 	out.Causes = []string{v.Message}
 	switch v.Action {
-	case queueing.Reserve:
+	case lifecycle.Reserve:
 		out.Summary = "is next: Muster is about to reserve its quota on " + flavorsOf(v.Status.Admission)
 		if v.Plan != nil {
 			out.Causes = append(out.Causes, machinesOf(v.Plan))
@@ -98,15 +100,15 @@ func (p *Picture) explainVerdict(out *Explanation, v *queueing.Verdict) {
 				out.Causes = append(out.Causes, fmt.Sprintf("it starts once AdmissionCheck %s is Ready: %s", c.Name, cmp.Or(c.Message, "its controller has not answered yet")))
 			}
 		}
-	case queueing.Admit:
+	case lifecycle.Admit:
 		out.Summary = "meets all conditions: Muster is about to admit it"
-	case queueing.Evict, queueing.Release:
+	case lifecycle.Evict, lifecycle.Release:
 		out.Summary = "is about to lose its quota"
-	case queueing.Deactivate:
+	case lifecycle.Deactivate:
 		out.Summary = "is about to be deactivated"
-	case queueing.Finish:
+	case lifecycle.Finish:
 		out.Summary = "is about to be finished: " + v.Message
-	case queueing.Remove:
+	case lifecycle.Remove:
 		out.Summary = "is about to be deleted: its retention period is over"
 	}
 }
@@ -137,11 +139,11 @@ func machinesOf(plan *provisioning.Verdict) string {
 // explainHolding explains a Workload that has quota.
 func (p *Picture) explainHolding(out *Explanation, w *kueue.Workload) {
 	switch {
-	case queueing.IsEvicted(w):
+	case workload.IsEvicted(w):
 		out.Summary = "is being stopped; its quota is released when its pods have ended"
 		out.Causes = causesOf(w, kueue.WorkloadEvicted)
 		return
-	case queueing.IsAdmitted(w):
+	case workload.IsAdmitted(w):
 		since := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time
 		out.Summary = fmt.Sprintf("was admitted at %s (%s ago) on %s", since.UTC().Format(time.RFC3339), ago(p.Now, since), flavorsOf(w.Status.Admission))
 		out.Causes = nil
@@ -201,7 +203,7 @@ func (p *Picture) explainRecorded(out *Explanation, w *kueue.Workload) {
 }
 
 // explainWaiting explains a Workload that has no quota.
-func (p *Picture) explainWaiting(out *Explanation, a *queueing.Account) {
+func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 	out.Summary = inWords(a.Reason)
 	if out.Place != nil {
 		out.Place.Position, out.Place.Pending = len(a.Ahead)+1, a.Pending
@@ -241,7 +243,7 @@ func (p *Picture) explainWaiting(out *Explanation, a *queueing.Account) {
 
 // hopeless tells why no option can ever get machines. It is empty if one may, or if the
 // shortage is not of machines.
-func hopeless(options []queueing.Option) (why string) {
+func hopeless(options []scheduler.Option) (why string) {
 	for i := range options {
 		switch o := &options[i]; {
 		case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || o.Reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota:
@@ -257,7 +259,7 @@ func hopeless(options []queueing.Option) (why string) {
 }
 
 // causes splits the message for the Workload into a line per flavor.
-func causes(a *queueing.Account) []string {
+func causes(a *scheduler.Account) []string {
 	var lines []string
 	for i := range a.Options {
 		if o := &a.Options[i]; o.Message != "" {
@@ -276,12 +278,12 @@ func causes(a *queueing.Account) []string {
 
 // behind reports whether only the Workloads ahead of it keep the Workload waiting: one of
 // its options is open.
-func behind(a *queueing.Account) bool {
+func behind(a *scheduler.Account) bool {
 	return len(a.Ahead) > 0 && a.Reason == kueue.WorkloadQuotaReservedReasonWaitingForQuota &&
-		slices.ContainsFunc(a.Options, func(o queueing.Option) bool { return o.Message == "" })
+		slices.ContainsFunc(a.Options, func(o scheduler.Option) bool { return o.Message == "" })
 }
 
-func quotaLineOf(flavor kueue.ResourceFlavorReference, a queueing.Amount) QuotaLine {
+func quotaLineOf(flavor kueue.ResourceFlavorReference, a scheduler.Amount) QuotaLine {
 	show := func(v int64) string { return nodegroups.Quantity(a.Resource, v) }
 	return QuotaLine{
 		Flavor: string(flavor), Resource: string(a.Resource), Asked: show(a.Asked), Free: show(a.Free),
@@ -290,7 +292,7 @@ func quotaLineOf(flavor kueue.ResourceFlavorReference, a queueing.Amount) QuotaL
 }
 
 // unblockQuota tells what would make up for missing quota.
-func unblockQuota(a *queueing.Account, o *queueing.Option, amount queueing.Amount) []string {
+func unblockQuota(a *scheduler.Account, o *scheduler.Option, amount scheduler.Amount) []string {
 	show := func(v int64) string {
 		return fmt.Sprintf("%s %s", nodegroups.Quantity(amount.Resource, v), amount.Resource)
 	}
@@ -303,7 +305,7 @@ func unblockQuota(a *queueing.Account, o *queueing.Option, amount queueing.Amoun
 	return []string{fmt.Sprintf("flavor %s: the workloads listed below release %s, or an administrator raises nominalQuota of ClusterQueue %s by that amount", o.Flavor, show(amount.Short()), a.Queue)}
 }
 
-func holderLineOf(h queueing.Holder) HolderLine {
+func holderLineOf(h scheduler.Holder) HolderLine {
 	return HolderLine{
 		Workload: h.Workload.Namespace + "/" + h.Workload.Name, Queue: string(h.Queue), Priority: h.Priority,
 		Has: inUnits(h.Usage), Borrows: h.Borrows,

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
 )
 
 // adviceAge is from when on advice is asked for anew before Workloads are judged:
@@ -28,7 +28,7 @@ type advisor struct {
 
 func (a *advisor) follow(object client.Object) {
 	ac, ok := object.(*kueue.AdmissionCheck)
-	if ok && (ac.Spec.ControllerName == queueing.CapacityController || ac.Spec.ControllerName == queueing.ProvisioningRequestController) {
+	if ok && (ac.Spec.ControllerName == cache.CapacityController || ac.Spec.ControllerName == cache.ProvisioningRequestController) {
 		if a.checks == nil {
 			a.checks = map[types.UID]bool{}
 		}

@@ -21,7 +21,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/checks"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // contested is a world in which low runs on all the quota and machines of a group could
@@ -31,9 +32,9 @@ func contested(t *testing.T, objects ...client.Object) *world {
 	objects[0].(*kueue.ClusterQueue).Spec.Preemption = &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptionPolicyLowerPriority}
 	w := newWorld(t, nil, append(objects, workloadOf("low", "4"))...)
 	w.run(5 * time.Second)
-	w.answer(queueing.RequestName("low", check, 1), metav1.ConditionTrue)
+	w.answer(checks.RequestName("low", check, 1), metav1.ConditionTrue)
 	w.run(5 * time.Second)
-	if !queueing.IsAdmitted(w.workload("low")) {
+	if !workload.IsAdmitted(w.workload("low")) {
 		t.Fatal("low does not run")
 	}
 	machine := nodegroups.Resources{corev1.ResourceCPU: 4000, corev1.ResourcePods: 110}
@@ -59,14 +60,14 @@ func TestMachinesComeBeforeVictimsLeave(t *testing.T) {
 			w.create(w.high())
 			provisioned := false
 			w.die(k, 10*time.Second, func() {
-				if !queueing.IsAdmitted(w.workload("low")) && !provisioned {
+				if !workload.IsAdmitted(w.workload("low")) && !provisioned {
 					t.Fatal("low has left before the machines of high are there")
 				}
 			})
 			w.answer("high-capacity-1", metav1.ConditionTrue)
 			provisioned = true
 			w.die(k, 10*time.Second, func() {})
-			if high := w.workload("high"); !queueing.IsAdmitted(high) {
+			if high := w.workload("high"); !workload.IsAdmitted(high) {
 				t.Errorf("high is not admitted: %v", high.Status.Conditions)
 			}
 			if c := apimeta.FindStatusCondition(w.workload("low").Status.Conditions, kueue.WorkloadPreempted); c == nil {
@@ -91,12 +92,12 @@ func TestMachinesOfKueuesOwnCheckComeFirst(t *testing.T) {
 			w.restart(nil)
 			w.create(w.high())
 			w.run(5 * time.Second)
-			if stays := queueing.IsAdmitted(w.workload("low")); stays != ahead {
+			if stays := workload.IsAdmitted(w.workload("low")); stays != ahead {
 				t.Fatalf("low stays: %v, want %v", stays, ahead)
 			}
 			w.answer("high-machines-1", metav1.ConditionTrue)
 			w.run(5 * time.Second)
-			if high := w.workload("high"); !queueing.IsAdmitted(high) {
+			if high := w.workload("high"); !workload.IsAdmitted(high) {
 				t.Errorf("high is not admitted: %v", high.Status.Conditions)
 			}
 		})
@@ -131,7 +132,7 @@ func TestARequestAheadOfQuotaThatTheServerRefuses(t *testing.T) {
 	if w.run(time.Minute); tries != 2 {
 		t.Errorf("it was tried %d times, want 2", tries)
 	}
-	if !queueing.IsAdmitted(w.workload("low")) {
+	if !workload.IsAdmitted(w.workload("low")) {
 		t.Error("low has left for nothing")
 	}
 }

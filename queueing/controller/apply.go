@@ -15,18 +15,18 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/controller/writer"
+	"github.com/muster-dev/muster/queueing/lifecycle"
 )
 
 // dispatch has a verdict carried out.
-func (l *loop) dispatch(v *queueing.Verdict, now time.Time) {
+func (l *loop) dispatch(v *lifecycle.Verdict, now time.Time) {
 	uid := v.Workload.Object.UID
-	if v.Action == queueing.Prioritize {
+	if v.Action == lifecycle.Prioritize {
 		l.prioritize(v.Workload.Object, v.Priority)
 		return
 	}
-	if v.Action == queueing.Wait {
+	if v.Action == lifecycle.Wait {
 		if v.Status != nil {
 			l.reasons.note(v.Workload.Object, v.Reason, v.Message, now)
 		}
@@ -43,7 +43,7 @@ func (l *loop) dispatch(v *queueing.Verdict, now time.Time) {
 	if v.PreemptedBy != "" {
 		on.preemptor = l.known.workload(v.PreemptedBy)
 	}
-	if !l.reasons.hold(uid, held{waits: v.Action == queueing.Wait, then: func(before, after *kueue.Workload) {
+	if !l.reasons.hold(uid, held{waits: v.Action == lifecycle.Wait, then: func(before, after *kueue.Workload) {
 		if after != nil && before.ResourceVersion == on.object.ResourceVersion {
 			// Nothing but the reason has changed since the verdict.
 			on.object = after
@@ -63,7 +63,7 @@ type judged struct {
 }
 
 // carryOut starts the writes of a verdict.
-func (l *loop) carryOut(v *queueing.Verdict, on judged) {
+func (l *loop) carryOut(v *lifecycle.Verdict, on judged) {
 	l.start(urgencyOf(v), func(ctx context.Context) settle {
 		began := l.now()
 		o := l.perform(ctx, v, on)
@@ -83,11 +83,11 @@ func (l *loop) carryOut(v *queueing.Verdict, on judged) {
 	})
 }
 
-func urgencyOf(v *queueing.Verdict) urgency {
+func urgencyOf(v *lifecycle.Verdict) urgency {
 	switch {
-	case v.Action == queueing.Evict, v.Action == queueing.Release, v.Action == queueing.Deactivate, v.Action == queueing.Finish:
+	case v.Action == lifecycle.Evict, v.Action == lifecycle.Release, v.Action == lifecycle.Deactivate, v.Action == lifecycle.Finish:
 		return freeing
-	case v.Action == queueing.Wait && v.Create == nil: // requests that nobody needs keep room
+	case v.Action == lifecycle.Wait && v.Create == nil: // requests that nobody needs keep room
 		return freeing
 	}
 	return acting
@@ -111,15 +111,15 @@ type outcome struct {
 
 // perform does the writes of a verdict in an order in which a crash after any of
 // them is mended by the next process: the status first, then what follows from it.
-func (l *loop) perform(ctx context.Context, v *queueing.Verdict, on judged) (o outcome) {
+func (l *loop) perform(ctx context.Context, v *lifecycle.Verdict, on judged) (o outcome) {
 	object := on.object
 	switch {
-	case v.Action == queueing.Deactivate:
+	case v.Action == lifecycle.Deactivate:
 		o.workload, o.err = l.deactivate(ctx, object)
-	case v.Action == queueing.Remove:
+	case v.Action == lifecycle.Remove:
 		o.err = l.delete(ctx, object, v.Job)
 		o.removed = o.err == nil
-	case v.Action != queueing.Wait && v.Status != nil:
+	case v.Action != lifecycle.Wait && v.Status != nil:
 		o.workload, o.err = writer.ApplyStatus(ctx, l.client, object, v.Status)
 	}
 	if o.err != nil {
@@ -322,22 +322,22 @@ func definite(err error) bool {
 func isStale(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
 
 // announce tells users of the steps that they wait for.
-func (l *loop) announce(v *queueing.Verdict, object *kueue.Workload) {
+func (l *loop) announce(v *lifecycle.Verdict, object *kueue.Workload) {
 	switch v.Action {
-	case queueing.Reserve:
+	case lifecycle.Reserve:
 		l.event(object, corev1.EventTypeNormal, v.Reason, v.Message)
 		if len(v.Status.AdmissionChecks) == 0 {
 			l.event(object, corev1.EventTypeNormal, "Admitted",
 				fmt.Sprintf("Admitted by ClusterQueue %s, wait time since reservation was 0s", v.Status.Admission.ClusterQueue))
 		}
-	case queueing.Admit, queueing.Finish, queueing.Remove:
+	case lifecycle.Admit, lifecycle.Finish, lifecycle.Remove:
 		l.event(object, corev1.EventTypeNormal, v.Reason, v.Message)
-	case queueing.Evict:
+	case lifecycle.Evict:
 		if v.Reason == kueue.WorkloadEvictedByPreemption {
 			l.event(object, corev1.EventTypeNormal, "Preempted", v.Message)
 		}
 		l.event(object, corev1.EventTypeNormal, "EvictedDueTo"+v.Reason, v.Message)
-	case queueing.Deactivate:
+	case lifecycle.Deactivate:
 		l.event(object, corev1.EventTypeWarning, v.Reason, v.Message)
 	}
 }

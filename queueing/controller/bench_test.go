@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // BenchmarkAdmission admits 10,000 Workloads of one queue that has room for all,
@@ -120,7 +120,7 @@ func (s slowStatus) Patch(_ context.Context, o client.Object, p client.Patch, _ 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := a.objects[client.ObjectKeyFromObject(o)].DeepCopy()
-	had := queueing.IsAdmitted(w)
+	had := workload.IsAdmitted(w)
 	patch := &kueue.Workload{}
 	if err := json.Unmarshal(data, patch); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (s slowStatus) Patch(_ context.Context, o client.Object, p client.Patch, _ 
 	}
 	w.Status, w.ResourceVersion = patch.Status, version
 	a.objects[client.ObjectKeyFromObject(w)] = w
-	if !had && queueing.IsAdmitted(w) {
+	if !had && workload.IsAdmitted(w) {
 		a.admitted <- struct{}{}
 	}
 	a.inbox.OnUpdate(nil, w)

@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/checks"
 )
 
 // create makes the templates first: a request whose templates are missing fails
 // for good. All names follow from the Workload and the attempt, so that doing it
 // twice is harmless.
-func (l *loop) create(ctx context.Context, request *queueing.Request, w *kueue.Workload) (*autoscaling.ProvisioningRequest, error) {
+func (l *loop) create(ctx context.Context, request *checks.Request, w *kueue.Workload) (*autoscaling.ProvisioningRequest, error) {
 	r := request.Object
 	var templates []*corev1.PodTemplate
 	for _, t := range request.Templates {

@@ -18,7 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestARequestThatTheServerRefusesHarmsNobodyElse: its workload lets go of its
@@ -36,8 +37,8 @@ func TestARequestThatTheServerRefusesHarmsNobodyElse(t *testing.T) {
 	}, append(queueOf("4", capacityRule), workloadOf("bad", "4"), workloadOf("good", "4"))...)
 	w.run(5 * time.Second)
 	bad := w.workload("bad")
-	if queueing.HasQuota(bad) || bad.Status.RequeueState == nil || bad.Status.RequeueState.RequeueAt == nil {
-		t.Errorf("bad has quota: %v, requeue state %v", queueing.HasQuota(bad), bad.Status.RequeueState)
+	if workload.HasQuota(bad) || bad.Status.RequeueState == nil || bad.Status.RequeueState.RequeueAt == nil {
+		t.Errorf("bad has quota: %v, requeue state %v", workload.HasQuota(bad), bad.Status.RequeueState)
 	}
 	if text := evictedBecause(bad); !strings.Contains(text, "could not be created") || !strings.Contains(text, "is invalid") {
 		t.Errorf("bad says %q", text)
@@ -65,7 +66,7 @@ func evictedBecause(w *kueue.Workload) string {
 func machinesOf() []client.Object {
 	objects := queueOf("4", kueue.AdmissionCheckStrategyRule{Name: "machines"})
 	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "machines", UID: "machines"}}
-	ac.Spec.ControllerName = queueing.ProvisioningRequestController
+	ac.Spec.ControllerName = cache.ProvisioningRequestController
 	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: "machines"}
 	config := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: "machines", UID: "config"}}
 	config.Spec.ProvisioningClassName = "check-capacity.autoscaling.x-k8s.io"

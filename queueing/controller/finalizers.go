@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // leaver is a deleted object that bears Kueue's finalizer. ClusterQueues, flavors and
@@ -78,7 +78,7 @@ func (l *loop) inUse(object client.Object) bool {
 	case *kueue.ClusterQueue:
 		return l.known.some(func(x client.Object) bool {
 			w, ok := x.(*kueue.Workload)
-			return ok && queueing.HasQuota(w) && string(w.Status.Admission.ClusterQueue) == o.Name
+			return ok && workload.HasQuota(w) && string(w.Status.Admission.ClusterQueue) == o.Name
 		})
 	case *kueue.ResourceFlavor:
 		return l.known.some(func(x client.Object) bool {

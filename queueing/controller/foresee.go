@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/forecast"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 const (
@@ -42,13 +42,13 @@ func (f *forecaster) follow(before, now *kueue.Workload) {
 	if before == nil {
 		f.history.Arrived(now)
 	}
-	if queueing.IsAdmitted(now) {
+	if workload.IsAdmitted(now) {
 		f.account.Started(now.UID, apimeta.FindStatusCondition(now.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time)
 	}
 	if !isExpected(now) {
 		f.account.Gone(now.UID)
 	}
-	if queueing.IsFinished(now) && (before == nil || !queueing.IsFinished(before)) {
+	if workload.IsFinished(now) && (before == nil || !workload.IsFinished(before)) {
 		over := *now
 		if before != nil {
 			// Those that are over may come without their pods.
@@ -60,7 +60,7 @@ func (f *forecaster) follow(before, now *kueue.Workload) {
 
 // isExpected says that a Workload waits for its start.
 func isExpected(w *kueue.Workload) bool {
-	return !queueing.IsAdmitted(w) && !queueing.IsFinished(w) && queueing.IsActive(w)
+	return !workload.IsAdmitted(w) && !workload.IsFinished(w) && workload.IsActive(w)
 }
 
 // foresee has a forecast made when it is time and somebody waits, beside the loop and on

@@ -16,7 +16,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // forecasts are the metrics of forecasts that have one value.
@@ -269,7 +269,7 @@ func TestAForecastThatFails(t *testing.T) {
 	}
 	w.end("a")
 	w.run(time.Second)
-	if !queueing.IsAdmitted(w.workload("b")) {
+	if !workload.IsAdmitted(w.workload("b")) {
 		t.Error("b does not start")
 	}
 }

@@ -24,16 +24,17 @@ import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
-	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
-
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/quota"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 var interleavings = flag.Int("interleavings", 2000, "how many seeds TestInterleavings plays")
@@ -307,20 +308,20 @@ func (i *interleaving) act() {
 	}
 	w := all[i.random.IntN(len(all))].DeepCopy()
 	switch {
-	case queueing.IsFinished(w):
+	case workload.IsFinished(w):
 		i.note("delete %s", w.Name)
 		i.delete(w)
-	case queueing.IsEvicted(w) && queueing.HasQuota(w) && queueing.IsAdmitted(w) && len(w.OwnerReferences) > 0:
+	case workload.IsEvicted(w) && workload.HasQuota(w) && workload.IsAdmitted(w) && len(w.OwnerReferences) > 0:
 		i.note("stopped %s", w.Name)
-		w.Status = *queueing.Released(w, i.now)
+		w.Status = *workload.Released(w, i.now)
 		i.put(w)
-	case queueing.IsAdmitted(w) && !apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadPodsReady) && i.random.IntN(2) == 0:
+	case workload.IsAdmitted(w) && !apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadPodsReady) && i.random.IntN(2) == 0:
 		i.note("pods ready %s", w.Name)
 		apimeta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadPodsReady, Status: metav1.ConditionTrue, Reason: kueue.WorkloadStarted})
 		i.put(w)
-	case queueing.IsAdmitted(w) && i.random.IntN(3) > 0:
+	case workload.IsAdmitted(w) && i.random.IntN(3) > 0:
 		i.note("finish %s", w.Name)
-		w.Status = *queueing.Finished(w, "Succeeded", "", i.now)
+		w.Status = *workload.Finished(w, "Succeeded", "", i.now)
 		i.put(w)
 	default:
 		switch i.random.IntN(4) {
@@ -328,8 +329,8 @@ func (i *interleaving) act() {
 			i.note("delete %s", w.Name)
 			i.delete(w)
 		case 1:
-			i.note("active=%v %s", !queueing.IsActive(w), w.Name)
-			w.Spec.Active = new(!queueing.IsActive(w))
+			i.note("active=%v %s", !workload.IsActive(w), w.Name)
+			w.Spec.Active = new(!workload.IsActive(w))
 			w.Generation++
 			i.put(w)
 		case 2:
@@ -431,7 +432,7 @@ func (i *interleaving) trees() map[string]*quota.Node {
 	}
 	cohorts["leaf"].Join(cohorts["root"])
 	for _, w := range i.workloads() {
-		if !queueing.HasQuota(w) {
+		if !workload.HasQuota(w) {
 			continue
 		}
 		for _, ps := range w.Status.Admission.PodSetAssignments {
@@ -448,7 +449,7 @@ func (i *interleaving) trees() map[string]*quota.Node {
 func (i *interleaving) check() error {
 	var starting []string
 	for _, w := range i.workloads() {
-		if queueing.HasQuota(w) && !apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadPodsReady) {
+		if workload.HasQuota(w) && !apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadPodsReady) {
 			starting = append(starting, w.Name)
 		}
 	}
@@ -519,9 +520,9 @@ func (i *interleaving) String() string {
 // some. As long as there are, quota is kept for those that they leave for.
 func (i *interleaving) stopEvicted() (some bool) {
 	for _, w := range i.workloads() {
-		if queueing.IsEvicted(w) && queueing.HasQuota(w) {
+		if workload.IsEvicted(w) && workload.HasQuota(w) {
 			w = w.DeepCopy()
-			w.Status = *queueing.Released(w, i.now)
+			w.Status = *workload.Released(w, i.now)
 			i.put(w)
 			some = true
 		}
@@ -538,12 +539,12 @@ func (i *interleaving) sleepers() []string {
 	}
 	var out []string
 	for _, v := range other.Cycle(i.now) {
-		if v.Action != queueing.Wait {
+		if v.Action != lifecycle.Wait {
 			out = append(out, fmt.Sprintf("%v %s: %s", v.Action, v.Workload.Object.Name, v.Message))
 		}
 	}
 	for _, w := range i.workloads() {
-		if reason, message, _ := i.loop.state.Told(w.UID); message != "" {
+		if reason, message, _ := i.loop.state.WaitingReason(w.UID); message != "" {
 			out = append(out, fmt.Sprintf("(told %s: %s: %s)", w.Name, reason, message))
 		}
 	}
@@ -608,9 +609,9 @@ func play(seed uint64, told map[string]int) (i *interleaving, err error) {
 		return i, err
 	}
 	for _, w := range i.workloads() {
-		if queueing.HasQuota(w) {
+		if workload.HasQuota(w) {
 			told["with quota"]++
-		} else if !queueing.IsFinished(w) {
+		} else if !workload.IsFinished(w) {
 			told["waiting"]++
 		}
 	}
@@ -643,8 +644,8 @@ func (i *interleaving) probe() error {
 		w.Spec.QueueName = kueue.LocalQueueName("lq-" + strings.TrimPrefix(name, "queue-"))
 		i.put(w)
 		i.settle()
-		if got := i.objects[w.UID].(*kueue.Workload); !queueing.HasQuota(got) {
-			reason, message, _ := i.loop.state.Told(w.UID)
+		if got := i.objects[w.UID].(*kueue.Workload); !workload.HasQuota(got) {
+			reason, message, _ := i.loop.state.WaitingReason(w.UID)
 			return fmt.Errorf("%d thousandths of a CPU cannot be had in the empty %s: %s: %s", most, name, reason, message)
 		}
 		clear()

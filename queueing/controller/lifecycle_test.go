@@ -21,8 +21,9 @@ import (
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/scheduler"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestWhatIsKeptLongEnough: it goes when its time is over, by one deletion, even
@@ -111,13 +112,13 @@ func TestWhatIsKeptLongEnough(t *testing.T) {
 // queue has room for one of them only.
 func small() *kueue.Workload {
 	w := ofJob(workloadOf("small", "1"))
-	w.Annotations = map[string]string{queueing.ElasticAnnotation: "true"}
+	w.Annotations = map[string]string{workload.ElasticAnnotation: "true"}
 	return w
 }
 
 func large() *kueue.Workload {
 	w := ofJob(workloadOf("large", "1"))
-	w.Annotations = map[string]string{queueing.ElasticAnnotation: "true", queueing.ReplacementAnnotation: "default/small"}
+	w.Annotations = map[string]string{workload.ElasticAnnotation: "true", workload.ReplacementAnnotation: "default/small"}
 	w.Spec.PodSets[0].Count = 2
 	return w
 }
@@ -128,7 +129,7 @@ func expectReplaced(t *testing.T, w *world) {
 	if c == nil || c.Reason != kueue.WorkloadSliceReplaced {
 		t.Errorf("the small one is not replaced: %+v", c)
 	}
-	if !queueing.IsAdmitted(w.workload("large")) {
+	if !workload.IsAdmitted(w.workload("large")) {
 		t.Errorf("the large one is not admitted: %+v", w.workload("large").Status.Conditions)
 	}
 }
@@ -152,12 +153,12 @@ func expectWithin(t *testing.T, w *world, cpus int64) {
 	var sum resource.Quantity
 	replaced := map[string]bool{}
 	for i := range list.Items {
-		if x := &list.Items[i]; queueing.HasQuota(x) {
-			replaced[x.Annotations[queueing.ReplacementAnnotation]] = true
+		if x := &list.Items[i]; workload.HasQuota(x) {
+			replaced[x.Annotations[workload.ReplacementAnnotation]] = true
 		}
 	}
 	for i := range list.Items {
-		if x := &list.Items[i]; queueing.HasQuota(x) && !replaced[x.Namespace+"/"+x.Name] {
+		if x := &list.Items[i]; workload.HasQuota(x) && !replaced[x.Namespace+"/"+x.Name] {
 			sum.Add(x.Status.Admission.PodSetAssignments[0].ResourceUsage[corev1.ResourceCPU])
 		}
 	}
@@ -295,9 +296,9 @@ func TestDeathWhileAWorkloadIsDeactivated(t *testing.T) {
 				}
 				train = w.workload("train")
 				evicted := apimeta.FindStatusCondition(train.Status.Conditions, kueue.WorkloadEvicted)
-				if queueing.IsActive(train) || queueing.HasQuota(train) || evicted == nil ||
+				if workload.IsActive(train) || workload.HasQuota(train) || evicted == nil ||
 					evicted.Reason != "DeactivatedDueTo"+kueue.WorkloadMaximumExecutionTimeExceeded {
-					t.Errorf("active: %v, has quota: %v, %+v", queueing.IsActive(train), queueing.HasQuota(train), evicted)
+					t.Errorf("active: %v, has quota: %v, %+v", workload.IsActive(train), workload.HasQuota(train), evicted)
 				}
 			})
 		}
@@ -378,8 +379,8 @@ func TestWritesThatEndTogether(t *testing.T) {
 	}
 	w.run(5 * time.Second)
 	for _, n := range names {
-		if x := w.workload(n); !queueing.IsEvicted(x) || queueing.HasQuota(x) {
-			t.Errorf("%s is evicted: %v, has quota: %v", n, queueing.IsEvicted(x), queueing.HasQuota(x))
+		if x := w.workload(n); !workload.IsEvicted(x) || workload.HasQuota(x) {
+			t.Errorf("%s is evicted: %v, has quota: %v", n, workload.IsEvicted(x), workload.HasQuota(x))
 		}
 	}
 }
@@ -413,7 +414,7 @@ func TestQuotasOfNamespaces(t *testing.T) {
 			w.run(time.Second)
 			w.create(workloadOf("train", "1"))
 			w.run(5 * time.Second)
-			if waits := reasonOf(w.workload("train")) == queueing.ReasonWaitingForNamespaceQuota; waits != tt.waits {
+			if waits := reasonOf(w.workload("train")) == scheduler.ReasonWaitingForNamespaceQuota; waits != tt.waits {
 				t.Errorf("it waits for the namespace: %v, want %v", waits, tt.waits)
 			}
 			have := &corev1.ResourceQuota{}
@@ -422,7 +423,7 @@ func TestQuotasOfNamespaces(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.run(5 * time.Second)
-			if got := queueing.IsAdmitted(w.workload("train")); got != tt.admitted {
+			if got := workload.IsAdmitted(w.workload("train")); got != tt.admitted {
 				t.Errorf("it is admitted: %v, want %v", got, tt.admitted)
 			}
 		})

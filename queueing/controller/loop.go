@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
@@ -13,11 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/go-logr/logr"
-
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/scheduler"
 )
 
 // firstRetry and lastRetry bound the pause after a write that failed. What is about
@@ -77,7 +78,7 @@ type loop struct {
 }
 
 func newLoop(c client.Client, live client.Reader, config Config) *loop {
-	var plan queueing.Planner
+	var plan scheduler.Planner
 	if config.Capacity != nil {
 		plan = provisioning.Plan
 	}
@@ -186,14 +187,14 @@ func (l *loop) step(now time.Time) time.Time {
 }
 
 // cycle lets the State decide, and counts it if somebody was judged.
-func (l *loop) cycle(now time.Time) []queueing.Verdict {
+func (l *loop) cycle(now time.Time) []lifecycle.Verdict {
 	began := l.now()
 	verdicts := l.state.Cycle(now)
 	took := l.now().Sub(began)
 	judged, admitted := false, false
 	for i := range verdicts {
-		admitted = admitted || verdicts[i].Action == queueing.Reserve
-		judged = judged || admitted || verdicts[i].Action == queueing.Wait
+		admitted = admitted || verdicts[i].Action == lifecycle.Reserve
+		judged = judged || admitted || verdicts[i].Action == lifecycle.Wait
 	}
 	if judged {
 		l.metrics.Cycle(took, admitted)

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestDeathBetweenAnyTwoWrites drives a workload through a failed and a good
@@ -48,7 +48,7 @@ func TestDeathBetweenAnyTwoWrites(t *testing.T) {
 				run(time.Second)
 
 				train := w.workload("train")
-				if !queueing.IsAdmitted(train) || train.Status.AdmissionChecks[0].State != "Ready" {
+				if !workload.IsAdmitted(train) || train.Status.AdmissionChecks[0].State != "Ready" {
 					t.Fatalf("not admitted: %+v", train.Status)
 				}
 				if got := train.Status.AdmissionChecks[0].PodSetUpdates[0].NodeSelector["booked.muster.dev/train-capacity-2"]; got != "default" {
@@ -99,8 +99,8 @@ func TestStaleCache(t *testing.T) {
 	}, append(queueOf("1"), workloadOf("a", "1"), workloadOf("b", "1"))...)
 	w.blind = true
 	w.run(5 * time.Second)
-	if a, b := w.workload("a"), w.workload("b"); !queueing.IsAdmitted(a) || queueing.HasQuota(b) {
-		t.Errorf("a admitted: %v, b has quota: %v; want only a", queueing.IsAdmitted(a), queueing.HasQuota(b))
+	if a, b := w.workload("a"), w.workload("b"); !workload.IsAdmitted(a) || workload.HasQuota(b) {
+		t.Errorf("a admitted: %v, b has quota: %v; want only a", workload.IsAdmitted(a), workload.HasQuota(b))
 	}
 	if writes != 2 {
 		t.Errorf("%d writes to workloads, want 2: the admission of a and the reason of b", writes)
@@ -142,7 +142,7 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 	w.loop.inbox.OnAdd(b, false)
 	w.run(5 * time.Second)
-	if queueing.HasQuota(w.workload("b")) {
+	if workload.HasQuota(w.workload("b")) {
 		t.Error("the quota was given out twice")
 	}
 }
@@ -157,13 +157,13 @@ func TestAWorkloadIsKeptOnce(t *testing.T) {
 	w.loop.step(w.now)
 	uid := w.workload("a").UID
 	brought := w.seen[uid].(*kueue.Workload)
-	if !queueing.IsAdmitted(brought) {
+	if !workload.IsAdmitted(brought) {
 		t.Fatalf("it is not admitted: %v", brought.Status.Conditions)
 	}
 	if w.loop.known.workload(uid) != brought {
 		t.Error("the loop keeps another object")
 	}
-	if w.loop.state.Workloads()[0].Object != brought {
+	if w.loop.state.AllWorkloads()[0].Object != brought {
 		t.Error("the State keeps another object")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestHowFastReasonsAreTold counts when pending Workloads are told why they wait.
@@ -213,7 +213,7 @@ func TestAVerdictWhileTheReasonIsTold(t *testing.T) {
 	n := &counter{}
 	w := newWorld(t, n.wrap, append(queueOf("1"), workloadOf("a", "1"), workloadOf("b", "1"))...)
 	w.run(500 * time.Millisecond)
-	if !queueing.IsAdmitted(w.workload("a")) {
+	if !workload.IsAdmitted(w.workload("a")) {
 		t.Fatal("a is not admitted")
 	}
 	var slow func()
@@ -236,8 +236,8 @@ func TestAVerdictWhileTheReasonIsTold(t *testing.T) {
 	before := n.workloads
 	slow()
 	w.run(time.Second)
-	if !queueing.IsAdmitted(w.workload("b")) || n.workloads != before+2 {
-		t.Errorf("b is admitted: %v, after %d writes, want 2", queueing.IsAdmitted(w.workload("b")), n.workloads-before)
+	if !workload.IsAdmitted(w.workload("b")) || n.workloads != before+2 {
+		t.Errorf("b is admitted: %v, after %d writes, want 2", workload.IsAdmitted(w.workload("b")), n.workloads-before)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestPrioritiesFollowTheirClass in one write for each Workload, though writes fail and
@@ -54,8 +54,8 @@ func TestPrioritiesFollowTheirClass(t *testing.T) {
 		t.Helper()
 		w.run(10 * time.Second)
 		for _, name := range []string{"runs", "waits"} {
-			if x := w.workload(name); *x.Spec.Priority != want || queueing.HasQuota(x) != (name == "runs") {
-				t.Errorf("%s: %s has priority %d, want %d; has quota: %v", when, name, *x.Spec.Priority, want, queueing.HasQuota(x))
+			if x := w.workload(name); *x.Spec.Priority != want || workload.HasQuota(x) != (name == "runs") {
+				t.Errorf("%s: %s has priority %d, want %d; has quota: %v", when, name, *x.Spec.Priority, want, workload.HasQuota(x))
 			}
 		}
 		if writes != wantWrites {

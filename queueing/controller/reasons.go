@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/controller/writer"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 const (
@@ -260,14 +260,14 @@ func (l *loop) tell(now time.Time) time.Time {
 	r.refill(now)
 	for n := r.next(now); n != nil; n = r.next(now) {
 		object := l.known.workload(n.uid)
-		if object == nil || queueing.HasQuota(object) || queueing.IsFinished(object) {
+		if object == nil || workload.HasQuota(object) || workload.IsFinished(object) {
 			continue
 		}
 		if _, ok := r.underWay[n.uid]; ok {
 			l.again(n, now)
 			continue
 		}
-		status := queueing.Waiting(object, l.state.Requested(n.uid), n.reason, n.message, now)
+		status := workload.Waiting(object, l.state.Requested(n.uid), n.reason, n.message, now)
 		if status == nil {
 			continue
 		}

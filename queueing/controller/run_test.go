@@ -19,7 +19,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestTheLoopWithItsGoroutines: what is written while the loop runs by itself, and
@@ -34,7 +34,7 @@ func TestTheLoopWithItsGoroutines(t *testing.T) {
 		<-time.After(5 * time.Second)
 		synctest.Wait()
 		for name, want := range map[string]bool{"a": true, "b": true, "c": false} {
-			if got := queueing.IsAdmitted(w.workload(name)); got != want {
+			if got := workload.IsAdmitted(w.workload(name)); got != want {
 				t.Errorf("%s is admitted: %v, want %v", name, got, want)
 			}
 		}
@@ -95,7 +95,7 @@ func TestAWorkloadThatIsOverComesWithoutItsPods(t *testing.T) {
 	w := newWorld(t, nil, append(queueOf("1"), workloadOf("a", "1"), workloadOf("b", "1"))...)
 	w.run(2 * time.Second)
 	over := w.workload("a")
-	if !queueing.IsAdmitted(over) {
+	if !workload.IsAdmitted(over) {
 		t.Fatal("a is not admitted")
 	}
 	apimeta.SetStatusCondition(&over.Status.Conditions, metav1.Condition{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: "Succeeded"})
@@ -106,7 +106,7 @@ func TestAWorkloadThatIsOverComesWithoutItsPods(t *testing.T) {
 	w.loop.inbox.OnUpdate(nil, over)
 	w.seen[over.UID] = over
 	w.run(2 * time.Second)
-	if !queueing.IsAdmitted(w.workload("b")) {
+	if !workload.IsAdmitted(w.workload("b")) {
 		t.Error("b is not admitted once a is over")
 	}
 }
@@ -131,7 +131,7 @@ func TestAServerThatIsAway(t *testing.T) {
 	}
 	away = false
 	w.run(lastRetry + time.Second)
-	if !queueing.IsAdmitted(w.workload("a")) {
+	if !workload.IsAdmitted(w.workload("a")) {
 		t.Error("a is not admitted once the server is back")
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/lifecycle"
 )
 
 // show counts what the change of an object tells.
@@ -31,13 +31,13 @@ func (l *loop) show(before, now client.Object) {
 }
 
 // showVerdict counts a verdict that was written, from one version to the next.
-func (l *loop) showVerdict(v *queueing.Verdict, before, after *kueue.Workload, now time.Time) {
+func (l *loop) showVerdict(v *lifecycle.Verdict, before, after *kueue.Workload, now time.Time) {
 	switch v.Action {
-	case queueing.Reserve:
+	case lifecycle.Reserve:
 		l.metrics.Reserved(before, after, now)
-	case queueing.Admit:
+	case lifecycle.Admit:
 		l.metrics.Admitted(before, after, now)
-	case queueing.Evict:
+	case lifecycle.Evict:
 		l.metrics.Evicted(before, after, v.Reason, now)
 		if v.PreemptedFor != "" {
 			l.metrics.Preempted(after, v.PreemptedFor)

@@ -27,7 +27,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
 )
 
@@ -253,7 +253,7 @@ func queueOf(cpu string, checks ...kueue.AdmissionCheckStrategyRule) []client.Ob
 	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Name: "main", Namespace: "default", UID: "lq"}}
 	lq.Spec.ClusterQueue = "team"
 	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "capacity", UID: "ac"}}
-	ac.Spec.ControllerName = queueing.CapacityController
+	ac.Spec.ControllerName = cache.CapacityController
 	return []client.Object{
 		cq, lq, ac,
 		&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "flavor", UID: "rf"}},

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestAccuracy runs 1,000 jobs of 12 templates through three queues of a cohort with
@@ -172,12 +173,12 @@ func (d *day) unfold() {
 	}
 }
 
-func (d *day) see(v *queueing.Verdict) {
+func (d *day) see(v *lifecycle.Verdict) {
 	w := v.Workload
 	switch v.Action {
-	case queueing.Evict:
+	case lifecycle.Evict:
 		d.preemptions++
-	case queueing.Reserve:
+	case lifecycle.Reserve:
 		uid := w.Object.UID
 		if d.waiting[uid] {
 			d.started++
@@ -186,9 +187,9 @@ func (d *day) see(v *queueing.Verdict) {
 		}
 		since := d.now
 		d.at(since.Add(d.takes[uid]-ranBefore(w.Object)), func() {
-			if queueing.IsAdmitted(w.Object) && admittedAt(w.Object).Equal(since) {
+			if workload.IsAdmitted(w.Object) && admittedAt(w.Object).Equal(since) {
 				over := w.Object.DeepCopy()
-				over.Status = *queueing.Finished(over, kueue.WorkloadFinishedReasonSucceeded, "done", d.now)
+				over.Status = *workload.Finished(over, kueue.WorkloadFinishedReasonSucceeded, "done", d.now)
 				d.history.Observe(over)
 				d.state.Delete(w.Object)
 			}

@@ -15,6 +15,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
 )
 
 const (
@@ -123,7 +124,7 @@ func bareContainers(list []corev1.Container) []corev1.Container {
 // stream are the Workloads of a source that are expected to come.
 type stream struct {
 	name string
-	like *queueing.Workload
+	like *cache.Workload
 	// gap is the mean time between two, and count how many it was learned from.
 	gap   time.Duration
 	count int
@@ -158,7 +159,7 @@ func (h *History) streams(state *queueing.State, now time.Time) []*stream {
 		read.Set(a.like)
 		out = append(out, s)
 	}
-	for _, w := range read.Workloads() {
+	for _, w := range read.AllWorkloads() {
 		s := byUID[w.Object.UID]
 		s.like, s.likeness = w, likenessOf(w)
 	}

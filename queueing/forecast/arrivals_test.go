@@ -134,7 +134,7 @@ func TestWhatIsKeptOfAnArrival(t *testing.T) {
 	if o := like.Object; len(o.ManagedFields)+len(o.Spec.PodSets[0].Template.Spec.Containers[0].Args)+len(o.Status.Conditions) > 0 {
 		t.Errorf("it keeps what nobody needs: %+v", o)
 	}
-	if got, want := likenessOf(like), likenessOf(s.Workloads()[0]); got != want {
+	if got, want := likenessOf(like), likenessOf(s.AllWorkloads()[0]); got != want {
 		t.Errorf("it is judged as %+v, want %+v", got, want)
 	}
 	if kindOf(like.Object) != kindOf(w) {
@@ -154,11 +154,11 @@ func TestWhoComesIsBounded(t *testing.T) {
 	h := seen(past...)
 	streams := h.streams(s, noon)
 	lengths := map[types.UID]*length{}
-	for _, w := range s.Workloads() {
+	for _, w := range s.AllWorkloads() {
 		lengths[w.Object.UID] = h.lengthOf(w.Object)
 	}
-	f := newFuture(s, s.Workloads(), streams, belief{number: draws - 1, lengths: lengths, runs: map[kind][]time.Duration{}}, noon)
-	f.unfold(s.Workloads()[1:], noon.Add(7*24*time.Hour))
+	f := newFuture(s, s.AllWorkloads(), streams, belief{number: draws - 1, lengths: lengths, runs: map[kind][]time.Duration{}}, noon)
+	f.unfold(s.AllWorkloads()[1:], noon.Add(7*24*time.Hour))
 	come := 0
 	for _, n := range f.came {
 		come += n

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -148,7 +149,7 @@ func running(since time.Time) func(*kueue.Workload) {
 func ran(w *kueue.Workload, took time.Duration) *kueue.Workload {
 	end := noon.Add(-time.Minute)
 	running(end.Add(-took))(w)
-	w.Status = *queueing.Finished(w, kueue.WorkloadFinishedReasonSucceeded, "done", end)
+	w.Status = *workload.Finished(w, kueue.WorkloadFinishedReasonSucceeded, "done", end)
 	return w
 }
 

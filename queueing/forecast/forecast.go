@@ -13,6 +13,9 @@ import (
 
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 const (
@@ -91,11 +94,11 @@ func Forecast(state *queueing.State, history *History, now time.Time, horizon ti
 // may spread over a longer time what it costs.
 func Paced(state *queueing.State, history *History, now time.Time, horizon time.Duration, rest func()) Report {
 	var out Report
-	all := state.Workloads()
+	all := state.AllWorkloads()
 	lengths := make(map[types.UID]*length, len(all))
-	var waiting []*queueing.Workload
+	var waiting []*cache.Workload
 	for _, w := range all {
-		if queueing.IsFinished(w.Object) {
+		if workload.IsFinished(w.Object) {
 			continue
 		}
 		l := history.lengthOf(w.Object)
@@ -108,7 +111,7 @@ func Paced(state *queueing.State, history *History, now time.Time, horizon time.
 		default:
 			out.Unknown++
 		}
-		if !queueing.IsAdmitted(w.Object) && queueing.IsActive(w.Object) {
+		if !workload.IsAdmitted(w.Object) && workload.IsActive(w.Object) {
 			waiting = append(waiting, w)
 		}
 	}
@@ -133,7 +136,7 @@ func Paced(state *queueing.State, history *History, now time.Time, horizon time.
 }
 
 // estimate sums up the draws for one Workload.
-func estimate(w *queueing.Workload, runs []*future) Estimate {
+func estimate(w *cache.Workload, runs []*future) Estimate {
 	starts := make([]time.Time, 0, len(runs))
 	for _, f := range runs {
 		if at, ok := f.started[w.Object.UID]; ok {
@@ -187,7 +190,7 @@ type future struct {
 
 type told struct{ reason, message string }
 
-func newFuture(state *queueing.State, all []*queueing.Workload, streams []*stream, believes belief, now time.Time) *future {
+func newFuture(state *queueing.State, all []*cache.Workload, streams []*stream, believes belief, now time.Time) *future {
 	f := &future{
 		belief: believes,
 		lanes:  map[types.NamespacedName]*lane{}, came: map[*stream]int{},
@@ -199,10 +202,10 @@ func newFuture(state *queueing.State, all []*queueing.Workload, streams []*strea
 		f.laneOf(s.like.Object)
 	}
 	for _, w := range all {
-		if queueing.IsFinished(w.Object) {
+		if workload.IsFinished(w.Object) {
 			continue
 		}
-		if queueing.HasQuota(w.Object) && !queueing.IsAdmitted(w.Object) {
+		if workload.HasQuota(w.Object) && !workload.IsAdmitted(w.Object) {
 			f.last[w.Object.UID] = unanswered(w.Object)
 		}
 		requests := state.RequestsOf(w)
@@ -230,7 +233,7 @@ func (f *future) laneOf(w *kueue.Workload) *lane {
 }
 
 // unfold lets time pass until all that wait have started, or to the end.
-func (f *future) unfold(waiting []*queueing.Workload, end time.Time) {
+func (f *future) unfold(waiting []*cache.Workload, end time.Time) {
 	for _, w := range waiting {
 		f.unstarted[w.Object.UID] = true
 	}
@@ -264,17 +267,17 @@ func (f *future) fill() bool {
 }
 
 // tell notes what a verdict tells a Workload that waits.
-func (f *future) tell(v *queueing.Verdict) {
+func (f *future) tell(v *lifecycle.Verdict) {
 	uid := v.Workload.Object.UID
-	if l := f.lineOf[uid]; l != nil && (v.Action == queueing.Reserve || v.Reason != "" && !waitsForOthers[v.Reason]) {
+	if l := f.lineOf[uid]; l != nil && (v.Action == lifecycle.Reserve || v.Reason != "" && !waitsForOthers[v.Reason]) {
 		l.lane.left(l, uid)
 		delete(f.lineOf, uid)
 	}
-	if v.Action == queueing.Reserve {
+	if v.Action == lifecycle.Reserve {
 		f.last[uid] = unanswered(v.Workload.Object)
 		return
 	}
-	if f.unstarted[uid] && v.Action == queueing.Wait && v.Reason != "" {
+	if f.unstarted[uid] && v.Action == lifecycle.Wait && v.Reason != "" {
 		f.last[uid] = told{v.Reason, v.Message}
 	}
 }
@@ -284,7 +287,7 @@ func (f *future) tell(v *queueing.Verdict) {
 var waitsForOthers = map[string]bool{
 	kueue.WorkloadQuotaReservedReasonWaitingForQuota:              true,
 	kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads: true,
-	queueing.ReasonWaitingForCapacity:                             true,
+	workload.ReasonWaitingForCapacity:                             true,
 }
 
 // tellBehind tells those that have not been judged.
@@ -302,7 +305,7 @@ func (f *future) tellBehind() {
 }
 
 // begin notes the first start of those that wait now.
-func (f *future) begin(w *queueing.Workload) {
+func (f *future) begin(w *cache.Workload) {
 	if uid := w.Object.UID; f.unstarted[uid] {
 		f.started[uid] = f.now
 		delete(f.unstarted, uid)
@@ -310,7 +313,7 @@ func (f *future) begin(w *queueing.Workload) {
 	}
 }
 
-func (f *future) runs(w *queueing.Workload, now time.Time) time.Duration {
+func (f *future) runs(w *cache.Workload, now time.Time) time.Duration {
 	o := w.Object
 	elapsed := ranBefore(o) + max(0, now.Sub(admittedAt(o)))
 	return f.total(o.UID, elapsed) - elapsed

@@ -12,7 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
 )
 
 func TestForecast(t *testing.T) {
@@ -87,20 +87,20 @@ func TestForecast(t *testing.T) {
 		},
 		{
 			name:     "a launch takes its time",
-			objects:  []metav1.Object{queue("team", "spot=8", checked("machines")), check("machines", queueing.CapacityController), job("next", 8)},
+			objects:  []metav1.Object{queue("team", "spot=8", checked("machines")), check("machines", cache.CapacityController), job("next", 8)},
 			capacity: groups(group("spot", 1)),
 			want:     "4m0s (2m0s to 7m0s)",
 		},
 		{
 			name:     "a group that failed is tried again when its backoff is over",
-			objects:  []metav1.Object{queue("team", "spot=8", checked("machines")), check("machines", queueing.CapacityController), job("next", 8)},
+			objects:  []metav1.Object{queue("team", "spot=8", checked("machines")), check("machines", cache.CapacityController), job("next", 8)},
 			capacity: groups(group("spot", 1, v1alpha1.Backoff{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 3, Until: metav1.NewTime(noon.Add(time.Hour))})),
 			want:     "1h4m0s (1h2m0s to 1h7m0s)",
 			message:  "no machines",
 		},
 		{
 			name: "who has the last machine gives it back",
-			objects: []metav1.Object{queue("team", "spot=16", checked("machines")), check("machines", queueing.CapacityController),
+			objects: []metav1.Object{queue("team", "spot=16", checked("machines")), check("machines", cache.CapacityController),
 				job("first", 8, atMost(time.Hour), created(noon.Add(-2*time.Hour))), job("next", 8)},
 			capacity: groups(group("spot", 1)),
 			want:     "1h7m0s (1h5m0s to 1h9m0s)",

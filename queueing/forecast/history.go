@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 const (
@@ -140,7 +140,7 @@ func (h *History) forget() {
 // together.
 func ranFor(w *kueue.Workload) (time.Duration, bool) {
 	admitted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted)
-	if !queueing.IsFinished(w) || admitted == nil || admitted.Status != metav1.ConditionTrue {
+	if !workload.IsFinished(w) || admitted == nil || admitted.Status != metav1.ConditionTrue {
 		return 0, false
 	}
 	finished := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)

@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // widest is how many of a LocalQueue are judged at most. One that comes after so many
@@ -33,7 +34,7 @@ type lane struct {
 
 // waiting is a Workload that is judged, and waits.
 type waiting struct {
-	*queueing.Workload
+	*cache.Workload
 	line *line
 }
 
@@ -42,7 +43,7 @@ type waiting struct {
 type line struct {
 	lane *lane
 	like likeness
-	rest []*queueing.Workload
+	rest []*cache.Workload
 	// behind are lines whose first waits as long as the one of this that is judged.
 	behind []*line
 	// held: one of it is judged, or it is behind another line.
@@ -69,12 +70,12 @@ type terms struct {
 
 // isPlain says that nothing but its turn keeps a Workload from being judged.
 func isPlain(w *kueue.Workload) bool {
-	return w.DeletionTimestamp.IsZero() && queueing.IsActive(w) && w.Status.RequeueState == nil && w.Status.Admission == nil &&
+	return w.DeletionTimestamp.IsZero() && workload.IsActive(w) && w.Status.RequeueState == nil && w.Status.Admission == nil &&
 		len(w.Status.AdmissionChecks) == 0 && len(w.Status.ReclaimablePods) == 0 && len(w.Spec.PreemptionGates) == 0 &&
 		!slices.ContainsFunc(w.Status.Conditions, func(c metav1.Condition) bool { return c.Type != kueue.WorkloadQuotaReserved })
 }
 
-func likenessOf(w *queueing.Workload) likeness {
+func likenessOf(w *cache.Workload) likeness {
 	o := w.Object
 	out := likeness{needs: needsOf(w), limit: -1, terms: terms{places: placesOf(w), priority: priorityOf(o)}}
 	if o.Spec.MaximumExecutionTimeSeconds != nil {
@@ -95,7 +96,7 @@ func priorityOf(w *kueue.Workload) int32 {
 	return *w.Spec.Priority
 }
 
-func needsOf(w *queueing.Workload) uint64 {
+func needsOf(w *cache.Workload) uint64 {
 	h := fnv.New64a()
 	for i := range w.Object.Spec.PodSets {
 		fmt.Fprintln(h, w.Object.Spec.PodSets[i].Count)
@@ -108,7 +109,7 @@ func needsOf(w *queueing.Workload) uint64 {
 
 // placesOf leaves out what differs from job to job and says nothing about where its
 // pods can run, such as names, arguments and environment.
-func placesOf(w *queueing.Workload) uint64 {
+func placesOf(w *cache.Workload) uint64 {
 	h := fnv.New64a()
 	for i := range w.Object.Spec.PodSets {
 		ps := &w.Object.Spec.PodSets[i]
@@ -127,7 +128,7 @@ func (a *waiting) keeps(o *line) bool {
 		compare(a.Workload, b) < 0 && asksNoMore(a.Workload, b)
 }
 
-func asksNoMore(a, b *queueing.Workload) bool {
+func asksNoMore(a, b *cache.Workload) bool {
 	for i := range a.Object.Spec.PodSets {
 		ps := &a.Object.Spec.PodSets[i]
 		// Of one that is content with fewer pods nobody knows how few it will be.
@@ -143,7 +144,7 @@ func asksNoMore(a, b *queueing.Workload) bool {
 	return true
 }
 
-func (l *lane) add(w *queueing.Workload) *line {
+func (l *lane) add(w *cache.Workload) *line {
 	like := likenessOf(w)
 	if l.lines[like] == nil {
 		l.lines[like] = &line{lane: l, like: like}
@@ -153,7 +154,7 @@ func (l *lane) add(w *queueing.Workload) *line {
 }
 
 // come adds one that has come after all others.
-func (l *lane) come(w *queueing.Workload, like likeness) *line {
+func (l *lane) come(w *cache.Workload, like likeness) *line {
 	one := l.lines[like]
 	if one == nil {
 		one = &line{lane: l, like: like}
@@ -177,7 +178,7 @@ func (l *lane) order() {
 
 // compare orders Workloads as their ClusterQueue does: higher priority, then created
 // earlier, then the UID.
-func compare(a, b *queueing.Workload) int {
+func compare(a, b *cache.Workload) int {
 	return cmp.Or(cmp.Compare(priorityOf(b.Object), priorityOf(a.Object)), a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time),
 		strings.Compare(string(a.Object.UID), string(b.Object.UID)))
 }
@@ -190,7 +191,7 @@ func (l *lane) hasRoom() bool {
 }
 
 // next takes out who is to be judged beside those that are; nil if nobody is.
-func (l *lane) next() *queueing.Workload {
+func (l *lane) next() *cache.Workload {
 	for l.hasRoom() {
 		one := heap.Pop(&l.free).(*line)
 		one.held = true
@@ -224,8 +225,8 @@ func (l *lane) release(o *line) {
 }
 
 // unjudged are those that are not judged yet, in their order.
-func (l *lane) unjudged() []*queueing.Workload {
-	var out []*queueing.Workload
+func (l *lane) unjudged() []*cache.Workload {
+	var out []*cache.Workload
 	for _, one := range l.lines {
 		out = append(out, one.rest...)
 	}

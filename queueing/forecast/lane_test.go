@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
 )
 
 // TestWhoIsJudged puts a job of 4 pods in a LocalQueue and another one behind it, and
@@ -52,7 +52,7 @@ func TestWhoIsJudged(t *testing.T) {
 			s := stateOf(job("first", 4, tt.first...), tt.other)
 			l := &lane{lines: map[likeness]*line{}}
 			lines := map[string]*line{}
-			for _, w := range s.Workloads() {
+			for _, w := range s.AllWorkloads() {
 				lines[w.Object.Name] = l.add(w)
 			}
 			l.order()
@@ -87,8 +87,8 @@ func TestWhoComesFirstIsJudgedAtOnce(t *testing.T) {
 	s.Set(job("high", 100, priority(1), created(noon.Add(time.Hour))))
 	s.Set(job("low", 1, created(noon.Add(time.Hour))))
 	l := &lane{lines: map[likeness]*line{}}
-	var high, low *queueing.Workload
-	for _, w := range s.Workloads() {
+	var high, low *cache.Workload
+	for _, w := range s.AllWorkloads() {
 		switch w.Object.Name {
 		case "high":
 			high = w

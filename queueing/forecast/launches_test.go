@@ -11,7 +11,9 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/checks"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // launched is a request that had machines of groups launched for it, which took so long.
@@ -57,7 +59,7 @@ func TestLaunchesTakeAsLongAsTheyDid(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			s := stateOf(queue("team", "spot=16", checked("machines")), check("machines", queueing.CapacityController),
+			s := stateOf(queue("team", "spot=16", checked("machines")), check("machines", cache.CapacityController),
 				flavor("spot"), localQueue("main", "team"), job("next", 8))
 			s.SetCapacity(groups(group("spot", 1)))
 			h := &History{}
@@ -96,17 +98,17 @@ func TestLaunchesAreBounded(t *testing.T) {
 
 // TestALaunchUnderWay has begun before now, and is over when its kind is.
 func TestALaunchUnderWay(t *testing.T) {
-	s := stateOf(queue("team", "spot=16", checked("machines")), check("machines", queueing.CapacityController), flavor("spot"), localQueue("main", "team"))
+	s := stateOf(queue("team", "spot=16", checked("machines")), check("machines", cache.CapacityController), flavor("spot"), localQueue("main", "team"))
 	w := job("next", 8, running(noon.Add(-5*time.Minute)))
 	w.Status.Conditions = w.Status.Conditions[:1] // its quota alone
 	w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "machines", State: kueue.CheckStatePending}}
-	r := launched(queueing.RequestName("next", "machines", 1), 4*time.Minute, "spot")
+	r := launched(checks.RequestName("next", "machines", 1), 4*time.Minute, "spot")
 	a := attemptOf(r)
 	a.Phase = provisioning.Launching
 	r.Status.ProvisioningClassDetails[provisioning.AttemptDetail] = autoscaling.Detail(a.Encode())
 	r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue}}
 	r.Namespace, r.CreationTimestamp = "default", metav1.NewTime(noon.Add(-5*time.Minute))
-	r.Labels = map[string]string{queueing.ManagedLabel: "true"}
+	r.Labels = map[string]string{workload.ManagedLabel: "true"}
 	r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kueue.x-k8s.io/v1beta2", Kind: "Workload", Name: "next", UID: w.UID, Controller: new(true)}}
 	s.Set(w)
 	s.Set(r)

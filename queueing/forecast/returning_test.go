@@ -7,7 +7,9 @@ import (
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestMachinesGoToWhomTheyWereVacatedFor though the quota of those who left is back a
@@ -25,20 +27,20 @@ func TestMachinesGoToWhomTheyWereVacatedFor(t *testing.T) {
 		{"by preemption", func(*cluster) {}, job("large", 8, priority(1), created(noon)), []string{"Evict old", "Reserve large"}},
 		{"because he is done", func(c *cluster) {
 			old := c.find("old").DeepCopy()
-			old.Status = *queueing.Finished(old, kueue.WorkloadFinishedReasonSucceeded, "done", c.now)
+			old.Status = *workload.Finished(old, kueue.WorkloadFinishedReasonSucceeded, "done", c.now)
 			c.set(old)
 		}, job("large", 8, created(noon)), []string{"Reserve large"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := &cluster{now: noon, sees: func(*queueing.Verdict) {}, capacity: groups(group("spot", 1)), state: stateOf(
-				flavor("spot"), check("machines", queueing.CapacityController), localQueue("main", "team"),
+			c := &cluster{now: noon, sees: func(*lifecycle.Verdict) {}, capacity: groups(group("spot", 1)), state: stateOf(
+				flavor("spot"), check("machines", cache.CapacityController), localQueue("main", "team"),
 				queue("team", "spot=8", checked("machines"), preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)),
 			)}
 			c.set(job("old", 6, created(noon)))
 			c.rest()
 			var got []string
-			c.sees = func(v *queueing.Verdict) {
-				if v.Action == queueing.Evict || v.Action == queueing.Reserve {
+			c.sees = func(v *lifecycle.Verdict) {
+				if v.Action == lifecycle.Evict || v.Action == lifecycle.Reserve {
 					got = append(got, fmt.Sprintf("%v %s", v.Action, v.Workload.Object.Name))
 				}
 			}
@@ -54,7 +56,7 @@ func TestMachinesGoToWhomTheyWereVacatedFor(t *testing.T) {
 }
 
 func (c *cluster) find(name string) *kueue.Workload {
-	for _, w := range c.state.Workloads() {
+	for _, w := range c.state.AllWorkloads() {
 		if w.Object.Name == name {
 			return w.Object
 		}

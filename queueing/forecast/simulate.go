@@ -12,6 +12,9 @@ import (
 
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // Outcome is what would become of a Workload now.
@@ -68,7 +71,7 @@ func Arriving(newcomers []*kueue.Workload, now time.Time) []*kueue.Workload {
 func SimulateAll(state *queueing.State, newcomers []*kueue.Workload, now time.Time) []Outcome {
 	came := Arriving(newcomers, now)
 	x := newWorld(state, immediatelyFor(came), now)
-	for _, w := range state.Workloads() {
+	for _, w := range state.AllWorkloads() {
 		x.join(w, state.RequestsOf(w))
 	}
 	for _, w := range came {
@@ -83,13 +86,13 @@ func SimulateAll(state *queueing.State, newcomers []*kueue.Workload, now time.Ti
 // is asked. The State is not changed.
 func Prospects(state *queueing.State, now time.Time) []Prospect {
 	var waiting []*kueue.Workload
-	for _, w := range state.Workloads() {
-		if o := w.Object; !queueing.IsFinished(o) && queueing.IsActive(o) && !queueing.HasQuota(o) {
+	for _, w := range state.AllWorkloads() {
+		if o := w.Object; !workload.IsFinished(o) && workload.IsActive(o) && !workload.HasQuota(o) {
 			waiting = append(waiting, o)
 		}
 	}
 	x := newWorld(state, immediatelyFor(waiting), now)
-	for _, w := range state.Workloads() {
+	for _, w := range state.AllWorkloads() {
 		x.join(w, state.RequestsOf(w))
 	}
 	for _, w := range waiting {
@@ -113,7 +116,7 @@ func (x *world) outcomes(of []*kueue.Workload) []Outcome {
 	for i, w := range of {
 		indexes[w.UID] = i
 	}
-	x.sees = func(v *queueing.Verdict) {
+	x.sees = func(v *lifecycle.Verdict) {
 		if i, ok := indexes[v.PreemptedBy]; ok && !out[i].Starts {
 			out[i].Victims = append(out[i].Victims, types.NamespacedName{Namespace: v.Workload.Object.Namespace, Name: v.Workload.Object.Name})
 		}
@@ -123,7 +126,7 @@ func (x *world) outcomes(of []*kueue.Workload) []Outcome {
 		}
 		o := &out[i]
 		o.Reason, o.Message = v.Reason, v.Message
-		if v.Action == queueing.Reserve {
+		if v.Action == lifecycle.Reserve {
 			open--
 			o.Starts, o.Admission, o.Plan = true, v.Status.Admission, x.planFor(of[i], v.Status.Admission)
 			o.Awaits = x.awaited(v.Status)
@@ -172,7 +175,7 @@ func immediatelyFor(workloads []*kueue.Workload) immediately {
 // forEver is longer than anybody looks ahead.
 const forEver = 100 * 365 * 24 * time.Hour
 
-func (immediately) runs(*queueing.Workload, time.Time) time.Duration { return forEver }
+func (immediately) runs(*cache.Workload, time.Time) time.Duration { return forEver }
 
 func (n immediately) boots(w *kueue.Workload, _ string, _ *provisioning.Verdict) (time.Duration, bool) {
 	if !n[w.UID] {

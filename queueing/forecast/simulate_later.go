@@ -8,6 +8,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // Arrivals tells when Workloads are expected to start that come together at a later
@@ -21,10 +23,10 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 		indexes[w.UID] = i
 	}
 	lengths := map[types.UID]*length{}
-	var there, waiting []*queueing.Workload
-	coming := make([]*queueing.Workload, len(newcomers))
-	for _, w := range together.Workloads() {
-		if queueing.IsFinished(w.Object) {
+	var there, waiting []*cache.Workload
+	coming := make([]*cache.Workload, len(newcomers))
+	for _, w := range together.AllWorkloads() {
+		if workload.IsFinished(w.Object) {
 			continue
 		}
 		lengths[w.Object.UID] = history.lengthOf(w.Object)
@@ -33,7 +35,7 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 			continue
 		}
 		there = append(there, w)
-		if !queueing.IsAdmitted(w.Object) && queueing.IsActive(w.Object) {
+		if !workload.IsAdmitted(w.Object) && workload.IsActive(w.Object) {
 			waiting = append(waiting, w)
 		}
 	}
@@ -58,7 +60,7 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 }
 
 // come has a Workload that comes later than all others wait for its turn.
-func (f *future) come(w *queueing.Workload) {
+func (f *future) come(w *cache.Workload) {
 	if !isPlain(w.Object) {
 		f.join(w, nil)
 		return

@@ -9,11 +9,11 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
 )
 
 func TestSimulateAll(t *testing.T) {
-	machines := []metav1.Object{check("machines", queueing.CapacityController)}
+	machines := []metav1.Object{check("machines", cache.CapacityController)}
 	unnamed := func(name string, pods int32, options ...func(*kueue.Workload)) *kueue.Workload {
 		return job(name, pods, append(options, func(w *kueue.Workload) { w.UID, w.CreationTimestamp = "", metav1.Time{} })...)
 	}
@@ -58,7 +58,7 @@ func TestSimulateAll(t *testing.T) {
 }
 
 func TestProspects(t *testing.T) {
-	machines := []metav1.Object{check("machines", queueing.CapacityController)}
+	machines := []metav1.Object{check("machines", cache.CapacityController)}
 	tests := []struct {
 		name     string
 		objects  []metav1.Object

@@ -19,10 +19,13 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 func TestSimulate(t *testing.T) {
-	machines := []metav1.Object{check("machines", queueing.CapacityController)}
+	machines := []metav1.Object{check("machines", cache.CapacityController)}
 	tests := []struct {
 		name     string
 		objects  []metav1.Object
@@ -201,7 +204,7 @@ type cluster struct {
 	// made numbers the objects and their versions.
 	made int
 	// sees is told each verdict.
-	sees func(*queueing.Verdict)
+	sees func(*lifecycle.Verdict)
 	// restless: cycles went on deciding though nothing came from outside.
 	restless bool
 }
@@ -216,7 +219,7 @@ func (c *cluster) set(o metav1.Object) {
 // are there or can be launched, in which a dozen jobs run and some wait.
 func randomCluster(r *rand.Rand) *cluster {
 	pick := func(of ...kueue.PreemptionPolicy) kueue.PreemptionPolicy { return of[r.IntN(len(of))] }
-	objects := []metav1.Object{flavor("spot"), flavor("ondemand"), check("machines", queueing.CapacityController)}
+	objects := []metav1.Object{flavor("spot"), flavor("ondemand"), check("machines", cache.CapacityController)}
 	for i := range 3 {
 		name := fmt.Sprintf("team-%d", i)
 		options := []func(*kueue.ClusterQueue){inCohort("all"), preempting(
@@ -230,7 +233,7 @@ func randomCluster(r *rand.Rand) *cluster {
 		}
 		objects = append(objects, queue(name, fmt.Sprintf("spot=%d/%d ondemand=%d/%d", r.IntN(20), r.IntN(10), r.IntN(20), r.IntN(10)), options...), localQueue(name, name))
 	}
-	c := &cluster{state: stateOf(objects...), now: noon, sees: func(*queueing.Verdict) {}}
+	c := &cluster{state: stateOf(objects...), now: noon, sees: func(*lifecycle.Verdict) {}}
 	var list []nodegroups.Group
 	for _, pool := range []string{"ondemand", "spot"} {
 		var backoffs []v1alpha1.Backoff
@@ -277,14 +280,14 @@ func (c *cluster) rest() {
 
 // carryOut does what a verdict says. Requests are answered, and pods are gone, by the
 // next cycle.
-func (c *cluster) carryOut(v *queueing.Verdict) {
+func (c *cluster) carryOut(v *lifecycle.Verdict) {
 	object := v.Workload.Object
 	var written *kueue.Workload
 	if v.Status != nil {
 		written = object.DeepCopy()
 		written.Status = *v.Status.DeepCopy()
-		if v.Action == queueing.Evict && queueing.HasQuota(written) {
-			written.Status = *queueing.Released(written, c.now)
+		if v.Action == lifecycle.Evict && workload.HasQuota(written) {
+			written.Status = *workload.Released(written, c.now)
 		}
 		c.made++
 		written.ResourceVersion = fmt.Sprint(c.made)
@@ -301,7 +304,7 @@ func (c *cluster) carryOut(v *queueing.Verdict) {
 		c.provision(r, v.Create.Templates[0])
 		c.set(r)
 	}
-	if v.Action == queueing.Wait && v.Create == nil && len(v.Delete) == 0 {
+	if v.Action == lifecycle.Wait && v.Create == nil && len(v.Delete) == 0 {
 		if written != nil {
 			c.state.Set(written)
 		}
@@ -348,12 +351,12 @@ func (c *cluster) takeIn(t *testing.T, newcomer *kueue.Workload) string {
 	t.Helper()
 	starts, flavors := false, ""
 	var victims []types.NamespacedName
-	c.sees = func(v *queueing.Verdict) {
+	c.sees = func(v *lifecycle.Verdict) {
 		switch {
 		case starts:
-		case v.Action == queueing.Evict && v.PreemptedBy == newcomer.UID:
+		case v.Action == lifecycle.Evict && v.PreemptedBy == newcomer.UID:
 			victims = append(victims, types.NamespacedName{Name: v.Workload.Object.Name})
-		case v.Action == queueing.Reserve && v.Workload.Object.UID == newcomer.UID:
+		case v.Action == lifecycle.Reserve && v.Workload.Object.UID == newcomer.UID:
 			starts, flavors = true, flavorsOf(v.Status.Admission)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // would be, or to forecast while the original goes on.
 func Copy(state *queueing.State) *queueing.State {
 	out := state.Bare(nil)
-	for _, w := range state.Workloads() {
+	for _, w := range state.AllWorkloads() {
 		out.Join(w)
 	}
 	if have := state.Capacity(); have != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
 )
 
 func TestWhatIf(t *testing.T) {
@@ -58,7 +59,7 @@ func TestWhatIf(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			s := stateOf(team, flavor("spot"), localQueue("main", "team"), check("machines", queueing.CapacityController))
+			s := stateOf(team, flavor("spot"), localQueue("main", "team"), check("machines", cache.CapacityController))
 			s.SetCapacity(tc.capacity)
 			changed := Copy(s)
 			changed.Cycle(noon)

@@ -14,6 +14,9 @@ import (
 
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // world is a cluster in virtual time that does what cycles decide. Nature says what
@@ -43,8 +46,8 @@ type world struct {
 	requests map[types.UID]*request
 	// sees is told each verdict before it is carried out, and saw after that; begins is
 	// told of each Workload that may run from now on.
-	sees, saw func(*queueing.Verdict)
-	begins    func(*queueing.Workload)
+	sees, saw func(*lifecycle.Verdict)
+	begins    func(*cache.Workload)
 	// rested is called after each cycle.
 	rested func()
 }
@@ -52,7 +55,7 @@ type world struct {
 // nature is how things go that nobody decides.
 type nature interface {
 	// runs is for how much longer the pods of an admitted Workload run.
-	runs(w *queueing.Workload, now time.Time) time.Duration
+	runs(w *cache.Workload, now time.Time) time.Duration
 	// boots is how long after a Workload's request its machines are there; ok is false if
 	// they cannot be had after all. Plan is nil where nobody says what is launched.
 	boots(w *kueue.Workload, request string, plan *provisioning.Verdict) (after time.Duration, ok bool)
@@ -76,7 +79,7 @@ func newWorld(state *queueing.State, n nature, now time.Time) *world {
 	x := &world{
 		nature: n, began: now, now: now, cycles: mostCycles, capacity: state.Capacity(), changed: true,
 		over: map[types.UID]bool{}, plans: map[string]provisioning.Verdict{}, requests: map[types.UID]*request{},
-		sees: func(*queueing.Verdict) {}, saw: func(*queueing.Verdict) {}, begins: func(*queueing.Workload) {},
+		sees: func(*lifecycle.Verdict) {}, saw: func(*lifecycle.Verdict) {}, begins: func(*cache.Workload) {},
 		rested: func() {},
 	}
 	x.state = state.Bare(func(gang provisioning.Gang, v provisioning.Verdict) {
@@ -110,19 +113,19 @@ func (x *world) planFor(w *kueue.Workload, a *kueue.Admission) *provisioning.Ver
 
 // join adds a Workload of the State that the world was made from, and lets go on
 // what is under way about it.
-func (x *world) join(known *queueing.Workload, requests []*autoscaling.ProvisioningRequest) {
+func (x *world) join(known *cache.Workload, requests []*autoscaling.ProvisioningRequest) {
 	w := x.state.Join(known)
 	for _, r := range requests {
 		x.requests[r.UID] = &request{object: r}
-		if !queueing.IsAdmitted(w.Object) && !provisioning.IsWhole(r) {
+		if !workload.IsAdmitted(w.Object) && !provisioning.IsWhole(r) {
 			plan, since := underWay(r)
 			after, _ := x.nature.boots(w.Object, r.Name, plan)
 			x.at(later(since.Add(after), x.now), func() { x.answer(r, metav1.ConditionTrue) })
 		}
 	}
 	switch {
-	case !queueing.HasQuota(w.Object) || !queueing.IsAdmitted(w.Object):
-	case queueing.IsEvicted(w.Object):
+	case !workload.HasQuota(w.Object) || !workload.IsAdmitted(w.Object):
+	case workload.IsEvicted(w.Object):
 		x.stop(w)
 	default:
 		x.run(w)
@@ -152,7 +155,7 @@ func (x *world) rest() {
 // mayDecide says that another cycle may be run at this time.
 func (x *world) mayDecide() bool { return x.rounds < mostRounds && x.cycles > 0 }
 
-func (x *world) cycle() []queueing.Verdict {
+func (x *world) cycle() []lifecycle.Verdict {
 	x.cycles--
 	x.rounds++
 	if x.changed && x.capacity != nil {
@@ -202,24 +205,24 @@ func (x *world) coarsely(at time.Time) time.Time {
 
 // apply carries a verdict out; false if nothing follows from it now: it tells why somebody
 // waits, or has somebody run.
-func (x *world) apply(v *queueing.Verdict) bool {
+func (x *world) apply(v *lifecycle.Verdict) bool {
 	w, before := v.Workload, v.Workload.Object
-	if v.Action == queueing.Wait && v.Create == nil && len(v.Delete) == 0 {
+	if v.Action == lifecycle.Wait && v.Create == nil && len(v.Delete) == 0 {
 		return false
 	}
 	var written *kueue.Workload
 	switch {
-	case v.Action == queueing.Remove:
+	case v.Action == lifecycle.Remove:
 		x.end(w)
 		return true
-	case v.Action == queueing.Deactivate:
+	case v.Action == lifecycle.Deactivate:
 		written = with(before, &before.Status)
 		written.Spec.Active = new(false)
 		written.Generation++
-	case v.Action != queueing.Wait && v.Status != nil:
+	case v.Action != lifecycle.Wait && v.Status != nil:
 		written = with(before, v.Status)
 	}
-	starts := written != nil && queueing.IsAdmitted(written) && !queueing.IsAdmitted(before)
+	starts := written != nil && workload.IsAdmitted(written) && !workload.IsAdmitted(before)
 	if starts {
 		// All pods come at once.
 		apimeta.SetStatusCondition(&written.Status.Conditions, metav1.Condition{
@@ -238,7 +241,7 @@ func (x *world) apply(v *queueing.Verdict) bool {
 		x.begins(w)
 		x.run(w)
 		return false
-	case v.Action == queueing.Evict && queueing.HasQuota(w.Object):
+	case v.Action == lifecycle.Evict && workload.HasQuota(w.Object):
 		x.stop(w)
 	}
 	return true
@@ -254,10 +257,10 @@ func with(w *kueue.Workload, status *kueue.WorkloadStatus) *kueue.Workload {
 
 // run has an admitted Workload end when its time has come, unless it was stopped by
 // then.
-func (x *world) run(w *queueing.Workload) {
+func (x *world) run(w *cache.Workload) {
 	since := admittedAt(w.Object)
 	x.at(x.now.Add(x.nature.runs(w, x.now)), func() {
-		if queueing.IsAdmitted(w.Object) && admittedAt(w.Object).Equal(since) && !queueing.IsEvicted(w.Object) {
+		if workload.IsAdmitted(w.Object) && admittedAt(w.Object).Equal(since) && !workload.IsEvicted(w.Object) {
 			x.end(w)
 		}
 	})
@@ -269,16 +272,16 @@ func admittedAt(w *kueue.Workload) time.Time {
 }
 
 // stop gives the quota of an evicted Workload back once its pods are gone.
-func (x *world) stop(w *queueing.Workload) {
+func (x *world) stop(w *cache.Workload) {
 	x.at(x.now.Add(x.nature.stops()), func() {
-		if !x.over[w.Object.UID] && queueing.IsEvicted(w.Object) && queueing.HasQuota(w.Object) {
-			x.state.Settle(w.Object.UID, with(w.Object, queueing.Released(w.Object, x.now)))
+		if !x.over[w.Object.UID] && workload.IsEvicted(w.Object) && workload.HasQuota(w.Object) {
+			x.state.Settle(w.Object.UID, with(w.Object, workload.Released(w.Object, x.now)))
 		}
 	})
 }
 
 // end takes out a Workload with all that it had.
-func (x *world) end(w *queueing.Workload) {
+func (x *world) end(w *cache.Workload) {
 	if x.over[w.Object.UID] {
 		return
 	}
@@ -290,7 +293,7 @@ func (x *world) end(w *queueing.Workload) {
 }
 
 // ask makes the request of a verdict. Its machines are taken from now on.
-func (x *world) ask(v *queueing.Verdict) {
+func (x *world) ask(v *lifecycle.Verdict) {
 	x.made++
 	r := v.Create.Object
 	r.UID, r.CreationTimestamp = types.UID(fmt.Sprintf("virtual-%d", x.made)), metav1.NewTime(x.now)
@@ -315,7 +318,7 @@ func (x *world) ask(v *queueing.Verdict) {
 }
 
 // admissionFor is the assignment that a request of a verdict is for.
-func admissionFor(v *queueing.Verdict) *kueue.Admission {
+func admissionFor(v *lifecycle.Verdict) *kueue.Admission {
 	if a := v.Workload.Object.Status.Admission; a != nil {
 		return a
 	}

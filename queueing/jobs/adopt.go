@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/controller/writer"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // startPolicy keeps queued jobs from starting by themselves, from its creation on.
@@ -39,10 +39,10 @@ func (r *reconciler) adopt(ctx context.Context, job client.Object, w *kueue.Work
 		if err != nil {
 			return err
 		}
-		w.Annotations[queueing.AdoptedAnnotation] = "true"
+		w.Annotations[workload.AdoptedAnnotation] = "true"
 		return r.create(ctx, job, w)
 	}
-	if _, err := writer.ApplyStatus(ctx, r.client, w, queueing.Adopted(w, r.now())); err != nil {
+	if _, err := writer.ApplyStatus(ctx, r.client, w, workload.Adopted(w, r.now())); err != nil {
 		return err
 	}
 	r.event(job, corev1.EventTypeNormal, "Adopted",

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // The pods of an elastic job are created with a scheduling gate, which is removed from as
@@ -52,13 +52,13 @@ func currentSlice(slices []*kueue.Workload) (out *kueue.Workload) {
 		switch {
 		case w == nil:
 			return 0
-		case queueing.IsFinished(w):
+		case workload.IsFinished(w):
 			return 1
-		case !queueing.HasQuota(w):
+		case !workload.HasQuota(w):
 			return waits
-		case queueing.IsEvicted(w):
+		case workload.IsEvicted(w):
 			return 3
-		case !queueing.IsAdmitted(w):
+		case !workload.IsAdmitted(w):
 			return 4
 		}
 		return 5
@@ -94,7 +94,7 @@ func sliceName(w *kueue.Workload) string {
 func (r *reconciler) otherSlices(ctx context.Context, job client.Object, w *kueue.Workload) ([]*kueue.Workload, error) {
 	all, err := slicesOf(ctx, r.client, job)
 	return slices.DeleteFunc(all, func(o *kueue.Workload) bool {
-		return o.UID == w.UID || queueing.IsFinished(o) || !o.DeletionTimestamp.IsZero()
+		return o.UID == w.UID || workload.IsFinished(o) || !o.DeletionTimestamp.IsZero()
 	}), err
 }
 
@@ -128,9 +128,9 @@ func (r *reconciler) scale(ctx context.Context, job client.Object, w *kueue.Work
 	var next *kueue.Workload
 	for _, o := range others {
 		switch {
-		case sliceKey(o) == w.Annotations[queueing.ReplacementAnnotation]:
+		case sliceKey(o) == w.Annotations[workload.ReplacementAnnotation]:
 			// The queues finish it.
-		case grows && next == nil && o.Annotations[queueing.ReplacementAnnotation] == sliceKey(w):
+		case grows && next == nil && o.Annotations[workload.ReplacementAnnotation] == sliceKey(w):
 			next = o
 		default:
 			return true, r.delete(ctx, o)
@@ -157,11 +157,11 @@ func (r *reconciler) grow(ctx context.Context, job client.Object, w, next *kueue
 		podSets[i].Count = want.Spec.PodSets[i].Count
 	}
 	want.Spec.PodSets = podSets
-	want.Annotations[queueing.ReplacementAnnotation] = sliceKey(w)
+	want.Annotations[workload.ReplacementAnnotation] = sliceKey(w)
 	switch {
-	case next != nil && queueing.HasQuota(next) && !samePods(next, want):
+	case next != nil && workload.HasQuota(next) && !samePods(next, want):
 		return true, r.delete(ctx, next)
-	case next != nil && queueing.HasQuota(next):
+	case next != nil && workload.HasQuota(next):
 		return r.patchWorkload(ctx, next, func(next *kueue.Workload) bool { return followReserved(next, want) })
 	case next != nil:
 		return r.patchWorkload(ctx, next, func(next *kueue.Workload) bool { return follow(next, want) })
@@ -234,7 +234,7 @@ func isElasticGate(g corev1.PodSchedulingGate) bool { return g.Name == kueue.Ela
 func applyUpdates(pod *corev1.Pod, updates []kueue.PodSetUpdate) {
 	for _, u := range updates {
 		pod.Spec.NodeSelector = merge(pod.Spec.NodeSelector, u.NodeSelector)
-		pod.Spec.Tolerations = queueing.AddTolerations(pod.Spec.Tolerations, u.Tolerations)
+		pod.Spec.Tolerations = workload.AddTolerations(pod.Spec.Tolerations, u.Tolerations)
 		pod.Labels = merge(pod.Labels, u.Labels)
 		pod.Annotations = merge(pod.Annotations, u.Annotations)
 	}

@@ -17,15 +17,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/controller/writer"
 	. "github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // elastic makes a Job of two pods that may become more, in many rounds.
 func elastic(j *batchv1.Job) {
-	j.Annotations = map[string]string{queueing.ElasticAnnotation: "true"}
+	j.Annotations = map[string]string{workload.ElasticAnnotation: "true"}
 	j.Generation = 1
 	of(2, 100)(j)
 }
@@ -88,7 +88,7 @@ func (g *rig) slices() string {
 		state := "waits"
 		if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished); c != nil {
 			state = c.Reason
-		} else if queueing.HasQuota(w) {
+		} else if workload.HasQuota(w) {
 			state = fmt.Sprint("has ", granted(w))
 		}
 		out = append(out, fmt.Sprintf("%d %s", w.Spec.PodSets[0].Count, state))
@@ -124,7 +124,7 @@ func (g *rig) replace(booking string) {
 	g.admitSlice(booking)
 	g.settle()
 	w := all[len(all)-2]
-	status := queueing.Finished(w, kueue.WorkloadSliceReplaced, "Replaced", now)
+	status := workload.Finished(w, kueue.WorkloadSliceReplaced, "Replaced", now)
 	if _, err := writer.ApplyStatus(context.Background(), g.c, w, status); err != nil {
 		g.t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestAnElasticJobGrows(t *testing.T) {
 		for dieAt := range 12 {
 			g := grown(t, dieAt, after)
 			first := g.all()[0]
-			if next := g.all()[1]; next.Annotations[queueing.RefusedAnnotation] != "" || next.Annotations[queueing.ReplacementAnnotation] != SliceKey(first) || next.Annotations[kueue.WorkloadSliceNameAnnotation] != first.Name ||
+			if next := g.all()[1]; next.Annotations[workload.RefusedAnnotation] != "" || next.Annotations[workload.ReplacementAnnotation] != SliceKey(first) || next.Annotations[kueue.WorkloadSliceNameAnnotation] != first.Name ||
 				!cmp.Equal(first.Spec.PodSets[0].Template, next.Spec.PodSets[0].Template) {
 				t.Errorf("the next slice is %+v", next)
 			}
@@ -351,7 +351,7 @@ func TestCurrent(t *testing.T) {
 		}
 	}
 	replaced := &kueue.Workload{}
-	replaced.Status = *queueing.Finished(replaced, kueue.WorkloadSliceReplaced, "Replaced", now)
+	replaced.Status = *workload.Finished(replaced, kueue.WorkloadSliceReplaced, "Replaced", now)
 	for _, none := range [][]*kueue.Workload{nil, {replaced}} {
 		if CurrentSlice(none) != nil {
 			t.Errorf("there is one of %v", none)
@@ -360,7 +360,7 @@ func TestCurrent(t *testing.T) {
 }
 
 func TestNamesOfSlices(t *testing.T) {
-	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "foo", UID: "1234", Generation: 3, Annotations: map[string]string{queueing.ElasticAnnotation: "true"}}}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "foo", UID: "1234", Generation: 3, Annotations: map[string]string{workload.ElasticAnnotation: "true"}}}
 	// The first digits of: printf 'Job\nbatch\nfoo\n1234\n3' | sha1sum
 	if got, want := WorkloadName(batch.Kind{}.GroupVersionKind(), job), "job-foo-86d24"; got != want {
 		t.Errorf("WorkloadName = %q, want %q, which is Kueue's", got, want)
@@ -371,7 +371,7 @@ func TestNamesOfSlices(t *testing.T) {
 func TestElasticJobsStartWithAllTheirPods(t *testing.T) {
 	g := newRig(t, suspendedJob(elastic, func(j *batchv1.Job) { j.Annotations[batch.MinParallelismAnnotation] = "1" }))
 	g.settle()
-	if why := g.all()[0].Annotations[queueing.RefusedAnnotation]; !strings.Contains(why, queueing.ElasticAnnotation) || !strings.Contains(why, batch.MinParallelismAnnotation) {
+	if why := g.all()[0].Annotations[workload.RefusedAnnotation]; !strings.Contains(why, workload.ElasticAnnotation) || !strings.Contains(why, batch.MinParallelismAnnotation) {
 		t.Errorf("refused because of %q", why)
 	}
 }

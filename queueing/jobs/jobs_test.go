@@ -24,10 +24,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/controller/writer"
 	. "github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 var now = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
@@ -263,7 +263,7 @@ func TestLifeOfAJob(t *testing.T) {
 			t.Errorf("finished: %+v", c)
 		}
 	}
-	if !queueing.IsFinished(g.workload()) {
+	if !workload.IsFinished(g.workload()) {
 		t.Error("the Workload is not finished")
 	}
 	// With the admission that makes four, of five that a Job may cost.
@@ -341,8 +341,8 @@ func TestStopAndRestore(t *testing.T) {
 			g.updateJob(func(j *batchv1.Job) { j.Status.Active, j.Status.StartTime = 2, new(metav1.NewTime(now)) })
 			g.status(evict)
 			g.settle()
-			if !isSuspended(g.job()) || !queueing.HasQuota(g.workload()) {
-				t.Fatalf("die at %d: with pods left the Job is suspended: %v, its quota reserved: %v", dieAt, isSuspended(g.job()), queueing.HasQuota(g.workload()))
+			if !isSuspended(g.job()) || !workload.HasQuota(g.workload()) {
+				t.Fatalf("die at %d: with pods left the Job is suspended: %v, its quota reserved: %v", dieAt, isSuspended(g.job()), workload.HasQuota(g.workload()))
 			}
 			g.updateJob(func(j *batchv1.Job) {
 				j.Status.Active = 0
@@ -352,7 +352,7 @@ func TestStopAndRestore(t *testing.T) {
 			if diff := cmp.Diff(suspendedJob().Spec, g.job().Spec); diff != "" || wasStarted(g.job()) {
 				t.Errorf("die at %d: not restored (-want +got):\n%s", dieAt, diff)
 			}
-			if w := g.workload(); queueing.HasQuota(w) || w.Status.Admission != nil {
+			if w := g.workload(); workload.HasQuota(w) || w.Status.Admission != nil {
 				t.Errorf("die at %d: the quota is still reserved", dieAt)
 			}
 		}
@@ -448,7 +448,7 @@ func TestUnusualJobs(t *testing.T) {
 			if w == nil {
 				return
 			}
-			if queueing.HasQuota(w) {
+			if workload.HasQuota(w) {
 				t.Error("it has quota")
 			}
 			if seconds := w.Spec.MaximumExecutionTimeSeconds; seconds != nil && *seconds < 1 {
@@ -457,7 +457,7 @@ func TestUnusualJobs(t *testing.T) {
 			if n := w.Spec.PodSets[0].Count; n != *g.job().Spec.Parallelism {
 				t.Errorf("the Workload has %d pods", n)
 			}
-			if got := w.Annotations[queueing.RefusedAnnotation]; (got == "") != (c.wantRefused == "") || !strings.Contains(got, c.wantRefused) {
+			if got := w.Annotations[workload.RefusedAnnotation]; (got == "") != (c.wantRefused == "") || !strings.Contains(got, c.wantRefused) {
 				t.Errorf("refused because of %q, want %q", got, c.wantRefused)
 			}
 			if wasStarted(g.job()) {

@@ -5,7 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 const (
@@ -14,7 +14,7 @@ const (
 	// PriorityClassLabel on a job names its WorkloadPriorityClass.
 	PriorityClassLabel = "kueue.x-k8s.io/priority-class"
 	// JobUIDLabel on a Workload is the UID of its job.
-	JobUIDLabel = queueing.JobUIDLabel
+	JobUIDLabel = workload.JobUIDLabel
 	// MaxExecTimeLabel on a job bounds how long it may run, in seconds.
 	MaxExecTimeLabel = "kueue.x-k8s.io/max-exec-time-seconds"
 	// PrebuiltLabel on a job names a Workload that something else has created for it, and
@@ -45,7 +45,7 @@ func PrebuiltName(job metav1.Object) string {
 func IsElastic(job metav1.Object) bool { return asksElastic(job) && PrebuiltName(job) == "" }
 
 func asksElastic(job metav1.Object) bool {
-	return job.GetAnnotations()[queueing.ElasticAnnotation] == "true"
+	return job.GetAnnotations()[workload.ElasticAnnotation] == "true"
 }
 
 // wasStarted reports whether a job bears the changes of a start.

@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/ptr"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // wide is a Job of eight pods that may start with three.
@@ -101,7 +101,7 @@ func TestMinCountOfWhatIsLeft(t *testing.T) {
 		}))
 		g.settle()
 		w := g.workload()
-		got, why := ptr.Deref(w.Spec.PodSets[0].MinCount, 0), w.Annotations[queueing.RefusedAnnotation]
+		got, why := ptr.Deref(w.Spec.PodSets[0].MinCount, 0), w.Annotations[workload.RefusedAnnotation]
 		if got != c.want || (why == "") != (c.wantWhy == "") || !strings.Contains(why, c.wantWhy) {
 			t.Errorf("%s: %d because %q, want %d because %q", name, got, why, c.want, c.wantWhy)
 		}

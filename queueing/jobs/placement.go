@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // ErrConflict: an admission check asks for a value that differs from that of the pod
@@ -52,7 +52,7 @@ func (p *Placement) Apply(template *corev1.PodTemplateSpec) (Original, error) {
 		Labels:       map[string]*string{},
 		Annotations:  map[string]*string{},
 	}
-	*template = *queueing.TemplateOn(template, p.Flavors)
+	*template = *workload.TemplateOn(template, p.Flavors)
 	if err := conflict(template, p.Updates); err != nil {
 		return before, err
 	}
@@ -115,7 +115,7 @@ func queueLabels(w *kueue.Workload, podSet kueue.PodSetReference) map[string]str
 // update changes a template and keeps in before what it replaces.
 func update(template *corev1.PodTemplateSpec, u *kueue.PodSetUpdate, before *Original) {
 	template.Spec.NodeSelector = merge(template.Spec.NodeSelector, u.NodeSelector)
-	template.Spec.Tolerations = queueing.AddTolerations(template.Spec.Tolerations, u.Tolerations)
+	template.Spec.Tolerations = workload.AddTolerations(template.Spec.Tolerations, u.Tolerations)
 	template.Labels = overwrite(template.Labels, u.Labels, before.Labels)
 	template.Annotations = overwrite(template.Annotations, u.Annotations, before.Annotations)
 }

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // A job may name a Workload that something else has created for it:
@@ -63,8 +63,8 @@ func (r *reconciler) queuePrebuilt(ctx context.Context, job client.Object, w *ku
 		}
 		return false, r.outOfSync(ctx, job, w, "they differ in "+field)
 	}
-	refused := want.Annotations[queueing.RefusedAnnotation]
-	if queueing.HasQuota(w) {
+	refused := want.Annotations[workload.RefusedAnnotation]
+	if workload.HasQuota(w) {
 		if refused != "" && r.isNews(job.GetUID(), refused) {
 			r.reportRefusal(job, refused)
 		}
@@ -81,7 +81,7 @@ func (r *reconciler) queuePrebuilt(ctx context.Context, job client.Object, w *ku
 			return false, r.setReclaimable(ctx, w, over)
 		}
 	}
-	before := w.Annotations[queueing.RefusedAnnotation]
+	before := w.Annotations[workload.RefusedAnnotation]
 	wrote, err := r.patchWorkload(ctx, w, func(w *kueue.Workload) bool { return followPrebuilt(w, want) })
 	if wrote && err == nil && refused != before {
 		r.reportRefusal(job, refused)
@@ -179,21 +179,21 @@ func (r *reconciler) podSetDiffers(ctx context.Context, namespace string, a, b *
 // followPrebuilt changes a prebuilt Workload without quota in what its job may change of
 // it, and reports whether that differs.
 func followPrebuilt(w, want *kueue.Workload) bool {
-	queue, refused := cmp.Or(want.Spec.QueueName, w.Spec.QueueName), want.Annotations[queueing.RefusedAnnotation]
-	if w.Spec.QueueName == queue && w.Annotations[queueing.RefusedAnnotation] == refused {
+	queue, refused := cmp.Or(want.Spec.QueueName, w.Spec.QueueName), want.Annotations[workload.RefusedAnnotation]
+	if w.Spec.QueueName == queue && w.Annotations[workload.RefusedAnnotation] == refused {
 		return false
 	}
 	w.Spec.QueueName = queue
-	delete(w.Annotations, queueing.RefusedAnnotation)
+	delete(w.Annotations, workload.RefusedAnnotation)
 	if refused != "" {
-		metav1.SetMetaDataAnnotation(&w.ObjectMeta, queueing.RefusedAnnotation, refused)
+		metav1.SetMetaDataAnnotation(&w.ObjectMeta, workload.RefusedAnnotation, refused)
 	}
 	return true
 }
 
 // outOfSync finishes a Workload that is of a job and not for it, and reports so once.
 func (r *reconciler) outOfSync(ctx context.Context, job client.Object, w *kueue.Workload, why string) error {
-	if queueing.IsFinished(w) {
+	if workload.IsFinished(w) {
 		return nil
 	}
 	// The first words are Kueue's.

@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
 	. "github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 const prebuiltKey = "kueue.x-k8s.io/prebuilt-workload-name"
@@ -243,7 +243,7 @@ func TestAPrebuiltWorkloadThatEnds(t *testing.T) {
 		return g
 	}
 	t.Run("it was finished before", func(t *testing.T) {
-		finish := func(w *kueue.Workload) { w.Status = *queueing.Finished(w, "Succeeded", "done", now) }
+		finish := func(w *kueue.Workload) { w.Status = *workload.Finished(w, "Succeeded", "done", now) }
 		g := newRig(t, suspendedJob(naming("mine")), prebuilt("mine", finish))
 		g.settle()
 		if told := g.told(); !isSuspended(g.job()) || strings.Count(told, "FinishedWorkload") != 1 {
@@ -270,8 +270,8 @@ func TestAPrebuiltWorkloadThatEnds(t *testing.T) {
 		g.podsStop()
 		g.settle()
 		w := g.named("mine")
-		if queueing.HasQuota(w) || finishedAs(w) != "" || !isSuspended(g.job()) || wasStarted(g.job()) {
-			t.Fatalf("has quota: %v, finished as %q, suspended: %v", queueing.HasQuota(w), finishedAs(w), isSuspended(g.job()))
+		if workload.HasQuota(w) || finishedAs(w) != "" || !isSuspended(g.job()) || wasStarted(g.job()) {
+			t.Fatalf("has quota: %v, finished as %q, suspended: %v", workload.HasQuota(w), finishedAs(w), isSuspended(g.job()))
 		}
 		if p := w.Status.ReclaimablePods; len(p) != 1 || p[0].Name != "workers" || p[0].Count != 1 {
 			t.Errorf("reclaimable: %v, want 1, since 1 of 2 pods is left to run", p)
@@ -334,18 +334,18 @@ func TestAPrebuiltWorkloadFollowsItsJob(t *testing.T) {
 	g.settle()
 	g.updateJob(func(j *batchv1.Job) {
 		j.Labels[QueueLabel], j.Labels[PriorityClassLabel] = "other", "none"
-		j.Annotations = map[string]string{queueing.ElasticAnnotation: "true"}
+		j.Annotations = map[string]string{workload.ElasticAnnotation: "true"}
 	})
 	g.settle()
 	w := g.named("mine")
-	refused := w.Annotations[queueing.RefusedAnnotation]
-	if w.Spec.QueueName != "other" || *w.Spec.Priority != 7 || !strings.Contains(refused, queueing.ElasticAnnotation) {
+	refused := w.Annotations[workload.RefusedAnnotation]
+	if w.Spec.QueueName != "other" || *w.Spec.Priority != 7 || !strings.Contains(refused, workload.ElasticAnnotation) {
 		t.Errorf("queue %s, priority %d, annotations %v", w.Spec.QueueName, *w.Spec.Priority, w.Annotations)
 	}
 	g.updateJob(func(j *batchv1.Job) { j.Annotations = nil })
 	g.writes = 0
 	g.settle()
-	if w = g.named("mine"); w.Annotations[queueing.RefusedAnnotation] != "" || g.writes != 1 {
+	if w = g.named("mine"); w.Annotations[workload.RefusedAnnotation] != "" || g.writes != 1 {
 		t.Errorf("annotations %v, %d writes", w.Annotations, g.writes)
 	}
 }

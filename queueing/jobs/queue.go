@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // queue makes the Workload of a held job the one that the job should have. It reports
@@ -34,7 +34,7 @@ func (r *reconciler) queue(ctx context.Context, job client.Object, w *kueue.Work
 			return false, err
 		}
 		return false, r.create(ctx, job, want)
-	case queueing.HasQuota(w):
+	case workload.HasQuota(w):
 		if !samePods(w, want) || w.Spec.QueueName != want.Spec.QueueName ||
 			want.Spec.Priority != nil && !sameKind(w.Spec.PriorityClassRef, want.Spec.PriorityClassRef) {
 			// What was reserved is not what the job asks for now: it queues again.
@@ -46,9 +46,9 @@ func (r *reconciler) queue(ctx context.Context, job client.Object, w *kueue.Work
 		// They are pods of an attempt that is over; the next has only those that are left.
 		return false, r.setReclaimable(ctx, w, nil)
 	}
-	refused := w.Annotations[queueing.RefusedAnnotation]
+	refused := w.Annotations[workload.RefusedAnnotation]
 	wrote, err := r.patchWorkload(ctx, w, func(w *kueue.Workload) bool { return follow(w, want) })
-	if why := want.Annotations[queueing.RefusedAnnotation]; wrote && err == nil && why != refused {
+	if why := want.Annotations[workload.RefusedAnnotation]; wrote && err == nil && why != refused {
 		r.reportRefusal(job, why)
 	}
 	return !wrote, err
@@ -76,7 +76,7 @@ func (r *reconciler) create(ctx context.Context, job client.Object, w *kueue.Wor
 	r.remember(job.GetUID(), func(m *memory) { m.created = r.now() })
 	r.metrics.Created(r.kind.GroupVersionKind().Kind, job, w)
 	r.event(job, corev1.EventTypeNormal, "CreatedWorkload", "Created Workload: %s/%s", w.Namespace, w.Name)
-	r.reportRefusal(job, w.Annotations[queueing.RefusedAnnotation])
+	r.reportRefusal(job, w.Annotations[workload.RefusedAnnotation])
 	return nil
 }
 
@@ -120,7 +120,7 @@ func (r *reconciler) leave(ctx context.Context, job client.Object, keep *kueue.W
 	}
 	for i := range list.Items {
 		w := &list.Items[i]
-		if keep != nil && w.UID == keep.UID || queueing.IsFinished(w) || !w.DeletionTimestamp.IsZero() {
+		if keep != nil && w.UID == keep.UID || workload.IsFinished(w) || !w.DeletionTimestamp.IsZero() {
 			continue
 		}
 		return true, r.dismiss(ctx, job, w)

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
 	. "github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // busy is the ClusterQueue of admitted Workloads, with others that wait.
@@ -123,7 +123,7 @@ func TestReclaimedPodsAreOfOneAttempt(t *testing.T) {
 	g.podsStop()
 	g.settle()
 	w := g.workload()
-	if reclaimed(w) != 0 || w.Spec.PodSets[0].Count != 2 || queueing.HasQuota(w) {
+	if reclaimed(w) != 0 || w.Spec.PodSets[0].Count != 2 || workload.HasQuota(w) {
 		t.Errorf("the next attempt has %d pods of which %d are reclaimable", w.Spec.PodSets[0].Count, reclaimed(w))
 	}
 	if err := g.c.Get(t.Context(), client.ObjectKeyFromObject(w), w); err != nil || len(w.Status.ReclaimablePods) != 0 {

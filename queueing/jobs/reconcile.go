@@ -14,8 +14,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/controller/writer"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // pause is the error of an action that has to wait for what may come without an event.
@@ -84,7 +84,7 @@ func (r *reconciler) act(ctx context.Context, job client.Object, w *kueue.Worklo
 	switch a {
 	case queue, start:
 		ready, err := r.queue(ctx, job, w)
-		if err == nil && ready && a == start && queueing.IsActive(w) {
+		if err == nil && ready && a == start && workload.IsActive(w) {
 			err = r.start(ctx, job, w)
 		}
 		return err
@@ -108,7 +108,7 @@ func (r *reconciler) act(ctx context.Context, job client.Object, w *kueue.Worklo
 		if wrote, err := r.restore(ctx, job, w); wrote || err != nil {
 			return err
 		}
-		_, err := writer.ApplyStatus(ctx, r.client, w, queueing.Released(w, r.now()))
+		_, err := writer.ApplyStatus(ctx, r.client, w, workload.Released(w, r.now()))
 		return err
 	case finish:
 		outcome, message := r.kind.Outcome(job)
@@ -125,7 +125,7 @@ func (r *reconciler) act(ctx context.Context, job client.Object, w *kueue.Worklo
 
 // finish finishes a Workload.
 func (r *reconciler) finish(ctx context.Context, w *kueue.Workload, reason, message string) error {
-	_, err := writer.ApplyStatus(ctx, r.client, w, queueing.Finished(w, reason, message, r.now()))
+	_, err := writer.ApplyStatus(ctx, r.client, w, workload.Finished(w, reason, message, r.now()))
 	return err
 }
 

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
 	. "github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // startsWith makes a rig whose Job the Job controller has just started with as many
@@ -81,7 +81,7 @@ func (g *rig) podOf(at time.Duration, phase corev1.PodPhase) {
 
 // refusal is what the Workload says of refused pods; empty is nothing.
 func refusal(w *kueue.Workload) string {
-	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPodsReady); c != nil && c.Reason == queueing.ReasonPodsRefused {
+	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPodsReady); c != nil && c.Reason == workload.ReasonPodsRefused {
 		return c.Message
 	}
 	return ""
@@ -262,13 +262,13 @@ func TestTheSecondStartIsAnother(t *testing.T) {
 		t.Fatal("the refusal is not told")
 	}
 	g.status(func(s *kueue.WorkloadStatus) {
-		*s = *queueing.Evicted(w, queueing.ReasonPodsRefused, refusal(w), g.now)
+		*s = *workload.Evicted(w, workload.ReasonPodsRefused, refusal(w), g.now)
 	})
 	g.settle()
 	g.podsStop()
 	g.settle()
-	if w = g.workload(); queueing.HasQuota(w) || refusal(w) != "" {
-		t.Fatalf("with no pod left it has quota: %v, and tells %q", queueing.HasQuota(w), refusal(w))
+	if w = g.workload(); workload.HasQuota(w) || refusal(w) != "" {
+		t.Fatalf("with no pod left it has quota: %v, and tells %q", workload.HasQuota(w), refusal(w))
 	}
 	g.now = g.now.Add(time.Minute)
 	g.status(func(s *kueue.WorkloadStatus) { set(s, kueue.WorkloadEvicted, "False"); admit(s) })

@@ -26,6 +26,8 @@ import (
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/writer"
 	. "github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // quotaCPUs is the quota of the rescaled Job's queue, one for each pod.
@@ -43,7 +45,7 @@ type rescaled struct {
 	// shown are the Workloads that the queue has been shown.
 	shown map[types.UID]*kueue.Workload
 	// writes are the queue's, not made yet.
-	writes []queueing.Verdict
+	writes []lifecycle.Verdict
 	trace  []string
 	// replaced counts the slices that others have taken the place of.
 	replaced int
@@ -304,7 +306,7 @@ func (x *rescaled) check() string {
 	var sum, own int32
 	for _, w := range counted(x.live()) {
 		sum += granted(w)
-		if w.Labels[JobUIDLabel] != "" && queueing.IsAdmitted(w) {
+		if w.Labels[JobUIDLabel] != "" && workload.IsAdmitted(w) {
 			own = max(own, granted(w))
 		}
 	}
@@ -322,9 +324,9 @@ func (x *rescaled) check() string {
 func counted(all []kueue.Workload) (out []*kueue.Workload) {
 	replaced := map[string]bool{}
 	for i := range all {
-		if queueing.HasQuota(&all[i]) {
+		if workload.HasQuota(&all[i]) {
 			out = append(out, &all[i])
-			replaced[all[i].Annotations[queueing.ReplacementAnnotation]] = true
+			replaced[all[i].Annotations[workload.ReplacementAnnotation]] = true
 		}
 	}
 	return slices.DeleteFunc(out, func(w *kueue.Workload) bool { return replaced[SliceKey(w)] })

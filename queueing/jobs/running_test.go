@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
 	. "github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestPriorityFollowsTheJob, as far as the API lets a Workload with quota change.
@@ -91,8 +91,8 @@ func TestPriorityFollowsTheJob(t *testing.T) {
 			c.edit(g)
 			g.settle()
 			w := g.workload()
-			if *w.Spec.Priority != c.want || queueing.HasQuota(w) != (c.status != nil && !c.anew) {
-				t.Errorf("priority %d, has quota: %v; want %d", *w.Spec.Priority, queueing.HasQuota(w), c.want)
+			if *w.Spec.Priority != c.want || workload.HasQuota(w) != (c.status != nil && !c.anew) {
+				t.Errorf("priority %d, has quota: %v; want %d", *w.Spec.Priority, workload.HasQuota(w), c.want)
 			}
 			if g.writes > 2 || g.writes > 1 && !c.anew {
 				t.Errorf("%d writes", g.writes)
@@ -206,7 +206,7 @@ func TestJobsThatRunWithoutAWorkload(t *testing.T) {
 }
 
 // adopted reports whether a Job's Workload, if there is one, is adopted.
-func adopted(w *kueue.Workload) bool { return w != nil && queueing.IsAdopted(w) }
+func adopted(w *kueue.Workload) bool { return w != nil && workload.IsAdopted(w) }
 
 func condition(t batchv1.JobConditionType) []batchv1.JobCondition {
 	return []batchv1.JobCondition{{Type: t, Status: corev1.ConditionTrue}}
@@ -239,8 +239,8 @@ func TestAnAdoptedJobIsLikeAnyOther(t *testing.T) {
 	g.podsStop()
 	g.settle()
 	w = g.workload()
-	if adopted(w) || queueing.HasQuota(w) {
-		t.Errorf("after its eviction it is adopted: %v, has quota: %v", adopted(w), queueing.HasQuota(w))
+	if adopted(w) || workload.HasQuota(w) {
+		t.Errorf("after its eviction it is adopted: %v, has quota: %v", adopted(w), workload.HasQuota(w))
 	}
 	before.Suspend = new(true)
 	if diff := cmp.Diff(*before, g.job().Spec); diff != "" {
@@ -294,8 +294,8 @@ func TestPodsReady(t *testing.T) {
 			g.status(evict)
 			g.updateJob(func(j *batchv1.Job) { j.Status.Active = 0 })
 			g.settle()
-			if got := readiness(g.workload()); got != "False WaitForStart" || queueing.HasQuota(g.workload()) {
-				t.Errorf("after its eviction %q, has quota: %v", got, queueing.HasQuota(g.workload()))
+			if got := readiness(g.workload()); got != "False WaitForStart" || workload.HasQuota(g.workload()) {
+				t.Errorf("after its eviction %q, has quota: %v", got, workload.HasQuota(g.workload()))
 			}
 		})
 	}

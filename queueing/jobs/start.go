@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // failedToStart is Kueue's reason of Finished for a job that can never start as it was
@@ -73,7 +73,7 @@ func (r *reconciler) placements(ctx context.Context, job client.Object, w *kueue
 		if IsElastic(job) {
 			out[i].Gated = true
 			// The policy that keeps the gate on looks only at pods with this label.
-			out[i].Labels[queueing.ElasticAnnotation] = "true"
+			out[i].Labels[workload.ElasticAnnotation] = "true"
 			out[i].Annotations = map[string]string{kueue.WorkloadSliceNameAnnotation: sliceName(w)}
 		}
 	}

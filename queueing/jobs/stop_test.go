@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
 	. "github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // runs makes a rig whose Job has been admitted and started.
@@ -65,15 +65,15 @@ func TestAJobThatAPersonSuspendsQueuesAgain(t *testing.T) {
 			g.updateJob(func(j *batchv1.Job) { j.Status.Active, j.Status.StartTime = 2, new(metav1.NewTime(now)) })
 			g.updateJob(func(j *batchv1.Job) { j.Spec.Suspend = new(true) })
 			g.settle()
-			if w := g.workload(); !queueing.IsEvicted(w) || !queueing.HasQuota(w) {
-				t.Fatalf("die at %d: with pods left it is evicted: %v, has quota: %v", dieAt, queueing.IsEvicted(w), queueing.HasQuota(w))
+			if w := g.workload(); !workload.IsEvicted(w) || !workload.HasQuota(w) {
+				t.Fatalf("die at %d: with pods left it is evicted: %v, has quota: %v", dieAt, workload.IsEvicted(w), workload.HasQuota(w))
 			}
 			g.updateJob(func(j *batchv1.Job) { j.Status.Succeeded = 4 })
 			g.podsStop()
 			g.settle()
 			w := g.workload()
-			if !isSuspended(g.job()) || queueing.HasQuota(w) || w.Status.AdmissionChecks[0].State != kueue.CheckStatePending {
-				t.Errorf("die at %d: suspended %v, has quota: %v, checks: %+v", dieAt, isSuspended(g.job()), queueing.HasQuota(w), w.Status.AdmissionChecks)
+			if !isSuspended(g.job()) || workload.HasQuota(w) || w.Status.AdmissionChecks[0].State != kueue.CheckStatePending {
+				t.Errorf("die at %d: suspended %v, has quota: %v, checks: %+v", dieAt, isSuspended(g.job()), workload.HasQuota(w), w.Status.AdmissionChecks)
 			}
 			if diff := cmp.Diff(*before, g.job().Spec); diff != "" {
 				t.Errorf("die at %d: not restored (-want +got):\n%s", dieAt, diff)
@@ -93,14 +93,14 @@ func TestQuotaIsNotGivenBackOnAnOldStatus(t *testing.T) {
 	g.pod("train-b", corev1.PodSucceeded)
 	g.status(evict)
 	g.settle()
-	if !queueing.HasQuota(g.workload()) || !wasStarted(g.job()) {
-		t.Errorf("with a pod running the quota is reserved: %v, the template as started: %v", queueing.HasQuota(g.workload()), wasStarted(g.job()))
+	if !workload.HasQuota(g.workload()) || !wasStarted(g.job()) {
+		t.Errorf("with a pod running the quota is reserved: %v, the template as started: %v", workload.HasQuota(g.workload()), wasStarted(g.job()))
 	}
 	if err := g.c.Delete(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
 	g.settle()
-	if queueing.HasQuota(g.workload()) || wasStarted(g.job()) {
+	if workload.HasQuota(g.workload()) || wasStarted(g.job()) {
 		t.Error("the pods are gone, but not the quota")
 	}
 }
@@ -124,12 +124,12 @@ func TestQuotaIsNotGivenBackOnAnOldJob(t *testing.T) {
 		},
 	})
 	g.settle()
-	if !queueing.HasQuota(g.workload()) {
+	if !workload.HasQuota(g.workload()) {
 		t.Error("the quota of a running Job was given back")
 	}
 	*g.r.Client() = newest
 	g.settle()
-	if queueing.HasQuota(g.workload()) || !isSuspended(g.job()) {
+	if workload.HasQuota(g.workload()) || !isSuspended(g.job()) {
 		t.Error("the Job is not stopped once the cache has caught up")
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // jobState is what a job does, and whether a start has left its changes on it.
@@ -141,19 +141,19 @@ func stateOfWorkload(w *kueue.Workload) workloadState {
 	switch {
 	case w == nil:
 		return absent
-	case queueing.IsFinished(w):
+	case workload.IsFinished(w):
 		return finished
 	case !w.DeletionTimestamp.IsZero():
 		return deleted
-	case queueing.HasQuota(w) && queueing.IsEvicted(w):
+	case workload.HasQuota(w) && workload.IsEvicted(w):
 		return evicted
-	case queueing.HasQuota(w) && queueing.IsAdmitted(w):
+	case workload.HasQuota(w) && workload.IsAdmitted(w):
 		return admitted
-	case queueing.IsAdopted(w):
+	case workload.IsAdopted(w):
 		return adopted
-	case queueing.HasQuota(w):
+	case workload.HasQuota(w):
 		return reserved
-	case queueing.AsksAdoption(w):
+	case workload.AsksAdoption(w):
 		return asking
 	}
 	return pending

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestTransitions is the whole table: what is done for each state of a job, by that of its
@@ -119,9 +119,9 @@ func TestStateOfWorkload(t *testing.T) {
 	}{
 		"it waits":                              {want: pending},
 		"it asks to be adopted":                 {asks: true, want: asking},
-		"it is adopted":                         {asks: true, conditions: []string{queueing.ConditionAdopted}, want: adopted},
-		"adopted, and admitted":                 {conditions: []string{queueing.ConditionAdopted, quota, admission}, want: admitted},
-		"adopted, but evicted since":            {conditions: []string{queueing.ConditionAdopted, eviction}, want: pending},
+		"it is adopted":                         {asks: true, conditions: []string{workload.ConditionAdopted}, want: adopted},
+		"adopted, and admitted":                 {conditions: []string{workload.ConditionAdopted, quota, admission}, want: admitted},
+		"adopted, but evicted since":            {conditions: []string{workload.ConditionAdopted, eviction}, want: pending},
 		"quota":                                 {conditions: []string{quota}, want: reserved},
 		"quota and checks":                      {conditions: []string{quota, admission}, want: admitted},
 		"evicted":                               {conditions: []string{quota, admission, eviction}, want: evicted},
@@ -140,7 +140,7 @@ func TestStateOfWorkload(t *testing.T) {
 			w.Status.Admission = &kueue.Admission{}
 		}
 		if c.asks {
-			w.Annotations[queueing.AdoptedAnnotation] = "true"
+			w.Annotations[workload.AdoptedAnnotation] = "true"
 		}
 		if c.leaves {
 			w.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}

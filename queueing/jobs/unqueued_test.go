@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/deploy"
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
 	. "github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // everywhere selects the namespaces that an administrator gets who only says that
@@ -136,7 +136,7 @@ func TestAJobThatNamesNoQueue(t *testing.T) {
 	g := newRig(t, suspendedJob(func(j *batchv1.Job) { j.Labels = nil }), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	*g.r.Unqueued() = everywhere(t)
 	g.settle()
-	if why := g.workload().Annotations[queueing.RefusedAnnotation]; !strings.Contains(why, "set its label "+QueueLabel) {
+	if why := g.workload().Annotations[workload.RefusedAnnotation]; !strings.Contains(why, "set its label "+QueueLabel) {
 		t.Errorf("it waits because of %q", why)
 	}
 	if !strings.Contains(g.told(), "names no queue") {
@@ -157,8 +157,8 @@ func TestAJobThatNamesNoQueue(t *testing.T) {
 	}
 	g.updateJob(func(j *batchv1.Job) { j.Labels = map[string]string{QueueLabel: "main"} })
 	g.settle()
-	if w := g.workload(); w.Spec.QueueName != "main" || w.Annotations[queueing.RefusedAnnotation] != "" {
-		t.Errorf("with the label it is in queue %q, refused because of %q", w.Spec.QueueName, w.Annotations[queueing.RefusedAnnotation])
+	if w := g.workload(); w.Spec.QueueName != "main" || w.Annotations[workload.RefusedAnnotation] != "" {
+		t.Errorf("with the label it is in queue %q, refused because of %q", w.Spec.QueueName, w.Annotations[workload.RefusedAnnotation])
 	}
 }
 

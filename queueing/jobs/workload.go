@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // unsupported are labels and annotations of Kueue on a job, or on its pod templates, that
@@ -83,11 +83,11 @@ func wholeWorkload(ctx context.Context, kube client.Reader, kind Kind, job clien
 		}
 	}
 	if IsElastic(job) {
-		w.Annotations[queueing.ElasticAnnotation] = "true"
+		w.Annotations[workload.ElasticAnnotation] = "true"
 	}
 	if asksElastic(job) && PrebuiltName(job) != "" {
 		refusals = append(refusals, fmt.Sprintf("the annotation %s and %s are both on the job, but Muster creates the Workloads of an elastic job; remove one",
-			queueing.ElasticAnnotation, PrebuiltLabel))
+			workload.ElasticAnnotation, PrebuiltLabel))
 	}
 	refusals = append(refusals, wrong...)
 	// A prebuilt Workload has its own priority.
@@ -107,18 +107,18 @@ func wholeWorkload(ctx context.Context, kube client.Reader, kind Kind, job clien
 	}
 	refusals = slices.DeleteFunc(refusals, func(why string) bool { return why == "" })
 	if len(refusals) > 0 {
-		w.Annotations[queueing.RefusedAnnotation] = strings.Join(slices.Compact(refusals), "; ")
+		w.Annotations[workload.RefusedAnnotation] = strings.Join(slices.Compact(refusals), "; ")
 	}
 	return w, nil
 }
 
 // isCopied reports whether an annotation of the job belongs on its Workload, too.
 func isCopied(annotation string) bool {
-	return strings.HasPrefix(annotation, queueing.ParameterPrefix) || annotation == queueing.GatedByAnnotation
+	return strings.HasPrefix(annotation, workload.ParameterPrefix) || annotation == workload.GatedByAnnotation
 }
 
 // ownAnnotations on a Workload are the controller's, which removes them again.
-var ownAnnotations = []string{queueing.RefusedAnnotation, queueing.AdoptedAnnotation, queueing.ElasticAnnotation, queueing.ReplacementAnnotation}
+var ownAnnotations = []string{workload.RefusedAnnotation, workload.AdoptedAnnotation, workload.ElasticAnnotation, workload.ReplacementAnnotation}
 
 // unsupportedOn are the unsupported labels and annotations of a job and its pod sets.
 func unsupportedOn(job client.Object, podSets []kueue.PodSet) (used []string) {
@@ -170,7 +170,7 @@ func followReserved(w, want *kueue.Workload) bool {
 		copyPriority(&w.Spec, &want.Spec)
 		changed = true
 	}
-	if !queueing.IsAdmitted(w) && !equality.Semantic.DeepEqual(w.Spec.MaximumExecutionTimeSeconds, want.Spec.MaximumExecutionTimeSeconds) {
+	if !workload.IsAdmitted(w) && !equality.Semantic.DeepEqual(w.Spec.MaximumExecutionTimeSeconds, want.Spec.MaximumExecutionTimeSeconds) {
 		w.Spec.MaximumExecutionTimeSeconds = want.Spec.MaximumExecutionTimeSeconds
 		changed = true
 	}

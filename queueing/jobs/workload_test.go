@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
 	. "github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 func amounts(cpu, memory string) corev1.ResourceList {
@@ -74,7 +74,7 @@ func TestRuntimeClassesThatCannotBeFollowed(t *testing.T) {
 			j.Spec.Template.Spec.RuntimeClassName, j.Spec.Template.Spec.NodeSelector = new("kata"), c.selector
 		}))...)
 		g.settle()
-		if got := g.workload().Annotations[queueing.RefusedAnnotation]; (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+		if got := g.workload().Annotations[workload.RefusedAnnotation]; (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: refused because of %q, want %q", name, got, c.want)
 		}
 	}
@@ -110,7 +110,7 @@ func TestAPriorityClassThatComesLate(t *testing.T) {
 	g := newRig(t, named("train", "gold"), named("plain", ""), named("other", "silver"),
 		suspendedJob(func(j *batchv1.Job) { j.Name, j.Labels[PriorityClassLabel] = "of-queue", "bronze" }))
 	g.settle()
-	if got := g.workload().Annotations[queueing.RefusedAnnotation]; !strings.Contains(got, "gold") {
+	if got := g.workload().Annotations[workload.RefusedAnnotation]; !strings.Contains(got, "gold") {
 		t.Errorf("without the class it says %q", got)
 	}
 	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Value: 7}
@@ -128,7 +128,7 @@ func TestAPriorityClassThatComesLate(t *testing.T) {
 		t.Errorf("woken by a WorkloadPriorityClass: %v", got)
 	}
 	g.settle()
-	if w := g.workload(); *w.Spec.Priority != 7 || w.Annotations[queueing.RefusedAnnotation] != "" {
-		t.Errorf("priority %v, refused because of %q", w.Spec.Priority, w.Annotations[queueing.RefusedAnnotation])
+	if w := g.workload(); *w.Spec.Priority != 7 || w.Annotations[workload.RefusedAnnotation] != "" {
+		t.Errorf("priority %v, refused because of %q", w.Spec.Priority, w.Annotations[workload.RefusedAnnotation])
 	}
 }

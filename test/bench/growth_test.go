@@ -17,7 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/test/bench/curve"
 )
 
@@ -72,7 +72,7 @@ func newGrowth(b *testing.B, nodes, pending int) *growth {
 	g.arena.rest.QPS = -1
 	g.machines(nodes)
 	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "machines"}}
-	check.Spec.ControllerName = queueing.CapacityController
+	check.Spec.ControllerName = cache.CapacityController
 	q := queue("queue", fmt.Sprint(slots))
 	q.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "machines"}}}
 	g.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: flavor}}, check)

@@ -16,7 +16,7 @@ import (
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/queueing"
+	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
 // contested is a queue with quota for two machines, whatever group they are of. A gang
@@ -128,7 +128,7 @@ func TestNobodyLeavesForMachinesThatCannotBeHad(t *testing.T) {
 		t.Errorf("low is stopped: %v, after %d attempts of high: %v", evicted, tried, w.Status.Conditions)
 	}
 	c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
-	if c.Status != metav1.ConditionFalse || c.Reason != queueing.ReasonWaitingForCapacity {
+	if c.Status != metav1.ConditionFalse || c.Reason != workloads.ReasonWaitingForCapacity {
 		t.Errorf("high waits because of %s: %s", c.Reason, c.Message)
 	}
 	s.eventually("high says who keeps running", func() bool {

@@ -20,9 +20,9 @@ import (
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
+	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
 // TestEveryWaitingJobIsExplained: two clouds and a pool of spot machines, three queues.
@@ -265,7 +265,7 @@ func (s *site) comesTrue(queue, name string, count int32, change ...func(*batchv
 // becameOf says in short where a Workload stands: which flavors it starts on, or why it
 // waits.
 func becameOf(w *kueue.Workload) string {
-	if queueing.IsAdmitted(w) {
+	if workloads.IsAdmitted(w) {
 		return fmt.Sprint("starts on ", slices.Sorted(maps.Values(w.Status.Admission.PodSetAssignments[0].Flavors)))
 	}
 	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionFalse {

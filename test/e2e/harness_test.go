@@ -20,7 +20,7 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
 )
 
 // patience is how long a test waits for something that should come.
@@ -202,7 +202,7 @@ func (s *site) queue(groups ...*v1alpha1.NodeGroup) {
 func (s *site) capacityCheck() {
 	s.Helper()
 	c := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "capacity"}}
-	c.Spec.ControllerName = queueing.CapacityController
+	c.Spec.ControllerName = cache.CapacityController
 	if err := kube.Create(s.Context(), c); client.IgnoreAlreadyExists(err) != nil {
 		s.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/checks"
 )
 
 // consumers creates n pods of a whole machine each that name the request.
@@ -186,7 +186,7 @@ func TestAQueuedGangThatLosesAMachineBeginsAnew(t *testing.T) {
 			s.runs(j)
 			workload := s.workload(j).Name
 			consumed := func(attempt int32) {
-				s.condition(&provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: queueing.RequestName(workload, "capacity", attempt)}},
+				s.condition(&provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: checks.RequestName(workload, "capacity", attempt)}},
 					provreq.BookingExpired, metav1.ConditionTrue)
 			}
 			consumed(1)

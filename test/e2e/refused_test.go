@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
 // beside is another namespace, whose LocalQueue feeds the ClusterQueue of the site.
@@ -38,9 +38,9 @@ func (s *site) refused(j *batchv1.Job, words string) {
 			return false
 		}
 		c = meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
-		return c != nil && c.Status == metav1.ConditionTrue && !queueing.HasQuota(w) && s.get(j) && *j.Spec.Suspend
+		return c != nil && c.Status == metav1.ConditionTrue && !workloads.HasQuota(w) && s.get(j) && *j.Spec.Suspend
 	}, func() string { return fmt.Sprintf("%v, workload: %+v", j.Status, s.workload(j)) })
-	if c.Reason != queueing.ReasonPodsRefused || !strings.Contains(c.Message, words) {
+	if c.Reason != workloads.ReasonPodsRefused || !strings.Contains(c.Message, words) {
 		s.Errorf("job %s is evicted with %s: %s, want the words %q", j.Name, c.Reason, c.Message, words)
 	}
 }
@@ -62,7 +62,7 @@ func TestAJobWhosePodsAreRefusedMakesRoom(t *testing.T) {
 	})
 	open := s.beside("-open", nil)
 	evictions := func() float64 {
-		of, why := fmt.Sprintf("cluster_queue=%q", s.name), fmt.Sprintf("reason=%q", queueing.ReasonPodsRefused)
+		of, why := fmt.Sprintf("cluster_queue=%q", s.name), fmt.Sprintf("reason=%q", workloads.ReasonPodsRefused)
 		return s.metric("kueue_evicted_workloads_total", of, why)
 	}
 

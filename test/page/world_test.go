@@ -29,7 +29,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
 )
 
 // world is a cluster in memory, in the place of the one that is watched.
@@ -200,7 +200,7 @@ func team(name, cohort string, quotas ...string) []client.Object {
 // check is the AdmissionCheck of all teams.
 func check() *kueue.AdmissionCheck {
 	out := &kueue.AdmissionCheck{ObjectMeta: meta("capacity", 24*time.Hour)}
-	out.Spec.ControllerName = queueing.CapacityController
+	out.Spec.ControllerName = cache.CapacityController
 	return out
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/queueing"
+	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
 // Prices are floating point numbers in USD per hour here: they are only drawn, nothing is
@@ -104,7 +104,7 @@ func usd(text string) float64 {
 func workloadsByJob(p *view.Picture) map[workload]string {
 	out := map[workload]string{}
 	for _, w := range p.Workloads {
-		if queueing.HasQuota(w) && !queueing.IsFinished(w) {
+		if workloads.HasQuota(w) && !workloads.IsFinished(w) {
 			name := "workload/" + w.Name
 			if owner := metav1.GetControllerOf(w); owner != nil {
 				name = strings.ToLower(owner.Kind) + "/" + owner.Name

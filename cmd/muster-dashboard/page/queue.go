@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/fit"
-	"github.com/muster-dev/muster/queueing"
+	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
 // line is a pending Workload, from which a row is made.
@@ -37,7 +37,7 @@ func linesOf(p *view.Picture) []line {
 	out := make([]line, len(lines))
 	asks := make(map[workload]string, len(p.Workloads))
 	for _, w := range p.Workloads {
-		if !queueing.IsFinished(w) {
+		if !workloads.IsFinished(w) {
 			asks[workload{w.Namespace, w.Name}] = asksOf(w)
 		}
 	}
@@ -116,7 +116,7 @@ type usage struct {
 func (s *Server) queue(_ context.Context, d *decision, _ *http.Request) (queueSummary, error) {
 	out := queueSummary{Pending: len(d.lines), Reasons: reasonsOf(d.lines), Queues: d.cards(), Forecast: s.forecastSummary()}
 	for _, w := range d.picture.Workloads {
-		if queueing.IsAdmitted(w) && !queueing.IsFinished(w) {
+		if workloads.IsAdmitted(w) && !workloads.IsFinished(w) {
 			out.Admitted++
 		}
 	}

@@ -33,11 +33,11 @@ import (
 	provisioningmetrics "github.com/muster-dev/muster/provisioning/controller/metrics"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	"github.com/muster-dev/muster/provisioning/model"
-	"github.com/muster-dev/muster/queueing"
 	queuecontroller "github.com/muster-dev/muster/queueing/controller"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
+	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
 // NewScheme returns a scheme with all types that the manager handles.
@@ -119,7 +119,7 @@ func trim(object any) (any, error) {
 	if o, ok := object.(client.Object); ok {
 		o.SetManagedFields(nil)
 	}
-	if w, ok := object.(*kueue.Workload); ok && queueing.IsFinished(w) {
+	if w, ok := object.(*kueue.Workload); ok && workloads.IsFinished(w) {
 		w.Spec.PodSets = nil
 	}
 	return object, nil

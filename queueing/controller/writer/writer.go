@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // FieldManager owns what queueing writes to Workloads. Clients that clear
@@ -33,7 +33,7 @@ var owned = []string{
 	kueue.WorkloadDeactivationTarget,
 	kueue.WorkloadFinished,
 	kueue.WorkloadPodsReady,
-	queueing.ConditionAdopted,
+	workload.ConditionAdopted,
 }
 
 // configuration is the part of a Workload that an apply of its status names.

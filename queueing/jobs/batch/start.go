@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 const (
@@ -100,7 +100,7 @@ func minCount(job *batchv1.Job) (least *int32, why string) {
 	}
 	if jobs.IsElastic(job) {
 		return nil, fmt.Sprintf("the annotations %s and %s are both on the Job, but an elastic Job starts with the parallelism that it has; remove one",
-			MinParallelismAnnotation, queueing.ElasticAnnotation)
+			MinParallelismAnnotation, workload.ElasticAnnotation)
 	}
 	all := asked(job)
 	n, err := strconv.ParseInt(value, 10, 32)

@@ -14,7 +14,11 @@ import (
 
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/scheduler"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
 const (
@@ -66,14 +70,14 @@ func newWaitForFleet(f *fleet, pending int) *backlog {
 	return newSeekers(pending, provisioning.Plan, f.change)
 }
 
-func newSeekers(pending int, plan queueing.Planner, picture func() *provisioning.Snapshot) *backlog {
+func newSeekers(pending int, plan scheduler.Planner, picture func() *provisioning.Snapshot) *backlog {
 	b := &backlog{queues: 1, picture: picture}
 	b.state = queueing.New(config.Config{}, func(s *provisioning.Snapshot, g provisioning.Gang, p provisioning.Policy) provisioning.Verdict {
 		b.planned++
 		return plan(s, g, p)
 	})
 	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: check}}
-	ac.Spec.ControllerName = queueing.CapacityController
+	ac.Spec.ControllerName = cache.CapacityController
 	b.state.Set(ac)
 	b.advise()
 	b.fill("1G", &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: check}}}, pending)
@@ -153,12 +157,12 @@ func (b *backlog) cycle() bool {
 		if v.Status != nil {
 			written.Status = *v.Status
 		}
-		if v.Action == queueing.Wait {
+		if v.Action == lifecycle.Wait {
 			b.state.Set(&written)
 			continue
 		}
 		b.state.Settle(written.UID, &written)
-		if v.Action == queueing.Reserve {
+		if v.Action == lifecycle.Reserve {
 			b.running = append(b.running, &written)
 		}
 	}
@@ -181,7 +185,7 @@ func (b *backlog) admit() {
 	over := *b.running[0]
 	b.running = b.running[1:]
 	over.ResourceVersion = b.version()
-	over.Status = *queueing.Finished(&over, "Succeeded", "done", noon)
+	over.Status = *workload.Finished(&over, "Succeeded", "done", noon)
 	b.state.Set(&over)
 	b.cycle()
 	b.state.Delete(&over)

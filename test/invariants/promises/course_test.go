@@ -16,7 +16,8 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
+	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
 // course is the life of a queued gang of two pods with eight GPUs each, from the
@@ -45,7 +46,7 @@ var launches = provisioning.GroupCount{Group: "spot", Count: 2}
 var steps = []step{
 	{"admin sets up", func(c *course) {
 		check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "machines"}}
-		check.Spec.ControllerName = queueing.CapacityController
+		check.Spec.ControllerName = cache.CapacityController
 		local := &kueue.LocalQueue{ObjectMeta: named("local")}
 		local.Spec.ClusterQueue = "research"
 		c.show(c.group, check, c.queue, local)
@@ -174,7 +175,7 @@ func newCourse(t *testing.T) *course {
 // replacing is another slice of the course's Job, which says why it waits.
 func replacing(c *course, name string) *kueue.Workload {
 	w := newWorkload(name, 3, 8)
-	w.Annotations = map[string]string{queueing.ReplacementAnnotation: namespace + "/" + c.workload.Name}
+	w.Annotations = map[string]string{workloads.ReplacementAnnotation: namespace + "/" + c.workload.Name}
 	controlledBy(w, "Job", c.job)
 	condition(&w.Status.Conditions, kueue.WorkloadQuotaReserved, metav1.ConditionFalse, "WaitingForQuota", "8 more GPUs are needed")
 	return w

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
 // gpus is a quota of GPUs of flavor h100.
@@ -77,7 +77,7 @@ func (c *course) slices(pods int) *kueue.Workload {
 	small, grown := newWorkload("small", 4, 1), newWorkload("grown", pods, 1)
 	controlledBy(small, "Job", job)
 	controlledBy(grown, "Job", job)
-	grown.Annotations = map[string]string{queueing.ReplacementAnnotation: namespace + "/small"}
+	grown.Annotations = map[string]string{workloads.ReplacementAnnotation: namespace + "/small"}
 	c.admit(small, "a", 4)
 	c.show(grown)
 	c.admit(grown, "a", pods)
@@ -210,7 +210,7 @@ func TestBorrowedQuotaIsBroken(t *testing.T) {
 		{"what an adopted workload was let have is taken again once that has ended", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("old", 6, 1)
-			w.Status = *queueing.Adopted(w, c.now)
+			w.Status = *workloads.Adopted(w, c.now)
 			c.admit(w, "a", 6)
 			c.remove(w)
 			c.admitted("new", "a", 6)
@@ -218,20 +218,20 @@ func TestBorrowedQuotaIsBroken(t *testing.T) {
 		{"a workload says by itself that it ran before Muster came", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("forged", 6, 1)
-			w.Annotations = map[string]string{queueing.AdoptedAnnotation: "true"}
+			w.Annotations = map[string]string{workloads.AdoptedAnnotation: "true"}
 			c.admit(w, "a", 6)
 		}, []string{"P4 quota: ClusterQueue a", "Workload team/forged took it there with 6"}},
 		{"others take more beside an adopted workload", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("old", 6, 1)
-			w.Status = *queueing.Adopted(w, c.now)
+			w.Status = *workloads.Adopted(w, c.now)
 			c.admit(w, "a", 6)
 			c.admitted("new", "a", 1)
 		}, []string{"P4 quota: ClusterQueue a", "7 nvidia.com/gpu", "Workload team/new took it there with 1"}},
 		{"an adopted workload was evicted and queues like any other", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("old", 6, 1)
-			w.Status = *queueing.Adopted(w, c.now)
+			w.Status = *workloads.Adopted(w, c.now)
 			c.admit(w, "a", 6)
 			preempt(w)
 			c.release(w)
@@ -268,7 +268,7 @@ func TestBorrowedQuotaIsBroken(t *testing.T) {
 			c.member("a", "", gpus{nominal: 6})
 			c.admitted("small", "a", 4)
 			w := newWorkload("grown", 6, 1)
-			w.Annotations = map[string]string{queueing.ReplacementAnnotation: namespace + "/small"}
+			w.Annotations = map[string]string{workloads.ReplacementAnnotation: namespace + "/small"}
 			c.admit(w, "a", 6)
 		}, []string{"P4 quota: ClusterQueue a", "team/grown 6, team/small 4"}},
 		{"a workload slice is larger than the quota", func(c *course) {
@@ -376,7 +376,7 @@ func TestBorrowedQuotaRaisesNoFalseAlarm(t *testing.T) {
 		{"a workload ran before Muster came", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("old", 6, 1)
-			w.Status = *queueing.Adopted(w, c.now)
+			w.Status = *workloads.Adopted(w, c.now)
 			c.admit(w, "a", 6)
 			c.pass(time.Minute)
 			c.show(w)
@@ -405,7 +405,7 @@ func TestBorrowedQuotaRaisesNoFalseAlarm(t *testing.T) {
 			condition(&old.Status.Conditions, kueue.WorkloadFinished, metav1.ConditionTrue, kueue.WorkloadSliceReplaced, "Replaced by grown")
 			c.show(old)
 			w := newWorkload("grown", 6, 1)
-			w.Annotations = map[string]string{queueing.ReplacementAnnotation: namespace + "/small"}
+			w.Annotations = map[string]string{workloads.ReplacementAnnotation: namespace + "/small"}
 			c.admit(w, "a", 6)
 		}},
 		{"a workload is evicted, waits for its time and is deactivated", func(c *course) {
@@ -432,7 +432,7 @@ func TestBorrowedQuotaRaisesNoFalseAlarm(t *testing.T) {
 		{"a quota is absurd by an edit by hand", func(c *course) {
 			c.member("a", "", gpus{nominal: 4})
 			w := newWorkload("garbage", 1, 1)
-			w.Status = *queueing.Adopted(w, c.now)
+			w.Status = *workloads.Adopted(w, c.now)
 			c.admit(w, "a", 1)
 			for _, text := range []string{"7E", "-1", "-9E"} {
 				w.Status.Admission.PodSetAssignments[0].ResourceUsage[gpu] = resource.MustParse(text)

@@ -10,7 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/checks"
+	"github.com/muster-dev/muster/queueing/scheduler"
+	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
 // workload is what counts of a Workload.
@@ -89,7 +92,7 @@ func (c *Checker) applyWorkload(e Event, o *kueue.Workload) {
 		c.succeed(w)
 	}
 	evicted := meta.FindStatusCondition(o.Status.Conditions, kueue.WorkloadEvicted)
-	w.adopted = queueing.IsAdopted(o)
+	w.adopted = workloads.IsAdopted(o)
 	c.applyUsage(e, &before, w, o)
 	w.evicted = evicted != nil && evicted.Status == metav1.ConditionTrue
 	if w.evicted && !before.evicted {
@@ -113,7 +116,7 @@ func (c *Checker) succeed(w *workload) {
 // replacedBy is the Workload of the same Job that a new one says to replace; nil if
 // it replaces none.
 func (c *Checker) replacedBy(o *kueue.Workload, last *workload) *workload {
-	name := o.Annotations[queueing.ReplacementAnnotation]
+	name := o.Annotations[workloads.ReplacementAnnotation]
 	if last != nil && (name == last.name || name == last.namespace+"/"+last.name) {
 		return last
 	}
@@ -139,9 +142,9 @@ var pendingReasons = map[string]bool{
 	kueue.WorkloadInadmissible: true,
 	"Waiting":                  true,
 	// Muster's own.
-	queueing.ReasonWaitingForCapacity:       true,
-	queueing.ReasonWaitingForNamespaceQuota: true,
-	queueing.ReasonStartByPassed:            true,
+	workloads.ReasonWaitingForCapacity:       true,
+	scheduler.ReasonWaitingForNamespaceQuota: true,
+	checks.ReasonStartByPassed:               true,
 }
 
 // saysWhyPending says that a Workload without quota carries a known reason, and
@@ -189,5 +192,5 @@ func (c *Checker) applyCheck(e Event, o *kueue.AdmissionCheck) {
 // that by which a stock Kueue asks for ProvisioningRequests.
 func (c *Checker) isCapacity(check string) bool {
 	by := c.checks[check]
-	return by == queueing.CapacityController || by == queueing.ProvisioningRequestController
+	return by == cache.CapacityController || by == cache.ProvisioningRequestController
 }

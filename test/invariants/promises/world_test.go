@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/fit"
-	"github.com/muster-dev/muster/queueing"
+	"github.com/muster-dev/muster/queueing/checks"
 	"github.com/muster-dev/muster/queueing/jobs"
 )
 
@@ -181,7 +181,7 @@ func newTemplate(name string, gpus int) *corev1.PodTemplate {
 func newRequest(name string, pods int) *provreq.ProvisioningRequest {
 	r := &provreq.ProvisioningRequest{ObjectMeta: named(name)}
 	r.UID = types.UID("uid-of-" + name)
-	r.Spec.ProvisioningClassName = queueing.CapacityClass
+	r.Spec.ProvisioningClassName = checks.CapacityClass
 	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: name}, Count: int32(pods)}}
 	return r
 }

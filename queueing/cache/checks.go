@@ -1,0 +1,115 @@
+package cache
+
+import (
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// IsCapacity says that a check is one that Muster serves by ProvisioningRequests.
+func (s *Cache) IsCapacity(name kueue.AdmissionCheckReference) bool {
+	ac := s.Checks[name]
+	return ac != nil && ac.Spec.ControllerName == CapacityController
+}
+
+// Books says that a check makes requests, whichever way.
+func (s *Cache) Books(name kueue.AdmissionCheckReference) bool {
+	return s.IsCapacity(name) || s.IsRequest(name)
+}
+
+// CapacityChecks are those of the names that Muster serves.
+func (s *Cache) CapacityChecks(names []kueue.AdmissionCheckReference) []kueue.AdmissionCheckReference {
+	return slices.DeleteFunc(slices.Clone(names), func(n kueue.AdmissionCheckReference) bool { return !s.IsCapacity(n) })
+}
+
+// Names of the controllers of admission checks that this package knows.
+const (
+	// CapacityController is the controllerName of checks that Muster serves: the
+	// machines of the whole gang are there and booked.
+	CapacityController = "muster.dev/capacity"
+	// ProvisioningRequestController is that of Kueue's own checks, which Muster
+	// serves as Kueue does: whoever provisions answers their requests.
+	ProvisioningRequestController = "kueue.x-k8s.io/provisioning-request"
+	// MultiKueueController is Kueue's dispatcher to other clusters, not served.
+	MultiKueueController = "kueue.x-k8s.io/multikueue"
+)
+
+// IsRequest says that a check is Kueue's own, which asks whoever serves the class
+// of its ProvisioningRequestConfig.
+func (s *Cache) IsRequest(name kueue.AdmissionCheckReference) bool {
+	ac := s.Checks[name]
+	return ac != nil && ac.Spec.ControllerName == ProvisioningRequestController
+}
+
+// ConfigOf is what a check says of its requests; nil if it is not active.
+func (s *Cache) ConfigOf(check kueue.AdmissionCheckReference) *kueue.ProvisioningRequestConfigSpec {
+	ac := s.Checks[check]
+	if !s.checkStanding(ac).Active {
+		return nil
+	}
+	return &s.RequestConfig[ac.Spec.Parameters.Name].Spec
+}
+
+// requestCheckStanding judges a check of Kueue's own.
+func (s *Cache) requestCheckStanding(ac *kueue.AdmissionCheck) Standing {
+	const kind = "ProvisioningRequestConfig"
+	bad := func(format string, args ...any) Standing {
+		return Standing{Reason: reasonBadParameters, Message: fmt.Sprintf(format, args...)}
+	}
+	ref := ac.Spec.Parameters
+	switch {
+	case ref == nil:
+		return bad("spec.parameters is missing; name a %s of %s", kind, kueue.SchemeGroupVersion.Group)
+	case ref.APIGroup != kueue.SchemeGroupVersion.Group || ref.Kind != kind:
+		return bad("spec.parameters names a %s of %s; %s takes a %s of %s",
+			ref.Kind, ref.APIGroup, ProvisioningRequestController, kind, kueue.SchemeGroupVersion.Group)
+	case s.RequestConfig[ref.Name] == nil:
+		return bad("%s %q does not exist; create it or change spec.parameters.name", kind, ref.Name)
+	}
+	return Standing{Active: true, Reason: reasonCheckActive, Message: "The admission check is active"}
+}
+
+// checkStanding judges an AdmissionCheck.
+func (s *Cache) checkStanding(ac *kueue.AdmissionCheck) Standing {
+	switch ac.Spec.ControllerName {
+	case CapacityController:
+		return s.capacityCheckStanding(ac)
+	case ProvisioningRequestController:
+		return s.requestCheckStanding(ac)
+	case MultiKueueController:
+		return Standing{Reason: ReasonUnsupported, Message: fmt.Sprintf(
+			"Muster does not serve the controller %s; for machines of the whole gang use controllerName: %s",
+			ac.Spec.ControllerName, CapacityController)}
+	}
+	for _, c := range ac.Status.Conditions {
+		if c.Type == kueue.AdmissionCheckActive {
+			return Standing{Active: c.Status == metav1.ConditionTrue, Reason: c.Reason, Message: c.Message, Foreign: true}
+		}
+	}
+	return Standing{Foreign: true, Reason: "Unknown", Message: "its controller " + ac.Spec.ControllerName + " has not said that it is active"}
+}
+
+func (s *Cache) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
+	if s.withoutProvisioner {
+		return Standing{Reason: reasonNoProvisioner, Message: fmt.Sprintf(
+			"This cluster lacks the kinds of Muster's provisioner, so nobody books machines for controllerName %s; "+
+				"install what `muster manifests` prints and run muster with --provisioning=true, or use a check of %s with a provisioningClassName that somebody else serves",
+			CapacityController, ProvisioningRequestController)}
+	}
+	if ref := ac.Spec.Parameters; ref != nil {
+		if ref.APIGroup != v1alpha1.GroupVersion.Group || ref.Kind != CapacityPolicyKind {
+			return Standing{Reason: reasonBadParameters, Message: fmt.Sprintf(
+				"parameters name a %s of %s; %s takes a %s of %s, or none",
+				ref.Kind, ref.APIGroup, CapacityController, CapacityPolicyKind, v1alpha1.GroupVersion.Group)}
+		}
+		if s.Policies[ref.Name] == nil {
+			return Standing{Reason: reasonBadParameters, Message: fmt.Sprintf(
+				"CapacityPolicy %q does not exist; create it or change parameters.name", ref.Name)}
+		}
+	}
+	return Standing{Active: true, Reason: reasonCheckActive, Message: "The admission check is active"}
+}

@@ -1,0 +1,58 @@
+package cache
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+)
+
+// Bare returns a Cache of the same objects but for the Workloads, which Join adds. The
+// two share the objects and may be used by two goroutines from then on.
+func (s *Cache) Bare() *Cache {
+	out := New(s.Config)
+	out.withoutProvisioner, out.SampleAt = s.withoutProvisioner, s.SampleAt
+	out.ClusterQueues, out.Cohorts, out.Flavors = maps.Clone(s.ClusterQueues), maps.Clone(s.Cohorts), maps.Clone(s.Flavors)
+	out.Checks, out.Policies, out.RequestConfig = maps.Clone(s.Checks), maps.Clone(s.Policies), maps.Clone(s.RequestConfig)
+	out.Runtimes = maps.Clone(s.Runtimes)
+	for name, ns := range s.Namespaces {
+		out.Namespaces[name] = &Namespace{Labels: ns.Labels, Quotas: maps.Clone(ns.Quotas), Ranges: maps.Clone(ns.Ranges), Rules: ns.Rules}
+	}
+	for key, lq := range s.LocalQueues {
+		c := lq.consumption
+		c.Record.Consumed, c.Entries, c.Penalty = maps.Clone(c.Record.Consumed), maps.Clone(c.Entries), maps.Clone(c.Penalty)
+		out.LocalQueues[key] = &LocalQueue{Object: lq.Object, counts: NewCounts(), consumption: c}
+	}
+	for owner, requests := range s.Requests {
+		out.Requests[owner] = slices.Clone(requests)
+	}
+	for _, f := range out.Flavors {
+		out.Selects(FlavorKeys(f), +1)
+	}
+	return out
+}
+
+// Join adds a Workload as another State knows it. What was worked out of its spec is
+// shared, so that this costs a fraction of Set.
+func (s *Cache) Join(w *Workload) *Workload {
+	joined := &Workload{Object: w.Object, Pod: w.Pod, Keys: w.Keys, Shape: w.Shape, Unobtained: w.Unobtained}
+	s.read(joined, w.Object)
+	s.Workloads[w.Object.UID] = joined
+	s.Selects(joined.Keys, +1)
+	s.add(joined)
+	s.Due[w.Object.UID] = joined
+	return joined
+}
+
+// AllWorkloads are all that the State knows, by namespace and name.
+func (s *Cache) AllWorkloads() []*Workload { return ByName(s.Workloads) }
+
+// RequestsOf are the ProvisioningRequests that a Workload has made, in the order of
+// their names.
+func (s *Cache) RequestsOf(w *Workload) []*autoscaling.ProvisioningRequest {
+	return slices.SortedFunc(slices.Values(s.Requests[w.Object.UID]), func(a, b *autoscaling.ProvisioningRequest) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(string(a.UID), string(b.UID)))
+	})
+}

@@ -1,0 +1,112 @@
+package cache
+
+import (
+	"slices"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+// WaitingReason is why the Workload waits and when it is looked at again. Where no cycle had to
+// say, as in a pause, it is what its object says.
+func (w *Workload) WaitingReason() (reason, message string, next time.Time) {
+	c := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadQuotaReserved)
+	if w.Reason == "" && c != nil && c.Status == metav1.ConditionFalse {
+		return c.Reason, c.Message, w.wakeAt
+	}
+	return w.Reason, w.Message, w.wakeAt
+}
+
+// WaitingReason is the part of an Account that costs nothing; empty for a Workload that is not
+// there.
+func (s *Cache) WaitingReason(uid types.UID) (reason, message string, next time.Time) {
+	if w := s.Workloads[uid]; w != nil {
+		return w.WaitingReason()
+	}
+	return "", "", time.Time{}
+}
+
+// InLine are the Workloads that wait in a ClusterQueue, in the order in which they are
+// judged, those that a gate or a pause holds back included. It needs no Cycle.
+func (s *Cache) InLine(name kueue.ClusterQueueReference) []*kueue.Workload {
+	if s.Outdated {
+		s.Rebuild()
+	}
+	q := s.Queues[name]
+	var list []*Workload
+	for _, w := range s.Workloads {
+		if q != nil && w.Queue == q && w.Place == Pending && w.Assumed == nil {
+			list = append(list, w)
+		}
+	}
+	slices.SortFunc(list, Compare)
+	out := make([]*kueue.Workload, len(list))
+	for i, w := range list {
+		out[i] = w.Object
+	}
+	return out
+}
+
+// Requested is what a Workload in a queue asks for, as its status tells it while it has no
+// quota.
+func (w *Workload) Requested() []kueue.PodSetRequest {
+	if w.Queue == nil {
+		return nil
+	}
+	out := make([]kueue.PodSetRequest, len(w.Pod))
+	for i, n := range PodCounts(w) {
+		total := make(nodegroups.Resources, len(w.Pod[i]))
+		for name, v := range w.Pod[i] {
+			total[name] = nodegroups.Times(v, int64(n))
+		}
+		out[i] = kueue.PodSetRequest{Name: w.Object.Spec.PodSets[i].Name, Resources: total.List()}
+	}
+	return out
+}
+
+// Requested is what a Workload in a queue asks for by its UID; nil for one that is not there.
+func (s *Cache) Requested(uid types.UID) []kueue.PodSetRequest {
+	if w := s.Workloads[uid]; w != nil {
+		return w.Requested()
+	}
+	return nil
+}
+
+// ActivePending is how many of the Workloads that wait in a ClusterQueue are judged
+// again whenever one of the queue is. All others wait for something to change first:
+// for quota to come back, for the end of a pause, or for somebody to act.
+func (s *Cache) ActivePending(name kueue.ClusterQueueReference) int32 {
+	if q := s.Queues[name]; q.judgesAll() {
+		return int32(q.Pending.Len())
+	}
+	return 0
+}
+
+// LocalActivePending is ActivePending for what came by a LocalQueue.
+func (s *Cache) LocalActivePending(key types.NamespacedName) (n int32) {
+	lq := s.LocalQueues[key]
+	if lq == nil {
+		return 0
+	}
+	if q := s.Queues[lq.Object.Spec.ClusterQueue]; q.judgesAll() {
+		q.Pending.Ascend(func(w *Workload) bool {
+			if w.Local == lq {
+				n++
+			}
+			return true
+		})
+	}
+	return n
+}
+
+// judgesAll says that no refusal lasts: a StrictFIFO queue begins with its head each
+// time, and where quota came back or is kept for somebody, all is judged anew.
+func (q *ClusterQueue) judgesAll() bool {
+	return q != nil &&
+		(q.Object.Spec.QueueingStrategy == kueue.StrictFIFO || q.Tree.Released || q.Tree.Claimed)
+}

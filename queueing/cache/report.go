@@ -1,0 +1,199 @@
+package cache
+
+import (
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/quota"
+)
+
+// dirtyStatuses are the objects whose status may not say yet what is.
+type dirtyStatuses struct {
+	Queues map[*ClusterQueue]bool
+	locals map[*LocalQueue]bool
+	checks bool
+	// trees: cohorts may have come, gone or moved.
+	trees bool
+}
+
+func newDirtyStatuses() dirtyStatuses {
+	return dirtyStatuses{Queues: map[*ClusterQueue]bool{}, locals: map[*LocalQueue]bool{}}
+}
+
+func (t *dirtyStatuses) add(w *Workload) {
+	if w.Queue != nil {
+		t.Queues[w.Queue] = true
+	}
+	if w.Local != nil {
+		t.locals[w.Local] = true
+	}
+}
+
+func (t *dirtyStatuses) AddAll(s *Cache) {
+	*t = newDirtyStatuses()
+	for _, q := range s.Order {
+		t.Queues[q] = true
+	}
+	for _, lq := range s.LocalQueues {
+		t.locals[lq] = true
+	}
+	t.checks, t.trees = true, true
+}
+
+// Report is the status that queues, cohorts and checks should have. Objects whose
+// condition another controller writes are not in it.
+type Report struct {
+	ClusterQueues map[string]kueue.ClusterQueueStatus
+	LocalQueues   map[types.NamespacedName]kueue.LocalQueueStatus
+	Cohorts       map[string]kueue.CohortStatus
+	Checks        map[string]kueue.AdmissionCheckStatus
+	// Trees are the cohorts above the ClusterQueues of the report by name, or all that
+	// there are where Whole is set.
+	Trees map[string]CohortFigures
+	Whole bool
+}
+
+// Report returns the statuses that may have changed since the last report. A
+// status that equals that of the object needs no write.
+func (s *Cache) Report(now time.Time) Report {
+	if s.Outdated {
+		s.Rebuild()
+	}
+	out := Report{
+		ClusterQueues: make(map[string]kueue.ClusterQueueStatus, len(s.Dirty.Queues)),
+		LocalQueues:   make(map[types.NamespacedName]kueue.LocalQueueStatus, len(s.Dirty.locals)),
+		Cohorts:       map[string]kueue.CohortStatus{},
+		Checks:        map[string]kueue.AdmissionCheckStatus{},
+		Trees:         map[string]CohortFigures{},
+		Whole:         s.Dirty.trees,
+	}
+	for _, n := range s.cohortNodes {
+		if s.Dirty.trees {
+			out.Trees[n.Name] = s.cohortFigures(n)
+			out.cohort(s, n)
+		}
+	}
+	for q := range s.Dirty.Queues {
+		out.ClusterQueues[q.Object.Name] = s.queueStatus(q, now)
+		for at := q.Node.Parent(); at != nil; at = at.Parent() {
+			if _, told := out.Trees[at.Name]; !told {
+				out.Trees[at.Name] = s.cohortFigures(at)
+			}
+			out.cohort(s, at)
+		}
+	}
+	for lq := range s.Dirty.locals {
+		out.LocalQueues[types.NamespacedName{Namespace: lq.Object.Namespace, Name: lq.Object.Name}] = s.localStatus(lq, now)
+	}
+	if s.Dirty.checks {
+		for _, ac := range s.Checks {
+			standing := s.checkStanding(ac)
+			if standing.Foreign {
+				continue
+			}
+			status := *ac.Status.DeepCopy()
+			standing.write(&status.Conditions, kueue.AdmissionCheckActive, ac.Generation, now)
+			out.Checks[ac.Name] = status
+		}
+	}
+	s.Dirty = newDirtyStatuses()
+	return out
+}
+
+// cohort adds the status of a cohort, if there is an object of it.
+func (r *Report) cohort(s *Cache, n *quota.Node) {
+	if s.Cohorts[kueue.CohortReference(n.Name)] == nil {
+		return
+	}
+	var status kueue.CohortStatus
+	if s.Config.FairSharing != nil {
+		status.FairSharing = &kueue.FairSharingStatus{WeightedShare: n.Share().Rounded()}
+	}
+	r.Cohorts[n.Name] = status
+}
+
+// write puts the standing into an Active condition.
+func (st Standing) write(conditions *[]metav1.Condition, condition string, generation int64, now time.Time) {
+	c := metav1.Condition{
+		Type: condition, Status: metav1.ConditionFalse, Reason: st.Reason, Message: st.Message,
+		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now),
+	}
+	if st.Active {
+		c.Status = metav1.ConditionTrue
+	}
+	apimeta.SetStatusCondition(conditions, c)
+}
+
+func (s *Cache) queueStatus(q *ClusterQueue, now time.Time) kueue.ClusterQueueStatus {
+	out := *q.Object.Status.DeepCopy()
+	q.Standing.write(&out.Conditions, kueue.ClusterQueueActive, q.Object.Generation, now)
+	out.PendingWorkloads, out.ReservingWorkloads, out.AdmittedWorkloads = q.Waiting, q.Reserving, q.Running
+	out.FlavorsReservation = q.flavorUsage(q.reserved)
+	out.FlavorsUsage = q.flavorUsage(q.admitted)
+	out.FairSharing = nil
+	if s.Config.FairSharing != nil {
+		out.FairSharing = &kueue.FairSharingStatus{WeightedShare: q.Node.Share().Rounded()}
+	}
+	return out
+}
+
+// flavorUsage lists all flavors and resources of a queue in the order of its
+// spec, used or not, so that a reader need not know the spec.
+func (q *ClusterQueue) flavorUsage(used sums) []kueue.FlavorUsage {
+	var out []kueue.FlavorUsage
+	for _, group := range q.Object.Spec.ResourceGroups {
+		for _, f := range group.Flavors {
+			u := kueue.FlavorUsage{Name: f.Name}
+			for _, r := range f.Resources {
+				fr := quota.FlavorResource{Flavor: f.Name, Resource: r.Name}
+				of := func(v int64) resource.Quantity { return nodegroups.Resources{r.Name: v}.List()[r.Name] }
+				usage := kueue.ResourceUsage{Name: r.Name, Total: of(used[fr])}
+				if q.Node.Parent() != nil {
+					usage.Borrowed = of(max(0, used[fr]-q.Node.Subtree(fr)))
+				}
+				u.Resources = append(u.Resources, usage)
+			}
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+func (s *Cache) localStatus(lq *LocalQueue, now time.Time) kueue.LocalQueueStatus {
+	out := *lq.Object.Status.DeepCopy()
+	s.localQueueStanding(lq.Object).write(&out.Conditions, kueue.LocalQueueActive, lq.Object.Generation, now)
+	out.PendingWorkloads, out.ReservingWorkloads, out.AdmittedWorkloads = lq.Waiting, lq.Reserving, lq.Running
+	out.FlavorsReservation, out.FlavorsUsage = nil, nil
+	out.FairSharing = nil
+	if q := s.Queues[lq.Object.Spec.ClusterQueue]; q != nil {
+		if s.SharesByUsage(q) {
+			if lq.Record.At.IsZero() {
+				lq.Record.At = sampleTime(now)
+			}
+			out.FairSharing = &kueue.LocalQueueFairSharingStatus{AdmissionFairSharingStatus: &kueue.LocalQueueAdmissionFairSharingStatus{
+				ConsumedResources: lq.Record.Consumed.List(), LastUpdate: metav1.NewTime(lq.Record.At),
+			}}
+		}
+		out.FlavorsReservation = localUsage(q.flavorUsage(lq.reserved))
+		out.FlavorsUsage = localUsage(q.flavorUsage(lq.admitted))
+	}
+	return out
+}
+
+func localUsage(usage []kueue.FlavorUsage) []kueue.LocalQueueFlavorUsage {
+	out := make([]kueue.LocalQueueFlavorUsage, 0, len(usage))
+	for _, f := range usage {
+		u := kueue.LocalQueueFlavorUsage{Name: f.Name}
+		for _, r := range f.Resources {
+			u.Resources = append(u.Resources, kueue.LocalQueueResourceUsage{Name: r.Name, Total: r.Total})
+		}
+		out = append(out, u)
+	}
+	return out
+}

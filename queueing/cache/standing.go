@@ -1,0 +1,137 @@
+package cache
+
+import (
+	"fmt"
+	"strings"
+
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// Standing says whether an object takes part in queueing, as its Active
+// condition does.
+type Standing struct {
+	Active          bool
+	Reason, Message string
+	// Foreign: the object belongs to another controller, which writes its
+	// condition.
+	Foreign bool
+}
+
+// Reasons of Active conditions that Kueue's API does not name as constants, or
+// that are Muster's own.
+const (
+	// ReasonUnsupported: the object uses what Muster does not support. Kueue has
+	// no such reason, since it supports all of it.
+	ReasonUnsupported = "Unsupported"
+
+	reasonCohortCycle    = "CohortCycle"
+	reasonReady          = "Ready"
+	reasonStopped        = "Stopped"
+	reasonNoClusterQueue = "ClusterQueueDoesNotExist"
+	reasonInactiveQueue  = "ClusterQueueIsInactive"
+	reasonCheckActive    = "Active"
+	reasonBadParameters  = "BadParametersRef"
+	reasonNoProvisioner  = "ProvisionerNotInstalled"
+
+	CapacityPolicyKind = "CapacityPolicy"
+)
+
+// clusterQueueStanding judges a ClusterQueue. The first cause gives the reason,
+// the message has them all.
+func (s *Cache) clusterQueueStanding(q *ClusterQueue) Standing {
+	cq := q.Object
+	var reason string
+	var causes []string
+	add := func(r, format string, args ...any) {
+		if reason == "" {
+			reason = r
+		}
+		causes = append(causes, fmt.Sprintf(format, args...))
+	}
+	if !cq.DeletionTimestamp.IsZero() {
+		add(kueue.ClusterQueueActiveReasonTerminating, "the ClusterQueue is being deleted")
+	}
+	if IsStopped(cq.Spec.StopPolicy) {
+		add(kueue.ClusterQueueActiveReasonStopped, "its stopPolicy is %s; set it to None to go on", *cq.Spec.StopPolicy)
+	}
+	for _, group := range cq.Spec.ResourceGroups {
+		for _, f := range group.Flavors {
+			switch flavor := s.Flavors[f.Name]; {
+			case flavor == nil:
+				add(kueue.ClusterQueueActiveReasonFlavorNotFound, "ResourceFlavor %q does not exist", f.Name)
+			case flavor.Spec.TopologyName != nil:
+				add(ReasonUnsupported, "ResourceFlavor %q has a topologyName, which Muster does not support yet", f.Name)
+			}
+		}
+	}
+	s.judgeChecks(cq, add)
+	if q.circular {
+		add(reasonCohortCycle, "cohort %q is in a circle of cohorts; change the parentName of one of them", cq.Spec.CohortName)
+	}
+	if fields := unsupportedFields(cq); len(fields) > 0 {
+		add(ReasonUnsupported, "Muster does not support yet: %s; remove them to use the queue", strings.Join(fields, ", "))
+	}
+	if len(causes) > 0 {
+		return Standing{Reason: reason, Message: "Can't admit new workloads: " + strings.Join(causes, "; ")}
+	}
+	return Standing{Active: true, Reason: kueue.ClusterQueueActiveReasonReady, Message: "Can admit new workloads"}
+}
+
+func (s *Cache) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
+	booking := map[kueue.ResourceFlavorReference]kueue.AdmissionCheckReference{}
+	for _, rule := range CheckRules(cq) {
+		ac := s.Checks[rule.Name]
+		if ac == nil {
+			add(kueue.ClusterQueueActiveReasonAdmissionCheckNotFound, "AdmissionCheck %q does not exist", rule.Name)
+			continue
+		}
+		if standing := s.checkStanding(ac); !standing.Active {
+			add(kueue.ClusterQueueActiveReasonAdmissionCheckInactive, "AdmissionCheck %q is not active: %s", rule.Name, standing.Message)
+		}
+		if !s.Books(rule.Name) {
+			continue
+		}
+		for _, flavor := range FlavorsOf(cq) {
+			if !applies(rule, flavor) {
+				continue
+			}
+			// Kueue's own checks may ask for different podSets each.
+			if other, ok := booking[flavor]; ok && (s.IsCapacity(other) || s.IsCapacity(rule.Name)) {
+				add(ReasonUnsupported, "flavor %q has two checks that book machines, %q and %q; only one may book those of the whole gang", flavor, other, rule.Name)
+			}
+			booking[flavor] = rule.Name
+		}
+	}
+}
+
+// unsupportedFields lists what a ClusterQueue asks for that would change who is
+// admitted and that this package does not do.
+func unsupportedFields(cq *kueue.ClusterQueue) []string {
+	var fields []string
+	add := func(name string, used bool) {
+		if used {
+			fields = append(fields, "spec."+name)
+		}
+	}
+	spec := &cq.Spec
+	add("concurrentAdmissionPolicy", spec.ConcurrentAdmissionPolicy != nil)
+	return fields
+}
+
+func IsStopped(p *kueue.StopPolicy) bool { return p != nil && *p != kueue.None }
+
+func Drains(p *kueue.StopPolicy) bool { return p != nil && *p == kueue.HoldAndDrain }
+
+// localQueueStanding judges a LocalQueue.
+func (s *Cache) localQueueStanding(lq *kueue.LocalQueue) Standing {
+	q := s.Queues[lq.Spec.ClusterQueue]
+	switch {
+	case IsStopped(lq.Spec.StopPolicy):
+		return Standing{Reason: reasonStopped, Message: fmt.Sprintf("Its stopPolicy is %s; set it to None to go on", *lq.Spec.StopPolicy)}
+	case q == nil:
+		return Standing{Reason: reasonNoClusterQueue, Message: fmt.Sprintf("ClusterQueue %q does not exist; create it", lq.Spec.ClusterQueue)}
+	case !q.Standing.Active:
+		return Standing{Reason: reasonInactiveQueue, Message: fmt.Sprintf("ClusterQueue %q is not active: %s", lq.Spec.ClusterQueue, q.Standing.Message)}
+	}
+	return Standing{Active: true, Reason: reasonReady, Message: "Can submit new workloads to ClusterQueue"}
+}

@@ -1,0 +1,61 @@
+package cache
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/google/btree"
+)
+
+// Wake has a Workload looked at from a time on; zero is never.
+func (s *Cache) Wake(w *Workload, at time.Time) {
+	if !at.IsZero() && (w.wakeAt.IsZero() || at.Before(w.wakeAt)) {
+		s.Timers.Set(w, at)
+	}
+}
+
+// timer has a Workload looked at from a time on.
+type timer struct {
+	at time.Time
+	w  *Workload
+}
+
+// timers are in the order of their times. A Workload's last one counts.
+type timers struct{ tree *btree.BTreeG[timer] }
+
+func (t *timers) Set(w *Workload, at time.Time) {
+	if t.tree == nil {
+		t.tree = btree.NewG(32, func(a, b timer) bool {
+			return cmp.Or(a.at.Compare(b.at), strings.Compare(string(a.w.Object.UID), string(b.w.Object.UID))) < 0
+		})
+	}
+	if w.wakeAt.Equal(at) {
+		return
+	}
+	if !w.wakeAt.IsZero() {
+		t.tree.Delete(timer{w.wakeAt, w})
+	}
+	if w.wakeAt = at; !at.IsZero() {
+		t.tree.ReplaceOrInsert(timer{at, w})
+	}
+}
+
+// next is the earliest time; zero if there is none.
+func (t *timers) next() time.Time {
+	if t.tree == nil {
+		return time.Time{}
+	}
+	first, _ := t.tree.Min()
+	return first.at
+}
+
+// Expired takes out those that are due.
+func (t *timers) Expired(now time.Time) (out []*Workload) {
+	for at := t.next(); !at.IsZero() && !now.Before(at); at = t.next() {
+		first, _ := t.tree.DeleteMin()
+		first.w.wakeAt = time.Time{}
+		out = append(out, first.w)
+	}
+	return out
+}

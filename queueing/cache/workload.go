@@ -1,0 +1,211 @@
+package cache
+
+import (
+	"encoding/json"
+	"hash/fnv"
+	"strings"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/queueing/preemption"
+	"github.com/muster-dev/muster/queueing/quota"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// PodCounts is how many pods of each podSet are to run: all but those that will
+// not run any more.
+func PodCounts(w *Workload) []int32 {
+	out := make([]int32, len(w.Object.Spec.PodSets))
+	for i := range w.Object.Spec.PodSets {
+		ps := &w.Object.Spec.PodSets[i]
+		out[i] = max(0, ps.Count-workload.Reclaimable(w.Object, ps.Name))
+	}
+	return out
+}
+
+// Unobtained are flavors on which an attempt at machines has just failed. They are not
+// tried again until then, whatever the advice is: advice may lag behind.
+type Unobtained struct {
+	Flavors []kueue.ResourceFlavorReference
+	Until   time.Time
+}
+
+// Lasts reports whether it is too early for another attempt.
+func (u *Unobtained) Lasts(now time.Time) bool { return now.Before(u.Until) }
+
+// requests are what all pods of a Workload ask for, on whatever flavor.
+func (w *Workload) requests() quota.Amounts {
+	out := quota.Amounts{}
+	for i, n := range PodCounts(w) {
+		for name, v := range w.Pod[i] {
+			fr := quota.FlavorResource{Resource: name}
+			out[fr] = nodegroups.Plus(out[fr], nodegroups.Times(v, int64(n)))
+		}
+	}
+	return out
+}
+
+// Tenant is who pays for the Workload's machines.
+func (w *Workload) Tenant() provisioning.Tenant {
+	return provisioning.Tenant{Namespace: w.Object.Namespace, Queue: string(w.Object.Spec.QueueName)}
+}
+
+// candidate is what preemption has to know of a Workload as long as it holds its
+// quota; what changes with time is filled in where it is asked for.
+func candidate(w *Workload) preemption.Workload {
+	return preemption.Workload{
+		UID: w.Object.UID, Queue: w.Queue.Node, Priority: w.Priority, Reserved: workload.ReservedSince(w.Object), Queued: w.Since,
+		Usage: w.Usage, Evicted: workload.IsEvicted(w.Object),
+	}
+}
+
+// Workload is a Workload object with what a cycle needs of it, worked out once,
+// and its place in the State.
+type Workload struct {
+	// Object is shared and not to be changed.
+	Object *kueue.Workload
+	// Pod is what counts of one pod of each podSet, by the index of the podSet.
+	Pod []nodegroups.Resources
+	// Keys are the node labels that its pods select or depend on.
+	Keys []string
+	// Usage is the quota that the Workload has reserved; empty without one.
+	Usage quota.Amounts
+
+	// Candidate is what preemption has to know of it while it holds quota.
+	Candidate preemption.Workload
+	// Shape is the same for Workloads whose podSets are the same.
+	Shape uint64
+	// HasTerms: annotations of its job say on what terms it is to have machines.
+	HasTerms bool
+	// Priority and since are where it stands in its queue.
+	Priority int32
+	Since    time.Time
+
+	// Place, queue and local are where the State counts it.
+	Place    place
+	Queue    *ClusterQueue
+	Local    *LocalQueue
+	admitted bool
+	// Busy: a verdict on it is being carried out.
+	Busy bool
+	// PriorityUnchecked: its priority may not be that of its WorkloadPriorityClass. pricing: a
+	// verdict on that is being carried out, beside all others.
+	PriorityUnchecked, SettingPriority bool
+	// AheadOfQuota is the object as it would be with the quota ahead of which machines are
+	// just being asked for.
+	AheadOfQuota *kueue.Workload
+	Unobtained   Unobtained
+	// Assumed is the queue whose quota a verdict gave it, before the object shows it.
+	Assumed      *ClusterQueue
+	AssumedUsage quota.Amounts
+	// Replaces is the Workload whose place this slice has taken; empty for others.
+	Replaces types.UID
+	// chargedTo is the queue in whose usage the Workload is counted, with what; unseen says
+	// that its object does not show that yet.
+	chargedTo  *ClusterQueue
+	charged    quota.Amounts
+	unobserved bool
+	// Claimed: in this cycle a Workload of higher rank waits for its quota, whether it
+	// leaves by now or not.
+	Claimed bool
+	// AwaitsVictims says that victims have been asked to leave for it, by the last judgement. It
+	// comes before all others once: else they would have what the victims leave, and the
+	// next ones were to leave for it.
+	AwaitsVictims bool
+	// wakeAt is when it is looked at again; zero if only events can do that.
+	wakeAt time.Time
+	// Reason and message are why it waits, as the last verdict said.
+	Reason, Message string
+}
+
+// WithObject is the Workload as it would be with another object: a view, which the Cache does
+// not know.
+func (w *Workload) WithObject(object *kueue.Workload) *Workload {
+	view := *w
+	view.Object = object
+	return &view
+}
+
+// place is where a Workload counts.
+type place int
+
+const (
+	untracked place = iota
+	// waiting: it is active and has no quota.
+	Pending
+	// holding: it has quota.
+	Reserving
+	// over: it is finished, and there until it is deleted.
+	finished
+)
+
+// NewWorkload reads a Workload object.
+func (s *Cache) NewWorkload(object *kueue.Workload) *Workload {
+	w := &Workload{}
+	s.read(w, object)
+	return w
+}
+
+// read takes in a version of the object. What depends only on the spec is worked
+// out once.
+func (s *Cache) read(w *Workload, object *kueue.Workload) {
+	old := w.Object
+	w.Object = object
+	w.Priority, w.Since = workload.Priority(object), s.queuedSince(object)
+	w.HasTerms = false
+	for name := range object.Annotations {
+		w.HasTerms = w.HasTerms || strings.HasPrefix(name, workload.ParameterPrefix)
+	}
+	if old == nil || old.UID != object.UID || old.Generation != object.Generation || len(w.Pod) != len(object.Spec.PodSets) {
+		w.Pod, w.Keys = nil, nil
+		for i := range object.Spec.PodSets {
+			template := &object.Spec.PodSets[i].Template
+			w.Pod = append(w.Pod, s.counted(workload.PodRequests(s.CompletePodSpec(object.Namespace, &template.Spec))))
+			w.Keys = append(w.Keys, fit.SelectedKeys(&template.Spec)...)
+		}
+		w.Shape = shapeOf(object.Spec.PodSets, w.Pod)
+	}
+	w.Usage = workload.UsageOf(object)
+}
+
+func shapeOf(podSets []kueue.PodSet, pods []nodegroups.Resources) uint64 {
+	h := fnv.New64a()
+	// Encoding API types cannot fail, and a wrong hash only costs time.
+	_ = json.NewEncoder(h).Encode(podSets)
+	_ = json.NewEncoder(h).Encode(pods)
+	return h.Sum64()
+}
+
+// queuedSince is where the Workload stands in its queue among its priority: an
+// attempt that an admission check ended sends it to the back, and one that ended
+// because its pods were refused or not ready does unless the configuration keeps its place.
+func (s *Cache) queuedSince(w *kueue.Workload) time.Time {
+	evicted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
+	if evicted != nil && evicted.Status == metav1.ConditionTrue {
+		switch evicted.Reason {
+		case kueue.WorkloadEvictedByAdmissionCheck:
+			return evicted.LastTransitionTime.Time
+		case kueue.WorkloadEvictedByPodsReadyTimeout, workload.ReasonPodsRefused:
+			if !s.keepsPlace() {
+				return evicted.LastTransitionTime.Time
+			}
+		}
+	}
+	return w.CreationTimestamp.Time
+}
+
+// keepsPlace says that Workloads whose pods were not ready in time are queued by
+// their creation.
+func (s *Cache) keepsPlace() bool {
+	c := s.Config.WaitForPodsReady
+	return c != nil && c.RequeuingStrategy != nil && c.RequeuingStrategy.Timestamp != nil &&
+		*c.RequeuingStrategy.Timestamp == kueueconfig.CreationTimestamp
+}

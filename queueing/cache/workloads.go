@@ -1,0 +1,154 @@
+package cache
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// SelectedKeys are the node labels that Workloads and flavors select on, in order.
+func (s *Cache) SelectedKeys() []string { return slices.Sorted(maps.Keys(s.selected)) }
+
+func (s *Cache) Selects(keys []string, by int) {
+	for _, k := range keys {
+		if s.selected[k] += by; s.selected[k] == 0 {
+			delete(s.selected, k)
+		}
+	}
+}
+
+func FlavorKeys(f *kueue.ResourceFlavor) []string {
+	if f == nil {
+		return nil
+	}
+	return slices.Collect(maps.Keys(f.Spec.NodeLabels))
+}
+
+// setWorkload takes in a Workload. Unless something changed that matters, it
+// keeps its place and is not judged again.
+func (s *Cache) setWorkload(object *kueue.Workload) {
+	w := s.Workloads[object.UID]
+	if w == nil {
+		w = s.NewWorkload(object)
+		w.PriorityUnchecked = true
+		s.Workloads[object.UID] = w
+		s.Selects(w.Keys, +1)
+		s.add(w)
+		s.UpdateReplacement(w, workload.HasQuota(object))
+		s.Due[object.UID] = w
+		return
+	}
+	old := w.Object
+	if old.ResourceVersion == object.ResourceVersion && old.ResourceVersion != "" || differsInReasonOnly(old, object) {
+		w.Object = object
+		return
+	}
+	before := w.held()
+	w.PriorityUnchecked = w.PriorityUnchecked || ClassOf(old) != ClassOf(object)
+	s.remove(w)
+	s.Selects(w.Keys, -1)
+	s.read(w, object)
+	s.Selects(w.Keys, +1)
+	if workload.HasQuota(object) {
+		// What a verdict gave is in the object by now.
+		w.Assumed, w.AssumedUsage = nil, nil
+	}
+	s.add(w)
+	s.UpdateReplacement(w, w.Assumed != nil || workload.HasQuota(object))
+	s.Due[object.UID] = w
+	if before.queue != nil && before != w.held() {
+		// Those that were refused may be able to preempt or replace it now.
+		before.queue.Tree.Released = true
+	}
+}
+
+// Replace has a Workload kept as another object that is equal to the one kept.
+func (s *Cache) Replace(kept, equal *kueue.Workload) {
+	if w := s.Workloads[kept.UID]; w != nil && w.Object == kept {
+		w.Object = equal
+	}
+}
+
+// differsInReasonOnly reports whether two versions of a Workload without quota differ at most in
+// why it waits and in what it is told that it asks for.
+func differsInReasonOnly(a, b *kueue.Workload) bool {
+	if a.Generation != b.Generation || workload.HasQuota(a) || workload.HasQuota(b) || a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() ||
+		!maps.Equal(a.Annotations, b.Annotations) || !maps.Equal(a.Labels, b.Labels) {
+		return false
+	}
+	rest := func(w *kueue.Workload) *kueue.WorkloadStatus {
+		status := w.Status
+		status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool {
+			return c.Type == kueue.WorkloadQuotaReserved && c.Status == metav1.ConditionFalse
+		})
+		status.ResourceRequests = nil
+		return &status
+	}
+	return equality.Semantic.DeepEqual(rest(a), rest(b))
+}
+
+// forget takes out a Workload that is gone, be it before the verdict that gave it quota
+// has been settled.
+func (s *Cache) forget(w *Workload) {
+	if w.Assumed != nil {
+		s.unassume(w)
+	}
+	s.remove(w)
+	s.charge(w)
+	s.Selects(w.Keys, -1)
+	uid := w.Object.UID
+	delete(s.Workloads, uid)
+	delete(s.Due, uid)
+	s.UpdateReplacement(w, false)
+	w.wakeAt = time.Time{}
+}
+
+// MarkDue has a Workload looked at in the next cycle.
+func (s *Cache) MarkDue(uid types.UID) {
+	if w := s.Workloads[uid]; w != nil {
+		s.Due[uid] = w
+	}
+}
+
+// Settle says what became of a verdict that changes a Workload: the Workload as
+// it is now, or nil if nothing was written. Until then the Workload is not judged
+// again, and quota that the verdict gave out stays given.
+func (s *Cache) Settle(uid types.UID, now *kueue.Workload) {
+	w := s.Workloads[uid]
+	if w == nil {
+		return
+	}
+	w.Busy, w.AheadOfQuota = false, nil
+	if w.Assumed != nil && (now == nil || !workload.HasQuota(now)) {
+		s.unassume(w)
+	}
+	if w.Place == Reserving && w.Queue != nil && w.Queue.Tree.Claimed {
+		// Somebody may wait for it to go who could not have it evicted while it was
+		// busy.
+		w.Queue.Tree.Released = true
+	}
+	s.Due[uid] = w
+	if now != nil {
+		s.setWorkload(now)
+	}
+	s.UpdateReplacement(w, workload.HasQuota(w.Object))
+}
+
+// ByName returns Workloads in the order of their names, so that what comes of
+// them has an order.
+func ByName(workloads map[types.UID]*Workload) []*Workload {
+	return slices.SortedFunc(maps.Values(workloads), func(a, b *Workload) int {
+		if c := strings.Compare(a.Object.Namespace, b.Object.Namespace); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Object.Name, b.Object.Name)
+	})
+}

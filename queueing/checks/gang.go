@@ -1,0 +1,40 @@
+package checks
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// GangOf is the Workload's pods as they would be on the flavors of an admission.
+func (s Evaluator) GangOf(w *cache.Workload, admission *kueue.Admission) provisioning.Gang {
+	t := w.Tenant()
+	gang := provisioning.Gang{Namespace: t.Namespace, Queue: t.Queue, Name: w.Object.Namespace + "/" + w.Object.Name}
+	for i := range admission.PodSetAssignments {
+		assignment := &admission.PodSetAssignments[i]
+		gang.PodSets = append(gang.PodSets, provisioning.PodSet{
+			Name: string(assignment.Name), Count: int(workload.CountOf(assignment)), Template: s.templateOf(w, assignment),
+		})
+	}
+	return gang
+}
+
+// templateOf is the template of a podSet as it will be on its flavors.
+func (s Evaluator) templateOf(w *cache.Workload, assignment *kueue.PodSetAssignment) *corev1.PodTemplateSpec {
+	var flavors []*kueue.ResourceFlavor
+	for _, name := range workload.AssignedFlavors(&kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{*assignment}}) {
+		if flavor := s.cache.Flavors[name]; flavor != nil {
+			flavors = append(flavors, flavor)
+		}
+	}
+	template := workload.TemplateOn(&workload.FindPodSet(w.Object, assignment.Name).Template, flavors)
+	template.Spec = *s.cache.CompletePodSpec(w.Object.Namespace, &template.Spec)
+	// Its pods end with the Workload's time, which budgets want to know.
+	if most, own := w.Object.Spec.MaximumExecutionTimeSeconds, template.Spec.ActiveDeadlineSeconds; most != nil && (own == nil || *own > int64(*most)) {
+		template.Spec.ActiveDeadlineSeconds = new(int64(*most))
+	}
+	return template
+}

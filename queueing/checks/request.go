@@ -1,0 +1,170 @@
+package checks
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+const (
+	// CapacityClass is the provisioning class of the requests that a capacity
+	// check makes.
+	CapacityClass = "atomic-scale-up.muster.dev"
+	// PolicyParameter of a request names its CapacityPolicy.
+	PolicyParameter = "capacityPolicy"
+	// processorParameter of a request names the provisioner that is to serve it, if
+	// not all may.
+	processorParameter = "processorInstance"
+
+	// maxObjectName is where Kueue cuts the names of requests and templates.
+	maxObjectName = 247
+	// maxParameter is how long the value of a parameter may be, in bytes.
+	maxParameter = 255
+	// maxParameters is how many parameters a request may have.
+	maxParameters = 100
+)
+
+// Request is a ProvisioningRequest to make, after the templates that it names.
+type Request struct {
+	Templates []*corev1.PodTemplate
+	Object    *autoscaling.ProvisioningRequest
+	// Superseded names the templates of the last attempt, which nobody needs once
+	// its request is gone.
+	Superseded []string
+	// Adopts says that the request owns its templates once it is there, so that they
+	// go with it.
+	Adopts bool
+}
+
+// RequestName is that of the n-th attempt's ProvisioningRequest, from 1 on.
+func RequestName(workload string, check kueue.AdmissionCheckReference, attempt int32) string {
+	return shortName(fmt.Sprintf("%s-%s-%d", workload, check, attempt))
+}
+
+// TemplateName is that of the PodTemplate of one podSet of a request.
+func TemplateName(request string, podSet kueue.PodSetReference) string {
+	return shortName(fmt.Sprintf("ppt-%s-%s", request, podSet))
+}
+
+// shortName cuts a name that is too long and keeps it unique by a piece of its
+// hash.
+func shortName(name string) string {
+	if len(name) <= maxObjectName {
+		return name
+	}
+	sum := sha1.Sum([]byte(name))
+	return name[:maxObjectName] + "-" + hex.EncodeToString(sum[:])[:5]
+}
+
+// podRequest is a number of like pods to ask for: those of one podSet, or of several that
+// are merged into the first.
+type podRequest struct {
+	podSets    []kueue.PodSetReference
+	assignment *kueue.PodSetAssignment
+	count      int32
+}
+
+// allPods asks for all of a Workload's pods, each podSet by itself.
+func allPods(w *cache.Workload) []podRequest {
+	var out []podRequest
+	for i := range w.Object.Status.Admission.PodSetAssignments {
+		a := &w.Object.Status.Admission.PodSetAssignments[i]
+		if n := workload.CountOf(a); n > 0 {
+			out = append(out, podRequest{podSets: []kueue.PodSetReference{a.Name}, assignment: a, count: n})
+		}
+	}
+	return out
+}
+
+// NewRequest asks for pods of the Workload as they will be on their flavors.
+func (s Evaluator) NewRequest(w *cache.Workload, name, class string, parameters map[string]autoscaling.Parameter, asked []podRequest) *Request {
+	owner := *metav1.NewControllerRef(w.Object, kueue.SchemeGroupVersion.WithKind("Workload"))
+	meta := func(n string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{
+			Name: n, Namespace: w.Object.Namespace,
+			Labels:          map[string]string{workload.ManagedLabel: "true"},
+			OwnerReferences: []metav1.OwnerReference{owner},
+		}
+	}
+	out := &Request{Object: &autoscaling.ProvisioningRequest{
+		ObjectMeta: meta(name),
+		Spec:       autoscaling.ProvisioningRequestSpec{ProvisioningClassName: class, Parameters: parameters},
+	}}
+	// A queue may have a name that no label can have as its value. No budget names it.
+	if queue := w.Tenant().Queue; len(validation.IsValidLabelValue(queue)) == 0 {
+		out.Object.Labels[provisioning.QueueLabel] = queue
+	}
+	for _, a := range asked {
+		templateName := TemplateName(name, a.podSets[0])
+		template := s.templateOf(w, a.assignment)
+		template.Spec = *fit.WithRequests(&template.Spec)
+		out.Templates = append(out.Templates, &corev1.PodTemplate{ObjectMeta: meta(templateName), Template: *template})
+		out.Object.Spec.PodSets = append(out.Object.Spec.PodSets, autoscaling.PodSet{
+			PodTemplateRef: autoscaling.Reference{Name: templateName}, Count: a.count,
+		})
+	}
+	return out
+}
+
+// capacityRequest asks for all of the Workload's pods at once.
+func (s Evaluator) capacityRequest(w *cache.Workload, state *kueue.AdmissionCheckState, name string) *Request {
+	asked := allPods(w)
+	out := s.NewRequest(w, name, CapacityClass, s.Parameters(w, state.Name), asked)
+	if tried := workload.Retries(state); tried > 0 {
+		for _, a := range asked {
+			out.Superseded = append(out.Superseded, TemplateName(RequestName(w.Object.Name, state.Name, tried), a.podSets[0]))
+		}
+	}
+	return out
+}
+
+// annotated puts what the job's annotations say over the parameters.
+func annotated(w *cache.Workload, parameters map[string]autoscaling.Parameter) {
+	for k, v := range w.Object.Annotations {
+		if name, ok := strings.CutPrefix(k, workload.ParameterPrefix); ok {
+			parameters[name] = autoscaling.Parameter(v)
+		}
+	}
+}
+
+// requestsFor finds the request of a check's current attempt by its name; nil if
+// there is none that stays. Others are those of no current attempt of any check, and
+// those that were made ahead for another assignment: they have to be gone, and with
+// them their machines, before a new one is made.
+func (s Evaluator) requestsFor(w *cache.Workload, checks []kueue.AdmissionCheckState, state *kueue.AdmissionCheckState) (
+	name string, current *autoscaling.ProvisioningRequest, others []*autoscaling.ProvisioningRequest) {
+	nameOf := func(c *kueue.AdmissionCheckState) string {
+		return RequestName(w.Object.Name, c.Name, workload.Retries(c)+1)
+	}
+	name = nameOf(state)
+	for _, r := range s.cache.Requests[w.Object.UID] {
+		switch {
+		case r.DeletionTimestamp.IsZero() && r.Name == name && IsFor(r, w.Object.Status.Admission):
+			current = r
+		case r.Name == name || !slices.ContainsFunc(checks, func(c kueue.AdmissionCheckState) bool { return nameOf(&c) == r.Name }):
+			others = append(others, r)
+		}
+	}
+	return name, current, others
+}
+
+// consumerAnnotations are the annotations of pods that use what a request has booked.
+func consumerAnnotations(r *autoscaling.ProvisioningRequest) map[string]string {
+	return map[string]string{
+		autoscaling.ProvisioningRequestPodAnnotationKey: r.Name,
+		autoscaling.ProvisioningClassPodAnnotationKey:   r.Spec.ProvisioningClassName,
+	}
+}

@@ -1,0 +1,168 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// Terms are those on which a Workload gets machines from a check now: the fields
+// of its CapacityPolicy, and over them what the job's annotations say.
+type Terms struct {
+	Policy v1alpha1.CapacityPolicySpec
+	// Fallback is when the next capacity type may be used; zero where all may. The
+	// policy has only those that may be used now.
+	Fallback time.Time
+	// StartBy is when it is too late for machines; zero is never.
+	StartBy time.Time
+}
+
+// StartByParameter of a job is a time, as RFC 3339 writes it, by which it is to have
+// its machines. It comes before startWithin, which counts from the job's creation.
+const StartByParameter = "startBy"
+
+// ReasonStartByPassed is the reason of QuotaReserved=False where a job has no
+// machines by the time at which it was to start.
+const ReasonStartByPassed = "StartByPassed"
+
+// TermsOf reads them. An annotation that makes no sense counts for nothing here.
+func (s Evaluator) TermsOf(w *cache.Workload, check kueue.AdmissionCheckReference) Terms {
+	policy, _ := s.policyFor(w, check)
+	out := Terms{Policy: policy.spec}
+	// What a failed attempt takes counts as waiting, so not since the last one.
+	allowed, next := out.Policy.AllowedAfter(s.now.Sub(w.Object.CreationTimestamp.Time))
+	if next > 0 {
+		out.Policy.CapacityTypes, out.Fallback = allowed, s.now.Add(next)
+	}
+	if within := out.Policy.StartWithin; within != nil {
+		out.StartBy = w.Object.CreationTimestamp.Add(within.Duration)
+	}
+	if w.HasTerms {
+		latest := policy.latestStart(w)
+		if by, err := time.Parse(time.RFC3339, parameterOf(w.Object, StartByParameter)); err == nil && (latest.IsZero() || !by.After(latest)) {
+			out.StartBy = by
+		}
+	}
+	return out
+}
+
+// granted is what a CapacityPolicy gives a Workload.
+type granted struct {
+	// name of the policy, empty for none.
+	name string
+	spec v1alpha1.CapacityPolicySpec
+	// bounds is the policy that says how far the job's annotations may go.
+	bounds *v1alpha1.CapacityPolicy
+}
+
+// policyFor is the policy that the Workload's request of the check gets. What its job's
+// annotations may not say is left out, and the error says why.
+func (s Evaluator) policyFor(w *cache.Workload, check kueue.AdmissionCheckReference) (granted, error) {
+	own := s.policyOfCheck(check)
+	out := granted{own.Name, own.Spec, own}
+	if !w.HasTerms {
+		return out, nil
+	}
+	const annotation = "the annotation " + workload.ParameterPrefix
+	said := func(name string) string { return parameterOf(w.Object, name) }
+	var err error
+	named, ok := w.Object.Annotations[workload.ParameterPrefix+PolicyParameter]
+	if !ok || named == own.Name {
+		if out.spec, err = own.Overridden(said); err != nil {
+			err = fmt.Errorf("%s%w", annotation, err)
+		}
+		return out, err
+	}
+	other := &v1alpha1.CapacityPolicy{}
+	if named != "" {
+		if other = s.cache.Policies[named]; other == nil {
+			return out, fmt.Errorf("CapacityPolicy %q, which %s%s names, doesn't exist; create it or change the annotation", named, annotation, PolicyParameter)
+		}
+	}
+	spec, err := other.Overridden(said)
+	if err != nil {
+		return out, fmt.Errorf("%s%w", annotation, err)
+	}
+	if may := own.Spec.Overrides; may != nil && slices.Contains(may.CapacityPolicies, named) {
+		return granted{named, spec, other}, nil
+	}
+	if err := own.Admits(&spec); err != nil {
+		return out, fmt.Errorf("%s%s is %q: with it, %w, or spec.overrides.capacityPolicies of the one that admission check %s names",
+			annotation, PolicyParameter, named, err, check)
+	}
+	return granted{named, spec, own}, nil
+}
+
+// policyOfCheck is the CapacityPolicy that an admin has given a check; one without fields
+// where there is none.
+func (s Evaluator) policyOfCheck(check kueue.AdmissionCheckReference) *v1alpha1.CapacityPolicy {
+	name := v1alpha1.DefaultPolicy
+	if ref := s.cache.Checks[check].Spec.Parameters; ref != nil {
+		name = ref.Name
+	}
+	if policy := s.cache.Policies[name]; policy != nil {
+		return policy
+	}
+	return &v1alpha1.CapacityPolicy{}
+}
+
+// latestStart is the latest startBy that the Workload's job may say; zero where any
+// will do.
+func (g *granted) latestStart(w *cache.Workload) time.Time {
+	within := g.bounds.Spec.StartWithin
+	if may := g.bounds.Spec.Overrides; may != nil && may.StartWithin != nil {
+		within = may.StartWithin
+	}
+	if within == nil {
+		return time.Time{}
+	}
+	return w.Object.CreationTimestamp.Add(within.Duration)
+}
+
+// hasOwnTerms says that the terms of a check are not the same for the Workload as for all
+// others: its job asks for some, or they change with how long one has waited. A clock
+// that is behind has some wait for less than no time.
+func (s Evaluator) hasOwnTerms(w *cache.Workload, check kueue.AdmissionCheckReference) bool {
+	return w.HasTerms || len(s.policyOfCheck(check).Spec.FallbackAfter) > 0 || s.now.Before(w.Object.CreationTimestamp.Time)
+}
+
+// PolicyOf is the policy that the Workload's request will have.
+func (s Evaluator) PolicyOf(w *cache.Workload, check kueue.AdmissionCheckReference) provisioning.Policy {
+	return provisioning.PolicyFrom(provisioning.AtomicScaleUp, s.TermsOf(w, check).Policy)
+}
+
+// Hint tells when more capacity types may be used.
+func (t *Terms) Hint() string {
+	if t.Fallback.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("; only %v capacity may be used until %s (fallbackAfter)", t.Policy.CapacityTypes, t.Fallback.UTC().Format(time.RFC3339))
+}
+
+// LikeTerms is equal for Workloads of a queue that would get machines on the same
+// terms now. It leaves out what is the same for all.
+func (s Evaluator) LikeTerms(q *cache.ClusterQueue, w *cache.Workload) string {
+	var out strings.Builder
+	for _, rule := range cache.CheckRules(q.Object) {
+		if !s.cache.IsCapacity(rule.Name) || !s.hasOwnTerms(w, rule.Name) {
+			continue
+		}
+		t := s.TermsOf(w, rule.Name)
+		policy, _ := s.policyFor(w, rule.Name)
+		fmt.Fprintln(&out, policy.name, t.Policy.CapacityTypes, t.Policy.MaxPricePerHour)
+	}
+	return out.String()
+}
+
+func TooLate(by time.Time) string {
+	return fmt.Sprintf("It has no machines by %s, when it was to start at the latest; give it a later %s%s, or delete it",
+		by.UTC().Format(time.RFC3339), workload.ParameterPrefix, StartByParameter)
+}

@@ -1,0 +1,137 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/checks"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// evictOnLostBooking ends an attempt whose booking ran out or broke after the Workload was
+// admitted: pods that are not there yet would wait for machines that are gone. So it
+// does where machines were lost on which the Workload ran, unless its CapacityPolicy
+// leaves it then. Nothing else that becomes of a request is a running job's business,
+// least of all that all its pods have come.
+func (s Rules) evictOnLostBooking(w *cache.Workload) *Verdict {
+	for i := range w.Object.Status.AdmissionChecks {
+		state := &w.Object.Status.AdmissionChecks[i]
+		if !s.cache.IsCapacity(state.Name) {
+			continue
+		}
+		name := checks.RequestName(w.Object.Name, state.Name, workload.Retries(state)+1)
+		for _, r := range s.cache.Requests[w.Object.UID] {
+			if r.Name != name {
+				continue
+			}
+			if c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.CapacityRevoked); c != nil && c.Status == metav1.ConditionTrue {
+				return s.evictOnLostMachines(w, c.Message)
+			}
+			c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.BookingExpired)
+			if c != nil && c.Status == metav1.ConditionTrue && c.Reason == provisioning.ReasonReservationExpired {
+				return s.attemptFailed(w, autoscaling.BookingExpired, c.Message)
+			}
+		}
+	}
+	return nil
+}
+
+// evictOnLostMachines stops a Workload of whose machines some are gone. It is no failure of the attempt,
+// so the next one does not wait.
+func (s Rules) evictOnLostMachines(w *cache.Workload, why string) *Verdict {
+	message := fmt.Sprintf("%s: %s", outcome(workload.AssignedFlavors(w.Object.Status.Admission), "machines were lost that it ran on"), why)
+	v := s.Evict(w, kueue.WorkloadEvictedByAdmissionCheck, message, workload.ReasonWaitingForCapacity, time.Time{})
+	v.Delete = cache.Existing(s.cache.Requests[w.Object.UID])
+	return v
+}
+
+// WithoutQuota is the end of an attempt that never had its quota: nobody is stopped.
+func WithoutQuota(w *cache.Workload, v *Verdict) *Verdict {
+	v.Workload, v.Action = w, Release
+	w.Reason, w.Message = "", ""
+	return v
+}
+
+// attemptFailed ends an attempt and says when the next one may be.
+func (s Rules) attemptFailed(w *cache.Workload, condition, why string) *Verdict {
+	var count int32
+	if s := w.Object.Status.RequeueState; s != nil && s.Count != nil {
+		count = *s.Count
+	}
+	count++
+	var pause time.Duration
+	what := checks.NotObtained
+	switch condition {
+	case checks.NotCreated:
+		what = "the request for capacity could not be created"
+		pause = workload.Backoff(checks.FailurePause, count-1, checks.MaxFailurePause)
+	case autoscaling.Failed:
+		what = "the request for capacity failed"
+		pause = workload.Backoff(checks.FailurePause, count-1, checks.MaxFailurePause)
+	case autoscaling.BookingExpired:
+		what = "the booked capacity expired before all pods came"
+	case autoscaling.CapacityRevoked:
+		what = "the booked capacity was lost before the workload was admitted"
+	}
+	if rounds := count / s.choices(w); pause == 0 && rounds*s.choices(w) == count {
+		pause = workload.Backoff(checks.StockoutPause, rounds-1, checks.MaxStockoutPause)
+	}
+	message := fmt.Sprintf("%s: %s", outcome(workload.AssignedFlavors(w.Object.Status.Admission), what), why)
+	var at time.Time
+	if pause > 0 {
+		at = s.now.Add(pause)
+		message += fmt.Sprintf("; the next attempt is at %s", at.UTC().Format(time.RFC3339))
+	}
+	v := s.Evict(w, kueue.WorkloadEvictedByAdmissionCheck, message, workload.ReasonWaitingForCapacity, at)
+	if v.Status.RequeueState == nil {
+		v.Status.RequeueState = &kueue.RequeueState{}
+	}
+	v.Status.RequeueState.Count = new(count)
+	v.Delete = cache.Existing(s.cache.Requests[w.Object.UID])
+	if what == checks.NotObtained {
+		v.Unobtained = workload.AssignedFlavors(w.Object.Status.Admission)
+	}
+	return v
+}
+
+// choices is how many flavors of its queue suit some pods of the Workload.
+func (s Rules) choices(w *cache.Workload) int32 {
+	q := s.cache.Queues[w.Object.Status.Admission.ClusterQueue]
+	if q == nil {
+		return 1
+	}
+	suiting := slices.DeleteFunc(cache.FlavorsOf(q.Object), func(name kueue.ResourceFlavorReference) bool {
+		flavor := s.cache.Flavors[name]
+		return flavor == nil || !slices.ContainsFunc(w.Object.Spec.PodSets, func(ps kueue.PodSet) bool {
+			return workload.Mismatch(&ps.Template.Spec, flavor) == ""
+		})
+	})
+	return max(1, int32(len(suiting)))
+}
+
+// RefusedRequest is the verdict on a Workload whose request the API server does not
+// take; nil if the Workload neither has quota nor asks ahead of it any more.
+func (s Rules) RefusedRequest(w *cache.Workload, why string) *Verdict {
+	switch {
+	case w.Place == cache.Reserving:
+		w.Busy = true
+		return s.attemptFailed(w, checks.NotCreated, why)
+	case w.Place == cache.Pending && w.AheadOfQuota != nil:
+		w.Busy = true
+		return WithoutQuota(w, s.attemptFailed(w.WithObject(w.AheadOfQuota), checks.NotCreated, why))
+	}
+	return nil
+}
+
+// outcome begins the message of an eviction that ended an attempt.
+func outcome(flavors []kueue.ResourceFlavorReference, what string) string {
+	return fmt.Sprintf("On flavors %v %s", flavors, what)
+}

@@ -1,0 +1,113 @@
+package lifecycle
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// What waitForPodsReady is where the configuration does not say, as in Kueue.
+const (
+	DefaultReadyTimeout  = 30 * time.Minute
+	podsReadyBackoffBase = 60
+	podsReadyBackoffMax  = 3600
+)
+
+// podsReady ends the attempt of an admitted Workload whose pods are not ready in
+// time. Else it is looked at again when that would be.
+//
+//	Admitted ─timeout─▶ evicted ─backoff─▶ pending
+//	   │ PodsReady=True                ▲
+//	   └─▶ a pod is lost ─recoveryTimeout┘      past the limit: deactivated
+func (s Rules) podsReady(w *cache.Workload) *Verdict {
+	c := s.cache.Config.WaitForPodsReady
+	if c == nil || !workload.IsAdmitted(w.Object) || workload.IsTrue(w.Object, kueue.WorkloadPodsReady) {
+		return nil
+	}
+	since, timeout, cause := workload.AdmittedSince(w.Object), readyTimeout(c), kueue.WorkloadWaitForStart
+	ready := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadPodsReady)
+	if ready != nil && ready.Reason == kueue.WorkloadWaitForRecovery {
+		since, cause = ready.LastTransitionTime.Time, kueue.WorkloadWaitForRecovery
+		if c.RecoveryTimeout != nil {
+			timeout = c.RecoveryTimeout.Duration
+		}
+		if timeout == 0 {
+			return nil
+		}
+	}
+	if over := since.Add(timeout); s.now.Before(over) {
+		s.cache.Wake(w, over)
+		return nil
+	}
+	return s.retryLater(w, kueue.WorkloadEvictedByPodsReadyTimeout, cause,
+		fmt.Sprintf("Exceeded the PodsReady timeout %s/%s: not all pods were ready within %s", w.Object.Namespace, w.Object.Name, timeout),
+		fmt.Sprintf("its pods were not ready within %s", timeout))
+}
+
+// retryLater ends the attempt of an admitted Workload whose pods did not come, and lets it
+// pause before the next one. Past the limit there is none, for which short says why.
+func (s Rules) retryLater(w *cache.Workload, reason, cause, message, short string) *Verdict {
+	strategy := requeuing(s.cache.Config.WaitForPodsReady)
+	tries := s.tries(w.Object)
+	if limit := strategy.BackoffLimitCount; limit != nil && tries >= *limit {
+		return s.requestDeactivation(w, kueue.WorkloadRequeuingLimitExceeded, fmt.Sprintf(
+			"exceeding the maximum number of re-queuing retries: %s, and waitForPodsReady.requeuingStrategy.backoffLimitCount is %d", short, *limit))
+	}
+	at := s.now.Add(Backoff(w.Object, strategy, tries))
+	message = fmt.Sprintf("%s; the next attempt is at %s", message, at.UTC().Format(time.RFC3339))
+	v := s.evictDueTo(w, reason, cause, message, kueue.WorkloadQuotaReservedReasonPendingEvaluation, at)
+	v.Status.RequeueState.Count = new(workload.SaturatingAdd(tries, 1))
+	return v
+}
+
+// tries is how often the pods of a Workload were refused or not ready in time since it
+// was last activated after that: each time it has all its tries again. It is
+// taken from the statistics, since the count in requeueState has attempts at
+// capacity in it, which must never deactivate a Workload.
+func (s Rules) tries(w *kueue.Workload) int32 {
+	n := workload.SaturatingAdd(workload.Evictions(w, kueue.WorkloadEvictedByPodsReadyTimeout, ""), workload.Evictions(w, workload.ReasonPodsRefused, ""))
+	if limit := requeuing(s.cache.Config.WaitForPodsReady).BackoffLimitCount; limit != nil {
+		rounds := workload.Evictions(w, kueue.WorkloadDeactivated, kueue.WorkloadRequeuingLimitExceeded)
+		n = int32(max(0, int64(n)-int64(rounds)*int64(*limit)))
+	}
+	return n
+}
+
+func readyTimeout(c *kueueconfig.WaitForPodsReady) time.Duration {
+	if c.Timeout.Duration == 0 {
+		return DefaultReadyTimeout
+	}
+	return c.Timeout.Duration
+}
+
+// requeuing is the strategy that is set; what it leaves open is Kueue's default.
+func requeuing(c *kueueconfig.WaitForPodsReady) kueueconfig.RequeuingStrategy {
+	if c == nil || c.RequeuingStrategy == nil {
+		return kueueconfig.RequeuingStrategy{}
+	}
+	return *c.RequeuingStrategy
+}
+
+// Backoff doubles with each try. Up to a sixtieth more, the same for the same try
+// of the same Workload, keeps those apart that failed together. Times in the API
+// have whole seconds.
+func Backoff(w *kueue.Workload, c kueueconfig.RequeuingStrategy, tries int32) time.Duration {
+	seconds := func(v *int32, fallback int32) time.Duration {
+		if v == nil {
+			v = &fallback
+		}
+		return time.Duration(*v) * time.Second
+	}
+	pause := workload.Backoff(seconds(c.BackoffBaseSeconds, podsReadyBackoffBase), tries, seconds(c.BackoffMaxSeconds, podsReadyBackoffMax))
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%s/%d", w.UID, tries)
+	jitter := pause / 60 * time.Duration(h.Sum32()%1001) / 1000
+	return pause + jitter.Truncate(time.Second)
+}

@@ -1,0 +1,31 @@
+package lifecycle
+
+import (
+	"fmt"
+	"strings"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// podsRefused ends the attempt of an admitted Workload whose pods the API server
+// refuses: quota and machines are for those that can use them. What refuses them may
+// change without an event that is watched, so the Workload tries again after a pause
+// that doubles.
+func (s Rules) podsRefused(w *cache.Workload) *Verdict {
+	c := apimeta.FindStatusCondition(w.Object.Status.Conditions, kueue.WorkloadPodsReady)
+	if !workload.IsAdmitted(w.Object) || c == nil || c.Status != metav1.ConditionFalse || c.Reason != workload.ReasonPodsRefused ||
+		c.LastTransitionTime.Time.Before(workload.AdmittedSince(w.Object)) {
+		return nil
+	}
+	message := fmt.Sprintf("The API server refuses the pods: %s", c.Message)
+	// A hint, by which nothing is decided.
+	if strings.Contains(c.Message, "exceeded quota") && !s.cache.Config.NamespaceQuota {
+		message += " (with namespaceQuota in Muster's configuration a job waits for the ResourceQuota before it starts)"
+	}
+	return s.retryLater(w, workload.ReasonPodsRefused, "", message, "the API server refuses its pods: "+c.Message)
+}

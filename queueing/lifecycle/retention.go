@@ -1,0 +1,48 @@
+package lifecycle
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// retention removes a Workload that nobody needs any more, once it has been kept for
+// as long as the configuration says: a finished one by itself, since its job knows
+// that it is over; one that Muster has deactivated with its job, which would queue
+// again otherwise.
+func (s Rules) retention(w *cache.Workload) *Verdict {
+	policies := s.cache.Config.ObjectRetentionPolicies
+	if policies == nil || policies.Workloads == nil || !w.Object.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	keep := policies.Workloads
+	switch {
+	case workload.IsFinished(w.Object):
+		return s.removed(w, kueue.WorkloadFinished, keep.AfterFinished, nil)
+	case !workload.IsActive(w.Object) && workload.DeactivatedByUs(w.Object):
+		return s.removed(w, kueue.WorkloadEvicted, keep.AfterDeactivatedByKueue, metav1.GetControllerOf(w.Object))
+	}
+	return nil
+}
+
+// removed is the verdict once the time after a condition is over; before it, the
+// Workload is looked at again then.
+func (s Rules) removed(w *cache.Workload, condition string, keep *metav1.Duration, job *metav1.OwnerReference) *Verdict {
+	if keep == nil {
+		return nil
+	}
+	c := apimeta.FindStatusCondition(w.Object.Status.Conditions, condition)
+	if over := c.LastTransitionTime.Add(keep.Duration); s.now.Before(over) {
+		s.cache.Wake(w, over)
+		return nil
+	}
+	return &Verdict{Workload: w, Action: Remove, Job: job, Reason: "Deleted", Message: fmt.Sprintf(
+		"Deleted %s after it was %s, as objectRetentionPolicies say", keep.Round(time.Second), strings.ToLower(condition))}
+}

@@ -1,0 +1,106 @@
+package lifecycle
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/checks"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// Rules decide on Workloads one by one at a time.
+type Rules struct {
+	cache  *cache.Cache
+	checks checks.Evaluator
+	now    time.Time
+}
+
+// NewRules returns those for a time.
+func NewRules(c *cache.Cache, now time.Time) Rules { return Rules{c, checks.NewEvaluator(c, now), now} }
+
+// Advance moves a Workload that holds quota one step on: the first of these that
+// has something to say.
+func (s Rules) Advance(w *cache.Workload) *Verdict {
+	object := w.Object
+	if !object.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	if workload.IsEvicted(object) {
+		return s.advanceEvicted(w)
+	}
+	for _, step := range []func(*cache.Workload) *Verdict{s.stop, s.editedAdmission, s.scaleDown, s.AnsweredChecks, s.podsRefused, s.executionTime, s.podsReady} {
+		if v := step(w); v != nil {
+			return v
+		}
+	}
+	if workload.IsAdmitted(object) {
+		if v := s.evictOnLostBooking(w); v != nil {
+			return v
+		}
+		return s.revoked(w)
+	}
+	v, again := s.AdvanceChecks(w)
+	s.cache.Wake(w, again)
+	return v
+}
+
+// advanceEvicted waits for the pods to stop. Whoever controls the Workload knows
+// when they have, and releases it; where nothing runs, there is no need to wait.
+func (s Rules) advanceEvicted(w *cache.Workload) *Verdict {
+	if workload.MayRun(w.Object) {
+		return nil
+	}
+	return &Verdict{Workload: w, Action: Release, Reason: kueue.WorkloadQuotaReservedReasonPendingEvaluation,
+		Message: "Nothing of the evicted workload runs", Status: workload.Released(w.Object, s.now)}
+}
+
+// DeleteStale deletes what is no longer needed, on top of what else is decided about a
+// Workload: its requests but those to keep, then itself.
+func (s Rules) DeleteStale(w *cache.Workload, v *Verdict, keep ...*autoscaling.ProvisioningRequest) *Verdict {
+	removal := s.retention(w)
+	var stale []*autoscaling.ProvisioningRequest
+	for _, r := range s.cache.Requests[w.Object.UID] {
+		if r.DeletionTimestamp.IsZero() && !slices.Contains(keep, r) {
+			stale = append(stale, r)
+		}
+	}
+	if len(stale) == 0 {
+		return cmp.Or(removal, v)
+	}
+	if v == nil {
+		v = &Verdict{Workload: w, Action: Wait}
+	}
+	v.Delete = stale
+	return v
+}
+
+// PausedUntil is when a Workload is judged again whose attempt has failed; zero if it
+// does not pause.
+func (s Rules) PausedUntil(w *cache.Workload) time.Time {
+	if state := w.Object.Status.RequeueState; state != nil && state.RequeueAt != nil && s.now.Before(state.RequeueAt.Time) {
+		return state.RequeueAt.Time
+	}
+	return time.Time{}
+}
+
+// Wait is the verdict for a Workload that stays pending; nil if it has been told
+// just that.
+func (s Rules) Wait(w *cache.Workload, reason, message string) *Verdict {
+	// As it will be stored, else a long message would be news in every cycle.
+	message = provisioning.Clip(message, workload.MaxMessage)
+	if w.Reason == reason && w.Message == message {
+		return nil
+	}
+	w.Reason, w.Message = reason, message
+	status := workload.Waiting(w.Object, w.Requested(), reason, message, s.now)
+	if status == nil {
+		return nil
+	}
+	return &Verdict{Workload: w, Action: Wait, Reason: reason, Message: message, Status: status}
+}

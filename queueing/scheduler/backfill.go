@@ -1,0 +1,151 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/quota"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// BackfillAnnotation on a ClusterQueue, if it is "true", reserves quota in time for
+// the first Workload that cannot start: others start around it only if that cannot
+// delay it. It rests on the maximum execution times of the Workloads; one that has
+// none is taken to run for ever.
+const BackfillAnnotation = "muster.dev/backfill"
+
+func backfills(cq *kueue.ClusterQueue) bool { return cq.Annotations[BackfillAnnotation] == "true" }
+
+// reservation is the earliest time at which a Workload can start, and what it will
+// use then.
+type reservation struct {
+	w     *cache.Workload
+	queue *cache.ClusterQueue
+	usage quota.Amounts
+	at    time.Time
+	// ended is what is given back by then.
+	ended []part
+}
+
+// part is usage in a queue.
+type part struct {
+	queue *cache.ClusterQueue
+	usage quota.Amounts
+}
+
+// reserveInTime finds the earliest time at which the Workload can start, if all that runs
+// in the tree runs for as long as it may; ok is false if there is none.
+func (d *drainer) reserveInTime(q *cache.ClusterQueue, w *cache.Workload) (r reservation, ok bool) {
+	r = reservation{w: w, queue: q}
+	var ending []*cache.Workload
+	for _, other := range d.tree.Queues {
+		for _, h := range other.WithQuota {
+			if _, ends := workload.EndOf(h.Object, d.s.now); ends && !h.Claimed {
+				ending = append(ending, h)
+			}
+		}
+	}
+	slices.SortFunc(ending, func(a, b *cache.Workload) int {
+		endA, _ := workload.EndOf(a.Object, d.s.now)
+		endB, _ := workload.EndOf(b.Object, d.s.now)
+		if c := endA.Compare(endB); c != 0 {
+			return c
+		}
+		return cache.Compare(a, b)
+	})
+	defer func() {
+		for _, e := range r.ended {
+			e.queue.Node.Add(e.usage)
+		}
+	}()
+	for _, h := range ending {
+		h.Queue.Node.Sub(h.Usage)
+		r.ended = append(r.ended, part{h.Queue, h.Usage})
+		if p, _ := d.s.Assign(q, w); p != nil && len(p.victims) == 0 {
+			r.usage = p.Usage
+			r.at, _ = workload.EndOf(h.Object, d.s.now)
+			return r, true
+		}
+	}
+	return r, false
+}
+
+// delays says which reservation would have to wait if a Workload had the proposal
+// now, with a reason; nil if none would. Who stays within his queue's own quota
+// delays only those of the same queue.
+func (d *drainer) delays(q *cache.ClusterQueue, w *cache.Workload, p *Proposal) *refusal {
+	for i := range d.reservations {
+		r := &d.reservations[i]
+		if r.queue != q && p.distance == 0 {
+			continue
+		}
+		if r.outlasts(w, d.s.now) {
+			continue
+		}
+		if r.leaves(q, p.Usage) {
+			continue
+		}
+		return refusalOf(kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
+			"Its quota is free, but workload %s/%s, which is ahead, is to have it at %s; a workload that ends by then may start now: "+
+				"set the label kueue.x-k8s.io/max-exec-time-seconds, or a smaller one", r.w.Object.Namespace, r.w.Object.Name, r.at.UTC().Format(time.RFC3339)))
+	}
+	return nil
+}
+
+// outlasts says that a Workload which starts now is over by then.
+func (r *reservation) outlasts(w *cache.Workload, now time.Time) bool {
+	most, ok := workload.MostTime(w.Object)
+	return ok && !now.Add(most).After(r.at)
+}
+
+// noteStart notes for the reservations that a Workload starts now.
+func (d *drainer) noteStart(q *cache.ClusterQueue, w *cache.Workload, usage quota.Amounts) {
+	for i := range d.reservations {
+		if r := &d.reservations[i]; r.outlasts(w, d.s.now) {
+			r.ended = append(r.ended, part{q, usage})
+		}
+	}
+}
+
+// leaves says that there is quota for somebody else beside the reservation.
+func (r *reservation) leaves(q *cache.ClusterQueue, usage quota.Amounts) bool {
+	for _, e := range r.ended {
+		e.queue.Node.Sub(e.usage)
+	}
+	r.queue.Node.Add(r.usage)
+	fits := q.Node.Fits(usage)
+	r.queue.Node.Sub(r.usage)
+	for _, e := range r.ended {
+		e.queue.Node.Add(e.usage)
+	}
+	return fits
+}
+
+// backfill reserves quota in time for the first Workload of a line that was
+// refused, and says so.
+func (d *drainer) backfill(l *line, r *refusal) *refusal {
+	w := l.rest[0]
+	if slices.ContainsFunc(d.reservations, func(r reservation) bool { return r.queue == l.queue }) {
+		return r
+	}
+	switch r.Reason {
+	case kueue.WorkloadQuotaReservedReasonWaitingForQuota, kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads:
+	default:
+		return r
+	}
+	told := *r
+	reserved, ok := d.reserveInTime(l.queue, w)
+	if !ok {
+		// Nobody behind it can be shown not to delay it.
+		l.blocked, d.barred = true, true
+		told.Message += "; it cannot be said when it can start, since workloads that run have no maximum execution time"
+		return &told
+	}
+	d.reservations = append(d.reservations, reserved)
+	told.Message += fmt.Sprintf("; it can start at %s at the latest", reserved.at.UTC().Format(time.RFC3339))
+	return &told
+}

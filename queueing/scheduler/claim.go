@@ -1,0 +1,128 @@
+package scheduler
+
+import (
+	"maps"
+	"strings"
+
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/quota"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// claim is quota that is kept for a Workload whose victims have not left yet.
+type claim struct {
+	queue   *cache.ClusterQueue
+	usage   quota.Amounts
+	victims []victim
+	// leaving: the victims are on their way. Else they stay until its machines are
+	// there.
+	leaving bool
+}
+
+// claim has the victims of the first of a line leave, and keeps their quota for it
+// against those that come after it in this cycle. It is judged again, before them,
+// once some quota has come back. Who has to ask for machines first claims in the same
+// way, while his victims stay.
+func (d *drainer) claim(l *line, p *Proposal) {
+	w := l.rest[0]
+	c := claim{queue: l.queue, usage: p.growth(), victims: p.victims, leaving: true}
+	r := refusalOf(kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads, "Waiting for the quota of preempted workloads")
+	if p.ahead {
+		r.next, c.leaving = d.s.askAhead(l.queue, w, p)
+		if r.next.Action != lifecycle.Wait {
+			d.refuse(l, r)
+			return
+		}
+	}
+	if c.leaving {
+		w.AwaitsVictims = len(p.victims) > 0
+		d.preempt(w, p.victims)
+		if names := namesOf(p.victims); len(names) > 0 {
+			r.Message += ": " + strings.Join(names, ", ")
+		} else if p.awaits {
+			r.Message = "Waiting for machines that others give back, whose quota it has"
+		}
+	} else {
+		r.Reason, r.Message = workload.ReasonWaitingForCapacity, waitingForMachines(p)
+	}
+	l.queue.WantsMachines = l.queue.WantsMachines || p.awaits
+	c.apply()
+	for _, v := range c.victims {
+		v.Claimed = true
+	}
+	if p.plan != nil {
+		// Its machines are certain only as long as nobody else is promised them.
+		d.s.assumeMachines(w, p.plan)
+	}
+	d.claims = append(d.claims, c)
+	d.version++
+	d.refuse(l, r)
+}
+
+// preempt has those leave who are not on their way yet.
+func (d *drainer) preempt(w *cache.Workload, victims []victim) {
+	for _, v := range victims {
+		if !workload.IsEvicted(v.Object) && !v.Busy {
+			d.out = append(d.out, *d.s.preempted(v, w))
+		}
+	}
+}
+
+// apply makes the tree look as if the victims had left and the Workload had come. As
+// long as they stay it has but what is free, and what they will leave over is nobody's.
+func (c *claim) apply() {
+	for _, v := range c.victims {
+		if c.leaving {
+			v.Queue.Node.Sub(v.Usage)
+		}
+	}
+	c.queue.Node.Add(c.taken())
+}
+
+func (c *claim) undo() {
+	c.queue.Node.Sub(c.taken())
+	for _, v := range c.victims {
+		if c.leaving {
+			v.Queue.Node.Add(v.Usage)
+		}
+	}
+}
+
+// taken is what nobody else can have because of the claim.
+func (c *claim) taken() quota.Amounts {
+	if c.leaving {
+		return c.usage
+	}
+	out := maps.Clone(c.usage)
+	for _, v := range c.victims {
+		out.Sub(v.Usage)
+	}
+	return out
+}
+
+// fitsNow says that usage which will fit once all victims have left fits already.
+func (d *drainer) fitsNow(q *cache.ClusterQueue, usage quota.Amounts) bool {
+	for i := range d.claims {
+		d.claims[i].undo()
+	}
+	fits := q.Node.Fits(usage)
+	for i := range d.claims {
+		d.claims[i].apply()
+	}
+	return fits
+}
+
+// unclaim puts the tree back to what is used. As long as there are claims, every
+// cycle judges anew, so that what was claimed is not given to somebody else.
+func (d *drainer) unclaim() {
+	for i := range d.claims {
+		d.claims[i].undo()
+		for _, v := range d.claims[i].victims {
+			v.Claimed = false
+		}
+	}
+	d.tree.Claimed = len(d.claims) > 0 || len(d.reservations) > 0 || d.barred
+}

@@ -1,0 +1,112 @@
+package scheduler
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// gate says what keeps a pending Workload from being judged at all; if nothing
+// does, it returns the queue to judge it in.
+func (s *Cycle) gate(w *cache.Workload) (*lifecycle.Verdict, *cache.ClusterQueue) {
+	if !w.Object.DeletionTimestamp.IsZero() {
+		return s.rules.DeleteStale(w, nil), nil
+	}
+	wait := func(reason, format string, args ...any) (*lifecycle.Verdict, *cache.ClusterQueue) {
+		return s.rules.DeleteStale(w, s.rules.Wait(w, reason, fmt.Sprintf(format, args...))), nil
+	}
+	if v := s.rules.PartialReservation(w); v != nil {
+		return s.rules.DeleteStale(w, v), nil
+	}
+	if v := s.rules.Deactivate(w); v != nil {
+		return s.rules.DeleteStale(w, v), nil
+	}
+	if !workload.IsActive(w.Object) {
+		return s.rules.DeleteStale(w, s.rules.Inactive(w)), nil
+	}
+	name, lq := w.Object.Spec.QueueName, s.cache.LocalQueueOf(w)
+	if lq == nil {
+		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured,
+			"LocalQueue %s doesn't exist: create it in namespace %s, or change the job's label kueue.x-k8s.io/queue-name; the job starts once there is one",
+			name, w.Object.Namespace)
+	}
+	q := s.cache.Queues[lq.Spec.ClusterQueue]
+	if q == nil {
+		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured,
+			"ClusterQueue %s doesn't exist: LocalQueue %s feeds it, and an admin has to create it", lq.Spec.ClusterQueue, name)
+	}
+	why := s.refused(w, q)
+	if why == "" && workload.IsAdopted(w.Object) {
+		// Its pods run, whether the queue is stopped or not.
+		return s.rules.DeleteStale(w, s.adopt(q, w)), nil
+	}
+	switch {
+	case cache.IsStopped(lq.Spec.StopPolicy):
+		return wait(kueue.WorkloadQuotaReservedReasonSuspended, "%s", lifecycle.StoppedMessage(lq))
+	case !q.Standing.Active:
+		return wait(kueue.WorkloadQuotaReservedReasonSuspended, "%s", lifecycle.InactiveMessage(q))
+	case why != "":
+		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured, "%s", why)
+	}
+	if workload.AsksAdoption(w.Object) {
+		return wait(kueue.WorkloadQuotaReservedReasonPendingEvaluation,
+			"The annotation %s says that the job ran before Muster came, which Muster has not found; take it off, and the workload queues like any other", workload.AdoptedAnnotation)
+	}
+	if by := w.Object.Annotations[workload.GatedByAnnotation]; by != "" {
+		return wait(kueue.WorkloadAdmissionGated, "Admission is gated by: %s", by)
+	}
+	if until := s.rules.PausedUntil(w); !until.IsZero() {
+		// The reason was written with the pause; only its end is waited for.
+		s.cache.Wake(w, until)
+		return s.rules.DeleteStale(w, nil), nil
+	}
+	if v, late := s.rules.StartByPassed(w, q); late {
+		return s.rules.DeleteStale(w, v), nil
+	}
+	// Whether what was asked for ahead of quota is still wanted is for the judgement.
+	return s.rules.DeleteStale(w, nil, s.cache.RequestsAheadOfQuota(w)...), q
+}
+
+// refused says what about a Workload is not supported or wrong.
+func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
+	if why := w.Object.Annotations[workload.RefusedAnnotation]; why != "" {
+		return why
+	}
+	selector, err := metav1.LabelSelectorAsSelector(q.Object.Spec.NamespaceSelector)
+	if err != nil {
+		return fmt.Sprintf("the namespaceSelector of ClusterQueue %s is invalid: %v", q.Object.Name, err)
+	}
+	if !selector.Matches(s.cache.LabelsOf(w.Object.Namespace)) {
+		return fmt.Sprintf("ClusterQueue %s takes no workloads of namespace %s: its namespaceSelector does not match the namespace's labels",
+			q.Object.Name, w.Object.Namespace)
+	}
+	const unsupported = "Muster does not support yet: "
+	if rules := cache.CheckRules(q.Object); len(rules) > 0 && workload.ReplacedKey(w.Object).Name != "" {
+		return fmt.Sprintf("%sjobs that grow in a queue with admission checks, as ClusterQueue %s has with %s", unsupported, q.Object.Name, rules[0].Name)
+	}
+	if why := s.checks.RefusedParameters(q, w); why != "" {
+		return why
+	}
+	if why := s.refusedPods(w); why != "" {
+		return why
+	}
+	for i := range w.Object.Spec.PodSets {
+		ps := &w.Object.Spec.PodSets[i]
+		switch {
+		case ps.TopologyRequest != nil && wantsTopology(ps.TopologyRequest):
+			return fmt.Sprintf("%sthe topologyRequest of podSet %s", unsupported, ps.Name)
+		case len(ps.Template.Spec.ResourceClaims) > 0:
+			return fmt.Sprintf("%sresourceClaims (DRA) of podSet %s", unsupported, ps.Name)
+		}
+	}
+	return ""
+}
+
+func wantsTopology(t *kueue.PodSetTopologyRequest) bool {
+	return t.Required != nil || t.Preferred != nil || t.Unconstrained != nil || t.PodSetSliceRequiredTopology != nil
+}

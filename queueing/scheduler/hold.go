@@ -1,0 +1,77 @@
+package scheduler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// gated holds back who could have quota only by having others leave, as long as
+// one of its gates is closed.
+func (s *Cycle) gated(w *cache.Workload, p *Proposal) *blocker {
+	gate := workload.ClosedGate(w.Object)
+	if len(p.victims) == 0 || gate == "" {
+		return nil
+	}
+	return &blocker{Reason: kueue.WorkloadAdmissionGated, Message: "Workload requires preemption, but it's gated by preemptionGate " + gate +
+		"; it is admitted when that is open or quota is free"}
+}
+
+// blocker is why a Workload that could have its quota does not get it yet.
+type blocker struct {
+	Reason, Message string
+	// until is when time alone may change it; zero is never.
+	until time.Time
+	// stepsAside: others need not wait behind it, not even in StrictFIFO.
+	stepsAside bool
+}
+
+// blockedBy says what keeps a Workload from the quota that it could have; nil is
+// nothing.
+func (s *Cycle) blockedBy(w *cache.Workload, p *Proposal) *blocker {
+	for _, rule := range []func(*cache.Workload, *Proposal) *blocker{s.replacedIsChanging, s.gated, s.overNamespaceQuota, s.awaitsPods} {
+		if h := rule(w, p); h != nil {
+			return h
+		}
+	}
+	return nil
+}
+
+// block answers the first of a line. One that steps aside leaves the queue until
+// it is looked at again.
+func (d *drainer) block(l *line, h *blocker) {
+	w := l.rest[0]
+	r := refusalOf(h.Reason, h.Message)
+	r.Until = h.until
+	if l.first.ahead {
+		// It still is to have just that, so what it has asked for is kept.
+		r.next = &lifecycle.Verdict{Workload: w, Action: lifecycle.Wait}
+	}
+	if !h.stepsAside {
+		d.refuse(l, r)
+		return
+	}
+	l.next()
+	l.queue.Drop(w)
+	d.out = d.s.appendWaiting(d.out, w, r)
+}
+
+// awaitsPods holds back everybody as long as pods of a Workload with quota are not
+// ready, where admission is blocked by that.
+func (s *Cycle) awaitsPods(*cache.Workload, *Proposal) *blocker {
+	if !s.cache.BlocksAdmission() || len(s.cache.PodsNotReady) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(slices.Collect(maps.Values(s.cache.PodsNotReady)), func(a, b *cache.Workload) int { return strings.Compare(string(a.Object.UID), string(b.Object.UID)) })
+	return &blocker{Reason: kueue.WorkloadQuotaReservedReasonWaitingForPodsReady, Message: fmt.Sprintf(
+		"Waiting for all admitted workloads to be in PodsReady condition (waitForPodsReady.blockAdmission): %d are not, such as %s/%s",
+		len(s.cache.PodsNotReady), first.Object.Namespace, first.Object.Name)}
+}

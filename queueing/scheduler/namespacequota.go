@@ -1,0 +1,192 @@
+package scheduler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// ReasonWaitingForNamespaceQuota is the reason of QuotaReserved=False where the
+// ResourceQuota of the namespace would have the pods rejected. Kueue does not look
+// at it and so has no word for it.
+const ReasonWaitingForNamespaceQuota = "WaitingForNamespaceQuota"
+
+// overNamespaceQuota holds a Workload back whose pods a ResourceQuota of its
+// namespace would have rejected. It steps aside, since the quota is nobody else's.
+// A ResourceQuota with a scope of which a pod template does not tell whether it
+// holds is not looked at.
+func (s *Cycle) overNamespaceQuota(w *cache.Workload, p *Proposal) *blocker {
+	ns := s.cache.Namespaces[w.Object.Namespace]
+	if !s.cache.Config.NamespaceQuota || ns == nil || len(ns.Quotas) == 0 {
+		return nil
+	}
+	next := s.cache.ExpiredExpectations(ns, s.now)
+	var short []string
+	for _, name := range slices.Sorted(maps.Keys(ns.Quotas)) {
+		short = append(short, s.lacking(ns, ns.Quotas[name], w, p)...)
+	}
+	if len(short) == 0 {
+		return nil
+	}
+	if ns.Short == nil {
+		ns.Short = map[types.UID]*cache.Workload{}
+	}
+	ns.Short[w.Object.UID] = w
+	return &blocker{Reason: ReasonWaitingForNamespaceQuota, Message: strings.Join(short, "; ") +
+		"; when pods of the namespace end or the quota grows", until: next, stepsAside: true}
+}
+
+// lacking lists what of a ResourceQuota is not enough for the pods of a Workload.
+func (s *Cycle) lacking(ns *cache.Namespace, q *corev1.ResourceQuota, w *cache.Workload, p *Proposal) (out []string) {
+	hard := q.Status.Hard
+	if hard == nil {
+		hard = q.Spec.Hard
+	}
+	for _, name := range slices.Sorted(maps.Keys(hard)) {
+		m, ok := measureOf(name)
+		if !ok {
+			continue
+		}
+		want := m.of(s.cache, q, w.Object, p.admission)
+		if p.replaces != nil {
+			want -= m.of(s.cache, q, p.replaces.Object, p.replaces.Object.Status.Admission)
+		}
+		if want <= 0 {
+			continue
+		}
+		var coming int64
+		for uid, c := range ns.Expected {
+			if uid != w.Object.UID {
+				coming = nodegroups.Plus(coming, m.of(s.cache, q, c.Object, c.Admission))
+			}
+		}
+		limit := m.amount(hard[name])
+		free := max(0, limit-m.amount(q.Status.Used[name])-coming)
+		if want <= free {
+			continue
+		}
+		show := func(v int64) string { return nodegroups.Quantity(m.resource, v) }
+		text := fmt.Sprintf("ResourceQuota %s of namespace %s: %s: %s more needed than the %s that are free of %s",
+			q.Name, q.Namespace, name, show(want-free), show(free), show(limit))
+		if coming > 0 {
+			text += fmt.Sprintf(" (%s is kept for workloads whose pods are about to come)", show(coming))
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// measure is what a ResourceQuota limits of pods: how many there are, or the sum
+// of their requests or limits of one resource.
+type measure struct {
+	resource corev1.ResourceName
+	limits   bool
+}
+
+// measureOf reads a key of a ResourceQuota; ok is false if it is not about pods.
+func measureOf(name corev1.ResourceName) (m measure, ok bool) {
+	if base, found := strings.CutPrefix(string(name), "limits."); found {
+		return measure{resource: corev1.ResourceName(base), limits: true}, true
+	}
+	if base, found := strings.CutPrefix(string(name), corev1.DefaultResourceRequestsPrefix); found {
+		return measure{resource: corev1.ResourceName(base)}, base != string(corev1.ResourceStorage)
+	}
+	switch name {
+	case corev1.ResourcePods, "count/pods":
+		return measure{resource: corev1.ResourcePods}, true
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		return measure{resource: name}, true
+	}
+	return measure{resource: name}, strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// of is how much of a ResourceQuota the pods of an admission use.
+func (m measure) of(s *cache.Cache, q *corev1.ResourceQuota, w *kueue.Workload, admission *kueue.Admission) (sum int64) {
+	for i := range admission.PodSetAssignments {
+		assignment := &admission.PodSetAssignments[i]
+		spec := s.CompletePodSpec(w.Namespace, &workload.FindPodSet(w, assignment.Name).Template.Spec)
+		if inScope(q, spec) {
+			sum = nodegroups.Plus(sum, nodegroups.Times(m.perPod(spec), int64(workload.PodsLeft(w, assignment))))
+		}
+	}
+	return sum
+}
+
+func (m measure) perPod(spec *corev1.PodSpec) int64 {
+	if m.resource == corev1.ResourcePods {
+		return 1
+	}
+	if m.limits {
+		return nodegroups.ResourcesFrom(podLimits(spec))[m.resource]
+	}
+	return workload.PodRequests(spec)[m.resource]
+}
+
+func podLimits(spec *corev1.PodSpec) corev1.ResourceList {
+	return resourcehelper.PodLimits(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
+}
+
+func (m measure) amount(q resource.Quantity) int64 {
+	return nodegroups.ResourcesFrom(corev1.ResourceList{m.resource: q})[m.resource]
+}
+
+// inScope says that a ResourceQuota is about the pods of a spec.
+func inScope(q *corev1.ResourceQuota, spec *corev1.PodSpec) bool {
+	for _, scope := range q.Spec.Scopes {
+		if !holdsFor(corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}, spec) {
+			return false
+		}
+	}
+	return q.Spec.ScopeSelector == nil || !slices.ContainsFunc(q.Spec.ScopeSelector.MatchExpressions,
+		func(r corev1.ScopedResourceSelectorRequirement) bool { return !holdsFor(r, spec) })
+}
+
+// holdsFor judges one scope; those that it does not know hold for no pod.
+func holdsFor(r corev1.ScopedResourceSelectorRequirement, spec *corev1.PodSpec) bool {
+	terminating := spec.ActiveDeadlineSeconds != nil
+	switch r.ScopeName {
+	case corev1.ResourceQuotaScopeTerminating:
+		return terminating
+	case corev1.ResourceQuotaScopeNotTerminating:
+		return !terminating
+	case corev1.ResourceQuotaScopeBestEffort:
+		return isBestEffort(spec)
+	case corev1.ResourceQuotaScopeNotBestEffort:
+		return !isBestEffort(spec)
+	case corev1.ResourceQuotaScopePriorityClass:
+		class, named := spec.PriorityClassName, spec.PriorityClassName != ""
+		switch r.Operator {
+		case corev1.ScopeSelectorOpExists:
+			return named
+		case corev1.ScopeSelectorOpDoesNotExist:
+			return !named
+		case corev1.ScopeSelectorOpIn:
+			return named && slices.Contains(r.Values, class)
+		case corev1.ScopeSelectorOpNotIn:
+			return !slices.Contains(r.Values, class)
+		}
+	}
+	return false
+}
+
+// isBestEffort says that pods ask for neither CPU nor memory.
+func isBestEffort(spec *corev1.PodSpec) bool {
+	requests, limits := workload.PodRequests(spec), nodegroups.ResourcesFrom(podLimits(spec))
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if requests[name] > 0 || limits[name] > 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,110 @@
+package scheduler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/queueing/cache"
+)
+
+// What the API server would say of pods, in Kueue's words.
+const (
+	invalidResources    = "resources validation failed"
+	requestsAboveLimits = "requests must not exceed its limits"
+	unsatisfiedRanges   = "resources didn't satisfy LimitRange constraints"
+	aboveMax            = "requests must not be above the limitRange max"
+	belowMin            = "requests must not be below the limitRange min"
+	aboveRatio          = "limits must not be above the limitRange maxLimitRequestRatio times the requests"
+)
+
+// refusedPods says why the API server would create no pod of a Workload: containers
+// that ask for more than their own limits, or that break a LimitRange.
+func (s *Cycle) refusedPods(w *cache.Workload) string {
+	var rules cache.PodRules
+	if ns := s.cache.Namespaces[w.Object.Namespace]; ns != nil {
+		rules = ns.Rules
+	}
+	var invalid, outside field.ErrorList
+	for i := range w.Object.Spec.PodSets {
+		spec := fit.WithRequests(s.cache.CompletePodSpec(w.Object.Namespace, &w.Object.Spec.PodSets[i].Template.Spec))
+		path := field.NewPath("spec", "podSets").Index(i).Child("template", "spec")
+		each := func(r *corev1.ResourceRequirements, at *field.Path) {
+			if names := exceeding(r.Requests, r.Limits); len(names) > 0 {
+				invalid = append(invalid, field.Invalid(at, names, requestsAboveLimits))
+			}
+		}
+		for j := range spec.InitContainers {
+			at := path.Child("initContainers").Index(j)
+			each(&spec.InitContainers[j].Resources, at)
+			outside = append(outside, broken(&rules.Container, &spec.InitContainers[j].Resources, at)...)
+		}
+		for j := range spec.Containers {
+			at := path.Child("containers").Index(j)
+			each(&spec.Containers[j].Resources, at)
+			outside = append(outside, broken(&rules.Container, &spec.Containers[j].Resources, at)...)
+		}
+		if spec.Resources != nil {
+			each(spec.Resources, path.Child("resources"))
+		}
+		if len(rules.Pod.Max)+len(rules.Pod.Min)+len(rules.Pod.MaxLimitRequestRatio) > 0 {
+			outside = append(outside, broken(&rules.Pod, podResources(spec), path)...)
+		}
+	}
+	switch {
+	case len(invalid) > 0:
+		return fmt.Sprintf("%s: %v; correct the requests or the limits", invalidResources, invalid.ToAggregate())
+	case len(outside) > 0:
+		return fmt.Sprintf("%s: %v; keep within the LimitRanges of namespace %s, or have them changed", unsatisfiedRanges, outside.ToAggregate(), w.Object.Namespace)
+	}
+	return ""
+}
+
+// podResources are those of a whole pod as a LimitRange counts them, without overhead.
+func podResources(spec *corev1.PodSpec) *corev1.ResourceRequirements {
+	pod, without := &corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	return &corev1.ResourceRequirements{Requests: resourcehelper.PodRequests(pod, without), Limits: resourcehelper.PodLimits(pod, without)}
+}
+
+// broken are the rules that resources break. What has no limit is above any max, and
+// what has no request below any min.
+func broken(rule *corev1.LimitRangeItem, r *corev1.ResourceRequirements, at *field.Path) (out field.ErrorList) {
+	note := func(bounds corev1.ResourceList, why string, breaks func(bound, request, limit resource.Quantity, limited bool) bool) {
+		var names []corev1.ResourceName
+		for _, name := range slices.Sorted(maps.Keys(bounds)) {
+			limit, limited := r.Limits[name]
+			if breaks(bounds[name], r.Requests[name], limit, limited) {
+				names = append(names, name)
+			}
+		}
+		if len(names) > 0 {
+			out = append(out, field.Invalid(at, names, why))
+		}
+	}
+	note(rule.Max, aboveMax, func(most, request, limit resource.Quantity, limited bool) bool {
+		return !limited || limit.Cmp(most) > 0 || request.Cmp(most) > 0
+	})
+	note(rule.Min, belowMin, func(least, request, limit resource.Quantity, limited bool) bool {
+		return request.Cmp(least) < 0 || limited && limit.Cmp(least) < 0
+	})
+	note(rule.MaxLimitRequestRatio, aboveRatio, func(ratio, request, limit resource.Quantity, limited bool) bool {
+		return !limited || limit.AsApproximateFloat64() > ratio.AsApproximateFloat64()*request.AsApproximateFloat64()
+	})
+	return out
+}
+
+// exceeding are the resources of which more is requested than the limit.
+func exceeding(requests, limits corev1.ResourceList) (out []corev1.ResourceName) {
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		if limit, ok := limits[name]; ok && requests.Name(name, resource.DecimalSI).Cmp(limit) > 0 {
+			out = append(out, name)
+		}
+	}
+	return out
+}

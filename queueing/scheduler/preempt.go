@@ -1,0 +1,140 @@
+package scheduler
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/preemption"
+	"github.com/muster-dev/muster/queueing/quota"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// victim is a Workload that is to leave, with the reason of its condition
+// Preempted.
+type victim struct {
+	*cache.Workload
+	reason string
+}
+
+// namesOf are those of victims, in their order.
+func namesOf(victims []victim) []string {
+	out := make([]string, len(victims))
+	for i, v := range victims {
+		out[i] = v.Object.Namespace + "/" + v.Object.Name
+	}
+	return out
+}
+
+// question is who could make room for a Workload.
+func (s *Cycle) question(q *cache.ClusterQueue, w *cache.Workload, needs quota.Amounts) preemption.Question {
+	out := preemption.Question{
+		Queue: q.Node, FairSharing: s.cache.Config.FairSharing, Priority: w.Priority, Queued: w.Since, Needs: needs, Running: s.running,
+	}
+	if q.Object.Spec.Preemption != nil {
+		out.Policy = *q.Object.Spec.Preemption
+	}
+	return out
+}
+
+// decide says what has to leave for the Workload, and notes where nothing can but what
+// others have claimed.
+func (a *assigner) decide(needs quota.Amounts) preemption.Answer {
+	answer := preemption.Decide(a.s.question(a.queue, a.w, needs))
+	a.skipped = answer.Claimed
+	return answer
+}
+
+// running are the Workloads in a ClusterQueue that could be asked to leave.
+func (s *Cycle) running(n *quota.Node) []*preemption.Workload {
+	q := s.cache.Queues[kueue.ClusterQueueReference(n.Name)]
+	byUsage := s.cache.SharesByUsage(q)
+	q.Tree.MissedCandidates = q.Tree.MissedCandidates || q.Unobserved > 0
+	out := make([]*preemption.Workload, 0, len(q.WithQuota))
+	for _, w := range q.WithQuota {
+		c := &w.Candidate
+		// What would be lost if it left is the time that its pods have run.
+		c.Cost = int64(workload.PodsIn(w.Object.Status.Admission)) * int64(max(0, s.now.Sub(c.Reserved))/time.Second)
+		c.Claimed, c.LocalQueueUsage = w.Claimed, 0
+		if byUsage && w.Local != nil {
+			c.LocalQueueUsage = w.Local.Usage
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// couldPreempt says how preemption could make room for so much of one flavor and
+// resource; where it cannot, why says what keeps it from that, if the queue has a
+// policy at all.
+func (a *assigner) couldPreempt(fr quota.FlavorResource, want int64) (by mode, ok bool, why string) {
+	if !preempts(a.queue.Object) {
+		return 0, false, ""
+	}
+	answer := a.decide(quota.Amounts{fr: want})
+	switch {
+	case len(answer.Targets) == 0:
+		return 0, false, answer.Why
+	case slices.ContainsFunc(answer.Targets, func(t preemption.Target) bool { return t.Queue == a.queue.Node }):
+		return preempt, true, ""
+	}
+	return reclaim, true, ""
+}
+
+// preempts says that the policy of a ClusterQueue lets it have somebody leave.
+func preempts(cq *kueue.ClusterQueue) bool {
+	p := cq.Spec.Preemption
+	return p != nil && (cmp.Or(p.WithinClusterQueue, kueue.PreemptionPolicyNever) != kueue.PreemptionPolicyNever ||
+		cmp.Or(p.ReclaimWithinCohort, kueue.PreemptionPolicyNever) != kueue.PreemptionPolicyNever)
+}
+
+// victims are those that have to leave for a Workload to have its quota; why says
+// why nobody can.
+func (a *assigner) victims(needs quota.Amounts) (out []victim, why string) {
+	answer := a.decide(needs)
+	for _, t := range answer.Targets {
+		out = append(out, victim{a.s.cache.Workloads[t.UID], t.Reason})
+	}
+	return out, answer.Why
+}
+
+// preempted has a victim stop. Its quota goes with the same write unless pods may
+// run on it.
+func (s *Cycle) preempted(v victim, by *cache.Workload) *lifecycle.Verdict {
+	message := fmt.Sprintf("Preempted to accommodate a workload (UID: %s, JobUID: %s) due to %s; preemptor path: %s; preemptee path: %s; "+
+		"the preemptor is %s/%s of priority %d", by.Object.UID, cmp.Or(by.Object.Labels[workload.JobUIDLabel], "UNKNOWN"), humanReason[v.reason],
+		pathOf(by.Queue), pathOf(v.Queue), by.Object.Namespace, by.Object.Name, by.Priority)
+	out := s.rules.Evict(v.Workload, kueue.WorkloadEvictedByPreemption, message, kueue.WorkloadQuotaReservedReasonPendingEvaluation, time.Time{})
+	apimeta.SetStatusCondition(&out.Status.Conditions, metav1.Condition{
+		Type: kueue.WorkloadPreempted, Status: metav1.ConditionTrue, Reason: v.reason, Message: out.Message,
+		ObservedGeneration: v.Object.Generation, LastTransitionTime: metav1.NewTime(s.now),
+	})
+	out.PreemptedFor, out.PreemptedBy = kueue.ClusterQueueReference(by.Queue.Object.Name), by.Object.UID
+	out.Preemption = fmt.Sprintf("Preempted workload %s/%s (UID: %s) in ClusterQueue %s; preemptor effective priority: %d; preemptee effective priority: %d; due to %s",
+		v.Object.Namespace, v.Object.Name, v.Object.UID, v.Queue.Object.Name, by.Priority, v.Priority, humanReason[v.reason])
+	v.Busy = true
+	return out
+}
+
+// pathOf names the cohorts above a ClusterQueue and itself, from the root down.
+func pathOf(q *cache.ClusterQueue) string {
+	out := ""
+	for _, n := range q.Node.Path() {
+		out = "/" + n.Name + out
+	}
+	return out
+}
+
+var humanReason = map[string]string{
+	kueue.InClusterQueueReason:                "prioritization in the ClusterQueue",
+	kueue.InCohortReclamationReason:           "reclamation within the cohort",
+	kueue.InCohortFairSharingReason:           "Fair Sharing within the cohort",
+	kueue.InCohortReclaimWhileBorrowingReason: "reclamation within the cohort while borrowing",
+}

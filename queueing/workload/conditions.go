@@ -1,0 +1,62 @@
+package workload
+
+import (
+	"strings"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// MayRun says that pods of the Workload may be there: it has been admitted, and
+// somebody runs it.
+func MayRun(w *kueue.Workload) bool { return IsAdmitted(w) && metav1.GetControllerOf(w) != nil }
+
+func ReservedSince(w *kueue.Workload) time.Time {
+	for _, c := range w.Status.Conditions {
+		if c.Type == kueue.WorkloadQuotaReserved {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return w.CreationTimestamp.Time
+}
+
+// AdmittedSince is when an admitted Workload was admitted.
+func AdmittedSince(w *kueue.Workload) time.Time {
+	return apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time
+}
+
+// DeactivatedByUs says that it was not a person who deactivated the Workload.
+func DeactivatedByUs(w *kueue.Workload) bool {
+	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
+	return c != nil && c.Status == metav1.ConditionTrue && strings.HasPrefix(c.Reason, kueue.WorkloadDeactivated+DueTo)
+}
+
+// HasQuota says that the Workload holds a reservation that counts.
+func HasQuota(w *kueue.Workload) bool {
+	return w.Status.Admission != nil && IsTrue(w, kueue.WorkloadQuotaReserved) && !IsFinished(w)
+}
+
+// IsAdmitted says that the Workload may run.
+func IsAdmitted(w *kueue.Workload) bool { return IsTrue(w, kueue.WorkloadAdmitted) }
+
+// IsFinished says that the Workload is over and uses no quota.
+func IsFinished(w *kueue.Workload) bool { return IsTrue(w, kueue.WorkloadFinished) }
+
+// IsEvicted says that the Workload has to stop, or had to.
+func IsEvicted(w *kueue.Workload) bool { return IsTrue(w, kueue.WorkloadEvicted) }
+
+// IsActive says that nobody has deactivated the Workload.
+func IsActive(w *kueue.Workload) bool { return w.Spec.Active == nil || *w.Spec.Active }
+
+func IsTrue(w *kueue.Workload, condition string) bool {
+	return apimeta.IsStatusConditionTrue(w.Status.Conditions, condition)
+}
+
+func Priority(w *kueue.Workload) int32 {
+	if w.Spec.Priority == nil {
+		return 0
+	}
+	return *w.Spec.Priority
+}

@@ -1,0 +1,261 @@
+package workload
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// Pause keeps the Workload from being judged until a time.
+func (e *Editor) Pause(until time.Time) {
+	if e.Status.RequeueState == nil {
+		e.Status.RequeueState = &kueue.RequeueState{}
+	}
+	e.Status.RequeueState.RequeueAt = new(metav1.NewTime(until))
+}
+
+// A Workload is deactivated by a person, or by Muster for a cause. Then it takes
+// three writes, since spec and status are written apart, and the cause has to be
+// known after the second, whoever dies in between:
+//
+//	active ─condemn─▶ DeactivationTarget ─Deactivate─▶ spec.active: false ─▶ Evicted, DeactivatedDueTo<cause>
+//	   ▲                                                                        │
+//	   └────────────────────── a person sets spec.active: true ─────────────────┘
+
+// DeactivatedMessage is what a deactivated Workload waits for.
+const DeactivatedMessage = "The workload is deactivated; set spec.active to true to queue it again"
+
+// MaxMessage is how long the API lets the message of a condition be, in bytes.
+const MaxMessage = 32 << 10
+
+// Editor makes a new status out of that of a Workload; the old one stays.
+type Editor struct {
+	object *kueue.Workload
+	now    metav1.Time
+	Status *kueue.WorkloadStatus
+}
+
+func Edit(w *kueue.Workload, now time.Time) *Editor {
+	return &Editor{object: w, now: metav1.NewTime(now), Status: w.Status.DeepCopy()}
+}
+
+func (e *Editor) Set(condition string, status metav1.ConditionStatus, reason, message string) {
+	message = provisioning.Clip(message, MaxMessage)
+	apimeta.SetStatusCondition(&e.Status.Conditions, metav1.Condition{
+		Type: condition, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: e.object.Generation, LastTransitionTime: e.now,
+	})
+}
+
+// unset turns a true condition false and keeps what it said.
+func (e *Editor) unset(condition, reason string) {
+	if c := apimeta.FindStatusCondition(e.Status.Conditions, condition); c != nil && c.Status == metav1.ConditionTrue {
+		e.Set(condition, metav1.ConditionFalse, reason, "Previously: "+c.Message)
+	}
+}
+
+// Pending gives the reason why there is no quota.
+func (e *Editor) Pending(reason, message string) {
+	e.Set(kueue.WorkloadQuotaReserved, metav1.ConditionFalse, reason, message)
+}
+
+// Reserve gives quota. Without checks the Workload is admitted with it.
+func (e *Editor) Reserve(admission *kueue.Admission, checks []kueue.AdmissionCheckState) {
+	e.Status.Admission = admission
+	e.Status.AdmissionChecks = checks
+	// The admission says it.
+	e.Status.ResourceRequests = nil
+	e.Set(kueue.WorkloadQuotaReserved, metav1.ConditionTrue, "QuotaReserved",
+		fmt.Sprintf("Quota reserved in ClusterQueue %s", admission.ClusterQueue))
+	e.unset(kueue.WorkloadEvicted, "QuotaReserved")
+	e.unset(kueue.WorkloadPreempted, "QuotaReserved")
+	e.unset(kueue.WorkloadBlockedOnPreemptionGates, "QuotaReserved")
+	e.requeue()
+	if e.Status.RequeueState != nil {
+		e.Status.RequeueState.RequeueAt = nil
+	}
+	if len(checks) == 0 {
+		e.Admit()
+		return
+	}
+	e.Set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonUnsatisfiedAdmissionChecks,
+		"The workload has not all checks ready")
+}
+
+// requeue says what ended the time in which the Workload was not queued.
+func (e *Editor) requeue() {
+	c := apimeta.FindStatusCondition(e.Status.Conditions, kueue.WorkloadRequeued)
+	if c == nil || c.Status == metav1.ConditionTrue {
+		return
+	}
+	switch c.Reason {
+	case kueue.WorkloadEvictedByClusterQueueStopped:
+		e.Set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadClusterQueueRestarted, "The ClusterQueue was restarted after being stopped")
+	case kueue.WorkloadEvictedByLocalQueueStopped:
+		e.Set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadLocalQueueRestarted, "The LocalQueue was restarted after being stopped")
+	case kueue.WorkloadEvictedByAdmissionCheck, kueue.WorkloadEvictedByPodsReadyTimeout, ReasonPodsRefused:
+		e.Set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadBackoffFinished, "The workload backoff was finished")
+	default:
+		e.Set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadReactivated, "The workload was reactivated")
+	}
+}
+
+func (e *Editor) Admit() {
+	e.Set(kueue.WorkloadAdmitted, metav1.ConditionTrue, "Admitted", "The workload is admitted")
+	e.Status.RequeueState = nil
+}
+
+// Evict tells whoever runs the pods to stop, and resets what belongs to the
+// attempt. The cause says more about some reasons; empty is none. The quota stays
+// until release.
+func (e *Editor) Evict(reason, cause, message string) {
+	e.countEviction(reason, cause)
+	if reason == kueue.WorkloadDeactivated {
+		e.Deactivated()
+		if cause != "" {
+			reason += DueTo + cause
+		}
+	}
+	e.Set(kueue.WorkloadEvicted, metav1.ConditionTrue, reason, message)
+	requeued := metav1.ConditionFalse
+	if reason == kueue.WorkloadEvictedByPreemption {
+		// It waits for nothing but quota.
+		requeued = metav1.ConditionTrue
+	}
+	e.Set(kueue.WorkloadRequeued, requeued, reason, message)
+	e.unset(kueue.WorkloadBlockedOnPreemptionGates, reason)
+	e.closeGates()
+	e.ResetChecks()
+}
+
+// DueTo stands between the reason of an eviction and its cause.
+const DueTo = "DueTo"
+
+// countEviction adds an eviction to the statistics.
+func (e *Editor) countEviction(reason, cause string) {
+	if e.Status.SchedulingStats == nil {
+		e.Status.SchedulingStats = &kueue.SchedulingStats{}
+	}
+	stats := e.Status.SchedulingStats
+	for i := range stats.Evictions {
+		if x := &stats.Evictions[i]; x.Reason == reason && string(x.UnderlyingCause) == cause {
+			x.Count = SaturatingAdd(x.Count, 1)
+			return
+		}
+	}
+	stats.Evictions = append(stats.Evictions, kueue.WorkloadSchedulingStatsEviction{
+		Reason: reason, UnderlyingCause: kueue.EvictionUnderlyingCause(cause), Count: 1,
+	})
+}
+
+// Evictions is how often a Workload was evicted for a reason; an empty cause
+// stands for all.
+func Evictions(w *kueue.Workload, reason, cause string) (n int32) {
+	if w.Status.SchedulingStats == nil {
+		return 0
+	}
+	for _, x := range w.Status.SchedulingStats.Evictions {
+		if x.Reason == reason && (cause == "" || string(x.UnderlyingCause) == cause) {
+			n = SaturatingAdd(n, x.Count)
+		}
+	}
+	return n
+}
+
+// SaturatingAdd is a + b for numbers that are not negative, or the largest int32: whoever may
+// write a status may have written that, and a count below 0 is refused.
+func SaturatingAdd(a, b int32) int32 {
+	if a > math.MaxInt32-b {
+		return math.MaxInt32
+	}
+	return a + b
+}
+
+// Deactivated forgets what a Workload that is activated again starts without.
+func (e *Editor) Deactivated() {
+	e.Status.RequeueState = nil
+	apimeta.RemoveStatusCondition(&e.Status.Conditions, kueue.WorkloadDeactivationTarget)
+}
+
+// ResetChecks sends all checks back to Pending, and counts for those in Retry that they
+// were. A check that has not answered keeps what it says.
+func (e *Editor) ResetChecks() {
+	for i := range e.Status.AdmissionChecks {
+		c := &e.Status.AdmissionChecks[i]
+		if c.State == kueue.CheckStatePending {
+			continue
+		}
+		count := c.RetryCount
+		if c.State == kueue.CheckStateRetry {
+			count = new(SaturatingAdd(Retries(c), 1))
+		}
+		*c = kueue.AdmissionCheckState{
+			Name:               c.Name,
+			State:              kueue.CheckStatePending,
+			LastTransitionTime: e.now,
+			Message:            fmt.Sprintf("Reset to Pending after eviction. Previously: %s", c.State),
+			RetryCount:         count,
+		}
+	}
+}
+
+func Retries(c *kueue.AdmissionCheckState) int32 {
+	if c == nil || c.RetryCount == nil {
+		return 0
+	}
+	return *c.RetryCount
+}
+
+// Release takes the quota back.
+func (e *Editor) Release(reason, message string) {
+	e.addExecutionTime()
+	e.unset(ConditionAdopted, reason)
+	e.Status.Admission = nil
+	e.Pending(reason, message)
+	e.Set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonNoReservation, "The workload has no reservation")
+	e.resetPodsReady()
+}
+
+// resetPodsReady takes back what was said of the pods of an attempt that is over. Where nothing
+// waits for pods to be ready, nothing is said of those of the next one.
+func (e *Editor) resetPodsReady() {
+	switch c := apimeta.FindStatusCondition(e.Status.Conditions, kueue.WorkloadPodsReady); {
+	case c == nil:
+	case c.Reason == ReasonPodsRefused:
+		apimeta.RemoveStatusCondition(&e.Status.Conditions, kueue.WorkloadPodsReady)
+	default:
+		e.Set(kueue.WorkloadPodsReady, metav1.ConditionFalse, kueue.WorkloadWaitForStart, "Not all pods are ready or have succeeded")
+	}
+}
+
+// addExecutionTime adds the time since the admission to that of earlier ones. Whoever
+// activates a Workload again whose time was over gives it all of it anew.
+func (e *Editor) addExecutionTime() {
+	conditions := e.Status.Conditions
+	admitted := apimeta.FindStatusCondition(conditions, kueue.WorkloadAdmitted)
+	if admitted == nil || admitted.Status != metav1.ConditionTrue {
+		return
+	}
+	evicted := apimeta.FindStatusCondition(conditions, kueue.WorkloadEvicted)
+	if evicted != nil && evicted.Reason == kueue.WorkloadDeactivated+DueTo+kueue.WorkloadMaximumExecutionTimeExceeded {
+		e.Status.AccumulatedPastExecutionTimeSeconds = nil
+		return
+	}
+	seconds := max(0, e.now.Sub(admitted.LastTransitionTime.Time)/time.Second)
+	before := Accumulated(e.Status)
+	e.Status.AccumulatedPastExecutionTimeSeconds = new(SaturatingAdd(before, int32(min(seconds, math.MaxInt32))))
+}
+
+// Accumulated is how many seconds a Workload has run in earlier admissions.
+func Accumulated(status *kueue.WorkloadStatus) int32 {
+	if status.AccumulatedPastExecutionTimeSeconds == nil {
+		return 0
+	}
+	return max(0, *status.AccumulatedPastExecutionTimeSeconds)
+}

@@ -1,0 +1,24 @@
+package workload
+
+const (
+	// RefusedAnnotation on a Workload says why it cannot be queued as it is. The
+	// job controllers write it, since only they see the job.
+	RefusedAnnotation = "muster.dev/refused"
+	// GatedByAnnotation on a Workload names the controllers that hold it back.
+	GatedByAnnotation = "kueue.x-k8s.io/admission-gated-by"
+	// JobUIDLabel on a Workload is the UID of its job.
+	JobUIDLabel = "kueue.x-k8s.io/job-uid"
+	// AheadAnnotation on a ProvisioningRequest says that it was made before its
+	// Workload had quota, and for which pods and flavors.
+	AheadAnnotation = "muster.dev/ahead-of-quota"
+	// ManagedLabel marks the objects that queueing makes, as Kueue does.
+	ManagedLabel = "kueue.x-k8s.io/managed"
+	// ParameterPrefix begins the annotations of a job whose rest is the name of a
+	// parameter of its ProvisioningRequest.
+	ParameterPrefix = "provreq.kueue.x-k8s.io/"
+)
+
+// ReasonWaitingForCapacity is the reason of QuotaReserved=False where quota is
+// free but the machines are not to be had now. Kueue reserves quota blindly and
+// so has no word for it.
+const ReasonWaitingForCapacity = "WaitingForCapacity"

@@ -1,0 +1,66 @@
+package workload
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/queueing/quota"
+)
+
+// PodRequests is what a pod of the spec asks for, including init and sidecar
+// containers and overhead. A container that has a limit and no request gets the
+// limit as request when its pod is created, so it counts.
+func PodRequests(spec *corev1.PodSpec) nodegroups.Resources {
+	pod := &corev1.Pod{Spec: *fit.WithRequests(spec)}
+	return nodegroups.ResourcesFrom(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
+}
+
+// UsageOf reads the reservation of a Workload that holds one. Pods that will not
+// run any more use nothing.
+func UsageOf(w *kueue.Workload) quota.Amounts {
+	if !HasQuota(w) {
+		return nil
+	}
+	u := quota.Amounts{}
+	for i := range w.Status.Admission.PodSetAssignments {
+		ps := &w.Status.Admission.PodSetAssignments[i]
+		count, left := CountOf(ps), PodsLeft(w, ps)
+		for name, v := range nodegroups.ResourcesFrom(ps.ResourceUsage) {
+			flavor, ok := ps.Flavors[name]
+			if !ok {
+				continue
+			}
+			if left < count {
+				v = v / int64(count) * int64(left)
+			}
+			if v > 0 {
+				fr := quota.FlavorResource{Flavor: flavor, Resource: name}
+				u[fr] = nodegroups.Plus(u[fr], v)
+			}
+		}
+	}
+	return u
+}
+
+// PodsLeft is how many of the admitted pods of a podSet may still run. Pods that will
+// not run any more are counted from the spec, so that those which were left out of the
+// admission for it are not taken off twice.
+func PodsLeft(w *kueue.Workload, ps *kueue.PodSetAssignment) int32 {
+	if over := Reclaimable(w, ps.Name); over > 0 {
+		return min(CountOf(ps), max(0, FindPodSet(w, ps.Name).Count-over))
+	}
+	return CountOf(ps)
+}
+
+// Reclaimable is how many pods of a podSet will not run any more.
+func Reclaimable(w *kueue.Workload, podSet kueue.PodSetReference) int32 {
+	for _, r := range w.Status.ReclaimablePods {
+		if r.Name == podSet {
+			return max(0, r.Count)
+		}
+	}
+	return 0
+}

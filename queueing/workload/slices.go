@@ -1,0 +1,52 @@
+package workload
+
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// A job that grows while it runs gets a second Workload, a slice of the new size
+// that replaces the first. It is judged as if the first had gone, on the same flavors.
+// With its quota it takes over the pods: the first counts no more, and is Finished once
+// the second is admitted. A job that shrinks keeps its Workload, and its quota shrinks
+// with it.
+//
+//	first:  admitted ────────────────▶ counts no more ─────▶ Finished, WorkloadSliceReplaced
+//	second: waits ──quota assumed──▶ reserved ──▶ admitted
+const (
+	// ReplacementAnnotation names the Workload that a slice replaces, with or
+	// without its namespace.
+	ReplacementAnnotation = "kueue.x-k8s.io/workload-slice-replacement-for"
+	// ElasticAnnotation, "true" on a Workload, says that its job may shrink and grow.
+	ElasticAnnotation = "kueue.x-k8s.io/elastic-job"
+)
+
+// ReplacedKey is that of the Workload in the same namespace that a slice replaces. It has
+// no name for others.
+func ReplacedKey(w *kueue.Workload) types.NamespacedName {
+	name := w.Annotations[ReplacementAnnotation]
+	if namespace, rest, ok := strings.Cut(name, "/"); ok {
+		if namespace != w.Namespace {
+			return types.NamespacedName{}
+		}
+		name = rest
+	}
+	if name == "" || name == w.Name {
+		return types.NamespacedName{}
+	}
+	return types.NamespacedName{Namespace: w.Namespace, Name: name}
+}
+
+func KeyOf(w *kueue.Workload) types.NamespacedName {
+	return types.NamespacedName{Namespace: w.Namespace, Name: w.Name}
+}
+
+func SameJob(a, b *kueue.Workload) bool {
+	x, y := metav1.GetControllerOf(a), metav1.GetControllerOf(b)
+	return a.Namespace == b.Namespace && x != nil && y != nil && x.UID == y.UID && x.Kind == y.Kind && x.Name == y.Name
+}
+
+func IsElastic(w *kueue.Workload) bool { return w.Annotations[ElasticAnnotation] == "true" }

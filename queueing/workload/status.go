@@ -1,0 +1,84 @@
+package workload
+
+import (
+	"fmt"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// Waiting is the status of a Workload that waits for a reason and asks for so much; nil if
+// it says so already.
+func Waiting(w *kueue.Workload, requested []kueue.PodSetRequest, reason, message string, now time.Time) *kueue.WorkloadStatus {
+	have := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+	if have != nil && have.Status == metav1.ConditionFalse && have.Reason == reason && have.Message == message {
+		return nil
+	}
+	e := Edit(w, now)
+	if IsTrue(w, kueue.WorkloadQuotaReserved) || w.Status.Admission != nil {
+		// Half a reservation, as a hand or another controller may leave it.
+		e.Release(reason, message)
+	} else {
+		e.Pending(reason, message)
+	}
+	switch reason {
+	case kueue.WorkloadQuotaReservedReasonSuspended, kueue.WorkloadQuotaReservedReasonMisconfigured, kueue.WorkloadDeactivated:
+	default:
+		// What kept it from being queued is over.
+		e.requeue()
+	}
+	e.blockedOnGates(reason, message)
+	e.Status.ResourceRequests = requested
+	return e.Status
+}
+
+// ReasonPodsRefused is the reason of PodsReady=False where the API server lets no pods
+// of a started job be created, and then of Evicted. Kueue has no word for it: there
+// such a job keeps its quota until the timeout of waitForPodsReady.
+const ReasonPodsRefused = "PodsRefused"
+
+// PodsRefused is the status of an admitted Workload whose pods the API server refuses,
+// with its words. The Workload is evicted for it.
+func PodsRefused(w *kueue.Workload, words string, now time.Time) *kueue.WorkloadStatus {
+	e := Edit(w, now)
+	// Its time is that of the refusal, even if the pods were not ready before.
+	apimeta.RemoveStatusCondition(&e.Status.Conditions, kueue.WorkloadPodsReady)
+	e.Set(kueue.WorkloadPodsReady, metav1.ConditionFalse, ReasonPodsRefused, words)
+	return e.Status
+}
+
+// ReasonSuspendedByHand is the reason of Evicted where a person has suspended a
+// job that ran. Kueue has none, since it starts such a job again at once.
+const ReasonSuspendedByHand = "SuspendedByHand"
+
+// Evicted is the status of a Workload that has to stop. Its quota stays until it
+// is Released.
+func Evicted(w *kueue.Workload, reason, message string, now time.Time) *kueue.WorkloadStatus {
+	e := Edit(w, now)
+	e.Evict(reason, "", message)
+	return e.Status
+}
+
+// Released is the status of an evicted Workload once no pod of it runs any more:
+// its quota goes back to the queue.
+func Released(w *kueue.Workload, now time.Time) *kueue.WorkloadStatus {
+	e := Edit(w, now)
+	reason, message := kueue.WorkloadQuotaReservedReasonPendingEvaluation, "The workload was evicted"
+	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil {
+		message = fmt.Sprintf("Evicted: %s", c.Message)
+	}
+	if !IsActive(w) {
+		reason, message = kueue.WorkloadDeactivated, DeactivatedMessage
+	}
+	e.Release(reason, message)
+	return e.Status
+}
+
+// Finished is the status of a Workload whose job is over.
+func Finished(w *kueue.Workload, reason, message string, now time.Time) *kueue.WorkloadStatus {
+	e := Edit(w, now)
+	e.Set(kueue.WorkloadFinished, metav1.ConditionTrue, reason, message)
+	return e.Status
+}
