@@ -20,7 +20,7 @@ const module = "github.com/muster-dev/muster/"
 
 // pure packages decide: they get a snapshot and return a verdict.
 var pure = []string{
-	"nodegroups", "provisioning", "provisioning/fit", "queueing", "queueing/quota", "queueing/preemption", "queueing/usage", "queueing/forecast", "kwok/pool",
+	"nodegroups", "provisioning", "provisioning/fit", "queueing", "queueing/workload", "queueing/cache", "queueing/checks", "queueing/lifecycle", "queueing/scheduler", "queueing/quota", "queueing/preemption", "queueing/usage", "queueing/forecast", "kwok/pool",
 	"kwok/scenario", "deploy/document", "kwok/scenario/report",
 }
 
