@@ -65,7 +65,7 @@ func TestRowsAreChosenAndOrdered(t *testing.T) {
 			"?why=Turn":                  "1 first",
 			"?why=ExceedsMaxQuota":       "2 old whale",
 			"?q=WHALE":                   "1 whale",
-			"?q=maximum+quota":             "2 old whale",
+			"?q=maximum+quota":           "2 old whale",
 			"?queue=vision&order=age":    "3 first second whale",
 			"?order=age&from=1&count=2":  "4 first second",
 			"?from=9":                    "4",
