@@ -17,6 +17,7 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	workloads "github.com/muster-dev/muster/queueing/workload"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // contested is a queue with quota for two machines, whatever group they are of. A gang
@@ -24,21 +25,21 @@ import (
 // another group.
 func (s *site) contested(wanted func(*v1alpha1.NodeGroup)) (low, high *batchv1.Job) {
 	s.Helper()
-	old, young := s.group("-old", nil), s.group("-young", wanted)
+	old, young := s.Group("-old", nil), s.Group("-young", wanted)
 	s.queue(old)
-	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-	flavor.Spec.NodeLabels = map[string]string{siteLabel: s.name}
-	s.create(flavor)
-	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	flavor.Spec.NodeLabels = map[string]string{testbed.SiteLabel: s.Name}
+	s.Create(flavor)
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	s.edit(cq, func() {
 		cq.Spec.Preemption = &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptionPolicyLowerPriority}
 		group := &cq.Spec.ResourceGroups[0]
-		group.Flavors[0].Name = kueue.ResourceFlavorReference(s.name)
+		group.Flavors[0].Name = kueue.ResourceFlavorReference(s.Name)
 		group.Flavors[0].Resources[1].NominalQuota = *amount("16")
 	})
-	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Value: 1000}
-	s.create(class)
-	s.Cleanup(func() { _ = kube.Delete(s.cleanup(), class) })
+	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Value: 1000}
+	s.Create(class)
+	s.Cleanup(func() { _ = s.Kube.Delete(s.cleanup(), class) })
 	on := func(g *v1alpha1.NodeGroup, runFor string) func(*batchv1.Job) {
 		return func(j *batchv1.Job) {
 			j.Spec.Template.Annotations = map[string]string{kwokv1alpha1.RunForAnnotation: runFor}
@@ -59,7 +60,7 @@ func (s *site) untilEvicted(j *batchv1.Job, most time.Duration, each func()) boo
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for end := time.Now().Add(most); time.Now().Before(end); <-ticker.C {
-		if w := s.workload(j); w != nil && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted) {
+		if w := s.Workload(j); w != nil && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted) {
 			return true
 		}
 		each()
@@ -75,8 +76,8 @@ func TestVictimsRunUntilTheMachinesOfTheNewcomerAreBooked(t *testing.T) {
 	s := newSite(t)
 	low, high := s.contested(func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.BootDelay = metav1.Duration{Duration: 3 * time.Second} })
 	waited := false
-	evicted := s.untilEvicted(low, patience, func() {
-		w := s.workload(high)
+	evicted := s.untilEvicted(low, testbed.Patience, func() {
+		w := s.Workload(high)
 		if w == nil {
 			return
 		}
@@ -91,21 +92,21 @@ func TestVictimsRunUntilTheMachinesOfTheNewcomerAreBooked(t *testing.T) {
 	}
 	// Read after the eviction was seen: what is true by now need not have been then,
 	// but the times tell.
-	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: s.workload(high).Name + "-capacity-1"}}
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Workload(high).Name + "-capacity-1"}}
 	provisioned := s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
-	left := meta.FindStatusCondition(s.workload(low).Status.Conditions, kueue.WorkloadEvicted)
+	left := meta.FindStatusCondition(s.Workload(low).Status.Conditions, kueue.WorkloadEvicted)
 	if left.LastTransitionTime.Before(&provisioned.LastTransitionTime) {
 		t.Errorf("low had to stop at %s, the machines were booked at %s", left.LastTransitionTime, provisioned.LastTransitionTime)
 	}
 	uid := r.UID
 	s.complete(high)
-	if s.get(r) && r.UID != uid {
+	if s.Get(r) && r.UID != uid {
 		t.Error("high has started with another request than the one that was made ahead of its quota")
 	}
-	s.delete(low)
-	s.delete(high)
-	s.empty(s.name + "-old")
-	s.empty(s.name + "-young")
+	s.Delete(low)
+	s.Delete(high)
+	s.Empty(s.Name + "-old")
+	s.Empty(s.Name + "-young")
 }
 
 // TestNobodyLeavesForMachinesThatCannotBeHad: the pool of the newcomer is dry. It says
@@ -117,13 +118,13 @@ func TestNobodyLeavesForMachinesThatCannotBeHad(t *testing.T) {
 	tried := 0
 	evicted := s.untilEvicted(low, 20*time.Second, func() {
 		var list provreq.ProvisioningRequestList
-		if w := s.workload(high); w != nil && w.Status.SchedulingStats != nil && kube.List(t.Context(), &list, client.InNamespace(s.name)) == nil {
+		if w := s.Workload(high); w != nil && w.Status.SchedulingStats != nil && s.Kube.List(t.Context(), &list, client.InNamespace(s.Name)) == nil {
 			for _, e := range w.Status.SchedulingStats.Evictions {
 				tried = max(tried, int(e.Count))
 			}
 		}
 	})
-	w := s.workload(high)
+	w := s.Workload(high)
 	if evicted || tried == 0 {
 		t.Errorf("low is stopped: %v, after %d attempts of high: %v", evicted, tried, w.Status.Conditions)
 	}
@@ -131,16 +132,16 @@ func TestNobodyLeavesForMachinesThatCannotBeHad(t *testing.T) {
 	if c.Status != metav1.ConditionFalse || c.Reason != workloads.ReasonWaitingForCapacity {
 		t.Errorf("high waits because of %s: %s", c.Reason, c.Message)
 	}
-	s.eventually("high says who keeps running", func() bool {
-		c = meta.FindStatusCondition(s.workload(high).Status.Conditions, kueue.WorkloadQuotaReserved)
+	s.Eventually("high says who keeps running", func() bool {
+		c = meta.FindStatusCondition(s.Workload(high).Status.Conditions, kueue.WorkloadQuotaReserved)
 		return strings.Contains(c.Message, "16 nvidia.com/gpu") && strings.Contains(c.Message, "low")
 	}, func() string { return fmt.Sprint(c) })
 	var pods corev1.PodList
-	if err := kube.List(t.Context(), &pods, client.InNamespace(s.name)); err != nil || len(pods.Items) != 2 {
+	if err := s.Kube.List(t.Context(), &pods, client.InNamespace(s.Name)); err != nil || len(pods.Items) != 2 {
 		t.Errorf("there are %d pods, want the two of low; error %v", len(pods.Items), err)
 	}
-	s.delete(high)
-	s.delete(low)
-	s.empty(s.name + "-old")
-	s.empty(s.name + "-young")
+	s.Delete(high)
+	s.Delete(low)
+	s.Empty(s.Name + "-old")
+	s.Empty(s.Name + "-young")
 }

@@ -24,18 +24,18 @@ import (
 func (s *site) cpuQueue() *kueue.ClusterQueue {
 	s.Helper()
 	cq := clusterQueue(func(cq *kueue.ClusterQueue) {
-		cq.Name, cq.Spec.CohortName, cq.Spec.NamespaceSelector = s.name, "", &metav1.LabelSelector{}
+		cq.Name, cq.Spec.CohortName, cq.Spec.NamespaceSelector = s.Name, "", &metav1.LabelSelector{}
 		cq.Spec.ResourceGroups = []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu"}, Flavors: []kueue.FlavorQuotas{
-			{Name: kueue.ResourceFlavorReference(s.name), Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: *amount("10")}}},
+			{Name: kueue.ResourceFlavorReference(s.Name), Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: *amount("10")}}},
 		}}}
 	})
-	s.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, cq, s.localQueue())
+	s.Create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}, cq, s.localQueue())
 	return cq
 }
 
 func (s *site) localQueue() *kueue.LocalQueue {
 	return localQueue(func(lq *kueue.LocalQueue) {
-		lq.Namespace, lq.Name, lq.Spec.ClusterQueue = s.name, s.name, kueue.ClusterQueueReference(s.name)
+		lq.Namespace, lq.Name, lq.Spec.ClusterQueue = s.Name, s.Name, kueue.ClusterQueueReference(s.Name)
 	})
 }
 
@@ -43,9 +43,9 @@ func (s *site) localQueue() *kueue.LocalQueue {
 func (s *site) of5(name string) *kueue.Workload {
 	s.Helper()
 	w := workload(func(w *kueue.Workload) {
-		w.Namespace, w.Name, w.Spec.QueueName = s.name, name, kueue.LocalQueueName(s.name)
+		w.Namespace, w.Name, w.Spec.QueueName = s.Name, name, kueue.LocalQueueName(s.Name)
 	})
-	s.create(w)
+	s.Create(w)
 	return w
 }
 
@@ -53,8 +53,8 @@ func (s *site) of5(name string) *kueue.Workload {
 func (s *site) workloadIs(w *kueue.Workload, kind string, status metav1.ConditionStatus) metav1.Condition {
 	s.Helper()
 	var c *metav1.Condition
-	s.eventually(fmt.Sprintf("%s=%s of workload %s", kind, status, w.Name), func() bool {
-		if !s.get(w) {
+	s.Eventually(fmt.Sprintf("%s=%s of workload %s", kind, status, w.Name), func() bool {
+		if !s.Get(w) {
 			return false
 		}
 		c = meta.FindStatusCondition(w.Status.Conditions, kind)
@@ -64,74 +64,77 @@ func (s *site) workloadIs(w *kueue.Workload, kind string, status metav1.Conditio
 }
 
 func TestALocalQueueWaitsForItsClusterQueue(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	lq := s.localQueue()
-	s.create(lq)
+	s.Create(lq)
 	w := s.of5("early")
 	var c *metav1.Condition
-	s.eventually("the LocalQueue says what it lacks", func() bool {
+	s.Eventually("the LocalQueue says what it lacks", func() bool {
 		c = nil
-		if s.get(lq) {
+		if s.Get(lq) {
 			c = meta.FindStatusCondition(lq.Status.Conditions, kueue.LocalQueueActive)
 		}
 		return c != nil && c.Status == metav1.ConditionFalse
 	}, func() string { return fmt.Sprint(lq.Status) })
-	if c.Reason != "ClusterQueueDoesNotExist" || !strings.Contains(c.Message, s.name) {
+	if c.Reason != "ClusterQueueDoesNotExist" || !strings.Contains(c.Message, s.Name) {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
-	if c := s.workloadIs(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse); !strings.Contains(c.Message, s.name) {
+	if c := s.workloadIs(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse); !strings.Contains(c.Message, s.Name) {
 		t.Errorf("the Workload says %s: %s", c.Reason, c.Message)
 	}
-	s.delete(lq)
+	s.Delete(lq)
 	s.cpuQueue()
 	s.workloadIs(w, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 }
 
 func TestAFlavorInUseStaysUntilItIsNot(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	cq := s.cpuQueue()
 	first := s.of5("first")
 	s.workloadIs(first, kueue.WorkloadAdmitted, metav1.ConditionTrue)
-	rf := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-	s.delete(rf)
-	s.delete(cq)
+	rf := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	s.Delete(rf)
+	s.Delete(cq)
 	second := s.of5("second")
-	s.eventually("the queue says that it is going", func() bool {
+	s.Eventually("the queue says that it is going", func() bool {
 		c := meta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueActive)
-		return s.get(cq) && c != nil && c.Reason == kueue.ClusterQueueActiveReasonTerminating
+		return s.Get(cq) && c != nil && c.Reason == kueue.ClusterQueueActiveReasonTerminating
 	}, func() string { return fmt.Sprint(cq.Status.Conditions) })
 	s.workloadIs(second, kueue.WorkloadQuotaReserved, metav1.ConditionFalse)
-	if !s.get(rf) || !s.get(cq) {
+	if !s.Get(rf) || !s.Get(cq) {
 		t.Error("the flavor or the queue has gone while a Workload had quota in it")
 	}
 	s.workloadIs(first, kueue.WorkloadAdmitted, metav1.ConditionTrue)
-	s.delete(first)
-	s.eventually("queue and flavor go once nothing uses them", func() bool { return !s.get(cq) && !s.get(rf) },
+	s.Delete(first)
+	s.Eventually("queue and flavor go once nothing uses them", func() bool { return !s.Get(cq) && !s.Get(rf) },
 		func() string { return fmt.Sprint(cq.Finalizers, rf.Finalizers) })
 }
 
 // TestQuotaLoweredUnderUsageTakesNothingAway from those who have it, and gives
 // nothing to others.
 func TestQuotaLoweredUnderUsageTakesNothingAway(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	cq := s.cpuQueue()
 	first := s.of5("first")
 	s.workloadIs(first, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 	patch := client.MergeFrom(cq.DeepCopy())
 	quota(cq).NominalQuota = *amount("1")
-	if err := kube.Patch(t.Context(), cq, patch); err != nil {
+	if err := s.Kube.Patch(t.Context(), cq, patch); err != nil {
 		t.Fatal(err)
 	}
 	second := s.of5("second")
 	if c := s.workloadIs(second, kueue.WorkloadQuotaReserved, metav1.ConditionFalse); !strings.Contains(c.Message, "cpu") {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
-	if s.get(first); !meta.IsStatusConditionTrue(first.Status.Conditions, kueue.WorkloadAdmitted) {
+	if s.Get(first); !meta.IsStatusConditionTrue(first.Status.Conditions, kueue.WorkloadAdmitted) {
 		t.Errorf("the first has lost what it had: %v", first.Status.Conditions)
 	}
 	patch = client.MergeFrom(cq.DeepCopy())
 	quota(cq).NominalQuota = *amount("10")
-	if err := kube.Patch(t.Context(), cq, patch); err != nil {
+	if err := s.Kube.Patch(t.Context(), cq, patch); err != nil {
 		t.Fatal(err)
 	}
 	s.workloadIs(second, kueue.WorkloadAdmitted, metav1.ConditionTrue)
@@ -139,43 +142,45 @@ func TestQuotaLoweredUnderUsageTakesNothingAway(t *testing.T) {
 
 // TestAWorkloadWhoseQuotaIsTakenByHandQueuesAgain.
 func TestAWorkloadWhoseQuotaIsTakenByHandQueuesAgain(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.cpuQueue()
 	w := s.of5("edited")
 	s.workloadIs(w, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 	patch := client.MergeFrom(w.DeepCopy())
 	evicted(w)
-	if err := kube.Status().Patch(t.Context(), w, patch); err != nil {
+	if err := s.Kube.Status().Patch(t.Context(), w, patch); err != nil {
 		t.Fatal(err)
 	}
 	s.workloadIs(w, kueue.WorkloadAdmitted, metav1.ConditionTrue)
-	if s.get(w); w.Status.Admission == nil {
+	if s.Get(w); w.Status.Admission == nil {
 		t.Error("it is admitted without an admission")
 	}
 }
 
 // TestCohortsInACircleAdmitNobody until the circle is cut.
 func TestCohortsInACircleAdmitNobody(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	upper := cohort(func(c *kueue.Cohort) {
-		*c = kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-upper"}}
-		c.Spec.ParentName = kueue.CohortReference(s.name + "-lower")
+		*c = kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-upper"}}
+		c.Spec.ParentName = kueue.CohortReference(s.Name + "-lower")
 	})
 	lower := cohort(func(c *kueue.Cohort) {
-		*c = kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-lower"}}
+		*c = kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-lower"}}
 		c.Spec.ParentName = kueue.CohortReference(upper.Name)
 	})
-	s.create(upper, lower)
+	s.Create(upper, lower)
 	cq := s.cpuQueue()
 	patch := client.MergeFrom(cq.DeepCopy())
 	cq.Spec.CohortName = kueue.CohortReference(lower.Name)
-	if err := kube.Patch(t.Context(), cq, patch); err != nil {
+	if err := s.Kube.Patch(t.Context(), cq, patch); err != nil {
 		t.Fatal(err)
 	}
 	var c *metav1.Condition
-	s.eventually("the queue says that its cohort is in a circle", func() bool {
+	s.Eventually("the queue says that its cohort is in a circle", func() bool {
 		c = nil
-		if s.get(cq) {
+		if s.Get(cq) {
 			c = meta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueActive)
 		}
 		return c != nil && c.Reason == "CohortCycle"
@@ -187,7 +192,7 @@ func TestCohortsInACircleAdmitNobody(t *testing.T) {
 	s.workloadIs(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse)
 	patch = client.MergeFrom(upper.DeepCopy())
 	upper.Spec.ParentName = ""
-	if err := kube.Patch(t.Context(), upper, patch); err != nil {
+	if err := s.Kube.Patch(t.Context(), upper, patch); err != nil {
 		t.Fatal(err)
 	}
 	s.workloadIs(w, kueue.WorkloadAdmitted, metav1.ConditionTrue)
@@ -200,20 +205,21 @@ const garbage = 200
 // and policies let them in. A queue beside them goes on, muster does not die, and
 // all of it can be deleted.
 func TestGarbageHarmsNobodyElse(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	s.queue(g)
 	before := s.panics()
-	r := &rubbish{Rand: rand.New(rand.NewPCG(seed, seed)), site: s.name}
+	r := &rubbish{Rand: rand.New(rand.NewPCG(seed, seed)), site: s.Name}
 	var made []*unstructured.Unstructured
 	accepted := map[string]int{}
 	for i := range garbage {
 		for _, o := range r.objects(i) {
-			switch err := kube.Create(t.Context(), o); {
+			switch err := s.Kube.Create(t.Context(), o); {
 			case err == nil:
 				made = append(made, o)
 				accepted[o.GetKind()]++
-				r.scribble(t, o)
+				r.scribble(s, o)
 			case !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err):
 				t.Fatalf("creating %v: %v", o.Object, err)
 			}
@@ -222,10 +228,10 @@ func TestGarbageHarmsNobodyElse(t *testing.T) {
 	t.Logf("of %d of each kind there are: %v", garbage, accepted)
 	s.complete(s.job("sense", 2, nil))
 	for _, o := range made {
-		s.delete(o)
+		s.Delete(o)
 	}
-	s.eventually("all garbage is gone", func() bool {
-		for len(made) > 0 && apierrors.IsNotFound(kube.Get(t.Context(), client.ObjectKeyFromObject(made[0]), made[0])) {
+	s.Eventually("all garbage is gone", func() bool {
+		for len(made) > 0 && apierrors.IsNotFound(s.Kube.Get(t.Context(), client.ObjectKeyFromObject(made[0]), made[0])) {
 			made = made[1:]
 		}
 		return len(made) == 0
@@ -235,13 +241,13 @@ func TestGarbageHarmsNobodyElse(t *testing.T) {
 	if after := s.panics(); after != before {
 		t.Errorf("muster has panicked %d times", after-before)
 	}
-	s.empty(g.Name)
+	s.Empty(g.Name)
 }
 
 // panics in the log of muster so far.
 func (s *site) panics() int {
 	s.Helper()
-	text, err := os.ReadFile(running.Logs(cluster.Muster))
+	text, err := os.ReadFile(s.Logs(cluster.Muster))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -399,7 +405,7 @@ func (r *rubbish) objects(i int) (out []*unstructured.Unstructured) {
 
 // scribble writes nonsense over the status of some Workloads, all but quota of
 // queues that there are.
-func (r *rubbish) scribble(t *testing.T, o *unstructured.Unstructured) {
+func (r *rubbish) scribble(s *site, o *unstructured.Unstructured) {
 	if o.GetKind() != "Workload" || r.IntN(2) == 0 {
 		return
 	}
@@ -418,8 +424,8 @@ func (r *rubbish) scribble(t *testing.T, o *unstructured.Unstructured) {
 			"requeueAfterSeconds": int64(2147483647), "retryCount": int64(2147483647)}},
 		"accumulatedPastExecutionTimeSeconds": int64(2147483647),
 	}
-	err := kube.Status().Patch(t.Context(), o, patch)
+	err := s.Kube.Status().Patch(s.Context(), o, patch)
 	if err != nil && !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-		t.Errorf("scribbling on %s: %v", o.GetName(), err)
+		s.Errorf("scribbling on %s: %v", o.GetName(), err)
 	}
 }

@@ -16,18 +16,19 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // budget of so many USD a month for the site's namespace, or these LocalQueues of it,
 // which counts gangs for an hour ahead.
 func (s *site) budget(usd string, queues ...string) *v1alpha1.CapacityPolicy {
 	s.Helper()
-	p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	p.Spec.Budgets = []v1alpha1.CapacityBudget{{
 		Name: "team", USD: resource.MustParse(usd), Period: v1alpha1.BudgetMonth, Reserve: &metav1.Duration{Duration: time.Hour},
-		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.name}}, Queues: queues,
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.Name}}, Queues: queues,
 	}}
-	s.create(p)
+	s.Create(p)
 	return p
 }
 
@@ -36,24 +37,24 @@ func (s *site) budget(usd string, queues ...string) *v1alpha1.CapacityPolicy {
 func TestAGangThatWouldPassTheBudgetWaits(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	s.queue(g)
 	policy := s.budget("250")
 	long := func(j *batchv1.Job) {
 		j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "10m"}
 	}
 	first := s.job("first", 2, long)
-	s.eventually("the first gang runs", func() bool { return s.get(first) && first.Status.Active == 2 }, func() string { return fmt.Sprint(first.Status) })
+	s.Eventually("the first gang runs", func() bool { return s.Get(first) && first.Status.Active == 2 }, func() string { return fmt.Sprint(first.Status) })
 
 	second := s.job("second", 2, nil)
 	reason := ""
-	s.eventually("the second gang's Workload says why it waits", func() bool {
-		if w := s.workload(second); w != nil {
+	s.Eventually("the second gang's Workload says why it waits", func() bool {
+		if w := s.Workload(second); w != nil {
 			if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil {
 				reason = c.Message
 			}
 		}
-		return strings.Contains(reason, "CapacityPolicy "+s.name+" lets its namespaces spend 250 USD in the month that ends at ") &&
+		return strings.Contains(reason, "CapacityPolicy "+s.Name+" lets its namespaces spend 250 USD in the month that ends at ") &&
 			strings.Contains(reason, "(spec.budgets[name=team].usd)") && strings.Contains(reason, "the gang needs 197 (196.64 per hour for 1h0m0s)")
 	}, func() string { return "it says: " + reason })
 	t.Log("the second gang waits:", reason)
@@ -61,26 +62,26 @@ func TestAGangThatWouldPassTheBudgetWaits(t *testing.T) {
 	if c := s.condition(direct, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "spec.budgets[name=team].usd") {
 		t.Errorf("a request that nobody queued waits: %s", c.Message)
 	}
-	s.delete(direct)
+	s.Delete(direct)
 
 	patch := client.MergeFrom(policy.DeepCopy())
 	policy.Spec.Budgets[0].USD = resource.MustParse("1000")
-	if err := kube.Patch(t.Context(), policy, patch); err != nil {
+	if err := s.Kube.Patch(t.Context(), policy, patch); err != nil {
 		t.Fatal(err)
 	}
 	s.complete(second)
-	if s.get(first); first.Status.Active != 2 || first.Spec.Suspend != nil && *first.Spec.Suspend {
+	if s.Get(first); first.Status.Active != 2 || first.Spec.Suspend != nil && *first.Spec.Suspend {
 		t.Errorf("the first gang was stopped: %+v", first.Status)
 	}
-	s.eventually("the status tells what was spent", func() bool {
-		if !s.get(policy) || len(policy.Status.Budgets) != 1 {
+	s.Eventually("the status tells what was spent", func() bool {
+		if !s.Get(policy) || len(policy.Status.Budgets) != 1 {
 			return false
 		}
 		spent, err := resource.ParseQuantity(policy.Status.Budgets[0].Spent)
 		return err == nil && spent.Sign() > 0 && spent.CmpInt64(250) < 0
 	}, func() string { return fmt.Sprintf("%+v", policy.Status) })
-	s.delete(first)
-	s.empty(g.Name)
+	s.Delete(first)
+	s.Empty(g.Name)
 }
 
 // TestQueuesOfANamespaceHaveBudgetsApart: the namespace's two LocalQueues lead to one
@@ -90,69 +91,69 @@ func TestAGangThatWouldPassTheBudgetWaits(t *testing.T) {
 func TestQueuesOfANamespaceHaveBudgetsApart(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	s.queue(g)
-	free := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "free"}}
-	free.Spec.ClusterQueue = kueue.ClusterQueueReference(s.name)
-	s.create(free)
-	s.budget("250", s.name)
+	free := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "free"}}
+	free.Spec.ClusterQueue = kueue.ClusterQueueReference(s.Name)
+	s.Create(free)
+	s.budget("250", s.Name)
 	first := s.job("first", 2, func(j *batchv1.Job) {
 		j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "10m"}
 	})
-	s.eventually("the first gang runs", func() bool { return s.get(first) && first.Status.Active == 2 }, func() string { return fmt.Sprint(first.Status) })
+	s.Eventually("the first gang runs", func() bool { return s.Get(first) && first.Status.Active == 2 }, func() string { return fmt.Sprint(first.Status) })
 
 	second := s.job("second", 2, nil)
 	reason := ""
-	s.eventually("the second gang's Workload says why it waits", func() bool {
-		if w := s.workload(second); w != nil {
+	s.Eventually("the second gang's Workload says why it waits", func() bool {
+		if w := s.Workload(second); w != nil {
 			if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil {
 				reason = c.Message
 			}
 		}
-		return strings.Contains(reason, "CapacityPolicy "+s.name+" lets LocalQueue "+s.name+" of its namespaces, with requests of no queue, spend 250 USD in the month that ends at ")
+		return strings.Contains(reason, "CapacityPolicy "+s.Name+" lets LocalQueue "+s.Name+" of its namespaces, with requests of no queue, spend 250 USD in the month that ends at ")
 	}, func() string { return "it says: " + reason })
 	t.Log("the second gang waits:", reason)
 	inQueue := func(r *provreq.ProvisioningRequest) {
-		r.Labels = map[string]string{"kueue.x-k8s.io/queue-name": s.name}
+		r.Labels = map[string]string{"kueue.x-k8s.io/queue-name": s.Name}
 	}
 	direct := s.request("direct", 2, inQueue)
-	if c := s.condition(direct, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "lets LocalQueue "+s.name+" of its namespaces, with requests of no queue, spend") {
+	if c := s.condition(direct, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "lets LocalQueue "+s.Name+" of its namespaces, with requests of no queue, spend") {
 		t.Errorf("a request with the label of the queue waits: %s", c.Message)
 	}
-	s.delete(direct)
+	s.Delete(direct)
 
 	s.complete(s.job("twin", 2, func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/queue-name"] = free.Name }))
 	unqueued := s.request("unqueued", 2, nil)
 	if c := s.condition(unqueued, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "with requests of no queue") {
 		t.Errorf("a request without the label of the queue waits: %s", c.Message)
 	}
-	s.delete(unqueued)
-	if w := s.workload(second); w == nil || meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved) {
+	s.Delete(unqueued)
+	if w := s.Workload(second); w == nil || meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved) {
 		t.Errorf("the second gang did not wait: %v", w)
 	}
-	s.delete(first)
+	s.Delete(first)
 	s.complete(second)
-	s.empty(g.Name)
+	s.Empty(g.Name)
 }
 
 func TestACheaperFlavorIsTriedWithinABudget(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	dear := s.group("-dear", nil)
-	cheap := s.group("-cheap", func(g *v1alpha1.NodeGroup) { g.Spec.PricePerHour = new(resource.MustParse("10")) })
+	dear := s.Group("-dear", nil)
+	cheap := s.Group("-cheap", func(g *v1alpha1.NodeGroup) { g.Spec.PricePerHour = new(resource.MustParse("10")) })
 	s.queue(dear, cheap)
 	s.budget("50")
 	j := s.job("train", 2, nil)
 	s.complete(j)
-	if w := s.workload(j); w == nil || w.Status.Admission == nil ||
+	if w := s.Workload(j); w == nil || w.Status.Admission == nil ||
 		w.Status.Admission.PodSetAssignments[0].Flavors["nvidia.com/gpu"] != kueue.ResourceFlavorReference(cheap.Name) {
 		t.Errorf("the workload was admitted as %v, want flavor %s", w, cheap.Name)
 	}
-	s.empty(cheap.Name)
+	s.Empty(cheap.Name)
 }
 
 func TestBudgetsThatMakeNoSenseAreRefused(t *testing.T) {
-	s := &site{T: t, name: siteName(t)}
+	t.Parallel()
 	for _, tc := range []struct {
 		name   string
 		change func(*v1alpha1.CapacityBudget)
@@ -167,10 +168,10 @@ func TestBudgetsThatMakeNoSenseAreRefused(t *testing.T) {
 		{"a name that is none", func(b *v1alpha1.CapacityBudget) { b.Name = "The Team" }, []string{"spec.budgets[0].name", "The Team"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+			p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: testbed.SiteName(t)}}
 			p.Spec.Budgets = []v1alpha1.CapacityBudget{{Name: "team", USD: resource.MustParse("1"), Period: v1alpha1.BudgetDay}}
 			tc.change(&p.Spec.Budgets[0])
-			err := kube.Create(t.Context(), p, client.DryRunAll)
+			err := shared.Kube.Create(t.Context(), p, client.DryRunAll)
 			for _, words := range tc.want {
 				if err == nil || !strings.Contains(err.Error(), words) {
 					t.Errorf("%v; want an error that says %q", err, words)

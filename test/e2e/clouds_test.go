@@ -25,8 +25,8 @@ import (
 
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cloudsim"
-	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // cloudLabel keeps pods on the nodes of one group of the simulated clouds: see
@@ -37,13 +37,13 @@ const cloudLabel = "e2e.muster.dev/cloud"
 // of the test.
 func (s *site) offering(name, label string, change func(*v1alpha1.NodeGroup)) *v1alpha1.NodeGroup {
 	s.Helper()
-	g := s.group("-"+name, func(g *v1alpha1.NodeGroup) {
+	g := s.Group("-"+name, func(g *v1alpha1.NodeGroup) {
 		g.Spec.Kwok = nil
 		g.Spec.Template.Labels = map[string]string{v1alpha1.CloudGroupLabel: label, cloudLabel: label}
 		change(g)
 	})
 	s.Cleanup(func() {
-		if err := kube.Delete(context.Background(), g); err != nil {
+		if err := s.Kube.Delete(context.Background(), g); err != nil {
 			s.Error(err)
 		}
 	})
@@ -106,7 +106,7 @@ func TestAGangStartsOnTheFifthOffering(t *testing.T) {
 			s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
 			t.Logf("Provisioned on the fifth offering after %s", time.Since(began).Round(10*time.Millisecond))
 			for i, g := range groups {
-				s.get(g)
+				s.Get(g)
 				if i < 4 && (len(g.Status.Attempts) == 0 || g.Status.Attempts[0].Class != v1alpha1.Stockout || g.Status.Attempts[0].Got != 0) {
 					t.Errorf("the attempts of offering %d are %+v, want a stockout of which nothing came", i+1, g.Status.Attempts)
 				}
@@ -124,7 +124,7 @@ func TestAGangStartsOnTheFifthOffering(t *testing.T) {
 					t.Errorf("node %s was born open: pods could slip in", name)
 				}
 			}
-			s.delete(r)
+			s.Delete(r)
 			s.paidOff(groups...)
 		})
 	}
@@ -135,7 +135,7 @@ func TestAGangStartsOnTheFifthOffering(t *testing.T) {
 func (s *site) births() func() map[string]bool {
 	s.Helper()
 	s.birthPolicyActs()
-	nodes, err := kubernetes.NewForConfig(running.RESTConfig())
+	nodes, err := kubernetes.NewForConfig(s.RESTConfig())
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -174,13 +174,13 @@ func (s *site) births() func() map[string]bool {
 func (s *site) birthPolicyActs() {
 	s.Helper()
 	launching := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: deploy.Launching}}
-	if err := kube.Patch(s.Context(), launching, client.RawPatch(types.MergePatchType, []byte(`{"data":{"probe":""}}`))); err != nil {
+	if err := s.Kube.Patch(s.Context(), launching, client.RawPatch(types.MergePatchType, []byte(`{"data":{"probe":""}}`))); err != nil {
 		s.Fatal(err)
 	}
 	probe := &corev1.Node{}
-	s.eventually("the policy on births acts", func() bool {
+	s.Eventually("the policy on births acts", func() bool {
 		probe = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "probe", Labels: map[string]string{v1alpha1.CloudGroupLabel: "probe"}}}
-		return kube.Create(s.Context(), probe, client.DryRunAll) == nil && probe.Spec.Unschedulable
+		return s.Kube.Create(s.Context(), probe, client.DryRunAll) == nil && probe.Spec.Unschedulable
 	}, func() string { return "a node that is tried is born open" })
 	if probe.Annotations[v1alpha1.CordonedAnnotation] != v1alpha1.CordonJoining {
 		s.Errorf("the cordon of a young node bears no mark of Muster's: %v", probe.Annotations)
@@ -190,7 +190,7 @@ func (s *site) birthPolicyActs() {
 // bill is what the clouds bill for a NodeGroup.
 func (s *site) bill(group string) (out []cloudsim.Line) {
 	s.Helper()
-	answer, err := http.Get(running.CloudsURL() + "/bill")
+	answer, err := http.Get(s.CloudsURL() + "/bill")
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func (s *site) bill(group string) (out []cloudsim.Line) {
 		s.Fatal(err)
 	}
 	g := &v1alpha1.NodeGroup{}
-	if err := kube.Get(s.Context(), client.ObjectKey{Name: group}, g); err != nil {
+	if err := s.Kube.Get(s.Context(), client.ObjectKey{Name: group}, g); err != nil {
 		s.Fatal(err)
 	}
 	for _, l := range all {
@@ -217,8 +217,8 @@ func (s *site) bill(group string) (out []cloudsim.Line) {
 func (s *site) paidOff(groups ...*v1alpha1.NodeGroup) {
 	s.Helper()
 	for _, g := range groups {
-		s.empty(g.Name)
-		s.eventually("nothing of "+g.Name+" is billed on", func() bool {
+		s.Empty(g.Name)
+		s.Eventually("nothing of "+g.Name+" is billed on", func() bool {
 			return !slices.ContainsFunc(s.bill(g.Name), func(l cloudsim.Line) bool { return l.Open })
 		}, func() string { return fmt.Sprintf("the bill: %+v", s.bill(g.Name)) })
 	}
@@ -226,11 +226,11 @@ func (s *site) paidOff(groups ...*v1alpha1.NodeGroup) {
 
 // By each of the ways to launch a job gets its machines, also if muster dies at some
 // moment of it, and no machine is left or was made beside those that it needs.
-func TestKillingMusterLosesNoMachineOfACloud(t *testing.T) {
+func killedLaunchingOnACloud(s *site) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for _, method := range []string{"Fleet", "Reservation", "LaunchInstances", "BulkInsert", "ResizeRequest", "CreateInstances"} {
-		t.Run(method, func(t *testing.T) {
-			s := newSite(t)
+		s.Run(method, func(t *testing.T) {
+			s := &site{testbed.NewSite(t, s.Cluster)}
 			g := s.offering("steady", "methods", func(g *v1alpha1.NodeGroup) {
 				if aws := v1alpha1.AWSLaunchMethod(method); slices.Contains([]v1alpha1.AWSLaunchMethod{v1alpha1.AWSFleet, v1alpha1.AWSReservation, v1alpha1.AWSLaunchInstances}, aws) {
 					onAWS("c", "methods", "p5.48xlarge")(g)
@@ -248,17 +248,10 @@ func TestKillingMusterLosesNoMachineOfACloud(t *testing.T) {
 				after := time.Duration(random.Int64N(int64(time.Duration(i+1) * time.Second)))
 				t.Logf("killing muster %s after the job's creation", after)
 				j := s.job(fmt.Sprintf("job-%d", i), 4, func(j *batchv1.Job) { onto("methods")(&j.Spec.Template.Spec) })
-				killed := time.NewTimer(after)
-				<-killed.C
-				watcher.StandStill(time.Now().Add(recovery))
-				if err := running.Kill(cluster.Muster); err != nil {
-					t.Fatal(err)
-				}
+				s.kill(after)
 				s.complete(j)
 				s.paidOff(g)
-				if err := running.WaitReady(t.Context(), cluster.Muster); err != nil {
-					t.Fatal(err)
-				}
+				s.back()
 			}
 			machines := 0
 			for _, l := range s.bill(g.Name) {
@@ -294,12 +287,12 @@ func TestNodesThatHaveLessThanTheCloudSays(t *testing.T) {
 			truthful := s.offering("truthful", "methods", tc.truthful)
 			r := s.request("gang", 2, nil, func(p *corev1.PodSpec) { p.NodeSelector = nil; p.Affinity = onEither("truth", "methods") })
 			s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
-			s.eventually("the difference is told", func() bool {
-				s.get(liar)
+			s.Eventually("the difference is told", func() bool {
+				s.Get(liar)
 				c := meta.FindStatusCondition(liar.Status.Conditions, v1alpha1.ConditionTemplateMatches)
 				return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "nvidia.com/gpu")
 			}, func() string { return fmt.Sprintf("conditions: %v", liar.Status.Conditions) })
-			s.delete(r)
+			s.Delete(r)
 			s.paidOff(liar, truthful)
 		})
 	}
@@ -320,7 +313,7 @@ func TestGroupsOfCloudsAreFound(t *testing.T) {
 	s := newSite(t)
 	found := func() map[string]v1alpha1.NodeGroup {
 		list := &v1alpha1.NodeGroupList{}
-		if err := kube.List(t.Context(), list, client.HasLabels{v1alpha1.DiscoveredLabel}); err != nil {
+		if err := s.Kube.List(t.Context(), list, client.HasLabels{v1alpha1.DiscoveredLabel}); err != nil {
 			return nil
 		}
 		out := map[string]v1alpha1.NodeGroup{}
@@ -330,7 +323,7 @@ func TestGroupsOfCloudsAreFound(t *testing.T) {
 		return out
 	}
 	want := []string{"aws us-east-1b", "aws us-east-1c", "gcp us-central1-c"}
-	s.eventually("a NodeGroup for each offering", func() bool {
+	s.Eventually("a NodeGroup for each offering", func() bool {
 		groups := found()
 		return len(groups) == len(want) && !slices.ContainsFunc(want, func(o string) bool {
 			g, ok := groups[o]
@@ -343,9 +336,9 @@ func TestGroupsOfCloudsAreFound(t *testing.T) {
 			t.Errorf("%s has %s GPUs at %s USD per hour and labels %v", name, gpus.String(), g.Spec.PricePerHour, g.Spec.Template.Labels)
 		}
 	}
-	s.eventually("word of the group that has no launch template", func() bool {
+	s.Eventually("word of the group that has no launch template", func() bool {
 		list := &eventsv1.EventList{}
-		return kube.List(t.Context(), list) == nil && slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
+		return s.Kube.List(t.Context(), list) == nil && slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
 			return e.Reason == "GroupRefused" && strings.Contains(e.Note, "old") && strings.Contains(e.Note, "launch template")
 		})
 	}, func() string { return "no such event" })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // kills is how often muster is killed in each story: here at moments spread over the
@@ -23,29 +24,72 @@ const recovery = 5 * time.Second
 // The seed is fixed, so that a failure can be looked for at the same moments.
 const seed = 2026
 
-func TestKillingMusterLosesNothing(t *testing.T) {
-	s := newSite(t)
+// TestMusterIsAway for moments, in a cluster of its own: nothing is lost, and nothing that
+// does without it is in its way.
+func TestMusterIsAway(t *testing.T) {
+	t.Parallel()
+	c := alone(t, "away", withClouds())
+	for _, story := range []struct {
+		name string
+		tell func(*site)
+	}{
+		{"killed launching", killedLaunching},
+		{"killed launching on a cloud", killedLaunchingOnACloud},
+		{"killed admitting", killedAdmitting},
+		{"paused while a pod comes", pausedWhileAPodComes},
+		{"paused while a machine is lost", pausedWhileAMachineIsLost},
+	} {
+		t.Run(story.name, func(t *testing.T) { story.tell(&site{testbed.NewSite(t, c)}) })
+	}
+}
+
+// kill kills muster, some time after what the test is about has begun.
+func (s *site) kill(after time.Duration) {
+	s.Helper()
+	<-time.After(after)
+	s.Watcher.StandStill(time.Now().Add(recovery))
+	if err := s.Kill(cluster.Muster); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// back waits until muster serves.
+func (s *site) back() {
+	s.Helper()
+	if err := s.WaitReady(s.Context(), cluster.Muster); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// paused does what it is given while muster is down.
+func (s *site) paused(do func()) {
+	s.Helper()
+	s.Watcher.StandStill(time.Now().Add(testbed.Patience))
+	if err := s.Pause(cluster.Muster); err != nil {
+		s.Fatal(err)
+	}
+	defer func() {
+		s.Watcher.StandStill(time.Now().Add(recovery))
+		if err := s.Resume(cluster.Muster); err != nil {
+			s.Error(err)
+		}
+	}()
+	do()
+}
+
+func killedLaunching(s *site) {
 	random := rand.New(rand.NewPCG(seed, seed))
-	holds := int32(3)
-	spot := s.group("-spot", func(g *v1alpha1.NodeGroup) { g.Spec.CapacityType, g.Spec.Kwok.Holds = v1alpha1.Spot, &holds })
-	steady := s.group("-steady", nil)
+	spot := s.Group("-spot", func(g *v1alpha1.NodeGroup) { g.Spec.CapacityType, g.Spec.Kwok.Holds = v1alpha1.Spot, new(int32(3)) })
+	steady := s.Group("-steady", nil)
 	s.queue(spot, steady)
 	step := 3 * time.Second / time.Duration(*kills)
 	for i := range *kills {
 		after := time.Duration(i)*step + time.Duration(random.Int64N(int64(step)))
 		s.Logf("killing muster %s after the job's creation", after)
 		j := s.job(fmt.Sprintf("job-%d", i), 4, nil)
-		killed := time.NewTimer(after)
-		<-killed.C
-		watcher.StandStill(time.Now().Add(recovery))
-		if err := running.Kill(cluster.Muster); err != nil {
-			t.Fatal(err)
-		}
+		s.kill(after)
 		s.complete(j)
-		s.empty(spot.Name)
-		s.empty(steady.Name)
-		if err := running.WaitReady(t.Context(), cluster.Muster); err != nil {
-			t.Fatal(err)
-		}
+		s.Empty(spot.Name, steady.Name)
+		s.back()
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
 	workloads "github.com/muster-dev/muster/queueing/workload"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // TestEveryWaitingJobIsExplained: two clouds and a pool of spot machines, three queues.
@@ -46,11 +47,11 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 	gcp := s.offering("gcp", "methods", priced(30, v1alpha1.OnDemand, onGCP("c", "methods", "a3-highgpu-8g")))
 	// Two machines come. One of them is reclaimed while the other is not ready yet, and
 	// there are no more to be had.
-	spot := s.group("-spot", func(g *v1alpha1.NodeGroup) {
+	spot := s.Group("-spot", func(g *v1alpha1.NodeGroup) {
 		g.Spec.CapacityType = v1alpha1.Spot
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{
-			{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(8 * time.Second)},
-			{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: after(time.Hour)},
+			{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: testbed.After(8 * time.Second)},
+			{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: testbed.After(time.Hour)},
 		}
 	})
 	s.feeds(research, "64", spot, awsSpot, aws)
@@ -60,10 +61,10 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 	s.edit(cq, func() { cq.Spec.StopPolicy = new(kueue.Hold) })
 
 	reclaimed := s.queued(research, "reclaimed", 2, on(spot))
-	s.eventually("both spot machines are launched", func() bool {
-		names := s.left(spot.Name)
+	s.Eventually("both spot machines are launched", func() bool {
+		names := s.Left(spot.Name)
 		return len(slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "node/") })) == 2
-	}, func() string { return fmt.Sprint(s.left(spot.Name)) })
+	}, func() string { return fmt.Sprint(s.Left(spot.Name)) })
 	s.edit(spot, func() {
 		spot.Spec.Kwok.Faults = append(spot.Spec.Kwok.Faults, v1alpha1.KwokFault{Type: v1alpha1.FaultDry})
 	})
@@ -98,7 +99,7 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := slices.IndexFunc(p.Costs().Jobs, func(j view.JobCost) bool { return j.Namespace == s.name && j.Name == "job/holder" })
+		i := slices.IndexFunc(p.Costs().Jobs, func(j view.JobCost) bool { return j.Namespace == s.Name && j.Name == "job/holder" })
 		if i < 0 {
 			t.Fatalf("job holder pays for nothing: %+v", p.Costs().Jobs)
 		}
@@ -117,14 +118,14 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 	})
 
 	for _, j := range slices.Concat(slices.Collect(maps.Values(waiting)), []*batchv1.Job{holder}) {
-		s.delete(j)
+		s.Delete(j)
 	}
 	s.paidOff(gcp)
-	s.empty(spot.Name)
+	s.Empty(spot.Name)
 }
 
 // own is a name of the site's own.
-func (s *site) own(name string) string { return s.name + "-" + name }
+func (s *site) own(name string) string { return s.Name + "-" + name }
 
 // feeds makes a ClusterQueue and a LocalQueue of the name, with so many GPUs of each
 // group. A group that several queues have has one flavor.
@@ -136,23 +137,23 @@ func (s *site) feeds(name, gpus string, groups ...*v1alpha1.NodeGroup) {
 	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "capacity"}}}
 	covered := kueue.ResourceGroup{CoveredResources: []corev1.ResourceName{"nvidia.com/gpu"}}
 	for _, g := range groups {
-		if f := (&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: g.Name}}); !s.get(f) {
+		if f := (&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: g.Name}}); !s.Get(f) {
 			f.Spec.NodeLabels = map[string]string{v1alpha1.NodeGroupLabel: g.Name}
-			s.create(f)
+			s.Create(f)
 		}
 		covered.Flavors = append(covered.Flavors, kueue.FlavorQuotas{Name: kueue.ResourceFlavorReference(g.Name), Resources: []kueue.ResourceQuota{
 			{Name: "nvidia.com/gpu", NominalQuota: resource.MustParse(gpus)},
 		}})
 	}
 	cq.Spec.ResourceGroups = []kueue.ResourceGroup{covered}
-	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name}}
 	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(name)
-	s.create(cq, lq)
+	s.Create(cq, lq)
 }
 
 // newQueued is a Job of that many pods of a whole machine each, wherever that is.
 func (s *site) newQueued(queue, name string, count int32, change ...func(*batchv1.Job)) *batchv1.Job {
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name, Labels: map[string]string{jobs.QueueLabel: queue}}}
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name, Labels: map[string]string{jobs.QueueLabel: queue}}}
 	j.Spec.Parallelism, j.Spec.Completions = &count, &count
 	j.Spec.Template.Spec = s.podSpec()
 	j.Spec.Template.Spec.NodeSelector = nil
@@ -166,7 +167,7 @@ func (s *site) newQueued(queue, name string, count int32, change ...func(*batchv
 func (s *site) queued(queue, name string, count int32, change ...func(*batchv1.Job)) *batchv1.Job {
 	s.Helper()
 	j := s.newQueued(queue, name, count, change...)
-	s.create(j)
+	s.Create(j)
 	return j
 }
 
@@ -201,14 +202,14 @@ func (s *site) picture() (*view.Picture, error) {
 	if err != nil {
 		return nil, err
 	}
-	return view.Look(s.Context(), clock.RealClock{}, settings, kube, s.name, view.QueueKinds)
+	return view.Look(s.Context(), clock.RealClock{}, settings, s.Kube, s.Name, view.QueueKinds)
 }
 
 // explained waits until the job is explained by these sentences.
 func (s *site) explained(j *batchv1.Job, want []string) {
 	s.Helper()
 	told, missing := "", ""
-	s.eventually("the true cause why job "+j.Name+" waits", func() bool {
+	s.Eventually("the true cause why job "+j.Name+" waits", func() bool {
 		p, err := s.picture()
 		if err != nil {
 			missing = err.Error()
@@ -222,7 +223,7 @@ func (s *site) explained(j *batchv1.Job, want []string) {
 		told = strings.Join(lines, "\n")
 		missing = ""
 		for _, sentence := range want {
-			if sentence = strings.ReplaceAll(sentence, "{site}", s.name); !strings.Contains(told, sentence) {
+			if sentence = strings.ReplaceAll(sentence, "{site}", s.Name); !strings.Contains(told, sentence) {
 				missing = sentence
 			}
 		}
@@ -238,7 +239,7 @@ func (s *site) comesTrue(queue, name string, count int32, change ...func(*batchv
 	if err := s.tried(tried); err != nil {
 		s.Fatal(err)
 	}
-	w, err := jobs.WorkloadFor(s.Context(), kube, batch.Kind{}, tried)
+	w, err := jobs.WorkloadFor(s.Context(), s.Kube, batch.Kind{}, tried)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -251,15 +252,15 @@ func (s *site) comesTrue(queue, name string, count int32, change ...func(*batchv
 
 	j := s.queued(queue, name, count, change...)
 	happened := ""
-	s.eventually("job "+name+" does as it was simulated to", func() bool {
-		w := s.workload(j)
+	s.Eventually("job "+name+" does as it was simulated to", func() bool {
+		w := s.Workload(j)
 		if w == nil {
 			return false
 		}
 		happened = becameOf(w)
 		return happened == foreseen(&simulated)
 	}, func() string { return fmt.Sprintf("simulated: %s; what happened: %s", foreseen(&simulated), happened) })
-	s.delete(j)
+	s.Delete(j)
 }
 
 // becameOf says in short where a Workload stands: which flavors it starts on, or why it

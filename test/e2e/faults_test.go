@@ -10,9 +10,8 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/test/testbed"
 )
-
-func after(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
 
 func TestAGroupThatRefusesIsLeftAloneForAWhile(t *testing.T) {
 	t.Parallel()
@@ -29,19 +28,19 @@ func TestAGroupThatRefusesIsLeftAloneForAWhile(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSite(t)
-			g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.Faults = []v1alpha1.KwokFault{tc.fault} })
+			g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.Faults = []v1alpha1.KwokFault{tc.fault} })
 			r := s.request("two", 2, nil)
 			c := s.condition(r, provreq.Provisioned, metav1.ConditionFalse)
 			if !strings.Contains(c.Message, string(tc.class)) {
 				t.Errorf("the request does not name the %s: %s", tc.class, c.Message)
 			}
-			s.eventually("the group remembers", func() bool { return s.get(g) && g.Status.BackoffUntil != nil && len(g.Status.Attempts) > 0 },
+			s.Eventually("the group remembers", func() bool { return s.Get(g) && g.Status.BackoffUntil != nil && len(g.Status.Attempts) > 0 },
 				func() string { return "" })
 			last := g.Status.Attempts[0]
 			if pause := g.Status.BackoffUntil.Sub(last.Time.Time); last.Class != tc.class || last.Got != 0 || pause != tc.pause {
 				t.Errorf("attempt %+v, left alone for %s; want class %s and %s", last, pause, tc.class, tc.pause)
 			}
-			s.delete(r)
+			s.Delete(r)
 		})
 	}
 }
@@ -50,8 +49,8 @@ func TestLateGPUsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	const late = 3 * time.Second
-	g := s.group("", func(g *v1alpha1.NodeGroup) {
-		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: after(late)}}
+	g := s.Group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: testbed.After(late)}}
 	})
 	r := s.request("two", 2, nil)
 	c := s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
@@ -59,36 +58,36 @@ func TestLateGPUsAreWaitedFor(t *testing.T) {
 	if took := c.LastTransitionTime.Sub(r.CreationTimestamp.Time); took < late-time.Second {
 		t.Errorf("Provisioned after %s, before the GPUs of all machines can have been there", took)
 	}
-	s.delete(r)
-	s.empty(g.Name)
+	s.Delete(r)
+	s.Empty(g.Name)
 }
 
 func TestGPUsThatNeverComeAreGivenBackAtTheJoinTimeout(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) {
-		g.Spec.JoinTimeout = after(4 * time.Second)
-		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: after(time.Hour)}}
+	g := s.Group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.JoinTimeout = testbed.After(4 * time.Second)
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: testbed.After(time.Hour)}}
 	})
 	r := s.request("two", 2, nil)
 	c := s.condition(r, provreq.Provisioned, metav1.ConditionFalse)
 	if !strings.Contains(c.Message, "1 of 2 machines were ready within 4s") || !strings.Contains(c.Message, "0 of 8 nvidia.com/gpu") {
 		t.Errorf("the request says: %s", c.Message)
 	}
-	if left := s.left(g.Name); len(left) > 0 {
+	if left := s.Left(g.Name); len(left) > 0 {
 		t.Errorf("%v are left", left)
 	}
-	s.delete(r)
+	s.Delete(r)
 }
 
 func TestAMachineReclaimedBeforeThePodsComeEndsTheBookingIfThereIsNoOther(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) {
+	g := s.Group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.CapacityType = v1alpha1.Spot
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{
-			{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(4 * time.Second)},
-			{Type: v1alpha1.FaultDry, From: after(3 * time.Second)},
+			{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: testbed.After(4 * time.Second)},
+			{Type: v1alpha1.FaultDry, From: testbed.After(3 * time.Second)},
 		}
 	})
 	r := s.request("two", 2, nil)
@@ -97,5 +96,5 @@ func TestAMachineReclaimedBeforeThePodsComeEndsTheBookingIfThereIsNoOther(t *tes
 	if c.Reason != provisioning.ReasonReservationExpired || !strings.Contains(c.Message, "lost") {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
-	s.empty(g.Name)
+	s.Empty(g.Name)
 }

@@ -24,16 +24,16 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/muster-dev/muster/cmd/muster/app"
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // metric is the sum of the series of that name which bear all of the labels, each
 // written as it is shown.
 func (s *site) metric(name string, labels ...string) (sum float64) {
 	s.Helper()
-	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, running.MusterMetrics(), http.NoBody)
+	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.MusterMetrics(), http.NoBody)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -61,17 +61,9 @@ func (s *site) metric(name string, labels ...string) (sum float64) {
 // lives measures how long the machines of a group live in all, as their watch tells.
 func (s *site) lives(group string) (total func() time.Duration) {
 	s.Helper()
-	scheme, err := app.NewScheme()
-	if err != nil {
-		s.Fatal(err)
-	}
-	watcher, err := client.NewWithWatch(running.RESTConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		s.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(s.Context())
 	s.Cleanup(cancel)
-	events, err := watcher.Watch(ctx, &kwokv1alpha1.MachineList{}, client.MatchingLabels{v1alpha1.NodeGroupLabel: group})
+	events, err := s.Kube.Watch(ctx, &kwokv1alpha1.MachineList{}, client.MatchingLabels{v1alpha1.NodeGroupLabel: group})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -104,21 +96,21 @@ func (s *site) lives(group string) (total func() time.Duration) {
 func TestAPoolThatGives99Of100KeepsNothingAndShowsWhatTheyCost(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.newGroup("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes, g.Spec.Kwok.Holds = 100, new(int32(99)) })
+	g := s.NewGroup("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes, g.Spec.Kwok.Holds = 100, new(int32(99)) })
 	lived := s.lives(g.Name)
-	s.create(g)
+	s.Create(g)
 	r := s.request("hundred", 100, nil)
 	c := s.condition(r, provreq.Provisioned, metav1.ConditionFalse)
 	if !strings.Contains(c.Message, "99 of 100 machines came") {
 		t.Errorf("the request says: %s", c.Message)
 	}
-	if left := s.left(g.Name); slices.ContainsFunc(left, func(name string) bool { return strings.HasPrefix(name, "machine/") }) {
+	if left := s.Left(g.Name); slices.ContainsFunc(left, func(name string) bool { return strings.HasPrefix(name, "machine/") }) {
 		t.Errorf("the request says that nothing was found, and %v are left", left)
 	}
-	s.empty(g.Name) // a node that was about to register may be there for a moment
+	s.Empty(g.Name) // a node that was about to register may be there for a moment
 	group := fmt.Sprintf("group=%q", g.Name)
 	wasted := func() float64 { return s.metric("muster_machine_seconds_total", group, `purpose="wasted"`) }
-	s.eventually("the account is closed", func() bool { return s.metric("muster_machines", group) == 0 && wasted() > 0 },
+	s.Eventually("the account is closed", func() bool { return s.metric("muster_machines", group) == 0 && wasted() > 0 },
 		func() string {
 			return fmt.Sprintf("machines %g, wasted %g s", s.metric("muster_machines", group), wasted())
 		})
@@ -133,99 +125,99 @@ func TestAPoolThatGives99Of100KeepsNothingAndShowsWhatTheyCost(t *testing.T) {
 	if n := s.metric("muster_launches_total", group, `outcome="Stockout"`); n != 1 || s.metric("muster_launches_total", group) != 1 {
 		t.Errorf("%g launches met a stockout, and %g ended in all; want 1 and 1", n, s.metric("muster_launches_total", group))
 	}
-	s.delete(r)
+	s.Delete(r)
 }
 
 func TestAnIdleMachineGoesToWhoWaitsBeforeItIsGivenBack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes, g.Spec.IdleTimeout = 2, &metav1.Duration{} })
+	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes, g.Spec.IdleTimeout = 2, &metav1.Duration{} })
 	first := s.request("first", 2, nil)
 	s.condition(first, provreq.Provisioned, metav1.ConditionTrue)
 	for i := range 2 {
-		s.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprint("first-", i), Annotations: map[string]string{
+		s.Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: fmt.Sprint("first-", i), Annotations: map[string]string{
 			provreq.ProvisioningRequestPodAnnotationKey: "first", "kwok.muster.dev/run-for": "4s"}}, Spec: s.podSpec()})
 	}
 	s.condition(first, provreq.BookingExpired, metav1.ConditionTrue)
 	if n := s.metric("muster_machines", fmt.Sprintf("group=%q", g.Name), `state="used"`); n != 2 {
 		t.Errorf("%g machines are used, want 2", n)
 	}
-	before := s.left(g.Name)
+	before := s.Left(g.Name)
 	second := s.request("second", 2, nil)
 	s.condition(second, provreq.Provisioned, metav1.ConditionFalse)
 	s.condition(second, provreq.Provisioned, metav1.ConditionTrue)
-	if diff := cmp.Diff(before, s.left(g.Name)); diff != "" {
+	if diff := cmp.Diff(before, s.Left(g.Name)); diff != "" {
 		t.Errorf("the second gang has other machines than the first (-first +second):\n%s", diff)
 	}
-	s.delete(second)
-	s.empty(g.Name)
+	s.Delete(second)
+	s.Empty(g.Name)
 }
 
 func TestABudgetKeepsAnIdleMachine(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
+	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
 	r := s.request("one", 1, nil)
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
-	s.delete(r)
+	s.Delete(r)
 
 	// A replica that uses none of the machine's GPUs comes to it.
-	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "web"}}
+	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "web"}}
 	web.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	web.Spec.Template.Labels = web.Spec.Selector.MatchLabels
 	web.Spec.Template.Spec = s.podSpec()
 	web.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	web.Spec.Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}
 	one := intstr.FromInt32(1)
-	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "web"}}
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "web"}}
 	budget.Spec.Selector, budget.Spec.MinAvailable = web.Spec.Selector, &one
-	s.create(web, budget)
+	s.Create(web, budget)
 	replica := func() (p corev1.Pod) {
 		var pods corev1.PodList
-		if err := kube.List(t.Context(), &pods, client.InNamespace(s.name)); err == nil && len(pods.Items) > 0 {
+		if err := s.Kube.List(t.Context(), &pods, client.InNamespace(s.Name)); err == nil && len(pods.Items) > 0 {
 			p = pods.Items[0]
 		}
 		return p
 	}
-	s.eventually("the replica runs on the machine, under its budget", func() bool {
-		return s.get(budget) && budget.Status.CurrentHealthy == 1 && replica().Spec.NodeName != ""
+	s.Eventually("the replica runs on the machine, under its budget", func() bool {
+		return s.Get(budget) && budget.Status.CurrentHealthy == 1 && replica().Spec.NodeName != ""
 	}, func() string { return fmt.Sprintf("pod %v; budget %+v", replica().Status, budget.Status) })
 	before := replica()
 
 	elsewhere := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: s.name, Labels: map[string]string{siteLabel: s.name}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+		Name: s.Name, Labels: map[string]string{testbed.SiteLabel: s.Name}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 	}}
 	room := corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10")}
 	elsewhere.Status.Allocatable, elsewhere.Status.Capacity = room, room
-	s.create(elsewhere)
+	s.Create(elsewhere)
 	s.idleAtOnce(g)
-	s.eventually("the machine is about to go", func() bool {
+	s.Eventually("the machine is about to go", func() bool {
 		nodes := s.nodes(g.Name)
 		return len(nodes) == 1 && nodes[0].Annotations[v1alpha1.CordonedAnnotation] == v1alpha1.CordonGivingBack
-	}, func() string { return fmt.Sprint(s.left(g.Name)) })
+	}, func() string { return fmt.Sprint(s.Left(g.Name)) })
 	<-time.After(5 * time.Second) // in which it is tried to evict the replica
-	if now := replica(); now.UID != before.UID || now.DeletionTimestamp != nil || len(s.left(g.Name)) != 2 {
-		t.Errorf("the budget was passed over: replica %s became %s; left %v", before.Name, now.Name, s.left(g.Name))
+	if now := replica(); now.UID != before.UID || now.DeletionTimestamp != nil || len(s.Left(g.Name)) != 2 {
+		t.Errorf("the budget was passed over: replica %s became %s; left %v", before.Name, now.Name, s.Left(g.Name))
 	}
-	s.delete(budget)
-	s.empty(g.Name)
-	s.eventually("the replica runs elsewhere", func() bool { return replica().Spec.NodeName == elsewhere.Name },
+	s.Delete(budget)
+	s.Empty(g.Name)
+	s.Eventually("the replica runs elsewhere", func() bool { return replica().Spec.NodeName == elsewhere.Name },
 		func() string { return fmt.Sprint(replica().Status) })
-	s.delete(web)
-	s.delete(elsewhere)
+	s.Delete(web)
+	s.Delete(elsewhere)
 }
 
 func TestAMachineWhoseNodeIsDeletedIsGivenBack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
+	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
 	r := s.request("one", 1, nil)
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
-	s.delete(r)
-	s.eventually("the machine is open to all", func() bool {
+	s.Delete(r)
+	s.Eventually("the machine is open to all", func() bool {
 		nodes := s.nodes(g.Name)
 		return len(nodes) == 1 && !nodes[0].Spec.Unschedulable
-	}, func() string { return fmt.Sprint(s.left(g.Name)) })
-	s.delete(&s.nodes(g.Name)[0])
-	s.empty(g.Name)
+	}, func() string { return fmt.Sprint(s.Left(g.Name)) })
+	s.Delete(&s.nodes(g.Name)[0])
+	s.Empty(g.Name)
 }

@@ -28,7 +28,7 @@ func TestOnlyThoseWithTheRightSeeThePageAndTheMetrics(t *testing.T) {
 		{deploy.ServiceAccount, "", "/metrics", "muster-metrics-reader"},
 	} {
 		t.Run(tc.account, func(t *testing.T) {
-			config := rest.CopyConfig(running.RESTConfig())
+			config := rest.CopyConfig(s.RESTConfig())
 			config.Impersonate = rest.ImpersonationConfig{
 				UserName: "system:serviceaccount:" + deploy.Namespace + ":" + tc.account,
 				Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + deploy.Namespace, "system:authenticated"},
@@ -54,23 +54,23 @@ func TestOnlyThoseWithTheRightSeeThePageAndTheMetrics(t *testing.T) {
 			if code, text := ask("forged"); code == http.StatusOK {
 				t.Errorf("with a forged token: %d %s", code, text)
 			}
-			tenant := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "tenant-" + tc.account, Namespace: s.name}}
-			viewer := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "viewer-" + tc.account, Namespace: s.name}}
-			s.create(tenant, viewer, &rbacv1.RoleBinding{
-				ObjectMeta: metav1.ObjectMeta{Name: tenant.Name, Namespace: s.name},
+			tenant := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "tenant-" + tc.account, Namespace: s.Name}}
+			viewer := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "viewer-" + tc.account, Namespace: s.Name}}
+			s.Create(tenant, viewer, &rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: tenant.Name, Namespace: s.Name},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
-				Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: tenant.Name, Namespace: s.name}},
+				Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: tenant.Name, Namespace: s.Name}},
 			})
 			binding := &rbacv1.ClusterRoleBinding{
-				ObjectMeta: metav1.ObjectMeta{Name: s.name + "-" + tc.account},
+				ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-" + tc.account},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: tc.role},
-				Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: viewer.Name, Namespace: s.name}},
+				Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: viewer.Name, Namespace: s.Name}},
 			}
-			s.create(binding)
-			t.Cleanup(func() { _ = kube.Delete(context.Background(), binding) })
+			s.Create(binding)
+			t.Cleanup(func() { _ = s.Kube.Delete(context.Background(), binding) })
 			token := func(account *corev1.ServiceAccount) string {
 				r := &authenticationv1.TokenRequest{}
-				if err := kube.SubResource("token").Create(t.Context(), account, r); err != nil {
+				if err := s.Kube.SubResource("token").Create(t.Context(), account, r); err != nil {
 					t.Fatal(err)
 				}
 				return r.Status.Token
@@ -79,12 +79,12 @@ func TestOnlyThoseWithTheRightSeeThePageAndTheMetrics(t *testing.T) {
 				t.Errorf("the admin of a namespace is answered with %d %s", code, text)
 			}
 			// The API server learns of a binding by a watch, and a no is remembered for a while.
-			s.eventually("the binding counts", func() bool {
+			s.Eventually("the binding counts", func() bool {
 				review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-					User:                  "system:serviceaccount:" + s.name + ":" + viewer.Name,
+					User:                  "system:serviceaccount:" + s.Name + ":" + viewer.Name,
 					NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: tc.prefix + tc.path, Verb: "get"},
 				}}
-				return kube.Create(t.Context(), review) == nil && review.Status.Allowed
+				return s.Kube.Create(t.Context(), review) == nil && review.Status.Allowed
 			}, func() string { return binding.Name })
 			if code, text := ask(token(viewer)); code != http.StatusOK || text != tc.path {
 				t.Errorf("one with the right is answered with %d %s", code, text)

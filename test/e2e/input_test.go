@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 func TestNodeGroupsAreValidated(t *testing.T) {
@@ -35,7 +36,7 @@ func TestNodeGroupsAreValidated(t *testing.T) {
 			g.Spec.Template.Capacity = corev1.ResourceList{"cpu": *amount("1")}
 		}, "capacity must name cpu and memory"},
 		{"nothing-of-it", func(g *v1alpha1.NodeGroup) {
-			g.Spec.Template.Capacity = machine.DeepCopy()
+			g.Spec.Template.Capacity = testbed.Machine.DeepCopy()
 			g.Spec.Template.Capacity["cpu"] = *amount("0")
 		}, "must be greater than 0"},
 		{"paid-to-take-it", func(g *v1alpha1.NodeGroup) { g.Spec.PricePerHour = amount("-1") }, "a price must not be negative"},
@@ -59,10 +60,10 @@ func TestNodeGroupsAreValidated(t *testing.T) {
 		}, "set by Muster alone"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			g := s.newGroup("-"+tc.name, tc.change)
-			err := kube.Create(t.Context(), g)
+			g := s.NewGroup("-"+tc.name, tc.change)
+			err := s.Kube.Create(t.Context(), g)
 			if err == nil {
-				_ = kube.Delete(t.Context(), g)
+				_ = s.Kube.Delete(t.Context(), g)
 				t.Fatal("it was accepted")
 			}
 			if !strings.Contains(err.Error(), tc.want) {
@@ -73,8 +74,9 @@ func TestNodeGroupsAreValidated(t *testing.T) {
 }
 
 func TestRequestsThatCannotBeServedSaySo(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 4 })
+	s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 4 })
 	for _, tc := range []struct {
 		name   string
 		count  int32
@@ -101,12 +103,12 @@ func TestRequestsThatCannotBeServedSaySo(t *testing.T) {
 		}, provisioning.ReasonExpired, "ValidUntilSeconds"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			in := &site{T: t, name: s.name}
+			in := s.in(t)
 			r := in.request(tc.name, tc.count, tc.change)
 			if c := in.condition(r, provreq.Failed, metav1.ConditionTrue); c.Reason != tc.reason || !strings.Contains(c.Message, tc.want) {
 				t.Errorf("%s: %s; want %s speaking of %q", c.Reason, c.Message, tc.reason, tc.want)
 			}
-			in.delete(r)
+			in.Delete(r)
 		})
 	}
 }
@@ -114,42 +116,43 @@ func TestRequestsThatCannotBeServedSaySo(t *testing.T) {
 func TestATemplateMayComeAMomentAfterItsRequest(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
-	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "early"}}
+	g := s.Group("", nil)
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "early"}}
 	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
 	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: "late"}, Count: 1}}
-	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "late"}}
+	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "late"}}
 	template.Template.Spec = s.podSpec()
-	s.create(r)
+	s.Create(r)
 	time.Sleep(time.Second) //nolint:forbidigo // the passing of time is what is tested
-	s.create(template)
+	s.Create(template)
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
-	s.delete(r)
-	s.empty(g.Name)
+	s.Delete(r)
+	s.Empty(g.Name)
 }
 
 func TestARequestWaitsForItsPolicy(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	r := s.request("careful", 1, func(r *provreq.ProvisioningRequest) {
-		r.Spec.Parameters = map[string]provreq.Parameter{model.ParamPolicy: provreq.Parameter(s.name)}
+		r.Spec.Parameters = map[string]provreq.Parameter{model.ParamPolicy: provreq.Parameter(s.Name)}
 	})
 	if c := s.condition(r, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "CapacityPolicy") {
 		t.Errorf("the request says: %s", c.Message)
 	}
-	s.create(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
+	s.Create(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
-	s.delete(r)
-	s.empty(g.Name)
+	s.Delete(r)
+	s.Empty(g.Name)
 }
 
 func TestAClassThatNobodyServesIsToldInAnEvent(t *testing.T) {
 	s := newSite(t)
 	r := s.request("elsewhere", 1, func(r *provreq.ProvisioningRequest) { r.Spec.ProvisioningClassName = "teleport.example.com" })
 	var note string
-	s.eventually("an Event about the class", func() bool {
+	s.Eventually("an Event about the class", func() bool {
 		var list eventsv1.EventList
-		if err := kube.List(t.Context(), &list, client.InNamespace(s.name)); err != nil {
+		if err := s.Kube.List(t.Context(), &list, client.InNamespace(s.Name)); err != nil {
 			return false
 		}
 		for _, e := range list.Items {
@@ -162,7 +165,7 @@ func TestAClassThatNobodyServesIsToldInAnEvent(t *testing.T) {
 	if !strings.Contains(note, "teleport.example.com") || !strings.Contains(note, model.ClassAtomicScaleUp) {
 		t.Errorf("the Event says: %s", note)
 	}
-	if s.get(r); len(r.Status.Conditions) > 0 {
+	if s.Get(r); len(r.Status.Conditions) > 0 {
 		t.Errorf("the status of another provisioner's request was written: %v", r.Status.Conditions)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/muster-dev/muster/deploy"
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // plain makes the site one of quota alone: a node of a user with 64 cores, and a
@@ -30,25 +31,25 @@ import (
 func (s *site) plain(localQueue string) {
 	s.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: s.name, Labels: map[string]string{siteLabel: s.name}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+		Name: s.Name, Labels: map[string]string{testbed.SiteLabel: s.Name}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 	}}
 	node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("100")}
 	node.Status.Allocatable = node.Status.Capacity
-	s.create(node)
-	s.Cleanup(func() { _ = kube.Delete(s.cleanup(), node) })
-	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-	flavor.Spec.NodeLabels = map[string]string{siteLabel: s.name}
-	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	s.Create(node)
+	s.Cleanup(func() { _ = s.Kube.Delete(s.cleanup(), node) })
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	flavor.Spec.NodeLabels = map[string]string{testbed.SiteLabel: s.Name}
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{
 		CoveredResources: []corev1.ResourceName{"cpu"},
-		Flavors: []kueue.FlavorQuotas{{Name: kueue.ResourceFlavorReference(s.name), Resources: []kueue.ResourceQuota{
+		Flavors: []kueue.FlavorQuotas{{Name: kueue.ResourceFlavorReference(s.Name), Resources: []kueue.ResourceQuota{
 			{Name: "cpu", NominalQuota: resource.MustParse("8")},
 		}}},
 	}}
-	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: localQueue}}
-	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.name)
-	s.create(flavor, cq, lq)
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: localQueue}}
+	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.Name)
+	s.Create(flavor, cq, lq)
 }
 
 // cleanup is the context of what is done after the test.
@@ -56,7 +57,7 @@ func (s *site) cleanup() context.Context { return context.WithoutCancel(s.Contex
 
 // newPlainJob has count pods of one core that run for as long as is said.
 func (s *site) newPlainJob(name string, count int32, runFor string, change ...func(*batchv1.Job)) *batchv1.Job {
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.name}}}
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
 	j.Spec.Parallelism, j.Spec.Completions = &count, &count
 	j.Spec.Template.Annotations = map[string]string{kwokv1alpha1.RunForAnnotation: runFor}
 	j.Spec.Template.Spec = corev1.PodSpec{
@@ -74,38 +75,38 @@ func (s *site) newPlainJob(name string, count int32, runFor string, change ...fu
 func (s *site) plainJob(name string, count int32, runFor string, change ...func(*batchv1.Job)) *batchv1.Job {
 	s.Helper()
 	j := s.newPlainJob(name, count, runFor, change...)
-	s.create(j)
+	s.Create(j)
 	return j
 }
 
 // tried creates the job for nothing, to see what becomes of it.
 func (s *site) tried(j *batchv1.Job) error {
-	return kube.Create(s.Context(), j, client.DryRunAll)
+	return s.Kube.Create(s.Context(), j, client.DryRunAll)
 }
 
 func (s *site) edit(o client.Object, change func()) {
 	s.Helper()
-	if !s.get(o) {
+	if !s.Get(o) {
 		s.Fatalf("%T %s is gone", o, o.GetName())
 	}
 	patch := client.MergeFrom(o.DeepCopyObject().(client.Object))
 	change()
-	if err := kube.Patch(s.Context(), o, patch); err != nil {
+	if err := s.Kube.Patch(s.Context(), o, patch); err != nil {
 		s.Fatalf("editing %T %s: %v", o, o.GetName(), err)
 	}
 }
 
 func (s *site) runs(j *batchv1.Job) {
 	s.Helper()
-	s.eventually("all pods of job "+j.Name+" run", func() bool {
-		return s.get(j) && j.Status.Ready != nil && *j.Status.Ready == *j.Spec.Parallelism
+	s.Eventually("all pods of job "+j.Name+" run", func() bool {
+		return s.Get(j) && j.Status.Ready != nil && *j.Status.Ready == *j.Spec.Parallelism
 	}, func() string { return fmt.Sprintf("suspended: %v, %+v", *j.Spec.Suspend, j.Status) })
 }
 
 // stopPolicy of the site's ClusterQueue.
 func (s *site) stopPolicy(p kueue.StopPolicy) {
 	s.Helper()
-	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	s.edit(cq, func() { cq.Spec.StopPolicy = &p })
 }
 
@@ -126,10 +127,10 @@ func TestJobsWithoutAQueueGoToTheDefaultOne(t *testing.T) {
 	// takes no Jobs.
 	elsewhere := s.localQueue()
 	elsewhere.Namespace, elsewhere.Name = metav1.NamespaceSystem, "default"
-	s.create(elsewhere)
-	t.Cleanup(func() { _ = kube.Delete(s.cleanup(), elsewhere) })
+	s.Create(elsewhere)
+	t.Cleanup(func() { _ = s.Kube.Delete(s.cleanup(), elsewhere) })
 	s.plain("default")
-	s.eventually("the policy knows the queue", func() bool {
+	s.Eventually("the policy knows the queue", func() bool {
 		j := s.newPlainJob("probe", 1, "1s", noQueue)
 		return s.tried(j) == nil && j.Labels["kueue.x-k8s.io/queue-name"] == "default"
 	}, func() string { return "it does not" })
@@ -139,7 +140,7 @@ func TestJobsWithoutAQueueGoToTheDefaultOne(t *testing.T) {
 	}{
 		"it names an empty one":   {func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/queue-name"] = "" }, "default"},
 		"it has other labels":     {func(j *batchv1.Job) { j.Labels = map[string]string{"app": "x"} }, "default"},
-		"it names one":            {func(*batchv1.Job) {}, s.name},
+		"it names one":            {func(*batchv1.Job) {}, s.Name},
 		"it is a CronJob's":       {func(j *batchv1.Job) { noQueue(j); owner("batch/v1", "CronJob")(j) }, "default"},
 		"a JobSet queues with it": {func(j *batchv1.Job) { noQueue(j); owner("jobset.x-k8s.io/v1alpha2", "JobSet")(j) }, ""},
 	} {
@@ -158,12 +159,12 @@ func TestJobsWithoutAQueueGoToTheDefaultOne(t *testing.T) {
 // makes it where manageJobsWithoutQueueName is true.
 func TestAllJobsQueueWhereABindingSaysSo(t *testing.T) {
 	s := newSite(t)
-	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	binding.Spec.PolicyName = "muster-jobs-unnamed"
-	binding.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.name}}}
-	s.create(binding)
-	t.Cleanup(func() { _ = kube.Delete(s.cleanup(), binding) })
-	s.eventually("a Job without a queue is suspended", func() bool {
+	binding.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.Name}}}
+	s.Create(binding)
+	t.Cleanup(func() { _ = s.Kube.Delete(s.cleanup(), binding) })
+	s.Eventually("a Job without a queue is suspended", func() bool {
 		j := s.newPlainJob("tried", 1, "1s", noQueue)
 		return s.tried(j) == nil && *j.Spec.Suspend
 	}, func() string { return "it is not" })
@@ -176,8 +177,9 @@ func TestAllJobsQueueWhereABindingSaysSo(t *testing.T) {
 }
 
 func TestJobsThatCannotBeFollowedAreRefused(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
+	s.plain(s.Name)
 	annotate := func(key, value string) func(*batchv1.Job) {
 		return func(j *batchv1.Job) { j.Annotations = map[string]string{key: value} }
 	}
@@ -200,9 +202,9 @@ func TestJobsThatCannotBeFollowedAreRefused(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", name, err, c.want)
 		}
 	}
-	s.create(&kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Value: 1})
+	s.Create(&kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Value: 1})
 	classy := s.plainJob("classy", 4, "1h", func(j *batchv1.Job) {
-		j.Labels["kueue.x-k8s.io/priority-class"] = s.name
+		j.Labels["kueue.x-k8s.io/priority-class"] = s.Name
 	})
 	s.runs(classy)
 	s.edit(classy, func() { classy.Annotations["kueue.x-k8s.io/job-min-parallelism"] = "2" })
@@ -218,12 +220,12 @@ func TestJobsThatCannotBeFollowedAreRefused(t *testing.T) {
 	} {
 		edited := classy.DeepCopy()
 		c.change(edited)
-		err := kube.Patch(t.Context(), edited, client.MergeFrom(classy), client.DryRunAll)
+		err := s.Kube.Patch(t.Context(), edited, client.MergeFrom(classy), client.DryRunAll)
 		if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("while it runs %s: error %v, want %q", name, err, c.want)
 		}
 	}
-	s.delete(classy)
+	s.Delete(classy)
 }
 
 // TestAnEvictedJobIsAsItWas and goes on in its turn. Its deadline counts from each
@@ -231,27 +233,27 @@ func TestJobsThatCannotBeFollowedAreRefused(t *testing.T) {
 func TestAnEvictedJobIsAsItWas(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
+	s.plain(s.Name)
 	// Its pods need 4 of the 7 seconds, so that a second start has to count anew.
 	j := s.plainJob("paused", 3, "4s", func(j *batchv1.Job) {
 		j.Spec.ActiveDeadlineSeconds = new(int64(7))
 		j.Spec.Template.Labels = map[string]string{"app": "x"}
-		j.Spec.Template.Spec.NodeSelector = map[string]string{siteLabel: s.name}
+		j.Spec.Template.Spec.NodeSelector = map[string]string{testbed.SiteLabel: s.Name}
 		j.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "mine", Operator: corev1.TolerationOpExists}}
 	})
 	before := j.Spec.DeepCopy()
 	s.runs(j)
-	if got := j.Spec.Template.Labels; got["kueue.x-k8s.io/podset"] != "main" || got["kueue.x-k8s.io/local-queue-name"] != s.name || got["kueue.x-k8s.io/cluster-queue-name"] != s.name {
+	if got := j.Spec.Template.Labels; got["kueue.x-k8s.io/podset"] != "main" || got["kueue.x-k8s.io/local-queue-name"] != s.Name || got["kueue.x-k8s.io/cluster-queue-name"] != s.Name {
 		t.Errorf("its pods do not tell their queues: %v", got)
 	}
 	started := j.Status.StartTime.Time
 	s.stopPolicy(kueue.HoldAndDrain)
-	s.eventually("the Job is as it was, with its quota given back", func() bool {
-		w := s.workload(j)
-		return s.get(j) && *j.Spec.Suspend && cmp.Equal(*before, j.Spec) && w != nil && w.Status.Admission == nil
+	s.Eventually("the Job is as it was, with its quota given back", func() bool {
+		w := s.Workload(j)
+		return s.Get(j) && *j.Spec.Suspend && cmp.Equal(*before, j.Spec) && w != nil && w.Status.Admission == nil
 	}, func() string { return cmp.Diff(*before, j.Spec) })
 	var pods corev1.PodList
-	if err := kube.List(t.Context(), &pods, client.InNamespace(s.name)); err != nil {
+	if err := s.Kube.List(t.Context(), &pods, client.InNamespace(s.Name)); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range pods.Items {
@@ -259,7 +261,7 @@ func TestAnEvictedJobIsAsItWas(t *testing.T) {
 			t.Errorf("pod %s runs without quota", p.Name)
 		}
 	}
-	s.eventually("its deadline from the first start has passed", func() bool { return time.Since(started) > 7*time.Second }, func() string { return "" })
+	s.Eventually("its deadline from the first start has passed", func() bool { return time.Since(started) > 7*time.Second }, func() string { return "" })
 	s.stopPolicy(kueue.None)
 	s.complete(j)
 	if !j.Status.StartTime.After(started) {
@@ -271,7 +273,7 @@ func TestAnEvictedJobIsAsItWas(t *testing.T) {
 func TestTheEndOfAJobIsTheEndOfItsWorkload(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
+	s.plain(s.Name)
 	for name, c := range map[string]struct {
 		change func(*batchv1.Job)
 		want   string
@@ -294,44 +296,45 @@ func TestTheEndOfAJobIsTheEndOfItsWorkload(t *testing.T) {
 		}, kueue.WorkloadFinishedReasonSucceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := &site{T: t, name: s.name}
+			in := s.in(t)
 			j := in.plainJob(name, 4, "1s", c.change)
-			in.eventually("the end", func() bool {
-				w := in.workload(j)
+			in.Eventually("the end", func() bool {
+				w := in.Workload(j)
 				if w == nil {
 					return false
 				}
 				end := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)
 				return end != nil && end.Status == metav1.ConditionTrue && end.Reason == c.want
-			}, func() string { return fmt.Sprint(in.workload(j).Status.Conditions) })
+			}, func() string { return fmt.Sprint(in.Workload(j).Status.Conditions) })
 		})
 	}
-	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-	s.eventually("the quota is back", func() bool { return s.get(cq) && cq.Status.ReservingWorkloads == 0 },
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	s.Eventually("the quota is back", func() bool { return s.Get(cq) && cq.Status.ReservingWorkloads == 0 },
 		func() string { return fmt.Sprintf("%d reserve", cq.Status.ReservingWorkloads) })
 }
 
 func TestPriorityOfARunningJobFollowsItsClass(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
-	low := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-low"}, Value: 10}
-	s.create(low, &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-high"}, Value: 90})
+	s.plain(s.Name)
+	low := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-low"}, Value: 10}
+	s.Create(low, &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-high"}, Value: 90})
 	j := s.plainJob("climber", 1, "1h", func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/priority-class"] = low.Name })
 	s.runs(j)
 	is := func(want int32) {
 		t.Helper()
-		s.eventually(fmt.Sprintf("priority %d", want), func() bool { w := s.workload(j); return w != nil && *w.Spec.Priority == want },
-			func() string { return fmt.Sprint(*s.workload(j).Spec.Priority) })
+		s.Eventually(fmt.Sprintf("priority %d", want), func() bool { w := s.Workload(j); return w != nil && *w.Spec.Priority == want },
+			func() string { return fmt.Sprint(*s.Workload(j).Spec.Priority) })
 	}
 	is(10)
 	s.edit(low, func() { low.Value = 20 })
 	is(20)
-	s.edit(j, func() { j.Labels["kueue.x-k8s.io/priority-class"] = s.name + "-high" })
+	s.edit(j, func() { j.Labels["kueue.x-k8s.io/priority-class"] = s.Name + "-high" })
 	is(90)
-	if s.get(j); *j.Spec.Suspend {
+	if s.Get(j); *j.Spec.Suspend {
 		t.Error("the Job was stopped")
 	}
-	s.delete(j)
+	s.Delete(j)
 }
 
 // TestQuotaOfPodsThatAreOverIsReported while somebody waits for it, once the last
@@ -339,13 +342,13 @@ func TestPriorityOfARunningJobFollowsItsClass(t *testing.T) {
 func TestQuotaOfPodsThatAreOverIsReported(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
+	s.plain(s.Name)
 	j := s.plainJob("ragged", 8, "15s", func(j *batchv1.Job) { j.Spec.Completions = new(int32(11)) })
 	s.runs(j)
 	waits := s.plainJob("waits", 4, "1h")
 	var w *kueue.Workload
-	s.eventually("five of eight pods are reclaimable", func() bool {
-		w = s.workload(j)
+	s.Eventually("five of eight pods are reclaimable", func() bool {
+		w = s.Workload(j)
 		return w != nil && slices.Equal(w.Status.ReclaimablePods, []kueue.ReclaimablePod{{Name: "main", Count: 5}})
 	}, func() string { return fmt.Sprint(w.Status.ReclaimablePods) })
 	managers := func(field string) (out []string) {
@@ -360,91 +363,92 @@ func TestQuotaOfPodsThatAreOverIsReported(t *testing.T) {
 		t.Errorf("reclaimable pods are owned by %v", got)
 	}
 	s.runs(waits)
-	if s.get(j); j.Status.CompletionTime != nil {
+	if s.Get(j); j.Status.CompletionTime != nil {
 		t.Error("the Job that waited did not start while the other one ran")
 	}
 	s.complete(j)
-	s.delete(waits)
+	s.Delete(waits)
 }
 
 // TestAJobStartsWithTheQuotaThatThereIs, if it may, and asks for all when it
 // queues again.
 func TestAJobStartsWithTheQuotaThatThereIs(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
+	s.plain(s.Name)
 	first := s.plainJob("first", 3, "1h")
 	s.runs(first)
 	j := s.plainJob("wide", 20, "1h", func(j *batchv1.Job) {
 		j.Annotations = map[string]string{"kueue.x-k8s.io/job-min-parallelism": "4"}
-		j.Spec.Template.Spec.NodeSelector = map[string]string{siteLabel: s.name}
+		j.Spec.Template.Spec.NodeSelector = map[string]string{testbed.SiteLabel: s.Name}
 	})
 	before := j.Spec.DeepCopy()
-	s.eventually("the five pods that have quota run", func() bool {
-		return s.get(j) && j.Status.Ready != nil && *j.Status.Ready == 5 && *j.Spec.Parallelism == 5
+	s.Eventually("the five pods that have quota run", func() bool {
+		return s.Get(j) && j.Status.Ready != nil && *j.Status.Ready == 5 && *j.Spec.Parallelism == 5
 	}, func() string {
-		return fmt.Sprintf("parallelism %d, %+v; %v", *j.Spec.Parallelism, j.Status, s.workload(j))
+		return fmt.Sprintf("parallelism %d, %+v; %v", *j.Spec.Parallelism, j.Status, s.Workload(j))
 	})
-	if w := s.workload(j); w.Spec.PodSets[0].Count != 20 || *w.Status.Admission.PodSetAssignments[0].Count != 5 {
+	if w := s.Workload(j); w.Spec.PodSets[0].Count != 20 || *w.Status.Admission.PodSetAssignments[0].Count != 5 {
 		t.Errorf("its Workload is of %d pods, of which %d have quota", w.Spec.PodSets[0].Count, *w.Status.Admission.PodSetAssignments[0].Count)
 	}
 	s.stopPolicy(kueue.HoldAndDrain)
-	s.eventually("the Job is as it was", func() bool { return s.get(j) && cmp.Equal(*before, j.Spec) }, func() string { return cmp.Diff(*before, j.Spec) })
-	s.delete(first)
+	s.Eventually("the Job is as it was", func() bool { return s.Get(j) && cmp.Equal(*before, j.Spec) }, func() string { return cmp.Diff(*before, j.Spec) })
+	s.Delete(first)
 	s.stopPolicy(kueue.None)
-	s.eventually("with the quota of the first Job eight run", func() bool { return s.get(j) && j.Status.Ready != nil && *j.Status.Ready == 8 },
-		func() string { return fmt.Sprintf("%+v; %v", j.Status, s.workload(j)) })
-	s.delete(j)
+	s.Eventually("with the quota of the first Job eight run", func() bool { return s.Get(j) && j.Status.Ready != nil && *j.Status.Ready == 8 },
+		func() string { return fmt.Sprintf("%+v; %v", j.Status, s.Workload(j)) })
+	s.Delete(j)
 }
 
 // TestARunningJobStopsWhenItsTimeIsOver, counted from its start.
 func TestARunningJobStopsWhenItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
+	s.plain(s.Name)
 	j := s.plainJob("endless", 2, "1h", func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/max-exec-time-seconds"] = "2" })
 	before := j.Spec.DeepCopy()
 	s.runs(j)
-	s.eventually("the Job is stopped and as it was", func() bool {
-		w := s.workload(j)
-		return s.get(j) && cmp.Equal(*before, j.Spec) && w != nil && w.Spec.Active != nil && !*w.Spec.Active && w.Status.Admission == nil
-	}, func() string { return fmt.Sprint(cmp.Diff(*before, j.Spec), s.workload(j)) })
-	s.delete(j)
+	s.Eventually("the Job is stopped and as it was", func() bool {
+		w := s.Workload(j)
+		return s.Get(j) && cmp.Equal(*before, j.Spec) && w != nil && w.Spec.Active != nil && !*w.Spec.Active && w.Status.Admission == nil
+	}, func() string { return fmt.Sprint(cmp.Diff(*before, j.Spec), s.Workload(j)) })
+	s.Delete(j)
 }
 
 // TestAJobThatRanBeforeMusterCame keeps running, and its usage counts.
 func TestAJobThatRanBeforeMusterCame(t *testing.T) {
 	s := newSite(t)
-	s.plain(s.name)
+	s.plain(s.Name)
 	restore := s.without("muster-jobs-suspend", "muster-jobs-start")
-	j := s.plainJob("veteran", 3, "1h", func(j *batchv1.Job) { j.Spec.Template.Spec.NodeSelector = map[string]string{siteLabel: s.name} })
+	j := s.plainJob("veteran", 3, "1h", func(j *batchv1.Job) { j.Spec.Template.Spec.NodeSelector = map[string]string{testbed.SiteLabel: s.Name} })
 	s.runs(j)
 	restore()
-	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-	s.eventually("its usage counts", func() bool {
-		return s.get(cq) && cq.Status.AdmittedWorkloads == 1 && len(cq.Status.FlavorsUsage) > 0 && cq.Status.FlavorsUsage[0].Resources[0].Total.Value() == 3
-	}, func() string { return fmt.Sprintf("%+v; %v", cq.Status, s.workload(j)) })
-	if w := s.workload(j); !meta.IsStatusConditionTrue(w.Status.Conditions, "muster.dev/Adopted") {
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	s.Eventually("its usage counts", func() bool {
+		return s.Get(cq) && cq.Status.AdmittedWorkloads == 1 && len(cq.Status.FlavorsUsage) > 0 && cq.Status.FlavorsUsage[0].Resources[0].Total.Value() == 3
+	}, func() string { return fmt.Sprintf("%+v; %v", cq.Status, s.Workload(j)) })
+	if w := s.Workload(j); !meta.IsStatusConditionTrue(w.Status.Conditions, "muster.dev/Adopted") {
 		t.Errorf("its Workload has the conditions %v", w.Status.Conditions)
 	}
-	if s.get(j); *j.Spec.Suspend || *j.Status.Ready != 3 {
+	if s.Get(j); *j.Spec.Suspend || *j.Status.Ready != 3 {
 		t.Errorf("it was stopped: suspended %v, %d pods ready", *j.Spec.Suspend, *j.Status.Ready)
 	}
-	s.delete(j)
+	s.Delete(j)
 }
 
 // TestAJobThatSlipsThroughIsStopped: what the policies leave to run, as without
 // mutating policies they do, does not pass by the queue.
 func TestAJobThatSlipsThroughIsStopped(t *testing.T) {
 	s := newSite(t)
-	s.plain(s.name)
+	s.plain(s.Name)
 	restore := s.without("muster-jobs-suspend")
 	j := s.plainJob("sly", 9, "1h")
-	s.eventually("the Job is stopped, and waits", func() bool {
-		w := s.workload(j)
-		return s.get(j) && *j.Spec.Suspend && w != nil && w.Status.Admission == nil && meta.FindStatusCondition(w.Status.Conditions, "muster.dev/Adopted") == nil
-	}, func() string { return fmt.Sprintf("suspended: %v; %v", *j.Spec.Suspend, s.workload(j)) })
+	s.Eventually("the Job is stopped, and waits", func() bool {
+		w := s.Workload(j)
+		return s.Get(j) && *j.Spec.Suspend && w != nil && w.Status.Admission == nil && meta.FindStatusCondition(w.Status.Conditions, "muster.dev/Adopted") == nil
+	}, func() string { return fmt.Sprintf("suspended: %v; %v", *j.Spec.Suspend, s.Workload(j)) })
 	restore()
-	s.delete(j)
+	s.Delete(j)
 }
 
 // without takes policies for queued Jobs out of force until restore is called, as if
@@ -464,20 +468,20 @@ func (s *site) without(policies ...string) (restore func()) {
 	}
 	again := sync.OnceFunc(func() {
 		for _, o := range manifests {
-			if err := kube.Create(s.cleanup(), o.DeepCopy()); err != nil {
+			if err := s.Kube.Create(s.cleanup(), o.DeepCopy()); err != nil {
 				s.Errorf("restoring %s %s: %v", o.GetKind(), o.GetName(), err)
 			}
 		}
 	})
 	s.Cleanup(again)
 	for _, o := range manifests {
-		s.delete(o.DeepCopy())
+		s.Delete(o.DeepCopy())
 	}
-	s.eventually("the policies are out of force", func() bool { return !suspends() }, func() string { return "they are not" })
+	s.Eventually("the policies are out of force", func() bool { return !suspends() }, func() string { return "they are not" })
 	return func() {
 		s.Helper()
 		again()
-		s.eventually("the policies are in force", suspends, func() string { return "they are not" })
+		s.Eventually("the policies are in force", suspends, func() string { return "they are not" })
 	}
 }
 
@@ -486,17 +490,17 @@ func (s *site) without(policies ...string) (restore func()) {
 func TestAnElasticJobChangesWhileItRuns(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
+	s.plain(s.Name)
 	j := s.plainJob("accordion", 1, "1h", func(j *batchv1.Job) {
 		j.Annotations = map[string]string{"kueue.x-k8s.io/elastic-job": "true"}
 		j.Spec.Completions = nil
-		j.Spec.Template.Spec.NodeSelector = map[string]string{siteLabel: s.name}
+		j.Spec.Template.Spec.NodeSelector = map[string]string{testbed.SiteLabel: s.Name}
 	})
 	before := j.Spec.DeepCopy()
 	s.runs(j)
 	names := func() (out []string) {
 		var pods corev1.PodList
-		if err := kube.List(t.Context(), &pods, client.InNamespace(s.name)); err != nil {
+		if err := s.Kube.List(t.Context(), &pods, client.InNamespace(s.Name)); err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range pods.Items {
@@ -515,7 +519,7 @@ func TestAnElasticJobChangesWhileItRuns(t *testing.T) {
 	// states are those of its Workloads, the oldest first.
 	states := func() string {
 		var list kueue.WorkloadList
-		if err := kube.List(t.Context(), &list, client.InNamespace(s.name)); err != nil {
+		if err := s.Kube.List(t.Context(), &list, client.InNamespace(s.Name)); err != nil {
 			return err.Error()
 		}
 		slices.SortFunc(list.Items, func(a, b kueue.Workload) int { return int(a.Spec.PodSets[0].Count - b.Spec.PodSets[0].Count) })
@@ -533,7 +537,7 @@ func TestAnElasticJobChangesWhileItRuns(t *testing.T) {
 	}
 	are := func(want string) {
 		t.Helper()
-		s.eventually("its Workloads are "+want, func() bool { return states() == want }, states)
+		s.Eventually("its Workloads are "+want, func() bool { return states() == want }, states)
 	}
 	are("1 WorkloadSliceReplaced; 3 runs, reclaimable []")
 	s.edit(j, func() { j.Spec.Parallelism = new(int32(20)) })
@@ -545,17 +549,18 @@ func TestAnElasticJobChangesWhileItRuns(t *testing.T) {
 	}
 	s.stopPolicy(kueue.HoldAndDrain)
 	before.Parallelism = new(int32(2))
-	s.eventually("the Job is as it was", func() bool { return s.get(j) && cmp.Equal(*before, j.Spec) }, func() string { return cmp.Diff(*before, j.Spec) })
+	s.Eventually("the Job is as it was", func() bool { return s.Get(j) && cmp.Equal(*before, j.Spec) }, func() string { return cmp.Diff(*before, j.Spec) })
 	are("1 WorkloadSliceReplaced; 2 waits")
 	s.stopPolicy(kueue.None)
 	s.runs(j)
-	s.delete(j)
+	s.Delete(j)
 }
 
 // TestARunningJobMayNotBecomeElastic, since its pods have no gate.
 func TestARunningJobMayNotBecomeElastic(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
+	s.plain(s.Name)
 	j := s.plainJob("stiff", 1, "1h", func(j *batchv1.Job) { j.Spec.Completions = nil })
 	s.runs(j)
 	for name, change := range map[string]func(*batchv1.Job){
@@ -564,42 +569,9 @@ func TestARunningJobMayNotBecomeElastic(t *testing.T) {
 	} {
 		edited := j.DeepCopy()
 		change(edited)
-		if err := kube.Patch(t.Context(), edited, client.MergeFrom(j), client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), name) {
+		if err := s.Kube.Patch(t.Context(), edited, client.MergeFrom(j), client.DryRunAll); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want one that says %q", err, name)
 		}
 	}
-	s.delete(j)
-}
-
-// TestAJobCostsFewWrites: each is milliseconds of the API server, and there are
-// thousands of Jobs. Queue statuses and Events are not of one Job.
-func TestAJobCostsFewWrites(t *testing.T) {
-	s := newSite(t)
-	s.plain(s.name)
-	// Other tests' queues are at rest.
-	written := func() (sum float64) {
-		for _, resource := range []string{"jobs", "jobs/status", "workloads", "workloads/status", "pods"} {
-			sum += s.metric("muster_api_writes_total", `resource="`+resource+`"`)
-		}
-		return sum
-	}
-	before := written()
-	const jobs = 8
-	var all []*batchv1.Job
-	for i := range jobs {
-		all = append(all, s.plainJob(fmt.Sprint("cheap-", i), 1, "1s"))
-	}
-	for _, j := range all {
-		s.complete(j)
-		s.eventually("the end of its Workload", func() bool {
-			w := s.workload(j)
-			return w != nil && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished)
-		}, func() string { return fmt.Sprint(s.workload(j)) })
-	}
-	// Create the Workload, admit it, start the Job, finish the Workload.
-	per := (written() - before) / jobs
-	t.Logf("%.2f writes a Job", per)
-	if per > 5 {
-		t.Errorf("%.2f writes a Job, want at most 5", per)
-	}
+	s.Delete(j)
 }

@@ -21,32 +21,32 @@ import (
 func TestAJobWhosePodsComeTooLateIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	s.queue(g)
-	s.create(&v1alpha1.CapacityPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name},
+	s.Create(&v1alpha1.CapacityPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name},
 		Spec:       v1alpha1.CapacityPolicySpec{BookingTimeout: &metav1.Duration{Duration: 2 * time.Second}},
 	})
-	noPods := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "no-pods"}}
+	noPods := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "no-pods"}}
 	noPods.Spec.Hard = corev1.ResourceList{"pods": resource.MustParse("0")}
-	s.create(noPods)
-	s.eventually("the namespace's quota is in force", func() bool { return s.get(noPods) && len(noPods.Status.Hard) > 0 }, func() string { return "" })
+	s.Create(noPods)
+	s.Eventually("the namespace's quota is in force", func() bool { return s.Get(noPods) && len(noPods.Status.Hard) > 0 }, func() string { return "" })
 
 	j := s.job("late", 2, func(j *batchv1.Job) {
-		j.Annotations = map[string]string{"provreq.kueue.x-k8s.io/capacityPolicy": s.name}
+		j.Annotations = map[string]string{"provreq.kueue.x-k8s.io/capacityPolicy": s.Name}
 	})
 	attempts := func() string {
-		if w := s.workload(j); w != nil && len(w.Status.AdmissionChecks) > 0 && w.Status.AdmissionChecks[0].RetryCount != nil {
+		if w := s.Workload(j); w != nil && len(w.Status.AdmissionChecks) > 0 && w.Status.AdmissionChecks[0].RetryCount != nil {
 			return fmt.Sprint(*w.Status.AdmissionChecks[0].RetryCount)
 		}
 		return "0"
 	}
-	s.eventually("the booking is over and the job is queued again", func() bool { return attempts() != "0" },
-		func() string { return fmt.Sprintf("workload: %+v", s.workload(j)) })
-	s.delete(noPods)
+	s.Eventually("the booking is over and the job is queued again", func() bool { return attempts() != "0" },
+		func() string { return fmt.Sprintf("workload: %+v", s.Workload(j)) })
+	s.Delete(noPods)
 	s.complete(j)
-	s.empty(g.Name)
-	if w := s.workload(j); strings.HasPrefix(attempts(), "0") || w == nil {
+	s.Empty(g.Name)
+	if w := s.Workload(j); strings.HasPrefix(attempts(), "0") || w == nil {
 		t.Errorf("the job ran in its first attempt: %v", w)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -19,16 +18,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/faults"
-	"github.com/muster-dev/muster/kwok/sandbox"
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/test/invariants"
 	"github.com/muster-dev/muster/test/invariants/promises"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // leaderRounds is how often the leader loses its lease in the middle of a launch.
@@ -37,51 +34,6 @@ var leaderRounds = flag.Int("leader-rounds", 4, "how often the leader loses its 
 // succession is how long it may take until another leads and is back at work: a lease
 // of 2 s, a look at it, and what the machine is busy with.
 const succession = 15 * time.Second
-
-// alone gives a test a sandbox of its own in place of the one that all share, until it
-// is over. Its promises are watched, too: however often things go wrong, nothing may be
-// overdue for longer than 5 minutes, and there must be something to judge by the checks.
-func alone(t *testing.T, name string, change func(*cluster.Config), needed ...promises.Check) {
-	t.Helper()
-	shared := struct {
-		kube    client.Client
-		running *cluster.Cluster
-		watcher *invariants.Watcher
-	}{kube, running, watcher}
-	c := cluster.Config{Name: fmt.Sprintf("e2e-%s-%d", name, os.Getpid()), Binary: os.Getenv(binaryVariable)}
-	sandbox.Fill(&c)
-	change(&c)
-	own, err := cluster.Start(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		kube, running, watcher = shared.kube, shared.running, shared.watcher
-		if t.Failed() {
-			tail(own.Logs(cluster.Muster))
-			if c.Standby {
-				tail(own.Logs(cluster.Standby))
-			}
-		}
-		if err := own.Stop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
-	ownKube, err := client.New(own.RESTConfig(), client.Options{Scheme: kube.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ownWatcher, err := invariants.Watch(context.WithoutCancel(t.Context()), own.RESTConfig(), func(o *invariants.Options) { o.PutOff = 5 * time.Minute })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ownWatcher.Stop()
-		ownWatcher.Check(t, needed...)
-		t.Log("promises watched: ", ownWatcher.Stats())
-	})
-	kube, running, watcher = ownKube, own, ownWatcher
-}
 
 // launches has something done as a muster makes its n-th machine from now on.
 type launches struct{ left atomic.Int64 }
@@ -100,29 +52,29 @@ func (l *launches) handler(next http.Handler, at func()) http.Handler {
 // has sent is held up on the way while it is frozen, until another leads. Then it
 // goes on. No machine may be launched twice, none be left.
 func TestALeaderThatLosesItsLeaseInTheMiddleOfALaunch(t *testing.T) {
+	t.Parallel()
 	gate, made, hit := faults.NewGate(seed), &launches{}, make(chan struct{}, 1)
-	alone(t, "leader", func(c *cluster.Config) {
-		c.Standby = true
-		c.MusterFlags = []string{"--leader-elect-lease-duration=2s"}
-		c.Proxy = func(component string, next http.Handler) http.Handler {
-			return made.handler(gate.Handler(component, next), func() { hit <- struct{}{} })
-		}
-	}, promises.Provisions, promises.Launches, promises.GivenBack, promises.Bookings, promises.Departures)
-	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) {
+	config := whole()
+	config.Standby = true
+	config.MusterFlags = []string{"--leader-elect-lease-duration=2s"}
+	config.Proxy = func(component string, next http.Handler) http.Handler {
+		return made.handler(gate.Handler(component, next), func() { hit <- struct{}{} })
+	}
+	s := &site{testbed.NewSite(t, alone(t, "leader", config, promises.Provisions, promises.Launches, promises.GivenBack, promises.Bookings, promises.Departures))}
+	g := s.Group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.MaxNodes, g.Spec.Kwok.BootDelay.Duration, g.Spec.IdleTimeout.Duration = 64, 0, 100*time.Millisecond
 	})
 	random := rand.New(rand.NewPCG(seed, seed))
 	found := map[string]int{}
 	for round := range *leaderRounds {
 		leader, next := s.leader()
-		watcher.StandStill(time.Now().Add(succession))
+		s.Watcher.StandStill(time.Now().Add(succession))
 		select {
 		case <-hit:
 		default:
 		}
 		// Half of the rounds wait for so many machines, half for so long.
-		moment := time.NewTimer(patience)
+		moment := time.NewTimer(testbed.Patience)
 		byTime := round%2 == 1
 		if byTime {
 			moment.Reset(time.Duration(random.Int64N(int64(800 * time.Millisecond))))
@@ -149,16 +101,16 @@ func TestALeaderThatLosesItsLeaseInTheMiddleOfALaunch(t *testing.T) {
 		}
 		trouble, wake := s.depose(gate, leader, round%3)
 		slow()
-		watcher.StandStill(time.Now().Add(succession))
+		s.Watcher.StandStill(time.Now().Add(succession))
 		found[fmt.Sprintf("%s %s", trouble, s.progress(requests))]++
-		s.eventually(next+" leads", func() bool { return s.leads(next) }, func() string { return "the lease stands" })
+		s.Eventually(next+" leads", func() bool { return s.leads(next) }, func() string { return "the lease stands" })
 		// In half of the rounds all is over while the old leader knows nothing of it. Where
 		// what it has sent may still arrive, only a cloud that remembers its launches could
 		// tell that from new ones.
 		over := trouble != late && random.IntN(2) == 0
 		if over {
 			s.withdraw(requests)
-			s.empty(g.Name)
+			s.Empty(g.Name)
 		} else {
 			for _, r := range requests {
 				s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
@@ -166,19 +118,19 @@ func TestALeaderThatLosesItsLeaseInTheMiddleOfALaunch(t *testing.T) {
 		}
 		restarts := s.restarts(leader)
 		wake()
-		s.eventually(leader+" ends, since it does not lead", func() bool { return s.restarts(leader) > restarts || trouble == cutOff }, func() string { return "it lives" })
+		s.Eventually(leader+" ends, since it does not lead", func() bool { return s.restarts(leader) > restarts || trouble == cutOff }, func() string { return "it lives" })
 		if !over {
 			s.madeOnce(requests)
 			s.withdraw(requests)
 		}
-		if err := running.Resume(leader); err != nil { // without the pause after a death
+		if err := s.Resume(leader); err != nil { // without the pause after a death
 			t.Fatal(err)
 		}
-		if err := running.WaitReady(t.Context(), leader); err != nil {
+		if err := s.WaitReady(t.Context(), leader); err != nil {
 			t.Fatal(err)
 		}
-		s.empty(g.Name)
-		if v := watcher.Violations(); len(v) > 0 {
+		s.Empty(g.Name)
+		if v := s.Watcher.Violations(); len(v) > 0 {
 			t.Fatalf("round %d, %s at a moment after %s: %v", round, trouble, s.progress(requests), v)
 		}
 	}
@@ -213,18 +165,18 @@ func (s *site) depose(gate *faults.Gate, leader string, way int) (trouble string
 	}
 	switch way {
 	case 0:
-		do(running.Freeze)
-		return frozen, func() { do(running.Thaw) }
+		do(s.Freeze)
+		return frozen, func() { do(s.Thaw) }
 	case 1:
 		return cutOff, gate.Begin(faults.Fault{Type: faults.Disconnect, Target: leader})
 	default:
 		over := gate.Begin(faults.Fault{Type: faults.HoldRequests, Target: leader})
 		moment := time.NewTimer(100 * time.Millisecond)
 		<-moment.C
-		do(running.Freeze)
+		do(s.Freeze)
 		return late, func() {
 			over()
-			do(running.Thaw)
+			do(s.Thaw)
 		}
 	}
 }
@@ -233,7 +185,7 @@ func (s *site) depose(gate *faults.Gate, leader string, way int) (trouble string
 // stay on record.
 func (s *site) machinesEver() (made map[types.UID]int, err error) {
 	var machines kwokv1alpha1.MachineList
-	if err := kube.List(s.Context(), &machines); err != nil {
+	if err := s.Kube.List(s.Context(), &machines); err != nil {
 		return nil, err
 	}
 	made = map[types.UID]int{}
@@ -268,7 +220,7 @@ func (s *site) progress(requests []*provreq.ProvisioningRequest) string {
 	}
 	begun, whole, provisioned := 0, 0, 0
 	for _, r := range requests {
-		if !s.get(r) {
+		if !s.Get(r) {
 			continue
 		}
 		if made[r.UID] > 0 || len(r.Status.ProvisioningClassDetails) > 0 {
@@ -297,14 +249,14 @@ func (s *site) progress(requests []*provreq.ProvisioningRequest) string {
 func (s *site) withdraw(requests []*provreq.ProvisioningRequest) {
 	s.Helper()
 	for _, r := range requests {
-		s.delete(r)
+		s.Delete(r)
 	}
 }
 
 // leader waits until one of the two musters leads, and returns it first.
 func (s *site) leader() (leader, other string) {
 	s.Helper()
-	s.eventually("a muster leads", func() bool {
+	s.Eventually("a muster leads", func() bool {
 		leader, other = cluster.Muster, cluster.Standby
 		if s.leads(other) {
 			leader, other = other, leader
@@ -317,9 +269,9 @@ func (s *site) leader() (leader, other string) {
 // leads asks a muster whether it does: its controllers begin then, and it ends when it
 // leads no more.
 func (s *site) leads(component string) bool {
-	url := running.MusterMetrics()
+	url := s.MusterMetrics()
 	if component == cluster.Standby {
-		url = running.StandbyMetrics()
+		url = s.StandbyMetrics()
 	}
 	ctx, cancel := context.WithTimeout(s.Context(), 2*time.Second)
 	defer cancel()
@@ -342,6 +294,6 @@ func (s *site) leads(component string) bool {
 
 // restarts is how often a component died.
 func (s *site) restarts(component string) int {
-	components := running.State().Components
+	components := s.State().Components
 	return components[slices.IndexFunc(components, func(c cluster.ComponentState) bool { return c.Name == component })].Restarts
 }

@@ -432,8 +432,8 @@ func manyFlavors(groups, flavors, resources int) (out []kueue.ResourceGroup) {
 func TestObjectsThatCannotBeMeantAreRefused(t *testing.T) {
 	for _, o := range objects {
 		t.Run(o.name, func(t *testing.T) {
-			refused(t, kube.Create(t.Context(), o.bad, client.DryRunAll), o.want)
-			if err := kube.Create(t.Context(), o.good, client.DryRunAll); err != nil {
+			refused(t, shared.Kube.Create(t.Context(), o.bad, client.DryRunAll), o.want)
+			if err := shared.Kube.Create(t.Context(), o.good, client.DryRunAll); err != nil {
 				t.Errorf("its twin is refused: %v", err)
 			}
 		})
@@ -460,8 +460,8 @@ func refused(t *testing.T, err error, want []string) {
 // of the kind would have a list any more.
 func TestWhatNoProgramCanReadIsRefused(t *testing.T) {
 	s := newSite(t)
-	kept := workload(func(w *kueue.Workload) { w.Namespace, w.Spec.Active = s.name, new(false) })
-	s.create(kept)
+	kept := workload(func(w *kueue.Workload) { w.Namespace, w.Spec.Active = s.Name, new(false) })
+	s.Create(kept)
 	for _, tc := range []struct {
 		name  string
 		patch string
@@ -479,16 +479,16 @@ func TestWhatNoProgramCanReadIsRefused(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			o := tc.on.DeepCopyObject().(client.Object)
-			o.SetNamespace(s.name)
-			if err := kube.Create(t.Context(), o); err == nil {
-				defer s.delete(o)
+			o.SetNamespace(s.Name)
+			if err := shared.Kube.Create(t.Context(), o); err == nil {
+				defer s.Delete(o)
 			}
 			patch := client.RawPatch(types.MergePatchType, []byte(tc.patch))
 			var err error
 			if tc.sub == "" {
-				err = kube.Patch(t.Context(), o, patch, client.DryRunAll)
+				err = shared.Kube.Patch(t.Context(), o, patch, client.DryRunAll)
 			} else {
-				err = kube.SubResource(tc.sub).Patch(t.Context(), o, patch, &client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: []string{metav1.DryRunAll}}})
+				err = shared.Kube.SubResource(tc.sub).Patch(t.Context(), o, patch, &client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: []string{metav1.DryRunAll}}})
 			}
 			refused(t, err, []string{tc.want})
 		})
@@ -504,7 +504,7 @@ func TestQueuesAndFlavorsAreBornWithTheirFinalizer(t *testing.T) {
 		flavor(func(f *kueue.ResourceFlavor) { f.Finalizers = []string{kueue.ResourceInUseFinalizerName} }),
 	} {
 		brought := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == kueue.ResourceInUseFinalizerName })
-		if err := kube.Create(t.Context(), o, client.DryRunAll); err != nil {
+		if err := shared.Kube.Create(t.Context(), o, client.DryRunAll); err != nil {
 			t.Fatal(err)
 		}
 		if want := append(brought, kueue.ResourceInUseFinalizerName); !slices.Equal(o.GetFinalizers(), want) {
@@ -518,8 +518,8 @@ func TestQueuesAndFlavorsAreBornWithTheirFinalizer(t *testing.T) {
 func TestPoliciesKnowTheFieldsOfTheirKinds(t *testing.T) {
 	s := newSite(t)
 	var list admissionv1.ValidatingAdmissionPolicyList
-	s.eventually("all policies are compared", func() bool {
-		return kube.List(t.Context(), &list) == nil && !slices.ContainsFunc(list.Items, func(p admissionv1.ValidatingAdmissionPolicy) bool {
+	s.Eventually("all policies are compared", func() bool {
+		return shared.Kube.List(t.Context(), &list) == nil && !slices.ContainsFunc(list.Items, func(p admissionv1.ValidatingAdmissionPolicy) bool {
 			return p.Status.TypeChecking == nil
 		})
 	}, func() string { return "" })
@@ -562,27 +562,29 @@ func of[T client.Object](edit func(T)) func(client.Object) {
 }
 
 func trial(t *testing.T) func(client.Object, client.Patch) error {
-	return func(o client.Object, p client.Patch) error { return kube.Patch(t.Context(), o, p, client.DryRunAll) }
+	return func(o client.Object, p client.Patch) error {
+		return shared.Kube.Patch(t.Context(), o, p, client.DryRunAll)
+	}
 }
 
 func statusTrial(t *testing.T) func(client.Object, client.Patch) error {
 	return func(o client.Object, p client.Patch) error {
-		return kube.Status().Patch(t.Context(), o, p, client.DryRunAll)
+		return shared.Kube.Status().Patch(t.Context(), o, p, client.DryRunAll)
 	}
 }
 
 func TestWhatStaysAsItWasCreated(t *testing.T) {
 	s := newSite(t)
 	cq := clusterQueue(func(cq *kueue.ClusterQueue) {
-		cq.Name, cq.Spec.ResourceGroups = s.name, nil
+		cq.Name, cq.Spec.ResourceGroups = s.Name, nil
 		cq.Spec.ConcurrentAdmissionPolicy = &kueue.ConcurrentAdmissionPolicy{Migration: kueue.ConcurrentAdmissionMigration{Mode: kueue.ConcurrentAdmissionTryPreferredFlavors}}
 	})
-	lq := localQueue(func(lq *kueue.LocalQueue) { lq.Namespace = s.name })
-	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/budget"}}
-	rf := flavor(func(f *kueue.ResourceFlavor) { f.Name, f.Spec.TopologyName = s.name, new(kueue.TopologyReference("t")) })
+	lq := localQueue(func(lq *kueue.LocalQueue) { lq.Namespace = s.Name })
+	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/budget"}}
+	rf := flavor(func(f *kueue.ResourceFlavor) { f.Name, f.Spec.TopologyName = s.Name, new(kueue.TopologyReference("t")) })
 	w := gated("example.com/a,example.com/b")
-	w.Namespace = s.name
-	s.create(cq, lq, ac, rf, w)
+	w.Namespace = s.Name
+	s.Create(cq, lq, ac, rf, w)
 	changes(t, cq, trial(t), []change{{"the variants of a queue",
 		of(func(cq *kueue.ClusterQueue) { cq.Spec.ConcurrentAdmissionPolicy = nil }),
 		of(func(cq *kueue.ClusterQueue) { cq.Spec.StopPolicy = new(kueue.Hold) }),
@@ -709,8 +711,8 @@ func evicted(w *kueue.Workload) {
 // TestQuotaIsReservedAsItShouldBe by those who do it in Muster's place.
 func TestQuotaIsReservedAsItShouldBe(t *testing.T) {
 	s := newSite(t)
-	w := workload(func(w *kueue.Workload) { w.Namespace, w.Spec.Active = s.name, new(false) })
-	s.create(w)
+	w := workload(func(w *kueue.Workload) { w.Namespace, w.Spec.Active = s.Name, new(false) })
+	s.Create(w)
 	reserve := func(edit func(*kueue.Admission)) func(client.Object) {
 		return of(func(w *kueue.Workload) {
 			meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionTrue, Reason: "QuotaReserved"})
@@ -744,38 +746,38 @@ func TestQuotaIsReservedAsItShouldBe(t *testing.T) {
 // Ready, and one pod given back.
 func (s *site) reserved() *kueue.Workload {
 	s.Helper()
-	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/budget"}}
-	rf := flavor(func(f *kueue.ResourceFlavor) { *f = kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}} })
+	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/budget"}}
+	rf := flavor(func(f *kueue.ResourceFlavor) { *f = kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}} })
 	cq := clusterQueue(func(cq *kueue.ClusterQueue) {
-		cq.Name, cq.Spec.CohortName, cq.Spec.NamespaceSelector = s.name, "", &metav1.LabelSelector{}
-		cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: kueue.AdmissionCheckReference(s.name)}}}
+		cq.Name, cq.Spec.CohortName, cq.Spec.NamespaceSelector = s.Name, "", &metav1.LabelSelector{}
+		cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: kueue.AdmissionCheckReference(s.Name)}}}
 		cq.Spec.ResourceGroups = []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu"}, Flavors: []kueue.FlavorQuotas{
-			{Name: kueue.ResourceFlavorReference(s.name), Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: *amount("10")}}},
+			{Name: kueue.ResourceFlavorReference(s.Name), Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: *amount("10")}}},
 		}}}
 	})
 	lq := localQueue(func(lq *kueue.LocalQueue) {
-		lq.Namespace, lq.Name, lq.Spec.ClusterQueue = s.name, s.name, kueue.ClusterQueueReference(s.name)
+		lq.Namespace, lq.Name, lq.Spec.ClusterQueue = s.Name, s.Name, kueue.ClusterQueueReference(s.Name)
 	})
-	w := workload(func(w *kueue.Workload) { w.Namespace, w.Spec.QueueName = s.name, kueue.LocalQueueName(s.name) })
-	s.create(ac)
+	w := workload(func(w *kueue.Workload) { w.Namespace, w.Spec.QueueName = s.Name, kueue.LocalQueueName(s.Name) })
+	s.Create(ac)
 	patch := client.MergeFrom(ac.DeepCopy())
 	meta.SetStatusCondition(&ac.Status.Conditions, metav1.Condition{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active"})
-	if err := kube.Status().Patch(s.Context(), ac, patch); err != nil {
+	if err := shared.Kube.Status().Patch(s.Context(), ac, patch); err != nil {
 		s.Fatal(err)
 	}
-	s.create(rf, cq, lq, w)
-	s.eventually("the Workload has quota", func() bool {
-		return s.get(w) && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved) && len(w.Status.AdmissionChecks) == 1
+	s.Create(rf, cq, lq, w)
+	s.Eventually("the Workload has quota", func() bool {
+		return s.Get(w) && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved) && len(w.Status.AdmissionChecks) == 1
 	}, func() string { return fmt.Sprint(w.Status.Conditions) })
 	patch = client.MergeFrom(w.DeepCopy())
 	w.Status.AdmissionChecks[0].State = kueue.CheckStateReady
 	w.Status.AdmissionChecks[0].PodSetUpdates = []kueue.PodSetUpdate{{Name: "workers", Labels: map[string]string{"a": "b"}}}
 	w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "workers", Count: 1}}
-	if err := kube.Status().Patch(s.Context(), w, patch); err != nil {
+	if err := shared.Kube.Status().Patch(s.Context(), w, patch); err != nil {
 		s.Fatal(err)
 	}
-	s.eventually("the Workload is admitted", func() bool {
-		return s.get(w) && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted)
+	s.Eventually("the Workload is admitted", func() bool {
+		return s.Get(w) && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted)
 	}, func() string { return fmt.Sprint(w.Status.Conditions, w.Status.AdmissionChecks) })
 	return w
 }

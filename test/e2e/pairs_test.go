@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // pairs is how many pairs of Jobs come at nearly the same moment.
@@ -26,17 +28,18 @@ const pairLanes = 4
 // milliseconds apart, so that the second is judged while the admission of the first is
 // being written. Neither may wait for the other to end.
 func TestTwoJobsThatFitBothStart(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	s.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
+	s.Create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
 	var running sync.WaitGroup
 	for lane := range pairLanes {
-		queue := fmt.Sprintf("%s-%d", s.name, lane)
+		queue := fmt.Sprintf("%s-%d", s.Name, lane)
 		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: queue}}
 		cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
 		cq.Spec.ResourceGroups = s.cpus("5", nil, nil)
-		lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: queue}}
+		lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: queue}}
 		lq.Spec.ClusterQueue = kueue.ClusterQueueReference(queue)
-		s.create(cq, lq)
+		s.Create(cq, lq)
 		random := rand.New(rand.NewPCG(uint64(lane), 5))
 		running.Go(func() {
 			for i := range (*pairs + pairLanes - 1 - lane) / pairLanes {
@@ -56,14 +59,14 @@ func (s *site) pair(queue, name string, apart time.Duration) {
 			j.Labels = map[string]string{"kueue.x-k8s.io/queue-name": queue}
 			j.Spec.Template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": *amount(cpus)}
 			// Started is enough: nothing has to run.
-			j.Spec.Template.Spec.NodeSelector = map[string]string{siteLabel: "none"}
+			j.Spec.Template.Spec.NodeSelector = map[string]string{testbed.SiteLabel: "none"}
 		})
 	}
 	for i, j := range both {
 		if i > 0 {
 			time.Sleep(apart) //nolint:forbidigo // the distance is what the test is about
 		}
-		if err := kube.Create(s.Context(), j); err != nil {
+		if err := s.Kube.Create(s.Context(), j); err != nil {
 			s.Errorf("creating job %s: %v", j.Name, err)
 			return
 		}
@@ -71,16 +74,16 @@ func (s *site) pair(queue, name string, apart time.Duration) {
 	uids := map[types.UID]bool{}
 	for _, j := range both {
 		uids[j.UID] = true
-		s.soon("job "+j.Name+", which fits, starts", func() bool { return s.get(j) && j.Spec.Suspend != nil && !*j.Spec.Suspend })
+		s.soon("job "+j.Name+", which fits, starts", func() bool { return s.Get(j) && j.Spec.Suspend != nil && !*j.Spec.Suspend })
 	}
 	for _, j := range both {
-		if err := kube.Delete(s.Context(), j, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		if err := s.Kube.Delete(s.Context(), j, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 			s.Errorf("deleting job %s: %v", j.Name, err)
 		}
 	}
 	s.soon("the queue of "+name+" is empty", func() bool {
 		var list kueue.WorkloadList
-		if kube.List(s.Context(), &list, client.InNamespace(s.name)) != nil {
+		if s.Kube.List(s.Context(), &list, client.InNamespace(s.Name)) != nil {
 			return false
 		}
 		for i := range list.Items {

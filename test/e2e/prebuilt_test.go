@@ -22,8 +22,8 @@ func naming(workload string) func(*batchv1.Job) {
 
 // prebuilt is a Workload for a Job's pods that is not made yet.
 func (s *site) prebuilt(name string, like *batchv1.Job, change ...func(*kueue.Workload)) *kueue.Workload {
-	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
-	w.Spec.QueueName = kueue.LocalQueueName(s.name)
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name}}
+	w.Spec.QueueName = kueue.LocalQueueName(s.Name)
 	w.Spec.PodSets = []kueue.PodSet{{Name: "pods", Count: *like.Spec.Parallelism, Template: *like.Spec.Template.DeepCopy()}}
 	for _, f := range change {
 		f(w)
@@ -35,9 +35,9 @@ func (s *site) prebuilt(name string, like *batchv1.Job, change ...func(*kueue.Wo
 func (s *site) told(j *batchv1.Job, reason, words string) {
 	s.Helper()
 	var notes []string
-	s.eventually(fmt.Sprintf("Job %s is told %s", j.Name, reason), func() bool {
+	s.Eventually(fmt.Sprintf("Job %s is told %s", j.Name, reason), func() bool {
 		var list eventsv1.EventList
-		if err := kube.List(s.Context(), &list, client.InNamespace(s.name)); err != nil {
+		if err := s.Kube.List(s.Context(), &list, client.InNamespace(s.Name)); err != nil {
 			return false
 		}
 		notes = nil
@@ -53,17 +53,18 @@ func (s *site) told(j *batchv1.Job, reason, words string) {
 
 // TestPrebuiltWorkloads are those that others make, and by which a Job runs.
 func TestPrebuiltWorkloads(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
+	s.plain(s.Name)
 	j := s.plainJob("train", 2, "1h", naming("mine"))
 	s.told(j, "WaitingForWorkload", "mine")
-	if !s.get(j) || !*j.Spec.Suspend || s.workload(j) != nil {
-		t.Fatalf("suspended: %v, Workload %v", *j.Spec.Suspend, s.workload(j))
+	if !s.Get(j) || !*j.Spec.Suspend || s.Workload(j) != nil {
+		t.Fatalf("suspended: %v, Workload %v", *j.Spec.Suspend, s.Workload(j))
 	}
 	w := s.prebuilt("mine", j)
-	s.create(w)
+	s.Create(w)
 	s.runs(j)
-	if s.get(w); !metav1.IsControlledBy(w, j) || w.Labels["kueue.x-k8s.io/job-uid"] != string(j.UID) {
+	if s.Get(w); !metav1.IsControlledBy(w, j) || w.Labels["kueue.x-k8s.io/job-uid"] != string(j.UID) {
 		t.Errorf("owners %v, labels %v", w.OwnerReferences, w.Labels)
 	}
 	if podSet := j.Spec.Template.Labels["kueue.x-k8s.io/podset"]; podSet != "pods" {
@@ -72,47 +73,48 @@ func TestPrebuiltWorkloads(t *testing.T) {
 
 	thief := s.plainJob("thief", 2, "1h", naming("mine"))
 	s.told(thief, "ForeignWorkload", "belongs to Job train")
-	if !s.get(thief) || !*thief.Spec.Suspend {
+	if !s.Get(thief) || !*thief.Spec.Suspend {
 		t.Error("two Jobs run by one Workload")
 	}
 
 	// Its Workload is admitted before the Job comes, for much less than the Job takes.
 	small := s.prebuilt("small", thief, func(w *kueue.Workload) { w.Spec.PodSets[0].Count = 1 })
-	s.create(small)
+	s.Create(small)
 	s.workloadIs(small, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 	big := s.plainJob("big", 2, "1h", naming("small"))
 	s.told(big, "OutOfSync", "they differ in spec.podSets[0].count")
 	if c := s.workloadIs(small, kueue.WorkloadFinished, metav1.ConditionTrue); c.Reason != kueue.WorkloadFinishedReasonOutOfSync {
 		t.Errorf("finished as %s: %s", c.Reason, c.Message)
 	}
-	if !s.get(big) || !*big.Spec.Suspend {
+	if !s.Get(big) || !*big.Spec.Suspend {
 		t.Error("a Job runs by the quota of a smaller one")
 	}
 
 	s.stopPolicy(kueue.HoldAndDrain)
-	s.eventually("the Job is stopped", func() bool { return s.get(j) && *j.Spec.Suspend && s.get(w) && w.Status.Admission == nil },
+	s.Eventually("the Job is stopped", func() bool { return s.Get(j) && *j.Spec.Suspend && s.Get(w) && w.Status.Admission == nil },
 		func() string { return fmt.Sprint(w.Status.Conditions) })
 	s.stopPolicy(kueue.None)
 	s.runs(j)
-	if again := s.workload(j); again == nil || again.UID != w.UID {
+	if again := s.Workload(j); again == nil || again.UID != w.UID {
 		t.Errorf("it runs by another Workload: %v", again)
 	}
-	s.delete(j)
-	s.eventually("the Workload goes with its Job", func() bool { return !s.get(w) }, func() string { return fmt.Sprint(w.ObjectMeta) })
-	s.delete(thief)
-	s.delete(big)
+	s.Delete(j)
+	s.Eventually("the Workload goes with its Job", func() bool { return !s.Get(w) }, func() string { return fmt.Sprint(w.ObjectMeta) })
+	s.Delete(thief)
+	s.Delete(big)
 }
 
 // TestAPrebuiltWorkloadIsThereBeforeItsJob, which finishes it.
 func TestAPrebuiltWorkloadIsThereBeforeItsJob(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
+	s.plain(s.Name)
 	like := s.newPlainJob("train", 2, "1s")
 	if err := s.tried(like); err != nil { // with what the API server adds
 		t.Fatal(err)
 	}
 	w := s.prebuilt(strings.Repeat("long.", 20)+"name", like)
-	s.create(w)
+	s.Create(w)
 	s.workloadIs(w, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 	j := s.plainJob("train", 2, "1s", annotated(prebuiltKey, w.Name))
 	s.complete(j)
@@ -122,15 +124,16 @@ func TestAPrebuiltWorkloadIsThereBeforeItsJob(t *testing.T) {
 	if meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted) {
 		t.Error("it was evicted")
 	}
-	s.delete(j)
+	s.Delete(j)
 }
 
 // TestAPriorityClassReachesWorkloadsThatOthersMade, with quota and without.
 func TestAPriorityClassReachesWorkloadsThatOthersMade(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
-	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Value: 10}
-	s.create(class)
+	s.plain(s.Name)
+	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Value: 10}
+	s.Create(class)
 	of := func(count int32) func(*kueue.Workload) {
 		return func(w *kueue.Workload) {
 			w.Spec.PodSets[0].Count = count
@@ -139,13 +142,13 @@ func TestAPriorityClassReachesWorkloadsThatOthersMade(t *testing.T) {
 	}
 	like := s.newPlainJob("", 1, "")
 	holds, waits := s.prebuilt("holds", like, of(1)), s.prebuilt("waits", like, of(100))
-	s.create(holds, waits)
+	s.Create(holds, waits)
 	s.workloadIs(holds, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 	s.workloadIs(waits, kueue.WorkloadQuotaReserved, metav1.ConditionFalse)
 	s.edit(class, func() { class.Value = 20 })
 	for _, w := range []*kueue.Workload{holds, waits} {
-		s.eventually("the priority of "+w.Name, func() bool { return s.get(w) && *w.Spec.Priority == 20 },
+		s.Eventually("the priority of "+w.Name, func() bool { return s.Get(w) && *w.Spec.Priority == 20 },
 			func() string { return fmt.Sprint(*w.Spec.Priority) })
-		s.delete(w)
+		s.Delete(w)
 	}
 }

@@ -18,32 +18,32 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/queueing/checks"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // consumers creates n pods of a whole machine each that name the request.
 func (s *site) consumers(request string, n int, annotations map[string]string) {
 	s.Helper()
 	for i := range n {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprintf("%s-%d", request[:min(len(request), 40)], i),
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: fmt.Sprintf("%s-%d", request[:min(len(request), 40)], i),
 			Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: request}}, Spec: s.podSpec()}
 		for k, v := range annotations {
 			p.Annotations[k] = v
 		}
-		s.create(p)
+		s.Create(p)
 	}
 }
 
 // event waits for an Event about the request and returns its note.
 func (s *site) event(r *provreq.ProvisioningRequest, reason string) (note string) {
 	s.Helper()
-	s.eventually("an Event "+reason, func() bool {
+	s.Eventually("an Event "+reason, func() bool {
 		var list eventsv1.EventList
-		if kube.List(s.Context(), &list, client.InNamespace(s.name)) != nil {
+		if s.Kube.List(s.Context(), &list, client.InNamespace(s.Name)) != nil {
 			return false
 		}
 		for _, e := range list.Items {
@@ -61,16 +61,16 @@ func (s *site) event(r *provreq.ProvisioningRequest, reason string) (note string
 func TestPodsThatComeEarlyWaitForTheWholeGang(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) {
-		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, Machines: []int64{2}, After: after(2 * time.Second)}}
+	g := s.Group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, Machines: []int64{2}, After: testbed.After(2 * time.Second)}}
 	})
 	s.consumers("launched", 3, nil)
 	launched := s.request("launched", 3, nil)
 	if c := s.condition(launched, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
-	s.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "launched-0"}})
-	s.delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "launched-1"}})
+	s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "launched-0"}})
+	s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "launched-1"}})
 	// The same on nodes that are there, and open.
 	s.consumers("found", 2, nil)
 	found := s.request("found", 2, func(r *provreq.ProvisioningRequest) { r.Spec.ProvisioningClassName = model.ClassCheckCapacity })
@@ -80,14 +80,14 @@ func TestPodsThatComeEarlyWaitForTheWholeGang(t *testing.T) {
 	if n := len(s.nodes(g.Name)); n != 3 {
 		t.Errorf("%d nodes, want the same 3", n)
 	}
-	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
-	s.empty(g.Name)
+	s.Delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
+	s.Empty(g.Name)
 }
 
 func TestAMachineThatDiesWhileItBootsIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) {
+	g := s.Group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Machines: []int64{1}}}
 	})
 	r := s.request("three", 3, nil)
@@ -99,15 +99,15 @@ func TestAMachineThatDiesWhileItBootsIsReplaced(t *testing.T) {
 	if a, err := provisioning.DecodeAttempt(string(r.Status.ProvisioningClassDetails[provisioning.AttemptDetail])); err != nil || a.Number != 1 || len(a.Replacements) != 1 {
 		t.Errorf("attempt %+v (%v), want the first with one replacement", a, err)
 	}
-	s.delete(r)
-	s.empty(g.Name)
+	s.Delete(r)
+	s.Empty(g.Name)
 }
 
 func TestAMachineReclaimedBeforeThePodsComeIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) {
-		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(3 * time.Second)}}
+	g := s.Group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: testbed.After(3 * time.Second)}}
 	})
 	r := s.request("two", 2, nil)
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
@@ -115,19 +115,19 @@ func TestAMachineReclaimedBeforeThePodsComeIsReplaced(t *testing.T) {
 	if note := s.event(r, provisioning.ReasonMachineLost); !strings.Contains(note, "node ") {
 		t.Errorf("the Event says: %s", note)
 	}
-	s.eventually("two nodes are open again", func() bool {
+	s.Eventually("two nodes are open again", func() bool {
 		now := s.opened("two", 2)
 		return now[0].UID != first[0].UID || now[1].UID != first[1].UID
 	}, func() string { return "" })
-	if !s.get(r) || meta.IsStatusConditionTrue(r.Status.Conditions, provreq.BookingExpired) || !meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned) {
+	if !s.Get(r) || meta.IsStatusConditionTrue(r.Status.Conditions, provreq.BookingExpired) || !meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned) {
 		t.Errorf("the request does not stay Provisioned: %v", r.Status.Conditions)
 	}
 	s.consumers("two", 2, nil)
 	if c := s.condition(r, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
-	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
-	s.empty(g.Name)
+	s.Delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
+	s.Empty(g.Name)
 }
 
 func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
@@ -138,8 +138,8 @@ func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
 	}{{"event", false}, {"condition", true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSite(t)
-			g := s.group("", func(g *v1alpha1.NodeGroup) {
-				g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(6 * time.Second)}}
+			g := s.Group("", func(g *v1alpha1.NodeGroup) {
+				g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: testbed.After(6 * time.Second)}}
 			})
 			r := s.request("two", 2, func(r *provreq.ProvisioningRequest) {
 				if tc.revoke {
@@ -153,72 +153,61 @@ func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
 			}
 			if tc.revoke {
 				s.condition(r, provreq.CapacityRevoked, metav1.ConditionTrue)
-			} else if s.get(r); meta.FindStatusCondition(r.Status.Conditions, provreq.CapacityRevoked) != nil {
+			} else if s.Get(r); meta.FindStatusCondition(r.Status.Conditions, provreq.CapacityRevoked) != nil {
 				t.Errorf("nobody has asked for CapacityRevoked: %v", r.Status.Conditions)
 			}
-			s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
-			s.empty(g.Name)
+			s.Delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
+			s.Empty(g.Name)
 		})
 	}
 }
 
 // TestAQueuedGangThatLosesAMachineBeginsAnew without being asked to, since its pods could
-// run nowhere else: at once where Muster sees it, and once a pod is seen to be stranded
-// where it was down.
+// run nowhere else: at once, since Muster sees it.
 func TestAQueuedGangThatLosesAMachineBeginsAnew(t *testing.T) {
-	for _, tc := range []struct {
-		name, tells string
-		down        bool
-	}{
-		{name: "seen", tells: "was lost, where 1 pod of the gang ran"},
-		{name: "unseen", tells: "there has been no room for 1 pod of the gang", down: true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s := newSite(t)
-			g := s.group("", func(g *v1alpha1.NodeGroup) {
-				g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: after(15 * time.Second)}}
-			})
-			s.queue(g)
-			// The pod that is left runs until it is stopped.
-			j := s.job("train", 2, func(j *batchv1.Job) {
-				j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "1h"}
-			})
-			s.runs(j)
-			workload := s.workload(j).Name
-			consumed := func(attempt int32) {
-				s.condition(&provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: checks.RequestName(workload, "capacity", attempt)}},
-					provreq.BookingExpired, metav1.ConditionTrue)
-			}
-			consumed(1)
-			if tc.down {
-				watcher.StandStill(time.Now().Add(patience))
-				if err := running.Pause(cluster.Muster); err != nil {
-					t.Fatal(err)
-				}
-			}
-			s.reclaimed(g.Name)
-			if tc.down {
-				watcher.StandStill(time.Now().Add(recovery))
-				if err := running.Resume(cluster.Muster); err != nil {
-					t.Fatal(err)
-				}
-			}
-			var evicted *metav1.Condition
-			s.within(2*patience, "the eviction of the gang", func() bool {
-				if w := s.workload(j); w != nil {
-					evicted = meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
-				}
-				return evicted != nil
-			}, func() string { return fmt.Sprint(s.workload(j)) })
-			if evicted.Status == metav1.ConditionTrue && !strings.Contains(evicted.Message, tc.tells) {
-				t.Errorf("it is evicted for %s: %s", evicted.Reason, evicted.Message)
-			}
-			consumed(2)
-			s.runs(j)
-			s.delete(j)
-			s.empty(g.Name)
-		})
+	t.Parallel()
+	newSite(t).losesAMachine("was lost, where 1 pod of the gang ran", func(reclaimed func()) { reclaimed() })
+}
+
+// pausedWhileAMachineIsLost: the gang begins anew once its pod is seen to be stranded, for
+// a minute.
+func pausedWhileAMachineIsLost(s *site) {
+	s.losesAMachine("there has been no room for 1 pod of the gang", s.paused)
+}
+
+// losesAMachine has a gang of two lose one of its machines. The eviction tells so.
+func (s *site) losesAMachine(tells string, during func(func())) {
+	s.Helper()
+	g := s.Group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: testbed.After(15 * time.Second)}}
+	})
+	s.queue(g)
+	// The pod that is left runs until it is stopped.
+	j := s.job("train", 2, func(j *batchv1.Job) {
+		j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "1h"}
+	})
+	s.runs(j)
+	workload := s.Workload(j).Name
+	consumed := func(attempt int32) {
+		s.condition(&provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: checks.RequestName(workload, "capacity", attempt)}},
+			provreq.BookingExpired, metav1.ConditionTrue)
 	}
+	consumed(1)
+	during(func() { s.reclaimed(g.Name) })
+	var evicted *metav1.Condition
+	s.Within(2*testbed.Patience, "the eviction of the gang", func() bool {
+		if w := s.Workload(j); w != nil {
+			evicted = meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
+		}
+		return evicted != nil
+	}, func() string { return fmt.Sprint(s.Workload(j)) })
+	if evicted.Status == metav1.ConditionTrue && !strings.Contains(evicted.Message, tells) {
+		s.Errorf("it is evicted for %s: %s", evicted.Reason, evicted.Message)
+	}
+	consumed(2)
+	s.runs(j)
+	s.Delete(j)
+	s.Empty(g.Name)
 }
 
 // TestAGangKeepsItsRoomBetweenTwoPods of a Job that has more completions than it runs at
@@ -227,7 +216,7 @@ func TestAQueuedGangThatLosesAMachineBeginsAnew(t *testing.T) {
 func TestAGangKeepsItsRoomBetweenTwoPods(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 1 })
+	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 1 })
 	s.queue(g)
 	first := s.job("first", 1, func(j *batchv1.Job) {
 		j.Spec.Completions = new(int32(3))
@@ -237,11 +226,11 @@ func TestAGangKeepsItsRoomBetweenTwoPods(t *testing.T) {
 	machine := s.nodes(g.Name)[0].Name
 	second := s.job("second", 1, nil)
 	s.complete(first)
-	if w := s.workload(first); w != nil && meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted) != nil {
+	if w := s.Workload(first); w != nil && meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted) != nil {
 		t.Errorf("it was evicted: %+v", w.Status)
 	}
 	var pods corev1.PodList
-	if err := kube.List(t.Context(), &pods, client.InNamespace(s.name), client.MatchingLabels{batchv1.JobNameLabel: "first"}); err != nil {
+	if err := s.Kube.List(t.Context(), &pods, client.InNamespace(s.Name), client.MatchingLabels{batchv1.JobNameLabel: "first"}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range pods.Items {
@@ -250,22 +239,22 @@ func TestAGangKeepsItsRoomBetweenTwoPods(t *testing.T) {
 		}
 	}
 	s.complete(second)
-	s.empty(g.Name)
+	s.Empty(g.Name)
 }
 
 // reclaimed waits until one of the group's two nodes is gone, and takes away its pods, for
 // which kube-controller-manager takes a minute.
 func (s *site) reclaimed(group string) {
 	s.Helper()
-	s.eventually("the loss of a node", func() bool { return len(s.nodes(group)) == 1 }, func() string { return fmt.Sprint(s.left(group)) })
+	s.Eventually("the loss of a node", func() bool { return len(s.nodes(group)) == 1 }, func() string { return fmt.Sprint(s.Left(group)) })
 	left := s.nodes(group)[0].Name
 	var pods corev1.PodList
-	if err := kube.List(s.Context(), &pods, client.InNamespace(s.name)); err != nil {
+	if err := s.Kube.List(s.Context(), &pods, client.InNamespace(s.Name)); err != nil {
 		s.Fatal(err)
 	}
 	for i := range pods.Items {
 		if p := &pods.Items[i]; p.Spec.NodeName != "" && p.Spec.NodeName != left {
-			if err := client.IgnoreNotFound(kube.Delete(s.Context(), p, client.GracePeriodSeconds(0))); err != nil {
+			if err := client.IgnoreNotFound(s.Kube.Delete(s.Context(), p, client.GracePeriodSeconds(0))); err != nil {
 				s.Fatal(err)
 			}
 		}
@@ -275,38 +264,39 @@ func (s *site) reclaimed(group string) {
 func TestANamespaceHasItsLimits(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
-	limits := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	g := s.Group("", nil)
+	limits := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	three, four := int32(3), int32(4)
 	limits.Spec.Limits = &v1alpha1.CapacityLimits{
-		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.name}}, Machines: &three,
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.Name}}, Machines: &three,
 	}
-	s.create(limits, &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-generous"}})
+	s.Create(limits, &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-generous"}})
 	first := s.request("first", 2, nil)
 	s.condition(first, provreq.Provisioned, metav1.ConditionTrue)
 	// Naming another policy evades nothing.
 	second := s.request("second", 2, func(r *provreq.ProvisioningRequest) {
-		r.Spec.Parameters = map[string]provreq.Parameter{model.ParamPolicy: provreq.Parameter(s.name + "-generous")}
+		r.Spec.Parameters = map[string]provreq.Parameter{model.ParamPolicy: provreq.Parameter(s.Name + "-generous")}
 	})
 	c := s.condition(second, provreq.Provisioned, metav1.ConditionFalse)
-	if want := fmt.Sprintf("has 2 of the 3 machines that CapacityPolicy %s lets it have (spec.limits.machines) and the gang needs 2 more, 1 too many", s.name); !strings.Contains(c.Message, want) {
+	if want := fmt.Sprintf("has 2 of the 3 machines that CapacityPolicy %s lets it have (spec.limits.machines) and the gang needs 2 more, 1 too many", s.Name); !strings.Contains(c.Message, want) {
 		t.Errorf("the request says %q, not %q", c.Message, want)
 	}
 	patch := client.MergeFrom(limits.DeepCopy())
 	limits.Spec.Limits.Machines = &four
-	if err := kube.Patch(t.Context(), limits, patch); err != nil {
+	if err := s.Kube.Patch(t.Context(), limits, patch); err != nil {
 		t.Fatal(err)
 	}
 	s.condition(second, provreq.Provisioned, metav1.ConditionTrue)
-	s.delete(first)
-	s.delete(second)
-	s.empty(g.Name)
-	s.delete(limits)
+	s.Delete(first)
+	s.Delete(second)
+	s.Empty(g.Name)
+	s.Delete(limits)
 }
 
 func TestARequestIsOnlyForTheInstanceThatItNames(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	r := s.request("elsewhere", 1, func(r *provreq.ProvisioningRequest) {
 		r.Spec.Parameters = map[string]provreq.Parameter{model.ParamProcessor: "another"}
 	})
@@ -315,55 +305,55 @@ func TestARequestIsOnlyForTheInstanceThatItNames(t *testing.T) {
 	}
 	// One that is handed over while its machines boot leaves none of them.
 	moved := s.request("moved", 2, nil)
-	s.eventually("two machines boot", func() bool { return s.get(moved) && len(s.left(g.Name)) == 2 }, func() string { return "" })
+	s.Eventually("two machines boot", func() bool { return s.Get(moved) && len(s.Left(g.Name)) == 2 }, func() string { return "" })
 	patch := client.MergeFrom(moved.DeepCopy())
 	moved.Spec.Parameters = map[string]provreq.Parameter{model.ParamProcessor: "another"}
-	if err := kube.Patch(t.Context(), moved, patch); err != nil {
+	if err := s.Kube.Patch(t.Context(), moved, patch); err != nil {
 		t.Fatal(err)
 	}
-	s.empty(g.Name)
-	s.delete(moved)
+	s.Empty(g.Name)
+	s.Delete(moved)
 }
 
 func TestMachinesOfADeletedGroupAreGivenBack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	r := s.request("two", 2, nil)
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
 	s.opened("two", 2)
-	s.delete(g)
-	launching := s.group("-launching", func(g *v1alpha1.NodeGroup) {
+	s.Delete(g)
+	launching := s.Group("-launching", func(g *v1alpha1.NodeGroup) {
 		g.Spec.Kwok.BootDelay.Duration = time.Minute
 		g.Spec.Template.Labels["launching"] = "true"
 	})
-	second := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "booting"}}
+	second := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "booting"}}
 	second.Template.Spec = s.podSpec()
 	second.Template.Spec.NodeSelector["launching"] = "true"
-	booting := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "booting"}}
+	booting := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "booting"}}
 	booting.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
 	booting.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: "booting"}, Count: 2}}
-	s.create(second, booting)
-	s.eventually("two machines boot", func() bool { return len(s.left(launching.Name)) == 2 }, func() string { return "" })
-	s.delete(launching)
-	s.empty(launching.Name)
-	s.delete(booting)
-	if !s.get(r) || meta.IsStatusConditionTrue(r.Status.Conditions, provreq.BookingExpired) {
+	s.Create(second, booting)
+	s.Eventually("two machines boot", func() bool { return len(s.Left(launching.Name)) == 2 }, func() string { return "" })
+	s.Delete(launching)
+	s.Empty(launching.Name)
+	s.Delete(booting)
+	if !s.Get(r) || meta.IsStatusConditionTrue(r.Status.Conditions, provreq.BookingExpired) {
 		t.Errorf("the booking ended with its group: %v", r.Status.Conditions)
 	}
 	// That machines without a group go when they are idle is for others to show.
 	s.consumers("two", 2, nil)
 	s.condition(r, provreq.BookingExpired, metav1.ConditionTrue)
-	s.create(s.newGroup("", nil))
-	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
-	s.empty(g.Name)
+	s.Create(s.NewGroup("", nil))
+	s.Delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
+	s.Empty(g.Name)
 }
 
 func TestHeldNodesAreKeptFromAClusterAutoscaler(t *testing.T) {
 	t.Parallel()
 	const disabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	r := s.request("two", 2, nil)
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
 	for _, n := range s.opened("two", 2) {
@@ -376,14 +366,14 @@ func TestHeldNodesAreKeptFromAClusterAutoscaler(t *testing.T) {
 	if nodes := s.nodes(g.Name); slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Annotations[disabled] != "" }) {
 		t.Errorf("nodes that run their gang are still held: %v", nodes)
 	}
-	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
-	s.empty(g.Name)
+	s.Delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
+	s.Empty(g.Name)
 }
 
 func TestLongNames(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	// They differ in the middle only, which their bookings do not show.
 	names := []string{strings.Repeat("a", 126) + "b" + strings.Repeat("a", 126), strings.Repeat("a", 126) + "c" + strings.Repeat("a", 126)}
 	first := s.request(names[0], 1, nil)
@@ -394,16 +384,16 @@ func TestLongNames(t *testing.T) {
 	}
 	s.consumers(names[0], 1, nil)
 	s.condition(first, provreq.BookingExpired, metav1.ConditionTrue)
-	s.delete(first)
+	s.Delete(first)
 	s.condition(second, provreq.Provisioned, metav1.ConditionTrue)
-	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
-	s.empty(g.Name)
+	s.Delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
+	s.Empty(g.Name)
 }
 
 func TestGangsThatNoGroupCanServeFail(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.group("", nil)
+	s.Group("", nil)
 	for _, tc := range []struct {
 		name   string
 		count  int32
@@ -416,23 +406,23 @@ func TestGangsThatNoGroupCanServeFail(t *testing.T) {
 		{"two-minds", 1, func(p *corev1.PodSpec) {
 			p.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
-					{Key: siteLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{s.name}}}}}}}}
+					{Key: testbed.SiteLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{s.Name}}}}}}}}
 		}, "podSet two-minds"},
 		{"more-pods-than-there-are-machines", math.MaxInt32, func(*corev1.PodSpec) {}, "short"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			in := &site{T: t, name: s.name}
-			template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: tc.name}}
+			in := s.in(t)
+			template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: tc.name}}
 			template.Template.Spec = s.podSpec()
 			tc.change(&template.Template.Spec)
-			r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: tc.name}}
+			r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: tc.name}}
 			r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
 			r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: tc.name}, Count: tc.count}}
-			in.create(template, r)
+			in.Create(template, r)
 			if c := in.condition(r, provreq.Failed, metav1.ConditionTrue); c.Reason != provisioning.ReasonCapacityIsNotFound || !strings.Contains(c.Message, tc.want) {
 				t.Errorf("%s: %s; want it to speak of %q", c.Reason, c.Message, tc.want)
 			}
-			in.delete(r)
+			in.Delete(r)
 		})
 	}
 }

@@ -17,12 +17,13 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 func TestRequestGrowsAGroupAndDeletionGivesItBack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	r := s.request("four", 4, nil)
 	c := s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
 	if c.Reason != provisioning.ReasonCapacityProvisioned {
@@ -34,14 +35,14 @@ func TestRequestGrowsAGroupAndDeletionGivesItBack(t *testing.T) {
 			t.Errorf("node %s: cordoned %t, labels %v, allocatable %v", n.Name, n.Spec.Unschedulable, n.Labels, n.Status.Allocatable)
 		}
 	}
-	s.delete(r)
-	s.empty(g.Name)
+	s.Delete(r)
+	s.Empty(g.Name)
 }
 
 func TestCheckCapacityBooksWhatIsThereAndLaunchesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
+	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
 	first := s.request("first", 2, nil)
 	s.condition(first, provreq.Provisioned, metav1.ConditionTrue)
 
@@ -50,33 +51,33 @@ func TestCheckCapacityBooksWhatIsThereAndLaunchesNothing(t *testing.T) {
 	if c := s.condition(second, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "0 of the 2 pods") {
 		t.Errorf("the booked machines are not free, yet the request says: %s", c.Message)
 	}
-	s.delete(first)
+	s.Delete(first)
 	if c := s.condition(second, provreq.Provisioned, metav1.ConditionTrue); c.Reason != provisioning.ReasonCapacityIsFound {
 		t.Errorf("reason is %s", c.Reason)
 	}
 	if n := len(s.nodes(g.Name)); n != 2 {
 		t.Errorf("%d nodes, want the same 2", n)
 	}
-	s.delete(second)
+	s.Delete(second)
 	s.idleAtOnce(g)
-	s.empty(g.Name)
+	s.Empty(g.Name)
 }
 
 func TestAPoolThatGivesPartKeepsNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	holds := int32(7)
-	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.Holds = &holds })
+	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.Holds = &holds })
 	r := s.request("eight", 8, nil)
 	c := s.condition(r, provreq.Provisioned, metav1.ConditionFalse)
 	if c.Reason != provisioning.ReasonCapacityIsNotFound || !strings.Contains(c.Message, "7 of 8 machines came") || !strings.Contains(c.Message, "tried again at") {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
-	if left := s.left(g.Name); len(left) > 0 {
+	if left := s.Left(g.Name); len(left) > 0 {
 		t.Errorf("the request says that nothing was found, and %v are left", left)
 	}
-	s.eventually("the group remembers the stockout", func() bool {
-		return s.get(g) && g.Status.BackoffUntil != nil && len(g.Status.Attempts) == 1 &&
+	s.Eventually("the group remembers the stockout", func() bool {
+		return s.Get(g) && g.Status.BackoffUntil != nil && len(g.Status.Attempts) == 1 &&
 			g.Status.Attempts[0].Class == v1alpha1.Stockout && g.Status.Attempts[0].Got == 7
 	}, func() string { return fmt.Sprintf("its status is %+v", g.Status) })
 }
@@ -85,22 +86,22 @@ func TestMachinesThatAllDieWhileTheyBootAreNotTheEnd(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	all := int32(100)
-	first := s.group("-first", func(g *v1alpha1.NodeGroup) {
+	first := s.Group("-first", func(g *v1alpha1.NodeGroup) {
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Percent: &all}}
 		cheap := resource.MustParse("1")
 		g.Spec.PricePerHour = &cheap
 	})
-	second := s.group("-second", nil)
+	second := s.Group("-second", nil)
 	r := s.request("three", 3, nil)
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
 	if n := len(s.nodes(second.Name)); n != 3 {
 		t.Errorf("%d nodes of the second group, want 3", n)
 	}
-	if left := s.left(first.Name); len(left) > 0 {
+	if left := s.Left(first.Name); len(left) > 0 {
 		t.Errorf("%v are left of the first group", left)
 	}
-	s.delete(r)
-	s.empty(second.Name)
+	s.Delete(r)
+	s.Empty(second.Name)
 }
 
 func TestOthersWaitAndDaemonsDoNot(t *testing.T) {
@@ -108,8 +109,8 @@ func TestOthersWaitAndDaemonsDoNot(t *testing.T) {
 	s := newSite(t)
 	// The first machine is complete two seconds before the second: time enough for
 	// others to take it, were it open.
-	g := s.group("", func(g *v1alpha1.NodeGroup) {
-		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: after(2 * time.Second)}}
+	g := s.Group("", func(g *v1alpha1.NodeGroup) {
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: testbed.After(2 * time.Second)}}
 	})
 	r := s.request("two", 2, nil)
 	// Pods without a request that would fit on the very same machines. New ones come
@@ -117,24 +118,24 @@ func TestOthersWaitAndDaemonsDoNot(t *testing.T) {
 	others := 0
 	other := func() *corev1.Pod {
 		others++
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprintf("other-%d", others)}, Spec: s.podSpec()}
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: fmt.Sprintf("other-%d", others)}, Spec: s.podSpec()}
 	}
-	s.eventually("the request is Provisioned", func() bool {
-		s.create(other())
-		return s.get(r) && meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned)
+	s.Eventually("the request is Provisioned", func() bool {
+		s.Create(other())
+		return s.Get(r) && meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned)
 	}, func() string { return fmt.Sprint(r.Status.Conditions) })
-	s.create(other())
+	s.Create(other())
 
 	daemons, taken := map[string]int{}, 0
 	var pods corev1.PodList
-	if err := kube.List(t.Context(), &pods); err != nil {
+	if err := s.Kube.List(t.Context(), &pods); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range pods.Items {
 		switch {
 		case p.Namespace == "kube-system":
 			daemons[p.Spec.NodeName]++
-		case p.Namespace == s.name && p.Spec.NodeName != "":
+		case p.Namespace == s.Name && p.Spec.NodeName != "":
 			taken++
 		}
 	}
@@ -150,21 +151,21 @@ func TestOthersWaitAndDaemonsDoNot(t *testing.T) {
 	// The gang's pods come as such that name their request, and nothing else.
 	gang := make([]*corev1.Pod, 2)
 	for i := range gang {
-		gang[i] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprintf("gang-%d", i),
+		gang[i] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: fmt.Sprintf("gang-%d", i),
 			Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "two"}}, Spec: s.podSpec()}
-		s.create(gang[i])
+		s.Create(gang[i])
 	}
 	if c := s.condition(r, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
 		t.Errorf("the booking is over because of %s", c.Reason)
 	}
-	s.eventually("the cordons are lifted", func() bool {
+	s.Eventually("the cordons are lifted", func() bool {
 		nodes := s.nodes(g.Name)
 		return len(nodes) == 2 && !nodes[0].Spec.Unschedulable && !nodes[1].Spec.Unschedulable
 	}, func() string { return "" })
-	s.delete(gang[0])
-	s.eventually("another pod gets the machine now", func() bool {
+	s.Delete(gang[0])
+	s.Eventually("another pod gets the machine now", func() bool {
 		var pods corev1.PodList
-		if kube.List(t.Context(), &pods, client.InNamespace(s.name)) != nil {
+		if s.Kube.List(t.Context(), &pods, client.InNamespace(s.Name)) != nil {
 			return false
 		}
 		bound := 0
@@ -175,18 +176,18 @@ func TestOthersWaitAndDaemonsDoNot(t *testing.T) {
 		}
 		return bound == 1
 	}, func() string { return "" })
-	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
-	s.empty(g.Name)
+	s.Delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
+	s.Empty(g.Name)
 }
 
 func TestAHumansCordonStays(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
+	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
 	first := s.request("first", 2, nil)
 	s.condition(first, provreq.Provisioned, metav1.ConditionTrue)
-	s.delete(first)
-	s.eventually("both nodes are open", func() bool {
+	s.Delete(first)
+	s.Eventually("both nodes are open", func() bool {
 		open := 0
 		for _, n := range s.nodes(g.Name) {
 			if !n.Spec.Unschedulable {
@@ -198,45 +199,45 @@ func TestAHumansCordonStays(t *testing.T) {
 	node := s.nodes(g.Name)[0]
 	patch := client.MergeFrom(node.DeepCopy())
 	node.Spec.Unschedulable = true
-	if err := kube.Patch(t.Context(), &node, patch); err != nil {
+	if err := s.Kube.Patch(t.Context(), &node, patch); err != nil {
 		t.Fatal(err)
 	}
 	second := s.request("second", 2, func(r *provreq.ProvisioningRequest) { r.Spec.ProvisioningClassName = model.ClassCheckCapacity })
 	if c := s.condition(second, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "1 of the 2 pods") {
 		t.Errorf("the request says: %s", c.Message)
 	}
-	if !s.get(&node) || !node.Spec.Unschedulable {
+	if !s.Get(&node) || !node.Spec.Unschedulable {
 		t.Error("the human's cordon is gone")
 	}
-	s.delete(second)
+	s.Delete(second)
 	patch = client.MergeFrom(node.DeepCopy())
 	node.Spec.Unschedulable = false
-	if err := kube.Patch(t.Context(), &node, patch); err != nil {
+	if err := s.Kube.Patch(t.Context(), &node, patch); err != nil {
 		t.Fatal(err)
 	}
 	s.idleAtOnce(g)
-	s.empty(g.Name)
+	s.Empty(g.Name)
 }
 
 func TestDeletingTheRequestOfARunningGangStopsNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	r := s.request("gang", 2, nil)
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "gang"}}
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "gang"}}
 	two := int32(2)
 	j.Spec.Parallelism, j.Spec.Completions = &two, &two
 	j.Spec.Template.Annotations = map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "gang", "kwok.muster.dev/run-for": "6s"}
 	j.Spec.Template.Spec = s.podSpec()
-	s.create(j)
+	s.Create(j)
 	s.condition(r, provreq.BookingExpired, metav1.ConditionTrue)
-	s.delete(r)
+	s.Delete(r)
 	s.complete(j)
 	if j.Status.Failed != 0 {
 		t.Errorf("%d pods failed", j.Status.Failed)
 	}
-	s.empty(g.Name)
+	s.Empty(g.Name)
 }
 
 // opened waits until the request's pods may come to n nodes, which is a moment
@@ -244,8 +245,8 @@ func TestDeletingTheRequestOfARunningGangStopsNothing(t *testing.T) {
 func (s *site) opened(request string, n int) []corev1.Node {
 	s.Helper()
 	var nodes corev1.NodeList
-	s.eventually(fmt.Sprintf("%d nodes are open to the pods of request %s", n, request), func() bool {
-		return kube.List(s.Context(), &nodes, client.MatchingLabels{provisioning.BookingLabel(request): s.name}) == nil && len(nodes.Items) == n
+	s.Eventually(fmt.Sprintf("%d nodes are open to the pods of request %s", n, request), func() bool {
+		return s.Kube.List(s.Context(), &nodes, client.MatchingLabels{provisioning.BookingLabel(request): s.Name}) == nil && len(nodes.Items) == n
 	}, func() string { return fmt.Sprintf("%d are", len(nodes.Items)) })
 	return nodes.Items
 }
@@ -253,7 +254,7 @@ func (s *site) opened(request string, n int) []corev1.Node {
 func (s *site) nodes(group string) []corev1.Node {
 	s.Helper()
 	var nodes corev1.NodeList
-	if err := kube.List(s.Context(), &nodes, client.MatchingLabels{v1alpha1.NodeGroupLabel: group}); err != nil {
+	if err := s.Kube.List(s.Context(), &nodes, client.MatchingLabels{v1alpha1.NodeGroupLabel: group}); err != nil {
 		s.Fatal(err)
 	}
 	return nodes.Items
@@ -264,7 +265,7 @@ func (s *site) idleAtOnce(g *v1alpha1.NodeGroup) {
 	s.Helper()
 	patch := client.MergeFrom(g.DeepCopy())
 	g.Spec.IdleTimeout = &metav1.Duration{}
-	if err := kube.Patch(s.Context(), g, patch); err != nil {
+	if err := s.Kube.Patch(s.Context(), g, patch); err != nil {
 		s.Fatal(err)
 	}
 }

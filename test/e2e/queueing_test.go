@@ -22,23 +22,23 @@ import (
 func TestQueuedJobStartsWhenItsMachinesAreThere(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	s.queue(g)
 	j := s.job("train", 8, func(j *batchv1.Job) { j.Spec.Template.Annotations = map[string]string{"muster.dev/kept": "yes"} })
-	if !s.get(j) || j.Spec.Suspend == nil || !*j.Spec.Suspend {
+	if !s.Get(j) || j.Spec.Suspend == nil || !*j.Spec.Suspend {
 		t.Error("the Job was not suspended at its creation")
 	}
 	s.complete(j)
-	w := s.workload(j)
+	w := s.Workload(j)
 	if w == nil || !meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) {
 		t.Fatalf("workload %v was not admitted", w)
 	}
-	s.eventually("the workload is finished", func() bool {
-		w = s.workload(j)
+	s.Eventually("the workload is finished", func() bool {
+		w = s.Workload(j)
 		return w != nil && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished)
 	}, func() string { return fmt.Sprint(w.Status.Conditions) })
 	var pods corev1.PodList
-	if err := kube.List(t.Context(), &pods, client.InNamespace(s.name)); err != nil {
+	if err := s.Kube.List(t.Context(), &pods, client.InNamespace(s.Name)); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range pods.Items {
@@ -46,10 +46,10 @@ func TestQueuedJobStartsWhenItsMachinesAreThere(t *testing.T) {
 			t.Errorf("pod %s has node selector %v and annotations %v", p.Name, p.Spec.NodeSelector, p.Annotations)
 		}
 	}
-	s.empty(g.Name)
-	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-	s.eventually("the quota is back", func() bool {
-		return s.get(cq) && cq.Status.ReservingWorkloads == 0 && cq.Status.AdmittedWorkloads == 0
+	s.Empty(g.Name)
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	s.Eventually("the quota is back", func() bool {
+		return s.Get(cq) && cq.Status.ReservingWorkloads == 0 && cq.Status.AdmittedWorkloads == 0
 	}, func() string {
 		return fmt.Sprintf("%d reserve, %d are admitted", cq.Status.ReservingWorkloads, cq.Status.AdmittedWorkloads)
 	})
@@ -59,17 +59,17 @@ func TestAfterAStockoutTheNextFlavorIsTried(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	holds := int32(7)
-	spot := s.group("-spot", func(g *v1alpha1.NodeGroup) { g.Spec.CapacityType, g.Spec.Kwok.Holds = v1alpha1.Spot, &holds })
-	steady := s.group("-steady", nil)
+	spot := s.Group("-spot", func(g *v1alpha1.NodeGroup) { g.Spec.CapacityType, g.Spec.Kwok.Holds = v1alpha1.Spot, &holds })
+	steady := s.Group("-steady", nil)
 	s.queue(spot, steady)
 	j := s.job("sweep", 8, nil)
 	s.complete(j)
-	if w := s.workload(j); w == nil || w.Status.Admission == nil ||
+	if w := s.Workload(j); w == nil || w.Status.Admission == nil ||
 		w.Status.Admission.PodSetAssignments[0].Flavors["nvidia.com/gpu"] != kueue.ResourceFlavorReference(steady.Name) {
 		t.Errorf("the workload was admitted as %v, want flavor %s", w, steady.Name)
 	}
-	s.empty(spot.Name)
-	s.empty(steady.Name)
+	s.Empty(spot.Name)
+	s.Empty(steady.Name)
 }
 
 // TestAJobThatAUserSuspendsGoesOnInItsTurn: the machines of its first attempt
@@ -77,14 +77,14 @@ func TestAfterAStockoutTheNextFlavorIsTried(t *testing.T) {
 func TestAJobThatAUserSuspendsGoesOnInItsTurn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	s.queue(g)
 	j := s.job("paused", 2, func(j *batchv1.Job) { j.Spec.Completions = new(int32(7)) })
-	s.eventually("some of the Job's pods have succeeded", func() bool { return s.get(j) && j.Status.Succeeded > 0 },
+	s.Eventually("some of the Job's pods have succeeded", func() bool { return s.Get(j) && j.Status.Succeeded > 0 },
 		func() string { return fmt.Sprint(j.Status) })
 	requests := func() map[types.UID]bool {
 		var list provreq.ProvisioningRequestList
-		if err := kube.List(t.Context(), &list, client.InNamespace(s.name)); err != nil {
+		if err := s.Kube.List(t.Context(), &list, client.InNamespace(s.Name)); err != nil {
 			t.Fatal(err)
 		}
 		out := map[types.UID]bool{}
@@ -96,10 +96,10 @@ func TestAJobThatAUserSuspendsGoesOnInItsTurn(t *testing.T) {
 	first := requests()
 	patch := client.MergeFrom(j.DeepCopy())
 	j.Spec.Suspend = new(true)
-	if err := kube.Patch(t.Context(), j, patch); err != nil {
+	if err := s.Kube.Patch(t.Context(), j, patch); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("another request for capacity", func() bool {
+	s.Eventually("another request for capacity", func() bool {
 		for uid := range requests() {
 			if !first[uid] {
 				return true
@@ -108,13 +108,13 @@ func TestAJobThatAUserSuspendsGoesOnInItsTurn(t *testing.T) {
 		return false
 	}, func() string { return fmt.Sprint("requests: ", requests()) })
 	s.complete(j)
-	s.empty(g.Name)
+	s.Empty(g.Name)
 }
 
 func TestQuotaIsAWallAndAQueue(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 20 })
+	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 20 })
 	s.queue(g) // quota for 8 machines
 	first, second := s.job("first", 5, nil), s.job("second", 5, nil)
 	s.complete(first)
@@ -124,43 +124,43 @@ func TestQuotaIsAWallAndAQueue(t *testing.T) {
 	if !strings.Contains(c.Message, "nvidia.com/gpu") || !strings.Contains(c.Message, "64") {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
-	s.delete(tooBig)
-	s.empty(g.Name)
+	s.Delete(tooBig)
+	s.Empty(g.Name)
 }
 
 func TestAJobWithoutAnExistingQueueWaitsAndSaysSo(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	j := s.job("lost", 1, nil)
-	if c := s.pending(j); !strings.Contains(c.Message, s.name) || !strings.Contains(c.Message, "LocalQueue") {
+	if c := s.pending(j); !strings.Contains(c.Message, s.Name) || !strings.Contains(c.Message, "LocalQueue") {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
-	s.queue(s.group("", nil))
+	s.queue(s.Group("", nil))
 	s.complete(j)
-	s.empty(s.name)
+	s.Empty(s.Name)
 }
 
 func TestAGangLargerThanItsPoolsWaitsAndSaysSo(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.queue(s.group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 4 }))
+	s.queue(s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 4 }))
 	j := s.job("wide", 6, nil)
 	if c := s.pending(j); !strings.Contains(c.Message, "maxNodes") || !strings.Contains(c.Message, "2 short") {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
-	if left := s.left(s.name); len(left) > 0 {
+	if left := s.Left(s.Name); len(left) > 0 {
 		t.Errorf("%v were launched for a gang that does not fit", left)
 	}
 	// An admin makes the pool larger, and the job starts.
-	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-	s.get(g)
+	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	s.Get(g)
 	patch := client.MergeFrom(g.DeepCopy())
 	g.Spec.MaxNodes = 6
-	if err := kube.Patch(t.Context(), g, patch); err != nil {
+	if err := s.Kube.Patch(t.Context(), g, patch); err != nil {
 		t.Fatal(err)
 	}
 	s.complete(j)
-	s.empty(s.name)
+	s.Empty(s.Name)
 }
 
 // TestOnlyMusterStartsAQueuedJob: a user who starts one, as `kubectl apply` of a
@@ -170,18 +170,18 @@ func TestOnlyMusterStartsAQueuedJob(t *testing.T) {
 	j := s.job("impatient", 1, nil)
 	user := s.user()
 	start := func(c client.Client) error {
-		s.get(j)
+		s.Get(j)
 		patch := client.MergeFrom(j.DeepCopy())
 		j.Spec.Suspend = new(false)
 		return c.Patch(t.Context(), j, patch)
 	}
-	for name, c := range map[string]client.Client{"a user": user, "an admin who does not break the glass": kube} {
+	for name, c := range map[string]client.Client{"a user": user, "an admin who does not break the glass": s.Kube} {
 		if err := start(c); err != nil || !*j.Spec.Suspend {
 			t.Errorf("%s started the Job: %v, error %v; want it suspended, without an error", name, !*j.Spec.Suspend, err)
 		}
 	}
 	breakGlass := func(c client.Client) error {
-		s.get(j)
+		s.Get(j)
 		patch := client.MergeFrom(j.DeepCopy())
 		j.Annotations = map[string]string{"muster.dev/break-glass": "the queue is broken and this must run"}
 		return c.Patch(t.Context(), j, patch)
@@ -189,16 +189,16 @@ func TestOnlyMusterStartsAQueuedJob(t *testing.T) {
 	if err := breakGlass(user); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "muster-break-glass") {
 		t.Errorf("a user who breaks the glass is told %v", err)
 	}
-	if err := breakGlass(kube); err != nil {
+	if err := breakGlass(s.Kube); err != nil {
 		t.Fatal(err)
 	}
 	if err := start(user); err != nil || !*j.Spec.Suspend {
 		t.Errorf("a user started the Job on the word of an admin: %v, error %v", !*j.Spec.Suspend, err)
 	}
-	if err := start(kube); err != nil || *j.Spec.Suspend {
+	if err := start(s.Kube); err != nil || *j.Spec.Suspend {
 		t.Errorf("break-glass does not help the admin: suspended %v, error %v", *j.Spec.Suspend, err)
 	}
-	s.delete(j)
+	s.Delete(j)
 }
 
 // TestJobsThatCannotBeQueuedAreRefusedAtOnce.
@@ -208,10 +208,10 @@ func TestJobsThatCannotBeQueuedAreRefusedAtOnce(t *testing.T) {
 		"which no LocalQueue can be called":  func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/queue-name"] = "Not_A_Name" },
 		"muster.dev/started is Muster's own": func(j *batchv1.Job) { j.Annotations = map[string]string{"muster.dev/started": "{}"} },
 	} {
-		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "refused", Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.name}}}
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "refused", Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
 		j.Spec.Template.Spec = s.podSpec()
 		change(j)
-		if err := kube.Create(t.Context(), j); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), name) {
+		if err := s.Kube.Create(t.Context(), j); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want one that says %q", err, name)
 		}
 	}
@@ -227,16 +227,16 @@ func TestARunningJobMayNotGrow(t *testing.T) {
 	})
 	patch := client.MergeFrom(j.DeepCopy())
 	j.Spec.Suspend = new(false)
-	if err := kube.Patch(t.Context(), j, patch); err != nil {
+	if err := s.Kube.Patch(t.Context(), j, patch); err != nil {
 		t.Fatal(err)
 	}
-	s.get(j)
+	s.Get(j)
 	patch = client.MergeFrom(j.DeepCopy())
 	j.Spec.Completions = new(int32(10))
 	if err := s.user().Patch(t.Context(), j, patch); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "from 2 to 10 pods") {
 		t.Errorf("the Job grew by its completions: %v", err)
 	}
-	s.delete(j)
+	s.Delete(j)
 }
 
 // user may edit Jobs in the site and is no admin.
@@ -249,8 +249,8 @@ func (s *site) user() client.Client {
 func (s *site) pending(j *batchv1.Job) metav1.Condition {
 	s.Helper()
 	var c *metav1.Condition
-	s.eventually("job "+j.Name+" says why it waits", func() bool {
-		w := s.workload(j)
+	s.Eventually("job "+j.Name+" says why it waits", func() bool {
+		w := s.Workload(j)
 		if w == nil {
 			return false
 		}

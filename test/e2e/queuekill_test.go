@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/test/invariants/promises"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 const (
@@ -47,50 +47,41 @@ var mix = []struct {
 	{1, "high", 200, 10, time.Second},
 }
 
-// TestKillingMusterLosesNothingThatQueues: nine queues in three trees of cohorts,
-// whose members borrow from each other and take back what they have lent.
-func TestKillingMusterLosesNothingThatQueues(t *testing.T) {
-	s := newSite(t)
+// killedAdmitting: nine queues in three trees of cohorts, whose members borrow
+// from each other and take back what they have lent.
+func killedAdmitting(s *site) {
 	random := rand.New(rand.NewPCG(seed, seed))
 	queues := s.trees()
-	before, known := watcher.Stats().Judged, len(watcher.Violations())
+	before, known := s.Watcher.Stats().Judged, len(s.Watcher.Violations())
 	r := &runner{site: s, runs: map[string]time.Duration{}, began: map[types.UID]time.Time{}}
 	for _, m := range mix {
 		r.runs[m.class] = m.runs
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(s.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		r.follow(ctx)
 	}()
-	t.Cleanup(func() {
+	s.Cleanup(func() {
 		cancel()
 		<-done
 	})
 	var jobs []*batchv1.Job
-	restarts := musterRestarts()
+	restarts := s.restarts(cluster.Muster)
 	for i := range *kills {
 		jobs = append(jobs, s.submit(random, queues, i)...)
 		after := time.Duration(random.Int64N(int64(2500 * time.Millisecond)))
-		kill := time.NewTimer(after)
-		<-kill.C
-		open := s.unfinished()
-		s.Logf("killing muster %s after the last Workload came, %d are not finished", after, len(open))
-		if len(open) == 0 {
-			t.Errorf("kill %d came when all was over", i)
+		s.kill(after)
+		s.Logf("killed muster %s after the last Workload came", after)
+		if len(s.unfinished()) == 0 {
+			s.Errorf("kill %d came when all was over", i)
 		}
-		watcher.StandStill(time.Now().Add(recovery))
-		if err := running.Kill(cluster.Muster); err != nil {
-			t.Fatal(err)
-		}
-		s.eventually("muster is killed", func() bool { return musterRestarts() > restarts+i }, func() string { return "it lives" })
-		if err := running.WaitReady(t.Context(), cluster.Muster); err != nil {
-			t.Fatal(err)
-		}
-		watcher.StandStill(time.Now().Add(recovery))
+		s.Eventually("muster is killed", func() bool { return s.restarts(cluster.Muster) > restarts+i }, func() string { return "it lives" })
+		s.back()
+		s.Watcher.StandStill(time.Now().Add(recovery))
 	}
-	s.eventually("all Workloads are finished", func() bool { return len(s.unfinished()) == 0 },
+	s.Eventually("all Workloads are finished", func() bool { return len(s.unfinished()) == 0 },
 		func() string { return "left: " + strings.Join(s.unfinished(), ", ") })
 	for _, j := range jobs {
 		s.complete(j)
@@ -98,25 +89,15 @@ func TestKillingMusterLosesNothingThatQueues(t *testing.T) {
 	s.nothingHeld(queues)
 	// What the watcher has seen it tells a moment later.
 	for _, check := range []promises.Check{promises.Borrowings, promises.Preemptions} {
-		s.eventually(fmt.Sprintf("%s are seen", check), func() bool { return watcher.Stats().Judged[check] > before[check] },
-			func() string { return watcher.Stats().String() })
+		s.Eventually(fmt.Sprintf("%s are seen", check), func() bool { return s.Watcher.Stats().Judged[check] > before[check] },
+			func() string { return s.Watcher.Stats().String() })
 	}
-	after := watcher.Stats().Judged
+	after := s.Watcher.Stats().Judged
 	s.Logf("%d reservations, %d of them borrowed; %d evictions, %d of them preemptions", after[promises.Reservations]-before[promises.Reservations],
 		after[promises.Borrowings]-before[promises.Borrowings], after[promises.Evictions]-before[promises.Evictions], after[promises.Preemptions]-before[promises.Preemptions])
-	for _, v := range watcher.Violations()[known:] {
-		t.Errorf("broken promise: %s", v)
+	for _, v := range s.Watcher.Violations()[known:] {
+		s.Errorf("broken promise: %s", v)
 	}
-}
-
-// musterRestarts is how often it died.
-func musterRestarts() int {
-	for _, c := range running.State().Components {
-		if c.Name == cluster.Muster {
-			return c.Restarts
-		}
-	}
-	return 0
 }
 
 // trees creates the queues, each with a LocalQueue of its name: three in a cohort
@@ -125,24 +106,24 @@ func musterRestarts() int {
 func (s *site) trees() (queues []string) {
 	s.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: s.name, Labels: map[string]string{siteLabel: s.name}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+		Name: s.Name, Labels: map[string]string{testbed.SiteLabel: s.Name}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 	}}
 	node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("500"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("1000")}
 	node.Status.Allocatable = node.Status.Capacity
-	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-	flavor.Spec.NodeLabels = map[string]string{siteLabel: s.name}
-	s.create(node, flavor)
-	s.Cleanup(func() { _ = kube.Delete(s.cleanup(), node) })
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	flavor.Spec.NodeLabels = map[string]string{testbed.SiteLabel: s.Name}
+	s.Create(node, flavor)
+	s.Cleanup(func() { _ = s.Kube.Delete(s.cleanup(), node) })
 	for _, m := range mix {
-		s.create(&kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-" + m.class}, Value: m.priority})
+		s.Create(&kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-" + m.class}, Value: m.priority})
 	}
 	cohort := func(name, parent, nominal string, borrowing, lending *resource.Quantity) string {
-		c := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: s.name + name}}
+		c := &kueue.Cohort{ObjectMeta: metav1.ObjectMeta{Name: s.Name + name}}
 		if parent != "" {
 			c.Spec.ParentName = kueue.CohortReference(parent)
 		}
 		c.Spec.ResourceGroups = s.cpus(nominal, borrowing, lending)
-		s.create(c)
+		s.Create(c)
 		return c.Name
 	}
 	amount := func(text string) *resource.Quantity { return new(resource.MustParse(text)) }
@@ -154,20 +135,20 @@ func (s *site) trees() (queues []string) {
 		cohort             string
 		borrowing, lending *resource.Quantity
 	}{
-		{s.name + "-flat", amount("16"), nil}, {s.name + "-flat", amount("16"), nil}, {s.name + "-flat", amount("4"), nil},
+		{s.Name + "-flat", amount("16"), nil}, {s.Name + "-flat", amount("16"), nil}, {s.Name + "-flat", amount("4"), nil},
 		{left, nil, nil}, {left, amount("8"), amount("4")}, {right, nil, amount("6")},
 		{shared, nil, nil}, {shared, amount("10"), nil}, {shared, nil, amount("0")},
 	} {
-		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", s.name, i)}}
+		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", s.Name, i)}}
 		cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
 		cq.Spec.CohortName = kueue.CohortReference(q.cohort)
 		cq.Spec.ResourceGroups = s.cpus("8", q.borrowing, q.lending)
 		cq.Spec.Preemption = &kueue.ClusterQueuePreemption{
 			ReclaimWithinCohort: kueue.PreemptionPolicyAny, WithinClusterQueue: kueue.PreemptionPolicyLowerPriority,
 		}
-		lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: cq.Name}}
+		lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: cq.Name}}
 		lq.Spec.ClusterQueue = kueue.ClusterQueueReference(cq.Name)
-		s.create(cq, lq)
+		s.Create(cq, lq)
 		queues = append(queues, cq.Name)
 	}
 	return queues
@@ -175,7 +156,7 @@ func (s *site) trees() (queues []string) {
 
 func (s *site) cpus(nominal string, borrowing, lending *resource.Quantity) []kueue.ResourceGroup {
 	return []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu"}, Flavors: []kueue.FlavorQuotas{{
-		Name: kueue.ResourceFlavorReference(s.name), Resources: []kueue.ResourceQuota{{
+		Name: kueue.ResourceFlavorReference(s.Name), Resources: []kueue.ResourceQuota{{
 			Name: "cpu", NominalQuota: resource.MustParse(nominal), BorrowingLimit: borrowing, LendingLimit: lending,
 		}},
 	}}}}
@@ -196,11 +177,11 @@ func (s *site) submit(random *rand.Rand, queues []string, round int) (jobs []*ba
 		queue := queues[3*random.IntN(3)+max(0, random.IntN(5)-2)]
 		if i >= workloadsEach {
 			j := s.newPlainJob(fmt.Sprintf("job-%d-%d", round, i), m.cpu, m.runs.String())
-			j.Labels = map[string]string{"kueue.x-k8s.io/queue-name": queue, "kueue.x-k8s.io/priority-class": s.name + "-" + m.class}
+			j.Labels = map[string]string{"kueue.x-k8s.io/queue-name": queue, "kueue.x-k8s.io/priority-class": s.Name + "-" + m.class}
 			jobs, all = append(jobs, j), append(all, j)
 			continue
 		}
-		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprintf("%s-%d-%d", m.class, round, i)}}
+		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: fmt.Sprintf("%s-%d-%d", m.class, round, i)}}
 		w.Spec.QueueName, w.Spec.Priority = kueue.LocalQueueName(queue), &m.priority
 		one := s.newPlainJob("", 1, "")
 		w.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: m.cpu, Template: one.Spec.Template}}
@@ -209,7 +190,7 @@ func (s *site) submit(random *rand.Rand, queues []string, round int) (jobs []*ba
 	var g errgroup.Group
 	g.SetLimit(writers)
 	for _, o := range all {
-		g.Go(func() error { return kube.Create(s.Context(), o) })
+		g.Go(func() error { return s.Kube.Create(s.Context(), o) })
 	}
 	if err := g.Wait(); err != nil {
 		s.Fatal(err)
@@ -222,7 +203,7 @@ func (s *site) submit(random *rand.Rand, queues []string, round int) (jobs []*ba
 func (s *site) unfinished() (names []string) {
 	var list kueue.WorkloadList
 	var jobs batchv1.JobList
-	if kube.List(s.Context(), &list, client.InNamespace(s.name)) != nil || kube.List(s.Context(), &jobs, client.InNamespace(s.name)) != nil {
+	if s.Kube.List(s.Context(), &list, client.InNamespace(s.Name)) != nil || s.Kube.List(s.Context(), &jobs, client.InNamespace(s.Name)) != nil {
 		return []string{"(the API server does not answer)"}
 	}
 	known := map[types.UID]bool{}
@@ -249,15 +230,15 @@ func (s *site) nothingHeld(queues []string) {
 	s.Helper()
 	for _, name := range queues {
 		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		s.eventually("ClusterQueue "+name+" is empty", func() bool {
-			return s.get(cq) && cq.Status.PendingWorkloads == 0 && cq.Status.ReservingWorkloads == 0 && cq.Status.AdmittedWorkloads == 0 &&
+		s.Eventually("ClusterQueue "+name+" is empty", func() bool {
+			return s.Get(cq) && cq.Status.PendingWorkloads == 0 && cq.Status.ReservingWorkloads == 0 && cq.Status.AdmittedWorkloads == 0 &&
 				!slices.ContainsFunc(cq.Status.FlavorsReservation, func(f kueue.FlavorUsage) bool {
 					return slices.ContainsFunc(f.Resources, func(r kueue.ResourceUsage) bool { return !r.Total.IsZero() || !r.Borrowed.IsZero() })
 				})
 		}, func() string { return fmt.Sprintf("%+v", cq.Status) })
 	}
 	var pods corev1.PodList
-	if err := kube.List(s.Context(), &pods, client.InNamespace(s.name)); err != nil {
+	if err := s.Kube.List(s.Context(), &pods, client.InNamespace(s.Name)); err != nil {
 		s.Fatal(err)
 	}
 	for i := range pods.Items {
@@ -288,7 +269,7 @@ func (r *runner) follow(ctx context.Context) {
 		case <-ticker.C:
 		}
 		var list kueue.WorkloadList
-		if err := kube.List(ctx, &list, client.InNamespace(r.name)); err != nil {
+		if err := r.Kube.List(ctx, &list, client.InNamespace(r.Name)); err != nil {
 			continue
 		}
 		for i := range list.Items {
@@ -311,7 +292,7 @@ func (r *runner) step(ctx context.Context, w *kueue.Workload) {
 			Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: kueue.WorkloadFinishedReasonSucceeded, Message: "Its time is over",
 		})
 		// One that was evicted meanwhile is looked at again.
-		if err := kube.Status().Patch(ctx, w, patch); err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
+		if err := r.Kube.Status().Patch(ctx, w, patch); err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
 			r.Errorf("finishing Workload %s: %v", w.Name, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // races is how often two requests race for the last GPUs.
@@ -23,8 +24,9 @@ var races = flag.Int("races", 100, "how often two requests race for the last GPU
 const lanes = 20
 
 func TestOfTwoRequestsForTheLastGPUsExactlyOneWins(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	g := s.group("", func(g *v1alpha1.NodeGroup) {
+	g := s.Group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.MaxNodes = lanes
 		g.Spec.IdleTimeout.Duration = time.Hour
 	})
@@ -46,7 +48,7 @@ func TestOfTwoRequestsForTheLastGPUsExactlyOneWins(t *testing.T) {
 	}
 	running.Wait()
 	s.idleAtOnce(g)
-	s.empty(g.Name)
+	s.Empty(g.Name)
 }
 
 // race lets two requests ask for all GPUs of the node at the same moment, and to
@@ -56,16 +58,16 @@ func (s *site) race(name, node string) {
 	var creating sync.WaitGroup
 	for i := range both {
 		creating.Go(func() {
-			template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprintf("%s-%d", name, i)}}
+			template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: fmt.Sprintf("%s-%d", name, i)}}
 			template.Template.Spec = s.podSpec()
 			template.Template.Spec.NodeSelector[corev1.LabelHostname] = node
-			both[i] = &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: template.Name}}
+			both[i] = &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: template.Name}}
 			both[i].Spec = provreq.ProvisioningRequestSpec{
 				ProvisioningClassName: model.ClassCheckCapacity,
 				PodSets:               []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: template.Name}, Count: 1}},
 				Parameters:            map[string]provreq.Parameter{model.ParamNoRetry: "true"},
 			}
-			for _, err := range []error{kube.Create(s.Context(), template), kube.Create(s.Context(), both[i])} {
+			for _, err := range []error{s.Kube.Create(s.Context(), template), s.Kube.Create(s.Context(), both[i])} {
 				if err != nil {
 					s.Errorf("race %s: %v", name, err)
 				}
@@ -78,7 +80,7 @@ func (s *site) race(name, node string) {
 		won, lost = 0, 0
 		for _, r := range both {
 			switch {
-			case !s.get(r):
+			case !s.Get(r):
 			case meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned):
 				won++
 			case meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Failed):
@@ -91,7 +93,7 @@ func (s *site) race(name, node string) {
 		s.Errorf("race %s: %d of two requests won: %v; %v", name, won, both[0].Status.Conditions, both[1].Status.Conditions)
 	}
 	for _, r := range both {
-		s.delete(r)
+		s.Delete(r)
 	}
 	s.free(node)
 }
@@ -100,16 +102,16 @@ func (s *site) race(name, node string) {
 func (s *site) free(name string) {
 	s.soon("node "+name+" is free", func() bool {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		return s.get(n) && !n.Spec.Unschedulable
+		return s.Get(n) && !n.Spec.Unschedulable
 	})
 }
 
 // soon is eventually for goroutines beside the test's own, which may not end it.
 func (s *site) soon(wish string, holds func() bool) {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testbed.Patience)
 	for !holds() {
 		if time.Now().After(deadline) {
-			s.Errorf("not within %s: %s", patience, wish)
+			s.Errorf("not within %s: %s", testbed.Patience, wish)
 			return
 		}
 		time.Sleep(50 * time.Millisecond) //nolint:forbidigo // as eventually does

@@ -21,10 +21,11 @@ import (
 // beside is another namespace, whose LocalQueue feeds the ClusterQueue of the site.
 func (s *site) beside(suffix string, labels map[string]string) *site {
 	s.Helper()
-	other := &site{T: s.T, name: s.name + suffix}
-	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: other.name, Name: other.name}}
-	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.name)
-	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.name, Labels: labels}}, lq)
+	other := s.in(s.T)
+	other.Name += suffix
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: other.Name, Name: other.Name}}
+	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.Name)
+	s.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.Name, Labels: labels}}, lq)
 	return other
 }
 
@@ -32,14 +33,14 @@ func (s *site) beside(suffix string, labels map[string]string) *site {
 func (s *site) refused(j *batchv1.Job, words string) {
 	s.Helper()
 	var c *metav1.Condition
-	s.eventually("job "+j.Name+" makes room for others", func() bool {
-		w := s.workload(j)
+	s.Eventually("job "+j.Name+" makes room for others", func() bool {
+		w := s.Workload(j)
 		if w == nil {
 			return false
 		}
 		c = meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
-		return c != nil && c.Status == metav1.ConditionTrue && !workloads.HasQuota(w) && s.get(j) && *j.Spec.Suspend
-	}, func() string { return fmt.Sprintf("%v, workload: %+v", j.Status, s.workload(j)) })
+		return c != nil && c.Status == metav1.ConditionTrue && !workloads.HasQuota(w) && s.Get(j) && *j.Spec.Suspend
+	}, func() string { return fmt.Sprintf("%v, workload: %+v", j.Status, s.Workload(j)) })
 	if c.Reason != workloads.ReasonPodsRefused || !strings.Contains(c.Message, words) {
 		s.Errorf("job %s is evicted with %s: %s, want the words %q", j.Name, c.Reason, c.Message, words)
 	}
@@ -50,11 +51,11 @@ func (s *site) refused(j *batchv1.Job, words string) {
 func TestAJobWhosePodsAreRefusedMakesRoom(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
-	noPods := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "no-pods"}}
+	s.plain(s.Name)
+	noPods := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "no-pods"}}
 	noPods.Spec.Hard = corev1.ResourceList{"pods": resource.MustParse("0")}
-	s.create(noPods)
-	s.eventually("the namespace's quota is in force", func() bool { return s.get(noPods) && len(noPods.Status.Hard) > 0 },
+	s.Create(noPods)
+	s.Eventually("the namespace's quota is in force", func() bool { return s.Get(noPods) && len(noPods.Status.Hard) > 0 },
 		func() string { return "it is not" })
 	secure := s.beside("-secure", map[string]string{
 		"pod-security.kubernetes.io/enforce": "restricted",
@@ -62,13 +63,13 @@ func TestAJobWhosePodsAreRefusedMakesRoom(t *testing.T) {
 	})
 	open := s.beside("-open", nil)
 	evictions := func() float64 {
-		of, why := fmt.Sprintf("cluster_queue=%q", s.name), fmt.Sprintf("reason=%q", workloads.ReasonPodsRefused)
+		of, why := fmt.Sprintf("cluster_queue=%q", s.Name), fmt.Sprintf("reason=%q", workloads.ReasonPodsRefused)
 		return s.metric("kueue_evicted_workloads_total", of, why)
 	}
 
 	// Each would have the whole quota.
 	over := s.plainJob("over-quota", 8, "1s")
-	s.eventually("the first job is started", func() bool { return s.get(over) && !*over.Spec.Suspend }, func() string { return "" })
+	s.Eventually("the first job is started", func() bool { return s.Get(over) && !*over.Spec.Suspend }, func() string { return "" })
 	insecure := secure.plainJob("insecure", 8, "1s", func(j *batchv1.Job) { j.Spec.Template.Spec.HostNetwork = true })
 	s.refused(over, "exceeded quota: no-pods")
 	next := open.plainJob("next", 8, "1s")
@@ -79,37 +80,37 @@ func TestAJobWhosePodsAreRefusedMakesRoom(t *testing.T) {
 	}
 
 	s.edit(noPods, func() { noPods.Spec.Hard["pods"] = resource.MustParse("8") })
-	s.within(2*time.Minute, "a start at the next attempt", func() bool { return s.get(over) && !*over.Spec.Suspend },
-		func() string { return fmt.Sprint(s.workload(over)) })
+	s.Within(2*time.Minute, "a start at the next attempt", func() bool { return s.Get(over) && !*over.Spec.Suspend },
+		func() string { return fmt.Sprint(s.Workload(over)) })
 	s.complete(over)
-	secure.delete(insecure)
+	secure.Delete(insecure)
 }
 
 // TestMachinesForPodsThatAreRefusedGoBack with the quota, whatever refuses them.
 func TestMachinesForPodsThatAreRefusedGoBack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	s.queue(g)
-	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	policy.Spec.MatchConstraints = &admissionv1.MatchResources{
-		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.name}},
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.Name}},
 		ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
 			Operations: []admissionv1.OperationType{admissionv1.Create},
 			Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 		}}},
 	}
 	policy.Spec.Validations = []admissionv1.Validation{{Expression: "false", Message: "no pods today"}}
-	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-	binding.Spec.PolicyName, binding.Spec.ValidationActions = s.name, []admissionv1.ValidationAction{admissionv1.Deny}
-	s.create(policy, binding)
-	t.Cleanup(func() { _ = kube.Delete(s.cleanup(), binding); _ = kube.Delete(s.cleanup(), policy) })
-	s.eventually("the policy is in force", func() bool {
-		probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "probe"}, Spec: s.podSpec()}
-		return kube.Create(t.Context(), probe, client.DryRunAll) != nil
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	binding.Spec.PolicyName, binding.Spec.ValidationActions = s.Name, []admissionv1.ValidationAction{admissionv1.Deny}
+	s.Create(policy, binding)
+	t.Cleanup(func() { _ = s.Kube.Delete(s.cleanup(), binding); _ = s.Kube.Delete(s.cleanup(), policy) })
+	s.Eventually("the policy is in force", func() bool {
+		probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "probe"}, Spec: s.podSpec()}
+		return s.Kube.Create(t.Context(), probe, client.DryRunAll) != nil
 	}, func() string { return "it is not" })
 
 	j := s.job("barred", 2, nil)
 	s.refused(j, "no pods today")
-	s.empty(g.Name)
+	s.Empty(g.Name)
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/test/invariants/promises"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // stormLength is how long things go wrong; an hour of it is a soak.
@@ -75,11 +76,12 @@ type storm struct {
 // and much of what muster says is refused, lost or late. When it is over all are done,
 // nothing is left, and muster is about as big as before.
 func TestInAStormEveryPromiseIsKept(t *testing.T) {
-	gate := faults.NewGate(seed)
-	alone(t, "storm", func(c *cluster.Config) { c.Proxy = gate.Handler },
+	t.Parallel()
+	gate, config := faults.NewGate(seed), whole()
+	config.Proxy = gate.Handler
+	s := newStorm(t, alone(t, "storm", config,
 		promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.Launches, promises.GivenBack, promises.Bookings,
-		promises.Consumed, promises.Departures, promises.Reservations, promises.PendingRequests, promises.ReservedWorkloads)
-	s := newStorm(t)
+		promises.Consumed, promises.Departures, promises.Reservations, promises.PendingRequests, promises.ReservedWorkloads))
 	for range 6 {
 		s.spawn()
 	}
@@ -93,7 +95,7 @@ func TestInAStormEveryPromiseIsKept(t *testing.T) {
 		weather.Wait()
 	})
 	over := make(chan error, 1)
-	bounded := watcher.Stats().Bounded
+	bounded := s.Watcher.Stats().Bounded
 	spells := (*stormLength + spell - 1) / spell
 	weather.Go(func() { over <- s.rage(ctx, gate) })
 	s.look("the storm is over", *stormLength+spells*lull+aftermath, func() bool {
@@ -110,17 +112,17 @@ func TestInAStormEveryPromiseIsKept(t *testing.T) {
 		}
 		return false
 	})
-	bounded = watcher.Stats().Bounded - bounded
+	bounded = s.Watcher.Stats().Bounded - bounded
 	t.Logf("the storm is over: of %d, %d are open; %v; requests hit: %v; bounds held for %s", s.came, len(s.open), s.done, gate.Hit(), bounded)
 	if least := spells * (lull - unrest) / 2; bounded < least {
 		t.Errorf("bounds held for %s of the lulls, want %s at least", bounded, least)
 	}
 	for _, c := range []string{cluster.Etcd, cluster.APIServer, cluster.Kwok, cluster.Muster} {
-		if err := running.WaitReady(t.Context(), c); err != nil {
+		if err := s.WaitReady(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
 	}
-	watcher.StandStill(time.Now().Add(unrest))
+	s.Watcher.StandStill(time.Now().Add(unrest))
 	s.untilCalm()
 	s.look(fmt.Sprintf("no more objects than %v", objects), aftermath, func() bool {
 		for kind, n := range s.objects() {
@@ -134,26 +136,26 @@ func TestInAStormEveryPromiseIsKept(t *testing.T) {
 	t.Logf("of %d: %v; muster was %v and is %v", s.came, s.done, size, s.size())
 }
 
-func newStorm(t *testing.T) *storm {
+func newStorm(t *testing.T, c *testbed.Cluster) *storm {
 	t.Helper()
-	s := &storm{site: newSite(t), random: rand.New(rand.NewPCG(seed, seed)), open: map[string]client.Object{}, done: map[string]int{}}
-	s.spot = s.group("-spot", func(g *v1alpha1.NodeGroup) {
+	s := &storm{site: &site{testbed.NewSite(t, c)}, random: rand.New(rand.NewPCG(seed, seed)), open: map[string]client.Object{}, done: map[string]int{}}
+	s.spot = s.Group("-spot", func(g *v1alpha1.NodeGroup) {
 		g.Spec.CapacityType, g.Spec.MaxNodes, g.Spec.Kwok.Holds = v1alpha1.Spot, 16, new(int32(5))
 		g.Spec.PricePerHour = new(resource.MustParse("30"))
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{
 			{Type: v1alpha1.FaultBootDeath, Percent: new(int32(10))},
-			{Type: v1alpha1.FaultLateDevices, Percent: new(int32(20)), After: after(2 * time.Second)},
-			{Type: v1alpha1.FaultReclaim, Percent: new(int32(5)), After: after(5 * time.Second)},
+			{Type: v1alpha1.FaultLateDevices, Percent: new(int32(20)), After: testbed.After(2 * time.Second)},
+			{Type: v1alpha1.FaultReclaim, Percent: new(int32(5)), After: testbed.After(5 * time.Second)},
 		}
 	})
-	s.steady = s.group("-steady", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 64 })
+	s.steady = s.Group("-steady", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 64 })
 	s.queue(s.spot, s.steady)
 	s.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: s.name, Labels: map[string]string{siteLabel: s.name + "-own"}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+		Name: s.Name, Labels: map[string]string{testbed.SiteLabel: s.Name + "-own"}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 	}}
 	s.node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("100")}
 	s.node.Status.Allocatable = s.node.Status.Capacity
-	s.create(s.node)
+	s.Create(s.node)
 	return s
 }
 
@@ -177,7 +179,7 @@ func (s *storm) rage(ctx context.Context, gate *faults.Gate) error {
 func (s *storm) blow(ctx context.Context, gate *faults.Gate, raged, lasts time.Duration) error {
 	tell := func(o faults.Occurrence) {
 		s.Logf("after %s of storm: %s", raged+o.Begins, o)
-		watcher.StandStill(time.Now().Add(o.For.Duration + unrest))
+		s.Watcher.StandStill(time.Now().Add(o.For.Duration + unrest))
 	}
 	var plans errgroup.Group
 	for _, part := range []struct {
@@ -192,7 +194,7 @@ func (s *storm) blow(ctx context.Context, gate *faults.Gate, raged, lasts time.D
 			return err
 		}
 		p.Seed += uint64(raged) // no spell is like the one before
-		plans.Go(func() error { return faults.Run(ctx, p, part.lasts, running, gate, tell) })
+		plans.Go(func() error { return faults.Run(ctx, p, part.lasts, s.Cluster.Cluster, gate, tell) })
 	}
 	return plans.Wait()
 }
@@ -205,19 +207,19 @@ func (s *storm) spawn() {
 	name := fmt.Sprintf("gang-%d", s.came)
 	count := 1 + s.random.Int32N(4)
 	if s.random.IntN(2) == 0 {
-		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.name}}}
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
 		j.Spec.Parallelism, j.Spec.Completions, j.Spec.Template.Spec = &count, &count, s.podSpec()
 		s.insist(j)
 		s.open[name] = j
 		return
 	}
-	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
+	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name}}
 	template.Template.Spec = s.podSpec()
-	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name}}
 	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
 	if s.random.IntN(2) == 0 {
 		r.Spec.ProvisioningClassName = model.ClassCheckCapacity
-		template.Template.Spec.NodeSelector[siteLabel] = s.node.Labels[siteLabel]
+		template.Template.Spec.NodeSelector[testbed.SiteLabel] = s.node.Labels[testbed.SiteLabel]
 		template.Template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
 	}
 	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: name}, Count: count}}
@@ -230,8 +232,8 @@ func (s *storm) spawn() {
 func (s *storm) insist(o client.Object) {
 	s.Helper()
 	var err error
-	s.eventually("creation of "+o.GetName(), func() bool {
-		err = kube.Create(s.Context(), o)
+	s.Eventually("creation of "+o.GetName(), func() bool {
+		err = s.Kube.Create(s.Context(), o)
 		return err == nil || apierrors.IsAlreadyExists(err)
 	}, func() string { return err.Error() })
 }
@@ -240,7 +242,7 @@ func (s *storm) insist(o client.Object) {
 func (s *storm) tidy() {
 	s.Helper()
 	for name, o := range s.open {
-		if !s.get(o) {
+		if !s.Get(o) {
 			continue
 		}
 		var end string
@@ -261,9 +263,9 @@ func (s *storm) tidy() {
 		if end == "" {
 			continue
 		}
-		template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}}
-		if client.IgnoreNotFound(kube.Delete(s.Context(), template)) != nil ||
-			client.IgnoreNotFound(kube.Delete(s.Context(), o, client.PropagationPolicy(metav1.DeletePropagationBackground))) != nil {
+		template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name}}
+		if client.IgnoreNotFound(s.Kube.Delete(s.Context(), template)) != nil ||
+			client.IgnoreNotFound(s.Kube.Delete(s.Context(), o, client.PropagationPolicy(metav1.DeletePropagationBackground))) != nil {
 			continue // the API server may be starting again
 		}
 		s.done[end]++
@@ -288,13 +290,13 @@ func (s *storm) look(wish string, most time.Duration, holds func() bool) {
 			for _, o := range s.open {
 				switch o := o.(type) {
 				case *batchv1.Job:
-					s.Logf("job %s is open; workload: %+v", o.Name, s.workload(o))
+					s.Logf("job %s is open; workload: %+v", o.Name, s.Workload(o))
 				case *provreq.ProvisioningRequest:
 					s.Logf("request %s is open: %+v", o.Name, o.Status)
 				}
 			}
 			s.Fatalf("not within %s: %s. Left: %v, %v; objects %v, marks %v, muster %v", most, wish,
-				s.left(s.spot.Name), s.left(s.steady.Name), s.objects(), s.marks(), s.size())
+				s.Left(s.spot.Name), s.Left(s.steady.Name), s.objects(), s.marks(), s.size())
 		case <-ticker.C:
 		}
 	}
@@ -304,7 +306,7 @@ func (s *storm) look(wish string, most time.Duration, holds func() bool) {
 func (s *storm) untilCalm() {
 	s.Helper()
 	s.look("all that came is done", aftermath, func() bool { return len(s.open) == 0 })
-	s.look("no machine is left", aftermath, func() bool { return len(s.left(s.spot.Name))+len(s.left(s.steady.Name)) == 0 })
+	s.look("no machine is left", aftermath, func() bool { return len(s.Left(s.spot.Name))+len(s.Left(s.steady.Name)) == 0 })
 	s.look("no pod and no Workload is left", aftermath, func() bool {
 		objects := s.objects()
 		return objects["Pod"]+objects["Workload"] == 0
@@ -314,7 +316,7 @@ func (s *storm) untilCalm() {
 
 // marks are what Muster has left on the node that is there anyway.
 func (s *storm) marks() (out []string) {
-	if !s.get(s.node) {
+	if !s.Get(s.node) {
 		return []string{"(the API server does not answer)"}
 	}
 	if s.node.Spec.Unschedulable {
@@ -322,7 +324,7 @@ func (s *storm) marks() (out []string) {
 	}
 	for _, keys := range []map[string]string{s.node.Labels, s.node.Annotations} {
 		for key := range keys {
-			if strings.Contains(key, "muster.dev/") && key != siteLabel || key == v1alpha1.ScaleDownDisabledAnnotation {
+			if strings.Contains(key, "muster.dev/") && key != testbed.SiteLabel || key == v1alpha1.ScaleDownDisabledAnnotation {
 				out = append(out, key)
 			}
 		}
@@ -341,7 +343,7 @@ func (s *storm) objects() map[string]int {
 		{"kueue.x-k8s.io/v1beta2", "Workload"},
 	} {
 		list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: kind.version, Kind: kind.kind + "List"}}
-		if err := kube.List(s.Context(), list); err != nil {
+		if err := s.Kube.List(s.Context(), list); err != nil {
 			s.Logf("counting %s: %v", kind.kind, err)
 			continue
 		}
@@ -363,7 +365,7 @@ func (z size) fits(before size) bool {
 
 // size asks muster; it is nothing while muster does not answer.
 func (s *storm) size() (z size) {
-	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, running.MusterMetrics(), http.NoBody)
+	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.MusterMetrics(), http.NoBody)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -13,11 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // notHeld is the requirement that keeps strangers off machines that are held.
@@ -39,9 +41,7 @@ func TestPodsThatPassACordonAreKeptOffHeldMachines(t *testing.T) {
 	s := newSite(t)
 	user := s.user()
 	as := func(name string, groups ...string) client.Client {
-		config := running.RESTConfig()
-		config.Impersonate.UserName, config.Impersonate.Groups = name, groups
-		c, err := client.New(config, client.Options{Scheme: kube.Scheme()})
+		c, err := s.As(&rest.ImpersonationConfig{UserName: name, Groups: groups})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestPodsThatPassACordonAreKeptOffHeldMachines(t *testing.T) {
 		"one of a Deployment": {by: as("system:serviceaccount:kube-system:replicaset-controller", "system:serviceaccounts", "system:authenticated"),
 			change: tolerates(cordonToleration), want: one},
 	} {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "tried"}, Spec: s.podSpec()}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "tried"}, Spec: s.podSpec()}
 		c.change(p)
 		by := user
 		if c.by != nil {
@@ -154,17 +154,17 @@ func TestBookedNodesAreSelectedByTheirGangAlone(t *testing.T) {
 	}{
 		"the annotation alone":         {change: consumes("gang")},
 		"of a long name":               {change: consumes(long)},
-		"with what the queue adds":     {change: consumes("gang", selects("gang", s.name))},
-		"with an affinity to the same": {change: consumes("gang", affine(corev1.NodeSelectorRequirement{Key: v1alpha1.BookedLabelPrefix + "gang", Operator: corev1.NodeSelectorOpIn, Values: []string{s.name}}))},
+		"with what the queue adds":     {change: consumes("gang", selects("gang", s.Name))},
+		"with an affinity to the same": {change: consumes("gang", affine(corev1.NodeSelectorRequirement{Key: v1alpha1.BookedLabelPrefix + "gang", Operator: corev1.NodeSelectorOpIn, Values: []string{s.Name}}))},
 		"away from all of a name":      {change: affine(corev1.NodeSelectorRequirement{Key: v1alpha1.BookedLabelPrefix + "gang", Operator: corev1.NodeSelectorOpDoesNotExist})},
-		"without the annotation":       {change: selects("gang", s.name), refused: true},
+		"without the annotation":       {change: selects("gang", s.Name), refused: true},
 		"of another namespace":         {change: selects("gang", "theirs"), refused: true},
-		"of another request":           {change: consumes("gang", selects("other", s.name)), refused: true},
+		"of another request":           {change: consumes("gang", selects("other", s.Name)), refused: true},
 		"of another namespace's":       {change: consumes("gang", selects("gang", "theirs")), refused: true},
 		"by an affinity":               {change: affine(corev1.NodeSelectorRequirement{Key: v1alpha1.BookedLabelPrefix + "gang", Operator: corev1.NodeSelectorOpExists}), refused: true},
 		"by an affinity to another's":  {change: consumes("gang", affine(corev1.NodeSelectorRequirement{Key: v1alpha1.BookedLabelPrefix + "gang", Operator: corev1.NodeSelectorOpIn, Values: []string{"theirs"}})), refused: true},
 	} {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "tried"}, Spec: s.podSpec()}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "tried"}, Spec: s.podSpec()}
 		c.change(p)
 		err := user.Create(s.Context(), p, client.DryRunAll)
 		if refused := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "which are booked for a ProvisioningRequest of another name or namespace"); refused != c.refused || !c.refused && err != nil {
@@ -176,11 +176,12 @@ func TestBookedNodesAreSelectedByTheirGangAlone(t *testing.T) {
 // TestASquatterIsKeptOffAndAGangRuns: a Deployment of a user tolerates every taint. It runs
 // on a free node and on no machine that joins or is booked for the gang.
 func TestASquatterIsKeptOffAndAGangRuns(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	user := s.user()
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	squatter := func(name string) *corev1.Pod {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}, Spec: s.podSpec()}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name}, Spec: s.podSpec()}
 		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 		if err := user.Create(s.Context(), p); err != nil {
 			t.Fatal(err)
@@ -192,20 +193,20 @@ func TestASquatterIsKeptOffAndAGangRuns(t *testing.T) {
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
 	late := squatter("late")
 	held := &corev1.NodeList{}
-	if err := kube.List(s.Context(), held, client.MatchingLabels{siteLabel: s.name, v1alpha1.HeldLabel: "true"}); err != nil || len(held.Items) != 2 {
+	if err := s.Kube.List(s.Context(), held, client.MatchingLabels{testbed.SiteLabel: s.Name, v1alpha1.HeldLabel: "true"}); err != nil || len(held.Items) != 2 {
 		t.Fatalf("%d nodes are held, want 2 (%v)", len(held.Items), err)
 	}
 	var gang []*corev1.Pod
 	for i := range 2 {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprint("gang-", i), Annotations: map[string]string{
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: fmt.Sprint("gang-", i), Annotations: map[string]string{
 			provreq.ProvisioningRequestPodAnnotationKey: r.Name, "kwok.muster.dev/run-for": "1s"}}, Spec: s.podSpec()}
 		if err := user.Create(s.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 		gang = append(gang, p)
 	}
-	s.eventually("the gang runs on its machines", func() bool {
-		return !slices.ContainsFunc(gang, func(p *corev1.Pod) bool { return !s.get(p) || p.Spec.NodeName == "" })
+	s.Eventually("the gang runs on its machines", func() bool {
+		return !slices.ContainsFunc(gang, func(p *corev1.Pod) bool { return !s.Get(p) || p.Spec.NodeName == "" })
 	}, func() string { return fmt.Sprint(gang[0].Status, gang[1].Status) })
 	s.condition(r, provreq.BookingExpired, metav1.ConditionTrue)
 	names := []string{gang[0].Spec.NodeName, gang[1].Spec.NodeName}
@@ -215,40 +216,38 @@ func TestASquatterIsKeptOffAndAGangRuns(t *testing.T) {
 		}
 	}
 	// Once the gang has left a machine that is open, any pod may run there.
-	s.eventually("the squatters run where nothing is held any more, or wait", func() bool {
-		return s.get(early) && s.get(late)
+	s.Eventually("the squatters run where nothing is held any more, or wait", func() bool {
+		return s.Get(early) && s.Get(late)
 	}, func() string { return "" })
 	for _, n := range held.Items {
-		if s.get(&n); n.Labels[v1alpha1.HeldLabel] != "" && !n.Spec.Unschedulable {
+		if s.Get(&n); n.Labels[v1alpha1.HeldLabel] != "" && !n.Spec.Unschedulable {
 			t.Errorf("node %s bears the label without a cordon", n.Name)
 		}
 	}
-	s.get(g)
+	s.Get(g)
 	for _, a := range g.Status.Attempts {
 		if a.Class != "" {
 			t.Errorf("the group has learned of a failure: %+v", a)
 		}
 	}
-	s.delete(early)
-	s.delete(late)
-	s.delete(r)
-	s.empty(g.Name)
+	s.Delete(early)
+	s.Delete(late)
+	s.Delete(r)
+	s.Empty(g.Name)
 }
 
 // TestMusterChangesNoMoreThanItNeeds: with its own identity, of nodes and pods.
 func TestMusterChangesNoMoreThanItNeeds(t *testing.T) {
 	s := newSite(t)
-	config := running.RESTConfig()
-	config.Impersonate.UserName = "system:serviceaccount:" + deploy.Namespace + ":" + deploy.ServiceAccount
-	muster, err := client.New(config, client.Options{Scheme: kube.Scheme()})
+	muster, err := s.As(&rest.ImpersonationConfig{UserName: "system:serviceaccount:" + deploy.Namespace + ":" + deploy.ServiceAccount})
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name, Labels: map[string]string{"theirs": "x"}}}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "gated"}, Spec: s.podSpec()}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.Name, Labels: map[string]string{"theirs": "x"}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "gated"}, Spec: s.podSpec()}
 	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/elastic-job"}, {Name: "theirs/gate"}}
-	s.create(node, pod)
-	t.Cleanup(func() { _ = kube.Delete(s.cleanup(), node) })
+	s.Create(node, pod)
+	t.Cleanup(func() { _ = s.Kube.Delete(s.cleanup(), node) })
 	for name, c := range map[string]struct {
 		of      client.Object
 		patch   string
@@ -276,8 +275,9 @@ func TestMusterChangesNoMoreThanItNeeds(t *testing.T) {
 // TestTenantsOnlyTightenTheirTerms: a job's annotations and a request's parameters that
 // loosen what an admin has said wait, and are told the bound; tighter ones are served.
 func TestTenantsOnlyTightenTheirTerms(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	g := s.group("", nil)
+	g := s.Group("", nil)
 	s.queue(g)
 	user := s.user()
 	greedy := s.newPlainJob("greedy", 1, "1s", func(j *batchv1.Job) {
@@ -300,20 +300,20 @@ func TestTenantsOnlyTightenTheirTerms(t *testing.T) {
 		t.Errorf("the request waits: %s", c.Message)
 	}
 	// With the rights that Kueue's users have on requests, none may say which queue pays.
-	meta := metav1.ObjectMeta{Namespace: s.name, Name: "requests"}
-	s.create(
+	meta := metav1.ObjectMeta{Namespace: s.Name, Name: "requests"}
+	s.Create(
 		&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{"autoscaling.x-k8s.io"}, Resources: []string{"provisioningrequests"}, Verbs: []string{"get", "create", "patch", "delete"}},
 		}},
 		&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "user-of-" + s.name}}},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "user-of-" + s.Name}}},
 	)
 	label := []byte(`{"metadata":{"labels":{"kueue.x-k8s.io/queue-name":"free"}}}`)
-	s.eventually("the user may not say which queue pays", func() bool {
+	s.Eventually("the user may not say which queue pays", func() bool {
 		err := user.Patch(s.Context(), long, client.RawPatch(types.MergePatchType, label))
 		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "says whose budget pays for it")
 	}, func() string { return "it may" })
-	s.delete(long)
-	s.delete(greedy)
-	s.empty(g.Name)
+	s.Delete(long)
+	s.Delete(greedy)
+	s.Empty(g.Name)
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -49,29 +50,32 @@ type act struct {
 // TestTenants does what an honest user does and what a hostile one tries, as a user
 // whose rights end at one namespace. Each act leaves the namespace empty of Jobs.
 func TestTenants(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
-	other := &site{T: t, name: s.name + "-other"}
-	other.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.name}})
-	other.plain(other.name)
+	s.plain(s.Name)
+	other := s.in(t)
+	other.Name += "-other"
+	other.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.Name}})
+	other.plain(other.Name)
 	s.playActs(other, slices.Concat(honestActs, jobActs, hugeActs))
 }
 
 // TestTenantsWhereAllJobsQueue has the policies act as they do where
 // manageJobsWithoutQueueName is true.
 func TestTenantsWhereAllJobsQueue(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
-	s.plain(s.name)
-	here := &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.name}}}
-	unnamed := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	s.plain(s.Name)
+	here := &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.Name}}}
+	unnamed := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	unnamed.Spec.PolicyName, unnamed.Spec.MatchResources = "muster-jobs-unnamed", here
-	owners := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	owners := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	owners.Spec.PolicyName, owners.Spec.MatchResources = "muster-jobs-owners", here
 	owners.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Deny}
-	s.create(unnamed, owners)
-	t.Cleanup(func() { _ = kube.Delete(s.cleanup(), unnamed); _ = kube.Delete(s.cleanup(), owners) })
+	s.Create(unnamed, owners)
+	t.Cleanup(func() { _ = s.Kube.Delete(s.cleanup(), unnamed); _ = s.Kube.Delete(s.cleanup(), owners) })
 	user := s.user()
-	s.eventually("the policies are in force", func() bool {
+	s.Eventually("the policies are in force", func() bool {
 		plain := s.newPlainJob("probe", 1, "1s", noQueue)
 		claim := s.newPlainJob("probe", 1, "1s", claims("jobset.x-k8s.io/v1alpha2", "JobSet"))
 		return s.tried(plain) == nil && *plain.Spec.Suspend && user.Create(t.Context(), claim, client.DryRunAll) != nil
@@ -81,11 +85,11 @@ func TestTenantsWhereAllJobsQueue(t *testing.T) {
 
 func (s *site) playActs(other *site, acts []act) {
 	s.Helper()
-	s.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "queues"}, Rules: []rbacv1.PolicyRule{
+	s.Create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "queues"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"kueue.x-k8s.io"}, Resources: []string{"workloads"}, Verbs: []string{"*"}},
 		{APIGroups: []string{"autoscaling.x-k8s.io"}, Resources: []string{"provisioningrequests"}, Verbs: []string{"*"}},
 		{APIGroups: []string{""}, Resources: []string{"podtemplates"}, Verbs: []string{"*"}},
-	}}, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "jobset-controller"}, Rules: []rbacv1.PolicyRule{
+	}}, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "jobset-controller"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"jobset.x-k8s.io"}, Resources: []string{"jobsets/status"}, Verbs: []string{"update"}},
 	}})
 	edit := rbacv1.RoleRef{Kind: "ClusterRole", Name: "edit"}
@@ -95,7 +99,7 @@ func (s *site) playActs(other *site, acts []act) {
 	controller := s.as("jobset-controller", edit, rbacv1.RoleRef{Kind: "Role", Name: "jobset-controller"})
 	for _, a := range acts {
 		s.Run(strings.ReplaceAll(a.name, " ", "-"), func(t *testing.T) {
-			in := &tenant{site: &site{T: t, name: s.name}, user: user, holder: holder, controller: controller, other: other}
+			in := &tenant{site: s.in(t), user: user, holder: holder, controller: controller, other: other}
 			defer in.clear()
 			switch err := a.does(in); {
 			case (err != nil) != (len(a.refused) > 0):
@@ -119,21 +123,19 @@ func (s *site) playActs(other *site, acts []act) {
 // as is a user with roles in the site.
 func (s *site) as(name string, roles ...rbacv1.RoleRef) client.Client {
 	s.Helper()
-	subject := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name + "-of-" + s.name}
+	subject := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name + "-of-" + s.Name}
 	for _, role := range roles {
 		role.APIGroup = rbacv1.GroupName
-		s.create(&rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name + "-" + role.Name}, RoleRef: role, Subjects: []rbacv1.Subject{subject},
+		s.Create(&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name + "-" + role.Name}, RoleRef: role, Subjects: []rbacv1.Subject{subject},
 		})
 	}
-	config := running.RESTConfig()
-	config.Impersonate.UserName = subject.Name
-	c, err := client.New(config, client.Options{Scheme: kube.Scheme()})
+	c, err := s.As(&rest.ImpersonationConfig{UserName: subject.Name})
 	if err != nil {
 		s.Fatal(err)
 	}
 	// The authorizer sees the bindings a moment later, in their order.
-	s.eventually("the user may read Jobs", func() bool { return c.List(s.Context(), &batchv1.JobList{}, client.InNamespace(s.name)) == nil },
+	s.Eventually("the user may read Jobs", func() bool { return c.List(s.Context(), &batchv1.JobList{}, client.InNamespace(s.Name)) == nil },
 		func() string { return "it may not" })
 	return c
 }
@@ -142,13 +144,13 @@ func (s *site) as(name string, roles ...rbacv1.RoleRef) client.Client {
 func (s *site) clear() {
 	s.Helper()
 	for _, o := range []client.Object{&batchv1.Job{}, &kueue.Workload{}, &corev1.Pod{}} {
-		err := kube.DeleteAllOf(s.cleanup(), o, client.InNamespace(s.name), client.PropagationPolicy(metav1.DeletePropagationBackground), client.GracePeriodSeconds(0))
+		err := s.Kube.DeleteAllOf(s.cleanup(), o, client.InNamespace(s.Name), client.PropagationPolicy(metav1.DeletePropagationBackground), client.GracePeriodSeconds(0))
 		if err != nil {
 			s.Fatal(err)
 		}
 	}
-	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-	s.eventually("the quota is back", func() bool { return s.get(cq) && cq.Status.ReservingWorkloads == 0 && cq.Status.PendingWorkloads == 0 },
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	s.Eventually("the quota is back", func() bool { return s.Get(cq) && cq.Status.ReservingWorkloads == 0 && cq.Status.PendingWorkloads == 0 },
 		func() string { return fmt.Sprintf("%+v", cq.Status) })
 }
 
@@ -159,7 +161,7 @@ func (t *tenant) change(o client.Object, change func()) error { return t.changeA
 
 func (t *tenant) changeAs(c client.Client, o client.Object, change func()) error {
 	t.Helper()
-	if !t.get(o) {
+	if !t.Get(o) {
 		t.Fatalf("%T %s is gone", o, o.GetName())
 	}
 	patch := client.MergeFrom(o.DeepCopyObject().(client.Object))
@@ -168,7 +170,7 @@ func (t *tenant) changeAs(c client.Client, o client.Object, change func()) error
 }
 
 func (t *tenant) label(j *batchv1.Job) error {
-	return t.change(j, func() { j.Labels = map[string]string{"kueue.x-k8s.io/queue-name": t.name} })
+	return t.change(j, func() { j.Labels = map[string]string{"kueue.x-k8s.io/queue-name": t.Name} })
 }
 
 // aside is a Job of the site in no queue, suspended and with an annotation.
@@ -194,14 +196,14 @@ func (t *tenant) begun(count int32, change ...func(*batchv1.Job)) *batchv1.Job {
 
 // theJob is the one that the act has made.
 func (t *tenant) theJob() *batchv1.Job {
-	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: t.name, Name: "act"}}
+	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: "act"}}
 }
 
 // staysSuspended checks that the API server has taken the change and kept the Job
 // suspended.
 func staysSuspended(t *tenant) {
 	t.Helper()
-	if j := t.theJob(); !t.get(j) || !*j.Spec.Suspend {
+	if j := t.theJob(); !t.Get(j) || !*j.Spec.Suspend {
 		t.Error("the Job is not suspended")
 	}
 }
@@ -211,7 +213,7 @@ func waitsFor(words ...string) func(*tenant) {
 	return func(t *tenant) {
 		t.Helper()
 		j := t.theJob()
-		t.get(j)
+		t.Get(j)
 		c := t.pending(j)
 		for _, word := range words {
 			if !strings.Contains(c.Reason+": "+c.Message, word) {
@@ -249,7 +251,7 @@ var honestActs = []act{
 			return err
 		}
 		return t.change(j, func() {
-			j.Spec.Suspend, j.Labels = new(false), map[string]string{"kueue.x-k8s.io/queue-name": t.name}
+			j.Spec.Suspend, j.Labels = new(false), map[string]string{"kueue.x-k8s.io/queue-name": t.Name}
 		})
 	}, then: func(t *tenant) { staysSuspended(t); waitsFor("cpu")(t) }},
 	{name: "a waiting job leaves the queues", does: func(t *tenant) error {
@@ -260,7 +262,7 @@ var honestActs = []act{
 		t.pending(j)
 		return t.change(j, func() { delete(j.Labels, "kueue.x-k8s.io/queue-name") })
 	}, then: func(t *tenant) {
-		t.eventually("its Workload goes", func() bool { return t.workload(t.withUID()) == nil }, func() string { return "it is there" })
+		t.Eventually("its Workload goes", func() bool { return t.Workload(t.withUID()) == nil }, func() string { return "it is there" })
 	}},
 	{name: "a waiting job shrinks until it fits", does: func(t *tenant) error {
 		j := t.newPlainJob("act", 9, "1h")
@@ -367,22 +369,22 @@ var jobActs = []act{
 	}, refused: []string{"from 2 to 12", "create another Job"}},
 	{name: "a workload says that its job ran before", does: func(t *tenant) error {
 		w := workload(func(w *kueue.Workload) {
-			w.Namespace, w.Name, w.Spec.QueueName = t.name, "act", kueue.LocalQueueName(t.name)
+			w.Namespace, w.Name, w.Spec.QueueName = t.Name, "act", kueue.LocalQueueName(t.Name)
 			w.Annotations = map[string]string{"muster.dev/adopted": "true"}
 			w.Spec.PodSets[1].Count = 100
 		})
 		return t.user.Create(t.Context(), w)
 	}, then: func(t *tenant) {
-		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: t.name, Name: "act"}}
+		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: "act"}}
 		if c := t.workloadIs(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse); !strings.Contains(c.Message, "muster.dev/adopted") || !strings.Contains(c.Message, "take it off") {
 			t.Errorf("it waits with %s: %s", c.Reason, c.Message)
 		}
 		if err := t.change(w, func() { w.Annotations = nil }); err != nil {
 			t.Fatal(err)
 		}
-		t.eventually("without the annotation it is judged by the quota", func() bool {
+		t.Eventually("without the annotation it is judged by the quota", func() bool {
 			c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
-			return t.get(w) && c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "cpu")
+			return t.Get(w) && c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "cpu")
 		}, func() string { return fmt.Sprint(w.Status.Conditions) })
 	}},
 	{name: "a workload gets quota by hand", does: func(t *tenant) error {
@@ -392,20 +394,20 @@ var jobActs = []act{
 		return t.user.Status().Patch(t.Context(), w, patch)
 	}, refused: []string{"workloads/status"}},
 	{name: "a job keeps fewer pods of its quota than it runs", does: func(t *tenant) error {
-		w := t.workload(t.begun(4))
+		w := t.Workload(t.begun(4))
 		return t.change(w, func() {
 			w.Annotations = map[string]string{"kueue.x-k8s.io/elastic-job": "true"}
 			w.Spec.PodSets[0].Count = 1
 		})
 	}, refused: []string{"spec.podSets may not change while quota is reserved", "set spec.active to false"}},
 	{name: "a workload leaves its job", does: func(t *tenant) error {
-		w := t.workload(t.begun(4))
+		w := t.Workload(t.begun(4))
 		return t.change(w, func() { w.OwnerReferences = nil })
 	}, refused: []string{"metadata.ownerReferences", "workloads.kueue.x-k8s.io/status", "leave that owner as it was"}},
 	{name: "a small workload takes the place of that of a running job", does: func(t *tenant) error {
-		w := t.workload(t.begun(4, elastic))
-		small := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: t.name, Name: "small", Labels: w.Labels, OwnerReferences: w.OwnerReferences}, Spec: w.Spec}
-		small.Annotations = map[string]string{"kueue.x-k8s.io/elastic-job": "true", "kueue.x-k8s.io/workload-slice-replacement-for": t.name + "/" + w.Name}
+		w := t.Workload(t.begun(4, elastic))
+		small := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: "small", Labels: w.Labels, OwnerReferences: w.OwnerReferences}, Spec: w.Spec}
+		small.Annotations = map[string]string{"kueue.x-k8s.io/elastic-job": "true", "kueue.x-k8s.io/workload-slice-replacement-for": t.Name + "/" + w.Name}
 		small.Spec.PodSets[0].Count = 1
 		return t.user.Create(t.Context(), small)
 	}, refused: []string{"metadata.ownerReferences", "let the Job make its own Workload"}},
@@ -420,12 +422,12 @@ var jobActs = []act{
 		return t.make(t.newPlainJob("act", 1, "1h", elastic, naming("mine")))
 	}, refused: []string{prebuiltKey, "kueue.x-k8s.io/elastic-job", "remove one"}},
 	{name: "a job runs by the workload of a running one", does: func(t *tenant) error {
-		w := t.workload(t.begun(2))
+		w := t.Workload(t.begun(2))
 		return t.make(t.newPlainJob("second", 2, "1h", naming(w.Name)))
 	}, then: func(t *tenant) {
-		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: t.name, Name: "second"}}
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: "second"}}
 		t.told(j, "ForeignWorkload", "belongs to Job act")
-		if !t.get(j) || !*j.Spec.Suspend {
+		if !t.Get(j) || !*j.Spec.Suspend {
 			t.Error("it runs")
 		}
 	}},
@@ -461,28 +463,28 @@ var jobActs = []act{
 		return t.ungate(t.user, func(p *corev1.Pod) { delete(p.Labels, "kueue.x-k8s.io/elastic-job") })
 	}, refused: []string{"labels", "kueue.x-k8s.io/elastic-job", "waits for quota"}},
 	{name: "a job names the queue of another namespace", does: func(t *tenant) error {
-		return t.make(t.newPlainJob("act", 1, "1h", func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/queue-name"] = t.other.name }))
+		return t.make(t.newPlainJob("act", 1, "1h", func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/queue-name"] = t.other.Name }))
 	}, then: waitsFor("Misconfigured", "LocalQueue", "doesn't exist", "kueue.x-k8s.io/queue-name")},
 	{name: "a job goes to another namespace", does: func(t *tenant) error {
 		return t.make(t.other.newPlainJob("act", 1, "1h"))
 	}, refused: []string{"cannot create resource"}},
 	{name: "a request names the template of another namespace", does: func(t *tenant) error {
-		template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: t.other.name, Name: "theirs"}}
+		template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: t.other.Name, Name: "theirs"}}
 		template.Template.Spec = t.other.podSpec()
-		t.create(template)
-		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: t.name, Name: "act"}}
+		t.Create(template)
+		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: "act"}}
 		r.Spec.ProvisioningClassName = model.ClassCheckCapacity
 		r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: "theirs"}, Count: 1}}
 		return t.user.Create(t.Context(), r)
 	}, then: func(t *tenant) {
-		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: t.name, Name: "act"}}
-		t.eventually("it says that there is no such template here", func() bool {
-			return t.get(r) && slices.ContainsFunc(r.Status.Conditions, func(c metav1.Condition) bool { return strings.Contains(c.Message, "theirs") })
+		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: "act"}}
+		t.Eventually("it says that there is no such template here", func() bool {
+			return t.Get(r) && slices.ContainsFunc(r.Status.Conditions, func(c metav1.Condition) bool { return strings.Contains(c.Message, "theirs") })
 		}, func() string { return fmt.Sprint(r.Status.Conditions) })
 		if meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned) {
 			t.Error("it was provisioned")
 		}
-		t.delete(r)
+		t.Delete(r)
 	}},
 }
 
@@ -494,9 +496,9 @@ func (t *tenant) ungate(c client.Client, change func(*corev1.Pod)) error {
 		return err
 	}
 	var waiting *corev1.Pod
-	t.eventually("a pod waits behind its gate", func() bool {
+	t.Eventually("a pod waits behind its gate", func() bool {
 		var pods corev1.PodList
-		if err := t.user.List(t.Context(), &pods, client.InNamespace(t.name)); err != nil {
+		if err := t.user.List(t.Context(), &pods, client.InNamespace(t.Name)); err != nil {
 			t.Fatal(err)
 		}
 		i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return len(p.Spec.SchedulingGates) > 0 })
@@ -515,7 +517,7 @@ func (t *tenant) ungate(c client.Client, change func(*corev1.Pod)) error {
 func (t *tenant) withUID() *batchv1.Job {
 	t.Helper()
 	j := t.theJob()
-	t.get(j)
+	t.Get(j)
 	return j
 }
 
@@ -544,7 +546,7 @@ var hugeActs = []act{
 
 func othersRun(t *tenant) {
 	t.Helper()
-	in := &site{T: t.T, name: t.other.name}
+	in := t.other.in(t.T)
 	in.complete(in.plainJob("beside", 1, "1s"))
 	in.clear()
 }

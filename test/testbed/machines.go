@@ -1,0 +1,87 @@
+package testbed
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+const (
+	// GPU is the device that machines have eight of.
+	GPU = corev1.ResourceName("nvidia.com/gpu")
+	// SiteLabel keeps the pods of one site on its own nodes.
+	SiteLabel = "e2e.muster.dev/site"
+)
+
+// GPUTaint keeps pods that ask for no GPUs off the machines of groups.
+var GPUTaint = corev1.Taint{Key: string(GPU), Effect: corev1.TaintEffectNoSchedule}
+
+// Machine is 96 cores, 1 TiB and 8 GPUs.
+var Machine = corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), GPU: resource.MustParse("8")}
+
+// WholeMachine is what a container asks for that is to have a machine to itself.
+var WholeMachine = corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("8"), GPU: resource.MustParse("8")}}
+
+// After is a duration as API objects have it.
+func After(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
+
+// NewGroup is a pool of eight machines of the site that boot in half a second and are
+// given back when idle for one.
+func (s *Site) NewGroup(suffix string, change func(*v1alpha1.NodeGroup)) *v1alpha1.NodeGroup {
+	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: s.Name + suffix}}
+	g.Spec = v1alpha1.NodeGroupSpec{
+		Provider: v1alpha1.ProviderKwok, MaxNodes: 8, CapacityType: v1alpha1.OnDemand, Zone: "zone-a", PricePerHour: new(resource.MustParse("98.32")),
+		JoinTimeout: After(30 * time.Second), IdleTimeout: After(time.Second),
+		Template: v1alpha1.NodeTemplate{Labels: map[string]string{SiteLabel: s.Name}, Taints: []corev1.Taint{GPUTaint}, Capacity: Machine},
+		Kwok:     &v1alpha1.KwokPool{BootDelay: metav1.Duration{Duration: 500 * time.Millisecond}},
+	}
+	if change != nil {
+		change(g)
+	}
+	return g
+}
+
+// Group creates a NewGroup.
+func (s *Site) Group(suffix string, change func(*v1alpha1.NodeGroup)) *v1alpha1.NodeGroup {
+	s.Helper()
+	g := s.NewGroup(suffix, change)
+	s.Create(g)
+	return g
+}
+
+// Left names the machines of a group that have not ended, and its nodes.
+func (s *Site) Left(group string) (names []string) {
+	var machines kwokv1alpha1.MachineList
+	var nodes corev1.NodeList
+	if s.Kube.List(s.Context(), &machines) != nil || s.Kube.List(s.Context(), &nodes, client.MatchingLabels{v1alpha1.NodeGroupLabel: group}) != nil {
+		return []string{"(the API server does not answer)"}
+	}
+	for _, m := range machines.Items {
+		if m.Spec.Group == group && m.Status.Phase != kwokv1alpha1.MachineTerminated {
+			names = append(names, "machine/"+m.Name)
+		}
+	}
+	for _, n := range nodes.Items {
+		names = append(names, "node/"+n.Name)
+	}
+	return names
+}
+
+// Empty waits until nothing of the groups is left.
+func (s *Site) Empty(groups ...string) {
+	s.Helper()
+	for _, g := range groups {
+		var left []string
+		s.Eventually("no machine or node of group "+g, func() bool {
+			left = s.Left(g)
+			return len(left) == 0
+		}, func() string { return fmt.Sprint("left: ", left) })
+	}
+}

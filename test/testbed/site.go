@@ -1,0 +1,134 @@
+package testbed
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+const (
+	// Patience is how long a test waits for what should come.
+	Patience = 60 * time.Second
+	// pace is how often it looks.
+	pace = 50 * time.Millisecond
+)
+
+// Site is a test's own part of a cluster: a namespace, and groups, flavors and queues of
+// the same name, whose nodes no other site's pods select.
+type Site struct {
+	*testing.T
+	*Cluster
+	Name string
+}
+
+// NewSite creates the namespace, which is named after the test.
+func NewSite(t *testing.T, c *Cluster) *Site {
+	t.Helper()
+	s := &Site{T: t, Cluster: c, Name: SiteName(t)}
+	s.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
+	return s
+}
+
+// SiteName is the test's name, as namespaces may have it.
+func SiteName(t *testing.T) string {
+	name := strings.ToLower(strings.NewReplacer("Test", "", "/", "-", "_", "-").Replace(t.Name()))
+	return strings.TrimRight(name[:min(len(name), 50)], "-")
+}
+
+// In is the site for a subtest.
+func (s *Site) In(t *testing.T) *Site { return &Site{T: t, Cluster: s.Cluster, Name: s.Name} }
+
+// Create ends the test if an object is refused.
+func (s *Site) Create(objects ...client.Object) {
+	s.Helper()
+	for _, o := range objects {
+		if err := s.Kube.Create(s.Context(), o); err != nil {
+			s.Fatalf("creating %T %s: %v", o, o.GetName(), err)
+		}
+	}
+}
+
+// Delete deletes the object, and what it owns in the background.
+func (s *Site) Delete(o client.Object, options ...client.DeleteOption) {
+	s.Helper()
+	options = append([]client.DeleteOption{client.PropagationPolicy(metav1.DeletePropagationBackground)}, options...)
+	if err := s.Kube.Delete(s.Context(), o, options...); err != nil {
+		s.Fatalf("deleting %T %s: %v", o, o.GetName(), err)
+	}
+}
+
+// Get reads the object again, and reports whether it is there.
+func (s *Site) Get(o client.Object) bool {
+	s.Helper()
+	err := s.Kube.Get(s.Context(), client.ObjectKeyFromObject(o), o)
+	if client.IgnoreNotFound(err) != nil {
+		s.Logf("reading %T %s: %v", o, o.GetName(), err) // the API server may be starting again
+	}
+	return err == nil
+}
+
+// List ends the test if the objects cannot be read.
+func (s *Site) List(l client.ObjectList, options ...client.ListOption) {
+	s.Helper()
+	if err := s.Kube.List(s.Context(), l, options...); err != nil {
+		s.Fatalf("reading %T: %v", l, err)
+	}
+}
+
+// Eventually waits until the condition holds; state describes what is seen instead.
+func (s *Site) Eventually(wish string, holds func() bool, state func() string) {
+	s.Helper()
+	s.Within(Patience, wish, holds, state)
+}
+
+// Within is Eventually for what takes so long.
+func (s *Site) Within(most time.Duration, wish string, holds func() bool, state func() string) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), most)
+	defer cancel()
+	if Poll(ctx, holds) != nil {
+		s.Fatalf("not within %s: %s. %s", most, wish, state())
+	}
+}
+
+// Poll returns when the condition holds, or the reason why it is not waited for any longer.
+func Poll(ctx context.Context, holds func() bool) error {
+	ticker := time.NewTicker(pace)
+	defer ticker.Stop()
+	for !holds() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
+
+// Workload is the Job's; nil while there is none.
+func (s *Site) Workload(j *batchv1.Job) *kueue.Workload {
+	var list kueue.WorkloadList
+	if err := s.Kube.List(s.Context(), &list, client.InNamespace(j.Namespace)); err != nil {
+		return nil
+	}
+	i := slices.IndexFunc(list.Items, func(w kueue.Workload) bool { return metav1.IsControlledBy(&w, j) })
+	if i < 0 {
+		return nil
+	}
+	return &list.Items[i]
+}
+
+// IsComplete reports whether the Job, read again, is complete.
+func (s *Site) IsComplete(j *batchv1.Job) bool {
+	return s.Get(j) && slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
+	})
+}
