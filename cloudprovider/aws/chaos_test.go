@@ -47,7 +47,11 @@ type chaos struct {
 // comment states, and no token makes more machines than it asks for, however calls,
 // machines and processes end.
 func TestChaos(t *testing.T) {
-	for seed := range uint64(chaosRuns) {
+	runs := chaosRuns
+	if testing.Short() {
+		runs = 20
+	}
+	for seed := range uint64(runs) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			c := newChaos(t, seed)

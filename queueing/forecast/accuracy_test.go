@@ -42,6 +42,9 @@ func TestAccuracy(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
+			if testing.Short() && tc.over > 0 {
+				t.Skip("a day of forecasts is long, and tells how good they are on average")
+			}
 			d := newDay(tc.over)
 			d.unfold()
 			got := d.account.Accuracy()

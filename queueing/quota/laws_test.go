@@ -23,11 +23,19 @@ func picture(all []*twin) map[string]map[FlavorResource]int64 {
 	return out
 }
 
+// seeds is the number of random trees: a tenth with -short.
+func seeds(n uint64) uint64 {
+	if testing.Short() {
+		return n / 10
+	}
+	return n
+}
+
 // TestWhatIsAddedIsTakenBack adds amounts up to the largest there are, and takes
 // them back in another order.
 func TestWhatIsAddedIsTakenBack(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(100_000) {
+	for seed := range seeds(100_000) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		all, queues := randomTwin(r, 7)
 		for range r.IntN(3) {
@@ -61,7 +69,7 @@ func TestWhatIsAddedIsTakenBack(t *testing.T) {
 // then, and what the leaves use is what the root counts and what they keep.
 func TestWhatFitsIsNeverTooMuch(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(50_000) {
+	for seed := range seeds(50_000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		all, queues := randomTwin(r, 9)
 		for range 12 {

@@ -280,7 +280,7 @@ func randomAmounts(r *rand.Rand) Amounts {
 // definitions say, while random usage comes and goes.
 func TestTreeAgreesWithItsTwin(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(100_000) {
+	for seed := range seeds(100_000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		all, queues := randomTwin(r, 7)
 		for range r.IntN(6) {

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/test/kueue/managers"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // The programs of Kueue's own performance test, as `make runner` builds them: the
@@ -124,7 +125,7 @@ func (a *arena) runner(fewer int) {
 	for over := false; !over; {
 		select {
 		case err := <-ended:
-			managers.Tail(log.Name())
+			testbed.Tail(log.Name())
 			a.Fatalf("the runner ended without a summary: %v", err)
 		case <-time.After(50 * time.Millisecond):
 			_, err := os.Stat(filepath.Join(dir, "summary.yaml"))

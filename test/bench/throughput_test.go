@@ -34,6 +34,7 @@ import (
 	"github.com/muster-dev/muster/kwok/sandbox"
 	"github.com/muster-dev/muster/queueing/controller/writer"
 	"github.com/muster-dev/muster/test/kueue/managers"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // The programs that are measured; a benchmark of one that is not named is skipped.
@@ -207,7 +208,7 @@ func newArena(tb testing.TB, c contender) *arena {
 	tb.Cleanup(func() {
 		a.manager.Stop()
 		if tb.Failed() {
-			managers.Tail(a.manager.Log())
+			testbed.Tail(a.manager.Log())
 		}
 	})
 	if err := a.manager.Start(tb.Context()); err != nil {
@@ -419,7 +420,7 @@ func (a *arena) poll(what string, holds func() bool) {
 	a.Helper()
 	ctx, cancel := context.WithTimeout(a.Context(), patience)
 	defer cancel()
-	if err := managers.Poll(ctx, holds); err != nil {
+	if err := testbed.Poll(ctx, holds); err != nil {
 		a.Fatalf("%s: %v", what, err)
 	}
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -199,7 +200,7 @@ func TestCohortsInACircleAdmitNobody(t *testing.T) {
 }
 
 // garbage is how many objects of each kind are thrown at the queues.
-const garbage = 200
+var garbage = flag.Int("garbage", 60, "how many objects of each kind that make no sense are thrown at the queues")
 
 // TestGarbageHarmsNobodyElse: objects that make no sense, as far as the schemas
 // and policies let them in. A queue beside them goes on, muster does not die, and
@@ -213,7 +214,7 @@ func TestGarbageHarmsNobodyElse(t *testing.T) {
 	r := &rubbish{Rand: rand.New(rand.NewPCG(seed, seed)), site: s.Name}
 	var made []*unstructured.Unstructured
 	accepted := map[string]int{}
-	for i := range garbage {
+	for i := range *garbage {
 		for _, o := range r.objects(i) {
 			switch err := s.Kube.Create(t.Context(), o); {
 			case err == nil:
@@ -225,7 +226,7 @@ func TestGarbageHarmsNobodyElse(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("of %d of each kind there are: %v", garbage, accepted)
+	t.Logf("of %d of each kind there are: %v", *garbage, accepted)
 	s.complete(s.job("sense", 2, nil))
 	for _, o := range made {
 		s.Delete(o)
@@ -279,7 +280,7 @@ func (r *rubbish) amount() any {
 
 // name is of an object that may be there, or not.
 func (r *rubbish) name() string {
-	return fmt.Sprintf("%s-%d", r.site, pick(r, 0, 1, 2, r.IntN(2*garbage)))
+	return fmt.Sprintf("%s-%d", r.site, pick(r, 0, 1, 2, r.IntN(2**garbage)))
 }
 
 func (r *rubbish) labels() map[string]any {

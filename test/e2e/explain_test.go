@@ -68,6 +68,8 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 	s.edit(spot, func() {
 		spot.Spec.Kwok.Faults = append(spot.Spec.Kwok.Faults, v1alpha1.KwokFault{Type: v1alpha1.FaultDry})
 	})
+	// Told before the group is tried again, which ends otherwise.
+	s.explained(reclaimed, []string{"waits for machines", "group {site}-spot: machine {site}-spot-", "ended while it started: SpotReclaimed", "time: the backoff of NodeGroup {site}-spot ends at"})
 	holder := s.queued(batch, "holder", 2, lasting("1h"))
 	s.runs(holder)
 	waiting := map[string]*batchv1.Job{
@@ -83,7 +85,6 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 			job  string
 			want []string
 		}{
-			{"reclaimed", []string{"waits for machines", "group {site}-spot: machine {site}-spot-", "ended while it started: SpotReclaimed", "time: the backoff of NodeGroup {site}-spot ends at"}},
 			{"dry", []string{"waits for machines", "group {site}-aws: 0 of 4 machines came: InsufficientInstanceCapacity", "group {site}-aws-spot: 0 of 4 machines came: InsufficientInstanceCapacity",
 				"launches of fewer than 4 machines need not wait", "time: the backoff of NodeGroup {site}-aws ends at"}},
 			{"huge", []string{"cannot start as specified: no NodeGroup can provide its machines", "group {site}-aws: one pod of podSet main needs 16 nvidia.com/gpu, a machine has 8 for pods (8 short)"}},

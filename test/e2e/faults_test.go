@@ -66,12 +66,12 @@ func TestGPUsThatNeverComeAreGivenBackAtTheJoinTimeout(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
-		g.Spec.JoinTimeout = testbed.After(4 * time.Second)
+		g.Spec.JoinTimeout = testbed.After(10 * time.Second)
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: testbed.After(time.Hour)}}
 	})
 	r := s.request("two", 2, nil)
 	c := s.condition(r, provreq.Provisioned, metav1.ConditionFalse)
-	if !strings.Contains(c.Message, "1 of 2 machines were ready within 4s") || !strings.Contains(c.Message, "0 of 8 nvidia.com/gpu") {
+	if !strings.Contains(c.Message, "1 of 2 machines were ready within 10s") || !strings.Contains(c.Message, "0 of 8 nvidia.com/gpu") {
 		t.Errorf("the request says: %s", c.Message)
 	}
 	if left := s.Left(g.Name); len(left) > 0 {
@@ -86,8 +86,8 @@ func TestAMachineReclaimedBeforeThePodsComeEndsTheBookingIfThereIsNoOther(t *tes
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
 		g.Spec.CapacityType = v1alpha1.Spot
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{
-			{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: testbed.After(4 * time.Second)},
-			{Type: v1alpha1.FaultDry, From: testbed.After(3 * time.Second)},
+			{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: testbed.After(12 * time.Second)},
+			{Type: v1alpha1.FaultDry, From: testbed.After(10 * time.Second)},
 		}
 	})
 	r := s.request("two", 2, nil)

@@ -41,7 +41,7 @@ func newSite(t *testing.T) *site {
 func alone(t *testing.T, purpose string, config cluster.Config, needed ...promises.Check) *testbed.Cluster {
 	t.Helper()
 	c := started(t, purpose, config)
-	if err := c.Watch(context.WithoutCancel(t.Context()), func(o *invariants.Options) { o.PutOff = 5 * time.Minute }); err != nil {
+	if err := c.Watch(context.WithoutCancel(t.Context()), crowded, func(o *invariants.Options) { o.PutOff = 5 * time.Minute }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -82,7 +82,7 @@ func (s *site) podSpec() corev1.PodSpec {
 		RestartPolicy: corev1.RestartPolicyNever,
 		NodeSelector:  map[string]string{testbed.SiteLabel: s.Name},
 		Tolerations:   []corev1.Toleration{{Key: testbed.GPUTaint.Key, Operator: corev1.TolerationOpExists}},
-		Containers:    []corev1.Container{{Name: "main", Image: "main", Resources: testbed.WholeMachine}},
+		Containers:    []corev1.Container{{Name: "main", Image: "main", Resources: testbed.WholeMachine()}},
 	}
 }
 

@@ -36,7 +36,7 @@ func TestNodeGroupsAreValidated(t *testing.T) {
 			g.Spec.Template.Capacity = corev1.ResourceList{"cpu": *amount("1")}
 		}, "capacity must name cpu and memory"},
 		{"nothing-of-it", func(g *v1alpha1.NodeGroup) {
-			g.Spec.Template.Capacity = testbed.Machine.DeepCopy()
+			g.Spec.Template.Capacity = testbed.Machine()
 			g.Spec.Template.Capacity["cpu"] = *amount("0")
 		}, "must be greater than 0"},
 		{"paid-to-take-it", func(g *v1alpha1.NodeGroup) { g.Spec.PricePerHour = amount("-1") }, "a price must not be negative"},

@@ -394,6 +394,7 @@ func TestAJobStartsWithTheQuotaThatThereIs(t *testing.T) {
 	s.stopPolicy(kueue.HoldAndDrain)
 	s.Eventually("the Job is as it was", func() bool { return s.Get(j) && cmp.Equal(*before, j.Spec) }, func() string { return cmp.Diff(*before, j.Spec) })
 	s.Delete(first)
+	s.Eventually("the quota of the first Job is back", func() bool { return s.Workload(first) == nil }, func() string { return fmt.Sprint(s.Workload(first)) })
 	s.stopPolicy(kueue.None)
 	s.Eventually("with the quota of the first Job eight run", func() bool { return s.Get(j) && j.Status.Ready != nil && *j.Status.Ready == 8 },
 		func() string { return fmt.Sprintf("%+v; %v", j.Status, s.Workload(j)) })

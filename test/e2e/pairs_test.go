@@ -19,7 +19,7 @@ import (
 )
 
 // pairs is how many pairs of Jobs come at nearly the same moment.
-var pairs = flag.Int("pairs", 60, "how many pairs of Jobs that fit together come at nearly the same moment")
+var pairs = flag.Int("pairs", 24, "how many pairs of Jobs that fit together come at nearly the same moment")
 
 // pairLanes are how many ClusterQueues pairs come to at a time.
 const pairLanes = 4

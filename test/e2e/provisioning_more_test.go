@@ -107,7 +107,7 @@ func TestAMachineReclaimedBeforeThePodsComeIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", func(g *v1alpha1.NodeGroup) {
-		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: testbed.After(3 * time.Second)}}
+		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: testbed.After(8 * time.Second)}}
 	})
 	r := s.request("two", 2, nil)
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
@@ -137,9 +137,10 @@ func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
 		revoke bool
 	}{{"event", false}, {"condition", true}} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			s := newSite(t)
 			g := s.Group("", func(g *v1alpha1.NodeGroup) {
-				g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: testbed.After(6 * time.Second)}}
+				g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: testbed.After(10 * time.Second)}}
 			})
 			r := s.request("two", 2, func(r *provreq.ProvisioningRequest) {
 				if tc.revoke {

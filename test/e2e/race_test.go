@@ -18,7 +18,7 @@ import (
 )
 
 // races is how often two requests race for the last GPUs.
-var races = flag.Int("races", 100, "how often two requests race for the last GPUs")
+var races = flag.Int("races", 40, "how often two requests race for the last GPUs")
 
 // lanes are how many races run at a time, each for a node of its own.
 const lanes = 20

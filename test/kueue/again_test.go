@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // TestARequestOfTheSameNameGetsMachinesOfItsOwn: Kueue stops a running gang and
@@ -20,17 +21,17 @@ func TestARequestOfTheSameNameGetsMachinesOfItsOwn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.newGroup("", 8, reclaim(6*time.Second))
-	g.Spec.IdleTimeout = after(time.Hour)
-	s.create(g)
+	g.Spec.IdleTimeout = testbed.After(time.Hour)
+	s.Create(g)
 	j := s.job("train", 3, 20*time.Second)
 	first, _ := s.condition(j, provreq.Provisioned, metav1.ConditionTrue)
 	s.loseWithPod(j)
 	var again *provreq.ProvisioningRequest
-	s.eventually("the job runs again", func() bool {
+	s.Eventually("the job runs again", func() bool {
 		again = s.request(j)
 		return again != nil && again.UID != first.UID && meta.IsStatusConditionTrue(again.Status.Conditions, provreq.Provisioned) &&
-			s.get(j) && j.Status.Ready != nil && *j.Status.Ready == *j.Spec.Parallelism
-	}, func() any { return s.standing(j) })
+			s.Get(j) && j.Status.Ready != nil && *j.Status.Ready == *j.Spec.Parallelism
+	}, func() string { return s.standing(j) })
 	if _, c := s.condition(j, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
 		t.Errorf("the booking ended by %s: %s", c.Reason, c.Message)
 	}
@@ -41,7 +42,7 @@ func TestARequestOfTheSameNameGetsMachinesOfItsOwn(t *testing.T) {
 		}
 	}
 	var pods corev1.PodList
-	s.list(&pods, client.InNamespace(s.name))
+	s.List(&pods, client.InNamespace(s.Name))
 	for _, p := range pods.Items {
 		if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning && !booked[p.Spec.NodeName] {
 			t.Errorf("pod %s runs on %s, which is not booked for it", p.Name, p.Spec.NodeName)

@@ -1,7 +1,6 @@
 package kueue
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,166 +19,82 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
-	"github.com/muster-dev/muster/test/kueue/managers"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
-// patience is how long is waited for something that should come.
-const patience = 60 * time.Second
-
-// site is a test's own part of the cluster: a namespace, and a queue, a flavor, a
+// site is a test's own part of the cluster: beside a namespace, a queue, a flavor, a
 // check and groups of the same name.
-type site struct {
-	*testing.T
-	name string
-}
+type site struct{ *testbed.Site }
 
 // newSite makes all but the groups. The queue has quota for many machines; what
 // there is of them is for Muster to say.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	name := strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))
-	s := &site{T: t, name: strings.TrimRight(name[:min(len(name), 40)], "-")}
-	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-	flavor.Spec.NodeLabels = map[string]string{siteLabel: s.name}
-	flavor.Spec.Tolerations = []corev1.Toleration{{Key: gpuTaint.Key, Operator: corev1.TolerationOpExists}}
-	config := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	s := &site{testbed.NewSite(t, shared)}
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	flavor.Spec.NodeLabels = map[string]string{testbed.SiteLabel: s.Name}
+	flavor.Spec.Tolerations = []corev1.Toleration{{Key: testbed.GPUTaint.Key, Operator: corev1.TolerationOpExists}}
+	config := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	config.Spec = kueue.ProvisioningRequestConfigSpec{
 		ProvisioningClassName: model.ClassAtomicScaleUp,
-		ManagedResources:      []corev1.ResourceName{gpu},
+		ManagedResources:      []corev1.ResourceName{testbed.GPU},
 		RetryStrategy:         &kueue.ProvisioningRequestRetryStrategy{BackoffBaseSeconds: new(int32(1))},
 	}
-	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	check.Spec.ControllerName = kueue.ProvisioningRequestControllerName
-	check.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: s.name}
-	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	check.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: s.Name}
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
-	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: kueue.AdmissionCheckReference(s.name)}}}
+	cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: kueue.AdmissionCheckReference(s.Name)}}}
 	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{
-		CoveredResources: []corev1.ResourceName{"cpu", gpu},
-		Flavors: []kueue.FlavorQuotas{{Name: kueue.ResourceFlavorReference(s.name), Resources: []kueue.ResourceQuota{
+		CoveredResources: []corev1.ResourceName{"cpu", testbed.GPU},
+		Flavors: []kueue.FlavorQuotas{{Name: kueue.ResourceFlavorReference(s.Name), Resources: []kueue.ResourceQuota{
 			{Name: "cpu", NominalQuota: resource.MustParse("1k")},
-			{Name: gpu, NominalQuota: resource.MustParse("1k")},
+			{Name: testbed.GPU, NominalQuota: resource.MustParse("1k")},
 		}}},
 	}}
-	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: s.name}}
-	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.name)
-	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, flavor, config, check, cq, lq)
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
+	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.Name)
+	s.Create(flavor, config, check, cq, lq)
 	return s
 }
 
-func (s *site) create(objects ...client.Object) {
-	s.Helper()
-	for _, o := range objects {
-		if err := kube.Create(s.Context(), o); err != nil {
-			s.Fatalf("creating %T %s: %v", o, o.GetName(), err)
-		}
-	}
-}
-
-func (s *site) delete(o client.Object, options ...client.DeleteOption) {
-	s.Helper()
-	if err := kube.Delete(s.Context(), o, options...); err != nil {
-		s.Fatalf("deleting %T %s: %v", o, o.GetName(), err)
-	}
-}
-
-func (s *site) get(o client.Object) bool {
-	s.Helper()
-	err := kube.Get(s.Context(), client.ObjectKeyFromObject(o), o)
-	if client.IgnoreNotFound(err) != nil {
-		s.Fatalf("reading %T %s: %v", o, o.GetName(), err)
-	}
-	return err == nil
-}
-
-func (s *site) list(l client.ObjectList, options ...client.ListOption) {
-	s.Helper()
-	if err := kube.List(s.Context(), l, options...); err != nil {
-		s.Fatalf("reading %T: %v", l, err)
-	}
-}
-
-// eventually waits until the condition holds; what says how things stand.
-func (s *site) eventually(wish string, holds func() bool, what func() any) {
-	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
-	defer cancel()
-	if managers.Poll(ctx, holds) != nil {
-		s.Fatalf("not within %s: %s. %v", patience, wish, what())
-	}
-}
-
-const (
-	gpu = corev1.ResourceName("nvidia.com/gpu")
-	// siteLabel keeps the pods of one site on its own nodes.
-	siteLabel = "e2e.muster.dev/site"
-)
-
-var gpuTaint = corev1.Taint{Key: string(gpu), Effect: corev1.TaintEffectNoSchedule}
-
-// group creates a pool of machines with 8 GPUs, which boot in half a second.
+// group creates a pool of so many machines at most.
 func (s *site) group(suffix string, most int32, faults ...v1alpha1.KwokFault) {
 	s.Helper()
-	s.create(s.newGroup(suffix, most, faults...))
+	s.Create(s.newGroup(suffix, most, faults...))
 }
 
 func (s *site) newGroup(suffix string, most int32, faults ...v1alpha1.KwokFault) *v1alpha1.NodeGroup {
-	price := resource.MustParse("98.32")
-	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: s.name + suffix}}
-	g.Spec = v1alpha1.NodeGroupSpec{
-		Provider: v1alpha1.ProviderKwok, MaxNodes: most, CapacityType: v1alpha1.OnDemand, Zone: "zone-a", PricePerHour: &price,
-		JoinTimeout: after(30 * time.Second), IdleTimeout: after(time.Second),
-		Template: v1alpha1.NodeTemplate{
-			Labels: map[string]string{siteLabel: s.name}, Taints: []corev1.Taint{gpuTaint},
-			Capacity: corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), gpu: resource.MustParse("8")},
-		},
-		Kwok: &v1alpha1.KwokPool{BootDelay: metav1.Duration{Duration: 500 * time.Millisecond}, Faults: faults},
-	}
-	return g
+	return s.NewGroup(suffix, func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes, g.Spec.Kwok.Faults = most, faults })
 }
-
-func after(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
 
 // job is a queued Job of count pods, each of a whole machine for that long. All
 // of them run at once.
 func (s *site) job(name string, count int32, long time.Duration) *batchv1.Job {
 	s.Helper()
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.name}}}
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name, Labels: map[string]string{"kueue.x-k8s.io/queue-name": s.Name}}}
 	j.Spec.Suspend = new(true)
 	j.Spec.Parallelism, j.Spec.Completions = &count, &count
 	j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": long.String()}
 	j.Spec.Template.Spec = corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
-		Containers: []corev1.Container{{Name: "main", Image: "main", Resources: corev1.ResourceRequirements{
-			Limits: corev1.ResourceList{"cpu": resource.MustParse("8"), gpu: resource.MustParse("8")},
-		}}},
+		Containers:    []corev1.Container{{Name: "main", Image: "main", Resources: testbed.WholeMachine()}},
 	}
-	s.create(j)
+	s.Create(j)
 	return j
-}
-
-// workload is the job's; nil until Kueue has made it.
-func (s *site) workload(j *batchv1.Job) *kueue.Workload {
-	s.Helper()
-	var list kueue.WorkloadList
-	s.list(&list, client.InNamespace(s.name))
-	i := slices.IndexFunc(list.Items, func(w kueue.Workload) bool { return metav1.IsControlledBy(&w, j) })
-	if i < 0 {
-		return nil
-	}
-	return &list.Items[i]
 }
 
 // request is the one that Kueue makes for the job first, and again by the same
 // name after every stop but those for a failed request; nil while there is none.
 func (s *site) request(j *batchv1.Job) *provreq.ProvisioningRequest {
 	s.Helper()
-	w := s.workload(j)
+	w := s.Workload(j)
 	if w == nil {
 		return nil
 	}
-	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: fmt.Sprintf("%s-%s-1", w.Name, s.name)}}
-	if !s.get(r) {
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: fmt.Sprintf("%s-%s-1", w.Name, s.Name)}}
+	if !s.Get(r) {
 		return nil
 	}
 	return r
@@ -189,7 +104,7 @@ func (s *site) request(j *batchv1.Job) *provreq.ProvisioningRequest {
 // returns both.
 func (s *site) condition(j *batchv1.Job, kind string, status metav1.ConditionStatus) (r *provreq.ProvisioningRequest, c metav1.Condition) {
 	s.Helper()
-	s.eventually(fmt.Sprintf("%s=%s of the request for job %s", kind, status, j.Name), func() bool {
+	s.Eventually(fmt.Sprintf("%s=%s of the request for job %s", kind, status, j.Name), func() bool {
 		if r = s.request(j); r == nil {
 			return false
 		}
@@ -199,7 +114,7 @@ func (s *site) condition(j *batchv1.Job, kind string, status metav1.ConditionSta
 		}
 		c = *found
 		return true
-	}, func() any { return s.standing(j) })
+	}, func() string { return s.standing(j) })
 	return r, c
 }
 
@@ -207,19 +122,19 @@ func (s *site) condition(j *batchv1.Job, kind string, status metav1.ConditionSta
 func (s *site) standing(j *batchv1.Job) string {
 	s.Helper()
 	var out strings.Builder
-	if s.get(j) {
+	if s.Get(j) {
 		fmt.Fprintf(&out, "\njob: suspended %v, %+v", *j.Spec.Suspend, j.Status)
 	}
-	if w := s.workload(j); w != nil {
+	if w := s.Workload(j); w != nil {
 		fmt.Fprintf(&out, "\nworkload: %+v\nchecks: %+v", w.Status.Conditions, w.Status.AdmissionChecks)
 	}
 	var requests provreq.ProvisioningRequestList
-	s.list(&requests, client.InNamespace(s.name))
+	s.List(&requests, client.InNamespace(s.Name))
 	for _, r := range requests.Items {
 		fmt.Fprintf(&out, "\nrequest %s: %+v", r.Name, r.Status.Conditions)
 	}
 	var pods corev1.PodList
-	s.list(&pods, client.InNamespace(s.name))
+	s.List(&pods, client.InNamespace(s.Name))
 	for _, p := range pods.Items {
 		fmt.Fprintf(&out, "\npod %s on %q: %s %v", p.Name, p.Spec.NodeName, p.Status.Phase, p.Spec.NodeSelector)
 	}
@@ -233,17 +148,13 @@ func (s *site) standing(j *batchv1.Job) string {
 // what Kueue has deactivated stays so until somebody activates it.
 func (s *site) complete(j *batchv1.Job) {
 	s.Helper()
-	s.eventually("completion of job "+j.Name, func() bool {
-		return s.get(j) && slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
-			return c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
-		})
-	}, func() any { return s.standing(j) })
+	s.Eventually("completion of job "+j.Name, func() bool { return s.IsComplete(j) }, func() string { return s.standing(j) })
 	s.active(j)
 }
 
 func (s *site) active(j *batchv1.Job) {
 	s.Helper()
-	if w := s.workload(j); w == nil || w.Spec.Active != nil && !*w.Spec.Active {
+	if w := s.Workload(j); w == nil || w.Spec.Active != nil && !*w.Spec.Active {
 		s.Fatalf("the workload of job %s was deactivated: %s", j.Name, s.standing(j))
 	}
 }
@@ -251,7 +162,7 @@ func (s *site) active(j *batchv1.Job) {
 // evictions are the reasons for which Kueue has stopped the job's workload.
 func (s *site) evictions(j *batchv1.Job) (reasons []string) {
 	s.Helper()
-	if w := s.workload(j); w != nil && w.Status.SchedulingStats != nil {
+	if w := s.Workload(j); w != nil && w.Status.SchedulingStats != nil {
 		for _, e := range w.Status.SchedulingStats.Evictions {
 			reasons = append(reasons, e.Reason)
 		}
@@ -262,7 +173,7 @@ func (s *site) evictions(j *batchv1.Job) (reasons []string) {
 func (s *site) nodes() []corev1.Node {
 	s.Helper()
 	var nodes corev1.NodeList
-	s.list(&nodes, client.MatchingLabels{siteLabel: s.name})
+	s.List(&nodes, client.MatchingLabels{testbed.SiteLabel: s.Name})
 	return nodes.Items
 }
 
@@ -270,31 +181,31 @@ func (s *site) nodes() []corev1.Node {
 func (s *site) machines() []kwokv1alpha1.Machine {
 	s.Helper()
 	var machines kwokv1alpha1.MachineList
-	s.list(&machines)
-	return slices.DeleteFunc(machines.Items, func(m kwokv1alpha1.Machine) bool { return m.Spec.Node.Labels[siteLabel] != s.name })
+	s.List(&machines)
+	return slices.DeleteFunc(machines.Items, func(m kwokv1alpha1.Machine) bool { return m.Spec.Node.Labels[testbed.SiteLabel] != s.Name })
 }
 
 // lost waits until a machine of the site has come and gone again.
 func (s *site) lost() {
 	s.Helper()
 	seen := map[string]bool{}
-	s.eventually("a machine is lost", func() bool {
+	s.Eventually("a machine is lost", func() bool {
 		present := map[string]bool{}
 		for _, n := range s.nodes() {
 			present[n.Name], seen[n.Name] = true, true
 		}
 		return len(present) < len(seen)
-	}, func() any { return seen })
+	}, func() string { return fmt.Sprint(seen) })
 }
 
 // empty waits until nothing is left of the machines and requests of the site.
 func (s *site) empty() {
 	s.Helper()
 	var left []string
-	s.eventually("no request, machine or node is left", func() bool {
+	s.Eventually("no request, machine or node is left", func() bool {
 		left = nil
 		var requests provreq.ProvisioningRequestList
-		s.list(&requests, client.InNamespace(s.name))
+		s.List(&requests, client.InNamespace(s.Name))
 		for _, r := range requests.Items {
 			left = append(left, "request/"+r.Name)
 		}
@@ -307,5 +218,5 @@ func (s *site) empty() {
 			left = append(left, "node/"+n.Name)
 		}
 		return len(left) == 0
-	}, func() any { return left })
+	}, func() string { return strings.Join(left, ", ") })
 }

@@ -1,6 +1,7 @@
 package kueue
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -16,13 +17,14 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 func TestAJobStartsOnceAllOfItsMachinesAreBooked(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	const late = 3 * time.Second
-	s.group("", 8, v1alpha1.KwokFault{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: after(late)})
+	s.group("", 8, v1alpha1.KwokFault{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: testbed.After(late)})
 	j := s.job("train", 4, 3*time.Second)
 	r, provisioned := s.condition(j, provreq.Provisioned, metav1.ConditionTrue)
 	// Conditions have whole seconds.
@@ -53,10 +55,10 @@ func TestAMachineLostBeforeKueueKnowsThatItWasThere(t *testing.T) {
 	s := newSite(t)
 	g := s.newGroup("", 8, reclaim(4*time.Second))
 	g.Spec.Kwok.BootDelay.Duration = 2 * time.Second
-	s.create(g)
+	s.Create(g)
 	j := s.job("train", 3, time.Second)
-	s.eventually("Kueue asks for machines", func() bool { return s.request(j) != nil }, func() any { return s.standing(j) })
-	watcher.StandStill(time.Now().Add(outage))
+	s.Eventually("Kueue asks for machines", func() bool { return s.request(j) != nil }, func() string { return s.standing(j) })
+	shared.Watcher.StandStill(time.Now().Add(outage))
 	stock.Kill()
 	s.lost()
 	if err := stock.Start(t.Context()); err != nil {
@@ -72,14 +74,14 @@ func TestAMachineLostBeforeThePodsCome(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.group("", 8, reclaim(5*time.Second))
-	noPods := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "no-pods"}}
+	noPods := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "no-pods"}}
 	noPods.Spec.Hard = corev1.ResourceList{"pods": resource.MustParse("0")}
-	s.create(noPods)
-	s.eventually("the namespace's quota is in force", func() bool { return s.get(noPods) && len(noPods.Status.Hard) > 0 }, func() any { return noPods.Status })
+	s.Create(noPods)
+	s.Eventually("the namespace's quota is in force", func() bool { return s.Get(noPods) && len(noPods.Status.Hard) > 0 }, func() string { return fmt.Sprint(noPods.Status) })
 	j := s.job("train", 3, time.Second)
-	s.eventually("the job is started", func() bool { return s.get(j) && !*j.Spec.Suspend }, func() any { return s.standing(j) })
+	s.Eventually("the job is started", func() bool { return s.Get(j) && !*j.Spec.Suspend }, func() string { return s.standing(j) })
 	s.lost()
-	s.delete(noPods)
+	s.Delete(noPods)
 	s.complete(j)
 	s.empty()
 }
@@ -92,12 +94,12 @@ func TestMachinesLostAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	lost := reclaim(3 * time.Second)
-	lost.Machines, lost.Until = nil, after(20*time.Second)
+	lost.Machines, lost.Until = nil, testbed.After(20*time.Second)
 	s.group("", 8, lost)
 	slow := s.secondCheck()
 	j := s.job("train", 2, time.Second)
 	s.answer(j, slow, kueue.CheckStatePending, "takes its time")
-	s.eventually("ten machines have been launched", func() bool { return len(s.machines()) >= 10 }, func() any { return s.standing(j) })
+	s.Eventually("ten machines have been launched", func() bool { return len(s.machines()) >= 10 }, func() string { return s.standing(j) })
 	s.active(j)
 	s.answer(j, slow, kueue.CheckStateReady, "")
 	s.complete(j)
@@ -143,11 +145,11 @@ func TestAStockoutMakesTheJobWait(t *testing.T) {
 	if _, c := s.condition(j, provreq.Provisioned, metav1.ConditionFalse); c.Reason != provisioning.ReasonCapacityIsNotFound {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
-	s.eventually("Kueue repeats why the job waits", func() bool {
-		w := s.workload(j)
+	s.Eventually("Kueue repeats why the job waits", func() bool {
+		w := s.Workload(j)
 		return w != nil && len(w.Status.AdmissionChecks) == 1 && w.Status.AdmissionChecks[0].State == kueue.CheckStatePending &&
 			strings.Contains(w.Status.AdmissionChecks[0].Message, string(v1alpha1.Stockout))
-	}, func() any { return s.standing(j) })
+	}, func() string { return s.standing(j) })
 	s.active(j)
 	s.group("-full", 8)
 	s.complete(j)
@@ -178,33 +180,33 @@ func TestAJobDeletedWhileItsMachinesBoot(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.newGroup("", 8)
-	g.Spec.Kwok.BootDelay.Duration = 2 * patience
-	s.create(g)
+	g.Spec.Kwok.BootDelay.Duration = 2 * testbed.Patience
+	s.Create(g)
 	j := s.job("train", 4, time.Second)
-	s.eventually("its machines boot", func() bool { return len(s.machines()) == 4 }, func() any { return s.standing(j) })
-	s.delete(j, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	s.Eventually("its machines boot", func() bool { return len(s.machines()) == 4 }, func() string { return s.standing(j) })
+	s.Delete(j, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	s.empty()
 }
 
 // secondCheck is another check of the site's queue, which the test answers.
 func (s *site) secondCheck() string {
 	s.Helper()
-	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-second"}}
+	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-second"}}
 	check.Spec.ControllerName = "muster.dev/test"
-	s.create(check)
+	s.Create(check)
 	patch := client.MergeFrom(check.DeepCopy())
 	check.Status.Conditions = []metav1.Condition{{
 		Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active", LastTransitionTime: metav1.Now(),
 	}}
-	if err := kube.Status().Patch(s.Context(), check, patch); err != nil {
+	if err := s.Kube.Status().Patch(s.Context(), check, patch); err != nil {
 		s.Fatal(err)
 	}
-	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-	s.get(cq)
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
+	s.Get(cq)
 	patch = client.MergeFrom(cq.DeepCopy())
 	checks := &cq.Spec.AdmissionChecksStrategy.AdmissionChecks
 	*checks = append(*checks, kueue.AdmissionCheckStrategyRule{Name: kueue.AdmissionCheckReference(check.Name)})
-	if err := kube.Patch(s.Context(), cq, patch); err != nil {
+	if err := s.Kube.Patch(s.Context(), cq, patch); err != nil {
 		s.Fatal(err)
 	}
 	return check.Name
@@ -213,8 +215,8 @@ func (s *site) secondCheck() string {
 // answer sets the state of a check of the job's workload, once it is asked for.
 func (s *site) answer(j *batchv1.Job, check string, state kueue.CheckState, message string) {
 	s.Helper()
-	s.eventually("the answer of check "+check, func() bool {
-		w := s.workload(j)
+	s.Eventually("the answer of check "+check, func() bool {
+		w := s.Workload(j)
 		if w == nil {
 			return false
 		}
@@ -224,8 +226,8 @@ func (s *site) answer(j *batchv1.Job, check string, state kueue.CheckState, mess
 		}
 		patch := client.MergeFromWithOptions(w.DeepCopy(), client.MergeFromWithOptimisticLock{})
 		w.Status.AdmissionChecks[i].State, w.Status.AdmissionChecks[i].Message = state, message
-		return kube.Status().Patch(s.Context(), w, patch) == nil // Kueue may have written meanwhile
-	}, func() any { return s.standing(j) })
+		return s.Kube.Status().Patch(s.Context(), w, patch) == nil // Kueue may have written meanwhile
+	}, func() string { return s.standing(j) })
 }
 
 // reclaim takes the first machine away, that long after it has become a node.
@@ -238,15 +240,15 @@ func reclaim(after time.Duration) v1alpha1.KwokFault {
 // after 40 s.
 func (s *site) loseWithPod(j *batchv1.Job) {
 	s.Helper()
-	s.eventually("all pods run", func() bool { return s.get(j) && j.Status.Ready != nil && *j.Status.Ready == *j.Spec.Parallelism },
-		func() any { return s.standing(j) })
+	s.Eventually("all pods run", func() bool { return s.Get(j) && j.Status.Ready != nil && *j.Status.Ready == *j.Spec.Parallelism },
+		func() string { return s.standing(j) })
 	s.lost()
 	nodes := s.nodes()
 	var pods corev1.PodList
-	s.list(&pods, client.InNamespace(s.name))
+	s.List(&pods, client.InNamespace(s.Name))
 	for _, p := range pods.Items {
 		if !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == p.Spec.NodeName }) {
-			s.delete(&p, client.GracePeriodSeconds(0))
+			s.Delete(&p, client.GracePeriodSeconds(0))
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	runs   = flag.Int("runs", 500, "how many random stories are simulated")
+	runs   = flag.Int("runs", 100, "how many random stories are simulated")
 	replay = flag.Int64("seed", -1, "simulate the random story of this seed alone, and print its trace with -v")
 )
 

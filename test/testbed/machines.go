@@ -24,10 +24,14 @@ const (
 var GPUTaint = corev1.Taint{Key: string(GPU), Effect: corev1.TaintEffectNoSchedule}
 
 // Machine is 96 cores, 1 TiB and 8 GPUs.
-var Machine = corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), GPU: resource.MustParse("8")}
+func Machine() corev1.ResourceList {
+	return corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), GPU: resource.MustParse("8")}
+}
 
 // WholeMachine is what a container asks for that is to have a machine to itself.
-var WholeMachine = corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("8"), GPU: resource.MustParse("8")}}
+func WholeMachine() corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("8"), GPU: resource.MustParse("8")}}
+}
 
 // After is a duration as API objects have it.
 func After(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
@@ -39,7 +43,7 @@ func (s *Site) NewGroup(suffix string, change func(*v1alpha1.NodeGroup)) *v1alph
 	g.Spec = v1alpha1.NodeGroupSpec{
 		Provider: v1alpha1.ProviderKwok, MaxNodes: 8, CapacityType: v1alpha1.OnDemand, Zone: "zone-a", PricePerHour: new(resource.MustParse("98.32")),
 		JoinTimeout: After(30 * time.Second), IdleTimeout: After(time.Second),
-		Template: v1alpha1.NodeTemplate{Labels: map[string]string{SiteLabel: s.Name}, Taints: []corev1.Taint{GPUTaint}, Capacity: Machine},
+		Template: v1alpha1.NodeTemplate{Labels: map[string]string{SiteLabel: s.Name}, Taints: []corev1.Taint{GPUTaint}, Capacity: Machine()},
 		Kwok:     &v1alpha1.KwokPool{BootDelay: metav1.Duration{Duration: 500 * time.Millisecond}},
 	}
 	if change != nil {

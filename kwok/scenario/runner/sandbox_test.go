@@ -3,6 +3,7 @@ package runner_test
 import (
 	"bufio"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,15 +28,30 @@ func sandbox(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
+// TestMain has more runs go on at a time than there are cores, since they mostly wait.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// sandboxName is that of the sandbox in which the scenario runs.
+func sandboxName(scenario string) string {
+	return fmt.Sprintf("%s-%d", strings.TrimSuffix(filepath.Base(scenario), ".yaml"), os.Getpid())
+}
+
 // run runs a scenario, a file of testdata or one of the library, at speed 10 and reads its
 // report.
 func run(t *testing.T, name string, args ...string) (r report.Report, dir string) {
 	t.Helper()
+	t.Parallel()
 	dir = t.TempDir()
 	if strings.HasSuffix(name, ".yaml") {
 		name = filepath.Join("testdata", name)
 	}
-	args = append([]string{"--name", fmt.Sprintf("scenario-test-%d", os.Getpid()), "scenario", "run", name, "--speed", "10", "--report", dir}, args...)
+	args = append([]string{"--name", sandboxName(name), "scenario", "run", name, "--speed", "10", "--report", dir}, args...)
 	if out, err := sandbox(t, args...); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -170,8 +186,9 @@ func TestAnInterruptedRunIsReported(t *testing.T) {
 	if binary == "" {
 		t.Skip("MUSTER_SANDBOX_BIN does not name a sandbox's binary: run `make test`, which builds it")
 	}
+	t.Parallel()
 	dir := t.TempDir()
-	command := exec.CommandContext(t.Context(), binary, "--name", fmt.Sprintf("scenario-test-%d", os.Getpid()),
+	command := exec.CommandContext(t.Context(), binary, "--name", sandboxName("interrupted"),
 		"scenario", "run", filepath.Join("testdata", "crowded.yaml"), "--report", dir)
 	stdout, err := command.StdoutPipe()
 	if err != nil {
@@ -244,7 +261,8 @@ func TestWhatTheCommandRefuses(t *testing.T) {
 
 // All that the API server refuses is told with its line before the first Job comes.
 func TestWhatTheAPIServerRefuses(t *testing.T) {
-	out, err := sandbox(t, "--name", fmt.Sprintf("scenario-test-%d", os.Getpid()), "scenario", "run", filepath.Join("testdata", "refused.yaml"), "--speed", "10")
+	t.Parallel()
+	out, err := sandbox(t, "--name", sandboxName("refused"), "scenario", "run", filepath.Join("testdata", "refused.yaml"), "--speed", "10")
 	if err == nil {
 		t.Fatalf("it was run:\n%s", out)
 	}

@@ -123,6 +123,9 @@ func TestADayIsComparedWithItself(t *testing.T) {
 // figure without it is on the same side of that of Muster as it is, and so are the
 // medians. Fallback, which is what the ledger leads to, buys time for money.
 func TestWorth(t *testing.T) {
+	if testing.Short() {
+		t.Skip("25 days are long, and tell what each is worth on average")
+	}
 	const seeds, gangs = 5, 60
 	days := play(t, seeds, gangs)
 	for _, c := range []struct {

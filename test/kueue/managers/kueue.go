@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // As Kueue's manifests have them.
@@ -141,7 +142,7 @@ func (k *Kueue) Manager(ctx context.Context, server *rest.Config) (*Manager, err
 // mount writes the webhooks' certificate to the folder once it has been made.
 func mount(ctx context.Context, set kubernetes.Interface, folder string) error {
 	var data map[string][]byte
-	err := Poll(ctx, func() bool {
+	err := testbed.Poll(ctx, func() bool {
 		secret, err := set.CoreV1().Secrets(namespace).Get(ctx, webhookSecret, metav1.GetOptions{})
 		if err != nil {
 			return false

@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // patience is how long is waited for a manager to serve, and to end.
@@ -101,7 +103,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	if m.health == 0 {
 		return nil
 	}
-	err = Poll(ctx, func() bool {
+	err = testbed.Poll(ctx, func() bool {
 		answer, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/readyz", m.health))
 		if err != nil {
 			return false
@@ -110,7 +112,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		return answer.StatusCode == http.StatusOK
 	})
 	if err != nil {
-		Tail(m.Log())
+		testbed.Tail(m.Log())
 		return fmt.Errorf("waiting for %s to serve: %w", m.name, err)
 	}
 	return nil
@@ -143,31 +145,6 @@ type Usage struct {
 	// PeakBytes is the most memory that was resident; 0 where the system does not
 	// tell.
 	PeakBytes int64
-}
-
-// Tail prints the end of a log.
-func Tail(path string) {
-	const most = 16 << 10
-	text, err := os.ReadFile(path)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return
-	}
-	fmt.Fprintf(os.Stderr, "The end of %s:\n%s\n", path, text[max(0, len(text)-most):])
-}
-
-// Poll returns when the condition holds, or with the reason why it is not waited for any more.
-func Poll(ctx context.Context, holds func() bool) error {
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for !holds() {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-ticker.C:
-		}
-	}
-	return nil
 }
 
 // freePorts of 127.0.0.1.

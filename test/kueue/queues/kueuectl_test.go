@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/test/testbed"
 )
 
 // kueuectlVariable names a stock kueuectl.
@@ -25,22 +27,22 @@ const kueuectlVariable = "MUSTER_KUEUECTL_BIN"
 // Job, in the order in which an admin and a user would.
 func TestKueuectl(t *testing.T) {
 	t.Parallel()
-	s := &site{T: t, name: "kueuectl"}
+	s := newSite(t, "kueuectl")
 	k := newKueuectl(s)
-	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
+	s.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
 
 	k.prints("resourceflavor.kueue.x-k8s.io/kueuectl created",
-		"create", "resourceflavor", s.name, "--node-labels", "kubernetes.io/os=linux", "--tolerations", "kueuectl:NoSchedule")
+		"create", "resourceflavor", s.Name, "--node-labels", "kubernetes.io/os=linux", "--tolerations", "kueuectl:NoSchedule")
 	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl created (server dry run)",
-		"create", "clusterqueue", s.name, "--nominal-quota", s.name+":cpu=4;memory=8Gi", "--dry-run", "server")
+		"create", "clusterqueue", s.Name, "--nominal-quota", s.Name+":cpu=4;memory=8Gi", "--dry-run", "server")
 	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl created",
-		"create", "clusterqueue", s.name, "--nominal-quota", s.name+":cpu=4;memory=8Gi", "--queuing-strategy", "StrictFIFO",
-		"--cohort", s.name+"-lenders", "--borrowing-limit", s.name+":cpu=2;memory=0", "--lending-limit", s.name+":cpu=1;memory=0",
+		"create", "clusterqueue", s.Name, "--nominal-quota", s.Name+":cpu=4;memory=8Gi", "--queuing-strategy", "StrictFIFO",
+		"--cohort", s.Name+"-lenders", "--borrowing-limit", s.Name+":cpu=2;memory=0", "--lending-limit", s.Name+":cpu=1;memory=0",
 		"--reclaim-within-cohort", "Any", "--preemption-within-cluster-queue", "LowerPriority")
-	k.prints("localqueue.kueue.x-k8s.io/kueuectl created", "create", "localqueue", s.name, "--clusterqueue", s.name)
-	s.active(s.name)
+	k.prints("localqueue.kueue.x-k8s.io/kueuectl created", "create", "localqueue", s.Name, "--clusterqueue", s.Name)
+	s.active(s.Name)
 
-	j := s.oneCPU(s.name, s.name, "train", time.Hour)
+	j := s.oneCPU(s.Name, s.Name, "train", time.Hour)
 	w, _ := s.condition(j, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 	for _, tc := range []struct{ kind, row string }{
 		{"resourceflavor", "kueuectl kubernetes.io/os=linux"},
@@ -50,7 +52,7 @@ func TestKueuectl(t *testing.T) {
 	} {
 		k.prints(tc.row, "list", tc.kind)
 	}
-	k.prints(w.Name, "list", "workload", "--clusterqueue", s.name, "--localqueue", s.name, "--status", "admitted", "--for", "job/train")
+	k.prints(w.Name, "list", "workload", "--clusterqueue", s.Name, "--localqueue", s.Name, "--status", "admitted", "--for", "job/train")
 	k.prints("train", "list", "pods", "--for", "job/train")
 
 	k.prints("workload.kueue.x-k8s.io/"+w.Name+" stopped", "stop", "workload", w.Name)
@@ -58,41 +60,41 @@ func TestKueuectl(t *testing.T) {
 	k.prints("workload.kueue.x-k8s.io/"+w.Name+" resumed", "resume", "workload", w.Name)
 	s.condition(j, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 
-	k.prints("localqueue.kueue.x-k8s.io/kueuectl", "stop", "localqueue", s.name)
+	k.prints("localqueue.kueue.x-k8s.io/kueuectl", "stop", "localqueue", s.Name)
 	s.stopped(j)
 	k.prints("PENDING", "list", "workload", "--status", "pending")
-	k.prints("localqueue.kueue.x-k8s.io/kueuectl", "resume", "localqueue", s.name)
+	k.prints("localqueue.kueue.x-k8s.io/kueuectl", "resume", "localqueue", s.Name)
 	s.condition(j, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 
-	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "stop", "clusterqueue", s.name, "--keep-already-running")
+	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "stop", "clusterqueue", s.Name, "--keep-already-running")
 	k.prints("kueuectl kueuectl-lenders 0 1 false", "list", "clusterqueue", "--active", "false")
-	late := s.oneCPU(s.name, s.name, "late", time.Hour)
+	late := s.oneCPU(s.Name, s.Name, "late", time.Hour)
 	s.waits(late, "stopPolicy is Hold")
-	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "resume", "clusterqueue", s.name)
+	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "resume", "clusterqueue", s.Name)
 	s.condition(late, kueue.WorkloadAdmitted, metav1.ConditionTrue)
-	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "stop", "clusterqueue", s.name)
+	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "stop", "clusterqueue", s.Name)
 	s.stopped(j)
 	s.stopped(late)
-	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "resume", "clusterqueue", s.name)
+	k.prints("clusterqueue.kueue.x-k8s.io/kueuectl", "resume", "clusterqueue", s.Name)
 	s.condition(j, kueue.WorkloadAdmitted, metav1.ConditionTrue)
 
 	for _, tc := range []struct{ kind, name, words string }{
-		{"clusterqueue", s.name, "Nominal Quota: 4"},
-		{"localqueue", s.name, "Cluster Queue: kueuectl"},
-		{"resourceflavor", s.name, "kubernetes.io/os: linux"},
+		{"clusterqueue", s.Name, "Nominal Quota: 4"},
+		{"localqueue", s.Name, "Cluster Queue: kueuectl"},
+		{"resourceflavor", s.Name, "kubernetes.io/os: linux"},
 		{"workload", w.Name, "Type: Admitted"},
 	} {
 		k.prints(tc.words, "describe", tc.kind, tc.name)
 		k.prints(tc.name, "get", tc.kind, tc.name)
 	}
-	k.prints("patched", "patch", "clusterqueue", s.name, "--type", "merge", "--patch", `{"spec":{"queueingStrategy":"BestEffortFIFO"}}`)
+	k.prints("patched", "patch", "clusterqueue", s.Name, "--type", "merge", "--patch", `{"spec":{"queueingStrategy":"BestEffortFIFO"}}`)
 	k.prints("Client Version:", "version")
 
 	k.prints("deleted", "delete", "workload", w.Name, "--yes")
-	s.eventually("the Job goes with its Workload", func() bool { return !s.get(j) }, func() string { return s.standing(j) })
-	k.prints("deleted", "delete", "localqueue", s.name)
+	s.Eventually("the Job goes with its Workload", func() bool { return !s.Get(j) }, func() string { return s.standing(j) })
+	k.prints("deleted", "delete", "localqueue", s.Name)
 	// It stays until the Jobs that it admitted are over.
-	k.prints("deleted", "delete", "clusterqueue", s.name, "--wait=false")
+	k.prints("deleted", "delete", "clusterqueue", s.Name, "--wait=false")
 }
 
 // oneCPU creates a Job that takes one CPU for that long.
@@ -106,7 +108,7 @@ func (s *site) oneCPU(namespace, queue, name string, long time.Duration) *batchv
 			Requests: corev1.ResourceList{"cpu": resource.MustParse("1")},
 		}}},
 	}
-	s.create(j)
+	s.Create(j)
 	return j
 }
 
@@ -115,12 +117,12 @@ func (s *site) oneCPU(namespace, queue, name string, long time.Duration) *batchv
 func (s *site) stopped(j *batchv1.Job) {
 	s.Helper()
 	s.condition(j, kueue.WorkloadQuotaReserved, metav1.ConditionFalse)
-	s.eventually("Job "+j.Name+" has no pod left", func() bool {
+	s.Eventually("Job "+j.Name+" has no pod left", func() bool {
 		var pods corev1.PodList
-		if err := kube.List(s.Context(), &pods, client.InNamespace(j.Namespace), client.MatchingLabels{batchv1.JobNameLabel: j.Name}); err != nil {
+		if err := s.Kube.List(s.Context(), &pods, client.InNamespace(j.Namespace), client.MatchingLabels{batchv1.JobNameLabel: j.Name}); err != nil {
 			s.Fatal(err)
 		}
-		return s.get(j) && *j.Spec.Suspend && len(pods.Items) == 0
+		return s.Get(j) && *j.Spec.Suspend && len(pods.Items) == 0
 	}, func() string { return s.standing(j) })
 }
 
@@ -139,7 +141,7 @@ func newKueuectl(s *site) *kueuectl {
 		s.Skipf("%s does not name a program: run `make test`, which builds a stock kueuectl", kueuectlVariable)
 	}
 	dir := s.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\nexec %q kubectl \"$@\"\n", os.Getenv(sandboxVariable))
+	script := fmt.Sprintf("#!/bin/sh\nexec %q kubectl \"$@\"\n", os.Getenv(testbed.SandboxVariable))
 	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o700); err != nil {
 		s.Fatal(err)
 	}
@@ -151,12 +153,12 @@ func newKueuectl(s *site) *kueuectl {
 func (k *kueuectl) prints(words string, args ...string) {
 	k.Helper()
 	// What is passed on needs the flags of the connection behind the names.
-	args = append(args, "--kubeconfig", running.Kubeconfig(), "--namespace", k.name)
+	args = append(args, "--kubeconfig", k.Kubeconfig(), "--namespace", k.Name)
 	changes := args[0] != "list"
 	var out []byte
 	var err error
 	run := func() bool {
-		ctx, cancel := context.WithTimeout(k.Context(), patience)
+		ctx, cancel := context.WithTimeout(k.Context(), testbed.Patience)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, k.binary, args...)
 		cmd.Env = append(os.Environ(), "PATH="+k.path)
@@ -167,6 +169,6 @@ func (k *kueuectl) prints(words string, args ...string) {
 	if wish := fmt.Sprintf("kueuectl %s prints %q", strings.Join(args, " "), words); changes && !run() {
 		k.Fatalf("%s: it does not. %s", wish, what())
 	} else if !changes {
-		k.eventually(wish, run, what)
+		k.Eventually(wish, run, what)
 	}
 }

@@ -18,75 +18,33 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/muster-dev/muster/cmd/muster/app"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/sandbox"
-	"github.com/muster-dev/muster/test/invariants"
-	"github.com/muster-dev/muster/test/kueue/managers"
+	"github.com/muster-dev/muster/test/testbed"
 )
 
-// sandboxVariable names the sandbox's program.
-const sandboxVariable = "MUSTER_SANDBOX_BIN"
-
-// What all tests share.
-var (
-	kube    client.WithWatch
-	running *cluster.Cluster
-	watcher *invariants.Watcher
-)
+// shared is the cluster of all tests.
+var shared *testbed.Cluster
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-func run(m *testing.M) (code int) {
-	if os.Getenv(sandboxVariable) == "" {
-		fmt.Printf("SKIP: %s does not name a program: run `make test`, which builds the sandbox\n", sandboxVariable) //nolint:forbidigo // a test's own output
+func run(m *testing.M) int {
+	if !testbed.Built(testbed.SandboxVariable) {
 		return 0
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	defer func() {
-		if running == nil {
-			return
-		}
-		if err := running.Stop(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "stopping the sandbox:", err)
-			code = 1
-		}
-	}()
 	dir, err := os.MkdirTemp("", "muster-queues-")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(dir) }()
+		err = start(ctx, dir)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	if err := start(ctx, dir); err != nil {
-		fmt.Fprintln(os.Stderr, "starting the sandbox:", err)
-		return 1
-	}
-	code = m.Run()
-	watcher.Stop()
-	report := &report{}
-	watcher.Check(report)
-	fmt.Fprintln(os.Stderr, "Promises watched:", watcher.Stats())
-	if report.failed {
-		code = 1
-	}
-	if code != 0 {
-		managers.Tail(running.Logs(cluster.Muster))
-	}
-	return code
-}
-
-// report prints what the watcher finds once all tests are over.
-type report struct{ failed bool }
-
-func (*report) Helper() {}
-
-func (r *report) Errorf(format string, args ...any) {
-	r.failed = true
-	fmt.Fprintf(os.Stderr, format+"\n", args...)
+	return shared.Main(m.Run(), nil)
 }
 
 // settings are those that a sample needs.
@@ -103,24 +61,16 @@ func start(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	c := cluster.Config{Name: fmt.Sprintf("queues-%d", os.Getpid()), Binary: os.Getenv(sandboxVariable), Progress: os.Stderr, Audit: true}
+	c := cluster.Config{Progress: os.Stderr, Audit: true}
 	sandbox.Fill(&c)
 	c.MusterFlags = append(c.MusterFlags, "--config="+file)
-	if running, err = cluster.Start(ctx, c); err != nil {
+	if shared, err = testbed.Start(ctx, "queues", c); err != nil {
 		return err
 	}
-	scheme, err := app.NewScheme()
-	if err != nil {
+	if err := shared.Kube.Create(ctx, machine()); err != nil {
 		return err
 	}
-	if kube, err = client.NewWithWatch(running.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
-		return err
-	}
-	if err := kube.Create(ctx, machine()); err != nil {
-		return err
-	}
-	watcher, err = invariants.Watch(ctx, running.RESTConfig())
-	return err
+	return shared.Watch(ctx)
 }
 
 // machine has room for all that the queues let in at once: here quota alone

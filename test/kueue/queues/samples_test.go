@@ -20,7 +20,7 @@ import (
 
 func TestSampleOfASingleQueue(t *testing.T) {
 	t.Parallel()
-	s := &site{T: t, name: "single"}
+	s := newSite(t, "single")
 	s.apply("queues.yaml")
 	s.active("single")
 	// The first ends 5 s after its pods run, so the last is created before that.
@@ -39,7 +39,7 @@ func TestSampleOfASingleQueue(t *testing.T) {
 
 func TestSampleOfACohort(t *testing.T) {
 	t.Parallel()
-	s := &site{T: t, name: "cohort"}
+	s := newSite(t, "cohort")
 	s.apply("queues.yaml")
 	s.active("cohort-a")
 	s.active("cohort-b")
@@ -48,8 +48,8 @@ func TestSampleOfACohort(t *testing.T) {
 	borrows := s.job("a-borrows.yaml")
 	s.runs(borrows)
 	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "cohort-a"}}
-	s.eventually("ClusterQueue cohort-a tells that it borrows 4", func() bool {
-		return s.get(cq) && len(cq.Status.FlavorsUsage) == 1 && cq.Status.FlavorsUsage[0].Resources[0].Borrowed.Value() == 4
+	s.Eventually("ClusterQueue cohort-a tells that it borrows 4", func() bool {
+		return s.Get(cq) && len(cq.Status.FlavorsUsage) == 1 && cq.Status.FlavorsUsage[0].Resources[0].Borrowed.Value() == 4
 	}, func() string { return fmt.Sprint(cq.Status.FlavorsUsage) })
 	waits := s.job("a-waits.yaml")
 	s.waits(waits, "borrow")
@@ -64,7 +64,7 @@ func TestSampleOfACohort(t *testing.T) {
 
 func TestSampleOfPartialAdmission(t *testing.T) {
 	t.Parallel()
-	s := &site{T: t, name: "partial"}
+	s := newSite(t, "partial")
 	s.apply("queues.yaml")
 	s.active("partial")
 	j := s.job("job.yaml")
@@ -72,7 +72,7 @@ func TestSampleOfPartialAdmission(t *testing.T) {
 	if got := w.Status.Admission.PodSetAssignments[0]; got.Count == nil || *got.Count != 9 || got.ResourceUsage.Cpu().Value() != 9 {
 		t.Errorf("admitted with %+v, want 9 pods", got)
 	}
-	s.eventually("the Job runs 9 pods at once", func() bool { return s.get(j) && *j.Spec.Parallelism == 9 && j.Status.Active == 9 },
+	s.Eventually("the Job runs 9 pods at once", func() bool { return s.Get(j) && *j.Spec.Parallelism == 9 && j.Status.Active == 9 },
 		func() string { return s.standing(j) })
 	s.completes(j)
 	if j.Status.Succeeded != 20 {
@@ -82,7 +82,7 @@ func TestSampleOfPartialAdmission(t *testing.T) {
 
 func TestSampleOfPriorities(t *testing.T) {
 	t.Parallel()
-	s := &site{T: t, name: "priority"}
+	s := newSite(t, "priority")
 	s.apply("queues.yaml")
 	s.active("priority")
 	low := s.job("low.yaml")
@@ -96,7 +96,7 @@ func TestSampleOfPriorities(t *testing.T) {
 
 func TestSampleOfFairSharing(t *testing.T) {
 	t.Parallel()
-	s := &site{T: t, name: "fair"}
+	s := newSite(t, "fair")
 	s.apply("queues.yaml")
 	// Team a has all while it is alone, and gives up what is too much when the
 	// others come.
@@ -113,11 +113,11 @@ func TestSampleOfFairSharing(t *testing.T) {
 			s.oneCPU(step.team, "team", fmt.Sprintf("job-%02d", i), time.Hour)
 		}
 		var got []int32
-		s.eventually(fmt.Sprintf("the teams have %v", step.want), func() bool {
+		s.Eventually(fmt.Sprintf("the teams have %v", step.want), func() bool {
 			got = nil
 			for _, team := range []string{"fair-a", "fair-b", "fair-c"} {
 				cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: team}}
-				s.get(cq)
+				s.Get(cq)
 				got = append(got, cq.Status.AdmittedWorkloads)
 			}
 			return slices.Equal(got, step.want)
@@ -127,21 +127,21 @@ func TestSampleOfFairSharing(t *testing.T) {
 
 func TestSampleOfACheck(t *testing.T) {
 	t.Parallel()
-	s := &site{T: t, name: "check"}
+	s := newSite(t, "check")
 	s.apply("queues.yaml")
 	// From here on we are the check's controller.
 	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "approval"}}
-	s.get(check)
+	s.Get(check)
 	patch := client.MergeFrom(check.DeepCopy())
 	meta.SetStatusCondition(&check.Status.Conditions, metav1.Condition{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active"})
-	if err := kube.Status().Patch(t.Context(), check, patch); err != nil {
+	if err := s.Kube.Status().Patch(t.Context(), check, patch); err != nil {
 		t.Fatal(err)
 	}
 	s.active("check")
 	j := s.job("job.yaml")
 	s.condition(j, kueue.WorkloadQuotaReserved, metav1.ConditionTrue)
 	s.calm()
-	if w := s.workload(j); meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) || !s.get(j) || !*j.Spec.Suspend {
+	if w := s.Workload(j); meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) || !s.Get(j) || !*j.Spec.Suspend {
 		t.Errorf("it was started before the check is ready: %s", s.standing(j))
 	}
 	s.answer(j, kueue.CheckStateReady)
@@ -151,13 +151,13 @@ func TestSampleOfACheck(t *testing.T) {
 
 func TestSampleOfProvisioning(t *testing.T) {
 	t.Parallel()
-	s := &site{T: t, name: "provisioning"}
+	s := newSite(t, "provisioning")
 	s.apply("queues.yaml")
 	s.active("provisioning")
 	j := s.job("job.yaml")
 	w := s.runs(j)
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: w.Name + "-machines-1"}}
-	if !s.get(r) || !meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned) {
+	if !s.Get(r) || !meta.IsStatusConditionTrue(r.Status.Conditions, provreq.Provisioned) {
 		t.Fatalf("it runs without its machines: %+v", r.Status.Conditions)
 	}
 	provisioned := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned).LastTransitionTime
@@ -171,21 +171,21 @@ func TestSampleOfProvisioning(t *testing.T) {
 // answer sets the state of the only check of the Job's Workload.
 func (s *site) answer(j *batchv1.Job, state kueue.CheckState) {
 	s.Helper()
-	s.eventually("the check is answered", func() bool {
-		w := s.workload(j)
+	s.Eventually("the check is answered", func() bool {
+		w := s.Workload(j)
 		if w == nil || len(w.Status.AdmissionChecks) != 1 {
 			return false
 		}
 		patch := client.MergeFromWithOptions(w.DeepCopy(), client.MergeFromWithOptimisticLock{})
 		w.Status.AdmissionChecks[0].State, w.Status.AdmissionChecks[0].Message = state, "By the test"
-		return kube.Status().Patch(s.Context(), w, patch) == nil // Muster may have written meanwhile
+		return s.Kube.Status().Patch(s.Context(), w, patch) == nil // Muster may have written meanwhile
 	}, func() string { return s.standing(j) })
 }
 
 // admitted checks that the Job has never been evicted.
 func (s *site) admitted(j *batchv1.Job) {
 	s.Helper()
-	w := s.workload(j)
+	w := s.Workload(j)
 	if w == nil || !meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) || meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted) != nil {
 		s.Errorf("Job %s was disturbed: %s", j.Name, s.standing(j))
 	}

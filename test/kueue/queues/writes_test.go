@@ -38,11 +38,11 @@ func TestAJobCostsFewWrites(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			s := &site{T: t, name: "writes-" + tc.name}
+			s := newSite(t, "writes-"+tc.name)
 			s.queue(tc.cpu)
 			var list []*batchv1.Job
 			for i := range count {
-				list = append(list, s.oneCPU(s.name, s.name, fmt.Sprintf("job-%02d", i), time.Second))
+				list = append(list, s.oneCPU(s.Name, s.Name, fmt.Sprintf("job-%02d", i), time.Second))
 			}
 			for _, j := range list {
 				s.completes(j)
@@ -77,26 +77,26 @@ func TestAJobCostsFewWrites(t *testing.T) {
 // LocalQueue of its name.
 func (s *site) queue(cpu string) {
 	s.Helper()
-	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{
 		CoveredResources: []corev1.ResourceName{"cpu", "memory"},
-		Flavors: []kueue.FlavorQuotas{{Name: kueue.ResourceFlavorReference(s.name), Resources: []kueue.ResourceQuota{
+		Flavors: []kueue.FlavorQuotas{{Name: kueue.ResourceFlavorReference(s.Name), Resources: []kueue.ResourceQuota{
 			{Name: "cpu", NominalQuota: resource.MustParse(cpu)},
 			{Name: "memory", NominalQuota: resource.MustParse("1Ti")},
 		}}},
 	}}
-	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: s.name}}
-	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.name)
-	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, cq, lq)
-	s.active(s.name)
+	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: s.Name}}
+	lq.Spec.ClusterQueue = kueue.ClusterQueueReference(s.Name)
+	s.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}, cq, lq)
+	s.active(s.Name)
 }
 
 // writes counts the requests that have written in the site's namespace, or to its
 // ClusterQueue, by user, verb and resource; the administrator's for Jobs only.
 func (s *site) writes() map[string]int {
 	s.Helper()
-	file, err := os.Open(running.AuditLog())
+	file, err := os.Open(s.AuditLog())
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func (s *site) writes() map[string]int {
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			s.Fatal(err)
 		}
-		ours := e.ObjectRef.Namespace == s.name || e.ObjectRef.Resource == "clusterqueues" && e.ObjectRef.Name == s.name
+		ours := e.ObjectRef.Namespace == s.Name || e.ObjectRef.Resource == "clusterqueues" && e.ObjectRef.Name == s.Name
 		if e.Stage != "ResponseComplete" || !ours || isKubernetes(e.User.Username) ||
 			e.User.Username == administrator && e.ObjectRef.Resource != "jobs" {
 			continue
