@@ -40,11 +40,11 @@ func prebuilt(name string, change ...func(*kueue.Workload)) *kueue.Workload {
 }
 
 // admittedAs admits a Workload before its Job has taken it.
-func admittedAs(podSet kueue.PodSetReference, count int32) func(*kueue.Workload) {
+func admittedAs(count int32) func(*kueue.Workload) {
 	return func(w *kueue.Workload) {
 		admit(&w.Status)
-		w.Status.Admission.PodSetAssignments[0].Name, w.Status.Admission.PodSetAssignments[0].Count = podSet, &count
-		w.Status.AdmissionChecks[0].PodSetUpdates[0].Name = podSet
+		w.Status.Admission.PodSetAssignments[0].Name, w.Status.Admission.PodSetAssignments[0].Count = "workers", &count
+		w.Status.AdmissionChecks[0].PodSetUpdates[0].Name = "workers"
 	}
 }
 
@@ -103,7 +103,7 @@ func TestAJobRunsByThePrebuiltWorkloadThatItNames(t *testing.T) {
 			if told := g.told(); strings.Count(told, "WaitingForWorkload") != 1 || !strings.Contains(told, "mine") {
 				t.Errorf("its user is told %q", told)
 			}
-			w := prebuilt("mine", admittedAs("workers", 2))
+			w := prebuilt("mine", admittedAs(2))
 			if err := g.c.Create(t.Context(), w); err != nil {
 				t.Fatal(err)
 			}
@@ -183,7 +183,7 @@ func TestAPrebuiltWorkloadIsForItsJobsPods(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			change := []func(*kueue.Workload){admittedAs("workers", 2)}
+			change := []func(*kueue.Workload){admittedAs(2)}
 			if c.workload != nil {
 				change = append(change, c.workload)
 			}
@@ -217,7 +217,7 @@ func TestAJobTakesNoWorkloadOfAnother(t *testing.T) {
 		"of a Job that has left it":    func(w *kueue.Workload) { w.Labels[JobUIDLabel] = "5678" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newRig(t, suspendedJob(naming("mine")), prebuilt("mine", admittedAs("workers", 2), change))
+			g := newRig(t, suspendedJob(naming("mine")), prebuilt("mine", admittedAs(2), change))
 			before := g.named("mine")
 			g.settle()
 			after := g.named("mine")
@@ -234,7 +234,7 @@ func TestAJobTakesNoWorkloadOfAnother(t *testing.T) {
 // TestAPrebuiltWorkloadThatEnds.
 func TestAPrebuiltWorkloadThatEnds(t *testing.T) {
 	start := func(t *testing.T, change ...func(*batchv1.Job)) *rig {
-		g := newRig(t, suspendedJob(append(change, naming("mine"))...), prebuilt("mine", admittedAs("workers", 2)))
+		g := newRig(t, suspendedJob(append(change, naming("mine"))...), prebuilt("mine", admittedAs(2)))
 		g.settle()
 		if isSuspended(g.job()) {
 			t.Fatal("it does not run")
@@ -279,7 +279,7 @@ func TestAPrebuiltWorkloadThatEnds(t *testing.T) {
 		g.status(func(s *kueue.WorkloadStatus) {
 			set(s, kueue.WorkloadEvicted, "False")
 			w := &kueue.Workload{Status: *s}
-			admittedAs("workers", 1)(w)
+			admittedAs(1)(w)
 			*s = w.Status
 		})
 		g.settle()
@@ -291,7 +291,7 @@ func TestAPrebuiltWorkloadThatEnds(t *testing.T) {
 
 // TestAJobThatNamesAnotherWorkload gives up the one that it had.
 func TestAJobThatNamesAnotherWorkload(t *testing.T) {
-	reserved := func(w *kueue.Workload) { admittedAs("workers", 2)(w); set(&w.Status, kueue.WorkloadAdmitted, "False") }
+	reserved := func(w *kueue.Workload) { admittedAs(2)(w); set(&w.Status, kueue.WorkloadAdmitted, "False") }
 	own := WorkloadName(batch.Kind{}.GroupVersionKind(), suspendedJob())
 	for name, c := range map[string]struct {
 		before, after func(*batchv1.Job)
@@ -357,12 +357,12 @@ func TestARunningJobTakesNoWorkload(t *testing.T) {
 		j.Spec.Suspend, j.Status.Active, j.CreationTimestamp = new(false), 2, metav1.NewTime(now)
 	}
 	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: StartPolicy, CreationTimestamp: metav1.NewTime(now)}}
-	g := newRig(t, suspendedJob(naming("mine"), running), prebuilt("mine", admittedAs("workers", 2)))
+	g := newRig(t, suspendedJob(naming("mine"), running), prebuilt("mine", admittedAs(2)))
 	g.settle()
 	if isSuspended(g.job()) || g.writes > 0 {
 		t.Errorf("one that ran before Muster came: suspended %v, %d writes", isSuspended(g.job()), g.writes)
 	}
-	g = newRig(t, suspendedJob(naming("mine"), running), prebuilt("mine", admittedAs("workers", 2)), policy)
+	g = newRig(t, suspendedJob(naming("mine"), running), prebuilt("mine", admittedAs(2)), policy)
 	g.settle()
 	if told := g.told(); !strings.Contains(told, "Stopped") || !wasStarted(g.job()) {
 		t.Errorf("one that slipped through: told %q, started by Muster: %v", told, wasStarted(g.job()))

@@ -2,7 +2,7 @@ package migration
 
 import (
 	"encoding/json"
-	"math/rand"
+	"math/rand" //nolint:depguard // the fuzzer of apimachinery takes its sources
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
