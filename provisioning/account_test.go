@@ -44,6 +44,10 @@ func TestPurposeOf(t *testing.T) {
 	}
 }
 
+func use(p Purpose, microUSDPerHour int64) Use {
+	return Use{Group: "gpu", Purpose: p, Shares: []Share{{MicroUSDPerHour: microUSDPerHour}}}
+}
+
 // TestAccount follows one machine of 3.6 USD an hour, a thousandth of a USD a
 // second.
 func TestAccount(t *testing.T) {
@@ -95,19 +99,20 @@ func TestAccount(t *testing.T) {
 			map[Purpose]Amount{PurposeUsed: spent(0, 0), PurposeIdle: spent(0, 1)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			a := NewAccount()
+			l := NewLedger()
+			l.Open(noon)
 			for _, e := range tc.entries {
 				if now := noon.Add(e.after); e.gone {
-					a.Remove("a", now)
+					l.Put("a", Use{}, now)
 				} else {
-					a.Put("a", "gpu", e.purpose, price, now)
+					l.Put("a", use(e.purpose, price), now)
 				}
 			}
 			want := map[Post]Amount{}
 			for p, amount := range tc.want {
 				want[Post{"gpu", p}] = amount
 			}
-			if diff := cmp.Diff(want, a.Amounts(noon.Add(tc.at))); diff != "" {
+			if diff := cmp.Diff(want, l.Amounts(noon.Add(tc.at))); diff != "" {
 				t.Errorf("amounts (-want +got):\n%s", diff)
 			}
 		})
@@ -118,23 +123,24 @@ func TestAccount(t *testing.T) {
 // What a machine costs while it joins is still not counted before it is known what for.
 func TestAPriceThatChangesHoldsFromThen(t *testing.T) {
 	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
-	a := NewAccount()
+	l := NewLedger()
+	l.Open(noon)
 	for _, machine := range []string{"joined", "failed"} {
-		a.Put(machine, "gpu", PurposeJoining, 3_600_000, at(0))
-		a.Put(machine, "gpu", PurposeJoining, 7_200_000, at(10))
+		l.Put(machine, use(PurposeJoining, 3_600_000), at(0))
+		l.Put(machine, use(PurposeJoining, 7_200_000), at(10))
 	}
-	if diff := cmp.Diff(map[Post]Amount{{"gpu", PurposeJoining}: {Machines: 2}}, a.Amounts(at(15))); diff != "" {
+	if diff := cmp.Diff(map[Post]Amount{{"gpu", PurposeJoining}: {Machines: 2}}, l.Amounts(at(15))); diff != "" {
 		t.Errorf("while they join (-want +got):\n%s", diff)
 	}
-	a.Put("joined", "gpu", PurposeUsed, 7_200_000, at(15))
-	a.Put("joined", "gpu", PurposeUsed, 3_600_000, at(20))
-	a.Remove("failed", at(15))
+	l.Put("joined", use(PurposeUsed, 7_200_000), at(15))
+	l.Put("joined", use(PurposeUsed, 3_600_000), at(20))
+	l.Put("failed", Use{}, at(15))
 	want := map[Post]Amount{
 		{"gpu", PurposeJoining}: {Milliseconds: 15_000, MicroUSD: 10*1000 + 5*2000},
 		{"gpu", PurposeWasted}:  {Milliseconds: 15_000, MicroUSD: 10*1000 + 5*2000},
 		{"gpu", PurposeUsed}:    {Machines: 1, Milliseconds: 10_000, MicroUSD: 5*2000 + 5*1000},
 	}
-	if diff := cmp.Diff(want, a.Amounts(at(25))); diff != "" {
+	if diff := cmp.Diff(want, l.Amounts(at(25))); diff != "" {
 		t.Errorf("in the end (-want +got):\n%s", diff)
 	}
 }
@@ -145,7 +151,8 @@ func TestAPriceThatChangesHoldsFromThen(t *testing.T) {
 func TestAccountsAddUp(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 5))
-		a := NewAccount()
+		l := NewLedger()
+		l.Open(noon)
 		now := noon
 		born, joining := map[string]time.Time{}, map[string]time.Time{}
 		var lived time.Duration
@@ -159,7 +166,7 @@ func TestAccountsAddUp(t *testing.T) {
 				lived += now.Sub(began)
 				delete(born, name)
 				delete(joining, name)
-				a.Remove(name, now)
+				l.Put(name, Use{}, now)
 			default:
 				if !exists {
 					born[name] = now
@@ -169,9 +176,9 @@ func TestAccountsAddUp(t *testing.T) {
 				} else if !joins {
 					joining[name] = now
 				}
-				a.Put(name, "gpu", purpose, 3_600_000, now)
+				l.Put(name, use(purpose, 3_600_000), now)
 			}
-			got, want := a.Amounts(now), lived
+			got, want := l.Amounts(now), lived
 			for name, began := range born {
 				want += now.Sub(began)
 				if since, joins := joining[name]; joins {

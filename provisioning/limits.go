@@ -58,7 +58,7 @@ func LimitFrom(policy string, l *v1alpha1.CapacityLimits) Limit {
 // plan for the pods that are left of a request's gang, within what its namespace
 // may have: over a limit of price there may be a cheaper way.
 func (v *View) plan(r *Request, rest Gang) Verdict {
-	plan := v.Judged.plan(v.Snapshot, r, rest)
+	plan := v.Memo.plan(v.Snapshot, r, rest)
 	over := v.over(r, plan)
 	if len(over) == 0 {
 		return plan

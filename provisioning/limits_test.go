@@ -65,17 +65,17 @@ func TestLimitsAreReadFromAPolicy(t *testing.T) {
 	}
 }
 
-// Gangs that are alike are judged once in a pass, and each is told in its own words.
+// Gangs that are alike are memo once in a pass, and each is told in its own words.
 func TestGangsThatAreAlikeAreJudgedOnce(t *testing.T) {
-	judged := NewJudged()
+	memo := NewMemo()
 	judge := func(name string, count int, change func(*story)) Step {
 		s := newStory().with(dry)
 		s.request.Gang.Key, s.request.Gang.Name = name, "ns/"+name
 		s.request.Gang.PodSets = []PodSet{asking(name+"-workers", count, "8")}
 		s.request.Policy.Class = CheckCapacity
 		change(s)
-		s.request.Likeness = Likeness(&s.request.Gang, &s.request.Policy)
-		s.view.Judged = judged
+		s.request.EquivalenceClass = EquivalenceClass(&s.request.Gang, &s.request.Policy)
+		s.view.Memo = memo
 		return Next(&s.request, s.view)
 	}
 	same := func(*story) {}
@@ -98,12 +98,12 @@ func TestGangsThatAreAlikeAreJudgedOnce(t *testing.T) {
 		if got := judge(tc.name, tc.count, tc.change).Condition.Message; !strings.Contains(got, tc.want) {
 			t.Errorf("%s says %q, want %q", tc.name, got, tc.want)
 		}
-		if len(judged.refused) != tc.known {
-			t.Errorf("after %s, %d kinds of gangs are known, want %d", tc.name, len(judged.refused), tc.known)
+		if len(memo.inadmissible) != tc.known {
+			t.Errorf("after %s, %d kinds of gangs are known, want %d", tc.name, len(memo.inadmissible), tc.known)
 		}
 	}
 	// Nodes that a gang has booked itself are not the same to those alike.
 	if got := judge("third", 2, func(s *story) { s.node("a", claimed).node("b", claimed) }); got.Do != Rest {
-		t.Errorf("a gang that has its nodes is judged like those without: %s", got.Do)
+		t.Errorf("a gang that has its nodes is memo like those without: %s", got.Do)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // Plan says where a gang could run now, what to launch for it, or why not.
 //
 // Existing room comes before launches, and so does room that others leave on machines that
-// are being launched for them, see Soon. Options are compared by the least wanted
+// are being launched for them, see Upcoming. Options are compared by the least wanted
 // market they need, then price ÷ chance, then price, then number of machines, then
 // region; so the order is total and the same input gives the same plan. Where the best
 // would pass a budget it is the best of those that cost no more than budgets allow.

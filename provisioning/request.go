@@ -32,9 +32,8 @@ type Request struct {
 	// created before the request is Provisioned: its nodes may be opened at once.
 	PodsHeld bool
 	Gang     Gang
-	// Likeness is equal for gangs that ask for the same under the same policy; empty
-	// where that is not known.
-	Likeness string
+	// EquivalenceClass of the gang under its policy; empty where that is not known.
+	EquivalenceClass string
 	// Pods is the number of pods of the gang.
 	Pods int
 	// Missing names the PodTemplates that the request refers to and that do not
@@ -99,8 +98,6 @@ type View struct {
 	Lost []LostNode
 	// Stranded pods of a gang that ran have found no room.
 	Stranded Stranded
-	// Judged is what is known of gangs like this one; nil if nothing is.
-	Judged *Judged
 }
 
 // LostNode is a node that went, or whose machine ended, while it was booked or used.

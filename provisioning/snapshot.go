@@ -26,9 +26,11 @@ type Snapshot struct {
 	DaemonSets []DaemonSet
 	// Objects looks up what pods refer to, for gangs that NewPodSet has not read.
 	Objects fit.Objects
-	// Soon is the room that there will be without another launch; nil where nobody may
+	// Upcoming is the room that there will be without another launch; nil where plans must not
 	// count on it.
-	Soon *Soon
+	Upcoming *Upcoming
+	// Memo of plans on this snapshot; nil where none is kept.
+	Memo *Memo
 	// Budgets of all CapacityPolicies, by policy and name, and what requests pay for
 	// their machines.
 	Budgets []Budget
@@ -36,9 +38,9 @@ type Snapshot struct {
 }
 
 // NewSnapshot is the snapshot of these nodes, groups in the order of their names,
-// and DaemonSets.
+// and DaemonSets. It is for one goroutine at a time.
 func NewSnapshot(now time.Time, nodes *Nodes, groups []nodegroups.Group, daemonSets []DaemonSet) *Snapshot {
-	s := &Snapshot{Now: now, Nodes: nodes, DaemonSets: daemonSets}
+	s := &Snapshot{Now: now, Nodes: nodes, DaemonSets: daemonSets, Memo: NewMemo()}
 	for _, g := range groups {
 		s.Groups = append(s.Groups, NewGroup(g, daemonSets))
 	}
@@ -59,8 +61,8 @@ func (s *Snapshot) Taking(owner types.UID, t Tenant, plan *Verdict) *Snapshot {
 	for _, l := range plan.Launches {
 		out.findGroup(l.Group).Machines += l.Count
 	}
-	if s.Soon != nil {
-		out.Soon = s.Soon.after(owner, plan, out.Nodes)
+	if s.Upcoming != nil {
+		out.Upcoming = s.Upcoming.after(owner, plan, out.Nodes)
 	}
 	if len(s.Budgets) > 0 {
 		perHour := s.asks(&Gang{UID: owner}, plan)

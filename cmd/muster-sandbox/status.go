@@ -18,11 +18,12 @@ func newStatusCommand(o *options) *cobra.Command {
 	var all, asJSON bool
 	command := &cobra.Command{
 		Use:   "status",
-		Short: "Show the components of a running sandbox",
-		Long: `List the components of a running sandbox: process, number of restarts, resident memory
-(including the program's pages, which all components share), and readiness.
+		Short: "Tell how a running sandbox is",
+		Long: `List the components of a running sandbox: the process of each, how often it was
+started again, its resident memory (the program's pages, which all components
+share, are counted for each), and whether it serves.
 
-The exit code is 1 if the sandbox is not running or a component is not ready.`,
+The exit code is 1 if the sandbox does not run or a component does not serve.`,
 		Example: `  muster-sandbox status
   muster-sandbox status --all
   muster-sandbox status --name lab --json`,

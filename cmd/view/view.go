@@ -4,11 +4,6 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -97,7 +92,6 @@ func (p *Picture) decide() {
 
 // take adds an object to the provisioner's model.
 func (p *Picture) take(object metav1.Object) {
-	m := p.machines
 	switch o := object.(type) {
 	case *kueue.Workload:
 		p.Workloads = append(p.Workloads, o)
@@ -105,37 +99,10 @@ func (p *Picture) take(object metav1.Object) {
 		p.ClusterQueues = append(p.ClusterQueues, o)
 	case *v1alpha1.NodeGroup:
 		p.Groups[o.Name] = o
-		m.SetGroup(o)
 	case *provreq.ProvisioningRequest:
 		p.Requests = append(p.Requests, o)
-		m.SetRequest(o)
-	case *v1alpha1.CapacityPolicy:
-		m.SetPolicy(o)
-	case *corev1.Namespace:
-		m.SetNamespace(o)
-	case *corev1.Node:
-		m.SetNode(o)
-	case *corev1.Pod:
-		m.SetPod(o)
-	case *corev1.PodTemplate:
-		m.SetTemplate(o)
-	case *corev1.PersistentVolumeClaim:
-		m.SetClaim(o)
-	case *corev1.PersistentVolume:
-		m.SetVolume(o)
-	case *appsv1.DaemonSet:
-		m.SetDaemonSet(o)
-	case *storagev1.StorageClass:
-		m.SetStorageClass(o)
-	case *storagev1.CSIDriver:
-		m.SetCSIDriver(o)
-	case *storagev1.CSINode:
-		m.SetCSINode(o)
-	case *nodev1.RuntimeClass:
-		m.SetRuntimeClass(o)
-	case *schedulingv1.PriorityClass:
-		m.SetPriorityClass(o)
 	}
+	p.machines.Set(object)
 }
 
 // KnowsQueues reports whether the queues and all Workloads were read.

@@ -8,10 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -21,9 +18,9 @@ import (
 // budgets are those of all CapacityPolicies, by policy and name. What was spent of them
 // goes on from what their status says.
 type budgets struct {
-	list []*budget
-	// stale says that the policies or the labels of namespaces have changed.
-	stale bool
+	list     []*budget
+	policies *policies
+	ledger   *ledger
 }
 
 // budget is one with what is on record of it.
@@ -36,15 +33,15 @@ type budget struct {
 	begun bool
 }
 
-// setBudgets reads the budgets of all policies. What is counted of one stays with its
+// set reads the budgets of all policies. What is counted of one stays with its
 // name, unless somebody else has written its status.
-func (m *Model) setBudgets() {
+func (bs *budgets) set() effect {
 	var list []*budget
-	for _, policy := range slices.Sorted(maps.Keys(m.policies)) {
-		p := m.policies[policy]
+	for _, policy := range slices.Sorted(maps.Keys(bs.policies.byName)) {
+		p := bs.policies.byName[policy]
 		for i := range p.Spec.Budgets {
 			spec := &p.Spec.Budgets[i]
-			b := m.budget(policy, spec.Name)
+			b := bs.find(policy, spec.Name)
 			if b == nil {
 				b = &budget{}
 			}
@@ -65,18 +62,22 @@ func (m *Model) setBudgets() {
 	slices.SortFunc(list, func(a, b *budget) int {
 		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Name, b.Name))
 	})
-	m.budgets.list = list
+	for _, b := range list {
+		b.Covers = bs.coveredBy(b)
+	}
+	bs.list = list
+	return changed
 }
 
 // defaultReserve is that of the API server, for objects that have not been through it.
 const defaultReserve = 24 * time.Hour
 
-func (m *Model) budget(policy, name string) *budget {
-	i := slices.IndexFunc(m.budgets.list, func(b *budget) bool { return b.Policy == policy && b.Name == name })
+func (bs *budgets) find(policy, name string) *budget {
+	i := slices.IndexFunc(bs.list, func(b *budget) bool { return b.Policy == policy && b.Name == name })
 	if i < 0 {
 		return nil
 	}
-	return m.budgets.list[i]
+	return bs.list[i]
 }
 
 // statusIn is what a policy says of a budget; the zero value where it says nothing.
@@ -89,55 +90,28 @@ func statusIn(p *v1alpha1.CapacityPolicy, name string) (out v1alpha1.BudgetStatu
 	return out
 }
 
-// selectorOf namespaces; one that cannot be read selects all, rather than none.
-func selectorOf(s *metav1.LabelSelector) labels.Selector {
-	if s == nil {
-		return labels.Everything()
-	}
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		return labels.Everything()
-	}
-	return selector
-}
-
-// labelsOf a namespace; of one that is not known only its name.
-func (m *Model) labelsOf(namespace string) labels.Set {
-	if n := m.holdings.namespaces[namespace]; n != nil {
-		return n.Labels
-	}
-	return labels.Set{corev1.LabelMetadataName: namespace}
-}
-
-// flushBudgets brings up to date what is spent.
-func (m *Model) flushBudgets() {
-	now := m.now()
-	if m.budgets.stale {
-		m.setBudgets()
-		for _, b := range m.budgets.list {
-			b.Covers = m.coveredBy(b)
-		}
-	}
-	for _, b := range m.budgets.list {
-		if !now.Before(b.Ends) {
-			m.beginPeriod(b, now)
+// refresh brings up to date what is spent. In a period that begins, requests may find money
+// again.
+func (bs *budgets) refresh(now time.Time) effect {
+	out := changed
+	for _, b := range bs.list {
+		if !now.Before(b.Ends) && b.begin(now) {
+			out = frees
 		}
 		if !b.begun {
-			m.goOn(b, now)
+			bs.goOn(b, now)
 		}
-		if m.budgets.stale || m.spending.changed {
-			b.Spent = b.Spent.Rated(m.rateOf(b), now)
-		}
+		b.Spent = b.Spent.Rated(bs.rateOf(b), now)
 	}
-	m.budgets.stale = false
+	return out
 }
 
 // coveredBy reports of tenants whether the budget selects them, as namespaces are now. What
 // names no queue counts for those of all queues, else it would evade them.
-func (m *Model) coveredBy(b *budget) func(provisioning.Tenant) bool {
+func (bs *budgets) coveredBy(b *budget) func(provisioning.Tenant) bool {
 	selector, queues, queuedOnly := b.selector, b.Queues, b.QueuedOnly
-	known := make(map[string]bool, len(m.holdings.namespaces))
-	for name, n := range m.holdings.namespaces {
+	known := make(map[string]bool, len(bs.policies.namespaces))
+	for name, n := range bs.policies.namespaces {
 		known[name] = selector.Matches(labels.Set(n.Labels))
 	}
 	return func(t provisioning.Tenant) bool {
@@ -149,19 +123,19 @@ func (m *Model) coveredBy(b *budget) func(provisioning.Tenant) bool {
 	}
 }
 
-// beginPeriod has the budget begin anew, if its period has ended.
-func (m *Model) beginPeriod(b *budget, now time.Time) {
+// begin has the budget begin a period, and reports whether it has had another one.
+func (b *budget) begin(now time.Time) bool {
 	first := b.Ends.IsZero()
 	b.Starts, b.Ends = nodegroups.PeriodAt(b.Period, now)
 	if !first {
 		b.Spent = provisioning.Meter{At: b.Starts, MicroUSDPerHour: b.Spent.MicroUSDPerHour}
-		m.wakeAll()
 	}
+	return !first
 }
 
 // goOn has a budget go on from what is on record of it, if that is about this period.
 // Machines that are in use have cost since then, or since they came to be.
-func (m *Model) goOn(b *budget, now time.Time) {
+func (bs *budgets) goOn(b *budget, now time.Time) {
 	b.begun = true
 	b.Spent = provisioning.Meter{At: now}
 	if b.known.At.IsZero() {
@@ -173,12 +147,13 @@ func (m *Model) goOn(b *budget, now time.Time) {
 	} else {
 		b.Spent.MicroUSD = provisioning.SpentOn(b.known)
 	}
-	for key, bill := range m.spending.bills {
-		for _, s := range bill.shares {
-			if !bill.launched || !b.Covers(s.Tenant) {
+	for key := range bs.ledger.machines.byKey {
+		use := bs.ledger.Of(key.String())
+		for _, s := range use.Shares {
+			if !use.Launched || !b.Covers(s.Tenant) {
 				continue
 			}
-			since := m.paidSince(key, s.Request)
+			since := bs.ledger.paidSince(key, s.Request)
 			if since.Before(at) {
 				since = at
 			}
@@ -189,90 +164,48 @@ func (m *Model) goOn(b *budget, now time.Time) {
 
 // rateOf is what machines cost that count for the budget, in millionths of a USD per
 // hour.
-func (m *Model) rateOf(b *budget) (perHour int64) {
-	for p, r := range m.spending.rates {
+func (bs *budgets) rateOf(b *budget) (perHour int64) {
+	for p, r := range bs.ledger.Rates() {
 		if p.Namespace != "" && b.Covers(p.Tenant) {
-			perHour += r.launched
+			perHour += r.Launched
 		}
 	}
 	return perHour
 }
 
-// budgetsNow are the budgets as they stand.
-func (m *Model) budgetsNow() []provisioning.Budget {
-	if len(m.budgets.list) == 0 {
+// now are the budgets as they stand.
+func (bs *budgets) now() []provisioning.Budget {
+	if len(bs.list) == 0 {
 		return nil
 	}
-	out := make([]provisioning.Budget, len(m.budgets.list))
-	for i, b := range m.budgets.list {
+	out := make([]provisioning.Budget, len(bs.list))
+	for i, b := range bs.list {
 		out[i] = b.Budget
 	}
 	return out
 }
 
-// periodOver says that a budget begins anew before that time.
-func (b *budgets) periodOver(now time.Time) bool {
-	return slices.ContainsFunc(b.list, func(b *budget) bool { return !now.Before(b.Ends) })
+// periodOver reports whether a period of a budget has ended by that time.
+func (bs *budgets) periodOver(now time.Time) bool {
+	return slices.ContainsFunc(bs.list, func(b *budget) bool { return !now.Before(b.Ends) })
 }
 
-// Policies are the CapacityPolicies that have budgets, or tell of some, by name.
-func (m *Model) Policies() (out []*v1alpha1.CapacityPolicy) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(m.policies)) {
-		if p := m.policies[name]; len(p.Spec.Budgets) > 0 || len(p.Status.Budgets) > 0 {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// Reports are what is to be told of the policy's budgets, in their order.
-func (m *Model) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []provisioning.BudgetReport) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.flush()
+// reports are what is to be told of the policy's budgets, in their order.
+func (bs *budgets) reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []provisioning.BudgetReport) {
 	for i := range p.Spec.Budgets {
-		if b := m.budget(p.Name, p.Spec.Budgets[i].Name); b != nil {
+		if b := bs.find(p.Name, p.Spec.Budgets[i].Name); b != nil {
 			out = append(out, b.Report(statusIn(p, b.Name), now))
 		}
 	}
 	return out
 }
 
-// PolicyWritten tells of a policy whose status Muster has just written.
-func (m *Model) PolicyWritten(p *v1alpha1.CapacityPolicy) {
-	m.update(func() bool {
-		if m.policies[p.Name] == nil || !put(m.policies, p.Name, p) {
-			return false
+// written notes the status of a policy that Muster itself has just written: its budgets go
+// on from what is counted.
+func (bs *budgets) written(p *v1alpha1.CapacityPolicy) {
+	for _, b := range bs.list {
+		if b.Policy == p.Name {
+			b.known = statusIn(p, b.Name)
 		}
-		for _, b := range m.budgets.list {
-			if b.Policy == p.Name {
-				b.known = statusIn(p, b.Name)
-			}
-		}
-		return false
-	})
-}
-
-// runsOf is how long a request's gang runs at most; zero where that is not known.
-func (m *Model) runsOf(e *request) time.Duration {
-	gang := provisioning.Gang{}
-	for _, name := range templatesOf(e.object) {
-		t := m.requests.templates[name]
-		if t == nil {
-			return 0
-		}
-		gang.PodSets = append(gang.PodSets, provisioning.PodSet{Template: &t.Template})
 	}
-	return gang.Runs()
-}
-
-// provisionedAt is since when the pods of a request may come; zero where they may not.
-func provisionedAt(e *request) time.Time {
-	c := meta.FindStatusCondition(e.object.Status.Conditions, provreq.Provisioned)
-	if c == nil || c.Status != metav1.ConditionTrue {
-		return time.Time{}
-	}
-	return c.LastTransitionTime.Time
 }

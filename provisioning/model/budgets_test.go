@@ -38,7 +38,7 @@ func newPurse(t *testing.T, status ...v1alpha1.BudgetStatus) *purse {
 	p := &purse{T: t, version: new(version), clock: testingclock.NewFakePassiveClock(noon)}
 	p.Model = New(p.clock, KnownClasses)
 	for name, team := range map[string]string{"ns": "red", "more": "red", "other": "blue"} {
-		p.SetNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: p.next(), Labels: map[string]string{"team": team}}})
+		p.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: p.next(), Labels: map[string]string{"team": team}}})
 	}
 	p.price("36")
 	p.policy = &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy", ResourceVersion: p.next()}}
@@ -47,7 +47,7 @@ func newPurse(t *testing.T, status ...v1alpha1.BudgetStatus) *purse {
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}},
 	}}
 	p.policy.Status.Budgets = status
-	p.SetPolicy(p.policy)
+	p.Set(p.policy)
 	return p
 }
 
@@ -67,7 +67,7 @@ func (p *purse) of(queue string, r *provreq.ProvisioningRequest) *provreq.Provis
 func (p *purse) price(usd string) {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: p.next()}}
 	g.Spec.PricePerHour = new(resource.MustParse(usd))
-	p.SetGroup(g)
+	p.Set(g)
 }
 
 // change has the policy written by somebody else.
@@ -75,7 +75,7 @@ func (p *purse) change(f func(*v1alpha1.CapacityPolicy)) {
 	p.policy = p.policy.DeepCopy()
 	p.policy.ResourceVersion = p.next()
 	f(p.policy)
-	p.SetPolicy(p.policy)
+	p.Set(p.policy)
 }
 
 // machine that was launched for a request, in use by those that have booked it since
@@ -91,7 +91,7 @@ func (p *purse) machine(name, token string, since time.Time, bookings ...string)
 		n.Labels[label] = namespace
 		n.Annotations[label] = provisioning.Booking{UID: types.UID(request), Queue: queue, Since: since}.Encode()
 	}
-	p.SetNode(n)
+	p.Set(n)
 }
 
 func (p *purse) after(d time.Duration) {
@@ -120,7 +120,7 @@ func (p *purse) want(want string) {
 func TestWhatCountsForABudget(t *testing.T) {
 	p := newPurse(t)
 	p.want("0.00 spent, 0.00 committed")
-	p.SetRequest(launching(p.request("gang"), 2))
+	p.Set(launches(p.request("gang"), 2))
 	p.want("0.00 spent, 72.00 committed") // both machines are asked for
 	p.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "a", Launch: "gang-1", State: cloudprovider.Booting})
 	p.after(10 * time.Second)
@@ -138,15 +138,15 @@ func TestWhatCountsForABudget(t *testing.T) {
 	p.price("72")
 	p.after(10 * time.Second)
 	p.want("1.05 spent, 180.00 committed")
-	p.DeleteGroup("gpu")
+	p.Delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 	p.after(10 * time.Second)
 	p.want("1.55 spent, 180.00 committed") // its machines cost on
-	p.DeleteRequest(p.request("gang"))
+	p.Delete(p.request("gang"))
 	p.machine("a", "gang-1", noon) // its gang has ended there
 	p.MachineTaken(cloudprovider.Machine{Name: "b", Group: "gpu"})
 	p.after(10 * time.Second)
 	p.want("1.65 spent, 36.00 committed")
-	p.SetNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", ResourceVersion: p.next(), Labels: map[string]string{"team": "red"}}})
+	p.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", ResourceVersion: p.next(), Labels: map[string]string{"team": "red"}}})
 	p.want("1.65 spent, 144.00 committed") // that it spends counts from now on
 }
 
@@ -155,9 +155,9 @@ func TestWhatCountsForABudget(t *testing.T) {
 func TestWhatCountsForABudgetOfQueues(t *testing.T) {
 	p := newPurse(t)
 	p.ofQueues("train")
-	p.SetRequest(launching(p.of("train", p.request("gang")), 2))
-	p.SetRequest(launching(p.of("serve", p.request("x")), 2))
-	p.SetRequest(launching(p.of("", p.request("y")), 2))
+	p.Set(launches(p.of("train", p.request("gang")), 2))
+	p.Set(launches(p.of("serve", p.request("x")), 2))
+	p.Set(launches(p.of("", p.request("y")), 2))
 	p.want("0.00 spent, 72.00 committed")
 	for _, name := range []string{"gang", "x", "y"} {
 		p.SetMachine(cloudprovider.Machine{Name: name, Group: "gpu", ProviderID: name, Launch: name + "-1", State: cloudprovider.Booting})
@@ -171,16 +171,16 @@ func TestWhatCountsForABudgetOfQueues(t *testing.T) {
 	p.machine("theirs", "z-1", noon, "other z train")
 	p.after(10 * time.Second)
 	p.want("0.25 spent, 90.00 committed")
-	p.DeleteRequest(p.request("gang")) // the booking remembers its queue
+	p.Delete(p.request("gang")) // the booking remembers its queue
 	p.after(10 * time.Second)
 	p.want("0.40 spent, 54.00 committed")
-	p.SetRequest(launching(p.of("train", p.request("y")), 1)) // somebody has labelled it
+	p.Set(launches(p.of("train", p.request("y")), 1)) // somebody has labelled it
 	p.after(10 * time.Second)
 	p.want("0.65 spent, 90.00 committed")
 	p.ofQueues("train", "serve")
 	p.want("0.65 spent, 144.00 committed")
 	p.ofQueues()
-	p.DeleteRequest(p.request("y"))
+	p.Delete(p.request("y"))
 	p.want("0.65 spent, 144.00 committed") // also those of no queue
 }
 
@@ -188,9 +188,9 @@ func TestWhatCountsForABudgetOfQueues(t *testing.T) {
 // leaves them out.
 func TestRequestsOfNoQueueEvadeNoBudget(t *testing.T) {
 	p := newPurse(t)
-	p.SetRequest(launching(p.of("train", p.request("gang")), 2))
-	p.SetRequest(launching(p.of("serve", p.request("x")), 2))
-	p.SetRequest(launching(p.of("", p.request("y")), 1))
+	p.Set(launches(p.of("train", p.request("gang")), 2))
+	p.Set(launches(p.of("serve", p.request("x")), 2))
+	p.Set(launches(p.of("", p.request("y")), 1))
 	p.change(func(c *v1alpha1.CapacityPolicy) { c.Spec.Budgets[0].Queues = []string{"train"} })
 	p.want("0.00 spent, 108.00 committed")
 	p.ofQueues("train")
@@ -201,7 +201,7 @@ func TestRequestsOfNoQueueEvadeNoBudget(t *testing.T) {
 func TestARequestIsOfTheQueueOfItsLabel(t *testing.T) {
 	p := newPurse(t)
 	p.ofQueues("train")
-	p.SetRequest(p.of("train", p.request("gang")))
+	p.Set(p.of("train", p.request("gang")))
 	if e, _ := p.Request("gang"); e.Gang.Queue != "train" {
 		t.Errorf("the gang is of queue %q, want train", e.Gang.Queue)
 	}
@@ -214,20 +214,20 @@ func TestARequestIsOfTheQueueOfItsLabel(t *testing.T) {
 // could come.
 func TestAGangThatIsKnownToEndKeepsLess(t *testing.T) {
 	p := newPurse(t)
-	r := launching(p.request("gang"), 2)
+	r := launches(p.request("gang"), 2)
 	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: "workers"}, Count: 2}}
-	p.SetRequest(r)
+	p.Set(r)
 	p.want("0.00 spent, 72.00 committed") // its template may come later
 	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "workers", ResourceVersion: p.next()}}
 	template.Template.Spec.ActiveDeadlineSeconds = new(int64(1800))
-	p.SetTemplate(template)
+	p.Set(template)
 	p.want("0.00 spent, 36.00 committed")
 	p.machine("a", "gang-1", noon, "ns gang")
 	p.machine("b", "gang-1", noon, "ns gang")
 	provisioned := p.request("gang", provreq.Provisioned)
 	provisioned.Spec.PodSets = r.Spec.PodSets
 	provisioned.Status.Conditions[0].LastTransitionTime = metav1.NewTime(noon)
-	p.SetRequest(provisioned)
+	p.Set(provisioned)
 	p.after(20 * time.Minute)
 	p.want("24.00 spent, 12.00 committed")
 	p.after(20 * time.Minute)
@@ -272,10 +272,10 @@ func TestABudgetGoesOnFromItsStatus(t *testing.T) {
 		{"a machine in use has cost since it was written", record(), func(p *purse) { p.machine("a", "gang-1", noon.Add(-time.Hour), "ns gang") }, "101.50 spent, 36.00 committed"},
 		{"or since it was booked", record(), func(p *purse) { p.machine("a", "gang-1", noon.Add(-10*time.Second), "ns gang") }, "100.60 spent, 36.00 committed"},
 		{"or since it was asked for", record(), func(p *purse) {
-			r := launching(p.request("gang"), 1)
+			r := launches(p.request("gang"), 1)
 			a := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Started: noon.Add(-20 * time.Second), Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}
 			r.Status.ProvisioningClassDetails[provisioning.AttemptDetail] = provreq.Detail(a.Encode())
-			p.SetRequest(r)
+			p.Set(r)
 			p.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "a", Launch: "gang-1", State: cloudprovider.Booting})
 		}, "100.70 spent, 36.00 committed"},
 		{"what was written of yesterday is of no matter, what was in use since midnight is",
@@ -295,7 +295,7 @@ func TestABudgetGoesOnFromItsStatus(t *testing.T) {
 		{"of bookings that do not say so, their requests tell the queue", record(), func(p *purse) {
 			p.ofQueues("train")
 			p.machine("a", "gang-1", noon.Add(-time.Hour), "ns gang")
-			p.SetRequest(p.of("train", p.request("gang", provreq.Provisioned)))
+			p.Set(p.of("train", p.request("gang", provreq.Provisioned)))
 		}, "101.50 spent, 36.00 committed"},
 		{"what somebody has made unreadable counts as nothing", record(func(s *v1alpha1.BudgetStatus) { s.Spent = "much" }), func(*purse) {}, "0.00 spent, 0.00 committed"},
 	} {
@@ -318,11 +318,11 @@ func TestWhoWritesTheStatusOfABudget(t *testing.T) {
 		written.Status.Budgets = append(written.Status.Budgets, r.Status)
 	}
 	written.ResourceVersion = p.next()
-	p.PolicyWritten(written)
+	p.Written(written)
 	p.policy = written
 	p.machine("a", "gang-1", noon) // it has ended, which the status does not say
 	p.after(time.Second)
-	p.SetPolicy(written.DeepCopy())
+	p.Set(written.DeepCopy())
 	p.want("1.00 spent, 0.00 committed")
 	p.change(func(c *v1alpha1.CapacityPolicy) { c.Status.Budgets[0].Spent = "500" })
 	p.want("500.00 spent, 0.00 committed")
@@ -334,7 +334,7 @@ func TestWhoWritesTheStatusOfABudget(t *testing.T) {
 // not when its status is written.
 func TestWhoWaitsForABudgetIsWoken(t *testing.T) {
 	p := newPurse(t)
-	p.SetRequest(p.request("waits"))
+	p.Set(p.request("waits"))
 	woken := func() bool { return len(p.Due(nil)) > 0 }
 	p.cordoned = true
 	p.machine("a", "gone-1", noon, "ns gang") // launched for others
@@ -356,7 +356,7 @@ func TestWhoWaitsForABudgetIsWoken(t *testing.T) {
 		}, true},
 		{"a machine is paid for no more", func() { p.machine("a", "gone-1", noon) }, true},
 		{"a namespace joins", func() {
-			p.SetNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", ResourceVersion: p.next(), Labels: map[string]string{"team": "red"}}})
+			p.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", ResourceVersion: p.next(), Labels: map[string]string{"team": "red"}}})
 		}, true},
 	} {
 		if tc.change(); woken() != tc.want {
@@ -399,7 +399,7 @@ func TestBudgetsLoseLittle(t *testing.T) {
 					written.Status.Budgets = append(written.Status.Budgets, report.Status)
 				}
 				written.ResourceVersion = p.next()
-				p.PolicyWritten(written)
+				p.Written(written)
 				p.policy = written
 				clear(unwritten)
 			}
@@ -407,8 +407,8 @@ func TestBudgetsLoseLittle(t *testing.T) {
 				next := newPurse(t)
 				next.clock.SetTime(p.clock.Now())
 				next.version, next.policy = p.version, p.policy
-				next.DeletePolicy("policy")
-				next.SetPolicy(p.policy)
+				next.Delete(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy"}})
+				next.Set(p.policy)
 				for name, since := range since {
 					next.machine(name, "gang-1", since, "ns gang")
 					if lived := p.clock.Now().Sub(since); lived < unwritten[name] {
@@ -450,8 +450,8 @@ func TestWhatRequestsHaveSpentIsTakenOnce(t *testing.T) {
 	p.machine("a", "gang-1", noon, "ns gang")
 	p.machine("idle", "gang-1", noon)
 	p.OpenAccount()
-	take := func() map[Spent]bool {
-		out := map[Spent]bool{}
+	take := func() map[provisioning.Spent]bool {
+		out := map[provisioning.Spent]bool{}
 		for _, s := range p.TakeSpent(p.clock.Now()) {
 			out[s] = true
 		}
@@ -460,9 +460,9 @@ func TestWhatRequestsHaveSpentIsTakenOnce(t *testing.T) {
 	p.after(100 * time.Second)
 	p.machine("a", "gang-1", noon)
 	p.after(10 * time.Second)
-	for _, want := range []map[Spent]bool{
-		{{"gang", "ns", 1_000_000}: true, {"", "", 1_200_000}: true},
-		{{"", "", 0}: true},
+	for _, want := range []map[provisioning.Spent]bool{
+		{{Request: "gang", Namespace: "ns", MicroUSD: 1_000_000}: true, {MicroUSD: 1_200_000}: true},
+		{{}: true},
 	} {
 		if diff := cmp.Diff(want, take()); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)

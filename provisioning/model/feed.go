@@ -32,33 +32,19 @@ type Feed struct {
 // NewFeed registers with the informers.
 func NewFeed(ctx context.Context, m *Model, informers cache.Informers, providers []cloudprovider.Watcher) (*Feed, error) {
 	f := &Feed{model: m, providers: providers, machines: make(chan struct{})}
-	for _, kind := range []struct {
-		object  client.Object
-		handler toolscache.ResourceEventHandler
-	}{
-		{&corev1.Node{}, handle(m.SetNode, func(n *corev1.Node) { m.DeleteNode(n.Name) })},
-		{&corev1.Pod{}, handle(m.SetPod, func(p *corev1.Pod) { m.DeletePod(p.UID) })},
-		{&corev1.PodTemplate{}, handle(m.SetTemplate, m.DeleteTemplate)},
-		{&corev1.Namespace{}, handle(m.SetNamespace, m.DeleteNamespace)},
-		{&appsv1.DaemonSet{}, handle(m.SetDaemonSet, func(d *appsv1.DaemonSet) { m.DeleteDaemonSet(d.UID) })},
-		{&provreq.ProvisioningRequest{}, handle(m.SetRequest, m.DeleteRequest)},
-		{&corev1.PersistentVolumeClaim{}, handle(m.SetClaim, m.DeleteClaim)},
-		{&corev1.PersistentVolume{}, handle(m.SetVolume, m.DeleteVolume)},
-		{&storagev1.StorageClass{}, handle(m.SetStorageClass, m.DeleteStorageClass)},
-		{&storagev1.CSIDriver{}, handle(m.SetCSIDriver, m.DeleteCSIDriver)},
-		{&storagev1.CSINode{}, handle(m.SetCSINode, m.DeleteCSINode)},
-		{&nodev1.RuntimeClass{}, handle(m.SetRuntimeClass, m.DeleteRuntimeClass)},
-		{&schedulingv1.PriorityClass{}, handle(m.SetPriorityClass, m.DeletePriorityClass)},
-		{&v1alpha1.NodeGroup{}, handle(m.SetGroup, func(g *v1alpha1.NodeGroup) { m.DeleteGroup(g.Name) })},
-		{&v1alpha1.CapacityPolicy{}, handle(m.SetPolicy, func(p *v1alpha1.CapacityPolicy) { m.DeletePolicy(p.Name) })},
+	handler := handle(m)
+	for _, object := range []client.Object{
+		&corev1.Node{}, &corev1.Pod{}, &corev1.PodTemplate{}, &corev1.Namespace{}, &appsv1.DaemonSet{}, &provreq.ProvisioningRequest{},
+		&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}, &storagev1.StorageClass{}, &storagev1.CSIDriver{}, &storagev1.CSINode{},
+		&nodev1.RuntimeClass{}, &schedulingv1.PriorityClass{}, &v1alpha1.NodeGroup{}, &v1alpha1.CapacityPolicy{},
 	} {
-		informer, err := informers.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
+		informer, err := informers.GetInformer(ctx, object, cache.BlockUntilSynced(false))
 		if err != nil {
-			return nil, fmt.Errorf("watching %T: %w", kind.object, err)
+			return nil, fmt.Errorf("watching %T: %w", object, err)
 		}
-		registration, err := informer.AddEventHandler(kind.handler)
+		registration, err := informer.AddEventHandler(handler)
 		if err != nil {
-			return nil, fmt.Errorf("watching %T: %w", kind.object, err)
+			return nil, fmt.Errorf("watching %T: %w", object, err)
 		}
 		f.handlers = append(f.handlers, registration)
 	}
@@ -125,23 +111,23 @@ func (f *Feed) Synced(ctx context.Context) bool {
 	}
 }
 
-// handle turns typed functions into an informer's handler. An object that was deleted
-// and made anew while a watch was broken comes to it as a change.
-func handle[T client.Object](set, remove func(T)) toolscache.ResourceEventHandler {
+// handle tells the model of what informers see. An object that was deleted and created again
+// while a watch was broken comes to it as a change.
+func handle(m *Model) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { set(o.(T)) },
+		AddFunc: func(o any) { m.Set(o.(client.Object)) },
 		UpdateFunc: func(old, o any) {
-			if before := old.(T); before.GetUID() != o.(T).GetUID() {
-				remove(before)
+			if before := old.(client.Object); before.GetUID() != o.(client.Object).GetUID() {
+				m.Delete(before)
 			}
-			set(o.(T))
+			m.Set(o.(client.Object))
 		},
 		DeleteFunc: func(o any) {
 			if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 				o = gone.Obj
 			}
-			if obj, ok := o.(T); ok {
-				remove(obj)
+			if obj, ok := o.(client.Object); ok {
+				m.Delete(obj)
 			}
 		},
 	}

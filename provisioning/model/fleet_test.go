@@ -59,16 +59,16 @@ func TestANodeAndItsMachineFindEachOther(t *testing.T) {
 	for name, order := range map[string][]func(*Model, *version){
 		"the machine comes first": {
 			func(m *Model, _ *version) { m.SetMachine(machine(cloudprovider.Booting)) },
-			func(m *Model, v *version) { m.SetNode(v.node(ofGroup)) },
+			func(m *Model, v *version) { m.Set(v.node(ofGroup)) },
 		},
 		"the node comes first": {
-			func(m *Model, v *version) { m.SetNode(v.node(ofGroup)) },
+			func(m *Model, v *version) { m.Set(v.node(ofGroup)) },
 			func(m *Model, _ *version) { m.SetMachine(machine(cloudprovider.Booting)) },
 		},
 		"the node gets its ID late": {
-			func(m *Model, v *version) { m.SetNode(v.node()) },
+			func(m *Model, v *version) { m.Set(v.node()) },
 			func(m *Model, _ *version) { m.SetMachine(machine(cloudprovider.Booting)) },
-			func(m *Model, v *version) { m.SetNode(v.node(ofGroup)) },
+			func(m *Model, v *version) { m.Set(v.node(ofGroup)) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestANodeAndItsMachineFindEachOther(t *testing.T) {
 			if c := only(t, m).Machine; c == nil || c.State != cloudprovider.Running {
 				t.Errorf("the machine has moved on, the node's is %+v", c)
 			}
-			m.DeleteNode("n")
+			m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 			if diff := cmp.Diff([]string{"n"}, lone(m)); diff != "" {
 				t.Errorf("without a node (-want +got):\n%s", diff)
 			}
@@ -100,9 +100,9 @@ func TestANodeAndItsMachineFindEachOther(t *testing.T) {
 func TestANodeWhoseMachineEndedIsLostAtOnce(t *testing.T) {
 	for _, end := range []cloudprovider.State{cloudprovider.Terminated, cloudprovider.Gone} {
 		m, v := newModel()
-		m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+		m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 		m.SetMachine(machine(cloudprovider.Running))
-		m.SetNode(v.node(ofGroup))
+		m.Set(v.node(ofGroup))
 		if n := only(t, m); !n.Ready || n.Machine == nil {
 			t.Fatalf("ready %t, machine %v", n.Ready, n.Machine)
 		}
@@ -110,7 +110,7 @@ func TestANodeWhoseMachineEndedIsLostAtOnce(t *testing.T) {
 		if n := only(t, m); n.Ready || n.Machine != nil {
 			t.Errorf("its machine is in state %d: ready %t, machine %v", end, n.Ready, n.Machine)
 		}
-		m.SetNode(v.node(ofGroup))
+		m.Set(v.node(ofGroup))
 		if n := only(t, m); n.Ready {
 			t.Errorf("old news of the node made it ready again")
 		}
@@ -127,7 +127,7 @@ func TestANodeIsUnreadySinceItsConditionSaysSo(t *testing.T) {
 		"without any, as born": {func(n *corev1.Node) { n.Status.Conditions, n.CreationTimestamp = nil, metav1.NewTime(noon) }, noon},
 	} {
 		m, v := newModel()
-		m.SetNode(v.node(tc.change))
+		m.Set(v.node(tc.change))
 		if n := only(t, m); !n.UnreadySince.Equal(tc.want) || n.Ready != tc.want.IsZero() {
 			t.Errorf("%s: ready %t, unready since %s", name, n.Ready, n.UnreadySince)
 		}
@@ -147,7 +147,7 @@ func TestWhoKeepsANode(t *testing.T) {
 		{"nor who says no", map[string]string{v1alpha1.ScaleDownDisabledAnnotation: "false", "karpenter.sh/do-not-disrupt": "false"}, false},
 	} {
 		m, v := newModel()
-		m.SetNode(v.node(func(n *corev1.Node) { n.Annotations = tc.annotations }))
+		m.Set(v.node(func(n *corev1.Node) { n.Annotations = tc.annotations }))
 		if got := only(t, m).Kept; got != tc.want {
 			t.Errorf("%s: kept %t", tc.name, got)
 		}
@@ -170,7 +170,7 @@ func TestWhichPodsKeepAMachine(t *testing.T) {
 	}{
 		{"any pod", ofGroup, func(*corev1.Pod) {}, counts{Pods: 1}},
 		{"one that is terminating", ofGroup, terminating, counts{Pods: 1, Terminating: 1}},
-		{"not one that has finished", ofGroup, phase(corev1.PodFailed), counts{Idle: true}},
+		{"not one that has finished", ofGroup, podPhase(corev1.PodFailed), counts{Idle: true}},
 		{"nor a static one", ofGroup, static, counts{Idle: true}},
 		{"a replica uses a machine without devices", withoutDevices, replica, counts{Pods: 1}},
 		{"on one with devices it is a stray", ofGroup, replica, counts{Pods: 1, Strays: 1, Idle: true}},
@@ -185,15 +185,15 @@ func TestWhichPodsKeepAMachine(t *testing.T) {
 			clock.SetTime(noon)
 			m, v := New(clock, KnownClasses), new(version)
 			m.SetMachine(machine(cloudprovider.Running))
-			m.SetNode(v.node(tc.node))
-			m.SetPod(v.pod("pod", "n", 0, tc.pod))
+			m.Set(v.node(tc.node))
+			m.Set(v.pod("pod", "n", 0, tc.pod))
 			n := only(t, m)
 			got := counts{n.Pods, n.Terminating, len(n.Strays), !n.IdleSince.IsZero()}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			clock.SetTime(later)
-			m.DeletePod("pod")
+			m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "pod"}})
 			if want := map[bool]time.Time{true: noon, false: later}[tc.want.Idle]; only(t, m).IdleSince != want {
 				t.Errorf("without it the node is idle since %s, want %s", only(t, m).IdleSince, want)
 			}
@@ -206,22 +206,22 @@ func TestWhichPodsKeepAMachine(t *testing.T) {
 func TestUndecided(t *testing.T) {
 	m, v := newModel()
 	undecided := func() bool { return m.Fleet(noon).Undecided }
-	m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
+	m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
 	for _, step := range []struct {
 		name string
 		do   func()
 		want bool
 	}{
 		{"nobody waits", func() {}, false},
-		{"a request has come", func() { m.SetRequest(v.request("gang")) }, true},
+		{"a request has come", func() { m.Set(v.request("gang")) }, true},
 		{"it has been decided", func() { m.Due(nil) }, false},
-		{"a machine has come", func() { m.SetNode(v.node(ofGroup)) }, true},
+		{"a machine has come", func() { m.Set(v.node(ofGroup)) }, true},
 		{"it is being carried out", func() { m.Due(nil); m.Assume("gang", Assumption{}); m.Due(nil) }, true},
 		{"what it has written is to be looked at", func() { m.Settle("gang") }, true},
 		{"it launches", func() {
 			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
 		}, false},
-		{"it has its capacity", func() { m.Settle("gang"); m.SetRequest(v.request("gang", provreq.Provisioned)) }, false},
+		{"it has its capacity", func() { m.Settle("gang"); m.Set(v.request("gang", provreq.Provisioned)) }, false},
 	} {
 		if step.do(); undecided() != step.want {
 			t.Errorf("%s: undecided is %t", step.name, !step.want)
@@ -231,11 +231,11 @@ func TestUndecided(t *testing.T) {
 
 func TestFleetKnowsWhoIsInFlight(t *testing.T) {
 	m, v := newModel()
-	m.SetRequest(v.request("waits"))
+	m.Set(v.request("waits"))
 	launching := v.request("launches")
 	launching.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(provisioning.Attempt{
 		Number: 2, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}.Encode())}
-	m.SetRequest(launching)
+	m.Set(launching)
 	f := m.Fleet(noon)
 	if diff := cmp.Diff(map[types.UID]bool{"waits": true, "launches": true}, f.Requests); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
@@ -243,7 +243,7 @@ func TestFleetKnowsWhoIsInFlight(t *testing.T) {
 	if diff := cmp.Diff(map[string]bool{"launches-2": true}, f.InFlight); diff != "" {
 		t.Errorf("in flight (-want +got):\n%s", diff)
 	}
-	m.SetRequest(v.request("launches", provreq.Failed))
+	m.Set(v.request("launches", provreq.Failed))
 	if f := m.Fleet(noon); len(f.InFlight) != 0 {
 		t.Errorf("%v are in flight, and their request is over", f.InFlight)
 	}
@@ -257,7 +257,7 @@ func TestAccountsFollowEachMachine(t *testing.T) {
 	m.OpenAccount()
 	price := resource.MustParse("3.6")
 	group := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}, Spec: v1alpha1.NodeGroupSpec{PricePerHour: &price}}
-	m.SetGroup(group)
+	m.Set(group)
 
 	attempt := func(phase provisioning.AttemptPhase, conditions ...string) *provreq.ProvisioningRequest {
 		r := v.request("gang", conditions...)
@@ -284,17 +284,17 @@ func TestAccountsFollowEachMachine(t *testing.T) {
 		// counts for.
 		then, counts provisioning.Purpose
 	}{
-		{"launched", func() { m.SetRequest(attempt(provisioning.Launching)); m.SetMachine(machine(cloudprovider.Booting)) }, provisioning.PurposeJoining, provisioning.PurposeJoining},
-		{"registered", func() { m.SetNode(v.node(young)); m.SetMachine(machine(cloudprovider.Running)) }, provisioning.PurposeJoining, provisioning.PurposeJoining},
+		{"launched", func() { m.Set(attempt(provisioning.Launching)); m.SetMachine(machine(cloudprovider.Booting)) }, provisioning.PurposeJoining, provisioning.PurposeJoining},
+		{"registered", func() { m.Set(v.node(young)); m.SetMachine(machine(cloudprovider.Running)) }, provisioning.PurposeJoining, provisioning.PurposeJoining},
 		{"booked", func() {
-			m.SetNode(v.node(forGang))
-			m.SetRequest(attempt(provisioning.Done, provreq.Provisioned))
+			m.Set(v.node(forGang))
+			m.Set(attempt(provisioning.Done, provreq.Provisioned))
 		}, provisioning.PurposeBooked, provisioning.PurposeBooked},
-		{"used", func() { m.SetPod(v.pod("one", "n", 8, consumes)) }, provisioning.PurposeUsed, provisioning.PurposeUsed},
-		{"the NodeGroup is deleted", func() { m.DeleteGroup("gpu") }, provisioning.PurposeUsed, provisioning.PurposeUsed},
+		{"used", func() { m.Set(v.pod("one", "n", 8, consumes)) }, provisioning.PurposeUsed, provisioning.PurposeUsed},
+		{"the NodeGroup is deleted", func() { m.Delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}) }, provisioning.PurposeUsed, provisioning.PurposeUsed},
 		{"idle", func() {
-			m.SetRequest(attempt(provisioning.Done, provreq.Provisioned, provreq.BookingExpired))
-			m.DeletePod("one")
+			m.Set(attempt(provisioning.Done, provreq.Provisioned, provreq.BookingExpired))
+			m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
 		}, provisioning.PurposeIdle, provisioning.PurposeIdle},
 		{"taken back", func() { m.MachineTaken(machine(cloudprovider.Running)) }, -1, -1},
 	} {
@@ -337,13 +337,13 @@ func TestARolledBackLaunchIsWasted(t *testing.T) {
 		"the attempt is rolled back": func(m *Model, _ *version) {
 			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.RollingBack, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
 		},
-		"the request is deleted": func(m *Model, v *version) { m.DeleteRequest(v.request("gang")) },
+		"the request is deleted": func(m *Model, v *version) { m.Delete(v.request("gang")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := testingclock.NewFakePassiveClock(noon)
 			m, v := New(clock, KnownClasses), new(version)
 			m.OpenAccount()
-			m.SetRequest(v.request("gang"))
+			m.Set(v.request("gang"))
 			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
 			m.SetMachine(machine(cloudprovider.Booting))
 			m.Amounts(clock.Now())
@@ -365,7 +365,7 @@ func TestAnAccountBeginsWhenItIsOpened(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
 	m, v := New(clock, KnownClasses), new(version)
 	m.SetMachine(machine(cloudprovider.Running))
-	m.SetNode(v.node(ofGroup))
+	m.Set(v.node(ofGroup))
 	if got := m.Amounts(noon); got != nil {
 		t.Errorf("nobody keeps an account, and it says %v", got)
 	}
@@ -389,7 +389,7 @@ func BenchmarkLook(b *testing.B) {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
 			m, v := fleetOf(nodes)
 			for b.Loop() {
-				m.SetNode(nodeOf(v, 0))
+				m.Set(nodeOf(v, 0))
 				provisioning.Tend(m.Fleet(noon))
 			}
 		})
@@ -413,17 +413,17 @@ func BenchmarkAmounts(b *testing.B) {
 func fleetOf(nodes int) (*Model, *version) {
 	m, v := newModel()
 	for i := range 100 {
-		m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("group-%02d", i), ResourceVersion: v.next()}})
+		m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("group-%02d", i), ResourceVersion: v.next()}})
 	}
 	for i := range nodes {
 		n := nodeOf(v, i)
 		m.SetMachine(cloudprovider.Machine{Name: n.Name, Group: n.Labels[v1alpha1.NodeGroupLabel], ProviderID: n.Spec.ProviderID, Launch: fmt.Sprintf("gang-%d-1", i/16), State: cloudprovider.Running})
-		m.SetNode(n)
+		m.Set(n)
 		if i%16 == 0 {
-			m.SetRequest(v.request(fmt.Sprintf("gang-%d", i/16), provreq.Provisioned, provreq.BookingExpired))
+			m.Set(v.request(fmt.Sprintf("gang-%d", i/16), provreq.Provisioned, provreq.BookingExpired))
 		}
 		if i%2 == 0 {
-			m.SetPod(v.pod(fmt.Sprintf("pod-%d", i), n.Name, 8))
+			m.Set(v.pod(fmt.Sprintf("pod-%d", i), n.Name, 8))
 		}
 	}
 	m.Snapshot(noon)

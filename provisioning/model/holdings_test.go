@@ -21,10 +21,10 @@ func limited() (*Model, *version) {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
 	g.Spec.PricePerHour = &price
 	g.Spec.Template.Capacity = corev1.ResourceList{gpu: resource.MustParse("8")}
-	m.SetGroup(g)
+	m.Set(g)
 	p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "limits", ResourceVersion: v.next()}}
 	p.Spec.Limits = &v1alpha1.CapacityLimits{Machines: &ten}
-	m.SetPolicy(p)
+	m.Set(p)
 	return m, v
 }
 
@@ -33,7 +33,7 @@ func has(m *Model, namespace string) provisioning.Holdings {
 	return m.View(m.Snapshot(noon), &provisioning.Request{Namespace: namespace, Name: "next"}).Has
 }
 
-func launching(r *provreq.ProvisioningRequest, count int) *provreq.ProvisioningRequest {
+func launches(r *provreq.ProvisioningRequest, count int) *provreq.ProvisioningRequest {
 	a := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: count}}}
 	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
 	return r
@@ -67,10 +67,10 @@ func TestWhatANamespaceHas(t *testing.T) {
 	}{
 		{"nothing yet", func() {}, 0},
 		{"an attempt that is about to be on record", func() {
-			m.SetRequest(v.request("gang"))
+			m.Set(v.request("gang"))
 			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 3}}}})
 		}, 3},
-		{"that is on record", func() { m.SetRequest(launching(v.request("gang"), 3)); m.Settle("gang") }, 3},
+		{"that is on record", func() { m.Set(launches(v.request("gang"), 3)); m.Settle("gang") }, 3},
 		{"a hold, which is no machine yet", func() {
 			hold := machine(9, cloudprovider.Booting)
 			hold.Hold, hold.ProviderID = true, ""
@@ -82,11 +82,11 @@ func TestWhatANamespaceHas(t *testing.T) {
 		}, 3},
 		{"all of them", func() { m.SetMachine(machine(2, cloudprovider.Booting)) }, 3},
 		{"one has ended", func() { m.SetMachine(machine(2, cloudprovider.Terminated)) }, 2},
-		{"their nodes join", func() { m.SetNode(node(0, joining)); m.SetNode(node(1, joining)) }, 2},
-		{"one is booked", func() { m.SetNode(node(1, booked)) }, 2},
-		{"the request is deleted: what is booked is used, what joins is about to go", func() { m.DeleteRequest(v.request("gang")) }, 2},
+		{"their nodes join", func() { m.Set(node(0, joining)); m.Set(node(1, joining)) }, 2},
+		{"one is booked", func() { m.Set(node(1, booked)) }, 2},
+		{"the request is deleted: what is booked is used, what joins is about to go", func() { m.Delete(v.request("gang")) }, 2},
 		{"one is gone", func() { m.SetMachine(machine(0, cloudprovider.Gone)) }, 1},
-		{"the gang has ended, and its machine is idle", func() { m.SetNode(node(1)) }, 0},
+		{"the gang has ended, and its machine is idle", func() { m.Set(node(1)) }, 0},
 	} {
 		step.do()
 		got := has(m, "ns")
@@ -103,7 +103,7 @@ func TestWhatANamespaceHas(t *testing.T) {
 func TestAGangWithoutItsRequestCountsAfterARestart(t *testing.T) {
 	m, v := limited()
 	m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", Launch: "gang-1", ProviderID: "id-a", State: cloudprovider.Running})
-	m.SetNode(v.node(booked, func(n *corev1.Node) {
+	m.Set(v.node(booked, func(n *corev1.Node) {
 		n.Spec.ProviderID, n.Annotations[v1alpha1.LaunchAnnotation] = "id-a", "gang-1"
 	}))
 	if got := has(m, "ns"); got.Machines != 1 {
@@ -114,10 +114,10 @@ func TestAGangWithoutItsRequestCountsAfterARestart(t *testing.T) {
 func TestLimitsHoldWhereTheirPolicySelectsTheNamespace(t *testing.T) {
 	m, v := newModel()
 	policy := func(name string, limits *v1alpha1.CapacityLimits) {
-		m.SetPolicy(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: v.next()}, Spec: v1alpha1.CapacityPolicySpec{Limits: limits}})
+		m.Set(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: v.next()}, Spec: v1alpha1.CapacityPolicySpec{Limits: limits}})
 	}
 	namespace := func(name, team string) {
-		m.SetNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: v.next(),
+		m.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: v.next(),
 			Labels: map[string]string{corev1.LabelMetadataName: name, "team": team}}})
 	}
 	policy("all", &v1alpha1.CapacityLimits{})
@@ -136,7 +136,7 @@ func TestLimitsHoldWhereTheirPolicySelectsTheNamespace(t *testing.T) {
 		{func() {}, "free", "[all typo]"},
 		{func() {}, "heard-of-later", "[all but-one typo]"},
 		{func() { namespace("free", "ml") }, "free", "[all ml typo]"},
-		{func() { m.DeletePolicy("all") }, "free", "[ml typo]"},
+		{func() { m.Delete(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}}) }, "free", "[ml typo]"},
 	} {
 		tc.before()
 		var names []string

@@ -5,9 +5,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning"
 )
@@ -71,13 +68,13 @@ func (ns *nodes) forgetEnded(name string, n *node, which func(ended) bool) {
 }
 
 // replaced gives the room up of one pod that has ended, since this one has come in its
-// place: on the same node if there is such a one, else the one that has waited longest.
-func (ns *nodes) replaced(p *pod) {
+// place: on the same node if there is such a one, else the one that has waited longest. It
+// returns the name of that node.
+func (ns *nodes) replaced(p *pod) (where string) {
 	if p.consumes.name == "" {
-		return
+		return ""
 	}
-	key := keyOf(p.consumes)
-	where, first := "", time.Time{}
+	key, first := keyOf(p.consumes), time.Time{}
 	// Times of binding are whole seconds. A pod that was there before is none in place of
 	// this one.
 	fits := func(e ended) bool {
@@ -91,7 +88,7 @@ func (ns *nodes) replaced(p *pod) {
 		}
 	}
 	if where == "" {
-		return
+		return ""
 	}
 	one := false
 	ns.forgetEnded(where, ns.byName[where], func(e ended) bool {
@@ -101,42 +98,19 @@ func (ns *nodes) replaced(p *pod) {
 		one = true
 		return true
 	})
-	ns.stale[where] = true
+	return where
 }
 
-// endOf is when a pod that has finished did so, by whoever ran it.
-func endOf(p *corev1.Pod) (at time.Time) {
-	at = p.CreationTimestamp.Time
-	for i := range p.Status.ContainerStatuses {
-		if t := p.Status.ContainerStatuses[i].State.Terminated; t != nil && t.FinishedAt.After(at) {
-			at = t.FinishedAt.Time
-		}
-	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && c.LastTransitionTime.After(at) {
-			at = c.LastTransitionTime.Time
-		}
-	}
-	return at
-}
-
-// isMadeAgain says that somebody makes another pod when this one has ended.
-func isMadeAgain(p *corev1.Pod) bool {
-	owner := metav1.GetControllerOf(p)
-	return owner != nil && owner.Kind != "DaemonSet"
-}
-
-// keep takes the room off that is kept on the node for gangs that run.
-func (m *Model) keep(name string, n *node, out *provisioning.Node) {
-	delete(m.nodes.lapses, name)
+// keepRoom takes the room off that is kept on the node for gangs that run.
+func (ns *nodes) keepRoom(name string, n *node, out *provisioning.Node, now time.Time) {
+	delete(ns.lapses, name)
 	if len(n.ended) == 0 {
 		return
 	}
-	now := m.now()
-	m.nodes.forgetEnded(name, n, func(e ended) bool { return !now.Before(e.until) })
+	ns.forgetEnded(name, n, func(e ended) bool { return !now.Before(e.until) })
 	for i := range out.Labelled {
 		b := &out.Labelled[i]
-		if e := m.requests.byUID[b.UID]; e == nil || !isConsumed(e.object) {
+		if e := ns.requests.byUID[b.UID]; e == nil || !isConsumed(e.object) {
 			continue
 		}
 		kept, first, last := n.roomOfEnded(b)
@@ -145,8 +119,8 @@ func (m *Model) keep(name string, n *node, out *provisioning.Node) {
 		}
 		b.Kept, b.KeptUntil = kept, last
 		out.Free.Sub(kept, 1)
-		if at, some := m.nodes.lapses[name]; !some || first.Before(at) {
-			m.nodes.lapses[name] = first
+		if at, some := ns.lapses[name]; !some || first.Before(at) {
+			ns.lapses[name] = first
 		}
 	}
 }
@@ -179,12 +153,12 @@ func (n *node) roomOfEnded(b *provisioning.Booking) (kept nodegroups.Resources, 
 	return kept, first, last
 }
 
-// lapsed says that room is free by now that was kept until then.
-func (ns *nodes) lapsed(now time.Time) (any bool) {
+// lapsed are the nodes on which room is free by now that was kept until then.
+func (ns *nodes) lapsed(now time.Time) (names []string) {
 	for name, at := range ns.lapses {
 		if !now.Before(at) {
-			ns.stale[name], any = true, true
+			names = append(names, name)
 		}
 	}
-	return any
+	return names
 }

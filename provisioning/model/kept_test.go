@@ -40,7 +40,7 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 		*version
 	}
 	ends := func(how corev1.PodPhase) func(site) {
-		return func(s site) { s.SetPod(s.pod("one", "n", 4, ofJob, phase(how))) }
+		return func(s site) { s.Set(s.pod("one", "n", 4, ofJob, podPhase(how))) }
 	}
 	for _, tc := range []struct {
 		name string
@@ -52,63 +52,66 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 		{"while both run", func(site) {}, 0, 0},
 		{"one that succeeded, of which the Job may have more", ends(corev1.PodSucceeded), 0, afterSuccess},
 		{"one that failed, which the Job tries again", ends(corev1.PodFailed), 0, afterFailure},
-		{"one that was deleted", func(s site) { s.DeletePod("one") }, 0, afterStop},
+		{"one that was deleted", func(s site) { s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}}) }, 0, afterStop},
 		{"one that was stopped", func(s site) {
-			s.SetPod(s.pod("one", "n", 4, ofJob, phase(corev1.PodFailed), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(noon)) }))
+			s.Set(s.pod("one", "n", 4, ofJob, podPhase(corev1.PodFailed), func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(noon)) }))
 		}, 0, afterStop},
-		{"one that failed and was deleted", func(s site) { ends(corev1.PodFailed)(s); s.DeletePod("one") }, 0, afterFailure},
+		{"one that failed and was deleted", func(s site) {
+			ends(corev1.PodFailed)(s)
+			s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
+		}, 0, afterFailure},
 		{"until the next one is here", func(s site) {
 			ends(corev1.PodFailed)(s)
-			s.SetPod(s.pod("next", "n", 4, ofJob))
+			s.Set(s.pod("next", "n", 4, ofJob))
 		}, 0, 0},
 		{"of two that ended only one is here again", func(s site) {
-			s.SetPod(s.pod("two", "n", 4, ofJob, phase(corev1.PodFailed)))
+			s.Set(s.pod("two", "n", 4, ofJob, podPhase(corev1.PodFailed)))
 			ends(corev1.PodFailed)(s)
-			s.SetPod(s.pod("next", "n", 4, ofJob))
-			s.DeletePod("two")
+			s.Set(s.pod("next", "n", 4, ofJob))
+			s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "two"}})
 		}, 0, afterFailure},
 		{"the next one runs on another node of the gang", func(s site) {
 			ends(corev1.PodFailed)(s)
 			s.Snapshot(noon)
-			s.SetNode(s.node(booked, func(n *corev1.Node) { n.Name = "m" }))
-			s.SetPod(s.pod("next", "m", 4, ofJob))
+			s.Set(s.node(booked, func(n *corev1.Node) { n.Name = "m" }))
+			s.Set(s.pod("next", "m", 4, ofJob))
 		}, 4, 0},
 		{"another one that was there before is not in its place", func(s site) {
 			ends(corev1.PodFailed)(s)
 			s.Snapshot(noon)
-			s.SetNode(s.node(booked, func(n *corev1.Node) { n.Name = "m" }))
-			s.SetPod(s.pod("three", "m", 4, ofJob, func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(noon.Add(-time.Minute)) }))
+			s.Set(s.node(booked, func(n *corev1.Node) { n.Name = "m" }))
+			s.Set(s.pod("three", "m", 4, ofJob, func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(noon.Add(-time.Minute)) }))
 		}, 0, afterFailure},
 		{"or is elsewhere, and this one ends, too", func(s site) {
 			ends(corev1.PodSucceeded)(s)
-			s.SetPod(s.pod("two", "n", 4, ofJob, phase(corev1.PodFailed)))
+			s.Set(s.pod("two", "n", 4, ofJob, podPhase(corev1.PodFailed)))
 		}, 0, afterFailure},
-		{"not where nobody makes another one", func(s site) { s.SetPod(s.pod("one", "n", 4, consumes, phase(corev1.PodFailed))) }, 4, 0},
-		{"not when the request is gone", func(s site) { ends(corev1.PodFailed)(s); s.Snapshot(noon); s.DeleteRequest(s.request("gang")) }, 4, 0},
+		{"not where nobody makes another one", func(s site) { s.Set(s.pod("one", "n", 4, consumes, podPhase(corev1.PodFailed))) }, 4, 0},
+		{"not when the request is gone", func(s site) { ends(corev1.PodFailed)(s); s.Snapshot(noon); s.Delete(s.request("gang")) }, 4, 0},
 		{"not when the gang begins anew", func(s site) {
 			ends(corev1.PodFailed)(s)
 			s.Snapshot(noon)
-			s.SetRequest(s.over(provisioning.ReasonBookingConsumed, provreq.CapacityRevoked))
+			s.Set(s.over(provisioning.ReasonBookingConsumed, provreq.CapacityRevoked))
 		}, 4, 0},
 		{"not for those who came too late", func(s site) {
-			s.SetRequest(s.over(provisioning.ReasonReservationExpired))
+			s.Set(s.over(provisioning.ReasonReservationExpired))
 			ends(corev1.PodFailed)(s)
 		}, 4, 0},
 		{"a process that begins counts from the pod's end", func(s site) {
-			s.SetPod(s.pod("before", "n", 4, ofJob, phase(corev1.PodFailed), finishedAt(noon.Add(-time.Minute)), func(p *corev1.Pod) {
+			s.Set(s.pod("before", "n", 4, ofJob, podPhase(corev1.PodFailed), finishedAt(noon.Add(-time.Minute)), func(p *corev1.Pod) {
 				p.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour))
 			}))
-			s.DeletePod("two")
-			s.DeletePod("one")
+			s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "two"}})
+			s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
 		}, 0, afterFailure - time.Minute},
 		{"and not for one that ended long ago", func(s site) {
-			s.SetRequest(s.over(provisioning.ReasonReservationExpired))
-			s.DeletePod("two")
-			s.DeletePod("one")
-			s.DeleteNode("n")
-			s.SetNode(s.node(booked))
-			s.SetRequest(s.over(provisioning.ReasonBookingConsumed))
-			s.SetPod(s.pod("before", "n", 4, ofJob, phase(corev1.PodFailed), finishedAt(noon.Add(-afterFailure)), func(p *corev1.Pod) {
+			s.Set(s.over(provisioning.ReasonReservationExpired))
+			s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "two"}})
+			s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
+			s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+			s.Set(s.node(booked))
+			s.Set(s.over(provisioning.ReasonBookingConsumed))
+			s.Set(s.pod("before", "n", 4, ofJob, podPhase(corev1.PodFailed), finishedAt(noon.Add(-afterFailure)), func(p *corev1.Pod) {
 				p.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour))
 			}))
 		}, 8, 0},
@@ -116,10 +119,10 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			clock := testingclock.NewFakePassiveClock(noon)
 			m, v := New(clock, KnownClasses), new(version)
-			m.SetNode(v.node(booked))
-			m.SetPod(v.pod("one", "n", 4, ofJob))
-			m.SetPod(v.pod("two", "n", 4, ofJob))
-			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
+			m.Set(v.node(booked))
+			m.Set(v.pod("one", "n", 4, ofJob))
+			m.Set(v.pod("two", "n", 4, ofJob))
+			m.Set(v.over(provisioning.ReasonBookingConsumed))
 			m.Snapshot(noon)
 			changed := m.Changed()
 			tc.do(site{m, v})
@@ -166,26 +169,26 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 // TestWhatIsRememberedOfANodeGoesWithIt, so that nothing grows.
 func TestWhatIsRememberedOfANodeGoesWithIt(t *testing.T) {
 	m, v := newModel()
-	m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
-	m.SetNode(v.node(booked))
+	m.Set(v.over(provisioning.ReasonBookingConsumed))
+	m.Set(v.node(booked))
 	for _, name := range []string{"one", "two", "three"} {
-		m.SetPod(v.pod(name, "n", 2, ofJob))
-		m.SetPod(v.pod(name, "n", 2, ofJob, phase(corev1.PodSucceeded)))
+		m.Set(v.pod(name, "n", 2, ofJob))
+		m.Set(v.pod(name, "n", 2, ofJob, podPhase(corev1.PodSucceeded)))
 	}
-	m.DeletePod("one")
+	m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
 	m.Snapshot(noon)
 	// One on a node that was never heard of.
-	m.SetPod(v.pod("lost", "m", 2, ofJob))
-	m.SetPod(v.pod("lost", "m", 2, ofJob, phase(corev1.PodFailed)))
-	m.DeletePod("lost")
-	m.SetPod(v.pod("again", "n", 2, ofJob))
-	m.DeleteNode("n")
-	m.DeletePod("again")
-	m.DeletePod("two")
-	m.DeletePod("three")
+	m.Set(v.pod("lost", "m", 2, ofJob))
+	m.Set(v.pod("lost", "m", 2, ofJob, podPhase(corev1.PodFailed)))
+	m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "lost"}})
+	m.Set(v.pod("again", "n", 2, ofJob))
+	m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "again"}})
+	m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "two"}})
+	m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "three"}})
 	m.Snapshot(noon)
-	if len(m.nodes.byName)+len(m.nodes.lapses)+len(m.nodes.endedOn)+len(m.nodes.pods)+len(m.nodes.stale) > 0 {
-		t.Errorf("left are %v, %v, %v, %v, %v", m.nodes.byName, m.nodes.lapses, m.nodes.endedOn, m.nodes.pods, m.nodes.stale)
+	if len(m.nodes.byName)+len(m.nodes.lapses)+len(m.nodes.endedOn)+len(m.nodes.pods)+len(m.dirty[nodeView]) > 0 {
+		t.Errorf("left are %v, %v, %v, %v, %v", m.nodes.byName, m.nodes.lapses, m.nodes.endedOn, m.nodes.pods, m.dirty[nodeView])
 	}
 }
 
@@ -193,20 +196,20 @@ func TestWhatIsRememberedOfANodeGoesWithIt(t *testing.T) {
 func TestOneThatStandsByForgets(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
 	m, v := New(clock, KnownClasses), new(version)
-	m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
-	m.SetNode(v.node(booked))
-	m.SetPod(v.pod("one", "n", 8, ofJob))
+	m.Set(v.over(provisioning.ReasonBookingConsumed))
+	m.Set(v.node(booked))
+	m.Set(v.pod("one", "n", 8, ofJob))
 	m.Tidy(noon)
-	m.DeleteNode("n")
-	m.DeletePod("one")
+	m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
 	m.Tidy(noon)
-	if len(m.requests.lost["gang"]) != 1 || len(m.ended) != 1 || len(m.nodes.stale) > 0 {
-		t.Fatalf("at once it knows of %v and %v; %v are left to be read", m.requests.lost, m.ended, m.nodes.stale)
+	if len(m.losses["gang"]) != 1 || len(m.consumers.ended) != 1 || len(m.dirty[nodeView]) > 0 {
+		t.Fatalf("at once it knows of %v and %v; %v are left to be read", m.losses, m.consumers.ended, m.dirty[nodeView])
 	}
 	clock.SetTime(noon.Add(2 * remembered))
 	m.Tidy(clock.Now())
-	if len(m.requests.lost["gang"])+len(m.ended) > 0 {
-		t.Errorf("after hours it knows of %v and %v", m.requests.lost, m.ended)
+	if len(m.losses["gang"])+len(m.consumers.ended) > 0 {
+		t.Errorf("after hours it knows of %v and %v", m.losses, m.consumers.ended)
 	}
 }
 
@@ -224,48 +227,48 @@ func TestStrandedPods(t *testing.T) {
 		pods int
 	}{
 		{"a pod without room", func(m *Model, v *version) {
-			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
+			m.Set(v.over(provisioning.ReasonBookingConsumed))
 			m.Due(nil)
-			m.SetPod(v.pod("one", "", 8, unschedulable))
+			m.Set(v.pod("one", "", 8, unschedulable))
 		}, 1},
 		{"before its request is known", func(m *Model, v *version) {
-			m.SetPod(v.pod("one", "", 8, unschedulable))
-			m.SetPod(v.pod("two", "", 8, unschedulable))
-			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
+			m.Set(v.pod("one", "", 8, unschedulable))
+			m.Set(v.pod("two", "", 8, unschedulable))
+			m.Set(v.over(provisioning.ReasonBookingConsumed))
 		}, 2},
 		{"since it was first told", func(m *Model, v *version) {
-			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
-			m.SetPod(v.pod("one", "", 8, unschedulable))
+			m.Set(v.over(provisioning.ReasonBookingConsumed))
+			m.Set(v.pod("one", "", 8, unschedulable))
 			m.clock.(*testingclock.FakePassiveClock).SetTime(noon.Add(time.Minute))
-			m.SetPod(v.pod("one", "", 8, unschedulable))
+			m.Set(v.pod("one", "", 8, unschedulable))
 		}, 1},
 		{"that waits while its request does", func(m *Model, v *version) {
-			m.SetPod(v.pod("one", "", 8, unschedulable))
-			m.SetRequest(v.request("gang"))
+			m.Set(v.pod("one", "", 8, unschedulable))
+			m.Set(v.request("gang"))
 		}, 0},
 		{"that comes too late", func(m *Model, v *version) {
-			m.SetRequest(v.over(provisioning.ReasonReservationExpired))
-			m.SetPod(v.pod("one", "", 8, unschedulable))
+			m.Set(v.over(provisioning.ReasonReservationExpired))
+			m.Set(v.pod("one", "", 8, unschedulable))
 		}, 0},
 		{"that nobody waits for any more", func(m *Model, v *version) {
-			m.SetRequest(v.over(provisioning.ReasonBookingConsumed, provreq.CapacityRevoked))
-			m.SetPod(v.pod("one", "", 8, unschedulable))
+			m.Set(v.over(provisioning.ReasonBookingConsumed, provreq.CapacityRevoked))
+			m.Set(v.pod("one", "", 8, unschedulable))
 		}, 0},
 		{"that kube-scheduler has not looked at", func(m *Model, v *version) {
-			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
-			m.SetPod(v.pod("one", "", 8, consumes))
+			m.Set(v.over(provisioning.ReasonBookingConsumed))
+			m.Set(v.pod("one", "", 8, consumes))
 		}, 0},
 		{"that finds a node", func(m *Model, v *version) {
-			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
-			m.SetPod(v.pod("one", "", 8, unschedulable))
-			m.SetPod(v.pod("one", "n", 8, consumes))
+			m.Set(v.over(provisioning.ReasonBookingConsumed))
+			m.Set(v.pod("one", "", 8, unschedulable))
+			m.Set(v.pod("one", "n", 8, consumes))
 		}, 0},
 		{"that goes", func(m *Model, v *version) {
-			m.SetRequest(v.over(provisioning.ReasonBookingConsumed))
-			m.SetPod(v.pod("one", "", 8, unschedulable))
-			m.DeletePod("one")
+			m.Set(v.over(provisioning.ReasonBookingConsumed))
+			m.Set(v.pod("one", "", 8, unschedulable))
+			m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
 		}, 0},
-		{"of no request", func(m *Model, v *version) { m.SetPod(v.pod("one", "", 8, unschedulable)) }, 0},
+		{"of no request", func(m *Model, v *version) { m.Set(v.pod("one", "", 8, unschedulable)) }, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m, v := newModel()

@@ -69,7 +69,9 @@ func consumes(p *corev1.Pod) {
 	p.Annotations = map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "gang"}
 }
 
-func phase(ph corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Status.Phase = ph } }
+func podPhase(ph corev1.PodPhase) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.Phase = ph }
+}
 
 // booked marks a node whose eight GPUs the gang has booked.
 func booked(n *corev1.Node) {
@@ -89,12 +91,12 @@ func only(t *testing.T, m *Model) provisioning.Node {
 
 func TestPodsTakeRoom(t *testing.T) {
 	m, v := newModel()
-	m.SetPod(v.pod("early", "n", 1)) // heard of before its node
-	m.SetNode(v.node())
-	m.SetPod(v.pod("running", "n", 2))
-	m.SetPod(v.pod("finished", "n", 4, phase(corev1.PodSucceeded)))
-	m.SetPod(v.pod("nominated", "", 1, func(p *corev1.Pod) { p.Status.NominatedNodeName = "n" }))
-	m.SetPod(v.pod("daemon", "n", 1, func(p *corev1.Pod) {
+	m.Set(v.pod("early", "n", 1)) // heard of before its node
+	m.Set(v.node())
+	m.Set(v.pod("running", "n", 2))
+	m.Set(v.pod("finished", "n", 4, podPhase(corev1.PodSucceeded)))
+	m.Set(v.pod("nominated", "", 1, func(p *corev1.Pod) { p.Status.NominatedNodeName = "n" }))
+	m.Set(v.pod("daemon", "n", 1, func(p *corev1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", UID: "ds", Controller: new(bool)}}
 		*p.OwnerReferences[0].Controller = true
 	}))
@@ -103,7 +105,7 @@ func TestPodsTakeRoom(t *testing.T) {
 		t.Errorf("free %d, pods %d, daemons %v", n.Free[gpu], n.Pods, n.Daemons)
 	}
 	for _, uid := range []types.UID{"early", "running", "nominated", "daemon", "finished"} {
-		m.DeletePod(uid)
+		m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}})
 	}
 	if n := only(t, m); n.Free[gpu] != 8 || n.Pods != 0 || n.IdleSince != noon {
 		t.Errorf("after all left: free %d, pods %d, idle since %s", n.Free[gpu], n.Pods, n.IdleSince)
@@ -112,8 +114,8 @@ func TestPodsTakeRoom(t *testing.T) {
 
 func TestBookingsAreNotCountedTwice(t *testing.T) {
 	m, v := newModel()
-	m.SetRequest(v.request("gang", provreq.Provisioned))
-	m.SetNode(v.node(booked))
+	m.Set(v.request("gang", provreq.Provisioned))
+	m.Set(v.node(booked))
 	remaining := func() int64 {
 		t.Helper()
 		n := only(t, m)
@@ -125,19 +127,19 @@ func TestBookingsAreNotCountedTwice(t *testing.T) {
 	if got := remaining(); got != 8 {
 		t.Errorf("before any pod: %d GPUs remain booked, want 8", got)
 	}
-	m.SetPod(v.pod("one", "n", 4, consumes))
+	m.Set(v.pod("one", "n", 4, consumes))
 	if got := remaining(); got != 4 || only(t, m).Free[gpu] != 4 {
 		t.Errorf("with a pod of 4: %d remain booked, %d free", got, only(t, m).Free[gpu])
 	}
-	m.SetPod(v.pod("one", "n", 4, consumes, phase(corev1.PodSucceeded)))
+	m.Set(v.pod("one", "n", 4, consumes, podPhase(corev1.PodSucceeded)))
 	if got := remaining(); got != 4 {
 		t.Errorf("a pod that succeeded has used its part up, yet %d remain booked", got)
 	}
-	m.SetPod(v.pod("one", "n", 4, consumes, phase(corev1.PodFailed)))
+	m.Set(v.pod("one", "n", 4, consumes, podPhase(corev1.PodFailed)))
 	if got := remaining(); got != 8 {
 		t.Errorf("a pod that failed comes again, yet only %d remain booked", got)
 	}
-	m.SetRequest(v.request("gang", provreq.Provisioned, provreq.BookingExpired))
+	m.Set(v.request("gang", provreq.Provisioned, provreq.BookingExpired))
 	if n := only(t, m); len(n.Bookings) != 0 || len(n.Labelled) != 1 {
 		t.Errorf("after the booking: %d live, %d on the node", len(n.Bookings), len(n.Labelled))
 	}
@@ -147,15 +149,15 @@ func TestPodsCountForTheRequestWhoseNodesTheyAreOn(t *testing.T) {
 	m, v := newModel()
 	r := v.request("gang", provreq.Provisioned)
 	r.CreationTimestamp = metav1.NewTime(noon)
-	m.SetRequest(r)
-	m.SetNode(v.node(booked, func(n *corev1.Node) {
+	m.Set(r)
+	m.Set(v.node(booked, func(n *corev1.Node) {
 		n.Annotations[provisioning.BookingLabel("gang")] = provisioning.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8}, Earlier: []types.UID{"made-again-by-an-earlier-job"}}.Encode()
 	}))
-	m.SetPod(v.pod("mine", "n", 4, consumes))
-	m.SetPod(v.pod("made-again-by-an-earlier-job", "n", 4, consumes))
-	m.SetPod(v.pod("pending", "", 4, consumes))
-	m.SetPod(v.pod("of-an-earlier-request-of-that-name", "elsewhere", 4, consumes))
-	m.SetPod(v.pod("of-an-earlier-request-on-the-same-node", "n", 4, consumes, func(p *corev1.Pod) {
+	m.Set(v.pod("mine", "n", 4, consumes))
+	m.Set(v.pod("made-again-by-an-earlier-job", "n", 4, consumes))
+	m.Set(v.pod("pending", "", 4, consumes))
+	m.Set(v.pod("of-an-earlier-request-of-that-name", "elsewhere", 4, consumes))
+	m.Set(v.pod("of-an-earlier-request-on-the-same-node", "n", 4, consumes, func(p *corev1.Pod) {
 		p.CreationTimestamp = metav1.NewTime(noon.Add(-time.Minute))
 	}))
 	if got := len(only(t, m).Labelled[0].Came); got != 1 {
@@ -169,16 +171,16 @@ func TestPodsCountForTheirRequestWhereOurClockIsBehind(t *testing.T) {
 	m, v := newModel()
 	r := v.request("gang", provreq.Provisioned)
 	r.CreationTimestamp = metav1.NewTime(noon.Add(5 * time.Minute))
-	m.SetRequest(r)
-	m.SetNode(v.node(booked)) // since noon
+	m.Set(r)
+	m.Set(v.node(booked)) // since noon
 	at := func(d time.Duration) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(noon.Add(d)) }
 	}
-	m.SetPod(v.pod("of-an-earlier-request", "n", 4, consumes, phase(corev1.PodSucceeded), at(4*time.Minute)))
+	m.Set(v.pod("of-an-earlier-request", "n", 4, consumes, podPhase(corev1.PodSucceeded), at(4*time.Minute)))
 	if b := only(t, m).Bookings[0]; len(b.Came) != 0 || b.Remaining[gpu] != 8 {
 		t.Errorf("%d pods count and %d GPUs remain booked, want none and 8", len(b.Came), b.Remaining[gpu])
 	}
-	m.SetPod(v.pod("of-this-one", "n", 4, consumes, at(5*time.Minute)))
+	m.Set(v.pod("of-this-one", "n", 4, consumes, at(5*time.Minute)))
 	if b := only(t, m).Bookings[0]; len(b.Came) != 1 || b.Remaining[gpu] != 4 {
 		t.Errorf("%d pods count and %d GPUs remain booked, want 1 and 4", len(b.Came), b.Remaining[gpu])
 	}
@@ -186,7 +188,7 @@ func TestPodsCountForTheirRequestWhereOurClockIsBehind(t *testing.T) {
 
 func TestMachinesOfAnAttemptInFlightAreMarked(t *testing.T) {
 	m, v := newModel()
-	m.SetNode(v.node(func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1"} }))
+	m.Set(v.node(func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1"} }))
 	for _, tc := range []struct {
 		phase   provisioning.AttemptPhase
 		failure *provisioning.AttemptFailure
@@ -203,7 +205,7 @@ func TestMachinesOfAnAttemptInFlightAreMarked(t *testing.T) {
 				Number: 1, Phase: tc.phase, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}, Failure: tc.failure,
 			}.Encode()),
 		}
-		m.SetRequest(r)
+		m.Set(r)
 		if got := only(t, m).InFlight; got != tc.want {
 			t.Errorf("phase %s: in flight %t, want %t", tc.phase, got, tc.want)
 		}
@@ -214,21 +216,21 @@ func TestTheNewestVersionWins(t *testing.T) {
 	m, v := newModel()
 	old := v.node()
 	written := v.node(booked)
-	m.SetRequest(v.request("gang"))
-	m.SetNode(old)
-	m.NodeWritten(written)
-	m.SetNode(old) // the informer lags behind
+	m.Set(v.request("gang"))
+	m.Set(old)
+	m.Written(written)
+	m.Set(old) // the informer lags behind
 	if n := only(t, m); len(n.Bookings) != 1 {
 		t.Error("old news took the booking away")
 	}
-	m.DeleteNode("n")
-	m.NodeWritten(written)
+	m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	m.Written(written)
 	if s := m.Snapshot(noon); s.Nodes.Len() != 0 {
 		t.Error("an own write brought a deleted node back")
 	}
 	r := v.request("gang", provreq.Provisioned)
-	m.DeleteRequest(r)
-	m.RequestWritten(r)
+	m.Delete(r)
+	m.Written(r)
 	if len(m.Due(nil)) != 0 {
 		t.Error("an own write brought a deleted request back")
 	}
@@ -240,22 +242,22 @@ func TestWhatWasNotFoundStaysGone(t *testing.T) {
 	m, v := newModel()
 	first := func(n *corev1.Node) { n.UID = "first" }
 	node, request := v.node(first), v.request("gang")
-	m.SetNode(node)
-	m.SetRequest(request)
-	m.NodeGone(node)
-	m.RequestGone(request)
-	m.SetNode(v.node(first))
-	m.SetRequest(v.request("gang"))
+	m.Set(node)
+	m.Set(request)
+	m.Gone(node)
+	m.Gone(request)
+	m.Set(v.node(first))
+	m.Set(v.request("gang"))
 	if s := m.Snapshot(noon); s.Nodes.Len() != 0 || len(m.Due(nil)) != 0 {
 		t.Error("late news brought back what is gone")
 	}
 
-	m.SetNode(v.node(func(n *corev1.Node) { n.UID = "second" }))
+	m.Set(v.node(func(n *corev1.Node) { n.UID = "second" }))
 	again := v.request("gang")
 	again.UID = "second"
-	m.SetRequest(again)
-	m.NodeGone(node)
-	m.RequestGone(request)
+	m.Set(again)
+	m.Gone(node)
+	m.Gone(request)
 	if due := m.Due(nil); m.Snapshot(noon).Nodes.Len() != 1 || len(due) != 1 || due[0].UID != "second" {
 		t.Error("what was made anew under the name is not there")
 	}
@@ -265,7 +267,7 @@ func TestWhatWasMadeAnewWhileAWatchWasBroken(t *testing.T) {
 	m, v := newModel()
 	first, second := v.request("gang"), v.request("gang")
 	second.UID = "second"
-	h := handle(m.SetRequest, m.DeleteRequest)
+	h := handle(m)
 	h.OnAdd(first, true)
 	h.OnUpdate(first, second)
 	if due := m.Due(nil); len(due) != 1 || due[0].UID != "second" {
@@ -275,9 +277,9 @@ func TestWhatWasMadeAnewWhileAWatchWasBroken(t *testing.T) {
 
 func TestAssumptionsCountUntilTheyAreSeen(t *testing.T) {
 	m, v := newModel()
-	m.SetRequest(v.request("gang"))
-	m.SetNode(v.node())
-	m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
+	m.Set(v.request("gang"))
+	m.Set(v.node())
+	m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
 	attempt := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 2}}}
 	m.Assume("gang", Assumption{
 		Bookings: []provisioning.Placement{{Node: "n", Requests: nodegroups.Resources{gpu: 8}}},
@@ -287,14 +289,14 @@ func TestAssumptionsCountUntilTheyAreSeen(t *testing.T) {
 	if n := only(t, m); len(n.Bookings) != 1 || machines() != 2 {
 		t.Errorf("assumed: %d bookings, %d machines; want 1 and 2", len(n.Bookings), machines())
 	}
-	m.SetNode(v.node(booked))
+	m.Set(v.node(booked))
 	m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", Launch: "gang-1"})
 	if n := only(t, m); len(n.Bookings) != 1 || machines() != 2 {
 		t.Errorf("half seen: %d bookings, %d machines; want 1 and 2", len(n.Bookings), machines())
 	}
 	r := v.request("gang")
 	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(attempt.Encode())}
-	m.SetRequest(r)
+	m.Set(r)
 	m.Settle("gang")
 	m.SetMachine(cloudprovider.Machine{Name: "b", Group: "gpu", Launch: "gang-1"})
 	if machines() != 2 {
@@ -309,8 +311,8 @@ func TestAssumptionsCountUntilTheyAreSeen(t *testing.T) {
 
 func TestTwoRequestsOfOneNameDoNotShareANode(t *testing.T) {
 	m, v := newModel()
-	m.SetNode(v.node())
-	m.SetRequest(v.request("gang"))
+	m.Set(v.node())
+	m.Set(v.request("gang"))
 	m.Assume("gang", Assumption{Bookings: []provisioning.Placement{{Node: "n", Requests: nodegroups.Resources{gpu: 4}}}})
 	if n := only(t, m); len(n.Labelled) != 1 || n.Labelled[0].Key != "gang" || n.Labelled[0].Namespace != "ns" {
 		t.Errorf("the label that is being written is not seen: %+v", n.Labelled)
@@ -320,11 +322,11 @@ func TestTwoRequestsOfOneNameDoNotShareANode(t *testing.T) {
 func TestABookingKeepsAMachineFromBeingIdle(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
 	m, v := New(clock, KnownClasses), new(version)
-	m.SetRequest(v.request("gang", provreq.Provisioned))
-	m.SetNode(v.node(booked))
+	m.Set(v.request("gang", provreq.Provisioned))
+	m.Set(v.node(booked))
 	_ = only(t, m)
 	clock.SetTime(noon.Add(time.Hour))
-	m.SetRequest(v.request("gang", provreq.Provisioned, provreq.BookingExpired))
+	m.Set(v.request("gang", provreq.Provisioned, provreq.BookingExpired))
 	if got := only(t, m).IdleSince; got != noon.Add(time.Hour) {
 		t.Errorf("idle since %s, want since the end of the booking", got)
 	}
@@ -347,7 +349,7 @@ func TestAMachineThatIsGoneStaysGone(t *testing.T) {
 // later list for a moment.
 func TestALaunchThatIsToldLaterIsKept(t *testing.T) {
 	m, v := newModel()
-	m.SetRequest(v.request("gang"))
+	m.Set(v.request("gang"))
 	c := cloudprovider.Machine{Group: "gpu", Name: "i-1", ProviderID: "id-1", Hold: true}
 	m.SetMachine(c)
 	c.Hold, c.State = false, cloudprovider.Running
@@ -368,7 +370,7 @@ func TestLearnedStatusIsACopy(t *testing.T) {
 	m, v := newModel()
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
 	g.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionObtainable, Status: metav1.ConditionTrue}}
-	m.SetGroup(g)
+	m.Set(g)
 	status := m.Learned("gpu")
 	status.Conditions[0].Status = metav1.ConditionFalse
 	if g.Status.Conditions[0].Status != metav1.ConditionTrue {
@@ -379,7 +381,7 @@ func TestLearnedStatusIsACopy(t *testing.T) {
 func TestLearningIsSeenAtOnceAndOnce(t *testing.T) {
 	m, v := newModel()
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
-	m.SetGroup(g)
+	m.Set(g)
 	m.Learn("gpu", v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "gang-1", Class: v1alpha1.Stockout, Message: "dry"})
 	group := m.Snapshot(noon).Groups[0]
 	if until, why := group.BlockedUntil(1); !until.Equal(noon.Add(30*time.Second)) || why != "dry" {
@@ -388,7 +390,7 @@ func TestLearningIsSeenAtOnceAndOnce(t *testing.T) {
 	written := g.DeepCopy()
 	written.Status = m.Learned("gpu")
 	written.ResourceVersion = v.next()
-	m.GroupWritten(written)
+	m.Written(written)
 	if status := m.Learned("gpu"); status.Failures != 1 || len(status.Attempts) != 1 {
 		t.Errorf("counted %d failures in %d attempts, want 1 and 1", status.Failures, len(status.Attempts))
 	}
@@ -406,8 +408,8 @@ func TestKeysThatMeet(t *testing.T) {
 	}
 	first, second := v.request(name('a')), v.request(name('b'))
 	first.CreationTimestamp, second.CreationTimestamp = metav1.NewTime(noon), metav1.NewTime(noon.Add(time.Second))
-	m.SetRequest(first)
-	m.SetRequest(second)
+	m.Set(first)
+	m.Set(second)
 	entries := m.Due(nil)
 	if got := m.View(nil, entries[0].Request).KeyTaken; got != "" {
 		t.Errorf("the first request waits for %s", got)
@@ -427,8 +429,8 @@ func TestKeysThatMeet(t *testing.T) {
 		a, b := served.DeepCopy(), other.DeepCopy()
 		a.CreationTimestamp, b.CreationTimestamp = metav1.NewTime(noon), metav1.NewTime(noon)
 		apimeta.SetStatusCondition(&a.Status.Conditions, metav1.Condition{Type: provreq.Provisioned, Status: metav1.ConditionTrue, Reason: "Provisioned"})
-		m.SetRequest(a)
-		m.SetRequest(b)
+		m.Set(a)
+		m.Set(b)
 		for _, e := range m.Due(nil) {
 			if e.Name == b.Name {
 				if got := m.View(nil, e.Request).KeyTaken; got != "ns/"+a.Name {
@@ -454,10 +456,10 @@ func TestParameters(t *testing.T) {
 	} {
 		t.Run(tc.key+"="+tc.value, func(t *testing.T) {
 			m, v := newModel()
-			m.SetPolicy(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "cheap", ResourceVersion: v.next()}})
+			m.Set(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "cheap", ResourceVersion: v.next()}})
 			r := v.request("gang")
 			r.Spec.Parameters = map[string]provreq.Parameter{tc.key: provreq.Parameter(tc.value)}
-			m.SetRequest(r)
+			m.Set(r)
 			e := m.Due(nil)[0]
 			if (e.Invalid != "") != tc.invalid || (e.Lacking != "") != tc.lacking {
 				t.Errorf("invalid %q, lacking %q", e.Invalid, e.Lacking)

@@ -50,14 +50,14 @@ func TestRequestsThatLeave(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, v := newModel()
-			m.SetNode(v.node(booked))
-			m.SetRequest(v.request("gang", provreq.Provisioned))
+			m.Set(v.node(booked))
+			m.Set(v.request("gang", provreq.Provisioned))
 			if n := only(t, m); len(n.Bookings) != 1 {
 				t.Fatalf("%d bookings, want 1", len(n.Bookings))
 			}
 			r := v.request("gang", provreq.Provisioned)
 			leave(r)
-			m.SetRequest(r)
+			m.Set(r)
 			if n := only(t, m); len(n.Bookings) != 0 || len(m.Due(nil)) != 0 {
 				t.Errorf("%d bookings are left", len(n.Bookings))
 			}
@@ -67,7 +67,7 @@ func TestRequestsThatLeave(t *testing.T) {
 
 func TestParametersComeBeforeThePolicy(t *testing.T) {
 	m, v := newModel()
-	m.SetPolicy(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: v.next()}, Spec: v1alpha1.CapacityPolicySpec{
+	m.Set(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: v.next()}, Spec: v1alpha1.CapacityPolicySpec{
 		BookingTimeout: &metav1.Duration{Duration: time.Minute}, OnMachineLoss: v1alpha1.LossRevoke,
 	}})
 	for _, tc := range []struct {
@@ -90,7 +90,7 @@ func TestParametersComeBeforeThePolicy(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			r := v.request("gang")
 			r.Spec.Parameters = tc.parameters
-			m.SetRequest(r)
+			m.Set(r)
 			e, _ := m.Request("gang")
 			if e.Policy.BookingTimeout != tc.timeout || e.Policy.RevokeOnLoss != tc.revoke {
 				t.Errorf("booked for %s, revoked %t; want %s and %t", e.Policy.BookingTimeout, e.Policy.RevokeOnLoss, tc.timeout, tc.revoke)
@@ -122,7 +122,7 @@ func TestRequestsOnlyTightenTheirPolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m, v := newModel()
 			policy := func(name string, spec v1alpha1.CapacityPolicySpec) {
-				m.SetPolicy(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: v.next()}, Spec: spec})
+				m.Set(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: v.next()}, Spec: spec})
 			}
 			policy(v1alpha1.DefaultPolicy, v1alpha1.CapacityPolicySpec{
 				BookingTimeout: &metav1.Duration{Duration: 5 * time.Minute}, MaxPricePerHour: new(resource.MustParse("20")),
@@ -134,7 +134,7 @@ func TestRequestsOnlyTightenTheirPolicy(t *testing.T) {
 			policy("theirs", v1alpha1.CapacityPolicySpec{NamespaceSelector: research, BookingTimeout: &metav1.Duration{Duration: 24 * time.Hour}})
 			r := v.request("gang", provreq.Provisioned)
 			r.Spec.Parameters = tc.parameters
-			m.SetRequest(r)
+			m.Set(r)
 			e, _ := m.Request("gang")
 			if e.Policy.BookingTimeout != tc.timeout || e.Policy.MaxMicroUSDPerHour != tc.micro {
 				t.Errorf("booked for %s, at %d; want %s and %d", e.Policy.BookingTimeout, e.Policy.MaxMicroUSDPerHour, tc.timeout, tc.micro)
@@ -150,11 +150,11 @@ func TestRequestsOnlyTightenTheirPolicy(t *testing.T) {
 func TestAPolicyReachesGangsThatRun(t *testing.T) {
 	m, v := newModel()
 	policy := func(on v1alpha1.LossReaction) {
-		m.SetPolicy(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: v.next()}, Spec: v1alpha1.CapacityPolicySpec{OnMachineLoss: on}})
+		m.Set(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: v.next()}, Spec: v1alpha1.CapacityPolicySpec{OnMachineLoss: on}})
 	}
 	r := v.request("gang", provreq.Provisioned, provreq.BookingExpired)
 	r.Spec.Parameters = map[string]provreq.Parameter{ParamPolicy: "p"}
-	m.SetRequest(r)
+	m.Set(r)
 	for _, on := range []v1alpha1.LossReaction{v1alpha1.LossEvent, v1alpha1.LossRevoke, v1alpha1.LossEvent} {
 		policy(on)
 		if e, _ := m.Request("gang"); e.Policy.RevokeOnLoss != (on == v1alpha1.LossRevoke) {
@@ -167,8 +167,8 @@ func TestPodsOfWorkloadsAreHeld(t *testing.T) {
 	m, v := newModel()
 	direct, queued := v.request("direct"), v.request("queued")
 	queued.OwnerReferences = []metav1.OwnerReference{{Kind: "Workload", UID: "w", Controller: new(true)}}
-	m.SetRequest(direct)
-	m.SetRequest(queued)
+	m.Set(direct)
+	m.Set(queued)
 	for _, e := range m.Due(nil) {
 		if want := e.Name == "queued"; e.PodsHeld != want {
 			t.Errorf("pods of %s are held: %t", e.Name, e.PodsHeld)
@@ -200,14 +200,14 @@ func TestAFailureOnRecordIsLearnedAfterARestart(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			m, v := newModel()
 			r := failed(v, noon.Add(-tc.ago), tc.class)
-			m.SetRequest(r) // the order of informers is any
+			m.Set(r) // the order of informers is any
 			g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
 			if tc.known {
 				g.Status.Attempts = []v1alpha1.LaunchAttempt{{Token: "gang-1", Class: tc.class}}
 			}
-			m.SetGroup(g)
+			m.Set(g)
 			again := failed(v, noon.Add(-tc.ago), tc.class)
-			m.SetRequest(again)
+			m.Set(again)
 			if got := m.Learned("gpu"); len(got.Attempts) != tc.want {
 				t.Errorf("learned %+v, want %d attempts", got.Attempts, tc.want)
 			}
@@ -217,12 +217,12 @@ func TestAFailureOnRecordIsLearnedAfterARestart(t *testing.T) {
 
 func TestViewsHaveTheMachinesOfReplacements(t *testing.T) {
 	m, v := newModel()
-	m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
+	m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
 	r := v.request("gang")
 	a := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 2}},
 		Replacements: []provisioning.Replacement{{Lost: []provisioning.LostMachine{{Group: "gpu", Name: "b", Launch: "gang-1"}}}}}
 	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
-	m.SetRequest(r)
+	m.Set(r)
 	m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", Launch: "gang-1", ProviderID: "id-a"})
 	m.SetMachine(cloudprovider.Machine{Name: "b", Group: "gpu", Launch: "gang-1", ProviderID: "id-b", State: cloudprovider.Terminated})
 	e, _ := m.Request("gang")
@@ -240,7 +240,7 @@ func TestViewsHaveTheMachinesOfReplacements(t *testing.T) {
 	if got := m.Snapshot(noon).Groups[0].Machines; got != 2 || !slices.Equal(machines(), []string{"a", "b", "c"}) {
 		t.Errorf("%d machines, %v of the attempt", got, machines())
 	}
-	m.SetNode(v.node(func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1r1"} }))
+	m.Set(v.node(func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1r1"} }))
 	if !only(t, m).InFlight || !m.Fleet(noon).InFlight["gang-1r1"] {
 		t.Error("the replacement counts as nobody's")
 	}
@@ -261,23 +261,23 @@ func TestMachinesAreHeldUntilTheyAreOpened(t *testing.T) {
 		r := v.request("gang", conditions...)
 		a := provisioning.Attempt{Number: 1, Phase: phase, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}
 		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
-		m.SetRequest(r)
+		m.Set(r)
 	}
-	m.SetNode(v.node(launched))
+	m.Set(v.node(launched))
 	for _, step := range []struct {
 		name string
 		do   func()
 		want bool
 	}{
 		{"launching", func() { at(provisioning.Launching) }, true},
-		{"opened before it is Provisioned, since its pods are held", func() { m.SetNode(v.node(booked, launched)) }, true},
-		{"closed again", func() { m.SetNode(v.node(launched)) }, true},
+		{"opened before it is Provisioned, since its pods are held", func() { m.Set(v.node(booked, launched)) }, true},
+		{"closed again", func() { m.Set(v.node(launched)) }, true},
 		{"about to be Provisioned", func() {
 			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Done}})
 		}, true},
 		{"Provisioned", func() { at(provisioning.Done, provreq.Provisioned); m.Settle("gang") }, true},
-		{"opened", func() { m.SetNode(v.node(booked, launched)) }, false},
-		{"a label that is taken off by hand", func() { m.SetNode(v.node(launched)) }, true},
+		{"opened", func() { m.Set(v.node(booked, launched)) }, false},
+		{"a label that is taken off by hand", func() { m.Set(v.node(launched)) }, true},
 		{"over", func() { at(provisioning.Done, provreq.Provisioned, provreq.BookingExpired) }, false},
 	} {
 		step.do()
@@ -288,7 +288,7 @@ func TestMachinesAreHeldUntilTheyAreOpened(t *testing.T) {
 }
 
 func TestLostNodesAreToldOnce(t *testing.T) {
-	use := func(m *Model, v *version) { m.SetPod(v.pod("one", "n", 4, consumes)) }
+	use := func(m *Model, v *version) { m.Set(v.pod("one", "n", 4, consumes)) }
 	for _, tc := range []struct {
 		name       string
 		conditions []string
@@ -308,7 +308,7 @@ func TestLostNodesAreToldOnce(t *testing.T) {
 			m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "id-n", State: cloudprovider.Gone})
 		}, 0, true},
 		{"a machine whose NodeGroup is gone", []string{provreq.Provisioned}, nil, func(m *Model, _ *version) {
-			m.DeleteGroup("gpu")
+			m.Delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 			m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "id-n", State: cloudprovider.Gone})
 		}, 0, false},
 		{"a machine that another NodeGroup lists", []string{provreq.Provisioned}, nil, func(m *Model, _ *version) {
@@ -318,16 +318,16 @@ func TestLostNodesAreToldOnce(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m, v := New(testingclock.NewFakePassiveClock(noon), KnownClasses), new(version)
-			m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+			m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 			m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "id-n", State: cloudprovider.Running})
-			m.SetRequest(v.request("gang", tc.conditions...))
-			m.SetNode(v.node(booked, func(n *corev1.Node) { n.Spec.ProviderID = "id-n" }))
+			m.Set(v.request("gang", tc.conditions...))
+			m.Set(v.node(booked, func(n *corev1.Node) { n.Spec.ProviderID = "id-n" }))
 			if tc.prepare != nil {
 				tc.prepare(m, v)
 			}
 			m.Due(nil)
 			if tc.lose == nil {
-				m.DeleteNode("n")
+				m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 			} else {
 				tc.lose(m, v)
 			}
@@ -348,15 +348,15 @@ func TestLostNodesAreToldOnce(t *testing.T) {
 				t.Errorf("told of %+v, want n with %d pods", got[0], tc.pods)
 			}
 			m.LossTold("gang", got)
-			m.DeleteNode("n")
+			m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 			if again := told(); len(again) > 0 {
 				t.Errorf("told again of %v", again)
 			}
 			// A node of the same name that is booked in its place may be lost, too.
 			m.SetMachine(cloudprovider.Machine{Name: "b", Group: "gpu", ProviderID: "id-again", State: cloudprovider.Running})
-			m.SetNode(v.node(booked, func(n *corev1.Node) { n.Spec.ProviderID = "id-again" }))
+			m.Set(v.node(booked, func(n *corev1.Node) { n.Spec.ProviderID = "id-again" }))
 			m.Snapshot(noon)
-			m.DeleteNode("n")
+			m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 			if again := told(); len(again) != 1 && tc.pods == 0 {
 				t.Errorf("of the node in its place: told of %v", again)
 			}

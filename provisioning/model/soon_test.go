@@ -25,10 +25,10 @@ func newSharers() sharers {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}}
 	g.Spec.CapacityType, g.Spec.MaxNodes = v1alpha1.OnDemand, 1
 	g.Spec.Template.Capacity = corev1.ResourceList{gpu: resource.MustParse("8"), "pods": resource.MustParse("110")}
-	m.SetGroup(g)
+	m.Set(g)
 	t := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "workers", ResourceVersion: v.next()}}
 	t.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{gpu: resource.MustParse("1")}}}}
-	m.SetTemplate(t)
+	m.Set(t)
 	return sharers{m, v}
 }
 
@@ -40,7 +40,7 @@ func (s sharers) gang(name string, a provisioning.Attempt, conditions ...string)
 	if a.Number > 0 {
 		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
 	}
-	s.SetRequest(r)
+	s.Set(r)
 }
 
 func attempt(phase provisioning.AttemptPhase, began time.Duration, launches, shares int) provisioning.Attempt {
@@ -87,7 +87,7 @@ func TestWhatIsLeftOfAMachineOnItsWay(t *testing.T) {
 		if n.Annotations[v1alpha1.CordonedAnnotation] == "" {
 			n.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonJoining
 		}
-		s.SetNode(n)
+		s.Set(n)
 	}
 	half := func(n *corev1.Node) {
 		label := provisioning.BookingLabel("gang")
@@ -110,11 +110,11 @@ func TestWhatIsLeftOfAMachineOnItsWay(t *testing.T) {
 		{"about to be Provisioned", func() { s.Assume("gang", Assumption{Attempt: attempt(provisioning.Done, 0, 1, 0)}) }, true},
 		{"Provisioned", func() { s.gang("gang", attempt(provisioning.Done, 0, 1, 0), provreq.Provisioned); s.Settle("gang") }, true},
 		{"somebody shares it", func() { s.gang("sharer", attempt(provisioning.Launching, time.Second, 0, 1)) }, false},
-		{"he is gone", func() { s.DeleteRequest(s.request("sharer")) }, true},
-		{"a stranger comes to the machine", func() { s.SetPod(s.pod("stranger", "n", 4)) }, false},
+		{"he is gone", func() { s.Delete(s.request("sharer")) }, true},
+		{"a stranger comes to the machine", func() { s.Set(s.pod("stranger", "n", 4)) }, false},
 		{"its group is gone", func() {
-			s.DeleteGroup("gpu")
-			s.DeleteNode("n")
+			s.Delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+			s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 			s.gang("gang", attempt(provisioning.Launching, 0, 1, 0))
 		}, false},
 	} {
@@ -140,7 +140,7 @@ func TestThoseWhoShareAreWoken(t *testing.T) {
 		return names
 	}
 	due()
-	s.SetNode(s.node())
+	s.Set(s.node())
 	if got, want := due(), []string{"shares", "waits"}; !slices.Equal(got, want) {
 		t.Errorf("a free node wakes %v, want %v", got, want)
 	}

@@ -379,7 +379,7 @@ func occupied(s *provisioning.Snapshot, plan *provisioning.Verdict, by int) *pro
 		out.Nodes.Set(&n)
 	}
 	// Who shares what is being launched now is known; what will be then is not.
-	out.Soon = nil
+	out.Upcoming = nil
 	for _, l := range plan.Launches {
 		for i := range out.Groups {
 			if out.Groups[i].Name == l.Group {

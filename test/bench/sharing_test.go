@@ -42,9 +42,9 @@ func BenchmarkSharing(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*gangs), "µs/gang")
 		})
 		b.Run(fmt.Sprintf("again/flying=%d", gangs), func(b *testing.B) {
-			flying := make([]provisioning.Underway, gangs)
+			flying := make([]provisioning.UpcomingAttempt, gangs)
 			for i, g := range list {
-				flying[i] = provisioning.Underway{Gang: g, Policy: policy, Held: true}
+				flying[i] = provisioning.UpcomingAttempt{Gang: g, Policy: policy, Held: true}
 				flying[i].Gang.Launch = provisioning.Token(g.UID, 1)
 				if i%5 == 0 {
 					flying[i].Launches = []provisioning.GroupCount{{Group: "big", Count: 1}}
@@ -61,7 +61,7 @@ func BenchmarkSharing(b *testing.B) {
 }
 
 // empty is a cluster of a group without machines, but for those of the attempts.
-func empty(flying []provisioning.Underway) *provisioning.Snapshot {
+func empty(flying []provisioning.UpcomingAttempt) *provisioning.Snapshot {
 	room := nodegroups.Resources{corev1.ResourceCPU: 100_000, corev1.ResourcePods: 110}
 	s := provisioning.NewSnapshot(time.Unix(0, 0), provisioning.NewNodes(), []nodegroups.Group{{
 		Name: "big", CapacityType: v1alpha1.OnDemand, Max: 10_000, Allocatable: room, Promised: room, MicroUSDPerHour: 4e6,
@@ -69,7 +69,7 @@ func empty(flying []provisioning.Underway) *provisioning.Snapshot {
 	}}, nil)
 	before := *s
 	before.Nodes = s.Nodes.Clone()
-	s.Soon = provisioning.NewSoon(&before, flying, func(f func()) { f() })
+	s.Upcoming = provisioning.NewUpcoming(&before, flying)
 	return s
 }
 

@@ -163,7 +163,7 @@ func (s *story) price(m market, perHour resource.Quantity) {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: m.group, ResourceVersion: s.version()}}
 	g.Spec.Provider, g.Spec.CapacityType, g.Spec.PricePerHour = m.pool.Cloud, m.pool.Market, &perHour
 	g.Spec.Template.Labels = map[string]string{corev1.LabelInstanceTypeStable: m.pool.Type}
-	s.model.SetGroup(g)
+	s.model.Set(g)
 }
 
 // reprice tells of the prices that have begun to hold since the last look.
@@ -242,7 +242,7 @@ func (s *story) put(g *gang, conditions ...string) {
 	for _, c := range conditions {
 		r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue, Reason: c})
 	}
-	s.model.SetRequest(r)
+	s.model.Set(r)
 	if g.request == nil {
 		s.informer.Add(r)
 	} else {
@@ -265,10 +265,10 @@ func (s *story) takeBack(g *gang) {
 	for _, in := range s.instances(g) {
 		s.world.Terminate(in.ID)
 		s.model.MachineTaken(machineOf(in))
-		s.model.DeleteNode(in.ID)
+		s.model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: in.ID}})
 		delete(s.live, in.ID)
 	}
-	s.model.DeleteRequest(g.request)
+	s.model.Delete(g.request)
 	s.informer.Delete(g.request)
 	g.stage = over
 }
@@ -293,8 +293,8 @@ func (s *story) hear() {
 		s.model.SetMachine(machineOf(in))
 		if in.Phase == cloudsim.Terminated {
 			delete(s.live, in.ID)
-			s.model.DeleteNode(in.ID)
-			s.model.DeletePod(types.UID("pod-" + in.ID))
+			s.model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: in.ID}})
+			s.model.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID("pod-" + in.ID)}})
 		}
 	}
 	s.model.Snapshot(time.Now())
@@ -332,7 +332,7 @@ func (s *story) advance(g *gang) {
 			for _, in := range there {
 				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: g.request.Namespace, Name: in.ID, UID: types.UID("pod-" + in.ID), ResourceVersion: s.version()}}
 				p.Spec.NodeName, p.Status.Phase = in.ID, corev1.PodRunning
-				s.model.SetPod(p)
+				s.model.Set(p)
 			}
 			s.become(g, used)
 		} else if waited >= 10*time.Minute {
@@ -342,7 +342,7 @@ func (s *story) advance(g *gang) {
 	case used:
 		if waited >= g.runs {
 			for _, in := range there {
-				s.model.DeletePod(types.UID("pod-" + in.ID))
+				s.model.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID("pod-" + in.ID)}})
 			}
 			s.become(g, idle)
 		}
@@ -377,7 +377,7 @@ func (s *story) setNode(g *gang, id string, young bool) {
 		n.Labels[label] = g.request.Namespace
 		n.Annotations[label] = provisioning.Booking{UID: g.uid(), Since: g.since, Booked: nodegroups.Resources{gpu: 8}}.Encode()
 	}
-	s.model.SetNode(n)
+	s.model.Set(n)
 }
 
 // shown is the sum of a metric for each value of a label.

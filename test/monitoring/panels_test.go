@@ -70,7 +70,7 @@ func scrapes(t *testing.T) (out []string) {
 		request.Collectors()[0].(*prometheus.CounterVec).WithLabelValues(markets[0].group, "used").Inc()
 		p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy", ResourceVersion: s.version()}}
 		p.Spec.Budgets = []v1alpha1.CapacityBudget{{Name: "all", USD: resource.MustParse("1000"), Period: v1alpha1.BudgetMonth}}
-		s.model.SetPolicy(p)
+		s.model.Set(p)
 		began := time.Now()
 		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "job", CreationTimestamp: metav1.NewTime(began)}}
 		w.Status.Admission = &kueue.Admission{ClusterQueue: "research"}

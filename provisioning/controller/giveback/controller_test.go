@@ -157,15 +157,15 @@ func (w *world) sync() {
 			}
 			switch o := o.(type) {
 			case *v1alpha1.NodeGroup:
-				m.SetGroup(o)
+				m.Set(o)
 			case *corev1.Node:
-				m.SetNode(o)
+				m.Set(o)
 			case *corev1.Pod:
-				m.SetPod(o)
+				m.Set(o)
 			case *corev1.PodTemplate:
-				m.SetTemplate(o)
+				m.Set(o)
 			case *provreq.ProvisioningRequest:
-				m.SetRequest(o)
+				m.Set(o)
 			}
 			return nil
 		})
@@ -177,11 +177,11 @@ func (w *world) sync() {
 		delete(w.known, uid)
 		switch o := o.(type) {
 		case *v1alpha1.NodeGroup:
-			m.DeleteGroup(o.Name)
+			m.Delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: o.Name}})
 		case *corev1.Node:
-			m.DeleteNode(o.Name)
+			m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name}})
 		case *corev1.Pod:
-			m.DeletePod(uid)
+			m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}})
 		}
 	}
 }
@@ -548,7 +548,7 @@ func TestARequestIsDecidedFirst(t *testing.T) {
 		w.pass(10 * time.Minute)
 		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "gang", ResourceVersion: "1"}}
 		r.Spec.ProvisioningClassName = model.ClassCheckCapacity
-		w.controller.Model.SetRequest(r)
+		w.controller.Model.Set(r)
 		next, _ := w.controller.look(t.Context())
 		w.tells()
 		if next.IsZero() || next.After(time.Now().Add(time.Second)) {

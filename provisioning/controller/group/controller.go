@@ -85,7 +85,7 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 			next = earliest(next, now.Add(pace))
 			continue
 		}
-		c.Model.GroupWritten(updated)
+		c.Model.Written(updated)
 	}
 	return next
 }

@@ -64,7 +64,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) restart(c clock.WithTicker) {
 	m := model.New(c, model.KnownClasses)
 	w.controller = &Controller{Client: w.client, Model: m, Synced: func(context.Context) bool { return true }, Changed: m.Changed(), Clock: c}
-	m.SetGroup(w.group())
+	m.Set(w.group())
 }
 
 // group is the NodeGroup as the API server has it.
@@ -86,7 +86,7 @@ func (w *world) edit(change func(*v1alpha1.NodeGroupSpec)) {
 	if err := w.client.Update(w.Context(), g); err != nil {
 		w.Fatal(err)
 	}
-	w.controller.Model.SetGroup(w.group())
+	w.controller.Model.Set(w.group())
 }
 
 // learn tells of a launch that ends now.
@@ -110,7 +110,7 @@ func (w *world) node(name string, changes ...func(*corev1.Node)) {
 	for _, change := range changes {
 		change(n)
 	}
-	w.controller.Model.SetNode(n)
+	w.controller.Model.Set(n)
 }
 
 func offers(name corev1.ResourceName, amount string) func(*corev1.Node) {
@@ -161,7 +161,7 @@ func TestMachinesAndNodesAreCounted(t *testing.T) {
 	w.node("nowhere", func(n *corev1.Node) { delete(n.Labels, v1alpha1.NodeGroupLabel) })
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "uid", ResourceVersion: "1"}}
 	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
-	w.controller.Model.SetRequest(r)
+	w.controller.Model.Set(r)
 	w.node("booked", func(n *corev1.Node) {
 		n.Labels[provisioning.BookingLabel("gang")] = "ns"
 		n.Annotations = map[string]string{provisioning.BookingLabel("gang"): provisioning.Booking{UID: "uid", Since: noon, Booked: nodegroups.Resources{gpu: 8}}.Encode()}
@@ -230,7 +230,7 @@ func TestTemplateMatches(t *testing.T) {
 
 	// It is remembered without nodes, until the template is corrected. Then nodes
 	// made from the old one say nothing.
-	w.controller.Model.DeleteNode("a")
+	w.controller.Model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	w.expect(matches, no, "LessThanPromised")
 	w.node("b", offers("memory", "240Gi"))
 	w.clock.Step(time.Minute)
@@ -241,13 +241,13 @@ func TestTemplateMatches(t *testing.T) {
 
 	// A label is missed once the node has had the time to get it, and stays missed
 	// while no node shows it.
-	w.controller.Model.DeleteNode("b")
+	w.controller.Model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
 	w.node("d", func(n *corev1.Node) { delete(n.Labels, "team") })
 	w.expect(matches, yes, "NodesMatch")
 	w.clock.Step(15 * time.Minute)
 	w.expect(matches, no, "LabelsMissing", "node d lacks the label team=ml")
-	w.controller.Model.DeleteNode("c")
-	w.controller.Model.DeleteNode("d")
+	w.controller.Model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "c"}})
+	w.controller.Model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "d"}})
 	w.expect(matches, no, "LabelsMissing", "node d lacks the label team=ml")
 	w.node("e")
 	w.expect(matches, no, "LabelsMissing")
@@ -267,7 +267,7 @@ func TestAPassSaysWhenItsWorkChangesByItself(t *testing.T) {
 		{"a backoff", func() { w.learn(8, v1alpha1.Stockout) }, 30 * time.Second},
 		{"a shorter one", func() { w.learn(8, v1alpha1.Throttle) }, 5 * time.Second},
 		{"backoffs are over", func() { w.clock.Step(time.Minute) }, 15 * time.Minute},
-		{"no node is left", func() { w.controller.Model.DeleteNode("a") }, time.Minute + 24*time.Hour},
+		{"no node is left", func() { w.controller.Model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}) }, time.Minute + 24*time.Hour},
 		{"the shape is forgotten", func() { w.clock.Step(24 * time.Hour) }, 0},
 	} {
 		step.do()

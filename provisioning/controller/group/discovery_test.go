@@ -238,7 +238,7 @@ func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
 		if g.label != "" {
 			ng.Spec.Template.Labels = map[string]string{v1alpha1.CloudGroupLabel: g.label}
 		}
-		m.SetGroup(ng)
+		m.Set(ng)
 	}
 	version := 0
 	launch := func(uid types.UID, phase provisioning.AttemptPhase, groups ...string) {
@@ -250,7 +250,7 @@ func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
 		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid, ResourceVersion: fmt.Sprint(version)}}
 		r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
 		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
-		m.SetRequest(r)
+		m.Set(r)
 	}
 	for _, step := range []struct {
 		name string

@@ -83,7 +83,7 @@ func (w *world) group(name string, market v1alpha1.CapacityType, price string) {
 		g.Spec.Template.Labels = map[string]string{corev1.LabelInstanceTypeStable: "large"}
 	}
 	g.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi")}
-	w.model.SetGroup(g)
+	w.model.Set(g)
 }
 
 func (w *world) version() string {
@@ -117,7 +117,7 @@ func is(condition, reason string) metav1.Condition {
 func (w *world) becomes(old *provreq.ProvisioningRequest, versions ...*provreq.ProvisioningRequest) {
 	for _, r := range versions {
 		r.CreationTimestamp = old.CreationTimestamp
-		w.model.SetRequest(r)
+		w.model.Set(r)
 		w.informer.Update(old, r)
 		old = r
 	}
@@ -216,7 +216,7 @@ func TestRequestsAreTimedAndBookingsCounted(t *testing.T) {
 // rolled back.
 func TestWhatMachinesCost(t *testing.T) {
 	live(t, func(w *world) {
-		w.model.SetRequest(w.request("gang", 1, provisioning.Launching))
+		w.model.Set(w.request("gang", 1, provisioning.Launching))
 		machine := func(name, token string, state cloudprovider.State) {
 			w.model.SetMachine(cloudprovider.Machine{Name: name, Group: "steady", ProviderID: name, Launch: token, State: state})
 		}
@@ -230,7 +230,7 @@ func TestWhatMachinesCost(t *testing.T) {
 			"muster_machine_seconds_total{group=steady,purpose=idle} 10",
 			"muster_machines{group=steady,state=idle} 1",
 			"muster_machines{group=steady,state=joining} 1")
-		w.model.SetRequest(w.request("gang", 1, provisioning.RollingBack))
+		w.model.Set(w.request("gang", 1, provisioning.RollingBack))
 		<-time.After(time.Second)
 		machine("a", "gang-1", cloudprovider.Gone)
 		<-time.After(time.Second)
@@ -266,7 +266,7 @@ func TestTheTimeToCapacityIsSplit(t *testing.T) {
 		for name, after := range map[string]time.Duration{"a": 50 * time.Second, "b": 100 * time.Second} {
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version(), CreationTimestamp: metav1.NewTime(time.Now().Add(after))}}
 			n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-2"}
-			w.model.SetNode(n)
+			w.model.Set(n)
 		}
 		for _, name := range []string{"a", "b"} { // the cloud answers for one after the other
 			<-time.After(15 * time.Second)
@@ -322,14 +322,14 @@ func TestWhoPays(t *testing.T) {
 		launching := w.request("launching", 1, provisioning.Launching)
 		left, right, gone := w.request("left", 0, ""), w.request("right", 0, ""), w.request("gone", 0, "")
 		for _, r := range []*provreq.ProvisioningRequest{launching, left, right, gone} {
-			w.model.SetRequest(r)
+			w.model.Set(r)
 			w.informer.Add(r)
 		}
 		machine("boots", "launching-1")
-		w.model.SetNode(machine("shared", "", left, right))
-		w.model.SetNode(machine("kept", "", gone))
-		w.model.SetNode(machine("idle", ""))
-		w.model.DeleteRequest(gone)
+		w.model.Set(machine("shared", "", left, right))
+		w.model.Set(machine("kept", "", gone))
+		w.model.Set(machine("idle", ""))
+		w.model.Delete(gone)
 		w.informer.Delete(gone)
 		delete(w.queued, "left") // its Workload is deleted first
 		w.informer.Update(left, left)
@@ -342,7 +342,7 @@ func TestWhoPays(t *testing.T) {
 				"muster_spend_usd_per_hour{namespace=ns,queue=b} 18",
 				"muster_spend_usd_per_hour{namespace=ns,queue=c} 36")
 		}
-		w.model.DeleteNode("kept")
+		w.model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "kept"}})
 		<-time.After(100 * time.Second)
 		w.shows("muster_spend_usd_total", // a cent a second for each machine; that of the left is paid for its queue all the while
 			"muster_spend_usd_total{namespace=,queue=} 3",
@@ -366,8 +366,8 @@ func TestHowBudgetsStand(t *testing.T) {
 		p.Spec.Budgets = []v1alpha1.CapacityBudget{{
 			Name: "team", USD: resource.MustParse("100"), Period: v1alpha1.BudgetMonth, Reserve: &metav1.Duration{Duration: time.Hour},
 		}}
-		w.model.SetPolicy(p)
-		w.model.SetRequest(w.request("gang", 1, provisioning.Launching))
+		w.model.Set(p)
+		w.model.Set(w.request("gang", 1, provisioning.Launching))
 		w.model.SetMachine(cloudprovider.Machine{Name: "a", Group: "steady", ProviderID: "a", Launch: "gang-1", State: cloudprovider.Booting})
 		w.model.Snapshot(time.Now())
 		<-time.After(100 * time.Second)
@@ -416,7 +416,7 @@ func TestTheInstanceTypeIsWhatTheCloudCallsIt(t *testing.T) {
 func TestAnUnusedBookingIsWaste(t *testing.T) {
 	live(t, func(w *world) {
 		r := w.request("gang", 0, "", is(provreq.Provisioned, "CapacityIsFound"))
-		w.model.SetRequest(r)
+		w.model.Set(r)
 		w.model.SetMachine(cloudprovider.Machine{Name: "n", Group: "steady", ProviderID: "n", State: cloudprovider.Running})
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: w.version()}}
 		n.Spec.ProviderID = "n"
@@ -424,7 +424,7 @@ func TestAnUnusedBookingIsWaste(t *testing.T) {
 		label := provisioning.BookingLabel("gang")
 		n.Labels = map[string]string{label: "ns"}
 		n.Annotations = map[string]string{label: provisioning.Booking{UID: "gang", Since: time.Now(), Booked: nodegroups.Resources{"cpu": 1000}}.Encode()}
-		w.model.SetNode(n)
+		w.model.Set(n)
 		<-time.After(10 * time.Second)
 		w.shows("muster_machine_unused_seconds_total")
 		w.becomes(r, w.request("gang", 0, "", is(provreq.Provisioned, "CapacityIsFound"), is(provreq.BookingExpired, provisioning.ReasonReservationExpired)))
@@ -441,7 +441,7 @@ func TestSeriesStay(t *testing.T) {
 	live(t, func(w *world) {
 		w.model.SetMachine(cloudprovider.Machine{Name: "b", Group: "steady", ProviderID: "b", Launch: "other-1", State: cloudprovider.Running})
 		w.model.Amounts(time.Now())
-		w.model.DeleteGroup("steady")
+		w.model.Delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "steady"}})
 		<-time.After(10 * time.Second)
 		w.shows("muster_machine_cost_usd_total", "muster_machine_cost_usd_total{group=steady,purpose=idle} 0.1")
 		families, err := w.registry.Gather()
@@ -472,7 +472,7 @@ func BenchmarkScrape(b *testing.B) {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
 			m := model.New(clock.RealClock{}, model.KnownClasses)
 			for i := range 100 {
-				m.SetGroup(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("group-%02d", i), ResourceVersion: "1"}})
+				m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("group-%02d", i), ResourceVersion: "1"}})
 			}
 			for i := range nodes {
 				name, group := fmt.Sprintf("node-%06d", i), fmt.Sprintf("group-%02d", i%100)
@@ -484,7 +484,7 @@ func BenchmarkScrape(b *testing.B) {
 					n.Annotations = map[string]string{label: provisioning.Booking{UID: types.UID(fmt.Sprint(i / 16)), Since: time.Now()}.Encode()}
 				}
 				m.SetMachine(cloudprovider.Machine{Name: name, Group: group, ProviderID: name, State: cloudprovider.Running})
-				m.SetNode(n)
+				m.Set(n)
 			}
 			m.OpenAccount()
 			r := prometheus.NewRegistry()

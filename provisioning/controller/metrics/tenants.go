@@ -8,7 +8,6 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/provisioning/model"
 )
 
 // tenants remember who requests were made for: also of those that are gone, as long
@@ -44,7 +43,7 @@ func (t *tenants) gone(r *provreq.ProvisioningRequest) {
 
 // add adds what was spent since it was last added, and returns all that was spent by
 // each tenant so far.
-func (t *tenants) add(spent []model.Spent) map[provisioning.Tenant]int64 {
+func (t *tenants) add(spent []provisioning.Spent) map[provisioning.Tenant]int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range spent {

@@ -56,7 +56,7 @@ func (c *Controller) writeBudgets(ctx context.Context, p *v1alpha1.CapacityPolic
 	if err := c.Client.Status().Patch(ctx, updated, patch); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	c.Model.PolicyWritten(updated)
+	c.Model.Written(updated)
 	for _, r := range reports {
 		if r.Warning != "" {
 			c.Events.Eventf(updated, nil, corev1.EventTypeWarning, "BudgetSpent", "Provision", "%s", provisioning.Clip(r.Warning, provisioning.NoteLimit))

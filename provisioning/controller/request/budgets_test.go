@@ -23,7 +23,7 @@ func (s *site) budget(usd string) {
 		Name: "all", USD: resource.MustParse(usd), Period: v1alpha1.BudgetDay, Reserve: &metav1.Duration{Duration: time.Hour},
 	}}
 	s.create(p)
-	s.model.SetPolicy(p)
+	s.model.Set(p)
 }
 
 func (s *site) status() v1alpha1.BudgetStatus {

@@ -106,7 +106,7 @@ func (c *Controller) Start(ctx context.Context) error {
 // pass decides once for every request that is due and returns when to look again.
 func (c *Controller) pass(ctx context.Context) (next time.Time) {
 	c.Model.Decide(func() {
-		judged := provisioning.NewJudged()
+		memo := provisioning.NewMemo()
 		// First who is busy, then what is on record: a step that ends in between is
 		// left to the next pass, instead of being decided again from an old record.
 		busy := c.busyRequests()
@@ -120,8 +120,9 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 				c.wakeAt(e.UID, at)
 				continue
 			}
-			view := c.Model.View(c.Model.Snapshot(now), e.Request)
-			view.Judged = judged
+			snapshot := c.Model.Snapshot(now)
+			snapshot.Memo = memo
+			view := c.Model.View(snapshot, e.Request)
 			step := provisioning.Next(e.Request, view)
 			c.wakeAt(e.UID, step.At)
 			if step.Do == provisioning.Rest {

@@ -124,7 +124,7 @@ func (s *site) pricedGroup(price string) {
 	g.Spec.PricePerHour = new(resource.MustParse(price))
 	g.Spec.Provider, g.Spec.MaxNodes, g.Spec.CapacityType, g.Spec.Template.Capacity = "kwok", 2, v1alpha1.OnDemand, machine
 	s.create(g)
-	s.model.SetGroup(g)
+	s.model.Set(g)
 }
 
 // node is one that was there before, or that a machine registers.
@@ -139,7 +139,7 @@ func (s *site) node(name, launch string) {
 	n.Status.Allocatable = nodegroups.Allocatable(g.Spec.Template)
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	s.create(n)
-	s.model.SetNode(n)
+	s.model.Set(n)
 }
 
 func (s *site) templateOf(name string) *corev1.PodTemplate {
@@ -159,8 +159,8 @@ func (s *site) request(class string, change func(*provreq.ProvisioningRequest)) 
 	t := s.templateOf("workers")
 	s.create(t)
 	s.create(r)
-	s.model.SetTemplate(t)
-	s.model.SetRequest(r)
+	s.model.Set(t)
+	s.model.Set(r)
 }
 
 func (s *site) conditions() []metav1.Condition {
@@ -181,7 +181,7 @@ func (s *site) bind(nodes ...string) {
 			CreationTimestamp: metav1.Now(), Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "gang"}}}
 		p.Spec = s.templateOf("").Template.Spec
 		p.Spec.NodeName = node
-		s.model.SetPod(p)
+		s.model.Set(p)
 	}
 }
 
@@ -290,7 +290,7 @@ func TestAStatusIsWrittenWhenItChanges(t *testing.T) {
 		for i := range 20 {
 			s.pass(30 * time.Second)
 			// The pod first: the node is never seen to be free.
-			s.model.SetPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)), ResourceVersion: "1"},
+			s.model.Set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)), ResourceVersion: "1"},
 				Spec: corev1.PodSpec{NodeName: fmt.Sprint("full-", i), Containers: s.templateOf("").Template.Spec.Containers}})
 			s.node(fmt.Sprint("full-", i), "")
 		}
@@ -310,9 +310,9 @@ func TestWhatWaitsAgainHoldsNothing(t *testing.T) {
 		s.node("a", "")
 		s.node("b", "")
 		<-time.After(settling)
-		s.model.SetPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "slipped-in", UID: "slipped-in", ResourceVersion: "1"},
+		s.model.Set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "slipped-in", UID: "slipped-in", ResourceVersion: "1"},
 			Spec: corev1.PodSpec{NodeName: "a", Containers: s.templateOf("").Template.Spec.Containers}})
-		s.model.SetPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "another", UID: "another", ResourceVersion: "1"},
+		s.model.Set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "another", UID: "another", ResourceVersion: "1"},
 			Spec: corev1.PodSpec{NodeName: "b", Containers: s.templateOf("").Template.Spec.Containers}})
 		s.pass(time.Minute)
 		for _, name := range []string{"a", "b"} {
@@ -359,7 +359,7 @@ func TestMachinesAreTakenBackWithoutTheirGroup(t *testing.T) {
 		s.group()
 		s.request(model.ClassAtomicScaleUp, nil)
 		s.pass(time.Second)
-		s.model.DeleteGroup("gpu")
+		s.model.Delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 		s.pass(time.Second)
 		if len(s.taken) != 2 {
 			t.Errorf("taken back: %v", s.taken)
@@ -419,7 +419,7 @@ func TestALostNodeIsToldOfInAnEvent(t *testing.T) {
 			return s.writes["request gang"]
 		}
 		before := tries(errors.New("connection refused"))
-		s.model.DeleteNode("b")
+		s.model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
 		s.pass(10 * time.Second)
 		if n := tries(nil) - before; n < 2 || n > 10 {
 			t.Errorf("%d writes that were refused in 10 s, want a few", n)

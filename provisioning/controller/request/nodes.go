@@ -56,13 +56,13 @@ func ChangeNode(ctx context.Context, w client.Client, m *model.Model, name strin
 	}
 	err := w.Patch(ctx, changed, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}))
 	if isGone(err) {
-		m.NodeGone(old)
+		m.Gone(old)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("patching node %s: %w", name, err)
 	}
-	m.NodeWritten(changed)
+	m.Written(changed)
 	return nil
 }
 

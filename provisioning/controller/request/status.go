@@ -26,12 +26,12 @@ func (c *Controller) writeStatus(ctx context.Context, e *model.Entry, step provi
 	}
 	patch := client.MergeFromWithOptions(e.Object, client.MergeFromWithOptimisticLock{})
 	if err := c.Client.Status().Patch(ctx, updated, patch); isGone(err) {
-		c.Model.RequestGone(e.Object)
+		c.Model.Gone(e.Object)
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("writing the status of ProvisioningRequest %s: %w", e, err)
 	}
-	c.Model.RequestWritten(updated)
+	c.Model.Written(updated)
 	e.Object = updated
 	return nil
 }

@@ -111,7 +111,7 @@ func (c *Controller) lookUp(ctx context.Context, e *model.Entry) error {
 		t := &corev1.PodTemplate{}
 		switch err := c.Live.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: name}, t); {
 		case err == nil:
-			c.Model.SetTemplate(t)
+			c.Model.Set(t)
 		case apierrors.IsNotFound(err):
 			missing = append(missing, name)
 		default:

@@ -59,7 +59,7 @@ func newFleet(nodes int, alike alike, most int32) *fleet {
 		g.Spec.MaxNodes = most
 		g.Spec.PricePerHour = new(resource.MustParse("90"))
 		g.Spec.Template.Capacity = machine()
-		f.model.SetGroup(g)
+		f.model.Set(g)
 	}
 	ways := nodes
 	if alike != noTwo {
@@ -68,7 +68,7 @@ func newFleet(nodes int, alike alike, most int32) *fleet {
 	for i := range nodes {
 		name := nodeName(i)
 		f.model.SetMachine(cloudprovider.Machine{Name: name, Group: groupName(i % groups), ProviderID: "kwok://" + name, State: cloudprovider.Running})
-		f.model.SetNode(f.node(i))
+		f.model.Set(f.node(i))
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Namespace: corev1.NamespaceDefault, Name: "pod-" + name, UID: types.UID("pod-" + name), ResourceVersion: f.version(), CreationTimestamp: metav1.NewTime(noon),
 		}}
@@ -77,7 +77,7 @@ func newFleet(nodes int, alike alike, most int32) *fleet {
 			corev1.ResourceCPU: *resource.NewMilliQuantity(92_000+int64(i%ways)%3800, resource.DecimalSI), corev1.ResourceMemory: *resource.NewQuantity(1<<39+int64(i%ways), resource.BinarySI),
 			gpu: resource.MustParse("8"),
 		}}}}
-		f.model.SetPod(p)
+		f.model.Set(p)
 	}
 	f.model.Snapshot(noon)
 	return f
@@ -115,7 +115,7 @@ func (f *fleet) change() *provisioning.Snapshot {
 	n := f.node(f.random.IntN(f.nodes))
 	// One more, or one less, of what every node may lose to the system.
 	n.Status.Allocatable[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(f.random.Int64N(2), resource.DecimalSI)
-	f.model.SetNode(n)
+	f.model.Set(n)
 	return f.model.Snapshot(noon)
 }
 

@@ -65,8 +65,9 @@ type gang struct {
 func newWorld(seed uint64, gangs int, off without) *world {
 	w := &world{
 		without: off, now: began, offerings: market(rand.New(rand.NewPCG(seed, 1)), began),
-		nodes: provisioning.NewNodes(), machines: map[string]*machine{}, account: provisioning.NewAccount(),
+		nodes: provisioning.NewNodes(), machines: map[string]*machine{}, ledger: provisioning.NewLedger(),
 	}
+	w.ledger.Open(began)
 	random := rand.New(rand.NewPCG(seed, 2))
 	at := began
 	for i := range gangs {

@@ -4,7 +4,7 @@
 //
 // What decides is the real thing: provisioning.Next with its planner and transaction,
 // nodegroups.Learn with chances and backoffs, the engine of pools that the KWOK adapter
-// has, and the account that the metrics are made of. Around it stands a small world in
+// has, and the ledger that the metrics are made of. Around it stands a small world in
 // virtual time: clouds that answer and machines that boot after a while, pods that come
 // at once, and idle machines that are given back. What is switched off is so by this
 // world, which shows the core less than there is, or does not do what it says; the
@@ -60,7 +60,7 @@ type world struct {
 	nodes     *provisioning.Nodes
 	machines  map[string]*machine
 	gangs     []*gang
-	account   *provisioning.Account
+	ledger    *provisioning.Ledger
 	agenda    agenda
 	planned   int
 	// launches counts the calls for machines, and refused those that got less.
@@ -254,7 +254,7 @@ func (w *world) end(name string) {
 	m.State = cloudprovider.Terminated
 	m.of.state.Live--
 	w.nodes.Delete(name)
-	w.account.Remove(name, w.now)
+	w.ledger.Put(name, provisioning.Use{}, w.now)
 	delete(w.machines, name)
 	m.gang.machines = slices.DeleteFunc(m.gang.machines, func(o *machine) bool { return o == m })
 }
@@ -297,7 +297,7 @@ func (w *world) book() {
 		if n == nil && slices.Contains(m.gang.kept, name) {
 			purpose = provisioning.PurposeJoining
 		}
-		w.account.Put(name, m.Group, purpose, m.of.price(), w.now)
+		w.ledger.Put(name, provisioning.Use{Group: m.Group, Purpose: purpose, Shares: []provisioning.Share{{MicroUSDPerHour: m.of.price()}}}, w.now)
 	}
 }
 
@@ -324,7 +324,7 @@ func (w *world) result() (r result) {
 		}
 	}
 	r.makespan, r.wait = last.Sub(first), r.wait/time.Duration(len(w.gangs))
-	for post, amount := range w.account.Amounts(w.now) {
+	for post, amount := range w.ledger.Amounts(w.now) {
 		took := time.Duration(amount.Milliseconds) * time.Millisecond
 		r.paidMicroUSD += amount.MicroUSD
 		if post.Purpose == provisioning.PurposeUsed {

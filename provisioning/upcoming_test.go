@@ -28,14 +28,12 @@ func gangOf(uid types.UID, gpus int) Gang {
 	return Gang{Namespace: "ns", Name: "ns/" + string(uid), UID: uid, Key: string(uid), PodSets: []PodSet{asking("workers", gpus, "1")}}
 }
 
-func aloneHere(f func()) { f() }
-
 // market is a cluster of groups where gangs come one after another.
 func market(groups ...nodegroups.Group) *Snapshot {
 	s := NewSnapshot(noon, NewNodes(), groups, nil)
 	now := *s
 	now.Nodes = s.Nodes.Clone()
-	s.Soon = NewSoon(&now, nil, aloneHere)
+	s.Upcoming = NewUpcoming(&now, nil)
 	return s
 }
 
@@ -110,8 +108,8 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 			n.Cordon, n.Bookings, n.Labelled = Held, []Booking{b}, []Booking{b}
 		}
 	}
-	in := func(uid types.UID, gpus, count int, changes ...func(*Underway)) Underway {
-		u := Underway{Gang: gangOf(uid, gpus), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", count}}, Held: true}
+	in := func(uid types.UID, gpus, count int, changes ...func(*UpcomingAttempt)) UpcomingAttempt {
+		u := UpcomingAttempt{Gang: gangOf(uid, gpus), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", count}}, Held: true}
 		u.Gang.Launch = Token(uid, 1)
 		for _, change := range changes {
 			change(&u)
@@ -121,7 +119,7 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		nodes  []func(*Node)
-		flying []Underway
+		flying []UpcomingAttempt
 		want   string
 	}{
 		{"pods are about to come", []func(*Node){waits()}, nil, "shares gpu: 1"},
@@ -129,39 +127,39 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 		{"nobody knows when pods come", []func(*Node){waits(func(b *Booking) { b.Held = false })}, nil, "gpu: 1"},
 		{"the node is about to go", []func(*Node){func(n *Node) { waits()(n); n.Cordon = GivingBack }}, nil, "gpu: 1"},
 		{"another request of the name has booked the node", []func(*Node){waits(func(b *Booking) { b.Key = "gang" })}, nil, "gpu: 1"},
-		{"a machine is on its way", nil, []Underway{in("a", 4, 1)}, "shares gpu: 1"},
-		{"those who get it do not come at once", nil, []Underway{in("a", 4, 1, func(u *Underway) { u.Held = false })}, "gpu: 1"},
-		{"somebody came before", nil, []Underway{in("a", 4, 1), in("b", 4, 0)}, "gpu: 1"},
-		{"somebody came before who takes his time", nil, []Underway{in("a", 1, 1), in("b", 1, 0, func(u *Underway) { u.Held = false })}, "gpu: 1"},
-		{"somebody came before and finds nothing", nil, []Underway{in("b", 4, 0), in("a", 4, 1)}, "shares gpu: 1"},
+		{"a machine is on its way", nil, []UpcomingAttempt{in("a", 4, 1)}, "shares gpu: 1"},
+		{"those who get it do not come at once", nil, []UpcomingAttempt{in("a", 4, 1, func(u *UpcomingAttempt) { u.Held = false })}, "gpu: 1"},
+		{"somebody came before", nil, []UpcomingAttempt{in("a", 4, 1), in("b", 4, 0)}, "gpu: 1"},
+		{"somebody came before who takes his time", nil, []UpcomingAttempt{in("a", 1, 1), in("b", 1, 0, func(u *UpcomingAttempt) { u.Held = false })}, "gpu: 1"},
+		{"somebody came before and finds nothing", nil, []UpcomingAttempt{in("b", 4, 0), in("a", 4, 1)}, "shares gpu: 1"},
 		{"the machine has become a node", []func(*Node){func(n *Node) { n.Cordon, n.Launch, n.InFlight = Joining, "a-1", true }},
-			[]Underway{in("a", 4, 1), in("b", 4, 0)}, "gpu: 1"},
+			[]UpcomingAttempt{in("a", 4, 1), in("b", 4, 0)}, "gpu: 1"},
 		{"the machine is booked, and the attempt not over", []func(*Node){func(n *Node) {
 			waits(func(b *Booking) { b.UID, b.Key = "a", "a" })(n)
 			n.Launch = "a-1"
-		}}, []Underway{in("a", 4, 1), in("b", 4, 0)}, "gpu: 1"},
+		}}, []UpcomingAttempt{in("a", 4, 1), in("b", 4, 0)}, "gpu: 1"},
 		{"an attempt has booked a half-used node beside its machine", []func(*Node){func(n *Node) {
 			waits(func(b *Booking) { b.UID, b.Key = "a", "a" })(n)
 			n.Cordon = Open
-		}}, []Underway{in("a", 12, 1)}, "shares gpu: 1"},
+		}}, []UpcomingAttempt{in("a", 12, 1)}, "shares gpu: 1"},
 		{"somebody has booked a part of what he needs, and began first", []func(*Node){func(n *Node) {
 			waits(func(b *Booking) { b.UID, b.Key = "a", "a" })(n)
 			n.Free = half
-		}}, []Underway{in("a", 6, 0), in("b", 6, 1)}, "gpu: 1"},
+		}}, []UpcomingAttempt{in("a", 6, 0), in("b", 6, 1)}, "gpu: 1"},
 		{"somebody has booked a part of what he needs, and the rest is what others leave", []func(*Node){func(n *Node) {
 			waits(func(b *Booking) { b.UID, b.Key = "b", "b" })(n)
 			n.Free = half
-		}}, []Underway{in("a", 4, 1), in("b", 8, 0)}, "gpu: 1"},
+		}}, []UpcomingAttempt{in("a", 4, 1), in("b", 8, 0)}, "gpu: 1"},
 		{"somebody who came later has booked what others leave", []func(*Node){func(n *Node) {
 			waits(func(b *Booking) { b.UID, b.Key = "b", "b" })(n)
-		}}, []Underway{in("a", 4, 0), in("b", 4, 0)}, "gpu: 1"},
-		{"pods are on their way that may keep others away", nil, []Underway{in("a", 1, 1, func(u *Underway) {
+		}}, []UpcomingAttempt{in("a", 4, 0), in("b", 4, 0)}, "gpu: 1"},
+		{"pods are on their way that may keep others away", nil, []UpcomingAttempt{in("a", 1, 1, func(u *UpcomingAttempt) {
 			u.Gang.PodSets[0].Template.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
 				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{}}},
 			}}
 		})}, "gpu: 1"},
-		{"its group is gone", nil, []Underway{in("a", 4, 1, func(u *Underway) { u.Launches[0].Group = "gone" })}, "gpu: 1"},
-		{"a machine turns out to be smaller", nil, []Underway{in("a", 9, 1)}, "gpu: 1"},
+		{"its group is gone", nil, []UpcomingAttempt{in("a", 4, 1, func(u *UpcomingAttempt) { u.Launches[0].Group = "gone" })}, "gpu: 1"},
+		{"a machine turns out to be smaller", nil, []UpcomingAttempt{in("a", 9, 1)}, "gpu: 1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newStory()
@@ -170,7 +168,7 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 			}
 			look := *s.view.Snapshot
 			look.Nodes = s.view.Nodes.Clone()
-			s.view.Soon = NewSoon(&look, tc.flying, aloneHere)
+			s.view.Upcoming = NewUpcoming(&look, tc.flying)
 			plan := Plan(s.view.Snapshot, Gang{Namespace: "ns", Name: "ns/gang", UID: uid, Key: "gang", PodSets: []PodSet{asking("workers", 4, "1")}}, DefaultPolicy(AtomicScaleUp))
 			if got := said(&plan); got != tc.want {
 				t.Errorf("plan is %q (%s), want %q", got, plan.Message(), tc.want)
@@ -187,19 +185,19 @@ func shares(otherGPUs int) func(*story) {
 		s.request.Gang = gangOf(uid, 4)
 		s.request.Gang.Launch = token
 		s.request.Pods = 4
-		s.countOn(Underway{Gang: gangOf("other", otherGPUs), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+		s.countOn(UpcomingAttempt{Gang: gangOf("other", otherGPUs), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
 	}
 }
 
 // countOn has these attempts in flight, and then the request's own.
-func (s *story) countOn(flying ...Underway) {
+func (s *story) countOn(flying ...UpcomingAttempt) {
 	look := *s.view.Snapshot
 	look.Nodes = s.view.Nodes.Clone()
 	for i := range flying {
 		flying[i].Gang.Launch = Token(flying[i].Gang.UID, 1)
 	}
-	own := Underway{Gang: s.request.Gang, Policy: s.request.Policy, Launches: s.request.Attempt.Launches, Held: true}
-	s.view.Soon = NewSoon(&look, append(flying, own), aloneHere)
+	own := UpcomingAttempt{Gang: s.request.Gang, Policy: s.request.Policy, Launches: s.request.Attempt.Launches, Held: true}
+	s.view.Upcoming = NewUpcoming(&look, append(flying, own))
 }
 
 // TestARequestThatSharesMachines waits as long as those who get them have them.
@@ -228,12 +226,12 @@ func TestARequestThatSharesMachines(t *testing.T) {
 		{"the other's pods have come", newStory().node("a", half).with(shares(8)), Book, "", nil},
 		{"the other needs all of it", newStory().with(shares(8)), Begin, "Attempt 2 launches 1 machine of group gpu for 10.00 USD per hour", begun(1, 0)},
 		{"there is another one to share with", newStory().with(shares(4)).with(func(s *story) {
-			s.countOn(Underway{Gang: gangOf("other", 8), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
-			s.view.Soon = s.view.Soon.With(Underway{Gang: gangOf("third", 2), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+			s.countOn(UpcomingAttempt{Gang: gangOf("other", 8), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+			s.view.Upcoming = s.view.Upcoming.With(UpcomingAttempt{Gang: gangOf("third", 2), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
 		}).at(shareAgain), Begin, "Attempt 2 launches nothing: there will be room on 1 machine of group gpu that others are getting", begun(0, 1)},
 		{"there is another one to share with, but it has just begun to share", newStory().with(shares(4)).with(func(s *story) {
-			s.countOn(Underway{Gang: gangOf("other", 8), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
-			s.view.Soon = s.view.Soon.With(Underway{Gang: gangOf("third", 2), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+			s.countOn(UpcomingAttempt{Gang: gangOf("other", 8), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+			s.view.Upcoming = s.view.Upcoming.With(UpcomingAttempt{Gang: gangOf("third", 2), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
 		}), Rest, "", func(t *testing.T, got Step) {
 			if want := noon.Add(shareAgain); !got.At.Equal(want) {
 				t.Errorf("it looks again at %s, want %s", got.At, want)
@@ -244,7 +242,7 @@ func TestARequestThatSharesMachines(t *testing.T) {
 			s.request.Gang = gangOf(uid, 12)
 			s.request.Gang.Launch = token
 			s.request.Attempt.Launches = []GroupCount{{"gpu", 1}}
-			s.countOn(Underway{Gang: gangOf("other", 4), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+			s.countOn(UpcomingAttempt{Gang: gangOf("other", 4), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
 		}), Rest, "", nil},
 		{"its own machine has joined, and the other's will not", newStory().node("a", young).with(shares(4)).machines(booting).with(func(s *story) {
 			s.request.Gang = gangOf(uid, 12)
@@ -258,7 +256,7 @@ func TestARequestThatSharesMachines(t *testing.T) {
 // TestASharedBookingIsRepairedAtOnce: once pods may have come, nobody waits for others.
 func TestASharedBookingIsRepairedAtOnce(t *testing.T) {
 	s := newStory().provisioned().node("a", booked).with(podsWaiting)
-	s.countOn(Underway{Gang: gangOf("other", 1), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 3}}, Held: true})
+	s.countOn(UpcomingAttempt{Gang: gangOf("other", 1), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 3}}, Held: true})
 	got := Next(&s.request, s.view)
 	if got.Do != Begin || len(got.Attempt.Launches) == 0 || len(got.Attempt.Shares) > 0 {
 		t.Errorf("step is %s %+v (%s)", got.Do, got.Attempt, got.Condition.Message)

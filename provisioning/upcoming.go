@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Underway is an attempt in flight, or one that is about to begin.
-type Underway struct {
+// UpcomingAttempt is an attempt in flight, or one that is about to begin.
+type UpcomingAttempt struct {
 	Gang     Gang
 	Policy   Policy
 	Launches []GroupCount
@@ -19,22 +19,26 @@ type Underway struct {
 	Held bool
 }
 
-// Soon is the room that there will be without another launch: once the machines have
+// Upcoming is the room that there will be without another launch: once the machines have
 // joined that are being launched, and the pods have come that nodes are booked for. Gangs
 // that are smaller than a machine share machines that way from the start.
 //
 // It is a list of attempts: those that have booked all that they need already, then all
 // others, each in the order in which they began. Each takes its part of what those before
 // it leave, so nobody counts on room that somebody else has counted on before him. What is
-// not asked for is not worked out, and nothing is worked out twice.
-type Soon struct {
+// not asked for is not worked out, and a Memo keeps what has been.
+type Upcoming struct {
 	// before is the list without its last attempt; nil where there is none.
-	before  *Soon
-	attempt Underway
+	before  *Upcoming
+	attempt UpcomingAttempt
 	*root
-	// nodes are those with the room that is left; nil before they have been worked out.
+}
+
+// forecast is what an Upcoming comes to.
+type forecast struct {
+	// nodes with the room that is left.
 	nodes *Nodes
-	// fits says that the attempt's gang has room once all this is there.
+	// fits reports whether the gang of the last attempt has room once all this is there.
 	fits bool
 }
 
@@ -48,7 +52,6 @@ type root struct {
 	// until is when the first of the bookings that are counted on is too old for that;
 	// zero where none is.
 	until time.Time
-	alone func(func())
 }
 
 // comesWithin is how long after its booking a pod is counted on to come whose queue lets
@@ -60,12 +63,11 @@ func (r *root) counts(b *Booking) bool {
 	return b.Held && !r.flying[b.UID] && r.now.Now.Before(b.Since.Add(comesWithin))
 }
 
-// NewSoon is what there will be on the nodes of a snapshot, which is the list's own. The
-// attempts are those in flight, in the order in which they began. Where lists that share
-// attempts are used from many goroutines, alone runs a function while no other one runs.
-func NewSoon(s *Snapshot, attempts []Underway, alone func(func())) *Soon {
-	r := &root{now: s, flying: map[types.UID]bool{}, alone: alone}
-	var book, wait []Underway
+// NewUpcoming is what there will be on the nodes of a snapshot, which is the list's own. The
+// attempts are those in flight, in the order in which they began.
+func NewUpcoming(s *Snapshot, attempts []UpcomingAttempt) *Upcoming {
+	r := &root{now: s, flying: map[types.UID]bool{}}
+	var book, wait []UpcomingAttempt
 	for _, a := range attempts {
 		r.flying[a.Gang.UID] = true
 		if s.Nodes.hasBookings(a.Gang.UID) && !lacks(&a.Gang, s.Objects, s.Nodes.BookedBy(a.Gang.UID)) {
@@ -81,7 +83,7 @@ func NewSoon(s *Snapshot, attempts []Underway, alone func(func())) *Soon {
 			}
 		}
 	}
-	out := &Soon{root: r}
+	out := &Upcoming{root: r}
 	for _, a := range slices.Concat(book, wait) {
 		out = out.With(a)
 	}
@@ -89,15 +91,15 @@ func NewSoon(s *Snapshot, attempts []Underway, alone func(func())) *Soon {
 }
 
 // With is the list with one more attempt, which begins after all others.
-func (s *Soon) With(a Underway) *Soon {
-	return &Soon{before: s, attempt: a, root: s.root}
+func (s *Upcoming) With(a UpcomingAttempt) *Upcoming {
+	return &Upcoming{before: s, attempt: a, root: s.root}
 }
 
 // Until is how long the list holds if nothing changes; zero is for ever.
-func (s *Soon) Until() time.Time { return s.until }
+func (s *Upcoming) Until() time.Time { return s.until }
 
 // attempts are all of the list, in their order.
-func (s *Soon) attempts() (out []Underway) {
+func (s *Upcoming) attempts() (out []UpcomingAttempt) {
 	for ; s.before != nil; s = s.before {
 		out = append(out, s.attempt)
 	}
@@ -107,17 +109,17 @@ func (s *Soon) attempts() (out []Underway) {
 
 // after is the list once a request of that UID has begun to carry a plan out, on nodes
 // where it has booked what the plan uses of them.
-func (s *Soon) after(uid types.UID, plan *Verdict, nodes *Nodes) *Soon {
-	var begins []Underway
+func (s *Upcoming) after(uid types.UID, plan *Verdict, nodes *Nodes) *Upcoming {
+	var begins []UpcomingAttempt
 	if plan.Outcome == Launch {
-		a := Underway{Gang: *plan.Gang, Policy: *plan.Policy, Launches: plan.Launches, Held: true}
+		a := UpcomingAttempt{Gang: *plan.Gang, Policy: *plan.Policy, Launches: plan.Launches, Held: true}
 		a.Gang.UID, a.Gang.Launch = uid, Token(uid, 1)
 		begins = append(begins, a)
 	}
 	if len(plan.Placement) > 0 {
 		now := *s.now
 		now.Nodes = nodes.Clone()
-		return NewSoon(&now, append(s.attempts(), begins...), s.alone)
+		return NewUpcoming(&now, append(s.attempts(), begins...))
 	}
 	for _, a := range begins {
 		s = s.With(a)
@@ -126,7 +128,7 @@ func (s *Soon) after(uid types.UID, plan *Verdict, nodes *Nodes) *Soon {
 }
 
 // without is the list without the attempt of that request, if it has one.
-func (s *Soon) without(uid types.UID) *Soon {
+func (s *Upcoming) without(uid types.UID) *Upcoming {
 	switch s.of(uid) {
 	case nil:
 		return s
@@ -138,10 +140,10 @@ func (s *Soon) without(uid types.UID) *Soon {
 }
 
 // idle says that nobody is getting machines, and that no pods are about to come.
-func (s *Soon) idle() bool { return s.before == nil && s.until.IsZero() }
+func (s *Upcoming) idle() bool { return s.before == nil && s.until.IsZero() }
 
 // of is the list up to the attempt of that request; nil where it has none in it.
-func (s *Soon) of(uid types.UID) *Soon {
+func (s *Upcoming) of(uid types.UID) *Upcoming {
 	for ; s != nil; s = s.before {
 		if s.before != nil && s.attempt.Gang.UID == uid {
 			return s
@@ -150,40 +152,26 @@ func (s *Soon) of(uid types.UID) *Soon {
 	return nil
 }
 
-// room is a copy of the nodes with what will be free of them.
-func (s *Soon) room() (out *Nodes) {
-	s.alone(func() {
-		s.workOut()
-		out = s.nodes.Clone()
-	})
-	return out
-}
-
-// holds says that the gang of the last attempt will have room.
-func (s *Soon) holds() (fits bool) {
-	s.alone(func() {
-		s.workOut()
-		fits = s.fits
-	})
-	return fits
-}
-
-func (s *Soon) workOut() {
-	switch {
-	case s.nodes != nil:
-	case s.before == nil:
-		s.nodes = s.consumed()
-	default:
-		s.before.workOut()
-		s.nodes = s.before.nodes.Clone()
-		if nodes := s.served(s.nodes.Clone()); nodes != nil {
-			s.nodes, s.fits = nodes, true
+// forecast works out what the list comes to, unless the memo has it.
+func (s *Upcoming) forecast(m *Memo) forecast {
+	if f, known := m.forecastOf(s); known {
+		return f
+	}
+	f := forecast{}
+	if s.before == nil {
+		f.nodes = s.consumed()
+	} else {
+		f.nodes = s.before.forecast(m).nodes.Clone()
+		if nodes := s.served(f.nodes.Clone()); nodes != nil {
+			f = forecast{nodes: nodes, fits: true}
 		}
 	}
+	m.keep(s, f)
+	return f
 }
 
 // consumed are the nodes as if the pods had come that are about to.
-func (s *Soon) consumed() *Nodes {
+func (s *Upcoming) consumed() *Nodes {
 	out := s.now.Nodes.Clone()
 	for _, n := range slices.Collect(out.ownedBy(awaiting)) {
 		later := *n
@@ -203,7 +191,7 @@ func (s *Soon) consumed() *Nodes {
 // served are the nodes, which it changes, when the attempt has got its machines and its
 // pods have come; nil if they would not fit, and where that depends on other pods: those
 // that have not come yet cannot be asked.
-func (s *Soon) served(nodes *Nodes) *Nodes {
+func (s *Upcoming) served(nodes *Nodes) *Nodes {
 	a := &s.attempt
 	look := *s.now
 	look.Nodes = nodes
@@ -260,14 +248,14 @@ func (g *Group) comes(token string, i int) *Node {
 // one without.
 func (q *query) sharing(best *trial) (v Verdict, ok bool) {
 	switch {
-	case q.Soon == nil || q.Soon.idle() || q.policy.Class != AtomicScaleUp || q.apart || best != nil && best.machines() == 0:
+	case q.Upcoming == nil || q.Upcoming.idle() || q.policy.Class != AtomicScaleUp || q.apart || best != nil && best.machines() == 0:
 		return v, false
-	case q.Nodes.hasBookings(q.gang.UID) && !q.Soon.flying[q.gang.UID]:
+	case q.Nodes.hasBookings(q.gang.UID) && !q.Upcoming.flying[q.gang.UID]:
 		return v, false // its own bookings count as somebody's there
 	}
-	soon := *q.Snapshot
-	soon.Nodes = q.Soon.room()
-	with := newQuery(&soon, q.gang, q.pods, q.policy, asItIs).search()
+	later := *q.Snapshot
+	later.Nodes = q.Upcoming.forecast(q.Memo).nodes.Clone()
+	with := newQuery(&later, q.gang, q.pods, q.policy, asItIs).search()
 	if with == nil || with.overPrice() || best != nil && !best.overPrice() && with.compare(best) >= 0 {
 		return v, false
 	}
@@ -279,7 +267,7 @@ func (q *query) sharing(best *trial) (v Verdict, ok bool) {
 		if n := q.Nodes.Find(p.Node); n != nil && n.has(q.gang, &p) {
 			there = append(there, p)
 		} else {
-			shares[soon.Nodes.Find(p.Node).Group]++
+			shares[later.Nodes.Find(p.Node).Group]++
 		}
 	}
 	v.Placement, v.Shares = there, groupCounts(shares)
@@ -321,14 +309,14 @@ const shareAgain = time.Second
 // and which lacks the room that others are to leave. ok is false where it has to be given
 // up.
 func nextShared(r *Request, v View, rest Step) (s Step, ok bool) {
-	if in := v.Soon.of(r.UID); in != nil && in.holds() {
+	if in := v.Upcoming.of(r.UID); in != nil && in.forecast(v.Memo).fits {
 		rest.At = earliest(rest.At, in.Until())
 		return rest, true
 	}
 	if len(r.Attempt.Launches) > 0 {
 		return s, false
 	}
-	s = nextPending(closed(r), v.counting(v.Soon.without(r.UID)))
+	s = nextPending(closed(r), v.counting(v.Upcoming.without(r.UID)))
 	if at := r.Attempt.Started.Add(shareAgain); s.Do == Begin && len(s.Attempt.Launches) == 0 && v.Now.Before(at) {
 		rest.At = earliest(rest.At, at)
 		return rest, true
@@ -337,9 +325,9 @@ func nextShared(r *Request, v View, rest Step) (s Step, ok bool) {
 }
 
 // counting is the view where the gang counts on that room, nil being none.
-func (v View) counting(on *Soon) View {
+func (v View) counting(on *Upcoming) View {
 	s := *v.Snapshot
-	s.Soon = on
+	s.Upcoming = on
 	v.Snapshot = &s
 	return v
 }

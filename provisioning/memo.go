@@ -12,20 +12,39 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Judged remembers which gangs could not be placed, so that those that ask for the
-// same need not be judged again. It holds while requests are decided one after another:
-// what that leaves to others, who then could share machines that are on their way, has
-// them decided again once it is on record, as any other change does.
-type Judged struct {
-	refused map[string]Verdict
+// Memo remembers what plans have come to, for one goroutine that makes many of them. A nil
+// Memo remembers nothing.
+//
+// It has the gangs that could not be placed, by equivalence class, so that those that ask
+// for the same need not be planned again. That holds while requests are decided one after
+// another: what a decision leaves to others, such as a share of upcoming nodes, has them
+// decided again once it is on record.
+type Memo struct {
+	inadmissible map[string]Verdict
+	forecasts    map[*Upcoming]forecast
 }
 
-// NewJudged knows nothing yet.
-func NewJudged() *Judged { return &Judged{refused: map[string]Verdict{}} }
+// NewMemo knows nothing yet.
+func NewMemo() *Memo {
+	return &Memo{inadmissible: map[string]Verdict{}, forecasts: map[*Upcoming]forecast{}}
+}
 
-// Likeness is equal for gangs that ask for the same under the same policy. Names of
-// podSets do not count.
-func Likeness(g *Gang, p *Policy) string {
+func (m *Memo) forecastOf(u *Upcoming) (f forecast, known bool) {
+	if m != nil {
+		f, known = m.forecasts[u]
+	}
+	return f, known
+}
+
+func (m *Memo) keep(u *Upcoming, f forecast) {
+	if m != nil {
+		m.forecasts[u] = f
+	}
+}
+
+// EquivalenceClass is equal for gangs that ask for the same under the same policy. Names of
+// podSets do not count. It is empty where that is not known.
+func EquivalenceClass(g *Gang, p *Policy) string {
 	type podSet struct {
 		Count  int
 		Labels map[string]string
@@ -46,14 +65,14 @@ func Likeness(g *Gang, p *Policy) string {
 
 // plan is that of Plan for what is left of the request's gang. A nil receiver
 // remembers nothing.
-func (j *Judged) plan(s *Snapshot, r *Request, rest Gang) Verdict {
-	if j == nil || r.Likeness == "" || hasStake(s, &rest) || slices.ContainsFunc(rest.PodSets, PodSet.refused) {
+func (m *Memo) plan(s *Snapshot, r *Request, rest Gang) Verdict {
+	if m == nil || r.EquivalenceClass == "" || hasStake(s, &rest) || slices.ContainsFunc(rest.PodSets, PodSet.refused) {
 		return Plan(s, rest, r.Policy)
 	}
-	v, known := j.refused[r.Likeness]
+	v, known := m.inadmissible[r.EquivalenceClass]
 	if !known {
 		if v = Plan(s, anonymous(rest), r.Policy); v.Outcome == Wait || v.Outcome == Never {
-			j.refused[r.Likeness] = v
+			m.inadmissible[r.EquivalenceClass] = v
 		}
 	}
 	return named(v, rest)

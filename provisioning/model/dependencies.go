@@ -1,0 +1,354 @@
+package model
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// dependency says which keys of a view are derived from what is stored, or from another
+// view. A change of that marks them: those of before it, and those of after it.
+type dependency struct {
+	from, to kind
+	keys     func(m *Model, from ref, mark func(ref))
+}
+
+// dependencies are all that there are, beside that the snapshot depends on all views.
+var dependencies = []dependency{
+	{nodeObject, nodeView, itself},
+	{nodeObject, machineView, machineOfNode},
+	{podObject, nodeView, nodeOfPod},
+	{podObject, dueView, requestOfPod},
+	{requestObject, requestView, itself},
+	{requestObject, specView, itself},
+	{templateObject, specView, requestsUsing},
+	{templateObject, chargesView, all},
+	{groupObject, groupView, itself},
+	{launchOutcome, groupView, itself},
+	{daemonSetObject, groupView, allGroups},
+	{daemonSetObject, groupsView, all},
+	{daemonSetObject, dueView, launchingRequests},
+	{machineObject, machineView, itself},
+	{machineObject, nodeView, nodeOfMachine},
+	{machineObject, groupsView, all},
+	{machineObject, dueView, requestOfMachine},
+	{policyObject, specView, allRequests},
+	{policyObject, budgetListView, all},
+	{policyObject, dueView, all},
+	{policyStatus, budgetListView, all},
+	{namespaceObject, specView, requestsIn},
+	{namespaceObject, budgetListView, all},
+	{namespaceObject, dueView, all},
+	{referredObject, specView, requestsReferring},
+	{assumption, requestView, itself},
+	{assumption, dueView, requestItself},
+	{assumption, nodeView, nodesAssumed},
+	{scaleDown, nodeView, itself},
+	{keptRoom, nodeView, itself},
+
+	{requestView, nodeView, nodesOfRequest},
+	{requestView, machineView, machinesOfRequest},
+	{requestView, groupsView, all},
+	{requestView, chargesView, all},
+	{requestView, upcomingView, all},
+	{requestObject, dueView, requestsOfKey},
+	{specView, dueView, requestItself},
+	{specView, upcomingBaseView, ifUpcoming},
+	{groupView, groupsView, all},
+	{groupView, priceView, itself},
+	{groupView, upcomingBaseView, all},
+	{groupView, dueView, launchingRequests},
+	{priceView, machineView, machinesOfGroup},
+	{priceView, chargesView, all},
+	{nodeView, machineView, machineOfNode},
+	{nodeView, upcomingBaseView, all},
+	{nodeView, dueView, requestsOnNode},
+	{machineView, chargesView, all},
+	{machineView, budgetsView, all},
+	{budgetListView, chargesView, all},
+	{budgetListView, budgetsView, all},
+	{chargesView, budgetsView, all},
+	{upcomingBaseView, upcomingView, all},
+}
+
+// dependents are the dependencies by what they are from.
+var dependents = func() (out [kinds][]dependency) {
+	for _, d := range dependencies {
+		out[d.from] = append(out[d.from], d)
+	}
+	return out
+}()
+
+// change is the one door through which what is stored changes. It has what depends on that
+// derived again before the next look, and tells subscribers.
+func (m *Model) change(of ref, apply func() effect) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.store(of, apply)
+}
+
+// store is change for callers that hold the lock.
+func (m *Model) store(of ref, apply func() effect) {
+	now := m.now()
+	if m.derive(of, span{now, now}, apply) != unchanged {
+		m.notify()
+	}
+}
+
+// derive applies a change and marks what depends on it.
+func (m *Model) derive(of ref, when span, apply func() effect) effect {
+	m.marks = m.marks[:0]
+	m.mark(of)
+	e := apply()
+	if e == unchanged {
+		return e
+	}
+	m.mark(of)
+	for _, r := range m.marks {
+		m.dirty.mark(r, when)
+	}
+	if e == frees {
+		m.dirty.mark(everyone, when)
+	}
+	if of.kind >= requestView && of.kind < snapshotView {
+		m.dirty.mark(ref{kind: snapshotView}, when)
+	}
+	return e
+}
+
+// mark collects the keys of all views that depend on something, as it is.
+func (m *Model) mark(of ref) {
+	for _, d := range dependents[of.kind] {
+		d.keys(m, of, func(r ref) {
+			r.kind = d.to
+			m.marks = append(m.marks, r)
+		})
+	}
+}
+
+// flush derives again what is dirty, and what depends on time.
+func (m *Model) flush(now time.Time) {
+	m.pass(now)
+	for {
+		marks := m.dirty.take(dueView)
+		if len(marks) == 0 {
+			return
+		}
+		for _, r := range slices.SortedFunc(maps.Keys(marks), func(a, b ref) int {
+			return cmp.Or(marks[a].first.Compare(marks[b].first), cmp.Compare(a.group, b.group), cmp.Compare(a.name, b.name))
+		}) {
+			m.derive(r, marks[r], func() effect { return m.refresh(r, marks[r]) })
+		}
+	}
+}
+
+// pass marks what depends on time and whose time has come.
+func (m *Model) pass(now time.Time) {
+	at := span{now, now}
+	lapsed := m.nodes.lapsed(now)
+	for _, name := range lapsed {
+		m.dirty.mark(ref{kind: nodeView, name: name}, at)
+	}
+	if len(lapsed) > 0 {
+		m.notify()
+	}
+	if until := m.upcoming.until(); !until.IsZero() && !now.Before(until) {
+		m.dirty.mark(ref{kind: upcomingBaseView}, at)
+	}
+	if m.budgets.periodOver(now) {
+		m.dirty.mark(ref{kind: budgetsView}, at)
+	}
+}
+
+// refresh derives a view again.
+func (m *Model) refresh(r ref, when span) effect {
+	now := m.now()
+	switch r.kind {
+	case requestView:
+		return m.requests.refresh(types.UID(r.name))
+	case specView:
+		return m.requests.reread(types.UID(r.name))
+	case groupView:
+		return m.groups.refresh(r.name)
+	case priceView:
+		return m.groups.refreshPrice(r.name)
+	case nodeView:
+		return m.nodes.refresh(r.name, m.losses, now)
+	case machineView:
+		return m.ledger.refresh(r.machine(), when, len(m.budgets.list) > 0)
+	case groupsView:
+		return m.groups.refreshList(m.machines.alive, m.ledger.ask())
+	case budgetListView:
+		return m.budgets.set()
+	case chargesView:
+		return m.ledger.refreshCharges(&m.specs, len(m.budgets.list) > 0)
+	case budgetsView:
+		return m.budgets.refresh(now)
+	case upcomingBaseView:
+		return m.upcoming.restart()
+	case upcomingView:
+		return m.refreshUpcoming()
+	default:
+		m.snapshot = nil
+		return unchanged
+	}
+}
+
+// What follows are the keys of dependencies.
+
+// all marks a view of which there is one.
+func all(_ *Model, _ ref, mark func(ref)) { mark(ref{}) }
+
+// itself has the same key.
+func itself(_ *Model, from ref, mark func(ref)) { mark(from) }
+
+// markRequest marks a request, if it is there.
+func (m *Model) markRequest(uid types.UID, mark func(ref)) {
+	if m.requests.byUID[uid] != nil {
+		mark(ref{name: string(uid)})
+	}
+}
+
+func requestItself(m *Model, from ref, mark func(ref)) { m.markRequest(types.UID(from.name), mark) }
+
+func machineOfNode(m *Model, from ref, mark func(ref)) {
+	if key, ok := m.machines.ofNode(from.name); ok {
+		mark(ref{group: key.group, name: key.name})
+	}
+}
+
+func nodeOfMachine(m *Model, from ref, mark func(ref)) {
+	if name, ok := m.machines.nodeOf(from.machine()); ok {
+		mark(ref{name: name})
+	}
+}
+
+func requestOfMachine(m *Model, from ref, mark func(ref)) {
+	if c, ok := m.machines.byKey[from.machine()]; ok && c.Launch != "" {
+		m.markRequest(provisioning.TokenUID(c.Launch), mark)
+	}
+}
+
+func nodeOfPod(m *Model, from ref, mark func(ref)) {
+	if p := m.nodes.pods[types.UID(from.name)]; p != nil && p.node != "" {
+		mark(ref{name: p.node})
+	}
+}
+
+func requestOfPod(m *Model, from ref, mark func(ref)) {
+	if p := m.nodes.pods[types.UID(from.name)]; p != nil && p.consumes.name != "" {
+		m.markRequest(m.requests.named[p.consumes], mark)
+	}
+}
+
+func requestsUsing(m *Model, from ref, mark func(ref)) {
+	for uid := range m.requests.using[types.NamespacedName{Namespace: from.group, Name: from.name}] {
+		mark(ref{name: string(uid)})
+	}
+}
+
+func allGroups(m *Model, _ ref, mark func(ref)) {
+	for name := range m.groups.objects {
+		mark(ref{name: name})
+	}
+}
+
+func launchingRequests(m *Model, _ ref, mark func(ref)) {
+	for uid := range m.requests.phases[launching] {
+		m.markRequest(uid, mark)
+	}
+}
+
+func allRequests(m *Model, _ ref, mark func(ref)) {
+	for uid := range m.requests.byUID {
+		mark(ref{name: string(uid)})
+	}
+}
+
+func requestsIn(m *Model, from ref, mark func(ref)) {
+	for uid, e := range m.requests.byUID {
+		if e.object.Namespace == from.name {
+			mark(ref{name: string(uid)})
+		}
+	}
+}
+
+// requestsReferring are those whose pods refer to objects such as PersistentVolumeClaims.
+func requestsReferring(m *Model, _ ref, mark func(ref)) {
+	for uid, e := range m.requests.byUID {
+		if e.looksUp {
+			mark(ref{name: string(uid)})
+		}
+	}
+}
+
+func nodesAssumed(m *Model, from ref, mark func(ref)) {
+	for _, p := range m.requests.assumed[types.UID(from.name)].Bookings {
+		mark(ref{name: p.Node})
+	}
+}
+
+// nodesOfRequest are those that bear a booking of it, be it over, and those that it has
+// launched.
+func nodesOfRequest(m *Model, from ref, mark func(ref)) {
+	for n := range m.nodes.set.BookedBy(types.UID(from.name)) {
+		mark(ref{name: n.Name})
+	}
+	for n := range m.nodes.set.LaunchedFor(types.UID(from.name)) {
+		mark(ref{name: n.Name})
+	}
+}
+
+// machinesOfRequest are those that it has launched and that have no node: the others follow
+// their nodes.
+func machinesOfRequest(m *Model, from ref, mark func(ref)) {
+	for key := range m.machines.lone[types.UID(from.name)] {
+		mark(ref{group: key.group, name: key.name})
+	}
+}
+
+func machinesOfGroup(m *Model, from ref, mark func(ref)) {
+	for key := range m.machines.byKey {
+		if key.group == from.name {
+			mark(ref{group: key.group, name: key.name})
+		}
+	}
+}
+
+func requestsOfKey(m *Model, from ref, mark func(ref)) {
+	if e := m.requests.byUID[types.UID(from.name)]; e != nil {
+		m.markKey(provisioning.BookingKey(e.object.Name), mark)
+	}
+}
+
+func (m *Model) markKey(key string, mark func(ref)) {
+	for uid := range m.requests.keyed[key] {
+		m.markRequest(uid, mark)
+	}
+}
+
+// requestsOnNode are those of its bookings' keys, and the one that launched it.
+func requestsOnNode(m *Model, from ref, mark func(ref)) {
+	n := m.nodes.set.Find(from.name)
+	if n == nil {
+		return
+	}
+	for i := range n.Labelled {
+		m.markRequest(n.Labelled[i].UID, mark)
+		m.markKey(n.Labelled[i].Key, mark)
+	}
+	if n.Launch != "" {
+		m.markRequest(provisioning.TokenUID(n.Launch), mark)
+	}
+}
+
+func ifUpcoming(m *Model, from ref, mark func(ref)) {
+	if m.requests.phases[upcoming][types.UID(from.name)] {
+		mark(ref{})
+	}
+}

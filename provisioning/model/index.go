@@ -1,0 +1,26 @@
+package model
+
+// index finds things by what they have in common.
+type index[K, V comparable] map[K]map[V]bool
+
+func (i index[K, V]) add(key K, value V) {
+	if i[key] == nil {
+		i[key] = map[V]bool{}
+	}
+	i[key][value] = true
+}
+
+func (i index[K, V]) remove(key K, value V) {
+	if delete(i[key], value); len(i[key]) == 0 {
+		delete(i, key)
+	}
+}
+
+// set has the value in the index under the key, or not.
+func (i index[K, V]) set(key K, value V, in bool) {
+	if in {
+		i.add(key, value)
+	} else {
+		i.remove(key, value)
+	}
+}

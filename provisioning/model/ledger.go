@@ -1,0 +1,233 @@
+package model
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// ledger has what each machine is for, who pays for it, and which namespace it counts for.
+// It costs by what changes.
+type ledger struct {
+	*provisioning.Ledger
+	requests *requests
+	machines *machines
+	nodes    *nodes
+	groups   *groups
+
+	// charged is the namespace that each machine counts for.
+	charged map[machineKey]string
+	// counts of machines by namespace and group; asked are those that attempts in
+	// flight have asked for and that have not been seen yet.
+	counts, asked map[string]map[string]int
+	charges       []provisioning.Charge
+}
+
+func newLedger(r *requests, m *machines, n *nodes, g *groups) ledger {
+	return ledger{
+		Ledger: provisioning.NewLedger(), requests: r, machines: m, nodes: n, groups: g,
+		charged: map[machineKey]string{}, counts: map[string]map[string]int{}, asked: map[string]map[string]int{},
+	}
+}
+
+func (k machineKey) String() string { return k.group + "/" + k.name }
+
+// refresh enters a machine that has changed in that span. Where it does not count any more
+// for those it counted for, there may be room under a limit, or in a budget.
+func (l *ledger) refresh(key machineKey, when span, budgets bool) effect {
+	out := unchanged
+	if before, now := l.charged[key], l.chargedTo(key); before != now {
+		l.count(before, key.group, -1)
+		l.count(now, key.group, +1)
+		if l.charged[key] = now; now == "" {
+			delete(l.charged, key)
+		}
+		if out = changed; before != "" {
+			out = frees
+		}
+	}
+	before, use, at := l.Of(key.String()), l.useOf(key), when.first
+	if len(use.Shares) == 0 {
+		at = when.last
+	}
+	if l.Put(key.String(), use, at) {
+		if out = max(out, changed); before.Launched && budgets {
+			out = frees
+		}
+	}
+	return out
+}
+
+func (l *ledger) count(namespace, group string, by int) {
+	if namespace == "" {
+		return
+	}
+	if l.counts[namespace] == nil {
+		l.counts[namespace] = map[string]int{}
+	}
+	if l.counts[namespace][group] += by; l.counts[namespace][group] == 0 {
+		delete(l.counts[namespace], group)
+	}
+	if len(l.counts[namespace]) == 0 {
+		delete(l.counts, namespace)
+	}
+}
+
+// nodeOf is the node of a machine as plans see it, or nil.
+func (l *ledger) nodeOf(key machineKey) *provisioning.Node {
+	name, ok := l.machines.nodeOf(key)
+	if !ok {
+		return nil
+	}
+	return l.nodes.set.Find(name)
+}
+
+// chargedTo is the namespace that the machine counts for: that of the request that
+// it was launched for. Where that is gone, the machine counts as long as it bears
+// the booking, and while it joins or goes; a process that has not seen the request
+// cannot know of the latter. An idle machine, or one that others have booked,
+// counts for none then.
+func (l *ledger) chargedTo(key machineKey) string {
+	c, known := l.machines.byKey[key]
+	if !known || !c.Counts() || c.Launch == "" {
+		return ""
+	}
+	uid := provisioning.TokenUID(c.Launch)
+	if e := l.requests.byUID[uid]; e != nil {
+		return e.object.Namespace
+	}
+	n := l.nodeOf(key)
+	if n == nil || n.Cordon == provisioning.Joining || n.Cordon == provisioning.GivingBack {
+		return l.charged[key]
+	}
+	for i := range n.Labelled {
+		if b := &n.Labelled[i]; b.UID == uid {
+			return b.Namespace
+		}
+	}
+	return ""
+}
+
+// useOf a machine; without shares where it costs nothing any more.
+func (l *ledger) useOf(key machineKey) provisioning.Use {
+	c, known := l.machines.byKey[key]
+	if !known || !c.Counts() {
+		return provisioning.Use{}
+	}
+	phase, inFlight := provisioning.Done, false
+	owner, a, owned := l.requests.owner(c.Launch)
+	if owned {
+		phase, inFlight = a.Phase, a.InFlight()
+	}
+	var bookings []provisioning.Booking
+	n := l.nodeOf(key)
+	if n != nil {
+		bookings, inFlight = n.Labelled, inFlight || n.InFlight
+	}
+	out := provisioning.Use{
+		Group: key.group, Purpose: provisioning.PurposeOf(c, phase, n), Launched: c.Launch != "",
+		Shares: provisioning.Shares(c.Launch, bookings, inFlight, l.groups.prices[key.group]),
+	}
+	for i := range out.Shares {
+		if share := &out.Shares[i]; share.Namespace == "" && owner != nil && share.Request == owner.object.UID {
+			share.Tenant = owner.tenant()
+		}
+	}
+	return out
+}
+
+// paidSince is from when on the request has paid for the machine.
+func (l *ledger) paidSince(key machineKey, request types.UID) time.Time {
+	if n := l.nodeOf(key); n != nil {
+		for i := range n.Labelled {
+			if b := &n.Labelled[i]; b.UID == request {
+				return b.Since
+			}
+		}
+	}
+	_, a, _ := l.requests.owner(l.machines.byKey[key].Launch)
+	return a.Started
+}
+
+// has is what a namespace has and has asked for.
+func (l *ledger) has(namespace string) (out provisioning.Holdings) {
+	for _, counts := range []map[string]int{l.counts[namespace], l.asked[namespace]} {
+		for group, n := range counts {
+			g := l.groups.read[group] // of one that is gone nothing is known but that it has machines
+			out.Add(&g.Group, n)
+		}
+	}
+	return out
+}
+
+// ask counts the machines of each group that attempts in flight have asked for and that have
+// not been seen yet.
+func (l *ledger) ask() (promised map[string]int) {
+	promised = map[string]int{}
+	clear(l.asked)
+	for uid := range l.requests.phases[launching] {
+		e := l.requests.byUID[uid]
+		for group, count := range l.machines.missing(uid, l.requests.attempt(e)) {
+			promised[group] += count
+			if l.asked[e.object.Namespace] == nil {
+				l.asked[e.object.Namespace] = map[string]int{}
+			}
+			l.asked[e.object.Namespace][group] += count
+		}
+	}
+	return promised
+}
+
+// refreshCharges tells what requests pay for machines that Muster has launched or been asked
+// to launch for them, by namespace, queue and request. Where one pays less, or for a shorter
+// time, others may find room in a budget.
+func (l *ledger) refreshCharges(specs *specs, budgets bool) effect {
+	if !budgets {
+		l.charges = nil
+		return unchanged
+	}
+	perHour := map[provisioning.Payer]int64{}
+	for p, r := range l.Rates() {
+		if r.Launched > 0 && p.Namespace != "" {
+			perHour[p] += r.Launched
+		}
+	}
+	for uid := range l.requests.phases[launching] {
+		e := l.requests.byUID[uid]
+		a, p := l.requests.attempt(e), provisioning.Payer{Request: uid, Tenant: e.tenant()}
+		for group, count := range l.machines.missing(uid, a) {
+			perHour[p] += int64(count) * l.groups.prices[group]
+		}
+		for _, s := range a.Shares {
+			perHour[p] += int64(s.Count) * provisioning.SharedPrice(l.groups.prices[s.Group])
+		}
+	}
+	before := l.charges
+	l.charges = make([]provisioning.Charge, 0, len(perHour))
+	for p, rate := range perHour {
+		c := provisioning.Charge{Request: p.Request, Tenant: p.Tenant, MicroUSDPerHour: rate}
+		if e := l.requests.byUID[p.Request]; e != nil {
+			c.Runs, c.Since = specs.runs(e), provisionedAt(e.object)
+		}
+		l.charges = append(l.charges, c)
+	}
+	provisioning.SortCharges(l.charges)
+	return sinks(before, l.charges)
+}
+
+// sinks reports whether some charge is less than before.
+func sinks(before, now []provisioning.Charge) effect {
+	all := map[provisioning.Payer]provisioning.Charge{}
+	for _, c := range now {
+		all[provisioning.Payer{Request: c.Request, Tenant: c.Tenant}] = c
+	}
+	for _, old := range before {
+		c := all[provisioning.Payer{Request: old.Request, Tenant: old.Tenant}]
+		if c.MicroUSDPerHour < old.MicroUSDPerHour || c.Runs != old.Runs || !c.Since.Equal(old.Since) {
+			return frees
+		}
+	}
+	return changed
+}

@@ -1,0 +1,273 @@
+package model
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// Snapshot is the model as decisions see it. It is the caller's own, for one goroutine at a
+// time.
+func (m *Model) Snapshot(now time.Time) *provisioning.Snapshot {
+	var s provisioning.Snapshot
+	m.look(now, func() { s = m.snapshotAt(now) })
+	return &s
+}
+
+func (m *Model) snapshotAt(now time.Time) provisioning.Snapshot {
+	if m.snapshot == nil {
+		m.snapshot = &provisioning.Snapshot{
+			Nodes: m.nodes.set.Clone(), Groups: m.groups.list, DaemonSets: m.groups.daemons, Upcoming: m.upcoming.list,
+			Budgets: m.budgets.now(), Charges: m.ledger.charges,
+		}
+	}
+	s := *m.snapshot
+	s.Now, s.Nodes, s.Objects, s.Memo = now, s.Nodes.Clone(), m.objects.copy(), provisioning.NewMemo()
+	return s
+}
+
+// Due returns, once, the requests for which there may be something to decide
+// since it was last called, in the order in which they are served: the highest
+// priority first, then the oldest, then by UID. Those that are given are due, too.
+func (m *Model) Due(more []types.UID) (out []Entry) {
+	m.look(m.now(), func() {
+		due := map[types.UID]bool{}
+		for _, uid := range more {
+			due[uid] = true
+		}
+		for r := range m.dirty[dueView] {
+			due[types.UID(r.name)] = true
+		}
+		if _, all := m.dirty[dueView][everyone]; all {
+			maps.Copy(due, m.requests.phases[waiting])
+		}
+		for uid := range m.losses {
+			due[uid] = due[uid] || len(m.losses.untold(uid)) > 0
+		}
+		for uid := range due {
+			if e := m.requests.byUID[uid]; due[uid] && m.mayProceed(e) {
+				out = append(out, m.entry(e))
+			}
+		}
+		m.dirty[dueView] = nil
+	})
+	slices.SortFunc(out, func(a, b Entry) int {
+		return cmp.Or(-cmp.Compare(a.Priority, b.Priority), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
+	})
+	return out
+}
+
+// mayProceed reports whether there may be a step for the request: for one that is over only
+// where something of it is lost or stranded.
+func (m *Model) mayProceed(e *request) bool {
+	return e != nil && (e.status != provisioning.Over || len(m.losses.untold(e.object.UID)) > 0 || m.consumers.strandedOf(e).Pods > 0)
+}
+
+// undecided reports whether a request that waits for capacity is about to be decided:
+// it is due, or a step of it is under way, after which it will be.
+func (m *Model) undecided() bool {
+	_, all := m.dirty[dueView][everyone]
+	for uid := range m.requests.phases[waiting] {
+		_, due := m.dirty[dueView][ref{kind: dueView, name: string(uid)}]
+		if _, busy := m.requests.assumed[uid]; busy || all || due {
+			return true
+		}
+	}
+	return false
+}
+
+// Request returns the request of that UID, if it is there.
+func (m *Model) Request(uid types.UID) (e Entry, ok bool) {
+	m.look(m.now(), func() {
+		if r := m.requests.byUID[uid]; r != nil {
+			e, ok = m.entry(r), true
+		}
+	})
+	return e, ok
+}
+
+func (m *Model) entry(e *request) Entry {
+	if e.read == nil {
+		var labels []string
+		e.read, labels = m.specs.read(e)
+		m.distinguish(labels)
+	}
+	return Entry{Request: e.read, Object: e.object}
+}
+
+// View is what the next step of a request depends on.
+func (m *Model) View(s *provisioning.Snapshot, r *provisioning.Request) provisioning.View {
+	v := provisioning.View{Snapshot: s}
+	m.look(m.now(), func() {
+		for _, token := range r.Attempt.Tokens(r.UID) {
+			v.Machines = append(v.Machines, m.machines.ofLaunch(token)...)
+		}
+		v.Active = m.consumers.active[consumerKey{r.Namespace, r.Name}]
+		v.KeyTaken = m.requests.keyTaken(r)
+		v.Lost = m.losses.untold(r.UID)
+		v.Stranded = m.consumers.strandedOf(m.requests.byUID[r.UID])
+		if v.Limits = m.policies.limitsOf(r.Namespace); len(v.Limits) > 0 {
+			v.Has = m.ledger.has(r.Namespace)
+		}
+	})
+	return v
+}
+
+// Fleet is what upkeep depends on. It costs by the number of requests, and of
+// machines without a node.
+func (m *Model) Fleet(now time.Time) provisioning.Fleet {
+	f := provisioning.Fleet{Requests: map[types.UID]bool{}, InFlight: map[string]bool{}}
+	m.look(now, func() {
+		s := m.snapshotAt(now)
+		f.Snapshot, f.Undecided, f.Lone, f.Consumers = &s, m.undecided(), m.machines.withoutNode(), m.consumers.lookup()
+		for uid, e := range m.requests.byUID {
+			f.Requests[uid] = true
+			if a := m.requests.attempt(e); e.status != provisioning.Over && a.InFlight() {
+				for _, token := range a.Tokens(uid) {
+					f.InFlight[token] = true
+				}
+			}
+		}
+		m.consumers.forget(now)
+	})
+	return f
+}
+
+// Tidy forgets what is not needed any more. What decides does most of it by the way; a
+// process that only stands by decides nothing, and its leader tells of losses.
+func (m *Model) Tidy(now time.Time) {
+	m.Fleet(now)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.losses.forget(now)
+}
+
+// Launching are the groups in which attempts in flight launch machines, by name.
+func (m *Model) Launching() (names []string) {
+	m.look(m.now(), func() {
+		groups := map[string]bool{}
+		for uid := range m.requests.phases[launching] {
+			for _, l := range m.requests.courses[uid].attempt.Launches {
+				groups[l.Group] = true
+			}
+		}
+		names = slices.Sorted(maps.Keys(groups))
+	})
+	return names
+}
+
+// MadeAt is when the last machine of those launches was first known; zero where none
+// is.
+func (m *Model) MadeAt(tokens []string) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.machines.madeAt(tokens)
+}
+
+// Node returns the newest version of a node that the model knows, or nil.
+func (m *Model) Node(name string) *corev1.Node {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.nodes.object(name)
+}
+
+// BoundFor are the pods bound to a node that consume the capacity of a request of that
+// key.
+func (m *Model) BoundFor(name, namespace, key string) (out []types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.nodes.byName[name]; n != nil {
+		out = n.boundFor(namespace, key)
+	}
+	return out
+}
+
+// Group returns the newest version of a NodeGroup that the model knows, or nil.
+func (m *Model) Group(name string) *v1alpha1.NodeGroup {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.groups.objects[name]
+}
+
+// Learned returns the status of the group with all that has been learned in it.
+func (m *Model) Learned(group string) v1alpha1.NodeGroupStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.groups.status(group)
+}
+
+// Policies are the CapacityPolicies that have budgets, or tell of some, by name.
+func (m *Model) Policies() []*v1alpha1.CapacityPolicy {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.policies.withBudgets()
+}
+
+// Reports are what is to be told of the policy's budgets, in their order.
+func (m *Model) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []provisioning.BudgetReport) {
+	m.look(m.now(), func() { out = m.budgets.reports(p, now) })
+	return out
+}
+
+// OpenAccount begins to add up what machines cost, from nothing. The process that decides
+// keeps it: two that add up the same machines would tell twice what they cost.
+func (m *Model) OpenAccount() {
+	now := m.now()
+	m.look(now, func() { m.ledger.Open(now) })
+}
+
+// CloseAccount ends it.
+func (m *Model) CloseAccount() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ledger.Close()
+}
+
+// Amounts are those of the account, if it is open.
+func (m *Model) Amounts(now time.Time) (out map[provisioning.Post]provisioning.Amount) {
+	m.look(m.now(), func() { out = m.ledger.Amounts(now) })
+	return out
+}
+
+// TakeSpent tells, once, what was spent while the account is open.
+func (m *Model) TakeSpent(now time.Time) (out []provisioning.Spent) {
+	m.look(m.now(), func() { out = m.ledger.TakeSpent(now) })
+	return out
+}
+
+// Standing is where requests of a class are in their course.
+type Standing struct {
+	Class string
+	// Condition is the last in their course that is true, or None.
+	Condition string
+}
+
+// course is the order of conditions, the last first.
+var conditions = []string{provreq.Failed, provreq.CapacityRevoked, provreq.BookingExpired, provreq.Provisioned, provreq.Accepted}
+
+// Census counts the requests.
+func (m *Model) Census() map[Standing]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[Standing]int{}
+	for _, e := range m.requests.byUID {
+		s := Standing{Class: e.object.Spec.ProvisioningClassName, Condition: "None"}
+		for _, c := range conditions {
+			if meta.IsStatusConditionTrue(e.object.Status.Conditions, c) {
+				s.Condition = c
+				break
+			}
+		}
+		out[s]++
+	}
+	return out
+}

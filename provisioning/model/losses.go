@@ -1,0 +1,79 @@
+package model
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// losses are the nodes that each request has lost, until it is gone.
+type losses map[types.UID]map[string]*loss
+
+// loss is a node that a request has lost.
+type loss struct {
+	provisioning.LostNode
+	at time.Time
+	// told: the request has been told of it.
+	told bool
+}
+
+// lost notes that a node went, or its machine ended: requests that have booked it, or whose
+// pods it runs, have to be told.
+func (ls losses) lost(n *provisioning.Node, requests *requests, now time.Time) {
+	for i := range n.Labelled {
+		b := &n.Labelled[i]
+		e := requests.byUID[b.UID]
+		if e == nil || e.status == provisioning.Pending || e.status == provisioning.Over && b.Running == 0 {
+			continue
+		}
+		if ls[b.UID] == nil {
+			ls[b.UID] = map[string]*loss{}
+		}
+		if ls[b.UID][n.Name] == nil {
+			ls[b.UID][n.Name] = &loss{LostNode: provisioning.LostNode{Name: n.Name, Group: n.Group, Pods: b.Running}, at: now}
+		}
+	}
+}
+
+// back forgets that a node of that name was lost, once that has been told: the one that is
+// booked now may be lost, too.
+func (ls losses) back(n *provisioning.Node) {
+	for i := range n.Labelled {
+		uid := n.Labelled[i].UID
+		if l := ls[uid][n.Name]; l != nil && l.told {
+			delete(ls[uid], n.Name)
+		}
+	}
+}
+
+// told notes that the request has been told of these nodes.
+func (ls losses) told(uid types.UID, nodes []provisioning.LostNode) {
+	for _, n := range nodes {
+		if l := ls[uid][n.Name]; l != nil {
+			l.told = true
+		}
+	}
+}
+
+// untold are the lost nodes of a request that it has not been told of, by name.
+func (ls losses) untold(uid types.UID) (out []provisioning.LostNode) {
+	for _, name := range slices.Sorted(maps.Keys(ls[uid])) {
+		if l := ls[uid][name]; !l.told {
+			out = append(out, l.LostNode)
+		}
+	}
+	return out
+}
+
+// untoldFor is how long a loss is remembered that no request has been told of.
+const untoldFor = 10 * time.Minute
+
+func (ls losses) forget(now time.Time) {
+	for _, lost := range ls {
+		maps.DeleteFunc(lost, func(_ string, l *loss) bool { return !l.told && now.Sub(l.at) > untoldFor })
+	}
+}

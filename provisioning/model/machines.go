@@ -1,0 +1,240 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// machines are those of the clouds. A machine and its node are found by the provider ID
+// that both bear.
+type machines struct {
+	byKey map[machineKey]cloudprovider.Machine
+	// launched finds the machines of a launch, by its token.
+	launched index[string, machineKey]
+	// made is since when each of them is known.
+	made map[machineKey]time.Time
+	// alive counts the machines of each group that have not ended.
+	alive map[string]int
+
+	// nodes and keys of machines, by provider ID.
+	nodes map[string]string
+	keys  map[string]machineKey
+	// ended are the IDs of nodes whose machine has ended: that counts before the node
+	// itself is seen to be unready.
+	ended map[string]bool
+	// lone are the machines that have not ended and have no node, by the request
+	// that they were launched for.
+	lone index[types.UID, machineKey]
+	// providerIDs of nodes.
+	providerIDs map[string]string
+}
+
+type machineKey struct{ group, name string }
+
+func (k machineKey) ref() ref { return ref{machineObject, k.group, k.name} }
+
+func (r ref) machine() machineKey { return machineKey{r.group, r.name} }
+
+func newMachines() machines {
+	return machines{
+		byKey: map[machineKey]cloudprovider.Machine{}, launched: index[string, machineKey]{}, made: map[machineKey]time.Time{}, alive: map[string]int{},
+		nodes: map[string]string{}, keys: map[string]machineKey{}, ended: map[string]bool{}, lone: index[types.UID, machineKey]{}, providerIDs: map[string]string{},
+	}
+}
+
+// set stores news of a machine. States only grow, so old news changes nothing; nor is
+// a launch forgotten, which some clouds tell later than the machine. Listed reports whether
+// its NodeGroup is there.
+func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) effect {
+	key := machineKey{c.Group, c.Name}
+	if c.State == cloudprovider.Gone {
+		delete(ms.made, key)
+		return ms.remove(key, listed)
+	}
+	old, known := ms.byKey[key]
+	if !known || old.Hold && !c.Hold {
+		ms.made[key] = now
+	}
+	if known {
+		c.Launch, c.Hold = cmp.Or(c.Launch, old.Launch), c.Hold && old.Hold
+		if c.State <= old.State && c.Launch == old.Launch && c.Hold == old.Hold {
+			return unchanged
+		}
+		c.State = max(c.State, old.State)
+	}
+	ms.put(key, c, listed)
+	return changed
+}
+
+// taken notes that a machine is being deleted, unless it is gone already.
+func (ms *machines) taken(key machineKey, listed bool) effect {
+	c, known := ms.byKey[key]
+	if !known {
+		return unchanged
+	}
+	c.State = cloudprovider.Terminated
+	ms.put(key, c, listed)
+	return changed
+}
+
+func (ms *machines) put(key machineKey, c cloudprovider.Machine, listed bool) {
+	ms.remove(key, listed)
+	ms.byKey[key] = c
+	if c.Counts() {
+		ms.alive[key.group]++
+	}
+	if c.Launch != "" {
+		ms.launched.add(c.Launch, key)
+	}
+	if c.ProviderID != "" {
+		ms.keys[c.ProviderID] = key
+	}
+	ms.relink(key, c, listed)
+}
+
+func (ms *machines) remove(key machineKey, listed bool) effect {
+	c, known := ms.byKey[key]
+	if !known {
+		return unchanged
+	}
+	delete(ms.byKey, key)
+	if c.Counts() {
+		ms.alive[key.group]--
+	}
+	ms.launched.remove(c.Launch, key)
+	if ms.keys[c.ProviderID] == key {
+		delete(ms.keys, c.ProviderID)
+	}
+	ms.relink(key, c, listed)
+	return changed
+}
+
+// setNode follows a node that has changed; nil is one that is gone. Listed reports whether
+// the NodeGroup of a machine is there.
+func (ms *machines) setNode(name string, n *corev1.Node, listed func(machineKey) bool) {
+	id := ""
+	if n != nil {
+		id = n.Spec.ProviderID
+	}
+	if old := ms.providerIDs[name]; old != "" && old != id && ms.nodes[old] == name {
+		delete(ms.nodes, old)
+		ms.relinkNode(old, listed)
+	}
+	delete(ms.providerIDs, name)
+	if id == "" {
+		return
+	}
+	if ms.providerIDs[name] = id; ms.nodes[id] != name {
+		ms.nodes[id] = name
+		ms.relinkNode(id, listed)
+	}
+}
+
+func (ms *machines) relinkNode(id string, listed func(machineKey) bool) {
+	if key, ok := ms.keys[id]; ok {
+		ms.relink(key, ms.byKey[key], listed(key))
+	} else if _, ok := ms.nodes[id]; !ok {
+		delete(ms.ended, id)
+	}
+}
+
+// relink brings up to date what follows from a machine and its node.
+func (ms *machines) relink(key machineKey, c cloudprovider.Machine, listed bool) {
+	_, known := ms.byKey[key]
+	alive := known && c.State < cloudprovider.Terminated
+	_, hasNode := ms.nodes[c.ProviderID]
+	ms.lone.set(provisioning.TokenUID(c.Launch), key, alive && !hasNode)
+	if other, ok := ms.keys[c.ProviderID]; ok && other != key {
+		return // another NodeGroup lists it now
+	}
+	delete(ms.ended, c.ProviderID)
+	// A machine that is not known since its NodeGroup was deleted may run on.
+	if hasNode && !alive && (known || listed) {
+		ms.ended[c.ProviderID] = true
+	}
+}
+
+// ofNode is the machine of the node.
+func (ms *machines) ofNode(name string) (machineKey, bool) {
+	key, ok := ms.keys[ms.providerIDs[name]]
+	return key, ok
+}
+
+// nodeOf is the node of the machine.
+func (ms *machines) nodeOf(key machineKey) (string, bool) {
+	name, ok := ms.nodes[ms.byKey[key].ProviderID]
+	return name, ok
+}
+
+// withID is the machine of that provider ID, or nil where none is known or it
+// has ended.
+func (ms *machines) withID(id string) *cloudprovider.Machine {
+	key, ok := ms.keys[id]
+	if !ok || ms.ended[id] {
+		return nil
+	}
+	c := ms.byKey[key]
+	return &c
+}
+
+// madeAt is when the last machine of those launches was first known; zero where none
+// is.
+func (ms *machines) madeAt(tokens []string) (last time.Time) {
+	for _, token := range tokens {
+		for key := range ms.launched[token] {
+			if at := ms.made[key]; at.After(last) && !ms.byKey[key].Hold {
+				last = at
+			}
+		}
+	}
+	return last
+}
+
+// ofLaunch are the machines of a launch, by group and name.
+func (ms *machines) ofLaunch(token string) (out []cloudprovider.Machine) {
+	for key := range ms.launched[token] {
+		out = append(out, ms.byKey[key])
+	}
+	sortMachines(out)
+	return out
+}
+
+// withoutNode are the machines that have not ended and have no node, by group and name.
+func (ms *machines) withoutNode() (out []cloudprovider.Machine) {
+	for _, keys := range ms.lone {
+		for key := range keys {
+			out = append(out, ms.byKey[key])
+		}
+	}
+	sortMachines(out)
+	return out
+}
+
+func sortMachines(list []cloudprovider.Machine) {
+	slices.SortFunc(list, func(a, b cloudprovider.Machine) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// missing are the machines of each group that an attempt has asked for and that have not
+// been seen yet.
+func (ms *machines) missing(uid types.UID, a provisioning.Attempt) map[string]int {
+	out := map[string]int{}
+	for _, c := range a.Calls(uid) {
+		made := 0
+		for key := range ms.launched[c.Token] {
+			if key.group == c.Group && !ms.byKey[key].Hold {
+				made++
+			}
+		}
+		out[c.Group] += max(0, c.Count-made)
+	}
+	return out
+}

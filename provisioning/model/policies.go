@@ -1,0 +1,125 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// policies are the CapacityPolicies, with the namespaces that they select.
+type policies struct {
+	byName     map[string]*v1alpha1.CapacityPolicy
+	namespaces map[string]*corev1.Namespace
+	// limits by namespace, read when they are asked for.
+	limits map[string][]provisioning.Limit
+}
+
+func newPolicies() policies {
+	return policies{byName: map[string]*v1alpha1.CapacityPolicy{}, namespaces: map[string]*corev1.Namespace{}, limits: map[string][]provisioning.Limit{}}
+}
+
+// sameSpec reports whether the policy is known with that spec: only its status differs.
+func (ps *policies) sameSpec(p *v1alpha1.CapacityPolicy) bool {
+	old := ps.byName[p.Name]
+	return old != nil && equality.Semantic.DeepEqual(old.Spec, p.Spec)
+}
+
+func (ps *policies) set(p *v1alpha1.CapacityPolicy) effect {
+	clear(ps.limits)
+	return effectOf(put(ps.byName, p.Name, p))
+}
+
+func (ps *policies) remove(name string) effect {
+	clear(ps.limits)
+	return removed(ps.byName, name)
+}
+
+func (ps *policies) setNamespace(n *corev1.Namespace) effect {
+	old := ps.namespaces[n.Name]
+	if !put(ps.namespaces, n.Name, n) || old != nil && maps.Equal(old.Labels, n.Labels) {
+		return unchanged
+	}
+	delete(ps.limits, n.Name)
+	return changed
+}
+
+func (ps *policies) removeNamespace(name string) effect {
+	delete(ps.limits, name)
+	return removed(ps.namespaces, name)
+}
+
+// labelsOf a namespace; of one that is not known only its name.
+func (ps *policies) labelsOf(namespace string) labels.Set {
+	if n := ps.namespaces[namespace]; n != nil {
+		return n.Labels
+	}
+	return labels.Set{corev1.LabelMetadataName: namespace}
+}
+
+// selectorOf namespaces; one that cannot be read selects all, rather than none.
+func selectorOf(s *metav1.LabelSelector) labels.Selector {
+	if s == nil {
+		return labels.Everything()
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return labels.Everything()
+	}
+	return selector
+}
+
+// limitsOf are the limits of all CapacityPolicies for a namespace, by their names.
+func (ps *policies) limitsOf(namespace string) []provisioning.Limit {
+	if limits, known := ps.limits[namespace]; known {
+		return limits
+	}
+	set := ps.labelsOf(namespace)
+	var out []provisioning.Limit
+	for _, name := range slices.Sorted(maps.Keys(ps.byName)) {
+		if limits := ps.byName[name].Spec.Limits; limits != nil && selectorOf(limits.NamespaceSelector).Matches(set) {
+			out = append(out, provisioning.LimitFrom(name, limits))
+		}
+	}
+	ps.limits[namespace] = out
+	return out
+}
+
+// policyOf is the CapacityPolicy that a request of the namespace has, and what is lacking
+// if it cannot have the one that it names. The waits of fallbackAfter are for queues.
+func (ps *policies) policyOf(namespace, name string) (policy *v1alpha1.CapacityPolicy, lacking string) {
+	named := ps.byName[cmp.Or(name, v1alpha1.DefaultPolicy)]
+	switch {
+	case named == nil && name == "":
+		return &v1alpha1.CapacityPolicy{}, ""
+	case named == nil:
+		return &v1alpha1.CapacityPolicy{}, fmt.Sprintf("parameter capacityPolicy is %q: there is no CapacityPolicy of that name: create it", name)
+	case !selectorOf(named.Spec.NamespaceSelector).Matches(ps.labelsOf(namespace)):
+		return &v1alpha1.CapacityPolicy{}, fmt.Sprintf("CapacityPolicy %s is not for namespace %s (spec.namespaceSelector): name another in parameter capacityPolicy, "+
+			"or have an admin give the namespace the labels that it selects", named.Name, namespace)
+	}
+	policy = named.DeepCopy()
+	policy.Spec.FallbackAfter = nil
+	if policy.Spec.Overrides != nil {
+		policy.Spec.Overrides.FallbackAfter = nil
+	}
+	return policy, ""
+}
+
+// withBudgets are the policies that have budgets, or tell of some, by name.
+func (ps *policies) withBudgets() (out []*v1alpha1.CapacityPolicy) {
+	for _, name := range slices.Sorted(maps.Keys(ps.byName)) {
+		if p := ps.byName[name]; len(p.Spec.Budgets) > 0 || len(p.Status.Budgets) > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}

@@ -1,0 +1,141 @@
+package model
+
+import (
+	"cmp"
+	"errors"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// Parameters of requests that Muster reads, beside those that come before a
+// CapacityPolicy.
+const (
+	ParamValidUntil = "ValidUntilSeconds"
+	ParamNoRetry    = "noRetry"
+	ParamPolicy     = "capacityPolicy"
+	ParamProcessor  = "processorInstance"
+)
+
+// defaultValidFor is how long a request waits for capacity by default.
+const defaultValidFor = 7 * 24 * time.Hour
+
+// Entry is a request with its API object. It is shared and must not be changed.
+type Entry struct {
+	*provisioning.Request
+	Object *provreq.ProvisioningRequest
+}
+
+// specs read what requests ask for.
+type specs struct {
+	templates map[types.NamespacedName]*corev1.PodTemplate
+	objects   *objects
+	policies  *policies
+}
+
+func newSpecs(o *objects, p *policies) specs {
+	return specs{templates: map[types.NamespacedName]*corev1.PodTemplate{}, objects: o, policies: p}
+}
+
+// read turns a request into what decisions see. Its pods select on the labels.
+func (s *specs) read(e *request) (out *provisioning.Request, labels []string) {
+	r := e.object
+	class := provisioning.AtomicScaleUp
+	if c := r.Spec.ProvisioningClassName; c == classCheckCapacityStock || c == ClassCheckCapacity {
+		class = provisioning.CheckCapacity
+	}
+	out = &provisioning.Request{
+		UID:       r.UID,
+		Namespace: r.Namespace,
+		Name:      r.Name,
+		Created:   r.CreationTimestamp.Time,
+		Seen:      e.seen,
+		ValidFor:  defaultValidFor,
+		PodsHeld:  isHeld(r),
+		Policy:    provisioning.DefaultPolicy(class),
+		Attempt:   e.attempt,
+		Status:    e.status,
+		Gang: provisioning.Gang{
+			Namespace: r.Namespace, Queue: e.tenant().Queue, Name: r.Namespace + "/" + r.Name, UID: r.UID, Key: provisioning.BookingKey(r.Name),
+		},
+	}
+	if e.attempt.Owned(e.status) {
+		out.Gang.Launch = provisioning.Token(r.UID, e.attempt.Number)
+	}
+	if c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); c != nil {
+		out.Provisioned = *c
+	}
+	e.looksUp = false
+	for _, ps := range r.Spec.PodSets {
+		out.Pods += int(ps.Count)
+		name := ps.PodTemplateRef.Name
+		t := s.templates[types.NamespacedName{Namespace: r.Namespace, Name: name}]
+		if t == nil {
+			out.Missing = append(out.Missing, name)
+			continue
+		}
+		e.looksUp = e.looksUp || refers(&t.Template.Spec)
+		out.Priority = max(out.Priority, s.objects.priority(&t.Template.Spec))
+		set := provisioning.NewPodSet(r.Namespace, name, int(ps.Count), &t.Template, s.objects.lookup())
+		labels = append(labels, set.Keys()...)
+		out.Gang.PodSets = append(out.Gang.PodSets, set)
+	}
+	s.readParameters(out, r.Spec.Parameters, class)
+	if out.Policy.Topology != "" {
+		labels = append(labels, out.Policy.Topology)
+	}
+	out.EquivalenceClass = provisioning.EquivalenceClass(&out.Gang, &out.Policy)
+	return out, labels
+}
+
+func (s *specs) readParameters(e *provisioning.Request, parameters map[string]provreq.Parameter, class provisioning.Class) {
+	if v := string(parameters[ParamValidUntil]); v != "" {
+		seconds, err := strconv.ParseInt(v, 10, 32)
+		if err != nil || seconds <= 0 {
+			e.Invalid = `parameter ValidUntilSeconds is "` + v + `": give a whole number of seconds greater than 0`
+			return
+		}
+		e.ValidFor = time.Duration(seconds) * time.Second
+	}
+	switch v := string(parameters[ParamNoRetry]); v {
+	case "", "false":
+	case "true":
+		e.NoRetry = true
+	default:
+		e.Invalid = `parameter noRetry is "` + v + `": give true or false`
+		return
+	}
+	policy, lacking := s.policies.policyOf(e.Namespace, string(parameters[ParamPolicy]))
+	e.Lacking = lacking
+	spec, err := policy.Overridden(func(name string) string { return string(parameters[name]) })
+	var looser *v1alpha1.LooserError
+	switch {
+	case errors.As(err, &looser):
+		// An admin may still allow it.
+		e.Lacking = cmp.Or(e.Lacking, "parameter "+err.Error())
+	case err != nil:
+		e.Invalid = "parameter " + err.Error()
+		return
+	}
+	e.Policy = provisioning.PolicyFrom(class, spec)
+}
+
+// runs is how long a request's gang runs at most; zero where that is not known.
+func (s *specs) runs(e *request) time.Duration {
+	gang := provisioning.Gang{}
+	for _, name := range templatesOf(e.object) {
+		t := s.templates[name]
+		if t == nil {
+			return 0
+		}
+		gang.PodSets = append(gang.PodSets, provisioning.PodSet{Template: &t.Template})
+	}
+	return gang.Runs()
+}

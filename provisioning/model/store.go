@@ -1,0 +1,283 @@
+package model
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning"
+)
+
+// Set tells of an object. The caller must not change it later; that goes for all objects
+// that the model is told of. A ProvisioningRequest that is being deleted counts as gone; so
+// does one that was handed over to another instance.
+func (m *Model) Set(o metav1.Object) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	of := refOf(o)
+	if p, ok := o.(*v1alpha1.CapacityPolicy); ok && m.policies.sameSpec(p) {
+		of.kind = policyStatus
+	}
+	m.store(of, func() effect { return m.set(o) })
+}
+
+// Delete tells that an object is gone.
+func (m *Model) Delete(o metav1.Object) {
+	m.change(refOf(o), func() effect {
+		switch o := o.(type) {
+		case *corev1.Node:
+			delete(m.nodes.gone, o.Name)
+		case *provreq.ProvisioningRequest:
+			delete(m.requests.gone, consumerKey{o.Namespace, o.Name})
+		}
+		return m.remove(o)
+	})
+}
+
+// Written tells of an object that Muster has just written. Unlike Set it does not bring
+// back one that has been deleted meanwhile.
+func (m *Model) Written(o metav1.Object) {
+	m.change(refOf(o), func() effect {
+		switch o := o.(type) {
+		case *corev1.Node:
+			if m.nodes.object(o.Name) == nil {
+				return unchanged
+			}
+		case *provreq.ProvisioningRequest:
+			if m.requests.byUID[o.UID] == nil {
+				return unchanged
+			}
+		case *v1alpha1.NodeGroup:
+			if m.groups.objects[o.Name] == nil {
+				return unchanged
+			}
+		case *v1alpha1.CapacityPolicy:
+			if m.policies.byName[o.Name] == nil {
+				return unchanged
+			}
+			if m.policies.set(o) == changed {
+				m.budgets.written(o)
+			}
+			return unchanged
+		}
+		return m.set(o)
+	})
+}
+
+// Gone tells that this node or ProvisioningRequest was not found when it was to be written.
+// Until informers know, what they tell of it is old. One that was made again under its name
+// stays.
+func (m *Model) Gone(o metav1.Object) {
+	m.change(refOf(o), func() effect {
+		switch o := o.(type) {
+		case *corev1.Node:
+			if known := m.nodes.object(o.Name); known == nil || known.UID != o.UID {
+				return unchanged
+			}
+			m.nodes.gone[o.Name] = o.UID
+		case *provreq.ProvisioningRequest:
+			if m.requests.byUID[o.UID] == nil {
+				return unchanged
+			}
+			m.requests.gone[consumerKey{o.Namespace, o.Name}] = o.UID
+		}
+		return m.remove(o)
+	})
+}
+
+// refOf names the object as dependencies do.
+func refOf(o metav1.Object) ref {
+	switch o := o.(type) {
+	case *corev1.Node:
+		return ref{nodeObject, "", o.Name}
+	case *corev1.Pod:
+		return ref{podObject, "", string(o.UID)}
+	case *provreq.ProvisioningRequest:
+		return ref{requestObject, "", string(o.UID)}
+	case *corev1.PodTemplate:
+		return ref{templateObject, o.Namespace, o.Name}
+	case *v1alpha1.NodeGroup:
+		return ref{groupObject, "", o.Name}
+	case *appsv1.DaemonSet:
+		return ref{daemonSetObject, "", string(o.UID)}
+	case *v1alpha1.CapacityPolicy:
+		return ref{policyObject, "", o.Name}
+	case *corev1.Namespace:
+		return ref{namespaceObject, "", o.Name}
+	default:
+		return ref{kind: referredObject}
+	}
+}
+
+// set stores an object, unless it is known to be old.
+func (m *Model) set(o metav1.Object) effect {
+	now := m.now()
+	switch o := o.(type) {
+	case *corev1.Node:
+		return m.setNode(o, now)
+	case *corev1.Pod:
+		return m.setPod(o, now)
+	case *provreq.ProvisioningRequest:
+		return m.setRequest(o, now)
+	case *corev1.PodTemplate:
+		return effectOf(put(m.specs.templates, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, o))
+	case *v1alpha1.NodeGroup:
+		m.distinguish(labelsOf(o))
+		return m.groups.set(o)
+	case *appsv1.DaemonSet:
+		return m.groups.setDaemonSet(o)
+	case *v1alpha1.CapacityPolicy:
+		return m.policies.set(o)
+	case *corev1.Namespace:
+		return m.policies.setNamespace(o)
+	default:
+		return m.objects.set(o)
+	}
+}
+
+func (m *Model) remove(o metav1.Object) effect {
+	now := m.now()
+	switch o := o.(type) {
+	case *corev1.Node:
+		m.machines.setNode(o.Name, nil, m.listed)
+		return m.nodes.remove(o.Name)
+	case *corev1.Pod:
+		old := m.nodes.pods[o.UID]
+		if old == nil {
+			return unchanged
+		}
+		m.consumers.set(o.UID, old, nil, now)
+		m.nodes.removePod(o.UID, now)
+		return changed
+	case *provreq.ProvisioningRequest:
+		m.consumers.ended[keyOf(consumerKey{o.Namespace, o.Name})] = now
+		delete(m.losses, o.UID)
+		return m.requests.remove(o.UID)
+	case *corev1.PodTemplate:
+		return removed(m.specs.templates, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+	case *v1alpha1.NodeGroup:
+		return m.groups.remove(o.Name)
+	case *appsv1.DaemonSet:
+		return m.groups.removeDaemonSet(o.UID)
+	case *v1alpha1.CapacityPolicy:
+		return m.policies.remove(o.Name)
+	case *corev1.Namespace:
+		return m.policies.removeNamespace(o.Name)
+	default:
+		return m.objects.remove(o)
+	}
+}
+
+func (m *Model) setNode(o *corev1.Node, now time.Time) effect {
+	if uid, gone := m.nodes.gone[o.Name]; gone && uid == o.UID {
+		return unchanged
+	}
+	delete(m.nodes.gone, o.Name)
+	e := m.nodes.put(o, now)
+	if e != unchanged {
+		m.machines.setNode(o.Name, o, m.listed)
+	}
+	return e
+}
+
+func (m *Model) setPod(o *corev1.Pod, now time.Time) effect {
+	old := m.nodes.pods[o.UID]
+	if old != nil && !newer(o, old.version) {
+		return unchanged
+	}
+	p := readPod(o)
+	m.consumers.set(o.UID, old, p, now)
+	if name := m.nodes.setPod(o.UID, p, endOf(o), now); name != "" {
+		m.mark(ref{kind: keptRoom, name: name})
+	}
+	return changed
+}
+
+func (m *Model) setRequest(o *provreq.ProvisioningRequest, now time.Time) effect {
+	key := consumerKey{o.Namespace, o.Name}
+	if uid, gone := m.requests.gone[key]; gone && uid == o.UID {
+		return unchanged
+	}
+	delete(m.requests.gone, key)
+	known := m.requests.byUID[o.UID] != nil
+	if o.DeletionTimestamp != nil || !m.served.Serves(o) {
+		if !known {
+			return unchanged
+		}
+		return m.remove(o)
+	}
+	e := m.requests.set(o, now)
+	if !known {
+		m.recall(m.requests.byUID[o.UID], now)
+	}
+	return e
+}
+
+// recallable is for how long a failure may be on record in a request and not yet in
+// the status of its group.
+const recallable = time.Minute
+
+// recall learns of the last failure of a request that is new here: the process that
+// saw it may have ended before it wrote down what that teaches.
+func (m *Model) recall(e *request, now time.Time) {
+	f := e.attempt.Failure
+	if f == nil || f.Class == "" || now.Sub(f.Time) > recallable {
+		return
+	}
+	l := f.Lesson(e.object.Namespace + "/" + e.object.Name)
+	m.groups.learn(l.Group, l.LaunchAttempt)
+	m.mark(ref{kind: launchOutcome, name: l.Group})
+}
+
+// Learn tells of the outcome of a launch. Plans see it at once.
+func (m *Model) Learn(group string, a v1alpha1.LaunchAttempt) {
+	m.change(ref{kind: launchOutcome, name: group}, func() effect { return m.groups.learn(group, a) })
+}
+
+// SetMachine tells of a machine. Old news changes nothing.
+func (m *Model) SetMachine(c cloudprovider.Machine) {
+	key := machineKey{c.Group, c.Name}
+	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.set(c, m.listed(key), m.now()) })
+}
+
+// MachineTaken tells that a machine is being deleted, unless it is gone already.
+func (m *Model) MachineTaken(c cloudprovider.Machine) {
+	key := machineKey{c.Group, c.Name}
+	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.taken(key, m.listed(key)) })
+}
+
+// listed reports whether the NodeGroup of a machine is there.
+func (m *Model) listed(key machineKey) bool { return m.groups.objects[key.group] != nil }
+
+// SetLeaving says that a node is about to be given back, before its cordon is seen.
+func (m *Model) SetLeaving(name string, leaving bool) {
+	m.change(ref{kind: scaleDown, name: name}, func() effect { return m.nodes.leave(name, leaving) })
+}
+
+// LossTold says that the request has been told of these nodes.
+func (m *Model) LossTold(uid types.UID, lost []provisioning.LostNode) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.losses.told(uid, lost)
+}
+
+// Distinguish tells plans apart nodes by these labels, too, since pods select
+// on them. Without, a plan that does looks at every node.
+func (m *Model) Distinguish(labels ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.distinguish(labels)
+}
+
+func (m *Model) distinguish(labels []string) {
+	if m.nodes.distinguish(labels) {
+		m.dirty.mark(ref{kind: upcomingBaseView}, span{})
+		m.dirty.mark(ref{kind: snapshotView}, span{})
+	}
+}
