@@ -62,7 +62,7 @@ unit: ## Run the tests that need no cluster.
 .PHONY: simulate
 simulate: ## Play 10,000 seeded stories of the provisioner, 100,000 interleavings of the queues, and all random cases of other tests.
 	go test ./test/simulation -run TestRandomStories -timeout 120m -runs 10000 $(ARGS)
-	go test ./queueing/controller -run TestInterleavings -timeout 120m -interleavings 100000 $(ARGS)
+	go test ./queueing/controller/loop -run TestInterleavings -timeout 120m -interleavings 100000 $(ARGS)
 	go test -timeout 60m ./cloudprovider/... ./provisioning/... ./queueing/... ./test/bench/worth
 
 .PHONY: e2e-all

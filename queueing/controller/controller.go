@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -21,28 +20,15 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/controller/loop"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 )
 
-// Capacity is the provisioner's picture of the machines. It is asked for advice
-// only: what it says may be out of date, and nothing rests on it.
-type Capacity interface {
-	// Snapshot is cheap and does not block. The caller does not change it.
-	Snapshot(now time.Time) *provisioning.Snapshot
-	// Distinguish says that somebody selects on these node labels, so that plans for
-	// them stay cheap.
-	Distinguish(labels ...string)
-	// Changed subscribes to changes: a value comes soon after each.
-	Changed() <-chan struct{}
-}
-
 // Config is what the queues need from outside.
 type Config struct {
-	// Capacity may be nil, where the provisioner is another process: then flavors are
-	// tried in their order, and a stockout is only learned from the ProvisioningRequest.
-	Capacity Capacity
+	// Capacity may be nil, see loop.Config.
+	Capacity loop.Capacity
 	// Settings are the administrator's.
 	Settings config.Config
 	// Metrics show what happens; nil shows nothing.
@@ -57,8 +43,8 @@ var needed = []client.Object{
 	&kueue.ClusterQueue{}, &kueue.LocalQueue{}, &kueue.ResourceFlavor{}, &kueue.Workload{}, &kueue.WorkloadPriorityClass{},
 }
 
-// optional are the kinds that a cluster may do without: who runs the queues alone
-// needs no CRD but Kueue's.
+// optional are the kinds that a cluster may do without: the queues alone need no CRD but
+// Kueue's.
 var optional = []client.Object{
 	&kueue.Cohort{}, &kueue.AdmissionCheck{}, &kueue.ProvisioningRequestConfig{}, &v1alpha1.CapacityPolicy{}, &autoscaling.ProvisioningRequest{},
 }
@@ -71,11 +57,13 @@ func Add(mgr ctrl.Manager, c Config) error {
 	if err != nil {
 		return err
 	}
-	l := newLoop(mgr.GetClient(), mgr.GetAPIReader(), c)
-	if !slices.ContainsFunc(kinds, func(o client.Object) bool { _, ok := o.(*v1alpha1.CapacityPolicy); return ok }) {
-		l.state.WithoutProvisioner()
-	}
-	l.recorder = mgr.GetEventRecorder("muster-queue")
+	l := loop.New(mgr.GetClient(), mgr.GetAPIReader(), loop.Config{
+		Capacity: c.Capacity,
+		Settings: c.Settings,
+		Metrics:  c.Metrics,
+		Recorder: mgr.GetEventRecorder("muster-queue"),
+		Alone:    !slices.ContainsFunc(kinds, func(o client.Object) bool { _, ok := o.(*v1alpha1.CapacityPolicy); return ok }),
+	})
 	r := &runner{loop: l, informers: mgr.GetCache(), kinds: kinds, registry: c.Registry}
 	if err := mgr.Add(r); err != nil {
 		return fmt.Errorf("adding the loop of the queues: %w", err)
@@ -106,13 +94,13 @@ func kindsOf(scheme *runtime.Scheme, mapper meta.RESTMapper, settings config.Con
 
 // runner is the loop in a manager: it runs where the manager leads.
 type runner struct {
-	*loop
+	loop      *loop.Loop
 	informers cache.Informers
 	kinds     []client.Object
 	registry  prometheus.Registerer
 }
 
-// NeedLeaderElection says that two loops would give out the same quota.
+// NeedLeaderElection reports true, since two loops would give out the same quota.
 func (r *runner) NeedLeaderElection() bool { return true }
 
 // Start runs the loop until ctx is done.
@@ -123,23 +111,23 @@ func (r *runner) Start(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("watching %s: %w", reflect.TypeOf(kind).Elem().Name(), err)
 		}
-		handler, err := informer.AddEventHandler(r.inbox)
+		handler, err := informer.AddEventHandler(r.loop.Inbox())
 		if err != nil {
 			return fmt.Errorf("watching %s: %w", reflect.TypeOf(kind).Elem().Name(), err)
 		}
 		defer func() { _ = informer.RemoveEventHandler(handler) }()
 		synced = append(synced, handler.HasSynced)
 	}
-	// Whoever holds quota has to be known before any is given out.
+	// Every Workload with quota has to be known before more is given out.
 	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
 	if r.registry != nil {
-		if err := r.registry.Register(r.metrics); err != nil {
+		if err := r.registry.Register(r.loop.Metrics()); err != nil {
 			return fmt.Errorf("registering the metrics of the queues: %w", err)
 		}
-		defer r.registry.Unregister(r.metrics)
+		defer r.registry.Unregister(r.loop.Metrics())
 	}
-	r.run(ctx)
+	r.loop.Run(ctx)
 	return nil
 }

@@ -8,8 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -19,6 +21,12 @@ import (
 // TestWhichKindsAreWatched: those without which there are no queues, and of the
 // others those that the cluster has.
 func TestWhichKindsAreWatched(t *testing.T) {
+	known := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, kueue.AddToScheme, autoscaling.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(known); err != nil {
+			t.Fatal(err)
+		}
+	}
 	const always = "Namespace LimitRange RuntimeClass ClusterQueue LocalQueue ResourceFlavor Workload WorkloadPriorityClass"
 	kueues := []schema.GroupVersionKind{
 		kueue.SchemeGroupVersion.WithKind("Cohort"), kueue.SchemeGroupVersion.WithKind("AdmissionCheck"), kueue.SchemeGroupVersion.WithKind("ProvisioningRequestConfig"),
@@ -44,7 +52,7 @@ func TestWhichKindsAreWatched(t *testing.T) {
 			for _, gvk := range tt.installed {
 				mapper.Add(gvk, meta.RESTScopeRoot)
 			}
-			kinds, err := kindsOf(testScheme(t), mapper, tt.settings)
+			kinds, err := kindsOf(known, mapper, tt.settings)
 			if err != nil {
 				t.Fatal(err)
 			}

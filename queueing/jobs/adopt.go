@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing/controller/writer"
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -42,7 +42,7 @@ func (r *reconciler) adopt(ctx context.Context, job client.Object, w *kueue.Work
 		w.Annotations[workload.AdoptedAnnotation] = "true"
 		return r.create(ctx, job, w)
 	}
-	if _, err := writer.ApplyStatus(ctx, r.client, w, workload.Adopted(w, r.now())); err != nil {
+	if _, err := writes.ApplyStatus(ctx, r.client, w, workload.Adopted(w, r.now())); err != nil {
 		return err
 	}
 	r.event(job, corev1.EventTypeNormal, "Adopted",

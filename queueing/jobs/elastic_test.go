@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing/controller/writer"
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	. "github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -125,7 +125,7 @@ func (g *rig) replace(booking string) {
 	g.settle()
 	w := all[len(all)-2]
 	status := workload.Finished(w, kueue.WorkloadSliceReplaced, "Replaced", now)
-	if _, err := writer.ApplyStatus(context.Background(), g.c, w, status); err != nil {
+	if _, err := writes.ApplyStatus(context.Background(), g.c, w, status); err != nil {
 		g.t.Fatal(err)
 	}
 	g.settle()
@@ -135,7 +135,7 @@ func (g *rig) statusOf(w *kueue.Workload, change func(*kueue.WorkloadStatus)) {
 	g.t.Helper()
 	status := w.Status.DeepCopy()
 	change(status)
-	if _, err := writer.ApplyStatus(context.Background(), g.c, w, status); err != nil {
+	if _, err := writes.ApplyStatus(context.Background(), g.c, w, status); err != nil {
 		g.t.Fatal(err)
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing/controller/writer"
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	. "github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/batch"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -170,7 +170,7 @@ func (g *rig) status(change func(*kueue.WorkloadStatus)) {
 	w := g.workload()
 	status := w.Status.DeepCopy()
 	change(status)
-	if _, err := writer.ApplyStatus(context.Background(), g.c, w, status); err != nil {
+	if _, err := writes.ApplyStatus(context.Background(), g.c, w, status); err != nil {
 		g.t.Fatal(err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing/controller/writer"
+	"github.com/muster-dev/muster/queueing/controller/writes"
 )
 
 // reportReady keeps the condition PodsReady of the Workload of a running job, if the
@@ -40,6 +40,6 @@ func (r *reconciler) reportReady(ctx context.Context, job client.Object, w *kueu
 	}
 	status := w.Status.DeepCopy()
 	apimeta.SetStatusCondition(&status.Conditions, want)
-	_, err := writer.ApplyStatus(ctx, r.client, w, status)
+	_, err := writes.ApplyStatus(ctx, r.client, w, status)
 	return true, err
 }

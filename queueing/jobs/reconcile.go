@@ -14,7 +14,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/queueing/controller/writer"
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -108,7 +108,7 @@ func (r *reconciler) act(ctx context.Context, job client.Object, w *kueue.Worklo
 		if wrote, err := r.restore(ctx, job, w); wrote || err != nil {
 			return err
 		}
-		_, err := writer.ApplyStatus(ctx, r.client, w, workload.Released(w, r.now()))
+		_, err := writes.ApplyStatus(ctx, r.client, w, workload.Released(w, r.now()))
 		return err
 	case finish:
 		outcome, message := r.kind.Outcome(job)
@@ -125,7 +125,7 @@ func (r *reconciler) act(ctx context.Context, job client.Object, w *kueue.Worklo
 
 // finish finishes a Workload.
 func (r *reconciler) finish(ctx context.Context, w *kueue.Workload, reason, message string) error {
-	_, err := writer.ApplyStatus(ctx, r.client, w, workload.Finished(w, reason, message, r.now()))
+	_, err := writes.ApplyStatus(ctx, r.client, w, workload.Finished(w, reason, message, r.now()))
 	return err
 }
 

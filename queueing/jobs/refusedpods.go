@@ -13,7 +13,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/queueing/controller/writer"
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -55,7 +55,7 @@ func (r *reconciler) reportRefusedPods(ctx context.Context, job client.Object, w
 	if message == "" {
 		return false, errPodsMissing
 	}
-	_, err = writer.ApplyStatus(ctx, r.client, w, workload.PodsRefused(w, message, r.now()))
+	_, err = writes.ApplyStatus(ctx, r.client, w, workload.PodsRefused(w, message, r.now()))
 	return true, err
 }
 

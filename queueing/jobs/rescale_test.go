@@ -24,7 +24,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
-	"github.com/muster-dev/muster/queueing/controller/writer"
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	. "github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -150,7 +150,7 @@ func (x *rescaled) carryOut() {
 	var written *kueue.Workload
 	if v.Status != nil {
 		var err error
-		if written, err = writer.ApplyStatus(context.Background(), x.c, v.Workload.Object, v.Status); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if written, err = writes.ApplyStatus(context.Background(), x.c, v.Workload.Object, v.Status); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			x.t.Fatal(err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing/controller/writer"
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -40,7 +40,7 @@ func (r *reconciler) evict(ctx context.Context, job client.Object, w *kueue.Work
 		return err
 	}
 	const message = "The Job was suspended by hand and queues again; to keep it from starting, set spec.active of its Workload to false"
-	_, err := writer.ApplyStatus(ctx, r.client, w, workload.Evicted(w, workload.ReasonSuspendedByHand, message, r.now()))
+	_, err := writes.ApplyStatus(ctx, r.client, w, workload.Evicted(w, workload.ReasonSuspendedByHand, message, r.now()))
 	if err == nil {
 		r.event(job, corev1.EventTypeNormal, "Stopped", message)
 	}

@@ -32,7 +32,7 @@ import (
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/sandbox"
-	"github.com/muster-dev/muster/queueing/controller/writer"
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/test/kueue/managers"
 	"github.com/muster-dev/muster/test/testbed"
 )
@@ -331,7 +331,7 @@ func (a *arena) pass(ctx context.Context, admitter client.Client, w *kueue.Workl
 		return err
 	}
 	// Written as Muster writes it, so that it stays when the end is written by another.
-	admitted, err := writer.ApplyStatus(ctx, admitter, w, &kueue.WorkloadStatus{
+	admitted, err := writes.ApplyStatus(ctx, admitter, w, &kueue.WorkloadStatus{
 		Admission:  admissionOf(w),
 		Conditions: []metav1.Condition{condition(kueue.WorkloadQuotaReserved, "QuotaReserved"), condition(kueue.WorkloadAdmitted, "Admitted")},
 	})

@@ -1,4 +1,4 @@
-package controller
+package loop
 
 import (
 	"context"
@@ -30,7 +30,7 @@ func TestTheLoopWithItsGoroutines(t *testing.T) {
 		w.loop.now = time.Now
 		ctx, stop := context.WithCancel(t.Context())
 		over := make(chan struct{})
-		go func() { defer close(over); w.loop.run(ctx) }()
+		go func() { defer close(over); w.loop.Run(ctx) }()
 		<-time.After(5 * time.Second)
 		synctest.Wait()
 		for name, want := range map[string]bool{"a": true, "b": true, "c": false} {
@@ -55,7 +55,7 @@ func TestEventsGather(t *testing.T) {
 		w.loop.now = time.Now
 		ctx, stop := context.WithCancel(t.Context())
 		over := make(chan struct{})
-		go func() { defer close(over); w.loop.run(ctx) }()
+		go func() { defer close(over); w.loop.Run(ctx) }()
 		<-time.After(90 * time.Second)
 		judged := func() (times int) {
 			for _, line := range linesOf(t, w.loop.metrics) {
@@ -158,7 +158,7 @@ func TestNewsOfObjects(t *testing.T) {
 			func(i *inbox) { i.OnUpdate(flavor("known", "5"), flavor("b", "7")) }, []string{"7"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLoop(nil, nil, Config{})
+			l := New(nil, nil, Config{})
 			if name != "the last version counts" {
 				l.set(flavor("known", "5"))
 			}

@@ -1,4 +1,4 @@
-package writer
+package writes
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package controller
+package loop
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/forecast"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -16,19 +17,18 @@ import (
 const (
 	// forecastEvery is how often a forecast is made at most.
 	forecastEvery = time.Minute
-	// restShare is how many times as long as it worked a forecast rests, again and again
-	// until it is done: forecasts cost a hundredth of a core at any time, also where one
-	// for thousands of Workloads takes many seconds of work.
+	// restShare is how many times as long as it worked a forecast rests, again and again until
+	// it is done: forecasts cost a hundredth of a core at any time, also where one for thousands
+	// of Workloads takes many seconds of work.
 	restShare = 99
 	// leastWork is how long a forecast works at least until it rests.
 	leastWork = 2 * time.Millisecond
-	// atOnce is how long a Workload is given to start that has what it needs: what is
-	// said of those that do not wait says nothing about forecasts.
+	// atOnce is how long a Workload takes to start that has what it needs: those that do not
+	// wait say nothing about the accuracy of forecasts.
 	atOnce = 10 * time.Second
 )
 
-// forecaster has forecasts made for all that wait, and keeps account of what came
-// true of them.
+// forecaster makes forecasts for all that wait, and keeps account of their accuracy.
 type forecaster struct {
 	history forecast.History
 	account forecast.Account
@@ -51,21 +51,21 @@ func (f *forecaster) follow(before, now *kueue.Workload) {
 	if workload.IsFinished(now) && (before == nil || !workload.IsFinished(before)) {
 		over := *now
 		if before != nil {
-			// Those that are over may come without their pods.
+			// Finished Workloads may come without their pods.
 			over.Spec = before.Spec
 		}
 		f.history.Observe(&over)
 	}
 }
 
-// isExpected says that a Workload waits for its start.
+// isExpected reports whether a Workload waits for its start.
 func isExpected(w *kueue.Workload) bool {
 	return !workload.IsAdmitted(w) && !workload.IsFinished(w) && workload.IsActive(w)
 }
 
-// foresee has a forecast made when it is time and somebody waits, beside the loop and on
-// a copy of all that it needs. It returns when it is time next.
-func (l *loop) foresee(now time.Time) time.Time {
+// foresee starts a forecast when it is time and a Workload waits, beside the loop and on a
+// copy of all that it needs. It returns when it is time next.
+func (l *Loop) foresee(now time.Time) time.Time {
 	f := &l.forecast
 	if f.underWay || now.Before(f.next) {
 		return f.next
@@ -82,10 +82,10 @@ func (l *loop) foresee(now time.Time) time.Time {
 }
 
 // prepare copies what a forecast needs.
-func (l *loop) prepare(now time.Time) func() settle {
+func (l *Loop) prepare(now time.Time) func() writes.Done {
 	began := l.now()
 	state, history := forecast.Copy(l.state), l.forecast.history.Copy()
-	return func() (out settle) {
+	return func() (out writes.Done) {
 		defer func() {
 			if p := recover(); p != nil {
 				err := fmt.Errorf("panic: %v\n%s", p, debug.Stack())
@@ -123,14 +123,14 @@ func (p *pacer) pause() {
 // worked is for how long was worked, without the rests.
 func (p *pacer) worked() time.Duration { return p.before + p.now().Sub(p.since) }
 
-// withoutForecasts goes on without any: nobody's job is to wait because a forecast failed.
-func (l *loop) withoutForecasts(err error) {
+// withoutForecasts goes on without any: no job is to wait because a forecast failed.
+func (l *Loop) withoutForecasts(err error) {
 	l.log.Error(err, "A forecast failed, and there are no more until this process is replaced")
 	l.metrics.Expected(nil)
 }
 
 // foreseen takes in a forecast that was made for a time a little ago.
-func (l *loop) foreseen(report *forecast.Report, made time.Time, took time.Duration) {
+func (l *Loop) foreseen(report *forecast.Report, made time.Time, took time.Duration) {
 	l.forecast.underWay, l.forecast.next = false, made.Add(forecastEvery)
 	starts := map[string][]time.Time{}
 	for i := range report.Estimates {
@@ -151,9 +151,9 @@ func (l *loop) foreseen(report *forecast.Report, made time.Time, took time.Durat
 	l.metrics.Accuracy(l.forecast.account.Accuracy(), l.forecast.account.Followed())
 }
 
-// clusterQueueOf is the name of the ClusterQueue that a Workload waits in; empty where
-// its LocalQueue is not there.
-func (l *loop) clusterQueueOf(w *kueue.Workload) string {
+// clusterQueueOf is the name of the ClusterQueue that a Workload waits in; empty where its
+// LocalQueue does not exist.
+func (l *Loop) clusterQueueOf(w *kueue.Workload) string {
 	lq, ok := l.known.named[nameIn[*kueue.LocalQueue](w.Namespace, string(w.Spec.QueueName))].(*kueue.LocalQueue)
 	if !ok {
 		return ""

@@ -1,4 +1,4 @@
-package controller
+package loop
 
 import (
 	"context"
@@ -29,6 +29,7 @@ import (
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/controller/writes"
 )
 
 var start = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
@@ -42,7 +43,7 @@ type world struct {
 	t *testing.T
 	// api is the server itself, whatever happens to the loop's own calls.
 	api  client.WithWatch
-	loop *loop
+	loop *Loop
 	now  time.Time
 	// settings and machines hold from the next restart on. Without machines there is
 	// no advice.
@@ -121,11 +122,11 @@ func (w *world) restart(faults func(client.WithWatch) client.WithWatch) {
 	if faults != nil {
 		c = faults(c)
 	}
-	w.loop = newLoop(c, c, Config{Settings: w.settings, Capacity: advice{w.machines}})
-	w.loop.recorder = recorder{w}
+	w.loop = New(c, c, Config{Settings: w.settings, Capacity: advice{w.machines}})
+	w.loop.writer.Recorder = recorder{w}
 	w.loop.now = func() time.Time { return w.now }
-	w.loop.start = func(_ urgency, write write) { w.loop.inbox.settle(write(context.Background())) }
-	w.loop.beside = func(make func() settle) { make()(w.now) }
+	w.loop.start = func(_ writes.Urgency, write writes.Write) { w.loop.inbox.done(write(context.Background())) }
+	w.loop.beside = func(make func() writes.Done) { make()(w.now) }
 	w.seen = map[types.UID]client.Object{}
 	w.inform()
 }
@@ -188,7 +189,7 @@ func (w *world) step(end time.Time) {
 	if !w.blind {
 		w.inform()
 	}
-	if len(w.loop.inbox.changes)+len(w.loop.inbox.settled) > 0 {
+	if len(w.loop.inbox.changes)+len(w.loop.inbox.ended) > 0 {
 		return
 	}
 	if next.IsZero() || next.After(end) {

@@ -1,4 +1,4 @@
-package controller
+package loop
 
 import (
 	"cmp"
@@ -11,18 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/controller/writes"
 )
 
 const (
-	// reportEvery is how often the status of one object is written at most, and how
-	// often all of them are worked out while none may be written.
+	// reportEvery is how often the status of one object is written at most, and how often all
+	// of them are computed while none may be written.
 	reportEvery = time.Second
-	// reportWithin is when a status that changed is written at the latest, however
-	// much else there is to write.
+	// reportWithin is when a status that changed is written at the latest, however much else
+	// there is to write.
 	reportWithin = 10 * time.Second
-	// actsPerReport is how many writes for Workloads pay for that of a status; a
-	// second pays for one, too. savedReports is how many may be saved up, which is
-	// what a quiet cluster lives on.
+	// actsPerReport is how many writes for Workloads pay for that of a status; a second pays
+	// for one, too. savedReports is how many may be saved up, which is what a quiet cluster
+	// lives on.
 	actsPerReport = 20
 	savedReports  = 20
 )
@@ -34,7 +36,7 @@ type reporter struct {
 	// last is when a status was written, or found to be right.
 	last     map[types.UID]time.Time
 	underWay map[types.UID]bool
-	worked   time.Time
+	computed time.Time
 
 	// saved counts the writes for Workloads that no status was written for.
 	saved int
@@ -68,7 +70,7 @@ func (r *reporter) refill(now time.Time) {
 	r.earned = r.earned.Add(steps * step)
 }
 
-// pays says that a status may be written that was written last at that time.
+// pays reports whether a status may be written that was written last at that time.
 func (r *reporter) pays(last, now time.Time) bool {
 	return r.saved >= actsPerReport || !now.Before(last.Add(reportWithin))
 }
@@ -78,20 +80,20 @@ func (r *reporter) remove(object client.Object) {
 	delete(r.last, object.GetUID())
 }
 
-// publish starts the writes of statuses that have changed, and returns when to go
-// on with those that have to wait.
-func (l *loop) publish(now time.Time) (next time.Time) {
+// publish starts the writes of statuses that have changed, and returns when to go on with
+// those that have to wait.
+func (l *Loop) publish(now time.Time) (next time.Time) {
 	r := l.report
 	r.refill(now)
-	if r.saved < actsPerReport && now.Before(r.worked.Add(reportEvery)) {
-		return r.worked.Add(reportEvery)
+	if r.saved < actsPerReport && now.Before(r.computed.Add(reportEvery)) {
+		return r.computed.Add(reportEvery)
 	}
-	r.worked = now
-	l.work(now)
+	r.computed = now
+	l.compute(now)
 	for _, n := range l.waiting() {
 		object := l.known.named[n]
 		if object == nil {
-			// It comes with the informer, or it is gone.
+			// It comes with the informer, or is gone.
 			delete(r.wanted, n)
 			continue
 		}
@@ -121,9 +123,9 @@ func (l *loop) publish(now time.Time) (next time.Time) {
 	return next
 }
 
-// waiting are the names of what is to be written, those first whose status has
-// been left alone for longest.
-func (l *loop) waiting() []name {
+// waiting are the names of what is to be written, those first whose status was written longest
+// ago.
+func (l *Loop) waiting() []name {
 	names := make([]name, 0, len(l.report.wanted))
 	for n := range l.report.wanted {
 		names = append(names, n)
@@ -140,17 +142,17 @@ func (l *loop) waiting() []name {
 	return names
 }
 
-// write updates a status. It is an update and not a patch, so that counts of zero
-// are written down too.
-func (l *loop) write(n name, want client.Object, set status) {
+// write updates a status. It is an update and not a patch, so that counts of zero are written,
+// too.
+func (l *Loop) write(n name, want client.Object, set status) {
 	uid := want.GetUID()
 	l.report.underWay[uid] = true
-	l.start(paced, func(ctx context.Context) settle {
+	l.start(writes.Paced, func(ctx context.Context) writes.Done {
 		began := l.now()
-		err := l.client.Status().Update(ctx, want)
+		err := l.writer.Client.Status().Update(ctx, want)
 		took := l.now().Sub(began)
 		return func(now time.Time) {
-			l.pace(took, now)
+			l.reasons.Took(took, now)
 			delete(l.report.underWay, uid)
 			if l.known.objects[uid] == nil {
 				return
@@ -160,7 +162,7 @@ func (l *loop) write(n name, want client.Object, set status) {
 				l.set(want)
 				return
 			}
-			if !isStale(err) {
+			if !writes.IsStale(err) {
 				l.log.Error(err, "Writing a status failed", "kind", n.kind.Elem().Name(), "name", n.key)
 			}
 			if l.report.wanted[n] == nil {
@@ -170,8 +172,8 @@ func (l *loop) write(n name, want client.Object, set status) {
 	})
 }
 
-// work takes in the statuses that have changed.
-func (l *loop) work(now time.Time) {
+// compute takes in the statuses that have changed.
+func (l *Loop) compute(now time.Time) {
 	report := l.state.Report(now)
 	for key, s := range report.ClusterQueues {
 		l.want(nameIn[*kueue.ClusterQueue]("", key), func(o client.Object) { o.(*kueue.ClusterQueue).Status = s })
@@ -188,7 +190,7 @@ func (l *loop) work(now time.Time) {
 	l.metrics.Cohorts(report.Trees, report.Whole)
 }
 
-func (l *loop) want(n name, s status) {
+func (l *Loop) want(n name, s status) {
 	l.report.wanted[n] = s
 	l.showStatus(l.known.named[n], s)
 }

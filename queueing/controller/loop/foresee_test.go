@@ -1,4 +1,4 @@
-package controller
+package loop
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -174,7 +175,7 @@ func TestForecastsCostLittle(t *testing.T) {
 				w.now = w.now.Add(d)
 				rested, since = rested+d, 0
 			}
-			w.loop.beside = func(make func() settle) {
+			w.loop.beside = func(make func() writes.Done) {
 				now := w.loop.now
 				w.loop.now = func() time.Time {
 					w.now = w.now.Add(tt.step)
@@ -210,8 +211,8 @@ func TestForecastsCostLittle(t *testing.T) {
 // TestWhoStartsDuringAForecast has been promised nothing.
 func TestWhoStartsDuringAForecast(t *testing.T) {
 	w := newWorld(t, nil, append(queueOf("1"), hourly("a"), hourly("b"), hourly("c"))...)
-	var slow settle
-	w.loop.beside = func(make func() settle) { slow = make() }
+	var slow writes.Done
+	w.loop.beside = func(make func() writes.Done) { slow = make() }
 	w.run(20 * time.Second)
 	w.loop.forecast = forecaster{}
 	w.run(time.Minute)
@@ -253,7 +254,7 @@ func TestAForecastThatFails(t *testing.T) {
 	w := newWorld(t, nil, append(queueOf("1"), hourly("a"), hourly("b"))...)
 	w.run(2 * time.Minute)
 	before := w.made()
-	w.loop.beside = func(make func() settle) {
+	w.loop.beside = func(make func() writes.Done) {
 		now := w.loop.now
 		w.loop.now = func() time.Time { panic("something that nobody thought of") }
 		done := make()
@@ -281,7 +282,7 @@ func TestForecastsGoOnBesideTheLoop(t *testing.T) {
 		w.loop.now = time.Now
 		ctx, stop := context.WithCancel(t.Context())
 		over := make(chan struct{})
-		go func() { defer close(over); w.loop.run(ctx) }()
+		go func() { defer close(over); w.loop.Run(ctx) }()
 		<-time.After(3*time.Minute + time.Second)
 		synctest.Wait()
 		if got := w.made(); got != 4 {

@@ -1,4 +1,4 @@
-package controller
+package loop
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -185,7 +186,7 @@ func TestTheNameIsTakenByALeftover(t *testing.T) {
 func TestTheNameIsTakenByAStranger(t *testing.T) {
 	w := newWorld(t, nil, append(queueOf("4", capacityRule), workloadOf("train", "4"), templateOf("train-capacity-1"))...)
 	w.run(5 * time.Second)
-	if text := evictedBecause(w.workload("train")); !strings.Contains(text, "Muster did not make") {
+	if text := evictedBecause(w.workload("train")); !strings.Contains(text, "Muster did not create") {
 		t.Errorf("it says %q", text)
 	}
 	w.run(time.Minute)
@@ -198,8 +199,8 @@ func TestAnAnswerThatComesAfterTheEnd(t *testing.T) {
 	w := newWorld(t, nil, append(queueOf("4", capacityRule), workloadOf("train", "4"))...)
 	meddled := false
 	carryOut := w.loop.start
-	w.loop.start = func(u urgency, write write) {
-		carryOut(u, func(ctx context.Context) settle {
+	w.loop.start = func(u writes.Urgency, write writes.Write) {
+		carryOut(u, func(ctx context.Context) writes.Done {
 			s := write(ctx)
 			r := &autoscaling.ProvisioningRequest{}
 			if w.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "train-capacity-1"}, r) == nil && !meddled {

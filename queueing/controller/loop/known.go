@@ -1,4 +1,4 @@
-package controller
+package loop
 
 import (
 	"reflect"
@@ -28,7 +28,7 @@ func newKnown() known {
 	return known{objects: map[types.UID]client.Object{}, named: map[name]client.Object{}}
 }
 
-// set says whether a version is news.
+// set reports whether a version is newer than the known one.
 func (k *known) set(object client.Object) bool {
 	have := k.objects[object.GetUID()]
 	if have != nil && !newer(object, have) {
@@ -41,8 +41,8 @@ func (k *known) set(object client.Object) bool {
 	return true
 }
 
-// newer says that a came after b. A version that is no number cannot be compared;
-// then what came last is right.
+// newer reports whether a came after b. A version that is not a number cannot be compared; then
+// what came last is right.
 func newer(a, b client.Object) bool {
 	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
 	return err != nil || order > 0
@@ -61,7 +61,7 @@ func (k *known) workload(uid types.UID) *kueue.Workload {
 	return w
 }
 
-// some says that a condition holds for some object.
+// some reports whether a condition holds for some object.
 func (k *known) some(condition func(client.Object) bool) bool {
 	for _, o := range k.objects {
 		if condition(o) {

@@ -1,4 +1,4 @@
-package controller
+package loop
 
 import (
 	"time"
@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/queueing/lifecycle"
 )
 
-// show counts what the change of an object tells.
-func (l *loop) show(before, now client.Object) {
+// show counts what the change of an object shows.
+func (l *Loop) show(before, now client.Object) {
 	switch o := now.(type) {
 	case *kueue.Workload:
 		b, known := before.(*kueue.Workload)
@@ -31,7 +31,7 @@ func (l *loop) show(before, now client.Object) {
 }
 
 // showVerdict counts a verdict that was written, from one version to the next.
-func (l *loop) showVerdict(v *lifecycle.Verdict, before, after *kueue.Workload, now time.Time) {
+func (l *Loop) showVerdict(v *lifecycle.Verdict, before, after *kueue.Workload, now time.Time) {
 	switch v.Action {
 	case lifecycle.Reserve:
 		l.metrics.Reserved(before, after, now)
@@ -45,9 +45,9 @@ func (l *loop) showVerdict(v *lifecycle.Verdict, before, after *kueue.Workload, 
 	}
 }
 
-// showStatus shows a queue or cohort as it should be, whether there is time to write
-// it down or not.
-func (l *loop) showStatus(object client.Object, set status) {
+// showStatus shows a queue or cohort as it should be, even where there is no time to write
+// it.
+func (l *Loop) showStatus(object client.Object, set status) {
 	// The labels and the spec stay; the status is replaced as a whole.
 	switch o := object.(type) {
 	case *kueue.ClusterQueue:

@@ -1,4 +1,4 @@
-package controller
+package loop
 
 import (
 	"context"
@@ -24,14 +24,16 @@ import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/quota"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -169,12 +171,12 @@ type interleaving struct {
 	*server
 	random  *rand.Rand
 	config  config.Config
-	loop    *loop
+	loop    *Loop
 	now     time.Time
 	next    time.Time
 	created int
-	writes  []write
-	answers []settle
+	writes  []writes.Write
+	answers []writes.Done
 	trace   []string
 	// told counts what must have happened for the test to prove anything.
 	told map[string]int
@@ -256,11 +258,11 @@ func (i *interleaving) queues() (out []client.Object) {
 
 // restart puts another process in the place of the one before, whose writes are over.
 func (i *interleaving) restart() {
-	i.loop = newLoop(i.client(), i.client(), Config{Settings: i.config})
-	i.loop.recorder = silent{}
+	i.loop = New(i.client(), i.client(), Config{Settings: i.config})
+	i.loop.writer.Recorder = silent{}
 	i.loop.now = func() time.Time { return i.now }
-	i.loop.start = func(_ urgency, w write) { i.writes = append(i.writes, w) }
-	i.loop.beside = func(func() settle) {}
+	i.loop.start = func(_ writes.Urgency, w writes.Write) { i.writes = append(i.writes, w) }
+	i.loop.beside = func(func() writes.Done) {}
 	i.writes, i.answers = nil, nil
 	clear(i.log)
 	for _, o := range i.objects {
@@ -393,7 +395,7 @@ func (i *interleaving) write() {
 func (i *interleaving) answer() {
 	if len(i.answers) > 0 {
 		i.note("an answer")
-		i.loop.inbox.settle(take(i.random, &i.answers))
+		i.loop.inbox.done(take(i.random, &i.answers))
 	}
 }
 
@@ -478,7 +480,7 @@ func (i *interleaving) settle() {
 			i.write()
 		case len(i.answers) > 0:
 			i.answer()
-		case len(i.loop.inbox.changes)+len(i.loop.inbox.settled) > 0:
+		case len(i.loop.inbox.changes)+len(i.loop.inbox.ended) > 0:
 			i.step()
 		case len(i.loop.retries.rest) > 0:
 			i.now = i.loop.retries.next()

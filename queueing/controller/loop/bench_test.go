@@ -1,4 +1,4 @@
-package controller
+package loop
 
 import (
 	"context"
@@ -31,8 +31,8 @@ func BenchmarkAdmission(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		api := &slowAPI{objects: map[types.NamespacedName]*kueue.Workload{}, admitted: make(chan struct{}, workloads)}
-		l := newLoop(api, api, Config{})
-		l.recorder = &events.FakeRecorder{}
+		l := New(api, api, Config{})
+		l.writer.Recorder = &events.FakeRecorder{}
 		api.inbox = l.inbox
 		for _, o := range queueOf("10000") {
 			l.inbox.OnAdd(o, true)
@@ -48,7 +48,7 @@ func BenchmarkAdmission(b *testing.B) {
 		used := cpu(b)
 		b.StartTimer()
 		began := time.Now()
-		go func() { defer close(over); l.run(ctx) }()
+		go func() { defer close(over); l.Run(ctx) }()
 		for range workloads {
 			<-api.admitted
 		}
@@ -73,7 +73,7 @@ func cpu(b *testing.B) time.Duration {
 // BenchmarkPrepare is what a forecast for 10,000 Workloads that wait takes of the loop's
 // own time, once in minutes: some 20 ms.
 func BenchmarkPrepare(b *testing.B) {
-	l := newLoop(nil, nil, Config{})
+	l := New(nil, nil, Config{})
 	for _, o := range queueOf("0") {
 		l.set(o)
 	}

@@ -1,4 +1,4 @@
-package controller
+package loop
 
 import (
 	"slices"
@@ -11,18 +11,18 @@ import (
 	"github.com/muster-dev/muster/queueing/cache"
 )
 
-// adviceAge is from when on advice is asked for anew before Workloads are judged:
-// bookings and backoffs run out by themselves.
+// adviceAge is how old advice may be when Workloads are judged: bookings and backoffs expire
+// by themselves.
 const adviceAge = time.Second
 
-// advisor brings the provisioner's picture of the machines to the State.
+// advisor brings the provisioner's picture of the nodes to the State.
 type advisor struct {
 	source Capacity
-	// stale says that the machines have changed since.
+	// stale: the nodes have changed since.
 	stale bool
 	taken time.Time
 	keys  []string
-	// checks are those that book machines.
+	// checks are those that book nodes.
 	checks map[types.UID]bool
 }
 
@@ -38,9 +38,9 @@ func (a *advisor) follow(object client.Object) {
 
 func (a *advisor) forget(object client.Object) { delete(a.checks, object.GetUID()) }
 
-// advise renews the advice where it could matter: somebody waits for machines that
-// have changed, or somebody may ask for some now.
-func (l *loop) advise(now time.Time, news bool) {
+// advise renews the advice where it could matter: a Workload waits for nodes that have
+// changed, or may ask for some now.
+func (l *Loop) advise(now time.Time, news bool) {
 	a := l.capacity
 	if a == nil {
 		return

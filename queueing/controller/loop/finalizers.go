@@ -1,4 +1,4 @@
-package controller
+package loop
 
 import (
 	"context"
@@ -10,21 +10,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// leaver is a deleted object that bears Kueue's finalizer. ClusterQueues, flavors and
-// checks are born with it and stay while something uses them; Workloads have it where Kueue
-// was.
+// leaver is a deleted object with Kueue's finalizer. ClusterQueues, flavors and checks are
+// created with it and stay while something uses them; Workloads have it where Kueue was.
 type leaver struct {
 	object client.Object
-	// underWay: it is being let go of. Until after a failure it is not tried again.
+	// underWay: the finalizer is being removed. After a failure that is tried again at retryAt.
 	underWay bool
-	after    time.Time
+	retryAt  time.Time
 }
 
-// finalize keeps an object in mind that waits to be let go.
-func (l *loop) finalize(object client.Object) {
+// finalize keeps an object that waits for its finalizer to be removed.
+func (l *Loop) finalize(object client.Object) {
 	if object.GetDeletionTimestamp().IsZero() || !controllerutil.ContainsFinalizer(object, kueue.ResourceInUseFinalizerName) {
 		return
 	}
@@ -40,32 +40,30 @@ func (l *loop) finalize(object client.Object) {
 	l.leaving[object.GetUID()] = &leaver{object: object}
 }
 
-// release lets go of what nothing rests on any more, and returns when to try those
-// again that could not be.
-func (l *loop) release(now time.Time) (next time.Time) {
+// release removes the finalizer of what nothing uses any more, and returns when to try those
+// again that failed.
+func (l *Loop) release(now time.Time) (next time.Time) {
 	for uid, x := range l.leaving {
 		switch {
 		case x.underWay || l.inUse(x.object):
 			continue
-		case now.Before(x.after):
-			next = earliest(next, x.after)
+		case now.Before(x.retryAt):
+			next = earliest(next, x.retryAt)
 			continue
 		}
 		x.underWay = true
 		object := x.object
-		l.start(freeing, func(ctx context.Context) settle {
-			released := object.DeepCopyObject().(client.Object)
-			controllerutil.RemoveFinalizer(released, kueue.ResourceInUseFinalizerName)
-			err := l.client.Patch(ctx, released, client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{}))
+		l.start(writes.Freeing, func(ctx context.Context) writes.Done {
+			err := l.writer.RemoveFinalizer(ctx, object)
 			return func(now time.Time) {
 				if err == nil {
 					delete(l.leaving, uid)
 					return
 				}
-				if !isStale(err) {
+				if !writes.IsStale(err) {
 					l.log.Error(err, "Removing a finalizer failed", "kind", fmt.Sprintf("%T", object), "name", client.ObjectKeyFromObject(object))
 				}
-				x.underWay, x.after = false, now.Add(firstRetry)
+				x.underWay, x.retryAt = false, now.Add(firstRetry)
 			}
 		})
 	}
@@ -73,7 +71,7 @@ func (l *loop) release(now time.Time) (next time.Time) {
 }
 
 // inUse reports whether something uses an object.
-func (l *loop) inUse(object client.Object) bool {
+func (l *Loop) inUse(object client.Object) bool {
 	switch o := object.(type) {
 	case *kueue.ClusterQueue:
 		return l.known.some(func(x client.Object) bool {
@@ -91,7 +89,9 @@ func (l *loop) inUse(object client.Object) bool {
 		return l.known.some(func(x client.Object) bool {
 			cq, ok := x.(*kueue.ClusterQueue)
 			return ok && cq.Spec.AdmissionChecksStrategy != nil &&
-				slices.ContainsFunc(cq.Spec.AdmissionChecksStrategy.AdmissionChecks, func(r kueue.AdmissionCheckStrategyRule) bool { return string(r.Name) == o.Name })
+				slices.ContainsFunc(cq.Spec.AdmissionChecksStrategy.AdmissionChecks, func(r kueue.AdmissionCheckStrategyRule) bool {
+					return string(r.Name) == o.Name
+				})
 		})
 	}
 	return false

@@ -1,7 +1,4 @@
-// Package writer writes the status of Workloads the way that Kueue's API
-// expects: by server-side apply, all that queueing owns at once, under one field
-// manager, and only on the version that was read.
-package writer
+package writes
 
 import (
 	"context"
@@ -17,12 +14,12 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// FieldManager owns what queueing writes to Workloads. Clients that clear
-// fields of a Workload rely on this name.
+// FieldManager owns what the queues write to Workloads. Clients that clear fields of a
+// Workload rely on this name.
 const FieldManager = "kueue-admission"
 
-// owned are the condition types that queueing writes; an apply that left one out
-// would remove it, and one that took in others would take them from their owner.
+// owned are the condition types that the queues write; an apply that left one out would
+// remove it, and one with others would take them from their owner.
 var owned = []string{
 	kueue.WorkloadQuotaReserved,
 	kueue.WorkloadBlockedOnPreemptionGates,
@@ -43,8 +40,8 @@ type configuration struct {
 	Status          kueue.WorkloadStatus `json:"status"`
 }
 
-// identity has the UID and the resourceVersion, so that the write fails on a
-// namesake and on any version but the one that was judged.
+// identity has the UID and the resourceVersion, so that the write fails on a namesake and
+// on any version but the one that was judged.
 type identity struct {
 	Name            string    `json:"name"`
 	Namespace       string    `json:"namespace"`

@@ -1,4 +1,4 @@
-package controller
+package loop
 
 import (
 	"sync"
@@ -6,15 +6,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/queueing/controller/writes"
 )
 
-// inbox is where informers and writers leave what the loop is to know. Of an object
-// that has changed several times, the loop sees the last version only.
+// inbox is where informers and writers leave what the loop is to know. Of an object that has
+// changed several times, the loop sees only the last version.
 type inbox struct {
 	mu      sync.Mutex
 	changes map[types.UID]change
-	settled []settle
-	// wake has a value whenever there is something new.
+	ended   []writes.Done
+	// wake has a value whenever something new is there.
 	wake chan struct{}
 }
 
@@ -29,18 +31,18 @@ func newInbox() *inbox {
 }
 
 // take empties the inbox.
-func (i *inbox) take() (map[types.UID]change, []settle) {
+func (i *inbox) take() (map[types.UID]change, []writes.Done) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	changes, settled := i.changes, i.settled
-	i.changes, i.settled = make(map[types.UID]change, len(changes)), nil
-	return changes, settled
+	changes, ended := i.changes, i.ended
+	i.changes, i.ended = make(map[types.UID]change, len(changes)), nil
+	return changes, ended
 }
 
-// settle leaves what became of a write.
-func (i *inbox) settle(s settle) {
+// done leaves what became of a write.
+func (i *inbox) done(d writes.Done) {
 	i.mu.Lock()
-	i.settled = append(i.settled, s)
+	i.ended = append(i.ended, d)
 	i.mu.Unlock()
 	i.ring()
 }
@@ -69,8 +71,8 @@ func (i *inbox) ring() {
 // OnAdd, OnUpdate and OnDelete make the inbox the handler of informers.
 func (i *inbox) OnAdd(object any, _ bool) { i.put(object, false) }
 
-// OnUpdate may tell of another object of the same name, if the informer has missed
-// that the one before was deleted.
+// OnUpdate may bring another object of the same name, if the informer has missed that the one
+// before was deleted.
 func (i *inbox) OnUpdate(before, now any) {
 	if a, ok := before.(client.Object); ok {
 		if b, ok := now.(client.Object); ok && a.GetUID() != b.GetUID() {
