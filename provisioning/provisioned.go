@@ -3,7 +3,6 @@ package provisioning
 import (
 	"fmt"
 	"iter"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -26,7 +25,7 @@ func nextProvisioned(r *Request, v View) Step {
 	rest, came := remaining(r, v.Snapshot)
 	since := r.Provisioned.LastTransitionTime.Time
 	until := r.bookedUntil(since)
-	short, isShort := strings.CutPrefix(r.Provisioned.Message, shortOf)
+	isShort := r.Provisioned.Reason == ReasonBookingIsShort
 	switch {
 	case came >= r.Pods:
 		return Step{Do: Consume, Attempt: r.Attempt, Unbook: bookedNodes(r, v), KeepLabels: true,
@@ -34,7 +33,10 @@ func nextProvisioned(r *Request, v View) Step {
 	case !v.Now.Before(until):
 		why := fmt.Sprintf("%d of %s came within %s", came, pods(r.Pods), until.Sub(since))
 		if isShort {
-			why += "; " + short
+			v := v.counting(nil)
+			if plan := v.plan(r, rest); plan.Outcome == Wait || plan.Outcome == Never {
+				why += "; " + shortage(r, v, rest, &plan)
+			}
 		}
 		return expire(r, v, why)
 	case len(r.Missing) > 0:
@@ -56,7 +58,7 @@ func nextProvisioned(r *Request, v View) Step {
 	if r.Attempt.Phase == Launching {
 		s, joined := launching(r, v)
 		if joined {
-			return provision(r, v, r.Provisioned.Reason)
+			return provision(r, v, r.provisionedBy())
 		}
 		s.At = earliest(s.At, until)
 		return s
@@ -65,7 +67,7 @@ func nextProvisioned(r *Request, v View) Step {
 	case !suffice(v, own, rest):
 		return repair(r, v, own, rest, until)
 	case isShort || undoing: // no more: what was lost is back
-		s := provision(r, v, r.Provisioned.Reason)
+		s := provision(r, v, r.provisionedBy())
 		s.Do = Report
 		return s
 	}
@@ -163,10 +165,6 @@ func suffice(v View, own *Nodes, rest Gang) bool {
 	return ok
 }
 
-// shortOf begins the message of the condition Provisioned while the gang's booking
-// is short.
-const shortOf = "The booking is short of room: "
-
 // repair plans anew for the pods that have not come, and says what is short where
 // that fails: until there is room, or the booking's time is over. A booking that
 // has lost machines, and that nobody has begun to use, ends at once, so that what
@@ -189,12 +187,18 @@ func repair(r *Request, v View, own *Nodes, rest Gang, until time.Time) Step {
 			return expire(r, v, "Booked machines were lost before the pods came, and there is nothing in their place: "+and(plan.Message(), stranger(v.Nodes.BookedBy(r.UID))))
 		}
 	}
+	return Step{Do: Report, Attempt: r.Attempt, At: earliest(until, plan.Until), Condition: provisioned(
+		ReasonBookingIsShort, "The booking is short of room: "+shortage(r, v, rest, &plan))}
+}
+
+// shortage says what the rest of a gang lacks, by a plan for it.
+func shortage(r *Request, v View, rest Gang, plan *Verdict) string {
 	left := 0
 	for i := range rest.PodSets {
 		left += rest.PodSets[i].Count
 	}
-	return Step{Do: Report, Attempt: r.Attempt, At: earliest(until, plan.Until), Condition: r.underway(
-		"%sthe %s that have not come yet cannot all run on the booked nodes: %s", shortOf, pods(left), and(plan.Message(), stranger(v.Nodes.BookedBy(r.UID))))}
+	return fmt.Sprintf("the %s that have not come yet cannot all run on the booked nodes: %s",
+		pods(left), and(plan.Message(), stranger(v.Nodes.BookedBy(r.UID))))
 }
 
 // lacks says that less is booked than the gang needs: it is not that others are in
@@ -221,7 +225,7 @@ func lacks(g *Gang, objects fit.Objects, own iter.Seq[*Node]) bool {
 func IsWhole(r *provreq.ProvisioningRequest) bool {
 	c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned)
 	attempt, err := DecodeAttempt(string(r.Status.ProvisioningClassDetails[AttemptDetail]))
-	return c != nil && c.Status == metav1.ConditionTrue && !strings.HasPrefix(c.Message, shortOf) && (err != nil || !attempt.InFlight())
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason != ReasonBookingIsShort && (err != nil || !attempt.InFlight())
 }
 
 func expire(r *Request, v View, why string) Step {

@@ -193,11 +193,13 @@ type Step struct {
 }
 
 // Reasons of conditions, as the API's contract has them. It names none for
-// CapacityRevoked, nor for what is under way.
+// CapacityRevoked, nor for what is under way, nor for a request that stays Provisioned while
+// its booking is short of room.
 const (
 	ReasonAccepted             = "Accepted"
 	ReasonCapacityIsFound      = "CapacityIsFound"
 	ReasonCapacityProvisioned  = "CapacityIsProvisioned"
+	ReasonBookingIsShort       = "BookingIsShort"
 	ReasonCapacityIsNotFound   = "CapacityIsNotFound"
 	ReasonFailedToCheck        = "FailedToCheckCapacity"
 	ReasonFailedToBook         = "FailedToBookCapacity"
@@ -250,9 +252,21 @@ func over(reason, message string) metav1.Condition {
 func (r *Request) underway(format string, args ...any) metav1.Condition {
 	message := fmt.Sprintf(format, args...)
 	if r.Status == Provisioned {
-		return provisioned(r.Provisioned.Reason, message)
+		return provisioned(r.provisionedBy(), message)
 	}
 	return condition(provreq.Provisioned, metav1.ConditionUnknown, ReasonProvisioningUnderway, message)
+}
+
+// provisionedBy is the reason of a request that is Provisioned and not short.
+func (r *Request) provisionedBy() string {
+	switch {
+	case r.Provisioned.Reason != ReasonBookingIsShort:
+		return r.Provisioned.Reason
+	case r.Attempt.Number > 0 && r.Attempt.Failure == nil:
+		return ReasonCapacityProvisioned
+	default:
+		return ReasonCapacityIsFound
+	}
 }
 
 // Next says what to do for a request now. It is called again after every change

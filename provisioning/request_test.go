@@ -551,10 +551,10 @@ func TestBookingsAreRepaired(t *testing.T) {
 		{name: "unless pods wait for it: then it is told, and tried until the booking's time is over", story: newStory().provisioned().node("a", booked).with(dry).with(podsWaiting), want: Report,
 			message: "The booking is short of room: the 2 pods that have not come yet cannot all run on the booked nodes", check: both(wantAt(time.Minute), wantNodes(""))},
 		{name: "the end says what was short", story: newStory().provisioned().node("a", used).with(podsWaiting).at(10 * time.Minute).with(func(s *story) {
-			s.request.Provisioned.Message = shortOf + "nothing is free"
-		}), want: Expire, message: "1 of 2 pods came within 10m0s; nothing is free"},
+			s.request.Provisioned.Reason, s.view.Groups = ReasonBookingIsShort, nil
+		}), want: Expire, message: "1 of 2 pods came within 10m0s; the 1 pod that have not come yet cannot all run on the booked nodes: "},
 		{name: "a shortage that has passed is not told any more", story: newStory().provisioned().node("a", booked).node("b", booked).with(func(s *story) {
-			s.request.Provisioned.Message = shortOf + "nothing is free"
+			s.request.Provisioned.Reason = ReasonBookingIsShort
 		}), want: Report, message: "booked for 2 pods until 2026-01-01T12:10:00Z"},
 
 		{name: "a kubelet that restarts moves nobody", story: newStory().provisioned().node("a", booked).node("b", booked, sinceUnready(noon)).node("c").at(unreadyGrace / 2), want: Rest, check: wantAt(unreadyGrace)},
