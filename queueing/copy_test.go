@@ -58,7 +58,7 @@ func (w *world) restarted() *State {
 	out := New(w.s.Config, w.s.plan)
 	feed := func(o metav1.Object) { out.Set(o) }
 	for name, ns := range w.s.Namespaces {
-		out.Namespace(name).Labels = ns.Labels
+		out.Namespaces.At(name).Labels = ns.Labels
 	}
 	for _, o := range w.s.Flavors {
 		feed(o)

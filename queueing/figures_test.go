@@ -10,8 +10,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/quota"
+	"github.com/muster-dev/muster/queueing/status"
 )
 
 func TestFiguresOfQueuesAndCohorts(t *testing.T) {
@@ -29,7 +29,7 @@ func TestFiguresOfQueuesAndCohorts(t *testing.T) {
 	whole[quota.FlavorResource{Flavor: "spot", Resource: "memory"}] = 1 << 30
 	org := cpu(5000)
 	org[quota.FlavorResource{Flavor: "spot", Resource: "memory"}] = 1 << 30
-	want := map[string]cache.CohortFigures{
+	want := map[string]status.CohortFigures{
 		"all": {Parent: "org", Root: "org", Quota: whole, Reserved: cpu(2000), Admitted: 1},
 		"org": {Root: "org", Quota: org, Reserved: cpu(2000), Admitted: 1},
 	}
@@ -42,7 +42,7 @@ func TestFiguresOfQueuesAndCohorts(t *testing.T) {
 	w.set(w.workload(t, "second", map[string]string{"cpu": "2", "priority": "1"}))
 	w.set(w.workload(t, "third", map[string]string{"cpu": "2"}))
 	w.s.Cycle(w.now)
-	figures := cache.Figures{Active: 3, Skipped: 1, Pending: nodegroups.Resources{"cpu": 6000, "memory": 0}, Cohorts: []string{"all", "org"}}
+	figures := status.Figures{Active: 3, Skipped: 1, Pending: nodegroups.Resources{"cpu": 6000, "memory": 0}, Cohorts: []string{"all", "org"}}
 	if diff := cmp.Diff(figures, w.s.Figures("queue")); diff != "" {
 		t.Errorf("while one claims what runs (-want +got)\n%s", diff)
 	}
@@ -54,7 +54,7 @@ func TestFiguresOfQueuesAndCohorts(t *testing.T) {
 		w.set(over)
 	}
 	w.s.Cycle(w.now)
-	figures = cache.Figures{Finished: 4, Pending: nodegroups.Resources{"cpu": 0, "memory": 0}, Cohorts: []string{"all", "org"}}
+	figures = status.Figures{Finished: 4, Pending: nodegroups.Resources{"cpu": 0, "memory": 0}, Cohorts: []string{"all", "org"}}
 	if diff := cmp.Diff(figures, w.s.Figures("queue")); diff != "" {
 		t.Errorf("when all are over (-want +got)\n%s", diff)
 	}

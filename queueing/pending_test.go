@@ -38,7 +38,7 @@ func TestWhoIsAboutToBeJudged(t *testing.T) {
 			w.set(w.workload(t, "first", first))
 			w.set(w.workload(t, "second", map[string]string{"cpu": "2", "lq": "other"}))
 			w.cycles(t)
-			active, local := w.s.ActivePending("queue"), w.s.LocalActivePending(types.NamespacedName{Namespace: "default", Name: "main"})
+			active, local := w.s.Figures("queue").Active, w.s.LocalFigures(types.NamespacedName{Namespace: "default", Name: "main"}).Active
 			if active != tt.active || local != tt.local {
 				t.Errorf("%d are active, %d of them of the LocalQueue; want %d and %d", active, local, tt.active, tt.local)
 			}

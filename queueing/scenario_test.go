@@ -410,7 +410,7 @@ func checkStates(object *kueue.Workload) string {
 // queues prints what the report says of each queue.
 func (w *world) queues() string {
 	var out strings.Builder
-	w.s.Dirty.AddAll(w.s.Cache)
+	w.s.MarkAllDirty()
 	report := w.s.Report(w.now)
 	for _, q := range w.s.Order {
 		st := report.ClusterQueues[q.Object.Name]

@@ -4,12 +4,14 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/scheduler"
+	"github.com/muster-dev/muster/queueing/status"
 )
 
 // State is the Cache with what else a cycle needs.
@@ -82,4 +84,17 @@ func (s *State) Bare(watch func(provisioning.Gang, provisioning.Verdict)) *State
 // UID. It is to be called after a Cycle, and changes nothing.
 func (s *State) Account(uid types.UID, now time.Time) (out scheduler.Account, ok bool) {
 	return s.at(now).Account(uid)
+}
+
+// Report has the statuses that may have changed since the last report.
+func (s *State) Report(now time.Time) status.Report { return status.Changed(s.Cache, now) }
+
+// Figures are those of a ClusterQueue.
+func (s *State) Figures(name kueue.ClusterQueueReference) status.Figures {
+	return status.OfClusterQueue(s.Cache, name)
+}
+
+// LocalFigures are those of a LocalQueue.
+func (s *State) LocalFigures(key types.NamespacedName) status.Figures {
+	return status.OfLocalQueue(s.Cache, key)
 }

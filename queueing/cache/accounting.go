@@ -121,20 +121,20 @@ func (s *Cache) count(w *Workload, by int32) {
 		}
 		switch w.Place {
 		case finished:
-			c.finished += by
+			c.Finished += by
 		case Pending:
 			c.Waiting += by
 		case Reserving:
 			c.Reserving += by
-			c.reserved.change(w.Usage, by)
+			c.Reserved.change(w.Usage, by)
 			if w.admitted {
 				c.Running += by
-				c.admitted.change(w.Usage, by)
+				c.Admitted.change(w.Usage, by)
 			}
 		}
 	}
 	if w.Place == Pending && w.Queue != nil {
-		w.Queue.requested.change(w.requests(), by)
+		w.Queue.Requested.change(w.requests(), by)
 	}
 	s.Dirty.add(w)
 }

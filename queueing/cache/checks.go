@@ -11,18 +11,18 @@ import (
 )
 
 // IsCapacity says that a check is one that Muster serves by ProvisioningRequests.
-func (s *Cache) IsCapacity(name kueue.AdmissionCheckReference) bool {
+func (s *Settings) IsCapacity(name kueue.AdmissionCheckReference) bool {
 	ac := s.Checks[name]
 	return ac != nil && ac.Spec.ControllerName == CapacityController
 }
 
 // Books says that a check makes requests, whichever way.
-func (s *Cache) Books(name kueue.AdmissionCheckReference) bool {
+func (s *Settings) Books(name kueue.AdmissionCheckReference) bool {
 	return s.IsCapacity(name) || s.IsRequest(name)
 }
 
 // CapacityChecks are those of the names that Muster serves.
-func (s *Cache) CapacityChecks(names []kueue.AdmissionCheckReference) []kueue.AdmissionCheckReference {
+func (s *Settings) CapacityChecks(names []kueue.AdmissionCheckReference) []kueue.AdmissionCheckReference {
 	return slices.DeleteFunc(slices.Clone(names), func(n kueue.AdmissionCheckReference) bool { return !s.IsCapacity(n) })
 }
 
@@ -40,22 +40,22 @@ const (
 
 // IsRequest says that a check is Kueue's own, which asks whoever serves the class
 // of its ProvisioningRequestConfig.
-func (s *Cache) IsRequest(name kueue.AdmissionCheckReference) bool {
+func (s *Settings) IsRequest(name kueue.AdmissionCheckReference) bool {
 	ac := s.Checks[name]
 	return ac != nil && ac.Spec.ControllerName == ProvisioningRequestController
 }
 
 // ConfigOf is what a check says of its requests; nil if it is not active.
-func (s *Cache) ConfigOf(check kueue.AdmissionCheckReference) *kueue.ProvisioningRequestConfigSpec {
+func (s *Settings) ConfigOf(check kueue.AdmissionCheckReference) *kueue.ProvisioningRequestConfigSpec {
 	ac := s.Checks[check]
-	if !s.checkStanding(ac).Active {
+	if !s.CheckStanding(ac).Active {
 		return nil
 	}
 	return &s.RequestConfig[ac.Spec.Parameters.Name].Spec
 }
 
 // requestCheckStanding judges a check of Kueue's own.
-func (s *Cache) requestCheckStanding(ac *kueue.AdmissionCheck) Standing {
+func (s *Settings) requestCheckStanding(ac *kueue.AdmissionCheck) Standing {
 	const kind = "ProvisioningRequestConfig"
 	bad := func(format string, args ...any) Standing {
 		return Standing{Reason: reasonBadParameters, Message: fmt.Sprintf(format, args...)}
@@ -73,8 +73,8 @@ func (s *Cache) requestCheckStanding(ac *kueue.AdmissionCheck) Standing {
 	return Standing{Active: true, Reason: reasonCheckActive, Message: "The admission check is active"}
 }
 
-// checkStanding judges an AdmissionCheck.
-func (s *Cache) checkStanding(ac *kueue.AdmissionCheck) Standing {
+// CheckStanding judges an AdmissionCheck.
+func (s *Settings) CheckStanding(ac *kueue.AdmissionCheck) Standing {
 	switch ac.Spec.ControllerName {
 	case CapacityController:
 		return s.capacityCheckStanding(ac)
@@ -93,7 +93,7 @@ func (s *Cache) checkStanding(ac *kueue.AdmissionCheck) Standing {
 	return Standing{Foreign: true, Reason: "Unknown", Message: "its controller " + ac.Spec.ControllerName + " has not said that it is active"}
 }
 
-func (s *Cache) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
+func (s *Settings) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
 	if s.withoutProvisioner {
 		return Standing{Reason: reasonNoProvisioner, Message: fmt.Sprintf(
 			"This cluster lacks the kinds of Muster's provisioner, so nobody books machines for controllerName %s; "+
@@ -113,3 +113,32 @@ func (s *Cache) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
 	}
 	return Standing{Active: true, Reason: reasonCheckActive, Message: "The admission check is active"}
 }
+
+// Standing says whether an object takes part in queueing, as its Active
+// condition does.
+type Standing struct {
+	Active          bool
+	Reason, Message string
+	// Foreign: the object belongs to another controller, which writes its
+	// condition.
+	Foreign bool
+}
+
+// Reasons of Active conditions that Kueue's API does not name as constants, or
+// that are Muster's own.
+const (
+	// ReasonUnsupported: the object uses what Muster does not support. Kueue has
+	// no such reason, since it supports all of it.
+	ReasonUnsupported = "Unsupported"
+
+	reasonCohortCycle    = "CohortCycle"
+	reasonReady          = "Ready"
+	reasonStopped        = "Stopped"
+	reasonNoClusterQueue = "ClusterQueueDoesNotExist"
+	reasonInactiveQueue  = "ClusterQueueIsInactive"
+	reasonCheckActive    = "Active"
+	reasonBadParameters  = "BadParametersRef"
+	reasonNoProvisioner  = "ProvisionerNotInstalled"
+
+	CapacityPolicyKind = "CapacityPolicy"
+)

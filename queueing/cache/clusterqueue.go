@@ -83,8 +83,8 @@ type ClusterQueue struct {
 	Inadmissible map[EquivalenceClass]*Inadmissible
 	// WithQuota are those with quota.
 	WithQuota map[types.UID]*Workload
-	// requested is what those that wait ask for, on whatever flavor.
-	requested sums
+	// Requested is what those that wait ask for, on whatever flavor.
+	Requested Sums
 	// Skipped are the Workloads that found nothing to preempt in the last cycle but what
 	// others had claimed in it.
 	Skipped map[types.UID]bool
@@ -104,7 +104,7 @@ func newQueue(cq *kueue.ClusterQueue) *ClusterQueue {
 		Unjudged:     map[types.UID]*Workload{},
 		Inadmissible: map[EquivalenceClass]*Inadmissible{},
 		WithQuota:    map[types.UID]*Workload{},
-		requested:    sums{},
+		Requested:    Sums{},
 		Skipped:      map[types.UID]bool{},
 	}
 }

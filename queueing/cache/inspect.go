@@ -76,37 +76,3 @@ func (s *Cache) Requested(uid types.UID) []kueue.PodSetRequest {
 	}
 	return nil
 }
-
-// ActivePending is how many of the Workloads that wait in a ClusterQueue are judged
-// again whenever one of the queue is. All others wait for something to change first:
-// for quota to come back, for the end of a pause, or for somebody to act.
-func (s *Cache) ActivePending(name kueue.ClusterQueueReference) int32 {
-	if q := s.Queues[name]; q.judgesAll() {
-		return int32(q.Pending.Len())
-	}
-	return 0
-}
-
-// LocalActivePending is ActivePending for what came by a LocalQueue.
-func (s *Cache) LocalActivePending(key types.NamespacedName) (n int32) {
-	lq := s.LocalQueues[key]
-	if lq == nil {
-		return 0
-	}
-	if q := s.Queues[lq.Object.Spec.ClusterQueue]; q.judgesAll() {
-		q.Pending.Ascend(func(w *Workload) bool {
-			if w.Local == lq {
-				n++
-			}
-			return true
-		})
-	}
-	return n
-}
-
-// judgesAll says that no refusal lasts: a StrictFIFO queue begins with its head each
-// time, and where quota came back or is kept for somebody, all is judged anew.
-func (q *ClusterQueue) judgesAll() bool {
-	return q != nil &&
-		(q.Object.Spec.QueueingStrategy == kueue.StrictFIFO || q.Tree.Released || q.Tree.Claimed)
-}

@@ -16,14 +16,14 @@ type LocalQueue struct {
 // counts are what the status of a queue shows.
 type counts struct {
 	Waiting, Reserving, Running int32
-	// finished are those that are over and not deleted yet.
-	finished int32
-	// reserved is what Workloads have reserved, admitted the part of it whose
+	// Finished are those that are over and not deleted yet.
+	Finished int32
+	// Reserved is what Workloads have reserved, admitted the part of it whose
 	// Workloads may run.
-	reserved, admitted sums
+	Reserved, Admitted Sums
 }
 
-func NewCounts() counts { return counts{reserved: sums{}, admitted: sums{}} }
+func NewCounts() counts { return counts{Reserved: Sums{}, Admitted: Sums{}} }
 
 func (q *ClusterQueue) countsOf() *counts {
 	if q == nil {
@@ -39,10 +39,10 @@ func (lq *LocalQueue) countsOf() *counts {
 	return &lq.counts
 }
 
-// sums are amounts that Workloads are added to and taken from.
-type sums quota.Amounts
+// Sums are amounts that Workloads are added to and taken from.
+type Sums quota.Amounts
 
-func (a sums) change(usage quota.Amounts, by int32) {
+func (a Sums) change(usage quota.Amounts, by int32) {
 	if by > 0 {
 		quota.Amounts(a).Add(usage)
 	} else {

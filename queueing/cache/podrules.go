@@ -5,11 +5,15 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
-	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
-
-	"github.com/muster-dev/muster/provisioning/fit"
 )
+
+// withDefaults is a list with what is missing in it.
+func withDefaults(list, defaults corev1.ResourceList) corev1.ResourceList {
+	out := make(corev1.ResourceList, len(list)+len(defaults))
+	maps.Copy(out, defaults)
+	maps.Copy(out, list)
+	return out
+}
 
 // PodRules are what the LimitRanges of a namespace say together of each container and
 // of each pod: the strictest bounds, and of the defaults the first by the name of the
@@ -48,64 +52,4 @@ func pick(a, b corev1.ResourceList, sign int) corev1.ResourceList {
 		}
 	}
 	return out
-}
-
-// CompletePodSpec is a pod's spec with what the API server will add to it that counts: the
-// defaults of LimitRanges and the overhead of the RuntimeClass. It shares the rest with
-// spec, and is spec itself where nothing is added.
-func (s *Cache) CompletePodSpec(namespace string, spec *corev1.PodSpec) *corev1.PodSpec {
-	if spec.RuntimeClassName != nil && spec.Overhead == nil {
-		if class := s.Runtimes[*spec.RuntimeClassName]; class != nil && class.Overhead != nil {
-			out := *spec
-			out.Overhead = class.Overhead.PodFixed
-			spec = &out
-		}
-	}
-	ns := s.Namespaces[namespace]
-	if ns == nil || len(ns.Rules.Container.Default)+len(ns.Rules.Container.DefaultRequest) == 0 {
-		return spec
-	}
-	// A limit is the request where there is none, before any default is.
-	out := *fit.WithRequests(spec)
-	out.InitContainers, out.Containers = slices.Clone(out.InitContainers), slices.Clone(out.Containers)
-	for _, containers := range [][]corev1.Container{out.InitContainers, out.Containers} {
-		for i := range containers {
-			r := &containers[i].Resources
-			r.Limits, r.Requests = withDefaults(r.Limits, ns.Rules.Container.Default), withDefaults(r.Requests, ns.Rules.Container.DefaultRequest)
-		}
-	}
-	return &out
-}
-
-// setRuntime takes in a RuntimeClass, and deleteRuntime takes it out.
-func (s *Cache) setRuntime(o *nodev1.RuntimeClass) {
-	s.Runtimes[o.Name] = o
-	s.rereadPods(func(w *Workload) bool { return runsBy(w, o.Name) })
-}
-
-func (s *Cache) deleteRuntime(o *nodev1.RuntimeClass) {
-	delete(s.Runtimes, o.Name)
-	s.rereadPods(func(w *Workload) bool { return runsBy(w, o.Name) })
-}
-
-func runsBy(w *Workload, class string) bool {
-	return slices.ContainsFunc(w.Object.Spec.PodSets, func(ps kueue.PodSet) bool {
-		name := ps.Template.Spec.RuntimeClassName
-		return name != nil && *name == class
-	})
-}
-
-// rereadPods works out again what the pods of Workloads ask for. Those with quota keep what
-// they have until they queue again.
-func (s *Cache) rereadPods(of func(*Workload) bool) {
-	for uid, w := range s.Workloads {
-		if !of(w) {
-			continue
-		}
-		s.remove(w)
-		w.Pod = nil
-		s.read(w, w.Object)
-		s.add(w)
-		s.Due[uid] = w
-	}
 }

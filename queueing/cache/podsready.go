@@ -2,7 +2,7 @@ package cache
 
 // BlocksAdmission says that nothing is admitted while pods of another Workload are
 // not ready.
-func (s *Cache) BlocksAdmission() bool {
+func (s *Settings) BlocksAdmission() bool {
 	c := s.Config.WaitForPodsReady
 	return c != nil && c.BlockAdmission != nil && *c.BlockAdmission
 }

@@ -1,11 +1,14 @@
 package cache
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/quota"
 )
 
 // Rebuild works out the queues anew after an object other than a Workload or a
@@ -45,7 +48,7 @@ func (s *Cache) Rebuild() {
 		s.add(w)
 		s.Due[uid] = w
 	}
-	s.Dirty.AddAll(s)
+	s.MarkAllDirty()
 	if s.Sharing != nil && s.SampleAt.IsZero() {
 		// The sample finds out which LocalQueues use anything.
 		s.SampleAt = atOnce
@@ -54,3 +57,75 @@ func (s *Cache) Rebuild() {
 
 // atOnce is a time that is over.
 var atOnce = time.Unix(0, 0)
+
+// buildTrees makes the trees of cohorts. A cohort that nobody has made is one without
+// quota of its own; cohorts in a circle form no tree, and their queues are put
+// into trees of their own, which are inactive.
+func (s *Cache) buildTrees() {
+	nodes := map[kueue.CohortReference]*quota.Node{}
+	parents := map[kueue.CohortReference]kueue.CohortReference{}
+	var names []kueue.CohortReference
+	var add func(name kueue.CohortReference)
+	add = func(name kueue.CohortReference) {
+		if nodes[name] != nil {
+			return
+		}
+		names = append(names, name)
+		cohort := s.Cohorts[name]
+		if cohort == nil {
+			nodes[name] = quota.NewNode(string(name), 1000, nil)
+			return
+		}
+		nodes[name] = quota.NewNode(string(name), weightOf(cohort.Spec.FairSharing), quotasOf(cohort.Spec.ResourceGroups))
+		if cohort.Spec.ParentName != "" {
+			parents[name] = cohort.Spec.ParentName
+			add(cohort.Spec.ParentName)
+		}
+	}
+	for name := range s.Cohorts {
+		add(name)
+	}
+	for _, q := range s.Order {
+		if q.Object.Spec.CohortName != "" {
+			add(q.Object.Spec.CohortName)
+		}
+	}
+	slices.Sort(names)
+	// depth is how many cohorts are above one; -1 in or below a circle.
+	depth := func(name kueue.CohortReference) int {
+		for d := 0; ; d++ {
+			parent, ok := parents[name]
+			if !ok {
+				return d
+			}
+			if d > len(names) {
+				return -1
+			}
+			name = parent
+		}
+	}
+	slices.SortStableFunc(names, func(a, b kueue.CohortReference) int { return cmp.Compare(depth(b), depth(a)) })
+	for _, q := range s.Order {
+		q.circular = q.Object.Spec.CohortName != "" && depth(q.Object.Spec.CohortName) < 0
+		if q.Object.Spec.CohortName != "" && !q.circular {
+			q.Node.Join(nodes[q.Object.Spec.CohortName])
+		}
+	}
+	for _, name := range names {
+		if parent, ok := parents[name]; ok && depth(name) >= 0 {
+			nodes[name].Join(nodes[parent])
+		}
+	}
+	s.CohortNodes = nodes
+	s.Trees = s.Trees[:0]
+	of := map[*quota.Node]*Tree{}
+	for _, q := range s.Order {
+		root := q.Node.Root()
+		if of[root] == nil {
+			of[root] = &Tree{Root: root, Released: true}
+			s.Trees = append(s.Trees, of[root])
+		}
+		q.Tree = of[root]
+		q.Tree.Queues = append(q.Tree.Queues, q)
+	}
+}

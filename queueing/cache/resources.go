@@ -14,7 +14,7 @@ import (
 
 // counted is what of a pod's requests counts against quota: without the prefixes
 // that the configuration excludes, and with its transformations.
-func (s *Cache) counted(pod nodegroups.Resources) nodegroups.Resources {
+func (s *Settings) counted(pod nodegroups.Resources) nodegroups.Resources {
 	c := s.Config.Resources
 	if c == nil {
 		return pod
@@ -73,7 +73,7 @@ func product(a, b, unit int64) int64 {
 
 // IgnoresUndeclared says that resources without quota do not keep a Workload from
 // being admitted.
-func (s *Cache) IgnoresUndeclared() bool {
+func (s *Settings) IgnoresUndeclared() bool {
 	c := s.Config.Resources
 	return c != nil && c.QuotaCheckStrategy != nil && *c.QuotaCheckStrategy == kueueconfig.QuotaCheckIgnoreUndeclared
 }

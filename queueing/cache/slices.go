@@ -46,12 +46,3 @@ func (s *Cache) UpdateReplacement(w *Workload, has bool) {
 		}
 	}
 }
-
-// ReplacementOf is the slice that has quota in the place of a Workload; nil if there is
-// none.
-func (s *Cache) ReplacementOf(w *Workload) *Workload {
-	if by := s.Replacements[workload.KeyOf(w.Object)]; by != nil && workload.SameJob(by.Object, w.Object) {
-		return by
-	}
-	return nil
-}

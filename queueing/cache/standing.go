@@ -7,35 +7,6 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// Standing says whether an object takes part in queueing, as its Active
-// condition does.
-type Standing struct {
-	Active          bool
-	Reason, Message string
-	// Foreign: the object belongs to another controller, which writes its
-	// condition.
-	Foreign bool
-}
-
-// Reasons of Active conditions that Kueue's API does not name as constants, or
-// that are Muster's own.
-const (
-	// ReasonUnsupported: the object uses what Muster does not support. Kueue has
-	// no such reason, since it supports all of it.
-	ReasonUnsupported = "Unsupported"
-
-	reasonCohortCycle    = "CohortCycle"
-	reasonReady          = "Ready"
-	reasonStopped        = "Stopped"
-	reasonNoClusterQueue = "ClusterQueueDoesNotExist"
-	reasonInactiveQueue  = "ClusterQueueIsInactive"
-	reasonCheckActive    = "Active"
-	reasonBadParameters  = "BadParametersRef"
-	reasonNoProvisioner  = "ProvisionerNotInstalled"
-
-	CapacityPolicyKind = "CapacityPolicy"
-)
-
 // clusterQueueStanding judges a ClusterQueue. The first cause gives the reason,
 // the message has them all.
 func (s *Cache) clusterQueueStanding(q *ClusterQueue) Standing {
@@ -77,7 +48,7 @@ func (s *Cache) clusterQueueStanding(q *ClusterQueue) Standing {
 	return Standing{Active: true, Reason: kueue.ClusterQueueActiveReasonReady, Message: "Can admit new workloads"}
 }
 
-func (s *Cache) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
+func (s *Settings) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, ...any)) {
 	booking := map[kueue.ResourceFlavorReference]kueue.AdmissionCheckReference{}
 	for _, rule := range CheckRules(cq) {
 		ac := s.Checks[rule.Name]
@@ -85,7 +56,7 @@ func (s *Cache) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, ...
 			add(kueue.ClusterQueueActiveReasonAdmissionCheckNotFound, "AdmissionCheck %q does not exist", rule.Name)
 			continue
 		}
-		if standing := s.checkStanding(ac); !standing.Active {
+		if standing := s.CheckStanding(ac); !standing.Active {
 			add(kueue.ClusterQueueActiveReasonAdmissionCheckInactive, "AdmissionCheck %q is not active: %s", rule.Name, standing.Message)
 		}
 		if !s.Books(rule.Name) {
@@ -122,8 +93,8 @@ func IsStopped(p *kueue.StopPolicy) bool { return p != nil && *p != kueue.None }
 
 func Drains(p *kueue.StopPolicy) bool { return p != nil && *p == kueue.HoldAndDrain }
 
-// localQueueStanding judges a LocalQueue.
-func (s *Cache) localQueueStanding(lq *kueue.LocalQueue) Standing {
+// LocalQueueStanding judges a LocalQueue.
+func (s *Cache) LocalQueueStanding(lq *kueue.LocalQueue) Standing {
 	q := s.Queues[lq.Spec.ClusterQueue]
 	switch {
 	case IsStopped(lq.Spec.StopPolicy):

@@ -8,13 +8,6 @@ import (
 	"github.com/google/btree"
 )
 
-// Wake has a Workload looked at from a time on; zero is never.
-func (s *Cache) Wake(w *Workload, at time.Time) {
-	if !at.IsZero() && (w.wakeAt.IsZero() || at.Before(w.wakeAt)) {
-		s.Timers.Set(w, at)
-	}
-}
-
 // timer has a Workload looked at from a time on.
 type timer struct {
 	at time.Time

@@ -3,18 +3,13 @@ package cache
 import (
 	"encoding/json"
 	"hash/fnv"
-	"strings"
 	"time"
 
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning"
-	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/queueing/preemption"
 	"github.com/muster-dev/muster/queueing/quota"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -147,65 +142,10 @@ const (
 	finished
 )
 
-// NewWorkload reads a Workload object.
-func (s *Cache) NewWorkload(object *kueue.Workload) *Workload {
-	w := &Workload{}
-	s.read(w, object)
-	return w
-}
-
-// read takes in a version of the object. What depends only on the spec is worked
-// out once.
-func (s *Cache) read(w *Workload, object *kueue.Workload) {
-	old := w.Object
-	w.Object = object
-	w.Priority, w.Since = workload.Priority(object), s.queuedSince(object)
-	w.HasTerms = false
-	for name := range object.Annotations {
-		w.HasTerms = w.HasTerms || strings.HasPrefix(name, workload.ParameterPrefix)
-	}
-	if old == nil || old.UID != object.UID || old.Generation != object.Generation || len(w.Pod) != len(object.Spec.PodSets) {
-		w.Pod, w.Keys = nil, nil
-		for i := range object.Spec.PodSets {
-			template := &object.Spec.PodSets[i].Template
-			w.Pod = append(w.Pod, s.counted(workload.PodRequests(s.CompletePodSpec(object.Namespace, &template.Spec))))
-			w.Keys = append(w.Keys, fit.SelectedKeys(&template.Spec)...)
-		}
-		w.Shape = shapeOf(object.Spec.PodSets, w.Pod)
-	}
-	w.Usage = workload.UsageOf(object)
-}
-
 func shapeOf(podSets []kueue.PodSet, pods []nodegroups.Resources) uint64 {
 	h := fnv.New64a()
 	// Encoding API types cannot fail, and a wrong hash only costs time.
 	_ = json.NewEncoder(h).Encode(podSets)
 	_ = json.NewEncoder(h).Encode(pods)
 	return h.Sum64()
-}
-
-// queuedSince is where the Workload stands in its queue among its priority: an
-// attempt that an admission check ended sends it to the back, and one that ended
-// because its pods were refused or not ready does unless the configuration keeps its place.
-func (s *Cache) queuedSince(w *kueue.Workload) time.Time {
-	evicted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
-	if evicted != nil && evicted.Status == metav1.ConditionTrue {
-		switch evicted.Reason {
-		case kueue.WorkloadEvictedByAdmissionCheck:
-			return evicted.LastTransitionTime.Time
-		case kueue.WorkloadEvictedByPodsReadyTimeout, workload.ReasonPodsRefused:
-			if !s.keepsPlace() {
-				return evicted.LastTransitionTime.Time
-			}
-		}
-	}
-	return w.CreationTimestamp.Time
-}
-
-// keepsPlace says that Workloads whose pods were not ready in time are queued by
-// their creation.
-func (s *Cache) keepsPlace() bool {
-	c := s.Config.WaitForPodsReady
-	return c != nil && c.RequeuingStrategy != nil && c.RequeuingStrategy.Timestamp != nil &&
-		*c.RequeuingStrategy.Timestamp == kueueconfig.CreationTimestamp
 }

@@ -3,7 +3,6 @@ package cache
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -111,13 +110,6 @@ func (s *Cache) forget(w *Workload) {
 	w.wakeAt = time.Time{}
 }
 
-// MarkDue has a Workload looked at in the next cycle.
-func (s *Cache) MarkDue(uid types.UID) {
-	if w := s.Workloads[uid]; w != nil {
-		s.Due[uid] = w
-	}
-}
-
 // Settle says what became of a verdict that changes a Workload: the Workload as
 // it is now, or nil if nothing was written. Until then the Workload is not judged
 // again, and quota that the verdict gave out stays given.
@@ -140,15 +132,4 @@ func (s *Cache) Settle(uid types.UID, now *kueue.Workload) {
 		s.setWorkload(now)
 	}
 	s.UpdateReplacement(w, workload.HasQuota(w.Object))
-}
-
-// ByName returns Workloads in the order of their names, so that what comes of
-// them has an order.
-func ByName(workloads map[types.UID]*Workload) []*Workload {
-	return slices.SortedFunc(maps.Values(workloads), func(a, b *Workload) int {
-		if c := strings.Compare(a.Object.Namespace, b.Object.Namespace); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Object.Name, b.Object.Name)
-	})
 }

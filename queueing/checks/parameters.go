@@ -91,7 +91,7 @@ func (s Evaluator) refusedTerms(w *cache.Workload, check kueue.AdmissionCheckRef
 		return err.Error()
 	}
 	if only := policy.spec.NamespaceSelector; only != nil {
-		if selector, err := metav1.LabelSelectorAsSelector(only); err != nil || !selector.Matches(s.cache.LabelsOf(w.Object.Namespace)) {
+		if selector, err := metav1.LabelSelectorAsSelector(only); err != nil || !selector.Matches(s.cache.Namespaces.LabelsOf(w.Object.Namespace)) {
 			return fmt.Sprintf("CapacityPolicy %s is not for namespace %s (spec.namespaceSelector); have an admin give the namespace the labels that it selects",
 				policy.name, w.Object.Namespace)
 		}

@@ -10,19 +10,8 @@ import (
 
 	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing/cache"
-	"github.com/muster-dev/muster/queueing/checks"
 	"github.com/muster-dev/muster/queueing/workload"
 )
-
-// Rules decide on Workloads one by one at a time.
-type Rules struct {
-	cache  *cache.Cache
-	checks checks.Evaluator
-	now    time.Time
-}
-
-// NewRules returns those for a time.
-func NewRules(c *cache.Cache, now time.Time) Rules { return Rules{c, checks.NewEvaluator(c, now), now} }
 
 // Advance moves a Workload that holds quota one step on: the first of these that
 // has something to say.

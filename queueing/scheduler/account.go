@@ -112,10 +112,6 @@ func (a *assigner) amounts(flavor kueue.ResourceFlavorReference) (out []Amount) 
 	return out
 }
 
-func (s *slot) has(flavor kueue.ResourceFlavorReference) bool {
-	return slices.ContainsFunc(s.flavors, func(f kueue.FlavorQuotas) bool { return f.Name == flavor })
-}
-
 // planOn asks the planner for all pods on one flavor.
 func (a *assigner) planOn(flavor kueue.ResourceFlavorReference) *provisioning.Verdict {
 	checks := a.s.cache.CapacityChecks(cache.ChecksFor(a.queue.Object, []kueue.ResourceFlavorReference{flavor}))

@@ -20,7 +20,7 @@ import (
 // hasAskedAhead says that the Workload has asked ahead of its quota for the machines of just
 // what was chosen, in the attempt that is to come.
 func (a *assigner) hasAskedAhead(names []kueue.AdmissionCheckReference) bool {
-	made := cache.Existing(a.s.cache.RequestsAheadOfQuota(a.w))
+	made := cache.Existing(a.s.cache.Requests.AheadOfQuota(a.w))
 	if len(made) == 0 {
 		return false
 	}

@@ -12,31 +12,6 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// BackfillAnnotation on a ClusterQueue, if it is "true", reserves quota in time for
-// the first Workload that cannot start: others start around it only if that cannot
-// delay it. It rests on the maximum execution times of the Workloads; one that has
-// none is taken to run for ever.
-const BackfillAnnotation = "muster.dev/backfill"
-
-func backfills(cq *kueue.ClusterQueue) bool { return cq.Annotations[BackfillAnnotation] == "true" }
-
-// reservation is the earliest time at which a Workload can start, and what it will
-// use then.
-type reservation struct {
-	w     *cache.Workload
-	queue *cache.ClusterQueue
-	usage quota.Amounts
-	at    time.Time
-	// ended is what is given back by then.
-	ended []part
-}
-
-// part is usage in a queue.
-type part struct {
-	queue *cache.ClusterQueue
-	usage quota.Amounts
-}
-
 // reserveInTime finds the earliest time at which the Workload can start, if all that runs
 // in the tree runs for as long as it may; ok is false if there is none.
 func (d *drainer) reserveInTime(q *cache.ClusterQueue, w *cache.Workload) (r reservation, ok bool) {

@@ -12,16 +12,6 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// claim is quota that is kept for a Workload whose victims have not left yet.
-type claim struct {
-	queue   *cache.ClusterQueue
-	usage   quota.Amounts
-	victims []victim
-	// leaving: the victims are on their way. Else they stay until its machines are
-	// there.
-	leaving bool
-}
-
 // claim has the victims of the first of a line leave, and keeps their quota for it
 // against those that come after it in this cycle. It is judged again, before them,
 // once some quota has come back. Who has to ask for machines first claims in the same

@@ -6,35 +6,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/queueing/cache"
-	"github.com/muster-dev/muster/queueing/checks"
 	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/workload"
 )
-
-// Cycle is one pass over the queues: what it decides on, beside the Cache.
-type Cycle struct {
-	cache  *cache.Cache
-	checks checks.Evaluator
-	rules  lifecycle.Rules
-	now    time.Time
-	plan   Planner
-	// capacity is the provisioner's picture of the machines without what the cycle has
-	// given out; nil if there is none.
-	capacity *provisioning.Snapshot
-	// upcomingAssumed says that capacity lacks what Workloads with quota will use.
-	upcomingAssumed bool
-	// released are the requests of this cycle's returning; nil before it is asked for.
-	released []types.UID
-}
-
-// New returns a cycle at a time. Plan and capacity may be nil: then there is no advice
-// on machines. The advice is consumed as the cycle goes on, so the caller's stays as it
-// is.
-func New(c *cache.Cache, plan Planner, capacity *provisioning.Snapshot, now time.Time) *Cycle {
-	return &Cycle{cache: c, checks: checks.NewEvaluator(c, now), rules: lifecycle.NewRules(c, now), now: now, plan: plan, capacity: capacity}
-}
 
 // Run decides what can be decided now.
 func (s *Cycle) Run() (out []lifecycle.Verdict) {
@@ -72,17 +47,6 @@ func (s *Cycle) Run() (out []lifecycle.Verdict) {
 	return out
 }
 
-// emit adds a verdict to those of the cycle. A Workload for which there is more to do
-// than to tell it why it waits is not judged again before that is settled.
-func (s *Cycle) emit(out []lifecycle.Verdict, v *lifecycle.Verdict) []lifecycle.Verdict {
-	w := v.Workload
-	w.Busy = w.Busy || v.Acts()
-	if v.Unobtained != nil {
-		w.Unobtained = cache.Unobtained{Flavors: v.Unobtained, Until: s.now.Add(checks.StockoutPause)}
-	}
-	return append(out, *v)
-}
-
 // next says what is to be done about a Workload that something has happened to,
 // and puts it in line if it waits for quota.
 func (s *Cycle) next(w *cache.Workload) *lifecycle.Verdict {
@@ -105,6 +69,3 @@ func (s *Cycle) next(w *cache.Workload) *lifecycle.Verdict {
 	}
 	return v
 }
-
-// Planner is the signature of provisioning.Plan.
-type Planner func(*provisioning.Snapshot, provisioning.Gang, provisioning.Policy) provisioning.Verdict

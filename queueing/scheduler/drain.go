@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -9,23 +8,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/lifecycle"
-	"github.com/muster-dev/muster/queueing/workload"
 )
-
-// drainer gives out the quota of one tree.
-type drainer struct {
-	s     *Cycle
-	tree  *cache.Tree
-	lines []*line
-	// version counts the changes of what is free.
-	version int
-	claims  []claim
-	// reservations are quota in time, which backfill must not delay.
-	reservations []reservation
-	// barred says that backfill keeps a whole queue from starting.
-	barred bool
-	out    []lifecycle.Verdict
-}
 
 // drain judges the Workloads of a tree that wait: those that nobody has judged
 // yet, and all if quota has come back. Among the first ones of the queues those go
@@ -44,7 +27,7 @@ func (s *Cycle) drain(t *cache.Tree) []lifecycle.Verdict {
 	for _, q := range t.Queues {
 		if len(q.Skipped) > 0 {
 			clear(q.Skipped)
-			s.cache.Dirty.Queues[q] = true
+			s.cache.Dirty.ClusterQueues[q] = true
 		}
 		d.out = append(d.out, d.addLine(q)...)
 	}
@@ -94,15 +77,6 @@ func (d *drainer) addLine(q *cache.ClusterQueue) []lifecycle.Verdict {
 	return nil
 }
 
-func (d *drainer) blocked(q *cache.ClusterQueue) *refusal {
-	why := "is StrictFIFO"
-	if backfills(q.Object) {
-		why = "backfills"
-	}
-	return refusalOf(kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
-		"ClusterQueue %s %s, and a workload ahead of this one does not fit yet", q.Object.Name, why))
-}
-
 // nominate finds out how the first of a line could have its quota, as things are.
 func (d *drainer) nominate(l *line) {
 	q := l.queue
@@ -124,7 +98,7 @@ func (d *drainer) nominate(l *line) {
 	w := l.rest[0]
 	l.first, l.notes = d.s.Assign(q, w)
 	if delete(q.Skipped, w.Object.UID); l.notes.skipped {
-		q.Skipped[w.Object.UID], d.s.cache.Dirty.Queues[q] = true, true
+		q.Skipped[w.Object.UID], d.s.cache.Dirty.ClusterQueues[q] = true, true
 	}
 	l.version = d.version
 	l.distance = 0
@@ -169,29 +143,4 @@ func (d *drainer) settleHead(l *line) {
 	d.noteStart(l.queue, w, p.Usage)
 	l.next()
 	d.reserveForNext(l, w, p.Usage)
-}
-
-// refuse answers the first of a line, and in StrictFIFO all behind it.
-func (d *drainer) refuse(l *line, r *refusal) {
-	w := l.rest[0]
-	l.next()
-	if r.Reason == workload.ReasonWaitingForCapacity {
-		l.queue.WantsMachines = true
-	}
-	d.out = d.s.appendWaiting(d.out, w, r)
-	if strict := l.queue.Object.Spec.QueueingStrategy == kueue.StrictFIFO && !backfills(l.queue.Object); !strict && !l.blocked {
-		return
-	}
-	// One that was judged out of its turn, since victims were to leave for it, blocks none
-	// of those before it.
-	var ahead []*cache.Workload
-	why := d.blocked(l.queue)
-	for _, other := range l.all() {
-		if l.locals == nil && cache.Compare(other, w) < 0 {
-			ahead = append(ahead, other)
-		} else {
-			d.out = d.s.appendWaiting(d.out, other, why)
-		}
-	}
-	l.rest, l.locals = ahead, nil
 }

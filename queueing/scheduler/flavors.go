@@ -13,18 +13,6 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// option is a flavor that a slot could have.
-type option struct {
-	Flavor   kueue.ResourceFlavorReference
-	mode     mode
-	distance int
-	// final: the search of flavors ends here, by the queue's fungibility.
-	final bool
-}
-
-// mode is what it takes to have quota, the best last.
-type mode int
-
 // options are the flavors that slot i could have, the preferred first: those at
 // which the queue's fungibility says to stop looking, in the order of the spec;
 // then the others, the best first.

@@ -69,7 +69,7 @@ func (s *Cycle) gate(w *cache.Workload) (*lifecycle.Verdict, *cache.ClusterQueue
 		return s.rules.DeleteStale(w, v), nil
 	}
 	// Whether what was asked for ahead of quota is still wanted is for the judgement.
-	return s.rules.DeleteStale(w, nil, s.cache.RequestsAheadOfQuota(w)...), q
+	return s.rules.DeleteStale(w, nil, s.cache.Requests.AheadOfQuota(w)...), q
 }
 
 // refused says what about a Workload is not supported or wrong.
@@ -81,7 +81,7 @@ func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
 	if err != nil {
 		return fmt.Sprintf("the namespaceSelector of ClusterQueue %s is invalid: %v", q.Object.Name, err)
 	}
-	if !selector.Matches(s.cache.LabelsOf(w.Object.Namespace)) {
+	if !selector.Matches(s.cache.Namespaces.LabelsOf(w.Object.Namespace)) {
 		return fmt.Sprintf("ClusterQueue %s takes no workloads of namespace %s: its namespaceSelector does not match the namespace's labels",
 			q.Object.Name, w.Object.Namespace)
 	}

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -23,15 +22,6 @@ func (s *Cycle) gated(w *cache.Workload, p *Proposal) *blocker {
 	}
 	return &blocker{Reason: kueue.WorkloadAdmissionGated, Message: "Workload requires preemption, but it's gated by preemptionGate " + gate +
 		"; it is admitted when that is open or quota is free"}
-}
-
-// blocker is why a Workload that could have its quota does not get it yet.
-type blocker struct {
-	Reason, Message string
-	// until is when time alone may change it; zero is never.
-	until time.Time
-	// stepsAside: others need not wait behind it, not even in StrictFIFO.
-	stepsAside bool
 }
 
 // blockedBy says what keeps a Workload from the quota that it could have; nil is

@@ -133,36 +133,3 @@ func (s *Cycle) requestsOf(victims []victim) []types.UID {
 	}
 	return out
 }
-
-// note tells something about the combination that was tried. It is put down at
-// each of its flavors, so that none is left unexplained; pods that ask for nothing
-// have none.
-func (a *assigner) note(message, code string) {
-	flavors := a.distinct()
-	if len(flavors) == 0 {
-		a.refuse(0, "", code, "%s", message)
-	}
-	for _, flavor := range flavors {
-		a.refuse(0, flavor, code, "flavor %s: %s", flavor, message)
-	}
-}
-
-func (a *assigner) distinct() []kueue.ResourceFlavorReference {
-	var out []kueue.ResourceFlavorReference
-	for _, o := range a.Chosen {
-		out = append(out, o.Flavor)
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// flavorOffset is how many flavors an attempt passes over that has no advice: as many
-// as attempts have failed before it. So even then a stockout leads to the next
-// flavor and not to the same one again.
-func (s *Cycle) flavorOffset(q *cache.ClusterQueue, w *cache.Workload) int {
-	state := w.Object.Status.RequeueState
-	if s.capacity != nil || state == nil || state.Count == nil || len(s.cache.CapacityChecks(cache.ChecksFor(q.Object, cache.FlavorsOf(q.Object)))) == 0 {
-		return 0
-	}
-	return int(*state.Count)
-}

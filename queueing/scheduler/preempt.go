@@ -17,22 +17,6 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// victim is a Workload that is to leave, with the reason of its condition
-// Preempted.
-type victim struct {
-	*cache.Workload
-	reason string
-}
-
-// namesOf are those of victims, in their order.
-func namesOf(victims []victim) []string {
-	out := make([]string, len(victims))
-	for i, v := range victims {
-		out[i] = v.Object.Namespace + "/" + v.Object.Name
-	}
-	return out
-}
-
 // question is who could make room for a Workload.
 func (s *Cycle) question(q *cache.ClusterQueue, w *cache.Workload, needs quota.Amounts) preemption.Question {
 	out := preemption.Question{

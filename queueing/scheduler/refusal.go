@@ -3,20 +3,45 @@ package scheduler
 import (
 	"fmt"
 
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// refusal is the answer to a Workload that has to wait.
-type refusal struct {
-	cache.Inadmissible
-	// next is what is done about the machines that it has asked for, or is to ask for,
-	// ahead of quota; nil gives them up.
-	next *lifecycle.Verdict
+func (d *drainer) blocked(q *cache.ClusterQueue) *refusal {
+	why := "is StrictFIFO"
+	if backfills(q.Object) {
+		why = "backfills"
+	}
+	return refusalOf(kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
+		"ClusterQueue %s %s, and a workload ahead of this one does not fit yet", q.Object.Name, why))
 }
 
-func refusalOf(reason, message string) *refusal {
-	return &refusal{Inadmissible: cache.Inadmissible{Reason: reason, Message: message}}
+// refuse answers the first of a line, and in StrictFIFO all behind it.
+func (d *drainer) refuse(l *line, r *refusal) {
+	w := l.rest[0]
+	l.next()
+	if r.Reason == workload.ReasonWaitingForCapacity {
+		l.queue.WantsMachines = true
+	}
+	d.out = d.s.appendWaiting(d.out, w, r)
+	if strict := l.queue.Object.Spec.QueueingStrategy == kueue.StrictFIFO && !backfills(l.queue.Object); !strict && !l.blocked {
+		return
+	}
+	// One that was judged out of its turn, since victims were to leave for it, blocks none
+	// of those before it.
+	var ahead []*cache.Workload
+	why := d.blocked(l.queue)
+	for _, other := range l.all() {
+		if l.locals == nil && cache.Compare(other, w) < 0 {
+			ahead = append(ahead, other)
+		} else {
+			d.out = d.s.appendWaiting(d.out, other, why)
+		}
+	}
+	l.rest, l.locals = ahead, nil
 }
 
 func (s *Cycle) equivalenceClass(q *cache.ClusterQueue, w *cache.Workload) cache.EquivalenceClass {
@@ -30,7 +55,7 @@ func (s *Cycle) equivalenceClass(q *cache.ClusterQueue, w *cache.Workload) cache
 	if old := s.cache.ReplacedBy(q, w); old != nil {
 		out.Replaces = old.Object.UID
 	}
-	for _, r := range s.cache.RequestsAheadOfQuota(w) {
+	for _, r := range s.cache.Requests.AheadOfQuota(w) {
 		out.Asked = r.UID
 	}
 	for _, r := range w.Object.Status.ReclaimablePods {

@@ -9,7 +9,6 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/cache"
-	"github.com/muster-dev/muster/queueing/quota"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -70,16 +69,4 @@ func (a *assigner) changesFlavor(i int, name kueue.ResourceFlavorReference) stri
 		}
 	}
 	return ""
-}
-
-// growth is what a proposal uses more than the slice that it replaces.
-func (p *Proposal) growth() quota.Amounts {
-	if p.replaces == nil {
-		return p.Usage
-	}
-	out := maps.Clone(p.Usage)
-	for fr, v := range p.replaces.Usage {
-		out[fr] = max(0, out[fr]-v)
-	}
-	return out
 }

@@ -27,9 +27,9 @@ import (
 	"github.com/muster-dev/muster/cmd/muster/app"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/controller/request"
-	"github.com/muster-dev/muster/queueing/cache"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/forecast"
+	"github.com/muster-dev/muster/queueing/status"
 )
 
 // TestEveryPanelHasData lives through an hour with gangs on simulated clouds and a
@@ -89,7 +89,7 @@ func scrapes(t *testing.T) (out []string) {
 					s.advance(g)
 				}
 			}
-			q.ClusterQueue(cq, cache.Figures{Active: 1})
+			q.ClusterQueue(cq, status.Figures{Active: 1})
 			q.Cycle(time.Millisecond, true)
 			q.Expected(map[string][]time.Time{"research": {time.Now().Add(time.Hour)}})
 			q.Accuracy(forecast.Accuracy{Starts: 1, MedianError: 100, Within: 1000}, 1)

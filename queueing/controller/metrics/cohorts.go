@@ -2,10 +2,12 @@ package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/queueing/quota"
+	"github.com/muster-dev/muster/queueing/status"
 )
 
 // cohorts are what is shown of cohorts: sums over all ClusterQueues below.
@@ -13,7 +15,7 @@ type cohorts struct {
 	share, info, quota, reserved, running *prometheus.GaugeVec
 	admitted                              *prometheus.CounterVec
 	// trees are the cohorts as they are shown.
-	trees map[string]cache.CohortFigures
+	trees map[string]status.CohortFigures
 }
 
 func (m *Metrics) newCohorts() cohorts {
@@ -24,7 +26,7 @@ func (m *Metrics) newCohorts() cohorts {
 		reserved: m.gauge("cohort_subtree_resource_reservations", "What Workloads with quota have reserved in a cohort and all below it.", "cohort", "flavor", "resource"),
 		running:  m.gauge("cohort_subtree_admitted_active_workloads", "Workloads in a cohort and all below it that are admitted and not finished.", "cohort"),
 		admitted: m.counter("cohort_subtree_admitted_workloads_total", "Workloads in a cohort and all below it that were admitted.", "cohort", "priority_class"),
-		trees:    map[string]cache.CohortFigures{},
+		trees:    map[string]status.CohortFigures{},
 	}
 }
 
@@ -37,7 +39,7 @@ func (m *Metrics) Cohort(c *kueue.Cohort) {
 
 // Cohorts shows cohorts by their names. Where these are all that there are, others are
 // forgotten.
-func (m *Metrics) Cohorts(trees map[string]cache.CohortFigures, whole bool) {
+func (m *Metrics) Cohorts(trees map[string]status.CohortFigures, whole bool) {
 	c := &m.cohorts
 	for name := range c.trees {
 		if _, ok := trees[name]; whole && !ok {
@@ -67,6 +69,12 @@ func set(g *prometheus.GaugeVec, cohort string, before, now quota.Amounts) {
 		}
 	}
 	for fr, v := range now {
-		g.WithLabelValues(cohort, string(fr.Flavor), string(fr.Resource)).Set(cache.Float(fr.Resource, v))
+		g.WithLabelValues(cohort, string(fr.Flavor), string(fr.Resource)).Set(float(fr.Resource, v))
 	}
+}
+
+// float is an amount in the base unit of its resource, as metrics have it.
+func float(name corev1.ResourceName, v int64) float64 {
+	q := nodegroups.Resources{name: v}.List()[name]
+	return q.AsApproximateFloat64()
 }

@@ -23,8 +23,8 @@ import (
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/forecast"
+	"github.com/muster-dev/muster/queueing/status"
 )
 
 // Roles of a process, as the label replica_role tells them.
@@ -268,7 +268,7 @@ func (m *Metrics) Preempted(after *kueue.Workload, by kueue.ClusterQueueReferenc
 }
 
 // ClusterQueue shows a ClusterQueue with the status that it should have.
-func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, f cache.Figures) {
+func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, f status.Figures) {
 	status := "pending"
 	switch {
 	case !cq.DeletionTimestamp.IsZero():
@@ -283,7 +283,7 @@ func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, f cache.Figures) {
 	m.over.queue.WithLabelValues(cq.Name).Set(float64(f.Finished))
 	m.skips.WithLabelValues(cq.Name).Set(float64(f.Skipped))
 	for name, v := range f.Pending {
-		m.asked.WithLabelValues(cq.Name, string(name)).Set(cache.Float(name, v))
+		m.asked.WithLabelValues(cq.Name, string(name)).Set(float(name, v))
 	}
 	m.stands(cq.Name, f.Cohorts)
 	m.reserving.queue.WithLabelValues(cq.Name).Set(float64(cq.Status.ReservingWorkloads))
@@ -359,7 +359,7 @@ func (m *Metrics) Shows(lq *kueue.LocalQueue) bool {
 
 // LocalQueue shows a LocalQueue that Shows says is shown with the status that it should
 // have.
-func (m *Metrics) LocalQueue(lq *kueue.LocalQueue, f cache.Figures) {
+func (m *Metrics) LocalQueue(lq *kueue.LocalQueue, f status.Figures) {
 	status := metav1.ConditionUnknown
 	if c := apimeta.FindStatusCondition(lq.Status.Conditions, kueue.LocalQueueActive); c != nil {
 		status = c.Status

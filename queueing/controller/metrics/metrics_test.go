@@ -16,9 +16,9 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/forecast"
 	"github.com/muster-dev/muster/queueing/quota"
+	"github.com/muster-dev/muster/queueing/status"
 )
 
 var start = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
@@ -48,7 +48,7 @@ func clusterQueue(status metav1.ConditionStatus) *kueue.ClusterQueue {
 	return cq
 }
 
-var figures = cache.Figures{
+var figures = status.Figures{
 	Active: 2, Finished: 4, Skipped: 1, Cohorts: []string{"all", "org"}, Pending: nodegroups.Resources{"cpu": 2500},
 }
 
@@ -190,13 +190,13 @@ func TestWhatIsShown(t *testing.T) {
 		"cohorts": {
 			happen: func(m *Metrics) {
 				amounts := func(v int64) quota.Amounts { return quota.Amounts{{Flavor: "spot", Resource: "cpu"}: v} }
-				m.Cohorts(map[string]cache.CohortFigures{
+				m.Cohorts(map[string]status.CohortFigures{
 					"all": {Parent: "org", Root: "org", Quota: amounts(1500), Reserved: amounts(500), Admitted: 2}, "org": {Root: "org"}, "gone": {Root: "gone", Quota: amounts(1)},
 				}, true)
-				m.ClusterQueue(clusterQueue("True"), cache.Figures{Cohorts: []string{"all", "org"}})
+				m.ClusterQueue(clusterQueue("True"), status.Figures{Cohorts: []string{"all", "org"}})
 				m.Reserved(workload(), workload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
-				m.Cohorts(map[string]cache.CohortFigures{"all": {Root: "all", Quota: amounts(2000)}, "org": {Root: "org"}}, true)
-				m.ClusterQueue(clusterQueue("True"), cache.Figures{Cohorts: []string{"all"}})
+				m.Cohorts(map[string]status.CohortFigures{"all": {Root: "all", Quota: amounts(2000)}, "org": {Root: "org"}}, true)
+				m.ClusterQueue(clusterQueue("True"), status.Figures{Cohorts: []string{"all"}})
 			},
 			want: []string{
 				`kueue_cohort_info{cohort="all",parent_cohort="",replica_role="standalone",root_cohort="all"} 1`,
@@ -245,7 +245,7 @@ func TestWhatIsShown(t *testing.T) {
 		},
 		"a queue that is not, and so admits nobody": {
 			config: Config{Role: Standalone},
-			happen: func(m *Metrics) { m.ClusterQueue(clusterQueue("False"), cache.Figures{}) },
+			happen: func(m *Metrics) { m.ClusterQueue(clusterQueue("False"), status.Figures{}) },
 			want: []string{
 				`kueue_cluster_queue_status{cluster_queue="team",replica_role="standalone",status="pending"} 1`,
 				`kueue_pending_workloads{cluster_queue="team",replica_role="standalone",status="inadmissible"} 3`,
@@ -257,7 +257,7 @@ func TestWhatIsShown(t *testing.T) {
 				m.Quotas(clusterQueue("True"))
 				m.ClusterQueue(clusterQueue("True"), figures)
 				m.Select(localQueue())
-				m.LocalQueue(localQueue(), cache.Figures{Active: 3, Usage: new(1.5)})
+				m.LocalQueue(localQueue(), status.Figures{Active: 3, Usage: new(1.5)})
 				m.Changed(workload(), finished(kueue.WorkloadSliceReplaced))
 				m.Preempted(workload(metav1.Condition{Type: kueue.WorkloadPreempted, Reason: kueue.InClusterQueueReason}), "team")
 				m.Forget(clusterQueue("True"))
@@ -269,7 +269,7 @@ func TestWhatIsShown(t *testing.T) {
 			config: Config{Role: Standalone, LocalQueues: labels.Everything()},
 			happen: func(m *Metrics) {
 				m.Select(localQueue())
-				m.LocalQueue(localQueue(), cache.Figures{Active: 3, Finished: 5, Usage: new(1.5)})
+				m.LocalQueue(localQueue(), status.Figures{Active: 3, Finished: 5, Usage: new(1.5)})
 				m.Changed(workload(), finished("Succeeded"))
 			},
 			want: []string{
@@ -289,7 +289,7 @@ func TestWhatIsShown(t *testing.T) {
 				m.Select(other)
 				for _, lq := range []*kueue.LocalQueue{localQueue(), other} {
 					if m.Shows(lq) {
-						m.LocalQueue(lq, cache.Figures{Finished: 5})
+						m.LocalQueue(lq, status.Figures{Finished: 5})
 					}
 				}
 				m.Changed(workload(), finished("Succeeded"))
@@ -303,7 +303,7 @@ func TestWhatIsShown(t *testing.T) {
 				lq := localQueue()
 				lq.Labels = map[string]string{"shown": "yes"}
 				m.Select(lq)
-				m.LocalQueue(lq, cache.Figures{})
+				m.LocalQueue(lq, status.Figures{})
 				m.Select(localQueue())
 			},
 			never: []string{`kueue_local_queue`},

@@ -1,11 +1,11 @@
-package cache
+package status
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
@@ -39,17 +39,18 @@ type CohortFigures struct {
 	Admitted int32
 }
 
-// Figures are those of a ClusterQueue.
-func (s *Cache) Figures(name kueue.ClusterQueueReference) Figures {
+// OfClusterQueue are the figures of a ClusterQueue.
+func OfClusterQueue(c *cache.Cache, name kueue.ClusterQueueReference) Figures {
+	s := reader{c}
 	q := s.Queues[name]
 	if q == nil {
 		return Figures{}
 	}
-	out := Figures{Active: s.ActivePending(name), Finished: q.finished, Skipped: len(q.Skipped), Pending: nodegroups.Resources{}}
+	out := Figures{Active: s.activePending(name), Finished: q.Finished, Skipped: len(q.Skipped), Pending: nodegroups.Resources{}}
 	for _, fr := range q.Node.Keys() {
 		out.Pending[fr.Resource] = 0
 	}
-	for fr, v := range q.requested {
+	for fr, v := range q.Requested {
 		out.Pending[fr.Resource] = v
 	}
 	for at := q.Node.Parent(); at != nil; at = at.Parent() {
@@ -58,13 +59,14 @@ func (s *Cache) Figures(name kueue.ClusterQueueReference) Figures {
 	return out
 }
 
-// LocalFigures are those of a LocalQueue.
-func (s *Cache) LocalFigures(key types.NamespacedName) Figures {
+// OfLocalQueue are the figures of a LocalQueue.
+func OfLocalQueue(c *cache.Cache, key types.NamespacedName) Figures {
+	s := reader{c}
 	lq := s.LocalQueues[key]
 	if lq == nil {
 		return Figures{}
 	}
-	out := Figures{Active: s.LocalActivePending(key), Finished: lq.finished}
+	out := Figures{Active: s.localActivePending(key), Finished: lq.Finished}
 	if q := s.Queues[lq.Object.Spec.ClusterQueue]; q != nil && s.SharesByUsage(q) {
 		out.Usage = &lq.Usage
 	}
@@ -72,7 +74,7 @@ func (s *Cache) LocalFigures(key types.NamespacedName) Figures {
 }
 
 // cohortFigures are those of a cohort, worked out of all below it.
-func (s *Cache) cohortFigures(n *quota.Node) CohortFigures {
+func (s reader) cohortFigures(n *quota.Node) CohortFigures {
 	out := CohortFigures{Root: n.Root().Name, Quota: quota.Amounts{}, Reserved: quota.Amounts{}}
 	if n.Parent() != nil {
 		out.Parent = n.Parent().Name
@@ -85,7 +87,7 @@ func (s *Cache) cohortFigures(n *quota.Node) CohortFigures {
 	var sum func(n *quota.Node)
 	sum = func(n *quota.Node) {
 		if q := s.queueOf(n); q != nil {
-			out.Reserved.Add(quota.Amounts(q.reserved))
+			out.Reserved.Add(quota.Amounts(q.Reserved))
 			out.Admitted += q.Running
 		}
 		for _, child := range n.Children() {
@@ -98,15 +100,43 @@ func (s *Cache) cohortFigures(n *quota.Node) CohortFigures {
 
 // queueOf is the ClusterQueue of a node; nil for that of a cohort, which may have the
 // name of a ClusterQueue.
-func (s *Cache) queueOf(n *quota.Node) *ClusterQueue {
+func (s reader) queueOf(n *quota.Node) *cache.ClusterQueue {
 	if q := s.Queues[kueue.ClusterQueueReference(n.Name)]; q != nil && q.Node == n {
 		return q
 	}
 	return nil
 }
 
-// Float is an amount in the base unit of its resource, as metrics have it.
-func Float(name corev1.ResourceName, v int64) float64 {
-	q := nodegroups.Resources{name: v}.List()[name]
-	return q.AsApproximateFloat64()
+// activePending is how many of the Workloads that wait in a ClusterQueue are judged
+// again whenever one of the queue is. All others wait for something to change first:
+// for quota to come back, for the end of a pause, or for somebody to act.
+func (s reader) activePending(name kueue.ClusterQueueReference) int32 {
+	if q := s.Queues[name]; judgesAll(q) {
+		return int32(q.Pending.Len())
+	}
+	return 0
+}
+
+// localActivePending is activePending for what came by a LocalQueue.
+func (s reader) localActivePending(key types.NamespacedName) (n int32) {
+	lq := s.LocalQueues[key]
+	if lq == nil {
+		return 0
+	}
+	if q := s.Queues[lq.Object.Spec.ClusterQueue]; judgesAll(q) {
+		q.Pending.Ascend(func(w *cache.Workload) bool {
+			if w.Local == lq {
+				n++
+			}
+			return true
+		})
+	}
+	return n
+}
+
+// judgesAll says that no refusal lasts: a StrictFIFO queue begins with its head each
+// time, and where quota came back or is kept for somebody, all is judged anew.
+func judgesAll(q *cache.ClusterQueue) bool {
+	return q != nil &&
+		(q.Object.Spec.QueueingStrategy == kueue.StrictFIFO || q.Tree.Released || q.Tree.Claimed)
 }

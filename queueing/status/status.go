@@ -1,4 +1,6 @@
-package cache
+// Package status has what the statuses of queues, cohorts and checks should say, and what
+// metrics say of them.
+package status
 
 import (
 	"time"
@@ -10,41 +12,12 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// dirtyStatuses are the objects whose status may not say yet what is.
-type dirtyStatuses struct {
-	Queues map[*ClusterQueue]bool
-	locals map[*LocalQueue]bool
-	checks bool
-	// trees: cohorts may have come, gone or moved.
-	trees bool
-}
-
-func newDirtyStatuses() dirtyStatuses {
-	return dirtyStatuses{Queues: map[*ClusterQueue]bool{}, locals: map[*LocalQueue]bool{}}
-}
-
-func (t *dirtyStatuses) add(w *Workload) {
-	if w.Queue != nil {
-		t.Queues[w.Queue] = true
-	}
-	if w.Local != nil {
-		t.locals[w.Local] = true
-	}
-}
-
-func (t *dirtyStatuses) AddAll(s *Cache) {
-	*t = newDirtyStatuses()
-	for _, q := range s.Order {
-		t.Queues[q] = true
-	}
-	for _, lq := range s.LocalQueues {
-		t.locals[lq] = true
-	}
-	t.checks, t.trees = true, true
-}
+// reader reads the statuses off a Cache.
+type reader struct{ *cache.Cache }
 
 // Report is the status that queues, cohorts and checks should have. Objects whose
 // condition another controller writes are not in it.
@@ -59,27 +32,28 @@ type Report struct {
 	Whole bool
 }
 
-// Report returns the statuses that may have changed since the last report. A
+// Changed are the statuses that may have changed since the last report. A
 // status that equals that of the object needs no write.
-func (s *Cache) Report(now time.Time) Report {
+func Changed(c *cache.Cache, now time.Time) Report {
+	s := reader{c}
 	if s.Outdated {
 		s.Rebuild()
 	}
 	out := Report{
-		ClusterQueues: make(map[string]kueue.ClusterQueueStatus, len(s.Dirty.Queues)),
-		LocalQueues:   make(map[types.NamespacedName]kueue.LocalQueueStatus, len(s.Dirty.locals)),
+		ClusterQueues: make(map[string]kueue.ClusterQueueStatus, len(s.Dirty.ClusterQueues)),
+		LocalQueues:   make(map[types.NamespacedName]kueue.LocalQueueStatus, len(s.Dirty.LocalQueues)),
 		Cohorts:       map[string]kueue.CohortStatus{},
 		Checks:        map[string]kueue.AdmissionCheckStatus{},
 		Trees:         map[string]CohortFigures{},
-		Whole:         s.Dirty.trees,
+		Whole:         s.Dirty.Trees,
 	}
-	for _, n := range s.cohortNodes {
-		if s.Dirty.trees {
+	for _, n := range s.CohortNodes {
+		if s.Dirty.Trees {
 			out.Trees[n.Name] = s.cohortFigures(n)
 			out.cohort(s, n)
 		}
 	}
-	for q := range s.Dirty.Queues {
+	for q := range s.Dirty.ClusterQueues {
 		out.ClusterQueues[q.Object.Name] = s.queueStatus(q, now)
 		for at := q.Node.Parent(); at != nil; at = at.Parent() {
 			if _, told := out.Trees[at.Name]; !told {
@@ -88,26 +62,26 @@ func (s *Cache) Report(now time.Time) Report {
 			out.cohort(s, at)
 		}
 	}
-	for lq := range s.Dirty.locals {
+	for lq := range s.Dirty.LocalQueues {
 		out.LocalQueues[types.NamespacedName{Namespace: lq.Object.Namespace, Name: lq.Object.Name}] = s.localStatus(lq, now)
 	}
-	if s.Dirty.checks {
+	if s.Dirty.Checks {
 		for _, ac := range s.Checks {
-			standing := s.checkStanding(ac)
+			standing := s.CheckStanding(ac)
 			if standing.Foreign {
 				continue
 			}
 			status := *ac.Status.DeepCopy()
-			standing.write(&status.Conditions, kueue.AdmissionCheckActive, ac.Generation, now)
+			write(standing, &status.Conditions, kueue.AdmissionCheckActive, ac.Generation, now)
 			out.Checks[ac.Name] = status
 		}
 	}
-	s.Dirty = newDirtyStatuses()
+	s.Dirty = cache.NewDirtyStatuses()
 	return out
 }
 
 // cohort adds the status of a cohort, if there is an object of it.
-func (r *Report) cohort(s *Cache, n *quota.Node) {
+func (r *Report) cohort(s reader, n *quota.Node) {
 	if s.Cohorts[kueue.CohortReference(n.Name)] == nil {
 		return
 	}
@@ -119,7 +93,7 @@ func (r *Report) cohort(s *Cache, n *quota.Node) {
 }
 
 // write puts the standing into an Active condition.
-func (st Standing) write(conditions *[]metav1.Condition, condition string, generation int64, now time.Time) {
+func write(st cache.Standing, conditions *[]metav1.Condition, condition string, generation int64, now time.Time) {
 	c := metav1.Condition{
 		Type: condition, Status: metav1.ConditionFalse, Reason: st.Reason, Message: st.Message,
 		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now),
@@ -130,12 +104,12 @@ func (st Standing) write(conditions *[]metav1.Condition, condition string, gener
 	apimeta.SetStatusCondition(conditions, c)
 }
 
-func (s *Cache) queueStatus(q *ClusterQueue, now time.Time) kueue.ClusterQueueStatus {
+func (s reader) queueStatus(q *cache.ClusterQueue, now time.Time) kueue.ClusterQueueStatus {
 	out := *q.Object.Status.DeepCopy()
-	q.Standing.write(&out.Conditions, kueue.ClusterQueueActive, q.Object.Generation, now)
+	write(q.Standing, &out.Conditions, kueue.ClusterQueueActive, q.Object.Generation, now)
 	out.PendingWorkloads, out.ReservingWorkloads, out.AdmittedWorkloads = q.Waiting, q.Reserving, q.Running
-	out.FlavorsReservation = q.flavorUsage(q.reserved)
-	out.FlavorsUsage = q.flavorUsage(q.admitted)
+	out.FlavorsReservation = flavorUsage(q, q.Reserved)
+	out.FlavorsUsage = flavorUsage(q, q.Admitted)
 	out.FairSharing = nil
 	if s.Config.FairSharing != nil {
 		out.FairSharing = &kueue.FairSharingStatus{WeightedShare: q.Node.Share().Rounded()}
@@ -145,7 +119,7 @@ func (s *Cache) queueStatus(q *ClusterQueue, now time.Time) kueue.ClusterQueueSt
 
 // flavorUsage lists all flavors and resources of a queue in the order of its
 // spec, used or not, so that a reader need not know the spec.
-func (q *ClusterQueue) flavorUsage(used sums) []kueue.FlavorUsage {
+func flavorUsage(q *cache.ClusterQueue, used cache.Sums) []kueue.FlavorUsage {
 	var out []kueue.FlavorUsage
 	for _, group := range q.Object.Spec.ResourceGroups {
 		for _, f := range group.Flavors {
@@ -165,23 +139,23 @@ func (q *ClusterQueue) flavorUsage(used sums) []kueue.FlavorUsage {
 	return out
 }
 
-func (s *Cache) localStatus(lq *LocalQueue, now time.Time) kueue.LocalQueueStatus {
+func (s reader) localStatus(lq *cache.LocalQueue, now time.Time) kueue.LocalQueueStatus {
 	out := *lq.Object.Status.DeepCopy()
-	s.localQueueStanding(lq.Object).write(&out.Conditions, kueue.LocalQueueActive, lq.Object.Generation, now)
+	write(s.LocalQueueStanding(lq.Object), &out.Conditions, kueue.LocalQueueActive, lq.Object.Generation, now)
 	out.PendingWorkloads, out.ReservingWorkloads, out.AdmittedWorkloads = lq.Waiting, lq.Reserving, lq.Running
 	out.FlavorsReservation, out.FlavorsUsage = nil, nil
 	out.FairSharing = nil
 	if q := s.Queues[lq.Object.Spec.ClusterQueue]; q != nil {
 		if s.SharesByUsage(q) {
 			if lq.Record.At.IsZero() {
-				lq.Record.At = sampleTime(now)
+				lq.Record.At = cache.SampleTime(now)
 			}
 			out.FairSharing = &kueue.LocalQueueFairSharingStatus{AdmissionFairSharingStatus: &kueue.LocalQueueAdmissionFairSharingStatus{
 				ConsumedResources: lq.Record.Consumed.List(), LastUpdate: metav1.NewTime(lq.Record.At),
 			}}
 		}
-		out.FlavorsReservation = localUsage(q.flavorUsage(lq.reserved))
-		out.FlavorsUsage = localUsage(q.flavorUsage(lq.admitted))
+		out.FlavorsReservation = localUsage(flavorUsage(q, lq.Reserved))
+		out.FlavorsUsage = localUsage(flavorUsage(q, lq.Admitted))
 	}
 	return out
 }

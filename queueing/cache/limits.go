@@ -1,0 +1,87 @@
+package cache
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+)
+
+// setRange takes in a LimitRange, and deleteRange takes it out.
+func (s *Cache) setRange(o *corev1.LimitRange) {
+	ns := s.Namespaces.At(o.Namespace)
+	if ns.Ranges == nil {
+		ns.Ranges = map[string]*corev1.LimitRange{}
+	}
+	ns.Ranges[o.Name] = o
+	s.rulesChanged(o.Namespace)
+}
+
+func (s *Cache) deleteRange(o *corev1.LimitRange) {
+	delete(s.Namespaces.At(o.Namespace).Ranges, o.Name)
+	s.rulesChanged(o.Namespace)
+}
+
+// rulesChanged works out what the LimitRanges of a namespace say, and has its Workloads
+// looked at again.
+func (s *Cache) rulesChanged(name string) {
+	s.Namespaces[name].Rules = rulesOf(s.Namespaces[name].Ranges)
+	s.rereadPods(func(w *Workload) bool { return w.Object.Namespace == name })
+}
+
+// setQuota takes in a ResourceQuota, and has those looked at that wait for one.
+func (s *Cache) setQuota(o *corev1.ResourceQuota) {
+	ns := s.Namespaces.At(o.Namespace)
+	if ns.Quotas == nil {
+		ns.Quotas = map[string]*corev1.ResourceQuota{}
+	}
+	ns.Quotas[o.Name] = o
+	s.markShortDue(ns)
+}
+
+func (s *Cache) deleteQuota(o *corev1.ResourceQuota) {
+	ns := s.Namespaces.At(o.Namespace)
+	delete(ns.Quotas, o.Name)
+	s.markShortDue(ns)
+}
+
+func (s *Cache) markShortDue(ns *Namespace) {
+	for uid := range ns.Short {
+		s.MarkDue(uid)
+	}
+	clear(ns.Short)
+}
+
+// setRuntime takes in a RuntimeClass, and deleteRuntime takes it out.
+func (s *Cache) setRuntime(o *nodev1.RuntimeClass) {
+	s.Runtimes[o.Name] = o
+	s.rereadPods(func(w *Workload) bool { return runsBy(w, o.Name) })
+}
+
+func (s *Cache) deleteRuntime(o *nodev1.RuntimeClass) {
+	delete(s.Runtimes, o.Name)
+	s.rereadPods(func(w *Workload) bool { return runsBy(w, o.Name) })
+}
+
+func runsBy(w *Workload, class string) bool {
+	return slices.ContainsFunc(w.Object.Spec.PodSets, func(ps kueue.PodSet) bool {
+		name := ps.Template.Spec.RuntimeClassName
+		return name != nil && *name == class
+	})
+}
+
+// rereadPods works out again what the pods of Workloads ask for. Those with quota keep what
+// they have until they queue again.
+func (s *Cache) rereadPods(of func(*Workload) bool) {
+	for uid, w := range s.Workloads {
+		if !of(w) {
+			continue
+		}
+		s.remove(w)
+		w.Pod = nil
+		s.read(w, w.Object)
+		s.add(w)
+		s.Due[uid] = w
+	}
+}

@@ -1,0 +1,98 @@
+package cache
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// CompletePodSpec is a pod's spec with what the API server will add to it that counts: the
+// defaults of LimitRanges and the overhead of the RuntimeClass. It shares the rest with
+// spec, and is spec itself where nothing is added.
+func (s *Cache) CompletePodSpec(namespace string, spec *corev1.PodSpec) *corev1.PodSpec {
+	if spec.RuntimeClassName != nil && spec.Overhead == nil {
+		if class := s.Runtimes[*spec.RuntimeClassName]; class != nil && class.Overhead != nil {
+			out := *spec
+			out.Overhead = class.Overhead.PodFixed
+			spec = &out
+		}
+	}
+	ns := s.Namespaces[namespace]
+	if ns == nil || len(ns.Rules.Container.Default)+len(ns.Rules.Container.DefaultRequest) == 0 {
+		return spec
+	}
+	// A limit is the request where there is none, before any default is.
+	out := *fit.WithRequests(spec)
+	out.InitContainers, out.Containers = slices.Clone(out.InitContainers), slices.Clone(out.Containers)
+	for _, containers := range [][]corev1.Container{out.InitContainers, out.Containers} {
+		for i := range containers {
+			r := &containers[i].Resources
+			r.Limits, r.Requests = withDefaults(r.Limits, ns.Rules.Container.Default), withDefaults(r.Requests, ns.Rules.Container.DefaultRequest)
+		}
+	}
+	return &out
+}
+
+// NewWorkload reads a Workload object.
+func (s *Cache) NewWorkload(object *kueue.Workload) *Workload {
+	w := &Workload{}
+	s.read(w, object)
+	return w
+}
+
+// read takes in a version of the object. What depends only on the spec is worked
+// out once.
+func (s *Cache) read(w *Workload, object *kueue.Workload) {
+	old := w.Object
+	w.Object = object
+	w.Priority, w.Since = workload.Priority(object), s.queuedSince(object)
+	w.HasTerms = false
+	for name := range object.Annotations {
+		w.HasTerms = w.HasTerms || strings.HasPrefix(name, workload.ParameterPrefix)
+	}
+	if old == nil || old.UID != object.UID || old.Generation != object.Generation || len(w.Pod) != len(object.Spec.PodSets) {
+		w.Pod, w.Keys = nil, nil
+		for i := range object.Spec.PodSets {
+			template := &object.Spec.PodSets[i].Template
+			w.Pod = append(w.Pod, s.counted(workload.PodRequests(s.CompletePodSpec(object.Namespace, &template.Spec))))
+			w.Keys = append(w.Keys, fit.SelectedKeys(&template.Spec)...)
+		}
+		w.Shape = shapeOf(object.Spec.PodSets, w.Pod)
+	}
+	w.Usage = workload.UsageOf(object)
+}
+
+// queuedSince is where the Workload stands in its queue among its priority: an
+// attempt that an admission check ended sends it to the back, and one that ended
+// because its pods were refused or not ready does unless the configuration keeps its place.
+func (s *Settings) queuedSince(w *kueue.Workload) time.Time {
+	evicted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
+	if evicted != nil && evicted.Status == metav1.ConditionTrue {
+		switch evicted.Reason {
+		case kueue.WorkloadEvictedByAdmissionCheck:
+			return evicted.LastTransitionTime.Time
+		case kueue.WorkloadEvictedByPodsReadyTimeout, workload.ReasonPodsRefused:
+			if !s.keepsPlace() {
+				return evicted.LastTransitionTime.Time
+			}
+		}
+	}
+	return w.CreationTimestamp.Time
+}
+
+// keepsPlace says that Workloads whose pods were not ready in time are queued by
+// their creation.
+func (s *Settings) keepsPlace() bool {
+	c := s.Config.WaitForPodsReady
+	return c != nil && c.RequeuingStrategy != nil && c.RequeuingStrategy.Timestamp != nil &&
+		*c.RequeuingStrategy.Timestamp == kueueconfig.CreationTimestamp
+}

@@ -1,0 +1,208 @@
+package cache
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// Set takes in an object as it is now. Of kinds that queueing does not know it
+// keeps nothing.
+func (s *Cache) Set(object metav1.Object) {
+	switch o := object.(type) {
+	case *kueue.Workload:
+		s.setWorkload(o)
+	case *autoscaling.ProvisioningRequest:
+		s.setRequest(o)
+	case *kueue.ClusterQueue:
+		s.replaced(o, existing(s.ClusterQueues, o.Name))
+		s.ClusterQueues[o.Name] = o
+		if q := s.Queues[kueue.ClusterQueueReference(o.Name)]; q != nil {
+			q.Object = o
+		}
+	case *kueue.LocalQueue:
+		key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+		lq := s.LocalQueues[key]
+		if lq == nil {
+			lq = &LocalQueue{counts: NewCounts(), consumption: consumptionOf(o)}
+			s.LocalQueues[key] = lq
+			s.Outdated = true
+		} else {
+			s.replaced(o, lq.Object)
+		}
+		lq.Object = o
+	case *kueue.Cohort:
+		s.replaced(o, existing(s.Cohorts, kueue.CohortReference(o.Name)))
+		s.Cohorts[kueue.CohortReference(o.Name)] = o
+	case *kueue.ResourceFlavor:
+		have := s.Flavors[kueue.ResourceFlavorReference(o.Name)]
+		s.replaced(o, existing(s.Flavors, kueue.ResourceFlavorReference(o.Name)))
+		s.Selects(FlavorKeys(have), -1)
+		s.Selects(FlavorKeys(o), +1)
+		s.Flavors[kueue.ResourceFlavorReference(o.Name)] = o
+	case *kueue.AdmissionCheck:
+		have := s.Checks[kueue.AdmissionCheckReference(o.Name)]
+		if have == nil || have.Generation != o.Generation || !equality.Semantic.DeepEqual(have.Status, o.Status) {
+			s.Outdated = true
+		}
+		s.Checks[kueue.AdmissionCheckReference(o.Name)] = o
+	case *v1alpha1.CapacityPolicy:
+		s.replaced(o, existing(s.Policies, o.Name))
+		s.Policies[o.Name] = o
+	case *kueue.ProvisioningRequestConfig:
+		s.replaced(o, existing(s.RequestConfig, o.Name))
+		s.RequestConfig[o.Name] = o
+	case *corev1.Namespace:
+		ns := s.Namespaces.At(o.Name)
+		if !maps.Equal(ns.Labels, o.Labels) {
+			s.Outdated = true
+		}
+		ns.Labels = o.Labels
+	case *corev1.ResourceQuota:
+		s.setQuota(o)
+	case *corev1.LimitRange:
+		s.setRange(o)
+	case *nodev1.RuntimeClass:
+		s.setRuntime(o)
+	case *kueue.WorkloadPriorityClass:
+		s.setClass(o)
+	}
+}
+
+// Delete takes out an object that is gone.
+func (s *Cache) Delete(object metav1.Object) {
+	switch o := object.(type) {
+	case *kueue.Workload:
+		if w := s.Workloads[o.UID]; w != nil {
+			s.forget(w)
+		}
+		return
+	case *autoscaling.ProvisioningRequest:
+		s.deleteRequest(o)
+		return
+	case *corev1.ResourceQuota:
+		s.deleteQuota(o)
+		return
+	case *corev1.LimitRange:
+		s.deleteRange(o)
+		return
+	case *nodev1.RuntimeClass:
+		s.deleteRuntime(o)
+		return
+	case *kueue.WorkloadPriorityClass:
+		delete(s.Classes, o.Name)
+		return
+	case *kueue.ClusterQueue:
+		delete(s.ClusterQueues, o.Name)
+	case *kueue.LocalQueue:
+		delete(s.LocalQueues, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+	case *kueue.Cohort:
+		delete(s.Cohorts, kueue.CohortReference(o.Name))
+	case *kueue.ResourceFlavor:
+		s.Selects(FlavorKeys(s.Flavors[kueue.ResourceFlavorReference(o.Name)]), -1)
+		delete(s.Flavors, kueue.ResourceFlavorReference(o.Name))
+	case *kueue.AdmissionCheck:
+		delete(s.Checks, kueue.AdmissionCheckReference(o.Name))
+	case *v1alpha1.CapacityPolicy:
+		delete(s.Policies, o.Name)
+	case *kueue.ProvisioningRequestConfig:
+		delete(s.RequestConfig, o.Name)
+	case *corev1.Namespace:
+		delete(s.Namespaces, o.Name)
+	default:
+		return
+	}
+	s.Outdated = true
+}
+
+// known is the object of a name, or a nil interface.
+func existing[K comparable, T metav1.Object](objects map[K]T, name K) metav1.Object {
+	if o, ok := objects[name]; ok {
+		return o
+	}
+	return nil
+}
+
+// replaced notes that an object takes the place of another one: a change of more
+// than its status means that all has to be worked out again.
+func (s *Cache) replaced(now, before metav1.Object) {
+	if before == nil || before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() ||
+		before.GetDeletionTimestamp().IsZero() != now.GetDeletionTimestamp().IsZero() || !maps.Equal(before.GetAnnotations(), now.GetAnnotations()) {
+		s.Outdated = true
+	}
+}
+
+// RequeueForCapacity has the Workloads that wait for machines judged again in the next
+// cycle.
+func (s *Cache) RequeueForCapacity() {
+	for _, q := range s.Order {
+		if q.WantsMachines {
+			q.RequeueInadmissible()
+		}
+	}
+}
+
+// WantsCapacity says that some Workload waits for machines, so that a change of
+// them matters.
+func (s *Cache) WantsCapacity() bool {
+	return slices.ContainsFunc(s.Order, func(q *ClusterQueue) bool { return q.WantsMachines })
+}
+
+// WakeAt is the earliest time at which time alone may change something; zero if
+// only events can.
+func (s *Cache) WakeAt() time.Time {
+	at := workload.Earliest(s.Timers.next(), s.SampleAt)
+	for _, t := range s.Trees {
+		at = workload.Earliest(at, t.RejudgeAt)
+	}
+	return at
+}
+
+// setRequest takes in a ProvisioningRequest that queueing made.
+func (s *Cache) setRequest(r *autoscaling.ProvisioningRequest) {
+	owner := ownerOf(r)
+	if owner == "" {
+		return
+	}
+	list := s.Requests[owner]
+	if i := slices.IndexFunc(list, func(x *autoscaling.ProvisioningRequest) bool { return x.UID == r.UID }); i >= 0 {
+		if !list[i].DeletionTimestamp.IsZero() && r.DeletionTimestamp.IsZero() {
+			// Marked by Deleted; the caller's view is behind.
+			return
+		}
+		list[i] = r
+	} else {
+		s.Requests[owner] = append(list, r)
+	}
+	s.MarkDue(owner)
+}
+
+func (s *Cache) deleteRequest(r *autoscaling.ProvisioningRequest) {
+	owner := ownerOf(r)
+	list := slices.DeleteFunc(s.Requests[owner], func(x *autoscaling.ProvisioningRequest) bool { return x.UID == r.UID })
+	if len(list) == 0 {
+		delete(s.Requests, owner)
+	} else {
+		s.Requests[owner] = list
+	}
+	s.MarkDue(owner)
+}
+
+// Deleted says that the caller has deleted a request, whatever later views of it
+// show.
+func (s *Cache) Deleted(r *autoscaling.ProvisioningRequest, at time.Time) {
+	marked := r.DeepCopy()
+	marked.DeletionTimestamp = new(metav1.NewTime(at))
+	s.setRequest(marked)
+}

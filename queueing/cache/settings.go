@@ -1,0 +1,48 @@
+package cache
+
+import (
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/usage"
+)
+
+// Settings are the configuration and the objects by which admins say how Workloads are
+// admitted.
+type Settings struct {
+	Config config.Config
+	// Sharing are the rules of admission fair sharing; nil without it.
+	Sharing *usage.Rules
+	// withoutProvisioner: nothing in the cluster serves requests for machines.
+	withoutProvisioner bool
+
+	ClusterQueues map[string]*kueue.ClusterQueue
+	Cohorts       map[kueue.CohortReference]*kueue.Cohort
+	Flavors       map[kueue.ResourceFlavorReference]*kueue.ResourceFlavor
+	Classes       map[string]*kueue.WorkloadPriorityClass
+	Checks        map[kueue.AdmissionCheckReference]*kueue.AdmissionCheck
+	Policies      map[string]*v1alpha1.CapacityPolicy
+	RequestConfig map[string]*kueue.ProvisioningRequestConfig
+}
+
+func newSettings(c config.Config) Settings {
+	s := Settings{
+		Config:        c,
+		ClusterQueues: map[string]*kueue.ClusterQueue{},
+		Cohorts:       map[kueue.CohortReference]*kueue.Cohort{},
+		Flavors:       map[kueue.ResourceFlavorReference]*kueue.ResourceFlavor{},
+		Classes:       map[string]*kueue.WorkloadPriorityClass{},
+		Checks:        map[kueue.AdmissionCheckReference]*kueue.AdmissionCheck{},
+		Policies:      map[string]*v1alpha1.CapacityPolicy{},
+		RequestConfig: map[string]*kueue.ProvisioningRequestConfig{},
+	}
+	if c.AdmissionFairSharing != nil {
+		s.Sharing = new(usage.RulesFrom(c.AdmissionFairSharing))
+	}
+	return s
+}
+
+// WithoutProvisioner says that nothing in the cluster serves requests for machines:
+// capacity checks are inactive.
+func (s *Settings) WithoutProvisioner() { s.withoutProvisioner = true }
