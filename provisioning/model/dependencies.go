@@ -207,14 +207,14 @@ func all(_ *Model, _ ref, mark func(ref)) { mark(ref{}) }
 // itself has the same key.
 func itself(_ *Model, from ref, mark func(ref)) { mark(from) }
 
-// markRequest marks a request, if it is there.
-func (m *Model) markRequest(uid types.UID, mark func(ref)) {
-	if m.requests.byUID[uid] != nil {
+// mark marks a request, if it is there.
+func (rs *requests) mark(uid types.UID, mark func(ref)) {
+	if rs.byUID[uid] != nil {
 		mark(ref{name: string(uid)})
 	}
 }
 
-func requestItself(m *Model, from ref, mark func(ref)) { m.markRequest(types.UID(from.name), mark) }
+func requestItself(m *Model, from ref, mark func(ref)) { m.requests.mark(types.UID(from.name), mark) }
 
 func machineOfNode(m *Model, from ref, mark func(ref)) {
 	if key, ok := m.machines.ofNode(from.name); ok {
@@ -230,7 +230,7 @@ func nodeOfMachine(m *Model, from ref, mark func(ref)) {
 
 func requestOfMachine(m *Model, from ref, mark func(ref)) {
 	if c, ok := m.machines.byKey[from.machine()]; ok && c.Launch != "" {
-		m.markRequest(provisioning.TokenUID(c.Launch), mark)
+		m.requests.mark(provisioning.TokenUID(c.Launch), mark)
 	}
 }
 
@@ -242,7 +242,7 @@ func nodeOfPod(m *Model, from ref, mark func(ref)) {
 
 func requestOfPod(m *Model, from ref, mark func(ref)) {
 	if p := m.nodes.pods[types.UID(from.name)]; p != nil && p.consumes.name != "" {
-		m.markRequest(m.requests.named[p.consumes], mark)
+		m.requests.mark(m.requests.named[p.consumes], mark)
 	}
 }
 
@@ -260,7 +260,7 @@ func allGroups(m *Model, _ ref, mark func(ref)) {
 
 func launchingRequests(m *Model, _ ref, mark func(ref)) {
 	for uid := range m.requests.phases[launching] {
-		m.markRequest(uid, mark)
+		m.requests.mark(uid, mark)
 	}
 }
 
@@ -322,13 +322,13 @@ func machinesOfGroup(m *Model, from ref, mark func(ref)) {
 
 func requestsOfKey(m *Model, from ref, mark func(ref)) {
 	if e := m.requests.byUID[types.UID(from.name)]; e != nil {
-		m.markKey(provisioning.BookingKey(e.object.Name), mark)
+		m.requests.markKey(provisioning.BookingKey(e.object.Name), mark)
 	}
 }
 
-func (m *Model) markKey(key string, mark func(ref)) {
-	for uid := range m.requests.keyed[key] {
-		m.markRequest(uid, mark)
+func (rs *requests) markKey(key string, mark func(ref)) {
+	for uid := range rs.keyed[key] {
+		rs.mark(uid, mark)
 	}
 }
 
@@ -339,11 +339,11 @@ func requestsOnNode(m *Model, from ref, mark func(ref)) {
 		return
 	}
 	for i := range n.Labelled {
-		m.markRequest(n.Labelled[i].UID, mark)
-		m.markKey(n.Labelled[i].Key, mark)
+		m.requests.mark(n.Labelled[i].UID, mark)
+		m.requests.markKey(n.Labelled[i].Key, mark)
 	}
 	if n.Launch != "" {
-		m.markRequest(provisioning.TokenUID(n.Launch), mark)
+		m.requests.mark(provisioning.TokenUID(n.Launch), mark)
 	}
 }
 

@@ -14,9 +14,7 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/clock"
 
 	"github.com/muster-dev/muster/provisioning"
@@ -94,12 +92,6 @@ func (m *Model) Decide(f func()) {
 	f()
 }
 
-// Assumption is what has been decided for a request and is being written.
-type Assumption struct {
-	Bookings []provisioning.Placement
-	Attempt  provisioning.Attempt
-}
-
 // Assume counts what is decided for a request until Settle.
 func (m *Model) Assume(uid types.UID, a Assumption) { m.assume(uid, &a) }
 
@@ -118,27 +110,6 @@ func (m *Model) assume(uid types.UID, a *Assumption) {
 		}
 		return changed
 	})
-}
-
-// newer reports whether the version of an object is at least as new as another's.
-func newer(obj, than metav1.Object) bool {
-	c, err := resourceversion.CompareResourceVersion(obj.GetResourceVersion(), than.GetResourceVersion())
-	return err != nil || c >= 0
-}
-
-// put stores obj under key unless the model has a newer one.
-func put[K comparable, T metav1.Object](into map[K]T, key K, obj T) bool {
-	if old, ok := into[key]; ok && !newer(obj, old) {
-		return false
-	}
-	into[key] = obj
-	return true
-}
-
-func removed[K comparable, T any](from map[K]T, key K) effect {
-	_, known := from[key]
-	delete(from, key)
-	return effectOf(known)
 }
 
 // now is the model's time.

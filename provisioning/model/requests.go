@@ -33,6 +33,12 @@ type requests struct {
 	phases  index[phase, types.UID]
 }
 
+// Assumption is what has been decided for a request and is being written.
+type Assumption struct {
+	Bookings []provisioning.Placement
+	Attempt  provisioning.Attempt
+}
+
 // phase is something that holds of requests at a time.
 type phase int
 
