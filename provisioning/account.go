@@ -1,9 +1,6 @@
 package provisioning
 
 import (
-	"math"
-	"math/bits"
-
 	"github.com/muster-dev/muster/cloudprovider"
 )
 
@@ -68,15 +65,4 @@ type Amount struct {
 	// UnusedMilliseconds and UnusedMicroUSD are the part of them in which machines
 	// were booked for pods that never came. It is known when a booking is over.
 	UnusedMilliseconds, UnusedMicroUSD int64
-}
-
-// priceOf so many milliseconds, rounded down, in millionths of a USD. The product
-// needs more than 64 bits: a year at 100 USD an hour is 3×10^18.
-func priceOf(milliseconds, microUSDPerHour int64) int64 {
-	hi, lo := bits.Mul64(uint64(milliseconds), uint64(max(0, microUSDPerHour)))
-	if hi >= hourMilliseconds {
-		return math.MaxInt64
-	}
-	price, _ := bits.Div64(hi, lo, hourMilliseconds)
-	return int64(min(price, math.MaxInt64))
 }

@@ -249,3 +249,16 @@ func TokenUID(token string) types.UID {
 	}
 	return types.UID(token)
 }
+
+// Status is where a request stands, by its conditions.
+type Status int
+
+const (
+	// Pending requests have no capacity yet.
+	Pending Status = iota
+	// Provisioned requests have booked capacity that waits for its pods.
+	Provisioned
+	// Over: Failed, BookingExpired or CapacityRevoked. Nothing is booked or made
+	// for the request any more.
+	Over
+)

@@ -139,12 +139,3 @@ func (q *query) explainNodes() []Reason {
 	}
 	return out
 }
-
-// USD renders millionths of a USD with as many digits as it takes, two at least.
-func USD(micro int64) string {
-	s := fmt.Sprintf("%d.%06d", micro/1e6, micro%1e6)
-	for len(s) > 0 && s[len(s)-1] == '0' && s[len(s)-3] != '.' {
-		s = s[:len(s)-1]
-	}
-	return s
-}

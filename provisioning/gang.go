@@ -138,3 +138,16 @@ func (ps *PodSet) Keys() []string {
 	}
 	return slices.Concat(ps.pod.Keys(), ps.pod.Topologies())
 }
+
+// QueueLabel on a ProvisioningRequest names the LocalQueue of the job that it was made
+// for. It is the label by which a job names its queue to Kueue. A policy lets only Muster,
+// and those that may update LocalQueues, put it on a request.
+const QueueLabel = "kueue.x-k8s.io/queue-name"
+
+// Tenant is who pays for machines; the zero value is nobody.
+type Tenant struct {
+	Namespace string
+	// Queue is the LocalQueue of the job that a request was made for; empty for
+	// requests that came from none.
+	Queue string
+}

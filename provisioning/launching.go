@@ -199,9 +199,6 @@ func (r *Request) callOf(token, group string) Call {
 	return Call{Token: token, GroupCount: GroupCount{Group: group}} // of a record that somebody has edited
 }
 
-// isLaunchOf says that the node's machine was launched by the gang's attempt.
-func isLaunchOf(n *Node, g *Gang) bool { return g.Launch != "" && AttemptToken(n.Launch) == g.Launch }
-
 // blame says why machines that have all joined do not hold the gang: a group's
 // template that promised more than its nodes give, or somebody who came first.
 func blame(r *Request, v View) AttemptFailure {
@@ -284,19 +281,6 @@ func failure(v View, c Call, class v1alpha1.ErrorClass, format string, args ...a
 	return f
 }
 
-// successes are the calls of an attempt that has been under way, all of whose
-// machines have joined.
-func successes(r *Request, v View) (out []Lesson) {
-	if !r.Attempt.InFlight() {
-		return nil
-	}
-	for _, c := range r.Attempt.Calls(r.UID) {
-		f := AttemptFailure{Group: c.Group, Launch: c.Token, Asked: c.Count, Got: c.Count, Time: v.Now}
-		out = append(out, f.Lesson(r.String()))
-	}
-	return out
-}
-
 // Refused is the step after the cloud has refused a call of the attempt. The
 // machines of the view are those that came.
 func Refused(r *Request, v View, c Call, refusal *cloudprovider.Error) Step {
@@ -329,4 +313,35 @@ func closed(r *Request) *Request {
 	out.Attempt.Phase = Done
 	out.Gang.Launch = ""
 	return &out
+}
+
+// shareAgain is how soon an attempt that launches nothing may follow another one. What
+// others leave may change with every one of their steps, and each attempt is a write.
+const shareAgain = time.Second
+
+// nextShared says what an attempt does next whose own machines, if it has any, are there,
+// and which lacks the room that others are to leave. ok is false where it has to be given
+// up.
+func nextShared(r *Request, v View, rest Step) (s Step, ok bool) {
+	if in := v.Upcoming.of(r.UID); in != nil && in.forecast(v.Memo).fits {
+		rest.At = earliest(rest.At, in.Until())
+		return rest, true
+	}
+	if len(r.Attempt.Launches) > 0 {
+		return s, false
+	}
+	s = nextPending(closed(r), v.counting(v.Upcoming.without(r.UID)))
+	if at := r.Attempt.Started.Add(shareAgain); s.Do == Begin && len(s.Attempt.Launches) == 0 && v.Now.Before(at) {
+		rest.At = earliest(rest.At, at)
+		return rest, true
+	}
+	return s, true
+}
+
+// counting is the view where the gang counts on that room, nil being none.
+func (v View) counting(on *Upcoming) View {
+	s := *v.Snapshot
+	s.Upcoming = on
+	v.Snapshot = &s
+	return v
 }

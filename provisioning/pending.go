@@ -5,12 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
+	"github.com/muster-dev/muster/nodegroups"
 )
-
-// settle is how long a node that was cordoned to be booked is watched before it
-// counts: pods that the scheduler had assumed there may still land.
-const settle = time.Second
 
 // manifestGrace is how long after a request the objects may come without which it
 // fails for good: a manifest may have them in any order, and they are watched apart.
@@ -213,12 +209,76 @@ func (r *Request) difference(v View, plan Verdict, open bool) (book []Placement,
 	return book, unbook
 }
 
-// bookingOf is the booking of the live request of that UID on the node, or nil.
-func (n *Node) bookingOf(uid types.UID) *Booking {
-	for i := range n.Bookings {
-		if n.Bookings[i].UID == uid {
-			return &n.Bookings[i]
+// successes are the calls of an attempt that has been under way, all of whose
+// machines have joined.
+func successes(r *Request, v View) (out []Lesson) {
+	if !r.Attempt.InFlight() {
+		return nil
+	}
+	for _, c := range r.Attempt.Calls(r.UID) {
+		f := AttemptFailure{Group: c.Group, Launch: c.Token, Asked: c.Count, Got: c.Count, Time: v.Now}
+		out = append(out, f.Lesson(r.String()))
+	}
+	return out
+}
+
+// plan for the pods that are left of a request's gang, within what its namespace
+// may have: over a limit of price there may be a cheaper way.
+func (v *View) plan(r *Request, rest Gang) Verdict {
+	plan := v.Memo.plan(v.Snapshot, r.EquivalenceClass, rest, r.Policy)
+	over := v.over(r, plan)
+	if len(over) == 0 {
+		return plan
+	}
+	within := r.Policy
+	for _, l := range v.Limits {
+		if left := max(0, l.MicroUSDPerHour-v.Has.MicroUSDPerHour); l.MicroUSDPerHour >= 0 && (within.MaxMicroUSDPerHour < 0 || left < within.MaxMicroUSDPerHour) {
+			within.MaxMicroUSDPerHour = left
 		}
 	}
-	return nil
+	if plan.MicroUSDPerHour > within.MaxMicroUSDPerHour && within.MaxMicroUSDPerHour >= 0 {
+		cheaper := Plan(v.Snapshot, rest, within)
+		if (cheaper.Outcome == Launch || cheaper.Outcome == Fits) && len(v.over(r, cheaper)) == 0 {
+			return cheaper
+		}
+	}
+	return Verdict{Outcome: Wait, Reasons: over}
+}
+
+// bookedNodes are those that the request has booked, by name.
+func bookedNodes(r *Request, v View) (names []string) {
+	for n := range v.Nodes.BookedBy(r.UID) {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// over says which limits the launches of a plan would break.
+func (v *View) over(r *Request, plan Verdict) (out []Reason) {
+	if len(plan.Launches) == 0 || len(v.Limits) == 0 {
+		return nil
+	}
+	var asks Holdings
+	for _, l := range plan.Launches {
+		if g := v.findGroup(l.Group); g != nil {
+			asks.Add(&g.Group, l.Count)
+		}
+	}
+	for _, l := range v.Limits {
+		tell := func(field, what string, has, asks, most int64, show func(int64) string) {
+			if most >= 0 && nodegroups.Plus(has, asks) > most {
+				out = append(out, Reason{Code: CodeLimit, Message: fmt.Sprintf(
+					"namespace %s has %s of the %s %s that CapacityPolicy %s lets it have (%s) and the gang needs %s more, %s too many: "+
+						"it changes when machines of the namespace are given back, or when an admin raises the field",
+					r.Namespace, show(has), show(most), what, l.Policy, field, show(asks), show(nodegroups.Plus(has, asks)-most))})
+			}
+		}
+		tell("spec.limits.machines", "machines", int64(v.Has.Machines), int64(asks.Machines), int64(l.Machines), func(n int64) string { return fmt.Sprint(n) })
+		for _, name := range l.Devices.Names() {
+			tell(fmt.Sprintf("spec.limits.devices[%q]", name), string(name), v.Has.Devices[name], asks.Devices[name], l.Devices[name],
+				func(n int64) string { return nodegroups.Quantity(name, n) })
+		}
+		tell("spec.limits.pricePerHour", "USD per hour", v.Has.MicroUSDPerHour, asks.MicroUSDPerHour, l.MicroUSDPerHour, USD)
+	}
+	return out
 }

@@ -2,15 +2,11 @@ package provisioning
 
 import (
 	"fmt"
-	"iter"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
-
-	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning/fit"
 )
 
 // unreadyGrace is how long a booked node may be unready until its room counts as
@@ -201,24 +197,6 @@ func shortage(r *Request, v View, rest Gang, plan *Verdict) string {
 		pods(left), and(plan.Message(), stranger(v.Nodes.BookedBy(r.UID))))
 }
 
-// lacks says that less is booked than the gang needs: it is not that others are in
-// the way, who may go.
-func lacks(g *Gang, objects fit.Objects, own iter.Seq[*Node]) bool {
-	booked, needed := nodegroups.Resources{}, nodegroups.Resources{}
-	for n := range own {
-		if b := n.bookingOf(g.UID); b != nil {
-			booked.Add(b.Booked, 1)
-		}
-	}
-	for i := range g.PodSets {
-		if p, _ := g.PodSets[i].read(g.Namespace, objects); p != nil {
-			needed.Add(p.Requests, p.Count)
-		}
-	}
-	_, _, short := booked.Short(needed)
-	return short
-}
-
 // IsWhole says that all that a request has booked is there. It stays Provisioned while
 // what was lost is replaced, for the sake of pods that have come. A gang that has not
 // begun had better wait: nobody knows whether there will be anything in its place.
@@ -230,12 +208,4 @@ func IsWhole(r *provreq.ProvisioningRequest) bool {
 
 func expire(r *Request, v View, why string) Step {
 	return Step{Do: Expire, Attempt: r.Attempt, Unbook: bookedNodes(r, v), KeepLabels: v.Active > 0, Condition: over(ReasonReservationExpired, why)}
-}
-
-// bookedNodes are those that the request has booked, by name.
-func bookedNodes(r *Request, v View) (names []string) {
-	for n := range v.Nodes.BookedBy(r.UID) {
-		names = append(names, n.Name)
-	}
-	return names
 }

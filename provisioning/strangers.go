@@ -28,11 +28,3 @@ func stranger(nodes iter.Seq[*Node]) string {
 	}
 	return first
 }
-
-// and adds what is known of strangers to a message.
-func and(message, stranger string) string {
-	if stranger == "" {
-		return message
-	}
-	return message + "; " + stranger
-}

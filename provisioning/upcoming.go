@@ -9,51 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// UpcomingAttempt is an attempt in flight, or one that is about to begin.
-type UpcomingAttempt struct {
-	Gang     Gang
-	Policy   Policy
-	Launches []GroupCount
-	// Held says that somebody creates the gang's pods as soon as its machines are there.
-	// Of others nobody knows when they come, so what they leave is for nobody.
-	Held bool
-}
-
-// Upcoming is the room that there will be without another launch: once the machines have
-// joined that are being launched, and the pods have come that nodes are booked for. Gangs
-// that are smaller than a machine share machines that way from the start.
-//
-// It is a list of attempts: those that have booked all that they need already, then all
-// others, each in the order in which they began. Each takes its part of what those before
-// it leave, so nobody counts on room that somebody else has counted on before him. What is
-// not asked for is not worked out, and a Memo keeps what has been.
-type Upcoming struct {
-	// before is the list without its last attempt; nil where there is none.
-	before  *Upcoming
-	attempt UpcomingAttempt
-	*root
-}
-
-// forecast is what an Upcoming comes to.
-type forecast struct {
-	// nodes with the room that is left.
-	nodes *Nodes
-	// fits reports whether the gang of the last attempt has room once all this is there.
-	fits bool
-}
-
-// root is what the attempts of a list have in common.
-type root struct {
-	// now has the nodes and groups as they are.
-	now *Snapshot
-	// flying are the requests of the attempts that the list was made with. They take what
-	// they have booked when it is their turn.
-	flying map[types.UID]bool
-	// until is when the first of the bookings that are counted on is too old for that;
-	// zero where none is.
-	until time.Time
-}
-
 // comesWithin is how long after its booking a pod is counted on to come whose queue lets
 // it. It may hang on other checks of the queue, or on what keeps pods from being made.
 const comesWithin = time.Minute
@@ -299,35 +254,4 @@ func sayShares(shares []GroupCount) (out string) {
 		out += fmt.Sprintf("%s %s", machines(s.Count), of)
 	}
 	return out + " that others are getting"
-}
-
-// shareAgain is how soon an attempt that launches nothing may follow another one. What
-// others leave may change with every one of their steps, and each attempt is a write.
-const shareAgain = time.Second
-
-// nextShared says what an attempt does next whose own machines, if it has any, are there,
-// and which lacks the room that others are to leave. ok is false where it has to be given
-// up.
-func nextShared(r *Request, v View, rest Step) (s Step, ok bool) {
-	if in := v.Upcoming.of(r.UID); in != nil && in.forecast(v.Memo).fits {
-		rest.At = earliest(rest.At, in.Until())
-		return rest, true
-	}
-	if len(r.Attempt.Launches) > 0 {
-		return s, false
-	}
-	s = nextPending(closed(r), v.counting(v.Upcoming.without(r.UID)))
-	if at := r.Attempt.Started.Add(shareAgain); s.Do == Begin && len(s.Attempt.Launches) == 0 && v.Now.Before(at) {
-		rest.At = earliest(rest.At, at)
-		return rest, true
-	}
-	return s, true
-}
-
-// counting is the view where the gang counts on that room, nil being none.
-func (v View) counting(on *Upcoming) View {
-	s := *v.Snapshot
-	s.Upcoming = on
-	v.Snapshot = &s
-	return v
 }

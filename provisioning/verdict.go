@@ -159,18 +159,6 @@ func (v Verdict) Message() string {
 	return strings.Join(parts, "; ")
 }
 
-// NoteLimit is what the note of an Event holds, in bytes.
-const NoteLimit = 1024
-
-// Clip shortens a message to at most limit bytes.
-func Clip(s string, limit int) string {
-	const dots = "…"
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit-len(dots)], "") + dots
-}
-
 // misfit says that the group is of another kind than the gang needs.
 func (r Reason) misfit() bool {
 	return r.Code == CodeTooSmall || r.Code == CodeMarket || r.Code == CodeConstraint

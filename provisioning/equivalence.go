@@ -12,36 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Memo remembers what plans have come to, for one goroutine that makes many of them. A nil
-// Memo remembers nothing.
-//
-// It has the gangs that could not be placed, by equivalence class, so that those that ask
-// for the same need not be planned again. That holds while requests are decided one after
-// another: what a decision leaves to others, such as a share of upcoming nodes, has them
-// decided again once it is on record.
-type Memo struct {
-	inadmissible map[string]Verdict
-	forecasts    map[*Upcoming]forecast
-}
-
-// NewMemo knows nothing yet.
-func NewMemo() *Memo {
-	return &Memo{inadmissible: map[string]Verdict{}, forecasts: map[*Upcoming]forecast{}}
-}
-
-func (m *Memo) forecastOf(u *Upcoming) (f forecast, known bool) {
-	if m != nil {
-		f, known = m.forecasts[u]
-	}
-	return f, known
-}
-
-func (m *Memo) keep(u *Upcoming, f forecast) {
-	if m != nil {
-		m.forecasts[u] = f
-	}
-}
-
 // EquivalenceClass is equal for gangs that ask for the same under the same policy. Names of
 // podSets do not count. It is empty where that is not known.
 func EquivalenceClass(g *Gang, p *Policy) string {
@@ -63,16 +33,16 @@ func EquivalenceClass(g *Gang, p *Policy) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// plan is that of Plan for what is left of the request's gang. A nil receiver
+// plan is that of Plan for what is left of a gang of the class. A nil receiver
 // remembers nothing.
-func (m *Memo) plan(s *Snapshot, r *Request, rest Gang) Verdict {
-	if m == nil || r.EquivalenceClass == "" || hasStake(s, &rest) || slices.ContainsFunc(rest.PodSets, PodSet.refused) {
-		return Plan(s, rest, r.Policy)
+func (m *Memo) plan(s *Snapshot, class string, rest Gang, policy Policy) Verdict {
+	if m == nil || class == "" || hasStake(s, &rest) || slices.ContainsFunc(rest.PodSets, PodSet.refused) {
+		return Plan(s, rest, policy)
 	}
-	v, known := m.inadmissible[r.EquivalenceClass]
+	v, known := m.inadmissible[class]
 	if !known {
-		if v = Plan(s, anonymous(rest), r.Policy); v.Outcome == Wait || v.Outcome == Never {
-			m.inadmissible[r.EquivalenceClass] = v
+		if v = Plan(s, anonymous(rest), policy); v.Outcome == Wait || v.Outcome == Never {
+			m.inadmissible[class] = v
 		}
 	}
 	return named(v, rest)

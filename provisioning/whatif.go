@@ -59,3 +59,27 @@ func (b *Booking) leaves() nodegroups.Resources {
 	}
 	return out
 }
+
+// Taking is the snapshot where what the plan uses is taken for a gang of the given
+// owner, so that nobody else is promised it. The tenant pays.
+func (s *Snapshot) Taking(owner types.UID, t Tenant, plan *Verdict) *Snapshot {
+	out := *s
+	out.Nodes, out.Groups = s.Nodes.Clone(), slices.Clone(s.Groups)
+	for _, p := range plan.Placement {
+		n := *out.Nodes.Find(p.Node)
+		b := Booking{UID: owner, Namespace: t.Namespace, Queue: t.Queue, Booked: p.Requests, Remaining: p.Requests, Held: true, Since: s.Now}
+		n.Bookings, n.Labelled = append(slices.Clip(n.Bookings), b), append(slices.Clip(n.Labelled), b)
+		out.Nodes.Set(&n)
+	}
+	for _, l := range plan.Launches {
+		out.findGroup(l.Group).Machines += l.Count
+	}
+	if s.Upcoming != nil {
+		out.Upcoming = s.Upcoming.after(owner, plan, out.Nodes)
+	}
+	if len(s.Budgets) > 0 {
+		perHour := s.asks(&Gang{UID: owner}, plan)
+		out.Charges = append(slices.Clip(s.Charges), Charge{Request: owner, Tenant: t, MicroUSDPerHour: perHour, Runs: plan.Runs})
+	}
+	return &out
+}
