@@ -6,14 +6,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CapacityPolicy says how the capacity of a gang is chosen. An AdmissionCheck of
-// the controller muster.dev/capacity names one in its parameters; a
-// ProvisioningRequest names one in its parameter capacityPolicy. Checks and requests that
-// name none have the CapacityPolicy called default, if there is one. Parameters of a
-// request, and so the annotations provreq.kueue.x-k8s.io/<parameter> of a queued
-// job, come before fields of the same name within the bounds of overrides; see
-// CapacityPolicy.Overridden. Its limits and
-// budgets hold for all requests of the namespaces that they select, whatever these name.
+// CapacityPolicy sets how the capacity of a gang is chosen. An AdmissionCheck of controller
+// muster.dev/capacity names one in its parameters, a ProvisioningRequest in its parameter
+// capacityPolicy; the CapacityPolicy called default, if it exists, applies to checks and
+// requests that name none. Parameters of a request, and thus the annotations
+// provreq.kueue.x-k8s.io/<parameter> of a queued job, override fields of the same name within
+// the bounds of overrides. limits and budgets apply to all requests of the namespaces that
+// they select, whichever CapacityPolicy a request names.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -32,99 +31,95 @@ type CapacityPolicy struct {
 	Status CapacityPolicyStatus `json:"status,omitempty"`
 }
 
-// CapacityPolicySpec bounds and orders the options for a gang.
+// CapacityPolicySpec bounds and orders the options of a gang.
 type CapacityPolicySpec struct {
-	// namespaceSelector selects the namespaces whose requests may have this policy, by
-	// their labels, by the name too: each bears it as kubernetes.io/metadata.name. Requests
-	// of other namespaces that name it wait, those of queued jobs too. Unset selects all.
+	// namespaceSelector selects the namespaces whose requests may use this policy, by their
+	// labels (kubernetes.io/metadata.name is the name). Requests and queued jobs of other
+	// namespaces that name it wait. Unset selects all.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// overrides is how far the annotations of jobs and the parameters of requests may
-	// loosen this policy. Unset means not at all: they may only tighten it, with a lower
-	// price, a shorter booking, fewer capacity types, longer waits or an earlier start. What
-	// loosens it further is refused: the job or request waits and is told the bound.
+	// overrides bounds how far annotations of jobs and parameters of requests may loosen this
+	// policy. Unset means that they may only tighten it: a lower price, a shorter booking,
+	// fewer capacity types, longer waits, an earlier start. A job or request beyond the bound
+	// waits, and its condition tells the bound.
 	// +optional
 	Overrides *CapacityOverrides `json:"overrides,omitempty"`
 
-	// split says over what a gang may be spread.
+	// split bounds over which groups and zones a gang may be spread.
 	// +optional
 	// +kubebuilder:default=SingleZone
 	Split Split `json:"split,omitempty"`
 
-	// requiredTopology is a node label, for example that of a rack or a network
-	// block: all pods of the gang run on nodes that have the same value of it.
-	// Machines are launched only in groups whose template has the label. Unset
-	// means no such bound.
+	// requiredTopology is a node label, for example of a rack or a network block: all pods of
+	// the gang run on nodes with the same value. Machines are launched only in groups whose
+	// template has the label. Empty means no such requirement.
 	// +optional
 	// +kubebuilder:validation:MaxLength=316
 	RequiredTopology string `json:"requiredTopology,omitempty"`
 
-	// capacityTypes that may be used, the most wanted first. Unset means all:
-	// Reserved, then Spot, then OnDemand.
+	// capacityTypes that may be used, in order of preference. Unset means Reserved, then Spot,
+	// then OnDemand.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=3
 	CapacityTypes []CapacityType `json:"capacityTypes,omitempty"`
 
-	// fallbackAfter says how long a queued job does without a capacity type, counted
-	// from the creation of its Workload: {OnDemand: 30m} insists on the other types for
-	// half an hour. The first of capacityTypes never waits. It is the queue that
-	// waits: requests that nobody queued may use all types at once.
+	// fallbackAfter is the time, from the creation of its Workload, during which a queued job
+	// does not use a capacity type: with {OnDemand: 30m} it only uses the other types for half
+	// an hour. The first of capacityTypes is usable at once, as is a type that is missing
+	// here. Requests of no queue may use all types at once.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=3
 	// +kubebuilder:validation:XValidation:rule="self.all(t, t in ['Reserved', 'Spot', 'OnDemand'])",message="fallbackAfter has the capacity types Reserved, Spot or OnDemand as keys"
 	// +kubebuilder:validation:XValidation:rule="self.all(t, duration(self[t]) >= duration('0s'))",message="fallbackAfter must not be negative"
 	FallbackAfter map[CapacityType]metav1.Duration `json:"fallbackAfter,omitempty"`
 
-	// startWithin is how long after the creation of its Workload a queued job may
-	// get its machines. Unset means for ever.
+	// startWithin is the time, from the creation of its Workload, within which a queued job
+	// must get its machines, for example 2h. Unset means no limit.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="startWithin must be positive, for example 2h"
 	StartWithin *metav1.Duration `json:"startWithin,omitempty"`
 
-	// onLateStart is what happens to a queued job that has no machines by then.
+	// onLateStart is the reaction to a queued job without machines after startWithin.
 	// +optional
 	// +kubebuilder:default=Hold
 	OnLateStart LateReaction `json:"onLateStart,omitempty"`
 
-	// maxPricePerHour is the most that the launched machines of one gang may
-	// cost together, in USD per hour. Unset means no bound.
+	// maxPricePerHour is the maximum total price of the machines launched for one gang, in USD
+	// per hour. Unset means no bound; 0 means only machines without a price.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0",message="a price must not be negative"
 	MaxPricePerHour *resource.Quantity `json:"maxPricePerHour,omitempty"`
 
-	// bookingTimeout is how long booked capacity waits for its pods. It is at least
-	// what the scheduler needs for the gang, at 10 pods a second. The parameter
-	// bookingTimeout of a ProvisioningRequest comes before it, if it is shorter.
+	// bookingTimeout is how long booked capacity waits for its pods, for example 10m. It is at
+	// least what the scheduler needs for the gang, at 10 pods per second. A shorter parameter
+	// bookingTimeout of a ProvisioningRequest overrides it.
 	// +optional
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="bookingTimeout must be positive, for example 10m"
 	BookingTimeout *metav1.Duration `json:"bookingTimeout,omitempty"`
 
-	// onMachineLoss is what happens to a request whose pods run when one of their
-	// machines is lost, or when a pod in place of another has found no room for a minute
-	// since less is left of the booking than the gang needs: Event only tells of lost
-	// machines; Revoke has a queued job begin anew on other machines, since its pods can
-	// run nowhere else. Unless it is set, it is Revoke for the
-	// checks of muster.dev/capacity and Event for all other requests: a stock Kueue
-	// deactivates a job whose capacity is revoked. The parameter onMachineLoss of a
-	// ProvisioningRequest comes before it, unless this field is Revoke.
+	// onMachineLoss is the reaction if a machine is lost while the pods of a request run, or
+	// if a replacement pod has been unschedulable for a minute because the booking is smaller
+	// than the gang. Event only reports it; Revoke also restarts a queued job on other
+	// machines. The default is Revoke for checks of muster.dev/capacity, and Event for all
+	// other requests, since a stock Kueue deactivates a job whose capacity is revoked. The
+	// parameter onMachineLoss of a ProvisioningRequest overrides it, unless it is Revoke.
 	// +optional
 	OnMachineLoss LossReaction `json:"onMachineLoss,omitempty"`
 
-	// limits are what each namespace that they select may have of machines that
-	// Muster launches. They hold beside those of other CapacityPolicies, whichever
-	// a request names: naming another one evades nothing. A request over a limit
-	// waits and says by how much. Unset means no limit.
+	// limits bound the machines that Muster launches for each selected namespace. The limits
+	// of all CapacityPolicies apply, whichever a request names. A request over a limit waits,
+	// and its condition tells by how much. Unset means no limit.
 	// +optional
 	Limits *CapacityLimits `json:"limits,omitempty"`
 
-	// budgets are what namespaces, or queues of theirs, may spend in a period on
-	// machines that Muster launches. They hold beside those of other CapacityPolicies,
-	// whichever a request names. A gang that would pass one waits and says by how much;
-	// no gang that has its machines is ever stopped for it.
+	// budgets bound the cost, per period, of machines that Muster launches for namespaces or
+	// their queues. The budgets of all CapacityPolicies apply, whichever a request names. A
+	// gang that would exceed a budget waits, and its condition tells by how much; a gang that
+	// has its machines is never stopped.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -132,30 +127,30 @@ type CapacityPolicySpec struct {
 	Budgets []CapacityBudget `json:"budgets,omitempty"`
 }
 
-// CapacityOverrides bound what jobs and requests may say in place of fields of their
-// CapacityPolicy. Where a bound is unset, the field itself is the bound.
+// CapacityOverrides bound the overrides of a CapacityPolicy's fields by jobs and requests. If
+// a bound is unset, the field of the policy is the bound.
 type CapacityOverrides struct {
-	// capacityTypes that they may use beside those of the policy.
+	// capacityTypes that may be used beside those of the policy.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=3
 	CapacityTypes []CapacityType `json:"capacityTypes,omitempty"`
 
 	// fallbackAfter is the shortest wait for a capacity type that a job may choose: with
-	// {OnDemand: 0s} it may begin with OnDemand. It never shortens the wait of a job that
-	// chooses nothing.
+	// {OnDemand: 0s} it may use OnDemand at once. It does not shorten the wait of a job that
+	// does not choose.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=3
 	// +kubebuilder:validation:XValidation:rule="self.all(t, t in ['Reserved', 'Spot', 'OnDemand'])",message="fallbackAfter has the capacity types Reserved, Spot or OnDemand as keys"
 	// +kubebuilder:validation:XValidation:rule="self.all(t, duration(self[t]) >= duration('0s'))",message="fallbackAfter must not be negative"
 	FallbackAfter map[CapacityType]metav1.Duration `json:"fallbackAfter,omitempty"`
 
-	// maxPricePerHour is the highest that they may choose, in USD per hour.
+	// maxPricePerHour is the highest that may be chosen, in USD per hour.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0",message="a price must not be negative"
 	MaxPricePerHour *resource.Quantity `json:"maxPricePerHour,omitempty"`
 
-	// bookingTimeout is the longest that they may choose.
+	// bookingTimeout is the longest that may be chosen.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="bookingTimeout must be positive, for example 1h"
 	BookingTimeout *metav1.Duration `json:"bookingTimeout,omitempty"`
@@ -165,42 +160,41 @@ type CapacityOverrides struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="startWithin must be positive, for example 2h"
 	StartWithin *metav1.Duration `json:"startWithin,omitempty"`
 
-	// capacityPolicies that a job may name in place of this one, which its check names.
-	// Their own bounds hold then. It may name others as far as they are no looser.
+	// capacityPolicies that a job may name instead of this one, which its check names. Their
+	// own bounds apply then. A job may name other policies as far as they are not looser.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	CapacityPolicies []string `json:"capacityPolicies,omitempty"`
 }
 
-// CapacityBudget bounds what the namespaces that it selects, or queues of theirs, spend
-// together: the price of the machines that Muster has launched, from when their gang
-// begins to launch or books them until its pods have ended. A machine that several
-// have booked costs each an equal part; one that stands idle costs nobody.
+// CapacityBudget bounds the total spend of the selected namespaces or their queues: the price
+// of the machines that Muster has launched, from the launch for their gang, or their booking,
+// until its pods have ended. The price of a machine is divided equally among the gangs that
+// have booked it; idle machines are not charged.
 //
-// A gang may begin if three amounts together are within usd: what was spent in the
-// period so far; what machines that are in use or being launched will cost yet; and
-// what its own will. A gang whose pods all have activeDeadlineSeconds is taken to need
-// its machines for that long, any other for the time of reserve, and each no longer
-// than the period lasts.
+// A gang may start if the sum of three amounts is within usd: the spend of the period so far,
+// the expected cost of machines that are in use or launching, and the expected cost of its
+// own. A gang whose pods all have activeDeadlineSeconds is expected to need its machines for
+// that long, any other for reserve, and none for longer than the rest of the period.
 type CapacityBudget struct {
-	// name tells the budget from the others of this policy in reasons, metrics and
-	// the status. What was spent stays with the name.
+	// name identifies the budget in reasons, metrics and the status. The spend is kept by the
+	// name.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// namespaceSelector selects the namespaces that share the budget, by their labels, by
-	// the name too: each bears it as kubernetes.io/metadata.name. Unset selects all.
+	// namespaceSelector selects the namespaces that share the budget, by their labels
+	// (kubernetes.io/metadata.name is the name). Unset selects all.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// queues are the LocalQueues of the selected namespaces that share the budget, by
-	// their names. A request counts for the one that its label kueue.x-k8s.io/queue-name
-	// names, which those of queued jobs bear. Requests without the label count too, unless
-	// queuedOnly is true: leaving it out evades no budget. Unset means all requests.
+	// queues are the names of the LocalQueues, in the selected namespaces, that share the
+	// budget. A request belongs to the queue in its label kueue.x-k8s.io/queue-name, which
+	// requests of queued jobs have. Requests without the label count, too, unless queuedOnly
+	// is true. Unset means all requests.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -209,26 +203,25 @@ type CapacityBudget struct {
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="must be the name of a LocalQueue, without its namespace, for example research"
 	Queues []string `json:"queues,omitempty"`
 
-	// queuedOnly leaves out requests of no queue where queues are named. Bound them by
-	// another budget or by limits.
+	// queuedOnly excludes requests without a queue if queues is set. Another budget or limits
+	// can bound them.
 	// +optional
 	QueuedOnly bool `json:"queuedOnly,omitempty"`
 
-	// usd is what may be spent in each period, in USD.
+	// usd is the amount per period, in USD. 0 means that no gang may start.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0",message="a budget must not be negative: give an amount of USD, for example 5000"
 	USD resource.Quantity `json:"usd"`
 
-	// period after which spending begins anew at 0: a calendar day, a week from Monday on
-	// or a calendar month, each from midnight UTC.
+	// period after which the spend restarts at 0: a calendar day, a week from Monday, or a
+	// calendar month, each from midnight UTC.
 	// +required
 	Period BudgetPeriod `json:"period"`
 
-	// reserve is how long ahead money is set aside for each gang of which nobody
-	// knows when it ends, again and again while it runs. The budget is passed only
-	// by gangs that run for longer than that after the last one began. More is
-	// safer, and lets fewer run at a time: 744h never lets a month's budget be
-	// passed.
+	// reserve is the time for which the cost of a gang without a known end is committed in
+	// advance, continuously while it runs. The budget is only exceeded by gangs that run for
+	// longer than this after the last one started. A longer time is safer, but fewer gangs run
+	// at a time: with 744h a month's budget is never exceeded. With 0s nothing is committed.
 	// +optional
 	// +kubebuilder:default="24h"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="reserve must not be negative: give a duration, for example 24h"
@@ -240,31 +233,31 @@ type CapacityBudget struct {
 type BudgetPeriod string
 
 const (
-	// BudgetDay begins at midnight.
+	// BudgetDay starts at midnight.
 	BudgetDay BudgetPeriod = "Day"
-	// BudgetWeek begins on Monday.
+	// BudgetWeek starts on Monday.
 	BudgetWeek BudgetPeriod = "Week"
-	// BudgetMonth begins on the first.
+	// BudgetMonth starts on the first.
 	BudgetMonth BudgetPeriod = "Month"
 )
 
-// CapacityPolicyStatus is how the budgets stand.
+// CapacityPolicyStatus is the state of the budgets.
 type CapacityPolicyStatus struct {
-	// budgets by name. They are written at most once a minute, and once a thousandth
-	// of a budget more was spent: after a crash what machines in use have cost since is
-	// added, and what those cost that have gone since is lost.
+	// budgets by name. They are written at most once a minute, when at least a thousandth of
+	// the budget was spent since. After a crash the cost of machines in use since then is
+	// added; the cost of machines that have ended meanwhile is lost.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Budgets []BudgetStatus `json:"budgets,omitempty"`
 }
 
-// BudgetStatus is what was spent of a budget.
+// BudgetStatus is the spend of a budget.
 type BudgetStatus struct {
 	// name of the budget.
 	Name string `json:"name"`
 
-	// periodStart and periodEnd bound the period that spent is about.
+	// periodStart and periodEnd bound the period of spent.
 	PeriodStart metav1.Time `json:"periodStart"`
 	PeriodEnd   metav1.Time `json:"periodEnd"`
 
@@ -273,78 +266,75 @@ type BudgetStatus struct {
 	Spent string           `json:"spent"`
 	At    metav1.MicroTime `json:"at"`
 
-	// warnedPercent is the share of the budget, 80 or 100, of which an Event has told
-	// last in this period; 0 for none.
+	// warnedPercent is the share of the budget, 80 or 100, in the last Event of this period; 0
+	// if there was none.
 	// +optional
 	WarnedPercent int32 `json:"warnedPercent,omitempty"`
 }
 
-// LateReaction is what follows when a job has no machines by the time at which it
-// was to start.
+// LateReaction is the reaction to a job without machines at its latest start.
 // +kubebuilder:validation:Enum=Hold;Deactivate
 type LateReaction string
 
 const (
-	// LateHold: the job stays in its queue, is told, and gets no machines until
-	// somebody gives it more time.
+	// LateHold: the job stays in its queue with a condition that tells so, and gets no machines
+	// until its limit is extended.
 	LateHold LateReaction = "Hold"
 	// LateDeactivate: the job's Workload is deactivated.
 	LateDeactivate LateReaction = "Deactivate"
 )
 
-// LossReaction is what follows from the loss of a machine that is in use.
+// LossReaction is the reaction to the loss of a machine that is in use.
 // +kubebuilder:validation:Enum=Event;Revoke
 type LossReaction string
 
 const (
-	// LossEvent: an Event and a metric tell of it. The gang goes on as it can.
+	// LossEvent: an Event and a metric report it. The gang continues as it can.
 	LossEvent LossReaction = "Event"
-	// LossRevoke: the request gets the condition CapacityRevoked=True, too. A queue whose
-	// check is muster.dev/capacity answers it by stopping the job and starting it anew on
-	// other machines, Kueue by deactivating it.
+	// LossRevoke: the request also gets the condition CapacityRevoked=True. Then the check
+	// muster.dev/capacity restarts the job on other machines; Kueue deactivates it.
 	LossRevoke LossReaction = "Revoke"
 )
 
-// CapacityLimits bound what one namespace has at a time: the machines that were
-// launched for its requests, until they have ended or serve nobody any more after
-// their request is gone; and those that are being launched. Requests of queued jobs
-// count as well: where these are bounded by the quota of their queue alone, have the
-// namespaceSelector leave their namespaces out.
+// CapacityLimits bound the machines that one namespace has at a time: those that are launching
+// for its requests, and those that were launched until they end, or until they are idle after
+// their request was deleted. Requests of queued jobs count as well: to bound those only by the
+// quota of their queue, exclude their namespaces with namespaceSelector.
 type CapacityLimits struct {
-	// namespaceSelector selects namespaces by their labels, by the name too:
-	// each bears it as kubernetes.io/metadata.name. Unset selects all.
+	// namespaceSelector selects namespaces by their labels (kubernetes.io/metadata.name is the
+	// name). Unset selects all.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// machines of any kind. Unset means no bound.
+	// machines is the number of machines of any kind. Unset means no bound; 0 means none.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Machines *int32 `json:"machines,omitempty"`
 
-	// devices by the name of their resource, such as nvidia.com/gpu: as many as the
-	// templates of the machines' NodeGroups promise. What is missing has no bound.
+	// devices bounds extended resources, such as nvidia.com/gpu, as in the templates of the
+	// machines' NodeGroups. A resource that is missing here has no bound; 0 means none.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name.contains('/') && !name.contains('kubernetes.io/'))",message="devices are extended resources, such as nvidia.com/gpu"
 	// +kubebuilder:validation:XValidation:rule="self.all(name, quantity(string(self[name])).compareTo(quantity('0')) >= 0)",message="a number of devices must not be negative"
 	Devices corev1.ResourceList `json:"devices,omitempty"`
 
-	// pricePerHour is what the machines may cost together, in USD per hour. Unset
-	// means no bound.
+	// pricePerHour is the maximum total price of the machines, in USD per hour. Unset means no
+	// bound; 0 means only machines without a price.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0",message="a price must not be negative"
 	PricePerHour *resource.Quantity `json:"pricePerHour,omitempty"`
 }
 
-// Split says over what the pods of one gang may be spread.
+// Split bounds over which groups and zones the pods of a gang may be spread.
 // +kubebuilder:validation:Enum=SingleGroup;SingleZone;AnyZone
 type Split string
 
 const (
 	// SingleGroup: each podSet runs on the nodes of one group, all in one zone.
 	SingleGroup Split = "SingleGroup"
-	// SingleZone: all pods run in one zone, on as many groups as it takes.
+	// SingleZone: all pods run in one zone, on any number of groups.
 	SingleZone Split = "SingleZone"
-	// AnyZone: pods run wherever there is room.
+	// AnyZone: pods run in any zone.
 	AnyZone Split = "AnyZone"
 )
 

@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NodeGroup is a set of like machines that Muster may grow and shrink.
+// NodeGroup is a set of identical machines that Muster may launch and terminate.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -35,7 +35,7 @@ type NodeGroup struct {
 	Status NodeGroupStatus `json:"status,omitempty"`
 }
 
-// NodeGroupSpec says what the machines of a group are and how many there may be.
+// NodeGroupSpec describes the machines of a group and bounds their number.
 //
 // +kubebuilder:validation:XValidation:rule="self.minNodes <= self.maxNodes",message="minNodes must not be greater than maxNodes"
 // +kubebuilder:validation:XValidation:rule="self.provider != 'kwok' || has(self.kwok)",message="a group of provider kwok needs the field spec.kwok (it may be empty: {})"
@@ -43,56 +43,56 @@ type NodeGroup struct {
 // +kubebuilder:validation:XValidation:rule="self.provider != 'gcp' || has(self.gcp)",message="a group of provider gcp needs the field spec.gcp"
 // +kubebuilder:validation:XValidation:rule="self.provider == oldSelf.provider",message="provider cannot be changed: create another NodeGroup"
 type NodeGroupSpec struct {
-	// provider is the cloud that the machines come from.
+	// provider is the cloud of the machines. It is immutable.
 	// +required
 	Provider Provider `json:"provider"`
 
-	// minNodes is the number of machines that Muster never goes below when it
-	// gives idle machines back. It does not launch machines to reach it.
+	// minNodes is the number of machines that scale-down keeps. Muster does not launch
+	// machines to reach it. 0 means that all idle machines are terminated.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	MinNodes int32 `json:"minNodes"`
 
-	// maxNodes is the number of machines that Muster never exceeds.
+	// maxNodes is the maximum number of machines. 0 means that nothing is launched.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	MaxNodes int32 `json:"maxNodes"`
 
-	// capacityType is the market in which the machines are bought. Nodes carry
-	// it as the label muster.dev/capacity-type, in lower case with hyphens.
+	// capacityType is the market of the machines. Nodes have it as the label
+	// muster.dev/capacity-type, in lower case with hyphens.
 	// +optional
 	// +kubebuilder:default=OnDemand
 	CapacityType CapacityType `json:"capacityType,omitempty"`
 
-	// zone is the failure domain of all machines of the group. Nodes carry it
-	// as the label topology.kubernetes.io/zone.
+	// zone is the failure domain of all machines of the group. Nodes have it as the label
+	// topology.kubernetes.io/zone. Empty means that the zone is unknown.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Zone string `json:"zone,omitempty"`
 
-	// pricePerHour is what one machine costs, in USD per hour.
+	// pricePerHour is the price of one machine, in USD per hour. Unset counts as 0.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0",message="a price must not be negative"
 	PricePerHour *resource.Quantity `json:"pricePerHour,omitempty"`
 
-	// joinTimeout is how long the machines of a launch may take from the call
-	// that makes them until all of their nodes are ready for pods. After it the
-	// launch is undone and another option is tried.
+	// joinTimeout is the time from the launch call until all nodes of the launch are ready
+	// for pods, for example 15m. After it the launch is rolled back and another option is
+	// tried. It must be greater than 0.
 	// +optional
 	// +kubebuilder:default="15m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="joinTimeout must be positive, for example 15m"
 	JoinTimeout *metav1.Duration `json:"joinTimeout,omitempty"`
 
-	// idleTimeout is how long a machine may stand without pods and without a
-	// booking before it is given back.
+	// idleTimeout is the time that a machine stays without pods and without a booking before
+	// it is terminated, for example 10m. 0s means at once.
 	// +optional
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="idleTimeout must not be negative"
 	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`
 
-	// template is what a node of this group looks like.
+	// template describes a node of this group.
 	// +required
 	Template NodeTemplate `json:"template"`
 
@@ -101,13 +101,11 @@ type NodeGroupSpec struct {
 	// +optional
 	Kwok *KwokPool `json:"kwok,omitempty"`
 
-	// aws names the Auto Scaling group behind a group of provider aws, and which of
-	// its machines are meant.
+	// aws is the offering of an Auto Scaling group behind a group of provider aws.
 	// +optional
 	AWS *AWSGroup `json:"aws,omitempty"`
 
-	// gcp names the managed instance group behind a group of provider gcp, and
-	// which of its machines are meant.
+	// gcp is the offering of a managed instance group behind a group of provider gcp.
 	// +optional
 	GCP *GCPGroup `json:"gcp,omitempty"`
 }
@@ -117,7 +115,7 @@ type NodeGroupSpec struct {
 type Provider string
 
 const (
-	// ProviderKwok is the simulated cloud: machines are API objects that KWOK moves on.
+	// ProviderKwok is the simulated cloud: machines are API objects that KWOK updates.
 	ProviderKwok Provider = "kwok"
 	// ProviderAWS is Amazon Web Services: machines are EC2 instances.
 	ProviderAWS Provider = "aws"
@@ -125,9 +123,8 @@ const (
 	ProviderGCP Provider = "gcp"
 )
 
-// AWSGroup is one offering of an Auto Scaling group: machines of one type, in one
-// subnet and so in one zone, bought in one market. A group that allows several is
-// several NodeGroups.
+// AWSGroup is one offering of an Auto Scaling group: machines of one type, in one subnet and
+// thus in one zone, in one market. A group with several offerings has several NodeGroups.
 type AWSGroup struct {
 	// region, for example us-east-1.
 	// +required
@@ -135,8 +132,8 @@ type AWSGroup struct {
 	// +kubebuilder:validation:MaxLength=32
 	Region string `json:"region"`
 
-	// autoScalingGroup is the name of the Auto Scaling group, which says by its
-	// launch template what a machine is made of.
+	// autoScalingGroup is the name of the Auto Scaling group, whose launch template describes
+	// the machines.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
@@ -154,8 +151,8 @@ type AWSGroup struct {
 	// +kubebuilder:validation:MaxLength=64
 	Subnet string `json:"subnet"`
 
-	// capacityReservation is the ID of the reservation that machines of capacity type
-	// Reserved are launched into.
+	// capacityReservation is the ID of the reservation into which machines of capacity type
+	// Reserved are launched.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	CapacityReservation string `json:"capacityReservation,omitempty"`
@@ -171,15 +168,15 @@ type AWSGroup struct {
 type AWSLaunchMethod string
 
 const (
-	// AWSFleet is CreateFleet of type instant with a minimum. The machines stand
-	// beside the Auto Scaling group and join the cluster by themselves.
+	// AWSFleet is CreateFleet of type instant with a minimum. The machines do not belong to
+	// the Auto Scaling group; they join the cluster by themselves.
 	AWSFleet AWSLaunchMethod = "Fleet"
-	// AWSReservation reserves all machines first, by an On-Demand Capacity
-	// Reservation that ends by itself, and then launches into it.
+	// AWSReservation first reserves all machines with an On-Demand Capacity Reservation that
+	// has an end date, then launches into it.
 	AWSReservation AWSLaunchMethod = "Reservation"
-	// AWSLaunchInstances has the Auto Scaling group launch machines that it owns, and
-	// takes those that came back where they are too few: for groups that must own
-	// their machines, such as EKS managed node groups.
+	// AWSLaunchInstances lets the Auto Scaling group launch machines that it owns, and
+	// terminates a partial launch. It is for groups that must own their machines, such as
+	// EKS managed node groups.
 	AWSLaunchInstances AWSLaunchMethod = "LaunchInstances"
 )
 
@@ -198,8 +195,8 @@ type GCPGroup struct {
 	// +kubebuilder:validation:MaxLength=64
 	Location string `json:"location"`
 
-	// instanceGroupManager is the name of the managed instance group, which says by
-	// its instance template what a machine is made of.
+	// instanceGroupManager is the name of the managed instance group, whose instance template
+	// describes the machines.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -222,15 +219,15 @@ type GCPGroup struct {
 type GCPLaunchMethod string
 
 const (
-	// GCPBulkInsert is a bulk insert with a minimum. The machines stand beside the
-	// managed instance group and join the cluster by themselves.
+	// GCPBulkInsert is a bulk insert with a minimum. The machines do not belong to the managed
+	// instance group; they join the cluster by themselves.
 	GCPBulkInsert GCPLaunchMethod = "BulkInsert"
-	// GCPResizeRequest asks the managed instance group for all machines at once; the
-	// cloud queues it, and Muster cancels it when its time is over.
+	// GCPResizeRequest requests all machines from the managed instance group at once. The
+	// cloud queues the request, and Muster cancels it after joinTimeout.
 	GCPResizeRequest GCPLaunchMethod = "ResizeRequest"
-	// GCPCreateInstances has the managed instance group create machines of given
-	// names, and deletes those that came where they are too few: for groups that must
-	// own their machines, such as GKE node pools.
+	// GCPCreateInstances lets the managed instance group create machines of given names, and
+	// deletes a partial launch. It is for groups that must own their machines, such as GKE
+	// node pools.
 	GCPCreateInstances GCPLaunchMethod = "CreateInstances"
 )
 
@@ -239,16 +236,16 @@ const (
 type CapacityType string
 
 const (
-	// Reserved machines are paid for already.
+	// Reserved machines are already paid for.
 	Reserved CapacityType = "Reserved"
-	// Spot machines are cheap and may be taken away at any time.
+	// Spot machines are cheap and may be reclaimed by the cloud at any time.
 	Spot CapacityType = "Spot"
-	// OnDemand machines stay until they are given back.
+	// OnDemand machines stay until they are terminated.
 	OnDemand CapacityType = "OnDemand"
 )
 
-// CapacityTypeLabel is the node label that carries the group's capacity type:
-// reserved, spot or on-demand.
+// CapacityTypeLabel is the node label with the group's capacity type: reserved, spot or
+// on-demand.
 const CapacityTypeLabel = "muster.dev/capacity-type"
 
 // LabelValue is the capacity type as the value of CapacityTypeLabel.
@@ -263,7 +260,7 @@ func (c CapacityType) LabelValue() string {
 	}
 }
 
-// NodeTemplate is what a node of a group will look like once it has joined.
+// NodeTemplate describes a node of a group after it has joined.
 type NodeTemplate struct {
 	// labels of the node, beside those that Muster adds: the group, the zone
 	// and the capacity type.
@@ -278,59 +275,58 @@ type NodeTemplate struct {
 	// +kubebuilder:validation:MaxItems=16
 	Taints []corev1.Taint `json:"taints,omitempty"`
 
-	// startupTaints are taken off by somebody else while the node starts, for
-	// example by a network agent. A node counts only once they are gone.
+	// startupTaints are removed by another component while the node starts, for example by a
+	// network agent. A node is not ready for pods while it has one.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	StartupTaints []corev1.Taint `json:"startupTaints,omitempty"`
 
-	// capacity of one machine, for example cpu, memory, pods and
-	// nvidia.com/gpu. Where pods is missing it is 110.
+	// capacity of one machine, for example cpu, memory, pods and nvidia.com/gpu. cpu and
+	// memory are required; pods is 110 by default.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="'cpu' in self && 'memory' in self",message="capacity must name cpu and memory"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, quantity(string(self[k])).isGreaterThan(quantity('0')))",message="every amount of capacity must be greater than 0"
 	Capacity corev1.ResourceList `json:"capacity"`
 
-	// allocatable is what of capacity is left for pods. Resources that are
-	// missing here are allocatable in full.
+	// allocatable is the part of capacity that pods may use. A resource that is missing here
+	// is fully allocatable.
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 }
 
-// KwokPool scripts a pool of simulated machines. All times in faults count from
-// the creation of the NodeGroup. The same seed gives the same run.
+// KwokPool scripts a pool of simulated machines. All times in faults count from the creation
+// of the NodeGroup. The same seed gives the same run.
 type KwokPool struct {
-	// seed of everything that is random in this pool.
+	// seed of all randomness in this pool.
 	// +optional
 	Seed int64 `json:"seed,omitempty"`
 
-	// bootDelay is the time from a launch to the registration of the node.
+	// bootDelay is the time from a launch to the registration of the node. 0s means at once.
 	// +optional
 	// +kubebuilder:default="0s"
 	BootDelay metav1.Duration `json:"bootDelay,omitempty"`
 
-	// bootJitter is added to bootDelay: for each machine a share of it between
-	// none and all, drawn from the seed.
+	// bootJitter is the most that is added to bootDelay: a random duration from 0s to
+	// bootJitter for each machine.
 	// +optional
 	// +kubebuilder:default="0s"
 	BootJitter metav1.Duration `json:"bootJitter,omitempty"`
 
-	// deviceDelay is the time from the start of the device plugin's pod on a
-	// node until the node's extended resources are allocatable.
+	// deviceDelay is the time from the start of the device plugin's pod on a node until the
+	// node's extended resources are allocatable.
 	// +optional
 	// +kubebuilder:default="0s"
 	DeviceDelay metav1.Duration `json:"deviceDelay,omitempty"`
 
-	// holds is the number of machines that the pool has to give, whatever
-	// maxNodes allows. A launch that asks for more gets what is left and a
-	// stockout for the rest. Unset means without end. Faults of type Dry say
-	// when it is less.
+	// holds is the number of machines that the pool has, independently of maxNodes. A launch
+	// of more machines gets the rest of the pool and a Stockout. Unset means no limit; 0
+	// means no machines. Faults of type Dry lower it for a time.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Holds *int32 `json:"holds,omitempty"`
 
-	// faults are what goes wrong, and when.
+	// faults are the scripted faults of the pool.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -342,18 +338,18 @@ type KwokPool struct {
 type KwokFaultType string
 
 const (
-	// FaultDry: between from and until the pool holds no more machines than holds
-	// says, by default none. Those in use go on.
+	// FaultDry: between from and until the pool has only as many machines as holds tells, by
+	// default none. Machines in use stay.
 	FaultDry KwokFaultType = "Dry"
 	// FaultLaunchError: a launch fails as a whole with the given error.
 	FaultLaunchError KwokFaultType = "LaunchError"
 	// FaultBootDeath: a machine dies while it boots, its node never registers.
 	FaultBootDeath KwokFaultType = "BootDeath"
-	// FaultLateDevices: the extended resources of a node come later than
-	// deviceDelay, by the time that after says.
+	// FaultLateDevices: the extended resources of a node are late by after, in addition to
+	// deviceDelay.
 	FaultLateDevices KwokFaultType = "LateDevices"
-	// FaultReclaim: a machine is taken away, by the time that after says from
-	// its registration.
+	// FaultReclaim: a machine is reclaimed when the time after has passed since its
+	// registration.
 	FaultReclaim KwokFaultType = "Reclaim"
 )
 
@@ -379,29 +375,28 @@ type KwokFault struct {
 	// +optional
 	Until *metav1.Duration `json:"until,omitempty"`
 
-	// holds is the number of machines that the pool holds meanwhile, those in
-	// use among them, in a fault of type Dry. Unset means none. Where such faults
-	// overlap the least counts, so that a short one within a longer one is a
-	// drought that deepens and recedes.
+	// holds is the number of machines that the pool has during a fault of type Dry, including
+	// those in use. Unset means 0. If such faults overlap, the lowest applies: a short fault
+	// within a longer one is a drought that deepens and recedes.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Holds int32 `json:"holds,omitempty"`
 
-	// machines that the fault hits, by their ordinal in the pool: 0 is the
-	// first that the pool ever launched.
+	// machines that the fault hits, by their ordinal in the pool: 0 is the first that was ever
+	// launched.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	Machines []int64 `json:"machines,omitempty"`
 
-	// percent of the machines that the fault hits, drawn from the seed. With
-	// neither machines nor percent the fault hits all.
+	// percent of the machines that the fault hits, at random. Without machines and percent it
+	// hits all.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Percent *int32 `json:"percent,omitempty"`
 
-	// after is the delay that the type of the fault speaks of.
+	// after is the delay in faults of type LateDevices and Reclaim.
 	// +optional
 	After *metav1.Duration `json:"after,omitempty"`
 
@@ -410,9 +405,9 @@ type KwokFault struct {
 	Error *KwokError `json:"error,omitempty"`
 }
 
-// KwokError is how a simulated cloud refuses a launch.
+// KwokError is the error of a launch in a simulated cloud.
 type KwokError struct {
-	// class says what kind of refusal it is.
+	// class of the error.
 	// +required
 	Class ErrorClass `json:"class"`
 	// code as the cloud spells it, for example InsufficientInstanceCapacity.
@@ -426,33 +421,33 @@ type KwokError struct {
 	Message string `json:"message,omitempty"`
 }
 
-// ErrorClass is what a refusal of a cloud means for what to do next.
+// ErrorClass tells what follows from a cloud's error.
 // +kubebuilder:validation:Enum=Stockout;Quota;Network;Throttle;Auth;Config;Timeout;Lost
 type ErrorClass string
 
 const (
-	// Stockout: the cloud has no such machines now. Try elsewhere at once.
+	// Stockout: the cloud has no such machines now. Other offerings are tried at once.
 	Stockout ErrorClass = "Stockout"
-	// Quota: the account may not have more. A person must act.
+	// Quota: the account's limit is reached. A person must act.
 	Quota ErrorClass = "Quota"
-	// Network: the subnet has no addresses left. Machines may be had elsewhere; here
-	// somebody must make room.
+	// Network: the subnet has no free addresses. Other offerings are tried; here a person must
+	// act.
 	Network ErrorClass = "Network"
-	// Throttle: too many calls. Call slower.
+	// Throttle: too many calls. Calls are slowed down.
 	Throttle ErrorClass = "Throttle"
-	// Auth: Muster may not do this. A person must act.
+	// Auth: a permission is missing. A person must act.
 	Auth ErrorClass = "Auth"
-	// Config: the group is described wrongly. A person must act.
+	// Config: the configuration of the group is invalid. A person must act.
 	Config ErrorClass = "Config"
 	// Timeout: the machines did not become nodes in time.
 	Timeout ErrorClass = "Timeout"
-	// Lost: a machine went away before it was used.
+	// Lost: a machine ended before it was used.
 	Lost ErrorClass = "Lost"
 )
 
-// NodeGroupStatus is what Muster sees of the group and remembers of its attempts.
+// NodeGroupStatus is the observed state of the group and the outcome of its launches.
 type NodeGroupStatus struct {
-	// machines that exist or are on their way.
+	// machines is the number of machines that exist or are launching.
 	// +optional
 	// +kubebuilder:default=0
 	Machines int32 `json:"machines"`
@@ -460,29 +455,29 @@ type NodeGroupStatus struct {
 	// +optional
 	// +kubebuilder:default=0
 	ReadyNodes int32 `json:"readyNodes"`
-	// bookedNodes is the number of nodes that some request has booked.
+	// bookedNodes is the number of nodes that a request has booked.
 	// +optional
 	// +kubebuilder:default=0
 	BookedNodes int32 `json:"bookedNodes"`
-	// launched is the number of machines that the simulated pool has ever
-	// launched: the ordinal of the next one. Only for provider kwok.
+	// launched is the number of machines that the simulated pool has ever launched, which is
+	// the ordinal of the next machine. Only for provider kwok.
 	// +optional
 	Launched int64 `json:"launched,omitempty"`
 
-	// attempts remembers the last launches of the group, the newest first.
+	// attempts are the last launches of the group, the newest first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
 	Attempts []LaunchAttempt `json:"attempts,omitempty"`
 
-	// ledger is what past launches say about the next one: how likely it comes
-	// whole, by its size. Unset while nothing is known.
+	// ledger is the evidence of past launches, from which the chance of the next one is
+	// estimated by its size. Unset without evidence.
 	// +optional
 	Ledger *Ledger `json:"ledger,omitempty"`
 
-	// backoffs are the failures that keep launches waiting, one for each class and
-	// size. One that is over stays, so that the next failure in a row waits longer,
-	// until a launch succeeds or an hour after its end something else is learned.
+	// backoffs are the failures that delay launches, one for each class and size. A backoff
+	// that has ended stays, so that the next consecutive failure has a longer one, until a
+	// launch succeeds or another outcome is recorded an hour after its end.
 	// +optional
 	// +listType=map
 	// +listMapKey=class
@@ -490,26 +485,25 @@ type NodeGroupStatus struct {
 	// +kubebuilder:validation:MaxItems=64
 	Backoffs []Backoff `json:"backoffs,omitempty"`
 
-	// failures is the largest number of failures in a row among backoffs.
+	// failures is the largest number of consecutive failures among backoffs.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
 
-	// backoffUntil is the time when the last of backoffs is over.
+	// backoffUntil is the end of the last of backoffs.
 	// +optional
 	BackoffUntil *metav1.Time `json:"backoffUntil,omitempty"`
 
-	// shape is what real nodes of the group were seen to offer. Plans count with
-	// it where the template promises more.
+	// shape is what real nodes of the group were seen to offer. Plans use it where the
+	// template promises more.
 	// +optional
 	Shape *LearnedShape `json:"shape,omitempty"`
 
-	// advice is the cloud's own word on its chances; unset where it says nothing.
+	// advice is the cloud's own estimate of a launch; unset if it gives none.
 	// +optional
 	Advice *Advice `json:"advice,omitempty"`
 
-	// conditions: Obtainable says whether the next launch may try this group,
-	// TemplateMatches whether its nodes are what spec.template says, Sound whether
-	// nothing is in the way of Muster.
+	// conditions: Obtainable tells whether launches may be tried, TemplateMatches whether the
+	// nodes match spec.template, Sound whether nothing interferes with Muster.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -517,30 +511,29 @@ type NodeGroupStatus struct {
 }
 
 const (
-	// ConditionObtainable is False while launches of some size wait for a backoff
-	// to end, and after a failure that a person must mend until a launch succeeds.
+	// ConditionObtainable is False while launches of some size wait for a backoff, and after a
+	// failure that needs a person until a launch succeeds.
 	ConditionObtainable = "Obtainable"
-	// ConditionTemplateMatches is False when nodes of the group offer less than
-	// spec.template promises or lack its labels or taints; Unknown until a node has
-	// been seen.
+	// ConditionTemplateMatches is False if nodes of the group offer less than spec.template
+	// promises, or lack its labels or taints; Unknown until a node was seen.
 	ConditionTemplateMatches = "TemplateMatches"
-	// ConditionSound is False when something else changes the cloud's own group, when
-	// pods may slip onto its nodes before Muster cordons them, or when Muster lacks a
-	// permission; only groups that Muster has discovered have it.
+	// ConditionSound is False if something else changes the cloud's group, if other pods may
+	// be bound to new nodes before Muster cordons them, or if Muster lacks a permission. Only
+	// discovered groups have it.
 	ConditionSound = "Sound"
 )
 
-// Advice is a cloud's own word on the next launch. It weighs as much as four launches,
-// half of that 30 minutes later.
+// Advice is a cloud's own estimate of the next launch. It weighs as much as four launches,
+// and half of that 30 minutes later.
 type Advice struct {
-	// machines is the size of the launch that it speaks of.
+	// machines is the size of the launch that it is about.
 	// +kubebuilder:validation:Minimum=1
 	Machines int32 `json:"machines"`
-	// chance, in parts per thousand, that they come at once.
+	// chance, in parts per thousand, that such a launch succeeds.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Chance int32 `json:"chance"`
-	// at is when the cloud said so.
+	// at is the time of the estimate.
 	At metav1.Time `json:"at"`
 	// source is the call that it comes from.
 	// +optional
@@ -548,13 +541,13 @@ type Advice struct {
 	Source string `json:"source,omitempty"`
 }
 
-// Ledger is the evidence on how likely launches come whole. All amounts are as of
-// one time; from then on each halves every 30 minutes.
+// Ledger is the evidence of whether launches succeed as a whole. All amounts are as of one
+// time; from then on each halves every 30 minutes.
 type Ledger struct {
-	// at is the time of the last outcome that said something about the chance.
+	// at is the time of the last outcome that is evidence.
 	At metav1.Time `json:"at"`
-	// chance, in parts per thousand, that a launch of as many machines as the one
-	// with that outcome came whole, as of then.
+	// chance, in parts per thousand, at that time, of a launch of as many machines as in that
+	// outcome.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Chance int32 `json:"chance"`
@@ -566,63 +559,62 @@ type Ledger struct {
 	Sizes []Evidence `json:"sizes,omitempty"`
 }
 
-// Evidence is what launches of one size have shown: of at least so many machines,
-// and fewer than twice as many.
+// Evidence is from launches of one size: at least atLeast machines, and fewer than twice as
+// many.
 type Evidence struct {
 	// atLeast is the smallest launch of this size, a power of two.
 	// +kubebuilder:validation:Minimum=1
 	AtLeast int32 `json:"atLeast"`
-	// got counts launches that came whole, in millionths of a launch.
+	// got counts launches that succeeded as a whole, in millionths of a launch.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000000
 	Got int64 `json:"got,omitempty"`
-	// failed counts launches that did not for want of machines (classes Stockout,
-	// Timeout and Lost), in millionths of a launch.
+	// failed counts launches that failed for lack of machines (classes Stockout, Timeout and
+	// Lost), in millionths of a launch.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000000
 	Failed int64 `json:"failed,omitempty"`
 }
 
-// Backoff keeps launches waiting after a failure.
+// Backoff delays launches after a failure.
 type Backoff struct {
 	// class of the failure.
 	Class ErrorClass `json:"class"`
-	// atLeast is the size from which launches wait, a power of two: what failed for
-	// 16 machines may well succeed for 2. 1 where the failure has nothing to do
-	// with the number of machines (classes Timeout, Throttle, Auth and Config).
+	// atLeast is the number of machines from which launches wait, a power of two: a launch of
+	// 2 may succeed where one of 16 failed. It is 1 if the failure is independent of the
+	// number (classes Timeout, Throttle, Auth and Config).
 	// +kubebuilder:validation:Minimum=1
 	AtLeast int32 `json:"atLeast"`
-	// failures is how many launches failed in a row. Those that failed while
-	// others had them wait were under way already and are not counted.
+	// failures is the number of consecutive failed launches. A launch that was already in
+	// progress when the backoff began is not counted.
 	// +kubebuilder:validation:Minimum=1
 	Failures int32 `json:"failures"`
-	// until is the time before which they wait.
+	// until is the end of the backoff.
 	Until metav1.Time `json:"until"`
-	// message of the last of the failures, in the cloud's own words.
+	// message of the last failure, from the cloud.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// LearnedShape is what nodes of the group offer to pods.
+// LearnedShape is what real nodes of the group offer to pods.
 type LearnedShape struct {
-	// allocatable is, for each resource that the template promises, the least that
-	// a node offers. Nodes that do not offer all of them yet, or fewer devices than
-	// others of the group, do not count. Unset while no node has been seen.
+	// allocatable is the least that a node offers of each resource in the template. Nodes that
+	// do not offer all of them yet, or fewer devices than others of the group, do not count.
+	// Unset until a node was seen.
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
-	// templateHash tells the spec.template that the nodes were made from. Nothing
-	// that was learned holds for another.
+	// templateHash identifies the spec.template of the nodes. For another template, nothing is
+	// known.
 	// +kubebuilder:validation:MaxLength=32
 	TemplateHash string `json:"templateHash"`
-	// since is when spec.template was last changed. Older nodes do not count.
-	// Unset where it was not changed since the first node was seen.
+	// since is when spec.template was last changed. Older nodes do not count. Unset if it was
+	// not changed since the first node was seen.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
-	// unseenSince is when the last node that counts went. A day after it
-	// allocatable is forgotten: what it holds against the group may have been one
-	// bad machine. Unset while there are such nodes.
+	// unseenSince is when the last node that counts was deleted. A day after it allocatable is
+	// dropped, since it may be due to a single bad machine. Unset while there are such nodes.
 	// +optional
 	UnseenSince *metav1.Time `json:"unseenSince,omitempty"`
 }
@@ -631,18 +623,18 @@ type LearnedShape struct {
 type LaunchAttempt struct {
 	// time at which the outcome was known.
 	Time metav1.Time `json:"time"`
-	// request that asked for the machines, as namespace/name.
+	// request that the machines were launched for, as namespace/name.
 	Request string `json:"request"`
 	// token of the launch: the UID of the request and the number of the attempt.
 	Token string `json:"token"`
-	// asked is the number of machines that were asked for.
+	// asked is the number of machines in the launch call.
 	Asked int32 `json:"asked"`
-	// got is the number of machines that came.
+	// got is the number of machines that the cloud made.
 	Got int32 `json:"got"`
-	// class of the failure; empty when all machines came.
+	// class of the failure; empty if all machines were made.
 	// +optional
 	Class ErrorClass `json:"class,omitempty"`
-	// message of the failure, in the cloud's own words.
+	// message of the failure, from the cloud.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
