@@ -31,6 +31,7 @@ var (
 	testName = regexp.MustCompile(`^(?:Test|Benchmark|Fuzz)[A-Z]\w*$`)
 	command  = regexp.MustCompile(`^make ([a-z-]+)`)
 	target   = regexp.MustCompile(`(?m)^([a-z-]+):`)
+	tested   = regexp.MustCompile(`go test \./([\w/-]+)`)
 )
 
 // documents are all Markdown files by their path, with their text.
@@ -166,7 +167,8 @@ func namesIn(t *testing.T, path string) (out []string) {
 	return out
 }
 
-// TestTestsAndTargetsExist looks for tests and make targets that documents name.
+// TestTestsAndTargetsExist looks for tests, tested packages and make targets that documents
+// name.
 func TestTestsAndTargetsExist(t *testing.T) {
 	tests := map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -190,6 +192,11 @@ func TestTestsAndTargetsExist(t *testing.T) {
 		targets = append(targets, m[1])
 	}
 	for path, text := range documents(t) {
+		for _, m := range tested.FindAllStringSubmatch(text, -1) {
+			if found, err := filepath.Glob(filepath.Join(root, m[1])); err != nil || len(found) == 0 {
+				t.Errorf("%s names the package %s, which does not exist", path, m[1])
+			}
+		}
 		for _, m := range codeSpan.FindAllStringSubmatch(text, -1) {
 			if name := m[1]; testName.MatchString(name) && !tests[name] {
 				t.Errorf("%s names %s: there is no such test", path, name)
