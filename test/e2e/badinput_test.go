@@ -53,15 +53,7 @@ func (s *site) of5(name string) *kueue.Workload {
 // workloadIs waits for a condition of a Workload, and returns it.
 func (s *site) workloadIs(w *kueue.Workload, kind string, status metav1.ConditionStatus) metav1.Condition {
 	s.Helper()
-	var c *metav1.Condition
-	s.Eventually(fmt.Sprintf("%s=%s of workload %s", kind, status, w.Name), func() bool {
-		if !s.Get(w) {
-			return false
-		}
-		c = meta.FindStatusCondition(w.Status.Conditions, kind)
-		return c != nil && c.Status == status
-	}, func() string { return fmt.Sprint(w.Status.Conditions) })
-	return *c
+	return s.Condition(w, &w.Status.Conditions, kind, status)
 }
 
 func TestALocalQueueWaitsForItsClusterQueue(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
@@ -109,15 +108,7 @@ func (s *site) request(name string, count int32, change func(*provreq.Provisioni
 // condition waits until the request has the condition in the status, and returns it.
 func (s *site) condition(r *provreq.ProvisioningRequest, kind string, status metav1.ConditionStatus) metav1.Condition {
 	s.Helper()
-	var c *metav1.Condition
-	s.Eventually(fmt.Sprintf("%s=%s of request %s", kind, status, r.Name), func() bool {
-		if !s.Get(r) {
-			return false
-		}
-		c = meta.FindStatusCondition(r.Status.Conditions, kind)
-		return c != nil && c.Status == status
-	}, func() string { return fmt.Sprintf("conditions: %v", r.Status.Conditions) })
-	return *c
+	return s.Condition(r, &r.Status.Conditions, kind, status)
 }
 
 // queue is a ClusterQueue with a LocalQueue of the site's name. Its flavors are

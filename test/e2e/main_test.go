@@ -9,10 +9,7 @@ import (
 	"context"
 	_ "embed"
 	"flag"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"testing"
 
 	"github.com/muster-dev/muster/kwok/cluster"
@@ -28,31 +25,24 @@ var clouds []byte
 // shared is the cluster of all tests that are not alone.
 var shared *testbed.Cluster
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	if !testbed.Built(testbed.SandboxVariable) {
-		return 0
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	var err error
-	if shared, err = testbed.Start(ctx, "e2e", withClouds()); err == nil {
-		err = shared.Watch(ctx, crowded)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	// Parallel tests mostly wait, so more of them run than there are cores.
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return shared.Main(m.Run(), []promises.Check{
-		promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.Launches, promises.RollBacks, promises.GivenBack,
-		promises.Bookings, promises.Consumed, promises.Departures, promises.Reservations, promises.RunningJobs, promises.PendingWorkloads, promises.PendingRequests,
-	})
+func TestMain(m *testing.M) {
+	os.Exit(testbed.Suite{
+		Programs: []string{testbed.SandboxVariable},
+		Start: func(ctx context.Context, _ string) (_ *testbed.Cluster, err error) {
+			// Parallel tests mostly wait, so more of them run than there are cores.
+			if err = flag.Set("test.parallel", "8"); err != nil {
+				return nil, err
+			}
+			if shared, err = testbed.Start(ctx, "e2e", withClouds()); err != nil {
+				return nil, err
+			}
+			return shared, shared.Watch(ctx, crowded)
+		},
+		Needed: []promises.Check{
+			promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.Launches, promises.RollBacks, promises.GivenBack,
+			promises.Bookings, promises.Consumed, promises.Departures, promises.Reservations, promises.RunningJobs, promises.PendingWorkloads, promises.PendingRequests,
+		},
+	}.Run(m))
 }
 
 // crowded doubles the bounds of seconds: so many stories at a time keep a small machine

@@ -9,7 +9,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
@@ -105,15 +104,8 @@ func (s *site) request(j *batchv1.Job) *provreq.ProvisioningRequest {
 func (s *site) condition(j *batchv1.Job, kind string, status metav1.ConditionStatus) (r *provreq.ProvisioningRequest, c metav1.Condition) {
 	s.Helper()
 	s.Eventually(fmt.Sprintf("%s=%s of the request for job %s", kind, status, j.Name), func() bool {
-		if r = s.request(j); r == nil {
-			return false
-		}
-		found := meta.FindStatusCondition(r.Status.Conditions, kind)
-		if found == nil || found.Status != status {
-			return false
-		}
-		c = *found
-		return true
+		r = s.request(j)
+		return r != nil && testbed.Found(r.Status.Conditions, kind, status, &c)
 	}, func() string { return s.standing(j) })
 	return r, c
 }

@@ -10,10 +10,7 @@ package kueue
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,28 +29,19 @@ var (
 	stock  *managers.Manager
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	if !testbed.Built(testbed.SandboxVariable, testbed.KueueVariable) {
-		return 0
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	dir, err := os.MkdirTemp("", "muster-kueue-")
-	if err == nil {
-		defer func() { _ = os.RemoveAll(dir) }()
-		err = start(ctx, dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer stock.Stop()
-	return shared.Main(m.Run(), []promises.Check{
-		promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.Launches, promises.RollBacks, promises.GivenBack,
-		promises.Bookings, promises.Consumed, promises.Departures, promises.Reservations, promises.PendingRequests, promises.ReservedWorkloads,
-	}, stock.Log())
+func TestMain(m *testing.M) {
+	os.Exit(testbed.Suite{
+		Programs: []string{testbed.SandboxVariable, testbed.KueueVariable},
+		Start:    start,
+		Stop: func() string {
+			stock.Stop()
+			return stock.Log()
+		},
+		Needed: []promises.Check{
+			promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.Launches, promises.RollBacks, promises.GivenBack,
+			promises.Bookings, promises.Consumed, promises.Departures, promises.Reservations, promises.PendingRequests, promises.ReservedWorkloads,
+		},
+	}.Run(m))
 }
 
 // settings are Kueue's beside what it needs to run here: it waits seconds for pods
@@ -65,14 +53,14 @@ const settings = `waitForPodsReady:
 `
 
 // start starts a cluster with Kueue, whose files are in dir.
-func start(ctx context.Context, dir string) error {
+func start(ctx context.Context, dir string) (*testbed.Cluster, error) {
 	k, err := managers.NewKueue(managers.Kueue{Binary: os.Getenv(testbed.KueueVariable), Sandbox: os.Getenv(testbed.SandboxVariable), Dir: dir, Settings: settings})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	published, err := k.Manifests(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c := cluster.Config{Progress: os.Stderr}
 	sandbox.FillHalf(&c, deploy.Provisioning)
@@ -82,14 +70,14 @@ func start(ctx context.Context, dir string) error {
 		return append(objects, published...), err
 	}
 	if shared, err = testbed.Start(ctx, "kueue", c); err != nil {
-		return err
+		return nil, err
 	}
 	if stock, err = k.Manager(ctx, shared.RESTConfig()); err != nil {
-		return err
+		return shared, err
 	}
 	if err := stock.Start(ctx); err != nil {
-		return err
+		return shared, err
 	}
 	// Last, since Kueue writes its certificate into its CRDs, which ends all watches of their objects.
-	return shared.Watch(ctx)
+	return shared, shared.Watch(ctx)
 }

@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -97,6 +99,25 @@ func (s *Site) Within(most time.Duration, wish string, holds func() bool, state 
 	if Poll(ctx, holds) != nil {
 		s.Fatalf("not within %s: %s. %s", most, wish, state())
 	}
+}
+
+// Condition waits until the object has the condition in the status, and returns it.
+func (s *Site) Condition(o client.Object, conditions *[]metav1.Condition, kind string, status metav1.ConditionStatus) (c metav1.Condition) {
+	s.Helper()
+	s.Eventually(fmt.Sprintf("%s=%s of %T %s", kind, status, o, o.GetName()), func() bool {
+		return s.Get(o) && Found(*conditions, kind, status, &c)
+	}, func() string { return fmt.Sprint(*conditions) })
+	return c
+}
+
+// Found reports whether the condition is there in the status, and sets it.
+func Found(conditions []metav1.Condition, kind string, status metav1.ConditionStatus, c *metav1.Condition) bool {
+	found := meta.FindStatusCondition(conditions, kind)
+	if found == nil || found.Status != status {
+		return false
+	}
+	*c = *found
+	return true
 }
 
 // Poll returns when the condition holds, or the reason why it is not waited for any longer.

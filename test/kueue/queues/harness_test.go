@@ -83,15 +83,8 @@ func (s *site) active(clusterQueue string) {
 func (s *site) condition(j *batchv1.Job, kind string, status metav1.ConditionStatus) (w *kueue.Workload, c metav1.Condition) {
 	s.Helper()
 	s.Eventually(fmt.Sprintf("%s=%s of Job %s", kind, status, j.Name), func() bool {
-		if w = s.Workload(j); w == nil {
-			return false
-		}
-		found := meta.FindStatusCondition(w.Status.Conditions, kind)
-		if found == nil || found.Status != status {
-			return false
-		}
-		c = *found
-		return true
+		w = s.Workload(j)
+		return w != nil && testbed.Found(w.Status.Conditions, kind, status, &c)
 	}, func() string { return s.standing(j) })
 	return w, c
 }

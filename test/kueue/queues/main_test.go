@@ -8,11 +8,8 @@ package queues
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,24 +24,8 @@ import (
 // shared is the cluster of all tests.
 var shared *testbed.Cluster
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	if !testbed.Built(testbed.SandboxVariable) {
-		return 0
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	dir, err := os.MkdirTemp("", "muster-queues-")
-	if err == nil {
-		defer func() { _ = os.RemoveAll(dir) }()
-		err = start(ctx, dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return shared.Main(m.Run(), nil)
+func TestMain(m *testing.M) {
+	os.Exit(testbed.Suite{Programs: []string{testbed.SandboxVariable}, Start: start}.Run(m))
 }
 
 // settings are those that a sample needs.
@@ -55,22 +36,22 @@ queueing:
 `
 
 // start starts a cluster, whose files are in dir.
-func start(ctx context.Context, dir string) error {
+func start(ctx context.Context, dir string) (*testbed.Cluster, error) {
 	file := filepath.Join(dir, "muster.yaml")
 	err := os.WriteFile(file, []byte(settings), 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c := cluster.Config{Progress: os.Stderr, Audit: true}
 	sandbox.Fill(&c)
 	c.MusterFlags = append(c.MusterFlags, "--config="+file)
 	if shared, err = testbed.Start(ctx, "queues", c); err != nil {
-		return err
+		return nil, err
 	}
 	if err := shared.Kube.Create(ctx, machine()); err != nil {
-		return err
+		return shared, err
 	}
-	return shared.Watch(ctx)
+	return shared, shared.Watch(ctx)
 }
 
 // machine has room for all that the queues let in at once: here quota alone
