@@ -16,11 +16,12 @@ import (
 // AnsweredChecks obeys a check whose controller wants the Workload stopped, whether it
 // is admitted by now or not.
 func (s Rules) AnsweredChecks(w *cache.Workload) *Verdict {
-	if rejected := workload.ChecksIn(w.Object, kueue.CheckStateRejected); rejected != "" {
-		return s.requestDeactivation(w, kueue.WorkloadEvictedByAdmissionCheck, rejected)
+	if rejected := workload.ChecksIn(w.Object, kueue.CheckStateRejected); len(rejected) > 0 {
+		return s.requestDeactivation(w, kueue.WorkloadEvictedByAdmissionCheck, workload.DescribeChecks(rejected))
 	}
-	if retry := workload.ChecksIn(w.Object, kueue.CheckStateRetry); retry != "" {
-		return s.Evict(w, kueue.WorkloadEvictedByAdmissionCheck, "Evicted due to "+retry, kueue.WorkloadQuotaReservedReasonPendingEvaluation, workload.RetryAt(w.Object))
+	if retry := workload.ChecksIn(w.Object, kueue.CheckStateRetry); len(retry) > 0 {
+		return s.Evict(w, kueue.WorkloadEvictedByAdmissionCheck, "Evicted due to "+workload.DescribeChecks(retry),
+			kueue.WorkloadQuotaReservedReasonPendingEvaluation, workload.RetryAt(w.Object))
 	}
 	return nil
 }

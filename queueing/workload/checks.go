@@ -10,28 +10,30 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// ChecksIn says in Kueue's words which checks of a Workload are in a state, by name
-// and with what they say; empty if none is.
-func ChecksIn(w *kueue.Workload, state kueue.CheckState) string {
-	var names []string
+// ChecksIn are the checks of a Workload that are in a state.
+func ChecksIn(w *kueue.Workload, state kueue.CheckState) (out []*kueue.AdmissionCheckState) {
 	for i := range w.Status.AdmissionChecks {
-		switch c := &w.Status.AdmissionChecks[i]; {
-		case c.State != state:
-		case c.Message == "":
-			names = append(names, strconv.Quote(string(c.Name)))
-		default:
-			names = append(names, fmt.Sprintf("%q (%s)", c.Name, c.Message))
+		if c := &w.Status.AdmissionChecks[i]; c.State == state {
+			out = append(out, c)
 		}
 	}
-	if len(names) == 0 {
-		return ""
+	return out
+}
+
+// DescribeChecks names checks of one state in Kueue's words, with their messages.
+func DescribeChecks(checks []*kueue.AdmissionCheckState) string {
+	names := make([]string, len(checks))
+	for i, c := range checks {
+		if names[i] = strconv.Quote(string(c.Name)); c.Message != "" {
+			names[i] += " (" + c.Message + ")"
+		}
 	}
 	slices.Sort(names)
 	noun := "AdmissionCheck"
 	if len(names) > 1 {
 		noun += "s"
 	}
-	return fmt.Sprintf("%s in %s state: %s", noun, state, strings.Join(names, "; "))
+	return fmt.Sprintf("%s in %s state: %s", noun, checks[0].State, strings.Join(names, "; "))
 }
 
 func AllReady(states []kueue.AdmissionCheckState) bool {

@@ -109,6 +109,82 @@ func TestImportsPointLeft(t *testing.T) {
 	}
 }
 
+// queueingRooms are those of queueing in the order in which they may import each other.
+var queueingRooms = []string{
+	"quota", "usage", "config", "preemption", "workload", "cache", "checks", "lifecycle", "scheduler", "status", "", "forecast", "controller", "jobs",
+}
+
+func TestRoomsOfQueueingImportInOrder(t *testing.T) {
+	for _, dir := range folders(t, "queueing") {
+		room, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(dir, "queueing"), "/"), "/")
+		at := slices.Index(queueingRooms, room)
+		if at < 0 && len(parse(t, dir)) > 0 {
+			t.Errorf("%s has no place in the order of queueing's rooms: add it", dir)
+		}
+		for name, file := range parse(t, dir) {
+			for _, path := range imports(t, file) {
+				path, ours := strings.CutPrefix(path, module+"queueing")
+				if !ours {
+					continue
+				}
+				other, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+				if slices.Index(queueingRooms, other) > at {
+					t.Errorf("%s imports queueing%s, but it may only import %v", name, path, queueingRooms[:at])
+				}
+			}
+		}
+	}
+}
+
+// spoken are the functions of pure packages that compare messages, each with its why.
+var spoken = map[string]string{
+	"queueing/cache/workload.go:WaitingReason":      "says again what was said",
+	"queueing/lifecycle/rules.go:Wait":              "writes nothing where the Workload says so already",
+	"queueing/workload/status.go:Waiting":           "writes nothing where the Workload says so already",
+	"queueing/checks/capacity.go:Write":             "writes nothing where the check says so already",
+	"queueing/workload/checks.go:DescribeChecks":    "puts messages into one",
+	"queueing/lifecycle/podsrefused.go:podsRefused": "adds a hint to the message",
+}
+
+// TestDecisionsReadNoProse: messages are for people, and their wording may change at any
+// time. What is decided on is a reason, a field or an annotation.
+func TestDecisionsReadNoProse(t *testing.T) {
+	message := func(e ast.Expr) bool {
+		sel, ok := e.(*ast.SelectorExpr)
+		return ok && sel.Sel.Name == "Message"
+	}
+	for _, dir := range pure {
+		for name, file := range parse(t, dir) {
+			for _, d := range file.Decls {
+				fn, ok := d.(*ast.FuncDecl)
+				if !ok || spoken[name+":"+fn.Name.Name] != "" {
+					continue
+				}
+				ast.Inspect(fn, func(n ast.Node) bool {
+					reads := false
+					switch n := n.(type) {
+					case *ast.BinaryExpr:
+						reads = n.Op != token.ADD && (message(n.X) || message(n.Y))
+					case *ast.SwitchStmt:
+						reads = n.Tag != nil && message(n.Tag)
+					case *ast.CallExpr:
+						sel, ok := n.Fun.(*ast.SelectorExpr)
+						pkg, named := (*ast.Ident)(nil), false
+						if ok {
+							pkg, named = sel.X.(*ast.Ident)
+						}
+						reads = named && (pkg.Name == "strings" || pkg.Name == "regexp") && slices.ContainsFunc(n.Args, message)
+					}
+					if reads {
+						t.Errorf("%s: %s decides by the wording of a message", name, fn.Name.Name)
+					}
+					return true
+				})
+			}
+		}
+	}
+}
+
 // compiled are the only folders whose tests may import Kubernetes itself, each with
 // its why: compiling it takes minutes.
 var compiled = map[string]string{
@@ -161,6 +237,8 @@ func TestFewCompileTheSDKsOfClouds(t *testing.T) {
 	}
 }
 
+var fset = token.NewFileSet()
+
 // parse reads the Go files of one folder, tests and generated files left out.
 func parse(t *testing.T, dir string) map[string]*ast.File {
 	t.Helper()
@@ -182,7 +260,7 @@ func parseIf(t *testing.T, dir string, wanted func(name string) bool) map[string
 		if e.IsDir() || !strings.HasSuffix(name, ".go") || !wanted(name) {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, dir, name), nil, 0)
+		file, err := parser.ParseFile(fset, filepath.Join(root, dir, name), nil, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
