@@ -24,17 +24,17 @@ func newDemoCommand(o *options) *cobra.Command {
 	keep, cloud := false, ""
 	command := &cobra.Command{
 		Use:   "demo",
-		Short: "Tell three short stories on a sandbox, and check the promises",
-		Long: `Start a sandbox and tell three short stories on it: a ProvisioningRequest grows
-a GPU group; a queued Job waits until all of its machines are there; a spot
-pool that cannot give all of them keeps nothing, and the Job starts elsewhere.
+		Short: "Show three short stories on a sandbox, and check Muster's promises",
+		Long: `Start a sandbox and show three short stories: a ProvisioningRequest grows a GPU group;
+a queued Job waits until all of its machines are there; a spot pool cannot provide all
+machines, so none is kept, and the Job starts on another flavor.
 
-All the while the promises that Muster makes are checked against everything
-that the cluster's API tells. The exit code is 0 only if each of them held.`,
-		Example: `  # A minute, and nothing is left behind
+Meanwhile Muster's promises are checked against every change in the cluster. The exit
+code is 0 only if all were kept.`,
+		Example: `  # Takes a minute, and leaves nothing behind
   muster-sandbox demo
 
-  # The same with machines of a simulated AWS, which Muster calls as it calls the real one
+  # With machines of a simulated AWS, called through its own API
   muster-sandbox demo --cloud aws
 
   # Look around afterwards
@@ -42,18 +42,18 @@ that the cluster's API tells. The exit code is 0 only if each of them held.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if !slices.Contains(demoClouds, cloud) {
-				return fmt.Errorf("--cloud is %q: choose among %s", cloud, strings.Join(demoClouds, ", "))
+				return fmt.Errorf("--cloud=%q: use one of %s", cloud, strings.Join(demoClouds, ", "))
 			}
 			return runDemo(command, o.name, v1alpha1.Provider(cloud), keep)
 		},
 	}
-	command.Flags().BoolVar(&keep, "keep", false, "leave the sandbox up at the end, until Ctrl-C, and print how to reach it")
+	command.Flags().BoolVar(&keep, "keep", false, "keep the sandbox running at the end, until Ctrl-C, and print how to reach it")
 	command.Flags().StringVar(&cloud, "cloud", demoClouds[0], "`provider` of the machines: "+strings.Join(demoClouds, ", "))
 	_ = command.RegisterFlagCompletionFunc("cloud", cobra.FixedCompletions(demoClouds, cobra.ShellCompDirectiveNoFileComp))
 	return command
 }
 
-// demoClouds are those that the stories can be told of, the usual one first.
+// demoClouds are the clouds of the demo, the default first.
 var demoClouds = []string{string(v1alpha1.ProviderKwok), string(v1alpha1.ProviderAWS), string(v1alpha1.ProviderGCP)}
 
 func runDemo(command *cobra.Command, name string, cloud v1alpha1.Provider, keep bool) (err error) {

@@ -15,12 +15,12 @@ func newDownCommand(o *options) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "down",
 		Short: "Stop a running sandbox",
-		Long: `Stop a running sandbox, and return when it is gone. State kept with --data-dir
-stays for the next start.`,
+		Long: `Stop a running sandbox, and return when it is gone. State in --data-dir is kept for the
+next start.`,
 		Example: `  muster-sandbox down
   muster-sandbox down --name lab
 
-  # Without waiting for anything
+  # At once
   muster-sandbox down --timeout 0`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -37,6 +37,6 @@ stays for the next start.`,
 			return nil
 		},
 	}
-	command.Flags().DurationVar(&patience, "timeout", time.Minute, "kill it if it has not stopped by then")
+	command.Flags().DurationVar(&patience, "timeout", time.Minute, "time after which it is killed")
 	return command
 }

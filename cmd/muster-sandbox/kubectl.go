@@ -18,9 +18,9 @@ func newKubectlCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "kubectl [ARGUMENTS]",
 		Short: "Run the built-in kubectl on a running sandbox",
-		Long: `Run the built-in kubectl with the administrator's kubeconfig of a running
-sandbox. All arguments after "kubectl" are its own; give --name before it. With
---kubeconfig among them it works on any other cluster.`,
+		Long: `Run the built-in kubectl with the administrator's kubeconfig of a running sandbox. All
+arguments after "kubectl" are passed on; --name stands before it. With --kubeconfig among
+them it works on any other cluster.`,
 		Example: `  muster-sandbox kubectl get nodes
   muster-sandbox --name lab kubectl apply -f job.yaml`,
 		DisableFlagParsing: true,

@@ -19,9 +19,9 @@ func newLogsCommand(o *options) *cobra.Command {
 	var follow bool
 	command := &cobra.Command{
 		Use:   "logs COMPONENT",
-		Short: "Print what a component has logged",
-		Long: `Print the log of a component, from the sandbox's start on; a component that was
-started again goes on in the same log.`,
+		Short: "Print the log of a component",
+		Long: `Print the log of a component since the start of the sandbox. A component that restarts
+continues in the same log.`,
 		Example: `  muster-sandbox logs muster
   muster-sandbox logs -f kube-scheduler`,
 		Args: cobra.ExactArgs(1),
@@ -47,7 +47,7 @@ started again goes on in the same log.`,
 			return printLog(command.OutOrStdout(), path, more)
 		},
 	}
-	command.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is logged from now on, until Ctrl-C or the sandbox's end")
+	command.Flags().BoolVarP(&follow, "follow", "f", false, "follow the log until Ctrl-C or the sandbox's end")
 	return command
 }
 
@@ -60,7 +60,7 @@ func logOf(state cluster.State, component string) (string, error) {
 	for _, c := range state.Components {
 		names = append(names, c.Name)
 	}
-	return "", fmt.Errorf("the sandbox %q has no component %q: it has %s", state.Name, component, strings.Join(names, ", "))
+	return "", fmt.Errorf("the sandbox %q has no component %q; its components are %s", state.Name, component, strings.Join(names, ", "))
 }
 
 // printLog copies the log, and what is added to it for as long as there may be more.

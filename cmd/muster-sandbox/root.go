@@ -12,7 +12,7 @@ import (
 // nameVariable names the sandbox for all commands of a shell.
 const nameVariable = "MUSTER_SANDBOX"
 
-// options are what all commands share.
+// options are shared by all commands.
 type options struct{ name string }
 
 func newRootCommand() *cobra.Command {
@@ -22,24 +22,23 @@ func newRootCommand() *cobra.Command {
 		Short: "A whole Kubernetes cluster with simulated machines, on this machine",
 		Long: `muster-sandbox runs a real Kubernetes control plane (etcd, kube-apiserver,
 kube-controller-manager, kube-scheduler), simulated machines (KWOK) and muster,
-without containers and without any other download. All of it listens on
-127.0.0.1 only.
+without containers and without further downloads. It listens on 127.0.0.1 only.
 
-Several sandboxes run side by side under different names. Each command takes
-the name from --name, else from $` + nameVariable + `, else it is "` + cluster.DefaultName + `". Running
+Several sandboxes can run under different names. Each command takes the name from
+--name, else from $` + nameVariable + `, else it is "` + cluster.DefaultName + `". Running
 sandboxes are recorded in the user's cache folder, or in the folder that
 $` + cluster.HomeVariable + ` names.`,
-		Example: `  # In one terminal: a cluster, until Ctrl-C
+		Example: `  # In one terminal: run a cluster until Ctrl-C
   muster-sandbox up
 
-  # In another: look at it
+  # In another: use it
   muster-sandbox status
   muster-sandbox kubectl get namespaces`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		// Lets --name stand before kubectl, whose own flags begin after its name.
 		TraverseChildren: true,
-		// A command that runs has its arguments checked, so that a mistyped name is an error and not a page of help.
+		// A command that runs has its arguments checked: a mistyped name is an error, not a page of help.
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
@@ -47,7 +46,7 @@ $` + cluster.HomeVariable + ` names.`,
 	if name == "" {
 		name = cluster.DefaultName
 	}
-	root.PersistentFlags().StringVar(&o.name, "name", name, "which sandbox; also from $"+nameVariable)
+	root.PersistentFlags().StringVar(&o.name, "name", name, "name of the sandbox; also from $"+nameVariable)
 	_ = root.RegisterFlagCompletionFunc("name", completeNames)
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nSee `%s --help`", err, command.CommandPath())

@@ -29,23 +29,22 @@ import (
 func newScenarioCommand(o *options) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "scenario",
-		Short: "Rehearse machines, queues and arrivals of Jobs, and see how it went",
-		Long: `Rehearse machines, queues and arrivals of Jobs, and see how it went.
+		Short: "Rehearse machines, queues and arriving Jobs, and report on the run",
+		Long: `Rehearse machines, queues and arriving Jobs, and report on the run.
 
-A scenario is one file: fixed nodes, groups of machines that may be bought with
-their boot delays, droughts, prices and reclaims, queues, arrivals of Jobs drawn
-from a seed, and faults of Muster, the API server and etcd. It is run on a
-sandbox of its own, faster than time if that is wished. The report sets the
-makespan against a bound, the best that could be, and tells waits, machines
-bought and idle, costs, API writes, and which of Muster's promises broke.
+A scenario is one file: fixed nodes, node groups with their boot delays, droughts,
+prices and reclaims, queues, arrivals of Jobs drawn from a seed, and faults of
+Muster, the API server and etcd. It runs on a sandbox of its own, optionally faster
+than real time. The report compares the makespan with a lower bound, and has waits,
+launched and idle machines, costs, API writes, and broken promises of Muster.
 
-There is a library of scenarios, most with a small one beside them for a first
-look; any of them is a start for one of your own.`,
-		Example: `  # What there is, and one of it as a start
+The library has scenarios to start from, most of them with a small variant for a
+first look.`,
+		Example: `  # List the library, and copy a scenario from it
   muster-sandbox scenario list
   muster-sandbox scenario show thousand-jobs-small > mine.yaml
 
-  # Is it sound, and how long would it take at best?
+  # Is it valid, and how long does it take at best?
   muster-sandbox scenario check mine.yaml
 
   # Run it, ten times as fast
@@ -61,18 +60,18 @@ func newScenarioRunCommand(o *options) *cobra.Command {
 	r := scenarioRun{options: o}
 	command := &cobra.Command{
 		Use:   "run FILE|NAME",
-		Short: "Run a scenario on a sandbox of its own, and report",
-		Long: `Start a sandbox, create what the scenario has, submit its Jobs when they are due,
-and report how it went. The scenario is a file, or one of the library: see
+		Short: "Run a scenario on a sandbox of its own, and write a report",
+		Long: `Start a sandbox, create the objects of the scenario, submit its Jobs when they are due,
+and report on the run. The scenario is a file, or a name from the library: see
 ` + "`muster-sandbox scenario list`" + `.
 
-All the while the promises that Muster makes are checked against everything
-that the cluster's API tells. The exit code is 0 only if each of them held and
-all Jobs came to an end. Ctrl-C ends a run early, with a report of what there was.`,
-		Example: `  # A tenth of the public test of batch schedulers, in a minute
+Muster's promises are checked against every change in the cluster. The exit code is 0
+only if all were kept and all Jobs have ended. Ctrl-C ends a run early, with a report
+until then.`,
+		Example: `  # A tenth of a public benchmark of batch schedulers, in a minute
   muster-sandbox scenario run thousand-jobs-small --speed 10
 
-  # The same by kube-scheduler alone, and both side by side
+  # The same with kube-scheduler alone, and a comparison
   muster-sandbox scenario run thousand-jobs-small --speed 10 --report with
   muster-sandbox scenario run thousand-jobs-small --speed 10 --report without --admitter none
   muster-sandbox scenario compare without/report.json with/report.json`,
@@ -81,8 +80,8 @@ all Jobs came to an end. Ctrl-C ends a run early, with a report of what there wa
 		RunE:              func(command *cobra.Command, args []string) error { return r.run(command, args[0]) },
 	}
 	flags := command.Flags()
-	flags.IntVar(&r.speed, "speed", 1, "divide all times of the scenario by this `number`")
-	flags.StringVar(&r.admitter, "admitter", string(runner.Muster), fmt.Sprintf("`who` admits the Jobs: %s by their queues, or %s: all start at once and kube-scheduler alone has their pods, for comparison", runner.Muster, runner.None))
+	flags.IntVar(&r.speed, "speed", 1, "`factor` by which all times of the scenario are divided")
+	flags.StringVar(&r.admitter, "admitter", string(runner.Muster), fmt.Sprintf("`controller` that admits the Jobs: %s through their queues, or %s: all Jobs start at once, for a comparison with kube-scheduler alone", runner.Muster, runner.None))
 	flags.StringVar(&r.dir, "report", "", "write report.txt, report.json and report.html to this `folder`")
 	flags.BoolVar(&r.keep, "keep", false, "leave the sandbox up at the end, until Ctrl-C, and print how to reach it")
 	_ = command.MarkFlagDirname("report")
@@ -124,17 +123,17 @@ func (r scenarioRun) run(command *cobra.Command, named string) (err error) {
 	}
 	admitter := runner.Admitter(r.admitter)
 	if !slices.Contains(runner.Admitters, admitter) {
-		return fmt.Errorf("--admitter is %q: choose among %s", r.admitter, strings.Join(admitters(), ", "))
+		return fmt.Errorf("--admitter=%q: use one of %s", r.admitter, strings.Join(admitters(), ", "))
 	}
 	if r.speed < 1 || r.speed > fastest {
-		return fmt.Errorf("--speed is %d: give a number from 1 to %d", r.speed, fastest)
+		return fmt.Errorf("--speed=%d: use a number from 1 to %d", r.speed, fastest)
 	}
 	if err := runner.Check(s, admitter); err != nil {
-		return fmt.Errorf("--admitter is %s: %w", admitter, err)
+		return fmt.Errorf("--admitter=%s: %w", admitter, err)
 	}
 	if r.dir != "" {
 		if err := os.MkdirAll(r.dir, 0o755); err != nil {
-			return fmt.Errorf("making the folder of the report (give one you may write to with --report): %w", err)
+			return fmt.Errorf("making the folder of the report (set --report to a writable folder): %w", err)
 		}
 	}
 	out, err := r.play(command, s, name, admitter)
@@ -145,7 +144,7 @@ func (r scenarioRun) run(command *cobra.Command, named string) (err error) {
 	case broken > 0:
 		return fmt.Errorf("%d promises were broken", broken)
 	case out.Jobs.Unfinished > 0:
-		return fmt.Errorf("%d Jobs had not ended by %s of the scenario", out.Jobs.Unfinished, s.Ends.AtMost.Duration)
+		return fmt.Errorf("%d Jobs had not ended after %s of the scenario", out.Jobs.Unfinished, s.Ends.AtMost.Duration)
 	}
 	return nil
 }
@@ -186,7 +185,7 @@ func (r scenarioRun) play(command *cobra.Command, s *scenario.Scenario, name str
 	case err = <-done:
 	case <-signals:
 		r.keep = false
-		fmt.Fprintln(command.ErrOrStderr(), "Ending the run, with a report so far (Ctrl-C again leaves that out)")
+		fmt.Fprintln(command.ErrOrStderr(), "Ending the run with a report (Ctrl-C again skips the report)")
 		close(interrupt)
 		select {
 		case err = <-done:
@@ -230,7 +229,7 @@ func (r scenarioRun) tell(command *cobra.Command, out report.Report) error {
 	}
 	for name, text := range map[string][]byte{"report.txt": []byte(out.Text()), "report.json": append(machine, '\n'), "report.html": page} {
 		if err := os.WriteFile(filepath.Join(r.dir, name), text, 0o644); err != nil {
-			return fmt.Errorf("writing the report (give a folder you may write to with --report): %w", err)
+			return fmt.Errorf("writing the report (set --report to a writable folder): %w", err)
 		}
 	}
 	return nil
@@ -257,13 +256,13 @@ func readScenario(named string) (*scenario.Scenario, string, error) {
 func newScenarioCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE|NAME",
-		Short: "Read a scenario without running it: what is wrong with it, or what it comes to",
-		Long: `Read a scenario and start nothing. If something is wrong with it, it is
-told by line and field, and the exit code is not 0. Else its Jobs, pods and
-machines are counted, and its bound is told and where it comes from.
+		Short: "Validate a scenario without running it, and print its size and lower bound",
+		Long: `Validate a scenario, and start nothing. Errors are printed by line and field, and the
+exit code is then not 0. Otherwise its Jobs, pods and machines are counted, and the
+lower bound of its makespan is explained.
 
-What the API server alone can judge, such as the fields of objects, is told by
-` + "`muster-sandbox scenario run`" + ` before the first Job comes.`,
+Errors that only the API server finds, such as in the fields of objects, are reported by
+` + "`muster-sandbox scenario run`" + ` before the first Job is submitted.`,
 		Example: `  muster-sandbox scenario check mine.yaml
   muster-sandbox scenario check thousand-jobs`,
 		Args:              cobra.ExactArgs(1),
@@ -282,7 +281,7 @@ What the API server alone can judge, such as the fields of objects, is told by
 func newScenarioCompareCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "compare A.json B.json",
-		Short:   "Set two reports side by side",
+		Short:   "Compare two reports",
 		Example: `  muster-sandbox scenario compare without/report.json with/report.json`,
 		Args:    cobra.ExactArgs(2),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -299,7 +298,7 @@ func newScenarioCompareCommand() *cobra.Command {
 					return fmt.Errorf("reading a report: %w", err)
 				}
 				if both[i], err = report.Read(text); err != nil {
-					return fmt.Errorf("%s is no report.json of `muster-sandbox scenario run --report`: %w", file, err)
+					return fmt.Errorf("%s is not a report.json of `muster-sandbox scenario run --report`: %w", file, err)
 				}
 			}
 			fmt.Fprint(command.OutOrStdout(), report.Compare(both[0], both[1]))
@@ -332,7 +331,7 @@ func newScenarioShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show NAME",
 		Short: "Print a scenario of the library, with the comments that explain it",
-		Long:  `Print a scenario of the library: a start for one of your own.`,
+		Long:  `Print a scenario of the library, to start your own from.`,
 		Example: `  muster-sandbox scenario show thousand-jobs > mine.yaml
   muster-sandbox scenario run mine.yaml`,
 		Args: cobra.ExactArgs(1),

@@ -18,12 +18,11 @@ func newStatusCommand(o *options) *cobra.Command {
 	var all, asJSON bool
 	command := &cobra.Command{
 		Use:   "status",
-		Short: "Tell how a running sandbox is",
-		Long: `List the components of a running sandbox: the process of each, how often it was
-started again, its resident memory (the program's pages, which all components
-share, are counted for each), and whether it serves.
+		Short: "Show the components of a running sandbox",
+		Long: `List the components of a running sandbox: process, number of restarts, resident memory
+(including the program's pages, which all components share), and readiness.
 
-The exit code is 1 if the sandbox does not run or a component does not serve.`,
+The exit code is 1 if the sandbox is not running or a component is not ready.`,
 		Example: `  muster-sandbox status
   muster-sandbox status --all
   muster-sandbox status --name lab --json`,

@@ -24,21 +24,21 @@ func newUpCommand(o *options) *cobra.Command {
 		Long: `Start a sandbox and keep it running until Ctrl-C, SIGTERM, or
 ` + "`muster-sandbox down`" + `. A second Ctrl-C ends it at once.
 
-Without --data-dir the cluster's state is kept in memory where the machine has
-room for that, and is gone at the end. A component that dies is started again.`,
+Without --data-dir the cluster's state is kept in memory, if the machine has a file
+system there, and is discarded at the end. A component that dies is restarted.`,
 		Example: `  # A cluster that leaves nothing behind
   muster-sandbox up
 
-  # A second one beside it that keeps its state, on a port of your choice
+  # A second one that keeps its state, on a chosen port
   muster-sandbox up --name lab --data-dir ~/lab --port 6443
 
-  # One whose queues Kueue is to serve, with muster as its provisioner
+  # For a Kueue, with muster only as its provisioner
   muster-sandbox up --without-queueing
 
-  # One with GPU groups of a simulated AWS and Google Cloud, found by Muster as it finds real ones
+  # With GPU groups of a simulated AWS and Google Cloud, discovered as in real clouds
   muster-sandbox up --clouds
 
-  # Only an API server, such as tests of controllers need
+  # Only an API server, for tests of controllers
   muster-sandbox up --only etcd,kube-apiserver --kubeconfig /tmp/lab.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -56,12 +56,12 @@ room for that, and is gone at the end. A component that dies is started again.`,
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&config.DataDir, "data-dir", "", "keep the cluster's state in this `folder` for the next time (default: a temporary one)")
+	flags.StringVar(&config.DataDir, "data-dir", "", "`folder` that keeps the cluster's state for the next start (default: a temporary one)")
 	flags.IntVar(&config.Port, "port", 0, "`port` of kube-apiserver on 127.0.0.1; 0 picks a free one")
-	flags.StringVar(&config.Kubeconfig, "kubeconfig", "", "write the administrator's kubeconfig to this `file` too, while the sandbox runs")
-	flags.StringSliceVar(&config.Only, "only", nil, "start just these components, of "+strings.Join(cluster.ComponentNames(), ","))
-	flags.BoolVar(&withoutQueueing, "without-queueing", false, "leave the queues to something else, such as Kueue: muster only provisions, and nothing of Kueue's API is installed")
-	flags.BoolVar(&withClouds, "clouds", false, "simulate AWS and Google Cloud too, behind their own APIs, with some GPU groups for Muster to find")
+	flags.StringVar(&config.Kubeconfig, "kubeconfig", "", "`file` that gets a copy of the administrator's kubeconfig while the sandbox runs")
+	flags.StringSliceVar(&config.Only, "only", nil, "components to start, of "+strings.Join(cluster.ComponentNames(), ","))
+	flags.BoolVar(&withoutQueueing, "without-queueing", false, "only provision, without Kueue's API, so that a Kueue can be installed")
+	flags.BoolVar(&withClouds, "clouds", false, "also simulate AWS and Google Cloud behind their own APIs, with GPU groups that Muster discovers")
 	_ = command.MarkFlagDirname("data-dir")
 	_ = command.MarkFlagFilename("kubeconfig")
 	_ = command.RegisterFlagCompletionFunc("only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -90,7 +90,7 @@ func up(command *cobra.Command, config cluster.Config) error {
 
 // stop ends the sandbox in good order, or at once on another signal.
 func stop(command *cobra.Command, running *cluster.Cluster, signals <-chan os.Signal) error {
-	fmt.Fprintln(command.ErrOrStderr(), "Stopping (Ctrl-C again ends it at once)")
+	fmt.Fprintln(command.ErrOrStderr(), "Stopping (Ctrl-C again kills it at once)")
 	ctx, cancel := context.WithCancel(command.Context())
 	defer cancel()
 	go func() {
@@ -142,9 +142,9 @@ The sandbox %q runs. To reach it from another terminal:
   %s kubectl get nodes
   export KUBECONFIG=%s
 
-%s status tells how it is; Ctrl-C stops it.
+%s status shows its components; Ctrl-C stops it.
 `, name, call, running.Kubeconfig(), call)
 	if page := running.DashboardURL(); page != "" {
-		fmt.Fprintf(command.OutOrStdout(), "Who waits, what could be had and what it costs: %s\n", page)
+		fmt.Fprintf(command.OutOrStdout(), "Dashboard: %s\n", page)
 	}
 }

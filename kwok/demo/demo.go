@@ -1,7 +1,6 @@
-// Package demo tells, on a sandbox, the three stories that show what Muster is
-// for: a request grows a group, a queued gang waits for all of its machines, and
-// a pool that cannot give them all keeps nothing. It watches the promises all the
-// while.
+// Package demo shows three stories on a sandbox: a request grows a group, a queued gang
+// waits for all of its machines, and a pool that cannot provide them all keeps none. It
+// checks the promises meanwhile.
 package demo
 
 import (
@@ -25,7 +24,7 @@ import (
 //go:embed *.yaml
 var manifests embed.FS
 
-// Clouds are those in which the stories are told, where they are not told of KWOK's.
+// Clouds are the simulated clouds of the demo beside KWOK's own pools.
 //
 //go:embed clouds.yaml
 var Clouds []byte
@@ -35,22 +34,22 @@ type Options struct {
 	Config *rest.Config
 	Scheme *runtime.Scheme
 	Out    io.Writer
-	// Cloud that the machines come from.
+	// Cloud of the machines.
 	Cloud v1alpha1.Provider
 	// Live redraws a line of progress in place, as terminals can.
 	Live bool
 }
 
 const (
-	// pace is how often the cluster is looked at.
+	// pace is how often the cluster is read.
 	pace = 100 * time.Millisecond
 	// patience is how long a story waits for its next chapter.
 	patience = time.Minute
-	// dryBound is how long machines of a launch that failed may be left.
+	// dryBound is how long machines of a failed launch may exist.
 	dryBound = 5 * time.Second
 )
 
-// Run tells the stories. The error says which promise did not hold.
+// Run shows the stories. The error names a promise that was broken.
 func Run(ctx context.Context, o Options) error {
 	c, err := client.New(o.Config, client.Options{Scheme: o.Scheme})
 	if err != nil {
@@ -141,8 +140,8 @@ func (d *demo) objects(name string) ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// tell tells one story: it creates the objects and waits for chapter after
-// chapter; then, where the story goes on after their deletion, for those.
+// tell shows one story: it creates the objects and waits for one chapter after the other,
+// then deletes them and waits for the chapters that follow.
 func (d *demo) tell(ctx context.Context, s story) (took time.Duration, err error) {
 	d.screen.title(s)
 	start := time.Now()
@@ -181,7 +180,7 @@ func (d *demo) play(ctx context.Context, s story, chapters []chapter, start time
 			continue // the next chapter may have come with this look
 		}
 		if time.Since(last) > patience {
-			return fmt.Errorf("nothing happened for %s; %s", patience, scene.reason())
+			return fmt.Errorf("no progress for %s; %s", patience, scene.reason())
 		}
 		select {
 		case <-ctx.Done():

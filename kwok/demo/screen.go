@@ -106,9 +106,9 @@ var kept = []struct {
 	// number is what the names of the promise's checks begin with.
 	number, says string
 }{
-	{promises.Whole, "P1", "no pod before its whole gang has room"},
-	{promises.NoLeak, "P2", "no machine is left that nobody answers for"},
-	{promises.NoDouble, "P3", "no room is promised twice"},
+	{promises.Whole, "P1", "no pod before its whole gang has capacity"},
+	{promises.NoLeak, "P2", "no machine is left without an owner"},
+	{promises.NoDouble, "P3", "no capacity is promised twice"},
 	{promises.Quota, "P4", "no quota is exceeded"},
-	{promises.Explained, "P7", "what waits says why"},
+	{promises.Explained, "P7", "whatever waits has a reason"},
 }

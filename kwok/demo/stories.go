@@ -38,11 +38,11 @@ var stories = []story{
 		letter: "a", title: "A ProvisioningRequest grows a GPU group from 0 to 4 nodes", manifest: "request.yaml",
 		name: "inference", group: onDemand, gang: 4,
 		chapters: []chapter{
-			when(func(s *scene) bool { return s.machines[onDemand] == 4 }, "4 machines are launched as one; the request is not Provisioned yet"),
+			when(func(s *scene) bool { return s.machines[onDemand] == 4 }, "4 machines are launching; the request is not Provisioned yet"),
 			when(func(s *scene) bool { return s.requestIs(provreq.Provisioned) }, "all 4 nodes are Ready with their GPUs, and booked: Provisioned"),
 		},
 		afterwards: []chapter{
-			when(func(s *scene) bool { return s.machines[onDemand] == 0 && s.nodes[onDemand] == 0 }, "nobody needs the machines: they are given back"),
+			when(func(s *scene) bool { return s.machines[onDemand] == 0 && s.nodes[onDemand] == 0 }, "the machines are idle: they are terminated"),
 		},
 		watch: func(s *scene) error {
 			if s.requestIs(provreq.Provisioned) && s.ready[onDemand] < 4 {
@@ -56,11 +56,11 @@ var stories = []story{
 		name: "train", group: onDemand, gang: 8,
 		chapters: []chapter{
 			when(func(s *scene) bool { return s.job != nil && *s.job.Spec.Suspend }, "the Job is held; it has no pod"),
-			when(func(s *scene) bool { return s.flavor() != "" }, "quota is reserved; its capacity is asked for"),
+			when(func(s *scene) bool { return s.flavor() != "" }, "quota is reserved; its machines are requested"),
 			when(func(s *scene) bool { return s.workloadIs(kueue.WorkloadAdmitted) }, "8 nodes are Ready and booked: the Job is started"),
 			when(func(s *scene) bool { return s.running+s.finished == 8 }, "all 8 pods run"),
 			when((*scene).jobComplete, "the Job is complete"),
-			when(func(s *scene) bool { return s.machines[onDemand] == 0 && s.nodes[onDemand] == 0 }, "the machines are given back"),
+			when(func(s *scene) bool { return s.machines[onDemand] == 0 && s.nodes[onDemand] == 0 }, "the machines are terminated"),
 		},
 		watch: neverInPart(onDemand, 8),
 	},
@@ -70,22 +70,22 @@ var stories = []story{
 		chapters: []chapter{
 			func(s *scene) string {
 				if a, ok := stockout(s); ok {
-					return fmt.Sprintf("the spot pool refuses: %s", a.Message)
+					return fmt.Sprintf("the launch in the spot pool fails: %s", a.Message)
 				}
 				return ""
 			},
-			when(func(s *scene) bool { return s.machines[spot] == 0 && s.nodes[spot] == 0 }, "none of the 7 is kept"),
-			when(func(s *scene) bool { return s.flavor() == "on-demand" }, "the Job asks for on-demand machines instead"),
+			when(func(s *scene) bool { return s.machines[spot] == 0 && s.nodes[spot] == 0 }, "none of the 7 machines is kept"),
+			when(func(s *scene) bool { return s.flavor() == "on-demand" }, "the Job requests on-demand machines instead"),
 			when(func(s *scene) bool { return s.workloadIs(kueue.WorkloadAdmitted) }, "8 on-demand nodes are Ready and booked: the Job is started"),
 			when((*scene).jobComplete, "the Job is complete"),
-			when(func(s *scene) bool { return s.machines[onDemand] == 0 && s.nodes[onDemand] == 0 }, "the machines are given back"),
+			when(func(s *scene) bool { return s.machines[onDemand] == 0 && s.nodes[onDemand] == 0 }, "the machines are terminated"),
 		},
 		watch: func(s *scene) error {
 			if _, ok := stockout(s); ok && s.refusedAt == 0 {
 				s.refusedAt = s.at
 			}
 			if left := s.machines[spot] + s.nodes[spot]; s.refusedAt > 0 && left > 0 && s.at > s.refusedAt+dryBound {
-				return fmt.Errorf("%d machines and nodes of the spot pool are left %s after its refusal", left, (s.at - s.refusedAt).Round(time.Second))
+				return fmt.Errorf("%d machines and nodes of the spot pool are left %s after the failed launch", left, (s.at - s.refusedAt).Round(time.Second))
 			}
 			return neverInPart(onDemand, 8)(s)
 		},

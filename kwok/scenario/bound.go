@@ -12,32 +12,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Bound is how long all Jobs would take, from the first to be created until the last
-// to end, if nothing took time but their runs and the boot of the first machines. It
-// counts all machines as one large one: what does not fit on theirs, or may not use
-// them, makes a run longer than its bound, never shorter than Area. So does a
-// drought: machines that were bought before it go on, so it counts none as missing.
+// Bound is how long all Jobs would take, from the creation of the first to the end of the
+// last, if only their runs and the boot of the first machines took time. It counts all
+// machines as one large machine: node boundaries and selectors make a run longer than its
+// bound, never shorter than Area. So does a drought, which the bound ignores since machines
+// that were launched before it stay.
 type Bound struct {
-	// Area is what the Jobs use in all, by what the machines have: no order of Jobs
-	// is faster.
+	// Area is what the Jobs use in total, divided by what the machines have: no order of
+	// Jobs is faster.
 	Area metav1.Duration `json:"area"`
-	// FIFO starts each Job, in the order of their creation, as soon as there is room;
-	// who comes later goes first where it fits and the earlier does not.
+	// FIFO starts each Job, in the order of creation, as soon as it fits; a later Job
+	// overtakes earlier ones that do not fit.
 	FIFO metav1.Duration `json:"fifo"`
-	// LongestFirst does the same in the order of how long they run, which nobody
-	// knows beforehand.
-	LongestFirst metav1.Duration `json:"longestFirst"`
-	// FirstWave is how many pods FIFO starts before the first Job ends. They have to
-	// be created and bound before anything can be done: a run takes that much longer.
+	// FirstWave is how many pods FIFO starts before the first Job ends. A run is longer
+	// by the time that their creation and binding take.
 	FirstWave int `json:"firstWavePods"`
-	// FirstWaveIn is how long FIFO takes to start them: 0 where all come at once.
+	// FirstWaveIn is how long FIFO takes to start them: 0 if all are submitted at once.
 	FirstWaveIn metav1.Duration `json:"firstWaveIn"`
-	// Boot is the least that a machine takes to boot, where all have to be bought. It
-	// is part of all of them.
+	// Boot is the shortest boot delay if all machines have to be launched. It is part of
+	// both bounds.
 	Boot metav1.Duration `json:"boot"`
-	// Binding is the resource that the machines have least of, by what is asked for.
+	// Binding is the scarcest resource, relative to the requests.
 	Binding corev1.ResourceName `json:"bindingResource"`
-	// Impossible is how many Jobs no machines have room for at once. They are left out.
+	// Impossible is the number of Jobs that fit on no machines at once. They are left out.
 	Impossible int `json:"impossibleJobs,omitempty"`
 }
 
@@ -47,11 +44,10 @@ func (s *Scenario) Bound() Bound {
 	work := newWork(jobs, s.capacity())
 	work.leave(s.roomless())
 	boot := s.boot()
-	fifo, wave, waveIn := work.schedule(work.order(func(a, b int) int { return 0 }))
-	longest, _, _ := work.schedule(work.order(func(a, b int) int { return -cmp.Compare(jobs[a].RunFor, jobs[b].RunFor) }))
+	fifo, wave, waveIn := work.schedule()
 	area, binding := work.area()
 	return Bound{
-		Area: duration(area + boot), FIFO: duration(fifo + boot), LongestFirst: duration(longest + boot),
+		Area: duration(area + boot), FIFO: duration(fifo + boot),
 		FirstWave: wave, FirstWaveIn: duration(waveIn), Boot: duration(boot), Binding: binding, Impossible: len(jobs) - len(work.possible),
 	}
 }
@@ -169,34 +165,20 @@ func (w *work) area() (longest time.Duration, binding corev1.ResourceName) {
 	return longest, binding
 }
 
-// order of the possible Jobs; those that the comparison holds equal stay in that of
-// their creation.
-func (w *work) order(compare func(a, b int) int) []int {
-	out := slices.Clone(w.possible)
-	slices.SortStableFunc(out, compare)
-	return out
-}
-
-// schedule starts each Job of the order as soon as it is there and there is room. It
-// returns how long all take, how many pods start before the first ends, and how long
-// after the first of them the last does.
-func (w *work) schedule(order []int) (makespan time.Duration, firstWave int, firstWaveIn time.Duration) {
-	arrivals := slices.Clone(order)
+// schedule starts each Job, in the order of creation, as soon as it is there and there is
+// room. It returns how long all take, how many pods start before the first ends, and how
+// long after the first of them the last does.
+func (w *work) schedule() (makespan time.Duration, firstWave int, firstWaveIn time.Duration) {
+	arrivals := slices.Clone(w.possible)
 	slices.SortStableFunc(arrivals, func(a, b int) int { return cmp.Compare(w.jobs[a].At, w.jobs[b].At) })
-	rank := make([]int, len(w.jobs))
-	for i, job := range order {
-		rank[job] = i
-	}
 	free := slices.Clone(w.capacity)
-	var waiting []int // by rank
+	var waiting []int
 	var running ends
 	var now time.Duration
 	ended := false
 	for len(arrivals)+len(waiting)+len(running) > 0 {
 		for len(arrivals) > 0 && w.jobs[arrivals[0]].At <= now {
-			at, _ := slices.BinarySearchFunc(waiting, rank[arrivals[0]], func(job, r int) int { return cmp.Compare(rank[job], r) })
-			waiting = slices.Insert(waiting, at, arrivals[0])
-			arrivals = arrivals[1:]
+			waiting, arrivals = append(waiting, arrivals[0]), arrivals[1:]
 		}
 		refused := map[*Shape]bool{}
 		waiting = slices.DeleteFunc(waiting, func(job int) bool {
@@ -230,9 +212,9 @@ func (w *work) schedule(order []int) (makespan time.Duration, firstWave int, fir
 			makespan = now
 		}
 	}
-	if len(order) > 0 {
+	if len(w.possible) > 0 {
 		makespan -= w.jobs[0].At
-		firstWaveIn -= w.jobs[order[0]].At
+		firstWaveIn -= w.jobs[w.possible[0]].At
 	}
 	return makespan, firstWave, firstWaveIn
 }

@@ -168,11 +168,11 @@ func fasterText(text string, speed int) string {
 // Uncompressed are the times that --speed leaves as they are, for whoever compares runs
 // of different speeds.
 var Uncompressed = []string{
-	"the backoffs of a NodeGroup after failed launches (30 s and more) and the half-life of its ledger (30 min), which are no settings",
-	"the least time that a booking is kept for its pods, by their number",
-	"the days, weeks and months of budgets, which are the calendar's: their USD and reserve are divided, so that they bind as early as they would",
-	"bookingTimeout (10 min) and ValidUntilSeconds (7 days) where a scenario does not set them",
-	"times of day, such as the parameter startBy, and times in objects that are neither CapacityPolicies nor ProvisioningRequests or their configs",
+	"the backoffs of a NodeGroup after failed launches (30 s or more) and the half-life of its ledger (30 min), which are fixed",
+	"the minimum duration of a booking, by the number of its pods",
+	"the days, weeks and months of budgets: their USD and reserve are divided instead",
+	"bookingTimeout (10 min) and ValidUntilSeconds (7 days), unless the scenario sets them",
+	"times of day, such as the parameter startBy, and times in objects other than CapacityPolicies, ProvisioningRequests and their configs",
 	"backoffs of Workloads after an eviction, and those of ProvisioningRequestConfigs",
-	"whatever Kubernetes takes for itself: scheduling backoffs, garbage collection, and seconds, to which deadlines are rounded up",
+	"Kubernetes' own times: scheduling backoffs, garbage collection, and deadlines, which are rounded up to seconds",
 }

@@ -30,23 +30,23 @@ func (s *Scenario) Summary() string {
 	}
 	row("Jobs", "%d, the first after %s, the last after %s", len(jobs), short(jobs[0].At), short(jobs[len(jobs)-1].At))
 	row("Pods", "%d", pods)
-	row("Machines", "%d fixed, up to %d bought", nodes, bought)
-	row("Bound", "%s from the first Job's creation, first come, first served; %s the longest first", short(b.FIFO.Duration), short(b.LongestFirst.Duration))
-	row("", "%s at least in any order: so long is all %s in use", short(b.Area.Duration), b.Binding)
+	row("Machines", "%d fixed, up to %d launched", nodes, bought)
+	row("Bound", "%s from the first Job's creation, first come, first served", short(b.FIFO.Duration))
+	row("", "%s at least in any order: the time for which all %s is in use", short(b.Area.Duration), b.Binding)
 	if b.Boot.Duration > 0 {
-		row("", "all of these with the %s that the first machine boots", short(b.Boot.Duration))
+		row("", "both include the %s that the first machine takes to boot", short(b.Boot.Duration))
 	}
-	row("", "%d pods start before any Job ends, within %s: a run takes as much longer as they take to be created and bound", b.FirstWave, short(b.FirstWaveIn.Duration))
-	row("", "all machines count as one large one, and nothing takes time but runs and boots")
+	row("", "%d pods start before any Job ends, within %s: a run is longer by the time that their creation and binding take", b.FirstWave, short(b.FirstWaveIn.Duration))
+	row("", "all machines count as one large machine, and only runs and boots take time")
 	if b.Impossible > 0 {
-		row("", "%d Jobs are left out, since no machines have room for all of their pods at once", b.Impossible)
+		row("", "%d Jobs are left out, since their pods do not fit on the machines at once", b.Impossible)
 	}
 	row("Ends", "once all Jobs have ended, after %s at the latest", short(s.Ends.AtMost.Duration))
 	if over := jobs[0].At + b.Area.Duration; over > s.Ends.AtMost.Duration {
-		row("", "but no order of Jobs is done before %s: some will not have ended", short(over))
+		row("", "but no order of Jobs ends before %s: some will not have ended", short(over))
 	}
 	if s.Faults != nil {
-		row("Faults", "%d, which the bound does not know of", len(s.Faults.Occurrences(s.Ends.AtMost.Duration)))
+		row("Faults", "%d, which the bound ignores", len(s.Faults.Occurrences(s.Ends.AtMost.Duration)))
 	}
 	_ = table.Flush() // into memory
 	return out.String()

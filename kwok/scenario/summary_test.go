@@ -13,11 +13,11 @@ func TestWhatASummarySays(t *testing.T) {
 a Job on a node
 Jobs      3, the first after 0s, the last after 20s
 Pods      6
-Machines  1 fixed, up to 2 bought
-Bound     1m20s from the first Job's creation, first come, first served; 1m20s the longest first
-          30s at least in any order: so long is all cpu in use
-          6 pods start before any Job ends, within 20s: a run takes as much longer as they take to be created and bound
-          all machines count as one large one, and nothing takes time but runs and boots
+Machines  1 fixed, up to 2 launched
+Bound     1m20s from the first Job's creation, first come, first served
+          30s at least in any order: the time for which all cpu is in use
+          6 pods start before any Job ends, within 20s: a run is longer by the time that their creation and binding take
+          all machines count as one large machine, and only runs and boots take time
 Ends      once all Jobs have ended, after 1h0m0s at the latest
 `},
 		"what will be left": {"  - pods: 2\n    requests: {cpu: 1}\n    runFor: {atLeast: 1m}\nends: {atMost: 1h}",
@@ -26,15 +26,15 @@ Ends      once all Jobs have ended, after 1h0m0s at the latest
 a Job on a node
 Jobs      3, the first after 0s, the last after 20s
 Pods      38
-Machines  1 fixed, up to 2 bought
-Bound     1h0m0s from the first Job's creation, first come, first served; 1h0m0s the longest first
-          1h0m0s at least in any order: so long is all cpu in use
-          12 pods start before any Job ends, within 0s: a run takes as much longer as they take to be created and bound
-          all machines count as one large one, and nothing takes time but runs and boots
-          2 Jobs are left out, since no machines have room for all of their pods at once
+Machines  1 fixed, up to 2 launched
+Bound     1h0m0s from the first Job's creation, first come, first served
+          1h0m0s at least in any order: the time for which all cpu is in use
+          12 pods start before any Job ends, within 0s: a run is longer by the time that their creation and binding take
+          all machines count as one large machine, and only runs and boots take time
+          2 Jobs are left out, since their pods do not fit on the machines at once
 Ends      once all Jobs have ended, after 40m0s at the latest
-          but no order of Jobs is done before 1h0m0s: some will not have ended
-Faults    4, which the bound does not know of
+          but no order of Jobs ends before 1h0m0s: some will not have ended
+Faults    4, which the bound ignores
 `},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,14 +26,12 @@ type Report struct {
 	Bound    scenario.Bound `json:"bound"`
 	// Wait of Jobs from their submission until all of their pods ran together.
 	Wait Percentiles `json:"wait"`
-	// ToCapacity is from the first reservation of quota until all checks were ready;
-	// LastAttempt only from the last reservation, of Jobs for which they ever were.
-	ToCapacity  Percentiles `json:"timeToCapacity"`
-	LastAttempt Percentiles `json:"timeToCapacityLastAttempt"`
-	Fixed       Usage       `json:"fixedMachines"`
-	Bought      Purchases   `json:"boughtMachines"`
-	API         API         `json:"api"`
-	Scheduling  Scheduling  `json:"scheduling"`
+	// ToCapacity is from the first reservation of quota until all checks were ready.
+	ToCapacity Percentiles `json:"timeToCapacity"`
+	Fixed      Usage       `json:"fixedMachines"`
+	Bought     Purchases   `json:"boughtMachines"`
+	API        API         `json:"api"`
+	Scheduling Scheduling  `json:"scheduling"`
 	// Faults that came, by type and target.
 	Faults   map[string]int `json:"faults,omitempty"`
 	Promises Promises       `json:"promises"`
@@ -81,10 +79,6 @@ type Percentiles struct {
 type Usage struct {
 	Machines int     `json:"machines"`
 	Share    float64 `json:"utilisation"`
-	// Used is amount × time, in whole units × seconds. Lost is that of pods that ran for
-	// nothing: they did not succeed, or their Job failed.
-	Used int64 `json:"usedUnitSeconds"`
-	Lost int64 `json:"lostUnitSeconds"`
 }
 
 // API is what kube-apiserver had to bear.
@@ -98,8 +92,6 @@ type API struct {
 type Scheduling struct {
 	Scheduled     int64 `json:"scheduled"`
 	Unschedulable int64 `json:"unschedulable"`
-	// EarlyPods were created before their gang had room on all machines together.
-	EarlyPods int `json:"podsBeforeRoom"`
 }
 
 // Promises that were watched all along.
@@ -130,7 +122,7 @@ func Of(r Record) Report {
 		Fixed:      fixed(r),
 		Bought:     bought(r),
 		API:        API{Writes: r.Writes, P99: metav1.Duration{Duration: quantile(r.Latency, 99)}},
-		Scheduling: Scheduling{Scheduled: r.Scheduled, Unschedulable: r.Unschedulable, EarlyPods: early(r)},
+		Scheduling: Scheduling{Scheduled: r.Scheduled, Unschedulable: r.Unschedulable},
 		Faults:     r.Faults,
 		Promises:   Promises{Judged: r.Judged, Broken: r.Broken, Bounded: metav1.Duration{Duration: r.Bounded}},
 		Curves:     curves(r),
@@ -138,7 +130,7 @@ func Of(r Record) Report {
 	if r.Speed > 1 {
 		out.Uncompressed = scenario.Uncompressed
 	}
-	out.Wait, out.ToCapacity, out.LastAttempt = waits(r)
+	out.Wait, out.ToCapacity = waits(r)
 	return out
 }
 
@@ -238,8 +230,8 @@ func together(r Record) []time.Duration {
 	return out
 }
 
-func waits(r Record) (wait, toCapacity, lastAttempt Percentiles) {
-	var started, capacity, last times
+func waits(r Record) (wait, toCapacity Percentiles) {
+	var started, capacity times
 	end := r.last()
 	for i, at := range together(r) {
 		j := r.Jobs[i]
@@ -257,12 +249,11 @@ func waits(r Record) (wait, toCapacity, lastAttempt Percentiles) {
 		case j.Reserved == Never:
 		case j.Admitted != Never:
 			capacity.had(j.Admitted - j.Reserved)
-			last.had(j.Admitted - j.ReservedAgain)
 		default:
 			capacity.has(end - j.Reserved)
 		}
 	}
-	return r.percentiles(started), r.percentiles(capacity), r.percentiles(last)
+	return r.percentiles(started), r.percentiles(capacity)
 }
 
 // times that Jobs had, or have had so far.
@@ -367,20 +358,14 @@ func busy(spans []span) (sum time.Duration) {
 	return sum
 }
 
-// unitSeconds are used, in whole units and seconds of scenario time.
-func (r Record) unitSeconds(used float64) int64 {
-	return int64(math.Round(used / 1000 / float64(time.Second) * float64(r.Speed)))
-}
-
 func fixed(r Record) Usage {
 	byNode, took := runs(r), r.last()-r.first()
-	var use, nothing, had float64
+	var use, had float64
 	for _, n := range r.Nodes {
-		spans := byNode[n.Name]
-		use, nothing = use+used(useful(spans)), nothing+used(spans)-used(useful(spans))
+		use += used(useful(byNode[n.Name]))
 		had += float64(n.Amount) * float64(took)
 	}
-	return Usage{Machines: len(r.Nodes), Share: ratio(use, had), Used: r.unitSeconds(use), Lost: r.unitSeconds(nothing)}
+	return Usage{Machines: len(r.Nodes), Share: ratio(use, had)}
 }
 
 // steps of the spans in order.
@@ -391,81 +376,6 @@ func steps(spans []span) []step {
 	}
 	slices.SortFunc(out, compareSteps)
 	return out
-}
-
-// early counts the pods that were created before their gang had room: when a Job's
-// first pod was created, all Jobs that had pods wanted more than all machines that
-// were ready had. It goes by revisions, so that what ended first frees its room
-// first. What Jobs cannot use is not looked at: it never counts a pod too many.
-func early(r Record) (count int) {
-	type event struct {
-		at       uint64
-		job      int   // of pods, else -1
-		machine  int64 // amount that came or went
-		creation bool
-	}
-	var events []event
-	var free int64
-	for _, n := range r.Nodes {
-		free += n.Amount
-	}
-	gone := map[string]uint64{}
-	for _, m := range r.Machines {
-		if m.ReadyAt == 0 {
-			continue
-		}
-		gone[m.Name] = m.GoneAt
-		events = append(events, event{at: m.ReadyAt, job: -1, machine: m.Amount})
-		if m.GoneAt > 0 {
-			events = append(events, event{at: m.GoneAt, job: -1, machine: -m.Amount})
-		}
-	}
-	for _, p := range r.Pods {
-		events = append(events, event{at: p.CreatedAt, job: p.Job, creation: true})
-		// A pod whose machine was lost is seen to end long after.
-		end := p.EndedAt
-		if at := gone[p.Node]; at > 0 && (end == 0 || at < end) {
-			end = at
-		}
-		if end > 0 {
-			events = append(events, event{at: end, job: p.Job})
-		}
-	}
-	slices.SortFunc(events, func(a, b event) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.job, b.job)) })
-	alive, tooSoon := make([]int, len(r.Jobs)), make([]bool, len(r.Jobs))
-	reserved := make([]int, len(r.Jobs)) // pods that room is held for
-	for _, e := range events {
-		if e.job < 0 {
-			free += e.machine
-			continue
-		}
-		j := r.Jobs[e.job]
-		if !e.creation {
-			// The room of a pod that ended is free; of a gang that has none left, all.
-			alive[e.job]--
-			reserved[e.job]--
-			free += j.Each
-			if alive[e.job] == 0 {
-				free += j.Each * int64(reserved[e.job])
-				reserved[e.job] = 0
-			}
-			continue
-		}
-		if alive[e.job] == 0 {
-			free -= j.Each * int64(j.Pods)
-			reserved[e.job] = j.Pods
-			tooSoon[e.job] = free < 0
-		}
-		if alive[e.job]++; alive[e.job] > reserved[e.job] {
-			// One in place of a pod that ended.
-			free -= j.Each
-			reserved[e.job]++
-		}
-		if tooSoon[e.job] {
-			count++
-		}
-	}
-	return count
 }
 
 func ratio(a, b float64) float64 {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Purchases are the machines that were bought. What they cost counts until their own
-// ends, which come after that of the last Job; their use is over the makespan.
+// Purchases are the machines that were launched. Their cost counts until their own end, which
+// is after that of the last Job; their utilisation is over the makespan.
 type Purchases struct {
 	Usage `json:",inline"`
 	// Needed is the most that ran at once, rounded up to machines.
@@ -17,13 +17,11 @@ type Purchases struct {
 	BoughtPerNeeded float64 `json:"boughtPerNeeded"`
 	// Left stood at the end of the observation, beyond those that their groups keep.
 	Left int `json:"left"`
-	// MachineSeconds were paid for. Wasted are those in which no pod ran whose run came
-	// to something, from the launch to the end. Of these, in Lost pods ran for nothing,
-	// and Idle are those without a pod after the node was ready.
+	// MachineSeconds were paid for. Wasted are those, from the launch to the end, in which
+	// no pod ran that succeeded. IdleShare is the part without a pod after the node was
+	// ready; LostMilliUSD the cost of the time in which only pods ran that were lost.
 	MachineSeconds int64   `json:"machineSeconds"`
 	Wasted         int64   `json:"wastedMachineSeconds"`
-	Lost           int64   `json:"lostMachineSeconds"`
-	Idle           int64   `json:"idleMachineSeconds"`
 	IdleShare      float64 `json:"idleShare"`
 	MilliUSD       int64   `json:"milliUSD"`
 	WastedMilliUSD int64   `json:"wastedMilliUSD"`
@@ -51,7 +49,7 @@ func (r Record) gone(m Machine) time.Duration {
 // bill is what machines cost, in times of the wall and in milli-USD of scenario time.
 type bill struct {
 	machines                       int
-	paid, wasted, lost, idle       time.Duration
+	paid, wasted, idle             time.Duration
 	cost, costOfWasted, costOfLost float64
 }
 
@@ -63,7 +61,6 @@ func (b *bill) add(r Record, m Machine, spans []span) {
 	b.machines++
 	b.paid += life
 	b.wasted += wasted
-	b.lost += lost
 	if m.Ready != Never && m.Ready < gone {
 		b.idle += gone - m.Ready - work
 	}
@@ -77,7 +74,7 @@ func bought(r Record) Purchases {
 	byNode, end := runs(r), r.last()
 	var all bill
 	groups := map[string]*bill{}
-	var use, nothing, had float64
+	var use, had float64
 	for _, m := range r.Machines {
 		spans := byNode[m.Name]
 		if groups[m.Group] == nil {
@@ -85,15 +82,15 @@ func bought(r Record) Purchases {
 		}
 		groups[m.Group].add(r, m, spans)
 		all.add(r, m, spans)
-		use, nothing = use+used(useful(spans)), nothing+used(spans)-used(useful(spans))
+		use += used(useful(spans))
 		had += float64(m.Amount) * float64(max(min(r.gone(m), end)-m.Launched, 0))
 	}
 	seconds := func(d time.Duration) int64 { return int64(r.scaled(d).Round(time.Second) / time.Second) }
 	milli := func(f float64) int64 { return int64(math.Round(f)) }
 	out := Purchases{
-		Usage:  Usage{Machines: all.machines, Share: ratio(use, had), Used: r.unitSeconds(use), Lost: r.unitSeconds(nothing)},
+		Usage:  Usage{Machines: all.machines, Share: ratio(use, had)},
 		Needed: int(needed(r, byNode)), Left: r.Left,
-		MachineSeconds: seconds(all.paid), Wasted: seconds(all.wasted), Lost: seconds(all.lost), Idle: seconds(all.idle),
+		MachineSeconds: seconds(all.paid), Wasted: seconds(all.wasted),
 		IdleShare: ratio(float64(all.idle), float64(all.paid)),
 		MilliUSD:  milli(all.cost), WastedMilliUSD: milli(all.costOfWasted), LostMilliUSD: milli(all.costOfLost),
 	}

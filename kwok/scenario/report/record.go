@@ -57,12 +57,11 @@ type Job struct {
 	// Each is what one pod asks for.
 	Each      int64
 	Submitted time.Duration
-	// Reserved is when its queue first gave it quota, ReservedAgain when it did for the
-	// last time before Admitted, which is when all of its checks were ready. Never for Jobs
-	// of no queue.
-	Reserved, ReservedAgain, Admitted time.Duration
-	Ended                             time.Duration
-	Outcome                           Outcome
+	// Reserved is when its Workload first had quota, Admitted when all of its checks were
+	// ready. Never for Jobs of no queue.
+	Reserved, Admitted time.Duration
+	Ended              time.Duration
+	Outcome            Outcome
 }
 
 // Outcome of a Job.
@@ -82,9 +81,6 @@ type Pod struct {
 	// Node that it was bound to; empty where it never was.
 	Node                           string
 	Created, Bound, Running, Ended time.Duration
-	// Revisions of its creation and of its end put these in order with those of other
-	// pods and of nodes, which times of observation do not. 0 where it has not ended.
-	CreatedAt, EndedAt uint64
 	// Succeeded says that it ended so.
 	Succeeded bool
 }
@@ -105,7 +101,6 @@ type Machine struct {
 	// Launched, Ready (its node is, with all of Amount) and Gone, which is Never for
 	// machines that stood at the end.
 	Launched, Ready, Gone time.Duration
-	ReadyAt, GoneAt       uint64
 }
 
 // Writer is who wrote to the API server.

@@ -25,13 +25,13 @@ func at(seconds float64) time.Duration { return time.Duration(seconds * float64(
 
 // job that was submitted at once.
 func job(name string, pods int, each int64, ended time.Duration, outcome Outcome) Job {
-	return Job{Name: name, Pods: pods, Each: each, Reserved: Never, ReservedAgain: Never, Admitted: Never, Ended: ended, Outcome: outcome}
+	return Job{Name: name, Pods: pods, Each: each, Reserved: Never, Admitted: Never, Ended: ended, Outcome: outcome}
 }
 
 // pod of a job that was bound half a second after its creation, ran another half later,
 // and succeeded.
-func pod(job int, node string, created, ended float64, createdAt, endedAt uint64) Pod {
-	return Pod{Job: job, Node: node, Created: at(created), Bound: at(created + 0.5), Running: at(created + 1), Ended: at(ended), CreatedAt: createdAt, EndedAt: endedAt, Succeeded: true}
+func pod(job int, node string, created, ended float64) Pod {
+	return Pod{Job: job, Node: node, Created: at(created), Bound: at(created + 0.5), Running: at(created + 1), Ended: at(ended), Succeeded: true}
 }
 
 // sample is a run of four Jobs at speed 10 on a node of 4 CPUs, and on machines of 2
@@ -39,7 +39,7 @@ func pod(job int, node string, created, ended float64, createdAt, endedAt uint64
 func sample() Record {
 	r := Record{
 		Scenario: "sample", Description: "Four Jobs on a node and on what is bought", Admitter: "muster", Speed: 10, Resource: "cpu",
-		Bound: scenario.Bound{Area: of(60 * time.Second), FIFO: of(100 * time.Second), LongestFirst: of(90 * time.Second), FirstWave: 2, Binding: "cpu"},
+		Bound: scenario.Bound{Area: of(60 * time.Second), FIFO: of(100 * time.Second), FirstWave: 2, Binding: "cpu"},
 		End:   at(20),
 		Jobs: []Job{
 			job("default/a", 2, 1000, at(11), Succeeded), job("default/b", 2, 1000, at(16), Succeeded),
@@ -47,14 +47,14 @@ func sample() Record {
 		},
 		Nodes: []Node{{"node-0", 4000}},
 		Machines: []Machine{
-			{Name: "m-0", Group: "pool", Amount: 2000, MilliUSDPerHour: 3_600, Launched: at(1), Ready: at(3), Gone: at(17), ReadyAt: 30, GoneAt: 170},
+			{Name: "m-0", Group: "pool", Amount: 2000, MilliUSDPerHour: 3_600, Launched: at(1), Ready: at(3), Gone: at(17)},
 			{Name: "m-1", Group: "pool", Amount: 2000, MilliUSDPerHour: 3_600, Launched: at(1), Ready: Never, Gone: Never},
-			{Name: "m-2", Group: "spot", Amount: 2000, MilliUSDPerHour: 1_200, Launched: at(2), Ready: at(4), Gone: at(12), ReadyAt: 40, GoneAt: 120},
+			{Name: "m-2", Group: "spot", Amount: 2000, MilliUSDPerHour: 1_200, Launched: at(2), Ready: at(4), Gone: at(12)},
 		},
 		Pods: []Pod{
-			pod(0, "node-0", 0, 10, 1, 100), pod(0, "node-0", 0.5, 11, 2, 110),
-			pod(1, "m-0", 4, 15, 41, 150), pod(1, "m-0", 4, 15, 42, 151),
-			pod(2, "m-2", 5, 12, 50, 121),
+			pod(0, "node-0", 0, 10), pod(0, "node-0", 0.5, 11),
+			pod(1, "m-0", 4, 15), pod(1, "m-0", 4, 15),
+			pod(2, "m-2", 5, 12),
 		},
 		Left:      1,
 		Writes:    []Writer{{"muster", 12}, {"all", 12_345}},
@@ -64,8 +64,8 @@ func sample() Record {
 		Judged: map[string]int{"P1 created pods": 5, "P4 reservations": 3}, Bounded: 20 * time.Second,
 		Broken: []string{"P7 explained: Workload default/d: says nothing at 12:00:00.000"},
 	}
-	r.Jobs[1].Reserved, r.Jobs[1].ReservedAgain, r.Jobs[1].Admitted = at(1), at(2), at(4)
-	r.Jobs[3].Reserved, r.Jobs[3].ReservedAgain = at(13), at(13)
+	r.Jobs[1].Reserved, r.Jobs[1].Admitted = at(1), at(4)
+	r.Jobs[3].Reserved = at(13)
 	return r
 }
 
@@ -185,22 +185,18 @@ func TestFigures(t *testing.T) {
 		fixed     = figure{"utilisation of fixed machines", func(r Report) any { return r.Fixed.Share }}
 		bought    = figure{"machines bought", func(r Report) any { return r.Bought.Machines }}
 		needed    = figure{"machines needed", func(r Report) any { return r.Bought.Needed }}
-		idle      = figure{"idle machine-seconds", func(r Report) any { return r.Bought.Idle }}
+		idle      = figure{"idle share", func(r Report) any { return r.Bought.IdleShare }}
 		wasted    = figure{"wasted machine-seconds", func(r Report) any { return r.Bought.Wasted }}
 		left      = figure{"machines left", func(r Report) any { return r.Bought.Left }}
-		lost      = figure{"lost machine-seconds", func(r Report) any { return r.Bought.Lost }}
 		lostUSD   = figure{"lost milli-USD", func(r Report) any { return r.Bought.LostMilliUSD }}
 		wastedUSD = figure{"wasted milli-USD", func(r Report) any { return r.Bought.WastedMilliUSD }}
 		use       = figure{"utilisation of bought machines", func(r Report) any { return r.Bought.Share }}
-		fixedLost = figure{"amount × time lost on fixed machines", func(r Report) any { return r.Fixed.Lost }}
 		cost      = figure{"cost in milli-USD", func(r Report) any { return r.Bought.MilliUSD }}
 		wait      = figure{"most that a Job waited", func(r Report) any { return r.Wait.Most.Duration }}
 		waited    = figure{"Jobs that have waited", func(r Report) any { return r.Wait.Count }}
 		waiting   = figure{"Jobs that wait or have waited", func(r Report) any { return r.Wait.Of }}
-		attempt   = figure{"median of the last attempt", func(r Report) any { return r.LastAttempt.P50.Duration }}
 		capacity  = figure{"median time to capacity", func(r Report) any { return r.ToCapacity.P50.Duration }}
 		latency   = figure{"p99 of a write", func(r Report) any { return r.API.P99.Duration }}
-		earlyPods = figure{"pods before room", func(r Report) any { return r.Scheduling.EarlyPods }}
 	)
 	// machine of 2 CPUs at 1 USD a second, which is ready at once.
 	machine := func(name, group string, launched, gone float64) Machine {
@@ -211,7 +207,7 @@ func TestFigures(t *testing.T) {
 		r := Record{Speed: 1, Bound: scenario.Bound{FIFO: of(9 * time.Second), FirstWave: 2}, End: at(30), Resource: "cpu",
 			Jobs:  []Job{job("a", 2, 1000, at(11), Succeeded)},
 			Nodes: []Node{{"node-0", 2000}},
-			Pods:  []Pod{pod(0, "node-0", 0, 11, 1, 10), pod(0, "node-0", 0.5, 11, 2, 11)},
+			Pods:  []Pod{pod(0, "node-0", 0, 11), pod(0, "node-0", 0.5, 11)},
 		}
 		change(&r)
 		return r
@@ -222,7 +218,7 @@ func TestFigures(t *testing.T) {
 	}{
 		"a Job that has the node to itself": {
 			record: plain(func(*Record) {}),
-			want: map[*figure]any{&makespan: at(11), &overFIFO: 1.1, &fixed: 0.886, &wait: at(1.5), &waited: 1, &earlyPods: 0,
+			want: map[*figure]any{&makespan: at(11), &overFIFO: 1.1, &fixed: 0.886, &wait: at(1.5), &waited: 1,
 				&bought: 0, &needed: 0, &latency: time.Duration(0)},
 		},
 		"a first wave that takes its time to come has no start-up": {
@@ -281,7 +277,7 @@ func TestFigures(t *testing.T) {
 		"a Job that lost a pod has waited no longer": {
 			record: plain(func(r *Record) {
 				r.Pods[1].Ended = at(5)
-				r.Pods = append(r.Pods, pod(0, "node-0", 6, 11, 3, 12))
+				r.Pods = append(r.Pods, pod(0, "node-0", 6, 11))
 			}),
 			want: map[*figure]any{&wait: at(1.5)},
 		},
@@ -291,20 +287,20 @@ func TestFigures(t *testing.T) {
 				r.Machines = []Machine{{Name: "node-0", Amount: 2000, MilliUSDPerHour: 3_600_000, Launched: at(-5), Ready: at(0), Gone: at(21)}}
 				r.Jobs = append(r.Jobs, job("late", 1, 1000, at(31), Succeeded))
 			}),
-			want: map[*figure]any{&bought: 1, &needed: 1, &wasted: int64(16), &idle: int64(11), &cost: int64(26_000)},
+			want: map[*figure]any{&bought: 1, &needed: 1, &wasted: int64(16), &idle: 0.423, &cost: int64(26_000)},
 		},
 		"a machine is paid for, and idle, until its own end, but used over the makespan": {
 			record: plain(func(r *Record) {
 				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 21)}
 			}),
-			want: map[*figure]any{&makespan: at(11), &use: 0.886, &idle: int64(11), &wasted: int64(11), &cost: int64(21_000), &left: 0},
+			want: map[*figure]any{&makespan: at(11), &use: 0.886, &idle: 0.524, &wasted: int64(11), &cost: int64(21_000), &left: 0},
 		},
 		"one that nobody took back is paid for until the end of the observation": {
 			record: plain(func(r *Record) {
 				r.Nodes, r.Machines, r.Left = nil, []Machine{machine("node-0", "a", 0, 99)}, 1
 				r.Machines[0].Gone = Never
 			}),
-			want: map[*figure]any{&makespan: at(11), &idle: int64(20), &cost: int64(30_000), &left: 1},
+			want: map[*figure]any{&makespan: at(11), &idle: 0.667, &cost: int64(30_000), &left: 1},
 		},
 		"one that came when all had ended was bought for nothing": {
 			record: plain(func(r *Record) {
@@ -320,38 +316,38 @@ func TestFigures(t *testing.T) {
 				r.Pods[0].Running = at(3)
 			}),
 			// From 1 to 3 s it ran alone.
-			want: map[*figure]any{&lost: int64(2), &wasted: int64(3), &idle: int64(1), &lostUSD: int64(2_000), &wastedUSD: int64(3_000), &use: 0.364},
+			want: map[*figure]any{&wasted: int64(3), &idle: 0.091, &lostUSD: int64(2_000), &wastedUSD: int64(3_000), &use: 0.364},
 		},
 		"so did the pods of a Job that failed, whatever they say": {
 			record: plain(func(r *Record) {
 				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 11)}
 				r.Jobs[0].Outcome = Failed
 			}),
-			want: map[*figure]any{&lost: int64(10), &wasted: int64(11), &use: 0.0},
+			want: map[*figure]any{&lostUSD: int64(10_000), &wasted: int64(11), &use: 0.0},
 		},
-		"what ran for nothing on fixed machines is told, too": {
+		"lost pods do not count as use of fixed machines": {
 			record: plain(func(r *Record) { r.Pods[0].Succeeded = false }),
-			want:   map[*figure]any{&fixedLost: int64(10), &fixed: 0.432},
+			want:   map[*figure]any{&fixed: 0.432},
 		},
 		"what still runs at the end is not lost": {
 			record: plain(func(r *Record) {
 				r.Jobs[0].Outcome, r.Jobs[0].Ended = Unfinished, Never
 				r.Pods[0].Ended, r.Pods[0].Succeeded = Never, false
 			}),
-			want: map[*figure]any{&fixedLost: int64(0)},
+			want: map[*figure]any{&fixed: 0.642},
 		},
 		"a pod has its lost machine no longer than that was paid for": {
 			record: plain(func(r *Record) {
 				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 6)}
 				r.Pods[0].Succeeded, r.Pods[1].Succeeded = false, false
 			}),
-			want: map[*figure]any{&lost: int64(5), &wasted: int64(6), &idle: int64(1)},
+			want: map[*figure]any{&lostUSD: int64(5_000), &wasted: int64(6), &idle: 0.167},
 		},
 		"machines of one group that are needed once those of another are not": {
 			record: plain(func(r *Record) {
 				r.Nodes, r.Machines = nil, []Machine{machine("node-0", "a", 0, 11), machine("m-1", "b", 0, 30), machine("m-2", "b", 0, 30)}
 				r.Jobs = append(r.Jobs, job("b", 2, 2000, at(25), Succeeded))
-				r.Pods = append(r.Pods, pod(1, "m-1", 11, 25, 3, 12), pod(1, "m-2", 11, 25, 4, 13))
+				r.Pods = append(r.Pods, pod(1, "m-1", 11, 25), pod(1, "m-2", 11, 25))
 			}),
 			want: map[*figure]any{&bought: 3, &needed: 2},
 		},
@@ -360,7 +356,7 @@ func TestFigures(t *testing.T) {
 				r.Nodes = nil
 				r.Machines = []Machine{{Name: "node-0", Amount: 3000, Gone: Never}, {Name: "m-1", Amount: 3000, Gone: Never}}
 				r.Jobs = append(r.Jobs, job("b", 1, 2000, at(11), Succeeded), job("c", 1, 2000, at(25), Succeeded))
-				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11, 3, 12), pod(2, "m-1", 11, 25, 13, 14))
+				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11), pod(2, "m-1", 11, 25))
 			}),
 			want: map[*figure]any{&bought: 2, &needed: 2},
 		},
@@ -369,7 +365,7 @@ func TestFigures(t *testing.T) {
 				r.Nodes = nil
 				r.Machines = []Machine{{Name: "node-0", Amount: 1900, Gone: Never}, {Name: "m-1", Amount: 1900, Gone: Never}}
 				r.Jobs = append(r.Jobs, job("b", 1, 900, at(11), Succeeded))
-				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11, 3, 12))
+				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11))
 				r.Jobs[0].Pods, r.Pods = 1, r.Pods[1:]
 			}),
 			want: map[*figure]any{&needed: 1},
@@ -379,55 +375,17 @@ func TestFigures(t *testing.T) {
 				r.Nodes = nil
 				r.Machines = []Machine{{Name: "node-0", Amount: 1900, Gone: Never}, {Name: "m-1", Amount: 1900, Gone: Never}, {Name: "m-2", Amount: 1900, Gone: Never}}
 				r.Jobs = append(r.Jobs, job("b", 1, 1000, at(11), Succeeded))
-				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11, 3, 12))
+				r.Pods = append(r.Pods, pod(1, "m-1", 0, 11))
 			}),
 			want: map[*figure]any{&needed: 3},
 		},
 		"time to capacity is from the first reservation to the admission": {
-			record: plain(func(r *Record) { r.Jobs[0].Reserved, r.Jobs[0].ReservedAgain, r.Jobs[0].Admitted = at(3), at(5), at(7) }),
-			want:   map[*figure]any{&capacity: at(4), &attempt: at(2)},
+			record: plain(func(r *Record) { r.Jobs[0].Reserved, r.Jobs[0].Admitted = at(3), at(7) }),
+			want:   map[*figure]any{&capacity: at(4)},
 		},
 		"who has reserved and was never admitted counts until the end": {
 			record: plain(func(r *Record) { r.Jobs[0].Reserved = at(3) }),
-			want:   map[*figure]any{&capacity: at(8), &attempt: time.Duration(0)},
-		},
-		"pods that were created while another gang still held the room": {
-			record: plain(func(r *Record) {
-				r.Jobs = append(r.Jobs, job("b", 2, 1000, at(25), Succeeded))
-				r.Pods = append(r.Pods, pod(1, "node-0", 5, 25, 5, 20), pod(1, "node-0", 12, 25, 12, 21))
-			}),
-			want: map[*figure]any{&earlyPods: 2},
-		},
-		"pods that were created as soon as the other gang was gone": {
-			record: plain(func(r *Record) {
-				r.Jobs = append(r.Jobs, job("b", 2, 1000, at(25), Succeeded))
-				r.Pods = append(r.Pods, pod(1, "node-0", 5, 25, 12, 20), pod(1, "node-0", 12, 25, 13, 21))
-			}),
-			want: map[*figure]any{&earlyPods: 0},
-		},
-		"a pod in place of one that was lost is none too early": {
-			record: plain(func(r *Record) {
-				r.Pods[1].EndedAt = 5
-				r.Pods = append(r.Pods, pod(0, "node-0", 6, 11, 6, 11))
-			}),
-			want: map[*figure]any{&earlyPods: 0},
-		},
-		"pods of another gang once a machine was lost, whose pods are seen to end later": {
-			record: plain(func(r *Record) {
-				r.Nodes = nil
-				r.Machines = []Machine{{Name: "node-0", Amount: 2000, Gone: at(6), ReadyAt: 1, GoneAt: 6}, {Name: "node-1", Amount: 2000, Gone: Never, ReadyAt: 7}}
-				r.Pods[0].EndedAt, r.Pods[1].EndedAt = 40, 41
-				r.Jobs = append(r.Jobs, job("b", 2, 1000, at(25), Succeeded))
-				r.Pods = append(r.Pods, pod(1, "node-1", 8, 25, 8, 50), pod(1, "node-1", 9, 25, 9, 51))
-			}),
-			want: map[*figure]any{&earlyPods: 0},
-		},
-		"a pod before its machine is ready": {
-			record: plain(func(r *Record) {
-				r.Nodes = nil
-				r.Machines = []Machine{{Name: "node-0", Amount: 2000, Gone: Never, ReadyAt: 2}}
-			}),
-			want: map[*figure]any{&earlyPods: 2},
+			want:   map[*figure]any{&capacity: at(8)},
 		},
 		"the bucket in which 99 of 100 are": {
 			record: plain(func(r *Record) { r.Latency = []Bucket{{at(1), 98}, {at(2), 99}, {at(3), 100}} }),

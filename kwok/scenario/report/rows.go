@@ -11,15 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// row is one figure as people read it. All that is shown is made of rows: the text,
-// the tables of the page, and comparisons.
+// row is a figure as text. The text report, the tables of the page and comparisons are
+// made of rows.
 type row struct {
 	section, name, text string
-	// value that two reports are compared by.
+	// value for the quotient of two reports.
 	value float64
 }
 
-// rows are the figures in the order in which they are read.
+// rows are the figures in display order.
 func (r Report) rows() (out []row) {
 	section := ""
 	add := func(name string, value float64, text string) {
@@ -30,20 +30,15 @@ func (r Report) rows() (out []row) {
 	factor := func(name string, f float64) { add(name, f, fmt.Sprintf("%.3f", f)) }
 	share := func(name string, f float64) { add(name, f, fmt.Sprintf("%.1f %%", 100*f)) }
 	cost := func(name string, milli int64) { add(name, float64(milli), usd(milli)) }
-	usage := func(u Usage) {
-		share("utilisation by runs that were not lost", u.Share)
-		count(string(r.Resource)+"-seconds of these", u.Used)
-		count(string(r.Resource)+"-seconds of runs that were lost", u.Lost)
-	}
 	percentiles := func(name string, p Percentiles) {
 		if p.Of == 0 {
 			return
 		}
 		had := fmt.Sprintf("%s of %s Jobs", grouped(int64(p.Count)), grouped(int64(p.Of)))
 		if p.Count < p.Of {
-			had += "; the others count until the end"
+			had += "; the others count with their wait so far"
 		}
-		add(name+", had by", float64(p.Count), had)
+		add(name+", Jobs", float64(p.Count), had)
 		took(name+", median", p.P50)
 		took(name+", p90", p.P90)
 		took(name+", p99", p.P99)
@@ -56,20 +51,16 @@ func (r Report) rows() (out []row) {
 	count("unfinished", int64(r.Jobs.Unfinished))
 	percentiles("wait until all pods run", r.Wait)
 	percentiles("time to capacity", r.ToCapacity)
-	if r.LastAttempt != r.ToCapacity {
-		percentiles("time to capacity, last attempt", r.LastAttempt)
-	}
 
 	section = "Makespan"
 	took("makespan", r.Makespan.Took)
-	took("bound, by area", r.Bound.Area)
+	took("lower bound by total work", r.Bound.Area)
 	took("bound, first come first served", r.Bound.FIFO)
-	took("bound, longest first", r.Bound.LongestFirst)
 	if r.Makespan.PodsPerSecond > 0 {
-		took("its own start-up, of the first wave", r.Makespan.StartUp)
+		took("start-up of the first wave of pods", r.Makespan.StartUp)
 		count("pods of the first wave", int64(r.Bound.FirstWave))
-		add("pods bound per second of the wall", r.Makespan.PodsPerSecond, fmt.Sprintf("%.1f", r.Makespan.PodsPerSecond))
-		factor("makespan ÷ (first come first served + its own start-up)", r.Makespan.OverFIFO)
+		add("pods bound per second of real time", r.Makespan.PodsPerSecond, fmt.Sprintf("%.1f", r.Makespan.PodsPerSecond))
+		factor("makespan ÷ (first come first served + start-up)", r.Makespan.OverFIFO)
 	} else {
 		factor("makespan ÷ first come first served", r.Makespan.OverFIFO)
 	}
@@ -77,25 +68,23 @@ func (r Report) rows() (out []row) {
 	if r.Fixed.Machines > 0 {
 		section = "Fixed machines"
 		count("machines", int64(r.Fixed.Machines))
-		usage(r.Fixed)
+		share("utilisation", r.Fixed.Share)
 	}
 	if b := r.Bought; b.Machines > 0 {
-		section = "Bought machines"
-		count("bought", int64(b.Machines))
+		section = "Launched machines"
+		count("launched", int64(b.Machines))
 		count("needed", int64(b.Needed))
-		factor("bought ÷ needed", b.BoughtPerNeeded)
+		factor("launched ÷ needed", b.BoughtPerNeeded)
 		count("machines left", int64(b.Left))
-		usage(b.Usage)
+		share("utilisation", b.Share)
 		count("machine-seconds", b.MachineSeconds)
-		count("machine-seconds wasted: without a pod, or lost", b.Wasted)
-		count("machine-seconds of runs that were lost", b.Lost)
-		count("machine-seconds ready and idle", b.Idle)
+		count("machine-seconds wasted: without pods, or with lost pods", b.Wasted)
 		share("idle share of the time", b.IdleShare)
 		cost("cost", b.MilliUSD)
-		cost("cost wasted: without a pod, or lost", b.WastedMilliUSD)
-		cost("cost of runs that were lost", b.LostMilliUSD)
+		cost("cost wasted: without pods, or with lost pods", b.WastedMilliUSD)
+		cost("cost of lost pods", b.LostMilliUSD)
 
-		section = "Bought, by group"
+		section = "Launched machines by group"
 		for _, g := range b.Groups {
 			hours := float64(g.MachineSeconds) / 3600
 			count(g.Name+", machines", int64(g.Machines))
@@ -108,10 +97,9 @@ func (r Report) rows() (out []row) {
 	for _, w := range r.API.Writes {
 		count("writes by "+w.Who, w.Writes)
 	}
-	took("p99 of a write, of the wall", r.API.P99)
-	count("scheduling attempts that bound", r.Scheduling.Scheduled)
-	count("scheduling attempts in vain", r.Scheduling.Unschedulable)
-	count("pods created before their gang had room", int64(r.Scheduling.EarlyPods))
+	took("p99 of a write, in real time", r.API.P99)
+	count("scheduling attempts that succeeded", r.Scheduling.Scheduled)
+	count("scheduling attempts that failed", r.Scheduling.Unschedulable)
 
 	section = "Faults"
 	for _, fault := range slices.Sorted(maps.Keys(r.Faults)) {
@@ -123,7 +111,7 @@ func (r Report) rows() (out []row) {
 		for _, check := range slices.Sorted(maps.Keys(r.Promises.Judged)) {
 			count(check, int64(r.Promises.Judged[check]))
 		}
-		took("bounds held for, of the wall", r.Promises.Bounded)
+		took("time with bounds, in real time", r.Promises.Bounded)
 		count("broken", int64(len(r.Promises.Broken)))
 	}
 	return out
@@ -155,7 +143,7 @@ func (r Report) Text() string {
 	return out.String()
 }
 
-// grouped is a number with its thousands apart.
+// grouped formats a number with thousands separators.
 func grouped(n int64) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
@@ -166,7 +154,7 @@ func grouped(n int64) string {
 
 func usd(milli int64) string { return fmt.Sprintf("%.2f USD", float64(milli)/1000) }
 
-// short is a time with as many digits as one reads.
+// short formats a duration with few digits.
 func short(d time.Duration) string {
 	switch {
 	case d >= time.Hour:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -51,10 +50,10 @@ type observer struct {
 	gangs []map[types.UID]*member
 	// done is how many pods of each Job have succeeded.
 	done []int
-	// nodes by name: those that bear pods by now, and those that went.
-	ready, gone map[string]stamp
-	taken       map[string]bool
-	// prices of the groups, and how many of their machines Muster never takes back.
+	// ready is when a node was first Ready with its devices; taken whether it takes pods.
+	ready map[string]time.Duration
+	taken map[string]bool
+	// prices of the groups, and how many of their machines Muster always keeps.
 	prices map[string]int64
 	keeps  map[string]int
 }
@@ -63,12 +62,6 @@ type observer struct {
 type member struct {
 	namespace, name string
 	told            bool
-}
-
-// stamp is when something was seen, and the revision that tells its order.
-type stamp struct {
-	at       time.Duration
-	revision uint64
 }
 
 // telling is a pod with the time until which it runs.
@@ -91,7 +84,7 @@ func newObserver(s *scenario.Scenario, jobs []scenario.Submission, speed int) *o
 		speed: speed, resource: s.Resource(), jobs: jobs,
 		allEnded: make(chan struct{}), changed: make(chan struct{}, 1),
 		byName: map[types.NamespacedName]int{}, byUID: map[types.UID]int{}, machines: map[string]int{},
-		ready: map[string]stamp{}, gone: map[string]stamp{}, taken: map[string]bool{}, prices: map[string]int64{}, keeps: map[string]int{},
+		ready: map[string]time.Duration{}, taken: map[string]bool{}, prices: map[string]int64{}, keeps: map[string]int{},
 	}
 	pods := 0
 	for i, j := range jobs {
@@ -100,7 +93,7 @@ func newObserver(s *scenario.Scenario, jobs []scenario.Submission, speed int) *o
 		each := j.Shape.Requests[o.resource]
 		o.record.Jobs = append(o.record.Jobs, report.Job{
 			Name: j.Namespace + "/" + j.Name, Pods: int(j.Shape.Pods), Each: each.MilliValue(),
-			Submitted: report.Never, Reserved: report.Never, ReservedAgain: report.Never, Admitted: report.Never, Ended: report.Never,
+			Submitted: report.Never, Reserved: report.Never, Admitted: report.Never, Ended: report.Never,
 		})
 		o.gangs, o.done = append(o.gangs, map[types.UID]*member{}), append(o.done, 0)
 	}
@@ -163,11 +156,11 @@ func (o *observer) observe(x any, deleted bool, now time.Time) {
 	at := now.Sub(o.begun)
 	switch x := x.(type) {
 	case *corev1.Pod:
-		o.observePod(x, deleted, stamp{at, revision(x)}, now)
+		o.observePod(x, deleted, at, now)
 	case *batchv1.Job:
 		o.observeJob(x, at)
 	case *corev1.Node:
-		o.observeNode(x, deleted, stamp{at, revision(x)})
+		o.observeNode(x, deleted, at)
 	case *kwokv1alpha1.Machine:
 		o.observeMachine(x, deleted, at)
 	case *kueue.Workload:
@@ -179,13 +172,7 @@ func (o *observer) observe(x any, deleted bool, now time.Time) {
 	}
 }
 
-// revision orders objects of all kinds, which have one store.
-func revision(o metav1.Object) uint64 {
-	n, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
-	return n
-}
-
-func (o *observer) observePod(p *corev1.Pod, deleted bool, seen stamp, now time.Time) {
+func (o *observer) observePod(p *corev1.Pod, deleted bool, at time.Duration, now time.Time) {
 	job, ok := o.byName[types.NamespacedName{Namespace: p.Namespace, Name: p.Labels[batchv1.JobNameLabel]}]
 	if !ok {
 		return
@@ -195,7 +182,7 @@ func (o *observer) observePod(p *corev1.Pod, deleted bool, seen stamp, now time.
 		i = len(o.record.Pods)
 		o.byUID[p.UID] = i
 		o.record.Pods = append(o.record.Pods, report.Pod{
-			Job: job, Created: seen.at, Bound: report.Never, Running: report.Never, Ended: report.Never, CreatedAt: seen.revision,
+			Job: job, Created: at, Bound: report.Never, Running: report.Never, Ended: report.Never,
 		})
 	}
 	pod := &o.record.Pods[i]
@@ -203,18 +190,18 @@ func (o *observer) observePod(p *corev1.Pod, deleted bool, seen stamp, now time.
 		return
 	}
 	if p.Spec.NodeName != "" && pod.Bound == report.Never {
-		pod.Node, pod.Bound = p.Spec.NodeName, seen.at
+		pod.Node, pod.Bound = p.Spec.NodeName, at
 	}
 	switch {
 	case deleted || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
-		pod.Ended, pod.EndedAt = seen.at, seen.revision
+		pod.Ended = at
 		delete(o.gangs[job], p.UID)
 		if p.Status.Phase == corev1.PodSucceeded {
 			pod.Succeeded = true
 			o.done[job]++
 		}
 	case p.Status.Phase == corev1.PodRunning && pod.Running == report.Never:
-		pod.Running = seen.at
+		pod.Running = at
 		o.gangs[job][p.UID] = &member{namespace: p.Namespace, name: p.Name}
 		o.tell(job, now)
 	}
@@ -268,9 +255,8 @@ func (o *observer) end(job int, outcome report.Outcome, at time.Duration) {
 	}
 }
 
-func (o *observer) observeNode(n *corev1.Node, deleted bool, seen stamp) {
+func (o *observer) observeNode(n *corev1.Node, deleted bool, at time.Duration) {
 	if deleted {
-		o.gone[n.Name] = seen
 		return
 	}
 	amount := n.Status.Allocatable[o.resource]
@@ -278,7 +264,7 @@ func (o *observer) observeNode(n *corev1.Node, deleted bool, seen stamp) {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 	if _, known := o.ready[n.Name]; !known && isReady && !amount.IsZero() {
-		o.ready[n.Name] = seen
+		o.ready[n.Name] = at
 	}
 	o.taken[n.Name] = isReady && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
 }
@@ -318,14 +304,8 @@ func (o *observer) observeWorkload(w *kueue.Workload, at time.Duration) {
 	if j.Admitted != report.Never {
 		return
 	}
-	switch reserved := meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved); {
-	case !reserved:
-		j.ReservedAgain = report.Never // what was taken back is reserved anew
-	case j.ReservedAgain == report.Never:
-		j.ReservedAgain = at
-		if j.Reserved == report.Never {
-			j.Reserved = at
-		}
+	if j.Reserved == report.Never && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved) {
+		j.Reserved = at
 	}
 	if meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted) {
 		j.Admitted = at
@@ -420,10 +400,9 @@ func (o *observer) finish(now time.Time) report.Record {
 	o.record.End = now.Sub(o.begun)
 	for i := range o.record.Machines {
 		m := &o.record.Machines[i]
-		if seen, ok := o.ready[m.Name]; ok {
-			m.Ready, m.ReadyAt = seen.at, seen.revision
+		if at, ok := o.ready[m.Name]; ok {
+			m.Ready = at
 		}
-		m.GoneAt = o.gone[m.Name].revision
 	}
 	o.record.Left = o.left()
 	return o.record

@@ -83,8 +83,8 @@ func TestTheLifeOfAPod(t *testing.T) {
 	s.see(pod(1, "fixed-0", corev1.PodRunning))
 	s.miss(pod(1, "fixed-0", corev1.PodRunning))
 	want := []report.Pod{
-		{Node: "fixed-0", Created: 2 * time.Second, Bound: 3 * time.Second, Running: 4 * time.Second, Ended: 5 * time.Second, CreatedAt: 20, EndedAt: 50, Succeeded: true},
-		{Node: "fixed-0", Created: 7 * time.Second, Bound: 7 * time.Second, Running: 7 * time.Second, Ended: 8 * time.Second, CreatedAt: 70, EndedAt: 80},
+		{Node: "fixed-0", Created: 2 * time.Second, Bound: 3 * time.Second, Running: 4 * time.Second, Ended: 5 * time.Second, Succeeded: true},
+		{Node: "fixed-0", Created: 7 * time.Second, Bound: 7 * time.Second, Running: 7 * time.Second, Ended: 8 * time.Second},
 	}
 	if diff := cmp.Diff(want, s.finish(s.now()).Pods); diff != "" {
 		t.Errorf("pods (-want +got):\n%s", diff)
@@ -195,7 +195,7 @@ func TestTheLifeOfAMachine(t *testing.T) {
 	s.miss(machine)
 	want := []report.Machine{{
 		Name: "m-0", Group: "pool", Amount: 4000, MilliUSDPerHour: 2000,
-		Launched: time.Second, Ready: 4 * time.Second, Gone: 7 * time.Second, ReadyAt: 40, GoneAt: 60,
+		Launched: time.Second, Ready: 4 * time.Second, Gone: 7 * time.Second,
 	}}
 	if diff := cmp.Diff(want, s.finish(s.now()).Machines); diff != "" {
 		t.Errorf("machines (-want +got):\n%s", diff)
@@ -237,8 +237,8 @@ func TestTimeToCapacityBeginsWithTheFirstReservation(t *testing.T) {
 	s.see(workload(kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted))
 	s.see(workload())
 	got := s.finish(s.now()).Jobs[0]
-	if got.Reserved != 2*time.Second || got.ReservedAgain != 4*time.Second || got.Admitted != 6*time.Second {
-		t.Errorf("reserved at %s, for the last time at %s, and admitted at %s, want 2s, 4s and 6s", got.Reserved, got.ReservedAgain, got.Admitted)
+	if got.Reserved != 2*time.Second || got.Admitted != 6*time.Second {
+		t.Errorf("reserved at %s and admitted at %s, want 2s and 6s", got.Reserved, got.Admitted)
 	}
 }
 

@@ -79,13 +79,8 @@ func TestFromZeroNothingIsBoughtInVain(t *testing.T) {
 	if r.Makespan.Took.Duration < r.Bound.Area.Duration {
 		t.Errorf("it took %s, less than the %s that no order can beat", r.Makespan.Took.Duration, r.Bound.Area.Duration)
 	}
-	// 24 pods of 90 CPUs run for 5 to 6 minutes; that they do is seen a little
-	// later than it begins, and the more so that they have ended.
-	if least, most := int64(24*90*300), int64(24*90*360*5/4); r.Bought.Used < least || r.Bought.Used > most {
-		t.Errorf("%d CPU-seconds were used, want %d to %d", r.Bought.Used, least, most)
-	}
-	if r.Scheduling.EarlyPods > 0 || r.Scheduling.Unschedulable > 5 || r.Scheduling.Scheduled < 24 {
-		t.Errorf("scheduling %+v, want 24 pods at the first attempt, none before its gang had room", r.Scheduling)
+	if r.Scheduling.Unschedulable > 5 || r.Scheduling.Scheduled < 24 {
+		t.Errorf("scheduling %+v, want 24 pods at the first attempt", r.Scheduling)
 	}
 	if len(r.Promises.Broken) > 0 {
 		t.Errorf("promises were broken: %v", r.Promises.Broken)
@@ -96,7 +91,7 @@ func TestFromZeroNothingIsBoughtInVain(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"report.txt", "report.html"} {
-		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), "bought ÷ needed") {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), "launched ÷ needed") {
 			t.Errorf("%s does not tell it: %v", name, err)
 		}
 	}
@@ -119,7 +114,7 @@ func TestSmallGangsShareMachines(t *testing.T) {
 	if got := r.Promises.Judged["P4 reservations"]; got != 20 {
 		t.Errorf("quota was reserved %d times, want once for each gang", got)
 	}
-	if r.Scheduling.EarlyPods > 0 || r.Scheduling.Unschedulable > 5 || len(r.Promises.Broken) > 0 {
+	if r.Scheduling.Unschedulable > 5 || len(r.Promises.Broken) > 0 {
 		t.Errorf("scheduling %+v, broken promises %v", r.Scheduling, r.Promises.Broken)
 	}
 }
@@ -139,8 +134,8 @@ func TestTheReferenceArchitectureIsPlacedAsItSays(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{"reserved-l4": 4, "on-demand-l4": 22, "spot-l4": 22, "spot-a100": 2}, got); diff != "" {
 		t.Errorf("machines by group (-want +got):\n%s", diff)
 	}
-	if r.Bought.BoughtPerNeeded > 1.05 || r.Scheduling.EarlyPods > 0 || len(r.Promises.Broken) > 0 {
-		t.Errorf("bought ÷ needed %.2f, scheduling %+v, broken promises %v", r.Bought.BoughtPerNeeded, r.Scheduling, r.Promises.Broken)
+	if r.Bought.BoughtPerNeeded > 1.05 || len(r.Promises.Broken) > 0 {
+		t.Errorf("launched ÷ needed %.2f, scheduling %+v, broken promises %v", r.Bought.BoughtPerNeeded, r.Scheduling, r.Promises.Broken)
 	}
 }
 
@@ -165,18 +160,17 @@ func TestTroubleCostsTimeAlone(t *testing.T) {
 	}
 }
 
-// Kubernetes alone starts all Jobs at once, so half of the pods are there before their
-// gang has room, and parts of gangs wait for each other.
+// Kubernetes alone starts all Jobs at once, so parts of gangs wait for each other.
 func TestWithoutMusterPodsComeBeforeTheirRoom(t *testing.T) {
 	r, _ := run(t, "crowded.yaml", "--admitter", "none")
 	if r.Jobs.Unfinished > 0 || r.Jobs.Submitted != 20 {
 		t.Errorf("Jobs %+v, want 20 that came to an end", r.Jobs)
 	}
-	if r.Scheduling.EarlyPods < 40 || r.Scheduling.Unschedulable == 0 {
-		t.Errorf("scheduling %+v, want half of the 100 pods before their room, and attempts in vain", r.Scheduling)
+	if r.Scheduling.Unschedulable == 0 {
+		t.Errorf("scheduling %+v, want failed attempts", r.Scheduling)
 	}
 	if len(r.Promises.Judged) > 0 {
-		t.Errorf("promises of nobody were judged: %v", r.Promises.Judged)
+		t.Errorf("promises were judged without Muster: %v", r.Promises.Judged)
 	}
 }
 
@@ -240,11 +234,11 @@ func TestWhatTheCommandRefuses(t *testing.T) {
 		"a scenario that there is not":      {[]string{"nothing"}, `the library has no scenario "nothing": it has `},
 		"a file that there is not":          {[]string{"./nothing.yaml"}, "reading the scenario: open ./nothing.yaml"},
 		"a wrong file, by line and field":   {[]string{bad}, `line 34: arrivals[0].count: "many" is not a whole number of 32 bits`},
-		"a speed that is none":              {[]string{"thousand-jobs", "--speed", "0"}, "--speed is 0: give a number from 1 to 100"},
-		"an admitter that there is not":     {[]string{"thousand-jobs", "--admitter", "kueue"}, `--admitter is "kueue": choose among muster, none`},
+		"a speed that is none":              {[]string{"thousand-jobs", "--speed", "0"}, "--speed=0: use a number from 1 to 100"},
+		"an admitter that there is not":     {[]string{"thousand-jobs", "--admitter", "kueue"}, `--admitter="kueue": use one of muster, none`},
 		"machines that nobody is to buy":    {[]string{"thousand-jobs-from-zero", "--admitter", "none"}, "without Muster nobody buys machines"},
 		"a folder that cannot be made":      {[]string{"thousand-jobs", "--report", filepath.Join(bad, "folder")}, "making the folder of the report"},
-		"a report that is none, to compare": {nil, "is no report.json"},
+		"a report that is none, to compare": {nil, "is not a report.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := append([]string{"scenario", "run"}, tc.args...)
