@@ -46,7 +46,8 @@ var needed = []client.Object{
 // optional are the kinds that a cluster may do without: the queues alone need no CRD but
 // Kueue's.
 var optional = []client.Object{
-	&kueue.Cohort{}, &kueue.AdmissionCheck{}, &kueue.ProvisioningRequestConfig{}, &v1alpha1.CapacityPolicy{}, &autoscaling.ProvisioningRequest{},
+	&kueue.Cohort{}, &kueue.AdmissionCheck{}, &kueue.ProvisioningRequestConfig{},
+	&v1alpha1.CapacityPolicy{}, &autoscaling.ProvisioningRequest{},
 }
 
 // Add adds the loop to a manager. Its scheme must know Kueue's v1beta2, the

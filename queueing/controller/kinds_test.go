@@ -39,8 +39,9 @@ func TestWhichKindsAreWatched(t *testing.T) {
 		"no CRD that one can do without": {want: always},
 		"the queues alone":               {installed: kueues, want: always + " Cohort AdmissionCheck ProvisioningRequestConfig"},
 		"all": {
-			installed: append(slices.Clone(kueues), v1alpha1.GroupVersion.WithKind("CapacityPolicy"), autoscaling.SchemeGroupVersion.WithKind("ProvisioningRequest")),
-			want:      always + " Cohort AdmissionCheck ProvisioningRequestConfig CapacityPolicy ProvisioningRequest",
+			installed: append(slices.Clone(kueues), v1alpha1.GroupVersion.WithKind("CapacityPolicy"),
+				autoscaling.SchemeGroupVersion.WithKind("ProvisioningRequest")),
+			want: always + " Cohort AdmissionCheck ProvisioningRequestConfig CapacityPolicy ProvisioningRequest",
 		},
 		"with the quotas of namespaces": {settings: config.Config{NamespaceQuota: true}, want: always + " ResourceQuota"},
 		"another version of a kind is not that kind": {

@@ -38,8 +38,8 @@ func fillIn(ctx context.Context, kube client.Reader, namespace string, spec *cor
 	for k, v := range class.Scheduling.NodeSelector {
 		if spec.NodeSelector[k] != v {
 			// The template is compared with the job's own, so it is not added here.
-			return fmt.Sprintf("RuntimeClass %q sends its pods to nodes with the labels %v; add them to the nodeSelector of the job's pods, so that such nodes are provisioned",
-				class.Name, class.Scheduling.NodeSelector), nil
+			return fmt.Sprintf("RuntimeClass %q sends its pods to nodes with the labels %v; "+
+				"add them to the nodeSelector of the job's pods, so that such nodes are provisioned", class.Name, class.Scheduling.NodeSelector), nil
 		}
 	}
 	return "", nil

@@ -27,7 +27,8 @@ import (
 // slicesOf are the Workloads of an elastic job, the oldest first.
 func slicesOf(ctx context.Context, c client.Reader, job client.Object) ([]*kueue.Workload, error) {
 	var list kueue.WorkloadList
-	if err := c.List(ctx, &list, client.InNamespace(job.GetNamespace()), client.MatchingLabels{JobUIDLabel: string(job.GetUID())}); err != nil {
+	if err := c.List(ctx, &list, client.InNamespace(job.GetNamespace()),
+		client.MatchingLabels{JobUIDLabel: string(job.GetUID())}); err != nil {
 		return nil, fmt.Errorf("listing the Workloads of job %s/%s: %w", job.GetNamespace(), job.GetName(), err)
 	}
 	var out []*kueue.Workload

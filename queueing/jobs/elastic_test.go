@@ -112,7 +112,8 @@ func (g *rig) admitSlice(booking string) {
 	g.statusOf(w, func(s *kueue.WorkloadStatus) {
 		admitWith(w.Spec.PodSets[0].Count)(s)
 		s.AdmissionChecks[0].PodSetUpdates = []kueue.PodSetUpdate{{
-			Name: "main", Annotations: map[string]string{"booking": booking}, NodeSelector: map[string]string{"booked.muster.dev/" + booking: "default"},
+			Name: "main", Annotations: map[string]string{"booking": booking}, NodeSelector: map[string]string{"booked.muster.dev/" +
+				booking: "default"},
 		}}
 	})
 }
@@ -170,7 +171,9 @@ func TestAnElasticJobGrows(t *testing.T) {
 		for dieAt := range 12 {
 			g := grown(t, dieAt, after)
 			first := g.all()[0]
-			if next := g.all()[1]; next.Annotations[workload.RefusedAnnotation] != "" || next.Annotations[workload.ReplacementAnnotation] != SliceKey(first) || next.Annotations[kueue.WorkloadSliceNameAnnotation] != first.Name ||
+			if next := g.all()[1]; next.Annotations[workload.RefusedAnnotation] != "" ||
+				next.Annotations[workload.ReplacementAnnotation] != SliceKey(first) ||
+				next.Annotations[kueue.WorkloadSliceNameAnnotation] != first.Name ||
 				!cmp.Equal(first.Spec.PodSets[0].Template, next.Spec.PodSets[0].Template) {
 				t.Errorf("the next slice is %+v", next)
 			}
@@ -341,7 +344,8 @@ func TestCurrent(t *testing.T) {
 	for _, first := range states {
 		var got []string
 		for _, second := range states {
-			w := []*kueue.Workload{{ObjectMeta: metav1.ObjectMeta{Name: "old", UID: types.UID("old")}}, {ObjectMeta: metav1.ObjectMeta{Name: "new", UID: types.UID("new")}}}
+			w := []*kueue.Workload{{ObjectMeta: metav1.ObjectMeta{Name: "old", UID: types.UID("old")}},
+				{ObjectMeta: metav1.ObjectMeta{Name: "new", UID: types.UID("new")}}}
 			first.status(&w[0].Status)
 			second.status(&w[1].Status)
 			got = append(got, CurrentSlice(w).Name)
@@ -360,7 +364,8 @@ func TestCurrent(t *testing.T) {
 }
 
 func TestNamesOfSlices(t *testing.T) {
-	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "foo", UID: "1234", Generation: 3, Annotations: map[string]string{workload.ElasticAnnotation: "true"}}}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "foo", UID: "1234", Generation: 3,
+		Annotations: map[string]string{workload.ElasticAnnotation: "true"}}}
 	// The first digits of: printf 'Job\nbatch\nfoo\n1234\n3' | sha1sum
 	if got, want := WorkloadName(batch.Kind{}.GroupVersionKind(), job), "job-foo-86d24"; got != want {
 		t.Errorf("WorkloadName = %q, want %q, which is Kueue's", got, want)
@@ -371,7 +376,8 @@ func TestNamesOfSlices(t *testing.T) {
 func TestElasticJobsStartWithAllTheirPods(t *testing.T) {
 	g := newRig(t, suspendedJob(elastic, func(j *batchv1.Job) { j.Annotations[batch.MinParallelismAnnotation] = "1" }))
 	g.settle()
-	if why := g.all()[0].Annotations[workload.RefusedAnnotation]; !strings.Contains(why, workload.ElasticAnnotation) || !strings.Contains(why, batch.MinParallelismAnnotation) {
+	if why := g.all()[0].Annotations[workload.RefusedAnnotation]; !strings.Contains(why, workload.ElasticAnnotation) ||
+		!strings.Contains(why, batch.MinParallelismAnnotation) {
 		t.Errorf("refused because of %q", why)
 	}
 }

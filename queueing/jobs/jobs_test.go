@@ -81,7 +81,8 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			return g.write(func() error { return c.Patch(ctx, o, p, opts...) })
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			return g.write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 		},
 	})
@@ -290,12 +291,18 @@ func TestAJobThatCannotStartAsAChecksWants(t *testing.T) {
 		update kueue.PodSetUpdate
 		want   string
 	}{
-		"an annotation":              {kueue.PodSetUpdate{Annotations: map[string]string{"mine": "other"}}, "invalid admission check PodSetUpdate: conflict for annotations: conflict for key=mine, value1=kept, value2=other"},
-		"a label":                    {kueue.PodSetUpdate{Labels: map[string]string{"app": "other"}}, "conflict for labels: conflict for key=app"},
-		"a node label":               {kueue.PodSetUpdate{NodeSelector: map[string]string{"disk": "hdd"}}, "conflict for nodeSelector: conflict for key=disk"},
-		"a node label of its flavor": {kueue.PodSetUpdate{NodeSelector: map[string]string{"pool": "other"}}, "conflict for nodeSelector: conflict for key=pool"},
-		"another check":              {kueue.PodSetUpdate{Annotations: map[string]string{"booking": "b2"}}, "conflict for annotations: conflict for key=booking, value1=b1, value2=b2"},
-		"the same values":            {kueue.PodSetUpdate{Annotations: map[string]string{"mine": "kept"}, Labels: map[string]string{"app": "train"}}, ""},
+		"an annotation": {kueue.PodSetUpdate{Annotations: map[string]string{"mine": "other"}},
+			"invalid admission check PodSetUpdate: conflict for annotations: conflict for key=mine, value1=kept, value2=other"},
+		"a label": {kueue.PodSetUpdate{Labels: map[string]string{"app": "other"}},
+			"conflict for labels: conflict for key=app"},
+		"a node label": {kueue.PodSetUpdate{NodeSelector: map[string]string{"disk": "hdd"}},
+			"conflict for nodeSelector: conflict for key=disk"},
+		"a node label of its flavor": {kueue.PodSetUpdate{NodeSelector: map[string]string{"pool": "other"}},
+			"conflict for nodeSelector: conflict for key=pool"},
+		"another check": {kueue.PodSetUpdate{Annotations: map[string]string{"booking": "b2"}},
+			"conflict for annotations: conflict for key=booking, value1=b1, value2=b2"},
+		"the same values": {kueue.PodSetUpdate{Annotations: map[string]string{"mine": "kept"},
+			Labels: map[string]string{"app": "train"}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, suspendedJob())
@@ -342,7 +349,8 @@ func TestStopAndRestore(t *testing.T) {
 			g.status(evict)
 			g.settle()
 			if !isSuspended(g.job()) || !workload.HasQuota(g.workload()) {
-				t.Fatalf("die at %d: with pods left the Job is suspended: %v, its quota reserved: %v", dieAt, isSuspended(g.job()), workload.HasQuota(g.workload()))
+				t.Fatalf("die at %d: with pods left the Job is suspended: %v, its quota reserved: %v", dieAt, isSuspended(g.job()),
+					workload.HasQuota(g.workload()))
 			}
 			g.updateJob(func(j *batchv1.Job) {
 				j.Status.Active = 0
@@ -373,11 +381,11 @@ func TestUnusualJobs(t *testing.T) {
 		// wantRefused is a part of the Workload's refusal.
 		wantRefused string
 	}{
-		"a job whose workload a person deletes queues anew": {
+		"a job whose workload a user deletes queues again": {
 			job:           suspendedJob(running, started),
 			wantSuspended: true, wantWorkload: true,
 		},
-		"a job that somebody unsuspends while it waits is suspended again": {
+		"a job that a user unsuspends while it waits is suspended again": {
 			job:           suspendedJob(),
 			act:           func(g *rig) { g.updateJob(running) },
 			wantSuspended: true, wantWorkload: true,
@@ -409,7 +417,7 @@ func TestUnusualJobs(t *testing.T) {
 			act:           func(g *rig) { g.updateJob(func(j *batchv1.Job) { delete(j.Labels, QueueLabel) }) },
 			wantSuspended: true,
 		},
-		"a job edited while its quota is reserved queues anew": {
+		"a job edited while its quota is reserved queues again": {
 			job: suspendedJob(),
 			act: func(g *rig) {
 				g.status(func(s *kueue.WorkloadStatus) { admit(s); set(s, kueue.WorkloadAdmitted, "False") })

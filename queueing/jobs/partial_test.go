@@ -40,11 +40,13 @@ func TestAJobStartsWithAsManyPodsAsHaveQuota(t *testing.T) {
 		wantParallelism int32
 		wantCompletions int32
 	}{
-		"fewer":                                {job: wide(), assigned: 5, wantParallelism: 5, wantCompletions: 8},
-		"all":                                  {job: wide(), assigned: 8, wantParallelism: 8, wantCompletions: 8},
-		"fewer, and completions are tied":      {job: wide(tied), assigned: 5, wantParallelism: 5, wantCompletions: 5},
-		"all that is left, in the last round":  {job: wide(func(j *batchv1.Job) { j.Status.Succeeded = 2 }), assigned: 6, wantParallelism: 8, wantCompletions: 8},
-		"fewer than is left in the last round": {job: wide(func(j *batchv1.Job) { j.Status.Succeeded = 2 }), assigned: 4, wantParallelism: 4, wantCompletions: 8},
+		"fewer":                           {job: wide(), assigned: 5, wantParallelism: 5, wantCompletions: 8},
+		"all":                             {job: wide(), assigned: 8, wantParallelism: 8, wantCompletions: 8},
+		"fewer, and completions are tied": {job: wide(tied), assigned: 5, wantParallelism: 5, wantCompletions: 5},
+		"all that is left, in the last round": {job: wide(func(j *batchv1.Job) { j.Status.Succeeded = 2 }), assigned: 6, wantParallelism: 8,
+			wantCompletions: 8},
+		"fewer than is left in the last round": {job: wide(func(j *batchv1.Job) { j.Status.Succeeded = 2 }), assigned: 4, wantParallelism: 4,
+			wantCompletions: 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := c.job.Spec.DeepCopy()
@@ -56,7 +58,8 @@ func TestAJobStartsWithAsManyPodsAsHaveQuota(t *testing.T) {
 			g.status(admitWith(c.assigned))
 			g.settle()
 			if spec := g.job().Spec; *spec.Suspend || *spec.Parallelism != c.wantParallelism || *spec.Completions != c.wantCompletions {
-				t.Errorf("suspended %v, parallelism %d, completions %d; want %d, %d", *spec.Suspend, *spec.Parallelism, *spec.Completions, c.wantParallelism, c.wantCompletions)
+				t.Errorf("suspended %v, parallelism %d, completions %d; want %d, %d", *spec.Suspend, *spec.Parallelism, *spec.Completions,
+					c.wantParallelism, c.wantCompletions)
 			}
 			g.status(evict)
 			g.settle()
@@ -108,7 +111,7 @@ func TestMinCountOfWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrongWithAJobIsTold, once, to those who look at the Job.
+// TestWhatIsWrongWithAJobIsTold, once, in an Event on the Job.
 func TestWhatIsWrongWithAJobIsTold(t *testing.T) {
 	g := newRig(t, wide(func(j *batchv1.Job) { j.Annotations[batch.MinParallelismAnnotation] = "9" }))
 	g.settle()

@@ -81,7 +81,9 @@ func (o *Original) Restore(template *corev1.PodTemplateSpec) {
 // which is on its flavors already.
 func conflict(template *corev1.PodTemplateSpec, updates []kueue.PodSetUpdate) error {
 	have := map[string]map[string]string{
-		"annotations": maps.Clone(template.Annotations), "labels": maps.Clone(template.Labels), "nodeSelector": maps.Clone(template.Spec.NodeSelector),
+		"annotations":  maps.Clone(template.Annotations),
+		"labels":       maps.Clone(template.Labels),
+		"nodeSelector": maps.Clone(template.Spec.NodeSelector),
 	}
 	for _, u := range updates {
 		for _, want := range []struct {
@@ -104,7 +106,8 @@ func conflict(template *corev1.PodTemplateSpec, updates []kueue.PodSetUpdate) er
 // is no valid label value.
 func queueLabels(w *kueue.Workload, podSet kueue.PodSetReference) map[string]string {
 	out := map[string]string{PodSetLabel: string(podSet)}
-	for key, value := range map[string]string{LocalQueueLabel: string(w.Spec.QueueName), ClusterQueueLabel: string(w.Status.Admission.ClusterQueue)} {
+	for key, value := range map[string]string{LocalQueueLabel: string(w.Spec.QueueName),
+		ClusterQueueLabel: string(w.Status.Admission.ClusterQueue)} {
 		if len(validation.IsValidLabelValue(value)) == 0 {
 			out[key] = value
 		}

@@ -41,7 +41,8 @@ func setPriority(ctx context.Context, kube client.Reader, job client.Object, spe
 		class := &kueue.WorkloadPriorityClass{}
 		if err := kube.Get(ctx, client.ObjectKey{Name: name}, class); err != nil {
 			if apierrors.IsNotFound(err) {
-				return fmt.Sprintf("WorkloadPriorityClass %q, which the label %s names, doesn't exist; create it or change the label", name, PriorityClassLabel), nil
+				return fmt.Sprintf("WorkloadPriorityClass %q, which the label %s names, doesn't exist; create it or change the label", name,
+					PriorityClassLabel), nil
 			}
 			return "", fmt.Errorf("reading WorkloadPriorityClass %s: %w", name, err)
 		}

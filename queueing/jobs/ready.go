@@ -29,14 +29,16 @@ func (r *reconciler) reportReady(ctx context.Context, job client.Object, w *kueu
 	if ready == (have != nil && have.Status == metav1.ConditionTrue) {
 		return false, nil
 	}
-	want := metav1.Condition{Type: kueue.WorkloadPodsReady, ObservedGeneration: w.Generation, LastTransitionTime: metav1.NewTime(r.now())}
+	want := metav1.Condition{
+		Type: kueue.WorkloadPodsReady, Status: metav1.ConditionTrue, Reason: kueue.WorkloadStarted, Message: "All pods are ready or have succeeded",
+		ObservedGeneration: w.Generation, LastTransitionTime: metav1.NewTime(r.now()),
+	}
 	switch {
 	case !ready:
-		want.Status, want.Reason, want.Message = metav1.ConditionFalse, kueue.WorkloadWaitForRecovery, "At least one pod has failed, waiting for recovery"
+		want.Status, want.Reason = metav1.ConditionFalse, kueue.WorkloadWaitForRecovery
+		want.Message = "At least one pod has failed, waiting for recovery"
 	case have != nil && have.Reason == kueue.WorkloadWaitForRecovery:
-		want.Status, want.Reason, want.Message = metav1.ConditionTrue, kueue.WorkloadRecovered, "All pods are ready again or have succeeded"
-	default:
-		want.Status, want.Reason, want.Message = metav1.ConditionTrue, kueue.WorkloadStarted, "All pods are ready or have succeeded"
+		want.Reason, want.Message = kueue.WorkloadRecovered, "All pods are ready again or have succeeded"
 	}
 	status := w.Status.DeepCopy()
 	apimeta.SetStatusCondition(&status.Conditions, want)

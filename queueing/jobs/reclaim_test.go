@@ -58,12 +58,13 @@ func TestQuotaOfPodsThatAreOverGoesBack(t *testing.T) {
 			{succeeded: 2, active: 2, terminating: 2}, {after: 60, succeeded: 2, active: 2, terminating: 2},
 			{after: 10, succeeded: 2, active: 2}, {after: 10, succeeded: 2, active: 2, want: 2, wantWrites: 1},
 		}},
-		"not while nobody waits for it": {job: of(4, 4), queue: func(q *kueue.ClusterQueue) { q.Status.PendingWorkloads = 0 }, moments: []moment{
+		"not while nothing waits for it": {job: of(4, 4), queue: func(q *kueue.ClusterQueue) { q.Status.PendingWorkloads = 0 }, moments: []moment{
 			{succeeded: 3, active: 1}, {after: 60, succeeded: 3, active: 1},
 		}},
-		"in a cohort anybody may wait": {job: of(4, 4), queue: func(q *kueue.ClusterQueue) { q.Status.PendingWorkloads, q.Spec.CohortName = 0, "all" }, moments: []moment{
-			{succeeded: 3, active: 1}, {after: 60, succeeded: 3, active: 1, want: 3, wantWrites: 1},
-		}},
+		"in a cohort any Workload may wait": {job: of(4, 4),
+			queue: func(q *kueue.ClusterQueue) { q.Status.PendingWorkloads, q.Spec.CohortName = 0, "all" }, moments: []moment{
+				{succeeded: 3, active: 1}, {after: 60, succeeded: 3, active: 1, want: 3, wantWrites: 1},
+			}},
 		"what a user takes goes at once, when its pods are gone": {job: of(8, 80), moments: []moment{
 			{parallelism: 5, active: 8},
 			{parallelism: 5, active: 5, terminating: 3},

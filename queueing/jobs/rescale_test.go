@@ -53,7 +53,8 @@ type rescaled struct {
 
 func newRescaled(t *testing.T, seed uint64) *rescaled {
 	x := &rescaled{rig: newRig(t, suspendedJob(elastic)), rand: rand.New(rand.NewPCG(seed, 15))}
-	*x.r.Client() = interceptor.NewClient((*x.r.Client()).(client.WithWatch), interceptor.Funcs{Get: x.cachedGet, List: x.cachedList, Patch: x.patch})
+	*x.r.Client() = interceptor.NewClient((*x.r.Client()).(client.WithWatch),
+		interceptor.Funcs{Get: x.cachedGet, List: x.cachedList, Patch: x.patch})
 	x.see()
 	x.restart()
 	return x
@@ -74,7 +75,8 @@ func (x *rescaled) live() []kueue.Workload {
 	return list.Items
 }
 
-func (x *rescaled) cachedGet(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (x *rescaled) cachedGet(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+	opts ...client.GetOption) error {
 	job, ok := o.(*batchv1.Job)
 	if !ok {
 		return c.Get(ctx, key, o, opts...)
@@ -111,12 +113,14 @@ func (x *rescaled) restart() {
 	cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	cq.Spec.ResourceGroups = []kueue.ResourceGroup{{
 		CoveredResources: []corev1.ResourceName{"cpu"},
-		Flavors:          []kueue.FlavorQuotas{{Name: "spot", Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: resource.MustParse(fmt.Sprint(quotaCPUs))}}}},
+		Flavors: []kueue.FlavorQuotas{{Name: "spot",
+			Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: resource.MustParse(fmt.Sprint(quotaCPUs))}}}},
 	}}
 	lq := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Name: "main", Namespace: "default", UID: "lq"}}
 	lq.Spec.ClusterQueue = "team"
 	for _, o := range []metav1.Object{
-		cq, lq, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "spot", UID: "rf"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "ns"}},
+		cq, lq, &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "spot",
+			UID: "rf"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "ns"}},
 	} {
 		x.state.Set(o)
 	}
@@ -150,7 +154,8 @@ func (x *rescaled) carryOut() {
 	var written *kueue.Workload
 	if v.Status != nil {
 		var err error
-		if written, err = writes.ApplyStatus(context.Background(), x.c, v.Workload.Object, v.Status); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if written, err = writes.ApplyStatus(context.Background(), x.c, v.Workload.Object, v.Status); err != nil && !apierrors.IsConflict(err) &&
+			!apierrors.IsNotFound(err) {
 			x.t.Fatal(err)
 		}
 	}
@@ -162,7 +167,8 @@ func (x *rescaled) carryOut() {
 
 // other is a Workload of other jobs in the queue.
 func (x *rescaled) other(cpus int32) {
-	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("other-", x.made), Namespace: "default", UID: types.UID(fmt.Sprint("other-", x.made)), CreationTimestamp: metav1.NewTime(x.now)}}
+	w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("other-", x.made), Namespace: "default",
+		UID: types.UID(fmt.Sprint("other-", x.made)), CreationTimestamp: metav1.NewTime(x.now)}}
 	x.made++
 	w.Spec.QueueName = "main"
 	w.Spec.PodSets = suspendedPodSets(cpus)

@@ -33,9 +33,9 @@ func TestPriorityFollowsTheJob(t *testing.T) {
 		status func(*kueue.WorkloadStatus)
 		edit   func(*rig)
 		// base: PriorityClass base is the default one.
-		base bool
-		want int32
-		anew bool
+		base  bool
+		want  int32
+		again bool
 	}{
 		"another class while it waits": {
 			job: label("low"), edit: func(g *rig) { g.updateJob(label("high")) }, want: 9,
@@ -63,7 +63,7 @@ func TestPriorityFollowsTheJob(t *testing.T) {
 			edit: func(g *rig) { g.delete(&kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "low"}}) },
 		},
 		"a first class while it waits for a check": {
-			job: none, status: reserve, edit: func(g *rig) { g.updateJob(label("high")) }, want: 9, anew: true,
+			job: none, status: reserve, edit: func(g *rig) { g.updateJob(label("high")) }, want: 9, again: true,
 		},
 		"another default class, while it runs": {
 			job: none, status: admit, want: 3, base: true,
@@ -91,10 +91,10 @@ func TestPriorityFollowsTheJob(t *testing.T) {
 			c.edit(g)
 			g.settle()
 			w := g.workload()
-			if *w.Spec.Priority != c.want || workload.HasQuota(w) != (c.status != nil && !c.anew) {
+			if *w.Spec.Priority != c.want || workload.HasQuota(w) != (c.status != nil && !c.again) {
 				t.Errorf("priority %d, has quota: %v; want %d", *w.Spec.Priority, workload.HasQuota(w), c.want)
 			}
-			if g.writes > 2 || g.writes > 1 && !c.anew {
+			if g.writes > 2 || g.writes > 1 && !c.again {
 				t.Errorf("%d writes", g.writes)
 			}
 		})
@@ -224,7 +224,7 @@ func TestAnAdoptedJobIsLikeAnyOther(t *testing.T) {
 		t.Fatalf("adopted: %v with %d pods, suspended: %v; want 3 pods, running", adopted(w), w.Spec.PodSets[0].Count, isSuspended(g.job()))
 	}
 	if events := g.told(); !strings.Contains(events, "Adopted") {
-		t.Errorf("nobody is told: %s", events)
+		t.Errorf("no event says so: %s", events)
 	}
 	g.status(admitWith(3))
 	g.settle()
@@ -248,7 +248,7 @@ func TestAnAdoptedJobIsLikeAnyOther(t *testing.T) {
 	}
 }
 
-// TestPodsReady is told while somebody waits for it, in one write for a Job that
+// TestPodsReady is reported where the configuration waits for it, in one write for a Job that
 // goes well.
 func TestPodsReady(t *testing.T) {
 	type moment struct {
@@ -303,7 +303,7 @@ func TestPodsReady(t *testing.T) {
 	g.updateJob(func(j *batchv1.Job) { j.Status.Ready = new(int32(2)) })
 	g.settle()
 	if got := readiness(g.workload()); got != "" {
-		t.Errorf("%q is told although nobody waits for it", got)
+		t.Errorf("%q is reported although nothing waits for it", got)
 	}
 }
 

@@ -73,7 +73,8 @@ func TestAJobThatAPersonSuspendsQueuesAgain(t *testing.T) {
 			g.settle()
 			w := g.workload()
 			if !isSuspended(g.job()) || workload.HasQuota(w) || w.Status.AdmissionChecks[0].State != kueue.CheckStatePending {
-				t.Errorf("die at %d: suspended %v, has quota: %v, checks: %+v", dieAt, isSuspended(g.job()), workload.HasQuota(w), w.Status.AdmissionChecks)
+				t.Errorf("die at %d: suspended %v, has quota: %v, checks: %+v", dieAt, isSuspended(g.job()), workload.HasQuota(w),
+					w.Status.AdmissionChecks)
 			}
 			if diff := cmp.Diff(*before, g.job().Spec); diff != "" {
 				t.Errorf("die at %d: not restored (-want +got):\n%s", dieAt, diff)
@@ -94,7 +95,8 @@ func TestQuotaIsNotGivenBackOnAnOldStatus(t *testing.T) {
 	g.status(evict)
 	g.settle()
 	if !workload.HasQuota(g.workload()) || !wasStarted(g.job()) {
-		t.Errorf("with a pod running the quota is reserved: %v, the template as started: %v", workload.HasQuota(g.workload()), wasStarted(g.job()))
+		t.Errorf("with a pod running the quota is reserved: %v, the template as started: %v", workload.HasQuota(g.workload()),
+			wasStarted(g.job()))
 	}
 	if err := g.c.Delete(t.Context(), pod); err != nil {
 		t.Fatal(err)

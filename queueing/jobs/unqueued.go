@@ -87,7 +87,8 @@ func (r *reconciler) isPartOfQueued(ctx context.Context, job client.Object) (boo
 	object.SetGroupVersionKind(kind)
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: job.GetNamespace(), Name: claimed.Name}, object)
 	if client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
-		return false, fmt.Errorf("reading %s %s/%s, the claimed controller of %s: %w", claimed.Kind, job.GetNamespace(), claimed.Name, r.name(job), err)
+		return false, fmt.Errorf("reading %s %s/%s, the claimed controller of %s: %w", claimed.Kind, job.GetNamespace(), claimed.Name,
+			r.name(job), err)
 	}
 	known = owner{uid: claimed.UID, exists: err == nil && object.UID == claimed.UID}
 	r.remember(job.GetUID(), func(m *memory) { m.owner = known })
@@ -139,7 +140,8 @@ func (b *binder) Start(ctx context.Context) error {
 		switch err := b.bind(ctx, x.binding, x.namespaces); {
 		case err == nil || isMissing(err) && !x.needed:
 		case isMissing(err):
-			return fmt.Errorf("manageJobsWithoutQueueName is true, which needs Kubernetes 1.36 and deploy/policies/jobs.yaml; install them, or set it to false: %w", err)
+			return fmt.Errorf("manageJobsWithoutQueueName is true, which needs Kubernetes 1.36 and deploy/policies/jobs.yaml; "+
+				"install them, or set it to false: %w", err)
 		default:
 			return err
 		}

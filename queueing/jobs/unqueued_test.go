@@ -25,8 +25,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// everywhere selects the namespaces that an administrator gets who only says that
-// all Jobs are to queue.
+// everywhere selects the namespaces of a configuration that only says that all Jobs are to be
+// queued.
 func everywhere(t *testing.T) labels.Selector {
 	t.Helper()
 	c := config.Config{ManageJobsWithoutQueueName: true}
@@ -74,29 +74,42 @@ func TestIsQueued(t *testing.T) {
 		config    config.Config
 		want      bool
 	}{
-		"it names a queue":                              {job: none, want: true},
-		"it names none":                                 {job: unlabelled},
-		"it names an empty one":                         {job: func(j *batchv1.Job) { j.Labels[QueueLabel] = "" }},
-		"it names none, and all are to queue":           {job: unlabelled, config: all, want: true},
-		"in a namespace of the cluster's own":           {job: unlabelled, namespace: "kube-system", config: all},
-		"in Muster's own namespace":                     {job: unlabelled, namespace: "muster-system", config: all},
-		"it names a queue, in the cluster's namespace":  {job: none, namespace: "kube-system", config: all, want: true},
-		"in a namespace that is selected":               {job: unlabelled, namespace: "blue", config: config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: team}, want: true},
-		"in a namespace that is not selected":           {job: unlabelled, config: config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: team}},
-		"a selector alone changes nothing":              {job: unlabelled, namespace: "blue", config: config.Config{ManagedJobsNamespaceSelector: team}},
-		"part of a JobSet, which is queued whole":       {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "real", "real"), config: all},
-		"part of a JobSet that is not there":            {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "invented", "real"), config: all, want: true},
-		"part of a namesake of a JobSet":                {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "real", "invented"), config: all, want: true},
-		"of a kind that the cluster has not":            {job: unlabelled, owned: owned("ray.io/v1", "RayJob", "real", "real"), config: all, want: true},
-		"of a version that the kind has not":            {job: unlabelled, owned: owned("jobset.x-k8s.io/v99", "JobSet", "real", "real"), config: all, want: true},
-		"of a Deployment, which makes no Jobs":          {job: unlabelled, owned: owned("apps/v1", "Deployment", "real", "real"), config: all, want: true},
-		"of a CronJob, which is not queued":             {job: unlabelled, owned: owned("batch/v1", "CronJob", "real", "real"), config: all, want: true},
-		"of a kind that knows nothing of queues":        {job: unlabelled, owned: owned("argoproj.io/v1alpha1", "Workflow", "real", "real"), config: all, want: true},
-		"part of a JobSet, but with a queue of its own": {job: none, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "real", "real"), want: true},
+		"it names a queue":                             {job: none, want: true},
+		"it names none":                                {job: unlabelled},
+		"it names an empty one":                        {job: func(j *batchv1.Job) { j.Labels[QueueLabel] = "" }},
+		"it names none, and all are to queue":          {job: unlabelled, config: all, want: true},
+		"in a namespace of the cluster's own":          {job: unlabelled, namespace: "kube-system", config: all},
+		"in Muster's own namespace":                    {job: unlabelled, namespace: "muster-system", config: all},
+		"it names a queue, in the cluster's namespace": {job: none, namespace: "kube-system", config: all, want: true},
+		"in a namespace that is selected": {job: unlabelled, namespace: "blue",
+			config: config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: team}, want: true},
+		"in a namespace that is not selected": {job: unlabelled,
+			config: config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: team}},
+		"a selector alone changes nothing": {job: unlabelled, namespace: "blue",
+			config: config.Config{ManagedJobsNamespaceSelector: team}},
+		"part of a JobSet, which is queued whole": {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "real", "real"),
+			config: all},
+		"part of a JobSet that is not there": {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "invented", "real"),
+			config: all, want: true},
+		"part of a namesake of a JobSet": {job: unlabelled, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "real", "invented"),
+			config: all, want: true},
+		"of a kind that the cluster has not": {job: unlabelled, owned: owned("ray.io/v1", "RayJob", "real", "real"), config: all,
+			want: true},
+		"of a version that the kind has not": {job: unlabelled, owned: owned("jobset.x-k8s.io/v99", "JobSet", "real", "real"),
+			config: all, want: true},
+		"of a Deployment, which makes no Jobs": {job: unlabelled, owned: owned("apps/v1", "Deployment", "real", "real"), config: all,
+			want: true},
+		"of a CronJob, which is not queued": {job: unlabelled, owned: owned("batch/v1", "CronJob", "real", "real"), config: all,
+			want: true},
+		"of a kind that knows nothing of queues": {job: unlabelled, owned: owned("argoproj.io/v1alpha1", "Workflow", "real", "real"),
+			config: all, want: true},
+		"part of a JobSet, but with a queue of its own": {job: none, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "real", "real"),
+			want: true},
 	} {
 		var objects []client.Object
 		for _, n := range []string{"default", "kube-system", "muster-system"} {
-			objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{corev1.LabelMetadataName: n}}})
+			objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n,
+				Labels: map[string]string{corev1.LabelMetadataName: n}}})
 		}
 		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "blue", Labels: map[string]string{"team": "blue"}}})
 		g := newRig(t, objects...)
@@ -190,7 +203,8 @@ func TestTheBindingsFollowTheConfiguration(t *testing.T) {
 		if byDefault.Spec.ParamRef == nil || unnamed.Spec.PolicyName != UnqueuedPolicy || owners.Spec.PolicyName != OwnersPolicy {
 			t.Error("the bindings bind other policies than before")
 		}
-		return [3]*metav1.LabelSelector{byDefault.Spec.MatchResources.NamespaceSelector, unnamed.Spec.MatchResources.NamespaceSelector, owners.Spec.MatchResources.NamespaceSelector}
+		return [3]*metav1.LabelSelector{byDefault.Spec.MatchResources.NamespaceSelector, unnamed.Spec.MatchResources.NamespaceSelector,
+			owners.Spec.MatchResources.NamespaceSelector}
 	}
 	blue := &metav1.LabelSelector{
 		MatchLabels:      map[string]string{"team": "blue"},
@@ -207,7 +221,8 @@ func TestTheBindingsFollowTheConfiguration(t *testing.T) {
 		config config.Config
 		want   [3]*metav1.LabelSelector
 	}{
-		{"all Jobs of some namespaces", config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: blue}, [3]*metav1.LabelSelector{blue, blue, blue}},
+		{"all Jobs of some namespaces", config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: blue},
+			[3]*metav1.LabelSelector{blue, blue, blue}},
 		{"all Jobs", config.Config{ManageJobsWithoutQueueName: true}, [3]*metav1.LabelSelector{most, most, most}},
 		{"Jobs of some namespaces", config.Config{ManagedJobsNamespaceSelector: blue}, [3]*metav1.LabelSelector{blue, Nowhere, Nowhere}},
 		{"nothing is said", config.Config{}, [3]*metav1.LabelSelector{most, Nowhere, Nowhere}},

@@ -72,12 +72,13 @@ func wholeWorkload(ctx context.Context, kube client.Reader, kind Kind, job clien
 		refusals = append(refusals, fmt.Sprintf("Muster does not support yet: %s; remove it from the job", strings.Join(used, ", ")))
 	}
 	if labels[QueueLabel] == "" {
-		refusals = append(refusals, fmt.Sprintf("the %s names no queue, and all jobs of namespace %s are queued; set its label %s to a LocalQueue of the namespace",
-			gvk.Kind, job.GetNamespace(), QueueLabel))
+		refusals = append(refusals, fmt.Sprintf("the %s names no queue, and all jobs of namespace %s are queued; "+
+			"set its label %s to a LocalQueue of the namespace", gvk.Kind, job.GetNamespace(), QueueLabel))
 	}
 	if seconds, ok := labels[MaxExecTimeLabel]; ok {
 		if n, err := strconv.ParseInt(seconds, 10, 32); err != nil || n < 1 {
-			refusals = append(refusals, fmt.Sprintf("the label %s is %q, which is not a number of seconds of at least 1; correct or remove it", MaxExecTimeLabel, seconds))
+			refusals = append(refusals, fmt.Sprintf("the label %s is %q, which is not a number of seconds of at least 1; correct or remove it",
+				MaxExecTimeLabel, seconds))
 		} else {
 			w.Spec.MaximumExecutionTimeSeconds = new(int32(n))
 		}
@@ -86,8 +87,8 @@ func wholeWorkload(ctx context.Context, kube client.Reader, kind Kind, job clien
 		w.Annotations[workload.ElasticAnnotation] = "true"
 	}
 	if asksElastic(job) && PrebuiltName(job) != "" {
-		refusals = append(refusals, fmt.Sprintf("the annotation %s and %s are both on the job, but Muster creates the Workloads of an elastic job; remove one",
-			workload.ElasticAnnotation, PrebuiltLabel))
+		refusals = append(refusals, fmt.Sprintf("the annotation %s and %s are both on the job, but Muster creates the Workloads of an elastic job; "+
+			"remove one", workload.ElasticAnnotation, PrebuiltLabel))
 	}
 	refusals = append(refusals, wrong...)
 	// A prebuilt Workload has its own priority.
@@ -118,7 +119,8 @@ func isCopied(annotation string) bool {
 }
 
 // ownAnnotations on a Workload are the controller's, which removes them again.
-var ownAnnotations = []string{workload.RefusedAnnotation, workload.AdoptedAnnotation, workload.ElasticAnnotation, workload.ReplacementAnnotation}
+var ownAnnotations = []string{workload.RefusedAnnotation, workload.AdoptedAnnotation, workload.ElasticAnnotation,
+	workload.ReplacementAnnotation}
 
 // unsupportedOn are the unsupported labels and annotations of a job and its pod sets.
 func unsupportedOn(job client.Object, podSets []kueue.PodSet) (used []string) {
@@ -181,6 +183,7 @@ func followReserved(w, want *kueue.Workload) bool {
 // API may have stored less of the templates' metadata than it got.
 func samePods(a, b *kueue.Workload) bool {
 	return slices.EqualFunc(a.Spec.PodSets, b.Spec.PodSets, func(x, y kueue.PodSet) bool {
-		return x.Count == y.Count && equality.Semantic.DeepEqual(x.MinCount, y.MinCount) && equality.Semantic.DeepEqual(x.Template.Spec, y.Template.Spec)
+		return x.Count == y.Count && equality.Semantic.DeepEqual(x.MinCount, y.MinCount) &&
+			equality.Semantic.DeepEqual(x.Template.Spec, y.Template.Spec)
 	})
 }

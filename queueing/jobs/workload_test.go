@@ -53,13 +53,15 @@ func TestWhatTheServerAddsToPodsIsCounted(t *testing.T) {
 	}
 	g.status(admit)
 	g.settle()
-	if template := g.job().Spec.Template.Spec; isSuspended(g.job()) || template.Overhead != nil || template.InitContainers[0].Resources.Requests != nil {
+	if template := g.job().Spec.Template.Spec; isSuspended(g.job()) || template.Overhead != nil ||
+		template.InitContainers[0].Resources.Requests != nil {
 		t.Errorf("suspended: %v; what the server adds was written into the Job: %+v", isSuspended(g.job()), template)
 	}
 }
 
 func TestRuntimeClassesThatCannotBeFollowed(t *testing.T) {
-	sends := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"sandboxed": "yes"}}}
+	sends := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "kata"},
+		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"sandboxed": "yes"}}}
 	for name, c := range map[string]struct {
 		class    []client.Object
 		selector map[string]string
@@ -80,7 +82,7 @@ func TestRuntimeClassesThatCannotBeFollowed(t *testing.T) {
 	}
 }
 
-// TestARefusedWorkloadIsTold: nobody looks into Muster's log.
+// TestARefusedWorkloadIsTold in an Event: users do not read Muster's log.
 func TestARefusedWorkloadIsTold(t *testing.T) {
 	g := newRig(t, suspendedJob())
 	*g.r.Client() = interceptor.NewClient((*g.r.Client()).(client.WithWatch), interceptor.Funcs{
@@ -124,7 +126,8 @@ func TestAPriorityClassThatComesLate(t *testing.T) {
 	if got := strings.Join(woken, " "); got != "plain train" {
 		t.Errorf("woken: %s", got)
 	}
-	if got := JobsOfClass(g.r, t.Context(), &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "bronze"}}); len(got) != 1 || got[0].Name != "of-queue" {
+	if got := JobsOfClass(g.r, t.Context(), &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "bronze"}}); len(got) != 1 ||
+		got[0].Name != "of-queue" {
 		t.Errorf("woken by a WorkloadPriorityClass: %v", got)
 	}
 	g.settle()

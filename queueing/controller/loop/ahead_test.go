@@ -83,7 +83,8 @@ func TestMachinesComeBeforeVictimsLeave(t *testing.T) {
 
 // TestMachinesOfKueuesOwnCheckComeFirst, too, where they are to be launched.
 func TestMachinesOfKueuesOwnCheckComeFirst(t *testing.T) {
-	for class, ahead := range map[string]bool{autoscaling.ProvisioningClassBestEffortAtomicScaleUp: true, autoscaling.ProvisioningClassCheckCapacity: false} {
+	for class, ahead := range map[string]bool{autoscaling.ProvisioningClassBestEffortAtomicScaleUp: true,
+		autoscaling.ProvisioningClassCheckCapacity: false} {
 		t.Run(class, func(t *testing.T) {
 			// The cluster has no check but Kueue's.
 			objects := slices.DeleteFunc(machinesOf(), func(o client.Object) bool { return o.GetName() == "capacity" })
@@ -104,7 +105,7 @@ func TestMachinesOfKueuesOwnCheckComeFirst(t *testing.T) {
 	}
 }
 
-// TestARequestAheadOfQuotaThatTheServerRefuses is tried again after a pause, and nobody
+// TestARequestAheadOfQuotaThatTheServerRefuses is tried again after a pause, and no other
 // has left for it.
 func TestARequestAheadOfQuotaThatTheServerRefuses(t *testing.T) {
 	w := contested(t, queueOf("4", capacityRule)...)

@@ -68,7 +68,8 @@ func machinesOf() []client.Object {
 	objects := queueOf("4", kueue.AdmissionCheckStrategyRule{Name: "machines"})
 	ac := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "machines", UID: "machines"}}
 	ac.Spec.ControllerName = cache.ProvisioningRequestController
-	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig", Name: "machines"}
+	ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: kueue.SchemeGroupVersion.Group, Kind: "ProvisioningRequestConfig",
+		Name: "machines"}
 	config := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: "machines", UID: "config"}}
 	config.Spec.ProvisioningClassName = "check-capacity.autoscaling.x-k8s.io"
 	return append(objects, ac, config)
@@ -138,11 +139,14 @@ func TestTheNameIsTakenByALeftover(t *testing.T) {
 		going bool
 	}{
 		"of a job of the same name": {
-			queueOf("4", capacityRule), "train-capacity-1", metav1.OwnerReference{Kind: "Workload", Name: "train", UID: "old", Controller: new(true)}, false},
+			queueOf("4", capacityRule), "train-capacity-1", metav1.OwnerReference{Kind: "Workload", Name: "train", UID: "old",
+				Controller: new(true)}, false},
 		"of its own, which is about to go": {
-			queueOf("4", capacityRule), "train-capacity-1", metav1.OwnerReference{Kind: "Workload", Name: "train", UID: "train", Controller: new(true)}, true},
+			queueOf("4", capacityRule), "train-capacity-1", metav1.OwnerReference{Kind: "Workload", Name: "train", UID: "train",
+				Controller: new(true)}, true},
 		"of a request before the eviction": {
-			machinesOf(), "train-machines-1", metav1.OwnerReference{Kind: "ProvisioningRequest", Name: "train-machines-1", UID: "old", Controller: new(true)}, false},
+			machinesOf(), "train-machines-1", metav1.OwnerReference{Kind: "ProvisioningRequest", Name: "train-machines-1", UID: "old",
+				Controller: new(true)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			leftover := templateOf(tt.request, tt.owner)
@@ -157,7 +161,7 @@ func TestTheNameIsTakenByALeftover(t *testing.T) {
 				t.Errorf("%d requests use the leftover, error %v", len(requests.Items), err)
 			}
 			if !slices.Contains(w.events, "WaitingForDeletion train") {
-				t.Errorf("nobody is told: %q", w.events)
+				t.Errorf("no event says so: %q", w.events)
 			}
 			gone := w.api.Delete
 			if tt.going {
@@ -193,7 +197,7 @@ func TestTheNameIsTakenByAStranger(t *testing.T) {
 	w.get("train-capacity-2", &autoscaling.ProvisioningRequest{})
 }
 
-// TestAnAnswerThatComesAfterTheEnd: somebody deletes a request while the answer to
+// TestAnAnswerThatComesAfterTheEnd: a request is deleted while the answer to
 // its creation is on the way. The next one must not wait for the one that is gone.
 func TestAnAnswerThatComesAfterTheEnd(t *testing.T) {
 	w := newWorld(t, nil, append(queueOf("4", capacityRule), workloadOf("train", "4"))...)
@@ -216,7 +220,7 @@ func TestAnAnswerThatComesAfterTheEnd(t *testing.T) {
 	}
 	w.run(5 * time.Second)
 	if !meddled {
-		t.Fatal("nobody meddled")
+		t.Fatal("no request was deleted meanwhile")
 	}
 	w.get("train-capacity-1", &autoscaling.ProvisioningRequest{})
 }

@@ -102,23 +102,25 @@ func TestForecastsAreShownAndComparedWithTheTruth(t *testing.T) {
 	w.end("b")
 	w.run(2 * time.Minute)
 	lines := w.forecasts()
-	if !slices.Contains(lines, "starts 2") || !slices.Contains(lines, "within_range_ratio 0.5") || !slices.Contains(lines, "followed_workloads 0") {
+	if !slices.Contains(lines, "starts 2") || !slices.Contains(lines, "within_range_ratio 0.5") ||
+		!slices.Contains(lines, "followed_workloads 0") {
 		t.Errorf("when b has ended half an hour early:\n%s", strings.Join(lines, "\n"))
 	}
 	if slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "start_") }) {
-		t.Errorf("nobody waits, and yet a start is expected:\n%s", strings.Join(lines, "\n"))
+		t.Errorf("nothing waits, and yet a start is expected:\n%s", strings.Join(lines, "\n"))
 	}
 }
 
-// TestForecastsKnowWhoComes: those of a higher priority have been coming every ten minutes,
-// and whoever waits is told that they will.
-func TestForecastsKnowWhoComes(t *testing.T) {
+// TestForecastsExpectArrivals: Workloads of a higher priority have come every ten minutes, and
+// the forecast for one that waits expects more of them.
+func TestForecastsExpectArrivals(t *testing.T) {
 	objects := append(queueOf("1"), hourly("a"), hourly("b"))
 	for i := range 60 {
 		w := hourly(fmt.Sprint("past-", i))
 		w.CreationTimestamp = metav1.NewTime(start.Add(-time.Duration(i) * 10 * time.Minute))
 		w.Spec.Priority = new(int32(1))
-		w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: "Succeeded", LastTransitionTime: metav1.NewTime(start)}}
+		w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: "Succeeded",
+			LastTransitionTime: metav1.NewTime(start)}}
 		objects = append(objects, w)
 	}
 	w := newWorld(t, nil, objects...)
@@ -138,7 +140,8 @@ func TestForecastsKnowHowLongLaunchesTake(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		r := &autoscaling.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
 		launch(r, provisioning.Done, start.Add(-2*time.Hour))
-		r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Provisioned, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(start.Add(-time.Hour))}}
+		r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Provisioned, Status: metav1.ConditionTrue,
+			LastTransitionTime: metav1.NewTime(start.Add(-time.Hour))}}
 		objects = append(objects, r)
 	}
 	w := newWorld(t, nil, objects...)
@@ -146,7 +149,8 @@ func TestForecastsKnowHowLongLaunchesTake(t *testing.T) {
 	r := &autoscaling.ProvisioningRequest{}
 	w.get("train-capacity-1", r)
 	launch(r, provisioning.Launching, w.now)
-	r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted", LastTransitionTime: metav1.NewTime(w.now)}}
+	r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted",
+		LastTransitionTime: metav1.NewTime(w.now)}}
 	if err := w.api.Status().Update(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +201,7 @@ func TestForecastsCostLittle(t *testing.T) {
 			}
 		})
 	}
-	t.Run("nobody waits", func(t *testing.T) {
+	t.Run("nothing waits", func(t *testing.T) {
 		w := newWorld(t, nil, append(queueOf("1"), hourly("a"))...)
 		w.run(time.Second)
 		before := w.made()
@@ -256,7 +260,7 @@ func TestAForecastThatFails(t *testing.T) {
 	before := w.made()
 	w.loop.beside = func(make func() writes.Done) {
 		now := w.loop.now
-		w.loop.now = func() time.Time { panic("something that nobody thought of") }
+		w.loop.now = func() time.Time { panic("something unforeseen") }
 		done := make()
 		w.loop.now = now
 		done(w.now)

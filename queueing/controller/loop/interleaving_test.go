@@ -130,7 +130,8 @@ func (s *server) client() client.WithWatch {
 			}
 			return err
 		},
-		SubResourcePatch: func(_ context.Context, _ client.Client, _ string, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(_ context.Context, _ client.Client, _ string, o client.Object, p client.Patch,
+			_ ...client.SubResourcePatchOption) error {
 			data, err := p.Data(o)
 			if err != nil {
 				return err
@@ -239,7 +240,8 @@ func (i *interleaving) queues() (out []client.Object) {
 	for n := range 1 + i.random.IntN(3) {
 		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("queue-%d", n)}}
 		cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
-		cq.Spec.QueueingStrategy = kueue.QueueingStrategy(i.pick(string(kueue.BestEffortFIFO), string(kueue.BestEffortFIFO), string(kueue.StrictFIFO)))
+		cq.Spec.QueueingStrategy = kueue.QueueingStrategy(i.pick(string(kueue.BestEffortFIFO), string(kueue.BestEffortFIFO),
+			string(kueue.StrictFIFO)))
 		cq.Spec.CohortName = kueue.CohortReference(cohort)
 		if cohort == "leaf" && n == 0 {
 			cq.Spec.CohortName = "root"
@@ -304,7 +306,8 @@ func (i *interleaving) act() {
 		if i.random.IntN(3) == 0 {
 			w.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: w.Name, UID: w.UID, Controller: new(true)}}
 		}
-		i.note("create %s priority %d, %s CPUs in %s", w.Name, *w.Spec.Priority, w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests.Cpu(), w.Spec.QueueName)
+		i.note("create %s priority %d, %s CPUs in %s", w.Name, *w.Spec.Priority,
+			w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests.Cpu(), w.Spec.QueueName)
 		i.put(w)
 		return
 	}
@@ -319,7 +322,8 @@ func (i *interleaving) act() {
 		i.put(w)
 	case workload.IsAdmitted(w) && !apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadPodsReady) && i.random.IntN(2) == 0:
 		i.note("pods ready %s", w.Name)
-		apimeta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadPodsReady, Status: metav1.ConditionTrue, Reason: kueue.WorkloadStarted})
+		apimeta.SetStatusCondition(&w.Status.Conditions,
+			metav1.Condition{Type: kueue.WorkloadPodsReady, Status: metav1.ConditionTrue, Reason: kueue.WorkloadStarted})
 		i.put(w)
 	case workload.IsAdmitted(w) && i.random.IntN(3) > 0:
 		i.note("finish %s", w.Name)
@@ -508,7 +512,8 @@ func (i *interleaving) String() string {
 			}
 			fmt.Fprintf(&out, ", within %s, reclaim %s\n", o.Spec.Preemption.WithinClusterQueue, o.Spec.Preemption.ReclaimWithinCohort)
 		case *kueue.Workload:
-			fmt.Fprintf(&out, "%s in %s, priority %d, %s CPUs", o.Name, o.Spec.QueueName, *o.Spec.Priority, o.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests.Cpu())
+			fmt.Fprintf(&out, "%s in %s, priority %d, %s CPUs", o.Name, o.Spec.QueueName, *o.Spec.Priority,
+				o.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests.Cpu())
 			for _, c := range o.Status.Conditions {
 				fmt.Fprintf(&out, " %s=%s", c.Type, c.Status)
 			}

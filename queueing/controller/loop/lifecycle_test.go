@@ -30,7 +30,8 @@ import (
 // where it does not go at once.
 func TestWhatIsKeptLongEnough(t *testing.T) {
 	told := func(w *kueue.Workload, condition, reason string) *kueue.Workload {
-		w.Status.Conditions = []metav1.Condition{{Type: condition, Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.NewTime(start)}}
+		w.Status.Conditions = []metav1.Condition{{Type: condition, Status: metav1.ConditionTrue, Reason: reason,
+			LastTransitionTime: metav1.NewTime(start)}}
 		return w
 	}
 	finished := told(ofJob(workloadOf("train", "1")), kueue.WorkloadFinished, "Succeeded")
@@ -54,7 +55,7 @@ func TestWhatIsKeptLongEnough(t *testing.T) {
 	}{
 		"a finished workload goes, its job stays":                     {finished, "job", 0, 1, 1},
 		"one with the finalizer of Kueue goes, too":                   {fromKueue, "job", 0, 1, 1},
-		"one that somebody else holds is deleted once":                {held, "job", 1, 1, 1},
+		"one with a foreign finalizer is deleted once":                {held, "job", 1, 1, 1},
 		"one that Muster deactivated goes with its job, by the job":   {deactivated, "job", 1, 0, 1},
 		"a job that has the name of the one that is gone stays":       {deactivated, "another", 1, 1, 1},
 		"one that Muster deactivated and that has no job goes itself": {alone, "job", 0, 1, 1},
@@ -102,7 +103,7 @@ func TestWhatIsKeptLongEnough(t *testing.T) {
 					len(workloads.Items), len(jobs.Items), deletions, tt.workloads, tt.jobs, tt.deletions)
 			}
 			if tt.deletions > 0 && !slices.Contains(w.events, "Deleted train") {
-				t.Errorf("nobody is told: %v", w.events)
+				t.Errorf("no event says so: %v", w.events)
 			}
 		})
 	}
@@ -192,7 +193,8 @@ func TestASliceTakesThePlaceOfAnother(t *testing.T) {
 			armed := false
 			faults := func(c client.WithWatch) client.WithWatch {
 				return interceptor.NewClient(c, interceptor.Funcs{
-					SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+					SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+						opts ...client.SubResourcePatchOption) error {
 						if !armed || o.GetName() != tt.of {
 							return c.SubResource(sub).Patch(ctx, o, p, opts...)
 						}
@@ -241,7 +243,8 @@ func TestADeletionThatIsReadFirst(t *testing.T) {
 	controllerutil.AddFinalizer(train, kueue.ResourceInUseFinalizerName)
 	w := newWorld(t, func(c client.WithWatch) client.WithWatch {
 		return interceptor.NewClient(c, interceptor.Funcs{
-			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+				opts ...client.SubResourcePatchOption) error {
 				if lost {
 					return c.SubResource(sub).Patch(ctx, o, p, opts...)
 				}
@@ -321,7 +324,8 @@ func TestWhatUsersAreTold(t *testing.T) {
 	}{
 		"a preemption": {
 			workloadOf("low", "1"), important,
-			[]string{"QuotaReserved low", "Admitted low", "Preempted low", "EvictedDueToPreempted low", "PreemptedWorkload important", "QuotaReserved important", "Admitted important"},
+			[]string{"QuotaReserved low", "Admitted low", "Preempted low", "EvictedDueToPreempted low", "PreemptedWorkload important",
+				"QuotaReserved important", "Admitted important"},
 			[]string{
 				`kueue_preempted_workloads_total{preempting_cluster_queue="team",reason="InClusterQueue",replica_role="standalone"} 1`,
 				`kueue_evicted_workloads_total{cluster_queue="team",priority_class="",reason="Preempted",replica_role="standalone",underlying_cause=""} 1`,
@@ -331,7 +335,8 @@ func TestWhatUsersAreTold(t *testing.T) {
 		},
 		"a deactivation": {
 			limited, nil,
-			[]string{"QuotaReserved limited", "Admitted limited", "MaximumExecutionTimeExceeded limited", "EvictedDueToDeactivatedDueToMaximumExecutionTimeExceeded limited"},
+			[]string{"QuotaReserved limited", "Admitted limited", "MaximumExecutionTimeExceeded limited",
+				"EvictedDueToDeactivatedDueToMaximumExecutionTimeExceeded limited"},
 			[]string{
 				`kueue_evicted_workloads_total{cluster_queue="team",priority_class="",reason="Deactivated",replica_role="standalone",underlying_cause="MaximumExecutionTimeExceeded"} 1`,
 			},
@@ -405,7 +410,7 @@ func TestQuotasOfNamespaces(t *testing.T) {
 			q.Spec.Hard[corev1.ResourcePods] = resource.MustParse("1")
 			return w.api.Update(context.Background(), q)
 		}, true, true},
-		"nobody asked to look at it": {false, func(*world, *corev1.ResourceQuota) error { return nil }, false, true},
+		"the setting is off": {false, func(*world, *corev1.ResourceQuota) error { return nil }, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil, queueOf("1")...)

@@ -91,7 +91,8 @@ func TestStaleCache(t *testing.T) {
 	writes := 0
 	w := newWorld(t, func(c client.WithWatch) client.WithWatch {
 		return interceptor.NewClient(c, interceptor.Funcs{
-			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+				opts ...client.SubResourcePatchOption) error {
 				writes++
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},
@@ -114,13 +115,14 @@ func TestStaleCache(t *testing.T) {
 }
 
 // TestUnknownOutcome loses the answer to an admission that took effect, while the
-// cache lags: the loop must look before it gives the quota to somebody else, even of
+// cache lags: the loop must read the Workload before it gives the quota to another one, even of
 // higher priority.
 func TestUnknownOutcome(t *testing.T) {
 	lost := false
 	w := newWorld(t, func(c client.WithWatch) client.WithWatch {
 		return interceptor.NewClient(c, interceptor.Funcs{
-			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+				opts ...client.SubResourcePatchOption) error {
 				err := c.SubResource(sub).Patch(ctx, o, p, opts...)
 				if !lost && o.GetName() == "a" {
 					lost = true

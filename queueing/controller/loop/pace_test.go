@@ -25,7 +25,8 @@ func (n *counter) wrap(c client.WithWatch) client.WithWatch {
 			n.statuses++
 			return c.SubResource(sub).Update(ctx, o, opts...)
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			n.workloads++
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},

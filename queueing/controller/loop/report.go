@@ -137,7 +137,8 @@ func (l *Loop) waiting() []name {
 		return time.Time{}
 	}
 	slices.SortFunc(names, func(a, b name) int {
-		return cmp.Or(last(a).Compare(last(b)), strings.Compare(a.kind.String(), b.kind.String()), strings.Compare(a.key.String(), b.key.String()))
+		return cmp.Or(last(a).Compare(last(b)), strings.Compare(a.kind.String(), b.kind.String()),
+			strings.Compare(a.key.String(), b.key.String()))
 	})
 	return names
 }

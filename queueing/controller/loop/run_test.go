@@ -98,7 +98,8 @@ func TestAWorkloadThatIsOverComesWithoutItsPods(t *testing.T) {
 	if !workload.IsAdmitted(over) {
 		t.Fatal("a is not admitted")
 	}
-	apimeta.SetStatusCondition(&over.Status.Conditions, metav1.Condition{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: "Succeeded"})
+	apimeta.SetStatusCondition(&over.Status.Conditions,
+		metav1.Condition{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue, Reason: "Succeeded"})
 	if err := w.api.Status().Update(t.Context(), over); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,8 @@ func TestAServerThatIsAway(t *testing.T) {
 	away, tries := true, 0
 	w := newWorld(t, func(c client.WithWatch) client.WithWatch {
 		return interceptor.NewClient(c, interceptor.Funcs{
-			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+				opts ...client.SubResourcePatchOption) error {
 				if tries++; away {
 					return errors.New("connection refused")
 				}
@@ -149,12 +151,14 @@ func TestNewsOfObjects(t *testing.T) {
 		// want are the versions that are known.
 		want []string
 	}{
-		"the last version counts":         {func(i *inbox) { i.OnAdd(flavor("a", "1"), true); i.OnUpdate(flavor("a", "1"), flavor("a", "2")) }, []string{"2"}},
-		"an old version comes late":       {func(i *inbox) { i.OnAdd(flavor("known", "3"), false) }, []string{"5"}},
-		"it is gone":                      {func(i *inbox) { i.OnDelete(flavor("known", "6")) }, nil},
-		"it is gone, and nobody saw when": {func(i *inbox) { i.OnDelete(cache.DeletedFinalStateUnknown{Obj: flavor("known", "5")}) }, nil},
-		"another one has its name":        {func(i *inbox) { i.OnDelete(flavor("known", "6")); i.OnAdd(flavor("b", "7"), false) }, []string{"7"}},
-		"another one has its name, and nobody saw the first go": {
+		"the last version counts": {func(i *inbox) { i.OnAdd(flavor("a", "1"), true); i.OnUpdate(flavor("a", "1"), flavor("a", "2")) },
+			[]string{"2"}},
+		"an old version comes late": {func(i *inbox) { i.OnAdd(flavor("known", "3"), false) }, []string{"5"}},
+		"it is gone":                {func(i *inbox) { i.OnDelete(flavor("known", "6")) }, nil},
+		"it is gone, and the informer missed when": {func(i *inbox) { i.OnDelete(cache.DeletedFinalStateUnknown{Obj: flavor("known", "5")}) },
+			nil},
+		"another one has its name": {func(i *inbox) { i.OnDelete(flavor("known", "6")); i.OnAdd(flavor("b", "7"), false) }, []string{"7"}},
+		"another one has its name, and the informer missed the end of the first": {
 			func(i *inbox) { i.OnUpdate(flavor("known", "5"), flavor("b", "7")) }, []string{"7"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -185,7 +189,8 @@ func TestNewsOfObjects(t *testing.T) {
 
 // TestFinalizersOfKueue: what is deleted goes when nothing uses it.
 func TestFinalizersOfKueue(t *testing.T) {
-	objects := append(queueOf("1", kueue.AdmissionCheckStrategyRule{Name: "capacity", OnFlavors: []kueue.ResourceFlavorReference{"other"}}), workloadOf("a", "1"))
+	objects := append(queueOf("1", kueue.AdmissionCheckStrategyRule{Name: "capacity", OnFlavors: []kueue.ResourceFlavorReference{"other"}}),
+		workloadOf("a", "1"))
 	for _, o := range objects {
 		switch o.(type) {
 		case *kueue.ClusterQueue, *kueue.ResourceFlavor, *kueue.AdmissionCheck, *kueue.Workload:
@@ -231,8 +236,8 @@ func (m *machines) Distinguish(keys ...string)                { m.keys = keys }
 func (m *machines) Changed() <-chan struct{}                  { return nil }
 func (m *machines) Snapshot(time.Time) *provisioning.Snapshot { m.asked++; return m.free }
 
-// TestAdviceIsAskedForWhenItMatters: without a check that books machines nobody asks;
-// with one, those who wait are judged anew when the machines change.
+// TestAdviceIsAskedForWhenItMatters: not without a check that books machines; with one, the
+// Workloads that wait are judged again when the machines change.
 func TestAdviceIsAskedForWhenItMatters(t *testing.T) {
 	for name, tt := range map[string]struct {
 		check client.Object

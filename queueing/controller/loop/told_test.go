@@ -77,7 +77,8 @@ func TestSharesAreToldBeforeAnythingIsUsed(t *testing.T) {
 	if err := w.api.Get(t.Context(), client.ObjectKey{Name: "empty"}, cohort); err != nil {
 		t.Fatal(err)
 	}
-	if lq.Status.FairSharing == nil || lq.Status.FairSharing.AdmissionFairSharingStatus == nil || lq.Status.FairSharing.AdmissionFairSharingStatus.LastUpdate.IsZero() {
+	if lq.Status.FairSharing == nil || lq.Status.FairSharing.AdmissionFairSharingStatus == nil ||
+		lq.Status.FairSharing.AdmissionFairSharingStatus.LastUpdate.IsZero() {
 		t.Errorf("the LocalQueue has the share %+v", lq.Status.FairSharing)
 	}
 	if cq.Status.FairSharing == nil || cohort.Status.FairSharing == nil {

@@ -230,7 +230,8 @@ func (w *world) answer(name string, status metav1.ConditionStatus) {
 	w.t.Helper()
 	r := &autoscaling.ProvisioningRequest{}
 	w.get(name, r)
-	for _, x := range []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted"}, {Type: autoscaling.Provisioned, Status: status, Reason: "Answer"}} {
+	for _, x := range []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted"},
+		{Type: autoscaling.Provisioned, Status: status, Reason: "Answer"}} {
 		apimeta.SetStatusCondition(&r.Status.Conditions, x)
 	}
 	if err := w.api.Status().Update(context.Background(), r); err != nil {
@@ -274,7 +275,8 @@ func workloadOf(name, cpu string) *kueue.Workload {
 	}}
 	w.Spec.QueueName = "main"
 	w.Spec.PodSets = []kueue.PodSet{{Name: "main", Count: 1, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-		Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}},
+		Containers: []corev1.Container{{Name: "c",
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(cpu)}}}},
 	}}}}
 	return w
 }
@@ -316,7 +318,8 @@ func (k *killer) wrap(c client.WithWatch) client.WithWatch {
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			return k.around(func() error { return c.Patch(ctx, o, p, opts...) })
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			return k.around(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {

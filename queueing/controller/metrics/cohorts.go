@@ -20,13 +20,19 @@ type cohorts struct {
 
 func (m *Metrics) newCohorts() cohorts {
 	return cohorts{
-		share:    m.gauge("cohort_weighted_share", "What is borrowed of what can be, in thousandths, divided by the weight; NaN if that is zero.", "cohort"),
-		info:     m.gauge("cohort_info", "Always 1: where a cohort is among the cohorts, for joining.", "cohort", "parent_cohort", "root_cohort"),
-		quota:    m.gauge("cohort_subtree_quota", "The nominal quota of a cohort and all below it, less what is not lent.", "cohort", "flavor", "resource"),
-		reserved: m.gauge("cohort_subtree_resource_reservations", "What Workloads with quota have reserved in a cohort and all below it.", "cohort", "flavor", "resource"),
-		running:  m.gauge("cohort_subtree_admitted_active_workloads", "Workloads in a cohort and all below it that are admitted and not finished.", "cohort"),
-		admitted: m.counter("cohort_subtree_admitted_workloads_total", "Workloads in a cohort and all below it that were admitted.", "cohort", "priority_class"),
-		trees:    map[string]status.CohortFigures{},
+		share: m.gauge("cohort_weighted_share",
+			"Borrowed share of the lendable quota in thousandths, divided by the weight; NaN if that is zero.", "cohort"),
+		info: m.gauge("cohort_info",
+			"Place of a cohort among the cohorts, for joins; always 1.", "cohort", "parent_cohort", "root_cohort"),
+		quota: m.gauge("cohort_subtree_quota",
+			"Nominal quota of a cohort and all below it, less what is not lent.", "cohort", "flavor", "resource"),
+		reserved: m.gauge("cohort_subtree_resource_reservations",
+			"Quota that is reserved in a cohort and all below it.", "cohort", "flavor", "resource"),
+		running: m.gauge("cohort_subtree_admitted_active_workloads",
+			"Workloads in a cohort and all below it that are admitted and not finished.", "cohort"),
+		admitted: m.counter("cohort_subtree_admitted_workloads_total",
+			"Workloads in a cohort and all below it that were admitted.", "cohort", "priority_class"),
+		trees: map[string]status.CohortFigures{},
 	}
 }
 

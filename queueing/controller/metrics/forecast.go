@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/queueing/forecast"
 )
 
-// How many of a queue are expected to have started, as the label workloads tells it.
+// How many Workloads of a queue are expected to have started, as in the label workloads.
 const (
 	half = "half"
 	all  = "all"
@@ -21,8 +21,7 @@ type forecasts struct {
 	start                          *prometheus.GaugeVec
 	took                           prometheus.Histogram
 	followed, starts, off, inRange prometheus.Gauge
-	// queues are those that start has; only Expected looks at them, which one calls at a
-	// time.
+	// queues are those that start has; only Expected uses them.
 	queues map[string][]time.Time
 }
 
@@ -34,17 +33,21 @@ func (m *Metrics) newForecasts() forecasts {
 	f := forecasts{
 		start: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "muster_forecast_start_timestamp_seconds",
-			Help: "When half or all of the Workloads that wait in a ClusterQueue are expected to have started, in seconds since 1970; infinite where that is not within 7 days.",
+			Help: "Expected time at which half or all of the Workloads that wait in a ClusterQueue have started, " +
+				"in seconds since 1970; infinite if not within 7 days.",
 		}, []string{"cluster_queue", "workloads"}),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "muster_forecast_duration_seconds",
-			Help:    "How long a forecast for all Workloads that wait took.",
+			Help:    "Duration of a forecast for all Workloads that wait.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2.5, 11),
 		}),
-		followed: gauge("followed_workloads", "Workloads that wait and whose first forecast will be compared with their start, at most 10,000."),
-		starts:   gauge("starts", "Starts that muster_forecast_error_ratio and muster_forecast_within_range_ratio are about: the latest, at most 1,000."),
-		off:      gauge("error_ratio", "Median of how far the first forecast for a Workload was off its start, as a share of the wait from then on; NaN before the first start."),
-		inRange:  gauge("within_range_ratio", "Share of the starts that lay in the range which the first forecast gave, which is meant to be 0.8; NaN before the first start."),
+		followed: gauge("followed_workloads", "Waiting Workloads whose first forecast will be compared with their start, at most 10,000."),
+		starts: gauge("starts",
+			"Starts behind muster_forecast_error_ratio and muster_forecast_within_range_ratio: the latest, at most 1,000."),
+		off: gauge("error_ratio",
+			"Median error of the first forecast of a Workload's start, as a share of the wait from then on; NaN before the first start."),
+		inRange: gauge("within_range_ratio",
+			"Share of the starts within the range of their first forecast, which should be 0.8; NaN before the first start."),
 	}
 	m.all = append(m.all, f.start, f.took, f.followed, f.starts, f.off, f.inRange)
 	return f
@@ -79,7 +82,7 @@ func (m *Metrics) Expected(starts map[string][]time.Time) {
 	}
 }
 
-// Accuracy shows how good forecasts were, and how many Workloads are followed to find
+// Accuracy shows how accurate forecasts were, and how many Workloads are followed to find
 // out.
 func (m *Metrics) Accuracy(a forecast.Accuracy, followed int) {
 	f := &m.forecasts

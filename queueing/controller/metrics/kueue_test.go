@@ -115,7 +115,8 @@ func kueues(t *testing.T) map[string]string {
 	if err != nil || len(strings.TrimSpace(string(dir))) == 0 {
 		t.Skipf("the source of Kueue is not here: %v", err)
 	}
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(dir)), "pkg", "metrics", "metrics.go"), nil, parser.SkipObjectResolution)
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(dir)), "pkg", "metrics", "metrics.go"), nil,
+		parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,9 @@
-// Package metrics shows what happens in the queues in the form of Prometheus, under
-// the names, labels and types of Kueue's own metrics, so that dashboards and alerts
-// which people have go on working. What Kueue has nothing like, forecasts, is muster_*.
+// Package metrics are the Prometheus metrics of the queues, under the names, labels and types
+// of Kueue's own metrics, so that existing dashboards and alerts keep working. Forecasts, which
+// Kueue does not have, are muster_*.
 //
-// Counters are counted from when the process began to lead. Gauges show what the
-// status of queues says, or is about to say.
+// Counters count from when the process began to lead. Gauges show what the status of queues
+// says, or is about to say.
 package metrics
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/muster-dev/muster/queueing/status"
 )
 
-// Roles of a process, as the label replica_role tells them.
+// Roles of a process, as in the label replica_role.
 const (
 	// Standalone is the role of the only process.
 	Standalone = "standalone"
@@ -44,8 +44,8 @@ type Config struct {
 	LocalQueues labels.Selector
 }
 
-// ConfigFrom reads the settings of the queues. As in Kueue, all LocalQueues are shown
-// where nothing is said.
+// ConfigFrom reads the settings of the queues. As in Kueue, the default shows all
+// LocalQueues.
 func ConfigFrom(c *kueueconfig.LocalQueueMetrics) (Config, error) {
 	switch {
 	case c == nil || c.Enable && c.LocalQueueSelector == nil:
@@ -93,53 +93,74 @@ type Metrics struct {
 func New(c Config) *Metrics {
 	c.Role = cmp.Or(c.Role, Standalone)
 	m := &Metrics{config: c, shown: map[types.NamespacedName]bool{}, above: map[string][]string{}}
-	m.attempts = m.counter("admission_attempts_total", "Cycles in which Workloads were judged, by whether one got quota (success) or none (inadmissible).", "result")
-	m.attempt = m.histogram("admission_attempt_duration_seconds", "How long a cycle took, by whether a Workload got quota in it.", prometheus.DefBuckets, "result")
-	m.skips = m.gauge("admission_cycle_preemption_skips", "Workloads that found others to preempt, but only such as had to stop for Workloads that were judged before them in the same cycle.", "cluster_queue")
+	m.attempts = m.counter("admission_attempts_total",
+		"Admission cycles, by whether a Workload got quota (success) or none did (inadmissible).", "result")
+	m.attempt = m.histogram("admission_attempt_duration_seconds",
+		"Duration of an admission cycle, by whether a Workload got quota in it.", prometheus.DefBuckets, "result")
+	m.skips = m.gauge("admission_cycle_preemption_skips",
+		"Workloads of the last cycle whose preemption targets were already taken by a Workload before them.", "cluster_queue")
 
 	m.reserved = m.counters("quota_reserved_workloads_total", "Workloads that got quota.", "priority_class")
-	m.reservedWait = m.histograms("quota_reserved_wait_time_seconds", "From when a Workload was created or queued again until it got quota.", 14, "priority_class")
+	m.reservedWait = m.histograms("quota_reserved_wait_time_seconds",
+		"Time from the creation or requeue of a Workload to its quota reservation.", 14, "priority_class")
 	m.admitted = m.counters("admitted_workloads_total", "Workloads that were admitted.", "priority_class")
-	m.admittedWait = m.histograms("admission_wait_time_seconds", "From when a Workload was created or queued again until it was admitted.", 16, "priority_class")
-	m.checkWait = m.histograms("admission_checks_wait_time_seconds", "From when a Workload got quota until it was admitted.", 14, "priority_class")
-	m.finished = m.counters("finished_workloads_total", "Workloads whose jobs are over.", "priority_class")
-	m.readyWait = m.histograms("ready_wait_time_seconds", "From when a Workload was created or queued again until all its pods were ready for the first time, where waitForPodsReady is on.", 14, "priority_class")
-	m.startWait = m.histograms("admitted_until_ready_wait_time_seconds", "From when a Workload was admitted until all its pods were ready for the first time, where waitForPodsReady is on.", 14, "priority_class")
-	m.evicted = m.counters("evicted_workloads_total", "Workloads that had to stop, by why.", "reason", "underlying_cause", "priority_class")
+	m.admittedWait = m.histograms("admission_wait_time_seconds",
+		"Time from the creation or requeue of a Workload to its admission.", 16, "priority_class")
+	m.checkWait = m.histograms("admission_checks_wait_time_seconds",
+		"Time from the quota reservation of a Workload to its admission.", 14, "priority_class")
+	m.finished = m.counters("finished_workloads_total", "Workloads that have finished.", "priority_class")
+	m.readyWait = m.histograms("ready_wait_time_seconds",
+		"Time from the creation or requeue of a Workload until all its pods were ready, where waitForPodsReady is on.",
+		14, "priority_class")
+	m.startWait = m.histograms("admitted_until_ready_wait_time_seconds",
+		"Time from the admission of a Workload until all its pods were ready, where waitForPodsReady is on.", 14, "priority_class")
+	m.evicted = m.counters("evicted_workloads_total", "Evictions of Workloads, by reason.", "reason", "underlying_cause", "priority_class")
 
-	m.evictedOnce = m.counter("evicted_workloads_once_total", "Workloads that had to stop for the first time for that reason, by why.", "cluster_queue", "reason", "underlying_cause", "priority_class")
-	m.ranReady = m.histogram("pods_ready_to_evicted_time_seconds", "From when all pods of a Workload were ready until it had to stop, by why.", waits(14), "cluster_queue", "reason", "underlying_cause")
-	m.evictionTook = m.histogram("workload_eviction_latency_seconds", "From when a Workload had to stop until its quota was given back, by why.", waits(14), "cluster_queue", "reason")
-	m.created = m.histogram("workload_creation_latency_seconds", "From when a job was created until its Workload was, where the job was not changed meanwhile.", prometheus.ExponentialBuckets(0.01, 2, 11), "job_kind")
-	m.ungated = m.histogram("pod_scheduling_gate_removal_seconds", "From when a Workload was admitted until a scheduling gate of one of its pods was removed.", prometheus.DefBuckets, "name", "cluster_queue", "is_group")
-	m.preempted = m.counter("preempted_workloads_total", "Workloads that had to stop for others of a ClusterQueue, by why.", "preempting_cluster_queue", "reason")
-	m.replaced = m.counter("replaced_workload_slices_total", "Workload slices whose place another one took.", "cluster_queue")
+	m.evictedOnce = m.counter("evicted_workloads_once_total",
+		"Workloads that were evicted for the first time for a reason.", "cluster_queue", "reason", "underlying_cause", "priority_class")
+	m.ranReady = m.histogram("pods_ready_to_evicted_time_seconds",
+		"Time from when all pods of a Workload were ready to its eviction.", waits(14), "cluster_queue", "reason", "underlying_cause")
+	m.evictionTook = m.histogram("workload_eviction_latency_seconds",
+		"Time from the eviction of a Workload to the release of its quota.", waits(14), "cluster_queue", "reason")
+	m.created = m.histogram("workload_creation_latency_seconds",
+		"Time from the creation of a job to that of its Workload, for jobs that were not changed in between.",
+		prometheus.ExponentialBuckets(0.01, 2, 11), "job_kind")
+	m.ungated = m.histogram("pod_scheduling_gate_removal_seconds",
+		"Time from the admission of a Workload to the removal of the scheduling gate of one of its pods.",
+		prometheus.DefBuckets, "name", "cluster_queue", "is_group")
+	m.preempted = m.counter("preempted_workloads_total",
+		"Workloads that were preempted, by the ClusterQueue of the preemptor and by reason.", "preempting_cluster_queue", "reason")
+	m.replaced = m.counter("replaced_workload_slices_total", "Workload slices that another slice has replaced.", "cluster_queue")
 
-	m.pending = m.gauges("pending_workloads", "Workloads that wait, by whether they are about to be judged (active) or something has to change first (inadmissible).", "status")
-	m.over = m.gauges("finished_workloads", "Workloads whose jobs are over and that are not deleted yet.")
+	m.pending = m.gauges("pending_workloads",
+		"Workloads that wait, by whether the next cycle tries them (active) or something has to change first (inadmissible).", "status")
+	m.over = m.gauges("finished_workloads", "Finished Workloads that are not deleted yet.")
 	m.reserving = m.gauges("reserving_active_workloads", "Workloads with quota.")
 	m.running = m.gauges("admitted_active_workloads", "Workloads that are admitted and not finished.")
 	m.status = gauges{
-		m.gauge("cluster_queue_status", "1 for the status of a ClusterQueue, 0 for all others.", "cluster_queue", "status"),
-		m.localGauge("status", "1 for whether a LocalQueue is active, 0 for all else.", "active"),
+		m.gauge("cluster_queue_status", "1 for the current status of a ClusterQueue, 0 for the others.", "cluster_queue", "status"),
+		m.localGauge("status", "1 for the current status of the condition Active of a LocalQueue, 0 for the others.", "active"),
 	}
 	where := []string{"cohort", "cluster_queue", "flavor", "resource"}
 	m.reservation = gauges{
-		m.gauge("cluster_queue_resource_reservation", "What Workloads with quota have reserved.", where...),
-		m.localGauge("resource_reservation", "What Workloads with quota have reserved.", "flavor", "resource"),
+		m.gauge("cluster_queue_resource_reservation", "Quota that is reserved.", where...),
+		m.localGauge("resource_reservation", "Quota that is reserved.", "flavor", "resource"),
 	}
 	m.usage = gauges{
-		m.gauge("cluster_queue_resource_usage", "What admitted Workloads use.", where...),
-		m.localGauge("resource_usage", "What admitted Workloads use.", "flavor", "resource"),
+		m.gauge("cluster_queue_resource_usage", "Quota that admitted Workloads use.", where...),
+		m.localGauge("resource_usage", "Quota that admitted Workloads use.", "flavor", "resource"),
 	}
-	m.asked = m.gauge("cluster_queue_resource_pending", "What the Workloads that wait ask for.", "cluster_queue", "resource")
-	m.info = m.gauge("cluster_queue_info", "Always 1: where a ClusterQueue is among the cohorts, for joining.", "cluster_queue", "parent_cohort", "root_cohort")
-	m.nominal = m.gauge("cluster_queue_nominal_quota", "The nominal quota.", where...)
-	m.borrowing = m.gauge("cluster_queue_borrowing_limit", "What may be borrowed; infinite without a limit.", where...)
-	m.lending = m.gauge("cluster_queue_lending_limit", "What may be lent; infinite without a limit.", where...)
-	m.share = m.gauge("cluster_queue_weighted_share", "What is borrowed of what can be, in thousandths, divided by the weight; NaN if that is zero.", "cluster_queue", "cohort")
+	m.asked = m.gauge("cluster_queue_resource_pending", "Requests of the Workloads that wait.", "cluster_queue", "resource")
+	m.info = m.gauge("cluster_queue_info",
+		"Place of a ClusterQueue among the cohorts, for joins; always 1.", "cluster_queue", "parent_cohort", "root_cohort")
+	m.nominal = m.gauge("cluster_queue_nominal_quota", "Nominal quota.", where...)
+	m.borrowing = m.gauge("cluster_queue_borrowing_limit", "Borrowing limit; infinite if there is none.", where...)
+	m.lending = m.gauge("cluster_queue_lending_limit", "Lending limit; infinite if there is none.", where...)
+	m.share = m.gauge("cluster_queue_weighted_share",
+		"Borrowed share of the lendable quota in thousandths, divided by the weight; NaN if that is zero.", "cluster_queue", "cohort")
 	if m.config.LocalQueues != nil {
-		m.fairUsage = m.gauge("local_queue_admission_fair_sharing_usage", "What a LocalQueue has used lately, weighted, where its ClusterQueue asks for admission fair sharing.", "name", "namespace", "cluster_queue")
+		m.fairUsage = m.gauge("local_queue_admission_fair_sharing_usage",
+			"Weighted recent usage of a LocalQueue, where its ClusterQueue has admission fair sharing.", "name", "namespace", "cluster_queue")
 	}
 	m.cohorts = m.newCohorts()
 	m.forecasts = m.newForecasts()
@@ -171,8 +192,8 @@ func (m *Metrics) Cycle(took time.Duration, admitted bool) {
 	m.attempt.WithLabelValues(result).Observe(took.Seconds())
 }
 
-// Reserved counts a Workload that got quota, and was admitted with it if there was
-// nothing to wait for. Before and after are the versions on both sides of the write.
+// Reserved counts a Workload that got quota, and was admitted with it if it has no admission
+// checks. Before and after are the versions on both sides of the write.
 func (m *Metrics) Reserved(before, after *kueue.Workload, now time.Time) {
 	at, class := m.whereOf(after), classOf(after)
 	m.reserved.inc(at, class)
@@ -203,14 +224,15 @@ func (m *Metrics) admit(before, after *kueue.Workload, forChecks time.Duration, 
 	}
 }
 
-// Evicted counts a Workload that had quota and has to stop.
+// Evicted counts a Workload with quota that is evicted.
 func (m *Metrics) Evicted(before, after *kueue.Workload, reason string, now time.Time) {
 	reason, cause, _ := strings.Cut(reason, "DueTo")
 	at, class := m.whereOf(before), classOf(before)
 	m.evicted.inc(at, reason, cause, class)
-	if stats := after.Status.SchedulingStats; stats != nil && slices.ContainsFunc(stats.Evictions, func(x kueue.WorkloadSchedulingStatsEviction) bool {
-		return x.Reason == reason && string(x.UnderlyingCause) == cause && x.Count == 1
-	}) {
+	if stats := after.Status.SchedulingStats; stats != nil &&
+		slices.ContainsFunc(stats.Evictions, func(x kueue.WorkloadSchedulingStatsEviction) bool {
+			return x.Reason == reason && string(x.UnderlyingCause) == cause && x.Count == 1
+		}) {
 		m.evictedOnce.WithLabelValues(at.clusterQueue, reason, cause, class).Inc()
 	}
 	if ready := trueSince(before, kueue.WorkloadPodsReady); !ready.IsZero() {
@@ -218,7 +240,7 @@ func (m *Metrics) Evicted(before, after *kueue.Workload, reason string, now time
 	}
 }
 
-// Changed counts what the versions of a Workload tell whichever process wrote them.
+// Changed counts what two versions of a Workload show, whichever process wrote them.
 func (m *Metrics) Changed(before, after *kueue.Workload) {
 	if isTrue(after, kueue.WorkloadFinished) && !isTrue(before, kueue.WorkloadFinished) {
 		m.finished.inc(m.whereOf(after), classOf(after))
@@ -259,8 +281,7 @@ func (m *Metrics) Ungated(gate string, w *kueue.Workload, now time.Time) {
 	}
 }
 
-// Preempted counts a Workload that has to stop for another one. After is the version
-// that says why.
+// Preempted counts a Workload that is preempted. After is the version that says why.
 func (m *Metrics) Preempted(after *kueue.Workload, by kueue.ClusterQueueReference) {
 	if c := apimeta.FindStatusCondition(after.Status.Conditions, kueue.WorkloadPreempted); c != nil {
 		m.preempted.WithLabelValues(string(by), c.Reason).Inc()
@@ -303,7 +324,7 @@ func (m *Metrics) ClusterQueue(cq *kueue.ClusterQueue, f status.Figures) {
 	}
 }
 
-// stands shows where a ClusterQueue is among the cohorts.
+// stands shows the place of a ClusterQueue among the cohorts.
 func (m *Metrics) stands(queue string, cohorts []string) {
 	if have, ok := m.above[queue]; ok && slices.Equal(have, cohorts) {
 		return
@@ -341,7 +362,7 @@ func (m *Metrics) Quotas(cq *kueue.ClusterQueue) {
 	}
 }
 
-// Select notes whether a LocalQueue is to be shown. One that is no more is forgotten.
+// Select records whether a LocalQueue is to be shown. One that is no longer is forgotten.
 func (m *Metrics) Select(lq *kueue.LocalQueue) {
 	key := types.NamespacedName{Namespace: lq.Namespace, Name: lq.Name}
 	switch {
@@ -357,8 +378,7 @@ func (m *Metrics) Shows(lq *kueue.LocalQueue) bool {
 	return m.shown[types.NamespacedName{Namespace: lq.Namespace, Name: lq.Name}]
 }
 
-// LocalQueue shows a LocalQueue that Shows says is shown with the status that it should
-// have.
+// LocalQueue shows a LocalQueue with the status that it should have, if Shows reports true.
 func (m *Metrics) LocalQueue(lq *kueue.LocalQueue, f status.Figures) {
 	status := metav1.ConditionUnknown
 	if c := apimeta.FindStatusCondition(lq.Status.Conditions, kueue.LocalQueueActive); c != nil {
@@ -385,7 +405,7 @@ func (m *Metrics) LocalQueue(lq *kueue.LocalQueue, f status.Figures) {
 	use(m.usage.local, lq.Status.FlavorsUsage)
 }
 
-// Forget shows a queue or cohort that is gone no more.
+// Forget drops a queue or cohort that is gone.
 func (m *Metrics) Forget(object metav1.Object) {
 	switch object.(type) {
 	case *kueue.ClusterQueue:
@@ -441,7 +461,7 @@ func (m *Metrics) showBuild() {
 		}
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Subsystem: subsystem, Name: "build_info", Help: "What the process was built from; always 1.", ConstLabels: labels,
+		Subsystem: subsystem, Name: "build_info", Help: "Version and platform of the build; always 1.", ConstLabels: labels,
 	})
 	build.Set(1)
 	m.all = append(m.all, build)

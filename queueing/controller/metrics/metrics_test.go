@@ -44,7 +44,8 @@ func clusterQueue(status metav1.ConditionStatus) *kueue.ClusterQueue {
 	}}}}}
 	cq.Status.Conditions = []metav1.Condition{{Type: kueue.ClusterQueueActive, Status: status}}
 	cq.Status.PendingWorkloads, cq.Status.ReservingWorkloads, cq.Status.AdmittedWorkloads = 3, 2, 1
-	cq.Status.FlavorsUsage = []kueue.FlavorUsage{{Name: "spot", Resources: []kueue.ResourceUsage{{Name: corev1.ResourceCPU, Total: resource.MustParse("500m")}}}}
+	cq.Status.FlavorsUsage = []kueue.FlavorUsage{{Name: "spot",
+		Resources: []kueue.ResourceUsage{{Name: corev1.ResourceCPU, Total: resource.MustParse("500m")}}}}
 	return cq
 }
 
@@ -191,7 +192,8 @@ func TestWhatIsShown(t *testing.T) {
 			happen: func(m *Metrics) {
 				amounts := func(v int64) quota.Amounts { return quota.Amounts{{Flavor: "spot", Resource: "cpu"}: v} }
 				m.Cohorts(map[string]status.CohortFigures{
-					"all": {Parent: "org", Root: "org", Quota: amounts(1500), Reserved: amounts(500), Admitted: 2}, "org": {Root: "org"}, "gone": {Root: "gone", Quota: amounts(1)},
+					"all": {Parent: "org", Root: "org", Quota: amounts(1500), Reserved: amounts(500),
+						Admitted: 2}, "org": {Root: "org"}, "gone": {Root: "gone", Quota: amounts(1)},
 				}, true)
 				m.ClusterQueue(clusterQueue("True"), status.Figures{Cohorts: []string{"all", "org"}})
 				m.Reserved(workload(), workload(condition(kueue.WorkloadAdmitted, time.Minute)), start)
@@ -243,7 +245,7 @@ func TestWhatIsShown(t *testing.T) {
 				`kueue_cluster_queue_lending_limit{cluster_queue="team",cohort="all",flavor="spot",replica_role="standalone",resource="cpu"} 1`,
 			},
 		},
-		"a queue that is not, and so admits nobody": {
+		"a queue that is not, and so admits nothing": {
 			config: Config{Role: Standalone},
 			happen: func(m *Metrics) { m.ClusterQueue(clusterQueue("False"), status.Figures{}) },
 			want: []string{
@@ -263,7 +265,8 @@ func TestWhatIsShown(t *testing.T) {
 				m.Forget(clusterQueue("True"))
 				m.Forget(localQueue())
 			},
-			never: []string{"kueue_cluster_queue", "kueue_pending", "kueue_finished", "kueue_local_queue", "kueue_reserving", "kueue_preempted", "kueue_replaced"},
+			never: []string{"kueue_cluster_queue", "kueue_pending", "kueue_finished", "kueue_local_queue", "kueue_reserving", "kueue_preempted",
+				"kueue_replaced"},
 		},
 		"LocalQueues, where they are asked for": {
 			config: Config{Role: Standalone, LocalQueues: labels.Everything()},
@@ -331,7 +334,7 @@ func TestWhatIsShown(t *testing.T) {
 				`muster_forecast_start_timestamp_seconds{cluster_queue="other",workloads="all"} +Inf`,
 			},
 		},
-		"a queue in which nobody waits any more": {
+		"a queue in which nothing waits any more": {
 			config: Config{Role: Standalone},
 			happen: func(m *Metrics) {
 				m.Expected(map[string][]time.Time{"team": {time.Unix(90, 0)}})

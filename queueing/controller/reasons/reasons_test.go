@@ -17,11 +17,11 @@ func workload(name string) *kueue.Workload {
 	return &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(start)}}
 }
 
-// TestHowFastReasonsAreTold counts when pending Workloads are told why they wait.
-func TestHowFastReasonsAreTold(t *testing.T) {
+// TestPace counts how many reasons are written by when.
+func TestPace(t *testing.T) {
 	for name, tt := range map[string]struct {
 		// took is how long a write takes, seldom every fifth where it is another; acts
-		// is how many a second get somebody on.
+		// is how many acts there are a second.
 		took, seldom time.Duration
 		acts         int
 		told         []int
@@ -78,9 +78,9 @@ func TestHowFastReasonsAreTold(t *testing.T) {
 	}
 }
 
-// TestEachCrowdIsToldInTime: who comes when all others have been told needs not wait for
-// longer than they did, however slow the API server is.
-func TestEachCrowdIsToldInTime(t *testing.T) {
+// TestEachCrowdGetsItsReasonsInTime: Workloads that come when all others have a reason wait no
+// longer than those did, however slow the API server is.
+func TestEachCrowdGetsItsReasonsInTime(t *testing.T) {
 	q := New()
 	now := start
 	told := func(d time.Duration) (n int) {
@@ -107,9 +107,9 @@ func TestEachCrowdIsToldInTime(t *testing.T) {
 	}
 }
 
-// TestWhichReasonIsToldNext: what is news goes before new words for what is known,
-// and only the last of several counts.
-func TestWhichReasonIsToldNext(t *testing.T) {
+// TestOrder: a new reason goes before another message for a known one, and only the last of
+// several counts.
+func TestOrder(t *testing.T) {
 	q := New()
 	q.tokens = 10_000
 	known := workload("known")

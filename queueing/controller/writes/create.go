@@ -52,7 +52,8 @@ func (w *Writer) create(ctx context.Context, request *checks.Request, owner *kue
 // createTemplate creates a template. One that the Workload has already is of an attempt that
 // was cut short, perhaps for other flavors, and is brought up to date: no request uses it
 // yet.
-func (w *Writer) createTemplate(ctx context.Context, owner *kueue.Workload, request string, want *corev1.PodTemplate) (*corev1.PodTemplate, error) {
+func (w *Writer) createTemplate(ctx context.Context, owner *kueue.Workload, request string, want *corev1.PodTemplate) (*corev1.PodTemplate,
+	error) {
 	have := &corev1.PodTemplate{}
 	created, err := w.createOwn(ctx, owner, request, want, have)
 	if err != nil || created != have {

@@ -67,12 +67,14 @@ func ApplyStatus(ctx context.Context, c client.Client, w *kueue.Workload, status
 		return nil, fmt.Errorf("encoding the status of Workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
 	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: w.Name, Namespace: w.Namespace}}
-	if err := c.Status().Patch(ctx, out, client.RawPatch(types.ApplyPatchType, data), client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
+	if err := c.Status().Patch(ctx, out, client.RawPatch(types.ApplyPatchType, data), client.FieldOwner(FieldManager),
+		client.ForceOwnership); err != nil {
 		return nil, fmt.Errorf("applying the status of Workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
 	if status.RequeueState == nil && out.Status.RequeueState != nil {
 		// Another field manager has written it, too, so that the apply does not remove it.
-		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"status":{"requeueState":null}}`, out.ResourceVersion))
+		patch := client.RawPatch(types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"status":{"requeueState":null}}`, out.ResourceVersion))
 		if err := c.Status().Patch(ctx, out, patch, client.FieldOwner(FieldManager)); err != nil {
 			return nil, fmt.Errorf("removing the requeueState of Workload %s/%s: %w", w.Namespace, w.Name, err)
 		}

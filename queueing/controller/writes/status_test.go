@@ -37,6 +37,7 @@ func TestARequeueStateOfOthersGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out.Status.RequeueState != nil || have.Status.RequeueState != nil || out.ResourceVersion != have.ResourceVersion {
-		t.Errorf("it is said to be %+v of version %s, and is %+v of %s", out.Status.RequeueState, out.ResourceVersion, have.Status.RequeueState, have.ResourceVersion)
+		t.Errorf("it is said to be %+v of version %s, and is %+v of %s", out.Status.RequeueState, out.ResourceVersion, have.Status.RequeueState,
+			have.ResourceVersion)
 	}
 }

@@ -64,11 +64,12 @@ func TestEqualCompletions(t *testing.T) {
 		change func(*batchv1.Job)
 		want   string
 	}{
-		"of an Indexed Job":       {value: "true", change: indexed},
-		"not asked for":           {value: "false", change: func(*batchv1.Job) {}},
-		"neither":                 {value: "maybe", change: indexed, want: "neither true nor false"},
-		"of a Job not Indexed":    {value: "true", change: func(*batchv1.Job) {}, want: "Indexed"},
-		"of a Job of more rounds": {value: "true", change: func(j *batchv1.Job) { indexed(j); j.Spec.Completions = new(int32(16)) }, want: "completions are 16"},
+		"of an Indexed Job":    {value: "true", change: indexed},
+		"not asked for":        {value: "false", change: func(*batchv1.Job) {}},
+		"neither":              {value: "maybe", change: indexed, want: "neither true nor false"},
+		"of a Job not Indexed": {value: "true", change: func(*batchv1.Job) {}, want: "Indexed"},
+		"of a Job of more rounds": {value: "true", change: func(j *batchv1.Job) { indexed(j); j.Spec.Completions = new(int32(16)) },
+			want: "completions are 16"},
 	} {
 		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{EqualCompletionsAnnotation: c.value}}}
 		job.Spec.Parallelism, job.Spec.Completions = new(int32(8)), new(int32(8))

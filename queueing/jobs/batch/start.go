@@ -81,7 +81,8 @@ func restoreFrom(job *batchv1.Job, podSets []kueue.PodSet) bool {
 	}
 	have, was := &job.Spec.Template.Spec, &podSets[0].Template.Spec
 	fewer := podSets[0].MinCount != nil && ptr.Deref(job.Spec.Parallelism, 1) < podSets[0].Count
-	if !fewer && equality.Semantic.DeepEqual(have.NodeSelector, was.NodeSelector) && equality.Semantic.DeepEqual(have.Tolerations, was.Tolerations) {
+	if !fewer && equality.Semantic.DeepEqual(have.NodeSelector, was.NodeSelector) &&
+		equality.Semantic.DeepEqual(have.Tolerations, was.Tolerations) {
 		return false
 	}
 	have.NodeSelector, have.Tolerations = was.NodeSelector, was.Tolerations
@@ -99,7 +100,7 @@ func minCount(job *batchv1.Job) (least *int32, why string) {
 		return nil, ""
 	}
 	if jobs.IsElastic(job) {
-		return nil, fmt.Sprintf("the annotations %s and %s are both on the Job, but an elastic Job starts with the parallelism that it has; remove one",
+		return nil, fmt.Sprintf("the annotations %s and %s are both on the Job, but an elastic Job starts with its whole parallelism; remove one",
 			MinParallelismAnnotation, workload.ElasticAnnotation)
 	}
 	all := asked(job)
@@ -111,8 +112,8 @@ func minCount(job *batchv1.Job) (least *int32, why string) {
 		return nil, fmt.Sprintf("the annotation %s is %q, but the Job has %d pods at once and so cannot start with fewer; remove it",
 			MinParallelismAnnotation, value, all)
 	}
-	return nil, fmt.Sprintf("the annotation %s is %q, which is not a number from 1 to %d, one less than the Job's %d pods at once; correct or remove it",
-		MinParallelismAnnotation, value, all-1, all)
+	return nil, fmt.Sprintf("the annotation %s is %q, which is not a number from 1 to %d, fewer than the Job's %d pods at once; "+
+		"correct or remove it", MinParallelismAnnotation, value, all-1, all)
 }
 
 // equalCompletions is why the annotation that ties the Job's completions to its parallelism
@@ -127,8 +128,8 @@ func equalCompletions(job *batchv1.Job) (why string) {
 	case err != nil:
 		return fmt.Sprintf("the annotation %s is %q, which is neither true nor false; correct or remove it", EqualCompletionsAnnotation, value)
 	case tied && ptr.Deref(job.Spec.CompletionMode, batchv1.NonIndexedCompletion) != batchv1.IndexedCompletion:
-		return fmt.Sprintf("the annotation %s is %q, but only the completions of an Indexed Job can change; set completionMode: Indexed or remove it",
-			EqualCompletionsAnnotation, value)
+		return fmt.Sprintf("the annotation %s is %q, but only the completions of an Indexed Job can change; "+
+			"set completionMode: Indexed or remove it", EqualCompletionsAnnotation, value)
 	case tied && completions != parallelism:
 		return fmt.Sprintf("the annotation %s is %q, but completions are %d and parallelism is %d; make them equal or remove it",
 			EqualCompletionsAnnotation, value, completions, parallelism)
