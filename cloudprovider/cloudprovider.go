@@ -1,7 +1,7 @@
-// Package cloudprovider is the seam between Muster and whoever has machines.
-// Interfaces are split by capability; an adapter implements those that its cloud
-// has. The words: a machine is what the cloud bills, a node is what registers in
-// the cluster, a launch is one call for a number of machines, named by a token.
+// Package cloudprovider is the seam between Muster and the clouds. Interfaces are split by
+// capability; an adapter implements those that its cloud has. The words: a machine is what
+// the cloud bills, a node is what registers in the cluster, a launch is one call for a number
+// of machines, identified by a token.
 package cloudprovider
 
 import (
@@ -12,16 +12,16 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// State is where a machine is in its life. States only ever grow: an observer
-// that hears of a lower state after a higher one has heard old news.
+// State of a machine. States only grow: a lower state that is observed after a higher one is
+// outdated.
 type State int
 
 const (
-	// Booting machines are paid for and have no node yet.
+	// Booting machines are billed and have no node yet.
 	Booting State = iota
 	// Running machines have registered their node.
 	Running
-	// Terminated machines are gone for good; the cloud may still list them.
+	// Terminated machines have ended; the cloud may still list them.
 	Terminated
 	// Gone machines are no longer listed.
 	Gone
@@ -35,19 +35,19 @@ type Machine struct {
 	Group string
 	// Launch is the token of the launch that made it; empty if Muster did not.
 	Launch string
-	// ProviderID is what the machine's node will carry in spec.providerID.
+	// ProviderID is the spec.providerID of the machine's node.
 	ProviderID string
 	State      State
-	// Hold says that this is no machine but what machines are to come of: a capacity
-	// reservation, or a request that waits in the cloud's own queue. It is listed as
-	// Booting, under the token of its launch, so that whoever takes the launch back
-	// ends it by name like a machine. One that is used up is Gone.
+	// Hold tells that this is not a machine but a capacity reservation, or a request in the
+	// cloud's own queue, from which machines are to come. It is listed as Booting under the
+	// token of its launch, so that a rollback ends it by name like a machine. One that is used
+	// up is Gone.
 	Hold bool
 	// Reason why the machine is Terminated, in the cloud's words.
 	Reason string
 }
 
-// Counts says that it is a machine, and has not ended.
+// Counts reports whether it is a machine that has not ended.
 func (m Machine) Counts() bool { return !m.Hold && m.State < Terminated }
 
 // LaunchRequest asks for machines.
@@ -55,8 +55,8 @@ type LaunchRequest struct {
 	Group *v1alpha1.NodeGroup
 	// Count is the number of machines, at least 1.
 	Count int
-	// Token names the launch. The same token is the same launch: repeating the
-	// call after a crash makes no machine twice and returns those of the first.
+	// Token identifies the launch. Repeating the call with the same token, as after a crash,
+	// makes no machine twice and returns those of the first call.
 	Token string
 	// Request is the ProvisioningRequest behind the launch, as namespace/name.
 	Request string
@@ -64,39 +64,37 @@ type LaunchRequest struct {
 
 // Launcher makes machines.
 type Launcher interface {
-	// Launch makes req.Count machines that are born cordoned and carry the
-	// token. It returns the machines that exist under the token, also beside an
-	// error: whoever gets fewer than Count takes back those that came. An error
-	// that is no *Error says nothing about the cloud: the call is to be repeated.
-	// It may block for as long as the cloud's call takes, not until nodes join.
+	// Launch makes req.Count machines whose nodes are created cordoned with the token. It
+	// returns the machines that exist under the token, also with an error: a caller that gets
+	// fewer than Count has to terminate them. After an error other than *Error the call is to
+	// be repeated. It may block for as long as the cloud's call takes, not until nodes join.
 	Launch(ctx context.Context, req LaunchRequest) ([]Machine, error)
 }
 
-// Taker takes machines back.
+// Taker terminates machines.
 type Taker interface {
-	// TakeBack deletes the named machines of a group, and their nodes with
-	// them. Names that do not exist (any more) are no error.
+	// TakeBack terminates the named machines of a group, and deletes their nodes. Names that
+	// do not exist are not an error.
 	TakeBack(ctx context.Context, group string, names []string) error
 }
 
-// Watcher tells of machines.
+// Watcher reports machines.
 type Watcher interface {
-	// Watch calls observe for every machine that exists and for every change
-	// after that, until ctx is done. Calls come one at a time. It calls synced
-	// once, after the first full picture.
+	// Watch calls observe for every existing machine and for every change after that, until
+	// ctx is done. Calls are sequential. It calls synced once, after the first complete list.
 	Watch(ctx context.Context, observe func(Machine), synced func()) error
 }
 
-// Provider is a cloud that can do all that Muster needs.
+// Provider is a cloud with all capabilities that Muster requires.
 type Provider interface {
 	Launcher
 	Taker
 	Watcher
 }
 
-// Error is a cloud's refusal.
+// Error is an error of a cloud.
 type Error struct {
-	// Class says what to do next.
+	// Class tells what to do next.
 	Class v1alpha1.ErrorClass
 	// Code and Message are the cloud's own.
 	Code    string
@@ -110,7 +108,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%s): %s", e.Code, e.Class, e.Message)
 }
 
-// Refusal returns the cloud's refusal in err, or nil when err is none.
+// Refusal returns the cloud's error in err, or nil if there is none.
 func Refusal(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {

@@ -9,41 +9,39 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Enabled is the tag or label by which a cloud's own group says that it is Muster's,
-// whatever its value.
+// Enabled is the tag or label, of any value, with which a cloud group opts in.
 const Enabled = "muster.dev/enabled"
 
-// Discoverer finds the groups of a cloud that say that they are Muster's.
+// Discoverer finds the groups of a cloud that are opted in.
 type Discoverer interface {
-	// Discover lists them as they are now. An error means that the list is not
-	// known, not that there are none.
+	// Discover lists them as they are now. An error means that the list is unknown, not that
+	// it is empty.
 	Discover(ctx context.Context) (Discovery, error)
 }
 
-// Discovery is what a look at the cloud has found.
+// Discovery is the result of a discovery.
 type Discovery struct {
 	Groups []Found
-	// Refused groups say that they are Muster's, but cannot be used.
+	// Refused groups are opted in, but cannot be used.
 	Refused []Refused
 }
 
-// Found is an offering of a cloud's group: what a NodeGroup is to be.
+// Found is an offering of a cloud group, from which a NodeGroup is made.
 type Found struct {
 	// Name for the NodeGroup, see GroupName.
 	Name string
 	Spec v1alpha1.NodeGroupSpec
-	// Warnings say what may disturb the group.
+	// Warnings tell what may interfere with the group.
 	Warnings []Warning
 }
 
-// Warning says what fights Muster over a group, or lets something slip in. Reason is
-// a CamelCase word for a condition, Message says what to do.
+// Warning tells what interferes with Muster in a group, or lets other pods in. Reason is a
+// condition reason, Message tells what to do.
 type Warning struct{ Reason, Message string }
 
 // Reasons of warnings that more than one cloud has.
 const (
-	// BornOpen groups make nodes that pods may slip onto in the moment before Muster
-	// cordons them.
+	// BornOpen groups make nodes to which other pods may be bound before Muster cordons them.
 	BornOpen = "BornOpen"
 	// OtherAutoscaler: something else changes the size of the group.
 	OtherAutoscaler = "OtherAutoscaler"
@@ -51,14 +49,14 @@ const (
 
 // Refused is a group that cannot be used.
 type Refused struct {
-	// Group is the cloud's own name of it.
+	// Group is its name in the cloud.
 	Group string
-	// Reason says why, and what to do.
+	// Reason tells why, and what to do.
 	Reason string
 }
 
-// GroupName is the name of the NodeGroup of an offering: the readable parts of it
-// that fit, and a hash of all that tells it from others, in other clouds too.
+// GroupName returns the name of the NodeGroup of an offering: a readable prefix, and a hash of
+// the identity, which is unique over all clouds.
 func GroupName(readable string, identity ...string) string {
 	const most = 63 - 1 - 8
 	sum := sha256.Sum256([]byte(strings.Join(identity, "\x00")))
@@ -80,25 +78,25 @@ func GroupName(readable string, identity ...string) string {
 	return clean + "-" + hash
 }
 
-// Examiner finds out what Muster lacks in a cloud.
+// Examiner finds missing permissions in a cloud.
 type Examiner interface {
-	// MissingPermissions tries the calls that Muster makes, without effect, and
-	// returns those that it may not make, as the cloud names them.
+	// MissingPermissions tries Muster's calls without effect, and returns those that are not
+	// permitted, by the cloud's names.
 	MissingPermissions(ctx context.Context) ([]string, error)
 }
 
-// Advisor knows what a cloud says of its own chances.
+// Advisor has the cloud's own estimate of launches.
 type Advisor interface {
-	// Advise says for each of the groups how likely the cloud gives that many
-	// machines at once; groups of which it says nothing are missing.
+	// Advise returns, for each of the groups, the estimated chance of a launch of count
+	// machines; groups without an estimate are missing.
 	Advise(ctx context.Context, groups []*v1alpha1.NodeGroup, count int) (map[string]Advice, error)
 }
 
-// Advice is a cloud's own word on a launch. It is a hint: what launches have shown
-// counts for more.
+// Advice is a cloud's own estimate of a launch. It is a hint: the outcomes of launches weigh
+// more.
 type Advice struct {
 	// Chance in parts per thousand.
 	Chance int32
-	// Source is the call that it comes from, for humans.
+	// Source names the call that it comes from.
 	Source string
 }

@@ -20,7 +20,7 @@ import (
 const (
 	Namespace      = "muster-system"
 	ServiceAccount = "muster"
-	// Launching is the ConfigMap whose keys are the clouds' groups with a launch in
+	// Launching is the ConfigMap whose keys are the cloud groups with a launch in
 	// flight, by the label of their nodes.
 	Launching = "muster-launching"
 )

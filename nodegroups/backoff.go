@@ -131,7 +131,7 @@ func (g *Group) BlockedUntil(n int) (until time.Time, why string) {
 	return last.Until.Time, WhyBackoff(last)
 }
 
-// WhyBackoff says what went wrong, for which launches, and who must do what.
+// WhyBackoff tells what failed, which launches wait, and whether a person must act.
 func WhyBackoff(b *v1alpha1.Backoff) string {
 	out := cmp.Or(b.Message, fmt.Sprintf("the last launch failed (%s)", b.Class))
 	if b.Failures > 1 {

@@ -55,8 +55,8 @@ func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.N
 	return withBackoffs(status, list)
 }
 
-// Amended returns the status after a change of the NodeGroup's spec: what was
-// wrong with the spec may be right now, so nobody waits for it any longer.
+// Amended returns the status after a change of the NodeGroup's spec, which may have fixed
+// errors of class Config: their backoffs end.
 func Amended(status v1alpha1.NodeGroupStatus) v1alpha1.NodeGroupStatus {
 	return withBackoffs(status, slices.DeleteFunc(slices.Clone(status.Backoffs), func(b v1alpha1.Backoff) bool {
 		return b.Class == v1alpha1.Config

@@ -11,10 +11,9 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// The chance that a launch comes whole is a Beta estimate: the observations of
-// launches that did, over all observations, counting some of each that nobody made
-// (the prior). Observations lose half of their weight every halfLife, so that what
-// is not tried for a while looks fresh again.
+// The chance that a launch succeeds as a whole is a Beta estimate: successes over all
+// observations, with a prior of some of each. Observations lose half of their weight every
+// halfLife, so that a group without recent launches returns to the prior.
 //
 // Amounts are integers, in millionths of an observation, and so are the factors of
 // the decay: the same history gives the same chance on every machine.

@@ -21,8 +21,8 @@ const (
 	// an account for calls that change something, since others call too.
 	perSecond = 10
 	burst     = 100
-	// longestBackoff between tries of one call: whoever waits has more to do, and
-	// the same token may come again.
+	// longestBackoff between tries of one call: the caller has more to do, and may repeat the
+	// token.
 	longestBackoff = 2 * time.Second
 )
 

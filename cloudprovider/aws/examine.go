@@ -16,8 +16,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// nowhere is the name of things that do not exist, for calls that have no dry run:
-// whoever may make them hears that.
+// nowhere is a name that does not exist, for calls that have no dry run: a caller with the
+// permission gets a not-found error.
 const (
 	nowhere         = "muster-permission-check"
 	nowhereInstance = "i-00000000000000000"
@@ -175,7 +175,7 @@ func (p *Provider) MissingPermissions(ctx context.Context) (missing []string, er
 			missing = append(missing, need.name)
 			continue
 		}
-		// Whoever is not known at all may do nothing, and one bad answer says it for all.
+		// With invalid credentials nothing is permitted, and one bad answer tells it for all.
 		refused := cloudprovider.Refusal(refusal(err))
 		if refused == nil && !isAboutNothing(err) || refused != nil && refused.Class == v1alpha1.Auth {
 			return nil, fmt.Errorf("try %s: %w", need.name, refusal(err))

@@ -43,8 +43,8 @@ type prices struct {
 	spotAsked time.Time
 }
 
-// of is the price of a machine, if it is known. Where there is no price of Spot in the
-// zone it is that on demand: a discount that nobody has seen is none.
+// of returns the price of a machine, if known. Without a spot price in the zone it is the
+// on-demand price: no discount is assumed.
 func (t *prices) of(kind, zone string, market v1alpha1.CapacityType) (micro int64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

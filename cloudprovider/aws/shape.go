@@ -22,7 +22,7 @@ const (
 	resourceTag = templateTag + "resources/"
 )
 
-// startupTaints are prefixes of taints that somebody takes off while a node starts.
+// startupTaints are prefixes of taints that other components remove while a node starts.
 var startupTaints = []string{"startup-taint.cluster-autoscaler.kubernetes.io/", "ignore-taint.cluster-autoscaler.kubernetes.io/"}
 
 // nodeTemplate is what a machine of the type becomes: what EC2 says of it, less what

@@ -20,9 +20,8 @@ const (
 	mostOwners     = 50
 )
 
-// TakeBack implements cloudprovider.Taker. What the names are follows from
-// themselves, and who owns a machine is asked of Auto Scaling, so that it works for
-// groups that are gone, too.
+// TakeBack implements cloudprovider.Taker. The kind of a name follows from its form, and Auto
+// Scaling tells the owner of a machine, so it works for deleted groups, too.
 func (p *Provider) TakeBack(ctx context.Context, _ string, names []string) error {
 	var ids []string
 	var errs []error

@@ -1,5 +1,5 @@
-// Package conformance is the one suite that every adapter of a cloud passes: what the
-// provisioner relies on, whatever the cloud and the way of launching.
+// Package conformance is the suite that every cloud adapter passes: what the provisioner
+// relies on, for every cloud and launch method.
 package conformance
 
 import (
@@ -16,20 +16,20 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Cloud is a cloud with one empty group, made anew for each test.
+// Cloud is a cloud with one empty group, created for each test.
 type Cloud struct {
 	// Group of at most MaxNodes machines, which must be 8.
 	Group *v1alpha1.NodeGroup
 	// Connect returns a new adapter, as after a restart of Muster.
 	Connect func() cloudprovider.Provider
-	// Hold has the cloud hold so many machines for the group, and no more.
+	// Hold sets how many machines the cloud has for the group.
 	Hold func(machines int)
-	// Alive are the names of the machines that the cloud bills, and of holds.
+	// Alive returns the names of the machines that the cloud bills, and of holds.
 	Alive func() []string
-	// End ends a machine behind Muster's back.
+	// End ends a machine without Muster.
 	End func(name string)
-	// LoseReply has the next call of a launch take effect and its answer get lost;
-	// nil for a cloud whose calls cannot.
+	// LoseReply makes the next launch call take effect and lose its reply; nil if the cloud's
+	// calls cannot.
 	LoseReply func()
 	// Pass lets time pass in the cloud and in its adapters.
 	Pass func(time.Duration)

@@ -10,16 +10,16 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 )
 
-// burial is how long a machine that has ended by itself is kept: for whoever counts
-// with it to hear of its end, and for a human to look why.
+// burial is how long a machine that has ended by itself is kept, so that its end is observed
+// and a person can examine it.
 const burial = 10 * time.Minute
 
 // corpse is a machine that has ended by itself.
 type corpse struct{ group, name string }
 
-// bury deletes the machines of launches that ended by themselves a while ago. The
-// cloud only stops them: their disks would be paid for, and those that a managed
-// instance group owns would count towards its limit, until somebody does.
+// bury deletes the machines of launches that ended by themselves a while ago. The cloud only
+// stops them: until they are deleted their disks are billed, and those that a managed
+// instance group owns count towards its limit.
 func (p *Provider) bury(ctx context.Context, machines []cloudprovider.Machine) error {
 	var errs []error
 	due := p.overdue(machines)

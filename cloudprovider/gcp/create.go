@@ -10,9 +10,8 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 )
 
-// create launches by having the managed instance group create instances of given
-// names. The group never gives up by itself, so whoever hears that an instance
-// cannot be made takes all of them back.
+// create lets the managed instance group create instances of given names. The group never
+// gives up by itself, so all of them are deleted if one cannot be created.
 func (p *Provider) create(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
 	defer p.lock(l.id)()
 	m := p.manager(l.id)

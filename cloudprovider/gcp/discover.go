@@ -228,7 +228,7 @@ func (c *candidate) machineTypes() (out []string) {
 
 // Reasons of warnings that only this cloud has.
 const (
-	// Repairs: the group makes a machine anew that has ended.
+	// Repairs: the group recreates a machine that has ended.
 	Repairs = "Repairs"
 	// Replaces: the group replaces machines by itself.
 	Replaces = "Replaces"

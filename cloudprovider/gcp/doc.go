@@ -49,8 +49,8 @@
 // zone. Within an hour it also knows the call by its requestId.
 //
 // The bound on the life of a machine of a launch that was given up is Bound for all
-// of them, while the cloud answers. Where nobody looks, nothing ends: without Muster a
-// machine that stands there stays, except flex-start ones.
+// of them, while the cloud answers and Muster runs. Without Muster such a machine stays,
+// except flex-start ones.
 //
 // # What is left, and what is not seen
 //

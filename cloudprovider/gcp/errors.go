@@ -26,8 +26,8 @@ var classes = map[string]v1alpha1.ErrorClass{
 	"QUOTA_EXCEEDED": v1alpha1.Quota,
 	"quotaExceeded":  v1alpha1.Quota,
 	"limitExceeded":  v1alpha1.Quota,
-	// The network has no more addresses: nobody but a person can widen it, and fewer
-	// machines may still fit, as with a quota.
+	// The network has no more addresses: only a person can extend it, and fewer machines may
+	// still fit, as with a quota.
 	"IP_SPACE_EXHAUSTED":              v1alpha1.Network,
 	"IP_SPACE_EXHAUSTED_WITH_DETAILS": v1alpha1.Network,
 

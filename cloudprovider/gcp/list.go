@@ -107,8 +107,8 @@ func (p *Provider) forget(groups []*v1alpha1.NodeGroup, exist map[string]bool, m
 	}
 }
 
-// listBeside are the machines of bulk inserts. Their labels name their groups, so
-// that those of groups which nobody knows any more are found as well.
+// listBeside returns the machines of bulk inserts. Their labels name their groups, so that
+// those of deleted groups are found as well.
 func (p *Provider) listBeside(ctx context.Context, project string, groups []*v1alpha1.NodeGroup) ([]cloudprovider.Machine, error) {
 	all, err := p.labelled(ctx, project, fmt.Sprintf("labels.%s=%s", labelCluster, p.Cluster))
 	if err != nil {

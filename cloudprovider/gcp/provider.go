@@ -80,8 +80,8 @@ type Provider struct {
 	// dead are the machines that have ended by themselves, and since when that is known.
 	dead map[corpse]time.Time
 
-	// locks of managed instance groups, of *sync.Mutex by managerID: between the look
-	// at a limit and the launch under it nobody else launches.
+	// locks of managed instance groups, *sync.Mutex by managerID: no other launch runs between
+	// the check of a limit and the launch within it.
 	locks sync.Map
 
 	templates templates

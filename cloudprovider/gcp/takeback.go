@@ -62,7 +62,7 @@ func (p *Provider) takeBack(ctx context.Context, group string, names []string) e
 	return nil
 }
 
-// groupNamed is the NodeGroup as it is, or was; nil where nobody knows it.
+// groupNamed returns the NodeGroup as it is, or was; nil if unknown.
 func (p *Provider) groupNamed(ctx context.Context, name string) (*v1alpha1.NodeGroup, error) {
 	find := func() *v1alpha1.NodeGroup {
 		p.mu.Lock()

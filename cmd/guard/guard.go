@@ -1,6 +1,6 @@
 // Package guard decides which requests a server of Muster's answers: those that name a host
 // which is the server's, and, where others than the users of the machine can reach it, those
-// whose token the cluster knows and whose user may get the path.
+// whose token the cluster accepts and whose user may get the path.
 package guard
 
 import (

@@ -6,6 +6,6 @@
 //
 // The words: an instance is a machine of a cloud; a call is one request to a cloud's
 // API, of a kind that is called its action; a fault of a call is a scripted mishap
-// on the way. Nothing happens by itself: what is due at a time is worked out when
-// somebody looks, by the world's clock.
+// on the way. Nothing happens by itself: what is due is computed at the next call, by the
+// world's clock.
 package cloudsim

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// World is what the clouds have, and whom they have given it to.
+// World is the clouds' pools, and the instances and reservations in them.
 type World struct {
 	config Config
 	clock  clock.PassiveClock
@@ -30,7 +30,7 @@ type World struct {
 	made         int64
 	calls        map[callKind]int64
 	buckets      map[callKind]*rate.Limiter
-	// changed is closed and made anew at each change that somebody made.
+	// changed is closed and replaced at each change by a call.
 	changed chan struct{}
 }
 
@@ -205,8 +205,8 @@ func (w *World) overQuota(k PoolKey, count int) *v1alpha1.KwokError {
 	return nil
 }
 
-// live is how many places of the pool are taken: by instances, and by reservations
-// whose places nobody fills.
+// live is the number of used places of the pool: of instances, and of reservations that are
+// not filled.
 func (w *World) live(k PoolKey) (n int) {
 	for _, in := range w.instances {
 		if in.Pool == k && in.Phase != Terminated {

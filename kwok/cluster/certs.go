@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// The files below pki/, each a NAME.crt and a NAME.key. etcd has an authority of its own: with a shared one, whoever
-// holds any certificate of the cluster could read and write its store behind the API server's back.
+// The files below pki/, each a NAME.crt and a NAME.key. etcd has an authority of its own: with a shared one, the
+// holder of any certificate of the cluster could read and write its store, bypassing the API server.
 const (
 	clusterCA         = "ca"
 	servingCert       = "serving"
@@ -144,7 +144,7 @@ func encode(kind string, der []byte) []byte {
 
 // prepareCertificates writes what the components need and returns the cluster's authority, which signs its users.
 // Authorities and the service account key of an earlier run are used again, so that tokens and kubeconfigs handed out
-// then stay good; all else is made anew.
+// then stay valid; everything else is recreated.
 func prepareCertificates(l layout) (*authority, error) {
 	cluster, err := keepAuthority(l, clusterCA, "muster-sandbox")
 	if err != nil {

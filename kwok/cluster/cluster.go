@@ -133,7 +133,7 @@ func (c *Cluster) lock() error {
 	return nil
 }
 
-// placeFiles decides where everything lies, records it for whoever has to clear up after us, and makes the folders.
+// placeFiles decides where all files are, records it for a later cleanup, and makes the folders.
 func (c *Cluster) placeFiles() error {
 	registered := c.config.Registry.path(c.config.Name)
 	c.state = State{
@@ -202,7 +202,7 @@ func (c *Cluster) Kill(component string) error {
 	return p.send(syscall.SIGKILL)
 }
 
-// Freeze stops a component where it is (SIGSTOP), until Thaw: it keeps its connections and answers nobody. It takes
+// Freeze stops a component where it is (SIGSTOP), until Thaw: it keeps its connections and does not answer. It takes
 // effect a moment later.
 func (c *Cluster) Freeze(component string) error {
 	p, err := c.process(component)

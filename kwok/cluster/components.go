@@ -46,7 +46,7 @@ var components = []component{
 	{name: Dashboard, needs: []string{Etcd, APIServer}, ports: []string{Dashboard}, args: dashboardArgs, probe: plainProbe(Dashboard, "/healthz")},
 }
 
-// The simulated clouds listen on a port each, beside that for whoever wants to see their bill.
+// The simulated clouds listen on a port each, beside the one for their bill.
 const (
 	cloudsAWS = "clouds-aws"
 	cloudsGCP = "clouds-gcp"

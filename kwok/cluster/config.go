@@ -47,8 +47,8 @@ type Config struct {
 	// next passes a request on. nil costs nothing: muster then talks to kube-apiserver itself.
 	Proxy func(component string, next http.Handler) http.Handler
 
-	// Audit has kube-apiserver record who writes what, one line of JSON for each request that is not a read. It takes
-	// kube-apiserver some time of its own, so it is not for what is measured.
+	// Audit makes kube-apiserver record writes, one line of JSON for each request that is not a read. It costs
+	// kube-apiserver some time, so it is off in measurements.
 	Audit bool
 
 	// Binary is the muster-sandbox program that is run for each component; empty means the running program.

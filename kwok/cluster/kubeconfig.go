@@ -19,8 +19,8 @@ const (
 	kubeconfigMark = "muster-sandbox"
 )
 
-// users are those who come with a certificate, each with its user name and groups. Those that act as service accounts
-// come with a token.
+// users are the users with a certificate, each with its name and groups. Components that act as service accounts have a
+// token.
 var users = []struct {
 	file   string
 	name   string

@@ -129,7 +129,7 @@ func (c *Cluster) awaitReady(ctx context.Context, p *process) error {
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return c.componentError(p, fmt.Errorf("%w (%w)", err, failure))
 			}
-			return err // somebody changed their mind, or another component failed
+			return err // cancelled, or another component failed
 		}
 	}
 }

@@ -45,7 +45,7 @@ func tryLockFile(path string) (*fileLock, error) {
 			return nil, fmt.Errorf("locking %s: %w", path, err)
 		}
 		// The holder before us may have removed the file between our opening and our locking it: then we hold a lock
-		// that nobody else can find.
+		// that no other process can find.
 		opened, openedErr := file.Stat()
 		named, namedErr := os.Stat(path)
 		if openedErr == nil && namedErr == nil && os.SameFile(opened, named) {

@@ -18,7 +18,7 @@ type Probe struct {
 	// CA is the file of the authority that signed the component's certificate; empty for plain HTTP.
 	CA string `json:"ca,omitempty"`
 
-	// Certificate and Key are files with which to answer a component that asks who is there.
+	// Certificate and Key are files for a component that requires a client certificate.
 	Certificate string `json:"certificate,omitempty"`
 	Key         string `json:"key,omitempty"`
 }
@@ -48,7 +48,7 @@ func (p Probe) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Each check dials anew, since a kept connection could outlive the process it asks about.
+	// Each check opens a connection, since a kept one could outlive the process that it checks.
 	defer client.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL, nil)
 	if err != nil {

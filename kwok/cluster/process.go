@@ -75,7 +75,7 @@ func newProcess(name, binary, dir, log string, args []string, spawn *spawner) *p
 
 // childEnvironment drops what would change a component behind our back: etcd and KWOK read every setting from the
 // environment too, and KWOK reads a file in the user's home unless it is told of another folder. Nor does a sandbox get
-// anybody's credentials of a real cloud; those that it has are good for the simulated ones alone.
+// credentials of a real cloud; it has those of the simulated clouds.
 func childEnvironment(environment []string, dir string) []string {
 	kept := slices.DeleteFunc(slices.Clone(environment), func(entry string) bool {
 		return slices.ContainsFunc([]string{"ETCD_", "KWOK_", "KUBE", "AWS_", "GOOGLE_"}, func(prefix string) bool {
@@ -152,7 +152,7 @@ func (p *process) runOnce() error {
 	cmd := p.cmd()
 	cmd.Stdout, cmd.Stderr = log, log
 
-	// Under the lock, so that whoever sets wanted either is seen here or sees the process.
+	// Under the lock, so that a change of wanted is either seen here or sees the process.
 	p.mu.Lock()
 	if p.wanted != Up {
 		p.mu.Unlock()
@@ -174,7 +174,7 @@ func (p *process) runOnce() error {
 	return err
 }
 
-// ended notes the end of a process and reports whether nobody asked for it.
+// ended notes the end of a process and reports whether it was unexpected.
 func (p *process) ended(err error) bool {
 	if errors.Is(err, errUnwanted) {
 		return false
@@ -216,7 +216,7 @@ func (p *process) want(wanted Phase, signal syscall.Signal) {
 	}
 }
 
-// send sends the running process a signal that leaves as it is what is wanted: who dies of it will be started again.
+// send sends the running process a signal and leaves wanted as it is: a process that dies of it is restarted.
 func (p *process) send(signal syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,7 +237,7 @@ func (p *process) pause() {
 	p.mu.Unlock()
 	if running != nil {
 		<-exited
-		p.changed() // who has noted the end may not have told yet
+		p.changed() // the end may be noted and not told yet
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // openProxies puts what the configuration wants between the musters and kube-apiserver. Each muster has a proxy of its
-// own, so that it can be told who asks.
+// own, so that requests can be attributed.
 func (c *Cluster) openProxies(cluster *authority) error {
 	if c.config.Proxy == nil {
 		return nil
@@ -48,7 +48,7 @@ func (c *Cluster) openProxies(cluster *authority) error {
 	return nil
 }
 
-// proxyStreams is how many requests of a component may be under way at once: as many as anybody has watches and writes.
+// proxyStreams is how many concurrent requests a component may have: more than any has watches and writes.
 const proxyStreams = 4000
 
 // backend passes requests on to kube-apiserver, with the credentials that they bear. Where that gives no answer, the

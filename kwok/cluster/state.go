@@ -53,7 +53,7 @@ type ComponentState struct {
 	// PID is 0 while no process runs.
 	PID int `json:"pid,omitempty"`
 
-	// Restarts counts the deaths that nobody asked for, and those by Kill.
+	// Restarts counts unexpected deaths, and those by Kill.
 	Restarts int `json:"restarts"`
 
 	// LastExit tells how the last process ended, such as "signal: killed".

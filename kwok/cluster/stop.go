@@ -53,8 +53,8 @@ func (c *Cluster) hasStarted(p *process) bool {
 	return slices.Contains(c.started, p)
 }
 
-// cleanUp removes what must not outlive the sandbox, and more, and lets go of the locks last, so that whoever takes them next
-// finds everything gone.
+// cleanUp removes what must not outlive the sandbox, and more, and releases the locks last, so that their next holder finds
+// everything gone.
 func (c *Cluster) cleanUp(more ...string) error {
 	c.spawn.close()
 	for _, p := range c.proxies {

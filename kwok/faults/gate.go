@@ -180,7 +180,7 @@ func (f *fault) refuse(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(f.Code)
-	_ = json.NewEncoder(w).Encode(status) // who asked may have gone
+	_ = json.NewEncoder(w).Encode(status) // the client may have disconnected
 }
 
 // describe says what a request is about: /api/v1 or /apis/group/version, the
@@ -248,7 +248,7 @@ func (a *answer) Write(text []byte) (int, error) { return a.body.Write(text) }
 func (a *answer) give(w http.ResponseWriter) {
 	maps.Copy(w.Header(), a.header)
 	w.WriteHeader(a.code)
-	_, _ = w.Write(a.body.Bytes()) // who asked may have gone
+	_, _ = w.Write(a.body.Bytes()) // the client may have disconnected
 }
 
 // late passes on what is written a while after it was, in its order.
@@ -265,8 +265,7 @@ type chunk struct {
 	due  time.Time
 }
 
-// mostLate is how many writes may be under way in one watch; more are held back by the
-// one who tells.
+// mostLate is how many writes may be delayed in one watch; further writes block.
 const mostLate = 1024
 
 func newLate(ctx context.Context, w http.ResponseWriter, delay time.Duration) *late {
@@ -275,7 +274,7 @@ func newLate(ctx context.Context, w http.ResponseWriter, delay time.Duration) *l
 	return l
 }
 
-// WriteHeader is not late: who asked knows that he watches.
+// WriteHeader is not delayed: the client knows that its watch has started.
 func (l *late) WriteHeader(code int) {
 	l.ResponseWriter.WriteHeader(code)
 	if flusher, ok := l.ResponseWriter.(http.Flusher); ok {
@@ -283,7 +282,7 @@ func (l *late) WriteHeader(code int) {
 	}
 }
 
-// Write never waits for the one who listens.
+// Write never waits for the client.
 func (l *late) Write(text []byte) (int, error) {
 	select {
 	case l.chunks <- chunk{bytes.Clone(text), time.Now().Add(l.delay)}:

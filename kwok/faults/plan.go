@@ -42,8 +42,8 @@ const (
 	DelayAnswers Type = "DelayAnswers"
 	// DelayEvents passes on late what watches tell, so that caches are stale.
 	DelayEvents Type = "DelayEvents"
-	// HoldRequests lets requests wait until the fault is over, and have their effect
-	// then, unless who sent them has gone.
+	// HoldRequests lets requests wait until the fault is over. They then take effect, unless
+	// the client has disconnected.
 	HoldRequests Type = "HoldRequests"
 	// Disconnect cuts all that the target has open, and all that it asks for.
 	Disconnect Type = "Disconnect"
@@ -106,7 +106,7 @@ var codes = map[int]metav1.StatusReason{
 // verbs are those of kube-apiserver's own records.
 var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
-// musters are whose requests go through a gate.
+// musters are the components whose requests go through a gate.
 var musters = []string{cluster.Muster, cluster.Standby}
 
 const (
@@ -120,7 +120,7 @@ const (
 type Reach struct {
 	// Components that run.
 	Components []string
-	// Resources that the musters among them ask for; empty means that nobody knows.
+	// Resources that the musters among them request; empty means unknown.
 	Resources []string
 }
 

@@ -93,8 +93,8 @@ func (p Pool) refuse(state State, count int, now time.Time) *v1alpha1.KwokError 
 	return nil
 }
 
-// holds is how many machines the pool has now, those that live among them. They may
-// be more: a drought takes no machine from who has it.
+// holds is how many machines the pool has now, including those in use. More may be in use: a
+// drought does not terminate machines.
 func (p Pool) holds(now time.Time) int {
 	holds := p.MaxMachines
 	if p.Script.Holds != nil {

@@ -37,9 +37,8 @@ func Fill(config *cluster.Config) {
 	config.InForce = policiesInForce
 }
 
-// FillHalf completes the configuration of a cluster in which one half of Muster
-// runs, whose other work is left to something else: to Kueue, whose kinds whoever
-// runs it installs in its own way, or to cluster-autoscaler.
+// FillHalf completes the configuration of a cluster in which one half of Muster runs. The
+// other half is left to Kueue, which installs its own kinds, or to cluster-autoscaler.
 func FillHalf(config *cluster.Config, half deploy.Half) {
 	Fill(config)
 	config.Manifests = manifests(half)
@@ -49,7 +48,7 @@ func FillHalf(config *cluster.Config, half deploy.Half) {
 		}
 	}
 	if half != deploy.Queueing {
-		// There is no policy that anybody would be too early for.
+		// There is no policy to wait for.
 		config.InForce = nil
 	}
 }

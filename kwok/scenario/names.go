@@ -20,8 +20,8 @@ type named struct {
 	clusterQueues, priorities []string
 }
 
-// refers refuses what names something that the file does not have: nobody would come
-// to make it, so Jobs would wait until the end.
+// refers rejects references to objects that the file does not have: Jobs would wait for them
+// until the end.
 func (j *judge) refers(s *Scenario) {
 	all := named{queues: map[string][]string{}}
 	for _, o := range s.created(math.MaxInt32) {
@@ -92,7 +92,7 @@ func (s *Scenario) created(teams int32) iter.Seq2[*field.Path, *unstructured.Uns
 		for n := range int(min(teams, s.Teams.Count, mostTeams)) {
 			objects, err := s.Teams.For(n)
 			if err != nil {
-				return // whoever creates them says why
+				return // reported when they are created
 			}
 			for i, o := range objects {
 				if !yield(field.NewPath("teams", "objects").Index(i), o) {

@@ -27,9 +27,9 @@ const (
 	maxExecutionLabel = "kueue.x-k8s.io/max-exec-time-seconds"
 )
 
-// untold is a run time that is over only once somebody says when: whoever runs the
-// scenario writes the annotation runs-until of the pods once all of them run. KWOK
-// begins a pod's stage anew when the pod changes.
+// untold is the run time of pods that start together, until the runner writes their
+// annotation runs-until once all of them run. KWOK restarts a pod's stage when the pod
+// changes.
 const untold = "8760h"
 
 // Job is the submission as an object. Without queues it starts at once, and says
@@ -52,7 +52,7 @@ func (s Submission) Job(speed int, queues bool) *batchv1.Job {
 	}
 	j.Spec = batchv1.JobSpec{
 		Parallelism: &shape.Pods, Completions: &shape.Pods, BackoffLimit: &shape.Retries,
-		// Who lost his machine has not failed.
+		// A pod that lost its machine has not failed.
 		PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
 			Action:          batchv1.PodFailurePolicyActionIgnore,
 			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
@@ -150,7 +150,7 @@ func (s *Scenario) Namespaces() (out []string) {
 	return out
 }
 
-// ForQueues says that an object means nothing where nobody serves queues.
+// ForQueues reports whether an object is only used by a queue controller.
 func ForQueues(o *unstructured.Unstructured) bool {
 	return o.GroupVersionKind().Group == kueue.SchemeGroupVersion.Group
 }

@@ -65,8 +65,8 @@ func usable(all []machines, selector map[string]string) (out []machines) {
 	return out
 }
 
-// room is how many pods of the shape run at once on machines that it may use, if nobody
-// else does. Pods of a Job are alike, so each machine has whole numbers of them.
+// room is how many pods of the shape run at once on the machines that it may use, if they are
+// empty. Pods of a Job are identical, so each machine has a whole number of them.
 func room(s *Shape, usable []machines) (pods int64) {
 	for _, m := range usable {
 		offer := m.offer[corev1.ResourcePods]
@@ -86,7 +86,7 @@ func (a *Arrival) gang(s *Shape) bool {
 	return (s.Together || a.Queue != "") && !partial
 }
 
-// fits refuses a shape whose Jobs no machines have room for, however long they wait.
+// fits rejects a shape whose Jobs never fit on the machines.
 func (j *judge) fits(a *Arrival, s *Shape, all []machines, path *field.Path) {
 	if s.MayNotFit {
 		return

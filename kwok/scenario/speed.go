@@ -165,8 +165,8 @@ func fasterText(text string, speed int) string {
 	return (d / time.Duration(speed)).String()
 }
 
-// Uncompressed are the times that --speed leaves as they are, for whoever compares runs
-// of different speeds.
+// Uncompressed are the times that --speed does not divide, for comparisons of runs at
+// different speeds.
 var Uncompressed = []string{
 	"the backoffs of a NodeGroup after failed launches (30 s or more) and the half-life of its ledger (30 min), which are fixed",
 	"the minimum duration of a booking, by the number of its pods",

@@ -37,7 +37,7 @@ type options struct {
 	prometheus string
 	// hosts are the accepted host names.
 	hosts []string
-	// authenticate requires users whom the cluster authorizes.
+	// authenticate requires users that the cluster authorizes.
 	authenticate bool
 }
 

@@ -161,6 +161,6 @@ func answer[T any](s *Server, ask func(*Server, context.Context, *decision, *htt
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
-		_ = json.NewEncoder(w).Encode(out) // who has gone away misses nothing
+		_ = json.NewEncoder(w).Encode(out) // the client may have disconnected
 	}
 }

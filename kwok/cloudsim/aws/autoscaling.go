@@ -55,7 +55,7 @@ func (f *Front) replaceLost() {
 	}
 }
 
-// Grow raises the desired capacity of a group, as somebody else than Muster may do.
+// Grow raises the desired capacity of a group, as other clients than Muster may do.
 func (f *Front) Grow(group string, by int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -3,7 +3,6 @@
 // shrink node groups, on one address. Which service a call is for follows from its
 // version or target, as real clients send it.
 //
-// A call that it does not know, and a parameter that it does not know, gets the
-// cloud's own error: success would promise what nobody has done. Credentials are
-// not checked.
+// An unknown call or parameter gets the cloud's own error: success would be a lie.
+// Credentials are not checked.
 package aws

@@ -165,7 +165,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const requestID = "00000000-0000-0000-0000-000000000000"
 
-// admit refuses calls that nobody may make, and those that are only tried.
+// admit returns an error for calls without permission, and for dry runs.
 func (f *Front) admit(r *http.Request, service, action string) {
 	if services[service][action] == nil && (service != "pricing" || action != "GetProducts") {
 		panic(&cloudsim.Error{Status: http.StatusBadRequest, Code: "InvalidAction", Message: fmt.Sprintf("The action %s is not valid for this web service.", action)})
@@ -223,8 +223,8 @@ func (f *Front) answer(service, action string, p *params) []element {
 	return reply
 }
 
-// checkRead refuses parameters that the front end does not know. Whoever changes the
-// world calls it before.
+// checkRead returns an error for unknown parameters. It is called before the world is
+// changed.
 func (p *params) checkRead() {
 	if key := p.unread(); key != "" {
 		panic(&cloudsim.Error{Status: http.StatusBadRequest, Code: "UnknownParameter",

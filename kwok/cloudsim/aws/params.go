@@ -128,7 +128,7 @@ func (f filters) match(attributes, tags map[string]string) bool {
 	return true
 }
 
-// unread is a parameter that nobody has looked at.
+// unread returns a parameter that was not read.
 func (p *params) unread() string {
 	left := slices.DeleteFunc(keys(p.values), func(k string) bool { return p.read[k] })
 	if len(left) == 0 {

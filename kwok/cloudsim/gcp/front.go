@@ -24,7 +24,7 @@ type Front struct {
 	// actions by the pattern of the mux.
 	actions map[string]string
 
-	// mu guards what follows. Whoever holds it may call the world, never the reverse.
+	// mu guards what follows. Its holder may call the world, never the reverse.
 	mu     sync.Mutex
 	vms    map[string]*vm // by zone/name
 	names  map[string]int // how often a name has been used

@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/kwok/cloudsim"
 )
 
-// group is a managed instance group. It never gives up: a VM that cannot be made is
-// tried again whenever somebody looks.
+// group is a managed instance group. It never gives up: a VM that cannot be made is retried
+// at each call.
 type group struct {
 	*Group
 	// managed are its instances by name, whether or not there is a VM yet.
@@ -83,7 +83,7 @@ func (f *Front) settle() {
 // tryInstance makes the VM of a managed instance, or repairs it.
 func (f *Front) tryInstance(g *group, m *managed, known map[string]*cloudsim.Instance) {
 	if m.vm != nil && f.vms[m.vm.key()] != m.vm {
-		m.vm = nil // somebody has deleted it
+		m.vm = nil // it was deleted
 	}
 	if m.vm != nil && g.repairs() && f.repaired(known[m.vm.inWorld]) {
 		f.terminate(m.vm)

@@ -1,8 +1,7 @@
 // Package server runs the simulated clouds as a process of their own: a World, a front
 // end for each cloud on a port of its own, and a port that tells what has happened.
 //
-// The world is kept in memory. When the process ends, so does the world, and whoever
-// had machines in it has lost them.
+// The world is kept in memory: when the process ends, its machines are lost.
 package server
 
 import (
@@ -198,7 +197,7 @@ func (c *Clouds) about() http.Handler {
 	tell := func(pattern string, what func() any) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(what()) // whoever has hung up needs no answer
+			_ = json.NewEncoder(w).Encode(what()) // the client may have disconnected
 		})
 	}
 	tell("GET /bill", func() any { return c.Bill() })

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Compare sets two reports side by side, with what the second is by the first.
+// Compare returns a table of two reports, with the quotient of the second and the first.
 func Compare(a, b Report) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "A  %s, admitted by %s, at speed %d\nB  %s, admitted by %s, at speed %d\n",
 		a.Scenario, a.Admitter, a.Speed, b.Scenario, b.Admitter, b.Speed)
 	switch {
 	case a.Scenario != b.Scenario:
-		out.WriteString("These are different scenarios: what they have in common is little.\n")
+		out.WriteString("These are different scenarios, so their figures are hardly comparable.\n")
 	case a.Bound != b.Bound:
 		out.WriteString("These are scenarios of one name with different bounds: the file was changed between the runs, so their Jobs or machines differ.\n")
 	}
 	if a.Speed != b.Speed {
-		out.WriteString("These are runs at different speeds: what is not divided by the speed weighs more in the faster one.\n")
+		out.WriteString("These are runs at different speeds: times that are not divided by the speed weigh more in the faster one.\n")
 	}
 	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	left, right := a.rows(), b.rows()
@@ -38,10 +38,9 @@ func Compare(a, b Report) string {
 	return out.String()
 }
 
-// OverFIFOAtRateOf is the makespan by the FIFO bound and the start-up that the first wave
-// would take at the rate at which the other run bound pods. Of a plain kube-scheduler on
-// the same machine at the same time that is what nobody can go below. It is 0 where either
-// of the two has no start-up to speak of.
+// OverFIFOAtRateOf is the makespan divided by the FIFO bound plus the start-up of the first
+// wave at the other run's rate of binding pods. With kube-scheduler alone on the same machine
+// as the other run, this is a lower bound. It is 0 if either run has no start-up.
 func (r Report) OverFIFOAtRateOf(other Report) float64 {
 	if other.Makespan.PodsPerSecond == 0 || r.Bound.FirstWaveIn.Duration > 0 {
 		return 0

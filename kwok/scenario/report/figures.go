@@ -58,8 +58,8 @@ type Makespan struct {
 	// what it takes, and where machines are bought: then it is their boots that it takes.
 	StartUp       metav1.Duration `json:"startUp"`
 	PodsPerSecond float64         `json:"boundPodsPerSecond"`
-	// OverFIFO is Took by the FIFO bound and StartUp. Who starts slowly is forgiven for
-	// it here, but not by Report.OverFIFOAtRateOf.
+	// OverFIFO is Took divided by the FIFO bound plus StartUp. A slow start-up does not count
+	// here, but in Report.OverFIFOAtRateOf.
 	OverFIFO float64 `json:"overFIFO"`
 }
 
@@ -242,7 +242,7 @@ func waits(r Record) (wait, toCapacity Percentiles) {
 		case j.Outcome == Succeeded:
 			started.has(j.Ended - j.Submitted) // its pods ran one after another
 		default:
-			// One that failed before it ran is no better off than who waits on.
+			// A Job that failed before it ran counts like one that still waits.
 			started.has(end - j.Submitted)
 		}
 		switch {
@@ -385,5 +385,5 @@ func ratio(a, b float64) float64 {
 	return round(a / b)
 }
 
-// round keeps three digits after the point: nobody reads more.
+// round keeps three digits after the decimal point.
 func round(f float64) float64 { return math.Round(f*1000) / 1000 }

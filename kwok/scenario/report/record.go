@@ -33,7 +33,7 @@ type Record struct {
 	// Left is how many of these stood at the end, beyond those that their groups keep.
 	Left int
 
-	// Writes to the API server, by who sent them.
+	// Writes to the API server by their sender.
 	Writes []Writer
 	// Latency of writes at kube-apiserver: how many took at most so long.
 	Latency []Bucket
@@ -45,8 +45,8 @@ type Record struct {
 	// kept. Both are empty where Muster had no part.
 	Judged map[string]int
 	Broken []string
-	// Bounded is for how long of the wall those with bounds were looked at: after a fault
-	// all bounds begin anew.
+	// Bounded is the real time in which promises with bounds were checked: after a fault all
+	// bounds restart.
 	Bounded time.Duration
 }
 
@@ -103,7 +103,7 @@ type Machine struct {
 	Launched, Ready, Gone time.Duration
 }
 
-// Writer is who wrote to the API server.
+// Writer is a client of the API server, with its number of writes.
 type Writer struct {
 	Who    string `json:"who"`
 	Writes int64  `json:"writes"`

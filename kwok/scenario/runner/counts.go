@@ -146,8 +146,8 @@ func difference(after, before map[string]int64) map[string]int64 {
 	return out
 }
 
-// fill puts the counts into a record. What nobody counts himself is KWOK's, but for a
-// few writes of kube-apiserver's own.
+// fill puts the counts into a record. Writes that no component counts are KWOK's, except for
+// a few of kube-apiserver's own.
 func (c counts) fill(r *report.Record, own int64) {
 	rest := c.writes[cluster.APIServer] - own
 	for _, name := range []string{cluster.Muster, cluster.Scheduler, cluster.ControllerManager} {

@@ -2,7 +2,6 @@
 // submits its Jobs when they are due, observes by watches what becomes of them, and
 // hands the record to package report. The promises are watched all along.
 //
-// Pods whose run begins together run for a year until they are told otherwise: once
-// all pods of their Job run, each gets one write that says until when. It is the same
-// for whoever admits the Jobs.
+// Pods that start together get a run time of a year; once all pods of their Job run, one
+// write for each sets its end. This is the same for every admitter.
 package runner

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// recovery is how long after a fault everybody may take to find back to work: a
-	// component to start again, informers to list, queues to be read.
+	// recovery is how long recovery from a fault may take: a component restarts, informers
+	// list, queues are read.
 	recovery = 30 * time.Second
 	// putOff is by how much faults put off a bound at most, beside the longest of them.
 	putOff = 5 * time.Minute
@@ -51,8 +51,8 @@ func (r *run) letGoWrong(ctx context.Context) error {
 	})
 }
 
-// insist does a write again until it has an answer, as users do whose API server is
-// away for a moment. Once the scenario is over it no longer matters.
+// insist repeats a write until it has an answer, as users do while the API server is
+// unavailable. Once the scenario is over it no longer matters.
 func insist(ctx context.Context, write func() error) error {
 	for {
 		err := write()

@@ -297,7 +297,7 @@ func (o *observer) observeWorkload(w *kueue.Workload, at time.Duration) {
 		return
 	}
 	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionFalse && w.Spec.Active != nil && !*w.Spec.Active {
-		// Nobody but a person lets it run again.
+		// Only a person reactivates it.
 		o.end(i, report.Failed, at)
 	}
 	j := &o.record.Jobs[i]

@@ -29,19 +29,18 @@ import (
 	"github.com/muster-dev/muster/test/invariants"
 )
 
-// Admitter is who says when a Job starts.
+// Admitter decides when a Job starts.
 type Admitter string
 
 // The admitters.
 const (
 	// Muster admits the Jobs by their queues.
 	Muster Admitter = "muster"
-	// None: all Jobs start at once, and kube-scheduler has their pods. It is the
-	// yardstick.
+	// None: all Jobs start at once, and kube-scheduler places their pods, for comparison.
 	None Admitter = "none"
 )
 
-// Admitters are all that there are, the usual one first.
+// Admitters are all admitters, the default first.
 var Admitters = []Admitter{Muster, None}
 
 // Options of a run.
@@ -71,7 +70,7 @@ func Check(s *scenario.Scenario, a Admitter) error {
 		return errors.New("this scenario has faults, which are for Muster to bear: choose one without, or --admitter muster")
 	}
 	if a == None && len(s.Groups) > 0 {
-		return errors.New("without Muster nobody buys machines, and this scenario has groups of them: choose one of fixed nodes alone, or --admitter muster")
+		return errors.New("without Muster no machines are launched, and this scenario has node groups: use a scenario with fixed nodes only, or --admitter muster")
 	}
 	return nil
 }
@@ -88,7 +87,7 @@ func Configure(c *cluster.Config, s *scenario.Scenario, a Admitter) (gate *fault
 		}
 		return gate
 	}
-	// The kinds of machines are needed by whoever simulates them.
+	// The simulator needs the kinds of machines.
 	sandbox.FillHalf(c, deploy.Provisioning)
 	c.Only = slices.DeleteFunc(c.Only, func(name string) bool { return name == cluster.Muster })
 	return nil
@@ -339,10 +338,10 @@ func (r *run) play(parent context.Context, screen *screen, begun time.Time) erro
 // machine back: pods settle, the node is drained, the machine goes.
 const handBack = time.Minute
 
-// seeIdleMachinesGo goes on observing once all Jobs have ended, until the machines that
-// nobody needs any more are gone: until then they are paid for. It waits no longer than
-// the most patient of the groups allows its machines to stand idle, and for the hand-back;
-// what is left then is told by the report. Faults come no more.
+// seeIdleMachinesGo continues to observe after all Jobs have ended, until the idle machines
+// are terminated: until then they are paid for. It waits for the longest idleTimeout of the
+// groups and the scale-down; the report has the machines that are left then. No more faults
+// occur.
 func (r *run) seeIdleMachinesGo(ctx context.Context, screen *screen, begun time.Time) error {
 	if p := r.observer.progress(); p.succeeded+p.failed < p.all {
 		return nil // the scenario is over before its Jobs are

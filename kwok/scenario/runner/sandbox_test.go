@@ -236,7 +236,7 @@ func TestWhatTheCommandRefuses(t *testing.T) {
 		"a wrong file, by line and field":   {[]string{bad}, `line 34: arrivals[0].count: "many" is not a whole number of 32 bits`},
 		"a speed that is none":              {[]string{"thousand-jobs", "--speed", "0"}, "--speed=0: use a number from 1 to 100"},
 		"an admitter that there is not":     {[]string{"thousand-jobs", "--admitter", "kueue"}, `--admitter="kueue": use one of muster, none`},
-		"machines that nobody is to buy":    {[]string{"thousand-jobs-from-zero", "--admitter", "none"}, "without Muster nobody buys machines"},
+		"groups without a provisioner":      {[]string{"thousand-jobs-from-zero", "--admitter", "none"}, "without Muster no machines are launched"},
 		"a folder that cannot be made":      {[]string{"thousand-jobs", "--report", filepath.Join(bad, "folder")}, "making the folder of the report"},
 		"a report that is none, to compare": {nil, "is not a report.json"},
 	} {
