@@ -178,12 +178,14 @@ func lessThanPromised(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape, nodes []
 		has, want := learned[name], promised[name]
 		if has < want {
 			out = append(out, Difference{LessThanPromised, fmt.Sprintf(
-				"nodes offer %s %s, %s less than the %s that spec.template promises, and plans count with that: correct the machines, or set spec.template.allocatable[%s] to it",
+				"nodes offer %s %s, %s less than the %s that spec.template promises, and plans count with that: correct the machines, or set "+
+					"spec.template.allocatable[%s] to it",
 				Quantity(name, has), name, Quantity(name, want-has), Quantity(name, want), name)})
 		}
 		if i := slices.IndexFunc(nodes, func(n SeenNode) bool { return n.Allocatable[name] <= 0 }); i >= 0 {
 			out = append(out, Difference{LessThanPromised, fmt.Sprintf(
-				"node %s offers no %s, where spec.template promises %s: see whether what provides it, such as a device plugin, runs there, or correct spec.template",
+				"node %s offers no %s, where spec.template promises %s: see whether what provides it, such as a device plugin, runs there, or "+
+					"correct spec.template",
 				nodes[i].Name, name, Quantity(name, want))})
 		}
 	}

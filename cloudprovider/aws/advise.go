@@ -92,7 +92,8 @@ func (p *Provider) placement(ctx context.Context, kinds []string, count int) (ma
 	}
 	found := map[string]int32{}
 	pages := ec2.NewGetSpotPlacementScoresPaginator(p.ec2, &ec2.GetSpotPlacementScoresInput{
-		TargetCapacity: aws.Int32(int32(target)), InstanceTypes: kinds, RegionNames: []string{p.config.Region}, SingleAvailabilityZone: aws.Bool(true),
+		TargetCapacity: aws.Int32(int32(target)), InstanceTypes: kinds, RegionNames: []string{p.config.Region},
+		SingleAvailabilityZone: aws.Bool(true),
 	})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)

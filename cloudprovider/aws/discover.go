@@ -120,12 +120,14 @@ func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *
 		LaunchTemplateId: template.LaunchTemplateId, Versions: []string{deref(versionOf(template.Version))},
 	})
 	switch {
-	case hasCode(err, "InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateId.VersionNotFound", "InvalidLaunchTemplateName.NotFoundException"):
+	case hasCode(err, "InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateId.VersionNotFound",
+		"InvalidLaunchTemplateName.NotFoundException"):
 		return c, fmt.Sprintf("its launch template %s cannot be found: name one that exists", deref(template.LaunchTemplateName)), nil
 	case err != nil:
 		return c, "", fmt.Errorf("DescribeLaunchTemplateVersions: %w", refusal(err))
 	case len(out.LaunchTemplateVersions) != 1 || out.LaunchTemplateVersions[0].LaunchTemplateData == nil:
-		return c, fmt.Sprintf("its launch template %s has no version %s", deref(template.LaunchTemplateName), deref(versionOf(template.Version))), nil
+		return c, fmt.Sprintf("its launch template %s has no version %s", deref(template.LaunchTemplateName), deref(versionOf(template.Version))),
+			nil
 	}
 	return c, c.readTemplate(out.LaunchTemplateVersions[0].LaunchTemplateData), nil
 }
@@ -160,7 +162,8 @@ func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refuse
 		case m.MarketType != ec2types.MarketTypeSpot:
 			return fmt.Sprintf("its launch template buys in the market %s, which is not supported: take the market options out of it", m.MarketType)
 		case c.method != v1alpha1.AWSLaunchInstances:
-			return "its launch template asks for Spot itself, and a fleet takes no such template: take the market options out of it and use a mixed instances policy"
+			return "its launch template asks for Spot itself, and a fleet takes no such template: take the market options out of it and use a " +
+				"mixed instances policy"
 		}
 		c.markets = []v1alpha1.CapacityType{v1alpha1.Spot}
 	}

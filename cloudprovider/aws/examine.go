@@ -40,15 +40,18 @@ var permissions = []permission{
 		return err
 	}},
 	{"autoscaling:DescribeAutoScalingGroups", func(ctx context.Context, p *Provider) error {
-		_, err := p.autoscaling.DescribeAutoScalingGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{AutoScalingGroupNames: []string{nowhere}})
+		_, err := p.autoscaling.DescribeAutoScalingGroups(ctx,
+			&autoscaling.DescribeAutoScalingGroupsInput{AutoScalingGroupNames: []string{nowhere}})
 		return err
 	}},
 	{"autoscaling:DescribeAutoScalingInstances", func(ctx context.Context, p *Provider) error {
-		_, err := p.autoscaling.DescribeAutoScalingInstances(ctx, &autoscaling.DescribeAutoScalingInstancesInput{InstanceIds: []string{nowhereInstance}})
+		_, err := p.autoscaling.DescribeAutoScalingInstances(ctx,
+			&autoscaling.DescribeAutoScalingInstancesInput{InstanceIds: []string{nowhereInstance}})
 		return err
 	}},
 	{"autoscaling:DescribeInstanceRefreshes", func(ctx context.Context, p *Provider) error {
-		_, err := p.autoscaling.DescribeInstanceRefreshes(ctx, &autoscaling.DescribeInstanceRefreshesInput{AutoScalingGroupName: aws.String(nowhere)})
+		_, err := p.autoscaling.DescribeInstanceRefreshes(ctx,
+			&autoscaling.DescribeInstanceRefreshesInput{AutoScalingGroupName: aws.String(nowhere)})
 		return err
 	}},
 	{"autoscaling:DescribePolicies", func(ctx context.Context, p *Provider) error {
@@ -72,7 +75,8 @@ var permissions = []permission{
 		return err
 	}},
 	{"ec2:CancelCapacityReservation", func(ctx context.Context, p *Provider) error {
-		_, err := p.ec2.CancelCapacityReservation(ctx, &ec2.CancelCapacityReservationInput{DryRun: aws.Bool(true), CapacityReservationId: aws.String("cr-00000000000000000")})
+		_, err := p.ec2.CancelCapacityReservation(ctx, &ec2.CancelCapacityReservationInput{DryRun: aws.Bool(true),
+			CapacityReservationId: aws.String("cr-00000000000000000")})
 		return err
 	}},
 	{"ec2:CreateCapacityReservation", func(ctx context.Context, p *Provider) error {
@@ -86,7 +90,8 @@ var permissions = []permission{
 		_, err := p.ec2.CreateFleet(ctx, &ec2.CreateFleetInput{
 			DryRun: aws.Bool(true), Type: ec2types.FleetTypeInstant,
 			LaunchTemplateConfigs: []ec2types.FleetLaunchTemplateConfigRequest{{
-				LaunchTemplateSpecification: &ec2types.FleetLaunchTemplateSpecificationRequest{LaunchTemplateId: aws.String(nowhereTemplate), Version: aws.String("1")},
+				LaunchTemplateSpecification: &ec2types.FleetLaunchTemplateSpecificationRequest{LaunchTemplateId: aws.String(nowhereTemplate),
+					Version: aws.String("1")},
 			}},
 			TargetCapacitySpecification: &ec2types.TargetCapacitySpecificationRequest{TotalTargetCapacity: aws.Int32(1)},
 		})
@@ -115,7 +120,8 @@ var permissions = []permission{
 		return err
 	}},
 	{"ec2:DescribeLaunchTemplateVersions", func(ctx context.Context, p *Provider) error {
-		_, err := p.ec2.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{DryRun: aws.Bool(true), LaunchTemplateId: aws.String(nowhereTemplate)})
+		_, err := p.ec2.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{DryRun: aws.Bool(true),
+			LaunchTemplateId: aws.String(nowhereTemplate)})
 		return err
 	}},
 	{"ec2:DescribeSpotPriceHistory", func(ctx context.Context, p *Provider) error {
@@ -127,7 +133,8 @@ var permissions = []permission{
 		return err
 	}},
 	{"ec2:GetSpotPlacementScores", func(ctx context.Context, p *Provider) error {
-		_, err := p.ec2.GetSpotPlacementScores(ctx, &ec2.GetSpotPlacementScoresInput{DryRun: aws.Bool(true), TargetCapacity: aws.Int32(1), InstanceTypes: []string{"g6.xlarge"}})
+		_, err := p.ec2.GetSpotPlacementScores(ctx, &ec2.GetSpotPlacementScoresInput{DryRun: aws.Bool(true), TargetCapacity: aws.Int32(1),
+			InstanceTypes: []string{"g6.xlarge"}})
 		return err
 	}},
 	{"ec2:RunInstances", func(ctx context.Context, p *Provider) error {

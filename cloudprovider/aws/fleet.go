@@ -28,7 +28,8 @@ func (p *Provider) createFleet(ctx context.Context, l *launch) ([]string, error)
 			}},
 		}},
 		TargetCapacitySpecification: &ec2types.TargetCapacitySpecificationRequest{TotalTargetCapacity: count},
-		TagSpecifications:           specification(p.tags(l.LaunchRequest), ec2types.ResourceTypeFleet, ec2types.ResourceTypeInstance, ec2types.ResourceTypeVolume),
+		TagSpecifications: specification(p.tags(l.LaunchRequest), ec2types.ResourceTypeFleet, ec2types.ResourceTypeInstance,
+			ec2types.ResourceTypeVolume),
 	}
 	if l.Group.Spec.CapacityType == v1alpha1.Spot {
 		in.TargetCapacitySpecification.DefaultTargetCapacityType = ec2types.DefaultTargetCapacityTypeSpot

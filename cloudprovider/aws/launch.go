@@ -58,16 +58,19 @@ func (p *Provider) check(l *launch) error {
 			Message: fmt.Sprintf("NodeGroup %s has no spec.aws: name the Auto Scaling group there", l.Group.Name)}
 	case l.spec.Region != p.config.Region:
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "WrongRegion",
-			Message: fmt.Sprintf("spec.aws.region of NodeGroup %s is %s, and Muster runs for %s: name a group of that region", l.Group.Name, l.spec.Region, p.config.Region)}
+			Message: fmt.Sprintf("spec.aws.region of NodeGroup %s is %s, and Muster runs for %s: name a group of that region", l.Group.Name,
+				l.spec.Region, p.config.Region)}
 	case l.Group.Spec.CapacityType == v1alpha1.Reserved && l.spec.CapacityReservation == "":
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoCapacityReservation",
 			Message: fmt.Sprintf("NodeGroup %s has capacity type Reserved and no spec.aws.capacityReservation: name the reservation", l.Group.Name)}
 	case l.spec.LaunchMethod == v1alpha1.AWSReservation && l.Group.Spec.CapacityType != v1alpha1.OnDemand:
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NotReservable",
-			Message: fmt.Sprintf("NodeGroup %s has capacity type %s, and only OnDemand can be reserved first: set spec.aws.launchMethod to Fleet", l.Group.Name, l.Group.Spec.CapacityType)}
+			Message: fmt.Sprintf("NodeGroup %s has capacity type %s, and only OnDemand can be reserved first: set spec.aws.launchMethod to Fleet",
+				l.Group.Name, l.Group.Spec.CapacityType)}
 	case l.Count > mostOf(l.spec.LaunchMethod):
 		return &cloudprovider.Error{Class: v1alpha1.Quota, Code: "TooManyAtOnce",
-			Message: fmt.Sprintf("asked for %d machines, and %s launches at most %d in one call", l.Count, l.spec.LaunchMethod, mostOf(l.spec.LaunchMethod))}
+			Message: fmt.Sprintf("asked for %d machines, and %s launches at most %d in one call", l.Count, l.spec.LaunchMethod,
+				mostOf(l.spec.LaunchMethod))}
 	}
 	return nil
 }
@@ -124,7 +127,8 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 	l.group = &groups[0]
 	if templateOf(l.group, l.spec.InstanceType) == nil {
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoLaunchTemplate",
-			Message: fmt.Sprintf("Auto Scaling group %s has no launch template: launch configurations cannot be launched from, move it to a launch template", l.spec.AutoScalingGroup)}
+			Message: fmt.Sprintf("Auto Scaling group %s has no launch template: launch configurations cannot be launched from, move it to a "+
+				"launch template", l.spec.AutoScalingGroup)}
 	}
 	all, err := p.instances(ctx, append(p.ours(), tagFilter(groupTag, l.spec.AutoScalingGroup))...)
 	if err != nil {
@@ -171,7 +175,8 @@ func (p *Provider) groups(ctx context.Context, names ...string) ([]asgtypes.Auto
 	return p.describeGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{AutoScalingGroupNames: names})
 }
 
-func (p *Provider) describeGroups(ctx context.Context, in *autoscaling.DescribeAutoScalingGroupsInput) (out []asgtypes.AutoScalingGroup, err error) {
+func (p *Provider) describeGroups(ctx context.Context, in *autoscaling.DescribeAutoScalingGroupsInput) (out []asgtypes.AutoScalingGroup,
+	err error) {
 	in.MaxRecords = aws.Int32(100)
 	pages := autoscaling.NewDescribeAutoScalingGroupsPaginator(p.autoscaling, in)
 	for pages.HasMorePages() {

@@ -66,7 +66,8 @@ func (d *discovery) holds(reservation, kind, zone string) bool {
 	return ok && deref(r.InstanceType) == kind && deref(r.AvailabilityZone) == zone
 }
 
-func (d *discovery) found(c *candidate, kind, subnet string, market v1alpha1.CapacityType, template v1alpha1.NodeTemplate, warnings []cloudprovider.Warning) cloudprovider.Found {
+func (d *discovery) found(c *candidate, kind, subnet string, market v1alpha1.CapacityType, template v1alpha1.NodeTemplate,
+	warnings []cloudprovider.Warning) cloudprovider.Found {
 	zone := d.zone(subnet)
 	f := cloudprovider.Found{
 		Name: cloudprovider.GroupName(strings.Join([]string{c.name, kind, zone, market.LabelValue()}, "-"),

@@ -60,7 +60,8 @@ func (p *Provider) TakeBack(ctx context.Context, _ string, names []string) error
 func (p *Provider) owners(ctx context.Context, ids []string) (map[string]string, error) {
 	out := map[string]string{}
 	for batch := range slices.Chunk(ids, mostOwners) {
-		pages := autoscaling.NewDescribeAutoScalingInstancesPaginator(p.autoscaling, &autoscaling.DescribeAutoScalingInstancesInput{InstanceIds: batch})
+		pages := autoscaling.NewDescribeAutoScalingInstancesPaginator(p.autoscaling,
+			&autoscaling.DescribeAutoScalingInstancesInput{InstanceIds: batch})
 		for pages.HasMorePages() {
 			page, err := pages.NextPage(ctx)
 			if err != nil {

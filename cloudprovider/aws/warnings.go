@@ -48,7 +48,8 @@ func (d *discovery) describeDisturbances(ctx context.Context) error {
 			}
 		}
 	}
-	schedules := autoscaling.NewDescribeScheduledActionsPaginator(d.autoscaling, &autoscaling.DescribeScheduledActionsInput{MaxRecords: aws.Int32(100)})
+	schedules := autoscaling.NewDescribeScheduledActionsPaginator(d.autoscaling,
+		&autoscaling.DescribeScheduledActionsInput{MaxRecords: aws.Int32(100)})
 	for schedules.HasMorePages() {
 		page, err := schedules.NextPage(ctx)
 		if err != nil {
@@ -87,7 +88,8 @@ func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
 		out = append(out, cloudprovider.Warning{Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	if _, ok := c.tags[autoscalerTag]; ok {
-		warn(cloudprovider.OtherAutoscaler, "its tag %s lets cluster-autoscaler resize it, too: take the tag off, or keep cluster-autoscaler to check-capacity", autoscalerTag)
+		warn(cloudprovider.OtherAutoscaler, "its tag %s lets cluster-autoscaler resize it, too: take the tag off, or keep cluster-autoscaler "+
+			"to check-capacity", autoscalerTag)
 	}
 	if names := d.policies[c.name]; len(names) > 0 {
 		slices.Sort(names)
@@ -99,7 +101,8 @@ func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
 	}
 	g := c.group
 	if len(g.AvailabilityZones) > 1 && !suspended(g, "AZRebalance") {
-		warn(ZoneRebalancing, "it spans %d zones and moves machines between them, with whatever runs there: suspend its process AZRebalance", len(g.AvailabilityZones))
+		warn(ZoneRebalancing, "it spans %d zones and moves machines between them, with whatever runs there: suspend its process AZRebalance",
+			len(g.AvailabilityZones))
 	}
 	if deref(g.CapacityRebalance) {
 		warn(CapacityRebalancing, "it replaces Spot machines that may be reclaimed, before they are: turn its capacity rebalancing off")
@@ -114,7 +117,8 @@ func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
 		warn(WarmPool, "it keeps a warm pool, whose machines Muster does not use and does not count: delete the pool")
 	}
 	if c.method == v1alpha1.AWSLaunchInstances && !suspended(g, "ReplaceUnhealthy") {
-		warn(ReplacesMachines, "it replaces machines that die by others of which Muster does not know, and Muster does, too: suspend its process ReplaceUnhealthy")
+		warn(ReplacesMachines, "it replaces machines that die by others of which Muster does not know, and Muster does, too: suspend its "+
+			"process ReplaceUnhealthy")
 	}
 	return out
 }

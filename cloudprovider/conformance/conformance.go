@@ -150,7 +150,8 @@ func (s *suite) launch(token string, count int) ([]cloudprovider.Machine, error)
 
 func launch(p cloudprovider.Provider, c *Cloud, token string, count int) (machines []cloudprovider.Machine, err error) {
 	for passed := time.Duration(0); passed <= patience; passed += 10 * step {
-		machines, err = p.Launch(context.Background(), cloudprovider.LaunchRequest{Group: c.Group, Count: count, Token: token, Request: "ns/gang"})
+		machines, err = p.Launch(context.Background(), cloudprovider.LaunchRequest{Group: c.Group, Count: count, Token: token,
+			Request: "ns/gang"})
 		if err == nil || cloudprovider.Refusal(err) != nil {
 			return machines, err
 		}
@@ -258,7 +259,8 @@ func stockout(s *suite) {
 	if err == nil {
 		s.Fatalf("4 machines of 3 came: %v", came)
 	}
-	if refusal := cloudprovider.Refusal(err); refusal != nil && (refusal.Class != v1alpha1.Stockout || refusal.Code == "" || refusal.Message == "") {
+	if refusal := cloudprovider.Refusal(err); refusal != nil && (refusal.Class != v1alpha1.Stockout || refusal.Code == "" ||
+		refusal.Message == "") {
 		s.Errorf("the refusal is %q of class %s, want a stockout with the cloud's own code and text", refusal, refusal.Class)
 	}
 	s.giveUp("uid-1", came)

@@ -115,7 +115,8 @@ func templateOf(mig *computepb.InstanceGroupManager) string {
 // bulkMachines are those of the launch that exist, and how many others there are
 // beside the managed instance group, in all of its offerings.
 func (p *Provider) bulkMachines(ctx context.Context, l *launch) (ours []cloudprovider.Machine, others int, err error) {
-	all, err := p.labelled(ctx, l.id.project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelCluster, p.Cluster, labelManager, managerLabel(l.id)))
+	all, err := p.labelled(ctx, l.id.project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelCluster, p.Cluster, labelManager,
+		managerLabel(l.id)))
 	if err != nil {
 		return nil, 0, fmt.Errorf("listing the machines of managed instance group %s: %w", l.id.name, reading(err))
 	}

@@ -96,7 +96,8 @@ type candidate struct {
 }
 
 // offerings of a managed instance group: one for each of its zones and machine types.
-func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.InstanceGroupManager, autoscaler *computepb.Autoscaler) ([]cloudprovider.Found, error) {
+func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.InstanceGroupManager,
+	autoscaler *computepb.Autoscaler) ([]cloudprovider.Found, error) {
 	t, err := p.template(ctx, id.project, templateOf(mig))
 	if hasStatus(err, http.StatusNotFound) || err == nil && t == nil {
 		// Without a template the group cannot say that it is Muster's.
@@ -122,7 +123,8 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 		for _, machineType := range c.machineTypes() {
 			shape, err := p.machineType(ctx, id.project, zone, machineType)
 			if hasStatus(err, http.StatusNotFound) {
-				return nil, unusable("zone %s has no machine type %s, which the group asks for: change the instance template or the zones", zone, machineType)
+				return nil, unusable("zone %s has no machine type %s, which the group asks for: change the instance template or the zones", zone,
+					machineType)
 			}
 			if err != nil {
 				return nil, err
@@ -136,7 +138,8 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 				},
 			}
 			out = append(out, cloudprovider.Found{
-				Name: cloudprovider.GroupName(id.name+"-"+zone, string(v1alpha1.ProviderGCP), id.String(), zone, machineType, string(spec.CapacityType)),
+				Name: cloudprovider.GroupName(id.name+"-"+zone, string(v1alpha1.ProviderGCP), id.String(), zone, machineType,
+					string(spec.CapacityType)),
 				Spec: spec, Warnings: c.warnings(method),
 			})
 		}
@@ -162,7 +165,8 @@ func (c *candidate) limits() (least, most int32, err error) {
 	case most == 0:
 		return 0, 0, unusable("the group has no limit: put %s with a number into the metadata of its instance template", keyMax)
 	case least > most:
-		return 0, 0, unusable("the group is to have %d machines at least and %d at most: correct %s or %s in its instance template", least, most, keyMin, keyMax)
+		return 0, 0, unusable("the group is to have %d machines at least and %d at most: correct %s or %s in its instance template", least, most,
+			keyMin, keyMax)
 	}
 	return least, most, nil
 }
@@ -183,13 +187,17 @@ func (c *candidate) method() (v1alpha1.GCPLaunchMethod, error) {
 	case method != v1alpha1.GCPBulkInsert && method != v1alpha1.GCPResizeRequest && method != v1alpha1.GCPCreateInstances:
 		return "", unusable("the instance template's %s is %q: it must be BulkInsert, ResizeRequest or CreateInstances", keyMethod, method)
 	case method != v1alpha1.GCPBulkInsert && len(c.zones()) > 1:
-		return "", unusable("the group spreads machines over %d zones by itself, so that %s cannot make all of a gang's in one: use BulkInsert, or a group of one zone", len(c.zones()), method)
+		return "", unusable("the group spreads machines over %d zones by itself, so that %s cannot make all of a gang's in one: use "+
+			"BulkInsert, or a group of one zone", len(c.zones()), method)
 	case method != v1alpha1.GCPBulkInsert && len(c.machineTypes()) > 1:
-		return "", unusable("the group chooses among %d machine types by itself, so that %s cannot make them of one: use BulkInsert, or one type", len(c.machineTypes()), method)
+		return "", unusable("the group chooses among %d machine types by itself, so that %s cannot make them of one: use BulkInsert, or one type",
+			len(c.machineTypes()), method)
 	case method != v1alpha1.GCPBulkInsert && c.mig.GetTargetSizePolicy().GetMode() == "BULK":
-		return "", unusable("the group has target size mode BULK, in which it grows only from nothing: make one of mode INDIVIDUAL, or use BulkInsert")
+		return "", unusable("the group has target size mode BULK, in which it grows only from nothing: make one of mode INDIVIDUAL, or use " +
+			"BulkInsert")
 	case queues && c.template.model() != modelFlexStart && c.template.model() != modelReservationBound:
-		return "", unusable("resize requests need an instance template of provisioning model FLEX_START or RESERVATION_BOUND, and this one has %s", c.template.model())
+		return "", unusable("resize requests need an instance template of provisioning model FLEX_START or RESERVATION_BOUND, and this one has "+
+			"%s", c.template.model())
 	case queues && c.scales():
 		return "", unusable("the cloud takes no resize requests for a group with an autoscaler: delete the autoscaler")
 	case !queues && c.template.model() == modelFlexStart:
@@ -240,22 +248,27 @@ func (c *candidate) warnings(method v1alpha1.GCPLaunchMethod) (out []cloudprovid
 		out = append(out, cloudprovider.Warning{Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	if c.scales() {
-		warn(cloudprovider.OtherAutoscaler, "the autoscaler of managed instance group %s is %s and changes its size: turn it off, or set its mode to OFF", c.id.name, c.autoscaler.GetAutoscalingPolicy().GetMode())
+		warn(cloudprovider.OtherAutoscaler, "the autoscaler of managed instance group %s is %s and changes its size: turn it off, or set its "+
+			"mode to OFF", c.id.name, c.autoscaler.GetAutoscalingPolicy().GetMode())
 	}
 	if c.template.isAutoscaled() {
-		warn(cloudprovider.OtherAutoscaler, "the node pool of managed instance group %s has GKE's autoscaler on, which removes machines that it holds for idle: turn it off", c.id.name)
+		warn(cloudprovider.OtherAutoscaler, "the node pool of managed instance group %s has GKE's autoscaler on, which removes machines that "+
+			"it holds for idle: turn it off", c.id.name)
 	}
 	if _, ok := c.template.labels[cloudGroupLabel]; !ok {
-		warn(cloudprovider.BornOpen, "the instance template of %s does not give its nodes the label %s: pods may slip onto them before they are cordoned", c.id.name, cloudGroupLabel)
+		warn(cloudprovider.BornOpen, "the instance template of %s does not give its nodes the label %s: pods may slip onto them before they "+
+			"are cordoned", c.id.name, cloudGroupLabel)
 	}
 	if method == v1alpha1.GCPBulkInsert {
 		return out // its machines stand beside the group, whatever that does to its own
 	}
 	if action := c.mig.GetInstanceLifecyclePolicy().GetDefaultActionOnFailure(); action != "DO_NOTHING" {
-		warn(Repairs, "managed instance group %s makes machines anew that have ended, under the same name: set its default action on failure to DO_NOTHING", c.id.name)
+		warn(Repairs, "managed instance group %s makes machines anew that have ended, under the same name: set its default action on failure "+
+			"to DO_NOTHING", c.id.name)
 	}
 	if len(c.mig.GetAutoHealingPolicies()) > 0 {
-		warn(Replaces, "managed instance group %s has autohealing, which replaces machines that fail its health check: remove the health check", c.id.name)
+		warn(Replaces, "managed instance group %s has autohealing, which replaces machines that fail its health check: remove the health check",
+			c.id.name)
 	}
 	update := c.mig.GetUpdatePolicy()
 	if update.GetType() == "PROACTIVE" {

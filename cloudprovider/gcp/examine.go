@@ -65,7 +65,8 @@ const mostTested = 100
 // which of a list of permissions the caller has; nothing is tried.
 func (p *Provider) MissingPermissions(ctx context.Context) (missing []string, err error) {
 	for chunk := range slices.Chunk(AllPermissions(), mostTested) {
-		answer, err := p.projects.Projects.TestIamPermissions(p.Project, &cloudresourcemanager.TestIamPermissionsRequest{Permissions: chunk}).Context(ctx).Do()
+		answer, err := p.projects.Projects.TestIamPermissions(p.Project,
+			&cloudresourcemanager.TestIamPermissionsRequest{Permissions: chunk}).Context(ctx).Do()
 		if err != nil {
 			return nil, fmt.Errorf("testing the permissions in project %s: %w", p.Project, refused(err))
 		}

@@ -63,7 +63,8 @@ func newLaunch(req cloudprovider.LaunchRequest) (*launch, error) {
 	}
 	l := &launch{LaunchRequest: req, spec: spec, id: managerOf(req.Group), names: names}
 	if l.zone() == "" {
-		return nil, config("NoZone", "NodeGroup %s has no spec.zone, and its managed instance group is of region %s: say in which zone its machines are", req.Group.Name, spec.Location)
+		return nil, config("NoZone", "NodeGroup %s has no spec.zone, and its managed instance group is of region %s: say in which zone its "+
+			"machines are", req.Group.Name, spec.Location)
 	}
 	return l, nil
 }
@@ -104,8 +105,10 @@ func (p *Provider) look(ctx context.Context, l *launch) (*computepb.InstanceGrou
 		return nil, fmt.Errorf("reading managed instance group %s: %w", l.id.name, reading(err))
 	}
 	zones := len(mig.GetDistributionPolicy().GetZones())
-	if owns := l.spec.LaunchMethod == v1alpha1.GCPResizeRequest || l.spec.LaunchMethod == v1alpha1.GCPCreateInstances; owns && l.id.regional() && zones != 1 {
-		return nil, config("SeveralZones", "managed instance group %s spreads machines over %d zones by itself, so that %s cannot make them in %s: use the launch method BulkInsert, or a group of one zone",
+	if owns := l.spec.LaunchMethod == v1alpha1.GCPResizeRequest || l.spec.LaunchMethod == v1alpha1.GCPCreateInstances; owns &&
+		l.id.regional() && zones != 1 {
+		return nil, config("SeveralZones", "managed instance group %s spreads machines over %d zones by itself, so that %s cannot make them in "+
+			"%s: use the launch method BulkInsert, or a group of one zone",
 			l.id.name, zones, l.spec.LaunchMethod, l.Group.Spec.Zone)
 	}
 	return mig, nil
@@ -117,7 +120,8 @@ func (l *launch) within(mig *computepb.InstanceGroupManager, beside, missing int
 	there := int(mig.GetTargetSize()) + beside
 	if limit := int(l.Group.Spec.MaxNodes); there+missing > limit {
 		return &cloudprovider.Error{Class: v1alpha1.Quota, Code: "MaxNodesExceeded",
-			Message: fmt.Sprintf("managed instance group %s may have %d machines, has %d and %d more were asked for: raise its limit (spec.maxNodes)",
+			Message: fmt.Sprintf("managed instance group %s may have %d machines, has %d and %d more were asked for: raise its limit "+
+				"(spec.maxNodes)",
 				l.id.name, limit, there, missing)}
 	}
 	return nil

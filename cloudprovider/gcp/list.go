@@ -157,7 +157,8 @@ func (p *Provider) listManaged(ctx context.Context, id managerID, groups []*v1al
 }
 
 // withRequests adds the resize requests that wait, in place of their instances.
-func (p *Provider) withRequests(ctx context.Context, id managerID, groups []*v1alpha1.NodeGroup, machines []cloudprovider.Machine) ([]cloudprovider.Machine, error) {
+func (p *Provider) withRequests(ctx context.Context, id managerID, groups []*v1alpha1.NodeGroup,
+	machines []cloudprovider.Machine) ([]cloudprovider.Machine, error) {
 	requests, err := p.manager(id).requests(ctx)
 	if err != nil {
 		return nil, err

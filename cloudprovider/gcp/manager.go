@@ -82,9 +82,11 @@ func (p *Provider) finish(ctx context.Context, project string, op *computepb.Ope
 		}
 		var err error
 		if op.GetZone() != "" {
-			op, err = p.zoneOperations.Wait(ctx, &computepb.WaitZoneOperationRequest{Project: project, Zone: base(op.GetZone()), Operation: op.GetName()})
+			op, err = p.zoneOperations.Wait(ctx, &computepb.WaitZoneOperationRequest{Project: project, Zone: base(op.GetZone()),
+				Operation: op.GetName()})
 		} else {
-			op, err = p.regionOperations.Wait(ctx, &computepb.WaitRegionOperationRequest{Project: project, Region: base(op.GetRegion()), Operation: op.GetName()})
+			op, err = p.regionOperations.Wait(ctx, &computepb.WaitRegionOperationRequest{Project: project, Region: base(op.GetRegion()),
+				Operation: op.GetName()})
 		}
 		if err != nil {
 			// The operation goes on, whatever has become of the question.

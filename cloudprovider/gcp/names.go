@@ -42,7 +42,8 @@ func machineNames(req cloudprovider.LaunchRequest) ([]string, error) {
 	}
 	if last := out[len(out)-1]; !validName.MatchString(last) {
 		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "InvalidToken",
-			Message: fmt.Sprintf("the token %q would name machines %q: the cloud takes lower-case letters, digits and hyphens, 63 at most", req.Token, last)}
+			Message: fmt.Sprintf("the token %q would name machines %q: the cloud takes lower-case letters, digits and hyphens, 63 at most",
+				req.Token, last)}
 	}
 	return out, nil
 }

@@ -129,12 +129,13 @@ func (p *Provider) refreshPrices(ctx context.Context) {
 		return
 	}
 	found := map[string]int64{}
-	err := p.billing.Services.Skus.List(computeService).CurrencyCode("USD").PageSize(5000).Pages(ctx, func(page *cloudbilling.ListSkusResponse) error {
-		for _, sku := range page.Skus {
-			note(found, sku)
-		}
-		return nil
-	})
+	err := p.billing.Services.Skus.List(computeService).CurrencyCode("USD").PageSize(5000).Pages(ctx,
+		func(page *cloudbilling.ListSkusResponse) error {
+			for _, sku := range page.Skus {
+				note(found, sku)
+			}
+			return nil
+		})
 	p.prices.mu.Lock()
 	defer p.prices.mu.Unlock()
 	if err != nil {

@@ -54,7 +54,8 @@ func (c *Config) validate() error {
 	case c.Project == "":
 		return fmt.Errorf("the project of provider gcp is missing: give its ID, for example my-project")
 	case !validCluster.MatchString(c.Cluster):
-		return fmt.Errorf("the cluster of provider gcp is %q: it becomes the value of a label, so use lower-case letters, digits, hyphens and underscores, 63 at most", c.Cluster)
+		return fmt.Errorf("the cluster of provider gcp is %q: it becomes the value of a label, so use lower-case letters, digits, hyphens and "+
+			"underscores, 63 at most", c.Cluster)
 	case c.CallsPerSecond < 0:
 		return fmt.Errorf("the calls per second of provider gcp are %d: they must not be negative", c.CallsPerSecond)
 	}

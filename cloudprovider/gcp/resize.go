@@ -48,11 +48,13 @@ func (p *Provider) resize(ctx context.Context, l *launch) ([]cloudprovider.Machi
 		if refusal := failed(r.GetStatus().GetError().GetErrors()); refusal != nil {
 			return nil, refusal
 		}
-		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: requestFailed, Message: "resize request " + name + " has failed, and the cloud does not say why"}
+		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: requestFailed, Message: "resize request " + name +
+			" has failed, and the cloud does not say why"}
 	case requestCancelled:
 		return nil, &cloudprovider.Error{Class: v1alpha1.Timeout, Code: requestCancelled, Message: "resize request " + name + " was cancelled"}
 	default:
-		return []cloudprovider.Machine{hold(l.id, l.Group.Name, name)}, fmt.Errorf("resize request %s waits in the cloud's queue%s", name, waitsFor(r))
+		return []cloudprovider.Machine{hold(l.id, l.Group.Name, name)}, fmt.Errorf("resize request %s waits in the cloud's queue%s", name,
+			waitsFor(r))
 	}
 }
 

@@ -78,7 +78,8 @@ func (p *Provider) groupNamed(ctx context.Context, name string) (*v1alpha1.NodeG
 
 // takeBackStray deletes machines of a group that is gone: their labels still tell of it.
 func (p *Provider) takeBackStray(ctx context.Context, group string, names []string) error {
-	all, err := p.labelled(ctx, p.Project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelCluster, p.Cluster, labelGroup, labelValue(group)))
+	all, err := p.labelled(ctx, p.Project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelCluster, p.Cluster, labelGroup,
+		labelValue(group)))
 	if err != nil {
 		return fmt.Errorf("looking for machines of NodeGroup %s, which is gone: %w", group, err)
 	}
@@ -102,7 +103,8 @@ func (p *Provider) deleteAll(ctx context.Context, places []place) error {
 	calls.SetLimit(parallel)
 	for i, at := range places {
 		calls.Go(func() error {
-			_, err := p.instances.Delete(ctx, &computepb.DeleteInstanceRequest{Project: at.project, Zone: at.zone, Instance: at.name, RequestId: new(freshID())})
+			_, err := p.instances.Delete(ctx, &computepb.DeleteInstanceRequest{Project: at.project, Zone: at.zone, Instance: at.name,
+				RequestId: new(freshID())})
 			if err != nil && !hasStatus(err, http.StatusNotFound) {
 				errs[i] = fmt.Errorf("deleting instance %s: %w", at.name, refused(err))
 			}

@@ -80,7 +80,8 @@ func (p *Provider) template(ctx context.Context, project, link string) (*templat
 func (p *Provider) getTemplate(ctx context.Context, project, link string) (*computepb.InstanceTemplate, error) {
 	if _, rest, regional := strings.Cut(link, "/regions/"); regional {
 		region, _, _ := strings.Cut(rest, "/")
-		return p.regionTemplates.Get(ctx, &computepb.GetRegionInstanceTemplateRequest{Project: project, Region: region, InstanceTemplate: base(link)})
+		return p.regionTemplates.Get(ctx, &computepb.GetRegionInstanceTemplateRequest{Project: project, Region: region,
+			InstanceTemplate: base(link)})
 	}
 	return p.globalTemplates.Get(ctx, &computepb.GetInstanceTemplateRequest{Project: project, InstanceTemplate: base(link)})
 }

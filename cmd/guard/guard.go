@@ -39,7 +39,8 @@ func Hosts(names []string, next http.Handler) http.Handler {
 		known := host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil ||
 			slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, host) })
 		if !known {
-			http.Error(w, fmt.Sprintf("The host %q is not served here: ask for localhost or an address, or give the name to --allowed-hosts", host), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("The host %q is not served here: ask for localhost or an address, or give the name to --allowed-hosts", host),
+				http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -59,7 +59,8 @@ func (l groupLines) print(p *printer) error {
 		fmt.Fprintln(p.out, "There is no NodeGroup: create one, or configure a cloud whose groups Muster discovers (`muster --help`).")
 		return nil
 	}
-	columns := []string{"GROUP", "MARKET", "ZONE", "USD/H", "MACHINES", "READY", "BOOKED", "CHANCE OF 1", "OF 8", "LAST FAILURE", "BACKOFF UNTIL", "TROUBLES"}
+	columns := []string{"GROUP", "MARKET", "ZONE", "USD/H", "MACHINES", "READY", "BOOKED", "CHANCE OF 1", "OF 8", "LAST FAILURE",
+		"BACKOFF UNTIL", "TROUBLES"}
 	if p.wide {
 		columns = append(columns, "PROVIDER", "MESSAGE")
 	}
@@ -71,7 +72,8 @@ func (l groupLines) print(p *printer) error {
 		}
 		rows[i] = []string{
 			g.Name, g.Market, g.Zone, g.USDPerHour, fmt.Sprintf("%d of %d", g.Machines, g.Max), fmt.Sprint(g.Ready), fmt.Sprint(g.Booked),
-			fmt.Sprintf("%d%%", g.ChanceOfOne), fmt.Sprintf("%d%%", g.ChanceOfEight), g.LastFailure, strings.TrimPrefix(g.BackoffUntil, "at "), troubles,
+			fmt.Sprintf("%d%%", g.ChanceOfOne), fmt.Sprintf("%d%%", g.ChanceOfEight), g.LastFailure, strings.TrimPrefix(g.BackoffUntil, "at "),
+			troubles,
 		}
 		if p.wide {
 			rows[i] = append(rows[i], g.Provider, strings.Join(g.Troubles, "; "))

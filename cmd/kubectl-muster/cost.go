@@ -53,7 +53,8 @@ func (o *options) cost(ctx context.Context) (answer, error) {
 		return nil, err
 	}
 	if !p.Decides() {
-		return nil, fmt.Errorf("you lack the rights to read what costs are computed from. Missing:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
+		return nil, fmt.Errorf("you lack the rights to read what costs are computed from. Missing:\n  - %s",
+			strings.Join(lacking(p.Missing), "\n  - "))
 	}
 	return costs{p.Costs()}, nil
 }
@@ -63,7 +64,8 @@ func (c costs) print(p *printer) error {
 		fmt.Fprintln(p.out, "No NodeGroup has a machine, so there is no cost.")
 		return nil
 	}
-	p.heading(fmt.Sprintf("Machines: %d, at %s USD per hour, %s of it for idle or wasted machines.", c.Total.Machines, c.Total.USDPerHour, c.Total.Unused))
+	p.heading(fmt.Sprintf("Machines: %d, at %s USD per hour, %s of it for idle or wasted machines.", c.Total.Machines, c.Total.USDPerHour,
+		c.Total.Unused))
 	var groups, tenants, jobs [][]string
 	for _, g := range c.Groups {
 		groups = append(groups, append([]string{g.Group, g.Market, g.Each}, cells(&g.CostLine)...))
@@ -93,11 +95,13 @@ func (c costs) print(p *printer) error {
 		}
 	}
 	if len(c.Unpriced) > 0 {
-		p.list("Not included", []string{fmt.Sprintf("NodeGroups without a price: %s; set their spec.pricePerHour", strings.Join(c.Unpriced, ", "))})
+		p.list("Not included", []string{fmt.Sprintf("NodeGroups without a price: %s; set their spec.pricePerHour",
+			strings.Join(c.Unpriced, ", "))})
 	}
 	return nil
 }
 
 func cells(l *view.CostLine) []string {
-	return []string{fmt.Sprint(l.Machines), fmt.Sprint(l.Joining), fmt.Sprint(l.Booked), fmt.Sprint(l.Used), fmt.Sprint(l.Idle), fmt.Sprint(l.Wasted), l.USDPerHour, l.Unused}
+	return []string{fmt.Sprint(l.Machines), fmt.Sprint(l.Joining), fmt.Sprint(l.Booked), fmt.Sprint(l.Used), fmt.Sprint(l.Idle),
+		fmt.Sprint(l.Wasted), l.USDPerHour, l.Unused}
 }

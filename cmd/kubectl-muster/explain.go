@@ -34,11 +34,13 @@ var explainedKinds = []explained{
 		func() client.Object { return &batchv1.Job{} }, func() client.ObjectList { return &batchv1.JobList{} },
 	},
 	{
-		schema.GroupResource{Group: kueue.SchemeGroupVersion.Group, Resource: "workloads"}, []string{"workload", "workloads", "wl", "kwl", "kueueworkload", "kueueworkloads"},
+		schema.GroupResource{Group: kueue.SchemeGroupVersion.Group, Resource: "workloads"},
+		[]string{"workload", "workloads", "wl", "kwl", "kueueworkload", "kueueworkloads"},
 		func() client.Object { return &kueue.Workload{} }, func() client.ObjectList { return &kueue.WorkloadList{} },
 	},
 	{
-		schema.GroupResource{Group: provreq.SchemeGroupVersion.Group, Resource: "provisioningrequests"}, []string{"provisioningrequest", "provisioningrequests", "provreq", "provreqs"},
+		schema.GroupResource{Group: provreq.SchemeGroupVersion.Group, Resource: "provisioningrequests"},
+		[]string{"provisioningrequest", "provisioningrequests", "provreq", "provreqs"},
 		func() client.Object { return &provreq.ProvisioningRequest{} }, func() client.ObjectList { return &provreq.ProvisioningRequestList{} },
 	},
 }
@@ -113,7 +115,8 @@ func (o *options) explain(ctx context.Context, args []string) (answer, error) {
 		for _, subject := range subjects {
 			list := &corev1.EventList{}
 			// A caller that may not read Events still has the conditions.
-			if err := kube.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{"involvedObject.uid": string(subject.GetUID())}); err == nil {
+			if err := kube.List(ctx, list, client.InNamespace(namespace),
+				client.MatchingFields{"involvedObject.uid": string(subject.GetUID())}); err == nil {
 				events = append(events, list.Items...)
 			}
 		}
@@ -163,7 +166,8 @@ func find(ctx context.Context, kube client.Client, namespace string, args []stri
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return nil, fmt.Errorf("namespace %s has %d objects named %s: choose one with %s", namespace, len(found), name, strings.Join(labels, " or "))
+		return nil, fmt.Errorf("namespace %s has %d objects named %s: choose one with %s", namespace, len(found), name,
+			strings.Join(labels, " or "))
 	case len(absent) == len(kinds):
 		return nil, view.NotInstalled(absent...)
 	case len(forbidden) > 0:

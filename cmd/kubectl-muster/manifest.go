@@ -93,7 +93,8 @@ func decode(text []byte, at string, scheme *runtime.Scheme) ([]manifest, error) 
 	}
 	one, ok := object.(client.Object)
 	if !ok {
-		return nil, fmt.Errorf("%s: kind %s is not supported: give single objects, or a List of them", at, object.GetObjectKind().GroupVersionKind().Kind)
+		return nil, fmt.Errorf("%s: kind %s is not supported: give single objects, or a List of them", at,
+			object.GetObjectKind().GroupVersionKind().Kind)
 	}
 	return []manifest{{one, at}}, nil
 }

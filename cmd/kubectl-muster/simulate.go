@@ -83,9 +83,11 @@ after failed attempts are over, and pods in a lost zone keep running.`,
 	}
 	flags := command.Flags()
 	flags.StringVarP(&q.file, "filename", "f", "", "file with the jobs; - reads standard input")
-	flags.StringVar(&q.later, "at", "", "when the jobs of the file arrive: a time such as 2026-11-20T18:00:00Z, or a duration from now such as 6h; empty means now")
+	flags.StringVar(&q.later, "at", "", "when the jobs of the file arrive: a time such as 2026-11-20T18:00:00Z, or a duration from now such "+
+		"as 6h; empty means now")
 	flags.StringArrayVar(&q.quotas, "quota", nil, "nominalQuota to assume, as CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY; may be repeated")
-	flags.StringArrayVar(&q.groups, "add-group", nil, "file with NodeGroups to add, or to replace existing ones of their names; may be repeated")
+	flags.StringArrayVar(&q.groups, "add-group", nil,
+		"file with NodeGroups to add, or to replace existing ones of their names; may be repeated")
 	flags.StringArrayVar(&q.lostZones, "without-zone", nil, "zone to assume lost: without machines, and without new ones; may be repeated")
 	o.addOutput(command)
 	for _, name := range []string{"filename", "add-group"} {
@@ -154,7 +156,8 @@ func (q *question) changes() (out view.Changes, err error) {
 // quotaFrom reads a value of --quota. Names of resources may have a slash.
 func quotaFrom(text string) (out view.QuotaChange, err error) {
 	wrong := func(why string) error {
-		return fmt.Errorf("--quota=%q: %s; write it as CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY, for example research/h100/nvidia.com/gpu=64", text, why)
+		return fmt.Errorf("--quota=%q: %s; write it as CLUSTERQUEUE/FLAVOR/RESOURCE=QUANTITY, for example research/h100/nvidia.com/gpu=64", text,
+			why)
 	}
 	of, amount, ok := strings.Cut(text, "=")
 	if !ok {
@@ -228,7 +231,8 @@ func (o *options) simulateOnce(ctx context.Context, q *question, changes view.Ch
 		return nil, err
 	}
 	if !p.Decides() {
-		return nil, fmt.Errorf("you lack the rights to read what a simulation needs. Missing:\n  - %s", strings.Join(lacking(p.Missing), "\n  - "))
+		return nil, fmt.Errorf("you lack the rights to read what a simulation needs. Missing:\n  - %s",
+			strings.Join(lacking(p.Missing), "\n  - "))
 	}
 	out := &simulated{}
 	for _, m := range groups {
@@ -329,7 +333,8 @@ func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m mani
 		return out, nil
 	}
 	if workload.HasQuota(there) {
-		return out, m.errorf("%s %s exists already and has quota: see `kubectl muster explain %s/%s -n %s`, or simulate it under another metadata.name",
+		return out, m.errorf("%s %s exists already and has quota: see `kubectl muster explain %s/%s -n %s`, or simulate it under another "+
+			"metadata.name",
 			out.Kind, out.Name, strings.ToLower(out.Kind), out.Name, there.Namespace)
 	}
 	// It keeps its place in the line, and does not pause any more.
@@ -422,7 +427,8 @@ func (p *printer) simulation(s *view.Simulation) error {
 }
 
 func (p *printer) comparison(c *view.Comparison) error {
-	fmt.Fprintf(p.out, "Of the pending workloads, %d would start only with the changes and %d only without. %d start and %d wait in either case.\n",
+	fmt.Fprintf(p.out, "Of the pending workloads, %d would start only with the changes and %d only without. %d start and %d wait in either "+
+		"case.\n",
 		len(c.Start), len(c.Wait), c.StartAnyway, c.WaitAnyway)
 	columns := []string{"CLUSTERQUEUE", "NAMESPACE", "NAME", "PRIORITY", "OUTCOME"}
 	for _, part := range []struct {

@@ -167,7 +167,8 @@ func (p *printer) reasons(e *view.Explanation) error {
 	for _, m := range e.Machines {
 		rows = append(rows, []string{m.Group, m.Request, fmt.Sprint(m.Priority), fmt.Sprint(m.Machines), fmt.Sprint(m.Pods)})
 	}
-	if err := p.part("Requests with these machines", []string{"GROUP", "PROVISIONINGREQUEST", "PRIORITY", "MACHINES", "PODS"}, rows); err != nil {
+	if err := p.part("Requests with these machines", []string{"GROUP", "PROVISIONINGREQUEST", "PRIORITY", "MACHINES", "PODS"},
+		rows); err != nil {
 		return err
 	}
 	p.list("Recent events", e.Recorded)

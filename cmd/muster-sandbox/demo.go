@@ -82,7 +82,8 @@ func runDemo(command *cobra.Command, name string, cloud v1alpha1.Provider, keep 
 	defer cancel()
 	told := make(chan error, 1)
 	go func() {
-		told <- demo.Run(ctx, demo.Options{Config: running.RESTConfig(), Scheme: scheme, Out: command.OutOrStdout(), Cloud: cloud, Live: isTerminal(command)})
+		told <- demo.Run(ctx, demo.Options{Config: running.RESTConfig(), Scheme: scheme, Out: command.OutOrStdout(), Cloud: cloud,
+			Live: isTerminal(command)})
 	}()
 	select {
 	case err = <-told:

@@ -52,7 +52,8 @@ first look.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
-	command.AddCommand(newScenarioRunCommand(o), newScenarioCheckCommand(), newScenarioCompareCommand(), newScenarioListCommand(), newScenarioShowCommand())
+	command.AddCommand(newScenarioRunCommand(o), newScenarioCheckCommand(), newScenarioCompareCommand(), newScenarioListCommand(),
+		newScenarioShowCommand())
 	return command
 }
 
@@ -81,7 +82,9 @@ until then.`,
 	}
 	flags := command.Flags()
 	flags.IntVar(&r.speed, "speed", 1, "`factor` by which all times of the scenario are divided")
-	flags.StringVar(&r.admitter, "admitter", string(runner.Muster), fmt.Sprintf("`controller` that admits the Jobs: %s through their queues, or %s: all Jobs start at once, for a comparison with kube-scheduler alone", runner.Muster, runner.None))
+	flags.StringVar(&r.admitter, "admitter", string(runner.Muster),
+		fmt.Sprintf("`controller` that admits the Jobs: %s through their queues, or %s: all Jobs start at once, for a comparison with "+
+			"kube-scheduler alone", runner.Muster, runner.None))
 	flags.StringVar(&r.dir, "report", "", "write report.txt, report.json and report.html to this `folder`")
 	flags.BoolVar(&r.keep, "keep", false, "leave the sandbox up at the end, until Ctrl-C, and print how to reach it")
 	_ = command.MarkFlagDirname("report")
@@ -151,7 +154,8 @@ func (r scenarioRun) run(command *cobra.Command, named string) (err error) {
 
 // play runs the scenario on a sandbox that it starts and stops, and tells the report
 // before the sandbox is kept.
-func (r scenarioRun) play(command *cobra.Command, s *scenario.Scenario, name string, admitter runner.Admitter) (out report.Report, err error) {
+func (r scenarioRun) play(command *cobra.Command, s *scenario.Scenario, name string, admitter runner.Admitter) (out report.Report,
+	err error) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)

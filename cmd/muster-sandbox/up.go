@@ -61,7 +61,8 @@ system there, and is discarded at the end. A component that dies is restarted.`,
 	flags.StringVar(&config.Kubeconfig, "kubeconfig", "", "`file` that gets a copy of the administrator's kubeconfig while the sandbox runs")
 	flags.StringSliceVar(&config.Only, "only", nil, "components to start, of "+strings.Join(cluster.ComponentNames(), ","))
 	flags.BoolVar(&withoutQueueing, "without-queueing", false, "only provision, without Kueue's API, so that a Kueue can be installed")
-	flags.BoolVar(&withClouds, "clouds", false, "also simulate AWS and Google Cloud behind their own APIs, with GPU groups that Muster discovers")
+	flags.BoolVar(&withClouds, "clouds", false, "also simulate AWS and Google Cloud behind their own APIs, with GPU groups that Muster "+
+		"discovers")
 	_ = command.MarkFlagDirname("data-dir")
 	_ = command.MarkFlagFilename("kubeconfig")
 	_ = command.RegisterFlagCompletionFunc("only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

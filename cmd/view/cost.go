@@ -100,8 +100,9 @@ func (l *CostLine) add(purpose provisioning.Purpose, microUSDPerHour int64) {
 // node yet.
 func (p *Picture) Costs() *Costs {
 	b := &bill{
-		Picture: p, fleet: p.machines.Fleet(p.Now), requests: map[types.UID]*provreq.ProvisioningRequest{}, workloads: map[types.UID]*kueue.Workload{},
-		groups: map[string]*GroupCost{}, tenants: map[payer]*TenantCost{}, jobs: map[payer]*JobCost{}, nodes: map[string]int{},
+		Picture: p, fleet: p.machines.Fleet(p.Now), requests: map[types.UID]*provreq.ProvisioningRequest{},
+		workloads: map[types.UID]*kueue.Workload{},
+		groups:    map[string]*GroupCost{}, tenants: map[payer]*TenantCost{}, jobs: map[payer]*JobCost{}, nodes: map[string]int{},
 	}
 	for _, r := range p.Requests {
 		b.requests[r.UID] = r

@@ -78,7 +78,8 @@ func (p *Picture) expected(e *forecast.Estimate) *Expected {
 	case e.Start.IsZero():
 		out.Words = []string{fmt.Sprintf("probably not within %d days; at the earliest %s", int(forecast.Horizon.Hours())/24, in(p.Now, e.Early))}
 	case e.Late.IsZero():
-		out.Words = []string{fmt.Sprintf("%s; at the earliest %s, possibly not within %d days", in(p.Now, e.Start), stamp(e.Early), int(forecast.Horizon.Hours())/24)}
+		out.Words = []string{fmt.Sprintf("%s; at the earliest %s, possibly not within %d days", in(p.Now, e.Start), stamp(e.Early),
+			int(forecast.Horizon.Hours())/24)}
 	default:
 		out.Words = []string{fmt.Sprintf("%s; most likely from %s to %s", in(p.Now, e.Start), stamp(e.Early), stamp(e.Late))}
 	}

@@ -61,7 +61,8 @@ func GroupLineOf(ng *v1alpha1.NodeGroup, now time.Time) GroupLine {
 	}
 	for _, name := range []string{v1alpha1.ConditionSound, v1alpha1.ConditionTemplateMatches, v1alpha1.ConditionObtainable} {
 		// Backoffs are above.
-		if c := apimeta.FindStatusCondition(ng.Status.Conditions, name); c != nil && c.Status == metav1.ConditionFalse && (name != v1alpha1.ConditionObtainable || out.Backoff == nil) {
+		if c := apimeta.FindStatusCondition(ng.Status.Conditions, name); c != nil && c.Status == metav1.ConditionFalse &&
+			(name != v1alpha1.ConditionObtainable || out.Backoff == nil) {
 			out.Troubles = append(out.Troubles, fmt.Sprintf("not %s: %s", name, c.Message))
 		}
 	}

@@ -45,7 +45,10 @@ func (p *Picture) groupsFor(flavor string, pods []podsLike, plan *provisioning.V
 	misfit := func(code provisioning.ReasonCode) bool {
 		return code == provisioning.CodeConstraint || code == provisioning.CodeMarket || code == provisioning.CodeTooSmall
 	}
-	some := len(plan.Launches) > 0 || slices.ContainsFunc(plan.Reasons, func(r provisioning.Reason) bool { return r.Group != "" && !misfit(r.Code) })
+	some := len(plan.Launches) > 0 || slices.ContainsFunc(plan.Reasons, func(r provisioning.Reason) bool {
+		return r.Group != "" &&
+			!misfit(r.Code)
+	})
 	for i := range p.Snapshot.Groups {
 		g := &p.Snapshot.Groups[i]
 		line := p.capacityOf(g, pods)
@@ -60,7 +63,8 @@ func (p *Picture) groupsFor(flavor string, pods []podsLike, plan *provisioning.V
 			case !r.Until.IsZero():
 				unblock = append(unblock, fmt.Sprintf("time: the backoff of NodeGroup %s ends %s", g.Name, in(p.Now, r.Until)))
 			case r.Code == provisioning.CodeMaxNodes:
-				unblock = append(unblock, fmt.Sprintf("an administrator raises spec.maxNodes of NodeGroup %s by %d%s", g.Name, line.Needed-max(0, g.Max-g.Machines), orLess(g)))
+				unblock = append(unblock, fmt.Sprintf("an administrator raises spec.maxNodes of NodeGroup %s by %d%s", g.Name,
+					line.Needed-max(0, g.Max-g.Machines), orLess(g)))
 			}
 		}
 		launched := slices.ContainsFunc(plan.Launches, func(l provisioning.GroupCount) bool { return l.Group == g.Name })

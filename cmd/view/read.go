@@ -88,7 +88,8 @@ var (
 // NewScheme returns a scheme with all types that are read.
 func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, provreq.AddToScheme, kueue.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, provreq.AddToScheme, kueue.AddToScheme,
+		v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -216,5 +217,6 @@ func NotInstalled(kinds ...schema.GroupResource) error {
 		names[i] = k.String()
 	}
 	return fmt.Errorf("this cluster does not serve %s: Muster is not installed. "+
-		"Install it with `muster manifests | kubectl apply --server-side -f -`, or choose another cluster with --context", strings.Join(names, ", "))
+		"Install it with `muster manifests | kubectl apply --server-side -f -`, or choose another cluster with --context",
+		strings.Join(names, ", "))
 }

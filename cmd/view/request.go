@@ -30,12 +30,15 @@ func (p *Picture) ExplainRequest(r *provreq.ProvisioningRequest) *Explanation {
 	e, ok := p.machines.Request(r.UID)
 	switch told := apimeta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); {
 	case !p.served.Serves(r):
-		out.Summary = fmt.Sprintf("is not served by this Muster: its class is %s, its processorInstance %q", r.Spec.ProvisioningClassName, r.Spec.Parameters[model.ParamProcessor])
-		out.Unblock = []string{fmt.Sprintf("run a provisioner for it, or create a request of one of the classes %s", strings.Join(model.KnownClasses, ", "))}
+		out.Summary = fmt.Sprintf("is not served by this Muster: its class is %s, its processorInstance %q", r.Spec.ProvisioningClassName,
+			r.Spec.Parameters[model.ParamProcessor])
+		out.Unblock = []string{fmt.Sprintf("run a provisioner for it, or create a request of one of the classes %s",
+			strings.Join(model.KnownClasses, ", "))}
 	case !ok:
 		out.Summary = "is being deleted"
 	case told != nil && (!p.Decides() || e.Attempt.InFlight()):
-		out.Summary, out.Causes = fmt.Sprintf("is in progress, as recorded %s ago", ago(p.Now, told.LastTransitionTime.Time)), []string{told.Message}
+		out.Summary, out.Causes = fmt.Sprintf("is in progress, as recorded %s ago", ago(p.Now, told.LastTransitionTime.Time)),
+			[]string{told.Message}
 		if told.Status == metav1.ConditionFalse {
 			out.Summary = fmt.Sprintf("waits for capacity, as recorded %s ago", ago(p.Now, told.LastTransitionTime.Time))
 		}

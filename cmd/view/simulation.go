@@ -149,7 +149,8 @@ func (p *Picture) SimulateLater(newcomers []Newcomer, at time.Time) ([]Simulatio
 		n := &newcomers[i]
 		out[i] = Simulation{
 			Kind: n.Kind, Namespace: n.Workload.Namespace, Name: n.Name, Expected: p.expected(&e),
-			Notes: append(slices.Clip(n.Notes), "the forecast assumes that no other job arrives, and takes run times from past jobs or the maximum execution time"),
+			Notes: append(slices.Clip(n.Notes), "the forecast assumes that no other job arrives, and takes run times from past jobs or the "+
+				"maximum execution time"),
 		}
 		out[i].Summary = fmt.Sprintf("would arrive %s and is expected to start %s", in(p.Now, at), out[i].Expected.Words[0])
 	}
@@ -307,6 +308,7 @@ func (p *Picture) Compare(changed *Picture) *Comparison {
 func (p *Picture) changeOf(of *forecast.Prospect, a *kueue.Admission) ChangeLine {
 	l := p.lineOf(string(a.ClusterQueue), of.Workload)
 	return ChangeLine{
-		ClusterQueue: l.ClusterQueue, Namespace: l.Namespace, Name: l.Name, Workload: l.Workload, Priority: l.Priority, Summary: p.inShort(&of.Outcome),
+		ClusterQueue: l.ClusterQueue, Namespace: l.Namespace, Name: l.Name, Workload: l.Workload, Priority: l.Priority,
+		Summary: p.inShort(&of.Outcome),
 	}
 }

@@ -42,7 +42,8 @@ func (p *Picture) Changed(c *Changes) (*Picture, error) {
 	for _, q := range c.Quotas {
 		i := slices.IndexFunc(out.ClusterQueues, func(cq *kueue.ClusterQueue) bool { return cq.Name == q.ClusterQueue })
 		if i < 0 {
-			return nil, fmt.Errorf("ClusterQueue %q does not exist; those that do: %s", q.ClusterQueue, cmp.Or(strings.Join(p.QueueNames(), ", "), "none"))
+			return nil, fmt.Errorf("ClusterQueue %q does not exist; those that do: %s", q.ClusterQueue,
+				cmp.Or(strings.Join(p.QueueNames(), ", "), "none"))
 		}
 		cq, err := forecast.WithQuota(out.ClusterQueues[i], q.Flavor, q.Resource, q.Nominal)
 		if err != nil {

@@ -26,7 +26,8 @@ var words = map[string]string{
 	kueue.WorkloadQuotaReservedReasonMisconfigured:                "cannot be queued as specified",
 	kueue.WorkloadQuotaReservedReasonPendingEvaluation:            "is about to be evaluated",
 	kueue.WorkloadAdmissionGated:                                  "is held by an admission gate",
-	kueue.WorkloadDeactivated:                                     "is deactivated: set spec.active of its Workload to true, or suspend to false in the job",
+	kueue.WorkloadDeactivated: "is deactivated: set spec.active of its Workload to true, or suspend to " +
+		"false in the job",
 }
 
 func inWords(reason string) string {

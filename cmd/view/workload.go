@@ -32,12 +32,14 @@ func (p *Picture) ExplainJob(job client.Object) *Explanation {
 	if name := jobs.PrebuiltName(job); name != "" && job.GetLabels()[jobs.QueueLabel] != "" {
 		out.Summary = "waits for its Workload"
 		out.Causes = []string{fmt.Sprintf("label %s names Workload %s, which does not exist or belongs to another job", jobs.PrebuiltLabel, name)}
-		out.Unblock = []string{fmt.Sprintf("create a Workload with that name for the job's pods, or remove the label %s so that Muster creates one", jobs.PrebuiltLabel)}
+		out.Unblock = []string{fmt.Sprintf("create a Workload with that name for the job's pods, or remove the label %s so that Muster creates "+
+			"one", jobs.PrebuiltLabel)}
 		return out
 	}
 	if queue := job.GetLabels()[jobs.QueueLabel]; queue != "" {
 		out.Summary = "has no Workload yet"
-		out.Causes = []string{fmt.Sprintf("it names LocalQueue %s; Muster creates its Workload within seconds, unless Muster is down or the job was never suspended", queue)}
+		out.Causes = []string{fmt.Sprintf("it names LocalQueue %s; Muster creates its Workload within seconds, unless Muster is down or the "+
+			"job was never suspended", queue)}
 		out.Unblock = []string{"check that Muster is running: kubectl -n muster-system get pods"}
 		return out
 	}
@@ -97,7 +99,8 @@ func (p *Picture) explainVerdict(out *Explanation, v *lifecycle.Verdict) {
 		}
 		for i := range v.Status.AdmissionChecks {
 			if c := &v.Status.AdmissionChecks[i]; c.State != kueue.CheckStateReady {
-				out.Causes = append(out.Causes, fmt.Sprintf("it starts once AdmissionCheck %s is Ready: %s", c.Name, cmp.Or(c.Message, "its controller has not answered yet")))
+				out.Causes = append(out.Causes, fmt.Sprintf("it starts once AdmissionCheck %s is Ready: %s", c.Name,
+					cmp.Or(c.Message, "its controller has not answered yet")))
 			}
 		}
 	case lifecycle.Admit:
@@ -145,7 +148,8 @@ func (p *Picture) explainHolding(out *Explanation, w *kueue.Workload) {
 		return
 	case workload.IsAdmitted(w):
 		since := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time
-		out.Summary = fmt.Sprintf("was admitted at %s (%s ago) on %s", since.UTC().Format(time.RFC3339), ago(p.Now, since), flavorsOf(w.Status.Admission))
+		out.Summary = fmt.Sprintf("was admitted at %s (%s ago) on %s", since.UTC().Format(time.RFC3339), ago(p.Now, since),
+			flavorsOf(w.Status.Admission))
 		out.Causes = nil
 		if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPodsReady); c != nil && c.Status == metav1.ConditionFalse {
 			out.Causes = []string{c.Message}
@@ -156,12 +160,14 @@ func (p *Picture) explainHolding(out *Explanation, w *kueue.Workload) {
 	out.Causes = nil
 	for i := range w.Status.AdmissionChecks {
 		if c := &w.Status.AdmissionChecks[i]; c.State != kueue.CheckStateReady {
-			out.Causes = append(out.Causes, fmt.Sprintf("AdmissionCheck %s is %s: %s", c.Name, c.State, cmp.Or(c.Message, "its controller has not answered yet")))
+			out.Causes = append(out.Causes, fmt.Sprintf("AdmissionCheck %s is %s: %s", c.Name, c.State,
+				cmp.Or(c.Message, "its controller has not answered yet")))
 		}
 	}
 	for _, r := range p.requestsOf(w) {
 		about := p.ExplainRequest(r)
-		out.Causes = append(out.Causes, fmt.Sprintf("ProvisioningRequest %s %s", r.Name, strings.Join(append([]string{about.Summary}, about.Causes...), ": ")))
+		out.Causes = append(out.Causes, fmt.Sprintf("ProvisioningRequest %s %s", r.Name,
+			strings.Join(append([]string{about.Summary}, about.Causes...), ": ")))
 		out.Capacity, out.Unblock = append(out.Capacity, about.Capacity...), append(out.Unblock, about.Unblock...)
 	}
 }
@@ -218,7 +224,8 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 	}
 	if behind(a) {
 		first := a.Ahead[0]
-		out.Unblock = append(out.Unblock, fmt.Sprintf("%s/%s (priority %d), the head of the queue, starts or is removed", first.Namespace, first.Name, priorityOf(first)))
+		out.Unblock = append(out.Unblock, fmt.Sprintf("%s/%s (priority %d), the head of the queue, starts or is removed", first.Namespace,
+			first.Name, priorityOf(first)))
 	}
 	for i := range a.Options {
 		o := &a.Options[i]
@@ -236,7 +243,8 @@ func (p *Picture) explainWaiting(out *Explanation, a *scheduler.Account) {
 		out.Holders = append(out.Holders, holderLineOf(h))
 	}
 	next := p.next(a.Workload)
-	if said := slices.ContainsFunc(out.Unblock, func(u string) bool { return strings.HasSuffix(u, in(p.Now, next)) }); !next.IsZero() && !said {
+	if said := slices.ContainsFunc(out.Unblock, func(u string) bool { return strings.HasSuffix(u, in(p.Now, next)) }); !next.IsZero() &&
+		!said {
 		out.Unblock = append(out.Unblock, "time: Muster retries "+in(p.Now, next))
 	}
 }
@@ -300,9 +308,11 @@ func unblockQuota(a *scheduler.Account, o *scheduler.Option, amount scheduler.Am
 	case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || amount.Short() == 0:
 		return nil
 	case amount.Asked > amount.Whole:
-		return []string{fmt.Sprintf("flavor %s: request %s less, or ask an administrator to raise nominalQuota of ClusterQueue %s by that amount", o.Flavor, show(amount.Asked-amount.Whole), a.Queue)}
+		return []string{fmt.Sprintf("flavor %s: request %s less, or ask an administrator to raise nominalQuota of ClusterQueue %s by that amount",
+			o.Flavor, show(amount.Asked-amount.Whole), a.Queue)}
 	}
-	return []string{fmt.Sprintf("flavor %s: the workloads listed below release %s, or an administrator raises nominalQuota of ClusterQueue %s by that amount", o.Flavor, show(amount.Short()), a.Queue)}
+	return []string{fmt.Sprintf("flavor %s: the workloads listed below release %s, or an administrator raises nominalQuota of ClusterQueue "+
+		"%s by that amount", o.Flavor, show(amount.Short()), a.Queue)}
 }
 
 func holderLineOf(h scheduler.Holder) HolderLine {

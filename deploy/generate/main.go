@@ -167,19 +167,32 @@ func makeReadable(s *apiextensions.JSONSchemaProps) {
 // adds the field and its value.
 var fixes = map[string]string{
 	"field is immutable": "it is immutable; delete the object and create it again",
-	"flavors must have the same number of resources as the coveredResources":                  "each flavor must list all of coveredResources, in their order",
-	"borrowingLimit must be nil when cohort is empty":                                         "a borrowingLimit has no effect without a cohort; set cohortName, or remove the limit",
-	"reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never":                          "borrowWithinCohort has no effect while reclaimWithinCohort is Never; set reclaimWithinCohort to Any or LowerPriority, or borrowWithinCohort.policy to Never",
-	"preference can only be set when both whenCanBorrow and whenCanPreempt are TryNextFlavor": "preference chooses between borrowing and preempting; set whenCanBorrow and whenCanPreempt to TryNextFlavor, or remove it",
-	"at least one nodeLabel is required when topology is set":                                 "a topology needs nodeLabels that select its nodes; set at least one label",
-	"topologyName is immutable when topologyName is set":                                      "topologyName is immutable once set; create another ResourceFlavor",
-	"nodeLabels are immutable when topologyName is set":                                       "nodeLabels are immutable while topologyName is set; create another ResourceFlavor",
-	"tolerations are immutable when topologyName is set":                                      "tolerations are immutable while topologyName is set; create another ResourceFlavor",
-	"minCount should be positive and less or equal to count":                                  "minCount must be from 1 to count; lower it, or remove it to admit all pods or none",
-	"priority should not be nil when priorityClassRef is set":                                 "set priority, too, to the value of the class in priorityClassRef",
-	"queueName is immutable while workload quota reserved":                                    "queueName is immutable while quota is reserved; set active to false first",
-	"priorityClassRef is immutable while workload quota reserved":                             "priorityClassRef cannot be added or removed while quota is reserved; set active to false first",
-	"podSetAssignments must have the same number of podSets as the spec":                      "status.admission.podSetAssignments must have one item for each of spec.podSets",
+	"flavors must have the same number of resources as the coveredResources": "each flavor must list all of " +
+		"coveredResources, in their order",
+	"borrowingLimit must be nil when cohort is empty": "a borrowingLimit has no effect without a " +
+		"cohort; set cohortName, or remove the limit",
+	"reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never": "borrowWithinCohort has no effect while " +
+		"reclaimWithinCohort is Never; set reclaimWithinCohort to Any or LowerPriority, or borrowWithinCohort.policy to Never",
+	"preference can only be set when both whenCanBorrow and whenCanPreempt are TryNextFlavor": "preference chooses between borrowing and " +
+		"preempting; set whenCanBorrow and whenCanPreempt to TryNextFlavor, or remove it",
+	"at least one nodeLabel is required when topology is set": "a topology needs nodeLabels that select its " +
+		"nodes; set at least one label",
+	"topologyName is immutable when topologyName is set": "topologyName is immutable once set; create " +
+		"another ResourceFlavor",
+	"nodeLabels are immutable when topologyName is set": "nodeLabels are immutable while topologyName " +
+		"is set; create another ResourceFlavor",
+	"tolerations are immutable when topologyName is set": "tolerations are immutable while " +
+		"topologyName is set; create another ResourceFlavor",
+	"minCount should be positive and less or equal to count": "minCount must be from 1 to count; lower it, " +
+		"or remove it to admit all pods or none",
+	"priority should not be nil when priorityClassRef is set": "set priority, too, to the value of the " +
+		"class in priorityClassRef",
+	"queueName is immutable while workload quota reserved": "queueName is immutable while quota is " +
+		"reserved; set active to false first",
+	"priorityClassRef is immutable while workload quota reserved": "priorityClassRef cannot be added or removed " +
+		"while quota is reserved; set active to false first",
+	"podSetAssignments must have the same number of podSets as the spec": "status.admission.podSetAssignments must " +
+		"have one item for each of spec.podSets",
 }
 
 // told are the fixes that were applied.

@@ -40,7 +40,8 @@ func (w *World) Bill() []Line {
 	}
 	var out []Line
 	for _, in := range w.instances {
-		l := Line{ID: in.ID, Pool: in.Pool, Group: in.Group, Tags: in.copy().Tags, Places: 1, From: in.LaunchedAt, Until: end(in.TerminatedAt), Open: in.TerminatedAt.IsZero()}
+		l := Line{ID: in.ID, Pool: in.Pool, Group: in.Group, Tags: in.copy().Tags, Places: 1, From: in.LaunchedAt, Until: end(in.TerminatedAt),
+			Open: in.TerminatedAt.IsZero()}
 		w.charge(&l, 1, l.From, l.Until)
 		out = append(out, l)
 	}

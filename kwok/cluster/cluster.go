@@ -124,7 +124,8 @@ func (c *Cluster) lock() error {
 	}
 	lock, err = lockFile(filepath.Join(c.config.DataDir, "lock"))
 	if errors.Is(err, errLocked) {
-		return fmt.Errorf("the data in %s is in use by another sandbox: stop that one (see `muster-sandbox status --all`), or choose another folder with --data-dir", c.config.DataDir)
+		return fmt.Errorf("the data in %s is in use by another sandbox: stop that one (see `muster-sandbox status --all`), or choose another "+
+			"folder with --data-dir", c.config.DataDir)
 	}
 	if err != nil {
 		return fmt.Errorf("taking the data folder (give one you may write to with --data-dir): %w", err)
@@ -144,7 +145,8 @@ func (c *Cluster) placeFiles() error {
 		Copy:    c.config.Kubeconfig,
 	}
 	if c.config.DataDir != "" {
-		c.plan.layout = layout{dir: c.config.DataDir, logDir: filepath.Join(c.config.DataDir, "logs"), etcdDir: filepath.Join(c.config.DataDir, "etcd")}
+		c.plan.layout = layout{dir: c.config.DataDir, logDir: filepath.Join(c.config.DataDir, "logs"),
+			etcdDir: filepath.Join(c.config.DataDir, "etcd")}
 	} else {
 		// The logs of a start that failed outlive it, so they lie beside what goes at the end.
 		dir := filepath.Join(registered, "data")

@@ -37,13 +37,19 @@ type component struct {
 var components = []component{
 	{name: Etcd, ports: []string{Etcd}, args: etcdArgs, probe: etcdProbe},
 	{name: APIServer, needs: []string{Etcd}, ports: []string{APIServer}, args: apiServerArgs, probe: secureProbe(APIServer, "/readyz")},
-	{name: ControllerManager, needs: []string{Etcd, APIServer}, ports: []string{ControllerManager}, args: controllerManagerArgs, probe: secureProbe(ControllerManager, "/healthz")},
-	{name: Scheduler, needs: []string{Etcd, APIServer}, ports: []string{Scheduler}, args: schedulerArgs, probe: secureProbe(Scheduler, "/readyz")},
+	{name: ControllerManager, needs: []string{Etcd, APIServer}, ports: []string{ControllerManager}, args: controllerManagerArgs,
+		probe: secureProbe(ControllerManager, "/healthz")},
+	{name: Scheduler, needs: []string{Etcd, APIServer}, ports: []string{Scheduler}, args: schedulerArgs,
+		probe: secureProbe(Scheduler, "/readyz")},
 	{name: Kwok, needs: []string{Etcd, APIServer}, ports: []string{Kwok}, args: kwokArgs, probe: plainProbe(Kwok, "/healthz")},
-	{name: Clouds, needs: []string{Etcd, APIServer}, ports: []string{Clouds, cloudsAWS, cloudsGCP}, args: cloudsArgs, probe: plainProbe(Clouds, "/healthz")},
-	{name: Muster, needs: []string{Etcd, APIServer}, ports: []string{musterHealth, musterMetrics}, args: musterArgs(Muster, musterHealth, musterMetrics), probe: plainProbe(musterHealth, "/readyz")},
-	{name: Standby, needs: []string{Etcd, APIServer, Muster}, ports: []string{standbyHealth, standbyMetrics}, args: musterArgs(Standby, standbyHealth, standbyMetrics), probe: plainProbe(standbyHealth, "/readyz")},
-	{name: Dashboard, needs: []string{Etcd, APIServer}, ports: []string{Dashboard}, args: dashboardArgs, probe: plainProbe(Dashboard, "/healthz")},
+	{name: Clouds, needs: []string{Etcd, APIServer}, ports: []string{Clouds, cloudsAWS, cloudsGCP}, args: cloudsArgs,
+		probe: plainProbe(Clouds, "/healthz")},
+	{name: Muster, needs: []string{Etcd, APIServer}, ports: []string{musterHealth, musterMetrics},
+		args: musterArgs(Muster, musterHealth, musterMetrics), probe: plainProbe(musterHealth, "/readyz")},
+	{name: Standby, needs: []string{Etcd, APIServer, Muster}, ports: []string{standbyHealth, standbyMetrics},
+		args: musterArgs(Standby, standbyHealth, standbyMetrics), probe: plainProbe(standbyHealth, "/readyz")},
+	{name: Dashboard, needs: []string{Etcd, APIServer}, ports: []string{Dashboard}, args: dashboardArgs,
+		probe: plainProbe(Dashboard, "/healthz")},
 }
 
 // The simulated clouds listen on a port each, beside the one for their bill.

@@ -162,7 +162,8 @@ func (c Config) selectComponents() ([]string, error) {
 func (c Config) defaultComponents() []string {
 	var names []string
 	for _, component := range components {
-		if component.name == Muster && c.Manifests == nil || component.name == Kwok && len(c.Stages) == 0 || component.name == Clouds && c.Clouds == nil ||
+		if component.name == Muster && c.Manifests == nil || component.name == Kwok && len(c.Stages) == 0 || component.name == Clouds &&
+			c.Clouds == nil ||
 			component.name == Standby && (!c.Standby || c.Manifests == nil) || component.name == Dashboard && (!c.Dashboard || c.Manifests == nil) {
 			continue
 		}

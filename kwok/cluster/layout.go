@@ -39,7 +39,8 @@ func (l layout) create() error {
 	if err := os.RemoveAll(l.logDir); err != nil {
 		return fmt.Errorf("clearing old logs (give a folder you may write to with --data-dir): %w", err)
 	}
-	for _, dir := range []string{l.dir, l.logDir, l.etcdDir, filepath.Join(l.dir, "pki"), filepath.Join(l.dir, "kubeconfig"), filepath.Join(l.dir, "config")} {
+	for _, dir := range []string{l.dir, l.logDir, l.etcdDir, filepath.Join(l.dir, "pki"), filepath.Join(l.dir, "kubeconfig"),
+		filepath.Join(l.dir, "config")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("making a folder for the sandbox (give one you may write to with --data-dir): %w", err)
 		}

@@ -42,7 +42,8 @@ func pickPort(taken map[int]bool) (int, error) {
 			return port, nil
 		}
 	}
-	return 0, fmt.Errorf("no free port on %s between %d and %d: stop some of the programs that listen there", loopback, lowestPort, highestPort)
+	return 0, fmt.Errorf("no free port on %s between %d and %d: stop some of the programs that listen there", loopback, lowestPort,
+		highestPort)
 }
 
 // assignPorts gives every port of the selected components a number.

@@ -149,7 +149,8 @@ func (r Registry) nameTaken(name string) error {
 	if state, err := r.readState(name); err == nil {
 		owner = fmt.Sprintf(" (process %d)", state.PID)
 	}
-	return fmt.Errorf("a sandbox named %q is already running%s: use it, stop it with `muster-sandbox down --name %s`, or start another beside it with --name OTHER",
+	return fmt.Errorf("a sandbox named %q is already running%s: use it, stop it with `muster-sandbox down --name %s`, or start another "+
+		"beside it with --name OTHER",
 		name, owner, name)
 }
 

@@ -85,7 +85,8 @@ var stories = []story{
 				s.refusedAt = s.at
 			}
 			if left := s.machines[spot] + s.nodes[spot]; s.refusedAt > 0 && left > 0 && s.at > s.refusedAt+dryBound {
-				return fmt.Errorf("%d machines and nodes of the spot pool are left %s after the failed launch", left, (s.at - s.refusedAt).Round(time.Second))
+				return fmt.Errorf("%d machines and nodes of the spot pool are left %s after the failed launch", left,
+					(s.at - s.refusedAt).Round(time.Second))
 			}
 			return neverInPart(onDemand, 8)(s)
 		},

@@ -176,7 +176,8 @@ func (f *Fault) validate(path *field.Path, reach Reach) (errs field.ErrorList) {
 		}
 	}
 	if every := f.Every.Duration; every > 0 && every < leastEvery {
-		errs = append(errs, field.Invalid(path.Child("every"), every.String(), fmt.Sprintf("nobody recovers in between; give %s or more", leastEvery)))
+		errs = append(errs, field.Invalid(path.Child("every"), every.String(),
+			fmt.Sprintf("nobody recovers in between; give %s or more", leastEvery)))
 	}
 	if f.Percent != nil && (*f.Percent < 1 || *f.Percent > 100) {
 		errs = append(errs, field.Invalid(path.Child("percent"), *f.Percent, "must be from 1 to 100"))
@@ -185,7 +186,8 @@ func (f *Fault) validate(path *field.Path, reach Reach) (errs field.ErrorList) {
 		errs = append(errs, field.Invalid(path.Child("percent"), *f.Percent, fmt.Sprintf("type %s does not take it; leave it out", f.Type)))
 	}
 	if rule.process && len(f.Verbs)+len(f.Resources) > 0 {
-		errs = append(errs, field.Invalid(path.Child("verbs"), f.Verbs, fmt.Sprintf("type %s comes to a process, not to requests; leave verbs and resources out", f.Type)))
+		errs = append(errs, field.Invalid(path.Child("verbs"), f.Verbs,
+			fmt.Sprintf("type %s comes to a process, not to requests; leave verbs and resources out", f.Type)))
 	}
 	for i, v := range f.Verbs {
 		if !slices.Contains(verbs, v) {

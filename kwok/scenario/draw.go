@@ -48,7 +48,8 @@ func (s *Scenario) Examples() iter.Seq2[*field.Path, Submission] {
 			a := &s.Arrivals[i]
 			for k := range a.Shapes {
 				shape := &a.Shapes[k]
-				job := Submission{Namespace: s.namespace(a, 0), Name: a.Name + "-0", Queue: a.Queue, RunFor: shape.RunFor.AtLeast.Duration, Shape: shape}
+				job := Submission{Namespace: s.namespace(a, 0), Name: a.Name + "-0", Queue: a.Queue, RunFor: shape.RunFor.AtLeast.Duration,
+					Shape: shape}
 				if !yield(field.NewPath("arrivals").Index(i).Child("shapes").Index(k), job) {
 					return
 				}

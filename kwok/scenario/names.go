@@ -36,14 +36,16 @@ func (j *judge) refers(s *Scenario) {
 		if a.Queue != "" {
 			for _, namespace := range s.namespacesOf(a) {
 				if queues := all.queues[namespace]; !slices.Contains(queues, a.Queue) {
-					j.Refuse(path.Child("queue"), "there is no LocalQueue %q in namespace %s; there %s: choose one, or add it to objects", a.Queue, namespace, choices(queues))
+					j.Refuse(path.Child("queue"), "there is no LocalQueue %q in namespace %s; there %s: choose one, or add it to objects", a.Queue,
+						namespace, choices(queues))
 					break // the others lack it, too
 				}
 			}
 		}
 		for k, shape := range a.Shapes {
 			if shape.Priority != "" && !slices.Contains(all.priorities, shape.Priority) {
-				j.Refuse(path.Child("shapes").Index(k).Child("priority"), "there is no WorkloadPriorityClass %q; there %s: choose one, or add it to objects", shape.Priority, choices(all.priorities))
+				j.Refuse(path.Child("shapes").Index(k).Child("priority"),
+					"there is no WorkloadPriorityClass %q; there %s: choose one, or add it to objects", shape.Priority, choices(all.priorities))
 			}
 		}
 	}
@@ -68,7 +70,8 @@ func (j *judge) object(o *unstructured.Unstructured, all named, path *field.Path
 	case kind == kueue.SchemeGroupVersion.WithKind("LocalQueue").GroupKind():
 		queue, _, _ := unstructured.NestedString(o.Object, "spec", "clusterQueue")
 		if !slices.Contains(all.clusterQueues, queue) {
-			j.Refuse(path.Child("spec", "clusterQueue"), "there is no ClusterQueue %q; there %s: choose one, or add it to objects", queue, choices(all.clusterQueues))
+			j.Refuse(path.Child("spec", "clusterQueue"), "there is no ClusterQueue %q; there %s: choose one, or add it to objects", queue,
+				choices(all.clusterQueues))
 		}
 	// Neither the bound nor --speed would know of them.
 	case kind == v1alpha1.GroupVersion.WithKind("NodeGroup").GroupKind():

@@ -36,7 +36,8 @@ const untold = "8760h"
 // nothing that only a queue reads.
 func (s Submission) Job(speed int, queues bool) *batchv1.Job {
 	shape := s.Shape
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, Annotations: fasterAnnotations(shape.Annotations, speed)}}
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name,
+		Annotations: fasterAnnotations(shape.Annotations, speed)}}
 	if queues && s.Queue != "" {
 		j.Labels = map[string]string{queueLabel: s.Queue}
 		if shape.Priority != "" {

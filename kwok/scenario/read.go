@@ -122,7 +122,8 @@ func (j *judge) nodes(n *Nodes, path *field.Path) {
 func (j *judge) group(g *v1alpha1.NodeGroup, path *field.Path) {
 	j.unique(g.Name, path.Child("metadata", "name"))
 	if g.Spec.Provider != v1alpha1.ProviderKwok {
-		j.Refuse(path.Child("spec", "provider"), "it is %q; scenarios buy simulated machines alone: write %s", g.Spec.Provider, v1alpha1.ProviderKwok)
+		j.Refuse(path.Child("spec", "provider"), "it is %q; scenarios buy simulated machines alone: write %s", g.Spec.Provider,
+			v1alpha1.ProviderKwok)
 	}
 	if g.Spec.Kwok == nil {
 		j.Refuse(path.Child("spec", "kwok"), "it is missing; write {} for a pool without faults")
@@ -194,7 +195,8 @@ func (j *judge) shape(s *Shape, path *field.Path) {
 			continue
 		}
 		if j.positive(*d, path.Child(name)); d.Duration > 0 && d.Duration < s.RunFor.AtLeast.Duration {
-			j.Refuse(path.Child(name), "%s is less than runFor.atLeast, which is %s, so no such Job could succeed; give more", d.Duration, s.RunFor.AtLeast.Duration)
+			j.Refuse(path.Child(name), "%s is less than runFor.atLeast, which is %s, so no such Job could succeed; give more", d.Duration,
+				s.RunFor.AtLeast.Duration)
 		}
 	}
 }

@@ -103,7 +103,8 @@ func (j *judge) fits(a *Arrival, s *Shape, all []machines, path *field.Path) {
 		case most.IsZero():
 			j.Refuse(requests.Key(string(r)), "no machine %shas any; they have %s", among(s.NodeSelector), strings.Join(resources(selected), ", "))
 		case ask.Cmp(most) > 0:
-			j.Refuse(requests.Key(string(r)), "it is %s, but the largest machine %shas %s; ask for less, or give larger machines", ask.String(), among(s.NodeSelector), most.String())
+			j.Refuse(requests.Key(string(r)), "it is %s, but the largest machine %shas %s; ask for less, or give larger machines", ask.String(),
+				among(s.NodeSelector), most.String())
 		default:
 			continue
 		}
@@ -116,7 +117,8 @@ func (j *judge) fits(a *Arrival, s *Shape, all []machines, path *field.Path) {
 	case pods == 0:
 		j.Refuse(requests, "no machine %shas room for all of it in one pod; ask for less, or give larger machines", among(s.NodeSelector))
 	case pods < int64(s.Pods) && a.gang(s):
-		j.Refuse(path.Child("pods"), "it is %d, but all machines %shave room for %d at once; give fewer pods or more machines, or mayNotFit: true if that is what the scenario shows", s.Pods, among(s.NodeSelector), pods)
+		j.Refuse(path.Child("pods"), "it is %d, but all machines %shave room for %d at once; give fewer pods or more machines, or mayNotFit: "+
+			"true if that is what the scenario shows", s.Pods, among(s.NodeSelector), pods)
 	}
 }
 

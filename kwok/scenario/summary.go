@@ -36,7 +36,8 @@ func (s *Scenario) Summary() string {
 	if b.Boot.Duration > 0 {
 		row("", "both include the %s that the first machine takes to boot", short(b.Boot.Duration))
 	}
-	row("", "%d pods start before any Job ends, within %s: a run is longer by the time that their creation and binding take", b.FirstWave, short(b.FirstWaveIn.Duration))
+	row("", "%d pods start before any Job ends, within %s: a run is longer by the time that their creation and binding take", b.FirstWave,
+		short(b.FirstWaveIn.Duration))
 	row("", "all machines count as one large machine, and only runs and boots take time")
 	if b.Impossible > 0 {
 		row("", "%d Jobs are left out, since their pods do not fit on the machines at once", b.Impossible)

@@ -69,11 +69,13 @@ func (j *judge) inTime(s *Scenario, i int) bool {
 	from, every := a.When.From.Duration, a.When.Every.Duration
 	switch {
 	case from >= ends:
-		j.Refuse(when.Child("from"), "it is %s, but the run ends after %s (ends.atMost); let the Jobs come sooner, or the run end later", from, ends)
+		j.Refuse(when.Child("from"), "it is %s, but the run ends after %s (ends.atMost); let the Jobs come sooner, or the run end later", from,
+			ends)
 		return false
 	// Divided, since the product may pass 64 bits.
 	case every > 0 && a.Count > 1 && every > (ends-from-1)/time.Duration(a.Count-1):
-		j.Refuse(when.Child("every"), "with %s between two, not all %d Jobs come until the run ends after %s (ends.atMost); give less, or fewer Jobs, or let the run end later", every, a.Count, ends)
+		j.Refuse(when.Child("every"), "with %s between two, not all %d Jobs come until the run ends after %s (ends.atMost); give less, or "+
+			"fewer Jobs, or let the run end later", every, a.Count, ends)
 		return false
 	case a.When.PerHour == 0:
 		return true
@@ -81,7 +83,8 @@ func (j *judge) inTime(s *Scenario, i int) bool {
 	jobs := s.draw(i)
 	last := jobs[len(jobs)-1].At
 	if last >= ends {
-		j.Refuse(when.Child("perHour"), "at %d an hour the last of %d Jobs comes after %s, but the run ends after %s (ends.atMost); give more, or fewer Jobs, or let the run end later", a.When.PerHour, a.Count, last.Round(time.Second), ends)
+		j.Refuse(when.Child("perHour"), "at %d an hour the last of %d Jobs comes after %s, but the run ends after %s (ends.atMost); give more, "+
+			"or fewer Jobs, or let the run end later", a.When.PerHour, a.Count, last.Round(time.Second), ends)
 	}
 	return last < ends
 }

@@ -30,7 +30,8 @@ type LooserError struct {
 
 func (e *LooserError) Error() string {
 	if e.Policy == "" {
-		return fmt.Sprintf("%s is %q: without a CapacityPolicy it may be %s; give that, or have an admin create a CapacityPolicy called %s with another %s",
+		return fmt.Sprintf("%s is %q: without a CapacityPolicy it may be %s; give that, or have an admin create a CapacityPolicy called %s "+
+			"with another %s",
 			e.Field, e.Value, e.Bound, DefaultPolicy, e.Raise)
 	}
 	return fmt.Sprintf("%s is %q: CapacityPolicy %s lets it be %s; give that, or have an admin change %s of the CapacityPolicy",

@@ -83,11 +83,14 @@ Requests must name the host by IP address, as localhost, or by a name in --allow
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8090", "address that serves the page over plain HTTP; port 0 picks a free one")
-	f.StringSliceVar(&o.hosts, "allowed-hosts", nil, "host names to accept beside localhost and IP addresses; other names are rejected, against DNS rebinding")
-	f.BoolVar(&o.authenticate, "authenticate", true, "serve only users of the cluster with the right to get the path "+path+"; the default is false on a loopback address")
+	f.StringSliceVar(&o.hosts, "allowed-hosts", nil,
+		"host names to accept beside localhost and IP addresses; other names are rejected, against DNS rebinding")
+	f.BoolVar(&o.authenticate, "authenticate", true,
+		"serve only users of the cluster with the right to get the path "+path+"; the default is false on a loopback address")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster; empty means the cluster that the page runs in")
 	f.StringVar(&o.config, "config", "", "configuration file that muster runs with; empty means the defaults")
-	f.StringVar(&o.prometheus, "prometheus", "", "`URL` of a Prometheus with Muster's metrics, for history from before the page started; empty means none")
+	f.StringVar(&o.prometheus, "prometheus", "",
+		"`URL` of a Prometheus with Muster's metrics, for history from before the page started; empty means none")
 	f.AddGoFlag(&flag.Flag{Name: "v", Usage: "log verbosity: 0 is for operation, 4 for debugging", Value: logs.Verbosity(), DefValue: "0"})
 	for _, name := range []string{"config", "kubeconfig"} {
 		if err := cmd.MarkFlagFilename(name); err != nil {

@@ -69,7 +69,8 @@ func (s *Server) cost(_ context.Context, d *decision, _ *http.Request) (costView
 	history, source := s.history(now, curveWindow)
 	history = append(thinned(history, curvePoints), sampleNow(now, d))
 	out := costView{
-		USDPerHour: d.fleet.spend, Teams: d.fleet.teams, Jobs: d.fleet.jobs, Unpriced: d.fleet.unpriced, Groups: groupsOf(d), Since: millis(s.began),
+		USDPerHour: d.fleet.spend, Teams: d.fleet.teams, Jobs: d.fleet.jobs, Unpriced: d.fleet.unpriced, Groups: groupsOf(d),
+		Since: millis(s.began),
 		Waste: []wasteLine{}, Spend: spendOf(history), Source: source,
 	}
 	bills := s.past.bills(now, &d.fleet)

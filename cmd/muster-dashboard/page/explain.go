@@ -15,7 +15,8 @@ func (s *Server) explain(_ context.Context, d *decision, r *http.Request) (*view
 	name := workload{r.URL.Query().Get("namespace"), r.URL.Query().Get("workload")}
 	w := d.picture.WorkloadNamed(name.namespace, name.name)
 	if w == nil {
-		return nil, refusal{http.StatusNotFound, fmt.Sprintf("Workload %s in namespace %s no longer exists: its job was deleted.", name.name, name.namespace)}
+		return nil, refusal{http.StatusNotFound, fmt.Sprintf("Workload %s in namespace %s no longer exists: its job was deleted.", name.name,
+			name.namespace)}
 	}
 	d.explaining.Lock()
 	defer d.explaining.Unlock()

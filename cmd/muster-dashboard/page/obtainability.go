@@ -132,7 +132,8 @@ func windowOf(seconds string) (time.Duration, error) {
 func offeringOf(g *v1alpha1.NodeGroup, now time.Time) offering {
 	l := view.GroupLineOf(g, now)
 	out := offering{
-		Name: l.Name, Provider: l.Provider, Market: l.Market, Zone: l.Zone, Type: typeOf(g), USDPerHour: l.USDPerHour, Machines: l.Machines, Max: l.Max,
+		Name: l.Name, Provider: l.Provider, Market: l.Market, Zone: l.Zone, Type: typeOf(g), USDPerHour: l.USDPerHour, Machines: l.Machines,
+		Max:    l.Max,
 		Chance: l.ChanceOfOne, ChanceOfEight: l.ChanceOfEight, LastFailure: l.LastFailure, Troubles: l.Troubles,
 	}
 	if l.Backoff != nil {

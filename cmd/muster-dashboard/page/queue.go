@@ -153,7 +153,8 @@ func (d *decision) cards() []queueCard {
 		if !ok {
 			status = cq.Status
 		}
-		card := queueCard{Name: cq.Name, Cohort: string(cq.Spec.CohortName), Pending: waiting[cq.Name], Admitted: status.AdmittedWorkloads, Usage: usageOf(cq, status.FlavorsReservation)}
+		card := queueCard{Name: cq.Name, Cohort: string(cq.Spec.CohortName), Pending: waiting[cq.Name], Admitted: status.AdmittedWorkloads,
+			Usage: usageOf(cq, status.FlavorsReservation)}
 		if c := apimeta.FindStatusCondition(status.Conditions, kueue.ClusterQueueActive); c != nil && c.Status == metav1.ConditionFalse {
 			card.Stopped = c.Message
 		}
@@ -285,7 +286,8 @@ func chosen(lines []line, queue, why, text string) []*line {
 	out := make([]*line, 0, len(lines))
 	for i := range lines {
 		l := &lines[i]
-		if (queue == "" || queue == l.ClusterQueue) && (why == "" || why == cmp.Or(l.Reason, hasTurn)) && (text == "" || strings.Contains(l.text, text)) {
+		if (queue == "" || queue == l.ClusterQueue) && (why == "" || why == cmp.Or(l.Reason, hasTurn)) &&
+			(text == "" || strings.Contains(l.text, text)) {
 			out = append(out, l)
 		}
 	}

@@ -59,7 +59,8 @@ const metricsSecure = "metrics-secure"
 
 // Connect makes an adapter for each configured cloud, given a way to list the NodeGroups.
 // The adapters change nothing while mayAct, if not nil, returns an error.
-type Connect func(ctx context.Context, clouds configuration.Clouds, groups func(context.Context) ([]*v1alpha1.NodeGroup, error), mayAct func() error) (map[v1alpha1.Provider]cloudprovider.Provider, error)
+type Connect func(ctx context.Context, clouds configuration.Clouds, groups func(context.Context) ([]*v1alpha1.NodeGroup, error),
+	mayAct func() error) (map[v1alpha1.Provider]cloudprovider.Provider, error)
 
 // NewCommand returns the command of the manager. The adapters of the clouds are passed in,
 // since they bring the clouds' SDKs, which take long to compile.
@@ -105,16 +106,24 @@ muster-system/muster, which ` + "`muster manifests`" + ` contains: an admission 
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.ConfigFile, "config", "", "file of kind "+configuration.Kind+" of "+configuration.APIVersion+", or of Kueue's kind of that name, with the settings of the queues; a flag that is set overrides the file")
+	f.StringVar(&o.ConfigFile, "config", "", "file of kind "+configuration.Kind+" of "+configuration.APIVersion+", or of Kueue's kind of "+
+		"that name, with the settings of the queues; a flag that is set overrides the file")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster; empty means the cluster that muster runs in")
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "address that serves /metrics; 0 serves none")
-	f.BoolVar(&o.MetricsSecure, metricsSecure, true, "serve /metrics over TLS, and only to users of the cluster with the right to get the path /metrics; the default is false on a loopback address")
-	f.StringVar(&o.MetricsCertDir, "metrics-cert-dir", "", "folder with tls.crt and tls.key for /metrics, reloaded on change; empty means a self-signed certificate")
+	f.BoolVar(&o.MetricsSecure, metricsSecure, true,
+		"serve /metrics over TLS, and only to users of the cluster with the right to get the path /metrics; the default is false on a loopback "+
+			"address")
+	f.StringVar(&o.MetricsCertDir, "metrics-cert-dir", "",
+		"folder with tls.crt and tls.key for /metrics, reloaded on change; empty means a self-signed certificate")
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0 serves none")
-	f.BoolVar(&o.LeaderElect, "leader-elect", true, "act only while holding the Lease muster-system/muster; turn it off only if exactly one process runs")
-	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a silent leader keeps the lease, in whole seconds; a leader that cannot renew it stops acting after two thirds of this time")
+	f.BoolVar(&o.LeaderElect, "leader-elect", true,
+		"act only while holding the Lease muster-system/muster; turn it off only if exactly one process runs")
+	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second,
+		"how long a silent leader keeps the lease, in whole seconds; a leader that cannot renew it stops acting after two thirds of this time")
 	f.StringSliceVar(&o.Classes, "provisioning-classes", model.KnownClasses, "provisioning classes to serve")
-	f.StringVar(&o.Instance, "processor-instance", "", "name of this instance: it ignores requests whose parameter processorInstance has another value; requests without the parameter are served by every instance")
+	f.StringVar(&o.Instance, "processor-instance", "",
+		"name of this instance: it ignores requests whose parameter processorInstance has another value; requests without the parameter are "+
+			"served by every instance")
 	f.AddGoFlag(&flag.Flag{Name: "v", Usage: "log verbosity: 0 is for operation, 4 for debugging", Value: logs.Verbosity(), DefValue: "0"})
 	o.addHalves(f)
 	offer(cmd, "provisioning-classes", model.KnownClasses...)
@@ -129,7 +138,8 @@ muster-system/muster, which ` + "`muster manifests`" + ` contains: an admission 
 
 // addHalves adds the flags that choose which halves of muster run.
 func (o *Options) addHalves(f *pflag.FlagSet) {
-	f.BoolVar(&o.Provisioning, string(deploy.Provisioning), true, "serve ProvisioningRequests; turn it off if cluster-autoscaler serves them, or nothing does")
+	f.BoolVar(&o.Provisioning, string(deploy.Provisioning), true,
+		"serve ProvisioningRequests; turn it off if cluster-autoscaler serves them, or nothing does")
 	f.BoolVar(&o.Queueing, string(deploy.Queueing), true, "admit queued Jobs; turn it off if Kueue does")
 }
 

@@ -36,7 +36,8 @@ func checkKinds(mapper meta.RESTMapper, halves []deploy.Half) error {
 		for _, kind := range kinds[half] {
 			switch _, err := mapper.RESTMapping(kind.GroupKind(), kind.Version); {
 			case meta.IsNoMatchError(err):
-				return fmt.Errorf("the cluster has no kind %s of %s, which --%s needs; install what `muster manifests` prints, or start muster with --%s=false",
+				return fmt.Errorf("the cluster has no kind %s of %s, which --%s needs; install what `muster manifests` prints, or start muster with "+
+					"--%s=false",
 					kind.Kind, kind.GroupVersion(), half, half)
 			case err != nil:
 				return fmt.Errorf("looking for the kind %s of %s: %w", kind.Kind, kind.GroupVersion(), err)

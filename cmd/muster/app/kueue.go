@@ -21,7 +21,8 @@ const (
 )
 
 // errKueueLeads ends a muster when a Kueue begins to lead beside it.
-var errKueueLeads = errors.New("both would admit against the same quota: scale Kueue down, or start muster with --queueing=false; when muster restarts, it waits until Kueue no longer leads")
+var errKueueLeads = errors.New("both would admit against the same quota: scale Kueue down, or start muster with --queueing=false; when " +
+	"muster restarts, it waits until Kueue no longer leads")
 
 // afterKueue starts queueing once no Kueue leads, and ends the process if one begins to. It
 // waits rather than failing at once, so that a cluster migrates without a gap: start muster,

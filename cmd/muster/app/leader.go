@@ -63,7 +63,8 @@ func newLeader(config *rest.Config, lease time.Duration) (*leader, error) {
 		return nil, fmt.Errorf("finding an identity for leader election: %w", err)
 	}
 	identity := resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, deploy.Namespace, leaseName, identity, config, renewDeadline(lease))
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, deploy.Namespace, leaseName, identity, config,
+		renewDeadline(lease))
 	if err != nil {
 		return nil, fmt.Errorf("the lease %s/%s: %w", deploy.Namespace, leaseName, err)
 	}
@@ -110,7 +111,8 @@ func (l *leader) Update(ctx context.Context, record resourcelock.LeaderElectionR
 	return l.write(ctx, record, l.Interface.Update)
 }
 
-func (l *leader) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+func (l *leader) write(ctx context.Context, record resourcelock.LeaderElectionRecord,
+	write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	began := l.clock.Now()
 	if err := write(ctx, record); err != nil {
 		return err

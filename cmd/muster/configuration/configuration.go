@@ -200,7 +200,8 @@ func read(text []byte, namespace string) (*Configuration, document.Faults, error
 // error is only about that.
 func unknown(d *document.Document, what metav1.TypeMeta) error {
 	if faults := (document.Faults)(nil); what == (metav1.TypeMeta{}) && errors.As(d.Err(), &faults) && !d.Has("kind") {
-		return append(faults, document.Fault{Line: d.Line(""), Text: fmt.Sprintf("a configuration starts with apiVersion: %s and kind: %s", APIVersion, Kind)})
+		return append(faults, document.Fault{Line: d.Line(""), Text: fmt.Sprintf("a configuration starts with apiVersion: %s and kind: %s",
+			APIVersion, Kind)})
 	}
 	return document.Faults{{Line: d.Line(""), Text: fmt.Sprintf(
 		"apiVersion %q with kind %q is not supported; use %s, or a %s of Kueue of %s",

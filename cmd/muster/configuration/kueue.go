@@ -99,7 +99,8 @@ func translate(d *document.Document, k *kueueconfig.Configuration) (*Configurati
 	case k.FeatureGates[noPodsReady]:
 		settings.WaitForPodsReady = nil
 	case k.WaitForPodsReady == nil:
-		warnings = append(warnings, document.Fault{Line: d.Line(""), Path: "waitForPodsReady", Text: "it is not set: Muster then waits for pods indefinitely, while Kueue evicts after 30m; set timeout: 30m to keep that"})
+		warnings = append(warnings, document.Fault{Line: d.Line(""), Path: "waitForPodsReady",
+			Text: "it is not set: Muster then waits for pods indefinitely, while Kueue evicts after 30m; set timeout: 30m to keep that"})
 	}
 	own := &Configuration{Queueing: Queueing{Config: settings}}
 	if k.LeaderElection != nil {

@@ -109,12 +109,14 @@ func (k *kind) migrate(ctx context.Context) error {
 		k.tell("nothing to do: %s is its only version", newVersion)
 		return nil
 	}
-	if other := slices.DeleteFunc(slices.Clone(crd.Status.StoredVersions), func(v string) bool { return v == oldVersion || v == newVersion }); len(other) > 0 {
+	if other := slices.DeleteFunc(slices.Clone(crd.Status.StoredVersions),
+		func(v string) bool { return v == oldVersion || v == newVersion }); len(other) > 0 {
 		return fmt.Errorf("status.storedVersions has %s, for which there is no conversion; follow Kueue's release notes to upgrade "+
 			"to a release that stores %s or %s", strings.Join(other, ", "), oldVersion, newVersion)
 	}
 	if k.DryRun {
-		k.tell("stored as %s; its objects would be rewritten as %s, which would be the only served version", strings.Join(crd.Status.StoredVersions, " and "), newVersion)
+		k.tell("stored as %s; its objects would be rewritten as %s, which would be the only served version",
+			strings.Join(crd.Status.StoredVersions, " and "), newVersion)
 		return nil
 	}
 	if err := k.open(ctx); err != nil {
@@ -152,7 +154,8 @@ func (k *kind) edit(ctx context.Context, change func(*apiextensions.CustomResour
 		if err != nil {
 			return err
 		}
-		_, err = k.Client.Resource(definitions).Update(ctx, &unstructured.Unstructured{Object: object}, metav1.UpdateOptions{FieldManager: fieldManager}, subresources...)
+		_, err = k.Client.Resource(definitions).Update(ctx, &unstructured.Unstructured{Object: object},
+			metav1.UpdateOptions{FieldManager: fieldManager}, subresources...)
 		return err
 	})
 }
@@ -192,7 +195,8 @@ func unless(err error, passes func(error) bool) error {
 
 // objects returns a client of the kind in the version that is served during the migration.
 func (k *kind) objects() dynamic.NamespaceableResourceInterface {
-	return k.Client.Resource(schema.GroupVersionResource{Group: k.target.Spec.Group, Version: openVersion, Resource: k.target.Spec.Names.Plural})
+	return k.Client.Resource(schema.GroupVersionResource{Group: k.target.Spec.Group, Version: openVersion,
+		Resource: k.target.Spec.Names.Plural})
 }
 
 // convert rewrites all objects until a pass finds each as it was left: an API server that
@@ -277,7 +281,8 @@ func (k *kind) rewrite(ctx context.Context, o *unstructured.Unstructured) (resou
 
 // close records that nothing is stored as v1beta1 and replaces the CRD with Muster's.
 func (k *kind) close(ctx context.Context) error {
-	if err := k.edit(ctx, func(crd *apiextensions.CustomResourceDefinition) { crd.Status.StoredVersions = []string{newVersion} }, status); err != nil {
+	if err := k.edit(ctx, func(crd *apiextensions.CustomResourceDefinition) { crd.Status.StoredVersions = []string{newVersion} },
+		status); err != nil {
 		return err
 	}
 	return k.edit(ctx, func(crd *apiextensions.CustomResourceDefinition) {

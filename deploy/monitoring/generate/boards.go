@@ -29,7 +29,8 @@ var queueBoard = board{
 			{title: "Quota in use", width: 24, unit: "percentunit", kind: lines,
 				description: "Share of the nominal quota that workloads have reserved; above 100 % is borrowed.",
 				queries: []query{{`sum by (cluster_queue, flavor, resource) (kueue_cluster_queue_resource_reservation)` +
-					` / (sum by (cluster_queue, flavor, resource) (kueue_cluster_queue_nominal_quota) > 0)`, "{{cluster_queue}} {{flavor}} {{resource}}"}}},
+					` / (sum by (cluster_queue, flavor, resource) (kueue_cluster_queue_nominal_quota) > 0)`,
+					"{{cluster_queue}} {{flavor}} {{resource}}"}}},
 		}},
 		{"Durations", []panel{
 			{title: "Time to capacity", width: 12, unit: "s", kind: lines,
@@ -39,7 +40,8 @@ var queueBoard = board{
 					{`histogram_quantile(0.9, sum by (le) (rate(muster_request_provisioned_seconds_bucket[1h])))`, "p90"},
 				}},
 			{title: "Time to capacity by stage", width: 12, unit: "s", kind: stacked,
-				description: "Mean duration of each stage over the last hour: quota, wait (for the attempt that succeeds), cloud (until it has made the machines), boot, join.",
+				description: "Mean duration of each stage over the last hour: quota, wait (for the attempt that succeeds), cloud (until it has made " +
+					"the machines), boot, join.",
 				queries: []query{{`sum by (stage) (rate(muster_time_to_capacity_seconds_sum[1h]))` +
 					` / (sum by (stage) (rate(muster_time_to_capacity_seconds_count[1h])) > 0)`, "{{stage}}"}}},
 			{title: "Boot time by gang size", width: 12, unit: "s", kind: lines,
@@ -55,7 +57,8 @@ var queueBoard = board{
 				queries: []query{{`clamp_min(max by (cluster_queue, workloads) (muster_forecast_start_timestamp_seconds < +Inf) - time(), 0)`,
 					"{{workloads}} of {{cluster_queue}}"}}},
 			{title: "Forecast accuracy", width: 12, unit: "percentunit", kind: lines,
-				description: "For recent starts: the error of the first forecast relative to the wait, and the share that was within its range, which should be 80 %.",
+				description: "For recent starts: the error of the first forecast relative to the wait, and the share that was within its range, " +
+					"which should be 80 %.",
 				queries: []query{
 					{`max(muster_forecast_error_ratio)`, "median error"},
 					{`max(muster_forecast_within_range_ratio)`, "within range"},
@@ -65,7 +68,8 @@ var queueBoard = board{
 			{title: "Bookings", width: 12, unit: "short", kind: bars,
 				queries: []query{{`sum by (event) (increase(muster_bookings_total[$__rate_interval]))`, "{{event}}"}}},
 			{title: "Evicted workloads", width: 12, unit: "short", kind: bars,
-				queries: []query{{`sum by (cluster_queue, reason) (increase(kueue_evicted_workloads_total[$__rate_interval]))`, "{{cluster_queue}} {{reason}}"}}},
+				queries: []query{{`sum by (cluster_queue, reason) (increase(kueue_evicted_workloads_total[$__rate_interval]))`,
+					"{{cluster_queue}} {{reason}}"}}},
 		}},
 	},
 }
@@ -88,10 +92,12 @@ var obtainabilityBoard = board{
 			{title: "Launches by outcome", width: 12, unit: "short", kind: bars,
 				queries: []query{{`sum by (outcome) (increase(muster_launches_total[$__rate_interval]))`, "{{outcome}}"}}},
 			{title: "Launches that failed, by group", width: 12, unit: "short", kind: bars,
-				queries: []query{{`sum by (group, outcome) (increase(muster_launches_total{outcome!~"Succeeded|Undone"}[$__rate_interval]))`, "{{group}} {{outcome}}"}}},
+				queries: []query{{`sum by (group, outcome) (increase(muster_launches_total{outcome!~"Succeeded|Undone"}[$__rate_interval]))`,
+					"{{group}} {{outcome}}"}}},
 			{title: "Success by gang size", width: 12, unit: "percentunit", kind: ranking,
-				description: "Share of launches in the last hour that succeeded as a whole. It falls if gangs are larger than the free capacity of a pool.",
-				queries:     []query{{`sort_desc(muster:attempt_success:ratio1h)`, "{{machines}} or more machines"}}},
+				description: "Share of launches in the last hour that succeeded as a whole. It falls if gangs are larger than the free capacity of a " +
+					"pool.",
+				queries: []query{{`sort_desc(muster:attempt_success:ratio1h)`, "{{machines}} or more machines"}}},
 			{title: "Machines lost", width: 12, unit: "short", kind: bars,
 				description: "Machines that ended without Muster terminating them, including spot reclaims.",
 				queries:     []query{{`sum by (group, stage) (increase(muster_machines_lost_total[$__rate_interval]))`, "{{group}} while {{stage}}"}}},
@@ -100,11 +106,13 @@ var obtainabilityBoard = board{
 			{title: "Price per machine and hour", width: 16, unit: "currencyUSD", kind: lines,
 				queries: []query{{`max by (group) (muster_group_price_usd_per_hour)` + offering, offered}}},
 			{title: "Spot price relative to on-demand", width: 8, unit: "percentunit", kind: ranking,
-				description: "Relative to the cheapest on-demand group of the same instance type. At 100 % or more, spot has its risk without a saving.",
+				description: "Relative to the cheapest on-demand group of the same instance type. At 100 % or more, spot has its risk without a " +
+					"saving.",
 				queries: []query{{`max by (instance_type, group) (max by (group) (muster_group_price_usd_per_hour)` +
 					` * on (group) group_left (instance_type) max by (group, instance_type) (muster_group_info{capacity_type="Spot"}))` +
 					` / on (instance_type) group_left min by (instance_type) (max by (group) (muster_group_price_usd_per_hour)` +
-					` * on (group) group_left (instance_type) max by (group, instance_type) (muster_group_info{capacity_type="OnDemand"}))`, "{{group}}"}}},
+					` * on (group) group_left (instance_type) max by (group, instance_type) (muster_group_info{capacity_type="OnDemand"}))`,
+					"{{group}}"}}},
 		}},
 	},
 }
@@ -144,11 +152,13 @@ var costBoard = board{
 		}},
 		{"Budgets", []panel{
 			{title: "Budgets", width: 12, unit: "percentunit", kind: ranking,
-				description: "Share of each budget that is spent in its current period. At 100 % new gangs of its namespaces wait; running gangs continue.",
+				description: "Share of each budget that is spent in its current period. At 100 % new gangs of its namespaces wait; running gangs " +
+					"continue.",
 				queries: []query{{`sort_desc(max by (policy, budget) (muster_budget_spent_usd)` +
 					` / (max by (policy, budget) (muster_budget_limit_usd) > 0))`, "{{policy}} {{budget}}"}}},
 			{title: "Budget left for new gangs", width: 12, unit: "currencyUSD", kind: lines,
-				description: "The budget less what is spent and what is committed for machines in use. Negative if gangs have run for longer than was committed.",
+				description: "The budget less what is spent and what is committed for machines in use. Negative if gangs have run for longer than " +
+					"was committed.",
 				queries: []query{{`max by (policy, budget) (muster_budget_limit_usd) - max by (policy, budget) (muster_budget_spent_usd)` +
 					` - max by (policy, budget) (muster_budget_committed_usd)`, "{{policy}} {{budget}}"}}},
 		}},

@@ -72,7 +72,8 @@ func (f *Front) grow(g *Group, in *Subnet, count int) ([]cloudsim.Instance, *clo
 			tags[k] = v // the tags that people let propagate
 		}
 	}
-	return f.launch(machines{template: f.config.template(g.Template), subnet: in, kind: types[0], market: market, count: count, group: g.Name, tags: tags})
+	return f.launch(machines{template: f.config.template(g.Template), subnet: in, kind: types[0], market: market, count: count, group: g.Name,
+		tags: tags})
 }
 
 func (f *Front) launchInstances(p *params) []element {
@@ -137,7 +138,8 @@ func (f *Front) terminateInAutoScalingGroup(p *params) []element {
 		name = of[id]
 	}
 	if g := f.group(name); shrink && f.desired[name]-len(names) < g.Min {
-		panic(validation("Currently, desiredSize equals minSize (%d). Terminating instance without replacement will violate group's min size constraint. "+
+		panic(validation("Currently, desiredSize equals minSize (%d). Terminating instance without replacement will violate group's min size "+
+			"constraint. "+
 			"Either set shouldDecrementDesiredCapacity flag to false or lower group's min size.", g.Min))
 	}
 	for _, id := range names {
@@ -148,7 +150,8 @@ func (f *Front) terminateInAutoScalingGroup(p *params) []element {
 		}
 	}
 	return []element{el("Activities", each("member", names, func(id string) []element {
-		return []element{el("ActivityId", id), el("AutoScalingGroupName", name), el("StatusCode", "InProgress"), el("Cause", "user request"), el("StartTime", f.world.Now())}
+		return []element{el("ActivityId", id), el("AutoScalingGroupName", name), el("StatusCode", "InProgress"), el("Cause", "user request"),
+			el("StartTime", f.world.Now())}
 	}))}
 }
 
@@ -216,7 +219,8 @@ func (f *Front) describeGroup(g Group) []element {
 	}
 	return append(out, el("MixedInstancesPolicy",
 		el("LaunchTemplate", el("LaunchTemplateSpecification", spec), el("Overrides", overrides)),
-		el("InstancesDistribution", el("OnDemandBaseCapacity", g.Mixed.OnDemandBase), el("OnDemandPercentageAboveBaseCapacity", g.Mixed.OnDemandPercent))))
+		el("InstancesDistribution", el("OnDemandBaseCapacity", g.Mixed.OnDemandBase),
+			el("OnDemandPercentageAboveBaseCapacity", g.Mixed.OnDemandPercent))))
 }
 
 func (f *Front) describeAutoScalingInstances(p *params) []element {

@@ -168,7 +168,8 @@ const requestID = "00000000-0000-0000-0000-000000000000"
 // admit returns an error for calls without permission, and for dry runs.
 func (f *Front) admit(r *http.Request, service, action string) {
 	if services[service][action] == nil && (service != "pricing" || action != "GetProducts") {
-		panic(&cloudsim.Error{Status: http.StatusBadRequest, Code: "InvalidAction", Message: fmt.Sprintf("The action %s is not valid for this web service.", action)})
+		panic(&cloudsim.Error{Status: http.StatusBadRequest, Code: "InvalidAction",
+			Message: fmt.Sprintf("The action %s is not valid for this web service.", action)})
 	}
 	// The scope of a signature ends in region, service and a fixed word.
 	if _, scope, ok := strings.Cut(r.Header.Get("Authorization"), "Credential="); ok && service != "pricing" {
@@ -248,7 +249,8 @@ func (f *Front) Refuse(w http.ResponseWriter, r *http.Request, e *cloudsim.Error
 	case "autoscaling":
 		w.Header().Set("Content-Type", "text/xml;charset=UTF-8")
 		w.WriteHeader(status)
-		fmt.Fprint(w, el("ErrorResponse", el("Error", el("Type", "Sender"), el("Code", e.Code), el("Message", e.Message)), el("RequestId", requestID)))
+		fmt.Fprint(w, el("ErrorResponse", el("Error", el("Type", "Sender"), el("Code", e.Code), el("Message", e.Message)),
+			el("RequestId", requestID)))
 	default:
 		w.Header().Set("Content-Type", "text/xml;charset=UTF-8")
 		w.WriteHeader(status)

@@ -82,16 +82,19 @@ func nodeArch(arch string) string {
 func (f *Front) templateOf(p *params, prefix, version string) *Template {
 	id, name := p.text(prefix+"LaunchTemplateId"), p.text(prefix+"LaunchTemplateName")
 	if v := p.text(version); v != "" && v != "1" && v != "$Default" && v != "$Latest" {
-		panic(&cloudsim.Error{Code: "InvalidLaunchTemplateId.VersionNotFound", Message: fmt.Sprintf("Could not find the specified version %s", v)})
+		panic(&cloudsim.Error{Code: "InvalidLaunchTemplateId.VersionNotFound",
+			Message: fmt.Sprintf("Could not find the specified version %s", v)})
 	}
 	t := f.config.template(id + name)
 	switch {
 	case t != nil:
 		return t
 	case id != "":
-		panic(&cloudsim.Error{Code: "InvalidLaunchTemplateId.NotFound", Message: fmt.Sprintf("The specified launch template, with template ID %s, does not exist.", id)})
+		panic(&cloudsim.Error{Code: "InvalidLaunchTemplateId.NotFound",
+			Message: fmt.Sprintf("The specified launch template, with template ID %s, does not exist.", id)})
 	default:
-		panic(&cloudsim.Error{Code: "InvalidLaunchTemplateName.NotFoundException", Message: fmt.Sprintf("The specified launch template, with template name %s, does not exist.", name)})
+		panic(&cloudsim.Error{Code: "InvalidLaunchTemplateName.NotFoundException",
+			Message: fmt.Sprintf("The specified launch template, with template name %s, does not exist.", name)})
 	}
 }
 
@@ -155,7 +158,8 @@ func (f *Front) createFleet(p *params) []element {
 	if refused != nil {
 		var errors []*cloudsim.Error
 		if len(got) == 0 {
-			errors = append(errors, &cloudsim.Error{Code: "UnfulfillableCapacity", Message: "Failed to fulfill capacity. Please review errors for more information."})
+			errors = append(errors, &cloudsim.Error{Code: "UnfulfillableCapacity",
+				Message: "Failed to fulfill capacity. Please review errors for more information."})
 		}
 		out = append(out, el("errorSet", each("item", append(errors, refused), func(e *cloudsim.Error) []element {
 			return []element{el("errorCode", e.Code), el("errorMessage", e.Message), el("lifecycle", lifecycle)}
@@ -193,7 +197,8 @@ func (f *Front) runInstances(p *params) []element {
 	case preference == "capacity-reservations-only" && m.reservation != "":
 		r := f.reservation(m.reservation)
 		if r == nil || !r.EndedAt.IsZero() {
-			panic(&cloudsim.Error{Code: "InvalidCapacityReservationId.NotFound", Message: fmt.Sprintf("The capacity reservation '%s' does not exist", m.reservation)})
+			panic(&cloudsim.Error{Code: "InvalidCapacityReservationId.NotFound",
+				Message: fmt.Sprintf("The capacity reservation '%s' does not exist", m.reservation)})
 		}
 		if r.Pool.Type != m.kind || r.Pool.Zone != m.subnet.Zone {
 			panic(invalid("the reservation %s is for %s in %s", r.ID, r.Pool.Type, r.Pool.Zone))
@@ -206,7 +211,8 @@ func (f *Front) runInstances(p *params) []element {
 	if refused != nil {
 		panic(refused)
 	}
-	return []element{el("reservationId", "r-0"), el("instancesSet", each("item", got, func(in cloudsim.Instance) []element { return f.instance(in) }))}
+	return []element{el("reservationId", "r-0"), el("instancesSet", each("item", got,
+		func(in cloudsim.Instance) []element { return f.instance(in) }))}
 }
 
 func (f *Front) terminateInstances(p *params) []element {
@@ -237,6 +243,7 @@ func (f *Front) mustExist(names []string) {
 		}
 	}
 	if len(unknown) > 0 {
-		panic(&cloudsim.Error{Code: "InvalidInstanceID.NotFound", Message: fmt.Sprintf("The instance IDs '%s' do not exist", strings.Join(unknown, ", "))})
+		panic(&cloudsim.Error{Code: "InvalidInstanceID.NotFound", Message: fmt.Sprintf("The instance IDs '%s' do not exist",
+			strings.Join(unknown, ", "))})
 	}
 }

@@ -57,12 +57,14 @@ func (f *Front) getProducts(w http.ResponseWriter, r *http.Request) {
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&in); err != nil || in.ServiceCode != "AmazonEC2" {
-		panic(&cloudsim.Error{Status: http.StatusBadRequest, Code: "InvalidParameterException", Message: fmt.Sprintf("ServiceCode is %q: only AmazonEC2 is simulated: %v", in.ServiceCode, err)})
+		panic(&cloudsim.Error{Status: http.StatusBadRequest, Code: "InvalidParameterException",
+			Message: fmt.Sprintf("ServiceCode is %q: only AmazonEC2 is simulated: %v", in.ServiceCode, err)})
 	}
 	want := filters{}
 	for _, filter := range in.Filters {
 		if filter.Type != "TERM_MATCH" {
-			panic(&cloudsim.Error{Status: http.StatusBadRequest, Code: "InvalidParameterException", Message: "only filters of type TERM_MATCH are simulated"})
+			panic(&cloudsim.Error{Status: http.StatusBadRequest, Code: "InvalidParameterException",
+				Message: "only filters of type TERM_MATCH are simulated"})
 		}
 		want[filter.Field] = append(want[filter.Field], filter.Value)
 	}

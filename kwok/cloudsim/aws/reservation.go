@@ -71,7 +71,8 @@ func (f *Front) describeCapacityReservations(p *params) []element {
 	var found []cloudsim.Reservation
 	for _, id := range names {
 		if f.reservation(id) == nil {
-			panic(&cloudsim.Error{Code: "InvalidCapacityReservationId.NotFound", Message: fmt.Sprintf("The capacity reservation '%s' does not exist", id)})
+			panic(&cloudsim.Error{Code: "InvalidCapacityReservationId.NotFound",
+				Message: fmt.Sprintf("The capacity reservation '%s' does not exist", id)})
 		}
 	}
 	for _, r := range f.world.Reservations() {
@@ -94,7 +95,8 @@ func (f *Front) cancelCapacityReservation(p *params) []element {
 	id := p.text("CapacityReservationId")
 	p.checkRead()
 	if !f.world.EndReservation(id) {
-		panic(&cloudsim.Error{Code: "InvalidCapacityReservationId.NotFound", Message: fmt.Sprintf("The capacity reservation '%s' does not exist", id)})
+		panic(&cloudsim.Error{Code: "InvalidCapacityReservationId.NotFound",
+			Message: fmt.Sprintf("The capacity reservation '%s' does not exist", id)})
 	}
 	return []element{el("return", "true")}
 }

@@ -50,7 +50,8 @@ func (f *Front) getMachineType(c *call) (any, *cloudsim.Error) {
 	}
 	out := map[string]any{"kind": "compute#machineType", "name": t.Name, "guestCpus": t.VCPUs, "memoryMb": t.MemoryMB}
 	if t.GPUs > 0 {
-		out["accelerators"] = []any{map[string]any{"guestAcceleratorType": cmp.Or(t.GPUType, "nvidia-h100-80gb"), "guestAcceleratorCount": t.GPUs}}
+		out["accelerators"] = []any{map[string]any{"guestAcceleratorType": cmp.Or(t.GPUType, "nvidia-h100-80gb"),
+			"guestAcceleratorCount": t.GPUs}}
 	}
 	return out, nil
 }
@@ -99,7 +100,8 @@ func (f *Front) advise(c *call) (any, *cloudsim.Error) {
 	case in.Size < 1:
 		return nil, invalid("size", fmt.Sprint(in.Size), "Must be greater than 0.")
 	case in.Properties.Scheduling.ProvisioningModel != modelSpot:
-		return nil, invalid("instanceProperties.scheduling.provisioningModel", in.Properties.Scheduling.ProvisioningModel, "Only SPOT is supported.")
+		return nil, invalid("instanceProperties.scheduling.provisioningModel", in.Properties.Scheduling.ProvisioningModel,
+			"Only SPOT is supported.")
 	case len(in.Distribution.Zones) != 1 || len(in.Flexibility.Selections) != 1:
 		return nil, invalid("instanceFlexibilityPolicy", "", "Give one zone and one selection.")
 	}

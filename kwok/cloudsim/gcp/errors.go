@@ -56,7 +56,8 @@ func (f *Front) Refuse(w http.ResponseWriter, _ *http.Request, e *cloudsim.Error
 
 // Throttled implements cloudsim.Front.
 func (f *Front) Throttled() *cloudsim.Error {
-	return refusal(http.StatusForbidden, "rateLimitExceeded", "Quota exceeded for quota metric 'Queries' and limit 'Queries per minute' of service 'compute.googleapis.com'")
+	return refusal(http.StatusForbidden, "rateLimitExceeded",
+		"Quota exceeded for quota metric 'Queries' and limit 'Queries per minute' of service 'compute.googleapis.com'")
 }
 
 // opError is why an operation, a resize request or an attempt of a group failed.

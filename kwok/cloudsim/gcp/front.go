@@ -133,7 +133,8 @@ func (f *Front) answer(m method, r *http.Request) (any, *cloudsim.Error) {
 	for name := range r.URL.Query() {
 		// These two come with every call of the client libraries.
 		if name != "alt" && name != "prettyPrint" && !slices.Contains(m.query, name) {
-			return nil, refusal(http.StatusBadRequest, "invalid", "Invalid JSON payload received. Unknown name %q: Cannot bind query parameter.", name)
+			return nil, refusal(http.StatusBadRequest, "invalid", "Invalid JSON payload received. Unknown name %q: Cannot bind query parameter.",
+				name)
 		}
 	}
 	if project := r.PathValue("project"); project != "" && project != f.config.Project {

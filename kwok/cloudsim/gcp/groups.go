@@ -190,7 +190,8 @@ type typesJ struct {
 
 func (f *Front) group(g *group) *groupJSON {
 	out := &groupJSON{
-		Kind: "compute#instanceGroupManager", ID: "1", Name: g.Name, TargetSize: len(g.managed), SelfLink: f.link(g.scope() + "/instanceGroupManagers/" + g.Name),
+		Kind: "compute#instanceGroupManager", ID: "1", Name: g.Name, TargetSize: len(g.managed),
+		SelfLink: f.link(g.scope() + "/instanceGroupManagers/" + g.Name),
 	}
 	if g.Template != "" {
 		out.InstanceTemplate = f.link("global/instanceTemplates/" + g.Template)

@@ -82,7 +82,8 @@ func (f *Front) operation(op *operation) *operationJSON {
 	end := f.endOf(op)
 	done := !f.world.Now().Before(end)
 	if op.target > 0 {
-		status := bulkInsertLocation{Status: "CREATING", TargetVMCount: op.target, CreatedVMCount: op.created, FailedToCreateVMCount: op.target - op.created}
+		status := bulkInsertLocation{Status: "CREATING", TargetVMCount: op.target, CreatedVMCount: op.created,
+			FailedToCreateVMCount: op.target - op.created}
 		switch {
 		case done && op.err != nil:
 			status.Status, status.DeletedVMCount = "DONE", op.created

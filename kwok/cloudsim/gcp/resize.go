@@ -87,7 +87,8 @@ type resizeStatusJSON struct {
 
 func (r *resizeRequest) json() *resizeRequestJSON {
 	out := &resizeRequestJSON{
-		Kind: "compute#instanceGroupManagerResizeRequest", Name: r.name, State: r.state, ResizeBy: len(r.names), Created: r.made.UTC().Format(time.RFC3339Nano),
+		Kind: "compute#instanceGroupManagerResizeRequest", Name: r.name, State: r.state, ResizeBy: len(r.names),
+		Created: r.made.UTC().Format(time.RFC3339Nano),
 	}
 	for _, name := range r.names {
 		out.Instances = append(out.Instances, named{name})
@@ -141,13 +142,15 @@ func (f *Front) checkRequest(g *group, in *resizeRequestJSON, r *resizeRequest) 
 	case in.ResizeBy > 0:
 		return invalid("resource.resizeBy", strconv.Itoa(in.ResizeBy), "It cannot be used together with instances.")
 	case t.ProvisioningModel != modelFlexStart && t.ProvisioningModel != modelReservationBound:
-		return refusal(http.StatusBadRequest, "invalid", "Resize requests are only supported for the provisioning models FLEX_START and RESERVATION_BOUND.")
+		return refusal(http.StatusBadRequest, "invalid",
+			"Resize requests are only supported for the provisioning models FLEX_START and RESERVATION_BOUND.")
 	case g.Autoscaler != nil && g.Autoscaler.Mode != "OFF":
 		return refusal(http.StatusBadRequest, "invalid", "Resize requests cannot be used for a managed instance group with an autoscaler.")
 	case g.TargetSizeMode == "BULK":
 		return refusal(http.StatusBadRequest, "invalid", "Resize requests cannot be used for a managed instance group in target size mode BULK.")
 	case len(g.MachineTypes) > 0:
-		return refusal(http.StatusBadRequest, "invalid", "Resize requests cannot be used for a managed instance group with an instance flexibility policy.")
+		return refusal(http.StatusBadRequest, "invalid",
+			"Resize requests cannot be used for a managed instance group with an instance flexibility policy.")
 	}
 	if in.Run != nil {
 		r.run, _ = strconv.ParseInt(in.Run.Seconds, 10, 64)
@@ -201,7 +204,8 @@ func (f *Front) cancelRequest(c *call) (any, *cloudsim.Error) {
 		return nil, refused
 	}
 	if r.state != accepted {
-		return nil, refusal(http.StatusBadRequest, "invalid", "The resize request '%s' is in state %s: only requests in state ACCEPTED can be cancelled.", r.name, r.state)
+		return nil, refusal(http.StatusBadRequest, "invalid",
+			"The resize request '%s' is in state %s: only requests in state ACCEPTED can be cancelled.", r.name, r.state)
 	}
 	g.end(r, cancelled)
 	return f.operation(f.begin("compute.instanceGroupManagerResizeRequests.cancel", scopeOf(c))), nil

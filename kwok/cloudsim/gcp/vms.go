@@ -308,7 +308,8 @@ func (f *Front) bulkInsert(c *call) (any, *cloudsim.Error) {
 			return nil, invalid("resource.perInstanceProperties", name, "Must be a match of regex '(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)'")
 		}
 		if f.vms[zone+"/"+name] != nil {
-			return nil, refusal(http.StatusConflict, "alreadyExists", "The resource 'projects/%s/zones/%s/instances/%s' already exists", f.config.Project, zone, name)
+			return nil, refusal(http.StatusConflict, "alreadyExists", "The resource 'projects/%s/zones/%s/instances/%s' already exists",
+				f.config.Project, zone, name)
 		}
 	}
 	made, short := f.launch(m, zone, names, 0, nil)
@@ -332,13 +333,15 @@ func (f *Front) bulkMachine(in *bulkInsertJSON) (machine, *cloudsim.Error) {
 	if refused != nil {
 		return machine{}, refused
 	}
-	m := machine{template: t, machineType: t.MachineType, labels: maps.Clone(t.Labels), onTermination: in.InstanceProperties.Scheduling.InstanceTerminationAction}
+	m := machine{template: t, machineType: t.MachineType, labels: maps.Clone(t.Labels),
+		onTermination: in.InstanceProperties.Scheduling.InstanceTerminationAction}
 	if m.labels == nil {
 		m.labels = map[string]string{}
 	}
 	for k, v := range in.InstanceProperties.Labels {
 		if !labelKey.MatchString(k) || !labelValue.MatchString(v) {
-			return machine{}, invalid("resource.instanceProperties.labels", k+"="+v, "Keys and values are lower-case letters, digits, hyphens and underscores, 63 at most.")
+			return machine{}, invalid("resource.instanceProperties.labels", k+"="+v,
+				"Keys and values are lower-case letters, digits, hyphens and underscores, 63 at most.")
 		}
 		m.labels[k] = v
 	}
@@ -352,7 +355,8 @@ func (f *Front) bulkMachine(in *bulkInsertJSON) (machine, *cloudsim.Error) {
 		return machine{}, invalid("resource.instanceProperties.machineType", m.machineType, "Machine type does not exist.")
 	}
 	if m.onTermination != "" && t.ProvisioningModel != modelSpot {
-		return machine{}, invalid("resource.instanceProperties.scheduling.instanceTerminationAction", m.onTermination, "Only Spot instances have one here.")
+		return machine{}, invalid("resource.instanceProperties.scheduling.instanceTerminationAction", m.onTermination,
+			"Only Spot instances have one here.")
 	}
 	return m, nil
 }

@@ -119,7 +119,8 @@ func NewCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "file that says what the clouds have")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file with the address and credentials of the cluster that machines join; empty means that they join none")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "",
+		"file with the address and credentials of the cluster that machines join; empty means that they join none")
 	f.StringVar(&o.address, "address", "", "address that tells of the clouds: /healthz, /bill, /calls")
 	f.StringVar(&o.awsAddress, "aws-address", "", "address of AWS")
 	f.StringVar(&o.gcpAddress, "gcp-address", "", "address of Google Cloud")

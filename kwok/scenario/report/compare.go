@@ -17,7 +17,8 @@ func Compare(a, b Report) string {
 	case a.Scenario != b.Scenario:
 		out.WriteString("These are different scenarios, so their figures are hardly comparable.\n")
 	case a.Bound != b.Bound:
-		out.WriteString("These are scenarios of one name with different bounds: the file was changed between the runs, so their Jobs or machines differ.\n")
+		out.WriteString("These are scenarios of one name with different bounds: the file was changed between the runs, so their Jobs or " +
+			"machines differ.\n")
 	}
 	if a.Speed != b.Speed {
 		out.WriteString("These are runs at different speeds: times that are not divided by the speed weigh more in the faster one.\n")

@@ -78,7 +78,8 @@ func jobSeries(r Record) []Series {
 		case Unfinished:
 		}
 	}
-	return []Series{r.series("waiting", waiting), r.series("running, all pods", running), r.series("succeeded", succeeded), r.series("failed", failed)}
+	return []Series{r.series("waiting", waiting), r.series("running, all pods", running), r.series("succeeded", succeeded),
+		r.series("failed", failed)}
 }
 
 // useSeries are what is in use of the machines that there are, in percent.

@@ -120,7 +120,8 @@ func (c counts) minus(before counts) counts {
 
 // add is for what was counted later.
 func (c counts) add(more counts) {
-	for _, sum := range []struct{ to, from map[string]int64 }{{c.writes, more.writes}, {c.latency, more.latency}, {c.attempts, more.attempts}} {
+	for _, sum := range []struct{ to, from map[string]int64 }{{c.writes, more.writes}, {c.latency, more.latency},
+		{c.attempts, more.attempts}} {
 		for k, n := range sum.from {
 			sum.to[k] += n
 		}
@@ -181,7 +182,8 @@ func seconds(le string) float64 {
 }
 
 // read reads metrics in the text format.
-func read(ctx context.Context, caller *http.Client, address string, take func(series string, labels map[string]string, value float64)) error {
+func read(ctx context.Context, caller *http.Client, address string, take func(series string, labels map[string]string,
+	value float64)) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return err

@@ -296,7 +296,8 @@ func (o *observer) observeWorkload(w *kueue.Workload, at time.Duration) {
 	if !ok {
 		return
 	}
-	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionFalse && w.Spec.Active != nil && !*w.Spec.Active {
+	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil && c.Status == metav1.ConditionFalse &&
+		w.Spec.Active != nil && !*w.Spec.Active {
 		// Only a person reactivates it.
 		o.end(i, report.Failed, at)
 	}

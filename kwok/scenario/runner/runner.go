@@ -70,7 +70,8 @@ func Check(s *scenario.Scenario, a Admitter) error {
 		return errors.New("this scenario has faults, which are for Muster to bear: choose one without, or --admitter muster")
 	}
 	if a == None && len(s.Groups) > 0 {
-		return errors.New("without Muster no machines are launched, and this scenario has node groups: use a scenario with fixed nodes only, or --admitter muster")
+		return errors.New("without Muster no machines are launched, and this scenario has node groups: use a scenario with fixed nodes only, " +
+			"or --admitter muster")
 	}
 	return nil
 }
