@@ -118,7 +118,7 @@ func TestJobsOnlyTightenThePolicyOfTheirQueue(t *testing.T) {
 		"a start in another year": {
 			annotations: map[string]string{checks.StartByParameter: "2036-01-01T00:00:00Z"},
 			change:      func(s *v1alpha1.CapacityPolicySpec) { s.StartWithin = &metav1.Duration{Duration: time.Hour} },
-			want:        prefix + `startBy is "2036-01-01T00:00:00Z": CapacityPolicy cheap lets it be 2026-11-20T11:00:00Z at the latest`,
+			want:        prefix + `startBy is "2036-01-01T00:00:00Z": CapacityPolicy cheap allows 2026-11-20T11:00:00Z at the latest`,
 		},
 		"a policy for other namespaces": {
 			change: func(s *v1alpha1.CapacityPolicySpec) {
@@ -183,7 +183,7 @@ func TestParametersThatNoRequestCouldHave(t *testing.T) {
 		want        string
 	}{
 		"a few":                         {annotations: map[string]string{workload.ParameterPrefix + "ValidUntilSeconds": "60"}},
-		"one over with the queue's own": {annotations: many, want: "make 101 parameters"},
+		"one over with the queue's own": {annotations: many, want: "give 101 parameters"},
 		"a long value":                  {annotations: map[string]string{workload.ParameterPrefix + "p": strings.Repeat("x", 256)}, want: "256 characters"},
 		"for another provisioner":       {annotations: map[string]string{workload.ParameterPrefix + "processorInstance": "theirs"}, want: "another provisioner"},
 		"no such capacity type":         {annotations: map[string]string{workload.ParameterPrefix + "capacityTypes": "spot"}, want: `annotation provreq.kueue.x-k8s.io/capacityTypes is "spot": give some of Reserved, Spot and OnDemand`},

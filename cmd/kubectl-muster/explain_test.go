@@ -28,7 +28,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			want: []string{
 				"Workload default/train waits for quota.",
 				"1st of 1 in the queue, waiting for 60m",
-				"16 more needed: 16 are free of 64",
+				"16 more needed: 16 of 64 are free",
 				"flavor h100: the workloads listed below release 16 nvidia.com/gpu, or an administrator raises nominalQuota of ClusterQueue team by that amount",
 				"default/big team 10 48 nvidia.com/gpu of h100 -",
 			},
@@ -41,12 +41,12 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				"Expected start",
 				"at 2026-11-20T12:30:",
 				"(in 30m); most likely from 2026-11-20T12:30:",
-				"run times are taken from what ran before for 0 workloads, from the maximum execution time for 1; for 1 nothing is known",
+				"run times are from past jobs for 0 workloads and from the maximum execution time for 1; for 1 they are unknown",
 			},
 		},
 		"nobody says how long who has the quota runs": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("train", 4, nil)},
-			want:    []string{"Expected start", "for 2 nothing is known"},
+			want:    []string{"Expected start", "for 2 they are unknown"},
 		},
 		"its quota has been borrowed by another queue": {
 			objects: []client.Object{
@@ -56,7 +56,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			},
 			want: []string{
 				"waits for quota.",
-				"free of 64 (32 of it borrowed from cohort all)",
+				"of 64 are free (32 of it borrowed from cohort all)",
 				"h100 nvidia.com/gpu 32 16 16 64 32",
 				"default/guest other 0 48 nvidia.com/gpu of h100 yes",
 			},
@@ -76,7 +76,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", func(s *kueue.ClusterQueueSpec) { s.StopPolicy = new(kueue.Hold) }, "h100=64"), waiting("train", 4, nil)},
 			want: []string{
 				"is held: its queue is stopped or inactive.",
-				"its stopPolicy is Hold; set it to None to go on",
+				"its stopPolicy is Hold; set it to None to resume",
 			},
 		},
 		"a check of the queue is not active": {
@@ -137,7 +137,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			want: []string{
 				"waits for machines.",
 				"flavor spot: no machines: group spot: only 3 of 4 machines",
-				"insufficient unused quota for nvidia.com/gpu in flavor h100, 16 more needed: 16 are free of 32",
+				"insufficient unused quota for nvidia.com/gpu in flavor h100, 16 more needed: 16 of 32 are free",
 				"time: the backoff of NodeGroup spot ends at",
 				"flavor h100: the workloads listed below release 16 nvidia.com/gpu",
 				"h100 h100 OnDemand 10.00 0 of 8 4 95% - -",
@@ -164,7 +164,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			},
 			want: []string{
 				"is held by an admission gate.",
-				"gated by preemptionGate example.com/wait; it is admitted when that is open or quota is free",
+				"gated by preemptionGate example.com/wait; it is admitted when the gate is open or quota is free",
 				"default/low team 0 32 nvidia.com/gpu of h100 -",
 			},
 		},
@@ -209,7 +209,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			})},
 			want: []string{
 				"cannot start as specified: no flavor of its ClusterQueue matches it.",
-				"resource example.com/fpga unavailable in ClusterQueue team: an admin can add it to a resource group",
+				"resource example.com/fpga unavailable in ClusterQueue team: an administrator can add it to a resource group",
 			},
 		},
 		"no flavor suits its node selector": {
@@ -250,7 +250,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			},
 			want: []string{
 				"will not start: the time by which it was to start has passed.",
-				"It has no machines by 2026-11-20T11:10:00Z",
+				"It had no machines at 2026-11-20T11:10:00Z",
 			},
 		},
 		"nothing is in its way": {

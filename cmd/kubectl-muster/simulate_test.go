@@ -142,7 +142,7 @@ func TestSimulations(t *testing.T) {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("other", 3, nil)},
 			file:    train,
 			want: []string{"Job default/new would not start now: it waits for quota.\nClusterQueue team, LocalQueue main, priority 0: 2nd of 2 in the queue",
-				"insufficient unused quota for nvidia.com/gpu in flavor h100, 16 more needed: 16 are free of 64", "default/big team 0 48 nvidia.com/gpu of h100", "Expected start"},
+				"insufficient unused quota for nvidia.com/gpu in flavor h100, 16 more needed: 16 of 64 are free", "default/big team 0 48 nvidia.com/gpu of h100", "Expected start"},
 		},
 		{
 			name: "who would be preempted is named",
@@ -155,7 +155,7 @@ func TestSimulations(t *testing.T) {
 			name:    "two of a file do not get the same",
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=48")},
 			file:    train + "---\n# nothing\n---\n" + strings.Replace(train, "name: new", "name: next", 1),
-			want:    []string{"Job default/new would start at once", "Job default/next would not start now: it waits for quota.", "16 more needed: 16 are free of 48"},
+			want:    []string{"Job default/new would start at once", "Job default/next would not start now: it waits for quota.", "16 more needed: 16 of 48 are free"},
 		},
 		{
 			name:    "a Workload has no job",

@@ -33,7 +33,7 @@ func TestQueuesAreListedInTheirOrder(t *testing.T) {
 	lacks(t, told(t, queueLines(p.Lines())),
 		"CLUSTERQUEUE POSITION NAMESPACE NAME PRIORITY AGE WHY NEXT TRY MESSAGE\n"+
 			"team - default workload/small 0 60m is next - -\n"+
-			"team 1 default job/rush 9 60m waits for quota - couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor h100, 48 more needed: 16 are free of 64",
+			"team 1 default job/rush 9 60m waits for quota - couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor h100, 48 more needed: 16 of 64 are free",
 		"team 2 default workload/paused 0 60m waits for machines at 2026-11-20T12:03:00Z (in 3m) dry\nteam 3 default workload/late 0 5m waits for quota")
 	if got := told(t, queueLines(p.Lines("aside"))); got != "No workload is pending.\n" {
 		t.Errorf("of the empty queue: %s", got)

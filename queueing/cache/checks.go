@@ -82,7 +82,7 @@ func (s *Settings) CheckStanding(ac *kueue.AdmissionCheck) Standing {
 		return s.requestCheckStanding(ac)
 	case MultiKueueController:
 		return Standing{Reason: ReasonUnsupported, Message: fmt.Sprintf(
-			"Muster does not serve the controller %s; for machines of the whole gang use controllerName: %s",
+			"Muster does not serve the controller %s; use controllerName: %s to get the machines of the whole gang",
 			ac.Spec.ControllerName, CapacityController)}
 	}
 	for _, c := range ac.Status.Conditions {
@@ -90,14 +90,14 @@ func (s *Settings) CheckStanding(ac *kueue.AdmissionCheck) Standing {
 			return Standing{Active: c.Status == metav1.ConditionTrue, Reason: c.Reason, Message: c.Message, Foreign: true}
 		}
 	}
-	return Standing{Foreign: true, Reason: "Unknown", Message: "its controller " + ac.Spec.ControllerName + " has not said that it is active"}
+	return Standing{Foreign: true, Reason: "Unknown", Message: "its controller " + ac.Spec.ControllerName + " has not reported that it is active"}
 }
 
 func (s *Settings) capacityCheckStanding(ac *kueue.AdmissionCheck) Standing {
 	if s.withoutProvisioner {
 		return Standing{Reason: reasonNoProvisioner, Message: fmt.Sprintf(
-			"This cluster lacks the kinds of Muster's provisioner, so nobody books machines for controllerName %s; "+
-				"install what `muster manifests` prints and run muster with --provisioning=true, or use a check of %s with a provisioningClassName that somebody else serves",
+			"This cluster lacks the kinds of Muster's provisioner, so no machines can be booked for controllerName %s; "+
+				"install what `muster manifests` prints and run muster with --provisioning=true, or use a check of %s with a provisioningClassName of another provisioner",
 			CapacityController, ProvisioningRequestController)}
 	}
 	if ref := ac.Spec.Parameters; ref != nil {

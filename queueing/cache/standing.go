@@ -23,7 +23,7 @@ func (s *Cache) clusterQueueStanding(q *ClusterQueue) Standing {
 		add(kueue.ClusterQueueActiveReasonTerminating, "the ClusterQueue is being deleted")
 	}
 	if IsStopped(cq.Spec.StopPolicy) {
-		add(kueue.ClusterQueueActiveReasonStopped, "its stopPolicy is %s; set it to None to go on", *cq.Spec.StopPolicy)
+		add(kueue.ClusterQueueActiveReasonStopped, "its stopPolicy is %s; set it to None to resume", *cq.Spec.StopPolicy)
 	}
 	for _, group := range cq.Spec.ResourceGroups {
 		for _, f := range group.Flavors {
@@ -37,7 +37,7 @@ func (s *Cache) clusterQueueStanding(q *ClusterQueue) Standing {
 	}
 	s.judgeChecks(cq, add)
 	if q.circular {
-		add(reasonCohortCycle, "cohort %q is in a circle of cohorts; change the parentName of one of them", cq.Spec.CohortName)
+		add(reasonCohortCycle, "cohort %q is part of a cycle; change the parentName of one of its cohorts", cq.Spec.CohortName)
 	}
 	if fields := unsupportedFields(cq); len(fields) > 0 {
 		add(ReasonUnsupported, "Muster does not support yet: %s; remove them to use the queue", strings.Join(fields, ", "))
@@ -68,7 +68,7 @@ func (s *Settings) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, 
 			}
 			// Kueue's own checks may ask for different podSets each.
 			if other, ok := booking[flavor]; ok && (s.IsCapacity(other) || s.IsCapacity(rule.Name)) {
-				add(ReasonUnsupported, "flavor %q has two checks that book machines, %q and %q; only one may book those of the whole gang", flavor, other, rule.Name)
+				add(ReasonUnsupported, "flavor %q has two checks that book machines, %q and %q; only one may book them for the whole gang", flavor, other, rule.Name)
 			}
 			booking[flavor] = rule.Name
 		}
@@ -98,7 +98,7 @@ func (s *Cache) LocalQueueStanding(lq *kueue.LocalQueue) Standing {
 	q := s.Queues[lq.Spec.ClusterQueue]
 	switch {
 	case IsStopped(lq.Spec.StopPolicy):
-		return Standing{Reason: reasonStopped, Message: fmt.Sprintf("Its stopPolicy is %s; set it to None to go on", *lq.Spec.StopPolicy)}
+		return Standing{Reason: reasonStopped, Message: fmt.Sprintf("Its stopPolicy is %s; set it to None to resume", *lq.Spec.StopPolicy)}
 	case q == nil:
 		return Standing{Reason: reasonNoClusterQueue, Message: fmt.Sprintf("ClusterQueue %q does not exist; create it", lq.Spec.ClusterQueue)}
 	case !q.Standing.Active:

@@ -64,7 +64,7 @@ func (s Evaluator) RefusedParameters(q *cache.ClusterQueue, w *cache.Workload) s
 		}
 	}
 	if count > maxParameters {
-		return fmt.Sprintf("the annotations %s… make %d parameters, with those that the queue adds; a request may have %d", workload.ParameterPrefix, count, maxParameters)
+		return fmt.Sprintf("the annotations %s… and the queue give %d parameters; a request may have %d", workload.ParameterPrefix, count, maxParameters)
 	}
 	// Others' provisioners have parameters of their own.
 	for _, rule := range cache.CheckRules(q.Object) {
@@ -84,7 +84,7 @@ func (s Evaluator) RefusedParameters(q *cache.ClusterQueue, w *cache.Workload) s
 func (s Evaluator) refusedTerms(w *cache.Workload, check kueue.AdmissionCheckReference) string {
 	const prefix = "the annotation " + workload.ParameterPrefix
 	if parameterOf(w.Object, processorParameter) != "" {
-		return prefix + processorParameter + " would give the request to another provisioner, which books no machines for the queue; remove it from the job"
+		return prefix + processorParameter + " would pass the request to another provisioner, which books no machines for the queue; remove it from the job"
 	}
 	policy, err := s.policyFor(w, check)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s Evaluator) refusedTerms(w *cache.Workload, check kueue.AdmissionCheckRef
 	}
 	if only := policy.spec.NamespaceSelector; only != nil {
 		if selector, err := metav1.LabelSelectorAsSelector(only); err != nil || !selector.Matches(s.cache.Namespaces.LabelsOf(w.Object.Namespace)) {
-			return fmt.Sprintf("CapacityPolicy %s is not for namespace %s (spec.namespaceSelector); have an admin give the namespace the labels that it selects",
+			return fmt.Sprintf("CapacityPolicy %s is not for namespace %s (spec.namespaceSelector); ask an administrator to add the labels that it selects to the namespace",
 				policy.name, w.Object.Namespace)
 		}
 	}
@@ -105,7 +105,7 @@ func (s Evaluator) refusedTerms(w *cache.Workload, check kueue.AdmissionCheckRef
 		return fmt.Sprintf("%s%s is %q: give a time such as 2026-01-31T18:00:00Z", prefix, StartByParameter, by)
 	}
 	if latest := policy.latestStart(w); !latest.IsZero() && start.After(latest) {
-		return fmt.Sprintf("%s%s is %q: CapacityPolicy %s lets it be %s at the latest; give that, or have an admin change spec.overrides.startWithin of the CapacityPolicy",
+		return fmt.Sprintf("%s%s is %q: CapacityPolicy %s allows %s at the latest; use that, or ask an administrator to change spec.overrides.startWithin of the CapacityPolicy",
 			prefix, StartByParameter, by, policy.bounds.Name, latest.UTC().Format(time.RFC3339))
 	}
 	return ""

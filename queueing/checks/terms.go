@@ -163,6 +163,6 @@ func (s Evaluator) LikeTerms(q *cache.ClusterQueue, w *cache.Workload) string {
 }
 
 func TooLate(by time.Time) string {
-	return fmt.Sprintf("It has no machines by %s, when it was to start at the latest; give it a later %s%s, or delete it",
+	return fmt.Sprintf("It had no machines at %s, its latest start; set a later %s%s, or delete it",
 		by.UTC().Format(time.RFC3339), workload.ParameterPrefix, StartByParameter)
 }

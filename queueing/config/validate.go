@@ -45,7 +45,7 @@ func validateSelector(s *metav1.LabelSelector, namespace string, path *field.Pat
 	for _, name := range []string{metav1.NamespaceSystem, namespace} {
 		if selector.Matches(labels.Set{corev1.LabelMetadataName: name}) {
 			errs = append(errs, field.Invalid(path, metav1.FormatLabelSelector(s), fmt.Sprintf(
-				"it matches namespace %s, whose Jobs must never wait for Muster; leave it out by a matchExpression with key %s, operator NotIn and value %s",
+				"it matches namespace %s, whose Jobs must never wait for Muster; exclude it with a matchExpression of key %s, operator NotIn and value %s",
 				name, corev1.LabelMetadataName, name)))
 		}
 	}
@@ -128,7 +128,7 @@ func validateResources(r *kueueconfig.Resources, path *field.Path) field.ErrorLi
 		errs = append(errs, field.NotSupported(path.Child("quotaCheckStrategy"), strategy, []kueueconfig.QuotaCheckStrategy{block, ignore}))
 	case strategy == ignore && len(r.ExcludeResourcePrefixes) > 0:
 		errs = append(errs, field.Invalid(path.Child("quotaCheckStrategy"), strategy,
-			"it leaves out all that queues do not name, so excludeResourcePrefixes has nothing to add; keep one of the two"))
+			"it ignores every resource that queues do not cover, so excludeResourcePrefixes has no effect; keep one of the two"))
 	}
 	seen := map[corev1.ResourceName]bool{}
 	for i, t := range r.Transformations {
@@ -146,7 +146,7 @@ func validateResources(r *kueueconfig.Resources, path *field.Path) field.ErrorLi
 	}
 	if len(r.DeviceClassMappings) > 0 {
 		errs = append(errs, field.Forbidden(path.Child("deviceClassMappings"),
-			"Muster does not count devices of dynamic resource allocation yet; take it out, and ask for extended resources such as nvidia.com/gpu"))
+			"Muster does not support dynamic resource allocation yet; remove it, and request extended resources such as nvidia.com/gpu"))
 	}
 	return errs
 }

@@ -76,12 +76,12 @@ type Report struct {
 
 // Basis tells people what the forecast rests on.
 func (r *Report) Basis() string {
-	out := fmt.Sprintf("run times are taken from what ran before for %d workloads, from the maximum execution time for %d; for %d nothing is known, and %s to %s is assumed",
+	out := fmt.Sprintf("run times are from past jobs for %d workloads and from the maximum execution time for %d; for %d they are unknown and assumed to be %s to %s",
 		r.Known, r.Limited, r.Unknown, shortestRun, longestRun)
 	if r.Daily == 0 {
-		return out + "; of those that are still to come nothing is known"
+		return out + "; future jobs are unknown and left out"
 	}
-	return out + fmt.Sprintf("; %d a day have come, and others like them are expected", r.Daily)
+	return out + fmt.Sprintf("; %d jobs a day were created, and the same rate is expected", r.Daily)
 }
 
 // Forecast tells for each Workload that is active and not admitted when it is expected
@@ -167,7 +167,7 @@ func unanswered(w *kueue.Workload) told {
 			open = append(open, fmt.Sprintf("%s: %s", c.Name, c.Message))
 		}
 	}
-	return told{kueue.WorkloadAdmittedReasonUnsatisfiedAdmissionChecks, "it has its quota and waits for admission checks: " + strings.Join(open, "; ")}
+	return told{kueue.WorkloadAdmittedReasonUnsatisfiedAdmissionChecks, "it has quota and waits for admission checks: " + strings.Join(open, "; ")}
 }
 
 // future is one draw of how things may go on.
@@ -298,7 +298,7 @@ func (f *future) tellBehind() {
 		}
 		head := slices.MinFunc(l.judged, func(a, b waiting) int { return compare(a.Workload, b.Workload) }).Object
 		for i, w := range l.unjudged() {
-			f.last[w.Object.UID] = told{f.last[head.UID].reason, fmt.Sprintf("%d workloads come before it in LocalQueue %s, and the first, %s, waits: %s",
+			f.last[w.Object.UID] = told{f.last[head.UID].reason, fmt.Sprintf("%d workloads are ahead of it in LocalQueue %s, and the first, %s, waits: %s",
 				len(l.judged)+i, head.Spec.QueueName, head.Name, f.last[head.UID].message)}
 		}
 	}

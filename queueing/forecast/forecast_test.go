@@ -36,7 +36,7 @@ func TestForecast(t *testing.T) {
 			name:    "the maximum execution time of what runs counts from its start",
 			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, atMost(time.Hour), running(noon.Add(-20*time.Minute))), job("next", 4)},
 			want:    "40m0s (40m0s to 40m0s)",
-			message: "4 more needed: 0 are free of 4",
+			message: "4 more needed: 0 of 4 are free",
 		},
 		{
 			name: "those ahead come first, each for its time",

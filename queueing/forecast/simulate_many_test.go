@@ -28,13 +28,13 @@ func TestSimulateAll(t *testing.T) {
 			name:      "what the first has the second lacks",
 			objects:   []metav1.Object{queue("team", "spot=4")},
 			newcomers: []*kueue.Workload{unnamed("z", 3), unnamed("a", 2)},
-			want:      []string{"starts on spot at 0s", "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 more needed: 1 are free of 4"},
+			want:      []string{"starts on spot at 0s", "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 more needed: 1 of 4 are free"},
 		},
 		{
 			name:      "the higher priority comes first whatever the order",
 			objects:   []metav1.Object{queue("team", "spot=4")},
 			newcomers: []*kueue.Workload{unnamed("a", 3), unnamed("z", 2, priority(1))},
-			want:      []string{"waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 more needed: 2 are free of 4", "starts on spot at 0s"},
+			want:      []string{"waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 more needed: 2 of 4 are free", "starts on spot at 0s"},
 		},
 		{
 			name:      "machines of a group are had once",

@@ -44,7 +44,7 @@ func TestSimulate(t *testing.T) {
 			name:     "without quota it waits with the reason",
 			objects:  []metav1.Object{queue("team", "spot=4"), job("old", 4, running(noon))},
 			newcomer: job("new", 4),
-			want:     "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 4 more needed: 0 are free of 4",
+			want:     "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 4 more needed: 0 of 4 are free",
 		},
 		{
 			name: "a higher priority has others leave, and only as many as it takes",
@@ -57,7 +57,7 @@ func TestSimulate(t *testing.T) {
 			name:     "those ahead come first",
 			objects:  []metav1.Object{queue("team", "spot=4"), job("ahead", 3)},
 			newcomer: job("new", 2, created(noon)),
-			want:     "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 more needed: 1 are free of 4",
+			want:     "waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for gpu in flavor spot, 1 more needed: 1 of 4 are free",
 		},
 		{
 			name:     "a launch has a group, a price and a time",

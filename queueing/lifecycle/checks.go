@@ -33,7 +33,7 @@ func (s Rules) AdvanceChecks(w *cache.Workload) (v *Verdict, again time.Time) {
 	v = &Verdict{Workload: w, Action: Advance}
 	changed := s.syncChecks(w, e)
 	if changed {
-		v.Reason, v.Message = "AdmissionCheckUpdated", "The ClusterQueue asks for other admission checks now"
+		v.Reason, v.Message = "AdmissionCheckUpdated", "The admission checks of the ClusterQueue have changed"
 	}
 	for i := range e.Status.AdmissionChecks {
 		state := &e.Status.AdmissionChecks[i]

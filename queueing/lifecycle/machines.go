@@ -47,7 +47,7 @@ func (s Rules) evictOnLostBooking(w *cache.Workload) *Verdict {
 // evictOnLostMachines stops a Workload of whose machines some are gone. It is no failure of the attempt,
 // so the next one does not wait.
 func (s Rules) evictOnLostMachines(w *cache.Workload, why string) *Verdict {
-	message := fmt.Sprintf("%s: %s", outcome(workload.AssignedFlavors(w.Object.Status.Admission), "machines were lost that it ran on"), why)
+	message := fmt.Sprintf("%s: %s", outcome(workload.AssignedFlavors(w.Object.Status.Admission), "machines with its pods were lost"), why)
 	v := s.Evict(w, kueue.WorkloadEvictedByAdmissionCheck, message, workload.ReasonWaitingForCapacity, time.Time{})
 	v.Delete = cache.Existing(s.cache.Requests[w.Object.UID])
 	return v
@@ -77,9 +77,9 @@ func (s Rules) attemptFailed(w *cache.Workload, condition, why string) *Verdict 
 		what = "the request for capacity failed"
 		pause = workload.Backoff(checks.FailurePause, count-1, checks.MaxFailurePause)
 	case autoscaling.BookingExpired:
-		what = "the booked capacity expired before all pods came"
+		what = "the booking expired before all pods were bound"
 	case autoscaling.CapacityRevoked:
-		what = "the booked capacity was lost before the workload was admitted"
+		what = "booked machines were lost before the workload was admitted"
 	}
 	if rounds := count / s.choices(w); pause == 0 && rounds*s.choices(w) == count {
 		pause = workload.Backoff(checks.StockoutPause, rounds-1, checks.MaxStockoutPause)

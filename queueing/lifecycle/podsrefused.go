@@ -22,10 +22,10 @@ func (s Rules) podsRefused(w *cache.Workload) *Verdict {
 		c.LastTransitionTime.Time.Before(workload.AdmittedSince(w.Object)) {
 		return nil
 	}
-	message := fmt.Sprintf("The API server refuses the pods: %s", c.Message)
+	message := fmt.Sprintf("The API server rejects the pods: %s", c.Message)
 	// A hint, by which nothing is decided.
 	if strings.Contains(c.Message, "exceeded quota") && !s.cache.Config.NamespaceQuota {
 		message += " (with namespaceQuota in Muster's configuration a job waits for the ResourceQuota before it starts)"
 	}
-	return s.retryLater(w, workload.ReasonPodsRefused, "", message, "the API server refuses its pods: "+c.Message)
+	return s.retryLater(w, workload.ReasonPodsRefused, "", message, "the API server rejects its pods: "+c.Message)
 }

@@ -44,5 +44,5 @@ func (s Rules) removed(w *cache.Workload, condition string, keep *metav1.Duratio
 		return nil
 	}
 	return &Verdict{Workload: w, Action: Remove, Job: job, Reason: "Deleted", Message: fmt.Sprintf(
-		"Deleted %s after it was %s, as objectRetentionPolicies say", keep.Round(time.Second), strings.ToLower(condition))}
+		"Deleted %s after it was %s, by objectRetentionPolicies", keep.Round(time.Second), strings.ToLower(condition))}
 }

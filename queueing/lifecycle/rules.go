@@ -46,7 +46,7 @@ func (s Rules) advanceEvicted(w *cache.Workload) *Verdict {
 		return nil
 	}
 	return &Verdict{Workload: w, Action: Release, Reason: kueue.WorkloadQuotaReservedReasonPendingEvaluation,
-		Message: "Nothing of the evicted workload runs", Status: workload.Released(w.Object, s.now)}
+		Message: "The evicted workload has no running pods", Status: workload.Released(w.Object, s.now)}
 }
 
 // DeleteStale deletes what is no longer needed, on top of what else is decided about a

@@ -18,7 +18,7 @@ func (s Rules) FinishReplaced(w, by *cache.Workload) *Verdict {
 	if by.Assumed != nil || !workload.IsAdmitted(by.Object) {
 		return nil
 	}
-	message := fmt.Sprintf("Replaced to accommodate a workload (UID: %s, JobUID: %s): Workload %s has its quota and its pods",
+	message := fmt.Sprintf("Replaced to accommodate a workload (UID: %s, JobUID: %s): Workload %s has taken over its quota and pods",
 		by.Object.UID, metav1.GetControllerOf(by.Object).UID, by.Object.Name)
 	return &Verdict{Workload: w, Action: Finish, Reason: kueue.WorkloadSliceReplaced, Message: message,
 		Status: workload.Finished(w.Object, kueue.WorkloadSliceReplaced, message, s.now)}

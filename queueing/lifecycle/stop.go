@@ -47,7 +47,7 @@ func (s Rules) stop(w *cache.Workload) *Verdict {
 // What a Workload is told that is held back by its queue: the same when it loses
 // its quota as afterwards, so that it is written once.
 func StoppedMessage(lq *kueue.LocalQueue) string {
-	return fmt.Sprintf("LocalQueue %s is inactive: its stopPolicy is %s; it goes on when that is None", lq.Name, *lq.Spec.StopPolicy)
+	return fmt.Sprintf("LocalQueue %s is inactive: its stopPolicy is %s; set it to None to resume", lq.Name, *lq.Spec.StopPolicy)
 }
 
 func InactiveMessage(q *cache.ClusterQueue) string {

@@ -52,15 +52,15 @@ func TestDecideWithoutFairSharing(t *testing.T) {
 		},
 		"an equal that was queued before stays": {
 			"a gpu=2", "early a gpu=2 queued=1", "a gpu=2 queued=3", within(lowerOrNewer),
-			"preemption cannot help: no Workload that may be asked to go holds gpu in flavor spot (withinClusterQueue is LowerOrNewerEqualPriority, the priority is 0)",
+			"preemption cannot help: no Workload that may be preempted uses gpu in flavor spot (withinClusterQueue is LowerOrNewerEqualPriority, the priority is 0)",
 		},
 		"where nobody may be asked, that is why": {
 			"a gpu=2", "a1 a gpu=2", "a gpu=2 priority=9", within(never),
-			"preemption cannot help: no Workload that may be asked to go holds gpu in flavor spot (withinClusterQueue is Never)",
+			"preemption cannot help: no Workload that may be preempted uses gpu in flavor spot (withinClusterQueue is Never)",
 		},
 		"too few may be asked": {
 			"a gpu=8", "low a gpu=2\nhigh a gpu=5 priority=9", "a gpu=8 priority=1", within(lower),
-			"preemption cannot help: only 3 of 8 gpu in flavor spot are free or held by Workloads that may be asked to go (withinClusterQueue is LowerPriority, the priority is 1)",
+			"preemption cannot help: only 3 of 8 gpu in flavor spot are free or used by Workloads that may be preempted (withinClusterQueue is LowerPriority, the priority is 1)",
 		},
 		"nobody goes for what the ClusterQueue can never use": {
 			"a gpu=8", "low a gpu=2", "a gpu=9 priority=1", within(lower),
@@ -117,11 +117,11 @@ func TestDecideWithoutFairSharing(t *testing.T) {
 		},
 		"a lender takes back from lower priority only, if it says so": {
 			"root\n\ta gpu=4\n\tb gpu=4", "b1 b gpu=4 priority=9\nb2 b gpu=4 priority=9", "a gpu=3", reclaim(lower),
-			"preemption cannot help: no Workload that may be asked to go holds gpu in flavor spot (withinClusterQueue is Never, reclaimWithinCohort is LowerPriority, the priority is 0)",
+			"preemption cannot help: no Workload that may be preempted uses gpu in flavor spot (withinClusterQueue is Never, reclaimWithinCohort is LowerPriority, the priority is 0)",
 		},
 		"who uses no more than its own stays": {
 			"root gpu=2\n\ta gpu=4\n\tb gpu=4", "b1 b gpu=4\na1 a gpu=6", "a gpu=1 priority=9", reclaim(anyPriority),
-			"preemption cannot help: no Workload that may be asked to go holds gpu in flavor spot (withinClusterQueue is Never, reclaimWithinCohort is Any, the priority is 9)",
+			"preemption cannot help: no Workload that may be preempted uses gpu in flavor spot (withinClusterQueue is Never, reclaimWithinCohort is Any, the priority is 9)",
 		},
 		"a queue gives until it is within its own quota": {
 			"root\n\ta gpu=4\n\tb gpu=2\n\tc gpu=0", "b1 b gpu=2\nb2 b gpu=2\nc1 c gpu=2", "a gpu=4", reclaim(anyPriority),
@@ -159,7 +159,7 @@ func TestDecideWithoutFairSharing(t *testing.T) {
 		},
 		"who would borrow may not take from its equals": {
 			"root\n\ta gpu=2\n\tb gpu=2\n\tc gpu=4", "a1 a gpu=4 priority=9\nb1 b gpu=4 priority=1", "a gpu=2 priority=1", borrowing(),
-			"preemption cannot help: the ClusterQueue would have to borrow, and borrowWithinCohort keeps it from taking gpu in flavor spot from all who hold it (withinClusterQueue is Never, reclaimWithinCohort is Any, the priority is 1)",
+			"preemption cannot help: the ClusterQueue would have to borrow, and borrowWithinCohort does not let it preempt the Workloads that use gpu in flavor spot (withinClusterQueue is Never, reclaimWithinCohort is Any, the priority is 1)",
 		},
 		"who would borrow may not take from above the threshold": {
 			"root\n\ta gpu=2\n\tb gpu=2\n\tc gpu=4", "a1 a gpu=4 priority=9\nb1 b gpu=2 priority=1\nb2 b gpu=2 priority=2", "a gpu=2 priority=5", borrowing(1),
@@ -270,12 +270,12 @@ func TestDecideWithFairSharing(t *testing.T) {
 		"equal shares stay as they are": {
 			tree:    "root gpu=6\n\ta\n\tb\n\tc",
 			running: "a1 a gpu=2\nb1 b gpu=2\nc1 c gpu=2", newcomer: "a gpu=1",
-			want: "preemption cannot help: those who hold gpu in flavor spot have no larger share, or would be below their own quota (withinClusterQueue is LowerPriority, reclaimWithinCohort is Any, the priority is 0)",
+			want: "preemption cannot help: the ClusterQueues that use gpu in flavor spot have no larger share, or would be below their nominal quota (withinClusterQueue is LowerPriority, reclaimWithinCohort is Any, the priority is 0)",
 		},
 		"weights are shares: one of three parts is full at a third": {
 			tree:    "root gpu=6\n\ta weight=1\n\tb weight=2",
 			running: "a1 a gpu=1\na2 a gpu=1\nb1 b gpu=1\nb2 b gpu=1\nb3 b gpu=1\nb4 b gpu=1", newcomer: "a gpu=1",
-			want: "preemption cannot help: those who hold gpu in flavor spot have no larger share, or would be below their own quota (withinClusterQueue is LowerPriority, reclaimWithinCohort is Any, the priority is 0)",
+			want: "preemption cannot help: the ClusterQueues that use gpu in flavor spot have no larger share, or would be below their nominal quota (withinClusterQueue is LowerPriority, reclaimWithinCohort is Any, the priority is 0)",
 		},
 		"weights are shares: two of three parts are not full at a half": {
 			tree:    "root gpu=6\n\ta weight=1\n\tb weight=2",
@@ -290,7 +290,7 @@ func TestDecideWithFairSharing(t *testing.T) {
 		"by the final share a big one stays where its queue would have less than the newcomer": {
 			tree:    "root gpu=6\n\ta\n\tb",
 			running: "b1 b gpu=6", newcomer: "a gpu=1", strategies: []kueueconfig.PreemptionStrategy{final},
-			want: "preemption cannot help: those who hold gpu in flavor spot have no larger share, or would be below their own quota (withinClusterQueue is LowerPriority, reclaimWithinCohort is Any, the priority is 0)",
+			want: "preemption cannot help: the ClusterQueues that use gpu in flavor spot have no larger share, or would be below their nominal quota (withinClusterQueue is LowerPriority, reclaimWithinCohort is Any, the priority is 0)",
 		},
 		"who is on the way out comes first, whatever the share": {
 			tree:    "root gpu=6\n\ta\n\tb\n\tc",

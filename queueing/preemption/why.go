@@ -23,7 +23,7 @@ func (t *trial) beyond() string {
 // lacking says what the newcomer could not have even if all candidates went.
 func (t *trial) lacking() string {
 	if len(t.candidates) == 0 {
-		return t.explain("no Workload that may be asked to go holds %s", name(t.short[0]))
+		return t.explain("no Workload that may be preempted uses %s", name(t.short[0]))
 	}
 	for _, fr := range t.short {
 		had := max(0, t.Queue.Available(fr))
@@ -31,7 +31,7 @@ func (t *trial) lacking() string {
 			had = nodegroups.Plus(had, t.candidates[i].Usage[fr])
 		}
 		if had < t.Needs[fr] {
-			return t.explain("only %s are free or held by Workloads that may be asked to go", t.of(fr, had))
+			return t.explain("only %s are free or used by Workloads that may be preempted", t.of(fr, had))
 		}
 	}
 	return ""
@@ -41,14 +41,14 @@ func (t *trial) lacking() string {
 func (t *trial) protected() string {
 	fr := t.short[0]
 	if t.FairSharing != nil {
-		return t.explain("those who hold %s have no larger share, or would be below their own quota", name(fr))
+		return t.explain("the ClusterQueues that use %s have no larger share, or would be below their nominal quota", name(fr))
 	}
 	for _, c := range t.candidates {
 		if c.bound {
-			return t.explain("the ClusterQueue would have to borrow, and borrowWithinCohort keeps it from taking %s from all who hold it", name(fr))
+			return t.explain("the ClusterQueue would have to borrow, and borrowWithinCohort does not let it preempt the Workloads that use %s", name(fr))
 		}
 	}
-	return t.explain("those who hold %s would be below their own quota", name(fr))
+	return t.explain("the ClusterQueues that use %s would be below their nominal quota", name(fr))
 }
 
 // explain adds the fields that decide who may be asked to go.

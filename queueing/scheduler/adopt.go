@@ -25,7 +25,7 @@ func (s *Cycle) adopt(q *cache.ClusterQueue, w *cache.Workload) *lifecycle.Verdi
 		})
 		if suits < 0 {
 			return s.rules.Wait(w, kueue.WorkloadQuotaReservedReasonNoMatchingFlavor, fmt.Sprintf(
-				"The job runs already, but no flavor of ClusterQueue %s suits the pods of podSet %s, so their usage is not counted",
+				"The job is already running, but no flavor of ClusterQueue %s matches the pods of podSet %s, so their usage is not counted",
 				q.Object.Name, w.Object.Spec.PodSets[a.slots[i].podSet].Name))
 		}
 		a.Chosen = append(a.Chosen, option{Flavor: flavors[suits].Name})
@@ -38,5 +38,5 @@ func (s *Cycle) adopt(q *cache.ClusterQueue, w *cache.Workload) *lifecycle.Verdi
 	s.cache.ExpectPods(w, admission)
 	w.Reason, w.Message = "", ""
 	return &lifecycle.Verdict{Workload: w, Action: lifecycle.Reserve, Reason: "QuotaReserved", Status: e.Status,
-		Message: fmt.Sprintf("Quota reserved in ClusterQueue %s for pods that run already", q.Object.Name)}
+		Message: fmt.Sprintf("Quota reserved in ClusterQueue %s for running pods", q.Object.Name)}
 }

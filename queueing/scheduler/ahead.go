@@ -71,7 +71,7 @@ func (s *Cycle) askAhead(q *cache.ClusterQueue, w *cache.Workload, p *Proposal) 
 
 // waitingForMachines tells what a claim waits for whose victims stay.
 func waitingForMachines(p *Proposal) string {
-	out := fmt.Sprintf("Waiting for the machines of %d pods on flavors %v, which are asked for before its quota is free",
+	out := fmt.Sprintf("Waiting for the machines of %d pods on flavors %v, which are requested before its quota is free",
 		workload.PodsIn(p.admission), workload.AssignedFlavors(p.admission))
 	stay := slices.DeleteFunc(slices.Clone(p.victims), func(v victim) bool { return workload.IsEvicted(v.Object) })
 	if len(stay) > 0 {
@@ -85,7 +85,7 @@ func runningVictims(victims []victim) string {
 	if len(victims) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s, whose quota it would have, keep running until its machines are certain", heldBy(victims))
+	return fmt.Sprintf("; %s, to be preempted for it, keep running until its machines are booked", heldBy(victims))
 }
 
 // heldBy tells whose quota is meant, and how much that is.

@@ -78,7 +78,7 @@ func (a *assigner) split() bool {
 				}
 				if need[name] == quota.Endless {
 					a.refuse(i, "", kueue.WorkloadQuotaReservedReasonExceedsMaxQuota,
-						"insufficient quota for %s: %s is more than can be counted; ask for less", name, nodegroups.Quantity(name, quota.Endless))
+						"insufficient quota for %s: %s exceeds the largest amount that can be counted; request less", name, nodegroups.Quantity(name, quota.Endless))
 					return false
 				}
 				delete(rest, name)
@@ -90,7 +90,7 @@ func (a *assigner) split() bool {
 		for _, name := range rest.Names() {
 			if rest[name] > 0 && !a.running && !a.s.cache.IgnoresUndeclared() {
 				a.refuse(i, "", kueue.WorkloadQuotaReservedReasonNoMatchingFlavor,
-					"resource %s unavailable in ClusterQueue %s: an admin can add it to a resource group", name, a.queue.Object.Name)
+					"resource %s unavailable in ClusterQueue %s: an administrator can add it to a resource group", name, a.queue.Object.Name)
 				return false
 			}
 		}

@@ -65,7 +65,7 @@ func (d *drainer) delays(q *cache.ClusterQueue, w *cache.Workload, p *Proposal) 
 			continue
 		}
 		return refusalOf(kueue.WorkloadQuotaReservedReasonWaitingForQuota, fmt.Sprintf(
-			"Its quota is free, but workload %s/%s, which is ahead, is to have it at %s; a workload that ends by then may start now: "+
+			"Its quota is free, but reserved from %[3]s for workload %[1]s/%[2]s, which is ahead; a workload that ends before may start now: "+
 				"set the label kueue.x-k8s.io/max-exec-time-seconds, or a smaller one", r.w.Object.Namespace, r.w.Object.Name, r.at.UTC().Format(time.RFC3339)))
 	}
 	return nil
@@ -117,7 +117,7 @@ func (d *drainer) backfill(l *line, r *refusal) *refusal {
 	if !ok {
 		// Nobody behind it can be shown not to delay it.
 		l.blocked, d.barred = true, true
-		told.Message += "; it cannot be said when it can start, since workloads that run have no maximum execution time"
+		told.Message += "; its start is unknown, since running workloads have no maximum execution time"
 		return &told
 	}
 	d.reservations = append(d.reservations, reserved)

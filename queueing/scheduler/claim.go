@@ -33,7 +33,7 @@ func (d *drainer) claim(l *line, p *Proposal) {
 		if names := namesOf(p.victims); len(names) > 0 {
 			r.Message += ": " + strings.Join(names, ", ")
 		} else if p.awaits {
-			r.Message = "Waiting for machines that others give back, whose quota it has"
+			r.Message = "Waiting for machines that preempted workloads release; its quota is reserved"
 		}
 	} else {
 		r.Reason, r.Message = workload.ReasonWaitingForCapacity, waitingForMachines(p)

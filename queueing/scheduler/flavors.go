@@ -62,7 +62,7 @@ func (a *assigner) unsuitable(i int, name kueue.ResourceFlavorReference) string 
 			continue
 		}
 		if label, found := workload.Contradiction(a.s.cache.Flavors[a.Chosen[j].Flavor], flavor); found {
-			return fmt.Sprintf("flavor %s and flavor %s want different values of the node label %s", name, a.Chosen[j].Flavor, label)
+			return fmt.Sprintf("flavors %s and %s have different values of the node label %s", name, a.Chosen[j].Flavor, label)
 		}
 	}
 	return ""
@@ -85,7 +85,7 @@ func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option
 		if most := node.Potential(fr); want > most {
 			a.refuse(s.podSet, name, kueue.WorkloadQuotaReservedReasonExceedsMaxQuota,
 				"insufficient quota for %s in flavor %s, previously considered podsets requests (%s) + current podset request (%s) > maximum capacity (%s)%s: "+
-					"ask for less or have the quota raised",
+					"request less, or ask an administrator to raise the quota",
 				resourceName, name, show(a.assumed[fr]), show(s.need[resourceName]), show(most), borrowed(node, fr))
 			return out, false
 		}
@@ -99,7 +99,7 @@ func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option
 		}
 		by, ok, why := a.couldPreempt(fr, want)
 		if !ok {
-			message := fmt.Sprintf("insufficient unused quota for %s in flavor %s, %s more needed: %s are free of %s%s, when a running job ends or the quota grows",
+			message := fmt.Sprintf("insufficient unused quota for %s in flavor %s, %s more needed: %s of %s are free%s; this changes when a running job ends or the quota is raised",
 				resourceName, name, show(want-free), show(free), show(node.Potential(fr)), borrowed(node, fr))
 			if why != "" {
 				message += "; " + why

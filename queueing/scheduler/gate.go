@@ -38,7 +38,7 @@ func (s *Cycle) gate(w *cache.Workload) (*lifecycle.Verdict, *cache.ClusterQueue
 	q := s.cache.Queues[lq.Spec.ClusterQueue]
 	if q == nil {
 		return wait(kueue.WorkloadQuotaReservedReasonMisconfigured,
-			"ClusterQueue %s doesn't exist: LocalQueue %s feeds it, and an admin has to create it", lq.Spec.ClusterQueue, name)
+			"ClusterQueue %s of LocalQueue %s doesn't exist: ask an administrator to create it", lq.Spec.ClusterQueue, name)
 	}
 	why := s.refused(w, q)
 	if why == "" && workload.IsAdopted(w.Object) {
@@ -55,7 +55,7 @@ func (s *Cycle) gate(w *cache.Workload) (*lifecycle.Verdict, *cache.ClusterQueue
 	}
 	if workload.AsksAdoption(w.Object) {
 		return wait(kueue.WorkloadQuotaReservedReasonPendingEvaluation,
-			"The annotation %s says that the job ran before Muster came, which Muster has not found; take it off, and the workload queues like any other", workload.AdoptedAnnotation)
+			"The annotation %s marks the job as running before Muster was installed, but it was not; remove it to queue the workload", workload.AdoptedAnnotation)
 	}
 	if by := w.Object.Annotations[workload.GatedByAnnotation]; by != "" {
 		return wait(kueue.WorkloadAdmissionGated, "Admission is gated by: %s", by)
@@ -82,7 +82,7 @@ func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
 		return fmt.Sprintf("the namespaceSelector of ClusterQueue %s is invalid: %v", q.Object.Name, err)
 	}
 	if !selector.Matches(s.cache.Namespaces.LabelsOf(w.Object.Namespace)) {
-		return fmt.Sprintf("ClusterQueue %s takes no workloads of namespace %s: its namespaceSelector does not match the namespace's labels",
+		return fmt.Sprintf("ClusterQueue %s does not admit workloads of namespace %s: its namespaceSelector does not match the namespace's labels",
 			q.Object.Name, w.Object.Namespace)
 	}
 	const unsupported = "Muster does not support yet: "

@@ -21,7 +21,7 @@ func (s *Cycle) gated(w *cache.Workload, p *Proposal) *blocker {
 		return nil
 	}
 	return &blocker{Reason: kueue.WorkloadAdmissionGated, Message: "Workload requires preemption, but it's gated by preemptionGate " + gate +
-		"; it is admitted when that is open or quota is free"}
+		"; it is admitted when the gate is open or quota is free"}
 }
 
 // blockedBy says what keeps a Workload from the quota that it could have; nil is

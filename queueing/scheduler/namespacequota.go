@@ -44,7 +44,7 @@ func (s *Cycle) overNamespaceQuota(w *cache.Workload, p *Proposal) *blocker {
 	}
 	ns.Short[w.Object.UID] = w
 	return &blocker{Reason: ReasonWaitingForNamespaceQuota, Message: strings.Join(short, "; ") +
-		"; when pods of the namespace end or the quota grows", until: next, stepsAside: true}
+		"; this changes when pods of the namespace end or the quota is raised", until: next, stepsAside: true}
 }
 
 // lacking lists what of a ResourceQuota is not enough for the pods of a Workload.
@@ -77,10 +77,10 @@ func (s *Cycle) lacking(ns *cache.Namespace, q *corev1.ResourceQuota, w *cache.W
 			continue
 		}
 		show := func(v int64) string { return nodegroups.Quantity(m.resource, v) }
-		text := fmt.Sprintf("ResourceQuota %s of namespace %s: %s: %s more needed than the %s that are free of %s",
+		text := fmt.Sprintf("ResourceQuota %s of namespace %s: %s: %s more needed than the %s free of %s",
 			q.Name, q.Namespace, name, show(want-free), show(free), show(limit))
 		if coming > 0 {
-			text += fmt.Sprintf(" (%s is kept for workloads whose pods are about to come)", show(coming))
+			text += fmt.Sprintf(" (%s is kept for workloads whose pods are about to be created)", show(coming))
 		}
 		out = append(out, text)
 	}

@@ -32,7 +32,7 @@ func (a *assigner) obtainable(p *Proposal) bool {
 	}
 	if last := &a.w.Unobtained; len(checks) > 0 && last.Lasts(a.s.now) && slices.Equal(last.Flavors, a.distinct()) {
 		a.until = workload.Earliest(a.until, last.Until)
-		a.note(fmt.Sprintf("no machines: the last request was refused a moment ago; tried again at %s%s",
+		a.note(fmt.Sprintf("no machines: the last request failed a moment ago; next attempt at %s%s",
 			last.Until.UTC().Format(time.RFC3339), runningVictims(p.victims)), workload.ReasonWaitingForCapacity)
 		return false
 	}
@@ -113,13 +113,13 @@ func (a *assigner) capacityWithout(victims []victim) *provisioning.Snapshot {
 func needsLaunch(victims []victim, plan *provisioning.Verdict) string {
 	var machines []string
 	for _, l := range plan.Launches {
-		machines = append(machines, fmt.Sprintf("%d of group %s", l.Count, l.Group))
+		machines = append(machines, fmt.Sprintf("%d of NodeGroup %s", l.Count, l.Group))
 	}
 	for _, l := range plan.Shares {
-		machines = append(machines, fmt.Sprintf("what others leave of %d of group %s", l.Count, l.Group))
+		machines = append(machines, fmt.Sprintf("a share of %d of NodeGroup %s", l.Count, l.Group))
 	}
-	return fmt.Sprintf("its quota would be that of %s, who are preempted only for machines that are there, and it would take a launch (%s); "+
-		"it starts when machines that exist have room, or when their quota is given back",
+	return fmt.Sprintf("its quota would come from preempting %s, but it also needs a launch (%s), and workloads are preempted only for existing machines; "+
+		"it starts when existing machines have room, or when quota is released",
 		strings.Join(namesOf(victims), ", "), strings.Join(machines, ", "))
 }
 

@@ -31,7 +31,7 @@ func (s *Cycle) replacedIsChanging(w *cache.Workload, p *Proposal) *blocker {
 		return nil
 	}
 	return &blocker{Reason: kueue.WorkloadQuotaReservedReasonPendingEvaluation, until: s.now.Add(lookAgain), stepsAside: true,
-		Message: fmt.Sprintf("Workload %s, which this one replaces, is just being changed", key.Name)}
+		Message: fmt.Sprintf("Workload %s, which this one replaces, is being changed", key.Name)}
 }
 
 // lookAgain is how long a slice waits for the one that it replaces. A write takes

@@ -36,6 +36,6 @@ func wasEvicted(w *kueue.Workload) bool {
 // Adopted is the status of a Workload whose job ran before Muster came.
 func Adopted(w *kueue.Workload, now time.Time) *kueue.WorkloadStatus {
 	e := Edit(w, now)
-	e.Set(ConditionAdopted, metav1.ConditionTrue, "RanBefore", "The job ran before Muster came; it is left running, and its usage counts")
+	e.Set(ConditionAdopted, metav1.ConditionTrue, "RanBefore", "The job was running before Muster was installed; it keeps running, and its usage counts")
 	return e.Status
 }

@@ -88,9 +88,9 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 			{"dry", []string{"waits for machines", "group {site}-aws: 0 of 4 machines came: InsufficientInstanceCapacity", "group {site}-aws-spot: 0 of 4 machines came: InsufficientInstanceCapacity",
 				"launches of fewer than 4 machines need not wait", "time: the backoff of NodeGroup {site}-aws ends at"}},
 			{"huge", []string{"cannot start as specified: no NodeGroup can provide its machines", "group {site}-aws: one pod of podSet main needs 16 nvidia.com/gpu, a machine has 8 for pods (8 short)"}},
-			{"short", []string{"waits for quota", "insufficient unused quota for nvidia.com/gpu in flavor {site}-gcp, 8 more needed: 8 are free of 24",
+			{"short", []string{"waits for quota", "insufficient unused quota for nvidia.com/gpu in flavor {site}-gcp, 8 more needed: 8 of 24 are free",
 				"the workloads listed below release 8 nvidia.com/gpu, or an administrator raises nominalQuota of ClusterQueue {site}-batch by that amount", "/job-holder-", " has 16 nvidia.com/gpu of {site}-gcp"}},
-			{"held", []string{"is held: its queue is stopped or inactive", "ClusterQueue {site}-stopped is inactive: Can't admit new workloads: its stopPolicy is Hold; set it to None to go on"}},
+			{"held", []string{"is held: its queue is stopped or inactive", "ClusterQueue {site}-stopped is inactive: Can't admit new workloads: its stopPolicy is Hold; set it to None to resume"}},
 		} {
 			s.explained(waiting[tc.job], tc.want)
 		}
