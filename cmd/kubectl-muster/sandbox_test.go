@@ -113,25 +113,25 @@ func TestOnASandbox(t *testing.T) {
 	s := &onSandbox{t, running.Kubeconfig()}
 
 	s.tells([]string{"explain", "job/train"},
-		"waits for machines.\nClusterQueue research, by LocalQueue main, priority 0: 1st of 1 in line", "3 of 4 machines came",
+		"waits for machines.\nClusterQueue research, LocalQueue main, priority 0: 1st of 1 in the queue", "3 of 4 machines came",
 		"time: the backoff of NodeGroup h100 ends at", "h100 nvidia.com/gpu 32 64 0 64 0", "h100 h100 OnDemand 98.32 0 of 8 4 ", "Stockout, ")
 	s.tells([]string{"queue", "research"}, "research 1 default job/train 0", "waits for machines")
 	s.tells([]string{"capacity"}, "h100 OnDemand - 98.32 0 of 8 0 0", "Stockout")
 	s.tells([]string{"explain", "provreq/train"}, "is not served by this Muster: its class is queued-provisioning.gke.io")
 
-	s.refuses([]string{"explain", "train"}, "namespace default has 2 objects of the name train: say which by job/train or provisioningrequest/train")
-	s.refuses([]string{"explain", "job/none"}, "namespace default has no job of the name none")
-	s.refuses([]string{"explain", "job/train", "-n", "kube-system"}, "namespace kube-system has no job of the name train, but namespace default has one: add -n default")
-	s.refuses([]string{"explain", "pod/train"}, `kind "pod" is none that can be explained`)
-	s.refuses([]string{"queue", "reserch"}, `there is no ClusterQueue "reserch"; there are: research`)
+	s.refuses([]string{"explain", "train"}, "namespace default has 2 objects named train: choose one with job/train or provisioningrequest/train")
+	s.refuses([]string{"explain", "job/none"}, "namespace default has no job named none")
+	s.refuses([]string{"explain", "job/train", "-n", "kube-system"}, "namespace kube-system has no job named train, but namespace default has one: add -n default")
+	s.refuses([]string{"explain", "pod/train"}, `kind "pod" cannot be explained`)
+	s.refuses([]string{"queue", "reserch"}, `ClusterQueue "reserch" does not exist; those that do: research`)
 
 	s.refuses([]string{"explain", "job/train", "--as", "nobody"}, "you may not get jobs.batch in namespace default. Ask an administrator for the ClusterRole muster-explain")
 	s.refuses([]string{"queue", "--as", "nobody"}, "list workloads.kueue.x-k8s.io, list clusterqueues.kueue.x-k8s.io")
 	s.refuses([]string{"capacity", "--as", "nobody"}, "--verb=list --resource=nodegroups.muster.dev;")
 
 	tenant := []string{"--as", "system:serviceaccount:default:tenant"}
-	s.tells(append([]string{"explain", "job/train"}, tenant...), "waits for machines, as Muster wrote", "3 of 4 machines came",
-		"What Muster has told", "list nodes in all namespaces", "Ask an administrator for the ClusterRole muster-explain", "kubectl create clusterrole muster-explain-some --verb=list --resource=nodes;")
+	s.tells(append([]string{"explain", "job/train"}, tenant...), "waits for machines, as recorded", "3 of 4 machines came",
+		"Recent events", "list nodes in all namespaces", "Ask an administrator for the ClusterRole muster-explain", "kubectl create clusterrole muster-explain-some --verb=list --resource=nodes;")
 
 	s.simulates()
 

@@ -286,12 +286,13 @@ func TestNodesThatHaveLessThanTheCloudSays(t *testing.T) {
 			})
 			truthful := s.offering("truthful", "methods", tc.truthful)
 			r := s.request("gang", 2, nil, func(p *corev1.PodSpec) { p.NodeSelector = nil; p.Affinity = onEither("truth", "methods") })
-			s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
+			// Told while the nodes are there.
 			s.Eventually("the difference is told", func() bool {
 				s.Get(liar)
 				c := meta.FindStatusCondition(liar.Status.Conditions, v1alpha1.ConditionTemplateMatches)
 				return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "nvidia.com/gpu")
 			}, func() string { return fmt.Sprintf("conditions: %v", liar.Status.Conditions) })
+			s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
 			s.Delete(r)
 			s.paidOff(liar, truthful)
 		})

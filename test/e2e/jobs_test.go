@@ -406,7 +406,7 @@ func TestARunningJobStopsWhenItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.plain(s.Name)
-	j := s.plainJob("endless", 2, "1h", func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/max-exec-time-seconds"] = "2" })
+	j := s.plainJob("endless", 2, "1h", func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/max-exec-time-seconds"] = "10" })
 	before := j.Spec.DeepCopy()
 	s.runs(j)
 	s.Eventually("the Job is stopped and as it was", func() bool {

@@ -602,7 +602,7 @@ func TestWhatStaysAsItWasCreated(t *testing.T) {
 	changes(t, rf, trial(t), []change{{"the topology of a flavor",
 		of(func(f *kueue.ResourceFlavor) { f.Spec.TopologyName = nil }),
 		of(func(f *kueue.ResourceFlavor) { f.Spec.NodeTaints = nil }),
-		[]string{"topologyName is immutable", "make another ResourceFlavor"}}})
+		[]string{"topologyName is immutable", "create another ResourceFlavor"}}})
 	setGates := func(to string) func(client.Object) {
 		return func(o client.Object) { o.SetAnnotations(map[string]string{"kueue.x-k8s.io/admission-gated-by": to}) }
 	}
