@@ -50,7 +50,7 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 	spot := s.Group("-spot", func(g *v1alpha1.NodeGroup) {
 		g.Spec.CapacityType = v1alpha1.Spot
 		g.Spec.Kwok.Faults = []v1alpha1.KwokFault{
-			{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: testbed.After(8 * time.Second)},
+			{Type: v1alpha1.FaultReclaim, Machines: []int64{0}, After: testbed.After(12 * time.Second)},
 			{Type: v1alpha1.FaultLateDevices, Machines: []int64{1}, After: testbed.After(time.Hour)},
 		}
 	})

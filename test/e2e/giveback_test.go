@@ -122,8 +122,9 @@ func TestAPoolThatGives99Of100KeepsNothingAndShowsWhatTheyCost(t *testing.T) {
 	if usd, want := s.metric("muster_machine_cost_usd_total", group), wasted()*98.32/3600; usd < 0.99*want || usd > want {
 		t.Errorf("they cost %g USD, want %g", usd, want)
 	}
-	if n := s.metric("muster_launches_total", group, `outcome="Stockout"`); n != 1 || s.metric("muster_launches_total", group) != 1 {
-		t.Errorf("%g launches met a stockout, and %g ended in all; want 1 and 1", n, s.metric("muster_launches_total", group))
+	// A busy machine may have launched again since.
+	if n := s.metric("muster_launches_total", group, `outcome="Stockout"`); n < 1 || s.metric("muster_launches_total", group) != n {
+		t.Errorf("%g launches met a stockout, and %g ended in all; want one at least, and as many", n, s.metric("muster_launches_total", group))
 	}
 	s.Delete(r)
 }

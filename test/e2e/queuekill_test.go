@@ -81,7 +81,7 @@ func killedAdmitting(s *site) {
 		s.back()
 		s.Watcher.StandStill(time.Now().Add(recovery))
 	}
-	s.Eventually("all Workloads are finished", func() bool { return len(s.unfinished()) == 0 },
+	s.Within(3*testbed.Patience, "all Workloads are finished", func() bool { return len(s.unfinished()) == 0 },
 		func() string { return "left: " + strings.Join(s.unfinished(), ", ") })
 	for _, j := range jobs {
 		s.complete(j)
