@@ -107,7 +107,7 @@ func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *
 				return c, "", nil // another cluster's
 			}
 		}
-		return c, fmt.Sprintf("it does not say which cluster it belongs to: tag it %s%s=%s", clusterTag, d.config.Cluster, owned), nil
+		return c, fmt.Sprintf("it has no tag of a cluster: tag it %s%s=%s", clusterTag, d.config.Cluster, owned), nil
 	}
 	if refused := c.choose(); refused != "" {
 		return c, refused, nil
@@ -142,7 +142,7 @@ func (c *candidate) choose() (refused string) {
 	switch m := v1alpha1.AWSLaunchMethod(cmp.Or(c.tags[methodTag], string(c.method))); m {
 	case v1alpha1.AWSFleet, v1alpha1.AWSReservation, v1alpha1.AWSLaunchInstances:
 		if c.method = m; managed && m != v1alpha1.AWSLaunchInstances {
-			return fmt.Sprintf("it is of an EKS managed node group, which must own its machines: take the tag %s off", methodTag)
+			return fmt.Sprintf("it belongs to an EKS managed node group, which must own its machines: remove the tag %s", methodTag)
 		}
 		return ""
 	default:
@@ -160,9 +160,9 @@ func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refuse
 	if m := t.InstanceMarketOptions; m != nil {
 		switch {
 		case m.MarketType != ec2types.MarketTypeSpot:
-			return fmt.Sprintf("its launch template buys in the market %s, which is not supported: take the market options out of it", m.MarketType)
+			return fmt.Sprintf("its launch template has the market %s, which is not supported: remove its market options", m.MarketType)
 		case c.method != v1alpha1.AWSLaunchInstances:
-			return "its launch template asks for Spot itself, and a fleet takes no such template: take the market options out of it and use a " +
+			return "its launch template requests Spot, which a fleet does not accept: remove its market options and use a " +
 				"mixed instances policy"
 		}
 		c.markets = []v1alpha1.CapacityType{v1alpha1.Spot}
@@ -180,7 +180,7 @@ func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refuse
 			return "its launch template targets a resource group of reservations: name one reservation by its ID"
 		}
 		if c.method != v1alpha1.AWSFleet {
-			return fmt.Sprintf("its launch template targets reservation %s already: take the tag %s off", c.reservation, methodTag)
+			return fmt.Sprintf("its launch template already targets reservation %s: remove the tag %s", c.reservation, methodTag)
 		}
 		c.markets = []v1alpha1.CapacityType{v1alpha1.Reserved}
 	}
@@ -189,7 +189,7 @@ func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refuse
 		return "with LaunchInstances the group chooses type and market: allow one of each, or make a group for each"
 	case c.method == v1alpha1.AWSReservation:
 		if c.markets = slices.DeleteFunc(c.markets, func(m v1alpha1.CapacityType) bool { return m != v1alpha1.OnDemand }); len(c.markets) == 0 {
-			return "only machines on demand can be reserved first, and it buys Spot alone: use the launch method Fleet"
+			return "only on-demand machines can be reserved first, but it uses only Spot: use the launch method Fleet"
 		}
 	}
 	for _, b := range t.BlockDeviceMappings {
@@ -208,7 +208,7 @@ func (c *candidate) readPolicy(mixed *asgtypes.MixedInstancesPolicy) (refused st
 				c.kinds = append(c.kinds, deref(o.InstanceType))
 			}
 			if deref(o.WeightedCapacity) != "" && deref(o.WeightedCapacity) != "1" {
-				return "its types are weighted: take the weights off, since Muster counts machines"
+				return "its types are weighted: remove the weights, since Muster counts machines"
 			}
 		}
 	}

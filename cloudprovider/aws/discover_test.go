@@ -32,7 +32,8 @@ func discover(t *testing.T, s *sim) cloudprovider.Discovery {
 func offers(d cloudprovider.Discovery) (out []string) {
 	for _, f := range d.Groups {
 		a := f.Spec.AWS
-		out = append(out, fmt.Sprintf("%s %s %s %s %s min=%d max=%d usd=%s", a.AutoScalingGroup, a.InstanceType, f.Spec.Zone, f.Spec.CapacityType, a.LaunchMethod,
+		out = append(out, fmt.Sprintf("%s %s %s %s %s min=%d max=%d usd=%s", a.AutoScalingGroup, a.InstanceType, f.Spec.Zone, f.Spec.CapacityType,
+			a.LaunchMethod,
 			f.Spec.MinNodes, f.Spec.MaxNodes, f.Spec.PricePerHour))
 	}
 	slices.Sort(out)
@@ -83,7 +84,7 @@ func TestDiscover(t *testing.T) {
 		},
 		"an EKS managed node group has no machines beside it": {
 			account: func(c *simaws.Config) { c.Groups[0].Tags[managedTag], c.Groups[0].Tags[methodTag] = "workers", "Fleet" },
-			refused: "it is of an EKS managed node group, which must own its machines: take the tag muster.dev/launch-method off",
+			refused: "it belongs to an EKS managed node group, which must own its machines: remove the tag muster.dev/launch-method",
 		},
 		"the tag chooses the method": {
 			account: func(c *simaws.Config) {
@@ -110,7 +111,7 @@ func TestDiscover(t *testing.T) {
 		},
 		"no cluster": {
 			account: func(c *simaws.Config) { delete(c.Groups[0].Tags, clusterTag+cluster) },
-			refused: "it does not say which cluster it belongs to: tag it kubernetes.io/cluster/prod=owned",
+			refused: "it has no tag of a cluster: tag it kubernetes.io/cluster/prod=owned",
 		},
 		"another cluster's is not looked at": {
 			account: func(c *simaws.Config) {
@@ -127,7 +128,7 @@ func TestDiscover(t *testing.T) {
 		},
 		"a template that buys Spot, in a fleet": {
 			account: func(c *simaws.Config) { c.Templates[0].Market = "spot" },
-			refused: "its launch template asks for Spot itself, and a fleet takes no such template: take the market options out of it and use a mixed instances policy",
+			refused: "its launch template requests Spot, which a fleet does not accept: remove its market options and use a mixed instances policy",
 		},
 		"a template that buys Spot, launched by the group": {
 			account: func(c *simaws.Config) {
@@ -137,7 +138,7 @@ func TestDiscover(t *testing.T) {
 		},
 		"a capacity block": {
 			account: func(c *simaws.Config) { c.Templates[0].Market = "capacity-block" },
-			refused: "its launch template buys in the market capacity-block, which is not supported: take the market options out of it",
+			refused: "its launch template has the market capacity-block, which is not supported: remove its market options",
 		},
 		"a group that would choose by itself": {
 			account: func(c *simaws.Config) {
@@ -149,7 +150,7 @@ func TestDiscover(t *testing.T) {
 			account: func(c *simaws.Config) {
 				c.Groups[0].Tags[methodTag], c.Groups[0].Mixed = "Reservation", &simaws.Mixed{}
 			},
-			refused: "only machines on demand can be reserved first, and it buys Spot alone: use the launch method Fleet",
+			refused: "only on-demand machines can be reserved first, but it uses only Spot: use the launch method Fleet",
 		},
 		"a reservation that is not there": {
 			account: func(c *simaws.Config) { c.Templates[0].Reservation = "cr-gone" },
@@ -169,7 +170,8 @@ func TestDiscover(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSim(t, plenty(zones, func(w *cloudsim.Config) { w.Pools = append(w.Pools, cloudsim.Pool{PoolKey: reservedPool}) }), account(c.account))
+			s := newSim(t, plenty(zones, func(w *cloudsim.Config) { w.Pools = append(w.Pools, cloudsim.Pool{PoolKey: reservedPool}) }),
+				account(c.account))
 			if _, refused := s.world.Reserve("cr-bought", reservedPool, 4, time.Time{}, nil); refused != nil {
 				t.Fatal(refused)
 			}
@@ -218,13 +220,16 @@ func TestTheShapeOfANode(t *testing.T) {
 			"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": kind,
 			"topology.kubernetes.io/region": region, "team": "red", cloudGroupLabel: "gpu",
 		},
-		Taints:        []corev1.Taint{{Key: "nvidia.com/gpu", Value: "present", Effect: corev1.TaintEffectNoSchedule}},
-		StartupTaints: []corev1.Taint{{Key: "startup-taint.cluster-autoscaler.kubernetes.io/network", Value: "true", Effect: corev1.TaintEffectNoExecute}},
+		Taints: []corev1.Taint{{Key: "nvidia.com/gpu", Value: "present", Effect: corev1.TaintEffectNoSchedule}},
+		StartupTaints: []corev1.Taint{{Key: "startup-taint.cluster-autoscaler.kubernetes.io/network", Value: "true",
+			Effect: corev1.TaintEffectNoExecute}},
 		Capacity: corev1.ResourceList{
 			"cpu": resource.MustParse("192"), "memory": resource.MustParse("1939866Mi"), "pods": resource.MustParse("20"),
-			"nvidia.com/gpu": resource.MustParse("8"), "vpc.amazonaws.com/efa": resource.MustParse("32"), "ephemeral-storage": resource.MustParse("100Gi"),
+			"nvidia.com/gpu": resource.MustParse("8"), "vpc.amazonaws.com/efa": resource.MustParse("32"),
+			"ephemeral-storage": resource.MustParse("100Gi"),
 		},
-		Allocatable: corev1.ResourceList{"cpu": resource.MustParse("191450m"), "memory": resource.MustParse("1939291Mi"), "ephemeral-storage": resource.MustParse("80Gi")},
+		Allocatable: corev1.ResourceList{"cpu": resource.MustParse("191450m"), "memory": resource.MustParse("1939291Mi"),
+			"ephemeral-storage": resource.MustParse("80Gi")},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("template (-want +got):\n%s", diff)
@@ -268,23 +273,31 @@ func TestWarnings(t *testing.T) {
 		account func(*simaws.Config)
 		want    string
 	}{
-		"cluster-autoscaler": {func(c *simaws.Config) { c.Groups[0].Tags[autoscalerTag] = "true" }, "OtherAutoscaler: its tag k8s.io/cluster-autoscaler/enabled"},
-		"a scaling policy":   {func(c *simaws.Config) { c.Policies = []simaws.GroupItem{{Group: group, Name: "cpu"}} }, "OtherAutoscaler: its scaling policies cpu resize it: delete them"},
+		"cluster-autoscaler": {func(c *simaws.Config) { c.Groups[0].Tags[autoscalerTag] = "true" },
+			"OtherAutoscaler: its tag k8s.io/cluster-autoscaler/enabled"},
+		"a scaling policy": {func(c *simaws.Config) { c.Policies = []simaws.GroupItem{{Group: group, Name: "cpu"}} },
+			"OtherAutoscaler: its scaling policies cpu resize it: delete them"},
 		"a policy that is off, and one of another group": {func(c *simaws.Config) {
 			c.Policies = []simaws.GroupItem{{Group: group, Name: "cpu", Disabled: true}, {Group: "web", Name: "cpu"}}
 		}, ""},
-		"a scheduled action": {func(c *simaws.Config) { c.Schedules = []simaws.GroupItem{{Group: group, Name: "night"}} }, "OtherAutoscaler: its scheduled actions night resize it: delete them"},
+		"a scheduled action": {func(c *simaws.Config) { c.Schedules = []simaws.GroupItem{{Group: group, Name: "night"}} },
+			"OtherAutoscaler: its scheduled actions night resize it: delete them"},
 		"zones are balanced": {func(c *simaws.Config) {
 			c.Groups[0].Suspended, c.Groups[0].Subnets = nil, []string{subnet, "subnet-b"}
 		}, "ZoneRebalancing: it spans 2 zones"},
-		"zones would be balanced, and the process is suspended": {func(c *simaws.Config) { c.Groups[0].Subnets = []string{subnet, "subnet-b"} }, ""},
-		"Spot is rebalanced":         {func(c *simaws.Config) { c.Groups[0].CapacityRebalance = true }, "CapacityRebalancing: "},
-		"a refresh is under way":     {func(c *simaws.Config) { c.Refreshes = []simaws.Refresh{{Group: group, Status: "InProgress"}} }, "InstanceRefresh: "},
-		"a refresh is over":          {func(c *simaws.Config) { c.Refreshes = []simaws.Refresh{{Group: group, Status: "Successful"}} }, ""},
-		"machines have a lifetime":   {func(c *simaws.Config) { c.Groups[0].MaxInstanceLifetime = 86400 }, "InstanceLifetime: it replaces machines after 24 hours"},
-		"a warm pool":                {func(c *simaws.Config) { c.Groups[0].WarmPool = true }, "WarmPool: "},
-		"dead machines are replaced": {func(c *simaws.Config) { c.Groups[0].Suspended, c.Groups[0].Tags[methodTag] = nil, "LaunchInstances" }, "ReplacesMachines: "},
-		"nodes are born open":        {func(c *simaws.Config) { delete(c.Groups[0].Tags, labelTag+cloudGroupLabel) }, "BornOpen: its nodes are not known to register with the label muster.dev/cloud-group"},
+		"zones would be balanced, and the process is suspended": {func(c *simaws.Config) { c.Groups[0].Subnets = []string{subnet, "subnet-b"} },
+			""},
+		"Spot is rebalanced": {func(c *simaws.Config) { c.Groups[0].CapacityRebalance = true }, "CapacityRebalancing: "},
+		"a refresh is under way": {func(c *simaws.Config) { c.Refreshes = []simaws.Refresh{{Group: group, Status: "InProgress"}} },
+			"InstanceRefresh: "},
+		"a refresh is over": {func(c *simaws.Config) { c.Refreshes = []simaws.Refresh{{Group: group, Status: "Successful"}} }, ""},
+		"machines have a lifetime": {func(c *simaws.Config) { c.Groups[0].MaxInstanceLifetime = 86400 },
+			"InstanceLifetime: it replaces machines after 24 hours"},
+		"a warm pool": {func(c *simaws.Config) { c.Groups[0].WarmPool = true }, "WarmPool: "},
+		"dead machines are replaced": {func(c *simaws.Config) { c.Groups[0].Suspended, c.Groups[0].Tags[methodTag] = nil, "LaunchInstances" },
+			"ReplacesMachines: "},
+		"nodes are born open": {func(c *simaws.Config) { delete(c.Groups[0].Tags, labelTag+cloudGroupLabel) },
+			"BornOpen: its nodes are not known to register with the label muster.dev/cloud-group"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -328,7 +341,8 @@ func TestDiscoveryReadsAllPages(t *testing.T) {
 }
 
 func TestAListThatFailsIsNoEmptyList(t *testing.T) {
-	for _, action := range []string{"DescribeAutoScalingGroups", "DescribeInstanceTypes", "DescribeSubnets", "DescribePolicies", "DescribeLaunchTemplateVersions"} {
+	for _, action := range []string{"DescribeAutoScalingGroups", "DescribeInstanceTypes", "DescribeSubnets", "DescribePolicies",
+		"DescribeLaunchTemplateVersions"} {
 		s := newSim(t, plenty(fault(action, cloudsim.CallLost)), account())
 		if d, err := s.provider().Discover(context.Background()); err == nil || len(d.Groups) > 0 {
 			t.Errorf("%s: got %v and %v, want an error", action, d, err)

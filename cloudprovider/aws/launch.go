@@ -65,11 +65,11 @@ func (p *Provider) check(l *launch) error {
 			Message: fmt.Sprintf("NodeGroup %s has capacity type Reserved and no spec.aws.capacityReservation: name the reservation", l.Group.Name)}
 	case l.spec.LaunchMethod == v1alpha1.AWSReservation && l.Group.Spec.CapacityType != v1alpha1.OnDemand:
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NotReservable",
-			Message: fmt.Sprintf("NodeGroup %s has capacity type %s, and only OnDemand can be reserved first: set spec.aws.launchMethod to Fleet",
+			Message: fmt.Sprintf("NodeGroup %s has capacity type %s, but only OnDemand can be reserved first: set spec.aws.launchMethod to Fleet",
 				l.Group.Name, l.Group.Spec.CapacityType)}
 	case l.Count > mostOf(l.spec.LaunchMethod):
 		return &cloudprovider.Error{Class: v1alpha1.Quota, Code: "TooManyAtOnce",
-			Message: fmt.Sprintf("asked for %d machines, and %s launches at most %d in one call", l.Count, l.spec.LaunchMethod,
+			Message: fmt.Sprintf("%d machines requested, but %s launches at most %d in one call", l.Count, l.spec.LaunchMethod,
 				mostOf(l.spec.LaunchMethod))}
 	}
 	return nil
@@ -92,7 +92,7 @@ func (p *Provider) launch(ctx context.Context, l *launch) ([]string, error) {
 	// What an earlier call of the same token has made may be in the count already.
 	if most := int(deref(l.group.MaxSize)); known == nil && len(l.listed) == 0 && l.others+l.Count > most {
 		return nil, &cloudprovider.Error{Class: v1alpha1.Quota, Code: "MaxSize",
-			Message: fmt.Sprintf("asked for %d machines beside the %d of Auto Scaling group %s, whose MaxSize is %d: raise it",
+			Message: fmt.Sprintf("%d machines requested in addition to the %d of Auto Scaling group %s, which exceeds its MaxSize of %d: raise it",
 				l.Count, l.others, l.spec.AutoScalingGroup, most)}
 	}
 	switch {
@@ -127,7 +127,7 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 	l.group = &groups[0]
 	if templateOf(l.group, l.spec.InstanceType) == nil {
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoLaunchTemplate",
-			Message: fmt.Sprintf("Auto Scaling group %s has no launch template: launch configurations cannot be launched from, move it to a "+
+			Message: fmt.Sprintf("Auto Scaling group %s has no launch template: launch configurations are not supported, move it to a "+
 				"launch template", l.spec.AutoScalingGroup)}
 	}
 	all, err := p.instances(ctx, append(p.ours(), tagFilter(groupTag, l.spec.AutoScalingGroup))...)

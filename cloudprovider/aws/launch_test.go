@@ -232,7 +232,7 @@ func TestMaxSizeCountsAllOfTheGroup(t *testing.T) {
 		if refused == nil || refused.Class != v1alpha1.Quota || refused.Code != "MaxSize" {
 			t.Fatalf("got %v, want the group's MaxSize", err)
 		}
-		if want := "asked for 4 machines beside the 7 of Auto Scaling group gpu, whose MaxSize is 10"; !strings.Contains(err.Error(), want) {
+		if want := "4 machines requested in addition to the 7 of Auto Scaling group gpu, which exceeds its MaxSize of 10"; !strings.Contains(err.Error(), want) {
 			t.Errorf("got %q, want it to say %q", err, want)
 		}
 		if _, err := p.Launch(context.Background(), request(g, 3, token+"0")); cloudprovider.Refusal(err) != nil {

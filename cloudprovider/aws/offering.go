@@ -86,8 +86,8 @@ func (d *discovery) found(c *candidate, kind, subnet string, market v1alpha1.Cap
 	}
 	if template.Labels[cloudGroupLabel] == "" {
 		f.Warnings = append(f.Warnings, cloudprovider.Warning{Reason: cloudprovider.BornOpen, Message: fmt.Sprintf(
-			"its nodes are not known to register with the label %s, so that pods may slip onto them before Muster cordons them: "+
-				"let the kubelet set it (--node-labels), and say so by the tag %s%s", cloudGroupLabel, labelTag, cloudGroupLabel)})
+			"its nodes are not known to register with the label %s, so other pods may be bound to them before Muster cordons them: "+
+				"let the kubelet set it (--node-labels), and repeat it in the tag %s%s", cloudGroupLabel, labelTag, cloudGroupLabel)})
 	}
 	return f
 }

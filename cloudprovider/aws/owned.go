@@ -161,7 +161,7 @@ func isAnswer(err error) bool {
 func (p *Provider) adopt(ctx context.Context, l *launch, ids []string) error {
 	if _, err := p.ec2.CreateTags(ctx, &ec2.CreateTagsInput{Resources: ids, Tags: tagList(p.tags(l.LaunchRequest))}); err != nil {
 		// No refusal, whatever AWS says: the machines are there, the call is to be repeated.
-		return fmt.Errorf("the machines are there, their tags are to come: CreateTags: %w", err)
+		return fmt.Errorf("the machines exist, but are not tagged yet: CreateTags: %w", err)
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func (p *Provider) adopt(ctx context.Context, l *launch, ids []string) error {
 // drop takes the intent's tag off the group.
 func (p *Provider) drop(ctx context.Context, i *intent) error {
 	if _, err := p.autoscaling.DeleteTags(ctx, &autoscaling.DeleteTagsInput{Tags: []asgtypes.Tag{i.tag()}}); err != nil {
-		return fmt.Errorf("the launch is over, its tag on Auto Scaling group %s is to go: DeleteTags: %w", i.autoScalingGroup, err)
+		return fmt.Errorf("the launch is over, but its tag on Auto Scaling group %s remains: DeleteTags: %w", i.autoScalingGroup, err)
 	}
 	return nil
 }

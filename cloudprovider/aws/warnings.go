@@ -88,7 +88,7 @@ func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
 		out = append(out, cloudprovider.Warning{Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	if _, ok := c.tags[autoscalerTag]; ok {
-		warn(cloudprovider.OtherAutoscaler, "its tag %s lets cluster-autoscaler resize it, too: take the tag off, or keep cluster-autoscaler "+
+		warn(cloudprovider.OtherAutoscaler, "its tag %s lets cluster-autoscaler resize it, too: remove the tag, or restrict cluster-autoscaler "+
 			"to check-capacity", autoscalerTag)
 	}
 	if names := d.policies[c.name]; len(names) > 0 {
@@ -101,7 +101,7 @@ func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
 	}
 	g := c.group
 	if len(g.AvailabilityZones) > 1 && !suspended(g, "AZRebalance") {
-		warn(ZoneRebalancing, "it spans %d zones and moves machines between them, with whatever runs there: suspend its process AZRebalance",
+		warn(ZoneRebalancing, "it spans %d zones and moves machines between them, running pods included: suspend its process AZRebalance",
 			len(g.AvailabilityZones))
 	}
 	if deref(g.CapacityRebalance) {
@@ -111,13 +111,13 @@ func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
 		warn(InstanceRefresh, "an instance refresh replaces its machines: wait for its end, or cancel it")
 	}
 	if s := deref(g.MaxInstanceLifetime); s > 0 {
-		warn(InstanceLifetime, "it replaces machines after %d hours, with whatever runs there: set its maximum instance lifetime to 0", s/3600)
+		warn(InstanceLifetime, "it replaces machines after %d hours, running pods included: set its maximum instance lifetime to 0", s/3600)
 	}
 	if g.WarmPoolConfiguration != nil {
 		warn(WarmPool, "it keeps a warm pool, whose machines Muster does not use and does not count: delete the pool")
 	}
 	if c.method == v1alpha1.AWSLaunchInstances && !suspended(g, "ReplaceUnhealthy") {
-		warn(ReplacesMachines, "it replaces machines that die by others of which Muster does not know, and Muster does, too: suspend its "+
+		warn(ReplacesMachines, "it replaces ended machines with machines unknown to Muster, which replaces them, too: suspend its "+
 			"process ReplaceUnhealthy")
 	}
 	return out

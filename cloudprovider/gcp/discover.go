@@ -165,8 +165,8 @@ func (c *candidate) limits() (least, most int32, err error) {
 	case most == 0:
 		return 0, 0, unusable("the group has no limit: put %s with a number into the metadata of its instance template", keyMax)
 	case least > most:
-		return 0, 0, unusable("the group is to have %d machines at least and %d at most: correct %s or %s in its instance template", least, most,
-			keyMin, keyMax)
+		return 0, 0, unusable("the group's minimum of %d machines exceeds its maximum of %d: correct %s or %s in its instance template",
+			least, most, keyMin, keyMax)
 	}
 	return least, most, nil
 }
@@ -187,21 +187,20 @@ func (c *candidate) method() (v1alpha1.GCPLaunchMethod, error) {
 	case method != v1alpha1.GCPBulkInsert && method != v1alpha1.GCPResizeRequest && method != v1alpha1.GCPCreateInstances:
 		return "", unusable("the instance template's %s is %q: it must be BulkInsert, ResizeRequest or CreateInstances", keyMethod, method)
 	case method != v1alpha1.GCPBulkInsert && len(c.zones()) > 1:
-		return "", unusable("the group spreads machines over %d zones by itself, so that %s cannot make all of a gang's in one: use "+
-			"BulkInsert, or a group of one zone", len(c.zones()), method)
+		return "", unusable("the group spreads machines over %d zones, so %s cannot make a gang's machines in one: use "+
+			"BulkInsert, or a zonal group", len(c.zones()), method)
 	case method != v1alpha1.GCPBulkInsert && len(c.machineTypes()) > 1:
-		return "", unusable("the group chooses among %d machine types by itself, so that %s cannot make them of one: use BulkInsert, or one type",
+		return "", unusable("the group chooses from %d machine types, so %s cannot make machines of one type: use BulkInsert, or a single type",
 			len(c.machineTypes()), method)
 	case method != v1alpha1.GCPBulkInsert && c.mig.GetTargetSizePolicy().GetMode() == "BULK":
-		return "", unusable("the group has target size mode BULK, in which it grows only from nothing: make one of mode INDIVIDUAL, or use " +
-			"BulkInsert")
+		return "", unusable("the group has target size mode BULK, in which it grows only from size 0: use mode INDIVIDUAL, or BulkInsert")
 	case queues && c.template.model() != modelFlexStart && c.template.model() != modelReservationBound:
 		return "", unusable("resize requests need an instance template of provisioning model FLEX_START or RESERVATION_BOUND, and this one has "+
 			"%s", c.template.model())
 	case queues && c.scales():
-		return "", unusable("the cloud takes no resize requests for a group with an autoscaler: delete the autoscaler")
+		return "", unusable("the cloud rejects resize requests for a group with an autoscaler: delete the autoscaler")
 	case !queues && c.template.model() == modelFlexStart:
-		return "", unusable("machines of provisioning model FLEX_START come by resize requests only: set %s to ResizeRequest", keyMethod)
+		return "", unusable("machines of provisioning model FLEX_START are only available by resize requests: set %s to ResizeRequest", keyMethod)
 	}
 	return method, nil
 }
@@ -252,18 +251,19 @@ func (c *candidate) warnings(method v1alpha1.GCPLaunchMethod) (out []cloudprovid
 			"mode to OFF", c.id.name, c.autoscaler.GetAutoscalingPolicy().GetMode())
 	}
 	if c.template.isAutoscaled() {
-		warn(cloudprovider.OtherAutoscaler, "the node pool of managed instance group %s has GKE's autoscaler on, which removes machines that "+
-			"it holds for idle: turn it off", c.id.name)
+		warn(cloudprovider.OtherAutoscaler, "the node pool of managed instance group %s has GKE's autoscaler on, which may remove machines that "+
+			"it considers idle: turn it off", c.id.name)
 	}
 	if _, ok := c.template.labels[cloudGroupLabel]; !ok {
-		warn(cloudprovider.BornOpen, "the instance template of %s does not give its nodes the label %s: pods may slip onto them before they "+
+		warn(cloudprovider.BornOpen, "the instance template of %s does not give its nodes the label %s: other pods may be bound to them before "+
+			"they "+
 			"are cordoned", c.id.name, cloudGroupLabel)
 	}
 	if method == v1alpha1.GCPBulkInsert {
 		return out // its machines stand beside the group, whatever that does to its own
 	}
 	if action := c.mig.GetInstanceLifecyclePolicy().GetDefaultActionOnFailure(); action != "DO_NOTHING" {
-		warn(Repairs, "managed instance group %s makes machines anew that have ended, under the same name: set its default action on failure "+
+		warn(Repairs, "managed instance group %s recreates ended machines under the same name: set its default action on failure "+
 			"to DO_NOTHING", c.id.name)
 	}
 	if len(c.mig.GetAutoHealingPolicies()) > 0 {

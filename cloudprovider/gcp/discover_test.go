@@ -197,14 +197,14 @@ func TestDiscoverRefuses(t *testing.T) {
 	}{
 		"no limit":                            {template: gcpsim.Template{Metadata: enabled("muster-dev-max-nodes", "-")}, want: "put muster-dev-max-nodes with a number into the metadata"},
 		"a limit that is no number":           {template: gcpsim.Template{Metadata: enabled("muster-dev-max-nodes", "many")}, want: `muster-dev-max-nodes is "many": it must be a number`},
-		"less than nothing":                   {template: gcpsim.Template{Metadata: enabled("muster-dev-min-nodes", "17")}, want: "17 machines at least and 16 at most"},
+		"less than nothing":                   {template: gcpsim.Template{Metadata: enabled("muster-dev-min-nodes", "17")}, want: "minimum of 17 machines exceeds its maximum of 16"},
 		"a launch method that there is not":   {template: gcpsim.Template{Metadata: enabled("muster-dev-launch-method", "Prayer")}, want: `is "Prayer": it must be BulkInsert, ResizeRequest or CreateInstances`},
-		"resize requests over several zones":  {template: gcpsim.Template{ProvisioningModel: "FLEX_START"}, group: gcpsim.Group{Region: region, Zones: []string{zoneA, zoneB}}, want: "over 2 zones by itself"},
-		"resize requests of several types":    {template: gcpsim.Template{ProvisioningModel: "FLEX_START"}, group: gcpsim.Group{MachineTypes: []string{h100, "g2-standard-96"}}, want: "among 2 machine types by itself"},
+		"resize requests over several zones":  {template: gcpsim.Template{ProvisioningModel: "FLEX_START"}, group: gcpsim.Group{Region: region, Zones: []string{zoneA, zoneB}}, want: "over 2 zones, so ResizeRequest"},
+		"resize requests of several types":    {template: gcpsim.Template{ProvisioningModel: "FLEX_START"}, group: gcpsim.Group{MachineTypes: []string{h100, "g2-standard-96"}}, want: "from 2 machine types, so ResizeRequest"},
 		"resize requests with an autoscaler":  {template: gcpsim.Template{ProvisioningModel: "FLEX_START"}, group: gcpsim.Group{Autoscaler: &gcpsim.Autoscaler{Mode: "ON", Max: 4}}, want: "delete the autoscaler"},
 		"resize requests without their model": {template: gcpsim.Template{Metadata: enabled("muster-dev-launch-method", "ResizeRequest")}, want: "this one has STANDARD"},
-		"flex-start by a bulk insert":         {template: gcpsim.Template{ProvisioningModel: "FLEX_START", Metadata: enabled("muster-dev-launch-method", "BulkInsert")}, want: "by resize requests only"},
-		"target size mode BULK":               {template: gcpsim.Template{ProvisioningModel: "FLEX_START"}, group: gcpsim.Group{TargetSizeMode: "BULK"}, want: "make one of mode INDIVIDUAL"},
+		"flex-start by a bulk insert":         {template: gcpsim.Template{ProvisioningModel: "FLEX_START", Metadata: enabled("muster-dev-launch-method", "BulkInsert")}, want: "only available by resize requests"},
+		"target size mode BULK":               {template: gcpsim.Template{ProvisioningModel: "FLEX_START"}, group: gcpsim.Group{TargetSizeMode: "BULK"}, want: "use mode INDIVIDUAL"},
 		"a machine type that the zone lacks":  {group: gcpsim.Group{MachineTypes: []string{"m9"}}, want: "zone us-central1-a has no machine type m9"},
 	} {
 		t.Run(name, func(t *testing.T) {

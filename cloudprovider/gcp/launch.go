@@ -55,7 +55,7 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 func newLaunch(req cloudprovider.LaunchRequest) (*launch, error) {
 	spec := req.Group.Spec.GCP
 	if spec == nil {
-		return nil, config("NoGroup", "NodeGroup %s has no spec.gcp: say which managed instance group it is", req.Group.Name)
+		return nil, config("NoGroup", "NodeGroup %s has no spec.gcp: name the managed instance group there", req.Group.Name)
 	}
 	names, err := machineNames(req)
 	if err != nil {
@@ -63,8 +63,8 @@ func newLaunch(req cloudprovider.LaunchRequest) (*launch, error) {
 	}
 	l := &launch{LaunchRequest: req, spec: spec, id: managerOf(req.Group), names: names}
 	if l.zone() == "" {
-		return nil, config("NoZone", "NodeGroup %s has no spec.zone, and its managed instance group is of region %s: say in which zone its "+
-			"machines are", req.Group.Name, spec.Location)
+		return nil, config("NoZone", "NodeGroup %s has no spec.zone, and its managed instance group is of region %s: set the zone of its "+
+			"machines", req.Group.Name, spec.Location)
 	}
 	return l, nil
 }

@@ -39,10 +39,10 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 		return nil, errors.Join(errs...)
 	}
 	if err := p.bury(ctx, out); err != nil {
-		log.FromContext(ctx).Error(err, "Machines that have ended cannot be deleted; it is tried again")
+		log.FromContext(ctx).Error(err, "Deleting ended machines failed; it will be retried")
 	}
 	if len(errs) > 0 {
-		log.FromContext(ctx).Error(errors.Join(errs...), "Some machines of Google Cloud cannot be listed; they are taken to be as before")
+		log.FromContext(ctx).Error(errors.Join(errs...), "Some machines of Google Cloud cannot be listed; their last known state is used")
 	}
 	p.forget(groups, exist, out)
 	return out, nil

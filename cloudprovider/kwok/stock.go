@@ -108,7 +108,7 @@ func (s *stock) remember(ctx context.Context, w client.Client, group string) err
 	ng.Name = group
 	patch := fmt.Appendf(nil, `{"status":{"launched":%d}}`, next)
 	if err := client.IgnoreNotFound(w.Status().Patch(ctx, ng, client.RawPatch(types.MergePatchType, patch))); err != nil {
-		return fmt.Errorf("remember in the status of NodeGroup %s that %d machines were launched: %w", group, next, err)
+		return fmt.Errorf("record in the status of NodeGroup %s that %d machines were launched: %w", group, next, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -108,7 +108,7 @@ func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, 
 		return false
 	}
 	if err != nil {
-		log.FromContext(ctx).Error(err, "The machines of a cloud cannot be listed; it is tried again")
+		log.FromContext(ctx).Error(err, "Listing the machines of a cloud failed; it will be retried")
 		return true
 	}
 	listed := make(map[key]cloudprovider.Machine, len(machines))
