@@ -14,7 +14,7 @@ import (
 
 // Where pods have a say about other pods (host ports, pod affinity, hard spreading),
 // nodes of one class are no longer alike: the gang is placed pod after pod, on
-// single nodes, and a crowd judges each step as the scheduler will. It is the rare
+// single nodes, and a state judges each step as the scheduler will. It is the rare
 // case, and costs by pods × nodes.
 
 // isApart says that the gang must be placed so: its pods ask something about other
@@ -54,18 +54,18 @@ func (t *trial) placeApart() bool {
 	for _, s := range spots {
 		inRegion[s.name] = true
 	}
-	crowd := t.crowd(inRegion)
+	state := t.state(inRegion)
 	for _, i := range t.placingOrder() {
 		for range t.pods[i].Count {
-			s := t.bestSpot(crowd, spots, i)
+			s := t.bestSpot(state, spots, i)
 			if s == nil {
-				if s = t.launchSpot(crowd, len(spots), i); s == nil {
-					t.noteObstacle(crowd, spots, i)
+				if s = t.launchSpot(state, len(spots), i); s == nil {
+					t.noteObstacle(state, spots, i)
 					return false
 				}
 				spots = append(spots, s)
 			}
-			t.put(crowd, s, i)
+			t.put(state, s, i)
 		}
 	}
 	used := slices.DeleteFunc(spots, func(s *spot) bool { return s.taken == 0 })
@@ -92,46 +92,46 @@ func (t *trial) placeAgain(spots []*spot) bool {
 		}
 		s.taken = 0
 	}
-	crowd := t.crowd(use)
+	state := t.state(use)
 	for _, s := range spots {
 		if s.offer >= 0 {
-			crowd.AddNode(t.machine(s))
+			state.AddNode(t.machine(s))
 		}
 	}
 	for _, i := range t.placingOrder() {
 		for range t.pods[i].Count {
-			s := t.bestSpot(crowd, spots, i)
+			s := t.bestSpot(state, spots, i)
 			if s == nil {
-				t.noteObstacle(crowd, spots, i)
+				t.noteObstacle(state, spots, i)
 				return false
 			}
-			t.put(crowd, s, i)
+			t.put(state, s, i)
 		}
 	}
-	return !slices.ContainsFunc(spots, func(s *spot) bool { return s.taken == 0 }) && t.anyMayBeLast(crowd, spots)
+	return !slices.ContainsFunc(spots, func(s *spot) bool { return s.taken == 0 }) && t.anyMayBeLast(state, spots)
 }
 
 // anyMayBeLast says that each pod suits its place beside all others: the scheduler
 // takes them in an order of its own.
-func (t *trial) anyMayBeLast(crowd *fit.Crowd, spots []*spot) bool {
+func (t *trial) anyMayBeLast(state *fit.InterPodState, spots []*spot) bool {
 	for _, s := range spots {
 		for i, n := range s.pods {
 			if n == 0 {
 				continue
 			}
-			crowd.Remove(i, s.name)
-			if !crowd.Allows(i, s.name) {
-				t.between = fmt.Sprintf("the pods can be placed in a certain order only, and a pod of podSet %s that comes late finds no place: %s", t.pods[i].Name, crowd.Blocks(i, s.name))
+			state.Remove(i, s.name)
+			if !state.Allows(i, s.name) {
+				t.between = fmt.Sprintf("the pods can be placed in a certain order only, and a pod of podSet %s that comes late finds no place: %s", t.pods[i].Name, state.Blocks(i, s.name))
 				return false
 			}
-			crowd.Place(i, s.name)
+			state.Place(i, s.name)
 		}
 	}
 	return true
 }
 
-// crowd is that of all nodes, where the gang may use only some.
-func (t *trial) crowd(use map[string]bool) *fit.Crowd {
+// state is that of all nodes, where the gang may use only some.
+func (t *trial) state(use map[string]bool) *fit.InterPodState {
 	nodes := make([]fit.Node, 0, t.Nodes.Len())
 	for n := range t.Nodes.All() {
 		running := n.Running
@@ -140,7 +140,7 @@ func (t *trial) crowd(use map[string]bool) *fit.Crowd {
 		}
 		nodes = append(nodes, fit.Node{Name: n.Name, Labels: n.Labels, Taints: n.Taints, Pods: running, Elsewhere: !use[n.Name]})
 	}
-	return fit.NewCrowd(t.pods, nodes)
+	return fit.NewInterPodState(t.pods, nodes)
 }
 
 // spots are the nodes of the region: collect has made each a source of its own.
@@ -155,7 +155,7 @@ func (t *trial) spots() []*spot {
 // bestSpot is where the next pod of the podSet goes: where the gang has booked
 // already; then the fewest pods of its kind, so that they spread; then where fewest
 // devices are left over; then the first.
-func (t *trial) bestSpot(crowd *fit.Crowd, spots []*spot, i int) *spot {
+func (t *trial) bestSpot(state *fit.InterPodState, spots []*spot, i int) *spot {
 	var best *spot
 	var bestKey [3]int64
 	for _, s := range spots {
@@ -170,7 +170,7 @@ func (t *trial) bestSpot(crowd *fit.Crowd, spots []*spot, i int) *spot {
 				key[0] = 0
 			}
 		}
-		if (best == nil || slices.Compare(key[:], bestKey[:]) < 0) && crowd.Allows(i, s.name) {
+		if (best == nil || slices.Compare(key[:], bestKey[:]) < 0) && state.Allows(i, s.name) {
 			best, bestKey = s, key
 		}
 	}
@@ -179,7 +179,7 @@ func (t *trial) bestSpot(crowd *fit.Crowd, spots []*spot, i int) *spot {
 
 // noteObstacle notes what keeps a pod of the podSet off the first spot that has room
 // for it.
-func (t *trial) noteObstacle(crowd *fit.Crowd, spots []*spot, i int) {
+func (t *trial) noteObstacle(state *fit.InterPodState, spots []*spot, i int) {
 	for _, s := range spots {
 		if t.takes(s).has(i) && s.room.times(t.needs[i], 1) > 0 {
 			placed := 0
@@ -187,7 +187,7 @@ func (t *trial) noteObstacle(crowd *fit.Crowd, spots []*spot, i int) {
 				placed += s.pods[i]
 			}
 			t.between = fmt.Sprintf("%d of %s of podSet %s can be placed beside the others: on %s, the next would break what the pods ask of one another: %s",
-				placed, pods(t.pods[i].Count), t.pods[i].Name, s.name, crowd.Blocks(i, s.name))
+				placed, pods(t.pods[i].Count), t.pods[i].Name, s.name, state.Blocks(i, s.name))
 			return
 		}
 	}
@@ -202,7 +202,7 @@ func (t *trial) takes(s *spot) podSets {
 
 // launchSpot adds a new machine for a pod of the podSet: of the most wanted market,
 // then the lowest expected price, then the first by name.
-func (t *trial) launchSpot(crowd *fit.Crowd, number, i int) *spot {
+func (t *trial) launchSpot(state *fit.InterPodState, number, i int) *spot {
 	var order []int
 	for k := range t.offers {
 		if t.offers[k].takes.has(i) && t.mayLaunch(k) > 0 && !t.isBlocked(k, 1) {
@@ -217,8 +217,8 @@ func (t *trial) launchSpot(crowd *fit.Crowd, number, i int) *spot {
 	})
 	for _, k := range order {
 		s := &spot{name: fmt.Sprintf("%s/%d", t.offers[k].Name, number), source: -1, offer: k, room: t.offers[k].room, pods: make([]int, len(t.pods))}
-		crowd.AddNode(t.machine(s))
-		if crowd.Allows(i, s.name) {
+		state.AddNode(t.machine(s))
+		if state.Allows(i, s.name) {
 			t.ask(k, 1)
 			return s
 		}
@@ -226,7 +226,7 @@ func (t *trial) launchSpot(crowd *fit.Crowd, number, i int) *spot {
 	return nil
 }
 
-// machine is a spot's new machine as a crowd sees it.
+// machine is a spot's new machine as a state sees it.
 func (t *trial) machine(s *spot) fit.Node {
 	g := t.offers[s.offer].Group
 	labels := maps.Clone(g.Labels)
@@ -234,8 +234,8 @@ func (t *trial) machine(s *spot) fit.Node {
 	return fit.Node{Name: s.name, Labels: labels, Taints: g.Taints}
 }
 
-func (t *trial) put(crowd *fit.Crowd, s *spot, i int) {
-	crowd.Place(i, s.name)
+func (t *trial) put(state *fit.InterPodState, s *spot, i int) {
+	state.Place(i, s.name)
 	s.room = s.room.less(t.needs[i], 1)
 	s.pods[i]++
 	s.taken++

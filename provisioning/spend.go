@@ -28,8 +28,8 @@ func Spend(f Fleet, price func(group string) int64, tenant func(request types.UI
 			charge(n.Machine, n.Labelled, n.InFlight || f.InFlight[n.Machine.Launch])
 		}
 	}
-	for i := range f.Lone {
-		if m := &f.Lone[i]; m.Counts() {
+	for i := range f.Unregistered {
+		if m := &f.Unregistered[i]; m.Counts() {
 			charge(m, nil, f.InFlight[m.Launch])
 		}
 	}

@@ -68,7 +68,7 @@ func BenchmarkNewPod(b *testing.B) {
 	}
 }
 
-// BenchmarkCrowd makes a crowd of many nodes in 8 zones, 20 running pods each, and
+// BenchmarkCrowd makes a state of many nodes in 8 zones, 20 running pods each, and
 // places 64 pods.
 func BenchmarkCrowd(b *testing.B) {
 	for _, nodes := range []int{500, 5_000} {
@@ -89,7 +89,7 @@ func BenchmarkCrowd(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/nodes=%d", name, nodes), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					c := NewCrowd(pods, all)
+					c := NewInterPodState(pods, all)
 					placed := 0
 					for i := 0; placed < 64; i++ {
 						if node := all[i%nodes].Name; c.Allows(0, node) {

@@ -127,7 +127,7 @@ func (s *spread) includes(p *Pod, n *Node) bool {
 }
 
 // Between says whether the pod's own constraints are about other pods, so that it
-// takes a Crowd to judge it.
+// takes an InterPodState to judge it.
 func (p *Pod) Between() bool {
 	return len(p.attracts)+len(p.repels)+len(p.spreads)+len(p.Ports)+len(p.claims) > 0
 }

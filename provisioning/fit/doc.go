@@ -8,7 +8,7 @@
 //
 //   - Amounts: Pod.Requests against what is free on a node.
 //   - The node alone: Pod.Matches, with Pod.Mismatch to say why not.
-//   - Other pods, those that run and those of the gang: a Crowd, needed where
+//   - Other pods, those that run and those of the gang: an InterPodState, needed where
 //     Pod.Between says so or a running pod keeps the Pod away (Running.Repels).
 //
 // What cannot be judged is a Refusal that names the field and what to do about it;
@@ -21,13 +21,13 @@
 //     behind a gate that is off.
 //   - NodeUnschedulable: a cordon does not count, since pods that use a booking
 //     tolerate it.
-//   - NodePorts: Ports, and the Crowd.
+//   - NodePorts: Ports, and the InterPodState.
 //   - VolumeBinding, VolumeZone: Matches, through the claims of the template; volumes
 //     that the scheduler would have to find are refused, as is tracked capacity.
-//   - VolumeRestrictions: claims for a single pod by the Crowd; disks that are named in
+//   - VolumeRestrictions: claims for a single pod by the InterPodState; disks that are named in
 //     the pod itself are refused.
 //   - NodeVolumeLimits: drivers with limits are refused.
-//   - InterPodAffinity, PodTopologySpread: the Crowd. Selectors of namespaces count as
+//   - InterPodAffinity, PodTopologySpread: the InterPodState. Selectors of namespaces count as
 //     if they matched where that keeps pods apart, and are refused in pod affinity.
 //   - NodeName, DynamicResources, NodeDeclaredFeatures, gang scheduling: refused.
 //

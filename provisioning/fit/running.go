@@ -43,7 +43,7 @@ func ReadRunning(pod *corev1.Pod) *Running {
 }
 
 // Repels says whether the running pod's required anti-affinity is against p: then
-// the question needs a Crowd even where p itself asks nothing of other pods.
+// the question needs an InterPodState even where p itself asks nothing of other pods.
 func (r *Running) Repels(p *Pod) bool {
 	return slices.ContainsFunc(r.repels, func(t podTerm) bool { return t.matches(&p.Running) })
 }

@@ -26,7 +26,7 @@ func (t *topology) domain(nodeLabels map[string]string) int {
 
 // tally counts by domain the pods that a constraint is about.
 type tally struct {
-	// topology is a position in Crowd.topologies.
+	// topology is a position in InterPodState.topologies.
 	topology int
 	// adds is what one pod of each podSet counts.
 	adds   []int

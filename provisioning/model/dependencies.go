@@ -307,7 +307,7 @@ func nodesOfRequest(m *Model, from ref, mark func(ref)) {
 // machinesOfRequest are those that it has launched and that have no node: the others follow
 // their nodes.
 func machinesOfRequest(m *Model, from ref, mark func(ref)) {
-	for key := range m.machines.lone[types.UID(from.name)] {
+	for key := range m.machines.unregistered[types.UID(from.name)] {
 		mark(ref{group: key.group, name: key.name})
 	}
 }

@@ -50,8 +50,8 @@ func static(p *corev1.Pod) {
 }
 
 func TestANodeAndItsMachineFindEachOther(t *testing.T) {
-	lone := func(m *Model) (names []string) {
-		for _, c := range m.Fleet(noon).Lone {
+	unregistered := func(m *Model) (names []string) {
+		for _, c := range m.Fleet(noon).Unregistered {
 			names = append(names, c.Name)
 		}
 		return names
@@ -76,19 +76,19 @@ func TestANodeAndItsMachineFindEachOther(t *testing.T) {
 			for _, step := range order {
 				step(m, v)
 			}
-			if c := only(t, m).Machine; c == nil || c.State != cloudprovider.Booting || len(lone(m)) != 0 {
-				t.Fatalf("machine of the node %+v, without a node %v", c, lone(m))
+			if c := only(t, m).Machine; c == nil || c.State != cloudprovider.Booting || len(unregistered(m)) != 0 {
+				t.Fatalf("machine of the node %+v, without a node %v", c, unregistered(m))
 			}
 			m.SetMachine(machine(cloudprovider.Running))
 			if c := only(t, m).Machine; c == nil || c.State != cloudprovider.Running {
 				t.Errorf("the machine has moved on, the node's is %+v", c)
 			}
 			m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
-			if diff := cmp.Diff([]string{"n"}, lone(m)); diff != "" {
+			if diff := cmp.Diff([]string{"n"}, unregistered(m)); diff != "" {
 				t.Errorf("without a node (-want +got):\n%s", diff)
 			}
 			m.MachineTaken(machine(cloudprovider.Running))
-			if got := lone(m); len(got) > 0 {
+			if got := unregistered(m); len(got) > 0 {
 				t.Errorf("%v are without a node, and have been taken back", got)
 			}
 		})
@@ -382,7 +382,7 @@ func TestAnAccountBeginsWhenItIsOpened(t *testing.T) {
 	}
 }
 
-// BenchmarkLook takes one look at a fleet in which one node has changed, as upkeep
+// BenchmarkLook takes one look at a fleet in which one node has changed, as scale-down
 // does; BenchmarkAmounts reads the account, as each scrape of the metrics does.
 func BenchmarkLook(b *testing.B) {
 	for _, nodes := range []int{1000, 10_000, 100_000} {
@@ -390,7 +390,7 @@ func BenchmarkLook(b *testing.B) {
 			m, v := fleetOf(nodes)
 			for b.Loop() {
 				m.Set(nodeOf(v, 0))
-				provisioning.Tend(m.Fleet(noon))
+				provisioning.PlanScaleDown(m.Fleet(noon))
 			}
 		})
 	}

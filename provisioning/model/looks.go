@@ -122,13 +122,13 @@ func (m *Model) View(s *provisioning.Snapshot, r *provisioning.Request) provisio
 	return v
 }
 
-// Fleet is what upkeep depends on. It costs by the number of requests, and of
+// Fleet is what scale-down depends on. It costs by the number of requests, and of
 // machines without a node.
 func (m *Model) Fleet(now time.Time) provisioning.Fleet {
 	f := provisioning.Fleet{Requests: map[types.UID]bool{}, InFlight: map[string]bool{}}
 	m.look(now, func() {
 		s := m.snapshotAt(now)
-		f.Snapshot, f.Undecided, f.Lone, f.Consumers = &s, m.undecided(), m.machines.withoutNode(), m.consumers.lookup()
+		f.Snapshot, f.Undecided, f.Unregistered, f.Consumers = &s, m.undecided(), m.machines.withoutNode(), m.consumers.lookup()
 		for uid, e := range m.requests.byUID {
 			f.Requests[uid] = true
 			if a := m.requests.attempt(e); e.status != provisioning.Over && a.InFlight() {

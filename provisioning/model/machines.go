@@ -29,9 +29,9 @@ type machines struct {
 	// ended are the IDs of nodes whose machine has ended: that counts before the node
 	// itself is seen to be unready.
 	ended map[string]bool
-	// lone are the machines that have not ended and have no node, by the request
+	// unregistered are the machines that have not ended and have no node, by the request
 	// that they were launched for.
-	lone index[types.UID, machineKey]
+	unregistered index[types.UID, machineKey]
 	// providerIDs of nodes.
 	providerIDs map[string]string
 }
@@ -45,7 +45,7 @@ func (r ref) machine() machineKey { return machineKey{r.group, r.name} }
 func newMachines() machines {
 	return machines{
 		byKey: map[machineKey]cloudprovider.Machine{}, launched: index[string, machineKey]{}, made: map[machineKey]time.Time{}, alive: map[string]int{},
-		nodes: map[string]string{}, keys: map[string]machineKey{}, ended: map[string]bool{}, lone: index[types.UID, machineKey]{}, providerIDs: map[string]string{},
+		nodes: map[string]string{}, keys: map[string]machineKey{}, ended: map[string]bool{}, unregistered: index[types.UID, machineKey]{}, providerIDs: map[string]string{},
 	}
 }
 
@@ -150,7 +150,7 @@ func (ms *machines) relink(key machineKey, c cloudprovider.Machine, listed bool)
 	_, known := ms.byKey[key]
 	alive := known && c.State < cloudprovider.Terminated
 	_, hasNode := ms.nodes[c.ProviderID]
-	ms.lone.set(provisioning.TokenUID(c.Launch), key, alive && !hasNode)
+	ms.unregistered.set(provisioning.TokenUID(c.Launch), key, alive && !hasNode)
 	if other, ok := ms.keys[c.ProviderID]; ok && other != key {
 		return // another NodeGroup lists it now
 	}
@@ -208,7 +208,7 @@ func (ms *machines) ofLaunch(token string) (out []cloudprovider.Machine) {
 
 // withoutNode are the machines that have not ended and have no node, by group and name.
 func (ms *machines) withoutNode() (out []cloudprovider.Machine) {
-	for _, keys := range ms.lone {
+	for _, keys := range ms.unregistered {
 		for key := range keys {
 			out = append(out, ms.byKey[key])
 		}

@@ -340,8 +340,8 @@ func TestAMachineThatIsGoneStaysGone(t *testing.T) {
 	gone.State = cloudprovider.Gone
 	m.SetMachine(gone)
 	m.MachineTaken(c)
-	if f := m.Fleet(noon); len(f.Lone) != 0 {
-		t.Errorf("%v came back", f.Lone)
+	if f := m.Fleet(noon); len(f.Unregistered) != 0 {
+		t.Errorf("%v came back", f.Unregistered)
 	}
 }
 
@@ -359,7 +359,7 @@ func TestALaunchThatIsToldLaterIsKept(t *testing.T) {
 	m.SetMachine(c)
 	want := cloudprovider.Machine{Group: "gpu", Name: "i-1", ProviderID: "id-1", State: cloudprovider.Running, Launch: "gang-1"}
 	for range 2 {
-		if got := m.Fleet(noon).Lone; len(got) != 1 || got[0] != want {
+		if got := m.Fleet(noon).Unregistered; len(got) != 1 || got[0] != want {
 			t.Errorf("machines without a node are %v, want %v", got, want)
 		}
 		m.SetMachine(cloudprovider.Machine{Group: "gpu", Name: "i-1", ProviderID: "id-1", State: cloudprovider.Running})

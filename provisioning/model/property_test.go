@@ -818,7 +818,7 @@ func picture(m *Model) map[string]string {
 	f := m.Fleet(now)
 	out["requests"] = fmt.Sprint(slices.Sorted(maps.Keys(f.Requests)))
 	out["in flight"] = fmt.Sprint(slices.Sorted(maps.Keys(f.InFlight)))
-	out["lone"] = fmt.Sprintf("%+v", f.Lone)
+	out["unregistered"] = fmt.Sprintf("%+v", f.Unregistered)
 	out["launching"] = fmt.Sprint(m.Launching())
 	out["census"] = fmt.Sprint(m.Census())
 	for uid := range f.Requests {

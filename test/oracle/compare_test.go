@@ -75,10 +75,10 @@ type contest struct {
 	created []*corev1.Pod
 	pods    []*fit.Pod
 	free    map[string]nodegroups.Resources
-	crowd   *fit.Crowd
-	// exact is the crowd with selectors of namespaces spelled out; nil where there
+	state   *fit.InterPodState
+	// exact is the state with selectors of namespaces spelled out; nil where there
 	// are none.
-	exact *fit.Crowd
+	exact *fit.InterPodState
 	// present nodes; the others come later.
 	present []*corev1.Node
 	// booked nodes; nil where the gang may use all.
@@ -123,7 +123,7 @@ func (k *contest) judge(c choices, gang bool) error {
 	if refused, err := k.read(); refused || err != nil {
 		return err
 	}
-	k.crowd = fit.NewCrowd(k.pods, k.fitNodes(k.present, asWritten))
+	k.state = fit.NewInterPodState(k.pods, k.fitNodes(k.present, asWritten))
 	if err := k.spellOut(); err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func (k *contest) fitNodes(nodes []*corev1.Node, s spelling) (out []fit.Node) {
 	return out
 }
 
-// spellOut makes the exact crowd where there are selectors of namespaces.
+// spellOut makes the exact state where there are selectors of namespaces.
 func (k *contest) spellOut() error {
 	selectors := false
 	look := func(spec *corev1.PodSpec) {
@@ -279,7 +279,7 @@ func (k *contest) spellOut() error {
 		}
 		pods = append(pods, p)
 	}
-	k.exact = fit.NewCrowd(pods, k.fitNodes(k.present, spelledOut))
+	k.exact = fit.NewInterPodState(pods, k.fitNodes(k.present, spelledOut))
 	return nil
 }
 
@@ -358,7 +358,7 @@ func (k *contest) compare(i int) (allowed []string, err error) {
 			continue
 		}
 		theirs, plugin := a.verdict(n.Name)
-		ours, why := k.verdict(i, n, k.crowd)
+		ours, why := k.verdict(i, n, k.state)
 		if ours != (why == "") {
 			return nil, fmt.Errorf("set%d on %s: fit says %t and gives the reason %q", i, n.Name, ours, why)
 		}
@@ -393,17 +393,17 @@ func (k *contest) compare(i int) (allowed []string, err error) {
 	return allowed, k.checkAlone(i)
 }
 
-func (k *contest) verdict(i int, n *corev1.Node, crowd *fit.Crowd) (yes bool, why string) {
+func (k *contest) verdict(i int, n *corev1.Node, state *fit.InterPodState) (yes bool, why string) {
 	p, free := k.pods[i], k.free[n.Name]
 	if name, by, short := free.Short(p.Requests); short {
 		why += fmt.Sprintf("%d %s short; ", by, name)
 	}
-	why += p.Mismatch(n.Name, n.Labels, n.Spec.Taints) + crowd.Blocks(i, n.Name)
-	return free.Times(p.Requests, 1) == 1 && p.Matches(n.Name, n.Labels, n.Spec.Taints) && crowd.Allows(i, n.Name), why
+	why += p.Mismatch(n.Name, n.Labels, n.Spec.Taints) + state.Blocks(i, n.Name)
+	return free.Times(p.Requests, 1) == 1 && p.Matches(n.Name, n.Labels, n.Spec.Taints) && state.Allows(i, n.Name), why
 }
 
 // checkAlone: where neither the pod nor those around it ask about each other, the
-// crowd allows all.
+// state allows all.
 func (k *contest) checkAlone(i int) error {
 	p := k.pods[i]
 	if p.Between() {
@@ -420,8 +420,8 @@ func (k *contest) checkAlone(i int) error {
 		}
 	}
 	for _, n := range k.present {
-		if why := k.crowd.Blocks(i, n.Name); why != "" {
-			return fmt.Errorf("set%d on %s needs no crowd, but is blocked: %s", i, n.Name, why)
+		if why := k.state.Blocks(i, n.Name); why != "" {
+			return fmt.Errorf("set%d on %s needs no state, but is blocked: %s", i, n.Name, why)
 		}
 	}
 	return nil
@@ -492,7 +492,7 @@ func (k *contest) join() {
 	more := k.nodes[len(k.present):]
 	k.present = k.nodes
 	for _, n := range k.fitNodes(more, asWritten) {
-		k.crowd.AddNode(n)
+		k.state.AddNode(n)
 	}
 	if k.exact != nil {
 		for _, n := range k.fitNodes(more, spelledOut) {
@@ -533,13 +533,13 @@ func (k *contest) takeBack() int {
 
 func (k *contest) count(i int, node string, n int) {
 	k.free[node].Sub(k.pods[i].Requests, n)
-	for _, crowd := range []*fit.Crowd{k.crowd, k.exact} {
+	for _, state := range []*fit.InterPodState{k.state, k.exact} {
 		switch {
-		case crowd == nil:
+		case state == nil:
 		case n > 0:
-			crowd.Place(i, node)
+			state.Place(i, node)
 		default:
-			crowd.Remove(i, node)
+			state.Remove(i, node)
 		}
 	}
 	k.look()

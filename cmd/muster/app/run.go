@@ -194,7 +194,7 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.M
 			Registry: metrics.Registry, Clock: clock.RealClock{},
 		},
 		discovery,
-		&group.Births{
+		&group.LaunchMarker{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), ConfigMap: types.NamespacedName{Namespace: deploy.Namespace, Name: deploy.Launching},
 			Model: m, Synced: feed.Synced, Changed: m.Changed(), Clock: clock.RealClock{},
 		},

@@ -123,13 +123,13 @@ func (c *Controller) rest(ctx context.Context, d time.Duration) bool {
 // look decides and tidies up once. It returns when to look again, and how long
 // others were kept from deciding. What fails keeps nothing else from being tidied up.
 func (c *Controller) look(ctx context.Context) (next time.Time, took time.Duration) {
-	var u provisioning.Upkeep
+	var u provisioning.ScaleDown
 	var going []string
 	c.Model.Decide(func() {
 		began := c.Clock.Now()
 		fleet := c.Model.Fleet(began)
 		fleet.Evictions, fleet.Past = c.evictions, c.past
-		u = provisioning.Tend(fleet)
+		u = provisioning.PlanScaleDown(fleet)
 		u.TakeBack, next = c.willing(u.TakeBack)
 		going = slices.Clone(u.Cordon)
 		for _, r := range u.TakeBack {
@@ -206,7 +206,7 @@ func (w *work) do(f func() error) {
 }
 
 // changeNodes writes each node once.
-func (c *Controller) changeNodes(ctx context.Context, w *work, u provisioning.Upkeep) {
+func (c *Controller) changeNodes(ctx context.Context, w *work, u provisioning.ScaleDown) {
 	changes := map[string][]func(*corev1.Node) error{}
 	for _, l := range u.Unlabel {
 		changes[l.Node] = append(changes[l.Node], func(n *corev1.Node) error {

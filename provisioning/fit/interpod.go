@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Node is a node of a Crowd.
+// Node is a node of an InterPodState.
 type Node struct {
 	Name   string
 	Labels map[string]string
@@ -20,11 +20,11 @@ type Node struct {
 	Elsewhere bool
 }
 
-// Crowd judges the pods of a gang by the pods around them: those that run and those
+// InterPodState judges the pods of a gang by the pods around them: those that run and those
 // of the gang that have been placed. It holds all nodes of the cluster, those that
 // the gang may not use included: their pods and domains count. It is the one thing
 // in this package that changes.
-type Crowd struct {
+type InterPodState struct {
 	pods       []*Pod
 	rules      []rules
 	topologies []topology
@@ -48,7 +48,7 @@ type rules struct {
 	spreads  []*spreadTally
 }
 
-// place is a node as the crowd knows it.
+// place is a node as the state knows it.
 type place struct {
 	labels map[string]string
 	// domains of the node by topology; those of topologies that came later are
@@ -70,9 +70,9 @@ type claimUse struct {
 	placed map[string]int
 }
 
-// NewCrowd starts with none of the pods placed. Pods go by their positions here.
-func NewCrowd(pods []*Pod, nodes []Node) *Crowd {
-	c := &Crowd{
+// NewInterPodState starts with none of the pods placed. Pods go by their positions here.
+func NewInterPodState(pods []*Pod, nodes []Node) *InterPodState {
+	c := &InterPodState{
 		pods:   pods,
 		rules:  make([]rules, len(pods)),
 		places: make(map[string]*place, len(nodes)),
@@ -90,7 +90,7 @@ func NewCrowd(pods []*Pod, nodes []Node) *Crowd {
 	return c
 }
 
-func (c *Crowd) addRules(i int, p *Pod) {
+func (c *InterPodState) addRules(i int, p *Pod) {
 	r := &c.rules[i]
 	for k := range p.attracts {
 		r.attracts = append(r.attracts, c.newTally(p.attracts[k].topology, p.attractedTo))
@@ -129,7 +129,7 @@ func clashes(pods []*Pod) [][]bool {
 }
 
 // newTally counts the pods that match.
-func (c *Crowd) newTally(topology string, matches func(*Running) bool) *tally {
+func (c *InterPodState) newTally(topology string, matches func(*Running) bool) *tally {
 	t := &tally{topology: c.topology(topology), adds: make([]int, len(c.pods))}
 	for j, q := range c.pods {
 		if matches(&q.Running) {
@@ -140,7 +140,7 @@ func (c *Crowd) newTally(topology string, matches func(*Running) bool) *tally {
 }
 
 // against is the tally of terms against podSet i in the topology.
-func (c *Crowd) against(i int, key string) *tally {
+func (c *InterPodState) against(i int, key string) *tally {
 	topology := c.topology(key)
 	for _, t := range c.rules[i].repelled {
 		if t.topology == topology {
@@ -175,7 +175,7 @@ func (p *Pod) attractedTo(r *Running) bool {
 	return len(p.attracts) > 0
 }
 
-func (c *Crowd) topology(key string) int {
+func (c *InterPodState) topology(key string) int {
 	i := slices.IndexFunc(c.topologies, func(t topology) bool { return t.key == key })
 	if i < 0 {
 		i = len(c.topologies)
@@ -185,16 +185,16 @@ func (c *Crowd) topology(key string) int {
 }
 
 // domain of the place in a topology.
-func (c *Crowd) domain(at *place, topology int) int {
+func (c *InterPodState) domain(at *place, topology int) int {
 	for k := len(at.domains); k <= topology; k++ {
 		at.domains = append(at.domains, c.topologies[k].domain(at.labels))
 	}
 	return at.domains[topology]
 }
 
-// AddNode adds a node that is not in the crowd yet, such as a machine to be launched.
+// AddNode adds a node that is not in the state yet, such as a machine to be launched.
 // Where constraints are over host names, its labels must have one of its own.
-func (c *Crowd) AddNode(n Node) {
+func (c *InterPodState) AddNode(n Node) {
 	at := &place{
 		labels:  n.Labels,
 		domains: make([]int, 0, len(c.topologies)),
@@ -215,7 +215,7 @@ func (c *Crowd) AddNode(n Node) {
 }
 
 // meet counts the node's pods for the rules of podSet i.
-func (c *Crowd) meet(i int, at *place, n *Node) {
+func (c *InterPodState) meet(i int, at *place, n *Node) {
 	p, rules := c.pods[i], &c.rules[i]
 	for _, t := range rules.spreads {
 		at.outside[t.number] = !p.spreadOver(n) || !t.of.includes(p, n)
@@ -262,14 +262,14 @@ func (p *Pod) spreadOver(n *Node) bool {
 	return true
 }
 
-// Place puts a pod of podSet i on a node of the crowd, whether or not it is blocked
+// Place puts a pod of podSet i on a node of the state, whether or not it is blocked
 // there.
-func (c *Crowd) Place(i int, node string) { c.count(i, node, 1) }
+func (c *InterPodState) Place(i int, node string) { c.count(i, node, 1) }
 
 // Remove undoes Place.
-func (c *Crowd) Remove(i int, node string) { c.count(i, node, -1) }
+func (c *InterPodState) Remove(i int, node string) { c.count(i, node, -1) }
 
-func (c *Crowd) count(i int, node string, n int) {
+func (c *InterPodState) count(i int, node string, n int) {
 	at := c.places[node]
 	for k, clash := range c.clashes {
 		if clash[i] {
@@ -298,11 +298,11 @@ func (c *Crowd) count(i int, node string, n int) {
 }
 
 // Allows says whether a pod of podSet i may go to the node now, as far as other pods
-// go. A node that is not in the crowd allows nothing.
-func (c *Crowd) Allows(i int, node string) bool { return c.obstacle(i, node).kind == nothing }
+// go. A node that is not in the state allows nothing.
+func (c *InterPodState) Allows(i int, node string) bool { return c.obstacle(i, node).kind == nothing }
 
 // Blocks says why Allows is false, or is empty.
-func (c *Crowd) Blocks(i int, node string) string {
+func (c *InterPodState) Blocks(i int, node string) string {
 	p, o := c.pods[i], c.obstacle(i, node)
 	where := func(t *tally) string {
 		key := c.topologies[t.topology].key
@@ -360,7 +360,7 @@ const (
 	tooManyHere
 )
 
-func (c *Crowd) obstacle(i int, node string) obstacle {
+func (c *InterPodState) obstacle(i int, node string) obstacle {
 	at := c.places[node]
 	if at == nil {
 		return obstacle{kind: unknownNode}
@@ -405,7 +405,7 @@ func (c *Crowd) obstacle(i int, node string) obstacle {
 
 // attracted judges pod affinity. The first of pods that want to be with their own
 // kind may go anywhere: none would ever run otherwise.
-func (c *Crowd) attracted(i int, at *place, tallies []*tally) obstacle {
+func (c *InterPodState) attracted(i int, at *place, tallies []*tally) obstacle {
 	alone, missing := true, (*tally)(nil)
 	for _, t := range tallies {
 		d := c.domain(at, t.topology)

@@ -87,14 +87,14 @@ func strays(names ...string) (out []Stray) {
 func TestTend(t *testing.T) {
 	longAgo := noon.Add(-time.Hour)
 	label := []Booking{{Key: "gang", Namespace: "ns", UID: uid}}
-	toGo := func(names ...string) Upkeep { return Upkeep{Cordon: names} }
-	gone := func(launch string) Upkeep { return Upkeep{TakeBack: []Return{{machineOf("a", launch)[0], "a"}}} }
-	open := Upkeep{Lift: []string{"a"}}
-	at := func(d time.Duration) Upkeep { return Upkeep{At: noon.Add(d)} }
+	toGo := func(names ...string) ScaleDown { return ScaleDown{Cordon: names} }
+	gone := func(launch string) ScaleDown { return ScaleDown{TakeBack: []Return{{machineOf("a", launch)[0], "a"}}} }
+	open := ScaleDown{Lift: []string{"a"}}
+	at := func(d time.Duration) ScaleDown { return ScaleDown{At: noon.Add(d)} }
 	spared := func(name string, d time.Duration) map[string]time.Time {
 		return map[string]time.Time{name: noon.Add(d)}
 	}
-	noRoom := Upkeep{At: noon.Add(roomAgain), Past: Past{Spared: spared("a", roomAgain)}}
+	noRoom := ScaleDown{At: noon.Add(roomAgain), Past: Past{Spared: spared("a", roomAgain)}}
 	stray := func(n Node) Node {
 		n.Pods, n.Strays = n.Pods+1, strays("web")
 		return n
@@ -122,10 +122,10 @@ func TestTend(t *testing.T) {
 		return fleet(n).with(func(f *Fleet) { f.Past.Leaving = map[string]time.Time{"a": noon.Add(-ago)} })
 	}
 	leaving := func(n Node) Fleet { return cordoned(n, settle) }
-	lone := func(state cloudprovider.State, launch string) Fleet {
+	unregistered := func(state cloudprovider.State, launch string) Fleet {
 		m := machineOf("a", launch)
 		m[0].State = state
-		return fleet().with(func(f *Fleet) { f.Lone = m })
+		return fleet().with(func(f *Fleet) { f.Unregistered = m })
 	}
 
 	// A node of a real cloud, which does not know yet what it is.
@@ -136,12 +136,12 @@ func TestTend(t *testing.T) {
 			f.Nodes.Set(&n)
 		})
 	}
-	adopted := func(cordon bool) Upkeep { return Upkeep{Adopt: []Adoption{{"a", machineOf("a", token)[0], cordon}}} }
+	adopted := func(cordon bool) ScaleDown { return ScaleDown{Adopt: []Adoption{{"a", machineOf("a", token)[0], cordon}}} }
 
 	for _, tc := range []struct {
 		name  string
 		fleet Fleet
-		want  Upkeep
+		want  ScaleDown
 	}{
 		{"a node whose machine an attempt in flight has launched is marked and cordoned", unmarked().with(inFlight), adopted(true)},
 		{"one whose attempt is over is marked", unmarked(), adopted(false)},
@@ -155,111 +155,111 @@ func TestTend(t *testing.T) {
 		{"then watched until the node has settled", fleet(Node{Cordon: GivingBack}), at(settle)},
 		{"then taken back", leaving(idle), gone("")},
 		{"unless a pod slipped in between", leaving(Node{Pods: 1}), open},
-		{"a machine with pods stays", fleet(Node{Pods: 1}), Upkeep{}},
-		{"a booked machine stays", fleet(Node{IdleSince: longAgo, Cordon: Held, Bookings: label, Labelled: label}).with(known), Upkeep{}},
-		{"also one that was to go", leaving(Node{Bookings: label, Labelled: label}).with(known), Upkeep{}},
-		{"a human's cordon is nobody's business", fleet(Node{IdleSince: longAgo, Cordon: Foreign}), Upkeep{}},
-		{"a node that somebody wants to keep stays", fleet(Node{IdleSince: longAgo, Kept: true}), Upkeep{}},
+		{"a machine with pods stays", fleet(Node{Pods: 1}), ScaleDown{}},
+		{"a booked machine stays", fleet(Node{IdleSince: longAgo, Cordon: Held, Bookings: label, Labelled: label}).with(known), ScaleDown{}},
+		{"also one that was to go", leaving(Node{Bookings: label, Labelled: label}).with(known), ScaleDown{}},
+		{"a human's cordon is nobody's business", fleet(Node{IdleSince: longAgo, Cordon: Foreign}), ScaleDown{}},
+		{"a node that somebody wants to keep stays", fleet(Node{IdleSince: longAgo, Kept: true}), ScaleDown{}},
 		{"also if he says so late", leaving(Node{IdleSince: longAgo, Kept: true}), open},
 		{"a cordon that nobody's booking needs is lifted", fleet(Node{IdleSince: noon, Cordon: Held}), open},
 		{"Muster's mark goes where a human has lifted the cordon", fleet(Node{Cordon: Open, Marked: true, Pods: 1}), open},
 		{"a group that gives back at once leaves the queue a moment", fleet(Node{IdleSince: noon}).with(func(f *Fleet) { f.Groups[0].IdleTimeout = 0 }), at(onOffer)},
-		{"a node of others is theirs", fleet().with(room), Upkeep{}},
+		{"a node of others is theirs", fleet().with(room), ScaleDown{}},
 
-		{"the group keeps its minimum", fleet(idle).with(atLeastOne), Upkeep{}},
+		{"the group keeps its minimum", fleet(idle).with(atLeastOne), ScaleDown{}},
 		{"machines that are leaving count against the minimum", leaving(idle).with(atLeastOne).with(func(f *Fleet) { f.add("b", idle) }), gone("")},
 		{"a minimum that was raised meanwhile keeps them", leaving(idle).with(atLeastOne), open},
 		{"but no more than it takes", leaving(idle).with(atLeastOne).with(func(f *Fleet) {
 			f.add("b", Node{Cordon: GivingBack})
 			f.Past.Leaving["b"] = noon.Add(-settle)
-		}), Upkeep{Lift: []string{"a"}, TakeBack: []Return{{machineOf("b", "")[0], "b"}}}},
-		{"machines of a launch in flight do not make up for them", fleet(idle, Node{Cordon: Joining, Launch: token, InFlight: true}).with(inFlight).with(atLeastOne), Upkeep{}},
+		}), ScaleDown{Lift: []string{"a"}, TakeBack: []Return{{machineOf("b", "")[0], "b"}}}},
+		{"machines of a launch in flight do not make up for them", fleet(idle, Node{Cordon: Joining, Launch: token, InFlight: true}).with(inFlight).with(atLeastOne), ScaleDown{}},
 		{"of two that may go the one goes that was idle for longer", fleet(Node{IdleSince: noon.Add(-11 * time.Minute)}, idle).with(atLeastOne), toGo("b")},
 
 		{"while a request is about to be decided, idle machines stay", fleet(idle).with(func(f *Fleet) { f.Undecided = true }),
-			Upkeep{At: noon.Add(offerAgain), Past: Past{Deferred: noon}}},
-		{"and still do", fleet(idle).with(deferred(offerBound - 1)), Upkeep{At: noon.Add(offerAgain), Past: Past{Deferred: noon.Add(1 - offerBound)}}},
+			ScaleDown{At: noon.Add(offerAgain), Past: Past{Deferred: noon}}},
+		{"and still do", fleet(idle).with(deferred(offerBound - 1)), ScaleDown{At: noon.Add(offerAgain), Past: Past{Deferred: noon.Add(1 - offerBound)}}},
 		{"but not for ever", fleet(idle).with(deferred(offerBound)), toGo("a")},
 
 		{"a machine is idle beside strays that have room elsewhere", fleet(stray(idle)).with(room), toGo("a")},
-		{"not beside a stray and another pod", fleet(stray(Node{Pods: 1})).with(room), Upkeep{}},
+		{"not beside a stray and another pod", fleet(stray(Node{Pods: 1})).with(room), ScaleDown{}},
 		{"nor beside strays of which one has no room elsewhere", fleet(Node{IdleSince: longAgo, Pods: 2, Strays: strays("web", "dns")}).with(room), noRoom},
 		{"nor where there is room only behind cordons", fleet(stray(idle), Node{Cordon: Foreign}, Node{Cordon: Held, Bookings: label}), noRoom},
 		{"nobody moves to a machine that may be the next to go", fleet(stray(idle), Node{IdleSince: noon}),
-			Upkeep{At: noon.Add(roomAgain), Past: Past{Spared: spared("a", roomAgain)}}},
+			ScaleDown{At: noon.Add(roomAgain), Past: Past{Spared: spared("a", roomAgain)}}},
 		{"not even to one that goes at the same moment", fleet(stray(idle)).with(func(f *Fleet) {
 			f.Groups = append(f.Groups, Group{Group: nodegroups.Group{Name: "other", IdleTimeout: 10 * time.Minute}})
 			f.add("b", idle)
 			f.of("b", "other")
-		}), Upkeep{Cordon: []string{"b"}, At: noon.Add(roomAgain), Past: Past{Spared: spared("a", roomAgain)}}},
+		}), ScaleDown{Cordon: []string{"b"}, At: noon.Add(roomAgain), Past: Past{Spared: spared("a", roomAgain)}}},
 		{"one room is not given to the strays of two machines", fleet(stray(idle), Node{IdleSince: longAgo, Pods: 1, Strays: strays("dns")}).with(room),
-			Upkeep{Cordon: []string{"a"}, At: noon.Add(roomAgain), Past: Past{Spared: spared("b", roomAgain)}}},
+			ScaleDown{Cordon: []string{"a"}, At: noon.Add(roomAgain), Past: Past{Spared: spared("b", roomAgain)}}},
 		{"of two that may go the one goes that has no strays", fleet(stray(idle), Node{IdleSince: noon.Add(-11 * time.Minute)}).with(room).with(atLeastOne), toGo("b")},
 		{"an empty machine goes in place of one that is being drained", leaving(stray(idle)).with(atLeastOne).with(room).with(func(f *Fleet) { f.add("b", idle) }),
-			Upkeep{Lift: []string{"a"}, Cordon: []string{"b"}, At: noon.Add(drainBound - settle)}},
+			ScaleDown{Lift: []string{"a"}, Cordon: []string{"b"}, At: noon.Add(drainBound - settle)}},
 		{"not where the group can spare both", leaving(stray(idle)).with(room).with(func(f *Fleet) { f.add("b", idle) }),
-			Upkeep{Cordon: []string{"b"}, Evict: strays("web"), At: noon.Add(evictAgain)}},
+			ScaleDown{Cordon: []string{"b"}, Evict: strays("web"), At: noon.Add(evictAgain)}},
 		{"nor while a request may want it", leaving(stray(idle)).with(atLeastOne).with(room).with(deferred(0)).with(func(f *Fleet) { f.add("b", idle) }),
-			Upkeep{Evict: strays("web"), At: noon.Add(offerAgain), Past: Past{Deferred: noon}}},
+			ScaleDown{Evict: strays("web"), At: noon.Add(offerAgain), Past: Past{Deferred: noon}}},
 		{"nor do those that have to be drained as well", leaving(stray(idle)).with(atLeastOne).with(func(f *Fleet) {
 			f.elsewhere(3)
 			f.add("b", Node{IdleSince: longAgo, Pods: 1, Strays: strays("dns")})
 			f.add("c", Node{IdleSince: longAgo, Pods: 1, Strays: strays("log")})
-		}), Upkeep{Cordon: []string{"b"}, Evict: strays("web"), At: noon.Add(evictAgain)}},
+		}), ScaleDown{Cordon: []string{"b"}, Evict: strays("web"), At: noon.Add(evictAgain)}},
 		{"only so many are drained at the same time", fleet().with(func(f *Fleet) {
 			f.elsewhere(mostDrains + 1)
 			for i := range mostDrains + 1 {
 				f.add(string(rune('a'+i)), Node{IdleSince: longAgo, Pods: 1, Strays: strays(fmt.Sprint("web-", i))})
 			}
 		}), toGo("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")},
-		{"strays are evicted once the node has settled", leaving(stray(idle)).with(room), Upkeep{Evict: strays("web"), At: noon.Add(evictAgain)}},
+		{"strays are evicted once the node has settled", leaving(stray(idle)).with(room), ScaleDown{Evict: strays("web"), At: noon.Add(evictAgain)}},
 		{"not before", cordoned(stray(idle), settle-1).with(room), at(1)},
 		{"nor if the room elsewhere is gone", leaving(stray(idle)), at(drainBound - settle)},
 		{"nor at once again after a budget has refused it", leaving(stray(idle)).with(room).with(refused(time.Second)), at(evictAgain - time.Second)},
-		{"but later", leaving(stray(idle)).with(room).with(refused(evictAgain)), Upkeep{Evict: strays("web"), At: noon.Add(evictAgain)}},
+		{"but later", leaving(stray(idle)).with(room).with(refused(evictAgain)), ScaleDown{Evict: strays("web"), At: noon.Add(evictAgain)}},
 		{"one that is terminating is not evicted again", leaving(Node{Pods: 1, Terminating: 1, Strays: []Stray{{Terminating: true}}}).with(room), at(drainBound - settle)},
 		{"a machine that is held up is opened", cordoned(stray(idle), drainBound).with(room).with(refused(time.Second)),
-			Upkeep{Lift: []string{"a"}, HeldUp: []HeldUp{{Machine: machineOf("a", "")[0]}}, Past: Past{Spared: spared("a", drainPause)}}},
+			ScaleDown{Lift: []string{"a"}, HeldUp: []HeldUp{{Machine: machineOf("a", "")[0]}}, Past: Past{Spared: spared("a", drainPause)}}},
 		{"and left alone for a while", fleet(stray(idle)).with(room).with(func(f *Fleet) { f.Past.Spared = spared("a", time.Minute) }),
-			Upkeep{At: noon.Add(time.Minute), Past: Past{Spared: spared("a", time.Minute)}}},
+			ScaleDown{At: noon.Add(time.Minute), Past: Past{Spared: spared("a", time.Minute)}}},
 
 		{"a node that was lost a moment ago may come back", fleet(Node{UnreadySince: noon.Add(-time.Minute), Pods: 1, Terminating: 1}), at(9 * time.Minute)},
 		{"later its machine goes, with the pods that were deleted there", fleet(lostWith(1, 1)), toGo("a")},
 		{"in the usual steps", leaving(lostWith(1, 1)), gone("")},
-		{"not while a gang holds out there", fleet(lostWith(2, 1)), Upkeep{}},
+		{"not while a gang holds out there", fleet(lostWith(2, 1)), ScaleDown{}},
 		{"nor where it was to go", leaving(lostWith(2, 1)), open},
-		{"nor under the minimum", fleet(lostWith(1, 1)).with(atLeastOne), Upkeep{}},
+		{"nor under the minimum", fleet(lostWith(1, 1)).with(atLeastOne), ScaleDown{}},
 		{"a lost machine goes though its group keeps idle ones for longer", fleet(Node{UnreadySince: lost.UnreadySince, IdleSince: noon.Add(-lostAfter)}).with(func(f *Fleet) { f.Groups[0].IdleTimeout = time.Hour }), toGo("a")},
 		{"nobody is evicted from a lost node", leaving(stray(lost)).with(room), at(drainBound - settle)},
 
-		{"a node whose machine is gone goes by itself and is not opened meanwhile", leaving(idle).with(func(f *Fleet) { f.withoutMachine("a") }), Upkeep{}},
-		{"nor is a young one", fleet(Node{Cordon: Joining, Launch: token}).with(func(f *Fleet) { f.withoutMachine("a") }), Upkeep{}},
+		{"a node whose machine is gone goes by itself and is not opened meanwhile", leaving(idle).with(func(f *Fleet) { f.withoutMachine("a") }), ScaleDown{}},
+		{"nor is a young one", fleet(Node{Cordon: Joining, Launch: token}).with(func(f *Fleet) { f.withoutMachine("a") }), ScaleDown{}},
 
-		{"young machines of an attempt in flight are its own business", fleet(Node{Cordon: Joining, Launch: token, InFlight: true}).with(inFlight), Upkeep{}},
+		{"young machines of an attempt in flight are its own business", fleet(Node{Cordon: Joining, Launch: token, InFlight: true}).with(inFlight), ScaleDown{}},
 		{"a node that was born cordoned may be somebody else's: that shows in a while", fleet(Node{Cordon: Joining, Created: noon}), at(strangerBound)},
 		{"and opens it", fleet(Node{Cordon: Joining, Created: noon.Add(-strangerBound)}), open},
 		{"also if no cloud knows its machine", fleet(Node{Cordon: Joining, Created: noon.Add(-strangerBound)}).with(func(f *Fleet) { f.withoutMachine("a") }), open},
 		{"those of an attempt that is over are taken back", fleet(Node{Cordon: Joining, Launch: token}), gone(token)},
 		{"unless somebody runs there", fleet(Node{Cordon: Joining, Launch: token, Pods: 1}), open},
-		{"a machine that has never had a node and that no attempt waits for is taken back", lone(cloudprovider.Booting, token),
-			Upkeep{TakeBack: []Return{{Machine: lone(cloudprovider.Booting, token).Lone[0]}}}},
-		{"so is a hold that no attempt waits for", lone(cloudprovider.Booting, token).with(func(f *Fleet) { f.Lone[0].Hold = true }),
-			Upkeep{TakeBack: []Return{{Machine: func() cloudprovider.Machine { m := lone(cloudprovider.Booting, token).Lone[0]; m.Hold = true; return m }()}}}},
-		{"one that an attempt waits for is not", lone(cloudprovider.Booting, token).with(inFlight), Upkeep{}},
-		{"nor one that Muster did not launch", lone(cloudprovider.Running, ""), Upkeep{}},
-		{"one whose node was deleted may get it back", lone(cloudprovider.Running, token), Upkeep{At: noon.Add(loneBound), Past: Past{Lone: spared("gpu/a", 0)}}},
-		{"for a while", lone(cloudprovider.Running, token).with(func(f *Fleet) { f.Past.Lone = spared("gpu/a", -loneBound) }),
-			Upkeep{TakeBack: []Return{{Machine: machineOf("a", token)[0]}}, Past: Past{Lone: spared("gpu/a", -loneBound)}}},
+		{"a machine that has never had a node and that no attempt waits for is taken back", unregistered(cloudprovider.Booting, token),
+			ScaleDown{TakeBack: []Return{{Machine: unregistered(cloudprovider.Booting, token).Unregistered[0]}}}},
+		{"so is a hold that no attempt waits for", unregistered(cloudprovider.Booting, token).with(func(f *Fleet) { f.Unregistered[0].Hold = true }),
+			ScaleDown{TakeBack: []Return{{Machine: func() cloudprovider.Machine { m := unregistered(cloudprovider.Booting, token).Unregistered[0]; m.Hold = true; return m }()}}}},
+		{"one that an attempt waits for is not", unregistered(cloudprovider.Booting, token).with(inFlight), ScaleDown{}},
+		{"nor one that Muster did not launch", unregistered(cloudprovider.Running, ""), ScaleDown{}},
+		{"one whose node was deleted may get it back", unregistered(cloudprovider.Running, token), ScaleDown{At: noon.Add(unregisteredBound), Past: Past{Unregistered: spared("gpu/a", 0)}}},
+		{"for a while", unregistered(cloudprovider.Running, token).with(func(f *Fleet) { f.Past.Unregistered = spared("gpu/a", -unregisteredBound) }),
+			ScaleDown{TakeBack: []Return{{Machine: machineOf("a", token)[0]}}, Past: Past{Unregistered: spared("gpu/a", -unregisteredBound)}}},
 
 		{"a machine of a NodeGroup that was deleted goes after the usual time", fleet(Node{Launch: token, IdleSince: noon.Add(-time.Minute)}).with(deletedGroup), at(9 * time.Minute)},
 		{"in the usual steps", fleet(Node{Launch: token, IdleSince: longAgo}).with(deletedGroup), toGo("a")},
-		{"but not one that Muster did not launch", fleet(idle).with(deletedGroup), Upkeep{}},
+		{"but not one that Muster did not launch", fleet(idle).with(deletedGroup), ScaleDown{}},
 
 		{"the label of a gang stays while its request is there", fleet(Node{IdleSince: noon.Add(-2 * time.Minute), Labelled: label}).with(known), at(8 * time.Minute)},
 		{"the label of a gang whose request is gone lingers", fleet(Node{Pods: 1, Labelled: label}).with(func(f *Fleet) {
 			f.Consumers = func(string, string) (int, time.Time) { return 0, noon }
 		}), at(time.Minute)},
-		{"then goes, also from a node that others keep busy", fleet(Node{Pods: 1, Labelled: label}), Upkeep{Unlabel: []Label{{"a", "gang"}}}},
+		{"then goes, also from a node that others keep busy", fleet(Node{Pods: 1, Labelled: label}), ScaleDown{Unlabel: []Label{{"a", "gang"}}}},
 		{"but not while pods of the gang run anywhere", fleet(Node{IdleSince: noon.Add(-time.Minute), Labelled: label}).with(func(f *Fleet) {
 			f.Consumers = func(namespace, key string) (int, time.Time) {
 				if namespace == "ns" && key == "gang" {
@@ -270,10 +270,10 @@ func TestTend(t *testing.T) {
 		}), at(9 * time.Minute)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := Tend(tc.fleet)
+			got := PlanScaleDown(tc.fleet)
 			got.Past.Leaving = nil // what it is for shows in the cases above
 			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(HeldUp{}, "Message"), cmpopts.IgnoreFields(Stray{}, "replica")); diff != "" {
-				t.Errorf("upkeep (-want +got):\n%s", diff)
+				t.Errorf("scale-down (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -285,7 +285,7 @@ func TestAMachineIsGivenBackStepByStep(t *testing.T) {
 	f := fleet(Node{IdleSince: noon, Pods: 1, Strays: strays("web")}).with(func(f *Fleet) { f.elsewhere(1) })
 	var story []string
 	for f.Nodes.Find("a").Machine != nil && len(story) < 10 {
-		u := Tend(f)
+		u := PlanScaleDown(f)
 		n := *f.Nodes.Find("a")
 		tell := func(what string) {
 			story = append(story, fmt.Sprintf("%s %s", f.Now.Sub(noon), what))
@@ -323,27 +323,27 @@ func TestWhatHoldsAMachineUpIsNamed(t *testing.T) {
 		"pod ns/guarded: The disruption budget web needs 2 healthy pods and has 2 currently; " +
 		"pod ns/homeless: no other node that is open, and stays, has room for it; " +
 		"pod ns/slow: it was evicted and has not ended yet; and 2 pods more. It stays open and is tried again at 2026-01-01T12:30:00Z"}}
-	if diff := cmp.Diff(want, Tend(f).HeldUp); diff != "" {
+	if diff := cmp.Diff(want, PlanScaleDown(f).HeldUp); diff != "" {
 		t.Errorf("held up (-want +got):\n%s", diff)
 	}
 }
 
-// TestUpkeepHolds makes random fleets and checks of every look that no machine goes
+// TestScaleDownHolds makes random fleets and checks of every look that no machine goes
 // that is booked, that somebody else has cordoned, that runs a pod that must stay,
 // that an attempt in flight owns or that its group needs for its minimum; and that
-// the same look gives the same upkeep.
-func TestUpkeepHolds(t *testing.T) {
+// the same look gives the same scale-down.
+func TestScaleDownHolds(t *testing.T) {
 	const cases = 20_000
 	taken, cordoned, evicted := 0, 0, 0
 	for seed := range uint64(cases) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		f := randomFleet(r)
-		u := Tend(f)
-		if diff := cmp.Diff(u, Tend(f), cmpopts.IgnoreUnexported(Stray{})); diff != "" {
-			t.Fatalf("seed %d: the same fleet gave another upkeep:\n%s", seed, diff)
+		u := PlanScaleDown(f)
+		if diff := cmp.Diff(u, PlanScaleDown(f), cmpopts.IgnoreUnexported(Stray{})); diff != "" {
+			t.Fatalf("seed %d: the same fleet gave another scale-down:\n%s", seed, diff)
 		}
 		if err := tends(f, u); err != nil {
-			t.Fatalf("seed %d: %v\nupkeep %+v", seed, err, u)
+			t.Fatalf("seed %d: %v\nscale-down %+v", seed, err, u)
 		}
 		taken, cordoned, evicted = taken+len(u.TakeBack), cordoned+len(u.Cordon), evicted+len(u.Evict)
 	}
@@ -352,8 +352,8 @@ func TestUpkeepHolds(t *testing.T) {
 	}
 }
 
-// tends says what is wrong with an upkeep.
-func tends(f Fleet, u Upkeep) error {
+// tends says what is wrong with an scale-down.
+func tends(f Fleet, u ScaleDown) error {
 	left := map[string]int{}
 	goes := map[string]bool{}
 	for n := range f.Nodes.All() {

@@ -18,10 +18,10 @@ import (
 	"github.com/muster-dev/muster/provisioning/model"
 )
 
-// Births writes down, at once, which groups have a launch in flight, where their nodes
+// LaunchMarker writes down, at once, which groups have a launch in flight, where their nodes
 // bear a label by which they can be told. The policy muster-born-cordoned reads it.
 // What it has not heard of in time is cordoned a moment after its birth.
-type Births struct {
+type LaunchMarker struct {
 	Client client.Client
 	// Live reads past any cache.
 	Live  client.Reader
@@ -39,7 +39,7 @@ type Births struct {
 }
 
 // Start writes until ctx is done.
-func (c *Births) Start(ctx context.Context) error {
+func (c *LaunchMarker) Start(ctx context.Context) error {
 	if !c.Synced(ctx) {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (c *Births) Start(ctx context.Context) error {
 	}
 }
 
-func (c *Births) tell(ctx context.Context) error {
+func (c *LaunchMarker) tell(ctx context.Context) error {
 	now := map[string]bool{}
 	for _, name := range c.Model.Launching() {
 		if g := c.Model.Group(name); g != nil {

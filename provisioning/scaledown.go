@@ -39,9 +39,9 @@ const (
 	offerBound = 10 * time.Second
 	// offerAgain is how soon it is looked again whether they have been.
 	offerAgain = 500 * time.Millisecond
-	// loneBound is how long a machine may be without the node that it has had: to
+	// unregisteredBound is how long a machine may be without the node that it has had: to
 	// delete a node and restart its kubelet is a remedy that people use.
-	loneBound = 20 * time.Second
+	unregisteredBound = 20 * time.Second
 	// lostAfter is how long a node may be unready until its machine counts as lost,
 	// if all pods on it have been deleted. Kubernetes deletes them after about 6
 	// minutes; those that tolerate an unreachable node, and their gang, go on.
@@ -62,7 +62,7 @@ const (
 	roomAgain = time.Minute
 )
 
-// Fleet is what upkeep looks at: everything that Muster may have to tidy up.
+// Fleet is what scale-down looks at: everything that Muster may have to tidy up.
 type Fleet struct {
 	*Snapshot
 	// Requests that exist.
@@ -70,8 +70,8 @@ type Fleet struct {
 	// InFlight are the tokens of attempts in flight, whose requests look after their
 	// machines themselves.
 	InFlight map[string]bool
-	// Lone machines have not ended and have no node, by group and name.
-	Lone []cloudprovider.Machine
+	// Unregistered machines have not ended and have no node, by group and name.
+	Unregistered []cloudprovider.Machine
 	// Undecided says that some request that waits for capacity is about to be
 	// decided.
 	Undecided bool
@@ -99,15 +99,15 @@ type Past struct {
 	Leaving map[string]time.Time
 	// Spared nodes are not given back before their time.
 	Spared map[string]time.Time
-	// Lone is since when running machines have been without a node, by group/name.
-	Lone map[string]time.Time
+	// Unregistered is since when running machines have been without a node, by group/name.
+	Unregistered map[string]time.Time
 	// Deferred is since when idle machines have been kept for requests that are about
 	// to be decided; zero if they are not.
 	Deferred time.Time
 }
 
-// Upkeep is what to tidy up now.
-type Upkeep struct {
+// ScaleDown is what to tidy up now.
+type ScaleDown struct {
 	// Adopt these nodes: their machines were launched by Muster, and they bear no
 	// mark of it yet.
 	Adopt []Adoption
@@ -154,16 +154,16 @@ type HeldUp struct {
 	Message string
 }
 
-// Tend says what to tidy up in the fleet: cordons and labels that serve nobody
+// PlanScaleDown says what to tidy up in the fleet: cordons and labels that serve nobody
 // any more, machines that no attempt owns, machines that stand idle.
-func Tend(f Fleet) Upkeep {
-	t := tending{Fleet: &f, spare: map[string]int{}, strained: map[string]bool{}}
-	t.u.Past = Past{Leaving: map[string]time.Time{}, Spared: map[string]time.Time{}, Lone: map[string]time.Time{}}
+func PlanScaleDown(f Fleet) ScaleDown {
+	t := scaleDown{Fleet: &f, spare: map[string]int{}, strained: map[string]bool{}}
+	t.u.Past = Past{Leaving: map[string]time.Time{}, Spared: map[string]time.Time{}, Unregistered: map[string]time.Time{}}
 	for _, n := range t.walk() {
 		t.node(n)
 	}
-	for _, m := range f.Lone {
-		t.lone(m)
+	for _, m := range f.Unregistered {
+		t.unregistered(m)
 	}
 	t.offer()
 	t.relieve()
@@ -172,10 +172,10 @@ func Tend(f Fleet) Upkeep {
 	return t.u
 }
 
-// tending is one look at the fleet.
-type tending struct {
+// scaleDown is one look at the fleet.
+type scaleDown struct {
 	*Fleet
-	u Upkeep
+	u ScaleDown
 	// spare is by how many machines each group is above its minimum once those that
 	// are leaving have left.
 	spare map[string]int
@@ -193,7 +193,7 @@ type tending struct {
 // joined and are not leaving; those of attempts in flight do not count, since they
 // may be rolled back. It returns the nodes that there may be something to do about:
 // in most fleets the most are in use.
-func (t *tending) walk() (out []*Node) {
+func (t *scaleDown) walk() (out []*Node) {
 	for i := range t.Groups {
 		t.spare[t.Groups[i].Name] = -t.Groups[i].Min
 	}
@@ -232,14 +232,14 @@ func (n *Node) lost(now time.Time) bool {
 }
 
 // again has the next look come at that time, or sooner.
-func (t *tending) again(at time.Time) {
+func (t *scaleDown) again(at time.Time) {
 	if t.u.At.IsZero() || at.Before(t.u.At) {
 		t.u.At = at
 	}
 }
 
 // labels takes those of gangs off that have ended.
-func (t *tending) labels(n *Node) {
+func (t *scaleDown) labels(n *Node) {
 	for _, b := range n.Labelled {
 		if !b.KeptUntil.IsZero() {
 			t.again(b.KeptUntil) // then others may have the room
@@ -258,7 +258,7 @@ func (t *tending) labels(n *Node) {
 
 // adopt marks the node of a cloud's machine as what it is, unless it is. A simulated
 // node is born with its mark.
-func (t *tending) adopt(n *Node) bool {
+func (t *scaleDown) adopt(n *Node) bool {
 	if n.Machine == nil || n.Machine.Launch == "" || n.Launch != "" {
 		return false
 	}
@@ -266,7 +266,7 @@ func (t *tending) adopt(n *Node) bool {
 	return true
 }
 
-func (t *tending) node(n *Node) {
+func (t *scaleDown) node(n *Node) {
 	switch {
 	case n.Cordon == Open && n.Marked:
 		t.u.Lift = append(t.u.Lift, n.Name)
@@ -284,7 +284,7 @@ func (t *tending) node(n *Node) {
 
 // orphan is a young node whose attempt is over, or that somebody else has launched
 // beside one.
-func (t *tending) orphan(n *Node) {
+func (t *scaleDown) orphan(n *Node) {
 	stranger := n.Launch == "" && (n.Machine == nil || n.Machine.Launch == "")
 	switch bound := n.Created.Add(strangerBound); {
 	case stranger && t.Now.Before(bound):
@@ -298,19 +298,19 @@ func (t *tending) orphan(n *Node) {
 }
 
 // keep opens a node that was to go.
-func (t *tending) keep(n *Node) {
+func (t *scaleDown) keep(n *Node) {
 	t.u.Lift = append(t.u.Lift, n.Name)
 	if n.Machine != nil && n.leaves(t.Now) {
 		t.spare[n.Machine.Group]++
 	}
 }
 
-func (t *tending) takeBack(n *Node) {
+func (t *scaleDown) takeBack(n *Node) {
 	t.u.TakeBack = append(t.u.TakeBack, Return{*n.Machine, n.Name})
 }
 
 // leaving is a node that was cordoned to be given back.
-func (t *tending) leaving(n *Node) {
+func (t *scaleDown) leaving(n *Node) {
 	since, seen := t.Past.Leaving[n.Name]
 	if !seen {
 		since = t.Now
@@ -338,7 +338,7 @@ func (t *tending) leaving(n *Node) {
 
 // open is a node that anybody may use. Machines of a NodeGroup that has been
 // deleted are Muster's to give back only if it has launched them.
-func (t *tending) open(n *Node) {
+func (t *scaleDown) open(n *Node) {
 	timeout := nodegroups.DefaultIdleTimeout
 	if g := t.findGroup(n.Machine.Group); g != nil {
 		timeout = g.IdleTimeout
@@ -372,20 +372,20 @@ func (t *tending) open(n *Node) {
 	}
 }
 
-// lone is a machine without a node. One that has never had one and that no attempt
+// unregistered is a machine without a node. One that has never had one and that no attempt
 // waits for is an orphan.
-func (t *tending) lone(m cloudprovider.Machine) {
+func (t *scaleDown) unregistered(m cloudprovider.Machine) {
 	if m.Launch == "" || t.InFlight[m.Launch] {
 		return
 	}
 	if m.State == cloudprovider.Running {
 		key := m.Group + "/" + m.Name
-		since, seen := t.Past.Lone[key]
+		since, seen := t.Past.Unregistered[key]
 		if !seen {
 			since = t.Now
 		}
-		t.u.Past.Lone[key] = since
-		if at := since.Add(loneBound); t.Now.Before(at) {
+		t.u.Past.Unregistered[key] = since
+		if at := since.Add(unregisteredBound); t.Now.Before(at) {
 			t.again(at)
 			return
 		}
@@ -395,7 +395,7 @@ func (t *tending) lone(m cloudprovider.Machine) {
 
 // drain evicts the strays of machines that are leaving, if they all have somewhere
 // to go.
-func (t *tending) drain() {
+func (t *scaleDown) drain() {
 	for _, n := range t.draining {
 		var evict []Stray
 		for _, s := range n.Strays {
@@ -417,7 +417,7 @@ func (t *tending) drain() {
 
 // offer keeps idle machines while a request is about to be decided that may want
 // them.
-func (t *tending) offer() {
+func (t *scaleDown) offer() {
 	if len(t.idle) == 0 || !t.Undecided {
 		return
 	}
@@ -435,7 +435,7 @@ func (t *tending) offer() {
 // relieve opens machines that are being drained where empty ones of their group can
 // go in their place: nobody has to move then, and none is paid for in vain while
 // another is held up.
-func (t *tending) relieve() {
+func (t *scaleDown) relieve() {
 	empty := map[string]int{}
 	for _, n := range t.idle {
 		if len(n.Strays) == 0 {
@@ -453,7 +453,7 @@ func (t *tending) relieve() {
 
 // retire cordons idle machines: those with the fewest strays first, then those that
 // have been idle for the longest time, then by name.
-func (t *tending) retire() {
+func (t *scaleDown) retire() {
 	if len(t.idle) == 0 {
 		return
 	}
@@ -486,7 +486,7 @@ func (t *tending) retire() {
 
 // move moves the strays of a node to others, in thought, and says whether all of
 // them have room there.
-func (t *tending) move(n *Node) bool {
+func (t *scaleDown) move(n *Node) bool {
 	t.findShelter()
 	after := t.shelter.Clone()
 	for i := range n.Strays {
@@ -500,7 +500,7 @@ func (t *tending) move(n *Node) bool {
 
 // findShelter leaves out the nodes where the scheduler puts nothing, and the
 // machines that may be the next to go: nobody should have to move twice.
-func (t *tending) findShelter() {
+func (t *scaleDown) findShelter() {
 	if t.shelter != nil {
 		return
 	}
@@ -530,7 +530,7 @@ func (s *Nodes) take(stray *Stray) bool {
 const shownPods = 3
 
 // heldUp says what keeps the node from being drained.
-func (t *tending) heldUp(n *Node) string {
+func (t *scaleDown) heldUp(n *Node) string {
 	var parts []string
 	for i := range n.Strays[:min(len(n.Strays), shownPods)] {
 		s := &n.Strays[i]

@@ -251,7 +251,7 @@ func (tc *scenario) play(t *testing.T) {
 	if tc.change != nil {
 		tc.change(all)
 	}
-	c := NewCrowd(pods, all)
+	c := NewInterPodState(pods, all)
 	play(t, c, len(all), tc.steps)
 	if tc.asks != "" {
 		i, node := pair(t, tc.asks)
@@ -263,7 +263,7 @@ func (tc *scenario) play(t *testing.T) {
 
 func nodeName(i int) string { return fmt.Sprintf("n%d", i) }
 
-func play(t *testing.T, c *Crowd, nodes int, steps []string) {
+func play(t *testing.T, c *InterPodState, nodes int, steps []string) {
 	t.Helper()
 	for _, step := range steps {
 		switch step[0] {
@@ -304,7 +304,7 @@ func pair(t *testing.T, text string) (int, string) {
 
 func TestNodesJoinACrowd(t *testing.T) {
 	p := newPod(t, "app=x", spreadBy("topologyKey: zone, maxSkew: 1"), Objects{})
-	c := NewCrowd([]*Pod{p}, []Node{{Name: "n1", Labels: set("zone=a")}})
+	c := NewInterPodState([]*Pod{p}, []Node{{Name: "n1", Labels: set("zone=a")}})
 	play(t, c, 1, []string{"0: 1", "+0 1", "0: 1"})
 	// An empty zone changes what is even; a running pod keeps a whole zone to itself,
 	// by a label that nobody asked about before.
@@ -341,7 +341,7 @@ spec: {accessModes: [ReadWriteOncePod], storageClassName: wait}
 		}
 		return p
 	}
-	c := NewCrowd([]*Pod{uses("w0", 1, "single"), uses("w1", 1, "single"), uses("w2", 4, "loose"), uses("w3", 1, "other")}, []Node{
+	c := NewInterPodState([]*Pod{uses("w0", 1, "single"), uses("w1", 1, "single"), uses("w2", 4, "loose"), uses("w3", 1, "other")}, []Node{
 		{Name: "n1", Pods: []*Running{running(t, "team", "", "volumes: [{name: v, persistentVolumeClaim: {claimName: other}}]")}},
 		{Name: "n2", Pods: []*Running{running(t, "elsewhere", "", "volumes: [{name: v, persistentVolumeClaim: {claimName: single}}]")}},
 	})
