@@ -14,7 +14,7 @@ const (
 	PurposeBooked
 	// PurposeUsed: it runs pods that are no strays.
 	PurposeUsed
-	// PurposeIdle: nobody needs it.
+	// PurposeIdle: no request needs it.
 	PurposeIdle
 	// PurposeWasted: it never served anyone, since its attempt was rolled back or is
 	// gone.

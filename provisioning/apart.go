@@ -17,7 +17,7 @@ import (
 // single nodes, and a state judges each step as the scheduler will. It is the rare
 // case, and costs by pods × nodes.
 
-// isApart says that the gang must be placed so: its pods ask something about other
+// isApart reports whether the gang must be placed so: its pods ask something about other
 // pods, or some running pod asks for distance from them.
 func (q *query) isApart() bool {
 	if slices.ContainsFunc(q.pods, (*fit.Pod).Between) {
@@ -111,7 +111,7 @@ func (t *trial) placeAgain(spots []*spot) bool {
 	return !slices.ContainsFunc(spots, func(s *spot) bool { return s.taken == 0 }) && t.anyMayBeLast(state, spots)
 }
 
-// anyMayBeLast says that each pod suits its place beside all others: the scheduler
+// anyMayBeLast reports whether each pod suits its place beside all others: the scheduler
 // takes them in an order of its own.
 func (t *trial) anyMayBeLast(state *fit.InterPodState, spots []*spot) bool {
 	for _, s := range spots {

@@ -138,10 +138,10 @@ func DecodeAttempt(s string) (Attempt, error) {
 	return a, nil
 }
 
-// InFlight says that machines of the attempt may exist that are not booked.
+// InFlight reports whether machines of the attempt may exist that are not booked.
 func (a Attempt) InFlight() bool { return a.Phase != Done }
 
-// Owned says that the request in that status looks after the attempt's machines:
+// Owned reports whether the request in that status looks after the attempt's machines:
 // they are being made, or rolled back, or are a part of what is Provisioned. All
 // others, and those of earlier attempts that bear no booking, are orphans.
 func (a Attempt) Owned(s Status) bool {
@@ -186,7 +186,7 @@ func (a Attempt) Tokens(uid types.UID) []string {
 	return out
 }
 
-// lost says that the machine is on record as lost.
+// lost reports whether the machine is on record as lost.
 func (a Attempt) lost(m cloudprovider.Machine) bool {
 	return slices.ContainsFunc(a.Replacements, func(r Replacement) bool {
 		return slices.Contains(r.Lost, LostMachine{Group: m.Group, Name: m.Name, Launch: m.Launch})

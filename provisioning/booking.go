@@ -44,8 +44,7 @@ type Booking struct {
 	KeptUntil time.Time
 	// Since is when the node was booked, by Muster's clock.
 	Since time.Time
-	// Held says that somebody creates the pods as soon as the request is Provisioned, and
-	// not before.
+	// Held: the pods are created as soon as the request is Provisioned, and not before.
 	Held bool
 	// Earlier are the pods that were on the node by then under the same key: those of an
 	// earlier request of that name. Clocks could not tell them apart, since pods are
@@ -100,7 +99,7 @@ func (b Booking) Encode() string {
 
 // BookingsOn reads the bookings from a node's labels and annotations, in the
 // order of their keys. Nothing of what is booked has been used as far as they
-// tell. A label without a readable annotation is a booking of nobody: UID is
+// tell. A label without a readable annotation is a booking of no request: UID is
 // empty. One that is not open has no namespace here: its request tells it.
 func BookingsOn(labels, annotations map[string]string) []Booking {
 	var out []Booking
@@ -133,7 +132,7 @@ func SortBookings(b []Booking) {
 	})
 }
 
-// sameAmounts says that two amounts are equal; a resource that is missing is 0.
+// sameAmounts reports whether two amounts are equal; a resource that is missing is 0.
 func sameAmounts(a, b nodegroups.Resources) bool {
 	_, _, less := a.Short(b)
 	_, _, more := b.Short(a)

@@ -19,7 +19,7 @@ import (
 type Budget struct {
 	// Policy and Name of the budget.
 	Policy, Name string
-	// Covers says whether the spending of a tenant counts.
+	// Covers reports whether the spending of a tenant counts.
 	Covers func(Tenant) bool
 	// Queues are the LocalQueues that share the budget, for messages; empty where all
 	// requests of the namespaces do.
@@ -31,8 +31,7 @@ type Budget struct {
 	Period   v1alpha1.BudgetPeriod
 	// Starts and Ends bound the period.
 	Starts, Ends time.Time
-	// Reserve is for how long money is set aside for gangs of which nobody knows when
-	// they end.
+	// Reserve is for how long money is set aside for gangs that have no known end.
 	Reserve time.Duration
 	// Spent in the period so far.
 	Spent Meter
@@ -104,6 +103,7 @@ func (b *Budget) priceOf(c *Charge, now time.Time) int64 {
 }
 
 // SharedPrice is what a gang is held to pay for its part of a machine that somebody else
+// SharedPrice is what a gang is held to pay for its part of a machine that another gang
 // is getting: half of the price at most, since there are two of them at least.
 func SharedPrice(microUSDPerHour int64) int64 { return (microUSDPerHour + 1) / 2 }
 
@@ -120,7 +120,7 @@ func (g *Gang) Runs() (longest time.Duration) {
 	return longest
 }
 
-// sharers are those who share the budget, in words.
+// sharers are the namespaces or queues that share the budget, in words.
 func (b *Budget) sharers() string {
 	var out string
 	switch len(b.Queues) {

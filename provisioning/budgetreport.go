@@ -13,9 +13,9 @@ import (
 type BudgetReport struct {
 	// Status as it stands.
 	Status v1alpha1.BudgetStatus
-	// Due says that the status on record is not good enough any more.
+	// Due reports whether the status on record is not good enough any more.
 	Due bool
-	// Warning is a sentence for those who pay, once a period for each share of the
+	// Warning is a sentence for the budget's owners, once a period for each share of the
 	// budget that they are told of; empty for none.
 	Warning string
 }

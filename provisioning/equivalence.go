@@ -48,11 +48,11 @@ func (m *Memo) plan(s *Snapshot, class string, rest Gang, policy Policy) Verdict
 	return named(v, rest)
 }
 
-// refused says that it is not known what the pods ask for. What that says names the
+// refused reports whether it is not known what the pods ask for. What that says names the
 // podSet, and costs nothing.
 func (ps PodSet) refused() bool { return ps.refusal.Refused() }
 
-// hasStake says that some node is not to the gang what it is to those alike.
+// hasStake reports whether some node is not to the gang what it is to those alike.
 func hasStake(s *Snapshot, g *Gang) bool {
 	for _, owner := range []string{bookedBy(g.UID), keyedBy(g.Key), launchedBy(g.Launch)} {
 		for range s.Nodes.ownedBy(owner) {

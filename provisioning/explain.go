@@ -130,7 +130,7 @@ func (q *query) explainNodes() []Reason {
 		for _, r := range q.regions {
 			fits = max(fits, p.Count-newTrial(q, r, byMarket).fill(i, p.Count, anyGroup))
 		}
-		// To somebody who may launch, nodes without any room are no news.
+		// To a gang that may launch, nodes without any room are no news.
 		if fits < p.Count && (fits > 0 || q.policy.Class == CheckCapacity) {
 			out = append(out, Reason{Code: CodeNoRoom, Message: fmt.Sprintf(
 				"existing nodes have room for %d of the %d pods of podSet %s, %d short; it changes when pods end or nodes join",

@@ -144,7 +144,7 @@ func (ps *PodSet) Keys() []string {
 // and those that may update LocalQueues, put it on a request.
 const QueueLabel = "kueue.x-k8s.io/queue-name"
 
-// Tenant is who pays for machines; the zero value is nobody.
+// Tenant pays for machines; the zero value stands for no tenant.
 type Tenant struct {
 	Namespace string
 	// Queue is the LocalQueue of the job that a request was made for; empty for

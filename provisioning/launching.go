@@ -113,7 +113,7 @@ func progressOf(r *Request, v View) map[callKey]*progress {
 		if p := out[callKey{token, group}]; p != nil {
 			return p
 		}
-		return &progress{} // of a group that the call is not about: somebody has edited the record
+		return &progress{} // of a group that the call is not about: the record was edited
 	}
 	ended := map[string]bool{}
 	for _, m := range v.Machines {
@@ -196,11 +196,11 @@ func (r *Request) callOf(token, group string) Call {
 			return c
 		}
 	}
-	return Call{Token: token, GroupCount: GroupCount{Group: group}} // of a record that somebody has edited
+	return Call{Token: token, GroupCount: GroupCount{Group: group}} // of a record that was edited
 }
 
 // blame says why machines that have all joined do not hold the gang: a group's
-// template that promised more than its nodes give, or somebody who came first.
+// template that promised more than its nodes give, or pods that came first.
 func blame(r *Request, v View) AttemptFailure {
 	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
 		if g := v.findGroup(n.Group); g != nil {
@@ -253,7 +253,7 @@ func unready(n *Node, s *Snapshot) (why string, again time.Time) {
 	return "", again
 }
 
-// keepsOff says that the taint keeps pods off, other than by a cordon.
+// keepsOff reports whether the taint keeps pods off, other than by a cordon.
 func keepsOff(t *corev1.Taint) bool {
 	return t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != corev1.TaintNodeUnschedulable
 }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Use is what a machine is for, and who pays for it.
+// Use is what a machine is for, and which requests pay for it.
 type Use struct {
 	Group   string
 	Purpose Purpose
@@ -47,7 +47,7 @@ type Spent struct {
 	MicroUSD  int64
 }
 
-// Ledger has what each machine is for and who pays for it, and, while its account is open,
+// Ledger has what each machine is for and which requests pay for it, and, while its account is open,
 // adds up what that costs: by purpose and by payer. Each stay of a machine, from one
 // change of its purpose to the next, is counted once, each part of it at the price of
 // that time.
@@ -94,10 +94,10 @@ func (l *Ledger) Of(machine string) Use { return l.uses[machine] }
 // Uses of all machines.
 func (l *Ledger) Uses() map[string]Use { return l.uses }
 
-// Rates of all who pay.
+// Rates of all payers.
 func (l *Ledger) Rates() map[Payer]Rate { return l.rates }
 
-// Put says what a machine is for and who pays for it from now on, and reports whether that
+// Put says what a machine is for and which requests pay for it from now on, and reports whether that
 // is new. One without shares is gone.
 func (l *Ledger) Put(machine string, u Use, now time.Time) bool {
 	before := l.uses[machine]
@@ -118,7 +118,7 @@ func (l *Ledger) Put(machine string, u Use, now time.Time) bool {
 	return true
 }
 
-// charge adds the price of a machine to the rates of those who pay it, or takes it off.
+// charge adds the price of a machine to the rates of its payers, or takes it off.
 func (l *Ledger) charge(u *Use, sign int, now time.Time) {
 	for _, share := range u.Shares {
 		p := Payer{share.Request, share.Tenant}

@@ -33,7 +33,7 @@ const strandedFor = time.Minute
 //   - machines of the attempt are born cordoned and are the attempt's.
 //
 // That is two writes of an existing node until its pods come, and one of a machine
-// that was launched. Where somebody else holds the pods back anyway, a claim opens
+// that was launched. Where the request's owner holds the pods back anyway, a claim opens
 // the node at once, and saves the second write. A cordon is lifted by one more.
 func Next(r *Request, v View) Step {
 	switch {
@@ -57,7 +57,7 @@ func Next(r *Request, v View) Step {
 }
 
 // tell of nodes that are lost. Whether a gang that runs is to be stopped then is for
-// whoever has asked for it.
+// the request or its CapacityPolicy to say.
 func tell(r *Request, v View) Step {
 	s := Step{Do: Tell, Attempt: r.Attempt, Lost: v.Lost}
 	inUse := slices.ContainsFunc(v.Lost, func(l LostNode) bool { return l.Pods > 0 })
@@ -69,7 +69,7 @@ func tell(r *Request, v View) Step {
 
 // nextOver looks after a gang that runs. Its pods select the label of its booking, so
 // what is stranded can run nowhere where less is left of that than they take: a machine
-// was lost while nobody looked, or after its pods had been stopped, or others have got the
+// was lost while Muster was down, or after its pods had been stopped, or others have got the
 // room. Where there is enough they wait for pods of their own gang that are stopping.
 func nextOver(r *Request, v View) Step {
 	if v.Stranded.Pods == 0 || !r.Policy.RevokeOnLoss {

@@ -26,15 +26,15 @@ type Node struct {
 	// its machine has not ended.
 	Ready  bool
 	Cordon Cordon
-	// Marked says that the node bears the mark of a cordon of Muster's, also where
-	// somebody else has lifted the cordon itself.
+	// Marked reports whether the node bears the mark of a cordon of Muster's, also where
+	// others have lifted the cordon itself.
 	Marked bool
-	// Kept nodes are not to be given back: somebody else than Muster has said so.
+	// Kept nodes are annotated, not by Muster, against being given back.
 	Kept bool
 	// Launch is the token of the launch that made the node, if Muster did.
 	Launch string
-	// InFlight says that the request of that launch has the machine without having
-	// booked it, or may still take it back: nobody else may book it.
+	// InFlight reports whether the request of that launch has the machine without having
+	// booked it, or may still take it back: no other request may book it.
 	InFlight bool
 
 	Allocatable nodegroups.Resources
@@ -74,7 +74,7 @@ type Node struct {
 	IdleSince time.Time
 }
 
-// Cordon says who keeps pods off a node, and why.
+// Cordon is why pods are kept off a node.
 type Cordon int
 
 const (
@@ -82,11 +82,11 @@ const (
 	Open Cordon = iota
 	// Joining nodes belong to a launch in flight: only its request may book them.
 	Joining
-	// Held nodes are cordoned for those who have booked them.
+	// Held nodes are cordoned for the requests that have booked them.
 	Held
-	// GivingBack nodes are about to go: nobody may book them.
+	// GivingBack nodes are about to go: no request may book them.
 	GivingBack
-	// Foreign cordons were put by somebody else: hands off.
+	// Foreign cordons were not put by Muster, which leaves them alone.
 	Foreign
 )
 
@@ -128,19 +128,19 @@ func NewDaemonSet(d *appsv1.DaemonSet) DaemonSet {
 	return DaemonSet{UID: d.UID, Name: name, Requests: fit.TemplateRequests(spec), pod: pod}
 }
 
-// RunsOn says whether the DaemonSet puts a pod on a node of these labels and
+// RunsOn reports whether the DaemonSet puts a pod on a node of these labels and
 // taints.
 func (d *DaemonSet) RunsOn(name string, labels map[string]string, taints []corev1.Taint) bool {
 	return d.pod.Matches(name, labels, taints)
 }
 
-// openToAll says that anybody may book room on the node, unless he has to do
-// with it in particular.
+// openToAll reports whether any request may book room on the node, also one that has
+// nothing to do with it in particular.
 func (n *Node) openToAll() bool {
 	return n.Ready && (n.Cordon == Open || n.Cordon == Held) && !n.InFlight
 }
 
-// OffersMoreThan says that the node may serve somebody whom it could not serve as
+// OffersMoreThan reports whether the node may serve a gang that it could not serve as
 // it was before; before is nil for a new one.
 func (n *Node) OffersMoreThan(before *Node) bool {
 	if !n.openToAll() || len(n.Bookings) > 0 {
@@ -154,7 +154,7 @@ func (n *Node) OffersMoreThan(before *Node) bool {
 	return more
 }
 
-// PromisesLessThan says that somebody who waits for the node as it was before may
+// PromisesLessThan reports whether a request that waits for the node as it was before may
 // wait in vain now; n is nil where it is gone.
 func (n *Node) PromisesLessThan(before *Node) bool {
 	if n == nil || before == nil {
@@ -202,7 +202,7 @@ func (n *Node) over() (keys []string) {
 	return keys
 }
 
-// aloneOn says that nobody but the gang uses or has booked the node, or has pods to come
+// aloneOn reports whether no other gang uses or has booked the node, or has pods to come
 // again.
 func (n *Node) aloneOn(g *Gang) bool {
 	others := n.Pods
@@ -221,7 +221,7 @@ func (n *Node) aloneOn(g *Gang) bool {
 	return others <= 0
 }
 
-// lacks says that less is booked than the gang needs: it is not that others are in
+// lacks reports whether less is booked than the gang needs: it is not that others are in
 // the way, who may go.
 func lacks(g *Gang, objects fit.Objects, own iter.Seq[*Node]) bool {
 	booked, needed := nodegroups.Resources{}, nodegroups.Resources{}
@@ -243,7 +243,7 @@ func (n *Node) isPaidBy(g *Gang) bool {
 	return isLaunchOf(n, g) || g.UID != "" && slices.ContainsFunc(n.Labelled, func(b Booking) bool { return b.UID == g.UID })
 }
 
-// isLaunchOf says that the node's machine was launched by the gang's attempt.
+// isLaunchOf reports whether the node's machine was launched by the gang's attempt.
 func isLaunchOf(n *Node, g *Gang) bool { return g.Launch != "" && AttemptToken(n.Launch) == g.Launch }
 
 // bookingOf is the booking of the live request of that UID on the node, or nil.

@@ -23,14 +23,13 @@ import (
 // neither changes. What reads a set only may do so from many goroutines.
 type Nodes struct {
 	byName *btree.BTreeG[*filed]
-	// owned finds nodes by those who have to do with them.
+	// owned finds nodes by what they have to do with.
 	owned *btree.BTreeG[ownership]
 	// room has the nodes as they are; best as they would be on the best of days:
 	// free and open.
 	room, best *classes
 	// keys are the labels by which nodes are told apart, in order. Others, and the
-	// host name above all, differ from node to node and hardly anybody selects on
-	// them.
+	// host name above all, differ from node to node and few pods select on them.
 	keys []string
 	dims *dims
 	// kinds by their text; only changes look them up.
@@ -97,7 +96,7 @@ type dims struct {
 	index map[corev1.ResourceName]int
 }
 
-// kind is what a pod's constraints see of a node: labels that anybody selects on,
+// kind is what a pod's constraints see of a node: labels that pods select on,
 // and taints.
 type kind struct {
 	// text is equal for equal kinds only.
@@ -255,7 +254,7 @@ func (s *Nodes) find(name string) *filed {
 // BookedBy are the nodes that bear a booking of the request, by name.
 func (s *Nodes) BookedBy(uid types.UID) iter.Seq[*Node] { return s.ownedBy(bookedBy(uid)) }
 
-// hasBookings says that some node bears a booking of the request.
+// hasBookings reports whether some node bears a booking of the request.
 func (s *Nodes) hasBookings(uid types.UID) bool {
 	for range s.BookedBy(uid) {
 		return true

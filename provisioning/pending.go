@@ -143,7 +143,7 @@ func sayLaunches(launches []GroupCount) (out string) {
 	return out
 }
 
-// opens says whether nodes that are booked now may be opened at once.
+// opens reports whether nodes that are booked now may be opened at once.
 func (r *Request) opens() bool { return r.PodsHeld || r.Status == Provisioned }
 
 // claim has the nodes booked that the plan uses, and says that the request is

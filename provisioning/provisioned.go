@@ -15,7 +15,7 @@ const unreadyGrace = 30 * time.Second
 
 // nextProvisioned looks after a booking until its pods have come, or its time is
 // over. The request stays Provisioned in the meantime, whatever happens to its
-// machines: pods may have been created, and whoever made them takes that
+// machines: pods may have been created, and their controller takes that
 // condition for final. What is lost is booked elsewhere or launched again.
 func nextProvisioned(r *Request, v View) Step {
 	rest, came := remaining(r, v.Snapshot)
@@ -36,7 +36,7 @@ func nextProvisioned(r *Request, v View) Step {
 		}
 		return expire(r, v, why)
 	case len(r.Missing) > 0:
-		return Step{Do: Rest, At: until} // nobody knows any more what is to come
+		return Step{Do: Rest, At: until} // what is to come is not known any more
 	}
 	undoing := r.Attempt.Phase == RollingBack
 	if undoing {
@@ -138,7 +138,7 @@ func rebook(r *Request, v View, plan Verdict) Step {
 	return s
 }
 
-// suffice says whether the nodes have room for the pods. Where all are alike that is
+// suffice reports whether the nodes have room for the pods. Where all are alike that is
 // seen from what remains of the bookings.
 func suffice(v View, own *Nodes, rest Gang) bool {
 	if len(rest.PodSets) == 1 {
@@ -161,9 +161,9 @@ func suffice(v View, own *Nodes, rest Gang) bool {
 	return ok
 }
 
-// repair plans anew for the pods that have not come, and says what is short where
+// repair plans again for the pods that have not come, and says what is short where
 // that fails: until there is room, or the booking's time is over. A booking that
-// has lost machines, and that nobody has begun to use, ends at once, so that what
+// has lost machines, and that no pod has begun to use, ends at once, so that what
 // is left of it serves others.
 func repair(r *Request, v View, own *Nodes, rest Gang, until time.Time) Step {
 	v = v.counting(nil) // a gang whose pods may have come has no time to wait for others
@@ -197,9 +197,9 @@ func shortage(r *Request, v View, rest Gang, plan *Verdict) string {
 		pods(left), and(plan.Message(), stranger(v.Nodes.BookedBy(r.UID))))
 }
 
-// IsWhole says that all that a request has booked is there. It stays Provisioned while
+// IsWhole reports whether all that a request has booked is there. It stays Provisioned while
 // what was lost is replaced, for the sake of pods that have come. A gang that has not
-// begun had better wait: nobody knows whether there will be anything in its place.
+// begun had better wait: there may be nothing in its place.
 func IsWhole(r *provreq.ProvisioningRequest) bool {
 	c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned)
 	attempt, err := DecodeAttempt(string(r.Status.ProvisioningClassDetails[AttemptDetail]))

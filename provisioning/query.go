@@ -29,7 +29,7 @@ type query struct {
 	regions []*region
 	// single nodes are not looked at by class.
 	single map[string]bool
-	// apart says that all nodes are single, see isApart; gather are the topologies
+	// apart reports whether all nodes are single, see isApart; gather are the topologies
 	// within a domain of which some pods must stay together.
 	apart  bool
 	gather []string
@@ -376,7 +376,7 @@ func regionOf(within []string, labels map[string]string) (name string, ok bool) 
 	return name, true
 }
 
-// countsAsNew says that an offer stands for the nodes of the group.
+// countsAsNew reports whether an offer stands for the nodes of the group.
 func (q *query) countsAsNew(group string) bool {
 	g := q.findGroup(group)
 	if g == nil || q.policy.Class != AtomicScaleUp {
@@ -393,7 +393,7 @@ func (q *query) market(g *Group) (rank int, ok bool) {
 	return rank, rank >= 0
 }
 
-// allowsGroup says whether the policy lets the gang use nodes of the group. Nodes
+// allowsGroup reports whether the policy lets the gang use nodes of the group. Nodes
 // of no group, or of one that is gone, may be used.
 func (q *query) allowsGroup(name string) bool {
 	g := q.findGroup(name)

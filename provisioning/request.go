@@ -27,7 +27,7 @@ type Request struct {
 	ValidFor time.Duration
 	// NoRetry: a request that cannot be served now fails instead of waiting.
 	NoRetry bool
-	// PodsHeld says that somebody, such as a queue, lets no pod of the gang be
+	// PodsHeld: the request's owner, such as a Workload, lets no pod of the gang be
 	// created before the request is Provisioned: its nodes may be opened at once.
 	PodsHeld bool
 	Gang     Gang
@@ -41,7 +41,7 @@ type Request struct {
 	// Invalid says what is wrong with the request's parameters, if anything.
 	// Since they cannot be changed, it is final.
 	Invalid string
-	// Lacking says what the request waits for that somebody may still create.
+	// Lacking says what the request waits for that may still be created.
 	Lacking string
 	Policy  Policy
 	Attempt Attempt
@@ -80,7 +80,7 @@ type View struct {
 	// may have.
 	Has    Holdings
 	Limits []Limit
-	// Lost nodes of the request of which nobody has been told yet, by name.
+	// Lost nodes of the request that have not been told of yet, by name.
 	Lost []LostNode
 	// Stranded pods of a gang that ran have found no room.
 	Stranded Stranded

@@ -22,8 +22,8 @@ import (
 //
 // Idle is a machine that no request has booked, that runs no pod but those of
 // DaemonSets, static ones and strays, and that keeps no room for pods to come again.
-// Nobody's cordon but Muster's own is touched, no group goes below its minimum, and no
-// machine goes whose node somebody has annotated to be kept. An empty machine goes
+// No cordon but Muster's own is touched, no group goes below its minimum, and no
+// machine goes whose node is annotated to be kept. An empty machine goes
 // before one with strays, also where that one is being drained already.
 const (
 	// labelLinger is how long a node keeps the label of a gang that has ended and
@@ -72,7 +72,7 @@ type Fleet struct {
 	InFlight map[string]bool
 	// Unregistered machines have not ended and have no node, by group and name.
 	Unregistered []cloudprovider.Machine
-	// Undecided says that some request that waits for capacity is about to be
+	// Undecided reports whether some request that waits for capacity is about to be
 	// decided.
 	Undecided bool
 	// Consumers is how many unfinished pods consume the request of that
@@ -111,8 +111,8 @@ type ScaleDown struct {
 	// Adopt these nodes: their machines were launched by Muster, and they bear no
 	// mark of it yet.
 	Adopt []Adoption
-	// Lift the cordon of these nodes, which bears Muster's mark and serves nobody,
-	// and take the mark off those whose cordon somebody else has lifted.
+	// Lift the cordon of these nodes, which bears Muster's mark and serves no request,
+	// and take the mark off those whose cordon others have lifted.
 	Lift []string
 	// Cordon these nodes to give them back: they have been idle for too long.
 	Cordon []string
@@ -130,7 +130,7 @@ type ScaleDown struct {
 	At time.Time
 }
 
-// Adoption is the node of a machine of Muster's that nobody has marked.
+// Adoption is the node of a machine of Muster's that bears no mark yet.
 type Adoption struct {
 	Node    string
 	Machine cloudprovider.Machine
@@ -147,14 +147,14 @@ type Return struct {
 // Label is the booking label of a key on a node.
 type Label struct{ Node, Key string }
 
-// HeldUp is a machine that nobody needs and that cannot be given back.
+// HeldUp is a machine that no request needs and that cannot be given back.
 type HeldUp struct {
 	Machine cloudprovider.Machine
 	// Message names the pods that hold it, and why.
 	Message string
 }
 
-// PlanScaleDown says what to tidy up in the fleet: cordons and labels that serve nobody
+// PlanScaleDown says what to tidy up in the fleet: cordons and labels that serve no request
 // any more, machines that no attempt owns, machines that stand idle.
 func PlanScaleDown(f Fleet) ScaleDown {
 	t := scaleDown{Fleet: &f, spare: map[string]int{}, strained: map[string]bool{}}
@@ -216,17 +216,17 @@ func (t *scaleDown) walk() (out []*Node) {
 	return out
 }
 
-// leaves says that the node is to go and that nothing on it is against that.
+// leaves reports whether the node is to go and that nothing on it is against that.
 func (n *Node) leaves(now time.Time) bool {
 	return n.Cordon == Joining && n.Pods == 0 || n.Cordon == GivingBack && n.vacant(now) && !n.Kept
 }
 
-// vacant says that the node runs nothing that must stay.
+// vacant reports whether the node runs nothing that must stay.
 func (n *Node) vacant(now time.Time) bool {
 	return n.Pods == len(n.Strays) || n.lost(now) && n.Pods == n.Terminating
 }
 
-// lost says that the node has been unready for so long that nobody waits for it.
+// lost reports whether the node has been unready for so long that it is not waited for.
 func (n *Node) lost(now time.Time) bool {
 	return !n.UnreadySince.IsZero() && !now.Before(n.UnreadySince.Add(lostAfter))
 }
@@ -282,7 +282,7 @@ func (t *scaleDown) node(n *Node) {
 	}
 }
 
-// orphan is a young node whose attempt is over, or that somebody else has launched
+// orphan is a young node whose attempt is over, or that others have launched
 // beside one.
 func (t *scaleDown) orphan(n *Node) {
 	stranger := n.Launch == "" && (n.Machine == nil || n.Machine.Launch == "")
@@ -336,7 +336,7 @@ func (t *scaleDown) leaving(n *Node) {
 	}
 }
 
-// open is a node that anybody may use. Machines of a NodeGroup that has been
+// open is a node that any pod may use. Machines of a NodeGroup that has been
 // deleted are Muster's to give back only if it has launched them.
 func (t *scaleDown) open(n *Node) {
 	timeout := nodegroups.DefaultIdleTimeout
@@ -433,7 +433,7 @@ func (t *scaleDown) offer() {
 }
 
 // relieve opens machines that are being drained where empty ones of their group can
-// go in their place: nobody has to move then, and none is paid for in vain while
+// go in their place: no pod has to move then, and none is paid for in vain while
 // another is held up.
 func (t *scaleDown) relieve() {
 	empty := map[string]int{}
@@ -499,7 +499,7 @@ func (t *scaleDown) move(n *Node) bool {
 }
 
 // findShelter leaves out the nodes where the scheduler puts nothing, and the
-// machines that may be the next to go: nobody should have to move twice.
+// machines that may be the next to go: no pod should have to move twice.
 func (t *scaleDown) findShelter() {
 	if t.shelter != nil {
 		return

@@ -136,7 +136,9 @@ func TestTend(t *testing.T) {
 			f.Nodes.Set(&n)
 		})
 	}
-	adopted := func(cordon bool) ScaleDown { return ScaleDown{Adopt: []Adoption{{"a", machineOf("a", token)[0], cordon}}} }
+	adopted := func(cordon bool) ScaleDown {
+		return ScaleDown{Adopt: []Adoption{{"a", machineOf("a", token)[0], cordon}}}
+	}
 
 	for _, tc := range []struct {
 		name  string
@@ -244,7 +246,11 @@ func TestTend(t *testing.T) {
 		{"a machine that has never had a node and that no attempt waits for is taken back", unregistered(cloudprovider.Booting, token),
 			ScaleDown{TakeBack: []Return{{Machine: unregistered(cloudprovider.Booting, token).Unregistered[0]}}}},
 		{"so is a hold that no attempt waits for", unregistered(cloudprovider.Booting, token).with(func(f *Fleet) { f.Unregistered[0].Hold = true }),
-			ScaleDown{TakeBack: []Return{{Machine: func() cloudprovider.Machine { m := unregistered(cloudprovider.Booting, token).Unregistered[0]; m.Hold = true; return m }()}}}},
+			ScaleDown{TakeBack: []Return{{Machine: func() cloudprovider.Machine {
+				m := unregistered(cloudprovider.Booting, token).Unregistered[0]
+				m.Hold = true
+				return m
+			}()}}}},
 		{"one that an attempt waits for is not", unregistered(cloudprovider.Booting, token).with(inFlight), ScaleDown{}},
 		{"nor one that Muster did not launch", unregistered(cloudprovider.Running, ""), ScaleDown{}},
 		{"one whose node was deleted may get it back", unregistered(cloudprovider.Running, token), ScaleDown{At: noon.Add(unregisteredBound), Past: Past{Unregistered: spared("gpu/a", 0)}}},

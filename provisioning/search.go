@@ -30,7 +30,7 @@ const (
 	bestOfDays = true
 )
 
-// hopeless says that the gang cannot be placed, nor one of its podSets alone, or
+// hopeless reports whether the gang cannot be placed, nor one of its podSets alone, or
 // only for too much money. Where each podSet alone fits, placing the largest
 // first may just have missed the way to place all: that is no reason to give up.
 func (q *query) hopeless() bool {
@@ -51,7 +51,7 @@ func (q *query) alone(i int) *query {
 	return newQuery(q.Snapshot, q.gang, q.pods[i:i+1], q.policy, q.ideal)
 }
 
-// possible says that the gang could be placed within its price.
+// possible reports whether the gang could be placed within its price.
 func (q *query) possible() bool {
 	best := q.search()
 	return best != nil && !best.overPrice()

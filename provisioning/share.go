@@ -21,7 +21,7 @@ func priceOf(milliseconds, microUSDPerHour int64) int64 {
 
 // Share is what a request pays of a machine.
 type Share struct {
-	// Request by its UID; empty for what nobody pays.
+	// Request by its UID; empty for what no request pays.
 	Request types.UID
 	// Tenant of the request; without namespace where only the request itself tells it.
 	Tenant
@@ -34,9 +34,9 @@ func (s Share) Over(d time.Duration) int64 {
 	return priceOf(max(0, d.Milliseconds()), s.MicroUSDPerHour)
 }
 
-// Shares says who pays for a machine of that price: those who have booked it, in equal
+// Shares of a machine of that price are paid by the requests that have booked it, in equal
 // parts, until their pods have ended; one that is in flight by the request that it
-// was launched for; all others by nobody. What does not divide by the bookings is
+// was launched for; all others by none. What does not divide by the bookings is
 // paid by the first of them. Launch is the machine's token.
 func Shares(launch string, bookings []Booking, inFlight bool, microUSDPerHour int64) []Share {
 	if len(bookings) == 0 {

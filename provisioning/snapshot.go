@@ -87,8 +87,8 @@ type UpcomingAttempt struct {
 	Gang     Gang
 	Policy   Policy
 	Launches []GroupCount
-	// Held says that somebody creates the gang's pods as soon as its machines are there.
-	// Of others nobody knows when they come, so what they leave is for nobody.
+	// Held: the gang's pods are created as soon as its machines are there. When those of
+	// others come is not known, so no other gang may count on what they leave.
 	Held bool
 }
 
@@ -98,7 +98,7 @@ type UpcomingAttempt struct {
 //
 // It is a list of attempts: those that have booked all that they need already, then all
 // others, each in the order in which they began. Each takes its part of what those before
-// it leave, so nobody counts on room that somebody else has counted on before him. What is
+// it leave, so no two count on the same room. What is
 // not asked for is not worked out, and a Memo keeps what has been.
 type Upcoming struct {
 	// before is the list without its last attempt; nil where there is none.

@@ -7,8 +7,8 @@ import (
 )
 
 // Spend is what the machines of each tenant cost, in millionths of a USD per hour.
-// Price is that of one machine of a group; tenant says for whom a request was made,
-// also where it is gone, and is the zero value where nobody knows.
+// Price is that of one machine of a group; tenant is that of a request,
+// also where it is gone, and the zero value where it is not known.
 func Spend(f Fleet, price func(group string) int64, tenant func(request types.UID) Tenant) map[Tenant]int64 {
 	out := map[Tenant]int64{}
 	charge := func(m *cloudprovider.Machine, bookings []Booking, inFlight bool) {

@@ -47,8 +47,8 @@ const (
 	doNotDisrupt            = "karpenter.sh/do-not-disrupt"
 )
 
-// Movable says whether a pod may be evicted for the sake of its machine: it uses
-// no devices, a controller makes it anew, and its owner has nothing against it.
+// Movable reports whether a pod may be evicted for the sake of its machine: it uses
+// no devices, a controller makes it again, and its owner has nothing against it.
 // Where the owner says nothing, only pods that can stand for each other and keep
 // no data on the node are moved: those of a ReplicaSet or ReplicationController.
 // Of all others the work of a gang may depend, though they use no device
@@ -81,7 +81,7 @@ func usesDevices(p *corev1.Pod) bool {
 	return len(p.Spec.ResourceClaims) > 0
 }
 
-// keepsData says that the pod has volumes on its node's disk that its owner has not
+// keepsData reports whether the pod has volumes on its node's disk that its owner has not
 // given up.
 func keepsData(p *corev1.Pod) bool {
 	givenUp := map[string]bool{}

@@ -224,7 +224,7 @@ func compareBool(a, b bool) int {
 	}
 }
 
-// binTakes says that pods of the podSet may be added to the bin.
+// binTakes reports whether pods of the podSet may be added to the bin.
 func (t *trial) binTakes(b *bin, i int, group string) bool {
 	takes, of := podSets(0), ""
 	if b.offer >= 0 {
@@ -302,7 +302,7 @@ func (t *trial) machinesFor(k, i, n int) int {
 // mayLaunch is how many more machines the offer may give.
 func (t *trial) mayLaunch(k int) int { return max(0, t.mayGrow(t.offers[k].Group)-t.launched[k]) }
 
-// isBlocked says that the offer's group failed lately and is not asked for n
+// isBlocked reports whether the offer's group failed lately and is not asked for n
 // machines more now.
 func (t *trial) isBlocked(k, n int) bool {
 	until, _ := t.blocked(t.offers[k].Group, t.launched[k]+n)

@@ -13,7 +13,7 @@ import (
 // it. It may hang on other checks of the queue, or on what keeps pods from being made.
 const comesWithin = time.Minute
 
-// counts says that the room of the booking is as good as used: its pods are about to come.
+// counts reports whether the room of the booking is as good as used: its pods are about to come.
 func (r *root) counts(b *Booking) bool {
 	return b.Held && !r.flying[b.UID] && r.now.Now.Before(b.Since.Add(comesWithin))
 }
@@ -94,7 +94,7 @@ func (s *Upcoming) without(uid types.UID) *Upcoming {
 	}
 }
 
-// idle says that nobody is getting machines, and that no pods are about to come.
+// idle reports whether no request is getting machines, and no pods are about to come.
 func (s *Upcoming) idle() bool { return s.before == nil && s.until.IsZero() }
 
 // of is the list up to the attempt of that request; nil where it has none in it.
@@ -206,7 +206,7 @@ func (q *query) sharing(best *trial) (v Verdict, ok bool) {
 	case q.Upcoming == nil || q.Upcoming.idle() || q.policy.Class != AtomicScaleUp || q.apart || best != nil && best.machines() == 0:
 		return v, false
 	case q.Nodes.hasBookings(q.gang.UID) && !q.Upcoming.flying[q.gang.UID]:
-		return v, false // its own bookings count as somebody's there
+		return v, false // its own bookings count as those of others there
 	}
 	later := *q.Snapshot
 	later.Nodes = q.Upcoming.forecast(q.Memo).nodes.Clone()
@@ -234,7 +234,7 @@ func (q *query) sharing(best *trial) (v Verdict, ok bool) {
 	return v, len(v.Shares) > 0
 }
 
-// has says that the gang may book the placement on the node now.
+// has reports whether the gang may book the placement on the node now.
 func (n *Node) has(g *Gang, p *Placement) bool {
 	free, ok := n.availableTo(g)
 	_, _, short := free.Short(p.Requests)

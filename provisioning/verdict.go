@@ -21,8 +21,8 @@ const (
 	Launch
 	// Wait: not now; Until or an event will change it.
 	Wait
-	// Never: no state of the groups helps; somebody has to change the gang, the
-	// policy or a group.
+	// Never: no state of the groups helps; only a change of the gang, the
+	// policy or a group does.
 	Never
 )
 
@@ -39,9 +39,8 @@ type Verdict struct {
 	// Launches says which groups grow by how many machines, by group name. For
 	// Launch.
 	Launches []GroupCount
-	// Shares says of how many machines of which groups the gang will use what others leave,
-	// who are getting them now, by group name; it is empty for machines of no group. For
-	// Launch.
+	// Shares says of how many machines of which groups, by name, the gang will use what those leave
+	// that are getting them now; Group is empty for machines of no group. For Launch.
 	Shares []GroupCount
 	// MicroUSDPerHour is the price of Launches, in millionths of a USD per hour.
 	MicroUSDPerHour int64
@@ -68,9 +67,9 @@ type Placement struct {
 	// Requests is the room that the pods take.
 	Requests nodegroups.Resources
 	// Over are the keys of bookings on the node that are over and of which no pod is
-	// left there: nobody of those gangs may come back.
+	// left there: no pod of those gangs may come back.
 	Over []string
-	// Whole says that nobody else runs on the node or has booked it, so that
+	// Whole: no other gang runs on the node or has booked it, so that
 	// the booking takes it whole and cordons it.
 	Whole bool
 }
@@ -159,7 +158,7 @@ func (v Verdict) Message() string {
 	return strings.Join(parts, "; ")
 }
 
-// misfit says that the group is of another kind than the gang needs.
+// misfit reports whether the group is of another kind than the gang needs.
 func (r Reason) misfit() bool {
 	return r.Code == CodeTooSmall || r.Code == CodeMarket || r.Code == CodeConstraint
 }

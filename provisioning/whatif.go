@@ -61,7 +61,7 @@ func (b *Booking) leaves() nodegroups.Resources {
 }
 
 // Taking is the snapshot where what the plan uses is taken for a gang of the given
-// owner, so that nobody else is promised it. The tenant pays.
+// owner, so that no other gang is promised it. The tenant pays.
 func (s *Snapshot) Taking(owner types.UID, t Tenant, plan *Verdict) *Snapshot {
 	out := *s
 	out.Nodes, out.Groups = s.Nodes.Clone(), slices.Clone(s.Groups)

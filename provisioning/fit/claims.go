@@ -141,7 +141,7 @@ func (p *Pod) readBound(field string, claim *corev1.PersistentVolumeClaim, objec
 	return Refusal{}
 }
 
-// migrates says whether the scheduler reads the volume as one of a CSI driver, and
+// migrates reports whether the scheduler reads the volume as one of a CSI driver, and
 // where it can be used differently, on nodes that say so.
 func migrates(s *corev1.PersistentVolumeSource) bool {
 	return s.AWSElasticBlockStore != nil || s.AzureDisk != nil || s.Cinder != nil || s.GCEPersistentDisk != nil || s.PortworxVolume != nil
@@ -179,7 +179,7 @@ func zoneTerms(key, value string) []corev1.NodeSelectorTerm {
 	return out
 }
 
-// isZones says whether a label lists zones: the scheduler does not heed one with a
+// isZones reports whether a label lists zones: the scheduler does not heed one with a
 // gap in it.
 func isZones(value string) bool {
 	return !slices.ContainsFunc(strings.Split(value, zoneSeparator), func(z string) bool { return strings.TrimSpace(z) == "" })
@@ -214,7 +214,7 @@ func (p *Pod) readEphemeral(field, name string, v *corev1.EphemeralVolumeSource,
 	return p.readUnbound(field, name, className, spec, objects)
 }
 
-// waitsForPod says whether volumes of the class are provided where their pod goes.
+// waitsForPod reports whether volumes of the class are provided where their pod goes.
 func waitsForPod(class *storagev1.StorageClass) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
@@ -256,7 +256,7 @@ func (p *Pod) readUnbound(field, name, className string, spec *corev1.Persistent
 	return Refusal{}
 }
 
-// noProvisioner marks a class whose volumes people make.
+// noProvisioner marks a class whose volumes are created by hand.
 const noProvisioner = "kubernetes.io/no-provisioner"
 
 // successors are the CSI drivers that provide for classes whose provisioner was once

@@ -112,13 +112,13 @@ func (p *Pod) readSpreads(spec *corev1.PodSpec, _ *Objects) Refusal {
 	return Refusal{}
 }
 
-// counts says whether the constraint of a pod in the namespace counts r. A selector
-// of everything counts, to the scheduler, nobody.
+// counts reports whether the constraint of a pod in the namespace counts r. A selector
+// of everything counts, to the scheduler, no pod.
 func (s *spread) counts(namespace string, r *Running) bool {
 	return !r.Terminating && r.Namespace == namespace && !s.selector.Empty() && s.selector.Matches(labels.Set(r.Labels))
 }
 
-// includes says whether the node is part of its domain.
+// includes reports whether the node is part of its domain.
 func (s *spread) includes(p *Pod, n *Node) bool {
 	if s.honorAffinity && (n.Elsewhere || !p.selects(n.Name, n.Labels)) {
 		return false
@@ -126,7 +126,7 @@ func (s *spread) includes(p *Pod, n *Node) bool {
 	return !s.honorTaints || untolerated(n.Taints, p.tolerations) == nil
 }
 
-// Between says whether the pod's own constraints are about other pods, so that it
+// Between reports whether the pod's own constraints are about other pods, so that it
 // takes an InterPodState to judge it.
 func (p *Pod) Between() bool {
 	return len(p.attracts)+len(p.repels)+len(p.spreads)+len(p.Ports)+len(p.claims) > 0

@@ -63,7 +63,7 @@ type place struct {
 
 type claimKey struct{ namespace, name string }
 
-// claimUse says who uses a claim that cannot be shared freely.
+// claimUse says which pods use a claim that cannot be shared freely.
 type claimUse struct {
 	running int
 	// placed counts the gang's pods by node.
@@ -165,7 +165,7 @@ func (r *Running) termsAgainst(topology string, p *Pod) (n int) {
 	return n
 }
 
-// attractedTo says whether the pod matches all of p's affinity terms.
+// attractedTo reports whether the pod matches all of p's affinity terms.
 func (p *Pod) attractedTo(r *Running) bool {
 	for i := range p.attracts {
 		if !p.attracts[i].matches(r) {
@@ -251,7 +251,7 @@ func (c *InterPodState) meet(i int, at *place, n *Node) {
 	}
 }
 
-// spreadOver says whether the node has the labels of all of p's spread constraints:
+// spreadOver reports whether the node has the labels of all of p's spread constraints:
 // without one it is part of none.
 func (p *Pod) spreadOver(n *Node) bool {
 	for i := range p.spreads {
@@ -297,7 +297,7 @@ func (c *InterPodState) count(i int, node string, n int) {
 	}
 }
 
-// Allows says whether a pod of podSet i may go to the node now, as far as other pods
+// Allows reports whether a pod of podSet i may go to the node now, as far as other pods
 // go. A node that is not in the state allows nothing.
 func (c *InterPodState) Allows(i int, node string) bool { return c.obstacle(i, node).kind == nothing }
 

@@ -13,7 +13,7 @@ type Objects struct {
 	Volume       func(name string) *corev1.PersistentVolume
 	StorageClass func(name string) *storagev1.StorageClass
 	CSIDriver    func(name string) *storagev1.CSIDriver
-	// Limited says whether a node limits how many volumes of the CSI driver it takes:
+	// Limited reports whether a node limits how many volumes of the CSI driver it takes:
 	// some CSINode has spec.drivers[].allocatable.count for it.
 	Limited      func(driver string) bool
 	RuntimeClass func(name string) *nodev1.RuntimeClass

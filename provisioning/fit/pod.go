@@ -151,14 +151,14 @@ func (p *Pod) readRuntimeClass(spec *corev1.PodSpec, objects *Objects) Refusal {
 	return Refusal{}
 }
 
-// Matches says whether the pod may run on a node of this name, labels and taints, as
+// Matches reports whether the pod may run on a node of this name, labels and taints, as
 // far as these go. The name is empty for a machine that does not exist yet. A cordon
 // does not count. It allocates nothing.
 func (p *Pod) Matches(name string, nodeLabels map[string]string, taints []corev1.Taint) bool {
 	return p.selects(name, nodeLabels) && p.reaches(name, nodeLabels) == nil && untolerated(taints, p.tolerations) == nil
 }
 
-// selects says whether node selector and node affinity hold.
+// selects reports whether node selector and node affinity hold.
 func (p *Pod) selects(name string, nodeLabels map[string]string) bool {
 	for i := range p.nodeSelector {
 		if v, ok := nodeLabels[p.nodeSelector[i].key]; !ok || v != p.nodeSelector[i].value {

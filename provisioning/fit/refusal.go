@@ -25,7 +25,7 @@ const (
 	Impossible
 )
 
-// Refused says that there is no Pod.
+// Refused reports whether there is no Pod.
 func (r Refusal) Refused() bool { return r.Kind != NotRefused }
 
 // unsupported refuses a feature; the fix says what to write instead.

@@ -44,7 +44,7 @@ func WithRequests(spec *corev1.PodSpec) *corev1.PodSpec {
 	return &out
 }
 
-// lacksRequests says that a limit of the container has no request beside it.
+// lacksRequests reports whether a limit of the container has no request beside it.
 func lacksRequests(c corev1.Container) bool {
 	for name := range c.Resources.Limits {
 		if _, ok := c.Resources.Requests[name]; !ok {

@@ -42,13 +42,13 @@ func ReadRunning(pod *corev1.Pod) *Running {
 	return r
 }
 
-// Repels says whether the running pod's required anti-affinity is against p: then
+// Repels reports whether the running pod's required anti-affinity is against p: then
 // the question needs an InterPodState even where p itself asks nothing of other pods.
 func (r *Running) Repels(p *Pod) bool {
 	return slices.ContainsFunc(r.repels, func(t podTerm) bool { return t.matches(&p.Running) })
 }
 
-// HasAntiAffinity says whether the pod may repel any others at all.
+// HasAntiAffinity reports whether the pod may repel any others at all.
 func (r *Running) HasAntiAffinity() bool { return len(r.repels) > 0 }
 
 func claimNames(spec *corev1.PodSpec) (out []string) {

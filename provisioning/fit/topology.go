@@ -22,7 +22,7 @@ func SelectedKeys(spec *corev1.PodSpec) []string {
 	return slices.DeleteFunc(slices.Compact(keys), func(k string) bool { return k == corev1.LabelHostname })
 }
 
-// Spreads says whether the pod has a hard spread constraint over the topology.
+// Spreads reports whether the pod has a hard spread constraint over the topology.
 func (p *Pod) Spreads(topology string) bool {
 	for i := range p.spreads {
 		if p.spreads[i].topology == topology {

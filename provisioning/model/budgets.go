@@ -34,7 +34,7 @@ type budget struct {
 }
 
 // set reads the budgets of all policies. What is counted of one stays with its
-// name, unless somebody else has written its status.
+// name, unless its status was written by others.
 func (bs *budgets) set() effect {
 	var list []*budget
 	for _, policy := range slices.Sorted(maps.Keys(bs.policies.byName)) {

@@ -43,7 +43,7 @@ const (
 	priceView
 	// nodeView is a node as plans see it.
 	nodeView
-	// machineView is what a machine is for and who pays for it.
+	// machineView is what a machine is for and which requests pay for it.
 	machineView
 	// groupsView is the list of all groups with their numbers of machines.
 	groupsView
@@ -73,7 +73,7 @@ type ref struct {
 	group, name string
 }
 
-// everyone is due where those who wait for capacity may find it.
+// everyone is due where requests that wait for capacity may find it.
 var everyone = ref{kind: dueView}
 
 // effect is what came of a change.

@@ -75,7 +75,7 @@ func (f *Feed) Start(ctx context.Context) error {
 	return nil
 }
 
-// tidyEvery is how often what nobody needs is forgotten.
+// tidyEvery is how often what is not needed any more is forgotten.
 const tidyEvery = time.Minute
 
 func (f *Feed) tidy(ctx context.Context) {

@@ -17,7 +17,7 @@ const (
 	afterSuccess = 10 * time.Second
 	// afterFailure is longer than the longest pause of a Job whose pods fail, 10 minutes.
 	afterFailure = 11 * time.Minute
-	// afterStop is for pods that somebody has stopped: it may have been a drain, or the
+	// afterStop is for pods that were stopped: it may have been a drain, or the
 	// end of all.
 	afterStop = time.Minute
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/provisioning"
 )
 
-// ledger has what each machine is for, who pays for it, and which namespace it counts for.
+// ledger has what each machine is for, which requests pay for it, and which namespace it counts for.
 // It costs by what changes.
 type ledger struct {
 	*provisioning.Ledger

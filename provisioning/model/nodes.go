@@ -218,7 +218,7 @@ func (n *node) staying() (count int) {
 	return count
 }
 
-// hasDevices says that the node's machine is there for its devices. Capacity tells
+// hasDevices reports whether the node's machine is there for its devices. Capacity tells
 // better than what is allocatable, which is none while a device plugin restarts.
 func (n *node) hasDevices() bool {
 	if n.object == nil {

@@ -130,7 +130,7 @@ func (n *node) addPods(out *provisioning.Node) {
 	for _, uid := range slices.Sorted(maps.Keys(n.pods)) {
 		p := n.pods[uid]
 		if p.deleted && len(out.Labelled) == 0 {
-			delete(n.pods, uid) // nobody asks any more what it has had
+			delete(n.pods, uid) // what it has had of a booking does not matter any more
 		}
 		if p.daemon != "" && p.bound {
 			if out.Daemons == nil {

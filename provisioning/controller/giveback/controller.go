@@ -1,4 +1,4 @@
-// Package giveback tidies up: it lifts cordons that serve nobody, takes labels of
+// Package giveback tidies up: it lifts cordons that serve no request, takes labels of
 // ended gangs off, and gives back machines that no request owns or that have
 // been idle for too long. What to do is decided in the pure core, alone among all
 // deciders, so that no machine is given back while it is promised.
@@ -44,7 +44,7 @@ const (
 	// firstLook is how long after the first full picture the first look comes. What is
 	// in the picture was listed at different moments, and some watches may still have
 	// to catch up: a machine whose request was listed before it was made looks like
-	// nobody's.
+	// an orphan.
 	firstLook = 3 * time.Second
 	// pace is the least time between two looks, and share how much longer than a look
 	// the time to the next one is: in large clusters a look takes long, and nobody
@@ -61,7 +61,7 @@ const (
 	forgotten = 10 * time.Minute
 )
 
-// Controller gives back what nobody needs.
+// Controller gives back what no request needs.
 type Controller struct {
 	Client    client.Client
 	Providers map[v1alpha1.Provider]cloudprovider.Provider
@@ -110,7 +110,7 @@ func (c *Controller) Start(ctx context.Context) error {
 	}
 }
 
-// rest says whether there is anything to do after that time.
+// rest reports whether there is anything to do after that time.
 func (c *Controller) rest(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -165,7 +165,7 @@ func (d *Discovery) look(ctx context.Context, name v1alpha1.Provider, cloud clou
 	return errors.Join(errs...)
 }
 
-// describedBy is the name of a NodeGroup that somebody has made for the offering.
+// describedBy is the name of a NodeGroup that was created by hand for the offering.
 func describedBy(all []v1alpha1.NodeGroup, f cloudprovider.Found) string {
 	for i := range all {
 		g := &all[i]

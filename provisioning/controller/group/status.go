@@ -139,7 +139,7 @@ func setTemplateMatches(g *v1alpha1.NodeGroup, ready []nodegroups.SeenNode, now 
 			condition.Message += "; those older than its last change, at " + shape.Since.UTC().Format(time.RFC3339) + ", do not count"
 		}
 	case !told && old != nil && old.Status == metav1.ConditionFalse && old.Reason != string(nodegroups.LessThanPromised):
-		// Labels and taints that nodes lacked: nobody has shown them since.
+		// Labels and taints that nodes lacked: no node has shown them since.
 		condition.Status, condition.Reason, condition.Message = old.Status, old.Reason, old.Message
 	}
 	meta.SetStatusCondition(&g.Status.Conditions, condition)

@@ -33,7 +33,7 @@ type Controller struct {
 	// ends first.
 	Synced func(context.Context) bool
 	// Queued says for which job of which queue a request was made; nil where queues
-	// are somebody else's.
+	// are of another instance.
 	Queued   func(context.Context, *provreq.ProvisioningRequest) Queued
 	Registry prometheus.Registerer
 	Clock    clock.PassiveClock
@@ -90,7 +90,7 @@ type watch struct {
 }
 
 // OnAdd implements toolscache.ResourceEventHandler. What a new request has been
-// through already was counted by somebody else.
+// through already was counted by another process.
 func (w *watch) OnAdd(o any, _ bool) {
 	if r, ok := o.(*provreq.ProvisioningRequest); ok && w.Served.Serves(r) {
 		w.tenants.set(r, w.queued(r).Queue)
@@ -124,7 +124,7 @@ func (w *watch) OnUpdate(before, now any) {
 	}
 }
 
-// OnDelete implements toolscache.ResourceEventHandler: who deletes a request that
+// OnDelete implements toolscache.ResourceEventHandler: to delete a request that
 // launches has it undone.
 func (w *watch) OnDelete(o any) {
 	if missed, ok := o.(toolscache.DeletedFinalStateUnknown); ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/provisioning"
 )
 
-// tenants remember who requests were made for: also of those that are gone, as long
+// tenants remember the tenants of requests: also of those that are gone, as long
 // as a machine is theirs.
 type tenants struct {
 	mu    sync.Mutex

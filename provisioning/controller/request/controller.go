@@ -107,7 +107,7 @@ func (c *Controller) Start(ctx context.Context) error {
 func (c *Controller) pass(ctx context.Context) (next time.Time) {
 	c.Model.Decide(func() {
 		memo := provisioning.NewMemo()
-		// First who is busy, then what is on record: a step that ends in between is
+		// First which requests are busy, then what is on record: a step that ends in between is
 		// left to the next pass, instead of being decided again from an old record.
 		busy := c.busyRequests()
 		for _, e := range c.Model.Due(c.woken()) {
@@ -167,7 +167,7 @@ func (c *Controller) woken() (out []types.UID) {
 	return out
 }
 
-// worded says whether the step would only report again what the status says
+// worded reports whether the step would only report again what the status says
 // already, or says in other words and too soon; at is when it is time.
 func (c *Controller) worded(e *model.Entry, step provisioning.Step, now time.Time) (at time.Time, unchanged bool) {
 	if step.Do != provisioning.Report || len(step.Unbook) > 0 {
@@ -214,7 +214,7 @@ func (c *Controller) done(ctx context.Context, e *model.Entry, step provisioning
 	switch {
 	case err == nil || !exists:
 		delete(c.later, e.UID)
-	case apierrors.IsConflict(err): // somebody was faster, and what he wrote is on its way
+	case apierrors.IsConflict(err): // another write was faster, and is on its way here
 		c.later[e.UID] = retry{at: c.Clock.Now().Add(firstRetry)}
 	default:
 		wait := min(max(firstRetry, 2*c.later[e.UID].wait), lastRetry)

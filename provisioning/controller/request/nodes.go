@@ -66,7 +66,7 @@ func ChangeNode(ctx context.Context, w client.Client, m *model.Model, name strin
 	return nil
 }
 
-// isGone says that an object is not there. An API server that does not serve its kind,
+// isGone reports whether an object is not there. An API server that does not serve its kind,
 // for now, says nothing of the object.
 func isGone(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
@@ -140,7 +140,7 @@ func LiftCordon(n *corev1.Node) error {
 	}
 	if _, ours := n.Annotations[v1alpha1.KeptAnnotation]; ours {
 		delete(n.Annotations, v1alpha1.KeptAnnotation)
-		if n.Annotations[v1alpha1.ScaleDownDisabledAnnotation] == "true" { // else somebody has changed his mind
+		if n.Annotations[v1alpha1.ScaleDownDisabledAnnotation] == "true" { // else its owner has changed it
 			delete(n.Annotations, v1alpha1.ScaleDownDisabledAnnotation)
 		}
 	}
@@ -149,8 +149,8 @@ func LiftCordon(n *corev1.Node) error {
 
 // Adopt marks the node of a machine that Muster has launched, as a simulated node is
 // marked from its birth: with its group (nil where its NodeGroup is gone), its market
-// and its launch. While the launch is in flight the node is cordoned, unless somebody
-// else has done that.
+// and its launch. While the launch is in flight the node is cordoned, unless it
+// is already.
 func Adopt(n *corev1.Node, group *v1alpha1.NodeGroup, a provisioning.Adoption) error {
 	set(&n.Annotations, v1alpha1.LaunchAnnotation, a.Machine.Launch)
 	set(&n.Labels, v1alpha1.NodeGroupLabel, a.Machine.Group)
@@ -165,7 +165,7 @@ func Adopt(n *corev1.Node, group *v1alpha1.NodeGroup, a provisioning.Adoption) e
 
 // Cordon cordons a node for the given reason, and keeps a cluster-autoscaler from
 // taking it for idle. A human's cordon is not taken over: it would be lifted later.
-// Nor is his word to the cluster-autoscaler. Karpenter is not told: what it
+// Nor is a user's annotation for the cluster-autoscaler. Karpenter is not told: what it
 // provisions is for pods that are there, and goes by budgets of its own.
 func Cordon(n *corev1.Node, why string) error {
 	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; n.Spec.Unschedulable && !ours {

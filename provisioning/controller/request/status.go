@@ -52,7 +52,7 @@ func withStep(r *provreq.ProvisioningRequest, step provisioning.Step, now time.T
 	return out
 }
 
-// sameReasons says that two statuses differ in wording alone.
+// sameReasons reports whether two statuses differ in wording alone.
 func sameReasons(a, b provreq.ProvisioningRequestStatus) bool {
 	return equality.Semantic.DeepEqual(a.ProvisioningClassDetails, b.ProvisioningClassDetails) &&
 		slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {

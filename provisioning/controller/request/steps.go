@@ -32,7 +32,7 @@ func (c *Controller) do(ctx context.Context, e *model.Entry, step provisioning.S
 	case provisioning.TakeBack:
 		return TakeBack(ctx, c.Model, c.Providers, step.TakeBack)
 	case provisioning.Begin:
-		// The intent comes first: whoever finds it knows what may exist.
+		// The intent comes first: a process that finds it knows what may exist.
 		if err := c.record(ctx, e, step); err != nil {
 			return err
 		}
