@@ -197,7 +197,8 @@ func TestAccountsAddUp(t *testing.T) {
 				}
 			}
 			if machines != len(born) || ms != want.Milliseconds() || usd != want.Milliseconds() {
-				t.Fatalf("seed %d: %d machines, %d ms, %d millionths of a USD; want %d, and %d of each", seed, machines, ms, usd, len(born), want.Milliseconds())
+				t.Fatalf("seed %d: %d machines, %d ms, %d millionths of a USD; want %d, and %d of each", seed, machines, ms, usd, len(born),
+					want.Milliseconds())
 			}
 			before = got
 		}

@@ -121,7 +121,8 @@ func (t *trial) anyMayBeLast(state *fit.InterPodState, spots []*spot) bool {
 			}
 			state.Remove(i, s.name)
 			if !state.Allows(i, s.name) {
-				t.between = fmt.Sprintf("the pods can be placed in a certain order only, and a pod of podSet %s that comes late finds no place: %s", t.pods[i].Name, state.Blocks(i, s.name))
+				t.between = fmt.Sprintf("the pods can be placed in a certain order only, and a pod of podSet %s that comes late finds no place: %s",
+					t.pods[i].Name, state.Blocks(i, s.name))
 				return false
 			}
 			state.Place(i, s.name)
@@ -186,7 +187,8 @@ func (t *trial) noteObstacle(state *fit.InterPodState, spots []*spot, i int) {
 			for _, s := range spots {
 				placed += s.pods[i]
 			}
-			t.between = fmt.Sprintf("%d of %s of podSet %s can be placed beside the others: on %s, the next would break what the pods ask of one another: %s",
+			t.between = fmt.Sprintf("%d of %s of podSet %s can be placed beside the others: on %s, the next would break what the pods ask of one "+
+				"another: %s",
 				placed, pods(t.pods[i].Count), t.pods[i].Name, s.name, state.Blocks(i, s.name))
 			return
 		}
@@ -216,7 +218,8 @@ func (t *trial) launchSpot(state *fit.InterPodState, number, i int) *spot {
 		)
 	})
 	for _, k := range order {
-		s := &spot{name: fmt.Sprintf("%s/%d", t.offers[k].Name, number), source: -1, offer: k, room: t.offers[k].room, pods: make([]int, len(t.pods))}
+		s := &spot{name: fmt.Sprintf("%s/%d", t.offers[k].Name, number), source: -1, offer: k, room: t.offers[k].room,
+			pods: make([]int, len(t.pods))}
 		state.AddNode(t.machine(s))
 		if state.Allows(i, s.name) {
 			t.ask(k, 1)

@@ -133,7 +133,8 @@ func DecodeAttempt(s string) (Attempt, error) {
 		return a, fmt.Errorf("status.provisioningClassDetails[%q] cannot be read: %w", AttemptDetail, err)
 	}
 	if a.InFlight() && (a.Number < 1 || len(a.Launches)+len(a.Shares) == 0) {
-		return a, fmt.Errorf("status.provisioningClassDetails[%q] is in phase %s without a number, or without launches and shares", AttemptDetail, a.Phase)
+		return a, fmt.Errorf("status.provisioningClassDetails[%q] is in phase %s without a number, or without launches and shares", AttemptDetail,
+			a.Phase)
 	}
 	return a, nil
 }

@@ -112,7 +112,8 @@ func BookingsOn(labels, annotations map[string]string) []Booking {
 		namespace, open := labels[name]
 		booked := nodegroups.ResourcesFrom(rec.Requests)
 		out = append(out, Booking{
-			Key: key, Namespace: namespace, Queue: rec.Queue, UID: rec.UID, Open: open, Since: rec.Since, Earlier: rec.Earlier, Booked: booked, Remaining: booked.Clone(),
+			Key: key, Namespace: namespace, Queue: rec.Queue, UID: rec.UID, Open: open, Since: rec.Since, Earlier: rec.Earlier, Booked: booked,
+			Remaining: booked.Clone(),
 		})
 	}
 	for name, namespace := range labels {

@@ -96,7 +96,8 @@ func TestBudgets(t *testing.T) {
 	play(t, []expected{
 		{name: "up to its budget a gang begins", story: newStory().with(budget(240)), want: Begin},
 		{name: "over it the request says what is short, by how much and what would change it", story: newStory().with(budget(500, spent(201))).with(pays("ns", 5)), want: Report,
-			message: "CapacityPolicy p lets its namespaces spend 500 USD in the day that ends at 2026-01-02T00:00:00Z (spec.budgets[name=team].usd): " +
+			message: "CapacityPolicy p lets its namespaces spend 500 USD in the day that ends at 2026-01-02T00:00:00Z " +
+				"(spec.budgets[name=team].usd): " +
 				"201 are spent, 60.00 set aside for what they have now, and the gang needs 240 (20.00 per hour for 12h0m0s), 1.00 too much: "},
 		{name: "it is judged again once the rest of the day costs no more than is left", story: newStory().with(patient).with(budget(40)), want: Report, check: wantAt(10 * time.Hour)},
 		{name: "or, where nothing is left, the next day", story: newStory().with(patient).with(budget(0)), want: Report, check: wantAt(12 * time.Hour)},

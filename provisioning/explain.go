@@ -34,7 +34,8 @@ func (q *query) explain(over *trial) []Reason {
 	}
 	if len(out) == 0 {
 		out = append(out, Reason{Code: CodeNoRoom, Message: fmt.Sprintf(
-			"there is room for each of the %d podSets alone and not for all together; it changes when pods end, nodes join or a group may grow further", len(q.pods))})
+			"there is room for each of the %d podSets alone and not for all together; it changes when pods end, nodes join or a group may grow "+
+				"further", len(q.pods))})
 	}
 	slices.SortStableFunc(out, func(a, b Reason) int {
 		return cmp.Or(cmp.Compare(usefulness(a.Code), usefulness(b.Code)), cmp.Compare(a.Group, b.Group))
@@ -65,7 +66,8 @@ func (q *query) unbounded() *query {
 func (q *query) splitMessage() string {
 	switch {
 	case q.policy.Topology != "":
-		return fmt.Sprintf("no single domain of %s has room for the whole gang; several have: a CapacityPolicy without that requiredTopology would allow it", q.policy.Topology)
+		return fmt.Sprintf("no single domain of %s has room for the whole gang; several have: a CapacityPolicy without that requiredTopology "+
+			"would allow it", q.policy.Topology)
 	case q.policy.Split == v1alpha1.SingleGroup:
 		return "no single group has room for all pods of a podSet; several have: a CapacityPolicy with split SingleZone or AnyZone would allow it"
 	default:

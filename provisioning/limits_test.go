@@ -38,14 +38,16 @@ func TestLimits(t *testing.T) {
 		{name: "a policy without limits is none", story: newStory().with(limit("p", func(*Limit) {})).with(has(1000)), want: Begin},
 		{name: "up to the limit there is no need to wait", story: newStory().with(limit("p", machines(4))).with(has(2)), want: Begin},
 		{name: "over it there is, and the request says by how much", story: newStory().with(limit("p", machines(3))).with(has(2)), want: Report,
-			message: "namespace ns has 2 of the 3 machines that CapacityPolicy p lets it have (spec.limits.machines) and the gang needs 2 more, 1 too many"},
+			message: "namespace ns has 2 of the 3 machines that CapacityPolicy p lets it have (spec.limits.machines) and the gang needs 2 more, " +
+				"1 too many"},
 		{name: "a gang that can never be within it waits, too: it may be raised", story: newStory().with(limit("p", machines(1))), want: Report, message: "has 0 of the 1 machines"},
 		{name: "noRetry does not", story: newStory().with(limit("p", machines(1))).with(noRetry), want: Fail, message: "1 too many"},
 		{name: "devices are limited by their name", story: newStory().with(limit("p", gpus(24))).with(has(2)), want: Report,
 			message: `has 16 of the 24 nvidia.com/gpu that CapacityPolicy p lets it have (spec.limits.devices["nvidia.com/gpu"]) and the gang needs 16 more, 8 too many`},
 		{name: "and others are not", story: newStory().with(limit("p", func(l *Limit) { l.Devices = nodegroups.Resources{"example.com/tpu": 0} })), want: Begin},
 		{name: "so is their price", story: newStory().with(limit("p", usd(30))).with(has(2)), want: Report,
-			message: "has 20.00 of the 30.00 USD per hour that CapacityPolicy p lets it have (spec.limits.pricePerHour) and the gang needs 20.00 more, 10.00 too many"},
+			message: "has 20.00 of the 30.00 USD per hour that CapacityPolicy p lets it have (spec.limits.pricePerHour) and the gang needs 20.00 " +
+				"more, 10.00 too many"},
 		{name: "all policies count, whichever the request names", story: newStory().with(limit("a", machines(100))).with(limit("b", machines(1))), want: Report, message: "CapacityPolicy b"},
 		{name: "over a limit of price there may be a cheaper way", story: newStory().with(cheap).with(limit("p", usd(10))), want: Begin, message: "2 machines of group cheap"},
 		{name: "within it the more wanted one is taken", story: newStory().with(cheap).with(limit("p", usd(20))), want: Begin, message: "2 machines of group gpu"},
@@ -56,7 +58,8 @@ func TestLimits(t *testing.T) {
 
 func TestLimitsAreReadFromAPolicy(t *testing.T) {
 	machines, price := int32(3), resource.MustParse("12.5")
-	l := LimitFrom("p", &v1alpha1.CapacityLimits{Machines: &machines, PricePerHour: &price, Devices: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("16")}})
+	l := LimitFrom("p", &v1alpha1.CapacityLimits{Machines: &machines, PricePerHour: &price,
+		Devices: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("16")}})
 	if l.Machines != 3 || l.MicroUSDPerHour != 12_500_000 || l.Devices["nvidia.com/gpu"] != 16 {
 		t.Errorf("limit is %+v", l)
 	}

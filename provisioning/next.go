@@ -100,5 +100,6 @@ func nextOver(r *Request, v View) Step {
 		return Step{Do: Rest, At: again}
 	}
 	return Step{Do: Tell, Attempt: r.Attempt, Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonPodsStranded,
-		fmt.Sprintf("For %s there has been no room for %s of the gang, and less %s is left of its booking than they need", strandedFor, pods(v.Stranded.Pods), name))}
+		fmt.Sprintf("For %s there has been no room for %s of the gang, and less %s is left of its booking than they need", strandedFor,
+			pods(v.Stranded.Pods), name))}
 }

@@ -92,7 +92,8 @@ func NoTemplates(r *Request, missing []string) Step {
 	a := r.Attempt
 	a.Phase = Done // they are looked up once nothing is in flight
 	return Step{Do: Fail, Attempt: a, Condition: failed(ReasonFailedToCreatePods, fmt.Sprintf(
-		"spec.podSets refers to PodTemplates that do not exist in namespace %s: %q. Create them first, then a new request", r.Namespace, missing))}
+		"spec.podSets refers to PodTemplates that do not exist in namespace %s: %q. Create them first, then a new request", r.Namespace,
+		missing))}
 }
 
 // NotBooked is the step after the API server has refused for good to have nodes
@@ -232,7 +233,8 @@ func (v *View) plan(r *Request, rest Gang) Verdict {
 	}
 	within := r.Policy
 	for _, l := range v.Limits {
-		if left := max(0, l.MicroUSDPerHour-v.Has.MicroUSDPerHour); l.MicroUSDPerHour >= 0 && (within.MaxMicroUSDPerHour < 0 || left < within.MaxMicroUSDPerHour) {
+		if left := max(0, l.MicroUSDPerHour-v.Has.MicroUSDPerHour); l.MicroUSDPerHour >= 0 &&
+			(within.MaxMicroUSDPerHour < 0 || left < within.MaxMicroUSDPerHour) {
 			within.MaxMicroUSDPerHour = left
 		}
 	}
@@ -273,7 +275,8 @@ func (v *View) over(r *Request, plan Verdict) (out []Reason) {
 					r.Namespace, show(has), show(most), what, l.Policy, field, show(asks), show(nodegroups.Plus(has, asks)-most))})
 			}
 		}
-		tell("spec.limits.machines", "machines", int64(v.Has.Machines), int64(asks.Machines), int64(l.Machines), func(n int64) string { return fmt.Sprint(n) })
+		tell("spec.limits.machines", "machines", int64(v.Has.Machines), int64(asks.Machines), int64(l.Machines),
+			func(n int64) string { return fmt.Sprint(n) })
 		for _, name := range l.Devices.Names() {
 			tell(fmt.Sprintf("spec.limits.devices[%q]", name), string(name), v.Has.Devices[name], asks.Devices[name], l.Devices[name],
 				func(n int64) string { return nodegroups.Quantity(name, n) })

@@ -139,7 +139,8 @@ func randomSnapshot(r *rand.Rand) *Snapshot {
 		zone := randomZone(r)
 		n := &Node{
 			Name: fmt.Sprintf("node-%d", i), Labels: map[string]string{corev1.LabelTopologyZone: zone}, Ready: r.IntN(8) > 0,
-			Allocatable: nodegroups.Resources{"cpu": 8000, "pods": 10, "nvidia.com/gpu": 4}, Cordon: []Cordon{Open, Open, Open, Held, Joining, GivingBack, Foreign}[r.IntN(7)],
+			Allocatable: nodegroups.Resources{"cpu": 8000, "pods": 10, "nvidia.com/gpu": 4}, Cordon: []Cordon{Open, Open, Open, Held, Joining,
+				GivingBack, Foreign}[r.IntN(7)],
 		}
 		if len(groups) > 0 && r.IntN(2) == 0 {
 			g := &groups[r.IntN(len(groups))]

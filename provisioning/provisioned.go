@@ -180,7 +180,8 @@ func repair(r *Request, v View, own *Nodes, rest Gang, until time.Time) Step {
 		}
 	case Wait, Never:
 		if v.Active == 0 && lacks(&r.Gang, v.Objects, own.All()) {
-			return expire(r, v, "Booked machines were lost before the pods came, and there is nothing in their place: "+and(plan.Message(), stranger(v.Nodes.BookedBy(r.UID))))
+			return expire(r, v, "Booked machines were lost before the pods came, and there is nothing in their place: "+and(plan.Message(),
+				stranger(v.Nodes.BookedBy(r.UID))))
 		}
 	}
 	return Step{Do: Report, Attempt: r.Attempt, At: earliest(until, plan.Until), Condition: provisioned(
@@ -207,5 +208,6 @@ func IsWhole(r *provreq.ProvisioningRequest) bool {
 }
 
 func expire(r *Request, v View, why string) Step {
-	return Step{Do: Expire, Attempt: r.Attempt, Unbook: bookedNodes(r, v), KeepLabels: v.Active > 0, Condition: over(ReasonReservationExpired, why)}
+	return Step{Do: Expire, Attempt: r.Attempt, Unbook: bookedNodes(r, v), KeepLabels: v.Active > 0,
+		Condition: over(ReasonReservationExpired, why)}
 }

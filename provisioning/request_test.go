@@ -97,7 +97,8 @@ func claimedByNone(n *Node) { n.Cordon, n.Marked = Held, true }
 
 // wasSquatted has the last attempt fail by a pod that had slipped in.
 func wasSquatted(s *story) {
-	s.request.Attempt = Attempt{Number: 1, Phase: Done, Failure: &AttemptFailure{Squatted: true, Message: "pod theirs/squatter came", Time: s.view.Now}}
+	s.request.Attempt = Attempt{Number: 1, Phase: Done, Failure: &AttemptFailure{Squatted: true, Message: "pod theirs/squatter came",
+		Time: s.view.Now}}
 }
 
 // taken nodes are used by others.
@@ -190,7 +191,8 @@ func missing(s *story) {
 
 func (s *story) provisioned() *story {
 	s.request.Status = Provisioned
-	s.request.Provisioned = metav1.Condition{Type: provreq.Provisioned, Status: metav1.ConditionTrue, Reason: ReasonCapacityIsFound, LastTransitionTime: metav1.NewTime(noon)}
+	s.request.Provisioned = metav1.Condition{Type: provreq.Provisioned, Status: metav1.ConditionTrue, Reason: ReasonCapacityIsFound,
+		LastTransitionTime: metav1.NewTime(noon)}
 	return s
 }
 
@@ -367,17 +369,20 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 		{name: "a node without the pod of a DaemonSet that belongs there is waited for", want: Rest, check: wantAt(daemonWait),
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", func(n *Node) { young(n); n.Created = noon }).
 				with(func(s *story) {
-					s.view.DaemonSets = []DaemonSet{NewDaemonSet(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{UID: "ds", Namespace: "kube-system", Name: "agent"}})}
+					s.view.DaemonSets = []DaemonSet{NewDaemonSet(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{UID: "ds", Namespace: "kube-system",
+						Name: "agent"}})}
 				})},
 		{name: "when all have joined they are the gang's, and closed", want: Provision, check: both(wantNodes(""), func(t *testing.T, s Step) {
-			if s.Condition.Reason != ReasonCapacityProvisioned || s.Attempt.Phase != Done || len(s.Lessons) != 1 || s.Lessons[0].Class != "" || s.Lessons[0].Got != 2 {
+			if s.Condition.Reason != ReasonCapacityProvisioned || s.Attempt.Phase != Done || len(s.Lessons) != 1 || s.Lessons[0].Class != "" ||
+				s.Lessons[0].Got != 2 {
 				t.Errorf("step is %+v", s)
 			}
 		}), story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", young)},
 		{name: "where pods are held back they are opened first", want: Book, check: wantNodes("open whole a, open whole b"),
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", young).with(podsHeld)},
 		{name: "machines beside nodes that were claimed complete the gang", want: Provision,
-			story: newStory().attempt(Launching).with(func(s *story) { s.request.Attempt.Launches[0].Count = 1 }).machines(running).node("a", young).node("z", claimed).at(settle)},
+			story: newStory().attempt(Launching).with(func(s *story) { s.request.Attempt.Launches[0].Count = 1 }).machines(running).node("a",
+				young).node("z", claimed).at(settle)},
 		{name: "nodes that give less than their template roll it back", want: RollBack, check: wantFailure(v1alpha1.Config), message: "less than spec.template",
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).
 				node("b", func(n *Node) {
@@ -439,7 +444,8 @@ func TestMachinesLostWhileTheyLaunchAreReplaced(t *testing.T) {
 		{name: "a machine that died while it booted is to be launched again, with a token of its own", story: launching().machines(running, terminated), want: Replace,
 			message: "launches 1 machine again: machine b ended while it started: BootFailed",
 			check: func(t *testing.T, s Step) {
-				want := []Call{{Token: token, GroupCount: GroupCount{"gpu", 2}, Began: noon}, {Token: "uid-1r1", GroupCount: GroupCount{"gpu", 1}, Began: noon}}
+				want := []Call{{Token: token, GroupCount: GroupCount{"gpu", 2}, Began: noon},
+					{Token: "uid-1r1", GroupCount: GroupCount{"gpu", 1}, Began: noon}}
 				if diff := cmp.Diff(want, s.Attempt.Calls(uid)); diff != "" {
 					t.Errorf("calls (-want +got):\n%s", diff)
 				}
@@ -493,7 +499,10 @@ func TestNextOfWhatIsProvisioned(t *testing.T) {
 		{name: "a crash while they are opened is mended", story: newStory().attempt(Done).provisioned().node("a", booked).node("b", young), want: Book, check: wantNodes("open whole b")},
 		{name: "open nodes wait for their pods", story: newStory().provisioned().node("a", used).node("b", booked), want: Rest, check: wantAt(10 * time.Minute)},
 		{name: "at least as long as the scheduler needs for the gang", story: newStory().provisioned().node("a", used).node("b", booked).at(time.Minute).
-			with(func(s *story) { s.request.Policy.BookingTimeout, s.request.Pods = time.Second, 900 }), want: Rest, check: wantAt(90 * time.Second)},
+			with(func(s *story) {
+				s.request.Policy.BookingTimeout, s.request.Pods = time.Second,
+					900
+			}), want: Rest, check: wantAt(90 * time.Second)},
 		{name: "a template deleted meanwhile changes nothing", story: newStory().provisioned().with(missing).node("a", booked), want: Rest},
 		{name: "when all pods are bound the booking is consumed", story: newStory().provisioned().node("a", used).node("b", used), want: Consume, check: wantNodes("uncordon a, uncordon b")},
 		{name: "a booking that nobody uses expires", story: newStory().provisioned().node("a", booked).node("b", booked).at(10 * time.Minute), want: Expire,
@@ -520,7 +529,8 @@ func TestBookingsAreRepaired(t *testing.T) {
 		{name: "also when a part of the gang runs", story: newStory().provisioned().node("a", used).node("c").with(podsWaiting), want: Repair, check: wantNodes("open whole c")},
 		{name: "else by one that is launched", story: newStory().attempt(Done).provisioned().node("a", booked), want: Begin, message: "1 machine of group gpu",
 			check: func(t *testing.T, s Step) {
-				if s.Attempt.Number != 2 || s.Attempt.Machines("gpu") != 1 || s.Condition.Status != metav1.ConditionTrue || s.Condition.Reason != ReasonCapacityIsFound {
+				if s.Attempt.Number != 2 || s.Attempt.Machines("gpu") != 1 || s.Condition.Status != metav1.ConditionTrue ||
+					s.Condition.Reason != ReasonCapacityIsFound {
 					t.Errorf("attempt is %+v, condition %+v", s.Attempt, s.Condition)
 				}
 			}},
@@ -549,7 +559,8 @@ func TestBookingsAreRepaired(t *testing.T) {
 		{name: "where nothing can be had the booking ends, so that the rest serves others", story: newStory().provisioned().node("a", booked).with(dry), want: Expire,
 			message: "lost before the pods came", check: wantNodes("unbook a")},
 		{name: "unless pods wait for it: then it is told, and tried until the booking's time is over", story: newStory().provisioned().node("a", booked).with(dry).with(podsWaiting), want: Report,
-			message: "The booking is short of room: the 2 pods that have not come yet cannot all run on the booked nodes", check: both(wantAt(time.Minute), wantNodes(""))},
+			message: "The booking is short of room: the 2 pods that have not come yet cannot all run on the booked nodes",
+			check:   both(wantAt(time.Minute), wantNodes(""))},
 		{name: "the end says what was short", story: newStory().provisioned().node("a", used).with(podsWaiting).at(10 * time.Minute).with(func(s *story) {
 			s.request.Provisioned.Reason, s.view.Groups = ReasonBookingIsShort, nil
 		}), want: Expire, message: "1 of 2 pods came within 10m0s; the 1 pod that have not come yet cannot all run on the booked nodes: "},
@@ -622,7 +633,8 @@ func TestBookingsFollowTheScheduler(t *testing.T) {
 		{name: "before any pod runs the whole gang may move", story: newStory().provisioned().node("a", booked, zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry), want: Repair,
 			check: wantNodes("open whole c, open whole d, unbook a")},
 		{name: "with SingleGroup it stays in the group of its podSet", want: Report,
-			story: newStory().provisioned().node("a", used).node("c", inGroup("other")).with(podsWaiting).with(dry).with(func(s *story) { s.request.Policy.Split = v1alpha1.SingleGroup })},
+			story: newStory().provisioned().node("a", used).node("c",
+				inGroup("other")).with(podsWaiting).with(dry).with(func(s *story) { s.request.Policy.Split = v1alpha1.SingleGroup })},
 	})
 }
 
@@ -751,7 +763,8 @@ func TestAllConditionsOfTheContract(t *testing.T) {
 // What the API server refuses is told, and tried again.
 func TestNodesThatCannotBeBooked(t *testing.T) {
 	s := NotBooked(&newStory().request, errors.New("nodes \"a\" is forbidden"))
-	if c := s.Condition; s.Do != Report || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "is forbidden. Whoever runs the cluster") {
+	if c := s.Condition; s.Do != Report || c.Status != metav1.ConditionFalse ||
+		!strings.Contains(c.Message, "is forbidden. Whoever runs the cluster") {
 		t.Errorf("step is %+v", s)
 	}
 	s = NotBooked(&newStory().provisioned().request, errors.New("nodes \"a\" is forbidden"))
@@ -762,7 +775,8 @@ func TestNodesThatCannotBeBooked(t *testing.T) {
 
 func TestRefusedCallsRollBack(t *testing.T) {
 	s := newStory().attempt(Launching).machines(booting)
-	step := Refused(&s.request, s.view, s.request.Attempt.Calls(uid)[0], &cloudprovider.Error{Class: v1alpha1.Stockout, Code: "InsufficientInstanceCapacity"})
+	step := Refused(&s.request, s.view, s.request.Attempt.Calls(uid)[0],
+		&cloudprovider.Error{Class: v1alpha1.Stockout, Code: "InsufficientInstanceCapacity"})
 	wantFailure(v1alpha1.Stockout)(t, step)
 	if !strings.Contains(step.Condition.Message, "1 of 2 machines came: InsufficientInstanceCapacity (Stockout)") {
 		t.Errorf("message is %q", step.Condition.Message)

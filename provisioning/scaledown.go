@@ -545,6 +545,7 @@ func (t *scaleDown) heldUp(n *Node) string {
 	if more := len(n.Strays) - len(parts); more > 0 {
 		parts = append(parts, "and "+pods(more)+" more")
 	}
-	return fmt.Sprintf("Machine %s is idle and could not be given back within %s, since it runs pods that use none of its devices and could not be moved. %s. It stays open and is tried again at %s",
+	return fmt.Sprintf("Machine %s is idle and could not be given back within %s, since it runs pods that use none of its devices and "+
+		"could not be moved. %s. It stays open and is tried again at %s",
 		n.Machine.Name, drainBound, strings.Join(parts, "; "), t.Now.Add(drainPause).UTC().Format(time.RFC3339))
 }

@@ -278,7 +278,8 @@ func TestTend(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			got := PlanScaleDown(tc.fleet)
 			got.Past.Leaving = nil // what it is for shows in the cases above
-			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(HeldUp{}, "Message"), cmpopts.IgnoreFields(Stray{}, "replica")); diff != "" {
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(HeldUp{}, "Message"),
+				cmpopts.IgnoreFields(Stray{}, "replica")); diff != "" {
 				t.Errorf("scale-down (-want +got):\n%s", diff)
 			}
 		})
@@ -325,7 +326,8 @@ func TestWhatHoldsAMachineUpIsNamed(t *testing.T) {
 	f := fleet(Node{Cordon: GivingBack, Pods: len(held), Strays: held})
 	f.Past.Leaving = map[string]time.Time{"a": noon.Add(-drainBound)}
 	f.Evictions["guarded"] = Eviction{At: noon, Refusal: "The disruption budget web needs 2 healthy pods and has 2 currently"}
-	want := []HeldUp{{machineOf("a", "")[0], "Machine a is idle and could not be given back within 5m0s, since it runs pods that use none of its devices and could not be moved. " +
+	want := []HeldUp{{machineOf("a", "")[0], "Machine a is idle and could not be given back within 5m0s, since it runs pods that use none " +
+		"of its devices and could not be moved. " +
 		"pod ns/guarded: The disruption budget web needs 2 healthy pods and has 2 currently; " +
 		"pod ns/homeless: no other node that is open, and stays, has room for it; " +
 		"pod ns/slow: it was evicted and has not ended yet; and 2 pods more. It stays open and is tried again at 2026-01-01T12:30:00Z"}}
@@ -391,7 +393,8 @@ func tends(f Fleet, u ScaleDown) error {
 	for _, s := range u.Evict {
 		ok := false
 		for n := range f.Nodes.All() {
-			ok = ok || n.Cordon == GivingBack && n.Pods == len(n.Strays) && slices.ContainsFunc(n.Strays, func(o Stray) bool { return o.UID == s.UID })
+			ok = ok || n.Cordon == GivingBack && n.Pods == len(n.Strays) &&
+				slices.ContainsFunc(n.Strays, func(o Stray) bool { return o.UID == s.UID })
 		}
 		if !ok {
 			return fmt.Errorf("pod %s is evicted from a machine that does not leave", &s)

@@ -61,7 +61,8 @@ func TestSpend(t *testing.T) {
 	}
 	f := Fleet{
 		Snapshot: &Snapshot{Nodes: nodes}, InFlight: map[string]bool{"launching-1": true},
-		Unregistered: []cloudprovider.Machine{*machine("boots", "launching-1", cloudprovider.Booting), *machine("ended", "launching-1", cloudprovider.Terminated)},
+		Unregistered: []cloudprovider.Machine{*machine("boots", "launching-1", cloudprovider.Booting),
+			*machine("ended", "launching-1", cloudprovider.Terminated)},
 	}
 	known := map[types.UID]Tenant{"launching": {"ns", "a"}, "left": {"ns", "b"}, "right": {"ns", ""}}
 	got := Spend(f, func(string) int64 { return 36e6 }, func(uid types.UID) Tenant { return known[uid] })

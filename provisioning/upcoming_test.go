@@ -155,7 +155,8 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 		}}, []UpcomingAttempt{in("a", 4, 0), in("b", 4, 0)}, "gpu: 1"},
 		{"pods are on their way that may keep others away", nil, []UpcomingAttempt{in("a", 1, 1, func(u *UpcomingAttempt) {
 			u.Gang.PodSets[0].Template.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
-				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{}}},
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelHostname,
+					LabelSelector: &metav1.LabelSelector{}}},
 			}}
 		})}, "gpu: 1"},
 		{"its group is gone", nil, []UpcomingAttempt{in("a", 4, 1, func(u *UpcomingAttempt) { u.Launches[0].Group = "gone" })}, "gpu: 1"},
@@ -169,7 +170,8 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 			look := *s.view.Snapshot
 			look.Nodes = s.view.Nodes.Clone()
 			s.view.Upcoming = NewUpcoming(&look, tc.flying)
-			plan := Plan(s.view.Snapshot, Gang{Namespace: "ns", Name: "ns/gang", UID: uid, Key: "gang", PodSets: []PodSet{asking("workers", 4, "1")}}, DefaultPolicy(AtomicScaleUp))
+			plan := Plan(s.view.Snapshot, Gang{Namespace: "ns", Name: "ns/gang", UID: uid, Key: "gang",
+				PodSets: []PodSet{asking("workers", 4, "1")}}, DefaultPolicy(AtomicScaleUp))
 			if got := said(&plan); got != tc.want {
 				t.Errorf("plan is %q (%s), want %q", got, plan.Message(), tc.want)
 			}
@@ -185,7 +187,8 @@ func shares(otherGPUs int) func(*story) {
 		s.request.Gang = gangOf(uid, 4)
 		s.request.Gang.Launch = token
 		s.request.Pods = 4
-		s.countOn(UpcomingAttempt{Gang: gangOf("other", otherGPUs), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+		s.countOn(UpcomingAttempt{Gang: gangOf("other", otherGPUs), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}},
+			Held: true})
 	}
 }
 
@@ -226,12 +229,17 @@ func TestARequestThatSharesMachines(t *testing.T) {
 		{"the other's pods have come", newStory().node("a", half).with(shares(8)), Book, "", nil},
 		{"the other needs all of it", newStory().with(shares(8)), Begin, "Attempt 2 launches 1 machine of group gpu for 10.00 USD per hour", begun(1, 0)},
 		{"there is another one to share with", newStory().with(shares(4)).with(func(s *story) {
-			s.countOn(UpcomingAttempt{Gang: gangOf("other", 8), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
-			s.view.Upcoming = s.view.Upcoming.With(UpcomingAttempt{Gang: gangOf("third", 2), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
-		}).at(shareAgain), Begin, "Attempt 2 launches nothing: there will be room on 1 machine of group gpu that others are getting", begun(0, 1)},
+			s.countOn(UpcomingAttempt{Gang: gangOf("other", 8), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}},
+				Held: true})
+			s.view.Upcoming = s.view.Upcoming.With(UpcomingAttempt{Gang: gangOf("third", 2), Policy: DefaultPolicy(AtomicScaleUp),
+				Launches: []GroupCount{{"gpu", 1}}, Held: true})
+		}).at(shareAgain), Begin, "Attempt 2 launches nothing: there will be room on 1 machine of group gpu that others are getting",
+			begun(0, 1)},
 		{"there is another one to share with, but it has just begun to share", newStory().with(shares(4)).with(func(s *story) {
-			s.countOn(UpcomingAttempt{Gang: gangOf("other", 8), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
-			s.view.Upcoming = s.view.Upcoming.With(UpcomingAttempt{Gang: gangOf("third", 2), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+			s.countOn(UpcomingAttempt{Gang: gangOf("other", 8), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}},
+				Held: true})
+			s.view.Upcoming = s.view.Upcoming.With(UpcomingAttempt{Gang: gangOf("third", 2), Policy: DefaultPolicy(AtomicScaleUp),
+				Launches: []GroupCount{{"gpu", 1}}, Held: true})
 		}), Rest, "", func(t *testing.T, got Step) {
 			if want := noon.Add(shareAgain); !got.At.Equal(want) {
 				t.Errorf("it looks again at %s, want %s", got.At, want)
@@ -242,7 +250,8 @@ func TestARequestThatSharesMachines(t *testing.T) {
 			s.request.Gang = gangOf(uid, 12)
 			s.request.Gang.Launch = token
 			s.request.Attempt.Launches = []GroupCount{{"gpu", 1}}
-			s.countOn(UpcomingAttempt{Gang: gangOf("other", 4), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}}, Held: true})
+			s.countOn(UpcomingAttempt{Gang: gangOf("other", 4), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}},
+				Held: true})
 		}), Rest, "", nil},
 		{"its own machine has joined, and the other's will not", newStory().node("a", young).with(shares(4)).machines(booting).with(func(s *story) {
 			s.request.Gang = gangOf(uid, 12)

@@ -27,7 +27,8 @@ containers:
   resources: {requests: {cpu: 100m}}
 `
 
-const usualLabels = "cloud.google.com/gke-accelerator=nvidia-h100-80gb kubernetes.io/os=linux kubernetes.io/arch=amd64 topology.kubernetes.io/zone=a " +
+const usualLabels = "cloud.google.com/gke-accelerator=nvidia-h100-80gb kubernetes.io/os=linux kubernetes.io/arch=amd64 " +
+	"topology.kubernetes.io/zone=a " +
 	"topology.kubernetes.io/region=r node.kubernetes.io/instance-type=a3 karpenter.sh/capacity-type=on-demand kubernetes.io/hostname=n1 team=research"
 
 // BenchmarkMatches is one pod against one node. Compare two runs by

@@ -75,11 +75,13 @@ func (p *Pod) readClaim(field, name string, objects *Objects) Refusal {
 	case claim.DeletionTimestamp != nil:
 		return unready(field, fmt.Sprintf("another PersistentVolumeClaim %s, since this one is being deleted", name))
 	case claim.Status.Phase == corev1.ClaimLost:
-		return unready(field, fmt.Sprintf("another PersistentVolumeClaim %s, since this one has lost its PersistentVolume %s", name, claim.Spec.VolumeName))
+		return unready(field, fmt.Sprintf("another PersistentVolumeClaim %s, since this one has lost its PersistentVolume %s", name,
+			claim.Spec.VolumeName))
 	}
 	single := slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod)
 	if single && p.Count > 1 {
-		return impossible(field, fmt.Sprintf("PersistentVolumeClaim %s is for one pod at a time (accessModes ReadWriteOncePod), and there are %d", name, p.Count))
+		return impossible(field, fmt.Sprintf("PersistentVolumeClaim %s is for one pod at a time (accessModes ReadWriteOncePod), and there are %d",
+			name, p.Count))
 	}
 	bound := claim.Spec.VolumeName != ""
 	if single || !bound {
@@ -123,7 +125,8 @@ func (p *Pod) readBound(field string, claim *corev1.PersistentVolumeClaim, objec
 	case volume == nil:
 		return unready(field, fmt.Sprintf("PersistentVolume %s of claim %s, which does not exist", claim.Spec.VolumeName, claim.Name))
 	case migrates(&volume.Spec.PersistentVolumeSource):
-		return unsupported(field, fmt.Sprintf("PersistentVolume %s is of a driver that was part of Kubernetes", volume.Name), "make the volume again with the CSI driver")
+		return unsupported(field, fmt.Sprintf("PersistentVolume %s is of a driver that was part of Kubernetes", volume.Name),
+			"make the volume again with the CSI driver")
 	case volume.Spec.CSI != nil:
 		if r := attachable(field, volume.Spec.CSI.Driver, objects); r.Refused() {
 			return r
@@ -165,7 +168,8 @@ func zoneTerms(key, value string) []corev1.NodeSelectorTerm {
 	}
 	var nowhere corev1.NodeSelectorTerm
 	for _, k := range zoneLabels {
-		nowhere.MatchExpressions = append(nowhere.MatchExpressions, corev1.NodeSelectorRequirement{Key: k, Operator: corev1.NodeSelectorOpDoesNotExist})
+		nowhere.MatchExpressions = append(nowhere.MatchExpressions,
+			corev1.NodeSelectorRequirement{Key: k, Operator: corev1.NodeSelectorOpDoesNotExist})
 	}
 	out := []corev1.NodeSelectorTerm{nowhere, {MatchExpressions: []corev1.NodeSelectorRequirement{
 		{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values},
@@ -208,7 +212,8 @@ func (p *Pod) readEphemeral(field, name string, v *corev1.EphemeralVolumeSource,
 	}
 	if objects.StorageClass != nil {
 		if class := objects.StorageClass(className); class != nil && !waitsForPod(class) {
-			return unsupported(field, fmt.Sprintf("StorageClass %s provides its volumes anywhere", className), "use a class with volumeBindingMode WaitForFirstConsumer")
+			return unsupported(field, fmt.Sprintf("StorageClass %s provides its volumes anywhere", className),
+				"use a class with volumeBindingMode WaitForFirstConsumer")
 		}
 	}
 	return p.readUnbound(field, name, className, spec, objects)
@@ -231,11 +236,14 @@ func (p *Pod) readUnbound(field, name, className string, spec *corev1.Persistent
 	case !waitsForPod(class):
 		return unready(field, fmt.Sprintf("claim %s to be bound (StorageClass %s binds at once)", name, className))
 	case class.Provisioner == noProvisioner || class.Provisioner == "":
-		return unsupported(field, fmt.Sprintf("StorageClass %s has no provisioner, the scheduler looks for a volume", className), "bind the claim to a volume first")
+		return unsupported(field, fmt.Sprintf("StorageClass %s has no provisioner, the scheduler looks for a volume", className),
+			"bind the claim to a volume first")
 	}
 	driver := objects.CSIDriver(class.Provisioner)
-	if _, sized := spec.Resources.Requests[corev1.ResourceStorage]; sized && driver != nil && driver.Spec.StorageCapacity != nil && *driver.Spec.StorageCapacity {
-		return unsupported(field, fmt.Sprintf("CSIDriver %s tracks storage capacity", class.Provisioner), "bind the claim first, or use another class")
+	if _, sized := spec.Resources.Requests[corev1.ResourceStorage]; sized && driver != nil && driver.Spec.StorageCapacity != nil &&
+		*driver.Spec.StorageCapacity {
+		return unsupported(field, fmt.Sprintf("CSIDriver %s tracks storage capacity", class.Provisioner),
+			"bind the claim first, or use another class")
 	}
 	if r := attachable(field, cmp.Or(successors[class.Provisioner], class.Provisioner), objects); r.Refused() {
 		return r
@@ -247,7 +255,8 @@ func (p *Pod) readUnbound(field, name, className string, spec *corev1.Persistent
 	for _, t := range class.AllowedTopologies {
 		var term corev1.NodeSelectorTerm
 		for _, e := range t.MatchLabelExpressions {
-			term.MatchExpressions = append(term.MatchExpressions, corev1.NodeSelectorRequirement{Key: e.Key, Operator: corev1.NodeSelectorOpIn, Values: e.Values})
+			term.MatchExpressions = append(term.MatchExpressions, corev1.NodeSelectorRequirement{Key: e.Key, Operator: corev1.NodeSelectorOpIn,
+				Values: e.Values})
 		}
 		terms = append(terms, term)
 	}
@@ -272,7 +281,8 @@ var successors = map[string]string{
 // attachable refuses volumes of a driver of which nodes take a limited number only.
 func attachable(field, driver string, objects *Objects) Refusal {
 	if objects.Limited == nil || objects.Limited(driver) {
-		return unsupported(field, fmt.Sprintf("nodes limit how many volumes of CSI driver %s they take", driver), "use a driver without limits, or run these pods without a request")
+		return unsupported(field, fmt.Sprintf("nodes limit how many volumes of CSI driver %s they take", driver),
+			"use a driver without limits, or run these pods without a request")
 	}
 	return Refusal{}
 }

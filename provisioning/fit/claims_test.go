@@ -72,13 +72,15 @@ func TestVolumesSayWhereTheirPodsRun(t *testing.T) {
 			nodes: "zone=a|", want: "yes yes",
 		},
 		{
-			name:      "or where its node affinity says",
-			manifests: dataVolume("", csi+", nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [a]}]}]}}"), spec: claim,
+			name: "or where its node affinity says",
+			manifests: dataVolume("", csi+", nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: "+
+				"[a]}]}]}}"), spec: claim,
 			nodes: "zone=a|zone=b|", want: "yes no no",
 		},
 		{
-			name:      "names of nodes do not count there",
-			manifests: dataVolume("", csi+", nodeAffinity: {required: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [n7]}]}]}}"), spec: claim,
+			name: "names of nodes do not count there",
+			manifests: dataVolume("", csi+", nodeAffinity: {required: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, "+
+				"values: [n7]}]}]}}"), spec: claim,
 			nodes: "zone=a", want: "yes",
 		},
 		{
@@ -215,7 +217,8 @@ func TestVolumesThatAreRefused(t *testing.T) {
 }
 
 func TestWithoutLookupsVolumesAreRefused(t *testing.T) {
-	for _, volume := range []string{"persistentVolumeClaim: {claimName: data}", "ephemeral: {volumeClaimTemplate: {spec: {storageClassName: wait}}}"} {
+	for _, volume := range []string{"persistentVolumeClaim: {claimName: data}",
+		"ephemeral: {volumeClaimTemplate: {spec: {storageClassName: wait}}}"} {
 		_, got := NewPod("team", "w", 1, template(t, "", "volumes: [{name: v, "+volume+"}]"), Objects{})
 		if got.Kind != Unsupported || !strings.Contains(got.Message, got.Field) {
 			t.Errorf("%s: %+v", volume, got)

@@ -54,7 +54,8 @@ func (p *Pod) addKeys(field string, s labels.Selector, keys []string, op selecti
 	for _, key := range keys {
 		value, ok := p.Labels[key]
 		if !ok {
-			return nil, unsupported(field, "it matches by the label "+key+" that the template does not have", "leave the key out, or set the label in the template")
+			return nil, unsupported(field, "it matches by the label "+key+" that the template does not have",
+				"leave the key out, or set the label in the template")
 		}
 		r, err := labels.NewRequirement(key, op, []string{value})
 		if err != nil {

@@ -328,7 +328,8 @@ func (c *InterPodState) Blocks(i int, node string) string {
 	case avoided:
 		return fmt.Sprintf("a pod in %s must not run with those of podSet %s (its required podAntiAffinity)", where(o.tally), p.Name)
 	default:
-		return fmt.Sprintf("podSet %s would have too many pods in %s beside what its topologySpreadConstraints allow (maxSkew %d)", p.Name, where(o.tally), o.maxSkew)
+		return fmt.Sprintf("podSet %s would have too many pods in %s beside what its topologySpreadConstraints allow (maxSkew %d)", p.Name,
+			where(o.tally), o.maxSkew)
 	}
 }
 

@@ -68,8 +68,9 @@ func TestCrowds(t *testing.T) {
 			asks:   "0 1", why: "no pod that podSet w0 must run with (required podAffinity) is in zone=a",
 		},
 		{
-			name:   "a pod must match all terms to be joined",
-			pods:   [][2]string{{"app=y", required("podAffinity", "{topologyKey: zone, "+own+"}, {topologyKey: rack, labelSelector: {matchLabels: {tier: t}}}")}},
+			name: "a pod must match all terms to be joined",
+			pods: [][2]string{{"app=y", required("podAffinity", "{topologyKey: zone, "+own+"}, {topologyKey: rack, labelSelector: "+
+				"{matchLabels: {tier: t}}}")}},
 			nodes:  nodes("zone=a rack=1,zone=a rack=2,zone=b rack=1"),
 			around: [][4]string{{"1", "team", "app=x", ""}, {"2", "team", "tier=t", ""}, {"3", "team", "app=x tier=t", ""}},
 			steps:  []string{"0: 3"},
@@ -118,8 +119,9 @@ func TestCrowds(t *testing.T) {
 			steps:  []string{"0: 1 2"},
 		},
 		{
-			name:   "any other selector of namespaces counts as all of them",
-			pods:   [][2]string{{"app=x", required("podAntiAffinity", "{topologyKey: zone, labelSelector: {}, namespaceSelector: {matchLabels: {no: such}}}")}},
+			name: "any other selector of namespaces counts as all of them",
+			pods: [][2]string{{"app=x", required("podAntiAffinity",
+				"{topologyKey: zone, labelSelector: {}, namespaceSelector: {matchLabels: {no: such}}}")}},
 			nodes:  nodes(zonesOfTwo),
 			around: [][4]string{{"1", "other", "", ""}},
 			steps:  []string{"0: 3 4 5"},
@@ -161,8 +163,9 @@ func TestCrowds(t *testing.T) {
 			steps:  []string{"0: 1 2 3 4", "+0 1", "0: 1 2 3 4"},
 		},
 		{
-			name:  "a selector of everything counts nobody",
-			pods:  [][2]string{{"app=x", "topologySpreadConstraints: [{topologyKey: zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule, labelSelector: {}}]"}},
+			name: "a selector of everything counts nobody",
+			pods: [][2]string{{"app=x", "topologySpreadConstraints: [{topologyKey: zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule, " +
+				"labelSelector: {}}]"}},
 			nodes: nodes(zonesOfTwo),
 			steps: []string{"+0 1", "+0 1", "0: 1 2 3 4"},
 		},
@@ -213,8 +216,9 @@ func TestCrowds(t *testing.T) {
 			steps: []string{"+0 1", "0: 1 2 3 4 5"},
 		},
 		{
-			name:   "a host port is for one pod a node",
-			pods:   [][2]string{{"", "containers: [{name: a, ports: [{containerPort: 1, hostPort: 1}]}]"}, {"", "containers: [{name: a, ports: [{containerPort: 1, hostPort: 1, hostIP: 10.0.0.1}]}]"}},
+			name: "a host port is for one pod a node",
+			pods: [][2]string{{"", "containers: [{name: a, ports: [{containerPort: 1, hostPort: 1}]}]"},
+				{"", "containers: [{name: a, ports: [{containerPort: 1, hostPort: 1, hostIP: 10.0.0.1}]}]"}},
 			nodes:  nodes(",,"),
 			around: [][4]string{{"1", "other", "", "containers: [{name: a, ports: [{containerPort: 1, hostPort: 1, hostIP: 10.0.0.2}]}]"}},
 			steps:  []string{"0: 2 3", "1: 1 2 3", "+0 2", "0: 3", "1: 1 3", "+1 3", "0: ", "-0 2", "0: 2"},

@@ -80,7 +80,8 @@ func unjudged(spec *corev1.PodSpec) Refusal {
 	case spec.NodeName != "":
 		return unsupported("spec.nodeName", "the pods pass by the scheduler", "leave it out, or select the node by its labels")
 	case len(spec.ResourceClaims) > 0:
-		return unsupported("spec.resourceClaims", "dynamic resource allocation", "ask for devices by the resources of containers, or run these pods without a request")
+		return unsupported("spec.resourceClaims", "dynamic resource allocation",
+			"ask for devices by the resources of containers, or run these pods without a request")
 	case spec.SchedulingGroup != nil:
 		return unsupported("spec.schedulingGroup", "the scheduler's own gangs", "leave it out, Muster holds the pods until all fit")
 	}
@@ -142,7 +143,8 @@ func (p *Pod) readRuntimeClass(spec *corev1.PodSpec, objects *Objects) Refusal {
 	}
 	for _, l := range sortedLabels(class.Scheduling.NodeSelector) {
 		if v, ok := selector[l.key]; ok && v != l.value {
-			return impossible(field, fmt.Sprintf("RuntimeClass %s selects nodes with %s=%s, spec.nodeSelector those with %s=%s", name, l.key, l.value, l.key, v))
+			return impossible(field, fmt.Sprintf("RuntimeClass %s selects nodes with %s=%s, spec.nodeSelector those with %s=%s", name, l.key,
+				l.value, l.key, v))
 		}
 		selector[l.key] = l.value
 	}

@@ -254,8 +254,9 @@ func TestABudgetBeginsAnewWithItsPeriod(t *testing.T) {
 func TestABudgetGoesOnFromItsStatus(t *testing.T) {
 	record := func(change ...func(*v1alpha1.BudgetStatus)) v1alpha1.BudgetStatus {
 		s := v1alpha1.BudgetStatus{
-			Name: "red", Spent: "100.5", At: metav1.NewMicroTime(noon.Add(-100 * time.Second)), PeriodStart: metav1.NewTime(noon.Add(-12 * time.Hour)),
-			PeriodEnd: metav1.NewTime(noon.Add(12 * time.Hour)),
+			Name: "red", Spent: "100.5", At: metav1.NewMicroTime(noon.Add(-100 * time.Second)),
+			PeriodStart: metav1.NewTime(noon.Add(-12 * time.Hour)),
+			PeriodEnd:   metav1.NewTime(noon.Add(12 * time.Hour)),
 		}
 		for _, c := range change {
 			c(&s)
@@ -273,7 +274,8 @@ func TestABudgetGoesOnFromItsStatus(t *testing.T) {
 		{"or since it was booked", record(), func(p *purse) { p.machine("a", "gang-1", noon.Add(-10*time.Second), "ns gang") }, "100.60 spent, 36.00 committed"},
 		{"or since it was asked for", record(), func(p *purse) {
 			r := launches(p.request("gang"), 1)
-			a := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Started: noon.Add(-20 * time.Second), Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}
+			a := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Started: noon.Add(-20 * time.Second),
+				Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}
 			r.Status.ProvisioningClassDetails[provisioning.AttemptDetail] = provreq.Detail(a.Encode())
 			p.Set(r)
 			p.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "a", Launch: "gang-1", State: cloudprovider.Booting})
@@ -356,7 +358,8 @@ func TestWhoWaitsForABudgetIsWoken(t *testing.T) {
 		}, true},
 		{"a machine is paid for no more", func() { p.machine("a", "gone-1", noon) }, true},
 		{"a namespace joins", func() {
-			p.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", ResourceVersion: p.next(), Labels: map[string]string{"team": "red"}}})
+			p.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", ResourceVersion: p.next(),
+				Labels: map[string]string{"team": "red"}}})
 		}, true},
 	} {
 		if tc.change(); woken() != tc.want {

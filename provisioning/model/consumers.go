@@ -29,7 +29,8 @@ type strandedPod struct {
 }
 
 func newConsumers(began time.Time) consumers {
-	return consumers{active: map[consumerKey]int{}, ended: map[consumerKey]time.Time{}, began: began, stranded: map[consumerKey]map[types.UID]strandedPod{}}
+	return consumers{active: map[consumerKey]int{}, ended: map[consumerKey]time.Time{}, began: began,
+		stranded: map[consumerKey]map[types.UID]strandedPod{}}
 }
 
 // set puts a version of a pod in place of an older one; either may be nil.

@@ -31,7 +31,8 @@ func ofGroup(n *corev1.Node) {
 
 func unready(since time.Time) func(*corev1.Node) {
 	return func(n *corev1.Node) {
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(since)}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+			LastTransitionTime: metav1.NewTime(since)}}
 	}
 }
 
@@ -219,7 +220,8 @@ func TestUndecided(t *testing.T) {
 		{"it is being carried out", func() { m.Due(nil); m.Assume("gang", Assumption{}); m.Due(nil) }, true},
 		{"what it has written is to be looked at", func() { m.Settle("gang") }, true},
 		{"it launches", func() {
-			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
+			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching,
+				Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
 		}, false},
 		{"it has its capacity", func() { m.Settle("gang"); m.Set(v.request("gang", provreq.Provisioned)) }, false},
 	} {
@@ -256,7 +258,8 @@ func TestAccountsFollowEachMachine(t *testing.T) {
 	m, v := New(clock, KnownClasses), new(version)
 	m.OpenAccount()
 	price := resource.MustParse("3.6")
-	group := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}, Spec: v1alpha1.NodeGroupSpec{PricePerHour: &price}}
+	group := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()},
+		Spec: v1alpha1.NodeGroupSpec{PricePerHour: &price}}
 	m.Set(group)
 
 	attempt := func(phase provisioning.AttemptPhase, conditions ...string) *provreq.ProvisioningRequest {
@@ -274,7 +277,8 @@ func TestAccountsFollowEachMachine(t *testing.T) {
 		ofGroup(n)
 		label := provisioning.BookingLabel("gang")
 		n.Labels[label] = "ns"
-		n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1", label: provisioning.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8}}.Encode()}
+		n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1",
+			label: provisioning.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8}}.Encode()}
 	}
 	want := map[provisioning.Purpose]int64{}
 	for i, step := range []struct {
@@ -335,7 +339,8 @@ func TestAccountsFollowEachMachine(t *testing.T) {
 func TestARolledBackLaunchIsWasted(t *testing.T) {
 	for name, undone := range map[string]func(*Model, *version){
 		"the attempt is rolled back": func(m *Model, _ *version) {
-			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.RollingBack, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
+			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.RollingBack,
+				Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
 		},
 		"the request is deleted": func(m *Model, v *version) { m.Delete(v.request("gang")) },
 	} {
@@ -344,7 +349,8 @@ func TestARolledBackLaunchIsWasted(t *testing.T) {
 			m, v := New(clock, KnownClasses), new(version)
 			m.OpenAccount()
 			m.Set(v.request("gang"))
-			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
+			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching,
+				Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
 			m.SetMachine(machine(cloudprovider.Booting))
 			m.Amounts(clock.Now())
 			clock.SetTime(noon.Add(3 * time.Second))
@@ -417,7 +423,8 @@ func fleetOf(nodes int) (*Model, *version) {
 	}
 	for i := range nodes {
 		n := nodeOf(v, i)
-		m.SetMachine(cloudprovider.Machine{Name: n.Name, Group: n.Labels[v1alpha1.NodeGroupLabel], ProviderID: n.Spec.ProviderID, Launch: fmt.Sprintf("gang-%d-1", i/16), State: cloudprovider.Running})
+		m.SetMachine(cloudprovider.Machine{Name: n.Name, Group: n.Labels[v1alpha1.NodeGroupLabel], ProviderID: n.Spec.ProviderID,
+			Launch: fmt.Sprintf("gang-%d-1", i/16), State: cloudprovider.Running})
 		m.Set(n)
 		if i%16 == 0 {
 			m.Set(v.request(fmt.Sprintf("gang-%d", i/16), provreq.Provisioned, provreq.BookingExpired))

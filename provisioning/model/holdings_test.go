@@ -68,7 +68,8 @@ func TestWhatANamespaceHas(t *testing.T) {
 		{"nothing yet", func() {}, 0},
 		{"an attempt that is about to be on record", func() {
 			m.Set(v.request("gang"))
-			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 3}}}})
+			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching,
+				Launches: []provisioning.GroupCount{{Group: "gpu", Count: 3}}}})
 		}, 3},
 		{"that is on record", func() { m.Set(launches(v.request("gang"), 3)); m.Settle("gang") }, 3},
 		{"a hold, which is no machine yet", func() {
@@ -114,7 +115,8 @@ func TestAGangWithoutItsRequestCountsAfterARestart(t *testing.T) {
 func TestLimitsHoldWhereTheirPolicySelectsTheNamespace(t *testing.T) {
 	m, v := newModel()
 	policy := func(name string, limits *v1alpha1.CapacityLimits) {
-		m.Set(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: v.next()}, Spec: v1alpha1.CapacityPolicySpec{Limits: limits}})
+		m.Set(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: v.next()},
+			Spec: v1alpha1.CapacityPolicySpec{Limits: limits}})
 	}
 	namespace := func(name, team string) {
 		m.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: v.next(),

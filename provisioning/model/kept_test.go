@@ -219,7 +219,8 @@ func TestStrandedPods(t *testing.T) {
 	unschedulable := func(p *corev1.Pod) {
 		consumes(p)
 		// A gate is no lack of room, and the time of the condition stays that of the gate.
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+			Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))}}
 	}
 	for _, tc := range []struct {
 		name string

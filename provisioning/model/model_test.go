@@ -46,7 +46,8 @@ func (v *version) node(change ...func(*corev1.Node)) *corev1.Node {
 }
 
 func (v *version) pod(name, node string, gpus int64, change ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: v.next(), CreationTimestamp: metav1.NewTime(noon)}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: v.next(),
+		CreationTimestamp: metav1.NewTime(noon)}}
 	p.Spec.NodeName = node
 	p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI)}}}}
 	for _, c := range change {
@@ -56,7 +57,8 @@ func (v *version) pod(name, node string, gpus int64, change ...func(*corev1.Pod)
 }
 
 func (v *version) request(name string, conditions ...string) *provreq.ProvisioningRequest {
-	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: v.next()}}
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name),
+		ResourceVersion: v.next()}}
 	r.Spec.ProvisioningClassName = ClassAtomicScaleUp
 	for _, c := range conditions {
 		r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue})
@@ -151,7 +153,8 @@ func TestPodsCountForTheRequestWhoseNodesTheyAreOn(t *testing.T) {
 	r.CreationTimestamp = metav1.NewTime(noon)
 	m.Set(r)
 	m.Set(v.node(booked, func(n *corev1.Node) {
-		n.Annotations[provisioning.BookingLabel("gang")] = provisioning.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8}, Earlier: []types.UID{"made-again-by-an-earlier-job"}}.Encode()
+		n.Annotations[provisioning.BookingLabel("gang")] = provisioning.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8},
+			Earlier: []types.UID{"made-again-by-an-earlier-job"}}.Encode()
 	}))
 	m.Set(v.pod("mine", "n", 4, consumes))
 	m.Set(v.pod("made-again-by-an-earlier-job", "n", 4, consumes))
@@ -428,7 +431,8 @@ func TestKeysThatMeet(t *testing.T) {
 		}
 		a, b := served.DeepCopy(), other.DeepCopy()
 		a.CreationTimestamp, b.CreationTimestamp = metav1.NewTime(noon), metav1.NewTime(noon)
-		apimeta.SetStatusCondition(&a.Status.Conditions, metav1.Condition{Type: provreq.Provisioned, Status: metav1.ConditionTrue, Reason: "Provisioned"})
+		apimeta.SetStatusCondition(&a.Status.Conditions, metav1.Condition{Type: provreq.Provisioned, Status: metav1.ConditionTrue,
+			Reason: "Provisioned"})
 		m.Set(a)
 		m.Set(b)
 		for _, e := range m.Due(nil) {

@@ -24,7 +24,8 @@ type policies struct {
 }
 
 func newPolicies() policies {
-	return policies{byName: map[string]*v1alpha1.CapacityPolicy{}, namespaces: map[string]*corev1.Namespace{}, limits: map[string][]provisioning.Limit{}}
+	return policies{byName: map[string]*v1alpha1.CapacityPolicy{}, namespaces: map[string]*corev1.Namespace{},
+		limits: map[string][]provisioning.Limit{}}
 }
 
 // sameSpec reports whether the policy is known with that spec: only its status differs.
@@ -103,7 +104,8 @@ func (ps *policies) policyOf(namespace, name string) (policy *v1alpha1.CapacityP
 	case named == nil:
 		return &v1alpha1.CapacityPolicy{}, fmt.Sprintf("parameter capacityPolicy is %q: there is no CapacityPolicy of that name: create it", name)
 	case !selectorOf(named.Spec.NamespaceSelector).Matches(ps.labelsOf(namespace)):
-		return &v1alpha1.CapacityPolicy{}, fmt.Sprintf("CapacityPolicy %s is not for namespace %s (spec.namespaceSelector): name another in parameter capacityPolicy, "+
+		return &v1alpha1.CapacityPolicy{}, fmt.Sprintf("CapacityPolicy %s is not for namespace %s (spec.namespaceSelector): name another in "+
+			"parameter capacityPolicy, "+
 			"or have an admin give the namespace the labels that it selects", named.Name, namespace)
 	}
 	policy = named.DeepCopy()

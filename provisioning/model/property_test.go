@@ -54,17 +54,20 @@ func TestIncrementalEqualsRebuilt(t *testing.T) {
 				incremental := picture(w.model)
 				if !w.timed {
 					if diff := cmp.Diff(picture(w.rebuilt()), incremental); diff != "" {
-						t.Fatalf("seed %d, event %d: the picture differs from one rebuilt (-rebuilt +incremental):\n%s\nevents:\n%s", seed, i, diff, w.history())
+						t.Fatalf("seed %d, event %d: the picture differs from one rebuilt (-rebuilt +incremental):\n%s\nevents:\n%s", seed, i, diff,
+							w.history())
 					}
 				}
 				w.model.deriveAll()
 				if diff := cmp.Diff(picture(w.model), incremental); diff != "" {
-					t.Fatalf("seed %d, event %d: the picture differs from one derived again (-again +incremental):\n%s\nevents:\n%s", seed, i, diff, w.history())
+					t.Fatalf("seed %d, event %d: the picture differs from one derived again (-again +incremental):\n%s\nevents:\n%s", seed, i, diff,
+						w.history())
 				}
 			}
 		}
 	}
-	for _, a := range []provisioning.Action{provisioning.Rest, provisioning.Report, provisioning.Book, provisioning.Provision, provisioning.Begin, provisioning.LaunchMachines,
+	for _, a := range []provisioning.Action{provisioning.Rest, provisioning.Report, provisioning.Book, provisioning.Provision,
+		provisioning.Begin, provisioning.LaunchMachines,
 		provisioning.RollBack, provisioning.Consume} {
 		if steps[a] < sequences/20 {
 			t.Errorf("only %d of %v steps are %s: the events say little about it", steps[a], steps, a)
@@ -96,8 +99,9 @@ type events struct {
 func newEvents(seed uint64) *events {
 	m, _ := newModel()
 	w := &events{
-		model: m, random: rand.New(rand.NewPCG(seed, 16)), timed: seed%2 == 1, objects: map[string]metav1.Object{}, machines: map[machineKey]cloudprovider.Machine{},
-		leaving: map[string]bool{}, priced: map[string]*v1alpha1.NodeGroup{}, underway: map[types.UID]underway{},
+		model: m, random: rand.New(rand.NewPCG(seed, 16)), timed: seed%2 == 1, objects: map[string]metav1.Object{},
+		machines: map[machineKey]cloudprovider.Machine{},
+		leaving:  map[string]bool{}, priced: map[string]*v1alpha1.NodeGroup{}, underway: map[types.UID]underway{},
 	}
 	for range 10 {
 		w.template()
@@ -157,7 +161,8 @@ func show(o metav1.Object) string {
 	case *corev1.Pod:
 		return fmt.Sprintf("%s on %q %s %v", kindAndName(o), o.Spec.NodeName, o.Status.Phase, o.Annotations)
 	case *provreq.ProvisioningRequest:
-		return fmt.Sprintf("%s %s uid %s %v %v", kindAndName(o), o.Spec.ProvisioningClassName, o.UID, o.Status.Conditions, o.Status.ProvisioningClassDetails)
+		return fmt.Sprintf("%s %s uid %s %v %v", kindAndName(o), o.Spec.ProvisioningClassName, o.UID, o.Status.Conditions,
+			o.Status.ProvisioningClassDetails)
 	}
 	return kindAndName(o)
 }
@@ -184,7 +189,8 @@ func (w *events) event() {
 	case 12:
 		w.setOrRemove(w.policy())
 	case 13:
-		w.setOrRemove(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: pick(w, "a", "b"), Labels: map[string]string{"team": pick(w, "red", "blue")}}})
+		w.setOrRemove(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: pick(w, "a", "b"),
+			Labels: map[string]string{"team": pick(w, "red", "blue")}}})
 	case 14:
 		w.come()
 	case 15:
@@ -228,9 +234,10 @@ func (w *events) join() bool {
 		if c.Launch == "" || w.hasNode(c) || c.State != cloudprovider.Running {
 			continue
 		}
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.Name, UID: types.UID(c.Name), CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour)),
-			Labels:      map[string]string{v1alpha1.NodeGroupLabel: c.Group, corev1.LabelTopologyZone: "z"},
-			Annotations: map[string]string{v1alpha1.LaunchAnnotation: c.Launch, v1alpha1.CordonedAnnotation: v1alpha1.CordonJoining}}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.Name, UID: types.UID(c.Name),
+			CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour)),
+			Labels:            map[string]string{v1alpha1.NodeGroupLabel: c.Group, corev1.LabelTopologyZone: "z"},
+			Annotations:       map[string]string{v1alpha1.LaunchAnnotation: c.Launch, v1alpha1.CordonedAnnotation: v1alpha1.CordonJoining}}}
 		n.Spec.ProviderID, n.Spec.Unschedulable = c.ProviderID, true
 		n.Status.Capacity, n.Status.Allocatable = capacity(4), capacity(4)
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
@@ -241,7 +248,8 @@ func (w *events) join() bool {
 }
 
 func capacity(gpus int64) corev1.ResourceList {
-	return corev1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI), "pods": resource.MustParse("10"), "cpu": resource.MustParse("8")}
+	return corev1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI), "pods": resource.MustParse("10"),
+		"cpu": resource.MustParse("8")}
 }
 
 // node has a node change in one respect, or come or go.
@@ -253,8 +261,9 @@ func (w *events) node() {
 			return
 		}
 		w.serial++
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(fmt.Sprint(name, w.serial)), CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour)),
-			Labels: map[string]string{v1alpha1.NodeGroupLabel: pick(w, "spot", "steady"), corev1.LabelTopologyZone: "z"}}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(fmt.Sprint(name, w.serial)),
+			CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour)),
+			Labels:            map[string]string{v1alpha1.NodeGroupLabel: pick(w, "spot", "steady"), corev1.LabelTopologyZone: "z"}}}
 		n.Status.Capacity, n.Status.Allocatable = capacity(4), capacity(4)
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		if w.one(2) {
@@ -305,7 +314,8 @@ func (w *events) book(n *corev1.Node, r *provreq.ProvisioningRequest, gpus int64
 		n.Annotations = map[string]string{}
 	}
 	label := provisioning.BookingLabel(r.Name)
-	n.Annotations[label] = provisioning.Booking{UID: r.UID, Since: noon.Add(-time.Hour), Booked: nodegroups.Resources{gpu: gpus, "pods": gpus}}.Encode()
+	n.Annotations[label] = provisioning.Booking{UID: r.UID, Since: noon.Add(-time.Hour),
+		Booked: nodegroups.Resources{gpu: gpus, "pods": gpus}}.Encode()
 	if open {
 		n.Labels[label] = r.Namespace
 	}
@@ -317,7 +327,8 @@ func (w *events) pod() {
 	old, _ := w.objects["*v1.Pod "+ns+"/"+name].(*corev1.Pod)
 	if old == nil {
 		w.serial++
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(fmt.Sprint(name, w.serial)), CreationTimestamp: metav1.NewTime(noon)}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(fmt.Sprint(name, w.serial)),
+			CreationTimestamp: metav1.NewTime(noon)}}
 		p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{gpu: *resource.NewQuantity(w.random.Int64N(3), resource.DecimalSI)}}}}
 		switch w.random.IntN(4) {
 		case 0:
@@ -376,8 +387,9 @@ func (w *events) come() {
 				pods--
 				w.serial++
 				name := fmt.Sprintf("g%d", w.serial)
-				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(noon),
-					Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: r.Name}}}
+				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name, UID: types.UID(name),
+					CreationTimestamp: metav1.NewTime(noon),
+					Annotations:       map[string]string{provreq.ProvisioningRequestPodAnnotationKey: r.Name}}}
 				p.Spec.NodeName = n.Name
 				p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{gpu: resource.MustParse("1")}}}}
 				w.set(p)
@@ -390,7 +402,8 @@ func (w *events) bind(p *corev1.Pod) {
 	p.Status.Conditions, p.Status.NominatedNodeName = nil, ""
 	switch w.random.IntN(4) {
 	case 0:
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+			Reason: corev1.PodReasonUnschedulable}}
 	case 1:
 		p.Status.NominatedNodeName = w.nodeName()
 	default:
@@ -417,7 +430,8 @@ func (w *events) request() {
 	old, _ := w.objects["*v1.ProvisioningRequest "+ns+"/"+name].(*provreq.ProvisioningRequest)
 	if old == nil {
 		w.serial++
-		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(fmt.Sprint(name, w.serial)), CreationTimestamp: metav1.NewTime(noon.Add(-time.Minute))}}
+		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(fmt.Sprint(name, w.serial)),
+			CreationTimestamp: metav1.NewTime(noon.Add(-time.Minute))}}
 		r.Spec.ProvisioningClassName = pick(w, ClassCheckCapacity, ClassAtomicScaleUp, ClassAtomicScaleUp)
 		for _, t := range []string{"t0", "t1"}[:1+w.random.IntN(2)] {
 			r.Spec.PodSets = append(r.Spec.PodSets, provreq.PodSet{PodTemplateRef: provreq.Reference{Name: t}, Count: int32(1 + w.random.IntN(3))})
@@ -578,7 +592,8 @@ func (w *events) policy() *v1alpha1.CapacityPolicy {
 		p.Spec.Limits = &v1alpha1.CapacityLimits{Machines: new(int32(w.random.IntN(5))), NamespaceSelector: pick(w, nil, selector)}
 	}
 	if w.one(2) {
-		p.Spec.Budgets = []v1alpha1.CapacityBudget{{Name: "b", USD: resource.MustParse(pick(w, "100", "1000")), Period: v1alpha1.BudgetDay, NamespaceSelector: pick(w, nil, selector)}}
+		p.Spec.Budgets = []v1alpha1.CapacityBudget{{Name: "b", USD: resource.MustParse(pick(w, "100", "1000")), Period: v1alpha1.BudgetDay,
+			NamespaceSelector: pick(w, nil, selector)}}
 		if w.one(2) {
 			p.Spec.Budgets[0].Queues = []string{"q0"}
 		}
@@ -591,7 +606,8 @@ func (w *events) policy() *v1alpha1.CapacityPolicy {
 
 func (w *events) daemonSet() {
 	w.serial++
-	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "agents", UID: "agents", Generation: int64(w.serial), CreationTimestamp: metav1.NewTime(noon)}}
+	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "agents", UID: "agents", Generation: int64(w.serial),
+		CreationTimestamp: metav1.NewTime(noon)}}
 	d.Spec.Template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{gpu: *resource.NewQuantity(w.random.Int64N(2), resource.DecimalSI)}}}}
 	w.setOrRemove(d)
 }
@@ -706,7 +722,8 @@ func (w *events) carryOut(u *underway) {
 		for range c.Count {
 			w.serial++
 			name := fmt.Sprintf("x%d", w.serial)
-			w.putMachine(cloudprovider.Machine{Name: name, Group: c.Group, ProviderID: "kwok://" + name, Launch: c.Token, State: cloudprovider.Running})
+			w.putMachine(cloudprovider.Machine{Name: name, Group: c.Group, ProviderID: "kwok://" + name, Launch: c.Token,
+				State: cloudprovider.Running})
 		}
 	}
 	for _, c := range u.TakeBack {

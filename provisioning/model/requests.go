@@ -93,8 +93,10 @@ type course struct {
 
 func newRequests() requests {
 	return requests{
-		byUID: map[types.UID]*request{}, named: map[consumerKey]types.UID{}, keyed: index[string, types.UID]{}, using: index[types.NamespacedName, types.UID]{},
-		gone: map[consumerKey]types.UID{}, assumed: map[types.UID]Assumption{}, courses: map[types.UID]course{}, phases: index[phase, types.UID]{},
+		byUID: map[types.UID]*request{}, named: map[consumerKey]types.UID{},
+		keyed: index[string, types.UID]{}, using: index[types.NamespacedName, types.UID]{},
+		gone: map[consumerKey]types.UID{}, assumed: map[types.UID]Assumption{},
+		courses: map[types.UID]course{}, phases: index[phase, types.UID]{},
 	}
 }
 
@@ -189,7 +191,8 @@ func (rs *requests) courseOf(uid types.UID) (c course) {
 	}
 	c = course{
 		exists: true, status: e.status, tenant: e.tenant(), held: isHeld(e.object), consumed: isConsumed(e.object),
-		provisioned: provisionedAt(e.object), attempt: rs.attempt(e), short: e.status == provisioning.Provisioned && !provisioning.IsWhole(e.object),
+		provisioned: provisionedAt(e.object), attempt: rs.attempt(e),
+		short: e.status == provisioning.Provisioned && !provisioning.IsWhole(e.object),
 	}
 	if c.flight = c.attempt; c.attempt.Phase == provisioning.Done && c.attempt.Number == e.attempt.Number {
 		c.flight = e.attempt

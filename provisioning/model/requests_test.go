@@ -150,7 +150,8 @@ func TestRequestsOnlyTightenTheirPolicy(t *testing.T) {
 func TestAPolicyReachesGangsThatRun(t *testing.T) {
 	m, v := newModel()
 	policy := func(on v1alpha1.LossReaction) {
-		m.Set(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: v.next()}, Spec: v1alpha1.CapacityPolicySpec{OnMachineLoss: on}})
+		m.Set(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: v.next()},
+			Spec: v1alpha1.CapacityPolicySpec{OnMachineLoss: on}})
 	}
 	r := v.request("gang", provreq.Provisioned, provreq.BookingExpired)
 	r.Spec.Parameters = map[string]provreq.Parameter{ParamPolicy: "p"}

@@ -93,7 +93,8 @@ func TestWhatIsLeftOfAMachineOnItsWay(t *testing.T) {
 		label := provisioning.BookingLabel("gang")
 		n.Labels = map[string]string{label: "ns"}
 		n.Annotations = map[string]string{
-			label:                       provisioning.Booking{UID: "gang", Since: noon, Booked: map[corev1.ResourceName]int64{gpu: 4, "pods": 4}}.Encode(),
+			label: provisioning.Booking{UID: "gang", Since: noon,
+				Booked: map[corev1.ResourceName]int64{gpu: 4, "pods": 4}}.Encode(),
 			v1alpha1.CordonedAnnotation: v1alpha1.CordonBooked,
 		}
 	}

@@ -58,7 +58,8 @@ func (m *Model) upcomingAttempts(flights []flight) []provisioning.UpcomingAttemp
 	out := make([]provisioning.UpcomingAttempt, len(flights))
 	for i, f := range flights {
 		r := m.entry(m.requests.byUID[f.uid])
-		out[i] = provisioning.UpcomingAttempt{Gang: r.Gang, Policy: r.Policy, Launches: m.requests.courses[f.uid].flight.Launches, Held: r.PodsHeld}
+		out[i] = provisioning.UpcomingAttempt{Gang: r.Gang, Policy: r.Policy, Launches: m.requests.courses[f.uid].flight.Launches,
+			Held: r.PodsHeld}
 		out[i].Gang.Launch = provisioning.Token(f.uid, f.number)
 	}
 	return out

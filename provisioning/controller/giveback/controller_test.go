@@ -83,12 +83,14 @@ func newWorld(t *testing.T, clk clock.WithTicker, objects []client.Object) *worl
 			w.sync()
 			return err
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			err := c.SubResource(sub).Patch(ctx, o, p, opts...)
 			w.sync()
 			return err
 		},
-		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, o, subresource client.Object, opts ...client.SubResourceCreateOption) error {
+		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, o, subresource client.Object,
+			opts ...client.SubResourceCreateOption) error {
 			w.mu.Lock()
 			err := w.budget
 			w.mu.Unlock()
@@ -253,21 +255,24 @@ func (w *world) Watch(context.Context, func(cloudprovider.Machine), func()) erro
 // that is long gone.
 func (w *world) machines(group string, names ...string) {
 	for _, name := range names {
-		w.controller.Model.SetMachine(cloudprovider.Machine{Name: name, Group: group, ProviderID: "kwok://gpu/" + name, Launch: "gone-1", State: cloudprovider.Running})
+		w.controller.Model.SetMachine(cloudprovider.Machine{Name: name, Group: group, ProviderID: "kwok://gpu/" + name, Launch: "gone-1",
+			State: cloudprovider.Running})
 	}
 }
 
 func newGroup(name string) *v1alpha1.NodeGroup {
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
 	g.Spec.Provider, g.Spec.MaxNodes, g.Spec.CapacityType = v1alpha1.ProviderKwok, 8, v1alpha1.OnDemand
-	g.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), "nvidia.com/gpu": resource.MustParse("8")}
+	g.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"),
+		"nvidia.com/gpu": resource.MustParse("8")}
 	return g
 }
 
 // newNode is of the group, or of nobody.
 func newNode(name string, g *v1alpha1.NodeGroup) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
-	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("110")}
+	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"),
+		"pods": resource.MustParse("110")}
 	if g != nil {
 		n.Labels, n.Annotations = nodegroups.Labels(g), map[string]string{v1alpha1.LaunchAnnotation: "gone-1"}
 		n.Status.Capacity = nodegroups.Capacity(g.Spec.Template)
@@ -321,7 +326,8 @@ func TestAHumanWhoIsFasterIsNotOverruled(t *testing.T) {
 func TestStraysAreMovedFirst(t *testing.T) {
 	g := newGroup("gpu")
 	budget := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
-	budget.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause, Message: "The disruption budget web needs 1 healthy pods and has 1 currently"}}
+	budget.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause,
+		Message: "The disruption budget web needs 1 healthy pods and has 1 currently"}}
 	objects := func() []client.Object {
 		return []client.Object{g.DeepCopy(), newNode("a", g), newNode("elsewhere", nil), newReplica("web-1", "a")}
 	}
@@ -386,7 +392,8 @@ func TestNothingIsJudgedByAYoungPicture(t *testing.T) {
 		w.pass(firstLook - time.Second)
 		w.tells()
 		w.pass(2 * time.Second)
-		w.tells("3s machines a of group gpu taken back", "3s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were given back")
+		w.tells("3s machines a of group gpu taken back", "3s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were "+
+			"given back")
 	})
 }
 
@@ -409,7 +416,8 @@ func TestACloudThatFailsIsLeftAloneAndKeepsNobodyElse(t *testing.T) {
 		w.mu.Lock()
 		w.story = slices.DeleteFunc(w.story, func(s string) bool { return strings.Contains(s, "MachinesGivenBack") })
 		w.mu.Unlock()
-		told := "GiveBackFailed of *v1alpha1.NodeGroup broken: 1 machines that nobody needs could not be given back; it is tried again in %s: taking back machines of group broken: no answer"
+		told := "GiveBackFailed of *v1alpha1.NodeGroup broken: 1 machines that nobody needs could not be given back; it is tried again in %s: " +
+			"taking back machines of group broken: no answer"
 		w.tells(
 			"10m0s node a cordoned: giving-back",
 			"10m1.2s machines a of group broken taken back refused", "10m1.2s "+fmt.Sprintf(told, "1s"),

@@ -49,7 +49,8 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", Generation: 1}}
-	g.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("256Gi"), gpu: resource.MustParse("8")}
+	g.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("256Gi"),
+		gpu: resource.MustParse("8")}
 	g.Spec.Template.Labels = map[string]string{"team": "ml"}
 	w := &world{
 		T:      t,
@@ -93,7 +94,8 @@ func (w *world) edit(change func(*v1alpha1.NodeGroupSpec)) {
 func (w *world) learn(n int32, class v1alpha1.ErrorClass) {
 	w.tokens++
 	w.controller.Model.Learn("gpu", v1alpha1.LaunchAttempt{
-		Time: metav1.NewTime(w.controller.Clock.Now()), Token: fmt.Sprint("gang-", w.tokens), Asked: n, Class: class, Message: "the cloud's words",
+		Time: metav1.NewTime(w.controller.Clock.Now()), Token: fmt.Sprint("gang-",
+			w.tokens), Asked: n, Class: class, Message: "the cloud's words",
 	})
 }
 
@@ -103,7 +105,8 @@ func (w *world) node(name string, changes ...func(*corev1.Node)) {
 	w.versions++
 	g := w.group()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: name, ResourceVersion: fmt.Sprint(w.versions), Labels: nodegroups.Labels(g), CreationTimestamp: metav1.NewTime(w.controller.Clock.Now()),
+		Name: name, ResourceVersion: fmt.Sprint(w.versions), Labels: nodegroups.Labels(g),
+		CreationTimestamp: metav1.NewTime(w.controller.Clock.Now()),
 	}}
 	n.Status.Allocatable = nodegroups.Allocatable(g.Spec.Template)
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
@@ -164,7 +167,8 @@ func TestMachinesAndNodesAreCounted(t *testing.T) {
 	w.controller.Model.Set(r)
 	w.node("booked", func(n *corev1.Node) {
 		n.Labels[provisioning.BookingLabel("gang")] = "ns"
-		n.Annotations = map[string]string{provisioning.BookingLabel("gang"): provisioning.Booking{UID: "uid", Since: noon, Booked: nodegroups.Resources{gpu: 8}}.Encode()}
+		n.Annotations = map[string]string{provisioning.BookingLabel("gang"): provisioning.Booking{UID: "uid", Since: noon,
+			Booked: nodegroups.Resources{gpu: 8}}.Encode()}
 	})
 	w.controller.pass(t.Context())
 	if s := w.group().Status; s.Machines != 4 || s.ReadyNodes != 2 || s.BookedNodes != 1 {

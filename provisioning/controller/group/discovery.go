@@ -67,7 +67,8 @@ type note struct {
 }
 
 // NewDiscovery returns a Discovery of those of the clouds that can be asked.
-func NewDiscovery(w client.Client, clouds map[v1alpha1.Provider]cloudprovider.Provider, recorder events.EventRecorder, clock clock.WithTicker) *Discovery {
+func NewDiscovery(w client.Client, clouds map[v1alpha1.Provider]cloudprovider.Provider, recorder events.EventRecorder,
+	clock clock.WithTicker) *Discovery {
 	d := &Discovery{
 		Client: w, Clouds: map[v1alpha1.Provider]cloudprovider.Discoverer{}, Events: recorder, Clock: clock,
 		changed: make(chan struct{}, 1), notes: map[string]note{}, lacking: map[v1alpha1.Provider][]string{},
@@ -120,7 +121,8 @@ func (d *Discovery) examine(ctx context.Context, name v1alpha1.Provider, cloud c
 		return
 	}
 	for _, permission := range missing {
-		log.FromContext(ctx).Info("A permission is missing in the cloud: launches that need it will fail", "provider", name, "permission", permission)
+		log.FromContext(ctx).Info("A permission is missing in the cloud: launches that need it will fail", "provider", name, "permission",
+			permission)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -134,7 +136,8 @@ func (d *Discovery) look(ctx context.Context, name v1alpha1.Provider, cloud clou
 		return fmt.Errorf("discover groups of %s: %w", name, err)
 	}
 	for _, r := range found.Refused {
-		d.tell(r.Group, "GroupRefused", fmt.Sprintf("The group %s of %s says that it is Muster's, but cannot be used: %s", r.Group, name, r.Reason))
+		d.tell(r.Group, "GroupRefused", fmt.Sprintf("The group %s of %s says that it is Muster's, but cannot be used: %s", r.Group, name,
+			r.Reason))
 	}
 	list := &v1alpha1.NodeGroupList{}
 	if err := d.Client.List(ctx, list); err != nil {
@@ -148,7 +151,8 @@ func (d *Discovery) look(ctx context.Context, name v1alpha1.Provider, cloud clou
 	listed := map[string]bool{}
 	for _, f := range found.Groups {
 		if other := describedBy(list.Items, f); other != "" {
-			d.tell(f.Name, "DescribedByHand", fmt.Sprintf("NodeGroup %s, which somebody has made, describes the same machines: it stands, and none is made beside it", other))
+			d.tell(f.Name, "DescribedByHand", fmt.Sprintf("NodeGroup %s, which Muster has not made, describes the same machines: it stands, and "+
+				"none is made beside it", other))
 			continue
 		}
 		listed[f.Name] = true
@@ -170,7 +174,8 @@ func describedBy(all []v1alpha1.NodeGroup, f cloudprovider.Found) string {
 	for i := range all {
 		g := &all[i]
 		if g.Labels[v1alpha1.DiscoveredLabel] == "" && g.Spec.Provider == f.Spec.Provider && g.Spec.CapacityType == f.Spec.CapacityType &&
-			g.Spec.Zone == f.Spec.Zone && sameOffering(g.Spec.AWS, f.Spec.AWS, func(a *v1alpha1.AWSGroup) { a.LaunchMethod, a.CapacityReservation = "", "" }) &&
+			g.Spec.Zone == f.Spec.Zone && sameOffering(g.Spec.AWS, f.Spec.AWS,
+			func(a *v1alpha1.AWSGroup) { a.LaunchMethod, a.CapacityReservation = "", "" }) &&
 			sameOffering(g.Spec.GCP, f.Spec.GCP, func(a *v1alpha1.GCPGroup) { a.LaunchMethod = "" }) {
 			return g.Name
 		}
@@ -201,7 +206,7 @@ func (d *Discovery) write(ctx context.Context, provider v1alpha1.Provider, old *
 		return nil
 	}
 	if old.Labels[v1alpha1.DiscoveredLabel] == "" {
-		return fmt.Errorf("NodeGroup %s was made by somebody else and has the name of an offering of %s: rename it", f.Name, provider)
+		return fmt.Errorf("NodeGroup %s was not made by Muster and has the name of an offering of %s: rename it", f.Name, provider)
 	}
 	renewed := old.DeepCopy()
 	renewed.Spec = f.Spec

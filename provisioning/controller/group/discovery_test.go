@@ -51,14 +51,17 @@ func (s *sky) Advise(_ context.Context, groups []*v1alpha1.NodeGroup, _ int) (ma
 func offering(name, kind string) cloudprovider.Found {
 	f := cloudprovider.Found{Name: name}
 	f.Spec.Provider, f.Spec.MaxNodes, f.Spec.CapacityType, f.Spec.Zone = v1alpha1.ProviderAWS, 8, v1alpha1.Spot, "us-east-1a"
-	f.Spec.AWS = &v1alpha1.AWSGroup{Region: "us-east-1", AutoScalingGroup: "gpus", InstanceType: kind, Subnet: "subnet-1", LaunchMethod: v1alpha1.AWSFleet}
-	f.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("192"), "memory": resource.MustParse("2Ti"), gpu: resource.MustParse("8")}
+	f.Spec.AWS = &v1alpha1.AWSGroup{Region: "us-east-1", AutoScalingGroup: "gpus", InstanceType: kind, Subnet: "subnet-1",
+		LaunchMethod: v1alpha1.AWSFleet}
+	f.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("192"), "memory": resource.MustParse("2Ti"),
+		gpu: resource.MustParse("8")}
 	return f
 }
 
 // seeing runs a test beside a Discovery that looks at the cloud. step lets the next
 // look happen.
-func seeing(t *testing.T, cloud *sky, objects []client.Object, test func(t *testing.T, kube client.Client, d *Discovery, step func() []string)) {
+func seeing(t *testing.T, cloud *sky, objects []client.Object,
+	test func(t *testing.T, kube client.Client, d *Discovery, step func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		scheme := runtime.NewScheme()
 		if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -145,7 +148,8 @@ func TestNodeGroupsFollowTheCloud(t *testing.T) {
 		for range vanishedAfter - 1 {
 			step()
 		}
-		wantGroups(t, "a cloud out of reach has not lost its groups, nor one that misses one for a moment", kube, map[string]int32{"gpus-p5": 16, "gpus-p4": 8})
+		wantGroups(t, "a cloud out of reach has not lost its groups, nor one that misses one for a moment", kube,
+			map[string]int32{"gpus-p5": 16, "gpus-p4": 8})
 		told := step()
 		wantGroups(t, "one that is gone for good goes", kube, map[string]int32{"gpus-p4": 8})
 		if !slices.ContainsFunc(told, func(e string) bool { return strings.Contains(e, "GroupVanished") }) {
@@ -159,7 +163,8 @@ func TestWhatPeopleHaveMadeIsTheirs(t *testing.T) {
 	byHand := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: p5.Spec}
 	byHand.Spec.AWS = p5.Spec.AWS.DeepCopy()
 	byHand.Spec.AWS.LaunchMethod, byHand.Spec.MaxNodes = v1alpha1.AWSReservation, 2
-	named := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpus-p4"}, Spec: v1alpha1.NodeGroupSpec{Provider: v1alpha1.ProviderKwok, MaxNodes: 1}}
+	named := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpus-p4"},
+		Spec: v1alpha1.NodeGroupSpec{Provider: v1alpha1.ProviderKwok, MaxNodes: 1}}
 	p4 := offering("gpus-p4", "p4d.24xlarge")
 	cloud := &sky{found: cloudprovider.Discovery{
 		Groups:  []cloudprovider.Found{p5, p4},
@@ -173,7 +178,8 @@ func TestWhatPeopleHaveMadeIsTheirs(t *testing.T) {
 			}
 		}
 		wantGroups(t, "as they were", kube, map[string]int32{"mine": 2, "gpus-p4": 1})
-		for _, words := range []string{"DescribedByHand NodeGroup mine", "gpus-p4 was made by somebody else", "GroupRefused The group Old_ASG of aws", "it has no launch template; give it one"} {
+		for _, words := range []string{"DescribedByHand NodeGroup mine", "gpus-p4 was made by somebody else",
+			"GroupRefused The group Old_ASG of aws", "it has no launch template; give it one"} {
 			if !strings.Contains(told, words) {
 				t.Errorf("nobody was told of %q:\n%s", words, told)
 			}
@@ -229,7 +235,8 @@ func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
 		}
 	}
 	key := types.NamespacedName{Namespace: "muster-system", Name: "muster-launching"}
-	there := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Data: map[string]string{"left-by-a-crash": ""}}
+	there := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
+		Data: map[string]string{"left-by-a-crash": ""}}
 	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(there).Build()
 	m := model.New(clock.RealClock{}, model.KnownClasses)
 	c := &LaunchMarker{Client: kube, Live: kube, ConfigMap: key, Model: m, Clock: clock.RealClock{}}
@@ -247,7 +254,8 @@ func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
 			a.Launches = append(a.Launches, provisioning.GroupCount{Group: name, Count: 1})
 		}
 		version++
-		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid, ResourceVersion: fmt.Sprint(version)}}
+		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid,
+			ResourceVersion: fmt.Sprint(version)}}
 		r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
 		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
 		m.Set(r)

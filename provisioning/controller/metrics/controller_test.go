@@ -49,7 +49,8 @@ func live(t *testing.T, test func(*world)) {
 			t.Fatal(err)
 		}
 		informers := &informertest.FakeInformers{Scheme: scheme}
-		w := &world{T: t, model: model.New(clock.RealClock{}, model.KnownClasses), registry: prometheus.NewPedanticRegistry(), queued: map[string]Queued{}}
+		w := &world{T: t, model: model.New(clock.RealClock{}, model.KnownClasses), registry: prometheus.NewPedanticRegistry(),
+			queued: map[string]Queued{}}
 		var err error
 		if w.informer, err = informers.FakeInformerFor(t.Context(), &provreq.ProvisioningRequest{}); err != nil {
 			t.Fatal(err)
@@ -93,14 +94,16 @@ func (w *world) version() string {
 
 // request is one of a gang of a machine of each group, in that phase of an attempt,
 // with these conditions.
-func (w *world) request(name string, number int, phase provisioning.AttemptPhase, conditions ...metav1.Condition) *provreq.ProvisioningRequest {
+func (w *world) request(name string, number int, phase provisioning.AttemptPhase,
+	conditions ...metav1.Condition) *provreq.ProvisioningRequest {
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: w.version(), CreationTimestamp: metav1.NewTime(time.Now()),
 	}}
 	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
 	r.Status.Conditions = conditions
 	if number > 0 {
-		a := provisioning.Attempt{Number: number, Phase: phase, Launches: []provisioning.GroupCount{{Group: "spot", Count: 1}, {Group: "steady", Count: 1}}}
+		a := provisioning.Attempt{Number: number, Phase: phase, Launches: []provisioning.GroupCount{{Group: "spot", Count: 1},
+			{Group: "steady", Count: 1}}}
 		if phase == provisioning.RollingBack {
 			a.Failure = &provisioning.AttemptFailure{Group: "steady", Class: v1alpha1.Stockout}
 		}
@@ -190,7 +193,8 @@ func TestRequestsAreTimedAndBookingsCounted(t *testing.T) {
 		first, second, old := w.request("first", 0, ""), w.request("second", 0, ""), w.request("old", 0, "", accepted, provisioned)
 		w.informer.Add(old) // it was counted by who had the lead before
 		<-time.After(90 * time.Second)
-		w.becomes(first, w.request("first", 0, "", accepted), w.request("first", 0, "", accepted, provisioned), w.request("first", 0, "", accepted, provisioned, consumed))
+		w.becomes(first, w.request("first", 0, "", accepted), w.request("first", 0, "", accepted, provisioned),
+			w.request("first", 0, "", accepted, provisioned, consumed))
 		<-time.After(30 * time.Second)
 		w.becomes(second, w.request("second", 0, "", accepted, provisioned), w.request("second", 0, "", accepted, provisioned, expired))
 		w.becomes(old, w.request("old", 0, "", accepted, provisioned, expired, is(provreq.CapacityRevoked, "MachineLost")))
@@ -264,7 +268,8 @@ func TestTheTimeToCapacityIsSplit(t *testing.T) {
 		launching := launched(provisioning.Launching)
 		w.becomes(gang, launching)
 		for name, after := range map[string]time.Duration{"a": 50 * time.Second, "b": 100 * time.Second} {
-			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version(), CreationTimestamp: metav1.NewTime(time.Now().Add(after))}}
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version(),
+				CreationTimestamp: metav1.NewTime(time.Now().Add(after))}}
 			n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-2"}
 			w.model.Set(n)
 		}
@@ -309,7 +314,8 @@ func TestWhoPays(t *testing.T) {
 	live(t, func(w *world) {
 		machine := func(name, token string, bookings ...*provreq.ProvisioningRequest) *corev1.Node {
 			w.model.SetMachine(cloudprovider.Machine{Name: name, Group: "steady", ProviderID: name, Launch: token, State: cloudprovider.Running})
-			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version(), Labels: map[string]string{}, Annotations: map[string]string{}}}
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version(), Labels: map[string]string{},
+				Annotations: map[string]string{}}}
 			n.Spec.ProviderID = name
 			for _, r := range bookings {
 				label := provisioning.BookingLabel(provisioning.BookingKey(r.Name))
@@ -423,11 +429,13 @@ func TestAnUnusedBookingIsWaste(t *testing.T) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		label := provisioning.BookingLabel("gang")
 		n.Labels = map[string]string{label: "ns"}
-		n.Annotations = map[string]string{label: provisioning.Booking{UID: "gang", Since: time.Now(), Booked: nodegroups.Resources{"cpu": 1000}}.Encode()}
+		n.Annotations = map[string]string{label: provisioning.Booking{UID: "gang", Since: time.Now(),
+			Booked: nodegroups.Resources{"cpu": 1000}}.Encode()}
 		w.model.Set(n)
 		<-time.After(10 * time.Second)
 		w.shows("muster_machine_unused_seconds_total")
-		w.becomes(r, w.request("gang", 0, "", is(provreq.Provisioned, "CapacityIsFound"), is(provreq.BookingExpired, provisioning.ReasonReservationExpired)))
+		w.becomes(r, w.request("gang", 0, "", is(provreq.Provisioned, "CapacityIsFound"),
+			is(provreq.BookingExpired, provisioning.ReasonReservationExpired)))
 		w.shows("muster_machine_unused_seconds_total muster_machine_unused_cost_usd_total muster_machine_cost_usd_total",
 			"muster_machine_cost_usd_total{group=steady,purpose=booked} 0.1",
 			"muster_machine_unused_cost_usd_total{group=steady} 0.1",
@@ -476,7 +484,8 @@ func BenchmarkScrape(b *testing.B) {
 			}
 			for i := range nodes {
 				name, group := fmt.Sprintf("node-%06d", i), fmt.Sprintf("group-%02d", i%100)
-				n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1", Labels: map[string]string{v1alpha1.NodeGroupLabel: group}}}
+				n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1",
+					Labels: map[string]string{v1alpha1.NodeGroupLabel: group}}}
 				n.Spec.ProviderID = name
 				if i%2 == 0 {
 					label := provisioning.BookingLabel(fmt.Sprintf("gang-%d", i/16))

@@ -46,11 +46,13 @@ func newCounters() *counters {
 	c := &counters{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_attempts_total",
-			Help: "Attempts to launch all machines of a gang that have ended, by how many these were (1 is 1, 2 is 2 to 3, 4 is 4 to 7 and so on) and by outcome: Succeeded, the class of the error, or Undone where no group was to blame.",
+			Help: "Attempts to launch all machines of a gang that have ended, by how many these were (1 is 1, 2 is 2 to 3, 4 is 4 to 7 and so " +
+				"on) and by outcome: Succeeded, the class of the error, or Undone where no group was to blame.",
 		}, []string{"machines", "outcome"}),
 		launches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_launches_total",
-			Help: "Launches of machines that have ended, by group, capacity type and outcome: Succeeded, the class of the error, or Undone where something else than the group was to blame.",
+			Help: "Launches of machines that have ended, by group, capacity type and outcome: Succeeded, the class of the error, or Undone where " +
+				"something else than the group was to blame.",
 		}, []string{"group", "capacity_type", "outcome"}),
 		bookings: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_bookings_total",
@@ -62,8 +64,12 @@ func newCounters() *counters {
 			Buckets: waits,
 		}, []string{"class"}),
 		stages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "muster_time_to_capacity_seconds",
-			Help:    "Seconds that gangs which got their capacity spent in each stage: quota (from the creation of the Workload to that of its ProvisioningRequest, where this process serves the queues), wait (until the attempt that succeeded, earlier ones included), cloud (until the cloud had made the last machine), boot (until the last machine registered) and join (until all were ready and booked). By the machines that were launched: 0, 1, 2 to 3 as 2, 4 to 7 as 4 and so on; with 0 there is no cloud, no boot and no join. Where this process did not see the machines come, cloud is a part of boot.",
+			Name: "muster_time_to_capacity_seconds",
+			Help: "Seconds that gangs which got their capacity spent in each stage: quota (from the creation of the Workload to that of its " +
+				"ProvisioningRequest, where this process serves the queues), wait (until the attempt that succeeded, earlier ones included), cloud " +
+				"(until the cloud had made the last machine), boot (until the last machine registered) and join (until all were ready and booked). " +
+				"By the machines that were launched: 0, 1, 2 to 3 as 2, 4 to 7 as 4 and so on; with 0 there is no cloud, no boot and no join. Where " +
+				"this process did not see the machines come, cloud is a part of boot.",
 			Buckets: waits,
 		}, []string{"stage", "machines"}),
 	}

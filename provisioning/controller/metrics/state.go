@@ -32,7 +32,8 @@ func newState(m *model.Model, t *tenants, c clock.PassiveClock) *state {
 
 var (
 	groups = prometheus.NewDesc("muster_group_info",
-		"Always 1: what a group offers, for joining with the other metrics of groups. The instance type is the name of the group where nothing says it. The series stays when the group is deleted, as what its machines have cost does.",
+		"Always 1: what a group offers, for joining with the other metrics of groups. The instance type is the name of the group where "+
+			"nothing says it. The series stays when the group is deleted, as what its machines have cost does.",
 		[]string{"group", "provider", "zone", "capacity_type", "instance_type"}, nil)
 	prices = prometheus.NewDesc("muster_group_price_usd_per_hour",
 		"What one machine of the group costs in USD per hour, which is the spec.pricePerHour of the NodeGroup.",
@@ -41,31 +42,40 @@ var (
 		"Estimated chance that a launch of one machine of the group succeeds now, from 0 to 1.",
 		[]string{"group"}, nil)
 	evidence = prometheus.NewDesc("muster_group_evidence_launches",
-		"Launches that the chance is estimated from, by their size (1, 2 to 3 machines as 2, 4 to 7 as 4 and so on) and by whether all machines came (got) or not (failed). Each counts half after 30 minutes: the figure is that of muster_group_evidence_timestamp_seconds. The cloud's own advice counts as up to 4.",
+		"Launches that the chance is estimated from, by their size (1, 2 to 3 machines as 2, 4 to 7 as 4 and so on) and by whether all "+
+			"machines came (got) or not (failed). Each counts half after 30 minutes: the figure is that of "+
+			"muster_group_evidence_timestamp_seconds. The cloud's own advice counts as up to 4.",
 		[]string{"group", "machines", "outcome"}, nil)
 	evidenceAt = prometheus.NewDesc("muster_group_evidence_timestamp_seconds",
 		"When something was last learned about the chance, in seconds since 1970.",
 		[]string{"group"}, nil)
 	machines = prometheus.NewDesc("muster_machines",
-		"Machines that exist, by group and by what they are for: joining, booked, used by pods, idle, or wasted, which never served and are being taken back.",
+		"Machines that exist, by group and by what they are for: joining, booked, used by pods, idle, or wasted, which never served and are "+
+			"being taken back.",
 		[]string{"group", "state"}, nil)
 	lived = prometheus.NewDesc("muster_machine_seconds_total",
 		"Seconds that machines have lived, by group and purpose. Those of joining machines are counted once they have joined, or as wasted.",
 		[]string{"group", "purpose"}, nil)
 	cost = prometheus.NewDesc("muster_machine_cost_usd_total",
-		"What machines have cost in USD, by group and purpose, as muster_machine_seconds_total counts them: each second at the spec.pricePerHour that its NodeGroup had.",
+		"What machines have cost in USD, by group and purpose, as muster_machine_seconds_total counts them: each second at the "+
+			"spec.pricePerHour that its NodeGroup had.",
 		[]string{"group", "purpose"}, nil)
 	unused = prometheus.NewDesc("muster_machine_unused_seconds_total",
-		"The part of muster_machine_seconds_total of purpose booked in which machines were held for pods that never came, counted when the booking is over.",
+		"The part of muster_machine_seconds_total of purpose booked in which machines were held for pods that never came, counted when the "+
+			"booking is over.",
 		[]string{"group"}, nil)
 	unusedCost = prometheus.NewDesc("muster_machine_unused_cost_usd_total",
-		"The part of muster_machine_cost_usd_total of purpose booked, in USD, that was paid for pods that never came, counted when the booking is over.",
+		"The part of muster_machine_cost_usd_total of purpose booked, in USD, that was paid for pods that never came, counted when the "+
+			"booking is over.",
 		[]string{"group"}, nil)
 	spend = prometheus.NewDesc("muster_spend_usd_per_hour",
-		"What the machines that exist cost in USD per hour, by the namespace and LocalQueue of the requests that have booked or launched them; both are empty for machines that nobody has, and the queue for requests that came from none. A machine that several have booked counts for each in equal parts.",
+		"What the machines that exist cost in USD per hour, by the namespace and LocalQueue of the requests that have booked or launched "+
+			"them; both are empty for machines that nobody has, and the queue for requests that came from none. A machine that several have "+
+			"booked counts for each in equal parts.",
 		[]string{"namespace", "queue"}, nil)
 	spent = prometheus.NewDesc("muster_spend_usd_total",
-		"What machines have cost in USD, each second at the price that its group had, by those who paid for them then, as muster_spend_usd_per_hour has it.",
+		"What machines have cost in USD, each second at the price that its group had, by those who paid for them then, as "+
+			"muster_spend_usd_per_hour has it.",
 		[]string{"namespace", "queue"}, nil)
 	budgetLimit = prometheus.NewDesc("muster_budget_limit_usd",
 		"What may be spent of a budget in its period in USD, by CapacityPolicy and by the name of the budget in it.",
@@ -74,10 +84,12 @@ var (
 		"What was spent of a budget in its period so far in USD: it begins anew at 0 with each period.",
 		[]string{"policy", "budget"}, nil)
 	budgetCommitted = prometheus.NewDesc("muster_budget_committed_usd",
-		"What is set aside of a budget in USD for machines that are in use or asked for, beside what was spent. A gang begins if its own price is within what is left.",
+		"What is set aside of a budget in USD for machines that are in use or asked for, beside what was spent. A gang begins if its own "+
+			"price is within what is left.",
 		[]string{"policy", "budget"}, nil)
 	requests = prometheus.NewDesc("muster_requests",
-		"ProvisioningRequests that exist, by provisioning class and by the last condition that became true: None, Accepted, Provisioned, BookingExpired, CapacityRevoked or Failed.",
+		"ProvisioningRequests that exist, by provisioning class and by the last condition that became true: None, Accepted, Provisioned, "+
+			"BookingExpired, CapacityRevoked or Failed.",
 		[]string{"class", "condition"}, nil)
 )
 

@@ -29,7 +29,8 @@ func (c *Controller) keepBudgets(ctx context.Context, timer clock.Timer) {
 		}
 		for _, p := range c.Model.Policies() {
 			if err := c.writeBudgets(ctx, p); err != nil && ctx.Err() == nil {
-				log.FromContext(ctx).Info("What was spent of the budgets of a CapacityPolicy will be written again", "policy", p.Name, "reason", err.Error())
+				log.FromContext(ctx).Info("What was spent of the budgets of a CapacityPolicy will be written again", "policy", p.Name, "reason",
+					err.Error())
 			}
 		}
 		timer.Reset(budgetsEvery)
@@ -59,7 +60,8 @@ func (c *Controller) writeBudgets(ctx context.Context, p *v1alpha1.CapacityPolic
 	c.Model.Written(updated)
 	for _, r := range reports {
 		if r.Warning != "" {
-			c.Events.Eventf(updated, nil, corev1.EventTypeWarning, "BudgetSpent", "Provision", "%s", provisioning.Clip(r.Warning, provisioning.NoteLimit))
+			c.Events.Eventf(updated, nil, corev1.EventTypeWarning, "BudgetSpent", "Provision", "%s",
+				provisioning.Clip(r.Warning, provisioning.NoteLimit))
 		}
 	}
 	return nil

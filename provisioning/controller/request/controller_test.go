@@ -63,7 +63,8 @@ func play(t *testing.T, story func(*site)) {
 				t.Fatal(err)
 			}
 		}
-		s.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&provreq.ProvisioningRequest{}, &v1alpha1.CapacityPolicy{}).WithInterceptorFuncs(interceptor.Funcs{
+		s.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&provreq.ProvisioningRequest{},
+			&v1alpha1.CapacityPolicy{}).WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 				s.mu.Lock()
 				s.writes["node "+o.GetName()]++
@@ -74,7 +75,8 @@ func play(t *testing.T, story func(*site)) {
 				}
 				return c.Patch(ctx, o, p, opts...)
 			},
-			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
+				opts ...client.SubResourcePatchOption) error {
 				s.mu.Lock()
 				s.writes["request "+o.GetName()]++
 				mute := s.mute
@@ -88,7 +90,8 @@ func play(t *testing.T, story func(*site)) {
 		s.model = model.New(clock.RealClock{}, model.KnownClasses)
 		c := &Controller{
 			Client: s.Client, Live: s.Client, Providers: map[v1alpha1.Provider]cloudprovider.Provider{"kwok": s},
-			Model: s.model, Synced: func(context.Context) bool { return true }, Changed: s.model.Changed(), Events: s.events, Clock: clock.RealClock{},
+			Model: s.model, Synced: func(context.Context) bool { return true }, Changed: s.model.Changed(), Events: s.events,
+			Clock: clock.RealClock{},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -114,7 +117,8 @@ func (s *site) create(o client.Object) {
 	}
 }
 
-var machine = corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"), "nvidia.com/gpu": resource.MustParse("8")}
+var machine = corev1.ResourceList{"cpu": resource.MustParse("96"), "memory": resource.MustParse("1Ti"),
+	"nvidia.com/gpu": resource.MustParse("8")}
 
 func (s *site) group() { s.pricedGroup("0") }
 
@@ -144,13 +148,15 @@ func (s *site) node(name, launch string) {
 
 func (s *site) templateOf(name string) *corev1.PodTemplate {
 	t := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
-	t.Template.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}}}}
+	t.Template.Spec.Containers = []corev1.Container{{Name: "main",
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}}}}
 	return t
 }
 
 // request asks for two whole machines.
 func (s *site) request(class string, change func(*provreq.ProvisioningRequest)) {
-	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "uid", CreationTimestamp: metav1.Now()}}
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "uid",
+		CreationTimestamp: metav1.Now()}}
 	r.Spec.ProvisioningClassName = class
 	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: "workers"}, Count: 2}}
 	if change != nil {
@@ -177,7 +183,8 @@ func (s *site) is(kind string) bool { return meta.IsStatusConditionTrue(s.condit
 // bind puts a pod of the gang on each node.
 func (s *site) bind(nodes ...string) {
 	for i, node := range nodes {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("pod-", i), UID: types.UID(fmt.Sprint("pod-", i)), ResourceVersion: "1",
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("pod-", i), UID: types.UID(fmt.Sprint("pod-", i)),
+			ResourceVersion:   "1",
 			CreationTimestamp: metav1.Now(), Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "gang"}}}
 		p.Spec = s.templateOf("").Template.Spec
 		p.Spec.NodeName = node
@@ -290,7 +297,8 @@ func TestAStatusIsWrittenWhenItChanges(t *testing.T) {
 		for i := range 20 {
 			s.pass(30 * time.Second)
 			// The pod first: the node is never seen to be free.
-			s.model.Set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)), ResourceVersion: "1"},
+			s.model.Set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)),
+				ResourceVersion: "1"},
 				Spec: corev1.PodSpec{NodeName: fmt.Sprint("full-", i), Containers: s.templateOf("").Template.Spec.Containers}})
 			s.node(fmt.Sprint("full-", i), "")
 		}
@@ -336,7 +344,8 @@ func TestALostMachineIsLaunchedAgainUnderItsOwnToken(t *testing.T) {
 		s.request(model.ClassAtomicScaleUp, nil)
 		s.pass(time.Second)
 		s.node("uid-1-0", "uid-1")
-		s.model.SetMachine(cloudprovider.Machine{Name: "uid-1-1", Group: "gpu", Launch: "uid-1", ProviderID: "kwok://gpu/uid-1-1", State: cloudprovider.Terminated})
+		s.model.SetMachine(cloudprovider.Machine{Name: "uid-1-1", Group: "gpu", Launch: "uid-1", ProviderID: "kwok://gpu/uid-1-1",
+			State: cloudprovider.Terminated})
 		s.pass(time.Second)
 		if s.calls["uid-1"] != 1 || s.calls["uid-1r1"] != 1 {
 			t.Fatalf("calls of the cloud: %v", s.calls)
@@ -365,12 +374,14 @@ func TestMachinesAreTakenBackWithoutTheirGroup(t *testing.T) {
 			t.Errorf("taken back: %v", s.taken)
 		}
 	})
-	err := TakeBack(t.Context(), model.New(clock.RealClock{}, model.KnownClasses), nil, []cloudprovider.Machine{{Name: "a", Group: "gone", ProviderID: "moon://a"}})
+	err := TakeBack(t.Context(), model.New(clock.RealClock{}, model.KnownClasses), nil,
+		[]cloudprovider.Machine{{Name: "a", Group: "gone", ProviderID: "moon://a"}})
 	if err == nil || !strings.Contains(err.Error(), `provider "moon" is not available`) {
 		t.Errorf("a machine of an unknown cloud: %v", err)
 	}
 	google := &site{}
-	err = TakeBack(t.Context(), model.New(clock.RealClock{}, model.KnownClasses), map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderGCP: google},
+	err = TakeBack(t.Context(), model.New(clock.RealClock{}, model.KnownClasses),
+		map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderGCP: google},
 		[]cloudprovider.Machine{{Name: "a", Group: "gone", ProviderID: "gce://project/zone/a"}})
 	if err != nil || len(google.taken) != 1 {
 		t.Errorf("a machine whose ID does not name its cloud as Muster does: %v, taken back: %v", err, google.taken)
@@ -472,7 +483,8 @@ func TestLossesOfAGroupAreShownBeforeTheFirst(t *testing.T) {
 		if diff := cmp.Diff(map[string]float64{"booked": 0, "launching": 0, "used": 0}, lossesOf(t, "gpu")); diff != "" {
 			t.Errorf("at first (-want +got)\n%s", diff)
 		}
-		s.model.SetMachine(cloudprovider.Machine{Name: "uid-1-0", Group: "gpu", Launch: "uid-1", ProviderID: "kwok://gpu/uid-1-0", State: cloudprovider.Terminated})
+		s.model.SetMachine(cloudprovider.Machine{Name: "uid-1-0", Group: "gpu", Launch: "uid-1", ProviderID: "kwok://gpu/uid-1-0",
+			State: cloudprovider.Terminated})
 		s.pass(time.Second)
 		if diff := cmp.Diff(map[string]float64{"booked": 0, "launching": 1, "used": 0}, lossesOf(t, "gpu")); diff != "" {
 			t.Errorf("after a machine was lost (-want +got)\n%s", diff)

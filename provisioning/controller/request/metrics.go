@@ -8,7 +8,8 @@ import (
 var (
 	lost = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "muster_machines_lost_total",
-		Help: "Machines that ended by themselves, by group and by whether their gang was launching, had booked them or used them; the group is empty for nodes of none.",
+		Help: "Machines that ended by themselves, by group and by whether their gang was launching, had booked them or used them; the group " +
+			"is empty for nodes of none.",
 	}, []string{"group", "stage"})
 	repaired = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "muster_bookings_repaired_total",

@@ -74,7 +74,7 @@ func isGone(err error) bool {
 
 var (
 	// errCordoned: a human cordoned the node since it was chosen. Choose again.
-	errCordoned = errors.New("somebody else has cordoned it meanwhile")
+	errCordoned = errors.New("it has been cordoned by others meanwhile")
 	// errBooked: another request's booking stands under the same label.
 	errBooked = errors.New("another request of the same name has booked it meanwhile")
 )
@@ -100,7 +100,8 @@ func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, open bool, n
 		delete(n.Annotations, v1alpha1.BookedLabelPrefix+key)
 	}
 	label := provisioning.BookingLabel(e.Name)
-	set(&n.Annotations, label, provisioning.Booking{UID: e.UID, Queue: e.Gang.Queue, Since: since, Booked: p.Requests, Earlier: earlier}.Encode())
+	set(&n.Annotations, label, provisioning.Booking{UID: e.UID, Queue: e.Gang.Queue, Since: since, Booked: p.Requests,
+		Earlier: earlier}.Encode())
 	if open {
 		set(&n.Labels, label, e.Namespace)
 	}

@@ -65,7 +65,8 @@ func TestBookingAndUnbookingLeaveNothing(t *testing.T) {
 	if err := book(n, e, whole, opened, now, nil); err != nil {
 		t.Fatal(err)
 	}
-	if !n.Spec.Unschedulable || n.Labels["booked.muster.dev/gang"] != "ns" || n.Annotations[v1alpha1.CordonedAnnotation] != v1alpha1.CordonBooked {
+	if !n.Spec.Unschedulable || n.Labels["booked.muster.dev/gang"] != "ns" ||
+		n.Annotations[v1alpha1.CordonedAnnotation] != v1alpha1.CordonBooked {
 		t.Errorf("booked node: %+v %+v", n.ObjectMeta, n.Spec)
 	}
 	if err := unbook(n, e, false); err != nil {
@@ -103,7 +104,8 @@ func TestAClaimIsOpenedByALabel(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := provisioning.BookingsOn(n.Labels, n.Annotations)
-	if len(b) != 1 || !b[0].Open || b[0].Booked["nvidia.com/gpu"] != 4 || !b[0].Since.Equal(now) || !slices.Equal(b[0].Earlier, []types.UID{"earlier"}) {
+	if len(b) != 1 || !b[0].Open || b[0].Booked["nvidia.com/gpu"] != 4 || !b[0].Since.Equal(now) ||
+		!slices.Equal(b[0].Earlier, []types.UID{"earlier"}) {
 		t.Errorf("opened booking: %+v", b)
 	}
 }

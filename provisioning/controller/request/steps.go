@@ -134,7 +134,8 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step provisioni
 			return c.record(ctx, e, provisioning.Refused(e.Request, view, call, refusal))
 		}
 		if err != nil {
-			c.event(e, corev1.EventTypeWarning, "LaunchFailed", fmt.Sprintf("Group %s: %v; it is tried again until spec.joinTimeout", call.Group, err))
+			c.event(e, corev1.EventTypeWarning, "LaunchFailed", fmt.Sprintf("Group %s: %v; it is tried again until spec.joinTimeout", call.Group,
+				err))
 			return fmt.Errorf("launching in group %s: %w", call.Group, err)
 		}
 	}
@@ -160,7 +161,8 @@ func (c *Controller) call(ctx context.Context, e *model.Entry, call provisioning
 }
 
 // TakeBack deletes machines by name, group after group, and tells the model.
-func TakeBack(ctx context.Context, m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Provider, machines []cloudprovider.Machine) error {
+func TakeBack(ctx context.Context, m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Provider,
+	machines []cloudprovider.Machine) error {
 	byGroup := map[string][]cloudprovider.Machine{}
 	var groups []string
 	for _, machine := range machines {
@@ -192,7 +194,8 @@ func TakeBack(ctx context.Context, m *model.Model, providers map[v1alpha1.Provid
 
 // providerOf finds whose machine it is: its ID begins with the provider's name, so
 // that its NodeGroup may be gone.
-func providerOf(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Provider, machine cloudprovider.Machine) (cloudprovider.Provider, error) {
+func providerOf(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Provider,
+	machine cloudprovider.Machine) (cloudprovider.Provider, error) {
 	scheme, _, _ := strings.Cut(machine.ProviderID, "://")
 	name := v1alpha1.Provider(scheme)
 	if scheme == "gce" {
@@ -204,7 +207,8 @@ func providerOf(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Pr
 	if p := providers[name]; p != nil {
 		return p, nil
 	}
-	return nil, fmt.Errorf("machine %s (%s) of group %s: provider %q is not available in this process", machine.Name, machine.ProviderID, machine.Group, name)
+	return nil, fmt.Errorf("machine %s (%s) of group %s: provider %q is not available in this process", machine.Name, machine.ProviderID,
+		machine.Group, name)
 }
 
 // bookNodes books and unbooks the nodes of the step, many at once. Where the API

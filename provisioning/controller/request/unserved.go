@@ -44,6 +44,7 @@ func (u *Unserved) why(r *provreq.ProvisioningRequest) string {
 	if instance := string(r.Spec.Parameters[model.ParamProcessor]); instance != "" && instance != u.Served.Name {
 		return fmt.Sprintf("Muster leaves this request to the processor instance %q that its parameter %s names", instance, model.ParamProcessor)
 	}
-	return fmt.Sprintf("Muster does not serve the class %s; it serves %s. Unless another provisioner serves it, nothing will come: create the request with one of these",
+	return fmt.Sprintf("Muster does not serve the class %s; it serves %s. Unless another provisioner serves it, nothing will come: create "+
+		"the request with one of these",
 		r.Spec.ProvisioningClassName, strings.Join(u.Served.Classes, ", "))
 }
