@@ -178,7 +178,7 @@ func TestWhatPeopleHaveMadeIsTheirs(t *testing.T) {
 			}
 		}
 		wantGroups(t, "as they were", kube, map[string]int32{"mine": 2, "gpus-p4": 1})
-		for _, words := range []string{"DescribedByHand NodeGroup mine", "gpus-p4 was made by somebody else",
+		for _, words := range []string{"DescribedByHand NodeGroup mine", "gpus-p4 was not made by Muster",
 			"GroupRefused The group Old_ASG of aws", "it has no launch template; give it one"} {
 			if !strings.Contains(told, words) {
 				t.Errorf("nobody was told of %q:\n%s", words, told)
