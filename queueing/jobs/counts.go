@@ -23,14 +23,18 @@ func countsOf(kind Kind, job client.Object, w *kueue.Workload) []Counts {
 	return counts
 }
 
+// assignments are those of each pod set of an admitted Workload.
+func assignments(w *kueue.Workload) []kueue.PodSetAssignment {
+	out := make([]kueue.PodSetAssignment, len(w.Spec.PodSets))
+	copy(out, w.Status.Admission.PodSetAssignments)
+	return out
+}
+
 // assigned is how many pods of each pod set of an admitted Workload got quota.
 func assigned(w *kueue.Workload) []int32 {
 	out := make([]int32, len(w.Spec.PodSets))
-	for i := range out {
-		out[i] = w.Spec.PodSets[i].Count
-		if i < len(w.Status.Admission.PodSetAssignments) {
-			out[i] = ptr.Deref(w.Status.Admission.PodSetAssignments[i].Count, out[i])
-		}
+	for i, a := range assignments(w) {
+		out[i] = ptr.Deref(a.Count, w.Spec.PodSets[i].Count)
 	}
 	return out
 }

@@ -92,7 +92,7 @@ func conflict(template *corev1.PodTemplateSpec, updates []kueue.PodSetUpdate) er
 		}{{"annotations", u.Annotations}, {"labels", u.Labels}, {"nodeSelector", u.NodeSelector}} {
 			for _, key := range slices.Sorted(maps.Keys(want.values)) {
 				if old, ok := have[want.field][key]; ok && old != want.values[key] {
-					return fmt.Errorf("%w: conflict for %s: conflict for key=%s, value1=%s, value2=%s; remove the key from the Job's pod template",
+					return fmt.Errorf("%w: conflict for %s: conflict for key=%s, value1=%s, value2=%s; remove the key from the job's pod template",
 						ErrConflict, want.field, key, old, want.values[key])
 				}
 			}

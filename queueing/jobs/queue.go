@@ -105,7 +105,7 @@ func (r *reconciler) deleteOrphan(ctx context.Context, job client.Object, name s
 // reportRefusal reports on the job why its Workload is refused, if it is.
 func (r *reconciler) reportRefusal(job client.Object, why string) {
 	if why != "" {
-		r.event(job, corev1.EventTypeWarning, "Refused", "The job cannot be queued as it is: %s", why)
+		r.event(job, corev1.EventTypeWarning, "Refused", "The job cannot be queued as specified: %s", why)
 	}
 }
 
@@ -137,5 +137,5 @@ func (r *reconciler) dismiss(ctx context.Context, job client.Object, w *kueue.Wo
 	case IsElastic(job) || w.Name == WorkloadName(r.kind.GroupVersionKind(), job):
 		return r.delete(ctx, w)
 	}
-	return r.outOfSync(ctx, job, w, "the Job does not queue by it any more")
+	return r.outOfSync(ctx, job, w, "the "+r.kind.GroupVersionKind().Kind+" no longer queues by it")
 }

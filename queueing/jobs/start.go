@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,7 +64,7 @@ func annotate(job client.Object, key, value string) {
 func (r *reconciler) placements(ctx context.Context, job client.Object, w *kueue.Workload) ([]Placement, error) {
 	out := make([]Placement, len(w.Spec.PodSets))
 	for i, count := range assigned(w) {
-		flavors, err := r.flavorsOf(ctx, job, w, i)
+		flavors, err := r.flavorsOf(ctx, job, assignments(w)[i])
 		if err != nil {
 			return nil, err
 		}
@@ -93,14 +94,9 @@ func updatesOf(w *kueue.Workload, podSet kueue.PodSetReference) (updates []kueue
 }
 
 // flavorsOf reads the flavors that a pod set was admitted on.
-func (r *reconciler) flavorsOf(ctx context.Context, job client.Object, w *kueue.Workload, podSet int) ([]*kueue.ResourceFlavor, error) {
-	var names []kueue.ResourceFlavorReference
-	for _, name := range w.Status.Admission.PodSetAssignments[podSet].Flavors {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+func (r *reconciler) flavorsOf(ctx context.Context, job client.Object, a kueue.PodSetAssignment) ([]*kueue.ResourceFlavor, error) {
 	var out []*kueue.ResourceFlavor
-	for _, name := range slices.Compact(names) {
+	for _, name := range slices.Compact(slices.Sorted(maps.Values(a.Flavors))) {
 		flavor := &kueue.ResourceFlavor{}
 		if err := r.client.Get(ctx, client.ObjectKey{Name: string(name)}, flavor); err != nil {
 			if client.IgnoreNotFound(err) == nil {

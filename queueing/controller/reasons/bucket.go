@@ -28,9 +28,9 @@ const (
 	token = 1000
 )
 
-// Bucket has the writes that reasons may take. An act is a write that takes a Workload
+// bucket has the writes that reasons may take. An act is a write that takes a Workload
 // further.
-type Bucket struct {
+type bucket struct {
 	// rate is for how many writes a second the API server has time, acts included.
 	rate int64
 	// tokens are what has gathered by the time at; below zero is the debt of first reasons.
@@ -44,18 +44,18 @@ type Bucket struct {
 	slowed time.Time
 }
 
-func newBucket() Bucket { return Bucket{rate: initialRate} }
+func newBucket() bucket { return bucket{rate: initialRate} }
 
 // Acted counts an act.
-func (b *Bucket) Acted() { b.acts += token }
+func (b *bucket) Acted() { b.acts += token }
 
 // spare is how many thousandths of a write reasons get a second: what acts leave of the
 // rate. A Workload that is admitted before its turn to have a reason needs none.
-func (b *Bucket) spare() int64 {
+func (b *bucket) spare() int64 {
 	return max(b.rate*token-b.acts, b.acts/actsPerReason, leastRate*token)
 }
 
-func (b *Bucket) refill(now time.Time) {
+func (b *bucket) refill(now time.Time) {
 	since := min(now.Sub(b.at), time.Second)
 	b.at = now
 	// A pause gathers no more than two refills.
@@ -70,25 +70,25 @@ func perSecond(amount int64, part time.Duration) int64 {
 }
 
 // has reports whether there is a token for a reason.
-func (b *Bucket) has(u urgency) bool {
+func (b *bucket) has(u urgency) bool {
 	credit := u == first && b.tokens > -mostDebt*token && b.underWay < mostOnCredit
 	return b.tokens >= token || credit
 }
 
 // settleDebt waives the debt.
-func (b *Bucket) settleDebt() { b.tokens = max(b.tokens, 0) }
+func (b *bucket) settleDebt() { b.tokens = max(b.tokens, 0) }
 
 // Spend takes the token for a reason whose write begins.
-func (b *Bucket) Spend() {
+func (b *bucket) Spend() {
 	b.tokens -= token
 	b.underWay++
 }
 
 // Done says that the write of a reason is over.
-func (b *Bucket) Done() { b.underWay-- }
+func (b *bucket) Done() { b.underWay-- }
 
 // Took follows how long the API server takes for a write.
-func (b *Bucket) Took(d time.Duration, now time.Time) {
+func (b *bucket) Took(d time.Duration, now time.Time) {
 	switch {
 	case now.Sub(b.slowed) < time.Second:
 		// Writes under way at once are slow together, so they count once; and that there

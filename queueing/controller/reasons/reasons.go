@@ -50,7 +50,7 @@ const (
 
 // Queue has the newest reason of each Workload that waits until it is written.
 type Queue struct {
-	Bucket
+	bucket
 
 	reasons map[types.UID]*Reason
 	byDue   [urgencies]*btree.BTreeG[*Reason]
@@ -61,7 +61,7 @@ type Queue struct {
 
 // New returns an empty Queue.
 func New() *Queue {
-	q := &Queue{Bucket: newBucket(), reasons: map[types.UID]*Reason{}, written: map[types.UID]time.Time{}}
+	q := &Queue{bucket: newBucket(), reasons: map[types.UID]*Reason{}, written: map[types.UID]time.Time{}}
 	for u := range q.byDue {
 		q.byDue[u] = btree.NewG(32, func(a, b *Reason) bool { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.number, b.number)) < 0 })
 	}
