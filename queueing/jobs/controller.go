@@ -7,12 +7,9 @@ import (
 	"time"
 
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,39 +24,9 @@ import (
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 )
 
-const (
-	// lag is how long a created Workload may be missing in the cache before the job counts
-	// as one that has none, and how often pods are read that have to go, or to come;
-	// caches are rarely a second behind.
-	lag = 5 * time.Second
-	// settling is for how long the pods of a job that are done are not yet reported as
-	// reclaimable.
-	settling = 10 * time.Second
-)
-
 // workers is how many jobs of a kind are reconciled at once; each mostly waits for the API
 // server.
 const workers = 8
-
-// reconciler keeps the jobs of a kind and their Workloads in step.
-type reconciler struct {
-	kind   Kind
-	client client.Client
-	// live reads past the cache, where a mistake would stop a running job.
-	live     client.Reader
-	recorder events.EventRecorder
-	metrics  *metrics.Metrics
-	now      func() time.Time
-	// podsReady: the configuration waits for the condition PodsReady.
-	podsReady bool
-	// unqueued are the namespaces whose jobs are queued even if they name no queue; nil is
-	// none.
-	unqueued labels.Selector
-	// labelsToCopy are the keys of the labels that a job's Workload has, too.
-	labelsToCopy []string
-
-	memories
-}
 
 // Add adds a controller for the jobs of each kind to a manager, whose scheme must know
 // Kueue's v1beta2 types.
@@ -103,22 +70,16 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), job, prebuiltIndex, prebuiltOf); err != nil {
 		return fmt.Errorf("indexing jobs by the Workload that they name: %w", err)
 	}
+	w := watches{r}
 	return ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(r.kind.GroupVersionKind().Kind)).
-		For(job, builder.WithPredicates(r.concernsQueues())).
+		For(job, builder.WithPredicates(w.concernsQueues())).
 		Owns(&kueue.Workload{}).
-		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(r.jobsOfPrebuilt)).
-		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.jobsOfClass), builder.WithPredicates(createdOrDeleted)).
-		Watches(&schedulingv1.PriorityClass{}, handler.EnqueueRequestsFromMapFunc(r.jobsOfPriority)).
+		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(w.jobsOfPrebuilt)).
+		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(w.jobsOfClass), builder.WithPredicates(createdOrDeleted)).
+		Watches(&schedulingv1.PriorityClass{}, handler.EnqueueRequestsFromMapFunc(w.jobsOfPriority)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 }
-
-const (
-	// prebuiltIndex finds jobs by the prebuilt Workload that they name, and controllerIndex
-	// finds Workloads by the UID of their controller.
-	prebuiltIndex   = "prebuilt"
-	controllerIndex = "controller"
-)
 
 func prebuiltOf(o client.Object) []string {
 	if name := PrebuiltName(o); name != "" {
@@ -134,10 +95,13 @@ func controllerOf(o client.Object) []string {
 	return nil
 }
 
+// watches are the jobs that the events of a controller concern.
+type watches struct{ *reconciler }
+
 // concernsQueues passes jobs that are queued, or were until this change, and those that
 // still have something of a queue: a record to restore, or a Workload with quota to
 // release.
-func (r *reconciler) concernsQueues() predicate.Predicate {
+func (r watches) concernsQueues() predicate.Predicate {
 	passes := func(job client.Object) bool {
 		ctx := context.Background()
 		if queued, err := r.isQueued(ctx, job); queued || err != nil || wasStarted(job) {
@@ -158,7 +122,7 @@ func (r *reconciler) concernsQueues() predicate.Predicate {
 var createdOrDeleted = predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 
 // jobsOfPrebuilt are the jobs that wait for a Workload that nothing owns.
-func (r *reconciler) jobsOfPrebuilt(ctx context.Context, w client.Object) []reconcile.Request {
+func (r watches) jobsOfPrebuilt(ctx context.Context, w client.Object) []reconcile.Request {
 	if metav1.GetControllerOf(w) != nil {
 		return nil
 	}
@@ -167,13 +131,13 @@ func (r *reconciler) jobsOfPrebuilt(ctx context.Context, w client.Object) []reco
 }
 
 // jobsOfClass are the queued jobs that have their priority from a WorkloadPriorityClass.
-func (r *reconciler) jobsOfClass(ctx context.Context, class client.Object) []reconcile.Request {
+func (r watches) jobsOfClass(ctx context.Context, class client.Object) []reconcile.Request {
 	return r.queuedJobs(ctx, func(job client.Object) bool { return job.GetLabels()[PriorityClassLabel] == class.GetName() })
 }
 
 // jobsOfPriority are the queued jobs that have their priority from the PriorityClass of
 // their pods, or may have it from there if it is the default.
-func (r *reconciler) jobsOfPriority(ctx context.Context, class client.Object) []reconcile.Request {
+func (r watches) jobsOfPriority(ctx context.Context, class client.Object) []reconcile.Request {
 	return r.queuedJobs(ctx, func(job client.Object) bool {
 		if job.GetLabels()[PriorityClassLabel] != "" {
 			return false
@@ -185,7 +149,7 @@ func (r *reconciler) jobsOfPriority(ctx context.Context, class client.Object) []
 }
 
 // queuedJobs are the queued jobs that match.
-func (r *reconciler) queuedJobs(ctx context.Context, matches func(client.Object) bool) []reconcile.Request {
+func (r watches) queuedJobs(ctx context.Context, matches func(client.Object) bool) []reconcile.Request {
 	var options []client.ListOption
 	if r.unqueued == nil {
 		options = append(options, client.HasLabels{QueueLabel})
@@ -197,7 +161,7 @@ func (r *reconciler) queuedJobs(ctx context.Context, matches func(client.Object)
 }
 
 // jobs are those in the cache that match. They are not to be changed.
-func (r *reconciler) jobs(ctx context.Context, matches func(client.Object) bool, options ...client.ListOption) (out []reconcile.Request) {
+func (r watches) jobs(ctx context.Context, matches func(client.Object) bool, options ...client.ListOption) (out []reconcile.Request) {
 	list, err := r.newList()
 	if err == nil {
 		err = r.client.List(ctx, list, append(options, client.UnsafeDisableDeepCopy)...)
@@ -214,34 +178,4 @@ func (r *reconciler) jobs(ctx context.Context, matches func(client.Object) bool,
 		ctrl.LoggerFrom(ctx).Error(err, "Listing jobs failed")
 	}
 	return out
-}
-
-// workloadOf reads the job's Workload; nil if there is none.
-func (r *reconciler) workloadOf(ctx context.Context, job client.Object) (*kueue.Workload, error) {
-	return workloadIn(ctx, r.client, r.kind, job)
-}
-
-func workloadIn(ctx context.Context, c client.Reader, kind Kind, job client.Object) (*kueue.Workload, error) {
-	if PrebuiltName(job) != "" {
-		return prebuiltIn(ctx, c, job)
-	}
-	if IsElastic(job) {
-		all, err := slicesOf(ctx, c, job)
-		return currentSlice(all), err
-	}
-	w := &kueue.Workload{}
-	key := client.ObjectKey{Namespace: job.GetNamespace(), Name: WorkloadName(kind.GroupVersionKind(), job)}
-	if err := c.Get(ctx, key, w); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("reading Workload %s: %w", key, err)
-	}
-	switch {
-	case isOrphanOf(w, job):
-		return nil, nil
-	case !metav1.IsControlledBy(w, job):
-		return nil, fmt.Errorf("the Workload %s has the name of that of job %s but another owner; delete it", key, job.GetName())
-	}
-	return w, nil
 }

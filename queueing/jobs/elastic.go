@@ -7,8 +7,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -23,62 +21,6 @@ import (
 //	more pods ───▶ a second Workload, the next slice, asks for all pods and is admitted for
 //	               the difference; the gates of the new pods are removed, and the queues
 //	               finish the slice before it as WorkloadSliceReplaced
-
-// slicesOf are the Workloads of an elastic job, the oldest first.
-func slicesOf(ctx context.Context, c client.Reader, job client.Object) ([]*kueue.Workload, error) {
-	var list kueue.WorkloadList
-	if err := c.List(ctx, &list, client.InNamespace(job.GetNamespace()),
-		client.MatchingLabels{JobUIDLabel: string(job.GetUID())}); err != nil {
-		return nil, fmt.Errorf("listing the Workloads of job %s/%s: %w", job.GetNamespace(), job.GetName(), err)
-	}
-	var out []*kueue.Workload
-	for i := range list.Items {
-		if w := &list.Items[i]; metav1.IsControlledBy(w, job) {
-			out = append(out, w)
-		}
-	}
-	slices.SortFunc(out, func(a, b *kueue.Workload) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	return out, nil
-}
-
-// currentSlice is the slice that the job runs by, or is to: the newest that is admitted,
-// else the newest that has quota, else the oldest that waits. Only if all are finished is
-// it one of those, the newest. A slice that was replaced is never it: if the one in its
-// place is gone, the job has no Workload.
-func currentSlice(slices []*kueue.Workload) (out *kueue.Workload) {
-	const waits = 2
-	rank := func(w *kueue.Workload) int {
-		switch {
-		case w == nil:
-			return 0
-		case workload.IsFinished(w):
-			return 1
-		case !workload.HasQuota(w):
-			return waits
-		case workload.IsEvicted(w):
-			return 3
-		case !workload.IsAdmitted(w):
-			return 4
-		}
-		return 5
-	}
-	for _, w := range slices {
-		if isReplaced(w) {
-			continue
-		}
-		if mine, best := rank(w), rank(out); mine > best || mine == best && mine != waits {
-			out = w
-		}
-	}
-	return out
-}
-
-func isReplaced(w *kueue.Workload) bool {
-	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)
-	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == kueue.WorkloadSliceReplaced
-}
 
 // sliceKey is how the annotations of slices name a Workload.
 func sliceKey(w *kueue.Workload) string { return w.Namespace + "/" + w.Name }
@@ -208,28 +150,6 @@ func (r *reconciler) ungate(ctx context.Context, kind Elastic, job client.Object
 	}
 	return true, nil
 }
-
-// livePods are the pods of an elastic job that are not over: how many of each pod set may
-// be scheduled, and those that may not.
-func (r *reconciler) livePods(ctx context.Context, job client.Object, w *kueue.Workload) (open []int32, gated []*corev1.Pod, err error) {
-	pods, err := r.podsOf(ctx, job)
-	if err != nil {
-		return nil, nil, err
-	}
-	open = make([]int32, len(w.Spec.PodSets))
-	for i := range pods {
-		switch pod := &pods[i]; {
-		case isOver(pod):
-		case !slices.ContainsFunc(pod.Spec.SchedulingGates, isElasticGate):
-			open[podSetOf(w, pod)]++
-		case pod.DeletionTimestamp.IsZero():
-			gated = append(gated, pod)
-		}
-	}
-	return open, gated, nil
-}
-
-func isElasticGate(g corev1.PodSchedulingGate) bool { return g.Name == kueue.ElasticJobSchedulingGate }
 
 // applyUpdates sends a gated pod where admission checks have prepared for it.
 func applyUpdates(pod *corev1.Pod, updates []kueue.PodSetUpdate) {

@@ -1,11 +1,14 @@
 package jobs
 
 import (
+	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
@@ -54,10 +57,20 @@ var (
 	IsElasticGate    = isElasticGate
 	IsReplaced       = isReplaced
 
-	WorkloadOf     = (*reconciler).workloadOf
-	JobsOfPrebuilt = (*reconciler).jobsOfPrebuilt
-	JobsOfClass    = (*reconciler).jobsOfClass
-	JobsOfPriority = (*reconciler).jobsOfPriority
-	IsQueued       = (*reconciler).isQueued
-	ConcernsQueues = (*reconciler).concernsQueues
+	WorkloadOf = (*reconciler).workloadOf
+	IsQueued   = (*reconciler).isQueued
 )
+
+func JobsOfPrebuilt(r *Reconciler, ctx context.Context, o client.Object) []reconcile.Request {
+	return watches{r}.jobsOfPrebuilt(ctx, o)
+}
+
+func JobsOfClass(r *Reconciler, ctx context.Context, o client.Object) []reconcile.Request {
+	return watches{r}.jobsOfClass(ctx, o)
+}
+
+func JobsOfPriority(r *Reconciler, ctx context.Context, o client.Object) []reconcile.Request {
+	return watches{r}.jobsOfPriority(ctx, o)
+}
+
+func ConcernsQueues(r *Reconciler) predicate.Predicate { return watches{r}.concernsQueues() }

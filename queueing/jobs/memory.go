@@ -56,3 +56,18 @@ func (m *memories) isNews(uid types.UID, what string) (news bool) {
 	m.remember(uid, func(x *memory) { news, x.reported = x.reported != what, what })
 	return news
 }
+
+// missingPods is what is known of a started job that lacks pods.
+type missingPods struct {
+	// start is that of the job, and created is how many pods it has had.
+	start   time.Time
+	created int32
+	// since is when the lack was first seen, and next is when the Events are read.
+	since, next time.Time
+}
+
+// owner is an object that a job says to be controlled by.
+type owner struct {
+	uid    types.UID
+	exists bool
+}

@@ -164,3 +164,5 @@ func merge(values, more map[string]string) map[string]string {
 	maps.Copy(values, more)
 	return values
 }
+
+func isElasticGate(g corev1.PodSchedulingGate) bool { return g.Name == kueue.ElasticJobSchedulingGate }

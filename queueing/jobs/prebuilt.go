@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -23,25 +22,6 @@ import (
 //	no such Workload ──created──▶ nothing owns it ──take──▶ owned by the job ──admitted──▶ start
 //	                                                              │
 //	                                                              └─ for other pods ──▶ Finished, OutOfSync
-
-// prebuiltIn reads the Workload that a job names; nil as long as the job has not taken it.
-func prebuiltIn(ctx context.Context, c client.Reader, job client.Object) (*kueue.Workload, error) {
-	name := PrebuiltName(job)
-	if len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return nil, nil
-	}
-	w := &kueue.Workload{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: job.GetNamespace(), Name: name}, w); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("reading Workload %s/%s: %w", job.GetNamespace(), name, err)
-	}
-	if !metav1.IsControlledBy(w, job) {
-		return nil, nil
-	}
-	return w, nil
-}
 
 // queuePrebuilt does as queue for a job that names a Workload; w is nil until the job has
 // taken it.

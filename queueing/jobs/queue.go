@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -78,12 +77,6 @@ func (r *reconciler) create(ctx context.Context, job client.Object, w *kueue.Wor
 	r.event(job, corev1.EventTypeNormal, "CreatedWorkload", "Created Workload: %s/%s", w.Namespace, w.Name)
 	r.reportRefusal(job, w.Annotations[workload.RefusedAnnotation])
 	return nil
-}
-
-// isOrphanOf reports whether a Workload was the job's and has lost its owner. The queues
-// finish it, so the job may not run by it.
-func isOrphanOf(w *kueue.Workload, job client.Object) bool {
-	return metav1.GetControllerOf(w) == nil && w.Labels[JobUIDLabel] == string(job.GetUID())
 }
 
 // deleteOrphan makes way for the Workload of a job where an orphan has its name. The end

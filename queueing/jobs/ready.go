@@ -30,7 +30,8 @@ func (r *reconciler) reportReady(ctx context.Context, job client.Object, w *kueu
 		return false, nil
 	}
 	want := metav1.Condition{
-		Type: kueue.WorkloadPodsReady, Status: metav1.ConditionTrue, Reason: kueue.WorkloadStarted, Message: "All pods are ready or have succeeded",
+		Type: kueue.WorkloadPodsReady, Status: metav1.ConditionTrue, Reason: kueue.WorkloadStarted,
+		Message:            "All pods are ready or have succeeded",
 		ObservedGeneration: w.Generation, LastTransitionTime: metav1.NewTime(r.now()),
 	}
 	switch {

@@ -24,15 +24,6 @@ const (
 	rarest = 5 * time.Minute
 )
 
-// missingPods is what is known of a started job that lacks pods.
-type missingPods struct {
-	// start is that of the job, and created is how many pods it has had.
-	start   time.Time
-	created int32
-	// since is when the lack was first seen, and next is when the Events are read.
-	since, next time.Time
-}
-
 // reportRefusedPods evicts the Workload of a started job whose pods the API server
 // refuses: because of a ResourceQuota of the namespace, Pod Security, another policy or a
 // webhook. It reports whether it wrote.

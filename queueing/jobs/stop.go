@@ -70,20 +70,6 @@ func (r *reconciler) confirmStopped(ctx context.Context, job client.Object) erro
 	return nil
 }
 
-// podsOf are all pods of a job, as the API server has them.
-func (r *reconciler) podsOf(ctx context.Context, job client.Object) ([]corev1.Pod, error) {
-	var pods corev1.PodList
-	if err := r.live.List(ctx, &pods, client.InNamespace(job.GetNamespace()), r.kind.PodLabels(job)); err != nil {
-		return nil, fmt.Errorf("listing the pods of %s: %w", r.name(job), err)
-	}
-	return pods.Items, nil
-}
-
-// isOver reports whether a pod has ended.
-func isOver(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
 // restore undoes the start of a job that has no pods left. It reports whether it wrote.
 func (r *reconciler) restore(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
 	if err := r.confirmStopped(ctx, job); err != nil {

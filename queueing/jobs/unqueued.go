@@ -61,12 +61,6 @@ func (r *reconciler) isQueued(ctx context.Context, job client.Object) (bool, err
 	return !part, err
 }
 
-// owner is an object that a job says to be controlled by.
-type owner struct {
-	uid    types.UID
-	exists bool
-}
-
 // isPartOfQueued reports whether an object that is queued as a whole controls the job. A
 // user may write any owner into a job: one that does not exist excuses nothing. It is
 // looked for once, since it existed before the job or never.

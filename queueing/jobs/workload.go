@@ -87,8 +87,8 @@ func wholeWorkload(ctx context.Context, kube client.Reader, kind Kind, job clien
 		w.Annotations[workload.ElasticAnnotation] = "true"
 	}
 	if asksElastic(job) && PrebuiltName(job) != "" {
-		refusals = append(refusals, fmt.Sprintf("the annotation %s and %s are both on the job, but Muster creates the Workloads of an elastic job; "+
-			"remove one", workload.ElasticAnnotation, PrebuiltLabel))
+		refusals = append(refusals, fmt.Sprintf("the annotation %s and %s are both on the job, "+
+			"but Muster creates the Workloads of an elastic job; remove one", workload.ElasticAnnotation, PrebuiltLabel))
 	}
 	refusals = append(refusals, wrong...)
 	// A prebuilt Workload has its own priority.

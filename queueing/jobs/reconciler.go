@@ -1,0 +1,171 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/controller/writes"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+const (
+	// lag is how long a created Workload may be missing in the cache before the job counts
+	// as one that has none, and how often pods are read that have to go, or to come;
+	// caches are rarely a second behind.
+	lag = 5 * time.Second
+	// settling is for how long the pods of a job that are done are not yet reported as
+	// reclaimable.
+	settling = 10 * time.Second
+)
+
+const (
+	// prebuiltIndex finds jobs by the prebuilt Workload that they name, and controllerIndex
+	// finds Workloads by the UID of their controller.
+	prebuiltIndex   = "prebuilt"
+	controllerIndex = "controller"
+)
+
+// reconciler keeps the jobs of a kind and their Workloads in step.
+type reconciler struct {
+	kind   Kind
+	client client.Client
+	// live reads past the cache, where a mistake would stop a running job.
+	live     client.Reader
+	recorder events.EventRecorder
+	metrics  *metrics.Metrics
+	now      func() time.Time
+	// podsReady: the configuration waits for the condition PodsReady.
+	podsReady bool
+	// unqueued are the namespaces whose jobs are queued even if they name no queue; nil is
+	// none.
+	unqueued labels.Selector
+	// labelsToCopy are the keys of the labels that a job's Workload has, too.
+	labelsToCopy []string
+
+	memories
+}
+
+// pause is the error of an action that has to wait for what may come without an event.
+type pause struct {
+	time.Duration
+	why string
+}
+
+func (p *pause) Error() string { return p.why }
+
+var (
+	// errPodsLeft: pods of a stopped job are not over yet. Pods are not watched, and the
+	// job's status need not change when the last of them goes.
+	errPodsLeft = &pause{lag, "pods are left"}
+	// errPodsMissing: pods of a started job have not come. That they are refused changes
+	// nothing of the job.
+	errPodsMissing = &pause{lag, "pods are missing"}
+	// errTooEarly: there is something to do that may yet turn out to be needless.
+	errTooEarly = &pause{settling, "it is too early"}
+	// errBehind: the cache has an old version of an object; the newest comes as an event.
+	errBehind = errors.New("the cache is behind")
+)
+
+// finish finishes a Workload.
+func (r *reconciler) finish(ctx context.Context, w *kueue.Workload, reason, message string) error {
+	_, err := writes.ApplyStatus(ctx, r.client, w, workload.Finished(w, reason, message, r.now()))
+	return err
+}
+
+// delete deletes a Workload as it was read, with what it holds.
+func (r *reconciler) delete(ctx context.Context, w *kueue.Workload) error {
+	if err := r.client.Delete(ctx, w, client.Preconditions{UID: &w.UID, ResourceVersion: &w.ResourceVersion}); err != nil {
+		return fmt.Errorf("deleting Workload %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	return nil
+}
+
+// patch changes a job as it was read, and fails if it has changed since: so a start and
+// an edit of the template cannot cross.
+func (r *reconciler) patch(ctx context.Context, job client.Object, change func(client.Object) error) error {
+	changed := job.DeepCopyObject().(client.Object)
+	if err := change(changed); err != nil {
+		return err
+	}
+	if err := r.client.Patch(ctx, changed, client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("patching %s: %w", r.name(job), err)
+	}
+	return nil
+}
+
+// patchWorkload changes a Workload as it was read. It reports whether it wrote.
+func (r *reconciler) patchWorkload(ctx context.Context, w *kueue.Workload, change func(*kueue.Workload) bool) (bool, error) {
+	changed := w.DeepCopy()
+	if !change(changed) {
+		return false, nil
+	}
+	if err := r.client.Patch(ctx, changed, client.MergeFromWithOptions(w, client.MergeFromWithOptimisticLock{})); err != nil {
+		return false, fmt.Errorf("updating Workload %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	return true, nil
+}
+
+// confirmNewest fails unless the cache has the newest version of a job.
+func (r *reconciler) confirmNewest(ctx context.Context, job client.Object) error {
+	live, err := r.newJob()
+	if err != nil {
+		return err
+	}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(job), live); err != nil {
+		return fmt.Errorf("reading %s: %w", r.name(job), err)
+	}
+	if live.GetUID() != job.GetUID() || live.GetResourceVersion() != job.GetResourceVersion() {
+		return errBehind
+	}
+	return nil
+}
+
+// newJob is an empty job to read one into, of the scheme's type where it has one.
+func (r *reconciler) newJob() (client.Object, error) {
+	gvk := r.kind.GroupVersionKind()
+	if !r.client.Scheme().Recognizes(gvk) {
+		job := &unstructured.Unstructured{}
+		job.SetGroupVersionKind(gvk)
+		return job, nil
+	}
+	object, err := r.client.Scheme().New(gvk)
+	if err != nil {
+		return nil, fmt.Errorf("creating an empty %s: %w", gvk.Kind, err)
+	}
+	return object.(client.Object), nil
+}
+
+// newList is an empty list to read jobs into.
+func (r *reconciler) newList() (client.ObjectList, error) {
+	gvk := r.kind.GroupVersionKind()
+	gvk.Kind += "List"
+	if !r.client.Scheme().Recognizes(gvk) {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(gvk)
+		return list, nil
+	}
+	object, err := r.client.Scheme().New(gvk)
+	if err != nil {
+		return nil, fmt.Errorf("creating an empty %s: %w", gvk.Kind, err)
+	}
+	return object.(client.ObjectList), nil
+}
+
+// name is that of a job in errors.
+func (r *reconciler) name(job client.Object) string {
+	return fmt.Sprintf("%s %s/%s", r.kind.GroupVersionKind().Kind, job.GetNamespace(), job.GetName())
+}
+
+func (r *reconciler) event(job client.Object, kind, reason, format string, args ...any) {
+	r.recorder.Eventf(job, nil, kind, reason, reason, "%s", provisioning.Clip(fmt.Sprintf(format, args...), provisioning.NoteLimit))
+}
