@@ -222,7 +222,7 @@ func (n *Node) aloneOn(g *Gang) bool {
 }
 
 // lacks reports whether less is booked than the gang needs: it is not that others are in
-// the way, who may go.
+// the way, which may go.
 func lacks(g *Gang, objects fit.Objects, own iter.Seq[*Node]) bool {
 	booked, needed := nodegroups.Resources{}, nodegroups.Resources{}
 	for n := range own {
