@@ -47,8 +47,8 @@ const (
 	// an orphan.
 	firstLook = 3 * time.Second
 	// pace is the least time between two looks, and share how much longer than a look
-	// the time to the next one is: in large clusters a look takes long, and nobody
-	// else decides meanwhile.
+	// the time to the next one is: in large clusters a look takes long, and no
+	// request is decided meanwhile.
 	pace  = 200 * time.Millisecond
 	share = 20
 	// retry is how soon what has failed is tried again. A group that does not take its
