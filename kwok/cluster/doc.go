@@ -11,7 +11,7 @@
 //
 // Several sandboxes run side by side under different names. The Registry is a directory that holds, for every name,
 // a lock (held by the supervisor as long as it lives) and a state file (what runs and how to reach it). A state file
-// whose lock nobody holds was left by a supervisor that was killed; whoever meets it clears it away.
+// without a held lock was left by a supervisor that was killed; the next command that finds it removes it.
 //
 // All servers listen on 127.0.0.1 only, with TLS and certificates made for the sandbox.
 package cluster

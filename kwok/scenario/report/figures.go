@@ -97,8 +97,7 @@ type Scheduling struct {
 // Promises that were watched all along.
 type Promises struct {
 	Judged map[string]int `json:"judged,omitempty"`
-	// Bounded is for how long of the wall bounds held: not while all begin anew after a
-	// fault.
+	// Bounded is the real time in which bounds were checked: after a fault all restart.
 	Bounded metav1.Duration `json:"bounded"`
 	Broken  []string        `json:"broken,omitempty"`
 }
