@@ -67,7 +67,7 @@ func (s *State) at(now time.Time) *scheduler.Cycle {
 // Bare returns a State of the same objects but for the Workloads, which Join adds: for
 // cycles that are to change nothing. The two share the objects and may be used by
 // two goroutines from then on. Verdicts that are not settled yet count as not made.
-// Watch is told each answer of the planner; nil if nobody wants to know.
+// Watch is told each answer of the planner; nil if it is not needed.
 func (s *State) Bare(watch func(provisioning.Gang, provisioning.Verdict)) *State {
 	plan := s.plan
 	if plan != nil && watch != nil {

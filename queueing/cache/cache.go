@@ -37,7 +37,7 @@ type Cache struct {
 	Queues map[kueue.ClusterQueueReference]*ClusterQueue
 	Order  []*ClusterQueue
 	Trees  []*Tree
-	// CohortNodes are those of all cohorts that somebody names.
+	// CohortNodes are those of all cohorts that are named.
 	CohortNodes map[kueue.CohortReference]*quota.Node
 	Outdated    bool
 

@@ -32,13 +32,13 @@ const (
 	// machines of the whole gang are there and booked.
 	CapacityController = "muster.dev/capacity"
 	// ProvisioningRequestController is that of Kueue's own checks, which Muster
-	// serves as Kueue does: whoever provisions answers their requests.
+	// serves as Kueue does: any provisioner answers their requests.
 	ProvisioningRequestController = "kueue.x-k8s.io/provisioning-request"
 	// MultiKueueController is Kueue's dispatcher to other clusters, not served.
 	MultiKueueController = "kueue.x-k8s.io/multikueue"
 )
 
-// IsRequest says that a check is Kueue's own, which asks whoever serves the class
+// IsRequest says that a check is Kueue's own, which asks the provisioner of the class
 // of its ProvisioningRequestConfig.
 func (s *Settings) IsRequest(name kueue.AdmissionCheckReference) bool {
 	ac := s.Checks[name]

@@ -73,7 +73,7 @@ type ClusterQueue struct {
 	counts
 
 	// Pending are the Workloads that wait and may be judged, in their order; fresh
-	// those of them that have not been since they changed. Anew says that none has been
+	// those of them that have not been since they changed. AllUnjudged says that none has been
 	// since the queue did.
 	Pending     *btree.BTreeG[*Workload]
 	Unjudged    map[types.UID]*Workload
@@ -155,7 +155,7 @@ func (q *ClusterQueue) RequeueInadmissible() {
 	q.WantsMachines, q.AllUnjudged = false, true
 }
 
-// HasUnjudged says that somebody is to be judged.
+// HasUnjudged reports whether there is a Workload to be judged.
 func (q *ClusterQueue) HasUnjudged() bool {
 	return len(q.Unjudged) > 0 || q.AllUnjudged && q.Pending.Len() > 0
 }

@@ -27,7 +27,7 @@ func (s *Cache) ExpectPods(w *Workload, admission *kueue.Admission) {
 }
 
 // ExpiredExpectations forgets those whose pods have come or never will, and says when to look
-// again; zero if there is nobody left.
+// again; zero if there is none left.
 func (s *Cache) ExpiredExpectations(ns *Namespace, now time.Time) (next time.Time) {
 	for uid, c := range ns.Expected {
 		w := c.Workload

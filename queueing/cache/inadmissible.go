@@ -47,7 +47,7 @@ type EquivalenceClass struct {
 	Finished int32
 	// Replaces is the Workload slice whose place is taken.
 	Replaces types.UID
-	// Asked is the request that was made ahead of quota, whose machines nobody else can
+	// Asked is the request that was made ahead of quota, whose machines no other Workload can
 	// have.
 	Asked types.UID
 }

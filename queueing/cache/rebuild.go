@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// Rebuild works out the queues anew after an object other than a Workload or a
+// Rebuild computes the queues again after an object other than a Workload or a
 // request has changed, which is seldom, and has every Workload looked at again.
 func (s *Cache) Rebuild() {
 	for _, q := range s.Order {
@@ -58,7 +58,7 @@ func (s *Cache) Rebuild() {
 // atOnce is a time that is over.
 var atOnce = time.Unix(0, 0)
 
-// buildTrees makes the trees of cohorts. A cohort that nobody has made is one without
+// buildTrees makes the trees of cohorts. A cohort without an object is one without
 // quota of its own; cohorts in a circle form no tree, and their queues are put
 // into trees of their own, which are inactive.
 func (s *Cache) buildTrees() {

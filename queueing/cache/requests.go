@@ -31,7 +31,7 @@ func ownerOf(r *autoscaling.ProvisioningRequest) types.UID {
 	return owner.UID
 }
 
-// Existing are the requests that nobody has deleted yet.
+// Existing are the requests that have not been deleted yet.
 func Existing(requests []*autoscaling.ProvisioningRequest) []*autoscaling.ProvisioningRequest {
 	var out []*autoscaling.ProvisioningRequest
 	for _, r := range requests {

@@ -75,7 +75,7 @@ func (s *Settings) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, 
 	}
 }
 
-// unsupportedFields lists what a ClusterQueue asks for that would change who is
+// unsupportedFields lists what a ClusterQueue asks for that would change what is
 // admitted and that this package does not do.
 func unsupportedFields(cq *kueue.ClusterQueue) []string {
 	var fields []string

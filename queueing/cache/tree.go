@@ -15,7 +15,7 @@ type Tree struct {
 	// Released says that quota came back, so that what was refused may fit now.
 	Released bool
 	// Claimed says that quota was kept for Workloads that wait for their victims, or
-	// for a time to come. Then nobody may be judged without those ahead of him.
+	// for a time to come. Then no Workload may be judged without those ahead of it.
 	Claimed bool
 	// MissedCandidates says that preemption was considered while a Workload had been given quota
 	// that its object did not show yet, so it could not be asked to leave.

@@ -48,7 +48,7 @@ func (w *Workload) requests() quota.Amounts {
 	return out
 }
 
-// Tenant is who pays for the Workload's machines.
+// Tenant pays for the Workload's machines.
 func (w *Workload) Tenant() provisioning.Tenant {
 	return provisioning.Tenant{Namespace: w.Object.Namespace, Queue: string(w.Object.Spec.QueueName)}
 }

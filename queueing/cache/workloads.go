@@ -123,7 +123,7 @@ func (s *Cache) Settle(uid types.UID, now *kueue.Workload) {
 		s.unassume(w)
 	}
 	if w.Place == Reserving && w.Queue != nil && w.Queue.Tree.Claimed {
-		// Somebody may wait for it to go who could not have it evicted while it was
+		// A Workload may wait for it to leave that could not preempt it while it was
 		// busy.
 		w.Queue.Tree.Released = true
 	}

@@ -15,9 +15,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// Who needs both the quota of others and machines that have to be launched asks for
-// the machines first. Its request is made ahead of its quota, and nobody leaves for
-// it before the machines are booked:
+// A Workload that needs both preemption and a launch asks for the machines first. Its
+// request is made ahead of its quota, and no other Workload leaves for it before the machines are booked:
 //
 //	waits ─create─▶ claims, victims stay ─Provisioned─▶ claims, victims leave ─▶ reserves; the request is its own
 //	  ▲                     │ Failed, stocked out, expired                │ expired
@@ -53,7 +52,7 @@ func IsFor(r *autoscaling.ProvisioningRequest, a *kueue.Admission) bool {
 }
 
 // LaunchPolicy is the policy that a request of a check of Kueue's own will have; ok is
-// false where nobody would launch machines for it.
+// false where no machines would be launched for it.
 func (s Evaluator) LaunchPolicy(w *cache.Workload, check kueue.AdmissionCheckReference) (out provisioning.Policy, ok bool) {
 	config := s.cache.ConfigOf(check)
 	if config == nil || !slices.Contains(launching, config.ProvisioningClassName) {

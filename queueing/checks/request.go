@@ -41,7 +41,7 @@ const (
 type Request struct {
 	Templates []*corev1.PodTemplate
 	Object    *autoscaling.ProvisioningRequest
-	// Superseded names the templates of the last attempt, which nobody needs once
+	// Superseded names the templates of the last attempt, which are not needed once
 	// its request is gone.
 	Superseded []string
 	// Adopts says that the request owns its templates once it is there, so that they

@@ -12,7 +12,7 @@ import (
 
 // ReasonAdmissionEdited is the reason of Evicted where the admission of a Workload
 // that runs does not match its podSets, as after an edit by hand. Kueue's webhooks
-// let nobody do that, so it has no word for it.
+// do not allow that, so it has no word for it.
 const ReasonAdmissionEdited = "AdmissionEdited"
 
 // editedAdmission starts a Workload over whose admission cannot be what a cycle decided.

@@ -53,7 +53,7 @@ func (s Rules) evictOnLostMachines(w *cache.Workload, why string) *Verdict {
 	return v
 }
 
-// WithoutQuota is the end of an attempt that never had its quota: nobody is stopped.
+// WithoutQuota is the end of an attempt that never had its quota: no pods are stopped.
 func WithoutQuota(w *cache.Workload, v *Verdict) *Verdict {
 	v.Workload, v.Action = w, Release
 	w.Reason, w.Message = "", ""

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// retention removes a Workload that nobody needs any more, once it has been kept for
+// retention removes a Workload that is not needed any more, once it has been kept for
 // as long as the configuration says: a finished one by itself, since its job knows
 // that it is over; one that Muster has deactivated with its job, which would queue
 // again otherwise.

@@ -39,7 +39,7 @@ func (s Rules) Advance(w *cache.Workload) *Verdict {
 	return v
 }
 
-// advanceEvicted waits for the pods to stop. Whoever controls the Workload knows
+// advanceEvicted waits for the pods to stop. The controller of the Workload knows
 // when they have, and releases it; where nothing runs, there is no need to wait.
 func (s Rules) advanceEvicted(w *cache.Workload) *Verdict {
 	if workload.MayRun(w.Object) {

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// Account is how the last Cycle left one Workload, for somebody who asks: with every
+// Account is how the last Cycle left one Workload, for a user that asks: with every
 // flavor that it could have, and not only with the reason that it is told.
 type Account struct {
 	Workload *kueue.Workload

@@ -80,7 +80,7 @@ func waitingForMachines(p *Proposal) string {
 	return out
 }
 
-// runningVictims tells that nobody is preempted, where others would have to be.
+// runningVictims tells that no Workload is preempted, where some would have to be.
 func runningVictims(victims []victim) string {
 	if len(victims) == 0 {
 		return ""

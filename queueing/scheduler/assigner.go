@@ -92,7 +92,7 @@ func (a *assigner) choose(i int) bool {
 	return false
 }
 
-// complete looks at a whole combination: who would have to leave, and whether the
+// complete looks at a whole combination: which Workloads would have to leave, and whether the
 // machines can be had.
 func (a *assigner) complete() bool {
 	p := &Proposal{Usage: quota.Amounts{}, replaces: a.old}

@@ -36,7 +36,7 @@ type assigner struct {
 	counts []int32
 	// old is the slice that the Workload replaces; nil if there is none.
 	old *cache.Workload
-	// running: its pods run already, so what nobody gave quota for is not counted.
+	// running: its pods run already, so resources without quota are not counted.
 	running bool
 
 	slots  []slot
@@ -62,7 +62,7 @@ const (
 )
 
 // split cuts the Workload's requests into slots. It fails if a resource is
-// covered by no group, since nobody gave quota for it.
+// covered by no group, since there is no quota for it.
 func (a *assigner) split() bool {
 	for i := range a.counts {
 		rest := a.w.Pod[i].Clone()

@@ -50,7 +50,7 @@ func (d *drainer) reserveInTime(q *cache.ClusterQueue, w *cache.Workload) (r res
 }
 
 // delays says which reservation would have to wait if a Workload had the proposal
-// now, with a reason; nil if none would. Who stays within his queue's own quota
+// now, with a reason; nil if none would. A Workload within its queue's own quota
 // delays only those of the same queue.
 func (d *drainer) delays(q *cache.ClusterQueue, w *cache.Workload, p *Proposal) *refusal {
 	for i := range d.reservations {
@@ -86,7 +86,7 @@ func (d *drainer) noteStart(q *cache.ClusterQueue, w *cache.Workload, usage quot
 	}
 }
 
-// leaves says that there is quota for somebody else beside the reservation.
+// leaves reports whether there is quota for another Workload beside the reservation.
 func (r *reservation) leaves(q *cache.ClusterQueue, usage quota.Amounts) bool {
 	for _, e := range r.ended {
 		e.queue.Node.Sub(e.usage)
@@ -115,7 +115,7 @@ func (d *drainer) backfill(l *line, r *refusal) *refusal {
 	told := *r
 	reserved, ok := d.reserveInTime(l.queue, w)
 	if !ok {
-		// Nobody behind it can be shown not to delay it.
+		// No Workload behind it can be shown not to delay it.
 		l.blocked, d.barred = true, true
 		told.Message += "; its start is unknown, since running workloads have no maximum execution time"
 		return &told

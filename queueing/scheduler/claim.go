@@ -14,8 +14,8 @@ import (
 
 // claim has the victims of the first of a line leave, and keeps their quota for it
 // against those that come after it in this cycle. It is judged again, before them,
-// once some quota has come back. Who has to ask for machines first claims in the same
-// way, while his victims stay.
+// once some quota has come back. A Workload that has to ask for machines first claims in
+// the same way, while its victims stay.
 func (d *drainer) claim(l *line, p *Proposal) {
 	w := l.rest[0]
 	c := claim{queue: l.queue, usage: p.growth(), victims: p.victims, leaving: true}
@@ -44,7 +44,7 @@ func (d *drainer) claim(l *line, p *Proposal) {
 		v.Claimed = true
 	}
 	if p.plan != nil {
-		// Its machines are certain only as long as nobody else is promised them.
+		// Its machines are certain only as long as no other Workload is promised them.
 		d.s.assumeMachines(w, p.plan)
 	}
 	d.claims = append(d.claims, c)
@@ -52,7 +52,7 @@ func (d *drainer) claim(l *line, p *Proposal) {
 	d.refuse(l, r)
 }
 
-// preempt has those leave who are not on their way yet.
+// preempt evicts the victims that are not on their way yet.
 func (d *drainer) preempt(w *cache.Workload, victims []victim) {
 	for _, v := range victims {
 		if !workload.IsEvicted(v.Object) && !v.Busy {
@@ -62,7 +62,7 @@ func (d *drainer) preempt(w *cache.Workload, victims []victim) {
 }
 
 // apply makes the tree look as if the victims had left and the Workload had come. As
-// long as they stay it has but what is free, and what they will leave over is nobody's.
+// long as they stay it has but what is free, and what they will leave over is for no Workload.
 func (c *claim) apply() {
 	for _, v := range c.victims {
 		if c.leaving {
@@ -81,7 +81,7 @@ func (c *claim) undo() {
 	}
 }
 
-// taken is what nobody else can have because of the claim.
+// taken is what no other Workload can have because of the claim.
 func (c *claim) taken() quota.Amounts {
 	if c.leaving {
 		return c.usage
@@ -106,7 +106,7 @@ func (d *drainer) fitsNow(q *cache.ClusterQueue, usage quota.Amounts) bool {
 }
 
 // unclaim puts the tree back to what is used. As long as there are claims, every
-// cycle judges anew, so that what was claimed is not given to somebody else.
+// cycle judges anew, so that what was claimed is not given to another Workload.
 func (d *drainer) unclaim() {
 	for i := range d.claims {
 		d.claims[i].undo()

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/queueing/lifecycle"
 )
 
-// drain judges the Workloads of a tree that wait: those that nobody has judged
+// drain judges the Workloads of a tree that wait: those that have not been judged
 // yet, and all if quota has come back. Among the first ones of the queues those go
 // first that borrow from nearest, then by priority and time; with fair sharing,
 // those whose part of the tree has least. StrictFIFO stops at the first that does

@@ -70,7 +70,7 @@ type line struct {
 	first   *Proposal
 	notes   *assigner
 	version int
-	// blocked: nobody else of the queue may start in this cycle.
+	// blocked: no other Workload of the queue may start in this cycle.
 	blocked bool
 	// distance is from how far the first borrows, as far as is known.
 	distance int

@@ -79,7 +79,7 @@ func (a *assigner) option(i int, name kueue.ResourceFlavorReference) (out option
 		fr := quota.FlavorResource{Flavor: name, Resource: resourceName}
 		return fr, nodegroups.Plus(s.need[resourceName], a.assumed[fr]), func(v int64) string { return nodegroups.Quantity(resourceName, v) }
 	}
-	// What can never be comes first: whoever waits for the rest would wait for ever.
+	// What can never be comes first: a Workload that waited for the rest would wait for ever.
 	for _, resourceName := range names {
 		fr, want, show := wanted(resourceName)
 		if most := node.Potential(fr); want > most {

@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// releasing are the requests of those who have no quota any more. They are about to
-// be deleted, and their machines are free once they are: whoever comes next may count
+// releasing are the requests of Workloads that have no quota any more. They are about to
+// be deleted, and their machines are free once they are: the next Workload may count
 // on these, and has to, or another one would have the quota meanwhile.
 func (s *Cycle) releasing() []types.UID {
 	if s.released != nil {

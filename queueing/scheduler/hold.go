@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// gated holds back who could have quota only by having others leave, as long as
+// gated holds back a Workload that could have quota only by preemption, as long as
 // one of its gates is closed.
 func (s *Cycle) gated(w *cache.Workload, p *Proposal) *blocker {
 	gate := workload.ClosedGate(w.Object)

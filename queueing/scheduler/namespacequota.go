@@ -23,7 +23,7 @@ import (
 const ReasonWaitingForNamespaceQuota = "WaitingForNamespaceQuota"
 
 // overNamespaceQuota holds a Workload back whose pods a ResourceQuota of its
-// namespace would have rejected. It steps aside, since the quota is nobody else's.
+// namespace would have rejected. It steps aside, since no other namespace can use the quota.
 // A ResourceQuota with a scope of which a pod template does not tell whether it
 // holds is not looked at.
 func (s *Cycle) overNamespaceQuota(w *cache.Workload, p *Proposal) *blocker {

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// question is who could make room for a Workload.
+// question is which Workloads could make room for one.
 func (s *Cycle) question(q *cache.ClusterQueue, w *cache.Workload, needs quota.Amounts) preemption.Question {
 	out := preemption.Question{
 		Queue: q.Node, FairSharing: s.cache.Config.FairSharing, Priority: w.Priority, Queued: w.Since, Needs: needs, Running: s.running,
@@ -72,7 +72,7 @@ func (a *assigner) couldPreempt(fr quota.FlavorResource, want int64) (by mode, o
 	return reclaim, true, ""
 }
 
-// preempts says that the policy of a ClusterQueue lets it have somebody leave.
+// preempts says that the policy of a ClusterQueue allows preemption.
 func preempts(cq *kueue.ClusterQueue) bool {
 	p := cq.Spec.Preemption
 	return p != nil && (cmp.Or(p.WithinClusterQueue, kueue.PreemptionPolicyNever) != kueue.PreemptionPolicyNever ||
@@ -80,7 +80,7 @@ func preempts(cq *kueue.ClusterQueue) bool {
 }
 
 // victims are those that have to leave for a Workload to have its quota; why says
-// why nobody can.
+// why none can.
 func (a *assigner) victims(needs quota.Amounts) (out []victim, why string) {
 	answer := a.decide(needs)
 	for _, t := range answer.Targets {

@@ -46,7 +46,7 @@ func (a *assigner) withoutReplaced() (restore func()) {
 		return func() {}
 	}
 	a.queue.Node.Sub(old.Usage)
-	// Nobody else may have it leave meanwhile.
+	// No other Workload may preempt it meanwhile.
 	claimed := old.Claimed
 	old.Claimed = true
 	return func() {

@@ -109,7 +109,7 @@ func (s reader) queueOf(n *quota.Node) *cache.ClusterQueue {
 
 // activePending is how many of the Workloads that wait in a ClusterQueue are judged
 // again whenever one of the queue is. All others wait for something to change first:
-// for quota to come back, for the end of a pause, or for somebody to act.
+// for quota to come back, for the end of a pause, or for a user to act.
 func (s reader) activePending(name kueue.ClusterQueueReference) int32 {
 	if q := s.Queues[name]; judgesAll(q) {
 		return int32(q.Pending.Len())
@@ -135,7 +135,7 @@ func (s reader) localActivePending(key types.NamespacedName) (n int32) {
 }
 
 // judgesAll says that no refusal lasts: a StrictFIFO queue begins with its head each
-// time, and where quota came back or is kept for somebody, all is judged anew.
+// time, and where quota came back or is kept for a Workload, all are judged again.
 func judgesAll(q *cache.ClusterQueue) bool {
 	return q != nil &&
 		(q.Object.Spec.QueueingStrategy == kueue.StrictFIFO || q.Tree.Released || q.Tree.Claimed)

@@ -10,7 +10,7 @@ import (
 )
 
 // MayRun says that pods of the Workload may be there: it has been admitted, and
-// somebody runs it.
+// a controller runs it.
 func MayRun(w *kueue.Workload) bool { return IsAdmitted(w) && metav1.GetControllerOf(w) != nil }
 
 func ReservedSince(w *kueue.Workload) time.Time {
@@ -27,7 +27,7 @@ func AdmittedSince(w *kueue.Workload) time.Time {
 	return apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted).LastTransitionTime.Time
 }
 
-// DeactivatedByUs says that it was not a person who deactivated the Workload.
+// DeactivatedByUs reports whether Muster, and not a user, deactivated the Workload.
 func DeactivatedByUs(w *kueue.Workload) bool {
 	c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted)
 	return c != nil && c.Status == metav1.ConditionTrue && strings.HasPrefix(c.Reason, kueue.WorkloadDeactivated+DueTo)
@@ -47,7 +47,7 @@ func IsFinished(w *kueue.Workload) bool { return IsTrue(w, kueue.WorkloadFinishe
 // IsEvicted says that the Workload has to stop, or had to.
 func IsEvicted(w *kueue.Workload) bool { return IsTrue(w, kueue.WorkloadEvicted) }
 
-// IsActive says that nobody has deactivated the Workload.
+// IsActive reports whether the Workload has not been deactivated.
 func IsActive(w *kueue.Workload) bool { return w.Spec.Active == nil || *w.Spec.Active }
 
 func IsTrue(w *kueue.Workload, condition string) bool {

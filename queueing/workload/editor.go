@@ -22,7 +22,7 @@ func (e *Editor) Pause(until time.Time) {
 
 // A Workload is deactivated by a person, or by Muster for a cause. Then it takes
 // three writes, since spec and status are written apart, and the cause has to be
-// known after the second, whoever dies in between:
+// known after the second, even if a crash comes between:
 //
 //	active ─condemn─▶ DeactivationTarget ─Deactivate─▶ spec.active: false ─▶ Evicted, DeactivatedDueTo<cause>
 //	   ▲                                                                        │
@@ -111,7 +111,7 @@ func (e *Editor) Admit() {
 	e.Status.RequeueState = nil
 }
 
-// Evict tells whoever runs the pods to stop, and resets what belongs to the
+// Evict tells the controller of the pods to stop them, and resets what belongs to the
 // attempt. The cause says more about some reasons; empty is none. The quota stays
 // until release.
 func (e *Editor) Evict(reason, cause, message string) {
@@ -168,7 +168,7 @@ func Evictions(w *kueue.Workload, reason, cause string) (n int32) {
 	return n
 }
 
-// SaturatingAdd is a + b for numbers that are not negative, or the largest int32: whoever may
+// SaturatingAdd is a + b for numbers that are not negative, or the largest int32: a client that may
 // write a status may have written that, and a count below 0 is refused.
 func SaturatingAdd(a, b int32) int32 {
 	if a > math.MaxInt32-b {
@@ -234,8 +234,8 @@ func (e *Editor) resetPodsReady() {
 	}
 }
 
-// addExecutionTime adds the time since the admission to that of earlier ones. Whoever
-// activates a Workload again whose time was over gives it all of it anew.
+// addExecutionTime adds the time since the admission to that of earlier ones. A
+// Workload that is activated again after its time was over has all of it once more.
 func (e *Editor) addExecutionTime() {
 	conditions := e.Status.Conditions
 	admitted := apimeta.FindStatusCondition(conditions, kueue.WorkloadAdmitted)

@@ -7,7 +7,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// ClosedGate is the first of a Workload's preemption gates that nobody has opened;
+// ClosedGate is the first of a Workload's preemption gates that is not open;
 // empty if all are open. One without a state is closed.
 func ClosedGate(w *kueue.Workload) string {
 	for _, gate := range w.Spec.PreemptionGates {
@@ -21,7 +21,7 @@ func ClosedGate(w *kueue.Workload) string {
 	return ""
 }
 
-// blockedOnGates keeps the condition that tells whoever opens gates that one is
+// blockedOnGates keeps the condition that tells those controllers that open gates that one is
 // waited for.
 func (e *Editor) blockedOnGates(reason, message string) {
 	if reason == kueue.WorkloadAdmissionGated && ClosedGate(e.object) != "" && e.object.Annotations[GatedByAnnotation] == "" {
