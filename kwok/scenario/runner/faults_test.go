@@ -56,7 +56,7 @@ func TestWhatNeedsMuster(t *testing.T) {
 		scenario scenario.Scenario
 		none     bool
 	}{
-		"fixed nodes only":      {scenario.Scenario{}, true},
+		"fixed nodes only":       {scenario.Scenario{}, true},
 		"machines to be bought":  {scenario.Scenario{Groups: []v1alpha1.NodeGroup{{}}}, false},
 		"faults that come to it": {scenario.Scenario{Faults: &faults.Plan{}}, false},
 	} {
