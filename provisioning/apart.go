@@ -121,7 +121,7 @@ func (t *trial) anyMayBeLast(state *fit.InterPodState, spots []*spot) bool {
 			}
 			state.Remove(i, s.name)
 			if !state.Allows(i, s.name) {
-				t.between = fmt.Sprintf("the pods can be placed in a certain order only, and a pod of podSet %s that comes late finds no place: %s",
+				t.between = fmt.Sprintf("the pods fit only in a certain order, and a late pod of podSet %s would not fit: %s",
 					t.pods[i].Name, state.Blocks(i, s.name))
 				return false
 			}

@@ -52,7 +52,7 @@ func (b *Budget) warning(percent, spent int64) string {
 	if percent == 100 {
 		consequence = "gangs of " + b.sharers() + " wait until then"
 	}
-	return fmt.Sprintf("%s of the %s USD of budget %s are spent, which is at least %d %%, and its %s ends at %s: "+
-		"%s, or until spec.budgets[name=%s].usd is raised; those that run go on",
+	return fmt.Sprintf("%s of %s USD of budget %s are spent, at least %d %%, and its %s ends at %s: "+
+		"%s, or until spec.budgets[name=%s].usd is raised; running gangs continue",
 		dollars(spent), dollars(b.MicroUSD), b.Name, percent, b.periodName(), b.Ends.UTC().Format(time.RFC3339), consequence, b.Name)
 }

@@ -15,7 +15,7 @@ import (
 func (q *query) explain(over *trial) []Reason {
 	if over != nil {
 		return []Reason{{Code: CodePrice, Message: fmt.Sprintf(
-			"the cheapest way costs %s USD per hour and the policy allows %s: raise spec.maxPricePerHour of the CapacityPolicy or ask for less",
+			"the cheapest option costs %s USD per hour and the CapacityPolicy allows %s: raise its spec.maxPricePerHour or request less",
 			USD(over.cost), USD(q.policy.MaxMicroUSDPerHour))}}
 	}
 	var out []Reason
@@ -69,9 +69,9 @@ func (q *query) splitMessage() string {
 		return fmt.Sprintf("no single domain of %s has room for the whole gang; several have: a CapacityPolicy without that requiredTopology "+
 			"would allow it", q.policy.Topology)
 	case q.policy.Split == v1alpha1.SingleGroup:
-		return "no single group has room for all pods of a podSet; several have: a CapacityPolicy with split SingleZone or AnyZone would allow it"
+		return "no single NodeGroup has room for all pods of a podSet, but several together have: a CapacityPolicy with split SingleZone or AnyZone would allow it"
 	default:
-		return "no single zone has room for the whole gang; several have: a CapacityPolicy with split AnyZone would allow it"
+		return "no single zone has room for the whole gang, but several together have: a CapacityPolicy with split AnyZone would allow it"
 	}
 }
 
@@ -83,7 +83,7 @@ func (q *query) explainGroup(g *Group) []Reason {
 	}
 	if _, ok := regionOf(q.bounds()[0], g.Labels); !ok {
 		return []Reason{{Code: CodeConstraint, Group: g.Name, Message: fmt.Sprintf(
-			"its machines have no label %s, which the CapacityPolicy's requiredTopology asks for", q.policy.Topology)}}
+			"its machines lack the label %s, the CapacityPolicy's requiredTopology", q.policy.Topology)}}
 	}
 	var out []Reason
 	need := 0
@@ -95,7 +95,7 @@ func (q *query) explainGroup(g *Group) []Reason {
 		}
 		if name, by, short := usable.Short(p.Requests); short {
 			out = append(out, Reason{Code: CodeTooSmall, Group: g.Name, Message: fmt.Sprintf(
-				"one pod of podSet %s needs %s %s, a machine has %s for pods (%s short)",
+				"a pod of podSet %s requests %s %s, a machine has %s for pods (%s short)",
 				p.Name, nodegroups.Quantity(name, p.Requests[name]), name,
 				nodegroups.Quantity(name, max(0, usable[name])), nodegroups.Quantity(name, by))})
 			continue
@@ -112,7 +112,7 @@ func (q *query) explainGroup(g *Group) []Reason {
 			machines(need), has(g.Machines), g.Max, need-room)})
 	} else if until, why := q.blocked(g, need); !until.IsZero() {
 		out = append(out, Reason{Code: CodeBackoff, Group: g.Name, Until: until, Message: fmt.Sprintf(
-			"%s; tried again at %s", cmp.Or(why, "the last launch failed"), until.UTC().Format(time.RFC3339))})
+			"%s; next attempt at %s", cmp.Or(why, "the last launch failed"), until.UTC().Format(time.RFC3339))})
 	}
 	return out
 }
@@ -135,7 +135,7 @@ func (q *query) explainNodes() []Reason {
 		// To a gang that may launch, nodes without any room are no news.
 		if fits < p.Count && (fits > 0 || q.policy.Class == CheckCapacity) {
 			out = append(out, Reason{Code: CodeNoRoom, Message: fmt.Sprintf(
-				"existing nodes have room for %d of the %d pods of podSet %s, %d short; it changes when pods end or nodes join",
+				"existing nodes have room for %d of the %d pods of podSet %s, %d short; this changes when pods end or nodes join",
 				fits, p.Count, p.Name, p.Count-fits)})
 		}
 	}

@@ -26,7 +26,7 @@ const (
 // the room that they leave; then the gang claims its room.
 func nextLaunching(r *Request, v View) Step {
 	if !v.Now.Before(r.deadline()) {
-		return rollBack(r, v, AttemptFailure{Message: "the request's time is over (parameter ValidUntilSeconds)"})
+		return rollBack(r, v, AttemptFailure{Message: "the request has expired (parameter ValidUntilSeconds)"})
 	}
 	s, joined := launching(r, v)
 	if !joined {
@@ -53,7 +53,7 @@ func nextLaunching(r *Request, v View) Step {
 // have joined.
 func launching(r *Request, v View) (s Step, joined bool) {
 	if len(r.Missing) > 0 {
-		return rollBack(r, v, AttemptFailure{Message: fmt.Sprintf("the PodTemplates %q have been deleted meanwhile", r.Missing)}), false
+		return rollBack(r, v, AttemptFailure{Message: fmt.Sprintf("the PodTemplates %q were deleted", r.Missing)}), false
 	}
 	if lost := newlyLost(r, v); len(lost) > 0 {
 		return replace(r, v, lost), false
@@ -67,7 +67,7 @@ func launching(r *Request, v View) (s Step, joined bool) {
 	for _, c := range r.Attempt.Calls(r.UID) {
 		g := v.findGroup(c.Group)
 		if g == nil {
-			return rollBack(r, v, failure(v, c, v1alpha1.Config, "the NodeGroup has been deleted")), false
+			return rollBack(r, v, failure(v, c, v1alpha1.Config, "the NodeGroup was deleted")), false
 		}
 		p := progress[callKey{c.Token, c.Group}]
 		if p.made < c.Count {
@@ -162,7 +162,7 @@ func newlyLost(r *Request, v View) (out []cloudprovider.Machine) {
 // given up where too many are lost, and where the group has had its time.
 func replace(r *Request, v View, lost []cloudprovider.Machine) Step {
 	m := lost[0]
-	why := fmt.Sprintf("machine %s ended while it started: %s", m.Name, m.Reason)
+	why := fmt.Sprintf("machine %s ended while starting: %s", m.Name, m.Reason)
 	total := len(lost) + len(r.Attempt.losses())
 	inTime := true
 	for _, m := range lost {
@@ -171,7 +171,7 @@ func replace(r *Request, v View, lost []cloudprovider.Machine) Step {
 	}
 	if total > min(r.Attempt.machines(), mostLost) || !inTime {
 		if total > len(lost) {
-			why += fmt.Sprintf(", as %s did before it", machines(total-len(lost)))
+			why += fmt.Sprintf(", as %s did before", machines(total-len(lost)))
 		}
 		return rollBack(r, v, failure(v, r.callOf(m.Launch, m.Group), v1alpha1.Lost, "%s", why))
 	}
@@ -181,7 +181,7 @@ func replace(r *Request, v View, lost []cloudprovider.Machine) Step {
 	s := Step{Do: Replace, Condition: r.underway("Attempt %d launches %s again: %s", a.Number, machines(len(lost)), why)}
 	for _, m := range lost {
 		record.Lost = append(record.Lost, LostMachine{Group: m.Group, Name: m.Name, Launch: m.Launch})
-		f := failure(v, r.callOf(m.Launch, m.Group), v1alpha1.Lost, "machine %s ended while it started: %s", m.Name, m.Reason)
+		f := failure(v, r.callOf(m.Launch, m.Group), v1alpha1.Lost, "machine %s ended while starting: %s", m.Name, m.Reason)
 		f.Time = v.Now
 		s.Lessons = append(s.Lessons, f.Lesson(r.String()))
 	}
@@ -206,18 +206,18 @@ func blame(r *Request, v View) AttemptFailure {
 		if g := v.findGroup(n.Group); g != nil {
 			if name, by, short := n.Allocatable.Short(g.Promised); short {
 				return failure(v, r.callOf(n.Launch, n.Group), v1alpha1.Config,
-					"node %s has %s %s less than spec.template of its group promises", n.Name, nodegroups.Quantity(name, by), name)
+					"node %s has %s %s less than spec.template of its NodeGroup", n.Name, nodegroups.Quantity(name, by), name)
 			}
 		}
 	}
 	if len(r.Attempt.Shares) > 0 {
-		return AttemptFailure{Message: "the machines that others were getting do not leave the room that was planned for the gang"}
+		return AttemptFailure{Message: "machines launched for other gangs do not leave the capacity that was planned for this one"}
 	}
 	if s := stranger(v.Nodes.LaunchedBy(r.Gang.Launch)); s != "" {
 		// The offering is not to blame.
 		return AttemptFailure{Squatted: true, Message: s}
 	}
-	return failure(v, r.Attempt.Calls(r.UID)[0], v1alpha1.Lost, "the machines joined, but others took room that was planned for the gang")
+	return failure(v, r.Attempt.Calls(r.UID)[0], v1alpha1.Lost, "the machines joined, but other pods use capacity that was planned for the gang")
 }
 
 // unready says what a young node lacks to take the gang's pods, or is empty.
@@ -285,7 +285,7 @@ func failure(v View, c Call, class v1alpha1.ErrorClass, format string, args ...a
 // machines of the view are those that came.
 func Refused(r *Request, v View, c Call, refusal *cloudprovider.Error) Step {
 	f := failure(v, c, refusal.Class, "")
-	f.Message = fmt.Sprintf("%d of %s came: %s", f.Got, machines(c.Count), refusal)
+	f.Message = fmt.Sprintf("%d of %s were made: %s", f.Got, machines(c.Count), refusal)
 	return rollBack(r, v, f)
 }
 

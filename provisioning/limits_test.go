@@ -38,19 +38,19 @@ func TestLimits(t *testing.T) {
 		{name: "a policy without limits is none", story: newStory().with(limit("p", func(*Limit) {})).with(has(1000)), want: Begin},
 		{name: "up to the limit there is no need to wait", story: newStory().with(limit("p", machines(4))).with(has(2)), want: Begin},
 		{name: "over it there is, and the request says by how much", story: newStory().with(limit("p", machines(3))).with(has(2)), want: Report,
-			message: "namespace ns has 2 of the 3 machines that CapacityPolicy p lets it have (spec.limits.machines) and the gang needs 2 more, " +
+			message: "namespace ns uses 2 of the 3 machines in CapacityPolicy p (spec.limits.machines) and the gang needs 2 more, " +
 				"1 too many"},
-		{name: "a gang that can never be within it waits, too: it may be raised", story: newStory().with(limit("p", machines(1))), want: Report, message: "has 0 of the 1 machines"},
+		{name: "a gang that can never be within it waits, too: it may be raised", story: newStory().with(limit("p", machines(1))), want: Report, message: "uses 0 of the 1 machines"},
 		{name: "noRetry does not", story: newStory().with(limit("p", machines(1))).with(noRetry), want: Fail, message: "1 too many"},
 		{name: "devices are limited by their name", story: newStory().with(limit("p", gpus(24))).with(has(2)), want: Report,
-			message: `has 16 of the 24 nvidia.com/gpu that CapacityPolicy p lets it have (spec.limits.devices["nvidia.com/gpu"]) and the gang needs 16 more, 8 too many`},
+			message: `uses 16 of the 24 nvidia.com/gpu in CapacityPolicy p (spec.limits.devices["nvidia.com/gpu"]) and the gang needs 16 more, 8 too many`},
 		{name: "and others are not", story: newStory().with(limit("p", func(l *Limit) { l.Devices = nodegroups.Resources{"example.com/tpu": 0} })), want: Begin},
 		{name: "so is their price", story: newStory().with(limit("p", usd(30))).with(has(2)), want: Report,
-			message: "has 20.00 of the 30.00 USD per hour that CapacityPolicy p lets it have (spec.limits.pricePerHour) and the gang needs 20.00 " +
+			message: "uses 20.00 of the 30.00 USD per hour in CapacityPolicy p (spec.limits.pricePerHour) and the gang needs 20.00 " +
 				"more, 10.00 too many"},
 		{name: "all policies count, whichever the request names", story: newStory().with(limit("a", machines(100))).with(limit("b", machines(1))), want: Report, message: "CapacityPolicy b"},
-		{name: "over a limit of price there may be a cheaper way", story: newStory().with(cheap).with(limit("p", usd(10))), want: Begin, message: "2 machines of group cheap"},
-		{name: "within it the more wanted one is taken", story: newStory().with(cheap).with(limit("p", usd(20))), want: Begin, message: "2 machines of group gpu"},
+		{name: "over a limit of price there may be a cheaper way", story: newStory().with(cheap).with(limit("p", usd(10))), want: Begin, message: "2 machines of NodeGroup cheap"},
+		{name: "within it the more wanted one is taken", story: newStory().with(cheap).with(limit("p", usd(20))), want: Begin, message: "2 machines of NodeGroup gpu"},
 		{name: "what is there costs nothing more", story: newStory().node("a").node("b").with(limit("p", machines(0))).with(has(2)), want: Book},
 		{name: "a replacement is limited, too", story: newStory().provisioned().node("a", booked).with(limit("p", machines(2))).with(has(2)).with(podsWaiting), want: Report, message: "1 too many"},
 	})

@@ -100,6 +100,6 @@ func nextOver(r *Request, v View) Step {
 		return Step{Do: Rest, At: again}
 	}
 	return Step{Do: Tell, Attempt: r.Attempt, Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonPodsStranded,
-		fmt.Sprintf("For %s there has been no room for %s of the gang, and less %s is left of its booking than they need", strandedFor,
+		fmt.Sprintf("%[2]s of the gang could not be scheduled for %[1]s, and its booking has less %[3]s left than they need", strandedFor,
 			pods(v.Stranded.Pods), name))}
 }

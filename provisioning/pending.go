@@ -29,7 +29,7 @@ func nextPending(r *Request, v View) Step {
 		return wait(r, v, ReasonFailedToCheck, "The request cannot be served yet: "+r.Lacking, time.Time{})
 	case v.KeyTaken != "":
 		return wait(r, v, ReasonCapacityIsNotFound, fmt.Sprintf(
-			"Request %s is booked under the same key %s; this one is served when that one has ended", v.KeyTaken, BookingKey(r.Name)), time.Time{})
+			"Request %s is booked under the same key %s; this request is served after it has ended", v.KeyTaken, BookingKey(r.Name)), time.Time{})
 	}
 	if old := leftovers(r, v); len(old) > 0 {
 		return Step{Do: Book, Unbook: old, Attempt: r.Attempt}
@@ -38,7 +38,7 @@ func nextPending(r *Request, v View) Step {
 	plan := v.plan(r, rest)
 	if f := r.Attempt.Failure; f != nil && f.Squatted && plan.Outcome == Launch && v.Now.Before(f.Time.Add(strangerPause)) {
 		again := f.Time.Add(strangerPause)
-		return wait(r, v, ReasonFailedToBook, fmt.Sprintf("Attempt %d was rolled back: %s. Machines are launched again at %s",
+		return wait(r, v, ReasonFailedToBook, fmt.Sprintf("Attempt %d was rolled back: %s. Next launch at %s",
 			r.Attempt.Number, f.Message, again.UTC().Format(time.RFC3339)), again)
 	}
 	switch plan.Outcome {
@@ -50,7 +50,7 @@ func nextPending(r *Request, v View) Step {
 		if v.Now.Before(grace) {
 			return Step{Do: Rest, At: grace}
 		}
-		return end(r, v, Step{Do: Fail, Condition: failed(ReasonCapacityIsNotFound, "Capacity can not be found: "+plan.Message())})
+		return end(r, v, Step{Do: Fail, Condition: failed(ReasonCapacityIsNotFound, "Capacity cannot be found: "+plan.Message())})
 	}
 	reason := ReasonCapacityIsNotFound
 	if plan.Reasons[0].Code == CodeUnready {
@@ -82,7 +82,7 @@ func wait(r *Request, v View, reason, why string, until time.Time) Step {
 	}
 	s := end(r, v, Step{Do: Fail, Condition: failed(ReasonCapacityIsNotFound, why+" (parameter noRetry)")})
 	if len(s.Unbook) > 0 {
-		s.Condition = failed(ReasonFailedToBook, "Room was found, and others took it while it was being booked (parameter noRetry): "+why)
+		s.Condition = failed(ReasonFailedToBook, "Capacity was found, but was taken while it was being booked (parameter noRetry): "+why)
 	}
 	return s
 }
@@ -99,7 +99,7 @@ func NoTemplates(r *Request, missing []string) Step {
 // NotBooked is the step after the API server has refused for good to have nodes
 // booked.
 func NotBooked(r *Request, refusal error) Step {
-	message := fmt.Sprintf("Room was found and cannot be booked: %v. Whoever runs the cluster must allow Muster to change nodes", refusal)
+	message := fmt.Sprintf("Capacity was found but cannot be booked: %v. An administrator must allow Muster to change nodes", refusal)
 	if r.NoRetry && r.Status == Pending {
 		return Step{Do: Fail, Attempt: r.Attempt, Condition: failed(ReasonFailedToBook, message)}
 	}
@@ -126,7 +126,7 @@ func begin(r *Request, v View, plan Verdict) Step {
 		what = fmt.Sprintf("launches %s for %s USD per hour", sayLaunches(a.Launches), USD(plan.MicroUSDPerHour))
 	}
 	if len(a.Shares) > 0 {
-		what += ": there will be room on " + sayShares(a.Shares)
+		what += ": the rest fits on " + sayShares(a.Shares)
 	}
 	s := Step{Do: Begin, Attempt: a, Open: r.opens(), Condition: r.underway("Attempt %d %s", a.Number, what)}
 	s.Book, s.Unbook = r.difference(v, plan, s.Open)
@@ -139,7 +139,7 @@ func sayLaunches(launches []GroupCount) (out string) {
 		if i > 0 {
 			out += " and "
 		}
-		out += fmt.Sprintf("%s of group %s", machines(l.Count), l.Group)
+		out += fmt.Sprintf("%s of NodeGroup %s", machines(l.Count), l.Group)
 	}
 	return out
 }
@@ -270,8 +270,8 @@ func (v *View) over(r *Request, plan Verdict) (out []Reason) {
 		tell := func(field, what string, has, asks, most int64, show func(int64) string) {
 			if most >= 0 && nodegroups.Plus(has, asks) > most {
 				out = append(out, Reason{Code: CodeLimit, Message: fmt.Sprintf(
-					"namespace %s has %s of the %s %s that CapacityPolicy %s lets it have (%s) and the gang needs %s more, %s too many: "+
-						"it changes when machines of the namespace are given back, or when an admin raises the field",
+					"namespace %s uses %s of the %s %s in CapacityPolicy %s (%s) and the gang needs %s more, %s too many: "+
+						"this changes when machines of the namespace are terminated, or when an administrator raises the limit",
 					r.Namespace, show(has), show(most), what, l.Policy, field, show(asks), show(nodegroups.Plus(has, asks)-most))})
 			}
 		}

@@ -27,7 +27,7 @@ func nextProvisioned(r *Request, v View) Step {
 		return Step{Do: Consume, Attempt: r.Attempt, Unbook: bookedNodes(r, v), KeepLabels: true,
 			Condition: over(ReasonBookingConsumed, fmt.Sprintf("All %s have been bound to booked nodes", pods(r.Pods)))}
 	case !v.Now.Before(until):
-		why := fmt.Sprintf("%d of %s came within %s", came, pods(r.Pods), until.Sub(since))
+		why := fmt.Sprintf("%d of %s were bound within %s", came, pods(r.Pods), until.Sub(since))
 		if isShort {
 			v := v.counting(nil)
 			if plan := v.plan(r, rest); plan.Outcome == Wait || plan.Outcome == Never {
@@ -172,7 +172,7 @@ func repair(r *Request, v View, own *Nodes, rest Gang, until time.Time) Step {
 	case Fits, Launch:
 		if s := rebook(r, v, plan); s.Do != Rest {
 			s.Do = Repair
-			s.Condition = r.underway("What was lost of the booking is booked anew: %s changed for %s", nodes(len(s.Book)), pods(r.Pods))
+			s.Condition = r.underway("Lost parts of the booking were replaced: %s changed for %s", nodes(len(s.Book)), pods(r.Pods))
 			return s
 		}
 		if plan.Outcome == Launch {
@@ -180,12 +180,12 @@ func repair(r *Request, v View, own *Nodes, rest Gang, until time.Time) Step {
 		}
 	case Wait, Never:
 		if v.Active == 0 && lacks(&r.Gang, v.Objects, own.All()) {
-			return expire(r, v, "Booked machines were lost before the pods came, and there is nothing in their place: "+and(plan.Message(),
+			return expire(r, v, "Booked machines were lost before the pods were bound, and cannot be replaced: "+and(plan.Message(),
 				stranger(v.Nodes.BookedBy(r.UID))))
 		}
 	}
 	return Step{Do: Report, Attempt: r.Attempt, At: earliest(until, plan.Until), Condition: provisioned(
-		ReasonBookingIsShort, "The booking is short of room: "+shortage(r, v, rest, &plan))}
+		ReasonBookingIsShort, "The booking no longer fits: "+shortage(r, v, rest, &plan))}
 }
 
 // shortage says what the rest of a gang lacks, by a plan for it.
@@ -194,7 +194,7 @@ func shortage(r *Request, v View, rest Gang, plan *Verdict) string {
 	for i := range rest.PodSets {
 		left += rest.PodSets[i].Count
 	}
-	return fmt.Sprintf("the %s that have not come yet cannot all run on the booked nodes: %s",
+	return fmt.Sprintf("the %s not bound yet do not all fit on the booked nodes: %s",
 		pods(left), and(plan.Message(), stranger(v.Nodes.BookedBy(r.UID))))
 }
 

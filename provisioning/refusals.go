@@ -124,9 +124,9 @@ func (r *refusal) until(now time.Time) time.Time {
 
 // String says what is short, by how much, and what would change it.
 func (r *refusal) String() string {
-	return fmt.Sprintf("CapacityPolicy %s lets %s spend %s USD in the %s that ends at %s (spec.budgets[name=%s].usd): "+
-		"%s are spent, %s set aside for what they have now, and the gang needs %s (%s per hour for %s), %s too much: "+
-		"it changes when a gang of theirs ends, when the %s ends, or when an admin raises the field",
+	return fmt.Sprintf("CapacityPolicy %s has a budget for %s of %s USD in the %s that ends at %s (spec.budgets[name=%s].usd): "+
+		"%s are spent, %s committed for machines in use, and the gang needs %s (%s per hour for %s), %s too much: "+
+		"this changes when one of their gangs ends, when the %s ends, or when an administrator raises the budget",
 		r.Policy, r.sharers(), dollars(r.MicroUSD), r.periodName(), r.Ends.UTC().Format(time.RFC3339), r.Name,
 		dollars(r.Standing.Spent), dollars(r.Committed), dollars(r.price), USD(r.perHour), r.left.Truncate(time.Minute),
 		dollars(r.Standing.Spent+r.Committed+r.price-r.MicroUSD), r.periodName())

@@ -198,7 +198,7 @@ const (
 // fails at once was never accepted.
 func (s *Step) Conditions() (out []metav1.Condition) {
 	if s.Do != Fail {
-		out = append(out, condition(provreq.Accepted, metav1.ConditionTrue, ReasonAccepted, "Muster looks after this request"))
+		out = append(out, condition(provreq.Accepted, metav1.ConditionTrue, ReasonAccepted, "Muster serves this request"))
 	}
 	if s.Condition.Type != "" {
 		out = append(out, s.Condition)
@@ -261,7 +261,7 @@ func LossMessage(lost []LostNode) string {
 	if len(lost) > 1 {
 		what = fmt.Sprintf("%s, %s and others", nodes(len(lost)), lost[0].Name)
 	}
-	return fmt.Sprintf("The machine of %s was lost, where %s of the gang ran", what, pods(n))
+	return fmt.Sprintf("The machine of %s was lost with %s of the gang", what, pods(n))
 }
 
 // settle is how long a node that was cordoned to be booked is watched before it

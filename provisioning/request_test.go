@@ -309,7 +309,7 @@ func both(checks ...func(*testing.T, Step)) func(*testing.T, Step) {
 
 func TestNextOfWhatIsPending(t *testing.T) {
 	play(t, []expected{
-		{name: "nothing is there, so an attempt begins", story: newStory(), want: Begin, message: "2 machines of group gpu for 20.00 USD per hour",
+		{name: "nothing is there, so an attempt begins", story: newStory(), want: Begin, message: "2 machines of NodeGroup gpu for 20.00 USD per hour",
 			check: func(t *testing.T, s Step) {
 				if s.Attempt.Number != 1 || s.Attempt.Machines("gpu") != 2 || s.Attempt.Phase != Launching {
 					t.Errorf("attempt is %+v", s.Attempt)
@@ -329,13 +329,13 @@ func TestNextOfWhatIsPending(t *testing.T) {
 				s.request.Pods = 3
 			})},
 		{name: "a gang that cannot be had now waits, and keeps nothing", want: Report, check: wantNodes("unbook a"), story: newStory().node("a", claimed).with(dry)},
-		{name: "it says why it waits and until when", want: Report, message: "tried again at 2026-01-01T12:01:00Z", story: newStory().with(dry), check: wantAt(time.Minute)},
+		{name: "it says why it waits and until when", want: Report, message: "next attempt at 2026-01-01T12:01:00Z", story: newStory().with(dry), check: wantAt(time.Minute)},
 		{name: "the label of an earlier request of its name goes first", want: Book, check: wantNodes("unbook a"), story: newStory().node("a", leftOver).node("b")},
 		{name: "a gang that can never be had fails", story: newStory().at(manifestGrace).with(func(s *story) { s.view.Groups[0].Max = 1 }), want: Fail, message: "1 short"},
 		{name: "not before its group has had the time to be seen", story: newStory().with(func(s *story) { s.view.Groups[0].Max = 1 }), want: Rest, check: wantAt(manifestGrace)},
 		{name: "before there is any group nothing is hopeless", story: newStory().with(func(s *story) { s.view.Groups = nil }), want: Report, message: "create one"},
 		{name: "noRetry fails instead of waiting", want: Fail, message: "noRetry", story: newStory().with(noRetry).with(dry)},
-		{name: "noRetry fails when others take the room that is being booked", want: Fail, message: "others took it",
+		{name: "noRetry fails when others take the room that is being booked", want: Fail, message: "was taken while it was being booked",
 			story: newStory().node("a", claimed).node("b", claimed, taken).with(noRetry).with(dry), check: wantNodes("unbook a, unbook b")},
 		{name: "a template that is not known may come a moment later", story: newStory().with(missing), want: Rest, check: wantAt(manifestGrace)},
 		{name: "then it is looked up", story: newStory().with(missing).at(manifestGrace), want: LookUp},
@@ -390,17 +390,17 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 					n.Allocatable = nodegroups.Resources{"cpu": 96000, "memory": 1 << 40, "nvidia.com/gpu": 8}
 					n.Free = n.Allocatable
 				})},
-		{name: "room that others took meanwhile is not the template's fault", want: RollBack, check: wantFailure(v1alpha1.Lost), message: "others took room",
+		{name: "room that others took meanwhile is not the template's fault", want: RollBack, check: wantFailure(v1alpha1.Lost), message: "other pods use capacity",
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).
 				node("b", func(n *Node) { young(n); n.Free = nodegroups.Resources{"nvidia.com/gpu": 8} })},
 		{name: "a pod that has slipped onto a machine is named, and no offering is blamed", want: RollBack, check: wantFailure(""),
-			message: "pod theirs/squatter has booked nothing and runs on node b, which is held, and so do 1 more",
+			message: "pod theirs/squatter without a booking runs on the held node b, and so do 1 more",
 			story:   newStory().attempt(Launching).machines(running, running).node("a", young).node("b", young, taken, squatted2)},
 		{name: "after that nothing is launched for a minute", want: Report, check: wantAt(strangerPause), message: "Attempt 1 was rolled back: pod theirs/squatter",
 			story: newStory().with(wasSquatted)},
 		{name: "then it is tried again", want: Begin, story: newStory().with(wasSquatted).at(strangerPause)},
 		{name: "where there is room without a launch the pause is for nothing", want: Book, story: newStory().with(wasSquatted).node("a").node("b")},
-		{name: "a request that waits tells of what has slipped in", want: Report, message: "; pod theirs/squatter has booked nothing and runs on node b, which is held, and so do 1 more",
+		{name: "a request that waits tells of what has slipped in", want: Report, message: "; pod theirs/squatter without a booking runs on the held node b, and so do 1 more",
 			story: newStory().with(dry).node("b", claimedByNone, taken, squatted2)},
 		{name: "a launch that keeps failing ends at the join timeout, too", story: newStory().attempt(Launching).machines(booting).at(10 * time.Minute), want: RollBack,
 			check: wantFailure(v1alpha1.Timeout), message: "the cloud has made 1"},
@@ -442,7 +442,7 @@ func TestMachinesLostWhileTheyLaunchAreReplaced(t *testing.T) {
 	launching := func() *story { return newStory().attempt(Launching) }
 	play(t, []expected{
 		{name: "a machine that died while it booted is to be launched again, with a token of its own", story: launching().machines(running, terminated), want: Replace,
-			message: "launches 1 machine again: machine b ended while it started: BootFailed",
+			message: "launches 1 machine again: machine b ended while starting: BootFailed",
 			check: func(t *testing.T, s Step) {
 				want := []Call{{Token: token, GroupCount: GroupCount{"gpu", 2}, Began: noon},
 					{Token: "uid-1r1", GroupCount: GroupCount{"gpu", 1}, Began: noon}}
@@ -480,7 +480,7 @@ func TestMachinesLostWhileTheyLaunchAreReplaced(t *testing.T) {
 				}
 			}},
 		{name: "but no more than were asked for in the first place", story: launching().machines(running, terminated).lost("b", "x").machinesOf("uid-1r1", terminated, running), want: RollBack,
-			check: wantFailure(v1alpha1.Lost), message: "as 2 machines did before it"},
+			check: wantFailure(v1alpha1.Lost), message: "as 2 machines did before"},
 		{name: "nor once the group has had its time", story: launching().machines(running, terminated).at(10 * time.Minute), want: RollBack, check: wantFailure(v1alpha1.Lost)},
 		{name: "a rollback takes the replacements back, too", story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", booting).
 			with(func(s *story) { s.request.Attempt.Phase = RollingBack }), want: TakeBack,
@@ -506,7 +506,7 @@ func TestNextOfWhatIsProvisioned(t *testing.T) {
 		{name: "a template deleted meanwhile changes nothing", story: newStory().provisioned().with(missing).node("a", booked), want: Rest},
 		{name: "when all pods are bound the booking is consumed", story: newStory().provisioned().node("a", used).node("b", used), want: Consume, check: wantNodes("uncordon a, uncordon b")},
 		{name: "a booking that nobody uses expires", story: newStory().provisioned().node("a", booked).node("b", booked).at(10 * time.Minute), want: Expire,
-			message: "0 of 2 pods came within 10m0s", check: wantNodes("unbook a, unbook b")},
+			message: "0 of 2 pods were bound within 10m0s", check: wantNodes("unbook a, unbook b")},
 		{name: "one that ends under a half-started gang leaves the labels", story: newStory().provisioned().node("a", used).node("b", booked).at(10 * time.Minute).with(podsWaiting), want: Expire,
 			check: wantNodes("uncordon a, uncordon b")},
 	})
@@ -525,9 +525,9 @@ func TestBookingsAreRepaired(t *testing.T) {
 		}
 	}
 	play(t, []expected{
-		{name: "a lost machine is replaced by a free one", story: newStory().provisioned().node("a", booked).node("c"), want: Repair, message: "booked anew", check: wantNodes("open whole c")},
+		{name: "a lost machine is replaced by a free one", story: newStory().provisioned().node("a", booked).node("c"), want: Repair, message: "Lost parts of the booking were replaced", check: wantNodes("open whole c")},
 		{name: "also when a part of the gang runs", story: newStory().provisioned().node("a", used).node("c").with(podsWaiting), want: Repair, check: wantNodes("open whole c")},
-		{name: "else by one that is launched", story: newStory().attempt(Done).provisioned().node("a", booked), want: Begin, message: "1 machine of group gpu",
+		{name: "else by one that is launched", story: newStory().attempt(Done).provisioned().node("a", booked), want: Begin, message: "1 machine of NodeGroup gpu",
 			check: func(t *testing.T, s Step) {
 				if s.Attempt.Number != 2 || s.Attempt.Machines("gpu") != 1 || s.Condition.Status != metav1.ConditionTrue ||
 					s.Condition.Reason != ReasonCapacityIsFound {
@@ -557,13 +557,13 @@ func TestBookingsAreRepaired(t *testing.T) {
 		{name: "a replacement that fails is rolled back alone", story: newStory().with(second(RollingBack)).provisioned().node("a", booked).machinesOf("uid-2", booting), want: TakeBack},
 		{name: "then the next option is tried", story: newStory().with(second(RollingBack)).provisioned().node("a", booked).node("c"), want: Repair, check: wantNodes("open whole c")},
 		{name: "where nothing can be had the booking ends, so that the rest serves others", story: newStory().provisioned().node("a", booked).with(dry), want: Expire,
-			message: "lost before the pods came", check: wantNodes("unbook a")},
+			message: "lost before the pods were bound", check: wantNodes("unbook a")},
 		{name: "unless pods wait for it: then it is told, and tried until the booking's time is over", story: newStory().provisioned().node("a", booked).with(dry).with(podsWaiting), want: Report,
-			message: "The booking is short of room: the 2 pods that have not come yet cannot all run on the booked nodes",
+			message: "The booking no longer fits: the 2 pods not bound yet do not all fit on the booked nodes",
 			check:   both(wantAt(time.Minute), wantNodes(""))},
 		{name: "the end says what was short", story: newStory().provisioned().node("a", used).with(podsWaiting).at(10 * time.Minute).with(func(s *story) {
 			s.request.Provisioned.Reason, s.view.Groups = ReasonBookingIsShort, nil
-		}), want: Expire, message: "1 of 2 pods came within 10m0s; the 1 pod that have not come yet cannot all run on the booked nodes: "},
+		}), want: Expire, message: "1 of 2 pods were bound within 10m0s; the 1 pod not bound yet do not all fit on the booked nodes: "},
 		{name: "a shortage that has passed is not told any more", story: newStory().provisioned().node("a", booked).node("b", booked).with(func(s *story) {
 			s.request.Provisioned.Reason = ReasonBookingIsShort
 		}), want: Report, message: "booked for 2 pods until 2026-01-01T12:10:00Z"},
@@ -573,7 +573,7 @@ func TestBookingsAreRepaired(t *testing.T) {
 		{name: "a node whose machine has ended is lost at once", story: newStory().provisioned().node("a", booked).node("b", booked, sinceUnready(time.Time{})).node("c"), want: Repair, check: wantNodes("open whole c, unbook b")},
 
 		{name: "room that others took is booked elsewhere", story: newStory().provisioned().node("a", booked).node("b", booked, taken).node("c"), want: Repair, check: wantNodes("open whole c, unbook b")},
-		{name: "where there is none it is waited for: they may go", story: newStory().provisioned().node("a", booked).node("b", booked, taken).with(dry), want: Report, message: "short of room"},
+		{name: "where there is none it is waited for: they may go", story: newStory().provisioned().node("a", booked).node("b", booked, taken).with(dry), want: Report, message: "no longer fits"},
 		{name: "another gang's booking is not taken for it", story: newStory().provisioned().node("a", booked).node("b", booked, taken).node("c", alsoBookedBy("other")).with(dry), want: Report},
 		{name: "nor does it count beside one's own", story: newStory().provisioned().node("a", booked).node("b", booked, alsoBookedBy("other")).node("c"), want: Repair, check: wantNodes("open whole c, unbook b")},
 	})
@@ -627,7 +627,7 @@ func TestBookingsFollowTheScheduler(t *testing.T) {
 		{name: "whichever podSet comes first", story: packed().node("a", small(1)).node("b", small(4)).node("c").with(func(s *story) { slices.Reverse(s.request.Gang.PodSets) }), want: Repair,
 			check: wantNodes("open whole b, open whole c")},
 		{name: "a machine is launched for it, if there is none", story: packed().node("a", small(1)).node("b", small(4)).with(podsWaiting), want: Repair, check: wantNodes("open whole b")},
-		{name: "what comes anew stays in the zone of what runs", want: Report, message: "the 1 pod that",
+		{name: "what comes anew stays in the zone of what runs", want: Report, message: "the 1 pod not bound",
 			story: newStory().provisioned().node("a", used, zone("z1")).node("c", zone("z2")).with(inZone).with(podsWaiting).with(dry)},
 		{name: "where that has room", story: newStory().provisioned().node("a", used, zone("z1")).node("c", zone("z1")).with(inZone).with(podsWaiting).with(dry), want: Repair, check: wantNodes("open whole c")},
 		{name: "before any pod runs the whole gang may move", story: newStory().provisioned().node("a", booked, zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry), want: Repair,
@@ -649,7 +649,7 @@ func TestLostMachinesAreTold(t *testing.T) {
 				}
 			}},
 		{name: "by a condition where that is asked for", story: newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, true }).with(lost), want: Tell,
-			message: "The machine of node b was lost, where 1 pod of the gang ran"},
+			message: "The machine of node b was lost with 1 pod of the gang"},
 		{name: "by an Event where no pod was any more", story: newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, true }).with(lost).with(func(s *story) { s.view.Lost[0].Pods = 0 }), want: Tell,
 			check: func(t *testing.T, s Step) {
 				if s.Condition.Type != "" {
@@ -687,7 +687,7 @@ func TestAGangWithoutRoomForItsPodsIsRevoked(t *testing.T) {
 		return func(n *Node) { n.Ready, n.UnreadySince = false, noon.Add(-since) }
 	}
 	cordoned := func(n *Node) { n.Cordon = Foreign }
-	const message = "For 1m0s there has been no room for 1 pod of the gang, and less "
+	const message = "1 pod of the gang could not be scheduled for 1m0s, and its booking has less "
 	play(t, []expected{
 		{name: "not at once", story: after(59*time.Second, runs, gone), want: Rest, check: again(time.Second)},
 		{name: "after a minute", story: after(time.Minute, runs, gone), want: Tell, message: message},
@@ -764,7 +764,7 @@ func TestAllConditionsOfTheContract(t *testing.T) {
 func TestNodesThatCannotBeBooked(t *testing.T) {
 	s := NotBooked(&newStory().request, errors.New("nodes \"a\" is forbidden"))
 	if c := s.Condition; s.Do != Report || c.Status != metav1.ConditionFalse ||
-		!strings.Contains(c.Message, "is forbidden. Whoever runs the cluster") {
+		!strings.Contains(c.Message, "is forbidden. An administrator must") {
 		t.Errorf("step is %+v", s)
 	}
 	s = NotBooked(&newStory().provisioned().request, errors.New("nodes \"a\" is forbidden"))
@@ -778,7 +778,7 @@ func TestRefusedCallsRollBack(t *testing.T) {
 	step := Refused(&s.request, s.view, s.request.Attempt.Calls(uid)[0],
 		&cloudprovider.Error{Class: v1alpha1.Stockout, Code: "InsufficientInstanceCapacity"})
 	wantFailure(v1alpha1.Stockout)(t, step)
-	if !strings.Contains(step.Condition.Message, "1 of 2 machines came: InsufficientInstanceCapacity (Stockout)") {
+	if !strings.Contains(step.Condition.Message, "1 of 2 machines were made: InsufficientInstanceCapacity (Stockout)") {
 		t.Errorf("message is %q", step.Condition.Message)
 	}
 	if l := step.Lessons[0]; l.Group != "gpu" || l.Token != token || l.Asked != 2 || l.Got != 1 {

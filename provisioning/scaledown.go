@@ -534,11 +534,11 @@ func (t *scaleDown) heldUp(n *Node) string {
 	var parts []string
 	for i := range n.Strays[:min(len(n.Strays), shownPods)] {
 		s := &n.Strays[i]
-		why := "no other node that is open, and stays, has room for it"
+		why := "no other schedulable node that is kept has room for it"
 		if last, tried := t.Evictions[s.UID]; tried && last.Refusal != "" {
 			why = last.Refusal
 		} else if s.Terminating || tried {
-			why = "it was evicted and has not ended yet"
+			why = "it was evicted and has not terminated yet"
 		}
 		parts = append(parts, fmt.Sprintf("pod %s: %s", s, why))
 	}

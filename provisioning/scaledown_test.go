@@ -329,8 +329,8 @@ func TestWhatHoldsAMachineUpIsNamed(t *testing.T) {
 	want := []HeldUp{{machineOf("a", "")[0], "Machine a is idle and could not be given back within 5m0s, since it runs pods that use none " +
 		"of its devices and could not be moved. " +
 		"pod ns/guarded: The disruption budget web needs 2 healthy pods and has 2 currently; " +
-		"pod ns/homeless: no other node that is open, and stays, has room for it; " +
-		"pod ns/slow: it was evicted and has not ended yet; and 2 pods more. It stays open and is tried again at 2026-01-01T12:30:00Z"}}
+		"pod ns/homeless: no other schedulable node that is kept has room for it; " +
+		"pod ns/slow: it was evicted and has not terminated yet; and 2 pods more. It stays open and is tried again at 2026-01-01T12:30:00Z"}}
 	if diff := cmp.Diff(want, PlanScaleDown(f).HeldUp); diff != "" {
 		t.Errorf("held up (-want +got):\n%s", diff)
 	}

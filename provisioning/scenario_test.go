@@ -127,7 +127,7 @@ func (w *world) addGroup() {
 			w.d.Fatalf(w.t, "backoff: %v", err)
 		}
 		status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: int32(w.number("at-least", 1)), Failures: 1,
-			Until: metav1.NewTime(noon.Add(wait)), Message: "7 of 8 machines came: InsufficientInstanceCapacity (Stockout)"}}
+			Until: metav1.NewTime(noon.Add(wait)), Message: "7 of 8 machines were made: InsufficientInstanceCapacity (Stockout)"}}
 	}
 	w.groups = append(w.groups, nodegroups.GroupFrom(ng, status, w.number("machines", 0)))
 	slices.SortFunc(w.groups, func(a, b nodegroups.Group) int { return cmp.Compare(a.Name, b.Name) })

@@ -17,7 +17,7 @@ func stranger(nodes iter.Seq[*Node]) string {
 	for n := range nodes {
 		for _, pod := range n.Strangers {
 			if first == "" {
-				first = fmt.Sprintf("pod %s has booked nothing and runs on node %s, which is held", pod, n.Name)
+				first = fmt.Sprintf("pod %s without a booking runs on the held node %s", pod, n.Name)
 			} else {
 				more++
 			}

@@ -253,5 +253,5 @@ func sayShares(shares []GroupCount) (out string) {
 		}
 		out += fmt.Sprintf("%s %s", machines(s.Count), of)
 	}
-	return out + " that others are getting"
+	return out + " launching for other requests"
 }

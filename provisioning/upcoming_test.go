@@ -227,13 +227,13 @@ func TestARequestThatSharesMachines(t *testing.T) {
 	play(t, []expected{
 		{"the machine is on its way", newStory().with(shares(4)), Rest, "", nil},
 		{"the other's pods have come", newStory().node("a", half).with(shares(8)), Book, "", nil},
-		{"the other needs all of it", newStory().with(shares(8)), Begin, "Attempt 2 launches 1 machine of group gpu for 10.00 USD per hour", begun(1, 0)},
+		{"the other needs all of it", newStory().with(shares(8)), Begin, "Attempt 2 launches 1 machine of NodeGroup gpu for 10.00 USD per hour", begun(1, 0)},
 		{"there is another one to share with", newStory().with(shares(4)).with(func(s *story) {
 			s.countOn(UpcomingAttempt{Gang: gangOf("other", 8), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}},
 				Held: true})
 			s.view.Upcoming = s.view.Upcoming.With(UpcomingAttempt{Gang: gangOf("third", 2), Policy: DefaultPolicy(AtomicScaleUp),
 				Launches: []GroupCount{{"gpu", 1}}, Held: true})
-		}).at(shareAgain), Begin, "Attempt 2 launches nothing: there will be room on 1 machine of group gpu that others are getting",
+		}).at(shareAgain), Begin, "Attempt 2 launches nothing: the rest fits on 1 machine of group gpu launching for other requests",
 			begun(0, 1)},
 		{"there is another one to share with, but it has just begun to share", newStory().with(shares(4)).with(func(s *story) {
 			s.countOn(UpcomingAttempt{Gang: gangOf("other", 8), Policy: DefaultPolicy(AtomicScaleUp), Launches: []GroupCount{{"gpu", 1}},
@@ -258,7 +258,7 @@ func TestARequestThatSharesMachines(t *testing.T) {
 			s.request.Gang.Launch = token
 			s.request.Attempt.Launches = []GroupCount{{"gpu", 1}}
 			s.countOn()
-		}), RollBack, "the machines that others were getting do not leave the room", nil},
+		}), RollBack, "machines launched for other gangs do not leave the capacity", nil},
 	})
 }
 

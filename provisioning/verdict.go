@@ -153,7 +153,7 @@ func (v Verdict) Message() string {
 	}
 	parts = append(parts, misfits...)
 	if len(groups) > 0 {
-		parts = append(parts, plural(len(groups), "other group")+" cannot take such pods (their labels, taints, size or market)")
+		parts = append(parts, plural(len(groups), "other group")+" cannot run such pods (labels, taints, size or market)")
 	}
 	return strings.Join(parts, "; ")
 }

@@ -90,7 +90,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			objects: []client.Object{flavor("h100"), capacity(), team("team", checked, "h100=64"), group("h100", 8, dry), waiting("train", 4, nil)},
 			want: []string{
 				"waits for machines.",
-				"group h100: only 3 of 4 machines; tried again at 2026-11-20T12:05:00Z",
+				"group h100: only 3 of 4 machines; next attempt at 2026-11-20T12:05:00Z",
 				"time: the backoff of NodeGroup h100 ends at 2026-11-20T12:05:00Z (in 5m)",
 				"h100 h100 OnDemand 10.00 0 of 8 4 95% Stockout, 10m ago 2026-11-20T12:05:00Z",
 			},
@@ -102,7 +102,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			},
 			want: []string{
 				"cannot start as specified: its machines cost more than its CapacityPolicy allows.",
-				"the cheapest way costs 40.00 USD per hour and the policy allows 25.00: raise spec.maxPricePerHour of the CapacityPolicy or ask for less",
+				"the cheapest option costs 40.00 USD per hour and the CapacityPolicy allows 25.00: raise its spec.maxPricePerHour or request less",
 			},
 		},
 		"no group can provide its machines": {
@@ -111,7 +111,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 			},
 			want: []string{
 				"cannot start as specified: no NodeGroup can provide its machines.",
-				"group h100: 4 machines needed, it may have 2 (spec.maxNodes): 2 short; 1 other group cannot take such pods",
+				"group h100: 4 machines needed, it may have 2 (spec.maxNodes): 2 short; 1 other group cannot run such pods",
 				"an administrator raises spec.maxNodes of NodeGroup h100 by 2",
 			},
 		},
@@ -307,7 +307,7 @@ func TestProvisioningRequestsAreExplained(t *testing.T) {
 	}{
 		"it has its turn": {
 			objects: append(request(), group("h100", 8, nil)),
-			want:    []string{"is next: Muster is about to launch its machines.", "launches 4 machines of group h100 for 40.00 USD per hour"},
+			want:    []string{"is next: Muster is about to launch its machines.", "launches 4 machines of NodeGroup h100 for 40.00 USD per hour"},
 		},
 		"its group had a stockout": {
 			objects: append(request(), group("h100", 8, dry)),

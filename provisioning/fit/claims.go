@@ -28,7 +28,7 @@ func (p *Pod) readVolumes(spec *corev1.PodSpec, objects *Objects) Refusal {
 		var r Refusal
 		switch source := inTreeDisk(&v.VolumeSource); {
 		case source != "":
-			r = unsupported(field+"."+source, "a disk that the pods name themselves", "use a persistentVolumeClaim")
+			r = unsupported(field+"."+source, "a disk that is named in the pod spec", "use a persistentVolumeClaim")
 		case v.PersistentVolumeClaim != nil:
 			r = p.readClaim(field+".persistentVolumeClaim", v.PersistentVolumeClaim.ClaimName, objects)
 		case v.Ephemeral != nil:
@@ -125,8 +125,8 @@ func (p *Pod) readBound(field string, claim *corev1.PersistentVolumeClaim, objec
 	case volume == nil:
 		return unready(field, fmt.Sprintf("PersistentVolume %s of claim %s, which does not exist", claim.Spec.VolumeName, claim.Name))
 	case migrates(&volume.Spec.PersistentVolumeSource):
-		return unsupported(field, fmt.Sprintf("PersistentVolume %s is of a driver that was part of Kubernetes", volume.Name),
-			"make the volume again with the CSI driver")
+		return unsupported(field, fmt.Sprintf("PersistentVolume %s has a removed in-tree driver", volume.Name),
+			"recreate the volume with the CSI driver")
 	case volume.Spec.CSI != nil:
 		if r := attachable(field, volume.Spec.CSI.Driver, objects); r.Refused() {
 			return r
@@ -212,7 +212,7 @@ func (p *Pod) readEphemeral(field, name string, v *corev1.EphemeralVolumeSource,
 	}
 	if objects.StorageClass != nil {
 		if class := objects.StorageClass(className); class != nil && !waitsForPod(class) {
-			return unsupported(field, fmt.Sprintf("StorageClass %s provides its volumes anywhere", className),
+			return unsupported(field, fmt.Sprintf("StorageClass %s binds its volumes without regard to the node", className),
 				"use a class with volumeBindingMode WaitForFirstConsumer")
 		}
 	}

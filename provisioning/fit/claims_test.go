@@ -167,7 +167,7 @@ func TestVolumesThatAreRefused(t *testing.T) {
 		field, message        string
 	}{
 		{"a disk in the pod", storage, "volumes: [{name: v, gcePersistentDisk: {pdName: d}}]", Unsupported, "spec.volumes[0].gcePersistentDisk",
-			"podSet w uses spec.volumes[0].gcePersistentDisk (a disk that the pods name themselves), which Muster cannot judge: use a persistentVolumeClaim"},
+			"podSet w uses spec.volumes[0].gcePersistentDisk (a disk that is named in the pod spec), which Muster cannot judge: use a persistentVolumeClaim"},
 		{"a claim that does not exist", "", claim, Unready, claimField,
 			"podSet w waits for PersistentVolumeClaim data, which does not exist (" + claimField + ")"},
 		{"a claim that goes", claimed(", deletionTimestamp: '2026-01-01T00:00:00Z'", "", ""), claim, Unready, claimField,
@@ -199,13 +199,13 @@ func TestVolumesThatAreRefused(t *testing.T) {
 		{"a volume with limits", dataVolume("", "csi: {driver: limited.csi.example, volumeHandle: v}"), claim, Unsupported, claimField,
 			"podSet w uses " + claimField + " (nodes limit how many volumes of CSI driver limited.csi.example they take), which Muster cannot judge: use a driver without limits, or run these pods without a request"},
 		{"a volume of old", dataVolume("", "awsElasticBlockStore: {volumeID: v}"), claim, Unsupported, claimField,
-			"podSet w uses " + claimField + " (PersistentVolume data is of a driver that was part of Kubernetes), which Muster cannot judge: make the volume again with the CSI driver"},
+			"podSet w uses " + claimField + " (PersistentVolume data has a removed in-tree driver), which Muster cannot judge: recreate the volume with the CSI driver"},
 		{"own volumes without class", storage, own(""), Unsupported, ownField,
 			"podSet w uses " + ownField + " (its claims name no storage class), which Muster cannot judge: set storageClassName in the volumeClaimTemplate"},
 		{"own volumes by name", storage, own("volumeName: data"), Unsupported, ownField,
 			"podSet w uses " + ownField + " (its claims name PersistentVolume data), which Muster cannot judge: use a persistentVolumeClaim"},
 		{"own volumes that are provided anywhere", storage, own("storageClassName: now"), Unsupported, ownField,
-			"podSet w uses " + ownField + " (StorageClass now provides its volumes anywhere), which Muster cannot judge: use a class with volumeBindingMode WaitForFirstConsumer"},
+			"podSet w uses " + ownField + " (StorageClass now binds its volumes without regard to the node), which Muster cannot judge: use a class with volumeBindingMode WaitForFirstConsumer"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, got := NewPod("team", "w", 2, template(t, "", tc.spec), cluster(t, tc.manifests))

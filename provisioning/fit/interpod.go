@@ -318,17 +318,17 @@ func (c *InterPodState) Blocks(i int, node string) string {
 	case claimInUse:
 		return fmt.Sprintf("claim %s of podSet %s is for one pod at a time (ReadWriteOncePod), and one uses it", o.claim, p.Name)
 	case claimElsewhere:
-		return fmt.Sprintf("claim %s of podSet %s is not bound yet and will be where its first pod goes, which is another node", o.claim, p.Name)
+		return fmt.Sprintf("claim %s of podSet %s is not bound yet and will be bound to the node of its first pod, which is another one", o.claim, p.Name)
 	case noTopology:
 		return fmt.Sprintf("podSet %s has constraints over %s, a label that is missing there", p.Name, c.topologies[o.tally.topology].key)
 	case nobodyToJoin:
-		return fmt.Sprintf("no pod that podSet %s must run with (required podAffinity) is in %s", p.Name, where(o.tally))
+		return fmt.Sprintf("%[2]s has no pod that matches the required podAffinity of podSet %[1]s", p.Name, where(o.tally))
 	case someoneToAvoid:
-		return fmt.Sprintf("a pod that podSet %s must not run with (required podAntiAffinity) is in %s", p.Name, where(o.tally))
+		return fmt.Sprintf("%[2]s has a pod that matches the required podAntiAffinity of podSet %[1]s", p.Name, where(o.tally))
 	case avoided:
-		return fmt.Sprintf("a pod in %s must not run with those of podSet %s (its required podAntiAffinity)", where(o.tally), p.Name)
+		return fmt.Sprintf("a pod in %s has a required podAntiAffinity that matches podSet %s", where(o.tally), p.Name)
 	default:
-		return fmt.Sprintf("podSet %s would have too many pods in %s beside what its topologySpreadConstraints allow (maxSkew %d)", p.Name,
+		return fmt.Sprintf("podSet %s would exceed the maxSkew of its topologySpreadConstraints in %s (maxSkew %d)", p.Name,
 			where(o.tally), o.maxSkew)
 	}
 }

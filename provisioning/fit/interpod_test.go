@@ -65,7 +65,7 @@ func TestCrowds(t *testing.T) {
 			nodes:  nodes(zonesOfTwo),
 			around: [][4]string{{"1", "elsewhere", "app=x", ""}},
 			steps:  []string{"0: ", "+1 3", "0: 3 4"},
-			asks:   "0 1", why: "no pod that podSet w0 must run with (required podAffinity) is in zone=a",
+			asks:   "0 1", why: "zone=a has no pod that matches the required podAffinity of podSet w0",
 		},
 		{
 			name: "a pod must match all terms to be joined",
@@ -80,14 +80,14 @@ func TestCrowds(t *testing.T) {
 			pods:  [][2]string{{"app=x", required("podAntiAffinity", "{topologyKey: zone, "+own+"}")}},
 			nodes: nodes(zonesOfTwo),
 			steps: []string{"0: 1 2 3 4 5", "+0 1", "0: 3 4 5", "+0 4", "0: 5", "+0 5", "0: 5", "-0 1", "0: 1 2 5"},
-			asks:  "0 3", why: "a pod that podSet w0 must not run with (required podAntiAffinity) is in zone=b",
+			asks:  "0 3", why: "zone=b has a pod that matches the required podAntiAffinity of podSet w0",
 		},
 		{
 			name:  "others keep away from them, too",
 			pods:  [][2]string{{"app=x", ""}, {"app=y", required("podAntiAffinity", "{topologyKey: zone, "+own+"}")}},
 			nodes: nodes(zonesOfTwo),
 			steps: []string{"+1 1", "0: 3 4 5", "1: 1 2 3 4 5", "+0 3", "1: 1 2 5"},
-			asks:  "0 2", why: "a pod in zone=a must not run with those of podSet w0 (its required podAntiAffinity)",
+			asks:  "0 2", why: "a pod in zone=a has a required podAntiAffinity that matches podSet w0",
 		},
 		{
 			name:   "running pods keep them away, also while they end",
@@ -145,7 +145,7 @@ func TestCrowds(t *testing.T) {
 			pods:  [][2]string{{"app=x", spreadBy("topologyKey: zone, maxSkew: 1")}},
 			nodes: nodes(zonesOfTwo),
 			steps: []string{"0: 1 2 3 4", "+0 1", "0: 3 4", "+0 3", "0: 1 2 3 4", "+0 2", "0: 3 4", "-0 2", "-0 1", "0: 1 2"},
-			asks:  "0 3", why: "podSet w0 would have too many pods in zone=b beside what its topologySpreadConstraints allow (maxSkew 1)",
+			asks:  "0 3", why: "podSet w0 would exceed the maxSkew of its topologySpreadConstraints in zone=b (maxSkew 1)",
 		},
 		{
 			name:   "pods that end, of other namespaces or others are not counted",
@@ -359,7 +359,7 @@ spec: {accessModes: [ReadWriteOncePod], storageClassName: wait}
 	})
 	for text, want := range map[string]string{
 		"3 2": "claim other of podSet w3 is for one pod at a time (ReadWriteOncePod), and one uses it",
-		"2 2": "claim loose of podSet w2 is not bound yet and will be where its first pod goes, which is another node",
+		"2 2": "claim loose of podSet w2 is not bound yet and will be bound to the node of its first pod, which is another one",
 	} {
 		i, node := pair(t, text)
 		if got := c.Blocks(i, node); got != want {

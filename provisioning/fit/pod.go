@@ -78,18 +78,18 @@ func (p *Pod) read(namespace string, t *corev1.PodTemplateSpec, objects *Objects
 func unjudged(spec *corev1.PodSpec) Refusal {
 	switch {
 	case spec.NodeName != "":
-		return unsupported("spec.nodeName", "the pods pass by the scheduler", "leave it out, or select the node by its labels")
+		return unsupported("spec.nodeName", "the pods bypass the scheduler", "remove it, or select the node by its labels")
 	case len(spec.ResourceClaims) > 0:
 		return unsupported("spec.resourceClaims", "dynamic resource allocation",
-			"ask for devices by the resources of containers, or run these pods without a request")
+			"request devices by container resources, or run these pods without a request")
 	case spec.SchedulingGroup != nil:
-		return unsupported("spec.schedulingGroup", "the scheduler's own gangs", "leave it out, Muster holds the pods until all fit")
+		return unsupported("spec.schedulingGroup", "the scheduler's own gang scheduling", "remove it: Muster holds the pods until all fit")
 	}
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
 			if name, ok := deviceClass(&containers[i].Resources); ok {
 				return unsupported("a resource of spec.containers", fmt.Sprintf("%s of %s stands for a DeviceClass", name, containers[i].Name),
-					"ask for a resource that nodes advertise, or run these pods without a request")
+					"request a resource that nodes advertise, or run these pods without a request")
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func unjudged(spec *corev1.PodSpec) Refusal {
 		return Refusal{}
 	}
 	names, _ := ndf.DefaultFramework.Unmap(features)
-	return unsupported("a feature that nodes must declare", strings.Join(names, ", "), "leave it out, or run these pods without a request")
+	return unsupported("a feature that nodes must declare", strings.Join(names, ", "), "remove it, or run these pods without a request")
 }
 
 // schedulerVersion is that of the scheduler whose judgement is followed.
@@ -125,7 +125,7 @@ func (p *Pod) readRuntimeClass(spec *corev1.PodSpec, objects *Objects) Refusal {
 	}
 	name := *spec.RuntimeClassName
 	if objects.RuntimeClass == nil {
-		return unsupported(field, name, "leave it out, or run these pods without a request")
+		return unsupported(field, name, "remove it, or run these pods without a request")
 	}
 	class := objects.RuntimeClass(name)
 	if class == nil {
@@ -185,9 +185,9 @@ func (p *Pod) Mismatch(name string, nodeLabels map[string]string, taints []corev
 	for _, l := range p.nodeSelector {
 		switch v, ok := nodeLabels[l.key]; {
 		case !ok:
-			return fmt.Sprintf("podSet %s selects %s=%s (spec.nodeSelector), a label that is missing here", p.Name, l.key, l.value)
+			return fmt.Sprintf("podSet %s selects %s=%s (spec.nodeSelector), a label that the nodes lack", p.Name, l.key, l.value)
 		case v != l.value:
-			return fmt.Sprintf("podSet %s selects %s=%s (spec.nodeSelector), here it is %s", p.Name, l.key, l.value, v)
+			return fmt.Sprintf("podSet %s selects %s=%s (spec.nodeSelector), the nodes have %s", p.Name, l.key, l.value, v)
 		}
 	}
 	if p.affinity != nil && !p.affinity.holds(name, nodeLabels) {

@@ -102,11 +102,11 @@ func (ps *policies) policyOf(namespace, name string) (policy *v1alpha1.CapacityP
 	case named == nil && name == "":
 		return &v1alpha1.CapacityPolicy{}, ""
 	case named == nil:
-		return &v1alpha1.CapacityPolicy{}, fmt.Sprintf("parameter capacityPolicy is %q: there is no CapacityPolicy of that name: create it", name)
+		return &v1alpha1.CapacityPolicy{}, fmt.Sprintf("parameter capacityPolicy is %q: that CapacityPolicy does not exist; create it", name)
 	case !selectorOf(named.Spec.NamespaceSelector).Matches(ps.labelsOf(namespace)):
 		return &v1alpha1.CapacityPolicy{}, fmt.Sprintf("CapacityPolicy %s is not for namespace %s (spec.namespaceSelector): name another in "+
 			"parameter capacityPolicy, "+
-			"or have an admin give the namespace the labels that it selects", named.Name, namespace)
+			"or ask an administrator to add the labels that it selects to the namespace", named.Name, namespace)
 	}
 	policy = named.DeepCopy()
 	policy.Spec.FallbackAfter = nil

@@ -46,7 +46,7 @@ func (r *reconciler) adopt(ctx context.Context, job client.Object, w *kueue.Work
 		return err
 	}
 	r.event(job, corev1.EventTypeNormal, "Adopted",
-		"The job was running before Muster could queue it; it is left running, and its usage counts in its queue")
+		"The job was running before Muster could queue it; it keeps running, and its usage counts in its queue")
 	return nil
 }
 
@@ -72,7 +72,7 @@ func (r *reconciler) ranBefore(ctx context.Context, job client.Object) (bool, er
 // excuse deletes the Workload of a job that an administrator lets run outside its queue.
 func (r *reconciler) excuse(ctx context.Context, job client.Object, w *kueue.Workload) error {
 	if r.isNews(job.GetUID(), BreakGlassAnnotation) {
-		r.event(job, corev1.EventTypeWarning, "RunsOutsideQueue", "An administrator lets the job run outside its queue, without quota: %s",
+		r.event(job, corev1.EventTypeWarning, "RunsOutsideQueue", "An administrator lets the job run outside its queue and without quota: %s",
 			job.GetAnnotations()[BreakGlassAnnotation])
 	}
 	return r.dismiss(ctx, job, w)

@@ -93,7 +93,7 @@ func (r *reconciler) take(ctx context.Context, job client.Object) error {
 		})
 		return err
 	}
-	whose := "belonged to a job that has left it"
+	whose := "belonged to a job that no longer uses it"
 	if owner != nil {
 		whose = fmt.Sprintf("belongs to %s %s", owner.Kind, owner.Name)
 	}
@@ -183,7 +183,7 @@ func (r *reconciler) outOfSync(ctx context.Context, job client.Object, w *kueue.
 	}
 	r.remember(job.GetUID(), func(m *memory) { m.reported = string(w.UID) })
 	r.event(job, corev1.EventTypeWarning, kueue.WorkloadFinishedReasonOutOfSync,
-		"Workload %s is finished: %s; name one that is for the job as it is", w.Name, message)
+		"Workload %s is finished: %s; name a Workload that matches the job", w.Name, message)
 	return nil
 }
 
@@ -192,6 +192,6 @@ func (r *reconciler) tell(job client.Object, w *kueue.Workload) {
 	if PrebuiltName(job) != "" && r.isNews(job.GetUID(), string(w.UID)) {
 		c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadFinished)
 		r.event(job, corev1.EventTypeNormal, "FinishedWorkload",
-			"Workload %s is finished, so the job can never start by it: %s; name another one", w.Name, c.Message)
+			"Workload %s is finished, so the job can never start with it: %s; name another one", w.Name, c.Message)
 	}
 }

@@ -91,7 +91,7 @@ func (r *reconciler) restore(ctx context.Context, job client.Object, w *kueue.Wo
 	}
 	restored := job.DeepCopyObject().(client.Object)
 	if err := undo(restored); err != nil {
-		return r.dropRecord(ctx, job, fmt.Errorf("the annotation %s is no record that Muster wrote: %w", StartedAnnotation, err))
+		return r.dropRecord(ctx, job, fmt.Errorf("the annotation %s is not a record that Muster wrote: %w", StartedAnnotation, err))
 	}
 	if !changed {
 		return false, nil
@@ -103,7 +103,7 @@ func (r *reconciler) restore(ctx context.Context, job client.Object, w *kueue.Wo
 	if apierrors.IsInvalid(err) {
 		r.event(job, corev1.EventTypeWarning, "FailedRestore",
 			"The pod template cannot be restored from the annotation %s: %v; "+
-				"if no policy is in the way, delete the job and create it again without the annotation", StartedAnnotation, err)
+				"unless an admission policy prevents it, delete the job and create it again without the annotation", StartedAnnotation, err)
 	}
 	return true, err
 }
@@ -134,6 +134,6 @@ func (r *reconciler) dropRecord(ctx context.Context, job client.Object, why erro
 	if err := r.patch(ctx, job, func(job client.Object) error { annotate(job, StartedAnnotation, ""); return nil }); err != nil {
 		return false, err
 	}
-	r.event(job, corev1.EventTypeWarning, "RecordDropped", "%v; it was removed, and the pod template is queued as it is", why)
+	r.event(job, corev1.EventTypeWarning, "RecordDropped", "%v; it was removed, and the job is queued with its present pod template", why)
 	return true, nil
 }

@@ -54,7 +54,7 @@ func TestAGangThatWouldPassTheBudgetWaits(t *testing.T) {
 				reason = c.Message
 			}
 		}
-		return strings.Contains(reason, "CapacityPolicy "+s.Name+" lets its namespaces spend 250 USD in the month that ends at ") &&
+		return strings.Contains(reason, "CapacityPolicy "+s.Name+" has a budget for its namespaces of 250 USD in the month that ends at ") &&
 			strings.Contains(reason, "(spec.budgets[name=team].usd)") && strings.Contains(reason, "the gang needs 197 (196.64 per hour for 1h0m0s)")
 	}, func() string { return "it says: " + reason })
 	t.Log("the second gang waits:", reason)
@@ -110,14 +110,14 @@ func TestQueuesOfANamespaceHaveBudgetsApart(t *testing.T) {
 				reason = c.Message
 			}
 		}
-		return strings.Contains(reason, "CapacityPolicy "+s.Name+" lets LocalQueue "+s.Name+" of its namespaces, with requests of no queue, spend 250 USD in the month that ends at ")
+		return strings.Contains(reason, "CapacityPolicy "+s.Name+" has a budget for LocalQueue "+s.Name+" of its namespaces, with requests of no queue, of 250 USD in the month that ends at ")
 	}, func() string { return "it says: " + reason })
 	t.Log("the second gang waits:", reason)
 	inQueue := func(r *provreq.ProvisioningRequest) {
 		r.Labels = map[string]string{"kueue.x-k8s.io/queue-name": s.Name}
 	}
 	direct := s.request("direct", 2, inQueue)
-	if c := s.condition(direct, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "lets LocalQueue "+s.Name+" of its namespaces, with requests of no queue, spend") {
+	if c := s.condition(direct, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "a budget for LocalQueue "+s.Name+" of its namespaces, with requests of no queue") {
 		t.Errorf("a request with the label of the queue waits: %s", c.Message)
 	}
 	s.Delete(direct)

@@ -69,7 +69,7 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 		spot.Spec.Kwok.Faults = append(spot.Spec.Kwok.Faults, v1alpha1.KwokFault{Type: v1alpha1.FaultDry})
 	})
 	// Told before the group is tried again, which ends otherwise.
-	s.explained(reclaimed, []string{"waits for machines", "group {site}-spot: machine {site}-spot-", "ended while it started: SpotReclaimed", "time: the backoff of NodeGroup {site}-spot ends at"})
+	s.explained(reclaimed, []string{"waits for machines", "group {site}-spot: machine {site}-spot-", "ended while starting: SpotReclaimed", "time: the backoff of NodeGroup {site}-spot ends at"})
 	holder := s.queued(batch, "holder", 2, lasting("1h"))
 	s.runs(holder)
 	waiting := map[string]*batchv1.Job{
@@ -85,9 +85,9 @@ func TestEveryWaitingJobIsExplained(t *testing.T) {
 			job  string
 			want []string
 		}{
-			{"dry", []string{"waits for machines", "group {site}-aws: 0 of 4 machines came: InsufficientInstanceCapacity", "group {site}-aws-spot: 0 of 4 machines came: InsufficientInstanceCapacity",
+			{"dry", []string{"waits for machines", "group {site}-aws: 0 of 4 machines were made: InsufficientInstanceCapacity", "group {site}-aws-spot: 0 of 4 machines were made: InsufficientInstanceCapacity",
 				"launches of fewer than 4 machines need not wait", "time: the backoff of NodeGroup {site}-aws ends at"}},
-			{"huge", []string{"cannot start as specified: no NodeGroup can provide its machines", "group {site}-aws: one pod of podSet main needs 16 nvidia.com/gpu, a machine has 8 for pods (8 short)"}},
+			{"huge", []string{"cannot start as specified: no NodeGroup can provide its machines", "group {site}-aws: a pod of podSet main requests 16 nvidia.com/gpu, a machine has 8 for pods (8 short)"}},
 			{"short", []string{"waits for quota", "insufficient unused quota for nvidia.com/gpu in flavor {site}-gcp, 8 more needed: 8 of 24 are free",
 				"the workloads listed below release 8 nvidia.com/gpu, or an administrator raises nominalQuota of ClusterQueue {site}-batch by that amount", "/job-holder-", " has 16 nvidia.com/gpu of {site}-gcp"}},
 			{"held", []string{"is held: its queue is stopped or inactive", "ClusterQueue {site}-stopped is inactive: Can't admit new workloads: its stopPolicy is Hold; set it to None to resume"}},

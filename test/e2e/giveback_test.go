@@ -101,7 +101,7 @@ func TestAPoolThatGives99Of100KeepsNothingAndShowsWhatTheyCost(t *testing.T) {
 	s.Create(g)
 	r := s.request("hundred", 100, nil)
 	c := s.condition(r, provreq.Provisioned, metav1.ConditionFalse)
-	if !strings.Contains(c.Message, "99 of 100 machines came") {
+	if !strings.Contains(c.Message, "99 of 100 machines were made") {
 		t.Errorf("the request says: %s", c.Message)
 	}
 	if left := s.Left(g.Name); slices.ContainsFunc(left, func(name string) bool { return strings.HasPrefix(name, "machine/") }) {

@@ -149,7 +149,7 @@ func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
 			})
 			s.consumers("two", 2, map[string]string{"kwok.muster.dev/run-for": "60s"})
 			s.condition(r, provreq.BookingExpired, metav1.ConditionTrue)
-			if note := s.event(r, provisioning.ReasonMachineLost); !strings.Contains(note, "1 pod of the gang ran") {
+			if note := s.event(r, provisioning.ReasonMachineLost); !strings.Contains(note, "was lost with 1 pod of the gang") {
 				t.Errorf("the Event says: %s", note)
 			}
 			if tc.revoke {
@@ -167,13 +167,13 @@ func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
 // run nowhere else: at once, since Muster sees it.
 func TestAQueuedGangThatLosesAMachineBeginsAnew(t *testing.T) {
 	t.Parallel()
-	newSite(t).losesAMachine("was lost, where 1 pod of the gang ran", func(reclaimed func()) { reclaimed() })
+	newSite(t).losesAMachine("was lost with 1 pod of the gang", func(reclaimed func()) { reclaimed() })
 }
 
 // pausedWhileAMachineIsLost: the gang begins anew once its pod is seen to be stranded, for
 // a minute.
 func pausedWhileAMachineIsLost(s *site) {
-	s.losesAMachine("there has been no room for 1 pod of the gang", s.paused)
+	s.losesAMachine("1 pod of the gang could not be scheduled for", s.paused)
 }
 
 // losesAMachine has a gang of two lose one of its machines. The eviction tells so.
@@ -279,7 +279,7 @@ func TestANamespaceHasItsLimits(t *testing.T) {
 		r.Spec.Parameters = map[string]provreq.Parameter{model.ParamPolicy: provreq.Parameter(s.Name + "-generous")}
 	})
 	c := s.condition(second, provreq.Provisioned, metav1.ConditionFalse)
-	if want := fmt.Sprintf("has 2 of the 3 machines that CapacityPolicy %s lets it have (spec.limits.machines) and the gang needs 2 more, 1 too many", s.Name); !strings.Contains(c.Message, want) {
+	if want := fmt.Sprintf("uses 2 of the 3 machines in CapacityPolicy %s (spec.limits.machines) and the gang needs 2 more, 1 too many", s.Name); !strings.Contains(c.Message, want) {
 		t.Errorf("the request says %q, not %q", c.Message, want)
 	}
 	patch := client.MergeFrom(limits.DeepCopy())

@@ -70,7 +70,7 @@ func TestAPoolThatGivesPartKeepsNothing(t *testing.T) {
 	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.Holds = &holds })
 	r := s.request("eight", 8, nil)
 	c := s.condition(r, provreq.Provisioned, metav1.ConditionFalse)
-	if c.Reason != provisioning.ReasonCapacityIsNotFound || !strings.Contains(c.Message, "7 of 8 machines came") || !strings.Contains(c.Message, "tried again at") {
+	if c.Reason != provisioning.ReasonCapacityIsNotFound || !strings.Contains(c.Message, "7 of 8 machines were made") || !strings.Contains(c.Message, "next attempt at") {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
 	s.Empty(g.Name)

@@ -70,7 +70,7 @@ func TestWhatIsWrongIsToldWithLineFieldValueAndFix(t *testing.T) {
 		{"two ways to leave out", head + "queueing:\n  resources: {quotaCheckStrategy: IgnoreUndeclared, excludeResourcePrefixes: [a.b/]}\n", []string{
 			`f.yaml:4: queueing.resources.quotaCheckStrategy: Invalid value: "IgnoreUndeclared"`, "keep one of the two"}},
 		{"a strategy that there is not", head + "queueing:\n  resources: {quotaCheckStrategy: Sometimes}\n", []string{`Unsupported value: "Sometimes": supported values: "BlockUndeclared", "IgnoreUndeclared"`}},
-		{"devices", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu]}]\n", []string{"f.yaml:5: queueing.resources.deviceClassMappings: Forbidden", "take it out"}},
+		{"devices", head + "queueing:\n  resources:\n    deviceClassMappings: [{name: gpu, deviceClassNames: [gpu]}]\n", []string{"f.yaml:5: queueing.resources.deviceClassMappings: Forbidden", "remove it"}},
 		{"kept for less than no time", head + "queueing:\n  objectRetentionPolicies: {workloads: {afterFinished: -1s}}\n", []string{`f.yaml:4: queueing.objectRetentionPolicies.workloads.afterFinished: Invalid value: "-1s"`}},
 		{"a selector of the cluster's own jobs", head + "queueing:\n  managedJobsNamespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}\n", []string{
 			"f.yaml:4: queueing.managedJobsNamespaceSelector: Invalid value:", "it matches namespace kube-system", "operator NotIn"}},

@@ -316,7 +316,7 @@ func TestCheckStartsNothing(t *testing.T) {
 
 func TestWhoAdmitsIsExplained(t *testing.T) {
 	out, err := sandbox(t, "scenario", "run", "--help")
-	if err != nil || !strings.Contains(out, "none: all start at once and kube-scheduler alone has their pods") {
+	if err != nil || !strings.Contains(out, "none: all Jobs start at once, for a comparison with kube-scheduler alone") {
 		t.Errorf("error %v, told:\n%s", err, out)
 	}
 }

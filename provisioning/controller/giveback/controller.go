@@ -158,7 +158,7 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 	c.takeBack(ctx, w, u.TakeBack)
 	_ = w.Wait() // errors are among those collected
 	if err := errors.Join(w.errs...); err != nil && ctx.Err() == nil {
-		log.FromContext(ctx).Info("Tidying up will be tried again", "reason", err.Error())
+		log.FromContext(ctx).Info("Scale-down will be retried", "reason", err.Error())
 		next = earliest(next, c.Clock.Now().Add(retry))
 	}
 	return earliest(next, u.At), took
@@ -292,13 +292,13 @@ func (c *Controller) takeBack(ctx context.Context, w *work, machines []provision
 			defer w.mu.Unlock()
 			if err == nil {
 				delete(c.failed, name)
-				c.tell(corev1.EventTypeNormal, name, "MachinesGivenBack", fmt.Sprintf("%d machines that nobody needs were given back", len(list)))
+				c.tell(corev1.EventTypeNormal, name, "MachinesGivenBack", fmt.Sprintf("%d idle or orphaned machines were terminated", len(list)))
 				return nil
 			}
 			pause := min(max(retry, 2*c.failed[name].pause), longestPause)
 			c.failed[name] = failure{pause, c.Clock.Now().Add(pause)}
 			c.tell(corev1.EventTypeWarning, name, "GiveBackFailed",
-				fmt.Sprintf("%d machines that nobody needs could not be given back; it is tried again in %s: %v", len(list), pause, err))
+				fmt.Sprintf("%d idle or orphaned machines could not be terminated; next attempt in %s: %v", len(list), pause, err))
 			return err
 		})
 	}

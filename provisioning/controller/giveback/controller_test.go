@@ -299,7 +299,7 @@ func TestAnIdleMachineIsGivenBack(t *testing.T) {
 		w.tells(
 			"10m0s node a cordoned: giving-back",
 			"10m1.2s machines a of group gpu taken back",
-			"10m1.2s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were given back",
+			"10m1.2s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
 		)
 	})
 }
@@ -340,7 +340,7 @@ func TestStraysAreMovedFirst(t *testing.T) {
 				"10m0s node a cordoned: giving-back",
 				"10m1.2s eviction of pod web-1",
 				"10m1.4s machines a of group gpu taken back",
-				"10m1.4s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were given back",
+				"10m1.4s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
 			)
 		})
 	})
@@ -357,7 +357,7 @@ func TestStraysAreMovedFirst(t *testing.T) {
 				"10m11.2s eviction of pod web-1 refused",
 				"10m21.2s eviction of pod web-1",
 				"10m21.4s machines a of group gpu taken back",
-				"10m21.4s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were given back",
+				"10m21.4s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
 			)
 		})
 	})
@@ -392,8 +392,8 @@ func TestNothingIsJudgedByAYoungPicture(t *testing.T) {
 		w.pass(firstLook - time.Second)
 		w.tells()
 		w.pass(2 * time.Second)
-		w.tells("3s machines a of group gpu taken back", "3s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were "+
-			"given back")
+		w.tells("3s machines a of group gpu taken back", "3s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were "+
+			"terminated")
 	})
 }
 
@@ -416,8 +416,8 @@ func TestACloudThatFailsIsLeftAloneAndKeepsNobodyElse(t *testing.T) {
 		w.mu.Lock()
 		w.story = slices.DeleteFunc(w.story, func(s string) bool { return strings.Contains(s, "MachinesGivenBack") })
 		w.mu.Unlock()
-		told := "GiveBackFailed of *v1alpha1.NodeGroup broken: 1 machines that nobody needs could not be given back; it is tried again in %s: " +
-			"taking back machines of group broken: no answer"
+		told := "GiveBackFailed of *v1alpha1.NodeGroup broken: 1 idle or orphaned machines could not be terminated; next attempt in %s: " +
+			"terminating machines of group broken: no answer"
 		w.tells(
 			"10m0s node a cordoned: giving-back",
 			"10m1.2s machines a of group broken taken back refused", "10m1.2s "+fmt.Sprintf(told, "1s"),
@@ -440,7 +440,7 @@ func TestMachinesOfADeletedGroupAreGivenBack(t *testing.T) {
 		w.tells(
 			"10m0s node a cordoned: giving-back",
 			"10m1.2s machines a of group gpu taken back",
-			"10m1.2s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were given back",
+			"10m1.2s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
 		)
 	})
 }
@@ -455,7 +455,7 @@ func TestAMachineWhoseNodeWasDeletedIsTakenBack(t *testing.T) {
 		w.pass(time.Hour)
 		w.tells(
 			"1m20s machines a of group gpu taken back",
-			"1m20s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 machines that nobody needs were given back",
+			"1m20s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
 		)
 	})
 }

@@ -81,7 +81,7 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 		// No optimistic lock: the fields written here have no other writer, and
 		// the simulated pool writes its own field beside them.
 		if err := c.Client.Status().Patch(ctx, updated, client.MergeFrom(old)); client.IgnoreNotFound(err) != nil {
-			log.FromContext(ctx).Info("The status of a NodeGroup will be written again", "group", name, "reason", err.Error())
+			log.FromContext(ctx).Info("Writing the status of a NodeGroup will be retried", "group", name, "reason", err.Error())
 			next = earliest(next, now.Add(pace))
 			continue
 		}

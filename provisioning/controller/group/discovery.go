@@ -97,7 +97,7 @@ func (d *Discovery) follow(ctx context.Context, name v1alpha1.Provider, cloud cl
 	d.examine(ctx, name, cloud)
 	for ctx.Err() == nil {
 		if err := d.look(ctx, name, cloud); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "The groups of a cloud are looked for again", "provider", name)
+			log.FromContext(ctx).Error(err, "Discovery of a cloud's groups will be retried", "provider", name)
 			d.tell(string(name), "DiscoveryFailed", err.Error())
 		}
 		select {
@@ -136,7 +136,7 @@ func (d *Discovery) look(ctx context.Context, name v1alpha1.Provider, cloud clou
 		return fmt.Errorf("discover groups of %s: %w", name, err)
 	}
 	for _, r := range found.Refused {
-		d.tell(r.Group, "GroupRefused", fmt.Sprintf("The group %s of %s says that it is Muster's, but cannot be used: %s", r.Group, name,
+		d.tell(r.Group, "GroupRefused", fmt.Sprintf("The group %s of %s is opted in, but cannot be used: %s", r.Group, name,
 			r.Reason))
 	}
 	list := &v1alpha1.NodeGroupList{}
@@ -260,7 +260,7 @@ func (d *Discovery) remove(ctx context.Context, g *v1alpha1.NodeGroup) error {
 	delete(d.missed, g.Name)
 	delete(d.notes, g.Name)
 	d.Events.Eventf(g, nil, corev1.EventTypeWarning, "GroupVanished", "Discover", "%s",
-		"The cloud's group is gone, or does not say any more that it is Muster's")
+		"The cloud's group was deleted, or is no longer opted in")
 	return nil
 }
 
@@ -338,7 +338,7 @@ func (d *Discovery) renew(g *v1alpha1.NodeGroup, now time.Time) {
 	}
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionSound, Status: metav1.ConditionTrue, Reason: "Sound",
-		Message: "Nothing of the cloud's group is in the way of Muster", ObservedGeneration: g.Generation,
+		Message: "Nothing in the cloud's group interferes with Muster", ObservedGeneration: g.Generation,
 		LastTransitionTime: metav1.NewTime(now),
 	}
 	if len(warnings) > 0 {

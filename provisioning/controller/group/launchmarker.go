@@ -46,7 +46,7 @@ func (c *LaunchMarker) Start(ctx context.Context) error {
 	for {
 		var again <-chan time.Time
 		if err := c.tell(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Info("Nodes may be born open until they are cordoned: the groups with a launch in flight will be written again",
+			log.FromContext(ctx).Info("Writing the groups with a launch in flight will be retried; until then nodes may be created uncordoned",
 				"reason", err.Error())
 			again = c.Clock.After(pace)
 		}

@@ -119,7 +119,7 @@ func setTemplateMatches(g *v1alpha1.NodeGroup, ready []nodegroups.SeenNode, now 
 	}
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionTemplateMatches, Status: metav1.ConditionTrue, Reason: "NodesMatch",
-		Message: "Nodes of the group are what the NodeGroup says", ObservedGeneration: g.Generation,
+		Message: "The nodes of the group match the NodeGroup", ObservedGeneration: g.Generation,
 		LastTransitionTime: metav1.NewTime(now),
 	}
 	differences, told := nodegroups.Differences(g, g.Status.Shape, ready, now)
@@ -134,7 +134,7 @@ func setTemplateMatches(g *v1alpha1.NodeGroup, ready []nodegroups.SeenNode, now 
 		condition.Message = strings.Join(messages, ". ")
 	case shape == nil || len(shape.Allocatable) == 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, "NoNodes"
-		condition.Message = "No node has offered all that spec.template promises yet"
+		condition.Message = "No node has offered all resources of spec.template yet"
 		if shape != nil && shape.Since != nil {
 			condition.Message += "; those older than its last change, at " + shape.Since.UTC().Format(time.RFC3339) + ", do not count"
 		}

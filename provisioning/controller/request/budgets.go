@@ -29,7 +29,7 @@ func (c *Controller) keepBudgets(ctx context.Context, timer clock.Timer) {
 		}
 		for _, p := range c.Model.Policies() {
 			if err := c.writeBudgets(ctx, p); err != nil && ctx.Err() == nil {
-				log.FromContext(ctx).Info("What was spent of the budgets of a CapacityPolicy will be written again", "policy", p.Name, "reason",
+				log.FromContext(ctx).Info("Writing the spend of a CapacityPolicy's budgets will be retried", "policy", p.Name, "reason",
 					err.Error())
 			}
 		}

@@ -78,9 +78,9 @@ func TestABudgetIsKeptAndToldOf(t *testing.T) {
 		}
 		want := []string{
 			`1h21m0s 0% []`,
-			`1h23m0s 80% ["Warning BudgetSpent 16.01 of the 20.00 USD of budget all are spent"]`,
+			`1h23m0s 80% ["Warning BudgetSpent 16.01 of 20.00 USD of budget all are spent"]`,
 			`1h41m0s 80% []`,
-			`1h43m0s 100% ["Warning BudgetSpent 20.01 of the 20.00 USD of budget all are spent"]`,
+			`1h43m0s 100% ["Warning BudgetSpent 20.01 of 20.00 USD of budget all are spent"]`,
 			`3h0m0s 100% []`,
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

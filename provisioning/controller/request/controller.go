@@ -222,7 +222,7 @@ func (c *Controller) done(ctx context.Context, e *model.Entry, step provisioning
 	}
 	c.mu.Unlock()
 	if err != nil && ctx.Err() == nil {
-		log.FromContext(ctx).Info("A step of a request will be tried again",
+		log.FromContext(ctx).Info("A step of a request will be retried",
 			"request", e.String(), "step", step.Do.String(), "reason", err.Error())
 	}
 	select {

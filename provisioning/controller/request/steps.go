@@ -134,7 +134,7 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step provisioni
 			return c.record(ctx, e, provisioning.Refused(e.Request, view, call, refusal))
 		}
 		if err != nil {
-			c.event(e, corev1.EventTypeWarning, "LaunchFailed", fmt.Sprintf("Group %s: %v; it is tried again until spec.joinTimeout", call.Group,
+			c.event(e, corev1.EventTypeWarning, "LaunchFailed", fmt.Sprintf("Group %s: %v; the call is retried until spec.joinTimeout", call.Group,
 				err))
 			return fmt.Errorf("launching in group %s: %w", call.Group, err)
 		}
@@ -182,7 +182,7 @@ func TakeBack(ctx context.Context, m *model.Model, providers map[v1alpha1.Provid
 			err = p.TakeBack(ctx, group, names)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("taking back machines of group %s: %w", group, err))
+			errs = append(errs, fmt.Errorf("terminating machines of group %s: %w", group, err))
 			continue
 		}
 		for _, machine := range byGroup[group] {

@@ -42,7 +42,7 @@ func (u *Unserved) Start(ctx context.Context) error {
 
 func (u *Unserved) why(r *provreq.ProvisioningRequest) string {
 	if instance := string(r.Spec.Parameters[model.ParamProcessor]); instance != "" && instance != u.Served.Name {
-		return fmt.Sprintf("Muster leaves this request to the processor instance %q that its parameter %s names", instance, model.ParamProcessor)
+		return fmt.Sprintf("This request is for the processor instance %q (parameter %s)", instance, model.ParamProcessor)
 	}
 	return fmt.Sprintf("Muster does not serve the class %s; it serves %s. Unless another provisioner serves it, nothing will come: create "+
 		"the request with one of these",

@@ -109,7 +109,7 @@ func minCount(job *batchv1.Job) (least *int32, why string) {
 	case err == nil && n >= 1 && int32(n) < all:
 		return new(int32(n)), ""
 	case all < 2:
-		return nil, fmt.Sprintf("the annotation %s is %q, but the Job has %d pods at once and so cannot start with fewer; remove it",
+		return nil, fmt.Sprintf("the annotation %s is %q, but the Job runs %d pods at once, so it cannot start with fewer; remove it",
 			MinParallelismAnnotation, value, all)
 	}
 	return nil, fmt.Sprintf("the annotation %s is %q, which is not a number from 1 to %d, fewer than the Job's %d pods at once; "+
