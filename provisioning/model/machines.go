@@ -38,8 +38,6 @@ type machines struct {
 
 type machineKey struct{ group, name string }
 
-func (k machineKey) ref() ref { return ref{machineObject, k.group, k.name} }
-
 func (r ref) machine() machineKey { return machineKey{r.group, r.name} }
 
 func newMachines() machines {

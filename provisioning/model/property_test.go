@@ -619,7 +619,7 @@ type underway struct {
 }
 
 func (u *underway) assumption() Assumption {
-	return Assumption{Bookings: u.Book, Attempt: u.Step.Attempt}
+	return Assumption{Bookings: u.Book, Attempt: u.Attempt}
 }
 
 // decide has the model's due requests decided, as the controller does, until only those
@@ -744,8 +744,8 @@ func (w *events) carryOut(u *underway) {
 		c.LastTransitionTime = metav1.NewTime(noon)
 		meta.SetStatusCondition(&r.Status.Conditions, c)
 	}
-	if u.Step.Attempt.Number > 0 {
-		a := u.Step.Attempt
+	if u.Attempt.Number > 0 {
+		a := u.Attempt
 		if a.Failure != nil {
 			a.Failure = &provisioning.AttemptFailure{Message: a.Failure.Message} // what it teaches would be known to a rebuilt model alone
 		}
