@@ -47,13 +47,18 @@ runner: ## Build Kueue's own performance test, whose clients may send 1,000 requ
 demo: build ## Tell three stories on a real cluster on this machine: a minute, nothing left behind. ARGS=--keep leaves it up.
 	$(SANDBOX) demo $(ARGS)
 
-# Two packages at a time, since those that run clusters mostly wait; more would slow each
-# other down beyond the bounds that the promises have. With -short, tests of many random
+# The packages whose tests run clusters.
+CLUSTERS := /test/(e2e|kueue|bench|page|monitoring)|/kwok/(cluster|scenario/runner)|/cmd/(kubectl-muster|muster/migration)
+
+# One package at a time where a test of it runs a cluster, since two would slow each other
+# down beyond the bounds that the promises have, and two elsewhere. With -short, tests of many random
 # cases take few of them: all are in simulate, and those on clusters in e2e-all.
 .PHONY: test
 test: build ## Run all tests, those on a real cluster included.
 	@$(MAKE) --no-print-directory kueue || { rm -f $(KUEUE) $(KUEUECTL); echo "SKIP: stock Kueue could not be built, so what needs it is left out"; }
-	$(PROGRAMS) go test -p 2 -short -timeout 60m $(ARGS) ./...
+	@export $(PROGRAMS); status=0; \
+	go test -p 2 -short -timeout 60m $(ARGS) $$(go list ./... | grep -Ev '$(CLUSTERS)') || status=1; \
+	go test -p 1 -short -timeout 60m $(ARGS) $$(go list ./... | grep -E '$(CLUSTERS)') || status=1; exit $$status
 
 .PHONY: unit
 unit: ## Run the tests that need no cluster.

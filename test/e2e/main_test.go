@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		Programs: []string{testbed.SandboxVariable},
 		Start: func(ctx context.Context, _ string) (_ *testbed.Cluster, err error) {
 			// Parallel tests mostly wait, so more of them run than there are cores.
-			if err = flag.Set("test.parallel", "8"); err != nil {
+			if err = flag.Set("test.parallel", "6"); err != nil {
 				return nil, err
 			}
 			if shared, err = testbed.Start(ctx, "e2e", withClouds()); err != nil {

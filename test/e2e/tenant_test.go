@@ -376,7 +376,7 @@ var jobActs = []act{
 		return t.user.Create(t.Context(), w)
 	}, then: func(t *tenant) {
 		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: "act"}}
-		if c := t.workloadIs(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse); !strings.Contains(c.Message, "muster.dev/adopted") || !strings.Contains(c.Message, "take it off") {
+		if c := t.workloadIs(w, kueue.WorkloadQuotaReserved, metav1.ConditionFalse); !strings.Contains(c.Message, "muster.dev/adopted") || !strings.Contains(c.Message, "remove it") {
 			t.Errorf("it waits with %s: %s", c.Reason, c.Message)
 		}
 		if err := t.change(w, func() { w.Annotations = nil }); err != nil {
