@@ -136,7 +136,7 @@ func (a *arena) runner(fewer int) {
 	}
 	a.report(before, time.Since(began), want)
 	_ = runner.Process.Kill() // what it would clean up goes with the cluster
-	<-ended
+	a.Log("the runner ended:", <-ended)
 }
 
 // generatorConfig is the runner's load with so many times fewer Workloads, and how many
