@@ -627,7 +627,7 @@ func TestBookingsFollowTheScheduler(t *testing.T) {
 		{name: "whichever podSet comes first", story: packed().node("a", small(1)).node("b", small(4)).node("c").with(func(s *story) { slices.Reverse(s.request.Gang.PodSets) }), want: Repair,
 			check: wantNodes("open whole b, open whole c")},
 		{name: "a machine is launched for it, if there is none", story: packed().node("a", small(1)).node("b", small(4)).with(podsWaiting), want: Repair, check: wantNodes("open whole b")},
-		{name: "what comes anew stays in the zone of what runs", want: Report, message: "the 1 pod not bound",
+		{name: "a new pod stays in the zone of what runs", want: Report, message: "the 1 pod not bound",
 			story: newStory().provisioned().node("a", used, zone("z1")).node("c", zone("z2")).with(inZone).with(podsWaiting).with(dry)},
 		{name: "where that has room", story: newStory().provisioned().node("a", used, zone("z1")).node("c", zone("z1")).with(inZone).with(podsWaiting).with(dry), want: Repair, check: wantNodes("open whole c")},
 		{name: "before any pod runs the whole gang may move", story: newStory().provisioned().node("a", booked, zone("z1")).node("c", zone("z2")).node("d", zone("z2")).with(inZone).with(dry), want: Repair,

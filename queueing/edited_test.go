@@ -117,7 +117,7 @@ func (w *world) endure(t *testing.T, data []byte) {
 	for _, q := range w.s.Order {
 		for _, fr := range q.Node.Keys() {
 			if v := q.Node.Usage(fr); v != 0 {
-				t.Errorf("queue %s: %d of %v are used by nobody", q.Object.Name, v, fr)
+				t.Errorf("queue %s: %d of %v are used by no Workload", q.Object.Name, v, fr)
 			}
 		}
 		if q.Pending.Len() > 0 || len(q.WithQuota) > 0 || len(q.Unjudged) > 0 || q.Waiting != 0 || q.Reserving != 0 || q.Running != 0 {

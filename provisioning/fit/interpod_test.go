@@ -163,7 +163,7 @@ func TestCrowds(t *testing.T) {
 			steps:  []string{"0: 1 2 3 4", "+0 1", "0: 1 2 3 4"},
 		},
 		{
-			name: "a selector of everything counts nobody",
+			name: "a selector of everything counts no pod",
 			pods: [][2]string{{"app=x", "topologySpreadConstraints: [{topologyKey: zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule, " +
 				"labelSelector: {}}]"}},
 			nodes: nodes(zonesOfTwo),

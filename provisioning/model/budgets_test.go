@@ -174,7 +174,7 @@ func TestWhatCountsForABudgetOfQueues(t *testing.T) {
 	p.Delete(p.request("gang")) // the booking remembers its queue
 	p.after(10 * time.Second)
 	p.want("0.40 spent, 54.00 committed")
-	p.Set(launches(p.of("train", p.request("y")), 1)) // somebody has labelled it
+	p.Set(launches(p.of("train", p.request("y")), 1)) // a user has labelled it
 	p.after(10 * time.Second)
 	p.want("0.65 spent, 90.00 committed")
 	p.ofQueues("train", "serve")

@@ -86,7 +86,7 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 			ends(corev1.PodSucceeded)(s)
 			s.Set(s.pod("two", "n", 4, ofJob, podPhase(corev1.PodFailed)))
 		}, 0, afterFailure},
-		{"not where nobody makes another one", func(s site) { s.Set(s.pod("one", "n", 4, consumes, podPhase(corev1.PodFailed))) }, 4, 0},
+		{"not where no controller makes another one", func(s site) { s.Set(s.pod("one", "n", 4, consumes, podPhase(corev1.PodFailed))) }, 4, 0},
 		{"not when the request is gone", func(s site) { ends(corev1.PodFailed)(s); s.Snapshot(noon); s.Delete(s.request("gang")) }, 4, 0},
 		{"not when the gang begins anew", func(s site) {
 			ends(corev1.PodFailed)(s)

@@ -111,7 +111,7 @@ func TestWhatIsLeftOfAMachineOnItsWay(t *testing.T) {
 		{"about to be Provisioned", func() { s.Assume("gang", Assumption{Attempt: attempt(provisioning.Done, 0, 1, 0)}) }, true},
 		{"Provisioned", func() { s.gang("gang", attempt(provisioning.Done, 0, 1, 0), provreq.Provisioned); s.Settle("gang") }, true},
 		{"somebody shares it", func() { s.gang("sharer", attempt(provisioning.Launching, time.Second, 0, 1)) }, false},
-		{"he is gone", func() { s.Delete(s.request("sharer")) }, true},
+		{"the sharer is gone", func() { s.Delete(s.request("sharer")) }, true},
 		{"a stranger comes to the machine", func() { s.Set(s.pod("stranger", "n", 4)) }, false},
 		{"its group is gone", func() {
 			s.Delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})

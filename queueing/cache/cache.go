@@ -24,7 +24,7 @@ import (
 type Cache struct {
 	Settings
 	Namespaces  Namespaces
-	Runtimes    map[string]*nodev1.RuntimeClass
+	runtimes    map[string]*nodev1.RuntimeClass
 	LocalQueues map[types.NamespacedName]*LocalQueue
 	Workloads   map[types.UID]*Workload
 	// Replacements are the slices that have quota in the place of another Workload, by
@@ -43,7 +43,7 @@ type Cache struct {
 
 	// SampleAt is when the next sample of admission fair sharing is taken, zero while no
 	// LocalQueue uses anything.
-	SampleAt time.Time
+	sampleAt time.Time
 
 	// Due are the Workloads to look at in the next cycle.
 	Due    map[types.UID]*Workload
@@ -63,7 +63,7 @@ func New(c config.Config) *Cache {
 	return &Cache{
 		Settings: newSettings(c), Outdated: true,
 		Namespaces:   Namespaces{},
-		Runtimes:     map[string]*nodev1.RuntimeClass{},
+		runtimes:     map[string]*nodev1.RuntimeClass{},
 		LocalQueues:  map[types.NamespacedName]*LocalQueue{},
 		Workloads:    map[types.UID]*Workload{},
 		Replacements: map[types.NamespacedName]*Workload{},

@@ -98,7 +98,7 @@ type ClusterQueue struct {
 
 func newQueue(cq *kueue.ClusterQueue) *ClusterQueue {
 	return &ClusterQueue{
-		Object: cq, counts: NewCounts(),
+		Object: cq, counts: newCounts(),
 		Node:         quota.NewNode(cq.Name, weightOf(cq.Spec.FairSharing), quotasOf(cq.Spec.ResourceGroups)),
 		Pending:      btree.NewG(32, Less),
 		Unjudged:     map[types.UID]*Workload{},

@@ -22,15 +22,15 @@ type consumption struct {
 	Record usage.Record
 	// Entries are the penalties of Workloads whose usage no sample has seen yet, and
 	// penalty is their sum.
-	Entries map[types.UID]usage.Amounts
-	Penalty usage.Amounts
+	entries map[types.UID]usage.Amounts
+	penalty usage.Amounts
 	// Usage is all that as one figure to order by.
 	Usage float64
 }
 
 // consumptionOf reads what the status of a LocalQueue remembers.
 func consumptionOf(lq *kueue.LocalQueue) consumption {
-	c := consumption{Record: usage.Record{Consumed: usage.Amounts{}}, Entries: map[types.UID]usage.Amounts{}, Penalty: usage.Amounts{}}
+	c := consumption{Record: usage.Record{Consumed: usage.Amounts{}}, entries: map[types.UID]usage.Amounts{}, penalty: usage.Amounts{}}
 	if s := lq.Status.FairSharing; s != nil && s.AdmissionFairSharingStatus != nil {
 		c.Record = usage.Record{
 			Consumed: usage.FromList(s.AdmissionFairSharingStatus.ConsumedResources),
@@ -50,19 +50,19 @@ func (s *Settings) SharesByUsage(q *ClusterQueue) bool {
 // updateUsage works out the figure to order by.
 func (s *Settings) updateUsage(lq *LocalQueue) {
 	if s.Sharing != nil {
-		lq.Usage = s.Sharing.Usage(weightOf(lq.Object.Spec.FairSharing), lq.Record.Consumed, lq.Penalty)
+		lq.Usage = s.Sharing.Usage(weightOf(lq.Object.Spec.FairSharing), lq.Record.Consumed, lq.penalty)
 	}
 }
 
 // dropPenalty takes a penalty back.
 func (lq *LocalQueue) dropPenalty(uid types.UID) {
-	lq.Penalty.Sub(lq.Entries[uid])
-	delete(lq.Entries, uid)
+	lq.penalty.Sub(lq.entries[uid])
+	delete(lq.entries, uid)
 }
 
 // idle says that there is nothing to sample.
 func (lq *LocalQueue) idle() bool {
-	return len(lq.Record.Consumed) == 0 && len(lq.Entries) == 0 && len(lq.Admitted) == 0
+	return len(lq.Record.Consumed) == 0 && len(lq.entries) == 0 && len(lq.Admitted) == 0
 }
 
 // SampleTime is now as an API object can tell it.

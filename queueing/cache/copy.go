@@ -13,23 +13,23 @@ import (
 // two share the objects and may be used by two goroutines from then on.
 func (s *Cache) Bare() *Cache {
 	out := New(s.Config)
-	out.withoutProvisioner, out.SampleAt = s.withoutProvisioner, s.SampleAt
+	out.withoutProvisioner, out.sampleAt = s.withoutProvisioner, s.sampleAt
 	out.ClusterQueues, out.Cohorts, out.Flavors = maps.Clone(s.ClusterQueues), maps.Clone(s.Cohorts), maps.Clone(s.Flavors)
 	out.Checks, out.Policies, out.RequestConfig = maps.Clone(s.Checks), maps.Clone(s.Policies), maps.Clone(s.RequestConfig)
-	out.Runtimes = maps.Clone(s.Runtimes)
+	out.runtimes = maps.Clone(s.runtimes)
 	for name, ns := range s.Namespaces {
-		out.Namespaces[name] = &Namespace{Labels: ns.Labels, Quotas: maps.Clone(ns.Quotas), Ranges: maps.Clone(ns.Ranges), Rules: ns.Rules}
+		out.Namespaces[name] = &Namespace{Labels: ns.Labels, Quotas: maps.Clone(ns.Quotas), ranges: maps.Clone(ns.ranges), Rules: ns.Rules}
 	}
 	for key, lq := range s.LocalQueues {
 		c := lq.consumption
-		c.Record.Consumed, c.Entries, c.Penalty = maps.Clone(c.Record.Consumed), maps.Clone(c.Entries), maps.Clone(c.Penalty)
-		out.LocalQueues[key] = &LocalQueue{Object: lq.Object, counts: NewCounts(), consumption: c}
+		c.Record.Consumed, c.entries, c.penalty = maps.Clone(c.Record.Consumed), maps.Clone(c.entries), maps.Clone(c.penalty)
+		out.LocalQueues[key] = &LocalQueue{Object: lq.Object, counts: newCounts(), consumption: c}
 	}
 	for owner, requests := range s.Requests {
 		out.Requests[owner] = slices.Clone(requests)
 	}
 	for _, f := range out.Flavors {
-		out.Selects(FlavorKeys(f), +1)
+		out.selects(flavorKeys(f), +1)
 	}
 	return out
 }
@@ -40,7 +40,7 @@ func (s *Cache) Join(w *Workload) *Workload {
 	joined := &Workload{Object: w.Object, Pod: w.Pod, Keys: w.Keys, Shape: w.Shape, Unobtained: w.Unobtained}
 	s.read(joined, w.Object)
 	s.Workloads[w.Object.UID] = joined
-	s.Selects(joined.Keys, +1)
+	s.selects(joined.Keys, +1)
 	s.add(joined)
 	s.Due[w.Object.UID] = joined
 	return joined

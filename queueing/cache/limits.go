@@ -11,22 +11,22 @@ import (
 // setRange takes in a LimitRange, and deleteRange takes it out.
 func (s *Cache) setRange(o *corev1.LimitRange) {
 	ns := s.Namespaces.At(o.Namespace)
-	if ns.Ranges == nil {
-		ns.Ranges = map[string]*corev1.LimitRange{}
+	if ns.ranges == nil {
+		ns.ranges = map[string]*corev1.LimitRange{}
 	}
-	ns.Ranges[o.Name] = o
+	ns.ranges[o.Name] = o
 	s.rulesChanged(o.Namespace)
 }
 
 func (s *Cache) deleteRange(o *corev1.LimitRange) {
-	delete(s.Namespaces.At(o.Namespace).Ranges, o.Name)
+	delete(s.Namespaces.At(o.Namespace).ranges, o.Name)
 	s.rulesChanged(o.Namespace)
 }
 
 // rulesChanged works out what the LimitRanges of a namespace say, and has its Workloads
 // looked at again.
 func (s *Cache) rulesChanged(name string) {
-	s.Namespaces[name].Rules = rulesOf(s.Namespaces[name].Ranges)
+	s.Namespaces[name].Rules = rulesOf(s.Namespaces[name].ranges)
 	s.rereadPods(func(w *Workload) bool { return w.Object.Namespace == name })
 }
 
@@ -55,12 +55,12 @@ func (s *Cache) markShortDue(ns *Namespace) {
 
 // setRuntime takes in a RuntimeClass, and deleteRuntime takes it out.
 func (s *Cache) setRuntime(o *nodev1.RuntimeClass) {
-	s.Runtimes[o.Name] = o
+	s.runtimes[o.Name] = o
 	s.rereadPods(func(w *Workload) bool { return runsBy(w, o.Name) })
 }
 
 func (s *Cache) deleteRuntime(o *nodev1.RuntimeClass) {
-	delete(s.Runtimes, o.Name)
+	delete(s.runtimes, o.Name)
 	s.rereadPods(func(w *Workload) bool { return runsBy(w, o.Name) })
 }
 

@@ -23,7 +23,7 @@ type counts struct {
 	Reserved, Admitted Sums
 }
 
-func NewCounts() counts { return counts{Reserved: Sums{}, Admitted: Sums{}} }
+func newCounts() counts { return counts{Reserved: Sums{}, Admitted: Sums{}} }
 
 func (q *ClusterQueue) countsOf() *counts {
 	if q == nil {

@@ -14,7 +14,7 @@ type Namespaces map[string]*Namespace
 type Namespace struct {
 	Labels labels.Set
 	Quotas map[string]*corev1.ResourceQuota
-	Ranges map[string]*corev1.LimitRange
+	ranges map[string]*corev1.LimitRange
 	// Rules are what the ranges say together.
 	Rules PodRules
 	// Expected are Workloads whose pods the quotas may not have counted yet, short

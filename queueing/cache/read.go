@@ -20,7 +20,7 @@ import (
 // spec, and is spec itself where nothing is added.
 func (s *Cache) CompletePodSpec(namespace string, spec *corev1.PodSpec) *corev1.PodSpec {
 	if spec.RuntimeClassName != nil && spec.Overhead == nil {
-		if class := s.Runtimes[*spec.RuntimeClassName]; class != nil && class.Overhead != nil {
+		if class := s.runtimes[*spec.RuntimeClassName]; class != nil && class.Overhead != nil {
 			out := *spec
 			out.Overhead = class.Overhead.PodFixed
 			spec = &out

@@ -33,7 +33,7 @@ func (s *Cache) Rebuild() {
 	}
 	slices.SortFunc(s.Order, func(a, b *ClusterQueue) int { return strings.Compare(a.Object.Name, b.Object.Name) })
 	for _, lq := range s.LocalQueues {
-		lq.counts = NewCounts()
+		lq.counts = newCounts()
 		s.updateUsage(lq)
 	}
 	s.buildTrees()
@@ -49,9 +49,9 @@ func (s *Cache) Rebuild() {
 		s.Due[uid] = w
 	}
 	s.MarkAllDirty()
-	if s.Sharing != nil && s.SampleAt.IsZero() {
+	if s.Sharing != nil && s.sampleAt.IsZero() {
 		// The sample finds out which LocalQueues use anything.
-		s.SampleAt = atOnce
+		s.sampleAt = atOnce
 	}
 }
 

@@ -18,13 +18,13 @@ func (s *Cache) Penalize(q *ClusterQueue, w *Workload, growth quota.Amounts, now
 	}
 	entry := s.Sharing.Penalty(ofResources(growth))
 	// An earlier one is that of an attempt which is over.
-	entry.Add(lq.Entries[w.Object.UID])
+	entry.Add(lq.entries[w.Object.UID])
 	lq.dropPenalty(w.Object.UID)
-	lq.Entries[w.Object.UID] = entry
-	lq.Penalty.Add(entry)
+	lq.entries[w.Object.UID] = entry
+	lq.penalty.Add(entry)
 	s.updateUsage(lq)
-	if s.SampleAt.IsZero() {
-		s.SampleAt = now.Add(s.Sharing.Interval)
+	if s.sampleAt.IsZero() {
+		s.sampleAt = now.Add(s.Sharing.Interval)
 	}
 }
 
@@ -39,17 +39,17 @@ func (s *Cache) dropPenalty(w *Workload) {
 // Sample notes what the LocalQueues use, if it is time for it. Their order may be
 // another one then, so all are judged again.
 func (s *Cache) Sample(now time.Time) {
-	if s.SampleAt.IsZero() || now.Before(s.SampleAt) {
+	if s.sampleAt.IsZero() || now.Before(s.sampleAt) {
 		return
 	}
-	s.SampleAt = time.Time{}
+	s.sampleAt = time.Time{}
 	for _, lq := range s.LocalQueues {
 		q := s.Queues[lq.Object.Spec.ClusterQueue]
 		if q == nil || !s.SharesByUsage(q) || lq.idle() {
 			continue
 		}
 		lq.Record = s.Sharing.Sample(lq.Record, ofResources(quota.Amounts(lq.Admitted)), SampleTime(now))
-		for uid, entry := range lq.Entries {
+		for uid, entry := range lq.entries {
 			switch w := s.Workloads[uid]; {
 			case w != nil && w.Local == lq && w.admitted:
 				lq.dropPenalty(uid)
@@ -65,7 +65,7 @@ func (s *Cache) Sample(now time.Time) {
 		s.Dirty.LocalQueues[lq] = true
 		q.RequeueInadmissible()
 		if !lq.idle() {
-			s.SampleAt = now.Add(s.Sharing.Interval)
+			s.sampleAt = now.Add(s.Sharing.Interval)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (s *Cache) Set(object metav1.Object) {
 		key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 		lq := s.LocalQueues[key]
 		if lq == nil {
-			lq = &LocalQueue{counts: NewCounts(), consumption: consumptionOf(o)}
+			lq = &LocalQueue{counts: newCounts(), consumption: consumptionOf(o)}
 			s.LocalQueues[key] = lq
 			s.Outdated = true
 		} else {
@@ -48,8 +48,8 @@ func (s *Cache) Set(object metav1.Object) {
 	case *kueue.ResourceFlavor:
 		have := s.Flavors[kueue.ResourceFlavorReference(o.Name)]
 		s.replaced(o, existing(s.Flavors, kueue.ResourceFlavorReference(o.Name)))
-		s.Selects(FlavorKeys(have), -1)
-		s.Selects(FlavorKeys(o), +1)
+		s.selects(flavorKeys(have), -1)
+		s.selects(flavorKeys(o), +1)
 		s.Flavors[kueue.ResourceFlavorReference(o.Name)] = o
 	case *kueue.AdmissionCheck:
 		have := s.Checks[kueue.AdmissionCheckReference(o.Name)]
@@ -110,7 +110,7 @@ func (s *Cache) Delete(object metav1.Object) {
 	case *kueue.Cohort:
 		delete(s.Cohorts, kueue.CohortReference(o.Name))
 	case *kueue.ResourceFlavor:
-		s.Selects(FlavorKeys(s.Flavors[kueue.ResourceFlavorReference(o.Name)]), -1)
+		s.selects(flavorKeys(s.Flavors[kueue.ResourceFlavorReference(o.Name)]), -1)
 		delete(s.Flavors, kueue.ResourceFlavorReference(o.Name))
 	case *kueue.AdmissionCheck:
 		delete(s.Checks, kueue.AdmissionCheckReference(o.Name))
@@ -126,7 +126,7 @@ func (s *Cache) Delete(object metav1.Object) {
 	s.Outdated = true
 }
 
-// known is the object of a name, or a nil interface.
+// existing is the object of a name, or a nil interface.
 func existing[K comparable, T metav1.Object](objects map[K]T, name K) metav1.Object {
 	if o, ok := objects[name]; ok {
 		return o
@@ -162,7 +162,7 @@ func (s *Cache) WantsCapacity() bool {
 // WakeAt is the earliest time at which time alone may change something; zero if
 // only events can.
 func (s *Cache) WakeAt() time.Time {
-	at := workload.Earliest(s.Timers.next(), s.SampleAt)
+	at := workload.Earliest(s.Timers.next(), s.sampleAt)
 	for _, t := range s.Trees {
 		at = workload.Earliest(at, t.RejudgeAt)
 	}

@@ -16,7 +16,7 @@ import (
 // SelectedKeys are the node labels that Workloads and flavors select on, in order.
 func (s *Cache) SelectedKeys() []string { return slices.Sorted(maps.Keys(s.selected)) }
 
-func (s *Cache) Selects(keys []string, by int) {
+func (s *Cache) selects(keys []string, by int) {
 	for _, k := range keys {
 		if s.selected[k] += by; s.selected[k] == 0 {
 			delete(s.selected, k)
@@ -24,7 +24,7 @@ func (s *Cache) Selects(keys []string, by int) {
 	}
 }
 
-func FlavorKeys(f *kueue.ResourceFlavor) []string {
+func flavorKeys(f *kueue.ResourceFlavor) []string {
 	if f == nil {
 		return nil
 	}
@@ -39,7 +39,7 @@ func (s *Cache) setWorkload(object *kueue.Workload) {
 		w = s.NewWorkload(object)
 		w.PriorityUnchecked = true
 		s.Workloads[object.UID] = w
-		s.Selects(w.Keys, +1)
+		s.selects(w.Keys, +1)
 		s.add(w)
 		s.UpdateReplacement(w, workload.HasQuota(object))
 		s.Due[object.UID] = w
@@ -53,9 +53,9 @@ func (s *Cache) setWorkload(object *kueue.Workload) {
 	before := w.held()
 	w.PriorityUnchecked = w.PriorityUnchecked || ClassOf(old) != ClassOf(object)
 	s.remove(w)
-	s.Selects(w.Keys, -1)
+	s.selects(w.Keys, -1)
 	s.read(w, object)
-	s.Selects(w.Keys, +1)
+	s.selects(w.Keys, +1)
 	if workload.HasQuota(object) {
 		// What a verdict gave is in the object by now.
 		w.Assumed, w.AssumedUsage = nil, nil
@@ -102,7 +102,7 @@ func (s *Cache) forget(w *Workload) {
 	}
 	s.remove(w)
 	s.charge(w)
-	s.Selects(w.Keys, -1)
+	s.selects(w.Keys, -1)
 	uid := w.Object.UID
 	delete(s.Workloads, uid)
 	delete(s.Due, uid)

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// parameter is what the job's annotations say of one; empty if nothing.
+// parameterOf is what the job's annotations say of one; empty if nothing.
 func parameterOf(w *kueue.Workload, name string) string {
 	return w.Annotations[workload.ParameterPrefix+name]
 }

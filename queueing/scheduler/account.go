@@ -72,7 +72,7 @@ type Holder struct {
 	Borrows bool
 }
 
-// OptionsOf looks at each flavor once more, and at the machines there.
+// optionsOf looks at each flavor once more, and at the machines there.
 func (s *Cycle) optionsOf(w *cache.Workload) (out []Option) {
 	_, tried := s.Assign(w.Queue, w)
 	for _, flavor := range cache.FlavorsOf(w.Queue.Object) {

@@ -106,7 +106,7 @@ func (d *drainer) fitsNow(q *cache.ClusterQueue, usage quota.Amounts) bool {
 }
 
 // unclaim puts the tree back to what is used. As long as there are claims, every
-// cycle judges anew, so that what was claimed is not given to another Workload.
+// cycle judges all again, so that what was claimed is not given to another Workload.
 func (d *drainer) unclaim() {
 	for i := range d.claims {
 		d.claims[i].undo()

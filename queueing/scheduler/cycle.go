@@ -51,14 +51,16 @@ func (s *Cycle) Run() (out []lifecycle.Verdict) {
 // and puts it in line if it waits for quota.
 func (s *Cycle) next(w *cache.Workload) *lifecycle.Verdict {
 	s.cache.Timers.Set(w, time.Time{})
-	switch {
-	case workload.IsFinished(w.Object):
+	if workload.IsFinished(w.Object) {
 		return s.rules.DeleteStale(w, nil)
-	case s.rules.Orphaned(w) != nil:
-		return s.rules.Orphaned(w)
-	case s.cache.ReplacementOf(w) != nil:
-		return s.rules.FinishReplaced(w, s.cache.ReplacementOf(w))
-	case workload.HasQuota(w.Object):
+	}
+	if v := s.rules.Orphaned(w); v != nil {
+		return v
+	}
+	if by := s.cache.ReplacementOf(w); by != nil {
+		return s.rules.FinishReplaced(w, by)
+	}
+	if workload.HasQuota(w.Object) {
 		return s.rules.Advance(w)
 	}
 	v, q := s.gate(w)

@@ -38,7 +38,7 @@ func TestPreemptionGates(t *testing.T) {
 			if h == nil {
 				return
 			}
-			status := workload.Waiting(object, nil, h.Reason, h.Message, time.Now())
+			status := workload.Waiting(object, nil, h.reason, h.message, time.Now())
 			if blocked := apimeta.FindStatusCondition(status.Conditions, kueue.WorkloadBlockedOnPreemptionGates); blocked == nil || blocked.Reason != kueue.PreemptionGated {
 				t.Errorf("the condition for those that open gates is missing: %+v", status.Conditions)
 			}

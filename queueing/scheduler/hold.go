@@ -20,7 +20,7 @@ func (s *Cycle) gated(w *cache.Workload, p *Proposal) *blocker {
 	if len(p.victims) == 0 || gate == "" {
 		return nil
 	}
-	return &blocker{Reason: kueue.WorkloadAdmissionGated, Message: "Workload requires preemption, but it's gated by preemptionGate " + gate +
+	return &blocker{reason: kueue.WorkloadAdmissionGated, message: "Workload requires preemption, but it's gated by preemptionGate " + gate +
 		"; it is admitted when the gate is open or quota is free"}
 }
 
@@ -39,7 +39,7 @@ func (s *Cycle) blockedBy(w *cache.Workload, p *Proposal) *blocker {
 // it is looked at again.
 func (d *drainer) block(l *line, h *blocker) {
 	w := l.rest[0]
-	r := refusalOf(h.Reason, h.Message)
+	r := refusalOf(h.reason, h.message)
 	r.Until = h.until
 	if l.first.ahead {
 		// It still is to have just that, so what it has asked for is kept.
@@ -54,14 +54,14 @@ func (d *drainer) block(l *line, h *blocker) {
 	d.out = d.s.appendWaiting(d.out, w, r)
 }
 
-// awaitsPods holds back everybody as long as pods of a Workload with quota are not
+// awaitsPods holds back all Workloads as long as pods of a Workload with quota are not
 // ready, where admission is blocked by that.
 func (s *Cycle) awaitsPods(*cache.Workload, *Proposal) *blocker {
 	if !s.cache.BlocksAdmission() || len(s.cache.PodsNotReady) == 0 {
 		return nil
 	}
 	first := slices.MinFunc(slices.Collect(maps.Values(s.cache.PodsNotReady)), func(a, b *cache.Workload) int { return strings.Compare(string(a.Object.UID), string(b.Object.UID)) })
-	return &blocker{Reason: kueue.WorkloadQuotaReservedReasonWaitingForPodsReady, Message: fmt.Sprintf(
+	return &blocker{reason: kueue.WorkloadQuotaReservedReasonWaitingForPodsReady, message: fmt.Sprintf(
 		"Waiting for all admitted workloads to be in PodsReady condition (waitForPodsReady.blockAdmission): %d are not, such as %s/%s",
 		len(s.cache.PodsNotReady), first.Object.Namespace, first.Object.Name)}
 }

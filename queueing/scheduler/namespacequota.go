@@ -43,7 +43,7 @@ func (s *Cycle) overNamespaceQuota(w *cache.Workload, p *Proposal) *blocker {
 		ns.Short = map[types.UID]*cache.Workload{}
 	}
 	ns.Short[w.Object.UID] = w
-	return &blocker{Reason: ReasonWaitingForNamespaceQuota, Message: strings.Join(short, "; ") +
+	return &blocker{reason: ReasonWaitingForNamespaceQuota, message: strings.Join(short, "; ") +
 		"; this changes when pods of the namespace end or the quota is raised", until: next, stepsAside: true}
 }
 

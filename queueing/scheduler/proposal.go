@@ -31,7 +31,7 @@ type Proposal struct {
 
 // blocker is why a Workload that could have its quota does not get it yet.
 type blocker struct {
-	Reason, Message string
+	reason, message string
 	// until is when time alone may change it; zero is never.
 	until time.Time
 	// stepsAside: others need not wait behind it, not even in StrictFIFO.

@@ -30,8 +30,8 @@ func (s *Cycle) replacedIsChanging(w *cache.Workload, p *Proposal) *blocker {
 	if !changes {
 		return nil
 	}
-	return &blocker{Reason: kueue.WorkloadQuotaReservedReasonPendingEvaluation, until: s.now.Add(lookAgain), stepsAside: true,
-		Message: fmt.Sprintf("Workload %s, which this one replaces, is being changed", key.Name)}
+	return &blocker{reason: kueue.WorkloadQuotaReservedReasonPendingEvaluation, until: s.now.Add(lookAgain), stepsAside: true,
+		message: fmt.Sprintf("Workload %s, which this one replaces, is being changed", key.Name)}
 }
 
 // lookAgain is how long a slice waits for the one that it replaces. A write takes

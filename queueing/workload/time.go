@@ -7,7 +7,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// end is the latest time at which the Workload gives its quota back; ok is false if
+// EndOf is the latest time at which the Workload gives its quota back; ok is false if
 // nothing says so.
 func EndOf(w *kueue.Workload, now time.Time) (at time.Time, ok bool) {
 	most, ok := MostTime(w)

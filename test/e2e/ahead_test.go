@@ -132,7 +132,7 @@ func TestNobodyLeavesForMachinesThatCannotBeHad(t *testing.T) {
 	if c.Status != metav1.ConditionFalse || c.Reason != workloads.ReasonWaitingForCapacity {
 		t.Errorf("high waits because of %s: %s", c.Reason, c.Message)
 	}
-	s.Eventually("high says who keeps running", func() bool {
+	s.Eventually("high says which jobs keep running", func() bool {
 		c = meta.FindStatusCondition(s.Workload(high).Status.Conditions, kueue.WorkloadQuotaReserved)
 		return strings.Contains(c.Message, "16 nvidia.com/gpu") && strings.Contains(c.Message, "low")
 	}, func() string { return fmt.Sprint(c) })

@@ -170,7 +170,7 @@ func TestAQueuedGangThatLosesAMachineBeginsAnew(t *testing.T) {
 	newSite(t).losesAMachine("was lost with 1 pod of the gang", func(reclaimed func()) { reclaimed() })
 }
 
-// pausedWhileAMachineIsLost: the gang begins anew once its pod is seen to be stranded, for
+// pausedWhileAMachineIsLost: the gang is queued again once its pod is seen to be stranded, for
 // a minute.
 func pausedWhileAMachineIsLost(s *site) {
 	s.losesAMachine("1 pod of the gang could not be scheduled for", s.paused)
