@@ -14,9 +14,8 @@ func TestWritesForAThroughput(t *testing.T) {
 	const (
 		needed, byEviction = 2, 3
 		mostReasons        = 1
-		// mostOfQueues is the share of all writes that the statuses of queues may have. They
-		// cost by time, 5 % on a quiet machine; one for each Workload would be more than this.
-		mostOfQueues = 0.15
+		// mostOfQueues is the share of all writes that the statuses of queues may have.
+		mostOfQueues = 0.05
 	)
 	s := newArena(t, contenders[muster]).mixed(10)
 	if got := s.writes["workloads"]; got != 1 {

@@ -40,7 +40,7 @@ func newSite(t *testing.T) *site {
 func alone(t *testing.T, purpose string, config cluster.Config, needed ...promises.Check) *testbed.Cluster {
 	t.Helper()
 	c := started(t, purpose, config)
-	if err := c.Watch(context.WithoutCancel(t.Context()), crowded, func(o *invariants.Options) { o.PutOff = 5 * time.Minute }); err != nil {
+	if err := c.Watch(context.WithoutCancel(t.Context()), func(o *invariants.Options) { o.PutOff = 5 * time.Minute }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

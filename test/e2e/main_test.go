@@ -14,7 +14,6 @@ import (
 
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/sandbox"
-	"github.com/muster-dev/muster/test/invariants"
 	"github.com/muster-dev/muster/test/invariants/promises"
 	"github.com/muster-dev/muster/test/testbed"
 )
@@ -36,20 +35,13 @@ func TestMain(m *testing.M) {
 			if shared, err = testbed.Start(ctx, "e2e", withClouds()); err != nil {
 				return nil, err
 			}
-			return shared, shared.Watch(ctx, crowded)
+			return shared, shared.Watch(ctx)
 		},
 		Needed: []promises.Check{
 			promises.BoundPods, promises.CreatedPods, promises.Provisions, promises.Launches, promises.RollBacks, promises.GivenBack,
 			promises.Bookings, promises.Consumed, promises.Departures, promises.Reservations, promises.RunningJobs, promises.PendingWorkloads, promises.PendingRequests,
 		},
 	}.Run(m))
-}
-
-// crowded doubles the bounds of seconds: so many stories at a time keep a small machine
-// busy, and Muster waits for its turn as they do.
-func crowded(o *invariants.Options) {
-	o.ExplainBound *= 2
-	o.RollbackBound *= 2
 }
 
 // whole is a cluster with all of Muster.
