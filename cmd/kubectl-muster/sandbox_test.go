@@ -113,7 +113,7 @@ func TestOnASandbox(t *testing.T) {
 	s := &onSandbox{t, running.Kubeconfig()}
 
 	s.tells([]string{"explain", "job/train"},
-		"waits for machines.\nClusterQueue research, LocalQueue main, priority 0: 1st of 1 in the queue", "3 of 4 machines came",
+		"waits for machines.\nClusterQueue research, LocalQueue main, priority 0: 1st of 1 in the queue", "3 of 4 machines were made",
 		"time: the backoff of NodeGroup h100 ends at", "h100 nvidia.com/gpu 32 64 0 64 0", "h100 h100 OnDemand 98.32 0 of 8 4 ", "Stockout, ")
 	s.tells([]string{"queue", "research"}, "research 1 default job/train 0", "waits for machines")
 	s.tells([]string{"capacity"}, "h100 OnDemand - 98.32 0 of 8 0 0", "Stockout")
@@ -130,7 +130,7 @@ func TestOnASandbox(t *testing.T) {
 	s.refuses([]string{"capacity", "--as", "nobody"}, "--verb=list --resource=nodegroups.muster.dev;")
 
 	tenant := []string{"--as", "system:serviceaccount:default:tenant"}
-	s.tells(append([]string{"explain", "job/train"}, tenant...), "waits for machines, as recorded", "3 of 4 machines came",
+	s.tells(append([]string{"explain", "job/train"}, tenant...), "waits for machines, as recorded", "3 of 4 machines were made",
 		"Recent events", "list nodes in all namespaces", "Ask an administrator for the ClusterRole muster-explain", "kubectl create clusterrole muster-explain-some --verb=list --resource=nodes;")
 
 	s.simulates()
