@@ -92,6 +92,19 @@ type Provider interface {
 	Watcher
 }
 
+// Cluster is what the adapters of all clouds know of the cluster that they work for.
+type Cluster struct {
+	// UID of the namespace kube-system. Whatever an adapter makes carries it. Machines with
+	// another one are another cluster's, even if both clusters have the same name: kubeadm
+	// names all of them kubernetes, and a restored copy has the name of its original.
+	UID string
+	// Groups lists the NodeGroups.
+	Groups func(context.Context) ([]*v1alpha1.NodeGroup, error)
+	// MayAct returns an error while another process may act in place of this one: nothing is
+	// changed then. nil means that there is no other.
+	MayAct func() error
+}
+
 // Error is an error of a cloud.
 type Error struct {
 	// Class tells what to do next.

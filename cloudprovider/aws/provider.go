@@ -27,6 +27,8 @@ type Config struct {
 	// Cluster is the cluster's name. Muster touches only what carries the tag
 	// kubernetes.io/cluster/<Cluster>.
 	Cluster string
+	// ClusterUID tells clusters of the same name apart, see cloudprovider.Cluster.
+	ClusterUID string
 	// Endpoint stands in for the addresses of all services; empty for AWS's own.
 	Endpoint string
 	// Groups lists the NodeGroups of the cluster.
@@ -82,6 +84,8 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		return nil, fmt.Errorf("region is empty: give the region of the cluster, for example us-east-1")
 	case c.Cluster == "":
 		return nil, fmt.Errorf("cluster is empty: give the name of the cluster, as in the tag %s<name>", clusterTag)
+	case c.ClusterUID == "":
+		return nil, fmt.Errorf("the cluster's UID is empty: give the UID of namespace kube-system")
 	}
 	sdk, err := config.LoadDefaultConfig(ctx, config.WithRegion(c.Region),
 		config.WithRetryer(func() aws.Retryer { return newRetryer(c.unpaced) }),

@@ -24,11 +24,13 @@ import (
 const (
 	region  = "us-east-1"
 	cluster = "prod"
-	group   = "gpu"
-	kind    = "p5.48xlarge"
-	zone    = "us-east-1a"
-	subnet  = "subnet-a"
-	token   = "0c7a8e34-6c5e-4ad0-8f43-0d1f6f2b6c11-1"
+	// clusterUID is the UID of the cluster's namespace kube-system.
+	clusterUID = "6f1d9b1e-3c0e-4f53-9c38-6f6a7b1e0c11"
+	group      = "gpu"
+	kind       = "p5.48xlarge"
+	zone       = "us-east-1a"
+	subnet     = "subnet-a"
+	token      = "0c7a8e34-6c5e-4ad0-8f43-0d1f6f2b6c11-1"
 )
 
 var spotPool = cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: kind, Zone: zone, Market: v1alpha1.Spot}
@@ -108,7 +110,7 @@ func (s *sim) provider() *Provider { return s.providerThat(nil) }
 func (s *sim) providerThat(mayAct func() error) *Provider {
 	s.t.Helper()
 	p, err := New(context.Background(), Config{
-		Region: region, Cluster: cluster, Endpoint: s.server.URL, Clock: s.clock, MayAct: mayAct, unpaced: true,
+		Region: region, Cluster: cluster, ClusterUID: clusterUID, Endpoint: s.server.URL, Clock: s.clock, MayAct: mayAct, unpaced: true,
 		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return s.groups, nil },
 	})
 	if err != nil {

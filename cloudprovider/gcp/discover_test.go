@@ -336,7 +336,8 @@ func TestNew(t *testing.T) {
 		"no project":              {gcp.Config{Cluster: "c"}, "project of provider gcp is missing"},
 		"a cluster of capitals":   {gcp.Config{Project: "p", Cluster: "Prod"}, `cluster of provider gcp is "Prod"`},
 		"no cluster":              {gcp.Config{Project: "p"}, `cluster of provider gcp is ""`},
-		"calls that are negative": {gcp.Config{Project: "p", Cluster: "c", CallsPerSecond: -1}, "are -1"},
+		"no cluster UID":          {gcp.Config{Project: "p", Cluster: "c"}, "cluster UID of provider gcp is missing"},
+		"calls that are negative": {gcp.Config{Project: "p", Cluster: "c", ClusterUID: "u", CallsPerSecond: -1}, "are -1"},
 	} {
 		if _, err := gcp.New(context.Background(), tc.config); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %q", name, err, tc.want)

@@ -115,7 +115,7 @@ func (l *lab) providerOf(cluster string) *gcp.Provider { return l.providerThat(c
 func (l *lab) providerThat(cluster string, mayAct func() error) *gcp.Provider {
 	l.Helper()
 	p, err := gcp.New(context.Background(), gcp.Config{
-		Project: project, Cluster: cluster, Clock: l.clock, Endpoint: l.url, CallsPerSecond: 100_000, MayAct: mayAct,
+		Project: project, Cluster: cluster, ClusterUID: "uid-of-" + cluster, Clock: l.clock, Endpoint: l.url, CallsPerSecond: 100_000, MayAct: mayAct,
 		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return l.groups, nil },
 	})
 	if err != nil {

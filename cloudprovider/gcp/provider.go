@@ -30,6 +30,8 @@ type Config struct {
 	// Cluster tells the machines of this cluster from those of others in the
 	// project: it is the value of a label on them.
 	Cluster string
+	// ClusterUID tells clusters of the same name apart, see cloudprovider.Cluster.
+	ClusterUID string
 	// Groups lists the NodeGroups of the cluster, of all providers.
 	Groups func(context.Context) ([]*v1alpha1.NodeGroup, error)
 	Clock  clock.WithTicker
@@ -56,6 +58,8 @@ func (c *Config) validate() error {
 	case !validCluster.MatchString(c.Cluster):
 		return fmt.Errorf("the cluster of provider gcp is %q: it becomes the value of a label, so use lower-case letters, digits, hyphens and "+
 			"underscores, 63 at most", c.Cluster)
+	case c.ClusterUID == "":
+		return fmt.Errorf("the cluster UID of provider gcp is missing: give the UID of namespace kube-system")
 	case c.CallsPerSecond < 0:
 		return fmt.Errorf("the calls per second of provider gcp are %d: they must not be negative", c.CallsPerSecond)
 	}

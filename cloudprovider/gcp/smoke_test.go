@@ -21,7 +21,7 @@ func TestRealCloud(t *testing.T) {
 	}
 	ctx := context.Background()
 	p, err := gcp.New(ctx, gcp.Config{
-		Project: id, Cluster: "muster-smoke-test", Clock: clock.RealClock{},
+		Project: id, Cluster: "muster-smoke-test", ClusterUID: "muster-smoke-test", Clock: clock.RealClock{},
 		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return nil, nil },
 	})
 	if err != nil {

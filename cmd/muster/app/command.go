@@ -57,10 +57,8 @@ type Options struct {
 // metricsSecure is a flag whose default depends on another flag.
 const metricsSecure = "metrics-secure"
 
-// Connect makes an adapter for each configured cloud, given a way to list the NodeGroups.
-// The adapters change nothing while mayAct, if not nil, returns an error.
-type Connect func(ctx context.Context, clouds configuration.Clouds, groups func(context.Context) ([]*v1alpha1.NodeGroup, error),
-	mayAct func() error) (map[v1alpha1.Provider]cloudprovider.Provider, error)
+// Connect makes an adapter for each configured cloud.
+type Connect func(context.Context, configuration.Clouds, cloudprovider.Cluster) (map[v1alpha1.Provider]cloudprovider.Provider, error)
 
 // NewCommand returns the command of the manager. The adapters of the clouds are passed in,
 // since they bring the clouds' SDKs, which take long to compile.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/kwok"
+	"github.com/muster-dev/muster/cmd/muster/configuration"
 	"github.com/muster-dev/muster/deploy"
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -232,9 +234,13 @@ func queued(kube client.Reader, o Options) func(context.Context, *provreq.Provis
 // installed.
 func clouds(ctx context.Context, mgr ctrl.Manager, o Options) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
 	out := map[v1alpha1.Provider]cloudprovider.Provider{}
-	if o.connect != nil {
-		var err error
-		if out, err = o.connect(ctx, o.Clouds, groups(mgr.GetClient()), o.mayAct); err != nil {
+	if o.connect != nil && o.Clouds != (configuration.Clouds{}) {
+		uid, err := clusterUID(ctx, mgr.GetAPIReader())
+		if err != nil {
+			return nil, err
+		}
+		out, err = o.connect(ctx, o.Clouds, cloudprovider.Cluster{UID: uid, Groups: groups(mgr.GetClient()), MayAct: o.mayAct})
+		if err != nil {
 			return nil, fmt.Errorf("provisioning.clouds: %w", err)
 		}
 	}
@@ -248,6 +254,16 @@ func clouds(ctx context.Context, mgr ctrl.Manager, o Options) (map[v1alpha1.Prov
 		return nil, fmt.Errorf("checking for simulated machines: %w", err)
 	}
 	return out, nil
+}
+
+// clusterUID returns the UID of the namespace kube-system. No other cluster has it, whatever
+// its name is, and no cluster loses it.
+func clusterUID(ctx context.Context, kube client.Reader) (string, error) {
+	n := &corev1.Namespace{}
+	if err := kube.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, n); err != nil {
+		return "", fmt.Errorf("reading the identity of the cluster, the UID of namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	return string(n.UID), nil
 }
 
 // groups lists the NodeGroups.

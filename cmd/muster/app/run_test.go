@@ -50,6 +50,16 @@ func TestWhatIsKeptOfObjects(t *testing.T) {
 	}
 }
 
+func TestTheClusterIsKnownByTheUIDOfItsSystemNamespace(t *testing.T) {
+	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "u-1"}}
+	if uid, err := clusterUID(t.Context(), fake.NewClientBuilder().WithObjects(system).Build()); err != nil || uid != "u-1" {
+		t.Errorf("the UID is %q (%v), want u-1", uid, err)
+	}
+	if uid, err := clusterUID(t.Context(), fake.NewClientBuilder().Build()); err == nil {
+		t.Errorf("the UID is %q without the namespace, want an error", uid)
+	}
+}
+
 func TestTheQueueOfARequestIsThatOfItsWorkload(t *testing.T) {
 	scheme, err := NewScheme()
 	if err != nil {

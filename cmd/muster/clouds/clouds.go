@@ -16,12 +16,12 @@ import (
 )
 
 // Connect makes an adapter for each configured cloud. It makes no call.
-func Connect(ctx context.Context, c configuration.Clouds, groups func(context.Context) ([]*v1alpha1.NodeGroup, error),
-	mayAct func() error) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
+func Connect(ctx context.Context, c configuration.Clouds, cluster cloudprovider.Cluster) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
 	out := map[v1alpha1.Provider]cloudprovider.Provider{}
 	if c.AWS != nil {
 		p, err := aws.New(ctx, aws.Config{
-			Region: c.AWS.Region, Cluster: c.AWS.Cluster, Endpoint: c.AWS.Endpoint, Groups: groups, MayAct: mayAct, Clock: clock.RealClock{},
+			Region: c.AWS.Region, Cluster: c.AWS.Cluster, ClusterUID: cluster.UID, Endpoint: c.AWS.Endpoint,
+			Groups: cluster.Groups, MayAct: cluster.MayAct, Clock: clock.RealClock{},
 		})
 		if err != nil {
 			return nil, fmt.Errorf("aws: %w", err)
@@ -30,7 +30,8 @@ func Connect(ctx context.Context, c configuration.Clouds, groups func(context.Co
 	}
 	if c.GCP != nil {
 		p, err := gcp.New(ctx, gcp.Config{
-			Project: c.GCP.Project, Cluster: c.GCP.Cluster, Endpoint: c.GCP.Endpoint, Groups: groups, MayAct: mayAct, Clock: clock.RealClock{},
+			Project: c.GCP.Project, Cluster: c.GCP.Cluster, ClusterUID: cluster.UID, Endpoint: c.GCP.Endpoint,
+			Groups: cluster.Groups, MayAct: cluster.MayAct, Clock: clock.RealClock{},
 		})
 		if err != nil {
 			return nil, fmt.Errorf("gcp: %w", err)
