@@ -12,6 +12,7 @@ import (
 	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -43,6 +44,10 @@ func (p *Provider) Discover(ctx context.Context) (cloudprovider.Discovery, error
 		}
 		if refused == "" && c.ours {
 			d.candidates = append(d.candidates, c)
+			if err := p.claim(ctx, c.group); err != nil {
+				// The first launch claims it at the latest. Until then the machines that it launches by itself are not listed.
+				log.FromContext(ctx).Error(err, "An Auto Scaling group cannot be claimed for the cluster", "group", c.name)
+			}
 		} else if refused != "" {
 			out.Refused = append(out.Refused, cloudprovider.Refused{Group: deref(groups[i].AutoScalingGroupName), Reason: refused})
 		}
@@ -108,6 +113,9 @@ func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *
 			}
 		}
 		return c, fmt.Sprintf("it has no tag of a cluster: tag it %s%s=%s", clusterTag, d.config.Cluster, owned), nil
+	}
+	if uid := clusterOf(g); uid != "" && uid != d.config.ClusterUID {
+		return c, d.otherCluster(uid), nil
 	}
 	if refused := c.choose(); refused != "" {
 		return c, refused, nil

@@ -130,6 +130,9 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 			Message: fmt.Sprintf("Auto Scaling group %s has no launch template: launch configurations are not supported, move it to a "+
 				"launch template", l.spec.AutoScalingGroup)}
 	}
+	if err := p.claim(ctx, l.group); err != nil {
+		return err
+	}
 	all, err := p.instances(ctx, append(p.ours(), tagFilter(groupTag, l.spec.AutoScalingGroup))...)
 	if err != nil {
 		return err
@@ -168,6 +171,43 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 		}
 	}
 	return nil
+}
+
+// clusterOf is the UID of the cluster that has claimed the group; empty for none.
+func clusterOf(g *asgtypes.AutoScalingGroup) string {
+	for _, t := range g.Tags {
+		if deref(t.Key) == clusterUIDTag {
+			return deref(t.Value)
+		}
+	}
+	return ""
+}
+
+// claim tags a group with the cluster's UID, unless another cluster has claimed it: what it
+// launches by itself carries nothing that tells clusters of one name apart.
+func (p *Provider) claim(ctx context.Context, g *asgtypes.AutoScalingGroup) error {
+	switch uid := clusterOf(g); uid {
+	case p.config.ClusterUID:
+		return nil
+	case "":
+		_, err := p.autoscaling.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{Tags: []asgtypes.Tag{{
+			Key: aws.String(clusterUIDTag), Value: aws.String(p.config.ClusterUID), PropagateAtLaunch: aws.Bool(false),
+			ResourceId: g.AutoScalingGroupName, ResourceType: aws.String("auto-scaling-group"),
+		}}})
+		if err != nil {
+			return fmt.Errorf("CreateOrUpdateTags: %w", refusal(err))
+		}
+		return nil
+	default:
+		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "OtherCluster", Message: "Auto Scaling group " + deref(g.AutoScalingGroupName) +
+			" is not Muster's here: " + p.otherCluster(uid)}
+	}
+}
+
+// otherCluster tells that a group was claimed by another cluster of the same name.
+func (p *Provider) otherCluster(uid string) string {
+	return fmt.Sprintf("its tag %s is %s, the UID of another cluster, and that of this one is %s; if this cluster replaces that one, remove the tag",
+		clusterUIDTag, uid, p.config.ClusterUID)
 }
 
 // groups describes the Auto Scaling groups of those names that exist.

@@ -24,10 +24,12 @@ const (
 	nodeGroupTag = "muster.dev/node-group"
 	// groupTag names the Auto Scaling group that a machine counts against.
 	groupTag = "muster.dev/auto-scaling-group"
-	// clusterTag, followed by the cluster's name, is how clusters in one account tell
-	// their machines apart.
-	clusterTag = "kubernetes.io/cluster/"
-	owned      = "owned"
+	// clusterTag, followed by the cluster's name, and clusterUIDTag are how clusters in one
+	// account tell their machines apart: names are not unique. An Auto Scaling group bears
+	// both, too, so that what it launches by itself is one cluster's.
+	clusterTag    = "kubernetes.io/cluster/"
+	clusterUIDTag = "muster.dev/cluster-uid"
+	owned         = "owned"
 	// ownerTag is how Auto Scaling marks the machines of a group.
 	ownerTag = "aws:autoscaling:groupName"
 )
@@ -37,6 +39,7 @@ func (p *Provider) tags(req cloudprovider.LaunchRequest) map[string]string {
 	return map[string]string{
 		launchTag: req.Token, requestTag: req.Request, nodeGroupTag: req.Group.Name,
 		groupTag: req.Group.Spec.AWS.AutoScalingGroup, clusterTag + p.config.Cluster: owned,
+		clusterUIDTag: p.config.ClusterUID,
 	}
 }
 
@@ -70,7 +73,7 @@ func tagFilter(key string, values ...string) ec2types.Filter {
 // ours are the filters of what Muster has made for the cluster.
 func (p *Provider) ours() []ec2types.Filter {
 	return []ec2types.Filter{
-		tagFilter(clusterTag+p.config.Cluster, owned),
+		tagFilter(clusterTag+p.config.Cluster, owned), tagFilter(clusterUIDTag, p.config.ClusterUID),
 		{Name: aws.String("tag-key"), Values: []string{launchTag}},
 	}
 }

@@ -29,6 +29,8 @@ type intent struct {
 	at     time.Time
 	group  string
 	launch string
+	// cluster is the UID of the cluster whose launch it is.
+	cluster string
 }
 
 const (
@@ -45,7 +47,7 @@ func (i *intent) name() string { return holdPrefix + i.autoScalingGroup + "/" + 
 
 func (i *intent) tag() asgtypes.Tag {
 	return asgtypes.Tag{
-		Key: aws.String(intentTag + i.call), Value: aws.String(fmt.Sprintf("%d %d %s %s %s", i.at.Unix(), i.count, i.subnet, i.group, i.launch)),
+		Key: aws.String(intentTag + i.call), Value: aws.String(fmt.Sprintf("%d %d %s %s %s %s", i.at.Unix(), i.count, i.subnet, i.group, i.launch, i.cluster)),
 		ResourceId: aws.String(i.autoScalingGroup), ResourceType: aws.String("auto-scaling-group"), PropagateAtLaunch: aws.Bool(false),
 	}
 }
@@ -63,7 +65,7 @@ func intents(g *asgtypes.AutoScalingGroup) (out []intent) {
 		}
 		i := intent{autoScalingGroup: deref(g.AutoScalingGroupName), call: call}
 		var at int64
-		if _, err := fmt.Sscanf(deref(t.Value), "%d %d %s %s %s", &at, &i.count, &i.subnet, &i.group, &i.launch); err != nil {
+		if _, err := fmt.Sscanf(deref(t.Value), "%d %d %s %s %s %s", &at, &i.count, &i.subnet, &i.group, &i.launch, &i.cluster); err != nil {
 			continue // not of Muster's writing
 		}
 		i.at = time.Unix(at, 0)
@@ -102,7 +104,7 @@ func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([
 		}
 		i = &intent{
 			autoScalingGroup: l.spec.AutoScalingGroup, call: *l.clientToken("launch"), count: l.Count, subnet: l.spec.Subnet,
-			at: p.config.Clock.Now(), group: l.Group.Name, launch: l.Token,
+			at: p.config.Clock.Now(), group: l.Group.Name, launch: l.Token, cluster: p.config.ClusterUID,
 		}
 		if _, err := p.autoscaling.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{Tags: []asgtypes.Tag{i.tag()}}); err != nil {
 			return nil, fmt.Errorf("CreateOrUpdateTags: %w", refusal(err))

@@ -107,10 +107,13 @@ func newSim(t *testing.T, world cloudsim.Config, account simaws.Config) *sim {
 func (s *sim) provider() *Provider { return s.providerThat(nil) }
 
 // providerThat changes something only while it may.
-func (s *sim) providerThat(mayAct func() error) *Provider {
+func (s *sim) providerThat(mayAct func() error) *Provider { return s.providerOf(clusterUID, mayAct) }
+
+// providerOf works for the cluster of that UID; its name is the same for all.
+func (s *sim) providerOf(uid string, mayAct func() error) *Provider {
 	s.t.Helper()
 	p, err := New(context.Background(), Config{
-		Region: region, Cluster: cluster, ClusterUID: clusterUID, Endpoint: s.server.URL, Clock: s.clock, MayAct: mayAct, unpaced: true,
+		Region: region, Cluster: cluster, ClusterUID: uid, Endpoint: s.server.URL, Clock: s.clock, MayAct: mayAct, unpaced: true,
 		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return s.groups, nil },
 	})
 	if err != nil {
@@ -129,7 +132,7 @@ func account(change ...func(*simaws.Config)) simaws.Config {
 		Groups: []simaws.Group{{
 			Name: group, Max: 256, Template: "gpu", Subnets: []string{subnet},
 			Suspended: []string{"ReplaceUnhealthy", "AZRebalance"},
-			Tags:      map[string]string{"muster.dev/enabled": "", clusterTag + cluster: owned},
+			Tags:      map[string]string{"muster.dev/enabled": "", clusterTag + cluster: owned, clusterUIDTag: clusterUID},
 		}},
 	}
 	for _, f := range change {

@@ -16,38 +16,38 @@ import (
 const mostNames = 100
 
 // list is all that costs money: what Muster has made, what else the Auto Scaling
-// groups of the cluster own, and holds.
+// groups that the cluster has claimed own, and holds.
 func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 	nodeGroups, err := p.config.Groups(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list NodeGroups: %w", err)
 	}
 	byOwner := map[string][]*v1alpha1.NodeGroup{}
-	var owning []string
 	for _, g := range nodeGroups {
 		if g.Spec.AWS == nil || g.Spec.AWS.Region != p.config.Region {
 			continue
 		}
-		name := g.Spec.AWS.AutoScalingGroup
-		byOwner[name] = append(byOwner[name], g)
-		if g.Spec.AWS.LaunchMethod == v1alpha1.AWSLaunchInstances && !slices.Contains(owning, name) {
-			owning = append(owning, name)
-		}
+		byOwner[g.Spec.AWS.AutoScalingGroup] = append(byOwner[g.Spec.AWS.AutoScalingGroup], g)
 	}
-	slices.Sort(owning)
 	// The intents come before the machines: one that has gone meanwhile has left
 	// machines with tags.
 	var out []cloudprovider.Machine
 	pending := map[string][]intent{}
-	for names := range slices.Chunk(owning, mostNames) {
+	var claimed []string
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(byOwner)), mostNames) {
 		groups, err := p.groups(ctx, names...)
 		if err != nil {
 			return nil, err
 		}
 		for i := range groups {
+			if clusterOf(&groups[i]) == p.config.ClusterUID {
+				claimed = append(claimed, deref(groups[i].AutoScalingGroupName))
+			}
 			for _, in := range intents(&groups[i]) {
 				pending[in.autoScalingGroup] = append(pending[in.autoScalingGroup], in)
-				out = append(out, in.hold(zoneOf(&groups[i])))
+				if in.cluster == p.config.ClusterUID {
+					out = append(out, in.hold(zoneOf(&groups[i])))
+				}
 			}
 		}
 	}
@@ -55,7 +55,7 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	for names := range slices.Chunk(slices.Sorted(maps.Keys(byOwner)), mostNames) {
+	for names := range slices.Chunk(claimed, mostNames) {
 		members, err := p.instances(ctx, tagFilter(ownerTag, names...))
 		if err != nil {
 			return nil, err

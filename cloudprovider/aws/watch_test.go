@@ -22,7 +22,10 @@ func TestAllThatCostsIsListed(t *testing.T) {
 			c.Pools[i].Script.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Machines: []int64{0}}}
 		}
 	}
-	s := newSim(t, plenty(script), account(func(c *simaws.Config) { c.PageSize = 3 }))
+	s := newSim(t, plenty(script), account(func(c *simaws.Config) {
+		c.PageSize = 3
+		c.Groups = append(c.Groups, simaws.Group{Name: "their-gpu", Max: 8, Template: "gpu", Subnets: []string{subnet}})
+	}))
 	fleet := nodeGroup(v1alpha1.AWSFleet, v1alpha1.Spot)
 	fleet.Name = "gpu-spot"
 	own := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
@@ -35,13 +38,14 @@ func TestAllThatCostsIsListed(t *testing.T) {
 		}
 	}
 	other, err := New(context.Background(), Config{
-		Region: region, Cluster: "test", Endpoint: s.server.URL, Clock: s.clock, unpaced: true,
+		Region: region, Cluster: "test", ClusterUID: "test", Endpoint: s.server.URL, Clock: s.clock, unpaced: true,
 		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return nil, nil },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	theirs := nodeGroup(v1alpha1.AWSFleet, v1alpha1.Spot)
+	theirs.Spec.AWS.AutoScalingGroup = "their-gpu"
 	if _, err := other.Launch(context.Background(), request(theirs, 4, "their-1")); err != nil {
 		t.Fatal(err)
 	}
