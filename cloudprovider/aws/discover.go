@@ -160,6 +160,9 @@ func (c *candidate) choose() (refused string) {
 
 // readTemplate reads what the launch template and the group's policy allow.
 func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refused string) {
+	if c.method == v1alpha1.AWSLaunchInstances && rebalances(c.group) {
+		return unbalanced(c.group)
+	}
 	c.subnets = strings.Split(deref(c.group.VPCZoneIdentifier), ",")
 	if deref(c.group.VPCZoneIdentifier) == "" {
 		return "it has no subnets: name at least one"

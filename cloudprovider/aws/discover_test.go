@@ -82,6 +82,29 @@ func TestDiscover(t *testing.T) {
 			account: func(c *simaws.Config) { c.Groups[0].Tags[managedTag] = "workers" },
 			want:    []string{"gpu p5.48xlarge us-east-1a OnDemand LaunchInstances min=0 max=256 usd=55040m"},
 		},
+		"an EKS managed node group of two zones would terminate a gang": {
+			account: func(c *simaws.Config) {
+				c.Groups[0].Tags[managedTag], c.Groups[0].Subnets, c.Groups[0].Suspended = "workers", []string{subnet, "subnet-b"}, nil
+			},
+			refused: "it spans 2 zones and terminates machines of a gang, which is in one zone, to balance them: make a managed node group " +
+				"for each zone, since EKS does not let AZRebalance be suspended",
+		},
+		"a group of two zones that launches by itself, too": {
+			account: func(c *simaws.Config) {
+				c.Groups[0].Tags[methodTag], c.Groups[0].Subnets, c.Groups[0].Suspended = "LaunchInstances", []string{subnet, "subnet-b"}, nil
+			},
+			refused: "it spans 2 zones and terminates machines of a gang, which is in one zone, to balance them: make a group for each zone, " +
+				"or suspend its process AZRebalance",
+		},
+		"a group of two zones that does not balance them": {
+			account: func(c *simaws.Config) {
+				c.Groups[0].Tags[methodTag], c.Groups[0].Subnets = "LaunchInstances", []string{subnet, "subnet-b"}
+			},
+			want: []string{
+				"gpu p5.48xlarge us-east-1a OnDemand LaunchInstances min=0 max=256 usd=55040m",
+				"gpu p5.48xlarge us-east-1b OnDemand LaunchInstances min=0 max=256 usd=55040m",
+			},
+		},
 		"an EKS managed node group has no machines beside it": {
 			account: func(c *simaws.Config) { c.Groups[0].Tags[managedTag], c.Groups[0].Tags[methodTag] = "workers", "Fleet" },
 			refused: "it belongs to an EKS managed node group, which must own its machines: remove the tag muster.dev/launch-method",

@@ -130,6 +130,10 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 			Message: fmt.Sprintf("Auto Scaling group %s has no launch template: launch configurations are not supported, move it to a "+
 				"launch template", l.spec.AutoScalingGroup)}
 	}
+	if l.spec.LaunchMethod == v1alpha1.AWSLaunchInstances && rebalances(l.group) {
+		return &cloudprovider.Error{Class: v1alpha1.Config, Code: ZoneRebalancing,
+			Message: fmt.Sprintf("Auto Scaling group %s cannot be used: %s", l.spec.AutoScalingGroup, unbalanced(l.group))}
+	}
 	if err := p.claim(ctx, l.group); err != nil {
 		return err
 	}

@@ -434,3 +434,33 @@ func TestWhoMayNotActChangesNothing(t *testing.T) {
 		}
 	})
 }
+
+// A group that balances its zones terminates machines of a gang, which is in one zone.
+func TestAGroupThatRebalancesGetsNoGang(t *testing.T) {
+	twoZones := func(suspended ...string) *sim {
+		return newSim(t, plenty(func(c *cloudsim.Config) {
+			other := demandPool
+			other.Zone = "us-east-1b"
+			c.Pools = append(c.Pools, cloudsim.Pool{PoolKey: other})
+		}), account(func(c *simaws.Config) {
+			c.Groups[0].Subnets, c.Groups[0].Suspended = []string{subnet, "subnet-b"}, suspended
+		}))
+	}
+	g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
+	s := twoZones()
+	s.groups = []*v1alpha1.NodeGroup{g}
+	_, err := s.provider().Launch(context.Background(), request(g, 8, token))
+	s.listed(s.provider()) // at each call the simulated group moves a machine
+	if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Config || !strings.Contains(err.Error(), "suspend its process AZRebalance") {
+		t.Errorf("the launch ends with %v and %d of 8 machines, want a refusal that names the fix", err, s.alive()[token])
+	}
+	s = twoZones("AZRebalance")
+	s.groups = []*v1alpha1.NodeGroup{g}
+	if _, err := s.provider().Launch(context.Background(), request(g, 8, token)); err != nil {
+		t.Fatal(err)
+	}
+	s.listed(s.provider())
+	if alive := s.alive()[token]; alive != 8 {
+		t.Errorf("%d of 8 machines are alive in a group whose rebalancing is suspended", alive)
+	}
+}

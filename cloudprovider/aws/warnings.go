@@ -100,7 +100,7 @@ func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
 		warn(cloudprovider.OtherAutoscaler, "its scheduled actions %s resize it: delete them", strings.Join(names, ", "))
 	}
 	g := c.group
-	if len(g.AvailabilityZones) > 1 && !suspended(g, "AZRebalance") {
+	if rebalances(g) {
 		warn(ZoneRebalancing, "it spans %d zones and moves machines between them, running pods included: suspend its process AZRebalance",
 			len(g.AvailabilityZones))
 	}
@@ -121,6 +121,22 @@ func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
 			"process ReplaceUnhealthy")
 	}
 	return out
+}
+
+// rebalances reports whether a group moves machines between its zones.
+func rebalances(g *asgtypes.AutoScalingGroup) bool {
+	return len(g.AvailabilityZones) > 1 && !suspended(g, "AZRebalance")
+}
+
+// unbalanced tells why a group that rebalances is of no use to LaunchInstances, which puts a
+// gang in one zone.
+func unbalanced(g *asgtypes.AutoScalingGroup) string {
+	fix := "make a group for each zone, or suspend its process AZRebalance"
+	if slices.ContainsFunc(g.Tags, func(t asgtypes.TagDescription) bool { return deref(t.Key) == managedTag }) {
+		fix = "make a managed node group for each zone, since EKS does not let AZRebalance be suspended"
+	}
+	return fmt.Sprintf("it spans %d zones and terminates machines of a gang, which is in one zone, to balance them: %s",
+		len(g.AvailabilityZones), fix)
 }
 
 func suspended(g *asgtypes.AutoScalingGroup, process string) bool {

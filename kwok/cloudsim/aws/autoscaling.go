@@ -48,11 +48,46 @@ func (f *Front) replaceLost() {
 				f.left[in.ID] = true
 			}
 		}
-		if lack := f.desired[g.Name] - len(f.members(g.Name)); lack > 0 {
-			// What does not come now is tried again at the next look.
-			_, _ = f.grow(g, f.config.subnet(g.Subnets[0]), lack)
+		for range f.desired[g.Name] - len(f.members(g.Name)) {
+			smallest, _, _ := f.balance(g)
+			if got, _ := f.grow(g, smallest, 1); len(got) == 0 {
+				break // what does not come now is tried again at the next look
+			}
+		}
+		f.rebalance(g)
+	}
+}
+
+// rebalance moves a machine from the zone with the most to that with the fewest, as the
+// process AZRebalance does: the new one comes first, and pods on the old one are lost.
+func (f *Front) rebalance(g *Group) {
+	smallest, most, fewest := f.balance(g)
+	if slices.Contains(g.Suspended, "AZRebalance") || len(most)-fewest < 2 {
+		return
+	}
+	if got, _ := f.grow(g, smallest, 1); len(got) == 1 {
+		f.world.Terminate(most[0].ID)
+		f.left[most[0].ID] = true
+	}
+}
+
+// balance of a group: the subnet in its zone with the fewest machines and their number, and
+// the machines in its zone with the most.
+func (f *Front) balance(g *Group) (smallest *Subnet, most []cloudsim.Instance, fewest int) {
+	in := map[string][]cloudsim.Instance{}
+	for _, m := range f.members(g.Name) {
+		in[m.Pool.Zone] = append(in[m.Pool.Zone], m)
+	}
+	for _, id := range g.Subnets {
+		s := f.config.subnet(id)
+		if n := len(in[s.Zone]); smallest == nil || n < fewest {
+			smallest, fewest = s, n
+		}
+		if len(in[s.Zone]) > len(most) {
+			most = in[s.Zone]
 		}
 	}
+	return smallest, most, fewest
 }
 
 // Grow raises the desired capacity of a group, as other clients than Muster may do.
