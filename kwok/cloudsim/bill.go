@@ -42,7 +42,14 @@ func (w *World) Bill() []Line {
 	for _, in := range w.instances {
 		l := Line{ID: in.ID, Pool: in.Pool, Group: in.Group, Tags: in.copy().Tags, Places: 1, From: in.LaunchedAt, Until: end(in.TerminatedAt),
 			Open: in.TerminatedAt.IsZero()}
-		w.charge(&l, 1, l.From, l.Until)
+		from := l.From
+		for _, off := range in.off {
+			w.charge(&l, 1, from, off.from)
+			if from = end(off.to); from.After(l.Until) {
+				from = l.Until
+			}
+		}
+		w.charge(&l, 1, from, l.Until)
 		out = append(out, l)
 	}
 	for _, r := range w.reservations {

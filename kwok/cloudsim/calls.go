@@ -1,12 +1,9 @@
 package cloudsim
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 
 	"golang.org/x/time/rate"
 
@@ -88,15 +85,7 @@ func (w *World) arrive(kind callKind) (fault *CallFault, slow bool) {
 // that place. It depends on nothing but what it is for.
 func (w *World) hits(i int, kind callKind, place int64) bool {
 	f := &w.config.Calls[i]
-	switch {
-	case len(f.Calls) > 0:
-		return slices.Contains(f.Calls, place)
-	case f.Percent > 0:
-		sum := sha256.Sum256(fmt.Appendf(nil, "%d/%d/%s/%s/%d", w.config.Seed, i, kind.cloud, kind.action, place))
-		return binary.BigEndian.Uint64(sum[:])%100 < uint64(f.Percent)
-	default:
-		return true
-	}
+	return Share{f.Calls, f.Percent}.hits(w.config.Seed, fmt.Sprintf("%d/%s/%s", i, kind.cloud, kind.action), place)
 }
 
 // Calls is how many calls of each action a cloud has had.

@@ -1,6 +1,8 @@
 package cloudsim
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,6 +28,10 @@ type Config struct {
 	Calls []CallFault `json:"calls,omitempty"`
 	// Throttles bound how often calls may come.
 	Throttles []Throttle `json:"throttles,omitempty"`
+	// TakeBacks are the mishaps of take-backs: each gets the first that hits it.
+	TakeBacks []TakeBackFault `json:"takeBacks,omitempty"`
+	// Stops are the machines that a cloud stops by itself: each gets the first that hits it.
+	Stops []Stop `json:"stops,omitempty"`
 	// Lag is how long lists and lookups do not know yet of a new instance, as in
 	// clouds that are eventually consistent.
 	Lag metav1.Duration `json:"lag,omitempty"`
@@ -101,6 +107,46 @@ type CallFault struct {
 	Error *Error `json:"error,omitempty"`
 }
 
+// TakeBackFault is a mishap of take-backs, which are accepted all the same.
+type TakeBackFault struct {
+	Cloud v1alpha1.Provider `json:"cloud"`
+	Share `json:",inline"`
+	// Delay is how long the machine goes on, as while its system shuts down; nil for ever: the
+	// cloud never carries the take-back out.
+	Delay *metav1.Duration `json:"delay,omitempty"`
+}
+
+// Stop is that a cloud stops machines and starts them again, as it does before maintenance
+// or for a retirement.
+type Stop struct {
+	Cloud v1alpha1.Provider `json:"cloud"`
+	Share `json:",inline"`
+	// After is how long the machine has run by then, For how long it is stopped; zero for ever.
+	After metav1.Duration `json:"after"`
+	For   metav1.Duration `json:"for,omitempty"`
+}
+
+// Share is a part of a series, such as all take-backs. Neither field means all of it.
+type Share struct {
+	// Places are those that are hit, counted from 0.
+	Places []int64 `json:"places,omitempty"`
+	// Percent is the share that is hit where Places is empty.
+	Percent int `json:"percent,omitempty"`
+}
+
+// hits reports whether a place of the series of that name is hit. It depends on nothing else.
+func (s Share) hits(seed int64, series string, place int64) bool {
+	switch {
+	case len(s.Places) > 0:
+		return slices.Contains(s.Places, place)
+	case s.Percent > 0:
+		sum := sha256.Sum256(fmt.Appendf(nil, "%d/%s/%d", seed, series, place))
+		return binary.BigEndian.Uint64(sum[:])%100 < uint64(s.Percent)
+	default:
+		return true
+	}
+}
+
 // Error is a cloud's answer to a call that it refuses.
 type Error struct {
 	// Status is the HTTP status; 0 leaves it to the front end.
@@ -156,6 +202,16 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("%s.error belongs to faults of type Refused, and only to them", at)
 		case f.Percent < 0 || f.Percent > 100:
 			return fmt.Errorf("%s.percent is %d: it must be between 0 and 100", at, f.Percent)
+		}
+	}
+	for i, f := range c.TakeBacks {
+		if f.Percent < 0 || f.Percent > 100 {
+			return fmt.Errorf("takeBacks[%d].percent is %d: it must be between 0 and 100", i, f.Percent)
+		}
+	}
+	for i, s := range c.Stops {
+		if s.Percent < 0 || s.Percent > 100 {
+			return fmt.Errorf("stops[%d].percent is %d: it must be between 0 and 100", i, s.Percent)
 		}
 	}
 	for i, t := range c.Throttles {

@@ -57,8 +57,9 @@ func (w *World) join(ctx context.Context, kube client.Client, joined map[string]
 			continue
 		}
 		m := machineOf(in)
+		there := in.Phase != Terminated && in.Phase != Stopped
 		switch {
-		case in.Phase != Terminated && !joined[in.ID]:
+		case there && !joined[in.ID]:
 			if in.Phase == Pending && in.Pool.Cloud == v1alpha1.ProviderAWS && in.launch() == "" {
 				continue // a machine that an Auto Scaling group has launched is tagged a moment later
 			}
@@ -67,7 +68,7 @@ func (w *World) join(ctx context.Context, kube client.Client, joined map[string]
 				continue
 			}
 			joined[in.ID] = true
-		case in.Phase == Terminated && joined[in.ID]:
+		case !there && joined[in.ID]:
 			if err := client.IgnoreNotFound(kube.Delete(ctx, m)); err != nil {
 				errs = append(errs, fmt.Errorf("have instance %s leave: %w", in.ID, err))
 				continue

@@ -28,6 +28,7 @@ type World struct {
 	instances    map[string]*Instance
 	reservations map[string]*Reservation
 	made         int64
+	takenBack    int64
 	calls        map[callKind]int64
 	buckets      map[callKind]*rate.Limiter
 	// changed is closed and replaced at each change by a call.
@@ -59,6 +60,8 @@ const (
 	Pending Phase = "Pending"
 	// Running instances have booted.
 	Running Phase = "Running"
+	// Stopped instances have run, and may again. They cost nothing meanwhile.
+	Stopped Phase = "Stopped"
 	// Terminated instances are gone; clouds list them for a while.
 	Terminated Phase = "Terminated"
 )
@@ -79,13 +82,22 @@ type Instance struct {
 	Phase Phase
 	// EndsAt is when it ends by itself; zero for never.
 	EndsAt time.Time
-	// LaunchedAt, RunningAt and TerminatedAt; zero for not yet.
-	LaunchedAt, RunningAt, TerminatedAt time.Time
+	// Ending instances have been taken back and go on until EndsAt.
+	Ending bool
+	// LaunchedAt, RunningAt and TerminatedAt; zero for not yet. StartedAt is when it was
+	// started last: later than LaunchedAt where it was stopped in between.
+	LaunchedAt, StartedAt, RunningAt, TerminatedAt time.Time
 	// Reason why it was terminated: one of the constants below.
 	Reason string
 
 	fate pool.Machine
+	// halt is the next time that it is stopped, and off those before.
+	halt *span
+	off  []span
 }
+
+// span is a time from its beginning to its end; zero for no end.
+type span struct{ from, to time.Time }
 
 // Reasons of terminated instances.
 const (
@@ -138,8 +150,9 @@ func (w *World) Launch(o Order) ([]Instance, *v1alpha1.KwokError) {
 	for i, fate := range granted {
 		in := &Instance{
 			Pool: o.Pool, Group: o.Group, Tags: maps.Clone(o.Tags), Reservation: o.Reservation,
-			Phase: Pending, LaunchedAt: now, fate: fate,
+			Phase: Pending, LaunchedAt: now, StartedAt: now, fate: fate,
 		}
+		in.halt = w.haltOf(in)
 		if w.made++; i < len(o.IDs) {
 			in.ID = o.IDs[i]
 		} else {
@@ -259,17 +272,66 @@ func (w *World) EndReservation(id string) bool {
 	return r != nil
 }
 
+// haltOf is when the instance, the next that is made, will be stopped; nil for never.
+func (w *World) haltOf(in *Instance) *span {
+	for i := range w.config.Stops {
+		s := &w.config.Stops[i]
+		if s.Cloud == in.Pool.Cloud && s.hits(w.config.Seed, fmt.Sprintf("stop/%d", i), w.made) {
+			out := &span{from: in.LaunchedAt.Add(in.fate.BootDelay + s.After.Duration)}
+			if s.For.Duration > 0 {
+				out.to = out.from.Add(s.For.Duration)
+			}
+			return out
+		}
+	}
+	return nil
+}
+
+// Stop stops a running instance, which starts again after the pause; zero is for never.
+func (w *World) Stop(id string, pause time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.settle()
+	if in := w.instances[id]; in != nil && in.Phase == Running {
+		if in.halt = (&span{from: now}); pause > 0 {
+			in.halt.to = now.Add(pause)
+		}
+		w.settle()
+		w.tell()
+	}
+}
+
 // Terminate ends an instance. It says whether there is or was such an instance.
-func (w *World) Terminate(id string) bool {
+func (w *World) Terminate(id string) bool { return w.TerminateAfter(id, 0) }
+
+// TerminateAfter is Terminate of an instance that first goes on for a while.
+func (w *World) TerminateAfter(id string, delay time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.settle()
 	in := w.instances[id]
-	if in != nil && in.Phase != Terminated {
-		in.Phase, in.TerminatedAt, in.Reason = Terminated, now, ReasonTakenBack
-		w.tell()
+	if in == nil || in.Phase == Terminated {
+		return in != nil
 	}
-	return in != nil
+	place := w.takenBack
+	w.takenBack++
+	for i := range w.config.TakeBacks {
+		f := &w.config.TakeBacks[i]
+		if f.Cloud != in.Pool.Cloud || !f.hits(w.config.Seed, fmt.Sprintf("take back/%d", i), place) {
+			continue
+		}
+		if f.Delay == nil {
+			return true
+		}
+		delay += f.Delay.Duration
+		break
+	}
+	if at := now.Add(delay); !in.Ending || at.Before(in.EndsAt) {
+		in.Ending, in.EndsAt = true, at
+	}
+	w.settle()
+	w.tell()
+	return true
 }
 
 // EndAt has an instance end by itself at a time, as do those that may run only so
@@ -422,6 +484,9 @@ func (i *Instance) turns() (out []time.Time) {
 	}
 	runs := i.LaunchedAt.Add(i.fate.BootDelay)
 	out = append(out, runs)
+	if i.halt != nil {
+		out = append(out, i.halt.from, i.halt.to)
+	}
 	if i.fate.ReclaimAfter != nil {
 		out = append(out, runs.Add(*i.fate.ReclaimAfter))
 	}
@@ -436,6 +501,9 @@ func (i *Instance) settle(now time.Time) {
 	i.live(i.EndsAt)
 	if i.Phase != Terminated {
 		i.Phase, i.TerminatedAt, i.Reason = Terminated, i.EndsAt, ReasonTimeOver
+		if i.Ending {
+			i.Reason = ReasonTakenBack
+		}
 	}
 }
 
@@ -453,6 +521,12 @@ func (i *Instance) live(now time.Time) {
 	runs := i.LaunchedAt.Add(i.fate.BootDelay)
 	if i.Phase == Pending && !now.Before(runs) {
 		i.Phase, i.RunningAt = Running, runs
+	}
+	if i.Phase == Running && i.halt != nil && !now.Before(i.halt.from) {
+		i.Phase, i.off = Stopped, append(i.off, *i.halt)
+	}
+	if i.Phase == Stopped && !i.halt.to.IsZero() && !now.Before(i.halt.to) {
+		i.Phase, i.StartedAt, i.halt = Running, i.halt.to, nil
 	}
 	if i.Phase == Running && i.fate.ReclaimAfter != nil {
 		if at := runs.Add(*i.fate.ReclaimAfter); !now.Before(at) {

@@ -36,6 +36,11 @@ func (f *Front) members(name string) (out []cloudsim.Instance) {
 	return out
 }
 
+// staying are the members that no lifecycle hook holds on their way out.
+func (f *Front) staying(name string) []cloudsim.Instance {
+	return slices.DeleteFunc(f.members(name), func(in cloudsim.Instance) bool { return f.leaving[in.ID] })
+}
+
 // replaceLost lets go of what has ended, and launches what the groups then lack.
 func (f *Front) replaceLost() {
 	for i := range f.config.Groups {
@@ -44,11 +49,13 @@ func (f *Front) replaceLost() {
 			continue
 		}
 		for _, in := range f.members(g.Name) {
-			if in.Phase == cloudsim.Terminated && !slices.Contains(g.Suspended, "ReplaceUnhealthy") {
+			ended := in.Phase == cloudsim.Terminated || in.Phase == cloudsim.Stopped
+			if ended && (f.leaving[in.ID] || !slices.Contains(g.Suspended, "ReplaceUnhealthy")) {
+				f.world.Terminate(in.ID)
 				f.left[in.ID] = true
 			}
 		}
-		for range f.desired[g.Name] - len(f.members(g.Name)) {
+		for range f.desired[g.Name] - len(f.staying(g.Name)) {
 			smallest, _, _ := f.balance(g)
 			if got, _ := f.grow(g, smallest, 1); len(got) == 0 {
 				break // what does not come now is tried again at the next look
@@ -75,7 +82,7 @@ func (f *Front) rebalance(g *Group) {
 // the machines in its zone with the most.
 func (f *Front) balance(g *Group) (smallest *Subnet, most []cloudsim.Instance, fewest int) {
 	in := map[string][]cloudsim.Instance{}
-	for _, m := range f.members(g.Name) {
+	for _, m := range f.staying(g.Name) {
 		in[m.Pool.Zone] = append(in[m.Pool.Zone], m)
 	}
 	for _, id := range g.Subnets {
@@ -164,6 +171,9 @@ func (f *Front) terminateInAutoScalingGroup(p *params) []element {
 	for _, g := range f.config.Groups {
 		for _, in := range f.members(g.Name) {
 			of[in.ID] = g.Name
+			if f.leaving[in.ID] && slices.Contains(names, in.ID) {
+				panic(validation("The instance %s is not in InService, Pending or Standby.", in.ID))
+			}
 		}
 	}
 	for _, id := range names {
@@ -178,8 +188,13 @@ func (f *Front) terminateInAutoScalingGroup(p *params) []element {
 			"Either set shouldDecrementDesiredCapacity flag to false or lower group's min size.", g.Min))
 	}
 	for _, id := range names {
-		f.world.Terminate(id)
-		f.left[id] = true
+		if wait := f.group(name).TerminatingWait.Duration; wait > 0 {
+			f.world.TerminateAfter(id, wait)
+			f.leaving[id] = true
+		} else {
+			f.world.Terminate(id)
+			f.left[id] = true
+		}
 		if shrink {
 			f.desired[name]--
 		}
@@ -221,11 +236,13 @@ func (f *Front) describeGroup(g Group) []element {
 		})),
 		el("Instances", each("member", f.members(g.Name), func(in cloudsim.Instance) []element {
 			state, health := "InService", "Healthy"
-			switch in.Phase {
-			case cloudsim.Pending:
-				state = "Pending"
-			case cloudsim.Terminated:
+			switch {
+			case in.Phase == cloudsim.Terminated:
 				health = "Unhealthy"
+			case f.leaving[in.ID]:
+				state = "Terminating:Wait"
+			case in.Phase == cloudsim.Pending:
+				state = "Pending"
 			}
 			return []element{el("InstanceId", in.ID), el("InstanceType", in.Pool.Type), el("AvailabilityZone", in.Pool.Zone),
 				el("LifecycleState", state), el("HealthStatus", health), el("ProtectedFromScaleIn", false)}
@@ -263,12 +280,16 @@ func (f *Front) describeAutoScalingInstances(p *params) []element {
 	if len(names) == 0 || len(names) > 50 {
 		panic(validation("%d instances: name between 1 and 50", len(names)))
 	}
-	type member struct{ group, id, zone string }
+	type member struct{ group, id, zone, state string }
 	var found []member
 	for _, g := range f.config.Groups {
 		for _, in := range f.members(g.Name) {
 			if slices.Contains(names, in.ID) {
-				found = append(found, member{g.Name, in.ID, in.Pool.Zone})
+				state := "InService"
+				if f.leaving[in.ID] {
+					state = "Terminating:Wait"
+				}
+				found = append(found, member{g.Name, in.ID, in.Pool.Zone, state})
 			}
 		}
 	}
@@ -276,7 +297,7 @@ func (f *Front) describeAutoScalingInstances(p *params) []element {
 	p.checkRead()
 	return []element{el("AutoScalingInstances", each("member", found, func(m member) []element {
 		return []element{el("InstanceId", m.id), el("AutoScalingGroupName", m.group), el("AvailabilityZone", m.zone),
-			el("LifecycleState", "InService"), el("HealthStatus", "HEALTHY"), el("ProtectedFromScaleIn", false)}
+			el("LifecycleState", m.state), el("HealthStatus", "HEALTHY"), el("ProtectedFromScaleIn", false)}
 	})), el("NextToken", next)}
 }
 

@@ -62,6 +62,9 @@ type Group struct {
 	WarmPool            bool `json:"warmPool,omitempty"`
 	MaxInstanceLifetime int  `json:"maxInstanceLifetime,omitempty"`
 	CapacityRebalance   bool `json:"capacityRebalance,omitempty"`
+	// TerminatingWait is how long a lifecycle hook holds a machine that the group terminates:
+	// it goes on meanwhile, and is still a member. Zero for no hook.
+	TerminatingWait metav1.Duration `json:"terminatingWait,omitempty"`
 }
 
 // Mixed is a mixed instances policy.

@@ -23,7 +23,7 @@ func (f *Front) describeInstances(p *params) []element {
 			continue
 		}
 		known[in.ID] = true
-		state, _ := stateOf(in)
+		state, _ := f.stateOf(in)
 		if (len(names) == 0 || slices.Contains(names, in.ID)) &&
 			want.match(map[string]string{"instance-id": in.ID, "instance-state-name": state}, f.tagsOf(in)) {
 			found = append(found, in)
@@ -54,23 +54,27 @@ func (f *Front) tagsOf(in cloudsim.Instance) map[string]string {
 	return out
 }
 
-func stateOf(in cloudsim.Instance) (name string, code int) {
-	switch in.Phase {
-	case cloudsim.Pending:
-		return "pending", 0
-	case cloudsim.Running:
-		return "running", 16
-	default:
+func (f *Front) stateOf(in cloudsim.Instance) (name string, code int) {
+	switch {
+	case in.Phase == cloudsim.Terminated:
 		return "terminated", 48
+	case in.Ending && !f.leaving[in.ID]:
+		return "shutting-down", 32
+	case in.Phase == cloudsim.Stopped:
+		return "stopped", 80
+	case in.Phase == cloudsim.Pending:
+		return "pending", 0
+	default:
+		return "running", 16
 	}
 }
 
 func (f *Front) instance(in cloudsim.Instance) []element {
-	state, code := stateOf(in)
+	state, code := f.stateOf(in)
 	out := []element{
 		el("instanceId", in.ID), el("instanceState", el("code", code), el("name", state)),
 		el("instanceType", in.Pool.Type), el("placement", el("availabilityZone", in.Pool.Zone)),
-		el("launchTime", in.LaunchedAt), el("subnetId", f.subnetIn(in)), el("tagSet", tagSet(f.tagsOf(in))),
+		el("launchTime", in.StartedAt), el("subnetId", f.subnetIn(in)), el("tagSet", tagSet(f.tagsOf(in))),
 	}
 	if in.Pool.Market == v1alpha1.Spot {
 		out = append(out, el("instanceLifecycle", "spot"))
@@ -80,6 +84,9 @@ func (f *Front) instance(in cloudsim.Instance) []element {
 	}
 	switch in.Reason {
 	case "":
+		if in.Phase == cloudsim.Stopped {
+			out = append(out, stateReason("Server.ScheduledStop", "Stopped due to scheduled retirement"))
+		}
 	case cloudsim.ReasonTakenBack:
 		out = append(out, stateReason("Client.UserInitiatedShutdown", "User initiated shutdown"))
 	case cloudsim.ReasonReclaimed:

@@ -33,6 +33,8 @@ type Front struct {
 	desired map[string]int
 	tags    map[string]map[string]string
 	left    map[string]bool
+	// leaving are the members that a lifecycle hook holds on their way out.
+	leaving map[string]bool
 	seen    map[string]bool
 }
 
@@ -50,7 +52,7 @@ func New(config Config, world *cloudsim.World) (*Front, error) {
 	}
 	f := &Front{
 		config: config, world: world, answers: map[string]answer{}, desired: map[string]int{},
-		tags: map[string]map[string]string{}, left: map[string]bool{}, seen: map[string]bool{},
+		tags: map[string]map[string]string{}, left: map[string]bool{}, leaving: map[string]bool{}, seen: map[string]bool{},
 	}
 	for _, g := range config.Groups {
 		f.desired[g.Name] = max(g.Min, g.Desired)
