@@ -76,7 +76,8 @@ func (c *Cluster) prepare() error {
 	if err := c.lock(); err != nil {
 		return err
 	}
-	c.plan.selected, c.plan.musterFlags, c.plan.audit = c.config.Only, c.config.MusterFlags, c.config.Audit
+	c.plan.selected, c.plan.audit = c.config.Only, c.config.Audit
+	c.plan.controlPlaneFlags, c.plan.musterFlags = c.config.ControlPlaneFlags, c.config.MusterFlags
 	var err error
 	if c.plan.ports, err = assignPorts(c.plan.selected, c.config.Port); err != nil {
 		return err

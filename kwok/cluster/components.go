@@ -89,8 +89,8 @@ type plan struct {
 	ports    map[string]int
 	selected []string
 
-	// musterFlags are those that the user of the sandbox wants.
-	musterFlags []string
+	// controlPlaneFlags and musterFlags are those that the user of the sandbox wants.
+	controlPlaneFlags, musterFlags []string
 
 	// audit: kube-apiserver records the writes.
 	audit bool
@@ -169,11 +169,11 @@ func apiServerArgs(p plan) []string {
 		// It is what makes the default service account of each namespace; without it no pod would be let in.
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
-	return args
+	return append(args, p.controlPlaneFlags...)
 }
 
 func controllerManagerArgs(p plan) []string {
-	return []string{
+	return append([]string{
 		"--kubeconfig=" + p.kubeconfig(ControllerManager),
 		"--authentication-kubeconfig=" + p.kubeconfig(ControllerManager),
 		"--authorization-kubeconfig=" + p.kubeconfig(ControllerManager),
@@ -194,11 +194,11 @@ func controllerManagerArgs(p plan) []string {
 		// Simulated machines send no heartbeat (see kwokArgs), so a silent machine must not be taken for a lost one.
 		// A machine is lost here when its Ready condition says so or its Node is deleted.
 		"--node-monitor-grace-period=8760h",
-	}
+	}, p.controlPlaneFlags...)
 }
 
 func schedulerArgs(p plan) []string {
-	return []string{
+	return append([]string{
 		"--config=" + p.schedulerConfig(),
 		"--authentication-kubeconfig=" + p.kubeconfig(Scheduler),
 		"--authorization-kubeconfig=" + p.kubeconfig(Scheduler),
@@ -206,7 +206,7 @@ func schedulerArgs(p plan) []string {
 		"--secure-port=" + strconv.Itoa(p.ports[Scheduler]),
 		"--tls-cert-file=" + p.certificate(servingCert),
 		"--tls-private-key-file=" + p.key(servingCert),
-	}
+	}, p.controlPlaneFlags...)
 }
 
 func kwokArgs(p plan) []string {

@@ -37,6 +37,11 @@ type Config struct {
 	// Only names the components to start; empty means all.
 	Only []string
 
+	// ControlPlaneFlags are flags that kube-apiserver, kube-controller-manager and kube-scheduler all get, beside those that
+	// their places in the sandbox need: --emulated-version=1.33 makes them behave as that version, --feature-gates=NAME=false
+	// turns a feature off.
+	ControlPlaneFlags []string
+
 	// MusterFlags are flags of muster beside those that its place in the sandbox needs.
 	MusterFlags []string
 
