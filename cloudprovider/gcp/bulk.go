@@ -78,6 +78,7 @@ func (p *Provider) insert(ctx context.Context, l *launch, mig *computepb.Instanc
 	over := &computepb.InstanceProperties{
 		Labels: map[string]string{
 			labelCluster: p.Cluster,
+			labelUID:     p.ClusterUID,
 			labelLaunch:  labelValue(l.Token),
 			labelRequest: labelValue(l.Request),
 			labelGroup:   labelValue(l.Group.Name),
@@ -115,7 +116,7 @@ func templateOf(mig *computepb.InstanceGroupManager) string {
 // bulkMachines are those of the launch that exist, and how many others there are
 // beside the managed instance group, in all of its offerings.
 func (p *Provider) bulkMachines(ctx context.Context, l *launch) (ours []cloudprovider.Machine, others int, err error) {
-	all, err := p.labelled(ctx, l.id.project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelCluster, p.Cluster, labelManager,
+	all, err := p.labelled(ctx, l.id.project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelUID, p.ClusterUID, labelManager,
 		managerLabel(l.id)))
 	if err != nil {
 		return nil, 0, fmt.Errorf("listing the machines of managed instance group %s: %w", l.id.name, reading(err))
@@ -125,7 +126,7 @@ func (p *Provider) bulkMachines(ctx context.Context, l *launch) (ours []cloudpro
 		names[name] = true
 	}
 	for _, in := range all {
-		switch m := bulkMachine(l.id.project, in); {
+		switch m := p.bulkMachine(l.id.project, in); {
 		case names[m.Name]:
 			m.Group = l.Group.Name
 			ours = append(ours, m)
@@ -200,9 +201,9 @@ func (p *Provider) labelled(ctx context.Context, project, filter string) (out []
 
 // bulkMachine is an instance that stands beside its managed instance group. Its
 // group is known by a label.
-func bulkMachine(project string, in *computepb.Instance) cloudprovider.Machine {
+func (p *Provider) bulkMachine(project string, in *computepb.Instance) cloudprovider.Machine {
 	return cloudprovider.Machine{
-		Name: in.GetName(), Group: in.GetLabels()[labelGroup], Launch: tokenOf(in.GetName()),
+		Name: in.GetName(), Group: in.GetLabels()[labelGroup], Launch: p.names.token(in.GetName()),
 		ProviderID: providerID(project, base(in.GetZone()), in.GetName()),
 		State:      stateOf(in.GetStatus()), Reason: reasonOf(in.GetStatus(), in.GetStatusMessage()),
 	}

@@ -21,14 +21,14 @@ func TestCallsOfAGang(t *testing.T) {
 	}{
 		{
 			method: "bulk",
-			launch: map[string]int64{"instanceGroupManagers.get": 1, "instances.aggregatedList": 1, "instances.bulkInsert": 1},
+			launch: map[string]int64{"instanceGroupManagers.get": 1, "instanceTemplates.get": 1, "instances.aggregatedList": 1, "instances.bulkInsert": 1},
 			// The cloud has no call that deletes several instances of no group.
 			takeBack: map[string]int64{"instanceGroupManagers.listManagedInstances": 1, "instances.delete": 64},
 		},
 		{
 			method: "flex",
 			launch: map[string]int64{
-				"instanceGroupManagers.get": 1, "instances.aggregatedList": 1, "instanceGroupManagerResizeRequests.get": 2,
+				"instanceGroupManagers.get": 1, "instanceTemplates.get": 1, "instances.aggregatedList": 1, "instanceGroupManagerResizeRequests.get": 2,
 				"instanceGroupManagerResizeRequests.insert": 1, "instanceGroupManagers.listManagedInstances": 1,
 			},
 			takeBack: map[string]int64{"instanceGroupManagers.listManagedInstances": 1, "instanceGroupManagers.deleteInstances": 1},
@@ -36,7 +36,7 @@ func TestCallsOfAGang(t *testing.T) {
 		{
 			method: "owned",
 			launch: map[string]int64{
-				"instanceGroupManagers.get": 1, "instances.aggregatedList": 1,
+				"instanceGroupManagers.get": 1, "instanceTemplates.get": 1, "instances.aggregatedList": 1,
 				"instanceGroupManagers.createInstances": 1, "instanceGroupManagers.listManagedInstances": 2,
 			},
 			takeBack: map[string]int64{"instanceGroupManagers.listManagedInstances": 1, "instanceGroupManagers.deleteInstances": 1},

@@ -3,7 +3,7 @@ package gcp
 import (
 	"context"
 	"fmt"
-	"strings"
+	"slices"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 
@@ -19,17 +19,17 @@ func (p *Provider) create(ctx context.Context, l *launch) ([]cloudprovider.Machi
 	if err != nil {
 		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, reading(err))
 	}
-	ours := instancesOf(l, all)
+	ours := l.instances(all)
 	if missing := l.missing(ours); len(missing) > 0 {
 		if err := p.createMissing(ctx, l, missing); err != nil {
-			return l.machines(ours), err
+			return p.machines(l, ours), err
 		}
 		if all, err = m.managed(ctx); err != nil {
-			return l.machines(ours), fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, reading(err))
+			return p.machines(l, ours), fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, reading(err))
 		}
-		ours = instancesOf(l, all)
+		ours = l.instances(all)
 	}
-	return l.machines(ours), l.outcome(ours)
+	return p.machines(l, ours), l.outcome(ours)
 }
 
 // createMissing has the group create the instances that it does not have.
@@ -52,12 +52,11 @@ func (p *Provider) createMissing(ctx context.Context, l *launch, missing []strin
 	return nil
 }
 
-// instancesOf the launch among those of the managed instance group, by name.
-func instancesOf(l *launch, all []*computepb.ManagedInstance) map[string]*computepb.ManagedInstance {
-	prefix := launchPrefix(l.Token, l.Group.Name)
+// instances of the launch among those of the managed instance group, by name.
+func (l *launch) instances(all []*computepb.ManagedInstance) map[string]*computepb.ManagedInstance {
 	out := map[string]*computepb.ManagedInstance{}
 	for _, in := range all {
-		if name := base(in.GetInstance()); strings.HasPrefix(name, prefix) {
+		if name := base(in.GetInstance()); slices.Contains(l.names, name) {
 			out[name] = in
 		}
 	}
@@ -75,10 +74,10 @@ func (l *launch) missing(ours map[string]*computepb.ManagedInstance) (out []stri
 }
 
 // machines of the launch, in order.
-func (l *launch) machines(ours map[string]*computepb.ManagedInstance) (out []cloudprovider.Machine) {
+func (p *Provider) machines(l *launch, ours map[string]*computepb.ManagedInstance) (out []cloudprovider.Machine) {
 	for _, name := range l.names {
 		if in := ours[name]; in != nil {
-			m := managedMachine(l.id, in)
+			m := p.managedMachine(l.id, in)
 			m.Group = l.Group.Name
 			out = append(out, m)
 		}

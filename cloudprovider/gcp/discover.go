@@ -19,6 +19,9 @@ import (
 // labels of its instance template, since the group itself takes neither.
 const (
 	keyEnabled = "muster-dev-enabled"
+	// keyCluster names the cluster that the machines join. Node pools of GKE say it in
+	// GKE's own keys.
+	keyCluster = labelCluster
 	keyMax     = "muster-dev-max-nodes"
 	keyMin     = "muster-dev-min-nodes"
 	// keyMethod names a launch method, where that which fits is not wanted.
@@ -110,6 +113,9 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 	if _, enabled := t.keys[keyEnabled]; !enabled {
 		return nil, nil
 	}
+	if ours, err := p.claim(t); !ours {
+		return nil, err
+	}
 	least, most, err := c.limits()
 	if err != nil {
 		return nil, err
@@ -145,6 +151,28 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 		}
 	}
 	return out, nil
+}
+
+// claim reports whether the machines of a template join this cluster. The error is set where
+// the template does not say which cluster they join.
+func (p *Provider) claim(t *template) (ours bool, err error) {
+	cluster, said := t.keys[keyCluster]
+	switch {
+	case said && cluster != p.Cluster:
+		return false, nil
+	case !t.isGKE() && !said:
+		return false, unusable("the instance template does not say which cluster its machines join: put %s=%s into its metadata, if it is this one",
+			keyCluster, p.Cluster)
+	case !t.isGKE():
+		return true, nil
+	case t.keys[gkeCluster] != p.Cluster:
+		return false, nil
+	case p.Location == "":
+		return false, unusable("it is a node pool of GKE cluster %s in %s, and GKE's names are unique within a location only: set "+
+			"provisioning.clouds.gcp.location to %[2]s, if it is this cluster", p.Cluster, t.keys[gkeLocation])
+	default:
+		return t.keys[gkeLocation] == p.Location, nil
+	}
 }
 
 // limits of the group: as its template says, else those of its autoscaler, which

@@ -23,7 +23,7 @@ const cordonable = "kube-labels"
 
 // enabled is the metadata of a template whose group is Muster's.
 func enabled(more ...string) map[string]string {
-	out := map[string]string{"muster-dev-enabled": "", "muster-dev-max-nodes": "16", cordonable: "muster.dev/cloud-group=x"}
+	out := map[string]string{"muster-dev-enabled": "", "muster-dev-cluster": cluster, "muster-dev-max-nodes": "16", cordonable: "muster.dev/cloud-group=x"}
 	for i := 0; i < len(more); i += 2 {
 		out[more[i]] = more[i+1]
 		if more[i+1] == "-" {
@@ -131,7 +131,7 @@ func TestDiscoverOfferings(t *testing.T) {
 			want:     []string{"g us-central1-a us-central1-a a3-highgpu-8g Reserved BulkInsert"},
 		},
 		"a node pool of GKE owns its machines": {
-			template: gcpsim.Template{Metadata: enabled(cordonable, "cloud.google.com/gke-nodepool=gpu")},
+			template: gcpsim.Template{Metadata: enabled(cordonable, "cloud.google.com/gke-nodepool=gpu", "cluster-name", cluster, "cluster-location", region)},
 			want:     []string{"g us-central1-a us-central1-a a3-highgpu-8g OnDemand CreateInstances"},
 		},
 		"the template names the launch method": {
@@ -139,7 +139,7 @@ func TestDiscoverOfferings(t *testing.T) {
 			want:     []string{"g us-central1-a us-central1-a a3-highgpu-8g OnDemand CreateInstances"},
 		},
 		"labels of the template count like its metadata": {
-			template: gcpsim.Template{Metadata: map[string]string{}, Labels: map[string]string{"muster-dev-enabled": "", "muster-dev-max-nodes": "4"}},
+			template: gcpsim.Template{Metadata: map[string]string{}, Labels: map[string]string{"muster-dev-enabled": "", "muster-dev-cluster": cluster, "muster-dev-max-nodes": "4"}},
 			want:     []string{"g us-central1-a us-central1-a a3-highgpu-8g OnDemand BulkInsert"},
 		},
 		"a regional template": {
@@ -150,6 +150,15 @@ func TestDiscoverOfferings(t *testing.T) {
 			template: gcpsim.Template{Metadata: enabled("muster-dev-max-nodes", "-")},
 			group:    gcpsim.Group{Autoscaler: &gcpsim.Autoscaler{Mode: "OFF", Max: 8}},
 			want:     []string{"g us-central1-a us-central1-a a3-highgpu-8g OnDemand BulkInsert"},
+		},
+		"a group of another cluster": {
+			template: gcpsim.Template{Metadata: enabled("muster-dev-cluster", "staging")},
+		},
+		"a node pool of another cluster of GKE": {
+			template: gcpsim.Template{Metadata: enabled("muster-dev-cluster", "-", cordonable, "cloud.google.com/gke-nodepool=gpu", "cluster-name", "staging", "cluster-location", region)},
+		},
+		"a node pool of a cluster of GKE that has this name elsewhere": {
+			template: gcpsim.Template{Metadata: enabled("muster-dev-cluster", "-", cordonable, "cloud.google.com/gke-nodepool=gpu", "cluster-name", cluster, "cluster-location", "us-east4")},
 		},
 		"a group that does not say that it is Muster's": {
 			template: gcpsim.Template{Metadata: map[string]string{"muster-dev-max-nodes": "4"}},
@@ -195,6 +204,7 @@ func TestDiscoverRefuses(t *testing.T) {
 		group    gcpsim.Group
 		want     string
 	}{
+		"a group of no cluster":               {template: gcpsim.Template{Metadata: enabled("muster-dev-cluster", "-")}, want: "put muster-dev-cluster=prod into its metadata"},
 		"no limit":                            {template: gcpsim.Template{Metadata: enabled("muster-dev-max-nodes", "-")}, want: "put muster-dev-max-nodes with a number into the metadata"},
 		"a limit that is no number":           {template: gcpsim.Template{Metadata: enabled("muster-dev-max-nodes", "many")}, want: `muster-dev-max-nodes is "many": it must be a number`},
 		"less than nothing":                   {template: gcpsim.Template{Metadata: enabled("muster-dev-min-nodes", "17")}, want: "minimum of 17 machines exceeds its maximum of 16"},
@@ -245,7 +255,7 @@ func TestDiscoverWarns(t *testing.T) {
 		"the cloud's own autoscaler":         {group: gcpsim.Group{Autoscaler: &gcpsim.Autoscaler{Mode: "ON", Max: 4}}, want: []string{"OtherAutoscaler"}},
 		"an autoscaler that is off":          {group: gcpsim.Group{Autoscaler: &gcpsim.Autoscaler{Mode: "OFF", Max: 4}}},
 		"an autoscaler that only grows":      {group: gcpsim.Group{Autoscaler: &gcpsim.Autoscaler{Mode: "ONLY_SCALE_OUT", Max: 4}}, want: []string{"OtherAutoscaler"}},
-		"the autoscaler of GKE":              {template: gcpsim.Template{Metadata: enabled(cordonable, "muster.dev/cloud-group=x,cloud.google.com/gke-nodepool=p", "kube-env", "ENABLE_CLUSTER_AUTOSCALER: \"true\"")}, group: gcpsim.Group{ActionOnFailure: calm}, want: []string{"OtherAutoscaler"}},
+		"the autoscaler of GKE":              {template: gcpsim.Template{Metadata: enabled(cordonable, "muster.dev/cloud-group=x,cloud.google.com/gke-nodepool=p", "kube-env", "ENABLE_CLUSTER_AUTOSCALER: \"true\"", "cluster-name", cluster, "cluster-location", region)}, group: gcpsim.Group{ActionOnFailure: calm}, want: []string{"OtherAutoscaler"}},
 		"repairs of machines that are owned": {template: owned(), want: []string{"Repairs"}},
 		"autohealing":                        {template: owned(), group: gcpsim.Group{ActionOnFailure: calm, HealthCheck: "h"}, want: []string{"Replaces"}},
 		"updates of machines that are owned": {template: owned(), group: gcpsim.Group{ActionOnFailure: calm, UpdateType: "PROACTIVE"}, want: []string{"Replaces"}},
@@ -264,6 +274,24 @@ func TestDiscoverWarns(t *testing.T) {
 				t.Errorf("warnings (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestDiscoverWithoutLocation: GKE has a cluster of one name in each location, so it is not
+// known whose a node pool is.
+func TestDiscoverWithoutLocation(t *testing.T) {
+	sim := single(gcpsim.Template{Metadata: enabled("muster-dev-cluster", "-", cordonable, "cloud.google.com/gke-nodepool=gpu",
+		"cluster-name", cluster, "cluster-location", region)}, gcpsim.Group{})
+	sim.Project, sim.MachineTypes = project, simulated().MachineTypes
+	l := newLab(t, cloudsim.Config{}, sim)
+	p, err := gcp.New(context.Background(), gcp.Config{Project: project, Cluster: cluster, ClusterUID: "u", Clock: l.clock, Endpoint: l.url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := p.Discover(context.Background())
+	if err != nil || len(found.Groups) > 0 || len(found.Refused) != 1 ||
+		!strings.Contains(found.Refused[0].Reason, "set provisioning.clouds.gcp.location to us-central1") {
+		t.Errorf("got %+v, %v: want a refusal that names the setting", found, err)
 	}
 }
 
@@ -336,7 +364,7 @@ func TestNew(t *testing.T) {
 		"no project":              {gcp.Config{Cluster: "c"}, "project of provider gcp is missing"},
 		"a cluster of capitals":   {gcp.Config{Project: "p", Cluster: "Prod"}, `cluster of provider gcp is "Prod"`},
 		"no cluster":              {gcp.Config{Project: "p"}, `cluster of provider gcp is ""`},
-		"no cluster UID":          {gcp.Config{Project: "p", Cluster: "c"}, "cluster UID of provider gcp is missing"},
+		"no cluster UID":          {gcp.Config{Project: "p", Cluster: "c"}, `cluster UID of provider gcp is ""`},
 		"calls that are negative": {gcp.Config{Project: "p", Cluster: "c", ClusterUID: "u", CallsPerSecond: -1}, "are -1"},
 	} {
 		if _, err := gcp.New(context.Background(), tc.config); err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -3,6 +3,8 @@
 // instance template that they are Muster's:
 //
 //	muster-dev-enabled        any value
+//	muster-dev-cluster        the cluster that its machines join; node pools of GKE say it
+//	                          themselves, with its location
 //	muster-dev-max-nodes      how many machines there may be, unless an autoscaler of
 //	                          mode OFF says so
 //	muster-dev-min-nodes      how many stay when idle ones are given back
@@ -10,6 +12,14 @@
 //
 // What their nodes look like is read where cluster-autoscaler reads it: kube-labels
 // and kube-env. A MIG is one NodeGroup for each of its zones and machine types.
+//
+// # Whose a machine is
+//
+// Groups of other clusters in the project are not used, whoever named them in a NodeGroup.
+// What Muster makes is known by the UID of the cluster's namespace kube-system: a label of
+// the machines that stand beside a MIG, and a hash in the names of all. So clusters of one
+// name, such as the two of an upgrade or a restored copy, leave each other's machines alone;
+// and a cluster that was made again knows nothing of the machines of the former.
 //
 // # Launch methods
 //

@@ -115,7 +115,7 @@ func (l *lab) providerOf(cluster string) *gcp.Provider { return l.providerThat(c
 func (l *lab) providerThat(cluster string, mayAct func() error) *gcp.Provider {
 	l.Helper()
 	p, err := gcp.New(context.Background(), gcp.Config{
-		Project: project, Cluster: cluster, ClusterUID: "uid-of-" + cluster, Clock: l.clock, Endpoint: l.url, CallsPerSecond: 100_000, MayAct: mayAct,
+		Project: project, Cluster: cluster, ClusterUID: "uid-of-" + cluster, Location: region, Clock: l.clock, Endpoint: l.url, CallsPerSecond: 100_000, MayAct: mayAct,
 		Groups: func(context.Context) ([]*v1alpha1.NodeGroup, error) { return l.groups, nil },
 	})
 	if err != nil {
@@ -186,6 +186,9 @@ func pool(zone string, market v1alpha1.CapacityType, holds int32, faults ...v1al
 	}
 }
 
+// joins is the metadata of a template whose machines join that cluster.
+func joins(cluster string) map[string]string { return map[string]string{"muster-dev-cluster": cluster} }
+
 // simulated is a project with a group for each way of launching, and a regional one.
 func simulated() gcpsim.Config {
 	return gcpsim.Config{
@@ -195,9 +198,9 @@ func simulated() gcpsim.Config {
 			{Name: "g2-standard-96", VCPUs: 96, MemoryMB: 384 * 1024, GPUs: 8, GPUType: "nvidia-l4"},
 		},
 		Templates: []gcpsim.Template{
-			{Name: "plain", MachineType: h100},
-			{Name: "spot", MachineType: h100, ProvisioningModel: "SPOT"},
-			{Name: "flex", MachineType: h100, ProvisioningModel: "FLEX_START"},
+			{Name: "plain", MachineType: h100, Metadata: joins(cluster)},
+			{Name: "spot", MachineType: h100, ProvisioningModel: "SPOT", Metadata: joins(cluster)},
+			{Name: "flex", MachineType: h100, ProvisioningModel: "FLEX_START", Metadata: joins(cluster)},
 		},
 		Groups: []gcpsim.Group{
 			{Name: "bulk", Zone: zoneA, Template: "plain"},

@@ -32,7 +32,7 @@ type launch struct {
 func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) ([]cloudprovider.Machine, error) {
 	p.know(req.Group)
 	defer p.know(req.Group)
-	l, err := newLaunch(req)
+	l, err := p.newLaunch(req)
 	if err != nil {
 		return nil, err
 	}
@@ -52,12 +52,12 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 	return machines, err
 }
 
-func newLaunch(req cloudprovider.LaunchRequest) (*launch, error) {
+func (p *Provider) newLaunch(req cloudprovider.LaunchRequest) (*launch, error) {
 	spec := req.Group.Spec.GCP
 	if spec == nil {
 		return nil, config("NoGroup", "NodeGroup %s has no spec.gcp: name the managed instance group there", req.Group.Name)
 	}
-	names, err := machineNames(req)
+	names, err := p.names.machines(req)
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +104,9 @@ func (p *Provider) look(ctx context.Context, l *launch) (*computepb.InstanceGrou
 	if err != nil {
 		return nil, fmt.Errorf("reading managed instance group %s: %w", l.id.name, reading(err))
 	}
+	if err := p.join(ctx, l, mig); err != nil {
+		return nil, err
+	}
 	zones := len(mig.GetDistributionPolicy().GetZones())
 	if owns := l.spec.LaunchMethod == v1alpha1.GCPResizeRequest || l.spec.LaunchMethod == v1alpha1.GCPCreateInstances; owns &&
 		l.id.regional() && zones != 1 {
@@ -112,6 +115,26 @@ func (p *Provider) look(ctx context.Context, l *launch) (*computepb.InstanceGrou
 			l.id.name, zones, l.spec.LaunchMethod, l.Group.Spec.Zone)
 	}
 	return mig, nil
+}
+
+// join refuses a launch whose machines would not join this cluster.
+func (p *Provider) join(ctx context.Context, l *launch, mig *computepb.InstanceGroupManager) error {
+	t, err := p.template(ctx, l.id.project, templateOf(mig))
+	if hasStatus(err, http.StatusNotFound) || err == nil && t == nil {
+		return config("noTemplate", "managed instance group %s has no instance template: set one", l.id.name)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the instance template of managed instance group %s: %w", l.id.name, reading(err))
+	}
+	ours, err := p.claim(t)
+	switch {
+	case err != nil:
+		return config("NoCluster", "managed instance group %s: %v", l.id.name, err)
+	case !ours:
+		return config("OtherCluster", "the machines of managed instance group %s join another cluster, as its instance template says: delete "+
+			"NodeGroup %s", l.id.name, l.Group.Name)
+	}
+	return nil
 }
 
 // within refuses a launch that the group's limit does not allow. There is a number

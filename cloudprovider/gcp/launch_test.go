@@ -92,10 +92,19 @@ func TestLaunchRefused(t *testing.T) {
 		"a NodeGroup that names no managed instance group":   {group: "nothing", world: cloudsim.Config{Pools: every(64)}, want: v1alpha1.Config, wantText: "has no spec.gcp"},
 		"a NodeGroup of a region that names no zone":         {group: "nowhere", world: cloudsim.Config{Pools: every(64)}, want: v1alpha1.Config, wantText: "has no spec.zone"},
 		"a token that is no part of a name":                  {group: "token", world: cloudsim.Config{Pools: every(64)}, want: v1alpha1.Config, wantText: "lower-case letters, digits and hyphens, 63 at most"},
+		"a group whose machines join another cluster":        {group: "elsewhere", world: cloudsim.Config{Pools: every(64)}, want: v1alpha1.Config, wantText: "join another cluster"},
+		"a group whose machines join no one knows what":      {group: "anywhere", world: cloudsim.Config{Pools: every(64)}, want: v1alpha1.Config, wantText: "put muster-dev-cluster=prod into its metadata"},
 		"a throttled call":                                   {group: "bulk", world: cloudsim.Config{Pools: every(64), Throttles: []cloudsim.Throttle{{Cloud: v1alpha1.ProviderGCP, Action: "instances.bulkInsert", Burst: 1, PerSecond: 0.0001}}}, want: v1alpha1.Throttle, wantText: "rateLimitExceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLab(t, tc.world, simulated())
+			sim := simulated()
+			switch tc.group {
+			case "elsewhere":
+				sim.Templates[0].Metadata = joins("staging")
+			case "anywhere":
+				sim.Templates[0].Metadata = nil
+			}
+			l := newLab(t, tc.world, sim)
 			p := l.provider()
 			var req cloudprovider.LaunchRequest
 			switch tc.group {
@@ -105,6 +114,8 @@ func TestLaunchRefused(t *testing.T) {
 			case "spread-as-owned":
 				req = launchOf(l.nodeGroup("spread"), 3)
 				req.Group.Spec.GCP.LaunchMethod = v1alpha1.GCPCreateInstances
+			case "elsewhere", "anywhere":
+				req = launchOf(l.nodeGroup("bulk"), 3)
 			case "nothing":
 				req = launchOf(l.nodeGroup("bulk"), 3)
 				req.Group.Spec.GCP = nil

@@ -110,7 +110,7 @@ func (p *Provider) forget(groups []*v1alpha1.NodeGroup, exist map[string]bool, m
 // listBeside returns the machines of bulk inserts. Their labels name their groups, so that
 // those of deleted groups are found as well.
 func (p *Provider) listBeside(ctx context.Context, project string, groups []*v1alpha1.NodeGroup) ([]cloudprovider.Machine, error) {
-	all, err := p.labelled(ctx, project, fmt.Sprintf("labels.%s=%s", labelCluster, p.Cluster))
+	all, err := p.labelled(ctx, project, fmt.Sprintf("labels.%s=%s", labelUID, p.ClusterUID))
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (p *Provider) listBeside(ctx context.Context, project string, groups []*v1a
 	}
 	var out []cloudprovider.Machine
 	for _, in := range all {
-		m := bulkMachine(project, in)
+		m := p.bulkMachine(project, in)
 		if name := names[m.Group]; name != "" {
 			m.Group = name
 		}
@@ -143,8 +143,11 @@ func (p *Provider) listManaged(ctx context.Context, id managerID, groups []*v1al
 	var out []cloudprovider.Machine
 	queued := slices.ContainsFunc(groups, func(g *v1alpha1.NodeGroup) bool { return g.Spec.GCP.LaunchMethod == v1alpha1.GCPResizeRequest })
 	for _, in := range all {
-		machine := managedMachine(id, in)
-		machine.Group = owner(groups, in)
+		machine := p.managedMachine(id, in)
+		if p.names.foreign(machine.Name) {
+			continue
+		}
+		machine.Group = p.owner(groups, in)
 		queued = queued || machine.Hold && machine.Launch != ""
 		if machine.Group != "" {
 			out = append(out, machine)
@@ -165,15 +168,15 @@ func (p *Provider) withRequests(ctx context.Context, id managerID, groups []*v1a
 	}
 	for _, r := range requests {
 		name := r.GetName()
-		if over(r) || !isRequestName(name) {
+		if over(r) || !p.names.isRequest(name) {
 			continue
 		}
 		machines = slices.DeleteFunc(machines, func(m cloudprovider.Machine) bool {
 			return m.Hold && strings.HasPrefix(m.Name, strings.TrimSuffix(name, allPlaces))
 		})
 		for _, g := range groups {
-			if requestName(tokenOf(name), g.Name) == name {
-				machines = append(machines, hold(id, g.Name, name))
+			if p.names.request(p.names.token(name), g.Name) == name {
+				machines = append(machines, p.hold(id, g.Name, name))
 			}
 		}
 	}
@@ -188,10 +191,10 @@ func over(r *computepb.InstanceGroupManagerResizeRequest) bool {
 
 // owner is the group of an instance among those of its managed instance group:
 // that which launched it, or the first of its zone and type.
-func owner(groups []*v1alpha1.NodeGroup, in *computepb.ManagedInstance) string {
+func (p *Provider) owner(groups []*v1alpha1.NodeGroup, in *computepb.ManagedInstance) string {
 	name, zone := base(in.GetInstance()), zoneOf(in.GetInstance())
 	for _, g := range groups {
-		if token := tokenOf(name); token != "" && strings.HasPrefix(name, launchPrefix(token, g.Name)) {
+		if token := p.names.token(name); token != "" && strings.HasPrefix(name, p.names.prefix(token, g.Name)) {
 			return g.Name
 		}
 	}

@@ -119,7 +119,7 @@ func TestLabels(t *testing.T) {
 	}
 	for _, line := range l.world.Bill() {
 		for key, want := range map[string]string{
-			"muster-dev-cluster": cluster, "muster-dev-launch": token, "muster-dev-request": "team-a-training-",
+			"muster-dev-cluster": cluster, "muster-dev-cluster-uid": "uid-of-" + cluster, "muster-dev-launch": token, "muster-dev-request": "team-a-training-",
 			"muster-dev-node-group": "bulk-h100-", "muster-dev-instance-group": "us-central1-a_bulk",
 		} {
 			if got := line.Tags[key]; !strings.HasPrefix(got, want) {

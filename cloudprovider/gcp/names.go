@@ -14,28 +14,37 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// Names that Muster gives say which launch a machine belongs to:
+// Names that Muster gives say which launch a machine belongs to, and of which cluster:
 //
-//	muster-<token>-<hash of the NodeGroup>-<place>   a machine
-//	muster-<token>-<hash of the NodeGroup>-all       a resize request for all of them
+//	muster-<token>-<hash of the cluster><hash of the NodeGroup>-<place>   a machine
+//	muster-<token>-<hash of the cluster><hash of the NodeGroup>-all       a resize request for all of them
 //
 // The cloud makes no two instances of one name in a zone, nor two resize requests in
 // a group, so a call that is repeated makes nothing twice, however late it comes.
 const (
 	namePrefix = "muster-"
 	allPlaces  = "all"
+
+	clusterHash = 6
+	groupHash   = 4
 )
 
 var validName = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// launchPrefix is what all names of a launch begin with.
-func launchPrefix(token, group string) string {
-	return namePrefix + token + "-" + shortHash(group) + "-"
+// names are those that the Muster of one cluster gives.
+type names struct {
+	// cluster is the hash of its UID.
+	cluster string
 }
 
-// machineNames of a launch. A token that makes no name of the cloud's is refused.
-func machineNames(req cloudprovider.LaunchRequest) ([]string, error) {
-	prefix := launchPrefix(req.Token, req.Group.Name)
+// prefix is what all names of a launch begin with.
+func (n names) prefix(token, group string) string {
+	return namePrefix + token + "-" + n.cluster + hash(group, groupHash) + "-"
+}
+
+// machines of a launch. A token that makes no name of the cloud's is refused.
+func (n names) machines(req cloudprovider.LaunchRequest) ([]string, error) {
+	prefix := n.prefix(req.Token, req.Group.Name)
 	out := make([]string, req.Count)
 	for i := range out {
 		out[i] = prefix + strconv.Itoa(i)
@@ -48,36 +57,50 @@ func machineNames(req cloudprovider.LaunchRequest) ([]string, error) {
 	return out, nil
 }
 
-func requestName(token, group string) string { return launchPrefix(token, group) + allPlaces }
+func (n names) request(token, group string) string { return n.prefix(token, group) + allPlaces }
 
-// tokenOf is the token of the launch that made what has this name; empty where
-// Muster did not.
-func tokenOf(name string) string {
+// token of the launch that made what has this name; empty where this cluster's Muster did
+// not.
+func (n names) token(name string) string {
+	token, cluster := parseName(name)
+	if cluster != n.cluster {
+		return ""
+	}
+	return token
+}
+
+// foreign reports whether the Muster of another cluster gave the name.
+func (n names) foreign(name string) bool {
+	_, cluster := parseName(name)
+	return cluster != "" && cluster != n.cluster
+}
+
+func (n names) isRequest(name string) bool {
+	return n.token(name) != "" && strings.HasSuffix(name, "-"+allPlaces)
+}
+
+// parseName returns the token and the hash of the cluster in a name; empty where no Muster
+// gave it.
+func parseName(name string) (token, cluster string) {
 	rest, ours := strings.CutPrefix(name, namePrefix)
 	place := strings.LastIndexByte(rest, '-')
 	if !ours || place < 0 {
-		return ""
+		return "", ""
 	}
 	if p := rest[place+1:]; p != allPlaces && strings.Trim(p, "0123456789") != "" {
-		return ""
+		return "", ""
 	}
-	hash := strings.LastIndexByte(rest[:place], '-')
-	if hash < 1 || place-hash-1 != hashLength {
-		return ""
+	at := strings.LastIndexByte(rest[:place], '-')
+	if at < 1 || place-at-1 != clusterHash+groupHash {
+		return "", ""
 	}
-	return rest[:hash]
+	return rest[:at], rest[at+1 : at+1+clusterHash]
 }
 
-func isRequestName(name string) bool {
-	return tokenOf(name) != "" && strings.HasSuffix(name, "-"+allPlaces)
-}
-
-const hashLength = 5
-
-// shortHash tells groups of one launch apart.
-func shortHash(s string) string {
+// hash of s, of that length.
+func hash(s string, length int) string {
 	sum := sha256.Sum256([]byte(s))
-	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:hashLength]
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:length]
 }
 
 // requestID is the idempotency token of a call: a UUID that follows from what the
@@ -107,6 +130,8 @@ func uuid(b [16]byte) string {
 // take neither dots nor slashes.
 const (
 	labelCluster = "muster-dev-cluster"
+	// labelUID is the cluster's UID: clusters of the same name are told apart by it.
+	labelUID     = "muster-dev-cluster-uid"
 	labelLaunch  = "muster-dev-launch"
 	labelRequest = "muster-dev-request"
 	labelGroup   = "muster-dev-node-group"
@@ -125,6 +150,6 @@ func labelValue(s string) string {
 	if out == s && len(out) <= 63 {
 		return out
 	}
-	const most = 63 - 1 - hashLength
-	return out[:min(len(out), most)] + "-" + shortHash(s)
+	const length = 5
+	return out[:min(len(out), 63-1-length)] + "-" + hash(s, length)
 }

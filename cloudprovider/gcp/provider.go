@@ -27,11 +27,13 @@ import (
 type Config struct {
 	// Project whose groups are discovered. NodeGroups name theirs.
 	Project string
-	// Cluster tells the machines of this cluster from those of others in the
-	// project: it is the value of a label on them.
+	// Cluster is the cluster's name, which the instance templates of its groups say. On GKE it
+	// is GKE's.
 	Cluster string
 	// ClusterUID tells clusters of the same name apart, see cloudprovider.Cluster.
 	ClusterUID string
+	// Location of a GKE cluster, its region or zone: GKE's names are unique within one.
+	Location string
 	// Groups lists the NodeGroups of the cluster, of all providers.
 	Groups func(context.Context) ([]*v1alpha1.NodeGroup, error)
 	Clock  clock.WithTicker
@@ -58,8 +60,9 @@ func (c *Config) validate() error {
 	case !validCluster.MatchString(c.Cluster):
 		return fmt.Errorf("the cluster of provider gcp is %q: it becomes the value of a label, so use lower-case letters, digits, hyphens and "+
 			"underscores, 63 at most", c.Cluster)
-	case c.ClusterUID == "":
-		return fmt.Errorf("the cluster UID of provider gcp is missing: give the UID of namespace kube-system")
+	case !validCluster.MatchString(c.ClusterUID):
+		return fmt.Errorf("the cluster UID of provider gcp is %q: it becomes the value of a label, so give the UID of namespace kube-system",
+			c.ClusterUID)
 	case c.CallsPerSecond < 0:
 		return fmt.Errorf("the calls per second of provider gcp are %d: they must not be negative", c.CallsPerSecond)
 	}
@@ -69,6 +72,7 @@ func (c *Config) validate() error {
 // Provider is Google Cloud.
 type Provider struct {
 	Config
+	names  names
 	poller *poll.Poller
 	clients
 
@@ -134,7 +138,7 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 		return nil, fmt.Errorf("finding credentials for Google Cloud: %w", err)
 	}
 	p := &Provider{
-		Config: config, seen: map[string]seenGroup{}, listed: map[string][]cloudprovider.Machine{}, fresh: map[managerID]map[string]time.Time{},
+		Config: config, names: names{cluster: hash(config.ClusterUID, clusterHash)}, seen: map[string]seenGroup{}, listed: map[string][]cloudprovider.Machine{}, fresh: map[managerID]map[string]time.Time{},
 	}
 	if err := p.dial(ctx, options); err != nil {
 		return nil, fmt.Errorf("making a client for Google Cloud: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 
@@ -26,7 +27,7 @@ const longestRun = 7 * 24 * 60 * 60
 // machines can be had at once. Meanwhile it is a hold.
 func (p *Provider) resize(ctx context.Context, l *launch) ([]cloudprovider.Machine, error) {
 	m := p.manager(l.id)
-	name := requestName(l.Token, l.Group.Name)
+	name := p.names.request(l.Token, l.Group.Name)
 	r, err := m.request(ctx, name)
 	if hasStatus(err, http.StatusNotFound) {
 		if err := p.enqueue(ctx, l, name); err != nil {
@@ -53,7 +54,7 @@ func (p *Provider) resize(ctx context.Context, l *launch) ([]cloudprovider.Machi
 	case requestCancelled:
 		return nil, &cloudprovider.Error{Class: v1alpha1.Timeout, Code: requestCancelled, Message: "resize request " + name + " was cancelled"}
 	default:
-		return []cloudprovider.Machine{hold(l.id, l.Group.Name, name)}, fmt.Errorf("resize request %s waits in the cloud's queue%s", name,
+		return []cloudprovider.Machine{p.hold(l.id, l.Group.Name, name)}, fmt.Errorf("resize request %s waits in the cloud's queue%s", name,
 			waitsFor(r))
 	}
 }
@@ -91,9 +92,9 @@ func (p *Provider) beside(ctx context.Context, l *launch) (int, error) {
 }
 
 // hold is a resize request that waits.
-func hold(id managerID, group, name string) cloudprovider.Machine {
+func (p *Provider) hold(id managerID, group, name string) cloudprovider.Machine {
 	return cloudprovider.Machine{
-		Name: name, Group: group, Launch: tokenOf(name), Hold: true, State: cloudprovider.Booting,
+		Name: name, Group: group, Launch: p.names.token(name), Hold: true, State: cloudprovider.Booting,
 		ProviderID: providerID(id.project, id.location, name),
 	}
 }
@@ -113,13 +114,9 @@ func (p *Provider) managedOf(ctx context.Context, l *launch) ([]cloudprovider.Ma
 	if err != nil {
 		return nil, fmt.Errorf("listing the instances of managed instance group %s: %w", l.id.name, reading(err))
 	}
-	names := map[string]bool{}
-	for _, name := range l.names {
-		names[name] = true
-	}
 	var out []cloudprovider.Machine
 	for _, in := range all {
-		if m := managedMachine(l.id, in); names[m.Name] {
+		if m := p.managedMachine(l.id, in); slices.Contains(l.names, m.Name) {
 			m.Group = l.Group.Name
 			out = append(out, m)
 		}
@@ -129,12 +126,12 @@ func (p *Provider) managedOf(ctx context.Context, l *launch) ([]cloudprovider.Ma
 
 // managedMachine is an instance of a managed instance group. One whose VM is not
 // made yet is a hold: the group goes on trying until it is told to delete it.
-func managedMachine(id managerID, in *computepb.ManagedInstance) cloudprovider.Machine {
+func (p *Provider) managedMachine(id managerID, in *computepb.ManagedInstance) cloudprovider.Machine {
 	m := cloudprovider.Machine{
 		Name: base(in.GetInstance()), State: stateOf(in.GetInstanceStatus()),
 		Hold: in.GetInstanceStatus() == "", ProviderID: providerID(id.project, zoneOf(in.GetInstance()), base(in.GetInstance())),
 	}
-	m.Launch = tokenOf(m.Name)
+	m.Launch = p.names.token(m.Name)
 	switch in.GetCurrentAction() {
 	case "DELETING", "ABANDONING":
 		m.State, m.Hold, m.Reason = cloudprovider.Terminated, false, "the managed instance group is deleting it"

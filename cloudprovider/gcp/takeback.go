@@ -41,9 +41,11 @@ func (p *Provider) takeBack(ctx context.Context, group string, names []string) e
 	t := &taking{p, managerOf(g), g}
 	var requests, machines []string
 	for _, name := range names {
-		if isRequestName(name) {
+		switch {
+		case p.names.foreign(name): // another cluster's, whoever names it here
+		case p.names.isRequest(name):
 			requests = append(requests, name)
-		} else {
+		default:
 			machines = append(machines, name)
 		}
 	}
@@ -53,6 +55,7 @@ func (p *Provider) takeBack(ctx context.Context, group string, names []string) e
 	}
 	if len(machines) > 0 {
 		rest, err := t.remove(ctx, machines)
+		rest = slices.DeleteFunc(rest, func(name string) bool { return p.names.token(name) == "" })
 		errs = append(errs, err, p.deleteAll(ctx, t.places(rest)))
 		p.stale(t.id, rest)
 	}
@@ -78,7 +81,7 @@ func (p *Provider) groupNamed(ctx context.Context, name string) (*v1alpha1.NodeG
 
 // takeBackStray deletes machines of a group that is gone: their labels still tell of it.
 func (p *Provider) takeBackStray(ctx context.Context, group string, names []string) error {
-	all, err := p.labelled(ctx, p.Project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelCluster, p.Cluster, labelGroup,
+	all, err := p.labelled(ctx, p.Project, fmt.Sprintf("labels.%s=%s AND labels.%s=%s", labelUID, p.ClusterUID, labelGroup,
 		labelValue(group)))
 	if err != nil {
 		return fmt.Errorf("looking for machines of NodeGroup %s, which is gone: %w", group, err)

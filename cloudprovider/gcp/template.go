@@ -219,6 +219,12 @@ func (t *template) capacityType() v1alpha1.CapacityType {
 	}
 }
 
+// Keys of the metadata with which GKE says which cluster a node pool belongs to.
+const (
+	gkeCluster  = "cluster-name"
+	gkeLocation = "cluster-location"
+)
+
 // isGKE says that the group is a node pool of GKE, which must own its machines.
 func (t *template) isGKE() bool { return t.labels["cloud.google.com/gke-nodepool"] != "" }
 

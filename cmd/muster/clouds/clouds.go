@@ -30,7 +30,7 @@ func Connect(ctx context.Context, c configuration.Clouds, cluster cloudprovider.
 	}
 	if c.GCP != nil {
 		p, err := gcp.New(ctx, gcp.Config{
-			Project: c.GCP.Project, Cluster: c.GCP.Cluster, ClusterUID: cluster.UID, Endpoint: c.GCP.Endpoint,
+			Project: c.GCP.Project, Cluster: c.GCP.Cluster, Location: c.GCP.Location, ClusterUID: cluster.UID, Endpoint: c.GCP.Endpoint,
 			Groups: cluster.Groups, MayAct: cluster.MayAct, Clock: clock.RealClock{},
 		})
 		if err != nil {

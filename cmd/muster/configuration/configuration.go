@@ -77,9 +77,12 @@ type AWS struct {
 type GCP struct {
 	// Project is the ID of the project whose groups are discovered.
 	Project string `json:"project"`
-	// Cluster is the value of the label that distinguishes its machines from those of other
-	// clusters.
+	// Cluster is its name: Muster uses only groups whose instance template says
+	// muster-dev-cluster=<name>. On GKE it is GKE's name.
 	Cluster string `json:"cluster"`
+	// Location of a GKE cluster, its region or zone, within which its name is unique. Without
+	// it no node pool of GKE is used.
+	Location string `json:"location,omitempty"`
 	// Endpoint replaces the addresses of Google's services, for a simulator.
 	Endpoint string `json:"endpoint,omitempty"`
 }
