@@ -8,6 +8,7 @@ import (
 	"cloud.google.com/go/compute/apiv1/computepb"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // create lets the managed instance group create instances of given names. The group never
@@ -86,7 +87,8 @@ func (p *Provider) machines(l *launch, ours map[string]*computepb.ManagedInstanc
 }
 
 // outcome is nil once there is a VM for each instance. The first that the group
-// could not make decides: nothing comes of waiting for the others.
+// could not make decides: nothing comes of waiting for the others. Where the group was only
+// throttled it tries again.
 func (l *launch) outcome(ours map[string]*computepb.ManagedInstance) error {
 	unmade := 0
 	for _, name := range l.names {
@@ -95,7 +97,7 @@ func (l *launch) outcome(ours map[string]*computepb.ManagedInstance) error {
 			continue
 		}
 		unmade++
-		if refusal := failed(in.GetLastAttempt().GetErrors().GetErrors()); refusal != nil {
+		if refusal := failed(in.GetLastAttempt().GetErrors().GetErrors()); refusal != nil && refusal.Class != v1alpha1.Throttle {
 			return refusal
 		}
 	}

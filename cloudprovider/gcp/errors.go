@@ -34,9 +34,15 @@ var classes = map[string]v1alpha1.ErrorClass{
 	// The cloud itself has failed at it.
 	"INTERNAL_ERROR": v1alpha1.Timeout,
 
-	"rateLimitExceeded":     v1alpha1.Throttle,
-	"userRateLimitExceeded": v1alpha1.Throttle,
-	"RATE_LIMIT_EXCEEDED":   v1alpha1.Throttle,
+	// These pass by themselves: too many calls, or operations at once or on one resource, and
+	// a resource on which another operation is still at work.
+	"rateLimitExceeded":                    v1alpha1.Throttle,
+	"userRateLimitExceeded":                v1alpha1.Throttle,
+	"RATE_LIMIT_EXCEEDED":                  v1alpha1.Throttle,
+	"CONCURRENT_OPERATIONS_QUOTA_EXCEEDED": v1alpha1.Throttle,
+	"RESOURCE_OPERATION_RATE_EXCEEDED":     v1alpha1.Throttle,
+	"resourceNotReady":                     v1alpha1.Throttle,
+	"RESOURCE_NOT_READY":                   v1alpha1.Throttle,
 
 	"PERMISSIONS_ERROR":   v1alpha1.Auth,
 	"CONDITION_NOT_MET":   v1alpha1.Auth,
@@ -49,7 +55,6 @@ var classes = map[string]v1alpha1.ErrorClass{
 	"badRequest":          v1alpha1.Config,
 	"notFound":            v1alpha1.Config,
 	"conditionNotMet":     v1alpha1.Auth,
-	"resourceNotReady":    v1alpha1.Config,
 	"RESOURCE_NOT_FOUND":  v1alpha1.Config,
 	"INVALID_FIELD_VALUE": v1alpha1.Config,
 	"INVALID_USAGE":       v1alpha1.Config,
@@ -81,6 +86,9 @@ func classOf(code, message string) (v1alpha1.ErrorClass, bool) {
 			}
 		}
 	}
+	if strings.Contains(text, " per minute") || strings.Contains(text, " per second") {
+		return v1alpha1.Throttle, true // a quota of calls, which says quotaExceeded like any other
+	}
 	if class, ok := classes[code]; ok {
 		return class, true
 	}
@@ -102,18 +110,30 @@ func refused(err error) error {
 		reason, message = api.Errors[0].Reason, cmp.Or(api.Errors[0].Message, api.Message)
 	}
 	class, known := classOf(reason, message)
-	switch {
-	case known:
-	case api.Code == http.StatusTooManyRequests:
-		class = v1alpha1.Throttle
-	case api.Code == http.StatusUnauthorized || api.Code == http.StatusForbidden:
-		class = v1alpha1.Auth
-	case api.Code == http.StatusBadRequest || api.Code == http.StatusNotFound || api.Code == http.StatusPreconditionFailed:
-		class = v1alpha1.Config
-	default:
+	if !known {
+		class, known = classOfStatus(api.Code)
+	}
+	if !known {
 		return err
 	}
 	return &cloudprovider.Error{Class: class, Code: cmp.Or(reason, http.StatusText(api.Code)), Message: message}
+}
+
+// classOfStatus is what an HTTP status says where nothing else does. All of 4xx but those
+// below say that the same call would be refused again.
+func classOfStatus(status int) (v1alpha1.ErrorClass, bool) {
+	switch {
+	case status == http.StatusTooManyRequests:
+		return v1alpha1.Throttle, true
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return v1alpha1.Auth, true
+	case status == http.StatusRequestTimeout || status == http.StatusConflict:
+		return "", false // a conflict is with what a call of ours has made, which lists tell
+	case status >= 400 && status < 500:
+		return v1alpha1.Config, true
+	default:
+		return "", false
+	}
 }
 
 // reading is the error of a look during a launch. That the look came too fast says

@@ -37,6 +37,9 @@ func TestErrors(t *testing.T) {
 		{0, "PERMISSIONS_ERROR", "x", v1alpha1.Auth, "PERMISSIONS_ERROR (Auth): x"},
 		{0, "CONDITION_NOT_MET", "Constraint constraints/compute.vmExternalIpAccess violated.", v1alpha1.Auth, "CONDITION_NOT_MET (Auth): Constraint constraints/compute.vmExternalIpAccess violated."},
 		{0, "RATE_LIMIT_EXCEEDED", "x", v1alpha1.Throttle, "RATE_LIMIT_EXCEEDED (Throttle): x"},
+		{0, "RESOURCE_OPERATION_RATE_EXCEEDED", "Too frequent operations from the source resource.", v1alpha1.Throttle, "RESOURCE_OPERATION_RATE_EXCEEDED (Throttle): Too frequent operations from the source resource."},
+		{0, "CONCURRENT_OPERATIONS_QUOTA_EXCEEDED", "x", v1alpha1.Throttle, "CONCURRENT_OPERATIONS_QUOTA_EXCEEDED (Throttle): x"},
+		{0, "RESOURCE_NOT_READY", "x", v1alpha1.Throttle, "RESOURCE_NOT_READY (Throttle): x"},
 		{0, "INTERNAL_ERROR", "x", v1alpha1.Timeout, "INTERNAL_ERROR (Timeout): x"},
 		{0, "SOMETHING_NEW", "x", v1alpha1.Config, "SOMETHING_NEW (Config): x"},
 		{0, "INVALID_USAGE", "Specified reservations [r] do not exist.", v1alpha1.Config, "INVALID_USAGE (Config): Specified reservations [r] do not exist."},
@@ -47,14 +50,20 @@ func TestErrors(t *testing.T) {
 		{503, "insufficientCapacity", "x", v1alpha1.Stockout, "insufficientCapacity (Stockout): x"},
 		{403, "quotaExceeded", "x", v1alpha1.Quota, "quotaExceeded (Quota): x"},
 		{403, "rateLimitExceeded", "x", v1alpha1.Throttle, "rateLimitExceeded (Throttle): x"},
+		{403, "quotaExceeded", "Quota exceeded for quota metric 'Mutate requests' and limit 'Mutate requests per minute'.", v1alpha1.Throttle, "quotaExceeded (Throttle): "},
+		{400, "resourceNotReady", "x", v1alpha1.Throttle, "resourceNotReady (Throttle): x"},
 		{429, "tooMany", "x", v1alpha1.Throttle, "tooMany (Throttle): x"},
 		{403, "forbidden", "Required 'compute.instances.create' permission for 'projects/lab'", v1alpha1.Auth, "forbidden (Auth): Required 'compute.instances.create' permission for 'projects/lab'"},
 		{403, "somePolicy", "x", v1alpha1.Auth, "somePolicy (Auth): x"},
 		{401, "authError", "Invalid Credentials", v1alpha1.Auth, "authError (Auth): Invalid Credentials"},
 		{400, "invalid", "x", v1alpha1.Config, "invalid (Config): x"},
 		{404, "notFound", "x", v1alpha1.Config, "notFound (Config): x"},
+		{410, "gone", "x", v1alpha1.Config, "gone (Config): x"},
+		{413, "uploadTooLarge", "x", v1alpha1.Config, "uploadTooLarge (Config): x"},
+		{422, "somethingNew", "x", v1alpha1.Config, "somethingNew (Config): x"},
 		{412, "conditionNotMet", "Constraint violated.", v1alpha1.Auth, "conditionNotMet (Auth): Constraint violated."},
 		// These say nothing about the launch: it is called for again.
+		{408, "timeout", "x", "", "launching 3 machines in NodeGroup bulk.h100 by BulkInsert: "},
 		{503, "backendError", "x", "", "launching 3 machines in NodeGroup bulk.h100 by BulkInsert: "},
 		{500, "internalError", "x", "", "launching 3 machines in NodeGroup bulk.h100 by BulkInsert: "},
 	} {
@@ -79,7 +88,7 @@ func TestErrors(t *testing.T) {
 			if n := l.world.Calls(v1alpha1.ProviderGCP)["instances.bulkInsert"]; n != 1 {
 				t.Errorf("the call was made %d times: nobody but the controller tries again", n)
 			}
-			if tc.status != 0 || tc.want == v1alpha1.Config {
+			if tc.status != 0 || tc.want == v1alpha1.Config || tc.want == v1alpha1.Throttle {
 				return
 			}
 			owned := launchOf(l.nodeGroup("owned"), 3)
@@ -88,6 +97,17 @@ func TestErrors(t *testing.T) {
 				t.Errorf("by CreateInstances: got %v, want class %s", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestThrottledGroup: a group that was throttled while it made machines goes on by itself, so
+// those that it has made are kept.
+func TestThrottledGroup(t *testing.T) {
+	l := newLab(t, cloudsim.Config{Pools: every(64, v1alpha1.KwokFault{Type: v1alpha1.FaultLaunchError, Until: &metav1.Duration{Duration: 20 * time.Second},
+		Error: &v1alpha1.KwokError{Class: v1alpha1.Throttle, Code: "RESOURCE_OPERATION_RATE_EXCEEDED", Message: "x"}})}, simulated())
+	machines, err := launch(t, l, l.provider(), launchOf(l.nodeGroup("owned"), 3))
+	if err != nil || len(machines) != 3 {
+		t.Errorf("got %v, %v: want 3 machines", machines, err)
 	}
 }
 

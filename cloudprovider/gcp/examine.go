@@ -16,6 +16,7 @@ var Permissions = map[string][]string{
 	"instances.bulkInsert": {
 		"compute.disks.create", "compute.images.useReadOnly", "compute.instanceTemplates.useReadOnly", "compute.instances.create",
 		"compute.instances.setLabels", "compute.instances.setMetadata", "compute.instances.setServiceAccount", "compute.instances.setTags",
+		"compute.resourcePolicies.use", // of a placement policy
 		"compute.subnetworks.use", "compute.subnetworks.useExternalIp", "iam.serviceAccounts.actAs",
 	},
 	"instances.delete":                                 {"compute.instances.delete"},

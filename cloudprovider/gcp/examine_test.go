@@ -2,6 +2,7 @@ package gcp_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,22 @@ func TestMissingPermissions(t *testing.T) {
 				t.Errorf("it is to try nothing (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestPlacementPolicy: what a template uses needs a permission, which is found to be missing
+// before the first launch is refused.
+func TestPlacementPolicy(t *testing.T) {
+	const permission = "compute.resourcePolicies.use"
+	sim := simulated()
+	sim.Denied, sim.Templates[0].PlacementPolicy = []string{permission}, "compact"
+	l := newLab(t, cloudsim.Config{Pools: every(64)}, sim)
+	_, err := l.provider().Launch(context.Background(), launchOf(l.nodeGroup("bulk"), 2))
+	if refusal := cloudprovider.Refusal(err); refusal == nil || refusal.Class != v1alpha1.Auth || !strings.Contains(refusal.Message, permission) {
+		t.Errorf("got %v, want a refusal that names %s", err, permission)
+	}
+	if missing, err := l.provider().MissingPermissions(context.Background()); err != nil || !slices.Equal(missing, sim.Denied) {
+		t.Errorf("got %q, %v: want %q", missing, err, sim.Denied)
 	}
 }
 

@@ -100,7 +100,11 @@ func (p *Provider) finish(ctx context.Context, project string, op *computepb.Ope
 		return op, refusal
 	}
 	if status := op.GetHttpErrorStatusCode(); status >= 400 {
-		return op, &cloudprovider.Error{Class: v1alpha1.Config, Code: fmt.Sprintf("HTTP %d", status), Message: op.GetHttpErrorMessage()}
+		class, known := classOfStatus(int(status))
+		if !known {
+			class = v1alpha1.Timeout // the cloud itself has failed at it
+		}
+		return op, &cloudprovider.Error{Class: class, Code: fmt.Sprintf("HTTP %d", status), Message: op.GetHttpErrorMessage()}
 	}
 	return op, nil
 }

@@ -118,9 +118,10 @@ func freshID() string {
 	return uuid(b)
 }
 
-// uuid of version 8: made up by the caller.
+// uuid of version 4, for whose random bits a hash will do: not all of Google's services take
+// the version for bits of one's own, which is younger than they.
 func uuid(b [16]byte) string {
-	b[6] = b[6]&0x0f | 0x80
+	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	h := hex.EncodeToString(b[:])
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]

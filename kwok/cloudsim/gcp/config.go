@@ -54,6 +54,8 @@ type Template struct {
 	DiskGB      int64             `json:"diskGb,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
+	// PlacementPolicy of the VMs, which who launches them has to be allowed to use.
+	PlacementPolicy string `json:"placementPolicy,omitempty"`
 	// Node is what registers once a VM runs, whatever the template promises.
 	Node kwokv1alpha1.MachineNode `json:"node,omitempty"`
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -153,13 +154,17 @@ func (f *Front) answer(m method, r *http.Request) (any, *cloudsim.Error) {
 	return m.serve(c)
 }
 
+// validUUID is one of the versions of RFC 4122. The cloud's documents ask for a valid UUID and
+// say no version, so the simulated one is as strict as any.
+var validUUID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[1-5][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+
 // rememberRequests is how long the cloud knows the requestId of a call.
 const rememberRequests = time.Hour
 
 // once answers a call that has come before with the operation of that time.
 func (f *Front) once(id string, m method, c *call) (any, *cloudsim.Error) {
-	if len(id) != 36 {
-		return nil, invalid("requestId", id, "The request ID must be a UUID.")
+	if !validUUID.MatchString(id) {
+		return nil, invalid("requestId", id, "The request ID must be a valid UUID, and not zero.")
 	}
 	print := c.Method + " " + c.URL.Path + " " + string(canonical(c.body))
 	if op := f.requests[id]; op != nil && f.world.Now().Sub(op.began) < rememberRequests {

@@ -118,7 +118,7 @@ func (w *wire) call(method, path, body string) (status int, answer map[string]an
 
 const (
 	root = "/compute/v1/projects/lab/"
-	uuid = "11111111-1111-8111-8111-111111111111"
+	uuid = "11111111-1111-4111-8111-111111111111"
 )
 
 // TestRefusals: what the cloud does not know or take is refused in its own words,
@@ -146,7 +146,9 @@ func TestRefusals(t *testing.T) {
 		"names that do not suffice":        {"POST", root + "zones/z-a/instances/bulkInsert", `{"count":"1","sourceInstanceTemplate":"plain"}`, 400, "invalid: Invalid value for field 'resource.perInstanceProperties'"},
 		"a name with capitals":             {"POST", root + "zones/z-a/instances/bulkInsert", `{"count":"1","sourceInstanceTemplate":"plain","perInstanceProperties":{"A":{}}}`, 400, "Must be a match of regex"},
 		"a label with a dot":               {"POST", root + "zones/z-a/instances/bulkInsert", bulk(`,"instanceProperties":{"labels":{"muster.dev":"x"}}`), 400, "invalid: Invalid value for field 'resource.instanceProperties.labels'"},
-		"a requestId that is no UUID":      {"POST", root + "zones/z-a/instances/bulkInsert?requestId=1", bulk(""), 400, "The request ID must be a UUID"},
+		"a requestId that is no UUID":      {"POST", root + "zones/z-a/instances/bulkInsert?requestId=1", bulk(""), 400, "The request ID must be a valid UUID"},
+		"a requestId of zeros":             {"POST", root + "zones/z-a/instances/bulkInsert?requestId=00000000-0000-0000-0000-000000000000", bulk(""), 400, "and not zero"},
+		"a requestId of a late version":    {"POST", root + "zones/z-a/instances/bulkInsert?requestId=11111111-1111-8111-8111-111111111111", bulk(""), 400, "The request ID must be a valid UUID"},
 		"an instance that is gone":         {"DELETE", root + "zones/z-a/instances/x", "", 404, "notFound: The resource 'projects/lab/zones/z-a/instances/x'"},
 		"a group that is gone":             {"GET", root + "zones/z-a/instanceGroupManagers/x", "", 404, "notFound: "},
 		"a group of another scope":         {"GET", root + "regions/z/instanceGroupManagers/owned", "", 404, "notFound: "},

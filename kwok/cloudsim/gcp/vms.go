@@ -299,6 +299,10 @@ func (f *Front) bulkInsert(c *call) (any, *cloudsim.Error) {
 		return nil, refused
 	}
 	zone := c.PathValue("zone")
+	if policy := m.template.PlacementPolicy; policy != "" && slices.Contains(f.config.Denied, "compute.resourcePolicies.use") {
+		return nil, refusal(http.StatusForbidden, "forbidden", "Required 'compute.resourcePolicies.use' permission for 'projects/%s/regions/%s/"+
+			"resourcePolicies/%s'", f.config.Project, regionOf(zone), policy)
+	}
 	if len(in.PerInstanceProperties) != count {
 		return nil, invalid("resource.perInstanceProperties", strconv.Itoa(len(in.PerInstanceProperties)), "There must be one for each instance.")
 	}
