@@ -1,6 +1,7 @@
 package cloudsim
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -41,6 +42,8 @@ func (w *World) Handler(f Front) http.Handler {
 			f.ServeHTTP(rw, r)
 		case fault.Type == CallRefused:
 			f.Refuse(rw, r, fault.Error)
+		case fault.Type == OperationFailed:
+			f.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), failure{}, fault.Error)))
 		case fault.Type == ReplyLost:
 			f.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler)
@@ -48,6 +51,15 @@ func (w *World) Handler(f Front) http.Handler {
 			panic(http.ErrAbortHandler)
 		}
 	})
+}
+
+// failure is the key of the error that the operation of a call ends with.
+type failure struct{}
+
+// FailureOf the operation of a call; nil where it is to succeed.
+func FailureOf(ctx context.Context) *Error {
+	e, _ := ctx.Value(failure{}).(*Error)
+	return e
 }
 
 // arrive counts a call, and says what goes wrong with it.

@@ -87,6 +87,9 @@ const (
 	ReplyLost CallFaultType = "ReplyLost"
 	// CallLost: the call has no effect, and the connection breaks.
 	CallLost CallFaultType = "CallLost"
+	// OperationFailed: the call is accepted, and its operation ends with the given error and
+	// without effect. Only for Google Cloud, whose changes are operations.
+	OperationFailed CallFaultType = "OperationFailed"
 )
 
 // CallFault is a mishap of calls.
@@ -103,7 +106,7 @@ type CallFault struct {
 	// the share that is hit where Calls is empty. Neither means all.
 	Calls   []int64 `json:"calls,omitempty"`
 	Percent int     `json:"percent,omitempty"`
-	// Error of calls that are refused.
+	// Error of calls that are refused, and of operations that fail.
 	Error *Error `json:"error,omitempty"`
 }
 
@@ -196,10 +199,12 @@ func (c *Config) Validate() error {
 	for i, f := range c.Calls {
 		at := fmt.Sprintf("calls[%d]", i)
 		switch {
-		case f.Type != CallRefused && f.Type != ReplyLost && f.Type != CallLost:
-			return fmt.Errorf("%s.type is %q: it must be Refused, ReplyLost or CallLost", at, f.Type)
-		case (f.Type == CallRefused) != (f.Error != nil):
-			return fmt.Errorf("%s.error belongs to faults of type Refused, and only to them", at)
+		case f.Type != CallRefused && f.Type != ReplyLost && f.Type != CallLost && f.Type != OperationFailed:
+			return fmt.Errorf("%s.type is %q: it must be Refused, ReplyLost, CallLost or OperationFailed", at, f.Type)
+		case (f.Type == CallRefused || f.Type == OperationFailed) != (f.Error != nil):
+			return fmt.Errorf("%s.error belongs to faults of types Refused and OperationFailed, and only to them", at)
+		case f.Type == OperationFailed && f.Cloud != v1alpha1.ProviderGCP:
+			return fmt.Errorf("%s.type is OperationFailed, and cloud %s has no operations: use it for gcp", at, f.Cloud)
 		case f.Percent < 0 || f.Percent > 100:
 			return fmt.Errorf("%s.percent is %d: it must be between 0 and 100", at, f.Percent)
 		}

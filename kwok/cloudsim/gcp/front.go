@@ -148,6 +148,13 @@ func (f *Front) answer(m method, r *http.Request) (any, *cloudsim.Error) {
 	defer f.mu.Unlock()
 	f.settle()
 	c := &call{Request: r, body: body}
+	if e := cloudsim.FailureOf(r.Context()); e != nil {
+		m.serve = func(c *call) (any, *cloudsim.Error) {
+			op := f.begin(m.action, scopeOf(c))
+			op.err = &opError{e.Code, e.Message}
+			return f.operation(op), nil
+		}
+	}
 	if id := r.URL.Query().Get("requestId"); id != "" {
 		return f.once(id, m, c)
 	}

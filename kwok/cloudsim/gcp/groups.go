@@ -29,6 +29,8 @@ type managed struct {
 	failed *opError
 	// request that the instance waits for; nil for none.
 	request *resizeRequest
+	// deleting instances are members until their VM is gone, and count no more.
+	deleting bool
 }
 
 func newGroup(g *Group) *group {
@@ -63,7 +65,7 @@ func (g *group) add(name string, request *resizeRequest) {
 func (f *Front) settle() {
 	known := f.instances(true)
 	for _, key := range slices.Sorted(maps.Keys(f.vms)) {
-		if v := f.vms[key]; known[v.inWorld].Phase == cloudsim.Terminated && v.onTermination == terminationDelete {
+		if v := f.vms[key]; known[v.inWorld].Phase == cloudsim.Terminated && (v.deleted || v.onTermination == terminationDelete) {
 			delete(f.vms, key)
 			if v.owner != nil && known[v.inWorld].Reason == cloudsim.ReasonTimeOver {
 				delete(v.owner.managed, v.name) // what has had its time is not made again
@@ -84,8 +86,12 @@ func (f *Front) settle() {
 func (f *Front) tryInstance(g *group, m *managed, known map[string]*cloudsim.Instance) {
 	if m.vm != nil && f.vms[m.vm.key()] != m.vm {
 		m.vm = nil // it was deleted
+		if m.deleting {
+			delete(g.managed, m.name)
+			return
+		}
 	}
-	if m.vm != nil && g.repairs() && f.repaired(known[m.vm.inWorld]) {
+	if m.vm != nil && !m.deleting && g.repairs() && f.repaired(known[m.vm.inWorld]) {
 		f.terminate(m.vm)
 		m.vm = nil
 	}
@@ -190,7 +196,7 @@ type typesJ struct {
 
 func (f *Front) group(g *group) *groupJSON {
 	out := &groupJSON{
-		Kind: "compute#instanceGroupManager", ID: "1", Name: g.Name, TargetSize: len(g.managed),
+		Kind: "compute#instanceGroupManager", ID: "1", Name: g.Name, TargetSize: g.size(),
 		SelfLink: f.link(g.scope() + "/instanceGroupManagers/" + g.Name),
 	}
 	if g.Template != "" {
@@ -219,6 +225,16 @@ func (f *Front) group(g *group) *groupJSON {
 		out.Flexibility = &map[string]map[string]typesJ{"instanceSelections": {"all": {g.MachineTypes}}}
 	}
 	return out
+}
+
+// size is the target size: those that are on their way out do not count.
+func (g *group) size() (n int) {
+	for _, m := range g.managed {
+		if !m.deleting {
+			n++
+		}
+	}
+	return n
 }
 
 func (f *Front) getGroup(c *call) (any, *cloudsim.Error) {
@@ -280,9 +296,11 @@ func (f *Front) listManaged(c *call) (any, *cloudsim.Error) {
 				j.Flexible = &typeJSON{m.vm.machineType}
 			}
 			switch {
+			case m.deleting:
+				j.CurrentAction = "DELETING"
 			case j.InstanceStatus == "STAGING":
 				j.CurrentAction = "CREATING"
-			case j.InstanceStatus == "TERMINATED" && g.repairs():
+			case known[m.vm.inWorld].Phase == cloudsim.Terminated && g.repairs():
 				j.CurrentAction = "RECREATING"
 			}
 		}
@@ -361,7 +379,7 @@ func (f *Front) deleteInstances(c *call) (any, *cloudsim.Error) {
 		parts := strings.Split(link, "/")
 		m := g.managed[parts[len(parts)-1]]
 		switch {
-		case m != nil && m.request == nil && len(parts) >= 4 && parts[len(parts)-3] == m.zone:
+		case m != nil && m.request == nil && !m.deleting && len(parts) >= 4 && parts[len(parts)-3] == m.zone:
 			going = append(going, m)
 		case !in.Skip:
 			return nil, invalid("instances", link, "The instance is not a member of the group, or it is being deleted.")
@@ -369,9 +387,11 @@ func (f *Front) deleteInstances(c *call) (any, *cloudsim.Error) {
 	}
 	for _, m := range going {
 		if m.vm != nil && f.vms[m.vm.key()] == m.vm {
-			f.terminate(m.vm)
+			m.deleting = f.terminate(m.vm)
 		}
-		delete(g.managed, m.name)
+		if m.vm == nil || f.vms[m.vm.key()] != m.vm {
+			delete(g.managed, m.name)
+		}
 	}
 	return f.operation(f.begin("compute.instanceGroupManagers.deleteInstances", scopeOf(c))), nil
 }

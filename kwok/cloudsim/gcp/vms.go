@@ -31,6 +31,8 @@ type vm struct {
 	made    time.Time
 	// onTermination is DELETE where the VM goes once it has ended, else STOP.
 	onTermination string
+	// deleted VMs go once their shutdown is over.
+	deleted bool
 }
 
 func (v *vm) key() string { return v.zone + "/" + v.name }
@@ -108,13 +110,15 @@ func node(m machine, zone string) *kwokv1alpha1.MachineNode {
 
 // state of a VM in the cloud's words.
 func state(in *cloudsim.Instance) string {
-	switch in.Phase {
-	case cloudsim.Pending:
-		return "STAGING"
-	case cloudsim.Running:
-		return "RUNNING"
-	default:
+	switch {
+	case in.Phase == cloudsim.Terminated || in.Phase == cloudsim.Stopped:
 		return "TERMINATED"
+	case in.Ending:
+		return "STOPPING"
+	case in.Phase == cloudsim.Pending:
+		return "STAGING"
+	default:
+		return "RUNNING"
 	}
 }
 
@@ -139,6 +143,7 @@ type instanceJSON struct {
 	Metadata          metadataJSON      `json:"metadata"`
 	Scheduling        schedulingJSON    `json:"scheduling"`
 	CreationTimestamp string            `json:"creationTimestamp"`
+	LastStart         string            `json:"lastStartTimestamp,omitempty"`
 	SelfLink          string            `json:"selfLink"`
 }
 
@@ -162,6 +167,9 @@ func (f *Front) instance(v *vm, in *cloudsim.Instance) instanceJSON {
 		MachineType: f.link("zones/" + v.zone + "/machineTypes/" + v.machineType), Status: state(in), Labels: v.labels,
 		Scheduling:        schedulingJSON{ProvisioningModel: cmp.Or(v.model, modelStandard), InstanceTerminationAction: v.onTermination},
 		CreationTimestamp: v.made.UTC().Format(time.RFC3339Nano), SelfLink: f.link("zones/" + v.zone + "/instances/" + v.name),
+	}
+	if in.Phase != cloudsim.Pending {
+		out.LastStart = in.StartedAt.UTC().Format(time.RFC3339Nano)
 	}
 	if in.Phase == cloudsim.Terminated {
 		out.StatusMessage = in.Reason
@@ -254,9 +262,16 @@ func (f *Front) deleteInstance(c *call) (any, *cloudsim.Error) {
 	return f.operation(f.begin("delete", scopeOf(c))), nil
 }
 
-func (f *Front) terminate(v *vm) {
+// terminate deletes a VM, as soon as its shutdown is over. It reports whether the cloud does,
+// since it may lose a deletion that it has accepted.
+func (f *Front) terminate(v *vm) bool {
 	f.world.Terminate(v.inWorld)
-	delete(f.vms, v.key())
+	in := f.instances(true)[v.inWorld]
+	v.deleted = in.Ending || in.Phase == cloudsim.Terminated
+	if in.Phase == cloudsim.Terminated {
+		delete(f.vms, v.key())
+	}
+	return v.deleted
 }
 
 type bulkInsertJSON struct {
