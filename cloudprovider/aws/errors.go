@@ -5,15 +5,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// classes of the codes by which AWS refuses. Codes that are missing say nothing
-// about what to do next: the call is repeated.
+// classes of the codes by which AWS refuses, where classOf would say something else of them.
 var classes = map[string]v1alpha1.ErrorClass{
 	"InsufficientInstanceCapacity":         v1alpha1.Stockout,
 	"InsufficientCapacity":                 v1alpha1.Stockout,
@@ -38,6 +39,7 @@ var classes = map[string]v1alpha1.ErrorClass{
 	"EC2ThrottledException":   v1alpha1.Throttle,
 	"BandwidthLimitExceeded":  v1alpha1.Throttle,
 	"PriorRequestNotComplete": v1alpha1.Throttle,
+	"LimitExceededException":  v1alpha1.Throttle, // of the SDK's own list
 
 	"UnauthorizedOperation": v1alpha1.Auth,
 	"AuthFailure":           v1alpha1.Auth,
@@ -49,6 +51,8 @@ var classes = map[string]v1alpha1.ErrorClass{
 	"InvalidClientTokenId":  v1alpha1.Auth,
 	"SignatureDoesNotMatch": v1alpha1.Auth,
 	"OptInRequired":         v1alpha1.Auth,
+	"PendingVerification":   v1alpha1.Auth,
+	"Blocked":               v1alpha1.Auth,
 
 	"InvalidParameterValue":                       v1alpha1.Config,
 	"InvalidParameterCombination":                 v1alpha1.Config,
@@ -62,6 +66,38 @@ var classes = map[string]v1alpha1.ErrorClass{
 	"ValidationError":                             v1alpha1.Config,
 }
 
+// passing are the client errors that pass by themselves: another call is under way, an earlier
+// call with the token asked for something else and may have made machines, or what was made
+// a moment ago is not known everywhere yet.
+var passing = []string{
+	"ConcurrentTagAccess", "IdempotentCallInProgress", "IdempotentParameterMismatch", "IdempotentParameterMismatchError",
+	"IncorrectInstanceState", "IncorrectState", "RequestTimeout", "ResourceContention", "ResourceInUse", "ScalingActivityInProgress",
+}
+
+// classOf returns the class of a refusal; none for one that passes by itself: it says nothing
+// about what to do next, and the call is repeated. Client reports whether AWS counts the error
+// as the caller's.
+func classOf(code, message string, client bool) (class v1alpha1.ErrorClass, known bool) {
+	class, known = classes[code]
+	_, throttle := retry.DefaultThrottleErrorCodes[code]
+	switch {
+	case code == "ValidationError" && strings.Contains(message, "above max value"):
+		return v1alpha1.Quota, true // all that Auto Scaling says against is a ValidationError
+	case strings.Contains(message, "not supported in your requested Availability Zone"):
+		return v1alpha1.Stockout, true // a fleet says so of an invalid configuration
+	case known:
+		return class, true
+	case throttle:
+		return v1alpha1.Throttle, true
+	case !client || slices.Contains(passing, code):
+		return "", false
+	case strings.HasSuffix(code, "LimitExceeded") || strings.HasSuffix(code, "CountExceeded"):
+		return v1alpha1.Quota, true
+	default:
+		return v1alpha1.Config, true
+	}
+}
+
 // unfulfillable with the text pointer is what a fleet says beside its real errors.
 const (
 	unfulfillable = "UnfulfillableCapacity"
@@ -72,11 +108,9 @@ const (
 func refusal(err error) error {
 	var api smithy.APIError
 	if errors.As(err, &api) {
-		class, known := classes[api.ErrorCode()]
-		if api.ErrorCode() == "ValidationError" && strings.Contains(api.ErrorMessage(), "above max value") {
-			class = v1alpha1.Quota // all that Auto Scaling says against is a ValidationError
-		}
-		if known {
+		var reply *smithyhttp.ResponseError
+		client := errors.As(err, &reply) && reply.HTTPStatusCode() >= 400 && reply.HTTPStatusCode() < 500
+		if class, known := classOf(api.ErrorCode(), api.ErrorMessage(), client); known {
 			return &cloudprovider.Error{Class: class, Code: api.ErrorCode(), Message: api.ErrorMessage()}
 		}
 	}
@@ -106,13 +140,26 @@ func causes(list []ec2types.CreateFleetError) (out []cause) {
 	return out
 }
 
+// ofTheCloud are the codes of the cloud's own errors that a fleet may report. What they have in
+// common with a lack of capacity, none of which is the caller's error either, is that another
+// group may fare better.
+var ofTheCloud = []string{"", "InternalError", "InternalFailure", "InternalServerError", "ServerInternal", "ServiceUnavailable", "Unavailable"}
+
 // blame picks the error that says most: throttling hides all others, and the first of
-// a fleet's errors may only point at the others. A code without a class is a stockout:
-// the launch has come to its end, and machines did not come.
+// a fleet's errors may only point at the others. The launch has come to its end, and machines
+// did not come, so each error has a class: Config for those of the caller, such as an image
+// that has been deleted, and Stockout for the cloud's.
 func blame(list []cause) *cloudprovider.Error {
+	classOf := func(c cause) v1alpha1.ErrorClass {
+		client := !slices.Contains(ofTheCloud, c.code) && !strings.Contains(c.code, "Insufficient") && !slices.Contains(passing, c.code)
+		if class, known := classOf(c.code, c.message, client); known {
+			return class
+		}
+		return v1alpha1.Stockout
+	}
 	rank := func(c cause) int {
 		switch {
-		case classes[c.code] == v1alpha1.Throttle:
+		case classOf(c) == v1alpha1.Throttle:
 			return 0
 		case c.code != unfulfillable || !strings.HasPrefix(c.message, pointer):
 			return 1
@@ -124,11 +171,7 @@ func blame(list []cause) *cloudprovider.Error {
 		list = []cause{{unfulfillable, "AWS gave fewer machines and did not say why"}}
 	}
 	worst := slices.MinFunc(list, func(a, b cause) int { return rank(a) - rank(b) })
-	class, known := classes[worst.code]
-	if !known {
-		class = v1alpha1.Stockout
-	}
-	return &cloudprovider.Error{Class: class, Code: worst.code, Message: worst.message}
+	return &cloudprovider.Error{Class: classOf(worst), Code: worst.code, Message: worst.message}
 }
 
 func deref[T any](v *T) (out T) {

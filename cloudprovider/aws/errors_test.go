@@ -49,6 +49,16 @@ var codes = []struct {
 	{"InvalidParameterValue", v1alpha1.Config, 400, "Invalid value."},
 	{"InvalidLaunchTemplateName.NotFoundException", v1alpha1.Config, 400, "The specified launch template does not exist."},
 	{"InvalidLaunchTemplateId.NotFound", v1alpha1.Config, 400, "The specified launch template does not exist."},
+	{"InvalidAMIID.NotFound", v1alpha1.Config, 400, "The image id '[ami-0]' does not exist"},
+	{"InvalidKeyPair.NotFound", v1alpha1.Config, 400, "The key pair 'ops' does not exist"},
+	{"EncryptedVolumesNotSupported", v1alpha1.Config, 400, "The type does not support encrypted volumes."},
+	{"OperationNotPermitted", v1alpha1.Config, 400, "The operation is not permitted."},
+	{"InvalidFleetConfiguration", v1alpha1.Config, 400, "The configuration is not valid."},
+	{"InvalidFleetConfiguration", v1alpha1.Stockout, 400, "Your requested instance type (p5.48xlarge) is not supported in your requested Availability Zone (us-east-1a)."},
+	{"VolumeLimitExceeded", v1alpha1.Quota, 400, "Maximum number of volumes exceeded."},
+	{"TooManyRequestsException", v1alpha1.Throttle, 429, "Too many requests."},
+	{"PendingVerification", v1alpha1.Auth, 400, "Your account is currently being verified."},
+	{"Blocked", v1alpha1.Auth, 400, "Your account is currently blocked."},
 	{"InvalidCapacityReservationId.NotFound", v1alpha1.Config, 400, "The capacity reservation does not exist."},
 }
 
@@ -121,7 +131,7 @@ func TestErrorCodes(t *testing.T) {
 var untold = []string{
 	"LimitExceeded", "AccessDeniedException", "InvalidClientTokenId", "SignatureDoesNotMatch", "OptInRequired",
 	"InvalidParameterCombination", "InvalidLaunchTemplateId.VersionNotFound", "InvalidSubnetID.NotFound", "InvalidInstanceType",
-	"UnknownParameter", "ValidationError",
+	"UnknownParameter", "ValidationError", "LimitExceededException",
 }
 
 func TestBlame(t *testing.T) {
@@ -136,8 +146,14 @@ func TestBlame(t *testing.T) {
 			[]cause{{"InsufficientInstanceCapacity", "none"}, {"RequestLimitExceeded", "slow"}}, cloudprovider.Error{Class: v1alpha1.Throttle, Code: "RequestLimitExceeded", Message: "slow"}},
 		"the pointer alone": {
 			[]cause{points}, cloudprovider.Error{Class: v1alpha1.Stockout, Code: unfulfillable, Message: points.message}},
-		"a code that nobody knows": {
-			[]cause{points, {"Novel", "new"}}, cloudprovider.Error{Class: v1alpha1.Stockout, Code: "Novel", Message: "new"}},
+		"an image that was deleted": {
+			[]cause{points, {"InvalidAMIID.NotFound", "gone"}}, cloudprovider.Error{Class: v1alpha1.Config, Code: "InvalidAMIID.NotFound", Message: "gone"}},
+		"a code that the adapter does not know": {
+			[]cause{points, {"Novel", "new"}}, cloudprovider.Error{Class: v1alpha1.Config, Code: "Novel", Message: "new"}},
+		"a lack of something new": {
+			[]cause{points, {"InsufficientNovelty", "new"}}, cloudprovider.Error{Class: v1alpha1.Stockout, Code: "InsufficientNovelty", Message: "new"}},
+		"an error of the cloud itself": {
+			[]cause{points, {"InternalError", "oops"}}, cloudprovider.Error{Class: v1alpha1.Stockout, Code: "InternalError", Message: "oops"}},
 		"nothing said": {
 			nil, cloudprovider.Error{Class: v1alpha1.Stockout, Code: unfulfillable, Message: "AWS gave fewer machines and did not say why"}},
 	} {
