@@ -8,12 +8,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// State of a machine. States only grow: a lower state that is observed after a higher one is
-// outdated.
+// State of a machine. States only grow, so that a lower state that is observed after a higher
+// one is outdated, unless the machine has been started again, see Machine.Restarted.
 type State int
 
 const (
@@ -38,6 +39,12 @@ type Machine struct {
 	// ProviderID is the spec.providerID of the machine's node.
 	ProviderID string
 	State      State
+	// Started is when the machine was last started, by the clock of its cloud; zero where that
+	// is not known yet.
+	Started time.Time
+	// Kept tells of a Terminated machine that its cloud has only stopped: its disks are billed,
+	// and it may be started again, until it is taken back.
+	Kept bool
 	// Hold tells that this is not a machine but a capacity reservation, or a request in the
 	// cloud's own queue, from which machines are to come. It is listed as Booting under the
 	// token of its launch, so that a rollback ends it by name like a machine. One that is used
@@ -49,6 +56,12 @@ type Machine struct {
 
 // Counts reports whether it is a machine that has not ended.
 func (m Machine) Counts() bool { return !m.Hold && m.State < Terminated }
+
+// Restarted reports whether the machine has been started again since it was observed as old.
+// Its state replaces that of old then, even if it is lower.
+func (m Machine) Restarted(old Machine) bool {
+	return !old.Started.IsZero() && m.Started.After(old.Started)
+}
 
 // LaunchRequest asks for machines.
 type LaunchRequest struct {
@@ -74,7 +87,8 @@ type Launcher interface {
 // Taker terminates machines.
 type Taker interface {
 	// TakeBack terminates the named machines of a group, and deletes their nodes. Names that
-	// do not exist are not an error.
+	// do not exist are not an error. It returns once the cloud has accepted it; until lists
+	// show that a machine has ended, the adapter repeats it now and then.
 	TakeBack(ctx context.Context, group string, names []string) error
 }
 

@@ -82,6 +82,14 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 			{Type: v1alpha1.FaultDry, From: &dry, Until: &metav1.Duration{Duration: dry.Duration + 2*time.Minute}},
 		}
 	}
+	world.TakeBacks = []cloudsim.TakeBackFault{
+		{Cloud: v1alpha1.ProviderAWS, Share: cloudsim.Share{Percent: 1 + r.IntN(9)}},
+		{Cloud: v1alpha1.ProviderAWS, Share: cloudsim.Share{Percent: 1 + r.IntN(29)}, Delay: &metav1.Duration{Duration: time.Duration(r.IntN(60)) * time.Second}},
+	}
+	world.Stops = []cloudsim.Stop{{
+		Cloud: v1alpha1.ProviderAWS, Share: cloudsim.Share{Percent: 1 + r.IntN(29)},
+		After: metav1.Duration{Duration: time.Duration(r.IntN(300)) * time.Second}, For: metav1.Duration{Duration: time.Duration(r.IntN(300)) * time.Second},
+	}}
 	world.Calls = []cloudsim.CallFault{
 		{Cloud: v1alpha1.ProviderAWS, Type: cloudsim.ReplyLost, Percent: 1 + r.IntN(14)},
 		{Cloud: v1alpha1.ProviderAWS, Type: cloudsim.CallLost, Percent: 1 + r.IntN(14)},
@@ -157,7 +165,7 @@ func (c *chaos) takeBack() (any bool) {
 	}
 	byGroup := map[string][]string{}
 	for _, m := range list {
-		if m.State < cloudprovider.Terminated && !c.succeeded(m.Launch) {
+		if (m.State < cloudprovider.Terminated || m.Kept) && !c.succeeded(m.Launch) {
 			if m.Launch == "" {
 				c.t.Errorf("machine %s is listed without a launch", m.Name)
 			}

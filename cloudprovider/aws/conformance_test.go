@@ -72,7 +72,8 @@ func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alp
 			}
 			return out
 		},
-		End:       func(name string) { s.world.EndAt(name, s.clock.Now()) },
+		End:  func(name string) { s.world.EndAt(name, s.clock.Now()) },
+		Stop: s.world.Stop, IgnoreTakeBacks: s.world.IgnoreTakeBacks,
 		LoseReply: func() { lose.Store(true) },
 		Pass:      func(d time.Duration) { s.clock.Step(d) },
 	}

@@ -68,8 +68,8 @@ func TestDiscover(t *testing.T) {
 			want: []string{
 				"gpu g6.xlarge us-east-1a OnDemand Fleet min=0 max=256 usd=805m",
 				"gpu g6.xlarge us-east-1a Spot Fleet min=0 max=256 usd=300m",
-				"gpu p5.48xlarge us-east-1a OnDemand Fleet min=0 max=256 usd=55040m",
-				"gpu p5.48xlarge us-east-1a Spot Fleet min=0 max=256 usd=18730m", // no price of Spot there: the floor
+				"gpu p5.48xlarge us-east-1a OnDemand Fleet min=1 max=256 usd=55040m", // the minimum is shared
+				"gpu p5.48xlarge us-east-1a Spot Fleet min=1 max=256 usd=18730m",     // no price of Spot there: the floor
 				"gpu p5.48xlarge us-east-1b OnDemand Fleet min=0 max=256 usd=55040m",
 				"gpu p5.48xlarge us-east-1b Spot Fleet min=0 max=256 usd=17500m",
 			},
@@ -103,6 +103,15 @@ func TestDiscover(t *testing.T) {
 			want: []string{
 				"gpu p5.48xlarge us-east-1a OnDemand LaunchInstances min=0 max=256 usd=55040m",
 				"gpu p5.48xlarge us-east-1b OnDemand LaunchInstances min=0 max=256 usd=55040m",
+			},
+		},
+		"the minimum of a group is kept where its machines are": {
+			account: func(c *simaws.Config) {
+				c.Groups[0].Tags[methodTag], c.Groups[0].Subnets, c.Groups[0].Min = "LaunchInstances", []string{"subnet-b", subnet}, 3
+			},
+			want: []string{
+				"gpu p5.48xlarge us-east-1a OnDemand LaunchInstances min=1 max=256 usd=55040m",
+				"gpu p5.48xlarge us-east-1b OnDemand LaunchInstances min=2 max=256 usd=55040m",
 			},
 		},
 		"an EKS managed node group has no machines beside it": {

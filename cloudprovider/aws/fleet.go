@@ -28,7 +28,7 @@ func (p *Provider) createFleet(ctx context.Context, l *launch) ([]string, error)
 			}},
 		}},
 		TargetCapacitySpecification: &ec2types.TargetCapacitySpecificationRequest{TotalTargetCapacity: count},
-		TagSpecifications: specification(p.tags(l.LaunchRequest), ec2types.ResourceTypeFleet, ec2types.ResourceTypeInstance,
+		TagSpecifications: specification(p.tagsOf(l), ec2types.ResourceTypeFleet, ec2types.ResourceTypeInstance,
 			ec2types.ResourceTypeVolume),
 	}
 	if l.Group.Spec.CapacityType == v1alpha1.Spot {
@@ -80,7 +80,7 @@ func (p *Provider) runInto(ctx context.Context, l *launch, reservation string) (
 			CapacityReservationPreference: ec2types.CapacityReservationPreferenceCapacityReservationsOnly,
 			CapacityReservationTarget:     &ec2types.CapacityReservationTarget{CapacityReservationId: aws.String(reservation)},
 		},
-		TagSpecifications: specification(p.tags(l.LaunchRequest), ec2types.ResourceTypeInstance, ec2types.ResourceTypeVolume),
+		TagSpecifications: specification(p.tagsOf(l), ec2types.ResourceTypeInstance, ec2types.ResourceTypeVolume),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("RunInstances: %w", refusal(err))

@@ -157,8 +157,9 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 			l.dead = append(l.dead, in.Name)
 		}
 	}
-	for id, m := range p.fresh() {
-		if m.autoScalingGroup == l.spec.AutoScalingGroup && all[id] == nil && !l.made(m.Machine) {
+	unlisted := p.fresh()
+	for id, m := range unlisted {
+		if m.autoScalingGroup == l.spec.AutoScalingGroup && all[id] == nil && !l.made(m.Machine) && !m.Hold {
 			counted[id] = true
 		}
 	}
@@ -168,10 +169,16 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 		return err
 	}
 	for _, r := range reservations {
+		delete(unlisted, r.hold.Name)
 		if l.made(r.hold) {
 			l.reserved = append(l.reserved, r)
 		} else if r.waits() {
 			l.others += r.free
+		}
+	}
+	for _, m := range unlisted {
+		if m.Hold && m.autoScalingGroup == l.spec.AutoScalingGroup && !l.made(m.Machine) {
+			l.others += m.places
 		}
 	}
 	return nil

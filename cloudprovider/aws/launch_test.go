@@ -46,6 +46,7 @@ func way(t *testing.T, i int, world cloudsim.Config, account simaws.Config) (*si
 			t.Fatal(refused)
 		}
 		g.Spec.AWS.CapacityReservation = "cr-bought"
+		s.clock.Step(time.Hour)
 	}
 	s.groups = []*v1alpha1.NodeGroup{g}
 	return s, g
@@ -72,12 +73,14 @@ func (s *sim) bought() (n int) {
 func TestALaunchComesWhole(t *testing.T) {
 	eachWay(t, func(t *testing.T, i int) {
 		s, g := way(t, i, plenty(), account())
-		machines, err := s.provider().Launch(context.Background(), request(g, 64, token))
+		long := request(g, 64, token)
+		long.Request += strings.Repeat("-very-long", 30) // names may be longer than the values of tags
+		machines, err := s.provider().Launch(context.Background(), long)
 		if err != nil || len(machines) != 64 {
 			t.Fatalf("got %d machines and %v, want 64", len(machines), err)
 		}
 		for _, in := range s.world.Instances(true) {
-			if in.Pool != ways[i].pool || in.Tags[launchTag] != token || in.Tags[requestTag] != "team/train" ||
+			if in.Pool != ways[i].pool || in.Tags[launchTag] != token || !strings.HasPrefix(in.Tags[requestTag], "team/train") ||
 				in.Tags[nodeGroupTag] != g.Name || in.Tags[groupTag] != group || in.Tags[clusterTag+cluster] != owned {
 				t.Fatalf("instance %+v lacks a tag or is of another pool", in)
 			}

@@ -34,13 +34,19 @@ const (
 	ownerTag = "aws:autoscaling:groupName"
 )
 
+// longestTag is how long the value of a tag may be.
+const longestTag = 256
+
 // tags of what a launch makes.
-func (p *Provider) tags(req cloudprovider.LaunchRequest) map[string]string {
+func (p *Provider) tags(launch, request, nodeGroup, autoScalingGroup string) map[string]string {
 	return map[string]string{
-		launchTag: req.Token, requestTag: req.Request, nodeGroupTag: req.Group.Name,
-		groupTag: req.Group.Spec.AWS.AutoScalingGroup, clusterTag + p.config.Cluster: owned,
+		launchTag: launch, requestTag: request[:min(len(request), longestTag)], nodeGroupTag: nodeGroup, groupTag: autoScalingGroup, clusterTag + p.config.Cluster: owned,
 		clusterUIDTag: p.config.ClusterUID,
 	}
+}
+
+func (p *Provider) tagsOf(l *launch) map[string]string {
+	return p.tags(l.Token, l.Request, l.Group.Name, l.spec.AutoScalingGroup)
 }
 
 func tagList(tags map[string]string) (out []ec2types.Tag) {
@@ -86,7 +92,8 @@ type instance struct {
 	subnet      string
 	market      v1alpha1.CapacityType
 	reservation string
-	launched    time.Time
+	// launched is when it was launched, or started last.
+	launched time.Time
 }
 
 func (i *instance) alive() bool { return i.State < cloudprovider.Terminated }
@@ -125,7 +132,7 @@ func seen(in *ec2types.Instance) *instance {
 	}
 	out.Machine = cloudprovider.Machine{
 		Name: deref(in.InstanceId), Group: tags[nodeGroupTag], Launch: tags[launchTag],
-		ProviderID: providerID(zone, deref(in.InstanceId)),
+		ProviderID: providerID(zone, deref(in.InstanceId)), Started: out.launched,
 	}
 	if in.State != nil {
 		switch in.State.Name {
@@ -134,6 +141,7 @@ func seen(in *ec2types.Instance) *instance {
 			out.State = cloudprovider.Running
 		default:
 			out.State = cloudprovider.Terminated
+			out.Kept = in.State.Name == ec2types.InstanceStateNameStopped
 			out.Reason = string(in.State.Name)
 			if in.StateReason != nil && deref(in.StateReason.Message) != "" {
 				out.Reason = *in.StateReason.Message

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/muster-dev/muster/cloudprovider"
@@ -54,10 +55,27 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 	case len(out) == 0:
 		return nil, fmt.Sprintf("none of its zones sells %s", strings.Join(c.kinds, ", "))
 	}
-	if len(out) == 1 {
-		out[0].Spec.MinNodes = deref(c.group.MinSize)
-	}
+	share(out, c.group)
 	return out, ""
+}
+
+// share splits the minimum of the group among its offerings: the group refuses to let machines
+// go below it, so no machine that it counts on must be taken for idle. Offerings that machines
+// are of come first.
+func share(out []cloudprovider.Found, g *asgtypes.AutoScalingGroup) {
+	left := deref(g.MinSize)
+	for _, m := range g.Instances {
+		i := slices.IndexFunc(out, func(f cloudprovider.Found) bool {
+			return f.Spec.AWS.InstanceType == deref(m.InstanceType) && f.Spec.Zone == deref(m.AvailabilityZone)
+		})
+		if i >= 0 && left > 0 {
+			out[i].Spec.MinNodes++
+			left--
+		}
+	}
+	for i := range left {
+		out[int(i)%len(out)].Spec.MinNodes++
+	}
 }
 
 // holds says that the reservation is for machines of the kind in the zone.

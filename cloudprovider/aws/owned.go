@@ -29,6 +29,9 @@ type intent struct {
 	at     time.Time
 	group  string
 	launch string
+	// request is the ProvisioningRequest behind the launch, where that is known: the tag of an
+	// intent has no room for it.
+	request string
 	// cluster is the UID of the cluster whose launch it is.
 	cluster string
 }
@@ -110,14 +113,13 @@ func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([
 			return nil, fmt.Errorf("CreateOrUpdateTags: %w", refusal(err))
 		}
 	}
+	i.request = l.Request
 	ids, err := p.call(ctx, i)
 	if !isAnswer(err) {
 		return ids, err
 	}
-	if len(ids) > 0 {
-		if err := p.adopt(ctx, l, ids); err != nil {
-			return ids, err
-		}
+	if err := p.adopt(ctx, i, ids); err != nil {
+		return ids, err
 	}
 	if dropped := p.drop(ctx, i); dropped != nil {
 		// Unknown beside a refusal, too: the repeated call gets the same refusal.
@@ -160,8 +162,12 @@ func isAnswer(err error) bool {
 }
 
 // adopt gives machines of a group the tags that others are born with.
-func (p *Provider) adopt(ctx context.Context, l *launch, ids []string) error {
-	if _, err := p.ec2.CreateTags(ctx, &ec2.CreateTagsInput{Resources: ids, Tags: tagList(p.tags(l.LaunchRequest))}); err != nil {
+func (p *Provider) adopt(ctx context.Context, i *intent, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	tags := tagList(p.tags(i.launch, i.request, i.group, i.autoScalingGroup))
+	if _, err := p.ec2.CreateTags(ctx, &ec2.CreateTagsInput{Resources: ids, Tags: tags}); err != nil {
 		// No refusal, whatever AWS says: the machines are there, the call is to be repeated.
 		return fmt.Errorf("the machines exist, but are not tagged yet: CreateTags: %w", err)
 	}
@@ -202,7 +208,11 @@ func (p *Provider) takeBackIntent(ctx context.Context, name string) error {
 		if !isAnswer(err) {
 			return err
 		}
-		if err := p.takeOut(ctx, group, ids); err != nil {
+		if err := p.takeMachines(ctx, ids); err != nil {
+			return err
+		}
+		// What goes on all the same is listed under its launch.
+		if err := p.adopt(ctx, i, ids); err != nil {
 			return err
 		}
 	}

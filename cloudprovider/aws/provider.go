@@ -58,7 +58,7 @@ type Provider struct {
 	locks sync.Map
 
 	mu sync.Mutex
-	// made are the machines that calls have returned a short while ago, by ID:
+	// made are the machines and reservations that calls have returned a short while ago, by ID:
 	// the cloud's lists may not know of them yet.
 	made map[string]made
 }
@@ -67,7 +67,9 @@ type made struct {
 	cloudprovider.Machine
 	// autoScalingGroup that it counts against.
 	autoScalingGroup string
-	at               time.Time
+	// places of a reservation that no list knows.
+	places int
+	at     time.Time
 }
 
 var (
@@ -107,7 +109,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		config: c, ec2: ec2.NewFromConfig(sdk), autoscaling: autoscaling.NewFromConfig(sdk), made: map[string]made{},
 		pricing: pricing.NewFromConfig(sdk, func(o *pricing.Options) { o.Region = pricingRegion(c.Region) }),
 	}
-	p.Poller = poll.New(p.list, c.Clock)
+	p.Poller = poll.New(p.list, p.takeBack, c.Clock)
 	return p, nil
 }
 
@@ -120,13 +122,13 @@ func (p *Provider) lock(autoScalingGroup string) *sync.Mutex {
 func (p *Provider) note(autoScalingGroup string, machines []cloudprovider.Machine) {
 	p.mu.Lock()
 	for _, m := range machines {
-		p.made[m.Name] = made{m, autoScalingGroup, p.config.Clock.Now()}
+		p.made[m.Name] = made{Machine: m, autoScalingGroup: autoScalingGroup, at: p.config.Clock.Now()}
 	}
 	p.mu.Unlock()
 	p.Note(machines...)
 }
 
-// fresh are the machines that a call has returned a short while ago, by ID.
+// fresh are the machines and reservations that a call has returned a short while ago, by ID.
 func (p *Provider) fresh() map[string]made {
 	p.mu.Lock()
 	defer p.mu.Unlock()

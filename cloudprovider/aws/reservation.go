@@ -80,6 +80,13 @@ func (p *Provider) launchReserved(ctx context.Context, l *launch) ([]string, err
 		return nil, err
 	}
 	ids, err := p.runInto(ctx, l, r.hold.Name)
+	switch refused := cloudprovider.Refusal(err); {
+	case refused != nil && r.state != ec2types.CapacityReservationStateActive:
+		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: "ReservationEnded",
+			Message: fmt.Sprintf("capacity reservation %s of %d machines is %s", r.hold.Name, l.Count, r.state)}
+	case refused != nil && refused.Code == unknownReservation:
+		return nil, fmt.Errorf("capacity reservation %s, made a moment ago, is not known everywhere yet: %s", r.hold.Name, refused.Message)
+	}
 	if cloudprovider.Refusal(err) != nil {
 		// It is of no use any more; where this fails, it is taken back as a hold.
 		return nil, errors.Join(err, p.cancel(ctx, r.hold.Name))
@@ -104,7 +111,8 @@ func (p *Provider) release(ctx context.Context, list []reservation) error {
 	return nil
 }
 
-// reserve returns the launch's reservation once it can be used.
+// reserve returns the launch's reservation once it can be used. One that has ended may have
+// been used by an earlier call, whose machines lists do not know yet.
 func (p *Provider) reserve(ctx context.Context, l *launch) (*reservation, error) {
 	var r *reservation
 	if n := len(l.reserved); n > 0 {
@@ -117,7 +125,7 @@ func (p *Provider) reserve(ctx context.Context, l *launch) (*reservation, error)
 			// Any machine that fits would eat an open one.
 			InstanceMatchCriteria: ec2types.InstanceMatchCriteriaTargeted,
 			EndDateType:           ec2types.EndDateTypeLimited, EndDate: aws.Time(p.config.Clock.Now().Add(holdFor(l.Group)).Truncate(time.Second)),
-			TagSpecifications: specification(p.tags(l.LaunchRequest), ec2types.ResourceTypeCapacityReservation),
+			TagSpecifications: specification(p.tagsOf(l), ec2types.ResourceTypeCapacityReservation),
 		})
 		switch {
 		case hasCode(err, "IdempotentParameterMismatch"):
@@ -127,15 +135,22 @@ func (p *Provider) reserve(ctx context.Context, l *launch) (*reservation, error)
 			return nil, fmt.Errorf("CreateCapacityReservation: %w", refusal(err))
 		}
 		r = listedReservation(out.CapacityReservation)
+		p.reserved(l, r)
 	}
-	switch r.state {
-	case ec2types.CapacityReservationStateActive:
-		return r, nil
-	case ec2types.CapacityReservationStatePending:
+	if r.state == ec2types.CapacityReservationStatePending {
 		return nil, fmt.Errorf("capacity reservation %s of %d machines is still pending", r.hold.Name, l.Count)
-	default:
-		return nil, &cloudprovider.Error{Class: v1alpha1.Stockout, Code: "ReservationEnded",
-			Message: fmt.Sprintf("capacity reservation %s of %d machines is %s", r.hold.Name, l.Count, r.state)}
+	}
+	return r, nil
+}
+
+// reserved remembers a reservation that a call has returned: its places count against MaxSize
+// before lists know of it.
+func (p *Provider) reserved(l *launch, r *reservation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.made[r.hold.Name] = made{
+		Machine:          cloudprovider.Machine{Name: r.hold.Name, Group: l.Group.Name, Launch: l.Token, Hold: true},
+		autoScalingGroup: l.spec.AutoScalingGroup, places: l.Count, at: p.config.Clock.Now(),
 	}
 }
 
@@ -147,12 +162,18 @@ func holdFor(g *v1alpha1.NodeGroup) time.Duration {
 	return 15 * time.Minute
 }
 
+// unknownReservation is the code of calls about a reservation that does not exist.
+const unknownReservation = "InvalidCapacityReservationId.NotFound"
+
 // cancel ends a reservation. One that is over is no error, and that it cannot be ended
 // is no refusal of the launch that it was for.
 func (p *Provider) cancel(ctx context.Context, id string) error {
 	_, err := p.ec2.CancelCapacityReservation(ctx, &ec2.CancelCapacityReservationInput{CapacityReservationId: aws.String(id)})
-	if err != nil && !hasCode(err, "InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationState") {
+	if err != nil && !hasCode(err, unknownReservation, "InvalidCapacityReservationState") {
 		return fmt.Errorf("CancelCapacityReservation %s: %w", id, err)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.made, id)
 	return nil
 }

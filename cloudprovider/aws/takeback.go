@@ -11,6 +11,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // Limits of what one call takes.
@@ -20,9 +23,9 @@ const (
 	mostOwners     = 50
 )
 
-// TakeBack implements cloudprovider.Taker. The kind of a name follows from its form, and Auto
+// takeBack takes machines and holds back. The kind of a name follows from its form, and Auto
 // Scaling tells the owner of a machine, so it works for deleted groups, too.
-func (p *Provider) TakeBack(ctx context.Context, _ string, names []string) error {
+func (p *Provider) takeBack(ctx context.Context, _ string, names []string) error {
 	var ids []string
 	var errs []error
 	for _, name := range names {
@@ -35,14 +38,22 @@ func (p *Provider) TakeBack(ctx context.Context, _ string, names []string) error
 			errs = append(errs, p.takeBackIntent(ctx, name))
 		}
 	}
+	return errors.Join(append(errs, p.takeMachines(ctx, ids))...)
+}
+
+// takeMachines terminates machines, in their groups or beside them.
+func (p *Provider) takeMachines(ctx context.Context, ids []string) error {
 	slices.Sort(ids)
 	owners, err := p.owners(ctx, ids)
 	if err != nil {
-		return errors.Join(append(errs, err)...)
+		return err
 	}
+	var errs []error
 	byOwner := map[string][]string{}
 	for _, id := range ids {
-		byOwner[owners[id]] = append(byOwner[owners[id]], id)
+		if owner, ok := owners[id]; !ok || owner != leaving {
+			byOwner[owner] = append(byOwner[owner], id)
+		}
 	}
 	for _, owner := range slices.Sorted(maps.Keys(byOwner)) {
 		if owner == "" {
@@ -51,12 +62,13 @@ func (p *Provider) TakeBack(ctx context.Context, _ string, names []string) error
 			errs = append(errs, p.takeOut(ctx, owner, byOwner[owner]))
 		}
 	}
-	p.Note() // what was taken shows in a list soon
 	return errors.Join(errs...)
 }
 
 // owners are the Auto Scaling groups of those of the machines that have one, by ID. A
-// group that owns a machine would replace it, if it were only terminated.
+// group that owns a machine would replace it, if it were only terminated. Machines that their
+// group is terminating already are leaving: a lifecycle hook may hold them for hours, and to
+// take them out once more would shrink the group twice.
 func (p *Provider) owners(ctx context.Context, ids []string) (map[string]string, error) {
 	out := map[string]string{}
 	for batch := range slices.Chunk(ids, mostOwners) {
@@ -69,23 +81,27 @@ func (p *Provider) owners(ctx context.Context, ids []string) (map[string]string,
 			}
 			for _, in := range page.AutoScalingInstances {
 				out[deref(in.InstanceId)] = deref(in.AutoScalingGroupName)
+				if strings.HasPrefix(deref(in.LifecycleState), "Terminat") {
+					out[deref(in.InstanceId)] = leaving
+				}
 			}
 		}
 	}
 	return out, nil
 }
 
+// leaving stands for the owner of a machine that its group is terminating. No name of a group
+// has a line break.
+const leaving = "\n"
+
 // terminate ends machines that no group owns.
 func (p *Provider) terminate(ctx context.Context, ids []string) error {
 	return sift(ids, mostTerminated, func(ids []string) error {
 		_, err := p.ec2.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: ids})
-		if err == nil || !isUnknownMachine(err) {
-			return wrapped("TerminateInstances", err)
-		}
-		if _, fresh := p.fresh()[ids[0]]; fresh && len(ids) == 1 {
+		if _, fresh := p.fresh()[ids[0]]; fresh && len(ids) == 1 && isUnknownMachine(err) {
 			return fmt.Errorf("TerminateInstances: machine %s was made a moment ago and is not known yet", ids[0])
 		}
-		return errUnknown
+		return wrapped("TerminateInstances", err)
 	})
 }
 
@@ -95,35 +111,65 @@ func (p *Provider) takeOut(ctx context.Context, group string, ids []string) erro
 		_, err := p.autoscaling.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
 			AutoScalingGroupName: aws.String(group), InstanceIds: ids, ShouldDecrementDesiredCapacity: aws.Bool(true),
 		})
-		if err == nil || !isUnknownMachine(err) {
-			return wrapped("TerminateInstanceInAutoScalingGroup "+group, err)
-		}
-		return errUnknown
+		return wrapped("TerminateInstanceInAutoScalingGroup "+group, err)
 	})
 }
 
 func wrapped(call string, err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case isUnknownMachine(err):
+		return fmt.Errorf("%s: %w: %w", call, errUnknown, refusal(err))
+	default:
+		return fmt.Errorf("%s: %w", call, refusal(err))
 	}
-	return fmt.Errorf("%s: %w", call, refusal(err))
 }
 
 var errUnknown = errors.New("one of the machines is not known")
 
-// sift makes a call for all IDs, in batches. Where one that is not known makes a batch
-// fail, it makes the call for each half, down to that one, which is left out.
+// sift makes a call for all IDs, in batches. AWS refuses a batch for the sake of one of its
+// machines: one that is not known, is protected from termination, or is one too many for the
+// minimum of its group. The call is made again without those that the refusal names, or for
+// each half if it names none, so that all others go. Machines that are not known are left out.
 func sift(ids []string, most int, call func([]string) error) error {
 	var errs []error
 	for batch := range slices.Chunk(ids, most) {
 		err := call(batch)
-		if errors.Is(err, errUnknown) {
-			err = nil
-			if len(batch) > 1 {
-				err = sift(batch, (len(batch)+1)/2, call)
-			}
+		switch named, rest := split(batch, err); {
+		case errors.Is(err, errUnknown) && len(batch) == 1:
+		case !isAboutOne(err) || len(batch) == 1:
+			errs = append(errs, err)
+		case len(named) > 0 && len(rest) > 0:
+			errs = append(errs, sift(rest, most, call), sift(named, 1, call))
+		case len(named) > 0 || !isDenied(err): // a denial that names no machine is for all
+			errs = append(errs, sift(batch, (len(batch)+1)/2, call))
+		default:
+			errs = append(errs, err)
 		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// split returns the IDs that the text of an error names, and the others.
+func split(ids []string, err error) (named, rest []string) {
+	for _, id := range ids {
+		if err != nil && strings.Contains(err.Error(), id) {
+			named = append(named, id)
+		} else {
+			rest = append(rest, id)
+		}
+	}
+	return named, rest
+}
+
+// isAboutOne reports whether a call may have been refused for the sake of one of its machines.
+func isAboutOne(err error) bool {
+	refused := cloudprovider.Refusal(err)
+	return errors.Is(err, errUnknown) || refused != nil && refused.Class != v1alpha1.Throttle
+}
+
+func isDenied(err error) bool {
+	refused := cloudprovider.Refusal(err)
+	return refused != nil && refused.Class == v1alpha1.Auth
 }

@@ -77,6 +77,118 @@ func TestAGroupAtItsMinimumRefusesByName(t *testing.T) {
 	}
 }
 
+// One machine that must not go keeps none of the others.
+func TestARefusalForOneMachineIsForOneMachine(t *testing.T) {
+	protected := func(c *simaws.Config) { c.Protected = []string{"i-00000000000000003"} }
+	minimum := func(c *simaws.Config) { c.Groups[0].Min, c.Groups[0].Desired = 1, 1 }
+	for name, tc := range map[string]struct {
+		method v1alpha1.AWSLaunchMethod
+		change func(*simaws.Config)
+		// left are the machines that stay.
+		left int
+		text string
+		most int64
+	}{
+		"a machine is protected from termination": {v1alpha1.AWSFleet, protected, 1, "disableApiTermination", 3},
+		"the group keeps its minimum":             {v1alpha1.AWSLaunchInstances, minimum, 1, "minSize (1)", 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSim(t, plenty(), account(tc.change))
+			g := nodeGroup(tc.method, v1alpha1.OnDemand)
+			s.groups = []*v1alpha1.NodeGroup{g}
+			p := s.provider()
+			if _, err := p.Launch(context.Background(), request(g, 8, token)); err != nil {
+				t.Fatal(err)
+			}
+			err := p.TakeBack(context.Background(), g.Name, names(s.listed(p)))
+			if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Config || !strings.Contains(err.Error(), tc.text) {
+				t.Errorf("got %v, want the refusal for one machine", err)
+			}
+			calls := s.world.Calls(v1alpha1.ProviderAWS)
+			if n := calls["TerminateInstances"] + calls["TerminateInstanceInAutoScalingGroup"]; s.live() != tc.left || n > tc.most {
+				t.Errorf("%d machines are alive after %d calls, want %d after at most %d", s.live(), n, tc.left, tc.most)
+			}
+		})
+	}
+}
+
+// Without the permission no machine goes, and AWS is not asked about each of them.
+func TestADenialIsForAll(t *testing.T) {
+	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Denied = []string{"ec2:TerminateInstances"} }))
+	g := nodeGroup(v1alpha1.AWSFleet, v1alpha1.OnDemand)
+	p := s.provider()
+	machines, err := p.Launch(context.Background(), request(g, 8, token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.TakeBack(context.Background(), g.Name, names(machines)); cloudprovider.Refusal(err) == nil {
+		t.Errorf("got %v, want the refusal", err)
+	}
+	if n := s.world.Calls(v1alpha1.ProviderAWS)["TerminateInstances"]; n != 1 {
+		t.Errorf("TerminateInstances was called %d times, want once", n)
+	}
+}
+
+// A machine that a lifecycle hook holds is on its way out: its group shrinks by it once.
+func TestALifecycleHookIsWaitedFor(t *testing.T) {
+	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Groups[0].TerminatingWait.Duration = 10 * time.Minute }))
+	g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
+	s.groups = []*v1alpha1.NodeGroup{g}
+	p := s.provider()
+	machines, err := p.Launch(context.Background(), request(g, 4, token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 5 {
+		if err := p.TakeBack(context.Background(), g.Name, names(machines)[:2]); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		if n := s.world.Calls(v1alpha1.ProviderAWS)["TerminateInstanceInAutoScalingGroup"]; n != 1 {
+			t.Fatalf("round %d: machines were taken out %d times, want once", round, n)
+		}
+		s.clock.Step(2 * time.Minute)
+	}
+	s.clock.Step(time.Minute)
+	s.listed(p)
+	if s.alive()[token] != 2 {
+		t.Errorf("alive are %v, want the 2 that stay", s.alive())
+	}
+}
+
+// What AWS has stopped is seen again when it runs again, and goes if it never does.
+func TestStoppedMachines(t *testing.T) {
+	eachWay(t, func(t *testing.T, i int) {
+		s, g := way(t, i, plenty(), account())
+		p := s.provider()
+		machines, err := p.Launch(context.Background(), request(g, 2, token))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.clock.Step(2 * time.Minute)
+		state := func() (out cloudprovider.Machine) {
+			for _, m := range s.listed(p) {
+				if m.Name == machines[0].Name {
+					out = m
+				}
+			}
+			return out
+		}
+		ran := state()
+		s.world.Stop(machines[0].Name, time.Minute)
+		if m := state(); m.State != cloudprovider.Terminated || !m.Kept || !strings.Contains(m.Reason, "scheduled retirement") {
+			t.Errorf("a stopped machine is listed as %+v", m)
+		}
+		s.clock.Step(time.Minute)
+		if m := state(); m.State != cloudprovider.Running || m.Kept || !m.Restarted(ran) {
+			t.Errorf("a machine that was started again is listed as %+v, it was %+v", m, ran)
+		}
+		s.world.Stop(machines[0].Name, 0)
+		if err := p.TakeBack(context.Background(), g.Name, names(machines)[:1]); err != nil || s.alive()[token] != 1 {
+			t.Errorf("alive are %v after the stopped one was taken back (%v)", s.alive(), err)
+		}
+	})
+}
+
 // A bad ID among 64 must not cost a call for each.
 func TestSift(t *testing.T) {
 	for name, c := range map[string]struct {

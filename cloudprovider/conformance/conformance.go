@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -28,6 +29,12 @@ type Cloud struct {
 	Alive func() []string
 	// End ends a machine without Muster.
 	End func(name string)
+	// Stop has the cloud stop a running machine; after the pause, if it is not zero, the machine
+	// is started again. nil if the cloud never does so.
+	Stop func(name string, pause time.Duration)
+	// IgnoreTakeBacks has the cloud accept the next take-backs of so many machines and not carry
+	// them out; nil if it always does.
+	IgnoreTakeBacks func(machines int)
 	// LoseReply makes the next launch call take effect and lose its reply; nil if the cloud's
 	// calls cannot.
 	LoseReply func()
@@ -62,6 +69,9 @@ func Run(t *testing.T, newCloud func(t *testing.T) *Cloud) {
 		{"a watch tells of machines until they are gone", watched},
 		{"after a restart each machine is still known by its launch", attributed},
 		{"a machine that ends is told", ended},
+		{"a machine that is stopped is told, and again when it is started", stopped},
+		{"a machine that stays stopped goes", buried},
+		{"a take-back that the cloud does not carry out is repeated", ignored},
 		{"a launch whose reply was lost is made once", lostReply},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -349,6 +359,46 @@ func ended(s *suite) {
 	all := s.mustLaunch("uid-1", 2)
 	s.End(all[0])
 	s.await("its end is told", func() bool { return s.gone(all[0]) && !s.gone(all[1]) })
+}
+
+func stopped(s *suite) {
+	if s.Stop == nil {
+		s.Skip("this cloud stops no machines")
+	}
+	all := s.mustLaunch("uid-1", 2)
+	running := func() bool { return s.seen[all[0]].State == cloudprovider.Running }
+	s.await("they run", running)
+	s.Stop(all[0], 3*time.Minute)
+	s.await("it is told to have ended", func() bool { return s.gone(all[0]) && !s.gone(all[1]) })
+	s.await("it is told to run again", running)
+	s.wantAlive("both", all)
+}
+
+func buried(s *suite) {
+	if s.Stop == nil {
+		s.Skip("this cloud stops no machines")
+	}
+	all := s.mustLaunch("uid-1", 2)
+	s.await("they run", func() bool { return s.seen[all[0]].State == cloudprovider.Running })
+	s.Stop(all[0], 0)
+	s.await("it is told to have ended", func() bool { return s.gone(all[0]) })
+	s.wantAlive("both", all)
+	for passed := time.Duration(0); passed < poll.Burial; passed += patience {
+		s.Pass(patience)
+		s.await("the watch has looked", func() bool { return true })
+	}
+	s.await("it is gone for good", func() bool { return slices.Equal(s.Alive(), all[1:]) })
+}
+
+func ignored(s *suite) {
+	if s.IgnoreTakeBacks == nil {
+		s.Skip("this cloud carries out all take-backs")
+	}
+	all := s.mustLaunch("uid-1", 3)
+	s.IgnoreTakeBacks(2)
+	s.takeBack(all[0], all[1])
+	s.wantAlive("all of them", all)
+	s.await("the others are gone", func() bool { return slices.Equal(s.Alive(), all[2:]) })
 }
 
 func lostReply(s *suite) {

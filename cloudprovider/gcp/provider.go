@@ -143,7 +143,7 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	if err := p.dial(ctx, options); err != nil {
 		return nil, fmt.Errorf("making a client for Google Cloud: %w", err)
 	}
-	p.poller = poll.New(p.list, config.Clock)
+	p.poller = poll.New(p.list, p.takeBack, config.Clock)
 	return p, nil
 }
 

@@ -4,6 +4,8 @@ package poll
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,19 +24,30 @@ const (
 	// Grace is how long a machine that a call has returned may be missing from lists:
 	// clouds are eventually consistent.
 	Grace = 90 * time.Second
+	// Again is how long a take-back that the cloud has accepted may take until lists show it.
+	// Then it is repeated: clouds lose some, and take a long time over others.
+	Again = 2 * time.Minute
+	// Burial is how long a machine of a launch that has been stopped is kept, so that its end is
+	// observed, and that a cloud that only maintains its hardware may start it again.
+	Burial = 10 * time.Minute
 )
 
 // Poller watches the machines of a cloud.
 type Poller struct {
 	// List returns all machines of the cloud's groups. An error means that they are
 	// not known, not that there are none.
-	List  func(context.Context) ([]cloudprovider.Machine, error)
+	List func(context.Context) ([]cloudprovider.Machine, error)
+	// Take takes machines of a group back, as a cloudprovider.Taker does.
+	Take  func(ctx context.Context, group string, names []string) error
 	Clock clock.WithTicker
 
 	mu sync.Mutex
 	// noted are the machines that calls have returned and no list has shown, and
 	// since when.
 	noted map[key]note
+	// taken are the machines that the cloud has accepted to take back, and when it did, until
+	// lists show it. stopped are those of launches that it has stopped, and since when.
+	taken, stopped map[key]time.Time
 	// hurry wakes the watch.
 	hurry chan struct{}
 }
@@ -47,8 +60,26 @@ type note struct {
 }
 
 // New returns a Poller.
-func New(list func(context.Context) ([]cloudprovider.Machine, error), clock clock.WithTicker) *Poller {
-	return &Poller{List: list, Clock: clock, noted: map[key]note{}, hurry: make(chan struct{}, 1)}
+func New(list func(context.Context) ([]cloudprovider.Machine, error), take func(context.Context, string, []string) error,
+	clock clock.WithTicker) *Poller {
+	return &Poller{
+		List: list, Take: take, Clock: clock, noted: map[key]note{}, taken: map[key]time.Time{}, stopped: map[key]time.Time{},
+		hurry: make(chan struct{}, 1),
+	}
+}
+
+// TakeBack implements cloudprovider.Taker.
+func (p *Poller) TakeBack(ctx context.Context, group string, names []string) error {
+	defer p.Note() // what was taken shows in a list soon
+	if err := p.Take(ctx, group, names); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range names {
+		p.taken[key{group, name}] = p.Clock.Now()
+	}
+	return nil
 }
 
 // Note tells of machines that a call has returned, and of a call at all: the next
@@ -120,7 +151,11 @@ func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, 
 		busy = true
 	}
 	for k, m := range listed {
-		if old, ok := known[k]; !ok || m.State > old.State || m.Launch != old.Launch || m.Hold != old.Hold {
+		old, ok := known[k]
+		if ok && !m.Restarted(old) {
+			m.State = max(m.State, old.State)
+		}
+		if !ok || m.State != old.State || m.Started.After(old.Started) || m.Launch != old.Launch || m.Hold != old.Hold {
 			observe(m)
 			known[k] = m
 		}
@@ -133,7 +168,59 @@ func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, 
 			delete(known, k)
 		}
 	}
-	return busy
+	return p.takeAgain(ctx, listed) || busy
+}
+
+// takeAgain repeats the take-backs that lists do not show in time, and takes back the machines
+// that have been stopped for long. It reports whether it waits for a take-back.
+func (p *Poller) takeAgain(ctx context.Context, listed map[key]cloudprovider.Machine) (waits bool) {
+	due, waits := p.overdue(listed)
+	for _, group := range slices.Sorted(maps.Keys(due)) {
+		logger := log.FromContext(ctx).WithValues("group", group, "machines", due[group])
+		if err := p.Take(ctx, group, due[group]); err != nil {
+			logger.Error(err, "Machines that are to go are still listed, and taking them back failed; it will be retried")
+			continue
+		}
+		logger.Info("Machines that are to go are still listed, so they have been taken back again")
+	}
+	return waits
+}
+
+// overdue are the names of the machines that takeAgain is for, by group.
+func (p *Poller) overdue(listed map[key]cloudprovider.Machine) (due map[string][]string, waits bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	due = map[string][]string{}
+	take := func(since map[key]time.Time, k key, after time.Duration) {
+		if p.Clock.Since(since[k]) >= after {
+			since[k] = p.Clock.Now()
+			due[k.group] = append(due[k.group], k.name)
+		}
+	}
+	for k, at := range p.taken {
+		m, ok := listed[k]
+		switch {
+		case ok && m.State < cloudprovider.Terminated:
+			take(p.taken, k, Again)
+		case ok && !m.Kept, p.Clock.Since(at) > Grace: // one that is not listed may be too new for lists
+			delete(p.taken, k)
+		}
+	}
+	for k, m := range listed {
+		if m.State != cloudprovider.Terminated || !m.Kept || m.Launch == "" {
+			delete(p.stopped, k)
+			continue
+		}
+		if _, known := p.stopped[k]; !known {
+			p.stopped[k] = p.Clock.Now()
+		}
+		take(p.stopped, k, Burial)
+	}
+	maps.DeleteFunc(p.stopped, func(k key, _ time.Time) bool { _, ok := listed[k]; return !ok })
+	for _, names := range due {
+		slices.Sort(names)
+	}
+	return due, len(p.taken) > 0
 }
 
 // unlisted are the machines that calls have returned and that lists may not know

@@ -23,7 +23,10 @@ type cloud struct {
 	err      error
 	lists    int
 	told     []string
-	synced   bool
+	// taken are the take-backs, which fail with refused and are not carried out by themselves.
+	taken   []string
+	refused error
+	synced  bool
 }
 
 func (c *cloud) set(err error, machines ...cloudprovider.Machine) {
@@ -37,6 +40,23 @@ func (c *cloud) list(context.Context) ([]cloudprovider.Machine, error) {
 	defer c.mu.Unlock()
 	c.lists++
 	return slices.Clone(c.machines), c.err
+}
+
+func (c *cloud) take(_ context.Context, group string, names []string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.taken = append(c.taken, fmt.Sprint(group, names))
+	return c.refused
+}
+
+// takeBacks are those since the last question.
+func (c *cloud) takeBacks() []string {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.taken
+	c.taken = nil
+	return out
 }
 
 // news are what was told since the last question.
@@ -57,7 +77,7 @@ func machine(name string, state cloudprovider.State) cloudprovider.Machine {
 // watch runs a test beside a watch of the cloud.
 func watch(t *testing.T, c *cloud, test func(*testing.T, *Poller)) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(c.list, clock.RealClock{})
+		p := New(c.list, c.take, clock.RealClock{})
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
 		done.Go(func() {
@@ -149,6 +169,65 @@ func TestACloudOutOfReach(t *testing.T) {
 		c.set(errors.New("the credentials have expired"))
 		pass(Calm)
 		want(t, "what cannot be listed is not gone", c.news(), []string(nil))
+	})
+}
+
+// A machine that is started again is seen again, though its state is a lower one.
+func TestAMachineThatIsStartedAgain(t *testing.T) {
+	c := &cloud{}
+	start := func(state cloudprovider.State, at int64) cloudprovider.Machine {
+		m := machine("a", state)
+		m.Started, m.Kept = time.Unix(at, 0), state == cloudprovider.Terminated
+		return m
+	}
+	c.set(nil, start(cloudprovider.Running, 1))
+	watch(t, c, func(t *testing.T, _ *Poller) {
+		want(t, "it runs", c.news(), []string{"a 1 uid-1"})
+		c.set(nil, start(cloudprovider.Terminated, 1))
+		pass(Calm)
+		want(t, "it is stopped", c.news(), []string{"a 2 uid-1"})
+		c.set(nil, start(cloudprovider.Running, 1))
+		pass(Calm)
+		want(t, "an outdated list says nothing", c.news(), []string(nil))
+		c.set(nil, start(cloudprovider.Booting, 2))
+		pass(Calm)
+		want(t, "it is started again", c.news(), []string{"a 0 uid-1"})
+		want(t, "it is taken back", c.takeBacks(), []string(nil))
+		c.set(nil, start(cloudprovider.Terminated, 2))
+		pass(Busy)
+		want(t, "it is stopped again", c.news(), []string{"a 2 uid-1"})
+		pass(Burial - time.Second)
+		want(t, "it is kept for a while", c.takeBacks(), []string(nil))
+		pass(Calm)
+		want(t, "then it is buried", c.takeBacks(), []string{"gpu[a]"})
+	})
+}
+
+// A take-back is over once lists show it.
+func TestATakeBackIsRepeated(t *testing.T) {
+	c := &cloud{}
+	c.set(nil, machine("a", cloudprovider.Running), machine("b", cloudprovider.Running))
+	watch(t, c, func(t *testing.T, p *Poller) {
+		c.refused = errors.New("termination protection")
+		if err := p.TakeBack(t.Context(), "gpu", []string{"a", "b"}); err == nil {
+			t.Error("the refusal is lost")
+		}
+		c.refused = nil
+		pass(2 * Again)
+		want(t, "one that was refused is left to the caller", c.takeBacks(), []string{"gpu[a b]"})
+		if err := p.TakeBack(t.Context(), "gpu", []string{"a", "b"}); err != nil {
+			t.Error(err)
+		}
+		c.set(nil, machine("a", cloudprovider.Running), machine("b", cloudprovider.Terminated))
+		pass(Again - time.Second)
+		want(t, "it may take a while", c.takeBacks(), []string{"gpu[a b]"})
+		pass(2 * Busy)
+		want(t, "what is still listed is taken back again", c.takeBacks(), []string{"gpu[a]"})
+		pass(Again)
+		want(t, "and again", c.takeBacks(), []string{"gpu[a]"})
+		c.set(nil)
+		pass(2 * Again)
+		want(t, "until it is gone", c.takeBacks(), []string(nil))
 	})
 }
 

@@ -29,8 +29,10 @@ type World struct {
 	reservations map[string]*Reservation
 	made         int64
 	takenBack    int64
-	calls        map[callKind]int64
-	buckets      map[callKind]*rate.Limiter
+	// ignored is how many take-backs from now on are not carried out.
+	ignored int
+	calls   map[callKind]int64
+	buckets map[callKind]*rate.Limiter
 	// changed is closed and replaced at each change by a call.
 	changed chan struct{}
 }
@@ -313,6 +315,10 @@ func (w *World) TerminateAfter(id string, delay time.Duration) bool {
 	if in == nil || in.Phase == Terminated {
 		return in != nil
 	}
+	if w.ignored > 0 {
+		w.ignored--
+		return true
+	}
 	place := w.takenBack
 	w.takenBack++
 	for i := range w.config.TakeBacks {
@@ -332,6 +338,13 @@ func (w *World) TerminateAfter(id string, delay time.Duration) bool {
 	w.settle()
 	w.tell()
 	return true
+}
+
+// IgnoreTakeBacks has so many take-backs from now on accepted and not carried out.
+func (w *World) IgnoreTakeBacks(number int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ignored = number
 }
 
 // EndAt has an instance end by itself at a time, as do those that may run only so

@@ -30,6 +30,9 @@ type Config struct {
 	// Denied are the permissions that the caller lacks, for example
 	// ec2:CreateFleet.
 	Denied []string `json:"denied,omitempty"`
+	// Protected are the IDs of the machines that are protected from termination. One of them
+	// fails a whole call.
+	Protected []string `json:"protected,omitempty"`
 	// ReservationDelay is how long a capacity reservation is pending.
 	ReservationDelay metav1.Duration `json:"reservationDelay,omitempty"`
 	// HalfLaunched are the fleets, by their place among all from 0, that keep what

@@ -196,7 +196,7 @@ func (f *Front) runInstances(p *params) []element {
 	switch {
 	case preference == "capacity-reservations-only" && m.reservation != "":
 		r := f.reservation(m.reservation)
-		if r == nil || !r.EndedAt.IsZero() {
+		if r == nil || !r.EndedAt.IsZero() || !f.world.Visible(r.MadeAt) {
 			panic(&cloudsim.Error{Code: "InvalidCapacityReservationId.NotFound",
 				Message: fmt.Sprintf("The capacity reservation '%s' does not exist", m.reservation)})
 		}
@@ -219,6 +219,12 @@ func (f *Front) terminateInstances(p *params) []element {
 	names := p.texts("InstanceId")
 	p.checkRead()
 	f.mustExist(names)
+	for _, id := range names {
+		if slices.Contains(f.config.Protected, id) {
+			panic(&cloudsim.Error{Code: "OperationNotPermitted", Message: fmt.Sprintf("The instance '%s' may not be terminated. "+
+				"Modify its 'disableApiTermination' instance attribute and try again.", id)})
+		}
+	}
 	for _, id := range names {
 		f.world.Terminate(id)
 	}

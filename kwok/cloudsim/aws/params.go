@@ -84,7 +84,9 @@ func (p *params) tagSpecifications(key string) map[string]map[string]string {
 func (p *params) tags(key string) map[string]string {
 	out := map[string]string{}
 	for _, tag := range p.each(key) {
-		out[p.text(tag+".Key")] = p.text(tag + ".Value")
+		if out[p.text(tag+".Key")] = p.text(tag + ".Value"); len(p.text(tag+".Value")) > 256 {
+			panic(invalid("Tag value exceeds the maximum length of 256 characters"))
+		}
 	}
 	return out
 }
