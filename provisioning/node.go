@@ -255,3 +255,23 @@ func (n *Node) bookingOf(uid types.UID) *Booking {
 	}
 	return nil
 }
+
+// lostAfter is how long a node may be unready until its machine counts as lost,
+// if all pods on it have been deleted. Kubernetes deletes them after about 6
+// minutes; those that tolerate an unreachable node, and their gang, go on.
+const lostAfter = 10 * time.Minute
+
+// leaves reports whether the node is to go and that nothing on it is against that.
+func (n *Node) leaves(now time.Time) bool {
+	return n.Cordon == Joining && n.Pods == 0 || n.Cordon == GivingBack && n.vacant(now) && !n.Kept
+}
+
+// vacant reports whether the node runs nothing that must stay.
+func (n *Node) vacant(now time.Time) bool {
+	return n.Pods == len(n.Strays) || n.lost(now) && n.Pods == n.Terminating
+}
+
+// lost reports whether the node has been unready for so long that it is not waited for.
+func (n *Node) lost(now time.Time) bool {
+	return !n.UnreadySince.IsZero() && !now.Before(n.UnreadySince.Add(lostAfter))
+}

@@ -42,10 +42,6 @@ const (
 	// unregisteredBound is how long a machine may be without the node that it has had: to
 	// delete a node and restart its kubelet is a remedy that people use.
 	unregisteredBound = 20 * time.Second
-	// lostAfter is how long a node may be unready until its machine counts as lost,
-	// if all pods on it have been deleted. Kubernetes deletes them after about 6
-	// minutes; those that tolerate an unreachable node, and their gang, go on.
-	lostAfter = 10 * time.Minute
 	// strangerBound is how long a node that was born cordoned waits for a machine to
 	// be known that Muster has launched: lists of clouds are late. One that is none of
 	// Muster's is opened then.
@@ -214,21 +210,6 @@ func (t *scaleDown) walk() (out []*Node) {
 		}
 	}
 	return out
-}
-
-// leaves reports whether the node is to go and that nothing on it is against that.
-func (n *Node) leaves(now time.Time) bool {
-	return n.Cordon == Joining && n.Pods == 0 || n.Cordon == GivingBack && n.vacant(now) && !n.Kept
-}
-
-// vacant reports whether the node runs nothing that must stay.
-func (n *Node) vacant(now time.Time) bool {
-	return n.Pods == len(n.Strays) || n.lost(now) && n.Pods == n.Terminating
-}
-
-// lost reports whether the node has been unready for so long that it is not waited for.
-func (n *Node) lost(now time.Time) bool {
-	return !n.UnreadySince.IsZero() && !now.Before(n.UnreadySince.Add(lostAfter))
 }
 
 // again has the next look come at that time, or sooner.
@@ -490,7 +471,7 @@ func (t *scaleDown) move(n *Node) bool {
 	t.findShelter()
 	after := t.shelter.Clone()
 	for i := range n.Strays {
-		if s := &n.Strays[i]; !s.Terminating && !after.take(s) {
+		if s := &n.Strays[i]; !s.Terminating && !take(after, s) {
 			return false
 		}
 	}
@@ -514,15 +495,15 @@ func (t *scaleDown) findShelter() {
 }
 
 // take puts the stray on one of the nodes, if one has room.
-func (s *Nodes) take(stray *Stray) bool {
-	v, ok := Place(s, Gang{Namespace: stray.Namespace, Name: stray.String(), UID: stray.UID, PodSets: []PodSet{stray.replica}})
+func take(nodes *Nodes, stray *Stray) bool {
+	v, ok := Place(nodes, Gang{Namespace: stray.Namespace, Name: stray.String(), UID: stray.UID, PodSets: []PodSet{stray.replica}})
 	if !ok {
 		return false
 	}
-	n := *s.Find(v.Placement[0].Node)
+	n := *nodes.Find(v.Placement[0].Node)
 	n.Free = n.Free.Clone()
 	n.Free.Sub(v.Placement[0].Requests, 1)
-	s.Set(&n)
+	nodes.Set(&n)
 	return true
 }
 

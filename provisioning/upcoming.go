@@ -219,7 +219,7 @@ func (q *query) sharing(best *trial) (v Verdict, ok bool) {
 	shares := map[string]int{}
 	there := v.Placement[:0:0]
 	for _, p := range v.Placement {
-		if n := q.Nodes.Find(p.Node); n != nil && n.has(q.gang, &p) {
+		if n := q.Nodes.Find(p.Node); n != nil && mayBook(n, q.gang, &p) {
 			there = append(there, p)
 		} else {
 			shares[later.Nodes.Find(p.Node).Group]++
@@ -234,8 +234,8 @@ func (q *query) sharing(best *trial) (v Verdict, ok bool) {
 	return v, len(v.Shares) > 0
 }
 
-// has reports whether the gang may book the placement on the node now.
-func (n *Node) has(g *Gang, p *Placement) bool {
+// mayBook reports whether the gang may book the placement on the node now.
+func mayBook(n *Node, g *Gang, p *Placement) bool {
 	free, ok := n.availableTo(g)
 	_, _, short := free.Short(p.Requests)
 	return ok && !short
