@@ -63,7 +63,7 @@ func launchedBy(token string) string   { return "launch/" + token }
 func launchedFor(uid types.UID) string { return "launched-for/" + string(uid) }
 func hostNamed(name string) string     { return "host/" + name }
 
-func (n *Node) owners() (out []string) {
+func owners(n *Node) (out []string) {
 	for i := range n.Labelled {
 		b := &n.Labelled[i]
 		if b.UID != "" {
@@ -303,7 +303,7 @@ func (s *Nodes) Set(n *Node) {
 	s.Delete(n.Name)
 	f := &filed{node: n}
 	s.byName.ReplaceOrInsert(f)
-	for _, owner := range n.owners() {
+	for _, owner := range owners(n) {
 		s.owned.ReplaceOrInsert(ownership{owner, n})
 	}
 	if n.openToAll() && len(n.Bookings) == 0 {
@@ -318,7 +318,7 @@ func (s *Nodes) Delete(name string) {
 	if !ok {
 		return
 	}
-	for _, owner := range f.node.owners() {
+	for _, owner := range owners(f.node) {
 		s.owned.Delete(ownership{owner, f.node})
 	}
 	s.unfile(s.room, f.room, f.node)
