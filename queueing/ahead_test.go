@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -31,14 +31,14 @@ func TestARequestAheadIsMadeOnce(t *testing.T) {
 // are launched for one are none for the other, who comes before it by its age.
 func TestATwinDoesNotSpeakForWhoHasAsked(t *testing.T) {
 	w := contested(t)
-	w.s.plan = provisioning.Plan
-	w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NewNodes(), []nodegroups.Group{poolOf(8, 1)}, nil))
+	w.s.plan = planner.Plan
+	w.s.SetCapacity(planner.NewSnapshot(w.now, planner.NewNodes(), []nodegroups.Group{poolOf(8, 1)}, nil))
 	older := w.workload(t, "older", map[string]string{"gpu": "8", "priority": "1"})
 	w.set(w.workload(t, "urgent", map[string]string{"gpu": "8", "priority": "1"}))
 	w.cycles(t)
 	full := poolOf(8, 1)
 	full.Machines = 1
-	w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NewNodes(), []nodegroups.Group{full}, nil))
+	w.s.SetCapacity(planner.NewSnapshot(w.now, planner.NewNodes(), []nodegroups.Group{full}, nil))
 	w.set(older)
 	w.cycles(t)
 	if got := len(w.s.Requests[w.find(t, "urgent").UID]); got != 1 {

@@ -4,7 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/checks"
 	"github.com/muster-dev/muster/queueing/lifecycle"
 )
@@ -12,20 +13,20 @@ import (
 // Namespaces, and LocalQueues of one, have budgets apart: what one of a ClusterQueue may
 // not spend another may.
 func TestTwinsOfOtherTenantsHaveOtherBudgets(t *testing.T) {
-	for _, other := range []provisioning.Tenant{{Namespace: "other", Queue: "main"}, {Namespace: "default", Queue: "rich"}} {
+	for _, other := range []state.Tenant{{Namespace: "other", Queue: "main"}, {Namespace: "default", Queue: "rich"}} {
 		t.Run(other.Namespace+"/"+other.Queue, func(t *testing.T) {
 			w := oneQueue(t)
 			lq := localQueueTo(other.Queue, "team", "")
 			lq.Namespace = other.Namespace
 			w.set(lq)
-			w.s.plan = func(_ *provisioning.Snapshot, gang provisioning.Gang, _ provisioning.Policy) provisioning.Verdict {
+			w.s.plan = func(_ *planner.Snapshot, gang state.Gang, _ state.Policy) planner.Verdict {
 				if gang.Namespace == "default" && gang.Queue == "main" {
-					return provisioning.Verdict{Outcome: provisioning.Wait, Reasons: []provisioning.Reason{{Code: provisioning.CodeBudget, Message: "it is spent"}}}
+					return planner.Verdict{Outcome: planner.Wait, Reasons: []planner.Reason{{Code: planner.CodeBudget, Message: "it is spent"}}}
 				}
-				return provisioning.Verdict{Outcome: provisioning.Launch}
+				return planner.Verdict{Outcome: planner.Launch}
 			}
-			s := provisioning.NewSnapshot(w.now, provisioning.NewNodes(), nil, nil)
-			s.Budgets = []provisioning.Budget{{Policy: "policy", Name: "default"}}
+			s := planner.NewSnapshot(w.now, planner.NewNodes(), nil, nil)
+			s.Budgets = []planner.Budget{{Policy: "policy", Name: "default"}}
 			w.s.SetCapacity(s)
 			w.add(t, "a", nil)
 			twin := w.workload(t, "b", map[string]string{"gpu": "1", "lq": other.Queue})
@@ -41,18 +42,18 @@ func TestTwinsOfOtherTenantsHaveOtherBudgets(t *testing.T) {
 // What a Workload of a cycle is promised counts for its queue.
 func TestPromisesOfACycleAreChargedToTheQueue(t *testing.T) {
 	w := oneQueue(t)
-	var charges []provisioning.Charge
-	w.s.plan = func(on *provisioning.Snapshot, _ provisioning.Gang, _ provisioning.Policy) provisioning.Verdict {
+	var charges []planner.Charge
+	w.s.plan = func(on *planner.Snapshot, _ state.Gang, _ state.Policy) planner.Verdict {
 		charges = on.Charges
-		return provisioning.Verdict{Outcome: provisioning.Launch, MicroUSDPerHour: 1e6}
+		return planner.Verdict{Outcome: planner.Launch, MicroUSDPerHour: 1e6}
 	}
-	s := provisioning.NewSnapshot(w.now, provisioning.NewNodes(), nil, nil)
-	s.Budgets = []provisioning.Budget{{Policy: "policy", Name: "main"}}
+	s := planner.NewSnapshot(w.now, planner.NewNodes(), nil, nil)
+	s.Budgets = []planner.Budget{{Policy: "policy", Name: "main"}}
 	w.s.SetCapacity(s)
 	w.add(t, "a", nil)
 	w.add(t, "b", nil)
 	w.s.Cycle(w.now)
-	if got := charges; len(got) != 1 || got[0].Tenant != (provisioning.Tenant{Namespace: "default", Queue: "main"}) {
+	if got := charges; len(got) != 1 || got[0].Tenant != (state.Tenant{Namespace: "default", Queue: "main"}) {
 		t.Errorf("charges: %+v; want one of LocalQueue main in namespace default", got)
 	}
 }
@@ -64,7 +65,7 @@ func TestRequestsNameTheirQueue(t *testing.T) {
 		object := w.workload(t, "train", map[string]string{"lq": queue})
 		w.set(object)
 		r := checks.NewEvaluator(w.s.Cache, w.now).NewRequest(w.s.Workloads[object.UID], "train-1", checks.CapacityClass, nil, nil)
-		if got := r.Object.Labels[provisioning.QueueLabel]; got != want {
+		if got := r.Object.Labels[state.QueueLabel]; got != want {
 			t.Errorf("the request of queue %s is labelled %q, want %q", queue, got, want)
 		}
 	}
@@ -85,9 +86,9 @@ func TestTheTimeThatAWorkloadHasIsThatOfItsPods(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := oneQueue(t)
 			var got *int64
-			w.s.plan = func(_ *provisioning.Snapshot, gang provisioning.Gang, _ provisioning.Policy) provisioning.Verdict {
+			w.s.plan = func(_ *planner.Snapshot, gang state.Gang, _ state.Policy) planner.Verdict {
 				got = gang.PodSets[0].Template.Spec.ActiveDeadlineSeconds
-				return provisioning.Verdict{Outcome: provisioning.Launch}
+				return planner.Verdict{Outcome: planner.Launch}
 			}
 			object := w.workload(t, "train", map[string]string{"gpu": "1"})
 			object.Spec.MaximumExecutionTimeSeconds = tc.time

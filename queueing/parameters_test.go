@@ -13,7 +13,8 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/checks"
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -56,12 +57,12 @@ func TestAdviceIsForThePolicyOfTheRequest(t *testing.T) {
 	w.add(t, "a-by-check", nil)
 	w.add(t, "b-named", map[string]string{workload.ParameterPrefix + checks.PolicyParameter: "dear"})
 	prices := map[string]int64{}
-	w.s.plan = func(_ *provisioning.Snapshot, gang provisioning.Gang, policy provisioning.Policy) provisioning.Verdict {
+	w.s.plan = func(_ *planner.Snapshot, gang state.Gang, policy state.Policy) planner.Verdict {
 		prices[strings.TrimPrefix(gang.Name, "default/")] = policy.MaxMicroUSDPerHour
 		if policy.MaxMicroUSDPerHour == 1e6 {
-			return provisioning.Verdict{Outcome: provisioning.Wait}
+			return planner.Verdict{Outcome: planner.Wait}
 		}
-		return provisioning.Verdict{Outcome: provisioning.Launch}
+		return planner.Verdict{Outcome: planner.Launch}
 	}
 	got := outcomes(w.s.Cycle(w.now))
 	if got["a-by-check"] != lifecycle.Wait || got["b-named"] != lifecycle.Reserve {
@@ -263,9 +264,9 @@ func TestNoMachinesAreForeseenForThoseWhoDoNotAskYet(t *testing.T) {
 	w.add(t, "train", nil)
 	w.cycles(t)
 	asked := 0
-	w.s.plan = func(*provisioning.Snapshot, provisioning.Gang, provisioning.Policy) provisioning.Verdict {
+	w.s.plan = func(*planner.Snapshot, state.Gang, state.Policy) planner.Verdict {
 		asked++
-		return provisioning.Verdict{Outcome: provisioning.Launch}
+		return planner.Verdict{Outcome: planner.Launch}
 	}
 	if w.cycles(t); asked > 0 || !workload.HasQuota(w.find(t, "train")) {
 		t.Errorf("machines were set aside %d times; has quota: %v", asked, workload.HasQuota(w.find(t, "train")))

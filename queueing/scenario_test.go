@@ -19,7 +19,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -89,7 +90,7 @@ func newWorldWith(c config.Config) *world {
 	w := &world{machines: map[string]int{}, now: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)}
 	w.s = New(c, w.plan)
 	w.s.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"team": "a"}}})
-	w.s.SetCapacity(provisioning.NewSnapshot(time.Time{}, provisioning.NewNodes(), nil, nil))
+	w.s.SetCapacity(planner.NewSnapshot(time.Time{}, planner.NewNodes(), nil, nil))
 	return w
 }
 
@@ -103,19 +104,19 @@ func (w *world) set(object metav1.Object) {
 
 // plan has room for as many pods as the flavor's label says there are machines.
 // Those of the flavor ondemand are bought on demand.
-func (w *world) plan(_ *provisioning.Snapshot, gang provisioning.Gang, policy provisioning.Policy) provisioning.Verdict {
+func (w *world) plan(_ *planner.Snapshot, gang state.Gang, policy state.Policy) planner.Verdict {
 	pool := gang.PodSets[0].Template.Spec.NodeSelector["pool"]
 	if pool == "ondemand" && !slices.Contains(policy.CapacityTypes, v1alpha1.OnDemand) {
-		return provisioning.Verdict{Outcome: provisioning.Wait, Reasons: []provisioning.Reason{{
-			Code: provisioning.CodeMarket, Group: pool, Message: "the policy does not allow OnDemand",
+		return planner.Verdict{Outcome: planner.Wait, Reasons: []planner.Reason{{
+			Code: planner.CodeMarket, Group: pool, Message: "the policy does not allow OnDemand",
 		}}}
 	}
 	if have := w.machines[pool]; gang.PodSets[0].Count > have {
-		return provisioning.Verdict{Outcome: provisioning.Wait, Until: w.now.Add(time.Minute), Reasons: []provisioning.Reason{{
-			Code: provisioning.CodeBackoff, Group: pool, Message: fmt.Sprintf("%d of %d machines", have, gang.PodSets[0].Count),
+		return planner.Verdict{Outcome: planner.Wait, Until: w.now.Add(time.Minute), Reasons: []planner.Reason{{
+			Code: planner.CodeBackoff, Group: pool, Message: fmt.Sprintf("%d of %d machines", have, gang.PodSets[0].Count),
 		}}}
 	}
-	return provisioning.Verdict{Outcome: provisioning.Launch}
+	return planner.Verdict{Outcome: planner.Launch}
 }
 
 func (w *world) run(t *testing.T, d *datadriven.TestData) string {

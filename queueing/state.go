@@ -6,7 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -19,7 +20,7 @@ type State struct {
 	*cache.Cache
 	plan scheduler.Planner
 	// advice is the provisioner's picture of the machines; nil if there is none.
-	advice *provisioning.Snapshot
+	advice *planner.Snapshot
 }
 
 // New returns a State without objects. Plan may be nil: then there is no advice on
@@ -31,14 +32,14 @@ func New(c config.Config, plan scheduler.Planner) *State {
 // SetCapacity gives the provisioner's picture of the machines. It is advice that
 // spares useless attempts; nil means that there is none. Workloads that wait for
 // machines are judged again in the next cycle.
-func (s *State) SetCapacity(advice *provisioning.Snapshot) {
+func (s *State) SetCapacity(advice *planner.Snapshot) {
 	s.advice = advice
 	s.RequeueForCapacity()
 }
 
 // Capacity is the provisioner's picture of the machines as it was last given; nil if
 // there is none.
-func (s *State) Capacity() *provisioning.Snapshot { return s.advice }
+func (s *State) Capacity() *planner.Snapshot { return s.advice }
 
 // Cycle decides what can be decided now. It moves every Workload that holds quota
 // and that something has happened to one step on, and then gives out the quota that
@@ -68,10 +69,10 @@ func (s *State) at(now time.Time) *scheduler.Cycle {
 // cycles that are to change nothing. The two share the objects and may be used by
 // two goroutines from then on. Verdicts that are not settled yet count as not made.
 // Watch is told each answer of the planner; nil if it is not needed.
-func (s *State) Bare(watch func(provisioning.Gang, provisioning.Verdict)) *State {
+func (s *State) Bare(watch func(state.Gang, planner.Verdict)) *State {
 	plan := s.plan
 	if plan != nil && watch != nil {
-		plan = func(on *provisioning.Snapshot, gang provisioning.Gang, policy provisioning.Policy) provisioning.Verdict {
+		plan = func(on *planner.Snapshot, gang state.Gang, policy state.Policy) planner.Verdict {
 			v := s.plan(on, gang, policy)
 			watch(gang, v)
 			return v

@@ -11,7 +11,8 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -19,8 +20,8 @@ import (
 // victim runs on a machine of its request, and a workload of higher priority wants
 // the quota.
 func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
-	node := func(name string, gpus int64, bookings ...provisioning.Booking) provisioning.Node {
-		n := provisioning.Node{
+	node := func(name string, gpus int64, bookings ...state.Booking) state.Node {
+		n := state.Node{
 			Name: name, Ready: true, Labels: map[string]string{"pool": "spot"}, Labelled: bookings,
 			Allocatable: nodegroups.Resources{"gpu": gpus, corev1.ResourcePods: 110},
 			Free:        nodegroups.Resources{"gpu": gpus, corev1.ResourcePods: 110},
@@ -33,13 +34,13 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 		}
 		return n
 	}
-	running := provisioning.Booking{
+	running := state.Booking{
 		UID: "victim-capacity-1", Key: "victim-capacity-1", Namespace: "default", Running: 1,
 		Came: []nodegroups.Resources{{"gpu": 8, corev1.ResourcePods: 1}},
 	}
 	pool, last := poolOf(8, 4), poolOf(4, 1)
 	for name, c := range map[string]struct {
-		nodes  []provisioning.Node
+		nodes  []state.Node
 		groups []nodegroups.Group
 		// pods of urgent share its 8 GPUs; 0 is one.
 		pods int
@@ -51,20 +52,20 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 		reason string
 		tells  string
 	}{
-		"the victim's machine suits":             {nodes: []provisioning.Node{node("a", 8, running)}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
-		"so does a free one":                     {nodes: []provisioning.Node{node("a", 8)}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
+		"the victim's machine suits":             {nodes: []state.Node{node("a", 8, running)}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
+		"so does a free one":                     {nodes: []state.Node{node("a", 8)}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
 		"a launch comes before they leave":       {groups: []nodegroups.Group{pool}, asks: true, reason: workload.ReasonWaitingForCapacity, tells: "the machines of 1 pods on flavors [spot], which are requested before its quota is free; once they are ready and booked, default/victim (8 gpu in flavor spot) are preempted for it"},
-		"it would take their machine and more":   {nodes: []provisioning.Node{node("a", 12, running, stranger(8))}, groups: []nodegroups.Group{last}, pods: 2, reason: workload.ReasonWaitingForCapacity, tells: "default/victim (8 gpu in flavor spot), to be preempted for it, keep running"},
+		"it would take their machine and more":   {nodes: []state.Node{node("a", 12, running, stranger(8))}, groups: []nodegroups.Group{last}, pods: 2, reason: workload.ReasonWaitingForCapacity, tells: "default/victim (8 gpu in flavor spot), to be preempted for it, keep running"},
 		"nor before a person has answered":       {groups: []nodegroups.Group{pool}, checks: "capacity,approval", reason: workload.ReasonWaitingForCapacity, tells: "from preempting default/victim, but it also needs a launch (1 of NodeGroup pool), and workloads are preempted only for existing machines"},
-		"the victim's machine before a launch":   {nodes: []provisioning.Node{node("a", 8, running)}, groups: []nodegroups.Group{pool}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
-		"nothing would come of it":               {nodes: []provisioning.Node{node("a", 4)}, reason: workload.ReasonWaitingForCapacity, tells: "no machines"},
-		"others' pods on the machine stay":       {nodes: []provisioning.Node{node("a", 12, running, stranger(8))}, reason: workload.ReasonWaitingForCapacity, tells: "no machines"},
+		"the victim's machine before a launch":   {nodes: []state.Node{node("a", 8, running)}, groups: []nodegroups.Group{pool}, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
+		"nothing would come of it":               {nodes: []state.Node{node("a", 4)}, reason: workload.ReasonWaitingForCapacity, tells: "no machines"},
+		"others' pods on the machine stay":       {nodes: []state.Node{node("a", 12, running, stranger(8))}, reason: workload.ReasonWaitingForCapacity, tells: "no machines"},
 		"without advice it is as in plain Kueue": {blind: true, evicts: true, reason: kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := contested(t)
-			w.s.plan = provisioning.Plan
-			w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NodesOf(c.nodes...), c.groups, nil))
+			w.s.plan = planner.Plan
+			w.s.SetCapacity(planner.NewSnapshot(w.now, planner.NodesOf(c.nodes...), c.groups, nil))
 			if c.blind {
 				w.s.SetCapacity(nil)
 			}
@@ -93,8 +94,8 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 }
 
 // stranger is a gang of somebody else on a machine.
-func stranger(gpus int64) provisioning.Booking {
-	return provisioning.Booking{UID: "stranger", Key: "stranger", Namespace: "default", Running: 1,
+func stranger(gpus int64) state.Booking {
+	return state.Booking{UID: "stranger", Key: "stranger", Namespace: "default", Running: 1,
 		Came: []nodegroups.Resources{{"gpu": gpus, corev1.ResourcePods: 1}}}
 }
 
@@ -112,14 +113,14 @@ func TestItsOwnLaunchIsNotInTheWay(t *testing.T) {
 		"the group is full": func(w *world) {
 			full := poolOf(8, 1)
 			full.Machines = 1
-			w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NewNodes(), []nodegroups.Group{full}, nil))
+			w.s.SetCapacity(planner.NewSnapshot(w.now, planner.NewNodes(), []nodegroups.Group{full}, nil))
 		},
 		"no advice": func(w *world) { w.s.SetCapacity(nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := contested(t)
-			w.s.plan = provisioning.Plan
-			w.s.SetCapacity(provisioning.NewSnapshot(w.now, provisioning.NewNodes(), []nodegroups.Group{poolOf(8, 1)}, nil))
+			w.s.plan = planner.Plan
+			w.s.SetCapacity(planner.NewSnapshot(w.now, planner.NewNodes(), []nodegroups.Group{poolOf(8, 1)}, nil))
 			w.set(w.workload(t, "urgent", map[string]string{"gpu": "8", "priority": "1"}))
 			w.cycles(t)
 			later(w)

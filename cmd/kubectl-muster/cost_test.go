@@ -13,8 +13,10 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // machineOf is a node of a group that requests of default have booked half an hour ago.
@@ -22,8 +24,8 @@ func machineOf(group, name string, requests ...string) *corev1.Node {
 	out := node(name, group)
 	out.Labels[v1alpha1.NodeGroupLabel], out.Annotations = group, map[string]string{}
 	for _, r := range requests {
-		label := provisioning.BookingLabel(r)
-		out.Labels[label], out.Annotations[label] = "default", provisioning.Booking{UID: types.UID(r), Since: noon.Add(-30 * time.Minute)}.Encode()
+		label := state.BookingLabel(r)
+		out.Labels[label], out.Annotations[label] = "default", state.Booking{UID: types.UID(r), Since: noon.Add(-30 * time.Minute)}.Encode()
 	}
 	return out
 }
@@ -38,8 +40,8 @@ func paying(name, workload string, launches int) *provreq.ProvisioningRequest {
 	}
 	condition := metav1.Condition{Type: provreq.Provisioned, Status: metav1.ConditionTrue}
 	if launches > 0 {
-		a := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Started: noon.Add(-15 * time.Minute), Launches: []provisioning.GroupCount{{Group: "h100", Count: launches}}}
-		out.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+		a := transaction.Attempt{Number: 1, Phase: transaction.Launching, Started: noon.Add(-15 * time.Minute), Launches: []planner.GroupCount{{Group: "h100", Count: launches}}}
+		out.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(a.Encode())}
 		condition = metav1.Condition{Type: provreq.Accepted, Status: metav1.ConditionTrue}
 	}
 	out.Status.Conditions = []metav1.Condition{condition}
@@ -60,7 +62,7 @@ func TestCosts(t *testing.T) {
 		return w
 	}
 	launched := machineOf("h100", "joins")
-	launched.Annotations[v1alpha1.LaunchAnnotation] = provisioning.Token("boot", 1)
+	launched.Annotations[v1alpha1.LaunchAnnotation] = state.Token("boot", 1)
 	tests := []struct {
 		name    string
 		objects []client.Object

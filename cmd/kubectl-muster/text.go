@@ -13,7 +13,7 @@ import (
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/text"
 )
 
 // printer writes answers as text, in colour on a terminal.
@@ -54,7 +54,7 @@ func (p *printer) list(heading string, items []string) {
 	p.heading(heading)
 	for _, item := range items[:p.shown(len(items))] {
 		if !p.wide {
-			item = provisioning.Clip(item, longest)
+			item = text.Clip(item, longest)
 		}
 		fmt.Fprintln(p.out, "  -", item)
 	}

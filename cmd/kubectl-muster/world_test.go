@@ -18,8 +18,8 @@ import (
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
 )
 
@@ -132,7 +132,7 @@ func node(name, pool string) *corev1.Node {
 // bookedNode is a node of a group that a request of default has booked whole.
 func bookedNode(name, group, request string) *corev1.Node {
 	out := node(name, group)
-	out.Labels[v1alpha1.NodeGroupLabel], out.Labels[provisioning.BookingLabel(request)] = group, "default"
+	out.Labels[v1alpha1.NodeGroupLabel], out.Labels[state.BookingLabel(request)] = group, "default"
 	out.Spec.Unschedulable = true
 	return out
 }

@@ -14,7 +14,11 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/cost"
+	"github.com/muster-dev/muster/provisioning/scaledown"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // Costs are the costs of the machines that exist now, attributed as in the metric
@@ -75,24 +79,24 @@ type JobCost struct {
 }
 
 // add counts a machine, or a payer's part of it.
-func (l *CostLine) add(purpose provisioning.Purpose, microUSDPerHour int64) {
+func (l *CostLine) add(purpose cost.Purpose, microUSDPerHour int64) {
 	l.Machines++
 	switch purpose {
-	case provisioning.PurposeJoining:
+	case cost.PurposeJoining:
 		l.Joining++
-	case provisioning.PurposeBooked:
+	case cost.PurposeBooked:
 		l.Booked++
-	case provisioning.PurposeUsed:
+	case cost.PurposeUsed:
 		l.Used++
-	case provisioning.PurposeIdle:
+	case cost.PurposeIdle:
 		l.Idle++
-	case provisioning.PurposeWasted:
+	case cost.PurposeWasted:
 		l.Wasted++
 	}
-	if l.perHour += microUSDPerHour; purpose == provisioning.PurposeIdle || purpose == provisioning.PurposeWasted {
+	if l.perHour += microUSDPerHour; purpose == cost.PurposeIdle || purpose == cost.PurposeWasted {
 		l.unused += microUSDPerHour
 	}
-	l.USDPerHour, l.Unused = provisioning.USD(l.perHour), provisioning.USD(l.unused)
+	l.USDPerHour, l.Unused = text.USD(l.perHour), text.USD(l.unused)
 }
 
 // Costs returns the costs of all groups' machines. The clouds are not called: a machine is a
@@ -126,7 +130,7 @@ type payer struct{ namespace, queue, job string }
 // bill adds up costs.
 type bill struct {
 	*Picture
-	fleet     provisioning.Fleet
+	fleet     scaledown.Fleet
 	requests  map[types.UID]*provreq.ProvisioningRequest
 	workloads map[types.UID]*kueue.Workload
 
@@ -140,7 +144,7 @@ type bill struct {
 }
 
 // charge adds a machine of a group. The node is nil if it has none yet.
-func (b *bill) charge(group, launch string, n *provisioning.Node) {
+func (b *bill) charge(group, launch string, n *state.Node) {
 	var price int64
 	g := b.groups[group]
 	if g == nil {
@@ -150,19 +154,19 @@ func (b *bill) charge(group, launch string, n *provisioning.Node) {
 	if ng := b.Groups[group]; ng != nil {
 		g.Market, price = string(ng.Spec.CapacityType), nodegroups.MicroUSD(ng.Spec.PricePerHour)
 	}
-	g.Each = provisioning.USD(price)
-	state := cloudprovider.Running
+	g.Each = text.USD(price)
+	at := cloudprovider.Running
 	if n == nil {
-		state = cloudprovider.Booting
+		at = cloudprovider.Booting
 	}
-	purpose := provisioning.PurposeOf(cloudprovider.Machine{Group: group, Launch: launch, State: state}, b.phaseOf(launch), n)
+	purpose := cost.PurposeOf(cloudprovider.Machine{Group: group, Launch: launch, State: at}, b.phaseOf(launch), n)
 	b.total.add(purpose, price)
 	g.add(purpose, price)
-	inFlight, bookings := b.fleet.InFlight[launch], []provisioning.Booking(nil)
+	inFlight, bookings := b.fleet.InFlight[launch], []state.Booking(nil)
 	if n != nil {
 		inFlight, bookings = inFlight || n.InFlight, n.Labelled
 	}
-	for i, s := range provisioning.Shares(launch, bookings, inFlight, price) {
+	for i, s := range cost.Shares(launch, bookings, inFlight, price) {
 		who := b.payerOf(s)
 		t := payer{namespace: who.namespace, queue: who.queue}
 		if b.tenants[t] == nil {
@@ -185,16 +189,16 @@ func (b *bill) charge(group, launch string, n *provisioning.Node) {
 }
 
 // phaseOf returns the phase of the attempt that owns a launch; Done if there is none.
-func (b *bill) phaseOf(launch string) provisioning.AttemptPhase {
-	e, ok := b.machines.Request(provisioning.TokenUID(launch))
+func (b *bill) phaseOf(launch string) transaction.AttemptPhase {
+	e, ok := b.machines.Request(state.TokenUID(launch))
 	if !ok || !e.Attempt.Owned(e.Status) || !slices.Contains(e.Attempt.Tokens(e.UID), launch) {
-		return provisioning.Done
+		return transaction.Done
 	}
 	return e.Attempt.Phase
 }
 
 // payerOf returns the payer of a share. The job is empty if its request is gone.
-func (b *bill) payerOf(s provisioning.Share) (out payer) {
+func (b *bill) payerOf(s cost.Share) (out payer) {
 	out.namespace = s.Namespace
 	r := b.requests[s.Request]
 	if r == nil {
@@ -213,7 +217,7 @@ func (b *bill) payerOf(s provisioning.Share) (out payer) {
 // for the request, else at the booking.
 func (b *bill) since(request types.UID, launch string, booked time.Time) time.Time {
 	// An unreadable record has no launch.
-	a, _ := provisioning.DecodeAttempt(string(b.requests[request].Status.ProvisioningClassDetails[provisioning.AttemptDetail]))
+	a, _ := transaction.DecodeAttempt(string(b.requests[request].Status.ProvisioningClassDetails[transaction.AttemptDetail]))
 	for _, call := range a.Calls(request) {
 		if call.Token == launch {
 			return call.Began
@@ -239,7 +243,7 @@ func (b *bill) chargeBooting() {
 		}
 		for _, call := range e.Attempt.Calls(r.UID) {
 			came := 0
-			for n := range b.Snapshot.Nodes.LaunchedBy(provisioning.AttemptToken(call.Token)) {
+			for n := range b.Snapshot.Nodes.LaunchedBy(state.AttemptToken(call.Token)) {
 				if n.Launch == call.Token && n.Group == call.Group {
 					came++
 				}
@@ -261,7 +265,7 @@ func (b *bill) chargeBooting() {
 func (b *bill) sum() *Costs {
 	out := &Costs{Total: b.total, Groups: []GroupCost{}, Tenants: []TenantCost{}, Jobs: []JobCost{}}
 	if out.Total.Machines == 0 {
-		out.Total.USDPerHour, out.Total.Unused = provisioning.USD(0), provisioning.USD(0)
+		out.Total.USDPerHour, out.Total.Unused = text.USD(0), text.USD(0)
 	}
 	for _, g := range b.groups {
 		out.Groups = append(out.Groups, *g)
@@ -274,7 +278,7 @@ func (b *bill) sum() *Costs {
 	}
 	for _, j := range b.jobs {
 		const cent = 10_000
-		j.SoFar = provisioning.USD(j.soFar / cent * cent)
+		j.SoFar = text.USD(j.soFar / cent * cent)
 		out.Jobs = append(out.Jobs, *j)
 	}
 	slices.SortFunc(out.Groups, func(x, y GroupCost) int {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/text"
 )
 
 // GroupLine is a NodeGroup as Muster recorded it.
@@ -43,7 +43,7 @@ func GroupLineOf(ng *v1alpha1.NodeGroup, now time.Time) GroupLine {
 	g := nodegroups.GroupFrom(ng, ng.Status, int(ng.Status.Machines))
 	out := GroupLine{
 		Name: ng.Name, Provider: string(ng.Spec.Provider), Market: string(ng.Spec.CapacityType), Zone: ng.Spec.Zone,
-		USDPerHour: provisioning.USD(g.MicroUSDPerHour), Machines: ng.Status.Machines, Ready: ng.Status.ReadyNodes,
+		USDPerHour: text.USD(g.MicroUSDPerHour), Machines: ng.Status.Machines, Ready: ng.Status.ReadyNodes,
 		Booked: ng.Status.BookedNodes, Max: ng.Spec.MaxNodes, ChanceOfOne: g.Chance(1, now) / 10, ChanceOfEight: g.Chance(8, now) / 10,
 	}
 	if failure := lastFailure(ng); failure != nil {

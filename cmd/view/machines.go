@@ -11,8 +11,9 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/text"
 )
 
 // podsLike is a number of identical pods.
@@ -30,7 +31,7 @@ func podSetsOf(w *kueue.Workload) (out []podsLike) {
 }
 
 // needed returns how many machines of the group the pods take; 0 if they fit on none.
-func needed(g *provisioning.Group, pods []podsLike) (n int) {
+func needed(g *planner.Group, pods []podsLike) (n int) {
 	for _, p := range pods {
 		if per := g.Usable.Times(p.requests, p.count); per > 0 {
 			n += (p.count + per - 1) / per
@@ -41,11 +42,11 @@ func needed(g *provisioning.Group, pods []podsLike) (n int) {
 
 // groupsFor describes each group that the plan launches in or gives a reason about. Groups
 // that can never fit the pods are left out if there are others.
-func (p *Picture) groupsFor(flavor string, pods []podsLike, plan *provisioning.Verdict) (lines []CapacityLine, unblock []string) {
-	misfit := func(code provisioning.ReasonCode) bool {
-		return code == provisioning.CodeConstraint || code == provisioning.CodeMarket || code == provisioning.CodeTooSmall
+func (p *Picture) groupsFor(flavor string, pods []podsLike, plan *planner.Verdict) (lines []CapacityLine, unblock []string) {
+	misfit := func(code planner.ReasonCode) bool {
+		return code == planner.CodeConstraint || code == planner.CodeMarket || code == planner.CodeTooSmall
 	}
-	some := len(plan.Launches) > 0 || slices.ContainsFunc(plan.Reasons, func(r provisioning.Reason) bool {
+	some := len(plan.Launches) > 0 || slices.ContainsFunc(plan.Reasons, func(r planner.Reason) bool {
 		return r.Group != "" &&
 			!misfit(r.Code)
 	})
@@ -62,12 +63,12 @@ func (p *Picture) groupsFor(flavor string, pods []podsLike, plan *provisioning.V
 			case r.Group != g.Name:
 			case !r.Until.IsZero():
 				unblock = append(unblock, fmt.Sprintf("time: the backoff of NodeGroup %s ends %s", g.Name, in(p.Now, r.Until)))
-			case r.Code == provisioning.CodeMaxNodes:
+			case r.Code == planner.CodeMaxNodes:
 				unblock = append(unblock, fmt.Sprintf("an administrator raises spec.maxNodes of NodeGroup %s by %d%s", g.Name,
 					line.Needed-max(0, g.Max-g.Machines), orLess(g)))
 			}
 		}
-		launched := slices.ContainsFunc(plan.Launches, func(l provisioning.GroupCount) bool { return l.Group == g.Name })
+		launched := slices.ContainsFunc(plan.Launches, func(l planner.GroupCount) bool { return l.Group == g.Name })
 		if len(said) > 0 || launched {
 			line.Why = strings.Join(said, "; ")
 			lines = append(lines, line)
@@ -78,10 +79,10 @@ func (p *Picture) groupsFor(flavor string, pods []podsLike, plan *provisioning.V
 
 // machinesTaken lists the requests that have the machines of groups at their maximum size,
 // by group and request.
-func (p *Picture) machinesTaken(plan *provisioning.Verdict) (out []MachinesLine) {
+func (p *Picture) machinesTaken(plan *planner.Verdict) (out []MachinesLine) {
 	full := map[string]bool{}
 	for _, r := range plan.Reasons {
-		full[r.Group] = full[r.Group] || r.Code == provisioning.CodeMaxNodes
+		full[r.Group] = full[r.Group] || r.Code == planner.CodeMaxNodes
 	}
 	for n := range p.Snapshot.Nodes.All() {
 		if !full[n.Group] {
@@ -108,7 +109,7 @@ func (p *Picture) machinesTaken(plan *provisioning.Verdict) (out []MachinesLine)
 }
 
 // orLess adds the alternative that existing machines are released.
-func orLess(g *provisioning.Group) string {
+func orLess(g *planner.Group) string {
 	if g.Machines == 0 {
 		return ""
 	}
@@ -116,10 +117,10 @@ func orLess(g *provisioning.Group) string {
 }
 
 // capacityOf describes a group for these pods.
-func (p *Picture) capacityOf(g *provisioning.Group, pods []podsLike) CapacityLine {
+func (p *Picture) capacityOf(g *planner.Group, pods []podsLike) CapacityLine {
 	n := needed(g, pods)
 	out := CapacityLine{
-		Group: g.Name, Market: string(g.CapacityType), USDPerHour: provisioning.USD(g.MicroUSDPerHour),
+		Group: g.Name, Market: string(g.CapacityType), USDPerHour: text.USD(g.MicroUSDPerHour),
 		Machines: g.Machines, MaxMachines: g.Max, Needed: n, Chance: g.Chance(max(1, n), p.Now) / 10,
 	}
 	if failure := lastFailure(p.Groups[g.Name]); failure != nil {

@@ -8,9 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // ExplainRequest tells the state of a ProvisioningRequest and what holds it there.
@@ -51,14 +52,14 @@ func (p *Picture) ExplainRequest(r *provreq.ProvisioningRequest) *Explanation {
 }
 
 // explainPending tells Muster's next step for a request without capacity.
-func (p *Picture) explainPending(out *Explanation, r *provisioning.Request) {
-	step := provisioning.Next(r, p.machines.View(p.Snapshot, r))
+func (p *Picture) explainPending(out *Explanation, r *transaction.Request) {
+	step := transaction.Next(r, p.machines.View(p.Snapshot, r))
 	switch step.Do {
-	case provisioning.Begin:
+	case transaction.Begin:
 		out.Summary = "is next: Muster is about to launch its machines"
-	case provisioning.Fail, provisioning.LookUp:
+	case transaction.Fail, transaction.LookUp:
 		out.Summary = "cannot be served as specified"
-	case provisioning.Report:
+	case transaction.Report:
 		out.Summary = "waits for capacity"
 	default:
 		out.Summary = "is next: Muster is about to book its machines"
@@ -77,10 +78,10 @@ func (p *Picture) explainPending(out *Explanation, r *provisioning.Request) {
 			pods = append(pods, podsLike{ps.Count, fit.TemplateRequests(&ps.Template.Spec)})
 		}
 	}
-	plan := provisioning.Plan(p.Snapshot, r.Gang, r.Policy)
+	plan := planner.Plan(p.Snapshot, r.Gang, r.Policy)
 	out.Capacity, out.Unblock = p.groupsFor("", pods, &plan)
 	out.Machines = p.machinesTaken(&plan)
-	if step.Do == provisioning.Report && !step.At.IsZero() && len(out.Unblock) == 0 {
+	if step.Do == transaction.Report && !step.At.IsZero() && len(out.Unblock) == 0 {
 		out.Unblock = append(out.Unblock, "time: Muster retries "+in(p.Now, step.At))
 	}
 }

@@ -11,7 +11,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/forecast"
 	"github.com/muster-dev/muster/queueing/quota"
 )
@@ -196,13 +197,13 @@ func (s *Simulation) admitted(o *forecast.Outcome) {
 }
 
 // placed describes the machines of a plan.
-func (s *Simulation) placed(p *Picture, plan *provisioning.Verdict) {
+func (s *Simulation) placed(p *Picture, plan *planner.Verdict) {
 	if plan == nil {
 		s.Where = []string{"its ClusterQueue has no capacity check: kube-scheduler places its pods"}
 		return
 	}
-	s.Where, s.USDPerHour, s.Chance = []string{machinesOf(plan)}, provisioning.USD(plan.MicroUSDPerHour), plan.Chance/10
-	if plan.Outcome == provisioning.Fits {
+	s.Where, s.USDPerHour, s.Chance = []string{machinesOf(plan)}, text.USD(plan.MicroUSDPerHour), plan.Chance/10
+	if plan.Outcome == planner.Fits {
 		s.Chance = 100
 	}
 	for _, l := range plan.Launches {
@@ -210,7 +211,7 @@ func (s *Simulation) placed(p *Picture, plan *provisioning.Verdict) {
 			if g := &p.Snapshot.Groups[i]; g.Name == l.Group {
 				s.Launches = append(s.Launches, LaunchLine{
 					Group: g.Name, Market: string(g.CapacityType), Zone: g.Zone, Machines: l.Count,
-					USDPerHour: provisioning.USD(g.MicroUSDPerHour * int64(l.Count)), Chance: g.Chance(l.Count, p.Now) / 10,
+					USDPerHour: text.USD(g.MicroUSDPerHour * int64(l.Count)), Chance: g.Chance(l.Count, p.Now) / 10,
 				})
 			}
 		}

@@ -12,8 +12,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/forecast"
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -25,7 +25,7 @@ type Picture struct {
 	Now    time.Time
 	Queues *queueing.State
 	// Snapshot is the provisioner's.
-	Snapshot *provisioning.Snapshot
+	Snapshot *planner.Snapshot
 	// Workloads and Requests are in the order in which they were read; Groups are by name.
 	Workloads     []*kueue.Workload
 	Requests      []*provreq.ProvisioningRequest
@@ -47,7 +47,7 @@ type Picture struct {
 func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 	p := &Picture{
 		Now: c.Now(), served: s.served, Missing: r.Missing, Groups: map[string]*v1alpha1.NodeGroup{},
-		Queues: queueing.New(s.queues, provisioning.Plan), machines: model.New(c, s.served),
+		Queues: queueing.New(s.queues, planner.Plan), machines: model.New(c, s.served),
 	}
 	// Workloads go before the queues: a State counts nothing in a queue that no cycle
 	// has seen.

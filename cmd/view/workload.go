@@ -13,7 +13,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/lifecycle"
 	"github.com/muster-dev/muster/queueing/quota"
@@ -117,8 +118,8 @@ func (p *Picture) explainVerdict(out *Explanation, v *lifecycle.Verdict) {
 }
 
 // machinesOf describes the machines of a plan.
-func machinesOf(plan *provisioning.Verdict) string {
-	said := func(of []provisioning.GroupCount) string {
+func machinesOf(plan *planner.Verdict) string {
+	said := func(of []planner.GroupCount) string {
 		var out []string
 		for _, l := range of {
 			out = append(out, fmt.Sprintf("%d of NodeGroup %s", l.Count, l.Group))
@@ -126,7 +127,7 @@ func machinesOf(plan *provisioning.Verdict) string {
 		return strings.Join(out, " and ")
 	}
 	launch := fmt.Sprintf("machines to launch: %s, at %s USD per hour, with a %d%% chance of success",
-		said(plan.Launches), provisioning.USD(plan.MicroUSDPerHour), plan.Chance/10)
+		said(plan.Launches), text.USD(plan.MicroUSDPerHour), plan.Chance/10)
 	switch {
 	case len(plan.Shares) > 0 && len(plan.Launches) > 0:
 		return launch + "; it also shares machines that are launching for other requests: " + said(plan.Shares)
@@ -255,9 +256,9 @@ func hopeless(options []scheduler.Option) (why string) {
 	for i := range options {
 		switch o := &options[i]; {
 		case o.Reason == kueue.WorkloadQuotaReservedReasonNoMatchingFlavor || o.Reason == kueue.WorkloadQuotaReservedReasonExceedsMaxQuota:
-		case o.Plan == nil || o.Plan.Outcome != provisioning.Never:
+		case o.Plan == nil || o.Plan.Outcome != planner.Never:
 			return ""
-		case slices.ContainsFunc(o.Plan.Reasons, func(r provisioning.Reason) bool { return r.Code == provisioning.CodePrice }):
+		case slices.ContainsFunc(o.Plan.Reasons, func(r planner.Reason) bool { return r.Code == planner.CodePrice }):
 			why = "its machines cost more than its CapacityPolicy allows"
 		default:
 			why = cmp.Or(why, "no NodeGroup can provide its machines")

@@ -12,7 +12,8 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // budgets are those of all CapacityPolicies, by policy and name. What was spent of them
@@ -25,7 +26,7 @@ type budgets struct {
 
 // budget is one with what is on record of it.
 type budget struct {
-	provisioning.Budget
+	planner.Budget
 	selector labels.Selector
 	// known is the status that the budget goes on from, as it was read or written last.
 	known v1alpha1.BudgetStatus
@@ -108,13 +109,13 @@ func (bs *budgets) refresh(now time.Time) effect {
 
 // coveredBy reports of tenants whether the budget selects them, as namespaces are now. What
 // names no queue counts for those of all queues, else it would evade them.
-func (bs *budgets) coveredBy(b *budget) func(provisioning.Tenant) bool {
+func (bs *budgets) coveredBy(b *budget) func(state.Tenant) bool {
 	selector, queues, queuedOnly := b.selector, b.Queues, b.QueuedOnly
 	known := make(map[string]bool, len(bs.policies.namespaces))
 	for name, n := range bs.policies.namespaces {
 		known[name] = selector.Matches(labels.Set(n.Labels))
 	}
-	return func(t provisioning.Tenant) bool {
+	return func(t state.Tenant) bool {
 		if len(queues) > 0 && !slices.Contains(queues, t.Queue) && (t.Queue != "" || queuedOnly) {
 			return false
 		}
@@ -128,7 +129,7 @@ func (b *budget) begin(now time.Time) bool {
 	first := b.Ends.IsZero()
 	b.Starts, b.Ends = nodegroups.PeriodAt(b.Period, now)
 	if !first {
-		b.Spent = provisioning.Meter{At: b.Starts, MicroUSDPerHour: b.Spent.MicroUSDPerHour}
+		b.Spent = planner.Meter{At: b.Starts, MicroUSDPerHour: b.Spent.MicroUSDPerHour}
 	}
 	return !first
 }
@@ -137,7 +138,7 @@ func (b *budget) begin(now time.Time) bool {
 // Machines that are in use have cost since then, or since they came to be.
 func (bs *budgets) goOn(b *budget, now time.Time) {
 	b.begun = true
-	b.Spent = provisioning.Meter{At: now}
+	b.Spent = planner.Meter{At: now}
 	if b.known.At.IsZero() {
 		return
 	}
@@ -145,7 +146,7 @@ func (bs *budgets) goOn(b *budget, now time.Time) {
 	if b.known.PeriodStart.Time.Before(b.Starts) {
 		at = b.Starts
 	} else {
-		b.Spent.MicroUSD = provisioning.SpentOn(b.known)
+		b.Spent.MicroUSD = planner.SpentOn(b.known)
 	}
 	for key := range bs.ledger.machines.byKey {
 		use := bs.ledger.Of(key.String())
@@ -157,7 +158,7 @@ func (bs *budgets) goOn(b *budget, now time.Time) {
 			if since.Before(at) {
 				since = at
 			}
-			b.Spent.MicroUSD += provisioning.Meter{At: since, MicroUSDPerHour: s.MicroUSDPerHour}.Until(now).MicroUSD
+			b.Spent.MicroUSD += planner.Meter{At: since, MicroUSDPerHour: s.MicroUSDPerHour}.Until(now).MicroUSD
 		}
 	}
 }
@@ -174,11 +175,11 @@ func (bs *budgets) rateOf(b *budget) (perHour int64) {
 }
 
 // now are the budgets as they stand.
-func (bs *budgets) now() []provisioning.Budget {
+func (bs *budgets) now() []planner.Budget {
 	if len(bs.list) == 0 {
 		return nil
 	}
-	out := make([]provisioning.Budget, len(bs.list))
+	out := make([]planner.Budget, len(bs.list))
 	for i, b := range bs.list {
 		out[i] = b.Budget
 	}
@@ -191,7 +192,7 @@ func (bs *budgets) periodOver(now time.Time) bool {
 }
 
 // reports are what is to be told of the policy's budgets, in their order.
-func (bs *budgets) reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []provisioning.BudgetReport) {
+func (bs *budgets) reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []planner.BudgetReport) {
 	for i := range p.Spec.Budgets {
 		if b := bs.find(p.Name, p.Spec.Budgets[i].Name); b != nil {
 			out = append(out, b.Report(statusIn(p, b.Name), now))

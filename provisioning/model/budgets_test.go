@@ -18,7 +18,11 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/cost"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // purse is a model with a group at 36 USD an hour, which is a cent a second, and a
@@ -59,7 +63,7 @@ func (p *purse) ofQueues(names ...string) {
 // of is a request that a LocalQueue has made, or nobody's if that is empty.
 func (p *purse) of(queue string, r *provreq.ProvisioningRequest) *provreq.ProvisioningRequest {
 	if queue != "" {
-		r.Labels = map[string]string{provisioning.QueueLabel: queue}
+		r.Labels = map[string]string{state.QueueLabel: queue}
 	}
 	return r
 }
@@ -87,9 +91,9 @@ func (p *purse) machine(name, token string, since time.Time, bookings ...string)
 	for _, b := range bookings {
 		namespace, request, _ := strings.Cut(b, " ")
 		request, queue, _ := strings.Cut(request, " ")
-		label := provisioning.BookingLabel(request)
+		label := state.BookingLabel(request)
 		n.Labels[label] = namespace
-		n.Annotations[label] = provisioning.Booking{UID: types.UID(request), Queue: queue, Since: since}.Encode()
+		n.Annotations[label] = state.Booking{UID: types.UID(request), Queue: queue, Since: since}.Encode()
 	}
 	p.Set(n)
 }
@@ -107,7 +111,7 @@ func (p *purse) stands() string {
 		p.Fatalf("there are the budgets %+v, want one", s.Budgets)
 	}
 	at := s.Budgets[0].Stands(s.Charges, p.clock.Now())
-	return provisioning.USD(at.Spent) + " spent, " + provisioning.USD(at.Committed) + " committed"
+	return text.USD(at.Spent) + " spent, " + text.USD(at.Committed) + " committed"
 }
 
 func (p *purse) want(want string) {
@@ -206,7 +210,7 @@ func TestARequestIsOfTheQueueOfItsLabel(t *testing.T) {
 		t.Errorf("the gang is of queue %q, want train", e.Gang.Queue)
 	}
 	p.machine("a", "gone-1", noon)
-	p.Assume("gang", Assumption{Bookings: []provisioning.Placement{{Node: "a", Requests: nodegroups.Resources{gpu: 8}}}})
+	p.Assume("gang", Assumption{Bookings: []planner.Placement{{Node: "a", Requests: nodegroups.Resources{gpu: 8}}}})
 	p.want("0.00 spent, 36.00 committed")
 }
 
@@ -274,9 +278,9 @@ func TestABudgetGoesOnFromItsStatus(t *testing.T) {
 		{"or since it was booked", record(), func(p *purse) { p.machine("a", "gang-1", noon.Add(-10*time.Second), "ns gang") }, "100.60 spent, 36.00 committed"},
 		{"or since it was asked for", record(), func(p *purse) {
 			r := launches(p.request("gang"), 1)
-			a := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Started: noon.Add(-20 * time.Second),
-				Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}
-			r.Status.ProvisioningClassDetails[provisioning.AttemptDetail] = provreq.Detail(a.Encode())
+			a := transaction.Attempt{Number: 1, Phase: transaction.Launching, Started: noon.Add(-20 * time.Second),
+				Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}}
+			r.Status.ProvisioningClassDetails[transaction.AttemptDetail] = provreq.Detail(a.Encode())
 			p.Set(r)
 			p.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "a", Launch: "gang-1", State: cloudprovider.Booting})
 		}, "100.70 spent, 36.00 committed"},
@@ -453,8 +457,8 @@ func TestWhatRequestsHaveSpentIsTakenOnce(t *testing.T) {
 	p.machine("a", "gang-1", noon, "ns gang")
 	p.machine("idle", "gang-1", noon)
 	p.OpenAccount()
-	take := func() map[provisioning.Spent]bool {
-		out := map[provisioning.Spent]bool{}
+	take := func() map[cost.Spent]bool {
+		out := map[cost.Spent]bool{}
 		for _, s := range p.TakeSpent(p.clock.Now()) {
 			out[s] = true
 		}
@@ -463,7 +467,7 @@ func TestWhatRequestsHaveSpentIsTakenOnce(t *testing.T) {
 	p.after(100 * time.Second)
 	p.machine("a", "gang-1", noon)
 	p.after(10 * time.Second)
-	for _, want := range []map[provisioning.Spent]bool{
+	for _, want := range []map[cost.Spent]bool{
 		{{Request: "gang", Namespace: "ns", MicroUSD: 1_000_000}: true, {MicroUSD: 1_200_000}: true},
 		{{}: true},
 	} {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // consumers are the pods that consume requests.
@@ -73,8 +73,8 @@ func (cs *consumers) rescue(key consumerKey, uid types.UID) {
 
 // strandedOf are the pods of a gang that ran, and that would run again if there were
 // room.
-func (cs *consumers) strandedOf(e *request) (out provisioning.Stranded) {
-	if e == nil || e.status != provisioning.Over || !isConsumed(e.object) {
+func (cs *consumers) strandedOf(e *request) (out transaction.Stranded) {
+	if e == nil || e.status != transaction.Over || !isConsumed(e.object) {
 		return out
 	}
 	for _, p := range cs.stranded[e.key()] {

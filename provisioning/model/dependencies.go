@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // dependency says which keys of a view are derived from what is stored, or from another
@@ -230,7 +230,7 @@ func nodeOfMachine(m *Model, from ref, mark func(ref)) {
 
 func requestOfMachine(m *Model, from ref, mark func(ref)) {
 	if c, ok := m.machines.byKey[from.machine()]; ok && c.Launch != "" {
-		m.requests.mark(provisioning.TokenUID(c.Launch), mark)
+		m.requests.mark(state.TokenUID(c.Launch), mark)
 	}
 }
 
@@ -322,7 +322,7 @@ func machinesOfGroup(m *Model, from ref, mark func(ref)) {
 
 func requestsOfKey(m *Model, from ref, mark func(ref)) {
 	if e := m.requests.byUID[types.UID(from.name)]; e != nil {
-		m.requests.markKey(provisioning.BookingKey(e.object.Name), mark)
+		m.requests.markKey(state.BookingKey(e.object.Name), mark)
 	}
 }
 
@@ -343,7 +343,7 @@ func requestsOnNode(m *Model, from ref, mark func(ref)) {
 		m.requests.markKey(n.Labelled[i].Key, mark)
 	}
 	if n.Launch != "" {
-		m.requests.mark(provisioning.TokenUID(n.Launch), mark)
+		m.requests.mark(state.TokenUID(n.Launch), mark)
 	}
 }
 

@@ -17,7 +17,11 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/cost"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/scaledown"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 const machineID = "cloud://gpu/n"
@@ -220,8 +224,8 @@ func TestUndecided(t *testing.T) {
 		{"it is being carried out", func() { m.Due(nil); m.Assume("gang", Assumption{}); m.Due(nil) }, true},
 		{"what it has written is to be looked at", func() { m.Settle("gang") }, true},
 		{"it launches", func() {
-			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching,
-				Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
+			m.Assume("gang", Assumption{Attempt: transaction.Attempt{Number: 1, Phase: transaction.Launching,
+				Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}}})
 		}, false},
 		{"it has its capacity", func() { m.Settle("gang"); m.Set(v.request("gang", provreq.Provisioned)) }, false},
 	} {
@@ -235,8 +239,8 @@ func TestFleetKnowsWhoIsInFlight(t *testing.T) {
 	m, v := newModel()
 	m.Set(v.request("waits"))
 	launching := v.request("launches")
-	launching.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(provisioning.Attempt{
-		Number: 2, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}.Encode())}
+	launching.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(transaction.Attempt{
+		Number: 2, Phase: transaction.Launching, Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}}.Encode())}
 	m.Set(launching)
 	f := m.Fleet(noon)
 	if diff := cmp.Diff(map[types.UID]bool{"waits": true, "launches": true}, f.Requests); diff != "" {
@@ -262,10 +266,10 @@ func TestAccountsFollowEachMachine(t *testing.T) {
 		Spec: v1alpha1.NodeGroupSpec{PricePerHour: &price}}
 	m.Set(group)
 
-	attempt := func(phase provisioning.AttemptPhase, conditions ...string) *provreq.ProvisioningRequest {
+	attempt := func(phase transaction.AttemptPhase, conditions ...string) *provreq.ProvisioningRequest {
 		r := v.request("gang", conditions...)
-		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(provisioning.Attempt{
-			Number: 1, Phase: phase, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}.Encode())}
+		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(transaction.Attempt{
+			Number: 1, Phase: phase, Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}}.Encode())}
 		return r
 	}
 	young := func(n *corev1.Node) {
@@ -275,37 +279,37 @@ func TestAccountsFollowEachMachine(t *testing.T) {
 	}
 	forGang := func(n *corev1.Node) {
 		ofGroup(n)
-		label := provisioning.BookingLabel("gang")
+		label := state.BookingLabel("gang")
 		n.Labels[label] = "ns"
 		n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1",
-			label: provisioning.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8}}.Encode()}
+			label: state.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8}}.Encode()}
 	}
-	want := map[provisioning.Purpose]int64{}
+	want := map[cost.Purpose]int64{}
 	for i, step := range []struct {
 		name string
 		do   func()
 		// then is what the machine is for until the next step, a second later, and
 		// counts for.
-		then, counts provisioning.Purpose
+		then, counts cost.Purpose
 	}{
-		{"launched", func() { m.Set(attempt(provisioning.Launching)); m.SetMachine(machine(cloudprovider.Booting)) }, provisioning.PurposeJoining, provisioning.PurposeJoining},
-		{"registered", func() { m.Set(v.node(young)); m.SetMachine(machine(cloudprovider.Running)) }, provisioning.PurposeJoining, provisioning.PurposeJoining},
+		{"launched", func() { m.Set(attempt(transaction.Launching)); m.SetMachine(machine(cloudprovider.Booting)) }, cost.PurposeJoining, cost.PurposeJoining},
+		{"registered", func() { m.Set(v.node(young)); m.SetMachine(machine(cloudprovider.Running)) }, cost.PurposeJoining, cost.PurposeJoining},
 		{"booked", func() {
 			m.Set(v.node(forGang))
-			m.Set(attempt(provisioning.Done, provreq.Provisioned))
-		}, provisioning.PurposeBooked, provisioning.PurposeBooked},
-		{"used", func() { m.Set(v.pod("one", "n", 8, consumes)) }, provisioning.PurposeUsed, provisioning.PurposeUsed},
-		{"the NodeGroup is deleted", func() { m.Delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}) }, provisioning.PurposeUsed, provisioning.PurposeUsed},
+			m.Set(attempt(transaction.Done, provreq.Provisioned))
+		}, cost.PurposeBooked, cost.PurposeBooked},
+		{"used", func() { m.Set(v.pod("one", "n", 8, consumes)) }, cost.PurposeUsed, cost.PurposeUsed},
+		{"the NodeGroup is deleted", func() { m.Delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}) }, cost.PurposeUsed, cost.PurposeUsed},
 		{"idle", func() {
-			m.Set(attempt(provisioning.Done, provreq.Provisioned, provreq.BookingExpired))
+			m.Set(attempt(transaction.Done, provreq.Provisioned, provreq.BookingExpired))
 			m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
-		}, provisioning.PurposeIdle, provisioning.PurposeIdle},
+		}, cost.PurposeIdle, cost.PurposeIdle},
 		{"taken back", func() { m.MachineTaken(machine(cloudprovider.Running)) }, -1, -1},
 	} {
 		clock.SetTime(noon.Add(time.Duration(i) * time.Second))
 		step.do()
-		machines := map[provisioning.Purpose]int{}
-		spent := map[provisioning.Purpose]int64{}
+		machines := map[cost.Purpose]int{}
+		spent := map[cost.Purpose]int64{}
 		for post, amount := range m.Amounts(clock.Now()) {
 			if amount.Machines > 0 {
 				machines[post.Purpose] = amount.Machines
@@ -314,16 +318,16 @@ func TestAccountsFollowEachMachine(t *testing.T) {
 				spent[post.Purpose] = amount.MicroUSD
 			}
 		}
-		settled := map[provisioning.Purpose]int64{}
+		settled := map[cost.Purpose]int64{}
 		for p, usd := range want {
-			if p != provisioning.PurposeJoining || step.then != provisioning.PurposeJoining {
+			if p != cost.PurposeJoining || step.then != cost.PurposeJoining {
 				settled[p] = usd
 			}
 		}
 		if diff := cmp.Diff(settled, spent, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: spent in millionths of a USD (-want +got):\n%s", step.name, diff)
 		}
-		there := map[provisioning.Purpose]int{}
+		there := map[cost.Purpose]int{}
 		if step.then >= 0 {
 			there[step.then] = 1
 			want[step.counts] += 1000
@@ -339,8 +343,8 @@ func TestAccountsFollowEachMachine(t *testing.T) {
 func TestARolledBackLaunchIsWasted(t *testing.T) {
 	for name, undone := range map[string]func(*Model, *version){
 		"the attempt is rolled back": func(m *Model, _ *version) {
-			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.RollingBack,
-				Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
+			m.Assume("gang", Assumption{Attempt: transaction.Attempt{Number: 1, Phase: transaction.RollingBack,
+				Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}}})
 		},
 		"the request is deleted": func(m *Model, v *version) { m.Delete(v.request("gang")) },
 	} {
@@ -349,15 +353,15 @@ func TestARolledBackLaunchIsWasted(t *testing.T) {
 			m, v := New(clock, KnownClasses), new(version)
 			m.OpenAccount()
 			m.Set(v.request("gang"))
-			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching,
-				Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}})
+			m.Assume("gang", Assumption{Attempt: transaction.Attempt{Number: 1, Phase: transaction.Launching,
+				Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}}})
 			m.SetMachine(machine(cloudprovider.Booting))
 			m.Amounts(clock.Now())
 			clock.SetTime(noon.Add(3 * time.Second))
 			undone(m, v)
 			m.Amounts(clock.Now())
 			clock.SetTime(noon.Add(5 * time.Second))
-			want := map[provisioning.Post]provisioning.Amount{{Group: "gpu", Purpose: provisioning.PurposeWasted}: {Machines: 1, Milliseconds: 5000}}
+			want := map[cost.Post]cost.Amount{{Group: "gpu", Purpose: cost.PurposeWasted}: {Machines: 1, Milliseconds: 5000}}
 			if diff := cmp.Diff(want, m.Amounts(clock.Now())); diff != "" {
 				t.Errorf("amounts (-want +got):\n%s", diff)
 			}
@@ -378,7 +382,7 @@ func TestAnAccountBeginsWhenItIsOpened(t *testing.T) {
 	clock.SetTime(noon.Add(time.Hour))
 	m.OpenAccount()
 	clock.SetTime(noon.Add(time.Hour + time.Second))
-	want := map[provisioning.Post]provisioning.Amount{{Group: "gpu", Purpose: provisioning.PurposeIdle}: {Machines: 1, Milliseconds: 1000}}
+	want := map[cost.Post]cost.Amount{{Group: "gpu", Purpose: cost.PurposeIdle}: {Machines: 1, Milliseconds: 1000}}
 	if diff := cmp.Diff(want, m.Amounts(clock.Now())); diff != "" {
 		t.Errorf("amounts (-want +got):\n%s", diff)
 	}
@@ -396,7 +400,7 @@ func BenchmarkLook(b *testing.B) {
 			m, v := fleetOf(nodes)
 			for b.Loop() {
 				m.Set(nodeOf(v, 0))
-				provisioning.PlanScaleDown(m.Fleet(noon))
+				scaledown.Plan(m.Fleet(noon))
 			}
 		})
 	}

@@ -10,7 +10,8 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // groups are the NodeGroups, and the DaemonSets that take room of their machines.
@@ -21,19 +22,19 @@ type groups struct {
 	learned map[string][]v1alpha1.LaunchAttempt
 
 	// read are the groups as plans see them, their number of machines apart.
-	read map[string]provisioning.Group
+	read map[string]planner.Group
 	// prices in millionths of a USD per hour, also of groups that have been deleted: their
 	// machines cost on.
 	prices map[string]int64
 	// list and daemons are those of the snapshot; daemons is nil where it is out of date.
-	list    []provisioning.Group
-	daemons []provisioning.DaemonSet
+	list    []planner.Group
+	daemons []state.DaemonSet
 }
 
 func newGroups() groups {
 	return groups{
 		objects: map[string]*v1alpha1.NodeGroup{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}, learned: map[string][]v1alpha1.LaunchAttempt{},
-		read: map[string]provisioning.Group{}, prices: map[string]int64{},
+		read: map[string]planner.Group{}, prices: map[string]int64{},
 	}
 }
 
@@ -89,7 +90,7 @@ func (gs *groups) refresh(name string) effect {
 		delete(gs.read, name)
 		return frees
 	}
-	gs.read[name] = provisioning.NewGroup(nodegroups.GroupFrom(g, gs.status(name), 0), gs.daemons)
+	gs.read[name] = planner.NewGroup(nodegroups.GroupFrom(g, gs.status(name), 0), gs.daemons)
 	if known && reflect.DeepEqual(old, gs.read[name]) {
 		return unchanged
 	}
@@ -100,9 +101,9 @@ func (gs *groups) readDaemons() {
 	if gs.daemons != nil {
 		return
 	}
-	gs.daemons = []provisioning.DaemonSet{}
+	gs.daemons = []state.DaemonSet{}
 	for _, uid := range slices.Sorted(maps.Keys(gs.daemonSets)) {
-		gs.daemons = append(gs.daemons, provisioning.NewDaemonSet(gs.daemonSets[uid]))
+		gs.daemons = append(gs.daemons, state.NewDaemonSet(gs.daemonSets[uid]))
 	}
 }
 
@@ -126,7 +127,7 @@ func (gs *groups) refreshList(alive, promised map[string]int) effect {
 		before[gs.list[i].Name] = gs.list[i].Machines
 	}
 	out := changed
-	gs.list = make([]provisioning.Group, 0, len(gs.read))
+	gs.list = make([]planner.Group, 0, len(gs.read))
 	for _, name := range slices.Sorted(maps.Keys(gs.read)) {
 		g := gs.read[name]
 		if g.Machines = alive[name] + promised[name]; g.Machines < before[name] {

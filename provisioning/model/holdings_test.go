@@ -11,7 +11,8 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // limited is a model where namespaces may have ten machines each.
@@ -29,13 +30,13 @@ func limited() (*Model, *version) {
 }
 
 // has asks what the namespace has, as a new request sees it.
-func has(m *Model, namespace string) provisioning.Holdings {
-	return m.View(m.Snapshot(noon), &provisioning.Request{Namespace: namespace, Name: "next"}).Has
+func has(m *Model, namespace string) planner.Holdings {
+	return m.View(m.Snapshot(noon), &transaction.Request{Namespace: namespace, Name: "next"}).Has
 }
 
 func launches(r *provreq.ProvisioningRequest, count int) *provreq.ProvisioningRequest {
-	a := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: count}}}
-	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+	a := transaction.Attempt{Number: 1, Phase: transaction.Launching, Launches: []planner.GroupCount{{Group: "gpu", Count: count}}}
+	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(a.Encode())}
 	return r
 }
 
@@ -68,8 +69,8 @@ func TestWhatANamespaceHas(t *testing.T) {
 		{"nothing yet", func() {}, 0},
 		{"an attempt that is about to be on record", func() {
 			m.Set(v.request("gang"))
-			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Launching,
-				Launches: []provisioning.GroupCount{{Group: "gpu", Count: 3}}}})
+			m.Assume("gang", Assumption{Attempt: transaction.Attempt{Number: 1, Phase: transaction.Launching,
+				Launches: []planner.GroupCount{{Group: "gpu", Count: 3}}}})
 		}, 3},
 		{"that is on record", func() { m.Set(launches(v.request("gang"), 3)); m.Settle("gang") }, 3},
 		{"a hold, which is no machine yet", func() {
@@ -142,7 +143,7 @@ func TestLimitsHoldWhereTheirPolicySelectsTheNamespace(t *testing.T) {
 	} {
 		tc.before()
 		var names []string
-		for _, l := range m.View(m.Snapshot(noon), &provisioning.Request{Namespace: tc.namespace}).Limits {
+		for _, l := range m.View(m.Snapshot(noon), &transaction.Request{Namespace: tc.namespace}).Limits {
 			names = append(names, l.Policy)
 		}
 		if got := fmt.Sprint(names); got != tc.want {

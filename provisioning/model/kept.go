@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // A pod of a gang that runs may be made again when it has ended: by a Job that has more
@@ -102,7 +102,7 @@ func (ns *nodes) replaced(p *pod) (where string) {
 }
 
 // keepRoom takes the room off that is kept on the node for gangs that run.
-func (ns *nodes) keepRoom(name string, n *node, out *provisioning.Node, now time.Time) {
+func (ns *nodes) keepRoom(name string, n *node, out *state.Node, now time.Time) {
 	delete(ns.lapses, name)
 	if len(n.ended) == 0 {
 		return
@@ -127,7 +127,7 @@ func (ns *nodes) keepRoom(name string, n *node, out *provisioning.Node, now time
 
 // roomOfEnded is that of pods that have ended here, of what is booked and not in use, and
 // until when some and all of it is kept.
-func (n *node) roomOfEnded(b *provisioning.Booking) (kept nodegroups.Resources, first, last time.Time) {
+func (n *node) roomOfEnded(b *state.Booking) (kept nodegroups.Resources, first, last time.Time) {
 	key := consumerKey{b.Namespace, b.Key}
 	kept = nodegroups.Resources{}
 	for _, e := range n.ended {

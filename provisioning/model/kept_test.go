@@ -10,7 +10,8 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	testingclock "k8s.io/utils/clock/testing"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // over is the request of a gang that has come and is over for that reason.
@@ -91,10 +92,10 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 		{"not when the gang begins anew", func(s site) {
 			ends(corev1.PodFailed)(s)
 			s.Snapshot(noon)
-			s.Set(s.over(provisioning.ReasonBookingConsumed, provreq.CapacityRevoked))
+			s.Set(s.over(transaction.ReasonBookingConsumed, provreq.CapacityRevoked))
 		}, 4, 0},
 		{"not for those who came too late", func(s site) {
-			s.Set(s.over(provisioning.ReasonReservationExpired))
+			s.Set(s.over(transaction.ReasonReservationExpired))
 			ends(corev1.PodFailed)(s)
 		}, 4, 0},
 		{"a process that begins counts from the pod's end", func(s site) {
@@ -105,12 +106,12 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 			s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
 		}, 0, afterFailure - time.Minute},
 		{"and not for one that ended long ago", func(s site) {
-			s.Set(s.over(provisioning.ReasonReservationExpired))
+			s.Set(s.over(transaction.ReasonReservationExpired))
 			s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "two"}})
 			s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
 			s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 			s.Set(s.node(booked))
-			s.Set(s.over(provisioning.ReasonBookingConsumed))
+			s.Set(s.over(transaction.ReasonBookingConsumed))
 			s.Set(s.pod("before", "n", 4, ofJob, podPhase(corev1.PodFailed), finishedAt(noon.Add(-afterFailure)), func(p *corev1.Pod) {
 				p.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour))
 			}))
@@ -122,11 +123,11 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 			m.Set(v.node(booked))
 			m.Set(v.pod("one", "n", 4, ofJob))
 			m.Set(v.pod("two", "n", 4, ofJob))
-			m.Set(v.over(provisioning.ReasonBookingConsumed))
+			m.Set(v.over(transaction.ReasonBookingConsumed))
 			m.Snapshot(noon)
 			changed := m.Changed()
 			tc.do(site{m, v})
-			at := func(after time.Duration) *provisioning.Node {
+			at := func(after time.Duration) *state.Node {
 				now := noon.Add(after)
 				clock.SetTime(now)
 				return m.Snapshot(now).Nodes.Find("n")
@@ -169,7 +170,7 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 // TestWhatIsRememberedOfANodeGoesWithIt, so that nothing grows.
 func TestWhatIsRememberedOfANodeGoesWithIt(t *testing.T) {
 	m, v := newModel()
-	m.Set(v.over(provisioning.ReasonBookingConsumed))
+	m.Set(v.over(transaction.ReasonBookingConsumed))
 	m.Set(v.node(booked))
 	for _, name := range []string{"one", "two", "three"} {
 		m.Set(v.pod(name, "n", 2, ofJob))
@@ -196,7 +197,7 @@ func TestWhatIsRememberedOfANodeGoesWithIt(t *testing.T) {
 func TestOneThatStandsByForgets(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
 	m, v := New(clock, KnownClasses), new(version)
-	m.Set(v.over(provisioning.ReasonBookingConsumed))
+	m.Set(v.over(transaction.ReasonBookingConsumed))
 	m.Set(v.node(booked))
 	m.Set(v.pod("one", "n", 8, ofJob))
 	m.Tidy(noon)
@@ -228,17 +229,17 @@ func TestStrandedPods(t *testing.T) {
 		pods int
 	}{
 		{"a pod without room", func(m *Model, v *version) {
-			m.Set(v.over(provisioning.ReasonBookingConsumed))
+			m.Set(v.over(transaction.ReasonBookingConsumed))
 			m.Due(nil)
 			m.Set(v.pod("one", "", 8, unschedulable))
 		}, 1},
 		{"before its request is known", func(m *Model, v *version) {
 			m.Set(v.pod("one", "", 8, unschedulable))
 			m.Set(v.pod("two", "", 8, unschedulable))
-			m.Set(v.over(provisioning.ReasonBookingConsumed))
+			m.Set(v.over(transaction.ReasonBookingConsumed))
 		}, 2},
 		{"since it was first told", func(m *Model, v *version) {
-			m.Set(v.over(provisioning.ReasonBookingConsumed))
+			m.Set(v.over(transaction.ReasonBookingConsumed))
 			m.Set(v.pod("one", "", 8, unschedulable))
 			m.clock.(*testingclock.FakePassiveClock).SetTime(noon.Add(time.Minute))
 			m.Set(v.pod("one", "", 8, unschedulable))
@@ -248,24 +249,24 @@ func TestStrandedPods(t *testing.T) {
 			m.Set(v.request("gang"))
 		}, 0},
 		{"that comes too late", func(m *Model, v *version) {
-			m.Set(v.over(provisioning.ReasonReservationExpired))
+			m.Set(v.over(transaction.ReasonReservationExpired))
 			m.Set(v.pod("one", "", 8, unschedulable))
 		}, 0},
 		{"that nobody waits for any more", func(m *Model, v *version) {
-			m.Set(v.over(provisioning.ReasonBookingConsumed, provreq.CapacityRevoked))
+			m.Set(v.over(transaction.ReasonBookingConsumed, provreq.CapacityRevoked))
 			m.Set(v.pod("one", "", 8, unschedulable))
 		}, 0},
 		{"that kube-scheduler has not looked at", func(m *Model, v *version) {
-			m.Set(v.over(provisioning.ReasonBookingConsumed))
+			m.Set(v.over(transaction.ReasonBookingConsumed))
 			m.Set(v.pod("one", "", 8, consumes))
 		}, 0},
 		{"that finds a node", func(m *Model, v *version) {
-			m.Set(v.over(provisioning.ReasonBookingConsumed))
+			m.Set(v.over(transaction.ReasonBookingConsumed))
 			m.Set(v.pod("one", "", 8, unschedulable))
 			m.Set(v.pod("one", "n", 8, consumes))
 		}, 0},
 		{"that goes", func(m *Model, v *version) {
-			m.Set(v.over(provisioning.ReasonBookingConsumed))
+			m.Set(v.over(transaction.ReasonBookingConsumed))
 			m.Set(v.pod("one", "", 8, unschedulable))
 			m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
 		}, 0},
@@ -274,7 +275,7 @@ func TestStrandedPods(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			m, v := newModel()
 			tc.tell(m, v)
-			got := provisioning.Stranded{}
+			got := transaction.Stranded{}
 			for _, e := range m.Due(nil) {
 				got = m.View(m.Snapshot(noon), e.Request).Stranded
 			}

@@ -5,13 +5,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/cost"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // ledger has what each machine is for, which requests pay for it, and which namespace it counts for.
 // It costs by what changes.
 type ledger struct {
-	*provisioning.Ledger
+	*cost.Ledger
 	requests *requests
 	machines *machines
 	nodes    *nodes
@@ -22,12 +25,12 @@ type ledger struct {
 	// counts of machines by namespace and group; asked are those that attempts in
 	// flight have asked for and that have not been seen yet.
 	counts, asked map[string]map[string]int
-	charges       []provisioning.Charge
+	charges       []planner.Charge
 }
 
 func newLedger(r *requests, m *machines, n *nodes, g *groups) ledger {
 	return ledger{
-		Ledger: provisioning.NewLedger(), requests: r, machines: m, nodes: n, groups: g,
+		Ledger: cost.NewLedger(), requests: r, machines: m, nodes: n, groups: g,
 		charged: map[machineKey]string{}, counts: map[string]map[string]int{}, asked: map[string]map[string]int{},
 	}
 }
@@ -76,7 +79,7 @@ func (l *ledger) count(namespace, group string, by int) {
 }
 
 // nodeOf is the node of a machine as plans see it, or nil.
-func (l *ledger) nodeOf(key machineKey) *provisioning.Node {
+func (l *ledger) nodeOf(key machineKey) *state.Node {
 	name, ok := l.machines.nodeOf(key)
 	if !ok {
 		return nil
@@ -94,12 +97,12 @@ func (l *ledger) chargedTo(key machineKey) string {
 	if !known || !c.Counts() || c.Launch == "" {
 		return ""
 	}
-	uid := provisioning.TokenUID(c.Launch)
+	uid := state.TokenUID(c.Launch)
 	if e := l.requests.byUID[uid]; e != nil {
 		return e.object.Namespace
 	}
 	n := l.nodeOf(key)
-	if n == nil || n.Cordon == provisioning.Joining || n.Cordon == provisioning.GivingBack {
+	if n == nil || n.Cordon == state.Joining || n.Cordon == state.GivingBack {
 		return l.charged[key]
 	}
 	for i := range n.Labelled {
@@ -111,24 +114,24 @@ func (l *ledger) chargedTo(key machineKey) string {
 }
 
 // useOf a machine; without shares where it costs nothing any more.
-func (l *ledger) useOf(key machineKey) provisioning.Use {
+func (l *ledger) useOf(key machineKey) cost.Use {
 	c, known := l.machines.byKey[key]
 	if !known || !c.Counts() {
-		return provisioning.Use{}
+		return cost.Use{}
 	}
-	phase, inFlight := provisioning.Done, false
+	phase, inFlight := transaction.Done, false
 	owner, a, owned := l.requests.owner(c.Launch)
 	if owned {
 		phase, inFlight = a.Phase, a.InFlight()
 	}
-	var bookings []provisioning.Booking
+	var bookings []state.Booking
 	n := l.nodeOf(key)
 	if n != nil {
 		bookings, inFlight = n.Labelled, inFlight || n.InFlight
 	}
-	out := provisioning.Use{
-		Group: key.group, Purpose: provisioning.PurposeOf(c, phase, n), Launched: c.Launch != "",
-		Shares: provisioning.Shares(c.Launch, bookings, inFlight, l.groups.prices[key.group]),
+	out := cost.Use{
+		Group: key.group, Purpose: cost.PurposeOf(c, phase, n), Launched: c.Launch != "",
+		Shares: cost.Shares(c.Launch, bookings, inFlight, l.groups.prices[key.group]),
 	}
 	for i := range out.Shares {
 		if share := &out.Shares[i]; share.Namespace == "" && owner != nil && share.Request == owner.object.UID {
@@ -152,7 +155,7 @@ func (l *ledger) paidSince(key machineKey, request types.UID) time.Time {
 }
 
 // has is what a namespace has and has asked for.
-func (l *ledger) has(namespace string) (out provisioning.Holdings) {
+func (l *ledger) has(namespace string) (out planner.Holdings) {
 	for _, counts := range []map[string]int{l.counts[namespace], l.asked[namespace]} {
 		for group, n := range counts {
 			g := l.groups.read[group] // of one that is gone nothing is known but that it has machines
@@ -188,7 +191,7 @@ func (l *ledger) refreshCharges(specs *specs, budgets bool) effect {
 		l.charges = nil
 		return unchanged
 	}
-	perHour := map[provisioning.Payer]int64{}
+	perHour := map[cost.Payer]int64{}
 	for p, r := range l.Rates() {
 		if r.Launched > 0 && p.Namespace != "" {
 			perHour[p] += r.Launched
@@ -196,35 +199,35 @@ func (l *ledger) refreshCharges(specs *specs, budgets bool) effect {
 	}
 	for uid := range l.requests.phases[launching] {
 		e := l.requests.byUID[uid]
-		a, p := l.requests.attempt(e), provisioning.Payer{Request: uid, Tenant: e.tenant()}
+		a, p := l.requests.attempt(e), cost.Payer{Request: uid, Tenant: e.tenant()}
 		for group, count := range l.machines.missing(uid, a) {
 			perHour[p] += int64(count) * l.groups.prices[group]
 		}
 		for _, s := range a.Shares {
-			perHour[p] += int64(s.Count) * provisioning.SharedPrice(l.groups.prices[s.Group])
+			perHour[p] += int64(s.Count) * planner.SharedPrice(l.groups.prices[s.Group])
 		}
 	}
 	before := l.charges
-	l.charges = make([]provisioning.Charge, 0, len(perHour))
+	l.charges = make([]planner.Charge, 0, len(perHour))
 	for p, rate := range perHour {
-		c := provisioning.Charge{Request: p.Request, Tenant: p.Tenant, MicroUSDPerHour: rate}
+		c := planner.Charge{Request: p.Request, Tenant: p.Tenant, MicroUSDPerHour: rate}
 		if e := l.requests.byUID[p.Request]; e != nil {
 			c.Runs, c.Since = specs.runs(e), provisionedAt(e.object)
 		}
 		l.charges = append(l.charges, c)
 	}
-	provisioning.SortCharges(l.charges)
+	planner.SortCharges(l.charges)
 	return sinks(before, l.charges)
 }
 
 // sinks reports whether some charge is less than before.
-func sinks(before, now []provisioning.Charge) effect {
-	all := map[provisioning.Payer]provisioning.Charge{}
+func sinks(before, now []planner.Charge) effect {
+	all := map[cost.Payer]planner.Charge{}
 	for _, c := range now {
-		all[provisioning.Payer{Request: c.Request, Tenant: c.Tenant}] = c
+		all[cost.Payer{Request: c.Request, Tenant: c.Tenant}] = c
 	}
 	for _, old := range before {
-		c := all[provisioning.Payer{Request: old.Request, Tenant: old.Tenant}]
+		c := all[cost.Payer{Request: old.Request, Tenant: old.Tenant}]
 		if c.MicroUSDPerHour < old.MicroUSDPerHour || c.Runs != old.Runs || !c.Since.Equal(old.Since) {
 			return frees
 		}

@@ -12,26 +12,29 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/cost"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/scaledown"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // Snapshot is the model as decisions see it. It is the caller's own, for one goroutine at a
 // time.
-func (m *Model) Snapshot(now time.Time) *provisioning.Snapshot {
-	var s provisioning.Snapshot
+func (m *Model) Snapshot(now time.Time) *planner.Snapshot {
+	var s planner.Snapshot
 	m.look(now, func() { s = m.snapshotAt(now) })
 	return &s
 }
 
-func (m *Model) snapshotAt(now time.Time) provisioning.Snapshot {
+func (m *Model) snapshotAt(now time.Time) planner.Snapshot {
 	if m.snapshot == nil {
-		m.snapshot = &provisioning.Snapshot{
+		m.snapshot = &planner.Snapshot{
 			Nodes: m.nodes.set.Clone(), Groups: m.groups.list, DaemonSets: m.groups.daemons, Upcoming: m.upcoming.list,
 			Budgets: m.budgets.now(), Charges: m.ledger.charges,
 		}
 	}
 	s := *m.snapshot
-	s.Now, s.Nodes, s.Objects, s.Memo = now, s.Nodes.Clone(), m.objects.copy(), provisioning.NewMemo()
+	s.Now, s.Nodes, s.Objects, s.Memo = now, s.Nodes.Clone(), m.objects.copy(), planner.NewMemo()
 	return s
 }
 
@@ -69,7 +72,7 @@ func (m *Model) Due(more []types.UID) (out []Entry) {
 // mayProceed reports whether there may be a step for the request: for one that is over only
 // where something of it is lost or stranded.
 func (m *Model) mayProceed(e *request) bool {
-	return e != nil && (e.status != provisioning.Over || len(m.losses.untold(e.object.UID)) > 0 || m.consumers.strandedOf(e).Pods > 0)
+	return e != nil && (e.status != transaction.Over || len(m.losses.untold(e.object.UID)) > 0 || m.consumers.strandedOf(e).Pods > 0)
 }
 
 // undecided reports whether a request that waits for capacity is about to be decided:
@@ -105,8 +108,8 @@ func (m *Model) entry(e *request) Entry {
 }
 
 // View is what the next step of a request depends on.
-func (m *Model) View(s *provisioning.Snapshot, r *provisioning.Request) provisioning.View {
-	v := provisioning.View{Snapshot: s}
+func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.View {
+	v := transaction.View{Snapshot: s}
 	m.look(m.now(), func() {
 		for _, token := range r.Attempt.Tokens(r.UID) {
 			v.Machines = append(v.Machines, m.machines.ofLaunch(token)...)
@@ -124,14 +127,14 @@ func (m *Model) View(s *provisioning.Snapshot, r *provisioning.Request) provisio
 
 // Fleet is what scale-down depends on. It costs by the number of requests, and of
 // machines without a node.
-func (m *Model) Fleet(now time.Time) provisioning.Fleet {
-	f := provisioning.Fleet{Requests: map[types.UID]bool{}, InFlight: map[string]bool{}}
+func (m *Model) Fleet(now time.Time) scaledown.Fleet {
+	f := scaledown.Fleet{Requests: map[types.UID]bool{}, InFlight: map[string]bool{}}
 	m.look(now, func() {
 		s := m.snapshotAt(now)
 		f.Snapshot, f.Undecided, f.Unregistered, f.Consumers = &s, m.undecided(), m.machines.withoutNode(), m.consumers.lookup()
 		for uid, e := range m.requests.byUID {
 			f.Requests[uid] = true
-			if a := m.requests.attempt(e); e.status != provisioning.Over && a.InFlight() {
+			if a := m.requests.attempt(e); e.status != transaction.Over && a.InFlight() {
 				for _, token := range a.Tokens(uid) {
 					f.InFlight[token] = true
 				}
@@ -213,7 +216,7 @@ func (m *Model) Policies() []*v1alpha1.CapacityPolicy {
 }
 
 // Reports are what is to be told of the policy's budgets, in their order.
-func (m *Model) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []provisioning.BudgetReport) {
+func (m *Model) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []planner.BudgetReport) {
 	m.look(m.now(), func() { out = m.budgets.reports(p, now) })
 	return out
 }
@@ -233,13 +236,13 @@ func (m *Model) CloseAccount() {
 }
 
 // Amounts are those of the account, if it is open.
-func (m *Model) Amounts(now time.Time) (out map[provisioning.Post]provisioning.Amount) {
+func (m *Model) Amounts(now time.Time) (out map[cost.Post]cost.Amount) {
 	m.look(m.now(), func() { out = m.ledger.Amounts(now) })
 	return out
 }
 
 // TakeSpent tells, once, what was spent while the account is open.
-func (m *Model) TakeSpent(now time.Time) (out []provisioning.Spent) {
+func (m *Model) TakeSpent(now time.Time) (out []cost.Spent) {
 	m.look(m.now(), func() { out = m.ledger.TakeSpent(now) })
 	return out
 }

@@ -7,7 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // losses are the nodes that each request has lost, until it is gone.
@@ -15,7 +16,7 @@ type losses map[types.UID]map[string]*loss
 
 // loss is a node that a request has lost.
 type loss struct {
-	provisioning.LostNode
+	transaction.LostNode
 	at time.Time
 	// told: the request has been told of it.
 	told bool
@@ -23,25 +24,25 @@ type loss struct {
 
 // lost notes that a node went, or its machine ended: requests that have booked it, or whose
 // pods it runs, have to be told.
-func (ls losses) lost(n *provisioning.Node, requests *requests, now time.Time) {
+func (ls losses) lost(n *state.Node, requests *requests, now time.Time) {
 	for i := range n.Labelled {
 		b := &n.Labelled[i]
 		e := requests.byUID[b.UID]
-		if e == nil || e.status == provisioning.Pending || e.status == provisioning.Over && b.Running == 0 {
+		if e == nil || e.status == transaction.Pending || e.status == transaction.Over && b.Running == 0 {
 			continue
 		}
 		if ls[b.UID] == nil {
 			ls[b.UID] = map[string]*loss{}
 		}
 		if ls[b.UID][n.Name] == nil {
-			ls[b.UID][n.Name] = &loss{LostNode: provisioning.LostNode{Name: n.Name, Group: n.Group, Pods: b.Running}, at: now}
+			ls[b.UID][n.Name] = &loss{LostNode: transaction.LostNode{Name: n.Name, Group: n.Group, Pods: b.Running}, at: now}
 		}
 	}
 }
 
 // back forgets that a node of that name was lost, once that has been told: the one that is
 // booked now may be lost, too.
-func (ls losses) back(n *provisioning.Node) {
+func (ls losses) back(n *state.Node) {
 	for i := range n.Labelled {
 		uid := n.Labelled[i].UID
 		if l := ls[uid][n.Name]; l != nil && l.told {
@@ -51,7 +52,7 @@ func (ls losses) back(n *provisioning.Node) {
 }
 
 // told notes that the request has been told of these nodes.
-func (ls losses) told(uid types.UID, nodes []provisioning.LostNode) {
+func (ls losses) told(uid types.UID, nodes []transaction.LostNode) {
 	for _, n := range nodes {
 		if l := ls[uid][n.Name]; l != nil {
 			l.told = true
@@ -60,7 +61,7 @@ func (ls losses) told(uid types.UID, nodes []provisioning.LostNode) {
 }
 
 // untold are the lost nodes of a request that it has not been told of, by name.
-func (ls losses) untold(uid types.UID) (out []provisioning.LostNode) {
+func (ls losses) untold(uid types.UID) (out []transaction.LostNode) {
 	for _, name := range slices.Sorted(maps.Keys(ls[uid])) {
 		if l := ls[uid][name]; !l.told {
 			out = append(out, l.LostNode)

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // machines are those of the clouds. A machine and its node are found by the provider ID
@@ -150,7 +151,7 @@ func (ms *machines) relink(key machineKey, c cloudprovider.Machine, listed bool)
 	_, known := ms.byKey[key]
 	alive := known && c.State < cloudprovider.Terminated
 	_, hasNode := ms.nodes[c.ProviderID]
-	ms.unregistered.set(provisioning.TokenUID(c.Launch), key, alive && !hasNode)
+	ms.unregistered.set(state.TokenUID(c.Launch), key, alive && !hasNode)
 	if other, ok := ms.keys[c.ProviderID]; ok && other != key {
 		return // another NodeGroup lists it now
 	}
@@ -225,7 +226,7 @@ func sortMachines(list []cloudprovider.Machine) {
 
 // missing are the machines of each group that an attempt has asked for and that have not
 // been seen yet.
-func (ms *machines) missing(uid types.UID, a provisioning.Attempt) map[string]int {
+func (ms *machines) missing(uid types.UID, a transaction.Attempt) map[string]int {
 	out := map[string]int{}
 	for _, c := range a.Calls(uid) {
 		made := 0

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 )
 
 // Model is safe for use by many goroutines.
@@ -42,7 +42,7 @@ type Model struct {
 	ledger    ledger
 	budgets   budgets
 	upcoming  upcomingNodes
-	snapshot  *provisioning.Snapshot
+	snapshot  *planner.Snapshot
 
 	dirty dirty
 	// marks are those of the change that is being made.

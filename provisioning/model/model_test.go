@@ -16,7 +16,9 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -77,12 +79,12 @@ func podPhase(ph corev1.PodPhase) func(*corev1.Pod) {
 
 // booked marks a node whose eight GPUs the gang has booked.
 func booked(n *corev1.Node) {
-	label := provisioning.BookingLabel("gang")
+	label := state.BookingLabel("gang")
 	n.Labels = map[string]string{label: "ns"}
-	n.Annotations = map[string]string{label: provisioning.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8}}.Encode()}
+	n.Annotations = map[string]string{label: state.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8}}.Encode()}
 }
 
-func only(t *testing.T, m *Model) provisioning.Node {
+func only(t *testing.T, m *Model) state.Node {
 	t.Helper()
 	s := m.Snapshot(noon)
 	if s.Nodes.Len() != 1 {
@@ -153,7 +155,7 @@ func TestPodsCountForTheRequestWhoseNodesTheyAreOn(t *testing.T) {
 	r.CreationTimestamp = metav1.NewTime(noon)
 	m.Set(r)
 	m.Set(v.node(booked, func(n *corev1.Node) {
-		n.Annotations[provisioning.BookingLabel("gang")] = provisioning.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8},
+		n.Annotations[state.BookingLabel("gang")] = state.Booking{UID: "gang", Since: noon, Booked: nodegroups.Resources{gpu: 8},
 			Earlier: []types.UID{"made-again-by-an-earlier-job"}}.Encode()
 	}))
 	m.Set(v.pod("mine", "n", 4, consumes))
@@ -193,19 +195,19 @@ func TestMachinesOfAnAttemptInFlightAreMarked(t *testing.T) {
 	m, v := newModel()
 	m.Set(v.node(func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.LaunchAnnotation: "gang-1"} }))
 	for _, tc := range []struct {
-		phase   provisioning.AttemptPhase
-		failure *provisioning.AttemptFailure
+		phase   transaction.AttemptPhase
+		failure *transaction.AttemptFailure
 		want    bool
 	}{
-		{provisioning.Launching, nil, true},
-		{provisioning.RollingBack, &provisioning.AttemptFailure{Message: "dry"}, true},
-		{provisioning.Done, &provisioning.AttemptFailure{Message: "dry"}, false},
-		{provisioning.Done, nil, true}, // about to be Provisioned
+		{transaction.Launching, nil, true},
+		{transaction.RollingBack, &transaction.AttemptFailure{Message: "dry"}, true},
+		{transaction.Done, &transaction.AttemptFailure{Message: "dry"}, false},
+		{transaction.Done, nil, true}, // about to be Provisioned
 	} {
 		r := v.request("gang")
 		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{
-			provisioning.AttemptDetail: provreq.Detail(provisioning.Attempt{
-				Number: 1, Phase: tc.phase, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}, Failure: tc.failure,
+			transaction.AttemptDetail: provreq.Detail(transaction.Attempt{
+				Number: 1, Phase: tc.phase, Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}, Failure: tc.failure,
 			}.Encode()),
 		}
 		m.Set(r)
@@ -283,9 +285,9 @@ func TestAssumptionsCountUntilTheyAreSeen(t *testing.T) {
 	m.Set(v.request("gang"))
 	m.Set(v.node())
 	m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
-	attempt := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 2}}}
+	attempt := transaction.Attempt{Number: 1, Phase: transaction.Launching, Launches: []planner.GroupCount{{Group: "gpu", Count: 2}}}
 	m.Assume("gang", Assumption{
-		Bookings: []provisioning.Placement{{Node: "n", Requests: nodegroups.Resources{gpu: 8}}},
+		Bookings: []planner.Placement{{Node: "n", Requests: nodegroups.Resources{gpu: 8}}},
 		Attempt:  attempt,
 	})
 	machines := func() int { return m.Snapshot(noon).Groups[0].Machines }
@@ -298,7 +300,7 @@ func TestAssumptionsCountUntilTheyAreSeen(t *testing.T) {
 		t.Errorf("half seen: %d bookings, %d machines; want 1 and 2", len(n.Bookings), machines())
 	}
 	r := v.request("gang")
-	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(attempt.Encode())}
+	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(attempt.Encode())}
 	m.Set(r)
 	m.Settle("gang")
 	m.SetMachine(cloudprovider.Machine{Name: "b", Group: "gpu", Launch: "gang-1"})
@@ -316,7 +318,7 @@ func TestTwoRequestsOfOneNameDoNotShareANode(t *testing.T) {
 	m, v := newModel()
 	m.Set(v.node())
 	m.Set(v.request("gang"))
-	m.Assume("gang", Assumption{Bookings: []provisioning.Placement{{Node: "n", Requests: nodegroups.Resources{gpu: 4}}}})
+	m.Assume("gang", Assumption{Bookings: []planner.Placement{{Node: "n", Requests: nodegroups.Resources{gpu: 4}}}})
 	if n := only(t, m); len(n.Labelled) != 1 || n.Labelled[0].Key != "gang" || n.Labelled[0].Namespace != "ns" {
 		t.Errorf("the label that is being written is not seen: %+v", n.Labelled)
 	}

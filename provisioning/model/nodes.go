@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 )
 
 // nodes are the nodes with their pods.
@@ -26,7 +26,7 @@ type nodes struct {
 	// are those on which pods of a booking key have ended lately, and how many.
 	lapses  map[string]time.Time
 	endedOn map[consumerKey]map[string]int
-	set     *provisioning.Nodes
+	set     *planner.Nodes
 
 	// What reading a node depends on beside.
 	requests *requests
@@ -38,13 +38,13 @@ func newNodes(r *requests, m *machines, o *objects) nodes {
 	return nodes{
 		byName: map[string]*node{}, pods: map[types.UID]*pod{}, assumed: map[string]map[types.UID]assumedBooking{},
 		leaving: map[string]bool{}, gone: map[string]types.UID{}, lapses: map[string]time.Time{}, endedOn: map[consumerKey]map[string]int{},
-		set: provisioning.NewNodes(), requests: r, machines: m, objects: o,
+		set: planner.NewNodes(), requests: r, machines: m, objects: o,
 	}
 }
 
 // assumedBooking is one that was decided at that time.
 type assumedBooking struct {
-	provisioning.Placement
+	planner.Placement
 	since time.Time
 }
 
@@ -164,7 +164,7 @@ func (ns *nodes) forgetPod(uid types.UID, p *pod, now time.Time) {
 }
 
 // assume puts the bookings that are being written for a request in place of those before.
-func (ns *nodes) assume(uid types.UID, before, placements []provisioning.Placement, now time.Time) {
+func (ns *nodes) assume(uid types.UID, before, placements []planner.Placement, now time.Time) {
 	for _, p := range before {
 		if delete(ns.assumed[p.Node], uid); len(ns.assumed[p.Node]) == 0 {
 			delete(ns.assumed, p.Node)

@@ -11,14 +11,15 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // refresh reads a node again. Where it offers more than before, requests that wait for
 // capacity may find it; where it promises less, they may wait in vain.
 func (ns *nodes) refresh(name string, losses losses, now time.Time) effect {
 	old := ns.set.Find(name)
-	var read *provisioning.Node
+	var read *state.Node
 	if n := ns.byName[name]; n != nil && n.object != nil {
 		read = ns.read(name, n, now)
 		ns.set.Set(read)
@@ -40,9 +41,9 @@ func (ns *nodes) refresh(name string, losses losses, now time.Time) effect {
 }
 
 // read turns the node into what plans see.
-func (ns *nodes) read(name string, n *node, now time.Time) *provisioning.Node {
+func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 	o := n.object
-	out := &provisioning.Node{
+	out := &state.Node{
 		Name:         name,
 		ProviderID:   o.Spec.ProviderID,
 		Group:        o.Labels[v1alpha1.NodeGroupLabel],
@@ -59,9 +60,9 @@ func (ns *nodes) read(name string, n *node, now time.Time) *provisioning.Node {
 		UnreadySince: unreadySince(o),
 	}
 	if ns.leaving[name] {
-		out.Cordon = provisioning.GivingBack
+		out.Cordon = state.GivingBack
 	}
-	out.Labelled = provisioning.BookingsOn(o.Labels, o.Annotations)
+	out.Labelled = state.BookingsOn(o.Labels, o.Annotations)
 	ns.nameBookings(out.Labelled)
 	ns.addAssumed(out, n)
 	n.addPods(out)
@@ -72,8 +73,8 @@ func (ns *nodes) read(name string, n *node, now time.Time) *provisioning.Node {
 	}
 	ns.keepRoom(name, n, out, now)
 	if owner, _, owned := ns.requests.owner(out.Launch); owned {
-		out.InFlight = owner.status == provisioning.Pending ||
-			!slices.ContainsFunc(out.Labelled, func(b provisioning.Booking) bool { return b.UID == owner.object.UID })
+		out.InFlight = owner.status == transaction.Pending ||
+			!slices.ContainsFunc(out.Labelled, func(b state.Booking) bool { return b.UID == owner.object.UID })
 	}
 	for _, b := range out.Labelled {
 		if ns.requests.live(b.UID) {
@@ -93,7 +94,7 @@ func (ns *nodes) read(name string, n *node, now time.Time) *provisioning.Node {
 
 // nameBookings tells the queues that their requests are of now, and the namespaces of
 // those that are not open yet.
-func (ns *nodes) nameBookings(bookings []provisioning.Booking) {
+func (ns *nodes) nameBookings(bookings []state.Booking) {
 	for i := range bookings {
 		b := &bookings[i]
 		e := ns.requests.byUID[b.UID]
@@ -108,24 +109,24 @@ func (ns *nodes) nameBookings(bookings []provisioning.Booking) {
 }
 
 // addAssumed adds the bookings that are being written and not seen yet.
-func (ns *nodes) addAssumed(out *provisioning.Node, n *node) {
+func (ns *nodes) addAssumed(out *state.Node, n *node) {
 	for uid, p := range ns.assumed[out.Name] {
-		if slices.ContainsFunc(out.Labelled, func(b provisioning.Booking) bool { return b.UID == uid }) {
+		if slices.ContainsFunc(out.Labelled, func(b state.Booking) bool { return b.UID == uid }) {
 			continue
 		}
-		b := provisioning.Booking{UID: uid, Booked: p.Requests, Remaining: p.Requests.Clone(), Since: p.since}
+		b := state.Booking{UID: uid, Booked: p.Requests, Remaining: p.Requests.Clone(), Since: p.since}
 		if e := ns.requests.byUID[uid]; e != nil {
 			t := e.tenant()
-			b.Key, b.Namespace, b.Queue = provisioning.BookingKey(e.object.Name), t.Namespace, t.Queue
+			b.Key, b.Namespace, b.Queue = state.BookingKey(e.object.Name), t.Namespace, t.Queue
 			b.Earlier = n.boundFor(b.Namespace, b.Key)
 		}
 		out.Labelled = append(out.Labelled, b)
 	}
-	provisioning.SortBookings(out.Labelled)
+	state.SortBookings(out.Labelled)
 }
 
 // addPods takes what the node's pods have off its room.
-func (n *node) addPods(out *provisioning.Node) {
+func (n *node) addPods(out *state.Node) {
 	out.Free = out.Allocatable.Clone()
 	for _, uid := range slices.Sorted(maps.Keys(n.pods)) {
 		p := n.pods[uid]
@@ -162,7 +163,7 @@ func (ns *nodes) createdOf(uid types.UID) (created time.Time) {
 // consume takes off a booking what the gang's pods on the node have had of it.
 // Pods that were bound before its request was created, or are on record as earlier
 // ones, belong to an earlier request of that name.
-func (n *node) consume(b *provisioning.Booking, created time.Time) {
+func (n *node) consume(b *state.Booking, created time.Time) {
 	b.Staying = nodegroups.Resources{}
 	for _, uid := range n.consuming(b.Namespace, b.Key) {
 		p := n.pods[uid]
@@ -188,7 +189,7 @@ func (n *node) consume(b *provisioning.Booking, created time.Time) {
 // a request of that key.
 func (n *node) consuming(namespace, key string) (out []types.UID) {
 	for uid, p := range n.pods {
-		if p.consumes.namespace == namespace && provisioning.BookingKey(p.consumes.name) == key {
+		if p.consumes.namespace == namespace && state.BookingKey(p.consumes.name) == key {
 			out = append(out, uid)
 		}
 	}
@@ -202,16 +203,16 @@ func (n *node) boundFor(namespace, key string) []types.UID {
 }
 
 // addStrays adds those of the node's pods that may be moved away from it.
-func (ns *nodes) addStrays(out *provisioning.Node, n *node) {
+func (ns *nodes) addStrays(out *state.Node, n *node) {
 	if !n.hasDevices() {
 		return
 	}
 	for _, p := range n.pods {
 		if p.counts() && p.movable != nil {
-			out.Strays = append(out.Strays, provisioning.NewStray(p.movable, ns.objects.lookup()))
+			out.Strays = append(out.Strays, state.NewStray(p.movable, ns.objects.lookup()))
 		}
 	}
-	slices.SortFunc(out.Strays, func(a, b provisioning.Stray) int {
+	slices.SortFunc(out.Strays, func(a, b state.Stray) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
 	for i := range out.Strays {
@@ -220,13 +221,13 @@ func (ns *nodes) addStrays(out *provisioning.Node, n *node) {
 }
 
 // addStrangers names the pods that have slipped past the cordon of a node that Muster holds.
-func (n *node) addStrangers(out *provisioning.Node) {
-	if out.Cordon != provisioning.Joining && out.Cordon != provisioning.Held {
+func (n *node) addStrangers(out *state.Node) {
+	if out.Cordon != state.Joining && out.Cordon != state.Held {
 		return
 	}
 	for _, p := range n.pods {
-		if !p.counts() || !p.bound || p.terminating || slices.ContainsFunc(out.Labelled, func(b provisioning.Booking) bool {
-			return b.Namespace == p.consumes.namespace && b.Key == provisioning.BookingKey(p.consumes.name)
+		if !p.counts() || !p.bound || p.terminating || slices.ContainsFunc(out.Labelled, func(b state.Booking) bool {
+			return b.Namespace == p.consumes.namespace && b.Key == state.BookingKey(p.consumes.name)
 		}) {
 			continue
 		}
@@ -268,18 +269,18 @@ func readyCondition(o *corev1.Node) *corev1.NodeCondition {
 	return &o.Status.Conditions[i]
 }
 
-func cordonOf(o *corev1.Node) provisioning.Cordon {
+func cordonOf(o *corev1.Node) state.Cordon {
 	if !o.Spec.Unschedulable {
-		return provisioning.Open
+		return state.Open
 	}
 	switch o.Annotations[v1alpha1.CordonedAnnotation] {
 	case v1alpha1.CordonJoining:
-		return provisioning.Joining
+		return state.Joining
 	case v1alpha1.CordonBooked:
-		return provisioning.Held
+		return state.Held
 	case v1alpha1.CordonGivingBack:
-		return provisioning.GivingBack
+		return state.GivingBack
 	default:
-		return provisioning.Foreign
+		return state.Foreign
 	}
 }

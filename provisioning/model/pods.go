@@ -9,8 +9,8 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // pod is what counts of a pod.
@@ -89,7 +89,7 @@ func readPod(p *corev1.Pod) *pod {
 			break
 		}
 	}
-	if out.bound && out.consumes.name == "" && provisioning.Movable(p) {
+	if out.bound && out.consumes.name == "" && state.Movable(p) {
 		out.movable = p
 	}
 	return out

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 )
 
 // policies are the CapacityPolicies, with the namespaces that they select.
@@ -20,12 +20,12 @@ type policies struct {
 	byName     map[string]*v1alpha1.CapacityPolicy
 	namespaces map[string]*corev1.Namespace
 	// limits by namespace, read when they are asked for.
-	limits map[string][]provisioning.Limit
+	limits map[string][]planner.Limit
 }
 
 func newPolicies() policies {
 	return policies{byName: map[string]*v1alpha1.CapacityPolicy{}, namespaces: map[string]*corev1.Namespace{},
-		limits: map[string][]provisioning.Limit{}}
+		limits: map[string][]planner.Limit{}}
 }
 
 // sameSpec reports whether the policy is known with that spec: only its status differs.
@@ -79,15 +79,15 @@ func selectorOf(s *metav1.LabelSelector) labels.Selector {
 }
 
 // limitsOf are the limits of all CapacityPolicies for a namespace, by their names.
-func (ps *policies) limitsOf(namespace string) []provisioning.Limit {
+func (ps *policies) limitsOf(namespace string) []planner.Limit {
 	if limits, known := ps.limits[namespace]; known {
 		return limits
 	}
 	set := ps.labelsOf(namespace)
-	var out []provisioning.Limit
+	var out []planner.Limit
 	for _, name := range slices.Sorted(maps.Keys(ps.byName)) {
 		if limits := ps.byName[name].Spec.Limits; limits != nil && selectorOf(limits.NamespaceSelector).Matches(set) {
-			out = append(out, provisioning.LimitFrom(name, limits))
+			out = append(out, planner.LimitFrom(name, limits))
 		}
 	}
 	ps.limits[namespace] = out

@@ -24,7 +24,8 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 var sequences = flag.Int("sequences", 150, "of random events that a model is fed with")
@@ -39,7 +40,7 @@ var sequences = flag.Int("sequences", 150, "of random events that a model is fed
 func TestIncrementalEqualsRebuilt(t *testing.T) {
 	const events = 120
 	sequences := *sequences
-	steps := map[provisioning.Action]int{}
+	steps := map[transaction.Action]int{}
 	for seed := range uint64(sequences) {
 		w := newEvents(seed)
 		for i := range events {
@@ -66,9 +67,9 @@ func TestIncrementalEqualsRebuilt(t *testing.T) {
 			}
 		}
 	}
-	for _, a := range []provisioning.Action{provisioning.Rest, provisioning.Report, provisioning.Book, provisioning.Provision,
-		provisioning.Begin, provisioning.LaunchMachines,
-		provisioning.RollBack, provisioning.Consume} {
+	for _, a := range []transaction.Action{transaction.Rest, transaction.Report, transaction.Book, transaction.Provision,
+		transaction.Begin, transaction.LaunchMachines,
+		transaction.RollBack, transaction.Consume} {
 		if steps[a] < sequences/20 {
 			t.Errorf("only %d of %v steps are %s: the events say little about it", steps[a], steps, a)
 		}
@@ -313,8 +314,8 @@ func (w *events) book(n *corev1.Node, r *provreq.ProvisioningRequest, gpus int64
 	if n.Annotations == nil {
 		n.Annotations = map[string]string{}
 	}
-	label := provisioning.BookingLabel(r.Name)
-	n.Annotations[label] = provisioning.Booking{UID: r.UID, Since: noon.Add(-time.Hour),
+	label := state.BookingLabel(r.Name)
+	n.Annotations[label] = state.Booking{UID: r.UID, Since: noon.Add(-time.Hour),
 		Booked: nodegroups.Resources{gpu: gpus, "pods": gpus}}.Encode()
 	if open {
 		n.Labels[label] = r.Namespace
@@ -369,20 +370,20 @@ func (w *events) pod() {
 // come has the pods of a gang bound to the nodes that its request has booked.
 func (w *events) come() {
 	r := w.anyRequest()
-	if r == nil || statusOf(r) != provisioning.Provisioned {
+	if r == nil || statusOf(r) != transaction.Provisioned {
 		return
 	}
 	pods := 0
 	for _, ps := range r.Spec.PodSets {
 		pods += int(ps.Count)
 	}
-	label := provisioning.BookingLabel(r.Name)
+	label := state.BookingLabel(r.Name)
 	for _, key := range slices.Sorted(maps.Keys(w.objects)) {
 		n, ok := w.objects[key].(*corev1.Node)
 		if !ok || n.Labels[label] != r.Namespace {
 			continue
 		}
-		for _, b := range provisioning.BookingsOn(n.Labels, n.Annotations) {
+		for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
 			for i := int64(0); b.UID == r.UID && i < b.Booked[gpu] && pods > 0; i++ {
 				pods--
 				w.serial++
@@ -440,7 +441,7 @@ func (w *events) request() {
 			r.Spec.Parameters = map[string]provreq.Parameter{ParamPolicy: "p0"}
 		}
 		if w.one(2) {
-			r.Labels = map[string]string{provisioning.QueueLabel: pick(w, "q0", "q1")}
+			r.Labels = map[string]string{state.QueueLabel: pick(w, "q0", "q1")}
 		}
 		if w.one(2) {
 			r.OwnerReferences = []metav1.OwnerReference{{Kind: "Workload", UID: "w", Controller: new(true)}}
@@ -459,7 +460,7 @@ func (w *events) request() {
 	}
 	switch w.random.IntN(4) {
 	case 0:
-		r.Labels = map[string]string{provisioning.QueueLabel: pick(w, "q0", "q1")}
+		r.Labels = map[string]string{state.QueueLabel: pick(w, "q0", "q1")}
 	case 1:
 		r.DeletionTimestamp = new(metav1.NewTime(noon))
 		w.dropMachinesOf(r.UID)
@@ -480,7 +481,7 @@ func (w *events) request() {
 // was known before.
 func (w *events) dropMachinesOf(uid types.UID) {
 	for key, c := range w.machines {
-		if provisioning.TokenUID(c.Launch) == uid {
+		if state.TokenUID(c.Launch) == uid {
 			for _, o := range w.objects {
 				if n, ok := o.(*corev1.Node); ok && n.Spec.ProviderID == c.ProviderID {
 					w.remove(n)
@@ -548,7 +549,7 @@ func (w *events) machine() {
 		for _, key := range slices.Sorted(maps.Keys(w.objects)) {
 			if r, ok := w.objects[key].(*provreq.ProvisioningRequest); ok && w.one(2) {
 				if a := attemptOf(r); a.Number > 0 {
-					c.Launch = provisioning.Token(r.UID, a.Number)
+					c.Launch = state.Token(r.UID, a.Number)
 				}
 			}
 		}
@@ -615,7 +616,7 @@ func (w *events) daemonSet() {
 // underway is a step that has been decided.
 type underway struct {
 	Entry
-	provisioning.Step
+	transaction.Step
 }
 
 func (u *underway) assumption() Assumption {
@@ -624,7 +625,7 @@ func (u *underway) assumption() Assumption {
 
 // decide has the model's due requests decided, as the controller does, until only those
 // are due that have a step under way.
-func (w *events) decide(steps map[provisioning.Action]int) {
+func (w *events) decide(steps map[transaction.Action]int) {
 	for again := true; again; {
 		again = false
 		for _, e := range w.model.Due(nil) {
@@ -632,7 +633,7 @@ func (w *events) decide(steps map[provisioning.Action]int) {
 				continue // its end has it decided again
 			}
 			step := next(w.model, e)
-			if steps[step.Do]++; !acts(e, step) && (step.Do != provisioning.Report || step.Condition.Message == e.Provisioned.Message) {
+			if steps[step.Do]++; !acts(e, step) && (step.Do != transaction.Report || step.Condition.Message == e.Provisioned.Message) {
 				continue
 			}
 			again = true
@@ -645,12 +646,12 @@ func (w *events) decide(steps map[provisioning.Action]int) {
 }
 
 // acts reports whether the step does more than to wait, or to say why.
-func acts(e Entry, s provisioning.Step) bool {
-	return s.Do != provisioning.Rest && (s.Do != provisioning.Report || len(s.Unbook) > 0 || s.Attempt.Phase != e.Attempt.Phase)
+func acts(e Entry, s transaction.Step) bool {
+	return s.Do != transaction.Rest && (s.Do != transaction.Report || len(s.Unbook) > 0 || s.Attempt.Phase != e.Attempt.Phase)
 }
 
-func next(m *Model, e Entry) provisioning.Step {
-	return provisioning.Next(e.Request, m.View(m.Snapshot(m.clock.Now()), e.Request))
+func next(m *Model, e Entry) transaction.Step {
+	return transaction.Next(e.Request, m.View(m.Snapshot(m.clock.Now()), e.Request))
 }
 
 // asleep names a request that is not due and could proceed.
@@ -712,8 +713,8 @@ func (w *events) carryOut(u *underway) {
 				delete(n.Annotations, v1alpha1.CordonedAnnotation)
 			}
 			if !u.KeepLabels {
-				delete(n.Annotations, provisioning.BookingLabel(r.Name))
-				delete(n.Labels, provisioning.BookingLabel(r.Name))
+				delete(n.Annotations, state.BookingLabel(r.Name))
+				delete(n.Labels, state.BookingLabel(r.Name))
 			}
 			w.set(n)
 		}
@@ -733,11 +734,11 @@ func (w *events) carryOut(u *underway) {
 		}
 	}
 	w.model.LossTold(u.UID, u.Lost)
-	if u.Do == provisioning.Book || u.Do == provisioning.LaunchMachines || u.Do == provisioning.TakeBack {
+	if u.Do == transaction.Book || u.Do == transaction.LaunchMachines || u.Do == transaction.TakeBack {
 		return
 	}
-	if u.Do == provisioning.LookUp {
-		u.Step = provisioning.NoTemplates(u.Request, u.Missing)
+	if u.Do == transaction.LookUp {
+		u.Step = transaction.NoTemplates(u.Request, u.Missing)
 	}
 	r = r.DeepCopy()
 	for _, c := range u.Conditions() {
@@ -747,9 +748,9 @@ func (w *events) carryOut(u *underway) {
 	if u.Attempt.Number > 0 {
 		a := u.Attempt
 		if a.Failure != nil {
-			a.Failure = &provisioning.AttemptFailure{Message: a.Failure.Message} // what it teaches would be known to a rebuilt model alone
+			a.Failure = &transaction.AttemptFailure{Message: a.Failure.Message} // what it teaches would be known to a rebuilt model alone
 		}
-		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(a.Encode())}
 	}
 	w.set(r)
 }
@@ -826,7 +827,7 @@ func picture(m *Model) map[string]string {
 	for _, b := range s.Budgets {
 		covers := ""
 		for _, ns := range []string{"a", "b"} {
-			covers += fmt.Sprint(b.Covers(provisioning.Tenant{Namespace: ns}), b.Covers(provisioning.Tenant{Namespace: ns, Queue: "q1"}))
+			covers += fmt.Sprint(b.Covers(state.Tenant{Namespace: ns}), b.Covers(state.Tenant{Namespace: ns, Queue: "q1"}))
 		}
 		b.Covers, b.Spent = nil, b.Spent.Until(now)
 		out["budget "+b.Policy+"/"+b.Name] = fmt.Sprintf("%+v %s", b, covers)
@@ -845,7 +846,7 @@ func picture(m *Model) map[string]string {
 		r := *e.Request
 		r.Gang.PodSets = nil
 		out["request "+e.String()] = fmt.Sprintf("%+v machines %+v active %d key %s has %+v limits %d stranded %+v step %s", r,
-			v.Machines, v.Active, v.KeyTaken, v.Has, len(v.Limits), v.Stranded, stepOf(provisioning.Next(e.Request, v)))
+			v.Machines, v.Active, v.KeyTaken, v.Has, len(v.Limits), v.Stranded, stepOf(transaction.Next(e.Request, v)))
 		active, ended := f.Consumers(e.Namespace, e.Gang.Key)
 		out["consumers "+e.String()] = fmt.Sprint(active, ended)
 	}
@@ -858,11 +859,11 @@ func picture(m *Model) map[string]string {
 	return out
 }
 
-func stepOf(s provisioning.Step) string {
+func stepOf(s transaction.Step) string {
 	return fmt.Sprintf("%s %s book %v unbook %v launch %v", s.Do, s.Condition.Message, s.Book, s.Unbook, s.Launch)
 }
 
-func showNode(n *provisioning.Node) string {
+func showNode(n *state.Node) string {
 	o := *n
 	machine, running := cloudprovider.Machine{}, []string{}
 	if n.Machine != nil {

@@ -11,7 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // requests are the ProvisioningRequests, and where each is in its course.
@@ -35,8 +37,8 @@ type requests struct {
 
 // Assumption is what has been decided for a request and is being written.
 type Assumption struct {
-	Bookings []provisioning.Placement
-	Attempt  provisioning.Attempt
+	Bookings []planner.Placement
+	Attempt  transaction.Attempt
 }
 
 // phase is something that holds of requests at a time.
@@ -56,18 +58,18 @@ type consumerKey struct{ namespace, name string }
 
 // keyOf is the booking key of a request.
 func keyOf(k consumerKey) consumerKey {
-	return consumerKey{k.namespace, provisioning.BookingKey(k.name)}
+	return consumerKey{k.namespace, state.BookingKey(k.name)}
 }
 
 // request is a request with what has been read of it.
 type request struct {
 	object  *provreq.ProvisioningRequest
-	status  provisioning.Status
-	attempt provisioning.Attempt
+	status  transaction.Status
+	attempt transaction.Attempt
 	// seen is when the model first heard of it.
 	seen time.Time
 	// read is the request as decisions see it; nil where it has to be read again.
-	read *provisioning.Request
+	read *transaction.Request
 	// looksUp reports whether its pods refer to objects beside their templates.
 	looksUp bool
 }
@@ -76,17 +78,17 @@ type request struct {
 // exist.
 type course struct {
 	exists bool
-	status provisioning.Status
-	tenant provisioning.Tenant
+	status transaction.Status
+	tenant state.Tenant
 	// held and consumed: see isHeld and isConsumed.
 	held, consumed bool
 	// provisioned is since when the gang's pods may come; zero where they may not.
 	provisioned time.Time
 	// attempt is the one that is being written, else the one on record.
-	attempt provisioning.Attempt
+	attempt transaction.Attempt
 	// flight is the attempt as others may count on it. One that is about to be recorded as
 	// done has its machines until it is: only then may others book them.
-	flight provisioning.Attempt
+	flight transaction.Attempt
 	// short bookings wait for capacity, too.
 	short bool
 }
@@ -101,8 +103,8 @@ func newRequests() requests {
 }
 
 // tenant pays for the request's machines.
-func (e *request) tenant() provisioning.Tenant {
-	return provisioning.Tenant{Namespace: e.object.Namespace, Queue: e.object.Labels[provisioning.QueueLabel]}
+func (e *request) tenant() state.Tenant {
+	return state.Tenant{Namespace: e.object.Namespace, Queue: e.object.Labels[state.QueueLabel]}
 }
 
 func (e *request) key() consumerKey { return consumerKey{e.object.Namespace, e.object.Name} }
@@ -110,7 +112,7 @@ func (e *request) key() consumerKey { return consumerKey{e.object.Namespace, e.o
 // live reports whether the request of that UID is there and not over.
 func (rs *requests) live(uid types.UID) bool {
 	e := rs.byUID[uid]
-	return e != nil && e.status != provisioning.Over
+	return e != nil && e.status != transaction.Over
 }
 
 // set stores a version of a request, unless it is known to be old.
@@ -125,7 +127,7 @@ func (rs *requests) set(r *provreq.ProvisioningRequest, now time.Time) effect {
 	}
 	rs.byUID[r.UID] = e
 	rs.named[e.key()] = r.UID
-	rs.keyed.add(provisioning.BookingKey(r.Name), r.UID)
+	rs.keyed.add(state.BookingKey(r.Name), r.UID)
 	for _, name := range templatesOf(r) {
 		rs.using.add(name, r.UID)
 	}
@@ -141,7 +143,7 @@ func (rs *requests) remove(uid types.UID) effect {
 	if rs.named[e.key()] == uid {
 		delete(rs.named, e.key())
 	}
-	rs.keyed.remove(provisioning.BookingKey(e.object.Name), uid)
+	rs.keyed.remove(state.BookingKey(e.object.Name), uid)
 	for _, name := range templatesOf(e.object) {
 		rs.using.remove(name, uid)
 	}
@@ -192,9 +194,9 @@ func (rs *requests) courseOf(uid types.UID) (c course) {
 	c = course{
 		exists: true, status: e.status, tenant: e.tenant(), held: isHeld(e.object), consumed: isConsumed(e.object),
 		provisioned: provisionedAt(e.object), attempt: rs.attempt(e),
-		short: e.status == provisioning.Provisioned && !provisioning.IsWhole(e.object),
+		short: e.status == transaction.Provisioned && !transaction.IsWhole(e.object),
 	}
-	if c.flight = c.attempt; c.attempt.Phase == provisioning.Done && c.attempt.Number == e.attempt.Number {
+	if c.flight = c.attempt; c.attempt.Phase == transaction.Done && c.attempt.Number == e.attempt.Number {
 		c.flight = e.attempt
 	}
 	return c
@@ -202,21 +204,21 @@ func (rs *requests) courseOf(uid types.UID) (c course) {
 
 // in reports whether the request is in the phase.
 func (c *course) in(p phase) bool {
-	if !c.exists || c.status == provisioning.Over {
+	if !c.exists || c.status == transaction.Over {
 		return false
 	}
 	switch p {
 	case waiting:
-		return c.status == provisioning.Pending && (!c.attempt.InFlight() || len(c.attempt.Shares) > 0) || c.short && !c.attempt.InFlight()
+		return c.status == transaction.Pending && (!c.attempt.InFlight() || len(c.attempt.Shares) > 0) || c.short && !c.attempt.InFlight()
 	case launching:
-		return c.attempt.Phase == provisioning.Launching
+		return c.attempt.Phase == transaction.Launching
 	default:
-		return c.status == provisioning.Pending && c.flight.Phase == provisioning.Launching
+		return c.status == transaction.Pending && c.flight.Phase == transaction.Launching
 	}
 }
 
 // attempt of a request: what is being written, else what is on record.
-func (rs *requests) attempt(e *request) provisioning.Attempt {
+func (rs *requests) attempt(e *request) transaction.Attempt {
 	if assumed, ok := rs.assumed[e.object.UID]; ok && assumed.Attempt.Number >= max(1, e.attempt.Number) {
 		return assumed.Attempt
 	}
@@ -225,8 +227,8 @@ func (rs *requests) attempt(e *request) provisioning.Attempt {
 
 // owner is the request that looks after the machines of that launch, with its
 // attempt.
-func (rs *requests) owner(token string) (e *request, a provisioning.Attempt, owned bool) {
-	if e = rs.byUID[provisioning.TokenUID(token)]; e == nil {
+func (rs *requests) owner(token string) (e *request, a transaction.Attempt, owned bool) {
+	if e = rs.byUID[state.TokenUID(token)]; e == nil {
 		return nil, a, false
 	}
 	a = rs.attempt(e)
@@ -234,21 +236,21 @@ func (rs *requests) owner(token string) (e *request, a provisioning.Attempt, own
 }
 
 // keyTaken names a request that came first and has the same booking key.
-func (rs *requests) keyTaken(r *provisioning.Request) string {
+func (rs *requests) keyTaken(r *transaction.Request) string {
 	taken := ""
-	if len(r.Name) < provisioning.CutKey {
+	if len(r.Name) < state.CutKey {
 		return taken // only names that are cut, and those of the cut's length, can meet
 	}
-	begun := func(status provisioning.Status, a provisioning.Attempt) int {
-		if status == provisioning.Provisioned || a.InFlight() {
+	begun := func(status transaction.Status, a transaction.Attempt) int {
+		if status == transaction.Provisioned || a.InFlight() {
 			return 0
 		}
 		return 1
 	}
-	for uid := range rs.keyed[provisioning.BookingKey(r.Name)] {
+	for uid := range rs.keyed[state.BookingKey(r.Name)] {
 		other := rs.byUID[uid]
 		o := other.object
-		if o.UID == r.UID || o.Namespace != r.Namespace || other.status == provisioning.Over {
+		if o.UID == r.UID || o.Namespace != r.Namespace || other.status == transaction.Over {
 			continue
 		}
 		// Times of creation are whole seconds, so of two in the same second the one
@@ -281,7 +283,7 @@ func isHeld(r *provreq.ProvisioningRequest) bool {
 // to stop.
 func isConsumed(r *provreq.ProvisioningRequest) bool {
 	c := meta.FindStatusCondition(r.Status.Conditions, provreq.BookingExpired)
-	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == provisioning.ReasonBookingConsumed &&
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == transaction.ReasonBookingConsumed &&
 		!meta.IsStatusConditionTrue(r.Status.Conditions, provreq.CapacityRevoked)
 }
 
@@ -294,24 +296,24 @@ func provisionedAt(r *provreq.ProvisioningRequest) time.Time {
 	return c.LastTransitionTime.Time
 }
 
-func statusOf(r *provreq.ProvisioningRequest) provisioning.Status {
+func statusOf(r *provreq.ProvisioningRequest) transaction.Status {
 	is := func(t string) bool { return meta.IsStatusConditionTrue(r.Status.Conditions, t) }
 	switch {
 	case is(provreq.Failed), is(provreq.BookingExpired), is(provreq.CapacityRevoked):
-		return provisioning.Over
+		return transaction.Over
 	case is(provreq.Provisioned):
-		return provisioning.Provisioned
+		return transaction.Provisioned
 	default:
-		return provisioning.Pending
+		return transaction.Pending
 	}
 }
 
 // attemptOf reads the attempt on record. A record that was edited and cannot be read counts
 // as none: its machines are orphans then, and go.
-func attemptOf(r *provreq.ProvisioningRequest) provisioning.Attempt {
-	a, err := provisioning.DecodeAttempt(string(r.Status.ProvisioningClassDetails[provisioning.AttemptDetail]))
+func attemptOf(r *provreq.ProvisioningRequest) transaction.Attempt {
+	a, err := transaction.DecodeAttempt(string(r.Status.ProvisioningClassDetails[transaction.AttemptDetail]))
 	if err != nil {
-		return provisioning.Attempt{Phase: provisioning.Done}
+		return transaction.Attempt{Phase: transaction.Done}
 	}
 	return a
 }

@@ -14,7 +14,8 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 func TestAnInstanceServesWhatIsMeantForIt(t *testing.T) {
@@ -181,9 +182,9 @@ func TestPodsOfWorkloadsAreHeld(t *testing.T) {
 func TestAFailureOnRecordIsLearnedAfterARestart(t *testing.T) {
 	failed := func(v *version, at time.Time, class v1alpha1.ErrorClass) *provreq.ProvisioningRequest {
 		r := v.request("gang")
-		a := provisioning.Attempt{Number: 1, Phase: provisioning.RollingBack, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 2}},
-			Failure: &provisioning.AttemptFailure{Group: "gpu", Class: class, Message: "dry", Launch: "gang-1", Asked: 2, Time: at}}
-		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+		a := transaction.Attempt{Number: 1, Phase: transaction.RollingBack, Launches: []planner.GroupCount{{Group: "gpu", Count: 2}},
+			Failure: &transaction.AttemptFailure{Group: "gpu", Class: class, Message: "dry", Launch: "gang-1", Asked: 2, Time: at}}
+		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(a.Encode())}
 		return r
 	}
 	for _, tc := range []struct {
@@ -220,9 +221,9 @@ func TestViewsHaveTheMachinesOfReplacements(t *testing.T) {
 	m, v := newModel()
 	m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()}})
 	r := v.request("gang")
-	a := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 2}},
-		Replacements: []provisioning.Replacement{{Lost: []provisioning.LostMachine{{Group: "gpu", Name: "b", Launch: "gang-1"}}}}}
-	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+	a := transaction.Attempt{Number: 1, Phase: transaction.Launching, Launches: []planner.GroupCount{{Group: "gpu", Count: 2}},
+		Replacements: []transaction.Replacement{{Lost: []transaction.LostMachine{{Group: "gpu", Name: "b", Launch: "gang-1"}}}}}
+	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(a.Encode())}
 	m.Set(r)
 	m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", Launch: "gang-1", ProviderID: "id-a"})
 	m.SetMachine(cloudprovider.Machine{Name: "b", Group: "gpu", Launch: "gang-1", ProviderID: "id-b", State: cloudprovider.Terminated})
@@ -258,10 +259,10 @@ func TestMachinesAreHeldUntilTheyAreOpened(t *testing.T) {
 		n.Annotations[v1alpha1.LaunchAnnotation], n.Annotations[v1alpha1.CordonedAnnotation] = "gang-1", v1alpha1.CordonJoining
 		n.Spec.Unschedulable = true
 	}
-	at := func(phase provisioning.AttemptPhase, conditions ...string) {
+	at := func(phase transaction.AttemptPhase, conditions ...string) {
 		r := v.request("gang", conditions...)
-		a := provisioning.Attempt{Number: 1, Phase: phase, Launches: []provisioning.GroupCount{{Group: "gpu", Count: 1}}}
-		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+		a := transaction.Attempt{Number: 1, Phase: phase, Launches: []planner.GroupCount{{Group: "gpu", Count: 1}}}
+		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(a.Encode())}
 		m.Set(r)
 	}
 	m.Set(v.node(launched))
@@ -270,16 +271,16 @@ func TestMachinesAreHeldUntilTheyAreOpened(t *testing.T) {
 		do   func()
 		want bool
 	}{
-		{"launching", func() { at(provisioning.Launching) }, true},
+		{"launching", func() { at(transaction.Launching) }, true},
 		{"opened before it is Provisioned, since its pods are held", func() { m.Set(v.node(booked, launched)) }, true},
 		{"closed again", func() { m.Set(v.node(launched)) }, true},
 		{"about to be Provisioned", func() {
-			m.Assume("gang", Assumption{Attempt: provisioning.Attempt{Number: 1, Phase: provisioning.Done}})
+			m.Assume("gang", Assumption{Attempt: transaction.Attempt{Number: 1, Phase: transaction.Done}})
 		}, true},
-		{"Provisioned", func() { at(provisioning.Done, provreq.Provisioned); m.Settle("gang") }, true},
+		{"Provisioned", func() { at(transaction.Done, provreq.Provisioned); m.Settle("gang") }, true},
 		{"opened", func() { m.Set(v.node(booked, launched)) }, false},
 		{"a label that is taken off by hand", func() { m.Set(v.node(launched)) }, true},
-		{"over", func() { at(provisioning.Done, provreq.Provisioned, provreq.BookingExpired) }, false},
+		{"over", func() { at(transaction.Done, provreq.Provisioned, provreq.BookingExpired) }, false},
 	} {
 		step.do()
 		if got := only(t, m).InFlight; got != step.want {
@@ -332,7 +333,7 @@ func TestLostNodesAreToldOnce(t *testing.T) {
 			} else {
 				tc.lose(m, v)
 			}
-			told := func() (out []provisioning.LostNode) {
+			told := func() (out []transaction.LostNode) {
 				for _, e := range m.Due(nil) {
 					out = append(out, m.View(m.Snapshot(noon), e.Request).Lost...)
 				}

@@ -11,7 +11,9 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // sharers is a model with a group of machines of 8 GPUs, where gangs of 4 come.
@@ -33,23 +35,23 @@ func newSharers() sharers {
 }
 
 // gang is a request of a queue for 4 pods, whose first attempt began so many seconds after noon.
-func (s sharers) gang(name string, a provisioning.Attempt, conditions ...string) {
+func (s sharers) gang(name string, a transaction.Attempt, conditions ...string) {
 	r := s.request(name, conditions...)
 	r.OwnerReferences = []metav1.OwnerReference{{Kind: "Workload", UID: "w", Controller: new(true)}}
 	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: "workers"}, Count: 4}}
 	if a.Number > 0 {
-		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(a.Encode())}
 	}
 	s.Set(r)
 }
 
-func attempt(phase provisioning.AttemptPhase, began time.Duration, launches, shares int) provisioning.Attempt {
-	a := provisioning.Attempt{Number: 1, Phase: phase, Started: noon.Add(began)}
+func attempt(phase transaction.AttemptPhase, began time.Duration, launches, shares int) transaction.Attempt {
+	a := transaction.Attempt{Number: 1, Phase: phase, Started: noon.Add(began)}
 	if launches > 0 {
-		a.Launches = []provisioning.GroupCount{{Group: "gpu", Count: launches}}
+		a.Launches = []planner.GroupCount{{Group: "gpu", Count: launches}}
 	}
 	if shares > 0 {
-		a.Shares = []provisioning.GroupCount{{Group: "gpu", Count: shares}}
+		a.Shares = []planner.GroupCount{{Group: "gpu", Count: shares}}
 	}
 	return a
 }
@@ -59,11 +61,11 @@ func (s sharers) next(t *testing.T) (shares bool) {
 	t.Helper()
 	e, ok := s.Request("next")
 	if !ok {
-		s.gang("next", provisioning.Attempt{})
+		s.gang("next", transaction.Attempt{})
 		e, _ = s.Request("next")
 	}
-	plan := provisioning.Plan(s.Snapshot(noon), e.Gang, e.Policy)
-	if plan.Outcome != provisioning.Launch && plan.Outcome != provisioning.Wait {
+	plan := planner.Plan(s.Snapshot(noon), e.Gang, e.Policy)
+	if plan.Outcome != planner.Launch && plan.Outcome != planner.Wait {
 		t.Fatalf("plan is %s", plan.Outcome)
 	}
 	return len(plan.Shares) > 0
@@ -90,10 +92,10 @@ func TestWhatIsLeftOfAMachineOnItsWay(t *testing.T) {
 		s.Set(n)
 	}
 	half := func(n *corev1.Node) {
-		label := provisioning.BookingLabel("gang")
+		label := state.BookingLabel("gang")
 		n.Labels = map[string]string{label: "ns"}
 		n.Annotations = map[string]string{
-			label: provisioning.Booking{UID: "gang", Since: noon,
+			label: state.Booking{UID: "gang", Since: noon,
 				Booked: map[corev1.ResourceName]int64{gpu: 4, "pods": 4}}.Encode(),
 			v1alpha1.CordonedAnnotation: v1alpha1.CordonBooked,
 		}
@@ -103,20 +105,20 @@ func TestWhatIsLeftOfAMachineOnItsWay(t *testing.T) {
 		do   func()
 		want bool
 	}{
-		{"nobody has begun", func() { s.gang("gang", provisioning.Attempt{}) }, false},
-		{"decided", func() { s.Assume("gang", Assumption{Attempt: attempt(provisioning.Launching, 0, 1, 0)}) }, true},
-		{"on record", func() { s.gang("gang", attempt(provisioning.Launching, 0, 1, 0)); s.Settle("gang") }, true},
+		{"nobody has begun", func() { s.gang("gang", transaction.Attempt{}) }, false},
+		{"decided", func() { s.Assume("gang", Assumption{Attempt: attempt(transaction.Launching, 0, 1, 0)}) }, true},
+		{"on record", func() { s.gang("gang", attempt(transaction.Launching, 0, 1, 0)); s.Settle("gang") }, true},
 		{"a node", func() { node() }, true},
 		{"booked", func() { node(half) }, true},
-		{"about to be Provisioned", func() { s.Assume("gang", Assumption{Attempt: attempt(provisioning.Done, 0, 1, 0)}) }, true},
-		{"Provisioned", func() { s.gang("gang", attempt(provisioning.Done, 0, 1, 0), provreq.Provisioned); s.Settle("gang") }, true},
-		{"somebody shares it", func() { s.gang("sharer", attempt(provisioning.Launching, time.Second, 0, 1)) }, false},
+		{"about to be Provisioned", func() { s.Assume("gang", Assumption{Attempt: attempt(transaction.Done, 0, 1, 0)}) }, true},
+		{"Provisioned", func() { s.gang("gang", attempt(transaction.Done, 0, 1, 0), provreq.Provisioned); s.Settle("gang") }, true},
+		{"somebody shares it", func() { s.gang("sharer", attempt(transaction.Launching, time.Second, 0, 1)) }, false},
 		{"the sharer is gone", func() { s.Delete(s.request("sharer")) }, true},
 		{"a stranger comes to the machine", func() { s.Set(s.pod("stranger", "n", 4)) }, false},
 		{"its group is gone", func() {
 			s.Delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 			s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
-			s.gang("gang", attempt(provisioning.Launching, 0, 1, 0))
+			s.gang("gang", attempt(transaction.Launching, 0, 1, 0))
 		}, false},
 	} {
 		step.do()
@@ -130,9 +132,9 @@ func TestWhatIsLeftOfAMachineOnItsWay(t *testing.T) {
 // machine. Those who launch have their own machines to tell them.
 func TestThoseWhoShareAreWoken(t *testing.T) {
 	s := newSharers()
-	s.gang("launches", attempt(provisioning.Launching, 0, 1, 0))
-	s.gang("shares", attempt(provisioning.Launching, time.Second, 0, 1))
-	s.gang("waits", provisioning.Attempt{})
+	s.gang("launches", attempt(transaction.Launching, 0, 1, 0))
+	s.gang("shares", attempt(transaction.Launching, time.Second, 0, 1))
+	s.gang("waits", transaction.Attempt{})
 	due := func() (names []string) {
 		for _, e := range s.Due(nil) {
 			names = append(names, e.Name)

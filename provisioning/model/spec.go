@@ -12,7 +12,9 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // Parameters of requests that Muster reads, beside those that come before a
@@ -29,7 +31,7 @@ const defaultValidFor = 7 * 24 * time.Hour
 
 // Entry is a request with its API object. It is shared and must not be changed.
 type Entry struct {
-	*provisioning.Request
+	*transaction.Request
 	Object *provreq.ProvisioningRequest
 }
 
@@ -45,13 +47,13 @@ func newSpecs(o *objects, p *policies) specs {
 }
 
 // read turns a request into what decisions see. Its pods select on the labels.
-func (s *specs) read(e *request) (out *provisioning.Request, labels []string) {
+func (s *specs) read(e *request) (out *transaction.Request, labels []string) {
 	r := e.object
-	class := provisioning.AtomicScaleUp
+	class := state.AtomicScaleUp
 	if c := r.Spec.ProvisioningClassName; c == classCheckCapacityStock || c == ClassCheckCapacity {
-		class = provisioning.CheckCapacity
+		class = state.CheckCapacity
 	}
-	out = &provisioning.Request{
+	out = &transaction.Request{
 		UID:       r.UID,
 		Namespace: r.Namespace,
 		Name:      r.Name,
@@ -59,15 +61,15 @@ func (s *specs) read(e *request) (out *provisioning.Request, labels []string) {
 		Seen:      e.seen,
 		ValidFor:  defaultValidFor,
 		PodsHeld:  isHeld(r),
-		Policy:    provisioning.DefaultPolicy(class),
+		Policy:    state.DefaultPolicy(class),
 		Attempt:   e.attempt,
 		Status:    e.status,
-		Gang: provisioning.Gang{
-			Namespace: r.Namespace, Queue: e.tenant().Queue, Name: r.Namespace + "/" + r.Name, UID: r.UID, Key: provisioning.BookingKey(r.Name),
+		Gang: state.Gang{
+			Namespace: r.Namespace, Queue: e.tenant().Queue, Name: r.Namespace + "/" + r.Name, UID: r.UID, Key: state.BookingKey(r.Name),
 		},
 	}
 	if e.attempt.Owned(e.status) {
-		out.Gang.Launch = provisioning.Token(r.UID, e.attempt.Number)
+		out.Gang.Launch = state.Token(r.UID, e.attempt.Number)
 	}
 	if c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); c != nil {
 		out.Provisioned = *c
@@ -83,7 +85,7 @@ func (s *specs) read(e *request) (out *provisioning.Request, labels []string) {
 		}
 		e.looksUp = e.looksUp || refers(&t.Template.Spec)
 		out.Priority = max(out.Priority, s.objects.priority(&t.Template.Spec))
-		set := provisioning.NewPodSet(r.Namespace, name, int(ps.Count), &t.Template, s.objects.lookup())
+		set := state.NewPodSet(r.Namespace, name, int(ps.Count), &t.Template, s.objects.lookup())
 		labels = append(labels, set.Keys()...)
 		out.Gang.PodSets = append(out.Gang.PodSets, set)
 	}
@@ -91,11 +93,11 @@ func (s *specs) read(e *request) (out *provisioning.Request, labels []string) {
 	if out.Policy.Topology != "" {
 		labels = append(labels, out.Policy.Topology)
 	}
-	out.EquivalenceClass = provisioning.EquivalenceClass(&out.Gang, &out.Policy)
+	out.EquivalenceClass = planner.EquivalenceClass(&out.Gang, &out.Policy)
 	return out, labels
 }
 
-func (s *specs) readParameters(e *provisioning.Request, parameters map[string]provreq.Parameter, class provisioning.Class) {
+func (s *specs) readParameters(e *transaction.Request, parameters map[string]provreq.Parameter, class state.Class) {
 	if v := string(parameters[ParamValidUntil]); v != "" {
 		seconds, err := strconv.ParseInt(v, 10, 32)
 		if err != nil || seconds <= 0 {
@@ -124,18 +126,18 @@ func (s *specs) readParameters(e *provisioning.Request, parameters map[string]pr
 		e.Invalid = "parameter " + err.Error()
 		return
 	}
-	e.Policy = provisioning.PolicyFrom(class, spec)
+	e.Policy = state.PolicyFrom(class, spec)
 }
 
 // runs is how long a request's gang runs at most; zero where that is not known.
 func (s *specs) runs(e *request) time.Duration {
-	gang := provisioning.Gang{}
+	gang := state.Gang{}
 	for _, name := range templatesOf(e.object) {
 		t := s.templates[name]
 		if t == nil {
 			return 0
 		}
-		gang.PodSets = append(gang.PodSets, provisioning.PodSet{Template: &t.Template})
+		gang.PodSets = append(gang.PodSets, state.PodSet{Template: &t.Template})
 	}
 	return gang.Runs()
 }

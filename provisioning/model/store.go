@@ -11,7 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // Set tells of an object. The caller must not change it later; that goes for all objects
@@ -261,7 +261,7 @@ func (m *Model) SetLeaving(name string, leaving bool) {
 }
 
 // LossTold says that the request has been told of these nodes.
-func (m *Model) LossTold(uid types.UID, lost []provisioning.LostNode) {
+func (m *Model) LossTold(uid types.UID, lost []transaction.LostNode) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.losses.told(uid, lost)

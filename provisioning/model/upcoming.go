@@ -7,13 +7,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // upcomingNodes keep what room there will be without another launch, from one snapshot to the
 // next.
 type upcomingNodes struct {
-	list *provisioning.Upcoming
+	list *planner.Upcoming
 	// of these attempts in flight.
 	of []flight
 }
@@ -45,22 +46,22 @@ func (m *Model) refreshUpcoming() effect {
 			u.list = u.list.With(a)
 		}
 	} else {
-		s := provisioning.Snapshot{
+		s := planner.Snapshot{
 			Now: m.now(), Nodes: m.nodes.set.Clone(), Groups: m.groups.list, DaemonSets: m.groups.daemons, Objects: m.objects.copy(),
 		}
-		u.list = provisioning.NewUpcoming(&s, m.upcomingAttempts(flights))
+		u.list = planner.NewUpcoming(&s, m.upcomingAttempts(flights))
 	}
 	u.of = flights
 	return changed
 }
 
-func (m *Model) upcomingAttempts(flights []flight) []provisioning.UpcomingAttempt {
-	out := make([]provisioning.UpcomingAttempt, len(flights))
+func (m *Model) upcomingAttempts(flights []flight) []planner.UpcomingAttempt {
+	out := make([]planner.UpcomingAttempt, len(flights))
 	for i, f := range flights {
 		r := m.entry(m.requests.byUID[f.uid])
-		out[i] = provisioning.UpcomingAttempt{Gang: r.Gang, Policy: r.Policy, Launches: m.requests.courses[f.uid].flight.Launches,
+		out[i] = planner.UpcomingAttempt{Gang: r.Gang, Policy: r.Policy, Launches: m.requests.courses[f.uid].flight.Launches,
 			Held: r.PodsHeld}
-		out[i].Gang.Launch = provisioning.Token(f.uid, f.number)
+		out[i].Gang.Launch = state.Token(f.uid, f.number)
 	}
 	return out
 }

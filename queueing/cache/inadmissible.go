@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // Inadmissible is why a Workload cannot have quota now, which counts for all of its
@@ -37,7 +37,7 @@ func (r *Inadmissible) Holds(w *Workload, now time.Time) bool {
 type EquivalenceClass struct {
 	Shape uint64
 	// Tenant where there are budgets, which namespaces and their queues have apart.
-	Tenant provisioning.Tenant
+	Tenant state.Tenant
 	// Terms are those on which it would get machines.
 	Terms string
 	// Skip and refused are where the search for machines stands.

@@ -9,7 +9,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/preemption"
 	"github.com/muster-dev/muster/queueing/quota"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -49,8 +49,8 @@ func (w *Workload) requests() quota.Amounts {
 }
 
 // Tenant pays for the Workload's machines.
-func (w *Workload) Tenant() provisioning.Tenant {
-	return provisioning.Tenant{Namespace: w.Object.Namespace, Queue: string(w.Object.Spec.QueueName)}
+func (w *Workload) Tenant() state.Tenant {
+	return state.Tenant{Namespace: w.Object.Namespace, Queue: string(w.Object.Spec.QueueName)}
 }
 
 // candidate is what preemption has to know of a Workload as long as it holds its

@@ -10,7 +10,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -53,7 +53,7 @@ func IsFor(r *autoscaling.ProvisioningRequest, a *kueue.Admission) bool {
 
 // LaunchPolicy is the policy that a request of a check of Kueue's own will have; ok is
 // false where no machines would be launched for it.
-func (s Evaluator) LaunchPolicy(w *cache.Workload, check kueue.AdmissionCheckReference) (out provisioning.Policy, ok bool) {
+func (s Evaluator) LaunchPolicy(w *cache.Workload, check kueue.AdmissionCheckReference) (out state.Policy, ok bool) {
 	config := s.cache.ConfigOf(check)
 	if config == nil || !slices.Contains(launching, config.ProvisioningClassName) {
 		return out, false
@@ -64,7 +64,7 @@ func (s Evaluator) LaunchPolicy(w *cache.Workload, check kueue.AdmissionCheckRef
 		policy = &v1alpha1.CapacityPolicy{}
 	}
 	spec, _ := policy.Overridden(func(name string) string { return string(parameters[name]) })
-	return provisioning.PolicyFrom(provisioning.AtomicScaleUp, spec), true
+	return state.PolicyFrom(state.AtomicScaleUp, spec), true
 }
 
 // launching are the provisioning classes whose requests launch machines.

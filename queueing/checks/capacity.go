@@ -11,7 +11,8 @@ import (
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -104,7 +105,7 @@ func (s Evaluator) answer(w *cache.Workload, r *autoscaling.ProvisioningRequest)
 	}
 	provisioned := condition(autoscaling.Provisioned)
 	switch {
-	case isTrue(autoscaling.Provisioned) && !workload.IsAdmitted(w.Object) && !provisioning.IsWhole(r):
+	case isTrue(autoscaling.Provisioned) && !workload.IsAdmitted(w.Object) && !transaction.IsWhole(r):
 		// What was lost of the booking may be had again, or not: then it expires.
 	case isTrue(autoscaling.Provisioned):
 		return step{State: kueue.CheckStateReady, message: "All machines are ready and booked by ProvisioningRequest " + r.Name, updates: podSetUpdates(w, r)}
@@ -144,7 +145,7 @@ func podSetUpdates(w *cache.Workload, r *autoscaling.ProvisioningRequest) []kueu
 		out = append(out, kueue.PodSetUpdate{
 			Name:         w.Object.Spec.PodSets[i].Name,
 			Annotations:  consumerAnnotations(r),
-			NodeSelector: map[string]string{provisioning.BookingLabel(r.Name): r.Namespace},
+			NodeSelector: map[string]string{state.BookingLabel(r.Name): r.Namespace},
 			Tolerations: []corev1.Toleration{{
 				Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 			}},

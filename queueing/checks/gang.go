@@ -4,18 +4,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
 // GangOf is the Workload's pods as they would be on the flavors of an admission.
-func (s Evaluator) GangOf(w *cache.Workload, admission *kueue.Admission) provisioning.Gang {
+func (s Evaluator) GangOf(w *cache.Workload, admission *kueue.Admission) state.Gang {
 	t := w.Tenant()
-	gang := provisioning.Gang{Namespace: t.Namespace, Queue: t.Queue, Name: w.Object.Namespace + "/" + w.Object.Name}
+	gang := state.Gang{Namespace: t.Namespace, Queue: t.Queue, Name: w.Object.Namespace + "/" + w.Object.Name}
 	for i := range admission.PodSetAssignments {
 		assignment := &admission.PodSetAssignments[i]
-		gang.PodSets = append(gang.PodSets, provisioning.PodSet{
+		gang.PodSets = append(gang.PodSets, state.PodSet{
 			Name: string(assignment.Name), Count: int(workload.CountOf(assignment)), Template: s.templateOf(w, assignment),
 		})
 	}

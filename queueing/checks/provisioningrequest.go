@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -95,7 +95,7 @@ func verdictOf(w *cache.Workload, state *kueue.AdmissionCheckState, r *autoscali
 		return asIs(state)
 	case is(autoscaling.BookingExpired):
 		return retry(state, config, "Retrying after booking expired: ", message(autoscaling.BookingExpired))
-	case is(autoscaling.Provisioned) && (workload.IsAdmitted(w.Object) || provisioning.IsWhole(r)):
+	case is(autoscaling.Provisioned) && (workload.IsAdmitted(w.Object) || transaction.IsWhole(r)):
 		return step{State: kueue.CheckStateReady, message: message(autoscaling.Provisioned), updates: updatesBy(r, config, asked)}
 	case is(autoscaling.Accepted) && apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.Provisioned) == nil:
 		return asIs(state)

@@ -13,8 +13,8 @@ import (
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -105,7 +105,7 @@ func (s Evaluator) NewRequest(w *cache.Workload, name, class string, parameters 
 	}}
 	// A queue may have a name that no label can have as its value. No budget names it.
 	if queue := w.Tenant().Queue; len(validation.IsValidLabelValue(queue)) == 0 {
-		out.Object.Labels[provisioning.QueueLabel] = queue
+		out.Object.Labels[state.QueueLabel] = queue
 	}
 	for _, a := range asked {
 		templateName := TemplateName(name, a.podSets[0])

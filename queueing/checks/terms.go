@@ -9,7 +9,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -135,8 +135,8 @@ func (s Evaluator) hasOwnTerms(w *cache.Workload, check kueue.AdmissionCheckRefe
 }
 
 // PolicyOf is the policy that the Workload's request will have.
-func (s Evaluator) PolicyOf(w *cache.Workload, check kueue.AdmissionCheckReference) provisioning.Policy {
-	return provisioning.PolicyFrom(provisioning.AtomicScaleUp, s.TermsOf(w, check).Policy)
+func (s Evaluator) PolicyOf(w *cache.Workload, check kueue.AdmissionCheckReference) state.Policy {
+	return state.PolicyFrom(state.AtomicScaleUp, s.TermsOf(w, check).Policy)
 }
 
 // Hint tells when more capacity types may be used.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -24,7 +24,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // stateOf is a State of the objects with a planner, in a cluster with a namespace.
 func stateOf(objects ...metav1.Object) *queueing.State {
-	s := queueing.New(config.Config{}, provisioning.Plan)
+	s := queueing.New(config.Config{}, planner.Plan)
 	s.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	for _, o := range objects {
 		s.Set(o)
@@ -172,8 +172,8 @@ func group(pool string, most int, backoffs ...v1alpha1.Backoff) nodegroups.Group
 	}
 }
 
-func groups(list ...nodegroups.Group) *provisioning.Snapshot {
-	return provisioning.NewSnapshot(noon, provisioning.NewNodes("pool"), list, nil)
+func groups(list ...nodegroups.Group) *planner.Snapshot {
+	return planner.NewSnapshot(noon, planner.NewNodes("pool"), list, nil)
 }
 
 func minutes(t *testing.T, at time.Time) string {

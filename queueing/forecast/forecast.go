@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -319,14 +319,14 @@ func (f *future) runs(w *cache.Workload, now time.Time) time.Duration {
 	return f.total(o.UID, elapsed) - elapsed
 }
 
-func (f *future) boots(w *kueue.Workload, request string, plan *provisioning.Verdict) (time.Duration, bool) {
+func (f *future) boots(w *kueue.Workload, request string, plan *planner.Verdict) (time.Duration, bool) {
 	switch {
-	case plan != nil && plan.Outcome == provisioning.Fits:
+	case plan != nil && plan.Outcome == planner.Fits:
 		return bookTime, true
 	case plan != nil && int(1000*f.chance("chance of "+w.Namespace+"/"+request)) >= plan.Chance:
 		return failTime, false
 	}
-	var groups []provisioning.GroupCount
+	var groups []planner.GroupCount
 	if plan != nil {
 		groups = slices.Concat(plan.Launches, plan.Shares)
 	}

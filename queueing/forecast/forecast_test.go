@@ -11,7 +11,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing/cache"
 )
 
@@ -21,7 +21,7 @@ func TestForecast(t *testing.T) {
 		name     string
 		objects  []metav1.Object
 		history  *History
-		capacity *provisioning.Snapshot
+		capacity *planner.Snapshot
 		// want is the middle and the range, and a part
 		// of the message of the workload "next".
 		want    string

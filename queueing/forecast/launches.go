@@ -9,7 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // Launched takes in a ProvisioningRequest. One that is Provisioned with the machines that
@@ -37,21 +38,21 @@ func (h *History) Launched(r *autoscaling.ProvisioningRequest) {
 
 // attemptOf is the last try to launch machines for a request; an empty one where there is
 // none that can be read.
-func attemptOf(r *autoscaling.ProvisioningRequest) provisioning.Attempt {
-	a, err := provisioning.DecodeAttempt(string(r.Status.ProvisioningClassDetails[provisioning.AttemptDetail]))
+func attemptOf(r *autoscaling.ProvisioningRequest) transaction.Attempt {
+	a, err := transaction.DecodeAttempt(string(r.Status.ProvisioningClassDetails[transaction.AttemptDetail]))
 	if err != nil {
-		return provisioning.Attempt{Phase: provisioning.Done}
+		return transaction.Attempt{Phase: transaction.Done}
 	}
 	return a
 }
 
 // underWay is what is being launched for a request and since when; nil where nobody says.
-func underWay(r *autoscaling.ProvisioningRequest) (*provisioning.Verdict, time.Time) {
+func underWay(r *autoscaling.ProvisioningRequest) (*planner.Verdict, time.Time) {
 	a := attemptOf(r)
-	if a.Phase != provisioning.Launching {
+	if a.Phase != transaction.Launching {
 		return nil, r.CreationTimestamp.Time
 	}
-	return &provisioning.Verdict{Outcome: provisioning.Launch, Launches: a.Launches, Shares: a.Shares, Chance: certain}, a.Started
+	return &planner.Verdict{Outcome: planner.Launch, Launches: a.Launches, Shares: a.Shares, Chance: certain}, a.Started
 }
 
 // certain is the chance of a launch that has begun: those that fail are few.
@@ -77,7 +78,7 @@ func (h *History) launchTimes() map[string][]time.Duration {
 
 // launch is how long one takes until the machines of all groups are there, with that much
 // luck.
-func (b *belief) launch(groups []provisioning.GroupCount, luck float64) time.Duration {
+func (b *belief) launch(groups []planner.GroupCount, luck float64) time.Duration {
 	unknown := time.Duration(float64(launchTime) * math.Pow(4, luck) / 2)
 	if len(groups) == 0 {
 		return unknown

@@ -10,7 +10,8 @@ import (
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/checks"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -18,12 +19,12 @@ import (
 
 // launched is a request that had machines of groups launched for it, which took so long.
 func launched(name string, took time.Duration, groups ...string) *autoscaling.ProvisioningRequest {
-	a := provisioning.Attempt{Number: 1, Phase: provisioning.Done, Started: noon.Add(-took)}
+	a := transaction.Attempt{Number: 1, Phase: transaction.Done, Started: noon.Add(-took)}
 	for _, g := range groups {
-		a.Launches = append(a.Launches, provisioning.GroupCount{Group: g, Count: 1})
+		a.Launches = append(a.Launches, planner.GroupCount{Group: g, Count: 1})
 	}
 	r := &autoscaling.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
-	r.Status.ProvisioningClassDetails = map[string]autoscaling.Detail{provisioning.AttemptDetail: autoscaling.Detail(a.Encode())}
+	r.Status.ProvisioningClassDetails = map[string]autoscaling.Detail{transaction.AttemptDetail: autoscaling.Detail(a.Encode())}
 	r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Provisioned, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon)}}
 	return r
 }
@@ -34,8 +35,8 @@ func TestLaunchesTakeAsLongAsTheyDid(t *testing.T) {
 	waits.Status.Conditions[0].Status = metav1.ConditionFalse
 	failed := launched("failed", time.Hour, "spot")
 	a := attemptOf(failed)
-	a.Failure = &provisioning.AttemptFailure{}
-	failed.Status.ProvisioningClassDetails[provisioning.AttemptDetail] = autoscaling.Detail(a.Encode())
+	a.Failure = &transaction.AttemptFailure{}
+	failed.Status.ProvisioningClassDetails[transaction.AttemptDetail] = autoscaling.Detail(a.Encode())
 	none := launched("none", time.Hour)
 	tests := []struct {
 		name string
@@ -80,7 +81,7 @@ func TestTheSlowestGroupCounts(t *testing.T) {
 	for groups, want := range map[[2]string]time.Duration{
 		{"slow", "fast"}: 20 * time.Minute, {"fast", "slow"}: 20 * time.Minute, {"fast", "fast"}: time.Minute, {"fast", "unknown"}: 4 * time.Minute,
 	} {
-		if got := b.launch([]provisioning.GroupCount{{Group: groups[0]}, {Group: groups[1]}}, 0.5); got != want {
+		if got := b.launch([]planner.GroupCount{{Group: groups[0]}, {Group: groups[1]}}, 0.5); got != want {
 			t.Errorf("a launch in %v takes %s, want %s", groups, got, want)
 		}
 	}
@@ -104,8 +105,8 @@ func TestALaunchUnderWay(t *testing.T) {
 	w.Status.AdmissionChecks = []kueue.AdmissionCheckState{{Name: "machines", State: kueue.CheckStatePending}}
 	r := launched(checks.RequestName("next", "machines", 1), 4*time.Minute, "spot")
 	a := attemptOf(r)
-	a.Phase = provisioning.Launching
-	r.Status.ProvisioningClassDetails[provisioning.AttemptDetail] = autoscaling.Detail(a.Encode())
+	a.Phase = transaction.Launching
+	r.Status.ProvisioningClassDetails[transaction.AttemptDetail] = autoscaling.Detail(a.Encode())
 	r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue}}
 	r.Namespace, r.CreationTimestamp = "default", metav1.NewTime(noon.Add(-5*time.Minute))
 	r.Labels = map[string]string{workload.ManagedLabel: "true"}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -32,7 +32,7 @@ type Outcome struct {
 	Awaits []kueue.AdmissionCheckReference
 	// Plan is where it would run, what would be launched for it, at what price and with
 	// which chance; nil where no planner is asked.
-	Plan *provisioning.Verdict
+	Plan *planner.Verdict
 	// Victims would be preempted for it, by namespace and name, also where it has to wait
 	// nevertheless.
 	Victims []types.NamespacedName
@@ -140,7 +140,7 @@ func (x *world) outcomes(of []*kueue.Workload) []Outcome {
 		slices.SortFunc(o.Victims, func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
 		switch {
 		case !o.Starts:
-		case o.Plan != nil && o.Plan.Outcome == provisioning.Launch:
+		case o.Plan != nil && o.Plan.Outcome == planner.Launch:
 			o.At = x.began.Add(launchTime)
 		default:
 			o.At = x.began
@@ -177,7 +177,7 @@ const forEver = 100 * 365 * 24 * time.Hour
 
 func (immediately) runs(*cache.Workload, time.Time) time.Duration { return forEver }
 
-func (n immediately) boots(w *kueue.Workload, _ string, _ *provisioning.Verdict) (time.Duration, bool) {
+func (n immediately) boots(w *kueue.Workload, _ string, _ *planner.Verdict) (time.Duration, bool) {
 	if !n[w.UID] {
 		return forEver, true
 	}

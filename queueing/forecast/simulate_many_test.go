@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing/cache"
 )
 
@@ -20,7 +20,7 @@ func TestSimulateAll(t *testing.T) {
 	tests := []struct {
 		name      string
 		objects   []metav1.Object
-		capacity  *provisioning.Snapshot
+		capacity  *planner.Snapshot
 		newcomers []*kueue.Workload
 		want      []string
 	}{
@@ -62,7 +62,7 @@ func TestProspects(t *testing.T) {
 	tests := []struct {
 		name     string
 		objects  []metav1.Object
-		capacity *provisioning.Snapshot
+		capacity *planner.Snapshot
 		want     []string
 	}{
 		{

@@ -17,7 +17,8 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -29,7 +30,7 @@ func TestSimulate(t *testing.T) {
 	tests := []struct {
 		name     string
 		objects  []metav1.Object
-		capacity *provisioning.Snapshot
+		capacity *planner.Snapshot
 		newcomer *kueue.Workload
 		// want is who starts where, for what and after whom, or why not.
 		want string
@@ -199,7 +200,7 @@ func whatHappens(starts bool, flavors string, victims []types.NamespacedName) st
 // cluster is a State with what carries its verdicts out as the controllers do.
 type cluster struct {
 	state    *queueing.State
-	capacity *provisioning.Snapshot
+	capacity *planner.Snapshot
 	now      time.Time
 	// made numbers the objects and their versions.
 	made int
@@ -315,10 +316,10 @@ func (c *cluster) carryOut(v *lifecycle.Verdict) {
 
 // provision has nodes for the pods of a request, and the pods on them.
 func (c *cluster) provision(r *autoscaling.ProvisioningRequest, template *corev1.PodTemplate) {
-	gang := provisioning.Gang{Namespace: r.Namespace, Name: r.Name, PodSets: []provisioning.PodSet{{Count: int(r.Spec.PodSets[0].Count), Template: &template.Template}}}
+	gang := state.Gang{Namespace: r.Namespace, Name: r.Name, PodSets: []state.PodSet{{Count: int(r.Spec.PodSets[0].Count), Template: &template.Template}}}
 	next := *c.capacity
 	next.Nodes, next.Groups = next.Nodes.Clone(), slices.Clone(next.Groups)
-	for _, l := range provisioning.Plan(&next, gang, provisioning.DefaultPolicy(provisioning.AtomicScaleUp)).Launches {
+	for _, l := range planner.Plan(&next, gang, state.DefaultPolicy(state.AtomicScaleUp)).Launches {
 		for i := range next.Groups {
 			if g := &next.Groups[i]; g.Name == l.Group {
 				g.Machines += l.Count
@@ -329,12 +330,12 @@ func (c *cluster) provision(r *autoscaling.ProvisioningRequest, template *corev1
 			}
 		}
 	}
-	for _, p := range provisioning.Plan(&next, gang, provisioning.DefaultPolicy(provisioning.CheckCapacity)).Placement {
+	for _, p := range planner.Plan(&next, gang, state.DefaultPolicy(state.CheckCapacity)).Placement {
 		n := *next.Nodes.Find(p.Node)
 		n.Free = n.Free.Clone()
 		n.Free.Sub(p.Requests, 1)
 		pod := nodegroups.Resources{"gpu": 1, "pods": 1}
-		n.Labelled = append(slices.Clip(n.Labelled), provisioning.Booking{
+		n.Labelled = append(slices.Clip(n.Labelled), state.Booking{
 			UID: r.UID, Key: r.Name, Namespace: r.Namespace, Running: p.Pods[0], Came: slices.Repeat([]nodegroups.Resources{pod}, p.Pods[0]),
 		})
 		next.Nodes.Set(&n)
@@ -342,8 +343,8 @@ func (c *cluster) provision(r *autoscaling.ProvisioningRequest, template *corev1
 	c.capacity = &next
 }
 
-func node(name string, g nodegroups.Group) *provisioning.Node {
-	return &provisioning.Node{Name: name, Group: g.Name, Labels: g.Labels, Ready: true, Allocatable: g.Allocatable, Free: g.Allocatable.Clone()}
+func node(name string, g nodegroups.Group) *state.Node {
+	return &state.Node{Name: name, Group: g.Name, Labels: g.Labels, Ready: true, Allocatable: g.Allocatable, Free: g.Allocatable.Clone()}
 }
 
 // takeIn is what happens once a job has come.

@@ -10,7 +10,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing"
 )
 
@@ -51,17 +51,17 @@ func WithQuota(cq *kueue.ClusterQueue, flavor kueue.ResourceFlavorReference, nam
 }
 
 // WithGroup is the snapshot with one more group, or with another one of that name.
-func WithGroup(s *provisioning.Snapshot, g nodegroups.Group) *provisioning.Snapshot {
+func WithGroup(s *planner.Snapshot, g nodegroups.Group) *planner.Snapshot {
 	out := *s
-	out.Groups = slices.DeleteFunc(slices.Clone(s.Groups), func(o provisioning.Group) bool { return o.Name == g.Name })
-	out.Groups = append(out.Groups, provisioning.NewGroup(g, s.DaemonSets))
-	slices.SortFunc(out.Groups, func(a, b provisioning.Group) int { return cmp.Compare(a.Name, b.Name) })
+	out.Groups = slices.DeleteFunc(slices.Clone(s.Groups), func(o planner.Group) bool { return o.Name == g.Name })
+	out.Groups = append(out.Groups, planner.NewGroup(g, s.DaemonSets))
+	slices.SortFunc(out.Groups, func(a, b planner.Group) int { return cmp.Compare(a.Name, b.Name) })
 	return &out
 }
 
 // WithoutZone is the snapshot where a zone has no machines, nor gives any. What runs
 // there is not stopped: it tells what newcomers would find.
-func WithoutZone(s *provisioning.Snapshot, zone string) *provisioning.Snapshot {
+func WithoutZone(s *planner.Snapshot, zone string) *planner.Snapshot {
 	out := *s
 	out.Nodes = s.Nodes.Clone()
 	for n := range s.Nodes.All() {
@@ -69,6 +69,6 @@ func WithoutZone(s *provisioning.Snapshot, zone string) *provisioning.Snapshot {
 			out.Nodes.Delete(n.Name)
 		}
 	}
-	out.Groups = slices.DeleteFunc(slices.Clone(s.Groups), func(g provisioning.Group) bool { return g.Zone == zone })
+	out.Groups = slices.DeleteFunc(slices.Clone(s.Groups), func(g planner.Group) bool { return g.Zone == zone })
 	return &out
 }

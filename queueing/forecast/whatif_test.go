@@ -9,14 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/cache"
 )
 
 func TestWhatIf(t *testing.T) {
 	team := queue("team", "spot=8", checked("machines"))
-	inZone := func(zone, pool string) *provisioning.Snapshot {
+	inZone := func(zone, pool string) *planner.Snapshot {
 		g := group(pool, 4)
 		g.Zone = zone
 		return groups(g)
@@ -32,7 +32,7 @@ func TestWhatIf(t *testing.T) {
 	}
 	tests := []struct {
 		name     string
-		capacity *provisioning.Snapshot
+		capacity *planner.Snapshot
 		pods     int32
 		what     func(*testing.T, *queueing.State)
 		// want is what would be, and wantNow what is.
@@ -46,7 +46,7 @@ func TestWhatIf(t *testing.T) {
 		{"a zone that is lost has no machines to launch", groups(group("spot", 4)), 8, func(_ *testing.T, s *queueing.State) {
 			s.SetCapacity(WithoutZone(s.Capacity(), "a"))
 		}, "starts on spot at 4m0s", "waits (WaitingForCapacity)"},
-		{"nor those that were there", func() *provisioning.Snapshot {
+		{"nor those that were there", func() *planner.Snapshot {
 			s := groups()
 			s.Nodes.Set(node("free", group("spot", 0)))
 			return s

@@ -12,7 +12,9 @@ import (
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -37,10 +39,10 @@ type world struct {
 	over map[types.UID]bool
 	// plans are the planner's latest good answers, by the name of the gang and how many
 	// pods of each podSet it was asked for.
-	plans map[string]provisioning.Verdict
+	plans map[string]planner.Verdict
 	// capacity is the picture of the machines; nil without advice. Changed says that the
 	// State has not been given it as it is now.
-	capacity *provisioning.Snapshot
+	capacity *planner.Snapshot
 	changed  bool
 	// requests are those that are alive, with what the made ones of them take.
 	requests map[types.UID]*request
@@ -58,7 +60,7 @@ type nature interface {
 	runs(w *cache.Workload, now time.Time) time.Duration
 	// boots is how long after a Workload's request its machines are there; ok is false if
 	// they cannot be had after all. Plan is nil where nobody says what is launched.
-	boots(w *kueue.Workload, request string, plan *provisioning.Verdict) (after time.Duration, ok bool)
+	boots(w *kueue.Workload, request string, plan *planner.Verdict) (after time.Duration, ok bool)
 	// stops is how long the pods of an evicted Workload take to be gone.
 	stops() time.Duration
 }
@@ -68,22 +70,22 @@ type request struct {
 	object *autoscaling.ProvisioningRequest
 	// plan is what it takes of the capacity; nil where the capacity knows it already, or
 	// no planner was asked.
-	plan *provisioning.Verdict
+	plan *planner.Verdict
 	// virtual: it was made here.
 	virtual bool
 }
 
 // newWorld is a world that begins with the objects of a State, which stays as it is,
 // but for the Workloads, which are to join.
-func newWorld(state *queueing.State, n nature, now time.Time) *world {
+func newWorld(from *queueing.State, n nature, now time.Time) *world {
 	x := &world{
-		nature: n, began: now, now: now, cycles: mostCycles, capacity: state.Capacity(), changed: true,
-		over: map[types.UID]bool{}, plans: map[string]provisioning.Verdict{}, requests: map[types.UID]*request{},
+		nature: n, began: now, now: now, cycles: mostCycles, capacity: from.Capacity(), changed: true,
+		over: map[types.UID]bool{}, plans: map[string]planner.Verdict{}, requests: map[types.UID]*request{},
 		sees: func(*lifecycle.Verdict) {}, saw: func(*lifecycle.Verdict) {}, begins: func(*cache.Workload) {},
 		rested: func() {},
 	}
-	x.state = state.Bare(func(gang provisioning.Gang, v provisioning.Verdict) {
-		if v.Outcome == provisioning.Fits || v.Outcome == provisioning.Launch {
+	x.state = from.Bare(func(gang state.Gang, v planner.Verdict) {
+		if v.Outcome == planner.Fits || v.Outcome == planner.Launch {
 			counts := make([]int, len(gang.PodSets))
 			for i := range gang.PodSets {
 				counts[i] = gang.PodSets[i].Count
@@ -97,7 +99,7 @@ func newWorld(state *queueing.State, n nature, now time.Time) *world {
 func planKey(gang string, counts []int) string { return fmt.Sprint(gang, counts) }
 
 // planFor is the planner's answer for an admission; nil if it was not asked.
-func (x *world) planFor(w *kueue.Workload, a *kueue.Admission) *provisioning.Verdict {
+func (x *world) planFor(w *kueue.Workload, a *kueue.Admission) *planner.Verdict {
 	counts := make([]int, len(a.PodSetAssignments))
 	for i := range a.PodSetAssignments {
 		if n := a.PodSetAssignments[i].Count; n != nil {
@@ -117,7 +119,7 @@ func (x *world) join(known *cache.Workload, requests []*autoscaling.Provisioning
 	w := x.state.Join(known)
 	for _, r := range requests {
 		x.requests[r.UID] = &request{object: r}
-		if !workload.IsAdmitted(w.Object) && !provisioning.IsWhole(r) {
+		if !workload.IsAdmitted(w.Object) && !transaction.IsWhole(r) {
 			plan, since := underWay(r)
 			after, _ := x.nature.boots(w.Object, r.Name, plan)
 			x.at(later(since.Add(after), x.now), func() { x.answer(r, metav1.ConditionTrue) })
@@ -341,7 +343,7 @@ func (x *world) answer(r *autoscaling.ProvisioningRequest, provisioned metav1.Co
 		c.LastTransitionTime = metav1.NewTime(x.now)
 		apimeta.SetStatusCondition(&answered.Status.Conditions, c)
 	}
-	delete(answered.Status.ProvisioningClassDetails, provisioning.AttemptDetail) // whatever was under way is over
+	delete(answered.Status.ProvisioningClassDetails, transaction.AttemptDetail) // whatever was under way is over
 	have.object = answered
 	x.state.Set(answered)
 }
@@ -368,7 +370,7 @@ const (
 
 // occupied is the snapshot where pods run on the machines of a plan, or where they
 // are gone again.
-func occupied(s *provisioning.Snapshot, plan *provisioning.Verdict, by int) *provisioning.Snapshot {
+func occupied(s *planner.Snapshot, plan *planner.Verdict, by int) *planner.Snapshot {
 	out := *s
 	out.Nodes, out.Groups = s.Nodes.Clone(), slices.Clone(s.Groups)
 	for i := range plan.Placement {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -167,5 +167,5 @@ func (r *reconciler) name(job client.Object) string {
 }
 
 func (r *reconciler) event(job client.Object, kind, reason, format string, args ...any) {
-	r.recorder.Eventf(job, nil, kind, reason, reason, "%s", provisioning.Clip(fmt.Sprintf(format, args...), provisioning.NoteLimit))
+	r.recorder.Eventf(job, nil, kind, reason, reason, "%s", text.Clip(fmt.Sprintf(format, args...), text.NoteLimit))
 }

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -135,7 +135,7 @@ func (r *reconciler) refusalOfPods(ctx context.Context, kind Refusable, job clie
 	if _, cause, found := strings.Cut(message, "Error creating: "); found {
 		message = cause
 	}
-	return provisioning.Clip(message, maxQuote), nil
+	return text.Clip(message, maxQuote), nil
 }
 
 // lastSeen is when what an Event reports happened last.

@@ -10,7 +10,7 @@ import (
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/checks"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -36,7 +36,7 @@ func (s Rules) evictOnLostBooking(w *cache.Workload) *Verdict {
 				return s.evictOnLostMachines(w, c.Message)
 			}
 			c := apimeta.FindStatusCondition(r.Status.Conditions, autoscaling.BookingExpired)
-			if c != nil && c.Status == metav1.ConditionTrue && c.Reason == provisioning.ReasonReservationExpired {
+			if c != nil && c.Status == metav1.ConditionTrue && c.Reason == transaction.ReasonReservationExpired {
 				return s.attemptFailed(w, autoscaling.BookingExpired, c.Message)
 			}
 		}

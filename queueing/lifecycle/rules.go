@@ -8,7 +8,7 @@ import (
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -82,7 +82,7 @@ func (s Rules) PausedUntil(w *cache.Workload) time.Time {
 // just that.
 func (s Rules) Wait(w *cache.Workload, reason, message string) *Verdict {
 	// As it will be stored, else a long message would be news in every cycle.
-	message = provisioning.Clip(message, workload.MaxMessage)
+	message = text.Clip(message, workload.MaxMessage)
 	if w.Reason == reason && w.Message == message {
 		return nil
 	}

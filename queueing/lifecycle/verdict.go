@@ -6,7 +6,7 @@ import (
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/checks"
 )
@@ -57,7 +57,7 @@ type Verdict struct {
 	// Status is the Workload's status after the action; nil if it stays.
 	Status *kueue.WorkloadStatus
 	// Plan is the planner's answer on which quota was reserved; nil where it was not asked.
-	Plan *provisioning.Verdict
+	Plan *planner.Verdict
 	// Create is the ProvisioningRequest to make, for a Workload that has quota or,
 	// with Wait, ahead of it. Delete are those that the Workload neither waits for nor
 	// uses any more.

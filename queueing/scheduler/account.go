@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/quota"
 )
@@ -46,7 +46,7 @@ type Option struct {
 	Quota []Amount
 	// Plan is the planner's answer; nil where no check of Muster's asks for machines
 	// there, or where flavors would have to be combined.
-	Plan *provisioning.Verdict
+	Plan *planner.Verdict
 }
 
 // Amount is what a ClusterQueue has of one resource of a flavor, in the unit of
@@ -113,7 +113,7 @@ func (a *assigner) amounts(flavor kueue.ResourceFlavorReference) (out []Amount) 
 }
 
 // planOn asks the planner for all pods on one flavor.
-func (a *assigner) planOn(flavor kueue.ResourceFlavorReference) *provisioning.Verdict {
+func (a *assigner) planOn(flavor kueue.ResourceFlavorReference) *planner.Verdict {
 	checks := a.s.cache.CapacityChecks(cache.ChecksFor(a.queue.Object, []kueue.ResourceFlavorReference{flavor}))
 	if a.s.capacity == nil || a.s.plan == nil || len(checks) == 0 {
 		return nil

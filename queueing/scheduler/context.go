@@ -5,7 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/checks"
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -27,7 +28,7 @@ type Cycle struct {
 	plan   Planner
 	// capacity is the provisioner's picture of the machines without what the cycle has
 	// given out; nil if there is none.
-	capacity *provisioning.Snapshot
+	capacity *planner.Snapshot
 	// upcomingAssumed says that capacity lacks what Workloads with quota will use.
 	upcomingAssumed bool
 	// released are the requests of this cycle's returning; nil before it is asked for.
@@ -37,12 +38,12 @@ type Cycle struct {
 // New returns a cycle at a time. Plan and capacity may be nil: then there is no advice
 // on machines. The advice is consumed as the cycle goes on, so the caller's stays as it
 // is.
-func New(c *cache.Cache, plan Planner, capacity *provisioning.Snapshot, now time.Time) *Cycle {
+func New(c *cache.Cache, plan Planner, capacity *planner.Snapshot, now time.Time) *Cycle {
 	return &Cycle{cache: c, checks: checks.NewEvaluator(c, now), rules: lifecycle.NewRules(c, now), now: now, plan: plan, capacity: capacity}
 }
 
 // Planner is the signature of provisioning.Plan.
-type Planner func(*provisioning.Snapshot, provisioning.Gang, provisioning.Policy) provisioning.Verdict
+type Planner func(*planner.Snapshot, state.Gang, state.Policy) planner.Verdict
 
 // emit adds a verdict to those of the cycle. A Workload for which there is more to do
 // than to tell it why it waits is not judged again before that is settled.

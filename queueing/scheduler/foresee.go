@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -70,6 +70,6 @@ func (s *Cycle) isObserved(w *cache.Workload) bool {
 
 // assumeMachines marks what a plan uses in a copy of the advice, so that the next
 // Workload of the cycle is not promised the same machines.
-func (s *Cycle) assumeMachines(w *cache.Workload, plan *provisioning.Verdict) {
+func (s *Cycle) assumeMachines(w *cache.Workload, plan *planner.Verdict) {
 	s.capacity = s.capacity.Taking(w.Object.UID, w.Tenant(), plan)
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -57,21 +57,21 @@ func (a *assigner) obtainable(p *Proposal) bool {
 	gang, policy := a.s.checks.GangOf(a.w, a.admission()), a.s.checks.PolicyOf(a.w, checks[0])
 	room := a.capacityWithout(p.victims)
 	verdict := a.s.plan(room, gang, policy)
-	if back := a.s.releasing(); verdict.Outcome != provisioning.Fits && len(back) > 0 {
-		if later := a.s.plan(room.Without(back...), gang, policy); later.Outcome == provisioning.Fits {
+	if back := a.s.releasing(); verdict.Outcome != planner.Fits && len(back) > 0 {
+		if later := a.s.plan(room.Without(back...), gang, policy); later.Outcome == planner.Fits {
 			p.awaits, p.plan = true, &later
 			return true
 		}
 	}
-	if mayAsk && len(p.victims) > 0 && verdict.Outcome == provisioning.Launch {
+	if mayAsk && len(p.victims) > 0 && verdict.Outcome == planner.Launch {
 		p.ahead = true
 		verdict = a.s.plan(a.s.capacity, gang, policy)
 	}
 	switch {
-	case verdict.Outcome == provisioning.Fits, verdict.Outcome == provisioning.Launch && (p.ahead || len(p.victims) == 0):
+	case verdict.Outcome == planner.Fits, verdict.Outcome == planner.Launch && (p.ahead || len(p.victims) == 0):
 		p.plan = &verdict
 		return true
-	case verdict.Outcome == provisioning.Launch:
+	case verdict.Outcome == planner.Launch:
 		a.note(needsLaunch(p.victims, &verdict), workload.ReasonWaitingForCapacity)
 	default:
 		t := a.s.checks.TermsOf(a.w, checks[0])
@@ -93,16 +93,16 @@ func (a *assigner) launchFirst(p *Proposal, checks []kueue.AdmissionCheckReferen
 	}
 	a.plans++
 	gang := a.s.checks.GangOf(a.w, a.admission())
-	if a.s.plan(a.capacityWithout(p.victims), gang, policy).Outcome != provisioning.Launch {
+	if a.s.plan(a.capacityWithout(p.victims), gang, policy).Outcome != planner.Launch {
 		return
 	}
-	if verdict := a.s.plan(a.s.capacity, gang, policy); verdict.Outcome == provisioning.Launch || verdict.Outcome == provisioning.Fits {
+	if verdict := a.s.plan(a.s.capacity, gang, policy); verdict.Outcome == planner.Launch || verdict.Outcome == planner.Fits {
 		p.ahead, p.plan = true, &verdict
 	}
 }
 
 // capacityWithout is the advice as if the victims had left.
-func (a *assigner) capacityWithout(victims []victim) *provisioning.Snapshot {
+func (a *assigner) capacityWithout(victims []victim) *planner.Snapshot {
 	if len(victims) == 0 {
 		return a.s.capacity
 	}
@@ -110,7 +110,7 @@ func (a *assigner) capacityWithout(victims []victim) *provisioning.Snapshot {
 }
 
 // needsLaunch tells why others are not preempted for machines that are to be launched.
-func needsLaunch(victims []victim, plan *provisioning.Verdict) string {
+func needsLaunch(victims []victim, plan *planner.Verdict) string {
 	var machines []string
 	for _, l := range plan.Launches {
 		machines = append(machines, fmt.Sprintf("%d of NodeGroup %s", l.Count, l.Group))

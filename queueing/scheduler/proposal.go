@@ -6,7 +6,7 @@ import (
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/quota"
 )
@@ -22,7 +22,7 @@ type Proposal struct {
 	// replaces is the Workload slice whose place it takes; nil if there is none.
 	replaces *cache.Workload
 	// plan is the planner's answer; nil where it was not asked.
-	plan *provisioning.Verdict
+	plan *planner.Verdict
 	// awaits: it fits on machines that others are about to give back.
 	awaits bool
 	// ahead: its machines are asked for before its victims leave.

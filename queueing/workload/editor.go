@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/text"
 )
 
 // Pause keeps the Workload from being judged until a time.
@@ -46,7 +46,7 @@ func Edit(w *kueue.Workload, now time.Time) *Editor {
 }
 
 func (e *Editor) Set(condition string, status metav1.ConditionStatus, reason, message string) {
-	message = provisioning.Clip(message, MaxMessage)
+	message = text.Clip(message, MaxMessage)
 	apimeta.SetStatusCondition(&e.Status.Conditions, metav1.Condition{
 		Type: condition, Status: status, Reason: reason, Message: message,
 		ObservedGeneration: e.object.Generation, LastTransitionTime: e.now,

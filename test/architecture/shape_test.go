@@ -26,7 +26,6 @@ const (
 
 // large are the packages that may have more lines, each with its why.
 var large = map[string]string{
-	"provisioning":       "requests, costs and scale-down are still one package with the planner",
 	"provisioning/model": "the feed of objects and the views that are derived of them are still one package",
 }
 

@@ -19,7 +19,8 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 const seed = 1
@@ -37,11 +38,11 @@ func BenchmarkPlan(b *testing.B) {
 		b.Run(fmt.Sprintf("nodes=%d/groups=%d", size.nodes, size.groups), func(b *testing.B) {
 			s := crowded(size.nodes, size.groups)
 			gang := gangOf64()
-			policy := provisioning.DefaultPolicy(provisioning.AtomicScaleUp)
+			policy := state.DefaultPolicy(state.AtomicScaleUp)
 			took := make([]time.Duration, 0, 1000)
 			for b.Loop() {
 				start := time.Now()
-				if v := provisioning.Plan(s, gang, policy); v.Outcome != provisioning.Launch {
+				if v := planner.Plan(s, gang, policy); v.Outcome != planner.Launch {
 					b.Fatalf("plan is %s: %s", v.Outcome, v.Message())
 				}
 				took = append(took, time.Since(start))
@@ -81,7 +82,7 @@ func BenchmarkMemory(b *testing.B) {
 				s := crowded(nodes, 200)
 				for i := range nodes * bookings {
 					n := *s.Nodes.Find(fmt.Sprintf("node-%06d", i))
-					n.Bookings = []provisioning.Booking{{
+					n.Bookings = []state.Booking{{
 						Key: fmt.Sprintf("gang-%d", i), Namespace: "default", UID: types.UID(fmt.Sprintf("uid-%032d", i)),
 						Remaining: nodegroups.Resources{"cpu": 1000, "nvidia.com/gpu": 8, "pods": 1},
 					}}
@@ -103,7 +104,7 @@ func heap() uint64 {
 }
 
 // crowded is a cluster whose nodes have scraps of room left.
-func crowded(nodes, groups int) *provisioning.Snapshot {
+func crowded(nodes, groups int) *planner.Snapshot {
 	random := rand.New(rand.NewPCG(seed, seed))
 	machine := nodegroups.Resources{"cpu": 96000, "memory": 1 << 40, "pods": 110, "nvidia.com/gpu": 8}
 	var list []nodegroups.Group
@@ -121,13 +122,13 @@ func crowded(nodes, groups int) *provisioning.Snapshot {
 	for i := range left {
 		left[i] = scrap{200 + random.Int64N(3800), 1<<25 + random.Int64N(1<<30)}
 	}
-	set := provisioning.NewNodes()
+	set := planner.NewNodes()
 	for i := range nodes {
 		// The same amount is always left in the same group, so that more nodes
 		// make no more classes.
 		g, scrap := &list[i%scraps%groups], left[i%scraps]
 		name := fmt.Sprintf("node-%06d", i)
-		set.Set(&provisioning.Node{
+		set.Set(&state.Node{
 			Name: name, Group: g.Name, Ready: true, Allocatable: machine, Pods: 1,
 			Labels: map[string]string{
 				corev1.LabelTopologyZone: g.Zone, v1alpha1.NodeGroupLabel: g.Name, corev1.LabelHostname: name,
@@ -135,22 +136,22 @@ func crowded(nodes, groups int) *provisioning.Snapshot {
 			Free: nodegroups.Resources{"cpu": scrap.cpu, "memory": scrap.memory, "pods": 100, "nvidia.com/gpu": 0},
 		})
 	}
-	return provisioning.NewSnapshot(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), set, list, nil)
+	return planner.NewSnapshot(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), set, list, nil)
 }
 
 // gangOf64 asks for little memory beside GPUs, so that every node has to be looked
 // at for its readers.
-func gangOf64() provisioning.Gang {
-	podSet := func(name string, count int, cpu, gpus string) provisioning.PodSet {
+func gangOf64() state.Gang {
+	podSet := func(name string, count int, cpu, gpus string) state.PodSet {
 		t := &corev1.PodTemplateSpec{}
 		t.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 			"cpu": resource.MustParse(cpu), "memory": resource.MustParse("16Mi"), "nvidia.com/gpu": resource.MustParse(gpus),
 		}}}}
-		return provisioning.PodSet{Name: name, Count: count, Template: t}
+		return state.PodSet{Name: name, Count: count, Template: t}
 	}
 	launcher := podSet("launcher", 1, "100m", "0")
 	launcher.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "node-000007"}
-	return provisioning.Gang{Namespace: "bench", Name: "bench/gang", PodSets: []provisioning.PodSet{
+	return state.Gang{Namespace: "bench", Name: "bench/gang", PodSets: []state.PodSet{
 		launcher, podSet("workers", 56, "8", "8"), podSet("readers", 7, "4", "0"),
 	}}
 }

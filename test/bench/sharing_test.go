@@ -11,16 +11,17 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // BenchmarkSharing plans gangs of a fifth of a machine that all come at once, each after
 // what the others get: as a cycle of the queue does, and as the provisioner does once it
 // has begun with all of them and a node has changed.
 func BenchmarkSharing(b *testing.B) {
-	policy := provisioning.DefaultPolicy(provisioning.AtomicScaleUp)
+	policy := state.DefaultPolicy(state.AtomicScaleUp)
 	for _, gangs := range []int{100, 1000} {
-		list := make([]provisioning.Gang, gangs)
+		list := make([]state.Gang, gangs)
 		for i := range list {
 			list[i] = fifth(types.UID(fmt.Sprintf("gang-%04d", i)))
 		}
@@ -29,11 +30,11 @@ func BenchmarkSharing(b *testing.B) {
 				s := empty(nil)
 				launched := 0
 				for _, g := range list {
-					plan := provisioning.Plan(s, g, policy)
+					plan := planner.Plan(s, g, policy)
 					for _, l := range plan.Launches {
 						launched += l.Count
 					}
-					s = s.Taking(g.UID, provisioning.Tenant{}, &plan)
+					s = s.Taking(g.UID, state.Tenant{}, &plan)
 				}
 				if launched != gangs/5 {
 					b.Fatalf("%d machines were launched, want %d", launched, gangs/5)
@@ -42,16 +43,16 @@ func BenchmarkSharing(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*gangs), "µs/gang")
 		})
 		b.Run(fmt.Sprintf("again/flying=%d", gangs), func(b *testing.B) {
-			flying := make([]provisioning.UpcomingAttempt, gangs)
+			flying := make([]planner.UpcomingAttempt, gangs)
 			for i, g := range list {
-				flying[i] = provisioning.UpcomingAttempt{Gang: g, Policy: policy, Held: true}
-				flying[i].Gang.Launch = provisioning.Token(g.UID, 1)
+				flying[i] = planner.UpcomingAttempt{Gang: g, Policy: policy, Held: true}
+				flying[i].Gang.Launch = state.Token(g.UID, 1)
 				if i%5 == 0 {
-					flying[i].Launches = []provisioning.GroupCount{{Group: "big", Count: 1}}
+					flying[i].Launches = []planner.GroupCount{{Group: "big", Count: 1}}
 				}
 			}
 			for b.Loop() {
-				if plan := provisioning.Plan(empty(flying), fifth("next"), policy); len(plan.Launches) != 1 {
+				if plan := planner.Plan(empty(flying), fifth("next"), policy); len(plan.Launches) != 1 {
 					b.Fatalf("plan is %s %v %v", plan.Outcome, plan.Launches, plan.Shares)
 				}
 			}
@@ -61,21 +62,21 @@ func BenchmarkSharing(b *testing.B) {
 }
 
 // empty is a cluster of a group without machines, but for those of the attempts.
-func empty(flying []provisioning.UpcomingAttempt) *provisioning.Snapshot {
+func empty(flying []planner.UpcomingAttempt) *planner.Snapshot {
 	room := nodegroups.Resources{corev1.ResourceCPU: 100_000, corev1.ResourcePods: 110}
-	s := provisioning.NewSnapshot(time.Unix(0, 0), provisioning.NewNodes(), []nodegroups.Group{{
+	s := planner.NewSnapshot(time.Unix(0, 0), planner.NewNodes(), []nodegroups.Group{{
 		Name: "big", CapacityType: v1alpha1.OnDemand, Max: 10_000, Allocatable: room, Promised: room, MicroUSDPerHour: 4e6,
 		Labels: map[string]string{v1alpha1.NodeGroupLabel: "big"},
 	}}, nil)
 	before := *s
 	before.Nodes = s.Nodes.Clone()
-	s.Upcoming = provisioning.NewUpcoming(&before, flying)
+	s.Upcoming = planner.NewUpcoming(&before, flying)
 	return s
 }
 
 // fifth is a gang of ten pods that take a fifth of a machine.
-func fifth(uid types.UID) provisioning.Gang {
+func fifth(uid types.UID) state.Gang {
 	template := &corev1.PodTemplateSpec{}
 	template.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}}}}
-	return provisioning.Gang{Namespace: "team", Name: "team/" + string(uid), UID: uid, Key: string(uid), PodSets: []provisioning.PodSet{{Name: "main", Count: 10, Template: template}}}
+	return state.Gang{Namespace: "team", Name: "team/" + string(uid), UID: uid, Key: string(uid), PodSets: []state.PodSet{{Name: "main", Count: 10, Template: template}}}
 }

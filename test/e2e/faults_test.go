@@ -9,7 +9,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -93,7 +93,7 @@ func TestAMachineReclaimedBeforeThePodsComeEndsTheBookingIfThereIsNoOther(t *tes
 	r := s.request("two", 2, nil)
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
 	c := s.condition(r, provreq.BookingExpired, metav1.ConditionTrue)
-	if c.Reason != provisioning.ReasonReservationExpired || !strings.Contains(c.Message, "lost") {
+	if c.Reason != transaction.ReasonReservationExpired || !strings.Contains(c.Message, "lost") {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
 	s.Empty(g.Name)

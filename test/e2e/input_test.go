@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -85,22 +85,22 @@ func TestRequestsThatCannotBeServedSaySo(t *testing.T) {
 		want   string
 	}{
 		{"no-template", 1, func(r *provreq.ProvisioningRequest) { r.Spec.PodSets[0].PodTemplateRef.Name = "nowhere" },
-			provisioning.ReasonFailedToCreatePods, `["nowhere"]`},
-		{"larger-than-any-pool", 5, nil, provisioning.ReasonCapacityIsNotFound, "1 short"},
+			transaction.ReasonFailedToCreatePods, `["nowhere"]`},
+		{"larger-than-any-pool", 5, nil, transaction.ReasonCapacityIsNotFound, "1 short"},
 		{"no-such-time", 1, func(r *provreq.ProvisioningRequest) {
 			r.Spec.Parameters = map[string]provreq.Parameter{model.ParamValidUntil: "soon"}
-		}, provisioning.ReasonCapacityIsNotFound, "ValidUntilSeconds"},
+		}, transaction.ReasonCapacityIsNotFound, "ValidUntilSeconds"},
 		{"neither-yes-nor-no", 1, func(r *provreq.ProvisioningRequest) {
 			r.Spec.Parameters = map[string]provreq.Parameter{model.ParamNoRetry: "maybe"}
-		}, provisioning.ReasonCapacityIsNotFound, "noRetry"},
+		}, transaction.ReasonCapacityIsNotFound, "noRetry"},
 		{"not-now-not-ever", 4, func(r *provreq.ProvisioningRequest) {
 			r.Spec.ProvisioningClassName = model.ClassCheckCapacity
 			r.Spec.Parameters = map[string]provreq.Parameter{model.ParamNoRetry: "true"}
-		}, provisioning.ReasonCapacityIsNotFound, "0 of the 4 pods"},
+		}, transaction.ReasonCapacityIsNotFound, "0 of the 4 pods"},
 		{"out-of-time", 4, func(r *provreq.ProvisioningRequest) {
 			r.Spec.ProvisioningClassName = model.ClassCheckCapacity
 			r.Spec.Parameters = map[string]provreq.Parameter{model.ParamValidUntil: "2"}
-		}, provisioning.ReasonExpired, "ValidUntilSeconds"},
+		}, transaction.ReasonExpired, "ValidUntilSeconds"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := s.in(t)

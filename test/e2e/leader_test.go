@@ -23,7 +23,7 @@ import (
 	"github.com/muster-dev/muster/kwok/faults"
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/test/invariants/promises"
 	"github.com/muster-dev/muster/test/testbed"
 )
@@ -190,7 +190,7 @@ func (s *site) machinesEver() (made map[types.UID]int, err error) {
 	}
 	made = map[types.UID]int{}
 	for i := range machines.Items {
-		made[provisioning.TokenUID(machines.Items[i].Spec.Launch)]++
+		made[state.TokenUID(machines.Items[i].Spec.Launch)]++
 	}
 	return made, nil
 }

@@ -19,8 +19,8 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/checks"
 	"github.com/muster-dev/muster/test/testbed"
 )
@@ -66,7 +66,7 @@ func TestPodsThatComeEarlyWaitForTheWholeGang(t *testing.T) {
 	})
 	s.consumers("launched", 3, nil)
 	launched := s.request("launched", 3, nil)
-	if c := s.condition(launched, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
+	if c := s.condition(launched, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != transaction.ReasonBookingConsumed {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
 	s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "launched-0"}})
@@ -74,7 +74,7 @@ func TestPodsThatComeEarlyWaitForTheWholeGang(t *testing.T) {
 	// The same on nodes that are there, and open.
 	s.consumers("found", 2, nil)
 	found := s.request("found", 2, func(r *provreq.ProvisioningRequest) { r.Spec.ProvisioningClassName = model.ClassCheckCapacity })
-	if c := s.condition(found, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
+	if c := s.condition(found, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != transaction.ReasonBookingConsumed {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
 	if n := len(s.nodes(g.Name)); n != 3 {
@@ -96,7 +96,7 @@ func TestAMachineThatDiesWhileItBootsIsReplaced(t *testing.T) {
 	if note := s.event(r, "MachineReplaced"); !strings.Contains(note, "Attempt 1 launches 1 machine again") {
 		t.Errorf("the Event says: %s", note)
 	}
-	if a, err := provisioning.DecodeAttempt(string(r.Status.ProvisioningClassDetails[provisioning.AttemptDetail])); err != nil || a.Number != 1 || len(a.Replacements) != 1 {
+	if a, err := transaction.DecodeAttempt(string(r.Status.ProvisioningClassDetails[transaction.AttemptDetail])); err != nil || a.Number != 1 || len(a.Replacements) != 1 {
 		t.Errorf("attempt %+v (%v), want the first with one replacement", a, err)
 	}
 	s.Delete(r)
@@ -112,7 +112,7 @@ func TestAMachineReclaimedBeforeThePodsComeIsReplaced(t *testing.T) {
 	r := s.request("two", 2, nil)
 	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
 	first := s.opened("two", 2)
-	if note := s.event(r, provisioning.ReasonMachineLost); !strings.Contains(note, "node ") {
+	if note := s.event(r, transaction.ReasonMachineLost); !strings.Contains(note, "node ") {
 		t.Errorf("the Event says: %s", note)
 	}
 	s.Eventually("two nodes are open again", func() bool {
@@ -123,7 +123,7 @@ func TestAMachineReclaimedBeforeThePodsComeIsReplaced(t *testing.T) {
 		t.Errorf("the request does not stay Provisioned: %v", r.Status.Conditions)
 	}
 	s.consumers("two", 2, nil)
-	if c := s.condition(r, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
+	if c := s.condition(r, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != transaction.ReasonBookingConsumed {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
 	s.Delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Name}})
@@ -149,7 +149,7 @@ func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
 			})
 			s.consumers("two", 2, map[string]string{"kwok.muster.dev/run-for": "60s"})
 			s.condition(r, provreq.BookingExpired, metav1.ConditionTrue)
-			if note := s.event(r, provisioning.ReasonMachineLost); !strings.Contains(note, "was lost with 1 pod of the gang") {
+			if note := s.event(r, transaction.ReasonMachineLost); !strings.Contains(note, "was lost with 1 pod of the gang") {
 				t.Errorf("the Event says: %s", note)
 			}
 			if tc.revoke {
@@ -420,7 +420,7 @@ func TestGangsThatNoGroupCanServeFail(t *testing.T) {
 			r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
 			r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: tc.name}, Count: tc.count}}
 			in.Create(template, r)
-			if c := in.condition(r, provreq.Failed, metav1.ConditionTrue); c.Reason != provisioning.ReasonCapacityIsNotFound || !strings.Contains(c.Message, tc.want) {
+			if c := in.condition(r, provreq.Failed, metav1.ConditionTrue); c.Reason != transaction.ReasonCapacityIsNotFound || !strings.Contains(c.Message, tc.want) {
 				t.Errorf("%s: %s; want it to speak of %q", c.Reason, c.Message, tc.want)
 			}
 			in.Delete(r)

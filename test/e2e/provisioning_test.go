@@ -15,8 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -26,7 +27,7 @@ func TestRequestGrowsAGroupAndDeletionGivesItBack(t *testing.T) {
 	g := s.Group("", nil)
 	r := s.request("four", 4, nil)
 	c := s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
-	if c.Reason != provisioning.ReasonCapacityProvisioned {
+	if c.Reason != transaction.ReasonCapacityProvisioned {
 		t.Errorf("reason is %s", c.Reason)
 	}
 	nodes := s.opened("four", 4)
@@ -52,7 +53,7 @@ func TestCheckCapacityBooksWhatIsThereAndLaunchesNothing(t *testing.T) {
 		t.Errorf("the booked machines are not free, yet the request says: %s", c.Message)
 	}
 	s.Delete(first)
-	if c := s.condition(second, provreq.Provisioned, metav1.ConditionTrue); c.Reason != provisioning.ReasonCapacityIsFound {
+	if c := s.condition(second, provreq.Provisioned, metav1.ConditionTrue); c.Reason != transaction.ReasonCapacityIsFound {
 		t.Errorf("reason is %s", c.Reason)
 	}
 	if n := len(s.nodes(g.Name)); n != 2 {
@@ -70,7 +71,7 @@ func TestAPoolThatGivesPartKeepsNothing(t *testing.T) {
 	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.Holds = &holds })
 	r := s.request("eight", 8, nil)
 	c := s.condition(r, provreq.Provisioned, metav1.ConditionFalse)
-	if c.Reason != provisioning.ReasonCapacityIsNotFound || !strings.Contains(c.Message, "7 of 8 machines were made") || !strings.Contains(c.Message, "next attempt at") {
+	if c.Reason != transaction.ReasonCapacityIsNotFound || !strings.Contains(c.Message, "7 of 8 machines were made") || !strings.Contains(c.Message, "next attempt at") {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
 	s.Empty(g.Name)
@@ -153,7 +154,7 @@ func TestOthersWaitAndDaemonsDoNot(t *testing.T) {
 			Annotations: map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "two"}}, Spec: s.podSpec()}
 		s.Create(gang[i])
 	}
-	if c := s.condition(r, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
+	if c := s.condition(r, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != transaction.ReasonBookingConsumed {
 		t.Errorf("the booking is over because of %s", c.Reason)
 	}
 	s.Eventually("the cordons are lifted", func() bool {
@@ -244,7 +245,7 @@ func (s *site) opened(request string, n int) []corev1.Node {
 	s.Helper()
 	var nodes corev1.NodeList
 	s.Eventually(fmt.Sprintf("%d nodes are open to the pods of request %s", n, request), func() bool {
-		return s.Kube.List(s.Context(), &nodes, client.MatchingLabels{provisioning.BookingLabel(request): s.Name}) == nil && len(nodes.Items) == n
+		return s.Kube.List(s.Context(), &nodes, client.MatchingLabels{state.BookingLabel(request): s.Name}) == nil && len(nodes.Items) == n
 	}, func() string { return fmt.Sprintf("%d are", len(nodes.Items)) })
 	return nodes.Items
 }

@@ -10,7 +10,8 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -32,12 +33,12 @@ func TestARequestOfTheSameNameGetsMachinesOfItsOwn(t *testing.T) {
 		return again != nil && again.UID != first.UID && meta.IsStatusConditionTrue(again.Status.Conditions, provreq.Provisioned) &&
 			s.Get(j) && j.Status.Ready != nil && *j.Status.Ready == *j.Spec.Parallelism
 	}, func() string { return s.standing(j) })
-	if _, c := s.condition(j, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
+	if _, c := s.condition(j, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != transaction.ReasonBookingConsumed {
 		t.Errorf("the booking ended by %s: %s", c.Reason, c.Message)
 	}
 	booked := map[string]bool{}
 	for _, n := range s.nodes() {
-		for _, b := range provisioning.BookingsOn(n.Labels, n.Annotations) {
+		for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
 			booked[n.Name] = booked[n.Name] || b.UID == again.UID
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -31,7 +31,7 @@ func TestAJobStartsOnceAllOfItsMachinesAreBooked(t *testing.T) {
 	if took := provisioned.LastTransitionTime.Sub(r.CreationTimestamp.Time); took < late-time.Second {
 		t.Errorf("Provisioned after %s, before the GPUs of all machines can have been there", took)
 	}
-	if _, c := s.condition(j, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != provisioning.ReasonBookingConsumed {
+	if _, c := s.condition(j, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != transaction.ReasonBookingConsumed {
 		t.Errorf("the booking ended by %s: %s", c.Reason, c.Message)
 	}
 	s.complete(j)
@@ -142,7 +142,7 @@ func TestAStockoutMakesTheJobWait(t *testing.T) {
 	s := newSite(t)
 	s.group("-dry", 8, v1alpha1.KwokFault{Type: v1alpha1.FaultDry})
 	j := s.job("train", 3, time.Second)
-	if _, c := s.condition(j, provreq.Provisioned, metav1.ConditionFalse); c.Reason != provisioning.ReasonCapacityIsNotFound {
+	if _, c := s.condition(j, provreq.Provisioned, metav1.ConditionFalse); c.Reason != transaction.ReasonCapacityIsNotFound {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
 	s.Eventually("Kueue repeats why the job waits", func() bool {

@@ -25,9 +25,12 @@ import (
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/controller/metrics"
+	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 const (
@@ -189,7 +192,7 @@ type gang struct {
 	stage   stage
 	since   time.Time
 	request *provreq.ProvisioningRequest
-	attempt provisioning.Attempt
+	attempt transaction.Attempt
 	ids     []string
 	// comes says that its pods do, and run so long.
 	comes bool
@@ -207,14 +210,14 @@ const (
 )
 
 func (g *gang) uid() types.UID { return types.UID(fmt.Sprintf("gang-%d", g.number)) }
-func (g *gang) token() string  { return provisioning.Token(g.uid(), 1) }
+func (g *gang) token() string  { return state.Token(g.uid(), 1) }
 
 // submit makes a request, and launches for it.
 func (s *story) submit() {
 	g := &gang{market: markets[s.random.IntN(len(markets))], number: s.versions, since: time.Now(), comes: s.random.IntN(5) > 0,
 		runs: time.Duration(10+s.random.IntN(180)) * time.Minute}
 	count := 1 + s.random.IntN(6)
-	g.attempt = provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Started: time.Now(), Launches: []provisioning.GroupCount{{Group: g.group, Count: count}}}
+	g.attempt = transaction.Attempt{Number: 1, Phase: transaction.Launching, Started: time.Now(), Launches: []planner.GroupCount{{Group: g.group, Count: count}}}
 	s.gangs = append(s.gangs, g)
 	s.put(g)
 	came, refusal := s.world.Launch(cloudsim.Order{Pool: g.pool, Count: count, ID: func(n int64) string { return fmt.Sprintf("i-%d", n) },
@@ -238,7 +241,7 @@ func (s *story) put(g *gang, conditions ...string) {
 		Namespace: fmt.Sprintf("team-%d", g.number%3), Name: string(g.uid()), UID: g.uid(), ResourceVersion: s.version(), CreationTimestamp: metav1.NewTime(g.since),
 	}}
 	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
-	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(g.attempt.Encode())}
+	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(g.attempt.Encode())}
 	for _, c := range conditions {
 		r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue, Reason: c})
 	}
@@ -253,10 +256,10 @@ func (s *story) put(g *gang, conditions ...string) {
 
 // undo takes back what came of a launch that failed.
 func (s *story) undo(g *gang, class v1alpha1.ErrorClass) {
-	g.attempt.Phase, g.attempt.Failure = provisioning.RollingBack, &provisioning.AttemptFailure{Group: g.group, Class: class}
+	g.attempt.Phase, g.attempt.Failure = transaction.RollingBack, &transaction.AttemptFailure{Group: g.group, Class: class}
 	s.put(g)
 	s.takeBack(g)
-	g.attempt.Phase = provisioning.Done
+	g.attempt.Phase = transaction.Done
 	s.put(g)
 }
 
@@ -324,7 +327,7 @@ func (s *story) advance(g *gang) {
 		if slices.ContainsFunc(there, func(in cloudsim.Instance) bool { return in.Phase != cloudsim.Running }) {
 			return
 		}
-		g.attempt.Phase = provisioning.Done
+		g.attempt.Phase = transaction.Done
 		s.become(g, booked)
 		s.put(g, provreq.Accepted, provreq.Provisioned)
 	case booked:
@@ -373,9 +376,9 @@ func (s *story) setNode(g *gang, id string, young bool) {
 		n.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonJoining
 	}
 	if g.stage == booked || g.stage == used {
-		label := provisioning.BookingLabel(string(g.uid()))
+		label := state.BookingLabel(string(g.uid()))
 		n.Labels[label] = g.request.Namespace
-		n.Annotations[label] = provisioning.Booking{UID: g.uid(), Since: g.since, Booked: nodegroups.Resources{gpu: 8}}.Encode()
+		n.Annotations[label] = state.Booking{UID: g.uid(), Since: g.since, Booked: nodegroups.Resources{gpu: 8}}.Encode()
 	}
 	s.model.Set(n)
 }
@@ -421,12 +424,12 @@ func (s *story) compare() {
 	for _, l := range s.world.Bill() {
 		billed[l.Pool] += float64(l.MicroUSD) / 1e6
 	}
-	cost := s.shown("muster_machine_cost_usd_total", "group")
+	shown := s.shown("muster_machine_cost_usd_total", "group")
 	for _, m := range markets {
-		off := (cost[m.group] - billed[m.pool]) / billed[m.pool]
-		s.Logf("%s: %.2f USD by the metrics, %.2f by the bill: %+.3f %%", m.group, cost[m.group], billed[m.pool], 100*off)
+		off := (shown[m.group] - billed[m.pool]) / billed[m.pool]
+		s.Logf("%s: %.2f USD by the metrics, %.2f by the bill: %+.3f %%", m.group, shown[m.group], billed[m.pool], 100*off)
 		if billed[m.pool] == 0 || math.Abs(off) > 0.01 {
-			s.Errorf("%s costs %.2f USD by the metrics and %.2f by the bill of the cloud, want them within 1 %%", m.group, cost[m.group], billed[m.pool])
+			s.Errorf("%s costs %.2f USD by the metrics and %.2f by the bill of the cloud, want them within 1 %%", m.group, shown[m.group], billed[m.pool])
 		}
 	}
 	var all, paid float64
@@ -442,7 +445,7 @@ func (s *story) compare() {
 	s.Logf("spent %.2f USD by tenants, %.2f by the bills: %+.3f %%", paid, all, 100*(paid-all)/all)
 	purposes := s.shown("muster_machine_cost_usd_total", "purpose")
 	unused := s.shown("muster_machine_unused_cost_usd_total", "group")
-	for _, p := range provisioning.Purposes {
+	for _, p := range cost.Purposes {
 		if purposes[p.String()] == 0 {
 			s.Errorf("nothing was paid for %s machines: the story leaves out what it is to show", p)
 		}

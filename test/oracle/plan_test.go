@@ -10,8 +10,9 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // TestPlansCanBeScheduled asks the planner where the gangs of random worlds fit, books
@@ -20,13 +21,13 @@ import (
 func TestPlansCanBeScheduled(t *testing.T) {
 	const worlds = 8_000
 	s := newScheduler(t)
-	outcomes, apart := map[provisioning.Outcome]int{}, 0
+	outcomes, apart := map[planner.Outcome]int{}, 0
 	for seed := range uint64(worlds) {
 		w := newWorld(newSeeded(seed), true)
 		gang, between := w.gang()
-		v := provisioning.Plan(w.snapshot(), gang, anywhere())
+		v := planner.Plan(w.snapshot(), gang, anywhere())
 		outcomes[v.Outcome]++
-		if v.Outcome != provisioning.Fits {
+		if v.Outcome != planner.Fits {
 			continue
 		}
 		if between {
@@ -36,9 +37,9 @@ func TestPlansCanBeScheduled(t *testing.T) {
 			t.Fatalf("seed %d: %v\nplan %+v\n%s", seed, err, v.Placement, w)
 		}
 	}
-	t.Logf("%d plans fit, %d of them of pods with a say about others; %d wait, %d never", outcomes[provisioning.Fits], apart, outcomes[provisioning.Wait], outcomes[provisioning.Never])
+	t.Logf("%d plans fit, %d of them of pods with a say about others; %d wait, %d never", outcomes[planner.Fits], apart, outcomes[planner.Wait], outcomes[planner.Never])
 	for what, n := range map[string]int{
-		"fit": outcomes[provisioning.Fits], "wait": outcomes[provisioning.Wait], "are refused": outcomes[provisioning.Never], "place pods apart": apart,
+		"fit": outcomes[planner.Fits], "wait": outcomes[planner.Wait], "are refused": outcomes[planner.Never], "place pods apart": apart,
 	} {
 		if n < worlds/100 {
 			t.Errorf("only %d plans %s: the worlds say little about it", n, what)
@@ -46,18 +47,18 @@ func TestPlansCanBeScheduled(t *testing.T) {
 	}
 }
 
-func anywhere() provisioning.Policy {
-	p := provisioning.DefaultPolicy(provisioning.CheckCapacity)
+func anywhere() state.Policy {
+	p := state.DefaultPolicy(state.CheckCapacity)
 	p.Split = v1alpha1.AnyZone
 	return p
 }
 
 // gang of the world; between says that some of its pods have a say about others.
-func (w *world) gang() (g provisioning.Gang, between bool) {
-	g = provisioning.Gang{Namespace: team, Name: team + "/gang", UID: "gang", Key: "gang"}
+func (w *world) gang() (g state.Gang, between bool) {
+	g = state.Gang{Namespace: team, Name: team + "/gang", UID: "gang", Key: "gang"}
 	for i, set := range w.sets {
 		name := fmt.Sprintf("set%d", i)
-		g.PodSets = append(g.PodSets, provisioning.NewPodSet(team, name, set.count, set.template, storage.lookups()))
+		g.PodSets = append(g.PodSets, state.NewPodSet(team, name, set.count, set.template, storage.lookups()))
 		if p, _ := fit.NewPod(team, name, set.count, set.template, storage.lookups()); p != nil && p.Between() {
 			between = true
 		}
@@ -65,12 +66,12 @@ func (w *world) gang() (g provisioning.Gang, between bool) {
 	return g, between
 }
 
-func (w *world) snapshot() *provisioning.Snapshot {
-	nodes := provisioning.NewNodes()
+func (w *world) snapshot() *planner.Snapshot {
+	nodes := planner.NewNodes()
 	for _, o := range w.nodes {
-		n := &provisioning.Node{Name: o.Name, Labels: o.Labels, Taints: o.Spec.Taints, Ready: true, Allocatable: nodegroups.ResourcesFrom(o.Status.Allocatable)}
+		n := &state.Node{Name: o.Name, Labels: o.Labels, Taints: o.Spec.Taints, Ready: true, Allocatable: nodegroups.ResourcesFrom(o.Status.Allocatable)}
 		if o.Spec.Unschedulable {
-			n.Cordon = provisioning.Held // another's would rule the node out
+			n.Cordon = state.Held // another's would rule the node out
 		}
 		n.Free = n.Allocatable.Clone()
 		for _, p := range w.running {
@@ -81,7 +82,7 @@ func (w *world) snapshot() *provisioning.Snapshot {
 		}
 		nodes.Set(n)
 	}
-	return provisioning.NewSnapshot(time.Time{}, nodes, nil, nil)
+	return planner.NewSnapshot(time.Time{}, nodes, nil, nil)
 }
 
 // slot is a pod's place by the plan.
@@ -93,7 +94,7 @@ type slot struct {
 // schedule books the nodes of the plan and has the scheduler take the pods, each on the
 // node that the plan gives it. Pods come in any order, so one that would have to
 // wait for others is passed over.
-func (w *world) schedule(s *kubeScheduler, v provisioning.Verdict) error {
+func (w *world) schedule(s *kubeScheduler, v planner.Verdict) error {
 	booked := map[string]bool{}
 	var left []slot
 	for _, p := range v.Placement {

@@ -27,8 +27,8 @@ import (
 	"github.com/muster-dev/muster/cmd/muster-dashboard/page"
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/cache"
 )
 
@@ -274,8 +274,8 @@ func running(namespace, name, flavor, group string, count int32, ago time.Durati
 	out := []client.Object{w, r}
 	for i := range count {
 		n := &corev1.Node{ObjectMeta: meta(fmt.Sprintf("%s-%s-%d", namespace, name, i), ago)}
-		n.Labels = map[string]string{"pool": flavor, v1alpha1.NodeGroupLabel: group, provisioning.BookingLabel(r.Name): namespace}
-		n.Annotations = map[string]string{provisioning.BookingLabel(r.Name): provisioning.Booking{UID: r.UID, Since: at.Time, Booked: map[corev1.ResourceName]int64{gpu: 8}}.Encode()}
+		n.Labels = map[string]string{"pool": flavor, v1alpha1.NodeGroupLabel: group, state.BookingLabel(r.Name): namespace}
+		n.Annotations = map[string]string{state.BookingLabel(r.Name): state.Booking{UID: r.UID, Since: at.Time, Booked: map[corev1.ResourceName]int64{gpu: 8}}.Encode()}
 		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("96"), gpu: resource.MustParse("8"), "pods": resource.MustParse("110")}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		out = append(out, n)

@@ -15,11 +15,12 @@ import (
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
-func attemptOf(r *provreq.ProvisioningRequest) provisioning.Attempt {
-	a, _ := provisioning.DecodeAttempt(string(r.Status.ProvisioningClassDetails[provisioning.AttemptDetail]))
+func attemptOf(r *provreq.ProvisioningRequest) transaction.Attempt {
+	a, _ := transaction.DecodeAttempt(string(r.Status.ProvisioningClassDetails[transaction.AttemptDetail]))
 	return a
 }
 
@@ -62,7 +63,7 @@ func (s *simulator) left() []string {
 			continue
 		}
 		if name, ok := p.Annotations[provreq.ProvisioningRequestPodAnnotationKey]; ok {
-			r.consumers[p.Namespace+"/"+provisioning.BookingKey(name)] = true
+			r.consumers[p.Namespace+"/"+state.BookingKey(name)] = true
 		}
 		if owner := metav1.GetControllerOf(p); owner == nil || owner.Kind != "DaemonSet" {
 			r.busy[p.Spec.NodeName] = true
@@ -100,7 +101,7 @@ func (r *remains) judgeRequests() {
 
 // awaited says that an attempt in flight waits for what the launch has made.
 func (r *remains) awaited(launch string) bool {
-	return inFlight(r.requests[provisioning.TokenUID(launch)])
+	return inFlight(r.requests[state.TokenUID(launch)])
 }
 
 // judgeNodes: no cordon of Muster's serves nobody, and no label is of a request that
@@ -110,7 +111,7 @@ func (r *remains) judgeNodes() map[string]int {
 	for _, n := range all[*corev1.Node](r.store) {
 		sizes[n.Labels[v1alpha1.NodeGroupLabel]]++
 		needed := r.busy[n.Name] || r.awaited(n.Annotations[v1alpha1.LaunchAnnotation])
-		for _, b := range provisioning.BookingsOn(n.Labels, n.Annotations) {
+		for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
 			q := r.requests[b.UID]
 			needed = needed || q != nil && !over(q)
 			if q == nil && !r.consumers[b.Namespace+"/"+b.Key] {
@@ -164,7 +165,7 @@ func (s *simulator) digest() []string {
 	for _, n := range all[*corev1.Node](s.store) {
 		nodes[n.Labels[v1alpha1.NodeGroupLabel]]++
 		var bookings []string
-		for _, b := range provisioning.BookingsOn(n.Labels, n.Annotations) {
+		for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
 			bookings = append(bookings, b.Namespace+"/"+b.Key)
 		}
 		lines = append(lines, fmt.Sprintf("a node of %q: cordoned %t, marked %q, booked by %v",

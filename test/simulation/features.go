@@ -9,7 +9,7 @@ import (
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // feature notes that the story shows something that has to be tested.
@@ -30,7 +30,7 @@ func (s *simulator) observe(o any, deleted bool) {
 		if reason := o.Annotations[v1alpha1.CordonedAnnotation]; reason != "" {
 			s.feature("cordon " + reason)
 		}
-		if len(provisioning.BookingsOn(o.Labels, o.Annotations)) > 1 {
+		if len(state.BookingsOn(o.Labels, o.Annotations)) > 1 {
 			s.feature("node booked by several")
 		}
 	case *corev1.Pod:

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // gang plays the Job behind a request: it makes the pods once the request is
@@ -134,7 +134,7 @@ func (g *gang) newPod(name string, spec corev1.PodSpec, fails bool) *corev1.Pod 
 	if p.Spec.NodeSelector == nil {
 		p.Spec.NodeSelector = map[string]string{}
 	}
-	p.Spec.NodeSelector[provisioning.BookingLabel(g.request)] = g.namespace
+	p.Spec.NodeSelector[state.BookingLabel(g.request)] = g.namespace
 	p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{
 		Key: unschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 	})

@@ -33,9 +33,11 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/scaledown"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/text"
 )
 
 const (
@@ -75,8 +77,8 @@ type Controller struct {
 
 	// past is what the last look left to remember, evictions those that were tried,
 	// failed the groups that did not take machines back.
-	past      provisioning.Past
-	evictions map[types.UID]provisioning.Eviction
+	past      scaledown.Past
+	evictions map[types.UID]scaledown.Eviction
 	failed    map[string]failure
 }
 
@@ -88,7 +90,7 @@ type failure struct {
 
 // Start tidies up until ctx is done.
 func (c *Controller) Start(ctx context.Context) error {
-	c.past, c.evictions, c.failed = provisioning.Past{}, map[types.UID]provisioning.Eviction{}, map[string]failure{}
+	c.past, c.evictions, c.failed = scaledown.Past{}, map[types.UID]scaledown.Eviction{}, map[string]failure{}
 	if !c.Synced(ctx) || !c.rest(ctx, firstLook) {
 		return nil
 	}
@@ -123,13 +125,13 @@ func (c *Controller) rest(ctx context.Context, d time.Duration) bool {
 // look decides and tidies up once. It returns when to look again, and how long
 // others were kept from deciding. What fails keeps nothing else from being tidied up.
 func (c *Controller) look(ctx context.Context) (next time.Time, took time.Duration) {
-	var u provisioning.ScaleDown
+	var u scaledown.Decision
 	var going []string
 	c.Model.Decide(func() {
 		began := c.Clock.Now()
 		fleet := c.Model.Fleet(began)
 		fleet.Evictions, fleet.Past = c.evictions, c.past
-		u = provisioning.PlanScaleDown(fleet)
+		u = scaledown.Plan(fleet)
 		u.TakeBack, next = c.willing(u.TakeBack)
 		going = slices.Clone(u.Cordon)
 		for _, r := range u.TakeBack {
@@ -166,7 +168,7 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 
 // willing are those of the machines whose group has not failed to take some back
 // lately; again is when the next one may be tried.
-func (c *Controller) willing(machines []provisioning.Return) (out []provisioning.Return, again time.Time) {
+func (c *Controller) willing(machines []scaledown.Return) (out []scaledown.Return, again time.Time) {
 	for _, r := range machines {
 		if until := c.failed[r.Group].until; c.Clock.Now().Before(until) {
 			again = earliest(again, until)
@@ -206,7 +208,7 @@ func (w *work) do(f func() error) {
 }
 
 // changeNodes writes each node once.
-func (c *Controller) changeNodes(ctx context.Context, w *work, u provisioning.ScaleDown) {
+func (c *Controller) changeNodes(ctx context.Context, w *work, u scaledown.Decision) {
 	changes := map[string][]func(*corev1.Node) error{}
 	for _, l := range u.Unlabel {
 		changes[l.Node] = append(changes[l.Node], func(n *corev1.Node) error {
@@ -239,9 +241,9 @@ func (c *Controller) changeNodes(ctx context.Context, w *work, u provisioning.Sc
 }
 
 // evict asks for the pods to be evicted, and remembers what came of it.
-func (c *Controller) evict(ctx context.Context, w *work, strays []provisioning.Stray) {
+func (c *Controller) evict(ctx context.Context, w *work, strays []state.Stray) {
 	now := c.Clock.Now()
-	maps.DeleteFunc(c.evictions, func(_ types.UID, e provisioning.Eviction) bool { return now.Sub(e.At) > forgotten })
+	maps.DeleteFunc(c.evictions, func(_ types.UID, e scaledown.Eviction) bool { return now.Sub(e.At) > forgotten })
 	for _, s := range strays {
 		w.do(func() error {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
@@ -253,7 +255,7 @@ func (c *Controller) evict(ctx context.Context, w *work, strays []provisioning.S
 				return nil // it is gone, or another of its name has come
 			}
 			w.mu.Lock()
-			c.evictions[s.UID] = provisioning.Eviction{At: now, Refusal: refusal(err)}
+			c.evictions[s.UID] = scaledown.Eviction{At: now, Refusal: refusal(err)}
 			w.mu.Unlock()
 			if err == nil || apierrors.IsTooManyRequests(err) {
 				return nil // a PodDisruptionBudget says no, for now
@@ -280,7 +282,7 @@ func refusal(err error) string {
 }
 
 // takeBack deletes machines, those of a group in one call.
-func (c *Controller) takeBack(ctx context.Context, w *work, machines []provisioning.Return) {
+func (c *Controller) takeBack(ctx context.Context, w *work, machines []scaledown.Return) {
 	groups := map[string][]cloudprovider.Machine{}
 	for _, r := range machines {
 		groups[r.Group] = append(groups[r.Group], r.Machine)
@@ -311,5 +313,5 @@ func (c *Controller) tell(kind, group, reason, message string) {
 	if g == nil {
 		g = &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: group}}
 	}
-	c.Events.Eventf(g, nil, kind, reason, "GiveBack", "%s", provisioning.Clip(message, provisioning.NoteLimit))
+	c.Events.Eventf(g, nil, kind, reason, "GiveBack", "%s", text.Clip(message, text.NoteLimit))
 }

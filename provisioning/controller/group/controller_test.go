@@ -23,8 +23,8 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -166,8 +166,8 @@ func TestMachinesAndNodesAreCounted(t *testing.T) {
 	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
 	w.controller.Model.Set(r)
 	w.node("booked", func(n *corev1.Node) {
-		n.Labels[provisioning.BookingLabel("gang")] = "ns"
-		n.Annotations = map[string]string{provisioning.BookingLabel("gang"): provisioning.Booking{UID: "uid", Since: noon,
+		n.Labels[state.BookingLabel("gang")] = "ns"
+		n.Annotations = map[string]string{state.BookingLabel("gang"): state.Booking{UID: "uid", Since: noon,
 			Booked: nodegroups.Resources{gpu: 8}}.Encode()}
 	})
 	w.controller.pass(t.Context())

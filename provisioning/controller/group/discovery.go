@@ -22,7 +22,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/text"
 )
 
 const (
@@ -375,5 +375,5 @@ func (d *Discovery) tell(group, reason, message string) {
 	}
 	d.told[group] = message
 	on := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: cloudprovider.GroupName(group, group)}}
-	d.Events.Eventf(on, nil, corev1.EventTypeWarning, reason, "Discover", "%s", provisioning.Clip(message, provisioning.NoteLimit))
+	d.Events.Eventf(on, nil, corev1.EventTypeWarning, reason, "Discover", "%s", text.Clip(message, text.NoteLimit))
 }

@@ -24,8 +24,9 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // sky is a cloud that says what a test has it say.
@@ -248,16 +249,16 @@ func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
 		m.Set(ng)
 	}
 	version := 0
-	launch := func(uid types.UID, phase provisioning.AttemptPhase, groups ...string) {
-		a := provisioning.Attempt{Number: 1, Phase: phase, Started: noon}
+	launch := func(uid types.UID, phase transaction.AttemptPhase, groups ...string) {
+		a := transaction.Attempt{Number: 1, Phase: phase, Started: noon}
 		for _, name := range groups {
-			a.Launches = append(a.Launches, provisioning.GroupCount{Group: name, Count: 1})
+			a.Launches = append(a.Launches, planner.GroupCount{Group: name, Count: 1})
 		}
 		version++
 		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid,
 			ResourceVersion: fmt.Sprint(version)}}
 		r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
-		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(a.Encode())}
 		m.Set(r)
 	}
 	for _, step := range []struct {
@@ -266,10 +267,10 @@ func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
 		want map[string]string
 	}{
 		{"what a crash has left is cleared", func() {}, nil},
-		{"a launch begins", func() { launch("a", provisioning.Launching, "gpus-p5", "unlabelled") }, map[string]string{"gpus": ""}},
-		{"another in the same cloud's group", func() { launch("b", provisioning.Launching, "gpus-p4") }, map[string]string{"gpus": ""}},
-		{"one is rolled back", func() { launch("a", provisioning.RollingBack, "gpus-p5") }, map[string]string{"gpus": ""}},
-		{"the other is done", func() { launch("b", provisioning.Done, "gpus-p4") }, nil},
+		{"a launch begins", func() { launch("a", transaction.Launching, "gpus-p5", "unlabelled") }, map[string]string{"gpus": ""}},
+		{"another in the same cloud's group", func() { launch("b", transaction.Launching, "gpus-p4") }, map[string]string{"gpus": ""}},
+		{"one is rolled back", func() { launch("a", transaction.RollingBack, "gpus-p5") }, map[string]string{"gpus": ""}},
+		{"the other is done", func() { launch("b", transaction.Done, "gpus-p4") }, nil},
 	} {
 		step.do()
 		if err := c.tell(t.Context()); err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 )
 
 // nodeCount is what there is of a group's nodes.
@@ -23,7 +23,7 @@ type nodeCount struct {
 }
 
 // count counts the nodes of all groups in one walk.
-func count(s *provisioning.Snapshot) map[string]nodeCount {
+func count(s *planner.Snapshot) map[string]nodeCount {
 	counts := map[string]nodeCount{}
 	for n := range s.Nodes.All() {
 		if n.Group == "" {

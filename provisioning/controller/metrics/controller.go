@@ -18,8 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // Controller counts what happens to requests, and shows it with the state of the
@@ -49,7 +50,7 @@ type Queued struct {
 
 // Collectors are all that a Controller shows.
 func Collectors() []prometheus.Collector {
-	return append(newCounters().all(), &state{})
+	return append(newCounters().all(), &snapshot{})
 }
 
 // Start counts and shows until ctx is done.
@@ -117,7 +118,7 @@ func (w *watch) OnUpdate(before, now any) {
 	}
 	if became(provreq.BookingExpired) {
 		event := eventExpired
-		if c := meta.FindStatusCondition(r.Status.Conditions, provreq.BookingExpired); c.Reason == provisioning.ReasonBookingConsumed {
+		if c := meta.FindStatusCondition(r.Status.Conditions, provreq.BookingExpired); c.Reason == transaction.ReasonBookingConsumed {
 			event = eventConsumed
 		}
 		w.bookings.WithLabelValues(event).Inc()
@@ -132,8 +133,8 @@ func (w *watch) OnDelete(o any) {
 	}
 	if r, ok := o.(*provreq.ProvisioningRequest); ok && w.Served.Serves(r) {
 		w.tenants.gone(r)
-		if a := attemptOf(r); a.Phase == provisioning.Launching {
-			w.countLaunch(a, &provisioning.AttemptFailure{})
+		if a := attemptOf(r); a.Phase == transaction.Launching {
+			w.countLaunch(a, &transaction.AttemptFailure{})
 		}
 	}
 }
@@ -161,7 +162,7 @@ func (w *watch) timeStages(r *provreq.ProvisioningRequest, queued Queued) {
 		return
 	}
 	registered := a.Started
-	for n := range w.Model.Snapshot(now).Nodes.LaunchedBy(provisioning.Token(r.UID, a.Number)) {
+	for n := range w.Model.Snapshot(now).Nodes.LaunchedBy(state.Token(r.UID, a.Number)) {
 		if n.Created.After(registered) {
 			registered = n.Created
 		}
@@ -180,17 +181,17 @@ func (w *watch) timeStages(r *provreq.ProvisioningRequest, queued Queued) {
 
 // countLaunches counts an attempt whose machines have all joined, or that has
 // failed.
-func (w *watch) countLaunches(old, now provisioning.Attempt) {
+func (w *watch) countLaunches(old, now transaction.Attempt) {
 	switch {
-	case old.Phase != provisioning.Launching || old.Number != now.Number || len(now.Launches) == 0:
-	case now.Phase == provisioning.RollingBack:
+	case old.Phase != transaction.Launching || old.Number != now.Number || len(now.Launches) == 0:
+	case now.Phase == transaction.RollingBack:
 		w.countLaunch(now, now.Failure)
-	case now.Phase == provisioning.Done:
+	case now.Phase == transaction.Done:
 		w.countLaunch(now, nil)
 	}
 }
 
-func (w *watch) countLaunch(a provisioning.Attempt, failure *provisioning.AttemptFailure) {
+func (w *watch) countLaunch(a transaction.Attempt, failure *transaction.AttemptFailure) {
 	whole := succeeded
 	switch {
 	case failure != nil && failure.Class != "":
@@ -216,10 +217,10 @@ func (w *watch) countLaunch(a provisioning.Attempt, failure *provisioning.Attemp
 }
 
 // attemptOf is the attempt on record; one that cannot be read is none.
-func attemptOf(r *provreq.ProvisioningRequest) provisioning.Attempt {
-	a, err := provisioning.DecodeAttempt(string(r.Status.ProvisioningClassDetails[provisioning.AttemptDetail]))
+func attemptOf(r *provreq.ProvisioningRequest) transaction.Attempt {
+	a, err := transaction.DecodeAttempt(string(r.Status.ProvisioningClassDetails[transaction.AttemptDetail]))
 	if err != nil {
-		return provisioning.Attempt{Phase: provisioning.Done}
+		return transaction.Attempt{Phase: transaction.Done}
 	}
 	return a
 }

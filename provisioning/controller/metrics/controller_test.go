@@ -24,8 +24,11 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // world is a model with the groups spot and steady, and an informer of requests.
@@ -94,7 +97,7 @@ func (w *world) version() string {
 
 // request is one of a gang of a machine of each group, in that phase of an attempt,
 // with these conditions.
-func (w *world) request(name string, number int, phase provisioning.AttemptPhase,
+func (w *world) request(name string, number int, phase transaction.AttemptPhase,
 	conditions ...metav1.Condition) *provreq.ProvisioningRequest {
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: w.version(), CreationTimestamp: metav1.NewTime(time.Now()),
@@ -102,12 +105,12 @@ func (w *world) request(name string, number int, phase provisioning.AttemptPhase
 	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
 	r.Status.Conditions = conditions
 	if number > 0 {
-		a := provisioning.Attempt{Number: number, Phase: phase, Launches: []provisioning.GroupCount{{Group: "spot", Count: 1},
+		a := transaction.Attempt{Number: number, Phase: phase, Launches: []planner.GroupCount{{Group: "spot", Count: 1},
 			{Group: "steady", Count: 1}}}
-		if phase == provisioning.RollingBack {
-			a.Failure = &provisioning.AttemptFailure{Group: "steady", Class: v1alpha1.Stockout}
+		if phase == transaction.RollingBack {
+			a.Failure = &transaction.AttemptFailure{Group: "steady", Class: v1alpha1.Stockout}
 		}
-		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(a.Encode())}
+		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(a.Encode())}
 	}
 	return r
 }
@@ -160,16 +163,16 @@ func (w *world) shows(names string, want ...string) {
 
 func TestLaunchesAreCountedByTheirOutcome(t *testing.T) {
 	live(t, func(w *world) {
-		begun := w.request("gang", 1, provisioning.Launching)
+		begun := w.request("gang", 1, transaction.Launching)
 		w.informer.Add(begun)
-		failed := w.request("gang", 1, provisioning.RollingBack)
-		w.becomes(begun, w.request("gang", 1, provisioning.Launching), failed, w.request("gang", 1, provisioning.Done))
+		failed := w.request("gang", 1, transaction.RollingBack)
+		w.becomes(begun, w.request("gang", 1, transaction.Launching), failed, w.request("gang", 1, transaction.Done))
 		w.shows("muster_launches_total",
 			"muster_launches_total{capacity_type=OnDemand,group=steady,outcome=Stockout} 1",
 			"muster_launches_total{capacity_type=Spot,group=spot,outcome=Undone} 1")
-		second := w.request("gang", 2, provisioning.Launching)
-		w.becomes(w.request("gang", 1, provisioning.Done), second, w.request("gang", 2, provisioning.Done))
-		third := w.request("other", 1, provisioning.Launching)
+		second := w.request("gang", 2, transaction.Launching)
+		w.becomes(w.request("gang", 1, transaction.Done), second, w.request("gang", 2, transaction.Done))
+		third := w.request("other", 1, transaction.Launching)
 		w.becomes(w.request("other", 0, ""), third)
 		w.informer.Delete(third)
 		w.shows("muster_launches_total",
@@ -188,8 +191,8 @@ func TestLaunchesAreCountedByTheirOutcome(t *testing.T) {
 func TestRequestsAreTimedAndBookingsCounted(t *testing.T) {
 	live(t, func(w *world) {
 		accepted, provisioned := is(provreq.Accepted, "Accepted"), is(provreq.Provisioned, "CapacityIsProvisioned")
-		consumed := is(provreq.BookingExpired, provisioning.ReasonBookingConsumed)
-		expired := is(provreq.BookingExpired, provisioning.ReasonReservationExpired)
+		consumed := is(provreq.BookingExpired, transaction.ReasonBookingConsumed)
+		expired := is(provreq.BookingExpired, transaction.ReasonReservationExpired)
 		first, second, old := w.request("first", 0, ""), w.request("second", 0, ""), w.request("old", 0, "", accepted, provisioned)
 		w.informer.Add(old) // it was counted by who had the lead before
 		<-time.After(90 * time.Second)
@@ -220,7 +223,7 @@ func TestRequestsAreTimedAndBookingsCounted(t *testing.T) {
 // rolled back.
 func TestWhatMachinesCost(t *testing.T) {
 	live(t, func(w *world) {
-		w.model.Set(w.request("gang", 1, provisioning.Launching))
+		w.model.Set(w.request("gang", 1, transaction.Launching))
 		machine := func(name, token string, state cloudprovider.State) {
 			w.model.SetMachine(cloudprovider.Machine{Name: name, Group: "steady", ProviderID: name, Launch: token, State: state})
 		}
@@ -234,7 +237,7 @@ func TestWhatMachinesCost(t *testing.T) {
 			"muster_machine_seconds_total{group=steady,purpose=idle} 10",
 			"muster_machines{group=steady,state=idle} 1",
 			"muster_machines{group=steady,state=joining} 1")
-		w.model.Set(w.request("gang", 1, provisioning.RollingBack))
+		w.model.Set(w.request("gang", 1, transaction.RollingBack))
 		<-time.After(time.Second)
 		machine("a", "gang-1", cloudprovider.Gone)
 		<-time.After(time.Second)
@@ -258,14 +261,14 @@ func TestTheTimeToCapacityIsSplit(t *testing.T) {
 		gang := w.request("gang", 0, "")
 		w.informer.Add(gang)
 		<-time.After(time.Minute)
-		launched := func(phase provisioning.AttemptPhase, conditions ...metav1.Condition) *provreq.ProvisioningRequest {
+		launched := func(phase transaction.AttemptPhase, conditions ...metav1.Condition) *provreq.ProvisioningRequest {
 			r := w.request("gang", 0, "", conditions...)
-			r.Status.ProvisioningClassDetails = map[string]provreq.Detail{provisioning.AttemptDetail: provreq.Detail(provisioning.Attempt{
-				Number: 2, Phase: phase, Started: began.Add(2 * time.Minute), Launches: []provisioning.GroupCount{{Group: "steady", Count: 3}},
+			r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(transaction.Attempt{
+				Number: 2, Phase: phase, Started: began.Add(2 * time.Minute), Launches: []planner.GroupCount{{Group: "steady", Count: 3}},
 			}.Encode())}
 			return r
 		}
-		launching := launched(provisioning.Launching)
+		launching := launched(transaction.Launching)
 		w.becomes(gang, launching)
 		for name, after := range map[string]time.Duration{"a": 50 * time.Second, "b": 100 * time.Second} {
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: w.version(),
@@ -279,7 +282,7 @@ func TestTheTimeToCapacityIsSplit(t *testing.T) {
 		}
 		<-time.After(90 * time.Second)
 		w.model.SetMachine(cloudprovider.Machine{Name: "b", Group: "steady", ProviderID: "b", Launch: "gang-2", State: cloudprovider.Running})
-		w.becomes(launching, launched(provisioning.Done, is(provreq.Provisioned, "CapacityIsProvisioned")))
+		w.becomes(launching, launched(transaction.Done, is(provreq.Provisioned, "CapacityIsProvisioned")))
 		w.shows("muster_time_to_capacity_seconds",
 			"muster_time_to_capacity_seconds{machines=2,stage=boot} 70",
 			"muster_time_to_capacity_seconds{machines=2,stage=cloud} 30",
@@ -291,10 +294,10 @@ func TestTheTimeToCapacityIsSplit(t *testing.T) {
 
 func TestACapacityThatWasThereHasNoBoot(t *testing.T) {
 	live(t, func(w *world) {
-		first, second := w.request("first", 0, ""), w.request("second", 1, provisioning.RollingBack)
+		first, second := w.request("first", 0, ""), w.request("second", 1, transaction.RollingBack)
 		<-time.After(time.Minute)
 		w.becomes(first, w.request("first", 0, "", is(provreq.Provisioned, "CapacityIsFound")))
-		afterFailure := w.request("second", 1, provisioning.RollingBack, is(provreq.Provisioned, "CapacityIsFound"))
+		afterFailure := w.request("second", 1, transaction.RollingBack, is(provreq.Provisioned, "CapacityIsFound"))
 		w.becomes(second, afterFailure)
 		w.shows("muster_time_to_capacity_seconds", "muster_time_to_capacity_seconds{machines=0,stage=wait} 120")
 	})
@@ -318,14 +321,14 @@ func TestWhoPays(t *testing.T) {
 				Annotations: map[string]string{}}}
 			n.Spec.ProviderID = name
 			for _, r := range bookings {
-				label := provisioning.BookingLabel(provisioning.BookingKey(r.Name))
+				label := state.BookingLabel(state.BookingKey(r.Name))
 				n.Labels[label] = r.Namespace
-				n.Annotations[label] = provisioning.Booking{UID: r.UID, Since: time.Now()}.Encode()
+				n.Annotations[label] = state.Booking{UID: r.UID, Since: time.Now()}.Encode()
 			}
 			return n
 		}
 		w.queued["launching"], w.queued["left"], w.queued["gone"] = Queued{Queue: "a"}, Queued{Queue: "b"}, Queued{Queue: "c"}
-		launching := w.request("launching", 1, provisioning.Launching)
+		launching := w.request("launching", 1, transaction.Launching)
 		left, right, gone := w.request("left", 0, ""), w.request("right", 0, ""), w.request("gone", 0, "")
 		for _, r := range []*provreq.ProvisioningRequest{launching, left, right, gone} {
 			w.model.Set(r)
@@ -373,7 +376,7 @@ func TestHowBudgetsStand(t *testing.T) {
 			Name: "team", USD: resource.MustParse("100"), Period: v1alpha1.BudgetMonth, Reserve: &metav1.Duration{Duration: time.Hour},
 		}}
 		w.model.Set(p)
-		w.model.Set(w.request("gang", 1, provisioning.Launching))
+		w.model.Set(w.request("gang", 1, transaction.Launching))
 		w.model.SetMachine(cloudprovider.Machine{Name: "a", Group: "steady", ProviderID: "a", Launch: "gang-1", State: cloudprovider.Booting})
 		w.model.Snapshot(time.Now())
 		<-time.After(100 * time.Second)
@@ -427,15 +430,15 @@ func TestAnUnusedBookingIsWaste(t *testing.T) {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: w.version()}}
 		n.Spec.ProviderID = "n"
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-		label := provisioning.BookingLabel("gang")
+		label := state.BookingLabel("gang")
 		n.Labels = map[string]string{label: "ns"}
-		n.Annotations = map[string]string{label: provisioning.Booking{UID: "gang", Since: time.Now(),
+		n.Annotations = map[string]string{label: state.Booking{UID: "gang", Since: time.Now(),
 			Booked: nodegroups.Resources{"cpu": 1000}}.Encode()}
 		w.model.Set(n)
 		<-time.After(10 * time.Second)
 		w.shows("muster_machine_unused_seconds_total")
 		w.becomes(r, w.request("gang", 0, "", is(provreq.Provisioned, "CapacityIsFound"),
-			is(provreq.BookingExpired, provisioning.ReasonReservationExpired)))
+			is(provreq.BookingExpired, transaction.ReasonReservationExpired)))
 		w.shows("muster_machine_unused_seconds_total muster_machine_unused_cost_usd_total muster_machine_cost_usd_total",
 			"muster_machine_cost_usd_total{group=steady,purpose=booked} 0.1",
 			"muster_machine_unused_cost_usd_total{group=steady} 0.1",
@@ -458,7 +461,7 @@ func TestSeriesStay(t *testing.T) {
 		}
 		bookings := 0
 		for _, f := range families {
-			if f.GetName() == "muster_machines" && len(f.GetMetric()) != 1+len(provisioning.Purposes) {
+			if f.GetName() == "muster_machines" && len(f.GetMetric()) != 1+len(cost.Purposes) {
 				t.Errorf("%d series of machines, want one for each purpose of spot and that of steady", len(f.GetMetric()))
 			}
 			if f.GetName() == "muster_bookings_total" {
@@ -488,9 +491,9 @@ func BenchmarkScrape(b *testing.B) {
 					Labels: map[string]string{v1alpha1.NodeGroupLabel: group}}}
 				n.Spec.ProviderID = name
 				if i%2 == 0 {
-					label := provisioning.BookingLabel(fmt.Sprintf("gang-%d", i/16))
+					label := state.BookingLabel(fmt.Sprintf("gang-%d", i/16))
 					n.Labels[label] = fmt.Sprintf("team-%d", i/16%50)
-					n.Annotations = map[string]string{label: provisioning.Booking{UID: types.UID(fmt.Sprint(i / 16)), Since: time.Now()}.Encode()}
+					n.Annotations = map[string]string{label: state.Booking{UID: types.UID(fmt.Sprint(i / 16)), Since: time.Now()}.Encode()}
 				}
 				m.SetMachine(cloudprovider.Machine{Name: name, Group: group, ProviderID: name, State: cloudprovider.Running})
 				m.Set(n)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // outcomes that are no class of an error.
@@ -99,7 +99,7 @@ func size(machines int) string {
 }
 
 // machinesOf an attempt.
-func machinesOf(a provisioning.Attempt) (n int) {
+func machinesOf(a transaction.Attempt) (n int) {
 	for _, l := range a.Launches {
 		n += l.Count
 	}

@@ -10,12 +10,12 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/model"
 )
 
-// state shows how things stand when it is asked.
-type state struct {
+// snapshot shows how things stand when it is asked.
+type snapshot struct {
 	model   *model.Model
 	tenants *tenants
 	clock   clock.PassiveClock
@@ -26,8 +26,8 @@ type state struct {
 	offerings map[string]offering
 }
 
-func newState(m *model.Model, t *tenants, c clock.PassiveClock) *state {
-	return &state{model: m, tenants: t, clock: c, offerings: map[string]offering{}}
+func newState(m *model.Model, t *tenants, c clock.PassiveClock) *snapshot {
+	return &snapshot{model: m, tenants: t, clock: c, offerings: map[string]offering{}}
 }
 
 var (
@@ -56,7 +56,7 @@ var (
 	lived = prometheus.NewDesc("muster_machine_seconds_total",
 		"Seconds that machines have lived, by group and purpose. Those of joining machines are counted once they have joined, or as wasted.",
 		[]string{"group", "purpose"}, nil)
-	cost = prometheus.NewDesc("muster_machine_cost_usd_total",
+	paid = prometheus.NewDesc("muster_machine_cost_usd_total",
 		"What machines have cost in USD, by group and purpose, as muster_machine_seconds_total counts them: each second at the "+
 			"spec.pricePerHour that its NodeGroup had.",
 		[]string{"group", "purpose"}, nil)
@@ -94,9 +94,9 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (s *state) Describe(to chan<- *prometheus.Desc) {
+func (s *snapshot) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		groups, prices, chance, evidence, evidenceAt, machines, lived, cost, unused, unusedCost, spend, spent, requests,
+		groups, prices, chance, evidence, evidenceAt, machines, lived, paid, unused, unusedCost, spend, spent, requests,
 		budgetLimit, budgetSpent, budgetCommitted,
 	} {
 		to <- d
@@ -104,7 +104,7 @@ func (s *state) Describe(to chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (s *state) Collect(to chan<- prometheus.Metric) {
+func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 	now := s.clock.Now()
 	amounts := s.model.Amounts(now)
 	if amounts == nil {
@@ -121,9 +121,9 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 		gauge(to, prices, usd(g.MicroUSDPerHour), g.Name)
 		gauge(to, chance, float64(g.Chance(1, now))/1000, g.Name)
 		collectEvidence(to, g.Name, g.Ledger)
-		for _, p := range provisioning.Purposes { // a series that comes and goes is hard to read
-			if post := (provisioning.Post{Group: g.Name, Purpose: p}); amounts[post] == (provisioning.Amount{}) {
-				amounts[post] = provisioning.Amount{}
+		for _, p := range cost.Purposes { // a series that comes and goes is hard to read
+			if post := (cost.Post{Group: g.Name, Purpose: p}); amounts[post] == (cost.Amount{}) {
+				amounts[post] = cost.Amount{}
 			}
 		}
 	}
@@ -133,8 +133,8 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 		}
 		gauge(to, machines, float64(a.Machines), post.Group, post.Purpose.String())
 		counter(to, lived, seconds(a.Milliseconds), post.Group, post.Purpose.String())
-		counter(to, cost, usd(a.MicroUSD), post.Group, post.Purpose.String())
-		if post.Purpose == provisioning.PurposeBooked {
+		counter(to, paid, usd(a.MicroUSD), post.Group, post.Purpose.String())
+		if post.Purpose == cost.PurposeBooked {
 			counter(to, unused, seconds(a.UnusedMilliseconds), post.Group)
 			counter(to, unusedCost, usd(a.UnusedMicroUSD), post.Group)
 		}

@@ -7,21 +7,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/cost"
+	"github.com/muster-dev/muster/provisioning/scaledown"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // tenants remember the tenants of requests: also of those that are gone, as long
 // as a machine is theirs.
 type tenants struct {
 	mu    sync.Mutex
-	byUID map[types.UID]provisioning.Tenant
+	byUID map[types.UID]state.Tenant
 	ended map[types.UID]bool
 	// spent by each so far, in millionths of a USD.
-	spent map[provisioning.Tenant]int64
+	spent map[state.Tenant]int64
 }
 
 func newTenants() *tenants {
-	return &tenants{byUID: map[types.UID]provisioning.Tenant{}, ended: map[types.UID]bool{}, spent: map[provisioning.Tenant]int64{}}
+	return &tenants{byUID: map[types.UID]state.Tenant{}, ended: map[types.UID]bool{}, spent: map[state.Tenant]int64{}}
 }
 
 // set notes a request. A queue that was known stays so when its job has gone.
@@ -31,7 +33,7 @@ func (t *tenants) set(r *provreq.ProvisioningRequest, queue string) {
 	if queue == "" {
 		queue = t.byUID[r.UID].Queue
 	}
-	t.byUID[r.UID] = provisioning.Tenant{Namespace: r.Namespace, Queue: queue}
+	t.byUID[r.UID] = state.Tenant{Namespace: r.Namespace, Queue: queue}
 }
 
 // gone notes that a request has been deleted.
@@ -43,7 +45,7 @@ func (t *tenants) gone(r *provreq.ProvisioningRequest) {
 
 // add adds what was spent since it was last added, and returns all that was spent by
 // each tenant so far.
-func (t *tenants) add(spent []provisioning.Spent) map[provisioning.Tenant]int64 {
+func (t *tenants) add(spent []cost.Spent) map[state.Tenant]int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range spent {
@@ -57,11 +59,11 @@ func (t *tenants) add(spent []provisioning.Spent) map[provisioning.Tenant]int64 
 }
 
 // spend is what the machines of each tenant cost, in millionths of a USD per hour.
-func (t *tenants) spend(f provisioning.Fleet, price func(group string) int64) map[provisioning.Tenant]int64 {
+func (t *tenants) spend(f scaledown.Fleet, price func(group string) int64) map[state.Tenant]int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	needed := map[types.UID]bool{}
-	out := provisioning.Spend(f, price, func(uid types.UID) provisioning.Tenant {
+	out := cost.Spend(f, price, func(uid types.UID) state.Tenant {
 		needed[uid] = true
 		return t.byUID[uid]
 	})

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/text"
 )
 
 // budgetsEvery is how often it is looked whether the status of a CapacityPolicy is to be
@@ -61,7 +61,7 @@ func (c *Controller) writeBudgets(ctx context.Context, p *v1alpha1.CapacityPolic
 	for _, r := range reports {
 		if r.Warning != "" {
 			c.Events.Eventf(updated, nil, corev1.EventTypeWarning, "BudgetSpent", "Provision", "%s",
-				provisioning.Clip(r.Warning, provisioning.NoteLimit))
+				text.Clip(r.Warning, text.NoteLimit))
 		}
 	}
 	return nil

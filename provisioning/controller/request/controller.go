@@ -20,8 +20,9 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 const (
@@ -106,7 +107,7 @@ func (c *Controller) Start(ctx context.Context) error {
 // pass decides once for every request that is due and returns when to look again.
 func (c *Controller) pass(ctx context.Context) (next time.Time) {
 	c.Model.Decide(func() {
-		memo := provisioning.NewMemo()
+		memo := planner.NewMemo()
 		// First which requests are busy, then what is on record: a step that ends in between is
 		// left to the next pass, instead of being decided again from an old record.
 		busy := c.busyRequests()
@@ -123,9 +124,9 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 			snapshot := c.Model.Snapshot(now)
 			snapshot.Memo = memo
 			view := c.Model.View(snapshot, e.Request)
-			step := provisioning.Next(e.Request, view)
+			step := transaction.Next(e.Request, view)
 			c.wakeAt(e.UID, step.At)
-			if step.Do == provisioning.Rest {
+			if step.Do == transaction.Rest {
 				continue
 			}
 			if at, unchanged := c.worded(&e, step, now); unchanged {
@@ -169,8 +170,8 @@ func (c *Controller) woken() (out []types.UID) {
 
 // worded reports whether the step would only report again what the status says
 // already, or says in other words and too soon; at is when it is time.
-func (c *Controller) worded(e *model.Entry, step provisioning.Step, now time.Time) (at time.Time, unchanged bool) {
-	if step.Do != provisioning.Report || len(step.Unbook) > 0 {
+func (c *Controller) worded(e *model.Entry, step transaction.Step, now time.Time) (at time.Time, unchanged bool) {
+	if step.Do != transaction.Report || len(step.Unbook) > 0 {
 		return at, false
 	}
 	old, updated := e.Object.Status, withStep(e.Object, step, now).Status
@@ -188,7 +189,7 @@ func (c *Controller) worded(e *model.Entry, step provisioning.Step, now time.Tim
 }
 
 // carryOut does what the step says, in a goroutine of its own.
-func (c *Controller) carryOut(ctx context.Context, e *model.Entry, step provisioning.Step) {
+func (c *Controller) carryOut(ctx context.Context, e *model.Entry, step transaction.Step) {
 	c.mu.Lock()
 	c.busy[e.UID] = true
 	c.mu.Unlock()
@@ -204,11 +205,11 @@ func (c *Controller) carryOut(ctx context.Context, e *model.Entry, step provisio
 }
 
 // done notes how a step ended and has the next pass look at the request again.
-func (c *Controller) done(ctx context.Context, e *model.Entry, step provisioning.Step, err error) {
+func (c *Controller) done(ctx context.Context, e *model.Entry, step transaction.Step, err error) {
 	c.mu.Lock()
 	delete(c.busy, e.UID)
 	now, exists := c.Model.Request(e.UID)
-	if !exists || now.Status == provisioning.Over {
+	if !exists || now.Status == transaction.Over {
 		delete(c.reported, e.UID)
 	}
 	switch {

@@ -30,8 +30,8 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // site is a controller at work on an API server and a cloud that are both in memory.
@@ -325,7 +325,7 @@ func TestWhatWaitsAgainHoldsNothing(t *testing.T) {
 		s.pass(time.Minute)
 		for _, name := range []string{"a", "b"} {
 			n := s.model.Node(name)
-			if n.Spec.Unschedulable || len(provisioning.BookingsOn(n.Labels, n.Annotations)) > 0 {
+			if n.Spec.Unschedulable || len(state.BookingsOn(n.Labels, n.Annotations)) > 0 {
 				t.Errorf("node %s is still held: %v", name, n.Annotations)
 			}
 		}

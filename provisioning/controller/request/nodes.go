@@ -15,8 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/scaledown"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // nodeWrites is how many nodes one step writes at once.
@@ -82,9 +84,9 @@ var (
 // book puts the request's booking on the node, and the cordon if it takes it whole;
 // the label that lets the gang's pods in only if it is opened. Pods that are there
 // under its key are those of an earlier request, unless it has booked the node already.
-func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, open bool, now time.Time, there []types.UID) error {
+func book(n *corev1.Node, e *model.Entry, p planner.Placement, open bool, now time.Time, there []types.UID) error {
 	since, earlier := now, there
-	for _, b := range provisioning.BookingsOn(n.Labels, n.Annotations) {
+	for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
 		if b.Key != e.Gang.Key {
 			continue
 		}
@@ -99,8 +101,8 @@ func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, open bool, n
 		delete(n.Labels, v1alpha1.BookedLabelPrefix+key)
 		delete(n.Annotations, v1alpha1.BookedLabelPrefix+key)
 	}
-	label := provisioning.BookingLabel(e.Name)
-	set(&n.Annotations, label, provisioning.Booking{UID: e.UID, Queue: e.Gang.Queue, Since: since, Booked: p.Requests,
+	label := state.BookingLabel(e.Name)
+	set(&n.Annotations, label, state.Booking{UID: e.UID, Queue: e.Gang.Queue, Since: since, Booked: p.Requests,
 		Earlier: earlier}.Encode())
 	if open {
 		set(&n.Labels, label, e.Namespace)
@@ -114,7 +116,7 @@ func book(n *corev1.Node, e *model.Entry, p provisioning.Placement, open bool, n
 // unbook takes the request's booking off the node, and Muster's cordon with it
 // unless others have booked the node, too.
 func unbook(n *corev1.Node, e *model.Entry, shared bool) error {
-	label := provisioning.BookingLabel(e.Name)
+	label := state.BookingLabel(e.Name)
 	delete(n.Labels, label)
 	delete(n.Annotations, label)
 	if shared {
@@ -152,7 +154,7 @@ func LiftCordon(n *corev1.Node) error {
 // marked from its birth: with its group (nil where its NodeGroup is gone), its market
 // and its launch. While the launch is in flight the node is cordoned, unless it
 // is already.
-func Adopt(n *corev1.Node, group *v1alpha1.NodeGroup, a provisioning.Adoption) error {
+func Adopt(n *corev1.Node, group *v1alpha1.NodeGroup, a scaledown.Adoption) error {
 	set(&n.Annotations, v1alpha1.LaunchAnnotation, a.Machine.Launch)
 	set(&n.Labels, v1alpha1.NodeGroupLabel, a.Machine.Group)
 	if group != nil {

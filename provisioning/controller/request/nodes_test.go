@@ -13,12 +13,14 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 func entry(uid types.UID) *model.Entry {
-	e := &model.Entry{Request: &provisioning.Request{}}
+	e := &model.Entry{Request: &transaction.Request{}}
 	e.UID, e.Namespace, e.Name, e.Gang.Key = uid, "ns", "gang", "gang"
 	return e
 }
@@ -27,7 +29,7 @@ const opened = true
 
 var (
 	now   = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	whole = provisioning.Placement{Requests: nodegroups.Resources{"nvidia.com/gpu": 8}, Whole: true}
+	whole = planner.Placement{Requests: nodegroups.Resources{"nvidia.com/gpu": 8}, Whole: true}
 )
 
 func TestAHumansCordonIsNotTakenOver(t *testing.T) {
@@ -103,7 +105,7 @@ func TestAClaimIsOpenedByALabel(t *testing.T) {
 	if err := book(n, e, later, opened, now.Add(time.Minute), []types.UID{"earlier", "its-own"}); err != nil {
 		t.Fatal(err)
 	}
-	b := provisioning.BookingsOn(n.Labels, n.Annotations)
+	b := state.BookingsOn(n.Labels, n.Annotations)
 	if len(b) != 1 || !b[0].Open || b[0].Booked["nvidia.com/gpu"] != 4 || !b[0].Since.Equal(now) ||
 		!slices.Equal(b[0].Earlier, []types.UID{"earlier"}) {
 		t.Errorf("opened booking: %+v", b)
@@ -118,7 +120,7 @@ func TestABookingNamesItsTenant(t *testing.T) {
 	if err := book(n, e, whole, opened, now, nil); err != nil {
 		t.Fatal(err)
 	}
-	b := provisioning.BookingsOn(n.Labels, n.Annotations)
+	b := state.BookingsOn(n.Labels, n.Annotations)
 	if len(b) != 1 || b[0].Namespace != "ns" || b[0].Queue != "red" {
 		t.Errorf("bookings: %+v; want one of queue red in namespace ns", b)
 	}

@@ -12,14 +12,14 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // writeStatus patches the request's status to what the step says. The patch
 // carries the version that the step was decided from, so that a process that
 // has lost its leadership cannot overwrite what the new leader has begun.
-func (c *Controller) writeStatus(ctx context.Context, e *model.Entry, step provisioning.Step) error {
+func (c *Controller) writeStatus(ctx context.Context, e *model.Entry, step transaction.Step) error {
 	updated := withStep(e.Object, step, c.Clock.Now())
 	if equality.Semantic.DeepEqual(e.Object.Status, updated.Status) {
 		return nil
@@ -37,7 +37,7 @@ func (c *Controller) writeStatus(ctx context.Context, e *model.Entry, step provi
 }
 
 // withStep is the request as its status will be after the step.
-func withStep(r *provreq.ProvisioningRequest, step provisioning.Step, now time.Time) *provreq.ProvisioningRequest {
+func withStep(r *provreq.ProvisioningRequest, step transaction.Step, now time.Time) *provreq.ProvisioningRequest {
 	out := r.DeepCopy()
 	for _, c := range step.Conditions() {
 		c.ObservedGeneration, c.LastTransitionTime = r.Generation, metav1.NewTime(now)
@@ -47,7 +47,7 @@ func withStep(r *provreq.ProvisioningRequest, step provisioning.Step, now time.T
 		if out.Status.ProvisioningClassDetails == nil {
 			out.Status.ProvisioningClassDetails = map[string]provreq.Detail{}
 		}
-		out.Status.ProvisioningClassDetails[provisioning.AttemptDetail] = provreq.Detail(step.Attempt.Encode())
+		out.Status.ProvisioningClassDetails[transaction.AttemptDetail] = provreq.Detail(step.Attempt.Encode())
 	}
 	return out
 }

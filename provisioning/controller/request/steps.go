@@ -14,24 +14,26 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // do carries out one step. A crash at any point of it is mended by the next
 // step, which is decided from what was written.
-func (c *Controller) do(ctx context.Context, e *model.Entry, step provisioning.Step) error {
+func (c *Controller) do(ctx context.Context, e *model.Entry, step transaction.Step) error {
 	switch step.Do {
-	case provisioning.LookUp:
+	case transaction.LookUp:
 		if err := c.bookNodes(ctx, e, step); err != nil {
 			return err
 		}
 		return c.lookUp(ctx, e)
-	case provisioning.LaunchMachines:
+	case transaction.LaunchMachines:
 		return c.launch(ctx, e, step)
-	case provisioning.TakeBack:
+	case transaction.TakeBack:
 		return TakeBack(ctx, c.Model, c.Providers, step.TakeBack)
-	case provisioning.Begin:
+	case transaction.Begin:
 		// The intent comes first: a process that finds it knows what may exist.
 		if err := c.record(ctx, e, step); err != nil {
 			return err
@@ -41,7 +43,7 @@ func (c *Controller) do(ctx context.Context, e *model.Entry, step provisioning.S
 		if err := c.bookNodes(ctx, e, step); err != nil {
 			return err
 		}
-		if step.Do == provisioning.Book {
+		if step.Do == transaction.Book {
 			return nil
 		}
 		return c.record(ctx, e, step)
@@ -51,7 +53,7 @@ func (c *Controller) do(ctx context.Context, e *model.Entry, step provisioning.S
 // record writes the step to the request's status, tells people of it, and learns
 // from it. That a request is Provisioned is told by its condition alone: an event
 // beside would be a fifth of all that is written for it.
-func (c *Controller) record(ctx context.Context, e *model.Entry, step provisioning.Step) error {
+func (c *Controller) record(ctx context.Context, e *model.Entry, step transaction.Step) error {
 	if err := c.writeStatus(ctx, e, step); err != nil {
 		return err
 	}
@@ -60,11 +62,11 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step provisioni
 	}
 	message := step.Condition.Message
 	switch step.Do {
-	case provisioning.Report:
+	case transaction.Report:
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.reported[e.UID] = c.Clock.Now()
-	case provisioning.Begin:
+	case transaction.Begin:
 		for _, l := range step.Attempt.Launches {
 			showLosses(l.Group)
 		}
@@ -73,19 +75,19 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step provisioni
 			reason = "LaunchShared"
 		}
 		c.event(e, corev1.EventTypeNormal, reason, message)
-	case provisioning.Replace:
+	case transaction.Replace:
 		for _, m := range step.Attempt.Replacements[len(step.Attempt.Replacements)-1].Lost {
 			lost.WithLabelValues(m.Group, stageLaunching).Inc()
 		}
 		c.event(e, corev1.EventTypeWarning, "MachineReplaced", message)
-	case provisioning.RollBack:
+	case transaction.RollBack:
 		c.event(e, corev1.EventTypeWarning, "LaunchRolledBack", message)
-	case provisioning.Repair:
+	case transaction.Repair:
 		repaired.Inc()
 		c.event(e, corev1.EventTypeWarning, "BookingRepaired", message)
-	case provisioning.Tell:
+	case transaction.Tell:
 		stage := stageBooked
-		if e.Status == provisioning.Over {
+		if e.Status == transaction.Over {
 			stage = stageUsed
 		}
 		for _, n := range step.Lost {
@@ -93,11 +95,11 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step provisioni
 		}
 		c.Model.LossTold(e.UID, step.Lost)
 		if len(step.Lost) > 0 {
-			c.event(e, corev1.EventTypeWarning, provisioning.ReasonMachineLost, provisioning.LossMessage(step.Lost))
+			c.event(e, corev1.EventTypeWarning, transaction.ReasonMachineLost, transaction.LossMessage(step.Lost))
 		} else {
 			c.event(e, corev1.EventTypeWarning, step.Condition.Reason, message)
 		}
-	case provisioning.Fail, provisioning.Expire:
+	case transaction.Fail, transaction.Expire:
 		c.event(e, corev1.EventTypeWarning, step.Condition.Reason, message)
 	}
 	return nil
@@ -121,17 +123,17 @@ func (c *Controller) lookUp(ctx context.Context, e *model.Entry) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return c.record(ctx, e, provisioning.NoTemplates(e.Request, missing))
+	return c.record(ctx, e, transaction.NoTemplates(e.Request, missing))
 }
 
 // launch calls the clouds for the machines of the attempt, group after group. It
 // stops at the first refusal: there is no use in the rest of a gang.
-func (c *Controller) launch(ctx context.Context, e *model.Entry, step provisioning.Step) error {
+func (c *Controller) launch(ctx context.Context, e *model.Entry, step transaction.Step) error {
 	for _, call := range step.Launch {
 		err := c.call(ctx, e, call)
 		if refusal := cloudprovider.Refusal(err); refusal != nil {
 			view := c.Model.View(c.Model.Snapshot(c.Clock.Now()), e.Request)
-			return c.record(ctx, e, provisioning.Refused(e.Request, view, call, refusal))
+			return c.record(ctx, e, transaction.Refused(e.Request, view, call, refusal))
 		}
 		if err != nil {
 			c.event(e, corev1.EventTypeWarning, "LaunchFailed", fmt.Sprintf("Group %s: %v; the call is retried until spec.joinTimeout", call.Group,
@@ -143,7 +145,7 @@ func (c *Controller) launch(ctx context.Context, e *model.Entry, step provisioni
 }
 
 // call makes one call, and tells the model of the machines that exist after it.
-func (c *Controller) call(ctx context.Context, e *model.Entry, call provisioning.Call) error {
+func (c *Controller) call(ctx context.Context, e *model.Entry, call transaction.Call) error {
 	group := c.Model.Group(call.Group)
 	if group == nil {
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "NodeGroupGone", Message: "the NodeGroup has been deleted"}
@@ -213,7 +215,7 @@ func providerOf(m *model.Model, providers map[v1alpha1.Provider]cloudprovider.Pr
 
 // bookNodes books and unbooks the nodes of the step, many at once. Where the API
 // server will not have it, and nothing else is to be done, the request says so.
-func (c *Controller) bookNodes(ctx context.Context, e *model.Entry, step provisioning.Step) error {
+func (c *Controller) bookNodes(ctx context.Context, e *model.Entry, step transaction.Step) error {
 	changes := c.unbookings(e, step)
 	for _, p := range step.Book {
 		changes = append(changes, nodeChange{p.Node, func(n *corev1.Node) error {
@@ -221,14 +223,14 @@ func (c *Controller) bookNodes(ctx context.Context, e *model.Entry, step provisi
 		}})
 	}
 	err := c.changeNodes(ctx, changes)
-	if (step.Do == provisioning.Book || step.Do == provisioning.Repair) && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
-		return errors.Join(err, c.record(ctx, e, provisioning.NotBooked(e.Request, err)))
+	if (step.Do == transaction.Book || step.Do == transaction.Repair) && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
+		return errors.Join(err, c.record(ctx, e, transaction.NotBooked(e.Request, err)))
 	}
 	return err
 }
 
 // unbookings are the changes of the nodes that the step unbooks.
-func (c *Controller) unbookings(e *model.Entry, step provisioning.Step) (changes []nodeChange) {
+func (c *Controller) unbookings(e *model.Entry, step transaction.Step) (changes []nodeChange) {
 	if len(step.Unbook) == 0 {
 		return nil
 	}
@@ -249,7 +251,7 @@ func (c *Controller) shared(uid types.UID, nodes []string) map[string]bool {
 	out := map[string]bool{}
 	all := c.Model.Snapshot(c.Clock.Now()).Nodes
 	for _, name := range nodes {
-		if n := all.Find(name); n != nil && slices.ContainsFunc(n.Bookings, func(b provisioning.Booking) bool { return b.UID != uid }) {
+		if n := all.Find(name); n != nil && slices.ContainsFunc(n.Bookings, func(b state.Booking) bool { return b.UID != uid }) {
 			out[name] = true
 		}
 	}
@@ -257,5 +259,5 @@ func (c *Controller) shared(uid types.UID, nodes []string) map[string]bool {
 }
 
 func (c *Controller) event(e *model.Entry, kind, reason, message string) {
-	c.Events.Eventf(e.Object, nil, kind, reason, "Provision", "%s", provisioning.Clip(message, provisioning.NoteLimit))
+	c.Events.Eventf(e.Object, nil, kind, reason, "Provision", "%s", text.Clip(message, text.NoteLimit))
 }

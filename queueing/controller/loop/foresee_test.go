@@ -15,7 +15,8 @@ import (
 	autoscaling "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -132,14 +133,14 @@ func TestForecastsExpectArrivals(t *testing.T) {
 
 // TestForecastsKnowHowLongLaunchesTake: those of the group took an hour, and one has begun.
 func TestForecastsKnowHowLongLaunchesTake(t *testing.T) {
-	launch := func(r *autoscaling.ProvisioningRequest, phase provisioning.AttemptPhase, began time.Time) {
-		a := provisioning.Attempt{Number: 1, Phase: phase, Started: began, Launches: []provisioning.GroupCount{{Group: "pool", Count: 1}}}
-		r.Status.ProvisioningClassDetails = map[string]autoscaling.Detail{provisioning.AttemptDetail: autoscaling.Detail(a.Encode())}
+	launch := func(r *autoscaling.ProvisioningRequest, phase transaction.AttemptPhase, began time.Time) {
+		a := transaction.Attempt{Number: 1, Phase: phase, Started: began, Launches: []planner.GroupCount{{Group: "pool", Count: 1}}}
+		r.Status.ProvisioningClassDetails = map[string]autoscaling.Detail{transaction.AttemptDetail: autoscaling.Detail(a.Encode())}
 	}
 	objects := append(queueOf("4", capacityRule), workloadOf("train", "4"))
 	for _, name := range []string{"a", "b", "c"} {
 		r := &autoscaling.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
-		launch(r, provisioning.Done, start.Add(-2*time.Hour))
+		launch(r, transaction.Done, start.Add(-2*time.Hour))
 		r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Provisioned, Status: metav1.ConditionTrue,
 			LastTransitionTime: metav1.NewTime(start.Add(-time.Hour))}}
 		objects = append(objects, r)
@@ -148,7 +149,7 @@ func TestForecastsKnowHowLongLaunchesTake(t *testing.T) {
 	w.run(time.Second)
 	r := &autoscaling.ProvisioningRequest{}
 	w.get("train-capacity-1", r)
-	launch(r, provisioning.Launching, w.now)
+	launch(r, transaction.Launching, w.now)
 	r.Status.Conditions = []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted",
 		LastTransitionTime: metav1.NewTime(w.now)}}
 	if err := w.api.Status().Update(t.Context(), r); err != nil {

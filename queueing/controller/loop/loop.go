@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
@@ -31,7 +31,7 @@ import (
 // says may be out of date, and nothing rests on it.
 type Capacity interface {
 	// Snapshot is cheap and does not block. The caller does not change it.
-	Snapshot(now time.Time) *provisioning.Snapshot
+	Snapshot(now time.Time) *planner.Snapshot
 	// Distinguish says that something selects on these node labels, so that plans for them
 	// stay cheap.
 	Distinguish(labels ...string)
@@ -111,7 +111,7 @@ type Loop struct {
 func New(c client.Client, live client.Reader, config Config) *Loop {
 	var plan scheduler.Planner
 	if config.Capacity != nil {
-		plan = provisioning.Plan
+		plan = planner.Plan
 	}
 	l := &Loop{
 		writer: writes.NewWriter(c, live), log: logr.Discard(), now: time.Now, rest: func(time.Duration) {},

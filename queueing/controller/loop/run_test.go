@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -228,13 +228,13 @@ func TestFinalizersOfKueue(t *testing.T) {
 // machines are a picture that counts how often it is asked for.
 type machines struct {
 	asked int
-	free  *provisioning.Snapshot
+	free  *planner.Snapshot
 	keys  []string
 }
 
-func (m *machines) Distinguish(keys ...string)                { m.keys = keys }
-func (m *machines) Changed() <-chan struct{}                  { return nil }
-func (m *machines) Snapshot(time.Time) *provisioning.Snapshot { m.asked++; return m.free }
+func (m *machines) Distinguish(keys ...string)           { m.keys = keys }
+func (m *machines) Changed() <-chan struct{}             { return nil }
+func (m *machines) Snapshot(time.Time) *planner.Snapshot { m.asked++; return m.free }
 
 // TestAdviceIsAskedForWhenItMatters: not without a check that books machines; with one, the
 // Workloads that wait are judged again when the machines change.
@@ -250,7 +250,7 @@ func TestAdviceIsAskedForWhenItMatters(t *testing.T) {
 			objects := append(queueOf("8", capacityRule), workloadOf("train", "4"))
 			objects[2] = tt.check
 			w := newWorld(t, nil, objects...)
-			m := &machines{free: provisioning.NewSnapshot(start, provisioning.NewNodes(), nil, nil)}
+			m := &machines{free: planner.NewSnapshot(start, planner.NewNodes(), nil, nil)}
 			w.loop.capacity = &advisor{source: m, stale: true}
 			w.run(10 * time.Second)
 			asked := m.asked

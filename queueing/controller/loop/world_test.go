@@ -26,7 +26,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/writes"
@@ -48,7 +48,7 @@ type world struct {
 	// settings and machines hold from the next restart on. Without machines there is
 	// no advice.
 	settings config.Config
-	machines *provisioning.Snapshot
+	machines *planner.Snapshot
 	// blind says that the informers bring nothing.
 	blind bool
 	seen  map[types.UID]client.Object
@@ -132,11 +132,11 @@ func (w *world) restart(faults func(client.WithWatch) client.WithWatch) {
 }
 
 // advice is what the provisioner says about machines, the same at all times.
-type advice struct{ machines *provisioning.Snapshot }
+type advice struct{ machines *planner.Snapshot }
 
-func (a advice) Snapshot(time.Time) *provisioning.Snapshot { return a.machines }
-func (a advice) Distinguish(...string)                     {}
-func (a advice) Changed() <-chan struct{}                  { return nil }
+func (a advice) Snapshot(time.Time) *planner.Snapshot { return a.machines }
+func (a advice) Distinguish(...string)                {}
+func (a advice) Changed() <-chan struct{}             { return nil }
 
 // recorder writes down which Events users get.
 type recorder struct{ w *world }

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/lifecycle"
 )
 
@@ -198,5 +198,5 @@ func (w *Writer) Event(object *kueue.Workload, kind, reason, message string) {
 	if kind == corev1.EventTypeNormal && !w.eventRate.AllowN(w.Now(), 1) {
 		return
 	}
-	w.Recorder.Eventf(object, nil, kind, reason, reason, "%s", provisioning.Clip(message, provisioning.NoteLimit))
+	w.Recorder.Eventf(object, nil, kind, reason, reason, "%s", text.Clip(message, text.NoteLimit))
 }

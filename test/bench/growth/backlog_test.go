@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
@@ -41,7 +42,7 @@ type backlog struct {
 	queues, created, versions int
 	running                   []*kueue.Workload
 	// picture is that of the machines.
-	picture func() *provisioning.Snapshot
+	picture func() *planner.Snapshot
 	// judged counts the Workloads that verdicts were about, planned the plans that
 	// were asked for.
 	judged, planned int
@@ -57,22 +58,22 @@ func newBacklog(queues, pending int) *backlog {
 // newWaitForMachines has so many Workloads wait, in one queue that has the quota for
 // them, for machines that are not to be had.
 func newWaitForMachines(pending int) *backlog {
-	none := func(*provisioning.Snapshot, provisioning.Gang, provisioning.Policy) provisioning.Verdict {
-		return provisioning.Verdict{Outcome: provisioning.Wait, Reasons: []provisioning.Reason{{Code: provisioning.CodeNoRoom, Message: "none"}}}
+	none := func(*planner.Snapshot, state.Gang, state.Policy) planner.Verdict {
+		return planner.Verdict{Outcome: planner.Wait, Reasons: []planner.Reason{{Code: planner.CodeNoRoom, Message: "none"}}}
 	}
-	return newSeekers(pending, none, func() *provisioning.Snapshot {
-		return provisioning.NewSnapshot(noon, provisioning.NewNodes(), nil, nil)
+	return newSeekers(pending, none, func() *planner.Snapshot {
+		return planner.NewSnapshot(noon, planner.NewNodes(), nil, nil)
 	})
 }
 
 // newWaitForFleet has so many Workloads wait for a fleet that is in use and may not grow.
 func newWaitForFleet(f *fleet, pending int) *backlog {
-	return newSeekers(pending, provisioning.Plan, f.change)
+	return newSeekers(pending, planner.Plan, f.change)
 }
 
-func newSeekers(pending int, plan scheduler.Planner, picture func() *provisioning.Snapshot) *backlog {
+func newSeekers(pending int, plan scheduler.Planner, picture func() *planner.Snapshot) *backlog {
 	b := &backlog{queues: 1, picture: picture}
-	b.state = queueing.New(config.Config{}, func(s *provisioning.Snapshot, g provisioning.Gang, p provisioning.Policy) provisioning.Verdict {
+	b.state = queueing.New(config.Config{}, func(s *planner.Snapshot, g state.Gang, p state.Policy) planner.Verdict {
 		b.planned++
 		return plan(s, g, p)
 	})

@@ -14,8 +14,9 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 const (
@@ -111,7 +112,7 @@ func (f *fleet) node(i int) *corev1.Node {
 }
 
 // change has one node change and a picture taken, as after each event of a watch.
-func (f *fleet) change() *provisioning.Snapshot {
+func (f *fleet) change() *planner.Snapshot {
 	n := f.node(f.random.IntN(f.nodes))
 	// One more, or one less, of what every node may lose to the system.
 	n.Status.Allocatable[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(f.random.Int64N(2), resource.DecimalSI)
@@ -121,20 +122,20 @@ func (f *fleet) change() *provisioning.Snapshot {
 
 // gang asks for 64 machines, and for a pod beside them that any node might have room
 // for but none has: so all of the fleet is looked at.
-func gang() provisioning.Gang {
-	podSet := func(name string, count int, requests corev1.ResourceList) provisioning.PodSet {
+func gang() state.Gang {
+	podSet := func(name string, count int, requests corev1.ResourceList) state.PodSet {
 		t := &corev1.PodTemplateSpec{}
 		t.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: requests}}}
-		return provisioning.PodSet{Name: name, Count: count, Template: t}
+		return state.PodSet{Name: name, Count: count, Template: t}
 	}
-	return provisioning.Gang{Namespace: corev1.NamespaceDefault, Name: "default/gang", PodSets: []provisioning.PodSet{
+	return state.Gang{Namespace: corev1.NamespaceDefault, Name: "default/gang", PodSets: []state.PodSet{
 		podSet("workers", 64, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), gpu: resource.MustParse("8")}),
 		podSet("launcher", 1, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("768Gi")}),
 	}}
 }
 
-func plan(s *provisioning.Snapshot) provisioning.Verdict {
-	return provisioning.Plan(s, gang(), provisioning.DefaultPolicy(provisioning.AtomicScaleUp))
+func plan(s *planner.Snapshot) planner.Verdict {
+	return planner.Plan(s, gang(), state.DefaultPolicy(state.AtomicScaleUp))
 }
 
 // TestFleet holds what the measures rest on.
@@ -149,7 +150,7 @@ func TestFleet(t *testing.T) {
 	for _, l := range v.Launches {
 		machines += l.Count
 	}
-	if v.Outcome != provisioning.Launch || machines != 64 && machines != 65 {
+	if v.Outcome != planner.Launch || machines != 64 && machines != 65 {
 		t.Errorf("the plan is %s of %d machines: %s", v.Outcome, machines, v.Message())
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/test/bench/curve"
 )
 
@@ -86,7 +86,7 @@ func growFleet(b *testing.B, into *curve.Curves, nodes int, alike alike) {
 	measure(b, into.Of(at("picture after a node changed"), curve.Nanoseconds), nodes, "picture", func() { f.change() })
 	s := f.change()
 	measure(b, into.Of(at("plan of a gang of 64"), curve.Nanoseconds), nodes, "plan", func() {
-		if v := plan(s); v.Outcome != provisioning.Launch {
+		if v := plan(s); v.Outcome != planner.Launch {
 			b.Fatalf("the plan is %s: %s", v.Outcome, v.Message())
 		}
 	})

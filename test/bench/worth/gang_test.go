@@ -15,8 +15,11 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 const (
@@ -36,7 +39,7 @@ var began = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // gang is a request with the job behind it.
 type gang struct {
-	request provisioning.Request
+	request transaction.Request
 	runs    time.Duration
 	// machines that were launched for it and are there.
 	machines []*machine
@@ -65,7 +68,7 @@ type gang struct {
 func newWorld(seed uint64, gangs int, off without) *world {
 	w := &world{
 		without: off, now: began, offerings: market(rand.New(rand.NewPCG(seed, 1)), began),
-		nodes: provisioning.NewNodes(), machines: map[string]*machine{}, ledger: provisioning.NewLedger(),
+		nodes: planner.NewNodes(), machines: map[string]*machine{}, ledger: cost.NewLedger(),
 	}
 	w.ledger.Open(began)
 	random := rand.New(rand.NewPCG(seed, 2))
@@ -99,13 +102,13 @@ func newGang(i, machines int, at time.Time, runs time.Duration) *gang {
 		corev1.ResourceCPU: resource.MustParse("64"), gpu: *resource.NewQuantity(gpusPerMachine, resource.DecimalSI),
 	}}}}
 	uid := types.UID(name)
-	return &gang{runs: runs, learned: map[string]v1alpha1.NodeGroupStatus{}, request: provisioning.Request{
+	return &gang{runs: runs, learned: map[string]v1alpha1.NodeGroupStatus{}, request: transaction.Request{
 		UID: uid, Namespace: "ns", Name: name, Created: at, ValidFor: 7 * 24 * time.Hour, PodsHeld: true, Pods: machines,
-		Gang: provisioning.Gang{Namespace: "ns", Name: "ns/" + name, UID: uid, Key: name, PodSets: []provisioning.PodSet{
-			provisioning.NewPodSet("ns", "workers", machines, template, fit.Objects{}),
+		Gang: state.Gang{Namespace: "ns", Name: "ns/" + name, UID: uid, Key: name, PodSets: []state.PodSet{
+			state.NewPodSet("ns", "workers", machines, template, fit.Objects{}),
 		}},
-		Policy:  provisioning.DefaultPolicy(provisioning.AtomicScaleUp),
-		Attempt: provisioning.Attempt{Phase: provisioning.Done},
+		Policy:  state.DefaultPolicy(state.AtomicScaleUp),
+		Attempt: transaction.Attempt{Phase: transaction.Done},
 	}}
 }
 
@@ -114,12 +117,12 @@ func (g *gang) token() string {
 	if g.request.Attempt.Number == 0 {
 		return ""
 	}
-	return provisioning.Token(g.request.UID, g.request.Attempt.Number)
+	return state.Token(g.request.UID, g.request.Attempt.Number)
 }
 
 func (g *gang) decides(now time.Time) bool {
 	due := g.due || !g.lookAt.IsZero() && !now.Before(g.lookAt)
-	return due && !g.calling && g.request.Status != provisioning.Over && !g.boots() &&
+	return due && !g.calling && g.request.Status != transaction.Over && !g.boots() &&
 		(!now.Before(g.pausedUntil) || len(g.machines) > 0)
 }
 
@@ -145,16 +148,16 @@ func (g *gang) mayUse(o *offering, off without) bool {
 }
 
 // take does what a step says. It says whether there may be another one to take at once.
-func (w *world) take(g *gang, s provisioning.Step) bool {
+func (w *world) take(g *gang, s transaction.Step) bool {
 	r := &g.request
 	w.learn(g, s.Lessons)
 	for _, name := range s.Unbook {
-		if n := w.nodes.Find(name); s.Do != provisioning.Report || !slices.Contains(g.kept, name) {
+		if n := w.nodes.Find(name); s.Do != transaction.Report || !slices.Contains(g.kept, name) {
 			g.unbook(w, n)
 		}
 	}
 	for _, p := range s.Book {
-		w.change(p.Node, func(n *provisioning.Node) { g.booked(n, p, s.Open, w.now) })
+		w.change(p.Node, func(n *state.Node) { g.booked(n, p, s.Open, w.now) })
 	}
 	r.Attempt = s.Attempt
 	r.Gang.Launch = ""
@@ -162,33 +165,33 @@ func (w *world) take(g *gang, s provisioning.Step) bool {
 		r.Gang.Launch = g.token()
 	}
 	switch s.Do {
-	case provisioning.Rest, provisioning.Report:
+	case transaction.Rest, transaction.Report:
 		r.Provisioned = s.Condition
 		g.lookAt = s.At
 		return false
-	case provisioning.LaunchMachines:
+	case transaction.LaunchMachines:
 		w.launch(g, s.Launch[0])
 		return false
-	case provisioning.Begin, provisioning.Book:
+	case transaction.Begin, transaction.Book:
 		return true
-	case provisioning.RollBack:
+	case transaction.RollBack:
 		if w.without == ledger {
 			w.pause(g)
 		}
 		return true
-	case provisioning.TakeBack:
+	case transaction.TakeBack:
 		for _, m := range s.TakeBack {
 			w.end(m.Name)
 		}
 		return true
-	case provisioning.Provision:
-		r.Status, r.Provisioned = provisioning.Provisioned, s.Condition
+	case transaction.Provision:
+		r.Status, r.Provisioned = transaction.Provisioned, s.Condition
 		r.Provisioned.LastTransitionTime = metav1.NewTime(w.now)
 		g.kept = nil
 		w.start(g)
 		return true
-	case provisioning.Consume:
-		r.Status = provisioning.Over
+	case transaction.Consume:
+		r.Status = transaction.Over
 		w.release(g)
 		return false
 	}
@@ -209,19 +212,19 @@ func (w *world) pause(g *gang) {
 }
 
 // booked has a node booked as the placement says.
-func (g *gang) booked(n *provisioning.Node, p provisioning.Placement, open bool, now time.Time) {
-	n.Bookings = slices.DeleteFunc(n.Bookings, func(b provisioning.Booking) bool { return b.UID == g.request.UID })
-	n.Bookings = append(n.Bookings, provisioning.Booking{
+func (g *gang) booked(n *state.Node, p planner.Placement, open bool, now time.Time) {
+	n.Bookings = slices.DeleteFunc(n.Bookings, func(b state.Booking) bool { return b.UID == g.request.UID })
+	n.Bookings = append(n.Bookings, state.Booking{
 		Key: g.request.Gang.Key, Namespace: g.request.Namespace, UID: g.request.UID, Open: open,
 		Booked: p.Requests, Remaining: p.Requests.Clone(), Since: now,
 	})
-	n.Cordon = provisioning.Held
+	n.Cordon = state.Held
 }
 
-func (g *gang) unbook(w *world, n *provisioning.Node) {
+func (g *gang) unbook(w *world, n *state.Node) {
 	g.kept = slices.DeleteFunc(g.kept, func(name string) bool { return name == n.Name })
-	w.change(n.Name, func(n *provisioning.Node) {
-		n.Bookings = slices.DeleteFunc(n.Bookings, func(b provisioning.Booking) bool { return b.UID == g.request.UID })
+	w.change(n.Name, func(n *state.Node) {
+		n.Bookings = slices.DeleteFunc(n.Bookings, func(b state.Booking) bool { return b.UID == g.request.UID })
 	})
 }
 
@@ -230,7 +233,7 @@ func (w *world) start(g *gang) {
 	g.started = w.now
 	on := slices.Collect(w.nodes.BookedBy(g.request.UID))
 	for _, n := range on {
-		w.change(n.Name, func(n *provisioning.Node) {
+		w.change(n.Name, func(n *state.Node) {
 			for i := range n.Bookings {
 				if b := &n.Bookings[i]; b.UID == g.request.UID {
 					n.Free = n.Free.Clone()
@@ -239,14 +242,14 @@ func (w *world) start(g *gang) {
 					b.Came, b.Remaining, b.Running = []nodegroups.Resources{b.Booked}, nodegroups.Resources{}, 1
 				}
 			}
-			n.Pods, n.InFlight, n.Cordon = 1, false, provisioning.Open
+			n.Pods, n.InFlight, n.Cordon = 1, false, state.Open
 		})
 	}
 	w.at(w.now.Add(g.runs), func() {
 		g.ended = w.now
 		for _, n := range on {
-			w.change(n.Name, func(n *provisioning.Node) {
-				n.Pods, n.Free, n.Bookings, n.Cordon = 0, n.Allocatable.Clone(), nil, provisioning.Held
+			w.change(n.Name, func(n *state.Node) {
+				n.Pods, n.Free, n.Bookings, n.Cordon = 0, n.Allocatable.Clone(), nil, state.Held
 			})
 		}
 	})
@@ -256,22 +259,22 @@ func (w *world) start(g *gang) {
 func (w *world) release(g *gang) {
 	for _, m := range g.machines {
 		if n := w.nodes.Find(m.Name); n != nil && n.InFlight {
-			w.change(m.Name, func(n *provisioning.Node) { n.InFlight, n.Cordon = false, provisioning.Held })
+			w.change(m.Name, func(n *state.Node) { n.InFlight, n.Cordon = false, state.Held })
 		}
 	}
 }
 
 // keep has the machines that came kept for the gang, where Muster would roll its
 // attempt back.
-func (w *world) keep(g *gang, s provisioning.Step) {
+func (w *world) keep(g *gang, s transaction.Step) {
 	w.learn(g, s.Lessons)
 	for _, m := range g.machines {
-		if provisioning.AttemptToken(m.Launch) == g.token() {
+		if state.AttemptToken(m.Launch) == g.token() {
 			g.kept = append(g.kept, m.Name)
 		}
 	}
 	g.request.Attempt = s.Attempt
-	g.request.Attempt.Phase = provisioning.Done
+	g.request.Attempt.Phase = transaction.Done
 	g.request.Gang.Launch = ""
 	g.keptUntil = w.now.Add(patience)
 	w.at(g.keptUntil, func() { w.giveUp(g) })
@@ -284,9 +287,9 @@ func (w *world) joined(g *gang) {
 	pod[corev1.ResourcePods] = 1
 	for _, name := range g.kept {
 		if n := w.nodes.Find(name); n != nil && n.InFlight {
-			w.change(name, func(n *provisioning.Node) {
+			w.change(name, func(n *state.Node) {
 				n.InFlight = false
-				g.booked(n, provisioning.Placement{Node: name, Requests: pod}, false, w.now)
+				g.booked(n, planner.Placement{Node: name, Requests: pod}, false, w.now)
 			})
 		}
 	}
@@ -294,7 +297,7 @@ func (w *world) joined(g *gang) {
 
 // giveUp takes back the pieces that nothing came to for too long.
 func (w *world) giveUp(g *gang) {
-	if g.request.Status != provisioning.Pending || w.now.Before(g.keptUntil) {
+	if g.request.Status != transaction.Pending || w.now.Before(g.keptUntil) {
 		return
 	}
 	if g.request.Attempt.InFlight() || g.calling {

@@ -21,7 +21,10 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/cost"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // without is what is switched off.
@@ -57,10 +60,10 @@ type world struct {
 	without   without
 	now       time.Time
 	offerings []*offering
-	nodes     *provisioning.Nodes
+	nodes     *planner.Nodes
 	machines  map[string]*machine
 	gangs     []*gang
-	ledger    *provisioning.Ledger
+	ledger    *cost.Ledger
 	agenda    agenda
 	planned   int
 	// launches counts the calls for machines, and refused those that got less.
@@ -143,7 +146,7 @@ func (w *world) decide() {
 		for _, g := range w.gangs {
 			for w.failure == nil && g.decides(w.now) {
 				g.due, g.lookAt = false, time.Time{}
-				g.due = w.take(g, provisioning.Next(&g.request, w.view(g)))
+				g.due = w.take(g, transaction.Next(&g.request, w.view(g)))
 				again = again || g.due
 			}
 		}
@@ -158,7 +161,7 @@ func (w *world) wakeAll() {
 }
 
 // view is what a gang's next step depends on.
-func (w *world) view(g *gang) provisioning.View {
+func (w *world) view(g *gang) transaction.View {
 	var groups []nodegroups.Group
 	for _, o := range w.offerings {
 		if !g.mayUse(o, w.without) {
@@ -173,9 +176,9 @@ func (w *world) view(g *gang) provisioning.View {
 		}
 		groups = append(groups, nodegroups.GroupFrom(o.object, status, o.state.Live))
 	}
-	v := provisioning.View{Snapshot: provisioning.NewSnapshot(w.now, w.nodes, groups, nil)}
+	v := transaction.View{Snapshot: planner.NewSnapshot(w.now, w.nodes, groups, nil)}
 	for _, m := range g.machines {
-		if provisioning.AttemptToken(m.Launch) == g.token() {
+		if state.AttemptToken(m.Launch) == g.token() {
 			v.Machines = append(v.Machines, m.Machine)
 		}
 	}
@@ -183,7 +186,7 @@ func (w *world) view(g *gang) provisioning.View {
 }
 
 // learn takes in what launches of a gang have taught.
-func (w *world) learn(g *gang, lessons []provisioning.Lesson) {
+func (w *world) learn(g *gang, lessons []transaction.Lesson) {
 	for _, l := range lessons {
 		o := w.offering(l.Group)
 		o.status = nodegroups.Learn(o.status, l.LaunchAttempt)
@@ -199,7 +202,7 @@ func (w *world) offering(name string) *offering {
 }
 
 // launch makes a call of a gang's attempt, and has it answered after a while.
-func (w *world) launch(g *gang, c provisioning.Call) {
+func (w *world) launch(g *gang, c transaction.Call) {
 	g.calling = true
 	w.at(w.now.Add(callTime), func() {
 		g.calling, g.due = false, true
@@ -220,7 +223,7 @@ func (w *world) launch(g *gang, c provisioning.Call) {
 		}
 		w.refused++
 		v := w.view(g)
-		s := provisioning.Refused(&g.request, v, c, &cloudprovider.Error{Class: refusal.Class, Code: refusal.Code, Message: refusal.Message})
+		s := transaction.Refused(&g.request, v, c, &cloudprovider.Error{Class: refusal.Class, Code: refusal.Code, Message: refusal.Message})
 		if w.without == atomicity && len(v.Machines) > 0 {
 			w.keep(g, s)
 		} else {
@@ -236,9 +239,9 @@ func (w *world) join(m *machine) {
 	}
 	m.State = cloudprovider.Running
 	room := nodegroups.ResourcesFrom(nodegroups.Allocatable(m.of.object.Spec.Template))
-	w.nodes.Set(&provisioning.Node{
+	w.nodes.Set(&state.Node{
 		Name: m.Name, ProviderID: m.ProviderID, Group: m.Group, Labels: nodegroups.Labels(m.of.object),
-		Ready: true, Cordon: provisioning.Joining, Launch: m.Launch, InFlight: true, Machine: &m.Machine,
+		Ready: true, Cordon: state.Joining, Launch: m.Launch, InFlight: true, Machine: &m.Machine,
 		Allocatable: room, Free: room.Clone(), Created: w.now,
 	})
 	m.gang.due = true
@@ -254,14 +257,14 @@ func (w *world) end(name string) {
 	m.State = cloudprovider.Terminated
 	m.of.state.Live--
 	w.nodes.Delete(name)
-	w.ledger.Put(name, provisioning.Use{}, w.now)
+	w.ledger.Put(name, cost.Use{}, w.now)
 	delete(w.machines, name)
 	m.gang.machines = slices.DeleteFunc(m.gang.machines, func(o *machine) bool { return o == m })
 }
 
 // change puts a changed node in the place of the one of that name. One that has come
 // free is given back after a while, unless somebody has it by then.
-func (w *world) change(name string, f func(*provisioning.Node)) {
+func (w *world) change(name string, f func(*state.Node)) {
 	n := *w.nodes.Find(name)
 	n.Bookings = slices.Clone(n.Bookings)
 	f(&n)
@@ -288,16 +291,16 @@ func (w *world) giveBack(name string) {
 // book puts down what every machine is for from now on.
 func (w *world) book() {
 	for name, m := range w.machines {
-		phase := provisioning.Done
-		if a := m.gang.request.Attempt; m.gang.request.Status != provisioning.Over && provisioning.AttemptToken(m.Launch) == m.gang.token() && a.InFlight() {
+		phase := transaction.Done
+		if a := m.gang.request.Attempt; m.gang.request.Status != transaction.Over && state.AttemptToken(m.Launch) == m.gang.token() && a.InFlight() {
 			phase = a.Phase
 		}
 		n := w.nodes.Find(name)
-		purpose := provisioning.PurposeOf(m.Machine, phase, n)
+		purpose := cost.PurposeOf(m.Machine, phase, n)
 		if n == nil && slices.Contains(m.gang.kept, name) {
-			purpose = provisioning.PurposeJoining
+			purpose = cost.PurposeJoining
 		}
-		w.ledger.Put(name, provisioning.Use{Group: m.Group, Purpose: purpose, Shares: []provisioning.Share{{MicroUSDPerHour: m.of.price()}}}, w.now)
+		w.ledger.Put(name, cost.Use{Group: m.Group, Purpose: purpose, Shares: []cost.Share{{MicroUSDPerHour: m.of.price()}}}, w.now)
 	}
 }
 
@@ -327,7 +330,7 @@ func (w *world) result() (r result) {
 	for post, amount := range w.ledger.Amounts(w.now) {
 		took := time.Duration(amount.Milliseconds) * time.Millisecond
 		r.paidMicroUSD += amount.MicroUSD
-		if post.Purpose == provisioning.PurposeUsed {
+		if post.Purpose == cost.PurposeUsed {
 			r.used += took
 		} else {
 			r.waste += took

@@ -13,7 +13,8 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // brokenCase breaks a promise in one way.
@@ -142,7 +143,7 @@ func TestWholeIsBroken(t *testing.T) {
 		}, []string{"P1 whole: ProvisioningRequest team/gang", "room for 1 of 2 pods"}},
 		{"the label is of another namespace", func(c *course) {
 			c.upTo("nodes are booked")
-			c.nodes[1].Labels[provisioning.BookingLabel("gang")] = "elsewhere"
+			c.nodes[1].Labels[state.BookingLabel("gang")] = "elsewhere"
 			n := c.nodes[1].DeepCopy()
 			n.UID = "uid-of-the-same-node-again"
 			c.remove(c.nodes[1])
@@ -153,11 +154,11 @@ func TestWholeIsBroken(t *testing.T) {
 		{"the room is in pieces that hold no pod", func(c *course) {
 			first, second := c.static("static-0"), c.static("static-1")
 			r := c.other("pieces", 2, 8)
-			label := provisioning.BookingLabel(r.Name)
+			label := state.BookingLabel(r.Name)
 			for n, gpus := range map[*corev1.Node]int64{first: 12, second: 4} {
 				n.Labels[label] = namespace
 				n.Status.Allocatable[gpu] = *resourceOf(16)
-				n.Annotations[label] = provisioning.Booking{UID: r.UID, Since: c.now, Booked: nodegroups.Resources{"cpu": 4000, "pods": 1, gpu: gpus}}.Encode()
+				n.Annotations[label] = state.Booking{UID: r.UID, Since: c.now, Booked: nodegroups.Resources{"cpu": 4000, "pods": 1, gpu: gpus}}.Encode()
 				c.show(n)
 			}
 			c.provision(r)
@@ -205,7 +206,7 @@ func TestWholeIsBroken(t *testing.T) {
 func TestLeaksAreSeen(t *testing.T) {
 	machine := func(c *course, name, group, token string) { c.show(newMachine(name, group, token)) }
 	fail := func(c *course) {
-		record(c.request, 1, provisioning.RollingBack, launches)
+		record(c.request, 1, transaction.RollingBack, launches)
 		c.show(c.request)
 	}
 	runBroken(t, []brokenCase{
@@ -215,28 +216,28 @@ func TestLeaksAreSeen(t *testing.T) {
 			[]string{"P2 nothing leaks: Machine stray", `launch token ""`}},
 		{"the attempt is not on record", func(c *course) {
 			c.upTo("request waits")
-			machine(c, "early", "spot", provisioning.Token(c.request.UID, 1))
+			machine(c, "early", "spot", state.Token(c.request.UID, 1))
 		}, []string{"P2 nothing leaks: Machine early", "ProvisioningRequest team/gang has not recorded that attempt"}},
 		{"the attempt is recorded after the machine", func(c *course) {
 			c.upTo("request waits")
-			machine(c, "early", "spot", provisioning.Token(c.request.UID, 1))
+			machine(c, "early", "spot", state.Token(c.request.UID, 1))
 			c.step("attempt begins")
 		}, []string{"P2 nothing leaks: Machine early", "has not recorded that attempt"}},
 		{"the token is of an attempt to come", func(c *course) {
 			c.upTo("attempt begins")
-			machine(c, "early", "spot", provisioning.Token(c.request.UID, 2))
+			machine(c, "early", "spot", state.Token(c.request.UID, 2))
 		}, []string{"P2 nothing leaks: Machine early", "has not recorded that attempt"}},
 		{"the attempt asks nothing of the group", func(c *course) {
 			c.upTo("attempt begins")
-			machine(c, "stray", "on-demand", provisioning.Token(c.request.UID, 1))
+			machine(c, "stray", "on-demand", state.Token(c.request.UID, 1))
 		}, []string{"P2 nothing leaks: Machine stray", "asks for 0 machines of the group, and this is number 1"}},
 		{"a machine is replaced that nobody has on record as lost", func(c *course) {
 			c.upTo("machines are made")
-			machine(c, "third", "spot", provisioning.Token(c.request.UID, 1)+"r1")
+			machine(c, "third", "spot", state.Token(c.request.UID, 1)+"r1")
 		}, []string{"P2 nothing leaks: Machine third", "asks for 0 machines of the group, and this is number 1"}},
 		{"one machine too many", func(c *course) {
 			c.upTo("machines are made")
-			machine(c, "third", "spot", provisioning.Token(c.request.UID, 1))
+			machine(c, "third", "spot", state.Token(c.request.UID, 1))
 		}, []string{"P2 nothing leaks: Machine third", "asks for 2 machines of the group, and this is number 3"}},
 		{"a launch is repeated after its machines were taken back", func(c *course) {
 			c.upTo("machines are made")
@@ -268,13 +269,13 @@ func TestLeaksAreSeen(t *testing.T) {
 			c.upTo("attempt begins")
 			fail(c)
 			c.pass(time.Minute)
-			machine(c, "straggler", "spot", provisioning.Token(c.request.UID, 1))
+			machine(c, "straggler", "spot", state.Token(c.request.UID, 1))
 			c.pass(6 * time.Second)
 		}, []string{"P2 nothing leaks: Machine straggler", "bound 5s"}},
 		{"the next attempt begins while a machine of the last is there", func(c *course) {
 			c.upTo("machines are made")
 			c.remove(c.machines[0])
-			record(c.request, 2, provisioning.Launching, launches)
+			record(c.request, 2, transaction.Launching, launches)
 			c.show(c.request)
 			c.pass(6 * time.Second)
 		}, []string{"P2 nothing leaks: Machine spot-1", "has failed"}},
@@ -412,7 +413,7 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 			b := c.other("b", 1, 4)
 			c.book(c.nodes[0], b, 4)
 			c.show(c.nodes[0])
-			record(c.request, 1, provisioning.RollingBack, launches)
+			record(c.request, 1, transaction.RollingBack, launches)
 			c.show(c.request)
 			c.remove(c.machines[0], c.nodes[0], c.machines[1], c.nodes[1])
 		}, []string{"P3 no double promise: Machine spot-0", "ProvisioningRequest team/b waits for pods"}},

@@ -15,7 +15,9 @@ import (
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/cache"
 	workloads "github.com/muster-dev/muster/queueing/workload"
 )
@@ -40,7 +42,7 @@ type step struct {
 	do   func(*course)
 }
 
-var launches = provisioning.GroupCount{Group: "spot", Count: 2}
+var launches = planner.GroupCount{Group: "spot", Count: 2}
 
 // steps of the good course, in which every promise is kept.
 var steps = []step{
@@ -70,12 +72,12 @@ var steps = []step{
 		c.pass(20 * time.Second)
 	}},
 	{"attempt begins", func(c *course) {
-		record(c.request, 1, provisioning.Launching, launches)
+		record(c.request, 1, transaction.Launching, launches)
 		c.show(c.request)
 	}},
 	{"machines are made", func(c *course) {
 		for i := range 2 {
-			m := newMachine(fmt.Sprintf("spot-%d", i), "spot", provisioning.Token(c.request.UID, 1))
+			m := newMachine(fmt.Sprintf("spot-%d", i), "spot", state.Token(c.request.UID, 1))
 			c.machines = append(c.machines, m)
 			c.show(m)
 		}
@@ -98,7 +100,7 @@ var steps = []step{
 		}
 	}},
 	{"request is provisioned", func(c *course) {
-		record(c.request, 1, provisioning.Done, launches)
+		record(c.request, 1, transaction.Done, launches)
 		condition(&c.request.Status.Conditions, provreq.Provisioned, metav1.ConditionTrue, "CapacityIsProvisioned", "2 nodes booked")
 		c.show(c.request)
 	}},

@@ -6,7 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // judgeLaunch: every machine belongs to an attempt that was on record, for this
@@ -34,7 +35,7 @@ func (c *Checker) judgeLaunch(e Event, object string, uid types.UID, token, grou
 	r, a := c.attemptOf(token)
 	switch {
 	case r == nil:
-		blame("no ProvisioningRequest with UID %q has ever been seen", provisioning.TokenUID(token))
+		blame("no ProvisioningRequest with UID %q has ever been seen", state.TokenUID(token))
 		return
 	case a == nil:
 		blame("%s has not recorded that attempt", r)
@@ -53,7 +54,7 @@ func (c *Checker) countGone(token string) {
 	if token == "" {
 		return
 	}
-	if r, a := c.attemptOf(token); a != nil && (!a.failed.IsZero() || r.deleted && a.phase != provisioning.Done) {
+	if r, a := c.attemptOf(token); a != nil && (!a.failed.IsZero() || r.deleted && a.phase != transaction.Done) {
 		c.judged(RollBacks)
 	} else {
 		c.judged(GivenBack)
@@ -120,12 +121,12 @@ func (c *Checker) sweepMachines() {
 		}
 		r, a := c.attemptOf(u.token)
 		switch {
-		case a != nil && r.deleted && (a.phase != provisioning.Done || !a.failed.IsZero()) && !u.booked():
+		case a != nil && r.deleted && (a.phase != transaction.Done || !a.failed.IsZero()) && !u.booked():
 			c.judgeLeft(u, later(since, r.deletedAt), c.config.OrphanBound,
 				fmt.Sprintf("%s was deleted while that attempt was not complete", r))
 		case a != nil && !a.failed.IsZero():
 			c.judgeLeft(u, later(since, a.failed), c.config.RollbackBound, fmt.Sprintf("that attempt of %s has failed", r))
-		case a != nil && a.phase == provisioning.Launching && !r.over:
+		case a != nil && a.phase == transaction.Launching && !r.over:
 			c.needed(u)
 		default:
 			c.judgeIdle(u, since)

@@ -10,7 +10,7 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // machine is a Machine that exists.
@@ -112,12 +112,12 @@ func (c *Checker) nodeSeen(e Event, n *node) {
 
 // attemptOf finds the attempt that made a call of that token; what is unknown is nil.
 func (c *Checker) attemptOf(token string) (*request, *attempt) {
-	uid := provisioning.TokenUID(token)
+	uid := state.TokenUID(token)
 	r := c.requests[uid]
 	if r == nil {
 		return nil, nil
 	}
-	number, err := strconv.Atoi(strings.TrimPrefix(provisioning.AttemptToken(token), string(uid)+"-"))
+	number, err := strconv.Atoi(strings.TrimPrefix(state.AttemptToken(token), string(uid)+"-"))
 	if err != nil {
 		return r, nil
 	}

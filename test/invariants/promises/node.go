@@ -13,7 +13,7 @@ import (
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // node is what counts of a node. It exists without uid as long as only its pods
@@ -125,7 +125,7 @@ func bookingsOf(e Event, o *corev1.Node, before []booking) []booking {
 		if !ok {
 			continue
 		}
-		var record provisioning.BookingRecord
+		var record state.BookingRecord
 		if json.Unmarshal([]byte(text), &record) != nil {
 			continue
 		}
@@ -186,7 +186,7 @@ func (c *Checker) live(b booking) *request {
 func (n *node) remaining(b booking) nodegroups.Resources {
 	left := b.amounts.Clone()
 	use := func(p *pod) {
-		if p.consumes.Namespace == b.namespace && provisioning.BookingKey(p.consumes.Name) == b.key &&
+		if p.consumes.Namespace == b.namespace && state.BookingKey(p.consumes.Name) == b.key &&
 			p.bound >= b.revision && (!p.finished || p.succeeded) {
 			left.Sub(p.requests, 1)
 		}
@@ -211,7 +211,7 @@ func (c *Checker) noteBusy(n *node) {
 		return
 	}
 	n.lastBusy = c.now
-	if c.busy(n, provisioning.TokenUID(n.token)) {
+	if c.busy(n, state.TokenUID(n.token)) {
 		n.lastHeld = c.now
 	}
 }

@@ -11,8 +11,9 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/nodegroups"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // processorParameter of a request names the one processor that it is meant for.
@@ -49,7 +50,7 @@ type podSet struct {
 
 // attempt is what is on record of an attempt.
 type attempt struct {
-	phase provisioning.AttemptPhase
+	phase transaction.AttemptPhase
 	calls map[launch]call
 	// failed is when it was seen to be given up; zero if it was not.
 	failed time.Time
@@ -121,7 +122,7 @@ func (c *Checker) applyRequest(e Event, o *provreq.ProvisioningRequest) {
 
 func (c *Checker) newRequest(o *provreq.ProvisioningRequest) *request {
 	r := &request{
-		uid: o.UID, namespace: o.Namespace, name: o.Name, key: provisioning.BookingKey(o.Name),
+		uid: o.UID, namespace: o.Namespace, name: o.Name, key: state.BookingKey(o.Name),
 		served:   slices.Contains(c.config.Classes, o.Spec.ProvisioningClassName) && o.Spec.Parameters[processorParameter] == "",
 		attempts: map[int]*attempt{},
 		claims:   map[string]*claim{},
@@ -142,7 +143,7 @@ func (c *Checker) newRequest(o *provreq.ProvisioningRequest) *request {
 // end in capacity have failed, whatever they say. A request that is Provisioned may
 // try again for machines that it has lost since.
 func (c *Checker) record(e Event, r *request, o *provreq.ProvisioningRequest, failed bool) {
-	a, err := provisioning.DecodeAttempt(string(o.Status.ProvisioningClassDetails[provisioning.AttemptDetail]))
+	a, err := transaction.DecodeAttempt(string(o.Status.ProvisioningClassDetails[transaction.AttemptDetail]))
 	if err != nil || a.Number == 0 {
 		return
 	}
@@ -166,11 +167,11 @@ func (c *Checker) record(e Event, r *request, o *provreq.ProvisioningRequest, fa
 			a.failed = e.Time
 		}
 	}
-	if a.Phase == provisioning.RollingBack || failed && a.Phase != provisioning.Done {
+	if a.Phase == transaction.RollingBack || failed && a.Phase != transaction.Done {
 		giveUp(known)
 	}
 	for number, old := range r.attempts {
-		if number < a.Number && (!r.provisioned || old.phase != provisioning.Done) {
+		if number < a.Number && (!r.provisioned || old.phase != transaction.Done) {
 			giveUp(old)
 		}
 	}

@@ -12,7 +12,9 @@ import (
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/jobs"
 )
 
@@ -42,7 +44,7 @@ func TestNoFalseAlarm(t *testing.T) {
 		{"nodes are claimed first, and opened once the request is Provisioned", func(c *course) {
 			r, n := c.other("claims", 1, 8), c.static("static")
 			c.book(n, r, 8)
-			label := provisioning.BookingLabel(r.Name)
+			label := state.BookingLabel(r.Name)
 			delete(n.Labels, label)
 			c.show(n)
 			c.pass(time.Second)
@@ -56,7 +58,7 @@ func TestNoFalseAlarm(t *testing.T) {
 			terminate(c, 0)
 			replace(c.request, c.machines[0])
 			c.show(c.request)
-			c.machines[0] = newMachine("spot-2", "spot", provisioning.Token(c.request.UID, 1)+"r1")
+			c.machines[0] = newMachine("spot-2", "spot", state.Token(c.request.UID, 1)+"r1")
 			c.show(c.machines[0])
 			c.step("nodes join")
 			c.step("request is provisioned")
@@ -65,9 +67,9 @@ func TestNoFalseAlarm(t *testing.T) {
 			c.upTo("request is provisioned")
 			terminate(c, 0)
 			c.remove(c.nodes[0])
-			record(c.request, 2, provisioning.Launching, provisioning.GroupCount{Group: "spot", Count: 1})
+			record(c.request, 2, transaction.Launching, planner.GroupCount{Group: "spot", Count: 1})
 			c.show(c.request)
-			c.show(newMachine("spot-2", "spot", provisioning.Token(c.request.UID, 2)))
+			c.show(newMachine("spot-2", "spot", state.Token(c.request.UID, 2)))
 			c.pass(time.Minute)
 		}},
 		{"a booked machine is reclaimed, the machine first", func(c *course) {
@@ -99,7 +101,7 @@ func TestNoFalseAlarm(t *testing.T) {
 		}},
 		{"a rollback takes its own booked machines", func(c *course) {
 			c.upTo("nodes are booked")
-			record(c.request, 1, provisioning.RollingBack, launches)
+			record(c.request, 1, transaction.RollingBack, launches)
 			c.show(c.request)
 			c.remove(c.machines[0], c.machines[1], c.nodes[0], c.nodes[1])
 			c.pass(time.Minute)
@@ -117,21 +119,21 @@ func TestNoFalseAlarm(t *testing.T) {
 		{"a machine that died booting stays on record", func(c *course) {
 			c.upTo("machines are made")
 			terminate(c, 0)
-			record(c.request, 1, provisioning.RollingBack, launches)
+			record(c.request, 1, transaction.RollingBack, launches)
 			c.show(c.request)
 			c.remove(c.machines[1])
 			c.pass(30 * time.Minute)
 		}},
 		{"the next attempt takes the same number of machines again", func(c *course) {
 			c.upTo("machines are made")
-			record(c.request, 1, provisioning.RollingBack, launches)
+			record(c.request, 1, transaction.RollingBack, launches)
 			c.show(c.request)
 			c.remove(c.machines[0], c.machines[1])
-			record(c.request, 2, provisioning.Launching, launches)
+			record(c.request, 2, transaction.Launching, launches)
 			c.show(c.request)
 			c.machines = nil
 			for _, name := range []string{"next-0", "next-1"} {
-				c.machines = append(c.machines, newMachine(name, "spot", provisioning.Token(c.request.UID, 2)))
+				c.machines = append(c.machines, newMachine(name, "spot", state.Token(c.request.UID, 2)))
 				c.show(c.machines[len(c.machines)-1])
 			}
 			c.pass(time.Minute)
@@ -139,7 +141,7 @@ func TestNoFalseAlarm(t *testing.T) {
 		{"a machine that runs pods is left after a rollback", func(c *course) {
 			c.upTo("nodes join")
 			c.bind(newPod("let-on-by-a-human", 1), c.nodes[0])
-			record(c.request, 1, provisioning.RollingBack, launches)
+			record(c.request, 1, transaction.RollingBack, launches)
 			c.show(c.request)
 			c.remove(c.machines[1], c.nodes[1])
 			c.pass(time.Minute)
@@ -147,7 +149,7 @@ func TestNoFalseAlarm(t *testing.T) {
 		{"the node of such a machine goes before the machine", func(c *course) {
 			c.upTo("nodes join")
 			c.bind(newPod("let-on-by-a-human", 1), c.nodes[0])
-			record(c.request, 1, provisioning.RollingBack, launches)
+			record(c.request, 1, transaction.RollingBack, launches)
 			c.show(c.request)
 			c.remove(c.machines[1], c.nodes[1])
 			c.pass(time.Minute)
@@ -183,7 +185,7 @@ func TestNoFalseAlarm(t *testing.T) {
 		}},
 		{"nobody can act while the API server is down", func(c *course) {
 			c.upTo("machines are made")
-			record(c.request, 1, provisioning.RollingBack, launches)
+			record(c.request, 1, transaction.RollingBack, launches)
 			c.show(c.request, newWorkload("silent", 1, 1))
 			c.StandStill(c.now.Add(time.Minute))
 			c.pass(time.Minute + 4*time.Second)
@@ -372,7 +374,7 @@ func TestOrderIsDoubted(t *testing.T) {
 func TestAViolationIsKnownOnlyOnceItIsSure(t *testing.T) {
 	c := newCourse(t)
 	c.upTo("machines are made")
-	c.show(newMachine("third", "spot", provisioning.Token(c.request.UID, 1)))
+	c.show(newMachine("third", "spot", state.Token(c.request.UID, 1)))
 	c.pass(time.Second)
 	if v := c.Violations(); len(v) > 0 {
 		t.Errorf("known at once: %v", v)
@@ -388,9 +390,9 @@ func TestNodesOfCloudsWithoutMachinesAreMachines(t *testing.T) {
 	c.upTo("attempt begins")
 	n := newNode("ip-10-0-0-1")
 	n.Labels[v1alpha1.NodeGroupLabel] = "spot"
-	n.Annotations[v1alpha1.LaunchAnnotation] = provisioning.Token(c.request.UID, 1)
+	n.Annotations[v1alpha1.LaunchAnnotation] = state.Token(c.request.UID, 1)
 	c.show(n)
-	record(c.request, 1, provisioning.RollingBack, launches)
+	record(c.request, 1, transaction.RollingBack, launches)
 	c.show(c.request)
 	c.remove(n)
 	if got := c.verdict(); got != "" {
@@ -414,7 +416,7 @@ func TestOutagesPutBoundsOff(t *testing.T) {
 		{"one that waits in silence", 5 * time.Minute, func(c *course) { c.show(newWorkload("silent", 1, 1)) }, 5*time.Minute + 5*time.Second, "Workload team/silent"},
 		{"machines of an attempt that failed", 5 * time.Minute, func(c *course) {
 			c.upTo("machines are made")
-			record(c.request, 1, provisioning.RollingBack, launches)
+			record(c.request, 1, transaction.RollingBack, launches)
 			c.show(c.request)
 		}, 5*time.Minute + 5*time.Second, "Machine spot-0"},
 		{"machines that are idle", 5 * time.Minute, func(c *course) {

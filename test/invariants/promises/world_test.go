@@ -17,8 +17,10 @@ import (
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/checks"
 	"github.com/muster-dev/muster/queueing/jobs"
 )
@@ -163,14 +165,14 @@ func nodeOf(m *kwokv1alpha1.Machine) *corev1.Node {
 // book books room for a pod of a request on a node.
 func (w *world) book(n *corev1.Node, r *provreq.ProvisioningRequest, gpus int) {
 	need := fit.PodRequests(&corev1.Pod{Spec: podSpec(gpus)})
-	label := provisioning.BookingLabel(r.Name)
+	label := state.BookingLabel(r.Name)
 	n.Labels[label] = r.Namespace
-	n.Annotations[label] = provisioning.Booking{UID: r.UID, Since: w.now, Booked: need}.Encode()
+	n.Annotations[label] = state.Booking{UID: r.UID, Since: w.now, Booked: need}.Encode()
 }
 
 func unbook(n *corev1.Node, r *provreq.ProvisioningRequest) {
-	delete(n.Labels, provisioning.BookingLabel(r.Name))
-	delete(n.Annotations, provisioning.BookingLabel(r.Name))
+	delete(n.Labels, state.BookingLabel(r.Name))
+	delete(n.Annotations, state.BookingLabel(r.Name))
 }
 
 func newTemplate(name string, gpus int) *corev1.PodTemplate {
@@ -186,20 +188,20 @@ func newRequest(name string, pods int) *provreq.ProvisioningRequest {
 	return r
 }
 
-func record(r *provreq.ProvisioningRequest, number int, phase provisioning.AttemptPhase, launches ...provisioning.GroupCount) {
+func record(r *provreq.ProvisioningRequest, number int, phase transaction.AttemptPhase, launches ...planner.GroupCount) {
 	if r.Status.ProvisioningClassDetails == nil {
 		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{}
 	}
-	a := provisioning.Attempt{Number: number, Phase: phase, Launches: launches}
-	r.Status.ProvisioningClassDetails[provisioning.AttemptDetail] = provreq.Detail(a.Encode())
+	a := transaction.Attempt{Number: number, Phase: phase, Launches: launches}
+	r.Status.ProvisioningClassDetails[transaction.AttemptDetail] = provreq.Detail(a.Encode())
 }
 
 // replace records that the first attempt launches a machine again that was lost.
 func replace(r *provreq.ProvisioningRequest, lost *kwokv1alpha1.Machine) {
-	a := provisioning.Attempt{Number: 1, Phase: provisioning.Launching, Launches: []provisioning.GroupCount{launches}, Replacements: []provisioning.Replacement{
-		{Lost: []provisioning.LostMachine{{Group: lost.Spec.Group, Name: lost.Name, Launch: lost.Spec.Launch}}},
+	a := transaction.Attempt{Number: 1, Phase: transaction.Launching, Launches: []planner.GroupCount{launches}, Replacements: []transaction.Replacement{
+		{Lost: []transaction.LostMachine{{Group: lost.Spec.Group, Name: lost.Name, Launch: lost.Spec.Launch}}},
 	}}
-	r.Status.ProvisioningClassDetails[provisioning.AttemptDetail] = provreq.Detail(a.Encode())
+	r.Status.ProvisioningClassDetails[transaction.AttemptDetail] = provreq.Detail(a.Encode())
 }
 
 func newPod(name string, gpus int) *corev1.Pod {

@@ -1,0 +1,3 @@
+// Package cost says what machines are paid for, what they have cost, and which tenants
+// pay for them.
+package cost

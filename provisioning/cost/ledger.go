@@ -1,0 +1,219 @@
+package cost
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// Use is what a machine is for, and which requests pay for it.
+type Use struct {
+	Group   string
+	Purpose Purpose
+	// Launched by Muster: only such machines count for budgets.
+	Launched bool
+	// Shares make up the price; a machine without any costs nothing any more.
+	Shares []Share
+}
+
+// price in millionths of a USD per hour.
+func (u *Use) price() (perHour int64) {
+	for _, s := range u.Shares {
+		perHour += s.MicroUSDPerHour
+	}
+	return perHour
+}
+
+// Payer is a request with its tenant; the zero value stands for what no request pays.
+type Payer struct {
+	Request types.UID
+	state.Tenant
+}
+
+// Rate is what a payer pays, in millionths of a USD per hour.
+type Rate struct {
+	// shares of so many machines.
+	shares int
+	// All that they cost, and that part of it for which Muster has launched them.
+	All, Launched int64
+}
+
+// Spent is what a request has spent; Request is empty for what none pays.
+type Spent struct {
+	Request   types.UID
+	Namespace string
+	MicroUSD  int64
+}
+
+// Ledger has what each machine is for and which requests pay for it, and, while its account is open,
+// adds up what that costs: by purpose and by payer. Each stay of a machine, from one
+// change of its purpose to the next, is counted once, each part of it at the price of
+// that time.
+//
+// The time in which a machine joins is counted by purpose when it is over, since only then
+// is known what it was good for: nothing, where the attempt fails.
+type Ledger struct {
+	uses  map[string]Use
+	rates map[Payer]Rate
+	// The account: stays of machines, what is over, and what payers have spent. They are nil
+	// while it is closed.
+	stays  map[string]stay
+	past   map[Post]Amount
+	meters map[Payer]planner.Meter
+}
+
+// stay is the time that a machine spends on a post.
+type stay struct {
+	Post
+	since time.Time
+	cost  planner.Meter
+}
+
+// NewLedger has no machines, and no open account.
+func NewLedger() *Ledger { return &Ledger{uses: map[string]Use{}, rates: map[Payer]Rate{}} }
+
+// Open begins to add up, from nothing.
+func (l *Ledger) Open(now time.Time) {
+	l.stays, l.past, l.meters = map[string]stay{}, map[Post]Amount{}, map[Payer]planner.Meter{}
+	for machine, u := range l.uses {
+		l.stays[machine] = l.begin(u, now)
+	}
+	for p, r := range l.rates {
+		l.meters[p] = planner.Meter{At: now, MicroUSDPerHour: r.All}
+	}
+}
+
+// Close forgets what was added up.
+func (l *Ledger) Close() { l.stays, l.past, l.meters = nil, nil, nil }
+
+// Of is the use of a machine; without shares where it is not known.
+func (l *Ledger) Of(machine string) Use { return l.uses[machine] }
+
+// Uses of all machines.
+func (l *Ledger) Uses() map[string]Use { return l.uses }
+
+// Rates of all payers.
+func (l *Ledger) Rates() map[Payer]Rate { return l.rates }
+
+// Put says what a machine is for and which requests pay for it from now on, and reports whether that
+// is new. One without shares is gone.
+func (l *Ledger) Put(machine string, u Use, now time.Time) bool {
+	before := l.uses[machine]
+	same := before.Launched == u.Launched && slices.Equal(before.Shares, u.Shares)
+	if same && before.Purpose == u.Purpose {
+		return false
+	}
+	if l.uses[machine] = u; len(u.Shares) == 0 {
+		delete(l.uses, machine)
+	}
+	if !same {
+		l.charge(&before, -1, now)
+		l.charge(&u, +1, now)
+	}
+	if l.stays != nil {
+		l.move(machine, u, now)
+	}
+	return true
+}
+
+// charge adds the price of a machine to the rates of its payers, or takes it off.
+func (l *Ledger) charge(u *Use, sign int, now time.Time) {
+	for _, share := range u.Shares {
+		p := Payer{share.Request, share.Tenant}
+		r := l.rates[p]
+		r.shares += sign
+		r.All += int64(sign) * share.MicroUSDPerHour
+		if u.Launched {
+			r.Launched += int64(sign) * share.MicroUSDPerHour
+		}
+		if l.rates[p] = r; r.shares == 0 {
+			delete(l.rates, p)
+		}
+		if l.meters != nil {
+			meter, metered := l.meters[p]
+			if !metered {
+				meter.At = now
+			}
+			l.meters[p] = meter.Rated(r.All, now)
+		}
+	}
+}
+
+// move puts a machine on another post, or at another price. One that goes while it still
+// joins never served.
+func (l *Ledger) move(machine string, u Use, now time.Time) {
+	s, known := l.stays[machine]
+	gone := len(u.Shares) == 0
+	switch {
+	case known && !gone && s.Purpose == u.Purpose:
+		s.cost = s.cost.Rated(u.price(), now)
+		l.stays[machine] = s
+		return
+	case known:
+		if s.Purpose == PurposeJoining && (gone || u.Purpose == PurposeWasted) {
+			s.Purpose = PurposeWasted
+		}
+		l.end(s, u.Purpose == PurposeUsed && !gone, now)
+		delete(l.stays, machine)
+	}
+	if !gone {
+		l.stays[machine] = l.begin(u, now)
+	}
+}
+
+func (l *Ledger) begin(u Use, now time.Time) stay {
+	return stay{Post{u.Group, u.Purpose}, now, planner.Meter{At: now, MicroUSDPerHour: u.price()}}
+}
+
+// end puts down a stay, which the machine's use follows or not.
+func (l *Ledger) end(s stay, used bool, now time.Time) {
+	amount := l.past[s.Post].plus(s, now)
+	if s.Purpose == PurposeBooked && !used {
+		spent := Amount{}.plus(s, now)
+		amount.UnusedMilliseconds += spent.Milliseconds
+		amount.UnusedMicroUSD += spent.MicroUSD
+	}
+	l.past[s.Post] = amount
+}
+
+// Amounts are all posts as they stand; nil while the account is closed. It costs by the
+// number of machines.
+func (l *Ledger) Amounts(now time.Time) map[Post]Amount {
+	out := maps.Clone(l.past)
+	for _, s := range l.stays {
+		amount := out[s.Post]
+		amount.Machines++
+		if s.Purpose != PurposeJoining {
+			amount = amount.plus(s, now)
+		}
+		out[s.Post] = amount
+	}
+	return out
+}
+
+// plus is the amount with the stay until now. A clock that was set back adds
+// nothing.
+func (a Amount) plus(s stay, now time.Time) Amount {
+	a.Milliseconds += max(0, now.Sub(s.since).Milliseconds())
+	a.MicroUSD += s.cost.Until(now).MicroUSD
+	return a
+}
+
+// TakeSpent tells, once, what payers have spent while the account is open; also those that
+// are gone.
+func (l *Ledger) TakeSpent(now time.Time) (out []Spent) {
+	for p, meter := range l.meters {
+		meter = meter.Until(now)
+		out = append(out, Spent{p.Request, p.Namespace, meter.MicroUSD})
+		meter.MicroUSD = 0
+		if l.meters[p] = meter; l.rates[p].shares == 0 {
+			delete(l.meters, p)
+		}
+	}
+	return out
+}

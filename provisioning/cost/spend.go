@@ -1,0 +1,39 @@
+package cost
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/provisioning/scaledown"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// Spend is what the machines of each tenant cost, in millionths of a USD per hour.
+// Price is that of one machine of a group; tenant is that of a request,
+// also where it is gone, and the zero value where it is not known.
+func Spend(f scaledown.Fleet, price func(group string) int64, tenant func(request types.UID) state.Tenant) map[state.Tenant]int64 {
+	out := map[state.Tenant]int64{}
+	charge := func(m *cloudprovider.Machine, bookings []state.Booking, inFlight bool) {
+		for _, s := range Shares(m.Launch, bookings, inFlight, price(m.Group)) {
+			var t state.Tenant
+			if s.Request != "" {
+				t = tenant(s.Request)
+			}
+			if s.Namespace != "" {
+				t.Namespace = s.Namespace
+			}
+			out[t] += s.MicroUSDPerHour
+		}
+	}
+	for n := range f.Nodes.All() {
+		if n.Machine != nil {
+			charge(n.Machine, n.Labelled, n.InFlight || f.InFlight[n.Machine.Launch])
+		}
+	}
+	for i := range f.Unregistered {
+		if m := &f.Unregistered[i]; m.Counts() {
+			charge(m, nil, f.InFlight[m.Launch])
+		}
+	}
+	return out
+}

@@ -1,0 +1,274 @@
+package planner
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/text"
+)
+
+// Where pods have a say about other pods (host ports, pod affinity, hard spreading),
+// nodes of one class are no longer alike: the gang is placed pod after pod, on
+// single nodes, and a state judges each step as the scheduler will. It is the rare
+// case, and costs by pods × nodes.
+
+// isApart reports whether the gang must be placed so: its pods ask something about other
+// pods, or some running pod asks for distance from them.
+func (q *query) isApart() bool {
+	if slices.ContainsFunc(q.pods, (*fit.Pod).Between) {
+		return true
+	}
+	for n := range q.Nodes.OwnedBy(repelling) {
+		for _, r := range n.Running {
+			if r.HasAntiAffinity() && slices.ContainsFunc(q.pods, r.Repels) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// spot is a node, or a machine that may be launched, for pods placed one by one.
+type spot struct {
+	name   string
+	source int
+	offer  int
+	room   vector
+	// of the gang's pods, by podSet; taken is their sum.
+	pods  []int
+	taken int
+}
+
+// placeApart places the gang in the trial's region, pod after pod, or says that it
+// found no way. What it finds is checked once more with just the nodes that it
+// uses: these alone will bear the booking, so they alone are the domains that
+// pods are spread over.
+func (t *trial) placeApart() bool {
+	spots := t.spots()
+	inRegion := map[string]bool{}
+	for _, s := range spots {
+		inRegion[s.name] = true
+	}
+	state := t.state(inRegion)
+	for _, i := range t.placingOrder() {
+		for range t.pods[i].Count {
+			s := t.bestSpot(state, spots, i)
+			if s == nil {
+				if s = t.launchSpot(state, len(spots), i); s == nil {
+					t.noteObstacle(state, spots, i)
+					return false
+				}
+				spots = append(spots, s)
+			}
+			t.put(state, s, i)
+		}
+	}
+	used := slices.DeleteFunc(spots, func(s *spot) bool { return s.taken == 0 })
+	if !t.placeAgain(used) {
+		return false
+	}
+	for _, s := range used {
+		t.bins = append(t.bins, bin{source: s.source, offer: s.offer, count: 1, room: s.room, pods: s.pods})
+		if s.source >= 0 {
+			t.used[s.source] = 1
+		}
+	}
+	return true
+}
+
+// placeAgain places the gang on these spots alone.
+func (t *trial) placeAgain(spots []*spot) bool {
+	use := map[string]bool{}
+	for _, s := range spots {
+		use[s.name] = true
+		for i, n := range s.pods {
+			s.room = s.room.less(t.needs[i], -n)
+			s.pods[i] = 0
+		}
+		s.taken = 0
+	}
+	state := t.state(use)
+	for _, s := range spots {
+		if s.offer >= 0 {
+			state.AddNode(t.machine(s))
+		}
+	}
+	for _, i := range t.placingOrder() {
+		for range t.pods[i].Count {
+			s := t.bestSpot(state, spots, i)
+			if s == nil {
+				t.noteObstacle(state, spots, i)
+				return false
+			}
+			t.put(state, s, i)
+		}
+	}
+	return !slices.ContainsFunc(spots, func(s *spot) bool { return s.taken == 0 }) && t.anyMayBeLast(state, spots)
+}
+
+// anyMayBeLast reports whether each pod suits its place beside all others: the scheduler
+// takes them in an order of its own.
+func (t *trial) anyMayBeLast(state *fit.InterPodState, spots []*spot) bool {
+	for _, s := range spots {
+		for i, n := range s.pods {
+			if n == 0 {
+				continue
+			}
+			state.Remove(i, s.name)
+			if !state.Allows(i, s.name) {
+				t.between = fmt.Sprintf("the pods fit only in a certain order, and a late pod of podSet %s would not fit: %s",
+					t.pods[i].Name, state.Blocks(i, s.name))
+				return false
+			}
+			state.Place(i, s.name)
+		}
+	}
+	return true
+}
+
+// state is that of all nodes, where the gang may use only some.
+func (t *trial) state(use map[string]bool) *fit.InterPodState {
+	nodes := make([]fit.Node, 0, t.Nodes.Len())
+	for n := range t.Nodes.All() {
+		running := n.Running
+		if t.ideal {
+			running = nil
+		}
+		nodes = append(nodes, fit.Node{Name: n.Name, Labels: n.Labels, Taints: n.Taints, Pods: running, Elsewhere: !use[n.Name]})
+	}
+	return fit.NewInterPodState(t.pods, nodes)
+}
+
+// spots are the nodes of the region: collect has made each a source of its own.
+func (t *trial) spots() []*spot {
+	out := make([]*spot, len(t.sources))
+	for k := range t.sources {
+		out[k] = &spot{name: t.sources[k].node.Name, source: k, offer: -1, room: t.sources[k].room, pods: make([]int, len(t.pods))}
+	}
+	return out
+}
+
+// bestSpot is where the next pod of the podSet goes: where the gang has booked
+// already; then the fewest pods of its kind, so that they spread; then where fewest
+// devices are left over; then the first.
+func (t *trial) bestSpot(state *fit.InterPodState, spots []*spot, i int) *spot {
+	var best *spot
+	var bestKey [3]int64
+	for _, s := range spots {
+		if !t.takes(s).has(i) || s.room.times(t.needs[i], 1) == 0 {
+			continue
+		}
+		key := [3]int64{1, int64(s.pods[i]), 0}
+		if s.source >= 0 {
+			src := &t.sources[s.source]
+			key[2] = src.devices
+			if src.own {
+				key[0] = 0
+			}
+		}
+		if (best == nil || slices.Compare(key[:], bestKey[:]) < 0) && state.Allows(i, s.name) {
+			best, bestKey = s, key
+		}
+	}
+	return best
+}
+
+// noteObstacle notes what keeps a pod of the podSet off the first spot that has room
+// for it.
+func (t *trial) noteObstacle(state *fit.InterPodState, spots []*spot, i int) {
+	for _, s := range spots {
+		if t.takes(s).has(i) && s.room.times(t.needs[i], 1) > 0 {
+			placed := 0
+			for _, s := range spots {
+				placed += s.pods[i]
+			}
+			t.between = fmt.Sprintf("%d of %s of podSet %s can be placed beside the others: on %s, the next would break what the pods ask of one "+
+				"another: %s",
+				placed, text.Pods(t.pods[i].Count), t.pods[i].Name, s.name, state.Blocks(i, s.name))
+			return
+		}
+	}
+}
+
+func (t *trial) takes(s *spot) podSets {
+	if s.offer >= 0 {
+		return t.offers[s.offer].takes
+	}
+	return t.sources[s.source].takes
+}
+
+// launchSpot adds a new machine for a pod of the podSet: of the most wanted market,
+// then the lowest expected price, then the first by name.
+func (t *trial) launchSpot(state *fit.InterPodState, number, i int) *spot {
+	var order []int
+	for k := range t.offers {
+		if t.offers[k].takes.has(i) && t.mayLaunch(k) > 0 && !t.isBlocked(k, 1) {
+			order = append(order, k)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(
+			cmp.Compare(t.rankOf(a), t.rankOf(b)),
+			cmp.Compare(t.expect(a, t.offers[a].MicroUSDPerHour, 1), t.expect(b, t.offers[b].MicroUSDPerHour, 1)),
+		)
+	})
+	for _, k := range order {
+		s := &spot{name: fmt.Sprintf("%s/%d", t.offers[k].Name, number), source: -1, offer: k, room: t.offers[k].room,
+			pods: make([]int, len(t.pods))}
+		state.AddNode(t.machine(s))
+		if state.Allows(i, s.name) {
+			t.ask(k, 1)
+			return s
+		}
+	}
+	return nil
+}
+
+// machine is a spot's new machine as a state sees it.
+func (t *trial) machine(s *spot) fit.Node {
+	g := t.offers[s.offer].Group
+	labels := maps.Clone(g.Labels)
+	labels[corev1.LabelHostname] = s.name
+	return fit.Node{Name: s.name, Labels: labels, Taints: g.Taints}
+}
+
+func (t *trial) put(state *fit.InterPodState, s *spot, i int) {
+	state.Place(i, s.name)
+	s.room = s.room.less(t.needs[i], 1)
+	s.pods[i]++
+	s.taken++
+}
+
+// readTopologies reads over which topologies the pods spread or gather. Those that
+// must spread over zones are not kept in one.
+func (q *query) readTopologies() {
+	for _, p := range q.pods {
+		if p.Spreads(corev1.LabelTopologyZone) {
+			q.policy.Split = v1alpha1.AnyZone
+		}
+		for _, key := range p.Gathers() {
+			if key != corev1.LabelHostname && !slices.Contains(q.gather, key) {
+				q.gather = append(q.gather, key)
+			}
+		}
+	}
+}
+
+// explainApart says what the pods ask of one another that cannot be had.
+func (q *query) explainApart() []Reason {
+	if !q.apart {
+		return nil
+	}
+	for _, r := range q.regions {
+		if t := newTrial(q, r, byMarket); !t.placeAll() && t.between != "" {
+			return []Reason{{Code: CodeApart, Message: t.between}}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package planner
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// Budget is what a CapacityPolicy lets namespaces, or queues of theirs, spend together in
+// a period, and what they have spent.
+type Budget struct {
+	// Policy and Name of the budget.
+	Policy, Name string
+	// Covers reports whether the spending of a tenant counts.
+	Covers func(state.Tenant) bool
+	// Queues are the LocalQueues that share the budget, for messages; empty where all
+	// requests of the namespaces do.
+	Queues []string
+	// QueuedOnly: requests of no queue have no part in a budget of queues.
+	QueuedOnly bool
+	// MicroUSD may be spent in the period, in millionths of a USD.
+	MicroUSD int64
+	Period   v1alpha1.BudgetPeriod
+	// Starts and Ends bound the period.
+	Starts, Ends time.Time
+	// Reserve is for how long money is set aside for gangs that have no known end.
+	Reserve time.Duration
+	// Spent in the period so far.
+	Spent Meter
+}
+
+// Charge is what a request pays for its machines, those that it has asked for
+// included.
+type Charge struct {
+	Request types.UID
+	state.Tenant
+	MicroUSDPerHour int64
+	// Runs is how long its gang runs at most once its pods may come, which is since
+	// Since; zero where that is not known, or they may not yet.
+	Runs  time.Duration
+	Since time.Time
+}
+
+// SpentOn is what a status says, in millionths of a USD; zero where it makes no sense.
+func SpentOn(status v1alpha1.BudgetStatus) int64 {
+	spent, err := resource.ParseQuantity(status.Spent)
+	if err != nil {
+		return 0
+	}
+	return nodegroups.MicroUSD(&spent)
+}
+
+// left is how much longer the charge will be paid, as far as a budget that ends then
+// is concerned.
+func (b *Budget) left(c *Charge, now time.Time) time.Duration {
+	left := b.Reserve
+	if c.Runs > 0 {
+		left = c.Runs
+		if !c.Since.IsZero() {
+			left -= now.Sub(c.Since)
+		}
+	}
+	return max(0, min(left, b.Ends.Sub(now)))
+}
+
+// Standing is how a budget stands at a time, in millionths of a USD.
+type Standing struct {
+	// Spent in the period so far, Committed to what machines will cost yet that are in
+	// use or asked for.
+	Spent, Committed int64
+}
+
+// Stands says how the budget stands beside these charges.
+func (b *Budget) Stands(charges []Charge, now time.Time) Standing {
+	out := Standing{Spent: b.Spent.Until(now).MicroUSD}
+	for i := range charges {
+		if c := &charges[i]; b.Covers(c.Tenant) {
+			out.Committed += b.priceOf(c, now)
+		}
+	}
+	return out
+}
+
+// priceOf what is left of a charge, rounded up. The sum of many stays far from
+// overflowing.
+func (b *Budget) priceOf(c *Charge, now time.Time) int64 {
+	const most = 1 << 50
+	hi, lo := bits.Mul64(uint64(b.left(c, now).Milliseconds()), uint64(c.MicroUSDPerHour))
+	lo, carry := bits.Add64(lo, hourMilliseconds-1, 0)
+	if hi += carry; hi >= hourMilliseconds {
+		return most
+	}
+	price, _ := bits.Div64(hi, lo, hourMilliseconds)
+	return int64(min(price, most))
+}
+
+// SharedPrice is what a gang is held to pay for its part of a machine that another gang
+// SharedPrice is what a gang is held to pay for its part of a machine that another gang
+// is getting: half of the price at most, since there are two of them at least.
+func SharedPrice(microUSDPerHour int64) int64 { return (microUSDPerHour + 1) / 2 }
+
+// sharers are the namespaces or queues that share the budget, in words.
+func (b *Budget) sharers() string {
+	var out string
+	switch len(b.Queues) {
+	case 0:
+		return "its namespaces"
+	case 1:
+		out = "LocalQueue " + b.Queues[0] + " of its namespaces"
+	default:
+		out = "LocalQueues " + strings.Join(b.Queues, ", ") + " of its namespaces"
+	}
+	if b.QueuedOnly {
+		return out
+	}
+	return out + ", with requests of no queue,"
+}
+
+func (b *Budget) periodName() string { return strings.ToLower(string(b.Period)) }
+
+// SortCharges puts them in the order of their namespaces, queues and requests.
+func SortCharges(c []Charge) {
+	slices.SortFunc(c, func(a, b Charge) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Request, b.Request))
+	})
+}
+
+// PriceOf so many milliseconds, rounded down, in millionths of a USD. The product
+// needs more than 64 bits: a year at 100 USD an hour is 3×10^18.
+func PriceOf(milliseconds, microUSDPerHour int64) int64 {
+	hi, lo := bits.Mul64(uint64(milliseconds), uint64(max(0, microUSDPerHour)))
+	if hi >= hourMilliseconds {
+		return math.MaxInt64
+	}
+	price, _ := bits.Div64(hi, lo, hourMilliseconds)
+	return int64(min(price, math.MaxInt64))
+}

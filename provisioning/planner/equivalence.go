@@ -1,0 +1,94 @@
+package planner
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// EquivalenceClass is equal for gangs that ask for the same under the same policy. Names of
+// podSets do not count. It is empty where that is not known.
+func EquivalenceClass(g *state.Gang, p *state.Policy) string {
+	type podSet struct {
+		Count  int
+		Labels map[string]string
+		Spec   corev1.PodSpec
+	}
+	podSets := make([]podSet, len(g.PodSets))
+	for i := range g.PodSets {
+		t := g.PodSets[i].Template
+		podSets[i] = podSet{g.PodSets[i].Count, t.Labels, t.Spec}
+	}
+	text, err := json.Marshal(podSets)
+	if err != nil {
+		return "" // then it is like no other
+	}
+	sum := sha256.Sum256(fmt.Appendf(text, " of %+v by %+v", g.Tenant(), *p))
+	return hex.EncodeToString(sum[:])
+}
+
+// Plan is that of Plan for what is left of a gang of the class. A nil receiver
+// remembers nothing.
+func (m *Memo) Plan(s *Snapshot, class string, rest state.Gang, policy state.Policy) Verdict {
+	if m == nil || class == "" || hasStake(s, &rest) || slices.ContainsFunc(rest.PodSets, state.PodSet.Refused) {
+		return Plan(s, rest, policy)
+	}
+	v, known := m.inadmissible[class]
+	if !known {
+		if v = Plan(s, anonymous(rest), policy); v.Outcome == Wait || v.Outcome == Never {
+			m.inadmissible[class] = v
+		}
+	}
+	return named(v, rest)
+}
+
+// hasStake reports whether some node is not to the gang what it is to those alike.
+func hasStake(s *Snapshot, g *state.Gang) bool {
+	for _, owner := range []string{bookedBy(g.UID), KeyedBy(g.Key), launchedBy(g.Launch)} {
+		for range s.Nodes.OwnedBy(owner) {
+			return true
+		}
+	}
+	return false
+}
+
+// anonymous is the gang with podSets that are called by their place: what is said
+// of it can be said of all that are alike.
+func anonymous(g state.Gang) state.Gang {
+	g.PodSets = slices.Clone(g.PodSets)
+	for i := range g.PodSets {
+		ps := &g.PodSets[i]
+		ps.Name = placeholder(i)
+		if ps.Pod != nil {
+			pod := *ps.Pod
+			pod.Name = ps.Name
+			ps.Pod = &pod
+		}
+	}
+	return g
+}
+
+// placeholder is no name that a podSet can have.
+func placeholder(i int) string { return "<" + strconv.Itoa(i) + ">" }
+
+// named is the verdict on an anonymous gang as it is said of this one.
+func named(v Verdict, g state.Gang) Verdict {
+	var names []string
+	for i := range g.PodSets {
+		names = append(names, placeholder(i), g.PodSets[i].Name)
+	}
+	replacer := strings.NewReplacer(names...)
+	v.Reasons = slices.Clone(v.Reasons)
+	for i := range v.Reasons {
+		v.Reasons[i].Message = replacer.Replace(v.Reasons[i].Message)
+	}
+	return v
+}

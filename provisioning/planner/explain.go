@@ -1,0 +1,145 @@
+package planner
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/text"
+)
+
+// explain says what stands between the gang and its room. over is the cheapest
+// option where only the price is too high; nil otherwise.
+func (q *query) explain(over *trial) []Reason {
+	if over != nil {
+		return []Reason{{Code: CodePrice, Message: fmt.Sprintf(
+			"the cheapest option costs %s USD per hour and the CapacityPolicy allows %s: raise its spec.maxPricePerHour or request less",
+			text.USD(over.cost), text.USD(q.policy.MaxMicroUSDPerHour))}}
+	}
+	var out []Reason
+	if q.policy.Class == state.AtomicScaleUp {
+		for i := range q.Groups {
+			out = append(out, q.explainGroup(&q.Groups[i])...)
+		}
+		if len(q.Groups) == 0 {
+			out = append(out, Reason{Code: CodeMaxNodes, Message: "there is no NodeGroup to launch machines in: create one"})
+		}
+	}
+	out = append(out, q.explainApart()...)
+	out = append(out, q.explainNodes()...)
+	if wider := q.unbounded(); wider != nil && wider.possible() {
+		out = append(out, Reason{Code: CodeSplit, Message: q.splitMessage()})
+	}
+	if len(out) == 0 {
+		out = append(out, Reason{Code: CodeNoRoom, Message: fmt.Sprintf(
+			"there is room for each of the %d podSets alone and not for all together; it changes when pods end, nodes join or a group may grow "+
+				"further", len(q.pods))})
+	}
+	slices.SortStableFunc(out, func(a, b Reason) int {
+		return cmp.Or(cmp.Compare(usefulness(a.Code), usefulness(b.Code)), cmp.Compare(a.Group, b.Group))
+	})
+	return out
+}
+
+// usefulness orders reasons for people: what passes by itself first, what never
+// had a chance last.
+func usefulness(c ReasonCode) int {
+	return slices.Index([]ReasonCode{
+		CodeBackoff, CodePrice, CodeApart, CodeSplit, CodeMaxNodes, CodeNoRoom,
+		CodeTooSmall, CodeMarket, CodeConstraint, CodeUnready, CodeUnsupported,
+	}, c)
+}
+
+// unbounded is the same question where the gang may be spread over everything; nil
+// where it may be already.
+func (q *query) unbounded() *query {
+	p := q.policy
+	if p.Split == v1alpha1.AnyZone && p.Topology == "" {
+		return nil
+	}
+	p.Split, p.Topology = v1alpha1.AnyZone, ""
+	return newQuery(q.Snapshot, q.gang, q.pods, p, q.ideal)
+}
+
+func (q *query) splitMessage() string {
+	switch {
+	case q.policy.Topology != "":
+		return fmt.Sprintf("no single domain of %s has room for the whole gang; several have: a CapacityPolicy without that requiredTopology "+
+			"would allow it", q.policy.Topology)
+	case q.policy.Split == v1alpha1.SingleGroup:
+		return "no single NodeGroup has room for all pods of a podSet, but several together have: a CapacityPolicy with split SingleZone or AnyZone would allow it"
+	default:
+		return "no single zone has room for the whole gang, but several together have: a CapacityPolicy with split AnyZone would allow it"
+	}
+}
+
+// explainGroup gives for each podSet the first thing that keeps it off the group,
+// if any. A cause that all podSets share is given once.
+func (q *query) explainGroup(g *Group) []Reason {
+	if _, ok := q.market(g); !ok {
+		return []Reason{{Code: CodeMarket, Group: g.Name, Message: fmt.Sprintf("the policy does not allow %s machines", g.CapacityType)}}
+	}
+	if _, ok := regionOf(q.bounds()[0], g.Labels); !ok {
+		return []Reason{{Code: CodeConstraint, Group: g.Name, Message: fmt.Sprintf(
+			"its machines lack the label %s, the CapacityPolicy's requiredTopology", q.policy.Topology)}}
+	}
+	var out []Reason
+	need := 0
+	usable := q.usable(g)
+	for i, p := range q.pods {
+		if why := p.Mismatch("", g.Labels, g.Taints); why != "" {
+			out = append(out, Reason{Code: CodeConstraint, Group: g.Name, Message: why})
+			continue
+		}
+		if name, by, short := usable.Short(p.Requests); short {
+			out = append(out, Reason{Code: CodeTooSmall, Group: g.Name, Message: fmt.Sprintf(
+				"a pod of podSet %s requests %s %s, a machine has %s for pods (%s short)",
+				p.Name, nodegroups.Quantity(name, p.Requests[name]), name,
+				nodegroups.Quantity(name, max(0, usable[name])), nodegroups.Quantity(name, by))})
+			continue
+		}
+		per := q.perMachine(q.vector(usable), i, p.Count)
+		need += (p.Count + per - 1) / per
+	}
+	if need == 0 {
+		return out
+	}
+	if room := q.mayGrow(g); need > room {
+		out = append(out, Reason{Code: CodeMaxNodes, Group: g.Name, Message: fmt.Sprintf(
+			"%s needed, it %smay have %d (spec.maxNodes): %d short",
+			text.Machines(need), has(g.Machines), g.Max, need-room)})
+	} else if until, why := q.blocked(g, need); !until.IsZero() {
+		out = append(out, Reason{Code: CodeBackoff, Group: g.Name, Until: until, Message: fmt.Sprintf(
+			"%s; next attempt at %s", cmp.Or(why, "the last launch failed"), until.UTC().Format(time.RFC3339))})
+	}
+	return out
+}
+
+func has(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("has %d and ", n)
+}
+
+// explainNodes says how many pods the existing nodes have room for.
+func (q *query) explainNodes() []Reason {
+	var out []Reason
+	for i, p := range q.pods {
+		fits := 0
+		for _, r := range q.regions {
+			fits = max(fits, p.Count-newTrial(q, r, byMarket).fill(i, p.Count, anyGroup))
+		}
+		// To a gang that may launch, nodes without any room are no news.
+		if fits < p.Count && (fits > 0 || q.policy.Class == state.CheckCapacity) {
+			out = append(out, Reason{Code: CodeNoRoom, Message: fmt.Sprintf(
+				"existing nodes have room for %d of the %d pods of podSet %s, %d short; this changes when pods end or nodes join",
+				fits, p.Count, p.Name, p.Count-fits)})
+		}
+	}
+	return out
+}

@@ -1,0 +1,49 @@
+package planner
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// Meter adds up what is spent at a rate that changes. The zero value has spent
+// nothing, at no rate.
+type Meter struct {
+	// At is until when MicroUSD, in millionths of a USD, is counted.
+	At       time.Time
+	MicroUSD int64
+	// MicroUSDPerHour is the rate from then on.
+	MicroUSDPerHour int64
+	// rest is what has not come to a millionth of a USD yet, in millionths of a USD
+	// per hour times milliseconds: a meter that is read often loses nothing by it.
+	rest uint64
+}
+
+const hourMilliseconds = uint64(time.Hour / time.Millisecond)
+
+// Until is the meter as it stands at that time. A clock that was set back adds
+// nothing.
+func (m Meter) Until(now time.Time) Meter {
+	ms := now.Sub(m.At).Milliseconds()
+	if ms <= 0 {
+		return m
+	}
+	m.At = m.At.Add(time.Duration(ms) * time.Millisecond)
+	hi, lo := bits.Mul64(uint64(ms), uint64(max(0, m.MicroUSDPerHour)))
+	lo, carry := bits.Add64(lo, m.rest, 0)
+	if hi += carry; hi >= hourMilliseconds {
+		m.MicroUSD = math.MaxInt64
+		return m
+	}
+	whole, rest := bits.Div64(hi, lo, hourMilliseconds)
+	m.rest = rest
+	m.MicroUSD += int64(min(whole, uint64(math.MaxInt64-m.MicroUSD)))
+	return m
+}
+
+// Rated is the meter at another rate from that time on.
+func (m Meter) Rated(microUSDPerHour int64, now time.Time) Meter {
+	m = m.Until(now)
+	m.MicroUSDPerHour = microUSDPerHour
+	return m
+}

@@ -1,0 +1,444 @@
+package planner
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/btree"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// Nodes is a set of nodes in the order of their names. It keeps like nodes
+// together in classes, so that a plan costs by the number of classes and not of
+// nodes, and a change costs by what changed. Clone is cheap: copies share what
+// neither changes. What reads a set only may do so from many goroutines.
+type Nodes struct {
+	byName *btree.BTreeG[*filed]
+	// owned finds nodes by what they have to do with.
+	owned *btree.BTreeG[ownership]
+	// room has the nodes as they are; best as they would be on the best of days:
+	// free and open.
+	room, best *classes
+	// keys are the labels by which nodes are told apart, in order. Others, and the
+	// host name above all, differ from node to node and few pods select on them.
+	keys []string
+	dims *dims
+	// kinds by their text; only changes look them up.
+	kinds map[string]*kind
+}
+
+// filed is a node with where it is filed; a class is nil where it is in none.
+type filed struct {
+	node       *state.Node
+	room, best *class
+}
+
+// ownership says that a node concerns an owner: see the functions that make owners.
+type ownership struct {
+	owner string
+	node  *state.Node
+}
+
+// awaiting owns the nodes that are booked for pods that have not all come.
+const awaiting = "awaiting"
+
+// repelling owns the nodes with pods that keep others away.
+const repelling = "repelling"
+
+// Squatted owns the nodes that Muster holds and that others' pods have slipped onto.
+const Squatted = "squatted"
+
+func bookedBy(uid types.UID) string { return "booked/" + string(uid) }
+
+// KeyedBy owns the nodes that bear the booking label of the key.
+func KeyedBy(key string) string { return "key/" + key }
+
+func launchedBy(token string) string { return "launch/" + token }
+
+func launchedFor(uid types.UID) string { return "launched-for/" + string(uid) }
+
+func hostNamed(name string) string { return "host/" + name }
+
+func owners(n *state.Node) (out []string) {
+	for i := range n.Labelled {
+		b := &n.Labelled[i]
+		if b.UID != "" {
+			out = append(out, bookedBy(b.UID))
+		}
+		out = append(out, KeyedBy(b.Key))
+	}
+	if n.Launch != "" {
+		out = append(out, launchedBy(state.AttemptToken(n.Launch)), launchedFor(state.TokenUID(n.Launch)))
+	}
+	if len(n.Bookings) > 0 {
+		out = append(out, awaiting)
+	}
+	if len(n.Strangers) > 0 {
+		out = append(out, Squatted)
+	}
+	if slices.ContainsFunc(n.Running, (*fit.Running).HasAntiAffinity) {
+		out = append(out, repelling)
+	}
+	out = append(out, hostNamed(n.Name))
+	if host := n.Labels[corev1.LabelHostname]; host != "" && host != n.Name {
+		out = append(out, hostNamed(host))
+	}
+	return out
+}
+
+// dims numbers the resources. It is never changed, only replaced by a longer one.
+type dims struct {
+	names []corev1.ResourceName
+	index map[corev1.ResourceName]int
+}
+
+// kind is what a pod's constraints see of a node: labels that pods select on,
+// and taints.
+type kind struct {
+	// text is equal for equal kinds only.
+	text   string
+	group  string
+	labels map[string]string
+	taints []corev1.Taint
+}
+
+// class is a number of nodes that are the same to every plan that does not know
+// one of them by name.
+type class struct {
+	*kind
+	// room in the order of dims; what is missing at the end is 0.
+	room []int64
+	// devices, cpu and memory are the first things that classes are ordered by,
+	// rest is everything else.
+	devices, cpu, memory int64
+	rest                 string
+}
+
+// order of classes is total, and does not depend on what came first.
+func (c *class) order(o *class) int {
+	if c == o {
+		return 0
+	}
+	return cmp.Or(
+		cmp.Compare(c.devices, o.devices),
+		cmp.Compare(c.cpu, o.cpu),
+		cmp.Compare(c.memory, o.memory),
+		cmp.Compare(c.rest, o.rest),
+		cmp.Compare(c.text, o.text),
+	)
+}
+
+// classes are the nodes by class.
+type classes struct {
+	counts  *btree.BTreeG[counted]
+	members *btree.BTreeG[member]
+}
+
+type counted struct {
+	*class
+	count int
+}
+
+type member struct {
+	class *class
+	node  *state.Node
+}
+
+// degree of the trees: nodes of 2*degree entries are copied when they change.
+const degree = 16
+
+// DefaultKeys are labels that pods often select on. Nodes of one group have them
+// in common.
+var DefaultKeys = []string{
+	corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelInstanceTypeStable, corev1.LabelArchStable, corev1.LabelOSStable,
+	v1alpha1.NodeGroupLabel, v1alpha1.CapacityTypeLabel,
+}
+
+// NewNodes returns an empty set whose nodes are told apart by the given labels and
+// the default ones.
+func NewNodes(keys ...string) *Nodes {
+	keys = slices.Concat(DefaultKeys, keys)
+	slices.Sort(keys)
+	return &Nodes{
+		byName: btree.NewG(degree, func(a, b *filed) bool { return a.node.Name < b.node.Name }),
+		owned: btree.NewG(degree, func(a, b ownership) bool {
+			return cmp.Or(cmp.Compare(a.owner, b.owner), cmp.Compare(a.node.Name, b.node.Name)) < 0
+		}),
+		room:  newClasses(),
+		best:  newClasses(),
+		keys:  slices.Compact(keys),
+		dims:  &dims{index: map[corev1.ResourceName]int{}},
+		kinds: map[string]*kind{},
+	}
+}
+
+func newClasses() *classes {
+	return &classes{
+		counts: btree.NewG(degree, func(a, b counted) bool { return a.order(b.class) < 0 }),
+		members: btree.NewG(degree, func(a, b member) bool {
+			return cmp.Or(a.class.order(b.class), cmp.Compare(a.node.Name, b.node.Name)) < 0
+		}),
+	}
+}
+
+// NodesOf is a set of these nodes.
+func NodesOf(nodes ...state.Node) *Nodes {
+	out := NewNodes()
+	for i := range nodes {
+		out.Set(&nodes[i])
+	}
+	return out
+}
+
+// Clone returns a copy: changes of one are not seen in the other. It counts as a
+// change of the set itself.
+func (s *Nodes) Clone() *Nodes {
+	out := *s
+	out.byName, out.owned = s.byName.Clone(), s.owned.Clone()
+	out.room, out.best = s.room.clone(), s.best.clone()
+	out.kinds = nil
+	return &out
+}
+
+func (c *classes) clone() *classes {
+	return &classes{counts: c.counts.Clone(), members: c.members.Clone()}
+}
+
+// WithKeys is the set with nodes told apart by more labels. It costs by the number
+// of nodes.
+func (s *Nodes) WithKeys(keys []string) *Nodes {
+	out := NewNodes(slices.Concat(s.keys, keys)...)
+	for n := range s.All() {
+		out.Set(n)
+	}
+	return out
+}
+
+// Lacks are those of the labels by which nodes are not told apart.
+func (s *Nodes) Lacks(keys []string) (out []string) {
+	for _, k := range keys {
+		if _, ok := slices.BinarySearch(s.keys, k); !ok {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// Len is the number of nodes.
+func (s *Nodes) Len() int { return s.byName.Len() }
+
+// All nodes in the order of their names.
+func (s *Nodes) All() iter.Seq[*state.Node] {
+	return func(yield func(*state.Node) bool) {
+		s.byName.Ascend(func(f *filed) bool { return yield(f.node) })
+	}
+}
+
+// Find returns the node of that name, or nil.
+func (s *Nodes) Find(name string) *state.Node {
+	if f := s.find(name); f != nil {
+		return f.node
+	}
+	return nil
+}
+
+func (s *Nodes) find(name string) *filed {
+	f, _ := s.byName.Get(&filed{node: &state.Node{Name: name}})
+	return f
+}
+
+// BookedBy are the nodes that bear a booking of the request, by name.
+func (s *Nodes) BookedBy(uid types.UID) iter.Seq[*state.Node] { return s.OwnedBy(bookedBy(uid)) }
+
+// hasBookings reports whether some node bears a booking of the request.
+func (s *Nodes) hasBookings(uid types.UID) bool {
+	for range s.BookedBy(uid) {
+		return true
+	}
+	return false
+}
+
+// LaunchedBy are the nodes that the attempt of that token made, by name.
+func (s *Nodes) LaunchedBy(token string) iter.Seq[*state.Node] { return s.OwnedBy(launchedBy(token)) }
+
+// LaunchedFor are the nodes that any launch for the request made, by name.
+func (s *Nodes) LaunchedFor(uid types.UID) iter.Seq[*state.Node] { return s.OwnedBy(launchedFor(uid)) }
+
+// OwnedBy are the nodes that concern the owner, by name.
+func (s *Nodes) OwnedBy(owner string) iter.Seq[*state.Node] {
+	return func(yield func(*state.Node) bool) {
+		s.owned.AscendGreaterOrEqual(ownership{owner, &state.Node{}}, func(o ownership) bool {
+			return o.owner == owner && yield(o.node)
+		})
+	}
+}
+
+// classes of the nodes as they are, or on the best of days.
+func (s *Nodes) classes(ideal bool) *classes {
+	if ideal {
+		return s.best
+	}
+	return s.room
+}
+
+// classOf is the class of the node of that name, or nil.
+func (s *Nodes) classOf(name string, ideal bool) *class {
+	f := s.find(name)
+	switch {
+	case f == nil:
+		return nil
+	case ideal:
+		return f.best
+	default:
+		return f.room
+	}
+}
+
+// Set puts the node in, in place of the one of its name. The caller does not
+// change the node any more.
+func (s *Nodes) Set(n *state.Node) {
+	s.Delete(n.Name)
+	f := &filed{node: n}
+	s.byName.ReplaceOrInsert(f)
+	for _, owner := range owners(n) {
+		s.owned.ReplaceOrInsert(ownership{owner, n})
+	}
+	if n.OpenToAll() && len(n.Bookings) == 0 {
+		f.room = s.file(s.room, n, n.Free)
+	}
+	f.best = s.file(s.best, n, n.Allocatable)
+}
+
+// Delete takes a node out.
+func (s *Nodes) Delete(name string) {
+	f, ok := s.byName.Delete(&filed{node: &state.Node{Name: name}})
+	if !ok {
+		return
+	}
+	for _, owner := range owners(f.node) {
+		s.owned.Delete(ownership{owner, f.node})
+	}
+	s.unfile(s.room, f.room, f.node)
+	s.unfile(s.best, f.best, f.node)
+}
+
+// file puts the node in its class, if it has any room.
+func (s *Nodes) file(into *classes, n *state.Node, room nodegroups.Resources) *class {
+	if room[corev1.ResourcePods] <= 0 {
+		return nil
+	}
+	c := &class{kind: s.kindOf(n), room: s.vector(room),
+		cpu: max(0, room[corev1.ResourceCPU]), memory: max(0, room[corev1.ResourceMemory])}
+	var rest strings.Builder
+	for _, name := range room.Names() {
+		v := max(0, room[name])
+		if nodegroups.Extended(name) {
+			c.devices = nodegroups.Plus(c.devices, v)
+		}
+		if v > 0 && name != corev1.ResourceCPU && name != corev1.ResourceMemory {
+			rest.WriteString(string(name))
+			rest.WriteByte('=')
+			rest.WriteString(strconv.FormatInt(v, 10))
+			rest.WriteByte(' ')
+		}
+	}
+	c.rest = rest.String()
+	now, ok := into.counts.Get(counted{class: c})
+	if ok {
+		c = now.class
+	}
+	into.counts.ReplaceOrInsert(counted{c, now.count + 1})
+	into.members.ReplaceOrInsert(member{c, n})
+	return c
+}
+
+func (s *Nodes) unfile(from *classes, c *class, n *state.Node) {
+	if c == nil {
+		return
+	}
+	from.members.Delete(member{c, n})
+	if now, _ := from.counts.Get(counted{class: c}); now.count > 1 {
+		from.counts.ReplaceOrInsert(counted{c, now.count - 1})
+	} else {
+		from.counts.Delete(now)
+	}
+}
+
+// vector is the room as numbers in the order of dims.
+func (s *Nodes) vector(room nodegroups.Resources) []int64 {
+	for name := range room {
+		if _, ok := s.dims.index[name]; !ok {
+			s.dims = s.dims.with(room.Names())
+			break
+		}
+	}
+	out := make([]int64, len(s.dims.names))
+	for name, v := range room {
+		out[s.dims.index[name]] = max(0, v)
+	}
+	return out
+}
+
+func (d *dims) with(names []corev1.ResourceName) *dims {
+	out := &dims{names: slices.Clone(d.names), index: maps.Clone(d.index)}
+	for _, name := range names {
+		if _, ok := out.index[name]; !ok {
+			out.index[name] = len(out.names)
+			out.names = append(out.names, name)
+		}
+	}
+	return out
+}
+
+func (s *Nodes) kindOf(n *state.Node) *kind {
+	var text strings.Builder
+	text.WriteString(n.Group)
+	for _, key := range s.keys {
+		text.WriteByte('\n')
+		if v, ok := n.Labels[key]; ok {
+			text.WriteByte('=')
+			text.WriteString(v)
+		}
+	}
+	for i := range n.Taints {
+		t := &n.Taints[i]
+		text.WriteByte('\t')
+		text.WriteString(t.Key + "=" + t.Value + ":" + string(t.Effect))
+	}
+	s.collectKinds()
+	k := s.kinds[text.String()]
+	if k == nil {
+		k = &kind{text: text.String(), group: n.Group, labels: map[string]string{}, taints: n.Taints}
+		for _, key := range s.keys {
+			if v, ok := n.Labels[key]; ok {
+				k.labels[key] = v
+			}
+		}
+		s.kinds[k.text] = k
+	}
+	return k
+}
+
+// collectKinds forgets kinds that no node is of any more, now and then.
+func (s *Nodes) collectKinds() {
+	if s.kinds != nil && len(s.kinds) <= 64+2*(s.room.counts.Len()+s.best.counts.Len()) {
+		return
+	}
+	s.kinds = map[string]*kind{}
+	for _, all := range []*classes{s.room, s.best} {
+		all.counts.Ascend(func(c counted) bool {
+			s.kinds[c.text] = c.kind
+			return true
+		})
+	}
+}

@@ -1,0 +1,53 @@
+package planner
+
+import (
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// Plan says where a gang could run now, what to launch for it, or why not.
+//
+// Existing room comes before launches, and so does room that others leave on machines that
+// are being launched for them, see Upcoming. Options are compared by the least wanted
+// market they need, then price ÷ chance, then price, then number of machines, then
+// region; so the order is total and the same input gives the same plan. Where the best
+// would pass a budget it is the best of those that cost no more than budgets allow.
+func Plan(s *Snapshot, gang state.Gang, policy state.Policy) Verdict {
+	return withinBudgets(s, &gang, policy, func(p state.Policy) Verdict { return Unbudgeted(s, gang, p) })
+}
+
+// Unbudgeted is the plan whatever budgets there are.
+func Unbudgeted(s *Snapshot, gang state.Gang, policy state.Policy) Verdict {
+	pods, refusal := s.read(&gang)
+	if refusal != nil {
+		return *refusal
+	}
+	q := newQuery(s, &gang, pods, policy, asItIs)
+	best := q.search()
+	if shared, ok := q.sharing(best); ok {
+		return shared
+	}
+	if best != nil && !best.overPrice() {
+		return best.verdict()
+	}
+	if policy.Class == state.CheckCapacity {
+		return Verdict{Outcome: Wait, Reasons: q.explain(nil)}
+	}
+	// Before there is any group nothing is hopeless: they may be about to come.
+	if len(s.Groups) > 0 {
+		if ideal := newQuery(s, &gang, pods, policy, bestOfDays); ideal.hopeless() {
+			return Verdict{Outcome: Never, Reasons: ideal.explain(ideal.search())}
+		}
+	}
+	reasons := q.explain(best)
+	return Verdict{Outcome: Wait, Reasons: reasons, Until: q.until(reasons)}
+}
+
+// Place puts a gang on the given nodes alone, launching nothing: how a launch
+// whose nodes have all joined is turned into bookings.
+func Place(nodes *Nodes, gang state.Gang) (Verdict, bool) {
+	p := state.DefaultPolicy(state.CheckCapacity)
+	p.Split = v1alpha1.AnyZone
+	v := Plan(&Snapshot{Nodes: nodes}, gang, p)
+	return v, v.Outcome == Fits
+}

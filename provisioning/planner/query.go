@@ -1,0 +1,453 @@
+package planner
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// query is one question to the planner: what the podSets ask for, and what there
+// is that could serve them, by region. It is read once and then only looked at.
+type query struct {
+	*Snapshot
+	gang   *state.Gang
+	policy state.Policy
+	pods   []*fit.Pod
+	// ideal asks about the best of days instead of now.
+	ideal bool
+
+	// dims are the resources that the gang asks for; vectors follow their order.
+	dims  []corev1.ResourceName
+	needs []vector
+	// regions in the order of their names: the gang is placed whole in one of them.
+	regions []*region
+	// single nodes are not looked at by class.
+	single map[string]bool
+	// apart reports whether all nodes are single, see isApart; gather are the topologies
+	// within a domain of which some pods must stay together.
+	apart  bool
+	gather []string
+}
+
+// vector is an amount of each resource that the gang asks for.
+type vector []int64
+
+// times says how often need fits, at most limit.
+func (v vector) times(need vector, limit int) int {
+	n := int64(limit)
+	for i, need := range need {
+		if need > 0 {
+			n = min(n, v[i]/need)
+		}
+	}
+	return int(max(0, n))
+}
+
+// less is v without n times need.
+func (v vector) less(need vector, n int) vector {
+	out := slices.Clone(v)
+	for i := range out {
+		out[i] = nodegroups.Plus(out[i], -nodegroups.Times(need[i], int64(n)))
+	}
+	return out
+}
+
+// region is where a gang may be placed as a whole: a zone, say.
+type region struct {
+	name string
+	// sources in the order of their classes.
+	sources []source
+	// offers in the order of the names of their groups.
+	offers []offer
+}
+
+// source is a number of like nodes.
+type source struct {
+	// class that the nodes are of, or else the one node.
+	class *class
+	node  *state.Node
+	group string
+	count int
+	room  vector
+	// devices are all that are free on a node, those that the gang does not ask for
+	// included.
+	devices int64
+	takes   podSets
+	// own nodes have been booked or launched for the gang already.
+	own bool
+}
+
+// offer is a group that may launch machines for the gang.
+type offer struct {
+	*Group
+	// rank of the group's market in the policy, the most wanted being 0.
+	rank  int
+	room  vector
+	takes podSets
+}
+
+// podSets is a set of podSets by their index: those that may run on a node, for
+// example. A request has at most 32.
+type podSets uint64
+
+func (s podSets) has(i int) bool { return s&(1<<i) != 0 }
+
+// newQuery reads the snapshot for a gang. Nodes are looked at by class, except
+// for the few that the gang has to do with.
+func newQuery(s *Snapshot, gang *state.Gang, pods []*fit.Pod, policy state.Policy, ideal bool) *query {
+	q := &query{Snapshot: s, gang: gang, policy: policy, pods: pods, ideal: ideal}
+	for _, p := range pods {
+		for _, name := range p.Requests.Names() {
+			if p.Requests[name] > 0 && !slices.Contains(q.dims, name) {
+				q.dims = append(q.dims, name)
+			}
+		}
+	}
+	for _, p := range pods {
+		q.needs = append(q.needs, q.vector(p.Requests))
+	}
+	if keys := s.Nodes.Lacks(q.keys()); len(keys) > 0 {
+		again := *s
+		again.Nodes = s.Nodes.WithKeys(keys)
+		q.Snapshot = &again
+	}
+	if q.apart = q.isApart(); q.apart {
+		q.readTopologies()
+	}
+	q.collect()
+	return q
+}
+
+// keys are the labels that nodes must be told apart by for this gang.
+func (q *query) keys() (keys []string) {
+	for _, p := range q.pods {
+		keys = append(keys, p.Keys()...)
+	}
+	if q.policy.Topology != "" {
+		keys = append(keys, q.policy.Topology)
+	}
+	return keys
+}
+
+func (q *query) vector(r nodegroups.Resources) vector {
+	out := make(vector, len(q.dims))
+	for i, name := range q.dims {
+		out[i] = r[name]
+	}
+	return out
+}
+
+// collect finds the sources and offers of all regions.
+func (q *query) collect() {
+	regions := map[string]*region{}
+	in := func(name string) *region {
+		r := regions[name]
+		if r == nil {
+			r = &region{name: name}
+			regions[name] = r
+			q.regions = append(q.regions, r)
+		}
+		return r
+	}
+	singles := q.singles()
+	q.single = singles.is
+	for _, within := range q.bounds() {
+		for _, n := range singles.own {
+			q.addNode(in, within, n, own)
+		}
+		if q.apart {
+			for n := range q.Nodes.All() {
+				if q.single[n.Name] || q.ideal && q.countsAsNew(n.Group) {
+					continue
+				}
+				q.addNode(in, within, n, !own)
+			}
+		} else {
+			q.addClasses(in, within, singles)
+		}
+		for _, n := range singles.named {
+			q.addNode(in, within, n, !own)
+		}
+		if q.policy.Class == state.AtomicScaleUp {
+			q.addOffers(in, within)
+		}
+	}
+	slices.SortFunc(q.regions, func(a, b *region) int { return strings.Compare(a.name, b.name) })
+}
+
+// singles are the nodes that a gang has to do with by name, so that they are not
+// looked at by class.
+type singles struct {
+	// own nodes have been booked or launched for the gang.
+	own []*state.Node
+	// named nodes are those that a podSet asks for, and those that bear the label
+	// of another request by the same key.
+	named []*state.Node
+	// of is how many of them each class has.
+	of map[*class]int
+	is map[string]bool
+}
+
+func (q *query) singles() *singles {
+	out := &singles{of: map[*class]int{}, is: map[string]bool{}}
+	take := func(owner string, list *[]*state.Node) {
+		for n := range q.Nodes.OwnedBy(owner) {
+			if out.is[n.Name] {
+				continue
+			}
+			out.is[n.Name] = true
+			if c := q.Nodes.classOf(n.Name, q.ideal); c != nil {
+				out.of[c]++
+			}
+			*list = append(*list, n)
+		}
+	}
+	if !q.ideal {
+		if q.gang.UID != "" {
+			take(bookedBy(q.gang.UID), &out.own)
+		}
+		if q.gang.Launch != "" {
+			take(launchedBy(q.gang.Launch), &out.own)
+		}
+		if q.gang.Key != "" {
+			take(KeyedBy(q.gang.Key), &out.named)
+		}
+	}
+	for _, p := range q.pods {
+		names, _ := p.Names()
+		for _, name := range names {
+			take(hostNamed(name), &out.named)
+		}
+	}
+	slices.SortFunc(out.own, func(a, b *state.Node) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out.named, func(a, b *state.Node) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// own nodes come before others.
+const own = true
+
+func (q *query) addNode(in func(string) *region, within []string, n *state.Node, own bool) {
+	free, ok := n.AvailableTo(q.gang)
+	if q.ideal {
+		free, ok = n.Allocatable, true
+	}
+	name, inRegion := regionOf(within, n.Labels)
+	if !ok || !inRegion || !q.allowsGroup(n.Group) {
+		return
+	}
+	src := source{node: n, group: n.Group, count: 1, room: q.vector(free), devices: devices(free), own: own}
+	for i, p := range q.pods {
+		if p.Matches(n.Name, n.Labels, n.Taints) && src.room.times(q.needs[i], 1) > 0 {
+			src.takes |= 1 << i
+		}
+	}
+	if src.takes != 0 {
+		r := in(name)
+		r.sources = append(r.sources, src)
+	}
+}
+
+// addClasses adds the nodes by class. On the best of days those of a group have not
+// been launched yet; where the topology of its new machines is not known, they stay.
+func (q *query) addClasses(in func(string) *region, within []string, singles *singles) {
+	all := q.Nodes.classes(q.ideal)
+	// What holds for a kind holds for all classes of it.
+	type judged struct {
+		takes  podSets
+		region *region
+	}
+	kinds := make(map[*kind]judged, len(q.Groups))
+	judge := func(k *kind) (j judged) {
+		name, ok := regionOf(within, k.labels)
+		if !ok || !q.allowsGroup(k.group) || q.ideal && q.countsAsNew(k.group) {
+			return j
+		}
+		for i, p := range q.pods {
+			if _, only := p.Names(); !only && p.Matches("", k.labels, k.taints) {
+				j.takes |= 1 << i
+			}
+		}
+		if j.takes != 0 {
+			j.region = in(name)
+		}
+		return j
+	}
+	// Where each of the gang's resources stands in the rooms of classes.
+	at := make([]int, len(q.dims))
+	for i, name := range q.dims {
+		at[i] = -1
+		if k, ok := q.Nodes.dims.index[name]; ok {
+			at[i] = k
+		}
+	}
+	amounts := make([]int64, 0, all.counts.Len()*len(at))
+	all.counts.Ascend(func(c counted) bool {
+		j, ok := kinds[c.kind]
+		if !ok {
+			j = judge(c.kind)
+			kinds[c.kind] = j
+		}
+		if j.takes == 0 {
+			return true
+		}
+		start := len(amounts)
+		for _, k := range at {
+			if k >= 0 && k < len(c.room) {
+				amounts = append(amounts, c.room[k])
+			} else {
+				amounts = append(amounts, 0)
+			}
+		}
+		src := source{class: c.class, group: c.group, count: c.count - singles.of[c.class],
+			room: amounts[start:len(amounts):len(amounts)], devices: c.devices}
+		for i := range q.pods {
+			if j.takes.has(i) && src.room.times(q.needs[i], 1) > 0 {
+				src.takes |= 1 << i
+			}
+		}
+		if src.takes != 0 && src.count > 0 {
+			j.region.sources = append(j.region.sources, src)
+		} else {
+			amounts = amounts[:start]
+		}
+		return true
+	})
+}
+
+func (q *query) addOffers(in func(string) *region, within []string) {
+	for k := range q.Groups {
+		g := &q.Groups[k]
+		rank, ok := q.market(g)
+		name, inRegion := regionOf(within, g.Labels)
+		if !ok || !inRegion {
+			continue
+		}
+		o := offer{Group: g, rank: rank, room: q.vector(q.usable(g))}
+		for i, p := range q.pods {
+			if p.Matches("", g.Labels, g.Taints) && o.room.times(q.needs[i], 1) > 0 {
+				o.takes |= 1 << i
+			}
+		}
+		if o.takes != 0 {
+			r := in(name)
+			r.offers = append(r.offers, o)
+		}
+	}
+}
+
+// bounds are the sets of labels, the gang being placed within one value of each of
+// a set: zone and required topology; and, as a second way, a domain of what holds
+// its pods together, too.
+func (q *query) bounds() [][]string {
+	var base []string
+	if q.policy.Split != v1alpha1.AnyZone {
+		base = append(base, corev1.LabelTopologyZone)
+	}
+	if q.policy.Topology != "" {
+		base = append(base, q.policy.Topology)
+	}
+	if len(q.gather) == 0 {
+		return [][]string{base}
+	}
+	return [][]string{base, slices.Concat(base, q.gather)}
+}
+
+// regionOf is the region of nodes with these labels, told apart by those of within;
+// ok is false for nodes that are in none: outside of every domain. Nodes without
+// a zone are in a zone of their own.
+func regionOf(within []string, labels map[string]string) (name string, ok bool) {
+	for i, key := range within {
+		value, has := labels[key]
+		if !has && key != corev1.LabelTopologyZone {
+			return "", false
+		}
+		if i > 0 {
+			name += "/"
+		}
+		name += value
+	}
+	return name, true
+}
+
+// countsAsNew reports whether an offer stands for the nodes of the group.
+func (q *query) countsAsNew(group string) bool {
+	g := q.FindGroup(group)
+	if g == nil || q.policy.Class != state.AtomicScaleUp {
+		return false
+	}
+	_, ok := regionOf(q.bounds()[0], g.Labels)
+	return ok
+}
+
+// market is the rank of the group's capacity type in the policy, the most wanted
+// being 0; ok is false where the policy does not allow it.
+func (q *query) market(g *Group) (rank int, ok bool) {
+	rank = slices.Index(q.policy.CapacityTypes, g.CapacityType)
+	return rank, rank >= 0
+}
+
+// allowsGroup reports whether the policy lets the gang use nodes of the group. Nodes
+// of no group, or of one that is gone, may be used.
+func (q *query) allowsGroup(name string) bool {
+	g := q.FindGroup(name)
+	if g == nil {
+		return true
+	}
+	_, ok := q.market(g)
+	return ok
+}
+
+// blocked says until when and why the group may not launch n machines; the time is
+// zero where it may.
+func (q *query) blocked(g *Group, n int) (until time.Time, why string) {
+	if q.ideal {
+		return time.Time{}, ""
+	}
+	if until, why = g.BlockedUntil(n); until.After(q.Now) {
+		return until, why
+	}
+	return time.Time{}, ""
+}
+
+// usable is what pods can use of a new machine of the group. Nodes that offer less
+// than their template promises may be repaired: that gives no gang up.
+func (q *query) usable(g *Group) nodegroups.Resources {
+	if q.ideal {
+		return g.UsableAtBest
+	}
+	return g.Usable
+}
+
+// perMachine is how many pods of the podSet an empty room takes, at most n.
+func (q *query) perMachine(room vector, i, n int) int {
+	if len(q.pods[i].Ports) > 0 {
+		n = min(n, 1)
+	}
+	return room.times(q.needs[i], n)
+}
+
+// mayGrow is by how many machines the group may still grow.
+func (q *query) mayGrow(g *Group) int {
+	if q.ideal {
+		return g.Max
+	}
+	return max(0, g.Max-g.Machines)
+}
+
+// devices is the number of extended resources, such as GPUs.
+func devices(r nodegroups.Resources) (n int64) {
+	for name, v := range r {
+		if nodegroups.Extended(name) {
+			n = nodegroups.Plus(n, v)
+		}
+	}
+	return n
+}

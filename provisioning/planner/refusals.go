@@ -1,0 +1,144 @@
+package planner
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/provisioning/when"
+)
+
+// refusal is a budget that a plan would pass.
+type refusal struct {
+	*Budget
+	Standing
+	// perHour is what the gang would pay more, for the time of left: it comes to price.
+	perHour, price int64
+	left           time.Duration
+}
+
+// rest is what may be committed yet.
+func (r *refusal) rest() int64 { return max(0, r.MicroUSD-r.Standing.Spent-r.Committed) }
+
+// refusals are the budgets that the plan would pass for the gang, in their order. What
+// the gang pays already counts among what is committed: it is never refused again.
+func (s *Snapshot) refusals(gang *state.Gang, plan *Verdict) (out []refusal) {
+	asks := Charge{Tenant: gang.Tenant(), MicroUSDPerHour: s.asks(gang, plan), Runs: plan.Runs}
+	if asks.MicroUSDPerHour == 0 {
+		return nil
+	}
+	for i := range s.Budgets {
+		b := &s.Budgets[i]
+		if !b.Covers(asks.Tenant) {
+			continue
+		}
+		r := refusal{b, b.Stands(s.Charges, s.Now), asks.MicroUSDPerHour, b.priceOf(&asks, s.Now), b.left(&asks, s.Now)}
+		if r.Standing.Spent+r.Committed+r.price > b.MicroUSD {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// asks is what the gang would pay by the plan and does not pay yet, in millionths of a
+// USD per hour: for launches, and for its parts of machines that Muster has launched, or
+// is launching, for others.
+func (s *Snapshot) asks(gang *state.Gang, plan *Verdict) int64 {
+	perHour := plan.MicroUSDPerHour
+	for _, l := range plan.Shares {
+		if g := s.FindGroup(l.Group); g != nil {
+			perHour += int64(l.Count) * SharedPrice(g.MicroUSDPerHour)
+		}
+	}
+	for i := range plan.Placement {
+		p := &plan.Placement[i]
+		n := s.Nodes.Find(p.Node)
+		if n == nil || n.Launch == "" || n.IsPaidBy(gang) {
+			continue
+		}
+		if g := s.FindGroup(n.Group); g != nil {
+			payers := int64(len(n.Labelled) - len(p.Over) + 1)
+			perHour += (g.MicroUSDPerHour + payers - 1) / payers
+		}
+	}
+	return perHour
+}
+
+// withinBudgets is the plan under the policy where all budgets allow it, else a cheaper one that they
+// do, else to wait.
+func withinBudgets(s *Snapshot, gang *state.Gang, policy state.Policy, under func(state.Policy) Verdict) Verdict {
+	plan := under(policy)
+	if plan.Outcome != Fits && plan.Outcome != Launch {
+		return plan
+	}
+	plan.Runs = gang.Runs()
+	refusals := s.refusals(gang, &plan)
+	if len(refusals) == 0 {
+		return plan
+	}
+	if plan.Outcome == Launch {
+		for i := range refusals {
+			if most := refusals[i].affords(); policy.MaxMicroUSDPerHour < 0 || most < policy.MaxMicroUSDPerHour {
+				policy.MaxMicroUSDPerHour = most
+			}
+		}
+		cheaper := under(policy)
+		cheaper.Runs = plan.Runs
+		if (cheaper.Outcome == Fits || cheaper.Outcome == Launch) && len(s.refusals(gang, &cheaper)) == 0 {
+			return cheaper
+		}
+	}
+	out := Verdict{Outcome: Wait}
+	for i := range refusals {
+		r := &refusals[i]
+		until := r.until(s.Now)
+		out.Reasons = append(out.Reasons, Reason{Code: CodeBudget, Message: r.String(), Until: until})
+		out.Until = when.Earliest(out.Until, until)
+	}
+	return out
+}
+
+// affords is the most that the gang may cost per hour.
+func (r *refusal) affords() int64 {
+	hi, lo := bits.Mul64(uint64(r.rest()), hourMilliseconds)
+	ms := uint64(max(1, r.left.Milliseconds()))
+	if hi >= ms {
+		return math.MaxInt64
+	}
+	rate, _ := bits.Div64(hi, lo, ms)
+	return int64(min(rate, math.MaxInt64))
+}
+
+// until is when time alone may let the gang begin: once the period is short enough
+// that its price until the end is within what may be committed now, at the latest
+// when the next one begins. It is not soon: other gangs spend meanwhile.
+func (r *refusal) until(now time.Time) time.Time {
+	const soon = time.Minute
+	hi, lo := bits.Mul64(uint64(r.rest()), uint64(time.Hour))
+	at := r.Ends
+	if hi < uint64(r.perHour) {
+		affordable, _ := bits.Div64(hi, lo, uint64(r.perHour))
+		at = r.Ends.Add(-time.Duration(min(affordable, math.MaxInt64)))
+	}
+	return when.Earliest(r.Ends, latest(at, now.Add(soon)))
+}
+
+// String says what is short, by how much, and what would change it.
+func (r *refusal) String() string {
+	return fmt.Sprintf("CapacityPolicy %s has a budget for %s of %s USD in the %s that ends at %s (spec.budgets[name=%s].usd): "+
+		"%s are spent, %s committed for machines in use, and the gang needs %s (%s per hour for %s), %s too much: "+
+		"this changes when one of their gangs ends, when the %s ends, or when an administrator raises the budget",
+		r.Policy, r.sharers(), text.Dollars(r.MicroUSD), r.periodName(), r.Ends.UTC().Format(time.RFC3339), r.Name,
+		text.Dollars(r.Standing.Spent), text.Dollars(r.Committed), text.Dollars(r.price), text.USD(r.perHour), r.left.Truncate(time.Minute),
+		text.Dollars(r.Standing.Spent+r.Committed+r.price-r.MicroUSD), r.periodName())
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

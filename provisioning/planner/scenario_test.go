@@ -1,0 +1,261 @@
+package planner
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/text"
+)
+
+// noon is when all scenarios play.
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// TestPlan plays the scenarios of testdata/plan. A scenario builds a snapshot
+// with the commands group, node and daemonset, and asks with plan. Run with
+// -rewrite to accept what the planner says now.
+func TestPlan(t *testing.T) {
+	datadriven.Walk(t, "testdata/plan", func(t *testing.T, path string) {
+		w := &world{t: t}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			w.t, w.d = t, d
+			switch d.Cmd {
+			case "reset":
+				*w = world{t: t, d: d}
+			case "group":
+				w.addGroup()
+			case "node":
+				w.addNode()
+			case "daemonset":
+				w.addDaemonSet()
+			case "plan":
+				return w.plan()
+			default:
+				d.Fatalf(t, "unknown command %s", d.Cmd)
+			}
+			return ""
+		})
+	})
+}
+
+type world struct {
+	t          *testing.T
+	d          *datadriven.TestData
+	nodes      []state.Node
+	groups     []nodegroups.Group
+	daemonSets []state.DaemonSet
+}
+
+// arg reads key=value from the command.
+func (w *world) arg(key, otherwise string) string {
+	for _, a := range w.d.CmdArgs {
+		if a.Key == key && len(a.Vals) > 0 {
+			return strings.Join(a.Vals, ",")
+		}
+	}
+	return otherwise
+}
+
+func (w *world) has(key string) bool {
+	return slices.ContainsFunc(w.d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == key })
+}
+
+func (w *world) number(key string, otherwise int) int {
+	n, err := strconv.Atoi(w.arg(key, strconv.Itoa(otherwise)))
+	if err != nil {
+		w.d.Fatalf(w.t, "%s: %v", key, err)
+	}
+	return n
+}
+
+// name is the first word of the command.
+func (w *world) name() string { return w.d.CmdArgs[0].Key }
+
+// amounts reads cpu=, memory= (Gi), gpu= and pods=.
+func (w *world) amounts() corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for key, name := range map[string]corev1.ResourceName{"cpu": "cpu", "memory": "memory", "gpu": "nvidia.com/gpu", "pods": "pods"} {
+		if v := w.arg(key, ""); v != "" {
+			list[name] = resource.MustParse(v)
+		}
+	}
+	return list
+}
+
+func (w *world) taints() []corev1.Taint {
+	if key := w.arg("taint", ""); key != "" {
+		return []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}}
+	}
+	return nil
+}
+
+func (w *world) labels() map[string]string {
+	out := map[string]string{}
+	if kv := w.arg("label", ""); kv != "" {
+		k, v, _ := strings.Cut(kv, ":")
+		out[k] = v
+	}
+	return out
+}
+
+func (w *world) addGroup() {
+	price := resource.MustParse(w.arg("price", "1"))
+	ng := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: w.name()}}
+	ng.Spec = v1alpha1.NodeGroupSpec{
+		Zone:         w.arg("zone", "a"),
+		CapacityType: v1alpha1.CapacityType(w.arg("market", "OnDemand")),
+		PricePerHour: &price,
+		MaxNodes:     int32(w.number("max", 100)),
+		Template:     v1alpha1.NodeTemplate{Labels: w.labels(), Taints: w.taints(), Capacity: w.amounts()},
+	}
+	var status v1alpha1.NodeGroupStatus
+	if d := w.arg("backoff", ""); d != "" {
+		wait, err := time.ParseDuration(d)
+		if err != nil {
+			w.d.Fatalf(w.t, "backoff: %v", err)
+		}
+		status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: int32(w.number("at-least", 1)), Failures: 1,
+			Until: metav1.NewTime(noon.Add(wait)), Message: "7 of 8 machines were made: InsufficientInstanceCapacity (Stockout)"}}
+	}
+	w.groups = append(w.groups, nodegroups.GroupFrom(ng, status, w.number("machines", 0)))
+	slices.SortFunc(w.groups, func(a, b nodegroups.Group) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func (w *world) addNode() {
+	n := state.Node{
+		Name: w.name(), Group: w.arg("group", ""), Labels: w.labels(), Taints: w.taints(),
+		Ready: !w.has("unready"), Pods: w.number("busy", 0), Launch: w.arg("launch", ""), InFlight: w.has("in-flight"),
+		Cordon: map[string]state.Cordon{"": state.Open, "joining": state.Joining, "held": state.Held, "giving-back": state.GivingBack, "foreign": state.Foreign}[w.arg("cordon", "")],
+	}
+	n.Labels[corev1.LabelTopologyZone] = w.arg("zone", "a")
+	n.Labels[v1alpha1.NodeGroupLabel] = n.Group
+	n.Labels[corev1.LabelHostname] = n.Name
+	list := w.amounts()
+	if _, ok := list[corev1.ResourcePods]; !ok {
+		list[corev1.ResourcePods] = nodegroups.PodsQuantity(nodegroups.DefaultPods)
+	}
+	n.Allocatable = nodegroups.ResourcesFrom(list)
+	n.Free = n.Allocatable.Clone()
+	if v := w.arg("used-gpu", ""); v != "" {
+		n.Free["nvidia.com/gpu"] -= int64(w.number("used-gpu", 0))
+	}
+	if by := w.arg("booked-by", ""); by != "" {
+		n.Bookings = []state.Booking{{Key: by, UID: types.UID(by), Remaining: nodegroups.Resources{"nvidia.com/gpu": int64(w.number("booked-gpu", 0))}}}
+		n.Labelled = n.Bookings
+	}
+	w.nodes = append(w.nodes, n)
+}
+
+func (w *world) addDaemonSet() {
+	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{UID: types.UID(w.name()), Namespace: "kube-system", Name: w.name()}}
+	d.Spec.Template = *w.template(w.d.CmdArgs)
+	w.daemonSets = append(w.daemonSets, state.NewDaemonSet(d))
+}
+
+func (w *world) template(args []datadriven.CmdArg) *corev1.PodTemplateSpec {
+	inner := &world{t: w.t, d: &datadriven.TestData{CmdArgs: args}}
+	t := &corev1.PodTemplateSpec{}
+	t.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: inner.amounts()}}}
+	delete(t.Spec.Containers[0].Resources.Requests, corev1.ResourcePods)
+	if key := inner.arg("tolerates", ""); key != "" {
+		t.Spec.Tolerations = []corev1.Toleration{{Key: key, Operator: corev1.TolerationOpExists}}
+	}
+	if l := inner.labels(); len(l) > 0 {
+		t.Spec.NodeSelector = l
+	}
+	if inner.has("host-port") {
+		t.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}
+	}
+	inner.betweenPods(t)
+	return t
+}
+
+// betweenPods reads anti=, near= and spread=, each with a topology key: the pods of
+// this podSet keep apart, stay together or spread over its domains.
+func (w *world) betweenPods(t *corev1.PodTemplateSpec) {
+	t.Labels = map[string]string{"app": "gang"}
+	same := &metav1.LabelSelector{MatchLabels: t.Labels}
+	t.Spec.Affinity = &corev1.Affinity{}
+	if key := w.arg("anti", ""); key != "" {
+		t.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{LabelSelector: same, TopologyKey: key}},
+		}
+	}
+	if key := w.arg("near", ""); key != "" {
+		t.Spec.Affinity.PodAffinity = &corev1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{LabelSelector: same, TopologyKey: key}},
+		}
+	}
+	if key := w.arg("spread", ""); key != "" {
+		t.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: same,
+		}}
+	}
+}
+
+// plan reads one podSet a line: a name, count= and the amounts of one pod.
+func (w *world) plan() string {
+	gang := state.Gang{Name: "ns/gang", UID: types.UID(w.arg("owner", "gang")), Key: w.arg("owner", "gang"), Launch: w.arg("launch", "")}
+	for line := range strings.Lines(w.d.Input) {
+		cmdName, args, err := datadriven.ParseLine(line)
+		if err != nil {
+			w.d.Fatalf(w.t, "%v", err)
+		}
+		inner := &world{t: w.t, d: &datadriven.TestData{CmdArgs: args}}
+		gang.PodSets = append(gang.PodSets, state.PodSet{Name: cmdName, Count: inner.number("count", 1), Template: w.template(args)})
+	}
+	policy := state.DefaultPolicy(state.AtomicScaleUp)
+	if w.has("check-capacity") {
+		policy.Class = state.CheckCapacity
+	}
+	policy.Split = v1alpha1.Split(w.arg("split", string(policy.Split)))
+	policy.MaxMicroUSDPerHour = int64(w.number("max-usd", -1)) * 1e6
+	if m := w.arg("markets", ""); m != "" {
+		policy.CapacityTypes = nil
+		for _, c := range strings.Split(m, ",") {
+			policy.CapacityTypes = append(policy.CapacityTypes, v1alpha1.CapacityType(c))
+		}
+	}
+	policy.Topology = w.arg("topology", "")
+	return render(Plan(NewSnapshot(noon, NodesOf(w.nodes...), w.groups, w.daemonSets), gang, policy))
+}
+
+func render(v Verdict) string {
+	var b strings.Builder
+	fmt.Fprint(&b, v.Outcome)
+	if !v.Until.IsZero() {
+		fmt.Fprintf(&b, " until %s", v.Until.Format(time.TimeOnly))
+	}
+	fmt.Fprintln(&b)
+	for _, p := range v.Placement {
+		whole := ""
+		if p.Whole {
+			whole = " whole"
+		}
+		fmt.Fprintf(&b, "  on %s: %v%s\n", p.Node, p.Pods, whole)
+	}
+	for _, l := range v.Launches {
+		fmt.Fprintf(&b, "  launch %d in %s\n", l.Count, l.Group)
+	}
+	if len(v.Launches) > 0 {
+		fmt.Fprintf(&b, "  for %s USD per hour\n", text.USD(v.MicroUSDPerHour))
+	}
+	for _, r := range v.Reasons {
+		fmt.Fprintf(&b, "  %s: %s\n", r.Code, r)
+	}
+	return b.String()
+}

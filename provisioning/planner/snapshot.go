@@ -1,0 +1,148 @@
+package planner
+
+import (
+	"sort"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// Snapshot is all that a plan sees. It is read-only: a plan works on copies.
+type Snapshot struct {
+	Now   time.Time
+	Nodes *Nodes
+	// Groups in the order of their names.
+	Groups []Group
+	// DaemonSets whose pods will take room on new nodes.
+	DaemonSets []state.DaemonSet
+	// Objects looks up what pods refer to, for gangs that NewPodSet has not read.
+	Objects fit.Objects
+	// Upcoming is the room that there will be without another launch; nil where plans must not
+	// count on it.
+	Upcoming *Upcoming
+	// Memo of plans on this snapshot; nil where none is kept.
+	Memo *Memo
+	// Budgets of all CapacityPolicies, by policy and name, and what requests pay for
+	// their machines.
+	Budgets []Budget
+	Charges []Charge
+}
+
+// NewSnapshot is the snapshot of these nodes, groups in the order of their names,
+// and DaemonSets. It is for one goroutine at a time.
+func NewSnapshot(now time.Time, nodes *Nodes, groups []nodegroups.Group, daemonSets []state.DaemonSet) *Snapshot {
+	s := &Snapshot{Now: now, Nodes: nodes, DaemonSets: daemonSets, Memo: NewMemo()}
+	for _, g := range groups {
+		s.Groups = append(s.Groups, NewGroup(g, daemonSets))
+	}
+	return s
+}
+
+// FindGroup is the group of that name; nil if there is none.
+func (s *Snapshot) FindGroup(name string) *Group {
+	i, ok := sort.Find(len(s.Groups), func(i int) int { return strings.Compare(name, s.Groups[i].Name) })
+	if !ok {
+		return nil
+	}
+	return &s.Groups[i]
+}
+
+// Group is a group with what pods of a gang can use of one of its new machines.
+type Group struct {
+	nodegroups.Group
+	// Usable is what nodes were seen to offer, less what DaemonSets will take;
+	// UsableAtBest the same of what the template promises.
+	Usable, UsableAtBest nodegroups.Resources
+}
+
+// NewGroup is the group where these DaemonSets run.
+func NewGroup(g nodegroups.Group, daemonSets []state.DaemonSet) Group {
+	out := Group{Group: g, Usable: g.Allocatable.Clone(), UsableAtBest: g.Promised.Clone()}
+	for i := range daemonSets {
+		if d := &daemonSets[i]; d.RunsOn("", g.Labels, g.Taints) {
+			out.Usable.Sub(d.Requests, 1)
+			out.UsableAtBest.Sub(d.Requests, 1)
+		}
+	}
+	return out
+}
+
+// Memo remembers what plans have come to, for one goroutine that makes many of them. A nil
+// Memo remembers nothing.
+//
+// It has the gangs that could not be placed, by equivalence class, so that those that ask
+// for the same need not be planned again. That holds while requests are decided one after
+// another: what a decision leaves to others, such as a share of upcoming nodes, has them
+// decided again once it is on record.
+type Memo struct {
+	inadmissible map[string]Verdict
+	forecasts    map[*Upcoming]forecast
+}
+
+// UpcomingAttempt is an attempt in flight, or one that is about to begin.
+type UpcomingAttempt struct {
+	Gang     state.Gang
+	Policy   state.Policy
+	Launches []GroupCount
+	// Held: the gang's pods are created as soon as its machines are there. When those of
+	// others come is not known, so no other gang may count on what they leave.
+	Held bool
+}
+
+// Upcoming is the room that there will be without another launch: once the machines have
+// joined that are being launched, and the pods have come that nodes are booked for. Gangs
+// that are smaller than a machine share machines that way from the start.
+//
+// It is a list of attempts: those that have booked all that they need already, then all
+// others, each in the order in which they began. Each takes its part of what those before
+// it leave, so no two count on the same room. What is
+// not asked for is not worked out, and a Memo keeps what has been.
+type Upcoming struct {
+	// before is the list without its last attempt; nil where there is none.
+	before  *Upcoming
+	attempt UpcomingAttempt
+	*root
+}
+
+// forecast is what an Upcoming comes to.
+type forecast struct {
+	// nodes with the room that is left.
+	nodes *Nodes
+	// Fits reports whether the gang of the last attempt has room once all this is there.
+	Fits bool
+}
+
+// root is what the attempts of a list have in common.
+type root struct {
+	// now has the nodes and groups as they are.
+	now *Snapshot
+	// flying are the requests of the attempts that the list was made with. They take what
+	// they have booked when it is their turn.
+	flying map[types.UID]bool
+	// until is when the first of the bookings that are counted on is too old for that;
+	// zero where none is.
+	until time.Time
+}
+
+// NewMemo knows nothing yet.
+func NewMemo() *Memo {
+	return &Memo{inadmissible: map[string]Verdict{}, forecasts: map[*Upcoming]forecast{}}
+}
+
+func (m *Memo) forecastOf(u *Upcoming) (f forecast, known bool) {
+	if m != nil {
+		f, known = m.forecasts[u]
+	}
+	return f, known
+}
+
+func (m *Memo) keep(u *Upcoming, f forecast) {
+	if m != nil {
+		m.forecasts[u] = f
+	}
+}

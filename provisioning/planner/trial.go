@@ -1,0 +1,518 @@
+package planner
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// trial places a gang in one region. It owns what it changes.
+type trial struct {
+	*query
+	*region
+	pref preference
+
+	// used is how many nodes of each source have pods, launched how many machines
+	// of each offer are asked for.
+	used, launched []int
+	bins           []bin
+	// between says what pods ask of one another that could not be had.
+	between string
+	// market is the least wanted market that launches need so far; -1 without.
+	market int
+	// cost of the launches in millionths of a USD per hour, and what it is to be
+	// expected once the chance that they all come is counted in.
+	cost, expected int64
+}
+
+// preference is what comes first among groups.
+type preference int
+
+const (
+	// byMarket: the policy's order of capacity types, then price.
+	byMarket preference = iota
+	// byPrice: price alone.
+	byPrice
+)
+
+// bin is a number of like nodes, or new machines, that have the same pods of the
+// gang on each.
+type bin struct {
+	// source or offer by its index in the region; the other one is -1.
+	source, offer int
+	// first of the nodes, counted in the source.
+	first, count int
+	room         vector
+	pods         []int
+}
+
+func newTrial(q *query, r *region, pref preference) *trial {
+	return &trial{query: q, region: r, pref: pref, market: -1,
+		used: make([]int, len(r.sources)), launched: make([]int, len(r.offers))}
+}
+
+func (t *trial) placeAll() bool {
+	if t.apart {
+		return t.placeApart()
+	}
+	for _, i := range t.placingOrder() {
+		if !t.place(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// placingOrder is the order in which podSets are placed: those that suit the
+// fewest groups first, since others can give way to them; then those that ask for
+// the most devices, then cpu, then memory, per pod; then their place in the gang.
+func (t *trial) placingOrder() []int {
+	order := make([]int, len(t.pods))
+	choices := make([]int, len(t.pods))
+	for i := range order {
+		order[i] = i
+		for k := range t.offers {
+			if t.offers[k].takes.has(i) {
+				choices[i]++
+			}
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		x, y := t.pods[a].Requests, t.pods[b].Requests
+		return cmp.Or(
+			cmp.Compare(choices[a], choices[b]),
+			-cmp.Compare(devices(x), devices(y)),
+			-cmp.Compare(x["cpu"], y["cpu"]),
+			-cmp.Compare(x["memory"], y["memory"]),
+			cmp.Compare(a, b),
+		)
+	})
+	return order
+}
+
+// place puts all pods of a podSet somewhere, or says that it cannot.
+func (t *trial) place(i int) bool {
+	if t.policy.Split == v1alpha1.SingleGroup {
+		return t.placeInOneGroup(i)
+	}
+	left := t.fill(i, t.pods[i].Count, anyGroup)
+	if left == 0 {
+		return true
+	}
+	for rank := range len(t.policy.CapacityTypes) {
+		if k := t.cheapestFor(i, left, rank); k >= 0 {
+			t.launch(k, i, left)
+			return true
+		}
+		if t.launchOver(i, left, rank) {
+			return true
+		}
+	}
+	return false
+}
+
+// anyGroup lets fill use all nodes and groups.
+const anyGroup = "*"
+
+// placeInOneGroup puts all pods on the nodes of one group: the one that needs the
+// most wanted market, then the lowest price, then the first by name. Nodes that
+// belong to no group count as one group.
+func (t *trial) placeInOneGroup(i int) bool {
+	names := []string{}
+	for k := range t.sources {
+		names = append(names, t.sources[k].group)
+	}
+	for k := range t.offers {
+		names = append(names, t.offers[k].Name)
+	}
+	slices.Sort(names)
+	var best *trial
+	for _, name := range slices.Compact(names) {
+		c := t.clone()
+		if left := c.fill(i, c.pods[i].Count, name); left > 0 {
+			k := slices.IndexFunc(c.offers, func(o offer) bool { return o.Name == name })
+			if k < 0 || c.machinesFor(k, i, left) < 0 {
+				continue
+			}
+			c.launch(k, i, left)
+		}
+		if best == nil || c.compare(best) < 0 {
+			best = c
+		}
+	}
+	if best == nil {
+		return false
+	}
+	*t = *best
+	return true
+}
+
+// fill puts up to n pods on existing nodes and on machines that other podSets
+// launch, and returns how many are left.
+func (t *trial) fill(i, n int, group string) int {
+	for b := range len(t.bins) { // those that are split off meanwhile are full
+		if t.binTakes(&t.bins[b], i, group) {
+			n = t.fillBin(b, i, n)
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	for _, c := range t.candidates(i, n, group) {
+		if n == 0 {
+			return 0
+		}
+		k, src := c.source, &t.sources[c.source]
+		per := min(c.per, n)
+		add := func(per, count int) {
+			if per > 0 && count > 0 {
+				t.addBin(bin{source: k, offer: -1, first: t.used[k], count: count, room: src.room}, i, per)
+				t.used[k] += count
+				n -= per * count
+			}
+		}
+		add(per, min(src.count-t.used[k], n/per))
+		if t.used[k] < src.count {
+			add(min(n, per), 1)
+		}
+	}
+	return n
+}
+
+// candidate is a source whose nodes take so many pods each.
+type candidate struct {
+	source, per int
+	left        int64
+}
+
+// candidates are the sources for n pods of the podSet. What the gang has already
+// comes first, so that a plan made again is the same plan; then nodes where the
+// fewest devices are left over; then those that take the most pods; then the order of
+// the classes.
+func (t *trial) candidates(i, n int, group string) (out []candidate) {
+	devices := devices(t.pods[i].Requests)
+	for k := range t.sources {
+		src := &t.sources[k]
+		if src.takes.has(i) && t.used[k] < src.count && (group == anyGroup || src.group == group) {
+			per := t.perMachine(src.room, i, n)
+			out = append(out, candidate{k, per, src.devices - nodegroups.Times(devices, int64(per))})
+		}
+	}
+	slices.SortFunc(out, func(a, b candidate) int {
+		x, y := &t.sources[a.source], &t.sources[b.source]
+		return cmp.Or(
+			-compareBool(x.own, y.own),
+			cmp.Compare(a.left, b.left),
+			-cmp.Compare(a.per, b.per),
+			cmp.Compare(a.source, b.source),
+		)
+	})
+	return out
+}
+
+// compareBool orders false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// binTakes reports whether pods of the podSet may be added to the bin.
+func (t *trial) binTakes(b *bin, i int, group string) bool {
+	takes, of := podSets(0), ""
+	if b.offer >= 0 {
+		takes, of = t.offers[b.offer].takes, t.offers[b.offer].Name
+	} else {
+		takes, of = t.sources[b.source].takes, t.sources[b.source].group
+	}
+	return takes.has(i) && (group == anyGroup || of == group)
+}
+
+// fillBin adds up to n pods to the bin and returns how many are left. A bin is
+// split where its nodes do not all get the same.
+func (t *trial) fillBin(at, i, n int) int {
+	b := &t.bins[at]
+	per := t.perMachine(b.room, i, n)
+	if per == 0 {
+		return n
+	}
+	full := min(b.count, n/per)
+	rest := 0
+	if full < b.count {
+		rest = min(per, n-full*per)
+	}
+	whole := *b
+	if full > 0 {
+		*b = t.with(bin{whole.source, whole.offer, whole.first, full, whole.room, whole.pods}, i, per)
+		n -= full * per
+		whole.first += full
+		whole.count -= full
+	}
+	if rest > 0 {
+		one := t.with(bin{whole.source, whole.offer, whole.first, 1, whole.room, whole.pods}, i, rest)
+		n -= rest
+		whole.first++
+		whole.count--
+		if full > 0 {
+			t.bins = append(t.bins, one)
+		} else {
+			*b = one
+		}
+	}
+	if whole.count > 0 && full+rest > 0 {
+		t.bins = append(t.bins, whole)
+	}
+	return n
+}
+
+// with is the bin with n more pods of the podSet on each node.
+func (t *trial) with(b bin, i, n int) bin {
+	b.room = b.room.less(t.needs[i], n)
+	pods := make([]int, len(t.pods))
+	copy(pods, b.pods)
+	pods[i] += n
+	b.pods = pods
+	return b
+}
+
+func (t *trial) addBin(b bin, i, per int) { t.bins = append(t.bins, t.with(b, i, per)) }
+
+// machinesFor is how many new machines of the offer n pods need, or -1 where the
+// pods do not suit it or it may not grow so far.
+func (t *trial) machinesFor(k, i, n int) int {
+	o := &t.offers[k]
+	per := t.perMachine(o.room, i, n)
+	if !o.takes.has(i) || per == 0 {
+		return -1
+	}
+	need := (n + per - 1) / per
+	if need > t.mayLaunch(k) || t.isBlocked(k, need) {
+		return -1
+	}
+	return need
+}
+
+// mayLaunch is how many more machines the offer may give.
+func (t *trial) mayLaunch(k int) int { return max(0, t.mayGrow(t.offers[k].Group)-t.launched[k]) }
+
+// isBlocked reports whether the offer's group failed lately and is not asked for n
+// machines more now.
+func (t *trial) isBlocked(k, n int) bool {
+	until, _ := t.blocked(t.offers[k].Group, t.launched[k]+n)
+	return !until.IsZero()
+}
+
+// rankOf is where the offer stands in the order of markets.
+func (t *trial) rankOf(k int) int {
+	if t.pref == byPrice {
+		return 0
+	}
+	return t.offers[k].rank
+}
+
+// cheapestFor returns the offer of the given market that takes n pods alone at
+// the lowest expected price; then the lowest price, fewest machines, first name.
+// It is -1 without one.
+func (t *trial) cheapestFor(i, n, rank int) int {
+	best := -1
+	var bestExpected, bestCost, bestNeed int64
+	for k := range t.offers {
+		if t.rankOf(k) != rank {
+			continue
+		}
+		need := int64(t.machinesFor(k, i, n))
+		if need < 0 {
+			continue
+		}
+		cost := need * t.offers[k].MicroUSDPerHour
+		expected := t.expect(k, cost, int(need))
+		if best < 0 || cmp.Or(cmp.Compare(expected, bestExpected), cmp.Compare(cost, bestCost), cmp.Compare(need, bestNeed)) < 0 {
+			best, bestExpected, bestCost, bestNeed = k, expected, cost, need
+		}
+	}
+	return best
+}
+
+// expect is the price ÷ the chance that the offer gives n machines more.
+func (t *trial) expect(k int, cost int64, n int) int64 {
+	return nodegroups.ExpectedCost(cost, t.offers[k].Chance(t.launched[k]+n, t.Now))
+}
+
+// launchOver spreads n pods over the offers up to the given market: the most
+// wanted first, then the lowest price per pod, then by name.
+func (t *trial) launchOver(i, n, rank int) bool {
+	type option struct{ offer, per, most, pods int }
+	var options []option
+	total := 0
+	for k := range t.offers {
+		per := t.perMachine(t.offers[k].room, i, n)
+		most := min(t.mayLaunch(k), n)
+		if t.rankOf(k) > rank || !t.offers[k].takes.has(i) || per == 0 || most == 0 || t.isBlocked(k, 1) {
+			continue
+		}
+		options = append(options, option{offer: k, per: per, most: most})
+		total += per * most
+	}
+	if total < n {
+		return false
+	}
+	slices.SortStableFunc(options, func(a, b option) int {
+		x, y := &t.offers[a.offer], &t.offers[b.offer]
+		return cmp.Or(
+			cmp.Compare(t.rankOf(a.offer), t.rankOf(b.offer)),
+			cmp.Compare(t.expect(a.offer, x.MicroUSDPerHour, 1)/int64(a.per), t.expect(b.offer, y.MicroUSDPerHour, 1)/int64(b.per)),
+			cmp.Compare(x.Name, y.Name),
+		)
+	})
+	for o := range options {
+		opt := &options[o]
+		take := min(n, opt.per*opt.most)
+		for take > 0 && t.isBlocked(opt.offer, (take+opt.per-1)/opt.per) {
+			take = max(0, take-opt.per)
+		}
+		opt.pods = take
+		n -= take
+	}
+	if n > 0 {
+		return false
+	}
+	for _, o := range options {
+		if o.pods > 0 {
+			t.launch(o.offer, i, o.pods)
+		}
+	}
+	return true
+}
+
+// launch adds the machines for n pods; the caller has seen that there may be so
+// many.
+func (t *trial) launch(k, i, n int) {
+	o := &t.offers[k]
+	per := t.perMachine(o.room, i, n)
+	add := func(per, count int) {
+		if per > 0 && count > 0 {
+			t.addBin(bin{source: -1, offer: k, count: count, room: o.room}, i, per)
+			t.ask(k, count)
+		}
+	}
+	add(per, n/per)
+	add(n%per, 1)
+}
+
+// ask adds n machines of the offer to the launches.
+func (t *trial) ask(k, n int) {
+	t.launched[k] += n
+	t.cost = nodegroups.Plus(t.cost, nodegroups.Times(int64(n), t.offers[k].MicroUSDPerHour))
+	t.market = max(t.market, t.rankOf(k))
+	t.expected = t.expectAll()
+}
+
+// expectAll is the price of all launches ÷ the chance that they all come.
+func (t *trial) expectAll() int64 {
+	cost := t.cost
+	for k, n := range t.launched {
+		if n > 0 {
+			cost = nodegroups.ExpectedCost(cost, t.offers[k].Chance(n, t.Now))
+		}
+	}
+	return cost
+}
+
+func (t *trial) clone() *trial {
+	c := *t
+	c.used, c.launched, c.bins = slices.Clone(t.used), slices.Clone(t.launched), slices.Clone(t.bins)
+	return &c
+}
+
+// machines that would be launched.
+func (t *trial) machines() (n int) {
+	for _, l := range t.launched {
+		n += l
+	}
+	return n
+}
+
+// compare orders options by the least wanted market that they need, then expected
+// price, then price, then number of machines, then region; so the order is total.
+func (t *trial) compare(o *trial) int {
+	return cmp.Or(
+		cmp.Compare(t.market, o.market),
+		cmp.Compare(t.expected, o.expected),
+		cmp.Compare(t.cost, o.cost),
+		cmp.Compare(t.machines(), o.machines()),
+		cmp.Compare(t.name, o.name),
+	)
+}
+
+func (t *trial) overPrice() bool {
+	return t.policy.MaxMicroUSDPerHour >= 0 && t.cost > t.policy.MaxMicroUSDPerHour
+}
+
+func (t *trial) verdict() Verdict {
+	policy := t.policy
+	v := Verdict{Outcome: Fits, MicroUSDPerHour: t.cost, Placement: t.placement(), Gang: t.gang, Policy: &policy}
+	counts := map[string]int{}
+	chance := int64(full)
+	for k, n := range t.launched {
+		if n > 0 {
+			counts[t.offers[k].Name] = n
+			chance = chance * int64(t.offers[k].Chance(n, t.Now)) / full
+		}
+	}
+	v.Chance = int(max(1, chance))
+	if v.Launches = GroupCounts(counts); len(v.Launches) > 0 {
+		v.Outcome = Launch
+	}
+	return v
+}
+
+// full is a chance of one, in thousandths.
+const full = 1000
+
+// placement names the nodes of the bins: those of a source are used in the order
+// of their names.
+func (t *trial) placement() (out []Placement) {
+	nodes := map[int][]*state.Node{}
+	for _, b := range t.bins {
+		if b.source < 0 {
+			continue
+		}
+		if nodes[b.source] == nil {
+			nodes[b.source] = t.nodesOf(b.source)
+		}
+		for _, n := range nodes[b.source][b.first : b.first+b.count] {
+			used := nodegroups.Resources{}
+			for i, pods := range b.pods {
+				used.Add(t.pods[i].Requests, pods)
+			}
+			out = append(out, Placement{Node: n.Name, Pods: b.pods, Requests: used, Over: n.Over(), Whole: n.AloneOn(t.gang)})
+		}
+	}
+	slices.SortFunc(out, func(a, b Placement) int { return cmp.Compare(a.Node, b.Node) })
+	return out
+}
+
+// nodesOf are the first nodes of the source, as many as are used.
+func (t *trial) nodesOf(k int) []*state.Node {
+	src := &t.sources[k]
+	if src.node != nil {
+		return []*state.Node{src.node}
+	}
+	out := make([]*state.Node, 0, t.used[k])
+	all := t.Nodes.classes(t.ideal).members
+	all.AscendGreaterOrEqual(member{src.class, &state.Node{}}, func(m member) bool {
+		if !t.single[m.node.Name] {
+			out = append(out, m.node)
+		}
+		return len(out) < t.used[k]
+	})
+	return out
+}

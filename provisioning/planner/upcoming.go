@@ -1,0 +1,261 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/provisioning/when"
+)
+
+// ComesWithin is how long after its booking a pod is counted on to come whose queue lets
+// it. It may hang on other checks of the queue, or on what keeps pods from being made.
+const ComesWithin = time.Minute
+
+// counts reports whether the room of the booking is as good as used: its pods are about to come.
+func (r *root) counts(b *state.Booking) bool {
+	return b.Held && !r.flying[b.UID] && r.now.Now.Before(b.Since.Add(ComesWithin))
+}
+
+// NewUpcoming is what there will be on the nodes of a snapshot, which is the list's own. The
+// attempts are those in flight, in the order in which they began.
+func NewUpcoming(s *Snapshot, attempts []UpcomingAttempt) *Upcoming {
+	r := &root{now: s, flying: map[types.UID]bool{}}
+	var book, wait []UpcomingAttempt
+	for _, a := range attempts {
+		r.flying[a.Gang.UID] = true
+		if s.Nodes.hasBookings(a.Gang.UID) && !state.Lacks(&a.Gang, s.Objects, s.Nodes.BookedBy(a.Gang.UID)) {
+			book = append(book, a)
+		} else {
+			wait = append(wait, a)
+		}
+	}
+	for n := range s.Nodes.OwnedBy(awaiting) {
+		for i := range n.Bookings {
+			if b := &n.Bookings[i]; r.counts(b) {
+				r.until = when.Earliest(r.until, b.Since.Add(ComesWithin))
+			}
+		}
+	}
+	out := &Upcoming{root: r}
+	for _, a := range slices.Concat(book, wait) {
+		out = out.With(a)
+	}
+	return out
+}
+
+// With is the list with one more attempt, which begins after all others.
+func (s *Upcoming) With(a UpcomingAttempt) *Upcoming {
+	return &Upcoming{before: s, attempt: a, root: s.root}
+}
+
+// Until is how long the list holds if nothing changes; zero is for ever.
+func (s *Upcoming) Until() time.Time { return s.until }
+
+// attempts are all of the list, in their order.
+func (s *Upcoming) attempts() (out []UpcomingAttempt) {
+	for ; s.before != nil; s = s.before {
+		out = append(out, s.attempt)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// after is the list once a request of that UID has begun to carry a plan out, on nodes
+// where it has booked what the plan uses of them.
+func (s *Upcoming) after(uid types.UID, plan *Verdict, nodes *Nodes) *Upcoming {
+	var begins []UpcomingAttempt
+	if plan.Outcome == Launch {
+		a := UpcomingAttempt{Gang: *plan.Gang, Policy: *plan.Policy, Launches: plan.Launches, Held: true}
+		a.Gang.UID, a.Gang.Launch = uid, state.Token(uid, 1)
+		begins = append(begins, a)
+	}
+	if len(plan.Placement) > 0 {
+		now := *s.now
+		now.Nodes = nodes.Clone()
+		return NewUpcoming(&now, append(s.attempts(), begins...))
+	}
+	for _, a := range begins {
+		s = s.With(a)
+	}
+	return s
+}
+
+// Without is the list without the attempt of that request, if it has one.
+func (s *Upcoming) Without(uid types.UID) *Upcoming {
+	switch s.Of(uid) {
+	case nil:
+		return s
+	case s:
+		return s.before
+	default:
+		return s.before.Without(uid).With(s.attempt)
+	}
+}
+
+// idle reports whether no request is getting machines, and no pods are about to come.
+func (s *Upcoming) idle() bool { return s.before == nil && s.until.IsZero() }
+
+// Of is the list up to the attempt of that request; nil where it has none in it.
+func (s *Upcoming) Of(uid types.UID) *Upcoming {
+	for ; s != nil; s = s.before {
+		if s.before != nil && s.attempt.Gang.UID == uid {
+			return s
+		}
+	}
+	return nil
+}
+
+// Forecast works out what the list comes to, unless the memo has it.
+func (s *Upcoming) Forecast(m *Memo) forecast {
+	if f, known := m.forecastOf(s); known {
+		return f
+	}
+	f := forecast{}
+	if s.before == nil {
+		f.nodes = s.consumed()
+	} else {
+		f.nodes = s.before.Forecast(m).nodes.Clone()
+		if nodes := s.served(f.nodes.Clone()); nodes != nil {
+			f = forecast{nodes: nodes, Fits: true}
+		}
+	}
+	m.keep(s, f)
+	return f
+}
+
+// consumed are the nodes as if the pods had come that are about to.
+func (s *Upcoming) consumed() *Nodes {
+	out := s.now.Nodes.Clone()
+	for _, n := range slices.Collect(out.OwnedBy(awaiting)) {
+		later := *n
+		later.Free, later.Bookings = n.Free.Clone(), nil
+		for i := range n.Bookings {
+			if b := &n.Bookings[i]; s.counts(b) {
+				later.Free.Sub(b.Remaining, 1)
+			} else {
+				later.Bookings = append(later.Bookings, *b)
+			}
+		}
+		out.Set(&later)
+	}
+	return out
+}
+
+// served are the nodes, which it changes, when the attempt has got its machines and its
+// pods have come; nil if they would not fit, and where that depends on other pods: those
+// that have not come yet cannot be asked.
+func (s *Upcoming) served(nodes *Nodes) *Nodes {
+	a := &s.attempt
+	look := *s.now
+	look.Nodes = nodes
+	pods, refusal := look.read(&a.Gang)
+	if refusal != nil {
+		return nil
+	}
+	// Those of its machines that are nodes already are among those that it launches.
+	for _, n := range slices.Collect(nodes.LaunchedBy(a.Gang.Launch)) {
+		nodes.Delete(n.Name)
+	}
+	for _, l := range a.Launches {
+		g := s.now.FindGroup(l.Group)
+		if g == nil {
+			return nil
+		}
+		for i := range l.Count {
+			nodes.Set(g.comes(a.Gang.Launch, i))
+		}
+	}
+	policy := a.Policy
+	policy.Class = state.CheckCapacity
+	q := newQuery(&look, &a.Gang, pods, policy, asItIs)
+	if q.apart {
+		return nil
+	}
+	best := q.search()
+	if best == nil {
+		return nil
+	}
+	for _, p := range best.placement() {
+		if !a.Held {
+			nodes.Delete(p.Node)
+			continue
+		}
+		n := *nodes.Find(p.Node)
+		n.Free = n.Free.Clone()
+		n.Free.Sub(p.Requests, 1)
+		n.Bookings = slices.DeleteFunc(slices.Clone(n.Bookings), func(b state.Booking) bool { return b.UID == a.Gang.UID })
+		nodes.Set(&n)
+	}
+	return nodes
+}
+
+// comes is the i-th machine that a launch makes in the group, as a node.
+func (g *Group) comes(token string, i int) *state.Node {
+	return &state.Node{
+		Name: token + "/" + g.Name + "/" + strconv.Itoa(i), Group: g.Name, Labels: g.Labels, Taints: g.Taints, Ready: true,
+		Launch: token, Allocatable: g.Allocatable, Free: g.Usable,
+	}
+}
+
+// sharing is a plan with room that will be there soon, where that is better than the best
+// one without.
+func (q *query) sharing(best *trial) (v Verdict, ok bool) {
+	switch {
+	case q.Upcoming == nil || q.Upcoming.idle() || q.policy.Class != state.AtomicScaleUp || q.apart || best != nil && best.machines() == 0:
+		return v, false
+	case q.Nodes.hasBookings(q.gang.UID) && !q.Upcoming.flying[q.gang.UID]:
+		return v, false // its own bookings count as those of others there
+	}
+	later := *q.Snapshot
+	later.Nodes = q.Upcoming.Forecast(q.Memo).nodes.Clone()
+	with := newQuery(&later, q.gang, q.pods, q.policy, asItIs).search()
+	if with == nil || with.overPrice() || best != nil && !best.overPrice() && with.compare(best) >= 0 {
+		return v, false
+	}
+	v = with.verdict()
+	v.Outcome = Launch
+	shares := map[string]int{}
+	there := v.Placement[:0:0]
+	for _, p := range v.Placement {
+		if n := q.Nodes.Find(p.Node); n != nil && mayBook(n, q.gang, &p) {
+			there = append(there, p)
+		} else {
+			shares[later.Nodes.Find(p.Node).Group]++
+		}
+	}
+	v.Placement, v.Shares = there, GroupCounts(shares)
+	for _, l := range v.Shares {
+		if g := q.FindGroup(l.Group); g != nil {
+			v.Chance = max(1, v.Chance*g.Chance(l.Count, q.Now)/full)
+		}
+	}
+	return v, len(v.Shares) > 0
+}
+
+// mayBook reports whether the gang may book the placement on the node now.
+func mayBook(n *state.Node, g *state.Gang, p *Placement) bool {
+	free, ok := n.AvailableTo(g)
+	_, _, short := free.Short(p.Requests)
+	return ok && !short
+}
+
+// SayShares says on whose machines a gang will have room.
+func SayShares(shares []GroupCount) (out string) {
+	for i, s := range shares {
+		if i > 0 {
+			out += " and "
+		}
+		of := "of group " + s.Group
+		if s.Group == "" {
+			of = "of no group"
+		}
+		out += fmt.Sprintf("%s %s", text.Machines(s.Count), of)
+	}
+	return out + " launching for other requests"
+}

@@ -1,0 +1,62 @@
+package planner
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// Without is the snapshot as if the pods of these requests were gone, and with them
+// their bookings, the room that is kept for them and what they pay. It promises no room
+// that is not sure to come: pods that are not known to belong to a request stay, and so
+// does whatever they mean to others.
+func (s *Snapshot) Without(requests ...types.UID) *Snapshot {
+	out := *s
+	out.Nodes, out.Upcoming = s.Nodes.Clone(), nil
+	for _, uid := range requests {
+		for _, node := range slices.Collect(out.Nodes.BookedBy(uid)) {
+			n := *node
+			n.Free = node.Free.Clone()
+			for i := range node.Labelled {
+				if b := &node.Labelled[i]; b.UID == uid {
+					n.Free.Add(b.Leaves(), 1)
+					n.Free.Add(b.Kept, 1)
+					n.Pods = max(0, n.Pods-b.Running)
+				}
+			}
+			ofOthers := func(bookings []state.Booking) []state.Booking {
+				return slices.DeleteFunc(slices.Clone(bookings), func(b state.Booking) bool { return b.UID == uid })
+			}
+			n.Labelled, n.Bookings = ofOthers(node.Labelled), ofOthers(node.Bookings)
+			out.Nodes.Set(&n)
+		}
+	}
+	out.Charges = slices.DeleteFunc(slices.Clone(s.Charges), func(c Charge) bool { return slices.Contains(requests, c.Request) })
+	return &out
+}
+
+// Taking is the snapshot where what the plan uses is taken for a gang of the given
+// owner, so that no other gang is promised it. The tenant pays.
+func (s *Snapshot) Taking(owner types.UID, t state.Tenant, plan *Verdict) *Snapshot {
+	out := *s
+	out.Nodes, out.Groups = s.Nodes.Clone(), slices.Clone(s.Groups)
+	for _, p := range plan.Placement {
+		n := *out.Nodes.Find(p.Node)
+		b := state.Booking{UID: owner, Namespace: t.Namespace, Queue: t.Queue, Booked: p.Requests, Remaining: p.Requests, Held: true, Since: s.Now}
+		n.Bookings, n.Labelled = append(slices.Clip(n.Bookings), b), append(slices.Clip(n.Labelled), b)
+		out.Nodes.Set(&n)
+	}
+	for _, l := range plan.Launches {
+		out.FindGroup(l.Group).Machines += l.Count
+	}
+	if s.Upcoming != nil {
+		out.Upcoming = s.Upcoming.after(owner, plan, out.Nodes)
+	}
+	if len(s.Budgets) > 0 {
+		perHour := s.asks(&state.Gang{UID: owner}, plan)
+		out.Charges = append(slices.Clip(s.Charges), Charge{Request: owner, Tenant: t, MicroUSDPerHour: perHour, Runs: plan.Runs})
+	}
+	return &out
+}

@@ -1,0 +1,536 @@
+package scaledown
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/provisioning/transaction"
+)
+
+// A machine that stands idle is given back in steps, each decided from a new look:
+//
+//	         idle for idleTimeout        settled, nothing but strays        nothing left
+//	idle ────────────────────────▶ cordoned ─────────────────▶ being drained ─────────▶ taken back
+//	 ▲                                │ a pod that must stay came    │
+//	 └────────────────────────────────┴──── held up for drainBound ──┘
+//
+// Idle is a machine that no request has booked, that runs no pod but those of
+// DaemonSets, static ones and strays, and that keeps no room for pods to come again.
+// No cordon but Muster's own is touched, no group goes below its minimum, and no
+// machine goes whose node is annotated to be kept. An empty machine goes
+// before one with strays, also where that one is being drained already.
+const (
+	// labelLinger is how long a node keeps the label of a gang that has ended and
+	// whose request is gone: a pod that failed may be made again, and selects it.
+	labelLinger = time.Minute
+	// onOffer is how long a machine stands idle at least, whatever its group says: a
+	// queued job that gets the quota of the one that ended here has its request by
+	// then.
+	onOffer = 2 * time.Second
+	// offerBound is how long requests that are still to be decided keep idle machines
+	// from being given back: until then each of them has been decided with these
+	// machines on offer, also in a cluster where there is always one to be decided.
+	offerBound = 10 * time.Second
+	// offerAgain is how soon it is looked again whether they have been.
+	offerAgain = 500 * time.Millisecond
+	// unregisteredBound is how long a machine may be without the node that it has had: to
+	// delete a node and restart its kubelet is a remedy that people use.
+	unregisteredBound = 20 * time.Second
+	// strangerBound is how long a node that was born cordoned waits for a machine to
+	// be known that Muster has launched: lists of clouds are late. One that is none of
+	// Muster's is opened then.
+	strangerBound = 2 * time.Minute
+	// mostDrains is how many machines are drained at the same time.
+	mostDrains = 10
+	// drainBound is how long a machine is drained until that counts as held up. Then
+	// its cordon is lifted, and it is left alone for drainPause.
+	drainBound = 5 * time.Minute
+	drainPause = 30 * time.Minute
+	// evictAgain is how soon a pod is evicted again that is still there.
+	evictAgain = 10 * time.Second
+	// roomAgain is how soon it is looked again whether strays fit elsewhere.
+	roomAgain = time.Minute
+)
+
+// Fleet is what scale-down looks at: everything that Muster may have to tidy up.
+type Fleet struct {
+	*planner.Snapshot
+	// Requests that exist.
+	Requests map[types.UID]bool
+	// InFlight are the tokens of attempts in flight, whose requests look after their
+	// machines themselves.
+	InFlight map[string]bool
+	// Unregistered machines have not ended and have no node, by group and name.
+	Unregistered []cloudprovider.Machine
+	// Undecided reports whether some request that waits for capacity is about to be
+	// decided.
+	Undecided bool
+	// Consumers is how many unfinished pods consume the request of that
+	// namespace and booking key, and when the last of them, or the request itself,
+	// went.
+	Consumers func(namespace, key string) (active int, ended time.Time)
+	// Evictions that were tried lately, by pod.
+	Evictions map[types.UID]Eviction
+	// Past is what the last look left to remember.
+	Past Past
+}
+
+// Eviction is what came of asking for a pod's eviction.
+type Eviction struct {
+	At time.Time
+	// Refusal is empty where it was granted.
+	Refusal string
+}
+
+// Past is what one look leaves for the next to remember. A process begins with
+// none, and counts the times in it from its first look.
+type Past struct {
+	// Leaving is since when nodes have been seen to be cordoned to be given back.
+	Leaving map[string]time.Time
+	// Spared nodes are not given back before their time.
+	Spared map[string]time.Time
+	// Unregistered is since when running machines have been without a node, by group/name.
+	Unregistered map[string]time.Time
+	// Deferred is since when idle machines have been kept for requests that are about
+	// to be decided; zero if they are not.
+	Deferred time.Time
+}
+
+// ScaleDown is what to tidy up now.
+type Decision struct {
+	// Adopt these nodes: their machines were launched by Muster, and they bear no
+	// mark of it yet.
+	Adopt []Adoption
+	// Lift the cordon of these nodes, which bears Muster's mark and serves no request,
+	// and take the mark off those whose cordon others have lifted.
+	Lift []string
+	// Cordon these nodes to give them back: they have been idle for too long.
+	Cordon []string
+	// Unlabel these nodes of these booking keys.
+	Unlabel []Label
+	// Evict these pods from machines that leave.
+	Evict []state.Stray
+	// TakeBack these machines: orphans, and those that are cordoned and still idle.
+	TakeBack []Return
+	// HeldUp machines could not be given back; their nodes are among Lift.
+	HeldUp []HeldUp
+	// Past is for the next look.
+	Past Past
+	// At is when to look again even if nothing changes; zero for never.
+	At time.Time
+}
+
+// Adoption is the node of a machine of Muster's that bears no mark yet.
+type Adoption struct {
+	Node    string
+	Machine cloudprovider.Machine
+	// Cordon: the attempt that launched it is in flight.
+	Cordon bool
+}
+
+// Return is a machine to take back; Node is empty where it has none.
+type Return struct {
+	cloudprovider.Machine
+	Node string
+}
+
+// Label is the booking label of a key on a node.
+type Label struct{ Node, Key string }
+
+// HeldUp is a machine that no request needs and that cannot be given back.
+type HeldUp struct {
+	Machine cloudprovider.Machine
+	// Message names the pods that hold it, and why.
+	Message string
+}
+
+// PlanScaleDown says what to tidy up in the fleet: cordons and labels that serve no request
+// any more, machines that no attempt owns, machines that stand idle.
+func Plan(f Fleet) Decision {
+	t := scaleDown{Fleet: &f, spare: map[string]int{}, strained: map[string]bool{}}
+	t.u.Past = Past{Leaving: map[string]time.Time{}, Spared: map[string]time.Time{}, Unregistered: map[string]time.Time{}}
+	for _, n := range t.walk() {
+		t.node(n)
+	}
+	for _, m := range f.Unregistered {
+		t.unregistered(m)
+	}
+	t.offer()
+	t.relieve()
+	t.drain()
+	t.retire()
+	return t.u
+}
+
+// scaleDown is one look at the fleet.
+type scaleDown struct {
+	*Fleet
+	u Decision
+	// spare is by how many machines each group is above its minimum once those that
+	// are leaving have left.
+	spare map[string]int
+	// idle machines whose time has come; draining ones still run strays.
+	idle, draining []*state.Node
+	// strained are the groups with machines that are leaving and still run pods: an
+	// empty machine may go in place of one of them.
+	strained map[string]bool
+	// shelter are the nodes that strays may move to, as they will be once those that
+	// have been looked at have moved; nil until the first is looked at.
+	shelter *planner.Nodes
+}
+
+// walk looks at every node once. It counts the machines of each group that have
+// joined and are not leaving; those of attempts in flight do not count, since they
+// may be rolled back. It returns the nodes that there may be something to do about:
+// in most fleets the most are in use.
+func (t *scaleDown) walk() (out []*state.Node) {
+	for i := range t.Groups {
+		t.spare[t.Groups[i].Name] = -t.Groups[i].Min
+	}
+	for n := range t.Nodes.All() {
+		t.labels(n)
+		if t.adopt(n) {
+			continue // until it is marked, nothing else of it can be judged
+		}
+		switch leaves := n.Leaves(t.Now); {
+		case n.Machine == nil:
+		case !n.InFlight && !leaves:
+			t.spare[n.Machine.Group]++
+		case leaves && n.Pods > 0:
+			t.strained[n.Machine.Group] = true
+		}
+		if inUse := n.Cordon == state.Open && !n.Marked && n.Pods > len(n.Strays) && n.UnreadySince.IsZero(); !inUse {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// again has the next look come at that time, or sooner.
+func (t *scaleDown) again(at time.Time) {
+	if t.u.At.IsZero() || at.Before(t.u.At) {
+		t.u.At = at
+	}
+}
+
+// labels takes those of gangs off that have ended.
+func (t *scaleDown) labels(n *state.Node) {
+	for _, b := range n.Labelled {
+		if !b.KeptUntil.IsZero() {
+			t.again(b.KeptUntil) // then others may have the room
+		}
+		active, ended := t.Consumers(b.Namespace, b.Key)
+		if t.Requests[b.UID] || active > 0 {
+			continue
+		}
+		if at := ended.Add(labelLinger); t.Now.Before(at) {
+			t.again(at)
+		} else {
+			t.u.Unlabel = append(t.u.Unlabel, Label{n.Name, b.Key})
+		}
+	}
+}
+
+// adopt marks the node of a cloud's machine as what it is, unless it is. A simulated
+// node is born with its mark.
+func (t *scaleDown) adopt(n *state.Node) bool {
+	if n.Machine == nil || n.Machine.Launch == "" || n.Launch != "" {
+		return false
+	}
+	t.u.Adopt = append(t.u.Adopt, Adoption{n.Name, *n.Machine, t.InFlight[n.Machine.Launch]})
+	return true
+}
+
+func (t *scaleDown) node(n *state.Node) {
+	switch {
+	case n.Cordon == state.Open && n.Marked:
+		t.u.Lift = append(t.u.Lift, n.Name)
+	case n.Cordon == state.Foreign || len(n.Bookings) > 0 || n.InFlight:
+	case n.Cordon == state.Held:
+		t.u.Lift = append(t.u.Lift, n.Name)
+	case n.Cordon == state.Joining:
+		t.orphan(n)
+	case n.Cordon == state.GivingBack:
+		t.leaving(n)
+	case n.Machine != nil && !n.Kept:
+		t.open(n)
+	}
+}
+
+// orphan is a young node whose attempt is over, or that others have launched
+// beside one.
+func (t *scaleDown) orphan(n *state.Node) {
+	stranger := n.Launch == "" && (n.Machine == nil || n.Machine.Launch == "")
+	switch bound := n.Created.Add(strangerBound); {
+	case stranger && t.Now.Before(bound):
+		t.again(bound)
+	case n.Pods > 0 || stranger:
+		t.keep(n)
+	case n.Machine != nil:
+		t.takeBack(n)
+	}
+	// A node without a machine goes by itself.
+}
+
+// keep opens a node that was to go.
+func (t *scaleDown) keep(n *state.Node) {
+	t.u.Lift = append(t.u.Lift, n.Name)
+	if n.Machine != nil && n.Leaves(t.Now) {
+		t.spare[n.Machine.Group]++
+	}
+}
+
+func (t *scaleDown) takeBack(n *state.Node) {
+	t.u.TakeBack = append(t.u.TakeBack, Return{*n.Machine, n.Name})
+}
+
+// leaving is a node that was cordoned to be given back.
+func (t *scaleDown) leaving(n *state.Node) {
+	since, seen := t.Past.Leaving[n.Name]
+	if !seen {
+		since = t.Now
+	}
+	t.u.Past.Leaving[n.Name] = since
+	settled := since.Add(transaction.Settle)
+	switch bound := since.Add(drainBound); {
+	case n.Machine == nil:
+		// It goes by itself.
+	case !n.Vacant(t.Now) || n.Kept || t.spare[n.Machine.Group] < 0:
+		t.keep(n)
+	case t.Now.Before(settled):
+		t.again(settled) // pods that the scheduler had assumed there may still land
+	case n.Pods == 0 || n.Lost(t.Now) && n.Pods == n.Terminating:
+		t.takeBack(n)
+	case !t.Now.Before(bound):
+		t.u.HeldUp = append(t.u.HeldUp, HeldUp{*n.Machine, t.heldUp(n)})
+		t.u.Past.Spared[n.Name] = t.Now.Add(drainPause)
+		t.keep(n)
+	default:
+		t.again(bound)
+		t.draining = append(t.draining, n)
+	}
+}
+
+// open is a node that any pod may use. Machines of a NodeGroup that has been
+// deleted are Muster's to give back only if it has launched them.
+func (t *scaleDown) open(n *state.Node) {
+	timeout := nodegroups.DefaultIdleTimeout
+	if g := t.FindGroup(n.Machine.Group); g != nil {
+		timeout = g.IdleTimeout
+	} else if n.Machine.Launch == "" {
+		return
+	}
+	if spared := t.Past.Spared[n.Name]; len(n.Strays) > 0 && t.Now.Before(spared) {
+		t.u.Past.Spared[n.Name] = spared
+		t.again(spared)
+		return
+	}
+	var at time.Time
+	if n.Pods == len(n.Strays) {
+		at = n.IdleSince.Add(max(timeout, onOffer))
+		for i := range n.Labelled {
+			if until := n.Labelled[i].KeptUntil; until.After(at) {
+				at = until
+			}
+		}
+	}
+	if lost := n.UnreadySince.Add(state.LostAfter); !n.UnreadySince.IsZero() && n.Pods == n.Terminating && (at.IsZero() || lost.Before(at)) {
+		at = lost
+	}
+	mayGo := t.spare[n.Machine.Group] > 0 || len(n.Strays) == 0 && t.strained[n.Machine.Group]
+	switch {
+	case at.IsZero() || !mayGo:
+	case t.Now.Before(at):
+		t.again(at)
+	default:
+		t.idle = append(t.idle, n)
+	}
+}
+
+// unregistered is a machine without a node. One that has never had one and that no attempt
+// waits for is an orphan.
+func (t *scaleDown) unregistered(m cloudprovider.Machine) {
+	if m.Launch == "" || t.InFlight[m.Launch] {
+		return
+	}
+	if m.State == cloudprovider.Running {
+		key := m.Group + "/" + m.Name
+		since, seen := t.Past.Unregistered[key]
+		if !seen {
+			since = t.Now
+		}
+		t.u.Past.Unregistered[key] = since
+		if at := since.Add(unregisteredBound); t.Now.Before(at) {
+			t.again(at)
+			return
+		}
+	}
+	t.u.TakeBack = append(t.u.TakeBack, Return{Machine: m})
+}
+
+// drain evicts the strays of machines that are leaving, if they all have somewhere
+// to go.
+func (t *scaleDown) drain() {
+	for _, n := range t.draining {
+		var evict []state.Stray
+		for _, s := range n.Strays {
+			last, tried := t.Evictions[s.UID]
+			switch at := last.At.Add(evictAgain); {
+			case s.Terminating || n.Lost(t.Now):
+			case tried && t.Now.Before(at):
+				t.again(at)
+			default:
+				evict = append(evict, s)
+			}
+		}
+		if len(evict) > 0 && t.move(n) {
+			t.u.Evict = append(t.u.Evict, evict...)
+			t.again(t.Now.Add(evictAgain))
+		}
+	}
+}
+
+// offer keeps idle machines while a request is about to be decided that may want
+// them.
+func (t *scaleDown) offer() {
+	if len(t.idle) == 0 || !t.Undecided {
+		return
+	}
+	since := t.Past.Deferred
+	if since.IsZero() {
+		since = t.Now
+	}
+	if t.Now.Before(since.Add(offerBound)) {
+		t.u.Past.Deferred = since
+		t.again(t.Now.Add(offerAgain))
+		t.idle = nil
+	}
+}
+
+// relieve opens machines that are being drained where empty ones of their group can
+// go in their place: no pod has to move then, and none is paid for in vain while
+// another is held up.
+func (t *scaleDown) relieve() {
+	empty := map[string]int{}
+	for _, n := range t.idle {
+		if len(n.Strays) == 0 {
+			empty[n.Machine.Group]++
+		}
+	}
+	t.draining = slices.DeleteFunc(t.draining, func(n *state.Node) bool {
+		relieved := empty[n.Machine.Group] > t.spare[n.Machine.Group]
+		if relieved {
+			t.keep(n)
+		}
+		return relieved
+	})
+}
+
+// retire cordons idle machines: those with the fewest strays first, then those that
+// have been idle for the longest time, then by name.
+func (t *scaleDown) retire() {
+	if len(t.idle) == 0 {
+		return
+	}
+	slices.SortFunc(t.idle, func(a, b *state.Node) int {
+		return cmp.Or(cmp.Compare(len(a.Strays), len(b.Strays)), a.IdleSince.Compare(b.IdleSince), strings.Compare(a.Name, b.Name))
+	})
+	if last := t.idle[len(t.idle)-1]; len(last.Strays) > 0 {
+		t.findShelter() // while all that may go still count as such
+	}
+	drains := len(t.draining)
+	for _, n := range t.idle {
+		if t.spare[n.Machine.Group] <= 0 {
+			continue
+		}
+		if len(n.Strays) > 0 {
+			if drains++; drains > mostDrains {
+				continue
+			}
+			if !t.move(n) {
+				at := t.Now.Add(roomAgain)
+				t.u.Past.Spared[n.Name] = at
+				t.again(at)
+				continue
+			}
+		}
+		t.spare[n.Machine.Group]--
+		t.u.Cordon = append(t.u.Cordon, n.Name)
+	}
+}
+
+// move moves the strays of a node to others, in thought, and says whether all of
+// them have room there.
+func (t *scaleDown) move(n *state.Node) bool {
+	t.findShelter()
+	after := t.shelter.Clone()
+	for i := range n.Strays {
+		if s := &n.Strays[i]; !s.Terminating && !take(after, s) {
+			return false
+		}
+	}
+	t.shelter = after
+	return true
+}
+
+// findShelter leaves out the nodes where the scheduler puts nothing, and the
+// machines that may be the next to go: no pod should have to move twice.
+func (t *scaleDown) findShelter() {
+	if t.shelter != nil {
+		return
+	}
+	t.shelter = t.Nodes.Clone()
+	for n := range t.Nodes.All() {
+		mayGo := n.Machine != nil && !n.Kept && t.spare[n.Machine.Group] > 0 && len(n.Bookings) == 0 && n.Vacant(t.Now)
+		if n.Cordon != state.Open || mayGo {
+			t.shelter.Delete(n.Name)
+		}
+	}
+}
+
+// take puts the stray on one of the nodes, if one has room.
+func take(nodes *planner.Nodes, stray *state.Stray) bool {
+	v, ok := planner.Place(nodes, state.Gang{Namespace: stray.Namespace, Name: stray.String(), UID: stray.UID, PodSets: []state.PodSet{stray.Replica}})
+	if !ok {
+		return false
+	}
+	n := *nodes.Find(v.Placement[0].Node)
+	n.Free = n.Free.Clone()
+	n.Free.Sub(v.Placement[0].Requests, 1)
+	nodes.Set(&n)
+	return true
+}
+
+// shownPods is how many of the pods that hold a machine are named.
+const shownPods = 3
+
+// heldUp says what keeps the node from being drained.
+func (t *scaleDown) heldUp(n *state.Node) string {
+	var parts []string
+	for i := range n.Strays[:min(len(n.Strays), shownPods)] {
+		s := &n.Strays[i]
+		why := "no other schedulable node that is kept has room for it"
+		if last, tried := t.Evictions[s.UID]; tried && last.Refusal != "" {
+			why = last.Refusal
+		} else if s.Terminating || tried {
+			why = "it was evicted and has not terminated yet"
+		}
+		parts = append(parts, fmt.Sprintf("pod %s: %s", s, why))
+	}
+	if more := len(n.Strays) - len(parts); more > 0 {
+		parts = append(parts, "and "+text.Pods(more)+" more")
+	}
+	return fmt.Sprintf("Machine %s is idle and could not be given back within %s, since it runs pods that use none of its devices and "+
+		"could not be moved. %s. It stays open and is tried again at %s",
+		n.Machine.Name, drainBound, strings.Join(parts, "; "), t.Now.Add(drainPause).UTC().Format(time.RFC3339))
+}

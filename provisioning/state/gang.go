@@ -1,0 +1,172 @@
+package state
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
+)
+
+// Gang is what must be there together.
+type Gang struct {
+	// Namespace of the pods.
+	Namespace string
+	// Queue is the LocalQueue that the pods come from; empty for none.
+	Queue string
+	// Name as namespace/name of the request or workload, for messages.
+	Name string
+	// UID of the request; what it has booked or launched already is its own.
+	// Empty for a gang that has no request yet.
+	UID types.UID
+	// Key is the booking key of the request, empty without one.
+	Key string
+	// Launch is the token of the attempt whose machines are the request's own, empty
+	// without one.
+	Launch  string
+	PodSets []PodSet
+}
+
+// Tenant is what pays for the machines of the gang.
+func (g *Gang) Tenant() Tenant { return Tenant{g.Namespace, g.Queue} }
+
+// PodSet is Count pods of one template.
+type PodSet struct {
+	Name  string
+	Count int
+	// Template after the API server's defaulting. It is not changed.
+	Template *corev1.PodTemplateSpec
+
+	// Pod and refusal are what NewPodSet has read of the template.
+	Pod     *fit.Pod
+	refusal fit.Refusal
+}
+
+// Class says what may be done for a gang.
+type Class int
+
+const (
+	// CheckCapacity books what exists and launches nothing.
+	CheckCapacity Class = iota
+	// AtomicScaleUp launches the whole gang's machines or none.
+	AtomicScaleUp
+)
+
+// Policy bounds and orders the options for a gang.
+type Policy struct {
+	Class Class
+	Split v1alpha1.Split
+	// CapacityTypes that may be used, the most wanted first.
+	CapacityTypes []v1alpha1.CapacityType
+	// Topology is a node label whose values are the domains that the gang must stay
+	// within one of; empty without such a bound.
+	Topology string
+	// MaxMicroUSDPerHour bounds the price of the launched machines of the gang,
+	// in millionths of a USD per hour; negative means no bound.
+	MaxMicroUSDPerHour int64
+	// BookingTimeout is how long booked capacity waits for its pods.
+	BookingTimeout time.Duration
+	// RevokeOnLoss: a request whose pods run gets CapacityRevoked=True when one of
+	// their machines is lost.
+	RevokeOnLoss bool
+}
+
+// DefaultPolicy is what holds where no CapacityPolicy is named.
+func DefaultPolicy(class Class) Policy {
+	return Policy{
+		Class:              class,
+		Split:              v1alpha1.SingleZone,
+		CapacityTypes:      []v1alpha1.CapacityType{v1alpha1.Reserved, v1alpha1.Spot, v1alpha1.OnDemand},
+		MaxMicroUSDPerHour: -1,
+		BookingTimeout:     v1alpha1.DefaultBookingTimeout,
+	}
+}
+
+// PolicyFrom reads a CapacityPolicy.
+func PolicyFrom(class Class, spec v1alpha1.CapacityPolicySpec) Policy {
+	p := DefaultPolicy(class)
+	if spec.Split != "" {
+		p.Split = spec.Split
+	}
+	p.Topology = spec.RequiredTopology
+	if len(spec.CapacityTypes) > 0 {
+		p.CapacityTypes = spec.CapacityTypes
+	}
+	if spec.MaxPricePerHour != nil {
+		p.MaxMicroUSDPerHour = nodegroups.MicroUSD(spec.MaxPricePerHour)
+	}
+	if spec.BookingTimeout != nil {
+		p.BookingTimeout = spec.BookingTimeout.Duration
+	}
+	p.RevokeOnLoss = spec.OnMachineLoss == v1alpha1.LossRevoke
+	return p
+}
+
+// NewPodSet reads count pods of the template, which runs in the namespace; objects
+// looks up what it refers to.
+func NewPodSet(namespace, name string, count int, template *corev1.PodTemplateSpec, objects fit.Objects) PodSet {
+	ps := PodSet{Name: name, Count: count, Template: template}
+	ps.Pod, ps.refusal = fit.NewPod(namespace, name, count, template, objects)
+	return ps
+}
+
+// Read is what a pod of the podSet asks for; the refusal says why it is not known.
+// Objects looks up what a template refers to that NewPodSet has not read.
+func (ps *PodSet) Read(namespace string, objects fit.Objects) (*fit.Pod, fit.Refusal) {
+	if ps.Pod != nil || ps.refusal.Refused() {
+		return ps.Pod, ps.refusal
+	}
+	return fit.NewPod(namespace, ps.Name, ps.Count, ps.Template, objects)
+}
+
+// Keys are the node labels that pods of the podSet select or depend on.
+func (ps *PodSet) Keys() []string {
+	if ps.Pod == nil {
+		return nil
+	}
+	return slices.Concat(ps.Pod.Keys(), ps.Pod.Topologies())
+}
+
+// QueueLabel on a ProvisioningRequest names the LocalQueue of the job that it was made
+// for. It is the label by which a job names its queue to Kueue. A policy lets only Muster,
+// and those that may update LocalQueues, put it on a request.
+const QueueLabel = "kueue.x-k8s.io/queue-name"
+
+// Tenant pays for machines; the zero value stands for no tenant.
+type Tenant struct {
+	Namespace string
+	// Queue is the LocalQueue of the job that a request was made for; empty for
+	// requests that came from none.
+	Queue string
+}
+
+// Kept is the podSet with that many pods, which are kept to nodes with the labels.
+func (ps PodSet) Kept(namespace string, objects fit.Objects, count int, labels map[string]string) PodSet {
+	pod, refusal := ps.Read(namespace, objects)
+	ps.Count, ps.refusal = count, refusal
+	if pod != nil {
+		ps.Pod = pod.Kept(count, labels)
+	}
+	return ps
+}
+
+// Runs is how long the gang's pods run at most, by their activeDeadlineSeconds; zero
+// where some have none.
+func (g *Gang) Runs() (longest time.Duration) {
+	for i := range g.PodSets {
+		deadline := g.PodSets[i].Template.Spec.ActiveDeadlineSeconds
+		if deadline == nil {
+			return 0
+		}
+		longest = max(longest, time.Duration(*deadline)*time.Second)
+	}
+	return longest
+}
+
+// Refused reports whether it is not known what the pods ask for. What that says names the
+// podSet, and costs nothing.
+func (ps PodSet) Refused() bool { return ps.refusal.Refused() }

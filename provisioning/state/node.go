@@ -1,0 +1,278 @@
+package state
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/fit"
+)
+
+// Node is an existing node.
+type Node struct {
+	Name       string
+	ProviderID string
+	Group      string
+	Labels     map[string]string
+	Taints     []corev1.Taint
+	// Ready for pods: the node's Ready condition is true, it is not being deleted and
+	// its machine has not ended.
+	Ready  bool
+	Cordon Cordon
+	// Marked reports whether the node bears the mark of a cordon of Muster's, also where
+	// others have lifted the cordon itself.
+	Marked bool
+	// Kept nodes are annotated, not by Muster, against being given back.
+	Kept bool
+	// Launch is the token of the launch that made the node, if Muster did.
+	Launch string
+	// InFlight reports whether the request of that launch has the machine without having
+	// booked it, or may still take it back: no other request may book it.
+	InFlight bool
+
+	Allocatable nodegroups.Resources
+	// Free is what pods that run here leave, and those that may be made again in their
+	// place. Bookings are not taken off.
+	Free nodegroups.Resources
+	// Machine behind the node, as its cloud last told; nil where no cloud has, or
+	// where it has ended.
+	Machine *cloudprovider.Machine
+	// Pods on the node that have not finished, those of DaemonSets and static ones
+	// apart: they come and go with the node. Of these pods, Terminating have been
+	// deleted and are not gone yet.
+	Pods, Terminating int
+	// Strays are those of the pods that may be moved to another node, by namespace
+	// and name.
+	Strays []Stray
+	// Strangers are the pods on a node that Muster holds that have no booking there, by
+	// namespace/name: what has slipped past the cordon.
+	Strangers []string
+	// Running are the pods on the node that have not finished, as other pods see
+	// them, those of DaemonSets included.
+	Running []*fit.Running
+	// Daemons names the DaemonSets whose pods have been bound to the node.
+	Daemons map[types.UID]bool
+	// Bookings of live requests whose pods have not all come yet.
+	Bookings []Booking
+	// Labelled is every booking that the node bears, those of requests that are
+	// over or gone included.
+	Labelled []Booking
+	// Created is when the node registered.
+	Created time.Time
+	// UnreadySince is when the node's Ready condition was lost; zero while it is
+	// true.
+	UnreadySince time.Time
+	// IdleSince is when the last pod left that is no stray, or the node was first
+	// seen without one; zero while it has such pods.
+	IdleSince time.Time
+}
+
+// Cordon is why pods are kept off a node.
+type Cordon int
+
+const (
+	// Open nodes take any pod.
+	Open Cordon = iota
+	// Joining nodes belong to a launch in flight: only its request may book them.
+	Joining
+	// Held nodes are cordoned for the requests that have booked them.
+	Held
+	// GivingBack nodes are about to go: no request may book them.
+	GivingBack
+	// Foreign cordons were not put by Muster, which leaves them alone.
+	Foreign
+)
+
+// DaemonSet is a workload that runs on every node that suits it.
+type DaemonSet struct {
+	UID  types.UID
+	Name string
+	// Requests is the room that one of its pods takes.
+	Requests nodegroups.Resources
+	pod      *fit.Pod
+}
+
+// daemonTolerations are those that every DaemonSet's pods get from their
+// controller, beside that of a cordon.
+var daemonTolerations = []corev1.Toleration{
+	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	{Key: corev1.TaintNodeDiskPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+	{Key: corev1.TaintNodePIDPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+}
+
+// NewDaemonSet reads a DaemonSet.
+func NewDaemonSet(d *appsv1.DaemonSet) DaemonSet {
+	spec := &d.Spec.Template.Spec
+	// Only this decides where the controller of DaemonSets puts a pod.
+	placing := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		NodeSelector: spec.NodeSelector, Affinity: &corev1.Affinity{}, Tolerations: slices.Concat(spec.Tolerations, daemonTolerations),
+	}}
+	if spec.HostNetwork {
+		placing.Spec.Tolerations = append(placing.Spec.Tolerations, corev1.Toleration{
+			Key: corev1.TaintNodeNetworkUnavailable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+	}
+	if spec.Affinity != nil {
+		placing.Spec.Affinity.NodeAffinity = spec.Affinity.NodeAffinity
+	}
+	name := d.Namespace + "/" + d.Name
+	pod, _ := fit.NewPod(d.Namespace, name, 1, placing, fit.Objects{}) // there is nothing in it to refuse
+	return DaemonSet{UID: d.UID, Name: name, Requests: fit.TemplateRequests(spec), pod: pod}
+}
+
+// RunsOn reports whether the DaemonSet puts a pod on a node of these labels and
+// taints.
+func (d *DaemonSet) RunsOn(name string, labels map[string]string, taints []corev1.Taint) bool {
+	return d.pod.Matches(name, labels, taints)
+}
+
+// OpenToAll reports whether any request may book room on the node, also one that has
+// nothing to do with it in particular.
+func (n *Node) OpenToAll() bool {
+	return n.Ready && (n.Cordon == Open || n.Cordon == Held) && !n.InFlight
+}
+
+// OffersMoreThan reports whether the node may serve a gang that it could not serve as
+// it was before; before is nil for a new one.
+func (n *Node) OffersMoreThan(before *Node) bool {
+	if !n.OpenToAll() || len(n.Bookings) > 0 {
+		return false
+	}
+	if before == nil || !before.OpenToAll() || len(before.Bookings) > 0 || len(before.Labelled) > len(n.Labelled) ||
+		len(before.Running) > len(n.Running) || !maps.Equal(before.Labels, n.Labels) || !slices.Equal(before.Taints, n.Taints) {
+		return true
+	}
+	_, _, more := before.Free.Short(n.Free)
+	return more
+}
+
+// PromisesLessThan reports whether a request that waits for the node as it was before may
+// wait in vain now; n is nil where it is gone.
+func (n *Node) PromisesLessThan(before *Node) bool {
+	if n == nil || before == nil {
+		return before != nil
+	}
+	_, _, less := n.Allocatable.Short(before.Allocatable)
+	return less
+}
+
+// AvailableTo says how much of the node the gang may book for pods that are still to
+// come. ok is false where it may book nothing at all: also where others wait for
+// their pods, since the scheduler might put more of the gang's there than were
+// booked; and on a node that bears the same label for another request, since a node
+// has room for one value of it only.
+func (n *Node) AvailableTo(g *Gang) (free nodegroups.Resources, ok bool) {
+	if !n.OpenToAll() {
+		if !IsLaunchOf(n, g) || !n.Ready || n.Cordon == GivingBack || n.Cordon == Foreign {
+			return nil, false
+		}
+	}
+	for i := range n.Labelled {
+		if b := &n.Labelled[i]; g.Key != "" && b.Key == g.Key && b.UID != g.UID {
+			return nil, false
+		}
+	}
+	if len(n.Bookings) > 0 && n.BookingOf(g.UID) == nil {
+		return nil, false
+	}
+	free = n.Free.Clone()
+	for i := range n.Bookings {
+		if b := &n.Bookings[i]; b.UID != g.UID {
+			free.Sub(b.Remaining, 1)
+		}
+	}
+	return free, true
+}
+
+// Over are the keys of bookings that are over and of which no pod is left here.
+func (n *Node) Over() (keys []string) {
+	for i := range n.Labelled {
+		if b := &n.Labelled[i]; b.Running == 0 && b.KeptUntil.IsZero() && (b.UID == "" || n.BookingOf(b.UID) == nil) {
+			keys = append(keys, b.Key)
+		}
+	}
+	return keys
+}
+
+// AloneOn reports whether no other gang uses or has booked the node, or has pods to come
+// again.
+func (n *Node) AloneOn(g *Gang) bool {
+	others := n.Pods
+	for i := range n.Labelled {
+		if b := &n.Labelled[i]; b.UID != g.UID && !b.KeptUntil.IsZero() {
+			return false
+		}
+	}
+	for i := range n.Bookings {
+		b := &n.Bookings[i]
+		if b.UID != g.UID {
+			return false
+		}
+		others -= b.Running
+	}
+	return others <= 0
+}
+
+// Lacks reports whether less is booked than the gang needs: it is not that others are in
+// the way, which may go.
+func Lacks(g *Gang, objects fit.Objects, own iter.Seq[*Node]) bool {
+	booked, needed := nodegroups.Resources{}, nodegroups.Resources{}
+	for n := range own {
+		if b := n.BookingOf(g.UID); b != nil {
+			booked.Add(b.Booked, 1)
+		}
+	}
+	for i := range g.PodSets {
+		if p, _ := g.PodSets[i].Read(g.Namespace, objects); p != nil {
+			needed.Add(p.Requests, p.Count)
+		}
+	}
+	_, _, short := booked.Short(needed)
+	return short
+}
+
+// IsPaidBy reports whether the gang pays for the machine of the node, alone or with others.
+func (n *Node) IsPaidBy(g *Gang) bool {
+	return IsLaunchOf(n, g) || g.UID != "" && slices.ContainsFunc(n.Labelled, func(b Booking) bool { return b.UID == g.UID })
+}
+
+// IsLaunchOf reports whether the node's machine was launched by the gang's attempt.
+func IsLaunchOf(n *Node, g *Gang) bool { return g.Launch != "" && AttemptToken(n.Launch) == g.Launch }
+
+// BookingOf is the booking of the live request of that UID on the node, or nil.
+func (n *Node) BookingOf(uid types.UID) *Booking {
+	for i := range n.Bookings {
+		if n.Bookings[i].UID == uid {
+			return &n.Bookings[i]
+		}
+	}
+	return nil
+}
+
+// LostAfter is how long a node may be unready until its machine counts as lost,
+// if all pods on it have been deleted. Kubernetes deletes them after about 6
+// minutes; those that tolerate an unreachable node, and their gang, go on.
+const LostAfter = 10 * time.Minute
+
+// Leaves reports whether the node is to go and that nothing on it is against that.
+func (n *Node) Leaves(now time.Time) bool {
+	return n.Cordon == Joining && n.Pods == 0 || n.Cordon == GivingBack && n.Vacant(now) && !n.Kept
+}
+
+// Vacant reports whether the node runs nothing that must stay.
+func (n *Node) Vacant(now time.Time) bool {
+	return n.Pods == len(n.Strays) || n.Lost(now) && n.Pods == n.Terminating
+}
+
+// Lost reports whether the node has been unready for so long that it is not waited for.
+func (n *Node) Lost(now time.Time) bool {
+	return !n.UnreadySince.IsZero() && !now.Before(n.UnreadySince.Add(LostAfter))
+}

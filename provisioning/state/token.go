@@ -1,0 +1,34 @@
+package state
+
+import (
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Token names an attempt and its first call: the same attempt, the same machines.
+func Token(uid types.UID, attempt int) string {
+	return string(uid) + "-" + strconv.Itoa(attempt)
+}
+
+// AttemptToken is the token of the attempt that made a call of that token.
+func AttemptToken(token string) string {
+	i := strings.LastIndexByte(token, '-')
+	number, replacement, replaces := strings.Cut(token[i+1:], "r")
+	if _, err := strconv.Atoi(number); i < 0 || !replaces || err != nil {
+		return token
+	}
+	if _, err := strconv.Atoi(replacement); err != nil {
+		return token
+	}
+	return token[:i+1] + number
+}
+
+// TokenUID is the UID of the request behind a token.
+func TokenUID(token string) types.UID {
+	if i := strings.LastIndexByte(token, '-'); i >= 0 {
+		return types.UID(token[:i])
+	}
+	return types.UID(token)
+}

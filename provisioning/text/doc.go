@@ -1,0 +1,2 @@
+// Package text has the amounts that messages name.
+package text

@@ -1,0 +1,240 @@
+package transaction
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// Attempt is one try to launch the machines of a gang, as the request's status
+// records it before the first cloud call of each phase (the intent). The record
+// stays in the phase Done with the last attempt's number, so that numbers, and
+// with them launch tokens, are never used twice.
+//
+//	a machine lost: replaced
+//	        ┌──┐
+//	        ▼  │    ┌─────────── all joined: Provisioned ────────────┐
+//	      Launching ┤       (and the room there that others leave)   ├▶ Done
+//	                └─ refused, late, lost ─▶ RollingBack ─ all gone ┘
+type Attempt struct {
+	// Number counts the attempts of a request from 1.
+	Number int          `json:"number"`
+	Phase  AttemptPhase `json:"phase"`
+	// Launches are the machines that are asked for.
+	Launches []planner.GroupCount `json:"launches,omitempty"`
+	// Shares are the machines beside them that others are getting, and that leave room for
+	// the gang, by group.
+	Shares []planner.GroupCount `json:"shares,omitempty"`
+	// Replacements are launches for machines that were lost before all had joined,
+	// in their order.
+	Replacements []Replacement `json:"replacements,omitempty"`
+	// Started is when the attempt was decided; join timeouts count from it.
+	Started time.Time `json:"started"`
+	// Failure is why the attempt is, or was, rolled back.
+	Failure *AttemptFailure `json:"failure,omitempty"`
+}
+
+// AttemptPhase is where an attempt is.
+type AttemptPhase string
+
+const (
+	// Launching: machines are asked for, made and joining, or those are waited for that
+	// others are getting.
+	Launching AttemptPhase = "Launching"
+	// RollingBack: every machine of the attempt is being taken back.
+	RollingBack AttemptPhase = "RollingBack"
+	// Done: no machine of the attempt is in flight any more.
+	Done AttemptPhase = "Done"
+)
+
+// Replacement is a launch of as many machines as were lost, in the same groups.
+type Replacement struct {
+	Lost []LostMachine `json:"lost"`
+	// Started is when it was decided; join timeouts count from it.
+	Started time.Time `json:"started"`
+}
+
+// LostMachine is a machine that ended while its attempt was under way. It is on
+// record by name, since a cloud does not list for ever what has ended.
+type LostMachine struct {
+	Group string `json:"group"`
+	Name  string `json:"name"`
+	// Launch is the token of the launch that had made it.
+	Launch string `json:"launch"`
+}
+
+// AttemptFailure is what went wrong with an attempt.
+type AttemptFailure struct {
+	// Group and Class say what of it is to be learned; empty where the launch is not
+	// to blame.
+	Group   string              `json:"group,omitempty"`
+	Class   v1alpha1.ErrorClass `json:"class,omitempty"`
+	Message string              `json:"message"`
+	// Launch is the token of the call that failed, for so many machines, of which Got
+	// are there.
+	Launch string `json:"launch,omitempty"`
+	Asked  int    `json:"asked,omitempty"`
+	Got    int    `json:"got,omitempty"`
+	// Squatted: others' pods had slipped onto the attempt's machines.
+	Squatted bool `json:"squatted,omitempty"`
+	// Time when it was noticed.
+	Time time.Time `json:"time"`
+}
+
+// Lesson is what a launch teaches about its group.
+type Lesson struct {
+	Group string
+	v1alpha1.LaunchAttempt
+}
+
+// Lesson is that of the failure; none where its class is empty.
+func (f *AttemptFailure) Lesson(request string) Lesson {
+	return Lesson{f.Group, v1alpha1.LaunchAttempt{
+		Time: metav1.NewTime(f.Time), Request: request, Token: f.Launch, Class: f.Class, Message: f.Message,
+		Asked: int32(f.Asked), Got: int32(f.Got),
+	}}
+}
+
+func (f *AttemptFailure) String() string {
+	if f.Group == "" {
+		return f.Message
+	}
+	return fmt.Sprintf("group %s: %s", f.Group, f.Message)
+}
+
+// AttemptDetail is the key of the record in status.provisioningClassDetails.
+const AttemptDetail = "muster.dev/attempt"
+
+// Encode renders the record.
+func (a Attempt) Encode() string {
+	out, err := json.Marshal(a)
+	if err != nil {
+		panic(fmt.Sprintf("an attempt cannot be marshalled: %v", err)) // plain values: cannot happen
+	}
+	return string(out)
+}
+
+// DecodeAttempt reads a record; an empty one is no attempt yet.
+func DecodeAttempt(s string) (Attempt, error) {
+	a := Attempt{Phase: Done}
+	if s == "" {
+		return a, nil
+	}
+	if err := json.Unmarshal([]byte(s), &a); err != nil {
+		return a, fmt.Errorf("status.provisioningClassDetails[%q] cannot be read: %w", AttemptDetail, err)
+	}
+	if a.InFlight() && (a.Number < 1 || len(a.Launches)+len(a.Shares) == 0) {
+		return a, fmt.Errorf("status.provisioningClassDetails[%q] is in phase %s without a number, or without launches and shares", AttemptDetail,
+			a.Phase)
+	}
+	return a, nil
+}
+
+// InFlight reports whether machines of the attempt may exist that are not booked.
+func (a Attempt) InFlight() bool { return a.Phase != Done }
+
+// Owned reports whether the request in that status looks after the attempt's machines:
+// they are being made, or rolled back, or are a part of what is Provisioned. All
+// others, and those of earlier attempts that bear no booking, are orphans.
+func (a Attempt) Owned(s Status) bool {
+	return s != Over && a.Number > 0 && (a.InFlight() || a.Failure == nil)
+}
+
+// Call is one call for machines that an attempt makes: the same token, the same
+// machines.
+type Call struct {
+	Token string
+	planner.GroupCount
+	// Began is when the call was decided.
+	Began time.Time
+}
+
+// Calls of the attempt in their order: first for the gang, then for what was lost.
+func (a Attempt) Calls(uid types.UID) (out []Call) {
+	for _, l := range a.Launches {
+		out = append(out, Call{state.Token(uid, a.Number), l, a.Started})
+	}
+	for i, r := range a.Replacements {
+		counts := map[string]int{}
+		for _, m := range r.Lost {
+			counts[m.Group]++
+		}
+		for _, l := range planner.GroupCounts(counts) {
+			out = append(out, Call{a.replacementToken(uid, i+1), l, r.Started})
+		}
+	}
+	return out
+}
+
+// Tokens of the attempt's calls, each once.
+func (a Attempt) Tokens(uid types.UID) []string {
+	if a.Number == 0 {
+		return nil
+	}
+	out := []string{state.Token(uid, a.Number)}
+	for i := range a.Replacements {
+		out = append(out, a.replacementToken(uid, i+1))
+	}
+	return out
+}
+
+// lost reports whether the machine is on record as lost.
+func (a Attempt) lost(m cloudprovider.Machine) bool {
+	return slices.ContainsFunc(a.Replacements, func(r Replacement) bool {
+		return slices.Contains(r.Lost, LostMachine{Group: m.Group, Name: m.Name, Launch: m.Launch})
+	})
+}
+
+// losses are the machines on record as lost.
+func (a Attempt) losses() (out []LostMachine) {
+	for _, r := range a.Replacements {
+		out = append(out, r.Lost...)
+	}
+	return out
+}
+
+// Machines is the number of machines that the attempt asks of a group.
+func (a Attempt) Machines(group string) int {
+	for _, l := range a.Launches {
+		if l.Group == group {
+			return l.Count
+		}
+	}
+	return 0
+}
+
+// machines is the number of machines that the attempt asks for.
+func (a Attempt) machines() (n int) {
+	for _, l := range a.Launches {
+		n += l.Count
+	}
+	return n
+}
+
+// replacementToken names the n-th replacement, from 1.
+func (a Attempt) replacementToken(uid types.UID, n int) string {
+	return state.Token(uid, a.Number) + "r" + strconv.Itoa(n)
+}
+
+// Status is where a request stands, by its conditions.
+type Status int
+
+const (
+	// Pending requests have no capacity yet.
+	Pending Status = iota
+	// Provisioned requests have booked capacity that waits for its pods.
+	Provisioned
+	// Over: Failed, BookingExpired or CapacityRevoked. Nothing is booked or made
+	// for the request any more.
+	Over
+)

@@ -1,0 +1,351 @@
+package transaction
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/provisioning/when"
+)
+
+const (
+	// daemonWait bounds how long a young node waits for the pods of its
+	// DaemonSets.
+	daemonWait = time.Minute
+	// mostLost is how many lost machines of an attempt are replaced at most, beside
+	// that it never pays for more than twice what it asks for: their names are on
+	// record.
+	mostLost = 64
+)
+
+// nextLaunching waits for the attempt's machines and, where it shares those of others, for
+// the room that they leave; then the gang claims its room.
+func nextLaunching(r *Request, v View) Step {
+	if !v.Now.Before(r.deadline()) {
+		return rollBack(r, v, AttemptFailure{Message: "the request has expired (parameter ValidUntilSeconds)"})
+	}
+	s, joined := launching(r, v)
+	if !joined {
+		return s
+	}
+	look := r.Policy
+	look.Class = state.CheckCapacity
+	rest, _ := remaining(r, v.Snapshot)
+	plan := planner.Unbudgeted(v.Snapshot, rest, look) // what has been launched is paid for
+	if plan.Outcome == planner.Fits {
+		return claim(r, v, plan, ReasonCapacityProvisioned)
+	}
+	if len(r.Attempt.Shares) > 0 {
+		if next, ok := nextShared(r, v, s); ok {
+			return next
+		}
+	}
+	f := blame(r, v)
+	f.Message += ": " + plan.Message()
+	return rollBack(r, v, f)
+}
+
+// launching says what the attempt in flight does next, until all of its machines
+// have joined.
+func launching(r *Request, v View) (s Step, joined bool) {
+	if len(r.Missing) > 0 {
+		return rollBack(r, v, AttemptFailure{Message: fmt.Sprintf("the PodTemplates %q were deleted", r.Missing)}), false
+	}
+	if lost := newlyLost(r, v); len(lost) > 0 {
+		return replace(r, v, lost), false
+	}
+	s = Step{Do: Rest, Attempt: r.Attempt, At: r.deadline()}
+	if r.Status == Provisioned {
+		s.At = time.Time{}
+	}
+	joined = true
+	progress := progressOf(r, v)
+	for _, c := range r.Attempt.Calls(r.UID) {
+		g := v.FindGroup(c.Group)
+		if g == nil {
+			return rollBack(r, v, failure(v, c, v1alpha1.Config, "the NodeGroup was deleted")), false
+		}
+		p := progress[callKey{c.Token, c.Group}]
+		if p.made < c.Count {
+			s.Do = LaunchMachines
+			s.Launch = append(s.Launch, c)
+			p.waitsFor = fmt.Sprintf("the cloud has made %d", p.made)
+		}
+		want := c.Count - p.lost
+		if p.joined >= want {
+			continue
+		}
+		joined = false
+		if p.waitsFor == "" {
+			p.waitsFor = fmt.Sprintf("%s have not registered a node", text.Machines(want-p.registered))
+		}
+		deadline := c.Began.Add(g.JoinTimeout)
+		if !v.Now.Before(deadline) {
+			return rollBack(r, v, failure(v, c, v1alpha1.Timeout, "%d of %s were ready within %s (spec.joinTimeout); %s",
+				p.joined, text.Machines(want), g.JoinTimeout, p.waitsFor)), false
+		}
+		s.At = when.Earliest(s.At, deadline, p.again)
+	}
+	return s, joined && s.Do == Rest
+}
+
+// callKey names a call.
+type callKey struct{ token, group string }
+
+// progress of a call: machines by how far they have come.
+type progress struct {
+	made, lost, registered, joined int
+	// waitsFor is what the first node that has not joined waits for, until again.
+	waitsFor string
+	again    time.Time
+}
+
+func progressOf(r *Request, v View) map[callKey]*progress {
+	out := map[callKey]*progress{}
+	for _, c := range r.Attempt.Calls(r.UID) {
+		out[callKey{c.Token, c.Group}] = &progress{}
+	}
+	at := func(token, group string) *progress {
+		if p := out[callKey{token, group}]; p != nil {
+			return p
+		}
+		return &progress{} // of a group that the call is not about: the record was edited
+	}
+	ended := map[string]bool{}
+	for _, m := range v.Machines {
+		if r.Attempt.lost(m) {
+			ended[m.ProviderID] = true
+		} else if !m.Hold {
+			at(m.Launch, m.Group).made++
+		}
+	}
+	for _, l := range r.Attempt.losses() {
+		p := at(l.Launch, l.Group)
+		p.made++
+		p.lost++
+	}
+	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
+		if ended[n.ProviderID] {
+			continue
+		}
+		p := at(n.Launch, n.Group)
+		p.registered++
+		why, again := unready(n, v.Snapshot)
+		if why == "" {
+			p.joined++
+			continue
+		}
+		if p.waitsFor == "" {
+			p.waitsFor = fmt.Sprintf("node %s %s", n.Name, why)
+		}
+		p.again = when.Earliest(p.again, again)
+	}
+	return out
+}
+
+// newlyLost are the attempt's machines that have ended and are not on record as
+// lost.
+func newlyLost(r *Request, v View) (out []cloudprovider.Machine) {
+	for _, m := range v.Machines {
+		if m.State == cloudprovider.Terminated && !m.Hold && !r.Attempt.lost(m) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// replace launches lost machines again: the others are worth waiting for. It is
+// given up where too many are lost, and where the group has had its time.
+func replace(r *Request, v View, lost []cloudprovider.Machine) Step {
+	m := lost[0]
+	why := fmt.Sprintf("machine %s ended while starting: %s", m.Name, m.Reason)
+	total := len(lost) + len(r.Attempt.losses())
+	inTime := true
+	for _, m := range lost {
+		g := v.FindGroup(m.Group)
+		inTime = inTime && g != nil && v.Now.Before(r.Attempt.Started.Add(g.JoinTimeout))
+	}
+	if total > min(r.Attempt.machines(), mostLost) || !inTime {
+		if total > len(lost) {
+			why += fmt.Sprintf(", as %s did before", text.Machines(total-len(lost)))
+		}
+		return rollBack(r, v, failure(v, r.callOf(m.Launch, m.Group), v1alpha1.Lost, "%s", why))
+	}
+	a := r.Attempt
+	a.Replacements = append(slices.Clip(a.Replacements), Replacement{Started: v.Now})
+	record := &a.Replacements[len(a.Replacements)-1]
+	s := Step{Do: Replace, Condition: r.underway("Attempt %d launches %s again: %s", a.Number, text.Machines(len(lost)), why)}
+	for _, m := range lost {
+		record.Lost = append(record.Lost, LostMachine{Group: m.Group, Name: m.Name, Launch: m.Launch})
+		f := failure(v, r.callOf(m.Launch, m.Group), v1alpha1.Lost, "machine %s ended while starting: %s", m.Name, m.Reason)
+		f.Time = v.Now
+		s.Lessons = append(s.Lessons, f.Lesson(r.String()))
+	}
+	s.Attempt = a
+	return s
+}
+
+// callOf is the call of the attempt that made the machine.
+func (r *Request) callOf(token, group string) Call {
+	for _, c := range r.Attempt.Calls(r.UID) {
+		if c.Token == token && c.Group == group {
+			return c
+		}
+	}
+	return Call{Token: token, GroupCount: planner.GroupCount{Group: group}} // of a record that was edited
+}
+
+// blame says why machines that have all joined do not hold the gang: a group's
+// template that promised more than its nodes give, or pods that came first.
+func blame(r *Request, v View) AttemptFailure {
+	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
+		if g := v.FindGroup(n.Group); g != nil {
+			if name, by, short := n.Allocatable.Short(g.Promised); short {
+				return failure(v, r.callOf(n.Launch, n.Group), v1alpha1.Config,
+					"node %s has %s %s less than spec.template of its NodeGroup", n.Name, nodegroups.Quantity(name, by), name)
+			}
+		}
+	}
+	if len(r.Attempt.Shares) > 0 {
+		return AttemptFailure{Message: "machines launched for other gangs do not leave the capacity that was planned for this one"}
+	}
+	if s := stranger(v.Nodes.LaunchedBy(r.Gang.Launch)); s != "" {
+		// The offering is not to blame.
+		return AttemptFailure{Squatted: true, Message: s}
+	}
+	return failure(v, r.Attempt.Calls(r.UID)[0], v1alpha1.Lost, "the machines joined, but other pods use capacity that was planned for the gang")
+}
+
+// unready says what a young node lacks to take the gang's pods, or is empty.
+// again is when waiting for it ends.
+func unready(n *state.Node, s *planner.Snapshot) (why string, again time.Time) {
+	if !n.Ready {
+		return "is not Ready", again
+	}
+	g := s.FindGroup(n.Group)
+	if g == nil {
+		return "belongs to no NodeGroup", again
+	}
+	for i := range n.Taints {
+		if t := &n.Taints[i]; keepsOff(t) && !slices.ContainsFunc(g.Taints, func(o corev1.Taint) bool {
+			return o.Key == t.Key && o.Value == t.Value && o.Effect == t.Effect
+		}) {
+			return "still has the taint " + t.ToString(), again
+		}
+	}
+	for _, name := range g.Allocatable.Names() {
+		if nodegroups.Extended(name) && n.Allocatable[name] < g.Allocatable[name] {
+			return fmt.Sprintf("offers %d of %d %s", n.Allocatable[name], g.Allocatable[name], name), again
+		}
+	}
+	if until := n.Created.Add(daemonWait); s.Now.Before(until) {
+		for i := range s.DaemonSets {
+			d := &s.DaemonSets[i]
+			if !n.Daemons[d.UID] && d.RunsOn(n.Name, n.Labels, n.Taints) {
+				return "waits for a pod of DaemonSet " + d.Name, until
+			}
+		}
+	}
+	return "", again
+}
+
+// keepsOff reports whether the taint keeps pods off, other than by a cordon.
+func keepsOff(t *corev1.Taint) bool {
+	return t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != corev1.TaintNodeUnschedulable
+}
+
+// rollBack gives the attempt up.
+func rollBack(r *Request, v View, f AttemptFailure) Step {
+	f.Time = v.Now
+	a := r.Attempt
+	a.Phase, a.Failure = RollingBack, &f
+	s := Step{Do: RollBack, Attempt: a, Condition: r.underway("Attempt %d is rolled back: %s", a.Number, &f)}
+	if f.Class != "" {
+		s.Lessons = []Lesson{f.Lesson(r.String())}
+	}
+	return s
+}
+
+// failure of a call of the attempt, with the machines of it that are there.
+func failure(v View, c Call, class v1alpha1.ErrorClass, format string, args ...any) AttemptFailure {
+	f := AttemptFailure{Group: c.Group, Class: class, Message: fmt.Sprintf(format, args...), Launch: c.Token, Asked: c.Count}
+	for _, m := range v.Machines {
+		if m.Group == c.Group && m.Launch == c.Token && !m.Hold && m.State < cloudprovider.Terminated {
+			f.Got++
+		}
+	}
+	return f
+}
+
+// Refused is the step after the cloud has refused a call of the attempt. The
+// machines of the view are those that came.
+func Refused(r *Request, v View, c Call, refusal *cloudprovider.Error) Step {
+	f := failure(v, c, refusal.Class, "")
+	f.Message = fmt.Sprintf("%d of %s were made: %s", f.Got, text.Machines(c.Count), refusal)
+	return rollBack(r, v, f)
+}
+
+// undo takes back by name what is left of an attempt that is rolled back, until
+// nothing is.
+func undo(r *Request, v View) (s Step, undone bool) {
+	var left []cloudprovider.Machine
+	for _, m := range v.Machines {
+		if m.State < cloudprovider.Terminated {
+			left = append(left, m)
+		}
+	}
+	if len(left) > 0 {
+		return Step{Do: TakeBack, Attempt: r.Attempt, TakeBack: left}, false
+	}
+	for range v.Nodes.LaunchedBy(r.Gang.Launch) {
+		return Step{Do: Rest, Attempt: r.Attempt}, false // its deletion will be seen
+	}
+	return Step{}, true
+}
+
+// closed is the request once its attempt is undone.
+func closed(r *Request) *Request {
+	out := *r
+	out.Attempt.Phase = Done
+	out.Gang.Launch = ""
+	return &out
+}
+
+// shareAgain is how soon an attempt that launches nothing may follow another one. What
+// others leave may change with every one of their steps, and each attempt is a write.
+const shareAgain = time.Second
+
+// nextShared says what an attempt does next whose own machines, if it has any, are there,
+// and which lacks the room that others are to leave. ok is false where it has to be given
+// up.
+func nextShared(r *Request, v View, rest Step) (s Step, ok bool) {
+	if in := v.Upcoming.Of(r.UID); in != nil && in.Forecast(v.Memo).Fits {
+		rest.At = when.Earliest(rest.At, in.Until())
+		return rest, true
+	}
+	if len(r.Attempt.Launches) > 0 {
+		return s, false
+	}
+	s = nextPending(closed(r), v.counting(v.Upcoming.Without(r.UID)))
+	if at := r.Attempt.Started.Add(shareAgain); s.Do == Begin && len(s.Attempt.Launches) == 0 && v.Now.Before(at) {
+		rest.At = when.Earliest(rest.At, at)
+		return rest, true
+	}
+	return s, true
+}
+
+// counting is the view where the gang counts on that room, nil being none.
+func (v View) counting(on *planner.Upcoming) View {
+	s := *v.Snapshot
+	s.Upcoming = on
+	v.Snapshot = &s
+	return v
+}

@@ -1,0 +1,108 @@
+package transaction
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/provisioning/when"
+)
+
+// strandedFor is for how long pods may be stranded: a node may be about to be ready
+// again.
+const strandedFor = time.Minute
+
+// Next says what to do for a request now. It is called again after every change
+// until it answers Rest, so each step is small and may be repeated.
+//
+// The way of a gang, where each arrow is one or more steps:
+//
+//	Pending ── fits ──▶ claimed, settled ───────────▶ Provisioned ─▶ opened ─▶ consumed │ expired
+//	   │  ▲                                               ▲  ▲           │
+//	   │  └── the next option ── rolled back ◀── failed   │  └─ repaired ┘ short
+//	   └── launch ──▶ claimed, launching, joined ─────────┘
+//
+// No pod of the gang can be bound before its request is Provisioned (P1), though
+// pods may exist long before: they select the booking's label, which nodes bear
+// only once they are opened. Until then
+//   - existing nodes are claimed: they bear the record of the booking and, where
+//     it takes them whole, the cordon, which keeps others off;
+//   - machines of the attempt are born cordoned and are the attempt's.
+//
+// That is two writes of an existing node until its pods come, and one of a machine
+// that was launched. Where the request's owner holds the pods back anyway, a claim opens
+// the node at once, and saves the second write. A cordon is lifted by one more.
+func Next(r *Request, v View) Step {
+	switch {
+	case len(v.Lost) > 0 && r.Status != Pending:
+		return tell(r, v)
+	case r.Status == Over:
+		return nextOver(r, v)
+	case r.Status == Provisioned:
+		return nextProvisioned(r, v)
+	case r.Attempt.Phase == RollingBack:
+		s, undone := undo(r, v)
+		if !undone {
+			return s
+		}
+		return nextPending(closed(r), v)
+	case r.Attempt.Phase == Launching:
+		return nextLaunching(r, v)
+	default:
+		return nextPending(r, v)
+	}
+}
+
+// tell of nodes that are lost. Whether a gang that runs is to be stopped then is for
+// the request or its CapacityPolicy to say.
+func tell(r *Request, v View) Step {
+	s := Step{Do: Tell, Attempt: r.Attempt, Lost: v.Lost}
+	inUse := slices.ContainsFunc(v.Lost, func(l LostNode) bool { return l.Pods > 0 })
+	if r.Status == Over && r.Policy.RevokeOnLoss && inUse {
+		s.Condition = condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost, LossMessage(v.Lost))
+	}
+	return s
+}
+
+// nextOver looks after a gang that runs. Its pods select the label of its booking, so
+// what is stranded can run nowhere where less is left of that than they take: a machine
+// was lost while Muster was down, or after its pods had been stopped, or others have got the
+// room. Where there is enough they wait for pods of their own gang that are stopping.
+func nextOver(r *Request, v View) Step {
+	if v.Stranded.Pods == 0 || !r.Policy.RevokeOnLoss {
+		return Step{Do: Rest}
+	}
+	if at := v.Stranded.Since.Add(strandedFor); v.Now.Before(at) {
+		return Step{Do: Rest, At: at}
+	}
+	room, again := nodegroups.Resources{}, v.Now.Add(strandedFor)
+	for n := range v.Nodes.BookedBy(r.UID) {
+		back := n.UnreadySince.Add(strandedFor)
+		switch cordoned := n.Cordon != state.Open && n.Cordon != state.Held; {
+		case !n.Ready && !v.Now.Before(back), cordoned && !v.Now.Before(v.Stranded.Since.Add(state.LostAfter)):
+			continue
+		case !n.Ready:
+			again = when.Earliest(again, back)
+		}
+		for i := range n.Labelled {
+			if b := &n.Labelled[i]; b.UID == r.UID && b.Open {
+				for name, booked := range b.Booked {
+					room[name] += max(0, booked-b.Staying[name])
+				}
+			}
+		}
+	}
+	name, _, short := room.Short(v.Stranded.Requests)
+	if !short {
+		return Step{Do: Rest, At: again}
+	}
+	return Step{Do: Tell, Attempt: r.Attempt, Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonPodsStranded,
+		fmt.Sprintf("%[2]s of the gang could not be scheduled for %[1]s, and its booking has less %[3]s left than they need", strandedFor,
+			text.Pods(v.Stranded.Pods), name))}
+}

@@ -1,0 +1,218 @@
+package transaction
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/provisioning/when"
+)
+
+// unreadyGrace is how long a booked node may be unready until its room counts as
+// lost: a kubelet that restarts is no reason to move a gang.
+const unreadyGrace = 30 * time.Second
+
+// nextProvisioned looks after a booking until its pods have come, or its time is
+// over. The request stays Provisioned in the meantime, whatever happens to its
+// machines: pods may have been created, and their controller takes that
+// condition for final. What is lost is booked elsewhere or launched again.
+func nextProvisioned(r *Request, v View) Step {
+	rest, came := remaining(r, v.Snapshot)
+	since := r.Provisioned.LastTransitionTime.Time
+	until := r.bookedUntil(since)
+	isShort := r.Provisioned.Reason == ReasonBookingIsShort
+	switch {
+	case came >= r.Pods:
+		return Step{Do: Consume, Attempt: r.Attempt, Unbook: bookedNodes(r, v), KeepLabels: true,
+			Condition: over(ReasonBookingConsumed, fmt.Sprintf("All %s have been bound to booked nodes", text.Pods(r.Pods)))}
+	case !v.Now.Before(until):
+		why := fmt.Sprintf("%d of %s were bound within %s", came, text.Pods(r.Pods), until.Sub(since))
+		if isShort {
+			v := v.counting(nil)
+			if plan := v.plan(r, rest); plan.Outcome == planner.Wait || plan.Outcome == planner.Never {
+				why += "; " + shortage(r, v, rest, &plan)
+			}
+		}
+		return expire(r, v, why)
+	case len(r.Missing) > 0:
+		return Step{Do: Rest, At: until} // what is to come is not known any more
+	}
+	undoing := r.Attempt.Phase == RollingBack
+	if undoing {
+		s, undone := undo(r, v)
+		if !undone {
+			return s
+		}
+		r = closed(r)
+		rest.Launch = ""
+	}
+	own, again := ownNodes(r, v)
+	if s := open(r, v, own, rest); s.Do != Rest {
+		return s
+	}
+	if r.Attempt.Phase == Launching {
+		s, joined := launching(r, v)
+		if joined {
+			return provision(r, v, r.provisionedBy())
+		}
+		s.At = when.Earliest(s.At, until)
+		return s
+	}
+	switch {
+	case !suffice(v, own, rest):
+		return repair(r, v, own, rest, until)
+	case isShort || undoing: // no more: what was lost is back
+		s := provision(r, v, r.provisionedBy())
+		s.Do = Report
+		return s
+	}
+	return Step{Do: Rest, At: when.Earliest(until, again)}
+}
+
+// ownNodes are those that the request has booked, or launched with success. Nodes
+// that are unready for a short while only are among them as if they were not; again
+// is when the first such while ends.
+func ownNodes(r *Request, v View) (own *planner.Nodes, again time.Time) {
+	own = planner.NewNodes()
+	add := func(n *state.Node) {
+		if grace := n.UnreadySince.Add(unreadyGrace); !n.Ready && !n.UnreadySince.IsZero() && v.Now.Before(grace) {
+			again = when.Earliest(again, grace)
+			patient := *n
+			patient.Ready = true
+			n = &patient
+		}
+		own.Set(n)
+	}
+	for n := range v.Nodes.BookedBy(r.UID) {
+		add(n)
+	}
+	if !r.Attempt.InFlight() && r.Attempt.Owned(r.Status) {
+		for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
+			add(n)
+		}
+	}
+	return own, again
+}
+
+// open lets the pods of the gang come to its nodes, and gives back what it has
+// launched and does not need beside them.
+func open(r *Request, v View, own *planner.Nodes, rest state.Gang) Step {
+	opened := true
+	for n := range own.All() {
+		b := n.BookingOf(r.UID)
+		opened = opened && b != nil && b.Open
+	}
+	plan, ok := planner.Verdict{}, false
+	if !opened {
+		plan, ok = planner.Place(own, rest)
+	}
+	if !ok {
+		return Step{Do: Rest}
+	}
+	if s := rebook(r, v, plan); s.Do != Rest {
+		return s
+	}
+	return release(r, own)
+}
+
+// release takes machines back that were launched for the gang and that it has found
+// room without: some came free on its other nodes meanwhile.
+func release(r *Request, own *planner.Nodes) Step {
+	s := Step{Do: Rest, Attempt: r.Attempt}
+	for n := range own.All() {
+		if n.Machine != nil && n.Cordon == state.Joining && n.Pods == 0 && n.BookingOf(r.UID) == nil {
+			s.Do = TakeBack
+			s.TakeBack = append(s.TakeBack, *n.Machine)
+		}
+	}
+	return s
+}
+
+// rebook has the nodes booked that the plan uses, if they are not.
+func rebook(r *Request, v View, plan planner.Verdict) Step {
+	s := Step{Do: Book, Open: true, Attempt: r.Attempt}
+	if s.Book, s.Unbook = r.difference(v, plan, s.Open); len(s.Book)+len(s.Unbook) == 0 {
+		s.Do = Rest
+	}
+	return s
+}
+
+// suffice reports whether the nodes have room for the pods. Where all are alike that is
+// seen from what remains of the bookings.
+func suffice(v View, own *planner.Nodes, rest state.Gang) bool {
+	if len(rest.PodSets) == 1 {
+		if p, _ := rest.PodSets[0].Read(rest.Namespace, v.Objects); p != nil && !p.Between() {
+			left := p.Count
+			for n := range own.All() {
+				b := n.BookingOf(rest.UID)
+				if free, ok := n.AvailableTo(&rest); ok && b != nil {
+					if _, _, short := free.Short(b.Remaining); !short {
+						left -= b.Remaining.Times(p.Requests, left)
+					}
+				}
+			}
+			if left == 0 {
+				return true
+			}
+		}
+	}
+	_, ok := planner.Place(own, rest)
+	return ok
+}
+
+// repair plans again for the pods that have not come, and says what is short where
+// that fails: until there is room, or the booking's time is over. A booking that
+// has lost machines, and that no pod has begun to use, ends at once, so that what
+// is left of it serves others.
+func repair(r *Request, v View, own *planner.Nodes, rest state.Gang, until time.Time) Step {
+	v = v.counting(nil) // a gang whose pods may have come has no time to wait for others
+	plan := v.plan(r, rest)
+	switch plan.Outcome {
+	case planner.Fits, planner.Launch:
+		if s := rebook(r, v, plan); s.Do != Rest {
+			s.Do = Repair
+			s.Condition = r.underway("Lost parts of the booking were replaced: %s changed for %s", text.Nodes(len(s.Book)), text.Pods(r.Pods))
+			return s
+		}
+		if plan.Outcome == planner.Launch {
+			return begin(r, v, plan)
+		}
+	case planner.Wait, planner.Never:
+		if v.Active == 0 && state.Lacks(&r.Gang, v.Objects, own.All()) {
+			return expire(r, v, "Booked machines were lost before the pods were bound, and cannot be replaced: "+and(plan.Message(),
+				stranger(v.Nodes.BookedBy(r.UID))))
+		}
+	}
+	return Step{Do: Report, Attempt: r.Attempt, At: when.Earliest(until, plan.Until), Condition: provisioned(
+		ReasonBookingIsShort, "The booking no longer fits: "+shortage(r, v, rest, &plan))}
+}
+
+// shortage says what the rest of a gang lacks, by a plan for it.
+func shortage(r *Request, v View, rest state.Gang, plan *planner.Verdict) string {
+	left := 0
+	for i := range rest.PodSets {
+		left += rest.PodSets[i].Count
+	}
+	return fmt.Sprintf("the %s not bound yet do not all fit on the booked nodes: %s",
+		text.Pods(left), and(plan.Message(), stranger(v.Nodes.BookedBy(r.UID))))
+}
+
+// IsWhole reports whether all that a request has booked is there. It stays Provisioned while
+// what was lost is replaced, for the sake of pods that have come. A gang that has not
+// begun had better wait: there may be nothing in its place.
+func IsWhole(r *provreq.ProvisioningRequest) bool {
+	c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned)
+	attempt, err := DecodeAttempt(string(r.Status.ProvisioningClassDetails[AttemptDetail]))
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason != ReasonBookingIsShort && (err != nil || !attempt.InFlight())
+}
+
+func expire(r *Request, v View, why string) Step {
+	return Step{Do: Expire, Attempt: r.Attempt, Unbook: bookedNodes(r, v), KeepLabels: v.Active > 0,
+		Condition: over(ReasonReservationExpired, why)}
+}

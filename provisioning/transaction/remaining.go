@@ -1,0 +1,126 @@
+package transaction
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// remaining is the gang without the pods that have come to nodes that it has booked,
+// and how many these are. Pods that run cannot move: those that are left are kept
+// where the gang must be together.
+func remaining(r *Request, s *planner.Snapshot) (rest state.Gang, came int) {
+	left := make([]int, len(r.Gang.PodSets))
+	for i := range left {
+		left[i] = r.Gang.PodSets[i].Count
+	}
+	together := newTogether(r)
+	for n := range s.Nodes.BookedBy(r.UID) {
+		b := n.BookingOf(r.UID)
+		if b == nil {
+			continue
+		}
+		came += len(b.Came)
+		for _, requests := range b.Came {
+			if i := podSetOf(&r.Gang, s.Objects, left, n, requests); i >= 0 {
+				left[i]--
+				together.add(n, i)
+			}
+		}
+	}
+	if came == 0 {
+		return r.Gang, 0
+	}
+	rest = r.Gang
+	rest.PodSets = nil
+	for i := range r.Gang.PodSets {
+		if left[i] > 0 {
+			rest.PodSets = append(rest.PodSets, r.Gang.PodSets[i].Kept(r.Gang.Namespace, s.Objects, left[i], together.labels(i)))
+		}
+	}
+	return rest, came
+}
+
+// podSetOf tells of which podSet a pod on the node is, by what it takes: one that
+// asks for just this, else for no more, else any that still lacks pods. It is -1
+// where none does.
+func podSetOf(g *state.Gang, objects fit.Objects, left []int, n *state.Node, takes nodegroups.Resources) int {
+	if len(left) == 1 && left[0] > 0 {
+		return 0
+	}
+	best, bestRank := -1, 3
+	for i := range g.PodSets {
+		if left[i] == 0 {
+			continue
+		}
+		rank := 2
+		if p, _ := g.PodSets[i].Read(g.Namespace, objects); p != nil && p.Matches(n.Name, n.Labels, n.Taints) {
+			if _, _, short := takes.Short(p.Requests); !short {
+				rank = 1
+			}
+			if state.SameAmounts(takes, p.Requests) {
+				rank = 0
+			}
+		}
+		if rank < bestRank {
+			best, bestRank = i, rank
+		}
+	}
+	return best
+}
+
+// together are the labels of nodes that the pods of a gang have in common, by the
+// policy, as far as some have come.
+type together struct {
+	keys []string
+	// gang are those of all podSets, groups those of each alone. A label on which
+	// pods that have come differ is empty.
+	gang   map[string]string
+	groups []map[string]string
+}
+
+func newTogether(r *Request) *together {
+	t := &together{gang: map[string]string{}, groups: make([]map[string]string, len(r.Gang.PodSets))}
+	if r.Policy.Split != v1alpha1.AnyZone {
+		t.keys = append(t.keys, corev1.LabelTopologyZone)
+	}
+	if r.Policy.Topology != "" {
+		t.keys = append(t.keys, r.Policy.Topology)
+	}
+	if r.Policy.Split == v1alpha1.SingleGroup {
+		for i := range t.groups {
+			t.groups[i] = map[string]string{}
+		}
+	}
+	return t
+}
+
+// add a node that a pod of the podSet has come to.
+func (t *together) add(n *state.Node, podSet int) {
+	for _, key := range t.keys {
+		agree(t.gang, key, n.Labels[key])
+	}
+	if t.groups[podSet] != nil {
+		agree(t.groups[podSet], v1alpha1.NodeGroupLabel, n.Group)
+	}
+}
+
+func agree(labels map[string]string, key, value string) {
+	if old, ok := labels[key]; ok && old != value {
+		value = ""
+	}
+	labels[key] = value
+}
+
+func (t *together) labels(podSet int) map[string]string {
+	out := maps.Clone(t.gang)
+	maps.Copy(out, t.groups[podSet])
+	maps.DeleteFunc(out, func(_, value string) bool { return value == "" })
+	return out
+}

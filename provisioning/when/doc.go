@@ -1,0 +1,2 @@
+// Package when compares times at which something is due.
+package when

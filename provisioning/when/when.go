@@ -1,0 +1,15 @@
+package when
+
+import (
+	"time"
+)
+
+// Earliest is the first of the times, those that are zero left out.
+func Earliest(times ...time.Time) (first time.Time) {
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}
