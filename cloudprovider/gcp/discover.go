@@ -24,6 +24,9 @@ const (
 	keyCluster = labelCluster
 	keyMax     = "muster-dev-max-nodes"
 	keyMin     = "muster-dev-min-nodes"
+	// keyStartup lists the taints that another component removes while a node starts, such as
+	// node.cilium.io/agent-not-ready=true:NoExecute.
+	keyStartup = "muster-dev-startup-taints"
 	// keyMethod names a launch method, where that which fits is not wanted.
 	keyMethod = "muster-dev-launch-method"
 )
@@ -116,6 +119,9 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 	if ours, err := p.claim(t); !ours {
 		return nil, err
 	}
+	if t.isFlexStart() {
+		return nil, flexStart()
+	}
 	least, most, err := c.limits()
 	if err != nil {
 		return nil, err
@@ -146,7 +152,7 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 			out = append(out, cloudprovider.Found{
 				Name: cloudprovider.GroupName(id.name+"-"+zone, string(v1alpha1.ProviderGCP), id.String(), zone, machineType,
 					string(spec.CapacityType)),
-				Spec: spec, Warnings: c.warnings(method),
+				Spec: spec, Warnings: c.warnings(method, shape),
 			})
 		}
 	}
@@ -173,6 +179,13 @@ func (p *Provider) claim(t *template) (ours bool, err error) {
 	default:
 		return t.keys[gkeLocation] == p.Location, nil
 	}
+}
+
+// flexStart refuses a node pool on flex-start: what others ask for there, GKE's autoscaler
+// does not know, and cancels.
+func flexStart() error {
+	return unusable("GKE alone gets machines for its node pools on flex-start: let the ClusterQueue use a ProvisioningRequest of GKE's class " +
+		"queued-provisioning.gke.io for the pool, or pods that select cloud.google.com/gke-flex-start, and remove " + keyEnabled)
 }
 
 // limits of the group: as its template says, else those of its autoscaler, which
@@ -212,6 +225,8 @@ func (c *candidate) method() (v1alpha1.GCPLaunchMethod, error) {
 	}
 	queues := method == v1alpha1.GCPResizeRequest
 	switch {
+	case c.template.isGKE() && method != v1alpha1.GCPCreateInstances:
+		return "", unusable("a node pool of GKE must own its machines: set %s to CreateInstances, or leave it out", keyMethod)
 	case method != v1alpha1.GCPBulkInsert && method != v1alpha1.GCPResizeRequest && method != v1alpha1.GCPCreateInstances:
 		return "", unusable("the instance template's %s is %q: it must be BulkInsert, ResizeRequest or CreateInstances", keyMethod, method)
 	case method != v1alpha1.GCPBulkInsert && len(c.zones()) > 1:
@@ -267,10 +282,12 @@ const (
 	Repairs = "Repairs"
 	// Replaces: the group replaces machines by itself.
 	Replaces = "Replaces"
+	// DevicesUnknown: how many devices a machine offers is not known before there is a node.
+	DevicesUnknown = "DevicesUnknown"
 )
 
 // warnings say what fights Muster over the group.
-func (c *candidate) warnings(method v1alpha1.GCPLaunchMethod) (out []cloudprovider.Warning) {
+func (c *candidate) warnings(method v1alpha1.GCPLaunchMethod, shape *computepb.MachineType) (out []cloudprovider.Warning) {
 	warn := func(reason, format string, args ...any) {
 		out = append(out, cloudprovider.Warning{Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
@@ -286,6 +303,10 @@ func (c *candidate) warnings(method v1alpha1.GCPLaunchMethod) (out []cloudprovid
 		warn(cloudprovider.BornOpen, "the instance template of %s does not give its nodes the label %s: other pods may be bound to them before "+
 			"they "+
 			"are cordoned", c.id.name, cloudGroupLabel)
+	}
+	if _, known := c.template.devices(shape); !known {
+		warn(DevicesUnknown, "how many %s the nodes of %s offer is not known before there is one, since their GPUs are partitioned or shared: put "+
+			"extended_resources=%[1]s=<number> into AUTOSCALER_ENV_VARS of kube-env", gpu, c.id.name)
 	}
 	if method == v1alpha1.GCPBulkInsert {
 		return out // its machines stand beside the group, whatever that does to its own

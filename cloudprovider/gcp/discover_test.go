@@ -204,6 +204,10 @@ func TestDiscoverRefuses(t *testing.T) {
 		group    gcpsim.Group
 		want     string
 	}{
+		"GKE's queued provisioning":           {template: gkePool("cloud.google.com/gke-queued=true"), want: "class queued-provisioning.gke.io"},
+		"GKE's flex-start":                    {template: gkePool("cloud.google.com/gke-flex-start=true"), want: "class queued-provisioning.gke.io"},
+		"GKE's flex-start by its model":       {template: flexible(gkePool("a=b")), want: "class queued-provisioning.gke.io"},
+		"a bulk insert for a node pool":       {template: gkePool("a=b", "muster-dev-launch-method", "BulkInsert"), want: "must own its machines"},
 		"a group of no cluster":               {template: gcpsim.Template{Metadata: enabled("muster-dev-cluster", "-")}, want: "put muster-dev-cluster=prod into its metadata"},
 		"no limit":                            {template: gcpsim.Template{Metadata: enabled("muster-dev-max-nodes", "-")}, want: "put muster-dev-max-nodes with a number into the metadata"},
 		"a limit that is no number":           {template: gcpsim.Template{Metadata: enabled("muster-dev-max-nodes", "many")}, want: `muster-dev-max-nodes is "many": it must be a number`},
@@ -274,6 +278,68 @@ func TestDiscoverWarns(t *testing.T) {
 				t.Errorf("warnings (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// gkePool is the template of a node pool of GKE, whose nodes have the labels.
+func gkePool(labels string, more ...string) gcpsim.Template {
+	return gcpsim.Template{Metadata: enabled(append([]string{"muster-dev-cluster", "-", cordonable, "muster.dev/cloud-group=x,cloud.google.com/gke-nodepool=p," + labels,
+		"cluster-name", cluster, "cluster-location", region}, more...)...)}
+}
+
+func flexible(t gcpsim.Template) gcpsim.Template {
+	t.ProvisioningModel = "FLEX_START"
+	return t
+}
+
+// TestSharedGPUs: how many devices a node offers whose eight GPUs are partitioned or shared.
+func TestSharedGPUs(t *testing.T) {
+	const partition, clients = "cloud.google.com/gke-gpu-partition-size=", "cloud.google.com/gke-max-shared-clients-per-gpu="
+	for name, tc := range map[string]struct {
+		labels, env string
+		want        int64 // 0 for unknown
+	}{
+		"whole GPUs":                        {want: 8},
+		"seven partitions each":             {labels: partition + "1g.10gb", want: 56},
+		"four of twice the memory":          {labels: partition + "1g.20gb", want: 32},
+		"three":                             {labels: partition + "2g.20gb", want: 24},
+		"two":                               {labels: partition + "3g.40gb", want: 16},
+		"one":                               {labels: partition + "7g.80gb", want: 8},
+		"a size that is not known":          {labels: partition + "1g.99gb"},
+		"time slices":                       {labels: clients + "4,cloud.google.com/gke-gpu-sharing-strategy=time-sharing", want: 32},
+		"time slices of partitions":         {labels: partition + "3g.40gb," + clients + "4", want: 64},
+		"what the template says is counted": {labels: partition + "1g.99gb", env: "AUTOSCALER_ENV_VARS: extended_resources=nvidia.com/gpu=5", want: 5},
+	} {
+		found := discover(t, single(gkePool(tc.labels, "kube-env", tc.env), gcpsim.Group{ActionOnFailure: "DO_NOTHING"}))
+		if len(found.Groups) != 1 {
+			t.Fatalf("%s: got %+v, want one group", name, found)
+		}
+		gpus, named := found.Groups[0].Spec.Template.Capacity["nvidia.com/gpu"]
+		if gpus.Value() != tc.want || named != (tc.want > 0) {
+			t.Errorf("%s: got %d GPUs, want %d", name, gpus.Value(), tc.want)
+		}
+		warned := slices.ContainsFunc(found.Groups[0].Warnings, func(w cloudprovider.Warning) bool { return w.Reason == gcp.DevicesUnknown })
+		if tc.want == 0 && !warned {
+			t.Errorf("%s: got the warnings %v, want that the devices are unknown", name, found.Groups[0].Warnings)
+		}
+	}
+}
+
+// TestStartupTaints: those that are declared, and those that cluster-autoscaler knows.
+func TestStartupTaints(t *testing.T) {
+	const known = "startup-taint.cluster-autoscaler.kubernetes.io/network"
+	found := discover(t, single(gcpsim.Template{Metadata: enabled("muster-dev-startup-taints", "node.cilium.io/agent-not-ready=true:NoExecute",
+		"kube-env", "NODE_TAINTS: nvidia.com/gpu=present:NoSchedule,node.cilium.io/agent-not-ready=true:NoExecute,"+known+"=:NoSchedule")}, gcpsim.Group{}))
+	if len(found.Groups) != 1 {
+		t.Fatalf("got %+v, want one group", found)
+	}
+	got := found.Groups[0].Spec.Template
+	if diff := cmp.Diff([]corev1.Taint{{Key: "nvidia.com/gpu", Value: "present", Effect: corev1.TaintEffectNoSchedule}}, got.Taints); diff != "" {
+		t.Errorf("taints (-want +got):\n%s", diff)
+	}
+	want := []corev1.Taint{{Key: "node.cilium.io/agent-not-ready", Value: "true", Effect: corev1.TaintEffectNoExecute}, {Key: known, Effect: corev1.TaintEffectNoSchedule}}
+	if diff := cmp.Diff(want, got.StartupTaints); diff != "" {
+		t.Errorf("startup taints (-want +got):\n%s", diff)
 	}
 }
 

@@ -8,6 +8,9 @@
 //	muster-dev-max-nodes      how many machines there may be, unless an autoscaler of
 //	                          mode OFF says so
 //	muster-dev-min-nodes      how many stay when idle ones are given back
+//	muster-dev-startup-taints the taints that another component removes while a node starts,
+//	                          as key=value:Effect,…, beside those with cluster-autoscaler's
+//	                          prefixes
 //	muster-dev-launch-method  one of those below, unless the one that fits is right
 //
 // What their nodes look like is read where cluster-autoscaler reads it: kube-labels
@@ -40,7 +43,8 @@
 //	  attribution      by the name of the request, then by instance names
 //	  works on         MIGs of one zone whose template is of provisioning model
 //	                   FLEX_START or RESERVATION_BOUND, and that have no autoscaler.
-//	                   On GKE use its own queued provisioning. Flex-start machines
+//	                   Not on node pools of GKE, which has queued provisioning of its
+//	                   own. Flex-start machines
 //	                   live for seven days at most: the cloud deletes them
 //	  paid for while   nothing
 //	  it waits

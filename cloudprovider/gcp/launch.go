@@ -127,9 +127,12 @@ func (p *Provider) join(ctx context.Context, l *launch, mig *computepb.InstanceG
 		return fmt.Errorf("reading the instance template of managed instance group %s: %w", l.id.name, reading(err))
 	}
 	ours, err := p.claim(t)
+	if err == nil && ours && t.isFlexStart() {
+		err = flexStart()
+	}
 	switch {
 	case err != nil:
-		return config("NoCluster", "managed instance group %s: %v", l.id.name, err)
+		return config("Unusable", "managed instance group %s: %v", l.id.name, err)
 	case !ours:
 		return config("OtherCluster", "the machines of managed instance group %s join another cluster, as its instance template says: delete "+
 			"NodeGroup %s", l.id.name, l.Group.Name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -40,9 +41,10 @@ type template struct {
 	gpus         int64
 	// keys are what the template says to Muster, by its metadata or its labels.
 	keys map[string]string
-	// labels and taints of the nodes, as the boot script gives them.
-	labels map[string]string
-	taints []corev1.Taint
+	// labels and taints of the nodes, as the boot script gives them. startup are the taints that
+	// another component removes while a node starts.
+	labels          map[string]string
+	taints, startup []corev1.Taint
 	// extended are the resources beyond the usual that the boot script promises.
 	extended corev1.ResourceList
 	// kubeReserved is what the kubelet keeps for itself; nil where the template does
@@ -133,6 +135,7 @@ func readTemplate(in *computepb.InstanceProperties) *template {
 	}
 	maps.Copy(t.keys, metadata)
 	t.readEnv(metadata)
+	t.splitTaints()
 	return t
 }
 
@@ -158,6 +161,29 @@ func (t *template) readEnv(metadata map[string]string) {
 	}
 	t.kubeReserved = amounts(auto["kube_reserved"])
 	t.extended = amounts(auto["extended_resources"])
+}
+
+// startupTaints are prefixes of the taints that another component removes while a node starts.
+var startupTaints = []string{"startup-taint.cluster-autoscaler.kubernetes.io/", "ignore-taint.cluster-autoscaler.kubernetes.io/"}
+
+// splitTaints takes the startup taints from the others: those that the template declares, and
+// those that cluster-autoscaler knows by their prefix.
+func (t *template) splitTaints() {
+	t.startup = taints(t.keys[keyStartup])
+	declared := func(taint corev1.Taint) bool {
+		return slices.ContainsFunc(t.startup, func(s corev1.Taint) bool { return s.Key == taint.Key && s.Effect == taint.Effect })
+	}
+	var kept []corev1.Taint
+	for _, taint := range t.taints {
+		switch {
+		case declared(taint):
+		case slices.ContainsFunc(startupTaints, func(prefix string) bool { return strings.HasPrefix(taint.Key, prefix) }):
+			t.startup = append(t.startup, taint)
+		default:
+			kept = append(kept, taint)
+		}
+	}
+	t.taints = kept
 }
 
 // amounts of a list such as cpu=40m,memory=1Gi; nil for none. What is no amount is
@@ -228,6 +254,16 @@ const (
 // isGKE says that the group is a node pool of GKE, which must own its machines.
 func (t *template) isGKE() bool { return t.labels["cloud.google.com/gke-nodepool"] != "" }
 
+// Labels of GKE's node pools whose machines GKE's autoscaler alone may ask for.
+var gkeQueued = []string{"cloud.google.com/gke-queued", "cloud.google.com/gke-flex-start"}
+
+// isFlexStart says that GKE alone gets machines for the node pool, on flex-start.
+func (t *template) isFlexStart() bool {
+	return t.isGKE() && (t.model() == modelFlexStart || slices.ContainsFunc(gkeQueued, func(key string) bool {
+		return t.labels[key] == "true" || slices.ContainsFunc(t.taints, func(taint corev1.Taint) bool { return taint.Key == key })
+	}))
+}
+
 // isAutoscaled says that GKE's own autoscaler looks after the node pool.
 func (t *template) isAutoscaled() bool {
 	return t.isGKE() && t.env["ENABLE_CLUSTER_AUTOSCALER"] == "true"
@@ -242,7 +278,7 @@ func (t *template) nodeTemplate(shape *computepb.MachineType, zone string) v1alp
 		labels[corev1.LabelArchStable] = "arm64"
 	}
 	capacity := t.capacity(shape)
-	return v1alpha1.NodeTemplate{Labels: labels, Taints: t.taints, Capacity: capacity, Allocatable: t.allocatable(capacity)}
+	return v1alpha1.NodeTemplate{Labels: labels, Taints: t.taints, StartupTaints: t.startup, Capacity: capacity, Allocatable: t.allocatable(capacity)}
 }
 
 const (
@@ -260,11 +296,70 @@ func (t *template) capacity(shape *computepb.MachineType) corev1.ResourceList {
 	if t.bootDiskGB > 0 {
 		out[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(seen(t.bootDiskGB*gibi), resource.BinarySI)
 	}
-	maps.Copy(out, t.extended)
-	if n := t.gpusOf(shape); n > 0 {
+	if n, known := t.devices(shape); known && n > 0 {
 		out[gpu] = *resource.NewQuantity(n, resource.DecimalSI)
 	}
+	maps.Copy(out, t.extended) // what the template says itself is known best
 	return out
+}
+
+// Labels of GKE's nodes whose GPUs are shared.
+const (
+	gkePartition = "cloud.google.com/gke-gpu-partition-size"
+	gkeClients   = "cloud.google.com/gke-max-shared-clients-per-gpu"
+)
+
+// devices of machines of the type, as nodes offer them: GPUs, or where they are partitioned
+// or shared, the places on them. They may be unknown until there is a node.
+func (t *template) devices(shape *computepb.MachineType) (n int64, known bool) {
+	n = t.gpusOf(shape)
+	if size := t.labels[gkePartition]; size != "" && n > 0 {
+		each := partitions(size, slices.ContainsFunc(shape.GetAccelerators(), func(a *computepb.Accelerators) bool {
+			return a.GetGuestAcceleratorType() == "nvidia-tesla-a100"
+		}))
+		if each == 0 {
+			return 0, false
+		}
+		n *= each
+	}
+	if clients := t.labels[gkeClients]; clients != "" {
+		each, err := strconv.ParseInt(clients, 10, 64)
+		if err != nil || each < 1 {
+			return 0, false
+		}
+		n *= each
+	}
+	return n, true
+}
+
+// partitions of a GPU in those of a size such as 1g.5gb: a GPU has seven compute units and
+// eight units of memory. 0 stands for unknown.
+func partitions(size string, gpu40GB bool) int64 {
+	compute, memory, _ := strings.Cut(size, "g.")
+	switch compute {
+	case "2":
+		return 3
+	case "3":
+		return 2
+	case "4", "7":
+		return 1
+	case "1":
+	default:
+		return 0
+	}
+	switch memory {
+	case "5gb", "18gb", "23gb": // a unit of memory
+		return 7
+	case "20gb", "35gb", "45gb": // two of them
+		return 4
+	case "10gb":
+		if gpu40GB {
+			return 4
+		}
+		return 7
+	default:
+		return 0
+	}
 }
 
 // gpusOf machines of the type: those that it has, else those that the template adds.
