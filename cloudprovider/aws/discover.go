@@ -97,6 +97,8 @@ type candidate struct {
 	// reservation that the launch template goes into; empty for none.
 	reservation string
 	volumeGiB   int32
+	// efas is how many Elastic Fabric Adapters the launch template attaches.
+	efas int32
 }
 
 // read reads a group and its launch template, or says why it cannot be used.
@@ -124,20 +126,31 @@ func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *
 	if template == nil {
 		return c, "it has no launch template: move it from its launch configuration to a launch template", nil
 	}
-	out, err := d.ec2.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{
-		LaunchTemplateId: template.LaunchTemplateId, Versions: []string{deref(versionOf(template.Version))},
-	})
-	switch {
-	case hasCode(err, "InvalidLaunchTemplateId.NotFound", "InvalidLaunchTemplateId.VersionNotFound",
-		"InvalidLaunchTemplateName.NotFoundException"):
-		return c, fmt.Sprintf("its launch template %s cannot be found: name one that exists", deref(template.LaunchTemplateName)), nil
-	case err != nil:
-		return c, "", fmt.Errorf("DescribeLaunchTemplateVersions: %w", refusal(err))
-	case len(out.LaunchTemplateVersions) != 1 || out.LaunchTemplateVersions[0].LaunchTemplateData == nil:
-		return c, fmt.Sprintf("its launch template %s has no version %s", deref(template.LaunchTemplateName), deref(versionOf(template.Version))),
-			nil
+	data, err := d.templateData(ctx, template)
+	if refused := cloudprovider.Refusal(err); refused != nil && refused.Class == v1alpha1.Config {
+		return c, fmt.Sprintf("its launch template %s, version %s, cannot be found: name one that exists", deref(template.LaunchTemplateName),
+			deref(versionOf(template.Version))), nil
 	}
-	return c, c.readTemplate(out.LaunchTemplateVersions[0].LaunchTemplateData), nil
+	if err != nil {
+		return c, "", err
+	}
+	return c, c.readTemplate(data), nil
+}
+
+// templateData returns what a version of a launch template contains.
+func (p *Provider) templateData(ctx context.Context, t *asgtypes.LaunchTemplateSpecification) (*ec2types.ResponseLaunchTemplateData, error) {
+	version := deref(versionOf(t.Version))
+	out, err := p.ec2.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{
+		LaunchTemplateId: t.LaunchTemplateId, Versions: []string{version},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("DescribeLaunchTemplateVersions: %w", refusal(err))
+	}
+	if len(out.LaunchTemplateVersions) != 1 || out.LaunchTemplateVersions[0].LaunchTemplateData == nil {
+		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "NoLaunchTemplateVersion",
+			Message: fmt.Sprintf("launch template %s has no version %s", deref(t.LaunchTemplateName), version)}
+	}
+	return out.LaunchTemplateVersions[0].LaunchTemplateData, nil
 }
 
 // choose takes the launch method from the tags.
@@ -201,6 +214,11 @@ func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refuse
 	case c.method == v1alpha1.AWSReservation:
 		if c.markets = slices.DeleteFunc(c.markets, func(m v1alpha1.CapacityType) bool { return m != v1alpha1.OnDemand }); len(c.markets) == 0 {
 			return "only on-demand machines can be reserved first, but it uses only Spot: use the launch method Fleet"
+		}
+	}
+	for _, i := range t.NetworkInterfaces {
+		if strings.HasPrefix(deref(i.InterfaceType), "efa") { // efa-only carries no IP traffic
+			c.efas++
 		}
 	}
 	for _, b := range t.BlockDeviceMappings {

@@ -139,7 +139,7 @@ func TestDiscover(t *testing.T) {
 		},
 		"a version that is gone": {
 			account: func(c *simaws.Config) { c.Groups[0].Version = "7" },
-			refused: "its launch template gpu cannot be found: name one that exists",
+			refused: "its launch template gpu, version 7, cannot be found: name one that exists",
 		},
 		"no cluster": {
 			account: func(c *simaws.Config) { delete(c.Groups[0].Tags, clusterTag+cluster) },
@@ -233,11 +233,12 @@ func TestTheShapeOfANode(t *testing.T) {
 	s := newSim(t, plenty(), account(func(c *simaws.Config) {
 		c.Types[0].Interfaces, c.Types[0].AddressesPerInterface = 2, 10
 		c.Templates[0].VolumeGiB = 100
+		efa(c)
 		for k, v := range map[string]string{
 			labelTag + "team": "red", labelTag + cloudGroupLabel: "gpu",
 			taintTag + "nvidia.com/gpu":                                         "present:NoSchedule",
 			taintTag + "startup-taint.cluster-autoscaler.kubernetes.io/network": "true:NoExecute",
-			resourceTag + "vpc.amazonaws.com/efa":                               "32",
+			resourceTag + "hugepages-2Mi":                                       "5Gi",
 		} {
 			c.Groups[0].Tags[k] = v
 		}
@@ -257,7 +258,7 @@ func TestTheShapeOfANode(t *testing.T) {
 			Effect: corev1.TaintEffectNoExecute}},
 		Capacity: corev1.ResourceList{
 			"cpu": resource.MustParse("192"), "memory": resource.MustParse("1939866Mi"), "pods": resource.MustParse("20"),
-			"nvidia.com/gpu": resource.MustParse("8"), "vpc.amazonaws.com/efa": resource.MustParse("32"),
+			"nvidia.com/gpu": resource.MustParse("8"), "vpc.amazonaws.com/efa": resource.MustParse("2"), "hugepages-2Mi": resource.MustParse("5Gi"),
 			"ephemeral-storage": resource.MustParse("100Gi"),
 		},
 		Allocatable: corev1.ResourceList{"cpu": resource.MustParse("191450m"), "memory": resource.MustParse("1939291Mi"),

@@ -3,6 +3,7 @@ package aws
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -23,13 +24,11 @@ func (p *Provider) createFleet(ctx context.Context, l *launch) ([]string, error)
 			LaunchTemplateSpecification: &ec2types.FleetLaunchTemplateSpecificationRequest{
 				LaunchTemplateId: template.LaunchTemplateId, Version: versionOf(template.Version),
 			},
-			Overrides: []ec2types.FleetLaunchTemplateOverridesRequest{{
-				InstanceType: ec2types.InstanceType(l.spec.InstanceType), SubnetId: aws.String(l.spec.Subnet),
-			}},
+			Overrides: overrides(l),
 		}},
 		TargetCapacitySpecification: &ec2types.TargetCapacitySpecificationRequest{TotalTargetCapacity: count},
-		TagSpecifications: specification(p.tagsOf(l), ec2types.ResourceTypeFleet, ec2types.ResourceTypeInstance,
-			ec2types.ResourceTypeVolume),
+		TagSpecifications: append(specification(p.tagsOf(l), ec2types.ResourceTypeFleet, ec2types.ResourceTypeVolume),
+			specification(p.instanceTags(l), ec2types.ResourceTypeInstance)...),
 	}
 	if l.Group.Spec.CapacityType == v1alpha1.Spot {
 		in.TargetCapacitySpecification.DefaultTargetCapacityType = ec2types.DefaultTargetCapacityTypeSpot
@@ -58,6 +57,21 @@ func (p *Provider) createFleet(ctx context.Context, l *launch) ([]string, error)
 	return ids, nil
 }
 
+// overrides name the subnets of the zone, in each of which the machines may be, and what else
+// the group would have added.
+func overrides(l *launch) (out []ec2types.FleetLaunchTemplateOverridesRequest) {
+	for _, subnet := range slices.Sorted(slices.Values(l.subnets)) {
+		o := ec2types.FleetLaunchTemplateOverridesRequest{
+			InstanceType: ec2types.InstanceType(l.spec.InstanceType), SubnetId: aws.String(subnet),
+		}
+		if l.group.PlacementGroup != nil {
+			o.Placement = &ec2types.Placement{GroupName: l.group.PlacementGroup}
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
 // versionOf is the version of a launch template that a group means.
 func versionOf(version *string) *string {
 	if deref(version) == "" {
@@ -69,19 +83,32 @@ func versionOf(version *string) *string {
 // runInto launches all machines or none into a reservation.
 func (p *Provider) runInto(ctx context.Context, l *launch, reservation string) ([]string, error) {
 	template := templateOf(l.group, l.spec.InstanceType)
-	out, err := p.ec2.RunInstances(ctx, &ec2.RunInstancesInput{
+	data, err := p.templateData(ctx, template)
+	if err != nil {
+		return nil, err
+	}
+	in := &ec2.RunInstancesInput{
 		ClientToken: l.clientToken("run"),
 		MinCount:    aws.Int32(int32(l.Count)), MaxCount: aws.Int32(int32(l.Count)),
 		LaunchTemplate: &ec2types.LaunchTemplateSpecification{
 			LaunchTemplateId: template.LaunchTemplateId, Version: versionOf(template.Version),
 		},
-		InstanceType: ec2types.InstanceType(l.spec.InstanceType), SubnetId: aws.String(l.spec.Subnet),
+		InstanceType: ec2types.InstanceType(l.spec.InstanceType),
 		CapacityReservationSpecification: &ec2types.CapacityReservationSpecification{
 			CapacityReservationPreference: ec2types.CapacityReservationPreferenceCapacityReservationsOnly,
 			CapacityReservationTarget:     &ec2types.CapacityReservationTarget{CapacityReservationId: aws.String(reservation)},
 		},
-		TagSpecifications: specification(p.tagsOf(l), ec2types.ResourceTypeInstance, ec2types.ResourceTypeVolume),
-	})
+		TagSpecifications: append(specification(p.tagsOf(l), ec2types.ResourceTypeVolume),
+			specification(p.instanceTags(l), ec2types.ResourceTypeInstance)...),
+	}
+	// A subnet must not stand beside network interfaces, such as those of EFA: it goes into them.
+	if in.NetworkInterfaces = interfaces(data.NetworkInterfaces, l.subnets[0]); len(in.NetworkInterfaces) == 0 {
+		in.SubnetId = aws.String(l.subnets[0])
+	}
+	if l.group.PlacementGroup != nil {
+		in.Placement = &ec2types.Placement{GroupName: l.group.PlacementGroup}
+	}
+	out, err := p.ec2.RunInstances(ctx, in)
 	if err != nil {
 		return nil, fmt.Errorf("RunInstances: %w", refusal(err))
 	}
@@ -90,4 +117,33 @@ func (p *Provider) runInto(ctx context.Context, l *launch, reservation string) (
 		ids = append(ids, deref(i.InstanceId))
 	}
 	return ids, nil
+}
+
+// interfaces are the network interfaces of a launch template, in a subnet. What machines cannot
+// share, such as an address, is no part of a template for many.
+func interfaces(list []ec2types.LaunchTemplateInstanceNetworkInterfaceSpecification, subnet string) (
+	out []ec2types.InstanceNetworkInterfaceSpecification) {
+	for i := range list {
+		t := &list[i]
+		n := ec2types.InstanceNetworkInterfaceSpecification{
+			AssociateCarrierIpAddress: t.AssociateCarrierIpAddress, AssociatePublicIpAddress: t.AssociatePublicIpAddress,
+			DeleteOnTermination: t.DeleteOnTermination, Description: t.Description, DeviceIndex: t.DeviceIndex, EnaQueueCount: t.EnaQueueCount,
+			Groups: t.Groups, InterfaceType: t.InterfaceType, Ipv4PrefixCount: t.Ipv4PrefixCount, Ipv6AddressCount: t.Ipv6AddressCount,
+			Ipv6PrefixCount: t.Ipv6PrefixCount, NetworkCardIndex: t.NetworkCardIndex, PrimaryIpv6: t.PrimaryIpv6,
+			SecondaryPrivateIpAddressCount: t.SecondaryPrivateIpAddressCount, SubnetId: aws.String(subnet),
+		}
+		if c := t.ConnectionTrackingSpecification; c != nil {
+			n.ConnectionTrackingSpecification = &ec2types.ConnectionTrackingSpecificationRequest{
+				TcpEstablishedTimeout: c.TcpEstablishedTimeout, UdpStreamTimeout: c.UdpStreamTimeout, UdpTimeout: c.UdpTimeout,
+			}
+		}
+		if e := t.EnaSrdSpecification; e != nil {
+			n.EnaSrdSpecification = &ec2types.EnaSrdSpecificationRequest{EnaSrdEnabled: e.EnaSrdEnabled}
+			if u := e.EnaSrdUdpSpecification; u != nil {
+				n.EnaSrdSpecification.EnaSrdUdpSpecification = &ec2types.EnaSrdUdpSpecificationRequest{EnaSrdUdpEnabled: u.EnaSrdUdpEnabled}
+			}
+		}
+		out = append(out, n)
+	}
+	return out
 }

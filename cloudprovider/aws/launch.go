@@ -1,10 +1,13 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
@@ -21,6 +24,8 @@ type launch struct {
 	group *asgtypes.AutoScalingGroup
 	// listed are the machines that exist under the token, as far as lists know.
 	listed map[string]*instance
+	// subnets of the zone, those with the most room first where there are several.
+	subnets []string
 	// others is how many machines the Auto Scaling group has beside them, with those
 	// that stand beside it and the places that are reserved for it.
 	others int
@@ -164,6 +169,9 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 		}
 	}
 	l.others = len(counted)
+	if l.subnets, err = p.subnetsFor(ctx, l); err != nil {
+		return err
+	}
 	reservations, err := p.reservations(ctx, tagFilter(groupTag, l.spec.AutoScalingGroup))
 	if err != nil {
 		return err
@@ -219,6 +227,31 @@ func (p *Provider) claim(ctx context.Context, g *asgtypes.AutoScalingGroup) erro
 func (p *Provider) otherCluster(uid string) string {
 	return fmt.Sprintf("its tag %s is %s, the UID of another cluster, and that of this one is %s; if this cluster replaces that one, remove the tag",
 		clusterUIDTag, uid, p.config.ClusterUID)
+}
+
+// subnetsFor returns the subnets that the group has in the zone of the launch. AWS is asked
+// about them only where there may be more than the one that the NodeGroup names.
+func (p *Provider) subnetsFor(ctx context.Context, l *launch) ([]string, error) {
+	all := strings.Split(deref(l.group.VPCZoneIdentifier), ",")
+	if l.spec.LaunchMethod == v1alpha1.AWSLaunchInstances || len(all) <= len(l.group.AvailabilityZones) {
+		return []string{l.spec.Subnet}, nil
+	}
+	found, err := p.subnets(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	out := []string{l.spec.Subnet}
+	for _, id := range all {
+		if id != l.spec.Subnet && deref(found[id].AvailabilityZone) == l.Group.Spec.Zone {
+			out = append(out, id)
+		}
+	}
+	// The order stays where each has room, so that a call that is repeated is the same call.
+	slices.SortStableFunc(out, func(a, b string) int {
+		room := func(id string) int32 { return min(deref(found[id].AvailableIpAddressCount), int32(l.Count)) }
+		return cmp.Compare(room(b), room(a))
+	})
+	return out, nil
 }
 
 // groups describes the Auto Scaling groups of those names that exist.

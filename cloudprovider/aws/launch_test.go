@@ -467,3 +467,60 @@ func TestAGroupThatRebalancesGetsNoGang(t *testing.T) {
 		t.Errorf("%d of 8 machines are alive in a group whose rebalancing is suspended", alive)
 	}
 }
+
+// efa is an account whose launch template attaches network interfaces.
+func efa(c *simaws.Config) {
+	c.Types[0].EFAs = 32
+	c.Templates[0].Interfaces = []simaws.Interface{
+		{Type: "efa", Groups: []string{"sg-1", "sg-2"}}, {Type: "efa-only", Card: 1, Device: 1, Groups: []string{"sg-1"}},
+	}
+}
+
+// What an Auto Scaling group gives to its machines Muster's have too, by every way to launch,
+// though most are launched beside it.
+func TestWhatAGroupHoldsIsKept(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*simaws.Config)
+		holds  func(s *sim, in cloudsim.Instance) bool
+	}{
+		"network interfaces of the launch template": {efa, func(*sim, cloudsim.Instance) bool { return true }},
+		"tags that propagate": {
+			func(c *simaws.Config) {
+				c.Groups[0].Propagated = map[string]string{"cost-center": "42", "aws:cloudformation:stack-name": "gpus"}
+			},
+			func(_ *sim, in cloudsim.Instance) bool { return in.Tags["cost-center"] == "42" },
+		},
+		"a placement group": {
+			func(c *simaws.Config) { c.Groups[0].PlacementGroup = "rack" },
+			func(s *sim, in cloudsim.Instance) bool { return s.front.PlacementGroup(in.ID) == "rack" },
+		},
+		"several subnets of a zone": {
+			func(c *simaws.Config) {
+				c.Subnets[0].Full = true
+				c.Subnets = append(c.Subnets, simaws.Subnet{ID: "subnet-a-2", Zone: zone})
+				c.Groups[0].Subnets = []string{subnet, "subnet-a-2"}
+			},
+			func(*sim, cloudsim.Instance) bool { return true },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachWay(t, func(t *testing.T, i int) {
+				s, g := way(t, i, plenty(), account(tc.change))
+				p := s.provider()
+				for range 2 { // once more with the same token
+					if machines, err := p.Launch(context.Background(), request(g, 4, token)); err != nil || len(machines) != 4 {
+						t.Fatalf("got %d machines and %v, want 4", len(machines), err)
+					}
+				}
+				for _, in := range s.world.Instances(true) {
+					if !tc.holds(s, in) {
+						t.Errorf("machine %s lacks it; its tags are %v", in.ID, in.Tags)
+					}
+				}
+				if n := len(s.listed(p)); n != 4 {
+					t.Errorf("%d machines are listed, want 4", n)
+				}
+			})
+		})
+	}
+}

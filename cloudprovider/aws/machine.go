@@ -49,6 +49,19 @@ func (p *Provider) tagsOf(l *launch) map[string]string {
 	return p.tags(l.Token, l.Request, l.Group.Name, l.spec.AutoScalingGroup)
 }
 
+// instanceTags are those of machines: the tags that their Auto Scaling group propagates, which
+// it does only to what it launches itself, and the launch's.
+func (p *Provider) instanceTags(l *launch) map[string]string {
+	out := map[string]string{}
+	for _, t := range l.group.Tags {
+		if deref(t.PropagateAtLaunch) && !strings.HasPrefix(deref(t.Key), "aws:") {
+			out[deref(t.Key)] = deref(t.Value)
+		}
+	}
+	maps.Copy(out, p.tagsOf(l))
+	return out
+}
+
 func tagList(tags map[string]string) (out []ec2types.Tag) {
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
 		out = append(out, ec2types.Tag{Key: aws.String(k), Value: aws.String(tags[k])})
@@ -90,6 +103,7 @@ type instance struct {
 	tags        map[string]string
 	kind        string
 	subnet      string
+	zone        string
 	market      v1alpha1.CapacityType
 	reservation string
 	// launched is when it was launched, or started last.
@@ -126,13 +140,12 @@ func seen(in *ec2types.Instance) *instance {
 	if in.InstanceLifecycle == ec2types.InstanceLifecycleTypeSpot {
 		out.market = v1alpha1.Spot
 	}
-	zone := ""
 	if in.Placement != nil {
-		zone = deref(in.Placement.AvailabilityZone)
+		out.zone = deref(in.Placement.AvailabilityZone)
 	}
 	out.Machine = cloudprovider.Machine{
 		Name: deref(in.InstanceId), Group: tags[nodeGroupTag], Launch: tags[launchTag],
-		ProviderID: providerID(zone, deref(in.InstanceId)), Started: out.launched,
+		ProviderID: providerID(out.zone, deref(in.InstanceId)), Started: out.launched,
 	}
 	if in.State != nil {
 		switch in.State.Name {

@@ -14,7 +14,7 @@ import (
 
 // offerings are the groups that a candidate stands for.
 func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused string) {
-	// Subnets of one zone sell the same machines: the first of each stands for all.
+	// Subnets of one zone sell the same machines: the first stands for all, and launches use all.
 	var subnets []string
 	taken := map[string]bool{}
 	for _, s := range c.subnets {

@@ -25,7 +25,7 @@ type intent struct {
 	// call is the client token of the call.
 	call   string
 	count  int
-	subnet string
+	zone   string
 	at     time.Time
 	group  string
 	launch string
@@ -50,7 +50,7 @@ func (i *intent) name() string { return holdPrefix + i.autoScalingGroup + "/" + 
 
 func (i *intent) tag() asgtypes.Tag {
 	return asgtypes.Tag{
-		Key: aws.String(intentTag + i.call), Value: aws.String(fmt.Sprintf("%d %d %s %s %s %s", i.at.Unix(), i.count, i.subnet, i.group, i.launch, i.cluster)),
+		Key: aws.String(intentTag + i.call), Value: aws.String(fmt.Sprintf("%d %d %s %s %s %s", i.at.Unix(), i.count, i.zone, i.group, i.launch, i.cluster)),
 		ResourceId: aws.String(i.autoScalingGroup), ResourceType: aws.String("auto-scaling-group"), PropagateAtLaunch: aws.Bool(false),
 	}
 }
@@ -68,7 +68,7 @@ func intents(g *asgtypes.AutoScalingGroup) (out []intent) {
 		}
 		i := intent{autoScalingGroup: deref(g.AutoScalingGroupName), call: call}
 		var at int64
-		if _, err := fmt.Sscanf(deref(t.Value), "%d %d %s %s %s %s", &at, &i.count, &i.subnet, &i.group, &i.launch, &i.cluster); err != nil {
+		if _, err := fmt.Sscanf(deref(t.Value), "%d %d %s %s %s %s", &at, &i.count, &i.zone, &i.group, &i.launch, &i.cluster); err != nil {
 			continue // not of Muster's writing
 		}
 		i.at = time.Unix(at, 0)
@@ -89,7 +89,7 @@ func intentOf(g *asgtypes.AutoScalingGroup, call *string) *intent {
 // mayHaveMade says that the machine of its group, which carries no launch, may be of
 // the intent's call.
 func (i *intent) mayHaveMade(in *instance) bool {
-	return in.Launch == "" && in.subnet == i.subnet && in.launched.After(i.at.Add(-skew))
+	return in.Launch == "" && in.zone == i.zone && in.launched.After(i.at.Add(-skew))
 }
 
 // launchOwned has the group launch machines: intent, call, tags, and the intent goes.
@@ -106,7 +106,7 @@ func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([
 			return nil, err
 		}
 		i = &intent{
-			autoScalingGroup: l.spec.AutoScalingGroup, call: *l.clientToken("launch"), count: l.Count, subnet: l.spec.Subnet,
+			autoScalingGroup: l.spec.AutoScalingGroup, call: *l.clientToken("launch"), count: l.Count, zone: l.Group.Spec.Zone,
 			at: p.config.Clock.Now(), group: l.Group.Name, launch: l.Token, cluster: p.config.ClusterUID,
 		}
 		if _, err := p.autoscaling.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{Tags: []asgtypes.Tag{i.tag()}}); err != nil {
@@ -132,7 +132,7 @@ func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([
 func (p *Provider) call(ctx context.Context, i *intent) ([]string, error) {
 	out, err := p.autoscaling.LaunchInstances(ctx, &autoscaling.LaunchInstancesInput{
 		AutoScalingGroupName: aws.String(i.autoScalingGroup), ClientToken: aws.String(i.call),
-		RequestedCapacity: aws.Int32(int32(i.count)), SubnetIds: []string{i.subnet},
+		RequestedCapacity: aws.Int32(int32(i.count)), AvailabilityZones: []string{i.zone},
 		// The other strategy would go on by itself after the call.
 		RetryStrategy: asgtypes.RetryStrategyNone,
 	})

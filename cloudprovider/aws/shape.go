@@ -38,6 +38,10 @@ func nodeTemplate(t *ec2types.InstanceTypeInfo, c *candidate, region string) (v1
 	if name := c.tags[managedTag]; name != "" {
 		out.Labels["eks.amazonaws.com/nodegroup"] = name
 	}
+	if n := t.NetworkInfo; n != nil && n.EfaInfo != nil && c.efas > 0 {
+		efas := min(c.efas, deref(n.EfaInfo.MaximumEfaInterfaces))
+		out.Capacity["vpc.amazonaws.com/efa"] = *resource.NewQuantity(int64(efas), resource.DecimalSI)
+	}
 	if c.volumeGiB > 0 {
 		out.Capacity[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(c.volumeGiB)<<30, resource.BinarySI)
 	}

@@ -95,7 +95,7 @@ func offering(groups []*v1alpha1.NodeGroup, in *instance) *v1alpha1.NodeGroup {
 		if spec.CapacityReservation != "" && in.reservation == spec.CapacityReservation {
 			market = v1alpha1.Reserved
 		}
-		if spec.InstanceType == in.kind && spec.Subnet == in.subnet && g.Spec.CapacityType == market {
+		if spec.InstanceType == in.kind && (spec.Subnet == in.subnet || g.Spec.Zone == in.zone) && g.Spec.CapacityType == market {
 			return g
 		}
 	}

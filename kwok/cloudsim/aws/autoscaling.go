@@ -114,13 +114,20 @@ func (f *Front) grow(g *Group, in *Subnet, count int) ([]cloudsim.Instance, *clo
 			tags[k] = v // the tags that people let propagate
 		}
 	}
+	maps.Copy(tags, g.Propagated)
 	return f.launch(machines{template: f.config.template(g.Template), subnet: in, kind: types[0], market: market, count: count, group: g.Name,
-		tags: tags})
+		tags: tags, placement: g.PlacementGroup})
 }
 
 func (f *Front) launchInstances(p *params) []element {
 	g := f.groupOf(p.text("AutoScalingGroupName"))
-	count, subnets, strategy := p.number("RequestedCapacity"), p.texts("SubnetIds"), p.text("RetryStrategy")
+	count, zones, strategy := p.number("RequestedCapacity"), p.texts("AvailabilityZones"), p.text("RetryStrategy")
+	var subnets []string
+	for _, id := range g.Subnets {
+		if slices.Contains(zones, f.config.subnet(id).Zone) {
+			subnets = append(subnets, id)
+		}
+	}
 	p.checkRead()
 	if g.Template == "" {
 		panic(validation("LaunchInstances needs a group with a launch template"))
@@ -133,12 +140,12 @@ func (f *Front) launchInstances(p *params) []element {
 		panic(validation("RetryStrategy is '%s': only none is simulated", strategy))
 	case count < 1 || count > 100:
 		panic(validation("RequestedCapacity is %d: it must be between 1 and 100", count))
-	case len(subnets) != 1 || !slices.Contains(g.Subnets, subnets[0]):
-		panic(validation("SubnetIds %v: name one subnet of the group", subnets))
+	case len(zones) != 1 || len(subnets) == 0:
+		panic(validation("AvailabilityZones %v: name one zone of the group", zones))
 	case f.desired[g.Name]+count > g.Max:
 		panic(validation("New SetDesiredCapacity value %d is above max value %d for the AutoScalingGroup.", f.desired[g.Name]+count, g.Max))
 	}
-	subnet := f.config.subnet(subnets[0])
+	subnet := f.roomIn(subnets)
 	got, refused := f.grow(g, subnet, count)
 	f.desired[g.Name] += len(got)
 	out := []element{el("AutoScalingGroupName", g.Name)}
@@ -233,6 +240,9 @@ func (f *Front) describeGroup(g Group) []element {
 		el("SuspendedProcesses", each("member", g.Suspended, func(s string) []element { return []element{el("ProcessName", s)} })),
 		el("Tags", each("member", slices.Sorted(maps.Keys(f.tags[g.Name])), func(k string) []element {
 			return []element{el("Key", k), el("Value", f.tags[g.Name][k]), el("ResourceId", g.Name), el("ResourceType", "auto-scaling-group")}
+		}), each("member", slices.Sorted(maps.Keys(g.Propagated)), func(k string) []element {
+			return []element{el("Key", k), el("Value", g.Propagated[k]), el("PropagateAtLaunch", true), el("ResourceId", g.Name),
+				el("ResourceType", "auto-scaling-group")}
 		})),
 		el("Instances", each("member", f.members(g.Name), func(in cloudsim.Instance) []element {
 			state, health := "InService", "Healthy"
@@ -250,6 +260,9 @@ func (f *Front) describeGroup(g Group) []element {
 	}
 	if g.MaxInstanceLifetime > 0 {
 		out = append(out, el("MaxInstanceLifetime", g.MaxInstanceLifetime))
+	}
+	if g.PlacementGroup != "" {
+		out = append(out, el("PlacementGroup", g.PlacementGroup))
 	}
 	if g.WarmPool {
 		out = append(out, el("WarmPoolConfiguration", el("MinSize", 1)))

@@ -68,6 +68,10 @@ type Group struct {
 	// TerminatingWait is how long a lifecycle hook holds a machine that the group terminates:
 	// it goes on meanwhile, and is still a member. Zero for no hook.
 	TerminatingWait metav1.Duration `json:"terminatingWait,omitempty"`
+	// PlacementGroup of the machines that the group launches; empty for none.
+	PlacementGroup string `json:"placementGroup,omitempty"`
+	// Propagated are the tags that the group gives to the machines that it launches.
+	Propagated map[string]string `json:"propagated,omitempty"`
 }
 
 // Mixed is a mixed instances policy.
@@ -90,6 +94,9 @@ type Template struct {
 	Market string `json:"market,omitempty"`
 	// Reservation that the template's machines are launched into; empty for none.
 	Reservation string `json:"reservation,omitempty"`
+	// Interfaces are the network interfaces that the template attaches, beside which no call may
+	// name a subnet; empty leaves them to the subnet.
+	Interfaces []Interface `json:"interfaces,omitempty"`
 	// VolumeGiB is the size of the root volume; 0 leaves it to the image.
 	VolumeGiB int `json:"volumeGiB,omitempty"`
 	// Labels and Taints that its nodes register with. What the tags of a group
@@ -98,6 +105,17 @@ type Template struct {
 	Taints []corev1.Taint    `json:"taints,omitempty"`
 	// NoNode says that its machines never join the cluster.
 	NoNode bool `json:"noNode,omitempty"`
+}
+
+// Interface is a network interface of a launch template.
+type Interface struct {
+	// Type is interface, efa or efa-only.
+	Type string `json:"type"`
+	// Card and Device are its place in the machine.
+	Card   int `json:"card,omitempty"`
+	Device int `json:"device,omitempty"`
+	// Groups are its security groups.
+	Groups []string `json:"groups,omitempty"`
 }
 
 // Subnet is in one zone.
@@ -117,6 +135,8 @@ type Type struct {
 	// GPUMaker, for example NVIDIA.
 	GPUMaker string `json:"gpuMaker,omitempty"`
 	Neurons  int    `json:"neurons,omitempty"`
+	// EFAs is how many Elastic Fabric Adapters a machine may have.
+	EFAs int `json:"efas,omitempty"`
 	// Interfaces and AddressesPerInterface bound the pods.
 	Interfaces            int    `json:"interfaces,omitempty"`
 	AddressesPerInterface int    `json:"addressesPerInterface,omitempty"`

@@ -145,8 +145,17 @@ func (f *Front) describeSubnets(p *params) []element {
 	found, next := page(f, p, "MaxResults", found)
 	p.checkRead()
 	return []element{el("subnetSet", each("item", found, func(s Subnet) []element {
-		return []element{el("subnetId", s.ID), el("availabilityZone", s.Zone), el("availabilityZoneId", zoneID(s.Zone)), el("vpcId", "vpc-0")}
+		return []element{el("subnetId", s.ID), el("availabilityZone", s.Zone), el("availabilityZoneId", zoneID(s.Zone)), el("vpcId", "vpc-0"),
+			el("availableIpAddressCount", s.free())}
 	})), el("nextToken", next)}
+}
+
+// free addresses of the subnet.
+func (s *Subnet) free() int {
+	if s.Full {
+		return 0
+	}
+	return 4091
 }
 
 // zoneID is the name of a zone that is the same for all accounts: use1-az1 for
@@ -178,6 +187,12 @@ func (f *Front) describeLaunchTemplateVersions(p *params) []element {
 	if t.Reservation != "" {
 		data = append(data, el("capacityReservationSpecification", el("capacityReservationTarget", el("capacityReservationId", t.Reservation))))
 	}
+	if len(t.Interfaces) > 0 {
+		data = append(data, el("networkInterfaceSet", each("item", t.Interfaces, func(i Interface) []element {
+			return []element{el("interfaceType", i.Type), el("networkCardIndex", i.Card), el("deviceIndex", i.Device),
+				el("groupSet", texts("groupId", i.Groups))}
+		})))
+	}
 	if t.VolumeGiB > 0 {
 		data = append(data, el("blockDeviceMappingSet", el("item", el("deviceName", "/dev/xvda"), el("ebs", el("volumeSize", t.VolumeGiB)))))
 	}
@@ -204,7 +219,8 @@ func describeType(t Type) []element {
 	out := []element{
 		el("instanceType", t.Name), el("vCpuInfo", el("defaultVCpus", t.VCPUs)), el("memoryInfo", el("sizeInMiB", t.MemoryMiB)),
 		el("processorInfo", el("supportedArchitectures", el("item", arch))),
-		el("networkInfo", el("maximumNetworkInterfaces", t.Interfaces), el("ipv4AddressesPerInterface", t.AddressesPerInterface)),
+		el("networkInfo", el("maximumNetworkInterfaces", t.Interfaces), el("ipv4AddressesPerInterface", t.AddressesPerInterface),
+			el("efaSupported", t.EFAs > 0), el("efaInfo", el("maximumEfaInterfaces", t.EFAs))),
 	}
 	if t.GPUs > 0 {
 		out = append(out, el("gpuInfo", el("gpus", el("item", el("count", t.GPUs), el("manufacturer", t.GPUMaker)))))

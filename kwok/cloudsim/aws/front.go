@@ -36,6 +36,8 @@ type Front struct {
 	// leaving are the members that a lifecycle hook holds on their way out.
 	leaving map[string]bool
 	seen    map[string]bool
+	// placed are the placement groups of machines.
+	placed map[string]string
 }
 
 var _ cloudsim.Front = (*Front)(nil)
@@ -53,6 +55,7 @@ func New(config Config, world *cloudsim.World) (*Front, error) {
 	f := &Front{
 		config: config, world: world, answers: map[string]answer{}, desired: map[string]int{},
 		tags: map[string]map[string]string{}, left: map[string]bool{}, leaving: map[string]bool{}, seen: map[string]bool{},
+		placed: map[string]string{},
 	}
 	for _, g := range config.Groups {
 		f.desired[g.Name] = max(g.Min, g.Desired)
@@ -83,6 +86,13 @@ func (f *Front) Seen() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Sorted(maps.Keys(f.seen))
+}
+
+// PlacementGroup returns that of a machine; empty for none.
+func (f *Front) PlacementGroup(id string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.placed[id]
 }
 
 // call is the service and the action of a request.

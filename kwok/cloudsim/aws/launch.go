@@ -3,6 +3,7 @@ package aws
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -25,6 +26,8 @@ type machines struct {
 	reservation string
 	group       string
 	tags        map[string]string
+	// placement group; empty for none.
+	placement string
 }
 
 func (f *Front) launch(m machines) ([]cloudsim.Instance, *cloudsim.Error) {
@@ -41,6 +44,9 @@ func (f *Front) launch(m machines) ([]cloudsim.Instance, *cloudsim.Error) {
 		ID:   func(n int64) string { return fmt.Sprintf("i-%017x", n) },
 		Node: func(id string) *kwokv1alpha1.MachineNode { return f.node(m, id) },
 	})
+	for _, in := range got {
+		f.placed[in.ID] = m.placement
+	}
 	if refused != nil {
 		return got, refusal(refused, m.market)
 	}
@@ -106,23 +112,47 @@ func (f *Front) subnetOf(id string) *Subnet {
 	return s
 }
 
-// createFleet knows fleets of type instant, of one template and one override.
+// roomIn returns the first of the subnets that has addresses left, or the first. All are in
+// one zone.
+func (f *Front) roomIn(ids []string) *Subnet {
+	var out *Subnet
+	for _, id := range ids {
+		s := f.subnetOf(id)
+		if out != nil && s.Zone != out.Zone {
+			panic(invalid("subnets %v: only subnets of one zone are simulated", ids))
+		}
+		if out == nil || out.Full && !s.Full {
+			out = s
+		}
+	}
+	return out
+}
+
+// createFleet knows fleets of type instant, of one template, one instance type and one zone.
 func (f *Front) createFleet(p *params) []element {
 	if kind := p.text("Type"); kind != "instant" {
 		panic(invalid("Type is '%s': only instant fleets are simulated", kind))
 	}
 	configs := p.each("LaunchTemplateConfigs")
-	if len(configs) != 1 || len(p.each(configs[0]+".Overrides")) != 1 {
-		panic(invalid("only fleets of one launch template and one override are simulated"))
+	if len(configs) != 1 || len(p.each(configs[0]+".Overrides")) == 0 {
+		panic(invalid("only fleets of one launch template, with overrides, are simulated"))
 	}
-	spec, override := configs[0]+".LaunchTemplateSpecification.", configs[0]+".Overrides.1"
+	spec := configs[0] + ".LaunchTemplateSpecification."
 	m := machines{
 		template: f.templateOf(p, spec, spec+"Version"),
-		subnet:   f.subnetOf(p.text(override + ".SubnetId")),
-		kind:     p.text(override + ".InstanceType"),
 		count:    p.number("TargetCapacitySpecification.TotalTargetCapacity"),
 		tags:     p.tagSpecifications("TagSpecification")["instance"],
 	}
+	var subnets []string
+	for _, override := range p.each(configs[0] + ".Overrides") {
+		kind := p.text(override + ".InstanceType")
+		if m.kind != "" && m.kind != kind {
+			panic(invalid("only fleets of one instance type are simulated"))
+		}
+		m.kind, m.placement = kind, p.text(override+".Placement.GroupName")
+		subnets = append(subnets, p.text(override+".SubnetId"))
+	}
+	m.subnet = f.roomIn(subnets)
 	if m.template.Market != "" {
 		panic(&cloudsim.Error{Code: "InvalidParameterCombination", Message: "a fleet takes no launch template with market options"})
 	}
@@ -181,11 +211,11 @@ func ids(list []cloudsim.Instance) (out []string) {
 }
 
 func (f *Front) runInstances(p *params) []element {
+	template := f.templateOf(p, "LaunchTemplate.", "LaunchTemplate.Version")
 	m := machines{
-		template: f.templateOf(p, "LaunchTemplate.", "LaunchTemplate.Version"), subnet: f.subnetOf(p.text("SubnetId")),
-		kind: p.text("InstanceType"), market: v1alpha1.OnDemand,
+		template: template, subnet: f.subnetOf(f.subnetToRun(p, template)), kind: p.text("InstanceType"), market: v1alpha1.OnDemand,
 		count: p.number("MaxCount"), least: p.number("MinCount"),
-		tags: p.tagSpecifications("TagSpecification")["instance"],
+		tags: p.tagSpecifications("TagSpecification")["instance"], placement: p.text("Placement.GroupName"),
 	}
 	if m.kind == "" {
 		m.kind = m.template.Type
@@ -213,6 +243,33 @@ func (f *Front) runInstances(p *params) []element {
 	}
 	return []element{el("reservationId", "r-0"), el("instancesSet", each("item", got,
 		func(in cloudsim.Instance) []element { return f.instance(in) }))}
+}
+
+// subnetToRun is the subnet of RunInstances: of the call, or of all of its network interfaces,
+// which replace those of the template.
+func (f *Front) subnetToRun(p *params, t *Template) string {
+	subnet, interfaces := p.text("SubnetId"), p.each("NetworkInterface")
+	switch {
+	case len(interfaces) == 0 && len(t.Interfaces) == 0:
+		return subnet
+	case subnet != "":
+		panic(&cloudsim.Error{Code: "InvalidParameterCombination",
+			Message: "Network interfaces and an instance-level subnet ID may not be specified on the same request"})
+	case len(interfaces) != len(t.Interfaces):
+		panic(invalid("%d network interfaces: give one for each of the %d of the launch template", len(interfaces), len(t.Interfaces)))
+	}
+	for i, prefix := range interfaces {
+		got := Interface{
+			Type: p.text(prefix + ".InterfaceType"), Card: p.number(prefix + ".NetworkCardIndex"), Device: p.number(prefix + ".DeviceIndex"),
+			Groups: p.texts(prefix + ".SecurityGroupId"),
+		}
+		if !reflect.DeepEqual(got, t.Interfaces[i]) || i > 0 && p.text(prefix+".SubnetId") != subnet {
+			panic(invalid("network interface %d is %+v in subnet %q: it is %+v in the launch template", i, got, p.text(prefix+".SubnetId"),
+				t.Interfaces[i]))
+		}
+		subnet = p.text(prefix + ".SubnetId")
+	}
+	return subnet
 }
 
 func (f *Front) terminateInstances(p *params) []element {
