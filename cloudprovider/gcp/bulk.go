@@ -202,7 +202,10 @@ func (p *Provider) labelled(ctx context.Context, project, filter string) (out []
 // bulkMachine is an instance that stands beside its managed instance group. Its
 // group is known by a label.
 func (p *Provider) bulkMachine(project string, in *computepb.Instance) cloudprovider.Machine {
+	// The cloud keeps what has ended, unless it is told to delete it.
+	started, _ := time.Parse(time.RFC3339Nano, in.GetLastStartTimestamp())
 	return cloudprovider.Machine{
+		Started: started, Kept: stateOf(in.GetStatus()) == cloudprovider.Terminated,
 		Name: in.GetName(), Group: in.GetLabels()[labelGroup], Launch: p.names.token(in.GetName()),
 		ProviderID: providerID(project, base(in.GetZone()), in.GetName()),
 		State:      stateOf(in.GetStatus()), Reason: reasonOf(in.GetStatus(), in.GetStatusMessage()),

@@ -75,10 +75,18 @@ func misbehaving(r *rand.Rand) cloudsim.Config {
 		{Type: v1alpha1.FaultReclaim, Percent: percent(20), After: seconds(90)},
 	}
 	config := cloudsim.Config{Seed: r.Int64(), Pools: every(int32(3+r.IntN(8)), faults...), Lag: *seconds(20)}
+	config.TakeBacks = []cloudsim.TakeBackFault{
+		{Cloud: v1alpha1.ProviderGCP, Share: cloudsim.Share{Percent: 1 + r.IntN(9)}},
+		{Cloud: v1alpha1.ProviderGCP, Share: cloudsim.Share{Percent: 1 + r.IntN(29)}, Delay: seconds(60)},
+	}
+	config.Stops = []cloudsim.Stop{{
+		Cloud: v1alpha1.ProviderGCP, Share: cloudsim.Share{Percent: 1 + r.IntN(29)}, After: *seconds(300), For: *seconds(300),
+	}}
 	until := metav1.Duration{Duration: mishaps}
 	for _, fault := range []cloudsim.CallFault{
 		{Type: cloudsim.ReplyLost}, {Type: cloudsim.CallLost},
 		{Type: cloudsim.CallRefused, Error: &cloudsim.Error{Code: "rateLimitExceeded"}},
+		{Type: cloudsim.OperationFailed, Error: &cloudsim.Error{Code: "INTERNAL_ERROR"}},
 		{Type: cloudsim.CallRefused, Error: &cloudsim.Error{Status: 500, Code: "internalError"}},
 	} {
 		fault.Cloud, fault.Percent, fault.Until = v1alpha1.ProviderGCP, 1+r.IntN(8), until
@@ -161,7 +169,7 @@ func takeBackOrphans(l *lab, p *gcp.Provider, gangs []*gang, outcomes map[string
 	}
 	orphans := map[string][]string{}
 	for _, m := range l.list(p) {
-		if m.Launch != "" && !owned[m.Launch] && m.State < cloudprovider.Terminated {
+		if m.Launch != "" && !owned[m.Launch] && (m.State < cloudprovider.Terminated || m.Kept) {
 			orphans[m.Group] = append(orphans[m.Group], m.Name)
 		}
 	}

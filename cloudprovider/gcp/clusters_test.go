@@ -114,7 +114,7 @@ func (m *muster) of(id string) *ownGang {
 }
 
 // TestTwoClustersForADay: two clusters in one project, each with every launch method. Neither
-// touches a machine of the other, nor one that nobody's Muster has launched.
+// touches a machine of the other, nor one that no Muster has launched.
 func TestTwoClustersForADay(t *testing.T) {
 	const prodUID, otherUID = "0a0a0a0a-0000-4000-8000-000000000001", "0b0b0b0b-0000-4000-8000-000000000002"
 	for name, tc := range map[string]struct {

@@ -67,6 +67,7 @@ func conformingCloud(t *testing.T, method string) *conformance.Cloud {
 			i := slices.IndexFunc(l.open(), func(line cloudsim.Line) bool { return strings.HasPrefix(line.ID, name) })
 			l.world.EndAt(l.open()[i].ID, l.clock.Now())
 		},
+		Stop: l.world.Stop, IgnoreTakeBacks: l.world.IgnoreTakeBacks,
 		LoseReply: func() { lose.Store(true) },
 		Pass:      func(d time.Duration) { l.clock.Step(d) },
 	}

@@ -18,7 +18,7 @@
 //
 // # Whose a machine is
 //
-// Groups of other clusters in the project are not used, whoever named them in a NodeGroup.
+// Groups of other clusters in the project are not used, even if a NodeGroup names them.
 // What Muster makes is known by the UID of the cluster's namespace kube-system: a label of
 // the machines that stand beside a MIG, and a hash in the names of all. So clusters of one
 // name, such as the two of an upgrade or a restored copy, leave each other's machines alone;
@@ -73,7 +73,8 @@
 // own, like those that Muster did not launch. A NodeGroup that was discovered comes
 // back under its name with them.
 //
-// A machine of a launch that has ended by itself stays with the cloud, stopped, with
-// its disks. Muster deletes it ten minutes after it has seen that; so does the cloud at
-// once with Spot machines of bulk inserts.
+// A machine of a launch that has ended by itself, or that the cloud has stopped to maintain
+// its host, stays with the cloud, stopped, with its disks. If it is not started again within
+// ten minutes Muster deletes it; so does the cloud at once with Spot machines of bulk inserts.
+// A deletion whose operation fails, or that lists do not show in two minutes, is repeated.
 package gcp

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -37,9 +38,6 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 	}
 	if len(errs) > 0 && len(errs) == len(parts) {
 		return nil, errors.Join(errs...)
-	}
-	if err := p.bury(ctx, out); err != nil {
-		log.FromContext(ctx).Error(err, "Deleting ended machines failed; it will be retried")
 	}
 	if len(errs) > 0 {
 		log.FromContext(ctx).Error(errors.Join(errs...), "Some machines of Google Cloud cannot be listed; their last known state is used")
@@ -141,13 +139,14 @@ func (p *Provider) listManaged(ctx context.Context, id managerID, groups []*v1al
 		return nil, err
 	}
 	var out []cloudprovider.Machine
+	started := p.started(id, all)
 	queued := slices.ContainsFunc(groups, func(g *v1alpha1.NodeGroup) bool { return g.Spec.GCP.LaunchMethod == v1alpha1.GCPResizeRequest })
 	for _, in := range all {
 		machine := p.managedMachine(id, in)
 		if p.names.foreign(machine.Name) {
 			continue
 		}
-		machine.Group = p.owner(groups, in)
+		machine.Group, machine.Started = p.owner(groups, in), started[in.GetInstance()]
 		queued = queued || machine.Hold && machine.Launch != ""
 		if machine.Group != "" {
 			out = append(out, machine)
@@ -157,6 +156,38 @@ func (p *Provider) listManaged(ctx context.Context, id managerID, groups []*v1al
 		return out, nil
 	}
 	return p.withRequests(ctx, id, groups, out)
+}
+
+// start of a member of a managed instance group.
+type start struct {
+	// id of the VM. Another one of the same name has another.
+	id uint64
+	// at is when it was first seen to run, or to run again.
+	at    time.Time
+	ended bool
+}
+
+// started is when the members of a managed instance group were started last. The cloud tells
+// that of instances, but not of members, so it is the time of the list that showed it first.
+func (p *Provider) started(id managerID, all []*computepb.ManagedInstance) map[string]time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := p.starts[id]
+	now, out := map[string]start{}, map[string]time.Time{}
+	for _, in := range all {
+		if in.GetInstanceStatus() == "" {
+			continue
+		}
+		link, ended := in.GetInstance(), stateOf(in.GetInstanceStatus()) == cloudprovider.Terminated
+		s, known := old[link]
+		if !known || s.id != in.GetId() || s.ended && !ended {
+			s = start{id: in.GetId(), at: p.Clock.Now()}
+		}
+		s.ended = ended
+		now[link], out[link] = s, s.at
+	}
+	p.starts[id] = now
+	return out
 }
 
 // withRequests adds the resize requests that wait, in place of their instances.

@@ -86,8 +86,9 @@ type Provider struct {
 	// not know them yet, and limits are to count them.
 	fresh map[managerID]map[string]time.Time
 
-	// dead are the machines that have ended by themselves, and since when that is known.
-	dead map[corpse]time.Time
+	// starts are those of the members of managed instance groups, of which the cloud tells no
+	// time, by the links of the members.
+	starts map[managerID]map[string]start
 
 	// locks of managed instance groups, *sync.Mutex by managerID: no other launch runs between
 	// the check of a limit and the launch within it.
@@ -139,6 +140,7 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 	}
 	p := &Provider{
 		Config: config, names: names{cluster: hash(config.ClusterUID, clusterHash)}, seen: map[string]seenGroup{}, listed: map[string][]cloudprovider.Machine{}, fresh: map[managerID]map[string]time.Time{},
+		starts: map[managerID]map[string]start{},
 	}
 	if err := p.dial(ctx, options); err != nil {
 		return nil, fmt.Errorf("making a client for Google Cloud: %w", err)

@@ -140,7 +140,7 @@ func (p *Provider) managedMachine(id managerID, in *computepb.ManagedInstance) c
 		m.State = min(m.State, cloudprovider.Running)
 	}
 	if m.State == cloudprovider.Terminated && m.Reason == "" {
-		m.Reason = in.GetInstanceStatus()
+		m.Reason, m.Kept = in.GetInstanceStatus(), true
 	}
 	return m
 }

@@ -11,6 +11,7 @@ import (
 	"cloud.google.com/go/compute/apiv1/computepb"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -26,8 +27,7 @@ const (
 // are deleted by it, which lowers its target size by exactly them; all others one by
 // one; resize requests are cancelled.
 func (p *Provider) TakeBack(ctx context.Context, group string, names []string) error {
-	defer p.poller.Note()
-	return p.takeBack(ctx, group, names)
+	return p.poller.TakeBack(ctx, group, names)
 }
 
 func (p *Provider) takeBack(ctx context.Context, group string, names []string) error {
@@ -42,7 +42,7 @@ func (p *Provider) takeBack(ctx context.Context, group string, names []string) e
 	var requests, machines []string
 	for _, name := range names {
 		switch {
-		case p.names.foreign(name): // another cluster's, whoever names it here
+		case p.names.foreign(name): // another cluster's, though it is named here
 		case p.names.isRequest(name):
 			requests = append(requests, name)
 		default:
@@ -162,9 +162,20 @@ func (t *taking) remove(ctx context.Context, names []string) (rest []string, err
 	}
 	var errs []error
 	for chunk := range slices.Chunk(links, mostRemoved) {
-		errs = append(errs, accepted(m.remove(ctx, chunk, freshID())))
+		errs = append(errs, sift(chunk, func(links []string) error { return accepted(m.remove(ctx, links, freshID())) }))
 	}
 	return rest, errors.Join(errs...)
+}
+
+// sift calls for links, and where that is refused for what one of them is, for each half of
+// them, so that it keeps no other.
+func sift(links []string, call func(links []string) error) error {
+	err := call(links)
+	if refusal := cloudprovider.Refusal(err); len(links) == 1 || refusal == nil || refusal.Class != v1alpha1.Config {
+		return err
+	}
+	half := len(links) / 2
+	return errors.Join(sift(links[:half], call), sift(links[half:], call))
 }
 
 // accepted is the error of a call, unless it is only that its operation still runs:

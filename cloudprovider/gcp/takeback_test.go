@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
@@ -91,6 +93,102 @@ func TestTakeBackFails(t *testing.T) {
 	}
 	if open := l.open(); len(open) > 0 {
 		t.Errorf("still paid for: %+v", open)
+	}
+}
+
+// TestTakeBackOfABatch: one machine that cannot be deleted keeps no other.
+func TestTakeBackOfABatch(t *testing.T) {
+	sim := simulated()
+	sim.Groups[3].Undeletable = []string{"-5"}
+	l := newLab(t, cloudsim.Config{Pools: every(64)}, sim)
+	p, req := l.provider(), launchOf(l.nodeGroup("owned"), 16)
+	machines, err := launch(t, l, p, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = p.TakeBack(context.Background(), req.Group.Name, names(machines))
+	if err == nil || !strings.Contains(err.Error(), "-5' cannot be deleted") {
+		t.Errorf("got %v, want the error of the machine that cannot be deleted", err)
+	}
+	if open := l.open(); len(open) != 1 {
+		t.Errorf("%d machines are paid for, want 1", len(open))
+	}
+}
+
+// TestDeletionFails: what the cloud has accepted and then failed at is repeated, for as long
+// as lists do not show it.
+func TestDeletionFails(t *testing.T) {
+	for method, action := range map[string]string{"bulk": "instances.delete", "owned": "instanceGroupManagers.deleteInstances"} {
+		l := newLab(t, cloudsim.Config{Pools: every(64), Calls: []cloudsim.CallFault{{
+			Cloud: v1alpha1.ProviderGCP, Type: cloudsim.OperationFailed, Action: action, Until: metav1.Duration{Duration: 5 * time.Minute},
+			Error: &cloudsim.Error{Code: "INTERNAL_ERROR", Message: "try again"},
+		}}}, simulated())
+		p, req := l.provider(), launchOf(l.nodeGroup(method), 2)
+		machines, err := launch(t, l, p, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.clock.Step(2 * time.Minute)
+		err = p.TakeBack(context.Background(), req.Group.Name, names(machines))
+		if told := err != nil; told != (method == "owned") {
+			t.Errorf("%s: got %v", method, err)
+		}
+		for range 10 {
+			if err != nil { // an error is for the caller to repeat the call
+				err = p.TakeBack(context.Background(), req.Group.Name, names(machines))
+			}
+			l.list(p)
+			l.clock.Step(time.Minute)
+		}
+		if open := l.open(); len(open) > 0 {
+			t.Errorf("%s: %d machines are paid for", method, len(open))
+		}
+	}
+}
+
+// TestMaintenance: a machine that is stopped while its host is maintained is the same one
+// when it is back, also to a managed instance group that it was no launch's.
+func TestMaintenance(t *testing.T) {
+	sim := simulated()
+	sim.Groups[3].TargetSize = 1
+	l := newLab(t, cloudsim.Config{Pools: every(64)}, sim)
+	p, req := l.provider(), launchOf(l.nodeGroup("owned"), 1)
+	if _, err := launch(t, l, p, req); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.Step(2 * time.Minute)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var mu sync.Mutex
+	told := map[string][]cloudprovider.State{}
+	done := make(chan error)
+	go func() {
+		done <- p.Watch(ctx, func(m cloudprovider.Machine) {
+			mu.Lock()
+			defer mu.Unlock()
+			told[m.Launch] = append(told[m.Launch], m.State)
+		}, func() {})
+	}()
+	pass := func() {
+		for range 2 * 60 {
+			l.untilAsleep()
+			l.clock.Step(time.Second)
+		}
+		l.untilAsleep()
+	}
+	pass()
+	for _, line := range l.open() {
+		l.world.Stop(line.ID, 3*time.Minute)
+	}
+	pass()
+	pass()
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	want := []cloudprovider.State{cloudprovider.Running, cloudprovider.Terminated, cloudprovider.Running}
+	if diff := cmp.Diff(map[string][]cloudprovider.State{"": want, token: want}, told); diff != "" {
+		t.Errorf("states by launch (-want +got):\n%s", diff)
 	}
 }
 

@@ -54,7 +54,7 @@ type Template struct {
 	DiskGB      int64             `json:"diskGb,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
-	// PlacementPolicy of the VMs, which who launches them has to be allowed to use.
+	// PlacementPolicy of the VMs, for which a launch needs a permission.
 	PlacementPolicy string `json:"placementPolicy,omitempty"`
 	// Node is what registers once a VM runs, whatever the template promises.
 	Node kwokv1alpha1.MachineNode `json:"node,omitempty"`
@@ -83,6 +83,9 @@ type Group struct {
 	// HealthCheck of the group's autohealing; empty for none.
 	HealthCheck string      `json:"healthCheck,omitempty"`
 	Autoscaler  *Autoscaler `json:"autoscaler,omitempty"`
+	// Undeletable are the places, at the end of their names, of instances for which a call that
+	// deletes several is refused as a whole.
+	Undeletable []string `json:"undeletable,omitempty"`
 }
 
 // Autoscaler is the cloud's own autoscaler of a group.

@@ -376,6 +376,9 @@ func (f *Front) deleteInstances(c *call) (any, *cloudsim.Error) {
 	}
 	var going []*managed
 	for _, link := range in.Instances {
+		if slices.ContainsFunc(g.Undeletable, func(end string) bool { return strings.HasSuffix(link, end) }) {
+			return nil, refusal(http.StatusBadRequest, "resourceInUseByAnotherResource", "The instance '%s' cannot be deleted.", link)
+		}
 		parts := strings.Split(link, "/")
 		m := g.managed[parts[len(parts)-1]]
 		switch {
