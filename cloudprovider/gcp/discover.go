@@ -143,7 +143,7 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 			}
 			spec := v1alpha1.NodeGroupSpec{
 				Provider: v1alpha1.ProviderGCP, MinNodes: least, MaxNodes: most, CapacityType: t.capacityType(), Zone: zone,
-				PricePerHour: p.price(offering{regionOf(zone), shape, t.model()}),
+				PricePerHour: p.price(offering{regionOf(zone), shape, t.model(), t.capacityType() == v1alpha1.Reserved}),
 				Template:     t.nodeTemplate(shape, zone),
 				GCP: &v1alpha1.GCPGroup{
 					Project: id.project, Location: id.location, InstanceGroupManager: id.name, MachineType: machineType, LaunchMethod: method,

@@ -19,7 +19,10 @@ const (
 	// changes those of Spot VMs once a day at most. After a failure they are asked for
 	// sooner.
 	pricesHold  = 12 * time.Hour
-	pricesRetry = time.Hour
+	pricesRetry = 5 * time.Minute
+	// pricesWait is how long the catalog may take: discovery goes on without it where a private
+	// network does not let the call through.
+	pricesWait = 10 * time.Second
 	// computeService is Compute Engine in the billing catalog.
 	computeService = "services/6F81-5844-456A"
 )
@@ -29,6 +32,8 @@ type offering struct {
 	region string
 	shape  *computepb.MachineType
 	model  string
+	// reserved machines are paid for whether or not there are any.
+	reserved bool
 }
 
 // floor are prices in USD per hour where the catalog has told none: on demand and on
@@ -79,10 +84,10 @@ func priceKey(region, model, description string) string {
 }
 
 // price of an hour of one machine: the catalog's where it has all parts, else the
-// floor's; nil where neither knows. Reserved machines are paid for already.
+// floor's; nil where neither knows.
 func (p *Provider) price(o offering) *resource.Quantity {
-	if o.model == modelReservationBound {
-		return nil
+	if o.reserved {
+		return &resource.Quantity{}
 	}
 	if micro, ok := p.prices.of(o); ok {
 		return resource.NewScaledQuantity(micro, resource.Micro)
@@ -128,8 +133,19 @@ func (p *Provider) refreshPrices(ctx context.Context) {
 	if !due {
 		return
 	}
+	wait, cancel := context.WithCancel(ctx)
+	defer cancel()
+	timer := p.Clock.NewTimer(pricesWait)
+	defer timer.Stop()
+	go func() {
+		select {
+		case <-timer.C():
+			cancel()
+		case <-wait.Done():
+		}
+	}()
 	found := map[string]int64{}
-	err := p.billing.Services.Skus.List(computeService).CurrencyCode("USD").PageSize(5000).Pages(ctx,
+	err := p.billing.Services.Skus.List(computeService).CurrencyCode("USD").PageSize(5000).Pages(wait,
 		func(page *cloudbilling.ListSkusResponse) error {
 			for _, sku := range page.Skus {
 				note(found, sku)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	gcpsim "github.com/muster-dev/muster/kwok/cloudsim/gcp"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -46,7 +47,9 @@ func TestPrices(t *testing.T) {
 		"on demand": {skus: catalog(), want: "89.08"},
 		"Spot":      {template: gcpsim.Template{ProvisioningModel: "SPOT"}, skus: catalog(), want: "19.952"},
 		"flex-start costs no more than the floor": {template: gcpsim.Template{ProvisioningModel: "FLEX_START"}, skus: catalog(), want: "87.83"},
-		"a reservation is paid for already":       {template: gcpsim.Template{ProvisioningModel: "RESERVATION_BOUND"}, skus: catalog()},
+		"a reservation is paid for already":       {template: gcpsim.Template{ProvisioningModel: "RESERVATION_BOUND"}, skus: catalog(), want: "0"},
+		"so is a reservation of standard VMs":     {template: gcpsim.Template{Reservation: "ours"}, skus: catalog(), want: "0"},
+		"neither knows what it costs":             {template: gcpsim.Template{MachineType: "g2-standard-96", ProvisioningModel: "SPOT"}, skus: catalog()},
 		"a catalog that lacks a part":             {skus: catalog()[:2], want: "87.83"},
 		"a catalog out of reach":                  {skus: catalog(), lost: true, want: "87.83"},
 		"Spot, and a catalog that lacks it":       {template: gcpsim.Template{ProvisioningModel: "SPOT"}, want: "47.87"},
@@ -58,7 +61,7 @@ func TestPrices(t *testing.T) {
 			if tc.lost {
 				world.Calls = []cloudsim.CallFault{{
 					Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallRefused, Action: "services.skus.list", Error: &cloudsim.Error{Code: "forbidden"},
-					Until: metav1.Duration{Duration: 30 * time.Minute},
+					Until: metav1.Duration{Duration: 4 * time.Minute},
 				}}
 			}
 			l := newLab(t, world, sim)
@@ -75,9 +78,32 @@ func TestPrices(t *testing.T) {
 				if !samePrice(got, want) {
 					t.Errorf("got %s USD per hour, want %s", got, want)
 				}
-				l.clock.Step(2 * time.Hour)
+				l.clock.Step(5 * time.Minute)
 			}
 		})
+	}
+}
+
+// TestPricesOutOfReach: in a network from which the catalog cannot be reached, discovery goes
+// on with the prices that it knows.
+func TestPricesOutOfReach(t *testing.T) {
+	sim := single(gcpsim.Template{}, gcpsim.Group{})
+	sim.Project, sim.MachineTypes = project, simulated().MachineTypes
+	l := newLab(t, cloudsim.Config{Calls: []cloudsim.CallFault{{
+		Cloud: v1alpha1.ProviderGCP, Type: cloudsim.CallUnanswered, Action: "services.skus.list",
+	}}}, sim)
+	p, done := l.provider(), make(chan cloudprovider.Discovery)
+	go func() {
+		found, err := p.Discover(context.Background())
+		if err != nil {
+			t.Error(err)
+		}
+		done <- found
+	}()
+	l.untilAsleep()
+	l.clock.Step(10 * time.Second)
+	if found := <-done; len(found.Groups) != 1 || found.Groups[0].Spec.PricePerHour == nil {
+		t.Errorf("got %+v, want a group with the price of the floor", found)
 	}
 }
 

@@ -44,6 +44,9 @@ func (w *World) Handler(f Front) http.Handler {
 			f.Refuse(rw, r, fault.Error)
 		case fault.Type == OperationFailed:
 			f.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), failure{}, fault.Error)))
+		case fault.Type == CallUnanswered:
+			<-r.Context().Done() // the caller has given up
+			panic(http.ErrAbortHandler)
 		case fault.Type == ReplyLost:
 			f.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler)

@@ -87,10 +87,15 @@ const (
 	ReplyLost CallFaultType = "ReplyLost"
 	// CallLost: the call has no effect, and the connection breaks.
 	CallLost CallFaultType = "CallLost"
+	// CallUnanswered: the call has no effect, and no answer ever comes, as where a network lets
+	// nothing through to the service.
+	CallUnanswered CallFaultType = "Unanswered"
 	// OperationFailed: the call is accepted, and its operation ends with the given error and
 	// without effect. Only for Google Cloud, whose changes are operations.
 	OperationFailed CallFaultType = "OperationFailed"
 )
+
+var callFaults = []CallFaultType{CallRefused, ReplyLost, CallLost, CallUnanswered, OperationFailed}
 
 // CallFault is a mishap of calls.
 type CallFault struct {
@@ -199,8 +204,8 @@ func (c *Config) Validate() error {
 	for i, f := range c.Calls {
 		at := fmt.Sprintf("calls[%d]", i)
 		switch {
-		case f.Type != CallRefused && f.Type != ReplyLost && f.Type != CallLost && f.Type != OperationFailed:
-			return fmt.Errorf("%s.type is %q: it must be Refused, ReplyLost, CallLost or OperationFailed", at, f.Type)
+		case !slices.Contains(callFaults, f.Type):
+			return fmt.Errorf("%s.type is %q: it must be Refused, ReplyLost, CallLost, Unanswered or OperationFailed", at, f.Type)
 		case (f.Type == CallRefused || f.Type == OperationFailed) != (f.Error != nil):
 			return fmt.Errorf("%s.error belongs to faults of types Refused and OperationFailed, and only to them", at)
 		case f.Type == OperationFailed && f.Cloud != v1alpha1.ProviderGCP:

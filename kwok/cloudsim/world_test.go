@@ -291,7 +291,7 @@ func TestConfigurationsThatAreWrong(t *testing.T) {
 		{"a pool twice", Config{Pools: []Pool{holding(1), holding(2)}}, "pools[1] is the pool aws/p5.48xlarge/us-east-1a/spot once more"},
 		{"prices out of order", Config{Pools: []Pool{{PoolKey: spot, Prices: []Price{{From: d("1h")}, {From: d("1h")}}}}}, "pools[0].prices[1].from is 1h0m0s"},
 		{"a negative price", Config{Pools: []Pool{{PoolKey: spot, Prices: []Price{{PerHour: resource.MustParse("-1")}}}}}, "pools[0].prices[0].perHour is -1"},
-		{"an unknown fault", Config{Calls: []CallFault{{Type: "Lost"}}}, `calls[0].type is "Lost": it must be Refused, ReplyLost, CallLost or OperationFailed`},
+		{"an unknown fault", Config{Calls: []CallFault{{Type: "Lost"}}}, `calls[0].type is "Lost": it must be Refused, ReplyLost, CallLost, Unanswered or OperationFailed`},
 		{"a refusal without error", Config{Calls: []CallFault{{Type: CallRefused}}}, "calls[0].error belongs to"},
 		{"more than all", Config{Calls: []CallFault{{Type: CallLost, Percent: 101}}}, "calls[0].percent is 101"},
 		{"a bucket without a bottom", Config{Throttles: []Throttle{{}}}, "throttles[0]: burst is 0 and perSecond 0"},
