@@ -79,7 +79,7 @@ func TestUnknownCallsGetTheCloudsOwnError(t *testing.T) {
 		"a call of Auto Scaling":    {groupCall + "SetDesiredCapacity", 400, "<ErrorResponse><Error><Type>Sender</Type><Code>InvalidAction</Code>"},
 		"a call of nobody":          {"Action=Whatever", 400, "<Code>InvalidAction</Code>"},
 		"a parameter of EC2":        {run + "&KeyName=mine", 400, "<Code>UnknownParameter</Code><Message>The parameter KeyName is not recognized</Message>"},
-		"a parameter of the group":  {grow + "&AvailabilityZones.member.1=us-east-1a", 400, "<Code>UnknownParameter</Code>"},
+		"a parameter of the group":  {grow + "&SubnetIds.member.1=subnet-a", 400, "<Code>UnknownParameter</Code>"},
 		"a filter":                  {ec2Call + "DescribeInstances&Filter.1.Name=color&Filter.1.Value.1=red", 400, "<Code>InvalidParameterValue</Code>"},
 		"a fleet that is no moment": {ec2Call + "CreateFleet&Type=maintain", 400, "only instant fleets are simulated"},
 		"a number that is none":     {strings.Replace(run, "MaxCount=1", "MaxCount=x", 1), 400, "MaxCount is &#34;x&#34;: it must be a number"},
