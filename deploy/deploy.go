@@ -25,7 +25,7 @@ const (
 	Launching = "muster-launching"
 )
 
-//go:embed crds policies rbac
+//go:embed crds policies rbac webhook
 var files embed.FS
 
 // folders in the order in which they are applied: CRDs first, since the others may refer to

@@ -95,6 +95,23 @@ func (a *applier) applyOne(ctx context.Context, object *unstructured.Unstructure
 	return nil
 }
 
+// callAt has the webhooks of an object called at an address instead of by their Service.
+func callAt(object *unstructured.Unstructured, address string) error {
+	if object.GetKind() != "MutatingWebhookConfiguration" {
+		return nil
+	}
+	webhooks, _, err := unstructured.NestedSlice(object.Object, "webhooks")
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", describe(object), err)
+	}
+	for _, webhook := range webhooks {
+		fields := webhook.(map[string]any)
+		path, _, _ := unstructured.NestedString(fields, "clientConfig", "service", "path")
+		fields["clientConfig"] = map[string]any{"url": address + path}
+	}
+	return unstructured.SetNestedSlice(object.Object, webhooks, "webhooks")
+}
+
 func (a *applier) resource(object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	kind := object.GroupVersionKind()
 	mapping, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)

@@ -76,7 +76,7 @@ func (c *Cluster) prepare() error {
 	if err := c.lock(); err != nil {
 		return err
 	}
-	c.plan.selected, c.plan.audit = c.config.Only, c.config.Audit
+	c.plan.selected, c.plan.audit, c.plan.webhook = c.config.Only, c.config.Audit, c.config.Webhook
 	c.plan.controlPlaneFlags, c.plan.musterFlags = c.config.ControlPlaneFlags, c.config.MusterFlags
 	var err error
 	if c.plan.ports, err = assignPorts(c.plan.selected, c.config.Port); err != nil {

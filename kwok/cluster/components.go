@@ -44,7 +44,7 @@ var components = []component{
 	{name: Kwok, needs: []string{Etcd, APIServer}, ports: []string{Kwok}, args: kwokArgs, probe: plainProbe(Kwok, "/healthz")},
 	{name: Clouds, needs: []string{Etcd, APIServer}, ports: []string{Clouds, cloudsAWS, cloudsGCP}, args: cloudsArgs,
 		probe: plainProbe(Clouds, "/healthz")},
-	{name: Muster, needs: []string{Etcd, APIServer}, ports: []string{musterHealth, musterMetrics},
+	{name: Muster, needs: []string{Etcd, APIServer}, ports: []string{musterHealth, musterMetrics, musterWebhook},
 		args: musterArgs(Muster, musterHealth, musterMetrics), probe: plainProbe(musterHealth, "/readyz")},
 	{name: Standby, needs: []string{Etcd, APIServer, Muster}, ports: []string{standbyHealth, standbyMetrics},
 		args: musterArgs(Standby, standbyHealth, standbyMetrics), probe: plainProbe(standbyHealth, "/readyz")},
@@ -58,10 +58,11 @@ const (
 	cloudsGCP = "clouds-gcp"
 )
 
-// muster listens on two ports, neither of which is its main one; and so does the one that stands by.
+// muster listens on up to three ports, none of which is its main one; and so does the one that stands by, without a webhook.
 const (
 	musterHealth   = "muster-health"
 	musterMetrics  = "muster-metrics"
+	musterWebhook  = "muster-webhook"
 	standbyHealth  = "muster-standby-health"
 	standbyMetrics = "muster-standby-metrics"
 )
@@ -92,8 +93,8 @@ type plan struct {
 	// controlPlaneFlags and musterFlags are those that the user of the sandbox wants.
 	controlPlaneFlags, musterFlags []string
 
-	// audit: kube-apiserver records the writes.
-	audit bool
+	// audit: kube-apiserver records the writes. webhook: it calls muster's.
+	audit, webhook bool
 
 	// proxies are the addresses of what stands between a component and kube-apiserver, where something does.
 	proxies map[string]string
@@ -245,6 +246,9 @@ func musterArgs(name, health, metrics string) func(plan) []string {
 		}
 		if p.runs(Clouds) {
 			args = append(args, "--config="+p.musterConfig())
+		}
+		if p.webhook && name == Muster {
+			args = append(args, "--webhook-bind-address="+p.address(musterWebhook))
 		}
 		return append(args, p.musterFlags...)
 	}

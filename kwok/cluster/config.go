@@ -45,6 +45,10 @@ type Config struct {
 	// MusterFlags are flags of muster beside those that its place in the sandbox needs.
 	MusterFlags []string
 
+	// Webhook has muster serve its webhook. kube-apiserver calls the MutatingWebhookConfigurations of the manifests at
+	// muster's port, since there is no pod that a Service could lead to.
+	Webhook bool
+
 	// Standby has a second muster run beside the first: the two elect which of them leads.
 	Standby bool
 

@@ -161,6 +161,11 @@ func (c *Cluster) install(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the manifests to install: %w", err)
 	}
+	for _, object := range objects {
+		if err := callAt(object, "https://"+c.plan.address(musterWebhook)); err != nil {
+			return err
+		}
+	}
 	applier, err := newApplier(c.rest)
 	if err != nil {
 		return err

@@ -24,6 +24,9 @@ import (
 // Kueue's is installed it cannot tell whether to change objects of it, and
 // refuses them for so long.
 func policiesInForce(ctx context.Context, config *rest.Config) error {
+	if err := quotasInForce(ctx, config); err != nil {
+		return err
+	}
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -35,13 +38,21 @@ func policiesInForce(ctx context.Context, config *rest.Config) error {
 	for _, probe := range []func(context.Context) (bool, error){
 		func(ctx context.Context) (bool, error) { return jobsAreSuspended(ctx, kube) },
 		func(ctx context.Context) (bool, error) { return flavorsAreFinalized(ctx, queues) },
-		func(ctx context.Context) (bool, error) { return quotasAreJudged(ctx, queues) },
 	} {
 		if err := await(ctx, probe); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// quotasInForce returns when the validating policies act.
+func quotasInForce(ctx context.Context, config *rest.Config) error {
+	queues, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	return await(ctx, func(ctx context.Context) (bool, error) { return quotasAreJudged(ctx, queues) })
 }
 
 func await(ctx context.Context, probe func(context.Context) (bool, error)) error {

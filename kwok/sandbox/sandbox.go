@@ -37,6 +37,24 @@ func Fill(config *cluster.Config) {
 	config.InForce = policiesInForce
 }
 
+// FillFor completes the configuration of a cluster without mutating admission policies: of an
+// older Kubernetes, or where they are turned off.
+func FillFor(config *cluster.Config, mutations deploy.Mutations) {
+	Fill(config)
+	all := config.Manifests
+	config.Manifests = func() ([]*unstructured.Unstructured, error) {
+		objects, err := all()
+		if err != nil {
+			return nil, err
+		}
+		return mutations.By(objects)
+	}
+	config.Webhook = mutations == deploy.ByWebhook
+	if mutations == deploy.ByControllers {
+		config.InForce = quotasInForce
+	}
+}
+
 // FillHalf completes the configuration of a cluster in which one half of Muster runs. The
 // other half is left to Kueue, which installs its own kinds, or to cluster-autoscaler.
 func FillHalf(config *cluster.Config, half deploy.Half) {

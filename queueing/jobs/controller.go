@@ -30,12 +30,12 @@ const workers = 8
 
 // Add adds a controller for the jobs of each kind to a manager, whose scheme must know
 // Kueue's v1beta2 types.
-func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, kinds ...Kind) error {
+func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, kinds ...Kind) error {
 	unqueued, err := unqueuedSelector(c)
 	if err != nil {
 		return err
 	}
-	if err := mgr.Add(&binder{client: mgr.GetClient(), config: c}); err != nil {
+	if err := mgr.Add(&binder{client: mgr.GetClient(), config: c, webhook: webhook}); err != nil {
 		return fmt.Errorf("adding the binder of policy %s: %w", unqueuedPolicy, err)
 	}
 	indexer := mgr.GetFieldIndexer()

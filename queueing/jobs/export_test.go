@@ -30,7 +30,7 @@ func (r *reconciler) LabelsToCopy() *[]string    { return &r.labelsToCopy }
 func (r *reconciler) Remembered() int            { return len(r.ofJob) }
 func (r *reconciler) ForgetAll()                 { r.ofJob = nil }
 
-func NewBinder(c client.Client, conf config.Config) *binder { return &binder{c, conf} }
+func NewBinder(c client.Client, conf config.Config) *binder { return &binder{client: c, config: conf} }
 
 const (
 	Lag             = lag

@@ -108,6 +108,17 @@ func unqueuedSelector(c config.Config) (labels.Selector, error) {
 type binder struct {
 	client client.Client
 	config config.Config
+	// webhook reports whether a webhook does what the mutating policies would do.
+	webhook bool
+}
+
+// Namespaces returns the namespaces in which policies act, by the name of the policy.
+func Namespaces(c config.Config) map[string]*metav1.LabelSelector {
+	managed, unqueued := c.ManagedJobsNamespaceSelector, nowhere
+	if c.ManageJobsWithoutQueueName {
+		unqueued = managed
+	}
+	return map[string]*metav1.LabelSelector{defaultPolicy: managed, unqueuedPolicy: unqueued, ownersPolicy: unqueued}
 }
 
 // nowhere selects no namespace, since all have the label.
@@ -118,24 +129,21 @@ var nowhere = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequ
 // Start writes the selectors of the bindings, and returns. A binding may be missing whose
 // policy is not needed: without that of the default queue, no Job goes there.
 func (b *binder) Start(ctx context.Context) error {
-	managed, unqueued, all := b.config.ManagedJobsNamespaceSelector, nowhere, b.config.ManageJobsWithoutQueueName
-	if all {
-		unqueued = managed
-	}
+	namespaces, all := Namespaces(b.config), b.config.ManageJobsWithoutQueueName
 	for _, x := range []struct {
-		binding    client.Object
-		namespaces *metav1.LabelSelector
-		needed     bool
+		binding client.Object
+		needed  bool
 	}{
-		{&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: defaultPolicy}}, managed, false},
-		{&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: unqueuedPolicy}}, unqueued, all},
-		{&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: ownersPolicy}}, unqueued, all},
+		{&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: defaultPolicy}}, false},
+		{&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: unqueuedPolicy}}, all && !b.webhook},
+		{&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: ownersPolicy}}, all},
 	} {
-		switch err := b.bind(ctx, x.binding, x.namespaces); {
+		switch err := b.bind(ctx, x.binding, namespaces[x.binding.GetName()]); {
 		case err == nil || isMissing(err) && !x.needed:
 		case isMissing(err):
-			return fmt.Errorf("manageJobsWithoutQueueName is true, which needs Kubernetes 1.36 and deploy/policies/jobs.yaml; "+
-				"install them, or set it to false: %w", err)
+			return fmt.Errorf("manageJobsWithoutQueueName is true, which needs the policies in deploy/policies/jobs.yaml: install them, in a "+
+				"cluster without mutating admission policies with the webhook (`muster manifests --webhook`, --webhook-bind-address), "+
+				"or set it to false: %w", err)
 		default:
 			return err
 		}

@@ -31,7 +31,7 @@ type site struct{ *testbed.Site }
 // has a cluster of its own: see alone.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	return &site{testbed.NewSite(t, shared)}
+	return &site{testbed.NewSite(t, clusterOf(t))}
 }
 
 // alone is a cluster of the test's own until it is over. Nothing may be

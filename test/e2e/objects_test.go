@@ -432,8 +432,8 @@ func manyFlavors(groups, flavors, resources int) (out []kueue.ResourceGroup) {
 func TestObjectsThatCannotBeMeantAreRefused(t *testing.T) {
 	for _, o := range objects {
 		t.Run(o.name, func(t *testing.T) {
-			refused(t, shared.Kube.Create(t.Context(), o.bad, client.DryRunAll), o.want)
-			if err := shared.Kube.Create(t.Context(), o.good, client.DryRunAll); err != nil {
+			refused(t, clusterOf(t).Kube.Create(t.Context(), o.bad, client.DryRunAll), o.want)
+			if err := clusterOf(t).Kube.Create(t.Context(), o.good, client.DryRunAll); err != nil {
 				t.Errorf("its twin is refused: %v", err)
 			}
 		})
@@ -480,15 +480,15 @@ func TestWhatNoProgramCanReadIsRefused(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			o := tc.on.DeepCopyObject().(client.Object)
 			o.SetNamespace(s.Name)
-			if err := shared.Kube.Create(t.Context(), o); err == nil {
+			if err := clusterOf(t).Kube.Create(t.Context(), o); err == nil {
 				defer s.Delete(o)
 			}
 			patch := client.RawPatch(types.MergePatchType, []byte(tc.patch))
 			var err error
 			if tc.sub == "" {
-				err = shared.Kube.Patch(t.Context(), o, patch, client.DryRunAll)
+				err = clusterOf(t).Kube.Patch(t.Context(), o, patch, client.DryRunAll)
 			} else {
-				err = shared.Kube.SubResource(tc.sub).Patch(t.Context(), o, patch, &client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: []string{metav1.DryRunAll}}})
+				err = clusterOf(t).Kube.SubResource(tc.sub).Patch(t.Context(), o, patch, &client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: []string{metav1.DryRunAll}}})
 			}
 			refused(t, err, []string{tc.want})
 		})
@@ -504,7 +504,7 @@ func TestQueuesAndFlavorsAreBornWithTheirFinalizer(t *testing.T) {
 		flavor(func(f *kueue.ResourceFlavor) { f.Finalizers = []string{kueue.ResourceInUseFinalizerName} }),
 	} {
 		brought := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == kueue.ResourceInUseFinalizerName })
-		if err := shared.Kube.Create(t.Context(), o, client.DryRunAll); err != nil {
+		if err := clusterOf(t).Kube.Create(t.Context(), o, client.DryRunAll); err != nil {
 			t.Fatal(err)
 		}
 		if want := append(brought, kueue.ResourceInUseFinalizerName); !slices.Equal(o.GetFinalizers(), want) {
@@ -519,7 +519,7 @@ func TestPoliciesKnowTheFieldsOfTheirKinds(t *testing.T) {
 	s := newSite(t)
 	var list admissionv1.ValidatingAdmissionPolicyList
 	s.Eventually("all policies are compared", func() bool {
-		return shared.Kube.List(t.Context(), &list) == nil && !slices.ContainsFunc(list.Items, func(p admissionv1.ValidatingAdmissionPolicy) bool {
+		return clusterOf(t).Kube.List(t.Context(), &list) == nil && !slices.ContainsFunc(list.Items, func(p admissionv1.ValidatingAdmissionPolicy) bool {
 			return p.Status.TypeChecking == nil
 		})
 	}, func() string { return "" })
@@ -563,13 +563,13 @@ func of[T client.Object](edit func(T)) func(client.Object) {
 
 func trial(t *testing.T) func(client.Object, client.Patch) error {
 	return func(o client.Object, p client.Patch) error {
-		return shared.Kube.Patch(t.Context(), o, p, client.DryRunAll)
+		return clusterOf(t).Kube.Patch(t.Context(), o, p, client.DryRunAll)
 	}
 }
 
 func statusTrial(t *testing.T) func(client.Object, client.Patch) error {
 	return func(o client.Object, p client.Patch) error {
-		return shared.Kube.Status().Patch(t.Context(), o, p, client.DryRunAll)
+		return clusterOf(t).Kube.Status().Patch(t.Context(), o, p, client.DryRunAll)
 	}
 }
 
@@ -762,7 +762,7 @@ func (s *site) reserved() *kueue.Workload {
 	s.Create(ac)
 	patch := client.MergeFrom(ac.DeepCopy())
 	meta.SetStatusCondition(&ac.Status.Conditions, metav1.Condition{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active"})
-	if err := shared.Kube.Status().Patch(s.Context(), ac, patch); err != nil {
+	if err := s.Kube.Status().Patch(s.Context(), ac, patch); err != nil {
 		s.Fatal(err)
 	}
 	s.Create(rf, cq, lq, w)
@@ -773,7 +773,7 @@ func (s *site) reserved() *kueue.Workload {
 	w.Status.AdmissionChecks[0].State = kueue.CheckStateReady
 	w.Status.AdmissionChecks[0].PodSetUpdates = []kueue.PodSetUpdate{{Name: "workers", Labels: map[string]string{"a": "b"}}}
 	w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "workers", Count: 1}}
-	if err := shared.Kube.Status().Patch(s.Context(), w, patch); err != nil {
+	if err := s.Kube.Status().Patch(s.Context(), w, patch); err != nil {
 		s.Fatal(err)
 	}
 	s.Eventually("the Workload is admitted", func() bool {

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cmd/guard"
 	"github.com/muster-dev/muster/cmd/muster/configuration"
+	"github.com/muster-dev/muster/cmd/muster/webhook"
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
@@ -34,6 +35,8 @@ type Options struct {
 	MetricsSecure  bool
 	MetricsCertDir string
 	HealthAddress  string
+	// WebhookAddress is where the mutations of admission policies are served; noWebhook serves none.
+	WebhookAddress string
 	LeaderElect    bool
 	// LeaseDuration is how long a silent leader keeps the lease; whole seconds.
 	LeaseDuration time.Duration
@@ -114,6 +117,8 @@ muster-system/muster, which ` + "`muster manifests`" + ` contains: an admission 
 	f.StringVar(&o.MetricsCertDir, "metrics-cert-dir", "",
 		"folder with tls.crt and tls.key for /metrics, reloaded on change; empty means a self-signed certificate")
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0 serves none")
+	f.StringVar(&o.WebhookAddress, "webhook-bind-address", noWebhook, "address that serves a webhook, such as :9443, in clusters without mutating "+
+		"admission policies (before Kubernetes 1.36); it needs what `muster manifests --webhook` prints; 0 serves none")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true,
 		"act only while holding the Lease muster-system/muster; turn it off only if exactly one process runs")
 	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second,
@@ -188,6 +193,11 @@ func (o *Options) complete(flags *pflag.FlagSet) (warnings []string, err error) 
 func (o *Options) validate() error {
 	if len(o.halves()) == 0 {
 		return fmt.Errorf("--%s and --%s are both false: turn at least one on", deploy.Provisioning, deploy.Queueing)
+	}
+	if o.WebhookAddress != noWebhook {
+		if err := webhook.Validate(o.WebhookAddress); err != nil {
+			return fmt.Errorf("--webhook-bind-address: %w", err)
+		}
 	}
 	if o.LeaderElect && (o.LeaseDuration < time.Second || o.LeaseDuration%time.Second != 0) {
 		return fmt.Errorf("--leader-elect-lease-duration: %s is not a positive number of whole seconds, for example 15s", o.LeaseDuration)

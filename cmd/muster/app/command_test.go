@@ -145,6 +145,10 @@ func TestManifestsAreThoseOfTheHalvesThatRun(t *testing.T) {
 	}{
 		{nil, []string{"clusterqueues.kueue.x-k8s.io", "nodegroups.muster.dev", "muster-quotas"}, nil},
 		{[]string{"--queueing=false"}, []string{"nodegroups.muster.dev", "muster-leader-election"}, []string{"clusterqueues.kueue.x-k8s.io", "muster-quotas"}},
+		{[]string{"--kube-version", "v1.36.2"}, []string{"muster-jobs-suspend", "muster-quotas"}, []string{"muster-webhook"}},
+		{[]string{"--kube-version", "1.33"}, []string{"muster-jobs-start", "muster-quotas"}, []string{"muster-jobs-suspend", "muster-webhook"}},
+		{[]string{"--kube-version", "1.33", "--webhook"}, []string{"muster-jobs-start", "muster-webhook"}, []string{"muster-jobs-suspend"}},
+		{[]string{"--webhook"}, []string{"muster-jobs-start", "muster-webhook"}, []string{"muster-jobs-suspend"}},
 		{[]string{"--provisioning=false"}, []string{"clusterqueues.kueue.x-k8s.io", "muster-quotas", "muster-leader-election"}, []string{"nodegroups.muster.dev", "provisioningrequests.autoscaling.x-k8s.io"}},
 	} {
 		var out bytes.Buffer
@@ -164,6 +168,14 @@ func TestManifestsAreThoseOfTheHalvesThatRun(t *testing.T) {
 				t.Errorf("muster manifests %v has %s", tc.args, name)
 			}
 		}
+	}
+}
+
+func TestManifestsAreForSupportedVersions(t *testing.T) {
+	c := NewCommand(nil)
+	c.SetArgs([]string{"manifests", "--kube-version", "1.32.4"})
+	if err := c.Execute(); err == nil || !strings.Contains(err.Error(), `--kube-version: "1.32.4" is older than 1.33`) {
+		t.Errorf("error %v", err)
 	}
 }
 

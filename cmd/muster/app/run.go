@@ -76,8 +76,9 @@ func run(ctx context.Context, o Options) error {
 		Metrics:                metricsOptions(o),
 		HealthProbeBindAddress: o.HealthAddress,
 	}
+	unfenced := rest.CopyConfig(config)
 	if o.LeaderElect {
-		lead, err := newLeader(rest.CopyConfig(config), o.LeaseDuration)
+		lead, err := newLeader(unfenced, o.LeaseDuration)
 		if err != nil {
 			return err
 		}
@@ -91,6 +92,9 @@ func run(ctx context.Context, o Options) error {
 		return err
 	}
 	if err := checkKinds(mgr.GetRESTMapper(), o.halves()); err != nil {
+		return err
+	}
+	if err := addMutations(mgr, o, unfenced); err != nil {
 		return err
 	}
 	if err := addControllers(ctx, mgr, o); err != nil {
@@ -155,7 +159,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			if err := queuecontroller.Add(mgr, queues); err != nil {
 				return err
 			}
-			return jobs.Add(mgr, o.Queues, queues.Metrics, batch.Kind{})
+			return jobs.Add(mgr, o.Queues, queues.Metrics, o.WebhookAddress != noWebhook, batch.Kind{})
 		},
 	})
 }

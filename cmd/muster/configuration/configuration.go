@@ -36,6 +36,7 @@ type Configuration struct {
 	MetricsSecure          *bool   `json:"metricsSecure,omitempty"`
 	MetricsCertDir         *string `json:"metricsCertDir,omitempty"`
 	HealthProbeBindAddress *string `json:"healthProbeBindAddress,omitempty"`
+	WebhookBindAddress     *string `json:"webhookBindAddress,omitempty"`
 	LeaderElect            *bool   `json:"leaderElect,omitempty"`
 	// LeaderElectLeaseDuration is how long a silent leader keeps the lease.
 	LeaderElectLeaseDuration *metav1.Duration `json:"leaderElectLeaseDuration,omitempty"`
@@ -124,6 +125,7 @@ func (c *Configuration) Flags() map[string]string {
 		"metrics-secure":            c.MetricsSecure,
 		"metrics-cert-dir":          c.MetricsCertDir,
 		"health-probe-bind-address": c.HealthProbeBindAddress,
+		"webhook-bind-address":      c.WebhookBindAddress,
 		"leader-elect":              c.LeaderElect,
 		"v":                         c.Verbosity,
 		"provisioning":              c.Provisioning.Enabled,

@@ -24,8 +24,8 @@ const localQueueMetrics = "LocalQueueMetrics"
 // each with the reason or the replacement.
 var idle = map[string]string{
 	"namespace":                        "Muster runs in a namespace of its own",
-	"webhook":                          "Muster has no webhooks",
-	"internalCertManagement":           "Muster has no webhooks, so it needs no certificates for them",
+	"webhook":                          "Muster needs no webhooks; --webhook-bind-address serves one before Kubernetes 1.36",
+	"internalCertManagement":           "Muster makes the certificate of its webhook, where it serves one, itself",
 	"tls":                              "Muster serves metrics with Go's default TLS versions and cipher suites",
 	"metrics.customLabels":             "Muster adds no labels to its metrics",
 	"pprofBindAddress":                 "Muster serves no profiles",
