@@ -126,7 +126,8 @@ func webhooks(policies []*Policy) *admissionv1.MutatingWebhookConfiguration {
 			}},
 			FailurePolicy: new(admissionv1.Ignore), SideEffects: new(admissionv1.SideEffectClassNone), TimeoutSeconds: new(int32(webhookSeconds)),
 			AdmissionReviewVersions: []string{"v1"}, ReinvocationPolicy: &reinvocation,
-			MatchPolicy: match.MatchPolicy, ObjectSelector: match.ObjectSelector, NamespaceSelector: elsewhere(), MatchConditions: p.Spec.MatchConditions,
+			MatchPolicy: match.MatchPolicy, ObjectSelector: match.ObjectSelector, NamespaceSelector: elsewhere(),
+			MatchConditions: p.Spec.MatchConditions,
 		}
 		if bound := p.Binding.Spec.MatchResources; bound != nil && bound.NamespaceSelector != nil {
 			w.NamespaceSelector = bound.NamespaceSelector

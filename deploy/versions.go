@@ -23,8 +23,8 @@ func MutatingPolicies(kubernetes string) (bool, error) {
 	case err != nil:
 		return false, fmt.Errorf("%q is no version of Kubernetes; give one such as 1.%d or v1.%d.1", kubernetes, OldestMinor, MutatingMinor)
 	case v.LessThan(version.MajorMinor(1, OldestMinor)):
-		return false, fmt.Errorf("%q is older than 1.%d, whose admission policies are the first to know the expressions of Muster's; upgrade the cluster",
-			kubernetes, OldestMinor)
+		return false, fmt.Errorf("%q is older than 1.%d, whose admission policies are the first to know the expressions of Muster's; "+
+			"upgrade the cluster", kubernetes, OldestMinor)
 	case v.Major() > 1:
 		return false, fmt.Errorf("%q is not known yet; give a version 1.%d or later of Kubernetes 1", kubernetes, OldestMinor)
 	}

@@ -67,8 +67,8 @@ func TestPortsAreFreeDifferentAndBelowTheEphemeralRange(t *testing.T) {
 		}
 		seen[port] = name
 	}
-	if len(ports) != len(components)+4 {
-		t.Errorf("%d ports, want one for each component, one more for each muster and two for the clouds: %v", len(ports), ports)
+	if len(ports) != len(components)+5 {
+		t.Errorf("%d ports, want one for each component, one more for each muster, one for the webhook and two for the clouds: %v", len(ports), ports)
 	}
 }
 

@@ -117,8 +117,8 @@ muster-system/muster, which ` + "`muster manifests`" + ` contains: an admission 
 	f.StringVar(&o.MetricsCertDir, "metrics-cert-dir", "",
 		"folder with tls.crt and tls.key for /metrics, reloaded on change; empty means a self-signed certificate")
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0 serves none")
-	f.StringVar(&o.WebhookAddress, "webhook-bind-address", noWebhook, "address that serves a webhook, such as :9443, in clusters without mutating "+
-		"admission policies (before Kubernetes 1.36); it needs what `muster manifests --webhook` prints; 0 serves none")
+	f.StringVar(&o.WebhookAddress, "webhook-bind-address", noWebhook, "address that serves a webhook, such as :9443, in clusters without "+
+		"mutating admission policies (before Kubernetes 1.36); it needs what \"muster manifests --webhook\" prints; 0 serves none")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true,
 		"act only while holding the Lease muster-system/muster; turn it off only if exactly one process runs")
 	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second,

@@ -51,10 +51,10 @@ func newManifestsCommand() *cobra.Command {
 		},
 	}
 	o.addHalves(cmd.Flags())
-	cmd.Flags().StringVar(&kubeVersion, "kube-version", "", fmt.Sprintf("version of Kubernetes, 1.%d or later; what it lacks is left out: before "+
-		"1.%d, mutating admission policies; empty means 1.%d or later", deploy.OldestMinor, deploy.MutatingMinor, deploy.MutatingMinor))
-	cmd.Flags().BoolVar(&webhook, "webhook", false, "print a webhook of muster in place of mutating admission policies; muster serves it with "+
-		"--webhook-bind-address")
+	cmd.Flags().StringVar(&kubeVersion, "kube-version", "", fmt.Sprintf("version of Kubernetes, 1.%d or later; what it lacks is left out: "+
+		"before 1.%d, mutating admission policies; empty means 1.%d or later", deploy.OldestMinor, deploy.MutatingMinor, deploy.MutatingMinor))
+	cmd.Flags().BoolVar(&webhook, "webhook", false, "print a webhook of muster in place of mutating admission policies; muster serves it "+
+		"with --webhook-bind-address")
 	return cmd
 }
 

@@ -43,8 +43,8 @@ func addMutations(mgr ctrl.Manager, o Options, unfenced *rest.Config) error {
 	case err != nil:
 		return err
 	case mutations == deploy.ByControllers:
-		ctrl.Log.Info("The cluster has no mutating admission policies, which Kubernetes has from 1.36 on: queued Jobs are suspended and new nodes "+
-			"cordoned a moment after their creation, and pods must bring the node selector and toleration of their booking; "+
+		ctrl.Log.Info("The cluster has no mutating admission policies, which Kubernetes has from 1.36 on: queued Jobs are suspended and "+
+			"new nodes cordoned a moment after their creation, and pods must bring the node selector and toleration of their booking; "+
 			"--webhook-bind-address serves a webhook in their place", "see", "docs/kubernetes.md")
 		return nil
 	case mutations == deploy.ByPolicies:

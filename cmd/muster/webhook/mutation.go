@@ -25,6 +25,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -68,18 +69,18 @@ func newMutation(p *deploy.Policy, params client.Reader) (*mutation, error) {
 	}
 	options.HasPatchTypes = true
 	for i, c := range p.Spec.Mutations {
-		var compiled policycel.MutatingEvaluator
+		var expression policycel.ExpressionAccessor
+		patcher := patch.NewJSONPatcher
 		if c.JSONPatch != nil {
-			compiled = compiler.CompileMutatingEvaluator(&patch.JSONPatchCondition{Expression: c.JSONPatch.Expression}, options, environment.StoredExpressions)
-			m.patchers = append(m.patchers, patch.NewJSONPatcher(compiled))
+			expression = &patch.JSONPatchCondition{Expression: c.JSONPatch.Expression}
 		} else {
-			compiled = compiler.CompileMutatingEvaluator(&patch.ApplyConfigurationCondition{Expression: c.ApplyConfiguration.Expression}, options,
-				environment.StoredExpressions)
-			m.patchers = append(m.patchers, patch.NewApplyConfigurationPatcher(compiled))
+			expression, patcher = &patch.ApplyConfigurationCondition{Expression: c.ApplyConfiguration.Expression}, patch.NewApplyConfigurationPatcher
 		}
+		compiled := compiler.CompileMutatingEvaluator(expression, options, environment.StoredExpressions)
 		if err := errors.Join(compiled.CompilationErrors()...); err != nil {
 			return nil, fmt.Errorf("mutations[%d]: %w", i, err)
 		}
+		m.patchers = append(m.patchers, patcher(compiled))
 	}
 	return m, nil
 }
@@ -122,8 +123,8 @@ func (m *mutation) apply(ctx context.Context, r *admissionv1.AdmissionRequest) (
 	}
 	kind, resource := schema.GroupVersionKind(r.Kind), schema.GroupVersionResource(r.Resource)
 	attributes := &admission.VersionedAttributes{
-		Attributes: admission.NewAttributesRecord(object, old, kind, r.Namespace, r.Name, resource, r.SubResource, admission.Operation(r.Operation), nil,
-			r.DryRun != nil && *r.DryRun, &user.DefaultInfo{Name: r.UserInfo.Username, UID: r.UserInfo.UID, Groups: r.UserInfo.Groups}),
+		Attributes: admission.NewAttributesRecord(object, old, kind, r.Namespace, r.Name, resource, r.SubResource,
+			admission.Operation(r.Operation), nil, ptr.Deref(r.DryRun, false), &user.DefaultInfo{Name: r.UserInfo.Username, UID: r.UserInfo.UID, Groups: r.UserInfo.Groups}),
 		VersionedObject: object, VersionedOldObject: old, VersionedKind: kind,
 	}
 	ctx = m.compiler.CreateContext(ctx)
