@@ -55,7 +55,7 @@ func newMachine(group *v1alpha1.NodeGroup, token string, place int, fate pool.Ma
 			Node:         newNode(group, name, token),
 		},
 	}
-	m.Spec.Node.DeviceDelay = metav1.Duration{Duration: fate.DeviceDelay}
+	m.Spec.Node.DeviceDelay, m.Spec.Node.DevicesVanish = metav1.Duration{Duration: fate.DeviceDelay}, fate.Vanishes
 	return m
 }
 

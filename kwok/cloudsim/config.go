@@ -32,6 +32,9 @@ type Config struct {
 	TakeBacks []TakeBackFault `json:"takeBacks,omitempty"`
 	// Stops are the machines that a cloud stops by itself: each gets the first that hits it.
 	Stops []Stop `json:"stops,omitempty"`
+	// NodesStay are the machines whose Node objects outlive them, as in a cluster without a
+	// cloud-controller-manager: their kubelet is silent, and nothing deletes them.
+	NodesStay []NodeFault `json:"nodesStay,omitempty"`
 	// Lag is how long lists and lookups do not know yet of a new instance, as in
 	// clouds that are eventually consistent.
 	Lag metav1.Duration `json:"lag,omitempty"`
@@ -132,6 +135,15 @@ type Stop struct {
 	// After is how long the machine has run by then, For how long it is stopped; zero for ever.
 	After metav1.Duration `json:"after"`
 	For   metav1.Duration `json:"for,omitempty"`
+	// Notice is how long before that the node tells of it, by the labels and taints with which
+	// the cloud's agents do; zero for no notice.
+	Notice metav1.Duration `json:"notice,omitempty"`
+}
+
+// NodeFault is a mishap of nodes.
+type NodeFault struct {
+	Cloud v1alpha1.Provider `json:"cloud"`
+	Share `json:",inline"`
 }
 
 // Share is a part of a series, such as all take-backs. Neither field means all of it.
@@ -222,6 +234,11 @@ func (c *Config) Validate() error {
 	for i, s := range c.Stops {
 		if s.Percent < 0 || s.Percent > 100 {
 			return fmt.Errorf("stops[%d].percent is %d: it must be between 0 and 100", i, s.Percent)
+		}
+	}
+	for i, f := range c.NodesStay {
+		if f.Percent < 0 || f.Percent > 100 {
+			return fmt.Errorf("nodesStay[%d].percent is %d: it must be between 0 and 100", i, f.Percent)
 		}
 	}
 	for i, t := range c.Throttles {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,10 +25,10 @@ import (
 // it has booted, and keep. Where the API server cannot be reached it is tried again
 // after a pause.
 func (w *World) Join(ctx context.Context, kube client.Client, clock clock.WithTicker, failed func(error)) {
-	joined := map[string]bool{}
+	j := &joining{world: w, kube: kube, clock: clock, joined: map[string]bool{}, marked: map[string]int{}}
 	for {
 		changed, next := w.Changed()
-		if err := w.join(ctx, kube, joined); err != nil && ctx.Err() == nil {
+		if err := j.join(ctx); err != nil && ctx.Err() == nil {
 			failed(err)
 			next = clock.Now().Add(joinAgain)
 		}
@@ -50,33 +51,84 @@ func (w *World) Join(ctx context.Context, kube client.Client, clock clock.WithTi
 // joinAgain is how soon what the API server did not take is tried again.
 const joinAgain = time.Second
 
-func (w *World) join(ctx context.Context, kube client.Client, joined map[string]bool) error {
+// joining is what has been told to a cluster.
+type joining struct {
+	world *World
+	kube  client.Client
+	clock clock.PassiveClock
+	// joined are the instances that there is a Machine for, and marked how many of its notices
+	// each node bears.
+	joined map[string]bool
+	marked map[string]int
+}
+
+func (j *joining) join(ctx context.Context) error {
 	var errs []error
-	for _, in := range w.Instances(true) {
+	for _, in := range j.world.Instances(true) {
 		if in.Node == nil {
 			continue
 		}
 		m := machineOf(in)
 		there := in.Phase != Terminated && in.Phase != Stopped
 		switch {
-		case there && !joined[in.ID]:
+		case there && !j.joined[in.ID]:
 			if in.Phase == Pending && in.Pool.Cloud == v1alpha1.ProviderAWS && in.launch() == "" {
 				continue // a machine that an Auto Scaling group has launched is tagged a moment later
 			}
-			if err := kube.Create(ctx, m); err != nil && !apierrors.IsAlreadyExists(err) {
+			if err := j.kube.Create(ctx, m); err != nil && !apierrors.IsAlreadyExists(err) {
 				errs = append(errs, fmt.Errorf("have instance %s join: %w", in.ID, err))
 				continue
 			}
-			joined[in.ID] = true
-		case !there && joined[in.ID]:
-			if err := client.IgnoreNotFound(kube.Delete(ctx, m)); err != nil {
+			j.joined[in.ID] = true
+		case there:
+			if err := j.mark(ctx, m.Name, &in); err != nil {
+				errs = append(errs, fmt.Errorf("have the node of instance %s tell of its end: %w", in.ID, err))
+			}
+		case j.joined[in.ID]:
+			if err := j.leave(ctx, m, in.nodeStays && in.Phase == Terminated); err != nil {
 				errs = append(errs, fmt.Errorf("have instance %s leave: %w", in.ID, err))
 				continue
 			}
-			delete(joined, in.ID)
+			delete(j.joined, in.ID)
+			delete(j.marked, in.ID)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// leave takes the machine away, and its node with it, unless the node stays.
+func (j *joining) leave(ctx context.Context, m *kwokv1alpha1.Machine, nodeStays bool) error {
+	if nodeStays {
+		if err := client.IgnoreNotFound(j.abandon(ctx, m.Name)); err != nil {
+			return err
+		}
+	}
+	return client.IgnoreNotFound(j.kube.Delete(ctx, m))
+}
+
+// abandon leaves a node behind without a kubelet: KWOK keeps it no longer, it is no longer
+// the machine's, and it is taken to be unreachable, as node controllers do after a while.
+func (j *joining) abandon(ctx context.Context, name string) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		n := &corev1.Node{}
+		if err := j.kube.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {
+			return err
+		}
+		delete(n.Annotations, "kwok.x-k8s.io/node")
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, kwokv1alpha1.MachineGoneAnnotation, "true")
+		n.OwnerReferences = nil
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule})
+		if err := j.kube.Update(ctx, n); err != nil {
+			return err
+		}
+		for i := range n.Status.Conditions {
+			if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
+				c.Status, c.Reason, c.Message = corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status."
+				c.LastTransitionTime = metav1.NewTime(j.clock.Now())
+			}
+		}
+		return j.kube.Status().Update(ctx, n)
+	})
 }
 
 // Tags by which Muster attributes what it launches: those of AWS, and the labels of
@@ -116,7 +168,7 @@ func machineOf(in Instance) *kwokv1alpha1.Machine {
 	m.Spec.LaunchedAt = metav1.NewMicroTime(in.LaunchedAt)
 	m.Spec.BootDelay = metav1.Duration{Duration: in.fate.BootDelay}
 	m.Spec.Node = *in.Node.DeepCopy()
-	m.Spec.Node.DeviceDelay = metav1.Duration{Duration: in.fate.DeviceDelay}
+	m.Spec.Node.DeviceDelay, m.Spec.Node.DevicesVanish = metav1.Duration{Duration: in.fate.DeviceDelay}, in.fate.Vanishes
 	labels := map[string]string{corev1.LabelHostname: m.Name}
 	if len(m.Spec.Node.Devices) > 0 {
 		labels[kwokv1alpha1.DevicesLabel] = "true"

@@ -93,9 +93,12 @@ type Instance struct {
 	Reason string
 
 	fate pool.Machine
-	// halt is the next time that it is stopped, and off those before.
-	halt *span
-	off  []span
+	// halt is the next time that it is stopped, told so long before, and off those before.
+	halt   *span
+	notice time.Duration
+	off    []span
+	// nodeStays: its Node object outlives it.
+	nodeStays bool
 }
 
 // span is a time from its beginning to its end; zero for no end.
@@ -154,7 +157,8 @@ func (w *World) Launch(o Order) ([]Instance, *v1alpha1.KwokError) {
 			Pool: o.Pool, Group: o.Group, Tags: maps.Clone(o.Tags), Reservation: o.Reservation,
 			Phase: Pending, LaunchedAt: now, StartedAt: now, fate: fate,
 		}
-		in.halt = w.haltOf(in)
+		in.halt, in.notice = w.haltOf(in)
+		in.nodeStays = w.nodeStays(in)
 		if w.made++; i < len(o.IDs) {
 			in.ID = o.IDs[i]
 		} else {
@@ -275,7 +279,7 @@ func (w *World) EndReservation(id string) bool {
 }
 
 // haltOf is when the instance, the next that is made, will be stopped; nil for never.
-func (w *World) haltOf(in *Instance) *span {
+func (w *World) haltOf(in *Instance) (halt *span, notice time.Duration) {
 	for i := range w.config.Stops {
 		s := &w.config.Stops[i]
 		if s.Cloud == in.Pool.Cloud && s.hits(w.config.Seed, fmt.Sprintf("stop/%d", i), w.made) {
@@ -283,10 +287,22 @@ func (w *World) haltOf(in *Instance) *span {
 			if s.For.Duration > 0 {
 				out.to = out.from.Add(s.For.Duration)
 			}
-			return out
+			return out, s.Notice.Duration
 		}
 	}
-	return nil
+	return nil, 0
+}
+
+// nodeStays reports whether the Node object of the instance, the next that is made, will
+// outlive it.
+func (w *World) nodeStays(in *Instance) bool {
+	for i := range w.config.NodesStay {
+		f := &w.config.NodesStay[i]
+		if f.Cloud == in.Pool.Cloud && f.hits(w.config.Seed, fmt.Sprintf("node stays/%d", i), w.made) {
+			return true
+		}
+	}
+	return false
 }
 
 // Stop stops a running instance, which starts again after the pause; zero is for never.
@@ -499,6 +515,9 @@ func (i *Instance) turns() (out []time.Time) {
 	out = append(out, runs)
 	if i.halt != nil {
 		out = append(out, i.halt.from, i.halt.to)
+		for _, m := range i.marks() {
+			out = append(out, m.at)
+		}
 	}
 	if i.fate.ReclaimAfter != nil {
 		out = append(out, runs.Add(*i.fate.ReclaimAfter))

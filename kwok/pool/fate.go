@@ -4,12 +4,15 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 // machine is the fate of the machine with the given ordinal, launched at now.
 // Where several faults hit it, the earliest death and the earliest reclaim count,
-// and the delays of devices add up.
+// the delays of devices add up, and the first in the script makes them vanish.
 func (p Pool) machine(ordinal int64, now time.Time) Machine {
 	script := p.Script
 	m := Machine{
@@ -32,6 +35,10 @@ func (p Pool) machine(ordinal int64, now time.Time) Machine {
 			if fault.After != nil {
 				m.ReclaimAfter = earlier(m.ReclaimAfter, fault.After.Duration)
 			}
+		case v1alpha1.FaultDevicesVanish:
+			if m.Vanishes == nil {
+				m.Vanishes = &kwokv1alpha1.DeviceGap{After: orZero(fault.After), For: orZero(fault.For)}
+			}
 		case v1alpha1.FaultLateDevices:
 			if fault.After != nil {
 				m.DeviceDelay += fault.After.Duration
@@ -51,6 +58,13 @@ func (p Pool) hits(fault v1alpha1.KwokFault, index int, ordinal int64) bool {
 	default:
 		return true
 	}
+}
+
+func orZero(d *metav1.Duration) metav1.Duration {
+	if d == nil {
+		return metav1.Duration{}
+	}
+	return *d
 }
 
 func earlier(a *time.Duration, b time.Duration) *time.Duration {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"time"
 
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -44,6 +45,9 @@ type Machine struct {
 	// DeviceDelay is the time from the start of the device plugin's pod to its
 	// extended resources.
 	DeviceDelay time.Duration
+	// Vanishes is when its extended resources are not there for a while; nil machines keep
+	// them.
+	Vanishes *kwokv1alpha1.DeviceGap
 	// ReclaimAfter is the time from registration to its being taken away; nil
 	// machines stay.
 	ReclaimAfter *time.Duration

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -121,6 +122,12 @@ func TestLaunch(t *testing.T) {
 				{Type: v1alpha1.FaultLateDevices, After: at("10s")}, {Type: v1alpha1.FaultLateDevices, After: at("20s"), Percent: new(int32(100))}}},
 			count: 1,
 			want:  []Machine{{Ordinal: 0, DeviceDelay: 31 * time.Second}},
+		},
+		"devices vanish for a while, by the first fault that says so": {
+			script: faults(v1alpha1.KwokFault{Type: v1alpha1.FaultDevicesVanish, For: at("1m"), Machines: []int64{0}},
+				v1alpha1.KwokFault{Type: v1alpha1.FaultDevicesVanish, After: at("5m"), For: at("2m")}),
+			count: 2,
+			want:  []Machine{{Ordinal: 0, Vanishes: &kwokv1alpha1.DeviceGap{For: span("1m")}}, {Ordinal: 1, Vanishes: &kwokv1alpha1.DeviceGap{After: span("5m"), For: span("2m")}}},
 		},
 		"reclaims hit the machines launched in their time": {
 			script: faults(v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, After: at("1m"), Until: at("10s")}, v1alpha1.KwokFault{Type: v1alpha1.FaultReclaim, After: at("2m"), From: at("5s")}),

@@ -27,7 +27,7 @@ func Faster(g *v1alpha1.NodeGroup, speed int) *v1alpha1.NodeGroup {
 	times := []*metav1.Duration{&join, &idle, &g.Spec.Kwok.BootDelay, &g.Spec.Kwok.BootJitter, &g.Spec.Kwok.DeviceDelay}
 	for i := range g.Spec.Kwok.Faults {
 		f := &g.Spec.Kwok.Faults[i]
-		times = append(times, f.From, f.Until, f.After)
+		times = append(times, f.From, f.Until, f.After, f.For)
 	}
 	for _, t := range times {
 		if t != nil {

@@ -26,13 +26,20 @@ const DevicePluginLabel = "kwok.muster.dev/device-plugin"
 // resources, for the node selector of device plugins.
 const DevicesLabel = "kwok.muster.dev/devices"
 
-// Annotations of a node, written by the stages alone.
+// Annotations of a node, written by the stages and the simulated clouds alone.
 const (
 	// DevicesAnnotation holds the extended resources that the machine has, as
 	// JSON, and DeviceDelayAnnotation how long they take after the start of the
 	// device plugin.
 	DevicesAnnotation     = "kwok.muster.dev/devices"
 	DeviceDelayAnnotation = "kwok.muster.dev/device-delay"
+	// VanishAfterAnnotation and VanishForAnnotation say when the devices are gone for a while,
+	// and VanishedAnnotation is true meanwhile and over after that.
+	VanishAfterAnnotation = "kwok.muster.dev/devices-vanish-after"
+	VanishForAnnotation   = "kwok.muster.dev/devices-vanish-for"
+	VanishedAnnotation    = "kwok.muster.dev/devices-vanished"
+	// MachineGoneAnnotation marks a node that has outlived its machine.
+	MachineGoneAnnotation = "kwok.muster.dev/machine-gone"
 	// DevicePluginStartedAnnotation is when the device plugin's pod started.
 	DevicePluginStartedAnnotation = "kwok.muster.dev/device-plugin-started"
 	// ReclaimAtAnnotation is when the machine is taken away, and the node with it.

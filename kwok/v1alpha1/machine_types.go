@@ -97,6 +97,20 @@ type MachineNode struct {
 	// the devices are allocatable.
 	// +optional
 	DeviceDelay metav1.Duration `json:"deviceDelay,omitempty"`
+	// devicesVanish is a time in which the node offers none of its devices. Unset means that
+	// it keeps them.
+	// +optional
+	DevicesVanish *DeviceGap `json:"devicesVanish,omitempty"`
+}
+
+// DeviceGap is a time without devices, as when a kubelet or a device plugin restarts.
+type DeviceGap struct {
+	// after is the time from when the devices were first allocatable.
+	// +required
+	After metav1.Duration `json:"after"`
+	// for is how long they are gone.
+	// +required
+	For metav1.Duration `json:"for"`
 }
 
 // MachinePhase is where a machine is in its life.

@@ -334,7 +334,7 @@ type KwokPool struct {
 }
 
 // KwokFaultType is a way in which a simulated pool misbehaves.
-// +kubebuilder:validation:Enum=Dry;LaunchError;BootDeath;LateDevices;Reclaim
+// +kubebuilder:validation:Enum=Dry;LaunchError;BootDeath;LateDevices;DevicesVanish;Reclaim
 type KwokFaultType string
 
 const (
@@ -348,6 +348,10 @@ const (
 	// FaultLateDevices: the extended resources of a node are late by after, in addition to
 	// deviceDelay.
 	FaultLateDevices KwokFaultType = "LateDevices"
+	// FaultDevicesVanish: a node offers none of its extended resources for a while, as when its
+	// kubelet or its device plugin restarts. That begins when the time after has passed since
+	// they were there.
+	FaultDevicesVanish KwokFaultType = "DevicesVanish"
 	// FaultReclaim: a machine is reclaimed when the time after has passed since its
 	// registration.
 	FaultReclaim KwokFaultType = "Reclaim"
@@ -359,6 +363,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.type == 'LaunchError' || !has(self.error)",message="error belongs to faults of type LaunchError"
 // +kubebuilder:validation:XValidation:rule="self.type != 'LaunchError' || has(self.error)",message="a fault of type LaunchError needs the field error"
 // +kubebuilder:validation:XValidation:rule="self.type == 'Dry' || !has(self.holds)",message="holds belongs to faults of type Dry"
+// +kubebuilder:validation:XValidation:rule="(self.type == 'DevicesVanish') == has(self.__for__)",message="for belongs to faults of type DevicesVanish, and they need it"
 // +kubebuilder:validation:XValidation:rule="!(self.type in ['LateDevices', 'Reclaim']) || has(self.after)",message="faults of type LateDevices and Reclaim need the field after"
 // +kubebuilder:validation:XValidation:rule="!(self.type in ['Dry', 'LaunchError']) || !(has(self.machines) || has(self.percent))",message="faults of type Dry and LaunchError hit launches: give from and until, not machines or percent"
 type KwokFault struct {
@@ -396,9 +401,13 @@ type KwokFault struct {
 	// +kubebuilder:validation:Maximum=100
 	Percent *int32 `json:"percent,omitempty"`
 
-	// after is the delay in faults of type LateDevices and Reclaim.
+	// after is the delay in faults of type LateDevices, DevicesVanish and Reclaim.
 	// +optional
 	After *metav1.Duration `json:"after,omitempty"`
+
+	// for is how long a fault of type DevicesVanish lasts.
+	// +optional
+	For *metav1.Duration `json:"for,omitempty"`
 
 	// error that a launch fails with.
 	// +optional

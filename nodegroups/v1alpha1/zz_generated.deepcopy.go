@@ -408,6 +408,11 @@ func (in *KwokFault) DeepCopyInto(out *KwokFault) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
+	if in.For != nil {
+		in, out := &in.For, &out.For
+		*out = new(v1.Duration)
+		**out = **in
+	}
 	if in.Error != nil {
 		in, out := &in.Error, &out.Error
 		*out = new(KwokError)

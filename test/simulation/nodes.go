@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -62,6 +63,10 @@ func nodeOf(m *kwokv1alpha1.Machine) *corev1.Node {
 		devices, _ := json.Marshal(spec.Devices) // plain values
 		n.Annotations[kwokv1alpha1.DevicesAnnotation] = string(devices)
 		n.Annotations[kwokv1alpha1.DeviceDelayAnnotation] = spec.DeviceDelay.Duration.String()
+		if gap := spec.DevicesVanish; gap != nil {
+			n.Annotations[kwokv1alpha1.VanishAfterAnnotation] = gap.After.Duration.String()
+			n.Annotations[kwokv1alpha1.VanishForAnnotation] = gap.For.Duration.String()
+		}
 	}
 	if d := m.Spec.ReclaimAfter; d != nil {
 		n.Annotations[kwokv1alpha1.ReclaimAtAnnotation] = time.Now().Add(d.Duration).UTC().Format(metav1.RFC3339Micro)
@@ -147,12 +152,13 @@ func (w *world) offerDevices(n *corev1.Node, offer func(option)) {
 	if json.Unmarshal([]byte(n.Annotations[kwokv1alpha1.DevicesAnnotation]), &devices) != nil {
 		return
 	}
+	delay, _ := time.ParseDuration(n.Annotations[kwokv1alpha1.DeviceDelayAnnotation])
 	for name := range devices {
 		if _, there := n.Status.Allocatable[name]; there {
+			w.offerVanishing(n, devices, started.Add(delay), offer)
 			return
 		}
 	}
-	delay, _ := time.ParseDuration(n.Annotations[kwokv1alpha1.DeviceDelayAnnotation])
 	offer(option{key: "node " + n.Name + " gets its devices", at: started.Add(delay), within: kubeletTime, do: func() {
 		change(w.store, n, func(n *corev1.Node) {
 			for name, amount := range devices {
@@ -160,6 +166,33 @@ func (w *world) offerDevices(n *corev1.Node, offer func(option)) {
 			}
 		})
 	}})
+}
+
+// offerVanishing has the devices of a node, which came at a time, vanish for a while.
+func (w *world) offerVanishing(n *corev1.Node, devices corev1.ResourceList, came time.Time, offer func(option)) {
+	after, err := time.ParseDuration(n.Annotations[kwokv1alpha1.VanishAfterAnnotation])
+	if err != nil {
+		return
+	}
+	set := func(vanished string, amount func(resource.Quantity) resource.Quantity) func() {
+		return func() {
+			change(w.store, n, func(n *corev1.Node) {
+				n.Annotations[kwokv1alpha1.VanishedAnnotation] = vanished
+				for name, all := range devices {
+					n.Status.Capacity[name], n.Status.Allocatable[name] = amount(all), amount(all)
+				}
+			})
+		}
+	}
+	switch n.Annotations[kwokv1alpha1.VanishedAnnotation] {
+	case "":
+		offer(option{key: "the devices of node " + n.Name + " vanish", at: came.Add(after), within: kubeletTime,
+			do: set("true", func(resource.Quantity) resource.Quantity { return resource.Quantity{} })})
+	case "true":
+		pause, _ := time.ParseDuration(n.Annotations[kwokv1alpha1.VanishForAnnotation])
+		offer(option{key: "node " + n.Name + " has its devices back", at: came.Add(after + pause), within: kubeletTime,
+			do: set("over", func(all resource.Quantity) resource.Quantity { return all })})
+	}
 }
 
 // offerDaemon has a DaemonSet's pod appear on the node, bound.
