@@ -106,7 +106,7 @@ type Past struct {
 	Deferred time.Time
 }
 
-// ScaleDown is what to tidy up now.
+// Decision is what to tidy up now.
 type Decision struct {
 	// Adopt these nodes: their machines were launched by Muster, and they bear no
 	// mark of it yet.
@@ -154,7 +154,7 @@ type HeldUp struct {
 	Message string
 }
 
-// PlanScaleDown says what to tidy up in the fleet: cordons and labels that serve no request
+// Plan says what to tidy up in the fleet: cordons and labels that serve no request
 // any more, machines that no attempt owns, machines that stand idle.
 func Plan(f Fleet) Decision {
 	t := scaleDown{Fleet: &f, spare: map[string]int{}, strained: map[string]bool{}}
