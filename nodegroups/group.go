@@ -5,6 +5,7 @@ package nodegroups
 
 import (
 	"maps"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +40,8 @@ type Group struct {
 	Ledger *v1alpha1.Ledger
 	// Backoffs are the failures that keep launches waiting.
 	Backoffs []v1alpha1.Backoff
+	// GiveBackAtOnce is how many machines that seem lost a person lets go at once.
+	GiveBackAtOnce int
 }
 
 // DefaultPods is how many pods a machine takes whose template does not say.
@@ -63,6 +66,8 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		Ledger:          withAdvice(status.Ledger, status.Advice),
 		Backoffs:        status.Backoffs,
 	}
+	// What is no number approves nothing.
+	g.GiveBackAtOnce, _ = strconv.Atoi(ng.Annotations[v1alpha1.GiveBackAtOnceAnnotation])
 	g.Allocatable = lesser(g.Promised, status.Shape, ng.Spec.Template)
 	return g
 }

@@ -96,6 +96,7 @@ func observed(m *kwokv1alpha1.Machine) cloudprovider.Machine {
 		Group:      m.Spec.Group,
 		Launch:     m.Spec.Launch,
 		ProviderID: fmt.Sprintf("kwok://%s/%s", m.Spec.Group, m.Name),
+		Started:    m.CreationTimestamp.Time,
 		Reason:     m.Status.Reason,
 	}
 	switch m.Status.Phase {

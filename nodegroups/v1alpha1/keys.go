@@ -34,6 +34,10 @@ const (
 	ScaleDownDisabledAnnotation = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 	KeptAnnotation              = "muster.dev/kept-from-scale-down"
 
+	// GiveBackAtOnceAnnotation on a NodeGroup is how many machines may be terminated though
+	// their node has gone or is not Ready, where they are so many at once that Muster asks.
+	GiveBackAtOnceAnnotation = "muster.dev/give-back-at-once"
+
 	// BookedLabelPrefix, followed by the key of a request, labels the nodes that the request
 	// has booked, once its pods may be bound; the value is the request's namespace. An
 	// annotation of the same name, which is written first, has the booked amount.

@@ -512,7 +512,8 @@ type NodeGroupStatus struct {
 	Advice *Advice `json:"advice,omitempty"`
 
 	// conditions: Obtainable tells whether launches may be tried, TemplateMatches whether the
-	// nodes match spec.template, Sound whether nothing interferes with Muster.
+	// nodes match spec.template, Sound whether nothing interferes with Muster, NodesPresent
+	// whether machines that seem lost may be terminated.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -530,6 +531,9 @@ const (
 	// be bound to new nodes before Muster cordons them, or if Muster lacks a permission. Only
 	// discovered groups have it.
 	ConditionSound = "Sound"
+	// ConditionNodesPresent is False while so many machines of the group have lost their node,
+	// or have one that is not Ready, that none of them is terminated until a person decides.
+	ConditionNodesPresent = "NodesPresent"
 )
 
 // Advice is a cloud's own estimate of the next launch. It weighs as much as four launches,

@@ -140,6 +140,7 @@ func (m *Model) Fleet(now time.Time) scaledown.Fleet {
 				}
 			}
 		}
+		f.Missing = m.machines.missingNode(f.Unregistered, f.InFlight)
 		m.consumers.forget(now)
 	})
 	return f

@@ -19,8 +19,9 @@ type machines struct {
 	byKey map[machineKey]cloudprovider.Machine
 	// launched finds the machines of a launch, by its token.
 	launched index[string, machineKey]
-	// made is since when each of them is known.
-	made map[machineKey]time.Time
+	// made is since when each of them is known; served are those that have had a node since.
+	made   map[machineKey]time.Time
+	served map[machineKey]bool
 	// alive counts the machines of each group that have not ended.
 	alive map[string]int
 
@@ -44,19 +45,20 @@ func (r ref) machine() machineKey { return machineKey{r.group, r.name} }
 func newMachines() machines {
 	return machines{
 		byKey: map[machineKey]cloudprovider.Machine{}, launched: index[string, machineKey]{},
-		made: map[machineKey]time.Time{}, alive: map[string]int{},
+		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, alive: map[string]int{},
 		nodes: map[string]string{}, keys: map[string]machineKey{}, ended: map[string]bool{},
 		unregistered: index[types.UID, machineKey]{}, providerIDs: map[string]string{},
 	}
 }
 
-// set stores news of a machine. States only grow, so old news changes nothing; nor is
+// set stores news of a machine. States only grow until it is started again, so old news changes nothing; nor is
 // a launch forgotten, which some clouds tell later than the machine. Listed reports whether
 // its NodeGroup is there.
 func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) effect {
 	key := machineKey{c.Group, c.Name}
 	if c.State == cloudprovider.Gone {
 		delete(ms.made, key)
+		delete(ms.served, key)
 		return ms.remove(key, listed)
 	}
 	old, known := ms.byKey[key]
@@ -65,10 +67,12 @@ func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) eff
 	}
 	if known {
 		c.Launch, c.Hold = cmp.Or(c.Launch, old.Launch), c.Hold && old.Hold
-		if c.State <= old.State && c.Launch == old.Launch && c.Hold == old.Hold {
-			return unchanged
+		if !c.Restarted(old) {
+			if c.State <= old.State && c.Launch == old.Launch && c.Hold == old.Hold {
+				return unchanged
+			}
+			c.State = max(c.State, old.State)
 		}
-		c.State = max(c.State, old.State)
 	}
 	ms.put(key, c, listed)
 	return changed
@@ -151,6 +155,9 @@ func (ms *machines) relink(key machineKey, c cloudprovider.Machine, listed bool)
 	_, known := ms.byKey[key]
 	alive := known && c.State < cloudprovider.Terminated
 	_, hasNode := ms.nodes[c.ProviderID]
+	if known && hasNode {
+		ms.served[key] = true
+	}
 	ms.unregistered.set(state.TokenUID(c.Launch), key, alive && !hasNode)
 	if other, ok := ms.keys[c.ProviderID]; ok && other != key {
 		return // another NodeGroup lists it now
@@ -215,6 +222,23 @@ func (ms *machines) withoutNode() (out []cloudprovider.Machine) {
 		}
 	}
 	sortMachines(out)
+	return out
+}
+
+// joinsWithin is how long after its start a machine has its node, as far as can be told
+// without having seen it: one that was older when it became known may have had one.
+const joinsWithin = 10 * time.Minute
+
+// missingNode are those of the machines without a node that have had one, or may have, and
+// that no attempt in flight waits for.
+func (ms *machines) missingNode(list []cloudprovider.Machine, inFlight map[string]bool) (out []cloudprovider.Machine) {
+	for _, m := range list {
+		key := machineKey{m.Group, m.Name}
+		old := !ms.made[key].Before(m.Started.Add(joinsWithin))
+		if m.State == cloudprovider.Running && m.Launch != "" && !inFlight[m.Launch] && (ms.served[key] || old) {
+			out = append(out, m)
+		}
+	}
 	return out
 }
 

@@ -350,6 +350,55 @@ func TestAMachineThatIsGoneStaysGone(t *testing.T) {
 	}
 }
 
+// A cloud may stop a machine and start it again, as for maintenance of its host.
+func TestAMachineThatIsStartedAgainIsThere(t *testing.T) {
+	began := noon
+	m, _ := newModel()
+	machine := cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "kwok://a", Launch: "gone-1", State: cloudprovider.Running, Started: began}
+	counted := func() int { return len(m.Fleet(noon).Unregistered) }
+	m.SetMachine(machine)
+	stopped := machine
+	stopped.State, stopped.Kept = cloudprovider.Terminated, true
+	if m.SetMachine(stopped); counted() != 0 {
+		t.Errorf("%d machines count while it is stopped, want none", counted())
+	}
+	if m.SetMachine(machine); counted() != 0 {
+		t.Error("old news start it again")
+	}
+	machine.Started, machine.State = began.Add(time.Hour), cloudprovider.Booting
+	if m.SetMachine(machine); counted() != 1 {
+		t.Errorf("%d machines count once it was started again, want 1", counted())
+	}
+}
+
+// What had a node may run pods, so it matters whether a machine has never had one.
+func TestMachinesThatMissTheirNode(t *testing.T) {
+	began := noon
+	for _, tc := range []struct {
+		name    string
+		started time.Time
+		change  func(m *Model, v *version)
+		want    bool
+	}{
+		{"one that has just been started", began, func(*Model, *version) {}, false},
+		{"one that was older when it became known", began.Add(-time.Hour), func(*Model, *version) {}, true},
+		{"one of unknown age", time.Time{}, func(*Model, *version) {}, true},
+		{"one whose node was deleted", began, func(m *Model, v *version) {
+			n := v.node(func(n *corev1.Node) { n.Spec.ProviderID = "kwok://a" })
+			m.Set(n)
+			m.Delete(n)
+		}, true},
+	} {
+		m, v := newModel()
+		m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "kwok://a", Launch: "gone-1", State: cloudprovider.Running, Started: tc.started})
+		tc.change(m, v)
+		f := m.Fleet(noon)
+		if got := len(f.Missing) == 1; len(f.Unregistered) != 1 || got != tc.want {
+			t.Errorf("%s: missing its node is %t, want %t", tc.name, got, tc.want)
+		}
+	}
+}
+
 // Some clouds tell of a machine before they tell of its launch, and may forget it in a
 // later list for a moment.
 func TestALaunchThatIsToldLaterIsKept(t *testing.T) {

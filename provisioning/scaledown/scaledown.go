@@ -43,9 +43,11 @@ const (
 	offerBound = 10 * time.Second
 	// offerAgain is how soon it is looked again whether they have been.
 	offerAgain = 500 * time.Millisecond
-	// unregisteredBound is how long a machine may be without the node that it has had: to
-	// delete a node and restart its kubelet is a remedy that people use.
+	// unregisteredBound is how long a machine that no attempt waits for may be without a
+	// node, and MissingBound how long if it has had one: to delete a node and restart its
+	// kubelet is a remedy that people use, and its pods run on.
 	unregisteredBound = 20 * time.Second
+	MissingBound      = 10 * time.Minute
 	// strangerBound is how long a node that was born cordoned waits for a machine to
 	// be known that Muster has launched: lists of clouds are late. One that is none of
 	// Muster's is opened then.
@@ -72,6 +74,9 @@ type Fleet struct {
 	InFlight map[string]bool
 	// Unregistered machines have not ended and have no node, by group and name.
 	Unregistered []cloudprovider.Machine
+	// Missing are those of them that have had a node, as far as is known, and that no
+	// attempt in flight waits for.
+	Missing []cloudprovider.Machine
 	// Undecided reports whether some request that waits for capacity is about to be
 	// decided.
 	Undecided bool
@@ -124,6 +129,8 @@ type Decision struct {
 	TakeBack []Return
 	// HeldUp machines could not be given back; their nodes are among Lift.
 	HeldUp []HeldUp
+	// Doubts are those by group that keep machines from going until a person decides.
+	Doubts map[string]Doubt
 	// Past is for the next look.
 	Past Past
 	// At is when to look again even if nothing changes; zero for never.
@@ -157,13 +164,22 @@ type HeldUp struct {
 // Plan says what to tidy up in the fleet: cordons and labels that serve no request
 // any more, machines that no attempt owns, machines that stand idle.
 func Plan(f Fleet) Decision {
-	t := scaleDown{Fleet: &f, spare: map[string]int{}, strained: map[string]bool{}}
+	t := scaleDown{Fleet: &f, doubts: InDoubt(f.Snapshot, f.Missing), spare: map[string]int{}, strained: map[string]bool{}}
+	t.u.Doubts = map[string]Doubt{}
 	t.u.Past = Past{Leaving: map[string]time.Time{}, Spared: map[string]time.Time{}, Unregistered: map[string]time.Time{}}
 	for _, n := range t.walk() {
 		t.node(n)
 	}
 	for _, m := range f.Unregistered {
 		t.unregistered(m)
+	}
+	for group, d := range t.doubts {
+		if !d.At.IsZero() {
+			t.again(d.At)
+		}
+		if d.Braked() {
+			t.u.Doubts[group] = d
+		}
 	}
 	t.offer()
 	t.relieve()
@@ -176,6 +192,8 @@ func Plan(f Fleet) Decision {
 type scaleDown struct {
 	*Fleet
 	u Decision
+	// doubts are those about the machines of each group.
+	doubts map[string]Doubt
 	// spare is by how many machines each group is above its minimum once those that
 	// are leaving have left.
 	spare map[string]int
@@ -305,6 +323,7 @@ func (t *scaleDown) leaving(n *state.Node) {
 	switch bound := since.Add(drainBound); {
 	case n.Machine == nil:
 		// It goes by itself.
+	case isInDoubt(n, t.Now) && t.doubts[n.Machine.Group].Braked():
 	case !n.Vacant(t.Now) || n.Kept || t.spare[n.Machine.Group] < 0:
 		t.keep(n)
 	case t.Now.Before(settled):
@@ -324,6 +343,9 @@ func (t *scaleDown) leaving(n *state.Node) {
 // open is a node that any pod may use. Machines of a NodeGroup that has been
 // deleted are Muster's to give back only if it has launched them.
 func (t *scaleDown) open(n *state.Node) {
+	if isInDoubt(n, t.Now) && t.doubts[n.Machine.Group].Braked() {
+		return
+	}
 	timeout := nodegroups.DefaultIdleTimeout
 	if g := t.FindGroup(n.Machine.Group); g != nil {
 		timeout = g.IdleTimeout
@@ -370,8 +392,16 @@ func (t *scaleDown) unregistered(m cloudprovider.Machine) {
 			since = t.Now
 		}
 		t.u.Past.Unregistered[key] = since
-		if at := since.Add(unregisteredBound); t.Now.Before(at) {
+		missing := slices.ContainsFunc(t.Missing, func(o cloudprovider.Machine) bool { return o.Group == m.Group && o.Name == m.Name })
+		bound := unregisteredBound
+		if missing {
+			bound = MissingBound
+		}
+		if at := since.Add(bound); t.Now.Before(at) {
 			t.again(at)
+			return
+		}
+		if missing && t.doubts[m.Group].Braked() {
 			return
 		}
 	}

@@ -76,10 +76,11 @@ type Controller struct {
 	Clock   clock.WithTicker
 
 	// past is what the last look left to remember, evictions those that were tried,
-	// failed the groups that did not take machines back.
+	// failed the groups that did not take machines back, doubted those whose doubt was told.
 	past      scaledown.Past
 	evictions map[types.UID]scaledown.Eviction
 	failed    map[string]failure
+	doubted   map[string]bool
 }
 
 // failure is how long a group is left alone, and until when.
@@ -150,6 +151,15 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 		}
 	}()
 	c.past = u.Past
+	for group, d := range u.Doubts {
+		if !c.doubted[group] {
+			c.tell(corev1.EventTypeWarning, group, "GiveBackBraked", d.String())
+		}
+	}
+	c.doubted = map[string]bool{}
+	for group := range u.Doubts {
+		c.doubted[group] = true
+	}
 	for _, h := range u.HeldUp {
 		c.tell(corev1.EventTypeWarning, h.Machine.Group, "GiveBackHeldUp", h.Message)
 	}

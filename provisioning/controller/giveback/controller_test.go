@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -454,10 +455,88 @@ func TestAMachineWhoseNodeWasDeletedIsTakenBack(t *testing.T) {
 		w.delete(n)
 		w.pass(time.Hour)
 		w.tells(
-			"1m20s machines a of group gpu taken back",
-			"1m20s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
+			"11m0s machines a of group gpu taken back",
+			"11m0s MachinesGivenBack of *v1alpha1.NodeGroup gpu: 1 idle or orphaned machines were terminated",
 		)
 	})
+}
+
+// What is true of one machine is hardly true of two hundred at once. Their pods run on, and a
+// person decides.
+func TestManyMachinesThatSeemLostAreKept(t *testing.T) {
+	const many = 200
+	names := make([]string, many)
+	for i := range names {
+		names[i] = fmt.Sprintf("m%03d", i)
+	}
+	unready := func(n *corev1.Node) {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.Now()}}
+	}
+	const told = "GiveBackBraked of *v1alpha1.NodeGroup gpu: "
+	for _, tc := range []struct {
+		name string
+		// there tells that the nodes are there at first, trouble what befalls them.
+		there   bool
+		trouble func(w *world, n *corev1.Node)
+		want    string
+	}{
+		{"etcd restored to before they joined, by a process that starts", false, nil, "3s " + told + "200 of 200 machines"},
+		{"nodes deleted", true, func(w *world, n *corev1.Node) { w.delete(n) }, "1m0.2s " + told + "200 of 200 machines"},
+		{"a network between them and the API server that is down", true, func(w *world, n *corev1.Node) {
+			unready(n)
+			if err := w.client.Status().Update(t.Context(), n); err != nil {
+				w.Fatal(err)
+			}
+			w.sync()
+		}, "2m0s " + told + "0 of 200 machines of the group have lost their node, and 200 have one that is not Ready"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g := newGroup("gpu")
+			g.Spec.MaxNodes = many
+			objects := []client.Object{g}
+			nodes := make([]*corev1.Node, many)
+			for i := range nodes {
+				if nodes[i] = newNode(names[i], g); tc.there {
+					objects = append(objects, nodes[i])
+				}
+			}
+			live(t, clock.RealClock{}, objects, func(w *world) {
+				w.machines("gpu", names...)
+				w.pass(time.Minute)
+				for _, n := range nodes {
+					if tc.trouble != nil {
+						tc.trouble(w, n)
+					}
+				}
+				w.pass(2 * time.Hour)
+				w.mu.Lock()
+				story := slices.Clone(w.story)
+				w.story = nil
+				w.mu.Unlock()
+				if len(story) != 1 || !strings.HasPrefix(story[0], tc.want) {
+					t.Errorf("the story begins %q and has %d events, want %q alone", story[:min(len(story), 3)], len(story), tc.want)
+					return
+				}
+
+				approved := g.DeepCopy()
+				approved.Annotations = map[string]string{v1alpha1.GiveBackAtOnceAnnotation: strconv.Itoa(many)}
+				if err := w.client.Patch(t.Context(), approved, client.MergeFrom(g)); err != nil {
+					t.Fatal(err)
+				}
+				w.sync()
+				w.pass(time.Hour)
+				gone := 0
+				for _, told := range w.story {
+					if strings.Contains(told, "taken back") {
+						gone += strings.Count(told, ",") + 1
+					}
+				}
+				if gone != many {
+					t.Errorf("%d machines went once a person had approved it, want %d", gone, many)
+				}
+			})
+		})
+	}
 }
 
 // slow is a clock by which each look takes a second.

@@ -62,17 +62,17 @@ func (c *Controller) Start(ctx context.Context) error {
 // zero if none will.
 func (c *Controller) pass(ctx context.Context) (next time.Time) {
 	now := c.Clock.Now()
-	s := c.Model.Snapshot(now)
-	counts := count(s)
-	for i := range s.Groups {
-		name := s.Groups[i].Name
+	fleet := c.Model.Fleet(now)
+	counts := count(&fleet)
+	for i := range fleet.Groups {
+		name := fleet.Groups[i].Name
 		old := c.Model.Group(name)
 		if old == nil {
 			continue
 		}
 		updated := old.DeepCopy()
 		updated.Status = c.Model.Learned(name)
-		updated.Status.Machines = int32(s.Groups[i].Machines)
+		updated.Status.Machines = int32(fleet.Groups[i].Machines)
 		next = earliest(next, renew(updated, counts[name], now))
 		c.Discovery.renew(updated, now)
 		if equality.Semantic.DeepEqual(old.Status, updated.Status) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/scaledown"
 )
 
 // nodeCount is what there is of a group's nodes.
@@ -20,11 +20,16 @@ type nodeCount struct {
 	booked int32
 	// ready are the nodes that are Ready.
 	ready []nodegroups.SeenNode
+	// doubt is about its machines.
+	doubt scaledown.Doubt
 }
 
 // count counts the nodes of all groups in one walk.
-func count(s *planner.Snapshot) map[string]nodeCount {
-	counts := map[string]nodeCount{}
+func count(f *scaledown.Fleet) map[string]nodeCount {
+	s, counts := f.Snapshot, map[string]nodeCount{}
+	for name, doubt := range scaledown.InDoubt(s, f.Missing) {
+		counts[name] = nodeCount{doubt: doubt}
+	}
 	for n := range s.Nodes.All() {
 		if n.Group == "" {
 			continue
@@ -55,6 +60,7 @@ func renew(g *v1alpha1.NodeGroup, nodes nodeCount, now time.Time) (again time.Ti
 	return earliest(
 		setObtainable(g, now),
 		setTemplateMatches(g, nodes.ready, now),
+		setNodesPresent(g, nodes.doubt, now),
 		nodegroups.ForgottenAt(g.Status.Shape),
 	)
 }
@@ -144,6 +150,23 @@ func setTemplateMatches(g *v1alpha1.NodeGroup, ready []nodegroups.SeenNode, now 
 	}
 	meta.SetStatusCondition(&g.Status.Conditions, condition)
 	return again
+}
+
+// setNodesPresent says whether machines that seem lost are terminated. A group that never
+// had many of them has no such condition.
+// It returns when there may be more of them.
+func setNodesPresent(g *v1alpha1.NodeGroup, d scaledown.Doubt, now time.Time) (again time.Time) {
+	condition := metav1.Condition{
+		Type: v1alpha1.ConditionNodesPresent, Status: metav1.ConditionTrue, Reason: "FewMissing",
+		Message: "Few machines of the group seem lost", ObservedGeneration: g.Generation, LastTransitionTime: metav1.NewTime(now),
+	}
+	if d.Braked() {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, "ManyMissing", d.String()
+	} else if meta.FindStatusCondition(g.Status.Conditions, condition.Type) == nil {
+		return d.At
+	}
+	meta.SetStatusCondition(&g.Status.Conditions, condition)
+	return d.At
 }
 
 // earliest is the first of the times, those that are zero left out.

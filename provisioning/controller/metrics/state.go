@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/scaledown"
 )
 
 // snapshot shows how things stand when it is asked.
@@ -77,6 +78,10 @@ var (
 		"What machines have cost in USD, each second at the price that its group had, by those who paid for them then, as "+
 			"muster_spend_usd_per_hour has it.",
 		[]string{"namespace", "queue"}, nil)
+	doubted = prometheus.NewDesc("muster_group_machines_in_doubt",
+		"Machines that are not terminated though they have lost their node, or have one that is not Ready, because they are too many of the "+
+			"group: a person has to decide. 0 where there are few.",
+		[]string{"group"}, nil)
 	budgetLimit = prometheus.NewDesc("muster_budget_limit_usd",
 		"What may be spent of a budget in its period in USD, by CapacityPolicy and by the name of the budget in it.",
 		[]string{"policy", "budget"}, nil)
@@ -96,7 +101,7 @@ var (
 // Describe implements prometheus.Collector.
 func (s *snapshot) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		groups, prices, chance, evidence, evidenceAt, machines, lived, paid, unused, unusedCost, spend, spent, requests,
+		groups, prices, chance, evidence, evidenceAt, machines, lived, paid, unused, unusedCost, spend, spent, requests, doubted,
 		budgetLimit, budgetSpent, budgetCommitted,
 	} {
 		to <- d
@@ -113,6 +118,7 @@ func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fleet := s.model.Fleet(now)
+	doubts := scaledown.InDoubt(fleet.Snapshot, fleet.Missing)
 	for i := range fleet.Groups {
 		g := &fleet.Groups[i]
 		if ng := s.model.Group(g.Name); ng != nil {
@@ -121,6 +127,11 @@ func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 		gauge(to, prices, usd(g.MicroUSDPerHour), g.Name)
 		gauge(to, chance, float64(g.Chance(1, now))/1000, g.Name)
 		collectEvidence(to, g.Name, g.Ledger)
+		inDoubt := 0
+		if d := doubts[g.Name]; d.Braked() {
+			inDoubt = d.Missing + d.Unready
+		}
+		gauge(to, doubted, float64(inDoubt), g.Name)
 		for _, p := range cost.Purposes { // a series that comes and goes is hard to read
 			if post := (cost.Post{Group: g.Name, Purpose: p}); amounts[post] == (cost.Amount{}) {
 				amounts[post] = cost.Amount{}

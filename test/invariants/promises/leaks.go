@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-dev/muster/provisioning/scaledown"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -173,6 +174,9 @@ func (c *Checker) judgeIdle(u unit, since time.Time) {
 	}
 	if u.machine != nil {
 		since = later(later(since, u.machine.needed), u.machine.busy)
+		if u.node == nil && !u.machine.busy.IsZero() {
+			since = since.Add(scaledown.MissingBound) // its node may come back
+		}
 	}
 	since = later(since.Add(g.idle), later(g.spare, g.changed))
 	if c.overdueAnew(since, c.resumed.Add(g.idle), c.config.IdleBound) {

@@ -1,0 +1,59 @@
+package scaledown
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+func TestDoubt(t *testing.T) {
+	for _, tc := range []struct {
+		doubt Doubt
+		want  bool
+	}{
+		{Doubt{Missing: 3, Of: 3}, false},
+		{Doubt{Missing: 2, Unready: 2, Of: 4}, true},
+		{Doubt{Missing: 10, Unready: 10, Of: 200}, false},
+		{Doubt{Missing: 10, Unready: 11, Of: 200}, true},
+		{Doubt{Missing: 21, Of: 200, Approved: 20}, true},
+		{Doubt{Missing: 21, Of: 200, Approved: 21}, false},
+	} {
+		if got := tc.doubt.Braked(); got != tc.want {
+			t.Errorf("%+v: braked is %t, want %t", tc.doubt, got, tc.want)
+		}
+	}
+}
+
+// Machines of one group that are in doubt do not keep what nobody doubts.
+func TestTheBrakeIsOfAGroupAndOfDoubt(t *testing.T) {
+	long := noon.Add(-time.Hour)
+	lost := state.Node{UnreadySince: long, IdleSince: long}
+	f := fleet(lost, lost, lost, lost, state.Node{IdleSince: long}, state.Node{UnreadySince: noon.Add(-10 * time.Second), IdleSince: long})
+	for i := range 4 {
+		f.Unregistered = append(f.Unregistered, machineOf(fmt.Sprint("orphan", i), token)...)
+	}
+	f.Unregistered[3].State = cloudprovider.Booting
+	f.Past.Unregistered = map[string]time.Time{"gpu/orphan0": long, "gpu/orphan1": long, "gpu/orphan2": long}
+	f.Missing = f.Unregistered[:1]
+	got := Plan(f)
+	if d := got.Doubts["gpu"]; d.Unready != 4 || d.Missing != 1 || d.Of != 7 || !d.At.Equal(noon.Add(50*time.Second)) {
+		t.Errorf("in doubt: %+v", d)
+	}
+	if fmt.Sprint(got.Cordon) != "[e f]" {
+		t.Errorf("nodes %v are to go, want the idle e and f", got.Cordon)
+	}
+	var back []string
+	for _, r := range got.TakeBack {
+		back = append(back, r.Name)
+	}
+	if fmt.Sprint(back) != "[orphan1 orphan2 orphan3]" {
+		t.Errorf("machines %v are taken back, want those that have never had a node", back)
+	}
+	f.Groups[0].GiveBackAtOnce = 5
+	if got := Plan(f); len(got.Cordon) != 6 || len(got.TakeBack) != 4 || len(got.Doubts) != 0 {
+		t.Errorf("approved: %d nodes and %d machines go with doubts %v, want all", len(got.Cordon), len(got.TakeBack), got.Doubts)
+	}
+}
