@@ -24,69 +24,98 @@ const (
 	nowhereTemplate = "lt-00000000000000000"
 )
 
-// permission is what a call needs, and a try of the call that changes nothing.
+// permission is what a call needs, where the policy grants it, and a try of the call that changes
+// nothing. Those in the scopes of what bears the cluster's tag can be tried only on something
+// there; nil is for those that cannot be tried at all.
 type permission struct {
-	name string
-	try  func(context.Context, *Provider) error
+	name  string
+	scope scope
+	try   func(context.Context, *Provider, *target) error
+}
+
+// target is what there is to try permissions on; empty for nothing.
+type target struct {
+	// group of the cluster, a machine in it, and a machine and a reservation of Muster's.
+	group                        *asgtypes.AutoScalingGroup
+	member, machine, reservation string
 }
 
 var permissions = []permission{
-	{"autoscaling:CreateOrUpdateTags", func(ctx context.Context, p *Provider) error {
-		_, err := p.autoscaling.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{Tags: nowhereTags})
+	{"autoscaling:CreateOrUpdateTags", ofGroups, func(ctx context.Context, p *Provider, t *target) error {
+		if t.group == nil || clusterOf(t.group) == "" {
+			return nil
+		}
+		// The group has this tag.
+		_, err := p.autoscaling.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{
+			Tags: []asgtypes.Tag{groupTagOf(t.group, clusterUIDTag, p.config.ClusterUID)},
+		})
 		return err
 	}},
-	{"autoscaling:DeleteTags", func(ctx context.Context, p *Provider) error {
-		_, err := p.autoscaling.DeleteTags(ctx, &autoscaling.DeleteTagsInput{Tags: nowhereTags})
+	{"autoscaling:DeleteTags", ofGroups, func(ctx context.Context, p *Provider, t *target) error {
+		if t.group == nil {
+			return nil
+		}
+		_, err := p.autoscaling.DeleteTags(ctx, &autoscaling.DeleteTagsInput{Tags: []asgtypes.Tag{groupTagOf(t.group, intentTag+nowhere, "")}})
 		return err
 	}},
-	{"autoscaling:DescribeAutoScalingGroups", func(ctx context.Context, p *Provider) error {
+	{"autoscaling:DescribeAutoScalingGroups", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.autoscaling.DescribeAutoScalingGroups(ctx,
 			&autoscaling.DescribeAutoScalingGroupsInput{AutoScalingGroupNames: []string{nowhere}})
 		return err
 	}},
-	{"autoscaling:DescribeAutoScalingInstances", func(ctx context.Context, p *Provider) error {
+	{"autoscaling:DescribeAutoScalingInstances", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.autoscaling.DescribeAutoScalingInstances(ctx,
 			&autoscaling.DescribeAutoScalingInstancesInput{InstanceIds: []string{nowhereInstance}})
 		return err
 	}},
-	{"autoscaling:DescribeInstanceRefreshes", func(ctx context.Context, p *Provider) error {
+	{"autoscaling:DescribeInstanceRefreshes", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.autoscaling.DescribeInstanceRefreshes(ctx,
 			&autoscaling.DescribeInstanceRefreshesInput{AutoScalingGroupName: aws.String(nowhere)})
 		return err
 	}},
-	{"autoscaling:DescribePolicies", func(ctx context.Context, p *Provider) error {
+	{"autoscaling:DescribePolicies", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.autoscaling.DescribePolicies(ctx, &autoscaling.DescribePoliciesInput{MaxRecords: aws.Int32(1)})
 		return err
 	}},
-	{"autoscaling:DescribeScheduledActions", func(ctx context.Context, p *Provider) error {
+	{"autoscaling:DescribeScheduledActions", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.autoscaling.DescribeScheduledActions(ctx, &autoscaling.DescribeScheduledActionsInput{MaxRecords: aws.Int32(1)})
 		return err
 	}},
-	{"autoscaling:LaunchInstances", func(ctx context.Context, p *Provider) error {
+	{"autoscaling:LaunchInstances", ofGroups, func(ctx context.Context, p *Provider, t *target) error {
+		if t.group == nil {
+			return nil
+		}
 		_, err := p.autoscaling.LaunchInstances(ctx, &autoscaling.LaunchInstancesInput{
-			AutoScalingGroupName: aws.String(nowhere), RequestedCapacity: aws.Int32(1), RetryStrategy: asgtypes.RetryStrategyNone,
+			AutoScalingGroupName: t.group.AutoScalingGroupName, AvailabilityZones: []string{nowhere}, ClientToken: aws.String(nowhere),
+			RequestedCapacity: aws.Int32(1), RetryStrategy: asgtypes.RetryStrategyNone,
 		})
 		return err
 	}},
-	{"autoscaling:TerminateInstanceInAutoScalingGroup", func(ctx context.Context, p *Provider) error {
+	{"autoscaling:TerminateInstanceInAutoScalingGroup", ofGroups, func(ctx context.Context, p *Provider, t *target) error {
+		if t.group == nil {
+			return nil
+		}
 		_, err := p.autoscaling.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
-			AutoScalingGroupName: aws.String(nowhere), InstanceIds: []string{nowhereInstance}, ShouldDecrementDesiredCapacity: aws.Bool(true),
+			AutoScalingGroupName: t.group.AutoScalingGroupName, InstanceIds: []string{nowhereInstance}, ShouldDecrementDesiredCapacity: aws.Bool(true),
 		})
 		return err
 	}},
-	{"ec2:CancelCapacityReservation", func(ctx context.Context, p *Provider) error {
+	{"ec2:CancelCapacityReservation", ofLaunches, func(ctx context.Context, p *Provider, t *target) error {
+		if t.reservation == "" {
+			return nil
+		}
 		_, err := p.ec2.CancelCapacityReservation(ctx, &ec2.CancelCapacityReservationInput{DryRun: aws.Bool(true),
-			CapacityReservationId: aws.String("cr-00000000000000000")})
+			CapacityReservationId: aws.String(t.reservation)})
 		return err
 	}},
-	{"ec2:CreateCapacityReservation", func(ctx context.Context, p *Provider) error {
+	{"ec2:CreateCapacityReservation", launches, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.ec2.CreateCapacityReservation(ctx, &ec2.CreateCapacityReservationInput{
 			DryRun: aws.Bool(true), InstanceCount: aws.Int32(1), InstanceType: aws.String("g6.xlarge"),
 			InstancePlatform: ec2types.CapacityReservationInstancePlatformLinuxUnix, AvailabilityZone: aws.String(p.config.Region + "a"),
 		})
 		return err
 	}},
-	{"ec2:CreateFleet", func(ctx context.Context, p *Provider) error {
+	{"ec2:CreateFleet", launches, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.ec2.CreateFleet(ctx, &ec2.CreateFleetInput{
 			DryRun: aws.Bool(true), Type: ec2types.FleetTypeInstant,
 			LaunchTemplateConfigs: []ec2types.FleetLaunchTemplateConfigRequest{{
@@ -97,70 +126,87 @@ var permissions = []permission{
 		})
 		return err
 	}},
-	{"ec2:CreateTags", func(ctx context.Context, p *Provider) error {
+	{"ec2:CreateTags", ofMembers, func(ctx context.Context, p *Provider, t *target) error {
+		if t.member == "" {
+			return nil
+		}
 		_, err := p.ec2.CreateTags(ctx, &ec2.CreateTagsInput{
-			DryRun: aws.Bool(true), Resources: []string{nowhereInstance}, Tags: tagList(map[string]string{launchTag: nowhere}),
+			DryRun: aws.Bool(true), Resources: []string{t.member}, Tags: tagList(p.tags(nowhere, nowhere, nowhere, nowhere)),
 		})
 		return err
 	}},
-	{"ec2:DescribeCapacityReservations", func(ctx context.Context, p *Provider) error {
+	{"ec2:DescribeCapacityReservations", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.ec2.DescribeCapacityReservations(ctx, &ec2.DescribeCapacityReservationsInput{DryRun: aws.Bool(true)})
 		return err
 	}},
-	{"ec2:DescribeInstanceTypeOfferings", func(ctx context.Context, p *Provider) error {
+	{"ec2:DescribeInstanceTypeOfferings", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.ec2.DescribeInstanceTypeOfferings(ctx, &ec2.DescribeInstanceTypeOfferingsInput{DryRun: aws.Bool(true)})
 		return err
 	}},
-	{"ec2:DescribeInstanceTypes", func(ctx context.Context, p *Provider) error {
+	{"ec2:DescribeInstanceTypes", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.ec2.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{DryRun: aws.Bool(true)})
 		return err
 	}},
-	{"ec2:DescribeInstances", func(ctx context.Context, p *Provider) error {
+	{"ec2:DescribeInstances", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{DryRun: aws.Bool(true)})
 		return err
 	}},
-	{"ec2:DescribeLaunchTemplateVersions", func(ctx context.Context, p *Provider) error {
+	{"ec2:DescribeLaunchTemplateVersions", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.ec2.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{DryRun: aws.Bool(true),
 			LaunchTemplateId: aws.String(nowhereTemplate)})
 		return err
 	}},
-	{"ec2:DescribeSpotPriceHistory", func(ctx context.Context, p *Provider) error {
+	{"ec2:DescribeSpotPriceHistory", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.ec2.DescribeSpotPriceHistory(ctx, &ec2.DescribeSpotPriceHistoryInput{DryRun: aws.Bool(true)})
 		return err
 	}},
-	{"ec2:DescribeSubnets", func(ctx context.Context, p *Provider) error {
+	{"ec2:DescribeSubnets", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{DryRun: aws.Bool(true)})
 		return err
 	}},
-	{"ec2:GetSpotPlacementScores", func(ctx context.Context, p *Provider) error {
+	{"ec2:GetSpotPlacementScores", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.ec2.GetSpotPlacementScores(ctx, &ec2.GetSpotPlacementScoresInput{DryRun: aws.Bool(true), TargetCapacity: aws.Int32(1),
 			InstanceTypes: []string{"g6.xlarge"}})
 		return err
 	}},
-	{"ec2:RunInstances", func(ctx context.Context, p *Provider) error {
-		_, err := p.ec2.RunInstances(ctx, &ec2.RunInstancesInput{
-			DryRun: aws.Bool(true), MinCount: aws.Int32(1), MaxCount: aws.Int32(1),
-			LaunchTemplate: &ec2types.LaunchTemplateSpecification{LaunchTemplateId: aws.String(nowhereTemplate)},
-		})
+	{"ec2:RunInstances", launches, func(ctx context.Context, p *Provider, _ *target) error { return p.tryRun(ctx, nowhereTemplate, nil) }},
+	{"ec2:TerminateInstances", ofLaunches, func(ctx context.Context, p *Provider, t *target) error {
+		if t.machine == "" {
+			return nil
+		}
+		_, err := p.ec2.TerminateInstances(ctx, &ec2.TerminateInstancesInput{DryRun: aws.Bool(true), InstanceIds: []string{t.machine}})
 		return err
 	}},
-	{"ec2:TerminateInstances", func(ctx context.Context, p *Provider) error {
-		_, err := p.ec2.TerminateInstances(ctx, &ec2.TerminateInstancesInput{DryRun: aws.Bool(true), InstanceIds: []string{nowhereInstance}})
-		return err
+	{"iam:CreateServiceLinkedRole", ofSpot, nil},
+	{"iam:PassRole", ofNodes, func(ctx context.Context, p *Provider, t *target) error {
+		if t.group == nil || templateOf(t.group, "") == nil || isDenied(refusal(p.tryRun(ctx, nowhereTemplate, nil))) {
+			return nil // a caller that may not launch at all is told so
+		}
+		template := templateOf(t.group, "")
+		return p.tryRun(ctx, deref(template.LaunchTemplateId), versionOf(template.Version))
 	}},
-	{"pricing:GetProducts", func(ctx context.Context, p *Provider) error {
+	{"kms:CreateGrant", ofKeys, nil},
+	{"kms:Decrypt", ofKeys, nil},
+	{"kms:DescribeKey", ofKeys, nil},
+	{"kms:GenerateDataKeyWithoutPlaintext", ofKeys, nil},
+	{"kms:ReEncryptFrom", ofKeys, nil},
+	{"kms:ReEncryptTo", ofKeys, nil},
+	{"pricing:GetProducts", looks, func(ctx context.Context, p *Provider, _ *target) error {
 		_, err := p.pricing.GetProducts(ctx, &pricing.GetProductsInput{ServiceCode: aws.String("AmazonEC2"), MaxResults: aws.Int32(1)})
 		return err
 	}},
 }
 
-var nowhereTags = []asgtypes.Tag{{
-	Key: aws.String(intentTag + nowhere), Value: aws.String(""), PropagateAtLaunch: aws.Bool(false),
-	ResourceId: aws.String(nowhere), ResourceType: aws.String("auto-scaling-group"),
-}}
+// tryRun is a dry run of a launch by a template.
+func (p *Provider) tryRun(ctx context.Context, template string, version *string) error {
+	_, err := p.ec2.RunInstances(ctx, &ec2.RunInstancesInput{
+		DryRun: aws.Bool(true), MinCount: aws.Int32(1), MaxCount: aws.Int32(1),
+		LaunchTemplate: &ec2types.LaunchTemplateSpecification{LaunchTemplateId: aws.String(template), Version: version},
+	})
+	return err
+}
 
 // Permissions are the actions of IAM that the calls of this package need, in order.
-// Launch templates with an instance profile need iam:PassRole for its role, too.
 func Permissions() []string {
 	out := make([]string, len(permissions))
 	for i, p := range permissions {
@@ -169,12 +215,17 @@ func Permissions() []string {
 	return out
 }
 
-// MissingPermissions implements cloudprovider.Examiner, by the dry runs of EC2, and by
-// calls about things that do not exist where there is none. An error means that AWS
-// was not asked in the end.
+// MissingPermissions implements cloudprovider.Examiner, by the dry runs of EC2, and where there
+// are none by calls that have no effect. It cannot tell of the rights on encryption keys and on
+// the role of Spot, nor of those on groups, machines and reservations of the cluster before
+// there are any. An error means that AWS was not asked in the end.
 func (p *Provider) MissingPermissions(ctx context.Context) (missing []string, err error) {
+	t := p.target(ctx)
 	for _, need := range permissions {
-		err := need.try(ctx, p)
+		if need.try == nil {
+			continue
+		}
+		err := need.try(ctx, p, t)
 		if err == nil || hasCode(err, "DryRunOperation") {
 			continue
 		}
@@ -190,4 +241,30 @@ func (p *Provider) MissingPermissions(ctx context.Context) (missing []string, er
 	}
 	slices.Sort(missing)
 	return missing, nil
+}
+
+// target finds something to try permissions on. What cannot be listed is not there: the
+// permission to list it is tried, too.
+func (p *Provider) target(ctx context.Context) *target {
+	t := &target{}
+	list, _ := p.describeGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
+		Filters: []asgtypes.Filter{{Name: aws.String("tag-key"), Values: []string{clusterTag + p.config.Cluster}}},
+	})
+	for i := range list {
+		if uid := clusterOf(&list[i]); (uid == "" && t.group == nil) || uid == p.config.ClusterUID {
+			t.group = &list[i]
+		}
+	}
+	if t.group != nil && len(t.group.Instances) > 0 {
+		t.member = deref(t.group.Instances[0].InstanceId)
+	}
+	machines, _ := p.instances(ctx, p.ours()...)
+	for id := range machines {
+		t.machine = max(t.machine, id)
+	}
+	reservations, _ := p.reservations(ctx)
+	for _, r := range reservations {
+		t.reservation = r.hold.Name
+	}
+	return t
 }

@@ -3,7 +3,9 @@ package aws
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -13,33 +15,116 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
+// untried are the permissions of which no call tells without effect.
+var untried = []string{
+	"iam:CreateServiceLinkedRole", "kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext",
+	"kms:ReEncryptFrom", "kms:ReEncryptTo",
+}
+
 func TestMissingPermissions(t *testing.T) {
-	tests := map[string][]string{
-		"none": nil,
-		"some": {"autoscaling:LaunchInstances", "ec2:CreateFleet", "pricing:GetProducts"},
-		"all":  Permissions(),
-	}
+	tests := map[string][]string{"some": {"autoscaling:LaunchInstances", "ec2:CreateFleet", "pricing:GetProducts"}}
 	for _, p := range Permissions() {
 		tests[p] = []string{p}
 	}
 	for name, denied := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Denied = denied }))
-			missing, err := s.provider().MissingPermissions(context.Background())
+			s := newSim(t, plenty(), account(func(c *simaws.Config) { c.ReservationDelay.Duration = time.Hour }))
+			p := s.provider()
+			s.front.Grow(group, 1)
+			if _, err := p.Launch(context.Background(), request(nodeGroup(v1alpha1.AWSFleet, v1alpha1.OnDemand), 1, token)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Launch(context.Background(), request(nodeGroup(v1alpha1.AWSReservation, v1alpha1.OnDemand), 1, token+"r")); err == nil {
+				t.Fatal("the reservation is not pending")
+			}
+			made, reserved := len(s.world.Instances(true)), s.reservedPlaces()
+			s.front.Deny(denied...)
+			missing, err := p.MissingPermissions(context.Background())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(denied, missing); diff != "" {
+			want := denied
+			if slices.Contains(untried, denied[0]) {
+				want = nil
+			}
+			if diff := cmp.Diff(want, missing); diff != "" {
 				t.Errorf("missing (-want +got):\n%s", diff)
 			}
-			if len(s.world.Instances(true)) > 0 || s.reservedPlaces() > 0 {
-				t.Error("the examination has made something")
+			if len(s.world.Instances(true)) > made || s.live() != made || s.reservedPlaces() != reserved {
+				t.Error("the examination has made or ended something")
 			}
 		})
 	}
 	if !slices.IsSorted(Permissions()) {
 		t.Error("the permissions are in no order")
+	}
+}
+
+// Where there is nothing yet that bears the cluster's tag, the policy grants nothing on it, and
+// that is no lack.
+func TestAnEmptyAccountLacksNothing(t *testing.T) {
+	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Groups = nil }))
+	if missing, err := s.provider().MissingPermissions(context.Background()); err != nil || missing != nil {
+		t.Errorf("got %v and %v, want that nothing is missing", missing, err)
+	}
+}
+
+// What launches need beside the permissions of their own calls.
+func TestPermissionsBehindALaunch(t *testing.T) {
+	for _, tc := range []struct {
+		denied string
+		way    int
+		code   string
+	}{
+		{"iam:PassRole", 0, "UnauthorizedOperation"},
+		{"iam:PassRole", 3, "UnauthorizedOperation"},
+		{"iam:CreateServiceLinkedRole", 1, "AuthFailure.ServiceLinkedRoleCreationNotPermitted"},
+	} {
+		t.Run(tc.denied+" "+ways[tc.way].name, func(t *testing.T) {
+			s, g := way(t, tc.way, plenty(), account(func(c *simaws.Config) { c.Denied = []string{tc.denied} }))
+			_, err := s.provider().Launch(context.Background(), request(g, 4, token))
+			if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Auth || refused.Code != tc.code {
+				t.Errorf("got %v, want a refusal of class Auth with code %s", err, tc.code)
+			}
+			if s.live() > 0 || s.ownReserved() > 0 {
+				t.Errorf("%d machines and %d reserved places are left", s.live(), s.ownReserved())
+			}
+		})
+	}
+	t.Run("kms:CreateGrant", func(t *testing.T) {
+		s, g := way(t, 0, plenty(), account(func(c *simaws.Config) { c.Denied = []string{"kms:CreateGrant"} }))
+		p := s.provider()
+		if _, err := p.Launch(context.Background(), request(g, 1, token)); err != nil {
+			t.Fatal(err)
+		}
+		if list := s.listed(p); len(list) != 1 || list[0].State != cloudprovider.Terminated || !strings.Contains(list[0].Reason, "rights on the key") {
+			t.Errorf("listed is %+v, want a machine that has ended for its key", list)
+		}
+	})
+}
+
+// The policy grants each permission once, and what Muster may change or end only where the
+// cluster's tag is.
+func TestPolicy(t *testing.T) {
+	var granted []string
+	for _, st := range Policy() {
+		for _, action := range st.Action {
+			if st.Effect != "Allow" || st.Sid != "MusterTagsWhatItLaunches" && slices.Contains(granted, action) {
+				t.Errorf("%s is granted by statement %+v, and elsewhere", action, st)
+			}
+			granted = append(granted, action)
+			_, verb, _ := strings.Cut(action, ":")
+			if strings.HasPrefix(verb, "Terminate") || strings.HasPrefix(verb, "Cancel") || strings.HasPrefix(verb, "Delete") {
+				if st.Condition["StringEquals"]["aws:ResourceTag/kubernetes.io/cluster/CLUSTER"] != "owned" {
+					t.Errorf("%s is granted for everything: %+v", action, st)
+				}
+			}
+		}
+	}
+	slices.Sort(granted)
+	if diff := cmp.Diff(Permissions(), slices.Compact(granted)); diff != "" {
+		t.Errorf("granted (-needed +granted):\n%s", diff)
 	}
 }
 

@@ -209,10 +209,9 @@ func (p *Provider) claim(ctx context.Context, g *asgtypes.AutoScalingGroup) erro
 	case p.config.ClusterUID:
 		return nil
 	case "":
-		_, err := p.autoscaling.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{Tags: []asgtypes.Tag{{
-			Key: aws.String(clusterUIDTag), Value: aws.String(p.config.ClusterUID), PropagateAtLaunch: aws.Bool(false),
-			ResourceId: g.AutoScalingGroupName, ResourceType: aws.String("auto-scaling-group"),
-		}}})
+		_, err := p.autoscaling.CreateOrUpdateTags(ctx, &autoscaling.CreateOrUpdateTagsInput{Tags: []asgtypes.Tag{
+			groupTagOf(g, clusterUIDTag, p.config.ClusterUID),
+		}})
 		if err != nil {
 			return fmt.Errorf("CreateOrUpdateTags: %w", refusal(err))
 		}
@@ -220,6 +219,14 @@ func (p *Provider) claim(ctx context.Context, g *asgtypes.AutoScalingGroup) erro
 	default:
 		return &cloudprovider.Error{Class: v1alpha1.Config, Code: "OtherCluster", Message: "Auto Scaling group " + deref(g.AutoScalingGroupName) +
 			" is not Muster's here: " + p.otherCluster(uid)}
+	}
+}
+
+// groupTagOf is a tag of a group, which its machines do not get.
+func groupTagOf(g *asgtypes.AutoScalingGroup, key, value string) asgtypes.Tag {
+	return asgtypes.Tag{
+		Key: aws.String(key), Value: aws.String(value), PropagateAtLaunch: aws.Bool(false),
+		ResourceId: g.AutoScalingGroupName, ResourceType: aws.String("auto-scaling-group"),
 	}
 }
 

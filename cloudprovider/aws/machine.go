@@ -158,6 +158,9 @@ func seen(in *ec2types.Instance) *instance {
 			out.Reason = string(in.State.Name)
 			if in.StateReason != nil && deref(in.StateReason.Message) != "" {
 				out.Reason = *in.StateReason.Message
+				if deref(in.StateReason.Code) == "Client.InternalError" {
+					out.Reason += "; machines with encrypted volumes end so where Muster lacks the rights on the key, see deploy/clouds"
+				}
 			}
 		}
 	}

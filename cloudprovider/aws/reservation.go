@@ -169,6 +169,12 @@ const unknownReservation = "InvalidCapacityReservationId.NotFound"
 // is no refusal of the launch that it was for.
 func (p *Provider) cancel(ctx context.Context, id string) error {
 	_, err := p.ec2.CancelCapacityReservation(ctx, &ec2.CancelCapacityReservationInput{CapacityReservationId: aws.String(id)})
+	if isDenied(refusal(err)) {
+		// What has gone has lost its tags, without which the policy grants nothing.
+		if list, listing := p.reservations(ctx); listing == nil && !slices.ContainsFunc(list, func(r reservation) bool { return r.hold.Name == id }) {
+			err = nil
+		}
+	}
 	if err != nil && !hasCode(err, unknownReservation, "InvalidCapacityReservationState") {
 		return fmt.Errorf("CancelCapacityReservation %s: %w", id, err)
 	}

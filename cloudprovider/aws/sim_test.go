@@ -128,7 +128,9 @@ func account(change ...func(*simaws.Config)) simaws.Config {
 		Region:    region,
 		Subnets:   []simaws.Subnet{{ID: subnet, Zone: zone}, {ID: "subnet-b", Zone: "us-east-1b"}},
 		Types:     []simaws.Type{{Name: kind, VCPUs: 192, MemoryMiB: 2 << 20, GPUs: 8, GPUMaker: "NVIDIA", OnDemandUSD: "55.0400000000"}},
-		Templates: []simaws.Template{{ID: "lt-1", Name: "gpu", Type: kind}},
+		Templates: []simaws.Template{{ID: "lt-1", Name: "gpu", Type: kind, Profile: "nodes", Key: "key-1"}},
+		// The caller may do what deploy/clouds grants.
+		Cluster: cluster,
 		Groups: []simaws.Group{{
 			Name: group, Max: 256, Template: "gpu", Subnets: []string{subnet},
 			Suspended: []string{"ReplaceUnhealthy", "AZRebalance"},

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -98,8 +99,19 @@ const leaving = "\n"
 func (p *Provider) terminate(ctx context.Context, ids []string) error {
 	return sift(ids, mostTerminated, func(ids []string) error {
 		_, err := p.ec2.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: ids})
-		if _, fresh := p.fresh()[ids[0]]; fresh && len(ids) == 1 && isUnknownMachine(err) {
+		if len(ids) > 1 {
+			return wrapped("TerminateInstances", err)
+		}
+		_, fresh := p.fresh()[ids[0]]
+		switch {
+		case fresh && isUnknownMachine(err):
 			return fmt.Errorf("TerminateInstances: machine %s was made a moment ago and is not known yet", ids[0])
+		case !fresh && isDenied(refusal(err)):
+			// What has gone has lost its tags, without which the policy grants nothing.
+			found, listing := p.instances(ctx, ec2types.Filter{Name: aws.String("instance-id"), Values: ids})
+			if listing == nil && len(found) == 0 {
+				return errUnknown
+			}
 		}
 		return wrapped("TerminateInstances", err)
 	})

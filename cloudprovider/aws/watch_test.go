@@ -23,7 +23,7 @@ func TestAllThatCostsIsListed(t *testing.T) {
 		}
 	}
 	s := newSim(t, plenty(script), account(func(c *simaws.Config) {
-		c.PageSize = 3
+		c.PageSize, c.Cluster = 3, ""
 		c.Groups = append(c.Groups, simaws.Group{Name: "their-gpu", Max: 8, Template: "gpu", Subnets: []string{subnet}})
 	}))
 	fleet := nodeGroup(v1alpha1.AWSFleet, v1alpha1.Spot)

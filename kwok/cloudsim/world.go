@@ -356,6 +356,17 @@ func (w *World) TerminateAfter(id string, delay time.Duration) bool {
 	return true
 }
 
+// Fail ends an instance at once for a reason of its cloud's.
+func (w *World) Fail(id, reason string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.settle()
+	if in := w.instances[id]; in != nil && in.Phase != Terminated {
+		in.Phase, in.TerminatedAt, in.Reason = Terminated, now, reason
+		w.tell()
+	}
+}
+
 // IgnoreTakeBacks has so many take-backs from now on accepted and not carried out.
 func (w *World) IgnoreTakeBacks(number int) {
 	w.mu.Lock()

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -22,28 +21,11 @@ func main() {
 	}
 }
 
-// statement of an IAM policy.
-type statement struct {
-	Sid, Effect string
-	Action      []string
-	Resource    string
-}
-
 func run() error {
-	look := statement{Sid: "MusterLooks", Effect: "Allow", Resource: "*"}
-	act := statement{Sid: "MusterActs", Effect: "Allow", Resource: "*"}
-	for _, action := range aws.Permissions() {
-		_, verb, _ := strings.Cut(action, ":")
-		if strings.HasPrefix(verb, "Describe") || strings.HasPrefix(verb, "Get") {
-			look.Action = append(look.Action, action)
-		} else {
-			act.Action = append(act.Action, action)
-		}
-	}
 	policy, err := json.MarshalIndent(struct {
 		Version   string
-		Statement []statement
-	}{"2012-10-17", []statement{look, act}}, "", "  ")
+		Statement []aws.Statement
+	}{"2012-10-17", aws.Policy()}, "", "  ")
 	if err != nil {
 		return err
 	}

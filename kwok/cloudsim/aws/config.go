@@ -27,9 +27,12 @@ type Config struct {
 	// Scores of placement by instance type, 1 to 10.
 	Scores []Score `json:"scores,omitempty"`
 
-	// Denied are the permissions that the caller lacks, for example
-	// ec2:CreateFleet.
+	// Denied are the permissions that the caller lacks, for example ec2:CreateFleet, or those that
+	// calls need beside their own: iam:PassRole, iam:CreateServiceLinkedRole, kms:CreateGrant.
 	Denied []string `json:"denied,omitempty"`
+	// Cluster restricts the caller to what bears its tag: groups that are changed, machines and
+	// reservations that are ended, as deploy/clouds does. Empty for no restriction.
+	Cluster string `json:"cluster,omitempty"`
 	// Protected are the IDs of the machines that are protected from termination. One of them
 	// fails a whole call.
 	Protected []string `json:"protected,omitempty"`
@@ -94,6 +97,10 @@ type Template struct {
 	Market string `json:"market,omitempty"`
 	// Reservation that the template's machines are launched into; empty for none.
 	Reservation string `json:"reservation,omitempty"`
+	// Profile is the instance profile, whose role is passed to the machines; empty for none.
+	Profile string `json:"profile,omitempty"`
+	// Key encrypts the volumes; empty for the account's own.
+	Key string `json:"key,omitempty"`
 	// Interfaces are the network interfaces that the template attaches, beside which no call may
 	// name a subnet; empty leaves them to the subnet.
 	Interfaces []Interface `json:"interfaces,omitempty"`

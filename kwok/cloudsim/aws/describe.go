@@ -91,6 +91,8 @@ func (f *Front) instance(in cloudsim.Instance) []element {
 		out = append(out, stateReason("Client.UserInitiatedShutdown", "User initiated shutdown"))
 	case cloudsim.ReasonReclaimed:
 		out = append(out, stateReason("Server.SpotInstanceTermination", "Spot instance termination"))
+	case reasonNoKey:
+		out = append(out, stateReason("Client.InternalError", "Client error on launch"))
 	default:
 		out = append(out, stateReason("Server.InternalError", "Internal error on launch"))
 	}

@@ -38,6 +38,8 @@ type Front struct {
 	seen    map[string]bool
 	// placed are the placement groups of machines.
 	placed map[string]string
+	// spotRole tells that the service-linked role of Spot exists.
+	spotRole bool
 }
 
 var _ cloudsim.Front = (*Front)(nil)
@@ -196,15 +198,10 @@ func (f *Front) admit(r *http.Request, service, action string) {
 		f.seen[permission] = true
 	}
 	if slices.Contains(f.config.Denied, permission) {
-		code := "AccessDenied"
-		switch service {
-		case "ec2":
-			code = "UnauthorizedOperation"
-		case "pricing":
-			code = "AccessDeniedException"
-		}
-		panic(&cloudsim.Error{Status: http.StatusForbidden, Code: code,
-			Message: fmt.Sprintf("User: arn:aws:iam::000000000000:user/muster is not authorized to perform: %s", permission)})
+		panic(denied(service, permission, "*"))
+	}
+	if service != "pricing" {
+		f.authorize(service, action, newParams(r.PostForm))
 	}
 	if r.PostForm.Get("DryRun") == "true" {
 		panic(&cloudsim.Error{Status: http.StatusPreconditionFailed, Code: "DryRunOperation",

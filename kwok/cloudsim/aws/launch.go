@@ -34,6 +34,9 @@ func (f *Front) launch(m machines) ([]cloudsim.Instance, *cloudsim.Error) {
 	if f.config.typeOf(m.kind) == nil {
 		return nil, invalid("The instance type '%s' does not exist", m.kind)
 	}
+	if refused := f.mayUse(&m); refused != nil {
+		return nil, refused
+	}
 	if m.subnet.Full {
 		return nil, &cloudsim.Error{Status: 400, Code: "InsufficientFreeAddressesInSubnet",
 			Message: fmt.Sprintf("There are not enough free addresses in subnet '%s' to satisfy the requested number of instances.", m.subnet.ID)}
@@ -46,12 +49,20 @@ func (f *Front) launch(m machines) ([]cloudsim.Instance, *cloudsim.Error) {
 	})
 	for _, in := range got {
 		f.placed[in.ID] = m.placement
+		for _, action := range kmsActions {
+			if m.template.Key != "" && !f.use(action) {
+				f.world.Fail(in.ID, reasonNoKey)
+			}
+		}
 	}
 	if refused != nil {
 		return got, refusal(refused, m.market)
 	}
 	return got, nil
 }
+
+// reasonNoKey is why machines end whose volumes the caller may not encrypt.
+const reasonNoKey = "NoKey"
 
 // node is what registers.
 func (f *Front) node(m machines, id string) *kwokv1alpha1.MachineNode {
