@@ -12,6 +12,7 @@ import (
 	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
@@ -99,6 +100,11 @@ type candidate struct {
 	volumeGiB   int32
 	// efas is how many Elastic Fabric Adapters the launch template attaches.
 	efas int32
+	// labels and taints of a managed node group, and why they could not be read; empty if they
+	// were.
+	labels map[string]string
+	taints []corev1.Taint
+	unread string
 }
 
 // read reads a group and its launch template, or says why it cannot be used.
@@ -134,7 +140,11 @@ func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *
 	if err != nil {
 		return c, "", err
 	}
-	return c, c.readTemplate(data), nil
+	if refused := c.readTemplate(data); refused != "" {
+		return c, refused, nil
+	}
+	d.readNodegroup(ctx, c)
+	return c, "", nil
 }
 
 // templateData returns what a version of a launch template contains.

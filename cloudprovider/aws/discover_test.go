@@ -382,3 +382,35 @@ func TestAListThatFailsIsNoEmptyList(t *testing.T) {
 		}
 	}
 }
+
+// The taints and labels of a managed node group are EKS's to know; what the tags of its Auto
+// Scaling group declare comes on top.
+func TestAManagedNodeGroupIsRead(t *testing.T) {
+	managed := func(c *simaws.Config) {
+		c.Groups[0].Tags[managedTag], c.Groups[0].Tags[clusterNameTag] = "gpus", "prod"
+		c.Groups[0].Tags[taintTag+"team"] = "red:NoSchedule"
+		c.Templates[0].Labels = map[string]string{"pool": "training"}
+		c.Templates[0].Taints = []corev1.Taint{
+			{Key: "nvidia.com/gpu", Value: "true", Effect: corev1.TaintEffectNoSchedule},
+			{Key: "team", Value: "blue", Effect: corev1.TaintEffectNoSchedule},
+			{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule},
+		}
+	}
+	s := newSim(t, plenty(), account(managed))
+	got := discover(t, s).Groups[0].Spec.Template
+	want := []corev1.Taint{
+		{Key: "nvidia.com/gpu", Value: "true", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule},
+		{Key: "team", Value: "red", Effect: corev1.TaintEffectNoSchedule},
+	}
+	if diff := cmp.Diff(want, got.Taints); diff != "" || got.Labels["pool"] != "training" {
+		t.Errorf("labels are %v, taints (-want +got):\n%s", got.Labels, diff)
+	}
+	s = newSim(t, plenty(), account(managed, func(c *simaws.Config) { c.Denied = []string{"eks:DescribeNodegroup"} }))
+	found := discover(t, s).Groups[0]
+	if !slices.ContainsFunc(found.Warnings, func(w cloudprovider.Warning) bool {
+		return w.Reason == NodegroupUnread && strings.Contains(w.Message, "AccessDenied")
+	}) {
+		t.Errorf("warnings are %v, want that the node group could not be read", found.Warnings)
+	}
+}

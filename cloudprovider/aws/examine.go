@@ -2,6 +2,7 @@ package aws
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/aws-sdk-go-v2/service/pricing"
+	"github.com/aws/smithy-go"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -175,6 +177,14 @@ var permissions = []permission{
 			return nil
 		}
 		_, err := p.ec2.TerminateInstances(ctx, &ec2.TerminateInstancesInput{DryRun: aws.Bool(true), InstanceIds: []string{t.machine}})
+		return err
+	}},
+	{"eks:DescribeNodegroup", looks, func(ctx context.Context, p *Provider, _ *target) error {
+		_, err := p.eks.describeNodegroup(ctx, nowhere, nowhere)
+		var reply smithy.APIError
+		if !errors.As(err, &reply) {
+			return nil // out of reach: a warning of the group says so
+		}
 		return err
 	}},
 	{"iam:CreateServiceLinkedRole", ofSpot, nil},

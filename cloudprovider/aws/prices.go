@@ -26,6 +26,12 @@ const (
 	// change a few times a year, those of Spot in hours.
 	onDemandFor = 12 * time.Hour
 	spotFor     = time.Hour
+	// priceAgain is how soon prices are asked for again that could not be had.
+	priceAgain = 5 * time.Minute
+	// pricePatience is how long discovery waits for prices, and priceTimeout how long one question
+	// may take.
+	pricePatience = 5 * time.Second
+	priceTimeout  = 30 * time.Second
 	// linux is the product, in the price history.
 	linux = "Linux/UNIX"
 )
@@ -36,11 +42,12 @@ type prices struct {
 	onDemand map[string]int64
 	// spot by type and zone.
 	spot map[[2]string]int64
-	// asked are when prices were last asked for: of each type on demand, and of Spot
-	// all together.
-	asked     map[string]time.Time
+	// due is when prices are asked for again: of each type on demand, and of Spot all together.
+	due       map[string]time.Time
 	spotKinds []string
-	spotAsked time.Time
+	spotDue   time.Time
+	// asking is closed when the calls under way are over; nil where none are.
+	asking chan struct{}
 }
 
 // of returns the price of a machine, if known. Without a spot price in the zone it is the
@@ -66,34 +73,81 @@ func (t *prices) of(kind, zone string, market v1alpha1.CapacityType) (micro int6
 	return floor.onDemand * 1000, floor.onDemand > 0
 }
 
-// refresh asks for prices that are old or missing. What cannot be had stays as it is.
+// refresh asks for prices that are old or missing, and waits for them for a short while: from a
+// private network calls of the price list hang, and discovery does not need it. What cannot be
+// had stays as it is, and is asked for again soon.
 func (t *prices) refresh(ctx context.Context, p *Provider, kinds []string) {
+	timer := p.config.Clock.NewTimer(pricePatience)
+	defer timer.Stop()
+	select {
+	case <-t.ask(ctx, p, kinds):
+	case <-timer.C():
+		log.FromContext(ctx).Info("The prices of AWS take long; discovery goes on with those that are known")
+	case <-ctx.Done():
+	}
+}
+
+// ask asks for all prices that are due, unless that is under way. The channel is closed when it
+// is over.
+func (t *prices) ask(ctx context.Context, p *Provider, kinds []string) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.asking != nil {
+		return t.asking
+	}
+	if t.due == nil {
+		t.due, t.onDemand = map[string]time.Time{}, map[string]int64{}
+	}
 	now := p.config.Clock.Now()
-	if t.asked == nil {
-		t.asked, t.onDemand = map[string]time.Time{}, map[string]int64{}
-	}
-	for _, kind := range kinds {
-		if at, ok := t.asked[kind]; ok && now.Sub(at) < onDemandFor {
-			continue
+	demand := slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return now.Before(t.due[kind]) })
+	spot := len(kinds) > 0 && (!slices.Equal(kinds, t.spotKinds) || !now.Before(t.spotDue))
+	done := make(chan struct{})
+	t.asking = done
+	go func() {
+		defer close(done)
+		for _, kind := range demand {
+			t.askOnDemand(ctx, p, kind)
 		}
-		t.asked[kind] = now
-		if micro, err := p.onDemandPrice(ctx, kind); err != nil {
-			log.FromContext(ctx).Error(err, "The price list cannot be read; older prices stay", "type", kind)
-		} else if micro > 0 {
-			t.onDemand[kind] = micro
+		if spot {
+			t.askSpot(ctx, p, kinds)
 		}
-	}
-	if len(kinds) == 0 || slices.Equal(kinds, t.spotKinds) && now.Sub(t.spotAsked) < spotFor {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.asking = nil
+	}()
+	return done
+}
+
+func (t *prices) askOnDemand(ctx context.Context, p *Provider, kind string) {
+	ctx, cancel := context.WithTimeout(ctx, priceTimeout)
+	defer cancel()
+	micro, err := p.onDemandPrice(ctx, kind)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		log.FromContext(ctx).Error(err, "The price list cannot be read; older prices stay", "type", kind)
+		t.due[kind] = p.config.Clock.Now().Add(priceAgain)
 		return
 	}
-	t.spotKinds, t.spotAsked = kinds, now
-	if spot, err := p.spotPrices(ctx, kinds, now); err != nil {
-		log.FromContext(ctx).Error(err, "The prices of Spot cannot be read; older prices stay")
-	} else {
-		t.spot = spot
+	t.due[kind] = p.config.Clock.Now().Add(onDemandFor)
+	if micro > 0 {
+		t.onDemand[kind] = micro
 	}
+}
+
+func (t *prices) askSpot(ctx context.Context, p *Provider, kinds []string) {
+	ctx, cancel := context.WithTimeout(ctx, priceTimeout)
+	defer cancel()
+	now := p.config.Clock.Now()
+	spot, err := p.spotPrices(ctx, kinds, now)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.spotKinds, t.spotDue = kinds, now.Add(spotFor); err == nil {
+		t.spot = spot
+		return
+	}
+	log.FromContext(ctx).Error(err, "The prices of Spot cannot be read; older prices stay")
+	t.spotDue = now.Add(priceAgain)
 }
 
 func (p *Provider) spotPrices(ctx context.Context, kinds []string, now time.Time) (map[[2]string]int64, error) {

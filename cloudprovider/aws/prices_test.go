@@ -2,6 +2,9 @@ package aws
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"testing"
 	"time"
 
@@ -71,6 +74,64 @@ func TestPricesNeverFailADiscovery(t *testing.T) {
 	want := map[v1alpha1.CapacityType]string{v1alpha1.OnDemand: "55040m", v1alpha1.Spot: "18730m"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the table's prices (-want +got):\n%s", diff)
+	}
+}
+
+// Prices that could not be had are asked for again in minutes.
+func TestAPriceThatCouldNotBeHadIsAskedForAgain(t *testing.T) {
+	s := newSim(t, plenty(fault("GetProducts", cloudsim.CallLost, 0, 1, 2), func(c *cloudsim.Config) { c.Pools[0].Type = "x1.novel" }),
+		account(func(c *simaws.Config) {
+			c.Types[0].Name, c.Types[0].OnDemandUSD, c.Templates[0].Type = "x1.novel", "7", "x1.novel"
+		}))
+	p := s.provider()
+	price := func() string {
+		d, err := p.Discover(context.Background())
+		if err != nil || len(d.Groups) != 1 {
+			t.Fatalf("discovery: %+v, %v", d, err)
+		}
+		if d.Groups[0].Spec.PricePerHour == nil {
+			return "unknown"
+		}
+		return d.Groups[0].Spec.PricePerHour.String()
+	}
+	if got := price(); got != "unknown" {
+		t.Errorf("the price is %s while the price list cannot be read, want that it is unknown", got)
+	}
+	s.clock.Step(priceAgain)
+	if got := price(); got != "7" {
+		t.Errorf("the price is %s when the price list can be read again, want 7", got)
+	}
+}
+
+// A price list that never answers, as from a private network, does not hold discovery up.
+func TestAHangingPriceListHoldsNothingUp(t *testing.T) {
+	s := newSim(t, plenty(), account())
+	handler, over := s.world.Handler(s.front), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.front.Action(r) == "GetProducts" {
+			<-over
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(over) })
+	s.server.Close()
+	s.server = server
+	p := s.provider()
+	found := make(chan int)
+	go func() {
+		d, err := p.Discover(context.Background())
+		if err != nil {
+			t.Error(err)
+		}
+		found <- len(d.Groups)
+	}()
+	for s.clock.Waiters() == 0 {
+		runtime.Gosched()
+	}
+	s.clock.Step(pricePatience)
+	if n := <-found; n != 1 {
+		t.Errorf("%d groups were found, want 1", n)
 	}
 }
 

@@ -50,6 +50,7 @@ type Provider struct {
 	ec2         *ec2.Client
 	autoscaling *autoscaling.Client
 	pricing     *pricing.Client
+	eks         *eks
 	prices      prices
 	scores      scores
 
@@ -106,7 +107,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 		sdk.BaseEndpoint = aws.String(c.Endpoint)
 	}
 	p := &Provider{
-		config: c, ec2: ec2.NewFromConfig(sdk), autoscaling: autoscaling.NewFromConfig(sdk), made: map[string]made{},
+		config: c, eks: newEKS(sdk), ec2: ec2.NewFromConfig(sdk), autoscaling: autoscaling.NewFromConfig(sdk), made: map[string]made{},
 		pricing: pricing.NewFromConfig(sdk, func(o *pricing.Options) { o.Region = pricingRegion(c.Region) }),
 	}
 	p.Poller = poll.New(p.list, p.takeBack, c.Clock)

@@ -38,6 +38,10 @@ func nodeTemplate(t *ec2types.InstanceTypeInfo, c *candidate, region string) (v1
 	if name := c.tags[managedTag]; name != "" {
 		out.Labels["eks.amazonaws.com/nodegroup"] = name
 	}
+	maps.Copy(out.Labels, c.labels)
+	for _, t := range c.taints {
+		addTaint(&out, t)
+	}
 	if n := t.NetworkInfo; n != nil && n.EfaInfo != nil && c.efas > 0 {
 		efas := min(c.efas, deref(n.EfaInfo.MaximumEfaInterfaces))
 		out.Capacity["vpc.amazonaws.com/efa"] = *resource.NewQuantity(int64(efas), resource.DecimalSI)
@@ -54,11 +58,7 @@ func nodeTemplate(t *ec2types.InstanceTypeInfo, c *candidate, region string) (v1
 			if err != nil {
 				return out, fmt.Errorf("its tag %s is %q: %w", tag, value, err)
 			}
-			if slices.ContainsFunc(startupTaints, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
-				out.StartupTaints = append(out.StartupTaints, taint)
-			} else {
-				out.Taints = append(out.Taints, taint)
-			}
+			addTaint(&out, taint)
 		} else if key, ok := strings.CutPrefix(tag, resourceTag); ok {
 			amount, err := resource.ParseQuantity(value)
 			if err != nil {
@@ -69,6 +69,16 @@ func nodeTemplate(t *ec2types.InstanceTypeInfo, c *candidate, region string) (v1
 	}
 	out.Allocatable = allocatable(out.Capacity)
 	return out, nil
+}
+
+// addTaint adds a taint, in place of one of its key and effect.
+func addTaint(t *v1alpha1.NodeTemplate, taint corev1.Taint) {
+	list := &t.Taints
+	if slices.ContainsFunc(startupTaints, func(prefix string) bool { return strings.HasPrefix(taint.Key, prefix) }) {
+		list = &t.StartupTaints
+	}
+	*list = slices.DeleteFunc(*list, func(old corev1.Taint) bool { return old.MatchTaint(&taint) })
+	*list = append(*list, taint)
 }
 
 // taintOf reads a taint as cluster-autoscaler does: value:effect.

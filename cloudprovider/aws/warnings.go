@@ -18,6 +18,7 @@ import (
 const (
 	ZoneRebalancing     = "ZoneRebalancing"
 	CapacityRebalancing = "CapacityRebalancing"
+	NodegroupUnread     = "NodegroupUnread"
 	InstanceRefresh     = "InstanceRefresh"
 	InstanceLifetime    = "InstanceLifetime"
 	WarmPool            = "WarmPool"
@@ -98,6 +99,10 @@ func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
 	if names := d.schedules[c.name]; len(names) > 0 {
 		slices.Sort(names)
 		warn(cloudprovider.OtherAutoscaler, "its scheduled actions %s resize it: delete them", strings.Join(names, ", "))
+	}
+	if c.unread != "" {
+		warn(NodegroupUnread, "the taints and labels of its managed node group cannot be read, so those that its tags do not declare are "+
+			"unknown: %s", c.unread)
 	}
 	g := c.group
 	if rebalances(g) {

@@ -102,6 +102,9 @@ func (f *Front) call(r *http.Request) (service, action string) {
 	if target, ok := strings.CutPrefix(r.Header.Get("X-Amz-Target"), pricingTarget); ok {
 		return "pricing", target
 	}
+	if r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/clusters/") {
+		return "eks", "DescribeNodegroup"
+	}
 	if err := r.ParseForm(); err != nil {
 		return "", ""
 	}
@@ -162,8 +165,12 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	f.admit(r, service, action)
-	if service == "pricing" {
+	switch service {
+	case "pricing":
 		f.getProducts(w, r)
+		return
+	case "eks":
+		f.describeNodegroup(w, r)
 		return
 	}
 	f.replaceLost()
@@ -181,7 +188,7 @@ const requestID = "00000000-0000-0000-0000-000000000000"
 
 // admit returns an error for calls without permission, and for dry runs.
 func (f *Front) admit(r *http.Request, service, action string) {
-	if services[service][action] == nil && (service != "pricing" || action != "GetProducts") {
+	if services[service][action] == nil && (service != "pricing" || action != "GetProducts") && service != "eks" {
 		panic(&cloudsim.Error{Status: http.StatusBadRequest, Code: "InvalidAction",
 			Message: fmt.Sprintf("The action %s is not valid for this web service.", action)})
 	}
@@ -200,7 +207,7 @@ func (f *Front) admit(r *http.Request, service, action string) {
 	if slices.Contains(f.config.Denied, permission) {
 		panic(denied(service, permission, "*"))
 	}
-	if service != "pricing" {
+	if service != "pricing" && service != "eks" {
 		f.authorize(service, action, newParams(r.PostForm))
 	}
 	if r.PostForm.Get("DryRun") == "true" {
@@ -250,7 +257,7 @@ func (f *Front) Refuse(w http.ResponseWriter, r *http.Request, e *cloudsim.Error
 	}
 	service, _ := f.call(r)
 	switch service {
-	case "pricing":
+	case "pricing", "eks":
 		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
 		w.Header().Set("X-Amzn-ErrorType", e.Code)
 		w.WriteHeader(status)
