@@ -109,7 +109,7 @@ type Refusable interface {
 	RefusalEvents() client.MatchingFields
 }
 
-// Unlocker is a Kind whose jobs cannot be restored as long as their status shows a start.
+// Unlocker is a Kind whose jobs cannot be started or restored as long as their status shows a start.
 type Unlocker interface {
 	Kind
 	// Unlock takes the start off the status. It reports whether it changed that.

@@ -25,6 +25,10 @@ func (r *reconciler) start(ctx context.Context, job client.Object, w *kueue.Work
 	if err != nil {
 		return err
 	}
+	// A job that ran before it was stopped and queued shows its start yet.
+	if unlocked, err := r.unlock(ctx, job); unlocked || err != nil {
+		return err
+	}
 	err = r.patch(ctx, job, func(job client.Object) error {
 		record, err := r.kind.Start(job, placements)
 		if err != nil {

@@ -108,7 +108,7 @@ func (r *reconciler) restore(ctx context.Context, job client.Object, w *kueue.Wo
 	return true, err
 }
 
-// unlock takes the start off the status of a job that could not be restored otherwise. It
+// unlock takes the start off the status of a job that could not be changed otherwise. It
 // reports whether it wrote.
 func (r *reconciler) unlock(ctx context.Context, job client.Object) (bool, error) {
 	kind, ok := r.kind.(Unlocker)

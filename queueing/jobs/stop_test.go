@@ -107,6 +107,19 @@ func TestQuotaIsNotGivenBackOnAnOldStatus(t *testing.T) {
 	}
 }
 
+// TestAJobThatRanStartsInItsTurn: it slipped through, was stopped, and its status shows a start
+// that Muster knows nothing of.
+func TestAJobThatRanStartsInItsTurn(t *testing.T) {
+	g := newRig(t, suspendedJob())
+	g.updateJob(func(j *batchv1.Job) { j.Status.StartTime = new(metav1.NewTime(now)) })
+	g.settle()
+	g.status(admit)
+	g.settle()
+	if j := g.job(); isSuspended(j) || !wasStarted(j) {
+		t.Errorf("suspended: %t, with a record: %t", isSuspended(j), wasStarted(j))
+	}
+}
+
 // TestQuotaIsNotGivenBackOnAnOldJob: the cache has the Job from before the start.
 func TestQuotaIsNotGivenBackOnAnOldJob(t *testing.T) {
 	g := newRig(t, suspendedJob())

@@ -183,9 +183,14 @@ func TestWithoutPoliciesOrWebhook(t *testing.T) {
 	c := started(t, "bare", lacking(oldest, deploy.ByControllers))
 	s := &site{testbed.NewSite(t, c)}
 	s.queue(s.Group("", nil))
-	j := s.job("sly", 2, func(j *batchv1.Job) { j.Spec.Template.Annotations = map[string]string{"kwok.muster.dev/run-for": "2s"} })
-	if *j.Spec.Suspend {
-		t.Error("something suspends Jobs at their creation")
+	// Its pods are there before muster sees it.
+	if err := s.Pause(cluster.Muster); err != nil {
+		t.Fatal(err)
+	}
+	j := s.job("sly", 2, nil)
+	s.Eventually("the Job has pods", func() bool { return s.Get(j) && !*j.Spec.Suspend && j.Status.Active == 2 }, func() string { return fmt.Sprint(j.Status) })
+	if err := s.Resume(cluster.Muster); err != nil {
+		t.Fatal(err)
 	}
 	s.Eventually("the Job is stopped", func() bool { return s.Get(j) && *j.Spec.Suspend }, func() string { return fmt.Sprint(s.Workload(j)) })
 	s.complete(j)
@@ -193,7 +198,7 @@ func TestWithoutPoliciesOrWebhook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(log), "The cluster has no mutating admission policies"); n != 1 {
-		t.Errorf("the log tells %d times what is missing", n)
+	if n := strings.Count(string(log), "The cluster has no mutating admission policies"); n != 2 {
+		t.Errorf("the log of two starts tells %d times what is missing", n)
 	}
 }
