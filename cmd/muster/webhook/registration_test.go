@@ -101,7 +101,7 @@ func TestEachProcessIsTrusted(t *testing.T) {
 		check := func(when string) {
 			t.Helper()
 			for range 3 {
-				time.Sleep(look + retry)
+				<-time.After(look + retry)
 				synctest.Wait()
 			}
 			for name, r := range map[string]*registration{"leader": leader, "standby": standby} {
@@ -125,13 +125,13 @@ func TestEachProcessIsTrusted(t *testing.T) {
 			t.Errorf("%d certificates are trusted", n)
 		}
 		version := current.ResourceVersion
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		if err := c.Get(ctx, client.ObjectKey{Name: deploy.WebhookConfiguration}, current); err != nil || current.ResourceVersion != version {
 			t.Errorf("it is written without need: %v", err)
 		}
 		// Two years, but for the looks of every minute.
 		cancel()
-		time.Sleep(2 * validity)
+		<-time.After(2 * validity)
 		ctx, cancel = context.WithCancel(t.Context())
 		start()
 		check("after two years")
