@@ -22,7 +22,7 @@ const (
 	pricesRetry = 5 * time.Minute
 	// pricesWait is how long the catalog may take: discovery goes on without it where a private
 	// network does not let the call through.
-	pricesWait = 10 * time.Second
+	pricesWait = 5 * time.Second
 	// computeService is Compute Engine in the billing catalog.
 	computeService = "services/6F81-5844-456A"
 )
