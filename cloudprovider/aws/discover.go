@@ -148,7 +148,8 @@ func (d *discovery) read(ctx context.Context, g *asgtypes.AutoScalingGroup) (c *
 }
 
 // templateData returns what a version of a launch template contains.
-func (p *Provider) templateData(ctx context.Context, t *asgtypes.LaunchTemplateSpecification) (*ec2types.ResponseLaunchTemplateData, error) {
+func (p *Provider) templateData(ctx context.Context, t *asgtypes.LaunchTemplateSpecification) (
+	*ec2types.ResponseLaunchTemplateData, error) {
 	version := deref(versionOf(t.Version))
 	out, err := p.ec2.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{
 		LaunchTemplateId: t.LaunchTemplateId, Versions: []string{version},

@@ -143,7 +143,9 @@ func causes(list []ec2types.CreateFleetError) (out []cause) {
 // ofTheCloud are the codes of the cloud's own errors that a fleet may report. What they have in
 // common with a lack of capacity, none of which is the caller's error either, is that another
 // group may fare better.
-var ofTheCloud = []string{"", "InternalError", "InternalFailure", "InternalServerError", "ServerInternal", "ServiceUnavailable", "Unavailable"}
+var ofTheCloud = []string{
+	"", "InternalError", "InternalFailure", "InternalServerError", "ServerInternal", "ServiceUnavailable", "Unavailable",
+}
 
 // blame picks the error that says most: throttling hides all others, and the first of
 // a fleet's errors may only point at the others. The launch has come to its end, and machines

@@ -98,7 +98,8 @@ var permissions = []permission{
 			return nil
 		}
 		_, err := p.autoscaling.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
-			AutoScalingGroupName: t.group.AutoScalingGroupName, InstanceIds: []string{nowhereInstance}, ShouldDecrementDesiredCapacity: aws.Bool(true),
+			AutoScalingGroupName: t.group.AutoScalingGroupName, InstanceIds: []string{nowhereInstance},
+			ShouldDecrementDesiredCapacity: aws.Bool(true),
 		})
 		return err
 	}},

@@ -232,8 +232,8 @@ func groupTagOf(g *asgtypes.AutoScalingGroup, key, value string) asgtypes.Tag {
 
 // otherCluster tells that a group was claimed by another cluster of the same name.
 func (p *Provider) otherCluster(uid string) string {
-	return fmt.Sprintf("its tag %s is %s, the UID of another cluster, and that of this one is %s; if this cluster replaces that one, remove the tag",
-		clusterUIDTag, uid, p.config.ClusterUID)
+	return fmt.Sprintf("its tag %s is %s, the UID of another cluster, and that of this one is %s; if this cluster replaces that one, "+
+		"remove the tag", clusterUIDTag, uid, p.config.ClusterUID)
 }
 
 // subnetsFor returns the subnets that the group has in the zone of the launch. AWS is asked

@@ -40,8 +40,9 @@ const longestTag = 256
 // tags of what a launch makes.
 func (p *Provider) tags(launch, request, nodeGroup, autoScalingGroup string) map[string]string {
 	return map[string]string{
-		launchTag: launch, requestTag: request[:min(len(request), longestTag)], nodeGroupTag: nodeGroup, groupTag: autoScalingGroup, clusterTag + p.config.Cluster: owned,
-		clusterUIDTag: p.config.ClusterUID,
+		launchTag: launch, requestTag: request[:min(len(request), longestTag)], nodeGroupTag: nodeGroup, groupTag: autoScalingGroup,
+		clusterTag + p.config.Cluster: owned,
+		clusterUIDTag:                 p.config.ClusterUID,
 	}
 }
 

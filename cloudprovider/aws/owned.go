@@ -50,7 +50,8 @@ func (i *intent) name() string { return holdPrefix + i.autoScalingGroup + "/" + 
 
 func (i *intent) tag() asgtypes.Tag {
 	return asgtypes.Tag{
-		Key: aws.String(intentTag + i.call), Value: aws.String(fmt.Sprintf("%d %d %s %s %s %s", i.at.Unix(), i.count, i.zone, i.group, i.launch, i.cluster)),
+		Key:        aws.String(intentTag + i.call),
+		Value:      aws.String(fmt.Sprintf("%d %d %s %s %s %s", i.at.Unix(), i.count, i.zone, i.group, i.launch, i.cluster)),
 		ResourceId: aws.String(i.autoScalingGroup), ResourceType: aws.String("auto-scaling-group"), PropagateAtLaunch: aws.Bool(false),
 	}
 }

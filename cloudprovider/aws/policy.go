@@ -51,9 +51,10 @@ func Policy() []Statement {
 		ofNodes: {Sid: "MusterPassesTheRoleOfNodes", Resource: "arn:aws:iam::*:role/" + policyNodeRole, Condition: map[string]map[string]any{
 			"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"},
 		}},
-		ofSpot: {Sid: "MusterBuysSpot", Resource: "arn:aws:iam::*:role/aws-service-role/spot.amazonaws.com/*", Condition: map[string]map[string]any{
-			"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"},
-		}},
+		ofSpot: {
+			Sid: "MusterBuysSpot", Resource: "arn:aws:iam::*:role/aws-service-role/spot.amazonaws.com/*",
+			Condition: map[string]map[string]any{"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}},
+		},
 		ofKeys: {Sid: "MusterEncryptsVolumes", Resource: "arn:aws:kms:*:*:key/*", Condition: map[string]map[string]any{
 			"StringLike": {"kms:ViaService": "ec2.*.amazonaws.com"},
 		}},

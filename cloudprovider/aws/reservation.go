@@ -171,7 +171,8 @@ func (p *Provider) cancel(ctx context.Context, id string) error {
 	_, err := p.ec2.CancelCapacityReservation(ctx, &ec2.CancelCapacityReservationInput{CapacityReservationId: aws.String(id)})
 	if isDenied(refusal(err)) {
 		// What has gone has lost its tags, without which the policy grants nothing.
-		if list, listing := p.reservations(ctx); listing == nil && !slices.ContainsFunc(list, func(r reservation) bool { return r.hold.Name == id }) {
+		list, listing := p.reservations(ctx)
+		if listing == nil && !slices.ContainsFunc(list, func(r reservation) bool { return r.hold.Name == id }) {
 			err = nil
 		}
 	}

@@ -16,7 +16,8 @@ import (
 )
 
 // Connect makes an adapter for each configured cloud. It makes no call.
-func Connect(ctx context.Context, c configuration.Clouds, cluster cloudprovider.Cluster) (map[v1alpha1.Provider]cloudprovider.Provider, error) {
+func Connect(ctx context.Context, c configuration.Clouds, cluster cloudprovider.Cluster) (
+	map[v1alpha1.Provider]cloudprovider.Provider, error) {
 	out := map[v1alpha1.Provider]cloudprovider.Provider{}
 	if c.AWS != nil {
 		p, err := aws.New(ctx, aws.Config{

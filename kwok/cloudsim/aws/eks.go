@@ -18,7 +18,8 @@ func (f *Front) describeNodegroup(w http.ResponseWriter, r *http.Request) {
 		return g.Tags["eks:cluster-name"] == cluster && g.Tags["eks:nodegroup-name"] == name
 	})
 	if g == nil {
-		panic(&cloudsim.Error{Status: http.StatusNotFound, Code: "ResourceNotFoundException", Message: "No node group found for name: " + name + "."})
+		panic(&cloudsim.Error{Status: http.StatusNotFound, Code: "ResourceNotFoundException",
+			Message: "No node group found for name: " + name + "."})
 	}
 	type taint struct {
 		Key    string `json:"key"`
