@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/smithy-go"
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +41,9 @@ func newEKS(sdk aws.Config) *eks {
 		domain += ".cn"
 	}
 	out := &eks{Config: sdk, endpoint: "https://eks." + sdk.Region + "." + domain}
+	if out.HTTPClient == nil { // the SDK's clients have a default of their own
+		out.HTTPClient = awshttp.NewBuildableClient()
+	}
 	if sdk.BaseEndpoint != nil {
 		out.endpoint = *sdk.BaseEndpoint
 	}

@@ -46,7 +46,7 @@ var (
 func TestMain(m *testing.M) {
 	for k, v := range map[string]string{
 		"AWS_ACCESS_KEY_ID": "simulated", "AWS_SECRET_ACCESS_KEY": "simulated", "AWS_EC2_METADATA_DISABLED": "true",
-		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
+		"AWS_CA_BUNDLE": "", "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
 	} {
 		if realCloud() {
 			break
