@@ -19,8 +19,10 @@ type Group struct {
 	Name         string
 	Zone         string
 	CapacityType v1alpha1.CapacityType
-	// MicroUSDPerHour is the price of one machine in millionths of a USD.
+	// MicroUSDPerHour is the price of one machine in millionths of a USD; 0 while it is
+	// unknown.
 	MicroUSDPerHour int64
+	PriceUnknown    bool
 	// Machines exist or have been promised to launches in flight.
 	Machines int
 	Min, Max int
@@ -55,6 +57,7 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		Zone:            Labels(ng)[corev1.LabelTopologyZone],
 		CapacityType:    ng.Spec.CapacityType,
 		MicroUSDPerHour: MicroUSD(ng.Spec.PricePerHour),
+		PriceUnknown:    ng.Spec.PricePerHour == nil,
 		Machines:        machines,
 		Min:             int(ng.Spec.MinNodes),
 		Max:             int(ng.Spec.MaxNodes),

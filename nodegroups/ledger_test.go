@@ -251,7 +251,7 @@ func TestExpectedCost(t *testing.T) {
 		{1, 1, 1000},
 		{1, 0, 1000},
 		{7, 2000, 7},
-		{maxUSD * 1e6, 1, maxUSD * 1e9},
+		{MaxUSD * 1e6, 1, MaxUSD * 1e9},
 		{math.MaxInt64, 1000, math.MaxInt64},
 		{math.MaxInt64, 999, math.MaxInt64},
 		{math.MaxInt64 / 1000, 1, math.MaxInt64 / 1000 * 1000},

@@ -159,15 +159,15 @@ func MicroUSD(q *resource.Quantity) int64 {
 	if q == nil {
 		return 0
 	}
-	if q.CmpInt64(maxUSD) > 0 {
-		return maxUSD * 1e6
+	if q.CmpInt64(MaxUSD) > 0 {
+		return MaxUSD * 1e6
 	}
 	return q.ScaledValue(resource.Micro)
 }
 
-// maxUSD is the largest amount of money that counts: more is as good as without
+// MaxUSD is the largest amount of money that counts: more is as good as without
 // bound, and sums of many stay far from overflowing.
-const maxUSD = 1_000_000_000
+const MaxUSD = 1_000_000_000
 
 // PodsQuantity is a number of pods as an API quantity.
 func PodsQuantity(n int64) resource.Quantity {

@@ -13,7 +13,7 @@ import (
 func TestMicroUSD(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "98.32": 98_320_000, "0.0000001": 1, "1k": 1_000_000_000,
-		"20000000000000": maxUSD * 1e6, "10T": maxUSD * 1e6, "1Ei": maxUSD * 1e6,
+		"20000000000000": MaxUSD * 1e6, "10T": MaxUSD * 1e6, "1Ei": MaxUSD * 1e6,
 	} {
 		q := resource.MustParse(text)
 		if got := MicroUSD(&q); got != want {

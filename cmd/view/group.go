@@ -43,7 +43,7 @@ func GroupLineOf(ng *v1alpha1.NodeGroup, now time.Time) GroupLine {
 	g := nodegroups.GroupFrom(ng, ng.Status, int(ng.Status.Machines))
 	out := GroupLine{
 		Name: ng.Name, Provider: string(ng.Spec.Provider), Market: string(ng.Spec.CapacityType), Zone: ng.Spec.Zone,
-		USDPerHour: text.USD(g.MicroUSDPerHour), Machines: ng.Status.Machines, Ready: ng.Status.ReadyNodes,
+		USDPerHour: priceOf(&g), Machines: ng.Status.Machines, Ready: ng.Status.ReadyNodes,
 		Booked: ng.Status.BookedNodes, Max: ng.Spec.MaxNodes, ChanceOfOne: g.Chance(1, now) / 10, ChanceOfEight: g.Chance(8, now) / 10,
 	}
 	if failure := lastFailure(ng); failure != nil {
@@ -67,4 +67,12 @@ func GroupLineOf(ng *v1alpha1.NodeGroup, now time.Time) GroupLine {
 		}
 	}
 	return out
+}
+
+// priceOf a machine of the group, in USD per hour.
+func priceOf(g *nodegroups.Group) string {
+	if g.PriceUnknown {
+		return "unknown"
+	}
+	return text.USD(g.MicroUSDPerHour)
 }

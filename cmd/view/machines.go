@@ -13,7 +13,6 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/planner"
-	"github.com/muster-dev/muster/provisioning/text"
 )
 
 // podsLike is a number of identical pods.
@@ -120,7 +119,7 @@ func orLess(g *planner.Group) string {
 func (p *Picture) capacityOf(g *planner.Group, pods []podsLike) CapacityLine {
 	n := needed(g, pods)
 	out := CapacityLine{
-		Group: g.Name, Market: string(g.CapacityType), USDPerHour: text.USD(g.MicroUSDPerHour),
+		Group: g.Name, Market: string(g.CapacityType), USDPerHour: priceOf(&g.Group),
 		Machines: g.Machines, MaxMachines: g.Max, Needed: n, Chance: g.Chance(max(1, n), p.Now) / 10,
 	}
 	if failure := lastFailure(p.Groups[g.Name]); failure != nil {

@@ -72,7 +72,9 @@ type NodeGroupSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	Zone string `json:"zone,omitempty"`
 
-	// pricePerHour is the price of one machine, in USD per hour. Unset counts as 0.
+	// pricePerHour is the price of one machine, in USD per hour. While it is unset the price is
+	// unknown: other groups of the same market are preferred, and launches under a price limit
+	// or a budget do not use this one. Set 0 for machines that cost nothing.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('0')) >= 0",message="a price must not be negative"
 	PricePerHour *resource.Quantity `json:"pricePerHour,omitempty"`

@@ -215,7 +215,7 @@ func (t *trial) launchSpot(state *fit.InterPodState, number, i int) *spot {
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Or(
 			cmp.Compare(t.rankOf(a), t.rankOf(b)),
-			cmp.Compare(t.expect(a, t.offers[a].MicroUSDPerHour, 1), t.expect(b, t.offers[b].MicroUSDPerHour, 1)),
+			cmp.Compare(t.expect(a, t.price(a), 1), t.expect(b, t.price(b), 1)),
 		)
 	})
 	for _, k := range order {

@@ -16,6 +16,11 @@ import (
 // option where only the price is too high; nil otherwise.
 func (q *query) explain(over *trial) []Reason {
 	if over != nil {
+		if unpriced := over.verdict().Unpriced; len(unpriced) > 0 {
+			return []Reason{{Code: CodePrice, Message: fmt.Sprintf("at most %s USD per hour are allowed and the price of %s: "+
+				"set spec.pricePerHour of the NodeGroup, or wait until the cloud tells it",
+				text.USD(q.policy.MaxMicroUSDPerHour), SayUnpriced(unpriced))}}
+		}
 		return []Reason{{Code: CodePrice, Message: fmt.Sprintf(
 			"the cheapest option costs %s USD per hour and the CapacityPolicy allows %s: raise its spec.maxPricePerHour or request less",
 			text.USD(over.cost), text.USD(q.policy.MaxMicroUSDPerHour))}}

@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,9 @@ func holds(s *Snapshot, gang state.Gang, policy state.Policy, v Verdict) error {
 			return fmt.Errorf("group %s cannot give %d machines", g.Name, l.Count)
 		}
 		room.Add(g.Usable, l.Count)
+		if g.PriceUnknown && (policy.MaxMicroUSDPerHour >= 0 || !slices.Contains(v.Unpriced, g.Name)) {
+			return fmt.Errorf("the price of group %s is not known, allowed %d, told %v", g.Name, policy.MaxMicroUSDPerHour, v.Unpriced)
+		}
 		price += int64(l.Count) * g.MicroUSDPerHour
 		zones[g.Zone] = true
 	}
@@ -124,6 +128,9 @@ func randomSnapshot(r *rand.Rand) *Snapshot {
 		g := nodegroups.Group{
 			Name: fmt.Sprintf("group-%d", i), Zone: randomZone(r), CapacityType: markets[r.IntN(3)], MicroUSDPerHour: r.Int64N(5) * 1e6,
 			Max: r.IntN(6), Allocatable: nodegroups.Resources{"cpu": 8000, "pods": 10, "nvidia.com/gpu": r.Int64N(3) * 4},
+		}
+		if r.IntN(6) == 0 {
+			g.MicroUSDPerHour, g.PriceUnknown = 0, true
 		}
 		g.Labels = map[string]string{corev1.LabelTopologyZone: g.Zone, v1alpha1.NodeGroupLabel: g.Name}
 		g.Promised = g.Allocatable

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"strings"
 	"time"
 
 	"github.com/muster-dev/muster/provisioning/state"
@@ -18,6 +19,8 @@ type refusal struct {
 	// perHour is what the gang would pay more, for the time of left: it comes to price.
 	perHour, price int64
 	left           time.Duration
+	// unpriced are the groups that the gang would launch machines in at an unknown price.
+	unpriced []string
 }
 
 // rest is what may be committed yet.
@@ -27,7 +30,7 @@ func (r *refusal) rest() int64 { return max(0, r.MicroUSD-r.Standing.Spent-r.Com
 // the gang pays already counts among what is committed: it is never refused again.
 func (s *Snapshot) refusals(gang *state.Gang, plan *Verdict) (out []refusal) {
 	asks := Charge{Tenant: gang.Tenant(), MicroUSDPerHour: s.asks(gang, plan), Runs: plan.Runs}
-	if asks.MicroUSDPerHour == 0 {
+	if asks.MicroUSDPerHour == 0 && len(plan.Unpriced) == 0 {
 		return nil
 	}
 	for i := range s.Budgets {
@@ -35,8 +38,8 @@ func (s *Snapshot) refusals(gang *state.Gang, plan *Verdict) (out []refusal) {
 		if !b.Covers(asks.Tenant) {
 			continue
 		}
-		r := refusal{b, b.Stands(s.Charges, s.Now), asks.MicroUSDPerHour, b.priceOf(&asks, s.Now), b.left(&asks, s.Now)}
-		if r.Standing.Spent+r.Committed+r.price > b.MicroUSD {
+		r := refusal{b, b.Stands(s.Charges, s.Now), asks.MicroUSDPerHour, b.priceOf(&asks, s.Now), b.left(&asks, s.Now), plan.Unpriced}
+		if len(r.unpriced) > 0 || r.Standing.Spent+r.Committed+r.price > b.MicroUSD {
 			out = append(out, r)
 		}
 	}
@@ -106,16 +109,19 @@ func (r *refusal) affords() int64 {
 	hi, lo := bits.Mul64(uint64(r.rest()), hourMilliseconds)
 	ms := uint64(max(1, r.left.Milliseconds()))
 	if hi >= ms {
-		return math.MaxInt64
+		return unknownPrice - 1
 	}
 	rate, _ := bits.Div64(hi, lo, ms)
-	return int64(min(rate, math.MaxInt64))
+	return int64(min(rate, unknownPrice-1))
 }
 
 // until is when time alone may let the gang begin: once the period is short enough
 // that its price until the end is within what may be committed now, at the latest
 // when the next one begins. It is not soon: other gangs spend meanwhile.
 func (r *refusal) until(now time.Time) time.Time {
+	if len(r.unpriced) > 0 {
+		return time.Time{} // until the price is known
+	}
 	const soon = time.Minute
 	hi, lo := bits.Mul64(uint64(r.rest()), uint64(time.Hour))
 	at := r.Ends
@@ -128,12 +134,24 @@ func (r *refusal) until(now time.Time) time.Time {
 
 // String says what is short, by how much, and what would change it.
 func (r *refusal) String() string {
+	if len(r.unpriced) > 0 {
+		return fmt.Sprintf("CapacityPolicy %s has a budget for %s (spec.budgets[name=%s].usd) and the price of %s: set spec.pricePerHour of the "+
+			"NodeGroup, or wait until the cloud tells it", r.Policy, r.sharers(), r.Name, SayUnpriced(r.unpriced))
+	}
 	return fmt.Sprintf("CapacityPolicy %s has a budget for %s of %s USD in the %s that ends at %s (spec.budgets[name=%s].usd): "+
 		"%s are spent, %s committed for machines in use, and the gang needs %s (%s per hour for %s), %s too much: "+
 		"this changes when one of their gangs ends, when the %s ends, or when an administrator raises the budget",
 		r.Policy, r.sharers(), text.Dollars(r.MicroUSD), r.periodName(), r.Ends.UTC().Format(time.RFC3339), r.Name,
 		text.Dollars(r.Standing.Spent), text.Dollars(r.Committed), text.Dollars(r.price), text.USD(r.perHour), r.left.Truncate(time.Minute),
 		text.Dollars(r.Standing.Spent+r.Committed+r.price-r.MicroUSD), r.periodName())
+}
+
+// SayUnpriced says that the prices of these groups are not known.
+func SayUnpriced(groups []string) string {
+	if len(groups) == 1 {
+		return "NodeGroup " + groups[0] + " is not known"
+	}
+	return "NodeGroups " + strings.Join(groups, ", ") + " is not known"
 }
 
 func latest(a, b time.Time) time.Time {

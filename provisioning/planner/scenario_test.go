@@ -113,12 +113,15 @@ func (w *world) labels() map[string]string {
 }
 
 func (w *world) addGroup() {
-	price := resource.MustParse(w.arg("price", "1"))
+	var price *resource.Quantity
+	if p := w.arg("price", "1"); p != "unknown" {
+		price = new(resource.MustParse(p))
+	}
 	ng := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: w.name()}}
 	ng.Spec = v1alpha1.NodeGroupSpec{
 		Zone:         w.arg("zone", "a"),
 		CapacityType: v1alpha1.CapacityType(w.arg("market", "OnDemand")),
-		PricePerHour: &price,
+		PricePerHour: price,
 		MaxNodes:     int32(w.number("max", 100)),
 		Template:     v1alpha1.NodeTemplate{Labels: w.labels(), Taints: w.taints(), Capacity: w.amounts()},
 	}

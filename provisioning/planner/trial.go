@@ -332,13 +332,25 @@ func (t *trial) cheapestFor(i, n, rank int) int {
 		if need < 0 {
 			continue
 		}
-		cost := need * t.offers[k].MicroUSDPerHour
+		cost := nodegroups.Times(need, t.price(k))
 		expected := t.expect(k, cost, int(need))
 		if best < 0 || cmp.Or(cmp.Compare(expected, bestExpected), cmp.Compare(cost, bestCost), cmp.Compare(need, bestNeed)) < 0 {
 			best, bestExpected, bestCost, bestNeed = k, expected, cost, need
 		}
 	}
 	return best
+}
+
+// unknownPrice is what a machine counts as that has no known price: more than any other, and
+// more than any limit.
+const unknownPrice = nodegroups.MaxUSD * 1e6
+
+// price is that of a machine of the offer. On the best of days, what is not known is low.
+func (t *trial) price(k int) int64 {
+	if t.offers[k].PriceUnknown && !t.ideal {
+		return unknownPrice
+	}
+	return t.offers[k].MicroUSDPerHour
 }
 
 // expect is the price ÷ the chance that the offer gives n machines more.
@@ -368,7 +380,7 @@ func (t *trial) launchOver(i, n, rank int) bool {
 		x, y := &t.offers[a.offer], &t.offers[b.offer]
 		return cmp.Or(
 			cmp.Compare(t.rankOf(a.offer), t.rankOf(b.offer)),
-			cmp.Compare(t.expect(a.offer, x.MicroUSDPerHour, 1)/int64(a.per), t.expect(b.offer, y.MicroUSDPerHour, 1)/int64(b.per)),
+			cmp.Compare(t.expect(a.offer, t.price(a.offer), 1)/int64(a.per), t.expect(b.offer, t.price(b.offer), 1)/int64(b.per)),
 			cmp.Compare(x.Name, y.Name),
 		)
 	})
@@ -410,7 +422,7 @@ func (t *trial) launch(k, i, n int) {
 // ask adds n machines of the offer to the launches.
 func (t *trial) ask(k, n int) {
 	t.launched[k] += n
-	t.cost = nodegroups.Plus(t.cost, nodegroups.Times(int64(n), t.offers[k].MicroUSDPerHour))
+	t.cost = nodegroups.Plus(t.cost, nodegroups.Times(int64(n), t.price(k)))
 	t.market = max(t.market, t.rankOf(k))
 	t.expected = t.expectAll()
 }
@@ -458,16 +470,21 @@ func (t *trial) overPrice() bool {
 
 func (t *trial) verdict() Verdict {
 	policy := t.policy
-	v := Verdict{Outcome: Fits, MicroUSDPerHour: t.cost, Placement: t.placement(), Gang: t.gang, Policy: &policy}
+	v := Verdict{Outcome: Fits, Placement: t.placement(), Gang: t.gang, Policy: &policy}
 	counts := map[string]int{}
 	chance := int64(full)
 	for k, n := range t.launched {
 		if n > 0 {
 			counts[t.offers[k].Name] = n
+			v.MicroUSDPerHour = nodegroups.Plus(v.MicroUSDPerHour, nodegroups.Times(int64(n), t.offers[k].MicroUSDPerHour))
+			if t.offers[k].PriceUnknown {
+				v.Unpriced = append(v.Unpriced, t.offers[k].Name)
+			}
 			chance = chance * int64(t.offers[k].Chance(n, t.Now)) / full
 		}
 	}
 	v.Chance = int(max(1, chance))
+	slices.Sort(v.Unpriced)
 	if v.Launches = GroupCounts(counts); len(v.Launches) > 0 {
 		v.Outcome = Launch
 	}

@@ -44,8 +44,10 @@ type Verdict struct {
 	// Shares says of how many machines of which groups, by name, the gang will use what those leave
 	// that are getting them now; Group is empty for machines of no group. For Launch.
 	Shares []GroupCount
-	// MicroUSDPerHour is the price of Launches, in millionths of a USD per hour.
+	// MicroUSDPerHour is the price of Launches, in millionths of a USD per hour, as far as it
+	// is known. Unpriced are their groups whose price is not.
 	MicroUSDPerHour int64
+	Unpriced        []string
 	// Runs is how long the gang runs at most, where budgets ask for it and it is known;
 	// zero otherwise.
 	Runs time.Duration

@@ -128,6 +128,9 @@ func begin(r *Request, v View, plan planner.Verdict) Step {
 	what := "launches nothing"
 	if len(a.Launches) > 0 {
 		what = fmt.Sprintf("launches %s for %s USD per hour", sayLaunches(a.Launches), text.USD(plan.MicroUSDPerHour))
+		if len(plan.Unpriced) > 0 {
+			what += ", where the price of " + planner.SayUnpriced(plan.Unpriced)
+		}
 	}
 	if len(a.Shares) > 0 {
 		what += ": the rest fits on " + planner.SayShares(a.Shares)
@@ -242,7 +245,7 @@ func (v *View) plan(r *Request, rest state.Gang) planner.Verdict {
 			within.MaxMicroUSDPerHour = left
 		}
 	}
-	if plan.MicroUSDPerHour > within.MaxMicroUSDPerHour && within.MaxMicroUSDPerHour >= 0 {
+	if (plan.MicroUSDPerHour > within.MaxMicroUSDPerHour || len(plan.Unpriced) > 0) && within.MaxMicroUSDPerHour >= 0 {
 		cheaper := planner.Plan(v.Snapshot, rest, within)
 		if (cheaper.Outcome == planner.Launch || cheaper.Outcome == planner.Fits) && len(v.over(r, cheaper)) == 0 {
 			return cheaper
@@ -284,6 +287,11 @@ func (v *View) over(r *Request, plan planner.Verdict) (out []planner.Reason) {
 		for _, name := range l.Devices.Names() {
 			tell(fmt.Sprintf("spec.limits.devices[%q]", name), string(name), v.Has.Devices[name], asks.Devices[name], l.Devices[name],
 				func(n int64) string { return nodegroups.Quantity(name, n) })
+		}
+		if l.MicroUSDPerHour >= 0 && len(plan.Unpriced) > 0 {
+			out = append(out, planner.Reason{Code: planner.CodeLimit, Message: fmt.Sprintf("CapacityPolicy %s limits the price per hour "+
+				"(spec.limits.pricePerHour) and the price of %s: set spec.pricePerHour of the NodeGroup, or wait until the cloud tells it",
+				l.Policy, planner.SayUnpriced(plan.Unpriced))})
 		}
 		tell("spec.limits.pricePerHour", "USD per hour", v.Has.MicroUSDPerHour, asks.MicroUSDPerHour, l.MicroUSDPerHour, text.USD)
 	}
