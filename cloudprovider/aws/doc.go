@@ -38,6 +38,13 @@
 // end date, spec.joinTimeout after it was made, and AWS lets go of it within an hour
 // after that.
 //
+// A take-back is over once lists show it: until then it is repeated, except for machines that a
+// lifecycle hook holds. Machines that AWS or a person has stopped are told as ended, are told
+// again if they are started again, and are terminated after ten minutes.
+//
+// All that Muster makes bears the UID of the cluster, and Auto Scaling groups are claimed for it,
+// since clusters of one account may have one name.
+//
 // Machines count against MaxSize of their Auto Scaling group, whether they stand in it
 // or beside it. What AWS says of its own is taken for news at most: which machines
 // there are is listed, and what a call has just returned is remembered until it is.
