@@ -2,6 +2,7 @@ package aws
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -111,4 +112,32 @@ func refusedAs(err error) string {
 		return e.Code
 	}
 	return ""
+}
+
+// For a day one cluster launches and takes back all that it lists, and the machines of another
+// one of its name run on.
+func TestADayOfTwoClustersOfOneName(t *testing.T) {
+	eachWay(t, func(t *testing.T, i int) {
+		s, groups := twins(t, i)
+		ours, theirs := s.provider(), s.providerOf(twinUID, nil)
+		running := 0
+		for round := range 48 {
+			if round < 20 {
+				if _, err := theirs.Launch(context.Background(), request(groups[1], 2, fmt.Sprint("their-", round))); err != nil {
+					t.Fatal(err)
+				}
+				running += 2
+			}
+			if _, err := ours.Launch(context.Background(), request(groups[0], 3, fmt.Sprint("our-", round))); err != nil {
+				t.Fatal(err)
+			}
+			s.clock.Step(30 * time.Minute)
+			if err := ours.TakeBack(context.Background(), groups[0].Name, names(s.listed(ours))); err != nil {
+				t.Fatal(err)
+			}
+			if alive := s.live(); alive != running {
+				t.Fatalf("after %d rounds %d machines are alive, want the other cluster's %d", round+1, alive, running)
+			}
+		}
+	})
 }
