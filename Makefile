@@ -50,15 +50,19 @@ demo: build ## Tell three stories on a real cluster on this machine: a minute, n
 # The packages whose tests run clusters.
 CLUSTERS := /test/(e2e|kueue|bench|page|monitoring)|/kwok/(cluster|scenario/runner)|/cmd/(kubectl-muster|muster/migration)
 
-# One package at a time where a test of it runs a cluster, since two would slow each other
-# down beyond the bounds that the promises have, and two elsewhere. With -short, tests of many random
+# Those of them that hold clusters to the bounds of the promises, or load them.
+ALONE := /test/(e2e|kueue|bench)|/kwok/scenario/runner
+
+# Two packages at a time, and one where two would slow each other down beyond the bounds that
+# the promises have. With -short, tests of many random
 # cases take few of them: all are in simulate, and those on clusters in e2e-all.
 .PHONY: test
 test: build ## Run all tests, those on a real cluster included.
 	@$(MAKE) --no-print-directory kueue || { rm -f $(KUEUE) $(KUEUECTL); echo "SKIP: stock Kueue could not be built, so what needs it is left out"; }
 	@export $(PROGRAMS); status=0; \
 	go test -p 2 -short -timeout 60m $(ARGS) $$(go list ./... | grep -Ev '$(CLUSTERS)') || status=1; \
-	go test -p 1 -short -timeout 60m $(ARGS) $$(go list ./... | grep -E '$(CLUSTERS)') || status=1; exit $$status
+	go test -p 2 -short -timeout 60m $(ARGS) $$(go list ./... | grep -E '$(CLUSTERS)' | grep -Ev '$(ALONE)') || status=1; \
+	go test -p 1 -short -timeout 60m $(ARGS) $$(go list ./... | grep -E '$(ALONE)') || status=1; exit $$status
 
 .PHONY: unit
 unit: ## Run the tests that need no cluster.
