@@ -23,7 +23,14 @@ type handling struct {
 	tells bool
 	// remedy is what a person must do; empty where waiting may help.
 	remedy string
+	// patience is after how many failures in a row a person must act, where waiting may help
+	// until then; the group is left alone for stopped from there on.
+	patience int32
 }
+
+// stopped is how long a group waits that has failed too often: each try costs the price of
+// its machines.
+const stopped = 24 * time.Hour
 
 // handlings by class. A stockout may be over in half a minute; quota, addresses,
 // credentials and configuration wait for a person. A machine is the likelier lost the more
@@ -32,7 +39,9 @@ type handling struct {
 var handlings = map[v1alpha1.ErrorClass]handling{
 	v1alpha1.Stockout: {first: 30 * time.Second, most: 10 * time.Minute, sized: true, tells: true},
 	v1alpha1.Lost:     {first: 30 * time.Second, most: 10 * time.Minute, sized: true, tells: true},
-	v1alpha1.Timeout:  {first: 30 * time.Second, most: 10 * time.Minute, tells: true},
+	v1alpha1.Timeout: {first: 30 * time.Second, most: 10 * time.Minute, tells: true, patience: 3,
+		remedy: "an admin must find out why nodes of the group do not become ready, and correct the image, the network or the spec of " +
+			"the NodeGroup, which lets the next launch try at once"},
 	v1alpha1.Throttle: {first: 5 * time.Second, most: time.Minute},
 	v1alpha1.Quota: {first: 5 * time.Minute, most: 30 * time.Minute, sized: true,
 		remedy: "whoever owns the cloud account must ask for a higher quota, or an admin lower spec.maxNodes to what the quota allows"},
@@ -51,11 +60,17 @@ func handlingOf(class v1alpha1.ErrorClass) handling {
 	return handlings[v1alpha1.Config]
 }
 
-// NeedsPerson says that failures of the class do not pass by themselves.
-func NeedsPerson(class v1alpha1.ErrorClass) bool { return handlingOf(class).remedy != "" }
+// NeedsPerson reports whether what the backoff is for does not pass by itself.
+func NeedsPerson(b *v1alpha1.Backoff) bool {
+	h := handlingOf(b.Class)
+	return h.remedy != "" && b.Failures >= h.patience
+}
 
 // pause is how long launches wait after so many failures in a row.
 func (h handling) pause(failures int32) time.Duration {
+	if h.patience > 0 && failures >= h.patience {
+		return stopped
+	}
 	d := h.first
 	for ; failures > 1 && d < h.most; failures-- {
 		d *= 2
@@ -140,8 +155,8 @@ func WhyBackoff(b *v1alpha1.Backoff) string {
 	if b.AtLeast > 1 {
 		out += fmt.Sprintf("; launches of fewer than %d machines need not wait", b.AtLeast)
 	}
-	if remedy := handlingOf(b.Class).remedy; remedy != "" {
-		out += "; " + remedy
+	if NeedsPerson(b) {
+		out += "; " + handlingOf(b.Class).remedy
 	}
 	return out
 }

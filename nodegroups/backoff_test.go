@@ -45,6 +45,8 @@ func TestBackoff(t *testing.T) {
 			[]backoff{{stockout, 8, 3, 90*second + 2*minute}}},
 		{"up to a bound", []launch{{0, 8, stockout}, {1 * minute, 8, stockout}, {3 * minute, 8, stockout}, {6 * minute, 8, stockout},
 			{12 * minute, 8, stockout}, {22 * minute, 8, stockout}, {33 * minute, 8, stockout}}, []backoff{{stockout, 8, 7, 43 * minute}}},
+		{"a group whose nodes never join is left alone", []launch{{0, 8, late}, {30 * second, 8, late}, {90 * second, 8, late}},
+			[]backoff{{late, 1, 3, 90*second + 24*60*minute}}},
 		{"throttling does not lengthen a row of stockouts", []launch{{0, 8, stockout}, {30 * second, 8, throttle}, {40 * second, 8, stockout}},
 			[]backoff{{stockout, 8, 2, 100 * second}, {throttle, 1, 1, 35 * second}}},
 		{"what failed for 4 is not new for 16", []launch{{0, 4, stockout}, {minute, 16, stockout}},
@@ -87,8 +89,12 @@ func TestBackoff(t *testing.T) {
 
 func TestNoRowIsTooLong(t *testing.T) {
 	for class, h := range handlings {
-		if got := h.pause(math.MaxInt32); got != h.most {
-			t.Errorf("%s: launches wait for %s after very many failures, want %s", class, got, h.most)
+		want := h.most
+		if h.patience > 0 {
+			want = stopped
+		}
+		if got := h.pause(math.MaxInt32); got != want {
+			t.Errorf("%s: launches wait for %s after very many failures, want %s", class, got, want)
 		}
 	}
 }
@@ -154,6 +160,23 @@ func TestAFailureWithoutWordsStillSaysWhat(t *testing.T) {
 	b := v1alpha1.Backoff{Class: v1alpha1.Auth, AtLeast: 1, Failures: 1}
 	if why := WhyBackoff(&b); !strings.Contains(why, "Auth") || !strings.Contains(why, "credentials") {
 		t.Errorf("the reason is %q", why)
+	}
+}
+
+// Nodes that do not become ready cost their price each time, so a person is asked to look,
+// and a change of the spec lets the group try again.
+func TestNodesThatNeverBecomeReadyNeedAPerson(t *testing.T) {
+	b := v1alpha1.Backoff{Class: v1alpha1.Timeout, AtLeast: 1, Failures: 2}
+	if NeedsPerson(&b) || strings.Contains(WhyBackoff(&b), "admin") {
+		t.Errorf("a person is asked after two failures: %s", WhyBackoff(&b))
+	}
+	kept := Amended(v1alpha1.NodeGroupStatus{Backoffs: []v1alpha1.Backoff{b}}).Backoffs
+	b.Failures = 3
+	if !NeedsPerson(&b) || !strings.Contains(WhyBackoff(&b), "image") {
+		t.Errorf("no person is asked after three failures: %s", WhyBackoff(&b))
+	}
+	if left := Amended(v1alpha1.NodeGroupStatus{Backoffs: []v1alpha1.Backoff{b}}).Backoffs; len(kept) != 1 || len(left) != 0 {
+		t.Errorf("a change of the spec leaves %v of two failures and %v of three", kept, left)
 	}
 }
 

@@ -29,9 +29,10 @@ type Group struct {
 	// Labels, Taints and Allocatable of a node once it has joined. Startup
 	// taints are not among the taints. Allocatable is what the template promises,
 	// or what nodes were seen to offer where that is less.
-	Labels      map[string]string
-	Taints      []corev1.Taint
-	Allocatable Resources
+	Labels        map[string]string
+	Taints        []corev1.Taint
+	StartupTaints []corev1.Taint
+	Allocatable   Resources
 	// Promised is what the template alone promises: what a node may offer on the
 	// best of days, and what one that offers less is measured by.
 	Promised    Resources
@@ -63,6 +64,7 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		Max:             int(ng.Spec.MaxNodes),
 		Labels:          Labels(ng),
 		Taints:          ng.Spec.Template.Taints,
+		StartupTaints:   ng.Spec.Template.StartupTaints,
 		Promised:        ResourcesFrom(Allocatable(ng.Spec.Template)),
 		JoinTimeout:     orDefault(ng.Spec.JoinTimeout, DefaultJoinTimeout),
 		IdleTimeout:     orDefault(ng.Spec.IdleTimeout, DefaultIdleTimeout),

@@ -56,10 +56,10 @@ func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.N
 }
 
 // Amended returns the status after a change of the NodeGroup's spec, which may have fixed
-// errors of class Config: their backoffs end.
+// errors of class Config, and what keeps nodes from becoming ready: their backoffs end.
 func Amended(status v1alpha1.NodeGroupStatus) v1alpha1.NodeGroupStatus {
 	return withBackoffs(status, slices.DeleteFunc(slices.Clone(status.Backoffs), func(b v1alpha1.Backoff) bool {
-		return b.Class == v1alpha1.Config
+		return b.Class == v1alpha1.Config || b.Class == v1alpha1.Timeout && NeedsPerson(&b)
 	}))
 }
 

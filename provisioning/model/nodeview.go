@@ -57,6 +57,7 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 		Allocatable:  nodegroups.ResourcesFrom(o.Status.Allocatable),
 		Machine:      ns.machines.withID(o.Spec.ProviderID),
 		Created:      o.CreationTimestamp.Time,
+		ReadySince:   readySince(o),
 		UnreadySince: unreadySince(o),
 	}
 	if ns.leaving[name] {
@@ -259,6 +260,14 @@ func unreadySince(o *corev1.Node) time.Time {
 	default:
 		return c.LastTransitionTime.Time
 	}
+}
+
+// readySince is when the node's Ready condition became true; zero while it is not.
+func readySince(o *corev1.Node) time.Time {
+	if c := readyCondition(o); c != nil && c.Status == corev1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
 }
 
 func readyCondition(o *corev1.Node) *corev1.NodeCondition {

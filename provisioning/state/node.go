@@ -66,6 +66,8 @@ type Node struct {
 	Labelled []Booking
 	// Created is when the node registered.
 	Created time.Time
+	// ReadySince is when the node's Ready condition became true; zero while it is not.
+	ReadySince time.Time
 	// UnreadySince is when the node's Ready condition was lost; zero while it is
 	// true.
 	UnreadySince time.Time

@@ -3,6 +3,7 @@ package transaction
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,6 +88,9 @@ func launching(r *Request, v View) (s Step, joined bool) {
 		if p.waitsFor == "" {
 			p.waitsFor = fmt.Sprintf("%s have not registered a node", text.Machines(want-p.registered))
 		}
+		if p.undeclared != "" {
+			return rollBack(r, v, failure(v, c, v1alpha1.Config, "%s", p.undeclared)), false
+		}
 		deadline := c.Began.Add(g.JoinTimeout)
 		if !v.Now.Before(deadline) {
 			return rollBack(r, v, failure(v, c, v1alpha1.Timeout, "%d of %s were ready within %s (spec.joinTimeout); %s",
@@ -106,6 +110,8 @@ type progress struct {
 	// waitsFor is what the first node that has not joined waits for, until again.
 	waitsFor string
 	again    time.Time
+	// undeclared is the first taint that a node keeps and that its NodeGroup does not tell of.
+	undeclared string
 }
 
 func progressOf(r *Request, v View) map[callKey]*progress {
@@ -145,6 +151,14 @@ func progressOf(r *Request, v View) map[callKey]*progress {
 		}
 		if p.waitsFor == "" {
 			p.waitsFor = fmt.Sprintf("node %s %s", n.Name, why)
+		}
+		if taint := undeclared(n, v.Snapshot); taint != "" {
+			if at := n.ReadySince.Add(taintBound); v.Now.Before(at) {
+				again = when.Earliest(again, at)
+			} else if p.undeclared == "" {
+				p.undeclared = fmt.Sprintf("node %s has been Ready with all devices for %s and still has the taint %s, which its NodeGroup does "+
+					"not declare: add it to spec.template.taints, or to spec.template.startupTaints if something removes it", n.Name, taintBound, taint)
+			}
 		}
 		p.again = when.Earliest(p.again, again)
 	}
@@ -222,6 +236,34 @@ func blame(r *Request, v View) AttemptFailure {
 		return AttemptFailure{Squatted: true, Message: s}
 	}
 	return failure(v, r.Attempt.Calls(r.UID)[0], v1alpha1.Lost, "the machines joined, but other pods use capacity that was planned for the gang")
+}
+
+// taintBound is how long a node that is Ready with its devices may keep a taint that its
+// NodeGroup does not declare. No pod of the gang tolerates it, and the machines are paid for.
+// Kubernetes' own taints say what state a node is in, and go with it.
+const taintBound = 2 * time.Minute
+
+// undeclared is the taint that alone keeps a node from being ready for pods; empty for none.
+func undeclared(n *state.Node, s *planner.Snapshot) string {
+	g := s.FindGroup(n.Group)
+	if g == nil || !n.Ready || n.ReadySince.IsZero() {
+		return ""
+	}
+	taints := slices.DeleteFunc(slices.Clone(n.Taints), func(t corev1.Taint) bool {
+		own := strings.HasPrefix(t.Key, "node.kubernetes.io/") || strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
+		return own || !keepsOff(&t) || slices.ContainsFunc(slices.Concat(g.Taints, g.StartupTaints), func(o corev1.Taint) bool {
+			return o.Key == t.Key && o.Effect == t.Effect
+		})
+	})
+	if len(taints) == 0 {
+		return ""
+	}
+	bare := *n
+	bare.Taints = nil
+	if why, _ := unready(&bare, s); why != "" {
+		return ""
+	}
+	return taints[0].ToString()
 }
 
 // unready says what a young node lacks to take the gang's pods, or is empty.

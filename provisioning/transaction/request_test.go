@@ -92,6 +92,14 @@ func startupTaint(n *state.Node) {
 }
 
 // replaced nodes were launched for one that was lost.
+// readySince is a node that has been Ready for some time.
+func readySince(at time.Time, change func(*state.Node)) func(*state.Node) {
+	return func(n *state.Node) {
+		change(n)
+		n.ReadySince = at
+	}
+}
+
 func replaced(n *state.Node) { young(n); n.Launch = token + "r1" }
 
 // squatted2 nodes have two pods that have booked nothing.
@@ -377,6 +385,24 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 		{name: "a node that is not Ready is waited for", story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", notReady), want: Rest},
 		{name: "a node without its GPUs is waited for", story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", withoutGPU), want: Rest},
 		{name: "a node with a startup taint is waited for", story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", startupTaint), want: Rest},
+		{name: "a node that is Ready with its GPUs and keeps a taint that its group does not declare rolls it back", want: RollBack,
+			check: wantFailure(v1alpha1.Config), message: "spec.template.startupTaints",
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", readySince(noon.Add(-taintBound), startupTaint))},
+		{name: "not before it had time to lose it", want: Rest, check: wantAt(time.Second),
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", readySince(noon.Add(time.Second-taintBound), startupTaint))},
+		{name: "nor where the group declares it", want: Rest,
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", readySince(noon.Add(-taintBound), startupTaint)).
+				with(func(s *story) { s.view.Groups[0].StartupTaints = s.view.Nodes.Find("b").Taints })},
+		{name: "nor before it has its GPUs", want: Rest,
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", readySince(noon.Add(-taintBound), func(n *state.Node) {
+				startupTaint(n)
+				withoutGPU(n)
+			}))},
+		{name: "nor one of Kubernetes' own", want: Rest,
+			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", readySince(noon.Add(-taintBound), func(n *state.Node) {
+				startupTaint(n)
+				n.Taints[0].Key = "node.kubernetes.io/network-unavailable"
+			}))},
 		{name: "a node without the pod of a DaemonSet that belongs there is waited for", want: Rest, check: wantAt(daemonWait),
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", func(n *state.Node) { young(n); n.Created = noon }).
 				with(func(s *story) {

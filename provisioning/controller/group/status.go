@@ -78,14 +78,14 @@ func setObtainable(g *v1alpha1.NodeGroup, now time.Time) (again time.Time) {
 		telling := func(o v1alpha1.Backoff) bool {
 			return o.Class == b.Class && o.AtLeast < b.AtLeast && !o.Until.Before(&b.Until)
 		}
-		if (b.Until.After(now) || nodegroups.NeedsPerson(b.Class)) && !slices.ContainsFunc(g.Status.Backoffs, telling) {
+		if (b.Until.After(now) || nodegroups.NeedsPerson(&b)) && !slices.ContainsFunc(g.Status.Backoffs, telling) {
 			told = append(told, b)
 		}
 	}
 	// What a person must mend comes first, then what stops most launches, then the
 	// longest wait, then the class.
 	urgency := func(b v1alpha1.Backoff) int {
-		if nodegroups.NeedsPerson(b.Class) {
+		if nodegroups.NeedsPerson(&b) {
 			return 0
 		}
 		return 1
