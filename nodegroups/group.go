@@ -37,7 +37,10 @@ type Group struct {
 	// best of days, and what one that offers less is measured by.
 	Promised    Resources
 	JoinTimeout time.Duration
-	IdleTimeout time.Duration
+	// QueueTimeout is how long a launch may wait in the cloud's queue, before JoinTimeout
+	// begins; 0 where that includes the wait.
+	QueueTimeout time.Duration
+	IdleTimeout  time.Duration
 	// Ledger is what past launches say about the chance of the next; nil where
 	// nothing is known.
 	Ledger *v1alpha1.Ledger
@@ -67,6 +70,7 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		StartupTaints:   ng.Spec.Template.StartupTaints,
 		Promised:        ResourcesFrom(Allocatable(ng.Spec.Template)),
 		JoinTimeout:     orDefault(ng.Spec.JoinTimeout, DefaultJoinTimeout),
+		QueueTimeout:    orDefault(ng.Spec.QueueTimeout, 0),
 		IdleTimeout:     orDefault(ng.Spec.IdleTimeout, DefaultIdleTimeout),
 		Ledger:          withAdvice(status.Ledger, status.Advice),
 		Backoffs:        status.Backoffs,

@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"cloud.google.com/go/compute/apiv1/computepb"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -24,6 +26,8 @@ const (
 	keyCluster = labelCluster
 	keyMax     = "muster-dev-max-nodes"
 	keyMin     = "muster-dev-min-nodes"
+	// keyQueue is how long a launch may wait in the cloud's queue, such as 24h.
+	keyQueue = "muster-dev-queue-timeout"
 	// keyStartup lists the taints that another component removes while a node starts, such as
 	// node.cilium.io/agent-not-ready=true:NoExecute.
 	keyStartup = "muster-dev-startup-taints"
@@ -130,6 +134,10 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 	if err != nil {
 		return nil, err
 	}
+	queue, err := c.queueTimeout(method)
+	if err != nil {
+		return nil, err
+	}
 	var out []cloudprovider.Found
 	for _, zone := range c.zones() {
 		for _, machineType := range c.machineTypes() {
@@ -144,6 +152,7 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 			spec := v1alpha1.NodeGroupSpec{
 				Provider: v1alpha1.ProviderGCP, MinNodes: least, MaxNodes: most, CapacityType: t.capacityType(), Zone: zone,
 				PricePerHour: p.price(offering{regionOf(zone), shape, t.model(), t.capacityType() == v1alpha1.Reserved}),
+				QueueTimeout: queue,
 				Template:     t.nodeTemplate(shape, zone),
 				GCP: &v1alpha1.GCPGroup{
 					Project: id.project, Location: id.location, InstanceGroupManager: id.name, MachineType: machineType, LaunchMethod: method,
@@ -246,6 +255,23 @@ func (c *candidate) method() (v1alpha1.GCPLaunchMethod, error) {
 		return "", unusable("machines of provisioning model FLEX_START are only available by resize requests: set %s to ResizeRequest", keyMethod)
 	}
 	return method, nil
+}
+
+// queueTimeout is how long a launch may wait in the cloud's queue; nil where the group does
+// not say.
+func (c *candidate) queueTimeout(method v1alpha1.GCPLaunchMethod) (*metav1.Duration, error) {
+	s := c.template.keys[keyQueue]
+	if s == "" {
+		return nil, nil
+	}
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil || d <= 0:
+		return nil, unusable("the instance template's %s is %q: it must be a duration, for example 24h", keyQueue, s)
+	case method != v1alpha1.GCPResizeRequest:
+		return nil, unusable("the instance template has %s, and %s does not queue: remove it, or use ResizeRequest", keyQueue, method)
+	}
+	return &metav1.Duration{Duration: d}, nil
 }
 
 // scales says that the group's autoscaler is at work.

@@ -204,6 +204,8 @@ func TestDiscoverRefuses(t *testing.T) {
 		group    gcpsim.Group
 		want     string
 	}{
+		"a time in a queue that is none":      {template: gcpsim.Template{ProvisioningModel: "FLEX_START", Metadata: enabled("muster-dev-queue-timeout", "a while")}, want: `is "a while": it must be a duration`},
+		"a time in a queue without a queue":   {template: gcpsim.Template{Metadata: enabled("muster-dev-queue-timeout", "24h")}, want: "BulkInsert does not queue"},
 		"GKE's queued provisioning":           {template: gkePool("cloud.google.com/gke-queued=true"), want: "class queued-provisioning.gke.io"},
 		"GKE's flex-start":                    {template: gkePool("cloud.google.com/gke-flex-start=true"), want: "class queued-provisioning.gke.io"},
 		"GKE's flex-start by its model":       {template: flexible(gkePool("a=b")), want: "class queued-provisioning.gke.io"},
@@ -340,6 +342,14 @@ func TestStartupTaints(t *testing.T) {
 	want := []corev1.Taint{{Key: "node.cilium.io/agent-not-ready", Value: "true", Effect: corev1.TaintEffectNoExecute}, {Key: known, Effect: corev1.TaintEffectNoSchedule}}
 	if diff := cmp.Diff(want, got.StartupTaints); diff != "" {
 		t.Errorf("startup taints (-want +got):\n%s", diff)
+	}
+}
+
+// TestQueueTimeout: how long a launch may wait in the cloud's queue is the template's to say.
+func TestQueueTimeout(t *testing.T) {
+	found := discover(t, single(gcpsim.Template{ProvisioningModel: "FLEX_START", Metadata: enabled("muster-dev-queue-timeout", "24h")}, gcpsim.Group{}))
+	if len(found.Groups) != 1 || found.Groups[0].Spec.QueueTimeout == nil || found.Groups[0].Spec.QueueTimeout.Duration != 24*time.Hour {
+		t.Errorf("got %+v, want a group with a queueTimeout of 24h", found)
 	}
 }
 

@@ -11,6 +11,7 @@
 //	muster-dev-startup-taints the taints that another component removes while a node starts,
 //	                          as key=value:Effect,…, beside those with cluster-autoscaler's
 //	                          prefixes
+//	muster-dev-queue-timeout  how long a launch may wait in the cloud's queue, such as 24h
 //	muster-dev-launch-method  one of those below, unless the one that fits is right
 //
 // What their nodes look like is read where cluster-autoscaler reads it: kube-labels
@@ -39,7 +40,7 @@
 //	ResizeRequest
 //	  what it is       a resize request for instances of given names
 //	  all or nothing   by the cloud, which queues it; Muster cancels it when its time
-//	                   (spec.joinTimeout) is over
+//	                   (spec.queueTimeout, else spec.joinTimeout) is over
 //	  attribution      by the name of the request, then by instance names
 //	  works on         MIGs of one zone whose template is of provisioning model
 //	                   FLEX_START or RESERVATION_BOUND, and that have no autoscaler.

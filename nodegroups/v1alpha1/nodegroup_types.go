@@ -87,6 +87,13 @@ type NodeGroupSpec struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="joinTimeout must be positive, for example 15m"
 	JoinTimeout *metav1.Duration `json:"joinTimeout,omitempty"`
 
+	// queueTimeout is the time that a launch may wait in the cloud's own queue, for example
+	// 24h, where its launch method has one: ResizeRequest on GCP. joinTimeout then begins once
+	// the cloud has made the machines. Unset means that joinTimeout is for both.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="queueTimeout must be positive, for example 24h"
+	QueueTimeout *metav1.Duration `json:"queueTimeout,omitempty"`
+
 	// idleTimeout is the time that a machine stays without pods and without a booking before
 	// it is terminated, for example 10m. 0s means at once.
 	// +optional
@@ -225,7 +232,8 @@ const (
 	// instance group; they join the cluster by themselves.
 	GCPBulkInsert GCPLaunchMethod = "BulkInsert"
 	// GCPResizeRequest requests all machines from the managed instance group at once. The
-	// cloud queues the request, and Muster cancels it after joinTimeout.
+	// cloud queues the request, and Muster cancels it after queueTimeout, or joinTimeout if
+	// that is unset.
 	GCPResizeRequest GCPLaunchMethod = "ResizeRequest"
 	// GCPCreateInstances lets the managed instance group create machines of given names, and
 	// deletes a partial launch. It is for groups that must own their machines, such as GKE

@@ -614,6 +614,11 @@ func (in *NodeGroupSpec) DeepCopyInto(out *NodeGroupSpec) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
+	if in.QueueTimeout != nil {
+		in, out := &in.QueueTimeout, &out.QueueTimeout
+		*out = new(v1.Duration)
+		**out = **in
+	}
 	if in.IdleTimeout != nil {
 		in, out := &in.IdleTimeout, &out.IdleTimeout
 		*out = new(v1.Duration)

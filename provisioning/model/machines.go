@@ -68,7 +68,7 @@ func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) eff
 	if known {
 		c.Launch, c.Hold = cmp.Or(c.Launch, old.Launch), c.Hold && old.Hold
 		if !c.Restarted(old) {
-			if c.State <= old.State && c.Launch == old.Launch && c.Hold == old.Hold {
+			if c.State <= old.State && c.Launch == old.Launch && c.Hold == old.Hold && !c.Started.After(old.Started) {
 				return unchanged
 			}
 			c.State = max(c.State, old.State)

@@ -91,10 +91,15 @@ func launching(r *Request, v View) (s Step, joined bool) {
 		if p.undeclared != "" {
 			return rollBack(r, v, failure(v, c, v1alpha1.Config, "%s", p.undeclared)), false
 		}
-		deadline := c.Began.Add(g.JoinTimeout)
+		began, timeout, field := p.patience(c, g)
+		deadline := began.Add(timeout)
 		if !v.Now.Before(deadline) {
-			return rollBack(r, v, failure(v, c, v1alpha1.Timeout, "%d of %s were ready within %s (spec.joinTimeout); %s",
-				p.joined, text.Machines(want), g.JoinTimeout, p.waitsFor)), false
+			class := v1alpha1.Timeout
+			if p.queued && p.made < c.Count {
+				class = v1alpha1.Stockout // the cloud's queue had no machines for it
+			}
+			return rollBack(r, v, failure(v, c, class, "%d of %s were ready within %s (%s); %s",
+				p.joined, text.Machines(want), timeout, field, p.waitsFor)), false
 		}
 		s.At = when.Earliest(s.At, deadline, p.again)
 	}
@@ -112,6 +117,23 @@ type progress struct {
 	again    time.Time
 	// undeclared is the first taint that a node keeps and that its NodeGroup does not tell of.
 	undeclared string
+	// queued: machines are still to come from a reservation, or from the cloud's own queue.
+	queued bool
+	// started is when the last of the machines was started, as far as that is known.
+	started time.Time
+}
+
+// patience is how long the call is waited for, and since when. In a group whose cloud has a
+// queue, the time to join begins once all of its machines have left it and were started.
+func (p *progress) patience(c Call, g *planner.Group) (since time.Time, timeout time.Duration, field string) {
+	switch {
+	case g.QueueTimeout == 0:
+		return c.Began, g.JoinTimeout, "spec.joinTimeout"
+	case p.made >= c.Count && p.started.After(c.Began):
+		return p.started, g.JoinTimeout, "spec.joinTimeout"
+	default:
+		return c.Began, g.QueueTimeout, "spec.queueTimeout"
+	}
 }
 
 func progressOf(r *Request, v View) map[callKey]*progress {
@@ -129,8 +151,16 @@ func progressOf(r *Request, v View) map[callKey]*progress {
 	for _, m := range v.Machines {
 		if r.Attempt.lost(m) {
 			ended[m.ProviderID] = true
-		} else if !m.Hold {
-			at(m.Launch, m.Group).made++
+			continue
+		}
+		p := at(m.Launch, m.Group)
+		if m.Hold {
+			p.queued = true
+			continue
+		}
+		p.made++
+		if m.Started.After(p.started) {
+			p.started = m.Started
 		}
 	}
 	for _, l := range r.Attempt.losses() {

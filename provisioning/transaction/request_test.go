@@ -64,6 +64,20 @@ func newStory() *story {
 	return s
 }
 
+// queued launches may wait in the cloud's queue for a day, and the request for a week.
+func queued(s *story) {
+	s.view.Groups[0].QueueTimeout, s.request.ValidFor = 24*time.Hour, 7*24*time.Hour
+}
+
+// startedAt has the machines started at that time.
+func startedAt(after time.Duration) func(*story) {
+	return func(s *story) {
+		for i := range s.view.Machines {
+			s.view.Machines[i].Started = noon.Add(after)
+		}
+	}
+}
+
 func stockout(until time.Time) []v1alpha1.Backoff {
 	return []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: 1, Failures: 1, Until: metav1.NewTime(until)}}
 }
@@ -382,6 +396,14 @@ func TestNextOfWhatIsLaunching(t *testing.T) {
 		{name: "no longer than the request's own time", story: newStory().attempt(Launching).machines(booting, booting).with(func(s *story) { s.request.ValidFor = time.Minute }), want: Rest, check: wantAt(time.Minute)},
 		{name: "machines that do not join in time roll the attempt back", want: RollBack, check: wantFailure(v1alpha1.Timeout), message: "1 of 2 machines were ready within 10m0s (spec.joinTimeout); node b is not Ready",
 			story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", notReady).at(10 * time.Minute)},
+		{name: "a launch in the cloud's queue is waited for as long as its group says", want: LaunchMachines, check: wantAt(24 * time.Hour),
+			story: newStory().attempt(Launching).held("queued", booting).with(queued).at(5 * time.Hour)},
+		{name: "and no longer", want: RollBack, check: wantFailure(v1alpha1.Stockout), message: "0 of 2 machines were ready within 24h0m0s (spec.queueTimeout)",
+			story: newStory().attempt(Launching).held("queued", booting).with(queued).at(24 * time.Hour)},
+		{name: "machines that have left the queue have the join timeout from then on", want: Rest, check: wantAt(5*time.Hour + 10*time.Minute),
+			story: newStory().attempt(Launching).machines(booting, booting).with(queued).with(startedAt(5 * time.Hour)).at(5 * time.Hour)},
+		{name: "those of which it is not known when they started do not fail for that", want: Rest, check: wantAt(24 * time.Hour),
+			story: newStory().attempt(Launching).machines(booting, booting).with(queued).at(5 * time.Hour)},
 		{name: "a node that is not Ready is waited for", story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", notReady), want: Rest},
 		{name: "a node without its GPUs is waited for", story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", withoutGPU), want: Rest},
 		{name: "a node with a startup taint is waited for", story: newStory().attempt(Launching).machines(running, running).node("a", young).node("b", startupTaint), want: Rest},

@@ -226,6 +226,9 @@ func defaults(spec *v1alpha1.NodeGroupSpec, old v1alpha1.NodeGroupSpec) {
 	if spec.JoinTimeout == nil {
 		spec.JoinTimeout = old.JoinTimeout
 	}
+	if spec.QueueTimeout == nil {
+		spec.QueueTimeout = old.QueueTimeout
+	}
 	if spec.IdleTimeout == nil {
 		spec.IdleTimeout = old.IdleTimeout
 	}
