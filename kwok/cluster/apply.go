@@ -95,11 +95,8 @@ func (a *applier) applyOne(ctx context.Context, object *unstructured.Unstructure
 	return nil
 }
 
-// callAt has the webhooks of an object called at an address instead of by their Service.
+// callAt has muster's webhooks called at an address instead of by their Service.
 func callAt(object *unstructured.Unstructured, address string) error {
-	if object.GetKind() != "MutatingWebhookConfiguration" {
-		return nil
-	}
 	webhooks, _, err := unstructured.NestedSlice(object.Object, "webhooks")
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", describe(object), err)

@@ -162,6 +162,9 @@ func (c *Cluster) install(ctx context.Context) error {
 		return fmt.Errorf("reading the manifests to install: %w", err)
 	}
 	for _, object := range objects {
+		if !c.plan.webhook || object.GetKind() != "MutatingWebhookConfiguration" {
+			continue
+		}
 		if err := callAt(object, "https://"+c.plan.address(musterWebhook)); err != nil {
 			return err
 		}

@@ -69,8 +69,11 @@ func isInDoubt(n *state.Node, now time.Time) bool {
 // Braked reports whether none of them may go until a person has decided.
 func (d Doubt) Braked() bool {
 	n := d.Missing + d.Unready
-	return n > max(fewInDoubt, d.Of/10) && n > d.Approved
+	return n > max(fewInDoubt, d.Of/10) && !d.lost()
 }
+
+// lost reports whether a person has said that they are lost.
+func (d Doubt) lost() bool { return d.Missing+d.Unready <= d.Approved }
 
 func (d Doubt) String() string {
 	n := d.Missing + d.Unready

@@ -394,7 +394,7 @@ func (t *scaleDown) unregistered(m cloudprovider.Machine) {
 		t.u.Past.Unregistered[key] = since
 		missing := slices.ContainsFunc(t.Missing, func(o cloudprovider.Machine) bool { return o.Group == m.Group && o.Name == m.Name })
 		bound := unregisteredBound
-		if missing {
+		if missing && !t.doubts[m.Group].lost() {
 			bound = MissingBound
 		}
 		if at := since.Add(bound); t.Now.Before(at) {

@@ -191,6 +191,12 @@ func TestABudgetKeepsAnIdleMachine(t *testing.T) {
 	room := corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10")}
 	elsewhere.Status.Allocatable, elsewhere.Status.Capacity = room, room
 	s.Create(elsewhere)
+	s.Eventually("the other node is Ready and takes pods", func() bool {
+		ready := func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}
+		return s.Get(elsewhere) && slices.ContainsFunc(elsewhere.Status.Conditions, ready) && len(elsewhere.Spec.Taints) == 0
+	}, func() string { return fmt.Sprint(elsewhere.Status.Conditions, elsewhere.Spec.Taints) })
 	s.idleAtOnce(g)
 	s.Eventually("the machine is about to go", func() bool {
 		nodes := s.nodes(g.Name)
@@ -208,7 +214,9 @@ func TestABudgetKeepsAnIdleMachine(t *testing.T) {
 	s.Delete(elsewhere)
 }
 
-func TestAMachineWhoseNodeIsDeletedIsGivenBack(t *testing.T) {
+// Its pods may run on, so it is kept until a person has said that it is lost, or for ten
+// minutes.
+func TestAMachineWhoseNodeIsDeletedIsKeptAWhile(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
@@ -220,5 +228,14 @@ func TestAMachineWhoseNodeIsDeletedIsGivenBack(t *testing.T) {
 		return len(nodes) == 1 && !nodes[0].Spec.Unschedulable
 	}, func() string { return fmt.Sprint(s.Left(g.Name)) })
 	s.Delete(&s.nodes(g.Name)[0])
+	<-time.After(25 * time.Second) // longer than one that has never had a node is kept
+	if left := s.Left(g.Name); len(left) != 1 {
+		t.Fatalf("left are %v, want the machine", left)
+	}
+	patch := client.MergeFrom(g.DeepCopy())
+	g.Annotations = map[string]string{v1alpha1.GiveBackAtOnceAnnotation: "1"}
+	if err := s.Kube.Patch(s.Context(), g, patch); err != nil {
+		t.Fatal(err)
+	}
 	s.Empty(g.Name)
 }
