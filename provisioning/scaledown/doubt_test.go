@@ -27,7 +27,7 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
-// Machines of one group that are in doubt do not keep what nobody doubts.
+// Machines in doubt do not keep the others of their group from going.
 func TestTheBrakeIsOfAGroupAndOfDoubt(t *testing.T) {
 	long := noon.Add(-time.Hour)
 	lost := state.Node{UnreadySince: long, IdleSince: long}

@@ -164,9 +164,12 @@ type HeldUp struct {
 // Plan says what to tidy up in the fleet: cordons and labels that serve no request
 // any more, machines that no attempt owns, machines that stand idle.
 func Plan(f Fleet) Decision {
-	t := scaleDown{Fleet: &f, doubts: InDoubt(f.Snapshot, f.Missing), spare: map[string]int{}, strained: map[string]bool{}}
+	t := scaleDown{Fleet: &f, doubts: InDoubt(f.Snapshot, f.Missing), missing: map[string]bool{}, spare: map[string]int{}, strained: map[string]bool{}}
 	t.u.Doubts = map[string]Doubt{}
 	t.u.Past = Past{Leaving: map[string]time.Time{}, Spared: map[string]time.Time{}, Unregistered: map[string]time.Time{}}
+	for _, m := range f.Missing {
+		t.missing[m.Group+"/"+m.Name] = true
+	}
 	for _, n := range t.walk() {
 		t.node(n)
 	}
@@ -192,8 +195,9 @@ func Plan(f Fleet) Decision {
 type scaleDown struct {
 	*Fleet
 	u Decision
-	// doubts are those about the machines of each group.
-	doubts map[string]Doubt
+	// doubts are those about the machines of each group; missing has the Missing by group/name.
+	doubts  map[string]Doubt
+	missing map[string]bool
 	// spare is by how many machines each group is above its minimum once those that
 	// are leaving have left.
 	spare map[string]int
@@ -392,7 +396,7 @@ func (t *scaleDown) unregistered(m cloudprovider.Machine) {
 			since = t.Now
 		}
 		t.u.Past.Unregistered[key] = since
-		missing := slices.ContainsFunc(t.Missing, func(o cloudprovider.Machine) bool { return o.Group == m.Group && o.Name == m.Name })
+		missing := t.missing[key]
 		bound := unregisteredBound
 		if missing && !t.doubts[m.Group].lost() {
 			bound = MissingBound

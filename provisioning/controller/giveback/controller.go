@@ -38,6 +38,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/scaledown"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 const (
@@ -80,7 +81,7 @@ type Controller struct {
 	past      scaledown.Past
 	evictions map[types.UID]scaledown.Eviction
 	failed    map[string]failure
-	doubted   map[string]bool
+	doubted   map[string]scaledown.Doubt
 }
 
 // failure is how long a group is left alone, and until when.
@@ -152,14 +153,11 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 	}()
 	c.past = u.Past
 	for group, d := range u.Doubts {
-		if !c.doubted[group] {
+		if _, told := c.doubted[group]; !told {
 			c.tell(corev1.EventTypeWarning, group, "GiveBackBraked", d.String())
 		}
 	}
-	c.doubted = map[string]bool{}
-	for group := range u.Doubts {
-		c.doubted[group] = true
-	}
+	c.doubted = u.Doubts
 	for _, h := range u.HeldUp {
 		c.tell(corev1.EventTypeWarning, h.Machine.Group, "GiveBackHeldUp", h.Message)
 	}
@@ -171,9 +169,9 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 	_ = w.Wait() // errors are among those collected
 	if err := errors.Join(w.errs...); err != nil && ctx.Err() == nil {
 		log.FromContext(ctx).Info("Scale-down will be retried", "reason", err.Error())
-		next = earliest(next, c.Clock.Now().Add(retry))
+		next = when.Earliest(next, c.Clock.Now().Add(retry))
 	}
-	return earliest(next, u.At), took
+	return when.Earliest(next, u.At), took
 }
 
 // willing are those of the machines whose group has not failed to take some back
@@ -181,22 +179,12 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 func (c *Controller) willing(machines []scaledown.Return) (out []scaledown.Return, again time.Time) {
 	for _, r := range machines {
 		if until := c.failed[r.Group].until; c.Clock.Now().Before(until) {
-			again = earliest(again, until)
+			again = when.Earliest(again, until)
 		} else {
 			out = append(out, r)
 		}
 	}
 	return out, again
-}
-
-// earliest is the first of the times, those that are zero left out.
-func earliest(times ...time.Time) (first time.Time) {
-	for _, t := range times {
-		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
-			first = t
-		}
-	}
-	return first
 }
 
 // work is done by many, and goes on where something fails.

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 // pace is the least time between two writes of the statuses: what changes in
@@ -73,7 +74,7 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 		updated := old.DeepCopy()
 		updated.Status = c.Model.Learned(name)
 		updated.Status.Machines = int32(fleet.Groups[i].Machines)
-		next = earliest(next, renew(updated, counts[name], now))
+		next = when.Earliest(next, renew(updated, counts[name], now))
 		c.Discovery.renew(updated, now)
 		if equality.Semantic.DeepEqual(old.Status, updated.Status) {
 			continue
@@ -82,7 +83,7 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 		// the simulated pool writes its own field beside them.
 		if err := c.Client.Status().Patch(ctx, updated, client.MergeFrom(old)); client.IgnoreNotFound(err) != nil {
 			log.FromContext(ctx).Info("Writing the status of a NodeGroup will be retried", "group", name, "reason", err.Error())
-			next = earliest(next, now.Add(pace))
+			next = when.Earliest(next, now.Add(pace))
 			continue
 		}
 		c.Model.Written(updated)

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/scaledown"
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 // nodeCount is what there is of a group's nodes.
@@ -57,7 +58,7 @@ func renew(g *v1alpha1.NodeGroup, nodes nodeCount, now time.Time) (again time.Ti
 	}
 	g.Status.ReadyNodes, g.Status.BookedNodes = int32(len(nodes.ready)), nodes.booked
 	g.Status.Shape = nodegroups.LearnShape(g.Status.Shape, g.Spec.Template, nodes.ready, now)
-	return earliest(
+	return when.Earliest(
 		setObtainable(g, now),
 		setTemplateMatches(g, nodes.ready, now),
 		setNodesPresent(g, nodes.doubt, now),
@@ -72,7 +73,7 @@ func setObtainable(g *v1alpha1.NodeGroup, now time.Time) (again time.Time) {
 	var told []v1alpha1.Backoff
 	for _, b := range g.Status.Backoffs {
 		if b.Until.After(now) {
-			again = earliest(again, b.Until.Time)
+			again = when.Earliest(again, b.Until.Time)
 		}
 		// One that also stops smaller launches, and longer, tells the same and more.
 		telling := func(o v1alpha1.Backoff) bool {
@@ -120,7 +121,7 @@ func setObtainable(g *v1alpha1.NodeGroup, now time.Time) (again time.Time) {
 func setTemplateMatches(g *v1alpha1.NodeGroup, ready []nodegroups.SeenNode, now time.Time) (again time.Time) {
 	for i := range ready {
 		if at := nodegroups.SettledAt(g, ready[i].Registered); at.After(now) {
-			again = earliest(again, at)
+			again = when.Earliest(again, at)
 		}
 	}
 	condition := metav1.Condition{
@@ -167,14 +168,4 @@ func setNodesPresent(g *v1alpha1.NodeGroup, d scaledown.Doubt, now time.Time) (a
 	}
 	meta.SetStatusCondition(&g.Status.Conditions, condition)
 	return d.At
-}
-
-// earliest is the first of the times, those that are zero left out.
-func earliest(times ...time.Time) (first time.Time) {
-	for _, t := range times {
-		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
-			first = t
-		}
-	}
-	return first
 }

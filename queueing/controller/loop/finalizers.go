@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/when"
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -48,7 +49,7 @@ func (l *Loop) release(now time.Time) (next time.Time) {
 		case x.underWay || l.inUse(x.object):
 			continue
 		case now.Before(x.retryAt):
-			next = earliest(next, x.retryAt)
+			next = when.Earliest(next, x.retryAt)
 			continue
 		}
 		x.underWay = true

@@ -18,6 +18,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/when"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
@@ -222,7 +223,7 @@ func (l *Loop) step(now time.Time) time.Time {
 	if l.creating == 0 {
 		clear(l.deleted)
 	}
-	return earliest(l.state.WakeAt(), l.retries.next(), l.explain(now), l.publish(now), l.release(now), l.foresee(now))
+	return when.Earliest(l.state.WakeAt(), l.retries.next(), l.explain(now), l.publish(now), l.release(now), l.foresee(now))
 }
 
 // cycle lets the State decide, and counts the cycle if it judged a Workload.
@@ -311,16 +312,6 @@ func (l *Loop) remove(object client.Object) {
 	}
 }
 
-// earliest of some times, of which zero means never.
-func earliest(times ...time.Time) (out time.Time) {
-	for _, t := range times {
-		if out.IsZero() || !t.IsZero() && t.Before(out) {
-			out = t
-		}
-	}
-	return out
-}
-
 // retries are what is to be done again after a pause.
 type retries struct {
 	rest []retry
@@ -364,7 +355,7 @@ func (r *retries) due(now time.Time) (out []writes.Done) {
 
 func (r *retries) next() (out time.Time) {
 	for i := range r.rest {
-		out = earliest(out, r.rest[i].at)
+		out = when.Earliest(out, r.rest[i].at)
 	}
 	return out
 }

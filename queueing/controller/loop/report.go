@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/when"
 	"github.com/muster-dev/muster/queueing/controller/writes"
 )
 
@@ -103,10 +104,10 @@ func (l *Loop) publish(now time.Time) (next time.Time) {
 		case r.underWay[uid]:
 			continue
 		case now.Before(last.Add(reportEvery)):
-			next = earliest(next, last.Add(reportEvery))
+			next = when.Earliest(next, last.Add(reportEvery))
 			continue
 		case !r.pays(last, now):
-			next = earliest(next, now.Add(reportEvery))
+			next = when.Earliest(next, now.Add(reportEvery))
 			continue
 		}
 		want := object.DeepCopyObject().(client.Object)
