@@ -47,26 +47,74 @@ runner: ## Build Kueue's own performance test, whose clients may send 1,000 requ
 demo: build ## Tell three stories on a real cluster on this machine: a minute, nothing left behind. ARGS=--keep leaves it up.
 	$(SANDBOX) demo $(ARGS)
 
-# The packages whose tests run clusters.
-CLUSTERS := /test/(e2e|kueue|bench|page|monitoring)|/kwok/(cluster|scenario/runner)|/cmd/(kubectl-muster|muster/migration)
+# What is released bears this version: a tag, or the commit after one.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# Charts need a semantic version.
+CHART_VERSION = $(patsubst v%,%,$(if $(filter v%,$(VERSION)),$(VERSION),v0.0.0-g$(VERSION)))
+REGISTRY ?= ghcr.io/muster-dev
+PLATFORMS ?= linux/amd64,linux/arm64
+DIST ?= dist
+RELEASE := go tool -modfile=go.release.mod
+STATIC = -trimpath -ldflags '$(LDFLAGS) -X github.com/muster-dev/muster/cmd/version.release=$(VERSION)'
 
-# Those of them that hold clusters to the bounds of the promises, or load them.
-ALONE := /test/(e2e|kueue|bench)|/kwok/scenario/runner
+.PHONY: tools
+tools: ## Build Helm, ko and crane into bin/, which the charts and the image are made and tested with. The first time takes minutes.
+	@mkdir -p $(BIN)
+	go build -modfile=go.release.mod -o $(BIN)/ -ldflags '$(LDFLAGS)' helm.sh/helm/v3/cmd/helm github.com/google/ko \
+		github.com/google/go-containerregistry/cmd/crane
 
-# Two packages at a time, and one where two would slow each other down beyond the bounds that
-# the promises have. With -short, tests of many random
-# cases take few of them: all are in simulate, and those on clusters in e2e-all.
+.PHONY: image
+image: ## Build the images for PLATFORMS and push them to REGISTRY, with an SBOM each. KO_DEFAULTBASEIMAGE replaces the base.
+	VERSION=$(VERSION) KO_DOCKER_REPO=$(REGISTRY) $(RELEASE) ko build --base-import-paths --platform $(PLATFORMS) --tags $(VERSION) \
+		--sbom spdx $(ARGS) ./cmd/muster ./cmd/muster-dashboard
+
+.PHONY: chart
+chart: ## Package the charts into dist/.
+	@mkdir -p $(DIST)
+	$(RELEASE) helm package deploy/charts/muster deploy/charts/muster-crds --destination $(DIST) \
+		--version $(CHART_VERSION) --app-version $(VERSION)
+
+# The platforms of krew's manifest, as os-arch.
+PLUGIN_PLATFORMS ?= linux-amd64 linux-arm64 darwin-arm64 windows-amd64
+
+.PHONY: binaries
+binaries:
+	@rm -rf $(DIST)/plugin && mkdir -p $(DIST)/plugin
+	@set -e; for p in $(PLUGIN_PLATFORMS); do os=$${p%-*} arch=$${p#*-} exe=; [ $$os != windows ] || exe=.exe; \
+		echo kubectl-muster for $$p; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build $(STATIC) -o $(DIST)/plugin/kubectl-muster$$exe ./cmd/kubectl-muster; \
+		cp LICENSE NOTICE cmd/kubectl-muster/krew/kubectl_complete-muster $(DIST)/plugin/; \
+		tar -C $(DIST)/plugin -czf $(DIST)/kubectl-muster-$$p.tar.gz .; rm $(DIST)/plugin/kubectl-muster$$exe; done
+	@rm -r $(DIST)/plugin
+	@set -e; for arch in amd64 arm64; do echo muster for linux-$$arch; \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(STATIC) -o $(DIST)/muster-linux-$$arch ./cmd/muster; done
+
+.PHONY: release
+release: binaries chart image ## Make all of a release of VERSION, a tag: binaries, charts, images, checksums, krew's manifest.
+	cd $(DIST) && sha256sum *.tgz *.tar.gz muster-linux-* > checksums.txt
+	go run ./deploy/generate/krew $(VERSION) $(DIST)/checksums.txt < cmd/kubectl-muster/krew/muster.yaml > $(DIST)/muster.yaml
+
+# Its programs, and how they are named to the tests.
+INSTALL_PROGRAMS = MUSTER_HELM_BIN=$(abspath $(BIN))/helm MUSTER_KO_BIN=$(abspath $(BIN))/ko MUSTER_CRANE_BIN=$(abspath $(BIN))/crane MUSTER_PLUGIN_BIN=$(abspath $(BIN))/kubectl-muster
+
+.PHONY: install-test
+install-test: build tools kueue ## Test the charts with Helm on a sandbox, the probes, the image, taking Muster out, and the way from Kueue and back.
+	$(PROGRAMS) $(INSTALL_PROGRAMS) go test -timeout 30m ./test/install $(ARGS)
+
+# The bounds of the promises hold for a machine of two cores that does nothing else, so test/e2e
+# runs alone. Of the others, those that wait for clusters come first. With -short, tests of many
+# random cases take few of them: all are in simulate, and those on clusters in e2e-all.
 .PHONY: test
 test: build ## Run all tests, those on a real cluster included.
 	@$(MAKE) --no-print-directory kueue || { rm -f $(KUEUE) $(KUEUECTL); echo "SKIP: stock Kueue could not be built, so what needs it is left out"; }
 	@export $(PROGRAMS); status=0; \
-	go test -p 2 -short -timeout 60m $(ARGS) $$(go list ./... | grep -Ev '$(CLUSTERS)') || status=1; \
-	go test -p 2 -short -timeout 60m $(ARGS) $$(go list ./... | grep -E '$(CLUSTERS)' | grep -Ev '$(ALONE)') || status=1; \
-	go test -p 1 -short -timeout 60m $(ARGS) $$(go list ./... | grep -E '$(ALONE)') || status=1; exit $$status
+	go test -short -timeout 60m $(ARGS) ./test/e2e || status=1; \
+	go test -p 2 -short -timeout 60m $(ARGS) $$(go list ./kwok/scenario/runner ./test/kueue/... ./test/bench; go list ./... | grep -v '/test/e2e$$') || status=1; \
+	exit $$status
 
 .PHONY: unit
 unit: ## Run the tests that need no cluster.
-	go test -short $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/kueue)
+	go test -short $(ARGS) $$(go list ./... | grep -v -e /test/e2e -e /test/kueue -e /test/operators -e /test/kinds)
 
 .PHONY: simulate
 simulate: ## Play 10,000 seeded stories of the provisioner, 100,000 interleavings of the queues, and all random cases of other tests.
@@ -76,8 +124,13 @@ simulate: ## Play 10,000 seeded stories of the provisioner, 100,000 interleaving
 
 .PHONY: e2e-all
 e2e-all: build ## Run all of test/e2e in full: ten minutes of storm, 20 changes of leader, 12 deaths a story, 1,000 races.
-	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) go test ./test/e2e -timeout 180m \
+	$(MAKE) --no-print-directory operators
+	MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) MUSTER_OPERATORS=all go test ./test/e2e -timeout 180m \
 		-storm 10m -leader-rounds 20 -kills 12 -races 1000 -pairs 2000 -garbage 200 $(ARGS)
+
+.PHONY: operators
+operators: build ## Build the controllers of other projects that a sandbox can run, half an hour the first time, and test them.
+	$(PROGRAMS) MUSTER_OPERATORS=$${MUSTER_OPERATORS:-all} go test -p 1 ./test/operators ./test/kinds -v -timeout 180m $(ARGS)
 
 .PHONY: soak
 soak: build ## Let everything go wrong for an hour while gangs come and go, change leaders 100 times, kill muster 12 times a story; make test does a minute, 4 and 4.
@@ -93,8 +146,10 @@ lint: ## Run the linters of .golangci.yml.
 
 .PHONY: generate
 generate: ## Write again what is generated: deep copies, CRDs, dashboards, and the permissions that clouds must give.
+	go run ./deploy/generate/kinds
 	go run ./deploy/generate
 	go run ./deploy/generate/clouds
+	go run ./deploy/generate/charts
 	go run ./deploy/monitoring/generate
 
 .PHONY: verify

@@ -42,6 +42,9 @@ type Machine struct {
 	// Started is when the machine was last started, by the clock of its cloud; zero where that
 	// is not known yet.
 	Started time.Time
+	// EndsAt is when the cloud ends the machine by itself, as at the end of a Capacity Block or of
+	// its maximum run time; zero where it does not.
+	EndsAt time.Time
 	// Kept tells of a Terminated machine that its cloud has only stopped: its disks are billed,
 	// and it may be started again, until it is taken back.
 	Kept bool
@@ -52,6 +55,9 @@ type Machine struct {
 	Hold bool
 	// Reason why the machine is Terminated, in the cloud's words.
 	Reason string
+	// Class of the reason, where another machine in its place would end for it, too; empty for a
+	// machine that is worth replacing.
+	Class v1alpha1.ErrorClass
 }
 
 // Counts reports whether it is a machine that has not ended.

@@ -28,6 +28,8 @@ const (
 const (
 	// WebhookConfiguration is the name of the MutatingWebhookConfiguration.
 	WebhookConfiguration = "muster"
+	// inAPIServer is an annotation of policies that a webhook cannot stand in for.
+	inAPIServer = "muster.dev/in-api-server"
 	// webhookService is the Service in webhook/webhook.yaml.
 	webhookService = "muster-webhook"
 	// webhookSeconds bounds how long a request waits for a webhook that does not answer.
@@ -48,17 +50,17 @@ func (p *Policy) WebhookName() string {
 	return strings.TrimPrefix(p.Name, "muster-") + ".webhook.muster.dev"
 }
 
-// Policies are the mutating admission policies that the halves need, in the order of their files.
-func Policies(halves ...Half) ([]*Policy, error) {
-	objects, err := Manifests(halves...)
-	if err != nil {
-		return nil, err
-	}
-	return policiesAmong(objects)
+// Policies returns the mutating admission policies among manifests that a webhook can stand in
+// for, in their order.
+func (n Names) Policies(objects []*unstructured.Unstructured) ([]*Policy, error) {
+	return policiesAmong(n.In(objects))
 }
 
 func policiesAmong(objects []*unstructured.Unstructured) (out []*Policy, err error) {
 	for _, o := range objects {
+		if o.GetAnnotations()[inAPIServer] != "" {
+			continue
+		}
 		switch o.GetKind() {
 		case "MutatingAdmissionPolicy":
 			p := &Policy{}

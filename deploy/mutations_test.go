@@ -65,7 +65,11 @@ func TestEveryPolicyHasItsWebhook(t *testing.T) {
 
 // TestPoliciesUseWhatAWebhookHas: a webhook has no place for the rest of what a policy may say.
 func TestPoliciesUseWhatAWebhookHas(t *testing.T) {
-	policies, err := Policies(Halves...)
+	objects, err := Manifests(Halves...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies, err := DefaultNames.Policies(objects)
 	if err != nil {
 		t.Fatal(err)
 	}

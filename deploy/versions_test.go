@@ -17,6 +17,7 @@ import (
 	policycel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
+	"sigs.k8s.io/yaml"
 )
 
 // expressions are those that a kube-apiserver of the oldest supported version takes in objects
@@ -81,6 +82,30 @@ func TestTheOldestVersionKnowsTheExpressionsOfPolicies(t *testing.T) {
 	}
 	if compiled < 100 {
 		t.Errorf("only %d expressions were compiled", compiled)
+	}
+}
+
+// TestColumnsShowNoQuantities that Muster writes: 6.53 is stored as 6530m.
+func TestColumnsShowNoQuantities(t *testing.T) {
+	var crd apiextensionsv1.CustomResourceDefinition
+	file, err := files.ReadFile("crds/muster.dev_nodegroups.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(file, &crd); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range crd.Spec.Versions[0].AdditionalPrinterColumns {
+		if strings.ContainsRune(c.JSONPath, '[') {
+			continue // of a condition
+		}
+		field := *crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+		for name := range strings.SplitSeq(strings.TrimPrefix(c.JSONPath, "."), ".") {
+			field = field.Properties[name]
+		}
+		if field.XIntOrString || field.Type == "" && !strings.HasPrefix(c.JSONPath, ".metadata.") {
+			t.Errorf("column %s shows %s, of type %q: want a string or a number", c.Name, c.JSONPath, field.Type)
+		}
 	}
 }
 

@@ -138,7 +138,7 @@ func TestBlockedUntil(t *testing.T) {
 		{15, 65 * second, []string{"the cloud's words"}},
 		{16, 90 * second, []string{"the cloud's words", "2nd failure in a row", "fewer than 16 machines need not wait"}},
 		{63, 90 * second, []string{"2nd failure in a row"}},
-		{64, 6 * minute, []string{"the cloud's words", "whoever owns the cloud account", "higher quota", "spec.maxNodes", "fewer than 64 machines"}},
+		{64, 6 * minute, []string{"the cloud's words", "the owner of the cloud account", "higher quota", "spec.maxNodes", "fewer than 64 machines"}},
 	} {
 		until, why := g.BlockedUntil(tc.n)
 		if got := until.Sub(noon); got != tc.until {

@@ -28,7 +28,7 @@ type Group struct {
 	Min, Max int
 	// Labels, Taints and Allocatable of a node once it has joined. Startup
 	// taints are not among the taints. Allocatable is what the template promises,
-	// or what nodes were seen to offer where that is less.
+	// or what nodes were seen to offer: where that is less, and of devices.
 	Labels        map[string]string
 	Taints        []corev1.Taint
 	StartupTaints []corev1.Taint
@@ -41,6 +41,8 @@ type Group struct {
 	// begins; 0 where that includes the wait.
 	QueueTimeout time.Duration
 	IdleTimeout  time.Duration
+	// EndsAt is when the cloud ends all machines of the group; zero where it does not.
+	EndsAt time.Time
 	// Ledger is what past launches say about the chance of the next; nil where
 	// nothing is known.
 	Ledger *v1alpha1.Ledger
@@ -69,29 +71,50 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		Taints:          ng.Spec.Template.Taints,
 		StartupTaints:   ng.Spec.Template.StartupTaints,
 		Promised:        ResourcesFrom(Allocatable(ng.Spec.Template)),
-		JoinTimeout:     orDefault(ng.Spec.JoinTimeout, DefaultJoinTimeout),
+		JoinTimeout:     JoinTimeout(ng),
 		QueueTimeout:    orDefault(ng.Spec.QueueTimeout, 0),
 		IdleTimeout:     orDefault(ng.Spec.IdleTimeout, DefaultIdleTimeout),
+		EndsAt:          EndsAt(ng),
 		Ledger:          withAdvice(status.Ledger, status.Advice),
 		Backoffs:        status.Backoffs,
 	}
 	// What is no number approves nothing.
 	g.GiveBackAtOnce, _ = strconv.Atoi(ng.Annotations[v1alpha1.GiveBackAtOnceAnnotation])
-	g.Allocatable = lesser(g.Promised, status.Shape, ng.Spec.Template)
+	g.Allocatable = shown(g.Promised, status.Shape, ng.Spec.Template)
 	return g
 }
 
-// Timeouts of groups that do not say; the schema has the same.
+// Timeouts of groups that do not say. Machines with devices take longer to join: firmware,
+// drivers and plugins come after the node has registered.
 const (
-	DefaultJoinTimeout = 15 * time.Minute
-	DefaultIdleTimeout = 10 * time.Minute
+	DefaultJoinTimeout        = 15 * time.Minute
+	DefaultJoinTimeoutDevices = 30 * time.Minute
+	DefaultIdleTimeout        = 10 * time.Minute
 )
+
+// JoinTimeout is how long a launch in the group may take until all of its nodes are ready.
+func JoinTimeout(ng *v1alpha1.NodeGroup) time.Duration {
+	for name := range ng.Spec.Template.Capacity {
+		if Extended(name) {
+			return orDefault(ng.Spec.JoinTimeout, DefaultJoinTimeoutDevices)
+		}
+	}
+	return orDefault(ng.Spec.JoinTimeout, DefaultJoinTimeout)
+}
 
 func orDefault(d *metav1.Duration, otherwise time.Duration) time.Duration {
 	if d == nil {
 		return otherwise
 	}
 	return d.Duration
+}
+
+// EndsAt is when the cloud ends all machines of the group; zero where it does not.
+func EndsAt(ng *v1alpha1.NodeGroup) (at time.Time) {
+	if ng.Spec.EndsAt != nil {
+		at = ng.Spec.EndsAt.Time
+	}
+	return at
 }
 
 // Labels are those of the group's nodes: the template's and Muster's own. The

@@ -84,10 +84,11 @@ func magnitude(v int64) uint64 {
 
 // quantity is an amount of a resource in the form that people write it in.
 func quantity(name corev1.ResourceName, v int64) *resource.Quantity {
-	switch name {
-	case corev1.ResourceCPU:
+	switch {
+	case name == corev1.ResourceCPU:
 		return resource.NewMilliQuantity(v, resource.DecimalSI)
-	case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+	case name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage,
+		strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
 		return resource.NewQuantity(v, resource.BinarySI)
 	default:
 		return resource.NewQuantity(v, resource.DecimalSI)

@@ -1,6 +1,7 @@
 package nodegroups
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -39,7 +40,7 @@ func LearnShape(old *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate, nodes []See
 	default:
 		next.Since = &metav1.Time{Time: now.Truncate(time.Second)}
 	}
-	switch least := offered(t, madeFrom(next, nodes)); {
+	switch least := offered(t, next, madeFrom(next, nodes), now); {
 	case least != nil:
 		next.Allocatable, next.UnseenSince = least.List(), nil
 	case len(next.Allocatable) == 0:
@@ -71,48 +72,138 @@ func madeFrom(s *v1alpha1.LearnedShape, nodes []SeenNode) []SeenNode {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n SeenNode) bool { return n.Registered.Before(s.Since.Time) })
 }
 
-// offered is the least that nodes offer of each resource that the template
-// promises, or nil where no node tells. A node tells once it offers some of each:
-// one that is still starting has no devices yet. It must have as many devices as
-// any other of the group: one of fewer has lost some, and the next machine will not.
-func offered(t v1alpha1.NodeTemplate, nodes []SeenNode) Resources {
-	promised := ResourcesFrom(Allocatable(t))
-	most := Resources{}
+// devicesSettle is how long a node may take until its devices are what they will be: they may be
+// partitioned or shared only after the device plugin has told of whole ones.
+const devicesSettle = 5 * time.Minute
+
+// LearnsAt is when the devices of a young node that offers others than plans count with are
+// believed; zero if there is no such node.
+func LearnsAt(ng *v1alpha1.NodeGroup, nodes []SeenNode, now time.Time) (at time.Time) {
+	promised := ResourcesFrom(Allocatable(ng.Spec.Template))
+	known := devicesOf(shown(promised, ng.Status.Shape, ng.Spec.Template), promised)
 	for i := range nodes {
-		for name := range promised {
-			most[name] = max(most[name], nodes[i].Allocatable[name])
+		t := nodes[i].Registered.Add(devicesSettle)
+		if t.After(now) && (at.IsZero() || t.Before(at)) && !maps.Equal(devicesOf(nodes[i].Allocatable, promised), known) {
+			at = t
 		}
 	}
-	var least Resources
+	return at
+}
+
+// offered is the least that nodes offer of each resource that the template promises, and of
+// other devices of the same makers, or nil where no node tells. A node tells once it offers
+// some of each: one that is still starting has no devices yet. Of nodes that have the devices
+// of the template those with most tell: one of fewer has lost some, and the next machine will
+// not. Nodes with other devices, or more, tell only where there are no such nodes.
+func offered(t v1alpha1.NodeTemplate, old *v1alpha1.LearnedShape, nodes []SeenNode, now time.Time) Resources {
+	promised := ResourcesFrom(Allocatable(t))
+	maps.DeleteFunc(promised, func(_ corev1.ResourceName, v int64) bool { return v == 0 })
+	var known Resources
+	if old != nil {
+		known = devicesOf(ResourcesFrom(old.Allocatable), promised)
+	}
+	var usual, other []SeenNode
 	for i := range nodes {
-		offer := Resources{}
-		for name := range promised {
-			if v := nodes[i].Allocatable[name]; v > 0 && (!Extended(name) || v == most[name]) {
-				offer[name] = v
-			}
+		n := nodes[i]
+		n.Allocatable = maps.Clone(n.Allocatable)
+		devices := devicesOf(n.Allocatable, promised)
+		maps.DeleteFunc(n.Allocatable, func(name corev1.ResourceName, v int64) bool { return promised[name] == 0 && devices[name] == 0 })
+		settled := !now.Before(n.Registered.Add(devicesSettle))
+		switch asPromised, before := within(devices, promised), known == nil || within(known, promised); {
+		case slices.ContainsFunc(promised.Names(), func(name corev1.ResourceName) bool {
+			return n.Allocatable[name] <= 0 && (asPromised || !Extended(name))
+		}):
+		case asPromised && (before || settled):
+			usual = append(usual, n)
+		case !asPromised && (settled || maps.Equal(devices, known)):
+			other = append(other, n)
 		}
-		if len(offer) < len(promised) {
-			continue
+	}
+	if none := len(devicesOf(promised, promised)) == 0; len(usual) == 0 || none && len(other) > 0 {
+		return leastOf(promised, latest(other, promised))
+	}
+	return leastOf(promised, most(usual, promised))
+}
+
+// accelerators are the makers of devices that nodes may show although the template promises none.
+var accelerators = []string{"nvidia.com/", "amd.com/"}
+
+// devicesOf are the devices among what a node offers that are of makers that the template names.
+func devicesOf(offer, promised Resources) Resources {
+	makers := slices.Clone(accelerators)
+	for name := range promised {
+		if maker, _, ok := strings.Cut(string(name), "/"); ok && Extended(name) {
+			makers = append(makers, maker+"/")
 		}
+	}
+	out := Resources{}
+	for name, v := range offer {
+		if v > 0 && Extended(name) && slices.ContainsFunc(makers, func(m string) bool { return strings.HasPrefix(string(name), m) }) {
+			out[name] = v
+		}
+	}
+	return out
+}
+
+// within reports whether the template promises all of the devices.
+func within(devices, promised Resources) bool {
+	_, _, short := promised.Short(devices)
+	return !short
+}
+
+// most are the nodes with as many devices of each name as any other has.
+func most(nodes []SeenNode, promised Resources) []SeenNode {
+	top := Resources{}
+	for i := range nodes {
+		for name, v := range nodes[i].Allocatable {
+			top[name] = max(top[name], v)
+		}
+	}
+	return slices.DeleteFunc(nodes, func(n SeenNode) bool {
+		return slices.ContainsFunc(promised.Names(), func(name corev1.ResourceName) bool {
+			return Extended(name) && n.Allocatable[name] < top[name]
+		})
+	})
+}
+
+// latest are the nodes with the devices of that which registered last, which the next is like.
+func latest(nodes []SeenNode, promised Resources) []SeenNode {
+	if len(nodes) == 0 {
+		return nil
+	}
+	last := slices.MaxFunc(nodes, func(a, b SeenNode) int {
+		return cmp.Or(a.Registered.Compare(b.Registered), strings.Compare(a.Name, b.Name))
+	})
+	devices := devicesOf(last.Allocatable, promised)
+	return slices.DeleteFunc(nodes, func(n SeenNode) bool { return !maps.Equal(devicesOf(n.Allocatable, promised), devices) })
+}
+
+// leastOf is the least that the nodes offer of each resource that one of them or the template
+// has; nil for no nodes.
+func leastOf(promised Resources, nodes []SeenNode) (least Resources) {
+	for i := range nodes {
+		offer := nodes[i].Allocatable
 		if least == nil {
-			least = offer
+			least = maps.Clone(offer)
 		}
-		for name, v := range offer {
-			least[name] = min(least[name], v)
+		for name := range promised {
+			least[name] = min(least[name], offer[name])
 		}
 	}
 	return least
 }
 
-// lesser is what the template promises, or nodes made from it offer where that is
-// less.
-func lesser(promised Resources, s *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate) Resources {
+// shown is what the template promises, or nodes made from it offer: of devices whatever that is,
+// of all else where it is less.
+func shown(promised Resources, s *v1alpha1.LearnedShape, t v1alpha1.NodeTemplate) Resources {
 	if s == nil {
 		return promised
 	}
 	out := promised.Clone()
 	for name, v := range ResourcesFrom(s.Allocatable) {
-		if p, ok := promised[name]; ok {
+		if p, ok := promised[name]; Extended(name) {
+			out[name] = v
+		} else if ok {
 			out[name] = min(p, v)
 		}
 	}
@@ -147,6 +238,9 @@ type DifferenceKind string
 const (
 	// LessThanPromised: nodes offer less of some resource.
 	LessThanPromised DifferenceKind = "LessThanPromised"
+	// OtherDevices: nodes offer devices that the template does not promise, or more of them, as
+	// where GPUs are partitioned or shared.
+	OtherDevices DifferenceKind = "OtherDevices"
 	// LabelsMissing: a node lacks a label, or has another value of it.
 	LabelsMissing DifferenceKind = "LabelsMissing"
 	// TaintsMissing: a node lacks a taint.
@@ -163,17 +257,18 @@ func Differences(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape, nodes []SeenN
 		return now.Before(SettledAt(ng, n.Registered))
 	})
 	slices.SortFunc(nodes, func(a, b SeenNode) int { return strings.Compare(a.Name, b.Name) })
-	return slices.Concat(lessThanPromised(ng, s, nodes), labelsMissing(ng, nodes), taintsMissing(ng, nodes)), len(nodes) > 0
+	out = slices.Concat(lessThanPromised(ng, s, nodes), otherDevices(ng, s), labelsMissing(ng, nodes), taintsMissing(ng, nodes))
+	return out, len(nodes) > 0
 }
 
 // SettledAt is when a node of the group must have all that its template promises.
 func SettledAt(ng *v1alpha1.NodeGroup, registered time.Time) time.Time {
-	return registered.Add(orDefault(ng.Spec.JoinTimeout, DefaultJoinTimeout))
+	return registered.Add(JoinTimeout(ng))
 }
 
 func lessThanPromised(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape, nodes []SeenNode) (out []Difference) {
 	promised := ResourcesFrom(Allocatable(ng.Spec.Template))
-	learned := lesser(promised, s, ng.Spec.Template)
+	learned := shown(promised, s, ng.Spec.Template)
 	for _, name := range promised.Names() {
 		has, want := learned[name], promised[name]
 		if has < want {
@@ -182,11 +277,28 @@ func lessThanPromised(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape, nodes []
 					"spec.template.allocatable[%s] to it",
 				Quantity(name, has), name, Quantity(name, want-has), Quantity(name, want), name)})
 		}
+		if has == 0 {
+			continue // told already, and for all nodes
+		}
 		if i := slices.IndexFunc(nodes, func(n SeenNode) bool { return n.Allocatable[name] <= 0 }); i >= 0 {
 			out = append(out, Difference{LessThanPromised, fmt.Sprintf(
 				"node %s offers no %s, where spec.template promises %s: see whether what provides it, such as a device plugin, runs there, or "+
 					"correct spec.template",
 				nodes[i].Name, name, Quantity(name, want))})
+		}
+	}
+	return out
+}
+
+func otherDevices(ng *v1alpha1.NodeGroup, s *v1alpha1.LearnedShape) (out []Difference) {
+	promised := ResourcesFrom(Allocatable(ng.Spec.Template))
+	learned := shown(promised, s, ng.Spec.Template)
+	for _, name := range learned.Names() {
+		if has, want := learned[name], promised[name]; has > want {
+			out = append(out, Difference{OtherDevices, fmt.Sprintf(
+				"nodes offer %s %s, of which spec.template promises %s, and plans count with that while there are such nodes: set "+
+					"spec.template.allocatable[%s] to it",
+				Quantity(name, has), name, Quantity(name, want), name)})
 		}
 	}
 	return out

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -48,6 +49,11 @@ func offers(name corev1.ResourceName, v int64) func(*SeenNode) {
 	return func(n *SeenNode) { n.Allocatable[name] = v }
 }
 
+// partitioned nodes offer MIG devices in place of GPUs.
+func partitioned(n *SeenNode) {
+	n.Allocatable[gpu], n.Allocatable["nvidia.com/mig-1g.10gb"] = 0, 56
+}
+
 func TestLearnShape(t *testing.T) {
 	whole := func(changes ...func(*SeenNode)) corev1.ResourceList {
 		return seen("", 0, changes...).Allocatable.List()
@@ -57,6 +63,7 @@ func TestLearnShape(t *testing.T) {
 	known := &v1alpha1.LearnedShape{TemplateHash: hash, Allocatable: whole(offers("memory", 240*gib))}
 	other := &v1alpha1.LearnedShape{TemplateHash: "other", Allocatable: whole(offers("memory", 240*gib))}
 	gone := &v1alpha1.LearnedShape{TemplateHash: hash, Allocatable: known.Allocatable, UnseenSince: at(-time.Hour)}
+	slices := &v1alpha1.LearnedShape{TemplateHash: hash, Allocatable: whole(partitioned)}
 	for _, tc := range []struct {
 		name  string
 		old   *v1alpha1.LearnedShape
@@ -76,6 +83,22 @@ func TestLearnShape(t *testing.T) {
 			&v1alpha1.LearnedShape{TemplateHash: hash, Allocatable: whole()}},
 		{"where all have fewer, that is what there is", nil, []SeenNode{seen("a", 0, offers(gpu, 4)), seen("b", 0, offers(gpu, 4))},
 			&v1alpha1.LearnedShape{TemplateHash: hash, Allocatable: whole(offers(gpu, 4))}},
+		{"GPUs that are partitioned are what there is, once nodes have had their time", nil,
+			[]SeenNode{seen("a", 5*time.Minute, partitioned), seen("b", time.Minute, offers(gpu, 0))},
+			&v1alpha1.LearnedShape{TemplateHash: hash, Allocatable: whole(partitioned)}},
+		{"before that they may become anything", nil, []SeenNode{seen("a", 4*time.Minute, partitioned)}, nil},
+		{"the next node shows what is known, at once", slices, []SeenNode{seen("a", 0, partitioned)}, slices},
+		{"and teaches nothing while it is not partitioned yet", slices, []SeenNode{seen("b", time.Minute)},
+			&v1alpha1.LearnedShape{TemplateHash: hash, Allocatable: slices.Allocatable, UnseenSince: at(0)}},
+		{"until it has had its time", slices, []SeenNode{seen("b", 5*time.Minute)},
+			&v1alpha1.LearnedShape{TemplateHash: hash, Allocatable: whole()}},
+		{"so do time slices: more than the template promises", nil, []SeenNode{seen("a", 5*time.Minute, offers(gpu, 32))},
+			&v1alpha1.LearnedShape{TemplateHash: hash, Allocatable: whole(offers(gpu, 32))}},
+		{"beside nodes as promised, those others do not count", nil,
+			[]SeenNode{seen("a", time.Hour, offers(gpu, 32)), seen("b", time.Hour, partitioned), seen("c", 0)},
+			&v1alpha1.LearnedShape{TemplateHash: hash, Allocatable: whole()}},
+		{"devices of other makers are left out", nil, []SeenNode{seen("a", time.Hour, offers("example.com/fuse", 1))},
+			&v1alpha1.LearnedShape{TemplateHash: hash, Allocatable: whole()}},
 		{"better nodes are believed", known, []SeenNode{seen("a", 0)},
 			&v1alpha1.LearnedShape{TemplateHash: hash, Allocatable: whole()}},
 		{"without nodes it is remembered", known, nil,
@@ -108,6 +131,49 @@ func TestLearnShape(t *testing.T) {
 	}
 }
 
+// A template that promises no devices, since they are not known, or that declares none.
+func TestLearnShapeOfUnknownDevices(t *testing.T) {
+	for name, change := range map[string]func(*v1alpha1.NodeTemplate){
+		"none is named": func(t *v1alpha1.NodeTemplate) { delete(t.Capacity, gpu) },
+		"zero is named": func(t *v1alpha1.NodeTemplate) { t.Capacity[gpu] = *quantity(gpu, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			template := gpuGroup().Spec.Template
+			change(&template)
+			var shape *v1alpha1.LearnedShape
+			for _, tc := range []struct {
+				nodes []SeenNode
+				want  int64
+			}{
+				{[]SeenNode{seen("a", time.Minute, offers(gpu, 0))}, 0},
+				{[]SeenNode{seen("a", 5*time.Minute, offers(gpu, 28))}, 28},
+				{[]SeenNode{seen("a", time.Hour, offers(gpu, 28)), seen("b", time.Minute, offers(gpu, 0))}, 28},
+			} {
+				shape = LearnShape(shape, template, tc.nodes, noon)
+				if shape == nil || ResourcesFrom(shape.Allocatable)[gpu] != tc.want || ResourcesFrom(shape.Allocatable)["cpu"] != 64_000 {
+					t.Errorf("of %+v got %+v, want %d GPUs", tc.nodes, shape, tc.want)
+				}
+			}
+		})
+	}
+}
+
+func TestLearnsAt(t *testing.T) {
+	for _, tc := range []struct {
+		nodes []SeenNode
+		want  time.Time
+	}{
+		{nil, time.Time{}},
+		{[]SeenNode{seen("a", time.Hour, partitioned)}, time.Time{}},
+		{[]SeenNode{seen("a", time.Minute)}, time.Time{}},
+		{[]SeenNode{seen("a", time.Minute, partitioned), seen("b", 2*time.Minute, partitioned), seen("c", 3*time.Minute)}, noon.Add(3 * time.Minute)},
+	} {
+		if got := LearnsAt(gpuGroup(), tc.nodes, noon); !got.Equal(tc.want) {
+			t.Errorf("of %+v something is learned at %s, want %s", tc.nodes, got, tc.want)
+		}
+	}
+}
+
 func TestForgottenAt(t *testing.T) {
 	unseen := metav1.NewTime(noon)
 	for _, tc := range []struct {
@@ -124,7 +190,7 @@ func TestForgottenAt(t *testing.T) {
 	}
 }
 
-func TestPlansCountWithTheLesserOfPromiseAndNodes(t *testing.T) {
+func TestPlansCountWithWhatNodesShow(t *testing.T) {
 	promised := Resources{"cpu": 64_000, "memory": 256 * gib, gpu: 8, "pods": DefaultPods}
 	shapeOf := func(change func(*v1alpha1.LearnedShape), offer Resources) *v1alpha1.LearnedShape {
 		s := &v1alpha1.LearnedShape{TemplateHash: templateHash(gpuGroup().Spec.Template), Allocatable: offer.List()}
@@ -144,6 +210,9 @@ func TestPlansCountWithTheLesserOfPromiseAndNodes(t *testing.T) {
 		{"more of one and less of another", shapeOf(same, Resources{"cpu": 96_000, "memory": 256 * gib, gpu: 4, "pods": 58}),
 			Resources{"cpu": 64_000, "memory": 256 * gib, gpu: 4, "pods": 58}},
 		{"a resource that was never promised", shapeOf(same, Resources{"hugepages-2Mi": 1}), promised},
+		{"other devices", shapeOf(same, Resources{gpu: 0, "nvidia.com/mig-1g.10gb": 56}),
+			Resources{"cpu": 64_000, "memory": 256 * gib, gpu: 0, "nvidia.com/mig-1g.10gb": 56, "pods": 110}},
+		{"more devices", shapeOf(same, Resources{gpu: 32}), Resources{"cpu": 64_000, "memory": 256 * gib, gpu: 32, "pods": 110}},
 		{"less, of another template", shapeOf(func(s *v1alpha1.LearnedShape) { s.TemplateHash = "other" }, Resources{gpu: 4}), promised},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -200,6 +269,13 @@ func TestDifferences(t *testing.T) {
 		{"GPUs that are late", nil, []SeenNode{seen("a", young, offers(gpu, 0))}, nil, false},
 		{"GPUs that never came", nil, []SeenNode{seen("b", old, offers(gpu, 0)), seen("a", old)},
 			[][]string{{"LessThanPromised", "node b offers no nvidia.com/gpu", "promises 8", "device plugin"}}, true},
+		{"GPUs that are partitioned", nil, []SeenNode{seen("a", old, partitioned)},
+			[][]string{
+				{"LessThanPromised", "0 nvidia.com/gpu", "8 less than the 8", "plans count with that"},
+				{"OtherDevices", "56 nvidia.com/mig-1g.10gb", "promises 0", "plans count with that"},
+			}, true},
+		{"GPUs that are shared", nil, []SeenNode{seen("a", old, offers(gpu, 32))},
+			[][]string{{"OtherDevices", "32 nvidia.com/gpu", "promises 8", "spec.template.allocatable[nvidia.com/gpu]"}}, true},
 		{"a label of an agent that is late", nil, []SeenNode{seen("a", young, lacks("team"))}, nil, false},
 		{"a label that never came, on two nodes", nil, []SeenNode{seen("b", old, lacks("team")), seen("a", old, lacks("team"))},
 			[][]string{{"LabelsMissing", "node a lacks the label team=ml", "spec.template.labels"}}, true},
@@ -235,6 +311,25 @@ func TestDifferences(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestJoinTimeout(t *testing.T) {
+	said := &metav1.Duration{Duration: time.Minute}
+	for name, tc := range map[string]struct {
+		devices corev1.ResourceList
+		said    *metav1.Duration
+		want    time.Duration
+	}{
+		"of machines without devices": {nil, nil, DefaultJoinTimeout},
+		"of machines with GPUs":       {corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}, nil, DefaultJoinTimeoutDevices},
+		"as the group says":           {corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}, said, time.Minute},
+	} {
+		g := &v1alpha1.NodeGroup{}
+		g.Spec.Template.Capacity, g.Spec.JoinTimeout = tc.devices, tc.said
+		if got := JoinTimeout(g); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
 	}
 }
 

@@ -38,7 +38,7 @@ func (w *world) account(t *testing.T, name string) string {
 	return out.String()
 }
 
-func TestAnAccountHasEveryOptionAndWhoHoldsIt(t *testing.T) {
+func TestAnAccountHasEveryFlavorAndTheWorkloadsThatUseIt(t *testing.T) {
 	w := newWorld()
 	w.set(flavor("spot", nil))
 	w.set(flavor("ondemand", nil))
@@ -65,7 +65,7 @@ own of team has map[{spot gpu}:4], priority 0, borrows false
 		}
 	}
 	if out := w.cycles(t); strings.Contains(out, ":") {
-		t.Errorf("having told, the next cycle decides anew:\n%s", out)
+		t.Errorf("having told, the next cycle decides again:\n%s", out)
 	}
 	if got := w.account(t, "own"); got != " in team, 0 wait\n" {
 		t.Errorf("of one that runs: %s", got)

@@ -27,9 +27,10 @@ func TestARequestAheadIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestATwinDoesNotSpeakForWhoHasAsked: two workloads are alike, but the machines that
-// are launched for one are none for the other, who comes before it by its age.
-func TestATwinDoesNotSpeakForWhoHasAsked(t *testing.T) {
+// TestAVerdictIsNotSharedOnceAWorkloadHasRequested: two Workloads are of one equivalence
+// class, but machines that are launched for one do not serve the other, which is older and
+// comes first.
+func TestAVerdictIsNotSharedOnceAWorkloadHasRequested(t *testing.T) {
 	w := contested(t)
 	w.s.plan = planner.Plan
 	w.s.SetCapacity(planner.NewSnapshot(w.now, planner.NewNodes(), []nodegroups.Group{poolOf(8, 1)}, nil))

@@ -14,10 +14,10 @@ import (
 	"github.com/muster-dev/muster/queueing/lifecycle"
 )
 
-// TestNobodyDelaysAReservation runs random jobs, none of which is more important
-// than another, through queues that backfill. A time that was said to a job can come
-// earlier, never later, and by then the job has started.
-func TestNobodyDelaysAReservation(t *testing.T) {
+// TestBackfillDelaysNoReservation runs random jobs of equal priority through queues that
+// backfill. The start time that a job was told can become earlier, never later, and the
+// job has started by then.
+func TestBackfillDelaysNoReservation(t *testing.T) {
 	said, around := 0, 0
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 6))

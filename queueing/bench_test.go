@@ -82,7 +82,7 @@ func BenchmarkBusyCohorts(b *testing.B) {
 					object := w.workload(t, fmt.Sprintf("%s-%d-%d", c.name, i, at/c.every), map[string]string{
 						"lq": fmt.Sprintf("queue-%d", i), "cpu": c.cpu, "priority": c.priority,
 					})
-					// Nobody runs its pods, so an eviction gives the quota back at once.
+					// Without an owner it has no pods, so an eviction gives the quota back at once.
 					object.OwnerReferences = nil
 					w.set(object)
 				}

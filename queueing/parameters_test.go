@@ -252,9 +252,9 @@ func TestALongMessageIsToldOnce(t *testing.T) {
 	}
 }
 
-// TestNoMachinesAreForeseenForThoseWhoDoNotAskYet: a workload that waits for a
-// person's approval keeps nobody from the machines that it may want some day.
-func TestNoMachinesAreForeseenForThoseWhoDoNotAskYet(t *testing.T) {
+// TestNoMachinesAreKeptForAnUnapprovedWorkload: a Workload that waits for a person's
+// approval keeps no other Workload from the machines that it may need later.
+func TestNoMachinesAreKeptForAnUnapprovedWorkload(t *testing.T) {
 	w := oneQueue(t)
 	approve := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "approve"}}
 	approve.Spec.ControllerName = "example.com/approve"

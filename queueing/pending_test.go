@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestWhoIsAboutToBeJudged counts those whom a cycle has refused and who are judged
-// again in the next one.
-func TestWhoIsAboutToBeJudged(t *testing.T) {
+// TestActivePendingWorkloads counts the Workloads that a cycle has not admitted and that
+// the next one considers again.
+func TestActivePendingWorkloads(t *testing.T) {
 	for name, tt := range map[string]struct {
 		// queue and first are what is special about the queue and the first of the two
 		// that wait.

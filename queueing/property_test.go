@@ -84,12 +84,12 @@ func randomTree(t *testing.T, r *rand.Rand) *world {
 	return w
 }
 
-// TestTheTreeKeepsItsPromises runs random jobs through random trees of cohorts.
-// At no moment is more used than may be, and nobody waits for victims that are gone;
-// and once everything that runs has ended, again and again, nobody waits who could
-// ever have had quota. Some jobs ran before Muster came, grow, may run only for a
-// while, or have preemption gates. Where machines are launched, nobody leaves for one
-// who does not have his.
+// TestTheTreeKeepsItsPromises runs random jobs through random trees of cohorts. Usage
+// never exceeds quota, and no Workload waits for victims that are gone. Once everything
+// that runs has ended, again and again, no Workload is pending that could ever fit. Some
+// jobs ran before Muster came, grow, have a maximum execution time, or have preemption
+// gates. Where machines are launched, no Workload is preempted for one whose machines are
+// not provisioned.
 func TestTheTreeKeepsItsPromises(t *testing.T) {
 	preempted, borrowed, ahead := 0, 0, 0
 	for seed := range uint64(1000) {
@@ -197,8 +197,8 @@ func (w *world) provisioned(x *cache.Workload) bool {
 	})
 }
 
-// checkRequests looks that nobody has two requests, and that who has one without
-// quota is told to wait for it or for his victims.
+// checkRequests checks that no Workload has two requests, and that a pending Workload
+// with a request says that it waits for the request or for its victims.
 func (w *world) checkRequests(t *testing.T) {
 	for _, x := range cache.ByName(w.s.Workloads) {
 		requests := w.s.Requests[x.Object.UID]
@@ -240,8 +240,8 @@ func (w *world) shakeMore(t *testing.T, r *rand.Rand) {
 	w.set(object)
 }
 
-// checkVictims looks that whoever waits for others to leave does so for some who
-// are leaving.
+// checkVictims checks that a Workload that waits for preempted Workloads waits for at
+// least one that is being evicted.
 func (w *world) checkVictims(t *testing.T) {
 	for _, x := range cache.ByName(w.s.Workloads) {
 		if x.Place != cache.Pending || x.Reason != kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads {
@@ -352,7 +352,7 @@ func TestJudgingOnceIsJudgingEach(t *testing.T) {
 		}
 		together, each := judged(true), judged(false)
 		// The reasons may differ in the amounts that were free when they were
-		// worked out; who gets quota may not.
+		// worked out. The Workloads that get quota may not.
 		if diff := cmp.Diff(each, together); diff != "" {
 			t.Fatalf("seed %d (-each +together):\n%s", seed, diff)
 		}

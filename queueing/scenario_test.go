@@ -46,7 +46,7 @@ import (
 //	active                              (all checks' controllers say that they are)
 //	external NAME CHECK=Ready|Retry|Rejected [after=SECONDS]   (what the controller of a check says)
 //	detail NAME KEY=VALUE               (what the provisioner tells of its request)
-//	drop NAME                           (somebody deletes its requests)
+//	drop NAME                           (its requests are deleted from outside)
 //	requests NAME                       (in full)
 //	checks NAME                         (the states of its checks)
 //	adopt | finish | deactivate | activate | delete NAME

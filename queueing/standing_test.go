@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// TestACapacityCheckNeedsAProvisioner: where none runs beside the queues, the check, its
-// queue and who waits there say so, and what can be done.
+// TestACapacityCheckNeedsAProvisioner: if none runs beside the queues, the check, its
+// ClusterQueue and the Workloads pending there say so, and what to do about it.
 func TestACapacityCheckNeedsAProvisioner(t *testing.T) {
 	for name, tt := range map[string]struct {
 		alone  bool

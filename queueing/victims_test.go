@@ -93,7 +93,7 @@ func TestVictimsLeaveOnlyForMachinesThatAreThere(t *testing.T) {
 	}
 }
 
-// stranger is a gang of somebody else on a machine.
+// stranger is the booking of a gang that has no Workload, on a machine.
 func stranger(gpus int64) state.Booking {
 	return state.Booking{UID: "stranger", Key: "stranger", Namespace: "default", Running: 1,
 		Came: []nodegroups.Resources{{"gpu": gpus, corev1.ResourcePods: 1}}}

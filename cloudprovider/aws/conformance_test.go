@@ -1,15 +1,15 @@
 package aws
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/conformance"
+	"github.com/muster-dev/muster/kwok/cloudsim"
 	simaws "github.com/muster-dev/muster/kwok/cloudsim/aws"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -38,18 +38,11 @@ func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alp
 	g := nodeGroup(method, market)
 	g.Spec.MaxNodes = conformance.MaxNodes
 	s.groups = []*v1alpha1.NodeGroup{g}
-	var lose atomic.Bool
-	handler := s.world.Handler(s.front)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.front.Action(r) == action && lose.CompareAndSwap(true, false) {
-			handler.ServeHTTP(httptest.NewRecorder(), r)
-			panic(http.ErrAbortHandler)
-		}
-		handler.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	s.server.Close()
-	s.server = server
+	hit := func(kind cloudsim.CallFaultType, delay time.Duration, calls int) {
+		s.world.HitNext(cloudsim.CallFault{
+			Cloud: v1alpha1.ProviderAWS, Action: action, Type: kind, Delay: metav1.Duration{Duration: delay},
+		}, calls)
+	}
 	return &conformance.Cloud{
 		Group:   g,
 		Connect: func() cloudprovider.Provider { return s.provider() },
@@ -74,7 +67,8 @@ func conformingCloud(t *testing.T, method v1alpha1.AWSLaunchMethod, market v1alp
 		},
 		End:  func(name string) { s.world.EndAt(name, s.clock.Now()) },
 		Stop: s.world.Stop, IgnoreTakeBacks: s.world.IgnoreTakeBacks,
-		LoseReply: func() { lose.Store(true) },
+		LoseReply: func() { hit(cloudsim.ReplyLost, 0, 1) },
+		Delay:     func(d time.Duration) { hit(cloudsim.CallLate, d, 3) }, // the client tries three times
 		Pass:      func(d time.Duration) { s.clock.Step(d) },
 	}
 }

@@ -97,7 +97,11 @@ type candidate struct {
 	subnets []string
 	// reservation that the launch template goes into; empty for none.
 	reservation string
-	volumeGiB   int32
+	// block tells that the launch template is for a Capacity Block.
+	block     bool
+	volumeGiB int32
+	// keeps are the devices of volumes that outlive their machines.
+	keeps []string
 	// efas is how many Elastic Fabric Adapters the launch template attaches.
 	efas int32
 	// labels and taints of a managed node group, and why they could not be read; empty if they
@@ -182,10 +186,17 @@ func (c *candidate) choose() (refused string) {
 	}
 }
 
+// protects tells why machines of a launch template may not be launched beside their group, which
+// would end them all the same.
+const protects = "its launch template protects machines from termination, and Muster has to end what it launches: turn off DisableApiTermination"
+
 // readTemplate reads what the launch template and the group's policy allow.
 func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refused string) {
 	if c.method == v1alpha1.AWSLaunchInstances && rebalances(c.group) {
 		return unbalanced(c.group)
+	}
+	if c.method != v1alpha1.AWSLaunchInstances && deref(t.DisableApiTermination) {
+		return protects
 	}
 	c.subnets = strings.Split(deref(c.group.VPCZoneIdentifier), ",")
 	if deref(c.group.VPCZoneIdentifier) == "" {
@@ -194,13 +205,17 @@ func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refuse
 	c.kinds, c.markets = []string{string(t.InstanceType)}, []v1alpha1.CapacityType{v1alpha1.OnDemand}
 	if m := t.InstanceMarketOptions; m != nil {
 		switch {
+		case m.MarketType == ec2types.MarketTypeCapacityBlock:
+			c.block = true
 		case m.MarketType != ec2types.MarketTypeSpot:
 			return fmt.Sprintf("its launch template has the market %s, which is not supported: remove its market options", m.MarketType)
 		case c.method != v1alpha1.AWSLaunchInstances:
 			return "its launch template requests Spot, which a fleet does not accept: remove its market options and use a " +
 				"mixed instances policy"
 		}
-		c.markets = []v1alpha1.CapacityType{v1alpha1.Spot}
+		if !c.block {
+			c.markets = []v1alpha1.CapacityType{v1alpha1.Spot}
+		}
 	}
 	if mixed := c.group.MixedInstancesPolicy; mixed != nil {
 		if refused := c.readPolicy(mixed); refused != "" {
@@ -220,6 +235,8 @@ func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refuse
 		c.markets = []v1alpha1.CapacityType{v1alpha1.Reserved}
 	}
 	switch {
+	case c.block && c.reservation == "":
+		return "its launch template has the market capacity-block and targets no reservation: name the Capacity Block by its ID"
 	case c.method == v1alpha1.AWSLaunchInstances && (len(c.kinds) > 1 || len(c.markets) > 1):
 		return "with LaunchInstances the group chooses type and market: allow one of each, or make a group for each"
 	case c.method == v1alpha1.AWSReservation:
@@ -235,6 +252,9 @@ func (c *candidate) readTemplate(t *ec2types.ResponseLaunchTemplateData) (refuse
 	for _, b := range t.BlockDeviceMappings {
 		if b.Ebs != nil {
 			c.volumeGiB = max(c.volumeGiB, deref(b.Ebs.VolumeSize))
+			if b.Ebs.DeleteOnTermination != nil && !*b.Ebs.DeleteOnTermination {
+				c.keeps = append(c.keeps, deref(b.DeviceName))
+			}
 		}
 	}
 	return ""

@@ -127,7 +127,7 @@ func TestDiscover(t *testing.T) {
 		},
 		"a template that targets a reservation": {
 			account: func(c *simaws.Config) { c.Templates[0].Reservation = "cr-bought" },
-			want:    []string{"gpu p5.48xlarge us-east-1a Reserved Fleet min=0 max=256 usd=0"},
+			want:    []string{"gpu p5.48xlarge us-east-1a Reserved Fleet min=0 max=4 usd=0"},
 		},
 		"a method that there is not": {
 			account: func(c *simaws.Config) { c.Groups[0].Tags[methodTag] = "fleet" },
@@ -168,9 +168,20 @@ func TestDiscover(t *testing.T) {
 			},
 			want: []string{"gpu p5.48xlarge us-east-1a Spot LaunchInstances min=0 max=256 usd=18730m"},
 		},
+		"machines that cannot be ended": {
+			account: func(c *simaws.Config) { c.Templates[0].Protected = true },
+			refused: "its launch template protects machines from termination, and Muster has to end what it launches: turn off " +
+				"DisableApiTermination",
+		},
+		"machines that their group ends all the same": {
+			account: func(c *simaws.Config) {
+				c.Templates[0].Protected, c.Groups[0].Tags[methodTag] = true, "LaunchInstances"
+			},
+			want: []string{"gpu p5.48xlarge us-east-1a OnDemand LaunchInstances min=0 max=256 usd=55040m"},
+		},
 		"a capacity block": {
 			account: func(c *simaws.Config) { c.Templates[0].Market = "capacity-block" },
-			refused: "its launch template has the market capacity-block, which is not supported: remove its market options",
+			refused: "its launch template has the market capacity-block and targets no reservation: name the Capacity Block by its ID",
 		},
 		"a group that would choose by itself": {
 			account: func(c *simaws.Config) {
@@ -186,7 +197,7 @@ func TestDiscover(t *testing.T) {
 		},
 		"a reservation that is not there": {
 			account: func(c *simaws.Config) { c.Templates[0].Reservation = "cr-gone" },
-			refused: "its reservation cr-gone is not active, or not for its types in its zones",
+			refused: "its reservation cr-gone is not active",
 		},
 		"a type that no zone of the group sells": {
 			account: func(c *simaws.Config) {
@@ -326,6 +337,8 @@ func TestWarnings(t *testing.T) {
 		"a refresh is over": {func(c *simaws.Config) { c.Refreshes = []simaws.Refresh{{Group: group, Status: "Successful"}} }, ""},
 		"machines have a lifetime": {func(c *simaws.Config) { c.Groups[0].MaxInstanceLifetime = 86400 },
 			"InstanceLifetime: it replaces machines after 24 hours"},
+		"volumes stay": {func(c *simaws.Config) { c.Templates[0].KeepsVolumes = true },
+			"VolumesStay: its launch template keeps the volume /dev/xvda of machines that have ended, and it is billed: set DeleteOnTermination"},
 		"a warm pool": {func(c *simaws.Config) { c.Groups[0].WarmPool = true }, "WarmPool: "},
 		"dead machines are replaced": {func(c *simaws.Config) { c.Groups[0].Suspended, c.Groups[0].Tags[methodTag] = nil, "LaunchInstances" },
 			"ReplacesMachines: "},

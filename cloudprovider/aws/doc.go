@@ -5,7 +5,7 @@
 // There are three ways to launch, chosen for each group (tag muster.dev/launch-method,
 // field spec.aws.launchMethod). A group of capacity type Reserved is launched by
 // RunInstances into the reservation that it names, whose minimum is its maximum; all
-// else of it is as with Fleet.
+// else of it is as with Fleet. That may be a Capacity Block, with which the machines end.
 //
 //	                     Fleet              Reservation          LaunchInstances
 //	the call             CreateFleet,       CreateCapacity-      LaunchInstances of
@@ -32,15 +32,15 @@
 // token, for which it states no time: machines of a call that has been repeated only
 // after that stay as the group's own.
 //
-// P2 is how long after a launch was given up AWS bills a machine of it: lists may lag
-// by a minute or so, the next one is at most a minute away (five seconds while
+// P2 is how long after a launch was given up AWS bills a machine of it: a call may take a
+// minute, lists may lag by another, the next one is at most a minute away (five seconds while
 // something is under way), and calls that fail are repeated. A reservation ends at its
 // end date, spec.joinTimeout after it was made, and AWS lets go of it within an hour
 // after that.
 //
 // A take-back is over once lists show it: until then it is repeated, except for machines that a
 // lifecycle hook holds. Machines that AWS or a person has stopped are told as ended, are told
-// again if they are started again, and are terminated after ten minutes.
+// again if they are started again, and are terminated after ten minutes unless they are many.
 //
 // All that Muster makes bears the UID of the cluster, and Auto Scaling groups are claimed for it,
 // since clusters of one account may have one name.

@@ -83,10 +83,6 @@ func versionOf(version *string) *string {
 // runInto launches all machines or none into a reservation.
 func (p *Provider) runInto(ctx context.Context, l *launch, reservation string) ([]string, error) {
 	template := templateOf(l.group, l.spec.InstanceType)
-	data, err := p.templateData(ctx, template)
-	if err != nil {
-		return nil, err
-	}
 	in := &ec2.RunInstancesInput{
 		ClientToken: l.clientToken("run"),
 		MinCount:    aws.Int32(int32(l.Count)), MaxCount: aws.Int32(int32(l.Count)),
@@ -102,7 +98,7 @@ func (p *Provider) runInto(ctx context.Context, l *launch, reservation string) (
 			specification(p.instanceTags(l), ec2types.ResourceTypeInstance)...),
 	}
 	// A subnet must not stand beside network interfaces, such as those of EFA: it goes into them.
-	if in.NetworkInterfaces = interfaces(data.NetworkInterfaces, l.subnets[0]); len(in.NetworkInterfaces) == 0 {
+	if in.NetworkInterfaces = interfaces(l.template.NetworkInterfaces, l.subnets[0]); len(in.NetworkInterfaces) == 0 {
 		in.SubnetId = aws.String(l.subnets[0])
 	}
 	if l.group.PlacementGroup != nil {

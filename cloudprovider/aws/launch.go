@@ -12,8 +12,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -30,10 +32,13 @@ type launch struct {
 	// that stand beside it and the places that are reserved for it.
 	others int
 	// dead are machines of Muster that have ended and that the Auto Scaling group still
-	// counts: it does where it may not replace them.
+	// counts: it does where it may not replace them. Those that are only stopped may be started
+	// again, and those that the group is replacing would shrink it by another machine.
 	dead []string
 	// reserved are the reservations under the token.
 	reserved []reservation
+	// template is what machines beside the Auto Scaling group are made of.
+	template *ec2types.ResponseLaunchTemplateData
 }
 
 // Launch implements cloudprovider.Launcher.
@@ -48,6 +53,9 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 
 	ids, err := p.launch(ctx, l)
 	machines := union(l.listed, launched(req, ids))
+	for i := range machines {
+		machines[i].EndsAt = nodegroups.EndsAt(req.Group)
+	}
 	p.note(l.spec.AutoScalingGroup, machines)
 	if err != nil {
 		return machines, fmt.Errorf("launch %d machines of NodeGroup %s: %w", req.Count, req.Group.Name, err)
@@ -105,6 +113,15 @@ func (p *Provider) launch(ctx context.Context, l *launch) ([]string, error) {
 		return p.launchOwned(ctx, l, known)
 	case len(l.listed) >= l.Count:
 		return nil, p.release(ctx, l.reserved)
+	}
+	var err error
+	if l.template, err = p.templateData(ctx, templateOf(l.group, l.spec.InstanceType)); err != nil {
+		return nil, err
+	}
+	switch {
+	case deref(l.template.DisableApiTermination):
+		return nil, &cloudprovider.Error{Class: v1alpha1.Config, Code: "ProtectedMachines",
+			Message: fmt.Sprintf("Auto Scaling group %s cannot be used: %s", l.spec.AutoScalingGroup, protects)}
 	case l.spec.LaunchMethod == v1alpha1.AWSReservation:
 		return p.launchReserved(ctx, l)
 	case l.Group.Spec.CapacityType == v1alpha1.Reserved:
@@ -158,7 +175,7 @@ func (p *Provider) look(ctx context.Context, l *launch) error {
 	for _, m := range l.group.Instances {
 		if in := all[deref(m.InstanceId)]; in == nil {
 			counted[deref(m.InstanceId)] = true
-		} else if !in.alive() {
+		} else if !in.alive() && !in.Kept && !strings.HasPrefix(string(m.LifecycleState), terminating) {
 			l.dead = append(l.dead, in.Name)
 		}
 	}

@@ -36,7 +36,7 @@ func way(t *testing.T, i int, world cloudsim.Config, account simaws.Config) (*si
 	t.Helper()
 	w := ways[i]
 	if w.market == v1alpha1.Reserved {
-		// Somebody has reserved 64 machines; what the pool has beside them is nothing.
+		// The account has reserved 64 machines, and the pool has no others.
 		world.Pools = append(world.Pools, cloudsim.Pool{PoolKey: reservedPool})
 	}
 	s := newSim(t, world, account)
@@ -58,8 +58,21 @@ func eachWay(t *testing.T, test func(t *testing.T, i int)) {
 	}
 }
 
-// place is how many machines are reserved by nobody of Muster.
+// ownReserved is how many machines the account has reserved without Muster.
 func (s *sim) ownReserved() int { return s.reservedPlaces() - s.bought() }
+
+// Discovery refuses them, but does not look at a NodeGroup that was written by hand.
+func TestMachinesThatCannotBeEndedAreNotLaunched(t *testing.T) {
+	for _, method := range []v1alpha1.AWSLaunchMethod{v1alpha1.AWSFleet, v1alpha1.AWSReservation} {
+		s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Templates[0].Protected = true }))
+		g := nodeGroup(method, v1alpha1.OnDemand)
+		s.groups = []*v1alpha1.NodeGroup{g}
+		_, err := s.provider().Launch(context.Background(), request(g, 2, token))
+		if refused := cloudprovider.Refusal(err); refused == nil || refused.Class != v1alpha1.Config || len(s.world.Bill()) > 0 {
+			t.Errorf("%s: got %v and the bill %v, want a refusal before anything is made", method, err, s.world.Bill())
+		}
+	}
+}
 
 func (s *sim) bought() (n int) {
 	for _, r := range s.world.Reservations() {
@@ -160,7 +173,7 @@ func TestNothingComesOfAStockout(t *testing.T) {
 		s, g := way(t, i, plenty(holds(63)), account())
 		count := 64
 		if ways[i].market == v1alpha1.Reserved {
-			count = 65 // more than somebody has reserved
+			count = 65 // more than are reserved
 		}
 		p := s.provider()
 		machines, err := p.Launch(context.Background(), request(g, count, token))
@@ -326,7 +339,7 @@ func TestAReservationThatIsPendingIsWaitedFor(t *testing.T) {
 	}
 }
 
-// The dead-man's switch: nobody comes back to the reservation.
+// The dead-man's switch: no process comes back to the reservation.
 func TestAReservationEndsByItself(t *testing.T) {
 	for name, c := range map[string]struct {
 		timeout *metav1.Duration
@@ -412,9 +425,9 @@ func TestWhatNoCallCouldMakeIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhoMayNotActChangesNothing: a process that another has succeeded neither
+// TestASucceededProcessChangesNothing: a process that another has succeeded neither
 // launches nor takes back what the other has launched.
-func TestWhoMayNotActChangesNothing(t *testing.T) {
+func TestASucceededProcessChangesNothing(t *testing.T) {
 	deposed := errors.New("another leads")
 	eachWay(t, func(t *testing.T, i int) {
 		s, g := way(t, i, plenty(), account())

@@ -155,17 +155,30 @@ func seen(in *ec2types.Instance) *instance {
 			out.State = cloudprovider.Running
 		default:
 			out.State = cloudprovider.Terminated
-			out.Kept = in.State.Name == ec2types.InstanceStateNameStopped
+			out.Kept = in.State.Name == ec2types.InstanceStateNameStopped || in.State.Name == ec2types.InstanceStateNameStopping
 			out.Reason = string(in.State.Name)
 			if in.StateReason != nil && deref(in.StateReason.Message) != "" {
-				out.Reason = *in.StateReason.Message
-				if deref(in.StateReason.Code) == "Client.InternalError" {
+				out.Reason, out.Class = *in.StateReason.Message, endings[deref(in.StateReason.Code)]
+				if deref(in.StateReason.Code) == clientError {
 					out.Reason += "; machines with encrypted volumes end so where Muster lacks the rights on the key, see deploy/clouds"
 				}
 			}
 		}
 	}
 	return out
+}
+
+// clientError is the code of machines that the caller has kept from starting: nearly always by
+// rights that it lacks on the key of their volumes.
+const clientError = "Client.InternalError"
+
+// endings are the classes of those codes of reasons that another machine in the place of one
+// that ended would meet, too.
+var endings = map[string]v1alpha1.ErrorClass{
+	clientError:                           v1alpha1.Config,
+	"Client.InvalidSnapshot.NotFound":     v1alpha1.Config,
+	"Client.VolumeLimitExceeded":          v1alpha1.Quota,
+	"Server.InsufficientInstanceCapacity": v1alpha1.Stockout,
 }
 
 // providerID is what the node will carry in spec.providerID.

@@ -26,6 +26,9 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 	if len(subnets) == 0 {
 		return nil, fmt.Sprintf("none of its subnets %s exists", strings.Join(c.subnets, ", "))
 	}
+	if refused := d.reservationRefused(c); refused != "" {
+		return nil, refused
+	}
 	warnings := d.disturbed.warnings(c)
 	var missing []string
 	for _, kind := range c.kinds {
@@ -51,7 +54,7 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 	case len(out) == 0 && len(missing) > 0:
 		return nil, fmt.Sprintf("AWS has no instance type %s in %s", strings.Join(missing, ", "), d.config.Region)
 	case len(out) == 0 && c.reservation != "":
-		return nil, fmt.Sprintf("its reservation %s is not active, or not for its types in its zones", c.reservation)
+		return nil, fmt.Sprintf("its reservation %s is not for its types in its zones", c.reservation)
 	case len(out) == 0:
 		return nil, fmt.Sprintf("none of its zones sells %s", strings.Join(c.kinds, ", "))
 	}
@@ -64,6 +67,9 @@ func (d *discovery) offerings(c *candidate) (out []cloudprovider.Found, refused 
 // are of come first.
 func share(out []cloudprovider.Found, g *asgtypes.AutoScalingGroup) {
 	left := deref(g.MinSize)
+	if out[0].Spec.MaxNodes == 0 {
+		return // it launches nothing any more, so that its idle machines go
+	}
 	for _, m := range g.Instances {
 		i := slices.IndexFunc(out, func(f cloudprovider.Found) bool {
 			return f.Spec.AWS.InstanceType == deref(m.InstanceType) && f.Spec.Zone == deref(m.AvailabilityZone)
@@ -98,6 +104,15 @@ func (d *discovery) found(c *candidate, kind, subnet string, market v1alpha1.Cap
 			},
 		},
 		Warnings: slices.Clone(warnings),
+	}
+	if r, ok := d.reservations[c.reservation]; ok {
+		f.Spec.EndsAt, f.Spec.MaxNodes = blockEndsAt(&r), min(f.Spec.MaxNodes, deref(r.TotalInstanceCount))
+		if isOver(&r) {
+			market, f.Spec.MaxNodes = v1alpha1.OnDemand, 0
+			f.Warnings = append(f.Warnings, cloudprovider.Warning{Reason: ReservationOver, Message: fmt.Sprintf(
+				"its reservation %s is %s: nothing is launched, and machines that run go on at the on-demand price; name another reservation "+
+					"in its launch template", c.reservation, r.State)})
+		}
 	}
 	if micro, ok := d.prices.of(kind, zone, market); ok {
 		f.Spec.PricePerHour = resource.NewScaledQuantity(micro, resource.Micro)

@@ -103,7 +103,7 @@ func (p *Provider) launchOwned(ctx context.Context, l *launch, known *intent) ([
 		return nil, p.drop(ctx, i)
 	case i == nil:
 		// Where it is refused, what is free may do without them.
-		if err := p.takeOut(ctx, l.spec.AutoScalingGroup, l.dead); err != nil && cloudprovider.Refusal(err) == nil {
+		if err := p.takeOut(ctx, l.spec.AutoScalingGroup, l.dead, shrink); err != nil && cloudprovider.Refusal(err) == nil {
 			return nil, err
 		}
 		i = &intent{

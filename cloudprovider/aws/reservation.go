@@ -13,6 +13,7 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -156,10 +157,7 @@ func (p *Provider) reserved(l *launch, r *reservation) {
 
 // holdFor is how long the reservation of a launch holds before it ends by itself.
 func holdFor(g *v1alpha1.NodeGroup) time.Duration {
-	if t := g.Spec.JoinTimeout; t != nil {
-		return max(leastHold, t.Duration)
-	}
-	return 15 * time.Minute
+	return max(leastHold, nodegroups.JoinTimeout(g))
 }
 
 // unknownReservation is the code of calls about a reservation that does not exist.

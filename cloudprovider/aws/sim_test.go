@@ -212,6 +212,16 @@ func (s *sim) reservedPlaces() (n int) {
 	return n
 }
 
+// launched are the machines of a launch under the token.
+func (s *sim) launched(p *Provider, g *v1alpha1.NodeGroup, count int) []cloudprovider.Machine {
+	s.t.Helper()
+	machines, err := p.Launch(context.Background(), request(g, count, token))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return machines
+}
+
 // listed is what a watch would tell.
 func (s *sim) listed(p *Provider) []cloudprovider.Machine {
 	s.t.Helper()

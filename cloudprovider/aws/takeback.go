@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
+	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
@@ -49,29 +51,46 @@ func (p *Provider) takeMachines(ctx context.Context, ids []string) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	byOwner := map[string][]string{}
+	byOwner := map[owner][]string{}
 	for _, id := range ids {
-		if owner, ok := owners[id]; !ok || owner != leaving {
-			byOwner[owner] = append(byOwner[owner], id)
-		}
+		byOwner[owners[id]] = append(byOwner[owners[id]], id)
 	}
-	for _, owner := range slices.Sorted(maps.Keys(byOwner)) {
-		if owner == "" {
-			errs = append(errs, p.terminate(ctx, byOwner[owner]))
-		} else {
-			errs = append(errs, p.takeOut(ctx, owner, byOwner[owner]))
+	var errs []error
+	for _, of := range slices.SortedFunc(maps.Keys(byOwner), func(a, b owner) int {
+		return cmp.Or(strings.Compare(a.group, b.group), strings.Compare(a.state, b.state))
+	}) {
+		ids := byOwner[of]
+		switch {
+		case of.group == "":
+			errs = append(errs, p.terminate(ctx, ids))
+		case of.state == retained:
+			errs = append(errs, p.takeOut(ctx, of.group, ids, !shrink))
+		case of.state != terminating:
+			errs = append(errs, p.takeOut(ctx, of.group, ids, shrink))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// owners are the Auto Scaling groups of those of the machines that have one, by ID. A
-// group that owns a machine would replace it, if it were only terminated. Machines that their
-// group is terminating already are leaving: a lifecycle hook may hold them for hours, and to
-// take them out once more would shrink the group twice.
-func (p *Provider) owners(ctx context.Context, ids []string) (map[string]string, error) {
-	out := map[string]string{}
+// owner of a machine is its Auto Scaling group, if it has one.
+type owner struct {
+	group string
+	// state is terminating for machines that the group is terminating already: a lifecycle hook may
+	// hold them for hours, and to take them out once more would shrink the group twice. It is
+	// retained for those that the group keeps, by its lifecycle policy, until it is told again,
+	// and that it counts no more.
+	state string
+}
+
+const (
+	terminating = "Terminating"
+	retained    = string(asgtypes.LifecycleStateTerminatingRetained)
+)
+
+// owners are those of the machines that have one, by ID. A group that owns a machine would
+// replace it, if it were only terminated.
+func (p *Provider) owners(ctx context.Context, ids []string) (map[string]owner, error) {
+	out := map[string]owner{}
 	for batch := range slices.Chunk(ids, mostOwners) {
 		pages := autoscaling.NewDescribeAutoScalingInstancesPaginator(p.autoscaling,
 			&autoscaling.DescribeAutoScalingInstancesInput{InstanceIds: batch})
@@ -81,19 +100,18 @@ func (p *Provider) owners(ctx context.Context, ids []string) (map[string]string,
 				return nil, fmt.Errorf("DescribeAutoScalingInstances: %w", refusal(err))
 			}
 			for _, in := range page.AutoScalingInstances {
-				out[deref(in.InstanceId)] = deref(in.AutoScalingGroupName)
-				if strings.HasPrefix(deref(in.LifecycleState), "Terminat") {
-					out[deref(in.InstanceId)] = leaving
+				of := owner{group: deref(in.AutoScalingGroupName)}
+				if state := deref(in.LifecycleState); state == retained {
+					of.state = retained
+				} else if strings.HasPrefix(state, terminating) {
+					of.state = terminating
 				}
+				out[deref(in.InstanceId)] = of
 			}
 		}
 	}
 	return out, nil
 }
-
-// leaving stands for the owner of a machine that its group is terminating. No name of a group
-// has a line break.
-const leaving = "\n"
 
 // terminate ends machines that no group owns.
 func (p *Provider) terminate(ctx context.Context, ids []string) error {
@@ -117,11 +135,14 @@ func (p *Provider) terminate(ctx context.Context, ids []string) error {
 	})
 }
 
-// takeOut ends machines of a group, whose desired size falls by exactly them.
-func (p *Provider) takeOut(ctx context.Context, group string, ids []string) error {
+// shrink has the desired size of a group fall by exactly the machines that are taken out.
+const shrink = true
+
+// takeOut ends machines of a group.
+func (p *Provider) takeOut(ctx context.Context, group string, ids []string, shrink bool) error {
 	return sift(ids, mostTakenOut, func(ids []string) error {
 		_, err := p.autoscaling.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
-			AutoScalingGroupName: aws.String(group), InstanceIds: ids, ShouldDecrementDesiredCapacity: aws.Bool(true),
+			AutoScalingGroupName: aws.String(group), InstanceIds: ids, ShouldDecrementDesiredCapacity: aws.Bool(shrink),
 		})
 		return wrapped("TerminateInstanceInAutoScalingGroup "+group, err)
 	})

@@ -20,10 +20,7 @@ func TestExactlyTheNamedMachinesAreTakenBack(t *testing.T) {
 	eachWay(t, func(t *testing.T, i int) {
 		s, g := way(t, i, plenty(), account())
 		p := s.provider()
-		machines, err := p.Launch(context.Background(), request(g, 64, token))
-		if err != nil {
-			t.Fatal(err)
-		}
+		machines := s.launched(p, g, 64)
 		taken := names(machines)[:20]
 		// Bad IDs of all kinds are among the good ones.
 		mixed := append([]string{"i-0ffffffffffffffff", "i-nonsense", "cr-0ffffffffffffffff", "nonsense", holdPrefix + "gone/0", holdPrefix}, taken...)
@@ -51,10 +48,7 @@ func TestTheGroupDoesNotReplaceWhatIsTakenBack(t *testing.T) {
 	g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
 	s.groups = []*v1alpha1.NodeGroup{g}
 	p := s.provider()
-	machines, err := p.Launch(context.Background(), request(g, 8, token))
-	if err != nil {
-		t.Fatal(err)
-	}
+	machines := s.launched(p, g, 8)
 	if err := p.TakeBack(context.Background(), g.Name, names(machines)); err != nil {
 		t.Fatal(err)
 	}
@@ -117,10 +111,7 @@ func TestADenialIsForAll(t *testing.T) {
 	s := newSim(t, plenty(), account(func(c *simaws.Config) { c.Denied = []string{"ec2:TerminateInstances"} }))
 	g := nodeGroup(v1alpha1.AWSFleet, v1alpha1.OnDemand)
 	p := s.provider()
-	machines, err := p.Launch(context.Background(), request(g, 8, token))
-	if err != nil {
-		t.Fatal(err)
-	}
+	machines := s.launched(p, g, 8)
 	if err := p.TakeBack(context.Background(), g.Name, names(machines)); cloudprovider.Refusal(err) == nil {
 		t.Errorf("got %v, want the refusal", err)
 	}
@@ -135,10 +126,7 @@ func TestALifecycleHookIsWaitedFor(t *testing.T) {
 	g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
 	s.groups = []*v1alpha1.NodeGroup{g}
 	p := s.provider()
-	machines, err := p.Launch(context.Background(), request(g, 4, token))
-	if err != nil {
-		t.Fatal(err)
-	}
+	machines := s.launched(p, g, 4)
 	for round := range 5 {
 		if err := p.TakeBack(context.Background(), g.Name, names(machines)[:2]); err != nil {
 			t.Fatalf("round %d: %v", round, err)
@@ -155,15 +143,53 @@ func TestALifecycleHookIsWaitedFor(t *testing.T) {
 	}
 }
 
+// The lifecycle policy of a group may retain a machine whose hook was abandoned. It is billed until
+// the group is told again to terminate it, and its group has shrunk by it already.
+func TestRetainedMachinesAreTerminated(t *testing.T) {
+	s := newSim(t, plenty(), account(func(c *simaws.Config) {
+		c.Groups[0].TerminatingWait.Duration, c.Groups[0].Retains, c.Groups[0].Min = time.Minute, true, 2
+	}))
+	g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
+	s.groups = []*v1alpha1.NodeGroup{g}
+	p := s.provider()
+	machines := s.launched(p, g, 4)
+	for range 3 {
+		if err := p.TakeBack(context.Background(), g.Name, names(machines)); err != nil {
+			t.Fatal(err)
+		}
+		s.clock.Step(2 * time.Minute)
+	}
+	s.listed(p)
+	if s.alive()[token] != 0 || s.alive()[""] != 2 {
+		t.Errorf("alive are %v, want the minimum of the group alone", s.alive())
+	}
+}
+
+// A launch makes room by what has ended in the group, and leaves alone what AWS has only stopped:
+// it starts it again, and a gang is on it.
+func TestALaunchSparesStoppedMachines(t *testing.T) {
+	s := newSim(t, plenty(), account())
+	g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
+	s.groups = []*v1alpha1.NodeGroup{g}
+	p := s.provider()
+	machines := s.launched(p, g, 2)
+	s.clock.Step(2 * time.Minute)
+	s.world.Stop(machines[0].Name, 3*time.Minute)
+	if _, err := p.Launch(context.Background(), request(g, 2, "uid-2")); err != nil {
+		t.Fatal(err)
+	}
+	s.clock.Step(5 * time.Minute)
+	if s.alive()[token] != 2 || s.alive()["uid-2"] != 2 {
+		t.Errorf("alive are %v, want 2 machines of each launch", s.alive())
+	}
+}
+
 // What AWS has stopped is seen again when it runs again, and goes if it never does.
 func TestStoppedMachines(t *testing.T) {
 	eachWay(t, func(t *testing.T, i int) {
 		s, g := way(t, i, plenty(), account())
 		p := s.provider()
-		machines, err := p.Launch(context.Background(), request(g, 2, token))
-		if err != nil {
-			t.Fatal(err)
-		}
+		machines := s.launched(p, g, 2)
 		s.clock.Step(2 * time.Minute)
 		state := func() (out cloudprovider.Machine) {
 			for _, m := range s.listed(p) {
@@ -238,10 +264,7 @@ func TestMachinesThatTheCloudDoesNotKnowYetAreNotForgotten(t *testing.T) {
 	}), account())
 	g := nodeGroup(v1alpha1.AWSFleet, v1alpha1.Spot)
 	p := s.provider()
-	machines, err := p.Launch(context.Background(), request(g, 2, token))
-	if err != nil {
-		t.Fatal(err)
-	}
+	machines := s.launched(p, g, 2)
 	if err := p.TakeBack(context.Background(), g.Name, names(machines)); err == nil {
 		t.Error("the machines count as taken back, and are alive")
 	}

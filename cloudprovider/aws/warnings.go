@@ -21,6 +21,8 @@ const (
 	NodegroupUnread     = "NodegroupUnread"
 	InstanceRefresh     = "InstanceRefresh"
 	InstanceLifetime    = "InstanceLifetime"
+	ReservationOver     = "ReservationOver"
+	VolumesStay         = "VolumesStay"
 	WarmPool            = "WarmPool"
 	ReplacesMachines    = "ReplacesMachines"
 )
@@ -117,6 +119,10 @@ func (d *disturbances) warnings(c *candidate) (out []cloudprovider.Warning) {
 	}
 	if s := deref(g.MaxInstanceLifetime); s > 0 {
 		warn(InstanceLifetime, "it replaces machines after %d hours, running pods included: set its maximum instance lifetime to 0", s/3600)
+	}
+	if len(c.keeps) > 0 {
+		warn(VolumesStay, "its launch template keeps the volume %s of machines that have ended, and it is billed: set DeleteOnTermination",
+			strings.Join(c.keeps, ", "))
 	}
 	if g.WarmPoolConfiguration != nil {
 		warn(WarmPool, "it keeps a warm pool, whose machines Muster does not use and does not count: delete the pool")

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	asgtypes "github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -22,12 +24,13 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list NodeGroups: %w", err)
 	}
-	byOwner := map[string][]*v1alpha1.NodeGroup{}
+	byOwner, ends := map[string][]*v1alpha1.NodeGroup{}, map[string]time.Time{}
 	for _, g := range nodeGroups {
 		if g.Spec.AWS == nil || g.Spec.AWS.Region != p.config.Region {
 			continue
 		}
 		byOwner[g.Spec.AWS.AutoScalingGroup] = append(byOwner[g.Spec.AWS.AutoScalingGroup], g)
+		ends[g.Name] = nodegroups.EndsAt(g)
 	}
 	// The intents come before the machines: one that has gone meanwhile has left
 	// machines with tags.
@@ -73,6 +76,7 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 		}
 	}
 	for _, in := range machines {
+		in.EndsAt = ends[in.Group]
 		out = append(out, in.Machine)
 	}
 	reservations, err := p.reservations(ctx)

@@ -77,8 +77,8 @@ func TestAllThatCostsIsListed(t *testing.T) {
 	}
 }
 
-// What LaunchInstances has made and not tagged yet is nobody's until it is: shown as
-// the group's own it would stay so.
+// What LaunchInstances has made and not tagged yet belongs to no group until it is
+// tagged. If it were shown as the group's own it would stay so.
 func TestMachinesOfAnIntentAreNotTakenForTheGroupsOwn(t *testing.T) {
 	s := newSim(t, plenty(fault("CreateTags", cloudsim.CallLost, 0, 1, 2)), account())
 	g := nodeGroup(v1alpha1.AWSLaunchInstances, v1alpha1.OnDemand)
@@ -102,9 +102,9 @@ func TestMachinesOfAnIntentAreNotTakenForTheGroupsOwn(t *testing.T) {
 func TestCallsOfAGangOf64(t *testing.T) {
 	want := map[string]map[string]int64{
 		"Fleet/OnDemand": {"DescribeAutoScalingGroups": 1, "DescribeInstances": 1, "DescribeCapacityReservations": 1, "CreateFleet": 1,
-			"DescribeAutoScalingInstances": 2, "TerminateInstances": 1},
+			"DescribeLaunchTemplateVersions": 1, "DescribeAutoScalingInstances": 2, "TerminateInstances": 1},
 		"Fleet/Spot": {"DescribeAutoScalingGroups": 1, "DescribeInstances": 1, "DescribeCapacityReservations": 1, "CreateFleet": 1,
-			"DescribeAutoScalingInstances": 2, "TerminateInstances": 1},
+			"DescribeLaunchTemplateVersions": 1, "DescribeAutoScalingInstances": 2, "TerminateInstances": 1},
 		"Fleet/Reserved": {"DescribeAutoScalingGroups": 1, "DescribeInstances": 1, "DescribeCapacityReservations": 1, "RunInstances": 1,
 			"DescribeLaunchTemplateVersions": 1,
 			"DescribeAutoScalingInstances":   2, "TerminateInstances": 1},
@@ -118,10 +118,7 @@ func TestCallsOfAGangOf64(t *testing.T) {
 	eachWay(t, func(t *testing.T, i int) {
 		s, g := way(t, i, plenty(), account())
 		p := s.provider()
-		machines, err := p.Launch(context.Background(), request(g, 64, token))
-		if err != nil {
-			t.Fatal(err)
-		}
+		machines := s.launched(p, g, 64)
 		if err := p.TakeBack(context.Background(), g.Name, names(machines)); err != nil {
 			t.Fatal(err)
 		}

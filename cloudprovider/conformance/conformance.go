@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-dev/muster/cloudprovider"
-	"github.com/muster-dev/muster/cloudprovider/poll"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -38,6 +37,9 @@ type Cloud struct {
 	// LoseReply makes the next launch call take effect and lose its reply; nil if the cloud's
 	// calls cannot.
 	LoseReply func()
+	// Delay makes the next launch call take effect so much later, although its caller no longer
+	// waits; nil if the cloud's calls cannot.
+	Delay func(time.Duration)
 	// Pass lets time pass in the cloud and in its adapters.
 	Pass func(time.Duration)
 }
@@ -46,10 +48,11 @@ type Cloud struct {
 const MaxNodes = 8
 
 // patience bounds what is waited for, in time of the cloud; a step of it passes
-// between two looks.
+// between two looks. leisure is how long a loaded machine may take over all of them.
 const (
 	patience = 5 * time.Minute
 	step     = time.Second
+	leisure  = 5 * time.Second
 )
 
 // Run tests an adapter.
@@ -73,6 +76,7 @@ func Run(t *testing.T, newCloud func(t *testing.T) *Cloud) {
 		{"a machine that stays stopped goes", buried},
 		{"a take-back that the cloud does not carry out is repeated", ignored},
 		{"a launch whose reply was lost is made once", lostReply},
+		{"a launch that takes longer than its caller waits is made once, or leaves nothing", late},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newCloud(t)
@@ -137,6 +141,7 @@ func (s *suite) await(what string, so func() bool) {
 	s.Helper()
 	looks := time.NewTicker(time.Millisecond)
 	defer looks.Stop()
+	began := time.Now()
 	for passed := time.Duration(0); ; passed += step {
 		s.mu.Lock()
 		yes := so()
@@ -144,7 +149,7 @@ func (s *suite) await(what string, so func() bool) {
 		if yes {
 			return
 		}
-		if passed > patience {
+		if passed > patience && time.Since(began) > leisure {
 			s.Fatalf("not in %s: %s; the watch has told %v, alive are %v", patience, what, s.seen, s.Alive())
 		}
 		s.Pass(step)
@@ -214,16 +219,21 @@ func (s *suite) giveUp(token string, came []cloudprovider.Machine) {
 	s.Helper()
 	s.takeBack(names(came)...)
 	s.await("nothing of the launch is left", func() bool {
-		var left []string
-		for name, m := range s.seen {
-			if m.Launch == token && m.State < cloudprovider.Terminated {
-				left = append(left, name)
-			}
-		}
-		slices.Sort(left)
+		left := s.left(token)
 		s.takeBack(left...)
 		return len(left) == 0
 	})
+}
+
+// left is what the watch tells of a launch that has not ended.
+func (s *suite) left(token string) (names []string) {
+	for name, m := range s.seen {
+		if m.Launch == token && m.State < cloudprovider.Terminated {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func (s *suite) takeBack(names ...string) {
@@ -383,10 +393,7 @@ func buried(s *suite) {
 	s.Stop(all[0], 0)
 	s.await("it is told to have ended", func() bool { return s.gone(all[0]) })
 	s.wantAlive("both", all)
-	for passed := time.Duration(0); passed < poll.Burial; passed += patience {
-		s.Pass(patience)
-		s.await("the watch has looked", func() bool { return true })
-	}
+	s.takeBack(all[0])
 	s.await("it is gone for good", func() bool { return slices.Equal(s.Alive(), all[1:]) })
 }
 
@@ -412,4 +419,35 @@ func lostReply(s *suite) {
 	}
 	s.restart()
 	s.wantAlive("four", s.mustLaunch("uid-1", 4))
+}
+
+func late(s *suite) {
+	if s.Delay == nil {
+		s.Skip("the calls of this cloud cannot be late")
+	}
+	call := func(token string) {
+		s.Helper()
+		s.Delay(30 * time.Second)
+		req := cloudprovider.LaunchRequest{Group: s.Group, Count: 4, Token: token, Request: "ns/gang"}
+		if _, err := s.provider.Launch(context.Background(), req); cloudprovider.Refusal(err) != nil {
+			s.Errorf("a late reply is told as the refusal %v", err)
+		}
+	}
+	call("uid-1")
+	s.restart()
+	all := s.mustLaunch("uid-1", 4)
+	s.Pass(time.Minute)
+	s.restart()
+	s.wantAlive("four", all)
+	call("uid-2")
+	steps := 0
+	s.await("those of the first launch are left", func() bool {
+		left := s.left("uid-2")
+		if len(left) > 0 {
+			_ = s.provider.TakeBack(context.Background(), s.Group.Name, left) // what is too young for it is taken at the next look
+		}
+		steps++
+		return steps > 150 && len(left) == 0
+	})
+	s.wantAlive("those of the first launch", all)
 }

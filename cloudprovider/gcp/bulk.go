@@ -209,6 +209,7 @@ func (p *Provider) bulkMachine(project string, in *computepb.Instance) cloudprov
 		Name: in.GetName(), Group: in.GetLabels()[labelGroup], Launch: p.names.token(in.GetName()),
 		ProviderID: providerID(project, base(in.GetZone()), in.GetName()),
 		State:      stateOf(in.GetStatus()), Reason: reasonOf(in.GetStatus(), in.GetStatusMessage()),
+		EndsAt: endsAt(in.GetResourceStatus().GetScheduling().GetTerminationTimestamp()),
 	}
 }
 
@@ -217,7 +218,7 @@ func stateOf(status string) cloudprovider.State {
 	switch status {
 	case "", "PROVISIONING", "STAGING", "PENDING":
 		return cloudprovider.Booting
-	case "RUNNING", "REPAIRING":
+	case "RUNNING", "REPAIRING", "PENDING_STOP": // the last is a graceful shutdown, for an hour at most
 		return cloudprovider.Running
 	default: // STOPPING, STOPPED, TERMINATED, SUSPENDING, SUSPENDED, DEPROVISIONING
 		return cloudprovider.Terminated

@@ -103,7 +103,7 @@ func TestIdleWatch(t *testing.T) {
 	}
 }
 
-// untilAsleep returns when somebody waits for the clock.
+// untilAsleep returns when a goroutine waits for the clock.
 func (l *lab) untilAsleep() {
 	for !l.clock.HasWaiters() {
 		runtime.Gosched()

@@ -85,6 +85,7 @@ func misbehaving(r *rand.Rand) cloudsim.Config {
 	until := metav1.Duration{Duration: mishaps}
 	for _, fault := range []cloudsim.CallFault{
 		{Type: cloudsim.ReplyLost}, {Type: cloudsim.CallLost},
+		{Type: cloudsim.CallLate, Delay: metav1.Duration{Duration: time.Second + seconds(30).Duration}},
 		{Type: cloudsim.CallRefused, Error: &cloudsim.Error{Code: "rateLimitExceeded"}},
 		{Type: cloudsim.OperationFailed, Error: &cloudsim.Error{Code: "INTERNAL_ERROR"}},
 		{Type: cloudsim.CallRefused, Error: &cloudsim.Error{Status: 500, Code: "internalError"}},

@@ -1,11 +1,8 @@
 package gcp_test
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/conformance"
 	"github.com/muster-dev/muster/kwok/cloudsim"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
 func TestConformance(t *testing.T) {
@@ -32,17 +30,11 @@ func conformingCloud(t *testing.T, method string) *conformance.Cloud {
 	l := newLab(t, cloudsim.Config{Pools: every(0), Lag: metav1.Duration{Duration: 3 * time.Second}}, sim)
 	g := l.nodeGroup(method)
 	g.Spec.MaxNodes = conformance.MaxNodes
-	var lose atomic.Bool
-	handler := l.world.Handler(l.front)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if l.front.Action(r) == actionOf(method, "change") && lose.CompareAndSwap(true, false) {
-			handler.ServeHTTP(httptest.NewRecorder(), r)
-			panic(http.ErrAbortHandler)
-		}
-		handler.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	l.url = server.URL
+	hit := func(kind cloudsim.CallFaultType, delay time.Duration) {
+		l.world.HitNext(cloudsim.CallFault{
+			Cloud: v1alpha1.ProviderGCP, Action: actionOf(method, "change"), Type: kind, Delay: metav1.Duration{Duration: delay},
+		}, 1)
+	}
 	return &conformance.Cloud{
 		Group:   g,
 		Connect: func() cloudprovider.Provider { return l.provider() },
@@ -68,7 +60,8 @@ func conformingCloud(t *testing.T, method string) *conformance.Cloud {
 			l.world.EndAt(l.open()[i].ID, l.clock.Now())
 		},
 		Stop: l.world.Stop, IgnoreTakeBacks: l.world.IgnoreTakeBacks,
-		LoseReply: func() { lose.Store(true) },
+		LoseReply: func() { hit(cloudsim.ReplyLost, 0) },
+		Delay:     func(d time.Duration) { hit(cloudsim.CallLate, d) },
 		Pass:      func(d time.Duration) { l.clock.Step(d) },
 	}
 }

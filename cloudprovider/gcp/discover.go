@@ -139,7 +139,16 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 		return nil, err
 	}
 	var out []cloudprovider.Found
+	var missing string
 	for _, zone := range c.zones() {
+		reserved, err := p.reservation(ctx, t, zone)
+		if err != nil {
+			return nil, err
+		}
+		if reserved.refused != "" {
+			missing = reserved.refused
+			continue
+		}
 		for _, machineType := range c.machineTypes() {
 			shape, err := p.machineType(ctx, id.project, zone, machineType)
 			if hasStatus(err, http.StatusNotFound) {
@@ -152,8 +161,8 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 			spec := v1alpha1.NodeGroupSpec{
 				Provider: v1alpha1.ProviderGCP, MinNodes: least, MaxNodes: most, CapacityType: t.capacityType(), Zone: zone,
 				PricePerHour: p.price(offering{regionOf(zone), shape, t.model(), t.capacityType() == v1alpha1.Reserved}),
-				QueueTimeout: queue,
-				Template:     t.nodeTemplate(shape, zone),
+				QueueTimeout: queue, EndsAt: reserved.endsAt,
+				Template: t.nodeTemplate(shape, zone),
 				GCP: &v1alpha1.GCPGroup{
 					Project: id.project, Location: id.location, InstanceGroupManager: id.name, MachineType: machineType, LaunchMethod: method,
 				},
@@ -161,9 +170,12 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 			out = append(out, cloudprovider.Found{
 				Name: cloudprovider.GroupName(id.name+"-"+zone, string(v1alpha1.ProviderGCP), id.String(), zone, machineType,
 					string(spec.CapacityType)),
-				Spec: spec, Warnings: c.warnings(method, shape),
+				Spec: spec, Warnings: slices.Concat(c.warnings(method, shape), reserved.warnings(t)),
 			})
 		}
+	}
+	if len(out) == 0 && missing != "" {
+		return nil, unusable("%s", missing)
 	}
 	return out, nil
 }
@@ -308,6 +320,8 @@ const (
 	Repairs = "Repairs"
 	// Replaces: the group replaces machines by itself.
 	Replaces = "Replaces"
+	// ReservationUnread: the reservation of the group may not be read.
+	ReservationUnread = "ReservationUnread"
 	// DevicesUnknown: how many devices a machine offers is not known before there is a node.
 	DevicesUnknown = "DevicesUnknown"
 )

@@ -195,7 +195,9 @@ func single(t gcpsim.Template, g gcpsim.Group) gcpsim.Config {
 	if g.Region == "" {
 		g.Zone = zoneA
 	}
-	return gcpsim.Config{Templates: []gcpsim.Template{t}, Groups: []gcpsim.Group{g}}
+	return gcpsim.Config{
+		Templates: []gcpsim.Template{t}, Groups: []gcpsim.Group{g}, Reservations: []gcpsim.Reservation{{Name: "ours", Zone: zoneA, Count: 8}},
+	}
 }
 
 func TestDiscoverRefuses(t *testing.T) {

@@ -67,6 +67,10 @@
 // of them, while the cloud answers and Muster runs. Without Muster such a machine stays,
 // except flex-start ones.
 //
+// Machines of provisioning model RESERVATION_BOUND end with their reservation, as its deleteAtTime
+// says, and so does their NodeGroup. Of others, such as those on flex-start, the cloud says by
+// itself when it ends them.
+//
 // # What is left, and what is not seen
 //
 // Machines that a MIG owns carry no label of the cluster. Those of a NodeGroup that was
@@ -76,6 +80,6 @@
 //
 // A machine of a launch that has ended by itself, or that the cloud has stopped to maintain
 // its host, stays with the cloud, stopped, with its disks. If it is not started again within
-// ten minutes Muster deletes it; so does the cloud at once with Spot machines of bulk inserts.
+// ten minutes, and few others are stopped, Muster deletes it; so does the cloud at once with Spot machines of bulk inserts.
 // A deletion whose operation fails, or that lists do not show in two minutes, is repeated.
 package gcp

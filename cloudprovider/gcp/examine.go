@@ -45,6 +45,8 @@ var Permissions = map[string][]string{
 	"regionInstanceTemplates.get": {"compute.instanceTemplates.get"},
 	"machineTypes.get":            {"compute.machineTypes.get"},
 	"autoscalers.aggregatedList":  {"compute.autoscalers.list"},
+	"reservations.get":            {"compute.reservations.get"},
+	"futureReservations.list":     {"compute.futureReservations.list"},
 	"advice.capacity":             {"compute.advice.capacity"},
 	"services.skus.list":          nil,
 	"projects.testIamPermissions": nil,

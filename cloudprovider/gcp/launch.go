@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/poll"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -44,6 +45,11 @@ func (p *Provider) Launch(ctx context.Context, req cloudprovider.LaunchRequest) 
 		machines, err = p.create(ctx, l)
 	default:
 		machines, err = p.bulkInsert(ctx, l)
+	}
+	for i := range machines {
+		if machines[i].EndsAt.IsZero() {
+			machines[i].EndsAt = nodegroups.EndsAt(req.Group)
+		}
 	}
 	p.poller.Note(slices.DeleteFunc(slices.Clone(machines), func(m cloudprovider.Machine) bool { return m.Hold })...)
 	if err = refused(err); err != nil && cloudprovider.Refusal(err) == nil {

@@ -354,9 +354,9 @@ func TestOperationRuns(t *testing.T) {
 	}
 }
 
-// TestWhoMayNotActChangesNothing: a process that another has succeeded neither
+// TestASucceededProcessChangesNothing: a process that another has succeeded neither
 // launches nor takes back what the other has launched.
-func TestWhoMayNotActChangesNothing(t *testing.T) {
+func TestASucceededProcessChangesNothing(t *testing.T) {
 	deposed := errors.New("another leads")
 	for _, method := range methods {
 		t.Run(method, func(t *testing.T) {

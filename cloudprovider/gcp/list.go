@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/poll"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -43,6 +44,15 @@ func (p *Provider) list(ctx context.Context) ([]cloudprovider.Machine, error) {
 		log.FromContext(ctx).Error(errors.Join(errs...), "Some machines of Google Cloud cannot be listed; their last known state is used")
 	}
 	p.forget(groups, exist, out)
+	ends := map[string]time.Time{}
+	for _, g := range groups {
+		ends[g.Name] = nodegroups.EndsAt(g)
+	}
+	for i := range out {
+		if out[i].EndsAt.IsZero() {
+			out[i].EndsAt = ends[out[i].Group]
+		}
+	}
 	return out, nil
 }
 
@@ -236,6 +246,13 @@ func (p *Provider) owner(groups []*v1alpha1.NodeGroup, in *computepb.ManagedInst
 		}
 	}
 	return ""
+}
+
+// endsAt is when the cloud ends a machine by itself, as one on flex-start or with a maximum run time.
+// Machines that end in the same minute count as equals.
+func endsAt(timestamp string) time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, timestamp) // empty for one that does not end
+	return at.Truncate(time.Minute)
 }
 
 // Watch implements cloudprovider.Watcher: the cloud is listed again and again.

@@ -44,6 +44,7 @@ func (m *regional) remove(ctx context.Context, links []string, requestID string)
 		RegionInstanceGroupManagersDeleteInstancesRequestResource: &computepb.RegionInstanceGroupManagersDeleteInstancesRequest{
 			Instances: links, SkipInstancesOnValidationError: new(true),
 		},
+		NoGracefulShutdown: new(true),
 	})
 	if err != nil {
 		return err

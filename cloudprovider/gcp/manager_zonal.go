@@ -44,6 +44,7 @@ func (m *zonal) remove(ctx context.Context, links []string, requestID string) er
 		InstanceGroupManagersDeleteInstancesRequestResource: &computepb.InstanceGroupManagersDeleteInstancesRequest{
 			Instances: links, SkipInstancesOnValidationError: new(true),
 		},
+		NoGracefulShutdown: new(true),
 	})
 	if err != nil {
 		return err

@@ -105,7 +105,13 @@ func TestFlexStartEnds(t *testing.T) {
 	if _, err := launch(t, l, l.provider(), launchOf(l.nodeGroup("flex"), 2)); err != nil {
 		t.Fatal(err)
 	}
-	l.clock.Step(8 * 24 * time.Hour)
+	l.clock.Step(24 * time.Hour)
+	for _, m := range l.list(l.provider()) {
+		if left := m.EndsAt.Sub(l.clock.Now()); m.Launch != "" && (left <= 5*24*time.Hour || left > 6*24*time.Hour) {
+			t.Errorf("machine %s is told to end in %s, want the rest of 7 days", m.Name, left)
+		}
+	}
+	l.clock.Step(7 * 24 * time.Hour)
 	if left := l.list(l.provider()); len(left) > 0 || len(l.open()) > 0 {
 		t.Errorf("got %+v, want nothing", left)
 	}

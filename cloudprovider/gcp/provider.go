@@ -113,20 +113,22 @@ type seenGroup struct {
 
 // clients of the cloud's services. All share one transport.
 type clients struct {
-	instances        *compute.InstancesClient
-	zonalGroups      *compute.InstanceGroupManagersClient
-	regionalGroups   *compute.RegionInstanceGroupManagersClient
-	zonalRequests    *compute.InstanceGroupManagerResizeRequestsClient
-	regionalRequests *compute.RegionInstanceGroupManagerResizeRequestsClient
-	zoneOperations   *compute.ZoneOperationsClient
-	regionOperations *compute.RegionOperationsClient
-	globalTemplates  *compute.InstanceTemplatesClient
-	regionTemplates  *compute.RegionInstanceTemplatesClient
-	machineTypes     *compute.MachineTypesClient
-	autoscalers      *compute.AutoscalersClient
-	advice           *compute.AdviceClient
-	billing          *cloudbilling.APIService
-	projects         *cloudresourcemanager.Service
+	instances          *compute.InstancesClient
+	zonalGroups        *compute.InstanceGroupManagersClient
+	regionalGroups     *compute.RegionInstanceGroupManagersClient
+	zonalRequests      *compute.InstanceGroupManagerResizeRequestsClient
+	regionalRequests   *compute.RegionInstanceGroupManagerResizeRequestsClient
+	zoneOperations     *compute.ZoneOperationsClient
+	regionOperations   *compute.RegionOperationsClient
+	globalTemplates    *compute.InstanceTemplatesClient
+	regionTemplates    *compute.RegionInstanceTemplatesClient
+	machineTypes       *compute.MachineTypesClient
+	autoscalers        *compute.AutoscalersClient
+	reservations       *compute.ReservationsClient
+	futureReservations *compute.FutureReservationsClient
+	advice             *compute.AdviceClient
+	billing            *cloudbilling.APIService
+	projects           *cloudresourcemanager.Service
 }
 
 // New returns a Provider. It makes no call.
@@ -139,8 +141,8 @@ func New(ctx context.Context, config Config) (*Provider, error) {
 		return nil, fmt.Errorf("finding credentials for Google Cloud: %w", err)
 	}
 	p := &Provider{
-		Config: config, names: names{cluster: hash(config.ClusterUID, clusterHash)}, seen: map[string]seenGroup{}, listed: map[string][]cloudprovider.Machine{}, fresh: map[managerID]map[string]time.Time{},
-		starts: map[managerID]map[string]start{},
+		Config: config, names: names{cluster: hash(config.ClusterUID, clusterHash)}, seen: map[string]seenGroup{},
+		listed: map[string][]cloudprovider.Machine{}, fresh: map[managerID]map[string]time.Time{}, starts: map[managerID]map[string]start{},
 	}
 	if err := p.dial(ctx, options); err != nil {
 		return nil, fmt.Errorf("making a client for Google Cloud: %w", err)
@@ -195,6 +197,8 @@ func (p *Provider) dial(ctx context.Context, o []option.ClientOption) error {
 	var err error
 	for _, dial := range []func(){
 		func() { p.instances, err = compute.NewInstancesRESTClient(ctx, o...) },
+		func() { p.reservations, err = compute.NewReservationsRESTClient(ctx, o...) },
+		func() { p.futureReservations, err = compute.NewFutureReservationsRESTClient(ctx, o...) },
 		func() { p.zonalGroups, err = compute.NewInstanceGroupManagersRESTClient(ctx, o...) },
 		func() { p.regionalGroups, err = compute.NewRegionInstanceGroupManagersRESTClient(ctx, o...) },
 		func() { p.zonalRequests, err = compute.NewInstanceGroupManagerResizeRequestsRESTClient(ctx, o...) },

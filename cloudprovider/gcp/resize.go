@@ -129,7 +129,8 @@ func (p *Provider) managedOf(ctx context.Context, l *launch) ([]cloudprovider.Ma
 func (p *Provider) managedMachine(id managerID, in *computepb.ManagedInstance) cloudprovider.Machine {
 	m := cloudprovider.Machine{
 		Name: base(in.GetInstance()), State: stateOf(in.GetInstanceStatus()),
-		Hold: in.GetInstanceStatus() == "", ProviderID: providerID(id.project, zoneOf(in.GetInstance()), base(in.GetInstance())),
+		EndsAt: endsAt(in.GetScheduling().GetTerminationTimestamp()),
+		Hold:   in.GetInstanceStatus() == "", ProviderID: providerID(id.project, zoneOf(in.GetInstance()), base(in.GetInstance())),
 	}
 	m.Launch = p.names.token(m.Name)
 	switch in.GetCurrentAction() {

@@ -23,7 +23,8 @@ const (
 	parallel = 16
 )
 
-// TakeBack implements cloudprovider.Taker. Members of the managed instance group
+// TakeBack implements cloudprovider.Taker. What is taken back runs no pod of a gang any more, so that it
+// is not paid for while a template would let its workload end. Members of the managed instance group
 // are deleted by it, which lowers its target size by exactly them; all others one by
 // one; resize requests are cancelled.
 func (p *Provider) TakeBack(ctx context.Context, group string, names []string) error {
@@ -107,7 +108,7 @@ func (p *Provider) deleteAll(ctx context.Context, places []place) error {
 	for i, at := range places {
 		calls.Go(func() error {
 			_, err := p.instances.Delete(ctx, &computepb.DeleteInstanceRequest{Project: at.project, Zone: at.zone, Instance: at.name,
-				RequestId: new(freshID())})
+				RequestId: new(freshID()), NoGracefulShutdown: new(true)})
 			if err != nil && !hasStatus(err, http.StatusNotFound) {
 				errs[i] = fmt.Errorf("deleting instance %s: %w", at.name, refused(err))
 			}

@@ -3,6 +3,7 @@ package gcp_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/cloudprovider/gcp"
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -293,7 +295,7 @@ func TestMachinesDie(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.clock.Step(10 * time.Minute)
-			l.list(l.provider()) // a group repairs when somebody looks
+			l.list(l.provider()) // the simulated group repairs when it is listed
 			l.clock.Step(10 * time.Minute)
 			state := cloudprovider.Gone
 			for _, m := range l.list(l.provider()) {
@@ -314,7 +316,50 @@ func TestMachinesDie(t *testing.T) {
 	}
 }
 
-// TestDeadAreBuried: a machine that has ended by itself is told of for a while, then
+// TestNoGracefulShutdown: what is taken back runs nothing, and is not paid for as long as its template
+// lets a workload end.
+func TestNoGracefulShutdown(t *testing.T) {
+	for _, method := range []string{"bulk", "owned", "owned-regional"} {
+		t.Run(method, func(t *testing.T) {
+			sim := simulated()
+			for i := range sim.Templates {
+				sim.Templates[i].GracefulShutdown.Duration = time.Hour
+			}
+			l := newLab(t, cloudsim.Config{Pools: every(64)}, sim)
+			p, req := l.provider(), launchOf(l.nodeGroup(method), 3)
+			machines, err := launch(t, l, p, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.TakeBack(t.Context(), req.Group.Name, []string{machines[1].Name}); err != nil {
+				t.Fatal(err)
+			}
+			l.clock.Step(gcp.Bound)
+			if open := l.open(); len(open) != 2 {
+				t.Errorf("%d machines are paid for, want 2", len(open))
+			}
+			if method != "bulk" {
+				return
+			}
+			// What others delete runs on until its workload has ended.
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, fmt.Sprintf("%s/compute/v1/projects/%s/zones/%s/instances/%s", l.url,
+				req.Group.Spec.GCP.Project, req.Group.Spec.Zone, machines[0].Name), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply, err := http.DefaultClient.Do(r)
+			if err != nil || reply.StatusCode != http.StatusOK {
+				t.Fatal(reply, err)
+			}
+			_ = reply.Body.Close()
+			if got := l.list(p); got[0].State != cloudprovider.Running {
+				t.Errorf("a VM that shuts down gracefully is listed as %+v", got[0])
+			}
+		})
+	}
+}
+
+// TestDeadAreBuried: a machine that has ended by itself is told of until it is taken back, then
 // the cloud does not keep it.
 func TestDeadAreBuried(t *testing.T) {
 	after := metav1.Duration{Duration: 30 * time.Second}
@@ -332,8 +377,9 @@ func TestDeadAreBuried(t *testing.T) {
 					t.Fatalf("got %+v, want 3 machines, one of which has ended", got)
 				}
 			}
-			l.clock.Step(time.Minute)
-			l.list(p)
+			if err := p.TakeBack(t.Context(), req.Group.Name, []string{machines[1].Name}); err != nil {
+				t.Fatal(err)
+			}
 			want := []string{machines[0].Name, machines[2].Name}
 			if got := names(l.list(p)); !slices.Equal(got, want) {
 				t.Errorf("got %q left, want %q", got, want)
@@ -345,8 +391,8 @@ func TestDeadAreBuried(t *testing.T) {
 	}
 }
 
-// TestRepairUnderWay: a machine that its group is about to make again is not told of
-// as ended, or nobody would take it back.
+// TestRepairUnderWay: a machine that its group is about to recreate is not reported as
+// ended. Otherwise it would never be terminated.
 func TestRepairUnderWay(t *testing.T) {
 	after := metav1.Duration{Duration: 30 * time.Second}
 	sim := simulated()

@@ -37,8 +37,10 @@ type template struct {
 	machineType  string
 	provisioning string
 	reserved     bool
-	bootDiskGB   int64
-	gpus         int64
+	// reservation that the machines are bound to or consume, where the template names one.
+	reservation reservationID
+	bootDiskGB  int64
+	gpus        int64
 	// keys are what the template says to Muster, by its metadata or its labels.
 	keys map[string]string
 	// labels and taints of the nodes, as the boot script gives them. startup are the taints that
@@ -70,6 +72,7 @@ func (p *Provider) template(ctx context.Context, project, link string) (*templat
 		return nil, err
 	}
 	t = readTemplate(in.GetProperties())
+	t.reservation = reservationOf(project, in.GetProperties().GetReservationAffinity())
 	p.templates.mu.Lock()
 	defer p.templates.mu.Unlock()
 	if p.templates.known == nil {
@@ -278,7 +281,9 @@ func (t *template) nodeTemplate(shape *computepb.MachineType, zone string) v1alp
 		labels[corev1.LabelArchStable] = "arm64"
 	}
 	capacity := t.capacity(shape)
-	return v1alpha1.NodeTemplate{Labels: labels, Taints: t.taints, StartupTaints: t.startup, Capacity: capacity, Allocatable: t.allocatable(capacity)}
+	return v1alpha1.NodeTemplate{
+		Labels: labels, Taints: t.taints, StartupTaints: t.startup, Capacity: capacity, Allocatable: t.allocatable(capacity),
+	}
 }
 
 const (

@@ -27,9 +27,6 @@ const (
 	// Again is how long a take-back that the cloud has accepted may take until lists show it.
 	// Then it is repeated: clouds lose some, and take a long time over others.
 	Again = 2 * time.Minute
-	// Burial is how long a machine of a launch that has been stopped is kept, so that its end is
-	// observed, and that a cloud that only maintains its hardware may start it again.
-	Burial = 10 * time.Minute
 )
 
 // Poller watches the machines of a cloud.
@@ -46,8 +43,8 @@ type Poller struct {
 	// since when.
 	noted map[key]note
 	// taken are the machines that the cloud has accepted to take back, and when it did, until
-	// lists show it. stopped are those of launches that it has stopped, and since when.
-	taken, stopped map[key]time.Time
+	// lists show it.
+	taken map[key]time.Time
 	// hurry wakes the watch.
 	hurry chan struct{}
 }
@@ -63,8 +60,7 @@ type note struct {
 func New(list func(context.Context) ([]cloudprovider.Machine, error), take func(context.Context, string, []string) error,
 	clock clock.WithTicker) *Poller {
 	return &Poller{
-		List: list, Take: take, Clock: clock, noted: map[key]note{}, taken: map[key]time.Time{}, stopped: map[key]time.Time{},
-		hurry: make(chan struct{}, 1),
+		List: list, Take: take, Clock: clock, noted: map[key]note{}, taken: map[key]time.Time{}, hurry: make(chan struct{}, 1),
 	}
 }
 
@@ -152,10 +148,11 @@ func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, 
 	}
 	for k, m := range listed {
 		old, ok := known[k]
-		if ok && !m.Restarted(old) {
-			m.State = max(m.State, old.State)
+		if ok && m.State < old.State && !m.Restarted(old) {
+			m.State, m.Kept = old.State, old.Kept
 		}
-		if !ok || m.State != old.State || m.Started.After(old.Started) || m.Launch != old.Launch || m.Hold != old.Hold {
+		if !ok || m.State != old.State || m.Kept != old.Kept || m.Launch != old.Launch || m.Hold != old.Hold || m.Started.After(old.Started) ||
+			!m.EndsAt.Equal(old.EndsAt) {
 			observe(m)
 			known[k] = m
 		}
@@ -171,8 +168,8 @@ func (p *Poller) look(ctx context.Context, known map[key]cloudprovider.Machine, 
 	return p.takeAgain(ctx, listed) || busy
 }
 
-// takeAgain repeats the take-backs that lists do not show in time, and takes back the machines
-// that have been stopped for long. It reports whether it waits for a take-back.
+// takeAgain repeats the take-backs that lists do not show in time. It reports whether it waits
+// for one.
 func (p *Poller) takeAgain(ctx context.Context, listed map[key]cloudprovider.Machine) (waits bool) {
 	due, waits := p.overdue(listed)
 	for _, group := range slices.Sorted(maps.Keys(due)) {
@@ -191,32 +188,18 @@ func (p *Poller) overdue(listed map[key]cloudprovider.Machine) (due map[string][
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	due = map[string][]string{}
-	take := func(since map[key]time.Time, k key, after time.Duration) {
-		if p.Clock.Since(since[k]) >= after {
-			since[k] = p.Clock.Now()
-			due[k.group] = append(due[k.group], k.name)
-		}
-	}
 	for k, at := range p.taken {
 		m, ok := listed[k]
 		switch {
-		case ok && m.State < cloudprovider.Terminated:
-			take(p.taken, k, Again)
-		case ok && !m.Kept, p.Clock.Since(at) > Grace: // one that is not listed may be too new for lists
+		case ok && (m.State < cloudprovider.Terminated || m.Kept):
+			if p.Clock.Since(at) >= Again {
+				p.taken[k] = p.Clock.Now()
+				due[k.group] = append(due[k.group], k.name)
+			}
+		case ok, p.Clock.Since(at) > Grace: // one that is not listed may be too new for lists
 			delete(p.taken, k)
 		}
 	}
-	for k, m := range listed {
-		if m.State != cloudprovider.Terminated || !m.Kept || m.Launch == "" {
-			delete(p.stopped, k)
-			continue
-		}
-		if _, known := p.stopped[k]; !known {
-			p.stopped[k] = p.Clock.Now()
-		}
-		take(p.stopped, k, Burial)
-	}
-	maps.DeleteFunc(p.stopped, func(k key, _ time.Time) bool { _, ok := listed[k]; return !ok })
 	for _, names := range due {
 		slices.Sort(names)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -70,8 +71,12 @@ func (l groupLines) print(p *printer) error {
 		if len(g.Troubles) > 0 {
 			troubles = fmt.Sprint(len(g.Troubles))
 		}
+		market := g.Market
+		if g.EndsAt != nil {
+			market += " until " + g.EndsAt.UTC().Format(time.RFC3339)
+		}
 		rows[i] = []string{
-			g.Name, g.Market, g.Zone, g.USDPerHour, fmt.Sprintf("%d of %d", g.Machines, g.Max), fmt.Sprint(g.Ready), fmt.Sprint(g.Booked),
+			g.Name, market, g.Zone, g.USDPerHour, fmt.Sprintf("%d of %d", g.Machines, g.Max), fmt.Sprint(g.Ready), fmt.Sprint(g.Booked),
 			fmt.Sprintf("%d%%", g.ChanceOfOne), fmt.Sprintf("%d%%", g.ChanceOfEight), g.LastFailure, strings.TrimPrefix(g.BackoffUntil, "at "),
 			troubles,
 		}

@@ -13,7 +13,6 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
@@ -34,7 +33,7 @@ func machineOf(group, name string, requests ...string) *corev1.Node {
 // a quarter of an hour, if any.
 func paying(name, workload string, launches int) *provreq.ProvisioningRequest {
 	out := &provreq.ProvisioningRequest{ObjectMeta: meta(name)}
-	out.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	out.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 	if workload != "" {
 		out.OwnerReferences = []metav1.OwnerReference{{APIVersion: kueue.SchemeGroupVersion.String(), Kind: "Workload", Name: workload, UID: types.UID(workload), Controller: new(true)}}
 	}
@@ -114,7 +113,7 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// TestSharesAddUpToThePrice of the machines, whoever pays.
+// TestSharesAddUpToThePrice of the machines.
 func TestSharesAddUpToThePrice(t *testing.T) {
 	c := pictureOf(nil, group("h100", 8, nil), paying("a", "", 0), paying("b", "", 0), paying("c", "", 0), machineOf("h100", "n", "a", "b", "c")).Costs()
 	var shares []string

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,15 +46,33 @@ var explainedKinds = []explained{
 	},
 }
 
-// kindNamed finds the kind of a name such as job, jobs or jobs.batch.
-func kindNamed(name string) (explained, error) {
+// kindNamed finds the kind of a name such as job, jobs or jobs.batch, or of any other kind that
+// the cluster serves: jobs of all kinds have a Workload.
+func kindNamed(mapper apimeta.RESTMapper, name string) (explained, error) {
 	short, group, qualified := strings.Cut(strings.ToLower(name), ".")
 	for _, k := range explainedKinds {
 		if slices.Contains(k.names, short) && (!qualified || group == k.resource.Group) {
 			return k, nil
 		}
 	}
-	return explained{}, fmt.Errorf("kind %q cannot be explained: use job, workload or provisioningrequest", name)
+	gvk, err := mapper.KindFor(schema.GroupVersionResource{Group: group, Resource: short})
+	if err != nil {
+		return explained{}, fmt.Errorf("kind %q cannot be explained: use job, workload, provisioningrequest, or a kind of jobs that the cluster "+
+			"serves, such as jobset", name)
+	}
+	return explained{
+		resource: schema.GroupResource{Group: gvk.Group, Resource: short}, names: []string{strings.ToLower(gvk.Kind)},
+		new: func() client.Object {
+			o := &unstructured.Unstructured{}
+			o.SetGroupVersionKind(gvk)
+			return o
+		},
+		list: func() client.ObjectList {
+			l := &unstructured.UnstructuredList{}
+			l.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+			return l
+		},
+	}, nil
 }
 
 func newExplainCommand(o *options) *cobra.Command {
@@ -64,9 +83,10 @@ func newExplainCommand(o *options) *cobra.Command {
 is missing on each flavor and how much, which workloads have it, what machines each
 group could provide with which chance, and what would change the outcome.
 
-KIND is job, workload (wl) or provisioningrequest (provreq). With only a NAME, all three
-kinds are searched.`,
+KIND is job, workload (wl), provisioningrequest (provreq), or any other kind of jobs, such as
+jobset or rayjob. With only a NAME, the first three are searched.`,
 		Example: `  kubectl muster explain job/train
+  kubectl muster explain jobset/train
   kubectl muster explain provreq train -n research -o wide
   kubectl muster explain job/train -o json | jq .unblock`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -133,7 +153,7 @@ func find(ctx context.Context, kube client.Client, namespace string, args []stri
 	case slash && len(args) == 2:
 		return nil, fmt.Errorf("%q and %q both name a kind: use %s alone", args[0], args[1], args[0])
 	case slash || len(args) == 2:
-		k, err := kindNamed(kindName)
+		k, err := kindNamed(kube.RESTMapper(), kindName)
 		if err != nil {
 			return nil, err
 		}

@@ -46,7 +46,7 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 		},
 		"nobody says how long who has the quota runs": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), running("big", "team", 6, nil), waiting("train", 4, nil)},
-			want:    []string{"Expected start", "for 2 they are unknown"},
+			want:    []string{"1st of 1 in the queue", "Expected start", "when workload/big ends, at an unknown time", "for 2 they are unknown;"},
 		},
 		"its quota has been borrowed by another queue": {
 			objects: []client.Object{
@@ -221,6 +221,12 @@ func TestEveryCauseIsToldInWords(t *testing.T) {
 				"flavor h100 doesn't match node affinity: its node labels do not match the pods' node selector or affinity",
 			},
 		},
+		"a pod set starts after another": {
+			objects: []client.Object{flavor("h100"), team("team", nil, "h100=16"), waiting("train", 4, func(w *kueue.Workload) {
+				w.Annotations = map[string]string{workload.OrderAnnotation: "node after the success of dataset"}
+			})},
+			want: []string{"Order of its pod sets", "node after the success of dataset", "quota and machines are for all of them from the start"},
+		},
 		"its LocalQueue does not exist": {
 			objects: []client.Object{flavor("h100"), team("team", nil, "h100=64"), waiting("train", 4, func(w *kueue.Workload) { w.Spec.QueueName = "mian" })},
 			want: []string{
@@ -343,7 +349,7 @@ func TestAJobIsExplainedByItsWorkload(t *testing.T) {
 	}))
 	lacks(t, toldOf(t, p.ExplainJob(job("train", nil))), "Job default/train (Workload job-train-1a2b3) cannot start as specified")
 	lacks(t, toldOf(t, p.ExplainJob(job("other", map[string]string{"kueue.x-k8s.io/queue-name": "main"}))),
-		"Job default/other has no Workload yet.", "it names LocalQueue main", "kubectl -n muster-system get pods")
+		"Job default/other has no Workload yet.", "it names LocalQueue main", "kubectl get pods -A -l app.kubernetes.io/name=muster")
 	lacks(t, toldOf(t, p.ExplainJob(job("named", map[string]string{"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/prebuilt-workload-name": "mine"}))),
 		"Job default/named waits for its Workload.", "kueue.x-k8s.io/prebuilt-workload-name names Workload mine", "create a Workload with that name")
 	lacks(t, toldOf(t, p.ExplainJob(job("plain", nil))), "is not in a queue, so Muster ignores it.", "it has no label kueue.x-k8s.io/queue-name")

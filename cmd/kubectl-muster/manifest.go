@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -77,6 +78,10 @@ func decode(text []byte, at string, scheme *runtime.Scheme) ([]manifest, error) 
 	}
 	strict := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Strict: true})
 	object, _, err := strict.Decode(asJSON, nil, nil)
+	if runtime.IsNotRegisteredError(err) {
+		// Only the cluster knows its fields.
+		object, _, err = unstructured.UnstructuredJSONScheme.Decode(asJSON, nil, nil)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", at, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/utils/clock"
+
+	"github.com/muster-dev/muster/cmd/version"
 )
 
 // options are shared by all commands.
@@ -29,8 +31,8 @@ func newRootCommand(c clock.WithTicker) *cobra.Command {
 the node groups and their costs.
 
 It reads the cluster with your rights and decides locally, with the same code as Muster.
-So it works while Muster is down, and changes nothing. If your rights do not suffice for
-a decision, it shows what Muster recorded on the object and names the missing rights.
+So it works while Muster is down. Only migrate and uninstall change anything. If your rights
+do not suffice for a decision, it shows what Muster recorded on the object and names the missing rights.
 If Muster runs with a configuration file, pass the same file to --config: settings such
 as fair sharing change the order.`,
 		Example: `  # Why does the job not start?
@@ -62,6 +64,8 @@ as fair sharing change the order.`,
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nSee `%s --help`", err, command.CommandPath())
 	})
-	root.AddCommand(newExplainCommand(o), newQueueCommand(o), newCapacityCommand(o), newCostCommand(o), newSimulateCommand(o))
+	root.AddCommand(newExplainCommand(o), newQueueCommand(o), newCapacityCommand(o), newCostCommand(o), newSimulateCommand(o),
+		newMigrateCommand(o), newUninstallCommand(o))
+	version.AddTo(root)
 	return root
 }

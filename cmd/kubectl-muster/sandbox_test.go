@@ -122,7 +122,8 @@ func TestOnASandbox(t *testing.T) {
 	s.refuses([]string{"explain", "train"}, "namespace default has 2 objects named train: choose one with job/train or provisioningrequest/train")
 	s.refuses([]string{"explain", "job/none"}, "namespace default has no job named none")
 	s.refuses([]string{"explain", "job/train", "-n", "kube-system"}, "namespace kube-system has no job named train, but namespace default has one: add -n default")
-	s.refuses([]string{"explain", "pod/train"}, `kind "pod" cannot be explained`)
+	s.refuses([]string{"explain", "pod/train"}, "namespace default has no pod named train")
+	s.refuses([]string{"explain", "thing/train"}, `kind "thing" cannot be explained: use job, workload, provisioningrequest, or a kind of jobs`)
 	s.refuses([]string{"queue", "reserch"}, `ClusterQueue "reserch" does not exist; those that do: research`)
 
 	s.refuses([]string{"explain", "job/train", "--as", "nobody"}, "you may not get jobs.batch in namespace default. Ask an administrator for the ClusterRole muster-explain")

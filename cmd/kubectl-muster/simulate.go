@@ -9,17 +9,17 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/queueing/jobs"
-	"github.com/muster-dev/muster/queueing/jobs/batch"
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -195,13 +195,16 @@ func (q *question) read(in io.Reader) (newcomers, groups []manifest, err error) 
 	}
 	for _, m := range newcomers {
 		switch x := m.object.(type) {
-		case *batchv1.Job:
-			if x.Labels[jobs.QueueLabel] == "" {
-				return nil, nil, m.errorf("Job %s lacks the label %s: set it to a LocalQueue of its namespace", x.Name, jobs.QueueLabel)
-			}
 		case *kueue.Workload:
 		default:
-			return nil, nil, m.errorf("kind %s cannot be simulated: give a Job of batch/v1 or a Workload of %s", kindOf(x), kueue.SchemeGroupVersion)
+			if kindOfJob(x) == nil {
+				return nil, nil, m.errorf("kind %s cannot be simulated: give a job of a kind that Muster queues, such as Job or JobSet, or a Workload "+
+					"of %s", kindOf(x), kueue.SchemeGroupVersion)
+			}
+			if x.GetLabels()[jobs.QueueLabel] == "" {
+				return nil, nil, m.errorf("%s %s lacks the label %s: set it to a LocalQueue of its namespace",
+					x.GetObjectKind().GroupVersionKind().Kind, x.GetName(), jobs.QueueLabel)
+			}
 		}
 	}
 	for _, file := range q.groups {
@@ -290,12 +293,23 @@ func groupOf(ctx context.Context, kube client.Client, m manifest) (g *v1alpha1.N
 	return g, done.note, nil
 }
 
+// kindOfJob is the kind of jobs of an object; nil if it is no job.
+func kindOfJob(o client.Object) jobs.Kind {
+	for _, k := range kinds.All() {
+		if k.GroupVersionKind() == o.GetObjectKind().GroupVersionKind() {
+			return k
+		}
+	}
+	return nil
+}
+
 // newcomerOf is the Workload that an object of a file would be or have.
 func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m manifest, namespace string) (out view.Newcomer, err error) {
 	m.object = m.object.DeepCopyObject().(client.Object)
 	if m.object.GetNamespace() == "" {
 		m.object.SetNamespace(namespace)
 	}
+	kind := kindOfJob(m.object) // of what the API server returns, the Go type alone says it
 	done, err := m.try(ctx, kube)
 	if err != nil {
 		return out, err
@@ -310,17 +324,18 @@ func newcomerOf(ctx context.Context, kube client.Client, p *view.Picture, m mani
 		out.Workload = x.DeepCopy()
 		out.Workload.UID = ""
 		there = p.WorkloadNamed(x.Namespace, x.Name)
-	case *batchv1.Job:
-		out.Kind = "Job"
+	default:
+		out.Kind = kind.GroupVersionKind().Kind
 		if done.exists {
-			had := &batchv1.Job{}
+			had := &metav1.PartialObjectMetadata{}
+			had.SetGroupVersionKind(kind.GroupVersionKind())
 			if err := kube.Get(ctx, client.ObjectKeyFromObject(x), had); err != nil {
-				return out, m.errorf("reading the Job of its name: %w", err)
+				return out, m.errorf("reading the %s of its name: %w", out.Kind, err)
 			}
-			x.UID = had.UID
+			x.SetUID(had.UID)
 			there = p.WorkloadOf(had.UID)
 		}
-		w, err := jobs.WorkloadFor(ctx, kube, batch.Kind{}, x)
+		w, err := jobs.WorkloadFor(ctx, kube, kind, x)
 		if apierrors.IsForbidden(err) {
 			return out, fmt.Errorf("%w. %s", err, askFor)
 		}

@@ -37,7 +37,7 @@ spec:
 // fakeCluster has objects, and an API server that lets its caller create what it may.
 type fakeCluster struct {
 	objects []client.Object
-	// mayNot: the caller may create nothing; refuses: a policy refuses all that he creates.
+	// mayNot: the caller may create nothing; refuses: a policy refuses all that it creates.
 	mayNot, refuses bool
 }
 
@@ -275,8 +275,8 @@ func TestWhatCannotBeSimulated(t *testing.T) {
 		{"the file is empty", []string{"-f", written("empty.yaml", "# nothing\n")}, "empty.yaml contains no object"},
 		{"a field is misspelt", []string{"-f", written("misspelt.yaml", strings.Replace(train, "parallelism", "paralelism", 1))}, `misspelt.yaml, document 1: strict decoding error: unknown field "spec.paralelism"`},
 		{"a value is of another type", []string{"-f", written("type.yaml", strings.Replace(train, "parallelism: 4", "parallelism: four", 1))}, "type.yaml, document 1: "},
-		{"an object of another kind", []string{"-f", pod}, "pod.yaml, document 2: kind Pod cannot be simulated: give a Job of batch/v1 or a Workload of kueue.x-k8s.io/v1beta2"},
-		{"an unknown kind", []string{"-f", written("cron.yaml", "apiVersion: example.com/v1\nkind: Thing\n")}, `cron.yaml, document 1: no kind "Thing" is registered`},
+		{"an object of another kind", []string{"-f", pod}, "pod.yaml, document 2: kind Pod cannot be simulated: give a job of a kind that Muster queues, such as Job or JobSet, or a Workload of kueue.x-k8s.io/v1beta2"},
+		{"an unknown kind", []string{"-f", written("cron.yaml", "apiVersion: example.com/v1\nkind: Thing\n")}, `cron.yaml, document 1: kind Thing cannot be simulated`},
 		{"a list of one kind", []string{"-f", written("list.yaml", "apiVersion: batch/v1\nkind: JobList\n")}, "list.yaml, document 1: kind JobList is not supported"},
 		{"a Job in no queue", []string{"-f", written("unqueued.yaml", strings.Replace(train, ", labels: {kueue.x-k8s.io/queue-name: main}", "", 1))}, "unqueued.yaml, document 1: Job new lacks the label kueue.x-k8s.io/queue-name"},
 		{"a group that is none", []string{"--add-group", pod}, "pod.yaml, document 1: kind Job is not a NodeGroup of muster.dev/v1alpha1"},

@@ -59,7 +59,11 @@ func TestGroupsAreListedWithTheirTroubles(t *testing.T) {
 		dry(g)
 		g.Status.Backoffs[0].AtLeast = 4
 	})
-	lacks(t, told(t, groupLines{view.GroupLineOf(sized, noon), view.GroupLineOf(unsound, noon)}),
+	block := group("block", 4, func(g *v1alpha1.NodeGroup) {
+		g.Spec.CapacityType, g.Spec.EndsAt = v1alpha1.Reserved, &metav1.Time{Time: noon.Add(time.Hour)}
+	})
+	lacks(t, told(t, groupLines{view.GroupLineOf(sized, noon), view.GroupLineOf(unsound, noon), view.GroupLineOf(block, noon)}),
+		"block Reserved until 2026-11-20T13:00:00Z zone-a",
 		"h100 OnDemand zone-a 10.00 0 of 8 0 0 95% 95% Stockout, 10m ago 2026-11-20T12:05:00Z (in 5m), for 4 or more machines - kwok -",
 		"spot Spot zone-a 10.00 3 of 4 2 1 95% 95% - - 1 kwok not Sound: an autoscaler changes it")
 	lacks(t, told(t, groupLines{}), "There is no NodeGroup")

@@ -138,6 +138,7 @@ func (e explanation) print(p *printer) error {
 
 // reasons writes everything after the sentence.
 func (p *printer) reasons(e *view.Explanation) error {
+	p.list("Missing rights", lacking(e.Missing))
 	if at := e.Place; at != nil {
 		where := fmt.Sprintf("ClusterQueue %s, LocalQueue %s, priority %d", at.ClusterQueue, at.LocalQueue, at.Priority)
 		if at.Position > 0 {
@@ -147,6 +148,7 @@ func (p *printer) reasons(e *view.Explanation) error {
 	}
 	p.list("Why", e.Causes)
 	p.list("What would change this", e.Unblock)
+	p.list("Order of its pod sets", e.Order)
 	if e.Expected != nil {
 		p.list("Expected start", e.Expected.Words)
 	}
@@ -172,7 +174,6 @@ func (p *printer) reasons(e *view.Explanation) error {
 		return err
 	}
 	p.list("Recent events", e.Recorded)
-	p.list("Missing rights", lacking(e.Missing))
 	return nil
 }
 

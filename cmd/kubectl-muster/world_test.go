@@ -18,8 +18,8 @@ import (
 
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/cache"
 )
 
@@ -204,7 +204,7 @@ func ownedBy(name string) metav1.OwnerReference {
 func request() []client.Object {
 	const name = "train"
 	r := &provreq.ProvisioningRequest{ObjectMeta: meta(name)}
-	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: name}, Count: 4}}
 	t := &corev1.PodTemplate{ObjectMeta: meta(name), Template: podTemplate(8)}
 	t.UID += "-template"

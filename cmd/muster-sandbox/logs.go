@@ -29,7 +29,11 @@ continues in the same log.`,
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return cluster.ComponentNames(), cobra.ShellCompDirectiveNoFileComp
+			state, err := o.find()
+			if err != nil {
+				return cluster.ComponentNames(), cobra.ShellCompDirectiveNoFileComp
+			}
+			return componentNames(state), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(command *cobra.Command, args []string) error {
 			state, err := o.find()
@@ -56,11 +60,16 @@ func logOf(state cluster.State, component string) (string, error) {
 	if i >= 0 {
 		return state.Components[i].Log, nil
 	}
+	return "", fmt.Errorf("the sandbox %q has no component %q; its components are %s", state.Name, component,
+		strings.Join(componentNames(state), ", "))
+}
+
+func componentNames(state cluster.State) []string {
 	var names []string
 	for _, c := range state.Components {
 		names = append(names, c.Name)
 	}
-	return "", fmt.Errorf("the sandbox %q has no component %q; its components are %s", state.Name, component, strings.Join(names, ", "))
+	return names
 }
 
 // printLog copies the log, and what is added to it for as long as there may be more.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -12,12 +13,14 @@ import (
 
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/kwok/operators"
 	"github.com/muster-dev/muster/kwok/sandbox"
 )
 
 func newUpCommand(o *options) *cobra.Command {
 	config := cluster.Config{}
 	withoutQueueing, withClouds := false, false
+	var beside, gates []string
 	command := &cobra.Command{
 		Use:   "up",
 		Short: "Start a sandbox and run it until Ctrl-C",
@@ -25,7 +28,14 @@ func newUpCommand(o *options) *cobra.Command {
 ` + "`muster-sandbox down`" + `. A second Ctrl-C ends it at once.
 
 Without --data-dir the cluster's state is kept in memory, if the machine has a file
-system there, and is discarded at the end. A component that dies is restarted.`,
+system there, and is discarded at the end. A component that dies is restarted.
+
+Operators are the controllers of other projects, unmodified: with --operators they run
+beside the control plane, with their CRDs and webhooks. Each is built once on a machine,
+which takes Go, the modules of its project and a few minutes; it is kept in the user's
+cache folder, or in the folder that $` + operators.HomeVariable + ` names.
+
+` + operators.Describe(),
 		Example: `  # A cluster that leaves nothing behind
   muster-sandbox up
 
@@ -37,6 +47,12 @@ system there, and is discarded at the end. A component that dies is restarted.`,
 
   # With GPU groups of a simulated AWS and Google Cloud, discovered as in real clouds
   muster-sandbox up --clouds
+
+  # With the controllers of other kinds of jobs
+  muster-sandbox up --operators jobset,kubeflow
+
+  # With gang scheduling by Kubernetes itself
+  muster-sandbox up --feature-gates GenericWorkload=true,GangScheduling=true
 
   # Only an API server, for tests of controllers
   muster-sandbox up --only etcd,kube-apiserver --kubeconfig /tmp/lab.yaml`,
@@ -52,6 +68,13 @@ system there, and is discarded at the end. A component that dies is restarted.`,
 			if withClouds {
 				sandbox.AddClouds(&config)
 			}
+			var err error
+			if config.FeatureGates, err = readGates(gates); err != nil {
+				return err
+			}
+			if err := addOperators(command, &config, beside); err != nil {
+				return err
+			}
 			return up(command, config)
 		},
 	}
@@ -63,12 +86,37 @@ system there, and is discarded at the end. A component that dies is restarted.`,
 	flags.BoolVar(&withoutQueueing, "without-queueing", false, "only provision, without Kueue's API, so that a Kueue can be installed")
 	flags.BoolVar(&withClouds, "clouds", false, "also simulate AWS and Google Cloud behind their own APIs, with GPU groups that Muster "+
 		"discovers")
+	flags.StringSliceVar(&beside, "operators", nil, "operators to run beside the control plane, of "+strings.Join(operators.Names(), ","))
+	flags.StringSliceVar(&gates, "feature-gates", nil, "feature gates of the control plane, as `NAME=true,...`; the alpha API of GenericWorkload "+
+		"is served with it")
 	_ = command.MarkFlagDirname("data-dir")
 	_ = command.MarkFlagFilename("kubeconfig")
 	_ = command.RegisterFlagCompletionFunc("only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return cluster.ComponentNames(), cobra.ShellCompDirectiveNoFileComp
 	})
+	_ = command.RegisterFlagCompletionFunc("operators", completeOperators)
+	_ = command.RegisterFlagCompletionFunc("feature-gates", completeGates)
 	return command
+}
+
+// addOperators builds what is not built yet; a signal ends that.
+func addOperators(command *cobra.Command, config *cluster.Config, names []string) error {
+	ctx, stop := signal.NotifyContext(command.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	return operators.Add(ctx, config, command.ErrOrStderr(), names...)
+}
+
+// completeOperators completes the last name of a list with those that are not in it yet.
+func completeOperators(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	list := typed[:strings.LastIndex(typed, ",")+1]
+	given := strings.Split(list, ",")
+	var offered []string
+	for _, name := range operators.Names() {
+		if !slices.Contains(given, name) {
+			offered = append(offered, list+name)
+		}
+	}
+	return offered, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 func up(command *cobra.Command, config cluster.Config) error {

@@ -3,9 +3,11 @@ package view
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/forecast"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -16,11 +18,14 @@ const MostForeseen = 2000
 
 // Expected is the estimated start of a Workload.
 type Expected struct {
-	// Start is empty if it is beyond the horizon. In 8 of 10 past cases it was between Early
+	// Start is empty if it is beyond the horizon or unknown. In 8 of 10 past cases it was between Early
 	// and Late. An empty Late is beyond the horizon.
 	Start string `json:"start,omitempty"`
 	Early string `json:"early,omitempty"`
 	Late  string `json:"late,omitempty"`
+	// After are the jobs of unknown run time, one of which is likely to be the last that it waits
+	// for; then there is no Start.
+	After []string `json:"after,omitempty"`
 	// Words are the same as text, with the basis of the estimate.
 	Words []string `json:"words"`
 }
@@ -72,7 +77,12 @@ func (p *Picture) History() (history *forecast.History, waiting int) {
 // expected puts an estimate in words.
 func (p *Picture) expected(e *forecast.Estimate) *Expected {
 	out := &Expected{Start: stamp(e.Start), Early: stamp(e.Early), Late: stamp(e.Late)}
+	for _, w := range e.After {
+		out.After = append(out.After, nameFor(w, e.Workload))
+	}
 	switch {
+	case e.Unknown:
+		out.Words = []string{When(e) + ", at an unknown time"}
 	case e.Start.IsZero() && e.Early.IsZero():
 		out.Words = []string{fmt.Sprintf("not within %d days, as things stand", int(forecast.Horizon.Hours())/24)}
 	case e.Start.IsZero():
@@ -84,6 +94,35 @@ func (p *Picture) expected(e *forecast.Estimate) *Expected {
 		out.Words = []string{fmt.Sprintf("%s; most likely from %s to %s", in(p.Now, e.Start), stamp(e.Early), stamp(e.Late))}
 	}
 	return out
+}
+
+// mostAfter is how many jobs When names at most.
+const mostAfter = 3
+
+// When tells of an estimate without a time when it will be.
+func When(e *forecast.Estimate) string {
+	var names []string
+	for _, w := range e.After[:min(mostAfter, len(e.After))] {
+		names = append(names, nameFor(w, e.Workload))
+	}
+	switch more := len(e.After) - len(names); {
+	case len(names) == 0:
+		return "when jobs of unknown run time end"
+	case len(names) == 1:
+		return "when " + names[0] + " ends"
+	case more > 0:
+		return fmt.Sprintf("when enough of %s and %d more end", strings.Join(names, ", "), more)
+	default:
+		return "when enough of " + strings.Join(names, ", ") + " end"
+	}
+}
+
+// nameFor returns a job's name, with its namespace if it is another than the reader's.
+func nameFor(w, reader *kueue.Workload) string {
+	if w.Namespace != reader.Namespace {
+		return nameOf(w) + " of namespace " + w.Namespace
+	}
+	return nameOf(w)
 }
 
 // stamp is a time as the API writes it; empty for none.

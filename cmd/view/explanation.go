@@ -22,6 +22,9 @@ type Explanation struct {
 	Causes  []string `json:"causes,omitempty"`
 	Unblock []string `json:"unblock,omitempty"`
 
+	// Order says which of its pod sets start after others.
+	Order []string `json:"order,omitempty"`
+
 	// Expected is its estimated start; nil if unknown.
 	Expected *Expected `json:"expected,omitempty"`
 

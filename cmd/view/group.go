@@ -14,15 +14,17 @@ import (
 
 // GroupLine is a NodeGroup as Muster recorded it.
 type GroupLine struct {
-	Name       string `json:"name"`
-	Provider   string `json:"provider"`
-	Market     string `json:"market"`
-	Zone       string `json:"zone,omitempty"`
-	USDPerHour string `json:"usdPerHour"`
-	Machines   int32  `json:"machines"`
-	Ready      int32  `json:"ready"`
-	Booked     int32  `json:"booked"`
-	Max        int32  `json:"max"`
+	Name     string `json:"name"`
+	Provider string `json:"provider"`
+	Market   string `json:"market"`
+	Zone     string `json:"zone,omitempty"`
+	// EndsAt is when the cloud ends all machines of the group.
+	EndsAt     *time.Time `json:"endsAt,omitempty"`
+	USDPerHour string     `json:"usdPerHour"`
+	Machines   int32      `json:"machines"`
+	Ready      int32      `json:"ready"`
+	Booked     int32      `json:"booked"`
+	Max        int32      `json:"max"`
 	// ChanceOfOne and ChanceOfEight are the chances, in percent, that a launch of so many
 	// machines succeeds as a whole now.
 	ChanceOfOne   int    `json:"chanceOfOnePercent"`
@@ -45,6 +47,9 @@ func GroupLineOf(ng *v1alpha1.NodeGroup, now time.Time) GroupLine {
 		Name: ng.Name, Provider: string(ng.Spec.Provider), Market: string(ng.Spec.CapacityType), Zone: ng.Spec.Zone,
 		USDPerHour: priceOf(&g), Machines: ng.Status.Machines, Ready: ng.Status.ReadyNodes,
 		Booked: ng.Status.BookedNodes, Max: ng.Spec.MaxNodes, ChanceOfOne: g.Chance(1, now) / 10, ChanceOfEight: g.Chance(8, now) / 10,
+	}
+	if !g.EndsAt.IsZero() {
+		out.EndsAt = &g.EndsAt
 	}
 	if failure := lastFailure(ng); failure != nil {
 		out.LastFailure = fmt.Sprintf("%s, %s ago", failure.Class, ago(now, failure.Time.Time))

@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ import (
 	"github.com/muster-dev/muster/cmd/muster/configuration"
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/config"
 )
 
@@ -39,15 +40,22 @@ func (r Right) String() string { return r.Verb + " " + r.Resource }
 
 // Kind is a kind that decisions read.
 type Kind struct {
-	Resource schema.GroupResource
-	list     func() client.ObjectList
+	Resource   schema.GroupResource
+	namespaced bool
+	list       func() client.ObjectList
+}
+
+// inNamespaces are the kinds that have namespaces.
+var inNamespaces = []string{
+	"workloads", "localqueues", "resourcequotas", "provisioningrequests", "limitranges", "pods", "podtemplates", "persistentvolumeclaims", "daemonsets",
 }
 
 func kindOf[L any, P interface {
 	*L
 	client.ObjectList
 }](group, resource string) Kind {
-	return Kind{schema.GroupResource{Group: group, Resource: resource}, func() client.ObjectList { return P(new(L)) }}
+	return Kind{schema.GroupResource{Group: group, Resource: resource}, slices.Contains(inNamespaces, resource),
+		func() client.ObjectList { return P(new(L)) }}
 }
 
 var (
@@ -100,13 +108,13 @@ func NewScheme() (*runtime.Scheme, error) {
 // Settings are those of the Muster whose decisions are repeated.
 type Settings struct {
 	queues config.Config
-	served model.Instance
+	served transaction.Instance
 }
 
 // LoadSettings reads the file that Muster takes as its --config; an empty name means the
 // defaults.
 func LoadSettings(file string) (out Settings, err error) {
-	out.served.Classes = model.KnownClasses
+	out.served.Classes = transaction.KnownClasses
 	if file == "" {
 		return out, nil
 	}
@@ -153,24 +161,39 @@ type Reading struct {
 	// not serve.
 	Missing []Right
 	absent  map[schema.GroupResource]bool
+	// unread are the kinds that the caller may not even list in its namespace.
+	unread map[schema.GroupResource]bool
 }
 
 // Read lists all objects of the kinds, in the order of the kinds. Of a kind that the caller
-// may not list in all namespaces, it lists those of namespace if that is allowed.
+// may not list in all namespaces, it lists those of namespace if that is allowed. A caller that
+// may not list the first kind is the user of one namespace: no kind that has namespaces is then
+// asked for in all of them.
 func Read(ctx context.Context, kube client.Reader, namespace string, kinds ...Kind) (*Reading, error) {
 	lists := make([]client.ObjectList, len(kinds))
 	errs, partly := make([]error, len(kinds)), make([]bool, len(kinds))
+	narrow := false
+	list := func(i int) {
+		lists[i] = kinds[i].list()
+		if narrow && kinds[i].namespaced {
+			errs[i] = apierrors.NewForbidden(kinds[i].Resource, "", errors.New("not asked for"))
+		} else {
+			errs[i] = kube.List(ctx, lists[i])
+		}
+		if apierrors.IsForbidden(errs[i]) && kinds[i].namespaced {
+			partly[i] = kube.List(ctx, lists[i], client.InNamespace(namespace)) == nil
+		}
+	}
+	if len(kinds) > 0 {
+		list(0)
+		narrow = kinds[0].namespaced && apierrors.IsForbidden(errs[0])
+	}
 	var group sync.WaitGroup
-	for i, k := range kinds {
-		group.Go(func() {
-			lists[i] = k.list()
-			if errs[i] = kube.List(ctx, lists[i]); apierrors.IsForbidden(errs[i]) {
-				partly[i] = kube.List(ctx, lists[i], client.InNamespace(namespace)) == nil
-			}
-		})
+	for i := 1; i < len(kinds); i++ {
+		group.Go(func() { list(i) })
 	}
 	group.Wait()
-	out := &Reading{absent: map[schema.GroupResource]bool{}}
+	out := &Reading{absent: map[schema.GroupResource]bool{}, unread: map[schema.GroupResource]bool{}}
 	for i, k := range kinds {
 		switch err := errs[i]; {
 		case IsAbsent(err):
@@ -179,6 +202,7 @@ func Read(ctx context.Context, kube client.Reader, namespace string, kinds ...Ki
 		case apierrors.IsForbidden(err):
 			out.Missing = append(out.Missing, Right{"list", k.Resource.String()})
 			if !partly[i] {
+				out.unread[k.Resource] = true
 				continue
 			}
 		case err != nil:

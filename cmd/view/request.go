@@ -9,7 +9,6 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/provisioning/fit"
-	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -32,9 +31,9 @@ func (p *Picture) ExplainRequest(r *provreq.ProvisioningRequest) *Explanation {
 	switch told := apimeta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned); {
 	case !p.served.Serves(r):
 		out.Summary = fmt.Sprintf("is not served by this Muster: its class is %s, its processorInstance %q", r.Spec.ProvisioningClassName,
-			r.Spec.Parameters[model.ParamProcessor])
+			r.Spec.Parameters[transaction.ParamProcessor])
 		out.Unblock = []string{fmt.Sprintf("run a provisioner for it, or create a request of one of the classes %s",
-			strings.Join(model.KnownClasses, ", "))}
+			strings.Join(transaction.KnownClasses, ", "))}
 	case !ok:
 		out.Summary = "is being deleted"
 	case told != nil && (!p.Decides() || e.Attempt.InFlight()):

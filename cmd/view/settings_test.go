@@ -12,7 +12,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 func TestSettingsAreThoseThatMusterRunsWith(t *testing.T) {
@@ -28,8 +28,8 @@ func TestSettingsAreThoseThatMusterRunsWith(t *testing.T) {
 		t.Fatalf("%+v: %v", s, err)
 	}
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "train", UID: "train"}}
-	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
-	r.Spec.Parameters = map[string]provreq.Parameter{model.ParamProcessor: "blue"}
+	r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
+	r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamProcessor: "blue"}
 	for _, c := range []struct {
 		file, want string
 	}{

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing"
 	"github.com/muster-dev/muster/queueing/forecast"
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -37,7 +38,10 @@ type Picture struct {
 	// Missing are the rights that the caller lacks; with any missing nothing is decided.
 	Missing []Right
 
-	served   model.Server
+	// unread are the kinds that the caller may not even list in its namespace.
+	unread map[schema.GroupResource]bool
+
+	served   transaction.Server
 	machines *model.Model
 	// verdicts of one cycle by the Workload's UID.
 	verdicts map[types.UID]lifecycle.Verdict
@@ -46,7 +50,7 @@ type Picture struct {
 // New decides what Muster would do next with the objects that were read.
 func New(c clock.PassiveClock, s Settings, r *Reading) *Picture {
 	p := &Picture{
-		Now: c.Now(), served: s.served, Missing: r.Missing, Groups: map[string]*v1alpha1.NodeGroup{},
+		Now: c.Now(), served: s.served, Missing: r.Missing, unread: r.unread, Groups: map[string]*v1alpha1.NodeGroup{},
 		Queues: queueing.New(s.queues, planner.Plan), machines: model.New(c, s.served),
 	}
 	// Workloads go before the queues: a State counts nothing in a queue that no cycle

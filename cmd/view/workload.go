@@ -26,10 +26,10 @@ import (
 func (p *Picture) ExplainJob(job client.Object) *Explanation {
 	if w := p.WorkloadOf(job.GetUID()); w != nil {
 		out := p.ExplainWorkload(w)
-		out.Kind, out.Name, out.Workload = "Job", job.GetName(), w.Name
+		out.Kind, out.Name, out.Workload = kindOfJob(job), job.GetName(), w.Name
 		return out
 	}
-	out := &Explanation{Kind: "Job", Namespace: job.GetNamespace(), Name: job.GetName(), Missing: p.Missing}
+	out := &Explanation{Kind: kindOfJob(job), Namespace: job.GetNamespace(), Name: job.GetName(), Missing: p.Missing}
 	if name := jobs.PrebuiltName(job); name != "" && job.GetLabels()[jobs.QueueLabel] != "" {
 		out.Summary = "waits for its Workload"
 		out.Causes = []string{fmt.Sprintf("label %s names Workload %s, which does not exist or belongs to another job", jobs.PrebuiltLabel, name)}
@@ -39,15 +39,27 @@ func (p *Picture) ExplainJob(job client.Object) *Explanation {
 	}
 	if queue := job.GetLabels()[jobs.QueueLabel]; queue != "" {
 		out.Summary = "has no Workload yet"
-		out.Causes = []string{fmt.Sprintf("it names LocalQueue %s; Muster creates its Workload within seconds, unless Muster is down or the "+
-			"job was never suspended", queue)}
-		out.Unblock = []string{"check that Muster is running: kubectl -n muster-system get pods"}
+		out.Causes = []string{fmt.Sprintf("it names LocalQueue %s; its Workload is created within seconds, unless the job was never suspended", queue)}
+		out.Unblock = []string{"if it stays so: kubectl describe has the Events of the job, and kubectl get pods -A -l app.kubernetes.io/name=muster " +
+			"shows an administrator whether Muster runs"}
+		if workloads := QueueKinds[0].Resource; p.unread[workloads] {
+			out.Summary = "is in a queue, and your rights do not show its state"
+			out.Causes = []string{fmt.Sprintf("it names LocalQueue %s; whether it waits, and for what, is told by its Workload, and you may not list %s "+
+				"in namespace %s", queue, workloads, job.GetNamespace())}
+			out.Unblock = []string{fmt.Sprintf("ask an administrator for the role view in the namespace, which has that right: kubectl create "+
+				"rolebinding view-YOU --clusterrole=view --user=YOU -n %s", job.GetNamespace())}
+		}
 		return out
 	}
 	out.Summary = "is not in a queue, so Muster ignores it"
 	out.Causes = []string{fmt.Sprintf("it has no label %s", jobs.QueueLabel)}
 	out.Unblock = []string{"recreate it with that label set to a LocalQueue of its namespace"}
 	return out
+}
+
+// kindOfJob is that of a job; one that was read with its Go type does not say.
+func kindOfJob(job client.Object) string {
+	return cmp.Or(job.GetObjectKind().GroupVersionKind().Kind, "Job")
 }
 
 // ExplainWorkload tells the state of a Workload and what holds it there.
@@ -57,6 +69,9 @@ func (p *Picture) ExplainWorkload(w *kueue.Workload) *Explanation {
 	verdict, decided := p.verdicts[w.UID]
 	if ok && account.Queue != "" {
 		out.Place = &Place{ClusterQueue: string(account.Queue), LocalQueue: string(w.Spec.QueueName), Priority: priorityOf(w)}
+	}
+	if order := w.Annotations[workload.OrderAnnotation]; order != "" && !workload.IsFinished(w) {
+		out.Order = append(strings.Split(order, "; "), "quota and machines are for all of them from the start")
 	}
 	switch {
 	case workload.IsFinished(w):

@@ -89,7 +89,7 @@ func run() error {
 			return fmt.Errorf("no rule has the message %q: update fixes", message)
 		}
 	}
-	return nil
+	return writeHealthRole()
 }
 
 func controllerGen(args ...string) error {

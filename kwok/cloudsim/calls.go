@@ -1,10 +1,14 @@
 package cloudsim
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"time"
 
 	"golang.org/x/time/rate"
 
@@ -33,6 +37,7 @@ type callKind struct {
 // Handler is the front end with the throttles and the faults of calls of the world.
 func (w *World) Handler(f Front) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.serveLate()
 		kind := callKind{f.Cloud(), f.Action(r)}
 		fault, slow := w.arrive(kind)
 		switch {
@@ -47,6 +52,9 @@ func (w *World) Handler(f Front) http.Handler {
 		case fault.Type == CallUnanswered:
 			<-r.Context().Done() // the caller has given up
 			panic(http.ErrAbortHandler)
+		case fault.Type == CallLate:
+			w.postpone(f, r, fault.Delay.Duration)
+			panic(http.ErrAbortHandler)
 		case fault.Type == ReplyLost:
 			f.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler)
@@ -54,6 +62,43 @@ func (w *World) Handler(f Front) http.Handler {
 			panic(http.ErrAbortHandler)
 		}
 	})
+}
+
+// lateCall has its effect at a time to come.
+type lateCall struct {
+	at    time.Time
+	serve func()
+}
+
+// postpone keeps a call until it has its effect.
+func (w *World) postpone(f Front, r *http.Request, delay time.Duration) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // it has not arrived
+	}
+	late := r.Clone(context.Background())
+	late.Body = io.NopCloser(bytes.NewReader(body))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.late = append(w.late, lateCall{w.clock.Now().Add(delay), func() { f.ServeHTTP(httptest.NewRecorder(), late) }})
+}
+
+// serveLate lets the late calls that are due have their effect.
+func (w *World) serveLate() {
+	w.mu.Lock()
+	now := w.clock.Now()
+	var due []lateCall
+	w.late = slices.DeleteFunc(w.late, func(l lateCall) bool {
+		if now.Before(l.at) {
+			return false
+		}
+		due = append(due, l)
+		return true
+	})
+	w.mu.Unlock()
+	for _, l := range due {
+		l.serve()
+	}
 }
 
 // failure is the key of the error that the operation of a call ends with.
@@ -101,6 +146,17 @@ func (w *World) arrive(kind callKind) (fault *CallFault, slow bool) {
 func (w *World) hits(i int, kind callKind, place int64) bool {
 	f := &w.config.Calls[i]
 	return Share{f.Calls, f.Percent}.hits(w.config.Seed, fmt.Sprintf("%d/%s/%s", i, kind.cloud, kind.action), place)
+}
+
+// HitNext has a fault hit the next calls of its action, so many.
+func (w *World) HitNext(f CallFault, number int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := w.calls[callKind{f.Cloud, f.Action}]
+	for i := range number {
+		f.Calls = append(f.Calls, next+int64(i))
+	}
+	w.config.Calls = append([]CallFault{f}, w.config.Calls...)
 }
 
 // Calls is how many calls of each action a cloud has had.

@@ -32,6 +32,7 @@ type World struct {
 	// ignored is how many take-backs from now on are not carried out.
 	ignored int
 	calls   map[callKind]int64
+	late    []lateCall
 	buckets map[callKind]*rate.Limiter
 	// changed is closed and replaced at each change by a call.
 	changed chan struct{}
@@ -322,7 +323,8 @@ func (w *World) Stop(id string, pause time.Duration) {
 // Terminate ends an instance. It says whether there is or was such an instance.
 func (w *World) Terminate(id string) bool { return w.TerminateAfter(id, 0) }
 
-// TerminateAfter is Terminate of an instance that first goes on for a while.
+// TerminateAfter is Terminate of an instance that first goes on for a while, as while a lifecycle
+// hook holds it. Its group does not lose it on the way.
 func (w *World) TerminateAfter(id string, delay time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -331,7 +333,7 @@ func (w *World) TerminateAfter(id string, delay time.Duration) bool {
 	if in == nil || in.Phase == Terminated {
 		return in != nil
 	}
-	if w.ignored > 0 {
+	if w.ignored > 0 && delay == 0 {
 		w.ignored--
 		return true
 	}
@@ -342,10 +344,12 @@ func (w *World) TerminateAfter(id string, delay time.Duration) bool {
 		if f.Cloud != in.Pool.Cloud || !f.hits(w.config.Seed, fmt.Sprintf("take back/%d", i), place) {
 			continue
 		}
-		if f.Delay == nil {
+		if f.Delay == nil && delay == 0 {
 			return true
 		}
-		delay += f.Delay.Duration
+		if f.Delay != nil {
+			delay += f.Delay.Duration
+		}
 		break
 	}
 	if at := now.Add(delay); !in.Ending || at.Before(in.EndsAt) {

@@ -127,8 +127,8 @@ func TestListsLag(t *testing.T) {
 	s.want("a moment later", len(s.Instances(false)), 2)
 }
 
-// A reservation takes places of the pool, keeps them through a drought, and gives back
-// at its end what nobody fills.
+// A reservation takes places of the pool, keeps them through a drought, and gives the
+// unused ones back at its end.
 func TestReservationsHoldTheirPlaces(t *testing.T) {
 	s := tell(t, Config{Pools: []Pool{holding(4, v1alpha1.KwokFault{Type: v1alpha1.FaultDry, From: pd("1m")})}})
 	if _, refusal := s.Reserve("cr-1", spot, 5, time.Time{}, nil); refusal == nil {
@@ -291,7 +291,7 @@ func TestConfigurationsThatAreWrong(t *testing.T) {
 		{"a pool twice", Config{Pools: []Pool{holding(1), holding(2)}}, "pools[1] is the pool aws/p5.48xlarge/us-east-1a/spot once more"},
 		{"prices out of order", Config{Pools: []Pool{{PoolKey: spot, Prices: []Price{{From: d("1h")}, {From: d("1h")}}}}}, "pools[0].prices[1].from is 1h0m0s"},
 		{"a negative price", Config{Pools: []Pool{{PoolKey: spot, Prices: []Price{{PerHour: resource.MustParse("-1")}}}}}, "pools[0].prices[0].perHour is -1"},
-		{"an unknown fault", Config{Calls: []CallFault{{Type: "Lost"}}}, `calls[0].type is "Lost": it must be Refused, ReplyLost, CallLost, Unanswered or OperationFailed`},
+		{"an unknown fault", Config{Calls: []CallFault{{Type: "Lost"}}}, `calls[0].type is "Lost": it must be Refused, ReplyLost, CallLost, Unanswered, Late or OperationFailed`},
 		{"a refusal without error", Config{Calls: []CallFault{{Type: CallRefused}}}, "calls[0].error belongs to"},
 		{"more than all", Config{Calls: []CallFault{{Type: CallLost, Percent: 101}}}, "calls[0].percent is 101"},
 		{"a bucket without a bottom", Config{Throttles: []Throttle{{}}}, "throttles[0]: burst is 0 and perSecond 0"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -77,9 +78,10 @@ func (c *Cluster) prepare() error {
 		return err
 	}
 	c.plan.selected, c.plan.audit, c.plan.webhook = c.config.Only, c.config.Audit, c.config.Webhook
-	c.plan.controlPlaneFlags, c.plan.musterFlags = c.config.ControlPlaneFlags, c.config.MusterFlags
+	c.plan.controlPlaneFlags, c.plan.musterFlags = slices.Concat(c.config.ControlPlaneFlags, c.config.gates()), c.config.MusterFlags
+	c.plan.alphaAPIs = c.config.alphaAPIs()
 	var err error
-	if c.plan.ports, err = assignPorts(c.plan.selected, c.config.Port); err != nil {
+	if c.plan.ports, err = assignPorts(c.config.ports(), c.config.Port); err != nil {
 		return err
 	}
 	if err := c.placeFiles(); err != nil {
@@ -102,8 +104,14 @@ func (c *Cluster) prepare() error {
 	if err := writeSettings(c.plan, c.config); err != nil {
 		return err
 	}
+	if err := c.placeOperators(authority); err != nil {
+		return err
+	}
 	for _, name := range c.plan.selected {
 		c.addProcess(name)
+	}
+	for _, operator := range c.config.Operators {
+		c.addProcess(operator.Name)
 	}
 	c.saveState()
 	c.progress.step("folders, ports and certificates are there")
@@ -168,8 +176,21 @@ func (c *Cluster) placeFiles() error {
 }
 
 func (c *Cluster) addProcess(name string) {
-	component, _ := componentByName(name)
-	p := newProcess(name, c.config.Binary, c.plan.dir, c.plan.log(name), component.args(c.plan), c.spawn)
+	component := c.plan.component(name)
+	program, args := component.program, component.args(c.plan)
+	if program == "" {
+		program, args = c.config.Binary, append([]string{ComponentCommand, name}, args...)
+	}
+	p := newProcess(name, c.spawn, c.plan.log(name), func() *exec.Cmd {
+		cmd := exec.Command(program, args...)
+		if component.program != "" {
+			cmd.Args[0] = name // by which it is found again
+		}
+		cmd.Dir = c.plan.dir
+		cmd.Env = append(childEnvironment(os.Environ(), c.plan.dir), component.env...)
+		cmd.SysProcAttr = childAttributes()
+		return cmd
+	})
 	p.changed = c.saveState
 	p.died = c.progress.line
 	c.processes = append(c.processes, p)
@@ -181,9 +202,8 @@ func (c *Cluster) saveState() {
 	defer c.stateMu.Unlock()
 	c.state.Components = nil
 	for _, p := range c.processes {
-		component, _ := componentByName(p.name)
 		state := p.state()
-		state.Probe = component.probe(c.plan)
+		state.Probe = c.plan.component(p.name).probe(c.plan)
 		c.state.Components = append(c.state.Components, state)
 	}
 	_ = c.config.Registry.writeState(c.state)
@@ -295,7 +315,11 @@ func (c *Cluster) Status(ctx context.Context) []ComponentStatus { return c.State
 func (c *Cluster) process(name string) (*process, error) {
 	i := slices.IndexFunc(c.processes, func(p *process) bool { return p.name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("this sandbox has no component %q: it has %v", name, c.plan.selected)
+		var names []string
+		for _, p := range c.processes {
+			names = append(names, p.name)
+		}
+		return nil, fmt.Errorf("this sandbox has no component %q: it has %v", name, names)
 	}
 	return c.processes[i], nil
 }

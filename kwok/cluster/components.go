@@ -3,6 +3,8 @@ package cluster
 import (
 	"slices"
 	"strconv"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // The components of a sandbox, by the names that the commands, logs and tests use.
@@ -30,6 +32,11 @@ type component struct {
 
 	args  func(plan) []string
 	probe func(plan) Probe
+
+	// program is the executable of one that is not in the sandbox binary, and env is what it has in its environment
+	// beside what all have.
+	program string
+	env     []string
 }
 
 // components stand in start order. They are stopped in the reverse: clients before kube-apiserver, which would hang in
@@ -92,15 +99,30 @@ type plan struct {
 
 	// controlPlaneFlags and musterFlags are those that the user of the sandbox wants.
 	controlPlaneFlags, musterFlags []string
+	// alphaAPIs are those that kube-apiserver serves.
+	alphaAPIs []string
 
 	// audit: kube-apiserver records the writes. webhook: it calls muster's.
 	audit, webhook bool
 
 	// proxies are the addresses of what stands between a component and kube-apiserver, where something does.
 	proxies map[string]string
+
+	// operators are the components that the configuration brings along, and objects is what they need in the cluster.
+	operators []component
+	objects   []*unstructured.Unstructured
 }
 
 func (p plan) runs(name string) bool { return slices.Contains(p.selected, name) }
+
+// component is one of the sandbox's own, or an operator.
+func (p plan) component(name string) component {
+	if i := slices.IndexFunc(p.operators, func(c component) bool { return c.name == name }); i >= 0 {
+		return p.operators[i]
+	}
+	own, _ := componentByName(name)
+	return own
+}
 
 func (p plan) address(port string) string { return loopback + ":" + strconv.Itoa(p.ports[port]) }
 
@@ -169,6 +191,9 @@ func apiServerArgs(p plan) []string {
 	if !p.runs(ControllerManager) {
 		// It is what makes the default service account of each namespace; without it no pod would be let in.
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
+	}
+	for _, api := range p.alphaAPIs {
+		args = append(args, "--runtime-config="+api+"=true")
 	}
 	return append(args, p.controlPlaneFlags...)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -38,9 +39,12 @@ type Config struct {
 	Only []string
 
 	// ControlPlaneFlags are flags that kube-apiserver, kube-controller-manager and kube-scheduler all get, beside those that
-	// their places in the sandbox need: --emulated-version=1.33 makes them behave as that version, --feature-gates=NAME=false
-	// turns a feature off.
+	// their places in the sandbox need: --emulated-version=1.33 makes them behave as that version.
 	ControlPlaneFlags []string
+
+	// FeatureGates of Kubernetes that the control plane has other than by default. An alpha API that one of them needs is
+	// served.
+	FeatureGates map[string]bool
 
 	// MusterFlags are flags of muster beside those that its place in the sandbox needs.
 	MusterFlags []string
@@ -80,6 +84,9 @@ type Config struct {
 	// Dashboard has the page of muster-dashboard started, which watches the cluster and so is not for what is measured.
 	Dashboard bool
 
+	// Operators are controllers of other projects that run beside the control plane.
+	Operators []Operator
+
 	// Registry is where running sandboxes are recorded; the zero value means DefaultRegistry.
 	Registry Registry
 
@@ -113,6 +120,9 @@ func (c Config) complete() (Config, error) {
 	}
 	var err error
 	if c.Only, err = c.selectComponents(); err != nil {
+		return c, err
+	}
+	if err := c.checkOperators(); err != nil {
 		return c, err
 	}
 	if c.Binary == "" {
@@ -157,7 +167,7 @@ func (c Config) selectComponents() ([]string, error) {
 		return nil, errors.New("clouds cannot start without a configuration that says what they have")
 	}
 	if slices.Contains(c.Only, Standby) && !c.Standby {
-		return nil, errors.New("muster-standby cannot start where nobody asked for a second muster")
+		return nil, errors.New("muster-standby cannot start without a second muster in the configuration")
 	}
 	var names []string
 	for _, component := range components {
@@ -193,6 +203,26 @@ func ValidateComponents(names []string) error {
 				return fmt.Errorf("%s cannot run without %s: add it to the list", name, need)
 			}
 		}
+	}
+	return nil
+}
+
+// gates returns the feature gates as a flag.
+func (c Config) gates() []string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(c.FeatureGates)) {
+		all = append(all, fmt.Sprintf("%s=%t", name, c.FeatureGates[name]))
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return []string{"--feature-gates=" + strings.Join(all, ",")}
+}
+
+// alphaAPIs are those that the feature gates need.
+func (c Config) alphaAPIs() []string {
+	if c.FeatureGates["GenericWorkload"] {
+		return []string{"scheduling.k8s.io/v1alpha2"}
 	}
 	return nil
 }

@@ -31,6 +31,10 @@ func TestConfigIsCompletedOrRefused(t *testing.T) {
 		"a component without what it needs":             {config: Config{Only: []string{Etcd, Scheduler}}, refuse: "kube-scheduler cannot run without kube-apiserver"},
 		"muster asked for without its rights":           {config: Config{Only: []string{Etcd, APIServer, Muster}}, refuse: "manifests"},
 		"kwok asked for without stages":                 {config: Config{Only: []string{Etcd, APIServer, Kwok}}, refuse: "stages"},
+		"an operator":                                   {config: Config{Operators: []Operator{{Name: "jobset", Program: "/v1/jobset"}}}, want: []string{Etcd, APIServer, ControllerManager, Scheduler}},
+		"an operator twice":                             {config: Config{Operators: []Operator{{Name: "jobset"}, {Name: "jobset"}}}, refuse: "name an operator once"},
+		"an operator with a component's name":           {config: Config{Operators: []Operator{{Name: Muster}}}, refuse: "not after a component"},
+		"an operator without its needs":                 {config: Config{Only: []string{Etcd, APIServer}, Operators: []Operator{{Name: "jobset"}}}, refuse: "kube-controller-manager"},
 		"a name that is a path":                         {config: Config{Name: "../x"}, refuse: "lower-case letters"},
 		"a port that does not exist":                    {config: Config{Port: 70000}, refuse: "port 70000"},
 		"a binary that is not there":                    {config: Config{Binary: "/nowhere/muster-sandbox"}, refuse: "make build"},
@@ -53,7 +57,8 @@ func TestConfigIsCompletedOrRefused(t *testing.T) {
 }
 
 func TestPortsAreFreeDifferentAndBelowTheEphemeralRange(t *testing.T) {
-	ports, err := assignPorts(ComponentNames(), 0)
+	config := Config{Only: ComponentNames(), Operators: []Operator{{Name: "jobset"}}}
+	ports, err := assignPorts(config.ports(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,8 +72,8 @@ func TestPortsAreFreeDifferentAndBelowTheEphemeralRange(t *testing.T) {
 		}
 		seen[port] = name
 	}
-	if len(ports) != len(components)+5 {
-		t.Errorf("%d ports, want one for each component, one more for each muster, one for the webhook and two for the clouds: %v", len(ports), ports)
+	if len(ports) != len(components)+7 {
+		t.Errorf("%d ports, want one for each component, one more for each muster, one for the webhook, two for the clouds and two for the operator: %v", len(ports), ports)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 )
@@ -73,6 +74,9 @@ func (c *Cluster) launchOnAPIServer(ctx context.Context) error {
 			group.Go(func() error { return c.config.InForce(ctx, c.rest) })
 		}
 		group.Go(func() error { return c.bringUp(ctx, Kwok) })
+		for _, operator := range c.config.Operators {
+			group.Go(func() error { return c.startComponent(ctx, operator.Name) })
+		}
 		group.Go(func() error { return c.bringUpAsAccount(ctx, client, Dashboard) })
 		if err := c.bringUp(ctx, Clouds); err != nil {
 			return err
@@ -90,6 +94,10 @@ func (c *Cluster) bringUp(ctx context.Context, name string) error {
 	if !c.plan.runs(name) {
 		return nil
 	}
+	return c.startComponent(ctx, name)
+}
+
+func (c *Cluster) startComponent(ctx context.Context, name string) error {
 	p, err := c.process(name)
 	if err != nil {
 		return err
@@ -108,8 +116,7 @@ func (c *Cluster) bringUp(ctx context.Context, name string) error {
 
 // awaitReady returns when the component serves; or, with the end of its log, when it has died too often or ctx is over.
 func (c *Cluster) awaitReady(ctx context.Context, p *process) error {
-	component, _ := componentByName(p.name)
-	probe := component.probe(c.plan)
+	probe := c.plan.component(p.name).probe(c.plan)
 	deathsBefore := p.state().Restarts
 	for {
 		state := p.state()
@@ -152,12 +159,9 @@ func (c *Cluster) copyKubeconfig() error {
 	return nil
 }
 
-// install applies the manifests.
+// install applies the manifests, and what the operators need.
 func (c *Cluster) install(ctx context.Context) error {
-	if c.config.Manifests == nil {
-		return nil
-	}
-	objects, err := c.config.Manifests()
+	objects, err := c.manifests()
 	if err != nil {
 		return fmt.Errorf("reading the manifests to install: %w", err)
 	}
@@ -169,6 +173,10 @@ func (c *Cluster) install(ctx context.Context) error {
 			return err
 		}
 	}
+	objects = append(objects, c.plan.objects...)
+	if len(objects) == 0 {
+		return nil
+	}
 	applier, err := newApplier(c.rest)
 	if err != nil {
 		return err
@@ -179,6 +187,13 @@ func (c *Cluster) install(ctx context.Context) error {
 	}
 	c.progress.step("%d manifests are installed, in %.1fs", len(objects), time.Since(began).Seconds())
 	return nil
+}
+
+func (c *Cluster) manifests() ([]*unstructured.Unstructured, error) {
+	if c.config.Manifests == nil {
+		return nil, nil
+	}
+	return c.config.Manifests()
 }
 
 // bringUpAsAccount starts a component with a token of its service account, and keeps that token fresh.

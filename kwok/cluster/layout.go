@@ -33,6 +33,8 @@ func (l layout) log(component string) string {
 	return filepath.Join(l.logDir, component+".log")
 }
 
+func (l layout) operator(name string) string { return filepath.Join(l.dir, "operators", name) }
+
 // create makes the folders, readable by their owner only since they hold private keys, and empties the logs of an
 // earlier run.
 func (l layout) create() error {

@@ -46,8 +46,8 @@ func pickPort(taken map[int]bool) (int, error) {
 		highestPort)
 }
 
-// assignPorts gives every port of the selected components a number.
-func assignPorts(selected []string, apiServerPort int) (map[string]int, error) {
+// assignPorts gives every name of a port a number.
+func assignPorts(names []string, apiServerPort int) (map[string]int, error) {
 	ports := map[string]int{}
 	taken := map[int]bool{}
 	if apiServerPort != 0 {
@@ -57,18 +57,15 @@ func assignPorts(selected []string, apiServerPort int) (map[string]int, error) {
 		ports[APIServer] = apiServerPort
 		taken[apiServerPort] = true
 	}
-	for _, name := range selected {
-		component, _ := componentByName(name)
-		for _, port := range component.ports {
-			if ports[port] != 0 {
-				continue
-			}
-			number, err := pickPort(taken)
-			if err != nil {
-				return nil, err
-			}
-			ports[port] = number
+	for _, name := range names {
+		if ports[name] != 0 {
+			continue
 		}
+		number, err := pickPort(taken)
+		if err != nil {
+			return nil, err
+		}
+		ports[name] = number
 	}
 	return ports, nil
 }

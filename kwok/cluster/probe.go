@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"time"
@@ -21,6 +22,9 @@ type Probe struct {
 	// Certificate and Key are files for a component that requires a client certificate.
 	Certificate string `json:"certificate,omitempty"`
 	Key         string `json:"key,omitempty"`
+
+	// Listens is an address that has to take connections, too; empty for none.
+	Listens string `json:"listens,omitempty"`
 }
 
 func etcdProbe(p plan) Probe {
@@ -62,7 +66,18 @@ func (p Probe) Check(ctx context.Context) error {
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answered %s", p.URL, response.Status)
 	}
-	return nil
+	return p.dial(ctx)
+}
+
+func (p Probe) dial(ctx context.Context) error {
+	if p.Listens == "" {
+		return nil
+	}
+	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.Listens)
+	if err != nil {
+		return err
+	}
+	return connection.Close()
 }
 
 func (p Probe) client() (*http.Client, error) {

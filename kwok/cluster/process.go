@@ -52,16 +52,10 @@ type process struct {
 }
 
 // newProcess describes a component without starting it.
-func newProcess(name, binary, dir, log string, args []string, spawn *spawner) *process {
+func newProcess(name string, spawn *spawner, log string, cmd func() *exec.Cmd) *process {
 	return &process{
-		name: name,
-		cmd: func() *exec.Cmd {
-			cmd := exec.Command(binary, append([]string{ComponentCommand, name}, args...)...)
-			cmd.Dir = dir
-			cmd.Env = childEnvironment(os.Environ(), dir)
-			cmd.SysProcAttr = childAttributes()
-			return cmd
-		},
+		name:    name,
+		cmd:     cmd,
 		spawn:   spawn,
 		log:     log,
 		changed: func() {},
@@ -91,7 +85,9 @@ func childEnvironment(environment []string, dir string) []string {
 func isComponent(pid int, name, dir string) bool {
 	args := commandLine(pid)
 	i := slices.Index(args, ComponentCommand)
-	return i >= 0 && i+1 < len(args) && args[i+1] == name && strings.Contains(strings.Join(args, " "), dir)
+	isOwn := i >= 0 && i+1 < len(args) && args[i+1] == name
+	isOperator := len(args) > 0 && args[0] == name
+	return (isOwn || isOperator) && strings.Contains(strings.Join(args, " "), dir)
 }
 
 // run starts the component and keeps it running until stop. It is called once.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -118,7 +119,8 @@ func startProcess(t *testing.T, script string) *process {
 	t.Helper()
 	spawn := newSpawner()
 	dir := t.TempDir()
-	p := newProcess("test", writeScript(t, script), dir, filepath.Join(dir, "log"), nil, spawn)
+	program := writeScript(t, script)
+	p := newProcess("test", spawn, filepath.Join(dir, "log"), func() *exec.Cmd { return exec.Command(program) })
 	go p.run()
 	t.Cleanup(func() {
 		p.stop(context.Background(), 0)

@@ -38,7 +38,7 @@ func TestNameIsClaimedOnce(t *testing.T) {
 	}
 }
 
-func TestLockIsNotOnAFileThatNobodyElseFinds(t *testing.T) {
+func TestLockIsOnTheFileAtItsPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	first, err := lockFile(path)
 	if err != nil {
@@ -85,7 +85,7 @@ func TestMissingSandboxNamesTheOthers(t *testing.T) {
 	}
 }
 
-// A supervisor that was killed leaves a state file whose lock nobody holds; on some systems its components live on.
+// A supervisor that was killed leaves a state file without a lock. On some systems its components live on.
 func TestWhatAKilledSandboxLeftIsCleared(t *testing.T) {
 	r := NewRegistry(t.TempDir())
 	dir := t.TempDir()

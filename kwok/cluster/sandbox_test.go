@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"os"
 	"os/exec"
@@ -12,9 +13,12 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/muster-dev/muster/kwok/cluster"
 )
@@ -55,6 +59,58 @@ func TestSandboxSurvivesTheDeathOfEachComponent(t *testing.T) {
 		}
 	}
 	createConfigMap(t, c, "after-the-deaths")
+}
+
+// The program of the operator is one that needs no build: the sandbox binary, as a stand-in.
+func TestAnOperatorIsAComponent(t *testing.T) {
+	var place cluster.Place
+	c := start(t, cluster.Config{Name: "operator", Only: []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager}, Operators: []cluster.Operator{{
+		Name: "other", Program: binary(t), Namespace: "other-system",
+		Settings: func(p cluster.Place) (cluster.Settings, error) {
+			place = p
+			object := &unstructured.Unstructured{}
+			object.SetAPIVersion("v1")
+			object.SetKind("ConfigMap")
+			object.SetName("its-own")
+			object.SetNamespace("other-system")
+			return cluster.Settings{
+				Args:    []string{cluster.ComponentCommand, "ray-dashboard", "--kubeconfig=" + p.Kubeconfig, "--listen=" + p.Health},
+				Files:   map[string]string{"below/settings": "all"},
+				Objects: []*unstructured.Unstructured{object},
+				Probe:   "http://" + p.Health + "/healthz",
+			}, nil
+		},
+	}}})
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	before := component(t, c, "other")
+	if err := c.Kill("other"); err != nil {
+		t.Fatal(err)
+	}
+	for now := before; now.PID == before.PID || now.PID == 0; now = component(t, c, "other") {
+		pause(ctx, t, "it to be started again")
+	}
+	if err := c.WaitReady(ctx, "other"); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(place.Dir, "below", "settings")); err != nil || string(text) != "all" {
+		t.Errorf("its file says %q (%v)", text, err)
+	}
+	if _, err := tls.LoadX509KeyPair(filepath.Join(place.Certificates(), "tls.crt"), filepath.Join(place.Certificates(), "tls.key")); err != nil {
+		t.Errorf("its webhooks have no certificate: %v", err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", place.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := kubernetes.NewForConfigOrDie(config)
+	if _, err := client.CoreV1().ConfigMaps("other-system").Get(ctx, "its-own", metav1.GetOptions{}); err != nil {
+		t.Errorf("its object: %v", err)
+	}
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || review.Status.UserInfo.Username != "system:serviceaccount:other-system:other" {
+		t.Errorf("it acts as %v (%v), want its service account", review.Status.UserInfo, err)
+	}
 }
 
 func TestPausedComponentStaysDown(t *testing.T) {

@@ -288,7 +288,7 @@ func (l *late) Write(text []byte) (int, error) {
 	case l.chunks <- chunk{bytes.Clone(text), time.Now().Add(l.delay)}:
 		return len(text), nil
 	case <-l.ctx.Done():
-		return 0, fmt.Errorf("nobody listens any more: %w", l.ctx.Err())
+		return 0, fmt.Errorf("the client is gone: %w", l.ctx.Err())
 	}
 }
 

@@ -40,7 +40,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler) // as a proxy does
 }
 
-// outcome of a request, as who sent it sees it.
+// outcome of a request, as its sender sees it.
 type outcome struct {
 	Answer string
 	// Code of the answer; 0 if the connection was cut.
@@ -51,7 +51,7 @@ type outcome struct {
 	Effects int
 }
 
-// send sends a request through the gate; who sent it gives up after a minute.
+// send sends a request through the gate, and gives up after a minute.
 func send(g *Gate, method, path string) outcome {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

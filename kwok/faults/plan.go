@@ -177,7 +177,7 @@ func (f *Fault) validate(path *field.Path, reach Reach) (errs field.ErrorList) {
 	}
 	if every := f.Every.Duration; every > 0 && every < leastEvery {
 		errs = append(errs, field.Invalid(path.Child("every"), every.String(),
-			fmt.Sprintf("nobody recovers in between; give %s or more", leastEvery)))
+			fmt.Sprintf("is too short to recover in between; give %s or more", leastEvery)))
 	}
 	if f.Percent != nil && (*f.Percent < 1 || *f.Percent > 100) {
 		errs = append(errs, field.Invalid(path.Child("percent"), *f.Percent, "must be from 1 to 100"))

@@ -54,7 +54,7 @@ func TestPlansThatCannotBeMeantAreRefusedByField(t *testing.T) {
 		"frozen for ever":               {`faults: [{type: Freeze, target: etcd}]`, "faults[0].for: Required value: type Freeze needs it"},
 		"dead for a while":              {`faults: [{type: Kill, target: etcd, for: 1s}]`, `faults[0].for: Invalid value: "1s": type Kill does not take it`},
 		"before the beginning":          {`faults: [{type: Kill, target: etcd, at: -1s}]`, `faults[0].at: Invalid value: "-1s": must not be negative`},
-		"without a pause":               {`faults: [{type: Kill, target: etcd, every: 999ms}]`, `faults[0].every: Invalid value: "999ms": nobody recovers in between; give 1s or more`},
+		"without a pause":               {`faults: [{type: Kill, target: etcd, every: 999ms}]`, `faults[0].every: Invalid value: "999ms": is too short to recover in between; give 1s or more`},
 		"later than can be added up":    {`faults: [{type: Kill, target: etcd, jitter: 8761h}]`, `faults[0].jitter: Invalid value: "8761h0m0s": is longer than a year`},
 		"a delay of nothing":            {`faults: [{type: DelayEvents, target: muster, for: 1s}]`, "faults[0].delay: Required"},
 		"refused without a code":        {`faults: [{type: Refuse, target: muster, for: 1s}]`, "faults[0].code: Invalid value: 0: must be one of [409 429 500 503 504]"},

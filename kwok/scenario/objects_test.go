@@ -160,7 +160,7 @@ func TestTheTimesOfParametersAreDivided(t *testing.T) {
 		"maxPricePerHour": "10", "onLateStart": "Hold",
 	}
 	prefixed := func(parameters map[string]string) map[string]string {
-		out := map[string]string{"startWithin": "2h"} // without the prefix it is somebody else's
+		out := map[string]string{"startWithin": "2h"} // without the prefix it is not Kueue's
 		for k, v := range parameters {
 			out["provreq.kueue.x-k8s.io/"+k] = v
 		}

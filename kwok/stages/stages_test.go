@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew; read the diff before you keep it")
+var update = flag.Bool("update", false, "rewrite the golden files; read the diff before you keep it")
 
 // Every file testdata/CASE.yaml is an object, in which now+5m is a time; and
 // CASE.golden.yaml is what KWOK's own code makes of it next: which stage matches,

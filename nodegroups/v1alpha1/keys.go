@@ -23,6 +23,10 @@ const (
 	// lifts a cordon without it.
 	CordonedAnnotation = "muster.dev/cordoned"
 
+	// RebootAnnotation is on nodes that kured is about to reboot. It drains them, and cordons
+	// those that are not cordoned already.
+	RebootAnnotation = "weave.works/kured-reboot-in-progress"
+
 	// HeldLabel is on nodes with such a cordon, from the write that cordons them to the one
 	// that lifts it: a policy keeps off pods that tolerate the cordon without a booking.
 	// Kubelets cannot write labels with its prefix.

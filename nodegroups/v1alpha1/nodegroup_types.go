@@ -14,7 +14,7 @@ import (
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.provider`
 // +kubebuilder:printcolumn:name="Market",type=string,JSONPath=`.spec.capacityType`
 // +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.zone`
-// +kubebuilder:printcolumn:name="USD/h",type=string,JSONPath=`.spec.pricePerHour`
+// +kubebuilder:printcolumn:name="USD/h",type=string,JSONPath=`.status.usdPerHour`
 // +kubebuilder:printcolumn:name="Machines",type=integer,JSONPath=`.status.machines`
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyNodes`
 // +kubebuilder:printcolumn:name="Booked",type=integer,JSONPath=`.status.bookedNodes`
@@ -23,6 +23,7 @@ import (
 // +kubebuilder:printcolumn:name="Chance‰",type=integer,JSONPath=`.status.ledger.chance`
 // +kubebuilder:printcolumn:name="Health",type=string,JSONPath=`.status.conditions[?(@.type=="Obtainable")].reason`
 // +kubebuilder:printcolumn:name="Template-Matches",type=string,JSONPath=`.status.conditions[?(@.type=="TemplateMatches")].status`,priority=1
+// +kubebuilder:printcolumn:name="Ends",type=string,JSONPath=`.spec.endsAt`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name of a NodeGroup is used as a label value: use at most 63 characters"
 type NodeGroup struct {
@@ -81,9 +82,9 @@ type NodeGroupSpec struct {
 
 	// joinTimeout is the time from the launch call until all nodes of the launch are ready
 	// for pods, for example 15m. After it the launch is rolled back and another option is
-	// tried. It must be greater than 0.
+	// tried. It must be greater than 0. Unset means 30m for machines with devices such as GPUs,
+	// whose drivers and plugins take their time, else 15m.
 	// +optional
-	// +kubebuilder:default="15m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="joinTimeout must be positive, for example 15m"
 	JoinTimeout *metav1.Duration `json:"joinTimeout,omitempty"`
 
@@ -93,6 +94,11 @@ type NodeGroupSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="queueTimeout must be positive, for example 24h"
 	QueueTimeout *metav1.Duration `json:"queueTimeout,omitempty"`
+
+	// endsAt is when the cloud ends all machines of the group, such as those of a Capacity Block.
+	// Unset means that it does not.
+	// +optional
+	EndsAt *metav1.Time `json:"endsAt,omitempty"`
 
 	// idleTimeout is the time that a machine stays without pods and without a booking before
 	// it is terminated, for example 10m. 0s means at once.
@@ -293,10 +299,11 @@ type NodeTemplate struct {
 	StartupTaints []corev1.Taint `json:"startupTaints,omitempty"`
 
 	// capacity of one machine, for example cpu, memory, pods and nvidia.com/gpu. cpu and
-	// memory are required; pods is 110 by default.
+	// memory are required; pods is 110 by default. 0 tells of a device that nodes do not offer,
+	// such as GPUs that are partitioned.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="'cpu' in self && 'memory' in self",message="capacity must name cpu and memory"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, quantity(string(self[k])).isGreaterThan(quantity('0')))",message="every amount of capacity must be greater than 0"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, quantity(string(self[k])).compareTo(quantity('0')) >= (k.contains('/') ? 0 : 1))",message="every amount of capacity must be greater than 0; only that of a device may be 0"
 	Capacity corev1.ResourceList `json:"capacity"`
 
 	// allocatable is the part of capacity that pods may use. A resource that is missing here
@@ -478,6 +485,10 @@ type NodeGroupStatus struct {
 	// +optional
 	// +kubebuilder:default=0
 	BookedNodes int32 `json:"bookedNodes"`
+	// usdPerHour is spec.pricePerHour as a decimal number, such as 6.53, for people to read.
+	// Empty while the price is unknown.
+	// +optional
+	USDPerHour string `json:"usdPerHour,omitempty"`
 	// launched is the number of machines that the simulated pool has ever launched, which is
 	// the ordinal of the next machine. Only for provider kwok.
 	// +optional
@@ -542,7 +553,8 @@ const (
 	// discovered groups have it.
 	ConditionSound = "Sound"
 	// ConditionNodesPresent is False while so many machines of the group have lost their node,
-	// or have one that is not Ready, that none of them is terminated until a person decides.
+	// have one that is not Ready, or are stopped, that none of them is terminated until a person
+	// decides.
 	ConditionNodesPresent = "NodesPresent"
 )
 

@@ -619,6 +619,10 @@ func (in *NodeGroupSpec) DeepCopyInto(out *NodeGroupSpec) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
+	if in.EndsAt != nil {
+		in, out := &in.EndsAt, &out.EndsAt
+		*out = (*in).DeepCopy()
+	}
 	if in.IdleTimeout != nil {
 		in, out := &in.IdleTimeout, &out.IdleTimeout
 		*out = new(v1.Duration)

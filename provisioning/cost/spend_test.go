@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
-// TestWhoPaysForAMachine of a USD an hour.
-func TestWhoPaysForAMachine(t *testing.T) {
+// TestPayersOfAMachine of a USD an hour.
+func TestPayersOfAMachine(t *testing.T) {
 	booked := func(names ...string) (out []state.Booking) {
 		for _, name := range names {
 			out = append(out, state.Booking{UID: types.UID(name), Namespace: "ns-" + name, Queue: "q-" + name})
@@ -45,7 +45,7 @@ func TestWhoPaysForAMachine(t *testing.T) {
 
 // TestSpend: machines of 36 USD an hour. Two boot for a gang, one of them without a
 // node; one is booked by two gangs, one by a gang of which nothing is known but its
-// booking, one by nobody; one has ended.
+// booking; one is not booked; one has ended.
 func TestSpend(t *testing.T) {
 	machine := func(name, token string, state cloudprovider.State) *cloudprovider.Machine {
 		return &cloudprovider.Machine{Name: name, Group: "gpu", Launch: token, State: state}

@@ -311,7 +311,7 @@ func TestNodesJoinACrowd(t *testing.T) {
 	c := NewInterPodState([]*Pod{p}, []Node{{Name: "n1", Labels: set("zone=a")}})
 	play(t, c, 1, []string{"0: 1", "+0 1", "0: 1"})
 	// An empty zone changes what is even; a running pod keeps a whole zone to itself,
-	// by a label that nobody asked about before.
+	// by a label that no pod asked about before.
 	c.AddNode(Node{Name: "n2", Labels: set("zone=b rack=1")})
 	play(t, c, 2, []string{"0: 2"})
 	c.AddNode(Node{Name: "n3", Labels: set("zone=b rack=1"), Pods: []*Running{
@@ -368,7 +368,7 @@ spec: {accessModes: [ReadWriteOncePod], storageClassName: wait}
 	}
 }
 
-func TestWhoNeedsACrowd(t *testing.T) {
+func TestPodsThatNeedInterPodState(t *testing.T) {
 	for name, p := range map[string]*Pod{
 		"pod affinity":  newPod(t, "", required("podAffinity", "{topologyKey: zone, "+own+"}"), Objects{}),
 		"anti-affinity": newPod(t, "", required("podAntiAffinity", "{topologyKey: zone, "+own+"}"), Objects{}),

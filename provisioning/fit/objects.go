@@ -18,3 +18,16 @@ type Objects struct {
 	Limited      func(driver string) bool
 	RuntimeClass func(name string) *nodev1.RuntimeClass
 }
+
+// Refers reports whether pods of the spec depend on Objects, or on a PriorityClass.
+func Refers(spec *corev1.PodSpec) bool {
+	if spec.RuntimeClassName != nil || spec.PriorityClassName != "" {
+		return true
+	}
+	for i := range spec.Volumes {
+		if v := &spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			return true
+		}
+	}
+	return false
+}

@@ -132,6 +132,27 @@ func listsValues(r *labels.Requirement) bool {
 	}
 }
 
+// Selects are labels that a node of the pod must have, each with a value that suits it.
+func (p *Pod) Selects() map[string]string {
+	out := map[string]string{}
+	if p.affinity != nil {
+		for i := range p.affinity.terms {
+			for k := range p.affinity.terms[i].labels {
+				switch r := &p.affinity.terms[i].labels[k]; r.Operator() {
+				case selection.In:
+					out[r.Key()] = slices.Min(r.ValuesUnsorted())
+				case selection.Exists:
+					out[r.Key()] = ""
+				}
+			}
+		}
+	}
+	for _, l := range p.nodeSelector {
+		out[l.key] = l.value
+	}
+	return out
+}
+
 // names are the nodes that the selector mentions; only says that no other holds.
 func (s *selector) names() (out []string, only bool) {
 	only = true

@@ -33,14 +33,14 @@ type purse struct {
 	*version
 	clock  *testingclock.FakePassiveClock
 	policy *v1alpha1.CapacityPolicy
-	// cordoned nodes offer nothing to anybody.
+	// cordoned nodes offer no room.
 	cordoned bool
 }
 
 func newPurse(t *testing.T, status ...v1alpha1.BudgetStatus) *purse {
 	t.Helper()
 	p := &purse{T: t, version: new(version), clock: testingclock.NewFakePassiveClock(noon)}
-	p.Model = New(p.clock, KnownClasses)
+	p.Model = New(p.clock, transaction.KnownClasses)
 	for name, team := range map[string]string{"ns": "red", "more": "red", "other": "blue"} {
 		p.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: p.next(), Labels: map[string]string{"team": team}}})
 	}
@@ -60,7 +60,7 @@ func (p *purse) ofQueues(names ...string) {
 	p.change(func(c *v1alpha1.CapacityPolicy) { c.Spec.Budgets[0].Queues, c.Spec.Budgets[0].QueuedOnly = names, true })
 }
 
-// of is a request that a LocalQueue has made, or nobody's if that is empty.
+// of is a request of a LocalQueue, or of none if that is empty.
 func (p *purse) of(queue string, r *provreq.ProvisioningRequest) *provreq.ProvisioningRequest {
 	if queue != "" {
 		r.Labels = map[string]string{state.QueueLabel: queue}
@@ -74,7 +74,7 @@ func (p *purse) price(usd string) {
 	p.Set(g)
 }
 
-// change has the policy written by somebody else.
+// change has the policy written by another client.
 func (p *purse) change(f func(*v1alpha1.CapacityPolicy)) {
 	p.policy = p.policy.DeepCopy()
 	p.policy.ResourceVersion = p.next()
@@ -99,7 +99,7 @@ func (p *purse) machine(name, token string, since time.Time, bookings ...string)
 }
 
 func (p *purse) after(d time.Duration) {
-	p.Snapshot(p.clock.Now()) // somebody always looks
+	p.Snapshot(p.clock.Now()) // as each reconciliation does
 	p.clock.SetTime(p.clock.Now().Add(d))
 }
 
@@ -149,13 +149,16 @@ func TestWhatCountsForABudget(t *testing.T) {
 	p.machine("a", "gang-1", noon) // its gang has ended there
 	p.MachineTaken(cloudprovider.Machine{Name: "b", Group: "gpu"})
 	p.after(10 * time.Second)
-	p.want("1.65 spent, 36.00 committed")
+	p.want("1.85 spent, 108.00 committed") // it is billed until lists show its end
+	p.SetMachine(cloudprovider.Machine{Name: "b", Group: "gpu", ProviderID: "b", Launch: "gang-1", State: cloudprovider.Terminated})
+	p.after(10 * time.Second)
+	p.want("1.95 spent, 36.00 committed")
 	p.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", ResourceVersion: p.next(), Labels: map[string]string{"team": "red"}}})
-	p.want("1.65 spent, 144.00 committed") // that it spends counts from now on
+	p.want("1.95 spent, 144.00 committed") // that it spends counts from now on
 }
 
-// What requests of a queue spend is told from what others of its namespace do, from
-// when their machines are asked for until nobody uses them any more.
+// The spend of a queue's requests is told apart from that of others in its namespace, from
+// the launch of their machines until these are unused.
 func TestWhatCountsForABudgetOfQueues(t *testing.T) {
 	p := newPurse(t)
 	p.ofQueues("train")
@@ -201,7 +204,7 @@ func TestRequestsOfNoQueueEvadeNoBudget(t *testing.T) {
 	p.want("0.00 spent, 72.00 committed")
 }
 
-// The label of a request tells its queue, for bookings that nobody has seen yet too.
+// The label of a request tells its queue, also for bookings that are not observed yet.
 func TestARequestIsOfTheQueueOfItsLabel(t *testing.T) {
 	p := newPurse(t)
 	p.ofQueues("train")
@@ -238,7 +241,7 @@ func TestAGangThatIsKnownToEndKeepsLess(t *testing.T) {
 	p.want("48.00 spent, 0.00 committed")
 }
 
-func TestABudgetBeginsAnewWithItsPeriod(t *testing.T) {
+func TestABudgetRestartsWithItsPeriod(t *testing.T) {
 	p := newPurse(t)
 	p.machine("a", "gang-1", noon, "ns gang")
 	p.after(11*time.Hour + 30*time.Minute)
@@ -313,9 +316,9 @@ func TestABudgetGoesOnFromItsStatus(t *testing.T) {
 	}
 }
 
-// What was written by the process itself changes nothing, what somebody else has
-// written does.
-func TestWhoWritesTheStatusOfABudget(t *testing.T) {
+// A status that the process itself has written changes nothing, one that another client
+// has written does.
+func TestTheWriterOfTheStatusOfABudget(t *testing.T) {
 	p := newPurse(t)
 	p.machine("a", "gang-1", noon, "ns gang")
 	p.after(100 * time.Second)
@@ -336,9 +339,9 @@ func TestWhoWritesTheStatusOfABudget(t *testing.T) {
 	p.want("500.00 spent, 0.00 committed")
 }
 
-// Whoever waits is woken when a gang of the budget ends, and when an admin raises it;
-// not when its status is written.
-func TestWhoWaitsForABudgetIsWoken(t *testing.T) {
+// A waiting gang is woken when a gang of the budget ends, and when an admin raises the
+// budget; not when its status is written.
+func TestAGangThatWaitsForABudgetIsWoken(t *testing.T) {
 	p := newPurse(t)
 	p.Set(p.request("waits"))
 	woken := func() bool { return len(p.Due(nil)) > 0 }

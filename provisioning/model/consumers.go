@@ -7,19 +7,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // consumers are the pods that consume requests.
 type consumers struct {
 	// active counts those that have not finished, bound or not.
-	active map[consumerKey]int
+	active map[state.ConsumerKey]int
 	// ended is when the last consumer, or the request, of a booking key went. What
 	// went before began is not remembered.
-	ended map[consumerKey]time.Time
+	ended map[state.ConsumerKey]time.Time
 	began time.Time
 	// stranded pods have no room.
-	stranded map[consumerKey]map[types.UID]strandedPod
+	stranded map[state.ConsumerKey]map[types.UID]strandedPod
 }
 
 // strandedPod has no room, as has been known since then.
@@ -29,43 +30,43 @@ type strandedPod struct {
 }
 
 func newConsumers(began time.Time) consumers {
-	return consumers{active: map[consumerKey]int{}, ended: map[consumerKey]time.Time{}, began: began,
-		stranded: map[consumerKey]map[types.UID]strandedPod{}}
+	return consumers{active: map[state.ConsumerKey]int{}, ended: map[state.ConsumerKey]time.Time{}, began: began,
+		stranded: map[state.ConsumerKey]map[types.UID]strandedPod{}}
 }
 
 // set puts a version of a pod in place of an older one; either may be nil.
-func (cs *consumers) set(uid types.UID, old, p *pod, now time.Time) {
+func (cs *consumers) set(uid types.UID, old, p *state.Pod, now time.Time) {
 	if old != nil {
-		if cs.count(old, -1, now); p == nil || old.consumes != p.consumes || !p.stranded {
-			cs.rescue(old.consumes, uid)
+		if cs.count(old, -1, now); p == nil || old.Consumes != p.Consumes || !p.Stranded {
+			cs.rescue(old.Consumes, uid)
 		}
 	}
-	if p == nil || p.consumes.name == "" {
+	if p == nil || p.Consumes.Name == "" {
 		return
 	}
-	if cs.count(p, +1, now); !p.stranded {
+	if cs.count(p, +1, now); !p.Stranded {
 		return
 	}
-	if cs.stranded[p.consumes] == nil {
-		cs.stranded[p.consumes] = map[types.UID]strandedPod{}
+	if cs.stranded[p.Consumes] == nil {
+		cs.stranded[p.Consumes] = map[types.UID]strandedPod{}
 	}
-	if _, known := cs.stranded[p.consumes][uid]; !known {
-		cs.stranded[p.consumes][uid] = strandedPod{now, p.requests}
+	if _, known := cs.stranded[p.Consumes][uid]; !known {
+		cs.stranded[p.Consumes][uid] = strandedPod{now, p.Requests}
 	}
 }
 
-func (cs *consumers) count(p *pod, by int, now time.Time) {
-	if p.finished || p.consumes.name == "" {
+func (cs *consumers) count(p *state.Pod, by int, now time.Time) {
+	if p.Finished || p.Consumes.Name == "" {
 		return
 	}
-	if cs.active[p.consumes] += by; cs.active[p.consumes] == 0 {
-		delete(cs.active, p.consumes)
-		cs.ended[keyOf(p.consumes)] = now
+	if cs.active[p.Consumes] += by; cs.active[p.Consumes] == 0 {
+		delete(cs.active, p.Consumes)
+		cs.ended[p.Consumes.Booking()] = now
 	}
 }
 
 // rescue notes that a pod has room, or is gone.
-func (cs *consumers) rescue(key consumerKey, uid types.UID) {
+func (cs *consumers) rescue(key state.ConsumerKey, uid types.UID) {
 	if delete(cs.stranded[key], uid); len(cs.stranded[key]) == 0 {
 		delete(cs.stranded, key)
 	}
@@ -74,7 +75,7 @@ func (cs *consumers) rescue(key consumerKey, uid types.UID) {
 // strandedOf are the pods of a gang that ran, and that would run again if there were
 // room.
 func (cs *consumers) strandedOf(e *request) (out transaction.Stranded) {
-	if e == nil || e.status != transaction.Over || !isConsumed(e.object) {
+	if e == nil || e.status != transaction.Over || !transaction.IsConsumed(e.object) {
 		return out
 	}
 	for _, p := range cs.stranded[e.key()] {
@@ -92,12 +93,12 @@ func (cs *consumers) strandedOf(e *request) (out transaction.Stranded) {
 // lookup is a copy of what is known by booking key: how many pods are active, and when the
 // last of them, or their request, went.
 func (cs *consumers) lookup() func(namespace, key string) (int, time.Time) {
-	active, ended, began := map[consumerKey]int{}, maps.Clone(cs.ended), cs.began
+	active, ended, began := map[state.ConsumerKey]int{}, maps.Clone(cs.ended), cs.began
 	for key, n := range cs.active {
-		active[keyOf(key)] += n
+		active[key.Booking()] += n
 	}
 	return func(namespace, key string) (int, time.Time) {
-		k := consumerKey{namespace, key}
+		k := state.ConsumerKey{Namespace: namespace, Name: key}
 		if at, ok := ended[k]; ok {
 			return active[k], at
 		}
@@ -110,5 +111,5 @@ func (cs *consumers) lookup() func(namespace, key string) (int, time.Time) {
 const remembered = time.Hour
 
 func (cs *consumers) forget(now time.Time) {
-	maps.DeleteFunc(cs.ended, func(_ consumerKey, at time.Time) bool { return now.Sub(at) > remembered })
+	maps.DeleteFunc(cs.ended, func(_ state.ConsumerKey, at time.Time) bool { return now.Sub(at) > remembered })
 }

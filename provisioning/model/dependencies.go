@@ -160,7 +160,7 @@ func (m *Model) pass(now time.Time) {
 	if until := m.upcoming.until(); !until.IsZero() && !now.Before(until) {
 		m.dirty.mark(ref{kind: upcomingBaseView}, at)
 	}
-	if m.budgets.periodOver(now) {
+	if m.budgets.PeriodOver(now) {
 		m.dirty.mark(ref{kind: budgetsView}, at)
 	}
 }
@@ -180,15 +180,19 @@ func (m *Model) refresh(r ref, when span) effect {
 	case nodeView:
 		return m.nodes.refresh(r.name, m.losses, now)
 	case machineView:
-		return m.ledger.refresh(r.machine(), when, len(m.budgets.list) > 0)
+		return m.ledger.refresh(r.machine(), when, m.budgets.Any())
 	case groupsView:
 		return m.groups.refreshList(m.machines.alive, m.ledger.ask())
 	case budgetListView:
-		return m.budgets.set()
+		m.budgets.Set(m.policies.sorted(), m.policies.labels())
+		return changed
 	case chargesView:
-		return m.ledger.refreshCharges(&m.specs, len(m.budgets.list) > 0)
+		return m.ledger.refreshCharges(&m.specs, m.budgets.Any())
 	case budgetsView:
-		return m.budgets.refresh(now)
+		if m.budgets.Refresh(now) {
+			return frees
+		}
+		return changed
 	case upcomingBaseView:
 		return m.upcoming.restart()
 	case upcomingView:
@@ -235,14 +239,14 @@ func requestOfMachine(m *Model, from ref, mark func(ref)) {
 }
 
 func nodeOfPod(m *Model, from ref, mark func(ref)) {
-	if p := m.nodes.pods[types.UID(from.name)]; p != nil && p.node != "" {
-		mark(ref{name: p.node})
+	if p := m.nodes.pods[types.UID(from.name)]; p != nil && p.Node != "" {
+		mark(ref{name: p.Node})
 	}
 }
 
 func requestOfPod(m *Model, from ref, mark func(ref)) {
-	if p := m.nodes.pods[types.UID(from.name)]; p != nil && p.consumes.name != "" {
-		m.requests.mark(m.requests.named[p.consumes], mark)
+	if p := m.nodes.pods[types.UID(from.name)]; p != nil && p.Consumes.Name != "" {
+		m.requests.mark(m.requests.named[p.Consumes], mark)
 	}
 }
 

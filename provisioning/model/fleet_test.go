@@ -100,8 +100,7 @@ func TestANodeAndItsMachineFindEachOther(t *testing.T) {
 	}
 }
 
-// TestANodeWhoseMachineEndedIsLostAtOnce: nobody waits for the node's own sign of
-// life to be missed.
+// TestANodeWhoseMachineEndedIsLostAtOnce, before the node's heartbeat is missed.
 func TestANodeWhoseMachineEndedIsLostAtOnce(t *testing.T) {
 	for _, end := range []cloudprovider.State{cloudprovider.Terminated, cloudprovider.Gone} {
 		m, v := newModel()
@@ -118,6 +117,151 @@ func TestANodeWhoseMachineEndedIsLostAtOnce(t *testing.T) {
 		m.Set(v.node(ofGroup))
 		if n := only(t, m); n.Ready {
 			t.Errorf("old news of the node made it ready again")
+		}
+	}
+}
+
+// TestAMachineThatIsTakenBackCountsUntilItsEndIsListed: its cloud has only accepted that it is to
+// go, and may take its time.
+func TestAMachineThatIsTakenBackCountsUntilItsEndIsListed(t *testing.T) {
+	m, v := newModel()
+	m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+	m.SetMachine(machine(cloudprovider.Running))
+	m.Set(v.node(ofGroup))
+	count := func() int { return m.Snapshot(noon).FindGroup("gpu").Machines }
+	m.MachineTaken(machine(cloudprovider.Running))
+	if n := only(t, m); count() != 1 || n.Ready || n.Machine != nil || n.Ended {
+		t.Errorf("taken back: %d machines, node ready %t, with machine %v, ended %t", count(), n.Ready, n.Machine, n.Ended)
+	}
+	m.SetMachine(machine(cloudprovider.Running)) // lists are late
+	if n := only(t, m); count() != 1 || n.Ready {
+		t.Errorf("still listed: %d machines, node ready %t", count(), n.Ready)
+	}
+	m.SetMachine(machine(cloudprovider.Terminated))
+	if n := only(t, m); count() != 0 || !n.Ended {
+		t.Errorf("listed as ended: %d machines, node ended %t", count(), n.Ended)
+	}
+}
+
+// TestANodeOutlivesItsMachine: it has ended once its cloud says so, but not while the machine is
+// only stopped, since it may be started again.
+func TestANodeOutlivesItsMachine(t *testing.T) {
+	stopped := machine(cloudprovider.Terminated)
+	stopped.Kept = true
+	for name, tc := range map[string]struct {
+		told []cloudprovider.Machine
+		want bool
+	}{
+		"it runs":                     {[]cloudprovider.Machine{machine(cloudprovider.Running)}, false},
+		"it is listed as ended":       {[]cloudprovider.Machine{machine(cloudprovider.Terminated)}, true},
+		"it is listed no more":        {[]cloudprovider.Machine{machine(cloudprovider.Running), machine(cloudprovider.Gone)}, true},
+		"it is stopped":               {[]cloudprovider.Machine{stopped}, false},
+		"no list has ever told of it": {nil, false},
+	} {
+		m, v := newModel()
+		m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+		m.Set(v.node(ofGroup))
+		for _, c := range tc.told {
+			m.SetMachine(c)
+		}
+		if got := only(t, m).Ended; got != tc.want {
+			t.Errorf("%s: the node's machine has ended: %t, want %t", name, got, tc.want)
+		}
+	}
+}
+
+// TestACordonOfOthersIsTheirs, also on a node that bears Muster's mark: one that was lifted and
+// put again, and one that kured counts on.
+func TestACordonOfOthersIsTheirs(t *testing.T) {
+	held := func(n *corev1.Node) {
+		n.Spec.Unschedulable, n.Annotations = true, map[string]string{v1alpha1.CordonedAnnotation: v1alpha1.CordonBooked}
+	}
+	lifted := func(n *corev1.Node) { held(n); n.Spec.Unschedulable = false }
+	rebooting := func(n *corev1.Node) { held(n); n.Annotations[v1alpha1.RebootAnnotation] = "2026-01-01" }
+	for name, tc := range map[string]struct {
+		versions []func(*corev1.Node)
+		want     state.Cordon
+	}{
+		"Muster's own":          {[]func(*corev1.Node){held}, state.Held},
+		"lifted and put again":  {[]func(*corev1.Node){held, lifted, held}, state.Foreign},
+		"and written again":     {[]func(*corev1.Node){held, lifted, held, held}, state.Foreign},
+		"lifted":                {[]func(*corev1.Node){held, lifted}, state.Open},
+		"kured reboots it":      {[]func(*corev1.Node){held, rebooting}, state.Foreign},
+		"kured has rebooted it": {[]func(*corev1.Node){held, rebooting, held}, state.Held},
+	} {
+		m, v := newModel()
+		for _, change := range tc.versions {
+			m.Set(v.node(change))
+		}
+		if got := only(t, m).Cordon; got != tc.want {
+			t.Errorf("%s: cordon %d, want %d", name, got, tc.want)
+		}
+	}
+	m, v := newModel()
+	m.Set(v.node(lifted))
+	m.Written(v.node(held))
+	if got := only(t, m).Cordon; got != state.Held {
+		t.Errorf("Muster's own, put where others had lifted one: cordon %d", got)
+	}
+}
+
+// A machine's news that leave its state as it is: its end is put off, and what was stopped has ended
+// for good.
+func TestNewsOfAMachineOfTheSameState(t *testing.T) {
+	m, v := newModel()
+	m.Set(v.node(ofGroup))
+	ends := func(in time.Duration) cloudprovider.Machine {
+		return cloudprovider.Machine{Name: "m", Group: "gpu", ProviderID: machineID, Launch: "uid-1", State: cloudprovider.Running, EndsAt: noon.Add(in)}
+	}
+	for _, in := range []time.Duration{time.Hour, 2 * time.Hour} {
+		m.SetMachine(ends(in))
+		n := only(t, m)
+		if got := n.EndsAt(); !got.Equal(noon.Add(in)) {
+			t.Errorf("the machine ends at %s, want %s", got, noon.Add(in))
+		}
+	}
+	stopped := ends(time.Hour)
+	stopped.State, stopped.Kept = cloudprovider.Terminated, true
+	m.SetMachine(stopped)
+	if got := m.Fleet(noon).Halted; len(got) != 1 || !got[0].HadNode {
+		t.Errorf("stopped are %+v, want the machine, which has a node", got)
+	}
+	stopped.Kept = false
+	m.SetMachine(stopped)
+	if got := m.Fleet(noon).Halted; len(got) != 0 {
+		t.Errorf("stopped are %+v, want none: it has ended", got)
+	}
+}
+
+// TestNotices are read as the agents of the clouds write them.
+func TestNotices(t *testing.T) {
+	label := func(key, value string) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Labels = map[string]string{key: value} }
+	}
+	taint := func(key string) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}} }
+	}
+	at := func(d time.Duration) string { return fmt.Sprint(noon.Add(d).Unix()) }
+	for name, tc := range map[string]struct {
+		change func(*corev1.Node)
+		want   bool
+	}{
+		"none":                          {func(*corev1.Node) {}, false},
+		"GKE: maintenance in an hour":   {label("cloud.google.com/scheduled-maintenance-time", at(time.Hour)), true},
+		"GKE: maintenance in a week":    {label("cloud.google.com/scheduled-maintenance-time", at(7*24*time.Hour)), false},
+		"GKE: maintenance goes on":      {label("cloud.google.com/active-node-maintenance", "ONGOING"), true},
+		"GKE: maintenance is over":      {label("cloud.google.com/active-node-maintenance", "NONE"), false},
+		"GKE: about to be terminated":   {taint("cloud.google.com/impending-node-termination"), true},
+		"AWS: spot is reclaimed":        {taint("aws-node-termination-handler/spot-itn"), true},
+		"AWS: a rebalance is advised":   {taint("aws-node-termination-handler/rebalance-recommendation"), true},
+		"AWS: maintenance is scheduled": {taint("aws-node-termination-handler/scheduled-maintenance"), true},
+		"another taint":                 {taint("example.com/other"), false},
+	} {
+		m, v := newModel()
+		m.Set(v.node(tc.change))
+		n := only(t, m)
+		if _, free := n.AvailableTo(&state.Gang{}); (n.Notice != "") != tc.want || free == tc.want {
+			t.Errorf("%s: notice %q, may be booked %t", name, n.Notice, free)
 		}
 	}
 }
@@ -139,7 +283,7 @@ func TestANodeIsUnreadySinceItsConditionSaysSo(t *testing.T) {
 	}
 }
 
-func TestWhoKeepsANode(t *testing.T) {
+func TestGangsThatKeepANode(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
 		annotations map[string]string
@@ -188,7 +332,7 @@ func TestWhichPodsKeepAMachine(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			clock.SetTime(noon)
-			m, v := New(clock, KnownClasses), new(version)
+			m, v := New(clock, transaction.KnownClasses), new(version)
 			m.SetMachine(machine(cloudprovider.Running))
 			m.Set(v.node(tc.node))
 			m.Set(v.pod("pod", "n", 0, tc.pod))
@@ -235,7 +379,7 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
-func TestFleetKnowsWhoIsInFlight(t *testing.T) {
+func TestFleetKnowsAttemptsInFlight(t *testing.T) {
 	m, v := newModel()
 	m.Set(v.request("waits"))
 	launching := v.request("launches")
@@ -259,7 +403,7 @@ func TestFleetKnowsWhoIsInFlight(t *testing.T) {
 // lived.
 func TestAccountsFollowEachMachine(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
-	m, v := New(clock, KnownClasses), new(version)
+	m, v := New(clock, transaction.KnownClasses), new(version)
 	m.OpenAccount()
 	price := resource.MustParse("3.6")
 	group := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu", ResourceVersion: v.next()},
@@ -304,7 +448,8 @@ func TestAccountsFollowEachMachine(t *testing.T) {
 			m.Set(attempt(transaction.Done, provreq.Provisioned, provreq.BookingExpired))
 			m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
 		}, cost.PurposeIdle, cost.PurposeIdle},
-		{"taken back", func() { m.MachineTaken(machine(cloudprovider.Running)) }, -1, -1},
+		{"taken back", func() { m.MachineTaken(machine(cloudprovider.Running)) }, cost.PurposeIdle, cost.PurposeIdle},
+		{"listed as ended", func() { m.SetMachine(machine(cloudprovider.Terminated)) }, -1, -1},
 	} {
 		clock.SetTime(noon.Add(time.Duration(i) * time.Second))
 		step.do()
@@ -350,7 +495,7 @@ func TestARolledBackLaunchIsWasted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := testingclock.NewFakePassiveClock(noon)
-			m, v := New(clock, KnownClasses), new(version)
+			m, v := New(clock, transaction.KnownClasses), new(version)
 			m.OpenAccount()
 			m.Set(v.request("gang"))
 			m.Assume("gang", Assumption{Attempt: transaction.Attempt{Number: 1, Phase: transaction.Launching,
@@ -369,11 +514,10 @@ func TestARolledBackLaunchIsWasted(t *testing.T) {
 	}
 }
 
-// TestAnAccountBeginsWhenItIsOpened: the one who had the lead before has counted
-// what was before.
+// TestAnAccountBeginsWhenItIsOpened: the previous leader has counted what was before.
 func TestAnAccountBeginsWhenItIsOpened(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
-	m, v := New(clock, KnownClasses), new(version)
+	m, v := New(clock, transaction.KnownClasses), new(version)
 	m.SetMachine(machine(cloudprovider.Running))
 	m.Set(v.node(ofGroup))
 	if got := m.Amounts(noon); got != nil {

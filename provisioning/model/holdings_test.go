@@ -41,7 +41,7 @@ func launches(r *provreq.ProvisioningRequest, count int) *provreq.ProvisioningRe
 }
 
 // The machines of a namespace count from the decision to launch them until they have
-// ended, or until nobody uses them any more after their request is gone.
+// ended, or until they are unused after their request is gone.
 func TestWhatANamespaceHas(t *testing.T) {
 	m, v := limited()
 	machine := func(i int, state cloudprovider.State) cloudprovider.Machine {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // A pod of a gang that runs may be made again when it has ended: by a Job that has more
@@ -25,29 +26,29 @@ const (
 // ended is a pod that has ended on a node, and until when another one may come in its
 // place.
 type ended struct {
-	key       consumerKey
+	key       state.ConsumerKey
 	requests  nodegroups.Resources
 	at, until time.Time
 }
 
 // endedPod notes that a pod has ended on its node, or was deleted before it had.
-func (ns *nodes) endedPod(p *pod, at time.Time) {
-	if !p.bound || p.consumes.name == "" || !p.madeAgain {
+func (ns *nodes) endedPod(p *state.Pod, at time.Time) {
+	if !p.Bound || p.Consumes.Name == "" || !p.MadeAgain {
 		return
 	}
 	after := afterFailure
 	switch {
-	case p.succeeded:
+	case p.Succeeded:
 		after = afterSuccess
-	case p.terminating || !p.finished:
+	case p.Terminating || !p.Finished:
 		after = afterStop
 	}
-	e, n := ended{keyOf(p.consumes), p.requests, at, at.Add(after)}, ns.byName[p.node]
+	e, n := ended{p.Consumes.Booking(), p.Requests, at, at.Add(after)}, ns.byName[p.Node]
 	n.ended = append(n.ended, e)
 	if ns.endedOn[e.key] == nil {
 		ns.endedOn[e.key] = map[string]int{}
 	}
-	ns.endedOn[e.key][p.node]++
+	ns.endedOn[e.key][p.Node]++
 }
 
 // forgetEnded forgets those of the pods that have ended on a node.
@@ -70,19 +71,19 @@ func (ns *nodes) forgetEnded(name string, n *node, which func(ended) bool) {
 // replaced gives the room up of one pod that has ended, since this one has come in its
 // place: on the same node if there is such a one, else the one that has waited longest. It
 // returns the name of that node.
-func (ns *nodes) replaced(p *pod) (where string) {
-	if p.consumes.name == "" {
+func (ns *nodes) replaced(p *state.Pod) (where string) {
+	if p.Consumes.Name == "" {
 		return ""
 	}
-	key, first := keyOf(p.consumes), time.Time{}
+	key, first := p.Consumes.Booking(), time.Time{}
 	// Times of binding are whole seconds. A pod that was there before is none in place of
 	// this one.
 	fits := func(e ended) bool {
-		return e.key == key && maps.Equal(e.requests, p.requests) && !p.boundAt.Before(e.at.Truncate(time.Second))
+		return e.key == key && maps.Equal(e.requests, p.Requests) && !p.BoundAt.Before(e.at.Truncate(time.Second))
 	}
 	for name := range ns.endedOn[key] {
 		for _, e := range ns.byName[name].ended {
-			if fits(e) && where != p.node && (where == "" || name == p.node || e.at.Before(first)) {
+			if fits(e) && where != p.Node && (where == "" || name == p.Node || e.at.Before(first)) {
 				where, first = name, e.at
 			}
 		}
@@ -110,7 +111,7 @@ func (ns *nodes) keepRoom(name string, n *node, out *state.Node, now time.Time) 
 	ns.forgetEnded(name, n, func(e ended) bool { return !now.Before(e.until) })
 	for i := range out.Labelled {
 		b := &out.Labelled[i]
-		if e := ns.requests.byUID[b.UID]; e == nil || !isConsumed(e.object) {
+		if e := ns.requests.byUID[b.UID]; e == nil || !transaction.IsConsumed(e.object) {
 			continue
 		}
 		kept, first, last := n.roomOfEnded(b)
@@ -128,7 +129,7 @@ func (ns *nodes) keepRoom(name string, n *node, out *state.Node, now time.Time) 
 // roomOfEnded is that of pods that have ended here, of what is booked and not in use, and
 // until when some and all of it is kept.
 func (n *node) roomOfEnded(b *state.Booking) (kept nodegroups.Resources, first, last time.Time) {
-	key := consumerKey{b.Namespace, b.Key}
+	key := state.ConsumerKey{Namespace: b.Namespace, Name: b.Key}
 	kept = nodegroups.Resources{}
 	for _, e := range n.ended {
 		if e.key == key {
@@ -143,8 +144,8 @@ func (n *node) roomOfEnded(b *state.Booking) (kept nodegroups.Resources, first, 
 	}
 	left := b.Booked.Clone()
 	for _, uid := range n.consuming(b.Namespace, b.Key) {
-		if p := n.pods[uid]; !p.finished {
-			left.Sub(p.requests, 1)
+		if p := n.pods[uid]; !p.Finished {
+			left.Sub(p.Requests, 1)
 		}
 	}
 	for resource, amount := range kept {

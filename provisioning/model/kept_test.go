@@ -119,7 +119,7 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			clock := testingclock.NewFakePassiveClock(noon)
-			m, v := New(clock, KnownClasses), new(version)
+			m, v := New(clock, transaction.KnownClasses), new(version)
 			m.Set(v.node(booked))
 			m.Set(v.pod("one", "n", 4, ofJob))
 			m.Set(v.pod("two", "n", 4, ofJob))
@@ -136,7 +136,7 @@ func TestRoomIsKeptBetweenTwoPodsOfAGang(t *testing.T) {
 			if n.Free[gpu] != tc.free || len(n.Labelled) > 0 && !n.Labelled[0].KeptUntil.IsZero() != (tc.until > 0) {
 				t.Fatalf("%d are free, want %d; %+v", n.Free[gpu], tc.free, n.Labelled)
 			}
-			// Whoever thinks the gang gone counts on all of its room.
+			// Without the gang all of its room is free.
 			if n := m.Snapshot(noon).Without("gang").Nodes.Find("n"); n.Free[gpu] != 8 {
 				t.Errorf("without the gang %d are free, want 8", n.Free[gpu])
 			}
@@ -193,22 +193,22 @@ func TestWhatIsRememberedOfANodeGoesWithIt(t *testing.T) {
 	}
 }
 
-// TestOneThatStandsByForgets, too: nobody takes a look at its picture.
+// TestOneThatStandsByForgets, too, though no snapshot is taken of it.
 func TestOneThatStandsByForgets(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
-	m, v := New(clock, KnownClasses), new(version)
+	m, v := New(clock, transaction.KnownClasses), new(version)
 	m.Set(v.over(transaction.ReasonBookingConsumed))
 	m.Set(v.node(booked))
 	m.Set(v.pod("one", "n", 8, ofJob))
-	m.Tidy(noon)
+	m.Tidy()
 	m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	m.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "one"}})
-	m.Tidy(noon)
+	m.Tidy()
 	if len(m.losses["gang"]) != 1 || len(m.consumers.ended) != 1 || len(m.dirty[nodeView]) > 0 {
 		t.Fatalf("at once it knows of %v and %v; %v are left to be read", m.losses, m.consumers.ended, m.dirty[nodeView])
 	}
 	clock.SetTime(noon.Add(2 * remembered))
-	m.Tidy(clock.Now())
+	m.Tidy()
 	if len(m.losses["gang"])+len(m.consumers.ended) > 0 {
 		t.Errorf("after hours it knows of %v and %v", m.losses, m.consumers.ended)
 	}

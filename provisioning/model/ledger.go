@@ -1,6 +1,7 @@
 package model
 
 import (
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -141,8 +142,10 @@ func (l *ledger) useOf(key machineKey) cost.Use {
 	return out
 }
 
-// paidSince is from when on the request has paid for the machine.
-func (l *ledger) paidSince(key machineKey, request types.UID) time.Time {
+// paidSince is from when on the request has paid for the machine, group/name.
+func (l *ledger) paidSince(machine string, request types.UID) time.Time {
+	group, name, _ := strings.Cut(machine, "/")
+	key := machineKey{group, name}
 	if n := l.nodeOf(key); n != nil {
 		for i := range n.Labelled {
 			if b := &n.Labelled[i]; b.UID == request {
@@ -212,7 +215,7 @@ func (l *ledger) refreshCharges(specs *specs, budgets bool) effect {
 	for p, rate := range perHour {
 		c := planner.Charge{Request: p.Request, Tenant: p.Tenant, MicroUSDPerHour: rate}
 		if e := l.requests.byUID[p.Request]; e != nil {
-			c.Runs, c.Since = specs.runs(e), provisionedAt(e.object)
+			c.Runs, c.Since = specs.runs(e), transaction.ProvisionedAt(e.object)
 		}
 		l.charges = append(l.charges, c)
 	}

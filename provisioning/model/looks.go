@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/scaledown"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
@@ -30,7 +31,7 @@ func (m *Model) snapshotAt(now time.Time) planner.Snapshot {
 	if m.snapshot == nil {
 		m.snapshot = &planner.Snapshot{
 			Nodes: m.nodes.set.Clone(), Groups: m.groups.list, DaemonSets: m.groups.daemons, Upcoming: m.upcoming.list,
-			Budgets: m.budgets.now(), Charges: m.ledger.charges,
+			Budgets: m.budgets.Now(), Charges: m.ledger.charges,
 		}
 	}
 	s := *m.snapshot
@@ -114,7 +115,7 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		for _, token := range r.Attempt.Tokens(r.UID) {
 			v.Machines = append(v.Machines, m.machines.ofLaunch(token)...)
 		}
-		v.Active = m.consumers.active[consumerKey{r.Namespace, r.Name}]
+		v.Active = m.consumers.active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
 		v.KeyTaken = m.requests.keyTaken(r)
 		v.Lost = m.losses.untold(r.UID)
 		v.Stranded = m.consumers.strandedOf(m.requests.byUID[r.UID])
@@ -140,7 +141,7 @@ func (m *Model) Fleet(now time.Time) scaledown.Fleet {
 				}
 			}
 		}
-		f.Missing = m.machines.missingNode(f.Unregistered, f.InFlight)
+		f.Missing, f.Halted = m.machines.missingNode(f.Unregistered, f.InFlight), m.machines.stopped()
 		m.consumers.forget(now)
 	})
 	return f
@@ -148,7 +149,8 @@ func (m *Model) Fleet(now time.Time) scaledown.Fleet {
 
 // Tidy forgets what is not needed any more. What decides does most of it by the way; a
 // process that only stands by decides nothing, and its leader tells of losses.
-func (m *Model) Tidy(now time.Time) {
+func (m *Model) Tidy() {
+	now := m.now()
 	m.Fleet(now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,7 +220,7 @@ func (m *Model) Policies() []*v1alpha1.CapacityPolicy {
 
 // Reports are what is to be told of the policy's budgets, in their order.
 func (m *Model) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []planner.BudgetReport) {
-	m.look(m.now(), func() { out = m.budgets.reports(p, now) })
+	m.look(m.now(), func() { out = m.budgets.Reports(p, now) })
 	return out
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/provisioning/scaledown"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -22,18 +23,23 @@ type machines struct {
 	// made is since when each of them is known; served are those that have had a node since.
 	made   map[machineKey]time.Time
 	served map[machineKey]bool
+	// taken are those that their cloud has accepted to terminate, and still lists as they were:
+	// nothing is done with them any more, but they count until lists show their end.
+	taken map[machineKey]bool
 	// alive counts the machines of each group that have not ended.
 	alive map[string]int
 
 	// nodes and keys of machines, by provider ID.
 	nodes map[string]string
 	keys  map[string]machineKey
-	// ended are the IDs of nodes whose machine has ended: that counts before the node
-	// itself is seen to be unready.
+	// ended are the IDs of nodes whose machine has ended, or was taken back: that counts before
+	// the node itself is seen to be unready.
 	ended map[string]bool
 	// unregistered are the machines that have not ended and have no node, by the request
 	// that they were launched for.
 	unregistered index[types.UID, machineKey]
+	// halted are the machines of launches that their cloud has only stopped.
+	halted map[machineKey]bool
 	// providerIDs of nodes.
 	providerIDs map[string]string
 }
@@ -45,9 +51,9 @@ func (r ref) machine() machineKey { return machineKey{r.group, r.name} }
 func newMachines() machines {
 	return machines{
 		byKey: map[machineKey]cloudprovider.Machine{}, launched: index[string, machineKey]{},
-		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, alive: map[string]int{},
+		made: map[machineKey]time.Time{}, served: map[machineKey]bool{}, taken: map[machineKey]bool{}, alive: map[string]int{},
 		nodes: map[string]string{}, keys: map[string]machineKey{}, ended: map[string]bool{},
-		unregistered: index[types.UID, machineKey]{}, providerIDs: map[string]string{},
+		unregistered: index[types.UID, machineKey]{}, halted: map[machineKey]bool{}, providerIDs: map[string]string{},
 	}
 }
 
@@ -59,6 +65,7 @@ func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) eff
 	if c.State == cloudprovider.Gone {
 		delete(ms.made, key)
 		delete(ms.served, key)
+		delete(ms.taken, key)
 		return ms.remove(key, listed)
 	}
 	old, known := ms.byKey[key]
@@ -68,24 +75,29 @@ func (ms *machines) set(c cloudprovider.Machine, listed bool, now time.Time) eff
 	if known {
 		c.Launch, c.Hold = cmp.Or(c.Launch, old.Launch), c.Hold && old.Hold
 		if !c.Restarted(old) {
-			if c.State <= old.State && c.Launch == old.Launch && c.Hold == old.Hold && !c.Started.After(old.Started) {
+			if c.State < old.State {
+				c.State, c.Kept = old.State, old.Kept
+			}
+			if c.State == old.State && c.Kept == old.Kept && c.Launch == old.Launch && c.Hold == old.Hold && c.EndsAt.Equal(old.EndsAt) &&
+				!c.Started.After(old.Started) {
 				return unchanged
 			}
-			c.State = max(c.State, old.State)
+		} else {
+			delete(ms.taken, key)
 		}
 	}
 	ms.put(key, c, listed)
 	return changed
 }
 
-// taken notes that a machine is being deleted, unless it is gone already.
-func (ms *machines) taken(key machineKey, listed bool) effect {
+// take notes that a machine is being deleted, unless it is gone already.
+func (ms *machines) take(key machineKey, listed bool) effect {
 	c, known := ms.byKey[key]
-	if !known {
+	if !known || ms.taken[key] {
 		return unchanged
 	}
-	c.State = cloudprovider.Terminated
-	ms.put(key, c, listed)
+	ms.taken[key] = true
+	ms.relink(key, c, listed)
 	return changed
 }
 
@@ -153,12 +165,15 @@ func (ms *machines) relinkNode(id string, listed func(machineKey) bool) {
 // relink brings up to date what follows from a machine and its node.
 func (ms *machines) relink(key machineKey, c cloudprovider.Machine, listed bool) {
 	_, known := ms.byKey[key]
-	alive := known && c.State < cloudprovider.Terminated
+	alive := known && c.State < cloudprovider.Terminated && !ms.taken[key]
 	_, hasNode := ms.nodes[c.ProviderID]
 	if known && hasNode {
 		ms.served[key] = true
 	}
 	ms.unregistered.set(state.TokenUID(c.Launch), key, alive && !hasNode)
+	if delete(ms.halted, key); known && c.State == cloudprovider.Terminated && c.Kept && c.Launch != "" && !ms.taken[key] {
+		ms.halted[key] = true
+	}
 	if other, ok := ms.keys[c.ProviderID]; ok && other != key {
 		return // another NodeGroup lists it now
 	}
@@ -192,6 +207,13 @@ func (ms *machines) withID(id string) *cloudprovider.Machine {
 	return &c
 }
 
+// over reports whether the machine of that provider ID has ended for good, by word of its cloud:
+// one that was only stopped may be started again.
+func (ms *machines) over(id string) bool {
+	c, known := ms.byKey[ms.keys[id]]
+	return ms.ended[id] && (!known || c.State == cloudprovider.Terminated && !c.Kept)
+}
+
 // madeAt is when the last machine of those launches was first known; zero where none
 // is.
 func (ms *machines) madeAt(tokens []string) (last time.Time) {
@@ -205,10 +227,15 @@ func (ms *machines) madeAt(tokens []string) (last time.Time) {
 	return last
 }
 
-// ofLaunch are the machines of a launch, by group and name.
+// ofLaunch are the machines of a launch, by group and name. Those that have been taken back
+// have ended as far as their request is concerned.
 func (ms *machines) ofLaunch(token string) (out []cloudprovider.Machine) {
 	for key := range ms.launched[token] {
-		out = append(out, ms.byKey[key])
+		c := ms.byKey[key]
+		if ms.taken[key] {
+			c.State = cloudprovider.Terminated
+		}
+		out = append(out, c)
 	}
 	sortMachines(out)
 	return out
@@ -222,6 +249,17 @@ func (ms *machines) withoutNode() (out []cloudprovider.Machine) {
 		}
 	}
 	sortMachines(out)
+	return out
+}
+
+// stopped are the machines of launches that their cloud may start again, by group and name.
+func (ms *machines) stopped() (out []scaledown.Halted) {
+	for key := range ms.halted {
+		out = append(out, scaledown.Halted{Machine: ms.byKey[key], HadNode: ms.served[key]})
+	}
+	slices.SortFunc(out, func(a, b scaledown.Halted) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name))
+	})
 	return out
 }
 

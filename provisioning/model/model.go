@@ -17,13 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // Model is safe for use by many goroutines.
 type Model struct {
 	clock  clock.PassiveClock
-	served Server
+	served transaction.Server
 
 	// deciding serialises decisions, see Decide.
 	deciding sync.Mutex
@@ -40,7 +42,7 @@ type Model struct {
 	nodes     nodes
 	groups    groups
 	ledger    ledger
-	budgets   budgets
+	budgets   cost.Budgets
 	upcoming  upcomingNodes
 	snapshot  *planner.Snapshot
 
@@ -51,7 +53,7 @@ type Model struct {
 }
 
 // New returns an empty model of the requests that are served.
-func New(c clock.PassiveClock, served Server) *Model {
+func New(c clock.PassiveClock, served transaction.Server) *Model {
 	m := &Model{
 		clock: c, served: served, policies: newPolicies(), requests: newRequests(), consumers: newConsumers(c.Now()), losses: losses{},
 		machines: newMachines(), groups: newGroups(),
@@ -59,7 +61,7 @@ func New(c clock.PassiveClock, served Server) *Model {
 	m.specs = newSpecs(&m.objects, &m.policies)
 	m.nodes = newNodes(&m.requests, &m.machines, &m.objects)
 	m.ledger = newLedger(&m.requests, &m.machines, &m.nodes, &m.groups)
-	m.budgets = budgets{policies: &m.policies, ledger: &m.ledger}
+	m.budgets = cost.NewBudgets(m.ledger.Ledger, m.ledger.paidSince)
 	m.dirty.mark(ref{kind: upcomingView}, span{})
 	return m
 }

@@ -34,7 +34,7 @@ func (v *version) next() string {
 }
 
 func newModel() (*Model, *version) {
-	return New(testingclock.NewFakePassiveClock(noon), KnownClasses), new(version)
+	return New(testingclock.NewFakePassiveClock(noon), transaction.KnownClasses), new(version)
 }
 
 func (v *version) node(change ...func(*corev1.Node)) *corev1.Node {
@@ -61,7 +61,7 @@ func (v *version) pod(name, node string, gpus int64, change ...func(*corev1.Pod)
 func (v *version) request(name string, conditions ...string) *provreq.ProvisioningRequest {
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name),
 		ResourceVersion: v.next()}}
-	r.Spec.ProvisioningClassName = ClassAtomicScaleUp
+	r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 	for _, c := range conditions {
 		r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue})
 	}
@@ -268,18 +268,6 @@ func TestWhatWasNotFoundStaysGone(t *testing.T) {
 	}
 }
 
-func TestWhatWasMadeAnewWhileAWatchWasBroken(t *testing.T) {
-	m, v := newModel()
-	first, second := v.request("gang"), v.request("gang")
-	second.UID = "second"
-	h := handle(m)
-	h.OnAdd(first, true)
-	h.OnUpdate(first, second)
-	if due := m.Due(nil); len(due) != 1 || due[0].UID != "second" {
-		t.Errorf("%d requests are there, want the second alone", len(due))
-	}
-}
-
 func TestAssumptionsCountUntilTheyAreSeen(t *testing.T) {
 	m, v := newModel()
 	m.Set(v.request("gang"))
@@ -326,7 +314,7 @@ func TestTwoRequestsOfOneNameDoNotShareANode(t *testing.T) {
 
 func TestABookingKeepsAMachineFromBeingIdle(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(noon)
-	m, v := New(clock, KnownClasses), new(version)
+	m, v := New(clock, transaction.KnownClasses), new(version)
 	m.Set(v.request("gang", provreq.Provisioned))
 	m.Set(v.node(booked))
 	_ = only(t, m)
@@ -501,13 +489,13 @@ func TestParameters(t *testing.T) {
 		key, value       string
 		invalid, lacking bool
 	}{
-		{ParamValidUntil, "60", false, false},
-		{ParamValidUntil, "-1", true, false},
-		{ParamValidUntil, "soon", true, false},
-		{ParamNoRetry, "true", false, false},
-		{ParamNoRetry, "yes", true, false},
-		{ParamPolicy, "cheap", false, false},
-		{ParamPolicy, "other", false, true},
+		{transaction.ParamValidUntil, "60", false, false},
+		{transaction.ParamValidUntil, "-1", true, false},
+		{transaction.ParamValidUntil, "soon", true, false},
+		{transaction.ParamNoRetry, "true", false, false},
+		{transaction.ParamNoRetry, "yes", true, false},
+		{transaction.ParamPolicy, "cheap", false, false},
+		{transaction.ParamPolicy, "other", false, true},
 	} {
 		t.Run(tc.key+"="+tc.value, func(t *testing.T) {
 			m, v := newModel()

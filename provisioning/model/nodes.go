@@ -8,13 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
 )
 
 // nodes are the nodes with their pods.
 type nodes struct {
 	byName map[string]*node
-	pods   map[types.UID]*pod
+	pods   map[types.UID]*state.Pod
 	// assumed bookings, by node, are being written and may not be seen yet.
 	assumed map[string]map[types.UID]assumedBooking
 	// leaving nodes are about to be given back.
@@ -25,7 +27,7 @@ type nodes struct {
 	// lapses is when nodes that keep room for gangs that run have less to keep. endedOn
 	// are those on which pods of a booking key have ended lately, and how many.
 	lapses  map[string]time.Time
-	endedOn map[consumerKey]map[string]int
+	endedOn map[state.ConsumerKey]map[string]int
 	set     *planner.Nodes
 
 	// What reading a node depends on beside.
@@ -36,8 +38,8 @@ type nodes struct {
 
 func newNodes(r *requests, m *machines, o *objects) nodes {
 	return nodes{
-		byName: map[string]*node{}, pods: map[types.UID]*pod{}, assumed: map[string]map[types.UID]assumedBooking{},
-		leaving: map[string]bool{}, gone: map[string]types.UID{}, lapses: map[string]time.Time{}, endedOn: map[consumerKey]map[string]int{},
+		byName: map[string]*node{}, pods: map[types.UID]*state.Pod{}, assumed: map[string]map[types.UID]assumedBooking{},
+		leaving: map[string]bool{}, gone: map[string]types.UID{}, lapses: map[string]time.Time{}, endedOn: map[state.ConsumerKey]map[string]int{},
 		set: planner.NewNodes(), requests: r, machines: m, objects: o,
 	}
 }
@@ -52,9 +54,14 @@ type assumedBooking struct {
 // a pod is heard of before its node.
 type node struct {
 	object *corev1.Node
-	pods   map[types.UID]*pod
+	pods   map[types.UID]*state.Pod
 	// idleSince is when the last pod left, see provisioning.Node.
 	idleSince time.Time
+	// devicesSince is when it was last seen to offer fewer devices, or first seen.
+	devicesSince time.Time
+	// lifted: others have lifted the cordon that still bears Muster's mark. One that they put
+	// after that is theirs.
+	lifted bool
 	// booked reports whether some live request had booked it when it was last read.
 	booked bool
 	// ended are pods of gangs that ended here lately.
@@ -64,7 +71,7 @@ type node struct {
 func (ns *nodes) get(name string) *node {
 	n := ns.byName[name]
 	if n == nil {
-		n = &node{pods: map[types.UID]*pod{}}
+		n = &node{pods: map[types.UID]*state.Pod{}}
 		ns.byName[name] = n
 	}
 	return n
@@ -84,9 +91,21 @@ func (ns *nodes) put(o *corev1.Node, now time.Time) effect {
 		return unchanged
 	}
 	n := ns.get(o.Name)
+	if n.object == nil || state.OffersFewerDevices(o, n.object) {
+		n.devicesSince = now
+	}
 	n.object = o
+	_, marked := o.Annotations[v1alpha1.CordonedAnnotation]
+	n.lifted = marked && (n.lifted || !o.Spec.Unschedulable)
 	n.noteIdle(now)
 	return changed
+}
+
+// written notes that Muster has written the node: a cordon that it has is Muster's.
+func (ns *nodes) written(name string) {
+	if n := ns.byName[name]; n != nil && n.object != nil && n.object.Spec.Unschedulable {
+		n.lifted = false
+	}
 }
 
 func (ns *nodes) remove(name string) effect {
@@ -96,7 +115,7 @@ func (ns *nodes) remove(name string) effect {
 	}
 	n.object = nil
 	ns.forgetEnded(name, n, func(ended) bool { return true })
-	maps.DeleteFunc(n.pods, func(_ types.UID, p *pod) bool { return p.deleted })
+	maps.DeleteFunc(n.pods, func(_ types.UID, p *state.Pod) bool { return p.Deleted })
 	if len(n.pods) == 0 {
 		delete(ns.byName, name)
 	}
@@ -106,24 +125,24 @@ func (ns *nodes) remove(name string) effect {
 
 // setPod puts a version of a pod in place of the last one. EndedAt is when it ended, if
 // it is new here. It returns the node that keeps less room from now on, if one does.
-func (ns *nodes) setPod(uid types.UID, p *pod, endedAt, now time.Time) (keepsLess string) {
+func (ns *nodes) setPod(uid types.UID, p *state.Pod, endedAt, now time.Time) (keepsLess string) {
 	old := ns.pods[uid]
 	if old != nil {
 		ns.forgetPod(uid, old, now)
 	}
 	ns.pods[uid] = p
-	if p.node == "" {
+	if p.Node == "" {
 		return ""
 	}
-	n := ns.get(p.node)
+	n := ns.get(p.Node)
 	n.pods[uid] = p
 	switch {
-	case !p.finished && p.bound && (old == nil || !old.bound):
+	case !p.Finished && p.Bound && (old == nil || !old.Bound):
 		keepsLess = ns.replaced(p)
-	case !p.finished:
+	case !p.Finished:
 	case old == nil:
 		ns.endedPod(p, endedAt)
-	case !old.finished:
+	case !old.Finished:
 		ns.endedPod(p, now)
 	}
 	n.noteIdle(now)
@@ -136,30 +155,30 @@ func (ns *nodes) removePod(uid types.UID, now time.Time) {
 	old := ns.pods[uid]
 	delete(ns.pods, uid)
 	ns.forgetPod(uid, old, now)
-	n := ns.byName[old.node]
+	n := ns.byName[old.Node]
 	if n == nil || n.object == nil {
 		return // its node is gone, too
 	}
-	if !old.finished {
+	if !old.Finished {
 		ns.endedPod(old, now)
 	}
-	if old.succeeded && old.bound && old.consumes.name != "" {
+	if old.Succeeded && old.Bound && old.Consumes.Name != "" {
 		used := *old
-		used.deleted = true
+		used.Deleted = true
 		n.pods[uid] = &used
 	}
 }
 
-func (ns *nodes) forgetPod(uid types.UID, p *pod, now time.Time) {
-	if p.node == "" {
+func (ns *nodes) forgetPod(uid types.UID, p *state.Pod, now time.Time) {
+	if p.Node == "" {
 		return
 	}
-	n := ns.get(p.node)
+	n := ns.get(p.Node)
 	delete(n.pods, uid)
 	n.noteIdle(now)
 	if n.object == nil && len(n.pods) == 0 {
-		ns.forgetEnded(p.node, n, func(ended) bool { return true })
-		delete(ns.byName, p.node)
+		ns.forgetEnded(p.Node, n, func(ended) bool { return true })
+		delete(ns.byName, p.Node)
 	}
 }
 
@@ -211,7 +230,7 @@ func (n *node) noteIdle(now time.Time) {
 func (n *node) staying() (count int) {
 	devices := n.hasDevices()
 	for _, p := range n.pods {
-		if stray := devices && p.movable != nil; p.counts() && !stray {
+		if stray := devices && p.Movable != nil; p.Counts() && !stray {
 			count++
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/nodegroups"
@@ -49,16 +48,22 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 		Group:        o.Labels[v1alpha1.NodeGroupLabel],
 		Labels:       o.Labels,
 		Taints:       o.Spec.Taints,
-		Ready:        isReady(o) && !ns.machines.ended[o.Spec.ProviderID],
-		Cordon:       cordonOf(o),
+		Ready:        state.IsReady(o) && !ns.machines.ended[o.Spec.ProviderID],
+		Notice:       state.NoticeOf(o, now),
+		Ended:        ns.machines.over(o.Spec.ProviderID),
+		Cordon:       state.CordonOf(o),
 		Marked:       o.Annotations[v1alpha1.CordonedAnnotation] != "",
-		Kept:         isKept(o),
+		Kept:         state.IsKept(o),
 		Launch:       o.Annotations[v1alpha1.LaunchAnnotation],
 		Allocatable:  nodegroups.ResourcesFrom(o.Status.Allocatable),
 		Machine:      ns.machines.withID(o.Spec.ProviderID),
 		Created:      o.CreationTimestamp.Time,
-		ReadySince:   readySince(o),
-		UnreadySince: unreadySince(o),
+		ReadySince:   state.ReadySince(o),
+		UnreadySince: state.UnreadySince(o),
+		DevicesSince: n.devicesSince,
+	}
+	if n.lifted && out.Cordon != state.Open {
+		out.Cordon = state.Foreign
 	}
 	if ns.leaving[name] {
 		out.Cordon = state.GivingBack
@@ -79,7 +84,7 @@ func (ns *nodes) read(name string, n *node, now time.Time) *state.Node {
 	}
 	for _, b := range out.Labelled {
 		if ns.requests.live(b.UID) {
-			b.Held = isHeld(ns.requests.byUID[b.UID].object)
+			b.Held = transaction.IsHeld(ns.requests.byUID[b.UID].object)
 			out.Bookings = append(out.Bookings, b)
 		}
 	}
@@ -131,22 +136,22 @@ func (n *node) addPods(out *state.Node) {
 	out.Free = out.Allocatable.Clone()
 	for _, uid := range slices.Sorted(maps.Keys(n.pods)) {
 		p := n.pods[uid]
-		if p.deleted && len(out.Labelled) == 0 {
+		if p.Deleted && len(out.Labelled) == 0 {
 			delete(n.pods, uid) // what it has had of a booking does not matter any more
 		}
-		if p.daemon != "" && p.bound {
+		if p.Daemon != "" && p.Bound {
 			if out.Daemons == nil {
 				out.Daemons = map[types.UID]bool{}
 			}
-			out.Daemons[p.daemon] = true
+			out.Daemons[p.Daemon] = true
 		}
-		if !p.finished {
-			out.Free.Sub(p.requests, 1)
-			out.Running = append(out.Running, p.running)
+		if !p.Finished {
+			out.Free.Sub(p.Requests, 1)
+			out.Running = append(out.Running, p.Running)
 		}
-		if p.counts() {
+		if p.Counts() {
 			out.Pods++
-			if p.terminating {
+			if p.Terminating {
 				out.Terminating++
 			}
 		}
@@ -168,19 +173,19 @@ func (n *node) consume(b *state.Booking, created time.Time) {
 	b.Staying = nodegroups.Resources{}
 	for _, uid := range n.consuming(b.Namespace, b.Key) {
 		p := n.pods[uid]
-		if p.finished && !p.succeeded || p.bound && p.boundAt.Before(created) || slices.Contains(b.Earlier, uid) {
+		if p.Finished && !p.Succeeded || p.Bound && p.BoundAt.Before(created) || slices.Contains(b.Earlier, uid) {
 			continue
 		}
-		if p.bound {
-			b.Came = append(b.Came, p.requests)
+		if p.Bound {
+			b.Came = append(b.Came, p.Requests)
 		}
-		if !p.finished {
+		if !p.Finished {
 			b.Running++
-			if !p.terminating {
-				b.Staying.Add(p.requests, 1)
+			if !p.Terminating {
+				b.Staying.Add(p.Requests, 1)
 			}
 		}
-		for name, v := range p.requests {
+		for name, v := range p.Requests {
 			b.Remaining[name] = max(0, b.Remaining[name]-v)
 		}
 	}
@@ -190,7 +195,7 @@ func (n *node) consume(b *state.Booking, created time.Time) {
 // a request of that key.
 func (n *node) consuming(namespace, key string) (out []types.UID) {
 	for uid, p := range n.pods {
-		if p.consumes.namespace == namespace && state.BookingKey(p.consumes.name) == key {
+		if p.Consumes.Namespace == namespace && state.BookingKey(p.Consumes.Name) == key {
 			out = append(out, uid)
 		}
 	}
@@ -200,7 +205,7 @@ func (n *node) consuming(namespace, key string) (out []types.UID) {
 
 // boundFor are those of them that are bound.
 func (n *node) boundFor(namespace, key string) []types.UID {
-	return slices.DeleteFunc(n.consuming(namespace, key), func(uid types.UID) bool { return !n.pods[uid].bound })
+	return slices.DeleteFunc(n.consuming(namespace, key), func(uid types.UID) bool { return !n.pods[uid].Bound })
 }
 
 // addStrays adds those of the node's pods that may be moved away from it.
@@ -209,8 +214,8 @@ func (ns *nodes) addStrays(out *state.Node, n *node) {
 		return
 	}
 	for _, p := range n.pods {
-		if p.counts() && p.movable != nil {
-			out.Strays = append(out.Strays, state.NewStray(p.movable, ns.objects.lookup()))
+		if p.Counts() && p.Movable != nil {
+			out.Strays = append(out.Strays, state.NewStray(p.Movable, ns.objects.lookup()))
 		}
 	}
 	slices.SortFunc(out.Strays, func(a, b state.Stray) int {
@@ -227,69 +232,12 @@ func (n *node) addStrangers(out *state.Node) {
 		return
 	}
 	for _, p := range n.pods {
-		if !p.counts() || !p.bound || p.terminating || slices.ContainsFunc(out.Labelled, func(b state.Booking) bool {
-			return b.Namespace == p.consumes.namespace && b.Key == state.BookingKey(p.consumes.name)
+		if !p.Counts() || !p.Bound || p.Terminating || slices.ContainsFunc(out.Labelled, func(b state.Booking) bool {
+			return b.Namespace == p.Consumes.Namespace && b.Key == state.BookingKey(p.Consumes.Name)
 		}) {
 			continue
 		}
-		out.Strangers = append(out.Strangers, p.running.Namespace+"/"+p.name)
+		out.Strangers = append(out.Strangers, p.Running.Namespace+"/"+p.Name)
 	}
 	slices.Sort(out.Strangers)
-}
-
-// isKept reports whether the node bears an annotation of cluster-autoscaler or Karpenter, not
-// put there by Muster, against scaling it down.
-func isKept(o *corev1.Node) bool {
-	_, ours := o.Annotations[v1alpha1.KeptAnnotation]
-	return o.Annotations[v1alpha1.ScaleDownDisabledAnnotation] == "true" && !ours ||
-		o.Annotations["karpenter.sh/do-not-disrupt"] == "true"
-}
-
-func isReady(o *corev1.Node) bool {
-	c := readyCondition(o)
-	return o.DeletionTimestamp == nil && c != nil && c.Status == corev1.ConditionTrue
-}
-
-// unreadySince is when the node's Ready condition was lost; zero while it is true.
-func unreadySince(o *corev1.Node) time.Time {
-	switch c := readyCondition(o); {
-	case c == nil:
-		return o.CreationTimestamp.Time
-	case c.Status == corev1.ConditionTrue:
-		return time.Time{}
-	default:
-		return c.LastTransitionTime.Time
-	}
-}
-
-// readySince is when the node's Ready condition became true; zero while it is not.
-func readySince(o *corev1.Node) time.Time {
-	if c := readyCondition(o); c != nil && c.Status == corev1.ConditionTrue {
-		return c.LastTransitionTime.Time
-	}
-	return time.Time{}
-}
-
-func readyCondition(o *corev1.Node) *corev1.NodeCondition {
-	i := slices.IndexFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-	if i < 0 {
-		return nil
-	}
-	return &o.Status.Conditions[i]
-}
-
-func cordonOf(o *corev1.Node) state.Cordon {
-	if !o.Spec.Unschedulable {
-		return state.Open
-	}
-	switch o.Annotations[v1alpha1.CordonedAnnotation] {
-	case v1alpha1.CordonJoining:
-		return state.Joining
-	case v1alpha1.CordonBooked:
-		return state.Held
-	case v1alpha1.CordonGivingBack:
-		return state.GivingBack
-	default:
-		return state.Foreign
-	}
 }

@@ -137,16 +137,3 @@ func (o *objects) priority(spec *corev1.PodSpec) int32 {
 	}
 	return 0
 }
-
-// refers reports whether pods of the spec depend on objects that this file looks up.
-func refers(spec *corev1.PodSpec) bool {
-	if spec.RuntimeClassName != nil || spec.PriorityClassName != "" {
-		return true
-	}
-	for i := range spec.Volumes {
-		if v := &spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			return true
-		}
-	}
-	return false
-}

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -66,18 +65,6 @@ func (ps *policies) labelsOf(namespace string) labels.Set {
 	return labels.Set{corev1.LabelMetadataName: namespace}
 }
 
-// selectorOf namespaces; one that cannot be read selects all, rather than none.
-func selectorOf(s *metav1.LabelSelector) labels.Selector {
-	if s == nil {
-		return labels.Everything()
-	}
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		return labels.Everything()
-	}
-	return selector
-}
-
 // limitsOf are the limits of all CapacityPolicies for a namespace, by their names.
 func (ps *policies) limitsOf(namespace string) []planner.Limit {
 	if limits, known := ps.limits[namespace]; known {
@@ -85,9 +72,9 @@ func (ps *policies) limitsOf(namespace string) []planner.Limit {
 	}
 	set := ps.labelsOf(namespace)
 	var out []planner.Limit
-	for _, name := range slices.Sorted(maps.Keys(ps.byName)) {
-		if limits := ps.byName[name].Spec.Limits; limits != nil && selectorOf(limits.NamespaceSelector).Matches(set) {
-			out = append(out, planner.LimitFrom(name, limits))
+	for _, p := range ps.sorted() {
+		if limits := p.Spec.Limits; limits != nil && planner.NamespacesOf(limits.NamespaceSelector).Matches(set) {
+			out = append(out, planner.LimitFrom(p.Name, limits))
 		}
 	}
 	ps.limits[namespace] = out
@@ -103,7 +90,7 @@ func (ps *policies) policyOf(namespace, name string) (policy *v1alpha1.CapacityP
 		return &v1alpha1.CapacityPolicy{}, ""
 	case named == nil:
 		return &v1alpha1.CapacityPolicy{}, fmt.Sprintf("parameter capacityPolicy is %q: that CapacityPolicy does not exist; create it", name)
-	case !selectorOf(named.Spec.NamespaceSelector).Matches(ps.labelsOf(namespace)):
+	case !planner.NamespacesOf(named.Spec.NamespaceSelector).Matches(ps.labelsOf(namespace)):
 		return &v1alpha1.CapacityPolicy{}, fmt.Sprintf("CapacityPolicy %s is not for namespace %s (spec.namespaceSelector): name another in "+
 			"parameter capacityPolicy, "+
 			"or ask an administrator to add the labels that it selects to the namespace", named.Name, namespace)
@@ -116,12 +103,21 @@ func (ps *policies) policyOf(namespace, name string) (policy *v1alpha1.CapacityP
 	return policy, ""
 }
 
-// withBudgets are the policies that have budgets, or tell of some, by name.
-func (ps *policies) withBudgets() (out []*v1alpha1.CapacityPolicy) {
-	for _, name := range slices.Sorted(maps.Keys(ps.byName)) {
-		if p := ps.byName[name]; len(p.Spec.Budgets) > 0 || len(p.Status.Budgets) > 0 {
-			out = append(out, p)
-		}
+// labels of all namespaces.
+func (ps *policies) labels() map[string]labels.Set {
+	out := make(map[string]labels.Set, len(ps.namespaces))
+	for name, n := range ps.namespaces {
+		out[name] = n.Labels
 	}
 	return out
+}
+
+// sorted are the policies by name.
+func (ps *policies) sorted() []*v1alpha1.CapacityPolicy {
+	return slices.SortedFunc(maps.Values(ps.byName), func(a, b *v1alpha1.CapacityPolicy) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// withBudgets are the policies that have budgets, or tell of some, by name.
+func (ps *policies) withBudgets() []*v1alpha1.CapacityPolicy {
+	return slices.DeleteFunc(ps.sorted(), func(p *v1alpha1.CapacityPolicy) bool { return len(p.Spec.Budgets) == 0 && len(p.Status.Budgets) == 0 })
 }

@@ -370,7 +370,7 @@ func (w *events) pod() {
 // come has the pods of a gang bound to the nodes that its request has booked.
 func (w *events) come() {
 	r := w.anyRequest()
-	if r == nil || statusOf(r) != transaction.Provisioned {
+	if r == nil || transaction.StatusOf(r) != transaction.Provisioned {
 		return
 	}
 	pods := 0
@@ -433,12 +433,12 @@ func (w *events) request() {
 		w.serial++
 		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(fmt.Sprint(name, w.serial)),
 			CreationTimestamp: metav1.NewTime(noon.Add(-time.Minute))}}
-		r.Spec.ProvisioningClassName = pick(w, ClassCheckCapacity, ClassAtomicScaleUp, ClassAtomicScaleUp)
+		r.Spec.ProvisioningClassName = pick(w, transaction.ClassCheckCapacity, transaction.ClassAtomicScaleUp, transaction.ClassAtomicScaleUp)
 		for _, t := range []string{"t0", "t1"}[:1+w.random.IntN(2)] {
 			r.Spec.PodSets = append(r.Spec.PodSets, provreq.PodSet{PodTemplateRef: provreq.Reference{Name: t}, Count: int32(1 + w.random.IntN(3))})
 		}
 		if w.one(3) {
-			r.Spec.Parameters = map[string]provreq.Parameter{ParamPolicy: "p0"}
+			r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamPolicy: "p0"}
 		}
 		if w.one(2) {
 			r.Labels = map[string]string{state.QueueLabel: pick(w, "q0", "q1")}
@@ -548,7 +548,7 @@ func (w *events) machine() {
 	case !known && w.one(2):
 		for _, key := range slices.Sorted(maps.Keys(w.objects)) {
 			if r, ok := w.objects[key].(*provreq.ProvisioningRequest); ok && w.one(2) {
-				if a := attemptOf(r); a.Number > 0 {
+				if a := transaction.AttemptOf(r); a.Number > 0 {
 					c.Launch = state.Token(r.UID, a.Number)
 				}
 			}
@@ -803,6 +803,11 @@ func (w *events) rebuilt() *Model {
 	}
 	for uid, u := range w.underway {
 		m.Assume(uid, u.assumption())
+	}
+	for name, n := range w.model.nodes.byName {
+		if n.object != nil {
+			m.nodes.byName[name].lifted = n.lifted // no object tells of it
+		}
 	}
 	for name := range w.leaving {
 		m.SetLeaving(name, true)

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
@@ -19,14 +17,14 @@ import (
 // requests are the ProvisioningRequests, and where each is in its course.
 type requests struct {
 	byUID map[types.UID]*request
-	named map[consumerKey]types.UID
+	named map[state.ConsumerKey]types.UID
 	// keyed finds the requests of a booking key, of any namespace; using those that refer to a
 	// PodTemplate.
 	keyed index[string, types.UID]
 	using index[types.NamespacedName, types.UID]
 	// gone requests were not found when they were to be written. Until informers know, what
 	// they tell of them is old.
-	gone map[consumerKey]types.UID
+	gone map[state.ConsumerKey]types.UID
 	// assumed is what has been decided for requests and is being written.
 	assumed map[types.UID]Assumption
 
@@ -53,14 +51,6 @@ const (
 	upcoming
 )
 
-// consumerKey is a request as pods name it, or its booking key.
-type consumerKey struct{ namespace, name string }
-
-// keyOf is the booking key of a request.
-func keyOf(k consumerKey) consumerKey {
-	return consumerKey{k.namespace, state.BookingKey(k.name)}
-}
-
 // request is a request with what has been read of it.
 type request struct {
 	object  *provreq.ProvisioningRequest
@@ -80,7 +70,7 @@ type course struct {
 	exists bool
 	status transaction.Status
 	tenant state.Tenant
-	// held and consumed: see isHeld and isConsumed.
+	// held and consumed: see transaction.IsHeld and transaction.IsConsumed.
 	held, consumed bool
 	// provisioned is since when the gang's pods may come; zero where they may not.
 	provisioned time.Time
@@ -95,9 +85,9 @@ type course struct {
 
 func newRequests() requests {
 	return requests{
-		byUID: map[types.UID]*request{}, named: map[consumerKey]types.UID{},
+		byUID: map[types.UID]*request{}, named: map[state.ConsumerKey]types.UID{},
 		keyed: index[string, types.UID]{}, using: index[types.NamespacedName, types.UID]{},
-		gone: map[consumerKey]types.UID{}, assumed: map[types.UID]Assumption{},
+		gone: map[state.ConsumerKey]types.UID{}, assumed: map[types.UID]Assumption{},
 		courses: map[types.UID]course{}, phases: index[phase, types.UID]{},
 	}
 }
@@ -107,7 +97,9 @@ func (e *request) tenant() state.Tenant {
 	return state.Tenant{Namespace: e.object.Namespace, Queue: e.object.Labels[state.QueueLabel]}
 }
 
-func (e *request) key() consumerKey { return consumerKey{e.object.Namespace, e.object.Name} }
+func (e *request) key() state.ConsumerKey {
+	return state.ConsumerKey{Namespace: e.object.Namespace, Name: e.object.Name}
+}
 
 // live reports whether the request of that UID is there and not over.
 func (rs *requests) live(uid types.UID) bool {
@@ -121,14 +113,14 @@ func (rs *requests) set(r *provreq.ProvisioningRequest, now time.Time) effect {
 	if old != nil && !newer(r, old.object) {
 		return unchanged
 	}
-	e := &request{object: r, status: statusOf(r), attempt: attemptOf(r), seen: now}
+	e := &request{object: r, status: transaction.StatusOf(r), attempt: transaction.AttemptOf(r), seen: now}
 	if old != nil {
 		e.seen = old.seen
 	}
 	rs.byUID[r.UID] = e
 	rs.named[e.key()] = r.UID
 	rs.keyed.add(state.BookingKey(r.Name), r.UID)
-	for _, name := range templatesOf(r) {
+	for _, name := range transaction.TemplatesOf(r) {
 		rs.using.add(name, r.UID)
 	}
 	return changed
@@ -144,7 +136,7 @@ func (rs *requests) remove(uid types.UID) effect {
 		delete(rs.named, e.key())
 	}
 	rs.keyed.remove(state.BookingKey(e.object.Name), uid)
-	for _, name := range templatesOf(e.object) {
+	for _, name := range transaction.TemplatesOf(e.object) {
 		rs.using.remove(name, uid)
 	}
 	return changed
@@ -192,8 +184,8 @@ func (rs *requests) courseOf(uid types.UID) (c course) {
 		return c
 	}
 	c = course{
-		exists: true, status: e.status, tenant: e.tenant(), held: isHeld(e.object), consumed: isConsumed(e.object),
-		provisioned: provisionedAt(e.object), attempt: rs.attempt(e),
+		exists: true, status: e.status, tenant: e.tenant(), held: transaction.IsHeld(e.object), consumed: transaction.IsConsumed(e.object),
+		provisioned: transaction.ProvisionedAt(e.object), attempt: rs.attempt(e),
 		short: e.status == transaction.Provisioned && !transaction.IsWhole(e.object),
 	}
 	if c.flight = c.attempt; c.attempt.Phase == transaction.Done && c.attempt.Number == e.attempt.Number {
@@ -261,59 +253,4 @@ func (rs *requests) keyTaken(r *transaction.Request) string {
 		}
 	}
 	return taken
-}
-
-func templatesOf(r *provreq.ProvisioningRequest) []types.NamespacedName {
-	out := make([]types.NamespacedName, len(r.Spec.PodSets))
-	for i, ps := range r.Spec.PodSets {
-		out[i] = types.NamespacedName{Namespace: r.Namespace, Name: ps.PodTemplateRef.Name}
-	}
-	return out
-}
-
-// isHeld reports whether the request belongs to a Workload: its queue lets no pod be
-// created before the capacity is there. An owner that only claims so lets its own gang
-// begin in part.
-func isHeld(r *provreq.ProvisioningRequest) bool {
-	owner := metav1.GetControllerOf(r)
-	return owner != nil && owner.Kind == "Workload"
-}
-
-// isConsumed reports whether all pods of a request have come, and have not been told since
-// to stop.
-func isConsumed(r *provreq.ProvisioningRequest) bool {
-	c := meta.FindStatusCondition(r.Status.Conditions, provreq.BookingExpired)
-	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == transaction.ReasonBookingConsumed &&
-		!meta.IsStatusConditionTrue(r.Status.Conditions, provreq.CapacityRevoked)
-}
-
-// provisionedAt is since when the pods of a request may come; zero where they may not.
-func provisionedAt(r *provreq.ProvisioningRequest) time.Time {
-	c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned)
-	if c == nil || c.Status != metav1.ConditionTrue {
-		return time.Time{}
-	}
-	return c.LastTransitionTime.Time
-}
-
-func statusOf(r *provreq.ProvisioningRequest) transaction.Status {
-	is := func(t string) bool { return meta.IsStatusConditionTrue(r.Status.Conditions, t) }
-	switch {
-	case is(provreq.Failed), is(provreq.BookingExpired), is(provreq.CapacityRevoked):
-		return transaction.Over
-	case is(provreq.Provisioned):
-		return transaction.Provisioned
-	default:
-		return transaction.Pending
-	}
-}
-
-// attemptOf reads the attempt on record. A record that was edited and cannot be read counts
-// as none: its machines are orphans then, and go.
-func attemptOf(r *provreq.ProvisioningRequest) transaction.Attempt {
-	a, err := transaction.DecodeAttempt(string(r.Status.ProvisioningClassDetails[transaction.AttemptDetail]))
-	if err != nil {
-		return transaction.Attempt{Phase: transaction.Done}
-	}
-	return a
 }

@@ -23,18 +23,18 @@ func TestAnInstanceServesWhatIsMeantForIt(t *testing.T) {
 		class, asksFor, instance string
 		want                     bool
 	}{
-		{ClassAtomicScaleUp, "", "", true},
-		{ClassAtomicScaleUp, "", "blue", true},
-		{ClassAtomicScaleUp, "blue", "blue", true},
-		{ClassAtomicScaleUp, "green", "blue", false},
-		{ClassAtomicScaleUp, "blue", "", false},
-		{ClassCheckCapacity, "", "blue", false},
-		{ClassCheckCapacity, "blue", "blue", false},
+		{transaction.ClassAtomicScaleUp, "", "", true},
+		{transaction.ClassAtomicScaleUp, "", "blue", true},
+		{transaction.ClassAtomicScaleUp, "blue", "blue", true},
+		{transaction.ClassAtomicScaleUp, "green", "blue", false},
+		{transaction.ClassAtomicScaleUp, "blue", "", false},
+		{transaction.ClassCheckCapacity, "", "blue", false},
+		{transaction.ClassCheckCapacity, "blue", "blue", false},
 	} {
 		r := &provreq.ProvisioningRequest{}
 		r.Spec.ProvisioningClassName = tc.class
-		r.Spec.Parameters = map[string]provreq.Parameter{ParamProcessor: provreq.Parameter(tc.asksFor)}
-		if got := (Instance{Classes: Classes{ClassAtomicScaleUp}, Name: tc.instance}).Serves(r); got != tc.want {
+		r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamProcessor: provreq.Parameter(tc.asksFor)}
+		if got := (transaction.Instance{Classes: transaction.Classes{transaction.ClassAtomicScaleUp}, Name: tc.instance}).Serves(r); got != tc.want {
 			t.Errorf("instance %q serves a request of class %s for %q: %t", tc.instance, tc.class, tc.asksFor, got)
 		}
 	}
@@ -46,7 +46,7 @@ func TestRequestsThatLeave(t *testing.T) {
 	for name, leave := range map[string]func(*provreq.ProvisioningRequest){
 		"being deleted": func(r *provreq.ProvisioningRequest) { r.DeletionTimestamp = new(metav1.NewTime(noon)) },
 		"handed over": func(r *provreq.ProvisioningRequest) {
-			r.Spec.Parameters = map[string]provreq.Parameter{ParamProcessor: "another"}
+			r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamProcessor: "another"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,10 +79,10 @@ func TestParametersComeBeforeThePolicy(t *testing.T) {
 		invalid    string
 	}{
 		{"nothing said", nil, 10 * time.Minute, false, ""},
-		{"the policy", map[string]provreq.Parameter{ParamPolicy: "p"}, time.Minute, true, ""},
-		{"a parameter", map[string]provreq.Parameter{ParamPolicy: "p", v1alpha1.ParamBookingTimeout: "20s"}, 20 * time.Second, true, ""},
+		{"the policy", map[string]provreq.Parameter{transaction.ParamPolicy: "p"}, time.Minute, true, ""},
+		{"a parameter", map[string]provreq.Parameter{transaction.ParamPolicy: "p", v1alpha1.ParamBookingTimeout: "20s"}, 20 * time.Second, true, ""},
 		{"a parameter alone", map[string]provreq.Parameter{v1alpha1.ParamOnMachineLoss: "Revoke"}, 10 * time.Minute, true, ""},
-		{"a parameter beside a policy that is gone", map[string]provreq.Parameter{ParamPolicy: "gone", v1alpha1.ParamOnMachineLoss: "Revoke"}, 10 * time.Minute, true, ""},
+		{"a parameter beside a policy that is gone", map[string]provreq.Parameter{transaction.ParamPolicy: "gone", v1alpha1.ParamOnMachineLoss: "Revoke"}, 10 * time.Minute, true, ""},
 		{"no duration", map[string]provreq.Parameter{v1alpha1.ParamBookingTimeout: "600"}, 10 * time.Minute, false, `parameter bookingTimeout is "600": give a duration`},
 		{"no time at all", map[string]provreq.Parameter{v1alpha1.ParamBookingTimeout: "-1m"}, 10 * time.Minute, false, "greater than 0"},
 		{"no such capacity type", map[string]provreq.Parameter{v1alpha1.ParamCapacityTypes: "spot"}, 10 * time.Minute, false, `parameter capacityTypes is "spot": give some of Reserved, Spot and OnDemand, each once, with commas between`},
@@ -115,10 +115,10 @@ func TestRequestsOnlyTightenTheirPolicy(t *testing.T) {
 	}{
 		"nothing said has the default":   {nil, "", 5 * time.Minute, 20e6},
 		"longer than the default":        {map[string]provreq.Parameter{v1alpha1.ParamBookingTimeout: "87600h"}, `parameter bookingTimeout is "87600h": CapacityPolicy default lets it be 5m0s at most`, 5 * time.Minute, 20e6},
-		"as long as another policy lets": {map[string]provreq.Parameter{ParamPolicy: "patient", v1alpha1.ParamBookingTimeout: "2h"}, "", 2 * time.Hour, -1},
-		"longer than that":               {map[string]provreq.Parameter{ParamPolicy: "patient", v1alpha1.ParamBookingTimeout: "3h"}, "CapacityPolicy patient lets it be 2h0m0s at most", time.Hour, -1},
-		"a policy of other namespaces":   {map[string]provreq.Parameter{ParamPolicy: "theirs"}, "CapacityPolicy theirs is not for namespace ns (spec.namespaceSelector)", 10 * time.Minute, -1},
-		"a market though it would wait":  {map[string]provreq.Parameter{ParamPolicy: "patient", v1alpha1.ParamCapacityTypes: "OnDemand"}, "", time.Hour, -1},
+		"as long as another policy lets": {map[string]provreq.Parameter{transaction.ParamPolicy: "patient", v1alpha1.ParamBookingTimeout: "2h"}, "", 2 * time.Hour, -1},
+		"longer than that":               {map[string]provreq.Parameter{transaction.ParamPolicy: "patient", v1alpha1.ParamBookingTimeout: "3h"}, "CapacityPolicy patient lets it be 2h0m0s at most", time.Hour, -1},
+		"a policy of other namespaces":   {map[string]provreq.Parameter{transaction.ParamPolicy: "theirs"}, "CapacityPolicy theirs is not for namespace ns (spec.namespaceSelector)", 10 * time.Minute, -1},
+		"a market though it would wait":  {map[string]provreq.Parameter{transaction.ParamPolicy: "patient", v1alpha1.ParamCapacityTypes: "OnDemand"}, "", time.Hour, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, v := newModel()
@@ -155,7 +155,7 @@ func TestAPolicyReachesGangsThatRun(t *testing.T) {
 			Spec: v1alpha1.CapacityPolicySpec{OnMachineLoss: on}})
 	}
 	r := v.request("gang", provreq.Provisioned, provreq.BookingExpired)
-	r.Spec.Parameters = map[string]provreq.Parameter{ParamPolicy: "p"}
+	r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamPolicy: "p"}
 	m.Set(r)
 	for _, on := range []v1alpha1.LossReaction{v1alpha1.LossEvent, v1alpha1.LossRevoke, v1alpha1.LossEvent} {
 		policy(on)
@@ -249,7 +249,7 @@ func TestViewsHaveTheMachinesOfReplacements(t *testing.T) {
 }
 
 // A node of a launch is the request's from the machine's beginning until it is
-// booked: nobody else may book it, nor give it back.
+// booked: no other request may book it, and scale-down may not delete it.
 func TestMachinesAreHeldUntilTheyAreOpened(t *testing.T) {
 	m, v := newModel()
 	launched := func(n *corev1.Node) {
@@ -319,7 +319,7 @@ func TestLostNodesAreToldOnce(t *testing.T) {
 		}, 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m, v := New(testingclock.NewFakePassiveClock(noon), KnownClasses), new(version)
+			m, v := New(testingclock.NewFakePassiveClock(noon), transaction.KnownClasses), new(version)
 			m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 			m.SetMachine(cloudprovider.Machine{Name: "a", Group: "gpu", ProviderID: "id-n", State: cloudprovider.Running})
 			m.Set(v.request("gang", tc.conditions...))

@@ -72,7 +72,7 @@ func (s sharers) next(t *testing.T) (shares bool) {
 }
 
 // TestWhatIsLeftOfAMachineOnItsWay can be counted on from when its launch is decided until
-// somebody has booked it, without a gap.
+// it is booked, without a gap.
 func TestWhatIsLeftOfAMachineOnItsWay(t *testing.T) {
 	s := newSharers()
 	node := func(changes ...func(*corev1.Node)) {
@@ -128,9 +128,9 @@ func TestWhatIsLeftOfAMachineOnItsWay(t *testing.T) {
 	}
 }
 
-// TestThoseWhoShareAreWoken: their room may come with anybody's pods, or go with anybody's
-// machine. Those who launch have their own machines to tell them.
-func TestThoseWhoShareAreWoken(t *testing.T) {
+// TestGangsThatShareAreWoken: their room may come with any gang's pods, or go with any
+// gang's machine. A gang that launches is woken by its own machines.
+func TestGangsThatShareAreWoken(t *testing.T) {
 	s := newSharers()
 	s.gang("launches", attempt(transaction.Launching, 0, 1, 0))
 	s.gang("shares", attempt(transaction.Launching, time.Second, 0, 1))

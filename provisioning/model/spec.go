@@ -1,9 +1,6 @@
 package model
 
 import (
-	"cmp"
-	"errors"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,23 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
-	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
-
-// Parameters of requests that Muster reads, beside those that come before a
-// CapacityPolicy.
-const (
-	ParamValidUntil = "ValidUntilSeconds"
-	ParamNoRetry    = "noRetry"
-	ParamPolicy     = "capacityPolicy"
-	ParamProcessor  = "processorInstance"
-)
-
-// defaultValidFor is how long a request waits for capacity by default.
-const defaultValidFor = 7 * 24 * time.Hour
 
 // Entry is a request with its API object. It is shared and must not be changed.
 type Entry struct {
@@ -50,7 +35,7 @@ func newSpecs(o *objects, p *policies) specs {
 func (s *specs) read(e *request) (out *transaction.Request, labels []string) {
 	r := e.object
 	class := state.AtomicScaleUp
-	if c := r.Spec.ProvisioningClassName; c == classCheckCapacityStock || c == ClassCheckCapacity {
+	if c := r.Spec.ProvisioningClassName; c == transaction.ClassCheckCapacityStock || c == transaction.ClassCheckCapacity {
 		class = state.CheckCapacity
 	}
 	out = &transaction.Request{
@@ -59,8 +44,7 @@ func (s *specs) read(e *request) (out *transaction.Request, labels []string) {
 		Name:      r.Name,
 		Created:   r.CreationTimestamp.Time,
 		Seen:      e.seen,
-		ValidFor:  defaultValidFor,
-		PodsHeld:  isHeld(r),
+		PodsHeld:  transaction.IsHeld(r),
 		Policy:    state.DefaultPolicy(class),
 		Attempt:   e.attempt,
 		Status:    e.status,
@@ -83,13 +67,14 @@ func (s *specs) read(e *request) (out *transaction.Request, labels []string) {
 			out.Missing = append(out.Missing, name)
 			continue
 		}
-		e.looksUp = e.looksUp || refers(&t.Template.Spec)
+		e.looksUp = e.looksUp || fit.Refers(&t.Template.Spec)
 		out.Priority = max(out.Priority, s.objects.priority(&t.Template.Spec))
 		set := state.NewPodSet(r.Namespace, name, int(ps.Count), &t.Template, s.objects.lookup())
 		labels = append(labels, set.Keys()...)
 		out.Gang.PodSets = append(out.Gang.PodSets, set)
 	}
-	s.readParameters(out, r.Spec.Parameters, class)
+	policy, lacking := s.policies.policyOf(r.Namespace, string(r.Spec.Parameters[transaction.ParamPolicy]))
+	out.Parameters(r.Spec.Parameters, class, policy, lacking)
 	if out.Policy.Topology != "" {
 		labels = append(labels, out.Policy.Topology)
 	}
@@ -97,42 +82,10 @@ func (s *specs) read(e *request) (out *transaction.Request, labels []string) {
 	return out, labels
 }
 
-func (s *specs) readParameters(e *transaction.Request, parameters map[string]provreq.Parameter, class state.Class) {
-	if v := string(parameters[ParamValidUntil]); v != "" {
-		seconds, err := strconv.ParseInt(v, 10, 32)
-		if err != nil || seconds <= 0 {
-			e.Invalid = `parameter ValidUntilSeconds is "` + v + `": give a whole number of seconds greater than 0`
-			return
-		}
-		e.ValidFor = time.Duration(seconds) * time.Second
-	}
-	switch v := string(parameters[ParamNoRetry]); v {
-	case "", "false":
-	case "true":
-		e.NoRetry = true
-	default:
-		e.Invalid = `parameter noRetry is "` + v + `": give true or false`
-		return
-	}
-	policy, lacking := s.policies.policyOf(e.Namespace, string(parameters[ParamPolicy]))
-	e.Lacking = lacking
-	spec, err := policy.Overridden(func(name string) string { return string(parameters[name]) })
-	var looser *v1alpha1.LooserError
-	switch {
-	case errors.As(err, &looser):
-		// An admin may still allow it.
-		e.Lacking = cmp.Or(e.Lacking, "parameter "+err.Error())
-	case err != nil:
-		e.Invalid = "parameter " + err.Error()
-		return
-	}
-	e.Policy = state.PolicyFrom(class, spec)
-}
-
 // runs is how long a request's gang runs at most; zero where that is not known.
 func (s *specs) runs(e *request) time.Duration {
 	gang := state.Gang{}
-	for _, name := range templatesOf(e.object) {
+	for _, name := range transaction.TemplatesOf(e.object) {
 		t := s.templates[name]
 		if t == nil {
 			return 0

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
@@ -34,7 +35,7 @@ func (m *Model) Delete(o metav1.Object) {
 		case *corev1.Node:
 			delete(m.nodes.gone, o.Name)
 		case *provreq.ProvisioningRequest:
-			delete(m.requests.gone, consumerKey{o.Namespace, o.Name})
+			delete(m.requests.gone, state.ConsumerKey{Namespace: o.Namespace, Name: o.Name})
 		}
 		return m.remove(o)
 	})
@@ -49,6 +50,9 @@ func (m *Model) Written(o metav1.Object) {
 			if m.nodes.object(o.Name) == nil {
 				return unchanged
 			}
+			e := m.set(o)
+			m.nodes.written(o.Name)
+			return e
 		case *provreq.ProvisioningRequest:
 			if m.requests.byUID[o.UID] == nil {
 				return unchanged
@@ -62,7 +66,7 @@ func (m *Model) Written(o metav1.Object) {
 				return unchanged
 			}
 			if m.policies.set(o) == changed {
-				m.budgets.written(o)
+				m.budgets.Written(o)
 			}
 			return unchanged
 		}
@@ -85,7 +89,7 @@ func (m *Model) Gone(o metav1.Object) {
 			if m.requests.byUID[o.UID] == nil {
 				return unchanged
 			}
-			m.requests.gone[consumerKey{o.Namespace, o.Name}] = o.UID
+			m.requests.gone[state.ConsumerKey{Namespace: o.Namespace, Name: o.Name}] = o.UID
 		}
 		return m.remove(o)
 	})
@@ -156,7 +160,7 @@ func (m *Model) remove(o metav1.Object) effect {
 		m.nodes.removePod(o.UID, now)
 		return changed
 	case *provreq.ProvisioningRequest:
-		m.consumers.ended[keyOf(consumerKey{o.Namespace, o.Name})] = now
+		m.consumers.ended[state.ConsumerKey{Namespace: o.Namespace, Name: o.Name}.Booking()] = now
 		delete(m.losses, o.UID)
 		return m.requests.remove(o.UID)
 	case *corev1.PodTemplate:
@@ -188,19 +192,19 @@ func (m *Model) setNode(o *corev1.Node, now time.Time) effect {
 
 func (m *Model) setPod(o *corev1.Pod, now time.Time) effect {
 	old := m.nodes.pods[o.UID]
-	if old != nil && !newer(o, old.version) {
+	if old != nil && !newer(o, old.Version) {
 		return unchanged
 	}
-	p := readPod(o)
+	p := state.ReadPod(o)
 	m.consumers.set(o.UID, old, p, now)
-	if name := m.nodes.setPod(o.UID, p, endOf(o), now); name != "" {
+	if name := m.nodes.setPod(o.UID, p, state.EndOf(o), now); name != "" {
 		m.mark(ref{kind: keptRoom, name: name})
 	}
 	return changed
 }
 
 func (m *Model) setRequest(o *provreq.ProvisioningRequest, now time.Time) effect {
-	key := consumerKey{o.Namespace, o.Name}
+	key := state.ConsumerKey{Namespace: o.Namespace, Name: o.Name}
 	if uid, gone := m.requests.gone[key]; gone && uid == o.UID {
 		return unchanged
 	}
@@ -249,7 +253,7 @@ func (m *Model) SetMachine(c cloudprovider.Machine) {
 // MachineTaken tells that a machine is being deleted, unless it is gone already.
 func (m *Model) MachineTaken(c cloudprovider.Machine) {
 	key := machineKey{c.Group, c.Name}
-	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.taken(key, m.listed(key)) })
+	m.change(ref{machineObject, c.Group, c.Name}, func() effect { return m.machines.take(key, m.listed(key)) })
 }
 
 // listed reports whether the NodeGroup of a machine is there.

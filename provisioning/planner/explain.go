@@ -15,24 +15,29 @@ import (
 // explain says what stands between the gang and its room. over is the cheapest
 // option where only the price is too high; nil otherwise.
 func (q *query) explain(over *trial) []Reason {
+	out, launches := q.explainBackoffs()
 	if over != nil {
-		if unpriced := over.verdict().Unpriced; len(unpriced) > 0 {
-			return []Reason{{Code: CodePrice, Message: fmt.Sprintf("at most %s USD per hour are allowed and the price of %s: "+
-				"set spec.pricePerHour of the NodeGroup, or wait until the cloud tells it",
-				text.USD(q.policy.MaxMicroUSDPerHour), SayUnpriced(unpriced))}}
-		}
-		return []Reason{{Code: CodePrice, Message: fmt.Sprintf(
-			"the cheapest option costs %s USD per hour and the CapacityPolicy allows %s: raise its spec.maxPricePerHour or request less",
-			text.USD(over.cost), text.USD(q.policy.MaxMicroUSDPerHour))}}
+		return append(out, q.explainPrice(over))
 	}
-	var out []Reason
 	if q.policy.Class == state.AtomicScaleUp {
 		for i := range q.Groups {
-			out = append(out, q.explainGroup(&q.Groups[i])...)
+			if g := &q.Groups[i]; launches[g.Name] == 0 {
+				out = append(out, q.explainGroup(g)...)
+			}
 		}
 		if len(q.Groups) == 0 {
 			out = append(out, Reason{Code: CodeMaxNodes, Message: "there is no NodeGroup to launch machines in: create one"})
 		}
+	}
+	for i := range q.Groups {
+		g, until := &q.Groups[i], q.Now.Add(q.runs)
+		if q.policy.Class == state.CheckCapacity && g.Machines > 0 && q.allowsGroup(g.Name) && q.ends(g.EndsAt, until) {
+			out = append(out, explainEnd(g, until, ""))
+		}
+	}
+	if q.starts > 0 {
+		out = append(out, Reason{Code: CodeEnds, Message: fmt.Sprintf("nodes whose machine ends before %s are left out: the gang begins once its "+
+			"new machines have joined, and may run until then", q.Now.Add(q.starts+q.runs).UTC().Format(time.RFC3339))})
 	}
 	out = append(out, q.explainApart()...)
 	out = append(out, q.explainNodes()...)
@@ -50,12 +55,56 @@ func (q *query) explain(over *trial) []Reason {
 	return out
 }
 
+// explainBackoffs names the groups but for whose backoffs the gang could be placed. launches are
+// the machines of each group that it needs then, beside existing nodes.
+func (q *query) explainBackoffs() (out []Reason, launches map[string]int) {
+	if q.ideal || q.policy.Class != state.AtomicScaleUp || q.BackoffEnds().IsZero() {
+		return nil, nil
+	}
+	later := *q
+	later.patient = true
+	best := later.search()
+	if best == nil || best.overPrice() {
+		return nil, nil
+	}
+	launches = map[string]int{}
+	for k, n := range best.launched {
+		if n > 0 {
+			g := best.offers[k].Group
+			launches[g.Name] = n
+			out = append(out, q.explainBackoff(g, n)...)
+		}
+	}
+	return out, launches
+}
+
+func (q *query) explainBackoff(g *Group, n int) []Reason {
+	until, why := q.blocked(g, n)
+	if until.IsZero() {
+		return nil
+	}
+	return []Reason{{Code: CodeBackoff, Group: g.Name, Until: until, Message: fmt.Sprintf(
+		"%s; next attempt at %s", why, until.UTC().Format(time.RFC3339))}}
+}
+
+// explainPrice says by how much the cheapest option costs too much.
+func (q *query) explainPrice(over *trial) Reason {
+	if unpriced := over.verdict().Unpriced; len(unpriced) > 0 {
+		return Reason{Code: CodePrice, Message: fmt.Sprintf("at most %s USD per hour are allowed and the price of %s: "+
+			"set spec.pricePerHour of the NodeGroup, or wait until the cloud tells it",
+			text.USD(q.policy.MaxMicroUSDPerHour), SayUnpriced(unpriced))}
+	}
+	return Reason{Code: CodePrice, Message: fmt.Sprintf(
+		"the cheapest option costs %s USD per hour and the CapacityPolicy allows %s: raise its spec.maxPricePerHour or request less",
+		text.USD(over.cost), text.USD(q.policy.MaxMicroUSDPerHour))}
+}
+
 // usefulness orders reasons for people: what passes by itself first, what never
 // had a chance last.
 func usefulness(c ReasonCode) int {
 	return slices.Index([]ReasonCode{
-		CodeBackoff, CodePrice, CodeApart, CodeSplit, CodeMaxNodes, CodeNoRoom,
-		CodeTooSmall, CodeMarket, CodeConstraint, CodeUnready, CodeUnsupported,
+		CodeBackoff, CodePrice, CodeApart, CodeSplit, CodeMaxNodes, CodeEnds, CodeNoRoom,
+		CodeUndeclared, CodeTooSmall, CodeMarket, CodeConstraint, CodeUnready, CodeUnsupported,
 	}, c)
 }
 
@@ -113,15 +162,20 @@ func (q *query) explainGroup(g *Group) []Reason {
 	if need == 0 {
 		return out
 	}
+	if until := q.launchedUntil(g); q.ends(g.EndsAt, until) {
+		return append(out, explainEnd(g, until, " if its machines take as long to join as they may (spec.joinTimeout)"))
+	}
 	if room := q.mayGrow(g); need > room {
-		out = append(out, Reason{Code: CodeMaxNodes, Group: g.Name, Message: fmt.Sprintf(
+		return append(out, Reason{Code: CodeMaxNodes, Group: g.Name, Message: fmt.Sprintf(
 			"%s needed, it %smay have %d (spec.maxNodes): %d short",
 			text.Machines(need), has(g.Machines), g.Max, need-room)})
-	} else if until, why := q.blocked(g, need); !until.IsZero() {
-		out = append(out, Reason{Code: CodeBackoff, Group: g.Name, Until: until, Message: fmt.Sprintf(
-			"%s; next attempt at %s", cmp.Or(why, "the last launch failed"), until.UTC().Format(time.RFC3339))})
 	}
-	return out
+	return append(out, q.explainBackoff(g, need)...)
+}
+
+func explainEnd(g *Group, until time.Time, unless string) Reason {
+	return Reason{Code: CodeEnds, Group: g.Name, Message: fmt.Sprintf("it ends at %s (spec.endsAt), and the gang may run until %s%s",
+		g.EndsAt.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339), unless)}
 }
 
 func has(n int) string {

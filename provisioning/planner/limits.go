@@ -1,6 +1,9 @@
 package planner
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
@@ -51,4 +54,17 @@ func LimitFrom(policy string, l *v1alpha1.CapacityLimits) Limit {
 		out.MicroUSDPerHour = nodegroups.MicroUSD(l.PricePerHour)
 	}
 	return out
+}
+
+// NamespacesOf reads which namespaces a CapacityPolicy is for. A selector that cannot be read
+// selects all, rather than none.
+func NamespacesOf(s *metav1.LabelSelector) labels.Selector {
+	if s == nil {
+		return labels.Everything()
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return labels.Everything()
+	}
+	return selector
 }

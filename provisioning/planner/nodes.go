@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/btree"
 	corev1 "k8s.io/api/core/v1"
@@ -103,13 +104,15 @@ type dims struct {
 }
 
 // kind is what a pod's constraints see of a node: labels that pods select on,
-// and taints.
+// and taints; and when its machine ends.
 type kind struct {
 	// text is equal for equal kinds only.
 	text   string
 	group  string
 	labels map[string]string
 	taints []corev1.Taint
+	// endsAt is when the cloud ends the machines by itself; zero for never.
+	endsAt time.Time
 }
 
 // class is a number of nodes that are the same to every plan that does not know
@@ -415,10 +418,13 @@ func (s *Nodes) kindOf(n *state.Node) *kind {
 		text.WriteByte('\t')
 		text.WriteString(t.Key + "=" + t.Value + ":" + string(t.Effect))
 	}
+	if at := n.EndsAt(); !at.IsZero() {
+		text.WriteString("\tends " + at.UTC().Format(time.RFC3339))
+	}
 	s.collectKinds()
 	k := s.kinds[text.String()]
 	if k == nil {
-		k = &kind{text: text.String(), group: n.Group, labels: map[string]string{}, taints: n.Taints}
+		k = &kind{text: text.String(), group: n.Group, labels: map[string]string{}, taints: n.Taints, endsAt: n.EndsAt()}
 		for _, key := range s.keys {
 			if v, ok := n.Labels[key]; ok {
 				k.labels[key] = v

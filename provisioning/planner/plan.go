@@ -3,6 +3,7 @@ package planner
 import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 // Plan says where a gang could run now, what to launch for it, or why not.
@@ -13,17 +14,20 @@ import (
 // region; so the order is total and the same input gives the same plan. Where the best
 // would pass a budget it is the best of those that cost no more than budgets allow.
 func Plan(s *Snapshot, gang state.Gang, policy state.Policy) Verdict {
-	return withinBudgets(s, &gang, policy, func(p state.Policy) Verdict { return Unbudgeted(s, gang, p) })
+	v := withinBudgets(s, &gang, policy, func(p state.Policy) Verdict { return Unbudgeted(s, gang, p) })
+	if v.Outcome == Wait && policy.Class == state.AtomicScaleUp {
+		v.Until = when.Earliest(v.Until, s.BackoffEnds())
+	}
+	return v
 }
 
-// Unbudgeted is the plan whatever budgets there are.
+// Unbudgeted is the plan whatever budgets there are, without when to plan again.
 func Unbudgeted(s *Snapshot, gang state.Gang, policy state.Policy) Verdict {
 	pods, refusal := s.read(&gang)
 	if refusal != nil {
 		return *refusal
 	}
-	q := newQuery(s, &gang, pods, policy, asItIs)
-	best := q.search()
+	q, best := newQuery(s, &gang, pods, policy, asItIs).inTime()
 	if shared, ok := q.sharing(best); ok {
 		return shared
 	}
@@ -36,11 +40,13 @@ func Unbudgeted(s *Snapshot, gang state.Gang, policy state.Policy) Verdict {
 	// Before there is any group nothing is hopeless: they may be about to come.
 	if len(s.Groups) > 0 {
 		if ideal := newQuery(s, &gang, pods, policy, bestOfDays); ideal.hopeless() {
+			if r, ok := ideal.undeclared(); ok {
+				return Verdict{Outcome: Wait, Reasons: append([]Reason{r}, q.explain(nil)...)}
+			}
 			return Verdict{Outcome: Never, Reasons: ideal.explain(ideal.search())}
 		}
 	}
-	reasons := q.explain(best)
-	return Verdict{Outcome: Wait, Reasons: reasons, Until: q.until(reasons)}
+	return Verdict{Outcome: Wait, Reasons: q.explain(best)}
 }
 
 // Place puts a gang on the given nodes alone, launching nothing: how a launch

@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 // query is one question to the planner: what the podSets ask for, and what there
@@ -20,8 +21,13 @@ type query struct {
 	gang   *state.Gang
 	policy state.Policy
 	pods   []*fit.Pod
-	// ideal asks about the best of days instead of now.
-	ideal bool
+	// ideal asks about the best of days instead of now; patient about now, but for backoffs.
+	ideal, patient bool
+	// runs is how long the gang runs at most; zero where that is not known. starts is how late it
+	// may begin, since it waits for machines that are launched; ending tells that some node may end
+	// while it runs.
+	runs, starts time.Duration
+	ending       bool
 
 	// dims are the resources that the gang asks for; vectors follow their order.
 	dims  []corev1.ResourceName
@@ -102,7 +108,7 @@ func (s podSets) has(i int) bool { return s&(1<<i) != 0 }
 // newQuery reads the snapshot for a gang. Nodes are looked at by class, except
 // for the few that the gang has to do with.
 func newQuery(s *Snapshot, gang *state.Gang, pods []*fit.Pod, policy state.Policy, ideal bool) *query {
-	q := &query{Snapshot: s, gang: gang, policy: policy, pods: pods, ideal: ideal}
+	q := &query{Snapshot: s, gang: gang, policy: policy, pods: pods, ideal: ideal, runs: gang.Runs()}
 	for _, p := range pods {
 		for _, name := range p.Requests.Names() {
 			if p.Requests[name] > 0 && !slices.Contains(q.dims, name) {
@@ -240,7 +246,7 @@ func (q *query) addNode(in func(string) *region, within []string, n *state.Node,
 		free, ok = n.Allocatable, true
 	}
 	name, inRegion := regionOf(within, n.Labels)
-	if !ok || !inRegion || !q.allowsGroup(n.Group) {
+	if !ok || !inRegion || !q.allowsGroup(n.Group) || !own && q.nodeEnds(n.Group, n.EndsAt()) {
 		return
 	}
 	src := source{node: n, group: n.Group, count: 1, room: q.vector(free), devices: devices(free), own: own}
@@ -267,7 +273,7 @@ func (q *query) addClasses(in func(string) *region, within []string, singles *si
 	kinds := make(map[*kind]judged, len(q.Groups))
 	judge := func(k *kind) (j judged) {
 		name, ok := regionOf(within, k.labels)
-		if !ok || !q.allowsGroup(k.group) || q.ideal && q.countsAsNew(k.group) {
+		if !ok || !q.allowsGroup(k.group) || q.nodeEnds(k.group, k.endsAt) || q.ideal && q.countsAsNew(k.group) {
 			return j
 		}
 		for i, p := range q.pods {
@@ -327,7 +333,7 @@ func (q *query) addOffers(in func(string) *region, within []string) {
 		g := &q.Groups[k]
 		rank, ok := q.market(g)
 		name, inRegion := regionOf(within, g.Labels)
-		if !ok || !inRegion {
+		if !ok || !inRegion || q.ends(g.EndsAt, q.launchedUntil(g)) {
 			continue
 		}
 		o := offer{Group: g, rank: rank, room: q.vector(q.usable(g))}
@@ -405,10 +411,31 @@ func (q *query) allowsGroup(name string) bool {
 	return ok
 }
 
+// ends reports whether a machine that ends at that time would end a gang that may run for that
+// long. On the best of days the end is put off.
+func (q *query) ends(at, until time.Time) bool {
+	return !q.ideal && q.runs > 0 && !at.IsZero() && at.Before(until)
+}
+
+// nodeEnds reports whether a node of the group would end the gang. What is the gang's own
+// already stays so, however late its pods come.
+func (q *query) nodeEnds(group string, at time.Time) bool {
+	if g := q.FindGroup(group); g != nil {
+		at = when.Earliest(at, g.EndsAt)
+	}
+	q.ending = q.ending || q.runs > 0 && !at.IsZero()
+	return q.ends(at, q.Now.Add(q.starts+q.runs))
+}
+
+// launchedUntil is how long the gang may run on machines of the group that are launched now.
+func (q *query) launchedUntil(g *Group) time.Time {
+	return q.Now.Add(g.QueueTimeout + g.JoinTimeout + q.runs)
+}
+
 // blocked says until when and why the group may not launch n machines; the time is
 // zero where it may.
 func (q *query) blocked(g *Group, n int) (until time.Time, why string) {
-	if q.ideal {
+	if q.ideal || q.patient {
 		return time.Time{}, ""
 	}
 	if until, why = g.BlockedUntil(n); until.After(q.Now) {

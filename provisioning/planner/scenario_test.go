@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/state"
@@ -82,13 +83,24 @@ func (w *world) number(key string, otherwise int) int {
 	return n
 }
 
+func (w *world) duration(key string) time.Duration {
+	d, err := time.ParseDuration(w.arg(key, "0s"))
+	if err != nil {
+		w.d.Fatalf(w.t, "%s: %v", key, err)
+	}
+	return d
+}
+
 // name is the first word of the command.
 func (w *world) name() string { return w.d.CmdArgs[0].Key }
 
-// amounts reads cpu=, memory= (Gi), gpu= and pods=.
+// amounts reads cpu=, memory= (Gi), gpu=, mig=, efa=, huge= and pods=.
 func (w *world) amounts() corev1.ResourceList {
 	list := corev1.ResourceList{}
-	for key, name := range map[string]corev1.ResourceName{"cpu": "cpu", "memory": "memory", "gpu": "nvidia.com/gpu", "pods": "pods"} {
+	for key, name := range map[string]corev1.ResourceName{
+		"cpu": "cpu", "memory": "memory", "gpu": "nvidia.com/gpu", "mig": "nvidia.com/mig-1g.10gb", "efa": "vpc.amazonaws.com/efa",
+		"huge": "hugepages-2Mi", "pods": "pods",
+	} {
 		if v := w.arg(key, ""); v != "" {
 			list[name] = resource.MustParse(v)
 		}
@@ -117,22 +129,31 @@ func (w *world) addGroup() {
 	if p := w.arg("price", "1"); p != "unknown" {
 		price = new(resource.MustParse(p))
 	}
+	var ends *metav1.Time
+	if left := w.duration("ends"); left > 0 {
+		ends = &metav1.Time{Time: noon.Add(left)}
+	}
 	ng := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: w.name()}}
 	ng.Spec = v1alpha1.NodeGroupSpec{
 		Zone:         w.arg("zone", "a"),
 		CapacityType: v1alpha1.CapacityType(w.arg("market", "OnDemand")),
 		PricePerHour: price,
 		MaxNodes:     int32(w.number("max", 100)),
+		EndsAt:       ends,
 		Template:     v1alpha1.NodeTemplate{Labels: w.labels(), Taints: w.taints(), Capacity: w.amounts()},
 	}
 	var status v1alpha1.NodeGroupStatus
-	if d := w.arg("backoff", ""); d != "" {
-		wait, err := time.ParseDuration(d)
-		if err != nil {
-			w.d.Fatalf(w.t, "backoff: %v", err)
-		}
+	if wait := w.duration("backoff"); wait > 0 {
 		status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: int32(w.number("at-least", 1)), Failures: 1,
 			Until: metav1.NewTime(noon.Add(wait)), Message: "7 of 8 machines were made: InsufficientInstanceCapacity (Stockout)"}}
+	}
+	if v := w.arg("chance", ""); v != "" { // the cloud's own, in parts per thousand
+		status.Advice = &v1alpha1.Advice{Machines: 1, Chance: int32(w.number("chance", 0)), At: metav1.NewTime(noon)}
+	}
+	if v := w.arg("shows", ""); v != "" { // MIG devices in place of GPUs
+		node := nodegroups.SeenNode{Allocatable: nodegroups.ResourcesFrom(nodegroups.Allocatable(ng.Spec.Template))}
+		node.Allocatable["nvidia.com/gpu"], node.Allocatable["nvidia.com/mig-1g.10gb"] = 0, int64(w.number("shows", 0))
+		status.Shape = nodegroups.LearnShape(nil, ng.Spec.Template, []nodegroups.SeenNode{node}, noon)
 	}
 	w.groups = append(w.groups, nodegroups.GroupFrom(ng, status, w.number("machines", 0)))
 	slices.SortFunc(w.groups, func(a, b nodegroups.Group) int { return cmp.Compare(a.Name, b.Name) })
@@ -155,6 +176,9 @@ func (w *world) addNode() {
 	n.Free = n.Allocatable.Clone()
 	if v := w.arg("used-gpu", ""); v != "" {
 		n.Free["nvidia.com/gpu"] -= int64(w.number("used-gpu", 0))
+	}
+	if left := w.duration("ends"); left > 0 {
+		n.Machine = &cloudprovider.Machine{EndsAt: noon.Add(left)}
 	}
 	if by := w.arg("booked-by", ""); by != "" {
 		n.Bookings = []state.Booking{{Key: by, UID: types.UID(by), Remaining: nodegroups.Resources{"nvidia.com/gpu": int64(w.number("booked-gpu", 0))}}}
@@ -179,6 +203,9 @@ func (w *world) template(args []datadriven.CmdArg) *corev1.PodTemplateSpec {
 	}
 	if l := inner.labels(); len(l) > 0 {
 		t.Spec.NodeSelector = l
+	}
+	if runs := inner.duration("runs"); runs > 0 {
+		t.Spec.ActiveDeadlineSeconds = new(int64(runs.Seconds()))
 	}
 	if inner.has("host-port") {
 		t.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}

@@ -1,8 +1,6 @@
 package planner
 
 import (
-	"time"
-
 	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/state"
 )
@@ -54,7 +52,7 @@ func (q *query) alone(i int) *query {
 
 // possible reports whether the gang could be placed within its price.
 func (q *query) possible() bool {
-	best := q.search()
+	_, best := q.inTime()
 	return best != nil && !best.overPrice()
 }
 
@@ -67,6 +65,20 @@ func (q *query) search() *trial {
 	return q.best(byPrice)
 }
 
+// inTime is the search for a gang that begins once all machines of the option have joined. Where
+// some have to be launched, nodes that could end before the gang are left out, and the question
+// is asked again.
+func (q *query) inTime() (*query, *trial) {
+	best := q.search()
+	for q.ending && best != nil && best.joinWithin() > q.starts {
+		later := *q
+		later.starts, later.regions = best.joinWithin(), nil
+		later.collect()
+		q, best = &later, later.search()
+	}
+	return q, best
+}
+
 func (q *query) best(pref preference) *trial {
 	var best *trial
 	for _, r := range q.regions {
@@ -76,14 +88,4 @@ func (q *query) best(pref preference) *trial {
 		}
 	}
 	return best
-}
-
-// until is when the first of the groups that hold the gang up may be tried again.
-func (q *query) until(reasons []Reason) (at time.Time) {
-	for _, r := range reasons {
-		if !r.Until.IsZero() && (at.IsZero() || r.Until.Before(at)) {
-			at = r.Until
-		}
-	}
-	return at
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/fit"
 	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/when"
 )
 
 // Snapshot is all that a plan sees. It is read-only: a plan works on copies.
@@ -52,17 +53,34 @@ func (s *Snapshot) FindGroup(name string) *Group {
 	return &s.Groups[i]
 }
 
+// BackoffEnds is when the first backoff ends that a group is in; zero where none is. Any may
+// let a gang begin that waits, also as the rest of what other groups and existing nodes have
+// room for, or as the cheaper way.
+func (s *Snapshot) BackoffEnds() (at time.Time) {
+	for i := range s.Groups {
+		for j := range s.Groups[i].Backoffs {
+			if until := s.Groups[i].Backoffs[j].Until.Time; until.After(s.Now) {
+				at = when.Earliest(at, until)
+			}
+		}
+	}
+	return at
+}
+
 // Group is a group with what pods of a gang can use of one of its new machines.
 type Group struct {
 	nodegroups.Group
 	// Usable is what nodes were seen to offer, less what DaemonSets will take;
-	// UsableAtBest the same of what the template promises.
+	// UsableAtBest the same of what the template promises, and of other devices that nodes offer.
 	Usable, UsableAtBest nodegroups.Resources
 }
 
 // NewGroup is the group where these DaemonSets run.
 func NewGroup(g nodegroups.Group, daemonSets []state.DaemonSet) Group {
 	out := Group{Group: g, Usable: g.Allocatable.Clone(), UsableAtBest: g.Promised.Clone()}
+	for name, v := range g.Allocatable {
+		out.UsableAtBest[name] = max(out.UsableAtBest[name], v)
+	}
 	for i := range daemonSets {
 		if d := &daemonSets[i]; d.RunsOn("", g.Labels, g.Taints) {
 			out.Usable.Sub(d.Requests, 1)

@@ -3,6 +3,7 @@ package planner
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -34,7 +35,7 @@ type preference int
 const (
 	// byMarket: the policy's order of capacity types, then price.
 	byMarket preference = iota
-	// byPrice: price alone.
+	// byPrice: price alone, without the chance of a launch, which changes by time.
 	byPrice
 )
 
@@ -64,6 +65,16 @@ func (t *trial) placeAll() bool {
 		}
 	}
 	return true
+}
+
+// joinWithin is how long the machines that are launched may take to join.
+func (t *trial) joinWithin() (d time.Duration) {
+	for k, n := range t.launched {
+		if n > 0 {
+			d = max(d, t.offers[k].QueueTimeout+t.offers[k].JoinTimeout)
+		}
+	}
+	return d
 }
 
 // placingOrder is the order in which podSets are placed: those that suit the
@@ -355,6 +366,9 @@ func (t *trial) price(k int) int64 {
 
 // expect is the price ÷ the chance that the offer gives n machines more.
 func (t *trial) expect(k int, cost int64, n int) int64 {
+	if t.pref == byPrice {
+		return cost
+	}
 	return nodegroups.ExpectedCost(cost, t.offers[k].Chance(t.launched[k]+n, t.Now))
 }
 
@@ -429,6 +443,9 @@ func (t *trial) ask(k, n int) {
 
 // expectAll is the price of all launches ÷ the chance that they all come.
 func (t *trial) expectAll() int64 {
+	if t.pref == byPrice {
+		return t.cost
+	}
 	cost := t.cost
 	for k, n := range t.launched {
 		if n > 0 {

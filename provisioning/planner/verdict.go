@@ -95,10 +95,14 @@ const (
 	CodeUnready ReasonCode = "Unready"
 	// CodeConstraint: a selector, an affinity or a taint rules the group out.
 	CodeConstraint ReasonCode = "Constraint"
+	// CodeUndeclared: no group declares a label or a resource that nodes may get later.
+	CodeUndeclared ReasonCode = "Undeclared"
 	// CodeTooSmall: one pod does not fit on a machine of the group.
 	CodeTooSmall ReasonCode = "TooSmall"
 	// CodeMaxNodes: the group may not grow so far.
 	CodeMaxNodes ReasonCode = "MaxNodes"
+	// CodeEnds: the cloud ends the group's machines before the gang's run could end.
+	CodeEnds ReasonCode = "Ends"
 	// CodeBackoff: the group failed lately and is left alone for a while.
 	CodeBackoff ReasonCode = "Backoff"
 	// CodePrice: the machines cost more than the policy allows.

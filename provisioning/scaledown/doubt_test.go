@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -16,6 +17,7 @@ func TestDoubt(t *testing.T) {
 	}{
 		{Doubt{Missing: 3, Of: 3}, false},
 		{Doubt{Missing: 2, Unready: 2, Of: 4}, true},
+		{Doubt{Missing: 1, Unready: 1, Stopped: 2, Of: 4}, true},
 		{Doubt{Missing: 10, Unready: 10, Of: 200}, false},
 		{Doubt{Missing: 10, Unready: 11, Of: 200}, true},
 		{Doubt{Missing: 21, Of: 200, Approved: 20}, true},
@@ -24,6 +26,44 @@ func TestDoubt(t *testing.T) {
 		if got := tc.doubt.Braked(); got != tc.want {
 			t.Errorf("%+v: braked is %t, want %t", tc.doubt, got, tc.want)
 		}
+	}
+}
+
+// Machines that their cloud has stopped are ended after a while, unless they are many that may be
+// started again.
+func TestStoppedMachines(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		machines      int
+		market        v1alpha1.CapacityType
+		failed        bool
+		approved      int
+		stoppedFor    time.Duration
+		going, braked int
+	}{
+		{name: "for maintenance", machines: 2, stoppedFor: 9 * time.Minute},
+		{name: "for good", machines: 2, stoppedFor: 10 * time.Minute, going: 2},
+		{name: "many, for good", machines: 4, stoppedFor: 10 * time.Minute, braked: 4},
+		{name: "many, by the word of a person", machines: 4, stoppedFor: 10 * time.Minute, approved: 4, going: 4},
+		{name: "many that have never had a node", machines: 4, failed: true, stoppedFor: 10 * time.Minute, going: 4},
+		{name: "many Spot machines, which are not started again", machines: 4, market: v1alpha1.Spot, stoppedFor: 10 * time.Minute, going: 4},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := fleet()
+			f.Groups[0].CapacityType, f.Groups[0].GiveBackAtOnce, f.Past.Halted = tc.market, tc.approved, map[string]time.Time{}
+			for i := range tc.machines {
+				name := fmt.Sprint("stopped", i)
+				f.Halted = append(f.Halted, Halted{Machine: machineOf(name, token)[0], HadNode: !tc.failed})
+				f.Past.Halted["gpu/"+name] = noon.Add(-tc.stoppedFor)
+			}
+			got := Plan(f)
+			if len(got.TakeBack) != tc.going || got.Doubts["gpu"].Stopped != tc.braked {
+				t.Errorf("%d machines go, and %d are in doubt, want %d and %d", len(got.TakeBack), got.Doubts["gpu"].Stopped, tc.going, tc.braked)
+			}
+			if due := noon.Add(haltedBound - tc.stoppedFor); due.After(noon) && !got.At.Equal(due) {
+				t.Errorf("the next look is at %s, want %s", got.At, due)
+			}
+		})
 	}
 }
 

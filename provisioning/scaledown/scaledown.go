@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
@@ -48,6 +49,9 @@ const (
 	// kubelet is a remedy that people use, and its pods run on.
 	unregisteredBound = 20 * time.Second
 	MissingBound      = 10 * time.Minute
+	// haltedBound is how long a machine that its cloud has stopped is kept: clouds stop machines
+	// to maintain their hardware, and start them again.
+	haltedBound = 10 * time.Minute
 	// strangerBound is how long a node that was born cordoned waits for a machine to
 	// be known that Muster has launched: lists of clouds are late. One that is none of
 	// Muster's is opened then.
@@ -60,7 +64,11 @@ const (
 	drainPause = 30 * time.Minute
 	// evictAgain is how soon a pod is evicted again that is still there.
 	evictAgain = 10 * time.Second
-	// roomAgain is how soon it is looked again whether strays fit elsewhere.
+	// remainsFor is how long the Node object of a machine that has ended is left to others, such
+	// as the cloud's own controller, once its kubelet is silent.
+	remainsFor = time.Minute
+	// roomAgain is how soon it is looked again whether strays fit elsewhere, unless a node joins
+	// before.
 	roomAgain = time.Minute
 )
 
@@ -77,6 +85,8 @@ type Fleet struct {
 	// Missing are those of them that have had a node, as far as is known, and that no
 	// attempt in flight waits for.
 	Missing []cloudprovider.Machine
+	// Halted machines of launches are stopped, by group and name.
+	Halted []Halted
 	// Undecided reports whether some request that waits for capacity is about to be
 	// decided.
 	Undecided bool
@@ -88,6 +98,13 @@ type Fleet struct {
 	Evictions map[types.UID]Eviction
 	// Past is what the last look left to remember.
 	Past Past
+}
+
+// Halted is a machine that its cloud has stopped and may start again.
+type Halted struct {
+	cloudprovider.Machine
+	// HadNode reports whether it has had a node, as far as is known.
+	HadNode bool
 }
 
 // Eviction is what came of asking for a pod's eviction.
@@ -104,8 +121,14 @@ type Past struct {
 	Leaving map[string]time.Time
 	// Spared nodes are not given back before their time.
 	Spared map[string]time.Time
+	// Cramped nodes run strays that had no room elsewhere: until that time, or until more nodes
+	// take pods than Schedulable, the number of those that did.
+	Cramped     map[string]time.Time
+	Schedulable int
 	// Unregistered is since when running machines have been without a node, by group/name.
 	Unregistered map[string]time.Time
+	// Halted is since when machines have been stopped, by group/name.
+	Halted map[string]time.Time
 	// Deferred is since when idle machines have been kept for requests that are about
 	// to be decided; zero if they are not.
 	Deferred time.Time
@@ -119,14 +142,21 @@ type Decision struct {
 	// Lift the cordon of these nodes, which bears Muster's mark and serves no request,
 	// and take the mark off those whose cordon others have lifted.
 	Lift []string
+	// Disown the cordon of these nodes: it bears Muster's mark, and others count on it.
+	Disown []string
+	// Noticed nodes will be interrupted soon, by word of their cloud's agents.
+	Noticed []*state.Node
 	// Cordon these nodes to give them back: they have been idle for too long.
 	Cordon []string
 	// Unlabel these nodes of these booking keys.
 	Unlabel []Label
 	// Evict these pods from machines that leave.
 	Evict []state.Stray
-	// TakeBack these machines: orphans, and those that are cordoned and still idle.
+	// TakeBack these machines: orphans, those that are cordoned and still idle, and those that have
+	// been stopped for long.
 	TakeBack []Return
+	// Delete these nodes: their machines were launched by Muster and have ended.
+	Delete []string
 	// HeldUp machines could not be given back; their nodes are among Lift.
 	HeldUp []HeldUp
 	// Doubts are those by group that keep machines from going until a person decides.
@@ -164,9 +194,10 @@ type HeldUp struct {
 // Plan says what to tidy up in the fleet: cordons and labels that serve no request
 // any more, machines that no attempt owns, machines that stand idle.
 func Plan(f Fleet) Decision {
-	t := scaleDown{Fleet: &f, doubts: InDoubt(f.Snapshot, f.Missing), missing: map[string]bool{}, spare: map[string]int{}, strained: map[string]bool{}}
+	t := scaleDown{Fleet: &f, doubts: newDoubts(&f), missing: map[string]bool{}, spare: map[string]int{}, strained: map[string]bool{}}
 	t.u.Doubts = map[string]Doubt{}
-	t.u.Past = Past{Leaving: map[string]time.Time{}, Spared: map[string]time.Time{}, Unregistered: map[string]time.Time{}}
+	t.u.Past = Past{Leaving: map[string]time.Time{}, Spared: map[string]time.Time{}, Cramped: map[string]time.Time{}, Unregistered: map[string]time.Time{},
+		Halted: map[string]time.Time{}}
 	for _, m := range f.Missing {
 		t.missing[m.Group+"/"+m.Name] = true
 	}
@@ -175,6 +206,9 @@ func Plan(f Fleet) Decision {
 	}
 	for _, m := range f.Unregistered {
 		t.unregistered(m)
+	}
+	for _, m := range f.Halted {
+		t.halted(m)
 	}
 	for group, d := range t.doubts {
 		if !d.At.IsZero() {
@@ -196,7 +230,7 @@ type scaleDown struct {
 	*Fleet
 	u Decision
 	// doubts are those about the machines of each group; missing has the Missing by group/name.
-	doubts  map[string]Doubt
+	doubts  doubts
 	missing map[string]bool
 	// spare is by how many machines each group is above its minimum once those that
 	// are leaving have left.
@@ -220,6 +254,13 @@ func (t *scaleDown) walk() (out []*state.Node) {
 		t.spare[t.Groups[i].Name] = -t.Groups[i].Min
 	}
 	for n := range t.Nodes.All() {
+		t.doubts.count(n, t.Now)
+		if n.Notice != "" && n.Ready {
+			t.u.Noticed = append(t.u.Noticed, n)
+		}
+		if n.Cordon == state.Open && n.Ready {
+			t.u.Past.Schedulable++
+		}
 		t.labels(n)
 		if t.adopt(n) {
 			continue // until it is marked, nothing else of it can be judged
@@ -275,8 +316,12 @@ func (t *scaleDown) adopt(n *state.Node) bool {
 
 func (t *scaleDown) node(n *state.Node) {
 	switch {
+	case n.Ended && n.Launch != "":
+		t.remains(n)
 	case n.Cordon == state.Open && n.Marked:
 		t.u.Lift = append(t.u.Lift, n.Name)
+	case n.Cordon == state.Foreign && n.Marked:
+		t.u.Disown = append(t.u.Disown, n.Name)
 	case n.Cordon == state.Foreign || len(n.Bookings) > 0 || n.InFlight:
 	case n.Cordon == state.Held:
 		t.u.Lift = append(t.u.Lift, n.Name)
@@ -287,6 +332,19 @@ func (t *scaleDown) node(n *state.Node) {
 	case n.Machine != nil && !n.Kept:
 		t.open(n)
 	}
+}
+
+// remains is a node whose machine has ended. In a cluster without a cloud-controller-manager
+// nothing else deletes it. A kubelet that is heard of says that the cloud's list is wrong.
+func (t *scaleDown) remains(n *state.Node) {
+	if n.UnreadySince.IsZero() {
+		return
+	}
+	if at := n.UnreadySince.Add(remainsFor); t.Now.Before(at) {
+		t.again(at)
+		return
+	}
+	t.u.Delete = append(t.u.Delete, n.Name)
 }
 
 // orphan is a young node whose attempt is over, or that others have launched
@@ -350,9 +408,10 @@ func (t *scaleDown) open(n *state.Node) {
 	if isInDoubt(n, t.Now) && t.doubts[n.Machine.Group].Braked() {
 		return
 	}
-	timeout := nodegroups.DefaultIdleTimeout
+	timeout, paid := nodegroups.DefaultIdleTimeout, false
 	if g := t.FindGroup(n.Machine.Group); g != nil {
-		timeout = g.IdleTimeout
+		// Nothing is saved by giving those back, unless their reservation is over: no more are launched then.
+		timeout, paid = g.IdleTimeout, g.CapacityType == v1alpha1.Reserved && g.Max > 0
 	} else if n.Machine.Launch == "" {
 		return
 	}
@@ -361,8 +420,13 @@ func (t *scaleDown) open(n *state.Node) {
 		t.again(spared)
 		return
 	}
+	if until := t.Past.Cramped[n.Name]; len(n.Strays) > 0 && t.Now.Before(until) && t.u.Past.Schedulable <= t.Past.Schedulable {
+		t.u.Past.Cramped[n.Name] = until
+		t.again(until)
+		return
+	}
 	var at time.Time
-	if n.Pods == len(n.Strays) {
+	if n.Pods == len(n.Strays) && !paid {
 		at = n.IdleSince.Add(max(timeout, onOffer))
 		for i := range n.Labelled {
 			if until := n.Labelled[i].KeptUntil; until.After(at) {
@@ -410,6 +474,25 @@ func (t *scaleDown) unregistered(m cloudprovider.Machine) {
 		}
 	}
 	t.u.TakeBack = append(t.u.TakeBack, Return{Machine: m})
+}
+
+// halted is a stopped machine: its disks are billed, and it counts towards the size of its cloud's
+// group.
+func (t *scaleDown) halted(m Halted) {
+	key := m.Group + "/" + m.Name
+	since, seen := t.Past.Halted[key]
+	if !seen {
+		since = t.Now
+	}
+	t.u.Past.Halted[key] = since
+	doubt := t.doubts[m.Group]
+	switch at := since.Add(haltedBound); {
+	case t.Now.Before(at):
+		t.again(at)
+	case t.mayBeStarted(m) && doubt.Braked():
+	default:
+		t.u.TakeBack = append(t.u.TakeBack, Return{Machine: m.Machine})
+	}
 }
 
 // drain evicts the strays of machines that are leaving, if they all have somewhere
@@ -493,7 +576,7 @@ func (t *scaleDown) retire() {
 			}
 			if !t.move(n) {
 				at := t.Now.Add(roomAgain)
-				t.u.Past.Spared[n.Name] = at
+				t.u.Past.Cramped[n.Name] = at
 				t.again(at)
 				continue
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
@@ -49,7 +50,7 @@ func (f Fleet) with(change func(*Fleet)) Fleet {
 	return f
 }
 
-// elsewhere adds a node of somebody else with room for so many pods.
+// elsewhere adds a node of no node group with room for so many pods.
 func (f *Fleet) elsewhere(pods int64) {
 	room := nodegroups.Resources{"cpu": 1000 * pods, "memory": 1 << 30, "pods": pods}
 	f.Nodes.Set(&state.Node{Name: "z-elsewhere", Ready: true, Allocatable: room, Free: room})
@@ -64,8 +65,9 @@ func (f *Fleet) of(name, group string) {
 	f.Nodes.Set(&n)
 }
 
-func (f *Fleet) withoutMachine(name string) {
-	n := *f.Nodes.Find(name)
+// loseMachine has the node a outlive its machine.
+func (f *Fleet) loseMachine() {
+	n := *f.Nodes.Find("a")
 	n.Machine = nil
 	f.Nodes.Set(&n)
 }
@@ -97,7 +99,7 @@ func TestTend(t *testing.T) {
 	spared := func(name string, d time.Duration) map[string]time.Time {
 		return map[string]time.Time{name: noon.Add(d)}
 	}
-	noRoom := Decision{At: noon.Add(roomAgain), Past: Past{Spared: spared("a", roomAgain)}}
+	noRoom := Decision{At: noon.Add(roomAgain), Past: Past{Cramped: spared("a", roomAgain)}}
 	stray := func(n state.Node) state.Node {
 		n.Pods, n.Strays = n.Pods+1, strays("web")
 		return n
@@ -108,6 +110,8 @@ func TestTend(t *testing.T) {
 	}
 
 	// What may be changed of a fleet.
+	reserved := func(f *Fleet) { f.Groups[0].CapacityType, f.Groups[0].Max = v1alpha1.Reserved, 8 }
+	wasReserved := func(f *Fleet) { f.Groups[0].CapacityType = v1alpha1.Reserved }
 	room := func(f *Fleet) { f.elsewhere(1) }
 	known := func(f *Fleet) { f.Requests[uid] = true }
 	inFlight := func(f *Fleet) { f.InFlight[token], f.Requests[uid] = true, true }
@@ -191,14 +195,14 @@ func TestTend(t *testing.T) {
 		{"nor beside strays of which one has no room elsewhere", fleet(state.Node{IdleSince: longAgo, Pods: 2, Strays: strays("web", "dns")}).with(room), noRoom},
 		{"nor where there is room only behind cordons", fleet(stray(idle), state.Node{Cordon: state.Foreign}, state.Node{Cordon: state.Held, Bookings: label}), noRoom},
 		{"nobody moves to a machine that may be the next to go", fleet(stray(idle), state.Node{IdleSince: noon}),
-			Decision{At: noon.Add(roomAgain), Past: Past{Spared: spared("a", roomAgain)}}},
+			Decision{At: noon.Add(roomAgain), Past: Past{Cramped: spared("a", roomAgain)}}},
 		{"not even to one that goes at the same moment", fleet(stray(idle)).with(func(f *Fleet) {
 			f.Groups = append(f.Groups, planner.Group{Group: nodegroups.Group{Name: "other", IdleTimeout: 10 * time.Minute}})
 			f.add("b", idle)
 			f.of("b", "other")
-		}), Decision{Cordon: []string{"b"}, At: noon.Add(roomAgain), Past: Past{Spared: spared("a", roomAgain)}}},
+		}), Decision{Cordon: []string{"b"}, At: noon.Add(roomAgain), Past: Past{Cramped: spared("a", roomAgain)}}},
 		{"one room is not given to the strays of two machines", fleet(stray(idle), state.Node{IdleSince: longAgo, Pods: 1, Strays: strays("dns")}).with(room),
-			Decision{Cordon: []string{"a"}, At: noon.Add(roomAgain), Past: Past{Spared: spared("b", roomAgain)}}},
+			Decision{Cordon: []string{"a"}, At: noon.Add(roomAgain), Past: Past{Cramped: spared("b", roomAgain)}}},
 		{"of two that may go the one goes that has no strays", fleet(stray(idle), state.Node{IdleSince: noon.Add(-11 * time.Minute)}).with(room).with(atLeastOne), toGo("b")},
 		{"an empty machine goes in place of one that is being drained", leaving(stray(idle)).with(atLeastOne).with(room).with(func(f *Fleet) { f.add("b", idle) }),
 			Decision{Lift: []string{"a"}, Cordon: []string{"b"}, At: noon.Add(drainBound - transaction.Settle)}},
@@ -225,6 +229,16 @@ func TestTend(t *testing.T) {
 		{"one that is terminating is not evicted again", leaving(state.Node{Pods: 1, Terminating: 1, Strays: []state.Stray{{Terminating: true}}}).with(room), at(drainBound - transaction.Settle)},
 		{"a machine that is held up is opened", cordoned(stray(idle), drainBound).with(room).with(refused(time.Second)),
 			Decision{Lift: []string{"a"}, HeldUp: []HeldUp{{Machine: machineOf("a", "")[0]}}, Past: Past{Spared: spared("a", drainPause)}}},
+		{"one that had no room for its strays is left alone for a while", fleet(stray(idle)).with(room).with(func(f *Fleet) {
+			f.Past.Cramped, f.Past.Schedulable = spared("a", time.Second), 2
+		}), Decision{At: noon.Add(time.Second), Past: Past{Cramped: spared("a", time.Second)}}},
+		{"until a node joins", fleet(stray(idle)).with(room).with(func(f *Fleet) {
+			f.Past.Cramped, f.Past.Schedulable = spared("a", time.Second), 1
+		}), toGo("a")},
+		{"a cordon of others that bears a mark is theirs", fleet(state.Node{Cordon: state.Foreign, Marked: true}), Decision{Disown: []string{"a"}}},
+		{"a reserved machine is paid for, also while it is idle", fleet(idle).with(reserved), Decision{}},
+		{"but not once its reservation is over", fleet(idle).with(wasReserved), toGo("a")},
+		{"but not kept where it is lost", fleet(lost).with(reserved), toGo("a")},
 		{"and left alone for a while", fleet(stray(idle)).with(room).with(func(f *Fleet) { f.Past.Spared = spared("a", time.Minute) }),
 			Decision{At: noon.Add(time.Minute), Past: Past{Spared: spared("a", time.Minute)}}},
 
@@ -237,13 +251,13 @@ func TestTend(t *testing.T) {
 		{"a lost machine goes though its group keeps idle ones for longer", fleet(state.Node{UnreadySince: lost.UnreadySince, IdleSince: noon.Add(-state.LostAfter)}).with(func(f *Fleet) { f.Groups[0].IdleTimeout = time.Hour }), toGo("a")},
 		{"nobody is evicted from a lost node", leaving(stray(lost)).with(room), at(drainBound - transaction.Settle)},
 
-		{"a node whose machine is gone goes by itself and is not opened meanwhile", leaving(idle).with(func(f *Fleet) { f.withoutMachine("a") }), Decision{}},
-		{"nor is a young one", fleet(state.Node{Cordon: state.Joining, Launch: token}).with(func(f *Fleet) { f.withoutMachine("a") }), Decision{}},
+		{"a node whose machine is gone goes by itself and is not opened meanwhile", leaving(idle).with(func(f *Fleet) { f.loseMachine() }), Decision{}},
+		{"nor is a young one", fleet(state.Node{Cordon: state.Joining, Launch: token}).with(func(f *Fleet) { f.loseMachine() }), Decision{}},
 
 		{"young machines of an attempt in flight are its own business", fleet(state.Node{Cordon: state.Joining, Launch: token, InFlight: true}).with(inFlight), Decision{}},
 		{"a node that was born cordoned may be somebody else's: that shows in a while", fleet(state.Node{Cordon: state.Joining, Created: noon}), at(strangerBound)},
 		{"and opens it", fleet(state.Node{Cordon: state.Joining, Created: noon.Add(-strangerBound)}), open},
-		{"also if no cloud knows its machine", fleet(state.Node{Cordon: state.Joining, Created: noon.Add(-strangerBound)}).with(func(f *Fleet) { f.withoutMachine("a") }), open},
+		{"also if no cloud knows its machine", fleet(state.Node{Cordon: state.Joining, Created: noon.Add(-strangerBound)}).with(func(f *Fleet) { f.loseMachine() }), open},
 		{"those of an attempt that is over are taken back", fleet(state.Node{Cordon: state.Joining, Launch: token}), gone(token)},
 		{"unless somebody runs there", fleet(state.Node{Cordon: state.Joining, Launch: token, Pods: 1}), open},
 		{"a machine that has never had a node and that no attempt waits for is taken back", unregistered(cloudprovider.Booting, token),
@@ -282,7 +296,7 @@ func TestTend(t *testing.T) {
 			got := Plan(tc.fleet)
 			got.Past.Leaving = nil // what it is for shows in the cases above
 			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(HeldUp{}, "Message"),
-				cmpopts.IgnoreFields(state.Stray{}, "Replica")); diff != "" {
+				cmpopts.IgnoreFields(state.Stray{}, "Replica"), cmpopts.IgnoreFields(Past{}, "Schedulable")); diff != "" {
 				t.Errorf("scale-down (-want +got):\n%s", diff)
 			}
 		})
@@ -291,6 +305,36 @@ func TestTend(t *testing.T) {
 
 // TestAMachineIsGivenBackStepByStep lets time pass, and the world do at once what
 // each look asks for.
+// TestNodesOfMachinesThatHaveEndedAreDeleted where nothing else does it.
+func TestNodesOfMachinesThatHaveEndedAreDeleted(t *testing.T) {
+	remains := state.Node{Launch: token, Ended: true, UnreadySince: noon.Add(-remainsFor)}
+	change := func(change func(*state.Node)) state.Node {
+		n := remains
+		change(&n)
+		return n
+	}
+	for _, tc := range []struct {
+		name string
+		node state.Node
+		want Decision
+	}{
+		{"after a minute of silence", remains, Decision{Delete: []string{"a"}}},
+		{"also if its pods are still there", change(func(n *state.Node) { n.Pods, n.Cordon = 3, state.GivingBack }), Decision{Delete: []string{"a"}}},
+		{"also one that a person has cordoned", change(func(n *state.Node) { n.Cordon = state.Foreign }), Decision{Delete: []string{"a"}}},
+		{"not sooner", change(func(n *state.Node) { n.UnreadySince = noon.Add(-20 * time.Second) }), Decision{At: noon.Add(40 * time.Second)}},
+		{"not while its kubelet is heard of", change(func(n *state.Node) { n.UnreadySince = time.Time{} }), Decision{}},
+		{"not one that Muster has not launched", change(func(n *state.Node) { n.Launch = "" }), Decision{}},
+		{"not one whose machine runs", change(func(n *state.Node) { n.Ended = false }), Decision{}},
+	} {
+		f := fleet(tc.node)
+		f.loseMachine()
+		got := Plan(f)
+		if diff := cmp.Diff(tc.want.Delete, got.Delete); diff != "" || !got.At.Equal(tc.want.At) {
+			t.Errorf("%s: looks again at %s, deletes (-want +got):\n%s", tc.name, got.At, diff)
+		}
+	}
+}
+
 func TestAMachineIsGivenBackStepByStep(t *testing.T) {
 	f := fleet(state.Node{IdleSince: noon, Pods: 1, Strays: strays("web")}).with(func(f *Fleet) { f.elsewhere(1) })
 	var story []string
@@ -339,10 +383,9 @@ func TestWhatHoldsAMachineUpIsNamed(t *testing.T) {
 	}
 }
 
-// TestScaleDownHolds makes random fleets and checks of every look that no machine goes
-// that is booked, that somebody else has cordoned, that runs a pod that must stay,
-// that an attempt in flight owns or that its group needs for its minimum; and that
-// the same look gives the same scale-down.
+// TestScaleDownHolds makes random fleets. No scale-down removes a machine that is booked,
+// that a human has cordoned, that runs a pod that must stay, that an attempt in flight
+// owns or that its group needs for its minimum. The same fleet gives the same scale-down.
 func TestScaleDownHolds(t *testing.T) {
 	const cases = 20_000
 	taken, cordoned, evicted := 0, 0, 0

@@ -24,7 +24,14 @@ type Node struct {
 	Taints     []corev1.Taint
 	// Ready for pods: the node's Ready condition is true, it is not being deleted and
 	// its machine has not ended.
-	Ready  bool
+	Ready bool
+	// Ended: the machine has ended for good, by word of its cloud. The Node object is what is
+	// left of it, until something deletes it.
+	Ended bool
+	// Notice is what the node tells of an interruption of its machine that is near, such as a
+	// reclaimed spot machine or the maintenance of its host; empty for none. It takes no new
+	// booking then.
+	Notice string
 	Cordon Cordon
 	// Marked reports whether the node bears the mark of a cordon of Muster's, also where
 	// others have lifted the cordon itself.
@@ -71,6 +78,9 @@ type Node struct {
 	// UnreadySince is when the node's Ready condition was lost; zero while it is
 	// true.
 	UnreadySince time.Time
+	// DevicesSince is when the node was last seen to offer fewer devices than before, or first
+	// seen at all.
+	DevicesSince time.Time
 	// IdleSince is when the last pod left that is no stray, or the node was first
 	// seen without one; zero while it has such pods.
 	IdleSince time.Time
@@ -139,7 +149,15 @@ func (d *DaemonSet) RunsOn(name string, labels map[string]string, taints []corev
 // OpenToAll reports whether any request may book room on the node, also one that has
 // nothing to do with it in particular.
 func (n *Node) OpenToAll() bool {
-	return n.Ready && (n.Cordon == Open || n.Cordon == Held) && !n.InFlight
+	return n.Ready && n.Notice == "" && (n.Cordon == Open || n.Cordon == Held) && !n.InFlight
+}
+
+// EndsAt is when the cloud ends the node's machine by itself; zero where it is not known to.
+func (n *Node) EndsAt() (at time.Time) {
+	if n.Machine != nil {
+		at = n.Machine.EndsAt
+	}
+	return at
 }
 
 // OffersMoreThan reports whether the node may serve a gang that it could not serve as
@@ -149,7 +167,7 @@ func (n *Node) OffersMoreThan(before *Node) bool {
 		return false
 	}
 	if before == nil || !before.OpenToAll() || len(before.Bookings) > 0 || len(before.Labelled) > len(n.Labelled) ||
-		len(before.Running) > len(n.Running) || !maps.Equal(before.Labels, n.Labels) || !slices.Equal(before.Taints, n.Taints) {
+		!before.EndsAt().Equal(n.EndsAt()) || len(before.Running) > len(n.Running) || !maps.Equal(before.Labels, n.Labels) || !slices.Equal(before.Taints, n.Taints) {
 		return true
 	}
 	_, _, more := before.Free.Short(n.Free)
@@ -173,7 +191,7 @@ func (n *Node) PromisesLessThan(before *Node) bool {
 // has room for one value of it only.
 func (n *Node) AvailableTo(g *Gang) (free nodegroups.Resources, ok bool) {
 	if !n.OpenToAll() {
-		if !IsLaunchOf(n, g) || !n.Ready || n.Cordon == GivingBack || n.Cordon == Foreign {
+		if !IsLaunchOf(n, g) || !n.Ready || n.Notice != "" || n.Cordon == GivingBack || n.Cordon == Foreign {
 			return nil, false
 		}
 	}
@@ -276,5 +294,14 @@ func (n *Node) Vacant(now time.Time) bool {
 
 // Lost reports whether the node has been unready for so long that it is not waited for.
 func (n *Node) Lost(now time.Time) bool {
-	return !n.UnreadySince.IsZero() && !now.Before(n.UnreadySince.Add(LostAfter))
+	at := n.LostAt()
+	return !at.IsZero() && !now.Before(at)
+}
+
+// LostAt is when the node is lost if it stays unready; zero where it is not unready.
+func (n *Node) LostAt() time.Time {
+	if n.UnreadySince.IsZero() {
+		return time.Time{}
+	}
+	return n.UnreadySince.Add(LostAfter)
 }

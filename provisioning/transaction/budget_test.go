@@ -83,7 +83,7 @@ func deadline(d time.Duration) func(*story) {
 	}
 }
 
-// bought nodes are machines that Muster has launched, for somebody whose gang is over.
+// bought nodes are machines that Muster has launched for a gang that is over.
 func bought(n *state.Node) {
 	n.Machine = &cloudprovider.Machine{Name: n.Name, Group: "gpu", Launch: "earlier-1", State: cloudprovider.Running}
 	n.Launch = "earlier-1"
@@ -196,8 +196,8 @@ func alsoPaidBy(other types.UID) func(*state.Node) {
 	}
 }
 
-// What a queue promises to one gang of a cycle the next one does not get, and what a
-// victim pays is free for him who comes in its place.
+// What one gang of a cycle is promised the next one does not get, and what a victim pays
+// is free for its preemptor.
 func TestBudgetsOfTrials(t *testing.T) {
 	s := newStory().with(inQueue("red")).with(budget(500, ofQueues("red"))).with(pays("ns", 5, from("red")))
 	gang, policy := s.request.Gang, s.request.Policy
@@ -232,7 +232,7 @@ func TestBudgetsAreKept(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 6))
 		limit := int64(50+r.IntN(2000)) * 1e6
 		reserved := time.Duration(1+r.IntN(6)) * time.Hour
-		loyal := r.IntN(2) == 0 // nobody runs for longer than is reserved for him
+		loyal := r.IntN(2) == 0 // no gang runs for longer than is reserved for it
 		type gang struct {
 			planner.Charge
 			ends time.Time

@@ -1,6 +1,7 @@
 package transaction
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -207,9 +208,13 @@ func newlyLost(r *Request, v View) (out []cloudprovider.Machine) {
 }
 
 // replace launches lost machines again: the others are worth waiting for. It is
-// given up where too many are lost, and where the group has had its time.
+// given up where too many are lost, where the group has had its time, and where others would end
+// as they did.
 func replace(r *Request, v View, lost []cloudprovider.Machine) Step {
 	m := lost[0]
+	if i := slices.IndexFunc(lost, func(m cloudprovider.Machine) bool { return m.Class != "" }); i >= 0 {
+		m = lost[i]
+	}
 	why := fmt.Sprintf("machine %s ended while starting: %s", m.Name, m.Reason)
 	total := len(lost) + len(r.Attempt.losses())
 	inTime := true
@@ -217,11 +222,11 @@ func replace(r *Request, v View, lost []cloudprovider.Machine) Step {
 		g := v.FindGroup(m.Group)
 		inTime = inTime && g != nil && v.Now.Before(r.Attempt.Started.Add(g.JoinTimeout))
 	}
-	if total > min(r.Attempt.machines(), mostLost) || !inTime {
+	if total > min(r.Attempt.machines(), mostLost) || !inTime || m.Class != "" {
 		if total > len(lost) {
 			why += fmt.Sprintf(", as %s did before", text.Machines(total-len(lost)))
 		}
-		return rollBack(r, v, failure(v, r.callOf(m.Launch, m.Group), v1alpha1.Lost, "%s", why))
+		return rollBack(r, v, failure(v, r.callOf(m.Launch, m.Group), cmp.Or(m.Class, v1alpha1.Lost), "%s", why))
 	}
 	a := r.Attempt
 	a.Replacements = append(slices.Clip(a.Replacements), Replacement{Started: v.Now})
@@ -377,8 +382,10 @@ func undo(r *Request, v View) (s Step, undone bool) {
 	if len(left) > 0 {
 		return Step{Do: TakeBack, Attempt: r.Attempt, TakeBack: left}, false
 	}
-	for range v.Nodes.LaunchedBy(r.Gang.Launch) {
-		return Step{Do: Rest, Attempt: r.Attempt}, false // its deletion will be seen
+	for n := range v.Nodes.LaunchedBy(r.Gang.Launch) {
+		if !n.Ended && !n.Lost(v.Now) {
+			return Step{Do: Rest, Attempt: r.Attempt, At: n.LostAt()}, false // its deletion, or its machine's end, will be seen
+		}
 	}
 	return Step{}, true
 }

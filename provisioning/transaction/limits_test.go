@@ -3,6 +3,7 @@ package transaction
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -36,6 +37,11 @@ func TestLimits(t *testing.T) {
 		s.view.Groups[0].CapacityType = v1alpha1.Reserved // more wanted, though it costs more
 		s.view.Groups = []planner.Group{g, s.view.Groups[0]}
 	}
+	other := func(s *story) {
+		g := s.view.Groups[0]
+		g.Name, g.Backoffs = "another", stockout(noon.Add(time.Minute))
+		s.view.Groups = []planner.Group{g, s.view.Groups[0]}
+	}
 	play(t, []expected{
 		{name: "a policy without limits is none", story: newStory().with(limit("p", func(*planner.Limit) {})).with(has(1000)), want: Begin},
 		{name: "up to the limit there is no need to wait", story: newStory().with(limit("p", machines(4))).with(has(2)), want: Begin},
@@ -53,6 +59,8 @@ func TestLimits(t *testing.T) {
 		{name: "all policies count, whichever the request names", story: newStory().with(limit("a", machines(100))).with(limit("b", machines(1))), want: Report, message: "CapacityPolicy b"},
 		{name: "over a limit of price there may be a cheaper way", story: newStory().with(cheap).with(limit("p", usd(10))), want: Begin, message: "2 machines of NodeGroup cheap"},
 		{name: "within it the more wanted one is taken", story: newStory().with(cheap).with(limit("p", usd(20))), want: Begin, message: "2 machines of NodeGroup gpu"},
+		{name: "once a backoff ends there may be another way", story: newStory().with(other).with(limit("p", machines(1))), want: Report,
+			check: wantAt(time.Minute)},
 		{name: "what is there costs nothing more", story: newStory().node("a").node("b").with(limit("p", machines(0))).with(has(2)), want: Book},
 		{name: "a replacement is limited, too", story: newStory().provisioned().node("a", booked).with(limit("p", machines(2))).with(has(2)).with(podsWaiting), want: Report, message: "1 too many"},
 	})

@@ -251,7 +251,7 @@ func (v *View) plan(r *Request, rest state.Gang) planner.Verdict {
 			return cheaper
 		}
 	}
-	return planner.Verdict{Outcome: planner.Wait, Reasons: over}
+	return planner.Verdict{Outcome: planner.Wait, Reasons: over, Until: v.BackoffEnds()}
 }
 
 // bookedNodes are those that the request has booked, by name.

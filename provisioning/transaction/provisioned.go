@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
@@ -17,6 +18,11 @@ import (
 // unreadyGrace is how long a booked node may be unready until its room counts as
 // lost: a kubelet that restarts is no reason to move a gang.
 const unreadyGrace = 30 * time.Second
+
+// devicesGrace is how long a booked node may offer fewer devices than are booked there, until
+// these count as lost: it offers none while its device plugin or its kubelet restarts, until
+// the plugin has registered again.
+const devicesGrace = 2 * time.Minute
 
 // nextProvisioned looks after a booking until its pods have come, or its time is
 // over. The request stays Provisioned in the meantime, whatever happens to its
@@ -76,8 +82,8 @@ func nextProvisioned(r *Request, v View) Step {
 }
 
 // ownNodes are those that the request has booked, or launched with success. Nodes
-// that are unready for a short while only are among them as if they were not; again
-// is when the first such while ends.
+// that are unready, or lack devices, for a short while only are among them as if they
+// did not; again is when the first such while ends.
 func ownNodes(r *Request, v View) (own *planner.Nodes, again time.Time) {
 	own = planner.NewNodes()
 	add := func(n *state.Node) {
@@ -86,6 +92,12 @@ func ownNodes(r *Request, v View) (own *planner.Nodes, again time.Time) {
 			patient := *n
 			patient.Ready = true
 			n = &patient
+		}
+		if grace := n.DevicesSince.Add(devicesGrace); v.Now.Before(grace) {
+			if back := withDevices(n, r, v); back != nil {
+				again = when.Earliest(again, grace)
+				n = back
+			}
 		}
 		own.Set(n)
 	}
@@ -98,6 +110,32 @@ func ownNodes(r *Request, v View) (own *planner.Nodes, again time.Time) {
 		}
 	}
 	return own, again
+}
+
+// withDevices is the node once it offers all devices that the request has booked there, or that
+// machines of its NodeGroup have; nil where it offers them now.
+func withDevices(n *state.Node, r *Request, v View) *state.Node {
+	var wanted nodegroups.Resources
+	if b := n.BookingOf(r.UID); b != nil {
+		wanted = b.Booked
+	} else if g := v.FindGroup(n.Group); g != nil {
+		wanted = g.Allocatable
+	}
+	var out *state.Node
+	for _, name := range wanted.Names() {
+		lacks := wanted[name] - n.Allocatable[name]
+		if !nodegroups.Extended(name) || lacks <= 0 {
+			continue
+		}
+		if out == nil {
+			patient := *n
+			patient.Allocatable, patient.Free = n.Allocatable.Clone(), n.Free.Clone()
+			out = &patient
+		}
+		out.Allocatable[name] += lacks
+		out.Free[name] += lacks
+	}
+	return out
 }
 
 // open lets the pods of the gang come to its nodes, and gives back what it has
@@ -175,13 +213,19 @@ func repair(r *Request, v View, own *planner.Nodes, rest state.Gang, until time.
 	plan := v.plan(r, rest)
 	switch plan.Outcome {
 	case planner.Fits, planner.Launch:
-		if s := rebook(r, v, plan); s.Do != Rest {
+		s := rebook(r, v, plan)
+		if plan.Outcome == planner.Launch {
+			s.Unbook = nil // what is lost may come back, until there is something in its place
+		}
+		if len(s.Book)+len(s.Unbook) > 0 {
 			s.Do = Repair
 			s.Condition = r.underway("Lost parts of the booking were replaced: %s changed for %s", text.Nodes(len(s.Book)), text.Pods(r.Pods))
 			return s
 		}
 		if plan.Outcome == planner.Launch {
-			return begin(r, v, plan)
+			s := begin(r, v, plan)
+			s.Unbook = nil
+			return s
 		}
 	case planner.Wait, planner.Never:
 		if v.Active == 0 && state.Lacks(&r.Gang, v.Objects, own.All()) {

@@ -200,7 +200,7 @@ const (
 // Conditions are those that the status will have after the step. A request that
 // fails at once was never accepted.
 func (s *Step) Conditions() (out []metav1.Condition) {
-	if s.Do != Fail {
+	if s.Do != Fail && s.Condition.Type != DryRun {
 		out = append(out, condition(provreq.Accepted, metav1.ConditionTrue, ReasonAccepted, "Muster serves this request"))
 	}
 	if s.Condition.Type != "" {

@@ -169,6 +169,14 @@ func sinceUnready(since time.Time) func(*state.Node) {
 	return func(n *state.Node) { n.Ready, n.UnreadySince = false, since }
 }
 
+// lacksDevices is a node that has offered no devices since then.
+func lacksDevices(since time.Time) func(*state.Node) {
+	return func(n *state.Node) {
+		n.Allocatable, n.Free, n.DevicesSince = whole.Clone(), whole.Clone(), since
+		n.Allocatable["nvidia.com/gpu"], n.Free["nvidia.com/gpu"] = 0, 0
+	}
+}
+
 func inGroup(group string) func(*state.Node) {
 	return func(n *state.Node) { n.Group, n.Labels = group, map[string]string{v1alpha1.NodeGroupLabel: group} }
 }
@@ -540,6 +548,8 @@ func TestMachinesLostWhileTheyLaunchAreReplaced(t *testing.T) {
 			}},
 		{name: "but no more than were asked for in the first place", story: launching().machines(running, terminated).lost("b", "x").machinesOf("uid-1r1", terminated, running), want: RollBack,
 			check: wantFailure(v1alpha1.Lost), message: "as 2 machines did before"},
+		{name: "nor where another machine would end for the same reason", story: launching().machines(running, terminated).
+			with(func(s *story) { s.view.Machines[1].Class = v1alpha1.Config }), want: RollBack, check: wantFailure(v1alpha1.Config), message: "BootFailed"},
 		{name: "nor once the group has had its time", story: launching().machines(running, terminated).at(10 * time.Minute), want: RollBack, check: wantFailure(v1alpha1.Lost)},
 		{name: "a rollback takes the replacements back, too", story: launching().machines(running, terminated).lost("b").machinesOf("uid-1r1", booting).
 			with(func(s *story) { s.request.Attempt.Phase = RollingBack }), want: TakeBack,
@@ -630,6 +640,12 @@ func TestBookingsAreRepaired(t *testing.T) {
 		{name: "a kubelet that restarts moves nobody", story: newStory().provisioned().node("a", booked).node("b", booked, sinceUnready(noon)).node("c").at(unreadyGrace / 2), want: Rest, check: wantAt(unreadyGrace)},
 		{name: "a node that stays unready is lost", story: newStory().provisioned().node("a", booked).node("b", booked, sinceUnready(noon)).node("c").at(unreadyGrace), want: Repair, check: wantNodes("open whole c, unbook b")},
 		{name: "a node whose machine has ended is lost at once", story: newStory().provisioned().node("a", booked).node("b", booked, sinceUnready(time.Time{})).node("c"), want: Repair, check: wantNodes("open whole c, unbook b")},
+
+		{name: "a device plugin that restarts moves no gang", story: newStory().provisioned().node("a", booked).node("b", booked, lacksDevices(noon)).node("c").at(devicesGrace / 2), want: Rest, check: wantAt(devicesGrace)},
+		{name: "nor before the machines that were launched are open", story: newStory().attempt(Done).provisioned().node("a", young).node("b", young, lacksDevices(noon)).at(devicesGrace / 2), want: Book, check: wantNodes("open whole a, open whole b")},
+		{name: "devices that stay away are lost", story: newStory().provisioned().node("a", booked).node("b", booked, lacksDevices(noon)).node("c").at(devicesGrace), want: Repair, check: wantNodes("open whole c, unbook b")},
+		{name: "what is booked stays so until what is launched in its place has joined", story: newStory().provisioned().node("a", booked).node("b", booked, lacksDevices(noon)).at(devicesGrace), want: Begin, check: wantNodes("")},
+		{name: "and is free then", story: newStory().with(second(Done)).provisioned().node("a", booked).node("b", booked, lacksDevices(noon)).node("c", fresh).at(devicesGrace), want: Book, check: wantNodes("open whole c, unbook b")},
 
 		{name: "room that others took is booked elsewhere", story: newStory().provisioned().node("a", booked).node("b", booked, taken).node("c"), want: Repair, check: wantNodes("open whole c, unbook b")},
 		{name: "where there is none it is waited for: they may go", story: newStory().provisioned().node("a", booked).node("b", booked, taken).with(dry), want: Report, message: "no longer fits"},
@@ -771,6 +787,21 @@ func TestARollBackOfARepairEnds(t *testing.T) {
 				t.Errorf("the attempt is %s", s.Attempt.Phase)
 			}
 		}},
+	})
+}
+
+// TestARollBackDoesNotWaitForNodesWithoutMachine: nothing may delete them.
+func TestARollBackDoesNotWaitForNodesWithoutMachine(t *testing.T) {
+	with := func(change func(*state.Node)) *story {
+		return newStory().attempt(RollingBack).machines(terminated, terminated).node("a", notReady, change)
+	}
+	ended := func(n *state.Node) { n.Ended = true }
+	silent := func(n *state.Node) { n.UnreadySince = noon.Add(-time.Minute) }
+	lost := func(n *state.Node) { n.UnreadySince = noon.Add(-state.LostAfter) }
+	play(t, []expected{
+		{name: "whose end no list has shown yet", story: with(silent), want: Rest, check: wantAt(state.LostAfter - time.Minute)},
+		{name: "whose machine has ended", story: with(ended), want: Begin},
+		{name: "whose machine is not known and which is lost", story: with(lost), want: Begin},
 	})
 }
 

@@ -39,8 +39,8 @@ func market(groups ...nodegroups.Group) *planner.Snapshot {
 	return s
 }
 
-// TestGangsThatComeTogetherShareMachines: those that are smaller than a machine have room
-// on what others leave who came before them, and buy only what is missing.
+// TestGangsThatComeTogetherShareMachines: gangs smaller than a machine use the room that
+// earlier ones leave, and launch only what is missing.
 func TestGangsThatComeTogetherShareMachines(t *testing.T) {
 	dear := at8("dear", 9)
 	dear.MicroUSDPerHour = 90e6
@@ -181,8 +181,8 @@ func TestTheRoomThatOthersLeave(t *testing.T) {
 	}
 }
 
-// shares has the request wait for what another one leaves, who launches a machine for 8
-// pods of so many GPUs.
+// shares has the request wait for the room that another one leaves, which launches a
+// machine for 8 pods of so many GPUs.
 func shares(otherGPUs int) func(*story) {
 	return func(s *story) {
 		s.request.Attempt = Attempt{Number: 1, Phase: Launching, Shares: []planner.GroupCount{{Group: "gpu", Count: 1}}, Started: noon}
@@ -205,7 +205,7 @@ func (s *story) countOn(flying ...planner.UpcomingAttempt) {
 	s.view.Upcoming = planner.NewUpcoming(&look, append(flying, own))
 }
 
-// TestARequestThatSharesMachines waits as long as those who get them have them.
+// TestARequestThatSharesMachines waits for as long as the requests that launch them do.
 func TestARequestThatSharesMachines(t *testing.T) {
 	begun := func(launches, shares int) func(*testing.T, Step) {
 		return func(t *testing.T, got Step) {
@@ -264,7 +264,7 @@ func TestARequestThatSharesMachines(t *testing.T) {
 	})
 }
 
-// TestASharedBookingIsRepairedAtOnce: once pods may have come, nobody waits for others.
+// TestASharedBookingIsRepairedAtOnce: once pods may have come, no request waits for others.
 func TestASharedBookingIsRepairedAtOnce(t *testing.T) {
 	s := newStory().provisioned().node("a", booked).with(podsWaiting)
 	s.countOn(planner.UpcomingAttempt{Gang: gangOf("other", 1), Policy: state.DefaultPolicy(state.AtomicScaleUp), Launches: []planner.GroupCount{{Group: "gpu", Count: 3}}, Held: true})
@@ -274,9 +274,9 @@ func TestASharedBookingIsRepairedAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhoSharesPaysHisPart: a budget has to have room for half of a machine that somebody
-// else is getting.
-func TestWhoSharesPaysHisPart(t *testing.T) {
+// TestASharerPaysItsPart: a budget has to have room for half of a machine that another
+// request launches.
+func TestASharerPaysItsPart(t *testing.T) {
 	for _, tc := range []struct {
 		usd  int64
 		want string

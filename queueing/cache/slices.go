@@ -12,7 +12,8 @@ func (s *Cache) ReplacedBy(q *ClusterQueue, w *Workload) *Workload {
 		return nil
 	}
 	for _, old := range q.WithQuota {
-		if workload.KeyOf(old.Object) == key && !old.Busy && workload.IsAdmitted(old.Object) && !workload.IsEvicted(old.Object) && workload.SameJob(old.Object, w.Object) {
+		if workload.KeyOf(old.Object) == key && !old.Busy && workload.IsAdmitted(old.Object) &&
+			!workload.IsEvicted(old.Object) && workload.SameJob(old.Object, w.Object) {
 			return old
 		}
 	}

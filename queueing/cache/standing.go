@@ -68,7 +68,8 @@ func (s *Settings) judgeChecks(cq *kueue.ClusterQueue, add func(string, string, 
 			}
 			// Kueue's own checks may ask for different podSets each.
 			if other, ok := booking[flavor]; ok && (s.IsCapacity(other) || s.IsCapacity(rule.Name)) {
-				add(ReasonUnsupported, "flavor %q has two checks that book machines, %q and %q; only one may book them for the whole gang", flavor, other, rule.Name)
+				add(ReasonUnsupported, "flavor %q has two checks that book machines, %q and %q; only one may book them for the whole gang",
+					flavor, other, rule.Name)
 			}
 			booking[flavor] = rule.Name
 		}
@@ -102,7 +103,8 @@ func (s *Cache) LocalQueueStanding(lq *kueue.LocalQueue) Standing {
 	case q == nil:
 		return Standing{Reason: reasonNoClusterQueue, Message: fmt.Sprintf("ClusterQueue %q does not exist; create it", lq.Spec.ClusterQueue)}
 	case !q.Standing.Active:
-		return Standing{Reason: reasonInactiveQueue, Message: fmt.Sprintf("ClusterQueue %q is not active: %s", lq.Spec.ClusterQueue, q.Standing.Message)}
+		return Standing{Reason: reasonInactiveQueue,
+			Message: fmt.Sprintf("ClusterQueue %q is not active: %s", lq.Spec.ClusterQueue, q.Standing.Message)}
 	}
 	return Standing{Active: true, Reason: reasonReady, Message: "Can submit new workloads to ClusterQueue"}
 }

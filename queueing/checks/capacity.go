@@ -108,7 +108,8 @@ func (s Evaluator) answer(w *cache.Workload, r *autoscaling.ProvisioningRequest)
 	case isTrue(autoscaling.Provisioned) && !workload.IsAdmitted(w.Object) && !transaction.IsWhole(r):
 		// What was lost of the booking may be had again, or not: then it expires.
 	case isTrue(autoscaling.Provisioned):
-		return step{State: kueue.CheckStateReady, message: "All machines are ready and booked by ProvisioningRequest " + r.Name, updates: podSetUpdates(w, r)}
+		return step{State: kueue.CheckStateReady, message: "All machines are ready and booked by ProvisioningRequest " + r.Name,
+			updates: podSetUpdates(w, r)}
 	case isTrue(autoscaling.Accepted) && provisioned != nil && provisioned.Status == metav1.ConditionFalse:
 		return step{Ended: &AttemptEnd{Condition: autoscaling.Provisioned, Why: provisioned.Message}}
 	}

@@ -78,7 +78,8 @@ func asIs(c *kueue.AdmissionCheckState) step {
 }
 
 // verdictOf reads the conditions of a request.
-func verdictOf(w *cache.Workload, state *kueue.AdmissionCheckState, r *autoscaling.ProvisioningRequest, config *kueue.ProvisioningRequestConfigSpec, asked []podRequest) step {
+func verdictOf(w *cache.Workload, state *kueue.AdmissionCheckState, r *autoscaling.ProvisioningRequest,
+	config *kueue.ProvisioningRequestConfigSpec, asked []podRequest) step {
 	message := func(condition string) string {
 		if c := apimeta.FindStatusCondition(r.Status.Conditions, condition); c != nil {
 			return c.Message

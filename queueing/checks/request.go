@@ -90,7 +90,8 @@ func allPods(w *cache.Workload) []podRequest {
 }
 
 // NewRequest asks for pods of the Workload as they will be on their flavors.
-func (s Evaluator) NewRequest(w *cache.Workload, name, class string, parameters map[string]autoscaling.Parameter, asked []podRequest) *Request {
+func (s Evaluator) NewRequest(w *cache.Workload, name, class string,
+	parameters map[string]autoscaling.Parameter, asked []podRequest) *Request {
 	owner := *metav1.NewControllerRef(w.Object, kueue.SchemeGroupVersion.WithKind("Workload"))
 	meta := func(n string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{

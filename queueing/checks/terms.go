@@ -84,7 +84,8 @@ func (s Evaluator) policyFor(w *cache.Workload, check kueue.AdmissionCheckRefere
 	other := &v1alpha1.CapacityPolicy{}
 	if named != "" {
 		if other = s.cache.Policies[named]; other == nil {
-			return out, fmt.Errorf("CapacityPolicy %q, which %s%s names, doesn't exist; create it or change the annotation", named, annotation, PolicyParameter)
+			return out, fmt.Errorf("CapacityPolicy %q, which %s%s names, doesn't exist; create it or change the annotation",
+				named, annotation, PolicyParameter)
 		}
 	}
 	spec, err := other.Overridden(said)

@@ -10,8 +10,7 @@ import (
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 )
 
-// Config is for all queues. The zero value is what Muster does when nobody says
-// anything.
+// Config applies to all queues. The zero value is the default.
 type Config struct {
 	// ManageJobsWithoutQueueName suspends Jobs that name no queue, too, in the
 	// namespaces that ManagedJobsNamespaceSelector matches.
@@ -23,9 +22,8 @@ type Config struct {
 	// as integrations.labelKeysToCopy in Kueue.
 	LabelKeysToCopy []string `json:"labelKeysToCopy,omitempty"`
 	// WaitForPodsReady evicts admitted Workloads whose pods do not become ready in
-	// time. Nil waits for ever, unlike in Kueue, where it is on since 0.19: a gang
-	// that has waited for its machines is not sent back to the queue for a slow
-	// image unless somebody asked for that.
+	// time. Nil waits for ever, unlike in Kueue, where it is on since 0.19: by default, a
+	// gang that has waited for its machines is not requeued because an image pulls slowly.
 	WaitForPodsReady *kueueconfig.WaitForPodsReady `json:"waitForPodsReady,omitempty"`
 	// FairSharing shares what can be borrowed by weight. Nil is first come, first
 	// served.

@@ -33,6 +33,8 @@ type Config struct {
 	Settings config.Config
 	// Metrics show what happens; nil shows nothing.
 	Metrics *metrics.Metrics
+	// Stepping may be nil, see loop.Config.
+	Stepping func(step func())
 	// Registry takes the metrics while the process leads; nil shows none.
 	Registry prometheus.Registerer
 }
@@ -63,6 +65,7 @@ func Add(mgr ctrl.Manager, c Config) error {
 		Settings: c.Settings,
 		Metrics:  c.Metrics,
 		Recorder: mgr.GetEventRecorder("muster-queue"),
+		Stepping: c.Stepping,
 		Alone:    !slices.ContainsFunc(kinds, func(o client.Object) bool { _, ok := o.(*v1alpha1.CapacityPolicy); return ok }),
 	})
 	r := &runner{loop: l, informers: mgr.GetCache(), kinds: kinds, registry: c.Registry}

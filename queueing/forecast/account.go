@@ -13,8 +13,8 @@ const (
 	mostPromises = 10_000
 	// mostErrors is over how many of the latest starts the figures are.
 	mostErrors = 1000
-	// shortestWait is what a shorter wait counts as, since a second more or less is
-	// no error that anybody sees.
+	// shortestWait is what a shorter wait counts as, since an error of a second does not
+	// matter to users.
 	shortestWait = time.Minute
 )
 
@@ -52,9 +52,9 @@ func (a *Account) Calibrated(e Estimate, now time.Time) Estimate {
 }
 
 // Told notes an estimate as a forecast made it, of which users were told what Calibrated
-// made of it, unless there has been one for the Workload.
+// made of it, unless there has been one for the Workload. One that is unknown tells no time.
 func (a *Account) Told(uid types.UID, e Estimate, now time.Time) {
-	if _, told := a.promises[uid]; told || len(a.promises) >= mostPromises {
+	if _, told := a.promises[uid]; told || e.Unknown || len(a.promises) >= mostPromises {
 		return
 	}
 	if a.promises == nil {

@@ -19,6 +19,9 @@ import (
 )
 
 const (
+	// leastPast is for how long Workloads must have been coming before their number says how
+	// many come: the first ones of a cluster come together.
+	leastPast = 3 * time.Hour
 	// halfLife is after what time an arrival says half as much about those to come:
 	// days differ from nights, and weeks from weekends.
 	halfLife = 12 * time.Hour
@@ -50,7 +53,7 @@ type arrivals struct {
 // come as it did.
 func (h *History) Arrived(w *kueue.Workload) {
 	if len(w.Spec.PodSets) == 0 {
-		// Nobody knows what others like it ask for.
+		// It says nothing about what others like it request.
 		return
 	}
 	from := source{kindOf(w), priorityOf(w)}
@@ -81,7 +84,7 @@ func (h *History) Arrived(w *kueue.Workload) {
 	h.sources[from] = &next
 }
 
-// forgetSource drops the source from which nobody has come for longest.
+// forgetSource drops the source whose last arrival is the oldest.
 func (h *History) forgetSource() {
 	delete(h.sources, slices.MinFunc(slices.Collect(maps.Keys(h.sources)), func(a, b source) int {
 		return h.sources[a].last().Compare(h.sources[b].last())
@@ -105,7 +108,8 @@ func bare(w *kueue.Workload) *kueue.Workload {
 		ps.Template.ObjectMeta = metav1.ObjectMeta{}
 		ps.Template.Spec = corev1.PodSpec{
 			NodeSelector: spec.NodeSelector, Affinity: spec.Affinity, Tolerations: spec.Tolerations,
-			TopologySpreadConstraints: spec.TopologySpreadConstraints, Overhead: spec.Overhead, ResourceClaims: spec.ResourceClaims, Resources: spec.Resources,
+			TopologySpreadConstraints: spec.TopologySpreadConstraints, Overhead: spec.Overhead,
+			ResourceClaims: spec.ResourceClaims, Resources: spec.Resources,
 			InitContainers: bareContainers(spec.InitContainers), Containers: bareContainers(spec.Containers),
 		}
 		out.Spec.PodSets = append(out.Spec.PodSets, ps)
@@ -139,7 +143,7 @@ func (s *stream) hourly() float64 { return float64(time.Hour) / float64(s.gap) }
 
 // streams are what is to be expected from now on, in the order of their names.
 func (h *History) streams(state *queueing.State, now time.Time) []*stream {
-	if h == nil || len(h.sources) == 0 {
+	if h == nil || len(h.sources) == 0 || now.Sub(h.since) < leastPast {
 		return nil
 	}
 	var out []*stream

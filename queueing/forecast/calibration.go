@@ -27,7 +27,8 @@ var narrowest = calibration{early: 900, late: 1100}
 type stretch struct{ early, late int64 }
 
 func stretchOf(e *Estimate, made, started time.Time) stretch {
-	// Who waits for a second longer than for none has not waited for an infinity longer.
+	// The shortest wait is added to both, so that a second instead of none is not an
+	// infinite factor.
 	truth := max(0, started.Sub(made)) + shortestWait
 	of := func(at time.Time) int64 {
 		if at.IsZero() {
@@ -46,8 +47,8 @@ func stretchOf(e *Estimate, made, started time.Time) stretch {
 // calibrate learns from the latest starts: had all ranges been stretched by this, the
 // shares of the starts before and after them would have been those that are meant. It has
 // no need to know what was wrong, and holds for the next ones as far as they are like these.
-// It never narrows a range: among those told of lately, whoever starts soon is known first,
-// so that the past looks sooner than it was.
+// It never narrows a range: among recent estimates those of early starts are known first,
+// which makes starts look earlier than they are.
 func calibrate(errors []misjudgement) calibration {
 	var early, late []int64
 	for _, m := range errors {

@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -41,17 +42,22 @@ const (
 	stopTime = 30 * time.Second
 )
 
-// Horizon is how far those look ahead who show forecasts to people.
+// Horizon is how far ahead the forecasts look that users see.
 const Horizon = 7 * 24 * time.Hour
 
 // Estimate is when a Workload is expected to start.
 type Estimate struct {
 	Workload *kueue.Workload
-	// Start is the expected time; zero if it is not within the horizon.
+	// Start is the expected time; zero if it is not within the horizon, or Unknown.
 	Start time.Time
 	// Early and Late are the range in which it lies in 8 of 10 cases, as far as the past
 	// tells. A zero Late is beyond the horizon, as is all of a zero Early.
 	Early, Late time.Time
+	// Unknown says that it starts only when Workloads have ended whose run times are unknown,
+	// so that no time can be told. After are those of them that are likely to be the last it
+	// waits for, the likeliest first; none where they have not come yet.
+	Unknown bool
+	After   []*kueue.Workload
 	// Reason and Message say what it waits for now; where Start is zero, what for at the
 	// end of the horizon.
 	Reason, Message string
@@ -76,8 +82,8 @@ type Report struct {
 
 // Basis tells people what the forecast rests on.
 func (r *Report) Basis() string {
-	out := fmt.Sprintf("run times are from past jobs for %d workloads and from the maximum execution time for %d; for %d they are unknown and assumed to be %s to %s",
-		r.Known, r.Limited, r.Unknown, shortestRun, longestRun)
+	out := fmt.Sprintf("run times are from past jobs for %d workloads and from the maximum execution time for %d; for %d they are unknown",
+		r.Known, r.Limited, r.Unknown)
 	if r.Daily == 0 {
 		return out + "; future jobs are unknown and left out"
 	}
@@ -104,12 +110,12 @@ func Paced(state *queueing.State, history *History, now time.Time, horizon time.
 		l := history.lengthOf(w.Object)
 		lengths[w.Object.UID] = l
 		switch {
+		case l.unknown():
+			out.Unknown++
 		case len(l.runs) > 0:
 			out.Known++
-		case l.limit >= 0:
-			out.Limited++
 		default:
-			out.Unknown++
+			out.Limited++
 		}
 		if !workload.IsAdmitted(w.Object) && workload.IsActive(w.Object) {
 			waiting = append(waiting, w)
@@ -123,8 +129,7 @@ func Paced(state *queueing.State, history *History, now time.Time, horizon time.
 	out.Daily = int(math.Round(24 * hourly))
 	runs := make([]*future, draws)
 	for i := range runs {
-		believes := belief{number: uint64(i), lengths: lengths, runs: map[kind][]time.Duration{}, launches: launches}
-		runs[i] = newFuture(state, all, streams, believes, now)
+		runs[i] = newFuture(state, all, streams, believes(i, lengths, launches), now)
 		runs[i].rested = rest
 		rest()
 		runs[i].unfold(waiting, now.Add(horizon))
@@ -151,12 +156,36 @@ func estimate(w *cache.Workload, runs []*future) Estimate {
 		return starts[i]
 	}
 	e := Estimate{Workload: w.Object, Early: nth(0), Start: nth(len(runs) / 2), Late: nth(len(runs) - 1)}
+	if _, ok := runs[len(runs)-1].started[w.Object.UID]; !ok && !e.Start.IsZero() {
+		return Estimate{Workload: w.Object, Unknown: true, After: lastEnds(w, runs),
+			Reason: runs[0].first[w.Object.UID].reason, Message: runs[0].first[w.Object.UID].message}
+	}
 	told := runs[0].first[w.Object.UID]
 	if e.Start.IsZero() {
 		told = runs[0].last[w.Object.UID]
 	}
 	e.Reason, e.Message = told.reason, told.message
 	return e
+}
+
+// lastEnds are the Workloads of unknown run times at whose ends a Workload got its quota, the
+// most frequent first. Where it was one of a known run time, or one that has not come yet, what
+// that waited for counts.
+func lastEnds(w *cache.Workload, runs []*future) []*kueue.Workload {
+	times, by := map[types.UID]int{}, map[types.UID]*kueue.Workload{}
+	for _, f := range runs {
+		at := f.after[w.Object.UID]
+		for at != nil && (!f.lengths[at.Object.UID].unknown() || at.Object.CreationTimestamp.After(f.began)) {
+			at = f.after[at.Object.UID]
+		}
+		if at != nil {
+			times[at.Object.UID]++
+			by[at.Object.UID] = at.Object
+		}
+	}
+	return slices.SortedFunc(maps.Values(by), func(a, b *kueue.Workload) int {
+		return cmp.Or(cmp.Compare(times[b.UID], times[a.UID]), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 // unanswered tells of a Workload that has its quota which checks it waits for.
@@ -167,7 +196,8 @@ func unanswered(w *kueue.Workload) told {
 			open = append(open, fmt.Sprintf("%s: %s", c.Name, c.Message))
 		}
 	}
-	return told{kueue.WorkloadAdmittedReasonUnsatisfiedAdmissionChecks, "it has quota and waits for admission checks: " + strings.Join(open, "; ")}
+	return told{kueue.WorkloadAdmittedReasonUnsatisfiedAdmissionChecks,
+		"it has quota and waits for admission checks: " + strings.Join(open, "; ")}
 }
 
 // future is one draw of how things may go on.
@@ -182,6 +212,10 @@ type future struct {
 	lanes   map[types.NamespacedName]*lane
 	inOrder []*lane
 	lineOf  map[types.UID]*line
+	// ended is the Workload that ended last, and after, by UID, the one that had ended last when
+	// another was given its quota for its first start.
+	ended *cache.Workload
+	after map[types.UID]*cache.Workload
 	// came counts those of each stream that have come.
 	came map[*stream]int
 	// first and last are what Workloads are told at the beginning and at the end.
@@ -193,11 +227,12 @@ type told struct{ reason, message string }
 func newFuture(state *queueing.State, all []*cache.Workload, streams []*stream, believes belief, now time.Time) *future {
 	f := &future{
 		belief: believes,
-		lanes:  map[types.NamespacedName]*lane{}, came: map[*stream]int{},
-		started: map[types.UID]time.Time{}, unstarted: map[types.UID]bool{}, lineOf: map[types.UID]*line{}, first: map[types.UID]told{}, last: map[types.UID]told{},
+		lanes:  map[types.NamespacedName]*lane{}, came: map[*stream]int{}, after: map[types.UID]*cache.Workload{},
+		started: map[types.UID]time.Time{}, unstarted: map[types.UID]bool{}, lineOf: map[types.UID]*line{},
+		first: map[types.UID]told{}, last: map[types.UID]told{},
 	}
 	f.world = newWorld(state, f, now)
-	f.saw, f.begins = f.tell, f.begin
+	f.sees, f.saw, f.begins, f.ends = f.note, f.tell, f.begin, func(w *cache.Workload) { f.ended = w }
 	for _, s := range streams {
 		f.laneOf(s.like.Object)
 	}
@@ -246,7 +281,7 @@ func (f *future) unfold(waiting []*cache.Workload, end time.Time) {
 	f.tellBehind()
 }
 
-// settle runs cycles until there is rest and nobody's turn may have come.
+// settle runs cycles until they decide nothing and no further Workload may be next.
 func (f *future) settle() {
 	f.fill()
 	for again := true; again && f.mayDecide(); again = f.fill() {
@@ -254,7 +289,7 @@ func (f *future) settle() {
 	}
 }
 
-// fill has those judged whose turn may have come; false if there are none.
+// fill adds the Workloads that may be next, and reports whether there are any.
 func (f *future) fill() bool {
 	some := false
 	for _, l := range f.inOrder {
@@ -264,6 +299,14 @@ func (f *future) fill() bool {
 		}
 	}
 	return some
+}
+
+// note notes after whose end a Workload is given its quota for its first start.
+func (f *future) note(v *lifecycle.Verdict) {
+	uid := v.Workload.Object.UID
+	if _, before := f.started[uid]; v.Action == lifecycle.Reserve && !before {
+		f.after[uid] = f.ended
+	}
 }
 
 // tell notes what a verdict tells a Workload that waits.
@@ -282,8 +325,8 @@ func (f *future) tell(v *lifecycle.Verdict) {
 	}
 }
 
-// waitsForOthers are the reasons of those whose turn comes when others leave. Who waits for
-// anything else must not keep those behind him from being judged.
+// waitsForOthers are the reasons of Workloads that start when others end. A Workload that
+// waits for anything else must not keep those behind it from being judged.
 var waitsForOthers = map[string]bool{
 	kueue.WorkloadQuotaReservedReasonWaitingForQuota:              true,
 	kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads: true,

@@ -63,9 +63,28 @@ func TestForecast(t *testing.T) {
 			want:    "30m0s (30m0s to 30m0s)",
 		},
 		{
-			name:    "of what nothing is known the range is wide",
+			name:    "of what nothing is known no time is told",
 			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, running(noon)), job("next", 4)},
-			want:    "40m0s (7m0s to 4h46m0s)",
+			want:    "after first",
+			message: "4 more needed",
+		},
+		{
+			name: "one that is known does not help where one that is not has to end, too",
+			objects: []metav1.Object{queue("team", "spot=4"), job("first", 2, running(noon)), job("second", 2, atMost(time.Minute), running(noon)),
+				job("next", 4)},
+			want: "after first",
+		},
+		{
+			name: "a start behind one that waits for what is unknown is unknown, too",
+			objects: []metav1.Object{queue("team", "spot=4"), job("first", 4, running(noon)), job("second", 4, atMost(time.Hour), created(noon.Add(-2*time.Hour))),
+				job("next", 4)},
+			want: "after first",
+		},
+		{
+			name: "what is unknown does not matter where one that is known ends",
+			objects: []metav1.Object{queue("team", "spot=4"), job("first", 2, running(noon)), job("second", 2, atMost(time.Minute), running(noon)),
+				job("next", 2)},
+			want: "1m0s (1m0s to 1m0s)",
 		},
 		{
 			name:    "what the whole quota cannot hold never starts",
@@ -99,7 +118,7 @@ func TestForecast(t *testing.T) {
 			message:  "no machines",
 		},
 		{
-			name: "who has the last machine gives it back",
+			name: "the Workload on the last machine frees it",
 			objects: []metav1.Object{queue("team", "spot=16", checked("machines")), check("machines", cache.CapacityController),
 				job("first", 8, atMost(time.Hour), created(noon.Add(-2*time.Hour))), job("next", 8)},
 			capacity: groups(group("spot", 1)),
@@ -107,7 +126,7 @@ func TestForecast(t *testing.T) {
 			message:  "no machines",
 		},
 		{
-			name:    "nobody can tell when another controller answers",
+			name:    "it is unknown when another controller answers",
 			objects: []metav1.Object{queue("team", "spot=4", checked("budget")), check("budget", "people.example.com"), job("next", 4)},
 			want:    "- (- to -)",
 			message: "waits for admission checks: budget",
@@ -123,6 +142,12 @@ func TestForecast(t *testing.T) {
 					continue
 				}
 				got := fmt.Sprintf("%s (%s to %s)", minutes(t, e.Start), minutes(t, e.Early), minutes(t, e.Late))
+				if e.Unknown {
+					got = "after"
+					for _, w := range e.After {
+						got += " " + w.Name
+					}
+				}
 				if diff := cmp.Diff(tc.want, got); diff != "" {
 					t.Errorf("estimate (-want +got):\n%s", diff)
 				}
@@ -156,7 +181,7 @@ func TestAllHaveTheirTurn(t *testing.T) {
 		want    string
 	}{
 		{"all that are alike start at once where there is room", many(30, like), job("last", 1, created(noon)), "0s"},
-		{"what can never start keeps nobody waiting", many(60, tooLarge), job("last", 1, created(noon)), "0s"},
+		{"what can never start keeps no other waiting", many(60, tooLarge), job("last", 1, created(noon)), "0s"},
 		{"the highest priority comes first, however many others were there before", many(40, each), job("last", 60, priority(1), created(noon), atMost(time.Hour)), "0s"},
 		{"the last comes after all others", many(40, each), job("last", 60, created(noon), atMost(time.Hour)), "40h0m0s"},
 	}

@@ -20,6 +20,9 @@ import (
 const (
 	// fewestRuns are needed before the past says anything.
 	fewestRuns = 3
+	// fewestOfOthers are needed before runs of other templates of the LocalQueue say anything:
+	// the first that end are the short ones.
+	fewestOfOthers = 12
 	// mostRuns are remembered of a kind, the latest ones: templates stay while
 	// what they run changes.
 	mostRuns = 64
@@ -105,8 +108,8 @@ func (h *History) Observe(w *kueue.Workload) {
 	}
 }
 
-// Copy is a History of its own, for a forecast that goes on beside the one who
-// observes. It is cheap: what is in the maps is shared, for it is replaced and never changed.
+// Copy returns a copy for a forecast that runs while the original goes on observing. It is
+// cheap: the values of the maps are shared, since they are replaced and never changed.
 func (h *History) Copy() *History {
 	out := *h
 	out.kinds, out.sources, out.launches = maps.Clone(h.kinds), maps.Clone(h.sources), maps.Clone(h.launches)
@@ -162,10 +165,12 @@ func (h *History) known(own kind) (kind, []run) {
 	if h == nil {
 		return own, nil
 	}
-	for _, k := range []kind{own, {queue: own.queue}} {
-		if r := h.kinds[k]; r != nil && len(r.list) >= fewestRuns {
-			return k, r.list
-		}
+	if r := h.kinds[own]; r != nil && len(r.list) >= fewestRuns {
+		return own, r.list
+	}
+	others := kind{queue: own.queue}
+	if r := h.kinds[others]; r != nil && len(r.list) >= fewestOfOthers {
+		return others, r.list
 	}
 	return own, nil
 }

@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 func TestHistoryTellsLikeFromUnlike(t *testing.T) {
 	past := func(name string) *kueue.Workload { return job(name, 4) }
+	many := slices.Repeat([]int{10}, fewestOfOthers)
 	tests := []struct {
 		name    string
 		history *History
@@ -22,9 +24,10 @@ func TestHistoryTellsLikeFromUnlike(t *testing.T) {
 			w.Spec.PodSets[0].Template.Labels = map[string]string{"job-name": "new"}
 			w.Spec.PodSets[0].Template.Spec.Containers[0].Args = []string{"--seed=7"}
 		}), "3 of its kind"},
-		{"another number of pods is another kind, in the same queue", historyOf(past, 10, 20, 30), job("new", 5), "3 of its queue"},
-		{"another image is another kind", historyOf(past, 10, 20, 30), job("new", 4, of("infer")), "3 of its queue"},
-		{"another kind of job is another kind", historyOf(past, 10, 20, 30), job("new", 4, func(w *kueue.Workload) { w.OwnerReferences[0].Kind = "JobSet" }), "3 of its queue"},
+		{"another number of pods is another kind, in the same queue", historyOf(past, many...), job("new", 5), "12 of its queue"},
+		{"another image is another kind", historyOf(past, many...), job("new", 4, of("infer")), "12 of its queue"},
+		{"another kind of job is another kind", historyOf(past, many...), job("new", 4, func(w *kueue.Workload) { w.OwnerReferences[0].Kind = "JobSet" }), "12 of its queue"},
+		{"three runs of others say nothing", historyOf(past, 10, 20, 30), job("new", 5), "0"},
 		{"another queue knows nothing", historyOf(past, 10, 20, 30), job("new", 4, inQueue("other")), "0"},
 		{"two runs say nothing", historyOf(past, 10, 20), job("new", 4), "0"},
 		{"without a history nothing is known", nil, job("new", 4), "0"},

@@ -131,7 +131,7 @@ func (a *waiting) keeps(o *line) bool {
 func asksNoMore(a, b *cache.Workload) bool {
 	for i := range a.Object.Spec.PodSets {
 		ps := &a.Object.Spec.PodSets[i]
-		// Of one that is content with fewer pods nobody knows how few it will be.
+		// A Workload with a minimum count may start with any number of pods above it.
 		if ps.MinCount != nil || ps.Count > b.Object.Spec.PodSets[i].Count {
 			return false
 		}
@@ -190,7 +190,7 @@ func (l *lane) hasRoom() bool {
 		slices.ContainsFunc(l.judged, func(w waiting) bool { return compare(l.free[0].rest[0], w.Workload) < 0 }))
 }
 
-// next takes out who is to be judged beside those that are; nil if nobody is.
+// next takes out the Workload to judge next beside those that are judged, or returns nil.
 func (l *lane) next() *cache.Workload {
 	for l.hasRoom() {
 		one := heap.Pop(&l.free).(*line)

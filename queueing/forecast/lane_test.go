@@ -13,9 +13,9 @@ import (
 	"github.com/muster-dev/muster/queueing/cache"
 )
 
-// TestWhoIsJudged puts a job of 4 pods in a LocalQueue and another one behind it, and
-// looks who of them may have his turn.
-func TestWhoIsJudged(t *testing.T) {
+// TestWorkloadsThatTheLaneJudges puts a job of 4 pods in a LocalQueue and another one behind
+// it, and checks which of them are judged.
+func TestWorkloadsThatTheLaneJudges(t *testing.T) {
 	later := created(noon)
 	selecting := func(w *kueue.Workload) {
 		w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"zone": "a"}
@@ -44,9 +44,9 @@ func TestWhoIsJudged(t *testing.T) {
 			first: []func(*kueue.Workload){priority(1)}, other: job("other", 4, later), both: true},
 		"one that ends sooner may go around it": {
 			first: []func(*kueue.Workload){atMost(2 * time.Hour)}, other: job("other", 4, later, atMost(time.Hour)), both: true},
-		"one that may take longer waits as long":              {first: []func(*kueue.Workload){atMost(time.Hour)}, other: job("other", 4, later)},
-		"one that is content with fewer pods may fit":         {other: job("other", 5, later, atLeast(1)), both: true},
-		"behind one that is content with fewer, nobody knows": {first: []func(*kueue.Workload){atLeast(1)}, other: job("other", 5, later, atLeast(1)), both: true},
+		"one that may take longer waits as long":             {first: []func(*kueue.Workload){atMost(time.Hour)}, other: job("other", 4, later)},
+		"one that is content with fewer pods may fit":        {other: job("other", 5, later, atLeast(1)), both: true},
+		"behind one that is content with fewer, any may fit": {first: []func(*kueue.Workload){atLeast(1)}, other: job("other", 5, later, atLeast(1)), both: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := stateOf(job("first", 4, tt.first...), tt.other)
@@ -71,15 +71,15 @@ func TestWhoIsJudged(t *testing.T) {
 			}
 			l.left(lines["first"], "uid-first")
 			if got := judged(); tt.both != (len(got) == 0) {
-				t.Errorf("once the first has started, %v are judged anew", got)
+				t.Errorf("once the first has started, %v are judged", got)
 			}
 		})
 	}
 }
 
-// TestWhoComesFirstIsJudgedAtOnce: however many are judged already, one of a higher
-// priority is; one that comes after them waits for room.
-func TestWhoComesFirstIsJudgedAtOnce(t *testing.T) {
+// TestAHigherPriorityIsJudgedAtOnce, however many are judged already. A Workload that comes
+// after them waits for room.
+func TestAHigherPriorityIsJudgedAtOnce(t *testing.T) {
 	s := stateOf()
 	for i := range widest + 2 {
 		s.Set(job(fmt.Sprint("w-", i), int32(100-i), created(noon.Add(time.Duration(i)*time.Second))))

@@ -46,7 +46,8 @@ func attemptOf(r *autoscaling.ProvisioningRequest) transaction.Attempt {
 	return a
 }
 
-// underWay is what is being launched for a request and since when; nil where nobody says.
+// underWay returns what is being launched for a request and since when, or nil if it is not
+// known.
 func underWay(r *autoscaling.ProvisioningRequest) (*planner.Verdict, time.Time) {
 	a := attemptOf(r)
 	if a.Phase != transaction.Launching {

@@ -13,7 +13,7 @@ import (
 
 const (
 	// A run of which nothing is known takes between shortestRun and longestRun, any
-	// order of magnitude as likely as another.
+	// order of magnitude as likely as another, and in one draw it never ends.
 	shortestRun = 4 * time.Minute
 	longestRun  = 16 * time.Hour
 )
@@ -36,9 +36,14 @@ func (h *History) lengthOf(w *kueue.Workload) *length {
 	return l
 }
 
+// unknown reports whether nothing is known.
+func (l *length) unknown() bool { return len(l.runs) == 0 && l.limit < 0 }
+
 // belief is what one draw takes to be true.
 type belief struct {
-	number  uint64
+	number uint64
+	// endless: runs of which nothing is known never end.
+	endless bool
 	lengths map[types.UID]*length
 	// runs by kind, the shortest first. Each draw believes in a history of its own,
 	// which as many runs picked from the true one make up: few runs say little about the
@@ -48,11 +53,20 @@ type belief struct {
 	launches map[string][]time.Duration
 }
 
+// believes is what the draw of a number does; the last one has what is unknown never end.
+func believes(number int, lengths map[types.UID]*length, launches map[string][]time.Duration) belief {
+	return belief{
+		number: uint64(number), endless: number == draws-1, lengths: lengths, runs: map[kind][]time.Duration{}, launches: launches,
+	}
+}
+
 // total is how long a Workload runs that has run for so long.
 func (b *belief) total(uid types.UID, elapsed time.Duration) time.Duration {
 	l, luck := b.lengths[uid], b.chance(string(uid))
 	total := l.limit
 	switch {
+	case l.unknown() && b.endless:
+		return forEver
 	case len(l.runs) > 0:
 		total = outlasting(b.believed(l), elapsed, luck)
 	case l.limit < 0 && elapsed < longestRun:
@@ -76,8 +90,8 @@ func outlasting(sorted []time.Duration, elapsed time.Duration, luck float64) tim
 	return sorted[i+int(luck*float64(len(sorted)-i))]
 }
 
-// asLongAgain is for a run that has outlasted all that is known: nobody knows more than
-// that what took long may take longer.
+// asLongAgain draws the length of a run that has outlasted all runs of the History. It may
+// take up to as long again as it has run.
 func asLongAgain(elapsed time.Duration, luck float64) time.Duration {
 	return elapsed + time.Duration(luck*float64(elapsed))
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// TestMachinesGoToWhomTheyWereVacatedFor though the quota of those who left is back a
-// moment before their machines are. Else somebody smaller behind would have the quota
-// meanwhile, and were to leave in his turn, for ever.
-func TestMachinesGoToWhomTheyWereVacatedFor(t *testing.T) {
+// TestFreedMachinesGoToThePreemptor although the quota of its victims is back a moment before
+// their machines are. Otherwise a smaller Workload behind it would take the quota meanwhile
+// and be preempted next, for ever.
+func TestFreedMachinesGoToThePreemptor(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		// end is how the one who has the machines ends, if nobody has him leave.
+		// end ends the Workload that has the machines, unless it is preempted.
 		end func(*cluster)
 		new *kueue.Workload
-		// want is who stops and who gets quota, in this order.
+		// want are the Workloads that are evicted and that reserve quota, in this order.
 		want []string
 	}{
 		{"by preemption", func(*cluster) {}, job("large", 8, priority(1), created(noon)), []string{"Evict old", "Reserve large"}},
-		{"because he is done", func(c *cluster) {
+		{"because it has finished", func(c *cluster) {
 			old := c.find("old").DeepCopy()
 			old.Status = *workload.Finished(old, kueue.WorkloadFinishedReasonSucceeded, "done", c.now)
 			c.set(old)

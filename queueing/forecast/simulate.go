@@ -44,8 +44,8 @@ type Prospect struct {
 	Outcome
 }
 
-// Simulate tells what would become of a Workload if it were there now, or were now as
-// given. Whoever is to leave has left at once, and its launches succeed. The State is not changed.
+// Simulate returns the outcome for a Workload if it were created now, or were now as given.
+// Its victims stop at once, and its launches succeed. The State is not changed.
 func Simulate(state *queueing.State, newcomer *kueue.Workload, now time.Time) Outcome {
 	return SimulateAll(state, []*kueue.Workload{newcomer}, now)[0]
 }
@@ -66,8 +66,8 @@ func Arriving(newcomers []*kueue.Workload, now time.Time) []*kueue.Workload {
 	return out
 }
 
-// SimulateAll tells what would become of several Workloads that came together, in their
-// order where nothing else puts one before the other. The launches of all of them succeed.
+// SimulateAll returns the outcomes for several Workloads that are created together, in this
+// order where nothing else orders them. The launches of all of them succeed.
 func SimulateAll(state *queueing.State, newcomers []*kueue.Workload, now time.Time) []Outcome {
 	came := Arriving(newcomers, now)
 	x := newWorld(state, immediatelyFor(came), now)
@@ -80,10 +80,10 @@ func SimulateAll(state *queueing.State, newcomers []*kueue.Workload, now time.Ti
 	return x.outcomes(came)
 }
 
-// Prospects tells what would become now of all that wait for quota, by namespace and
-// name, where whoever is to leave has left at once and all launches succeed. Pauses after
-// an attempt that failed are taken to be over: what keeps the next one from succeeding
-// is asked. The State is not changed.
+// Prospects returns the outcomes for all Workloads that wait for quota, by namespace and
+// name. Victims stop at once and all launches succeed. Backoffs after failed attempts
+// count as over, since the question is what keeps the next attempt from succeeding. The
+// State is not changed.
 func Prospects(state *queueing.State, now time.Time) []Prospect {
 	var waiting []*kueue.Workload
 	for _, w := range state.AllWorkloads() {
@@ -149,7 +149,7 @@ func (x *world) outcomes(of []*kueue.Workload) []Outcome {
 	return out
 }
 
-// awaited are the checks that nobody here can foresee.
+// awaited are the checks of other controllers, whose answers cannot be foreseen.
 func (x *world) awaited(status *kueue.WorkloadStatus) []kueue.AdmissionCheckReference {
 	var out []kueue.AdmissionCheckReference
 	for i := range status.AdmissionChecks {
@@ -160,8 +160,8 @@ func (x *world) awaited(status *kueue.WorkloadStatus) []kueue.AdmissionCheckRefe
 	return out
 }
 
-// immediately is a nature in which whoever is to leave has left at once, and the machines
-// of some Workloads are there at once. Nothing else happens.
+// immediately is a nature in which victims stop at once, and the machines of some
+// Workloads are there at once. Nothing else happens.
 type immediately map[types.UID]bool
 
 func immediatelyFor(workloads []*kueue.Workload) immediately {
@@ -172,7 +172,7 @@ func immediatelyFor(workloads []*kueue.Workload) immediately {
 	return out
 }
 
-// forEver is longer than anybody looks ahead.
+// forEver is longer than any horizon.
 const forEver = 100 * 365 * 24 * time.Hour
 
 func (immediately) runs(*cache.Workload, time.Time) time.Duration { return forEver }

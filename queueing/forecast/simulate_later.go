@@ -42,8 +42,7 @@ func Arrivals(state *queueing.State, history *History, newcomers []*kueue.Worklo
 	streams, launches := history.streams(state, now), history.launchTimes()
 	runs := make([]*future, draws)
 	for i := range runs {
-		believes := belief{number: uint64(i), lengths: lengths, runs: map[kind][]time.Duration{}, launches: launches}
-		f := newFuture(state, there, streams, believes, now)
+		f := newFuture(state, there, streams, believes(i, lengths, launches), now)
 		f.at(at, func() {
 			for _, w := range coming {
 				f.come(w)

@@ -27,12 +27,12 @@ func TestArrivals(t *testing.T) {
 		want string
 	}{
 		{"what is free then is had at once", nil, []*kueue.Workload{unnamed()}, 30, "[30m0s]"},
-		{"who runs till then is waited for", []metav1.Object{hour("old", running(noon))}, []*kueue.Workload{unnamed()}, 30, "[1h0m0s]"},
-		{"who has ended by then is not", []metav1.Object{hour("old", running(noon))}, []*kueue.Workload{unnamed()}, 90, "[1h30m0s]"},
-		{"those who wait go before it, however many are alike", []metav1.Object{hour("old", running(noon)), hour("a"), hour("b"), hour("c")}, []*kueue.Workload{unnamed()}, 30, "[4h0m0s]"},
+		{"a Workload that runs till then is waited for", []metav1.Object{hour("old", running(noon))}, []*kueue.Workload{unnamed()}, 30, "[1h0m0s]"},
+		{"a Workload that has ended by then is not", []metav1.Object{hour("old", running(noon))}, []*kueue.Workload{unnamed()}, 90, "[1h30m0s]"},
+		{"pending Workloads go before it, however many are alike", []metav1.Object{hour("old", running(noon)), hour("a"), hour("b"), hour("c")}, []*kueue.Workload{unnamed()}, 30, "[4h0m0s]"},
 		{"nor does it slip in where several start at once", []metav1.Object{hour("old", running(noon)), hour("a", ofTwo), hour("b", ofTwo), hour("c", ofTwo)},
 			[]*kueue.Workload{unnamed(ofTwo)}, 30, "[2h0m0s]"},
-		{"those who have gone before it leave nothing behind", []metav1.Object{hour("a"), hour("b")}, []*kueue.Workload{unnamed()}, 90, "[2h0m0s]"},
+		{"earlier ones that have ended leave nothing behind", []metav1.Object{hour("a"), hour("b")}, []*kueue.Workload{unnamed()}, 90, "[2h0m0s]"},
 		{"a higher priority does not", []metav1.Object{hour("old", running(noon)), hour("a"), hour("b")}, []*kueue.Workload{unnamed(priority(1))}, 30, "[1h0m0s]"},
 		{"several go one after the other", []metav1.Object{hour("a")}, []*kueue.Workload{unnamed(), unnamed()}, 10, "[1h0m0s 2h0m0s]"},
 		{"what can never start does not", nil, []*kueue.Workload{job("new", 5)}, 10, "[-]"},

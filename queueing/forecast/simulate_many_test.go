@@ -85,7 +85,7 @@ func TestProspects(t *testing.T) {
 			want: []string{"paused starts on spot at 0s"},
 		},
 		{
-			name: "each says whom it would have leave",
+			name: "each names its victims",
 			objects: []metav1.Object{queue("team", "spot=4", preempting(kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyNever)),
 				job("old", 4, running(noon)), job("new", 4, priority(1))},
 			want: []string{"new starts on spot at 0s after [default/old]"},

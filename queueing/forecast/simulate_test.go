@@ -32,7 +32,8 @@ func TestSimulate(t *testing.T) {
 		objects  []metav1.Object
 		capacity *planner.Snapshot
 		newcomer *kueue.Workload
-		// want is who starts where, for what and after whom, or why not.
+		// want says which flavors the Workload starts on, after which victims, or why it
+		// does not start.
 		want string
 	}{
 		{
@@ -83,7 +84,7 @@ func TestSimulate(t *testing.T) {
 			want:     "starts on spot at 4m0s with [{spot 1}] for 2000000 a chance of 950 after [default/old]",
 		},
 		{
-			name:     "what another controller will say nobody knows",
+			name:     "the answer of another controller is unknown",
 			objects:  []metav1.Object{queue("team", "spot=4", checked("budget")), check("budget", "people.example.com")},
 			newcomer: job("new", 4),
 			want:     "starts on spot at 0s, then awaits [budget]",
@@ -144,10 +145,9 @@ func flavorsOf(a *kueue.Admission) string {
 	return strings.Join(out, ",")
 }
 
-// TestSimulateIsWhatHappens simulates a job in a random cluster first, and then has the
-// State that the controllers use take it in and carry out what cycles decide, one
-// write after the other. They have to agree on whether it starts, on which flavors, and
-// who has to leave for it.
+// TestSimulateIsWhatHappens simulates a job in a random cluster first. It then adds the job
+// to the State that the controllers use, and carries out what cycles decide, one write after
+// the other. Both have to agree on whether it starts, on which flavors, and on its victims.
 func TestSimulateIsWhatHappens(t *testing.T) {
 	const cases = 1000
 	agreed, waited, preempted, launched, restless := 0, 0, 0, 0, 0

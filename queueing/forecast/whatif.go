@@ -32,7 +32,8 @@ func Copy(state *queueing.State) *queueing.State {
 
 // WithQuota is the ClusterQueue with another nominal quota for a flavor and resource,
 // to be set in a copy of a State.
-func WithQuota(cq *kueue.ClusterQueue, flavor kueue.ResourceFlavorReference, name corev1.ResourceName, nominal resource.Quantity) (*kueue.ClusterQueue, error) {
+func WithQuota(cq *kueue.ClusterQueue, flavor kueue.ResourceFlavorReference,
+	name corev1.ResourceName, nominal resource.Quantity) (*kueue.ClusterQueue, error) {
 	out := cq.DeepCopy()
 	// A State looks at the spec again only if the generation is another one.
 	out.Generation++
@@ -47,7 +48,8 @@ func WithQuota(cq *kueue.ClusterQueue, flavor kueue.ResourceFlavorReference, nam
 			}
 		}
 	}
-	return nil, fmt.Errorf("ClusterQueue %s has no nominalQuota of %s in flavor %s: name a flavor and a resource of its resourceGroups", cq.Name, name, flavor)
+	return nil, fmt.Errorf("ClusterQueue %s has no nominalQuota of %s in flavor %s: name a flavor and a resource of its resourceGroups",
+		cq.Name, name, flavor)
 }
 
 // WithGroup is the snapshot with one more group, or with another one of that name.

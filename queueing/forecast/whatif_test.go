@@ -102,7 +102,7 @@ func TestAskingChangesNothing(t *testing.T) {
 		return strings.Join(out, ", ")
 	}
 	if with, without := decided(true), decided(false); with != without {
-		t.Errorf("decided is %q, and %q if nobody asks", with, without)
+		t.Errorf("decided is %q, and %q without a question", with, without)
 	}
 }
 

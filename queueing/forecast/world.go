@@ -47,19 +47,19 @@ type world struct {
 	// requests are those that are alive, with what the made ones of them take.
 	requests map[types.UID]*request
 	// sees is told each verdict before it is carried out, and saw after that; begins is
-	// told of each Workload that may run from now on.
-	sees, saw func(*lifecycle.Verdict)
-	begins    func(*cache.Workload)
+	// told of each Workload that may run from now on, and ends of each that is over.
+	sees, saw    func(*lifecycle.Verdict)
+	begins, ends func(*cache.Workload)
 	// rested is called after each cycle.
 	rested func()
 }
 
-// nature is how things go that nobody decides.
+// nature determines what no controller decides.
 type nature interface {
 	// runs is for how much longer the pods of an admitted Workload run.
 	runs(w *cache.Workload, now time.Time) time.Duration
 	// boots is how long after a Workload's request its machines are there; ok is false if
-	// they cannot be had after all. Plan is nil where nobody says what is launched.
+	// the launch fails. Plan is nil if it is not known what is launched.
 	boots(w *kueue.Workload, request string, plan *planner.Verdict) (after time.Duration, ok bool)
 	// stops is how long the pods of an evicted Workload take to be gone.
 	stops() time.Duration
@@ -82,7 +82,7 @@ func newWorld(from *queueing.State, n nature, now time.Time) *world {
 		nature: n, began: now, now: now, cycles: mostCycles, capacity: from.Capacity(), changed: true,
 		over: map[types.UID]bool{}, plans: map[string]planner.Verdict{}, requests: map[types.UID]*request{},
 		sees: func(*lifecycle.Verdict) {}, saw: func(*lifecycle.Verdict) {}, begins: func(*cache.Workload) {},
-		rested: func() {},
+		ends: func(*cache.Workload) {}, rested: func() {},
 	}
 	x.state = from.Bare(func(gang state.Gang, v planner.Verdict) {
 		if v.Outcome == planner.Fits || v.Outcome == planner.Launch {
@@ -205,8 +205,8 @@ func (x *world) coarsely(at time.Time) time.Time {
 	return x.began.Add((off + step - 1).Truncate(step))
 }
 
-// apply carries a verdict out; false if nothing follows from it now: it tells why somebody
-// waits, or has somebody run.
+// apply carries a verdict out, and reports whether another cycle may decide more because of
+// it. A verdict that only gives a reason to wait, or starts a Workload, does not need one.
 func (x *world) apply(v *lifecycle.Verdict) bool {
 	w, before := v.Workload, v.Workload.Object
 	if v.Action == lifecycle.Wait && v.Create == nil && len(v.Delete) == 0 {
@@ -249,7 +249,7 @@ func (x *world) apply(v *lifecycle.Verdict) bool {
 	return true
 }
 
-// with is an object with another status. The version of it is nobody's.
+// with returns the object with another status and without a resource version.
 func with(w *kueue.Workload, status *kueue.WorkloadStatus) *kueue.Workload {
 	out := *w
 	out.Status = *status
@@ -292,6 +292,7 @@ func (x *world) end(w *cache.Workload) {
 		x.drop(r)
 	}
 	x.state.Delete(w.Object)
+	x.ends(w)
 }
 
 // ask makes the request of a verdict. Its machines are taken from now on.
@@ -339,7 +340,8 @@ func (x *world) answer(r *autoscaling.ProvisioningRequest, provisioned metav1.Co
 		return
 	}
 	answered := have.object.DeepCopy()
-	for _, c := range []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue}, {Type: autoscaling.Provisioned, Status: provisioned}} {
+	for _, c := range []metav1.Condition{{Type: autoscaling.Accepted, Status: metav1.ConditionTrue},
+		{Type: autoscaling.Provisioned, Status: provisioned}} {
 		c.LastTransitionTime = metav1.NewTime(x.now)
 		apimeta.SetStatusCondition(&answered.Status.Conditions, c)
 	}
@@ -380,7 +382,7 @@ func occupied(s *planner.Snapshot, plan *planner.Verdict, by int) *planner.Snaps
 		n.Free.Sub(p.Requests, by)
 		out.Nodes.Set(&n)
 	}
-	// Who shares what is being launched now is known; what will be then is not.
+	// Upcoming describes the launches of now. Those that the forecast adds are unknown to it.
 	out.Upcoming = nil
 	for _, l := range plan.Launches {
 		for i := range out.Groups {

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -15,24 +16,33 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// startPolicy keeps queued jobs from starting by themselves, from its creation on.
-const startPolicy = "muster-jobs-start"
-
 // adopt queues a job as it runs: it keeps running, and its usage counts. A Workload is
 // created without its status, so it asks first, and is not judged before it is adopted. A
-// job that names a prebuilt Workload gets no other one, and runs on. A job that started
-// after Muster came is stopped.
+// Workload that does not ask and came to a job that Muster had started, as from a backup, is
+// replaced. A job that names a prebuilt Workload gets no other one, and runs on. A job that
+// started by itself after Muster came is stopped.
 func (r *reconciler) adopt(ctx context.Context, job client.Object, w *kueue.Workload) error {
-	before, err := r.ranBefore(ctx, job)
-	switch {
-	case err != nil:
+	goesOn, err := r.goesOn(ctx, job, w)
+	if err != nil {
 		return err
-	case !before:
+	}
+	if !goesOn {
 		if wrote, err := r.withdraw(ctx, job, w); wrote || err != nil {
 			return err
 		}
 		return r.stop(ctx, job, w)
-	case w == nil && PrebuiltName(job) != "":
+	}
+	if WasStarted(job) && (w == nil || !workload.AsksAdoption(w)) {
+		if behind, err := r.isBehind(ctx, job, w); behind || err != nil {
+			return cmp.Or(err, writes.ErrBehind)
+		}
+		if r.isNews(job.GetUID(), vanishedReason) {
+			r.event(job, corev1.EventTypeWarning, vanishedReason, "The Workload by which the %s was started is gone; it keeps running, and its usage "+
+				"counts again once it has another", r.kind.GroupVersionKind().Kind)
+		}
+	}
+	switch {
+	case PrebuiltName(job) != "" && (w == nil || !workload.AsksAdoption(w)):
 		return nil
 	case w == nil:
 		w, err := WorkloadFor(ctx, r.client, r.kind, job)
@@ -41,29 +51,43 @@ func (r *reconciler) adopt(ctx context.Context, job client.Object, w *kueue.Work
 		}
 		w.Annotations[workload.AdoptedAnnotation] = "true"
 		return r.create(ctx, job, w)
+	case !workload.AsksAdoption(w):
+		return writes.Delete(ctx, r.client, w)
 	}
 	if _, err := writes.ApplyStatus(ctx, r.client, w, workload.Adopted(w, r.now())); err != nil {
 		return err
 	}
-	r.event(job, corev1.EventTypeNormal, "Adopted",
-		"The job was running before Muster could queue it; it keeps running, and its usage counts in its queue")
+	r.event(job, corev1.EventTypeNormal, "Adopted", "The job was running without a Workload; it keeps running, and its usage counts in its queue")
 	return nil
+}
+
+// vanishedReason is of the event for a job whose Workload vanished while it ran.
+const vanishedReason = "WorkloadVanished"
+
+// goesOn reports whether a running job without an admission keeps running: it ran before Muster
+// came, or was started by Muster and has lost its Workload since. Nothing but Muster writes the
+// record of a start, and an eviction is told by the Workload that is there.
+func (r *reconciler) goesOn(ctx context.Context, job client.Object, w *kueue.Workload) (bool, error) {
+	switch {
+	case WasStarted(job):
+		return w == nil || !workload.WasEvicted(w), nil
+	case w != nil && !workload.AsksAdoption(w):
+		return false, nil
+	}
+	return r.ranBefore(ctx, job)
 }
 
 // ranBefore reports whether a job ran in its queue before Muster came, and so before
 // anything kept it from that. It compares what only the API server writes: when the job
 // and the policy were created.
 func (r *reconciler) ranBefore(ctx context.Context, job client.Object) (bool, error) {
-	if wasStarted(job) {
-		return false, nil
-	}
 	policy := &metav1.PartialObjectMetadata{}
 	policy.SetGroupVersionKind(admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"))
-	if err := r.live.Get(ctx, client.ObjectKey{Name: startPolicy}, policy); err != nil {
+	if err := r.live.Get(ctx, client.ObjectKey{Name: r.kind.StartPolicy()}, policy); err != nil {
 		if apierrors.IsNotFound(err) {
 			return true, nil
 		}
-		return false, fmt.Errorf("reading ValidatingAdmissionPolicy %s: %w", startPolicy, err)
+		return false, fmt.Errorf("reading ValidatingAdmissionPolicy %s: %w", r.kind.StartPolicy(), err)
 	}
 	created := job.GetCreationTimestamp()
 	return created.Before(&policy.CreationTimestamp), nil

@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +26,8 @@ import (
 
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/jobs/bindings"
+	"github.com/muster-dev/muster/queueing/jobs/newcomers"
 )
 
 // workers is how many jobs of a kind are reconciled at once; each mostly waits for the API
@@ -29,18 +35,25 @@ import (
 const workers = 8
 
 // Add adds a controller for the jobs of each kind to a manager, whose scheme must know
-// Kueue's v1beta2 types.
+// Kueue's v1beta2 types. That of a custom resource starts once the cluster serves it.
 func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, kinds ...Kind) error {
 	unqueued, err := unqueuedSelector(c)
 	if err != nil {
 		return err
 	}
-	if err := mgr.Add(&binder{client: mgr.GetClient(), config: c, webhook: webhook}); err != nil {
-		return fmt.Errorf("adding the binder of policy %s: %w", unqueuedPolicy, err)
+	if err := mgr.Add(&bindings.Binder{Client: mgr.GetClient(), Config: c, Webhook: webhook}); err != nil {
+		return fmt.Errorf("adding the binder of policy %s: %w", bindings.Unqueued, err)
 	}
 	indexer := mgr.GetFieldIndexer()
 	if err := indexer.IndexField(context.Background(), &kueue.Workload{}, controllerIndex, controllerOf); err != nil {
 		return fmt.Errorf("indexing Workloads by their controller: %w", err)
+	}
+	if err := indexer.IndexField(context.Background(), &corev1.Pod{}, podIndex, jobUIDOf); err != nil {
+		return fmt.Errorf("indexing pods by their job: %w", err)
+	}
+	later, gangs := &newcomers.Runnable{Manager: mgr}, &atomic.Bool{}
+	if !webhook {
+		later.Waiting = append(later.Waiting, begin(gangs))
 	}
 	for _, kind := range kinds {
 		r := &reconciler{
@@ -52,13 +65,23 @@ func Add(mgr ctrl.Manager, c config.Config, m *metrics.Metrics, webhook bool, ki
 			now:          time.Now,
 			podsReady:    c.WaitForPodsReady != nil,
 			unqueued:     unqueued,
+			owners:       ownersAmong(kinds),
 			labelsToCopy: c.LabelKeysToCopy,
+			gangs:        gangs,
+		}
+		if !mgr.GetScheme().Recognizes(kind.GroupVersionKind()) {
+			needed := []schema.GroupVersionKind{kind.GroupVersionKind()}
+			if resolver, ok := kind.(Resolver); ok && !resolver.Source().Empty() {
+				needed = append(needed, resolver.Source())
+			}
+			later.Waiting = append(later.Waiting, newcomers.Newcomer{Kinds: needed, Begin: func() error { return r.add(mgr) }})
+			continue
 		}
 		if err := r.add(mgr); err != nil {
 			return fmt.Errorf("adding the controller of %s: %w", kind.GroupVersionKind().Kind, err)
 		}
 	}
-	return nil
+	return mgr.Add(later)
 }
 
 // add adds the controller of one kind.
@@ -71,7 +94,16 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 		return fmt.Errorf("indexing jobs by the Workload that they name: %w", err)
 	}
 	w := watches{r}
-	return ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(r.kind.GroupVersionKind().Kind)).
+	b := ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(r.kind.GroupVersionKind().GroupKind().String()))
+	if _, tracked := r.kind.(Tracker); !tracked {
+		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(w.jobOfPod), builder.WithPredicates(podChanges))
+	}
+	if kind, ok := r.kind.(Resolver); ok && !kind.Source().Empty() {
+		source := &unstructured.Unstructured{}
+		source.SetGroupVersionKind(kind.Source())
+		b = b.Watches(source, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), job, handler.OnlyControllerOwner()))
+	}
+	return b.
 		For(job, builder.WithPredicates(w.concernsQueues())).
 		Owns(&kueue.Workload{}).
 		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(w.jobsOfPrebuilt)).
@@ -104,7 +136,7 @@ type watches struct{ *reconciler }
 func (r watches) concernsQueues() predicate.Predicate {
 	passes := func(job client.Object) bool {
 		ctx := context.Background()
-		if queued, err := r.isQueued(ctx, job); queued || err != nil || wasStarted(job) {
+		if queued, err := r.isQueued(ctx, job); queued || err != nil || WasStarted(job) {
 			return true
 		}
 		w, err := r.workloadOf(ctx, job)
@@ -116,6 +148,22 @@ func (r watches) concernsQueues() predicate.Predicate {
 		GenericFunc: func(event.GenericEvent) bool { return false },
 		UpdateFunc:  func(e event.UpdateEvent) bool { return passes(e.ObjectNew) || passes(e.ObjectOld) },
 	}
+}
+
+// jobOfPod is the job of a pod that a start has labelled, by its Workload.
+func (r watches) jobOfPod(ctx context.Context, pod client.Object) (out []reconcile.Request) {
+	var list kueue.WorkloadList
+	owned := client.MatchingFields{controllerIndex: pod.GetLabels()[JobUIDLabel]}
+	if err := r.client.List(ctx, &list, client.InNamespace(pod.GetNamespace()), owned, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing Workloads failed")
+	}
+	for i := range list.Items {
+		owner := metav1.GetControllerOf(&list.Items[i])
+		if schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind() == r.kind.GroupVersionKind().GroupKind() {
+			return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: pod.GetNamespace(), Name: owner.Name}}}
+		}
+	}
+	return nil
 }
 
 // createdOrDeleted passes what decides whether a class exists.
@@ -143,7 +191,7 @@ func (r watches) jobsOfPriority(ctx context.Context, class client.Object) []reco
 			return false
 		}
 		podSets, _ := r.kind.PodSets(job)
-		name := podPriorityClass(podSets)
+		name := podPriorityClass(r.kind, job, podSets)
 		return name == class.GetName() || name == ""
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/jobs/order"
 )
 
 // countsOf are those of a job, for each pod set of its Workload; nil if the job does not
@@ -97,4 +99,20 @@ func left(counts []Counts) (n int32) {
 // Muster came does not say.
 func podSetOf(w *kueue.Workload, pod *corev1.Pod) int {
 	return max(0, slices.IndexFunc(w.Spec.PodSets, func(s kueue.PodSet) bool { return string(s.Name) == pod.Labels[PodSetLabel] }))
+}
+
+// orderOf is what the pods of each pod set of a Workload come after.
+func orderOf(kind Source, job client.Object, w *kueue.Workload) []*order.After {
+	out := make([]*order.After, len(w.Spec.PodSets))
+	ordered, ok := kind.(Ordered)
+	if !ok {
+		for i := range out {
+			out[i] = &order.After{}
+		}
+		return out
+	}
+	if all := ordered.Order(job); len(all) == len(out) {
+		return all
+	}
+	return out
 }

@@ -6,7 +6,7 @@
 //	                                     ▲                              │ evicted, or suspended by a user and so evicted
 //	                                     └─ release quota ◀── restore ◀── stop, until no pod is left
 //
-//	running before Muster came ──create──▶ adopted ──admitted, whatever the quota──▶ running
+//	running before Muster came, or Workload vanished ──create──▶ adopted ──admitted, whatever the quota──▶ running
 //
 // The table of transitions has an action for each state of a job and of its Workload.
 // A reconciliation reads both, looks the action up and writes once; the event of that

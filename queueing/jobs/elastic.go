@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -50,7 +51,7 @@ func (r *reconciler) withdraw(ctx context.Context, job client.Object, w *kueue.W
 	if len(others) == 0 || err != nil {
 		return false, err
 	}
-	return true, r.delete(ctx, others[0])
+	return true, writes.Delete(ctx, r.client, others[0])
 }
 
 // scale follows the number of pods of an elastic job that runs. It reports whether it
@@ -76,7 +77,7 @@ func (r *reconciler) scale(ctx context.Context, job client.Object, w *kueue.Work
 		case grows && next == nil && o.Annotations[workload.ReplacementAnnotation] == sliceKey(w):
 			next = o
 		default:
-			return true, r.delete(ctx, o)
+			return true, writes.Delete(ctx, r.client, o)
 		}
 	}
 	if grows {
@@ -102,12 +103,12 @@ func (r *reconciler) grow(ctx context.Context, job client.Object, w, next *kueue
 	want.Spec.PodSets = podSets
 	want.Annotations[workload.ReplacementAnnotation] = sliceKey(w)
 	switch {
-	case next != nil && workload.HasQuota(next) && !samePods(next, want):
-		return true, r.delete(ctx, next)
+	case next != nil && workload.HasQuota(next) && !SamePods(next, want):
+		return true, writes.Delete(ctx, r.client, next)
 	case next != nil && workload.HasQuota(next):
-		return r.patchWorkload(ctx, next, func(next *kueue.Workload) bool { return followReserved(next, want) })
+		return writes.Patch(ctx, r.client, next, func(next *kueue.Workload) bool { return FollowReserved(next, want) })
 	case next != nil:
-		return r.patchWorkload(ctx, next, func(next *kueue.Workload) bool { return follow(next, want) })
+		return writes.Patch(ctx, r.client, next, func(next *kueue.Workload) bool { return Follow(next, want) })
 	}
 	want.Annotations[kueue.WorkloadSliceNameAnnotation] = sliceName(w)
 	return true, r.create(ctx, job, want)
@@ -120,7 +121,7 @@ func (r *reconciler) ungate(ctx context.Context, kind Elastic, job client.Object
 	if !kind.MayHaveGated(job) {
 		return false, nil
 	}
-	room, gated, err := r.livePods(ctx, job, w)
+	room, gated, err := pods{r}.running(ctx, job, w)
 	if err != nil {
 		return false, err
 	}

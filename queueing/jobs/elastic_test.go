@@ -269,25 +269,19 @@ func TestAnElasticJobThatStopsWhileItGrows(t *testing.T) {
 	}
 }
 
-// TestAnElasticJobWhoseSliceIsGone queues as a new one: pods that run without quota are
-// stopped.
+// TestAnElasticJobWhoseSliceIsGone runs on, and another slice counts what it uses.
 func TestAnElasticJobWhoseSliceIsGone(t *testing.T) {
 	g := grown(t, 0, false)
 	g.replace("b2")
+	g.updateJob(func(j *batchv1.Job) { j.Generation++ })
 	if err := g.c.Delete(t.Context(), g.all()[1]); err != nil {
 		t.Fatal(err)
 	}
 	g.settle()
-	if !isSuspended(g.job()) {
-		t.Fatalf("it runs on with the slices %q", g.slices())
+	if isSuspended(g.job()) || !adopted(g.workload()) {
+		t.Fatalf("suspended: %v, slices %q", isSuspended(g.job()), g.slices())
 	}
-	if err := g.c.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default")); err != nil {
-		t.Fatal(err)
-	}
-	g.podsStop()
-	g.updateJob(func(j *batchv1.Job) { j.Generation++ })
-	g.settle()
-	g.want("2 WorkloadSliceReplaced, 4 waits", "")
+	g.want("2 WorkloadSliceReplaced, 4 waits", "b1 b1 b2 b2")
 }
 
 // TestAnElasticJobThatEndsWhileItGrows ends all its slices.

@@ -2,15 +2,20 @@ package jobs
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 )
 
@@ -19,36 +24,33 @@ import (
 type Reconciler = reconciler
 
 func NewReconciler(kind Kind, c client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time) *Reconciler {
-	return &reconciler{kind: kind, client: c, live: live, recorder: recorder, now: now, metrics: metrics.New(metrics.Config{})}
+	return &reconciler{kind: kind, client: c, live: live, recorder: recorder, now: now, metrics: metrics.New(metrics.Config{}), gangs: &atomic.Bool{}}
 }
 
-func (r *reconciler) Client() *client.Client     { return &r.client }
-func (r *reconciler) Live() *client.Reader       { return &r.live }
-func (r *reconciler) PodsReady() *bool           { return &r.podsReady }
-func (r *reconciler) Unqueued() *labels.Selector { return &r.unqueued }
-func (r *reconciler) LabelsToCopy() *[]string    { return &r.labelsToCopy }
-func (r *reconciler) Remembered() int            { return len(r.ofJob) }
-func (r *reconciler) ForgetAll()                 { r.ofJob = nil }
-
-func NewBinder(c client.Client, conf config.Config) *binder { return &binder{client: c, config: conf} }
+func (r *reconciler) Client() *client.Client              { return &r.client }
+func (r *reconciler) Live() *client.Reader                { return &r.live }
+func (r *reconciler) PodsReady() *bool                    { return &r.podsReady }
+func (r *reconciler) Unqueued() *labels.Selector          { return &r.unqueued }
+func (r *reconciler) LabelsToCopy() *[]string             { return &r.labelsToCopy }
+func (r *reconciler) Owners() *sets.Set[schema.GroupKind] { return &r.owners }
+func (r *reconciler) Gangs() *atomic.Bool                 { return r.gangs }
+func (r *reconciler) Remembered() int                     { return len(r.ofJob) }
+func (r *reconciler) ForgetAll()                          { r.ofJob = nil }
 
 const (
 	Lag             = lag
 	Settling        = settling
-	StartPolicy     = startPolicy
-	DefaultPolicy   = defaultPolicy
-	UnqueuedPolicy  = unqueuedPolicy
-	OwnersPolicy    = ownersPolicy
 	PrebuiltIndex   = prebuiltIndex
 	ControllerIndex = controllerIndex
+	PodIndex        = podIndex
 )
 
 var (
 	PrebuiltOf       = prebuiltOf
 	ControllerOf     = controllerOf
-	Nowhere          = nowhere
+	JobUIDOf         = jobUIDOf
+	OwnersAmong      = ownersAmong
 	UnqueuedSelector = unqueuedSelector
-	QueuedOwners     = queuedOwners
 	SlicesOf         = slicesOf
 	CurrentSlice     = currentSlice
 	SliceKey         = sliceKey
@@ -74,3 +76,54 @@ func JobsOfPriority(r *Reconciler, ctx context.Context, o client.Object) []recon
 }
 
 func ConcernsQueues(r *Reconciler) predicate.Predicate { return watches{r}.concernsQueues() }
+
+// Asks are the reconciliations that the watches of a controller ask for at a change; before is
+// nil for what is new, and after for what is gone.
+func Asks(r *Reconciler, before, after client.Object) (out []any) {
+	w, passes := watches{r}, func(p predicate.Predicate) bool {
+		switch {
+		case before == nil:
+			return p.Create(event.CreateEvent{Object: after})
+		case after == nil:
+			return p.Delete(event.DeleteEvent{Object: before})
+		}
+		return p.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})
+	}
+	for _, o := range []client.Object{before, after} {
+		if o == nil {
+			continue
+		}
+		gvk, err := apiutil.GVKForObject(o, r.client.Scheme())
+		if err != nil {
+			panic(err) // the cluster of tests knows all that is in it
+		}
+		owner := metav1.GetControllerOf(o)
+		source, _ := r.kind.(Resolver)
+		_, tracked := r.kind.(Tracker)
+		switch {
+		case gvk == r.kind.GroupVersionKind():
+			if passes(w.concernsQueues()) {
+				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+			}
+		case gvk.Kind == "Pod" && !tracked:
+			if passes(podChanges) {
+				out = appendAll(out, w.jobOfPod(context.Background(), o))
+			}
+		case gvk.Kind == "Workload", source != nil && gvk == source.Source():
+			if gvk.Kind == "Workload" {
+				out = appendAll(out, w.jobsOfPrebuilt(context.Background(), o))
+			}
+			if owner != nil && schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind() == r.kind.GroupVersionKind().GroupKind() {
+				out = append(out, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: owner.Name}})
+			}
+		}
+	}
+	return out
+}
+
+func appendAll(out []any, more []reconcile.Request) []any {
+	for _, x := range more {
+		out = append(out, x)
+	}
+	return out
+}

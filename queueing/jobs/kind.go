@@ -7,7 +7,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/jobs/children"
+	"github.com/muster-dev/muster/queueing/jobs/order"
 )
+
+// Source is where Workloads come from.
+type Source interface {
+	// GroupVersionKind is the API type of the jobs.
+	GroupVersionKind() schema.GroupVersionKind
+	// PodSets are the pods that the whole job runs at once, whatever has ended of it,
+	// with a minCount where it may start with fewer. Refusals are why it cannot be
+	// queued as it is, each with what to do about it.
+	PodSets(job client.Object) (podSets []kueue.PodSet, refusals []string)
+}
 
 // Kind is a kind of job: how its jobs are suspended, started and restored, and what
 // their status says. Methods read and change the object that they are given and
@@ -18,19 +31,19 @@ import (
 // All lists are in the order of the pod sets. What only some kinds can do stands in
 // the interfaces below.
 type Kind interface {
-	// GroupVersionKind is the API type of the jobs.
-	GroupVersionKind() schema.GroupVersionKind
+	Source
 
-	// PodSets are the pods that the whole job runs at once, whatever has ended of it,
-	// with a minCount where it may start with fewer. Refusals are why it cannot be
-	// queued as it is, each with what to do about it.
-	PodSets(job client.Object) (podSets []kueue.PodSet, refusals []string)
+	// StartPolicy is the ValidatingAdmissionPolicy that keeps queued jobs from starting by
+	// themselves, from its creation on.
+	StartPolicy() string
 
 	// IsSuspended reports whether the job is kept from creating pods.
 	IsSuspended(job client.Object) bool
 	// Suspend keeps the job from creating pods and has its controller delete those
 	// that exist.
 	Suspend(job client.Object)
+	// Resume is the opposite of Suspend: Start without what Muster adds.
+	Resume(job client.Object)
 	// Start lets the job create its pods as they were admitted, and returns what
 	// Restore needs to undo that, to be kept as JSON. The error is ErrConflict if the
 	// job can never start so.
@@ -44,11 +57,8 @@ type Kind interface {
 	// That saves a look at the pods while it says otherwise; it proves nothing, since
 	// controllers write it before their pods are gone.
 	IsStopped(job client.Object) bool
-	// PodLabels select all pods of the job.
-	PodLabels(job client.Object) client.MatchingLabels
-	// IsReady reports whether all pods that the job should have are ready or have
-	// succeeded, if as many of each pod set as granted have quota.
-	IsReady(job client.Object, granted []int32) bool
+	// PodLabels select all pods of the job: those that match one of them.
+	PodLabels(job client.Object) []client.MatchingLabels
 	// Outcome is what became of the job, and its own message about that.
 	Outcome(job client.Object) (Outcome, string)
 }
@@ -65,8 +75,47 @@ const (
 	Failed
 )
 
-// Counted is a Kind whose jobs count their pods in their status. It releases the quota
-// of pods that are over while others run, and an evicted job queues only for the pods
+// Tracker is a Kind whose controller counts the pods of a job in its status, and does so
+// rightly: one that has ended has none left. The pods of all other kinds are watched and
+// counted here, and an ended job keeps its quota and its machines until its pods are gone.
+type Tracker interface {
+	Kind
+	// IsReady reports whether all pods that the job should have are ready or have
+	// succeeded, if as many of each pod set as granted have quota.
+	IsReady(job client.Object, granted []int32) bool
+}
+
+// Parent is a Kind whose controller makes objects while a job is suspended, and leaves in them
+// what an earlier start has added to their pod templates.
+type Parent interface {
+	Kind
+	// Children are those objects. They are deleted before the job is started again, and its
+	// controller makes them again.
+	Children(job client.Object) []children.Kind
+}
+
+// Resolver is a Kind whose jobs may have their pods from another object, which their
+// controller makes.
+type Resolver interface {
+	Kind
+	// Source is the type of that object, which has the name of the job and is controlled by
+	// it; empty for a kind without.
+	Source() schema.GroupVersionKind
+	// Resolve gives a job what its source says, to be read by the methods above; nil if there
+	// is none. It reports whether that follows from the job as it is now.
+	Resolve(job, source client.Object) (current bool)
+}
+
+// Prioritized is a Kind whose jobs may name a PriorityClass beside that of their pods, before
+// which it takes precedence.
+type Prioritized interface {
+	Source
+	// PriorityClass is the name of the class; empty if the job names none.
+	PriorityClass(job client.Object) string
+}
+
+// Counted is a Kind whose jobs say of which pods they have no more need. It releases the
+// quota of pods that are over while others run, and an evicted job queues only for the pods
 // that are left of it.
 type Counted interface {
 	Kind
@@ -80,9 +129,10 @@ type Counts struct {
 	Asked int32
 	// Needed is how many run at once at most from now on.
 	Needed int32
-	// Left is how many exist and are not over: one that still terminates holds its node.
+	// Left is how many exist and are not over: one that still terminates holds its node. Only
+	// a Tracker knows.
 	Left int32
-	// Created is how many have been created since the start.
+	// Created is how many have been created since the start. Only a Tracker knows.
 	Created int32
 }
 
@@ -90,6 +140,7 @@ type Counts struct {
 // are created with a scheduling gate, since their template must not change then.
 type Elastic interface {
 	Counted
+	Tracker
 	// MayHaveGated reports whether a pod of the job may still have its gate. No saves
 	// a look at the pods.
 	MayHaveGated(job client.Object) bool
@@ -102,6 +153,7 @@ type Elastic interface {
 // refuses its pods.
 type Refusable interface {
 	Counted
+	Tracker
 	// CreatesPodsSince is when the job was started as its controller sees it; zero
 	// while it creates no pods.
 	CreatesPodsSince(job client.Object) time.Time
@@ -114,4 +166,12 @@ type Unlocker interface {
 	Kind
 	// Unlock takes the start off the status. It reports whether it changed that.
 	Unlock(job client.Object) bool
+}
+
+// Ordered is a Kind whose controller may create the pods of a pod set only after those of
+// others.
+type Ordered interface {
+	Source
+	// Order is what the pods of each pod set come after; nil where that is not known.
+	Order(job client.Object) []*order.After
 }

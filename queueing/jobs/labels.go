@@ -48,5 +48,5 @@ func asksElastic(job metav1.Object) bool {
 	return job.GetAnnotations()[workload.ElasticAnnotation] == "true"
 }
 
-// wasStarted reports whether a job bears the changes of a start.
-func wasStarted(job metav1.Object) bool { return job.GetAnnotations()[StartedAnnotation] != "" }
+// WasStarted reports whether a job bears the changes of a start.
+func WasStarted(job metav1.Object) bool { return job.GetAnnotations()[StartedAnnotation] != "" }

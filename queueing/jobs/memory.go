@@ -23,6 +23,8 @@ type memory struct {
 	created time.Time
 	// reclaimable is since when there are pods to report as reclaimable.
 	reclaimable time.Time
+	// startRefused is since when the API server refuses to start the job.
+	startRefused time.Time
 	// missing is for a job whose pods have not come.
 	missing missingPods
 	// owner is what was found of the object that is said to control the job.

@@ -1,13 +1,16 @@
 package jobs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/workload"
@@ -16,6 +19,9 @@ import (
 // ErrConflict: an admission check asks for a value that differs from that of the pod
 // template, or of another check. The words are Kueue's.
 var ErrConflict = errors.New("invalid admission check PodSetUpdate")
+
+// ErrNoFlavor: a flavor that pods were admitted on is gone.
+var ErrNoFlavor = errors.New("the job cannot start")
 
 // Placement is how the pods of one pod set start: how many, and what their template
 // gets.
@@ -31,6 +37,48 @@ type Placement struct {
 	// Gated pods are created with the gate of elastic jobs. Their updates are applied
 	// to each pod when its gate is removed, since later slices have other updates.
 	Gated bool
+}
+
+// Placements are how the pods of each pod set of an admitted Workload start.
+func Placements(ctx context.Context, kube client.Reader, w *kueue.Workload) ([]Placement, error) {
+	out := make([]Placement, len(w.Spec.PodSets))
+	for i, count := range assigned(w) {
+		name := w.Spec.PodSets[i].Name
+		flavors, err := flavorsOf(ctx, kube, assignments(w)[i])
+		if err != nil {
+			return nil, err
+		}
+		out[i] = Placement{Count: count, Flavors: flavors, Updates: updatesOf(w, name), Labels: queueLabels(w, name)}
+	}
+	return out, nil
+}
+
+// updatesOf are what the admission checks of a Workload have prepared for a pod set.
+func updatesOf(w *kueue.Workload, podSet kueue.PodSetReference) (updates []kueue.PodSetUpdate) {
+	for _, check := range w.Status.AdmissionChecks {
+		for _, u := range check.PodSetUpdates {
+			if u.Name == podSet {
+				updates = append(updates, u)
+			}
+		}
+	}
+	return updates
+}
+
+// flavorsOf reads the flavors that a pod set was admitted on.
+func flavorsOf(ctx context.Context, kube client.Reader, a kueue.PodSetAssignment) ([]*kueue.ResourceFlavor, error) {
+	var out []*kueue.ResourceFlavor
+	for _, name := range slices.Compact(slices.Sorted(maps.Values(a.Flavors))) {
+		flavor := &kueue.ResourceFlavor{}
+		if err := kube.Get(ctx, client.ObjectKey{Name: string(name)}, flavor); err != nil {
+			if client.IgnoreNotFound(err) == nil {
+				return nil, fmt.Errorf("%w: ResourceFlavor %s, on which it was admitted, does not exist any more; create it again", ErrNoFlavor, name)
+			}
+			return nil, fmt.Errorf("reading ResourceFlavor %s: %w", name, err)
+		}
+		out = append(out, flavor)
+	}
+	return out, nil
 }
 
 // Original is what Apply replaces of a pod template. Of labels and annotations it has
@@ -65,6 +113,13 @@ func (p *Placement) Apply(template *corev1.PodTemplateSpec) (Original, error) {
 		template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate})
 	}
 	return before, nil
+}
+
+// Differs reports whether a pod template is not as the template of a Workload in what a start
+// by Kueue changes for good.
+func Differs(have, was *corev1.PodTemplateSpec) bool {
+	return !equality.Semantic.DeepEqual(have.Spec.NodeSelector, was.Spec.NodeSelector) ||
+		!equality.Semantic.DeepEqual(have.Spec.Tolerations, was.Spec.Tolerations)
 }
 
 // Restore puts back what Apply has replaced.

@@ -6,35 +6,122 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// podsOf are all pods of a job, as the API server has them.
-func (r *reconciler) podsOf(ctx context.Context, job client.Object) ([]corev1.Pod, error) {
-	var pods corev1.PodList
-	if err := r.live.List(ctx, &pods, client.InNamespace(job.GetNamespace()), r.kind.PodLabels(job)); err != nil {
-		return nil, fmt.Errorf("listing the pods of %s: %w", r.name(job), err)
+// podIndex finds pods by the UID of their job, where a start has given them the label.
+const podIndex = "job"
+
+func jobUIDOf(o client.Object) []string {
+	if uid := o.GetLabels()[JobUIDLabel]; uid != "" {
+		return []string{uid}
 	}
-	return pods.Items, nil
+	return nil
 }
 
-// isOver reports whether a pod has ended.
-func isOver(pod *corev1.Pod) bool {
+// podChanges passes what a job may depend on: that a pod becomes ready or is not any more,
+// ends, or is gone.
+var podChanges = predicate.Funcs{
+	CreateFunc:  func(e event.CreateEvent) bool { return jobUIDOf(e.Object) != nil },
+	DeleteFunc:  func(e event.DeleteEvent) bool { return jobUIDOf(e.Object) != nil },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+		return jobUIDOf(after) != nil && (IsOver(before) != IsOver(after) || IsReady(before) != IsReady(after))
+	},
+}
+
+// pods read the pods of jobs.
+type pods struct{ *reconciler }
+
+// of returns all pods of a job, as the API server has them.
+func (r pods) of(ctx context.Context, job client.Object) ([]corev1.Pod, error) {
+	var all []corev1.Pod
+	seen := sets.New[string]()
+	for _, labels := range r.kind.PodLabels(job) {
+		var list corev1.PodList
+		if err := r.live.List(ctx, &list, client.InNamespace(job.GetNamespace()), labels); err != nil {
+			return nil, fmt.Errorf("listing the pods of %s: %w", r.name(job), err)
+		}
+		for _, pod := range list.Items {
+			if !seen.Has(pod.Name) {
+				seen.Insert(pod.Name)
+				all = append(all, pod)
+			}
+		}
+	}
+	return all, nil
+}
+
+// confirmNone fails while pods of a job are not over.
+func (r pods) confirmNone(ctx context.Context, job client.Object) error {
+	all, err := r.of(ctx, job)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(pod corev1.Pod) bool { return !IsOver(&pod) }) {
+		return errPodsLeft
+	}
+	return nil
+}
+
+// areReady reports whether as many pods of each pod set as granted are ready or have
+// succeeded. Pods that come after others are not missed before.
+func (r pods) areReady(ctx context.Context, job client.Object, w *kueue.Workload, granted []int32) (bool, error) {
+	if kind, ok := r.kind.(Tracker); ok {
+		return kind.IsReady(job, granted), nil
+	}
+	var list corev1.PodList
+	ofJob := client.MatchingFields{podIndex: string(job.GetUID())}
+	if err := r.client.List(ctx, &list, client.InNamespace(job.GetNamespace()), ofJob, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing the pods of %s: %w", r.name(job), err)
+	}
+	have, succeeded := make([]int32, len(granted)), make([]int32, len(granted))
+	for i := range list.Items {
+		pod := &list.Items[i]
+		at := podSetOf(w, pod)
+		if pod.Status.Phase == corev1.PodSucceeded {
+			succeeded[at]++
+		}
+		if pod.Status.Phase == corev1.PodSucceeded || IsReady(pod) {
+			have[at]++
+		}
+	}
+	for i, after := range orderOf(r.kind, job, w) {
+		if have[i] < granted[i] && after.IsDue(w.Spec.PodSets, granted, have, succeeded) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// IsOver reports whether a pod has ended.
+func IsOver(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// livePods are the pods of an elastic job that are not over: how many of each pod set may
-// be scheduled, and those that may not.
-func (r *reconciler) livePods(ctx context.Context, job client.Object, w *kueue.Workload) (open []int32, gated []*corev1.Pod, err error) {
-	pods, err := r.podsOf(ctx, job)
+// IsReady reports whether a pod is ready and stays.
+func IsReady(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp.IsZero() && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// running are the pods of a job that are not over: how many of each pod set may be
+// scheduled, and those that may not, of an elastic job.
+func (r pods) running(ctx context.Context, job client.Object, w *kueue.Workload) (open []int32, gated []*corev1.Pod, err error) {
+	all, err := r.of(ctx, job)
 	if err != nil {
 		return nil, nil, err
 	}
 	open = make([]int32, len(w.Spec.PodSets))
-	for i := range pods {
-		switch pod := &pods[i]; {
-		case isOver(pod):
+	for i := range all {
+		switch pod := &all[i]; {
+		case IsOver(pod):
 		case !slices.ContainsFunc(pod.Spec.SchedulingGates, isElasticGate):
 			open[podSetOf(w, pod)]++
 		case pod.DeletionTimestamp.IsZero():

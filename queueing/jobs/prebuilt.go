@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -33,7 +34,7 @@ func (r *reconciler) queuePrebuilt(ctx context.Context, job client.Object, w *ku
 		return false, r.take(ctx, job)
 	}
 	// It was created for the whole job, whatever of that has ended.
-	want, err := wholeWorkload(ctx, r.client, r.kind, job)
+	want, err := NewWorkload(ctx, r.client, r.kind, job)
 	if err != nil {
 		return false, err
 	}
@@ -58,11 +59,11 @@ func (r *reconciler) queuePrebuilt(ctx context.Context, job client.Object, w *ku
 			over[i] = w.Spec.PodSets[i].Count - c.Needed
 		}
 		if !slices.Equal(over, reclaimable(w)) {
-			return false, r.setReclaimable(ctx, w, over)
+			return false, SetReclaimable(ctx, r.client, w, over)
 		}
 	}
 	before := w.Annotations[workload.RefusedAnnotation]
-	wrote, err := r.patchWorkload(ctx, w, func(w *kueue.Workload) bool { return followPrebuilt(w, want) })
+	wrote, err := writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool { return followPrebuilt(w, want) })
 	if wrote && err == nil && refused != before {
 		r.reportRefusal(job, refused)
 	}
@@ -86,7 +87,7 @@ func (r *reconciler) take(ctx context.Context, job client.Object) error {
 	}
 	owner, uid := metav1.GetControllerOf(w), w.Labels[JobUIDLabel]
 	if owner == nil && uid == "" {
-		_, err := r.patchWorkload(ctx, w, func(w *kueue.Workload) bool {
+		_, err := writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool {
 			w.OwnerReferences = append(w.OwnerReferences, *metav1.NewControllerRef(job, r.kind.GroupVersionKind()))
 			metav1.SetMetaDataLabel(&w.ObjectMeta, JobUIDLabel, string(job.GetUID()))
 			return true
@@ -178,7 +179,7 @@ func (r *reconciler) outOfSync(ctx context.Context, job client.Object, w *kueue.
 	}
 	// The first words are Kueue's.
 	message := "The prebuilt workload is out of sync with its user job: " + why
-	if err := r.finish(ctx, w, kueue.WorkloadFinishedReasonOutOfSync, message); err != nil {
+	if err := writes.Finish(ctx, r.client, w, kueue.WorkloadFinishedReasonOutOfSync, message, r.now()); err != nil {
 		return err
 	}
 	r.remember(job.GetUID(), func(m *memory) { m.reported = string(w.UID) })

@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/controller/writes"
 )
 
 // prioritize follows another priority class of a running job. It reports whether it wrote.
@@ -18,14 +20,20 @@ func (r *reconciler) prioritize(ctx context.Context, job client.Object, w *kueue
 	}
 	want := &kueue.Workload{}
 	want.Spec.PodSets, _ = r.kind.PodSets(job)
-	if why, err := setPriority(ctx, r.client, job, &want.Spec); why != "" || err != nil {
+	if why, err := setPriority(ctx, r.client, r.kind, job, &want.Spec); why != "" || err != nil {
 		return false, err
 	}
-	return r.patchWorkload(ctx, w, func(w *kueue.Workload) bool { return followReserved(w, want) })
+	return writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool { return FollowReserved(w, want) })
 }
 
-// podPriorityClass is the PriorityClass of the first pod set that names one.
-func podPriorityClass(podSets []kueue.PodSet) string {
+// podPriorityClass is the PriorityClass that a job names beside its pods, or else that of the
+// first pod set that names one.
+func podPriorityClass(kind Source, job client.Object, podSets []kueue.PodSet) string {
+	if k, ok := kind.(Prioritized); ok {
+		if name := k.PriorityClass(job); name != "" {
+			return name
+		}
+	}
 	for i := range podSets {
 		if name := podSets[i].Template.Spec.PriorityClassName; name != "" {
 			return name
@@ -36,7 +44,7 @@ func podPriorityClass(podSets []kueue.PodSet) string {
 
 // setPriority sets the Workload's priority to that of the job's class, or else of its
 // pods' class. It returns why the job cannot be queued if the class does not exist.
-func setPriority(ctx context.Context, kube client.Reader, job client.Object, spec *kueue.WorkloadSpec) (why string, err error) {
+func setPriority(ctx context.Context, kube client.Reader, kind Source, job client.Object, spec *kueue.WorkloadSpec) (why string, err error) {
 	if name := job.GetLabels()[PriorityClassLabel]; name != "" {
 		class := &kueue.WorkloadPriorityClass{}
 		if err := kube.Get(ctx, client.ObjectKey{Name: name}, class); err != nil {
@@ -54,7 +62,7 @@ func setPriority(ctx context.Context, kube client.Reader, job client.Object, spe
 	if err := kube.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("listing PriorityClasses: %w", err)
 	}
-	name := podPriorityClass(spec.PodSets)
+	name := podPriorityClass(kind, job, spec.PodSets)
 	for i := range classes.Items {
 		class := &classes.Items[i]
 		if class.Name == name || name == "" && class.GlobalDefault {

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -20,6 +21,10 @@ func (r *reconciler) queue(ctx context.Context, job client.Object, w *kueue.Work
 	case err != nil:
 		return false, err
 	case !queued:
+		if w != nil {
+			r.event(job, corev1.EventTypeNormal, "LeftQueue", "The label %s names no queue any more, so the job waits for none, and stays suspended; "+
+				"set the label to a LocalQueue to queue it again, or resume the job", QueueLabel)
+		}
 		return false, r.dismiss(ctx, job, w)
 	case PrebuiltName(job) != "":
 		return r.queuePrebuilt(ctx, job, w)
@@ -34,19 +39,19 @@ func (r *reconciler) queue(ctx context.Context, job client.Object, w *kueue.Work
 		}
 		return false, r.create(ctx, job, want)
 	case workload.HasQuota(w):
-		if !samePods(w, want) || w.Spec.QueueName != want.Spec.QueueName ||
+		if !SamePods(w, want) || w.Spec.QueueName != want.Spec.QueueName ||
 			want.Spec.Priority != nil && !sameKind(w.Spec.PriorityClassRef, want.Spec.PriorityClassRef) {
 			// What was reserved is not what the job asks for now: it queues again.
-			return false, r.delete(ctx, w)
+			return false, writes.Delete(ctx, r.client, w)
 		}
-		wrote, err := r.patchWorkload(ctx, w, func(w *kueue.Workload) bool { return followReserved(w, want) })
+		wrote, err := writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool { return FollowReserved(w, want) })
 		return !wrote, err
 	case len(w.Status.ReclaimablePods) > 0:
 		// They are pods of an attempt that is over; the next has only those that are left.
-		return false, r.setReclaimable(ctx, w, nil)
+		return false, SetReclaimable(ctx, r.client, w, nil)
 	}
 	refused := w.Annotations[workload.RefusedAnnotation]
-	wrote, err := r.patchWorkload(ctx, w, func(w *kueue.Workload) bool { return follow(w, want) })
+	wrote, err := writes.Patch(ctx, r.client, w, func(w *kueue.Workload) bool { return Follow(w, want) })
 	if why := want.Annotations[workload.RefusedAnnotation]; wrote && err == nil && why != refused {
 		r.reportRefusal(job, why)
 	}
@@ -66,6 +71,9 @@ func (r *reconciler) create(ctx context.Context, job client.Object, w *kueue.Wor
 	if err := r.client.Create(ctx, w); err != nil {
 		if apierrors.IsAlreadyExists(err) {
 			return r.deleteOrphan(ctx, job, w.Name)
+		}
+		if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+			return errNotServed
 		}
 		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
 			r.event(job, corev1.EventTypeWarning, "FailedCreate", "The job cannot be queued, since its Workload is refused: %v", err)
@@ -87,9 +95,9 @@ func (r *reconciler) deleteOrphan(ctx context.Context, job client.Object, name s
 		return fmt.Errorf("reading Workload %s/%s: %w", job.GetNamespace(), name, err)
 	}
 	if !isOrphanOf(w, job) {
-		return errBehind
+		return writes.ErrBehind
 	}
-	if err := r.delete(ctx, w); err != nil {
+	if err := writes.Delete(ctx, r.client, w); err != nil {
 		return err
 	}
 	return errTooEarly
@@ -116,6 +124,9 @@ func (r *reconciler) leave(ctx context.Context, job client.Object, keep *kueue.W
 		if keep != nil && w.UID == keep.UID || workload.IsFinished(w) || !w.DeletionTimestamp.IsZero() {
 			continue
 		}
+		if name := PrebuiltName(job); w.Name == name || name == "" && r.isOwn(job, w) {
+			return false, writes.ErrBehind // it has come since the caller looked for it
+		}
 		return true, r.dismiss(ctx, job, w)
 	}
 	return false, nil
@@ -127,8 +138,13 @@ func (r *reconciler) dismiss(ctx context.Context, job client.Object, w *kueue.Wo
 	switch {
 	case w == nil:
 		return nil
-	case IsElastic(job) || w.Name == WorkloadName(r.kind.GroupVersionKind(), job):
-		return r.delete(ctx, w)
+	case r.isOwn(job, w):
+		return writes.Delete(ctx, r.client, w)
 	}
 	return r.outOfSync(ctx, job, w, "the "+r.kind.GroupVersionKind().Kind+" no longer queues by it")
+}
+
+// isOwn reports whether a Workload of the job is one that Muster has created for it.
+func (r *reconciler) isOwn(job client.Object, w *kueue.Workload) bool {
+	return IsElastic(job) || w.Name == WorkloadName(r.kind.GroupVersionKind(), job)
 }

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,15 +25,29 @@ func (r *reconciler) reportReady(ctx context.Context, job client.Object, w *kueu
 	if !r.podsReady {
 		return false, nil
 	}
-	have := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPodsReady)
-	ready := r.kind.IsReady(job, granted(w))
-	if ready == (have != nil && have.Status == metav1.ConditionTrue) {
+	ready, err := pods{r}.areReady(ctx, job, w, granted(w))
+	if err != nil {
+		return false, err
+	}
+	status := ReadyStatus(w, ready, r.now())
+	if status == nil {
 		return false, nil
+	}
+	_, err = writes.ApplyStatus(ctx, r.client, w, status)
+	return true, err
+}
+
+// ReadyStatus is the status of a Workload whose pods are all ready, or not; nil if it says so
+// already.
+func ReadyStatus(w *kueue.Workload, ready bool, now time.Time) *kueue.WorkloadStatus {
+	have := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPodsReady)
+	if ready == (have != nil && have.Status == metav1.ConditionTrue) {
+		return nil
 	}
 	want := metav1.Condition{
 		Type: kueue.WorkloadPodsReady, Status: metav1.ConditionTrue, Reason: kueue.WorkloadStarted,
 		Message:            "All pods are ready or have succeeded",
-		ObservedGeneration: w.Generation, LastTransitionTime: metav1.NewTime(r.now()),
+		ObservedGeneration: w.Generation, LastTransitionTime: metav1.NewTime(now),
 	}
 	switch {
 	case !ready:
@@ -43,6 +58,5 @@ func (r *reconciler) reportReady(ctx context.Context, job client.Object, w *kueu
 	}
 	status := w.Status.DeepCopy()
 	apimeta.SetStatusCondition(&status.Conditions, want)
-	_, err := writes.ApplyStatus(ctx, r.client, w, status)
-	return true, err
+	return status
 }

@@ -52,9 +52,9 @@ func (r *reconciler) reclaim(ctx context.Context, job client.Object, w *kueue.Wo
 			return false, errTooEarly
 		}
 	}
-	if IsElastic(job) {
-		// The job's status may not know yet of pods whose gates were removed.
-		open, _, err := r.livePods(ctx, job, w)
+	if _, tracked := r.kind.(Tracker); !tracked || IsElastic(job) {
+		// The job's status may not know of pods that are left, or whose gates were removed.
+		open, _, err := pods{r}.running(ctx, job, w)
 		if err != nil {
 			return false, err
 		}
@@ -74,7 +74,7 @@ func (r *reconciler) reclaim(ctx context.Context, job client.Object, w *kueue.Wo
 			over[i] += n
 		}
 	}
-	return true, r.setReclaimable(ctx, w, over)
+	return true, SetReclaimable(ctx, r.client, w, over)
 }
 
 // hasSettled reports whether a job has had pods to report for long enough. Where all end
@@ -99,9 +99,9 @@ func (r *reconciler) isQuotaWanted(ctx context.Context, w *kueue.Workload) (bool
 	return queue.Spec.CohortName != "" || queue.Status.PendingWorkloads > 0, nil
 }
 
-// setReclaimable makes so many pods of each pod set the reclaimable ones of exactly this
+// SetReclaimable makes so many pods of each pod set the reclaimable ones of exactly this
 // version of w: those of another attempt mean other pods.
-func (r *reconciler) setReclaimable(ctx context.Context, w *kueue.Workload, counts []int32) error {
+func SetReclaimable(ctx context.Context, c client.Client, w *kueue.Workload, counts []int32) error {
 	type status struct {
 		ReclaimablePods []kueue.ReclaimablePod `json:"reclaimablePods,omitempty"`
 	}
@@ -125,7 +125,7 @@ func (r *reconciler) setReclaimable(ctx context.Context, w *kueue.Workload, coun
 	}
 	out := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: w.Name, Namespace: w.Namespace}}
 	patch := client.RawPatch(types.ApplyPatchType, data)
-	if err := r.client.Status().Patch(ctx, out, patch, client.FieldOwner(reclaimManager), client.ForceOwnership); err != nil {
+	if err := c.Status().Patch(ctx, out, patch, client.FieldOwner(reclaimManager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("applying the reclaimable pods of Workload %s/%s: %w", w.Namespace, w.Name, err)
 	}
 	return nil

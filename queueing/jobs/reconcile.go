@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -29,19 +28,26 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if job.GetDeletionTimestamp() != nil {
 		return reconcile.Result{}, nil
 	}
+	if current, err := r.resolve(ctx, job); err != nil || !current {
+		return reconcile.Result{}, err // the event of the source asks again
+	}
 	w, err := r.workloadOf(ctx, job)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	// Its owner's annotations may be on it, too, that of a start among them.
+	if part, err := r.isPartOfQueued(ctx, job); part || err != nil {
+		return reconcile.Result{}, errors.Join(err, r.dismiss(ctx, job, w))
+	}
 	if left := r.expected(job.GetUID(), w != nil); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	err = r.act(ctx, job, w, transitions[stateOf(r.kind, job)][stateOfWorkload(w)])
+	err = r.act(ctx, job, w, transitions[stateOf(r.kind, job)][workload.StateOf(w)])
 	var p *pause
 	switch {
 	case errors.As(err, &p):
 		return reconcile.Result{RequeueAfter: p.Duration}, nil
-	case apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errBehind):
+	case writes.IsBehind(err):
 		// The cache was behind; what it lacks comes as an event.
 		return reconcile.Result{}, nil
 	}
@@ -79,7 +85,7 @@ func (r *reconciler) act(ctx context.Context, job client.Object, w *kueue.Worklo
 			return err
 		}
 		// The record is not Muster's, and stays on a job that is not queued.
-		return r.act(ctx, job, w, transitions[held][stateOfWorkload(w)])
+		return r.act(ctx, job, w, transitions[held][workload.StateOf(w)])
 	case release:
 		if wrote, err := r.restore(ctx, job, w); wrote || err != nil {
 			return err
@@ -88,11 +94,14 @@ func (r *reconciler) act(ctx context.Context, job client.Object, w *kueue.Worklo
 		return err
 	case finish:
 		outcome, message := r.kind.Outcome(job)
+		if err := r.confirmOver(ctx, job, w); err != nil {
+			return err
+		}
 		reason := kueue.WorkloadFinishedReasonSucceeded
 		if outcome == Failed {
 			reason = kueue.WorkloadFinishedReasonFailed
 		}
-		return r.finish(ctx, w, reason, message)
+		return writes.Finish(ctx, r.client, w, reason, message, r.now())
 	case tell:
 		r.tell(job, w)
 	}

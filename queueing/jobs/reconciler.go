@@ -2,20 +2,20 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/controller/writes"
-	"github.com/muster-dev/muster/queueing/workload"
 )
 
 const (
@@ -49,8 +49,12 @@ type reconciler struct {
 	// unqueued are the namespaces whose jobs are queued even if they name no queue; nil is
 	// none.
 	unqueued labels.Selector
+	// owners are the kinds whose objects queue with all that they control.
+	owners sets.Set[schema.GroupKind]
 	// labelsToCopy are the keys of the labels that a job's Workload has, too.
 	labelsToCopy []string
+	// gangs: the cluster serves PodGroups.
+	gangs *atomic.Bool
 
 	memories
 }
@@ -70,25 +74,13 @@ var (
 	// errPodsMissing: pods of a started job have not come. That they are refused changes
 	// nothing of the job.
 	errPodsMissing = &pause{lag, "pods are missing"}
+	// errChildrenLeft: objects of an earlier start are being deleted. They are not watched.
+	errChildrenLeft = &pause{time.Second, "objects of an earlier start are left"}
+	// errNotServed: the CRD of Workloads is gone. That it is back comes as no event of a job.
+	errNotServed = &pause{settling, "Workloads are not served"}
 	// errTooEarly: there is something to do that may yet turn out to be needless.
 	errTooEarly = &pause{settling, "it is too early"}
-	// errBehind: the cache has an old version of an object; the newest comes as an event.
-	errBehind = errors.New("the cache is behind")
 )
-
-// finish finishes a Workload.
-func (r *reconciler) finish(ctx context.Context, w *kueue.Workload, reason, message string) error {
-	_, err := writes.ApplyStatus(ctx, r.client, w, workload.Finished(w, reason, message, r.now()))
-	return err
-}
-
-// delete deletes a Workload as it was read, with what it holds.
-func (r *reconciler) delete(ctx context.Context, w *kueue.Workload) error {
-	if err := r.client.Delete(ctx, w, client.Preconditions{UID: &w.UID, ResourceVersion: &w.ResourceVersion}); err != nil {
-		return fmt.Errorf("deleting Workload %s/%s: %w", w.Namespace, w.Name, err)
-	}
-	return nil
-}
 
 // patch changes a job as it was read, and fails if it has changed since: so a start and
 // an edit of the template cannot cross.
@@ -103,18 +95,6 @@ func (r *reconciler) patch(ctx context.Context, job client.Object, change func(c
 	return nil
 }
 
-// patchWorkload changes a Workload as it was read. It reports whether it wrote.
-func (r *reconciler) patchWorkload(ctx context.Context, w *kueue.Workload, change func(*kueue.Workload) bool) (bool, error) {
-	changed := w.DeepCopy()
-	if !change(changed) {
-		return false, nil
-	}
-	if err := r.client.Patch(ctx, changed, client.MergeFromWithOptions(w, client.MergeFromWithOptimisticLock{})); err != nil {
-		return false, fmt.Errorf("updating Workload %s/%s: %w", w.Namespace, w.Name, err)
-	}
-	return true, nil
-}
-
 // confirmNewest fails unless the cache has the newest version of a job.
 func (r *reconciler) confirmNewest(ctx context.Context, job client.Object) error {
 	live, err := r.newJob()
@@ -125,7 +105,7 @@ func (r *reconciler) confirmNewest(ctx context.Context, job client.Object) error
 		return fmt.Errorf("reading %s: %w", r.name(job), err)
 	}
 	if live.GetUID() != job.GetUID() || live.GetResourceVersion() != job.GetResourceVersion() {
-		return errBehind
+		return writes.ErrBehind
 	}
 	return nil
 }

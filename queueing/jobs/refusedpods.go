@@ -55,7 +55,7 @@ func (r *reconciler) reportRefusedPods(ctx context.Context, job client.Object, w
 // all (waitForPodsReady) and they have never been ready: one that is lost while the others
 // run may come back.
 func (r *reconciler) lacksPods(kind Refusable, job client.Object, w *kueue.Workload) bool {
-	if outcome, _ := kind.Outcome(job); outcome != Unfinished || !wasStarted(job) || kind.CreatesPodsSince(job).IsZero() {
+	if outcome, _ := kind.Outcome(job); outcome != Unfinished || !WasStarted(job) || kind.CreatesPodsSince(job).IsZero() {
 		return false
 	}
 	counts := countsOf(kind, job, w)
@@ -115,16 +115,16 @@ func (r *reconciler) refusalOfPods(ctx context.Context, kind Refusable, job clie
 	if message == "" {
 		return "", nil
 	}
-	pods, err := r.podsOf(ctx, job)
+	all, err := pods{r}.of(ctx, job)
 	if err != nil {
 		return "", err
 	}
 	known := left(countsOf(kind, job, w))
-	for i := range pods {
-		if !isOver(&pods[i]) {
+	for i := range all {
+		if !IsOver(&all[i]) {
 			known--
 		}
-		if pods[i].CreationTimestamp.After(last) {
+		if all[i].CreationTimestamp.After(last) {
 			return "", nil
 		}
 	}

@@ -10,14 +10,18 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	. "github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/batch"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -158,7 +162,7 @@ func TestATimeLimitFollowsTheJobUntilItRuns(t *testing.T) {
 // others are stopped and queue.
 func TestJobsThatRunWithoutAWorkload(t *testing.T) {
 	policy := func(at time.Time) client.Object {
-		return &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: StartPolicy, CreationTimestamp: metav1.NewTime(at)}}
+		return &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: batch.Kind{}.StartPolicy(), CreationTimestamp: metav1.NewTime(at)}}
 	}
 	running := func(change ...func(*batchv1.Job)) *batchv1.Job {
 		return suspendedJob(append(change, func(j *batchv1.Job) {
@@ -179,9 +183,10 @@ func TestJobsThatRunWithoutAWorkload(t *testing.T) {
 		"in the very second of the policies": {
 			job: running(), around: []client.Object{policy(now)}, wantStopped: true,
 		},
-		"Muster started it, and its Workload was deleted": {
+		"Muster started it, and its Workload vanished": {
 			job:         running(func(j *batchv1.Job) { j.Annotations = map[string]string{StartedAnnotation: `{}`} }),
-			wantStopped: true,
+			around:      []client.Object{policy(now.Add(-time.Hour))},
+			wantAdopted: true,
 		},
 		"it names no queue":              {job: running(func(j *batchv1.Job) { j.Labels = nil })},
 		"it names no queue and may not":  {job: running(func(j *batchv1.Job) { j.Labels = nil }), unnamed: true},
@@ -202,6 +207,75 @@ func TestJobsThatRunWithoutAWorkload(t *testing.T) {
 				t.Errorf("%d writes for a Job to be left alone", g.writes)
 			}
 		})
+	}
+}
+
+// TestAWorkloadThatVanishesStopsNoJob: it is made again, and counts, once its kind is served again; one
+// that a backup brought back without its status is replaced.
+func TestAWorkloadThatVanishesStopsNoJob(t *testing.T) {
+	vanish := func(g *rig) { g.delete(g.workload()) }
+	kinds := schema.GroupResource{Group: kueue.SchemeGroupVersion.Group, Resource: "workloads"}
+	for name, c := range map[string]struct {
+		vanishes func(*rig)
+		// refused is what the API server answers to a new Workload for a time.
+		refused error
+	}{
+		"it was deleted":                          {vanishes: vanish},
+		"its kind is being deleted":               {vanishes: vanish, refused: apierrors.NewMethodNotSupported(kinds, "create")},
+		"its kind is not served":                  {vanishes: vanish, refused: &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound}}},
+		"a backup without statuses brought it":    {vanishes: func(g *rig) { g.again(nil) }},
+		"that was admitted before the job saw it": {vanishes: func(g *rig) { g.again(admit) }},
+		"quota was reserved for it meanwhile": {vanishes: func(g *rig) {
+			g.again(func(s *kueue.WorkloadStatus) { admit(s); set(s, kueue.WorkloadAdmitted, "False") })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := runs(t, suspendedJob())
+			started := g.job().Spec.DeepCopy()
+			g.told()
+			c.vanishes(g)
+			g.refuse = c.refused
+			g.settle()
+			if g.refuse != nil {
+				if events := g.told(); strings.Count(events, "WorkloadVanished") != 1 {
+					t.Errorf("while its Workload cannot be made again: %q", events)
+				}
+				g.refuse = nil
+				g.settle()
+			}
+			w := g.workload()
+			if diff := cmp.Diff(*started, g.job().Spec); diff != "" || w == nil || !adopted(w) && !workload.IsAdmitted(w) {
+				t.Errorf("the Job was changed (-want +got): %s\nits Workload: %+v", diff, w)
+			}
+			g.status(evict)
+			g.settle()
+			if !isSuspended(g.job()) {
+				t.Error("an eviction does not stop it any more")
+			}
+		})
+	}
+}
+
+// TestAJobThatWaitsIsQueuedOnceWorkloadsAreServed: nothing tells of that, so it is tried again.
+func TestAJobThatWaitsIsQueuedOnceWorkloadsAreServed(t *testing.T) {
+	g := newRig(t, suspendedJob())
+	g.refuse = &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound}}
+	result, err := g.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "default", Name: "train"}})
+	if err != nil || result.RequeueAfter == 0 {
+		t.Errorf("it is not tried again: %+v (%v)", result, err)
+	}
+}
+
+// again replaces the Workload by another of its name and of this status.
+func (g *rig) again(status func(*kueue.WorkloadStatus)) {
+	w := g.workload()
+	g.delete(w)
+	w.ResourceVersion, w.UID, w.Status = "", "another", kueue.WorkloadStatus{}
+	if err := g.c.Create(g.t.Context(), w); err != nil {
+		g.t.Fatal(err)
+	}
+	if status != nil {
+		g.status(status)
 	}
 }
 

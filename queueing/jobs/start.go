@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/provisioning/text"
+	"github.com/muster-dev/muster/queueing/controller/writes"
+	"github.com/muster-dev/muster/queueing/jobs/children"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -29,27 +32,65 @@ func (r *reconciler) start(ctx context.Context, job client.Object, w *kueue.Work
 	if unlocked, err := r.unlock(ctx, job); unlocked || err != nil {
 		return err
 	}
+	// A job in its first generation has had no start, which would have changed its spec.
+	if parent, ok := r.kind.(Parent); ok && job.GetGeneration() != 1 {
+		left, err := children.Clear(ctx, r.client, r.live, job, parent.Children(job))
+		switch {
+		case err != nil:
+			return err
+		case left:
+			return errChildrenLeft
+		}
+	}
+	if err := r.gang(ctx, job, w, placements); err != nil {
+		return err
+	}
 	err = r.patch(ctx, job, func(job client.Object) error {
 		record, err := r.kind.Start(job, placements)
 		if err != nil {
 			return err
 		}
-		text, err := json.Marshal(record)
+		saved, err := json.Marshal(record)
 		if err != nil {
 			return fmt.Errorf("recording the pod templates of %s: %w", r.name(job), err)
 		}
-		annotate(job, StartedAnnotation, string(text))
+		annotate(job, StartedAnnotation, string(saved))
 		return nil
 	})
 	if errors.Is(err, ErrConflict) {
 		r.event(job, corev1.EventTypeWarning, failedToStart, "%v", err)
-		return r.finish(ctx, w, failedToStart, err.Error())
+		return writes.Finish(ctx, r.client, w, failedToStart, err.Error(), r.now())
+	}
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) {
+		return r.reportRefusedStart(ctx, job, w, err)
 	}
 	if err != nil {
 		return err
 	}
+	r.remember(job.GetUID(), func(m *memory) { m.startRefused = time.Time{} })
 	r.event(job, corev1.EventTypeNormal, "Started", "Admitted by clusterQueue %s", w.Status.Admission.ClusterQueue)
 	return nil
+}
+
+// reportRefusedStart reports that the API server, or a webhook of the job's operator, refuses the
+// start of a job. One that goes on being refused makes room for others, and is tried again later.
+func (r *reconciler) reportRefusedStart(ctx context.Context, job client.Object, w *kueue.Workload, refused error) error {
+	if r.isNews(job.GetUID(), refused.Error()) {
+		r.event(job, corev1.EventTypeWarning, "StartRefused", "The job is admitted, but its start is refused; correct what the message names: %v", refused)
+	}
+	var since time.Time
+	r.remember(job.GetUID(), func(m *memory) {
+		if m.startRefused.IsZero() {
+			m.startRefused = r.now()
+		}
+		since = m.startRefused
+	})
+	if r.now().Sub(since) < settling {
+		return refused
+	}
+	r.remember(job.GetUID(), func(m *memory) { m.startRefused = time.Time{} })
+	_, err := writes.ApplyStatus(ctx, r.client, w, workload.PodsRefused(w, text.Clip(refused.Error(), maxQuote), r.now()))
+	return err
 }
 
 // annotate sets an annotation of a job; empty removes it.
@@ -66,14 +107,17 @@ func annotate(job client.Object, key, value string) {
 
 // placements are how the pod sets of an admitted Workload start.
 func (r *reconciler) placements(ctx context.Context, job client.Object, w *kueue.Workload) ([]Placement, error) {
-	out := make([]Placement, len(w.Spec.PodSets))
-	for i, count := range assigned(w) {
-		flavors, err := r.flavorsOf(ctx, job, assignments(w)[i])
-		if err != nil {
-			return nil, err
-		}
-		out[i] = Placement{
-			Count: count, Flavors: flavors, Updates: updatesOf(w, w.Spec.PodSets[i].Name), Labels: queueLabels(w, w.Spec.PodSets[i].Name),
+	out, err := Placements(ctx, r.client, w)
+	if errors.Is(err, ErrNoFlavor) {
+		r.event(job, corev1.EventTypeWarning, "FlavorNotFound", "%v", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		if _, tracked := r.kind.(Tracker); !tracked {
+			// By it the pods are found, whatever the job's controller says of them.
+			out[i].Labels[JobUIDLabel] = string(job.GetUID())
 		}
 		if IsElastic(job) {
 			out[i].Gated = true
@@ -81,36 +125,6 @@ func (r *reconciler) placements(ctx context.Context, job client.Object, w *kueue
 			out[i].Labels[workload.ElasticAnnotation] = "true"
 			out[i].Annotations = map[string]string{kueue.WorkloadSliceNameAnnotation: sliceName(w)}
 		}
-	}
-	return out, nil
-}
-
-// updatesOf are what the admission checks of a Workload have prepared for a pod set.
-func updatesOf(w *kueue.Workload, podSet kueue.PodSetReference) (updates []kueue.PodSetUpdate) {
-	for _, check := range w.Status.AdmissionChecks {
-		for _, u := range check.PodSetUpdates {
-			if u.Name == podSet {
-				updates = append(updates, u)
-			}
-		}
-	}
-	return updates
-}
-
-// flavorsOf reads the flavors that a pod set was admitted on.
-func (r *reconciler) flavorsOf(ctx context.Context, job client.Object, a kueue.PodSetAssignment) ([]*kueue.ResourceFlavor, error) {
-	var out []*kueue.ResourceFlavor
-	for _, name := range slices.Compact(slices.Sorted(maps.Values(a.Flavors))) {
-		flavor := &kueue.ResourceFlavor{}
-		if err := r.client.Get(ctx, client.ObjectKey{Name: string(name)}, flavor); err != nil {
-			if client.IgnoreNotFound(err) == nil {
-				err = fmt.Errorf("ResourceFlavor %s, on which the job was admitted, does not exist any more; create it again", name)
-				r.event(job, corev1.EventTypeWarning, "FlavorNotFound", "%v", err)
-				return nil, err
-			}
-			return nil, fmt.Errorf("reading ResourceFlavor %s: %w", name, err)
-		}
-		out = append(out, flavor)
 	}
 	return out, nil
 }

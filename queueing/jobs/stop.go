@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +21,7 @@ func (r *reconciler) stop(ctx context.Context, job client.Object, w *kueue.Workl
 	if behind, err := r.isBehind(ctx, job, w); behind || err != nil {
 		return err
 	}
-	why := "its Workload is gone"
+	why := "it is in a queue, and has no Workload yet"
 	if w != nil {
 		why = "its Workload is not admitted"
 		if apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted) {
@@ -58,16 +59,7 @@ func (r *reconciler) confirmStopped(ctx context.Context, job client.Object) erro
 	if err := r.confirmNewest(ctx, job); err != nil {
 		return err
 	}
-	pods, err := r.podsOf(ctx, job)
-	if err != nil {
-		return err
-	}
-	for i := range pods {
-		if !isOver(&pods[i]) {
-			return errPodsLeft
-		}
-	}
-	return nil
+	return pods{r}.confirmNone(ctx, job)
 }
 
 // restore undoes the start of a job that has no pods left. It reports whether it wrote.
@@ -137,3 +129,19 @@ func (r *reconciler) dropRecord(ctx context.Context, job client.Object, why erro
 	r.event(job, corev1.EventTypeWarning, "RecordDropped", "%v; it was removed, and the job is queued with its present pod template", why)
 	return true, nil
 }
+
+// confirmOver fails while pods of a job that has ended are left: they hold its quota and its
+// machines. Of most kinds, the status is written before the pods are gone, or leaves them.
+func (r *reconciler) confirmOver(ctx context.Context, job client.Object, w *kueue.Workload) error {
+	if _, tracked := r.kind.(Tracker); tracked || !workload.HasQuota(w) {
+		return nil
+	}
+	err := pods{r}.confirmNone(ctx, job)
+	if errors.Is(err, errPodsLeft) && r.isNews(job.GetUID(), podsLeftReason) {
+		r.event(job, corev1.EventTypeNormal, podsLeftReason,
+			"The %s has ended, and pods of it still run; its quota and machines are released when they are gone", r.kind.GroupVersionKind().Kind)
+	}
+	return err
+}
+
+const podsLeftReason = "PodsStillRun"

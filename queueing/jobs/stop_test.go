@@ -94,15 +94,15 @@ func TestQuotaIsNotGivenBackOnAnOldStatus(t *testing.T) {
 	g.pod("train-b", corev1.PodSucceeded)
 	g.status(evict)
 	g.settle()
-	if !workload.HasQuota(g.workload()) || !wasStarted(g.job()) {
+	if !workload.HasQuota(g.workload()) || !WasStarted(g.job()) {
 		t.Errorf("with a pod running the quota is reserved: %v, the template as started: %v", workload.HasQuota(g.workload()),
-			wasStarted(g.job()))
+			WasStarted(g.job()))
 	}
 	if err := g.c.Delete(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
 	g.settle()
-	if workload.HasQuota(g.workload()) || wasStarted(g.job()) {
+	if workload.HasQuota(g.workload()) || WasStarted(g.job()) {
 		t.Error("the pods are gone, but not the quota")
 	}
 }
@@ -115,8 +115,8 @@ func TestAJobThatRanStartsInItsTurn(t *testing.T) {
 	g.settle()
 	g.status(admit)
 	g.settle()
-	if j := g.job(); isSuspended(j) || !wasStarted(j) {
-		t.Errorf("suspended: %t, with a record: %t", isSuspended(j), wasStarted(j))
+	if j := g.job(); isSuspended(j) || !WasStarted(j) {
+		t.Errorf("suspended: %t, with a record: %t", isSuspended(j), WasStarted(j))
 	}
 }
 
@@ -189,8 +189,8 @@ func TestStrangeRecords(t *testing.T) {
 
 	g = newRig(t, suspendedJob(func(j *batchv1.Job) { j.Annotations = map[string]string{StartedAnnotation: "no JSON"} }))
 	g.settle()
-	if events := g.told(); g.workload() == nil || wasStarted(g.job()) || !strings.Contains(events, StartedAnnotation) {
-		t.Errorf("with a record that is none it does not queue: record %v, Workload %v, events %q", wasStarted(g.job()), g.workload(), events)
+	if events := g.told(); g.workload() == nil || WasStarted(g.job()) || !strings.Contains(events, StartedAnnotation) {
+		t.Errorf("with a record that is none it does not queue: record %v, Workload %v, events %q", WasStarted(g.job()), g.workload(), events)
 	}
 
 	g = newRig(t, suspendedJob(func(j *batchv1.Job) {

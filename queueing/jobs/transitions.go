@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -30,30 +29,17 @@ const (
 	jobStates
 )
 
-// workloadState is how the Workload of a job stands.
-type workloadState int
-
+// How the Workload of a job stands.
 const (
-	// absent: there is none.
-	absent workloadState = iota
-	// pending: it waits for quota.
-	pending
-	// asking: it waits to be adopted, with its running job.
-	asking
-	// adopted: its job may run without quota.
-	adopted
-	// reserved: it has quota and waits for its admission checks.
-	reserved
-	// admitted: its job may run.
-	admitted
-	// evicted: its job must stop before its quota is released.
-	evicted
-	// deleted: it waits for its finalizers.
-	deleted
-	// finished: it is over for good.
-	finished
-
-	workloadStates
+	absent   = workload.Absent
+	pending  = workload.Pending
+	asking   = workload.Asking
+	adopted  = workload.Accepted
+	reserved = workload.Reserved
+	admitted = workload.Admitted
+	evicted  = workload.Evicting
+	deleted  = workload.Deleted
+	finished = workload.Over
 )
 
 // action is what a reconciliation does.
@@ -67,7 +53,8 @@ const (
 	start
 	// keep does what a running job needs.
 	keep
-	// adopt lets the job run if it ran before Muster came, and stops it otherwise.
+	// adopt lets the job run if it ran before Muster came or has lost its Workload, and stops
+	// it otherwise.
 	adopt
 	// excuse deletes the Workload of a job that is exempt.
 	excuse
@@ -88,7 +75,7 @@ const (
 
 // transitions have the action for each state of a job and of its Workload; the rest is
 // nothing.
-var transitions = [jobStates][workloadStates]action{
+var transitions = [jobStates][workload.States]action{
 	held: {
 		absent: queue, pending: queue, asking: queue, adopted: queue, reserved: queue, admitted: start, evicted: release, finished: tell,
 	},
@@ -96,7 +83,7 @@ var transitions = [jobStates][workloadStates]action{
 		absent: restore, pending: restore, asking: restore, adopted: restore, reserved: evict, admitted: evict, evicted: restore, finished: tell,
 	},
 	running: {
-		absent: adopt, pending: stop, asking: adopt, reserved: stop, admitted: keep, evicted: stop,
+		absent: adopt, pending: adopt, asking: adopt, reserved: adopt, admitted: keep, evicted: stop,
 	},
 	runningUnqueued: {
 		// It ran before its namespace was told to queue all jobs, or was never queued.
@@ -120,7 +107,7 @@ func stateOf(kind Kind, job client.Object) jobState {
 	switch {
 	case outcome == Succeeded || outcome == Failed:
 		return ended
-	case kind.IsSuspended(job) && wasStarted(job):
+	case kind.IsSuspended(job) && WasStarted(job):
 		return stopped
 	case kind.IsSuspended(job):
 		return held
@@ -134,27 +121,4 @@ func stateOf(kind Kind, job client.Object) jobState {
 		return runningUnqueued
 	}
 	return running
-}
-
-// stateOfWorkload is the state of a Workload; nil is none.
-func stateOfWorkload(w *kueue.Workload) workloadState {
-	switch {
-	case w == nil:
-		return absent
-	case workload.IsFinished(w):
-		return finished
-	case !w.DeletionTimestamp.IsZero():
-		return deleted
-	case workload.HasQuota(w) && workload.IsEvicted(w):
-		return evicted
-	case workload.HasQuota(w) && workload.IsAdmitted(w):
-		return admitted
-	case workload.IsAdopted(w):
-		return adopted
-	case workload.HasQuota(w):
-		return reserved
-	case workload.AsksAdoption(w):
-		return asking
-	}
-	return pending
 }

@@ -22,7 +22,7 @@ func TestTransitions(t *testing.T) {
                 absent   pending  asking   adopted  reserved admitted evicted  deleted  finished
 held            queue    queue    queue    queue    queue    start    release  -        tell
 stopped         restore  restore  restore  restore  evict    evict    restore  -        tell
-running         adopt    stop     adopt    -        stop     keep     stop     -        -
+running         adopt    adopt    adopt    -        adopt    keep     stop     -        -
 runningUnqueued -        stop     adopt    -        stop     keep     stop     -        -
 exempt          excuse   excuse   excuse   excuse   excuse   keep     excuse   -        -
 ending          -        -        -        -        -        keep     -        -        -
@@ -46,7 +46,7 @@ ended           -        finish   finish   finish   finish   finish   finish   f
 // TestTransitionsKeepThePromises, whichever action a cell has.
 func TestTransitionsKeepThePromises(t *testing.T) {
 	for j := range jobStates {
-		for w := range workloadStates {
+		for w := range workload.States {
 			a := transitions[j][w]
 			suspended, mayRun := j == held || j == stopped, w == admitted
 			switch {
@@ -56,7 +56,7 @@ func TestTransitionsKeepThePromises(t *testing.T) {
 				t.Errorf("a job stops that may run: %d, %d", j, w)
 			case a == release && (j != held || w != evicted):
 				t.Errorf("quota is released of a job that may have pods: %d, %d", j, w)
-			case j == running && slices.Contains([]workloadState{pending, reserved, evicted}, w) && a != stop:
+			case j == running && slices.Contains([]workload.State{pending, reserved, evicted}, w) && a != stop && (a != adopt || w == evicted):
 				t.Errorf("a job runs without an admission: %d, %d", j, w)
 			case w == finished && a != nothing && a != tell:
 				t.Errorf("a finished Workload is changed: %d, %d", j, w)
@@ -115,7 +115,7 @@ func TestStateOfWorkload(t *testing.T) {
 	for name, c := range map[string]struct {
 		conditions   []string
 		asks, leaves bool
-		want         workloadState
+		want         workload.State
 	}{
 		"it waits":                              {want: pending},
 		"it asks to be adopted":                 {asks: true, want: asking},
@@ -145,11 +145,11 @@ func TestStateOfWorkload(t *testing.T) {
 		if c.leaves {
 			w.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 		}
-		if got := stateOfWorkload(w); got != c.want {
+		if got := workload.StateOf(w); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
-	if stateOfWorkload(nil) != absent {
+	if workload.StateOf(nil) != absent {
 		t.Error("without a Workload it is not absent")
 	}
 }

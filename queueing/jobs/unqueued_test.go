@@ -17,11 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/queueing/config"
 	. "github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/batch"
+	"github.com/muster-dev/muster/queueing/jobs/bindings"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -103,8 +106,8 @@ func TestIsQueued(t *testing.T) {
 			want: true},
 		"of a kind that knows nothing of queues": {job: unlabelled, owned: owned("argoproj.io/v1alpha1", "Workflow", "real", "real"),
 			config: all, want: true},
-		"part of a JobSet, but with a queue of its own": {job: none, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "real", "real"),
-			want: true},
+		"part of a JobSet, with the label that its operator has copied": {job: none, owned: owned("jobset.x-k8s.io/v1alpha2", "JobSet", "real", "real"),
+			want: false},
 	} {
 		var objects []client.Object
 		for _, n := range []string{"default", "kube-system", "muster-system"} {
@@ -126,6 +129,7 @@ func TestIsQueued(t *testing.T) {
 			job.Namespace = c.namespace
 		}
 		owners := &jobSet{}
+		*g.r.Owners() = sets.New(schema.GroupKind{Group: "jobset.x-k8s.io", Kind: "JobSet"}, schema.GroupKind{Group: "ray.io", Kind: "RayJob"})
 		*g.r.Live() = owners
 		for range 3 {
 			if got, err := IsQueued(g.r, t.Context(), job); got != c.want || err != nil {
@@ -182,25 +186,25 @@ func TestTheBindingsFollowTheConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var bindings []client.Object
+	var bound []client.Object
 	for _, o := range objects {
-		if slices.Contains([]string{DefaultPolicy, UnqueuedPolicy, OwnersPolicy}, o.GetName()) && strings.HasSuffix(o.GetKind(), "Binding") {
-			bindings = append(bindings, o)
+		if slices.Contains([]string{bindings.Default, bindings.Unqueued, bindings.Owners}, o.GetName()) && strings.HasSuffix(o.GetKind(), "Binding") {
+			bound = append(bound, o)
 		}
 	}
-	g := newRig(t, bindings...)
+	g := newRig(t, bound...)
 	// selected are the namespaces of the default queue, of Jobs without a queue and of
 	// their owners.
 	selected := func() (out [3]*metav1.LabelSelector) {
 		t.Helper()
 		var byDefault, unnamed admissionv1.MutatingAdmissionPolicyBinding
 		var owners admissionv1.ValidatingAdmissionPolicyBinding
-		for name, o := range map[string]client.Object{DefaultPolicy: &byDefault, UnqueuedPolicy: &unnamed, OwnersPolicy: &owners} {
+		for name, o := range map[string]client.Object{bindings.Default: &byDefault, bindings.Unqueued: &unnamed, bindings.Owners: &owners} {
 			if err := g.c.Get(t.Context(), client.ObjectKey{Name: name}, o); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if byDefault.Spec.ParamRef == nil || unnamed.Spec.PolicyName != UnqueuedPolicy || owners.Spec.PolicyName != OwnersPolicy {
+		if byDefault.Spec.ParamRef == nil || unnamed.Spec.PolicyName != bindings.Unqueued || owners.Spec.PolicyName != bindings.Owners {
 			t.Error("the bindings bind other policies than before")
 		}
 		return [3]*metav1.LabelSelector{byDefault.Spec.MatchResources.NamespaceSelector, unnamed.Spec.MatchResources.NamespaceSelector,
@@ -213,7 +217,7 @@ func TestTheBindingsFollowTheConfiguration(t *testing.T) {
 	most := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
 		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"kube-system", "muster-system"},
 	}}}
-	if diff := cmp.Diff([3]*metav1.LabelSelector{most, Nowhere, Nowhere}, selected()); diff != "" {
+	if diff := cmp.Diff([3]*metav1.LabelSelector{most, bindings.Nowhere, bindings.Nowhere}, selected()); diff != "" {
 		t.Errorf("as installed: (-want +got):\n%s", diff)
 	}
 	for _, c := range []struct {
@@ -224,12 +228,12 @@ func TestTheBindingsFollowTheConfiguration(t *testing.T) {
 		{"all Jobs of some namespaces", config.Config{ManageJobsWithoutQueueName: true, ManagedJobsNamespaceSelector: blue},
 			[3]*metav1.LabelSelector{blue, blue, blue}},
 		{"all Jobs", config.Config{ManageJobsWithoutQueueName: true}, [3]*metav1.LabelSelector{most, most, most}},
-		{"Jobs of some namespaces", config.Config{ManagedJobsNamespaceSelector: blue}, [3]*metav1.LabelSelector{blue, Nowhere, Nowhere}},
-		{"nothing is said", config.Config{}, [3]*metav1.LabelSelector{most, Nowhere, Nowhere}},
+		{"Jobs of some namespaces", config.Config{ManagedJobsNamespaceSelector: blue}, [3]*metav1.LabelSelector{blue, bindings.Nowhere, bindings.Nowhere}},
+		{"nothing is said", config.Config{}, [3]*metav1.LabelSelector{most, bindings.Nowhere, bindings.Nowhere}},
 	} {
 		c.config.SetDefaults("muster-system")
 		for range 2 {
-			if err := NewBinder(g.c, c.config).Start(t.Context()); err != nil {
+			if err := (&bindings.Binder{Client: g.c, Config: c.config}).Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(c.want, selected()); diff != "" {
@@ -244,11 +248,11 @@ func TestBindingsThatAreMissing(t *testing.T) {
 	g := newRig(t)
 	c := config.Config{}
 	c.SetDefaults("muster-system")
-	if err := NewBinder(g.c, c).Start(t.Context()); err != nil {
+	if err := (&bindings.Binder{Client: g.c, Config: c}).Start(t.Context()); err != nil {
 		t.Error(err)
 	}
 	c.ManageJobsWithoutQueueName = true
-	if err := NewBinder(g.c, c).Start(t.Context()); err == nil || !strings.Contains(err.Error(), "deploy/policies/jobs.yaml") {
+	if err := (&bindings.Binder{Client: g.c, Config: c}).Start(t.Context()); err == nil || !strings.Contains(err.Error(), "deploy/policies/jobs.yaml") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -270,13 +274,24 @@ func TestPoliciesAndControllerAgree(t *testing.T) {
 			policies[o.GetName()] = strings.Join(strings.Fields(strings.ReplaceAll(string(text), `\n`, " ")), " ")
 		}
 	}
-	for _, name := range []string{DefaultPolicy, UnqueuedPolicy, OwnersPolicy} {
-		list := "in [ '" + strings.Join(QueuedOwners, "', '") + "']"
-		if policies[name] == "" || !strings.Contains(policies[name], list) {
-			t.Errorf("policy %s has another list than %s", name, list)
-		}
+	if policies[batch.Kind{}.StartPolicy()] == "" {
+		t.Errorf("there is no policy %s", batch.Kind{}.StartPolicy())
 	}
-	if policies[StartPolicy] == "" {
-		t.Errorf("there is no policy %s", StartPolicy)
+}
+
+// TestWhatAnOwnerQueuesIsLeftAlone, also with what its operator has copied to it: the label of
+// the queue, and the record of the owner's start.
+func TestWhatAnOwnerQueuesIsLeftAlone(t *testing.T) {
+	job := suspendedJob(func(j *batchv1.Job) {
+		j.OwnerReferences = []metav1.OwnerReference{{APIVersion: "jobset.x-k8s.io/v1alpha2", Kind: "JobSet", Name: "real", UID: "real", Controller: new(true)}}
+		j.Annotations = map[string]string{StartedAnnotation: "{}"}
+		j.Spec.Suspend = new(false)
+	})
+	g := newRig(t, job)
+	*g.r.Live() = &jobSet{}
+	*g.r.Owners() = sets.New(schema.GroupKind{Group: "jobset.x-k8s.io", Kind: "JobSet"})
+	g.settle()
+	if g.writes != 0 || isSuspended(g.job()) {
+		t.Errorf("%d writes, suspended: %v", g.writes, isSuspended(g.job()))
 	}
 }

@@ -10,9 +10,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/jobs/order"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -31,7 +34,7 @@ var unsupported = []string{
 // it: for the pods that are left of the job. Why the job cannot be queued stands in an
 // annotation, so that its queue can say it.
 func WorkloadFor(ctx context.Context, kube client.Reader, kind Kind, job client.Object) (*kueue.Workload, error) {
-	w, err := wholeWorkload(ctx, kube, kind, job)
+	w, err := NewWorkload(ctx, kube, kind, job)
 	if err != nil {
 		return nil, err
 	}
@@ -46,10 +49,14 @@ func WorkloadFor(ctx context.Context, kube client.Reader, kind Kind, job client.
 	return w, nil
 }
 
-// wholeWorkload is the Workload of a job of which nothing has ended.
-func wholeWorkload(ctx context.Context, kube client.Reader, kind Kind, job client.Object) (*kueue.Workload, error) {
+// NewWorkload is the Workload of a job of which nothing has ended.
+func NewWorkload(ctx context.Context, kube client.Reader, kind Source, job client.Object) (*kueue.Workload, error) {
 	gvk, labels := kind.GroupVersionKind(), job.GetLabels()
 	podSets, wrong := kind.PodSets(job)
+	if why := noPodSets(gvk.Kind, podSets); why != "" {
+		// The API takes no Workload with them, and one without can say so.
+		podSets, wrong = nil, append(wrong, why)
+	}
 	w := &kueue.Workload{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: WorkloadName(gvk, job), Namespace: job.GetNamespace(),
@@ -86,6 +93,13 @@ func wholeWorkload(ctx context.Context, kube client.Reader, kind Kind, job clien
 	if IsElastic(job) {
 		w.Annotations[workload.ElasticAnnotation] = "true"
 	}
+	if said := order.Text(orderOf(kind, job, w), w.Spec.PodSets); said != "" {
+		w.Annotations[workload.OrderAnnotation] = said
+	}
+	if _, can := kind.(Elastic); !can && asksElastic(job) {
+		refusals = append(refusals, fmt.Sprintf("the annotation %s is on the job, but the number of pods of a %s cannot change while it runs; "+
+			"remove it", workload.ElasticAnnotation, gvk.Kind))
+	}
 	if asksElastic(job) && PrebuiltName(job) != "" {
 		refusals = append(refusals, fmt.Sprintf("the annotation %s and %s are both on the job, "+
 			"but Muster creates the Workloads of an elastic job; remove one", workload.ElasticAnnotation, PrebuiltLabel))
@@ -93,7 +107,7 @@ func wholeWorkload(ctx context.Context, kube client.Reader, kind Kind, job clien
 	refusals = append(refusals, wrong...)
 	// A prebuilt Workload has its own priority.
 	if PrebuiltName(job) == "" {
-		why, err := setPriority(ctx, kube, job, &w.Spec)
+		why, err := setPriority(ctx, kube, kind, job, &w.Spec)
 		if err != nil {
 			return nil, err
 		}
@@ -113,6 +127,39 @@ func wholeWorkload(ctx context.Context, kube client.Reader, kind Kind, job clien
 	return w, nil
 }
 
+// maxPodSets is how many pod sets a Workload may have.
+const maxPodSets = 18
+
+// noPodSets is why a Workload cannot have the pod sets; empty if it can.
+func noPodSets(kind string, podSets []kueue.PodSet) string {
+	if len(podSets) > maxPodSets {
+		return fmt.Sprintf("the %s has %d kinds of pods, and a Workload has room for %d; join those that are alike, or split the %s",
+			kind, len(podSets), maxPodSets, kind)
+	}
+	seen := sets.New[kueue.PodSetReference]()
+	for i := range podSets {
+		name := podSets[i].Name
+		if errs := validation.IsDNS1123Label(string(name)); len(errs) > 0 {
+			return fmt.Sprintf("the pods %q of the %s have a name that cannot be that of a pod set: %s; rename them", name, kind, errs[0])
+		}
+		if seen.Has(name) {
+			return fmt.Sprintf("the %s has pods of the name %q twice; rename one", kind, name)
+		}
+		seen.Insert(name)
+	}
+	return ""
+}
+
+// ManagedByOther returns why a job cannot be queued whose field names another controller than
+// that of its kind: MultiKueue's runs it in another cluster, and what others do is not known.
+func ManagedByOther(field, name, own string) []string {
+	if name == "" || name == own {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s is %q, so another controller runs it, and it gets no quota and no machines here; create it again without "+
+		"that field, or without the label %s", field, name, QueueLabel)}
+}
+
 // isCopied reports whether an annotation of the job belongs on its Workload, too.
 func isCopied(annotation string) bool {
 	return strings.HasPrefix(annotation, workload.ParameterPrefix) || annotation == workload.GatedByAnnotation
@@ -120,7 +167,7 @@ func isCopied(annotation string) bool {
 
 // ownAnnotations on a Workload are the controller's, which removes them again.
 var ownAnnotations = []string{workload.RefusedAnnotation, workload.AdoptedAnnotation, workload.ElasticAnnotation,
-	workload.ReplacementAnnotation}
+	workload.ReplacementAnnotation, workload.OrderAnnotation}
 
 // unsupportedOn are the unsupported labels and annotations of a job and its pod sets.
 func unsupportedOn(job client.Object, podSets []kueue.PodSet) (used []string) {
@@ -136,9 +183,9 @@ func unsupportedOn(job client.Object, podSets []kueue.PodSet) (used []string) {
 	return used
 }
 
-// follow changes w to what is wanted now, and reports whether that differs. What a user
+// Follow changes w to what is wanted now, and reports whether that differs. What a user
 // sets on a Workload, spec.active, stays.
-func follow(w, want *kueue.Workload) bool {
+func Follow(w, want *kueue.Workload) bool {
 	changed := false
 	set := func(same bool, apply func()) {
 		if !same {
@@ -146,7 +193,7 @@ func follow(w, want *kueue.Workload) bool {
 			changed = true
 		}
 	}
-	set(samePods(w, want), func() { w.Spec.PodSets = want.Spec.PodSets })
+	set(SamePods(w, want), func() { w.Spec.PodSets = want.Spec.PodSets })
 	set(w.Spec.QueueName == want.Spec.QueueName, func() { w.Spec.QueueName = want.Spec.QueueName })
 	set(samePriority(&w.Spec, &want.Spec), func() { copyPriority(&w.Spec, &want.Spec) })
 	set(equality.Semantic.DeepEqual(w.Spec.MaximumExecutionTimeSeconds, want.Spec.MaximumExecutionTimeSeconds), func() {
@@ -162,10 +209,10 @@ func follow(w, want *kueue.Workload) bool {
 	return changed
 }
 
-// followReserved changes what can change while w has quota: the priority, as long as it
+// FollowReserved changes what can change while w has quota: the priority, as long as it
 // comes from the same kind of class, and the time limit, as long as nothing runs. The API
 // accepts nothing else. It reports whether that differs.
-func followReserved(w, want *kueue.Workload) bool {
+func FollowReserved(w, want *kueue.Workload) bool {
 	changed := false
 	// Without a priority, the class that has it does not exist.
 	if want.Spec.Priority != nil && sameKind(w.Spec.PriorityClassRef, want.Spec.PriorityClassRef) && !samePriority(&w.Spec, &want.Spec) {
@@ -179,9 +226,9 @@ func followReserved(w, want *kueue.Workload) bool {
 	return changed
 }
 
-// samePods compares what is counted and placed: the number of pods and their specs. The
+// SamePods compares what is counted and placed: the number of pods and their specs. The
 // API may have stored less of the templates' metadata than it got.
-func samePods(a, b *kueue.Workload) bool {
+func SamePods(a, b *kueue.Workload) bool {
 	return slices.EqualFunc(a.Spec.PodSets, b.Spec.PodSets, func(x, y kueue.PodSet) bool {
 		return x.Count == y.Count && equality.Semantic.DeepEqual(x.MinCount, y.MinCount) &&
 			equality.Semantic.DeepEqual(x.Template.Spec, y.Template.Spec)

@@ -72,7 +72,8 @@ func (s Rules) retryLater(w *cache.Workload, reason, cause, message, short strin
 // taken from the statistics, since the count in requeueState has attempts at
 // capacity in it, which must never deactivate a Workload.
 func (s Rules) tries(w *kueue.Workload) int32 {
-	n := workload.SaturatingAdd(workload.Evictions(w, kueue.WorkloadEvictedByPodsReadyTimeout, ""), workload.Evictions(w, workload.ReasonPodsRefused, ""))
+	n := workload.SaturatingAdd(workload.Evictions(w, kueue.WorkloadEvictedByPodsReadyTimeout, ""),
+		workload.Evictions(w, workload.ReasonPodsRefused, ""))
 	if limit := requeuing(s.cache.Config.WaitForPodsReady).BackoffLimitCount; limit != nil {
 		rounds := workload.Evictions(w, kueue.WorkloadDeactivated, kueue.WorkloadRequeuingLimitExceeded)
 		n = int32(max(0, int64(n)-int64(rounds)*int64(*limit)))

@@ -47,5 +47,6 @@ func (s Rules) scaleDown(w *cache.Workload) *Verdict {
 	if len(less) == 0 {
 		return nil
 	}
-	return &Verdict{Workload: w, Action: Advance, Reason: "QuotaShrunk", Message: "The job shrinks: podSet " + strings.Join(less, ", podSet "), Status: e.Status}
+	return &Verdict{Workload: w, Action: Advance, Reason: "QuotaShrunk",
+		Message: "The job shrinks: podSet " + strings.Join(less, ", podSet "), Status: e.Status}
 }

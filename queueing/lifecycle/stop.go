@@ -25,19 +25,23 @@ func (s Rules) stop(w *cache.Workload) *Verdict {
 	if workload.IsAdmitted(w.Object) {
 		switch {
 		case lq != nil && cache.Drains(lq.Spec.StopPolicy):
-			return s.Evict(w, kueue.WorkloadEvictedByLocalQueueStopped, "The LocalQueue is stopped", kueue.WorkloadQuotaReservedReasonSuspended, time.Time{})
+			return s.Evict(w, kueue.WorkloadEvictedByLocalQueueStopped, "The LocalQueue is stopped",
+				kueue.WorkloadQuotaReservedReasonSuspended, time.Time{})
 		case q != nil && cache.Drains(q.Object.Spec.StopPolicy):
-			return s.Evict(w, kueue.WorkloadEvictedByClusterQueueStopped, "The ClusterQueue is stopped", kueue.WorkloadQuotaReservedReasonSuspended, time.Time{})
+			return s.Evict(w, kueue.WorkloadEvictedByClusterQueueStopped, "The ClusterQueue is stopped",
+				kueue.WorkloadQuotaReservedReasonSuspended, time.Time{})
 		}
 		return nil
 	}
 	switch {
 	case lq == nil || !lq.DeletionTimestamp.IsZero():
-		return s.Release(w, kueue.WorkloadQuotaReservedReasonMisconfigured, fmt.Sprintf("LocalQueue %s is terminating or missing", w.Object.Spec.QueueName))
+		return s.Release(w, kueue.WorkloadQuotaReservedReasonMisconfigured,
+			fmt.Sprintf("LocalQueue %s is terminating or missing", w.Object.Spec.QueueName))
 	case cache.IsStopped(lq.Spec.StopPolicy):
 		return s.Release(w, kueue.WorkloadQuotaReservedReasonSuspended, StoppedMessage(lq))
 	case q == nil || !q.Object.DeletionTimestamp.IsZero():
-		return s.Release(w, kueue.WorkloadQuotaReservedReasonMisconfigured, fmt.Sprintf("ClusterQueue %s is terminating or missing", w.Object.Status.Admission.ClusterQueue))
+		return s.Release(w, kueue.WorkloadQuotaReservedReasonMisconfigured,
+			fmt.Sprintf("ClusterQueue %s is terminating or missing", w.Object.Status.Admission.ClusterQueue))
 	case cache.IsStopped(q.Object.Spec.StopPolicy):
 		return s.Release(w, kueue.WorkloadQuotaReservedReasonSuspended, InactiveMessage(q))
 	}

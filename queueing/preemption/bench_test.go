@@ -89,7 +89,7 @@ func BenchmarkDecideInVain(b *testing.B) {
 				Running: func(n *quota.Node) []*Workload { return running[n] },
 			}
 			if len(Decide(q).Targets) > 0 {
-				b.Fatal("somebody goes")
+				b.Fatal("something is preempted")
 			}
 			for b.Loop() {
 				Decide(q)

@@ -12,30 +12,31 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// source is a ClusterQueue in which there may be somebody to go.
+// source is a ClusterQueue that may have candidates.
 type source struct {
 	queue *quota.Node
-	// below are the ClusterQueue and all above it that are not above the newcomer,
-	// the topmost last. The own ClusterQueue has none.
+	// below are the ClusterQueue and its ancestors that are not the preemptor's, the
+	// topmost last. The preemptor's own ClusterQueue has none.
 	below []*quota.Node
-	// distance is how far up the newcomer's path the two meet: 0 is the own
+	// distance is how far up the preemptor's path the two meet: 0 is the own
 	// ClusterQueue.
 	distance int
-	// entitled says that a part of the tree in which this ClusterQueue is not has the
-	// quota to take the newcomer in. With fair sharing it is the shares that say so.
+	// entitled reports whether a part of the tree without this ClusterQueue has the
+	// nominal quota for the preemptor. It is unset with fair sharing, where the shares
+	// decide.
 	entitled bool
 }
 
-// candidate may be asked to go when its turn comes.
+// candidate is a Workload that may be preempted when its turn comes.
 type candidate struct {
 	*Workload
 	*source
-	// bound says that the newcomer may not borrow if this one goes for it.
+	// bound reports whether the preemptor may not borrow if it preempts this one.
 	bound bool
 }
 
-// collect finds the candidates: by now, of those in a part of the tree that is
-// within its own quota nobody needs to be looked at.
+// collect finds the candidates. Parts of the tree that are within their nominal quota
+// are skipped.
 func (t *trial) collect() {
 	if policyOf(t.Policy.WithinClusterQueue) != kueue.PreemptionPolicyNever {
 		t.sources = append(t.sources, &source{queue: t.Queue})
@@ -59,7 +60,7 @@ func (t *trial) collect() {
 				t.claimed = true
 			default:
 				if room == nil {
-					// One allocation for all of a queue: there may be many.
+					// One allocation for a whole queue, which may have many.
 					room = make([]candidate, 0, len(running)-i)
 				}
 				room = append(room, candidate{w, s, t.isBound(s, w)})
@@ -69,8 +70,8 @@ func (t *trial) collect() {
 	}
 }
 
-// taken says whether the node has the quota to take in so much more, and what of
-// it its parent would see.
+// taken reports whether the node has the nominal quota for the needs, and returns the
+// part of them that its parent would see.
 func taken(n *quota.Node, needs quota.Amounts) (within bool, rest quota.Amounts) {
 	within, rest = true, quota.Amounts{}
 	for fr, v := range needs {
@@ -80,8 +81,8 @@ func taken(n *quota.Node, needs quota.Amounts) (within bool, rest quota.Amounts)
 	return within, rest
 }
 
-// around adds the ClusterQueues below a cohort that use more than their own, but
-// for those below one child.
+// around adds the ClusterQueues below a cohort that borrow, except those below the
+// child but.
 func (t *trial) around(cohort, but *quota.Node, s source) {
 	for _, child := range cohort.Children() {
 		if child == but || !t.over(child) {
@@ -98,7 +99,7 @@ func (t *trial) around(cohort, but *quota.Node, s source) {
 	}
 }
 
-// suits says that the Workload has something that is short, and that its priority
+// suits reports whether the Workload uses a resource that is short and its priority
 // does not protect it.
 func (t *trial) suits(s *source, w *Workload) bool {
 	uses := slices.ContainsFunc(t.short, func(fr quota.FlavorResource) bool { return w.Usage[fr] > 0 })
@@ -118,8 +119,8 @@ func (t *trial) suits(s *source, w *Workload) bool {
 	return w.Priority < t.Priority
 }
 
-// isBound says that the newcomer may take from the Workload only if it does not
-// borrow: borrowWithinCohort does not let it.
+// isBound reports whether the preemptor may preempt the Workload only if it does not
+// borrow afterwards, as borrowWithinCohort does not allow it.
 func (t *trial) isBound(s *source, w *Workload) bool {
 	if t.FairSharing != nil || s.queue == t.Queue || s.entitled || w.Evicted {
 		return false
@@ -134,15 +135,15 @@ func (t *trial) mayBorrow() bool {
 	return b != nil && b.Policy == kueue.BorrowWithinCohortPolicyLowerPriority
 }
 
-// policyOf is a policy with its default.
+// policyOf returns the policy or its default.
 func policyOf(p kueue.PreemptionPolicy) kueue.PreemptionPolicy {
 	return cmp.Or(p, kueue.PreemptionPolicyNever)
 }
 
-// order is in which the candidates are asked: those on their way out; of other
-// ClusterQueues, first where the newcomer is entitled to the quota; in the own one,
-// of the LocalQueue that has used most; of lower priority; nearer; younger; by UID,
-// which is unique.
+// order compares candidates. First come evicted ones, then those of other ClusterQueues,
+// starting with quota that the preemptor is entitled to. In the own ClusterQueue the
+// LocalQueue that has used most comes first. Ties are broken by lower priority, by
+// shorter distance, by later reservation, and by UID, which is unique.
 func order(a, b *candidate) int {
 	switch {
 	case a.Evicted && !b.Evicted:
@@ -163,7 +164,7 @@ func order(a, b *candidate) int {
 	return strings.Compare(string(a.UID), string(b.UID))
 }
 
-// inOrder sorts no more of many than are looked at.
+// inOrder yields the candidates in order. It sorts no more of them than are consumed.
 func inOrder(candidates []*candidate) iter.Seq[*candidate] {
 	return func(yield func(*candidate) bool) {
 		rest := pile(slices.Clone(candidates))
@@ -190,7 +191,7 @@ func (p *pile) Pop() any {
 	return c
 }
 
-// rank is by what right the newcomer asks: the best is 0.
+// rank orders the claims that the preemptor can have to quota. The best is 0.
 func (s *source) rank() int {
 	switch {
 	case s.distance == 0:

@@ -9,15 +9,16 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// ask lets candidates go in their order until that is enough.
+// ask removes candidates in their order until the preemptor fits.
 func (t *trial) ask() bool {
 	if t.FairSharing != nil {
 		return t.askFair()
 	}
 	all := func(*candidate) bool { return true }
 	free := func(c *candidate) bool { return !c.bound }
-	// Those who bind the newcomer to its own quota come first only where it has some
-	// left and no other right: then others give back before its own have to go.
+	// Candidates that forbid the preemptor to borrow come first only if it has nominal
+	// quota left and no other claim. Other ClusterQueues then give back quota before
+	// Workloads of its own ClusterQueue are preempted.
 	if t.boundFirst() {
 		return t.askAll(all) || t.askAll(free)
 	}
@@ -46,7 +47,8 @@ func (t *trial) askAll(which func(*candidate) bool) bool {
 	return false
 }
 
-// conceivable says that it would be enough if all went, whether allowed or not.
+// conceivable reports whether the preemptor would fit without all candidates, whether
+// or not their preemption is allowed.
 func (t *trial) conceivable() bool {
 	defer t.restore()
 	for _, bound := range []bool{false, true} {
@@ -62,13 +64,13 @@ func (t *trial) conceivable() bool {
 	return false
 }
 
-// searchedSteps bounds a search to a few milliseconds. Among ten candidates it sees
-// all there is.
+// searchedSteps bounds a search to a few milliseconds. A search among ten candidates is
+// exhaustive.
 const searchedSteps = 1 << 14
 
-// search lets candidates go in one order after the other until it is done. It
-// matters who goes first where one small victim brings a ClusterQueue back within
-// its quota, and thereby protects a big one that would have been enough.
+// search removes candidates in one order after the other until it is done. The order
+// matters if a small victim brings a ClusterQueue back within its nominal quota, and
+// thereby protects a large candidate that would have been enough.
 func (t *trial) search(candidates []*candidate, done func() bool) bool {
 	steps := 0
 	seen := map[string]bool{}
@@ -105,8 +107,8 @@ func (t *trial) search(candidates []*candidate, done func() bool) bool {
 	return from()
 }
 
-// spare puts back whom the newcomer can do without: the most important and most
-// costly first, and those who go anyway last.
+// spare puts back the victims that the preemptor does not need: those of the highest
+// priority and cost first, and evicted ones last.
 func (t *trial) spare() {
 	chosen := slices.Clone(t.gone)
 	slices.Reverse(chosen)
@@ -120,8 +122,8 @@ func (t *trial) spare() {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(b.Cost, a.Cost))
 	})
 	for {
-		// Without one of them, others may become dispensable: those who were there so
-		// that it might go, or those who were there because the newcomer was bound.
+		// Once a victim is put back, others may become dispensable: they were removed
+		// so that it was allowed, or because it forbade the preemptor to borrow.
 		left := slices.DeleteFunc(chosen, t.dispensable)
 		if len(left) == len(chosen) {
 			return
@@ -130,7 +132,8 @@ func (t *trial) spare() {
 	}
 }
 
-// dispensable puts one back if the others are enough and still allowed.
+// dispensable puts a victim back if the others are enough and still allowed, and
+// reports whether it did.
 func (t *trial) dispensable(c *candidate) bool {
 	before := slices.Clone(t.gone)
 	t.putBack(c)
@@ -149,16 +152,16 @@ func (t *trial) dispensable(c *candidate) bool {
 	return true
 }
 
-// supports says that others may be gone only because this one is: what is nearer
-// to the newcomer counts in its share. Otherwise whoever stays only gives others
-// of its own part of the tree more reason to go.
+// supports reports whether other victims may be allowed only because this one is
+// removed, since usage nearer to the preemptor counts in its share. In all other cases
+// a Workload that stays only gives its own part of the tree a larger share.
 func (t *trial) supports(c *candidate) bool {
 	return t.FairSharing != nil &&
 		slices.ContainsFunc(t.gone, func(o *candidate) bool { return o.distance > c.distance })
 }
 
-// single lets one go in place of several, where less is lost by it and it has no
-// better claim to stay than they.
+// single replaces several victims by one candidate, if that costs less and the
+// candidate ranks no higher than they do.
 func (t *trial) single() {
 	several := slices.Clone(t.gone)
 	var anyway []*candidate
@@ -197,7 +200,7 @@ func (t *trial) single() {
 	t.spare()
 }
 
-// loss is what several take from others.
+// loss is what is lost by preempting several victims.
 type loss struct {
 	cost     int64
 	rank     int
@@ -214,16 +217,16 @@ func (l *loss) add(c *candidate) {
 	l.queues = append(l.queues, c.queue)
 }
 
-// covers says that the candidate is no worse a loss than those: another right to
-// it, a higher priority or a higher cost would be. With fair sharing it is for the
-// shares to say which ClusterQueue gives.
+// covers reports whether preempting the candidate is no worse than the loss: it has no
+// higher rank, priority or cost. With fair sharing the shares decide which ClusterQueue
+// gives, so it is in one of theirs.
 func (t *trial) covers(l loss, c *candidate) bool {
 	return c.Cost <= l.cost && c.Priority <= l.priority && c.rank() <= l.rank &&
 		(t.FairSharing == nil || slices.Contains(l.queues, c.queue))
 }
 
-// holder says that a candidate has all that is lacking now: what it gives the
-// newcomer is no more than what it has.
+// holder returns a function that reports whether a candidate uses all that is lacking
+// now. Its removal frees no more than that.
 func (t *trial) holder() func(*candidate) bool {
 	lacking := map[quota.FlavorResource]int64{}
 	for _, fr := range t.short {

@@ -6,7 +6,7 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// Decide says who has to go so that the newcomer fits.
+// Decide chooses the Workloads to preempt so that the preemptor fits.
 func Decide(q Question) Answer {
 	t := newTrial(&q)
 	if len(t.short) == 0 {
@@ -32,22 +32,23 @@ func Decide(q Question) Answer {
 // trial is a question while it is tried out on the tree.
 type trial struct {
 	*Question
-	// path is the ClusterQueue of the newcomer and all above it.
+	// path is the ClusterQueue of the preemptor and all above it.
 	path []*quota.Node
-	// short is what of the needs does not fit before anybody goes.
+	// short are the needs that do not fit without preemption.
 	short []quota.FlavorResource
-	// sources are the ClusterQueues in which there may be somebody to go, the own
-	// one first if it is among them, and those that are nearer before others.
+	// sources are the ClusterQueues that may have candidates: the preemptor's own one
+	// first if it is among them, then nearer ones before farther ones.
 	sources []*source
 	// candidates are in no order.
 	candidates []*candidate
-	// claimed: there would be more, had others not claimed them.
+	// claimed reports whether there would be more candidates if other Workloads had
+	// not claimed them.
 	claimed bool
-	// gone are those that are taken out of the tree now; bound is how many of them
-	// forbid the newcomer to borrow.
+	// gone are the candidates that are removed from the tree now. bound is how many of
+	// them forbid the preemptor to borrow.
 	gone  []*candidate
 	bound int
-	// shares are those of the nodes now, with the newcomer in its place.
+	// shares are the current shares of the nodes, with the preemptor counted in.
 	shares map[*quota.Node]quota.Share
 }
 
@@ -61,7 +62,7 @@ func newTrial(q *Question) *trial {
 	return t
 }
 
-// answer tells of those who are gone, and puts them back.
+// answer returns the removed candidates as targets, and restores the tree.
 func (t *trial) answer() Answer {
 	a := Answer{Distance: t.distance()}
 	chosen := slices.Clone(t.gone)
@@ -74,7 +75,7 @@ func (t *trial) answer() Answer {
 	return a
 }
 
-// distance is from how far the newcomer would borrow now.
+// distance returns from how far the preemptor would borrow now.
 func (t *trial) distance() int {
 	d := 0
 	for fr, v := range t.Needs {
@@ -89,7 +90,7 @@ func (t *trial) remove(c *candidate) {
 	t.count(c, 1)
 }
 
-// putBack undoes the removal of one.
+// putBack undoes the removal of a candidate.
 func (t *trial) putBack(c *candidate) {
 	i := slices.Index(t.gone, c)
 	t.gone = slices.Delete(t.gone, i, i+1)
@@ -97,7 +98,8 @@ func (t *trial) putBack(c *candidate) {
 	t.count(c, -1)
 }
 
-// count notes that n such candidates more are gone.
+// count updates what depends on the removed candidates: n is 1 if c was removed and -1
+// if it was put back.
 func (t *trial) count(c *candidate, n int) {
 	if c.bound {
 		t.bound += n
@@ -113,7 +115,7 @@ func (t *trial) removeAll(list []*candidate) {
 	}
 }
 
-// restore puts all back.
+// restore puts all candidates back.
 func (t *trial) restore() {
 	for _, c := range t.gone {
 		c.Queue.Add(c.Usage)
@@ -122,12 +124,12 @@ func (t *trial) restore() {
 	t.gone = t.gone[:0]
 }
 
-// enough says that the newcomer fits now, by means that it may use.
+// enough reports whether the preemptor fits now without borrowing more than it may.
 func (t *trial) enough() bool {
 	return t.Queue.Fits(t.Needs) && (t.bound == 0 || !t.borrows())
 }
 
-// borrows says that the newcomer would borrow now.
+// borrows reports whether the preemptor would borrow now.
 func (t *trial) borrows() bool {
 	for fr, v := range t.Needs {
 		if t.Queue.Borrows(fr, v) {
@@ -137,7 +139,7 @@ func (t *trial) borrows() bool {
 	return false
 }
 
-// over says that the node uses more than its own of something that is short.
+// over reports whether the node borrows a resource that is short.
 func (t *trial) over(n *quota.Node) bool {
 	return slices.ContainsFunc(t.short, func(fr quota.FlavorResource) bool { return n.Borrows(fr, 0) })
 }

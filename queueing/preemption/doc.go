@@ -1,37 +1,37 @@
-// Package preemption decides which running Workloads make room for one that
-// waits. Decide is a function of the tree of quotas, as it is used now, and of the
-// Workloads that use it: no clock and no client. It tries on the tree itself and
-// leaves it as it was.
+// Package preemption chooses the Workloads to preempt so that a pending Workload,
+// the preemptor, fits. Decide is a function of the quota tree with its current usage
+// and of the Workloads that use it; it has no clock and no client. It removes and
+// adds usage on the tree itself, and restores the tree before it returns.
 //
-// Who may be asked to go is Kueue's contract:
+// The candidates are those of Kueue's contract:
 //
-//   - in the same ClusterQueue, as withinClusterQueue says;
-//   - elsewhere in the tree, as reclaimWithinCohort says, and only where the
-//     ClusterQueue and every cohort up to the one that it has in common with the
-//     newcomer use more than their own of something that the newcomer lacks. What
-//     is within its own quota is never touched;
-//   - without fair sharing, a newcomer whose ClusterQueue, or a cohort around it,
-//     has the quota to take it in reclaims from all that lie outside. Others it may
-//     ask only if it does not borrow then, or as borrowWithinCohort says;
-//   - with fair sharing, a newcomer whose ClusterQueue has the quota reclaims, and
-//     otherwise the shares of the two siblings that lead to the newcomer and to the
-//     victim are compared, as the preemption strategies say.
+//   - in the preemptor's ClusterQueue, as withinClusterQueue allows;
+//   - elsewhere in the tree, as reclaimWithinCohort allows, and only where the
+//     ClusterQueue and every cohort below the one that it has in common with the
+//     preemptor borrow a resource that the preemptor lacks. Usage within nominal
+//     quota is never reclaimed;
+//   - without fair sharing, a preemptor that fits within the nominal quota of its
+//     ClusterQueue, or of a cohort around it, reclaims from every ClusterQueue outside
+//     of that. It preempts other candidates only if it does not borrow afterwards, or
+//     as borrowWithinCohort allows;
+//   - with fair sharing, a preemptor that fits within the nominal quota of its
+//     ClusterQueue reclaims. Otherwise the preemption strategies compare the shares of
+//     the two siblings that lead to the preemptor and to the candidate.
 //
-// Among those, the choice is what costs least: first what is on its way out
-// anyway, then other ClusterQueues before the own, low priority before high, near
-// before far, young before old; with fair sharing the largest share first. Whom
-// the newcomer can do without then stays. At last, where one single victim, no
-// dearer to its owner by this order, would do for less than what is lost with
-// several, it alone goes.
+// Victims are chosen in this order: evicted Workloads first, then other ClusterQueues
+// before the own, lower priority before higher, near before far, and later reserved
+// before earlier. With fair sharing the largest share comes first. Victims that turn
+// out to be unnecessary are put back. Finally, a single candidate replaces several
+// victims if it is enough, ranks no higher in this order and costs less.
 //
-// In what people rely on this agrees with Kueue 0.19. It differs where
+// The outcome agrees with that of Kueue 0.19, except that
 //
-//   - a small victim in front would protect a big one behind it: other orders are
-//     tried before nobody goes;
-//   - a Workload is on its way out for another reason: it is counted on, whatever
-//     its priority;
-//   - with fair sharing, a ClusterQueue is within its quota of what is short and
-//     over it in something else: it is left alone;
-//   - with fair sharing, a victim near the newcomer could be put back only because
-//     a far one has already gone for it: it is not.
+//   - other orders are tried before preemption is given up, since preempting a small
+//     Workload first can protect a large one of the same ClusterQueue;
+//   - a Workload that is being evicted for another reason is a candidate whatever its
+//     priority;
+//   - with fair sharing, a ClusterQueue that is within its nominal quota of the
+//     resources that are short, and borrows only others, is left alone;
+//   - with fair sharing, a victim near the preemptor is not put back if that is
+//     possible only because a far one has been removed.
 package preemption

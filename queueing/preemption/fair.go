@@ -12,11 +12,11 @@ import (
 // its siblings and still has candidates.
 type contest struct {
 	*trial
-	// open are the candidates that are left, by ClusterQueue, in their order where
-	// sorted says so.
+	// open are the candidates that are left, by ClusterQueue. They are in their order
+	// if sorted is set.
 	open   map[*quota.Node][]*candidate
 	sorted map[*quota.Node]bool
-	// left is how many there are below each node.
+	// left is how many candidates there are below each node.
 	left map[*quota.Node]int
 }
 
@@ -35,7 +35,7 @@ func (c *contest) note(n *quota.Node, by int) {
 	}
 }
 
-// list is that of a ClusterQueue, in order.
+// list returns the candidates of a ClusterQueue, in order.
 func (c *contest) list(queue *quota.Node) []*candidate {
 	if !c.sorted[queue] {
 		slices.SortFunc(c.open[queue], order)
@@ -44,8 +44,8 @@ func (c *contest) list(queue *quota.Node) []*candidate {
 	return c.open[queue]
 }
 
-// take is the first candidate of a ClusterQueue that may go by the strategy, if
-// there is any. It and the protected ones before it leave the contest.
+// take returns the first candidate of a ClusterQueue that the strategy allows, if there
+// is one. It leaves the contest, and so do the protected ones before it.
 func (c *contest) take(queue *quota.Node, strategy kueueconfig.PreemptionStrategy) (chosen *candidate, protected []*candidate) {
 	list := c.list(queue)
 	i := slices.IndexFunc(list, func(one *candidate) bool { return c.allowedBy(one, strategy) })
@@ -59,9 +59,9 @@ func (c *contest) take(queue *quota.Node, strategy kueueconfig.PreemptionStrateg
 	return chosen, list[:i]
 }
 
-// askFair lets candidates go until that is enough: those on their way out, then of
-// the largest share first. Those whom the first strategy protects are looked at
-// again by the next.
+// askFair removes candidates until the preemptor fits: evicted ones, then those of the
+// largest share. Candidates that the first strategy protects are considered again by
+// the next.
 func (t *trial) askFair() bool {
 	running := func(c *candidate) bool { return !c.Evicted }
 	for c := range inOrder(slices.DeleteFunc(slices.Clone(t.candidates), running)) {
@@ -91,15 +91,14 @@ func (t *trial) askFair() bool {
 	return false
 }
 
-// allowedBy says that the candidate may be asked to go as things are now, with
-// this strategy alone.
+// allowedBy reports whether this strategy alone allows the candidate now.
 func (t *trial) allowedBy(c *candidate, strategy kueueconfig.PreemptionStrategy) bool {
 	return c.distance == 0 || t.within() || t.fair(strategy, c)
 }
 
-// largest is the ClusterQueue to take from next, or nil where nobody is left. Of
-// equal shares it is the cohort, in which the largest share follows, then the one
-// whose first candidate comes first.
+// largest returns the ClusterQueue to take from next, or nil if no candidate is left.
+// Among equal shares a cohort comes first, then the ClusterQueue whose first candidate
+// comes first.
 func (c *contest) largest(n *quota.Node) *quota.Node {
 	if len(n.Children()) == 0 {
 		if c.left[n] == 0 {
@@ -119,7 +118,7 @@ func (c *contest) largest(n *quota.Node) *quota.Node {
 	if queue := c.largest(largest); queue != nil {
 		return queue
 	}
-	// What is left below is within its own quota, and will be.
+	// All below is within its nominal quota, and stays so.
 	c.note(largest, -c.left[largest])
 	return c.largest(n)
 }

@@ -24,57 +24,56 @@ type Workload struct {
 	// Cost is what is lost if the Workload goes, in a unit of the caller's, such as
 	// pod-seconds. Zero is as good as nothing.
 	Cost int64
-	// Evicted says that it is on its way out for whatever reason: then it is always
-	// a candidate, costs nothing, and comes first.
+	// Evicted reports whether it is being evicted, for whatever reason. It is then
+	// always a candidate, costs nothing, and comes first.
 	Evicted bool
-	// Claimed: it is to go, or waited for, for another Workload, so it is no candidate.
+	// Claimed reports whether another Workload preempts it or waits for it to go. It
+	// is then no candidate.
 	Claimed bool
 	// LocalQueueUsage is what its LocalQueue has used lately, where the ClusterQueue
-	// shares by that, else zero. In its own ClusterQueue the newcomer takes from the
+	// shares by that, else zero. In its own ClusterQueue the preemptor takes from the
 	// LocalQueue that has used most.
 	LocalQueueUsage float64
 }
 
-// Question is about one Workload that waits.
+// Question is about one pending Workload, the preemptor.
 type Question struct {
-	// Queue is the ClusterQueue of the newcomer. The tree around it is changed
-	// during the call and is as before afterwards.
+	// Queue is the ClusterQueue of the preemptor. Decide changes the tree around it
+	// and restores it before it returns.
 	Queue  *quota.Node
 	Policy kueue.ClusterQueuePreemption
-	// FairSharing is nil where shares do not matter. Without strategies there it is
-	// as with both.
+	// FairSharing is nil if fair sharing is off. No strategies mean both.
 	FairSharing *kueueconfig.FairSharing
 
 	Priority int32
-	// Queued is where the newcomer stands in its queue.
+	// Queued is the time by which the preemptor is ordered in its queue.
 	Queued time.Time
-	// Needs is all that the newcomer would use.
+	// Needs is the preemptor's whole usage.
 	Needs quota.Amounts
 
-	// Running are the Workloads that hold quota in a ClusterQueue, in any order. It
-	// is asked only for those in which there may be somebody to go. The slice is not
-	// changed.
+	// Running returns the Workloads that hold quota in a ClusterQueue, in any order. It
+	// is called only for ClusterQueues that may have candidates. The slice is not changed.
 	Running func(queue *quota.Node) []*Workload
 }
 
-// Target is a Workload that goes.
+// Target is a Workload to preempt.
 type Target struct {
 	*Workload
 	// Reason is that of the condition Preempted.
 	Reason string
 }
 
-// Answer is either those who go or why nobody does.
+// Answer is either the Workloads to preempt or why preemption cannot help.
 type Answer struct {
-	// Targets are in an order in which each one may be asked to go at its turn.
-	// They are empty if the newcomer fits as it is or nothing can be done.
+	// Targets are in an order in which each one is allowed to be preempted at its turn.
+	// They are empty if the preemptor fits already or preemption cannot help.
 	Targets []Target
-	// Distance is from how far the newcomer borrows once they are gone, as
-	// quota.Node.Distance counts it: 0 if it does not borrow.
+	// Distance is from how far the preemptor borrows once the targets are gone, as
+	// quota.Node.Distance counts it. It is 0 if the preemptor does not borrow.
 	Distance int
-	// Why says what is missing if nothing can be done; else it is empty.
+	// Why says what is missing if preemption cannot help; else it is empty.
 	Why string
-	// Claimed: nothing can be done, and something suits that another Workload has
-	// claimed.
+	// Claimed reports whether preemption cannot help and a Workload that would be a
+	// candidate is claimed.
 	Claimed bool
 }

@@ -34,7 +34,7 @@ func (t *trial) reason(c *candidate) string {
 	return kueue.InCohortReclaimWhileBorrowingReason
 }
 
-// within says that the ClusterQueue of the newcomer has the quota for what is
+// within says that the ClusterQueue of the preemptor has the quota for what is
 // short.
 func (t *trial) within() bool {
 	return !slices.ContainsFunc(t.short, func(fr quota.FlavorResource) bool {
@@ -51,7 +51,7 @@ func (t *trial) strategies() []kueueconfig.PreemptionStrategy {
 }
 
 // fair says that the strategy lets the candidate go: it compares the shares of
-// the newcomer's and the candidate's side of the cohort in which they meet.
+// the preemptor's and the candidate's side of the cohort in which they meet.
 func (t *trial) fair(strategy kueueconfig.PreemptionStrategy, c *candidate) bool {
 	ours := t.share(t.path[c.distance-1])
 	theirs := c.below[len(c.below)-1]
@@ -65,7 +65,7 @@ func (t *trial) fair(strategy kueueconfig.PreemptionStrategy, c *candidate) bool
 	return ours.Compare(final) <= 0
 }
 
-// share is that of a node now, with the newcomer in its place.
+// share is that of a node now, with the preemptor in its place.
 func (t *trial) share(n *quota.Node) quota.Share {
 	s, ok := t.shares[n]
 	if !ok {

@@ -16,15 +16,14 @@ import (
 )
 
 // small is a world with plain numbers in which a slow twin tries every set of
-// Workloads in every order. What it says of usage and shares it works out from the
-// definitions, each time anew.
+// Workloads in every order. It derives usage and shares from the definitions each time.
 type small struct {
 	nodes   []smallNode
 	running []smallWorkload
-	// newcomer is in the ClusterQueue at this index.
-	newcomer smallWorkload
-	policy   kueue.ClusterQueuePreemption
-	fair     *kueueconfig.FairSharing
+	// preemptor is in the ClusterQueue at this index.
+	preemptor smallWorkload
+	policy    kueue.ClusterQueuePreemption
+	fair      *kueueconfig.FairSharing
 }
 
 const smallFRs = 2
@@ -104,10 +103,10 @@ func randomSmall(r *rand.Rand) *small {
 			w.running = append(w.running, one)
 		}
 	}
-	w.newcomer = random()
-	w.newcomer.usage[0] += 1 + r.IntN(2)
-	w.newcomer.priority += r.IntN(2)
-	w.newcomer.evicted = false
+	w.preemptor = random()
+	w.preemptor.usage[0] += 1 + r.IntN(2)
+	w.preemptor.priority += r.IntN(2)
+	w.preemptor.evicted = false
 	w.policy.WithinClusterQueue = pick(r, "", kueue.PreemptionPolicyNever, kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyLowerOrNewerEqualPriority)
 	w.policy.ReclaimWithinCohort = pick(r, "", kueue.PreemptionPolicyLowerPriority, kueue.PreemptionPolicyAny, kueue.PreemptionPolicyAny, kueue.PreemptionPolicyAny)
 	if r.IntN(3) > 0 {
@@ -192,7 +191,7 @@ func (w *small) rise(u []amounts) []amounts {
 	return u
 }
 
-// fits says that no limit is exceeded where the newcomer changes something.
+// fits says that no limit is exceeded where the preemptor changes something.
 func (w *small) fits(one smallWorkload, before []amounts) bool {
 	after := w.with(before, one)
 	for i := one.queue; i >= 0; i = w.nodes[i].parent {
@@ -211,7 +210,7 @@ func (w *small) fits(one smallWorkload, before []amounts) bool {
 }
 
 func (w *small) borrows(u []amounts) bool {
-	after, q := w.with(u, w.newcomer), w.newcomer.queue
+	after, q := w.with(u, w.preemptor), w.preemptor.queue
 	for fr := range after[q] {
 		// A zero is not needed.
 		if w.needs(fr) && after[q][fr] > w.nodes[q].subtree[fr] {
@@ -221,7 +220,7 @@ func (w *small) borrows(u []amounts) bool {
 	return false
 }
 
-func (w *small) needs(fr int) bool { return w.newcomer.usage[fr] > 0 }
+func (w *small) needs(fr int) bool { return w.preemptor.usage[fr] > 0 }
 
 // share is borrowed ÷ lendable ÷ weight as a fraction; the divisor is 0 for one
 // without bound. The plain ratio decides among those.
@@ -269,7 +268,7 @@ type twin struct {
 	*small
 	all   uint
 	short []int
-	// common is the index of the cohort in which a Workload and the newcomer meet.
+	// common is the index of the cohort in which a Workload and the preemptor meet.
 	common []int
 	// candidate and bound are by Workload.
 	candidate, bound []bool
@@ -279,27 +278,27 @@ func newTwin(w *small) *twin {
 	t := &twin{small: w, all: 1<<len(w.running) - 1}
 	u := w.usage(t.all)
 	for fr := range testFRs {
-		alone := smallWorkload{queue: w.newcomer.queue}
-		alone.usage[fr] = w.newcomer.usage[fr]
+		alone := smallWorkload{queue: w.preemptor.queue}
+		alone.usage[fr] = w.preemptor.usage[fr]
 		if !w.fits(alone, u) {
 			t.short = append(t.short, fr)
 		}
 	}
 	for _, one := range w.running {
 		common := one.queue
-		for !w.above(common, w.newcomer.queue) {
+		for !w.above(common, w.preemptor.queue) {
 			common = w.nodes[common].parent
 		}
 		t.common = append(t.common, common)
-		own := one.queue == w.newcomer.queue
+		own := one.queue == w.preemptor.queue
 		policy := w.policy.ReclaimWithinCohort
 		if own {
 			policy = w.policy.WithinClusterQueue
 		}
 		uses := slices.ContainsFunc(t.short, func(fr int) bool { return one.usage[fr] > 0 })
-		lower := one.priority < w.newcomer.priority
+		lower := one.priority < w.preemptor.priority
 		may := one.evicted || lower && policy == kueue.PreemptionPolicyLowerPriority || policy == kueue.PreemptionPolicyAny ||
-			policy == kueue.PreemptionPolicyLowerOrNewerEqualPriority && (lower || one.priority == w.newcomer.priority && one.queued > w.newcomer.queued)
+			policy == kueue.PreemptionPolicyLowerOrNewerEqualPriority && (lower || one.priority == w.preemptor.priority && one.queued > w.preemptor.queued)
 		enabled := policy != "" && policy != kueue.PreemptionPolicyNever
 		t.candidate = append(t.candidate, enabled && uses && may && t.overAll(u, one.queue, common))
 		b := w.policy.BorrowWithinCohort
@@ -331,11 +330,11 @@ func (t *twin) overAll(u []amounts, queue, common int) bool {
 	return true
 }
 
-// entitled says that some part of the tree below the cohort, around the newcomer,
+// entitled says that some part of the tree below the cohort, around the preemptor,
 // has the quota to take it in.
 func (t *twin) entitled(u []amounts, common int) bool {
-	after := t.with(u, t.newcomer)
-	for i := t.newcomer.queue; i != common; i = t.nodes[i].parent {
+	after := t.with(u, t.preemptor)
+	for i := t.preemptor.queue; i != common; i = t.nodes[i].parent {
 		within := true
 		for fr := range testFRs {
 			within = within && (!t.needs(fr) || after[i][fr] <= t.nodes[i].subtree[fr])
@@ -350,7 +349,7 @@ func (t *twin) entitled(u []amounts, common int) bool {
 // allowed says whether one may go while those in the set are still there.
 func (t *twin) allowed(i int, set uint) bool {
 	one := t.running[i]
-	if one.evicted || one.queue == t.newcomer.queue {
+	if one.evicted || one.queue == t.preemptor.queue {
 		return true
 	}
 	u := t.usage(set)
@@ -360,9 +359,9 @@ func (t *twin) allowed(i int, set uint) bool {
 	if t.fair == nil {
 		return true
 	}
-	after := t.with(u, t.newcomer)
+	after := t.with(u, t.preemptor)
 	if !slices.ContainsFunc(t.short, func(fr int) bool {
-		return after[t.newcomer.queue][fr] > t.nodes[t.newcomer.queue].subtree[fr]
+		return after[t.preemptor.queue][fr] > t.nodes[t.preemptor.queue].subtree[fr]
 	}) {
 		return true
 	}
@@ -373,7 +372,7 @@ func (t *twin) allowed(i int, set uint) bool {
 		return i
 	}
 	theirs := below(one.queue, t.common[i])
-	ours := t.share(after, below(t.newcomer.queue, t.common[i]))
+	ours := t.share(after, below(t.preemptor.queue, t.common[i]))
 	final, initial := t.share(t.usage(set&^(1<<i)), theirs), t.share(u, theirs)
 	strategies := t.fair.PreemptionStrategies
 	if strategies == nil {
@@ -385,12 +384,12 @@ func (t *twin) allowed(i int, set uint) bool {
 
 // reason is that for which one goes while those in the set are still there.
 func (t *twin) reason(i int, set uint) string {
-	after, b := t.with(t.usage(set), t.newcomer), t.policy.BorrowWithinCohort
+	after, b := t.with(t.usage(set), t.preemptor), t.policy.BorrowWithinCohort
 	switch {
-	case t.running[i].queue == t.newcomer.queue:
+	case t.running[i].queue == t.preemptor.queue:
 		return kueue.InClusterQueueReason
 	case t.fair != nil && slices.ContainsFunc(t.short, func(fr int) bool {
-		return after[t.newcomer.queue][fr] > t.nodes[t.newcomer.queue].subtree[fr]
+		return after[t.preemptor.queue][fr] > t.nodes[t.preemptor.queue].subtree[fr]
 	}):
 		return kueue.InCohortFairSharingReason
 	case t.fair == nil && b != nil && b.Policy == kueue.BorrowWithinCohortPolicyLowerPriority && !t.bound[i] && !t.entitled(t.usage(t.all), t.common[i]):
@@ -399,11 +398,11 @@ func (t *twin) reason(i int, set uint) string {
 	return kueue.InCohortReclamationReason
 }
 
-// enough says that the newcomer fits beside those in the set, by means that it may
+// enough says that the preemptor fits beside those in the set, by means that it may
 // use.
 func (t *twin) enough(set uint) bool {
 	u := t.usage(set)
-	if !t.fits(t.newcomer, u) {
+	if !t.fits(t.preemptor, u) {
 		return false
 	}
 	for i := range t.running {
@@ -466,8 +465,8 @@ func (w *small) question(r *rand.Rand) (Question, []*quota.Node) {
 		r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	}
 	return Question{
-		Queue: nodes[w.newcomer.queue], Policy: w.policy, FairSharing: w.fair,
-		Priority: int32(w.newcomer.priority), Queued: time.Unix(int64(w.newcomer.queued), 0), Needs: w.newcomer.amounts(),
+		Queue: nodes[w.preemptor.queue], Policy: w.policy, FairSharing: w.fair,
+		Priority: int32(w.preemptor.priority), Queued: time.Unix(int64(w.preemptor.queued), 0), Needs: w.preemptor.amounts(),
 		Running: func(n *quota.Node) []*Workload { return running[n] },
 	}, nodes
 }
@@ -482,9 +481,9 @@ func (one smallWorkload) amounts() quota.Amounts {
 	return a
 }
 
-// TestDecideAgreesWithItsTwin asks about random worlds. Whoever goes may go at its
-// turn, together they are enough, and none of them could stay; and nobody goes only
-// where no set of Workloads would do in any order.
+// TestDecideAgreesWithItsTwin asks about random worlds. Each target is allowed at its
+// turn, the targets together are enough, and none of them could stay. There are no
+// targets only if no set of Workloads would be enough in any order.
 func TestDecideAgreesWithItsTwin(t *testing.T) {
 	const parts = 4
 	for part := range uint64(parts) {
@@ -532,7 +531,7 @@ func compare(seed uint64) (outcome string, err error) {
 		}
 		for set := range reachable {
 			if t.enough(set) {
-				return "", fmt.Errorf("nobody goes, but it fits with %b of %b left", set, t.all)
+				return "", fmt.Errorf("nothing is preempted, but it fits with %b of %b left", set, t.all)
 			}
 		}
 		return "none", nil
@@ -556,7 +555,7 @@ func compare(seed uint64) (outcome string, err error) {
 			return "", fmt.Errorf("workload %d could stay: %s", indexOf(target), summary(a))
 		}
 	}
-	if (a.Distance > 0) != (t.borrows(t.usage(left)) && w.nodes[w.newcomer.queue].parent >= 0) {
+	if (a.Distance > 0) != (t.borrows(t.usage(left)) && w.nodes[w.preemptor.queue].parent >= 0) {
 		return "", fmt.Errorf("distance is %d, borrowing is %v", a.Distance, t.borrows(t.usage(left)))
 	}
 	return outcome, nil

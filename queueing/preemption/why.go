@@ -10,7 +10,8 @@ import (
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
-// beyond says what the newcomer could not have even if nobody used anything.
+// beyond returns why the preemptor would not fit even if the whole tree were unused, or
+// nothing if it would.
 func (t *trial) beyond() string {
 	for _, fr := range t.short {
 		if most := t.Queue.Potential(fr); t.Needs[fr] > most {
@@ -20,7 +21,8 @@ func (t *trial) beyond() string {
 	return ""
 }
 
-// lacking says what the newcomer could not have even if all candidates went.
+// lacking returns why the preemptor would not fit even without all candidates, or
+// nothing if it would.
 func (t *trial) lacking() string {
 	if len(t.candidates) == 0 {
 		return t.explain("no Workload that may be preempted uses %s", name(t.short[0]))
@@ -37,7 +39,7 @@ func (t *trial) lacking() string {
 	return ""
 }
 
-// protected says what keeps candidates who have enough.
+// protected returns why candidates that use enough may not be preempted.
 func (t *trial) protected() string {
 	fr := t.short[0]
 	if t.FairSharing != nil {
@@ -45,25 +47,27 @@ func (t *trial) protected() string {
 	}
 	for _, c := range t.candidates {
 		if c.bound {
-			return t.explain("the ClusterQueue would have to borrow, and borrowWithinCohort does not let it preempt the Workloads that use %s", name(fr))
+			return t.explain("the ClusterQueue would have to borrow, and borrowWithinCohort does not let it preempt the Workloads that use %s",
+				name(fr))
 		}
 	}
 	return t.explain("the ClusterQueues that use %s would be below their nominal quota", name(fr))
 }
 
-// explain adds the fields that decide who may be asked to go.
+// explain adds the fields that decide which Workloads are candidates.
 func (t *trial) explain(format string, args ...any) string {
 	fields := []string{fmt.Sprintf("withinClusterQueue is %s", policyOf(t.Policy.WithinClusterQueue))}
 	if len(t.path) > 1 {
 		fields = append(fields, fmt.Sprintf("reclaimWithinCohort is %s", policyOf(t.Policy.ReclaimWithinCohort)))
 	}
-	if policyOf(t.Policy.WithinClusterQueue) != kueue.PreemptionPolicyNever || len(t.path) > 1 && policyOf(t.Policy.ReclaimWithinCohort) != kueue.PreemptionPolicyNever {
+	if policyOf(t.Policy.WithinClusterQueue) != kueue.PreemptionPolicyNever ||
+		len(t.path) > 1 && policyOf(t.Policy.ReclaimWithinCohort) != kueue.PreemptionPolicyNever {
 		fields = append(fields, fmt.Sprintf("the priority is %d", t.Priority))
 	}
 	return fmt.Sprintf("preemption cannot help: %s (%s)", fmt.Sprintf(format, args...), strings.Join(fields, ", "))
 }
 
-// of is how much of what is needed.
+// of formats an amount beside the amount that is needed.
 func (t *trial) of(fr quota.FlavorResource, v int64) string {
 	return fmt.Sprintf("%s of %s %s", nodegroups.Quantity(fr.Resource, v), nodegroups.Quantity(fr.Resource, t.Needs[fr]), name(fr))
 }

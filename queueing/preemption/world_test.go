@@ -114,10 +114,10 @@ func newWorld(t *testing.T, tree, running string) *world {
 	return w
 }
 
-// question is one by a newcomer such as "a gpu=2 priority=1".
-func (w *world) question(t *testing.T, newcomer string, policy kueue.ClusterQueuePreemption) Question {
+// question is one by a preemptor such as "a gpu=2 priority=1".
+func (w *world) question(t *testing.T, preemptor string, policy kueue.ClusterQueuePreemption) Question {
 	t.Helper()
-	words := strings.Fields(newcomer)
+	words := strings.Fields(preemptor)
 	q := Question{Queue: w.nodes[words[0]], Policy: policy, Needs: quota.Amounts{}, Running: func(n *quota.Node) []*Workload { return w.running[n] }}
 	for _, word := range words[1:] {
 		key, value, _ := strings.Cut(word, "=")

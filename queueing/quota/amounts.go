@@ -1,11 +1,10 @@
-// Package quota counts who may use how much: a tree of cohorts with
-// ClusterQueues as its leaves, in which a node may borrow what others do not use.
+// Package quota tracks quota and usage in a tree of cohorts. ClusterQueues are its
+// leaves, and a node may borrow what other nodes do not use.
 //
-// What a node is given, by itself and by its children, is its subtree quota. Up
-// to its lending limit it lends that to its parent; what is above the limit is its
-// own for good. Usage fills what a node keeps for itself first, and only the rest
-// counts in the parent. So the parent sees, for each child, what that took out of
-// the common pot, and how much is left in it.
+// The subtree quota of a node is its own nominal quota and that of its children. A node
+// lends it to its parent up to the lending limit and keeps the rest. Usage fills what a
+// node keeps first, and only the remainder counts in the parent. The parent therefore
+// sees how much each child took out of the common quota, and how much is left.
 package quota
 
 import (

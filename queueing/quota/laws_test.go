@@ -129,7 +129,7 @@ func TestHugeAmountsDoNotTurnOver(t *testing.T) {
 				t.Fatalf("seed %d: %s has something negative", seed, n.Name)
 			}
 			if n.Available(fr) > n.Potential(fr) {
-				t.Fatalf("seed %d: %s has %d available, with nobody there %d", seed, n.Name, n.Available(fr), n.Potential(fr))
+				t.Fatalf("seed %d: %s has %d available, with all others unused %d", seed, n.Name, n.Available(fr), n.Potential(fr))
 			}
 			if !n.Share().Borrowing() && n.Share().Rounded() != 0 {
 				t.Fatalf("seed %d: %s borrows nothing and has a share", seed, n.Name)

@@ -213,7 +213,7 @@ func (n *Node) Available(fr FlavorResource) int64 {
 	return nodegroups.Plus(unused, common)
 }
 
-// Potential is how much the node could use if nobody else used anything.
+// Potential returns how much the node could use if all other nodes were unused.
 func (n *Node) Potential(fr FlavorResource) int64 {
 	c := n.cells[fr]
 	if c == nil {

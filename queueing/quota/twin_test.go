@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 )
 
-// twin is a tree that knows only what it was told: everything else is worked out
-// from the definitions, each time anew.
+// twin is a tree that stores only what it was given. It derives everything else from
+// the definitions each time.
 type twin struct {
 	name     string
 	weight   int64

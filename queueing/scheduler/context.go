@@ -61,7 +61,8 @@ func (s *Cycle) emit(out []lifecycle.Verdict, v *lifecycle.Verdict) []lifecycle.
 // flavor and not to the same one again.
 func (s *Cycle) flavorOffset(q *cache.ClusterQueue, w *cache.Workload) int {
 	state := w.Object.Status.RequeueState
-	if s.capacity != nil || state == nil || state.Count == nil || len(s.cache.CapacityChecks(cache.ChecksFor(q.Object, cache.FlavorsOf(q.Object)))) == 0 {
+	if s.capacity != nil || state == nil || state.Count == nil ||
+		len(s.cache.CapacityChecks(cache.ChecksFor(q.Object, cache.FlavorsOf(q.Object)))) == 0 {
 		return 0
 	}
 	return int(*state.Count)

@@ -60,7 +60,9 @@ func (s *Cycle) awaitsPods(*cache.Workload, *Proposal) *blocker {
 	if !s.cache.BlocksAdmission() || len(s.cache.PodsNotReady) == 0 {
 		return nil
 	}
-	first := slices.MinFunc(slices.Collect(maps.Values(s.cache.PodsNotReady)), func(a, b *cache.Workload) int { return strings.Compare(string(a.Object.UID), string(b.Object.UID)) })
+	first := slices.MinFunc(slices.Collect(maps.Values(s.cache.PodsNotReady)), func(a, b *cache.Workload) int {
+		return strings.Compare(string(a.Object.UID), string(b.Object.UID))
+	})
 	return &blocker{reason: kueue.WorkloadQuotaReservedReasonWaitingForPodsReady, message: fmt.Sprintf(
 		"Waiting for all admitted workloads to be in PodsReady condition (waitForPodsReady.blockAdmission): %d are not, such as %s/%s",
 		len(s.cache.PodsNotReady), first.Object.Namespace, first.Object.Name)}

@@ -10,32 +10,34 @@ import (
 
 const (
 	// AdoptedAnnotation, "true" on a Workload, asks that it be adopted: its job runs,
-	// and ran before Muster came. It gives nothing, since more than Muster may write
+	// and ran before Muster came, or lost its Workload since. It gives nothing, since more than Muster may write
 	// annotations; the Workload waits until ConditionAdopted says that it is so.
 	AdoptedAnnotation = "muster.dev/adopted"
 	// ConditionAdopted of a Workload is True where Muster has seen that its job ran
-	// before Muster came. It stands in the status beside the admission itself, so
+	// before the Workload was made. It stands in the status beside the admission itself, so
 	// that the rights which forge the one forge the other.
 	ConditionAdopted = "muster.dev/Adopted"
 )
 
 // IsAdopted reports whether the pods of a Workload run even without quota. Once it
 // was evicted, it queues like any other.
-func IsAdopted(w *kueue.Workload) bool { return IsTrue(w, ConditionAdopted) && !wasEvicted(w) }
+func IsAdopted(w *kueue.Workload) bool { return IsTrue(w, ConditionAdopted) && !WasEvicted(w) }
 
 // AsksAdoption reports whether a Workload waits for the word that its job ran before
 // Muster came.
 func AsksAdoption(w *kueue.Workload) bool {
-	return w.Annotations[AdoptedAnnotation] == "true" && !HasQuota(w) && !IsAdopted(w) && !wasEvicted(w)
+	return w.Annotations[AdoptedAnnotation] == "true" && !HasQuota(w) && !IsAdopted(w) && !WasEvicted(w)
 }
 
-func wasEvicted(w *kueue.Workload) bool {
+// WasEvicted reports whether a Workload has ever been told to stop.
+func WasEvicted(w *kueue.Workload) bool {
 	return apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted) != nil
 }
 
-// Adopted is the status of a Workload whose job ran before Muster came.
+// Adopted is the status of a Workload whose job ran before the Workload was made.
 func Adopted(w *kueue.Workload, now time.Time) *kueue.WorkloadStatus {
 	e := Edit(w, now)
-	e.Set(ConditionAdopted, metav1.ConditionTrue, "RanBefore", "The job was running before Muster was installed; it keeps running, and its usage counts")
+	e.Set(ConditionAdopted, metav1.ConditionTrue, "RanBefore",
+		"The job was running without a Workload; it keeps running, and its usage counts")
 	return e.Status
 }

@@ -11,7 +11,13 @@ import (
 
 // MayRun says that pods of the Workload may be there: it has been admitted, and
 // a controller runs it.
-func MayRun(w *kueue.Workload) bool { return IsAdmitted(w) && metav1.GetControllerOf(w) != nil }
+func MayRun(w *kueue.Workload) bool {
+	return IsAdmitted(w) && (metav1.GetControllerOf(w) != nil || IsGroup(w))
+}
+
+// IsGroup reports whether the Workload is of a group of pods. All of them own it, and none
+// controls it.
+func IsGroup(w *kueue.Workload) bool { return w.Annotations[GroupAnnotation] == "true" }
 
 func ReservedSince(w *kueue.Workload) time.Time {
 	for _, c := range w.Status.Conditions {

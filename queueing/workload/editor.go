@@ -96,7 +96,8 @@ func (e *Editor) requeue() {
 	}
 	switch c.Reason {
 	case kueue.WorkloadEvictedByClusterQueueStopped:
-		e.Set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadClusterQueueRestarted, "The ClusterQueue was restarted after being stopped")
+		e.Set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadClusterQueueRestarted,
+			"The ClusterQueue was restarted after being stopped")
 	case kueue.WorkloadEvictedByLocalQueueStopped:
 		e.Set(kueue.WorkloadRequeued, metav1.ConditionTrue, kueue.WorkloadLocalQueueRestarted, "The LocalQueue was restarted after being stopped")
 	case kueue.WorkloadEvictedByAdmissionCheck, kueue.WorkloadEvictedByPodsReadyTimeout, ReasonPodsRefused:

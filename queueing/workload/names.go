@@ -4,8 +4,12 @@ const (
 	// RefusedAnnotation on a Workload says why it cannot be queued as it is. The
 	// job controllers write it, since only they see the job.
 	RefusedAnnotation = "muster.dev/refused"
+	// OrderAnnotation on a Workload says which of its pod sets start after others.
+	OrderAnnotation = "muster.dev/order"
 	// GatedByAnnotation on a Workload names the controllers that hold it back.
 	GatedByAnnotation = "kueue.x-k8s.io/admission-gated-by"
+	// GroupAnnotation, "true" on a Workload, says that it is of a group of pods.
+	GroupAnnotation = "kueue.x-k8s.io/is-group-workload"
 	// JobUIDLabel on a Workload is the UID of its job.
 	JobUIDLabel = "kueue.x-k8s.io/job-uid"
 	// AheadAnnotation on a ProvisioningRequest says that it was made before its

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,12 +41,12 @@ var forbidden = map[string]string{
 	"context":                        "what takes a context may block; a decision does not",
 	"log":                            "a verdict carries its reasons; the edge logs them",
 	"log/slog":                       "a verdict carries its reasons; the edge logs them",
-	"net/http":                       "a decision talks to nobody",
+	"net/http":                       "a decision makes no calls",
 	"os":                             "a decision depends on its input alone",
 	"sync":                           "a decision runs in one goroutine and shares nothing",
-	"k8s.io/client-go":               "a decision talks to nobody",
+	"k8s.io/client-go":               "a decision makes no calls",
 	"k8s.io/utils/clock":             "time is a value in the snapshot",
-	"sigs.k8s.io/controller-runtime": "a decision talks to nobody",
+	"sigs.k8s.io/controller-runtime": "a decision makes no calls",
 	"github.com/prometheus":          "metrics are made from verdicts at the edge",
 }
 
@@ -202,6 +203,26 @@ func TestDecisionsReadNoProse(t *testing.T) {
 	}
 }
 
+// personal are words for people. Comments are about Workloads, requests and processes, and
+// name these by their nouns.
+var personal = regexp.MustCompile(`(?i)\b(who|whom|whoever|nobody|somebody|anybody|everybody|anew|he|his)\b`)
+
+func TestCommentsNameObjectsByTheirNouns(t *testing.T) {
+	for _, top := range slices.Concat(rooms, []string{"cmd", "deploy", "kwok", "test"}) {
+		for _, dir := range folders(t, top) {
+			for _, file := range parseIf(t, dir, func(string) bool { return true }) {
+				for _, group := range file.Comments {
+					for _, c := range group.List {
+						if word := personal.FindString(c.Text); word != "" {
+							t.Errorf("%s: the comment has %q: name the object, as in \"a Workload that\"", fset.Position(c.Pos()), word)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 // compiled are the only folders whose tests may import Kubernetes itself, each with
 // its why: compiling it takes minutes.
 var compiled = map[string]string{
@@ -277,7 +298,7 @@ func parseIf(t *testing.T, dir string, wanted func(name string) bool) map[string
 		if e.IsDir() || !strings.HasSuffix(name, ".go") || !wanted(name) {
 			continue
 		}
-		file, err := parser.ParseFile(fset, filepath.Join(root, dir, name), nil, 0)
+		file, err := parser.ParseFile(fset, filepath.Join(root, dir, name), nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -138,8 +138,8 @@ func (s *site) group(machines int) {
 	})
 }
 
-// nodes has the group launch so many machines, by requests whose bookings nobody uses
-// and that are over soon: the machines stay for as long as the group lets them idle.
+// nodes has the group launch so many machines, by requests whose bookings stay unused
+// and expire soon. The machines stay for the group's idle timeout.
 func (s *site) nodes(n int) {
 	const requests = 10
 	s.request(requests, n/requests, provreq.ProvisioningClassBestEffortAtomicScaleUp, 8, func(r *provreq.ProvisioningRequest) {

@@ -77,7 +77,7 @@ func newGrowth(b *testing.B, nodes, pending int) *growth {
 	q.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "machines"}}}
 	g.create(&kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: flavor}}, check)
 	g.arena.queue(q)
-	// Whoever waits is told why, which takes a while, and is no part of what is measured.
+	// Pending Workloads get their messages, which takes a while and is not measured.
 	var told atomic.Int64
 	admitted, waiting := map[string]bool{}, map[string]bool{}
 	g.arena.follow(b.Context(), func(w *kueue.Workload) {

@@ -69,7 +69,7 @@ func newLoad(a *arena, want int) *load {
 
 // follow observes all Workloads until the context is over. It is an informer, as
 // controllers have it: on a busy machine the API server ends watches that do not keep
-// up, and one that began anew, with all that there is, would keep up even less.
+// up, and a watch that started over with a full list would keep up even less.
 func (a *arena) follow(ctx context.Context, observe func(*kueue.Workload)) {
 	a.Helper()
 	informers, err := cache.New(a.rest, cache.Options{Scheme: a.kube.Scheme()})
@@ -177,8 +177,8 @@ func (l *load) finish(ctx context.Context, w *kueue.Workload) {
 	l.settle(ctx, w, finish(ctx, l.kube, w, seen), func(w *kueue.Workload) { l.finish(ctx, w) })
 }
 
-// release gives the quota of an evicted Workload back, as Kueue's API expects of
-// whoever runs the pods, once they have stopped.
+// release gives the quota of an evicted Workload back, as Kueue's API expects of the
+// controller that runs the pods, once they have stopped.
 func (l *load) release(ctx context.Context, w *kueue.Workload) {
 	released := w.DeepCopy()
 	released.Status.Admission = nil

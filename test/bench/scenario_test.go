@@ -18,7 +18,7 @@ import (
 //
 // It is played at double speed, where all Jobs have to succeed by Muster, and at speed 10,
 // where kube-apiserver is the limit: two cores have no time left for the kubelets then,
-// whose pods miss deadlines whoever admits them, so failures are only told there. At speed
+// whose pods miss deadlines under any admitter, so failures are only reported there. At speed
 // 1, as `muster-sandbox scenario run thousand-jobs` plays it, the bound is 1.05 times what
 // x-bound is held against.
 func BenchmarkThousandJobs(b *testing.B) {

@@ -67,9 +67,9 @@ func mixed(fewer int) []*class {
 	return classes
 }
 
-// BenchmarkThroughput admits and finishes 15,000 Workloads of 30 queues, in which
-// large ones evict small ones: by nobody, which is the floor that the API server
-// sets; by a stock Kueue; and by Muster. Each has an API server of its own with
+// BenchmarkThroughput admits and finishes 15,000 Workloads of 30 queues, in which large
+// ones preempt small ones: without an admitter, which is the floor that the API server
+// sets; with a stock Kueue; and with Muster. Each has an API server of its own with
 // nothing else on it. Machines are noisy, so what counts is the ratio of the walls
 // in one run, which Muster's line has.
 //
@@ -106,7 +106,7 @@ func BenchmarkOneQueue(b *testing.B) {
 	}
 }
 
-// contender is who admits.
+// contender is a program that admits.
 type contender struct {
 	name string
 	// variable names the program's variable; empty means that there is none.
@@ -272,8 +272,8 @@ func (a *arena) mixed(fewer int) spent {
 const floorWriters = 32
 
 // floor is what the API server takes for the Workloads alone: one create and two
-// status writes each, in sight of two watchers, which whoever admits and whoever
-// runs them has to have. Muster's policies judge these writes as they do where Muster
+// status writes each, in sight of two watchers, which the admitter and the runner of the
+// Workloads need. Muster's policies judge these writes as they do where Muster
 // runs: the creation and the end as a user's, the admission as Muster's own, which is
 // exempt. So the ratio to it tells what Muster takes, not what its policies do.
 func (a *arena) floor(classes []*class, namespaces []string, want int) spent {

@@ -20,9 +20,8 @@ import (
 	"github.com/muster-dev/muster/test/testbed"
 )
 
-// contested is a queue with quota for two machines, whatever group they are of. A gang
-// runs on all of it for as long as nobody stops it; high wants it for machines of
-// another group.
+// contested is a queue with quota for two machines of any group. The gang low uses all
+// of it until it is evicted; high needs it for machines of another group.
 func (s *site) contested(wanted func(*v1alpha1.NodeGroup)) (low, high *batchv1.Job) {
 	s.Helper()
 	old, young := s.Group("-old", nil), s.Group("-young", wanted)
@@ -109,9 +108,9 @@ func TestVictimsRunUntilTheMachinesOfTheNewcomerAreBooked(t *testing.T) {
 	s.Empty(s.Name + "-young")
 }
 
-// TestNobodyLeavesForMachinesThatCannotBeHad: the pool of the newcomer is dry. It says
-// so, and the gang that runs does not notice.
-func TestNobodyLeavesForMachinesThatCannotBeHad(t *testing.T) {
+// TestNoPreemptionForMachinesThatCannotBeHad: the pool of the preemptor is dry. Its Workload
+// says so, and the running gang is not evicted.
+func TestNoPreemptionForMachinesThatCannotBeHad(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	low, high := s.contested(func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.Holds = new(int32(1)) })

@@ -40,7 +40,7 @@ func (s *site) localQueue() *kueue.LocalQueue {
 	})
 }
 
-// of5 is a Workload of the site's queue that nobody owns: five CPUs in all.
+// of5 is a Workload of the site's queue without an owner: five CPUs in all.
 func (s *site) of5(name string) *kueue.Workload {
 	s.Helper()
 	w := workload(func(w *kueue.Workload) {
@@ -90,11 +90,11 @@ func TestAFlavorInUseStaysUntilItIsNot(t *testing.T) {
 	rf := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	s.Delete(rf)
 	s.Delete(cq)
-	second := s.of5("second")
 	s.Eventually("the queue says that it is going", func() bool {
 		c := meta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueActive)
 		return s.Get(cq) && c != nil && c.Reason == kueue.ClusterQueueActiveReasonTerminating
 	}, func() string { return fmt.Sprint(cq.Status.Conditions) })
+	second := s.of5("second")
 	s.workloadIs(second, kueue.WorkloadQuotaReserved, metav1.ConditionFalse)
 	if !s.Get(rf) || !s.Get(cq) {
 		t.Error("the flavor or the queue has gone while a Workload had quota in it")
@@ -105,8 +105,8 @@ func TestAFlavorInUseStaysUntilItIsNot(t *testing.T) {
 		func() string { return fmt.Sprint(cq.Finalizers, rf.Finalizers) })
 }
 
-// TestQuotaLoweredUnderUsageTakesNothingAway from those who have it, and gives
-// nothing to others.
+// TestQuotaLoweredUnderUsageTakesNothingAway from admitted Workloads, and admits no
+// others.
 func TestQuotaLoweredUnderUsageTakesNothingAway(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -151,8 +151,8 @@ func TestAWorkloadWhoseQuotaIsTakenByHandQueuesAgain(t *testing.T) {
 	}
 }
 
-// TestCohortsInACircleAdmitNobody until the circle is cut.
-func TestCohortsInACircleAdmitNobody(t *testing.T) {
+// TestCohortsInACircleAdmitNothing until the circle is cut.
+func TestCohortsInACircleAdmitNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	upper := cohort(func(c *kueue.Cohort) {
@@ -194,10 +194,10 @@ func TestCohortsInACircleAdmitNobody(t *testing.T) {
 // garbage is how many objects of each kind are thrown at the queues.
 var garbage = flag.Int("garbage", 60, "how many objects of each kind that make no sense are thrown at the queues")
 
-// TestGarbageHarmsNobodyElse: objects that make no sense, as far as the schemas
+// TestGarbageHarmsNoOtherWorkload: objects that make no sense, as far as the schemas
 // and policies let them in. A queue beside them goes on, muster does not die, and
 // all of it can be deleted.
-func TestGarbageHarmsNobodyElse(t *testing.T) {
+func TestGarbageHarmsNoOtherWorkload(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", nil)

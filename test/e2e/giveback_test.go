@@ -129,7 +129,7 @@ func TestAPoolThatGives99Of100KeepsNothingAndShowsWhatTheyCost(t *testing.T) {
 	s.Delete(r)
 }
 
-func TestAnIdleMachineGoesToWhoWaitsBeforeItIsGivenBack(t *testing.T) {
+func TestAnIdleMachineServesAPendingGangBeforeItIsGivenBack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes, g.Spec.IdleTimeout = 2, &metav1.Duration{} })

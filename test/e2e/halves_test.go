@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/sandbox"
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -75,8 +75,8 @@ func TestTheProvisionerAlone(t *testing.T) {
 		t.Errorf("the cluster knows Workloads: %v", err)
 	}
 	r := s.request("direct", 1, func(r *provreq.ProvisioningRequest) {
-		r.Spec.ProvisioningClassName = model.ClassCheckCapacity
-		r.Spec.Parameters = map[string]provreq.Parameter{model.ParamNoRetry: "true"}
+		r.Spec.ProvisioningClassName = transaction.ClassCheckCapacity
+		r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamNoRetry: "true"}
 	})
 	s.condition(r, provreq.Failed, metav1.ConditionTrue)
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/test/invariants"
 	"github.com/muster-dev/muster/test/invariants/promises"
@@ -95,7 +95,7 @@ func (s *site) request(name string, count int32, change func(*provreq.Provisioni
 	}
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name}}
 	r.Spec = provreq.ProvisioningRequestSpec{
-		ProvisioningClassName: model.ClassAtomicScaleUp,
+		ProvisioningClassName: transaction.ClassAtomicScaleUp,
 		PodSets:               []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: name}, Count: count}},
 	}
 	if change != nil {

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/test/testbed"
 )
@@ -71,6 +70,12 @@ func TestNodeGroupsAreValidated(t *testing.T) {
 			}
 		})
 	}
+	t.Run("no-devices", func(t *testing.T) {
+		g := s.NewGroup("-no-devices", func(g *v1alpha1.NodeGroup) { g.Spec.Template.Capacity["vpc.amazonaws.com/efa"] = *amount("0") })
+		if err := s.Kube.Create(t.Context(), g); err != nil {
+			t.Errorf("a device that nodes do not offer is refused: %v", err)
+		}
+	})
 }
 
 func TestRequestsThatCannotBeServedSaySo(t *testing.T) {
@@ -88,18 +93,18 @@ func TestRequestsThatCannotBeServedSaySo(t *testing.T) {
 			transaction.ReasonFailedToCreatePods, `["nowhere"]`},
 		{"larger-than-any-pool", 5, nil, transaction.ReasonCapacityIsNotFound, "1 short"},
 		{"no-such-time", 1, func(r *provreq.ProvisioningRequest) {
-			r.Spec.Parameters = map[string]provreq.Parameter{model.ParamValidUntil: "soon"}
+			r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamValidUntil: "soon"}
 		}, transaction.ReasonCapacityIsNotFound, "ValidUntilSeconds"},
 		{"neither-yes-nor-no", 1, func(r *provreq.ProvisioningRequest) {
-			r.Spec.Parameters = map[string]provreq.Parameter{model.ParamNoRetry: "maybe"}
+			r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamNoRetry: "maybe"}
 		}, transaction.ReasonCapacityIsNotFound, "noRetry"},
 		{"not-now-not-ever", 4, func(r *provreq.ProvisioningRequest) {
-			r.Spec.ProvisioningClassName = model.ClassCheckCapacity
-			r.Spec.Parameters = map[string]provreq.Parameter{model.ParamNoRetry: "true"}
+			r.Spec.ProvisioningClassName = transaction.ClassCheckCapacity
+			r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamNoRetry: "true"}
 		}, transaction.ReasonCapacityIsNotFound, "0 of the 4 pods"},
 		{"out-of-time", 4, func(r *provreq.ProvisioningRequest) {
-			r.Spec.ProvisioningClassName = model.ClassCheckCapacity
-			r.Spec.Parameters = map[string]provreq.Parameter{model.ParamValidUntil: "2"}
+			r.Spec.ProvisioningClassName = transaction.ClassCheckCapacity
+			r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamValidUntil: "2"}
 		}, transaction.ReasonExpired, "ValidUntilSeconds"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -118,7 +123,7 @@ func TestATemplateMayComeAMomentAfterItsRequest(t *testing.T) {
 	s := newSite(t)
 	g := s.Group("", nil)
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "early"}}
-	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 	r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: "late"}, Count: 1}}
 	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "late"}}
 	template.Template.Spec = s.podSpec()
@@ -135,7 +140,7 @@ func TestARequestWaitsForItsPolicy(t *testing.T) {
 	s := newSite(t)
 	g := s.Group("", nil)
 	r := s.request("careful", 1, func(r *provreq.ProvisioningRequest) {
-		r.Spec.Parameters = map[string]provreq.Parameter{model.ParamPolicy: provreq.Parameter(s.Name)}
+		r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamPolicy: provreq.Parameter(s.Name)}
 	})
 	if c := s.condition(r, provreq.Provisioned, metav1.ConditionFalse); !strings.Contains(c.Message, "CapacityPolicy") {
 		t.Errorf("the request says: %s", c.Message)
@@ -146,7 +151,7 @@ func TestARequestWaitsForItsPolicy(t *testing.T) {
 	s.Empty(g.Name)
 }
 
-func TestAClassThatNobodyServesIsToldInAnEvent(t *testing.T) {
+func TestAnUnservedClassIsToldInAnEvent(t *testing.T) {
 	s := newSite(t)
 	r := s.request("elsewhere", 1, func(r *provreq.ProvisioningRequest) { r.Spec.ProvisioningClassName = "teleport.example.com" })
 	var note string
@@ -162,7 +167,7 @@ func TestAClassThatNobodyServesIsToldInAnEvent(t *testing.T) {
 		}
 		return note != ""
 	}, func() string { return "" })
-	if !strings.Contains(note, "teleport.example.com") || !strings.Contains(note, model.ClassAtomicScaleUp) {
+	if !strings.Contains(note, "teleport.example.com") || !strings.Contains(note, transaction.ClassAtomicScaleUp) {
 		t.Errorf("the Event says: %s", note)
 	}
 	if s.Get(r); len(r.Status.Conditions) > 0 {

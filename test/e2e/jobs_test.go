@@ -234,7 +234,7 @@ func TestAnEvictedJobIsAsItWas(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.plain(s.Name)
-	// Its pods need 4 of the 7 seconds, so that a second start has to count anew.
+	// Its pods need 4 of the 7 seconds, so a second start has to count from zero.
 	j := s.plainJob("paused", 3, "4s", func(j *batchv1.Job) {
 		j.Spec.ActiveDeadlineSeconds = new(int64(7))
 		j.Spec.Template.Labels = map[string]string{"app": "x"}
@@ -337,7 +337,7 @@ func TestPriorityOfARunningJobFollowsItsClass(t *testing.T) {
 	s.Delete(j)
 }
 
-// TestQuotaOfPodsThatAreOverIsReported while somebody waits for it, once the last
+// TestQuotaOfPodsThatAreOverIsReported while a Workload waits for it, once the last
 // round of pods has gone on for a while.
 func TestQuotaOfPodsThatAreOverIsReported(t *testing.T) {
 	t.Parallel()

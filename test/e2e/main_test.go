@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(testbed.Suite{
 		Programs: []string{testbed.SandboxVariable},
 		Start: func(ctx context.Context, _ string) (_ *testbed.Cluster, err error) {
-			// Parallel tests mostly wait, so more of them run than there are cores.
-			if err = flag.Set("test.parallel", "6"); err != nil {
+			// Parallel tests wait for much of their time, so more of them run than there are cores.
+			if err = flag.Set("test.parallel", "4"); err != nil {
 				return nil, err
 			}
 			if shared, err = testbed.Start(ctx, "e2e", withClouds()); err != nil {

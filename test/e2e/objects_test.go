@@ -495,7 +495,7 @@ func TestWhatNoProgramCanReadIsRefused(t *testing.T) {
 	}
 }
 
-// TestQueuesAndFlavorsAreBornWithTheirFinalizer so that nobody has to write it.
+// TestQueuesAndFlavorsAreBornWithTheirFinalizer so that no controller has to add it.
 func TestQueuesAndFlavorsAreBornWithTheirFinalizer(t *testing.T) {
 	for _, o := range []client.Object{
 		clusterQueue(nil), flavor(nil),
@@ -612,7 +612,7 @@ func TestWhatStaysAsItWasCreated(t *testing.T) {
 	})
 }
 
-// TestAWorkloadWithQuotaMayNotBeEdited by those who are not Muster. The check is
+// TestAWorkloadWithQuotaMayNotBeEdited by clients other than Muster. The check is
 // another controller's, whose part the test plays.
 func TestAWorkloadWithQuotaMayNotBeEdited(t *testing.T) {
 	s := newSite(t)
@@ -708,7 +708,7 @@ func evicted(w *kueue.Workload) {
 	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadAdmitted, Status: metav1.ConditionFalse, Reason: "NoReservation"})
 }
 
-// TestQuotaIsReservedAsItShouldBe by those who do it in Muster's place.
+// TestQuotaIsReservedAsItShouldBe by clients that do it in Muster's place.
 func TestQuotaIsReservedAsItShouldBe(t *testing.T) {
 	s := newSite(t)
 	w := workload(func(w *kueue.Workload) { w.Namespace, w.Spec.Active = s.Name, new(false) })

@@ -19,7 +19,6 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/checks"
 	"github.com/muster-dev/muster/test/testbed"
@@ -73,7 +72,7 @@ func TestPodsThatComeEarlyWaitForTheWholeGang(t *testing.T) {
 	s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "launched-1"}})
 	// The same on nodes that are there, and open.
 	s.consumers("found", 2, nil)
-	found := s.request("found", 2, func(r *provreq.ProvisioningRequest) { r.Spec.ProvisioningClassName = model.ClassCheckCapacity })
+	found := s.request("found", 2, func(r *provreq.ProvisioningRequest) { r.Spec.ProvisioningClassName = transaction.ClassCheckCapacity })
 	if c := s.condition(found, provreq.BookingExpired, metav1.ConditionTrue); c.Reason != transaction.ReasonBookingConsumed {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
@@ -163,9 +162,9 @@ func TestAMachineLostUnderARunningGangIsToldOf(t *testing.T) {
 	}
 }
 
-// TestAQueuedGangThatLosesAMachineBeginsAnew without being asked to, since its pods could
+// TestAQueuedGangThatLosesAMachineIsRequeued without being asked to, since its pods could
 // run nowhere else: at once, since Muster sees it.
-func TestAQueuedGangThatLosesAMachineBeginsAnew(t *testing.T) {
+func TestAQueuedGangThatLosesAMachineIsRequeued(t *testing.T) {
 	t.Parallel()
 	newSite(t).losesAMachine("was lost with 1 pod of the gang", func(reclaimed func()) { reclaimed() })
 }
@@ -276,7 +275,7 @@ func TestANamespaceHasItsLimits(t *testing.T) {
 	s.condition(first, provreq.Provisioned, metav1.ConditionTrue)
 	// Naming another policy evades nothing.
 	second := s.request("second", 2, func(r *provreq.ProvisioningRequest) {
-		r.Spec.Parameters = map[string]provreq.Parameter{model.ParamPolicy: provreq.Parameter(s.Name + "-generous")}
+		r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamPolicy: provreq.Parameter(s.Name + "-generous")}
 	})
 	c := s.condition(second, provreq.Provisioned, metav1.ConditionFalse)
 	if want := fmt.Sprintf("uses 2 of the 3 machines in CapacityPolicy %s (spec.limits.machines) and the gang needs 2 more, 1 too many", s.Name); !strings.Contains(c.Message, want) {
@@ -299,7 +298,7 @@ func TestARequestIsOnlyForTheInstanceThatItNames(t *testing.T) {
 	s := newSite(t)
 	g := s.Group("", nil)
 	r := s.request("elsewhere", 1, func(r *provreq.ProvisioningRequest) {
-		r.Spec.Parameters = map[string]provreq.Parameter{model.ParamProcessor: "another"}
+		r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamProcessor: "another"}
 	})
 	if note := s.event(r, "NotServed"); !strings.Contains(note, `"another"`) {
 		t.Errorf("the Event says: %s", note)
@@ -308,7 +307,7 @@ func TestARequestIsOnlyForTheInstanceThatItNames(t *testing.T) {
 	moved := s.request("moved", 2, nil)
 	s.Eventually("two machines boot", func() bool { return s.Get(moved) && len(s.Left(g.Name)) == 2 }, func() string { return "" })
 	patch := client.MergeFrom(moved.DeepCopy())
-	moved.Spec.Parameters = map[string]provreq.Parameter{model.ParamProcessor: "another"}
+	moved.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamProcessor: "another"}
 	if err := s.Kube.Patch(t.Context(), moved, patch); err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +331,7 @@ func TestMachinesOfADeletedGroupAreGivenBack(t *testing.T) {
 	second.Template.Spec = s.podSpec()
 	second.Template.Spec.NodeSelector["launching"] = "true"
 	booting := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "booting"}}
-	booting.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	booting.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 	booting.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: "booting"}, Count: 2}}
 	s.Create(second, booting)
 	s.Eventually("two machines boot", func() bool { return len(s.Left(launching.Name)) == 2 }, func() string { return "" })
@@ -391,6 +390,20 @@ func TestLongNames(t *testing.T) {
 	s.Empty(g.Name)
 }
 
+// TestADeviceThatNoGroupDeclaresIsWaitedFor, since agents may add it to nodes that join.
+func TestADeviceThatNoGroupDeclaresIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.Group("", nil)
+	r := s.request("abacus", 1, nil, func(p *corev1.PodSpec) {
+		p.Containers[0].Resources.Limits["example.com/abacus"] = resource.MustParse("1")
+	})
+	c := s.condition(r, provreq.Provisioned, metav1.ConditionFalse)
+	if c.Reason != transaction.ReasonCapacityIsNotFound || !strings.Contains(c.Message, "no NodeGroup declares the resource example.com/abacus") {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+}
+
 func TestGangsThatNoGroupCanServeFail(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -401,9 +414,6 @@ func TestGangsThatNoGroupCanServeFail(t *testing.T) {
 		change func(*corev1.PodSpec)
 		want   string
 	}{
-		{"a-device-of-no-group", 1, func(p *corev1.PodSpec) {
-			p.Containers[0].Resources.Limits["example.com/abacus"] = resource.MustParse("1")
-		}, "example.com/abacus"},
 		{"two-minds", 1, func(p *corev1.PodSpec) {
 			p.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
@@ -417,7 +427,7 @@ func TestGangsThatNoGroupCanServeFail(t *testing.T) {
 			template.Template.Spec = s.podSpec()
 			tc.change(&template.Template.Spec)
 			r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: tc.name}}
-			r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+			r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 			r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: tc.name}, Count: tc.count}}
 			in.Create(template, r)
 			if c := in.condition(r, provreq.Failed, metav1.ConditionTrue); c.Reason != transaction.ReasonCapacityIsNotFound || !strings.Contains(c.Message, tc.want) {

@@ -163,8 +163,8 @@ func TestAGangLargerThanItsPoolsWaitsAndSaysSo(t *testing.T) {
 	s.Empty(s.Name)
 }
 
-// TestOnlyMusterStartsAQueuedJob: a user who starts one, as `kubectl apply` of a
-// manifest with suspend: false does, changes nothing; an admin can.
+// TestOnlyMusterStartsAQueuedJob: a user cannot start one, as `kubectl apply` of a manifest
+// with suspend: false tries to. An admin can.
 func TestOnlyMusterStartsAQueuedJob(t *testing.T) {
 	s := newSite(t)
 	j := s.job("impatient", 1, nil)

@@ -248,8 +248,8 @@ func (s *site) nothingHeld(queues []string) {
 	}
 }
 
-// runner plays those who run the Workloads that nothing owns: it finishes each that
-// has been admitted for its time without a break.
+// runner plays the owner of Workloads without one. It finishes each that has been
+// admitted for its time without a break.
 type runner struct {
 	*site
 	// runs is the time of a class.

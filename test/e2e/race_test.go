@@ -13,7 +13,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -30,7 +30,7 @@ func TestOfTwoRequestsForTheLastGPUsExactlyOneWins(t *testing.T) {
 		g.Spec.MaxNodes = lanes
 		g.Spec.IdleTimeout.Duration = time.Hour
 	})
-	// A booking that nobody uses: its machines stay.
+	// A booking that stays unused: its machines stay.
 	all := s.request("all", lanes, func(r *provreq.ProvisioningRequest) {
 		r.Spec.Parameters = map[string]provreq.Parameter{v1alpha1.ParamBookingTimeout: "1s"}
 	})
@@ -63,9 +63,9 @@ func (s *site) race(name, node string) {
 			template.Template.Spec.NodeSelector[corev1.LabelHostname] = node
 			both[i] = &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: template.Name}}
 			both[i].Spec = provreq.ProvisioningRequestSpec{
-				ProvisioningClassName: model.ClassCheckCapacity,
+				ProvisioningClassName: transaction.ClassCheckCapacity,
 				PodSets:               []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: template.Name}, Count: 1}},
-				Parameters:            map[string]provreq.Parameter{model.ParamNoRetry: "true"},
+				Parameters:            map[string]provreq.Parameter{transaction.ParamNoRetry: "true"},
 			}
 			for _, err := range []error{s.Kube.Create(s.Context(), template), s.Kube.Create(s.Context(), both[i])} {
 				if err != nil {
@@ -98,7 +98,7 @@ func (s *site) race(name, node string) {
 	s.free(node)
 }
 
-// free waits until Muster holds the node for nobody.
+// free waits until Muster has uncordoned the node.
 func (s *site) free(name string) {
 	s.soon("node "+name+" is free", func() bool {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -28,7 +28,7 @@ import (
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/faults"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/test/invariants/promises"
 	"github.com/muster-dev/muster/test/testbed"
 )
@@ -40,8 +40,8 @@ const (
 	// aftermath is how long everything may take to be done once nothing goes wrong any
 	// more: retries pause for up to half a minute, stockouts for longer.
 	aftermath = 5 * time.Minute
-	// unrest is how long after a fault nobody can be expected to be back at work: whoever
-	// has lost his watches again and again looks after up to half a minute only.
+	// unrest is how long after a fault no controller can be expected to work again: a client
+	// that has lost its watches repeatedly retries after up to half a minute.
 	unrest = 45 * time.Second
 	// Things go wrong for a spell at a time. In a lull after it the load is the same, and
 	// once the unrest is over all bounds hold, the longest of which is a minute. Within a
@@ -58,7 +58,7 @@ var stormPlan []byte
 //go:embed testdata/deaths.yaml
 var deathsPlan []byte
 
-// storm is a load of gangs, and who looks after it.
+// storm is a load of gangs, and the programs that serve it.
 type storm struct {
 	*site
 	random *rand.Rand
@@ -216,9 +216,9 @@ func (s *storm) spawn() {
 	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name}}
 	template.Template.Spec = s.podSpec()
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: name}}
-	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 	if s.random.IntN(2) == 0 {
-		r.Spec.ProvisioningClassName = model.ClassCheckCapacity
+		r.Spec.ProvisioningClassName = transaction.ClassCheckCapacity
 		template.Template.Spec.NodeSelector[testbed.SiteLabel] = s.node.Labels[testbed.SiteLabel]
 		template.Template.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
 	}

@@ -103,6 +103,14 @@ func TestPodsThatPassACordonAreKeptOffHeldMachines(t *testing.T) {
 			consumes("gang")(p)
 			p.Annotations[provreq.ProvisioningClassPodAnnotationKey] = "theirs"
 		}, want: one},
+		"one in a queue, which is gated": {change: func(p *corev1.Pod) {
+			p.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "main"}
+			p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		}},
+		"one in a queue that comes with what it is a part of": {change: func(p *corev1.Pod) {
+			p.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/job-uid": "u"}
+			p.Spec.Tolerations = []corev1.Toleration{cordonToleration}
+		}, want: one},
 		"one of a DaemonSet": {by: as("system:serviceaccount:kube-system:daemon-set-controller", "system:serviceaccounts", "system:authenticated"),
 			change: tolerates(cordonToleration)},
 		"one of a DaemonSet where controllers have one name": {by: as("system:kube-controller-manager", "system:authenticated", "system:masters"), change: forged},
@@ -120,6 +128,49 @@ func TestPodsThatPassACordonAreKeptOffHeldMachines(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		} else if fmt.Sprint(terms(p)) != fmt.Sprint(c.want) {
 			t.Errorf("%s has the required terms %v, want %v", name, terms(p), c.want)
+		}
+	}
+}
+
+// TestGatedPodsArePlacedWhenTheyLoseTheirGate: before that, a queue may yet send them to the
+// nodes of a booking, of which a requirement would keep them off for good.
+func TestGatedPodsArePlacedWhenTheyLoseTheirGate(t *testing.T) {
+	s := newSite(t)
+	user := s.user()
+	for name, c := range map[string]struct {
+		change  func(*corev1.Pod)
+		want    []corev1.NodeSelectorTerm
+		refused bool
+	}{
+		"without a booking": {change: func(*corev1.Pod) {}, want: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{notHeld}}}},
+		"with a booking": {change: func(p *corev1.Pod) {
+			p.Annotations = map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "gang"}
+			p.Spec.NodeSelector[v1alpha1.BookedLabelPrefix+"gang"] = s.Name
+		}},
+		"with the annotation alone": {change: func(p *corev1.Pod) {
+			p.Annotations = map[string]string{provreq.ProvisioningRequestPodAnnotationKey: "gang"}
+		}, want: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{notHeld}}}},
+		"with the booking of others": {change: func(p *corev1.Pod) {
+			p.Spec.NodeSelector[v1alpha1.BookedLabelPrefix+"gang"] = "theirs"
+		}, refused: true},
+	} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, GenerateName: "gated-"}, Spec: s.podSpec()}
+		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue.ElasticJobSchedulingGate}}
+		if err := user.Create(s.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		if have := terms(p); len(have) > 0 {
+			t.Errorf("%s: gated, it has the required terms %v", name, have)
+		}
+		p.Spec.SchedulingGates = nil
+		c.change(p)
+		switch err := user.Update(s.Context(), p, client.DryRunAll); {
+		case apierrors.IsForbidden(err) && c.refused:
+		case err != nil || c.refused:
+			t.Errorf("%s: %v", name, err)
+		case fmt.Sprint(terms(p)) != fmt.Sprint(c.want):
+			t.Errorf("%s it has the required terms %v, want %v", name, terms(p), c.want)
 		}
 	}
 }
@@ -263,7 +314,7 @@ func TestMusterChangesNoMoreThanItNeeds(t *testing.T) {
 		"the gate of quota":    {of: pod, patch: `{"spec":{"schedulingGates":[{"name":"theirs/gate"},{"$patch":"delete","name":"kueue.x-k8s.io/elastic-job"}]}}`},
 		"another's gate":       {of: pod, patch: `{"spec":{"schedulingGates":[{"$patch":"delete","name":"theirs/gate"}]}}`, refused: "no scheduling gate"},
 		"an image":             {of: pod, patch: `{"spec":{"containers":[{"name":"main","image":"theirs"}]}}`, refused: "only its scheduling gates"},
-		"an annotation of pod": {of: pod, patch: `{"metadata":{"annotations":{"x":"y"}}}`, refused: "only its scheduling gates"},
+		"an annotation of pod": {of: pod, patch: `{"metadata":{"annotations":{"x":"y"}}}`, refused: "only if it is in a queue and gated"},
 	} {
 		err := muster.Patch(s.Context(), c.of.DeepCopyObject().(client.Object), client.RawPatch(types.StrategicMergePatchType, []byte(c.patch)), client.DryRunAll)
 		if c.refused == "" && err != nil || c.refused != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.refused)) {

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // tenant is a user with the ClusterRole edit in one namespace, that of the site, and
@@ -358,11 +358,11 @@ var jobActs = []act{
 			return err
 		}
 		return t.label(j)
-	}, refused: []string{"kueue.x-k8s.io/queue-name", "only while the Job is suspended", "create it again"}},
+	}, refused: []string{"kueue.x-k8s.io/queue-name", "only while it is suspended", "create it again"}},
 	{name: "a running job leaves its queue", does: func(t *tenant) error {
 		j := t.begun(2)
 		return t.change(j, func() { delete(j.Labels, "kueue.x-k8s.io/queue-name") })
-	}, refused: []string{"kueue.x-k8s.io/queue-name", "only while the Job is suspended"}},
+	}, refused: []string{"kueue.x-k8s.io/queue-name", "only while it is suspended"}},
 	{name: "a running job grows", does: func(t *tenant) error {
 		j := t.begun(2, func(j *batchv1.Job) { j.Spec.Completions = new(int32(20)) })
 		return t.change(j, func() { j.Spec.Parallelism = new(int32(12)) })
@@ -414,7 +414,7 @@ var jobActs = []act{
 	{name: "a running job names another workload", does: func(t *tenant) error {
 		j := t.begun(2)
 		return t.change(j, func() { naming("other")(j) })
-	}, refused: []string{prebuiltKey, "while it runs", "suspend the Job first"}},
+	}, refused: []string{prebuiltKey, "while it runs", "suspend it first"}},
 	{name: "a job names what no workload can be called", does: func(t *tenant) error {
 		return t.make(t.newPlainJob("act", 1, "1h", annotated(prebuiltKey, "../other/x")))
 	}, refused: []string{prebuiltKey, "../other/x", "no Workload can be called"}},
@@ -473,7 +473,7 @@ var jobActs = []act{
 		template.Template.Spec = t.other.podSpec()
 		t.Create(template)
 		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: t.Name, Name: "act"}}
-		r.Spec.ProvisioningClassName = model.ClassCheckCapacity
+		r.Spec.ProvisioningClassName = transaction.ClassCheckCapacity
 		r.Spec.PodSets = []provreq.PodSet{{PodTemplateRef: provreq.Reference{Name: "theirs"}, Count: 1}}
 		return t.user.Create(t.Context(), r)
 	}, then: func(t *tenant) {

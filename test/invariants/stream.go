@@ -66,7 +66,7 @@ func (s *stream) run(ctx context.Context, out chan<- message, first func(error))
 		}
 		wait := retry
 		if apierrors.IsNotFound(err) {
-			// The cluster does not know the kind, so nobody uses it.
+			// The cluster does not have the kind, so it is not used.
 			s.tell(ctx, message{back: true})
 			report(nil)
 			wait = look

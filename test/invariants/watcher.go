@@ -22,8 +22,8 @@ type Options struct {
 	promises.Config
 	// Hold is how long events are held back to be put in order.
 	Hold time.Duration
-	// Recovery is how long after an outage of the API server, in which everybody
-	// has to find back to it, all bounds begin anew.
+	// Recovery is how long clients may take to reconnect after an outage of the API
+	// server. All bounds restart after it.
 	Recovery time.Duration
 }
 
@@ -122,8 +122,8 @@ func (w *Watcher) Stop() {
 	<-w.stopped
 }
 
-// StandStill tells that Muster cannot be expected to act before that time, for
-// example because a test has killed it: all bounds begin anew then.
+// StandStill says that Muster cannot be expected to act before that time, for
+// example because a test has killed it. All bounds restart then.
 func (w *Watcher) StandStill(until time.Time) {
 	w.locked(func() { w.merge.checker.StandStill(until) })
 }

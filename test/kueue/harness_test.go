@@ -17,7 +17,7 @@ import (
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -35,7 +35,7 @@ func newSite(t *testing.T) *site {
 	flavor.Spec.Tolerations = []corev1.Toleration{{Key: testbed.GPUTaint.Key, Operator: corev1.TolerationOpExists}}
 	config := &kueue.ProvisioningRequestConfig{ObjectMeta: metav1.ObjectMeta{Name: s.Name}}
 	config.Spec = kueue.ProvisioningRequestConfigSpec{
-		ProvisioningClassName: model.ClassAtomicScaleUp,
+		ProvisioningClassName: transaction.ClassAtomicScaleUp,
 		ManagedResources:      []corev1.ResourceName{testbed.GPU},
 		RetryStrategy:         &kueue.ProvisioningRequestRetryStrategy{BackoffBaseSeconds: new(int32(1))},
 	}
@@ -137,7 +137,7 @@ func (s *site) standing(j *batchv1.Job) string {
 }
 
 // complete waits until the job has, and checks that it was never deactivated:
-// what Kueue has deactivated stays so until somebody activates it.
+// a Workload that Kueue has deactivated stays so until a user activates it.
 func (s *site) complete(j *batchv1.Job) {
 	s.Helper()
 	s.Eventually("completion of job "+j.Name, func() bool { return s.IsComplete(j) }, func() string { return s.standing(j) })

@@ -44,8 +44,8 @@ func TestAJobStartsOnceAllOfItsMachinesAreBooked(t *testing.T) {
 	}
 }
 
-// outage is more than Kueue is away for in a test: whoever succeeds a dead leader
-// waits for its lease of 15 s to run out.
+// outage is more than Kueue is away for in a test: the successor of a dead leader waits
+// for its lease of 15 s to expire.
 const outage = 30 * time.Second
 
 // TestAMachineLostBeforeKueueKnowsThatItWasThere: Kueue dies before the machines

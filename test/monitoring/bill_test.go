@@ -135,7 +135,7 @@ func tell(t *testing.T, seed uint64) *story {
 	}
 	informers := &informertest.FakeInformers{Scheme: scheme}
 	s := &story{
-		T: t, random: rand.New(rand.NewPCG(seed, 6)), world: world, model: model.New(clock.RealClock{}, model.KnownClasses),
+		T: t, random: rand.New(rand.NewPCG(seed, 6)), world: world, model: model.New(clock.RealClock{}, transaction.KnownClasses),
 		registry: prometheus.NewPedanticRegistry(), live: map[string]cloudsim.Instance{},
 	}
 	if s.informer, err = informers.FakeInformerFor(t.Context(), &provreq.ProvisioningRequest{}); err != nil {
@@ -147,7 +147,7 @@ func tell(t *testing.T, seed uint64) *story {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	c := &metrics.Controller{
-		Informers: informers, Served: model.KnownClasses, Model: s.model, Registry: s.registry, Clock: clock.RealClock{},
+		Informers: informers, Served: transaction.KnownClasses, Model: s.model, Registry: s.registry, Clock: clock.RealClock{},
 		Synced: func(context.Context) bool { return true },
 	}
 	go func() { ended <- c.Start(ctx) }()
@@ -240,7 +240,7 @@ func (s *story) put(g *gang, conditions ...string) {
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{
 		Namespace: fmt.Sprintf("team-%d", g.number%3), Name: string(g.uid()), UID: g.uid(), ResourceVersion: s.version(), CreationTimestamp: metav1.NewTime(g.since),
 	}}
-	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 	r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(g.attempt.Encode())}
 	for _, c := range conditions {
 		r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue, Reason: c})
@@ -267,7 +267,10 @@ func (s *story) undo(g *gang, class v1alpha1.ErrorClass) {
 func (s *story) takeBack(g *gang) {
 	for _, in := range s.instances(g) {
 		s.world.Terminate(in.ID)
-		s.model.MachineTaken(machineOf(in))
+		ended := machineOf(in)
+		s.model.MachineTaken(ended)
+		ended.State = cloudprovider.Terminated
+		s.model.SetMachine(ended)
 		s.model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: in.ID}})
 		delete(s.live, in.ID)
 	}

@@ -74,8 +74,11 @@ var bounds = map[string]string{
 	"capacity_type": "3",
 	"cluster_queue": "the ClusterQueues in which Workloads wait",
 	"class":         "the provisioning classes that are served, at most 4",
+	"commit":        "1",
 	"condition":     "6",
+	"decision":      "4",
 	"event":         "4",
+	"go":            "1",
 	"group":         "one for each NodeGroup that existed since the process began to lead",
 	"instance_type": "one for each group: it occurs with `group` only",
 	"machines":      "17 powers of two, and 0",
@@ -91,6 +94,7 @@ var bounds = map[string]string{
 	"verb":          "4",
 	"workloads":     "2",
 	"zone":          "one for each group: it occurs with `group` only",
+	"version":       "1",
 }
 
 func TestTheTableOfMetricsIsTrue(t *testing.T) {

@@ -66,7 +66,7 @@ func scrapes(t *testing.T) (out []string) {
 		for _, c := range append(slices.Concat(app.Collectors(), request.Collectors()), q) {
 			s.registry.MustRegister(c)
 		}
-		// Losses are counted by who runs the transactions.
+		// Losses are counted by the controller of requests.
 		request.Collectors()[0].(*prometheus.CounterVec).WithLabelValues(markets[0].group, "used").Inc()
 		p := &v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "policy", ResourceVersion: s.version()}}
 		p.Spec.Budgets = []v1alpha1.CapacityBudget{{Name: "all", USD: resource.MustParse("1000"), Period: v1alpha1.BudgetMonth}}

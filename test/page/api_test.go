@@ -151,8 +151,8 @@ func (s *stream) Write(text []byte) (int, error) {
 
 func (*stream) Flush() {}
 
-// TestDecidesSeldom though the cluster changes all the time: every two seconds while
-// somebody looks; else only to remember how things stand.
+// TestDecidesSeldom though the cluster changes all the time: every two seconds while a
+// page is open, and otherwise only to keep the history.
 func TestDecidesSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(small()...)

@@ -170,7 +170,7 @@ type tab struct {
 	requests []string
 }
 
-// screen is what somebody holds in hands.
+// screen is the screen of a device.
 type screen struct {
 	width, height int
 	phone, dark   bool
@@ -348,7 +348,7 @@ func (t *tab) picture(name string, whole bool) {
 	t.t.Logf("picture %s", path)
 }
 
-// quiet fails for what the console shows, and for requests to anybody but the page.
+// quiet fails for what the console shows, and for requests to any other host than the page's.
 func (t *tab) quiet(home string) {
 	t.t.Helper()
 	t.mu.Lock()

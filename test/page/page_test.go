@@ -110,7 +110,7 @@ func TestLoadsFast(t *testing.T) {
 	}
 }
 
-// TestClicksThroughTheViews as somebody would with a mouse, and with a keyboard.
+// TestClicksThroughTheViews with a mouse, and with a keyboard.
 func TestClicksThroughTheViews(t *testing.T) {
 	b := newBrowser(t)
 	w := newWorld(small()...)

@@ -27,14 +27,14 @@ import (
 	"github.com/muster-dev/muster/cmd/muster-dashboard/page"
 	"github.com/muster-dev/muster/cmd/view"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/cache"
 )
 
 // world is a cluster in memory, in the place of the one that is watched.
 type world struct {
-	client.Reader // nobody gets by name
+	client.Reader // Get is never called
 
 	mu      sync.Mutex
 	objects map[reflect.Type][]runtime.Object
@@ -269,7 +269,7 @@ func running(namespace, name, flavor, group string, count int32, ago time.Durati
 	}
 	r := &provreq.ProvisioningRequest{ObjectMeta: in(namespace, meta(name+"-request", ago))}
 	r.OwnerReferences = []metav1.OwnerReference{{APIVersion: kueue.SchemeGroupVersion.String(), Kind: "Workload", Name: w.Name, UID: w.UID, Controller: new(true)}}
-	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 	r.Status.Conditions = []metav1.Condition{{Type: provreq.Provisioned, Status: metav1.ConditionTrue, Reason: "Booked", LastTransitionTime: at}}
 	out := []client.Object{w, r}
 	for i := range count {

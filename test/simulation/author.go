@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // storyTime is how long a random story goes on; what goes wrong does so in it.
@@ -103,7 +103,7 @@ func (a *author) group(name string) *v1alpha1.NodeGroup {
 		pool.Seed = a.random.Int64()
 		pool.BootDelay, pool.BootJitter, pool.DeviceDelay = seconds(a.random.Int64N(5)), seconds(a.random.Int64N(4)), seconds(a.random.Int64N(3))
 		if a.oneIn(10) {
-			pool.BootDelay = seconds(200) // longer than anybody waits
+			pool.BootDelay = seconds(200) // longer than any request waits
 		}
 		if a.oneIn(3) {
 			holds := a.random.Int32N(g.Spec.MaxNodes + 1)
@@ -177,16 +177,16 @@ func (a *author) request(i int, rush time.Duration) {
 	}
 	g.held = a.oneIn(2)
 	at := a.start.Add(a.within(rush))
-	class := oneOf(a, model.ClassAtomicScaleUp, model.ClassAtomicScaleUp, model.ClassAtomicScaleUp, model.ClassCheckCapacity)
+	class := oneOf(a, transaction.ClassAtomicScaleUp, transaction.ClassAtomicScaleUp, transaction.ClassAtomicScaleUp, transaction.ClassCheckCapacity)
 	parameters := map[string]string{}
 	if a.oneIn(2) {
-		parameters[model.ParamPolicy] = "policy"
+		parameters[transaction.ParamPolicy] = "policy"
 	}
 	if a.oneIn(3) {
-		parameters[model.ParamValidUntil] = fmt.Sprint(10 + a.random.IntN(200))
+		parameters[transaction.ParamValidUntil] = fmt.Sprint(10 + a.random.IntN(200))
 	}
 	if a.oneIn(6) {
-		parameters[model.ParamNoRetry] = "true"
+		parameters[transaction.ParamNoRetry] = "true"
 	}
 	a.submit(at, g, class, a.mistake(g, at, parameters))
 	if a.oneIn(3) {
@@ -198,9 +198,9 @@ func (a *author) request(i int, rush time.Duration) {
 func (a *author) mistake(g *gang, at time.Time, parameters map[string]string) map[string]string {
 	switch a.random.IntN(20) {
 	case 0:
-		parameters[model.ParamValidUntil] = oneOf(a, "soon", "0", "-1")
+		parameters[transaction.ParamValidUntil] = oneOf(a, "soon", "0", "-1")
 	case 1:
-		parameters[model.ParamPolicy] = "missing"
+		parameters[transaction.ParamPolicy] = "missing"
 		if a.oneIn(2) {
 			a.plan(at.Add(a.within(time.Minute)), "an admin makes the missing policy", func() {
 				a.create(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: "missing"}})
@@ -235,7 +235,7 @@ func (a *author) regret(g *gang, class string, at time.Time) {
 	}
 }
 
-// stranger is a pod of somebody who has never heard of Muster.
+// stranger is a pod that does not use Muster.
 func (a *author) stranger(i int) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strangers, Name: fmt.Sprintf("stranger-%d", i),
 		Annotations: map[string]string{runForAnnotation: (time.Second + a.within(time.Minute)).String()}}}
@@ -269,7 +269,7 @@ func (a *author) meddle(i int) {
 	switch a.random.IntN(6) {
 	case 0:
 		a.plan(at, fmt.Sprintf("a human cordons a node %d", i), onNode("human cordon", func(n *corev1.Node) {
-			// Under Muster's mark nobody can tell whose cordon it is.
+			// With Muster's annotation the two cordons cannot be told apart.
 			_, marked := n.Annotations[v1alpha1.CordonedAnnotation]
 			a.cordoned[n.Name] = a.cordoned[n.Name] || !n.Spec.Unschedulable && !marked
 			n.Spec.Unschedulable = true

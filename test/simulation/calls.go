@@ -18,8 +18,8 @@ import (
 
 // call is a call of a controller to the API server or to the cloud.
 type call struct {
-	// key says who asks for what. No two calls that wait at the same time have the
-	// same, or a replay could not tell them apart.
+	// key names the caller and what it asks for. It is unique among the calls that wait
+	// at the same time, so that a replay can tell them apart.
 	key  string
 	kind callKind
 	// target is the object that a patch or deletion is about.

@@ -1,13 +1,13 @@
 // Package simulation plays the whole provisioning half in virtual time, with
 // everything that goes wrong in clusters, and asserts the promises on every step.
 //
-// What runs is the real thing: the model, its feed, the controllers of requests,
-// groups and giving back, and the KWOK adapter with its engine of pools. Around it
-// stands a small world: an API server in memory, informers whose news come late,
-// kubelets, a scheduler, a garbage collector, clouds that refuse, reclaim and lose
-// machines, people who submit, withdraw, cordon and delete. Two kinds of stories are
-// told in it: random ones, made up from a seed, and short tales in which muster
-// crashes before and after every single write and cloud call, one run for each.
+// It runs the actual code: the model, its feed, the controllers of requests, groups and
+// giving back, and the KWOK adapter with its engine of pools. The world around it is
+// simulated: an API server in memory, informers that lag, kubelets, a scheduler, a
+// garbage collector, clouds that refuse, reclaim and lose machines, and users that
+// submit, withdraw, cordon and delete. There are two kinds of stories: random ones,
+// generated from a seed, and short ones in which muster crashes before and after every
+// single write and cloud call, one run for each.
 //
 // It is single-threaded and repeatable. A run lives in a bubble of testing/synctest.
 // Each call of a controller waits for the simulator, as do the changes that
@@ -19,6 +19,6 @@
 //	go test ./test/simulation -run TestRandomStories -v -seed 172
 //
 // The words: an option is something that may happen next; the weather is what goes
-// wrong with calls, caches and the process; a plan is what somebody will do once; a
-// gang is a request with the Job behind it; a life of muster ends with a crash.
+// wrong with calls, caches and the process; a plan is an action that a client will take
+// once; a gang is a request with the Job behind it; a life of muster ends with a crash.
 package simulation

@@ -41,7 +41,7 @@ func inFlight(r *provreq.ProvisioningRequest) bool {
 	return r != nil && !over(r) && attemptOf(r).InFlight()
 }
 
-// remains are what a story has left, with who may still need it.
+// remains are what a story has left, with the requests and gangs that may still need it.
 type remains struct {
 	store *store
 	// requests by UID, and whether any of them waits.
@@ -104,8 +104,8 @@ func (r *remains) awaited(launch string) bool {
 	return inFlight(r.requests[state.TokenUID(launch)])
 }
 
-// judgeNodes: no cordon of Muster's serves nobody, and no label is of a request that
-// is gone, with its pods. It returns how many nodes each group has.
+// judgeNodes: every cordon of Muster's serves a request, and no label is of a request that
+// is gone together with its pods. It returns how many nodes each group has.
 func (r *remains) judgeNodes() map[string]int {
 	sizes := map[string]int{}
 	for _, n := range all[*corev1.Node](r.store) {
@@ -119,13 +119,13 @@ func (r *remains) judgeNodes() map[string]int {
 			}
 		}
 		if mark := n.Annotations[v1alpha1.CordonedAnnotation]; mark != "" && !needed {
-			r.complain("node %s still has the mark of the cordon %q, which serves nobody", n.Name, mark)
+			r.complain("node %s still has the mark of the cordon %q, which serves no request", n.Name, mark)
 		}
 	}
 	return sizes
 }
 
-// judgeMachines: none is left that nobody needs, beside the least of its group.
+// judgeMachines: no unneeded machine is left beyond the minimum of its group.
 func (r *remains) judgeMachines(sizes map[string]int) {
 	for _, m := range all[*kwokv1alpha1.Machine](r.store) {
 		n := find[*corev1.Node](r.store, "", m.Name)
@@ -133,9 +133,10 @@ func (r *remains) judgeMachines(sizes map[string]int) {
 		switch {
 		case m.Status.Phase == kwokv1alpha1.MachineTerminated || r.awaited(m.Spec.Launch):
 		case n == nil:
-			r.complain("machine %s has no node and nobody waits for it", m.Name)
+			r.complain("machine %s has no node and no request waits for it", m.Name)
 		case r.busy[m.Name] || n.Spec.Unschedulable && n.Annotations[v1alpha1.CordonedAnnotation] == "":
-		case r.waiting: // who waits books it now and then, so it is not idle
+		case r.waiting: // a waiting request books it now and then, so it is not idle
+		case g != nil && g.Spec.CapacityType == v1alpha1.Reserved: // it is paid for
 		case g == nil:
 			r.complain("machine %s is left of NodeGroup %s, which was deleted", m.Name, m.Spec.Group)
 		case sizes[g.Name] > int(g.Spec.MinNodes):
@@ -191,9 +192,9 @@ const calm = 30 * time.Minute
 // restTime is for how long nothing may be due before muster counts as at rest.
 const restTime = 30 * time.Second
 
-// rest waits until muster has nothing to do for a while and then has it start
-// anew: all must stay as it is, save for the wording of messages. Else it rested
-// though there was something to do, or had not written what it knew.
+// rest waits until muster has nothing to do for a while and then restarts it. All
+// objects must stay as they are, except for the wording of messages. Otherwise muster
+// was idle though there was something to do, or had not written what it knew.
 func (s *simulator) rest() {
 	for range 60 {
 		if s.broken() {
@@ -214,10 +215,10 @@ func (s *simulator) rest() {
 		return // one that is tried again from time to time just is
 	}
 	before := s.digest()
-	s.note("muster is at rest and starts anew")
+	s.note("muster is at rest and restarts")
 	s.bury(0)
 	s.run(time.Now().Add(restTime))
 	if diff := cmp.Diff(before, s.digest()); diff != "" {
-		s.unrest = "muster was at rest, but one that starts anew changes this (-before +after):\n" + diff
+		s.unrest = "muster was at rest, but changes this after a restart (-before +after):\n" + diff
 	}
 }

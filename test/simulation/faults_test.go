@@ -1,14 +1,16 @@
 package simulation
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // found are faults that random stories have found, each told as shortly as it can
@@ -21,7 +23,7 @@ var found = []tale{
 			w.create(newGroup("gpus", nil))
 			g := workers("gang")
 			g.podSets = []podSet{{spec: podSpec(4, 4), count: 1}, {spec: podSpec(2, 2), count: 2}}
-			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 		},
 	},
 	{
@@ -31,10 +33,10 @@ var found = []tale{
 			w.create(newNode("node-1", gpuMachine))
 			first := workers("first")
 			first.podSets[0].count, first.fails, first.retryAfter = 2, 1, 10*time.Second
-			w.submit(w.began, first, model.ClassCheckCapacity, nil)
+			w.submit(w.began, first, transaction.ClassCheckCapacity, nil)
 			second := workers("second")
 			second.podSets[0].count, second.delay = 1, 20*time.Second
-			w.submit(w.began.Add(15*time.Second), second, model.ClassCheckCapacity, nil)
+			w.submit(w.began.Add(15*time.Second), second, transaction.ClassCheckCapacity, nil)
 		},
 	},
 	{
@@ -45,10 +47,10 @@ var found = []tale{
 			first := workers("first")
 			first.podSets = []podSet{{spec: podSpec(2, 2), count: 1}}
 			first.delay = 30 * time.Second
-			w.submit(w.began, first, model.ClassCheckCapacity, nil)
+			w.submit(w.began, first, transaction.ClassCheckCapacity, nil)
 			second := workers("second")
 			second.podSets = []podSet{{spec: podSpec(2, 2), count: 3}}
-			w.submit(w.began.Add(2*time.Second), second, model.ClassCheckCapacity, nil)
+			w.submit(w.began.Add(2*time.Second), second, transaction.ClassCheckCapacity, nil)
 		},
 	},
 	{
@@ -58,13 +60,13 @@ var found = []tale{
 			w.create(newNode("node-1", gpuMachine))
 			g := workers("gang")
 			g.podSets[0].count = 1
-			w.ask(w.began, g, model.ClassCheckCapacity, nil)
+			w.ask(w.began, g, transaction.ClassCheckCapacity, nil)
 			w.withdraw(w.began.Add(5*time.Second), g)
 			other := workers("other")
 			other.podSets[0].count, other.delay = 1, 30*time.Second
-			w.submit(w.began.Add(8*time.Second), other, model.ClassCheckCapacity, nil)
+			w.submit(w.began.Add(8*time.Second), other, transaction.ClassCheckCapacity, nil)
 			w.plan(w.began.Add(12*time.Second), "somebody asks again", func() {
-				w.submit(time.Now(), g, model.ClassCheckCapacity, nil)
+				w.submit(time.Now(), g, transaction.ClassCheckCapacity, nil)
 			})
 		},
 	},
@@ -72,7 +74,7 @@ var found = []tale{
 		name: "seed 53: the idle machines of a group that was deleted are given back",
 		tell: func(w *world) {
 			w.create(newGroup("gpus", nil))
-			w.submit(w.began, workers("gang"), model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, workers("gang"), transaction.ClassAtomicScaleUp, nil)
 			w.plan(w.began.Add(15*time.Second), "an admin deletes the group", func() {
 				_ = w.store.delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpus"}})
 			})
@@ -83,7 +85,7 @@ var found = []tale{
 		tell: func(w *world) {
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { g.Spec.MinNodes, g.Spec.Kwok.DeviceDelay = 1, seconds(5) }))
 			g := workers("gang")
-			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 			w.withdraw(w.began.Add(4*time.Second), g)
 		},
 	},
@@ -93,7 +95,7 @@ var found = []tale{
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { *g.Spec.IdleTimeout = seconds(5) }))
 			g := workers("gang")
 			g.podSets[0].count = 1
-			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 			w.services = append(w.services, &service{
 				name: "service", spec: podSpec(1, 0), from: w.began.Add(5 * time.Second), until: w.began.Add(25 * time.Second),
 			})
@@ -107,7 +109,7 @@ var found = []tale{
 			stranger := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: strangers, Name: "stays"}, Spec: podSpec(4, 4)}
 			w.create(stranger)
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { g.Spec.MaxNodes = 2 }))
-			w.submit(w.began.Add(10*time.Second), workers("gang"), model.ClassAtomicScaleUp, nil)
+			w.submit(w.began.Add(10*time.Second), workers("gang"), transaction.ClassAtomicScaleUp, nil)
 			w.plan(w.began.Add(15*time.Second), "an admin deletes the group", func() {
 				_ = w.store.delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpus"}})
 			})
@@ -119,10 +121,10 @@ var found = []tale{
 			w.create(newNode("node", gpuMachine))
 			first := workers("first")
 			first.podSets[0].count = 1
-			w.submit(w.began, first, model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, first, transaction.ClassAtomicScaleUp, nil)
 			second := workers("second")
 			second.podSets[0].count = 1
-			w.submit(w.began.Add(time.Second), second, model.ClassAtomicScaleUp, nil)
+			w.submit(w.began.Add(time.Second), second, transaction.ClassAtomicScaleUp, nil)
 			w.plan(w.began.Add(5*time.Second), "the node breaks down", func() {
 				_ = w.store.delete(find[*corev1.Node](w.store, "", "node"))
 			})
@@ -134,13 +136,13 @@ var found = []tale{
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { *g.Spec.IdleTimeout, g.Spec.MinNodes = seconds(5), 1 }))
 			first := workers("first")
 			first.podSets[0].count = 1
-			w.submit(w.began, first, model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, first, transaction.ClassAtomicScaleUp, nil)
 			w.services = append(w.services, &service{
 				name: "service", spec: podSpec(1, 0), budget: true, from: w.began.Add(6 * time.Second), until: w.began.Add(10 * time.Minute),
 			})
 			second := workers("second")
 			second.podSets[0].count, second.runFor = 1, 30*time.Second
-			w.submit(w.began.Add(8*time.Second), second, model.ClassAtomicScaleUp, nil)
+			w.submit(w.began.Add(8*time.Second), second, transaction.ClassAtomicScaleUp, nil)
 		},
 		shows: []string{"cordon giving-back", "machine taken back"},
 	},
@@ -150,7 +152,7 @@ var found = []tale{
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { g.Spec.Kwok.BootDelay = seconds(20) }))
 			g := workers("gang")
 			g.podSets[0].count, g.absent = 2, 1
-			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 			w.plan(w.began.Add(30*time.Second), "the machine breaks down to which no pod has come", func() {
 				nodes := all[*corev1.Node](w.store)
 				w.lose(nodes[len(nodes)-1])
@@ -165,7 +167,7 @@ var found = []tale{
 			w.create(newNode("node", gpuMachine))
 			g := workers("gang")
 			g.podSets[0].count, g.delay = 1, 20*time.Second
-			w.submit(w.began, g, model.ClassCheckCapacity, nil)
+			w.submit(w.began, g, transaction.ClassCheckCapacity, nil)
 			w.plan(w.began.Add(3*time.Second), "the node is deleted", func() { _ = w.store.delete(newNode("node", gpuMachine)) })
 			w.withdraw(w.began.Add(4*time.Second), g)
 		},
@@ -177,7 +179,7 @@ var found = []tale{
 		tell: func(w *world) {
 			w.create(newGroup("gpus", nil))
 			g := workers("gang")
-			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 			w.withdraw(w.began.Add(12*time.Second), g)
 		},
 		shows: []string{"not found", "machine taken back"},
@@ -188,11 +190,62 @@ var found = []tale{
 			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) { *g.Spec.IdleTimeout = seconds(5) }))
 			g := workers("gang")
 			g.podSets[0].count, g.runFor, g.patience = 1, 2*time.Minute, 3*time.Minute
-			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 			w.plan(w.began.Add(time.Minute), "a human deletes the node", func() { _ = w.store.delete(all[*corev1.Node](w.store)[0]) })
 		},
 		shows: []string{"machine taken back"},
 	},
+	{
+		name: "devices that are not there for a while buy no machine again",
+		tell: func(w *world) {
+			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
+				g.Spec.MaxNodes, g.Spec.Kwok.Faults = 8, devicesVanish(seconds(20))
+			}))
+			g := workers("gang")
+			g.delay = 30 * time.Second
+			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
+			w.expectMachines(w.began.Add(20*time.Second), 3)
+		},
+	},
+	{
+		name: "machines whose devices stay away are replaced, and the gang runs",
+		tell: func(w *world) {
+			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
+				g.Spec.MaxNodes, g.Spec.Kwok.Faults = 8, devicesVanish(metav1.Duration{Duration: time.Hour})
+			}))
+			g := workers("gang")
+			g.delay = 3 * time.Minute
+			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
+			w.expectMachines(w.began.Add(2*time.Minute+20*time.Second), 5)
+		},
+	},
+	{
+		name: "seed 718: a gang for which a backoff keeps but the rest of its machines is served when that ends",
+		tell: func(w *world) {
+			w.create(newNode("node-0", gpuMachine))
+			soon := seconds(10)
+			w.create(newGroup("gpus", func(g *v1alpha1.NodeGroup) {
+				g.Spec.MaxNodes, g.Spec.Kwok.Faults = 2, []v1alpha1.KwokFault{{Type: v1alpha1.FaultDry, Until: &soon}}
+			}))
+			w.submit(w.began, workers("gang"), transaction.ClassAtomicScaleUp, nil)
+		},
+		shows: []string{"rollback because of Stockout", "second attempt", "Provisioned=True CapacityIsProvisioned"},
+	},
+}
+
+// devicesVanish has the first two machines offer no device for a while, soon after they did.
+func devicesVanish(pause metav1.Duration) []v1alpha1.KwokFault {
+	after := seconds(2)
+	return []v1alpha1.KwokFault{{Type: v1alpha1.FaultDevicesVanish, After: &after, For: &pause, Machines: []int64{0, 1}}}
+}
+
+// expectMachines fails where another number of machines is there at that time.
+func (w *world) expectMachines(at time.Time, want int) {
+	w.plan(at, "the machines are counted", func() {
+		if got := len(all[*kwokv1alpha1.Machine](w.store)); got != want {
+			w.failure = fmt.Errorf("%d machines are there, want %d", got, want)
+		}
+	})
 }
 
 // TestFoundFaults tells the stories in which something was once wrong.

@@ -148,9 +148,9 @@ func (f *informer) next() {
 	}
 }
 
-// relist is what an informer does whose watch broke: it lists anew and tells of
-// the differences. What was between is never told; objects that were deleted and
-// made again under their name meanwhile look like a change.
+// relist is what an informer does after its watch broke: it lists again and reports the
+// differences. Intermediate states are never reported. An object that was deleted and
+// created again under its name meanwhile looks like an update.
 func (f *informer) relist() {
 	f.queue = nil
 	now := map[client.ObjectKey]client.Object{}

@@ -118,7 +118,7 @@ func (w *world) offerNode(n *corev1.Node, offer func(option)) {
 	w.offerDevices(n, offer)
 }
 
-// judgeCordon: nobody but a human lifts a human's cordon, or takes it for his own.
+// judgeCordon: Muster neither lifts a human's cordon nor marks it as its own.
 func (w *world) judgeCordon(o client.Object, deleted bool) {
 	n, ok := o.(*corev1.Node)
 	if !ok || !w.cordoned[n.Name] {

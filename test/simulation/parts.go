@@ -127,7 +127,7 @@ func (g *gang) newTemplate(i int) *corev1.PodTemplate {
 	return t
 }
 
-// submit has somebody ask for the gang at a time, and its Job look out for what comes.
+// submit has a user request the gang at a time, and its Job follow the request.
 func (w *world) submit(at time.Time, g *gang, class string, parameters map[string]string) {
 	w.gangs = append(w.gangs, g)
 	w.ask(at, g, class, parameters)
@@ -143,7 +143,7 @@ func (w *world) ask(at time.Time, g *gang, class string, parameters map[string]s
 	})
 }
 
-// withdraw has somebody delete the gang's request at a time.
+// withdraw has a user delete the gang's request at a time.
 func (w *world) withdraw(at time.Time, g *gang) {
 	w.plan(at, "somebody withdraws "+g.String(), func() {
 		if w.store.delete(g.newRequest("", nil)) == nil {

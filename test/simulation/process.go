@@ -14,10 +14,12 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/kwok"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/controller/feed"
 	"github.com/muster-dev/muster/provisioning/controller/giveback"
 	"github.com/muster-dev/muster/provisioning/controller/group"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // errDead is what the calls of a process return that has been killed.
@@ -73,7 +75,7 @@ func start(s *store, ahead *atomic.Int64) (*process, error) {
 		ahead: ahead, kill: kill, ended: make(chan struct{}), informers: &informers{store: s},
 		timersSet: map[string]int{}, launching: map[string]bool{},
 	}
-	p.model = model.New(&timers{process: p, owner: "model"}, model.Instance{Classes: model.KnownClasses})
+	p.model = model.New(&timers{process: p, owner: "model"}, transaction.Instance{Classes: transaction.KnownClasses})
 	kwok := kwok.New(kwok.Config{
 		Client: &api{process: p, store: s, who: "kwok"}, Live: &storeReader{store: s},
 		Informers: p.informers, Clock: &timers{process: p, owner: "kwok"},
@@ -81,7 +83,7 @@ func start(s *store, ahead *atomic.Int64) (*process, error) {
 	clouds := func(caller string) map[v1alpha1.Provider]cloudprovider.Provider {
 		return map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderKwok: &cloud{Provider: kwok, process: p, caller: caller}}
 	}
-	feed, err := model.NewFeed(ctx, p.model, p.informers, []cloudprovider.Watcher{kwok})
+	feed, err := feed.New(ctx, p.model, p.informers, []cloudprovider.Watcher{kwok})
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +122,7 @@ func start(s *store, ahead *atomic.Int64) (*process, error) {
 }
 
 // synced makes the controllers begin one by one.
-func (p *process) synced(controller string, feed *model.Feed) func(context.Context) bool {
+func (p *process) synced(controller string, feed *feed.Feed) func(context.Context) bool {
 	return func(ctx context.Context) bool {
 		return feed.Synced(ctx) && p.call(&call{key: controller + " begins", effect: func() (client.Object, error) {
 			p.beginners--

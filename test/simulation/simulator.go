@@ -66,8 +66,8 @@ type simulator struct {
 	// muster is the process that runs; nil between a crash and the next start at up.
 	muster *process
 	up     time.Time
-	// late calls take effect though nobody waits for them any more; delayed counts
-	// all that there ever were.
+	// late calls take effect after their caller is gone; delayed counts all that there
+	// ever were.
 	late    []*call
 	delayed int
 	// since is when each option of the last step was first offered.
@@ -117,7 +117,7 @@ func expectations(w weather) promises.Config {
 	return c
 }
 
-// told passes a change on to all who hear of it.
+// told passes a change on to the checker and to muster's informers.
 func (s *simulator) told(o client.Object, deleted bool) {
 	now := time.Now()
 	s.checker.Apply(promises.Event{Object: o, Deleted: deleted, Revision: s.store.revision, Time: now})
@@ -258,7 +258,7 @@ func (s *simulator) options() (now []option, next time.Time) {
 	for _, c := range s.late {
 		offer(option{key: fmt.Sprintf("late call %d: %s", c.number, c.key), within: lateTime, do: func() {
 			s.late = slices.DeleteFunc(s.late, func(o *call) bool { return o == c })
-			_, _ = s.takeEffect(c) // nobody hears of the outcome
+			_, _ = s.takeEffect(c) // its caller is gone
 		}})
 	}
 	s.world.offer(offer)
@@ -275,7 +275,7 @@ func (s *simulator) offerMuster(offer func(option)) {
 		return
 	}
 	if !p.begun() {
-		// Who waits for the first picture looks for it from time to time.
+		// While muster waits for its caches to sync it checks them from time to time.
 		offer(option{key: "muster looks whether it may begin", at: time.Now().Add(lookTime)})
 	}
 	for _, c := range p.waiting() {

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // TestAGangIsSeenToRunByAClockThatIsWrong: pods are dated by the clocks of others. The
@@ -22,7 +22,7 @@ func TestAGangIsSeenToRunByAClockThatIsWrong(t *testing.T) {
 					}
 					g := workers("gang")
 					g.delay -= ahead
-					w.submit(w.began, g, model.ClassCheckCapacity, nil)
+					w.submit(w.began, g, transaction.ClassCheckCapacity, nil)
 				},
 				shows: []string{"BookingExpired=True CapacityBookingConsumed"},
 			}

@@ -25,7 +25,7 @@ import (
 
 // store plays the API server: objects by kind, one revision for all of them,
 // merge patches of objects and of their status, optimistic locks. An object in it
-// is never changed, only replaced, so everybody may keep what it hands out.
+// is never changed, only replaced, so callers may keep what it hands out.
 type store struct {
 	// revision is that of the last write.
 	revision uint64
@@ -161,7 +161,7 @@ func markDeleted(p *corev1.Pod) {
 	}
 }
 
-// change lets somebody who is not looked at change an object, if it is there.
+// change changes an object, if it exists, as a client that is not simulated.
 func change[T client.Object](s *store, o T, f func(T)) {
 	old, err := s.get(o)
 	if err != nil {

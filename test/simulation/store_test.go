@@ -26,7 +26,7 @@ func TestStore(t *testing.T) {
 		part  part
 		// want is what is wrong with the patch.
 		want func(error) bool
-		// written: there is a new version, and everybody hears of it.
+		// written: there is a new version, and all watches see it.
 		written bool
 		check   func(t *testing.T, before, after *v1alpha1.NodeGroup)
 	}{

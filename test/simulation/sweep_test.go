@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // tale is a short story in which nothing goes wrong but what it is about.
@@ -38,7 +38,7 @@ var tales = []tale{
 		name: "a gang is launched, runs, and its machines are given back",
 		tell: func(w *world) {
 			w.create(newGroup("spot", nil))
-			w.submit(w.began, workers("gang"), model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, workers("gang"), transaction.ClassAtomicScaleUp, nil)
 		},
 		shows: []string{"Provisioned=True CapacityIsProvisioned", "BookingExpired=True CapacityBookingConsumed", "cordon giving-back", "machine taken back"},
 	},
@@ -50,7 +50,7 @@ var tales = []tale{
 			w.create(newGroup("cpus", func(g *v1alpha1.NodeGroup) { g.Spec.Template.Capacity, g.Spec.Template.Taints = cpuMachine, nil }))
 			g := workers("gang")
 			g.podSets = append(g.podSets, podSet{spec: podSpec(6, 0), count: 1})
-			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 		},
 		shows: []string{"attempt in several groups", "BookingExpired=True CapacityBookingConsumed"},
 	},
@@ -60,7 +60,7 @@ var tales = []tale{
 			holds := int32(2)
 			w.create(newGroup("spot", func(g *v1alpha1.NodeGroup) { g.Spec.CapacityType, g.Spec.Kwok.Holds = v1alpha1.Spot, &holds }))
 			w.create(newGroup("steady", nil))
-			w.submit(w.began, workers("gang"), model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, workers("gang"), transaction.ClassAtomicScaleUp, nil)
 		},
 		shows: []string{"rollback because of Stockout", "second attempt", "BookingExpired=True CapacityBookingConsumed"},
 	},
@@ -70,7 +70,7 @@ var tales = []tale{
 			w.create(newGroup("spot", func(g *v1alpha1.NodeGroup) {
 				g.Spec.Kwok.Faults = []v1alpha1.KwokFault{{Type: v1alpha1.FaultBootDeath, Machines: []int64{1}}}
 			}))
-			w.submit(w.began, workers("gang"), model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, workers("gang"), transaction.ClassAtomicScaleUp, nil)
 		},
 		shows: []string{"machine BootFailed", "machine replaced", "BookingExpired=True CapacityBookingConsumed"},
 	},
@@ -84,7 +84,7 @@ var tales = []tale{
 			w.create(policy)
 			g := workers("gang")
 			g.absent = 3
-			w.submit(w.began, g, model.ClassAtomicScaleUp, map[string]string{model.ParamPolicy: "policy"})
+			w.submit(w.began, g, transaction.ClassAtomicScaleUp, map[string]string{transaction.ParamPolicy: "policy"})
 		},
 		shows: []string{"BookingExpired=True CapacityReservationTimeExpired", "machine taken back"},
 	},
@@ -94,8 +94,8 @@ var tales = []tale{
 			for i := range 4 {
 				w.create(newNode(fmt.Sprintf("node-%d", i), gpuMachine))
 			}
-			w.submit(w.began, workers("first"), model.ClassCheckCapacity, nil)
-			w.submit(w.began.Add(2*time.Second), workers("second"), model.ClassCheckCapacity, nil)
+			w.submit(w.began, workers("first"), transaction.ClassCheckCapacity, nil)
+			w.submit(w.began.Add(2*time.Second), workers("second"), transaction.ClassCheckCapacity, nil)
 		},
 		shows: []string{"Provisioned=True CapacityIsFound", "Provisioned=False CapacityIsNotFound", "BookingExpired=True CapacityBookingConsumed"},
 	},
@@ -104,7 +104,7 @@ var tales = []tale{
 		tell: func(w *world) {
 			w.create(newGroup("spot", nil))
 			g := workers("gang")
-			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 			w.withdraw(w.began.Add(time.Second), g)
 		},
 		shows: []string{"request deleted in flight", "machine taken back"},
@@ -116,7 +116,7 @@ var tales = []tale{
 			w.create(newGroup("spot", nil))
 			g := workers("gang")
 			g.absent = 3
-			w.submit(w.began, g, model.ClassAtomicScaleUp, nil)
+			w.submit(w.began, g, transaction.ClassAtomicScaleUp, nil)
 			w.withdraw(w.began.Add(10*time.Second), g)
 		},
 		shows: []string{"Provisioned=True CapacityIsProvisioned", "machine taken back"},

@@ -97,7 +97,7 @@ func (s *simulator) fail(c *call) {
 	}
 }
 
-// delay has the call take effect later, when nobody waits for it any more.
+// delay has the call take effect later, after its caller is gone.
 func (s *simulator) delay(c *call) {
 	s.delayed++
 	c.number = s.delayed
@@ -138,7 +138,7 @@ func (s *simulator) crash() {
 		switch s.random.IntN(3) {
 		case 0:
 			s.note("  takes effect: %s", c.key)
-			_, _ = s.takeEffect(c) // nobody is left to hear of it
+			_, _ = s.takeEffect(c) // the caller is gone
 		case 1:
 			s.note("  will take effect: %s", c.key)
 			s.delay(c)
@@ -196,7 +196,7 @@ type side string
 const (
 	// before: the call never comes.
 	before side = "before"
-	// after: it takes effect, and nobody hears of it.
+	// after: it takes effect, and its outcome is lost.
 	after side = "after"
 )
 

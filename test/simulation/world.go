@@ -35,7 +35,7 @@ type world struct {
 	revision uint64
 }
 
-// plan is something that somebody does once.
+// plan is an action that a user or another client takes once.
 type plan struct {
 	key string
 	at  time.Time

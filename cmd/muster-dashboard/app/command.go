@@ -26,6 +26,7 @@ import (
 	"github.com/muster-dev/muster/cmd/guard"
 	"github.com/muster-dev/muster/cmd/muster-dashboard/page"
 	"github.com/muster-dev/muster/cmd/muster-dashboard/watch"
+	"github.com/muster-dev/muster/cmd/version"
 	"github.com/muster-dev/muster/cmd/view"
 )
 
@@ -97,6 +98,7 @@ Requests must name the host by IP address, as localhost, or by a name in --allow
 			panic(err) // the flags are defined above
 		}
 	}
+	version.AddTo(cmd)
 	return cmd
 }
 

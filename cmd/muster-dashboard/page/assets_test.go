@@ -29,13 +29,13 @@ func TestUPlotIsAsItsAuthorsReleasedIt(t *testing.T) {
 	}
 }
 
-// elsewhere is an address of somebody else; the namespaces of SVG are names and no
+// elsewhere is an address of another site; the namespaces of SVG are names and no
 // addresses.
 var elsewhere = regexp.MustCompile(`https?://[a-z0-9.]+`)
 
-// TestAssetsNameNobodyElse: nothing of ours may be asked of another server, nor parse what
+// TestAssetsNameNoOtherSite: nothing of ours may be asked of another server, nor parse what
 // a cluster says as HTML.
-func TestAssetsNameNobodyElse(t *testing.T) {
+func TestAssetsNameNoOtherSite(t *testing.T) {
 	err := fs.WalkDir(assets, "assets", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.Contains(name, "/uplot/") {
 			return err

@@ -131,6 +131,8 @@ func (f *foreseen) row(l *line) row {
 	switch {
 	case !ok:
 		out.Foreseen = foreseenNo
+	case e.Unknown:
+		out.Foreseen, out.After = foreseenAfter, view.When(&e)
 	case e.Early.IsZero():
 		out.Foreseen = foreseenBeyond
 	default:

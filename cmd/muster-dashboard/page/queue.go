@@ -231,6 +231,8 @@ type row struct {
 	Start    int64  `json:"start,omitempty"`
 	Early    int64  `json:"early,omitempty"`
 	Late     int64  `json:"late,omitempty"`
+	// After tells after which jobs of unknown run time it starts.
+	After string `json:"after,omitempty"`
 }
 
 // What is known of a start; empty where there is no forecast.
@@ -238,6 +240,7 @@ const (
 	foreseenYes    = "yes"
 	foreseenNo     = "no"     // it is not in the forecast, since it came later
 	foreseenBeyond = "beyond" // it is not within the horizon
+	foreseenAfter  = "after"  // it is after jobs of unknown run time
 )
 
 // mostRows are sent at once.

@@ -14,15 +14,18 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2/textlogger"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cmd/guard"
 	"github.com/muster-dev/muster/cmd/muster/configuration"
 	"github.com/muster-dev/muster/cmd/muster/webhook"
+	"github.com/muster-dev/muster/cmd/version"
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/config"
+	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
 )
 
 // Options of the manager.
@@ -38,16 +41,22 @@ type Options struct {
 	// WebhookAddress is where the mutations of admission policies are served; noWebhook serves none.
 	WebhookAddress string
 	LeaderElect    bool
+	// Namespace is the one that muster runs in.
+	Namespace string
 	// LeaseDuration is how long a silent leader keeps the lease; whole seconds.
 	LeaseDuration time.Duration
 	// Provisioning and Queueing are the halves of muster, each of which works
 	// without the other.
 	Provisioning bool
 	Queueing     bool
-	Classes      []string
-	Instance     string
+	// DryRun has the provisioner tell what it would do, and do nothing.
+	DryRun   bool
+	Classes  []string
+	Instance string
 	// Queues are the settings that the file has for all queues.
 	Queues config.Config
+	// JobKinds are kinds of jobs of the file, beside those that Muster knows by itself.
+	JobKinds []*jobkinds.Kind
 	// Clouds are the clouds that the file names.
 	Clouds configuration.Clouds
 
@@ -55,6 +64,8 @@ type Options struct {
 	connect Connect
 	// mayAct returns an error once another process may lead; nil if none can.
 	mayAct func() error
+	// leads answers whether the process leads or stands by; nil if it is the only one.
+	leads healthz.Checker
 }
 
 // metricsSecure is a flag whose default depends on another flag.
@@ -75,8 +86,8 @@ func newCommand(o *Options) *cobra.Command {
 		Long: `muster provisions and queues. It serves ProvisioningRequests (autoscaling.x-k8s.io/v1) by growing node groups, all
 machines of a gang or none, and it admits queued Jobs through Kueue's API (kueue.x-k8s.io/v1beta2).
 
-It manages the cluster of --kubeconfig, or the one it runs in. It has to authenticate as the service account
-muster-system/muster, which ` + "`muster manifests`" + ` contains: an admission policy lets only that account start queued Jobs.`,
+It manages the cluster of --kubeconfig, or the one it runs in. It has to authenticate as the service account that
+` + "`muster manifests`" + ` contains, by default muster-system/muster: an admission policy lets only that account start queued Jobs.`,
 		Example: `  # In a cluster, as muster manifests installs it
   muster manifests | kubectl apply --server-side -f -
   muster --config muster.yaml
@@ -87,6 +98,9 @@ muster-system/muster, which ` + "`muster manifests`" + ` contains: an admission 
 
   # Only as a provisioner, in a cluster whose jobs Kueue queues
   muster --queueing=false
+
+  # For a first week: only say what would be done
+  muster --dry-run --queueing=false
 
   # Only as a queue controller, on fixed nodes or beside a cluster-autoscaler; with Kueue's configuration file
   muster --provisioning=false --config controller_manager_config.yaml`,
@@ -100,6 +114,8 @@ muster-system/muster, which ` + "`muster manifests`" + ` contains: an admission 
 			}
 			logger := textlogger.NewLogger(logs)
 			ctrl.SetLogger(logger)
+			build := version.Get()
+			logger.Info("Muster", "version", build.Version, "commit", build.Revision, "go", build.Go)
 			for _, w := range warnings {
 				logger.Info("A field of the configuration has no effect", "where", w)
 			}
@@ -119,23 +135,27 @@ muster-system/muster, which ` + "`muster manifests`" + ` contains: an admission 
 	f.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0 serves none")
 	f.StringVar(&o.WebhookAddress, "webhook-bind-address", noWebhook, "address that serves a webhook, such as :9443, in clusters without "+
 		"mutating admission policies (before Kubernetes 1.36); it needs what \"muster manifests --webhook\" prints; 0 serves none")
+	f.StringVar(&o.Namespace, "namespace", deploy.Namespace, "namespace that muster runs in, of its Lease and of its service account")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true,
-		"act only while holding the Lease muster-system/muster; turn it off only if exactly one process runs")
+		"act only while holding the Lease muster of --namespace; turn it off only if exactly one process runs")
 	f.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", 15*time.Second,
 		"how long a silent leader keeps the lease, in whole seconds; a leader that cannot renew it stops acting after two thirds of this time")
-	f.StringSliceVar(&o.Classes, "provisioning-classes", model.KnownClasses, "provisioning classes to serve")
+	f.StringSliceVar(&o.Classes, "provisioning-classes", transaction.KnownClasses, "provisioning classes to serve")
 	f.StringVar(&o.Instance, "processor-instance", "",
 		"name of this instance: it ignores requests whose parameter processorInstance has another value; requests without the parameter are "+
 			"served by every instance")
 	f.AddGoFlag(&flag.Flag{Name: "v", Usage: "log verbosity: 0 is for operation, 4 for debugging", Value: logs.Verbosity(), DefValue: "0"})
 	o.addHalves(f)
-	offer(cmd, "provisioning-classes", model.KnownClasses...)
+	o.addDryRun(f, "only observe: say in events, in the log and in the condition "+transaction.DryRun+" of ProvisioningRequests what would be "+
+		"launched, booked and given back, and change nothing in the cluster or in a cloud; needs --queueing=false")
+	offer(cmd, "provisioning-classes", transaction.KnownClasses...)
 	for _, name := range []string{"config", "kubeconfig"} {
 		if err := cmd.MarkFlagFilename(name); err != nil {
 			panic(err) // the flags are defined above
 		}
 	}
-	cmd.AddCommand(newManifestsCommand(), newMigrateCommand())
+	cmd.AddCommand(newManifestsCommand())
+	version.AddTo(cmd)
 	return cmd
 }
 
@@ -144,6 +164,11 @@ func (o *Options) addHalves(f *pflag.FlagSet) {
 	f.BoolVar(&o.Provisioning, string(deploy.Provisioning), true,
 		"serve ProvisioningRequests; turn it off if cluster-autoscaler serves them, or nothing does")
 	f.BoolVar(&o.Queueing, string(deploy.Queueing), true, "admit queued Jobs; turn it off if Kueue does")
+}
+
+// addDryRun adds the flag of a muster that only observes.
+func (o *Options) addDryRun(f *pflag.FlagSet, usage string) {
+	f.BoolVar(&o.DryRun, "dry-run", false, usage)
 }
 
 // halves lists the chosen halves.
@@ -168,11 +193,11 @@ func offer(cmd *cobra.Command, name string, values ...string) {
 func (o *Options) complete(flags *pflag.FlagSet) (warnings []string, err error) {
 	file := &configuration.Configuration{}
 	if o.ConfigFile != "" {
-		if file, warnings, err = configuration.Load(o.ConfigFile, deploy.Namespace); err != nil {
+		if file, warnings, err = configuration.Load(o.ConfigFile, o.Namespace); err != nil {
 			return nil, fmt.Errorf("--config: %w", err)
 		}
 	} else {
-		file.Queueing.SetDefaults(deploy.Namespace)
+		file.Queueing.SetDefaults(o.Namespace)
 	}
 	for name, value := range file.Flags() {
 		if flags.Changed(name) {
@@ -185,7 +210,7 @@ func (o *Options) complete(flags *pflag.FlagSet) (warnings []string, err error) 
 	if !flags.Changed(metricsSecure) {
 		o.MetricsSecure = !guard.Loopback(o.MetricsAddress)
 	}
-	o.Queues = file.Queueing.Config
+	o.Queues, o.JobKinds = file.Queueing.Config, file.Queueing.Kinds
 	o.Clouds = file.Provisioning.Clouds
 	return warnings, o.validate()
 }
@@ -193,6 +218,10 @@ func (o *Options) complete(flags *pflag.FlagSet) (warnings []string, err error) 
 func (o *Options) validate() error {
 	if len(o.halves()) == 0 {
 		return fmt.Errorf("--%s and --%s are both false: turn at least one on", deploy.Provisioning, deploy.Queueing)
+	}
+	if o.DryRun && (o.Queueing || !o.Provisioning) {
+		return fmt.Errorf("--dry-run: only the provisioner can observe: set --%s=false and --%s=true; `kubectl muster explain` and "+
+			"`kubectl muster simulate` say what the queues would do", deploy.Queueing, deploy.Provisioning)
 	}
 	if o.WebhookAddress != noWebhook {
 		if err := webhook.Validate(o.WebhookAddress); err != nil {
@@ -203,8 +232,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("--leader-elect-lease-duration: %s is not a positive number of whole seconds, for example 15s", o.LeaseDuration)
 	}
 	for _, c := range o.Classes {
-		if !slices.Contains(model.KnownClasses, c) {
-			return fmt.Errorf("--provisioning-classes: muster does not serve %q; choose from %s", c, strings.Join(model.KnownClasses, ", "))
+		if !slices.Contains(transaction.KnownClasses, c) {
+			return fmt.Errorf("--provisioning-classes: muster does not serve %q; choose from %s", c, strings.Join(transaction.KnownClasses, ", "))
 		}
 	}
 	return nil

@@ -22,6 +22,7 @@ func TestFlagsThatCannotBeMeantAreRefusedWithAFix(t *testing.T) {
 		{"an unknown class", []string{"--provisioning-classes", "queued-provisioning.gke.io"}, `muster does not serve "queued-provisioning.gke.io"`},
 		{"a file that is not there", []string{"--config", "nowhere.yaml"}, "nowhere.yaml: no such file"},
 		{"a lease of half a second", []string{"--leader-elect-lease-duration=500ms"}, "500ms is not a positive number of whole seconds"},
+		{"a dry run of the queues", []string{"--dry-run"}, "set --queueing=false"},
 		{"a flag of the past", []string{"--controllers", "provisioning"}, "unknown flag"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -167,6 +168,36 @@ func TestManifestsAreThoseOfTheHalvesThatRun(t *testing.T) {
 			if strings.Contains(out.String(), "\n  name: "+name+"\n") {
 				t.Errorf("muster manifests %v has %s", tc.args, name)
 			}
+		}
+	}
+}
+
+// TestManifestsAreForTheKindsOfUsers, too.
+func TestManifestsAreForTheKindsOfUsers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "muster.yaml")
+	if err := os.WriteFile(file, []byte(`apiVersion: config.muster.dev/v1alpha1
+kind: Configuration
+queueing:
+  jobKinds:
+  - group: acme.io
+    version: v1
+    kind: TrainRun
+    suspend: {path: /spec/state, held: Pending, running: null}
+    podSets: [{each: /spec/roles, name: key, count: self.replicas, template: /template}]
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"manifests"}, {"manifests", "--config", file}} {
+		var out bytes.Buffer
+		c := NewCommand(nil)
+		c.SetOut(&out)
+		c.SetArgs(args)
+		if err := c.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		// The rules of five policies, the finalizers and the objects.
+		if got, want := strings.Count(out.String(), "trainruns"), (len(args)-1)*3; got < want || want == 0 && got != 0 {
+			t.Errorf("%v names the kind %d times", args, got)
 		}
 	}
 }

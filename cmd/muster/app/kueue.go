@@ -4,36 +4,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"sync"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/cmd/muster/migration"
 )
 
-const (
-	// kueueLease is the Lease that a leading Kueue renews, in whichever namespace it runs.
-	kueueLease = "c1f6bfd2.kueue.x-k8s.io"
-	// kueueLook is how often it is read. Kueue's lease expires after 15 s.
-	kueueLook = 5 * time.Second
-)
+// kueueLook is how often a Kueue is looked for. Its lease expires after 15 s.
+const kueueLook = 5 * time.Second
 
-// errKueueLeads ends a muster when a Kueue begins to lead beside it.
-var errKueueLeads = errors.New("both would admit against the same quota: scale Kueue down, or start muster with --queueing=false; when " +
-	"muster restarts, it waits until Kueue no longer leads")
+// errKueueCame ends a muster when a Kueue comes beside it.
+var errKueueCame = errors.New("both would admit against the same quota: take Kueue out with `kubectl muster migrate`, or start muster with " +
+	"--queueing=false; when muster restarts, it waits until nothing of Kueue is in the way")
 
-// afterKueue starts queueing once no Kueue leads, and ends the process if one begins to. It
-// waits rather than failing at once, so that a cluster migrates without a gap: start muster,
-// scale Kueue down, and the queues continue within the duration of Kueue's lease. Workloads
-// that Kueue has admitted stay admitted.
-//
-// A Kueue without leader election has no lease and is not detected.
+// afterKueue starts queueing once nothing of a Kueue is in the way, and ends the process if a
+// Kueue comes later. It waits rather than failing at once, so that a cluster migrates without a
+// gap: the queues continue as soon as Kueue has gone. Workloads that Kueue has admitted stay
+// admitted.
 type afterKueue struct {
-	leases client.Reader
-	clock  clock.WithTicker
-	begin  func() error
+	kube  client.Reader
+	clock clock.WithTicker
+	begin func() error
+
+	mu sync.Mutex
+	// waitsFor is what is in the way.
+	waitsFor string
 }
 
 // Start implements manager.Runnable.
@@ -41,26 +42,29 @@ func (a *afterKueue) Start(ctx context.Context) error {
 	log := ctrl.Log.WithName("after-kueue")
 	ticker := a.clock.NewTicker(kueueLook)
 	defer ticker.Stop()
-	begun, waitsFor := false, ""
-	for {
-		leader, err := leaderBy(ctx, a.leases, a.clock.Now(), kueueLease)
+	for begun := false; ; {
+		inTheWay, err := a.look(ctx, begun)
 		switch {
 		case apierrors.IsForbidden(err):
-			return fmt.Errorf("checking whether Kueue leads (the ClusterRole muster-queueing grants the right to): %w", err)
+			return fmt.Errorf("looking for Kueue (the ClusterRoles muster-queueing and muster-health grant the rights to): %w", err)
 		case err != nil:
 			// Nothing is admitted while the API server does not answer.
-			log.V(1).Info("Cannot tell whether Kueue leads", "error", err.Error())
-		case leader == "" && !begun:
+			log.V(1).Info("Cannot tell whether Kueue is in the way", "error", err.Error())
+		case inTheWay == "" && !begun:
 			if err := a.begin(); err != nil {
 				return err
 			}
 			begun = true
-		case leader != "" && begun:
-			return fmt.Errorf("kueue leads by lease %s: %w", leader, errKueueLeads)
-		case leader != waitsFor:
-			log.Info("Queueing waits until Kueue no longer leads: scale it down, or start muster with --queueing=false", "lease", leader)
+		case inTheWay != "" && begun:
+			return fmt.Errorf("%s: %w", inTheWay, errKueueCame)
+		case inTheWay != a.waitsFor:
+			log.Info("Queueing waits until Kueue is out of the way: run `kubectl muster migrate`, or start muster with --queueing=false", "reason", inTheWay)
 		}
-		waitsFor = leader
+		if err == nil {
+			a.mu.Lock()
+			a.waitsFor = inTheWay
+			a.mu.Unlock()
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -69,21 +73,27 @@ func (a *afterKueue) Start(ctx context.Context) error {
 	}
 }
 
-// leaderBy returns the held Lease of that name, in whichever namespace, with its holder;
-// empty if none is held.
-func leaderBy(ctx context.Context, leases client.Reader, now time.Time, name string) (string, error) {
-	var list coordinationv1.LeaseList
-	if err := leases.List(ctx, &list, client.MatchingFields{"metadata.name": name}); err != nil {
+// look returns what is in the way of the queues; empty if nothing is. Once they have begun, that
+// is a Kueue that leads.
+func (a *afterKueue) look(ctx context.Context, begun bool) (string, error) {
+	leader, err := migration.Leader(ctx, a.kube, a.clock.Now(), migration.Lease)
+	switch {
+	case err != nil:
 		return "", err
+	case leader != "":
+		return "Kueue leads by lease " + leader, nil
+	case begun:
+		return "", nil
 	}
-	for _, l := range list.Items {
-		s := l.Spec
-		if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
-			continue
-		}
-		if now.Before(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds) * time.Second)) {
-			return fmt.Sprintf("%s/%s of %s", l.Namespace, l.Name, *s.HolderIdentity), nil
-		}
+	return migration.InTheWay(ctx, a.kube)
+}
+
+// ready implements healthz.Checker. A process that stands by does not look.
+func (a *afterKueue) ready(*http.Request) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waitsFor != "" {
+		return fmt.Errorf("the queues wait: %s; run `kubectl muster migrate`, or start muster with --queueing=false", a.waitsFor)
 	}
-	return "", nil
+	return nil
 }

@@ -3,15 +3,20 @@ package app
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	admissionregistration "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/muster-dev/muster/cmd/muster/migration"
 )
 
 // lease that a Kueue of namespace holds, renewed at the time.
@@ -31,14 +36,16 @@ func TestQueueingBeginsWhereNoKueueLeads(t *testing.T) {
 		after time.Duration
 	}{
 		{"there never was one", nil, 0},
-		{"it has gone and said so", func(now time.Time) *coordinationv1.Lease { return lease("kueue-system", kueueLease, "", now) }, 0},
+		{"it has gone and said so", func(now time.Time) *coordinationv1.Lease { return lease("kueue-system", migration.Lease, "", now) }, 0},
 		{"it died long ago", func(now time.Time) *coordinationv1.Lease {
-			return lease("kueue-system", kueueLease, "kueue-1", now.Add(-time.Hour))
+			return lease("kueue-system", migration.Lease, "kueue-1", now.Add(-time.Hour))
 		}, 0},
 		{"a lease of another", func(now time.Time) *coordinationv1.Lease { return lease("kueue-system", "another", "kueue-1", now) }, 0},
-		{"it dies just now", func(now time.Time) *coordinationv1.Lease { return lease("kueue-system", kueueLease, "kueue-1", now) }, 15 * time.Second},
+		{"it dies just now", func(now time.Time) *coordinationv1.Lease {
+			return lease("kueue-system", migration.Lease, "kueue-1", now)
+		}, 15 * time.Second},
 		{"one in a namespace of its own dies just now", func(now time.Time) *coordinationv1.Lease {
-			return lease("team-queues", kueueLease, "kueue-1", now)
+			return lease("team-queues", migration.Lease, "kueue-1", now)
 		}, 15 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -69,11 +76,11 @@ func TestQueueingBeginsWhereNoKueueLeads(t *testing.T) {
 func TestQueueingWaitsForAsLongAsKueueRenewsItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newChangeover(t)
-		w.put(lease("kueue-system", kueueLease, "kueue-1", time.Now()))
+		w.put(lease("kueue-system", migration.Lease, "kueue-1", time.Now()))
 		w.start()
 		for range 60 {
 			time.Sleep(10 * time.Second) //nolint:forbidigo // time is free in the bubble
-			w.put(lease("kueue-system", kueueLease, "kueue-1", time.Now()))
+			w.put(lease("kueue-system", migration.Lease, "kueue-1", time.Now()))
 		}
 		if synctest.Wait(); w.begun {
 			t.Error("queueing has begun beside a Kueue that leads")
@@ -89,12 +96,12 @@ func TestMusterEndsWhereKueueBeginsToLead(t *testing.T) {
 		w := newChangeover(t)
 		w.start()
 		time.Sleep(time.Minute) //nolint:forbidigo // time is free in the bubble
-		w.put(lease("kueue-system", kueueLease, "kueue-1", time.Now()))
+		w.put(lease("kueue-system", migration.Lease, "kueue-1", time.Now()))
 		time.Sleep(kueueLook) //nolint:forbidigo // time is free in the bubble
 		synctest.Wait()
 		select {
 		case err := <-w.ended:
-			if !errors.Is(err, errKueueLeads) {
+			if !errors.Is(err, errKueueCame) {
 				t.Errorf("it ended with %v", err)
 			}
 		default:
@@ -104,11 +111,73 @@ func TestMusterEndsWhereKueueBeginsToLead(t *testing.T) {
 	})
 }
 
+// TestQueueingWaitsUntilNothingOfKueueIsInTheWay: also a Kueue that is down keeps webhooks and CRDs.
+func TestQueueingWaitsUntilNothingOfKueueIsInTheWay(t *testing.T) {
+	webhook := func(name, path string) admissionregistration.WebhookClientConfig {
+		return admissionregistration.WebhookClientConfig{Service: &admissionregistration.ServiceReference{Namespace: "batch", Name: name, Path: &path}}
+	}
+	crd := migration.NewCRD()
+	crd.SetName("workloads.kueue.x-k8s.io")
+	if err := unstructured.SetNestedField(crd.Object, "Webhook", "spec", "conversion", "strategy"); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		object client.Object
+		want   string
+	}{
+		"webhooks for its kinds": {&admissionregistration.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "batch-kueue-validating-webhook-configuration"},
+			Webhooks:   []admissionregistration.ValidatingWebhook{{ClientConfig: webhook("batch-kueue", "/validate-kueue-x-k8s-io-v1beta2-workload")}},
+		}, "1 webhooks of Kueue are installed (batch-kueue-validating-webhook-configuration)"},
+		"webhooks for jobs, beside those": {&admissionregistration.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "kueue"},
+			Webhooks: []admissionregistration.MutatingWebhook{
+				{ClientConfig: webhook("kueue", "/mutate--v1-pod")}, {ClientConfig: webhook("kueue", "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue")},
+			},
+		}, "2 webhooks of Kueue"},
+		"webhooks of another project for its kinds": {&admissionregistration.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "policies"},
+			Webhooks: []admissionregistration.ValidatingWebhook{{
+				ClientConfig: webhook("policies", "/validate"),
+				Rules:        []admissionregistration.RuleWithOperations{{Rule: admissionregistration.Rule{APIGroups: []string{"kueue.x-k8s.io"}}}},
+			}},
+		}, ""},
+		"a conversion": {crd, "converts the objects of CRD workloads.kueue.x-k8s.io"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newChangeover(t)
+				if err := w.leases.Create(t.Context(), tc.object); err != nil {
+					t.Fatal(err)
+				}
+				w.start()
+				time.Sleep(time.Minute) //nolint:forbidigo // time is free in the bubble
+				synctest.Wait()
+				if err := w.a.ready(nil); w.begun != (tc.want == "") || (err == nil) != w.begun || err != nil && !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("begun: %v, ready: %v, want %q", w.begun, err, tc.want)
+				}
+				if err := w.leases.Delete(t.Context(), tc.object); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(kueueLook) //nolint:forbidigo // time is free in the bubble
+				synctest.Wait()
+				if err := w.a.ready(nil); !w.begun || err != nil {
+					t.Errorf("with it gone, begun: %v, ready: %v", w.begun, err)
+				}
+				if err := w.stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // changeover is a muster that looks for Kueue, in a bubble.
 type changeover struct {
 	t      *testing.T
 	leases client.Client
 	begun  bool
+	a      *afterKueue
 	cancel context.CancelFunc
 	ended  chan error
 }
@@ -124,11 +193,11 @@ func newChangeover(t *testing.T) *changeover {
 func (w *changeover) start() {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	w.cancel = cancel
-	a := &afterKueue{leases: w.leases, clock: clock.RealClock{}, begin: func() error {
+	w.a = &afterKueue{kube: w.leases, clock: clock.RealClock{}, begin: func() error {
 		w.begun = true
 		return nil
 	}}
-	go func() { w.ended <- a.Start(ctx) }()
+	go func() { w.ended <- w.a.Start(ctx) }()
 	synctest.Wait()
 }
 

@@ -10,13 +10,12 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-
-	"github.com/muster-dev/muster/deploy"
 )
 
 // A leader that cannot renew its lease keeps acting for the first two thirds of the lease
@@ -33,6 +32,8 @@ var (
 	errNoLeader = errors.New("this process does not hold the lease, so another may lead by now")
 	// errNotOurs is returned to a process that wants to release the lease of another.
 	errNotOurs = errors.New("the lease belongs to another process")
+	// errNotRead is until the lease is read for the first time.
+	errNotRead = errors.New("it has not been read yet")
 )
 
 // leader is the lease by which this process leads, with a fence: the time until which it may
@@ -54,21 +55,23 @@ type leader struct {
 	renewed time.Time
 	// holder is the holder of the lease when it was last read or written.
 	holder string
+	// failed is why the last read or write of the lease failed; nil if it did not.
+	failed error
 }
 
 // newLeader returns a leader that does not lead yet. Its own requests are not fenced.
-func newLeader(config *rest.Config, lease time.Duration) (*leader, error) {
+func newLeader(config *rest.Config, namespace string, lease time.Duration) (*leader, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("finding an identity for leader election: %w", err)
 	}
 	identity := resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, deploy.Namespace, leaseName, identity, config,
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, leaseName, identity, config,
 		renewDeadline(lease))
 	if err != nil {
-		return nil, fmt.Errorf("the lease %s/%s: %w", deploy.Namespace, leaseName, err)
+		return nil, fmt.Errorf("the lease %s/%s: %w", namespace, leaseName, err)
 	}
-	return &leader{Interface: lock, clock: clock.RealClock{}, lasts: renewDeadline(lease)}, nil
+	return &leader{Interface: lock, clock: clock.RealClock{}, lasts: renewDeadline(lease), failed: errNotRead}, nil
 }
 
 // lead makes the manager elect its leader by l.
@@ -83,10 +86,13 @@ func (l *leader) lead(o *ctrl.Options, lease time.Duration) {
 // Get implements resourcelock.Interface.
 func (l *leader) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err == nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
 		l.holder = record.HolderIdentity
+	}
+	if l.failed = err; apierrors.IsNotFound(err) {
+		l.failed = nil // it is created next
 	}
 	return record, raw, err
 }
@@ -114,11 +120,15 @@ func (l *leader) Update(ctx context.Context, record resourcelock.LeaderElectionR
 func (l *leader) write(ctx context.Context, record resourcelock.LeaderElectionRecord,
 	write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	began := l.clock.Now()
-	if err := write(ctx, record); err != nil {
-		return err
-	}
+	err := write(ctx, record)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.failed = err; apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		l.failed = nil // another process was faster
+	}
+	if err != nil {
+		return err
+	}
 	l.holder = record.HolderIdentity
 	if l.holder == l.Identity() {
 		l.renewed = began
@@ -133,6 +143,19 @@ func (l *leader) mayAct() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.renewed.IsZero() || l.isOver() {
+		return errNoLeader
+	}
+	return nil
+}
+
+// ready is a healthz.Checker: the process leads, or stands by to lead.
+func (l *leader) ready(*http.Request) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.failed != nil:
+		return fmt.Errorf("%s cannot be read or renewed: %w", l.Describe(), l.failed)
+	case !l.renewed.IsZero() && l.isOver():
 		return errNoLeader
 	}
 	return nil

@@ -214,7 +214,7 @@ func TestOnlyALeaderWrites(t *testing.T) {
 	}
 }
 
-func TestNobodyGivesUpTheLeaseOfAnother(t *testing.T) {
+func TestOnlyTheHolderReleasesItsLease(t *testing.T) {
 	l := &lock{store: &store{record: &resourcelock.LeaderElectionRecord{HolderIdentity: "other"}}, name: "me"}
 	te := &leader{Interface: l, clock: clock.RealClock{}, lasts: time.Minute}
 	if _, _, err := te.Get(t.Context()); err != nil {

@@ -5,14 +5,13 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/cmd/muster/webhook"
 	"github.com/muster-dev/muster/deploy"
-	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/bindings"
 )
 
 // noWebhook is the address at which nothing is served.
@@ -37,7 +36,7 @@ func (o *Options) mutationsIn(mapper meta.RESTMapper) (deploy.Mutations, error) 
 // addMutations has the manager make the changes that the cluster has no policies for, or tells
 // that there are none. The webhook writes with a client of its own: every process serves it,
 // whichever leads.
-func addMutations(mgr ctrl.Manager, o Options, unfenced *rest.Config) error {
+func addMutations(mgr ctrl.Manager, o Options, kube client.Client, names deploy.Names) error {
 	mutations, err := o.mutationsIn(mgr.GetRESTMapper())
 	switch {
 	case err != nil:
@@ -50,16 +49,16 @@ func addMutations(mgr ctrl.Manager, o Options, unfenced *rest.Config) error {
 	case mutations == deploy.ByPolicies:
 		return nil
 	}
-	policies, err := deploy.Policies(o.halves()...)
+	objects, err := o.manifests()
 	if err != nil {
 		return err
 	}
-	kube, err := client.New(unfenced, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	policies, err := names.Policies(objects)
 	if err != nil {
-		return fmt.Errorf("making the client of the webhook: %w", err)
+		return err
 	}
 	return webhook.Add(mgr, webhook.Config{
-		Address: o.WebhookAddress, Policies: policies, Namespaces: jobs.Namespaces(o.Queues),
+		Address: o.WebhookAddress, Policies: policies, Namespaces: bindings.Namespaces(o.Queues),
 		Params: mgr.GetAPIReader(), Client: kube, Clock: clock.RealClock{},
 	})
 }

@@ -18,7 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -27,18 +27,22 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/cloudprovider/kwok"
 	"github.com/muster-dev/muster/cmd/muster/configuration"
+	"github.com/muster-dev/muster/cmd/muster/health"
 	"github.com/muster-dev/muster/deploy"
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/controller/feed"
 	"github.com/muster-dev/muster/provisioning/controller/giveback"
 	"github.com/muster-dev/muster/provisioning/controller/group"
 	provisioningmetrics "github.com/muster-dev/muster/provisioning/controller/metrics"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	queuecontroller "github.com/muster-dev/muster/queueing/controller"
 	queuemetrics "github.com/muster-dev/muster/queueing/controller/metrics"
 	"github.com/muster-dev/muster/queueing/jobs"
-	"github.com/muster-dev/muster/queueing/jobs/batch"
+	jobkinds "github.com/muster-dev/muster/queueing/jobs/kinds"
+	"github.com/muster-dev/muster/queueing/jobs/podgroup"
 	workloads "github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -78,7 +82,7 @@ func run(ctx context.Context, o Options) error {
 	}
 	unfenced := rest.CopyConfig(config)
 	if o.LeaderElect {
-		lead, err := newLeader(unfenced, o.LeaseDuration)
+		lead, err := newLeader(unfenced, o.Namespace, o.LeaseDuration)
 		if err != nil {
 			return err
 		}
@@ -86,6 +90,11 @@ func run(ctx context.Context, o Options) error {
 		config.Dial = lead.dial
 		o.mayAct = lead.mayAct
 		lead.lead(&options, o.LeaseDuration)
+		o.leads = lead.ready
+	}
+	if o.DryRun {
+		config.Wrap(onlyObserve)
+		o.mayAct = func() error { return errDryRun }
 	}
 	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {
@@ -94,16 +103,23 @@ func run(ctx context.Context, o Options) error {
 	if err := checkKinds(mgr.GetRESTMapper(), o.halves()); err != nil {
 		return err
 	}
-	if err := addMutations(mgr, o, unfenced); err != nil {
+	// What every process does, whichever leads, is not fenced.
+	kube, err := client.New(unfenced, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("making a client that is not fenced: %w", err)
+	}
+	names, err := whoAmI(ctx, kube, o.Namespace)
+	if err != nil {
 		return err
 	}
-	if err := addControllers(ctx, mgr, o); err != nil {
+	if err := addMutations(mgr, o, kube, names); err != nil {
 		return err
 	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+	pulse := health.NewPulse(clock.RealClock{})
+	if err := addControllers(ctx, mgr, o, pulse); err != nil {
 		return err
 	}
-	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+	if err := addProbes(mgr, o, kube, names, pulse); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
@@ -132,7 +148,7 @@ func trim(object any) (any, error) {
 }
 
 // addControllers adds the controllers of the chosen halves.
-func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
+func addControllers(ctx context.Context, mgr ctrl.Manager, o Options, pulse *health.Pulse) error {
 	// Without the provisioner in this process there is no snapshot, and flavors are tried in their order.
 	shown, err := queuemetrics.ConfigFrom(o.Queues.LocalQueueMetrics)
 	if err != nil {
@@ -141,9 +157,9 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if o.LeaderElect {
 		shown.Role = queuemetrics.Leader
 	}
-	queues := queuecontroller.Config{Settings: o.Queues, Registry: metrics.Registry, Metrics: queuemetrics.New(shown)}
+	queues := queuecontroller.Config{Settings: o.Queues, Registry: metrics.Registry, Metrics: queuemetrics.New(shown), Stepping: pulse.Of("queues")}
 	if o.Provisioning {
-		m, err := addProvisioning(ctx, mgr, o)
+		m, err := addProvisioning(ctx, mgr, o, pulse)
 		if err != nil {
 			return err
 		}
@@ -152,20 +168,27 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if !o.Queueing {
 		return nil
 	}
-	return mgr.Add(&afterKueue{
-		leases: mgr.GetAPIReader(),
-		clock:  clock.RealClock{},
+	after := &afterKueue{
+		kube:  mgr.GetAPIReader(),
+		clock: clock.RealClock{},
 		begin: func() error {
 			if err := queuecontroller.Add(mgr, queues); err != nil {
 				return err
 			}
-			return jobs.Add(mgr, o.Queues, queues.Metrics, o.WebhookAddress != noWebhook, batch.Kind{})
+			if err := jobs.Add(mgr, o.Queues, queues.Metrics, o.WebhookAddress != noWebhook, jobkinds.All(o.JobKinds...)...); err != nil {
+				return err
+			}
+			return podgroup.Add(mgr, o.Queues, queues.Metrics)
 		},
-	})
+	}
+	if err := mgr.AddReadyzCheck("queues", after.ready); err != nil {
+		return err
+	}
+	return mgr.Add(after)
 }
 
 // addProvisioning adds the provisioner and returns its model of the cluster.
-func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.Model, error) {
+func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options, pulse *health.Pulse) (*model.Model, error) {
 	providers, err := clouds(ctx, mgr, o)
 	if err != nil {
 		return nil, err
@@ -176,38 +199,43 @@ func addProvisioning(ctx context.Context, mgr ctrl.Manager, o Options) (*model.M
 	}
 	recorder := mgr.GetEventRecorder("muster")
 	discovery := group.NewDiscovery(mgr.GetClient(), providers, recorder, clock.RealClock{})
-	served := model.Instance{Classes: o.Classes, Name: o.Instance}
+	served := transaction.Instance{Classes: o.Classes, Name: o.Instance}
 	m := model.New(clock.RealClock{}, served)
-	feed, err := model.NewFeed(ctx, m, mgr.GetCache(), watchers)
+	feed, err := feed.New(ctx, m, mgr.GetCache(), watchers)
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range []interface {
-		Start(context.Context) error
-	}{
+	controllers := []manager.Runnable{
 		feed,
+		&neighbours{leases: mgr.GetAPIReader(), clock: clock.RealClock{}, classes: o.Classes, tell: ctrl.Log.WithName("neighbours").Info},
+		&health.Probe{Decide: m.Decide, Stepping: pulse.Of("provisioner"), Clock: clock.RealClock{}},
 		&request.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Providers: providers,
 			Model: m, Synced: feed.Synced, Changed: m.Changed(), Events: recorder, Clock: clock.RealClock{},
+			DryRun: o.DryRun,
 		},
 		&request.Unserved{Informers: mgr.GetCache(), Served: served, Events: recorder},
 		&giveback.Controller{
 			Client: mgr.GetClient(), Providers: providers,
 			Model: m, Synced: feed.Synced, Changed: m.Changed(), Events: recorder, Clock: clock.RealClock{},
+			DryRun: o.DryRun,
 		},
 		&provisioningmetrics.Controller{
 			Informers: mgr.GetCache(), Served: served, Queued: queued(mgr.GetClient(), o), Model: m, Synced: feed.Synced,
 			Registry: metrics.Registry, Clock: clock.RealClock{},
 		},
 		discovery,
-		&group.LaunchMarker{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), ConfigMap: types.NamespacedName{Namespace: deploy.Namespace, Name: deploy.Launching},
-			Model: m, Synced: feed.Synced, Changed: m.Changed(), Clock: clock.RealClock{},
-		},
 		&group.Controller{
 			Client: mgr.GetClient(), Model: m, Synced: feed.Synced, Changed: m.Changed(), Discovery: discovery, Clock: clock.RealClock{},
 		},
-	} {
+	}
+	if !o.DryRun { // its nodes are not born cordoned
+		controllers = append(controllers, &group.LaunchMarker{
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), ConfigMap: types.NamespacedName{Namespace: o.Namespace, Name: deploy.Launching},
+			Model: m, Synced: feed.Synced, Changed: m.Changed(), Clock: clock.RealClock{},
+		})
+	}
+	for _, c := range controllers {
 		if err := mgr.Add(c); err != nil {
 			return nil, err
 		}

@@ -17,8 +17,9 @@ import (
 	kueueconfig "sigs.k8s.io/kueue/apis/config/v1beta2"
 
 	"github.com/muster-dev/muster/deploy/document"
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
 )
 
 // The apiVersion and kind of Muster's own file.
@@ -31,7 +32,9 @@ const (
 type Configuration struct {
 	metav1.TypeMeta `json:",inline"`
 
-	Kubeconfig             *string `json:"kubeconfig,omitempty"`
+	Kubeconfig *string `json:"kubeconfig,omitempty"`
+	// Namespace is the one that Muster runs in.
+	Namespace              *string `json:"namespace,omitempty"`
 	MetricsBindAddress     *string `json:"metricsBindAddress,omitempty"`
 	MetricsSecure          *bool   `json:"metricsSecure,omitempty"`
 	MetricsCertDir         *string `json:"metricsCertDir,omitempty"`
@@ -111,6 +114,10 @@ type Queueing struct {
 	// Enabled reports whether it runs.
 	Enabled       *bool `json:"enabled,omitempty"`
 	config.Config `json:",inline"`
+	// JobKinds are kinds of jobs beside those that Muster knows by itself.
+	JobKinds []kinds.Stanza `json:"jobKinds,omitempty"`
+	// Kinds are compiled of them.
+	Kinds []*kinds.Kind `json:"-"`
 }
 
 // Flags returns the settings of the file by the name of their flag, in the flag's syntax.
@@ -121,6 +128,7 @@ func (c *Configuration) Flags() map[string]string {
 	}
 	for name, value := range map[string]any{
 		"kubeconfig":                c.Kubeconfig,
+		"namespace":                 c.Namespace,
 		"metrics-bind-address":      c.MetricsBindAddress,
 		"metrics-secure":            c.MetricsSecure,
 		"metrics-cert-dir":          c.MetricsCertDir,
@@ -143,12 +151,17 @@ func (c *Configuration) Flags() map[string]string {
 }
 
 // Load reads a file of either kind, with the defaults of the queues filled in. Warnings name
-// fields without effect. namespace is the one that Muster runs in.
+// fields without effect. namespace is the one that Muster runs in where the file does not name it.
 func Load(file, namespace string) (c *Configuration, warnings []string, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, nil, err
 	}
+	return Parse(file, text, namespace)
+}
+
+// Parse reads the text of a file of that name, as Load does.
+func Parse(file string, text []byte, namespace string) (c *Configuration, warnings []string, err error) {
 	c, told, err := read(text, namespace)
 	if faults := (document.Faults)(nil); errors.As(err, &faults) {
 		err = errors.New(strings.Join(lay(file, faults), "\n"))
@@ -191,13 +204,19 @@ func read(text []byte, namespace string) (*Configuration, document.Faults, error
 		return nil, nil, err
 	}
 	for i, class := range own.Provisioning.Classes {
-		if path := field.NewPath("provisioning", "classes").Index(i); !slices.Contains(model.KnownClasses, class) {
-			d.Take(field.ErrorList{field.NotSupported(path, class, model.KnownClasses)})
+		if path := field.NewPath("provisioning", "classes").Index(i); !slices.Contains(transaction.KnownClasses, class) {
+			d.Take(field.ErrorList{field.NotSupported(path, class, transaction.KnownClasses)})
 		}
 	}
 	d.Take(own.Provisioning.Clouds.Validate(field.NewPath("provisioning", "clouds")))
+	if own.Namespace != nil {
+		namespace = *own.Namespace
+	}
 	own.Queueing.SetDefaults(namespace)
 	d.Take(own.Queueing.Validate(namespace, path))
+	var wrong field.ErrorList
+	own.Queueing.Kinds, wrong = kinds.CompileAll(own.Queueing.JobKinds, path.Child("jobKinds"))
+	d.Take(wrong)
 	return own, told, d.Err()
 }
 

@@ -198,7 +198,7 @@ controller: {groupKindConcurrency: {Workload.kueue.x-k8s.io: 5}}
 clientConnection: {qps: 50, burst: 100}
 manageJobsWithoutQueueName: true
 waitForPodsReady: {timeout: 10m}
-integrations: {frameworks: [batch/job], labelKeysToCopy: [team, example.com/cost]}
+integrations: {frameworks: [batch/job, ray.io/rayjob, kubeflow.org/mpijob], labelKeysToCopy: [team, example.com/cost]}
 fairSharing: {preemptionStrategies: [LessThanInitialShare]}
 `)
 	if err != nil {
@@ -220,9 +220,9 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
 	}
 }
 
-func TestWhatOfKueueWouldChangeWhoIsAdmittedIsRefused(t *testing.T) {
+func TestKueueSettingsThatChangeAdmissionAreRefused(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
-		{"other jobs", "integrations:\n  frameworks:\n  - batch/job\n  - ray.io/rayjob\n", `f.yaml:6: integrations.frameworks[1]: Muster does not queue "ray.io/rayjob"`},
+		{"other jobs", "integrations:\n  frameworks:\n  - batch/job\n  - example.com/run\n", `f.yaml:6: integrations.frameworks[1]: Muster does not queue "example.com/run"`},
 		{"no jobs", "integrations: {frameworks: [pod]}\n", "integrations.frameworks: Muster always queues batch/job; add it"},
 		{"jobs of others", "integrations: {externalFrameworks: [Foo.v1.example.com]}\n", "f.yaml:3: integrations.externalFrameworks: Muster does not queue jobs of external frameworks; remove it"},
 		{"other clusters", "multiKueue: {gcInterval: 1m}\n", "f.yaml:3: multiKueue: Muster does not dispatch jobs to other clusters"},

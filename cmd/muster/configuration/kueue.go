@@ -9,10 +9,21 @@ import (
 
 	"github.com/muster-dev/muster/deploy/document"
 	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
 )
 
-// jobFramework is the only integration of Kueue's that Muster has.
+// jobFramework is the integration of Kueue's that every cluster has.
 const jobFramework = "batch/job"
+
+// frameworks are the integrations of Kueue's that Muster has. It queues all of them, whichever
+// are listed: a job that names a queue is to wait in it.
+func frameworks() []string {
+	out := []string{jobFramework}
+	for _, k := range kinds.BuiltIn() {
+		out = append(out, k.Framework)
+	}
+	return append(out, kinds.PodFrameworks()...)
+}
 
 // noPodsReady is the feature gate with which Kueue's users turn waitForPodsReady off.
 const noPodsReady = "DisableWaitForPodsReady"
@@ -66,7 +77,7 @@ func translate(d *document.Document, k *kueueconfig.Configuration) (*Configurati
 	if i := k.Integrations; i != nil && i.Frameworks != nil {
 		path := field.NewPath("integrations", "frameworks")
 		for j, name := range i.Frameworks {
-			if name != jobFramework {
+			if !slices.Contains(frameworks(), name) {
 				d.Refuse(path.Index(j), "Muster does not queue %q, so such jobs would start at once; remove it to accept that", name)
 			}
 		}

@@ -33,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/muster-dev/muster/deploy"
 )
@@ -58,30 +59,40 @@ var definitions = apiextensions.SchemeGroupVersion.WithResource("customresourced
 // Migration of one cluster.
 type Migration struct {
 	Client dynamic.Interface
-	// DryRun prints what would be done, and changes nothing.
-	DryRun bool
 	// Out gets a line for each step.
 	Out io.Writer
 }
 
-// Run migrates one kind after the other.
-func (m *Migration) Run(ctx context.Context) error {
+// Pending returns Muster's CRDs of the kinds that are not migrated yet. A kind that the cluster
+// does not have is none of them.
+func (m *Migration) Pending(ctx context.Context) (out []*apiextensions.CustomResourceDefinition, err error) {
 	manifests, err := deploy.Manifests(deploy.Queueing)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, object := range manifests {
 		target := &apiextensions.CustomResourceDefinition{}
-		if object.GetKind() != "CustomResourceDefinition" {
+		if !isKueueCRD(object) {
 			continue
 		}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, target); err != nil {
-			return err
+			return nil, err
 		}
-		k := &kind{Migration: m, target: target}
-		if err := k.migrate(ctx); err != nil {
-			return fmt.Errorf("%s: %w", target.Name, err)
+		crd, err := (&kind{Migration: m, target: target}).definition(ctx)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading CRD %s: %w", target.Name, err)
 		}
+		if err == nil && slices.ContainsFunc(crd.Spec.Versions, func(v apiextensions.CustomResourceDefinitionVersion) bool { return v.Name != newVersion }) {
+			out = append(out, target)
+		}
+	}
+	return out, nil
+}
+
+// Kind migrates a kind to Muster's CRD of it.
+func (m *Migration) Kind(ctx context.Context, target *apiextensions.CustomResourceDefinition) error {
+	if err := (&kind{Migration: m, target: target}).migrate(ctx); err != nil {
+		return fmt.Errorf("%s: %w", target.Name, err)
 	}
 	return nil
 }
@@ -99,25 +110,13 @@ func (k *kind) tell(format string, args ...any) {
 
 func (k *kind) migrate(ctx context.Context) error {
 	crd, err := k.definition(ctx)
-	switch {
-	case apierrors.IsNotFound(err):
-		k.tell("not in the cluster")
-		return nil
-	case err != nil:
+	if err != nil {
 		return err
-	case !slices.ContainsFunc(crd.Spec.Versions, func(v apiextensions.CustomResourceDefinitionVersion) bool { return v.Name != newVersion }):
-		k.tell("nothing to do: %s is its only version", newVersion)
-		return nil
 	}
 	if other := slices.DeleteFunc(slices.Clone(crd.Status.StoredVersions),
 		func(v string) bool { return v == oldVersion || v == newVersion }); len(other) > 0 {
 		return fmt.Errorf("status.storedVersions has %s, for which there is no conversion; follow Kueue's release notes to upgrade "+
 			"to a release that stores %s or %s", strings.Join(other, ", "), oldVersion, newVersion)
-	}
-	if k.DryRun {
-		k.tell("stored as %s; its objects would be rewritten as %s, which would be the only served version",
-			strings.Join(crd.Status.StoredVersions, " and "), newVersion)
-		return nil
 	}
 	if err := k.open(ctx); err != nil {
 		return fmt.Errorf("serving all fields for the time of the migration: %w", err)

@@ -3,7 +3,6 @@ package migration
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -25,39 +24,23 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/muster-dev/muster/deploy"
-	"github.com/muster-dev/muster/kwok/cluster"
+	"github.com/muster-dev/muster/test/testbed/apiserver"
 )
 
 // world is a cluster in which a Kueue ran that stored v1beta1, and later one that
 // stores v1beta2, and now none does.
 type world struct {
 	*testing.T
-	config     *rest.Config
-	kubeconfig string
-	client     dynamic.Interface
-	crds       []*apiextensions.CustomResourceDefinition
+	config *rest.Config
+	client dynamic.Interface
+	crds   []*apiextensions.CustomResourceDefinition
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	binary := os.Getenv("MUSTER_SANDBOX_BIN")
-	if binary == "" {
-		t.Skip("MUSTER_SANDBOX_BIN does not name a sandbox's binary: run `make test`, which builds it")
-	}
-	c, err := cluster.Start(t.Context(), cluster.Config{
-		Name: fmt.Sprintf("migration-%d", os.Getpid()), Binary: binary, Progress: t.Output(),
-		Registry: cluster.NewRegistry(t.TempDir()), Only: []string{cluster.Etcd, cluster.APIServer},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-	w := &world{T: t, config: c.RESTConfig(), kubeconfig: c.Kubeconfig()}
-	w.config.QPS, w.config.WarningHandler = -1, rest.NoWarnings{}
+	config, _ := apiserver.Start(t, "migration")
+	w := &world{T: t, config: config}
+	var err error
 	if w.client, err = dynamic.NewForConfig(w.config); err != nil {
 		t.Fatal(err)
 	}
@@ -243,8 +226,27 @@ func (w *world) migrate(writes int64) (string, error) {
 		w.Fatal(err)
 	}
 	var out bytes.Buffer
-	err = (&Migration{Client: client, Out: &out}).Run(w.Context())
+	m := &Migration{Client: client, Out: &out}
+	pending, err := m.Pending(w.Context())
+	for _, crd := range pending {
+		if err := m.Kind(w.Context(), crd); err != nil {
+			return out.String(), err
+		}
+	}
 	return out.String(), err
+}
+
+// pending are the CRDs of the kinds that are not migrated yet.
+func (w *world) pending() (names []string) {
+	w.Helper()
+	pending, err := (&Migration{Client: w.client}).Pending(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, crd := range pending {
+		names = append(names, crd.Name)
+	}
+	return names
 }
 
 // TestObjectsOfAnOlderKueueAreKept stores every kind as v1beta1 on a real API server,
@@ -280,9 +282,8 @@ func TestObjectsOfAnOlderKueueAreKept(t *testing.T) {
 	if _, err := w.client.Resource(definitions).Update(t.Context(), taken, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("%s was taken over with objects that Muster cannot read (%v)", taken.GetName(), err)
 	}
-	var dry bytes.Buffer
-	if err := (&Migration{Client: w.client, Out: &dry, DryRun: true}).Run(t.Context()); err != nil || !strings.Contains(dry.String(), "workloads: stored as v1beta1 and v1beta2") {
-		t.Fatalf("a dry run says %q (%v)", dry.String(), err)
+	if pending := w.pending(); len(pending) != len(w.crds) {
+		t.Fatalf("%d kinds are to be migrated: %v", len(pending), pending)
 	}
 
 	runs := 0
@@ -326,50 +327,7 @@ func TestObjectsOfAnOlderKueueAreKept(t *testing.T) {
 			t.Errorf("%s is still served as %s (%v)", crd.Name, oldVersion, err)
 		}
 	}
-	if out, err := w.migrate(0); err != nil || strings.Count(out, "nothing to do") != len(w.crds) {
-		t.Errorf("a second migration says %q (%v)", out, err)
-	}
-}
-
-// TestTheProgramMigrates as an administrator runs it: it looks first, migrates, and has
-// nothing to do then. The manifests can be applied after it.
-func TestTheProgramMigrates(t *testing.T) {
-	binary := os.Getenv("MUSTER_BIN")
-	if binary == "" {
-		t.Skip("MUSTER_BIN does not name the manager: run `make test`, which builds it")
-	}
-	w := newWorld(t)
-	w.install(oldVersion)
-	for _, o := range w.older() {
-		w.create(o, oldVersion)
-	}
-	w.install(newVersion)
-	manifests, err := deploy.Manifests(deploy.Queueing)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, step := range []struct {
-		flags []string
-		tells string
-	}{
-		{[]string{"--dry-run"}, "workloads: stored as v1beta1 and v1beta2"},
-		{nil, "workloads: objects stored as v1beta2: 2, of them converted: 2"},
-		{nil, "workloads: nothing to do"},
-	} {
-		out, err := exec.CommandContext(t.Context(), binary, append([]string{"migrate", "--kubeconfig", w.kubeconfig}, step.flags...)...).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), step.tells) {
-			t.Fatalf("muster migrate %v says %q (%v), want %q", step.flags, out, err, step.tells)
-		}
-		t.Logf("muster migrate %v:\n%s", step.flags, out)
-	}
-	for _, crd := range manifests {
-		if crd.GetKind() != "CustomResourceDefinition" || !strings.HasSuffix(crd.GetName(), ".kueue.x-k8s.io") {
-			continue
-		}
-		crd = crd.DeepCopy()
-		crd.SetResourceVersion(w.definition(crd.GetName()).ResourceVersion)
-		if _, err := w.client.Resource(definitions).Update(t.Context(), crd, metav1.UpdateOptions{}); err != nil {
-			t.Errorf("%s is not taken over: %v", crd.GetName(), err)
-		}
+	if pending := w.pending(); len(pending) > 0 {
+		t.Errorf("after it, %d kinds are to be migrated: %v", len(pending), pending)
 	}
 }

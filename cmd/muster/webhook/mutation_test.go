@@ -27,7 +27,11 @@ import (
 // mutations compiles all policies.
 func mutations(t *testing.T, params client.Reader) map[string]*mutation {
 	t.Helper()
-	policies, err := deploy.Policies(deploy.Halves...)
+	objects, err := deploy.Manifests(deploy.Halves...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies, err := deploy.DefaultNames.Policies(objects)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,6 +101,18 @@ func TestMutationsAreThoseOfThePolicies(t *testing.T) {
 		"one without a queue, too": {"muster-jobs-unnamed", "team", job + `metadata: {name: j}, spec: {}}`, job + `metadata: {name: j}, spec: {suspend: true}}`},
 		"one goes to the default queue": {"muster-jobs-default-queue", "team", job + `metadata: {name: j, labels: {app: x}}, spec: {}}`,
 			job + `metadata: {name: j, labels: {app: x, kueue.x-k8s.io/queue-name: default}}, spec: {suspend: true}}`},
+		"a queued JobSet is suspended": {"muster-jobs-suspend", "team",
+			`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}}, spec: {network: {}}}`,
+			`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}},
+				spec: {network: {}, suspend: true}}`},
+		"a queued PyTorchJob, elsewhere": {"muster-jobs-suspend", "team",
+			`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}}, spec: {}}`,
+			`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}},
+				spec: {runPolicy: {suspend: true}}}`},
+		"one cleans its pods up": {"muster-jobs-defaults", "team",
+			`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}}, spec: {runPolicy: {ttl: 1}}}`,
+			`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, labels: {kueue.x-k8s.io/queue-name: main}},
+				spec: {runPolicy: {ttl: 1, cleanPodPolicy: Running}}}`},
 		"where there is one": {"muster-jobs-default-queue", "other", job + `metadata: {name: j}, spec: {}}`, job + `metadata: {name: j}, spec: {}}`},
 		"a node of a launch is cordoned": {"muster-born-cordoned", "", node + `metadata: {name: n, labels: {muster.dev/cloud-group: asg-1}}, spec: {}}`,
 			node + `metadata: {name: n, labels: {muster.dev/cloud-group: asg-1, muster.node-restriction.kubernetes.io/held: "true"},
@@ -115,6 +131,21 @@ func TestMutationsAreThoseOfThePolicies(t *testing.T) {
 				{matchExpressions: [{key: zone, operator: Exists}]}]}}}}}`,
 			pod + `metadata: {name: p}, spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
 				{matchExpressions: [{key: zone, operator: Exists}, {key: muster.node-restriction.kubernetes.io/held, operator: DoesNotExist}]}]}}}}}`},
+		"a queued pod is gated": {"muster-pods-gate", "team",
+			pod + `metadata: {name: p, labels: {kueue.x-k8s.io/queue-name: main}}, spec: {schedulingGates: [{name: other}]}}`,
+			pod + `metadata: {name: p, labels: {kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/managed: "true"}},
+				spec: {schedulingGates: [{name: other}, {name: kueue.x-k8s.io/admission}]}}`},
+		"a StatefulSet has its pods queued": {"muster-serving", "team",
+			`{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: s, labels: {kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/priority-class: high}}, spec: {template: {}}}`,
+			`{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: s, labels: {kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/priority-class: high}},
+				spec: {template: {metadata: {labels: {kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/priority-class: high},
+					annotations: {kueue.x-k8s.io/pod-suspending-parent: statefulset}}}}}`},
+		"a LeaderWorkerSet, too": {"muster-serving-leaderworkersets", "team",
+			`{apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, metadata: {name: s, labels: {kueue.x-k8s.io/queue-name: main}},
+				spec: {leaderWorkerTemplate: {workerTemplate: {spec: {}}}}}`,
+			`{apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, metadata: {name: s, labels: {kueue.x-k8s.io/queue-name: main}},
+				spec: {leaderWorkerTemplate: {workerTemplate: {spec: {}, metadata: {labels: {kueue.x-k8s.io/queue-name: main},
+					annotations: {kueue.x-k8s.io/pod-suspending-parent: leaderworkerset.x-k8s.io/leaderworkerset}}}}}}`},
 		"a flavor gets its finalizer": {"muster-queues-finalizer", "", `{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: f, finalizers: [x/y]}}`,
 			`{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: f, finalizers: [x/y, kueue.x-k8s.io/resource-in-use]}}`},
 	} {
@@ -168,7 +199,11 @@ func TestAMutationThatFailsDeniesNothing(t *testing.T) {
 // TestAppliedConfigurationsHaveNoLists: without a schema a list would replace the one that is
 // there.
 func TestAppliedConfigurationsHaveNoLists(t *testing.T) {
-	policies, err := deploy.Policies(deploy.Halves...)
+	objects, err := deploy.Manifests(deploy.Halves...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies, err := deploy.DefaultNames.Policies(objects)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,11 @@ func installed(t *testing.T) *admissionv1.MutatingWebhookConfiguration {
 
 func process(t *testing.T, c client.Client) *registration {
 	t.Helper()
-	policies, err := deploy.Policies(deploy.Halves...)
+	objects, err := deploy.Manifests(deploy.Halves...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies, err := deploy.DefaultNames.Policies(objects)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -178,7 +178,7 @@ func (f *Front) terminateInAutoScalingGroup(p *params) []element {
 	for _, g := range f.config.Groups {
 		for _, in := range f.members(g.Name) {
 			of[in.ID] = g.Name
-			if f.leaving[in.ID] && slices.Contains(names, in.ID) {
+			if f.leaving[in.ID] && !f.retains(in.ID) && slices.Contains(names, in.ID) {
 				panic(validation("The instance %s is not in InService, Pending or Standby.", in.ID))
 			}
 		}
@@ -195,12 +195,16 @@ func (f *Front) terminateInAutoScalingGroup(p *params) []element {
 			"Either set shouldDecrementDesiredCapacity flag to false or lower group's min size.", g.Min))
 	}
 	for _, id := range names {
-		if wait := f.group(name).TerminatingWait.Duration; wait > 0 {
-			f.world.TerminateAfter(id, wait)
-			f.leaving[id] = true
-		} else {
+		g := f.group(name)
+		switch wait := g.TerminatingWait.Duration; {
+		case f.leaving[id] || wait == 0:
 			f.world.Terminate(id)
 			f.left[id] = true
+		case g.Retains:
+			f.leaving[id], f.retainedFrom[id] = true, f.world.Now().Add(wait)
+		default:
+			f.world.TerminateAfter(id, wait)
+			f.leaving[id] = true
 		}
 		if shrink {
 			f.desired[name]--
@@ -210,6 +214,19 @@ func (f *Front) terminateInAutoScalingGroup(p *params) []element {
 		return []element{el("ActivityId", id), el("AutoScalingGroupName", name), el("StatusCode", "InProgress"), el("Cause", "user request"),
 			el("StartTime", f.world.Now())}
 	}))}
+}
+
+// retains reports whether the group keeps a member for good that was to leave it.
+func (f *Front) retains(id string) bool {
+	from, ok := f.retainedFrom[id]
+	return ok && !f.world.Now().Before(from)
+}
+
+func (f *Front) leavingState(id string) string {
+	if f.retains(id) {
+		return "Terminating:Retained"
+	}
+	return "Terminating:Wait"
 }
 
 func (f *Front) describeAutoScalingGroups(p *params) []element {
@@ -250,7 +267,7 @@ func (f *Front) describeGroup(g Group) []element {
 			case in.Phase == cloudsim.Terminated:
 				health = "Unhealthy"
 			case f.leaving[in.ID]:
-				state = "Terminating:Wait"
+				state = f.leavingState(in.ID)
 			case in.Phase == cloudsim.Pending:
 				state = "Pending"
 			}
@@ -300,7 +317,7 @@ func (f *Front) describeAutoScalingInstances(p *params) []element {
 			if slices.Contains(names, in.ID) {
 				state := "InService"
 				if f.leaving[in.ID] {
-					state = "Terminating:Wait"
+					state = f.leavingState(in.ID)
 				}
 				found = append(found, member{g.Name, in.ID, in.Pool.Zone, state})
 			}

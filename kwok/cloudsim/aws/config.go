@@ -20,6 +20,8 @@ type Config struct {
 	Templates []Template `json:"templates,omitempty"`
 	Subnets   []Subnet   `json:"subnets,omitempty"`
 	Types     []Type     `json:"types,omitempty"`
+	// Blocks are the Capacity Blocks that the account has bought.
+	Blocks []Block `json:"blocks,omitempty"`
 	// Refreshes, Policies and Schedules are what else changes Auto Scaling groups.
 	Refreshes []Refresh   `json:"refreshes,omitempty"`
 	Policies  []GroupItem `json:"policies,omitempty"`
@@ -71,6 +73,9 @@ type Group struct {
 	// TerminatingWait is how long a lifecycle hook holds a machine that the group terminates:
 	// it goes on meanwhile, and is still a member. Zero for no hook.
 	TerminatingWait metav1.Duration `json:"terminatingWait,omitempty"`
+	// Retains says that its lifecycle policy retains a machine whose lifecycle hook is abandoned: it
+	// goes on for ever after the wait, until the group is told once more to terminate it.
+	Retains bool `json:"retains,omitempty"`
 	// PlacementGroup of the machines that the group launches; empty for none.
 	PlacementGroup string `json:"placementGroup,omitempty"`
 	// Propagated are the tags that the group gives to the machines that it launches.
@@ -110,8 +115,15 @@ type Template struct {
 	// promise may be something else.
 	Labels map[string]string `json:"labels,omitempty"`
 	Taints []corev1.Taint    `json:"taints,omitempty"`
+	// Ends is the code of the reason for which its machines end while they boot, for example
+	// Client.InvalidSnapshot.NotFound; empty for none.
+	Ends string `json:"ends,omitempty"`
 	// NoNode says that its machines never join the cluster.
 	NoNode bool `json:"noNode,omitempty"`
+	// Protected says that its machines are protected from termination.
+	Protected bool `json:"protected,omitempty"`
+	// KeepsVolumes says that its volumes outlive their machines.
+	KeepsVolumes bool `json:"keepsVolumes,omitempty"`
 }
 
 // Interface is a network interface of a launch template.
@@ -123,6 +135,18 @@ type Interface struct {
 	Device int `json:"device,omitempty"`
 	// Groups are its security groups.
 	Groups []string `json:"groups,omitempty"`
+}
+
+// Block is a Capacity Block: a reservation of a time that was paid for in advance. Its machines
+// are terminated half an hour before its end.
+type Block struct {
+	ID    string `json:"id"`
+	Type  string `json:"type"`
+	Zone  string `json:"zone"`
+	Count int    `json:"count"`
+	// From and Until count from the beginning of the world.
+	From  metav1.Duration `json:"from,omitempty"`
+	Until metav1.Duration `json:"until"`
 }
 
 // Subnet is in one zone.
@@ -203,6 +227,12 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("types[%d]: name is %q, vCPUs %d and memoryMiB %d: give all three", i, t.Name, t.VCPUs, t.MemoryMiB)
 		}
 	}
+	for i, b := range c.Blocks {
+		if b.ID == "" || b.Count < 1 || b.Until.Duration <= b.From.Duration || c.typeOf(b.Type) == nil {
+			return fmt.Errorf("blocks[%d]: id is %q, type %q, count %d, from %s and until %s: give an id, one of types, machines and a time", i,
+				b.ID, b.Type, b.Count, b.From.Duration, b.Until.Duration)
+		}
+	}
 	seen := map[string]bool{}
 	for i, g := range c.Groups {
 		at := fmt.Sprintf("groups[%d]", i)
@@ -242,6 +272,11 @@ func (c *Config) template(name string) *Template {
 
 func (c *Config) subnet(id string) *Subnet {
 	return find(c.Subnets, func(s *Subnet) bool { return s.ID == id })
+}
+
+// block by ID; nil for other reservations.
+func (c *Config) block(id string) *Block {
+	return find(c.Blocks, func(b *Block) bool { return b.ID == id })
 }
 
 func (c *Config) typeOf(name string) *Type {

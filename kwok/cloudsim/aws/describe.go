@@ -94,6 +94,9 @@ func (f *Front) instance(in cloudsim.Instance) []element {
 	case reasonNoKey:
 		out = append(out, stateReason("Client.InternalError", "Client error on launch"))
 	default:
+		if strings.HasPrefix(in.Reason, "Client.") || strings.HasPrefix(in.Reason, "Server.") {
+			return append(out, stateReason(in.Reason, "the machine ended on launch"))
+		}
 		out = append(out, stateReason("Server.InternalError", "Internal error on launch"))
 	}
 	return out
@@ -195,8 +198,12 @@ func (f *Front) describeLaunchTemplateVersions(p *params) []element {
 				el("groupSet", texts("groupId", i.Groups))}
 		})))
 	}
-	if t.VolumeGiB > 0 {
-		data = append(data, el("blockDeviceMappingSet", el("item", el("deviceName", "/dev/xvda"), el("ebs", el("volumeSize", t.VolumeGiB)))))
+	if t.VolumeGiB > 0 || t.KeepsVolumes {
+		data = append(data, el("blockDeviceMappingSet", el("item", el("deviceName", "/dev/xvda"),
+			el("ebs", el("volumeSize", t.VolumeGiB), el("deleteOnTermination", !t.KeepsVolumes)))))
+	}
+	if t.Protected {
+		data = append(data, el("disableApiTermination", true))
 	}
 	return []element{el("launchTemplateVersionSet", el("item",
 		el("launchTemplateId", t.ID), el("launchTemplateName", t.Name), el("versionNumber", 1), el("defaultVersion", true),

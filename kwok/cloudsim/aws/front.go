@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/muster-dev/muster/kwok/cloudsim"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -35,7 +36,11 @@ type Front struct {
 	left    map[string]bool
 	// leaving are the members that a lifecycle hook holds on their way out.
 	leaving map[string]bool
-	seen    map[string]bool
+	// retainedFrom is when the group keeps a leaving member for good.
+	retainedFrom map[string]time.Time
+	seen         map[string]bool
+	// protected machines are not terminated beside their group.
+	protected map[string]bool
 	// placed are the placement groups of machines.
 	placed map[string]string
 	// spotRole tells that the service-linked role of Spot exists.
@@ -57,7 +62,7 @@ func New(config Config, world *cloudsim.World) (*Front, error) {
 	f := &Front{
 		config: config, world: world, answers: map[string]answer{}, desired: map[string]int{},
 		tags: map[string]map[string]string{}, left: map[string]bool{}, leaving: map[string]bool{}, seen: map[string]bool{},
-		placed: map[string]string{},
+		placed: map[string]string{}, retainedFrom: map[string]time.Time{}, protected: map[string]bool{},
 	}
 	for _, g := range config.Groups {
 		f.desired[g.Name] = max(g.Min, g.Desired)
@@ -66,7 +71,7 @@ func New(config Config, world *cloudsim.World) (*Front, error) {
 			f.tags[g.Name] = map[string]string{}
 		}
 	}
-	return f, nil
+	return f, f.buyBlocks()
 }
 
 // Cloud implements cloudsim.Front.

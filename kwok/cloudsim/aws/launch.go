@@ -48,7 +48,13 @@ func (f *Front) launch(m machines) ([]cloudsim.Instance, *cloudsim.Error) {
 		Node: func(id string) *kwokv1alpha1.MachineNode { return f.node(m, id) },
 	})
 	for _, in := range got {
-		f.placed[in.ID] = m.placement
+		f.placed[in.ID], f.protected[in.ID] = m.placement, m.template.Protected
+		if r := f.reservation(m.reservation); r != nil && f.config.block(r.ID) != nil {
+			f.world.EndAt(in.ID, r.EndsAt.Add(-blockEnd))
+		}
+		if m.template.Ends != "" {
+			f.world.Fail(in.ID, m.template.Ends)
+		}
 		for _, action := range kmsActions {
 			if m.template.Key != "" && !f.use(action) {
 				f.world.Fail(in.ID, reasonNoKey)
@@ -235,11 +241,21 @@ func (f *Front) runInstances(p *params) []element {
 	m.reservation = p.text("CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId")
 	p.checkRead()
 	switch {
+	case m.template.Market == "spot":
+		panic(invalid("only on-demand machines and those of Capacity Blocks are simulated here"))
 	case preference == "capacity-reservations-only" && m.reservation != "":
 		r := f.reservation(m.reservation)
 		if r == nil || !r.EndedAt.IsZero() || !f.world.Visible(r.MadeAt) {
 			panic(&cloudsim.Error{Code: "InvalidCapacityReservationId.NotFound",
 				Message: fmt.Sprintf("The capacity reservation '%s' does not exist", m.reservation)})
+		}
+		if b := f.config.block(r.ID); (b != nil) != (m.template.Market == "capacity-block") {
+			panic(&cloudsim.Error{Code: "InvalidParameterCombination",
+				Message: "The market type capacity-block is for launches into a Capacity Block, and only for them."})
+		}
+		if state := f.stateOfReservation(*r); state != "active" {
+			panic(&cloudsim.Error{Code: "InvalidCapacityReservationState",
+				Message: fmt.Sprintf("The capacity reservation '%s' is in state '%s'.", r.ID, state)})
 		}
 		if r.Pool.Type != m.kind || r.Pool.Zone != m.subnet.Zone {
 			panic(invalid("the reservation %s is for %s in %s", r.ID, r.Pool.Type, r.Pool.Zone))
@@ -288,7 +304,7 @@ func (f *Front) terminateInstances(p *params) []element {
 	p.checkRead()
 	f.mustExist(names)
 	for _, id := range names {
-		if slices.Contains(f.config.Protected, id) {
+		if slices.Contains(f.config.Protected, id) || f.protected[id] {
 			panic(&cloudsim.Error{Code: "OperationNotPermitted", Message: fmt.Sprintf("The instance '%s' may not be terminated. "+
 				"Modify its 'disableApiTermination' instance attribute and try again.", id)})
 		}

@@ -49,20 +49,52 @@ func (f *Front) describeReservation(r cloudsim.Reservation) []element {
 			filled++
 		}
 	}
-	state, free := "active", r.Count-filled
-	switch {
-	case !r.EndedAt.IsZero() && r.EndedAt.Equal(r.EndsAt):
-		state, free = "expired", 0
-	case !r.EndedAt.IsZero():
-		state, free = "cancelled", 0
-	case f.world.Now().Sub(r.MadeAt) < f.config.ReservationDelay.Duration:
-		state = "pending"
+	state, free := f.stateOfReservation(r), r.Count-filled
+	if state != "active" && state != "pending" {
+		free = 0
 	}
-	return []element{
+	out := []element{
 		el("capacityReservationId", r.ID), el("instanceType", r.Pool.Type), el("availabilityZone", r.Pool.Zone),
 		el("state", state), el("totalInstanceCount", r.Count), el("availableInstanceCount", free),
 		el("instanceMatchCriteria", "targeted"), el("createDate", r.MadeAt), el("tagSet", tagSet(r.Tags)),
 	}
+	if !r.EndsAt.IsZero() {
+		out = append(out, el("endDateType", "limited"), el("endDate", r.EndsAt))
+	}
+	if b := f.config.block(r.ID); b != nil {
+		out = append(out, el("reservationType", "capacity-block"), el("startDate", r.MadeAt.Add(b.From.Duration)))
+	}
+	return out
+}
+
+// blockEnd is how long before the end of a Capacity Block its machines are terminated.
+const blockEnd = 30 * time.Minute
+
+func (f *Front) stateOfReservation(r cloudsim.Reservation) string {
+	age, block := f.world.Now().Sub(r.MadeAt), f.config.block(r.ID)
+	switch {
+	case !r.EndedAt.IsZero() && r.EndedAt.Equal(r.EndsAt):
+		return "expired"
+	case !r.EndedAt.IsZero():
+		return "cancelled"
+	case block != nil && age < block.From.Duration:
+		return "scheduled"
+	case block == nil && age < f.config.ReservationDelay.Duration:
+		return "pending"
+	default:
+		return "active"
+	}
+}
+
+// buyBlocks makes the reservations of the Capacity Blocks.
+func (f *Front) buyBlocks() error {
+	for _, b := range f.config.Blocks {
+		key := cloudsim.PoolKey{Cloud: v1alpha1.ProviderAWS, Type: b.Type, Zone: b.Zone, Market: v1alpha1.Reserved}
+		if _, refused := f.world.Reserve(b.ID, key, b.Count, f.world.Now().Add(b.Until.Duration), nil); refused != nil {
+			return fmt.Errorf("buy Capacity Block %s: %s", b.ID, refused.Message)
+		}
+	}
+	return nil
 }
 
 func (f *Front) describeCapacityReservations(p *params) []element {

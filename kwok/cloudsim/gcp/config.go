@@ -28,6 +28,7 @@ type Config struct {
 	Templates    []Template    `json:"templates,omitempty"`
 	Groups       []Group       `json:"groups,omitempty"`
 	SKUs         []SKU         `json:"skus,omitempty"`
+	Reservations []Reservation `json:"reservations,omitempty"`
 	// Obtainability is what the advice says of Spot VMs.
 	Obtainability []Obtainability `json:"obtainability,omitempty"`
 }
@@ -56,8 +57,23 @@ type Template struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	// PlacementPolicy of the VMs, for which a launch needs a permission.
 	PlacementPolicy string `json:"placementPolicy,omitempty"`
+	// GracefulShutdown is how long a VM that is deleted goes on, PENDING_STOP and billed, unless the
+	// call says that it is not to.
+	GracefulShutdown metav1.Duration `json:"gracefulShutdown,omitempty"`
 	// Node is what registers once a VM runs, whatever the template promises.
 	Node kwokv1alpha1.MachineNode `json:"node,omitempty"`
+}
+
+// Reservation is a reservation of VMs, which a future reservation makes where From is later than
+// the beginning of the world.
+type Reservation struct {
+	Name  string `json:"name"`
+	Zone  string `json:"zone"`
+	Count int64  `json:"count"`
+	// From and Until count from the beginning of the world; an Until of zero means for ever. VMs
+	// that are bound to it end with it.
+	From  metav1.Duration `json:"from,omitempty"`
+	Until metav1.Duration `json:"until,omitempty"`
 }
 
 // Group is a managed instance group.

@@ -22,6 +22,8 @@ type Front struct {
 	world  *cloudsim.World
 	config Config
 	mux    *http.ServeMux
+	// began is the beginning of the world.
+	began time.Time
 	// actions by the pattern of the mux.
 	actions map[string]string
 
@@ -43,7 +45,7 @@ func New(config Config, world *cloudsim.World) (*Front, error) {
 		return nil, err
 	}
 	f := &Front{
-		world: world, config: config, mux: http.NewServeMux(), actions: map[string]string{},
+		world: world, config: config, began: world.Now(), mux: http.NewServeMux(), actions: map[string]string{},
 		vms: map[string]*vm{}, names: map[string]int{}, ops: map[string]*operation{}, requests: map[string]*operation{},
 	}
 	for i := range config.Groups {
@@ -110,6 +112,8 @@ type method struct {
 var (
 	lists   = []string{"filter", "maxResults", "pageToken", "includeAllScopes", "returnPartialSuccess"}
 	changes = []string{"requestId"}
+	// deletions may skip the time that a template gives to a workload to end.
+	deletions = []string{"requestId", "noGracefulShutdown"}
 )
 
 // handle adds a method.

@@ -188,7 +188,7 @@ func TestRequestID(t *testing.T) {
 	}
 }
 
-// TestGroupsMakeInstances: a group keeps its target size, whoever deletes its VMs.
+// TestGroupsMakeInstances: a group keeps its target size when its VMs are deleted.
 func TestGroupsMakeInstances(t *testing.T) {
 	w := newWire(t, config())
 	managed := func() (out []string) {

@@ -92,7 +92,7 @@ func (f *Front) tryInstance(g *group, m *managed, known map[string]*cloudsim.Ins
 		}
 	}
 	if m.vm != nil && !m.deleting && g.repairs() && f.repaired(known[m.vm.inWorld]) {
-		f.terminate(m.vm)
+		f.terminate(m.vm, false)
 		m.vm = nil
 	}
 	if m.vm != nil || m.request != nil {
@@ -269,7 +269,8 @@ type managedJSON struct {
 	LastAttempt    *struct {
 		Errors *opErrors `json:"errors"`
 	} `json:"lastAttempt,omitempty"`
-	Flexible *typeJSON `json:"propertiesFromFlexibilityPolicy,omitempty"`
+	Flexible   *typeJSON        `json:"propertiesFromFlexibilityPolicy,omitempty"`
+	Scheduling *terminationJSON `json:"scheduling,omitempty"`
 }
 
 type typeJSON struct {
@@ -291,7 +292,8 @@ func (f *Front) listManaged(c *call) (any, *cloudsim.Error) {
 		m := g.managed[name]
 		j := managedJSON{Name: m.name, Instance: f.link("zones/" + m.zone + "/instances/" + m.name), CurrentAction: "CREATING"}
 		if m.vm != nil {
-			j.ID, j.InstanceStatus, j.CurrentAction = m.vm.id(), state(known[m.vm.inWorld]), "NONE"
+			j.ID, j.InstanceStatus, j.CurrentAction = m.vm.id(), m.vm.state(known[m.vm.inWorld]), "NONE"
+			j.Scheduling = termination(known[m.vm.inWorld])
 			if len(g.MachineTypes) > 0 {
 				j.Flexible = &typeJSON{m.vm.machineType}
 			}
@@ -390,7 +392,7 @@ func (f *Front) deleteInstances(c *call) (any, *cloudsim.Error) {
 	}
 	for _, m := range going {
 		if m.vm != nil && f.vms[m.vm.key()] == m.vm {
-			m.deleting = f.terminate(m.vm)
+			m.deleting = f.terminate(m.vm, isGraceful(c))
 		}
 		if m.vm == nil || f.vms[m.vm.key()] != m.vm {
 			delete(g.managed, m.name)

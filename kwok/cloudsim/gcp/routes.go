@@ -8,7 +8,7 @@ func (f *Front) routes() {
 	f.handle("POST "+compute+"zones/{zone}/instances/bulkInsert",
 		method{"instances.bulkInsert", "compute.instances.create", changes, f.bulkInsert})
 	f.handle("DELETE "+compute+"zones/{zone}/instances/{instance}",
-		method{"instances.delete", "compute.instances.delete", changes, f.deleteInstance})
+		method{"instances.delete", "compute.instances.delete", deletions, f.deleteInstance})
 	f.handle("GET "+compute+"aggregated/instanceGroupManagers",
 		method{"instanceGroupManagers.aggregatedList", "compute.instanceGroupManagers.list", lists, f.listGroups})
 	f.handle("GET "+compute+"aggregated/autoscalers",
@@ -19,6 +19,10 @@ func (f *Front) routes() {
 		method{"regionInstanceTemplates.get", "compute.instanceTemplates.get", nil, f.getTemplate})
 	f.handle("GET "+compute+"zones/{zone}/machineTypes/{type}",
 		method{"machineTypes.get", "compute.machineTypes.get", nil, f.getMachineType})
+	f.handle("GET "+compute+"zones/{zone}/reservations/{reservation}",
+		method{"reservations.get", "compute.reservations.get", nil, f.getReservation})
+	f.handle("GET "+compute+"zones/{zone}/futureReservations",
+		method{"futureReservations.list", "compute.futureReservations.list", lists, f.listFutureReservations})
 	f.handle("POST "+compute+"regions/{region}/advice/capacity",
 		method{"advice.capacity", "compute.advice.capacity", nil, f.advise})
 	for _, in := range []struct{ scope, groups, requests, operations string }{
@@ -30,7 +34,7 @@ func (f *Front) routes() {
 		f.handle("GET "+group, method{in.groups + ".get", get, nil, f.getGroup})
 		f.handle("POST "+group+"/listManagedInstances", method{in.groups + ".listManagedInstances", get, lists, f.listManaged})
 		f.handle("POST "+group+"/createInstances", method{in.groups + ".createInstances", update, changes, f.createInstances})
-		f.handle("POST "+group+"/deleteInstances", method{in.groups + ".deleteInstances", update, changes, f.deleteInstances})
+		f.handle("POST "+group+"/deleteInstances", method{in.groups + ".deleteInstances", update, deletions, f.deleteInstances})
 		f.handle("POST "+group+"/resizeRequests", method{in.requests + ".insert", update, changes, f.insertRequest})
 		f.handle("GET "+group+"/resizeRequests", method{in.requests + ".list", "compute.instanceGroupManagers.list", lists, f.listRequests})
 		f.handle("GET "+group+"/resizeRequests/{request}", method{in.requests + ".get", get, nil, f.getRequest})

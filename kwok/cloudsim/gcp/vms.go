@@ -31,8 +31,9 @@ type vm struct {
 	made    time.Time
 	// onTermination is DELETE where the VM goes once it has ended, else STOP.
 	onTermination string
-	// deleted VMs go once their shutdown is over.
-	deleted bool
+	// deleted VMs go once their shutdown is over. It takes the time of grace where it is graceful.
+	deleted, graceful bool
+	grace             time.Duration
 }
 
 func (v *vm) key() string { return v.zone + "/" + v.name }
@@ -74,8 +75,12 @@ func (f *Front) launch(m machine, zone string, names []string, least int, owner 
 		v := &vm{
 			zone: zone, name: names[i], machineType: m.machineType, model: m.template.ProvisioningModel,
 			labels: m.labels, owner: owner, inWorld: in.ID, made: in.LaunchedAt, onTermination: m.onTermination,
+			grace: m.template.GracefulShutdown.Duration,
 		}
 		f.vms[v.key()] = v
+		if r := f.reservation(m.template.Reservation, zone); r != nil && v.model == modelReservationBound && r.Until.Duration > 0 {
+			f.world.EndAt(in.ID, f.began.Add(r.Until.Duration))
+		}
 		out = append(out, v)
 	}
 	if len(out) == len(names) {
@@ -109,10 +114,12 @@ func node(m machine, zone string) *kwokv1alpha1.MachineNode {
 }
 
 // state of a VM in the cloud's words.
-func state(in *cloudsim.Instance) string {
+func (v *vm) state(in *cloudsim.Instance) string {
 	switch {
 	case in.Phase == cloudsim.Terminated || in.Phase == cloudsim.Stopped:
 		return "TERMINATED"
+	case in.Ending && v.graceful:
+		return "PENDING_STOP"
 	case in.Ending:
 		return "STOPPING"
 	case in.Phase == cloudsim.Pending:
@@ -145,6 +152,22 @@ type instanceJSON struct {
 	CreationTimestamp string            `json:"creationTimestamp"`
 	LastStart         string            `json:"lastStartTimestamp,omitempty"`
 	SelfLink          string            `json:"selfLink"`
+	ResourceStatus    struct {
+		Scheduling *terminationJSON `json:"scheduling,omitempty"`
+	} `json:"resourceStatus"`
+}
+
+// terminationJSON is when the cloud ends an instance by itself.
+type terminationJSON struct {
+	TerminationTimestamp string `json:"terminationTimestamp"`
+}
+
+// termination of an instance; nil where it runs for ever.
+func termination(in *cloudsim.Instance) *terminationJSON {
+	if in.EndsAt.IsZero() || in.Ending {
+		return nil
+	}
+	return &terminationJSON{in.EndsAt.UTC().Format(time.RFC3339Nano)}
 }
 
 type metadataJSON struct {
@@ -164,10 +187,11 @@ type schedulingJSON struct {
 func (f *Front) instance(v *vm, in *cloudsim.Instance) instanceJSON {
 	out := instanceJSON{
 		Kind: "compute#instance", ID: v.id(), Name: v.name, Zone: f.link("zones/" + v.zone),
-		MachineType: f.link("zones/" + v.zone + "/machineTypes/" + v.machineType), Status: state(in), Labels: v.labels,
+		MachineType: f.link("zones/" + v.zone + "/machineTypes/" + v.machineType), Status: v.state(in), Labels: v.labels,
 		Scheduling:        schedulingJSON{ProvisioningModel: cmp.Or(v.model, modelStandard), InstanceTerminationAction: v.onTermination},
 		CreationTimestamp: v.made.UTC().Format(time.RFC3339Nano), SelfLink: f.link("zones/" + v.zone + "/instances/" + v.name),
 	}
+	out.ResourceStatus.Scheduling = termination(in)
 	if in.Phase != cloudsim.Pending {
 		out.LastStart = in.StartedAt.UTC().Format(time.RFC3339Nano)
 	}
@@ -258,14 +282,21 @@ func (f *Front) deleteInstance(c *call) (any, *cloudsim.Error) {
 	if v == nil {
 		return nil, notFound("projects/" + f.config.Project + "/zones/" + zone + "/instances/" + name)
 	}
-	f.terminate(v)
+	f.terminate(v, isGraceful(c))
 	return f.operation(f.begin("delete", scopeOf(c))), nil
 }
 
+// isGraceful reports whether a call that deletes VMs lets them shut down gracefully.
+func isGraceful(c *call) bool { return c.URL.Query().Get("noGracefulShutdown") != "true" }
+
 // terminate deletes a VM, as soon as its shutdown is over. It reports whether the cloud does,
 // since it may lose a deletion that it has accepted.
-func (f *Front) terminate(v *vm) bool {
-	f.world.Terminate(v.inWorld)
+func (f *Front) terminate(v *vm, graceful bool) bool {
+	if v.graceful = graceful && v.grace > 0; v.graceful {
+		f.world.TerminateAfter(v.inWorld, v.grace)
+	} else {
+		f.world.Terminate(v.inWorld)
+	}
 	in := f.instances(true)[v.inWorld]
 	v.deleted = in.Ending || in.Phase == cloudsim.Terminated
 	if in.Phase == cloudsim.Terminated {

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/kwok/scenario"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew; read the diff before you keep it")
+var update = flag.Bool("update", false, "rewrite the golden files; read the diff before you keep it")
 
 func of(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
 
@@ -35,7 +35,7 @@ func pod(job int, node string, created, ended float64) Pod {
 }
 
 // sample is a run of four Jobs at speed 10 on a node of 4 CPUs, and on machines of 2
-// that are bought: one serves two pods, one boots for nobody, one is reclaimed.
+// that are bought: one serves two pods, one is never used, one is reclaimed.
 func sample() Record {
 	r := Record{
 		Scenario: "sample", Description: "Four Jobs on a node and on what is bought", Admitter: "muster", Speed: 10, Resource: "cpu",

@@ -62,7 +62,7 @@ func TestWhatIsCounted(t *testing.T) {
 	}
 }
 
-func TestWhoDiesCountsFromZero(t *testing.T) {
+func TestARestartedProgramCountsFromZero(t *testing.T) {
 	counted := func(apiserver, scheduler, scheduled int64) counts {
 		c := newCounts()
 		c.writes[cluster.APIServer], c.writes[cluster.Scheduler], c.attempts["scheduled"] = apiserver, scheduler, scheduled

@@ -115,7 +115,7 @@ func TestAGangIsToldOnceAllOfItRuns(t *testing.T) {
 	if diff := cmp.Diff([]string{until("pod-0", "12:00:08"), until("pod-1", "12:00:08")}, told()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
-	// One in place of another begins anew.
+	// A pod that replaces another starts over.
 	s.miss(pod(1, "fixed-0", corev1.PodRunning))
 	s.see(pod(2, "fixed-0", corev1.PodRunning))
 	if diff := cmp.Diff([]string{until("pod-2", "12:00:11")}, told()); diff != "" {

@@ -101,8 +101,8 @@ func TestFromZeroNothingIsBoughtInVain(t *testing.T) {
 	}
 }
 
-// Gangs that are smaller than a machine share those that are on their way: none has one of
-// its own, and nobody is sent away because the others have not come yet.
+// Gangs that are smaller than a machine share upcoming machines. None has a machine of its
+// own, and none is evicted because the others' pods have not come yet.
 func TestSmallGangsShareMachines(t *testing.T) {
 	r, _ := run(t, "small-gangs.yaml")
 	if want := (report.Jobs{Submitted: 20, Succeeded: 20}); r.Jobs != want {
@@ -314,7 +314,7 @@ func TestCheckStartsNothing(t *testing.T) {
 	}
 }
 
-func TestWhoAdmitsIsExplained(t *testing.T) {
+func TestTheAdmitterIsExplained(t *testing.T) {
 	out, err := sandbox(t, "scenario", "run", "--help")
 	if err != nil || !strings.Contains(out, "none: all Jobs start at once, for a comparison with kube-scheduler alone") {
 		t.Errorf("error %v, told:\n%s", err, out)

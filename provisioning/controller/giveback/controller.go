@@ -75,6 +75,8 @@ type Controller struct {
 	Changed <-chan struct{}
 	Events  events.EventRecorder
 	Clock   clock.WithTicker
+	// DryRun has nothing tidied up: events and the log say what would be.
+	DryRun bool
 
 	// past is what the last look left to remember, evictions those that were tried,
 	// failed the groups that did not take machines back, doubted those whose doubt was told.
@@ -82,6 +84,10 @@ type Controller struct {
 	evictions map[types.UID]scaledown.Eviction
 	failed    map[string]failure
 	doubted   map[string]scaledown.Doubt
+	// noticed are the nodes whose interruption was told, with what they say of it.
+	noticed map[string]string
+	// observed are the machines and nodes that were told to go in a dry run.
+	observed map[string]bool
 }
 
 // failure is how long a group is left alone, and until when.
@@ -134,6 +140,10 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 		fleet := c.Model.Fleet(began)
 		fleet.Evictions, fleet.Past = c.evictions, c.past
 		u = scaledown.Plan(fleet)
+		if c.DryRun {
+			took = c.Clock.Since(began)
+			return
+		}
 		u.TakeBack, next = c.willing(u.TakeBack)
 		going = slices.Clone(u.Cordon)
 		for _, r := range u.TakeBack {
@@ -158,12 +168,18 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 		}
 	}
 	c.doubted = u.Doubts
+	c.notice(u.Noticed)
+	if c.DryRun {
+		c.observe(ctx, u)
+		return u.At, took
+	}
 	for _, h := range u.HeldUp {
 		c.tell(corev1.EventTypeWarning, h.Machine.Group, "GiveBackHeldUp", h.Message)
 	}
 	w := &work{}
 	w.SetLimit(parallel)
 	c.changeNodes(ctx, w, u)
+	c.deleteNodes(ctx, w, u.Delete)
 	c.evict(ctx, w, u.Evict)
 	c.takeBack(ctx, w, u.TakeBack)
 	_ = w.Wait() // errors are among those collected
@@ -172,6 +188,73 @@ func (c *Controller) look(ctx context.Context) (next time.Time, took time.Durati
 		next = when.Earliest(next, c.Clock.Now().Add(retry))
 	}
 	return when.Earliest(next, u.At), took
+}
+
+// notice tells, once, that nodes will be interrupted: their NodeGroup, the requests whose gangs
+// have booked them or run there, and their Workloads.
+func (c *Controller) notice(nodes []*state.Node) {
+	before := c.noticed
+	c.noticed = map[string]string{}
+	for _, n := range nodes {
+		c.noticed[n.Name] = n.Notice
+		if before[n.Name] == n.Notice {
+			continue
+		}
+		const reason = "InterruptionNotice"
+		message := fmt.Sprintf("The machine of node %s will be interrupted (%s). Nothing more is booked there", n.Name, n.Notice)
+		if n.Group != "" {
+			c.tell(corev1.EventTypeWarning, n.Group, reason, message)
+		}
+		for i := range n.Labelled {
+			e, ok := c.Model.Request(n.Labelled[i].UID)
+			if !ok {
+				continue
+			}
+			gang := text.Clip(message+"; the gang's pods on it end with it", text.NoteLimit)
+			c.Events.Eventf(e.Object, nil, corev1.EventTypeWarning, reason, "GiveBack", "%s", gang)
+			if owner := metav1.GetControllerOf(e.Object); owner != nil {
+				workload := &metav1.PartialObjectMetadata{
+					TypeMeta:   metav1.TypeMeta{APIVersion: owner.APIVersion, Kind: owner.Kind},
+					ObjectMeta: metav1.ObjectMeta{Namespace: e.Object.Namespace, Name: owner.Name, UID: owner.UID},
+				}
+				c.Events.Eventf(workload, nil, corev1.EventTypeWarning, reason, "GiveBack", "%s", gang)
+			}
+		}
+	}
+}
+
+// observe tells, once for each, what a dry run does not do.
+func (c *Controller) observe(ctx context.Context, u scaledown.Decision) {
+	snapshot := c.Model.Snapshot(c.Clock.Now())
+	before := c.observed
+	c.observed = map[string]bool{}
+	would := func(group, what, name string) {
+		key := what + " " + name
+		c.observed[key] = true
+		if before[key] {
+			return
+		}
+		price := "a price that is not known"
+		if g := snapshot.FindGroup(group); g != nil && !g.PriceUnknown {
+			price = text.USD(g.MicroUSDPerHour) + " USD per hour"
+		}
+		message := fmt.Sprintf("Dry run: nothing of this is done. %s %s, a machine for %s", what, name, price)
+		log.FromContext(ctx).Info("Dry run: nothing is tidied up", "group", group, "decision", what, "name", name, "price", price)
+		c.tell(corev1.EventTypeNormal, group, "WouldGiveBack", message)
+	}
+	for _, name := range u.Cordon {
+		if n := snapshot.Nodes.Find(name); n != nil && n.Machine != nil {
+			would(n.Machine.Group, "An idle machine is drained and given back: node", name)
+		}
+	}
+	for _, r := range u.TakeBack {
+		would(r.Group, "A machine that no request owns is terminated:", r.Name)
+	}
+	for _, name := range u.Delete {
+		if n := snapshot.Nodes.Find(name); n != nil {
+			would(n.Group, "The node of a machine that has ended is deleted:", name)
+		}
+	}
 }
 
 // willing are those of the machines whose group has not failed to take some back
@@ -218,6 +301,9 @@ func (c *Controller) changeNodes(ctx context.Context, w *work, u scaledown.Decis
 	for _, name := range u.Lift {
 		changes[name] = append(changes[name], request.LiftCordon)
 	}
+	for _, name := range u.Disown {
+		changes[name] = append(changes[name], request.DisownCordon)
+	}
 	for _, name := range u.Cordon {
 		changes[name] = append(changes[name], func(n *corev1.Node) error { return request.Cordon(n, v1alpha1.CordonGivingBack) })
 	}
@@ -234,6 +320,30 @@ func (c *Controller) changeNodes(ctx context.Context, w *work, u scaledown.Decis
 				}
 				return nil
 			})
+		})
+	}
+}
+
+// deleteNodes deletes the nodes as they are known: one that is heard of again stays.
+func (c *Controller) deleteNodes(ctx context.Context, w *work, names []string) {
+	for _, name := range names {
+		w.do(func() error {
+			n := c.Model.Node(name)
+			if n == nil {
+				return nil
+			}
+			err := c.Client.Delete(ctx, n, client.Preconditions{UID: &n.UID, ResourceVersion: &n.ResourceVersion})
+			switch {
+			case err == nil:
+				c.tell(corev1.EventTypeNormal, n.Labels[v1alpha1.NodeGroupLabel], "NodeDeleted",
+					fmt.Sprintf("Node %s was deleted: its machine has ended, and nothing else deleted it", name))
+			case apierrors.IsConflict(err):
+				return nil
+			case !apierrors.IsNotFound(err):
+				return fmt.Errorf("deleting node %s, whose machine has ended: %w", name, err)
+			}
+			c.Model.Gone(n)
+			return nil
 		})
 	}
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/controller/request"
 	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // world is an API server, a cloud and a model that knows of both at once. All that
@@ -103,7 +104,7 @@ func newWorld(t *testing.T, clk clock.WithTicker, objects []client.Object) *worl
 			return err
 		},
 	})
-	m := model.New(clk, model.KnownClasses)
+	m := model.New(clk, transaction.KnownClasses)
 	w.controller = &Controller{
 		Client: w.client, Providers: map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderKwok: w},
 		Model: m, Synced: func(context.Context) bool { return true }, Changed: m.Changed(), Events: w, Clock: clk,
@@ -269,7 +270,7 @@ func newGroup(name string) *v1alpha1.NodeGroup {
 	return g
 }
 
-// newNode is of the group, or of nobody.
+// newNode is of the group, or of none.
 func newNode(name string, g *v1alpha1.NodeGroup) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
 	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"),
@@ -305,7 +306,45 @@ func TestAnIdleMachineIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestAHumanWhoIsFasterIsNotOverruled(t *testing.T) {
+// TestAnInterruptionIsTold once, to the NodeGroup, to the gang's request and to its Workload.
+func TestAnInterruptionIsTold(t *testing.T) {
+	g := newGroup("gpu")
+	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "gang-uid"}}
+	r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kueue.x-k8s.io/v1beta2", Kind: "Workload", Name: "job-gang", Controller: new(true)}}
+	r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
+	n := newNode("a", g)
+	n.Annotations["booked.muster.dev/gang"] = `{"uid":"gang-uid","since":"2000-01-01T00:00:00Z","requests":{"nvidia.com/gpu":"8"}}`
+	n.Labels["booked.muster.dev/gang"] = "ns"
+	n.Spec.Taints = []corev1.Taint{{Key: "aws-node-termination-handler/spot-itn", Effect: corev1.TaintEffectNoSchedule}}
+	live(t, clock.RealClock{}, []client.Object{g, r, n}, func(w *world) {
+		w.machines("gpu", "a")
+		w.pass(time.Minute)
+		const told = "The machine of node a will be interrupted (taint aws-node-termination-handler/spot-itn). Nothing more is booked there"
+		w.tells(
+			"3s InterruptionNotice of *v1alpha1.NodeGroup gpu: "+told,
+			"3s InterruptionNotice of *v1.ProvisioningRequest gang: "+told+"; the gang's pods on it end with it",
+			"3s InterruptionNotice of *v1.PartialObjectMetadata job-gang: "+told+"; the gang's pods on it end with it",
+		)
+	})
+}
+
+// TestADryRunOnlyTells, once, what would be given back.
+func TestADryRunOnlyTells(t *testing.T) {
+	g := newGroup("gpu")
+	g.Spec.PricePerHour = resource.NewQuantity(12, resource.DecimalSI)
+	live(t, clock.RealClock{}, []client.Object{g, newNode("a", g)}, func(w *world) {
+		w.controller.DryRun = true
+		w.machines("gpu", "a", "orphan")
+		w.pass(time.Hour)
+		const would = "WouldGiveBack of *v1alpha1.NodeGroup gpu: Dry run: nothing of this is done. "
+		w.tells(
+			"10m0s "+would+"An idle machine is drained and given back: node a, a machine for 12.00 USD per hour",
+			"10m3s "+would+"A machine that no request owns is terminated: orphan, a machine for 12.00 USD per hour",
+		)
+	})
+}
+
+func TestAnEarlierHumanCordonIsKept(t *testing.T) {
 	g := newGroup("gpu")
 	n := newNode("a", g)
 	live(t, clock.RealClock{}, []client.Object{g, n}, func(w *world) {
@@ -398,7 +437,7 @@ func TestNothingIsJudgedByAYoungPicture(t *testing.T) {
 	})
 }
 
-func TestACloudThatFailsIsLeftAloneAndKeepsNobodyElse(t *testing.T) {
+func TestACloudThatFailsIsLeftAloneAndBlocksNoOther(t *testing.T) {
 	broken, g := newGroup("broken"), newGroup("gpu")
 	held := newNode("held", g)
 	held.Spec.Unschedulable = true
@@ -488,7 +527,16 @@ func TestManyMachinesThatSeemLostAreKept(t *testing.T) {
 				w.Fatal(err)
 			}
 			w.sync()
-		}, "2m0s " + told + "0 of 200 machines of the group have lost their node, and 200 have one that is not Ready"},
+		}, "2m0s " + told + "0 of 200 machines of the group have lost their node, 200 have one that is not Ready, and 0 are stopped"},
+		{"stopped for the night", true, func(w *world, n *corev1.Node) {
+			unready(n)
+			if err := w.client.Status().Update(t.Context(), n); err != nil {
+				w.Fatal(err)
+			}
+			w.controller.Model.SetMachine(cloudprovider.Machine{Name: n.Name, Group: "gpu", ProviderID: n.Spec.ProviderID, Launch: "gone-1",
+				State: cloudprovider.Terminated, Kept: true})
+			w.sync()
+		}, "1m0.2s " + told + "0 of 200 machines of the group have lost their node, 0 have one that is not Ready, and 200 are stopped"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			g := newGroup("gpu")
@@ -577,7 +625,7 @@ func TestAWaitingRequestGetsTheIdleMachine(t *testing.T) {
 			template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "template"}}
 			template.Template.Spec.Containers = []corev1.Container{{Resources: gpus}}
 			r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "gang"}}
-			r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+			r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 			r.Spec.PodSets = []provreq.PodSet{{Count: 1, PodTemplateRef: provreq.Reference{Name: "gang"}}}
 			g.Spec.MaxNodes = 1 // so that a request that comes early waits
 
@@ -634,7 +682,7 @@ func TestARequestIsDecidedFirst(t *testing.T) {
 		w.controller.Model.Snapshot(time.Now())
 		w.pass(10 * time.Minute)
 		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "gang", ResourceVersion: "1"}}
-		r.Spec.ProvisioningClassName = model.ClassCheckCapacity
+		r.Spec.ProvisioningClassName = transaction.ClassCheckCapacity
 		w.controller.Model.Set(r)
 		next, _ := w.controller.look(t.Context())
 		w.tells()

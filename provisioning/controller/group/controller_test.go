@@ -25,6 +25,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -63,7 +64,7 @@ func newWorld(t *testing.T) *world {
 
 // restart begins with a new model, which knows what the API server has.
 func (w *world) restart(c clock.WithTicker) {
-	m := model.New(c, model.KnownClasses)
+	m := model.New(c, transaction.KnownClasses)
 	w.controller = &Controller{Client: w.client, Model: m, Synced: func(context.Context) bool { return true }, Changed: m.Changed(), Clock: c}
 	m.Set(w.group())
 }
@@ -163,7 +164,7 @@ func TestMachinesAndNodesAreCounted(t *testing.T) {
 	w.node("elsewhere", func(n *corev1.Node) { n.Labels[v1alpha1.NodeGroupLabel] = "other" })
 	w.node("nowhere", func(n *corev1.Node) { delete(n.Labels, v1alpha1.NodeGroupLabel) })
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "uid", ResourceVersion: "1"}}
-	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 	w.controller.Model.Set(r)
 	w.node("booked", func(n *corev1.Node) {
 		n.Labels[state.BookingLabel("gang")] = "ns"
@@ -173,6 +174,20 @@ func TestMachinesAndNodesAreCounted(t *testing.T) {
 	w.controller.pass(t.Context())
 	if s := w.group().Status; s.Machines != 4 || s.ReadyNodes != 2 || s.BookedNodes != 1 {
 		t.Errorf("%d machines, %d nodes ready, %d booked; want 4, 2 and 1", s.Machines, s.ReadyNodes, s.BookedNodes)
+	}
+}
+
+// TestPricesAreReadable: a discovered price is stored as 6530m.
+func TestPricesAreReadable(t *testing.T) {
+	for price, want := range map[string]string{"6530m": "6.53", "98.32": "98.32", "0": "0.00", "": ""} {
+		g := &v1alpha1.NodeGroup{}
+		g.Status.USDPerHour = "7.00"
+		if price != "" {
+			g.Spec.PricePerHour = new(resource.MustParse(price))
+		}
+		if renew(g, nodeCount{}, noon); g.Status.USDPerHour != want {
+			t.Errorf("the price %q is told as %q, want %q", price, g.Status.USDPerHour, want)
+		}
 	}
 }
 
@@ -188,7 +203,7 @@ func TestHealth(t *testing.T) {
 
 	// What a person must mend comes first, and is told until it is mended.
 	w.learn(8, v1alpha1.Quota)
-	w.expect(obtainable, no, "Quota", "wait until 2026-01-01T12:05:30Z", "whoever owns the cloud account", "wait until 2026-01-01T12:01:30Z")
+	w.expect(obtainable, no, "Quota", "wait until 2026-01-01T12:05:30Z", "the owner of the cloud account", "wait until 2026-01-01T12:01:30Z")
 	w.clock.Step(time.Hour / 2)
 	w.expect(obtainable, no, "Quota", "The next launch tries again after the cloud's words")
 	w.learn(4, "")
@@ -213,7 +228,7 @@ func TestWhatIsCorrectedIsTriedAtOnce(t *testing.T) {
 	w.expect(obtainable, no, "Config", "an admin must correct the spec of the NodeGroup")
 	w.learn(8, v1alpha1.Auth)
 	w.edit(func(s *v1alpha1.NodeGroupSpec) { s.MaxNodes++ })
-	w.expect(obtainable, no, "Auth", "whoever owns the cloud account")
+	w.expect(obtainable, no, "Auth", "the owner of the cloud account")
 	if g := w.group(); len(g.Status.Backoffs) != 1 {
 		t.Errorf("backoffs %+v, want that of the credentials alone", g.Status.Backoffs)
 	}
@@ -248,14 +263,14 @@ func TestTemplateMatches(t *testing.T) {
 	w.controller.Model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
 	w.node("d", func(n *corev1.Node) { delete(n.Labels, "team") })
 	w.expect(matches, yes, "NodesMatch")
-	w.clock.Step(15 * time.Minute)
+	w.clock.Step(nodegroups.DefaultJoinTimeoutDevices)
 	w.expect(matches, no, "LabelsMissing", "node d lacks the label team=ml")
 	w.controller.Model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "c"}})
 	w.controller.Model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "d"}})
 	w.expect(matches, no, "LabelsMissing", "node d lacks the label team=ml")
 	w.node("e")
 	w.expect(matches, no, "LabelsMissing")
-	w.clock.Step(15 * time.Minute)
+	w.clock.Step(nodegroups.DefaultJoinTimeoutDevices)
 	w.expect(matches, yes, "NodesMatch")
 }
 
@@ -267,10 +282,10 @@ func TestAPassSaysWhenItsWorkChangesByItself(t *testing.T) {
 		want time.Duration
 	}{
 		{"nothing is pending", func() {}, 0},
-		{"a young node", func() { w.node("a") }, 15 * time.Minute},
+		{"a young node", func() { w.node("a") }, nodegroups.DefaultJoinTimeoutDevices},
 		{"a backoff", func() { w.learn(8, v1alpha1.Stockout) }, 30 * time.Second},
 		{"a shorter one", func() { w.learn(8, v1alpha1.Throttle) }, 5 * time.Second},
-		{"backoffs are over", func() { w.clock.Step(time.Minute) }, 15 * time.Minute},
+		{"backoffs are over", func() { w.clock.Step(time.Minute) }, nodegroups.DefaultJoinTimeoutDevices},
 		{"no node is left", func() { w.controller.Model.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}) }, time.Minute + 24*time.Hour},
 		{"the shape is forgotten", func() { w.clock.Step(24 * time.Hour) }, 0},
 	} {

@@ -239,7 +239,7 @@ func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
 	there := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 		Data: map[string]string{"left-by-a-crash": ""}}
 	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(there).Build()
-	m := model.New(clock.RealClock{}, model.KnownClasses)
+	m := model.New(clock.RealClock{}, transaction.KnownClasses)
 	c := &LaunchMarker{Client: kube, Live: kube, ConfigMap: key, Model: m, Clock: clock.RealClock{}}
 	for _, g := range []struct{ name, label string }{{"gpus-p5", "gpus"}, {"gpus-p4", "gpus"}, {"unlabelled", ""}} {
 		ng := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: g.name, Generation: 1}}
@@ -257,7 +257,7 @@ func TestGroupsWithALaunchInFlightAreToldToTheirBirthPolicy(t *testing.T) {
 		version++
 		r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid,
 			ResourceVersion: fmt.Sprint(version)}}
-		r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+		r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 		r.Status.ProvisioningClassDetails = map[string]provreq.Detail{transaction.AttemptDetail: provreq.Detail(a.Encode())}
 		m.Set(r)
 	}

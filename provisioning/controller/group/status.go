@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/scaledown"
+	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/provisioning/when"
 )
 
@@ -28,7 +29,7 @@ type nodeCount struct {
 // count counts the nodes of all groups in one walk.
 func count(f *scaledown.Fleet) map[string]nodeCount {
 	s, counts := f.Snapshot, map[string]nodeCount{}
-	for name, doubt := range scaledown.InDoubt(s, f.Missing) {
+	for name, doubt := range scaledown.InDoubt(f) {
 		counts[name] = nodeCount{doubt: doubt}
 	}
 	for n := range s.Nodes.All() {
@@ -57,12 +58,16 @@ func renew(g *v1alpha1.NodeGroup, nodes nodeCount, now time.Time) (again time.Ti
 		g.Status = nodegroups.Amended(g.Status)
 	}
 	g.Status.ReadyNodes, g.Status.BookedNodes = int32(len(nodes.ready)), nodes.booked
+	if g.Status.USDPerHour = ""; g.Spec.PricePerHour != nil {
+		g.Status.USDPerHour = text.USD(nodegroups.MicroUSD(g.Spec.PricePerHour))
+	}
 	g.Status.Shape = nodegroups.LearnShape(g.Status.Shape, g.Spec.Template, nodes.ready, now)
 	return when.Earliest(
 		setObtainable(g, now),
 		setTemplateMatches(g, nodes.ready, now),
 		setNodesPresent(g, nodes.doubt, now),
 		nodegroups.ForgottenAt(g.Status.Shape),
+		nodegroups.LearnsAt(g, nodes.ready, now),
 	)
 }
 

@@ -28,7 +28,7 @@ import (
 type Controller struct {
 	Informers cache.Informers
 	// Served are the requests that count.
-	Served model.Server
+	Served transaction.Server
 	Model  *model.Model
 	// Synced waits for the first full picture of the Model; false if the context
 	// ends first.

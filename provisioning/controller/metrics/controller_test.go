@@ -52,7 +52,7 @@ func live(t *testing.T, test func(*world)) {
 			t.Fatal(err)
 		}
 		informers := &informertest.FakeInformers{Scheme: scheme}
-		w := &world{T: t, model: model.New(clock.RealClock{}, model.KnownClasses), registry: prometheus.NewPedanticRegistry(),
+		w := &world{T: t, model: model.New(clock.RealClock{}, transaction.KnownClasses), registry: prometheus.NewPedanticRegistry(),
 			queued: map[string]Queued{}}
 		var err error
 		if w.informer, err = informers.FakeInformerFor(t.Context(), &provreq.ProvisioningRequest{}); err != nil {
@@ -63,7 +63,7 @@ func live(t *testing.T, test func(*world)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		c := &Controller{
-			Informers: informers, Served: model.KnownClasses, Model: w.model, Registry: w.registry, Clock: clock.RealClock{},
+			Informers: informers, Served: transaction.KnownClasses, Model: w.model, Registry: w.registry, Clock: clock.RealClock{},
 			Synced: func(context.Context) bool { return true },
 			Queued: func(_ context.Context, r *provreq.ProvisioningRequest) Queued { return w.queued[r.Name] },
 		}
@@ -102,7 +102,7 @@ func (w *world) request(name string, number int, phase transaction.AttemptPhase,
 	r := &provreq.ProvisioningRequest{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: w.version(), CreationTimestamp: metav1.NewTime(time.Now()),
 	}}
-	r.Spec.ProvisioningClassName = model.ClassAtomicScaleUp
+	r.Spec.ProvisioningClassName = transaction.ClassAtomicScaleUp
 	r.Status.Conditions = conditions
 	if number > 0 {
 		a := transaction.Attempt{Number: number, Phase: phase, Launches: []planner.GroupCount{{Group: "spot", Count: 1},
@@ -194,7 +194,7 @@ func TestRequestsAreTimedAndBookingsCounted(t *testing.T) {
 		consumed := is(provreq.BookingExpired, transaction.ReasonBookingConsumed)
 		expired := is(provreq.BookingExpired, transaction.ReasonReservationExpired)
 		first, second, old := w.request("first", 0, ""), w.request("second", 0, ""), w.request("old", 0, "", accepted, provisioned)
-		w.informer.Add(old) // it was counted by who had the lead before
+		w.informer.Add(old) // the previous leader has counted it
 		<-time.After(90 * time.Second)
 		w.becomes(first, w.request("first", 0, "", accepted), w.request("first", 0, "", accepted, provisioned),
 			w.request("first", 0, "", accepted, provisioned, consumed))
@@ -311,9 +311,9 @@ func TestSizesAreFew(t *testing.T) {
 	}
 }
 
-// TestWhoPays: machines of 36 USD an hour. One boots for a gang, one is booked by two
-// of others, one by a gang whose request is gone, one by nobody.
-func TestWhoPays(t *testing.T) {
+// TestSpendPerQueue: machines of 36 USD an hour. One boots for a gang, one is booked by two
+// of others, one by a gang whose request is gone, one is not booked.
+func TestSpendPerQueue(t *testing.T) {
 	live(t, func(w *world) {
 		machine := func(name, token string, bookings ...*provreq.ProvisioningRequest) *corev1.Node {
 			w.model.SetMachine(cloudprovider.Machine{Name: name, Group: "steady", ProviderID: name, Launch: token, State: cloudprovider.Running})
@@ -343,7 +343,7 @@ func TestWhoPays(t *testing.T) {
 		delete(w.queued, "left") // its Workload is deleted first
 		w.informer.Update(left, left)
 		<-time.After(100 * time.Second)
-		for range 2 { // the first look forgets nobody who still pays
+		for range 2 { // the first scrape drops no queue that still pays
 			w.shows("muster_spend_usd_per_hour",
 				"muster_spend_usd_per_hour{namespace=,queue=} 36",
 				"muster_spend_usd_per_hour{namespace=ns,queue=} 18",
@@ -421,7 +421,7 @@ func TestTheInstanceTypeIsWhatTheCloudCallsIt(t *testing.T) {
 }
 
 // TestAnUnusedBookingIsWaste: a machine of a cent a second is booked for 10 seconds
-// and nobody comes.
+// and no pod comes.
 func TestAnUnusedBookingIsWaste(t *testing.T) {
 	live(t, func(w *world) {
 		r := w.request("gang", 0, "", is(provreq.Provisioned, "CapacityIsFound"))
@@ -481,7 +481,7 @@ func TestSeriesStay(t *testing.T) {
 func BenchmarkScrape(b *testing.B) {
 	for _, nodes := range []int{1000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
-			m := model.New(clock.RealClock{}, model.KnownClasses)
+			m := model.New(clock.RealClock{}, transaction.KnownClasses)
 			for i := range 100 {
 				m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("group-%02d", i), ResourceVersion: "1"}})
 			}

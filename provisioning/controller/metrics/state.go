@@ -71,22 +71,22 @@ var (
 		[]string{"group"}, nil)
 	spend = prometheus.NewDesc("muster_spend_usd_per_hour",
 		"What the machines that exist cost in USD per hour, by the namespace and LocalQueue of the requests that have booked or launched "+
-			"them; both are empty for machines that nobody has, and the queue for requests that came from none. A machine that several have "+
+			"them; both are empty for machines without a booking, and the queue for requests that came from none. A machine that several have "+
 			"booked counts for each in equal parts.",
 		[]string{"namespace", "queue"}, nil)
 	spent = prometheus.NewDesc("muster_spend_usd_total",
-		"What machines have cost in USD, each second at the price that its group had, by those who paid for them then, as "+
+		"What machines have cost in USD, each second at the price that its group had, by the namespace and LocalQueue that paid at the time, as "+
 			"muster_spend_usd_per_hour has it.",
 		[]string{"namespace", "queue"}, nil)
 	doubted = prometheus.NewDesc("muster_group_machines_in_doubt",
-		"Machines that are not terminated though they have lost their node, or have one that is not Ready, because they are too many of the "+
-			"group: a person has to decide. 0 where there are few.",
+		"Machines that are not terminated though they have lost their node, have one that is not Ready, or are stopped, because they are too "+
+			"many of the group: a person has to decide. 0 where there are few.",
 		[]string{"group"}, nil)
 	budgetLimit = prometheus.NewDesc("muster_budget_limit_usd",
 		"What may be spent of a budget in its period in USD, by CapacityPolicy and by the name of the budget in it.",
 		[]string{"policy", "budget"}, nil)
 	budgetSpent = prometheus.NewDesc("muster_budget_spent_usd",
-		"What was spent of a budget in its period so far in USD: it begins anew at 0 with each period.",
+		"What was spent of a budget in its period so far in USD: it restarts at 0 with each period.",
 		[]string{"policy", "budget"}, nil)
 	budgetCommitted = prometheus.NewDesc("muster_budget_committed_usd",
 		"What is set aside of a budget in USD for machines that are in use or asked for, beside what was spent. A gang begins if its own "+
@@ -118,7 +118,7 @@ func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fleet := s.model.Fleet(now)
-	doubts := scaledown.InDoubt(fleet.Snapshot, fleet.Missing)
+	doubts := scaledown.InDoubt(&fleet)
 	for i := range fleet.Groups {
 		g := &fleet.Groups[i]
 		if ng := s.model.Group(g.Name); ng != nil {
@@ -129,7 +129,7 @@ func (s *snapshot) Collect(to chan<- prometheus.Metric) {
 		collectEvidence(to, g.Name, g.Ledger)
 		inDoubt := 0
 		if d := doubts[g.Name]; d.Braked() {
-			inDoubt = d.Missing + d.Unready
+			inDoubt = d.Machines()
 		}
 		gauge(to, doubted, float64(inDoubt), g.Name)
 		for _, p := range cost.Purposes { // a series that comes and goes is hard to read

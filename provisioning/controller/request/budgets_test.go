@@ -13,7 +13,7 @@ import (
 	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // budget lets all namespaces spend so many USD a day; gangs count for an hour ahead.
@@ -62,7 +62,7 @@ func TestABudgetIsKeptAndToldOf(t *testing.T) {
 		if got := s.status(); got.Spent != "0.00" || got.PeriodEnd.Sub(got.PeriodStart.Time) != 24*time.Hour {
 			t.Errorf("at first the status is %+v", got)
 		}
-		s.request(model.ClassAtomicScaleUp, nil)
+		s.request(transaction.ClassAtomicScaleUp, nil)
 		s.pass(time.Second)
 		s.node("uid-1-0", "uid-1")
 		s.node("uid-1-1", "uid-1")
@@ -101,8 +101,8 @@ func TestABudgetIsKeptAndToldOf(t *testing.T) {
 	})
 }
 
-// TestABudgetThatNobodySpendsIsLeftAlone: it is written once a day.
-func TestABudgetThatNobodySpendsIsLeftAlone(t *testing.T) {
+// TestABudgetWithoutSpendIsLeftAlone: it is written once a day.
+func TestABudgetWithoutSpendIsLeftAlone(t *testing.T) {
 	play(t, func(s *site) {
 		s.budget("20")
 		s.pricedGroup("6")

@@ -49,6 +49,8 @@ type Controller struct {
 	Changed <-chan struct{}
 	Events  events.EventRecorder
 	Clock   clock.WithTicker
+	// DryRun has nothing done for requests: their statuses say what would be.
+	DryRun bool
 
 	mu sync.Mutex
 	// busy requests have a step under way.
@@ -125,6 +127,9 @@ func (c *Controller) pass(ctx context.Context) (next time.Time) {
 			snapshot.Memo = memo
 			view := c.Model.View(snapshot, e.Request)
 			step := transaction.Next(e.Request, view)
+			if c.DryRun {
+				step = transaction.Observed(e.Request, step)
+			}
 			c.wakeAt(e.UID, step.At)
 			if step.Do == transaction.Rest {
 				continue

@@ -32,10 +32,11 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // site is a controller at work on an API server and a cloud that are both in memory.
-// Nobody else watches the API server: the test tells the model what others do.
+// There are no watches of the API server: the test tells the model what others do.
 type site struct {
 	*testing.T
 	client.Client
@@ -87,7 +88,7 @@ func play(t *testing.T, story func(*site)) {
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},
 		}).Build()
-		s.model = model.New(clock.RealClock{}, model.KnownClasses)
+		s.model = model.New(clock.RealClock{}, transaction.KnownClasses)
 		c := &Controller{
 			Client: s.Client, Live: s.Client, Providers: map[v1alpha1.Provider]cloudprovider.Provider{"kwok": s},
 			Model: s.model, Synced: func(context.Context) bool { return true }, Changed: s.model.Changed(), Events: s.events,
@@ -239,7 +240,7 @@ func (s *site) wantWrites(want map[string]int) {
 func TestWritesOfALaunch(t *testing.T) {
 	play(t, func(s *site) {
 		s.group()
-		s.request(model.ClassAtomicScaleUp, nil)
+		s.request(transaction.ClassAtomicScaleUp, nil)
 		s.pass(time.Second)
 		s.node("uid-1-0", "uid-1")
 		s.node("uid-1-1", "uid-1")
@@ -259,7 +260,7 @@ func TestWritesOfALaunch(t *testing.T) {
 	})
 }
 
-// Nodes that anybody may use are closed first, and opened once the request is
+// Nodes that are open to all pods are closed first, and opened once the request is
 // Provisioned; where a queue holds the pods back, that is one.
 func TestWritesOfABookingOfOpenNodes(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -276,7 +277,7 @@ func TestWritesOfABookingOfOpenNodes(t *testing.T) {
 				s.group()
 				s.node("a", "")
 				s.node("b", "")
-				s.request(model.ClassCheckCapacity, tc.change)
+				s.request(transaction.ClassCheckCapacity, tc.change)
 				s.pass(time.Minute)
 				s.bind("a", "b")
 				s.pass(time.Second)
@@ -293,7 +294,7 @@ func TestWritesOfABookingOfOpenNodes(t *testing.T) {
 func TestAStatusIsWrittenWhenItChanges(t *testing.T) {
 	play(t, func(s *site) {
 		s.group()
-		s.request(model.ClassCheckCapacity, nil)
+		s.request(transaction.ClassCheckCapacity, nil)
 		for i := range 20 {
 			s.pass(30 * time.Second)
 			// The pod first: the node is never seen to be free.
@@ -308,12 +309,12 @@ func TestAStatusIsWrittenWhenItChanges(t *testing.T) {
 	})
 }
 
-// A gang that has waited, got hold of nodes, and lost one of them to somebody else
-// waits again: in the same words, but without the nodes.
+// A gang that has waited, booked nodes, and lost one of them to another pod waits again,
+// with the same message but without the nodes.
 func TestWhatWaitsAgainHoldsNothing(t *testing.T) {
 	play(t, func(s *site) {
 		s.group()
-		s.request(model.ClassCheckCapacity, nil)
+		s.request(transaction.ClassCheckCapacity, nil)
 		s.pass(time.Second)
 		s.node("a", "")
 		s.node("b", "")
@@ -341,7 +342,7 @@ const settling = 500 * time.Millisecond
 func TestALostMachineIsLaunchedAgainUnderItsOwnToken(t *testing.T) {
 	play(t, func(s *site) {
 		s.group()
-		s.request(model.ClassAtomicScaleUp, nil)
+		s.request(transaction.ClassAtomicScaleUp, nil)
 		s.pass(time.Second)
 		s.node("uid-1-0", "uid-1")
 		s.model.SetMachine(cloudprovider.Machine{Name: "uid-1-1", Group: "gpu", Launch: "uid-1", ProviderID: "kwok://gpu/uid-1-1",
@@ -366,7 +367,7 @@ func TestALostMachineIsLaunchedAgainUnderItsOwnToken(t *testing.T) {
 func TestMachinesAreTakenBackWithoutTheirGroup(t *testing.T) {
 	play(t, func(s *site) {
 		s.group()
-		s.request(model.ClassAtomicScaleUp, nil)
+		s.request(transaction.ClassAtomicScaleUp, nil)
 		s.pass(time.Second)
 		s.model.Delete(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 		s.pass(time.Second)
@@ -374,13 +375,13 @@ func TestMachinesAreTakenBackWithoutTheirGroup(t *testing.T) {
 			t.Errorf("taken back: %v", s.taken)
 		}
 	})
-	err := TakeBack(t.Context(), model.New(clock.RealClock{}, model.KnownClasses), nil,
+	err := TakeBack(t.Context(), model.New(clock.RealClock{}, transaction.KnownClasses), nil,
 		[]cloudprovider.Machine{{Name: "a", Group: "gone", ProviderID: "moon://a"}})
 	if err == nil || !strings.Contains(err.Error(), `provider "moon" is not available`) {
 		t.Errorf("a machine of an unknown cloud: %v", err)
 	}
 	google := &site{}
-	err = TakeBack(t.Context(), model.New(clock.RealClock{}, model.KnownClasses),
+	err = TakeBack(t.Context(), model.New(clock.RealClock{}, transaction.KnownClasses),
 		map[v1alpha1.Provider]cloudprovider.Provider{v1alpha1.ProviderGCP: google},
 		[]cloudprovider.Machine{{Name: "a", Group: "gone", ProviderID: "gce://project/zone/a"}})
 	if err != nil || len(google.taken) != 1 {
@@ -395,7 +396,7 @@ func TestNodesThatMayNotBeWritten(t *testing.T) {
 		s.group()
 		s.node("a", "")
 		s.node("b", "")
-		s.request(model.ClassCheckCapacity, nil)
+		s.request(transaction.ClassCheckCapacity, nil)
 		s.pass(time.Minute)
 		c := meta.FindStatusCondition(s.conditions(), provreq.Provisioned)
 		if c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "forbidden") {
@@ -416,7 +417,7 @@ func TestALostNodeIsToldOfInAnEvent(t *testing.T) {
 		s.group()
 		s.node("a", "")
 		s.node("b", "")
-		s.request(model.ClassCheckCapacity, func(r *provreq.ProvisioningRequest) {
+		s.request(transaction.ClassCheckCapacity, func(r *provreq.ProvisioningRequest) {
 			r.Spec.Parameters = map[string]provreq.Parameter{v1alpha1.ParamOnMachineLoss: "Revoke"}
 		})
 		s.pass(time.Minute)
@@ -478,7 +479,7 @@ func TestLossesOfAGroupAreShownBeforeTheFirst(t *testing.T) {
 	play(t, func(s *site) {
 		s.pass(time.Second)
 		s.group()
-		s.request(model.ClassAtomicScaleUp, nil)
+		s.request(transaction.ClassAtomicScaleUp, nil)
 		s.pass(time.Second)
 		if diff := cmp.Diff(map[string]float64{"booked": 0, "launching": 0, "used": 0}, lossesOf(t, "gpu")); diff != "" {
 			t.Errorf("at first (-want +got)\n%s", diff)

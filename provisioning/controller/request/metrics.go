@@ -11,9 +11,13 @@ var (
 		Help: "Machines that ended by themselves, by group and by whether their gang was launching, had booked them or used them; the group " +
 			"is empty for nodes of none.",
 	}, []string{"group", "stage"})
+	observed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "muster_dry_run_decisions_total",
+		Help: "Decisions for requests that a muster with --dry-run has told and not carried out, by what it would have done.",
+	}, []string{"decision"})
 	repaired = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "muster_bookings_repaired_total",
-		Help: "Bookings of Provisioned requests that were short of room and were booked anew.",
+		Help: "Bookings of Provisioned requests that were short of room and were booked again.",
 	})
 )
 
@@ -35,4 +39,4 @@ func showLosses(group string) {
 }
 
 // Collectors are all that the controller shows.
-func Collectors() []prometheus.Collector { return []prometheus.Collector{lost, repaired} }
+func Collectors() []prometheus.Collector { return []prometheus.Collector{lost, observed, repaired} }

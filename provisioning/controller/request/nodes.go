@@ -136,8 +136,15 @@ func uncordon(n *corev1.Node) error {
 // LiftCordon lifts a cordon that bears Muster's mark, and lets a cluster-autoscaler
 // have the node again unless its owner does not want that.
 func LiftCordon(n *corev1.Node) error {
-	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; ours {
+	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; ours && n.Annotations[v1alpha1.RebootAnnotation] == "" {
 		n.Spec.Unschedulable = false
+	}
+	return DisownCordon(n)
+}
+
+// DisownCordon takes Muster's marks off a node. A cordon stays, and is that of others from then on.
+func DisownCordon(n *corev1.Node) error {
+	if _, ours := n.Annotations[v1alpha1.CordonedAnnotation]; ours {
 		delete(n.Annotations, v1alpha1.CordonedAnnotation)
 		delete(n.Labels, v1alpha1.HeldLabel)
 	}

@@ -112,7 +112,7 @@ func TestAClaimIsOpenedByALabel(t *testing.T) {
 	}
 }
 
-// A booking tells who pays also when its request is gone.
+// A booking names its tenant also when its request is gone.
 func TestABookingNamesItsTenant(t *testing.T) {
 	n := &corev1.Node{}
 	e := entry("uid")

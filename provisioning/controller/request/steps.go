@@ -9,8 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
@@ -66,6 +68,9 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.reported[e.UID] = c.Clock.Now()
+		if step.Condition.Type == transaction.DryRun {
+			c.observed(ctx, e, step.Condition)
+		}
 	case transaction.Begin:
 		for _, l := range step.Attempt.Launches {
 			showLosses(l.Group)
@@ -103,6 +108,13 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 		c.event(e, corev1.EventTypeWarning, step.Condition.Reason, message)
 	}
 	return nil
+}
+
+// observed tells of what would be done for a request.
+func (c *Controller) observed(ctx context.Context, e *model.Entry, would metav1.Condition) {
+	log.FromContext(ctx).Info("Dry run: nothing is done for a request", "request", e.String(), "decision", would.Reason, "message", would.Message)
+	observed.WithLabelValues(would.Reason).Inc()
+	c.event(e, corev1.EventTypeNormal, would.Reason, would.Message)
 }
 
 // lookUp reads the PodTemplates that the model misses from the API server

@@ -11,14 +11,14 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // Unserved tells the authors of requests that Muster leaves alone that it does,
 // in an Event: another provisioner may serve them, so their status is not ours.
 type Unserved struct {
 	Informers cache.Informers
-	Served    model.Instance
+	Served    transaction.Instance
 	Events    events.EventRecorder
 }
 
@@ -41,8 +41,8 @@ func (u *Unserved) Start(ctx context.Context) error {
 }
 
 func (u *Unserved) why(r *provreq.ProvisioningRequest) string {
-	if instance := string(r.Spec.Parameters[model.ParamProcessor]); instance != "" && instance != u.Served.Name {
-		return fmt.Sprintf("This request is for the processor instance %q (parameter %s)", instance, model.ParamProcessor)
+	if instance := string(r.Spec.Parameters[transaction.ParamProcessor]); instance != "" && instance != u.Served.Name {
+		return fmt.Sprintf("This request is for the processor instance %q (parameter %s)", instance, transaction.ParamProcessor)
 	}
 	return fmt.Sprintf("Muster does not serve the class %s; it serves %s. Unless another provisioner serves it, nothing will come: create "+
 		"the request with one of these",

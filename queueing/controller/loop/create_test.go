@@ -23,9 +23,9 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// TestARequestThatTheServerRefusesHarmsNobodyElse: its workload lets go of its
-// quota and says what the server said, and the other one has its turn.
-func TestARequestThatTheServerRefusesHarmsNobodyElse(t *testing.T) {
+// TestARequestThatTheServerRefusesBlocksNoOtherWorkload: its Workload releases its quota
+// and repeats the server's error, and the other one is admitted.
+func TestARequestThatTheServerRefusesBlocksNoOtherWorkload(t *testing.T) {
 	w := newWorld(t, func(c client.WithWatch) client.WithWatch {
 		return interceptor.NewClient(c, interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {

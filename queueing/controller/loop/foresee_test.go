@@ -64,7 +64,7 @@ func (w *world) end(name string) {
 	w.inform()
 }
 
-// hourly runs for an hour, as everybody is told.
+// hourly runs for an hour, which is its maximum execution time.
 func hourly(name string) *kueue.Workload {
 	w := workloadOf(name, "1")
 	w.Spec.MaximumExecutionTimeSeconds = new(int32(3600))
@@ -213,8 +213,8 @@ func TestForecastsCostLittle(t *testing.T) {
 	})
 }
 
-// TestWhoStartsDuringAForecast has been promised nothing.
-func TestWhoStartsDuringAForecast(t *testing.T) {
+// TestAStartDuringAForecast: the Workload gets no estimate, so none is followed.
+func TestAStartDuringAForecast(t *testing.T) {
 	w := newWorld(t, nil, append(queueOf("1"), hourly("a"), hourly("b"), hourly("c"))...)
 	var slow writes.Done
 	w.loop.beside = func(make func() writes.Done) { slow = make() }
@@ -232,9 +232,9 @@ func TestWhoStartsDuringAForecast(t *testing.T) {
 	}
 }
 
-// TestWhoWillNotStartIsForgotten: what was told to those that are deleted or
-// deactivated can come true no more.
-func TestWhoWillNotStartIsForgotten(t *testing.T) {
+// TestEstimatesOfRemovedWorkloadsAreDropped: the estimate of a Workload that is deleted or
+// deactivated can no longer come true.
+func TestEstimatesOfRemovedWorkloadsAreDropped(t *testing.T) {
 	w := newWorld(t, nil, append(queueOf("1"), hourly("a"), hourly("b"), hourly("c"), hourly("d"))...)
 	w.run(2 * time.Minute)
 	if got := w.loop.forecast.account.Followed(); got != 3 {

@@ -53,6 +53,8 @@ type Config struct {
 	Recorder events.EventRecorder
 	// Alone: no provisioner of Muster's runs in the cluster.
 	Alone bool
+	// Stepping is called to run each step, so that one that never ends is noticed; nil runs it alone.
+	Stepping func(step func())
 }
 
 // firstRetry and lastRetry bound the pause after a write that failed. What is about to go by
@@ -86,6 +88,8 @@ type Loop struct {
 	beside func(func() writes.Done)
 	// rest lets the time pass for which a forecast rests.
 	rest func(time.Duration)
+	// stepping runs a step.
+	stepping func(func())
 
 	state *queueing.State
 	inbox *inbox
@@ -126,6 +130,10 @@ func New(c client.Client, live client.Reader, config Config) *Loop {
 		report:     newReporter(),
 		leaving:    map[types.UID]*leaver{},
 		metrics:    config.Metrics,
+		stepping:   config.Stepping,
+	}
+	if l.stepping == nil {
+		l.stepping = func(step func()) { step() }
 	}
 	l.writer.Recorder = config.Recorder
 	l.writer.Now = func() time.Time { return l.now() }
@@ -173,7 +181,8 @@ func (l *Loop) Run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		began := l.now()
-		next := l.step(began)
+		var next time.Time
+		l.stepping(func() { next = l.step(began) })
 		took := l.now().Sub(began)
 		if !wait(ctx, timer, min(max(idleShare*took, shortestRest), longestRest)) {
 			return

@@ -34,7 +34,7 @@ func (m *Metrics) newForecasts() forecasts {
 		start: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "muster_forecast_start_timestamp_seconds",
 			Help: "Expected time at which half or all of the Workloads that wait in a ClusterQueue have started, " +
-				"in seconds since 1970; infinite if not within 7 days.",
+				"in seconds since 1970; infinite if not within 7 days or unknown.",
 		}, []string{"cluster_queue", "workloads"}),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "muster_forecast_duration_seconds",

@@ -30,6 +30,7 @@ var owned = []string{
 	kueue.WorkloadDeactivationTarget,
 	kueue.WorkloadFinished,
 	kueue.WorkloadPodsReady,
+	kueue.WorkloadWaitingForReplacementPods,
 	workload.ConditionAdopted,
 }
 

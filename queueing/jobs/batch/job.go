@@ -32,6 +32,9 @@ func (Kind) GroupVersionKind() schema.GroupVersionKind {
 	return batchv1.SchemeGroupVersion.WithKind("Job")
 }
 
+// StartPolicy implements jobs.Kind.
+func (Kind) StartPolicy() string { return "muster-jobs-start" }
+
 // managedLabels are added to the template by the Job controller.
 var managedLabels = []string{"controller-uid", batchv1.ControllerUidLabel}
 
@@ -45,7 +48,7 @@ func (Kind) PodSets(o client.Object) ([]kueue.PodSet, []string) {
 	}
 	least, why := minCount(job)
 	return []kueue.PodSet{{Name: kueue.DefaultPodSetName, Count: asked(job), MinCount: least, Template: template}},
-		[]string{why, equalCompletions(job)}
+		append(jobs.ManagedByOther("spec.managedBy", ptr.Deref(job.Spec.ManagedBy, ""), batchv1.JobControllerName), why, equalCompletions(job))
 }
 
 // IsSuspended implements jobs.Kind.
@@ -56,6 +59,9 @@ func (Kind) IsSuspended(o client.Object) bool {
 // Suspend implements jobs.Kind.
 func (Kind) Suspend(o client.Object) { o.(*batchv1.Job).Spec.Suspend = new(true) }
 
+// Resume implements jobs.Kind.
+func (Kind) Resume(o client.Object) { o.(*batchv1.Job).Spec.Suspend = new(false) }
+
 // IsStopped implements jobs.Kind.
 func (Kind) IsStopped(o client.Object) bool {
 	job := o.(*batchv1.Job)
@@ -63,11 +69,11 @@ func (Kind) IsStopped(o client.Object) bool {
 }
 
 // PodLabels implements jobs.Kind.
-func (Kind) PodLabels(o client.Object) client.MatchingLabels {
-	return client.MatchingLabels{batchv1.ControllerUidLabel: string(o.GetUID())}
+func (Kind) PodLabels(o client.Object) []client.MatchingLabels {
+	return []client.MatchingLabels{{batchv1.ControllerUidLabel: string(o.GetUID())}}
 }
 
-// IsReady implements jobs.Kind. Pods that have succeeded, counted by the Job controller or
+// IsReady implements jobs.Tracker. Pods that have succeeded, counted by the Job controller or
 // not yet, are not missing.
 func (Kind) IsReady(o client.Object, granted []int32) bool {
 	job := o.(*batchv1.Job)

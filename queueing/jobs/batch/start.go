@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	batchv1 "k8s.io/api/batch/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -81,8 +80,7 @@ func restoreFrom(job *batchv1.Job, podSets []kueue.PodSet) bool {
 	}
 	have, was := &job.Spec.Template.Spec, &podSets[0].Template.Spec
 	fewer := podSets[0].MinCount != nil && ptr.Deref(job.Spec.Parallelism, 1) < podSets[0].Count
-	if !fewer && equality.Semantic.DeepEqual(have.NodeSelector, was.NodeSelector) &&
-		equality.Semantic.DeepEqual(have.Tolerations, was.Tolerations) {
+	if !fewer && !jobs.Differs(&job.Spec.Template, &podSets[0].Template) {
 		return false
 	}
 	have.NodeSelector, have.Tolerations = was.NodeSelector, was.Tolerations

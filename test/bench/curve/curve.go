@@ -117,7 +117,7 @@ func (cs Curves) Table(out io.Writer) {
 		}
 		fmt.Fprintf(w, "%.2f\t\n", c.Exponent())
 	}
-	_ = w.Flush() // there is nobody left to tell
+	_ = w.Flush() // an error could not be reported either
 }
 
 func label(size float64) string {

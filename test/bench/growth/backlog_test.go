@@ -170,8 +170,8 @@ func (b *backlog) cycle() bool {
 	return len(verdicts) > 0
 }
 
-// refuse has quota come back that goes to the same Workload again, so that all who
-// may have it are judged in vain.
+// refuse has quota come back that goes to the same Workload again, so that every Workload
+// that could use it is considered in vain.
 func (b *backlog) refuse() {
 	again := *b.running[0]
 	again.ResourceVersion = b.version()
@@ -215,7 +215,7 @@ func (b *backlog) advise() {
 	b.state.SetCapacity(b.picture())
 }
 
-// seek has all who wait for machines judged again, in vain.
+// seek has all Workloads that wait for machines considered again, in vain.
 func (b *backlog) seek() {
 	b.advise()
 	b.cycle()

@@ -17,12 +17,13 @@ import (
 	"github.com/muster-dev/muster/provisioning/model"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 const (
 	seed = 1
 	gpu  = corev1.ResourceName("nvidia.com/gpu")
-	// groups of the fleet; mayGrow is more machines of each than anybody asks for.
+	// groups of the fleet; mayGrow is more machines of each than any gang requests.
 	groups  = 200
 	mayGrow = 100_000
 )
@@ -50,7 +51,7 @@ type fleet struct {
 // newFleet is a fleet whose groups may grow to so many machines each.
 func newFleet(nodes int, alike alike, most int32) *fleet {
 	f := &fleet{
-		model:  model.New(testingclock.NewFakePassiveClock(noon), model.Instance{Classes: model.KnownClasses}),
+		model:  model.New(testingclock.NewFakePassiveClock(noon), transaction.Instance{Classes: transaction.KnownClasses}),
 		random: rand.New(rand.NewPCG(seed, seed)), nodes: nodes,
 	}
 	for i := range groups {

@@ -22,10 +22,10 @@ var sizes = []int{1000, 10_000, 100_000, 1_000_000}
 //
 //	go test ./test/bench/growth -run none -bench 'Growth/.*/.*=100?0?000$'
 //
-// Of a cycle, refuse is one in which quota came back and all who may have it are
-// judged in vain; admit is the two in which a Workload ends, another has its place and
-// one more comes; change is one of a Workload that comes and waits; rebuild is one
-// after a flavor has changed, of which all is worked out again.
+// Of the cycles, refuse is one in which quota came back and every Workload that could use
+// it is considered in vain. admit is the two in which a Workload finishes, another takes
+// its quota and one more is created. change is one in which a Workload is created and
+// waits. rebuild is one after a flavor has changed, which discards all that is cached.
 func BenchmarkGrowth(b *testing.B) {
 	var measured curve.Curves
 	for _, queues := range []int{1, 30, 1000} {

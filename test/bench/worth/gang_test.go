@@ -27,9 +27,9 @@ const (
 	arrival = time.Minute
 	// largest gangs have so many machines, 512 GPUs.
 	largest = 64
-	// patience is how long pieces of a gang are kept without another one coming: what
-	// cluster-autoscaler leaves a node that nobody uses. Else two gangs with half of
-	// their machines would wait for each other for ever.
+	// patience is how long pieces of a gang are kept without another one coming: as long as
+	// cluster-autoscaler keeps an unused node. Otherwise two gangs with half of their
+	// machines would wait for each other for ever.
 	patience = 10 * time.Minute
 	// retry is the pause after a launch that failed where nothing is known of it.
 	retry = time.Minute

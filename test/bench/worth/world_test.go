@@ -37,7 +37,7 @@ const (
 	// other one.
 	fallback
 	// ledger: before each plan all is forgotten that attempts have taught, chances and
-	// backoffs. Since a backoff is what has the next plan take another offering, nobody
+	// backoffs. A backoff is what makes the next plan take another offering, so no gang
 	// falls back either.
 	ledger
 	// sharing: each gang knows what its own attempts have taught, and nothing of those
@@ -153,7 +153,7 @@ func (w *world) decide() {
 	}
 }
 
-// wakeAll has all who wait decided again: something came free.
+// wakeAll has all waiting gangs decided again: something came free.
 func (w *world) wakeAll() {
 	for _, g := range w.gangs {
 		g.due = true
@@ -263,7 +263,7 @@ func (w *world) end(name string) {
 }
 
 // change puts a changed node in the place of the one of that name. One that has come
-// free is given back after a while, unless somebody has it by then.
+// free is given back after a while, unless it is booked again by then.
 func (w *world) change(name string, f func(*state.Node)) {
 	n := *w.nodes.Find(name)
 	n.Bookings = slices.Clone(n.Bookings)

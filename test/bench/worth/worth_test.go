@@ -38,8 +38,8 @@ const (
 // medians, with the least and the most of the ten, and how each day stands to the same
 // day of Muster as it is. Time is virtual, so the figures are the same on every machine.
 // Seen, as the median of the days and their range: without fallback gangs wait 1.8 times
-// as long [1.4–2.4], and 0.82 as much is paid [0.59–1.01], since nobody takes what is
-// dearer; without the ledger they wait 25 times as long [11–57], the day lasts 2.8 times
+// as long [1.4–2.4], and 0.82 as much is paid [0.59–1.01], since no gang takes a more
+// expensive offering; without the ledger they wait 25 times as long [11–57], the day lasts 2.8 times
 // as long [1.9–4.0], and 42 times as many launches are refused [21–163]; where each gang
 // learns for itself, 2.3 times as many are [1.7–4.1]; without atomicity 1.13 times as
 // much machine-time is wasted [0.88–1.24], and with the 60 gangs of the test 1.09 times
@@ -87,7 +87,7 @@ func table(out io.Writer, days map[without][]result) {
 		}
 		fmt.Fprintln(w)
 	}
-	_ = w.Flush() // there is nobody left to tell
+	_ = w.Flush() // an error could not be reported either
 }
 
 func figures(days []result, m measure) (out []float64) {

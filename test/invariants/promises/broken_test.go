@@ -385,7 +385,7 @@ func TestDoublePromisesAreSeen(t *testing.T) {
 			c.provision(old)
 			c.bind(consuming(newPod("old", 4), "a"), n)
 			c.remove(old)
-			c.pass(3 * time.Second) // whoever books knows of the pod by now
+			c.pass(3 * time.Second) // Muster knows of the pod by now
 			again := newRequest("a", 1)
 			again.UID = "uid-of-a-again"
 			condition(&again.Status.Conditions, provreq.Provisioned, metav1.ConditionFalse, "CapacityIsNotFound", "Not yet")

@@ -68,7 +68,7 @@ type Checker struct {
 	config Config
 
 	now, swept time.Time
-	// resumed is when bounds begin anew, see StandStill.
+	// resumed is when bounds restart, see StandStill.
 	resumed  time.Time
 	revision uint64
 	gaps     map[Kind][]span
@@ -199,8 +199,8 @@ func (c *Checker) Gap(k Kind, from, to uint64) {
 	c.doubt(0)
 }
 
-// StandStill tells that nobody can be expected to act before that time, because
-// the API server or Muster is down: all bounds begin anew then, but see PutOff.
+// StandStill says that no controller can be expected to act before that time, because
+// the API server or Muster is down. All bounds restart then, but see PutOff.
 func (c *Checker) StandStill(until time.Time) {
 	if until.After(c.resumed) {
 		c.resumed = until
@@ -242,13 +242,13 @@ func (c *Checker) sweep() {
 
 // overdue says that what began then is past its bound.
 func (c *Checker) overdue(since time.Time, bound time.Duration) bool {
-	return c.overdueAnew(since, c.resumed, bound)
+	return c.overdueSince(since, c.resumed, bound)
 }
 
-// overdueAnew is overdue where anew is when the bound began anew, if later.
-func (c *Checker) overdueAnew(since, anew time.Time, bound time.Duration) bool {
+// overdueSince is overdue for a bound that restarted at resumed, if that is later.
+func (c *Checker) overdueSince(since, resumed time.Time, bound time.Duration) bool {
 	most := since.Add(bound + c.config.PutOff)
-	return c.now.After(later(since, anew).Add(bound)) || c.config.PutOff > 0 && c.now.After(most)
+	return c.now.After(later(since, resumed).Add(bound)) || c.config.PutOff > 0 && c.now.After(most)
 }
 
 func (c *Checker) judged(check Check) { c.stats.Judged[check]++ }

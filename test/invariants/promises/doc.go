@@ -16,11 +16,11 @@
 // while, in which nothing cast doubt on the order.
 //
 // What no watch can tell, and what the Checker makes of it:
-//   - who made a change. A Machine that vanishes without having been Terminated
-//     counts as taken back by Muster; a test that plays the cloud sets its
+//   - the author of a change. A Machine that vanishes without having been Terminated
+//     counts as deleted by Muster. A test that plays the cloud sets its
 //     status.phase to Terminated first, or scripts a fault of the pool.
 //   - what a writer had seen. Two writes to different objects cannot be one, so
 //     what happened less than Config.Race before a write is not held against it.
 //   - when something happened. Times are those of observation.
-//   - whether Muster ran. Whoever stops it says so with StandStill.
+//   - whether Muster ran. A test that stops it calls StandStill.
 package promises

@@ -10,14 +10,14 @@ import (
 )
 
 // judgeBooking: a booking fits beside all that is promised on the node and all
-// that runs there (P3). Pods that were bound a moment before may not have been
-// known to whoever booked; the request must have seen them before it becomes
-// Provisioned, where the same is asked again. Until then the booking is a claim, and
-// those of other gangs that come at the same moment are not held against it.
+// that runs there (P3). Pods that were bound a moment before may not have been known
+// when the booking was written. They must be known before the request becomes
+// Provisioned, when this is judged again. Until then the booking is a claim, and
+// simultaneous claims of other gangs are not held against it.
 func (c *Checker) judgeBooking(e Event, n *node, b booking) {
 	r := c.live(b)
 	if r == nil {
-		return // nobody counts on it
+		return // no live request relies on it
 	}
 	if e.Listed || len(n.allocatable) == 0 || c.unsure(e.Revision, Pods, Nodes, ProvisioningRequests) {
 		c.unjudged(Bookings)
@@ -166,7 +166,7 @@ func (c *Checker) judgeMachineGone(e Event, m *machine) {
 }
 
 // judgeNodeGone: the same for nodes whose Machine is still there. A node without
-// a Machine is not Muster's to delete: somebody else has.
+// a Machine is not Muster's to delete, so another client has deleted it.
 func (c *Checker) judgeNodeGone(e Event, n *node) {
 	m := c.machines[n.owner]
 	promised := c.promised(n, n.token)

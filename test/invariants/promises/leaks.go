@@ -145,8 +145,8 @@ func (c *Checker) needed(u unit) {
 	}
 }
 
-// booked says that somebody has booked the unit. From then on it is a machine as any other
-// one, which stays until it has been idle for long enough.
+// booked reports whether the unit was ever booked. From then on it is a machine like any
+// other, and stays until it has been idle for long enough.
 func (u unit) booked() bool {
 	return u.node != nil && u.node.booked || u.machine != nil && u.machine.booked
 }
@@ -166,7 +166,7 @@ func (c *Checker) judgeLeft(u unit, since time.Time, bound time.Duration, why st
 
 func (c *Checker) judgeIdle(u unit, since time.Time) {
 	g := c.groups[u.group]
-	if g == nil || g.spare.IsZero() {
+	if g == nil || g.spare.IsZero() || g.reserved && u.node != nil {
 		return
 	}
 	if u.node != nil {
@@ -179,7 +179,7 @@ func (c *Checker) judgeIdle(u unit, since time.Time) {
 		}
 	}
 	since = later(since.Add(g.idle), later(g.spare, g.changed))
-	if c.overdueAnew(since, c.resumed.Add(g.idle), c.config.IdleBound) {
+	if c.overdueSince(since, c.resumed.Add(g.idle), c.config.IdleBound) {
 		c.accuse("idle|"+string(u.uid), NoLeak, u.object, "of group %s has been idle, without pods and without a booking, for %s longer than the group's idleTimeout of %s (bound %s), and the group has more than its %d machines",
 			u.group, c.now.Sub(since).Round(time.Millisecond), g.idle, c.config.IdleBound, g.min)
 	}

@@ -73,11 +73,11 @@ func limitOf(name corev1.ResourceName, q *resource.Quantity) *int64 {
 // changed: an edit makes another one.
 //
 // It is read as a balance sheet, from the bottom up. What a party does not use of
-// its own quota it leaves to its cohort, up to its lending limit; what it uses
-// beyond it, it owes its cohort, up to its borrowing limit. The cohort does the
-// same with what it is given itself and all that its members leave and owe. Who
-// belongs to no cohort can owe nobody. So all is well while nobody's debt is more
-// than it may be; who lends to whom need not be known.
+// its nominal quota it lends to its cohort, up to its lending limit. What it uses beyond
+// that it borrows from its cohort, up to its borrowing limit. The cohort does the same
+// with its own nominal quota and all that its members lend and borrow. A party without a
+// cohort cannot borrow. Usage is valid while no party borrows more than it may; the
+// lender of each unit need not be known.
 type ledger struct {
 	accounts map[party]account
 	// members of the cohorts, in the order of their names.

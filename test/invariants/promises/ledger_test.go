@@ -10,9 +10,9 @@ import (
 	quotas "github.com/muster-dev/muster/queueing/quota"
 )
 
-// The ledger shares no code with the quota of the admitter, and they have to agree:
-// in random trees, whatever the admitter thinks is available overdraws nobody, and
-// one more does.
+// The ledger shares no code with the quota of the admitter, and they have to agree. In
+// random trees, using all that is available to the admitter overdraws no party, and one
+// unit more does.
 func TestLedgerAgreesWithTheAdmitter(t *testing.T) {
 	const trees, steps = 3000, 30
 	full, free := 0, 0
@@ -100,7 +100,7 @@ func randomTree(random *rand.Rand) (*ledger, map[party]*quotas.Node, []party) {
 		add(p)
 		queues = append(queues, p)
 	}
-	// Whoever was made later is further down, and joins first.
+	// Parties that were made later are further down, and join first.
 	for i := len(order) - 1; i >= 0; i-- {
 		if parent, ok := parents[order[i]]; ok {
 			nodes[order[i]].Join(nodes[parent])

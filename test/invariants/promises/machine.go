@@ -33,6 +33,8 @@ type launch struct{ token, group string }
 type group struct {
 	min  int32
 	idle time.Duration
+	// reserved machines are paid for in any case: their nodes may stay idle.
+	reserved bool
 	// changed is when what it says about idle machines last changed.
 	changed time.Time
 	// spare is since when it has more machines than the least that it keeps; zero
@@ -54,8 +56,9 @@ func (c *Checker) applyGroup(e Event, o *v1alpha1.NodeGroup) {
 	if o.Spec.IdleTimeout != nil {
 		idle = o.Spec.IdleTimeout.Duration
 	}
-	if g.min != o.Spec.MinNodes || g.idle != idle {
-		g.min, g.idle, g.changed = o.Spec.MinNodes, idle, e.Time
+	reserved := o.Spec.CapacityType == v1alpha1.Reserved
+	if g.min != o.Spec.MinNodes || g.idle != idle || g.reserved != reserved {
+		g.min, g.idle, g.reserved, g.changed = o.Spec.MinNodes, idle, reserved, e.Time
 	}
 }
 
@@ -74,7 +77,7 @@ func (c *Checker) applyMachine(e Event, o *kwokv1alpha1.Machine) {
 		m = &machine{name: o.Name, group: c.groupOf(o), token: o.Spec.Launch, uid: o.UID, seen: e.Time}
 		c.machines[m.name] = m
 		if m.token == "" && o.Spec.Node.ProviderID != "" {
-			return // the cloud's own group has made it, for somebody else
+			return // the cloud's own group has made it, without a request of Muster
 		}
 		c.judgeLaunch(e, "Machine "+m.name, m.uid, m.token, m.group)
 	}

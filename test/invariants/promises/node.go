@@ -27,7 +27,7 @@ type node struct {
 	// owner is the name of the Machine that owns the node.
 	owner string
 	ready bool
-	// foreign: somebody else has cordoned it.
+	// foreign reports whether the node is cordoned, and not by Muster.
 	foreign bool
 	// reclaimAt is when the simulated cloud takes the node away.
 	reclaimAt   time.Time
@@ -149,7 +149,7 @@ func grown(before []booking, b booking) bool {
 	return i < 0 || short(before[i].amounts, b.amounts) != nil
 }
 
-// nodeGone forgets a node, and asks why it went if somebody counted on it.
+// nodeGone forgets a node, and judges its deletion if a request relied on it.
 func (c *Checker) nodeGone(e Event, n *node) {
 	if n.uid == "" {
 		return
@@ -216,8 +216,8 @@ func (c *Checker) noteBusy(n *node) {
 	}
 }
 
-// busy says that the node runs pods, is booked by others than that request, or
-// that somebody else keeps a hand on it.
+// busy reports whether the node runs pods, is booked by requests other than that one, or
+// has a cordon that is not Muster's.
 func (c *Checker) busy(n *node, but types.UID) bool {
 	if n.foreign || n.hasPods() {
 		return true

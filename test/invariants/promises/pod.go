@@ -45,7 +45,7 @@ type pod struct {
 	class string
 	// job controls the pod, if any does.
 	job types.UID
-	// madeAgain: somebody makes another one if it fails.
+	// madeAgain reports whether a controller replaces the pod if it fails.
 	madeAgain bool
 }
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-dev/muster/provisioning/model"
+	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/jobs"
 )
 
@@ -57,11 +57,11 @@ func TestCheckerIsPure(t *testing.T) {
 
 // What is written down here since its home is not pure must stay the same there.
 func TestNamesAreThoseOfTheirHomes(t *testing.T) {
-	if queueLabel != jobs.QueueLabel || breakGlassAnnotation != jobs.BreakGlassAnnotation || processorParameter != model.ParamProcessor {
+	if queueLabel != jobs.QueueLabel || breakGlassAnnotation != jobs.BreakGlassAnnotation || processorParameter != transaction.ParamProcessor {
 		t.Error("the names of labels, annotations and parameters are out of date")
 	}
 	classes := DefaultConfig().Classes
-	if strings.Join(classes, " ") != strings.Join(model.KnownClasses, " ") {
-		t.Errorf("classes are %v, the model knows %v", classes, model.KnownClasses)
+	if strings.Join(classes, " ") != strings.Join(transaction.KnownClasses, " ") {
+		t.Errorf("classes are %v, the model knows %v", classes, transaction.KnownClasses)
 	}
 }

@@ -52,8 +52,8 @@ func (c *Checker) applyCohort(e Event, o *kueue.Cohort) {
 	c.edit(p, new(accountOf(string(o.Spec.ParentName), o.Spec.ResourceGroups)))
 }
 
-// edit takes in what an admin has changed of an account. What is overdrawn by it
-// nobody is to blame for, and others may still act on the account as it was.
+// edit takes in an admin's change of an account. What it overdraws is no violation, and
+// controllers may still act on the account as it was.
 func (c *Checker) edit(p party, a *account) {
 	if c.ledger.says(p, a) {
 		return
@@ -76,8 +76,8 @@ func (c *Checker) edit(p party, a *account) {
 	}
 }
 
-// excuse notes that nobody is to blame for what is overdrawn now: an admin lowered
-// the quota under it, it was there before the Checker, or it ran before Muster.
+// excuse notes that what is overdrawn now is no violation: an admin lowered the quota
+// below usage, or the usage is older than the Checker or than Muster.
 func (c *Checker) excuse(d debt) {
 	if over := c.ledger.overdraft(d.party, d.flavorResource, c.used); over > 0 {
 		c.excused[d] = over
@@ -261,7 +261,7 @@ func (a *account) covers(resource string) bool {
 	return false
 }
 
-// holders names who has reserved the resource below a party.
+// holders names the Workloads that have reserved the resource below a party.
 func (c *Checker) holders(p party, key flavorResource) string {
 	var parts []string
 	for _, w := range c.workloads {

@@ -453,8 +453,8 @@ func TestBorrowedQuotaRaisesNoFalseAlarm(t *testing.T) {
 	}
 }
 
-// Whenever the Checker comes in, and in whatever order the lists are told, what is
-// there already is nobody's fault.
+// Usage that exists when the Checker starts is never a violation, whatever the order of
+// the lists.
 func TestComingLateToBorrowedQuota(t *testing.T) {
 	c := newCourse(t)
 	c.admitted("one", "a", 7)

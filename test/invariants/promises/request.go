@@ -177,8 +177,8 @@ func (c *Checker) record(e Event, r *request, o *provreq.ProvisioningRequest, fa
 	}
 }
 
-// claim notes on the requests of a node's bookings what they have there. A node
-// that an attempt has launched, and that nobody has booked, is claimed by that.
+// claim notes on the requests of a node's bookings what they have there. A node that an
+// attempt has launched, and that is not booked, is claimed by the attempt.
 func (c *Checker) claim(e Event, n *node) {
 	before := n.claims
 	n.claims = n.bookings

@@ -62,8 +62,8 @@ func (c *Checker) judgeProvisioned(e Event, r *request) {
 	}
 }
 
-// goodClaims are those on nodes that are Ready, or were so recently that whoever
-// wrote Provisioned may not have known better.
+// goodClaims are those on nodes that are Ready, or were so recently that the writer of
+// Provisioned may not have observed the change.
 func (c *Checker) goodClaims(r *request) map[string]*claim {
 	out := map[string]*claim{}
 	for name, cl := range r.claims {
@@ -171,7 +171,7 @@ func (c *Checker) judgeCreated(e Event, p *pod) {
 		return
 	case w.deleted:
 		why = "its Workload " + w.name + " was deleted"
-	case !w.admitted:
+	case !w.admitted && !w.adopted:
 		why = "its Workload " + w.name + " is not Admitted"
 	}
 	c.judged(CreatedPods)

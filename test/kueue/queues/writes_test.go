@@ -19,13 +19,12 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// TestAJobCostsFewWrites counts what the API server was asked to write for Jobs
-// that quota alone holds back, by anybody but those who would write as much
-// without a queue: the controllers of Kubernetes, and KWOK in the kubelet's place.
-// The user creates the Job; Muster its Workload, admits that, starts the Job, and
-// tells that the Workload is finished. A Job that has to wait is told why. Events
-// are apart, and so are the statuses of queues, which cost by time and not by Job, and
-// writes that were refused since the Job controller was faster, which are few.
+// TestAJobCostsFewWrites counts the write requests for Jobs that only quota holds back.
+// It leaves out clients that would write as much without a queue: the controllers of
+// Kubernetes, and KWOK in the kubelet's place. The user creates the Job. Muster creates
+// its Workload, admits it, starts the Job, and marks the Workload as finished. A Job that
+// waits gets a message. Not counted are events, the statuses of queues, which cost by
+// time and not by Job, and the few writes that conflict with the Job controller's.
 func TestAJobCostsFewWrites(t *testing.T) {
 	t.Parallel()
 	const count = 30

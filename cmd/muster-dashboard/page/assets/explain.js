@@ -76,6 +76,7 @@ function content(e) {
       place.position ? `: position ${place.position} of ${place.pending}, waiting for ${place.waited}` : '') : null,
     sentences('Why', e.causes),
     sentences('What would change this', e.unblock),
+    sentences('Order of its pod sets', e.order),
     sentences('Expected start', e.expected?.words),
     table('Quota', ['Flavor', 'Resource', 'Requested', 'Free', 'Short', 'Maximum'], e.quota?.map((q) => [q.flavor, q.resource, q.asked, q.free, q.short, q.whole])),
     table('Machines', ['Group', 'Market', 'USD/h', 'Machines', 'Needed', 'Chance', 'Last failure', 'Why not'],

@@ -101,6 +101,9 @@ export function mount(root, app) {
 
   // expected draws when a job will start: a bar for the range, a dot for the middle.
   function expected(row) {
+    if (row.after) {
+      return el('span', { class: 'muted', title: 'The run times of these jobs are unknown.' }, row.after);
+    }
     if (row.foreseen !== 'yes') {
       return el('span', { class: 'muted' }, { no: 'unknown', beyond: 'not within 7 days', '': '–' }[row.foreseen] ?? '–');
     }

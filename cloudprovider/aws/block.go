@@ -1,0 +1,67 @@
+package aws
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AWS begins to terminate the machines of a Capacity Block so long before its end, and those of
+// UltraServers earlier.
+const (
+	blockEnd       = 30 * time.Minute
+	ultraServerEnd = time.Hour
+)
+
+// ultraServers begin the names of the instance types of UltraServers.
+var ultraServers = []string{"p6e-", "trn2u."}
+
+func isBlock(r *ec2types.CapacityReservation) bool {
+	return r.ReservationType == ec2types.CapacityReservationTypeCapacityBlock
+}
+
+// blockEndsAt is when the machines of a reservation end with it; nil for those that go on.
+func blockEndsAt(r *ec2types.CapacityReservation) *metav1.Time {
+	if !isBlock(r) || r.EndDate == nil {
+		return nil
+	}
+	before := blockEnd
+	for _, prefix := range ultraServers {
+		if strings.HasPrefix(deref(r.InstanceType), prefix) {
+			before = ultraServerEnd
+		}
+	}
+	return &metav1.Time{Time: r.EndDate.Add(-before)}
+}
+
+// isOver reports whether a reservation has ended. Machines that consumed it go on without.
+func isOver(r *ec2types.CapacityReservation) bool {
+	return r.State == ec2types.CapacityReservationStateExpired || r.State == ec2types.CapacityReservationStateCancelled
+}
+
+// reservationRefused says why the reservation that a candidate is launched into cannot be used;
+// empty if it can.
+func (d *discovery) reservationRefused(c *candidate) string {
+	if c.reservation == "" {
+		return ""
+	}
+	r, ok := d.reservations[c.reservation]
+	switch ends := blockEndsAt(&r); {
+	case !ok || isOver(&r) && c.block:
+		return fmt.Sprintf("its reservation %s is not active", c.reservation)
+	case isBlock(&r) && !c.block:
+		return fmt.Sprintf("its reservation %s is a Capacity Block, and its launch template is for others: set its market type to capacity-block",
+			c.reservation)
+	case c.block && !isBlock(&r):
+		return fmt.Sprintf("its reservation %s is no Capacity Block: remove the market options of its launch template", c.reservation)
+	case r.State == ec2types.CapacityReservationStateScheduled:
+		return fmt.Sprintf("its reservation %s begins at %s and can be used from then on", c.reservation,
+			deref(r.StartDate).UTC().Format(time.RFC3339))
+	case ends != nil && !d.config.Clock.Now().Before(ends.Time):
+		return fmt.Sprintf("its Capacity Block %s is over: AWS ended its machines at %s", c.reservation, ends.UTC().Format(time.RFC3339))
+	}
+	return ""
+}

@@ -1,0 +1,93 @@
+package gcp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/compute/apiv1/computepb"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/cloudprovider"
+)
+
+// reservationID names a reservation in a zone. It may be shared by another project.
+type reservationID struct{ project, name string }
+
+// reservationOf is what a reservation affinity names: its name, or a part of its link; without a
+// name where it names none, or several.
+func reservationOf(project string, a *computepb.ReservationAffinity) reservationID {
+	if a.GetConsumeReservationType() != "SPECIFIC_RESERVATION" || len(a.GetValues()) != 1 {
+		return reservationID{}
+	}
+	out := reservationID{project: project, name: a.GetValues()[0]}
+	if rest, ok := strings.CutPrefix(out.name, "projects/"); ok {
+		out.project, rest, _ = strings.Cut(rest, "/")
+		_, rest, _ = strings.Cut(rest, "reservations/")
+		out.name, _, _ = strings.Cut(rest, "/") // a part of the reservation may follow
+	}
+	return out
+}
+
+// availability of the reservation of a template in a zone.
+type availability struct {
+	// endsAt is when the VMs that are bound to it end with it; nil for those that go on.
+	endsAt *metav1.Time
+	// refused says why there is none; empty if there is one.
+	refused string
+	// unread tells that it may not be read, as one of another project.
+	unread bool
+}
+
+// reservation looks up the reservation that a template names.
+func (p *Provider) reservation(ctx context.Context, t *template, zone string) (a availability, err error) {
+	id := t.reservation
+	if id.name == "" {
+		return a, nil
+	}
+	r, err := p.reservations.Get(ctx, &computepb.GetReservationRequest{Project: id.project, Zone: zone, Reservation: id.name})
+	switch {
+	case hasStatus(err, http.StatusForbidden):
+		return availability{unread: true}, nil
+	case hasStatus(err, http.StatusNotFound):
+		return p.futureReservation(ctx, id, zone)
+	case err != nil:
+		return a, fmt.Errorf("reading reservation %s: %w", id.name, reading(err))
+	}
+	if at, parsed := time.Parse(time.RFC3339, r.GetDeleteAtTime()); parsed == nil && t.model() == modelReservationBound {
+		a.endsAt = &metav1.Time{Time: at}
+	}
+	return a, nil
+}
+
+// warnings tell what is not known of the reservation.
+func (a availability) warnings(t *template) []cloudprovider.Warning {
+	if !a.unread {
+		return nil
+	}
+	return []cloudprovider.Warning{{Reason: ReservationUnread, Message: fmt.Sprintf(
+		"when reservation %s of project %s ends is not known: grant Muster compute.reservations.get there",
+		t.reservation.name, t.reservation.project)}}
+}
+
+// futureReservation says of a reservation that is not there whether a future reservation will make
+// it, and when.
+func (p *Provider) futureReservation(ctx context.Context, id reservationID, zone string) (a availability, err error) {
+	a.refused = fmt.Sprintf("zone %s has no reservation %s, which the instance template names", zone, id.name)
+	all, err := collect(p.futureReservations.List(ctx, &computepb.ListFutureReservationsRequest{Project: id.project, Zone: zone}).Next)
+	if hasStatus(err, http.StatusForbidden) || hasStatus(err, http.StatusNotFound) {
+		return a, nil
+	}
+	if err != nil {
+		return a, fmt.Errorf("listing the future reservations of zone %s: %w", zone, reading(err))
+	}
+	for _, f := range all {
+		if prefix := f.GetNamePrefix(); f.GetReservationName() == id.name || prefix != "" && strings.HasPrefix(id.name, prefix) {
+			a.refused = fmt.Sprintf("its reservation %s begins at %s, by future reservation %s, and can be used from then on", id.name,
+				f.GetTimeWindow().GetStartTime(), f.GetName())
+		}
+	}
+	return a, nil
+}

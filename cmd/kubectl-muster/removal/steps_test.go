@@ -1,0 +1,125 @@
+package removal
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
+)
+
+// booked is what a start adds to all pods here.
+const booked = "booked.muster.dev/train"
+
+// TestJobsAreAsTheyWere has samples of kinds that were started, and evicted before what the
+// start had added was taken off.
+func TestJobsAreAsTheyWere(t *testing.T) {
+	for _, sample := range []string{"jobset", "pytorchjob", "mpijob", "rayjob", "raycluster", "sparkapplication"} {
+		t.Run(sample, func(t *testing.T) {
+			text, err := os.ReadFile("../../../deploy/samples/kinds/" + sample + ".yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			object := &unstructured.Unstructured{}
+			text, err = yaml.YAMLToJSON(text)
+			if err == nil {
+				err = object.UnmarshalJSON(text) // which knows integers
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			kind := kindOf(t, object)
+			kind.Suspend(object)
+			want := object.DeepCopy()
+			started(t, kind, object)
+			running := object.DeepCopy()
+			running.SetName("running")
+			kind.Suspend(object)
+
+			kube := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(object, running).Build()
+			r := &Removal{Kube: kube, Waiting: Keep, Out: io.Discard}
+			if on, err := r.runningOn(t.Context()); err != nil || len(on) != 1 || len(on[booked]) != 1 {
+				t.Errorf("pods run on %v (%v), want the label %s for one job", on, err, booked)
+			}
+			do(t, r)
+			got := read(t, kube, object)
+			if diff := cmp.Diff(want.Object["spec"], got.Object["spec"]); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			if jobs.WasStarted(got) || jobs.WasStarted(read(t, kube, running)) {
+				t.Error("the record of the start is still there")
+			}
+			r.Waiting = Release
+			do(t, r)
+			if kind.IsSuspended(read(t, kube, object)) {
+				t.Error("it waits though it was to be released")
+			}
+		})
+	}
+}
+
+func kindOf(t *testing.T, object client.Object) jobs.Kind {
+	t.Helper()
+	for _, k := range kinds.All() {
+		if k.GroupVersionKind() == object.GetObjectKind().GroupVersionKind() {
+			return k
+		}
+	}
+	t.Fatalf("%s is no kind that is queued", object.GetObjectKind().GroupVersionKind())
+	return nil
+}
+
+// started starts an object as a check of capacity has it.
+func started(t *testing.T, kind jobs.Kind, object client.Object) {
+	t.Helper()
+	podSets, refusals := kind.PodSets(object)
+	if len(refusals) > 0 {
+		t.Fatal(refusals)
+	}
+	placements := make([]jobs.Placement, len(podSets))
+	for i := range podSets {
+		placements[i] = jobs.Placement{Count: podSets[i].Count, Updates: []kueue.PodSetUpdate{{NodeSelector: map[string]string{booked: "default"}}}}
+	}
+	record, err := kind.Start(object, placements)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object.SetAnnotations(map[string]string{jobs.StartedAnnotation: string(text)})
+}
+
+func do(t *testing.T, r *Removal) {
+	t.Helper()
+	items, err := r.jobs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, it := range items {
+		if err := it.do(t.Context()); err != nil {
+			t.Fatalf("%s: %v", it.what, err)
+		}
+	}
+}
+
+func read(t *testing.T, kube client.Client, of *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	out := &unstructured.Unstructured{}
+	out.SetGroupVersionKind(of.GroupVersionKind())
+	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(of), out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}

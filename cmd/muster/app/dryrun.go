@@ -1,0 +1,31 @@
+package app
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/muster-dev/muster/deploy"
+)
+
+// errDryRun is returned for what would change something in the cluster or in a cloud.
+var errDryRun = errors.New("nothing is changed, since muster runs with --dry-run")
+
+// onlyObserve wraps a transport: of writes it sends only those by which muster tells what it
+// would do, and its lease. So whatever a controller decides, nothing else is changed.
+func onlyObserve(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodGet && !slices.Contains(deploy.DryRunWrites, resourceOf(r.URL.Path)) && !asks(r) {
+			if r.Body != nil {
+				_ = r.Body.Close() // the duty of a RoundTripper
+			}
+			return nil, errDryRun
+		}
+		return next.RoundTrip(r)
+	})
+}
+
+// asks reports whether a request only asks the API server for a review, such as whether a user
+// may read metrics.
+func asks(r *http.Request) bool { return strings.HasSuffix(resourceOf(r.URL.Path), "reviews") }

@@ -1,0 +1,136 @@
+// Package feed tells the model what the informers and the clouds know.
+package feed
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/model"
+)
+
+// Feed tells the model of everything that the informers and the clouds know, from
+// now until ctx is done. Wait for Synced before deciding anything.
+type Feed struct {
+	model     *model.Model
+	providers []cloudprovider.Watcher
+	handlers  []toolscache.ResourceEventHandlerRegistration
+	// machines is closed once all clouds have given their first full picture.
+	machines chan struct{}
+}
+
+// New registers with the informers.
+func New(ctx context.Context, m *model.Model, informers cache.Informers, providers []cloudprovider.Watcher) (*Feed, error) {
+	f := &Feed{model: m, providers: providers, machines: make(chan struct{})}
+	handler := handle(m)
+	for _, object := range []client.Object{
+		&corev1.Node{}, &corev1.Pod{}, &corev1.PodTemplate{}, &corev1.Namespace{}, &appsv1.DaemonSet{}, &provreq.ProvisioningRequest{},
+		&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}, &storagev1.StorageClass{}, &storagev1.CSIDriver{}, &storagev1.CSINode{},
+		&nodev1.RuntimeClass{}, &schedulingv1.PriorityClass{}, &v1alpha1.NodeGroup{}, &v1alpha1.CapacityPolicy{},
+	} {
+		informer, err := informers.GetInformer(ctx, object, cache.BlockUntilSynced(false))
+		if err != nil {
+			return nil, fmt.Errorf("watching %T: %w", object, err)
+		}
+		registration, err := informer.AddEventHandler(handler)
+		if err != nil {
+			return nil, fmt.Errorf("watching %T: %w", object, err)
+		}
+		f.handlers = append(f.handlers, registration)
+	}
+	return f, nil
+}
+
+// Start watches the machines of all clouds until ctx is done.
+func (f *Feed) Start(ctx context.Context) error {
+	failed := make(chan error, len(f.providers))
+	synced := make(chan struct{}, len(f.providers))
+	for _, p := range f.providers {
+		go func() { failed <- p.Watch(ctx, f.model.SetMachine, func() { synced <- struct{}{} }) }()
+	}
+	for range f.providers {
+		select {
+		case <-synced:
+		case err := <-failed:
+			return err
+		}
+	}
+	close(f.machines)
+	go f.tidy(ctx)
+	for range f.providers {
+		if err := <-failed; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tidyEvery is how often what is not needed any more is forgotten.
+const tidyEvery = time.Minute
+
+func (f *Feed) tidy(ctx context.Context) {
+	ticker := time.NewTicker(tidyEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			f.model.Tidy()
+		}
+	}
+}
+
+// NeedLeaderElection: the picture is kept by every replica.
+func (f *Feed) NeedLeaderElection() bool { return false }
+
+// Synced waits until the model has the first full picture; false if ctx ends first.
+func (f *Feed) Synced(ctx context.Context) bool {
+	synced := make([]toolscache.InformerSynced, len(f.handlers))
+	for i, h := range f.handlers {
+		synced[i] = h.HasSynced
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
+		return false
+	}
+	select {
+	case <-f.machines:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// handle tells the model of what informers see. An object that was deleted and created again
+// while a watch was broken comes to it as a change.
+func handle(m *model.Model) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { m.Set(o.(client.Object)) },
+		UpdateFunc: func(old, o any) {
+			if before := old.(client.Object); before.GetUID() != o.(client.Object).GetUID() {
+				m.Delete(before)
+			}
+			m.Set(o.(client.Object))
+		},
+		DeleteFunc: func(o any) {
+			if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			if obj, ok := o.(client.Object); ok {
+				m.Delete(obj)
+			}
+		},
+	}
+}

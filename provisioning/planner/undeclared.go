@@ -1,0 +1,85 @@
+package planner
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+// plenty of a resource, of which any number of pods finds enough.
+const plenty = 1 << 50
+
+// undeclared returns the reason to wait for a gang that is hopeless only because of labels and
+// resources that no group declares: agents may add those to nodes later, such as huge pages and
+// what device plugins and feature discovery find. ok is false where it is hopeless anyway.
+// What one group declares the others are believed not to have.
+func (q *query) undeclared() (r Reason, ok bool) {
+	labels, resources := map[string]string{}, nodegroups.Resources{}
+	for _, p := range q.pods {
+		maps.Copy(labels, p.Selects())
+		for name, v := range p.Requests {
+			if v > 0 {
+				resources[name] = plenty
+			}
+		}
+	}
+	if q.policy.Topology != "" {
+		labels[q.policy.Topology] = q.policy.Topology
+	}
+	for i := range q.Groups {
+		g := &q.Groups[i]
+		maps.DeleteFunc(labels, func(key, _ string) bool { _, declared := g.Labels[key]; return declared })
+		maps.DeleteFunc(resources, func(name corev1.ResourceName, _ int64) bool {
+			_, declared := g.Promised[name]
+			return declared || g.Allocatable[name] > 0
+		})
+	}
+	delete(labels, corev1.LabelHostname) // a machine that is to come has another name
+	if len(labels) == 0 && len(resources) == 0 {
+		return r, false
+	}
+	again := *q.Snapshot
+	again.Groups = slices.Clone(q.Groups)
+	for i := range again.Groups {
+		g := &again.Groups[i]
+		g.Labels, g.UsableAtBest = maps.Clone(g.Labels), g.UsableAtBest.Clone()
+		maps.Copy(g.Labels, labels)
+		maps.Copy(g.UsableAtBest, resources)
+	}
+	if newQuery(&again, q.gang, q.pods, q.policy, bestOfDays).hopeless() {
+		return r, false
+	}
+	return Reason{Code: CodeUndeclared, Message: undeclaredMessage(resources, labels)}, true
+}
+
+func undeclaredMessage(resources nodegroups.Resources, labels map[string]string) string {
+	var what, where []string
+	for _, name := range resources.Names() {
+		what = append(what, "the resource "+string(name))
+	}
+	if len(resources) > 0 {
+		where = append(where, "spec.template.capacity")
+	}
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		what = append(what, "the label "+key)
+	}
+	if len(labels) > 0 {
+		where = append(where, "spec.template.labels")
+	}
+	return fmt.Sprintf("no NodeGroup declares %s: if nodes get it from an agent, declare it in %s, for discovered groups by the tag "+
+		"k8s.io/cluster-autoscaler/node-template/%s of the Auto Scaling group, or in kube-labels and kube-env of the instance template",
+		strings.Join(what, " and "), strings.Join(where, " and "), tagOf(resources, labels))
+}
+
+// tagOf is the end of the tag that declares the first of them on AWS.
+func tagOf(resources nodegroups.Resources, labels map[string]string) string {
+	if names := resources.Names(); len(names) > 0 {
+		return "resources/" + string(names[0])
+	}
+	return "label/" + slices.Sorted(maps.Keys(labels))[0]
+}

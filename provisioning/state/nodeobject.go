@@ -1,0 +1,84 @@
+package state
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+)
+
+// IsKept reports whether the node bears an annotation of cluster-autoscaler or Karpenter, not
+// put there by Muster, against scaling it down.
+func IsKept(o *corev1.Node) bool {
+	_, ours := o.Annotations[v1alpha1.KeptAnnotation]
+	return o.Annotations[v1alpha1.ScaleDownDisabledAnnotation] == "true" && !ours ||
+		o.Annotations["karpenter.sh/do-not-disrupt"] == "true"
+}
+
+// IsReady reports whether the node is Ready and stays.
+func IsReady(o *corev1.Node) bool {
+	c := readyCondition(o)
+	return o.DeletionTimestamp == nil && c != nil && c.Status == corev1.ConditionTrue
+}
+
+// UnreadySince is when the node's Ready condition was lost; zero while it is true.
+func UnreadySince(o *corev1.Node) time.Time {
+	switch c := readyCondition(o); {
+	case c == nil:
+		return o.CreationTimestamp.Time
+	case c.Status == corev1.ConditionTrue:
+		return time.Time{}
+	default:
+		return c.LastTransitionTime.Time
+	}
+}
+
+// ReadySince is when the node's Ready condition became true; zero while it is not.
+func ReadySince(o *corev1.Node) time.Time {
+	if c := readyCondition(o); c != nil && c.Status == corev1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
+func readyCondition(o *corev1.Node) *corev1.NodeCondition {
+	i := slices.IndexFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	if i < 0 {
+		return nil
+	}
+	return &o.Status.Conditions[i]
+}
+
+// CordonOf returns whether a node is cordoned, and on whose behalf.
+func CordonOf(o *corev1.Node) Cordon {
+	if !o.Spec.Unschedulable {
+		return Open
+	}
+	if o.Annotations[v1alpha1.RebootAnnotation] != "" {
+		return Foreign // kured has found it cordoned, and counts on that
+	}
+	switch o.Annotations[v1alpha1.CordonedAnnotation] {
+	case v1alpha1.CordonJoining:
+		return Joining
+	case v1alpha1.CordonBooked:
+		return Held
+	case v1alpha1.CordonGivingBack:
+		return GivingBack
+	default:
+		return Foreign
+	}
+}
+
+// OffersFewerDevices reports whether a version of a node has less of some extended resource
+// than the one before: its device plugin or its kubelet restarts, or devices have failed.
+func OffersFewerDevices(o, before *corev1.Node) bool {
+	for name, amount := range before.Status.Allocatable {
+		if left := o.Status.Allocatable[name]; nodegroups.Extended(name) && left.Cmp(amount) < 0 {
+			return true
+		}
+	}
+	return false
+}

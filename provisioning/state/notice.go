@@ -1,0 +1,44 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Marks by which the agents of clouds tell that the machine of a node will be interrupted.
+const (
+	gkeMaintenanceTime = "cloud.google.com/scheduled-maintenance-time" // seconds since 1970
+	gkeMaintenance     = "cloud.google.com/active-node-maintenance"
+	gkeTermination     = "cloud.google.com/impending-node-termination"
+	awsTermination     = "aws-node-termination-handler/"
+)
+
+// noticeAhead is how long before a planned interruption it counts. Until then a machine is as
+// good as others for most gangs.
+const noticeAhead = 24 * time.Hour
+
+// NoticeOf is what a node tells of an interruption of its machine that is near; empty for none.
+func NoticeOf(o *corev1.Node, now time.Time) string {
+	at := slices.IndexFunc(o.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == gkeTermination || strings.HasPrefix(t.Key, awsTermination)
+	})
+	var planned string
+	if seconds, err := strconv.ParseInt(o.Labels[gkeMaintenanceTime], 10, 64); err == nil {
+		if when := time.Unix(seconds, 0).UTC(); now.After(when.Add(-noticeAhead)) {
+			planned = fmt.Sprintf("label %s: maintenance at %s", gkeMaintenanceTime, when.Format(time.RFC3339))
+		}
+	}
+	switch {
+	case at >= 0:
+		return "taint " + o.Spec.Taints[at].Key
+	case o.Labels[gkeMaintenance] == "ONGOING":
+		return "label " + gkeMaintenance + "=ONGOING"
+	default:
+		return planned
+	}
+}

@@ -1,0 +1,65 @@
+package transaction
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+)
+
+func TemplatesOf(r *provreq.ProvisioningRequest) []types.NamespacedName {
+	out := make([]types.NamespacedName, len(r.Spec.PodSets))
+	for i, ps := range r.Spec.PodSets {
+		out[i] = types.NamespacedName{Namespace: r.Namespace, Name: ps.PodTemplateRef.Name}
+	}
+	return out
+}
+
+// IsHeld reports whether the request belongs to a Workload: its queue lets no pod be
+// created before the capacity is there. An owner that only claims so lets its own gang
+// begin in part.
+func IsHeld(r *provreq.ProvisioningRequest) bool {
+	owner := metav1.GetControllerOf(r)
+	return owner != nil && owner.Kind == "Workload"
+}
+
+// IsConsumed reports whether all pods of a request have come, and have not been told since
+// to stop.
+func IsConsumed(r *provreq.ProvisioningRequest) bool {
+	c := meta.FindStatusCondition(r.Status.Conditions, provreq.BookingExpired)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == ReasonBookingConsumed &&
+		!meta.IsStatusConditionTrue(r.Status.Conditions, provreq.CapacityRevoked)
+}
+
+// ProvisionedAt is since when the pods of a request may come; zero where they may not.
+func ProvisionedAt(r *provreq.ProvisioningRequest) time.Time {
+	c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return time.Time{}
+	}
+	return c.LastTransitionTime.Time
+}
+
+func StatusOf(r *provreq.ProvisioningRequest) Status {
+	is := func(t string) bool { return meta.IsStatusConditionTrue(r.Status.Conditions, t) }
+	switch {
+	case is(provreq.Failed), is(provreq.BookingExpired), is(provreq.CapacityRevoked):
+		return Over
+	case is(provreq.Provisioned):
+		return Provisioned
+	default:
+		return Pending
+	}
+}
+
+// AttemptOf reads the attempt on record. A record that was edited and cannot be read counts
+// as none: its machines are orphans then, and go.
+func AttemptOf(r *provreq.ProvisioningRequest) Attempt {
+	a, err := DecodeAttempt(string(r.Status.ProvisioningClassDetails[AttemptDetail]))
+	if err != nil {
+		return Attempt{Phase: Done}
+	}
+	return a
+}

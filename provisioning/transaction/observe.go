@@ -1,0 +1,53 @@
+package transaction
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/provisioning/text"
+)
+
+// DryRun is the type of the condition by which a Muster that only observes says what it would
+// do for a request. No other condition is touched: what serves the request reads those.
+const DryRun = "muster.dev/DryRun"
+
+// Reasons of the condition DryRun.
+const (
+	ReasonWouldBook   = "WouldBook"
+	ReasonWouldLaunch = "WouldLaunch"
+	ReasonWouldWait   = "WouldWait"
+	ReasonWouldFail   = "WouldFail"
+)
+
+// Observed is the step that says in the request's status what s would do. It is Rest for what a
+// Muster that only observes says nothing about: requests that others have Provisioned, and
+// attempts from before it only observed, which stay as they are.
+func Observed(r *Request, s Step) Step {
+	out := Step{Do: Rest, At: s.At}
+	if r.Status != Pending || r.Attempt.InFlight() {
+		return out
+	}
+	reason, message := "", s.Condition.Message
+	switch s.Do {
+	case Begin:
+		reason = ReasonWouldLaunch
+	case Book, Provision:
+		if len(s.Book) == 0 && s.Do == Book {
+			return out
+		}
+		reason, message = ReasonWouldBook, fmt.Sprintf("Existing capacity is found: %s are booked for %s",
+			text.Nodes(len(s.Book)), text.Pods(r.Pods))
+	case Report:
+		reason = ReasonWouldWait
+	case LookUp:
+		reason, message = ReasonWouldFail, NoTemplates(r, r.Missing).Condition.Message
+	case Fail:
+		reason = ReasonWouldFail
+	default:
+		return out
+	}
+	out.Do = Report
+	out.Condition = condition(DryRun, metav1.ConditionTrue, reason, "Dry run: nothing of this is done. "+message)
+	return out
+}

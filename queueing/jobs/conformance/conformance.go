@@ -1,0 +1,289 @@
+package conformance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// step is what happens to a job, and what is to come of that.
+type step struct {
+	what  string
+	do    func(*world)
+	until func(*world) bool
+}
+
+// story is what happens to one job.
+type story struct {
+	name  string
+	steps []step
+}
+
+// patience bounds a step, in seconds; leisure is for how long nothing may happen at its end.
+const (
+	patience = 150
+	leisure  = 30
+)
+
+func allRun(pool string) func(*world) bool {
+	return func(w *world) bool {
+		all := w.running()
+		for _, pod := range all {
+			if phaseOf(pod) != "Running" || pod.GetDeletionTimestamp() != nil || get[string](pod.Object, "spec", "nodeSelector", "pool") != pool {
+				return false
+			}
+		}
+		return len(all) == w.actor.pods()
+	}
+}
+
+// waits reports whether a job queues again, as its user wrote it.
+func waits(w *world) bool {
+	own := w.workload()
+	return own != nil && !workload.HasQuota(own) && len(w.running()) == 0 && w.actor.held(w) == ""
+}
+
+// isOver reports whether the Workload says what became of the job.
+func isOver(reason string) func(*world) bool {
+	return func(w *world) bool {
+		for _, o := range w.of(kueue.SchemeGroupVersion.WithKind("Workload")) {
+			for _, c := range typed(o).(*kueue.Workload).Status.Conditions {
+				if c.Type == kueue.WorkloadFinished {
+					return c.Reason == reason && len(w.running()) == 0
+				}
+			}
+		}
+		return false
+	}
+}
+
+// isGone reports whether nothing of a job is left.
+func isGone(w *world) bool { return len(w.objects) == w.base && len(w.life.due)+len(w.life.news) == 0 }
+
+func ends(o outcome) step {
+	reason := map[outcome]string{succeeds: kueue.WorkloadFinishedReasonSucceeded, fails: kueue.WorkloadFinishedReasonFailed}[o]
+	return step{"it " + string(o), func(w *world) { w.outcome = o }, isOver(reason)}
+}
+
+var (
+	starts  = step{"it runs", nil, allRun("a")}
+	evicted = step{"it is evicted, and waits", func(w *world) { w.evict("") }, waits}
+	again   = step{"it runs on other nodes", func(w *world) { w.pool = "b" }, allRun("b")}
+	goes    = step{"it is deleted, and nothing is left", func(w *world) { w.remove(user, w.actor.job(w)) }, isGone}
+)
+
+// stories of a job that ends, or is deleted where none does.
+func stories(endless bool) (out []story) {
+	end := func(o outcome) []step {
+		if endless {
+			return []step{goes}
+		}
+		return []step{ends(o), goes}
+	}
+	tell := func(name string, steps ...step) { out = append(out, story{name, steps}) }
+	tell("it runs and ends", append([]step{starts}, end(succeeds)...)...)
+	if !endless {
+		tell("it fails", append([]step{starts}, end(fails)...)...)
+	}
+	tell("it is held, evicted, and runs elsewhere", append([]step{
+		{"it waits", func(w *world) { w.pool = "" }, waits},
+		{"it runs", func(w *world) { w.pool = "a" }, allRun("a")}, evicted, again}, end(succeeds)...)...)
+	tell("it is evicted from half of its pods", append([]step{
+		{"it has pods", nil, func(w *world) bool { return len(w.running()) > 0 }}, evicted, again}, end(succeeds)...)...)
+	tell("the queues admit it again before it has stopped", append([]step{starts,
+		{"it runs elsewhere", func(w *world) { w.evict("b") }, allRun("b")}}, end(succeeds)...)...)
+	return out
+}
+
+// withOperator are those of an operator that is down.
+func withOperator(endless bool) []story {
+	out := []story{
+		{"its operator is down when it is to start", []step{starts.with(func(w *world) { w.down = true }, func(w *world) bool { return pass(w, 60) }),
+			{"it runs", func(w *world) { w.down = false }, allRun("a")}}},
+		{"its operator is down when it is to stop", []step{starts,
+			{"the quota is kept", func(w *world) { w.down = true; w.evict("b") }, func(w *world) bool { return pass(w, 60) && workload.HasQuota(w.workload()) }},
+			{"it runs elsewhere", func(w *world) { w.down = false }, allRun("b")}}},
+		{"its operator begins again amid its pods", []step{
+			{"it has pods", nil, func(w *world) bool { return len(w.running()) > 0 }},
+			{"its operator is down", func(w *world) { w.down = true }, func(w *world) bool { return pass(w, 20) }},
+			{"it runs", func(w *world) { w.down = false }, allRun("a")}}},
+		{"its user edits it as it is admitted", []step{
+			{"it waits", func(w *world) { w.pool = "" }, waits},
+			{"it is admitted", func(w *world) { w.pool = "a" }, func(w *world) bool { return workload.HasQuota(w.workload()) }},
+			{"it runs", func(w *world) { w.edit(user, op(w).job(w), func(o map[string]any) { double(o["spec"]) }) }, allRun("a")}}},
+		{"its user suspends it", []step{starts, {"it queues again, and runs", func(w *world) {
+			op := op(w)
+			w.edit(user, op.job(w), func(o map[string]any) { set(o, true, op.suspend...) })
+			w.pool = "b"
+		}, allRun("b")}}},
+	}
+	if !endless {
+		out = append(out, story{"its operator is down when it ends", []step{starts, {"the quota is kept", func(w *world) {
+			op(w).say(w, succeeded)
+			w.down = true
+		}, func(w *world) bool {
+			return pass(w, 60) && (op(w).kind == "Job" || workload.HasQuota(w.workload()))
+		}}, {"it is over", func(w *world) { w.down = false }, isOver(kueue.WorkloadFinishedReasonSucceeded)}}})
+	}
+	return out
+}
+
+// double doubles what the containers below a value ask for.
+func double(value any) {
+	switch x := value.(type) {
+	case map[string]any:
+		if cpu, ok := x["cpu"].(int64); ok {
+			x["cpu"] = 2 * cpu
+		}
+		for _, inner := range x {
+			double(inner)
+		}
+	case []any:
+		for _, inner := range x {
+			double(inner)
+		}
+	}
+}
+
+func op(w *world) *operator { return w.actor.(*operator) }
+
+func (s step) with(do func(*world), until func(*world) bool) step { return step{s.what, do, until} }
+
+// pass reports whether a step has lasted so many seconds.
+func pass(w *world, seconds int) bool {
+	return w.now.Sub(w.began) >= time.Duration(seconds)*time.Second
+}
+
+// play plays a story, up to its end or to the first promise that is broken.
+func (w *world) play(s story) {
+	for _, x := range s.steps {
+		w.began = w.now
+		if x.do != nil {
+			x.do(w)
+		}
+		for seconds := 0; !x.until(w); seconds++ {
+			if w.tick(); len(w.wrong) > 0 {
+				return
+			}
+			if seconds > patience {
+				w.fail("it hangs: %q does not come", x.what)
+				if job := w.actor.job(w); job != nil {
+					w.fail("of its job differs (-submitted +now):\n%s", w.actor.held(w))
+				}
+				return
+			}
+		}
+	}
+	w.rest()
+}
+
+// rest fails unless Muster has nothing more to do.
+func (w *world) rest() {
+	before := w.changes
+	for range leisure {
+		w.tick()
+	}
+	if w.changes != before {
+		w.fail("Muster does not rest: %d changes in %d seconds", w.changes-before, leisure)
+	}
+}
+
+// report fails the test if a promise is broken.
+func (w *world) report(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if len(w.wrong) > 0 {
+		t.Errorf("%s: %s\nThe last that was told:\n  %s", fmt.Sprintf(format, args...), strings.Join(w.wrong, "\n  "),
+			strings.Join(w.told[max(0, len(w.told)-5):], "\n  "))
+	}
+}
+
+// lags are how late the cache of Muster may be.
+var lags = []time.Duration{0, 2 * time.Second}
+
+// Run tests the reconciler of each kind that is built in.
+func Run(t *testing.T, subject func(schema.GroupVersionKind) Subject) {
+	for _, op := range operators() {
+		t.Run(op.kind+op.what, func(t *testing.T) {
+			all := slices.Concat(stories(op.endless), withOperator(op.endless))
+			begin := func() *world { return newWorld(subject(op.key().GroupVersionKind), op) }
+			tell(t, all, begin)
+			count(t, all, op.writes, begin)
+			if !t.Failed() && (!op.alike || !testing.Short()) {
+				interrupt(t, all, begin)
+			}
+		})
+	}
+}
+
+// tell plays all stories.
+func tell(t *testing.T, all []story, begin func() *world) {
+	for _, s := range all {
+		for _, lag := range lags {
+			w := begin()
+			w.lag = lag
+			w.play(s)
+			w.report(t, "%s, with a cache %v behind", s.name, lag)
+		}
+	}
+}
+
+// count fails the test if Muster needs other than the wanted writes for the first story, and for
+// the one that it interrupts.
+func count(t *testing.T, all []story, want [2]int, begin func() *world) {
+	for i, s := range []story{all[0], longest(all)} {
+		w := begin()
+		w.play(s)
+		if w.changes != want[i] {
+			t.Errorf("%s: %d writes, want %d", s.name, w.changes, want[i])
+		}
+	}
+}
+
+func longest(all []story) story {
+	return slices.MaxFunc(all, func(a, b story) int { return cmp.Compare(len(a.steps), len(b.steps)) })
+}
+
+// interrupt plays the longest story with a death of Muster at each of its writes, and with a
+// deletion of the job at each moment.
+func interrupt(t *testing.T, all []story, begin func() *world) {
+	long := longest(all)
+	for _, lag := range lags {
+		whole := begin()
+		whole.lag = lag
+		whole.play(long)
+		for n := 1; n <= whole.writes; n++ {
+			for _, answered := range []bool{false, true} {
+				w := begin()
+				w.lag, w.dieAt, w.answered = lag, n, answered
+				w.play(long)
+				w.report(t, "Muster dies at write %d of %d, which takes effect: %v, with a cache %v behind", n, whole.writes, answered, lag)
+			}
+		}
+	}
+	deleteAtEachMoment(t, long, begin)
+}
+
+// deleteAtEachMoment deletes the job a second later in each run, until the story has ended.
+func deleteAtEachMoment(t *testing.T, s story, begin func() *world) {
+	for at := 1; ; at++ {
+		w := begin()
+		seconds := 0
+		cut := story{name: s.name}
+		for _, x := range s.steps[:len(s.steps)-1] {
+			cut.steps = append(cut.steps, step{x.what, x.do, func(w *world) bool { seconds++; return seconds > at || x.until(w) }})
+		}
+		w.play(story{s.name, append(cut.steps, goes)})
+		w.report(t, "its user deletes it after %d seconds", at)
+		if seconds <= at || t.Failed() {
+			return
+		}
+	}
+}

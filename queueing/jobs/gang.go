@@ -1,0 +1,88 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/jobs/gangs"
+	"github.com/muster-dev/muster/queueing/jobs/newcomers"
+)
+
+// PodGroupLabel on a pod names the PodGroup of scheduling.k8s.io that kube-scheduler places it
+// with; empty is none. A start puts it into the pod templates, and the policy muster-gangs makes it the pod's
+// spec.schedulingGroup at the creation, which is the only time when that can be set.
+const PodGroupLabel = "muster.dev/pod-group"
+
+// begin makes gangs from the moment that the cluster serves PodGroups.
+func begin(served *atomic.Bool) newcomers.Newcomer {
+	return newcomers.Newcomer{Kinds: []schema.GroupVersionKind{gangs.Kind}, Begin: func() error { served.Store(true); return nil }}
+}
+
+// gang makes a PodGroup of the pods that an admitted job creates at its start, where the cluster
+// serves those: kube-scheduler binds none of them before all fit. Each start has a group of its
+// own, since the number of pods in it cannot change. Pods of an elastic job, and those that come
+// later, are in none. A lost pod of a gang that has been bound is replaced outside of the group,
+// by the policy muster-gangs-bound: it would wait there for pods that have ended.
+func (r *reconciler) gang(ctx context.Context, job client.Object, w *kueue.Workload, placements []Placement) error {
+	if !r.gangs.Load() {
+		return nil
+	}
+	name := gangName(job, w)
+	left, err := gangs.Leave(ctx, r.client, r.live, job, name)
+	switch {
+	case err != nil:
+		return err
+	case left:
+		return errChildrenLeft
+	}
+	for i := range placements {
+		placements[i].Labels[PodGroupLabel] = ""
+	}
+	first, together := firstOf(r.kind, job, w, placements)
+	if together < 2 || IsElastic(job) {
+		return nil
+	}
+	// The API server lets no Job that controls a PodGroup change its parallelism.
+	owner := *metav1.NewControllerRef(job, r.kind.GroupVersionKind())
+	owner.Controller, owner.BlockOwnerDeletion = nil, nil
+	if err := gangs.Create(ctx, r.client, metav1.ObjectMeta{
+		Name: name, Namespace: job.GetNamespace(), Labels: map[string]string{JobUIDLabel: string(job.GetUID())},
+		OwnerReferences: []metav1.OwnerReference{owner},
+	}, together); err != nil {
+		return err
+	}
+	for _, i := range first {
+		placements[i].Labels[PodGroupLabel] = name
+	}
+	return nil
+}
+
+// gangName is that of the PodGroup of a start.
+func gangName(job client.Object, w *kueue.Workload) string {
+	admitted := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadAdmitted)
+	return fmt.Sprintf("%s-%d", job.GetUID(), admitted.LastTransitionTime.Unix())
+}
+
+// firstOf are the pod sets of an admitted Workload whose pods come at the start, and how many
+// pods of them come.
+func firstOf(kind Kind, job client.Object, w *kueue.Workload, placements []Placement) (first []int, pods int32) {
+	counts := countsOf(kind, job, w)
+	for i, after := range orderOf(kind, job, w) {
+		if !after.IsFirst() {
+			continue
+		}
+		count := placements[i].Count
+		if counts != nil {
+			count = min(count, counts[i].Needed)
+		}
+		first, pods = append(first, i), pods+count
+	}
+	return first, pods
+}

@@ -1,0 +1,110 @@
+package kinds
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// An AppWrapper has any objects as components. Its controller reports where their pod
+// templates are, also while it is suspended, unless its user has said so; and it adds what
+// stands in podSetInfos to them when it makes the objects.
+
+func findAppWrapper(object map[string]any) (out []found, refusals []string) {
+	name, _ := pointer{"metadata", "name"}.get(object)
+	components := elements(object, pointer{"spec", "components"})
+	for i, component := range components {
+		podSets, known := pointer{"podSets"}.get(component.value)
+		if !known {
+			status := pointer{"status", "componentStatus", strconv.Itoa(i)}
+			if _, known = status.get(object); !known {
+				return nil, []string{fmt.Sprintf("the pods of spec.components[%d] are not known yet: the AppWrapper's controller reports them in "+
+					"status.componentStatus; see that it runs, or give the component podSets", i)}
+			}
+			podSets, _ = slices.Concat(status, pointer{"podSets"}).get(object)
+		}
+		list, _ := podSets.([]any)
+		for j, item := range list {
+			podSet, _ := item.(map[string]any)
+			path, _ := podSet["path"].(string)
+			f := found{name: strings.ToLower(fmt.Sprintf("%v-%d", name, len(out))), count: 1, scope: scopeOf(object)}
+			f.at = fmt.Sprintf("spec.components[%d].%s", i, path)
+			f.place = podSetInfo{slices.Concat(component.pointer, pointer{"podSetInfos"}), j, len(list)}
+			if n, ok := podSet["replicas"].(int64); ok {
+				f.count = int32(max(0, min(n, maxCount)))
+			}
+			raw, _ := wrapped(path).get(component.value)
+			whole, ok := raw.(map[string]any)
+			if !ok {
+				refusals = append(refusals, fmt.Sprintf("there is no pod template at %s; correct the path of its podSet", f.at))
+				continue
+			}
+			// Of a Pod, the metadata and the spec are its template.
+			f.raw = map[string]any{"metadata": whole["metadata"], "spec": whole["spec"]}
+			out = append(out, f)
+		}
+	}
+	return out, refusals
+}
+
+// wrapped returns the pointer for a path like template.spec.groups[1].template.
+func wrapped(path string) pointer {
+	return strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' })
+}
+
+// podSetInfo is the place of the index-th of all podSetInfos of a component.
+type podSetInfo struct {
+	all        pointer
+	index, sum int
+}
+
+// put implements place. Of maps, the AppWrapper's controller adds what is missing; of
+// tolerations, all.
+func (p podSetInfo) put(object map[string]any, t *corev1.PodTemplateSpec) error {
+	infos, _ := p.all.get(object)
+	list, _ := infos.([]any)
+	for len(list) < p.sum {
+		list = append(list, map[string]any{})
+	}
+	info, err := plain(map[string]any{
+		"labels": t.Labels, "annotations": t.Annotations, "nodeSelector": t.Spec.NodeSelector, "schedulingGates": t.Spec.SchedulingGates,
+		"tolerations": p.added(object, t.Spec.Tolerations),
+	})
+	if err != nil {
+		return err
+	}
+	fields := info.(map[string]any)
+	for field, value := range fields {
+		if isEmpty(value) {
+			delete(fields, field)
+		}
+	}
+	list[p.index] = fields
+	p.all.set(object, list)
+	return nil
+}
+
+// added returns the tolerations that the component itself has not.
+func (p podSetInfo) added(object map[string]any, all []corev1.Toleration) []corev1.Toleration {
+	podSets, _ := findAppWrapper(object)
+	for i := range podSets {
+		if place, ok := podSets[i].place.(podSetInfo); ok && place.index == p.index && slices.Equal(place.all, p.all) {
+			if own, err := templateOf(podSets[i].raw); err == nil {
+				return slices.DeleteFunc(slices.Clone(all), func(t corev1.Toleration) bool {
+					return slices.ContainsFunc(own.Spec.Tolerations, func(o corev1.Toleration) bool { return equality.Semantic.DeepEqual(o, t) })
+				})
+			}
+		}
+	}
+	return all
+}
+
+// undo implements place. Only queues write podSetInfos.
+func (p podSetInfo) undo(object map[string]any, _ *original, _ *corev1.PodTemplateSpec) error {
+	p.all.set(object, nil)
+	return nil
+}

@@ -1,0 +1,464 @@
+package kinds
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/queueing/jobs"
+)
+
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &unstructured.Unstructured{}
+	if err := out.UnmarshalJSON(data); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func kindOf(t *testing.T, o *unstructured.Unstructured) jobs.Kind {
+	t.Helper()
+	for _, k := range All() {
+		if k.GroupVersionKind() == o.GroupVersionKind() {
+			return k
+		}
+	}
+	t.Fatalf("no kind %s", o.GroupVersionKind())
+	return nil
+}
+
+// said is what a kind reads of an object: name×count of its pod sets, or why it is refused.
+func said(k jobs.Kind, o *unstructured.Unstructured) string {
+	var out []string
+	podSets, refusals := k.PodSets(o)
+	for i := range podSets {
+		text := fmt.Sprintf("%s×%d", podSets[i].Name, podSets[i].Count)
+		for _, c := range podSets[i].Template.Spec.InitContainers {
+			text += " after " + c.Name
+		}
+		for _, c := range podSets[i].Template.Spec.Containers[1:] {
+			text += " with " + c.Name
+		}
+		if counted, ok := k.(jobs.Counted); ok {
+			if c := counted.Counts(o)[i]; c.Needed != c.Asked {
+				text += fmt.Sprintf(" (%d needed)", c.Needed)
+			}
+		}
+		out = append(out, text)
+	}
+	if len(refusals) > 0 {
+		return "refused: " + strings.Join(refusals, "; ")
+	}
+	switch outcome, message := k.Outcome(o); outcome {
+	case jobs.Succeeded:
+		out = append(out, "succeeded: "+message)
+	case jobs.Failed:
+		out = append(out, "failed: "+message)
+	}
+	if !k.IsSuspended(o) {
+		out = append(out, "running")
+	}
+	return strings.Join(out, ", ")
+}
+
+// The pod templates of most cases, and one that names its container.
+const oneContainer = `{spec: {containers: [{name: c, image: i}]}}`
+
+// TestBuiltInKinds read pod sets as Kueue 0.19 does, with the counts of the operators.
+func TestBuiltInKinds(t *testing.T) {
+	const ray = `headGroupSpec: {template: ` + oneContainer + `}, workerGroupSpecs: [
+		{groupName: Small, replicas: 2, minReplicas: 3, template: ` + oneContainer + `},
+		{groupName: hosts, replicas: 9, maxReplicas: 4, numOfHosts: 2, template: ` + oneContainer + `},
+		{groupName: last, replicas: 1, suspend: true, template: ` + oneContainer + `}]`
+	const rayPods = "head×1, small×3 after wait-gcs-ready, hosts×8 after wait-gcs-ready, last×0 after wait-gcs-ready"
+	for name, c := range map[string]struct{ object, want string }{
+		"JobSet": {`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {suspend: true, replicatedJobs: [
+			{name: Launcher, template: {spec: {template: ` + oneContainer + `}}},
+			{name: workers, replicas: 4, template: {spec: {parallelism: 8, completions: 6, template: ` + oneContainer + `}}}]}}`,
+			"launcher×1, workers×24"},
+		"JobSet of which Jobs have succeeded": {`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {replicatedJobs: [
+			{name: workers, replicas: 4, template: {spec: {parallelism: 2, template: ` + oneContainer + `}}}]},
+			status: {replicatedJobsStatus: [{name: workers, succeeded: 3}]}}`,
+			"workers×8 (2 needed), running"},
+		"JobSet that has completed": {`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {replicatedJobs: [
+			{name: w, template: {spec: {template: ` + oneContainer + `}}}]},
+			status: {conditions: [{type: Suspended, status: "False"}, {type: Completed, status: "True", message: all is done}]}}`,
+			"w×1, succeeded: all is done, running"},
+		"JobSet without Jobs": {`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {replicatedJobs: []}}`,
+			"refused: the JobSet has no pods; give it pod templates"},
+		"PyTorchJob": {`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, spec: {runPolicy: {suspend: true}, pytorchReplicaSpecs: {
+			Worker: {replicas: 3, template: ` + oneContainer + `}, Master: {template: ` + oneContainer + `}}}}`,
+			"master×1, worker×3 after init-pytorch"},
+		"PyTorchJob without a master": {`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, spec: {pytorchReplicaSpecs: {
+			Worker: {replicas: 3, template: ` + oneContainer + `}}}, status: {conditions: [{type: Failed, status: "True", message: it broke}]}}`,
+			"worker×3, failed: it broke, running"},
+		"PyTorchJob that grows by itself": {`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, spec: {elasticPolicy: {metrics: []}, pytorchReplicaSpecs: {
+			Worker: {template: ` + oneContainer + `}}}}`,
+			"refused: spec.elasticPolicy.metrics has a HorizontalPodAutoscaler add workers for which there is no quota; remove it, and set " +
+				"spec.pytorchReplicaSpecs.Worker.replicas to what the job needs"},
+		"TFJob": {`{apiVersion: kubeflow.org/v1, kind: TFJob, spec: {tfReplicaSpecs: {Evaluator: {template: ` + oneContainer + `},
+			PS: {replicas: 2, template: ` + oneContainer + `}, Chief: {template: ` + oneContainer + `}, Worker: {replicas: 4, template: ` + oneContainer + `}}}}`,
+			"chief×1, ps×2, worker×4, evaluator×1, running"},
+		"XGBoostJob": {`{apiVersion: kubeflow.org/v1, kind: XGBoostJob, spec: {xgbReplicaSpecs: {Master: {template: ` + oneContainer + `},
+			Worker: {replicas: 2, template: ` + oneContainer + `}}}}`, "master×1, worker×2, running"},
+		"PaddleJob": {`{apiVersion: kubeflow.org/v1, kind: PaddleJob, spec: {paddleReplicaSpecs: {
+			Worker: {replicas: 2, template: ` + oneContainer + `}}}}`, "worker×2, running"},
+		"JAXJob": {`{apiVersion: kubeflow.org/v1, kind: JAXJob, spec: {jaxReplicaSpecs: {
+			Worker: {replicas: 2, template: ` + oneContainer + `}}}}`, "worker×2, running"},
+		"MPIJob": {`{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, spec: {mpiReplicaSpecs: {Worker: {replicas: 4, template: ` + oneContainer + `},
+			Launcher: {template: ` + oneContainer + `}}}}`, "launcher×1, worker×4, running"},
+		"MPIJob without workers": {`{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, spec: {mpiReplicaSpecs: {Launcher: {template: ` + oneContainer + `}}}}`,
+			"refused: spec.mpiReplicaSpecs has no Worker, and the mpi-operator runs no such job; add it"},
+		"RayCluster": {`{apiVersion: ray.io/v1, kind: RayCluster, spec: {suspend: true, ` + ray + `}}`, rayPods},
+		"RayCluster that scales itself": {`{apiVersion: ray.io/v1, kind: RayCluster, spec: {enableInTreeAutoscaling: true, headGroupSpec: {template: ` +
+			oneContainer + `}}}`, "refused: spec.enableInTreeAutoscaling is true, so that Ray adds workers for which there is no quota; set it to false, " +
+			"and the replicas of the worker groups to what the job needs"},
+		"RayJob": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {shutdownAfterJobFinishes: true, rayClusterSpec: {` + ray + `}},
+			status: {jobDeploymentStatus: Complete, jobStatus: STOPPED}}`, rayPods + ", submitter×1, failed: RayJob failed, running"},
+		"RayJob that submits from its head": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {submissionMode: SidecarMode,
+			shutdownAfterJobFinishes: true, rayClusterSpec: {headGroupSpec: {template: ` + oneContainer + `}}}}`,
+			"head×1 with ray-job-submitter, running"},
+		"RayJob that keeps its cluster": {`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j}, spec: {
+			rayClusterSpec: {headGroupSpec: {template: ` + oneContainer + `}}}}`,
+			"refused: spec.shutdownAfterJobFinishes is not true, and KubeRay suspends only such jobs; set it to true"},
+		"RayService": {`{apiVersion: ray.io/v1, kind: RayService, metadata: {name: j}, spec: {rayClusterConfig: {suspend: true, ` + ray + `}}}`, rayPods},
+		"AppWrapper that says where its pods are": {`{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: W}, spec: {suspend: true,
+			components: [{podSets: [{path: "template.spec.groups[1].template", replicas: 3}], template: {spec: {groups: [{}, {template: ` + oneContainer + `}]}}},
+			{podSets: [], template: {kind: Service}}, {podSets: [{path: template}], template: {kind: Pod, spec: {containers: [{name: c}]}}}]}}`,
+			"w-0×3, w-1×1"},
+		"AppWrapper whose controller says it": {`{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: w}, spec: {
+			components: [{template: {kind: Job, spec: {template: ` + oneContainer + `}}}]}, status: {phase: Succeeded, componentStatus: [
+			{podSets: [{path: template.spec.template, replicas: 2}]}]}}`, "w-0×2, succeeded: AppWrapper finished successfully, running"},
+		"AppWrapper that nothing is known of": {`{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: w}, spec: {
+			components: [{template: {kind: Job, spec: {template: ` + oneContainer + `}}}]}}`,
+			"refused: the pods of spec.components[0] are not known yet: the AppWrapper's controller reports them in status.componentStatus; " +
+				"see that it runs, or give the component podSets"},
+		"AppWrapper with a wrong path": {`{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: w}, spec: {
+			components: [{podSets: [{path: template.x}], template: {kind: Job}}]}}`,
+			"refused: there is no pod template at spec.components[0].template.x; correct the path of its podSet"},
+		"SparkApplication": {`{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, spec: {type: Scala, mode: cluster, driver: {}, executor: {}},
+			status: {applicationState: {state: FAILED, errorMessage: no image}}}`, "driver×1, executor×2, failed: no image, running"},
+		"SparkApplication that grows": {`{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, spec: {driver: {}, executor: {},
+			dynamicAllocation: {enabled: true}}}`,
+			"refused: spec.dynamicAllocation.enabled is true, so that Spark adds executors for which there is no quota; set it to false, and " +
+				"spec.executor.instances to what the application needs"},
+		"TrainJob without its JobSet": {`{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, spec: {suspend: true}}`,
+			"refused: its pods are not known yet: Trainer makes a JobSet of its name; see that its controller runs, and that spec.runtimeRef names a runtime"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := object(t, c.object)
+			if diff := cmp.Diff(c.want, said(kindOf(t, o), o)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// samples of each kind, as its users write them: empty metadata, integers as quantities, fields
+// that no type of Go knows.
+var samples = map[string]string{
+	"JobSet": `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: j, uid: u}, spec: {suspend: true, unknown: {a: [1]}, replicatedJobs: [
+		{name: a, template: {spec: {template: {spec: {containers: [{name: c, resources: {requests: {cpu: 2}}}]}}}}},
+		{name: c, template: {spec: {template: {metadata: {}, spec: {containers: [{name: c}]}}}}},
+		{name: b, template: {spec: {template: {metadata: {labels: {app: x}}, spec: {nodeSelector: {disk: ssd}, tolerations: [{key: t, operator: Exists}],
+			containers: [{name: c, newField: 7}]}}}}}]}}`,
+	"PyTorchJob": `{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, uid: u}, spec: {runPolicy: {suspend: true}, pytorchReplicaSpecs: {
+		Master: {template: ` + oneContainer + `}, Worker: {replicas: 2, template: ` + oneContainer + `}}}}`,
+	"MPIJob": `{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, metadata: {name: j, uid: u}, spec: {runPolicy: {suspend: true}, mpiReplicaSpecs: {
+		Launcher: {template: ` + oneContainer + `}, Worker: {replicas: 2, template: ` + oneContainer + `}}}}`,
+	"RayJob": `{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: j, uid: u}, spec: {suspend: true, shutdownAfterJobFinishes: true,
+		rayClusterSpec: {headGroupSpec: {template: ` + oneContainer + `}}}}`,
+	"AppWrapper": `{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: w, uid: u}, spec: {suspend: true, components: [
+		{podSets: [{path: template.a}, {path: template.b}], template: {a: ` + oneContainer + `, b: {spec: {tolerations: [{key: t}], containers: [{name: c}]}}}}]}}`,
+	"SparkApplication": `{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, metadata: {name: s, uid: u}, spec: {suspend: true,
+		driver: {cores: 2}, executor: {labels: {a: b}, memory: 4g, nodeSelector: {disk: ssd}}}}`,
+	"RayService": `{apiVersion: ray.io/v1, kind: RayService, metadata: {name: j, uid: u}, spec: {rayClusterConfig: {suspend: true,
+		headGroupSpec: {template: ` + oneContainer + `}}}}`,
+}
+
+// placements send the i-th pod set to a node pool of its own.
+func placements(n int, attempt string) (out []jobs.Placement) {
+	for i := range n {
+		out = append(out, jobs.Placement{Updates: []kueue.PodSetUpdate{{
+			NodeSelector: map[string]string{"booked/" + attempt: fmt.Sprint("pool-", i)},
+			Tolerations:  []corev1.Toleration{{Key: "booked", Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(300))}},
+			Annotations:  map[string]string{"request": attempt},
+		}}, Labels: map[string]string{jobs.JobUIDLabel: "u"}})
+	}
+	return out
+}
+
+// TestStartAndRestore leave an object as it was, also after a second admission elsewhere, and
+// lose nothing that a user has changed meanwhile.
+func TestStartAndRestore(t *testing.T) {
+	for name, text := range samples {
+		t.Run(name, func(t *testing.T) {
+			o := object(t, text)
+			k := kindOf(t, o)
+			podSets, refusals := k.PodSets(o)
+			if len(refusals) > 0 {
+				t.Fatal(refusals)
+			}
+			before := o.DeepCopy()
+			for _, attempt := range []string{"first", "second"} {
+				record, err := k.Start(o, placements(len(podSets), attempt))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if k.IsSuspended(o) {
+					t.Error("started, it is suspended")
+				}
+				started, _ := k.PodSets(o)
+				for i := range started {
+					want := podSets[i].Template.DeepCopy()
+					if name == "AppWrapper" { // its controller adds to the templates what stands beside them
+						infos, _ := pointer{"spec", "components", "0", "podSetInfos", strconv.Itoa(i), "nodeSelector"}.get(o.Object)
+						started[i].Template.Spec.NodeSelector = map[string]string{"booked/" + attempt: fmt.Sprint(infos.(map[string]any)["booked/"+attempt])}
+					}
+					if got := started[i].Template.Spec.NodeSelector["booked/"+attempt]; got != fmt.Sprint("pool-", i) {
+						t.Errorf("pod set %s goes to %q", started[i].Name, got)
+					}
+					if diff := cmp.Diff(want.Spec.Containers, started[i].Template.Spec.Containers); diff != "" {
+						t.Errorf("the start changed containers (-want +got):\n%s", diff)
+					}
+				}
+				saved, err := json.Marshal(record)
+				if err != nil {
+					t.Fatal(err)
+				}
+				k.Suspend(o)
+				if !k.IsSuspended(o) {
+					t.Error("suspended, it runs")
+				}
+				for i, text := range [][]byte{saved, saved, nil} { // only the first has anything to do
+					if changed, err := k.Restore(o, text, podSets); err != nil || changed != (i == 0) {
+						t.Fatalf("restoring it for the %d. time: changed %v, %v", i+1, changed, err)
+					}
+				}
+				if diff := cmp.Diff(before.Object, o.Object); diff != "" {
+					t.Fatalf("after the %s attempt (-want +got):\n%s", attempt, diff)
+				}
+			}
+		})
+	}
+}
+
+// TestATrainJob has the pods of its JobSet, patches the runtime for them, and is resolved only
+// once its JobSet shows nothing of an earlier start.
+func TestATrainJob(t *testing.T) {
+	o := object(t, `{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: j, uid: u}, spec: {suspend: true,
+		runtimePatches: [{manager: kueue.x-k8s.io/manager}, {manager: example.com/other, trainingRuntimeSpec: {a: b}}]}}`)
+	set := object(t, `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {replicatedJobs: [
+		{name: initializer, template: {spec: {template: `+oneContainer+`}}},
+		{name: node, template: {spec: {parallelism: 2, template: {spec: {nodeSelector: {disk: ssd}, containers: [{name: c}]}}}}}]}}`)
+	k := kindOf(t, o).(jobs.Resolver)
+	if !k.Resolve(o, set) {
+		t.Error("a JobSet of a TrainJob that never ran is not current")
+	}
+	if diff := cmp.Diff("initializer×1, node×2", said(k, o)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	podSets, _ := k.PodSets(o)
+	record, err := k.Start(o, placements(2, "first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const entry = `{manager: kueue.x-k8s.io/manager, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [%s, %s]}}}}`
+	const started = `{name: %s, template: {spec: {template: {metadata: {labels: {kueue.x-k8s.io/job-uid: u}, annotations: {request: first}},
+		spec: {%s tolerations: [{key: booked, operator: Exists, tolerationSeconds: 300}]}}}}}`
+	patches := func(a, b string) any {
+		return object(t, fmt.Sprintf(`{kind: X, spec: {runtimePatches: [`+entry+`, {manager: example.com/other, trainingRuntimeSpec: {a: b}}]}}`, a, b)).Object["spec"].(map[string]any)["runtimePatches"]
+	}
+	got, _ := pointer{"spec", "runtimePatches"}.get(o.Object)
+	if diff := cmp.Diff(patches(fmt.Sprintf(started, "initializer", "nodeSelector: {booked/first: pool-0},"),
+		fmt.Sprintf(started, "node", "nodeSelector: {disk: ssd, booked/first: pool-1},")), got); diff != "" {
+		t.Errorf("started (-want +got):\n%s", diff)
+	}
+	saved, err := json.Marshal(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Suspend(o)
+	for i, text := range [][]byte{saved, nil} {
+		if changed, err := k.Restore(o, text, podSets); err != nil || changed != (i == 0) {
+			t.Fatalf("restoring it for the %d. time: changed %v, %v", i+1, changed, err)
+		}
+	}
+	const left = `{name: %[1]s, template: {spec: {template: {metadata: {labels: {kueue.x-k8s.io/podset: %[1]s}}}}}}`
+	got, _ = pointer{"spec", "runtimePatches"}.get(o.Object)
+	if diff := cmp.Diff(patches(fmt.Sprintf(left, "initializer"), fmt.Sprintf(left, "node")), got); diff != "" {
+		t.Errorf("restored (-want +got):\n%s", diff)
+	}
+	pointer{"spec", "replicatedJobs", "0", "template", "spec", "template", "metadata", "labels", jobs.JobUIDLabel}.set(set.Object, "u")
+	if k.Resolve(o, set) {
+		t.Error("a JobSet with the marks of a start is current")
+	}
+}
+
+// TestSparkResources are those that Spark on Kubernetes asks for.
+func TestSparkResources(t *testing.T) {
+	for name, c := range map[string]struct{ application, want string }{
+		"defaults":         {`type: Scala, driver: {}, executor: {}`, "cpu 1, memory 1408Mi; cpu 1, memory 1408Mi"},
+		"of Python":        {`type: Python, driver: {memory: 4g}, executor: {cores: 8, memory: 10g}`, "cpu 1, memory 5734Mi; cpu 8, memory 14Gi"},
+		"with an overhead": {`driver: {memory: 512m, memoryOverhead: 1g, coreRequest: 500m, cores: 2}, executor: {memory: "2048"}`, "cpu 500m, memory 1536Mi; cpu 1, memory 2432Mi"},
+		"with a factor":    {`memoryOverheadFactor: "0.5", driver: {}, executor: {memory: 100g}`, "cpu 1, memory 1536Mi; cpu 1, memory 150Gi"},
+		"by sparkConf": {`sparkConf: {spark.driver.memory: 2g, spark.kubernetes.executor.request.cores: "3", spark.executor.pyspark.memory: 1g,
+			spark.memory.offHeap.enabled: "true", spark.memory.offHeap.size: 1g}, driver: {memory: 1g}, executor: {cores: 1, memory: 1g}`,
+			"cpu 1, memory 2432Mi; cpu 3, memory 3456Mi"},
+		"with GPUs": {`driver: {}, executor: {gpu: {name: nvidia.com/gpu, quantity: 8}}`, "cpu 1, memory 1408Mi; cpu 1, memory 1408Mi, nvidia.com/gpu 8"},
+		"nonsense":  {`driver: {memory: much}, executor: {}`, `refused: the memory of spec.driver is "much", which is no amount of memory as Spark has it, like 512m or 4g; correct it`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := object(t, `{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, spec: {`+c.application+`}}`)
+			podSets, refusals := kindOf(t, o).PodSets(o)
+			var out []string
+			for i := range podSets {
+				var of []string
+				requests := podSets[i].Template.Spec.Containers[0].Resources.Requests
+				for _, name := range slices.Sorted(maps.Keys(requests)) {
+					quantity := requests[name]
+					of = append(of, fmt.Sprintf("%s %s", name, quantity.String()))
+				}
+				out = append(out, strings.Join(of, ", "))
+			}
+			got := strings.Join(out, "; ")
+			if len(refusals) > 0 {
+				got = "refused: " + strings.Join(refusals, "; ")
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAConflict of an admission check with the user's own selector ends the start.
+func TestAConflict(t *testing.T) {
+	o := object(t, samples["PyTorchJob"])
+	placed := placements(2, "first")
+	placed[1].Updates[0].NodeSelector = map[string]string{"a": "1"}
+	placed[1].Updates = append(placed[1].Updates, kueue.PodSetUpdate{NodeSelector: map[string]string{"a": "2"}})
+	if _, err := kindOf(t, o).Start(o, placed); err == nil || !strings.Contains(err.Error(), "conflict for key=a") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestBadStanzas are refused with the field, the value and the fix.
+func TestBadStanzas(t *testing.T) {
+	const good = `
+group: acme.io
+version: v1
+kind: TrainRun
+suspend: {path: /spec/state, held: Pending}
+podSets: [{each: /spec/roles, name: self.name, count: self.replicas, template: /template}]
+`
+	for name, c := range map[string]struct{ from, to, want string }{
+		"it is good":      {"", "", ""},
+		"no group":        {"group: acme.io", "", `jobKinds[0].group: Invalid value: "": it must be an API group, like example.com`},
+		"a bad version":   {"version: v1", "version: one", `jobKinds[0].version: Invalid value: "one": it must be a version of the API, like v1 or v1alpha2`},
+		"a kind in lower": {"kind: TrainRun", "kind: trainrun", `jobKinds[0].kind: Invalid value: "trainrun": it must be a kind, like TrainRun`},
+		"no pointer":      {"/spec/state", "spec.state", `jobKinds[0].suspend.path: Invalid value: "spec.state": "spec.state" is not a JSON pointer; it must start with /, like /spec/suspend`},
+		"no pods":         {"podSets: [", "other: [", `unknown field "other"`},
+		"bad CEL":         {"self.replicas", "self.", "jobKinds[0].podSets[0].count: Invalid value: \"self.\": \"self.\" is not CEL"},
+		"CEL of another type": {"count: self.replicas", `count: "'two'"`,
+			`jobKinds[0].podSets[0].count: Invalid value: "'two'": "'two'" has values of type string, but they must be of type int; correct it`},
+		"no template": {", template: /template", "", "jobKinds[0].podSets[0].template: Required value: give a JSON pointer, like /spec/suspend"},
+		"two places":  {"each:", "path: /spec, each:", `jobKinds[0].podSets[0].each: Invalid value: "/spec/roles": there is a path, too; remove one`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s Stanza
+			err := yaml.UnmarshalStrict([]byte(strings.Replace(good, c.from, c.to, 1)), &s)
+			if err == nil {
+				_, wrong := Compile(s, field.NewPath("jobKinds").Index(0))
+				err = wrong.ToAggregate()
+			}
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("error %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+// TestTheManifestsAreOfTheStanzas that are built in.
+func TestTheManifestsAreOfTheStanzas(t *testing.T) {
+	for file, write := range map[string]func([]*Kind) ([]byte, error){"policies/jobs.yaml": Policies, "rbac/kinds.yaml": Rights} {
+		want, err := write(BuiltIn())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile("../../../deploy/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, text, _ := strings.Cut(string(got), "\n"); text != string(want) {
+			t.Errorf("deploy/%s is of other stanzas; run `make generate`", file)
+		}
+	}
+}
+
+// TestAKindOfAUser is held and started like those that are built in.
+func TestAKindOfAUser(t *testing.T) {
+	var s Stanza
+	if err := yaml.UnmarshalStrict([]byte(`
+group: acme.io
+version: v1
+kind: TrainRun
+resource: trainruns
+suspend: {path: /spec/state, held: Pending, running: null}
+podSets:
+- each: /spec/roles
+  name: key
+  count: "self.replicas * (has(self.hosts) ? self.hosts : 1)"
+  template: /template
+succeeded: self.?status.?phase.orValue('') == 'Done'
+failed: self.?status.?phase.orValue('') == 'Broken'
+`), &s); err != nil {
+		t.Fatal(err)
+	}
+	all, wrong := CompileAll([]Stanza{s}, field.NewPath("jobKinds"))
+	if len(wrong) > 0 {
+		t.Fatal(wrong.ToAggregate())
+	}
+	k := all[0]
+	o := object(t, `{apiVersion: acme.io/v1, kind: TrainRun, metadata: {name: r}, spec: {state: Pending, roles: {
+		worker: {replicas: 2, hosts: 4, template: `+oneContainer+`}, chief: {replicas: 1, template: `+oneContainer+`}}}}`)
+	if diff := cmp.Diff("chief×1, worker×8", said(k, o)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := k.Start(o, placements(2, "first")); err != nil {
+		t.Fatal(err)
+	}
+	if state, ok := (pointer{"spec", "state"}).get(o.Object); ok {
+		t.Errorf("started, its state is %v", state)
+	}
+	text, err := Policies(slices.Concat(BuiltIn(), all))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`apiGroups: ["acme.io"]`, `resources: ["trainruns"]`, `"/spec/state", value: "Pending"`, "dyn(object).?spec.?roles == dyn(oldObject).?spec.?roles"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the policies lack %s", want)
+		}
+	}
+	if _, wrong := CompileAll([]Stanza{s, s, {Group: "jobset.x-k8s.io", Version: "v1alpha2", Kind: "JobSet"}}, field.NewPath("jobKinds")); wrong == nil ||
+		!strings.Contains(wrong.ToAggregate().Error(), "jobKinds[1].kind") || !strings.Contains(wrong.ToAggregate().Error(), "jobKinds[2].kind") {
+		t.Errorf("two stanzas for one kind, and one for a known kind: %v", wrong)
+	}
+}

@@ -1,0 +1,216 @@
+package kinds
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/template"
+)
+
+// startPolicy keeps queued jobs of all kinds from starting by themselves.
+const startPolicy = "muster-jobs-start"
+
+//go:embed jobs.yaml.tmpl
+var policies string
+
+// Policies returns the admission policies for batch/v1 Jobs and the kinds, as YAML.
+func Policies(kinds []*Kind) ([]byte, error) { return execute("jobs.yaml", policies, kinds) }
+
+func execute(name, text string, kinds []*Kind) ([]byte, error) {
+	t, err := template.New(name).Delims("<<", ">>").Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("parsing the template of the policies: %w", err)
+	}
+	var out strings.Builder
+	if err := t.Execute(&out, writer{kinds}); err != nil {
+		return nil, fmt.Errorf("writing the policies: %w", err)
+	}
+	return []byte(out.String()), nil
+}
+
+// writer writes the parts of policies that depend on the kinds. What most kinds have in
+// common, spec.suspend, is what an expression comes to when it has asked for all others; for
+// Jobs, of which there are most, it asks for none.
+type writer struct{ kinds []*Kind }
+
+// usual is how most kinds are held, batch/v1 Jobs among them.
+var usual = struct {
+	pointer
+	held string
+}{pointer{"spec", "suspend"}, "true"}
+
+func (k *Kind) id() string { return k.Group + "/" + k.Kind }
+
+// literal returns a JSON value as CEL, which has the same literals.
+func literal(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // it was read from JSON
+	}
+	return string(text)
+}
+
+// list returns a list of texts as CEL.
+func list(texts []string) string { return "['" + strings.Join(texts, "', '") + "']" }
+
+// byKind returns an expression that has the value of each kind, as much as possible in one
+// comparison, and otherwise another value.
+func (w writer) byKind(value func(*Kind) string, otherwise string) string {
+	of := map[string][]string{}
+	for _, k := range w.kinds {
+		if v := value(k); v != otherwise {
+			of[v] = append(of[v], k.id())
+		}
+	}
+	var out strings.Builder
+	for _, v := range slices.Sorted(maps.Keys(of)) {
+		fmt.Fprintf(&out, "request.kind.group + '/' + request.kind.kind in %s ? %s : ", list(of[v]), v)
+	}
+	if out.Len() == 0 {
+		return otherwise
+	}
+	return "(request.kind.group == 'batch' ? " + otherwise + " : " + out.String() + otherwise + ")"
+}
+
+// Held reports in CEL whether an object is kept from having pods.
+func (w writer) Held(object string) string {
+	is := func(p pointer, held string) string {
+		return fmt.Sprintf("%s.orValue(null) == %s", p.optional("dyn("+object+")"), held)
+	}
+	return w.byKind(func(k *Kind) string { return is(k.suspend, literal(k.Stanza.Suspend.Held)) }, is(usual.pointer, usual.held))
+}
+
+// NotHeld reports the contrary of the object of a request.
+func (w writer) NotHeld() string { return "!" + w.inParentheses(w.Held("object")) }
+
+func (writer) inParentheses(expression string) string {
+	if strings.HasPrefix(expression, "(") {
+		return expression
+	}
+	return "(" + expression + ")"
+}
+
+// Hold is the patch that keeps an object from having pods.
+func (w writer) Hold() string {
+	return w.byKind(func(k *Kind) string { return patch(k.suspend, literal(k.Stanza.Suspend.Held)) }, patch(usual.pointer, usual.held))
+}
+
+// patch sets a field, with the objects above it that may be missing.
+func patch(p pointer, value string) string {
+	var out []string
+	path := ""
+	for i, part := range p {
+		path += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(part)
+		switch {
+		case i == len(p)-1:
+			out = append(out, fmt.Sprintf(`[JSONPatch{op: "add", path: %q, value: %s}]`, path, value))
+		case i > 0:
+			out = append(out, fmt.Sprintf(`(%s.hasValue() ? [] : [JSONPatch{op: "add", path: %q, value: {}}])`,
+				p[:i+1].optional("dyn(object)"), path))
+		}
+	}
+	return strings.Join(out, " + ")
+}
+
+// Defaults is the patch of what the user left open of an object.
+func (w writer) Defaults() string {
+	return w.byKind(func(k *Kind) string {
+		var out []string
+		for _, d := range k.defaults {
+			out = append(out, fmt.Sprintf("(%s.hasValue() ? [] : %s)", d.optional("dyn(object)"), patch(d.pointer, d.value)))
+		}
+		if len(out) == 0 {
+			return "[]"
+		}
+		return strings.Join(out, " + ")
+	}, "[]")
+}
+
+// owners are the kinds of objects that queue as a whole, with all that they control.
+func (w writer) owners() (out []string) {
+	for _, k := range w.kinds {
+		out = append(out, k.id())
+	}
+	return slices.Sorted(slices.Values(out))
+}
+
+// Owners are those kinds in CEL.
+func (w writer) Owners() string { return list(w.owners()) }
+
+// NotPart reports in CEL whether the object of a request is on its own.
+func (w writer) NotPart() string {
+	return `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller &&
+        o.apiVersion.split('/')[0] + '/' + o.kind in ` + w.Owners() + ")"
+}
+
+// Resource is the plural of an owner in CEL.
+func (w writer) Resource() string {
+	plurals := map[string]string{}
+	for _, k := range w.kinds {
+		if usual := strings.ToLower(k.Kind) + "s"; k.Resource != usual {
+			plurals[k.id()] = k.Resource
+		}
+	}
+	out := "variables.owner.kind.lowerAscii() + 's'"
+	for _, id := range slices.Sorted(maps.Keys(plurals)) {
+		out = fmt.Sprintf("variables.group + '/' + variables.owner.kind == '%s' ? '%s' : %s", id, plurals[id], out)
+	}
+	return out
+}
+
+// SameTemplates reports in CEL whether what pods are made of is as it was.
+func (w writer) SameTemplates() string {
+	return w.byKind(func(k *Kind) string {
+		var same []string
+		for _, p := range k.templates() {
+			same = append(same, p.optional("dyn(object)")+" == "+p.optional("dyn(oldObject)"))
+		}
+		return strings.Join(same, " && ")
+	}, "true")
+}
+
+// templates are the fields of an object that have its pod templates, or lists of them.
+func (k *Kind) templates() (out []pointer) {
+	for i := range k.podSets {
+		p := &k.podSets[i]
+		whole := slices.Concat(p.path, p.each, p.template)
+		whole = whole[:min(2, len(whole))]
+		if !slices.ContainsFunc(out, func(o pointer) bool { return slices.Equal(o, whole) }) {
+			out = append(out, whole)
+		}
+	}
+	return append(out, k.immutable...)
+}
+
+// Rules are the resource rules of all kinds.
+func (w writer) Rules(operations string) string {
+	return rule("batch", "v1", operations, []string{"jobs"}) + rules(w.kinds, operations)
+}
+
+// DefaultRules are those of the kinds that have defaults.
+func (w writer) DefaultRules() string {
+	with := slices.DeleteFunc(slices.Clone(w.kinds), func(k *Kind) bool { return len(k.defaults) == 0 })
+	return rules(with, `["CREATE"]`)
+}
+
+// rules returns one rule for the kinds of each version of an API.
+func rules(kinds []*Kind, operations string) string {
+	resources := map[[2]string][]string{}
+	for _, k := range kinds {
+		api := [2]string{k.Group, k.Version}
+		resources[api] = append(resources[api], k.Resource)
+	}
+	var out strings.Builder
+	for _, api := range slices.SortedFunc(maps.Keys(resources), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		out.WriteString(rule(api[0], api[1], operations, resources[api]))
+	}
+	return out.String()
+}
+
+func rule(group, version, operations string, resources []string) string {
+	return fmt.Sprintf("      - apiGroups: [%q]\n        apiVersions: [%q]\n        operations: %s\n        resources: [%s]\n",
+		group, version, operations, `"`+strings.Join(resources, `", "`)+`"`)
+}

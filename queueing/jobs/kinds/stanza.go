@@ -1,0 +1,144 @@
+package kinds
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Stanza is all that Muster knows of a kind of jobs. What is read of an object is an
+// expression in CEL; what is written is named by a JSON pointer, as in RFC 6901, since the
+// value of an expression cannot be written back.
+//
+// Expressions see the object as self, and as types the list of the types of its conditions
+// that are True. Those of a pod set see its element as self, the object as job, and as key
+// its index in a list or its key in a map.
+type Stanza struct {
+	Group   string `json:"group"`
+	Version string `json:"version"`
+	Kind    string `json:"kind"`
+	// Resource is the plural in URLs; empty is the kind in lower case and an s.
+	Resource string `json:"resource,omitempty"`
+	// Framework is what Kueue's setting integrations.frameworks calls the kind; empty for
+	// kinds of users.
+	Framework string `json:"framework,omitempty"`
+
+	Suspend Suspend  `json:"suspend"`
+	PodSets []PodSet `json:"podSets"`
+
+	// ManagedBy is the field that names the controller of an object, where its kind has one.
+	ManagedBy *ManagedBy `json:"managedBy,omitempty"`
+
+	// Refuse says what cannot be queued.
+	Refuse []Refusal `json:"refuse,omitempty"`
+	// Defaults are set on a queued object at its creation where it has no value.
+	Defaults []Default `json:"defaults,omitempty"`
+
+	// Succeeded and Failed report whether the object has come to its end.
+	Succeeded string `json:"succeeded,omitempty"`
+	Failed    string `json:"failed,omitempty"`
+	// Message is what the object says of its end.
+	Message string `json:"message,omitempty"`
+	// Stopped reports whether the operator says that a suspended object has no pods left.
+	// Its pods are counted all the same.
+	Stopped string `json:"stopped,omitempty"`
+	// Source is the kind, as group/Kind, of the object of the same name that an operator makes
+	// for the object, and in which its pod templates are read.
+	Source *string `json:"source,omitempty"`
+	// Immutable are fields beside the pod templates that may not change while the object runs.
+	Immutable []string `json:"immutable,omitempty"`
+	// PriorityClassName is that of the whole object; empty is that of its first pod set that
+	// names one.
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	// PodLabels select the pods of an object that ran before Muster came, by expressions.
+	// Those that Muster starts have a label of its own.
+	PodLabels map[string]string `json:"podLabels,omitempty"`
+	// Stale are objects that the operator makes while the object is suspended, and whose pod
+	// templates it does not clean from what an earlier start has added: Muster deletes them
+	// before the next start, and the operator makes them again.
+	Stale []Child `json:"stale,omitempty"`
+}
+
+// Suspend is how an object is kept from having pods.
+type Suspend struct {
+	Path string `json:"path"`
+	// Held is the value that keeps it, by default true. Running lets it go, by default false;
+	// null removes the field.
+	Held    any `json:"held,omitempty"`
+	Running any `json:"running,omitempty"`
+}
+
+// ManagedBy is the field that names the controller of an object.
+type ManagedBy struct {
+	Path string `json:"path"`
+	// Own is how the kind's own controller is called. Objects of others, which may be in another
+	// cluster, are not queued.
+	Own string `json:"own"`
+}
+
+// PodSet is one or several pod sets of an object, in the order of Kueue.
+type PodSet struct {
+	// Path is an object that has a pod template; each one of the list or map at Each is one,
+	// too. Where there is nothing, there is no such pod set.
+	Path string `json:"path,omitempty"`
+	Each string `json:"each,omitempty"`
+	// If says which elements are pod sets; empty is all.
+	If    string `json:"if,omitempty"`
+	Name  string `json:"name"`
+	Count string `json:"count"`
+	// AfterReady and AfterComplete are lists of the names of pod sets that have to be ready, or to
+	// have succeeded, before the operator creates the pods; empty is none. Quota and machines are
+	// for all pod sets together.
+	AfterReady    string `json:"afterReady,omitempty"`
+	AfterComplete string `json:"afterComplete,omitempty"`
+	// Final is how many pods are over and are not followed by others; empty is none.
+	Final string `json:"final,omitempty"`
+	// Template points from the element to its pod template.
+	Template string `json:"template"`
+	// Absent is the template that a start adds where the element has none: what the operator
+	// would use.
+	Absent string `json:"absent,omitempty"`
+	// Hidden are containers that the operator adds to the pods.
+	Hidden []Hidden `json:"hidden,omitempty"`
+}
+
+// Hidden is a container that an operator adds to pods.
+type Hidden struct {
+	Name string `json:"name"`
+	// If says to which it is added; empty is to all.
+	If string `json:"if,omitempty"`
+	// Init containers end before the others start.
+	Init     bool              `json:"init,omitempty"`
+	Requests map[string]string `json:"requests"`
+}
+
+// Refusal is why an object cannot be queued.
+type Refusal struct {
+	If string `json:"if"`
+	// Message names the field, its value and what to do about it.
+	Message string `json:"message"`
+}
+
+// Default is a value of a queued object where its user gives none.
+type Default struct {
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// Child is a kind of objects that have the name of the queued object as the value of a label.
+type Child struct {
+	Group    string `json:"group"`
+	Version  string `json:"version"`
+	Kind     string `json:"kind"`
+	Resource string `json:"resource,omitempty"`
+	Label    string `json:"label"`
+}
+
+// GroupVersionKind is the API type of the objects.
+func (s *Stanza) GroupVersionKind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: s.Group, Version: s.Version, Kind: s.Kind}
+}
+
+// GroupVersionKind is the API type of the children.
+func (c *Child) GroupVersionKind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: c.Group, Version: c.Version, Kind: c.Kind}
+}

@@ -1,0 +1,113 @@
+package podgroup
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/config"
+	"github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/newcomers"
+)
+
+// workers is how many gangs are reconciled at once; each mostly waits for the API server.
+const workers = 8
+
+// Add adds the controller of gangs to a manager, whose scheme must know Kueue's v1beta2 types.
+func Add(mgr ctrl.Manager, settings config.Config, m *metrics.Metrics) error {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, gangIndex, indexOf); err != nil {
+		return fmt.Errorf("indexing pods by their gang: %w", err)
+	}
+	r := &reconciler{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("muster-pods"), metrics: m, now: time.Now,
+		podsReady: settings.WaitForPodsReady != nil, labelsToCopy: settings.LabelKeysToCopy,
+	}
+	c, err := builder.TypedControllerManagedBy[key](mgr).Named("pods").
+		Watches(&corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(gangOf), builder.WithPredicates(podChanges)).
+		Watches(&kueue.Workload{}, handler.TypedEnqueueRequestsFromMapFunc(gangOfWorkload)).
+		Watches(&appsv1.StatefulSet{}, handler.TypedEnqueueRequestsFromMapFunc(gangOfStatefulSet)).
+		WithOptions(controller.TypedOptions[key]{MaxConcurrentReconciles: workers}).
+		Build(r)
+	if err != nil {
+		return fmt.Errorf("adding the controller of gated pods: %w", err)
+	}
+	return mgr.Add(&newcomers.Runnable{Manager: mgr, Waiting: []newcomers.Newcomer{{
+		Kinds: []schema.GroupVersionKind{leaderWorkerSetKind},
+		Begin: func() error {
+			return c.Watch(source.TypedKind(mgr.GetCache(), newLeaderWorkerSet(), handler.TypedEnqueueRequestsFromMapFunc(gangsOfLeaderWorkerSet)))
+		},
+	}}})
+}
+
+func indexOf(pod client.Object) []string {
+	if k, ok := keyOf(pod); ok {
+		return []string{k.String()}
+	}
+	return nil
+}
+
+func gangOf(_ context.Context, pod client.Object) []key {
+	if k, ok := keyOf(pod); ok {
+		return []key{k}
+	}
+	return nil
+}
+
+func gangOfWorkload(_ context.Context, w client.Object) []key {
+	if k, ok := keyOfWorkload(w.(*kueue.Workload)); ok {
+		return []key{k}
+	}
+	return nil
+}
+
+func gangOfStatefulSet(_ context.Context, o client.Object) []key {
+	if o.GetLabels()[jobs.QueueLabel] == "" {
+		return nil
+	}
+	return []key{{family: ofStatefulSet, namespace: o.GetNamespace(), name: o.GetName()}}
+}
+
+// gangsOfLeaderWorkerSet are those of its groups.
+func gangsOfLeaderWorkerSet(ctx context.Context, o *unstructured.Unstructured) (out []key) {
+	if o.GetLabels()[jobs.QueueLabel] == "" {
+		return nil
+	}
+	set, err := parse(o)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "A LeaderWorkerSet is not queued")
+		return nil
+	}
+	for i := range int(ptr.Deref(set.Spec.Replicas, 1)) {
+		out = append(out, key{family: ofLeaderWorkerSet, namespace: o.GetNamespace(), name: o.GetName(), index: i})
+	}
+	return out
+}
+
+// podChanges passes what a gang may depend on: what is admitted of a pod, whether it is ready,
+// has ended, or is gone.
+var podChanges = predicate.Funcs{
+	CreateFunc:  func(e event.CreateEvent) bool { return indexOf(e.Object) != nil },
+	DeleteFunc:  func(e event.DeleteEvent) bool { return indexOf(e.Object) != nil },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+		return indexOf(after) != nil && (isGated(after) || isGated(before) || jobs.IsOver(before) != jobs.IsOver(after) ||
+			jobs.IsReady(before) != jobs.IsReady(after) || before.Labels[jobs.PriorityClassLabel] != after.Labels[jobs.PriorityClassLabel])
+	},
+}

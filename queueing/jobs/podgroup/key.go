@@ -1,0 +1,127 @@
+package podgroup
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+const (
+	// Gate keeps a pod from being scheduled until it has quota. Kueue adds the other where it
+	// places pods by topology.
+	Gate         = "kueue.x-k8s.io/admission"
+	topologyGate = "kueue.x-k8s.io/topology"
+
+	// groupName is an annotation, or a label.
+	groupName             = "kueue.x-k8s.io/pod-group-name"
+	totalCountAnnotation  = "kueue.x-k8s.io/pod-group-total-count"
+	fastAnnotation        = "kueue.x-k8s.io/pod-group-fast-admission"
+	servingAnnotation     = "kueue.x-k8s.io/pod-group-serving"
+	retriableAnnotation   = "kueue.x-k8s.io/retriable-in-group"
+	roleHashAnnotation    = "kueue.x-k8s.io/role-hash"
+	parentAnnotation      = "kueue.x-k8s.io/pod-suspending-parent"
+	groupIndexAnnotation  = "kueue.x-k8s.io/component-workload-index"
+	statefulSetParent     = "statefulset"
+	leaderWorkerSetParent = "leaderworkerset.x-k8s.io/leaderworkerset"
+
+	leaderWorkerSetLabel = "leaderworkerset.sigs.k8s.io/name"
+	groupIndexLabel      = "leaderworkerset.sigs.k8s.io/group-index"
+	workerIndexLabel     = "leaderworkerset.sigs.k8s.io/worker-index"
+)
+
+var (
+	podKind             = corev1.SchemeGroupVersion.WithKind("Pod")
+	statefulSetKind     = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
+	leaderWorkerSetKind = schema.GroupVersionKind{Group: "leaderworkerset.x-k8s.io", Version: "v1", Kind: "LeaderWorkerSet"}
+)
+
+// family is what makes pods a gang.
+type family int
+
+const (
+	// single: a pod on its own, by its name.
+	single family = iota
+	// group: pods that bear the name of a group.
+	group
+	// ofStatefulSet: the pods of a StatefulSet, by its name.
+	ofStatefulSet
+	// ofLeaderWorkerSet: one group of a LeaderWorkerSet, by the name of that and an index.
+	ofLeaderWorkerSet
+)
+
+// key is the identity of a gang.
+type key struct {
+	family          family
+	namespace, name string
+	index           int
+}
+
+func (k key) String() string {
+	return fmt.Sprintf("%d/%s/%s/%d", k.family, k.namespace, k.name, k.index)
+}
+
+// keyOf is the gang of a pod; false if it is not queued by itself. The policy that gates pods
+// labels those that are.
+func keyOf(pod client.Object) (k key, ok bool) {
+	labels, annotations := pod.GetLabels(), pod.GetAnnotations()
+	if labels[jobs.QueueLabel] == "" || labels[workload.ManagedLabel] != "true" {
+		return k, false
+	}
+	k.namespace = pod.GetNamespace()
+	controller := metav1.GetControllerOf(pod)
+	switch {
+	case annotations[parentAnnotation] == statefulSetParent && controller != nil && controller.Kind == statefulSetKind.Kind:
+		k.family, k.name = ofStatefulSet, controller.Name
+	case annotations[parentAnnotation] == leaderWorkerSetParent && labels[leaderWorkerSetLabel] != "":
+		index, err := strconv.Atoi(labels[groupIndexLabel])
+		if err != nil {
+			return k, false
+		}
+		k.family, k.name, k.index = ofLeaderWorkerSet, labels[leaderWorkerSetLabel], index
+	case groupOf(pod) != "":
+		k.family, k.name = group, groupOf(pod)
+	default:
+		k.family, k.name = single, pod.GetName()
+	}
+	return k, true
+}
+
+func groupOf(pod client.Object) string {
+	return cmp.Or(pod.GetAnnotations()[groupName], pod.GetLabels()[groupName])
+}
+
+// keyOfWorkload is the gang of a Workload; false if it is of something else.
+func keyOfWorkload(w *kueue.Workload) (k key, ok bool) {
+	if workload.IsGroup(w) {
+		return key{family: group, namespace: w.Namespace, name: w.Name}, true
+	}
+	owner := metav1.GetControllerOf(w)
+	if owner == nil {
+		return k, false
+	}
+	k = key{namespace: w.Namespace, name: owner.Name}
+	switch group, _, _ := strings.Cut(owner.APIVersion, "/"); {
+	case owner.Kind == podKind.Kind && owner.APIVersion == "v1":
+		k.family = single
+	case owner.Kind == statefulSetKind.Kind && group == statefulSetKind.Group:
+		k.family = ofStatefulSet
+	case owner.Kind == leaderWorkerSetKind.Kind && group == leaderWorkerSetKind.Group:
+		index, err := strconv.Atoi(w.Annotations[groupIndexAnnotation])
+		k.family, k.index = ofLeaderWorkerSet, index
+		return k, err == nil
+	default:
+		return k, false
+	}
+	return k, true
+}

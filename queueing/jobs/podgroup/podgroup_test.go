@@ -1,0 +1,519 @@
+package podgroup
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/controller/writes"
+	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// TestTransitions is the whole table: what is done for each state of a gang, by that of its
+// Workload.
+func TestTransitions(t *testing.T) {
+	want := strings.TrimSpace(`
+           absent pending asking adopted reserved admitted evicted deleted finished
+gone       -      drop    drop   drop    drop     drop     drop    -       -
+incomplete wait   drop    drop   drop    drop     drop     drop    -       tell
+short      wait   drop    drop   drop    drop     keep     release -       tell
+held       queue  queue   queue  queue   queue    start    release -       tell
+running    adopt  stop    adopt  keep    stop     keep     stop    -       -
+ended      -      finish  finish finish  finish   finish   finish  finish  -`)
+	actions := strings.Fields("- wait queue start keep adopt stop release drop finish tell")
+	lines := strings.Split(want, "\n")
+	for i, line := range lines[1:] {
+		var got []string
+		for _, a := range transitions[i] {
+			got = append(got, actions[a])
+		}
+		if diff := cmp.Diff(strings.Fields(line)[1:], got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", strings.Fields(line)[0], diff)
+		}
+	}
+	for s := range states {
+		for w := range workload.States {
+			switch a := transitions[s][w]; {
+			case a == stop && (s != running || w == admitted || w == absent || w == deleted):
+				t.Errorf("pods are deleted that may run: %d, %d", s, w)
+			case slices.Contains([]action{release, drop, finish}, a) && s == running:
+				t.Errorf("quota is released of pods that run: %d, %d", s, w)
+			}
+		}
+	}
+}
+
+// rig is a reconciler with a cluster.
+type rig struct {
+	t      *testing.T
+	c      client.Client
+	r      *reconciler
+	events *events.FakeRecorder
+	born   time.Time
+}
+
+var now = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+
+func newRig(t *testing.T, objects ...client.Object) *rig {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, kueue.AddToScheme} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "spot"}}
+	flavor.Spec.NodeLabels = map[string]string{"pool": "spot"}
+	flavor.Spec.Tolerations = []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}}
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(append(objects, flavor)...).WithStatusSubresource(&kueue.Workload{}).
+		WithIndex(&corev1.Pod{}, gangIndex, indexOf).Build()
+	g := &rig{t: t, c: c, events: events.NewFakeRecorder(100), born: now}
+	g.r = &reconciler{
+		client: c, live: c, recorder: g.events, metrics: metrics.New(metrics.Config{}), now: func() time.Time { return now }, podsReady: true,
+	}
+	return g
+}
+
+// pod creates a pod as the policies leave it. It has the CPUs, and what the pairs say.
+func (g *rig) pod(name, cpus string, annotations ...string) *corev1.Pod {
+	g.t.Helper()
+	g.born = g.born.Add(time.Second)
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(g.born),
+		Labels: map[string]string{jobs.QueueLabel: "main", workload.ManagedLabel: "true"}, Annotations: map[string]string{},
+	}}
+	for i := 0; i < len(annotations); i += 2 {
+		p.Annotations[annotations[i]] = annotations[i+1]
+	}
+	p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: Gate}, {Name: topologyGate}, {Name: "foreign"}}
+	p.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{"cpu": resource.MustParse(cpus)},
+	}}}
+	if err := g.c.Create(context.Background(), p); err != nil {
+		g.t.Fatal(err)
+	}
+	return p
+}
+
+// inGroup are the annotations of a group of three.
+var inGroup = []string{groupName, "ring", totalCountAnnotation, "3"}
+
+func ringKey() key { return key{family: group, namespace: "default", name: "ring"} }
+
+// settle reconciles until nothing is left to do.
+func (g *rig) settle(k key) {
+	g.t.Helper()
+	for range 6 {
+		if _, err := g.r.Reconcile(context.Background(), k); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+}
+
+// set puts pods into a phase; empty deletes them.
+func (g *rig) set(phase corev1.PodPhase, names ...string) {
+	g.t.Helper()
+	for _, name := range names {
+		p := &corev1.Pod{}
+		if err := g.c.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, p); err != nil {
+			g.t.Fatal(err)
+		}
+		var err error
+		if p.Status.Phase = phase; phase == "" {
+			err = g.c.Delete(context.Background(), p)
+		} else {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			err = g.c.Status().Update(context.Background(), p)
+		}
+		if err != nil {
+			g.t.Fatal(err)
+		}
+	}
+}
+
+// workload is the only one; nil if there is none.
+func (g *rig) workload() *kueue.Workload {
+	g.t.Helper()
+	var list kueue.WorkloadList
+	if err := g.c.List(context.Background(), &list); err != nil {
+		g.t.Fatal(err)
+	}
+	switch len(list.Items) {
+	case 0:
+		return nil
+	case 1:
+		return &list.Items[0]
+	}
+	g.t.Fatalf("%d Workloads", len(list.Items))
+	return nil
+}
+
+// status changes the status of the Workload as the queue controller would.
+func (g *rig) status(change func(*kueue.WorkloadStatus)) {
+	g.t.Helper()
+	w := g.workload()
+	status := w.Status.DeepCopy()
+	change(status)
+	if _, err := writes.ApplyStatus(context.Background(), g.c, w, status); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+func (g *rig) admit() {
+	g.t.Helper()
+	w := g.workload()
+	g.status(func(s *kueue.WorkloadStatus) {
+		s.Admission = &kueue.Admission{ClusterQueue: "cluster"}
+		for _, set := range w.Spec.PodSets {
+			s.Admission.PodSetAssignments = append(s.Admission.PodSetAssignments, kueue.PodSetAssignment{
+				Name: set.Name, Count: &set.Count, Flavors: map[corev1.ResourceName]kueue.ResourceFlavorReference{"cpu": "spot"},
+			})
+		}
+		condition(s, kueue.WorkloadQuotaReserved, kueue.WorkloadAdmitted)
+	})
+}
+
+func (g *rig) evict() {
+	g.t.Helper()
+	g.status(func(s *kueue.WorkloadStatus) { condition(s, kueue.WorkloadEvicted) })
+}
+
+func condition(s *kueue.WorkloadStatus, types ...string) {
+	for _, t := range types {
+		s.Conditions = append(s.Conditions, metav1.Condition{
+			Type: t, Status: metav1.ConditionTrue, Reason: "Test", Message: "test", LastTransitionTime: metav1.NewTime(now),
+		})
+	}
+}
+
+// is compares the pods, by what becomes of them, and the conditions of the Workload that are
+// true with its counts and those that it has released.
+func (g *rig) is(step, want string) {
+	g.t.Helper()
+	var pods corev1.PodList
+	if err := g.c.List(context.Background(), &pods); err != nil {
+		g.t.Fatal(err)
+	}
+	got := map[string]string{}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		switch {
+		case isGated(p):
+			got[p.Name] = "held"
+		case p.Status.Phase != "":
+			got[p.Name] = string(p.Status.Phase)
+		default:
+			got[p.Name] = "open"
+		}
+		if got[p.Name] == "open" && (p.Spec.NodeSelector["pool"] != "spot" || len(p.Spec.Tolerations) != 1 || len(p.Spec.SchedulingGates) != 1 ||
+			p.Labels[jobs.ClusterQueueLabel] != "cluster") {
+			g.t.Errorf("%s: pod %s was opened with the selector %v, gates %v, labels %v", step, p.Name, p.Spec.NodeSelector, p.Spec.SchedulingGates, p.Labels)
+		}
+	}
+	var line []string
+	for _, name := range slices.Sorted(maps.Keys(got)) {
+		line = append(line, name+" "+got[name])
+	}
+	text := strings.Join(line, ", ") + " |"
+	if w := g.workload(); w != nil {
+		for _, set := range w.Spec.PodSets {
+			text += fmt.Sprint(" ", set.Count)
+			if n := workload.Reclaimable(w, set.Name); n > 0 {
+				text += fmt.Sprint("-", n)
+			}
+		}
+		for _, c := range w.Status.Conditions {
+			if c.Status == metav1.ConditionTrue {
+				text += " " + c.Type
+			}
+		}
+	}
+	if text != want {
+		g.t.Errorf("%s:\n got %s\nwant %s", step, text, want)
+	}
+}
+
+func TestAPodOnItsOwn(t *testing.T) {
+	g := newRig(t)
+	p := g.pod("train", "1")
+	k, _ := keyOf(p)
+	g.settle(k)
+	g.is("it is queued", "train held | 1")
+	if w := g.workload(); w.Name != jobs.WorkloadName(podKind, p) || !metav1.IsControlledBy(w, p) || w.Labels[jobs.JobUIDLabel] != "uid-train" {
+		t.Errorf("its Workload is %s, owned by %v, with the labels %v", w.Name, w.OwnerReferences, w.Labels)
+	}
+	g.admit()
+	g.settle(k)
+	g.is("it starts", "train open | 1 QuotaReserved Admitted")
+	g.set(corev1.PodRunning, "train")
+	g.settle(k)
+	g.is("it runs", "train Running | 1 QuotaReserved Admitted PodsReady")
+	g.set(corev1.PodSucceeded, "train")
+	g.settle(k)
+	g.is("it has ended", "train Succeeded | 1 QuotaReserved Admitted PodsReady Finished")
+}
+
+func TestAnEvictedPodIsDeleted(t *testing.T) {
+	g := newRig(t)
+	k, _ := keyOf(g.pod("train", "1"))
+	g.settle(k)
+	g.admit()
+	g.settle(k)
+	g.evict()
+	g.settle(k)
+	// The Workload goes by its owner.
+	g.is("it is evicted", " | 1 QuotaReserved Admitted Evicted")
+}
+
+func TestAGroup(t *testing.T) {
+	g := newRig(t)
+	g.pod("a", "1", inGroup...)
+	g.pod("b", "2", inGroup...)
+	g.settle(ringKey())
+	g.is("one is missing", "a held, b held |")
+	g.pod("c", "2", inGroup...)
+	g.pod("d", "2", inGroup...)
+	g.settle(ringKey())
+	g.is("one too many is deleted, the newest", "a held, b held, c held | 2 1")
+	w := g.workload()
+	if w.Name != "ring" || len(w.OwnerReferences) != 3 || metav1.GetControllerOf(w) != nil || !workload.IsGroup(w) || w.Labels[jobs.JobUIDLabel] != "" {
+		t.Errorf("its Workload is %s, owned by %v, with the labels %v", w.Name, w.OwnerReferences, w.Labels)
+	}
+	g.admit()
+	g.settle(ringKey())
+	g.is("it starts", "a open, b open, c open | 2 1 QuotaReserved Admitted")
+	g.set(corev1.PodRunning, "a", "b", "c")
+	g.set(corev1.PodSucceeded, "b")
+	g.settle(ringKey())
+	g.is("one has succeeded", "a Running, b Succeeded, c Running | 2-1 1 QuotaReserved Admitted PodsReady")
+	g.set("", "b")
+	g.set(corev1.PodFailed, "c")
+	g.settle(ringKey())
+	g.is("it is gone, and another has failed", "a Running, c Failed | 2-1 1 QuotaReserved Admitted WaitingForReplacementPods")
+	g.r.ofGang = nil // Muster starts again
+	g.pod("e", "2", inGroup...)
+	g.settle(ringKey())
+	g.is("another is there in its place", "a Running, c Failed, e open | 2-1 1 QuotaReserved Admitted")
+	if w := g.workload(); len(w.OwnerReferences) != 4 {
+		t.Errorf("the Workload is owned by %v", w.OwnerReferences)
+	}
+	g.set(corev1.PodSucceeded, "a", "e")
+	g.settle(ringKey())
+	g.is("all have succeeded", "a Succeeded, c Failed, e Succeeded | 2-1 1 QuotaReserved Admitted Finished")
+}
+
+func TestAnEvictedGroup(t *testing.T) {
+	g := newRig(t)
+	for _, name := range []string{"a", "b", "c"} {
+		g.pod(name, "1", inGroup...)
+	}
+	g.settle(ringKey())
+	g.admit()
+	g.settle(ringKey())
+	g.evict()
+	// Its last pod takes its time.
+	last := &corev1.Pod{}
+	if err := g.c.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: "c"}, last); err != nil {
+		t.Fatal(err)
+	}
+	last.Finalizers = []string{"test/slow"}
+	if err := g.c.Update(context.Background(), last); err != nil {
+		t.Fatal(err)
+	}
+	g.settle(ringKey())
+	g.is("quota is held while a pod is left", "c open | 3 QuotaReserved Admitted Evicted")
+	if err := g.c.Get(context.Background(), client.ObjectKeyFromObject(last), last); err != nil {
+		t.Fatal(err)
+	}
+	last.Finalizers = nil
+	if err := g.c.Update(context.Background(), last); err != nil {
+		t.Fatal(err)
+	}
+	g.settle(ringKey())
+	g.is("then it is released", " |")
+}
+
+func TestAGroupThatIsNotRetriedFails(t *testing.T) {
+	g := newRig(t)
+	for _, name := range []string{"a", "b", "c"} {
+		g.pod(name, "1", append(inGroup, retriableAnnotation, "false")...)
+	}
+	g.settle(ringKey())
+	g.admit()
+	g.settle(ringKey())
+	g.set(corev1.PodSucceeded, "a", "b")
+	g.set(corev1.PodFailed, "c")
+	g.settle(ringKey())
+	g.is("it is over", "a Succeeded, b Succeeded, c Failed | 3 QuotaReserved Admitted Finished")
+	if c := g.workload().Status.Conditions; c[len(c)-1].Reason != kueue.WorkloadFinishedReasonFailed || c[len(c)-1].Message != "Pods succeeded: 2/3." {
+		t.Errorf("it ended as %+v", c[len(c)-1])
+	}
+}
+
+// TestPodsWithoutAWorkloadRunOn: nothing that runs is deleted because an object is gone.
+func TestPodsWithoutAWorkloadRunOn(t *testing.T) {
+	g := newRig(t)
+	for _, name := range []string{"a", "b", "c"} {
+		g.pod(name, "1", inGroup...)
+	}
+	g.settle(ringKey())
+	g.admit()
+	g.settle(ringKey())
+	if err := g.c.Delete(context.Background(), g.workload()); err != nil {
+		t.Fatal(err)
+	}
+	g.settle(ringKey())
+	g.is("they are adopted", "a open, b open, c open | 3 muster.dev/Adopted")
+}
+
+func TestGroupsThatAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		second []string
+		want   string
+	}{
+		"no number":       {[]string{groupName, "ring"}, "the annotation kueue.x-k8s.io/pod-group-total-count is"},
+		"another number":  {[]string{groupName, "ring", totalCountAnnotation, "2"}, `is "2" on pod b and "3" on pod a`},
+		"fast, two roles": {append(inGroup, fastAnnotation, "true"), "remove it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			first := inGroup
+			if name == "fast, two roles" {
+				first = c.second
+			}
+			g.pod("a", "1", first...)
+			g.pod("b", "2", c.second...)
+			g.pod("c", "2", c.second...)
+			g.settle(ringKey())
+			w := g.workload()
+			if w == nil || !strings.Contains(w.Annotations[workload.RefusedAnnotation], c.want) {
+				t.Errorf("refused: %v", w)
+			}
+		})
+	}
+}
+
+func TestFastAdmission(t *testing.T) {
+	g := newRig(t)
+	fast := append(inGroup, fastAnnotation, "true")
+	g.pod("a", "1", fast...)
+	g.settle(ringKey())
+	g.is("the first pod queues for all", "a held | 3")
+	g.admit()
+	g.settle(ringKey())
+	g.pod("b", "1", fast...)
+	g.pod("large", "9", fast...)
+	g.settle(ringKey())
+	g.is("others follow, unless they take more", "a open, b open, large held | 3 QuotaReserved Admitted")
+}
+
+func controlledBy(p *corev1.Pod, kind, name string) {
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: "uid-" + types.UID(name), Controller: new(true)}}
+}
+
+func TestAStatefulSet(t *testing.T) {
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "db", UID: "uid-db", Labels: map[string]string{jobs.QueueLabel: "main"},
+	}}
+	set.Spec.Replicas = new(int32(2))
+	set.Spec.Template.Annotations = map[string]string{parentAnnotation: statefulSetParent}
+	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{"cpu": resource.MustParse("1")},
+	}}}
+	g := newRig(t, set)
+	k := gangOfStatefulSet(t.Context(), set)[0]
+	g.settle(k)
+	g.is("it queues for all before its first pod is there", " | 2")
+	g.admit()
+	g.settle(k)
+	add := func(name string) {
+		p := g.pod(name, "1", parentAnnotation, statefulSetParent)
+		controlledBy(p, "StatefulSet", "db")
+		if err := g.c.Update(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		if own, _ := keyOf(p); own != k {
+			t.Fatalf("the gang of its pod is %v, want %v", own, k)
+		}
+		g.settle(k)
+	}
+	add("db-0")
+	g.is("one after the other", "db-0 open | 2 QuotaReserved Admitted")
+	add("db-1")
+	g.is("all", "db-0 open, db-1 open | 2 QuotaReserved Admitted")
+	g.evict()
+	g.settle(k)
+	g.is("evicted, it queues again", " | 2 Evicted")
+	if err := g.c.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+		t.Fatal(err)
+	}
+	set.Spec.Replicas = new(int32(0))
+	if err := g.c.Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	g.settle(k)
+	g.is("with no replicas it is on hold", " |")
+}
+
+func TestALeaderWorkerSet(t *testing.T) {
+	template := map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{parentAnnotation: leaderWorkerSetParent}},
+		"spec": map[string]any{"containers": []any{map[string]any{
+			"name": "main", "resources": map[string]any{"requests": map[string]any{"cpu": "1"}},
+		}}},
+	}
+	object := newLeaderWorkerSet()
+	object.SetNamespace("default")
+	object.SetName("llm")
+	object.SetUID("uid-llm")
+	object.SetLabels(map[string]string{jobs.QueueLabel: "main"})
+	object.Object["spec"] = map[string]any{"replicas": int64(2), "leaderWorkerTemplate": map[string]any{
+		"size": int64(3), "leaderTemplate": template, "workerTemplate": template,
+	}}
+	g := newRig(t, object)
+	keys := gangsOfLeaderWorkerSet(t.Context(), object)
+	if len(keys) != 2 {
+		t.Fatalf("its groups are %v", keys)
+	}
+	g.settle(keys[1])
+	g.is("a group queues", " | 1 2")
+	w := g.workload()
+	named := &unstructured.Unstructured{}
+	named.SetName("llm-1")
+	named.SetUID("uid-llm")
+	if got, _ := keyOfWorkload(w); got != keys[1] || w.Name != jobs.WorkloadName(leaderWorkerSetKind, named) {
+		t.Errorf("its Workload is %s, of %v", w.Name, got)
+	}
+	g.admit()
+	for i := range 3 {
+		p := g.pod(fmt.Sprint("llm-1-", i), "1", parentAnnotation, leaderWorkerSetParent)
+		p.Labels[leaderWorkerSetLabel], p.Labels[groupIndexLabel], p.Labels[workerIndexLabel] = "llm", "1", fmt.Sprint(i)
+		if err := g.c.Update(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.settle(keys[1])
+	g.is("it starts", "llm-1-0 open, llm-1-1 open, llm-1-2 open | 1 2 QuotaReserved Admitted")
+	g.evict()
+	g.settle(keys[1])
+	g.is("evicted, it queues again", " | 1 2 Evicted")
+}

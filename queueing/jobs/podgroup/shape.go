@@ -1,0 +1,85 @@
+package podgroup
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// hashLength is how many hex digits of the hash are the name of a role.
+const hashLength = 8
+
+// roleOf is the role of a pod in its group, which is the name of its pod set: a hash of what
+// decides what it takes and where it may go. A start writes it on the pod, since it changes
+// that. Hash and annotation are Kueue's.
+func roleOf(pod *corev1.Pod) string {
+	if have := pod.Annotations[roleHashAnnotation]; have != "" {
+		return have
+	}
+	s := &pod.Spec
+	shape := map[string]any{
+		"affinity": s.Affinity, "containers": shapesOf(s.Containers), "initContainers": shapesOf(s.InitContainers),
+		"nodeSelector": s.NodeSelector, "overhead": s.Overhead, "priority": s.Priority, "resourceClaims": s.ResourceClaims,
+		"runtimeClassName": s.RuntimeClassName, "tolerations": s.Tolerations, "topologySpreadConstraints": s.TopologySpreadConstraints,
+	}
+	if s.Resources != nil {
+		shape["resources"] = s.Resources.Requests
+	}
+	text, err := json.Marshal(shape)
+	if err != nil {
+		panic(err) // it was read from JSON
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])[:hashLength]
+}
+
+func shapesOf(containers []corev1.Container) (out []any) {
+	for i := range containers {
+		c := &containers[i]
+		out = append(out, map[string]any{"ports": c.Ports, "resources": map[string]any{"requests": c.Resources.Requests}})
+	}
+	return out
+}
+
+// templateOf is a pod as the template of others that are like it.
+func templateOf(pod *corev1.Pod) corev1.PodTemplateSpec {
+	out := corev1.PodTemplateSpec{Spec: *pod.Spec.DeepCopy()}
+	out.Labels, out.Annotations = pod.Labels, pod.Annotations
+	out.Spec.NodeName = ""
+	out.Spec.SchedulingGates = slices.DeleteFunc(out.Spec.SchedulingGates, isGate)
+	return out
+}
+
+func isGate(g corev1.PodSchedulingGate) bool { return g.Name == Gate || g.Name == topologyGate }
+
+func isGated(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == Gate })
+}
+
+// podSetOf is the index of the pod set of a Workload that a pod belongs to; -1 if it has none
+// for it.
+func podSetOf(w *kueue.Workload, g *gang, pod *corev1.Pod) int {
+	if len(w.Spec.PodSets) == 1 {
+		return 0
+	}
+	name := kueue.PodSetReference(pod.Labels[jobs.PodSetLabel])
+	if name == "" {
+		name = g.podSet(pod)
+	}
+	return slices.IndexFunc(w.Spec.PodSets, func(s kueue.PodSet) bool { return s.Name == name })
+}
+
+// exceeds is a resource of which a pod asks for more than the pods of a pod set.
+func exceeds(pod *corev1.Pod, s *kueue.PodSet) (resource corev1.ResourceName, does bool) {
+	asked := workload.PodRequests(&pod.Spec)
+	counted := workload.PodRequests(&s.Template.Spec)
+	resource, _, does = counted.Short(asked)
+	return resource, does
+}

@@ -1,0 +1,446 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistration "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/cmd/muster/migration"
+	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/test/kueue/managers"
+	"github.com/muster-dev/muster/test/testbed"
+)
+
+// kueueRelease is the name and the namespace of Kueue's release and Deployment.
+const (
+	kueueNamespace  = "kueue-system"
+	kueueDeployment = "kueue-controller-manager"
+)
+
+// moving is a cluster whose jobs Kueue queues, later Muster, and Kueue again.
+type moving struct {
+	*bare
+	plugin string
+	stock  *managers.Manager
+	// pods are those that run, by their UIDs, which are not to be stopped.
+	pods map[types.UID]string
+}
+
+func newMoving(t *testing.T) *moving {
+	m := &moving{plugin: program(t, "MUSTER_PLUGIN_BIN"), bare: newBare(t), pods: map[types.UID]string{}}
+	dir := t.TempDir()
+	k, err := managers.NewKueue(managers.Kueue{Binary: program(t, testbed.KueueVariable), Sandbox: program(t, testbed.SandboxVariable), Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	published, err := k.Manifests(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As its chart would have it: objects of a release, of which Helm has a record.
+	for _, o := range published {
+		if o.GetKind() == "CustomResourceDefinition" {
+			o.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "kueue", "meta.helm.sh/release-namespace": kueueNamespace})
+		}
+		if err := m.Kube.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("helm")); err != nil {
+			t.Fatalf("%s: %v", key(o), err)
+		}
+	}
+	record := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: kueueNamespace, Name: "sh.helm.release.v1.kueue.v1",
+		Labels: map[string]string{"owner": "helm", "name": "kueue", "status": "deployed", "version": "1"}}, Type: "helm.sh/release.v1"}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "system", Labels: map[string]string{"kubernetes.io/os": "linux"}}}
+	node.Annotations = map[string]string{"kwok.x-k8s.io/node": "fake"}
+	node.Status.Allocatable = corev1.ResourceList{"cpu": amount("64"), "memory": amount("64Gi"), "pods": amount("110")}
+	node.Status.Capacity = node.Status.Allocatable
+	if m.stock, err = k.Manager(t.Context(), m.RESTConfig()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.stock.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		m.stock.Stop()
+		if t.Failed() {
+			testbed.Tail(m.stock.Log())
+		}
+	})
+	for _, o := range []client.Object{record, node} {
+		if err := m.Kube.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.eventually("Kueue's webhooks let its Deployment be created", func() bool { return m.Kube.Create(t.Context(), deploymentOfKueue()) == nil },
+		func() string { return "" })
+	return m
+}
+
+// deploymentOfKueue has pods of KWOK, which do nothing: the test runs the process.
+func deploymentOfKueue() *appsv1.Deployment {
+	labels := map[string]string{"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: kueueNamespace, Name: kueueDeployment, Labels: labels}}
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+	d.Spec.Template.Labels = labels
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Image: "registry.k8s.io/kueue/kueue:v0.19.2"}}
+	return d
+}
+
+// process runs and stops Kueue as its Deployment says, for as long as the test.
+func (m *moving) followDeployment(ctx context.Context, runs bool) {
+	d := &appsv1.Deployment{}
+	for ctx.Err() == nil {
+		_ = testbed.Poll(ctx, func() bool {
+			return m.Kube.Get(ctx, client.ObjectKey{Namespace: kueueNamespace, Name: kueueDeployment}, d) == nil && (*d.Spec.Replicas > 0) != runs
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if runs = !runs; runs {
+			if err := m.stock.Start(ctx); err != nil {
+				m.Error(err)
+			}
+		} else {
+			m.stock.Stop()
+		}
+	}
+}
+
+// migrate runs the plugin.
+func (m *moving) migrate(args ...string) string {
+	m.Helper()
+	began := time.Now()
+	out, err := exec.Command(m.plugin, append(args, "--kubeconfig", m.kubeconfig)...).CombinedOutput()
+	if err != nil {
+		m.Fatalf("%v: %v\n%s", args, err, out)
+	}
+	m.Logf("%v: %s\n%s", args, time.Since(began).Round(10*time.Millisecond), out)
+	return string(out)
+}
+
+// queue creates what Jobs need: a queue of 4 CPUs, and one of 8 with a check that the test answers.
+func (m *moving) queue() {
+	m.Helper()
+	flavor := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "any"}}
+	check := &kueue.AdmissionCheck{ObjectMeta: metav1.ObjectMeta{Name: "slow"}}
+	check.Spec.ControllerName = "example.com/test"
+	objects := []client.Object{flavor, check}
+	for name, cpus := range map[string]string{"main": "4", "checked": "8"} {
+		cq := &kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		cq.Spec.NamespaceSelector = &metav1.LabelSelector{}
+		cq.Spec.ResourceGroups = []kueue.ResourceGroup{{CoveredResources: []corev1.ResourceName{"cpu"}, Flavors: []kueue.FlavorQuotas{{
+			Name: "any", Resources: []kueue.ResourceQuota{{Name: "cpu", NominalQuota: amount(cpus)}},
+		}}}}
+		if name == "checked" {
+			cq.Spec.AdmissionChecksStrategy = &kueue.AdmissionChecksStrategy{AdmissionChecks: []kueue.AdmissionCheckStrategyRule{{Name: "slow"}}}
+		}
+		local := &kueue.LocalQueue{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		local.Spec.ClusterQueue = kueue.ClusterQueueReference(name)
+		objects = append(objects, cq, local)
+	}
+	for _, o := range objects {
+		m.eventually("creating "+o.GetName(), func() bool { return m.Kube.Create(m.Context(), o) == nil }, func() string { return "" })
+	}
+	check.Status.Conditions = []metav1.Condition{{Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active", LastTransitionTime: metav1.Now()}}
+	m.eventually("the check is active", func() bool {
+		before := check.DeepCopy()
+		before.Status = kueue.AdmissionCheckStatus{}
+		return m.Kube.Status().Patch(m.Context(), check, client.MergeFrom(before)) == nil
+	}, func() string { return "" })
+}
+
+// job creates a Job of two pods, each of so many CPUs.
+func (m *moving) job(name, queue, cpu string) *batchv1.Job {
+	m.Helper()
+	j := jobOf(name, cpu)
+	j.Labels["kueue.x-k8s.io/queue-name"] = queue
+	j.Spec.Suspend = new(true)
+	j.Spec.Parallelism, j.Spec.Completions = new(int32(2)), new(int32(2))
+	m.eventually("creating Job "+name, func() bool { return m.Kube.Create(m.Context(), j) == nil }, func() string { return "" })
+	return j
+}
+
+// workload is that of a Job; nil while there is none.
+func (m *moving) workload(j *batchv1.Job) *kueue.Workload {
+	var list kueue.WorkloadList
+	if err := m.Kube.List(m.Context(), &list, client.InNamespace(j.Namespace)); err != nil {
+		return nil
+	}
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], j) {
+			return &list.Items[i]
+		}
+	}
+	return nil
+}
+
+func (m *moving) standing(j *batchv1.Job) string {
+	_ = m.Kube.Get(m.Context(), client.ObjectKeyFromObject(j), j)
+	out := fmt.Sprintf("%s suspended %v, %+v", j.Name, *j.Spec.Suspend, j.Status)
+	if w := m.workload(j); w != nil {
+		out += fmt.Sprintf("\n%+v", w.Status)
+	}
+	return out
+}
+
+// runs waits until both pods of a Job run, and remembers them.
+func (m *moving) runs(j *batchv1.Job) {
+	m.Helper()
+	m.eventually("Job "+j.Name+" runs", func() bool {
+		return m.Kube.Get(m.Context(), client.ObjectKeyFromObject(j), j) == nil && j.Status.Ready != nil && *j.Status.Ready == 2
+	}, func() string { return m.standing(j) })
+	var list corev1.PodList
+	if err := m.Kube.List(m.Context(), &list, client.MatchingLabels{"job-name": j.Name}); err != nil {
+		m.Fatal(err)
+	}
+	for _, p := range list.Items {
+		m.pods[p.UID] = p.Name
+	}
+}
+
+// holds waits until a Job's Workload has quota, or has none, and the Job is suspended.
+func (m *moving) holds(j *batchv1.Job, quota bool) {
+	m.Helper()
+	m.eventually(fmt.Sprintf("Job %s waits, with quota: %v", j.Name, quota), func() bool {
+		w := m.workload(j)
+		return w != nil && apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved) != nil &&
+			apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved) == quota &&
+			m.Kube.Get(m.Context(), client.ObjectKeyFromObject(j), j) == nil && *j.Spec.Suspend
+	}, func() string { return m.standing(j) })
+}
+
+// pass answers the check of a Job's Workload.
+func (m *moving) pass(j *batchv1.Job) {
+	m.Helper()
+	m.eventually("the check of "+j.Name+" is answered", func() bool {
+		w := m.workload(j)
+		if w == nil || len(w.Status.AdmissionChecks) == 0 {
+			return false
+		}
+		before := w.DeepCopy()
+		w.Status.AdmissionChecks[0].State = kueue.CheckStateReady
+		return m.Kube.Status().Patch(m.Context(), w, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})) == nil
+	}, func() string { return m.standing(j) })
+}
+
+// noneStopped checks that every pod that ran is the same and runs, on the same attempt.
+func (m *moving) noneStopped() {
+	m.Helper()
+	var list corev1.PodList
+	if err := m.Kube.List(m.Context(), &list, client.InNamespace("default")); err != nil {
+		m.Fatal(err)
+	}
+	left := maps.Clone(m.pods)
+	for _, p := range list.Items {
+		if _, ours := left[p.UID]; ours && p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+			delete(left, p.UID)
+		}
+	}
+	if len(left) > 0 {
+		m.Errorf("%d of %d pods were stopped: %v", len(left), len(m.pods), left)
+	}
+}
+
+// end deletes a Job, whose pods are to go.
+func (m *moving) end(j *batchv1.Job) {
+	m.Helper()
+	for uid, name := range m.pods {
+		if strings.HasPrefix(name, j.Name+"-") {
+			delete(m.pods, uid)
+		}
+	}
+	if err := m.Kube.Delete(m.Context(), j, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// failing are the webhooks of Kueue, by what becomes of requests that they do not answer.
+func (m *moving) failing() map[admissionregistration.FailurePolicyType]int {
+	m.Helper()
+	out := map[admissionregistration.FailurePolicyType]int{}
+	var validating admissionregistration.ValidatingWebhookConfigurationList
+	var mutating admissionregistration.MutatingWebhookConfigurationList
+	for _, list := range []client.ObjectList{&validating, &mutating} {
+		if err := m.Kube.List(m.Context(), list); err != nil {
+			m.Fatal(err)
+		}
+	}
+	for _, c := range validating.Items {
+		for _, w := range c.Webhooks {
+			out[*w.FailurePolicy]++
+		}
+	}
+	for _, c := range mutating.Items {
+		for _, w := range c.Webhooks {
+			out[*w.FailurePolicy]++
+		}
+	}
+	return out
+}
+
+// muster starts Muster's queues with the rights that the migration has installed.
+func (m *moving) startMuster(dir string) *managers.Manager {
+	m.Helper()
+	p, err := managers.NewMuster(m.Context(), m.RESTConfig(), program(m.T, "MUSTER_BIN"), dir,
+		"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n")
+	if err != nil {
+		m.Fatal(err)
+	}
+	if err := p.Start(m.Context()); err != nil {
+		m.Fatal(err)
+	}
+	m.Cleanup(func() {
+		p.Stop()
+		if m.Failed() {
+			testbed.Tail(p.Log())
+		}
+	})
+	return p
+}
+
+// vanish deletes the CRD of Workloads, and with it all of them, and brings it back: the Jobs run
+// on, and have Workloads again that count.
+func (m *moving) vanish(running ...*batchv1.Job) {
+	m.Helper()
+	began := time.Now()
+	crd := migration.NewCRD()
+	crd.SetName("workloads.kueue.x-k8s.io")
+	if err := m.Kube.Delete(m.Context(), crd); err != nil {
+		m.Fatal(err)
+	}
+	m.eventually("the CRD of Workloads is gone", func() bool {
+		return apierrors.IsNotFound(m.Kube.Get(m.Context(), client.ObjectKeyFromObject(crd), crd))
+	},
+		func() string { return fmt.Sprint(crd.Object["status"]) })
+	for _, j := range running {
+		if j.Annotations["muster.dev/started"] == "" { // Kueue started it: it ran before Muster came
+			continue
+		}
+		m.eventually(j.Name+" is told so", func() bool {
+			var list eventsv1.EventList
+			return m.Kube.List(m.Context(), &list) == nil && slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
+				return e.Reason == "WorkloadVanished" && e.Regarding.UID == j.UID
+			})
+		}, func() string { return m.standing(j) })
+	}
+	m.noneStopped()
+	gone := time.Since(began)
+	objects, err := deploy.Manifests(deploy.Queueing)
+	if err != nil {
+		m.Fatal(err)
+	}
+	i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetName() == crd.GetName() })
+	if err := m.Kube.Create(m.Context(), objects[i]); err != nil {
+		m.Fatal(err)
+	}
+	for _, j := range running {
+		m.eventually(j.Name+" counts again", func() bool {
+			w := m.workload(j)
+			return w != nil && apimeta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadAdmitted)
+		}, func() string { return m.standing(j) })
+	}
+	m.noneStopped()
+	m.Logf("without Workloads for %s; all count again %s later", gone.Round(10*time.Millisecond), (time.Since(began) - gone).Round(10*time.Millisecond))
+}
+
+// TestFromKueueAndBack migrates a stock Kueue's running, waiting and half-started Jobs to Muster,
+// back to Kueue, and takes Muster out: no pod that runs is stopped, and what waits starts in its turn.
+func TestFromKueueAndBack(t *testing.T) {
+	m := newMoving(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	followed := make(chan struct{})
+	go func() { defer close(followed); m.followDeployment(ctx, true) }()
+	t.Cleanup(func() { cancel(); <-followed })
+	m.queue()
+	blocker, waiting := m.job("blocker", "main", "2"), (*batchv1.Job)(nil)
+	m.runs(blocker)
+	waiting = m.job("waiting", "main", "2")
+	steady, half := m.job("steady", "checked", "1"), m.job("half", "checked", "1")
+	m.pass(steady)
+	m.runs(steady)
+	m.holds(waiting, false)
+	m.holds(half, true)
+
+	told := m.migrate("migrate", "--check")
+	for _, want := range []string{"v0.19.2", "webhooks", "Workloads: 2 admitted, 2 waiting", "the Helm release kueue", "hide from Helm Secret kueue-system/sh.helm.release.v1.kueue.v1",
+		"scale Deployment kueue-system/kueue-controller-manager to 0", "workloads.kueue.x-k8s.io and serve them as v1beta2 alone"} {
+		if !strings.Contains(strings.ToLower(told), strings.ToLower(want)) {
+			t.Errorf("--check does not say %q", want)
+		}
+	}
+	before := m.failing()
+	if before[admissionregistration.Fail] < 40 {
+		t.Errorf("Kueue has the webhooks %v", before)
+	}
+	m.migrate("migrate", "--apply")
+	if left := m.failing(); len(left) > 0 {
+		t.Errorf("webhooks are left: %v", left)
+	}
+	m.noneStopped()
+	slipped := jobOf("slipped", "1")
+	slipped.Labels["kueue.x-k8s.io/queue-name"] = "checked"
+	if err := m.Kube.Create(t.Context(), slipped); err != nil || !*slipped.Spec.Suspend {
+		t.Errorf("a Job that comes between Kueue and Muster is not held (%v)", err)
+	}
+	muster := m.startMuster(t.TempDir())
+	m.pass(half)
+	m.runs(half)
+	m.end(blocker)
+	m.runs(waiting)
+	later := m.job("later", "main", "2")
+	m.holds(later, false)
+	m.noneStopped()
+	if again := m.migrate("migrate", "--apply"); strings.Contains(again, ": 1 done") {
+		t.Error("a second time found something to do")
+	}
+
+	m.vanish(half, waiting, steady)
+	muster.Stop()
+	m.migrate("migrate", "--back")
+	if got := m.failing(); !maps.Equal(got, before) {
+		t.Errorf("webhooks are %v, were %v", got, before)
+	}
+	m.noneStopped()
+	m.end(waiting)
+	m.runs(later)
+	m.noneStopped()
+
+	m.migrate("uninstall", "--apply")
+	m.noneStopped()
+	if left := m.left(); len(left) > 0 {
+		t.Errorf("%d objects of Muster are left: %s", len(left), strings.Join(left, ", "))
+	}
+	last := m.job("last", "checked", "1")
+	m.pass(last)
+	m.runs(last)
+	m.noneStopped()
+	for _, gone := range []client.Object{
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: "kueue-before-muster"}},
+	} {
+		if err := m.Kube.Get(t.Context(), client.ObjectKeyFromObject(gone), gone); !apierrors.IsNotFound(err) {
+			t.Errorf("%s is left (%v)", gone.GetName(), err)
+		}
+	}
+	crd := &unstructured.Unstructured{}
+	crd.SetAPIVersion("apiextensions.k8s.io/v1")
+	crd.SetKind("CustomResourceDefinition")
+	if err := m.Kube.Get(t.Context(), client.ObjectKey{Name: "nodegroups.muster.dev"}, crd); !apierrors.IsNotFound(err) {
+		t.Errorf("nodegroups.muster.dev is left (%v)", err)
+	}
+}
