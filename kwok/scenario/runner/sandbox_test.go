@@ -184,6 +184,8 @@ func TestAnInterruptedRunIsReported(t *testing.T) {
 	dir := t.TempDir()
 	command := exec.CommandContext(t.Context(), binary, "--name", sandboxName("interrupted"),
 		"scenario", "run", filepath.Join("testdata", "crowded.yaml"), "--report", dir)
+	var said strings.Builder
+	command.Stderr = &said
 	stdout, err := command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +209,7 @@ func TestAnInterruptedRunIsReported(t *testing.T) {
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
 	if err != nil {
-		t.Fatalf("%v\n%s", err, &told)
+		t.Fatalf("%v\n%s%s", err, &told, &said)
 	}
 	var r report.Report
 	if err := json.Unmarshal(text, &r); err != nil {
