@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/cmd/muster/app"
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/kwok/cluster"
 	"github.com/muster-dev/muster/kwok/operators"
@@ -19,7 +20,7 @@ import (
 
 func newUpCommand(o *options) *cobra.Command {
 	config := cluster.Config{}
-	withoutQueueing, withClouds := false, false
+	withoutQueueing, withClouds, settings := false, false, ""
 	var beside, gates []string
 	command := &cobra.Command{
 		Use:   "up",
@@ -48,6 +49,9 @@ cache folder, or in the folder that $` + operators.HomeVariable + ` names.
   # With GPU groups of a simulated AWS and Google Cloud, discovered as in real clouds
   muster-sandbox up --clouds
 
+  # With settings of muster, and what a kind of jobs of yours needs in the cluster
+  muster-sandbox up --config muster.yaml
+
   # With the controllers of other kinds of jobs
   muster-sandbox up --operators jobset,kubeflow
 
@@ -59,9 +63,14 @@ cache folder, or in the folder that $` + operators.HomeVariable + ` names.
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			config.Name = o.name
-			if withoutQueueing {
+			switch {
+			case settings != "":
+				if err := fillBy(&config, settings); err != nil {
+					return err
+				}
+			case withoutQueueing:
 				sandbox.FillHalf(&config, deploy.Provisioning)
-			} else {
+			default:
 				sandbox.Fill(&config)
 			}
 			config.Dashboard = true
@@ -86,17 +95,35 @@ cache folder, or in the folder that $` + operators.HomeVariable + ` names.
 	flags.BoolVar(&withoutQueueing, "without-queueing", false, "only provision, without Kueue's API, so that a Kueue can be installed")
 	flags.BoolVar(&withClouds, "clouds", false, "also simulate AWS and Google Cloud behind their own APIs, with GPU groups that Muster "+
 		"discovers")
+	flags.StringVar(&settings, "config", "", "`file` of muster's flag of that name; policies and rights are for its queueing.jobKinds, too")
 	flags.StringSliceVar(&beside, "operators", nil, "operators to run beside the control plane, of "+strings.Join(operators.Names(), ","))
 	flags.StringSliceVar(&gates, "feature-gates", nil, "feature gates of the control plane, as `NAME=true,...`; the alpha API of GenericWorkload "+
 		"is served with it")
 	_ = command.MarkFlagDirname("data-dir")
 	_ = command.MarkFlagFilename("kubeconfig")
+	_ = command.MarkFlagFilename("config")
+	command.MarkFlagsMutuallyExclusive("config", "clouds")
+	command.MarkFlagsMutuallyExclusive("config", "without-queueing")
 	_ = command.RegisterFlagCompletionFunc("only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return cluster.ComponentNames(), cobra.ShellCompDirectiveNoFileComp
 	})
 	_ = command.RegisterFlagCompletionFunc("operators", completeOperators)
 	_ = command.RegisterFlagCompletionFunc("feature-gates", completeGates)
 	return command
+}
+
+// fillBy completes the configuration of a cluster by the settings of a file.
+func fillBy(config *cluster.Config, file string) error {
+	settings, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	objects, err := app.Manifests(file)
+	if err != nil {
+		return err
+	}
+	sandbox.FillBy(config, settings, objects)
+	return nil
 }
 
 // addOperators builds what is not built yet; a signal ends that.

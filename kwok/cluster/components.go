@@ -102,8 +102,8 @@ type plan struct {
 	// alphaAPIs are those that kube-apiserver serves.
 	alphaAPIs []string
 
-	// audit: kube-apiserver records the writes. webhook: it calls muster's.
-	audit, webhook bool
+	// audit: kube-apiserver records the writes. webhook: it calls muster's. settings: muster has a file of them.
+	audit, webhook, settings bool
 
 	// proxies are the addresses of what stands between a component and kube-apiserver, where something does.
 	proxies map[string]string
@@ -269,7 +269,7 @@ func musterArgs(name, health, metrics string) func(plan) []string {
 			"--health-probe-bind-address=" + p.address(health),
 			"--leader-elect=" + strconv.FormatBool(p.runs(Standby)),
 		}
-		if p.runs(Clouds) {
+		if p.settings {
 			args = append(args, "--config="+p.musterConfig())
 		}
 		if p.webhook && name == Muster {
@@ -282,7 +282,7 @@ func musterArgs(name, health, metrics string) func(plan) []string {
 // dashboardArgs: the page decides as muster does, so both have their settings from one file.
 func dashboardArgs(p plan) []string {
 	args := []string{"--kubeconfig=" + p.kubeconfig(Dashboard), "--listen=" + p.address(Dashboard)}
-	if p.runs(Clouds) {
+	if p.settings {
 		args = append(args, "--config="+p.musterConfig())
 	}
 	return args

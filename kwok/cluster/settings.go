@@ -4,6 +4,7 @@ import "fmt"
 
 // writeSettings writes the configuration files of the components that have settings beyond their flags.
 func writeSettings(p plan, c Config) error {
+	muster := c.Settings
 	if p.runs(Kwok) {
 		if err := writeFile(p.kwokConfig(), append([]byte(kwokSettings), c.Stages...)); err != nil {
 			return err
@@ -13,7 +14,9 @@ func writeSettings(p plan, c Config) error {
 		if err := writeFile(p.cloudsConfig(), c.Clouds.World); err != nil {
 			return err
 		}
-		muster := fmt.Appendf(nil, musterSettings, c.Clouds.Region, p.address(cloudsAWS), c.Clouds.Project, p.address(cloudsGCP))
+		muster = fmt.Appendf(nil, musterSettings, c.Clouds.Region, p.address(cloudsAWS), c.Clouds.Project, p.address(cloudsGCP))
+	}
+	if p.settings {
 		if err := writeFile(p.musterConfig(), muster); err != nil {
 			return err
 		}

@@ -71,16 +71,29 @@ func FillHalf(config *cluster.Config, half deploy.Half) {
 	}
 }
 
+// FillBy completes the configuration of a cluster whose Muster has the settings of a file, and needs
+// these objects for them: what `muster manifests --config` prints.
+func FillBy(config *cluster.Config, settings []byte, objects []*unstructured.Unstructured) {
+	Fill(config)
+	config.Settings = settings
+	config.Manifests = beside(func() ([]*unstructured.Unstructured, error) { return objects, nil })
+}
+
 func manifests(halves ...deploy.Half) func() ([]*unstructured.Unstructured, error) {
+	return beside(func() ([]*unstructured.Unstructured, error) { return deploy.Manifests(halves...) })
+}
+
+// beside adds what runs beside Muster to its manifests.
+func beside(muster func() ([]*unstructured.Unstructured, error)) func() ([]*unstructured.Unstructured, error) {
 	return func() ([]*unstructured.Unstructured, error) {
-		muster, err := deploy.Manifests(halves...)
+		out, err := muster()
 		if err != nil {
 			return nil, err
 		}
-		beside, err := deploy.Decode(devicePlugin)
+		plugin, err := deploy.Decode(devicePlugin)
 		if err != nil {
 			return nil, err
 		}
-		return append(muster, beside...), nil
+		return append(out, plugin...), nil
 	}
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -107,11 +106,7 @@ queueing:
 func TestTheWebhookIsNotInTheWay(t *testing.T) {
 	t.Parallel()
 	c := lacking(disabled, deploy.ByWebhook)
-	file := filepath.Join(t.TempDir(), "muster.yaml")
-	if err := os.WriteFile(file, []byte(allJobsQueue), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c.MusterFlags = []string{"--config=" + file}
+	c.Settings = []byte(allJobsQueue)
 	c.Only = []string{cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.Muster}
 	s := &site{testbed.NewSite(t, started(t, "down", c))}
 	s.plain(s.Name)

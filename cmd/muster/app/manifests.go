@@ -46,12 +46,8 @@ func newManifestsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o.ConfigFile != "" {
-				file, _, err := configuration.Load(o.ConfigFile, names.Namespace)
-				if err != nil {
-					return fmt.Errorf("--config: %w", err)
-				}
-				o.JobKinds = file.Queueing.Kinds
+			if err := o.readJobKinds(names.Namespace); err != nil {
+				return err
 			}
 			objects, err := o.manifests()
 			if err != nil {
@@ -87,6 +83,28 @@ func newManifestsCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&webhook, "webhook", false, "print a webhook of muster in place of mutating admission policies; muster serves it "+
 		"with --webhook-bind-address")
 	return cmd
+}
+
+// Manifests are the objects that all of muster needs with the settings of a file.
+func Manifests(file string) ([]*unstructured.Unstructured, error) {
+	o := Options{ConfigFile: file, Provisioning: true, Queueing: true}
+	if err := o.readJobKinds(deploy.Namespace); err != nil {
+		return nil, err
+	}
+	return o.manifests()
+}
+
+// readJobKinds reads the kinds of jobs of the file, if there is one.
+func (o *Options) readJobKinds(namespace string) error {
+	if o.ConfigFile == "" {
+		return nil
+	}
+	file, _, err := configuration.Load(o.ConfigFile, namespace)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	o.JobKinds = file.Queueing.Kinds
+	return nil
 }
 
 // manifests are the objects that the halves need, for all kinds of jobs.

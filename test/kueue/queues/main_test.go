@@ -8,7 +8,6 @@ package queues
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,16 +33,9 @@ queueing:
   fairSharing: {}
 `
 
-// start starts a cluster, whose files are in dir.
-func start(ctx context.Context, dir string) (*testbed.Cluster, error) {
-	file := filepath.Join(dir, "muster.yaml")
-	err := os.WriteFile(file, []byte(settings), 0o600)
-	if err != nil {
-		return nil, err
-	}
-	c := cluster.Config{Progress: os.Stderr, Audit: true}
+func start(ctx context.Context, _ string) (_ *testbed.Cluster, err error) {
+	c := cluster.Config{Progress: os.Stderr, Audit: true, Settings: []byte(settings)}
 	sandbox.Fill(&c)
-	c.MusterFlags = append(c.MusterFlags, "--config="+file)
 	if shared, err = testbed.Start(ctx, "queues", c); err != nil {
 		return nil, err
 	}
