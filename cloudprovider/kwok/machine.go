@@ -64,7 +64,7 @@ func newMachine(group *v1alpha1.NodeGroup, token string, place int, fate pool.Ma
 func newNode(group *v1alpha1.NodeGroup, name, token string) kwokv1alpha1.MachineNode {
 	template := group.Spec.Template
 	node := kwokv1alpha1.MachineNode{
-		Labels: nodegroups.Labels(group),
+		Labels:      nodegroups.Labels(group),
 		Annotations: map[string]string{v1alpha1.LaunchAnnotation: token},
 		Taints:      slices.Concat(template.Taints, template.StartupTaints),
 		Capacity:    corev1.ResourceList{},
