@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,8 +23,12 @@ import (
 // admitted.
 const failedToStart = "FailedToStart"
 
-// start lets the job run, in one write.
+// start lets the job run, in one write. After a restart, the cache may show a Workload from before
+// its eviction, and an admission whose quota others have by now.
 func (r *reconciler) start(ctx context.Context, job client.Object, w *kueue.Workload) error {
+	if behind, err := r.isBehind(ctx, job, w); behind || err != nil {
+		return cmp.Or(err, writes.ErrBehind)
+	}
 	placements, err := r.placements(ctx, job, w)
 	if err != nil {
 		return err

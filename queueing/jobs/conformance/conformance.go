@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -54,7 +55,7 @@ func waits(w *world) bool {
 // isOver reports whether the Workload says what became of the job.
 func isOver(reason string) func(*world) bool {
 	return func(w *world) bool {
-		for _, o := range w.of(kueue.SchemeGroupVersion.WithKind("Workload")) {
+		for _, o := range w.of(workloadKind) {
 			for _, c := range typed(o).(*kueue.Workload).Status.Conditions {
 				if c.Type == kueue.WorkloadFinished {
 					return c.Reason == reason && len(w.running()) == 0
@@ -111,6 +112,11 @@ func withOperator(endless bool) []story {
 		{"its operator is down when it is to stop", []step{starts,
 			{"the quota is kept", func(w *world) { w.down = true; w.evict("b") }, func(w *world) bool { return pass(w, 60) && workload.HasQuota(w.workload()) }},
 			{"it runs elsewhere", func(w *world) { w.down = false }, allRun("b")}}},
+		{"it is evicted before its operator sees that it is started", []step{
+			{"it waits", func(w *world) { w.pool = "" }, waits},
+			{"it is started", func(w *world) { w.down, w.pool = true, "a" }, func(w *world) bool { return op(w).runs(w) }},
+			{"it is evicted", func(w *world) { w.evict("") }, func(w *world) bool { return pass(w, 8) }},
+			{"it waits", func(w *world) { w.down = false }, waits}, again}},
 		{"its operator begins again amid its pods", []step{
 			{"it has pods", nil, func(w *world) bool { return len(w.running()) > 0 }},
 			{"its operator is down", func(w *world) { w.down = true }, func(w *world) bool { return pass(w, 20) }},
@@ -118,7 +124,11 @@ func withOperator(endless bool) []story {
 		{"its user edits it as it is admitted", []step{
 			{"it waits", func(w *world) { w.pool = "" }, waits},
 			{"it is admitted", func(w *world) { w.pool = "a" }, func(w *world) bool { return workload.HasQuota(w.workload()) }},
-			{"it runs", func(w *world) { w.edit(user, op(w).job(w), func(o map[string]any) { double(o["spec"]) }) }, allRun("a")}}},
+			{"it runs", func(w *world) { w.edit(user, op(w).job(w), func(o map[string]any) { double(o["spec"]) }) }, func(w *world) bool {
+				job := runtime.DeepCopyJSON(op(w).job(w).Object)
+				asked := double(job["spec"])
+				return allRun("a")(w) && asked == 2*double(op(w).submitted().Object["spec"])
+			}}}},
 		{"its user suspends it", []step{starts, {"it queues again, and runs", func(w *world) {
 			op := op(w)
 			w.edit(user, op.job(w), func(o map[string]any) { set(o, true, op.suspend...) })
@@ -136,21 +146,23 @@ func withOperator(endless bool) []story {
 	return out
 }
 
-// double doubles what the containers below a value ask for.
-func double(value any) {
+// double doubles what the containers below a value ask for, and returns what they asked for before.
+func double(value any) (cpus int64) {
 	switch x := value.(type) {
 	case map[string]any:
 		if cpu, ok := x["cpu"].(int64); ok {
 			x["cpu"] = 2 * cpu
+			cpus = cpu
 		}
 		for _, inner := range x {
-			double(inner)
+			cpus += double(inner)
 		}
 	case []any:
 		for _, inner := range x {
-			double(inner)
+			cpus += double(inner)
 		}
 	}
+	return cpus
 }
 
 func op(w *world) *operator { return w.actor.(*operator) }
@@ -205,8 +217,17 @@ func (w *world) report(t *testing.T, format string, args ...any) {
 	}
 }
 
-// lags are how late the cache of Muster may be.
-var lags = []time.Duration{0, 2 * time.Second}
+// lags are how late the cache of Muster may be. In the last two, it has the admission of a job
+// before an edit of it, and the end of a job's stop before that is seen in the objects of its
+// operator.
+var lags = []lag{{}, evenly(2 * time.Second), {jobs: 4 * time.Second, workloads: 2 * time.Second}, {others: 4 * time.Second}}
+
+// deaths are how late the cache may be before Muster dies and after. A first list may be of any
+// age, of each kind.
+var deaths = []struct{ before, after lag }{
+	{}, {evenly(2 * time.Second), evenly(2 * time.Second)},
+	{after: lag{jobs: 12 * time.Second}}, {after: lag{workloads: 12 * time.Second}},
+}
 
 // Run tests the reconciler of each kind that is built in.
 func Run(t *testing.T, subject func(schema.GroupVersionKind) Subject) {
@@ -230,7 +251,7 @@ func tell(t *testing.T, all []story, begin func() *world) {
 			w := begin()
 			w.lag = lag
 			w.play(s)
-			w.report(t, "%s, with a cache %v behind", s.name, lag)
+			w.report(t, "%s, with a cache %+v behind", s.name, lag)
 		}
 	}
 }
@@ -255,16 +276,16 @@ func longest(all []story) story {
 // deletion of the job at each moment.
 func interrupt(t *testing.T, all []story, begin func() *world) {
 	long := longest(all)
-	for _, lag := range lags {
+	for _, lag := range deaths {
 		whole := begin()
-		whole.lag = lag
+		whole.lag = lag.before
 		whole.play(long)
 		for n := 1; n <= whole.writes; n++ {
 			for _, answered := range []bool{false, true} {
 				w := begin()
-				w.lag, w.dieAt, w.answered = lag, n, answered
+				w.lag, w.later, w.dieAt, w.answered = lag.before, lag.after, n, answered
 				w.play(long)
-				w.report(t, "Muster dies at write %d of %d, which takes effect: %v, with a cache %v behind", n, whole.writes, answered, lag)
+				w.report(t, "Muster dies at write %d of %d, which takes effect: %v, with a cache %+v behind", n, whole.writes, answered, lag)
 			}
 		}
 	}

@@ -7,7 +7,7 @@
 // script, a node that is slow to end pods, the garbage collector, and queues that admit and
 // evict. A story says what happens to one job. In each story, Muster may die at any of its
 // writes, before that takes effect or before its answer comes: another life of it begins from
-// the objects alone. The world judges each change by the promises:
+// the objects alone, and with a first list that may be of any age, of each kind. The world judges each change by the promises:
 //
 //   - no pod is created without quota, nor for nodes of another admission
 //   - quota is given back when no pod is left, and not before

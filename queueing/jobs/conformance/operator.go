@@ -126,6 +126,9 @@ func (op *operator) isHeld(job *unstructured.Unstructured) bool {
 // queued implements actor.
 func (op *operator) queued(w *world) bool { return op.job(w).GetLabels()[jobs.QueueLabel] != "" }
 
+// runs implements actor.
+func (op *operator) runs(w *world) bool { return !op.isHeld(op.job(w)) && !op.ended(w) }
+
 // stops implements actor.
 func (op *operator) stops(c change) bool {
 	return c.before != nil && c.after != nil && c.after.GetKind() == op.kind && !op.isHeld(c.before) && op.isHeld(c.after)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,9 +71,12 @@ type world struct {
 	actor   actor
 	life    *life
 
-	// pool is where the queues admit; empty is nowhere. lag is how late the cache is told.
+	// pool is where the queues admit; empty is nowhere.
 	pool string
-	lag  time.Duration
+	// lag is how late the cache is told, and later is the same in the next life of Muster.
+	lag, later lag
+	// kind is that of the job.
+	kind schema.GroupVersionKind
 	// history are all changes.
 	history []change
 	// said is what the operator has said last.
@@ -96,6 +100,13 @@ type world struct {
 	wrong []string
 }
 
+// lag is how late the cache of Muster is told of jobs, of Workloads, and of all else: each kind of
+// objects has a watch of its own.
+type lag struct{ jobs, workloads, others time.Duration }
+
+// evenly is the lag of a cache whose Workloads come last.
+func evenly(late time.Duration) lag { return lag{jobs: late, workloads: 2 * late, others: late} }
+
 // outcome is what a job comes to.
 type outcome string
 
@@ -118,6 +129,8 @@ type actor interface {
 	pods() int
 	// queued reports whether the job names a queue.
 	queued(w *world) bool
+	// runs reports whether the job may have pods, and has not ended.
+	runs(w *world) bool
 	// stops reports whether a change keeps the job from running.
 	stops(change) bool
 	// held is what differs of a held job from what its user wrote; empty if nothing does.
@@ -141,6 +154,7 @@ func newWorld(s Subject, a actor) *world {
 	w.base = len(w.objects)
 	w.begin()
 	a.submit(w)
+	w.kind = a.job(w).GroupVersionKind()
 	return w
 }
 
@@ -179,6 +193,9 @@ func (w *world) begin() {
 
 // Eventf implements events.EventRecorder.
 func (w *world) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
+	if reason == "WorkloadVanished" && w.workload() != nil {
+		w.fail("it is told that the Workload is gone, and it is there")
+	}
 	w.told = append(w.told, reason+": "+fmt.Sprintf(note, args...))
 }
 
@@ -196,6 +213,7 @@ func (w *world) tick() {
 	}
 	w.reconcile()
 	if w.life.dead {
+		w.lag = w.later
 		w.begin()
 	}
 	w.admit()
@@ -206,16 +224,18 @@ func (w *world) tick() {
 	w.collect()
 }
 
-// hear tells the cache of those changes that are old enough, and returns them. That of Workloads
-// is later than others.
+// hear tells the cache of those changes that are old enough, and returns them.
 func (l *life) hear(w *world, all []change) (heard []change) {
 	l.news = nil
 	for _, c := range all {
-		lag := w.lag
-		if c.object().GetKind() == "Workload" {
-			lag *= 2
+		late := w.lag.others
+		switch c.object().GroupVersionKind() {
+		case w.kind:
+			late = w.lag.jobs
+		case workloadKind:
+			late = w.lag.workloads
 		}
-		if c.at.Add(lag).After(w.now) {
+		if c.at.Add(late).After(w.now) {
 			l.news = append(l.news, c)
 			continue
 		}
@@ -224,6 +244,8 @@ func (l *life) hear(w *world, all []change) (heard []change) {
 	}
 	return heard
 }
+
+var workloadKind = kueue.SchemeGroupVersion.WithKind("Workload")
 
 // retry is when a key is reconciled again after an error.
 const retry = 2 * time.Second
@@ -246,7 +268,7 @@ func (w *world) reconcile() {
 
 // workload is that of the job; nil if there is none.
 func (w *world) workload() *kueue.Workload {
-	for _, o := range w.of(kueue.SchemeGroupVersion.WithKind("Workload")) {
+	for _, o := range w.of(workloadKind) {
 		if own := typed(o).(*kueue.Workload); !workload.IsFinished(own) {
 			return own
 		}
@@ -360,16 +382,38 @@ func (w *world) judge(by string, c change) {
 	case "Pod":
 		w.judgePod(c)
 	case "Workload":
-		before, after := typed(c.before), typed(c.after)
-		had, has := false, false
-		if b, ok := before.(*kueue.Workload); ok {
-			had = workload.HasQuota(b) && !workload.IsFinished(b)
-		}
-		if a, ok := after.(*kueue.Workload); ok {
-			has = workload.HasQuota(a) && !workload.IsFinished(a)
-		}
-		if left := len(w.running()); had && !has && left > 0 && by != collector && by != user {
-			w.fail("%s gives the quota back while %d pods are left", by, left)
+		before, _ := typed(c.before).(*kueue.Workload)
+		after, _ := typed(c.after).(*kueue.Workload)
+		w.judgeWorkload(by, before, after)
+	}
+}
+
+// judgeWorkload judges a change of a Workload; before is nil for a new one, and after for one that
+// is gone.
+func (w *world) judgeWorkload(by string, before, after *kueue.Workload) {
+	holds := func(own *kueue.Workload) bool {
+		return own != nil && workload.HasQuota(own) && !workload.IsFinished(own)
+	}
+	if left := len(w.running()); holds(before) && !holds(after) && left > 0 && by != collector && by != user {
+		w.fail("%s gives the quota back while %d pods are left", by, left)
+	}
+	if by != muster || after == nil {
+		return
+	}
+	if holds(before) && !holds(after) && w.actor.runs(w) {
+		w.fail("Muster gives the quota back of a job that may have pods")
+	}
+	if (before == nil || !workload.IsEvicted(before)) && workload.IsEvicted(after) && w.actor.runs(w) {
+		w.fail("Muster evicts a job that runs")
+	}
+	if workload.AsksAdoption(after) {
+		return // it is for pods that run as they are
+	}
+	for i := range after.Spec.PodSets {
+		for key := range after.Spec.PodSets[i].Template.Spec.NodeSelector {
+			if strings.HasPrefix(key, booked) {
+				w.fail("pods %s queue for the nodes of an earlier start", after.Spec.PodSets[i].Name)
+			}
 		}
 	}
 }
