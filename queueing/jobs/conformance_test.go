@@ -28,9 +28,9 @@ func subject(gvk schema.GroupVersionKind) conformance.Subject {
 	kind := all[slices.IndexFunc(all, func(k Kind) bool { return k.GroupVersionKind() == gvk })]
 	return conformance.Subject{
 		Indexes: map[string]client.IndexerFunc{ControllerIndex: ControllerOf, PrebuiltIndex: PrebuiltOf, PodIndex: JobUIDOf},
-		New: func(cached client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time) conformance.Controller {
+		New: func(cached client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time, podsReady bool) conformance.Controller {
 			r := NewReconciler(kind, cached, live, recorder, now)
-			*r.Owners() = OwnersAmong(all)
+			*r.Owners(), *r.PodsReady() = OwnersAmong(all), podsReady
 			return conformance.Controller{
 				Reconcile: func(ctx context.Context, key any) (reconcile.Result, error) {
 					return r.Reconcile(ctx, key.(reconcile.Request))

@@ -94,23 +94,13 @@ func (r *reconciler) add(mgr ctrl.Manager) error {
 		return fmt.Errorf("indexing jobs by the Workload that they name: %w", err)
 	}
 	w := watches{r}
-	b := ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(r.kind.GroupVersionKind().GroupKind().String()))
-	if _, tracked := r.kind.(Tracker); !tracked {
-		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(w.jobOfPod), builder.WithPredicates(podChanges))
-	}
-	if kind, ok := r.kind.(Resolver); ok && !kind.Source().Empty() {
-		source := &unstructured.Unstructured{}
-		source.SetGroupVersionKind(kind.Source())
-		b = b.Watches(source, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), job, handler.OnlyControllerOwner()))
-	}
-	return b.
+	b := ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(r.kind.GroupVersionKind().GroupKind().String())).
 		For(job, builder.WithPredicates(w.concernsQueues())).
-		Owns(&kueue.Workload{}).
-		Watches(&kueue.Workload{}, handler.EnqueueRequestsFromMapFunc(w.jobsOfPrebuilt)).
-		Watches(&kueue.WorkloadPriorityClass{}, handler.EnqueueRequestsFromMapFunc(w.jobsOfClass), builder.WithPredicates(createdOrDeleted)).
-		Watches(&schedulingv1.PriorityClass{}, handler.EnqueueRequestsFromMapFunc(w.jobsOfPriority)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
-		Complete(r)
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers})
+	for _, x := range w.all() {
+		b = b.Watches(x.object, handler.EnqueueRequestsFromMapFunc(x.jobs), builder.WithPredicates(x.passes...))
+	}
+	return b.Complete(r)
 }
 
 func prebuiltOf(o client.Object) []string {
@@ -129,6 +119,42 @@ func controllerOf(o client.Object) []string {
 
 // watches are the jobs that the events of a controller concern.
 type watches struct{ *reconciler }
+
+// watch is a kind of objects that jobs depend on.
+type watch struct {
+	object client.Object
+	// jobs are those that a change of an object concerns, if all of these pass it.
+	jobs   handler.MapFunc
+	passes []predicate.Predicate
+}
+
+// all are those of a controller, beside that of its jobs.
+func (r watches) all() []watch {
+	out := []watch{
+		{object: &kueue.Workload{}, jobs: r.jobInControl},
+		{object: &kueue.Workload{}, jobs: r.jobsOfPrebuilt},
+		{object: &kueue.WorkloadPriorityClass{}, jobs: r.jobsOfClass, passes: []predicate.Predicate{createdOrDeleted}},
+		{object: &schedulingv1.PriorityClass{}, jobs: r.jobsOfPriority},
+	}
+	if _, tracked := r.kind.(Tracker); !tracked {
+		out = append(out, watch{object: &corev1.Pod{}, jobs: r.jobOfPod, passes: []predicate.Predicate{podChanges}})
+	}
+	if kind, ok := r.kind.(Resolver); ok && !kind.Source().Empty() {
+		source := &unstructured.Unstructured{}
+		source.SetGroupVersionKind(kind.Source())
+		out = append(out, watch{object: source, jobs: r.jobInControl})
+	}
+	return out
+}
+
+// jobInControl is the job that controls an object.
+func (r watches) jobInControl(_ context.Context, o client.Object) []reconcile.Request {
+	owner := metav1.GetControllerOf(o)
+	if owner == nil || schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind() != r.kind.GroupVersionKind().GroupKind() {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: owner.Name}}}
+}
 
 // concernsQueues passes jobs that are queued, or were until this change, and those that
 // still have something of a queue: a record to restore, or a Workload with quota to
@@ -158,9 +184,8 @@ func (r watches) jobOfPod(ctx context.Context, pod client.Object) (out []reconci
 		ctrl.LoggerFrom(ctx).Error(err, "Listing Workloads failed")
 	}
 	for i := range list.Items {
-		owner := metav1.GetControllerOf(&list.Items[i])
-		if schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind() == r.kind.GroupVersionKind().GroupKind() {
-			return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: pod.GetNamespace(), Name: owner.Name}}}
+		if job := r.jobInControl(ctx, &list.Items[i]); job != nil {
+			return job
 		}
 	}
 	return nil

@@ -2,10 +2,10 @@ package jobs
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -89,41 +89,28 @@ func Asks(r *Reconciler, before, after client.Object) (out []any) {
 		}
 		return p.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})
 	}
-	for _, o := range []client.Object{before, after} {
-		if o == nil {
-			continue
-		}
+	kindOf := func(o client.Object) schema.GroupVersionKind {
 		gvk, err := apiutil.GVKForObject(o, r.client.Scheme())
 		if err != nil {
 			panic(err) // the cluster of tests knows all that is in it
 		}
-		owner := metav1.GetControllerOf(o)
-		source, _ := r.kind.(Resolver)
-		_, tracked := r.kind.(Tracker)
-		switch {
-		case gvk == r.kind.GroupVersionKind():
-			if passes(w.concernsQueues()) {
-				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
-			}
-		case gvk.Kind == "Pod" && !tracked:
-			if passes(podChanges) {
-				out = appendAll(out, w.jobOfPod(context.Background(), o))
-			}
-		case gvk.Kind == "Workload", source != nil && gvk == source.Source():
-			if gvk.Kind == "Workload" {
-				out = appendAll(out, w.jobsOfPrebuilt(context.Background(), o))
-			}
-			if owner != nil && schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind() == r.kind.GroupVersionKind().GroupKind() {
-				out = append(out, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: owner.Name}})
+		return gvk
+	}
+	for _, o := range []client.Object{before, after} {
+		if o == nil {
+			continue
+		}
+		gvk := kindOf(o)
+		if gvk == r.kind.GroupVersionKind() && passes(w.concernsQueues()) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+		}
+		for _, x := range w.all() {
+			if kindOf(x.object) == gvk && !slices.ContainsFunc(x.passes, func(p predicate.Predicate) bool { return !passes(p) }) {
+				for _, job := range x.jobs(context.Background(), o) {
+					out = append(out, job)
+				}
 			}
 		}
-	}
-	return out
-}
-
-func appendAll(out []any, more []reconcile.Request) []any {
-	for _, x := range more {
-		out = append(out, x)
 	}
 	return out
 }

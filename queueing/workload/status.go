@@ -49,6 +49,30 @@ func PodsRefused(w *kueue.Workload, words string, now time.Time) *kueue.Workload
 	return e.Status
 }
 
+// Readiness is the status of a Workload whose pods are all ready, or not; nil if it says so
+// already.
+func Readiness(w *kueue.Workload, ready bool, now time.Time) *kueue.WorkloadStatus {
+	have := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadPodsReady)
+	if ready == (have != nil && have.Status == metav1.ConditionTrue) {
+		return nil
+	}
+	want := metav1.Condition{
+		Type: kueue.WorkloadPodsReady, Status: metav1.ConditionTrue, Reason: kueue.WorkloadStarted,
+		Message:            "All pods are ready or have succeeded",
+		ObservedGeneration: w.Generation, LastTransitionTime: metav1.NewTime(now),
+	}
+	switch {
+	case !ready:
+		want.Status, want.Reason = metav1.ConditionFalse, kueue.WorkloadWaitForRecovery
+		want.Message = "At least one pod has failed, waiting for recovery"
+	case have != nil && have.Reason == kueue.WorkloadWaitForRecovery:
+		want.Reason, want.Message = kueue.WorkloadRecovered, "All pods are ready again or have succeeded"
+	}
+	status := w.Status.DeepCopy()
+	apimeta.SetStatusCondition(&status.Conditions, want)
+	return status
+}
+
 // ReasonSuspendedByHand is the reason of Evicted where a person has suspended a
 // job that ran. Kueue has none, since it starts such a job again at once.
 const ReasonSuspendedByHand = "SuspendedByHand"

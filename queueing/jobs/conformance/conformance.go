@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -146,6 +148,36 @@ func withOperator(endless bool) []story {
 	return out
 }
 
+// readiness is the story of a job one of whose pods is not ready for a while.
+var readiness = story{"a pod is not ready for a while", []step{starts,
+	{"all are ready", nil, saysReady(metav1.ConditionTrue)},
+	{"one is not", setReady(metav1.ConditionFalse), saysReady(metav1.ConditionFalse)},
+	{"it is again", setReady(metav1.ConditionTrue), saysReady(metav1.ConditionTrue)}}}
+
+// saysReady reports whether the Workload says that all pods are ready, or not.
+func saysReady(status metav1.ConditionStatus) func(*world) bool {
+	return func(w *world) bool {
+		own := w.workload()
+		return own != nil && apimeta.IsStatusConditionPresentAndEqual(own.Status.Conditions, kueue.WorkloadPodsReady, status)
+	}
+}
+
+// setReady makes the first pod ready, or not.
+func setReady(status metav1.ConditionStatus) func(*world) {
+	return func(w *world) {
+		w.edit(node, w.running()[0], func(o map[string]any) {
+			set(o, []any{map[string]any{"type": "Ready", "status": string(status)}}, "status", "conditions")
+		})
+	}
+}
+
+// reportingPods has Muster begin again with other settings.
+func (w *world) reportingPods() *world {
+	w.podsReady = true
+	w.begin()
+	return w
+}
+
 // double doubles what the containers below a value ask for, and returns what they asked for before.
 func double(value any) (cpus int64) {
 	switch x := value.(type) {
@@ -236,6 +268,7 @@ func Run(t *testing.T, subject func(schema.GroupVersionKind) Subject) {
 			all := slices.Concat(stories(op.endless), withOperator(op.endless))
 			begin := func() *world { return newWorld(subject(op.key().GroupVersionKind), op) }
 			tell(t, all, begin)
+			tell(t, []story{readiness}, func() *world { return begin().reportingPods() })
 			count(t, all, op.writes, begin)
 			if !t.Failed() && (!op.alike || !testing.Short()) {
 				interrupt(t, all, begin)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -299,7 +300,7 @@ var jobController = &operator{
 				terminating++
 			default:
 				active++
-				if phaseOf(pod) == "Running" {
+				if p := typed(pod).(*corev1.Pod); jobs.IsReady(p) {
 					ready++
 				}
 			}

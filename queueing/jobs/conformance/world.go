@@ -36,7 +36,8 @@ type Controller struct {
 
 // Subject is how a Controller is made.
 type Subject struct {
-	New func(cached client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time) Controller
+	// New makes one that reports whether the pods of a job are ready if that is wanted.
+	New func(cached client.Client, live client.Reader, recorder events.EventRecorder, now func() time.Time, podsReady bool) Controller
 	// Indexes are those that it reads the cache by.
 	Indexes map[string]client.IndexerFunc
 }
@@ -77,6 +78,8 @@ type world struct {
 	lag, later lag
 	// kind is that of the job.
 	kind schema.GroupVersionKind
+	// podsReady: Muster reports whether the pods of the job are ready.
+	podsReady bool
 	// history are all changes.
 	history []change
 	// said is what the operator has said last.
@@ -184,7 +187,7 @@ func (w *world) begin() {
 		return errDied
 	}}
 	live := &view{cluster: w.cluster, reads: w.objects}
-	l.Controller = w.subject.New(cached, live, w, func() time.Time { return w.now })
+	l.Controller = w.subject.New(cached, live, w, func() time.Time { return w.now }, w.podsReady)
 	w.life = l
 	for _, o := range slices.Collect(maps.Values(l.cache)) {
 		w.ask(nil, o)

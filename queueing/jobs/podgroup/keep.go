@@ -208,7 +208,7 @@ func (r *reconciler) reportReady(ctx context.Context, g *gang, w *kueue.Workload
 			missing[i]--
 		}
 	}
-	status := jobs.ReadyStatus(w, !slices.ContainsFunc(missing, func(n int32) bool { return n > 0 }), r.now())
+	status := workload.Readiness(w, !slices.ContainsFunc(missing, func(n int32) bool { return n > 0 }), r.now())
 	if status == nil {
 		return false, nil
 	}
