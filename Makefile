@@ -150,6 +150,7 @@ generate: ## Write again what is generated: deep copies, CRDs, dashboards, and t
 	go run ./deploy/generate/kinds
 	go run ./deploy/generate
 	go run ./deploy/generate/clouds
+	go -C deploy/generate/protos run . $(abspath cmd/muster/externalgrpc/protos)/externalgrpc.proto
 	go run ./deploy/generate/charts
 	go run ./deploy/monitoring/generate
 

@@ -26,6 +26,9 @@ type Group struct {
 	// Machines exist or have been promised to launches in flight.
 	Machines int
 	Min, Max int
+	// Foreign groups are scaled by a cluster-autoscaler: no plan launches machines there, and none
+	// is given back.
+	Foreign bool
 	// Labels, Taints and Allocatable of a node once it has joined. Startup
 	// taints are not among the taints. Allocatable is what the template promises,
 	// or what nodes were seen to offer: where that is less, and of devices.
@@ -67,6 +70,7 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		Machines:        machines,
 		Min:             int(ng.Spec.MinNodes),
 		Max:             int(ng.Spec.MaxNodes),
+		Foreign:         ng.Spec.ScaledBy == v1alpha1.ScaledByClusterAutoscaler,
 		Labels:          Labels(ng),
 		Taints:          ng.Spec.Template.Taints,
 		StartupTaints:   ng.Spec.Template.StartupTaints,

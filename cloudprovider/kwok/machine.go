@@ -59,24 +59,26 @@ func newMachine(group *v1alpha1.NodeGroup, token string, place int, fate pool.Ma
 	return m
 }
 
-// newNode is the node that the machine will register, cordoned.
+// newNode is the node that the machine will register: cordoned, unless it is launched for pods that
+// are pending.
 func newNode(group *v1alpha1.NodeGroup, name, token string) kwokv1alpha1.MachineNode {
 	template := group.Spec.Template
 	node := kwokv1alpha1.MachineNode{
-		Labels: nodegroups.Labels(group),
-		Annotations: map[string]string{
-			v1alpha1.LaunchAnnotation:            token,
-			v1alpha1.CordonedAnnotation:          v1alpha1.CordonJoining,
-			v1alpha1.ScaleDownDisabledAnnotation: "true",
-			v1alpha1.KeptAnnotation:              "true",
-		},
-		Taints:        slices.Concat(template.Taints, template.StartupTaints),
-		Unschedulable: true,
-		Capacity:      corev1.ResourceList{},
-		Allocatable:   corev1.ResourceList{},
-		Devices:       corev1.ResourceList{},
+		Labels:      nodegroups.Labels(group),
+		Annotations: map[string]string{v1alpha1.LaunchAnnotation: token},
+		Taints:      slices.Concat(template.Taints, template.StartupTaints),
+		Capacity:    corev1.ResourceList{},
+		Allocatable: corev1.ResourceList{},
+		Devices:     corev1.ResourceList{},
 	}
-	node.Labels[corev1.LabelHostname], node.Labels[v1alpha1.HeldLabel] = name, "true"
+	node.Labels[corev1.LabelHostname] = name
+	if group.Spec.ScaledBy != v1alpha1.ScaledByClusterAutoscaler {
+		node.Unschedulable = true
+		node.Labels[v1alpha1.HeldLabel] = "true"
+		node.Annotations[v1alpha1.CordonedAnnotation] = v1alpha1.CordonJoining
+		node.Annotations[v1alpha1.ScaleDownDisabledAnnotation] = "true"
+		node.Annotations[v1alpha1.KeptAnnotation] = "true"
+	}
 	allocatable := nodegroups.Allocatable(template)
 	for name, amount := range nodegroups.Capacity(template) {
 		if nodegroups.Extended(name) {

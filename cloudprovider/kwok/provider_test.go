@@ -82,6 +82,20 @@ func TestLaunchMakesMachinesThatCarryEverythingTheNodeNeeds(t *testing.T) {
 	}
 }
 
+func TestNodesForPendingPodsAreNotBornCordoned(t *testing.T) {
+	group := gpuGroup("h100")
+	group.Spec.ScaledBy = v1alpha1.ScaledByClusterAutoscaler
+	world := newWorld(t, group)
+	if _, err := world.provider().Launch(t.Context(), request(group, 1, "uid-1")); err != nil {
+		t.Fatal(err)
+	}
+	node := world.machines()[0].Spec.Node
+	want := map[string]string{v1alpha1.LaunchAnnotation: "uid-1"}
+	if diff := cmp.Diff(want, node.Annotations); diff != "" || node.Unschedulable || node.Labels[v1alpha1.HeldLabel] != "" {
+		t.Errorf("cordoned: %t, held: %q, annotations (-want +got):\n%s", node.Unschedulable, node.Labels[v1alpha1.HeldLabel], diff)
+	}
+}
+
 func TestLaunch(t *testing.T) {
 	type step struct {
 		token string

@@ -81,10 +81,11 @@ func (c *Cluster) prepare() error {
 	c.plan.controlPlaneFlags, c.plan.musterFlags = slices.Concat(c.config.ControlPlaneFlags, c.config.gates()), c.config.MusterFlags
 	c.plan.alphaAPIs = c.config.alphaAPIs()
 	c.plan.settings = len(c.config.Settings) > 0 || c.plan.runs(Clouds)
-	var err error
-	if c.plan.ports, err = assignPorts(c.config.ports(), c.config.Port); err != nil {
+	ports, lock, err := c.config.Registry.assignPorts(c.config.ports(), c.config.Port)
+	if err != nil {
 		return err
 	}
+	c.plan.ports, c.locks = ports, append(c.locks, lock)
 	if err := c.placeFiles(); err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func TestConfigIsCompletedOrRefused(t *testing.T) {
 
 func TestPortsAreFreeDifferentAndBelowTheEphemeralRange(t *testing.T) {
 	config := Config{Only: ComponentNames(), Operators: []Operator{{Name: "jobset"}}}
-	ports, err := assignPorts(config.ports(), 0)
+	ports, _, err := NewRegistry(t.TempDir()).assignPorts(config.ports(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,13 +78,32 @@ func TestPortsAreFreeDifferentAndBelowTheEphemeralRange(t *testing.T) {
 	}
 }
 
+// None of them listens yet, so all of these ports look free.
+func TestSandboxesThatStartAtOnceHaveDifferentPorts(t *testing.T) {
+	registry, names := NewRegistry(t.TempDir()), Config{Only: ComponentNames()}.ports()
+	owner := map[int]int{}
+	for sandbox := range 60 {
+		ports, lock, err := registry.assignPorts(names, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lock.release()
+		for _, port := range ports {
+			if other, taken := owner[port]; taken {
+				t.Fatalf("sandboxes %d and %d have port %d", other, sandbox, port)
+			}
+			owner[port] = sandbox
+		}
+	}
+}
+
 func TestTakenPortSaysWhatToDo(t *testing.T) {
 	listener, err := net.Listen("tcp", loopback+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	_, err = assignPorts([]string{Etcd, APIServer}, listener.Addr().(*net.TCPAddr).Port)
+	_, _, err = NewRegistry(t.TempDir()).assignPorts([]string{Etcd, APIServer}, listener.Addr().(*net.TCPAddr).Port)
 	if err == nil || !strings.Contains(err.Error(), "--port 0") {
 		t.Errorf("error %v, want one that offers --port 0", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 )
@@ -32,40 +34,59 @@ func checkPort(port int) error {
 	return listener.Close()
 }
 
-// pickPort returns a port that is free now and not in taken.
-func pickPort(taken map[int]bool) (int, error) {
-	const attempts = 200
-	for range attempts {
-		port := lowestPort + rand.IntN(highestPort-lowestPort+1)
-		if !taken[port] && checkPort(port) == nil {
-			taken[port] = true
-			return port, nil
-		}
-	}
-	return 0, fmt.Errorf("no free port on %s between %d and %d: stop some of the programs that listen there", loopback, lowestPort,
-		highestPort)
-}
+// portBlock is how many ports a sandbox has to choose from. It holds the block's lock for its life: of
+// two sandboxes that start at once, both would find the same port free.
+const portBlock = 64
 
-// assignPorts gives every name of a port a number.
-func assignPorts(names []string, apiServerPort int) (map[string]int, error) {
-	ports := map[string]int{}
-	taken := map[int]bool{}
+// assignPorts gives every name of a port a number, from a block that no other sandbox has while the
+// lock is held.
+func (r Registry) assignPorts(names []string, apiServerPort int) (map[string]int, *fileLock, error) {
 	if apiServerPort != 0 {
 		if err := checkPort(apiServerPort); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		ports[APIServer] = apiServerPort
-		taken[apiServerPort] = true
 	}
-	for _, name := range names {
-		if ports[name] != 0 {
+	folder := filepath.Join(r.dir, ".ports")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("making the folder of ports in use: %w", err)
+	}
+	for _, block := range rand.Perm((highestPort - lowestPort + 1) / portBlock) {
+		first := lowestPort + block*portBlock
+		lock, err := tryLockFile(filepath.Join(folder, strconv.Itoa(first)))
+		if errors.Is(err, errLocked) {
 			continue
 		}
-		number, err := pickPort(taken)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		ports[name] = number
+		if ports := portsFrom(first, names, apiServerPort); ports != nil {
+			return ports, lock, nil
+		}
+		if err := lock.release(); err != nil {
+			return nil, nil, err
+		}
 	}
-	return ports, nil
+	return nil, nil, fmt.Errorf("no %d free ports side by side on %s between %d and %d: stop some of the programs that listen there",
+		len(names), loopback, lowestPort, highestPort)
+}
+
+// portsFrom gives every name a port of the block that is free now; nil where the block has too few.
+func portsFrom(first int, names []string, apiServerPort int) map[string]int {
+	ports := map[string]int{}
+	next := first
+	for _, name := range names {
+		if name == APIServer && apiServerPort != 0 {
+			ports[name] = apiServerPort
+			continue
+		}
+		for next < first+portBlock && (next == apiServerPort || checkPort(next) != nil) {
+			next++
+		}
+		if next == first+portBlock {
+			return nil
+		}
+		ports[name] = next
+		next++
+	}
+	return ports
 }

@@ -42,6 +42,10 @@ const (
 	// their node has gone or is not Ready, where they are so many at once that Muster asks.
 	GiveBackAtOnceAnnotation = "muster.dev/give-back-at-once"
 
+	// AutoscalerLaunchesAnnotation on a NodeGroup is the record of the launches that a
+	// cluster-autoscaler has asked for, from before the cloud is called.
+	AutoscalerLaunchesAnnotation = "muster.dev/autoscaler-launches"
+
 	// BookedLabelPrefix, followed by the key of a request, labels the nodes that the request
 	// has booked, once its pods may be bound; the value is the request's namespace. An
 	// annotation of the same name, which is written first, has the booked amount.

@@ -48,6 +48,13 @@ type NodeGroupSpec struct {
 	// +required
 	Provider Provider `json:"provider"`
 
+	// scaledBy is what launches and terminates the machines. In groups of ClusterAutoscaler Muster
+	// does neither by itself: it books free capacity there, and `muster externalgrpc` does what a
+	// cluster-autoscaler asks for.
+	// +optional
+	// +kubebuilder:default=Muster
+	ScaledBy Scaler `json:"scaledBy,omitempty"`
+
 	// minNodes is the number of machines that scale-down keeps. Muster does not launch
 	// machines to reach it. 0 means that all idle machines are terminated.
 	// +optional
@@ -136,6 +143,17 @@ const (
 	ProviderAWS Provider = "aws"
 	// ProviderGCP is Google Cloud: machines are Compute Engine VMs.
 	ProviderGCP Provider = "gcp"
+)
+
+// Scaler launches and terminates the machines of a group.
+// +kubebuilder:validation:Enum=Muster;ClusterAutoscaler
+type Scaler string
+
+const (
+	// ScaledByMuster is for ProvisioningRequests.
+	ScaledByMuster Scaler = "Muster"
+	// ScaledByClusterAutoscaler is for pods that are pending.
+	ScaledByClusterAutoscaler Scaler = "ClusterAutoscaler"
 )
 
 // AWSGroup is one offering of an Auto Scaling group: machines of one type, in one subnet and

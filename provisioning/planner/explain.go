@@ -103,7 +103,7 @@ func (q *query) explainPrice(over *trial) Reason {
 // had a chance last.
 func usefulness(c ReasonCode) int {
 	return slices.Index([]ReasonCode{
-		CodeBackoff, CodePrice, CodeApart, CodeSplit, CodeMaxNodes, CodeEnds, CodeNoRoom,
+		CodeBackoff, CodePrice, CodeApart, CodeSplit, CodeMaxNodes, CodeForeign, CodeEnds, CodeNoRoom,
 		CodeUndeclared, CodeTooSmall, CodeMarket, CodeConstraint, CodeUnready, CodeUnsupported,
 	}, c)
 }
@@ -161,6 +161,10 @@ func (q *query) explainGroup(g *Group) []Reason {
 	}
 	if need == 0 {
 		return out
+	}
+	if g.Foreign && need <= g.Max {
+		return append(out, Reason{Code: CodeForeign, Group: g.Name, Message: fmt.Sprintf("%s needed, and a cluster-autoscaler scales it "+
+			"(spec.scaledBy): this changes when it launches nodes for pending pods", text.Machines(need))})
 	}
 	if until := q.launchedUntil(g); q.ends(g.EndsAt, until) {
 		return append(out, explainEnd(g, until, " if its machines take as long to join as they may (spec.joinTimeout)"))

@@ -333,7 +333,7 @@ func (q *query) addOffers(in func(string) *region, within []string) {
 		g := &q.Groups[k]
 		rank, ok := q.market(g)
 		name, inRegion := regionOf(within, g.Labels)
-		if !ok || !inRegion || q.ends(g.EndsAt, q.launchedUntil(g)) {
+		if !ok || !inRegion || g.Foreign && !q.ideal || q.ends(g.EndsAt, q.launchedUntil(g)) {
 			continue
 		}
 		o := offer{Group: g, rank: rank, room: q.vector(q.usable(g))}

@@ -142,6 +142,9 @@ func (w *world) addGroup() {
 		EndsAt:       ends,
 		Template:     v1alpha1.NodeTemplate{Labels: w.labels(), Taints: w.taints(), Capacity: w.amounts()},
 	}
+	if w.has("foreign") {
+		ng.Spec.ScaledBy = v1alpha1.ScaledByClusterAutoscaler
+	}
 	var status v1alpha1.NodeGroupStatus
 	if wait := w.duration("backoff"); wait > 0 {
 		status.Backoffs = []v1alpha1.Backoff{{Class: v1alpha1.Stockout, AtLeast: int32(w.number("at-least", 1)), Failures: 1,

@@ -214,7 +214,7 @@ func Plan(f Fleet) Decision {
 		if !d.At.IsZero() {
 			t.again(d.At)
 		}
-		if d.Braked() {
+		if d.Braked() && !t.isForeign(group) {
 			t.u.Doubts[group] = d
 		}
 	}
@@ -277,6 +277,13 @@ func (t *scaleDown) walk() (out []*state.Node) {
 		}
 	}
 	return out
+}
+
+// isForeign reports whether a cluster-autoscaler scales the group: it alone terminates machines
+// there, also those that never join.
+func (t *scaleDown) isForeign(group string) bool {
+	g := t.FindGroup(group)
+	return g != nil && g.Foreign
 }
 
 // again has the next look come at that time, or sooner.
@@ -354,7 +361,7 @@ func (t *scaleDown) orphan(n *state.Node) {
 	switch bound := n.Created.Add(strangerBound); {
 	case stranger && t.Now.Before(bound):
 		t.again(bound)
-	case n.Pods > 0 || stranger:
+	case n.Pods > 0 || stranger || n.Machine != nil && t.isForeign(n.Machine.Group):
 		t.keep(n)
 	case n.Machine != nil:
 		t.takeBack(n)
@@ -386,7 +393,7 @@ func (t *scaleDown) leaving(n *state.Node) {
 	case n.Machine == nil:
 		// It goes by itself.
 	case isInDoubt(n, t.Now) && t.doubts[n.Machine.Group].Braked():
-	case !n.Vacant(t.Now) || n.Kept || t.spare[n.Machine.Group] < 0:
+	case !n.Vacant(t.Now) || n.Kept || t.spare[n.Machine.Group] < 0 || t.isForeign(n.Machine.Group):
 		t.keep(n)
 	case t.Now.Before(settled):
 		t.again(settled) // pods that the scheduler had assumed there may still land
@@ -411,6 +418,9 @@ func (t *scaleDown) open(n *state.Node) {
 	timeout, paid := nodegroups.DefaultIdleTimeout, false
 	if g := t.FindGroup(n.Machine.Group); g != nil {
 		// Nothing is saved by giving those back, unless their reservation is over: no more are launched then.
+		if g.Foreign {
+			return
+		}
 		timeout, paid = g.IdleTimeout, g.CapacityType == v1alpha1.Reserved && g.Max > 0
 	} else if n.Machine.Launch == "" {
 		return
@@ -450,7 +460,7 @@ func (t *scaleDown) open(n *state.Node) {
 // unregistered is a machine without a node. One that has never had one and that no attempt
 // waits for is an orphan.
 func (t *scaleDown) unregistered(m cloudprovider.Machine) {
-	if m.Launch == "" || t.InFlight[m.Launch] {
+	if m.Launch == "" || t.InFlight[m.Launch] || t.isForeign(m.Group) {
 		return
 	}
 	if m.State == cloudprovider.Running {
@@ -479,6 +489,9 @@ func (t *scaleDown) unregistered(m cloudprovider.Machine) {
 // halted is a stopped machine: its disks are billed, and it counts towards the size of its cloud's
 // group.
 func (t *scaleDown) halted(m Halted) {
+	if t.isForeign(m.Group) {
+		return
+	}
 	key := m.Group + "/" + m.Name
 	since, seen := t.Past.Halted[key]
 	if !seen {

@@ -117,6 +117,7 @@ func TestTend(t *testing.T) {
 	inFlight := func(f *Fleet) { f.InFlight[token], f.Requests[uid] = true, true }
 	atLeastOne := func(f *Fleet) { f.Groups[0].Min = 1 }
 	deletedGroup := func(f *Fleet) { f.Groups = nil }
+	foreign := func(f *Fleet) { f.Groups[0].Foreign = true }
 	refused := func(ago time.Duration) func(*Fleet) {
 		return func(f *Fleet) { f.Evictions["web"] = Eviction{At: noon.Add(-ago), Refusal: "the budget"} }
 	}
@@ -277,6 +278,19 @@ func TestTend(t *testing.T) {
 		{"a machine of a NodeGroup that was deleted goes after the usual time", fleet(state.Node{Launch: token, IdleSince: noon.Add(-time.Minute)}).with(deletedGroup), at(9 * time.Minute)},
 		{"in the usual steps", fleet(state.Node{Launch: token, IdleSince: longAgo}).with(deletedGroup), toGo("a")},
 		{"but not one that Muster did not launch", fleet(idle).with(deletedGroup), Decision{}},
+
+		{"a machine of a cluster-autoscaler's group is its own to give back", fleet(idle).with(foreign), Decision{}},
+		{"also a lost one", fleet(lost).with(foreign), Decision{}},
+		{"also one that has not joined", unregistered(cloudprovider.Booting, token).with(foreign), Decision{}},
+		{"also one that has lost its node", unregistered(cloudprovider.Running, token).with(foreign).with(func(f *Fleet) {
+			f.Past.Unregistered = spared("gpu/a", -unregisteredBound)
+		}), Decision{}},
+		{"also a stopped one", fleet().with(foreign).with(func(f *Fleet) {
+			f.Halted, f.Past.Halted = []Halted{{Machine: machineOf("a", token)[0]}}, spared("gpu/a", -haltedBound)
+		}), Decision{}},
+		{"also many lost ones, which are no doubt of Muster's", fleet(lost, lost, lost, lost).with(foreign), Decision{}},
+		{"one that was to go when the group became its own stays", leaving(idle).with(foreign), open},
+		{"and one whose attempt is over", fleet(state.Node{Cordon: state.Joining, Launch: token}).with(foreign), open},
 
 		{"the label of a gang stays while its request is there", fleet(state.Node{IdleSince: noon.Add(-2 * time.Minute), Labelled: label}).with(known), at(8 * time.Minute)},
 		{"the label of a gang whose request is gone lingers", fleet(state.Node{Pods: 1, Labelled: label}).with(func(f *Fleet) {

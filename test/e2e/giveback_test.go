@@ -26,6 +26,7 @@ import (
 
 	kwokv1alpha1 "github.com/muster-dev/muster/kwok/v1alpha1"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/test/testbed"
 )
 
@@ -159,8 +160,7 @@ func TestABudgetKeepsAnIdleMachine(t *testing.T) {
 	s := newSite(t)
 	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
 	r := s.request("one", 1, nil)
-	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
-	s.Delete(r)
+	s.leaveIdle(r, g)
 
 	// A replica that uses none of the machine's GPUs comes to it.
 	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: s.Name, Name: "web"}}
@@ -214,6 +214,18 @@ func TestABudgetKeepsAnIdleMachine(t *testing.T) {
 	s.Delete(elsewhere)
 }
 
+// leaveIdle deletes the request of one machine once it has booked it. A moment before, the machine
+// would be an orphan of a launch, which is terminated at once.
+func (s *site) leaveIdle(r *provreq.ProvisioningRequest, g *v1alpha1.NodeGroup) {
+	s.Helper()
+	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
+	s.Eventually("its machine is booked", func() bool {
+		nodes := s.nodes(g.Name)
+		return len(nodes) == 1 && nodes[0].Labels[v1alpha1.BookedLabelPrefix+state.BookingKey(r.Name)] == r.Namespace
+	}, func() string { return fmt.Sprint(s.Left(g.Name)) })
+	s.Delete(r)
+}
+
 // Its pods may run on, so it is kept until a person has said that it is lost, or for ten
 // minutes.
 func TestAMachineWhoseNodeIsDeletedIsKeptAWhile(t *testing.T) {
@@ -221,8 +233,7 @@ func TestAMachineWhoseNodeIsDeletedIsKeptAWhile(t *testing.T) {
 	s := newSite(t)
 	g := s.Group("", func(g *v1alpha1.NodeGroup) { g.Spec.IdleTimeout.Duration = time.Hour })
 	r := s.request("one", 1, nil)
-	s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
-	s.Delete(r)
+	s.leaveIdle(r, g)
 	s.Eventually("the machine is open to all", func() bool {
 		nodes := s.nodes(g.Name)
 		return len(nodes) == 1 && !nodes[0].Spec.Unschedulable

@@ -154,7 +154,7 @@ It manages the cluster of --kubeconfig, or the one it runs in. It has to authent
 			panic(err) // the flags are defined above
 		}
 	}
-	cmd.AddCommand(newManifestsCommand())
+	cmd.AddCommand(newManifestsCommand(), newExternalCommand(o.connect))
 	version.AddTo(cmd)
 	return cmd
 }

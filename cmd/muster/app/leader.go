@@ -24,7 +24,7 @@ import (
 func renewDeadline(lease time.Duration) time.Duration { return lease * 2 / 3 }
 func retryPeriod(lease time.Duration) time.Duration   { return lease * 2 / 15 }
 
-// leaseName is the name of the lease in Muster's namespace.
+// leaseName is the name of the manager's lease in Muster's namespace.
 const leaseName = "muster"
 
 var (
@@ -45,6 +45,8 @@ var (
 // the moment in which it is sent.
 type leader struct {
 	resourcelock.Interface
+	// name of the lease.
+	name  string
 	clock clock.PassiveClock
 	// lasts is how long the process may act after each renewal.
 	lasts time.Duration
@@ -60,25 +62,25 @@ type leader struct {
 }
 
 // newLeader returns a leader that does not lead yet. Its own requests are not fenced.
-func newLeader(config *rest.Config, namespace string, lease time.Duration) (*leader, error) {
+func newLeader(config *rest.Config, namespace, name string, lease time.Duration) (*leader, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("finding an identity for leader election: %w", err)
 	}
 	identity := resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, leaseName, identity, config,
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, name, identity, config,
 		renewDeadline(lease))
 	if err != nil {
-		return nil, fmt.Errorf("the lease %s/%s: %w", namespace, leaseName, err)
+		return nil, fmt.Errorf("the lease %s/%s: %w", namespace, name, err)
 	}
-	return &leader{Interface: lock, clock: clock.RealClock{}, lasts: renewDeadline(lease), failed: errNotRead}, nil
+	return &leader{Interface: lock, name: name, clock: clock.RealClock{}, lasts: renewDeadline(lease), failed: errNotRead}, nil
 }
 
 // lead makes the manager elect its leader by l.
 func (l *leader) lead(o *ctrl.Options, lease time.Duration) {
 	renew, retry := renewDeadline(lease), retryPeriod(lease)
 	o.LeaderElection, o.LeaderElectionResourceLockInterface = true, l
-	o.LeaderElectionID = leaseName // its name in the metric
+	o.LeaderElectionID = l.name // its name in the metric
 	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = &lease, &renew, &retry
 	o.LeaderElectionReleaseOnCancel = true
 }

@@ -82,7 +82,7 @@ func run(ctx context.Context, o Options) error {
 	}
 	unfenced := rest.CopyConfig(config)
 	if o.LeaderElect {
-		lead, err := newLeader(unfenced, o.Namespace, o.LeaseDuration)
+		lead, err := newLeader(unfenced, o.Namespace, leaseName, o.LeaseDuration)
 		if err != nil {
 			return err
 		}

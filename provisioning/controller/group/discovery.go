@@ -235,6 +235,9 @@ func defaults(spec *v1alpha1.NodeGroupSpec, old v1alpha1.NodeGroupSpec) {
 	if spec.CapacityType == "" {
 		spec.CapacityType = old.CapacityType
 	}
+	if spec.ScaledBy == "" {
+		spec.ScaledBy = old.ScaledBy
+	}
 	if spec.PricePerHour == nil {
 		spec.PricePerHour = old.PricePerHour
 	}

@@ -130,6 +130,7 @@ func TestNodeGroupsFollowTheCloud(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.Spec.IdleTimeout = &metav1.Duration{Duration: vanishedAfter}
+		g.Spec.ScaledBy = v1alpha1.ScaledByClusterAutoscaler
 		if err := kube.Update(t.Context(), g); err != nil {
 			t.Fatal(err)
 		}
@@ -137,8 +138,8 @@ func TestNodeGroupsFollowTheCloud(t *testing.T) {
 		cloud.found.Groups = []cloudprovider.Found{p5, p4}
 		step()
 		wantGroups(t, "the cloud's group has grown", kube, map[string]int32{"gpus-p5": 16, "gpus-p4": 8})
-		if err := kube.Get(t.Context(), client.ObjectKey{Name: "gpus-p5"}, g); err != nil || g.Spec.IdleTimeout == nil {
-			t.Errorf("what the cloud says nothing of is lost: %v, %v", g.Spec.IdleTimeout, err)
+		if err := kube.Get(t.Context(), client.ObjectKey{Name: "gpus-p5"}, g); err != nil || g.Spec.IdleTimeout == nil || g.Spec.ScaledBy == "" {
+			t.Errorf("what the cloud says nothing of is lost: %v, %q, %v", g.Spec.IdleTimeout, g.Spec.ScaledBy, err)
 		}
 
 		cloud.err = errors.New("out of reach")

@@ -248,6 +248,16 @@ func TestLeaksAreSeen(t *testing.T) {
 			c.show(again)
 			c.remove(again)
 		}, []string{"P2 nothing leaks: Machine spot-0", "this is number 3"}},
+		{"a cluster-autoscaler has not asked for a machine yet", func(c *course) {
+			g := foreignGroup("")
+			c.show(g)
+			machine(c, "early", "foreign", "uid-of-foreign-1")
+		}, []string{"P2 nothing leaks: Machine early", "asked for 0 machines"}},
+		{"a cluster-autoscaler gets more than it has asked for", func(c *course) {
+			c.show(foreignGroup(`{"last":1,"open":[{"number":1,"count":1}]}`))
+			machine(c, "one", "foreign", "uid-of-foreign-1")
+			machine(c, "two", "foreign", "uid-of-foreign-1")
+		}, []string{"P2 nothing leaks: Machine two", "asked for 1 machines", "this is number 2"}},
 		{"a node of a cloud without Machines belongs to no request", func(c *course) {
 			n := newNode("ip-10-0-0-1")
 			n.Annotations[v1alpha1.LaunchAnnotation] = "uid-of-nobody-1"

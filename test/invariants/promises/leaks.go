@@ -24,7 +24,7 @@ func (c *Checker) judgeLaunch(e Event, object string, uid types.UID, token, grou
 	if e.Listed {
 		return
 	}
-	if c.unsure(e.Revision, ProvisioningRequests) {
+	if c.unsure(e.Revision, ProvisioningRequests, NodeGroups) {
 		c.unjudged(Launches)
 		return
 	}
@@ -32,6 +32,13 @@ func (c *Checker) judgeLaunch(e Event, object string, uid types.UID, token, grou
 	blame := func(format string, args ...any) {
 		c.suspect("launch|"+string(uid), e, NoLeak, object, "was made in group %s with the launch token %q, but %s",
 			group, token, fmt.Sprintf(format, args...))
+	}
+	if g := c.groups[group]; g != nil && g.foreign {
+		if asked := g.asked[token]; asked.count == 0 || asked.recorded >= e.Revision || len(c.made[key]) > asked.count {
+			blame("a cluster-autoscaler has asked for %d machines under that token, in resourceVersion %d, and this is number %d", asked.count,
+				asked.recorded, len(c.made[key]))
+		}
+		return
 	}
 	r, a := c.attemptOf(token)
 	switch {
@@ -166,7 +173,7 @@ func (c *Checker) judgeLeft(u unit, since time.Time, bound time.Duration, why st
 
 func (c *Checker) judgeIdle(u unit, since time.Time) {
 	g := c.groups[u.group]
-	if g == nil || g.spare.IsZero() || g.reserved && u.node != nil {
+	if g == nil || g.foreign || g.spare.IsZero() || g.reserved && u.node != nil {
 		return
 	}
 	if u.node != nil {

@@ -1,6 +1,7 @@
 package promises
 
 import (
+	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +36,10 @@ type group struct {
 	idle time.Duration
 	// reserved machines are paid for in any case: their nodes may stay idle.
 	reserved bool
+	// foreign machines are a cluster-autoscaler's to give back. asked are its launches on record, by
+	// their token.
+	foreign bool
+	asked   map[string]call
 	// changed is when what it says about idle machines last changed.
 	changed time.Time
 	// spare is since when it has more machines than the least that it keeps; zero
@@ -49,16 +54,37 @@ func (c *Checker) applyGroup(e Event, o *v1alpha1.NodeGroup) {
 	}
 	g := c.groups[o.Name]
 	if g == nil {
-		g = &group{changed: e.Time}
+		g = &group{changed: e.Time, asked: map[string]call{}}
 		c.groups[o.Name] = g
 	}
 	idle := nodegroups.DefaultIdleTimeout
 	if o.Spec.IdleTimeout != nil {
 		idle = o.Spec.IdleTimeout.Duration
 	}
+	g.record(e, o)
 	reserved := o.Spec.CapacityType == v1alpha1.Reserved
 	if g.min != o.Spec.MinNodes || g.idle != idle || g.reserved != reserved {
 		g.min, g.idle, g.reserved, g.changed = o.Spec.MinNodes, idle, reserved, e.Time
+	}
+}
+
+// record takes note of launches that a cluster-autoscaler has asked for.
+func (g *group) record(e Event, o *v1alpha1.NodeGroup) {
+	foreign := o.Spec.ScaledBy == v1alpha1.ScaledByClusterAutoscaler
+	if g.foreign != foreign {
+		g.foreign, g.changed = foreign, e.Time
+	}
+	var record struct {
+		Open []struct{ Number, Count int }
+	}
+	if json.Unmarshal([]byte(o.Annotations[v1alpha1.AutoscalerLaunchesAnnotation]), &record) != nil {
+		return // there is none
+	}
+	for _, l := range record.Open {
+		token := state.Token(o.UID, l.Number)
+		if _, known := g.asked[token]; !known {
+			g.asked[token] = call{count: l.Count, recorded: e.Revision}
+		}
 	}
 }
 

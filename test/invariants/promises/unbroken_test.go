@@ -178,6 +178,11 @@ func TestNoFalseAlarm(t *testing.T) {
 			c.upTo("machines idle")
 			c.pass(time.Hour)
 		}},
+		{"machines of a cluster-autoscaler stay as long as it likes", func(c *course) {
+			c.show(foreignGroup(`{"last":2,"open":[{"number":2,"count":2}]}`))
+			c.show(newMachine("one", "foreign", "uid-of-foreign-2"), newMachine("two", "foreign", "uid-of-foreign-2"))
+			c.pass(time.Hour)
+		}},
 		{"idle machines of a group that was deleted", func(c *course) {
 			c.upTo("machines idle")
 			c.remove(c.group)

@@ -130,6 +130,14 @@ func newGroup(name string, idle time.Duration) *v1alpha1.NodeGroup {
 	return g
 }
 
+// foreignGroup is one that a cluster-autoscaler scales, with its record of launches.
+func foreignGroup(record string) *v1alpha1.NodeGroup {
+	g := newGroup("foreign", time.Second)
+	g.UID, g.Spec.ScaledBy = "uid-of-foreign", v1alpha1.ScaledByClusterAutoscaler
+	g.Annotations = map[string]string{v1alpha1.AutoscalerLaunchesAnnotation: record}
+	return g
+}
+
 func newNode(name string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}, Annotations: map[string]string{}}}
 	n.Status.Allocatable = machineSize.DeepCopy()
