@@ -167,10 +167,32 @@ func TestWithoutRequestThereIsNoSimulation(t *testing.T) {
 
 func TestTheChartsAreSound(t *testing.T) {
 	for _, args := range [][]string{{chart}, {crds}, {chart, "--set", "dashboard.enabled=true,dashboard.ingress.enabled=true,dashboard.ingress.host=queues.example.com," +
-		"networkPolicy.enabled=true,metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true,metrics.grafanaDashboards.enabled=true"}} {
+		"networkPolicy.enabled=true,externalgrpc.enabled=true,externalgrpc.certificateSecret=tls,metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true,metrics.grafanaDashboards.enabled=true"}} {
 		if out, err := helm(t, append([]string{"lint", "--strict", "--kube-version", "1.36"}, args...)...); err != nil {
 			t.Errorf("helm lint %v: %v\n%s", args, err, out)
 		}
+	}
+}
+
+// TestTheExternalProviderIsStartedAsItsCommandLineSays: it accepts the arguments of its Deployment.
+func TestTheExternalProviderIsStartedAsItsCommandLineSays(t *testing.T) {
+	objects := template(t, chart, "1.36", "--namespace", "batch", "--set", "externalgrpc.enabled=true,externalgrpc.certificateSecret=tls")
+	i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Deployment" && o.GetName() == "muster-externalgrpc" })
+	if i < 0 {
+		t.Fatal("there is no Deployment")
+	}
+	containers, _, err := unstructured.NestedSlice(objects[i].Object, "spec", "template", "spec", "containers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	args, _, err := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The file of the settings is not here: that is the first thing that a correct command line finds.
+	out, err := exec.Command(program(t, "MUSTER_BIN"), args...).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "--config") || strings.Contains(string(out), "unknown") {
+		t.Errorf("muster %v: %v\n%s", args, err, out)
 	}
 }
 
@@ -186,6 +208,9 @@ func TestValuesThatCannotBeMeantAreRefused(t *testing.T) {
 		{"settings.leaderElect=false", "set replicas to 1"},
 		{"settings.queueing.enabled=false,settings.provisioning.enabled=false", "turn at least one on"},
 		{"dashboard.enabled=true,dashboard.ingress.enabled=true", "dashboard.ingress.host is needed"},
+		{"externalgrpc.enabled=true", "externalgrpc.certificateSecret is needed"},
+		{"externalgrpc.enabled=true,externalgrpc.certificateSecret=tls,settings.provisioning.enabled=false", "set settings.provisioning.enabled to true"},
+		{"externalgrpc.certificate=tls", "certificate"},
 	} {
 		if out, err := helm(t, "template", "muster", chart, "--kube-version", "1.36", "--set", tc.set); err == nil || !strings.Contains(out, tc.want) {
 			t.Errorf("%s: %v, want an error that says %q:\n%s", tc.set, err, tc.want, out)

@@ -20,6 +20,11 @@ app.kubernetes.io/name: muster-dashboard
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- define "muster.externalSelector" -}}
+app.kubernetes.io/name: muster-externalgrpc
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
 {{- define "muster.image" -}}
 {{- if .image.digest }}{{ .image.repository }}@{{ .image.digest }}
 {{- else }}{{ .image.repository }}:{{ .image.tag | default .appVersion }}
