@@ -151,8 +151,8 @@ generate: ## Write again what is generated: deep copies, CRDs, dashboards, and t
 	go run ./deploy/generate
 	go run ./deploy/generate/clouds
 	go -C deploy/generate/protos run . $(abspath cmd/muster/externalgrpc/protos)/externalgrpc.proto
-	go run ./deploy/generate/charts
 	go run ./deploy/monitoring/generate
+	go run ./deploy/generate/charts
 
 .PHONY: verify
 verify: lint generate ## All that a commit needs beside the tests: linters, generated files, go.mod; fails on a dirty tree.

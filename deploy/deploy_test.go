@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -222,4 +223,34 @@ func TestTheChartKnowsTheHalfOfEachFile(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTheChartsHaveTheFiles as they are here: `make generate` copies them.
+func TestTheChartsHaveTheFiles(t *testing.T) {
+	for to, from := range map[string]string{
+		"charts/muster-crds/files": "crds", "charts/muster/files/rbac": "rbac", "charts/muster/files/policies": "policies",
+		"charts/muster/files/dashboards": "monitoring/dashboards", "charts/muster/files/rules.yaml": "monitoring/rules.yaml",
+	} {
+		want, got := filesIn(t, from), filesIn(t, to)
+		if diff := cmp.Diff(want, got); diff != "" || len(want) == 0 {
+			t.Errorf("%s is not %s, of %d files: run `make generate` (-want +got)\n%s", to, from, len(want), diff)
+		}
+	}
+}
+
+// filesIn are the texts of the regular files of a folder, or of the one file, by their paths in it.
+func filesIn(t *testing.T, root string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	if err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		out[strings.TrimPrefix(path, root)] = string(text)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return out
 }

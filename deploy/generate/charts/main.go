@@ -1,11 +1,13 @@
-// Command charts writes the one part of the chart that is not a file of deploy, the webhook that
-// takes the place of mutating admission policies, derived from them; and the Kustomize base, which
-// lists the files. Run it by `make generate`.
+// Command charts writes what the charts are made from: copies of the files of deploy, since Helm
+// reads none outside of a chart, and not all that carries a repository carries links; the webhook
+// that takes the place of mutating admission policies, derived from them; and the Kustomize base,
+// which lists the files. Run it by `make generate`.
 package main
 
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +19,15 @@ import (
 )
 
 const folder = "deploy/charts/muster/files/"
+
+// copies are the folders and the file that the charts have copies of, by where.
+var copies = map[string]string{
+	"deploy/charts/muster-crds/files": "deploy/crds",
+	folder + "rbac":                   "deploy/rbac",
+	folder + "policies":               "deploy/policies",
+	folder + "dashboards":             "deploy/monitoring/dashboards",
+	folder + "rules.yaml":             "deploy/monitoring/rules.yaml",
+}
 
 func main() {
 	if err := run(); err != nil {
@@ -37,7 +48,33 @@ func run() error {
 			return err
 		}
 	}
+	for to, from := range copies {
+		if err := copyAll(to, from); err != nil {
+			return err
+		}
+	}
 	return writeBase()
+}
+
+// copyAll replaces what there is by a copy.
+func copyAll(to, from string) error {
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		at := to + strings.TrimPrefix(path, from)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return os.MkdirAll(at, 0o755)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(at, text, 0o644)
+	})
 }
 
 // onRequest are the files of the simulation and of the dashboard, which the base leaves out.
