@@ -10,7 +10,7 @@ import (
 )
 
 func newMigrateCommand(o *options) *cobra.Command {
-	check, apply, back := false, false, false
+	check, apply, back, settings := false, false, false, ""
 	command := &cobra.Command{
 		Use:   "migrate --check | --apply | --back",
 		Short: "Take Kueue out in favour of Muster's queues, or bring it back: what runs goes on, what waits keeps its place",
@@ -43,7 +43,11 @@ step looks at what there is. What going back needs is kept in a Secret in Muster
 			if err != nil {
 				return err
 			}
-			m := removal.Migration{Removal: removal.Removal{Kube: kube, Clock: o.clock, Out: command.OutOrStdout()}, Dynamic: objects}
+			own, err := jobKinds(settings)
+			if err != nil {
+				return err
+			}
+			m := removal.Migration{Removal: removal.Removal{Kube: kube, Clock: o.clock, Kinds: own, Out: command.OutOrStdout()}, Dynamic: objects}
 			switch {
 			case check && !apply && !back:
 				return m.Check(command.Context())
@@ -58,6 +62,7 @@ step looks at what there is. What going back needs is kept in a Secret in Muster
 	}
 	command.Flags().BoolVar(&check, "check", false, "print what is there and what would be done, and change nothing")
 	command.Flags().BoolVar(&apply, "apply", false, "take Kueue out")
+	addSettings(command, &settings)
 	command.Flags().BoolVar(&back, "back", false, "bring Kueue back")
 	return command
 }

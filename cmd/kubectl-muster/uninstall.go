@@ -7,10 +7,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-dev/muster/cmd/kubectl-muster/removal"
+	"github.com/muster-dev/muster/cmd/muster/configuration"
+	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
 )
 
 func newUninstallCommand(o *options) *cobra.Command {
-	check, apply, waiting := false, false, string(removal.Keep)
+	check, apply, waiting, settings := false, false, string(removal.Keep), ""
 	command := &cobra.Command{
 		Use:   "uninstall --check | --apply",
 		Short: "Take Muster out of the cluster: what runs goes on, nothing of Muster is left",
@@ -38,7 +41,11 @@ interrupted and run again. Machines stay; in a cloud they keep their tags.`,
 			if err != nil {
 				return err
 			}
-			r := removal.Removal{Kube: kube, Clock: o.clock, Waiting: removal.Waiting(waiting), Out: command.OutOrStdout()}
+			own, err := jobKinds(settings)
+			if err != nil {
+				return err
+			}
+			r := removal.Removal{Kube: kube, Clock: o.clock, Waiting: removal.Waiting(waiting), Kinds: own, Out: command.OutOrStdout()}
 			if check {
 				return r.Check(command.Context())
 			}
@@ -47,7 +54,26 @@ interrupted and run again. Machines stay; in a cloud they keep their tags.`,
 	}
 	command.Flags().BoolVar(&check, "check", false, "print what would be done and what would be left, and change nothing")
 	command.Flags().BoolVar(&apply, "apply", false, "do it")
+	addSettings(command, &settings)
 	command.Flags().StringVar(&waiting, "waiting", waiting, "what becomes of Jobs that wait in a queue: keep leaves them suspended, release starts "+
 		"them without quota")
 	return command
+}
+
+// addSettings adds the flag of the file with a cluster's own kinds of jobs.
+func addSettings(command *cobra.Command, file *string) {
+	command.Flags().StringVar(file, "config", "", "`file` of muster's flag of that name, whose queueing.jobKinds are jobs, too; those in the ConfigMap of "+
+		"Muster's Deployment are known without it")
+}
+
+// jobKinds are those that a file of settings describes; none without a file.
+func jobKinds(file string) ([]*kinds.Kind, error) {
+	if file == "" {
+		return nil, nil
+	}
+	c, _, err := configuration.Load(file, deploy.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	return c.Queueing.Kinds, nil
 }

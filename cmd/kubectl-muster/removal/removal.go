@@ -21,6 +21,7 @@ import (
 
 	"github.com/muster-dev/muster/cmd/muster/migration"
 	"github.com/muster-dev/muster/deploy"
+	"github.com/muster-dev/muster/queueing/jobs/kinds"
 )
 
 // Waiting says what becomes of Jobs that wait in a queue.
@@ -41,6 +42,8 @@ type Removal struct {
 	Kube    client.Client
 	Clock   clock.Clock
 	Waiting Waiting
+	// Kinds of jobs of a cluster's own, beside those in the settings of Muster's Deployment.
+	Kinds []*kinds.Kind
 	// Out gets a line for each thing that is done.
 	Out io.Writer
 

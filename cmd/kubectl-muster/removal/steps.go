@@ -26,7 +26,6 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/transaction"
 	"github.com/muster-dev/muster/queueing/jobs"
-	"github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -224,7 +223,11 @@ type queuedJob struct {
 
 // queuedJobs are the jobs of all kinds that the cluster has.
 func (r *Removal) queuedJobs(ctx context.Context) (out []queuedJob, err error) {
-	for _, kind := range kinds.All() {
+	all, err := r.jobKinds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range all {
 		gvk := kind.GroupVersionKind()
 		var list client.ObjectList = &batchv1.JobList{}
 		if gvk.Group != batchv1.GroupName {

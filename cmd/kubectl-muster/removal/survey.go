@@ -17,7 +17,6 @@ import (
 	"github.com/muster-dev/muster/cmd/muster/configuration"
 	"github.com/muster-dev/muster/cmd/muster/migration"
 	"github.com/muster-dev/muster/queueing/cache"
-	"github.com/muster-dev/muster/queueing/jobs/kinds"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -85,15 +84,19 @@ func (m *Migration) tellKueue(ctx context.Context) error {
 }
 
 // servedKinds are the kinds of the owners of Workloads that Muster queues.
-func servedKinds() map[schema.GroupKind]bool {
+func (m *Migration) servedKinds(ctx context.Context) (map[schema.GroupKind]bool, error) {
 	out := map[schema.GroupKind]bool{
 		{Kind: "Pod"}: true, {Group: "apps", Kind: "Deployment"}: true, {Group: "apps", Kind: "StatefulSet"}: true,
 		{Group: "apps", Kind: "ReplicaSet"}: true, {Group: "leaderworkerset.x-k8s.io", Kind: "LeaderWorkerSet"}: true,
 	}
-	for _, kind := range kinds.All() {
+	all, err := m.jobKinds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range all {
 		out[kind.GroupVersionKind().GroupKind()] = true
 	}
-	return out
+	return out, nil
 }
 
 func (m *Migration) tellWorkloads(ctx context.Context) error {
@@ -101,7 +104,11 @@ func (m *Migration) tellWorkloads(ctx context.Context) error {
 	if err := m.list(ctx, &list); err != nil {
 		return err
 	}
-	running, waiting, served := 0, 0, servedKinds()
+	served, err := m.servedKinds(ctx)
+	if err != nil {
+		return err
+	}
+	running, waiting := 0, 0
 	for i := range list.Items {
 		w := &list.Items[i]
 		switch {
