@@ -121,6 +121,55 @@ func TestANodeWhoseMachineEndedIsLostAtOnce(t *testing.T) {
 	}
 }
 
+// TestGangsAreSparedWhereManyMachinesSeemLostAtOnce: a gang that has lost a node is told of it, and
+// is only stopped where that is true of few machines, or is certain.
+func TestGangsAreSparedWhereManyMachinesSeemLostAtOnce(t *testing.T) {
+	id := func(i int) string { return fmt.Sprint("cloud://gpu/n", i) }
+	name := func(i int) string { return fmt.Sprint("n", i) }
+	for what, tc := range map[string]struct {
+		lose func(m *Model, i int)
+		many int
+		want bool
+	}{
+		"nodes deleted":          {func(m *Model, i int) { m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name(i)}}) }, 4, true},
+		"three of them":          {func(m *Model, i int) { m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name(i)}}) }, 3, false},
+		"machines not listed":    {func(m *Model, i int) { m.SetMachine(manyMachine(i, id(i), cloudprovider.Gone)) }, 4, true},
+		"three of those":         {func(m *Model, i int) { m.SetMachine(manyMachine(i, id(i), cloudprovider.Gone)) }, 3, false},
+		"machines that have not": {func(*Model, int) {}, 0, false},
+	} {
+		m, v := newModel()
+		m.Set(&v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+		r := v.request("gang", provreq.Provisioned, provreq.BookingExpired)
+		r.Spec.Parameters = map[string]provreq.Parameter{v1alpha1.ParamOnMachineLoss: provreq.Parameter(v1alpha1.LossRevoke)}
+		m.Set(r)
+		for i := range 8 {
+			m.SetMachine(manyMachine(i, id(i), cloudprovider.Running))
+			m.Set(v.node(booked, func(n *corev1.Node) { n.Name, n.UID, n.Spec.ProviderID = name(i), types.UID(name(i)), id(i) },
+				func(n *corev1.Node) { n.Labels[v1alpha1.NodeGroupLabel] = "gpu" }))
+			m.Set(v.pod(fmt.Sprint("pod", i), name(i), 4, consumes))
+		}
+		m.Snapshot(noon)
+		for i := range tc.many {
+			tc.lose(m, i)
+		}
+		e, _ := m.Request("gang")
+		view := m.View(m.Snapshot(noon), e.Request)
+		if len(view.Lost) != tc.many || view.Spared["gpu"] != tc.want {
+			t.Errorf("%s: %d are lost and gangs are spared: %t, want %d and %t", what, len(view.Lost), view.Spared["gpu"], tc.many, tc.want)
+		}
+		m.LossTold("gang", view.Lost, tc.want)
+		m.Due(nil)
+		due := m.Due([]types.UID{"gang"})
+		if got := len(m.View(m.Snapshot(noon), e.Request).Held); (got > 0) != tc.want || (len(due) > 0) != tc.want {
+			t.Errorf("%s: once told, %d losses are held and %d requests are looked at", what, got, len(due))
+		}
+	}
+}
+
+func manyMachine(i int, id string, state cloudprovider.State) cloudprovider.Machine {
+	return cloudprovider.Machine{Name: fmt.Sprint("n", i), Group: "gpu", ProviderID: id, Launch: "gone-1", State: state}
+}
+
 // TestAMachineThatIsTakenBackCountsUntilItsEndIsListed: its cloud has only accepted that it is to
 // go, and may take its time.
 func TestAMachineThatIsTakenBackCountsUntilItsEndIsListed(t *testing.T) {

@@ -73,7 +73,8 @@ func (m *Model) Due(more []types.UID) (out []Entry) {
 // mayProceed reports whether there may be a step for the request: for one that is over only
 // where something of it is lost or stranded.
 func (m *Model) mayProceed(e *request) bool {
-	return e != nil && (e.status != transaction.Over || len(m.losses.untold(e.object.UID)) > 0 || m.consumers.strandedOf(e).Pods > 0)
+	return e != nil && (e.status != transaction.Over || len(m.losses.untold(e.object.UID)) > 0 || len(m.losses.held(e.object.UID)) > 0 ||
+		m.consumers.strandedOf(e).Pods > 0)
 }
 
 // undecided reports whether a request that waits for capacity is about to be decided:
@@ -117,7 +118,14 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 		}
 		v.Active = m.consumers.active[state.ConsumerKey{Namespace: r.Namespace, Name: r.Name}]
 		v.KeyTaken = m.requests.keyTaken(r)
-		v.Lost = m.losses.untold(r.UID)
+		v.Lost, v.Held = m.losses.untold(r.UID), m.losses.held(r.UID)
+		if r.Policy.RevokeOnLoss && len(v.Lost)+len(v.Held) > 0 {
+			f := m.fleetAt(s.Now)
+			v.Spared = map[string]bool{}
+			for group, doubt := range scaledown.InDoubt(&f) {
+				v.Spared[group] = doubt.Spares()
+			}
+		}
 		v.Stranded = m.consumers.strandedOf(m.requests.byUID[r.UID])
 		if v.Limits = m.policies.limitsOf(r.Namespace); len(v.Limits) > 0 {
 			v.Has = m.ledger.has(r.Namespace)
@@ -128,22 +136,27 @@ func (m *Model) View(s *planner.Snapshot, r *transaction.Request) transaction.Vi
 
 // Fleet is what scale-down depends on. It costs by the number of requests, and of
 // machines without a node.
-func (m *Model) Fleet(now time.Time) scaledown.Fleet {
-	f := scaledown.Fleet{Requests: map[types.UID]bool{}, InFlight: map[string]bool{}}
+func (m *Model) Fleet(now time.Time) (f scaledown.Fleet) {
 	m.look(now, func() {
-		s := m.snapshotAt(now)
-		f.Snapshot, f.Undecided, f.Unregistered, f.Consumers = &s, m.undecided(), m.machines.withoutNode(), m.consumers.lookup()
-		for uid, e := range m.requests.byUID {
-			f.Requests[uid] = true
-			if a := m.requests.attempt(e); e.status != transaction.Over && a.InFlight() {
-				for _, token := range a.Tokens(uid) {
-					f.InFlight[token] = true
-				}
-			}
-		}
-		f.Missing, f.Halted = m.machines.missingNode(f.Unregistered, f.InFlight), m.machines.stopped()
+		f = m.fleetAt(now)
 		m.consumers.forget(now)
 	})
+	return f
+}
+
+func (m *Model) fleetAt(now time.Time) scaledown.Fleet {
+	f := scaledown.Fleet{Requests: map[types.UID]bool{}, InFlight: map[string]bool{}}
+	s := m.snapshotAt(now)
+	f.Snapshot, f.Undecided, f.Unregistered, f.Consumers = &s, m.undecided(), m.machines.withoutNode(), m.consumers.lookup()
+	for uid, e := range m.requests.byUID {
+		f.Requests[uid] = true
+		if a := m.requests.attempt(e); e.status != transaction.Over && a.InFlight() {
+			for _, token := range a.Tokens(uid) {
+				f.InFlight[token] = true
+			}
+		}
+	}
+	f.Missing, f.Halted = m.machines.missingNode(f.Unregistered, f.InFlight), m.machines.stopped()
 	return f
 }
 

@@ -18,8 +18,8 @@ type losses map[types.UID]map[string]*loss
 type loss struct {
 	transaction.LostNode
 	at time.Time
-	// told: the request has been told of it.
-	told bool
+	// told: the request has been told of it. held: its gang was not stopped for it, for now.
+	told, held bool
 }
 
 // lost notes that a node went, or its machine ended: requests that have booked it, or whose
@@ -51,19 +51,28 @@ func (ls losses) back(n *state.Node) {
 	}
 }
 
-// told notes that the request has been told of these nodes.
-func (ls losses) told(uid types.UID, nodes []transaction.LostNode) {
+// told notes that the request has been told of these nodes, and whether its gang runs on for now.
+func (ls losses) told(uid types.UID, nodes []transaction.LostNode, held bool) {
 	for _, n := range nodes {
 		if l := ls[uid][n.Name]; l != nil {
-			l.told = true
+			l.told, l.held = true, held
 		}
 	}
 }
 
 // untold are the lost nodes of a request that it has not been told of, by name.
-func (ls losses) untold(uid types.UID) (out []transaction.LostNode) {
+func (ls losses) untold(uid types.UID) []transaction.LostNode {
+	return ls.those(uid, func(l *loss) bool { return !l.told })
+}
+
+// held are those for which its gang was not stopped, by name.
+func (ls losses) held(uid types.UID) []transaction.LostNode {
+	return ls.those(uid, func(l *loss) bool { return l.held })
+}
+
+func (ls losses) those(uid types.UID, which func(*loss) bool) (out []transaction.LostNode) {
 	for _, name := range slices.Sorted(maps.Keys(ls[uid])) {
-		if l := ls[uid][name]; !l.told {
+		if l := ls[uid][name]; which(l) {
 			out = append(out, l.LostNode)
 		}
 	}

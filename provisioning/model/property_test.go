@@ -733,7 +733,7 @@ func (w *events) carryOut(u *underway) {
 			w.putMachine(c)
 		}
 	}
-	w.model.LossTold(u.UID, u.Lost)
+	w.model.LossTold(u.UID, u.Lost, false)
 	if u.Do == transaction.Book || u.Do == transaction.LaunchMachines || u.Do == transaction.TakeBack {
 		return
 	}
@@ -847,7 +847,7 @@ func picture(m *Model) map[string]string {
 	for uid := range f.Requests {
 		e, _ := m.Request(uid)
 		v := m.View(s, e.Request)
-		v.Lost = nil // only a model that has seen the loss knows of it
+		v.Lost, v.Spared = nil, nil // only a model that has seen the loss knows of it
 		r := *e.Request
 		r.Gang.PodSets = nil
 		out["request "+e.String()] = fmt.Sprintf("%+v machines %+v active %d key %s has %+v limits %d stranded %+v step %s", r,

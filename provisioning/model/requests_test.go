@@ -349,7 +349,7 @@ func TestLostNodesAreToldOnce(t *testing.T) {
 			if got[0].Name != "n" || got[0].Pods != tc.pods {
 				t.Errorf("told of %+v, want n with %d pods", got[0], tc.pods)
 			}
-			m.LossTold("gang", got)
+			m.LossTold("gang", got, false)
 			m.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 			if again := told(); len(again) > 0 {
 				t.Errorf("told again of %v", again)

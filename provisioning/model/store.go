@@ -264,11 +264,12 @@ func (m *Model) SetLeaving(name string, leaving bool) {
 	m.change(ref{kind: scaleDown, name: name}, func() effect { return m.nodes.leave(name, leaving) })
 }
 
-// LossTold says that the request has been told of these nodes.
-func (m *Model) LossTold(uid types.UID, lost []transaction.LostNode) {
+// LossTold says that the request has been told of these nodes, and whether its gang is not
+// stopped for them, for now.
+func (m *Model) LossTold(uid types.UID, lost []transaction.LostNode, held bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.losses.told(uid, lost)
+	m.losses.told(uid, lost, held)
 }
 
 // Distinguish tells plans apart nodes by these labels, too, since pods select

@@ -28,6 +28,10 @@ type Doubt struct {
 	// Missing have lost their node, Unready have one that is not Ready, Stopped have had a node
 	// and are stopped; Of is how many machines the group has.
 	Missing, Unready, Stopped, Of int
+	// Denied have ended by word of their cloud, and their kubelets are heard of. It says so for
+	// less than a minute of machines that have really ended, and of all where it is asked with
+	// the credentials of another account.
+	Denied int
 	// Approved is how many may go by the word of a person.
 	Approved int
 	// At is when one more will be in doubt if its node stays as it is; zero for never.
@@ -49,6 +53,11 @@ type doubts map[string]Doubt
 // count adds what there is about a node.
 func (ds doubts) count(n *state.Node, now time.Time) {
 	if n.Machine == nil {
+		if n.Ended && n.UnreadySince.IsZero() {
+			d := ds[n.Group]
+			d.Of, d.Denied = d.Of+1, d.Denied+1
+			ds[n.Group] = d
+		}
 		return
 	}
 	d := ds[n.Machine.Group]
@@ -96,6 +105,13 @@ func isInDoubt(n *state.Node, now time.Time) bool {
 // Braked reports whether none of them may go until a person has decided.
 func (d Doubt) Braked() bool {
 	return d.Machines() > max(fewInDoubt, d.Of/10) && !d.lost()
+}
+
+// Spares reports whether no gang is stopped for the loss of such machines until a person has
+// decided, or the kubelets of those that have ended are silent, too.
+func (d Doubt) Spares() bool {
+	many := d.Machines() + d.Denied
+	return many > max(fewInDoubt, d.Of/10) && many > d.Approved
 }
 
 // Machines is how many are in doubt.

@@ -29,6 +29,43 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
+// A cloud that is asked with the credentials of another account says of all machines that they
+// have ended. Their kubelets know better.
+func TestGangsAreSparedWhereMachinesSeemToEndAtOnce(t *testing.T) {
+	for _, tc := range []struct {
+		name            string
+		ended, approved int
+		silent          bool
+		want            bool
+	}{
+		{"a few", 3, 0, false, false},
+		{"many", 4, 0, false, true},
+		{"many, whose kubelets are silent, too", 4, 0, true, false},
+		{"many, by the word of a person", 4, 4, false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var nodes []state.Node
+			for range tc.ended {
+				n := state.Node{Launch: token, Ended: true}
+				if tc.silent {
+					n.UnreadySince = noon
+				}
+				nodes = append(nodes, n)
+			}
+			f := fleet(nodes...)
+			for n := range f.Nodes.All() {
+				gone := *n
+				gone.Group, gone.Machine = "gpu", nil
+				f.Nodes.Set(&gone)
+			}
+			f.Groups[0].GiveBackAtOnce = tc.approved
+			if d := InDoubt(&f)["gpu"]; d.Spares() != tc.want || d.Braked() {
+				t.Errorf("%+v: gangs are spared: %t, want %t; braked: %t", d, d.Spares(), tc.want, d.Braked())
+			}
+		})
+	}
+}
+
 // Machines that their cloud has stopped are ended after a while, unless they are many that may be
 // started again.
 func TestStoppedMachines(t *testing.T) {

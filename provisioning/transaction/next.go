@@ -18,6 +18,9 @@ import (
 // again.
 const strandedFor = time.Minute
 
+// sparedAgain is how soon it is looked again whether a gang is still spared.
+const sparedAgain = 10 * time.Second
+
 // Next says what to do for a request now. It is called again after every change
 // until it answers Rest, so each step is small and may be repeated.
 //
@@ -60,14 +63,40 @@ func Next(r *Request, v View) Step {
 }
 
 // tell of nodes that are lost. Whether a gang that runs is to be stopped then is for
-// the request or its CapacityPolicy to say.
+// the request or its CapacityPolicy to say. Where many machines seem lost at once it is
+// not, for now: their pods may run on.
 func tell(r *Request, v View) Step {
 	s := Step{Do: Tell, Attempt: r.Attempt, Lost: v.Lost}
 	inUse := slices.ContainsFunc(v.Lost, func(l LostNode) bool { return l.Pods > 0 })
-	if r.Status == Over && r.Policy.RevokeOnLoss && inUse {
-		s.Condition = condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost, LossMessage(v.Lost))
+	if r.Status != Over || !r.Policy.RevokeOnLoss || !inUse {
+		return s
 	}
+	if slices.ContainsFunc(v.Lost, v.spares) {
+		s.Hold = true
+		return s
+	}
+	s.Condition = condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost, LossMessage(v.Lost))
 	return s
+}
+
+// spares reports whether the gang is not stopped, for now, for the loss of that node.
+func (v View) spares(l LostNode) bool { return l.Pods > 0 && v.Spared[l.Group] }
+
+// nextHeld stops a gang that was spared once it is certain that it has lost machines. One whose
+// node is there again is none: pods that did not live through it will be stranded.
+func nextHeld(r *Request, v View) (s Step, decided bool) {
+	if slices.ContainsFunc(v.Held, v.spares) {
+		return Step{Do: Rest, At: v.Now.Add(sparedAgain)}, true
+	}
+	gone := slices.DeleteFunc(slices.Clone(v.Held), func(l LostNode) bool {
+		n := v.Nodes.Find(l.Name)
+		return l.Pods == 0 || n != nil && (n.Ready || n.Machine != nil)
+	})
+	if len(gone) == 0 {
+		return Step{}, false
+	}
+	return Step{Do: Tell, Attempt: r.Attempt, Lost: gone,
+		Condition: condition(provreq.CapacityRevoked, metav1.ConditionTrue, ReasonMachineLost, LossMessage(gone))}, true
 }
 
 // nextOver looks after a gang that runs. Its pods select the label of its booking, so
@@ -75,6 +104,9 @@ func tell(r *Request, v View) Step {
 // was lost while Muster was down, or after its pods had been stopped, or others have got the
 // room. Where there is enough they wait for pods of their own gang that are stopping.
 func nextOver(r *Request, v View) Step {
+	if s, decided := nextHeld(r, v); decided && r.Policy.RevokeOnLoss {
+		return s
+	}
 	if v.Stranded.Pods == 0 || !r.Policy.RevokeOnLoss {
 		return Step{Do: Rest}
 	}

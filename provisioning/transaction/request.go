@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
@@ -85,6 +86,11 @@ type View struct {
 	Limits []planner.Limit
 	// Lost nodes of the request that have not been told of yet, by name.
 	Lost []LostNode
+	// Held losses have been told of without stopping the gang, by name.
+	Held []LostNode
+	// Spared are the groups of which so many machines seem lost at once that the records of the
+	// cluster or of the cloud are more likely wrong.
+	Spared map[string]bool
 	// Stranded pods of a gang that ran have found no room.
 	Stranded Stranded
 }
@@ -169,8 +175,9 @@ type Step struct {
 	Launch []Call
 	// TakeBack these machines.
 	TakeBack []cloudprovider.Machine
-	// Lost nodes that the step tells of.
+	// Lost nodes that the step tells of. Hold: the gang is not stopped for them, for now.
 	Lost []LostNode
+	Hold bool
 	// Lessons are what is learned about groups once the step is on record.
 	Lessons []Lesson
 	// At is when to look again even if nothing changes; zero for never.
@@ -266,6 +273,10 @@ func LossMessage(lost []LostNode) string {
 	}
 	return fmt.Sprintf("The machine of %s was lost with %s of the gang", what, text.Pods(n))
 }
+
+// HeldMessage says after a LossMessage why the gang is not stopped.
+const HeldMessage = ". So many machines of a NodeGroup seem lost at once that its records are more likely wrong than the machines: the gang is not " +
+	"stopped until their kubelets and their cloud agree, or until the NodeGroup is annotated with " + v1alpha1.GiveBackAtOnceAnnotation
 
 // Settle is how long a node that was cordoned to be booked is watched before it
 // counts: pods that the scheduler had assumed there may still land.

@@ -734,6 +734,41 @@ func TestLostMachinesAreTold(t *testing.T) {
 	})
 }
 
+// Where so many machines seem lost at once that it is in doubt, a gang that runs is told and goes
+// on, until that is certain.
+func TestAGangIsSparedWhileItIsInDoubtWhetherItHasLostMachines(t *testing.T) {
+	running := func() *story {
+		return newStory().with(func(s *story) { s.request.Status, s.request.Policy.RevokeOnLoss = Over, true })
+	}
+	fresh := func(s *story) { s.view.Lost = []LostNode{{Name: "b", Group: "gpu", Pods: 1}} }
+	held := func(s *story) { s.view.Held = []LostNode{{Name: "b", Group: "gpu", Pods: 1}} }
+	doubt := func(s *story) { s.view.Spared = map[string]bool{"gpu": true} }
+	ended := func(n *state.Node) { n.Ready, n.Machine, n.Ended = false, nil, true }
+	runs := func(n *state.Node) { n.Machine = &cloudprovider.Machine{Name: "b", Group: "gpu"} }
+	isHeld := func(want bool) func(*testing.T, Step) {
+		return func(t *testing.T, s Step) {
+			if revoked := s.Condition.Type == provreq.CapacityRevoked; s.Hold != want || revoked == want || len(s.Lost) != 1 {
+				t.Errorf("the step is %+v, want it held: %t", s, want)
+			}
+		}
+	}
+	play(t, []expected{
+		{name: "it is told", story: running().with(fresh).with(doubt), want: Tell, check: isHeld(true)},
+		{name: "it goes on while there is doubt", story: running().with(held).with(doubt), want: Rest, check: func(t *testing.T, s Step) {
+			if got := s.At.Sub(noon); got != sparedAgain {
+				t.Errorf("it is looked at again in %s, want %s", got, sparedAgain)
+			}
+		}},
+		{name: "it is stopped once the node is gone for certain", story: running().with(held), want: Tell, check: isHeld(false)},
+		{name: "or its machine has ended and its kubelet is silent", story: running().node("b", ended).with(held), want: Tell, check: isHeld(false)},
+		{name: "not where the node is there again", story: running().node("b", runs).with(held), want: Rest},
+		{name: "nor while that one is not Ready for a moment", story: running().node("b", runs, func(n *state.Node) { n.Ready, n.UnreadySince = false, noon.Add(-10*time.Second) }).with(held),
+			want: Rest},
+		{name: "doubt about another group does not matter", story: running().with(fresh).with(func(s *story) { s.view.Spared = map[string]bool{"cpu": true} }),
+			want: Tell, check: isHeld(false)},
+	})
+}
+
 // TestAGangWithoutRoomForItsPodsIsRevoked: one pod of 8 GPUs has found no room, of two
 // nodes that are booked for one each. The other one runs.
 func TestAGangWithoutRoomForItsPodsIsRevoked(t *testing.T) {

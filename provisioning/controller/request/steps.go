@@ -96,11 +96,17 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 			stage = stageUsed
 		}
 		for _, n := range step.Lost {
-			lost.WithLabelValues(n.Group, stage).Inc()
+			if !step.Hold { // else they may not be lost
+				lost.WithLabelValues(n.Group, stage).Inc()
+			}
 		}
-		c.Model.LossTold(e.UID, step.Lost)
+		c.Model.LossTold(e.UID, step.Lost, step.Hold)
 		if len(step.Lost) > 0 {
-			c.event(e, corev1.EventTypeWarning, transaction.ReasonMachineLost, transaction.LossMessage(step.Lost))
+			told := transaction.LossMessage(step.Lost)
+			if step.Hold {
+				told += transaction.HeldMessage
+			}
+			c.event(e, corev1.EventTypeWarning, transaction.ReasonMachineLost, told)
 		} else {
 			c.event(e, corev1.EventTypeWarning, step.Condition.Reason, message)
 		}
