@@ -85,12 +85,13 @@ func newLaunch(group *v1alpha1.NodeGroup, req cloudprovider.LaunchRequest, stock
 		places[machineName(group.Name, req.Token, i)] = i
 	}
 	all, next := stock.all()
-	l.state.Next = next
+	l.state.Next, l.state.InDomain = next, map[string]int{}
 	for _, m := range all {
 		if place, ours := places[m.Name]; ours {
 			l.machines[place] = m
 		} else if m.Status.Phase != kwokv1alpha1.MachineTerminated {
 			l.state.Live++
+			l.state.InDomain[m.Spec.Domain]++
 		}
 	}
 	for place, m := range l.machines {

@@ -56,6 +56,7 @@ func newMachine(group *v1alpha1.NodeGroup, token string, place int, fate pool.Ma
 		},
 	}
 	m.Spec.Node.DeviceDelay, m.Spec.Node.DevicesVanish = metav1.Duration{Duration: fate.DeviceDelay}, fate.Vanishes
+	fate.Label(m)
 	return m
 }
 

@@ -175,5 +175,6 @@ func machineOf(in Instance) *kwokv1alpha1.Machine {
 	}
 	maps.Copy(labels, m.Spec.Node.Labels)
 	m.Spec.Node.Labels = labels
+	in.fate.Label(m)
 	return m
 }

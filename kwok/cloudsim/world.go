@@ -182,7 +182,12 @@ func (w *World) grant(o Order, now time.Time) ([]pool.Machine, *v1alpha1.KwokErr
 	if p == nil {
 		return nil, &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: pool.CodeNoCapacity, Message: fmt.Sprintf("there is no pool %s", o.Pool)}
 	}
-	state := pool.State{Live: w.live(o.Pool), Next: w.next[o.Pool]}
+	state := pool.State{Live: w.live(o.Pool), Next: w.next[o.Pool], InDomain: map[string]int{}}
+	for _, in := range w.instances {
+		if in.Pool == o.Pool && in.Phase != Terminated {
+			state.InDomain[in.fate.Domain]++
+		}
+	}
 	if r := w.reservations[o.Reservation]; r != nil && r.EndedAt.IsZero() {
 		// Its places are there, whatever the pool says by now.
 		if free := r.Count - w.filled(r.ID); o.Count > free {

@@ -10,17 +10,25 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
-// machine is the fate of the machine with the given ordinal, launched at now.
+// machine is the fate of the machine with the given ordinal, launched at now in the domain.
 // Where several faults hit it, the earliest death and the earliest reclaim count,
 // the delays of devices add up, and the first in the script makes them vanish.
-func (p Pool) machine(ordinal int64, now time.Time) Machine {
+func (p Pool) machine(ordinal int64, domain string, now time.Time) Machine {
 	script := p.Script
 	m := Machine{
 		Ordinal:     ordinal,
+		Domain:      domain,
 		BootDelay:   script.BootDelay.Duration + p.draw(ordinal, wholePool, "boot jitter").upTo(script.BootJitter.Duration),
 		DeviceDelay: script.DeviceDelay.Duration,
 	}
+	if script.Domains != nil {
+		m.DomainLabel, m.LabelDelay = script.Domains.NodeLabel, script.Domains.LabelDelay.Duration
+	}
 	for i, fault := range script.Faults {
+		if fault.Type == v1alpha1.FaultDomainLoss {
+			m.loseDomain(fault, p.Created, now)
+			continue
+		}
 		if !p.active(fault, now) || !p.hits(fault, i, ordinal) {
 			continue
 		}

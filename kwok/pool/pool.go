@@ -3,9 +3,10 @@
 // its input: no clock, no client, no shared randomness.
 //
 // The words: a pool has a script and gives machines; the ordinal of a machine is
-// its place among all that the pool ever gave; a fault is a scripted mishap. The
-// fate of a machine depends on the script and its ordinal alone, so that neither
-// the order of calls nor their sizes change it.
+// its place among all that the pool ever gave; a domain is a rack, say, that some of
+// them are in; a fault is a scripted mishap. The fate of a machine depends on the script,
+// its ordinal and its domain alone, so that neither the order of calls nor their sizes
+// change it. Its domain depends on what room there was.
 package pool
 
 import (
@@ -32,11 +33,18 @@ type State struct {
 	Live int
 	// Next is the ordinal of the next machine.
 	Next int64
+	// InDomain counts the live machines in each domain of the pool.
+	InDomain map[string]int
 }
 
 // Machine is what a launch gets, with its fate.
 type Machine struct {
 	Ordinal int64
+	// Domain that the machine is in, told by the DomainLabel of its node; empty where the pool
+	// has none.
+	Domain, DomainLabel string
+	// LabelDelay is the time from the registration of its node to the label of its domain.
+	LabelDelay time.Duration
 	// BootDelay is the time from the launch to the registration of its node.
 	BootDelay time.Duration
 	// DieAfter is the time from the launch to its death while it boots; nil
@@ -69,9 +77,22 @@ func (p Pool) Launch(state State, count int, now time.Time) ([]Machine, *v1alpha
 	}
 	holds := p.holds(now)
 	got := max(0, min(count, holds-state.Live))
+	var domains []string
+	if p.Script.Domains != nil {
+		domains = p.deal(state, got, now)
+		got = len(domains)
+	}
 	machines := make([]Machine, 0, got)
 	for i := range got {
-		machines = append(machines, p.machine(state.Next+int64(i), now))
+		domain := ""
+		if domains != nil {
+			domain = domains[i]
+		}
+		machines = append(machines, p.machine(state.Next+int64(i), domain, now))
+	}
+	if got < count && got < holds-state.Live {
+		return machines, &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity,
+			Message: fmt.Sprintf("the domains of the pool have room for %d of %d machines (placement %s)", got, count, p.Script.Domains.Placement)}
 	}
 	if got < count {
 		return machines, &v1alpha1.KwokError{Class: v1alpha1.Stockout, Code: CodeNoCapacity,

@@ -335,3 +335,89 @@ func span(s string) metav1.Duration {
 }
 
 func at(s string) *metav1.Duration { return new(span(s)) }
+
+// Racks of 4, 2 and 3 machines.
+func racks(placement v1alpha1.KwokPlacement, delay string, faults ...v1alpha1.KwokFault) v1alpha1.KwokPool {
+	return v1alpha1.KwokPool{Faults: faults, Domains: &v1alpha1.KwokDomains{
+		NodeLabel: "example.com/rack", Placement: placement, LabelDelay: span(delay),
+		Of: []v1alpha1.KwokDomain{{Name: "r1", Machines: 4}, {Name: "r2", Machines: 2}, {Name: "r3", Machines: 3}},
+	}}
+}
+
+func TestDomains(t *testing.T) {
+	lost := v1alpha1.KwokFault{Type: v1alpha1.FaultDomainLoss, Domains: []string{"r1"}, From: at("10s"), Until: at("20s")}
+	for name, tc := range map[string]struct {
+		script    v1alpha1.KwokPool
+		in        map[string]int
+		next      int64
+		count     int
+		at        time.Duration
+		want      []string
+		wantError string
+	}{
+		"together in the first that has room": {
+			script: racks(v1alpha1.PlacedTogether, "0s"), in: map[string]int{"r1": 2}, count: 3, want: []string{"r3", "r3", "r3"}},
+		"together gets what the emptiest has left": {
+			script: racks(v1alpha1.PlacedTogether, "0s"), in: map[string]int{"r1": 2}, count: 4, want: []string{"r3", "r3", "r3"},
+			wantError: "the domains of the pool have room for 3 of 4 machines (placement Together)"},
+		"overflow fills the emptiest, then the next": {
+			script: racks(v1alpha1.PlacedOverflow, "0s"), in: map[string]int{"r1": 2}, count: 4, want: []string{"r3", "r3", "r3", "r1"}},
+		"scattered machines alternate": {
+			script: racks(v1alpha1.PlacedScattered, "0s"), count: 4, want: []string{"r1", "r2", "r3", "r1"}},
+		"scattered machines go on where the pool stands, and skip what is full": {
+			script: racks(v1alpha1.PlacedScattered, "0s"), in: map[string]int{"r2": 2}, next: 3, count: 6,
+			want: []string{"r3", "r1", "r3", "r1", "r3", "r1"}},
+		"full domains give none": {
+			script: racks(v1alpha1.PlacedScattered, "0s"), in: map[string]int{"r1": 4, "r2": 2, "r3": 3}, count: 1,
+			wantError: "the domains of the pool have room for 0 of 1 machines (placement Scattered)"},
+		"a lost domain gives none": {
+			script: racks(v1alpha1.PlacedTogether, "0s", lost), at: 10 * time.Second, count: 3, want: []string{"r3", "r3", "r3"}},
+		"a domain that is back gives again": {
+			script: racks(v1alpha1.PlacedTogether, "0s", lost), at: 20 * time.Second, count: 3, want: []string{"r1", "r1", "r1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			live := 0
+			for _, n := range tc.in {
+				live += n
+			}
+			p := Pool{Script: tc.script, Created: created, MaxMachines: 100}
+			machines, refusal := p.Launch(State{Live: live, Next: max(tc.next, int64(live)), InDomain: tc.in}, tc.count, created.Add(tc.at))
+			var got []string
+			for _, m := range machines {
+				got = append(got, m.Domain)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("domains (-want +got):\n%s", diff)
+			}
+			message := ""
+			if refusal != nil {
+				message = refusal.Message
+			}
+			if message != tc.wantError {
+				t.Errorf("refused %q, want %q", message, tc.wantError)
+			}
+		})
+	}
+}
+
+// A machine ends when its domain is lost: as one that boots, or as one that runs.
+func TestADomainIsLost(t *testing.T) {
+	script := racks(v1alpha1.PlacedTogether, "5s", v1alpha1.KwokFault{Type: v1alpha1.FaultDomainLoss, Domains: []string{"r1"}, From: at("1m")})
+	script.BootDelay = span("20s")
+	for name, tc := range map[string]struct {
+		at   time.Duration
+		want Machine
+	}{
+		"that runs":  {at: 10 * time.Second, want: Machine{ReclaimAfter: new(30 * time.Second)}},
+		"that boots": {at: 45 * time.Second, want: Machine{DieAfter: new(15 * time.Second)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.want.Domain, tc.want.DomainLabel, tc.want.LabelDelay = "r1", "example.com/rack", 5*time.Second
+			tc.want.BootDelay = 20 * time.Second
+			got, refusal := Pool{Script: script, Created: created, MaxMachines: 100}.Launch(State{}, 1, created.Add(tc.at))
+			if diff := cmp.Diff([]Machine{tc.want}, got); diff != "" || refusal != nil {
+				t.Errorf("refused %v, machines (-want +got):\n%s", refusal, diff)
+			}
+		})
+	}
+}

@@ -61,6 +61,11 @@ type MachineSpec struct {
 	// +optional
 	ReclaimAfter *metav1.Duration `json:"reclaimAfter,omitempty"`
 
+	// domain of the pool that the machine is in, such as a rack; empty where the pool has none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Domain string `json:"domain,omitempty"`
+
 	// node is what registers.
 	// +required
 	Node MachineNode `json:"node"`
@@ -101,6 +106,19 @@ type MachineNode struct {
 	// it keeps them.
 	// +optional
 	DevicesVanish *DeviceGap `json:"devicesVanish,omitempty"`
+	// lateLabels come some time after the node has registered, as those of a cloud's topology do.
+	// +optional
+	LateLabels *LateLabels `json:"lateLabels,omitempty"`
+}
+
+// LateLabels are labels that a node does not register with.
+type LateLabels struct {
+	// labels to add to the node.
+	// +required
+	Labels map[string]string `json:"labels"`
+	// after is the time from the registration of the node.
+	// +required
+	After metav1.Duration `json:"after"`
 }
 
 // DeviceGap is a time without devices, as when a kubelet or a device plugin restarts.
@@ -136,6 +154,9 @@ type MachineStatus struct {
 	// registeredAt is the time at which the node registered.
 	// +optional
 	RegisteredAt *metav1.Time `json:"registeredAt,omitempty"`
+	// labelledAt is the time at which the node got its late labels.
+	// +optional
+	LabelledAt *metav1.Time `json:"labelledAt,omitempty"`
 	// terminatedAt is the time at which the machine was terminated.
 	// +optional
 	TerminatedAt *metav1.Time `json:"terminatedAt,omitempty"`

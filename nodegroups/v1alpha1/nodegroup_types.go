@@ -361,6 +361,11 @@ type KwokPool struct {
 	// +kubebuilder:validation:Minimum=0
 	Holds *int32 `json:"holds,omitempty"`
 
+	// domains are the racks, say, that the machines of the pool are in. Unset means that its
+	// machines have no such place.
+	// +optional
+	Domains *KwokDomains `json:"domains,omitempty"`
+
 	// faults are the scripted faults of the pool.
 	// +optional
 	// +listType=atomic
@@ -368,8 +373,65 @@ type KwokPool struct {
 	Faults []KwokFault `json:"faults,omitempty"`
 }
 
+// KwokDomains says in which domains the machines of a pool are, and how launches are dealt to
+// them.
+type KwokDomains struct {
+	// nodeLabel is the label of a node whose value is the name of its domain.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=316
+	NodeLabel string `json:"nodeLabel"`
+
+	// of the pool, with their sizes. They need not be even.
+	// +required
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=256
+	Of []KwokDomain `json:"of"`
+
+	// placement is how the machines of a launch are dealt to the domains that have room.
+	// +optional
+	// +kubebuilder:default=Together
+	Placement KwokPlacement `json:"placement,omitempty"`
+
+	// labelDelay is the time from the registration of a node until it has nodeLabel. 0s means
+	// that it registers with it.
+	// +optional
+	// +kubebuilder:default="0s"
+	LabelDelay metav1.Duration `json:"labelDelay,omitempty"`
+}
+
+// KwokDomain is one domain of a simulated pool.
+type KwokDomain struct {
+	// name is the value of the node label.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+
+	// machines that the domain has room for.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Machines int32 `json:"machines"`
+}
+
+// KwokPlacement is how a simulated cloud deals the machines of a launch to domains.
+// +kubebuilder:validation:Enum=Together;Overflow
+type KwokPlacement string
+
+const (
+	// PlacedTogether: a launch is in one domain, the first that has room for all of it. Without
+	// one it gets what the emptiest domain has left, and a Stockout.
+	PlacedTogether KwokPlacement = "Together"
+	// PlacedOverflow: a launch fills the domain that has the most room, then the next.
+	PlacedOverflow KwokPlacement = "Overflow"
+	// PlacedScattered: machine after machine is in the next domain that has room.
+	PlacedScattered KwokPlacement = "Scattered"
+)
+
 // KwokFaultType is a way in which a simulated pool misbehaves.
-// +kubebuilder:validation:Enum=Dry;LaunchError;BootDeath;LateDevices;DevicesVanish;Reclaim
+// +kubebuilder:validation:Enum=Dry;LaunchError;BootDeath;LateDevices;DevicesVanish;Reclaim;DomainLoss
 type KwokFaultType string
 
 const (
@@ -390,6 +452,9 @@ const (
 	// FaultReclaim: a machine is reclaimed when the time after has passed since its
 	// registration.
 	FaultReclaim KwokFaultType = "Reclaim"
+	// FaultDomainLoss: at from, all machines in the given domains are lost, and none can be
+	// launched there before until.
+	FaultDomainLoss KwokFaultType = "DomainLoss"
 )
 
 // KwokFault is one scripted fault.
@@ -401,6 +466,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="(self.type == 'DevicesVanish') == has(self.__for__)",message="for belongs to faults of type DevicesVanish, and they need it"
 // +kubebuilder:validation:XValidation:rule="!(self.type in ['LateDevices', 'Reclaim']) || has(self.after)",message="faults of type LateDevices and Reclaim need the field after"
 // +kubebuilder:validation:XValidation:rule="!(self.type in ['Dry', 'LaunchError']) || !(has(self.machines) || has(self.percent))",message="faults of type Dry and LaunchError hit launches: give from and until, not machines or percent"
+// +kubebuilder:validation:XValidation:rule="(self.type == 'DomainLoss') == has(self.domains)",message="domains belongs to faults of type DomainLoss, and they need it"
+// +kubebuilder:validation:XValidation:rule="self.type != 'DomainLoss' || has(self.from) && !has(self.machines) && !has(self.percent)",message="faults of type DomainLoss hit whole domains: give from, not machines or percent"
 type KwokFault struct {
 	// type of the fault.
 	// +required
@@ -435,6 +502,12 @@ type KwokFault struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Percent *int32 `json:"percent,omitempty"`
+
+	// domains that a fault of type DomainLoss hits, by their names in spec.kwok.domains.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	Domains []string `json:"domains,omitempty"`
 
 	// after is the delay in faults of type LateDevices, DevicesVanish and Reclaim.
 	// +optional
