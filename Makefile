@@ -8,6 +8,7 @@ SANDBOX := $(BIN)/muster-sandbox
 KUEUE := $(BIN)/kueue
 KUEUECTL := $(BIN)/kueuectl
 RUNNER := $(BIN)/kueue-performance
+TWIN := $(BIN)/kueue-topology
 TOOL := go tool -modfile=go.tools.mod
 
 LDFLAGS := -s -w
@@ -15,7 +16,7 @@ LDFLAGS := -s -w
 # The programs that tests run, those that could be built.
 PROGRAMS = MUSTER_SANDBOX_BIN=$(abspath $(SANDBOX)) MUSTER_BIN=$(abspath $(BIN))/muster \
 	MUSTER_KUEUE_BIN=$$(ls $(abspath $(KUEUE)) 2>/dev/null) MUSTER_KUEUECTL_BIN=$$(ls $(abspath $(KUEUECTL)) 2>/dev/null) \
-	MUSTER_RUNNER_BIN=$$(ls $(abspath $(RUNNER))/runner 2>/dev/null) MUSTER_KUEUE_CORE_BIN=$$(ls $(abspath $(RUNNER))/minimalkueue 2>/dev/null)
+	MUSTER_TOPOLOGY_TWIN_BIN=$$(ls $(abspath $(TWIN))/topology-twin 2>/dev/null) MUSTER_RUNNER_BIN=$$(ls $(abspath $(RUNNER))/runner 2>/dev/null) MUSTER_KUEUE_CORE_BIN=$$(ls $(abspath $(RUNNER))/minimalkueue 2>/dev/null)
 
 .PHONY: help
 help: ## List the commands.
@@ -32,6 +33,17 @@ kueue: ## Build the stock Kueue and kueuectl that test/kueue runs, unmodified. T
 	@mkdir -p $(BIN)
 	go mod download sigs.k8s.io/kueue
 	go -C "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)" build -o $(abspath $(BIN))/ -ldflags '$(LDFLAGS)' ./cmd/kueue ./cmd/kueuectl
+
+# Its placement is not exported, so the program that asks it is built in a copy of its module.
+.PHONY: twin
+twin: ## Build the program that answers as Kueue's topology-aware scheduling does, for test/kueue/topology.
+	go mod download sigs.k8s.io/kueue
+	rm -rf $(TWIN) && mkdir -p $(TWIN)/module/cmd
+	cp -R "$$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)"/{go.mod,go.sum,apis,client-go,pkg} $(TWIN)/module && chmod -R u+w $(TWIN)/module
+	cp test/kueue/topology/testdata/tas_twin.go $(TWIN)/module/pkg/cache/scheduler/
+	cp -R test/kueue/topology/testdata/twin $(TWIN)/module/cmd/
+	go -C $(TWIN)/module build -o ../topology-twin -ldflags '$(LDFLAGS)' ./cmd/twin
+	rm -rf $(TWIN)/module
 
 # Its core bounds its clients to 50 requests a second, which would be all that is measured.
 .PHONY: runner
@@ -107,7 +119,7 @@ install-test: build tools kueue ## Test the charts with Helm on a sandbox, the p
 # planes of small clusters spend a seventh of their CPU on collecting garbage by Go's default.
 .PHONY: test
 test: build ## Run all tests, those on a real cluster included.
-	@$(MAKE) --no-print-directory kueue || { rm -f $(KUEUE) $(KUEUECTL); echo "SKIP: stock Kueue could not be built, so what needs it is left out"; }
+	@$(MAKE) --no-print-directory kueue twin || { rm -rf $(KUEUE) $(KUEUECTL) $(TWIN); echo "SKIP: stock Kueue could not be built, so what needs it is left out"; }
 	@export $(PROGRAMS) GOGC=$${GOGC:-400}; status=0; \
 	go test -short -timeout 60m $(ARGS) ./test/e2e || status=1; \
 	go test -p 2 -short -timeout 60m $(ARGS) $$(go list ./kwok/scenario/runner ./test/kueue/... ./test/bench; go list ./... | grep -v '/test/e2e$$') || status=1; \

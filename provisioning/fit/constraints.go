@@ -124,7 +124,7 @@ func (s *spread) includes(p *Pod, n *Node) bool {
 	if s.honorAffinity && (n.Elsewhere || !p.selects(n.Name, n.Labels)) {
 		return false
 	}
-	return !s.honorTaints || untolerated(n.Taints, p.tolerations) == nil
+	return !s.honorTaints || Untolerated(n.Taints, p.tolerations) == nil
 }
 
 // Between reports whether the pod's own constraints are about other pods, so that it

@@ -157,7 +157,7 @@ func (p *Pod) readRuntimeClass(spec *corev1.PodSpec, objects *Objects) Refusal {
 // far as these go. The name is empty for a machine that does not exist yet. A cordon
 // does not count. It allocates nothing.
 func (p *Pod) Matches(name string, nodeLabels map[string]string, taints []corev1.Taint) bool {
-	return p.selects(name, nodeLabels) && p.reaches(name, nodeLabels) == nil && untolerated(taints, p.tolerations) == nil
+	return p.selects(name, nodeLabels) && p.reaches(name, nodeLabels) == nil && Untolerated(taints, p.tolerations) == nil
 }
 
 // selects reports whether node selector and node affinity hold.
@@ -196,7 +196,7 @@ func (p *Pod) Mismatch(name string, nodeLabels map[string]string, taints []corev
 	if v := p.reaches(name, nodeLabels); v != nil {
 		return fmt.Sprintf("podSet %s needs %s", p.Name, v.what)
 	}
-	if t := untolerated(taints, p.tolerations); t != nil {
+	if t := Untolerated(taints, p.tolerations); t != nil {
 		return fmt.Sprintf("podSet %s does not tolerate its taint %s", p.Name, t.ToString())
 	}
 	return ""

@@ -2,9 +2,9 @@ package fit
 
 import corev1 "k8s.io/api/core/v1"
 
-// untolerated returns the first taint that keeps a pod of these tolerations off the
+// Untolerated returns the first taint that keeps a pod of these tolerations off the
 // node, or nil.
-func untolerated(taints []corev1.Taint, tolerations []corev1.Toleration) *corev1.Taint {
+func Untolerated(taints []corev1.Taint, tolerations []corev1.Toleration) *corev1.Taint {
 	for i := range taints {
 		t := &taints[i]
 		if t.Effect != corev1.TaintEffectNoSchedule && t.Effect != corev1.TaintEffectNoExecute || isCordon(t) {

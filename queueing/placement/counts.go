@@ -1,0 +1,355 @@
+package placement
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+// counts is what a domain has room for.
+type counts struct {
+	// pods and slices that fit without the leader, and those that fit beside it.
+	pods, slices, podsLed, slicesLed int32
+	// leaders is 1 where the leader fits.
+	leaders int32
+}
+
+// group is the leaves of one bottom that have the same counts.
+type group struct {
+	counts
+	// leaves by their names, each list in order.
+	leaves [][]string
+	n      int
+}
+
+// search places one request.
+type search struct {
+	*View
+	*Request
+	levels
+	*shape
+	leaders int32
+	// above has the counts of the domains above the leaves, by level and order; groups those of the
+	// leaves, by the order of their bottom.
+	above    [][]counts
+	groups   [][]group
+	excluded exclusions
+}
+
+// times says how often the pods fit, and which resource bounds that: the first by name among equals.
+func times(room, requests nodegroups.Resources) (int32, corev1.ResourceName) {
+	least, bound := int64(math.MaxInt32), corev1.ResourceName("")
+	for name, v := range requests {
+		n := int64(math.MaxInt32)
+		if v != 0 {
+			n = max(0, min(room[name]/v, math.MaxInt32))
+		}
+		if bound == "" || n < least || n == least && name < bound {
+			least, bound = n, name
+		}
+	}
+	return int32(least), bound
+}
+
+// count says what each domain has room for, from the leaves up.
+func (s *search) count(suits *suits) {
+	type judged struct {
+		counts
+		misfit
+		bound corev1.ResourceName
+	}
+	pod, leader := withPod(s.Pod), withPod(s.Leader)
+	byClass := map[*class]judged{}
+	room := func(c *class) judged {
+		if j, ok := byClass[c]; ok {
+			return j
+		}
+		var j judged
+		j.pods, j.bound = times(c.room, pod)
+		j.podsLed = j.pods
+		if s.leaders > 0 {
+			if n, _ := times(c.room, leader); n > 0 {
+				left := c.room.Clone()
+				left.Sub(leader, 1)
+				j.leaders = 1
+				j.podsLed, _ = times(left, pod)
+			}
+		}
+		if s.slice == len(s.tree.levels)-1 {
+			j.slices, j.slicesLed = j.pods/s.sliceSize, j.podsLed/s.sliceSize
+		}
+		j.misfit = suits.ofKind(c.kind)
+		byClass[c] = j
+		return j
+	}
+	s.groups = make([][]group, len(s.bottoms))
+	for i, b := range s.bottoms {
+		for _, c := range s.cellsOf(b) {
+			j := room(c.class)
+			names := c.names
+			s.excluded.total += len(names)
+			switch {
+			case !suits.known:
+				names = s.suited(suits, c)
+			case j.cause != none:
+				s.excluded.add(j.misfit, len(names))
+				continue
+			}
+			within := s.within(b, names)
+			s.excluded.domain += len(names) - len(within)
+			if len(within) == 0 {
+				continue
+			}
+			if j.pods == 0 {
+				s.excluded.short(j.bound, len(within))
+			}
+			s.groups[i] = merged(s.groups[i], j.counts, within)
+		}
+	}
+	s.above = make([][]counts, len(s.shape.levels))
+	for level := range s.above {
+		s.above[level] = make([]counts, len(s.shape.levels[level]))
+	}
+	for _, d := range s.shape.levels[0] {
+		s.sum(0, d)
+	}
+}
+
+// merged is the groups with leaves of these counts.
+func merged(list []group, of counts, names []string) []group {
+	i := slices.IndexFunc(list, func(g group) bool { return g.counts == of })
+	if i < 0 {
+		return append(list, group{of, [][]string{names}, len(names)})
+	}
+	list[i].leaves = append(list[i].leaves, names)
+	list[i].n += len(names)
+	return list
+}
+
+// suited are the names of the nodes that take the pods, where they differ within a class.
+func (s *search) suited(suits *suits, c cell) (names []string) {
+	for _, name := range c.names {
+		if m := suits.judge(c.kind, s.tree.leaves[name].labels, name); m.cause != none {
+			s.excluded.add(m, 1)
+		} else {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// within are those of the leaves that are in the domain that the request is bound to.
+func (s *search) within(b *bottom, names []string) []string {
+	above := min(len(s.Within), len(b.values))
+	if !slices.Equal(b.values[:above], s.Within[:above]) {
+		return nil
+	}
+	if above == len(s.Within) {
+		return names
+	}
+	if _, ok := slices.BinarySearch(names, s.Within[above]); ok {
+		return s.Within[above : above+1]
+	}
+	return nil
+}
+
+// sum is what a domain above the leaves has room for.
+func (s *search) sum(level int, d *domain) counts {
+	var out counts
+	leastPods, leastSlices := int32(math.MaxInt32), int32(math.MaxInt32)
+	led := false
+	inner := s.inner[level+1]
+	if len(s.tree.levels) == 1 {
+		inner = 0
+	}
+	add := func(c counts, n int) {
+		pods, podsLed := c.pods, c.podsLed
+		if inner > 0 { // pods that must stay together below count in whole groups
+			pods, podsLed = pods/inner*inner, podsLed/inner*inner
+		}
+		out.pods += pods * int32(n)
+		out.slices += c.slices * int32(n)
+		if s.leaders == 0 || c.leaders > 0 {
+			led = true
+			leastPods, leastSlices = min(leastPods, pods-podsLed), min(leastSlices, c.slices-c.slicesLed)
+		}
+		out.leaders = max(out.leaders, c.leaders)
+	}
+	for _, child := range d.children {
+		add(s.sum(level+1, child), 1)
+	}
+	if d.bottom != nil {
+		for _, g := range s.groups[d.bottom.order] {
+			add(g.counts, g.n)
+		}
+	}
+	if led {
+		out.podsLed, out.slicesLed = out.pods-leastPods, out.slices-leastSlices
+	}
+	if level == s.slice && len(s.tree.levels) > 1 {
+		out.slices = out.pods / s.sliceSize
+		if led {
+			out.slicesLed = out.podsLed / s.sliceSize
+		} else {
+			out.slicesLed = 0
+		}
+	}
+	s.above[level][d.order] = out
+	return out
+}
+
+// run is a number of domains of one level with the same counts, in their order. Domains are taken
+// from its front.
+type run struct {
+	counts
+	n int
+	// from is how many of them were taken before.
+	from int
+	// domain is the one of a level above the leaves; else the leaves are those of at.
+	domain *domain
+	at     []leavesAt
+}
+
+// leavesAt are leaves of one bottom with the same counts.
+type leavesAt struct {
+	bottom *bottom
+	names  [][]string
+}
+
+// first are the next n domains of the run, which it has no longer.
+func (r *run) first(n int) *run {
+	out := *r
+	out.n = n
+	r.from += n
+	r.n -= n
+	return &out
+}
+
+// byName is a leaf with its place in the order of values.
+type byName struct {
+	bottom *bottom
+	name   string
+}
+
+func (a byName) compare(b byName) int {
+	return cmp.Or(cmp.Compare(a.bottom.order, b.bottom.order), cmp.Compare(a.name, b.name))
+}
+
+// leaves of the run, in their order.
+func (r *run) leaves() []byName {
+	out := make([]byName, 0, r.n)
+	skip := r.from
+	for _, at := range r.at {
+		var names []string
+		if len(at.names) == 1 {
+			names = at.names[0]
+		} else {
+			names = slices.Sorted(slices.Values(slices.Concat(at.names...)))
+		}
+		if skip >= len(names) {
+			skip -= len(names)
+			continue
+		}
+		names = names[skip:]
+		skip = 0
+		for _, name := range names[:min(len(names), r.n-len(out))] {
+			out = append(out, byName{at.bottom, name})
+		}
+		if len(out) == r.n {
+			break
+		}
+	}
+	return out
+}
+
+// runsOf are the domains of a level above the leaves.
+func (s *search) runsOf(level int, list []*domain) (out []*run) {
+	for _, d := range list {
+		out = append(out, &run{counts: s.above[level][d.order], n: 1, domain: d})
+	}
+	return out
+}
+
+// leafRuns are the leaves of these bottoms, in the order of the bottoms.
+func (s *search) leafRuns(bottoms []*bottom) (out []*run) {
+	byCounts := map[counts]*run{}
+	for _, b := range bottoms {
+		for _, g := range s.groups[b.order] {
+			r := byCounts[g.counts]
+			if r == nil {
+				r = &run{counts: g.counts}
+				byCounts[g.counts] = r
+				out = append(out, r)
+			}
+			r.n += g.n
+			r.at = append(r.at, leavesAt{b, g.leaves})
+		}
+	}
+	return out
+}
+
+// children are the domains of the next level within that of the run.
+func (s *search) children(level int, r *run) []*run {
+	if r.domain.bottom != nil {
+		return s.leafRuns([]*bottom{r.domain.bottom})
+	}
+	return s.runsOf(level+1, r.domain.children)
+}
+
+// allOf are all domains of a level.
+func (s *search) allOf(level int) []*run {
+	if level == len(s.tree.levels)-1 {
+		return s.leafRuns(s.bottoms)
+	}
+	return s.runsOf(level, s.shape.levels[level])
+}
+
+// ordered sorts runs by the comparison, then by the order of values. Where leaves of two runs compare
+// alike, they are told apart one by one.
+func ordered(runs []*run, compare func(a, b *counts) int) []*run {
+	slices.SortStableFunc(runs, func(a, b *run) int {
+		by := compare(&a.counts, &b.counts)
+		if by == 0 && a.domain != nil && b.domain != nil {
+			by = slices.Compare(a.domain.values, b.domain.values)
+		}
+		return by
+	})
+	var out []*run
+	for i := 0; i < len(runs); {
+		j := i + 1
+		for j < len(runs) && runs[i].domain == nil && compare(&runs[i].counts, &runs[j].counts) == 0 {
+			j++
+		}
+		if j == i+1 {
+			out = append(out, runs[i])
+		} else {
+			out = append(out, oneByOne(runs[i:j])...)
+		}
+		i = j
+	}
+	return out
+}
+
+// oneByOne are the leaves of the runs, a run each.
+func oneByOne(runs []*run) []*run {
+	type single struct {
+		byName
+		counts
+	}
+	var all []single
+	for _, r := range runs {
+		for _, l := range r.leaves() {
+			all = append(all, single{l, r.counts})
+		}
+	}
+	slices.SortFunc(all, func(a, b single) int { return a.compare(b.byName) })
+	out := make([]*run, len(all))
+	for i, l := range all {
+		out[i] = &run{counts: l.counts, n: 1, at: []leavesAt{{l.bottom, [][]string{{l.name}}}}}
+	}
+	return out
+}

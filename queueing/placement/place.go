@@ -1,0 +1,359 @@
+package placement
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// Placement is where the pods of a request go, by the order of the domains' values.
+type Placement struct {
+	Pods, Leader []Domain
+	// Reason says why they do not fit, in Kueue's words; empty where they do.
+	Reason string
+	// Best is the domain of the requested level with room for the most pods, where they do not fit.
+	Best Domain
+}
+
+// Place chooses domains for the request.
+//
+// It counts what fits in each domain, from the leaves up; chooses the domains of the requested
+// level, or of one above it where that is only preferred; and goes down from them, level by level,
+// to as few domains as will do. Down to the level of slices the domains of a level are chosen
+// together, below it those within each domain by themselves.
+func (v *View) Place(r *Request) Placement {
+	s := &search{View: v, Request: r, shape: v.tree.domains()}
+	if r.Leader != nil {
+		s.leaders = 1
+	}
+	var reason string
+	if s.levels, reason = v.tree.read(r); reason != "" {
+		return Placement{Reason: reason}
+	}
+	suits, reason := v.tree.suits(r.Spec)
+	if reason != "" {
+		return Placement{Reason: reason}
+	}
+	s.count(suits)
+	level, chosen, reason := s.chooseLevel(s.requested)
+	if reason != "" {
+		return Placement{Reason: reason, Best: s.best()}
+	}
+	lowest := len(s.tree.levels) - 1
+	fit := s.take(chosen, s.Count, s.leaders, s.sliceSize, bySlices)
+	for ; level < min(lowest, s.slice); level++ {
+		fit = s.take(s.sorted(s.below(level, fit)), s.Count, s.leaders, s.sliceSize, bySlices)
+	}
+	for ; level < lowest; level++ {
+		size := int32(1)
+		if inner, ok := s.inner[level+1]; ok {
+			size = inner
+		}
+		var next []share
+		for _, f := range fit {
+			within := s.sorted(s.children(level, f.run))
+			if size > 1 {
+				for _, w := range within {
+					w.slices, w.slicesLed = w.pods/size, w.podsLed/size
+				}
+			}
+			next = append(next, s.take(within, f.pods, f.leaders, size, size > 1)...)
+		}
+		fit = next
+	}
+	return s.named(fit)
+}
+
+// bestFit reports whether few large domains are chosen; else many small ones, so that large ones
+// are left for those that need them.
+func (s *search) bestFit() bool { return !s.unconstrained }
+
+// What is taken from domains.
+const (
+	byPods   = false
+	bySlices = true
+)
+
+// share is what is taken of each domain of a run.
+type share struct {
+	*run
+	// pods and leaders of each.
+	pods, leaders int32
+}
+
+// below are the domains of the next level within those taken.
+func (s *search) below(level int, fit []share) []*run {
+	var bottoms []*bottom
+	var out []*run
+	for _, f := range fit {
+		if f.domain.bottom != nil {
+			bottoms = append(bottoms, f.domain.bottom)
+		} else {
+			out = append(out, s.children(level, f.run)...)
+		}
+	}
+	if bottoms == nil {
+		return out
+	}
+	slices.SortFunc(bottoms, func(a, b *bottom) int { return cmp.Compare(a.order, b.order) })
+	return s.leafRuns(bottoms)
+}
+
+// sorted are domains in the order in which pods are dealt to them.
+func (s *search) sorted(runs []*run) []*run {
+	return ordered(runs, func(a, b *counts) int {
+		return cmp.Or(s.bySize(a.slices, b.slices), cmp.Compare(a.pods, b.pods))
+	})
+}
+
+// sortedLed has those first where the leader fits.
+func (s *search) sortedLed(runs []*run) []*run {
+	return ordered(runs, func(a, b *counts) int {
+		return cmp.Or(-cmp.Compare(a.leaders, b.leaders), s.bySize(a.slicesLed, b.slicesLed), cmp.Compare(a.podsLed, b.podsLed))
+	})
+}
+
+// bySize has the largest first for BestFit, else the smallest.
+func (s *search) bySize(a, b int32) int {
+	if s.bestFit() {
+		return cmp.Compare(b, a)
+	}
+	return cmp.Compare(a, b)
+}
+
+// fitting takes the first of the domains with the least count that is enough, and where the leader
+// fits if there is one. Without such a domain it takes the first.
+func fitting(runs []*run, needed, leaders int32, count func(*run) int32) *run {
+	best, least := 0, int32(math.MaxInt32)
+	for i, r := range runs {
+		if n := count(r); r.n > 0 && r.counts.leaders >= leaders && n >= needed && n < least {
+			best, least = i, n
+		}
+	}
+	return runs[best].first(1)
+}
+
+func (r *run) slicesBeside(leaders int32) int32 {
+	if leaders > 0 {
+		return r.slicesLed
+	}
+	return r.slices
+}
+
+func (r *run) podsBeside(leaders int32) int32 {
+	if leaders > 0 {
+		return r.podsLed
+	}
+	return r.pods
+}
+
+// chooseLevel chooses domains of the level, or of one above it, that have room for all.
+func (s *search) chooseLevel(level int) (at int, chosen []*run, reason string) {
+	if len(s.tree.leaves) == 0 {
+		return 0, nil, "no topology domains at level: " + s.tree.levels[level]
+	}
+	needed := s.Count / s.sliceSize
+	runs := s.sortedLed(s.allOf(level))
+	if len(runs) == 0 { // no leaf suits the pods
+		runs = []*run{{n: 1}}
+	}
+	top := runs[0]
+	if s.bestFit() && top.slicesLed >= needed && top.counts.leaders >= s.leaders {
+		return level, []*run{fitting(runs, needed, s.leaders, func(r *run) int32 { return r.slicesBeside(s.leaders) })}, ""
+	}
+	if !s.bestFit() {
+		for _, r := range runs {
+			if r.counts.leaders >= s.leaders && r.slicesBeside(s.leaders) >= needed {
+				return level, []*run{r.first(1)}, ""
+			}
+		}
+		if s.required {
+			return 0, nil, s.notFit(level, runs[len(runs)-1].pods, needed)
+		}
+	}
+	switch {
+	case top.slicesLed >= needed && top.counts.leaders >= s.leaders:
+		return level, []*run{top.first(1)}, ""
+	case s.required:
+		return 0, nil, s.notFit(level, top.slices, needed)
+	case level > 0 && !s.unconstrained:
+		return s.chooseLevel(level - 1)
+	}
+	return s.chooseSeveral(level, runs, needed)
+}
+
+// chooseSeveral chooses domains of the level that have room for all together: one for the leader
+// first, if there is one.
+func (s *search) chooseSeveral(level int, runs []*run, needed int32) (at int, chosen []*run, reason string) {
+	runs = s.leaderFirst(runs, s.Count, s.leaders, s.sliceSize, bySlices)
+	left := needed
+	if s.leaders > 0 {
+		if runs[0].counts.leaders == 0 {
+			return 0, nil, s.notFit(level, 0, needed)
+		}
+		one := runs[0]
+		if s.bestFit() && one.slicesLed >= left {
+			one = fitting(runs, left, s.leaders, func(r *run) int32 { return r.slicesLed })
+		} else {
+			one = one.first(1)
+		}
+		chosen = append(chosen, one)
+		left -= one.slicesLed
+		runs = s.sorted(slices.DeleteFunc(runs, func(r *run) bool { return r.n == 0 }))
+	} else {
+		runs = s.sorted(runs)
+	}
+	for i, r := range runs {
+		if left <= 0 {
+			break
+		}
+		if r.slices == 0 {
+			continue
+		}
+		if r.slices < left {
+			whole := r.first(min(r.n, int((left-1)/r.slices)))
+			chosen = append(chosen, whole)
+			left -= whole.slices * int32(whole.n)
+		}
+		if left > 0 && r.n > 0 { // the last one
+			last := r
+			if s.bestFit() {
+				last = fitting(runs[i:], left, 0, func(r *run) int32 { return r.slices })
+			} else {
+				last = r.first(1)
+			}
+			chosen = append(chosen, last)
+			left -= last.slices
+		}
+	}
+	if left > 0 {
+		return 0, nil, s.notFit(level, needed-left, needed)
+	}
+	return level, chosen, ""
+}
+
+// leaderFirst moves a domain to the front where the leader fits and takes no more room than is to
+// spare.
+func (s *search) leaderFirst(runs []*run, count, leaders, size int32, what bool) []*run {
+	if leaders == 0 {
+		return runs
+	}
+	needed, available := count, int32(0)
+	if what == bySlices {
+		needed = count / size
+	}
+	for _, r := range runs {
+		if what == bySlices {
+			available += r.slices * int32(r.n)
+		} else {
+			available += r.pods * int32(r.n)
+		}
+	}
+	for i, r := range runs {
+		lost := r.pods - r.podsLed
+		if what == bySlices {
+			lost = r.slices - r.slicesLed
+		}
+		if r.n == 0 || r.counts.leaders < leaders || available-lost < needed {
+			continue
+		}
+		if i == 0 {
+			return runs
+		}
+		return slices.Insert(slices.Clone(runs), 0, r.first(1))
+	}
+	return runs
+}
+
+// take deals so many pods, and the leader if it is among them, to the domains in their order: all of
+// each that it has room for, the last one being the smallest that will do for BestFit.
+func (s *search) take(runs []*run, count, leaders, size int32, what bool) (out []share) {
+	runs = s.leaderFirst(runs, count, leaders, size, what)
+	room, beside := func(r *run) int32 { return r.pods }, (*run).podsBeside
+	left, unit := count, int32(1)
+	if what == bySlices {
+		room, beside = func(r *run) int32 { return r.slices }, (*run).slicesBeside
+		left, unit = count/size, size
+	}
+	for i, r := range runs {
+		for r.n > 0 && leaders > 0 {
+			led := beside(r, leaders)
+			if led == 0 && r.counts.leaders == 0 {
+				break // nothing of these
+			}
+			var one *run
+			if s.bestFit() && led >= left && r.counts.leaders >= leaders {
+				one = fitting(runs[i:], left, leaders, func(r *run) int32 { return beside(r, leaders) })
+			} else {
+				one = r.first(1)
+			}
+			led = beside(one, leaders)
+			if led >= left && one.counts.leaders >= leaders {
+				return append(out, share{one, left * unit, leaders})
+			}
+			got := share{one, min(led, left) * unit, min(one.counts.leaders, leaders)}
+			out = append(out, got)
+			leaders -= got.leaders
+			left -= min(led, left)
+		}
+		if leaders > 0 || r.n == 0 {
+			continue
+		}
+		each := room(r)
+		if left == 0 {
+			return out
+		}
+		if each == 0 {
+			continue
+		}
+		if each < left {
+			whole := r.first(min(r.n, int((left-1)/each)))
+			out = append(out, share{whole, each * unit, 0})
+			left -= each * int32(whole.n)
+		}
+		if r.n > 0 {
+			last := r
+			if s.bestFit() {
+				last = fitting(runs[i:], left, 0, room)
+			} else {
+				last = r.first(1)
+			}
+			return append(out, share{last, left * unit, 0})
+		}
+	}
+	if left > 0 || leaders > 0 {
+		return nil // pods that do not divide into slices
+	}
+	return out
+}
+
+// named are the leaves that were taken, in the order of their values.
+func (s *search) named(fit []share) (out Placement) {
+	type taken struct {
+		byName
+		pods, leaders int32
+	}
+	var all []taken
+	for _, f := range fit {
+		if f.pods == 0 && f.leaders == 0 {
+			continue
+		}
+		for _, l := range f.run.leaves() {
+			all = append(all, taken{l, f.pods, f.leaders})
+		}
+	}
+	slices.SortFunc(all, func(a, b taken) int { return a.compare(b.byName) })
+	for _, l := range all {
+		values := []string{l.name}
+		if !s.tree.hosts {
+			values = slices.Concat(l.bottom.values, values)
+		}
+		if l.pods > 0 {
+			out.Pods = append(out.Pods, Domain{values, l.pods})
+		}
+		if l.leaders > 0 {
+			out.Leader = append(out.Leader, Domain{values, l.leaders})
+		}
+	}
+	return out
+}

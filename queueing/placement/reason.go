@@ -1,0 +1,143 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// exclusions say how many nodes were left out, and why.
+type exclusions struct {
+	total, selector, affinity, domain int
+	taints                            map[string]int
+	resources                         map[corev1.ResourceName]int
+}
+
+func (e *exclusions) add(m misfit, n int) {
+	switch m.cause {
+	case byTaint:
+		if e.taints == nil {
+			e.taints = map[string]int{}
+		}
+		e.taints[m.taint] += n
+	case bySelector:
+		e.selector += n
+	case byAffinity:
+		e.affinity += n
+	case none:
+	}
+}
+
+// short counts nodes that have no room for a single pod.
+func (e *exclusions) short(of corev1.ResourceName, n int) {
+	if e.resources == nil {
+		e.resources = map[corev1.ResourceName]int{}
+	}
+	e.resources[of] += n
+}
+
+// String is empty where no node was left out.
+func (e *exclusions) String() string {
+	var parts []string
+	say := func(n int, format string, args ...any) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf(format, args...)+fmt.Sprintf(": %d", n))
+		}
+	}
+	say(e.selector, "nodeSelector")
+	say(e.affinity, "affinity")
+	say(e.domain, "topologyDomain")
+	for taint, n := range e.taints {
+		say(n, "taint %q", taint)
+	}
+	for name, n := range e.resources {
+		say(n, "resource %q", name)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	slices.Sort(parts)
+	return fmt.Sprintf(". Total nodes: %d; excluded: %s", e.total, strings.Join(parts, ", "))
+}
+
+// notFit says that only so many slices, or pods, fit of those that are needed.
+func (s *search) notFit(level int, fits, needed int32) string {
+	if len(s.layers) > 0 {
+		return s.layersNotFit(level)
+	}
+	unit := "slice"
+	if s.sliceSize == 1 {
+		unit = "pod"
+	}
+	if fits == 0 {
+		return fmt.Sprintf("topology %q doesn't allow to fit any of %d %s(s)%s", s.tree.topology, needed, unit, &s.excluded)
+	}
+	return fmt.Sprintf("topology %q allows to fit only %d out of %d %s(s)%s", s.tree.topology, fits, needed, unit, &s.excluded)
+}
+
+// layersNotFit says for each layer of slices how many of them fit in the domain with the most.
+func (s *search) layersNotFit(level int) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "topology %q doesn't allow to fit", s.tree.topology)
+	best := s.mostOf(level, func(c *counts) int32 { return c.slices })
+	for _, layer := range s.layers {
+		at := slices.Index(s.tree.levels, layer.Topology)
+		fmt.Fprintf(&out, "; %d/%d slice(s) fit on level %s", s.slicesIn(best, level, at, layer.Size), s.Count/layer.Size, layer.Topology)
+	}
+	out.WriteString(s.excluded.String())
+	return out.String()
+}
+
+// mostOf is the domain of the level with the most, the first by ID among equals; nil where no leaf
+// suits the pods.
+func (s *search) mostOf(level int, of func(*counts) int32) *run {
+	var best *run
+	for _, r := range s.allOf(level) {
+		if best == nil || of(&r.counts) > of(&best.counts) || of(&r.counts) == of(&best.counts) && s.idOf(r) < s.idOf(best) {
+			best = r
+		}
+	}
+	return best
+}
+
+// idOf is the ID of the first domain of the run.
+func (s *search) idOf(r *run) string {
+	if r.domain != nil {
+		return strings.Join(r.domain.values, separator)
+	}
+	var ids []string
+	for _, at := range r.at {
+		for _, names := range at.names {
+			ids = append(ids, s.tree.id(slices.Concat(at.bottom.values, names[:1])))
+		}
+	}
+	return slices.Min(ids)
+}
+
+func (s *search) slicesIn(r *run, level, at int, size int32) (n int32) {
+	switch {
+	case r == nil:
+		return 0
+	case level == at:
+		return r.pods / size
+	}
+	for _, child := range s.children(level, r) {
+		n += s.slicesIn(child, level+1, at, size) * int32(child.n)
+	}
+	return n
+}
+
+// best is the domain of the requested level that has room for the most pods.
+func (s *search) best() Domain {
+	r := s.mostOf(s.requested, func(c *counts) int32 { return c.pods })
+	switch {
+	case r == nil:
+		return Domain{}
+	case r.domain != nil:
+		return Domain{r.domain.values, r.pods}
+	}
+	l := r.leaves()[0]
+	return Domain{slices.Concat(l.bottom.values, []string{l.name}), r.pods}
+}

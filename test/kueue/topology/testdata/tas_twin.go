@@ -1,0 +1,65 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+	"sigs.k8s.io/kueue/pkg/resources"
+	utiltas "sigs.k8s.io/kueue/pkg/util/tas"
+)
+
+// TwinCase is nodes and what is used of them, and the podSets that are to be placed there.
+type TwinCase struct {
+	Levels []string
+	Nodes  []*corev1.Node
+	Usage  []struct {
+		Values []string
+		Pod    map[corev1.ResourceName]int64
+		Count  int32
+	}
+	PodSets []struct {
+		PodSet  *kueue.PodSet
+		Pod     map[corev1.ResourceName]int64
+		Implied bool
+		Group   *string
+	}
+	Empty bool
+}
+
+// TwinAnswer is where they go, or why not.
+type TwinAnswer struct {
+	Assignments map[kueue.PodSetReference][]utiltas.TopologyDomainAssignment
+	Reason      string
+}
+
+// Twin answers a case, a line of JSON each.
+func Twin(line []byte) ([]byte, error) {
+	var c TwinCase
+	if err := json.Unmarshal(line, &c); err != nil {
+		return nil, err
+	}
+	s := newTASFlavorSnapshot(logr.Discard(), "racks", newTopologyTree(c.Levels, c.Nodes, 1), nil, &defaultChecker{})
+	for _, u := range c.Usage {
+		pod := resources.NewRequestsFromMap(u.Pod)
+		s.updateTASUsage(utiltas.DomainID(u.Values), pod.ScaledUp(int64(u.Count)), add, u.Count)
+	}
+	var requests FlavorTASRequests
+	for _, p := range c.PodSets {
+		requests = append(requests, TASPodSetRequests{
+			PodSet: p.PodSet, SinglePodRequests: resources.NewRequestsFromMap(p.Pod), Count: p.PodSet.Count, Implied: p.Implied, PodSetGroupName: p.Group,
+		})
+	}
+	result := s.FindTopologyAssignmentsForFlavor(logr.NewContext(context.Background(), logr.Discard()), requests, WithSimulateEmpty(c.Empty))
+	answer := TwinAnswer{Assignments: map[kueue.PodSetReference][]utiltas.TopologyDomainAssignment{}}
+	for name, a := range result {
+		if a.FailureReason != "" {
+			answer.Reason = a.FailureReason
+		} else if a.TopologyAssignment != nil {
+			answer.Assignments[name] = a.TopologyAssignment.Domains
+		}
+	}
+	return json.Marshal(answer)
+}

@@ -1,0 +1,293 @@
+package topology
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/queueing/placement"
+)
+
+// question is a case for both, in the twin's form.
+type question struct {
+	Levels  []string
+	Nodes   []*corev1.Node
+	Usage   []usage
+	PodSets []podSet
+	Empty   bool
+}
+
+type usage struct {
+	Values []string
+	Pod    nodegroups.Resources
+	Count  int32
+}
+
+type podSet struct {
+	PodSet  *kueue.PodSet
+	Pod     nodegroups.Resources
+	Implied bool
+	Group   *string
+}
+
+type answer struct {
+	Assignments map[kueue.PodSetReference][]placement.Domain
+	Reason      string
+}
+
+// TestPlacementIsKueues: 10,000 random trees and podSets, 1,000 with -short.
+func TestPlacementIsKueues(t *testing.T) {
+	twin := os.Getenv("MUSTER_TOPOLOGY_TWIN_BIN")
+	if twin == "" {
+		t.Skip("MUSTER_TOPOLOGY_TWIN_BIN does not name the twin: run `make test`, which builds it")
+	}
+	cases := 10_000
+	if testing.Short() {
+		cases = 1_000
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	var asked []question
+	var in bytes.Buffer
+	for range cases {
+		q := newQuestion(r)
+		line, err := json.Marshal(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked = append(asked, q)
+		in.Write(append(line, '\n'))
+	}
+	command := exec.CommandContext(t.Context(), twin)
+	command.Stdin, command.Stderr = &in, os.Stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	lines.Buffer(nil, 64<<20)
+	placed, differ := 0, 0
+	for i := 0; lines.Scan(); i++ {
+		var want answer
+		if err := json.Unmarshal(lines.Bytes(), &want); err != nil {
+			t.Fatal(err)
+		}
+		got := place(asked[i])
+		if want.Reason == "" {
+			placed++
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			if differ++; differ <= 3 {
+				t.Errorf("case %d (-Kueue +placement):\n%s%s", i, diff, tell(asked[i]))
+			}
+		}
+	}
+	if differ > 0 {
+		t.Errorf("%d of %d cases differ", differ, cases)
+	}
+	if placed < cases/4 || placed > cases*3/4 {
+		t.Errorf("%d of %d podSets were placed: the cases are too easy or too hard to show anything", placed, cases)
+	}
+}
+
+// place answers the question as a cycle does: podSets one after another, the two of a group together.
+func place(q question) answer {
+	tree := placement.NewTree("racks", q.Levels, []string{"disk"})
+	for _, n := range q.Nodes {
+		tree.SetNode(n, nodegroups.ResourcesFrom(n.Status.Allocatable))
+	}
+	for _, u := range q.Usage {
+		tree.Use([]placement.Domain{{Values: u.Values, Count: u.Count}}, u.Pod, 1)
+	}
+	out := answer{Assignments: map[kueue.PodSetReference][]placement.Domain{}}
+	view := tree.View()
+	if q.Empty {
+		view = tree.Empty()
+	}
+	for i := 0; i < len(q.PodSets); i++ {
+		workers := q.PodSets[i]
+		var leader *podSet
+		if workers.Group != nil && i+1 < len(q.PodSets) {
+			i++
+			leader = &q.PodSets[i]
+			if leader.PodSet.Count > workers.PodSet.Count {
+				leader, workers = &q.PodSets[i-1], q.PodSets[i]
+			}
+		}
+		r := &placement.Request{
+			Count: workers.PodSet.Count, Pod: workers.Pod, Topology: workers.PodSet.TopologyRequest, Implied: workers.Implied,
+			Spec: &workers.PodSet.Template.Spec,
+		}
+		if leader != nil {
+			r.Leader = leader.Pod
+		}
+		p := view.Place(r)
+		if p.Reason != "" {
+			out.Reason = p.Reason
+			return out
+		}
+		out.Assignments[workers.PodSet.Name] = append([]placement.Domain{}, p.Pods...)
+		view.Use(p.Pods, workers.Pod, 1)
+		if leader != nil {
+			out.Assignments[leader.PodSet.Name] = append([]placement.Domain{}, p.Leader...)
+			view.Use(p.Leader, leader.Pod, 1)
+		}
+	}
+	return out
+}
+
+func newQuestion(r *rand.Rand) (q question) {
+	names := []string{"zone", "block", "rack"}
+	q.Levels = slices.Clone(names[r.IntN(len(names)):])
+	hosts := r.IntN(4) > 0
+	if hosts {
+		q.Levels = append(q.Levels, corev1.LabelHostname)
+		if r.IntN(8) == 0 {
+			q.Levels = q.Levels[len(q.Levels)-1:]
+		}
+	}
+	hardware := r.IntN(3) // how much nodes differ
+	for i := range 1 + r.IntN(24) {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", (i*7)%24), Labels: map[string]string{}}}
+		n.Labels[corev1.LabelHostname] = n.Name
+		for _, level := range q.Levels {
+			if level != corev1.LabelHostname {
+				n.Labels[level] = fmt.Sprintf("%s-%d", level, r.IntN(3))
+			}
+		}
+		n.Status.Allocatable = nodegroups.Resources{"cpu": int64(4+r.IntN(1+hardware)*2) * 1000, "pods": int64(8 - r.IntN(1+hardware))}.List()
+		if r.IntN(3) > 0 {
+			n.Labels["disk"] = []string{"ssd", "hdd"}[r.IntN(2)]
+		}
+		n.Labels["generation"] = fmt.Sprint(r.IntN(2))
+		if r.IntN(6) == 0 {
+			n.Spec.Taints = []corev1.Taint{{Key: "gpu", Value: "yes", Effect: corev1.TaintEffectNoSchedule}}
+		}
+		q.Nodes = append(q.Nodes, n)
+	}
+	if hosts && r.IntN(2) == 0 {
+		for _, n := range q.Nodes {
+			if r.IntN(3) == 0 {
+				q.Usage = append(q.Usage, usage{[]string{n.Name}, nodegroups.Resources{"cpu": 1000 * int64(1+r.IntN(2))}, int32(1 + r.IntN(3))})
+			}
+		}
+	}
+	q.Empty = r.IntN(10) == 0
+	switch r.IntN(4) {
+	case 0: // a leader and its workers
+		group, level := "g", q.Levels[r.IntN(len(q.Levels))]
+		for i, count := range [][]int32{{1, int32(1 + r.IntN(20))}, {int32(1 + r.IntN(20)), 1}}[r.IntN(2)] {
+			p := newPodSet(r, i, count)
+			p.Group = &group
+			p.PodSet.TopologyRequest = &kueue.PodSetTopologyRequest{PodSetGroupName: &group, Required: &level}
+			q.PodSets = append(q.PodSets, p)
+		}
+		if r.IntN(2) == 0 {
+			for _, p := range q.PodSets {
+				p.PodSet.TopologyRequest.Preferred, p.PodSet.TopologyRequest.Required = &level, nil
+			}
+		}
+	default:
+		for i := range 1 + r.IntN(2) {
+			p := newPodSet(r, i, int32(1+r.IntN(24)))
+			p.PodSet.TopologyRequest, p.Implied = newRequest(r, q.Levels, &p.PodSet.Count)
+			q.PodSets = append(q.PodSets, p)
+		}
+	}
+	return q
+}
+
+func newPodSet(r *rand.Rand, i int, count int32) podSet {
+	p := podSet{PodSet: &kueue.PodSet{Name: kueue.PodSetReference(fmt.Sprintf("p%d", i)), Count: count}, Pod: nodegroups.Resources{"cpu": 1000 * int64(1+r.IntN(3))}}
+	spec := &p.PodSet.Template.Spec
+	switch r.IntN(8) {
+	case 0:
+		spec.NodeSelector = map[string]string{"disk": "ssd"}
+	case 1:
+		spec.NodeSelector = map[string]string{"generation": "1"} // no label by which nodes are told apart
+	case 2:
+		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: corev1.NodeSelectorOpExists}}}},
+		}}}
+	}
+	if r.IntN(2) == 0 {
+		spec.Tolerations = []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}}
+	}
+	return p
+}
+
+// newRequest is what a podSet asks for; its count is changed where slices are to divide it.
+func newRequest(r *rand.Rand, levels []string, count *int32) (out *kueue.PodSetTopologyRequest, implied bool) {
+	level := func(from int) (string, int) {
+		i := from + r.IntN(len(levels)-from)
+		return levels[i], i
+	}
+	out = &kueue.PodSetTopologyRequest{}
+	above, at := level(0)
+	switch r.IntN(6) {
+	case 0, 1:
+		out.Required = &above
+	case 2:
+		out.Preferred = &above
+	case 3:
+		out.Unconstrained = new(true)
+	case 4:
+		if r.IntN(2) == 0 {
+			return nil, true
+		}
+		return out, true
+	case 5:
+		at = 0 // slices alone
+	}
+	if ptr := out.Unconstrained; ptr != nil || r.IntN(2) == 0 && out.Required != nil {
+		return out, false
+	}
+	slice, sliceAt := level(at)
+	size := []int32{1, 2, 3, 4, 6, 8}[r.IntN(6)]
+	if r.IntN(5) > 0 {
+		*count = max(1, *count/size) * size
+	}
+	out.PodSetSliceRequiredTopology, out.PodSetSliceSize = &slice, &size
+	if sliceAt+1 < len(levels) && r.IntN(2) == 0 {
+		out.PodSetSliceRequiredTopology, out.PodSetSliceSize = nil, nil
+		layers := []kueue.PodsetSliceRequiredTopologyConstraint{{Topology: slice, Size: size}}
+		for _, divisor := range []int32{2, 2, 3} {
+			if sliceAt+1 >= len(levels) || size%divisor != 0 || len(layers) == 3 {
+				break
+			}
+			slice, sliceAt = level(sliceAt + 1)
+			size /= divisor
+			layers = append(layers, kueue.PodsetSliceRequiredTopologyConstraint{Topology: slice, Size: size})
+		}
+		out.PodsetSliceRequiredTopologyConstraints = layers
+	}
+	return out, false
+}
+
+// tell is the question, for a person.
+func tell(q question) string {
+	var out bytes.Buffer
+	fmt.Fprintln(&out, "levels", q.Levels, "empty", q.Empty)
+	for _, n := range q.Nodes {
+		fmt.Fprintln(&out, n.Name, n.Labels, nodegroups.ResourcesFrom(n.Status.Allocatable), n.Spec.Taints)
+	}
+	for _, u := range q.Usage {
+		fmt.Fprintln(&out, "used", u.Values, u.Pod, u.Count)
+	}
+	for _, p := range q.PodSets {
+		text, _ := json.Marshal(p.PodSet.TopologyRequest)
+		fmt.Fprintln(&out, p.PodSet.Name, p.PodSet.Count, p.Pod, p.Implied, string(text), p.PodSet.Template.Spec.NodeSelector, p.PodSet.Template.Spec.Tolerations)
+	}
+	return out.String()
+}
