@@ -45,9 +45,9 @@ func (v *View) Place(r *Request) Placement {
 		fit = s.take(s.sorted(s.below(level, fit)), s.Count, s.leaders, s.sliceSize, bySlices)
 	}
 	for ; level < lowest; level++ {
-		size := int32(1)
-		if inner, ok := s.inner[level+1]; ok {
-			size = inner
+		size, by := int32(1), byPods
+		if inner := s.inner[level+1]; inner > 1 {
+			size, by = inner, bySlices
 		}
 		var next []share
 		for _, f := range fit {
@@ -57,7 +57,7 @@ func (v *View) Place(r *Request) Placement {
 					w.slices, w.slicesLed = w.pods/size, w.podsLed/size
 				}
 			}
-			next = append(next, s.take(within, f.pods, f.leaders, size, size > 1)...)
+			next = append(next, s.take(within, f.pods, f.leaders, size, by)...)
 		}
 		fit = next
 	}
@@ -68,10 +68,12 @@ func (v *View) Place(r *Request) Placement {
 // are left for those that need them.
 func (s *search) bestFit() bool { return !s.unconstrained }
 
-// What is taken from domains.
+// unit is what is taken from domains.
+type unit int
+
 const (
-	byPods   = false
-	bySlices = true
+	byPods unit = iota
+	bySlices
 )
 
 // share is what is taken of each domain of a run.
@@ -126,11 +128,19 @@ func (s *search) bySize(a, b int32) int {
 func fitting(runs []*run, needed, leaders int32, count func(*run) int32) *run {
 	best, least := 0, int32(math.MaxInt32)
 	for i, r := range runs {
-		if n := count(r); r.n > 0 && r.counts.leaders >= leaders && n >= needed && n < least {
+		if n := count(r); r.n > 0 && r.leaders >= leaders && n >= needed && n < least {
 			best, least = i, n
 		}
 	}
 	return runs[best].first(1)
+}
+
+// last is the domain that takes what is left: for BestFit the one of which least stays free.
+func (s *search) last(runs []*run, left int32, room func(*run) int32) *run {
+	if s.bestFit() {
+		return fitting(runs, left, 0, room)
+	}
+	return runs[0].first(1)
 }
 
 func (r *run) slicesBeside(leaders int32) int32 {
@@ -158,12 +168,12 @@ func (s *search) chooseLevel(level int) (at int, chosen []*run, reason string) {
 		runs = []*run{{n: 1}}
 	}
 	top := runs[0]
-	if s.bestFit() && top.slicesLed >= needed && top.counts.leaders >= s.leaders {
+	if s.bestFit() && top.slicesLed >= needed && top.leaders >= s.leaders {
 		return level, []*run{fitting(runs, needed, s.leaders, func(r *run) int32 { return r.slicesBeside(s.leaders) })}, ""
 	}
 	if !s.bestFit() {
 		for _, r := range runs {
-			if r.counts.leaders >= s.leaders && r.slicesBeside(s.leaders) >= needed {
+			if r.leaders >= s.leaders && r.slicesBeside(s.leaders) >= needed {
 				return level, []*run{r.first(1)}, ""
 			}
 		}
@@ -172,7 +182,7 @@ func (s *search) chooseLevel(level int) (at int, chosen []*run, reason string) {
 		}
 	}
 	switch {
-	case top.slicesLed >= needed && top.counts.leaders >= s.leaders:
+	case top.slicesLed >= needed && top.leaders >= s.leaders:
 		return level, []*run{top.first(1)}, ""
 	case s.required:
 		return 0, nil, s.notFit(level, top.slices, needed)
@@ -188,7 +198,7 @@ func (s *search) chooseSeveral(level int, runs []*run, needed int32) (at int, ch
 	runs = s.leaderFirst(runs, s.Count, s.leaders, s.sliceSize, bySlices)
 	left := needed
 	if s.leaders > 0 {
-		if runs[0].counts.leaders == 0 {
+		if runs[0].leaders == 0 {
 			return 0, nil, s.notFit(level, 0, needed)
 		}
 		one := runs[0]
@@ -216,12 +226,7 @@ func (s *search) chooseSeveral(level int, runs []*run, needed int32) (at int, ch
 			left -= whole.slices * int32(whole.n)
 		}
 		if left > 0 && r.n > 0 { // the last one
-			last := r
-			if s.bestFit() {
-				last = fitting(runs[i:], left, 0, func(r *run) int32 { return r.slices })
-			} else {
-				last = r.first(1)
-			}
+			last := s.last(runs[i:], left, func(r *run) int32 { return r.slices })
 			chosen = append(chosen, last)
 			left -= last.slices
 		}
@@ -234,16 +239,16 @@ func (s *search) chooseSeveral(level int, runs []*run, needed int32) (at int, ch
 
 // leaderFirst moves a domain to the front where the leader fits and takes no more room than is to
 // spare.
-func (s *search) leaderFirst(runs []*run, count, leaders, size int32, what bool) []*run {
+func (s *search) leaderFirst(runs []*run, count, leaders, size int32, by unit) []*run {
 	if leaders == 0 {
 		return runs
 	}
 	needed, available := count, int32(0)
-	if what == bySlices {
+	if by == bySlices {
 		needed = count / size
 	}
 	for _, r := range runs {
-		if what == bySlices {
+		if by == bySlices {
 			available += r.slices * int32(r.n)
 		} else {
 			available += r.pods * int32(r.n)
@@ -251,10 +256,10 @@ func (s *search) leaderFirst(runs []*run, count, leaders, size int32, what bool)
 	}
 	for i, r := range runs {
 		lost := r.pods - r.podsLed
-		if what == bySlices {
+		if by == bySlices {
 			lost = r.slices - r.slicesLed
 		}
-		if r.n == 0 || r.counts.leaders < leaders || available-lost < needed {
+		if r.n == 0 || r.leaders < leaders || available-lost < needed {
 			continue
 		}
 		if i == 0 {
@@ -267,31 +272,31 @@ func (s *search) leaderFirst(runs []*run, count, leaders, size int32, what bool)
 
 // take deals so many pods, and the leader if it is among them, to the domains in their order: all of
 // each that it has room for, the last one being the smallest that will do for BestFit.
-func (s *search) take(runs []*run, count, leaders, size int32, what bool) (out []share) {
-	runs = s.leaderFirst(runs, count, leaders, size, what)
+func (s *search) take(runs []*run, count, leaders, size int32, by unit) (out []share) {
+	runs = s.leaderFirst(runs, count, leaders, size, by)
 	room, beside := func(r *run) int32 { return r.pods }, (*run).podsBeside
-	left, unit := count, int32(1)
-	if what == bySlices {
+	left, pods := count, int32(1)
+	if by == bySlices {
 		room, beside = func(r *run) int32 { return r.slices }, (*run).slicesBeside
-		left, unit = count/size, size
+		left, pods = count/size, size
 	}
 	for i, r := range runs {
 		for r.n > 0 && leaders > 0 {
 			led := beside(r, leaders)
-			if led == 0 && r.counts.leaders == 0 {
+			if led == 0 && r.leaders == 0 {
 				break // nothing of these
 			}
 			var one *run
-			if s.bestFit() && led >= left && r.counts.leaders >= leaders {
+			if s.bestFit() && led >= left && r.leaders >= leaders {
 				one = fitting(runs[i:], left, leaders, func(r *run) int32 { return beside(r, leaders) })
 			} else {
 				one = r.first(1)
 			}
 			led = beside(one, leaders)
-			if led >= left && one.counts.leaders >= leaders {
-				return append(out, share{one, left * unit, leaders})
+			if led >= left && one.leaders >= leaders {
+				return append(out, share{one, left * pods, leaders})
 			}
-			got := share{one, min(led, left) * unit, min(one.counts.leaders, leaders)}
+			got := share{one, min(led, left) * pods, min(one.leaders, leaders)}
 			out = append(out, got)
 			leaders -= got.leaders
 			left -= min(led, left)
@@ -308,17 +313,11 @@ func (s *search) take(runs []*run, count, leaders, size int32, what bool) (out [
 		}
 		if each < left {
 			whole := r.first(min(r.n, int((left-1)/each)))
-			out = append(out, share{whole, each * unit, 0})
+			out = append(out, share{whole, each * pods, 0})
 			left -= each * int32(whole.n)
 		}
 		if r.n > 0 {
-			last := r
-			if s.bestFit() {
-				last = fitting(runs[i:], left, 0, room)
-			} else {
-				last = r.first(1)
-			}
-			return append(out, share{last, left * unit, 0})
+			return append(out, share{s.last(runs[i:], left, room), left * pods, 0})
 		}
 	}
 	if left > 0 || leaders > 0 {
@@ -338,7 +337,7 @@ func (s *search) named(fit []share) (out Placement) {
 		if f.pods == 0 && f.leaders == 0 {
 			continue
 		}
-		for _, l := range f.run.leaves() {
+		for _, l := range f.leaves() {
 			all = append(all, taken{l, f.pods, f.leaders})
 		}
 	}

@@ -1,7 +1,6 @@
 package topology
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -27,6 +26,7 @@ type question struct {
 	Usage   []usage
 	PodSets []podSet
 	Empty   bool
+	Decode  *kueue.TopologyAssignment `json:",omitempty"`
 }
 
 type usage struct {
@@ -44,52 +44,79 @@ type podSet struct {
 
 type answer struct {
 	Assignments map[kueue.PodSetReference][]placement.Domain
-	Reason      string
+	// Encoded are Kueue's encodings of them.
+	Encoded map[kueue.PodSetReference]*kueue.TopologyAssignment
+	// Decoded is the assignment that was to be read.
+	Decoded []placement.Domain
+	Reason  string
 }
 
-// TestPlacementIsKueues: 10,000 random trees and podSets, 1,000 with -short.
-func TestPlacementIsKueues(t *testing.T) {
+// asked has the twin answer the questions.
+func asked(t *testing.T, questions []question) (out []answer) {
+	t.Helper()
 	twin := os.Getenv("MUSTER_TOPOLOGY_TWIN_BIN")
 	if twin == "" {
 		t.Skip("MUSTER_TOPOLOGY_TWIN_BIN does not name the twin: run `make test`, which builds it")
 	}
+	var in bytes.Buffer
+	for _, q := range questions {
+		line, err := json.Marshal(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Write(append(line, '\n'))
+	}
+	command := exec.CommandContext(t.Context(), twin)
+	command.Stdin, command.Stderr = &in, os.Stderr
+	answers, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(answers) {
+		var a answer
+		if err := json.Unmarshal(line, &a); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, a)
+	}
+	if len(out) != len(questions) {
+		t.Fatalf("%d answers to %d questions", len(out), len(questions))
+	}
+	return out
+}
+
+// TestPlacementIsKueues: 10,000 random trees and podSets, 1,000 with -short. Each side reads the
+// other's encoding of the assignment.
+func TestPlacementIsKueues(t *testing.T) {
 	cases := 10_000
 	if testing.Short() {
 		cases = 1_000
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	var asked []question
-	var in bytes.Buffer
-	for range cases {
-		q := newQuestion(r)
-		line, err := json.Marshal(q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		asked = append(asked, q)
-		in.Write(append(line, '\n'))
+	questions := make([]question, cases)
+	for i := range questions {
+		questions[i] = newQuestion(r)
 	}
-	command := exec.CommandContext(t.Context(), twin)
-	command.Stdin, command.Stderr = &in, os.Stderr
-	out, err := command.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(bytes.NewReader(out))
-	lines.Buffer(nil, 64<<20)
 	placed, differ := 0, 0
-	for i := 0; lines.Scan(); i++ {
-		var want answer
-		if err := json.Unmarshal(lines.Bytes(), &want); err != nil {
-			t.Fatal(err)
+	var encoded []question
+	var domains [][]placement.Domain
+	for i, want := range asked(t, questions) {
+		for name, theirs := range want.Encoded {
+			if got, err := placement.Decode(theirs); err != nil || len(got) > 0 && !cmp.Equal(got, want.Assignments[name]) {
+				t.Errorf("case %d: %v was encoded by Kueue and read as %v (%v)", i, want.Assignments[name], got, err)
+			}
+			if len(want.Assignments[name]) > 0 {
+				domains = append(domains, want.Assignments[name])
+				encoded = append(encoded, question{Decode: placement.Encode(theirs.Levels, want.Assignments[name])})
+			}
 		}
-		got := place(asked[i])
+		want.Encoded = nil
 		if want.Reason == "" {
 			placed++
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, place(questions[i])); diff != "" {
 			if differ++; differ <= 3 {
-				t.Errorf("case %d (-Kueue +placement):\n%s%s", i, diff, tell(asked[i]))
+				t.Errorf("case %d (-Kueue +placement):\n%s%s", i, diff, tell(questions[i]))
 			}
 		}
 	}
@@ -98,6 +125,11 @@ func TestPlacementIsKueues(t *testing.T) {
 	}
 	if placed < cases/4 || placed > cases*3/4 {
 		t.Errorf("%d of %d podSets were placed: the cases are too easy or too hard to show anything", placed, cases)
+	}
+	for i, a := range asked(t, encoded) {
+		if diff := cmp.Diff(domains[i], a.Decoded); diff != "" {
+			t.Fatalf("Kueue reads an encoding otherwise (-want +got):\n%s", diff)
+		}
 	}
 }
 

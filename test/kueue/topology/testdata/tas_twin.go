@@ -27,11 +27,15 @@ type TwinCase struct {
 		Group   *string
 	}
 	Empty bool
+	// Decode is an assignment that is to be read only.
+	Decode *kueue.TopologyAssignment
 }
 
 // TwinAnswer is where they go, or why not.
 type TwinAnswer struct {
 	Assignments map[kueue.PodSetReference][]utiltas.TopologyDomainAssignment
+	Encoded     map[kueue.PodSetReference]*kueue.TopologyAssignment
+	Decoded     []utiltas.TopologyDomainAssignment
 	Reason      string
 }
 
@@ -40,6 +44,9 @@ func Twin(line []byte) ([]byte, error) {
 	var c TwinCase
 	if err := json.Unmarshal(line, &c); err != nil {
 		return nil, err
+	}
+	if c.Decode != nil {
+		return json.Marshal(TwinAnswer{Decoded: utiltas.InternalFrom(c.Decode).Domains})
 	}
 	s := newTASFlavorSnapshot(logr.Discard(), "racks", newTopologyTree(c.Levels, c.Nodes, 1), nil, &defaultChecker{})
 	for _, u := range c.Usage {
@@ -53,12 +60,15 @@ func Twin(line []byte) ([]byte, error) {
 		})
 	}
 	result := s.FindTopologyAssignmentsForFlavor(logr.NewContext(context.Background(), logr.Discard()), requests, WithSimulateEmpty(c.Empty))
-	answer := TwinAnswer{Assignments: map[kueue.PodSetReference][]utiltas.TopologyDomainAssignment{}}
+	answer := TwinAnswer{
+		Assignments: map[kueue.PodSetReference][]utiltas.TopologyDomainAssignment{}, Encoded: map[kueue.PodSetReference]*kueue.TopologyAssignment{},
+	}
 	for name, a := range result {
 		if a.FailureReason != "" {
 			answer.Reason = a.FailureReason
 		} else if a.TopologyAssignment != nil {
 			answer.Assignments[name] = a.TopologyAssignment.Domains
+			answer.Encoded[name] = utiltas.V1Beta2From(a.TopologyAssignment)
 		}
 	}
 	return json.Marshal(answer)
