@@ -32,7 +32,13 @@ func TestMain(m *testing.M) {
 			if err = flag.Set("test.parallel", "4"); err != nil {
 				return nil, err
 			}
-			if shared, err = testbed.Start(ctx, "e2e", withClouds()); err != nil {
+			config := withClouds()
+			if *byChart {
+				if config, err = charted(); err != nil {
+					return nil, err
+				}
+			}
+			if shared, err = testbed.Start(ctx, "e2e", config); err != nil {
 				return nil, err
 			}
 			return shared, shared.Watch(ctx)

@@ -177,7 +177,9 @@ func TestTheChartsAreSound(t *testing.T) {
 // TestTheExternalProviderIsStartedAsItsCommandLineSays: it accepts the arguments of its Deployment.
 func TestTheExternalProviderIsStartedAsItsCommandLineSays(t *testing.T) {
 	objects := template(t, chart, "1.36", "--namespace", "batch", "--set", "externalgrpc.enabled=true,externalgrpc.certificateSecret=tls")
-	i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Deployment" && o.GetName() == "muster-externalgrpc" })
+	i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Deployment" && o.GetName() == "muster-externalgrpc"
+	})
 	if i < 0 {
 		t.Fatal("there is no Deployment")
 	}
