@@ -398,6 +398,13 @@ func TestFromKueueAndBack(t *testing.T) {
 	if err := m.Kube.Create(t.Context(), slipped); err != nil || !*slipped.Spec.Suspend {
 		t.Errorf("a Job that comes between Kueue and Muster is not held (%v)", err)
 	}
+	// Helm takes what the migration has installed for its own.
+	for release, path := range map[string]string{"muster-crds": crds, "muster": chart} {
+		if out, err := helm(t, "install", release, path, "--kubeconfig", m.kubeconfig, "--namespace", deploy.Namespace); err != nil {
+			t.Fatalf("helm install %s: %v\n%s", release, err, out)
+		}
+	}
+	m.noneStopped()
 	muster := m.startMuster(t.TempDir())
 	m.pass(half)
 	m.runs(half)
