@@ -46,6 +46,8 @@ type Group struct {
 	IdleTimeout  time.Duration
 	// EndsAt is when the cloud ends all machines of the group; zero where it does not.
 	EndsAt time.Time
+	// Lifetime is how long the cloud lets a machine run; 0 where it sets no bound.
+	Lifetime time.Duration
 	// Ledger is what past launches say about the chance of the next; nil where
 	// nothing is known.
 	Ledger *v1alpha1.Ledger
@@ -79,6 +81,7 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		QueueTimeout:    orDefault(ng.Spec.QueueTimeout, 0),
 		IdleTimeout:     orDefault(ng.Spec.IdleTimeout, DefaultIdleTimeout),
 		EndsAt:          EndsAt(ng),
+		Lifetime:        Lifetime(ng),
 		Ledger:          withAdvice(status.Ledger, status.Advice),
 		Backoffs:        status.Backoffs,
 	}
@@ -119,6 +122,15 @@ func EndsAt(ng *v1alpha1.NodeGroup) (at time.Time) {
 		at = ng.Spec.EndsAt.Time
 	}
 	return at
+}
+
+// Lifetime is how long the cloud lets a machine of the group run from its creation; 0 where it
+// sets no bound. Google Cloud takes resize requests for flex-start machines of 7 days at most.
+func Lifetime(ng *v1alpha1.NodeGroup) time.Duration {
+	if g := ng.Spec.GCP; g != nil && g.LaunchMethod == v1alpha1.GCPResizeRequest && ng.Spec.CapacityType != v1alpha1.Reserved {
+		return 7 * 24 * time.Hour
+	}
+	return 0
 }
 
 // Labels are those of the group's nodes: the template's and Muster's own. The

@@ -9,6 +9,7 @@ import (
 	"cloud.google.com/go/compute/apiv1/computepb"
 
 	"github.com/muster-dev/muster/cloudprovider"
+	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 )
 
@@ -18,10 +19,6 @@ const (
 	requestFailed    = "FAILED"
 	requestCancelled = "CANCELLED"
 )
-
-// longestRun is how long machines of a flex-start group may live, in seconds: the
-// cloud takes no more.
-const longestRun = 7 * 24 * 60 * 60
 
 // resize launches by a resize request, which waits in the cloud's queue until all
 // machines can be had at once. Meanwhile it is a hold.
@@ -74,8 +71,8 @@ func (p *Provider) enqueue(ctx context.Context, l *launch, name string) error {
 		return err
 	}
 	r := &computepb.InstanceGroupManagerResizeRequest{Name: new(name), Instances: perInstance(l.names)}
-	if l.Group.Spec.CapacityType != v1alpha1.Reserved {
-		r.RequestedRunDuration = &computepb.Duration{Seconds: new(int64(longestRun))}
+	if run := nodegroups.Lifetime(l.Group); run > 0 {
+		r.RequestedRunDuration = &computepb.Duration{Seconds: new(int64(run.Seconds()))}
 	}
 	err = p.manager(l.id).insertRequest(ctx, r, requestID("resizeRequest", l.Group.Name, l.Token))
 	if err != nil && !hasStatus(err, http.StatusConflict) {

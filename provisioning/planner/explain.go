@@ -166,8 +166,13 @@ func (q *query) explainGroup(g *Group) []Reason {
 		return append(out, Reason{Code: CodeForeign, Group: g.Name, Message: fmt.Sprintf("%s needed, and a cluster-autoscaler scales it "+
 			"(spec.scaledBy): this changes when it launches nodes for pending pods", text.Machines(need))})
 	}
-	if until := q.launchedUntil(g); q.ends(g.EndsAt, until) {
+	until := q.launchedUntil(g)
+	if q.ends(g.EndsAt, until) {
 		return append(out, explainEnd(g, until, " if its machines take as long to join as they may (spec.joinTimeout)"))
+	}
+	if q.ends(q.launchedEnd(g), until) {
+		return append(out, Reason{Code: CodeEnds, Group: g.Name, Message: fmt.Sprintf("its cloud ends machines after %s, and the gang may run "+
+			"for %s if they take as long to join as they may (spec.joinTimeout)", g.Lifetime, g.JoinTimeout+q.runs)})
 	}
 	if room := q.mayGrow(g); need > room {
 		return append(out, Reason{Code: CodeMaxNodes, Group: g.Name, Message: fmt.Sprintf(

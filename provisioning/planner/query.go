@@ -333,7 +333,7 @@ func (q *query) addOffers(in func(string) *region, within []string) {
 		g := &q.Groups[k]
 		rank, ok := q.market(g)
 		name, inRegion := regionOf(within, g.Labels)
-		if !ok || !inRegion || g.Foreign && !q.ideal || q.ends(g.EndsAt, q.launchedUntil(g)) {
+		if !ok || !inRegion || g.Foreign && !q.ideal || q.ends(q.launchedEnd(g), q.launchedUntil(g)) {
 			continue
 		}
 		o := offer{Group: g, rank: rank, room: q.vector(q.usable(g))}
@@ -430,6 +430,15 @@ func (q *query) nodeEnds(group string, at time.Time) bool {
 // launchedUntil is how long the gang may run on machines of the group that are launched now.
 func (q *query) launchedUntil(g *Group) time.Time {
 	return q.Now.Add(g.QueueTimeout + g.JoinTimeout + q.runs)
+}
+
+// launchedEnd is when the cloud ends machines of the group that are launched now, and that wait
+// in its queue for as long as they may; zero where it does not.
+func (q *query) launchedEnd(g *Group) time.Time {
+	if g.Lifetime == 0 {
+		return g.EndsAt
+	}
+	return when.Earliest(g.EndsAt, q.Now.Add(g.QueueTimeout+g.Lifetime))
 }
 
 // blocked says until when and why the group may not launch n machines; the time is

@@ -142,6 +142,9 @@ func (w *world) addGroup() {
 		EndsAt:       ends,
 		Template:     v1alpha1.NodeTemplate{Labels: w.labels(), Taints: w.taints(), Capacity: w.amounts()},
 	}
+	if w.has("flex-start") {
+		ng.Spec.GCP = &v1alpha1.GCPGroup{LaunchMethod: v1alpha1.GCPResizeRequest}
+	}
 	if w.has("foreign") {
 		ng.Spec.ScaledBy = v1alpha1.ScaledByClusterAutoscaler
 	}
