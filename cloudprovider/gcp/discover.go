@@ -138,7 +138,7 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 	if err != nil {
 		return nil, err
 	}
-	var out []cloudprovider.Found
+	var out, over []cloudprovider.Found
 	var missing string
 	for _, zone := range c.zones() {
 		reserved, err := p.reservation(ctx, t, zone)
@@ -146,8 +146,9 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 			return nil, err
 		}
 		if reserved.refused != "" {
-			missing = reserved.refused
-			continue
+			if missing = reserved.refused; !reserved.leavesMachines(t) {
+				continue
+			}
 		}
 		for _, machineType := range c.machineTypes() {
 			shape, err := p.machineType(ctx, id.project, zone, machineType)
@@ -160,19 +161,28 @@ func (p *Provider) offerings(ctx context.Context, id managerID, mig *computepb.I
 			}
 			spec := v1alpha1.NodeGroupSpec{
 				Provider: v1alpha1.ProviderGCP, MinNodes: least, MaxNodes: most, CapacityType: t.capacityType(), Zone: zone,
-				PricePerHour: p.price(offering{regionOf(zone), shape, t.model(), t.capacityType() == v1alpha1.Reserved}),
+				PricePerHour: p.price(offering{regionOf(zone), shape, t.model(), t.capacityType() == v1alpha1.Reserved && !reserved.over}),
 				QueueTimeout: queue, EndsAt: reserved.endsAt,
 				Template: t.nodeTemplate(shape, zone),
 				GCP: &v1alpha1.GCPGroup{
 					Project: id.project, Location: id.location, InstanceGroupManager: id.name, MachineType: machineType, LaunchMethod: method,
 				},
 			}
-			out = append(out, cloudprovider.Found{
+			found := cloudprovider.Found{
 				Name: cloudprovider.GroupName(id.name+"-"+zone, string(v1alpha1.ProviderGCP), id.String(), zone, machineType,
 					string(spec.CapacityType)),
 				Spec: spec, Warnings: slices.Concat(c.warnings(method, shape), reserved.warnings(t)),
-			})
+			}
+			if reserved.over {
+				found.Spec.MinNodes, found.Spec.MaxNodes = 0, 0
+				over = append(over, found)
+			} else {
+				out = append(out, found)
+			}
 		}
+	}
+	if len(out) == 0 {
+		out = over // else the other zones are those that have never had the reservation
 	}
 	if len(out) == 0 && missing != "" {
 		return nil, unusable("%s", missing)
@@ -322,6 +332,8 @@ const (
 	Replaces = "Replaces"
 	// ReservationUnread: the reservation of the group may not be read.
 	ReservationUnread = "ReservationUnread"
+	// ReservationOver: the reservation of the group is there no more.
+	ReservationOver = "ReservationOver"
 	// DevicesUnknown: how many devices a machine offers is not known before there is a node.
 	DevicesUnknown = "DevicesUnknown"
 )

@@ -35,8 +35,9 @@ func reservationOf(project string, a *computepb.ReservationAffinity) reservation
 type availability struct {
 	// endsAt is when the VMs that are bound to it end with it; nil for those that go on.
 	endsAt *metav1.Time
-	// refused says why there is none; empty if there is one.
+	// refused says why there is none; empty if there is one. It is over where none is to come, either.
 	refused string
+	over    bool
 	// unread tells that it may not be read, as one of another project.
 	unread bool
 }
@@ -62,9 +63,19 @@ func (p *Provider) reservation(ctx context.Context, t *template, zone string) (a
 	return a, nil
 }
 
-// warnings tell what is not known of the reservation.
+// leavesMachines reports whether the reservation is over and machines of the template that have
+// consumed it go on without it.
+func (a availability) leavesMachines(t *template) bool {
+	return a.over && t.model() != modelReservationBound
+}
+
+// warnings tell that the reservation is over, or what is not known of it.
 func (a availability) warnings(t *template) []cloudprovider.Warning {
-	if !a.unread {
+	switch {
+	case a.over:
+		return []cloudprovider.Warning{{Reason: ReservationOver, Message: a.refused + ": nothing is launched, and machines that have consumed it go " +
+			"on at the on-demand price; name another reservation in the template"}}
+	case !a.unread:
 		return nil
 	}
 	return []cloudprovider.Warning{{Reason: ReservationUnread, Message: fmt.Sprintf(
@@ -75,6 +86,7 @@ func (a availability) warnings(t *template) []cloudprovider.Warning {
 // futureReservation says of a reservation that is not there whether a future reservation will make
 // it, and when.
 func (p *Provider) futureReservation(ctx context.Context, id reservationID, zone string) (a availability, err error) {
+	a.over = true
 	a.refused = fmt.Sprintf("zone %s has no reservation %s, which the instance template names", zone, id.name)
 	all, err := collect(p.futureReservations.List(ctx, &computepb.ListFutureReservationsRequest{Project: id.project, Zone: zone}).Next)
 	if hasStatus(err, http.StatusForbidden) || hasStatus(err, http.StatusNotFound) {
@@ -85,6 +97,7 @@ func (p *Provider) futureReservation(ctx context.Context, id reservationID, zone
 	}
 	for _, f := range all {
 		if prefix := f.GetNamePrefix(); f.GetReservationName() == id.name || prefix != "" && strings.HasPrefix(id.name, prefix) {
+			a.over = false
 			a.refused = fmt.Sprintf("its reservation %s begins at %s, by future reservation %s, and can be used from then on", id.name,
 				f.GetTimeWindow().GetStartTime(), f.GetName())
 		}

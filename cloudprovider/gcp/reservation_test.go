@@ -74,6 +74,44 @@ func TestAReservationThatEnds(t *testing.T) {
 	}
 }
 
+// Machines that have consumed a reservation that is over go on at the on-demand price: their group
+// stays, so that idle ones are given back, and nothing is launched there.
+func TestAReservationThatIsOver(t *testing.T) {
+	l := boundTo(t, gcpsim.Template{Reservation: "calendar"})
+	p := l.provider()
+	find := func() cloudprovider.Discovery {
+		t.Helper()
+		d, err := p.Discover(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	if d := find(); len(d.Groups) > 0 || len(d.Refused) != 1 {
+		t.Fatalf("before it begins there is %+v, want a refusal", d)
+	}
+	l.clock.Step(2 * time.Hour)
+	before := find()
+	if len(before.Groups) != 1 || before.Groups[0].Spec.MaxNodes == 0 {
+		t.Fatalf("found %+v, want a group", before)
+	}
+	l.clock.Step(9 * time.Hour)
+	after := find()
+	if len(after.Groups) != 1 || len(after.Refused) > 0 || after.Groups[0].Name != before.Groups[0].Name {
+		t.Fatalf("once it is over there is %+v, want group %s", after, before.Groups[0].Name)
+	}
+	spec := after.Groups[0].Spec
+	if spec.MaxNodes != 0 || spec.MinNodes != 0 || spec.CapacityType != v1alpha1.Reserved {
+		t.Errorf("once it is over the group is %+v, want no more machines of the same market", spec)
+	}
+	if free := before.Groups[0].Spec.PricePerHour; spec.PricePerHour == nil || free != nil && spec.PricePerHour.Cmp(*free) <= 0 {
+		t.Errorf("once it is over a machine costs %v, before %v", spec.PricePerHour, free)
+	}
+	if !slices.ContainsFunc(after.Groups[0].Warnings, func(w cloudprovider.Warning) bool { return w.Reason == gcp.ReservationOver }) {
+		t.Errorf("warnings are %+v", after.Groups[0].Warnings)
+	}
+}
+
 // Machines that only consume a reservation go on without it, and so does Muster where the
 // reservation is of another project that does not let it be read.
 func TestReservationsThatEndNoMachines(t *testing.T) {
