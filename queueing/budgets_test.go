@@ -3,7 +3,14 @@ package queueing
 import (
 	"strings"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/checks"
@@ -100,6 +107,48 @@ func TestTheTimeThatAWorkloadHasIsThatOfItsPods(t *testing.T) {
 			}
 			if own := object.Spec.PodSets[0].Template.Spec.ActiveDeadlineSeconds; own != tc.own {
 				t.Errorf("the Workload was changed to %v", own)
+			}
+		})
+	}
+}
+
+// A Workload with a maximum execution time is not put on machines that have less time left, also
+// where they are cheaper.
+func TestAWorkloadIsNotPutOnAnHourThatIsLeft(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		time *int32
+		want string
+	}{
+		{"one that ends before the machines do", new(int32(1200)), "block"},
+		{"one that may run for longer", new(int32(3600)), "ondemand"},
+		{"one whose time is not known", nil, "block"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := oneQueue(t)
+			group := func(name string, market v1alpha1.CapacityType, ends *metav1.Time) nodegroups.Group {
+				g := &v1alpha1.NodeGroup{ObjectMeta: metav1.ObjectMeta{Name: name}}
+				g.Spec.CapacityType, g.Spec.MaxNodes, g.Spec.EndsAt = market, 1, ends
+				g.Spec.PricePerHour = new(resource.MustParse("1"))
+				g.Spec.Template.Capacity = corev1.ResourceList{"cpu": resource.MustParse("96"), "gpu": resource.MustParse("8")}
+				g.Spec.Template.Labels = map[string]string{"pool": "spot"}
+				return nodegroups.GroupFrom(g, g.Status, 0)
+			}
+			s := planner.NewSnapshot(w.now, planner.NewNodes(), []nodegroups.Group{
+				group("block", v1alpha1.Reserved, &metav1.Time{Time: w.now.Add(time.Hour)}), group("ondemand", v1alpha1.OnDemand, nil),
+			}, nil)
+			var got planner.Verdict
+			w.s.plan = func(s *planner.Snapshot, gang state.Gang, policy state.Policy) planner.Verdict {
+				got = planner.Plan(s, gang, policy)
+				return got
+			}
+			w.s.SetCapacity(s)
+			object := w.workload(t, "train", map[string]string{"gpu": "1"})
+			object.Spec.MaximumExecutionTimeSeconds = tc.time
+			w.set(object)
+			w.s.Cycle(w.now)
+			if len(got.Launches) != 1 || got.Launches[0].Group != tc.want {
+				t.Errorf("the plan is %+v, want a launch in %s", got, tc.want)
 			}
 		})
 	}
