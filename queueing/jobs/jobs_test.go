@@ -442,7 +442,7 @@ func TestUnusualJobs(t *testing.T) {
 			job:           suspendedJob(func(j *batchv1.Job) { j.Labels[PriorityClassLabel] = "gold" }),
 			wantSuspended: true, wantWorkload: true, wantRefused: `WorkloadPriorityClass "gold"`,
 		},
-		"what is not supported is told": {
+		"what is in no place where it is read is told": {
 			job:           suspendedJob(func(j *batchv1.Job) { j.Labels["kueue.x-k8s.io/podset-group-name"] = "mine" }),
 			wantSuspended: true, wantWorkload: true, wantRefused: "podset-group-name",
 		},

@@ -16,19 +16,9 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/jobs/order"
+	"github.com/muster-dev/muster/queueing/jobs/topology"
 	"github.com/muster-dev/muster/queueing/workload"
 )
-
-// unsupported are labels and annotations of Kueue on a job, or on its pod templates, that
-// change how it is queued and that Muster does not support yet.
-var unsupported = []string{
-	"kueue.x-k8s.io/podset-required-topology",
-	"kueue.x-k8s.io/podset-preferred-topology",
-	"kueue.x-k8s.io/podset-unconstrained-topology",
-	"kueue.x-k8s.io/podset-slice-required-topology",
-	"kueue.x-k8s.io/podset-slice-size",
-	"kueue.x-k8s.io/podset-group-name",
-}
 
 // WorkloadFor is the Workload that a job should have, as the cluster that kube reads has
 // it: for the pods that are left of the job. Why the job cannot be queued stands in an
@@ -75,9 +65,8 @@ func NewWorkload(ctx context.Context, kube client.Reader, kind Source, job clien
 		}
 	}
 	var refusals []string
-	if used := unsupportedOn(job, podSets); len(used) > 0 {
-		refusals = append(refusals, fmt.Sprintf("Muster does not support yet: %s; remove it from the job", strings.Join(used, ", ")))
-	}
+	refusals = append(refusals, topology.Misplaced(job, w.Spec.PodSets)...)
+	refusals = append(refusals, topology.Complete(w.Spec.PodSets)...)
 	if labels[QueueLabel] == "" {
 		refusals = append(refusals, fmt.Sprintf("the %s names no queue, and all jobs of namespace %s are queued; "+
 			"set its label %s to a LocalQueue of the namespace", gvk.Kind, job.GetNamespace(), QueueLabel))
@@ -92,6 +81,7 @@ func NewWorkload(ctx context.Context, kube client.Reader, kind Source, job clien
 	}
 	if IsElastic(job) {
 		w.Annotations[workload.ElasticAnnotation] = "true"
+		refusals = append(refusals, topology.Elastic(w.Spec.PodSets)...)
 	}
 	if said := order.Text(orderOf(kind, job, w), w.Spec.PodSets); said != "" {
 		w.Annotations[workload.OrderAnnotation] = said
@@ -169,20 +159,6 @@ func isCopied(annotation string) bool {
 var ownAnnotations = []string{workload.RefusedAnnotation, workload.AdoptedAnnotation, workload.ElasticAnnotation,
 	workload.ReplacementAnnotation, workload.OrderAnnotation}
 
-// unsupportedOn are the unsupported labels and annotations of a job and its pod sets.
-func unsupportedOn(job client.Object, podSets []kueue.PodSet) (used []string) {
-	places := []map[string]string{job.GetLabels(), job.GetAnnotations()}
-	for i := range podSets {
-		places = append(places, podSets[i].Template.Labels, podSets[i].Template.Annotations)
-	}
-	for _, key := range unsupported {
-		if slices.ContainsFunc(places, func(values map[string]string) bool { _, ok := values[key]; return ok }) {
-			used = append(used, key)
-		}
-	}
-	return used
-}
-
 // Follow changes w to what is wanted now, and reports whether that differs. What a user
 // sets on a Workload, spec.active, stays.
 func Follow(w, want *kueue.Workload) bool {
@@ -226,11 +202,11 @@ func FollowReserved(w, want *kueue.Workload) bool {
 	return changed
 }
 
-// SamePods compares what is counted and placed: the number of pods and their specs. The
-// API may have stored less of the templates' metadata than it got.
+// SamePods compares what is counted and placed: the number of pods, their specs, and what they
+// ask of the topology. The API may have stored less of the templates' metadata than it got.
 func SamePods(a, b *kueue.Workload) bool {
 	return slices.EqualFunc(a.Spec.PodSets, b.Spec.PodSets, func(x, y kueue.PodSet) bool {
 		return x.Count == y.Count && equality.Semantic.DeepEqual(x.MinCount, y.MinCount) &&
-			equality.Semantic.DeepEqual(x.Template.Spec, y.Template.Spec)
+			equality.Semantic.DeepEqual(x.Template.Spec, y.Template.Spec) && topology.Same(x.TopologyRequest, y.TopologyRequest)
 	})
 }

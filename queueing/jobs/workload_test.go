@@ -135,3 +135,30 @@ func TestAPriorityClassThatComesLate(t *testing.T) {
 		t.Errorf("priority %v, refused because of %q", w.Spec.Priority, w.Annotations[workload.RefusedAnnotation])
 	}
 }
+
+// TestATopologyIsAskedForOnTheTemplate: the annotations are the request of the Workload, also
+// when they come after it, and bad ones are refused on the job.
+func TestATopologyIsAskedForOnTheTemplate(t *testing.T) {
+	g := newRig(t, suspendedJob())
+	g.settle()
+	request := g.workload().Spec.PodSets[0].TopologyRequest
+	if request == nil || *request.PodIndexLabel != batchv1.JobCompletionIndexAnnotation || request.Required != nil {
+		t.Errorf("a Job that asks for nothing: %+v", request)
+	}
+	annotate := func(key, value string) {
+		job := g.job()
+		metav1.SetMetaDataAnnotation(&job.Spec.Template.ObjectMeta, key, value)
+		if err := g.c.Update(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		g.settle()
+	}
+	annotate(kueue.PodSetRequiredTopologyAnnotation, "example.com/rack")
+	if request = g.workload().Spec.PodSets[0].TopologyRequest; request == nil || request.Required == nil || *request.Required != "example.com/rack" {
+		t.Errorf("a Job that asks for a rack: %+v", request)
+	}
+	annotate(kueue.PodSetSliceSizeAnnotation, "4")
+	if got := g.workload().Annotations[workload.RefusedAnnotation]; !strings.Contains(got, kueue.PodSetSliceSizeAnnotation) {
+		t.Errorf("a size of slices without a level is refused because of %q", got)
+	}
+}

@@ -108,5 +108,6 @@ func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
 }
 
 func wantsTopology(t *kueue.PodSetTopologyRequest) bool {
-	return t.Required != nil || t.Preferred != nil || t.Unconstrained != nil || t.PodSetSliceRequiredTopology != nil
+	return t.Required != nil || t.Preferred != nil || t.Unconstrained != nil || t.PodSetSliceRequiredTopology != nil ||
+		len(t.PodsetSliceRequiredTopologyConstraints) > 0
 }

@@ -47,8 +47,9 @@ func (Kind) PodSets(o client.Object) ([]kueue.PodSet, []string) {
 		delete(template.Labels, label)
 	}
 	least, why := minCount(job)
-	return []kueue.PodSet{{Name: kueue.DefaultPodSetName, Count: asked(job), MinCount: least, Template: template}},
-		append(jobs.ManagedByOther("spec.managedBy", ptr.Deref(job.Spec.ManagedBy, ""), batchv1.JobControllerName), why, equalCompletions(job))
+	podSet := kueue.PodSet{Name: kueue.DefaultPodSetName, Count: asked(job), MinCount: least, Template: template}
+	podSet.TopologyRequest = &kueue.PodSetTopologyRequest{PodIndexLabel: new(batchv1.JobCompletionIndexAnnotation)}
+	return []kueue.PodSet{podSet}, append(jobs.ManagedByOther("spec.managedBy", ptr.Deref(job.Spec.ManagedBy, ""), batchv1.JobControllerName), why, equalCompletions(job))
 }
 
 // IsSuspended implements jobs.Kind.

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
 // An AppWrapper has any objects as components. Its controller reports where their pod
@@ -37,6 +38,10 @@ func findAppWrapper(object map[string]any) (out []found, refusals []string) {
 			if n, ok := podSet["replicas"].(int64); ok {
 				f.count = int32(max(0, min(n, maxCount)))
 			}
+			var err error
+			if f.numbered, err = numberedBy(podSet["annotations"]); err != nil {
+				refusals = append(refusals, fmt.Sprintf("the podSet of %s cannot be read: %v; correct it", f.at, err))
+			}
 			raw, _ := wrapped(path).get(component.value)
 			whole, ok := raw.(map[string]any)
 			if !ok {
@@ -49,6 +54,37 @@ func findAppWrapper(object map[string]any) (out []found, refusals []string) {
 		}
 	}
 	return out, refusals
+}
+
+// Annotations of a podSet by which labels its pods are numbered. For kinds that it knows, the
+// controller adds them.
+const (
+	indexAnnotation         = "workload.codeflare.dev.appwrapper/tas-pod-index-label"
+	subGroupIndexAnnotation = "workload.codeflare.dev.appwrapper/tas-sub-group-index-label"
+	subGroupCountAnnotation = "workload.codeflare.dev.appwrapper/tas-sub-group-count"
+)
+
+// numberedBy reads the annotations of a podSet.
+func numberedBy(annotations any) (*kueue.PodSetTopologyRequest, error) {
+	all, _ := annotations.(map[string]any)
+	if all == nil {
+		return nil, nil
+	}
+	out := &kueue.PodSetTopologyRequest{}
+	if label, ok := all[indexAnnotation].(string); ok {
+		out.PodIndexLabel = &label
+	}
+	if label, ok := all[subGroupIndexAnnotation].(string); ok {
+		out.SubGroupIndexLabel = &label
+	}
+	if text, ok := all[subGroupCountAnnotation].(string); ok {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("its annotation %s is %q, which is not a number of groups", subGroupCountAnnotation, text)
+		}
+		out.SubGroupCount = new(int32(n))
+	}
+	return out, nil
 }
 
 // wrapped returns the pointer for a path like template.spec.groups[1].template.

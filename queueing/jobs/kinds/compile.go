@@ -146,6 +146,17 @@ func (c *compiler) podSet(path *field.Path, s *PodSet) (out podSet) {
 	out.ready = compiled[[]string](c, path.Child("afterReady"), s.AfterReady)
 	out.complete = compiled[[]string](c, path.Child("afterComplete"), s.AfterComplete)
 	out.absent = compiled[map[string]any](c, path.Child("absent"), s.Absent)
+	if out.indexLabel = s.IndexLabel; out.indexLabel != "" {
+		c.label(path.Child("indexLabel"), out.indexLabel)
+	}
+	if g := s.SubGroups; g != nil {
+		if out.indexLabel == "" {
+			c.wrong = append(c.wrong, field.Required(path.Child("indexLabel"), "name the label that numbers the pods in each of the subGroups"))
+		}
+		out.subGroupLabel = g.IndexLabel
+		c.label(path.Child("subGroups", "indexLabel"), g.IndexLabel)
+		out.subGroups = needed[int64](c, path.Child("subGroups", "count"), g.Count)
+	}
 	for i, h := range s.Hidden {
 		at := path.Child("hidden").Index(i)
 		x := hidden{is: compiled[bool](c, at.Child("if"), h.If), init: h.Init}
@@ -160,6 +171,13 @@ func (c *compiler) podSet(path *field.Path, s *PodSet) (out podSet) {
 		out.hidden = append(out.hidden, x)
 	}
 	return out
+}
+
+// label checks the key of a label.
+func (c *compiler) label(path *field.Path, key string) {
+	if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
+		c.refuse(path, key, "it must be the key of a label: %s", wrong[0])
+	}
 }
 
 func (c *compiler) pointer(path *field.Path, text string) pointer {

@@ -56,6 +56,9 @@ type podSet struct {
 	ready, complete      expression[[]string]
 	absent               expression[map[string]any]
 	hidden               []hidden
+	indexLabel           string
+	subGroupLabel        string
+	subGroups            expression[int64]
 }
 
 type hidden struct {
@@ -86,7 +89,9 @@ type found struct {
 	raw    map[string]any
 	added  bool
 	hidden []hidden
-	scope  scope
+	// numbered says by which labels the pods are numbered; nil if by none.
+	numbered *kueue.PodSetTopologyRequest
+	scope    scope
 	// at is where it is, for messages.
 	at string
 	place
@@ -146,11 +151,12 @@ func (p *podSet) read(e element, s scope) (f found, err error) {
 		return f, err
 	}
 	f.name = strings.ToLower(f.name)
+	var subGroups int32
 	for _, n := range []struct {
 		to   *int32
 		from expression[int64]
 		none int64
-	}{{&f.count, p.count, 1}, {&f.final, p.final, 0}} {
+	}{{&f.count, p.count, 1}, {&f.final, p.final, 0}, {&subGroups, p.subGroups, 0}} {
 		value, err := n.from.of(s, n.none)
 		if err != nil {
 			return f, err
@@ -161,6 +167,12 @@ func (p *podSet) read(e element, s scope) (f found, err error) {
 		*n.to = int32(value)
 	}
 	f.final = min(f.final, f.count)
+	if p.indexLabel != "" {
+		f.numbered = &kueue.PodSetTopologyRequest{PodIndexLabel: new(p.indexLabel)}
+	}
+	if p.subGroupLabel != "" {
+		f.numbered.SubGroupIndexLabel, f.numbered.SubGroupCount = new(p.subGroupLabel), new(subGroups)
+	}
 	f.after = &order.After{}
 	for _, names := range []struct {
 		to   *[]string
@@ -222,7 +234,9 @@ func (k *Kind) PodSets(o client.Object) (podSets []kueue.PodSet, refusals []stri
 			continue
 		}
 		addHidden(template, f.hidden, f.scope)
-		podSets = append(podSets, kueue.PodSet{Name: kueue.PodSetReference(f.name), Count: f.count, Template: *template})
+		podSets = append(podSets, kueue.PodSet{
+			Name: kueue.PodSetReference(f.name), Count: f.count, Template: *template, TopologyRequest: f.numbered.DeepCopy(),
+		})
 	}
 	if len(podSets) == 0 && len(refusals) == 0 {
 		refusals = append(refusals, fmt.Sprintf("the %s has no pods; give it pod templates", k.Kind))

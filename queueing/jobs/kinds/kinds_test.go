@@ -171,6 +171,53 @@ func TestBuiltInKinds(t *testing.T) {
 	}
 }
 
+// TestPodsAreNumbered by the labels that Kueue 0.19 reads of each kind.
+func TestPodsAreNumbered(t *testing.T) {
+	const completion, replica = "batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index"
+	jobSet := func(replicas int32) *kueue.PodSetTopologyRequest {
+		return &kueue.PodSetTopologyRequest{
+			PodIndexLabel: new(completion), SubGroupIndexLabel: new("jobset.sigs.k8s.io/job-index"), SubGroupCount: &replicas,
+		}
+	}
+	byReplica := &kueue.PodSetTopologyRequest{PodIndexLabel: new(replica)}
+	for name, c := range map[string]struct {
+		object string
+		want   []*kueue.PodSetTopologyRequest
+	}{
+		"JobSet": {`{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, spec: {suspend: true, replicatedJobs: [
+			{name: a, template: {spec: {template: ` + oneContainer + `}}},
+			{name: b, replicas: 4, template: {spec: {parallelism: 8, template: ` + oneContainer + `}}}]}}`,
+			[]*kueue.PodSetTopologyRequest{jobSet(1), jobSet(4)}},
+		"PyTorchJob": {samples["PyTorchJob"], []*kueue.PodSetTopologyRequest{byReplica, byReplica}},
+		"MPIJob":     {samples["MPIJob"], []*kueue.PodSetTopologyRequest{byReplica, byReplica}},
+		"RayJob":     {samples["RayJob"], []*kueue.PodSetTopologyRequest{nil, nil}},
+		"AppWrapper": {`{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: w}, spec: {components: [{
+			template: {a: ` + oneContainer + `}}]}, status: {componentStatus: [{podSets: [{path: template.a, annotations: {
+			workload.codeflare.dev.appwrapper/tas-pod-index-label: ` + completion + `,
+			workload.codeflare.dev.appwrapper/tas-sub-group-index-label: jobset.sigs.k8s.io/job-index,
+			workload.codeflare.dev.appwrapper/tas-sub-group-count: "3"}}]}]}}`,
+			[]*kueue.PodSetTopologyRequest{jobSet(3)}},
+	} {
+		o := object(t, c.object)
+		podSets, refusals := kindOf(t, o).PodSets(o)
+		if len(refusals) > 0 {
+			t.Errorf("%s is refused: %q", name, refusals)
+		}
+		var got []*kueue.PodSetTopologyRequest
+		for i := range podSets {
+			got = append(got, podSets[i].TopologyRequest)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	o := object(t, `{apiVersion: workload.codeflare.dev/v1beta2, kind: AppWrapper, metadata: {name: w}, spec: {components: [{podSets: [{path: template.a,
+		annotations: {workload.codeflare.dev.appwrapper/tas-sub-group-count: some}}], template: {a: `+oneContainer+`}}]}}`)
+	if _, refusals := kindOf(t, o).PodSets(o); len(refusals) != 1 || !strings.Contains(refusals[0], `tas-sub-group-count is "some"`) {
+		t.Errorf("a count of groups that is none: %q", refusals)
+	}
+}
+
 // samples of each kind, as its users write them: empty metadata, integers as quantities, fields
 // that no type of Go knows.
 var samples = map[string]string{
@@ -380,7 +427,10 @@ podSets: [{each: /spec/roles, name: self.name, count: self.replicas, template: /
 		"CEL of another type": {"count: self.replicas", `count: "'two'"`,
 			`jobKinds[0].podSets[0].count: Invalid value: "'two'": "'two'" has values of type string, but they must be of type int; correct it`},
 		"no template": {", template: /template", "", "jobKinds[0].podSets[0].template: Required value: give a JSON pointer, like /spec/suspend"},
-		"two places":  {"each:", "path: /spec, each:", `jobKinds[0].podSets[0].each: Invalid value: "/spec/roles": there is a path, too; remove one`},
+		"a bad label": {"name: self.name,", "name: self.name, indexLabel: a b,", `jobKinds[0].podSets[0].indexLabel: Invalid value: "a b": it must be the key of a label`},
+		"groups of pods without numbers": {"name: self.name,", "name: self.name, subGroups: {indexLabel: group, count: self.groups},",
+			`jobKinds[0].podSets[0].indexLabel: Required value: name the label that numbers the pods in each of the subGroups`},
+		"two places": {"each:", "path: /spec, each:", `jobKinds[0].podSets[0].each: Invalid value: "/spec/roles": there is a path, too; remove one`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s Stanza

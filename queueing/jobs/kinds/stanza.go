@@ -99,6 +99,17 @@ type PodSet struct {
 	Absent string `json:"absent,omitempty"`
 	// Hidden are containers that the operator adds to the pods.
 	Hidden []Hidden `json:"hidden,omitempty"`
+	// IndexLabel is the label that numbers the pods, from 0; empty is none. Pods of neighbouring
+	// numbers are placed near to each other.
+	IndexLabel string `json:"indexLabel,omitempty"`
+	// SubGroups are groups of pods of the same size, of which each numbers its own; nil is none.
+	SubGroups *SubGroups `json:"subGroups,omitempty"`
+}
+
+// SubGroups number the groups of pods of a pod set, from 0.
+type SubGroups struct {
+	IndexLabel string `json:"indexLabel"`
+	Count      string `json:"count"`
 }
 
 // Hidden is a container that an operator adds to pods.

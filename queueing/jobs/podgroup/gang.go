@@ -109,7 +109,9 @@ func isFinal(pod *corev1.Pod) bool { return pod.Annotations[retriableAnnotation]
 // singleOf is the gang of a pod.
 func singleOf(k key, pod *corev1.Pod) *gang {
 	g := &gang{key: k, job: pod, kind: podKind, total: 1, podSet: main}
-	g.podSets = []kueue.PodSet{{Name: kueue.DefaultPodSetName, Count: 1, Template: templateOf(pod)}}
+	g.podSets = []kueue.PodSet{{
+		Name: kueue.DefaultPodSetName, Count: 1, Template: templateOf(pod), TopologyRequest: numbered(kueue.PodGroupPodIndexLabel),
+	}}
 	g.add([]*corev1.Pod{pod})
 	return g
 }
@@ -149,7 +151,9 @@ func groupOfPods(k key, pods []*corev1.Pod) *gang {
 		name := g.podSet(pod)
 		i := slices.IndexFunc(g.podSets, func(s kueue.PodSet) bool { return s.Name == name })
 		if i < 0 {
-			g.podSets = append(g.podSets, kueue.PodSet{Name: name, Template: templateOf(pod)})
+			g.podSets = append(g.podSets, kueue.PodSet{
+				Name: name, Template: templateOf(pod), TopologyRequest: numbered(kueue.PodGroupPodIndexLabel),
+			})
 			i = len(g.podSets) - 1
 		}
 		g.podSets[i].Count++

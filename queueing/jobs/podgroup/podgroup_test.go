@@ -497,6 +497,10 @@ func TestALeaderWorkerSet(t *testing.T) {
 	g.settle(keys[1])
 	g.is("a group queues", " | 1 2")
 	w := g.workload()
+	if first, second := w.Spec.PodSets[0].TopologyRequest, w.Spec.PodSets[1].TopologyRequest; first != nil || second == nil ||
+		*second.PodIndexLabel != workerIndexLabel {
+		t.Errorf("its leader is numbered by %+v, and its workers by %+v", first, second)
+	}
 	named := &unstructured.Unstructured{}
 	named.SetName("llm-1")
 	named.SetUID("uid-llm")

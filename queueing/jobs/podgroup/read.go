@@ -67,11 +67,21 @@ func serving(k key, job client.Object) *gang {
 	return &gang{key: k, job: job, podSet: main, awaited: true, serves: true}
 }
 
-func (g *gang) addPodSet(name kueue.PodSetReference, count int32, template *corev1.PodTemplateSpec) {
-	if count > 0 {
-		g.total += int(count)
-		g.podSets = append(g.podSets, kueue.PodSet{Name: name, Count: count, Template: *template.DeepCopy()})
+// addPodSet adds pods of a template. The label numbers them; empty is none.
+func (g *gang) addPodSet(name kueue.PodSetReference, count int32, template *corev1.PodTemplateSpec, indexLabel string) {
+	if count <= 0 {
+		return
 	}
+	g.total += int(count)
+	podSet := kueue.PodSet{Name: name, Count: count, Template: *template.DeepCopy()}
+	if indexLabel != "" {
+		podSet.TopologyRequest = numbered(indexLabel)
+	}
+	g.podSets = append(g.podSets, podSet)
+}
+
+func numbered(indexLabel string) *kueue.PodSetTopologyRequest {
+	return &kueue.PodSetTopologyRequest{PodIndexLabel: &indexLabel}
 }
 
 // readStatefulSet reads the gang of a StatefulSet; nil if that is not queued.
@@ -85,7 +95,7 @@ func (r *reconciler) readStatefulSet(ctx context.Context, k key) (*gang, error) 
 	}
 	g := serving(k, set)
 	g.kind = statefulSetKind
-	g.addPodSet(kueue.DefaultPodSetName, ptr.Deref(set.Spec.Replicas, 1), &set.Spec.Template)
+	g.addPodSet(kueue.DefaultPodSetName, ptr.Deref(set.Spec.Replicas, 1), &set.Spec.Template, appsv1.PodIndexLabel)
 	return g, nil
 }
 
@@ -149,7 +159,7 @@ func (r *reconciler) readLeaderWorkerSet(ctx context.Context, k key) (*gang, err
 	}
 	size := ptr.Deref(t.Size, 1)
 	if t.LeaderTemplate == nil {
-		g.addPodSet(kueue.DefaultPodSetName, size, &t.WorkerTemplate)
+		g.addPodSet(kueue.DefaultPodSetName, size, &t.WorkerTemplate, workerIndexLabel)
 		return g, nil
 	}
 	g.podSet = func(pod *corev1.Pod) kueue.PodSetReference {
@@ -158,7 +168,7 @@ func (r *reconciler) readLeaderWorkerSet(ctx context.Context, k key) (*gang, err
 		}
 		return worker
 	}
-	g.addPodSet(leader, 1, t.LeaderTemplate)
-	g.addPodSet(worker, size-1, &t.WorkerTemplate)
+	g.addPodSet(leader, 1, t.LeaderTemplate, "")
+	g.addPodSet(worker, size-1, &t.WorkerTemplate, workerIndexLabel)
 	return g, nil
 }
