@@ -417,7 +417,7 @@ type KwokDomain struct {
 }
 
 // KwokPlacement is how a simulated cloud deals the machines of a launch to domains.
-// +kubebuilder:validation:Enum=Together;Overflow
+// +kubebuilder:validation:Enum=Together;Overflow;Scattered
 type KwokPlacement string
 
 const (
