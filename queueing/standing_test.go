@@ -53,3 +53,29 @@ func TestACapacityCheckNeedsAProvisioner(t *testing.T) {
 		})
 	}
 }
+
+// TestATopologyThatIsMissingIsTold, and one that is there does not make Muster place by it.
+func TestATopologyThatIsMissingIsTold(t *testing.T) {
+	w := oneQueue(t)
+	var of *kueue.ResourceFlavor
+	for _, f := range w.s.Flavors {
+		of = f.DeepCopy()
+	}
+	of.Generation++
+	of.Spec.TopologyName = new(kueue.TopologyReference("racks"))
+	w.set(of)
+	topology := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks"}}
+	expect := func(when, reason, tells string) {
+		t.Helper()
+		w.cycles(t)
+		if c := w.s.Report(w.now).ClusterQueues["team"].Conditions[0]; c.Status != metav1.ConditionFalse || c.Reason != reason || !strings.Contains(c.Message, tells) {
+			t.Errorf("%s the queue is Active=%s, %s: %s", when, c.Status, c.Reason, c.Message)
+		}
+	}
+	const missing = `Topology "racks" of ResourceFlavor`
+	expect("without the Topology", kueue.ClusterQueueActiveReasonTopologyNotFound, missing)
+	w.set(topology)
+	expect("with the Topology", cache.ReasonUnsupported, "which Muster does not support yet")
+	w.s.Delete(topology)
+	expect("after the Topology", kueue.ClusterQueueActiveReasonTopologyNotFound, missing)
+}

@@ -73,6 +73,7 @@ var (
 	// decisionKinds are all other kinds that decisions read. A cluster may lack some.
 	decisionKinds = []Kind{
 		kindOf[kueue.CohortList](kueue.SchemeGroupVersion.Group, "cohorts"),
+		kindOf[kueue.TopologyList](kueue.SchemeGroupVersion.Group, "topologies"),
 		kindOf[kueue.AdmissionCheckList](kueue.SchemeGroupVersion.Group, "admissionchecks"),
 		kindOf[kueue.ProvisioningRequestConfigList](kueue.SchemeGroupVersion.Group, "provisioningrequestconfigs"),
 		kindOf[v1alpha1.CapacityPolicyList](v1alpha1.GroupVersion.Group, "capacitypolicies"),

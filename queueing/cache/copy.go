@@ -15,6 +15,7 @@ func (s *Cache) Bare() *Cache {
 	out := New(s.Config)
 	out.withoutProvisioner, out.sampleAt = s.withoutProvisioner, s.sampleAt
 	out.ClusterQueues, out.Cohorts, out.Flavors = maps.Clone(s.ClusterQueues), maps.Clone(s.Cohorts), maps.Clone(s.Flavors)
+	out.Topologies = maps.Clone(s.Topologies)
 	out.Checks, out.Policies, out.RequestConfig = maps.Clone(s.Checks), maps.Clone(s.Policies), maps.Clone(s.RequestConfig)
 	out.runtimes = maps.Clone(s.runtimes)
 	for name, ns := range s.Namespaces {

@@ -51,6 +51,9 @@ func (s *Cache) Set(object metav1.Object) {
 		s.selects(flavorKeys(have), -1)
 		s.selects(flavorKeys(o), +1)
 		s.Flavors[kueue.ResourceFlavorReference(o.Name)] = o
+	case *kueue.Topology:
+		s.replaced(o, existing(s.Topologies, kueue.TopologyReference(o.Name)))
+		s.Topologies[kueue.TopologyReference(o.Name)] = o
 	case *kueue.AdmissionCheck:
 		have := s.Checks[kueue.AdmissionCheckReference(o.Name)]
 		if have == nil || have.Generation != o.Generation || !equality.Semantic.DeepEqual(have.Status, o.Status) {
@@ -112,6 +115,8 @@ func (s *Cache) Delete(object metav1.Object) {
 	case *kueue.ResourceFlavor:
 		s.selects(flavorKeys(s.Flavors[kueue.ResourceFlavorReference(o.Name)]), -1)
 		delete(s.Flavors, kueue.ResourceFlavorReference(o.Name))
+	case *kueue.Topology:
+		delete(s.Topologies, kueue.TopologyReference(o.Name))
 	case *kueue.AdmissionCheck:
 		delete(s.Checks, kueue.AdmissionCheckReference(o.Name))
 	case *v1alpha1.CapacityPolicy:

@@ -20,6 +20,7 @@ type Settings struct {
 	ClusterQueues map[string]*kueue.ClusterQueue
 	Cohorts       map[kueue.CohortReference]*kueue.Cohort
 	Flavors       map[kueue.ResourceFlavorReference]*kueue.ResourceFlavor
+	Topologies    map[kueue.TopologyReference]*kueue.Topology
 	Classes       map[string]*kueue.WorkloadPriorityClass
 	Checks        map[kueue.AdmissionCheckReference]*kueue.AdmissionCheck
 	Policies      map[string]*v1alpha1.CapacityPolicy
@@ -32,6 +33,7 @@ func newSettings(c config.Config) Settings {
 		ClusterQueues: map[string]*kueue.ClusterQueue{},
 		Cohorts:       map[kueue.CohortReference]*kueue.Cohort{},
 		Flavors:       map[kueue.ResourceFlavorReference]*kueue.ResourceFlavor{},
+		Topologies:    map[kueue.TopologyReference]*kueue.Topology{},
 		Classes:       map[string]*kueue.WorkloadPriorityClass{},
 		Checks:        map[kueue.AdmissionCheckReference]*kueue.AdmissionCheck{},
 		Policies:      map[string]*v1alpha1.CapacityPolicy{},

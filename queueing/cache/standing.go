@@ -30,7 +30,11 @@ func (s *Cache) clusterQueueStanding(q *ClusterQueue) Standing {
 			switch flavor := s.Flavors[f.Name]; {
 			case flavor == nil:
 				add(kueue.ClusterQueueActiveReasonFlavorNotFound, "ResourceFlavor %q does not exist", f.Name)
-			case flavor.Spec.TopologyName != nil:
+			case flavor.Spec.TopologyName == nil:
+			case s.Topologies[*flavor.Spec.TopologyName] == nil:
+				add(kueue.ClusterQueueActiveReasonTopologyNotFound, "Topology %q of ResourceFlavor %q does not exist; create it",
+					*flavor.Spec.TopologyName, f.Name)
+			default:
 				add(ReasonUnsupported, "ResourceFlavor %q has a topologyName, which Muster does not support yet", f.Name)
 			}
 		}

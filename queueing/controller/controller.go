@@ -48,7 +48,7 @@ var needed = []client.Object{
 // optional are the kinds that a cluster may do without: the queues alone need no CRD but
 // Kueue's.
 var optional = []client.Object{
-	&kueue.Cohort{}, &kueue.AdmissionCheck{}, &kueue.ProvisioningRequestConfig{},
+	&kueue.Cohort{}, &kueue.Topology{}, &kueue.AdmissionCheck{}, &kueue.ProvisioningRequestConfig{},
 	&v1alpha1.CapacityPolicy{}, &autoscaling.ProvisioningRequest{},
 }
 

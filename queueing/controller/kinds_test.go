@@ -29,7 +29,8 @@ func TestWhichKindsAreWatched(t *testing.T) {
 	}
 	const always = "Namespace LimitRange RuntimeClass ClusterQueue LocalQueue ResourceFlavor Workload WorkloadPriorityClass"
 	kueues := []schema.GroupVersionKind{
-		kueue.SchemeGroupVersion.WithKind("Cohort"), kueue.SchemeGroupVersion.WithKind("AdmissionCheck"), kueue.SchemeGroupVersion.WithKind("ProvisioningRequestConfig"),
+		kueue.SchemeGroupVersion.WithKind("Cohort"), kueue.SchemeGroupVersion.WithKind("Topology"), kueue.SchemeGroupVersion.WithKind("AdmissionCheck"),
+		kueue.SchemeGroupVersion.WithKind("ProvisioningRequestConfig"),
 	}
 	for name, tt := range map[string]struct {
 		installed []schema.GroupVersionKind
@@ -37,11 +38,11 @@ func TestWhichKindsAreWatched(t *testing.T) {
 		want      string
 	}{
 		"no CRD that one can do without": {want: always},
-		"the queues alone":               {installed: kueues, want: always + " Cohort AdmissionCheck ProvisioningRequestConfig"},
+		"the queues alone":               {installed: kueues, want: always + " Cohort Topology AdmissionCheck ProvisioningRequestConfig"},
 		"all": {
 			installed: append(slices.Clone(kueues), v1alpha1.GroupVersion.WithKind("CapacityPolicy"),
 				autoscaling.SchemeGroupVersion.WithKind("ProvisioningRequest")),
-			want: always + " Cohort AdmissionCheck ProvisioningRequestConfig CapacityPolicy ProvisioningRequest",
+			want: always + " Cohort Topology AdmissionCheck ProvisioningRequestConfig CapacityPolicy ProvisioningRequest",
 		},
 		"with the quotas of namespaces": {settings: config.Config{NamespaceQuota: true}, want: always + " ResourceQuota"},
 		"another version of a kind is not that kind": {

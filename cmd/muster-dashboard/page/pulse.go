@@ -97,6 +97,7 @@ var purposes = map[string]string{
 	"clusterqueues.kueue.x-k8s.io":              "no queues and quotas are shown",
 	"localqueues.kueue.x-k8s.io":                "the queue of a job is unknown",
 	"resourceflavors.kueue.x-k8s.io":            "flavors are unknown",
+	"topologies.kueue.x-k8s.io":                 "whether the topologies of flavors exist is unknown",
 	"nodegroups.muster.dev":                     "no node groups and prices are shown",
 	"nodes":                                     "free capacity and the use of machines are unknown",
 	"pods":                                      "free capacity and the use of machines are unknown",

@@ -146,6 +146,8 @@ func TestMutationsAreThoseOfThePolicies(t *testing.T) {
 			`{apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, metadata: {name: s, labels: {kueue.x-k8s.io/queue-name: main}},
 				spec: {leaderWorkerTemplate: {workerTemplate: {spec: {}, metadata: {labels: {kueue.x-k8s.io/queue-name: main},
 					annotations: {kueue.x-k8s.io/pod-suspending-parent: leaderworkerset.x-k8s.io/leaderworkerset}}}}}}`},
+		"a topology gets its finalizer": {"muster-queues-finalizer", "", `{apiVersion: kueue.x-k8s.io/v1beta2, kind: Topology, metadata: {name: racks}}`,
+			`{apiVersion: kueue.x-k8s.io/v1beta2, kind: Topology, metadata: {name: racks, finalizers: [kueue.x-k8s.io/resource-in-use]}}`},
 		"a flavor gets its finalizer": {"muster-queues-finalizer", "", `{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: f, finalizers: [x/y]}}`,
 			`{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: f, finalizers: [x/y, kueue.x-k8s.io/resource-in-use]}}`},
 	} {

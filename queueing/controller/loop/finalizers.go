@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
-// leaver is a deleted object with Kueue's finalizer. ClusterQueues, flavors and checks are
-// created with it and stay while something uses them; Workloads have it where Kueue was.
+// leaver is a deleted object with Kueue's finalizer. ClusterQueues, flavors, topologies and checks
+// are created with it and stay while something uses them; Workloads have it where Kueue was.
 type leaver struct {
 	object client.Object
 	// underWay: the finalizer is being removed. After a failure that is tried again at retryAt.
@@ -30,7 +30,7 @@ func (l *Loop) finalize(object client.Object) {
 		return
 	}
 	switch object.(type) {
-	case *kueue.Workload, *kueue.ClusterQueue, *kueue.ResourceFlavor, *kueue.AdmissionCheck:
+	case *kueue.Workload, *kueue.ClusterQueue, *kueue.ResourceFlavor, *kueue.Topology, *kueue.AdmissionCheck:
 	default:
 		return
 	}
@@ -85,6 +85,11 @@ func (l *Loop) inUse(object client.Object) bool {
 			return ok && slices.ContainsFunc(cq.Spec.ResourceGroups, func(g kueue.ResourceGroup) bool {
 				return slices.ContainsFunc(g.Flavors, func(f kueue.FlavorQuotas) bool { return string(f.Name) == o.Name })
 			})
+		})
+	case *kueue.Topology:
+		return l.known.some(func(x client.Object) bool {
+			f, ok := x.(*kueue.ResourceFlavor)
+			return ok && f.Spec.TopologyName != nil && string(*f.Spec.TopologyName) == o.Name
 		})
 	case *kueue.AdmissionCheck:
 		return l.known.some(func(x client.Object) bool {

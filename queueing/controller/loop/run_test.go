@@ -190,10 +190,13 @@ func TestNewsOfObjects(t *testing.T) {
 // TestFinalizersOfKueue: what is deleted goes when nothing uses it.
 func TestFinalizersOfKueue(t *testing.T) {
 	objects := append(queueOf("1", kueue.AdmissionCheckStrategyRule{Name: "capacity", OnFlavors: []kueue.ResourceFlavorReference{"other"}}),
-		workloadOf("a", "1"))
+		workloadOf("a", "1"), &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks", UID: "topology"}})
+	named := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: "placed", UID: "placed"}}
+	named.Spec.TopologyName = new(kueue.TopologyReference("racks"))
+	objects = append(objects, named)
 	for _, o := range objects {
 		switch o.(type) {
-		case *kueue.ClusterQueue, *kueue.ResourceFlavor, *kueue.AdmissionCheck, *kueue.Workload:
+		case *kueue.ClusterQueue, *kueue.ResourceFlavor, *kueue.Topology, *kueue.AdmissionCheck, *kueue.Workload:
 			controllerutil.AddFinalizer(o, kueue.ResourceInUseFinalizerName)
 		}
 	}
@@ -208,7 +211,16 @@ func TestFinalizersOfKueue(t *testing.T) {
 		}
 		w.run(2 * time.Second)
 	}
-	queue, check, flavor, workload := objects[0], objects[2], objects[3], objects[5]
+	queue, check, flavor, workload, topology := objects[0], objects[2], objects[3], objects[5], objects[6]
+	remove(topology)
+	if !exists(topology) {
+		t.Error("the topology is gone while a flavor names it")
+	}
+	remove(named)
+	w.run(2 * time.Second)
+	if exists(topology) {
+		t.Error("the topology is still there, though no flavor names it")
+	}
 	remove(flavor)
 	remove(check)
 	remove(queue)

@@ -153,6 +153,7 @@ func (w *world) inform() {
 	exists := map[types.UID]bool{}
 	for _, list := range []client.ObjectList{
 		&corev1.NamespaceList{}, &kueue.ClusterQueueList{}, &kueue.LocalQueueList{}, &kueue.CohortList{}, &kueue.ResourceFlavorList{},
+		&kueue.TopologyList{},
 		&kueue.AdmissionCheckList{}, &kueue.ProvisioningRequestConfigList{}, &kueue.WorkloadList{}, &autoscaling.ProvisioningRequestList{},
 		&corev1.ResourceQuotaList{}, &corev1.LimitRangeList{}, &kueue.WorkloadPriorityClassList{},
 	} {
