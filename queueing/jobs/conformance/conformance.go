@@ -325,7 +325,8 @@ func interrupt(t *testing.T, all []story, begin func() *world) {
 	deleteAtEachMoment(t, long, begin)
 }
 
-// deleteAtEachMoment deletes the job a second later in each run, until the story has ended.
+// deleteAtEachMoment has the last step of a story, in which the job is deleted, come a second later
+// in each run.
 func deleteAtEachMoment(t *testing.T, s story, begin func() *world) {
 	for at := 1; ; at++ {
 		w := begin()
@@ -334,7 +335,7 @@ func deleteAtEachMoment(t *testing.T, s story, begin func() *world) {
 		for _, x := range s.steps[:len(s.steps)-1] {
 			cut.steps = append(cut.steps, step{x.what, x.do, func(w *world) bool { seconds++; return seconds > at || x.until(w) }})
 		}
-		w.play(story{s.name, append(cut.steps, goes)})
+		w.play(story{s.name, append(cut.steps, s.steps[len(s.steps)-1])})
 		w.report(t, "its user deletes it after %d seconds", at)
 		if seconds <= at || t.Failed() {
 			return

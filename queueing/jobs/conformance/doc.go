@@ -1,4 +1,4 @@
-// Package conformance is the suite that every kind of job passes: what the queues rely on,
+// Package conformance is the suite that every kind of job passes, and a group of pods: what the queues rely on,
 // whatever the operator of the kind does, and whatever is lost between Muster and the API
 // server.
 //

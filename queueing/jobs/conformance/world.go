@@ -409,7 +409,7 @@ func (w *world) judgeWorkload(by string, before, after *kueue.Workload) {
 	if (before == nil || !workload.IsEvicted(before)) && workload.IsEvicted(after) && w.actor.runs(w) {
 		w.fail("Muster evicts a job that runs")
 	}
-	if workload.AsksAdoption(after) {
+	if after.Annotations[workload.AdoptedAnnotation] != "" {
 		return // it is for pods that run as they are
 	}
 	for i := range after.Spec.PodSets {

@@ -521,3 +521,28 @@ func TestALeaderWorkerSet(t *testing.T) {
 	g.settle(keys[1])
 	g.is("evicted, it queues again", " | 1 2 Evicted")
 }
+
+// newer is a cluster whose Workloads have changed since a cache was told.
+type newer struct{ client.Reader }
+
+func (n newer) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	err := n.Reader.Get(ctx, key, o, options...)
+	if _, ok := o.(*kueue.Workload); ok {
+		o.SetResourceVersion("newer")
+	}
+	return err
+}
+
+// TestAnOldAdmissionStartsNothing: after a restart, the cache may have it, and others its quota.
+func TestAnOldAdmissionStartsNothing(t *testing.T) {
+	g := newRig(t)
+	k, _ := keyOf(g.pod("train", "1"))
+	g.settle(k)
+	g.admit()
+	g.r.live = newer{g.c}
+	g.settle(k)
+	g.is("the admission is old", "train held | 1 QuotaReserved Admitted")
+	g.r.live = g.c
+	g.settle(k)
+	g.is("the admission is the newest", "train open | 1 QuotaReserved Admitted")
+}

@@ -3,6 +3,7 @@ package podgroup
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -176,6 +177,18 @@ func (r *reconciler) confirmNoneRuns(ctx context.Context, g *gang) error {
 	return nil
 }
 
+// confirmNewest fails unless the cache has the newest version of the Workload of a gang.
+func (r *reconciler) confirmNewest(ctx context.Context, g *gang, w *kueue.Workload) error {
+	live, err := r.workloadOf(ctx, g, r.live)
+	if err != nil {
+		return err
+	}
+	if live == nil || live.UID != w.UID || live.ResourceVersion != w.ResourceVersion {
+		return writes.ErrBehind
+	}
+	return nil
+}
+
 // wanted is the Workload that a gang should have.
 func (r *reconciler) wanted(ctx context.Context, g *gang) (*kueue.Workload, error) {
 	w, err := jobs.NewWorkload(ctx, r.client, g, g.job)
@@ -274,6 +287,10 @@ func (r *reconciler) adopt(ctx context.Context, g *gang, w *kueue.Workload) erro
 		if live, err := r.workloadOf(ctx, g, r.live); live != nil || err != nil {
 			return cmp.Or(err, writes.ErrBehind)
 		}
+		// What runs in the cache may be gone.
+		if err := r.confirmNoneRuns(ctx, g); !errors.Is(err, writes.ErrBehind) {
+			return cmp.Or(err, writes.ErrBehind)
+		}
 		want, err := r.wanted(ctx, g)
 		if err != nil {
 			return err
@@ -290,12 +307,8 @@ func (r *reconciler) adopt(ctx context.Context, g *gang, w *kueue.Workload) erro
 
 // stop deletes the pods that run. Quota is released once none is left.
 func (r *reconciler) stop(ctx context.Context, g *gang, w *kueue.Workload) error {
-	live, err := r.workloadOf(ctx, g, r.live)
-	if err != nil {
+	if err := r.confirmNewest(ctx, g, w); err != nil {
 		return err
-	}
-	if live == nil || live.UID != w.UID || live.ResourceVersion != w.ResourceVersion {
-		return writes.ErrBehind
 	}
 	why := "its Workload is not admitted"
 	if c := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil && c.Status == metav1.ConditionTrue {
