@@ -109,7 +109,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	s := newSim(t, world, account(func(a *simaws.Config) {
 		a.Groups[0].Max = 16 + r.IntN(32)
 		a.HalfLaunched = []int{0, 2}
-		a.Groups[0].TerminatingWait.Duration = hook
+		a.Groups[0].TerminatingWait.Duration, a.Groups[0].Retains = hook, r.IntN(2) == 0
 		a.ReservationDelay.Duration = time.Duration(r.IntN(30)) * time.Second
 	}))
 	for _, method := range []v1alpha1.AWSLaunchMethod{v1alpha1.AWSFleet, v1alpha1.AWSReservation, v1alpha1.AWSLaunchInstances} {

@@ -103,6 +103,10 @@ func chaosRun(t *testing.T, seed uint64, outcomes map[string]int) {
 	if r.IntN(2) == 0 {
 		sim.Groups[3].ActionOnFailure = "REPAIR"
 	}
+	for i := range sim.Templates {
+		// Longer than the bound: machines that are taken back must not get that time.
+		sim.Templates[i].GracefulShutdown.Duration = time.Duration(r.IntN(2)) * time.Hour
+	}
 	l := newLab(t, misbehaving(r), sim)
 	var gangs []*gang
 	for i := range 3 {
