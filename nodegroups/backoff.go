@@ -42,7 +42,9 @@ var handlings = map[v1alpha1.ErrorClass]handling{
 	v1alpha1.Timeout: {first: 30 * time.Second, most: 10 * time.Minute, tells: true, patience: 3,
 		remedy: "an admin must find out why nodes of the group do not become ready, and correct the image, the network or the spec of " +
 			"the NodeGroup, which lets the next launch try at once"},
-	v1alpha1.Throttle: {first: 5 * time.Second, most: time.Minute},
+	// Where the cloud puts machines changes as others come and go, and each try costs their price.
+	v1alpha1.Scattered: {first: time.Minute, most: 30 * time.Minute, sized: true},
+	v1alpha1.Throttle:  {first: 5 * time.Second, most: time.Minute},
 	v1alpha1.Quota: {first: 5 * time.Minute, most: 30 * time.Minute, sized: true,
 		remedy: "the owner of the cloud account must ask for a higher quota, or an admin lower spec.maxNodes to what the quota allows"},
 	v1alpha1.Network: {first: time.Minute, most: 10 * time.Minute, sized: true,
@@ -95,12 +97,12 @@ func remembered(list []v1alpha1.Backoff, then time.Time) []v1alpha1.Backoff {
 // pool at the same moment have met one stockout, not ten in a row.
 func backOff(list []v1alpha1.Backoff, a v1alpha1.LaunchAttempt) (out []v1alpha1.Backoff, news bool) {
 	h := handlingOf(a.Class)
-	b := v1alpha1.Backoff{Class: a.Class, AtLeast: 1, Failures: 1, Message: a.Message}
+	b := v1alpha1.Backoff{Class: a.Class, AtLeast: 1, Level: a.Level, Failures: 1, Message: a.Message}
 	if h.sized {
 		b.AtLeast = smallest(int(a.Asked))
 	}
 	for _, o := range list {
-		if o.Class != b.Class || o.AtLeast > b.AtLeast {
+		if o.Class != b.Class || o.Level != b.Level || o.AtLeast > b.AtLeast {
 			continue
 		}
 		if a.Time.Before(&o.Until) {
@@ -111,32 +113,33 @@ func backOff(list []v1alpha1.Backoff, a v1alpha1.LaunchAttempt) (out []v1alpha1.
 	}
 	b.Until = metav1.NewTime(a.Time.Add(h.pause(b.Failures)))
 	out = slices.DeleteFunc(slices.Clone(list), func(o v1alpha1.Backoff) bool {
-		return o.Class == b.Class && o.AtLeast == b.AtLeast
+		return o.Class == b.Class && o.AtLeast == b.AtLeast && o.Level == b.Level
 	})
 	out = append(out, b)
 	slices.SortFunc(out, func(x, y v1alpha1.Backoff) int {
-		return cmp.Or(cmp.Compare(x.Class, y.Class), cmp.Compare(x.AtLeast, y.AtLeast))
+		return cmp.Or(cmp.Compare(x.Class, y.Class), cmp.Compare(x.AtLeast, y.AtLeast), cmp.Compare(x.Level, y.Level))
 	})
 	return out, true
 }
 
 // disproved returns the backoffs without those that a success has disproved: of
-// all classes, for launches as large and smaller. One that is not over yet stays:
+// all classes, for launches as large and smaller, and bound to the same level or to none. One that is not over yet stays:
 // a launch that it would have kept waiting began before that failure, and says
 // nothing about the time after.
 func disproved(list []v1alpha1.Backoff, success v1alpha1.LaunchAttempt) []v1alpha1.Backoff {
 	size := smallest(int(success.Asked))
 	return slices.DeleteFunc(slices.Clone(list), func(b v1alpha1.Backoff) bool {
-		return b.AtLeast <= size && !success.Time.Before(&b.Until)
+		return b.AtLeast <= size && (b.Level == "" || b.Level == success.Level) && !success.Time.Before(&b.Until)
 	})
 }
 
 // BlockedUntil is the time before which no launch of n machines may try the group,
-// and why; the zero time where nothing is known against it. The time may be over.
-func (g *Group) BlockedUntil(n int) (until time.Time, why string) {
+// and why; the zero time where nothing is known against it. The time may be over. level is the
+// node label of the domains that the launch must be within one of; empty for none.
+func (g *Group) BlockedUntil(n int, level string) (until time.Time, why string) {
 	var last *v1alpha1.Backoff
 	for i := range g.Backoffs {
-		if b := &g.Backoffs[i]; int(b.AtLeast) <= max(n, 1) && (last == nil || b.Until.After(last.Until.Time)) {
+		if b := &g.Backoffs[i]; int(b.AtLeast) <= max(n, 1) && (b.Level == "" || b.Level == level) && (last == nil || b.Until.After(last.Until.Time)) {
 			last = b
 		}
 	}
@@ -154,6 +157,9 @@ func WhyBackoff(b *v1alpha1.Backoff) string {
 	}
 	if b.AtLeast > 1 {
 		out += fmt.Sprintf("; launches of fewer than %d machines need not wait", b.AtLeast)
+	}
+	if b.Level != "" {
+		out += fmt.Sprintf("; launches that need not be within one domain of %s need not wait", b.Level)
 	}
 	if NeedsPerson(b) {
 		out += "; " + handlingOf(b.Class).remedy

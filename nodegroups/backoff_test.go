@@ -106,7 +106,7 @@ func TestADryPoolIsNotHammered(t *testing.T) {
 	rounds, token := 0, 0
 	for now := noon; now.Before(noon.Add(2 * time.Hour)); now = now.Add(second) {
 		g := GroupFrom(&v1alpha1.NodeGroup{}, status, 0)
-		if until, _ := g.BlockedUntil(8); until.After(now) {
+		if until, _ := g.BlockedUntil(8, ""); until.After(now) {
 			continue
 		}
 		rounds++
@@ -140,7 +140,7 @@ func TestBlockedUntil(t *testing.T) {
 		{63, 90 * second, []string{"2nd failure in a row"}},
 		{64, 6 * minute, []string{"the cloud's words", "the owner of the cloud account", "higher quota", "spec.maxNodes", "fewer than 64 machines"}},
 	} {
-		until, why := g.BlockedUntil(tc.n)
+		until, why := g.BlockedUntil(tc.n, "")
 		if got := until.Sub(noon); got != tc.until {
 			t.Errorf("%d machines wait until %s after noon, want %s", tc.n, got, tc.until)
 		}
@@ -151,7 +151,7 @@ func TestBlockedUntil(t *testing.T) {
 		}
 	}
 	fresh := Group{}
-	if until, why := fresh.BlockedUntil(1); !until.IsZero() || why != "" {
+	if until, why := fresh.BlockedUntil(1, ""); !until.IsZero() || why != "" {
 		t.Errorf("a fresh group is blocked until %s because %q", until, why)
 	}
 }
@@ -185,5 +185,35 @@ func TestOrdinals(t *testing.T) {
 		if got := Ordinal(n); got != want {
 			t.Errorf("%d is the %s, want %s", n, got, want)
 		}
+	}
+}
+
+// A rack that was not to be had keeps only those waiting that need one.
+func TestBackoffOfALevel(t *testing.T) {
+	at := func(class v1alpha1.ErrorClass, level string, after time.Duration) v1alpha1.LaunchAttempt {
+		return v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon.Add(after)), Token: string(class) + level + after.String(), Asked: 16, Class: class, Level: level}
+	}
+	status := Learn(v1alpha1.NodeGroupStatus{}, at(v1alpha1.Scattered, "rack", 0))
+	waits := func(n int, level string) bool {
+		g := Group{Backoffs: status.Backoffs}
+		until, _ := g.BlockedUntil(n, level)
+		return until.After(noon)
+	}
+	if !waits(16, "rack") || waits(8, "rack") || waits(16, "") || waits(16, "block") {
+		t.Errorf("backoffs are %+v", status.Backoffs)
+	}
+	if status.Ledger != nil {
+		t.Errorf("scattered machines were to be had: ledger %+v", status.Ledger)
+	}
+	later := 10 * time.Minute
+	if status = Learn(status, at("", "", later)); !waits(16, "rack") {
+		t.Error("a launch that was bound to no rack has disproved it")
+	}
+	if status = Learn(status, at("", "rack", later+time.Second)); len(status.Backoffs) != 0 {
+		t.Errorf("a launch in one rack has not disproved it: %+v", status.Backoffs)
+	}
+	status = Learn(status, at(v1alpha1.Stockout, "", 2*later))
+	if !waits(16, "rack") || !waits(16, "") {
+		t.Errorf("where there are no machines there is no rack: %+v", status.Backoffs)
 	}
 }

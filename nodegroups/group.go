@@ -36,6 +36,10 @@ type Group struct {
 	Taints        []corev1.Taint
 	StartupTaints []corev1.Taint
 	Allocatable   Resources
+	// Levels are the node labels that tell in which domain, such as a rack, the cloud has put
+	// a machine, with the maximum number of machines that a launch can have in one domain; 0
+	// where that is unknown.
+	Levels map[string]int
 	// Promised is what the template alone promises: what a node may offer on the
 	// best of days, and what one that offers less is measured by.
 	Promised    Resources
@@ -84,6 +88,12 @@ func GroupFrom(ng *v1alpha1.NodeGroup, status v1alpha1.NodeGroupStatus, machines
 		Lifetime:        Lifetime(ng),
 		Ledger:          withAdvice(status.Ledger, status.Advice),
 		Backoffs:        status.Backoffs,
+	}
+	for _, l := range ng.Spec.Topology {
+		if g.Levels == nil {
+			g.Levels = map[string]int{}
+		}
+		g.Levels[l.NodeLabel] = int(l.MachinesPerDomain)
 	}
 	// What is no number approves nothing.
 	g.GiveBackAtOnce, _ = strconv.Atoi(ng.Annotations[v1alpha1.GiveBackAtOnceAnnotation])

@@ -49,7 +49,7 @@ func Learn(status v1alpha1.NodeGroupStatus, a v1alpha1.LaunchAttempt) v1alpha1.N
 		return withBackoffs(status, disproved(list, a))
 	}
 	list, news := backOff(list, a)
-	if news && handlingOf(a.Class).tells {
+	if news && handlingOf(a.Class).tells && a.Level == "" {
 		status.Ledger = observe(status.Ledger, int(a.Asked), 0, observation, a.Time.Time)
 	}
 	return withBackoffs(status, list)

@@ -142,7 +142,7 @@ func TestLongMessagesAreCut(t *testing.T) {
 func TestAChangedSpecIsTriedAtOnce(t *testing.T) {
 	status := Amended(learn(launch{0, 8, v1alpha1.Config}, launch{second, 8, v1alpha1.Auth}))
 	g := GroupFrom(&v1alpha1.NodeGroup{}, status, 0)
-	if until, _ := g.BlockedUntil(8); until.Sub(noon) != 5*minute+second {
+	if until, _ := g.BlockedUntil(8, ""); until.Sub(noon) != 5*minute+second {
 		t.Errorf("blocked until %s after noon, want 5m1s for the credentials", until.Sub(noon))
 	}
 	if len(status.Backoffs) != 1 || status.BackoffUntil.Sub(noon) != 5*minute+second {

@@ -125,7 +125,7 @@ func (p *Picture) capacityOf(g *planner.Group, pods []podsLike) CapacityLine {
 	if failure := lastFailure(p.Groups[g.Name]); failure != nil {
 		out.LastFailure = fmt.Sprintf("%s, %s ago", failure.Class, ago(p.Now, failure.Time.Time))
 	}
-	if until, _ := g.BlockedUntil(n); p.Now.Before(until) {
+	if until, _ := g.BlockedUntil(n, ""); p.Now.Before(until) {
 		out.Backoff = until.UTC().Format(time.RFC3339)
 	}
 	return out

@@ -43,6 +43,7 @@ type NodeGroup struct {
 // +kubebuilder:validation:XValidation:rule="self.provider != 'aws' || has(self.aws)",message="a group of provider aws needs the field spec.aws"
 // +kubebuilder:validation:XValidation:rule="self.provider != 'gcp' || has(self.gcp)",message="a group of provider gcp needs the field spec.gcp"
 // +kubebuilder:validation:XValidation:rule="self.provider == oldSelf.provider",message="provider cannot be changed: create another NodeGroup"
+// +kubebuilder:validation:XValidation:rule="!has(self.topology) || !has(self.template.labels) || self.topology.all(l, !(l.nodeLabel in self.template.labels))",message="a label of spec.topology is also in spec.template.labels: keep it in template.labels if all machines of the group have the same value, else in topology"
 type NodeGroupSpec struct {
 	// provider is the cloud of the machines. It is immutable.
 	// +required
@@ -118,6 +119,17 @@ type NodeGroupSpec struct {
 	// +required
 	Template NodeTemplate `json:"template"`
 
+	// topology names the node labels that tell where the cloud has put a machine of the group,
+	// such as its rack, and that are known only once it has joined. A gang that requires to be
+	// within one domain of such a label is launched in this group alone: Muster waits for the
+	// labels, keeps the machines of the largest domain and launches the others again, or takes
+	// all back. A label that all machines have in common belongs in template.labels.
+	// +optional
+	// +listType=map
+	// +listMapKey=nodeLabel
+	// +kubebuilder:validation:MaxItems=16
+	Topology []TopologyLevel `json:"topology,omitempty"`
+
 	// kwok scripts the pool of simulated machines behind a group of provider
 	// kwok.
 	// +optional
@@ -130,6 +142,25 @@ type NodeGroupSpec struct {
 	// gcp is the offering of a managed instance group behind a group of provider gcp.
 	// +optional
 	GCP *GCPGroup `json:"gcp,omitempty"`
+}
+
+// TopologyLevel is a kind of domain, such as racks, that the cloud puts machines in.
+//
+// +kubebuilder:validation:XValidation:rule="!(self.nodeLabel in ['kubernetes.io/hostname', 'topology.kubernetes.io/zone'])",message="a machine has its host name for itself, and the zone is that of spec.zone: name the label of what is between them, such as a rack"
+type TopologyLevel struct {
+	// nodeLabel is the key of the label whose value is the domain, for example
+	// topology.k8s.aws/network-node-layer-3 or cloud.google.com/gce-topology-block.
+	// +required
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
+	NodeLabel string `json:"nodeLabel"`
+
+	// machinesPerDomain is the maximum number of machines that a launch can have in one domain,
+	// such as 18 in a rack of NVL72. 0 means that it is unknown.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	MachinesPerDomain int32 `json:"machinesPerDomain,omitempty"`
 }
 
 // Provider names a cloud.
@@ -539,7 +570,7 @@ type KwokError struct {
 }
 
 // ErrorClass tells what follows from a cloud's error.
-// +kubebuilder:validation:Enum=Stockout;Quota;Network;Throttle;Auth;Config;Timeout;Lost
+// +kubebuilder:validation:Enum=Stockout;Quota;Network;Throttle;Auth;Config;Timeout;Lost;Scattered
 type ErrorClass string
 
 const (
@@ -560,6 +591,8 @@ const (
 	Timeout ErrorClass = "Timeout"
 	// Lost: a machine ended before it was used.
 	Lost ErrorClass = "Lost"
+	// Scattered: the machines were not in one domain, such as a rack, as the gang requires.
+	Scattered ErrorClass = "Scattered"
 )
 
 // NodeGroupStatus is the observed state of the group and the outcome of its launches.
@@ -596,13 +629,14 @@ type NodeGroupStatus struct {
 	// +optional
 	Ledger *Ledger `json:"ledger,omitempty"`
 
-	// backoffs are the failures that delay launches, one for each class and size. A backoff
-	// that has ended stays, so that the next consecutive failure has a longer one, until a
+	// backoffs are the failures that delay launches, one for each class, size and
+	// level. A backoff that has ended stays, so that the next consecutive failure has a longer one, until a
 	// launch succeeds or another outcome is recorded an hour after its end.
 	// +optional
 	// +listType=map
 	// +listMapKey=class
 	// +listMapKey=atLeast
+	// +listMapKey=level
 	// +kubebuilder:validation:MaxItems=64
 	Backoffs []Backoff `json:"backoffs,omitempty"`
 
@@ -713,6 +747,12 @@ type Backoff struct {
 	// number (classes Timeout, Throttle, Auth and Config).
 	// +kubebuilder:validation:Minimum=1
 	AtLeast int32 `json:"atLeast"`
+	// level is the node label of the domains that the launch had to be within one of, where it
+	// failed for that: only launches that are bound to it wait. Empty if all do.
+	// +optional
+	// +kubebuilder:default=""
+	// +kubebuilder:validation:MaxLength=317
+	Level string `json:"level"`
 	// failures is the number of consecutive failed launches. A launch that was already in
 	// progress when the backoff began is not counted.
 	// +kubebuilder:validation:Minimum=1
@@ -760,6 +800,11 @@ type LaunchAttempt struct {
 	// class of the failure; empty if all machines were made.
 	// +optional
 	Class ErrorClass `json:"class,omitempty"`
+	// level is the node label of the domains that the launch had to be within one of, where the
+	// cloud chose the domain.
+	// +optional
+	// +kubebuilder:validation:MaxLength=317
+	Level string `json:"level,omitempty"`
 	// message of the failure, from the cloud.
 	// +optional
 	Message string `json:"message,omitempty"`

@@ -426,7 +426,7 @@ func TestLearningIsSeenAtOnceAndOnce(t *testing.T) {
 	m.Set(g)
 	m.Learn("gpu", v1alpha1.LaunchAttempt{Time: metav1.NewTime(noon), Token: "gang-1", Class: v1alpha1.Stockout, Message: "dry"})
 	group := m.Snapshot(noon).Groups[0]
-	if until, why := group.BlockedUntil(1); !until.Equal(noon.Add(30*time.Second)) || why != "dry" {
+	if until, why := group.BlockedUntil(1, ""); !until.Equal(noon.Add(30*time.Second)) || why != "dry" {
 		t.Errorf("backoff until %s because %q", until, why)
 	}
 	written := g.DeepCopy()

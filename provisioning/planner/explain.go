@@ -137,9 +137,11 @@ func (q *query) explainGroup(g *Group) []Reason {
 	if _, ok := q.market(g); !ok {
 		return []Reason{{Code: CodeMarket, Group: g.Name, Message: fmt.Sprintf("the policy does not allow %s machines", g.CapacityType)}}
 	}
-	if _, ok := regionOf(q.bounds()[0], g.Labels); !ok {
+	_, most, ok := q.regionOfNew(q.bounds()[0], g)
+	if !ok {
 		return []Reason{{Code: CodeConstraint, Group: g.Name, Message: fmt.Sprintf(
-			"its machines lack the label %s, the CapacityPolicy's requiredTopology", q.policy.Topology)}}
+			"its machines lack the label %[1]s, the CapacityPolicy's requiredTopology: if all have the same value, it belongs in "+
+				"spec.template.labels, and if the cloud or an agent sets it on nodes, in spec.topology", q.policy.Topology)}}
 	}
 	var out []Reason
 	need := 0
@@ -174,6 +176,10 @@ func (q *query) explainGroup(g *Group) []Reason {
 		return append(out, Reason{Code: CodeEnds, Group: g.Name, Message: fmt.Sprintf("its cloud ends machines after %s, and the gang may run "+
 			"for %s if they take as long to join as they may (spec.joinTimeout)", g.Lifetime, g.JoinTimeout+q.runs)})
 	}
+	if most > 0 && need > most {
+		return append(out, Reason{Code: CodeMaxNodes, Group: g.Name, Message: fmt.Sprintf(
+			"%s needed, one domain of %s takes %d (spec.topology): %d short", text.Machines(need), q.policy.Topology, most, need-most)})
+	}
 	if room := q.mayGrow(g); need > room {
 		return append(out, Reason{Code: CodeMaxNodes, Group: g.Name, Message: fmt.Sprintf(
 			"%s needed, it %smay have %d (spec.maxNodes): %d short",
@@ -198,15 +204,21 @@ func has(n int) string {
 func (q *query) explainNodes() []Reason {
 	var out []Reason
 	for i, p := range q.pods {
-		fits := 0
+		fits, in := 0, ""
 		for _, r := range q.regions {
-			fits = max(fits, p.Count-newTrial(q, r, byMarket).fill(i, p.Count, anyGroup))
+			if n := p.Count - newTrial(q, r, byMarket).fill(i, p.Count, anyGroup); n > fits {
+				fits, in = n, r.name
+			}
+		}
+		where := ""
+		if q.policy.Topology != "" && fits > 0 {
+			where = fmt.Sprintf(" within one domain of %s, most in %s", q.policy.Topology, in)
 		}
 		// To a gang that may launch, nodes without any room are no news.
 		if fits < p.Count && (fits > 0 || q.policy.Class == state.CheckCapacity) {
 			out = append(out, Reason{Code: CodeNoRoom, Message: fmt.Sprintf(
-				"existing nodes have room for %d of the %d pods of podSet %s, %d short; this changes when pods end or nodes join",
-				fits, p.Count, p.Name, p.Count-fits)})
+				"existing nodes have room for %d of the %d pods of podSet %s%s, %d short; this changes when pods end or nodes join",
+				fits, p.Count, p.Name, where, p.Count-fits)})
 		}
 	}
 	return out

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -72,6 +73,8 @@ type region struct {
 	sources []source
 	// offers in the order of the names of their groups.
 	offers []offer
+	// most is how many machines may be launched in the region; zero without such a bound.
+	most int
 }
 
 // source is a number of like nodes.
@@ -332,7 +335,7 @@ func (q *query) addOffers(in func(string) *region, within []string) {
 	for k := range q.Groups {
 		g := &q.Groups[k]
 		rank, ok := q.market(g)
-		name, inRegion := regionOf(within, g.Labels)
+		name, most, inRegion := q.regionOfNew(within, g)
 		if !ok || !inRegion || g.Foreign && !q.ideal || q.ends(q.launchedEnd(g), q.launchedUntil(g)) {
 			continue
 		}
@@ -344,7 +347,7 @@ func (q *query) addOffers(in func(string) *region, within []string) {
 		}
 		if o.takes != 0 {
 			r := in(name)
-			r.offers = append(r.offers, o)
+			r.offers, r.most = append(r.offers, o), most
 		}
 	}
 }
@@ -381,6 +384,19 @@ func regionOf(within []string, labels map[string]string) (name string, ok bool) 
 		name += value
 	}
 	return name, true
+}
+
+// regionOfNew is the region of new machines of the group. Where the cloud alone knows in which
+// domain they will be, they are in a region of their own: one domain that takes most machines,
+// zero being any number. No node that there is may be in it, nor a machine of another group.
+func (q *query) regionOfNew(within []string, g *Group) (name string, most int, ok bool) {
+	labels := g.Labels
+	if level := g.Level(&q.policy); level != "" {
+		labels, most = maps.Clone(labels), g.Levels[level]
+		labels[level] = "a new domain in " + g.Name // no label has blanks in it
+	}
+	name, ok = regionOf(within, labels)
+	return name, most, ok
 }
 
 // countsAsNew reports whether an offer stands for the nodes of the group.
@@ -447,7 +463,7 @@ func (q *query) blocked(g *Group, n int) (until time.Time, why string) {
 	if q.ideal || q.patient {
 		return time.Time{}, ""
 	}
-	if until, why = g.BlockedUntil(n); until.After(q.Now) {
+	if until, why = g.BlockedUntil(n, g.Level(&q.policy)); until.After(q.Now) {
 		return until, why
 	}
 	return time.Time{}, ""

@@ -142,6 +142,9 @@ func (w *world) addGroup() {
 		EndsAt:       ends,
 		Template:     v1alpha1.NodeTemplate{Labels: w.labels(), Taints: w.taints(), Capacity: w.amounts()},
 	}
+	if l := w.arg("level", ""); l != "" {
+		ng.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: l, MachinesPerDomain: int32(w.number("per-domain", 0))}}
+	}
 	if w.has("flex-start") {
 		ng.Spec.GCP = &v1alpha1.GCPGroup{LaunchMethod: v1alpha1.GCPResizeRequest}
 	}

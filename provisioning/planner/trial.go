@@ -312,7 +312,13 @@ func (t *trial) machinesFor(k, i, n int) int {
 }
 
 // mayLaunch is how many more machines the offer may give.
-func (t *trial) mayLaunch(k int) int { return max(0, t.mayGrow(t.offers[k].Group)-t.launched[k]) }
+func (t *trial) mayLaunch(k int) int {
+	most := t.mayGrow(t.offers[k].Group)
+	if t.most > 0 {
+		most = min(most, t.most)
+	}
+	return max(0, most-t.launched[k])
+}
 
 // isBlocked reports whether the offer's group failed lately and is not asked for n
 // machines more now.

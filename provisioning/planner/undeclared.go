@@ -28,7 +28,7 @@ func (q *query) undeclared() (r Reason, ok bool) {
 			}
 		}
 	}
-	if q.policy.Topology != "" {
+	if q.policy.Topology != "" && !slices.ContainsFunc(q.Groups, func(g Group) bool { return g.Level(&q.policy) != "" }) {
 		labels[q.policy.Topology] = q.policy.Topology
 	}
 	for i := range q.Groups {

@@ -21,7 +21,7 @@ import (
 // stays in the phase Done with the last attempt's number, so that numbers, and
 // with them launch tokens, are never used twice.
 //
-//	a machine lost: replaced
+//	a machine lost, or in another rack than is required: replaced
 //	        ┌──┐
 //	        ▼  │    ┌─────────── all joined: Provisioned ────────────┐
 //	      Launching ┤       (and the room there that others leave)   ├▶ Done
@@ -60,12 +60,16 @@ const (
 // Replacement is a launch of as many machines as were lost, in the same groups.
 type Replacement struct {
 	Lost []LostMachine `json:"lost"`
+	// Level is the node label whose domain Domain the attempt's other machines are in, where
+	// those did not end but are elsewhere, and are taken back; empty where they ended.
+	Level  string `json:"level,omitempty"`
+	Domain string `json:"domain,omitempty"`
 	// Started is when it was decided; join timeouts count from it.
 	Started time.Time `json:"started"`
 }
 
-// LostMachine is a machine that ended while its attempt was under way. It is on
-// record by name, since a cloud does not list for ever what has ended.
+// LostMachine is a machine that ended, or was misplaced, while its attempt was under way. It is
+// on record by name, since a cloud does not list for ever what has ended.
 type LostMachine struct {
 	Group string `json:"group"`
 	Name  string `json:"name"`
@@ -87,6 +91,9 @@ type AttemptFailure struct {
 	Got    int    `json:"got,omitempty"`
 	// Squatted: others' pods had slipped onto the attempt's machines.
 	Squatted bool `json:"squatted,omitempty"`
+	// Level is the node label of the domains that the launch was bound to one of, where it
+	// failed for that: what needs no one domain may be launched.
+	Level string `json:"level,omitempty"`
 	// Time when it was noticed.
 	Time time.Time `json:"time"`
 }
@@ -101,7 +108,7 @@ type Lesson struct {
 func (f *AttemptFailure) Lesson(request string) Lesson {
 	return Lesson{f.Group, v1alpha1.LaunchAttempt{
 		Time: metav1.NewTime(f.Time), Request: request, Token: f.Launch, Class: f.Class, Message: f.Message,
-		Asked: int32(f.Asked), Got: int32(f.Got),
+		Asked: int32(f.Asked), Got: int32(f.Got), Level: f.Level,
 	}}
 }
 

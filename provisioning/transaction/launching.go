@@ -64,6 +64,9 @@ func launching(r *Request, v View) (s Step, joined bool) {
 	if lost := newlyLost(r, v); len(lost) > 0 {
 		return replace(r, v, lost), false
 	}
+	if left := misplaced(r, v); len(left) > 0 {
+		return Step{Do: TakeBack, Attempt: r.Attempt, TakeBack: left}, false
+	}
 	s = Step{Do: Rest, Attempt: r.Attempt, At: r.deadline()}
 	if r.Status == Provisioned {
 		s.At = time.Time{}
@@ -99,12 +102,20 @@ func launching(r *Request, v View) (s Step, joined bool) {
 			if p.queued && p.made < c.Count {
 				class = v1alpha1.Stockout // the cloud's queue had no machines for it
 			}
-			return rollBack(r, v, failure(v, c, class, "%d of %s were ready within %s (%s); %s",
-				p.joined, text.Machines(want), timeout, field, p.waitsFor)), false
+			f := failure(v, c, class, "%d of %s were ready within %s (%s); %s", p.joined, text.Machines(want), timeout, field, p.waitsFor)
+			if p.registered >= want && p.unplaced {
+				f.Level = levelIn(r, v, c.Group)
+			}
+			return rollBack(r, v, f), false
 		}
 		s.At = when.Earliest(s.At, deadline, p.again)
 	}
-	return s, joined && s.Do == Rest
+	if joined = joined && s.Do == Rest; joined {
+		if s, apart := gatherAgain(r, v); apart {
+			return s, false
+		}
+	}
+	return s, joined
 }
 
 // callKey names a call.
@@ -116,6 +127,8 @@ type progress struct {
 	// waitsFor is what the first node that has not joined waits for, until again.
 	waitsFor string
 	again    time.Time
+	// unplaced: what the nodes that have not joined wait for is the label of their domain.
+	unplaced bool
 	// undeclared is the first taint that a node keeps and that its NodeGroup does not tell of.
 	undeclared string
 	// queued: machines are still to come from a reservation, or from the cloud's own queue.
@@ -176,6 +189,10 @@ func progressOf(r *Request, v View) map[callKey]*progress {
 		p := at(n.Launch, n.Group)
 		p.registered++
 		why, again := unready(n, v.Snapshot)
+		if level := levelIn(r, v, n.Group); why == "" && level != "" && n.Labels[level] == "" {
+			why = fmt.Sprintf("has no label %s, which spec.topology of its NodeGroup promises", level)
+			p.unplaced = p.unplaced || p.waitsFor == ""
+		}
 		if why == "" {
 			p.joined++
 			continue
@@ -217,12 +234,7 @@ func replace(r *Request, v View, lost []cloudprovider.Machine) Step {
 	}
 	why := fmt.Sprintf("machine %s ended while starting: %s", m.Name, m.Reason)
 	total := len(lost) + len(r.Attempt.losses())
-	inTime := true
-	for _, m := range lost {
-		g := v.FindGroup(m.Group)
-		inTime = inTime && g != nil && v.Now.Before(r.Attempt.Started.Add(g.JoinTimeout))
-	}
-	if total > min(r.Attempt.machines(), mostLost) || !inTime || m.Class != "" {
+	if total > min(r.Attempt.machines(), mostLost) || !inTime(r, v, lost) || m.Class != "" {
 		if total > len(lost) {
 			why += fmt.Sprintf(", as %s did before", text.Machines(total-len(lost)))
 		}

@@ -224,7 +224,7 @@ func successes(r *Request, v View) (out []Lesson) {
 		return nil
 	}
 	for _, c := range r.Attempt.Calls(r.UID) {
-		f := AttemptFailure{Group: c.Group, Launch: c.Token, Asked: c.Count, Got: c.Count, Time: v.Now}
+		f := AttemptFailure{Group: c.Group, Launch: c.Token, Asked: c.Count, Got: c.Count, Time: v.Now, Level: levelIn(r, v, c.Group)}
 		out = append(out, f.Lesson(r.String()))
 	}
 	return out

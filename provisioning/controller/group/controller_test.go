@@ -333,8 +333,8 @@ func TestARestartKnowsWhatWasLearned(t *testing.T) {
 	w.restart(w.clock)
 	after := w.controller.Model.Snapshot(now).Groups[0].Group
 	for _, n := range []int{1, 4, 16, 64} {
-		x, why := before.BlockedUntil(n)
-		y, whyAfter := after.BlockedUntil(n)
+		x, why := before.BlockedUntil(n, "")
+		y, whyAfter := after.BlockedUntil(n, "")
 		if !x.Equal(y) || why != whyAfter || before.Chance(n, now) != after.Chance(n, now) {
 			t.Errorf("%d machines: %s %q %d before, %s %q %d after", n, x, why, before.Chance(n, now), y, whyAfter, after.Chance(n, now))
 		}

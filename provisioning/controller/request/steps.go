@@ -81,7 +81,12 @@ func (c *Controller) record(ctx context.Context, e *model.Entry, step transactio
 		}
 		c.event(e, corev1.EventTypeNormal, reason, message)
 	case transaction.Replace:
-		for _, m := range step.Attempt.Replacements[len(step.Attempt.Replacements)-1].Lost {
+		last := &step.Attempt.Replacements[len(step.Attempt.Replacements)-1]
+		if last.Level != "" {
+			c.event(e, corev1.EventTypeWarning, "MachinesMisplaced", message)
+			break
+		}
+		for _, m := range last.Lost {
 			lost.WithLabelValues(m.Group, stageLaunching).Inc()
 		}
 		c.event(e, corev1.EventTypeWarning, "MachineReplaced", message)

@@ -1,0 +1,104 @@
+package transaction
+
+import (
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/state"
+)
+
+// inRack gives a node the label of its rack.
+func inRack(rack string, change func(*state.Node)) func(*state.Node) {
+	return func(n *state.Node) {
+		change(n)
+		n.Labels = map[string]string{v1alpha1.NodeGroupLabel: n.Group, "rack": rack}
+	}
+}
+
+// rackwise is a launch of two machines that must be in one rack, which the cloud chooses.
+func rackwise() *story {
+	s := newStory().attempt(Launching)
+	s.request.Policy.Topology = "rack"
+	s.view.Groups[0].Levels = map[string]int{"rack": 0}
+	return s
+}
+
+// keeps r1, since noon.
+func keeps(s *story) { r := &s.request.Attempt.Replacements[0]; r.Level, r.Domain = "rack", "r1" }
+
+func wantLevel(class v1alpha1.ErrorClass) func(*testing.T, Step) {
+	return func(t *testing.T, s Step) {
+		t.Helper()
+		f := s.Attempt.Failure
+		if f == nil || f.Class != class || f.Level != "rack" || len(s.Lessons) != 1 || s.Lessons[0].Level != "rack" {
+			t.Errorf("failed with %+v, lessons %+v", f, s.Lessons)
+		}
+	}
+}
+
+func TestOneDomain(t *testing.T) {
+	play(t, []expected{
+		{name: "machines in one rack are Provisioned", want: Provision,
+			story: rackwise().machines(running, running).node("a", inRack("r1", young)).node("b", inRack("r1", young)),
+			check: func(t *testing.T, s Step) {
+				if len(s.Lessons) != 1 || s.Lessons[0].Level != "rack" || s.Lessons[0].Class != "" {
+					t.Errorf("lessons are %+v", s.Lessons)
+				}
+			}},
+		{name: "a node without the label has not joined", want: Rest, check: wantAt(10 * time.Minute),
+			story: rackwise().machines(running, running).node("a", inRack("r1", young)).node("b", young)},
+		{name: "in the end that is told by label and node", want: RollBack, check: wantLevel(v1alpha1.Timeout), message: "node b has no label rack",
+			story: rackwise().machines(running, running).node("a", inRack("r1", young)).node("b", young).at(10 * time.Minute)},
+		{name: "a node that does not register is no matter of racks", want: RollBack,
+			story: rackwise().machines(running, running).node("a", young).at(10 * time.Minute),
+			check: func(t *testing.T, s Step) {
+				if f := s.Attempt.Failure; f.Class != v1alpha1.Timeout || f.Level != "" {
+					t.Errorf("failed with %+v", f)
+				}
+			}},
+		{name: "of two racks the first by name is kept", want: Replace, message: "keeps r1 and launches 1 machine again: the machines are scattered over domains of rack: 1 in r1, 1 in r2",
+			story: rackwise().machines(running, running).node("a", inRack("r2", young)).node("b", inRack("r1", young)),
+			check: func(t *testing.T, s Step) {
+				r := s.Attempt.Replacements
+				if len(r) != 1 || r[0].Level != "rack" || r[0].Domain != "r1" || len(r[0].Lost) != 1 || r[0].Lost[0].Name != "a" || len(s.Lessons) != 0 {
+					t.Errorf("replacements are %+v, lessons %+v", r, s.Lessons)
+				}
+			}},
+		{name: "the largest is kept", want: Replace, message: "keeps r2",
+			story: rackwise().with(func(s *story) { s.request.Attempt.Launches = []planner.GroupCount{{Group: "gpu", Count: 3}} }).
+				machines(running, running, running).node("a", inRack("r1", young)).node("b", inRack("r2", young)).node("c", inRack("r2", young))},
+		{name: "what is on record is taken back first", want: TakeBack,
+			story: rackwise().machines(running, running).lost("a").with(keeps).node("a", inRack("r2", young)).node("b", inRack("r1", young)),
+			check: func(t *testing.T, s Step) {
+				if len(s.TakeBack) != 1 || s.TakeBack[0].Name != "a" {
+					t.Errorf("takes back %+v", s.TakeBack)
+				}
+			}},
+		{name: "then as many are launched", want: LaunchMachines,
+			story: rackwise().machines(terminated, running).lost("a").with(keeps).node("b", inRack("r1", young)),
+			check: func(t *testing.T, s Step) {
+				if len(s.Launch) != 1 || s.Launch[0].Token != "uid-1r1" || s.Launch[0].Count != 1 {
+					t.Errorf("launches %+v", s.Launch)
+				}
+			}},
+		{name: "with them the gang is whole", want: Provision,
+			story: rackwise().machines(terminated, running).lost("a").with(keeps).machinesOf("uid-1r1", running).
+				node("b", inRack("r1", young)).node("c", inRack("r1", replaced))},
+		{name: "a second miss is made good, too", want: Replace,
+			story: rackwise().machines(terminated, running).lost("a").with(keeps).machinesOf("uid-1r1", running).
+				node("b", inRack("r1", young)).node("c", inRack("r3", replaced))},
+		{name: "but no more machines than were asked for", want: RollBack, check: wantLevel(v1alpha1.Scattered), message: "1 in r1, 1 in r3",
+			story: rackwise().machines(terminated, running).lost("a").with(keeps).machinesOf("uid-1r1", terminated).with(func(s *story) {
+				s.request.Attempt.Replacements = append(s.request.Attempt.Replacements,
+					Replacement{Lost: []LostMachine{{Group: "gpu", Name: "c", Launch: "uid-1r1"}}, Started: noon})
+			}).machinesOf("uid-1r2", running).node("b", inRack("r1", young)).
+				node("d", inRack("r3", func(n *state.Node) { young(n); n.Launch = token + "r2" }))},
+		{name: "nor once the group has had its time", want: RollBack, check: wantLevel(v1alpha1.Scattered),
+			story: rackwise().machines(running, running).node("a", inRack("r2", young)).node("b", inRack("r1", young)).at(10 * time.Minute)},
+		{name: "racks are nothing to a gang that requires none", want: Provision,
+			story: rackwise().with(func(s *story) { s.request.Policy.Topology = "" }).
+				machines(running, running).node("a", inRack("r1", young)).node("b", inRack("r2", young))},
+	})
+}
