@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // Budgets are those of all CapacityPolicies, by policy and name. What was spent of them
@@ -62,7 +63,7 @@ func (bs *Budgets) Set(policies []*v1alpha1.CapacityPolicy, namespaces map[strin
 			if b.Period != spec.Period {
 				b.Period, b.Ends = spec.Period, time.Time{}
 			}
-			b.selector, b.Queues, b.QueuedOnly = planner.NamespacesOf(spec.NamespaceSelector), spec.Queues, spec.QueuedOnly
+			b.selector, b.Queues, b.QueuedOnly = transaction.NamespacesOf(spec.NamespaceSelector), spec.Queues, spec.QueuedOnly
 			if status := statusIn(p, spec.Name); !equality.Semantic.DeepEqual(status, b.known) {
 				b.known, b.begun = status, false
 			}

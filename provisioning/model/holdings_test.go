@@ -30,7 +30,7 @@ func limited() (*Model, *version) {
 }
 
 // has asks what the namespace has, as a new request sees it.
-func has(m *Model, namespace string) planner.Holdings {
+func has(m *Model, namespace string) transaction.Holdings {
 	return m.View(m.Snapshot(noon), &transaction.Request{Namespace: namespace, Name: "next"}).Has
 }
 

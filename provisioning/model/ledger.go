@@ -158,7 +158,7 @@ func (l *ledger) paidSince(machine string, request types.UID) time.Time {
 }
 
 // has is what a namespace has and has asked for.
-func (l *ledger) has(namespace string) (out planner.Holdings) {
+func (l *ledger) has(namespace string) (out transaction.Holdings) {
 	for _, counts := range []map[string]int{l.counts[namespace], l.asked[namespace]} {
 		for group, n := range counts {
 			g := l.groups.read[group] // of one that is gone nothing is known but that it has machines

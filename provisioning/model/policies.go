@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/transaction"
 )
 
 // policies are the CapacityPolicies, with the namespaces that they select.
@@ -19,12 +19,12 @@ type policies struct {
 	byName     map[string]*v1alpha1.CapacityPolicy
 	namespaces map[string]*corev1.Namespace
 	// limits by namespace, read when they are asked for.
-	limits map[string][]planner.Limit
+	limits map[string][]transaction.Limit
 }
 
 func newPolicies() policies {
 	return policies{byName: map[string]*v1alpha1.CapacityPolicy{}, namespaces: map[string]*corev1.Namespace{},
-		limits: map[string][]planner.Limit{}}
+		limits: map[string][]transaction.Limit{}}
 }
 
 // sameSpec reports whether the policy is known with that spec: only its status differs.
@@ -66,15 +66,15 @@ func (ps *policies) labelsOf(namespace string) labels.Set {
 }
 
 // limitsOf are the limits of all CapacityPolicies for a namespace, by their names.
-func (ps *policies) limitsOf(namespace string) []planner.Limit {
+func (ps *policies) limitsOf(namespace string) []transaction.Limit {
 	if limits, known := ps.limits[namespace]; known {
 		return limits
 	}
 	set := ps.labelsOf(namespace)
-	var out []planner.Limit
+	var out []transaction.Limit
 	for _, p := range ps.sorted() {
-		if limits := p.Spec.Limits; limits != nil && planner.NamespacesOf(limits.NamespaceSelector).Matches(set) {
-			out = append(out, planner.LimitFrom(p.Name, limits))
+		if limits := p.Spec.Limits; limits != nil && transaction.NamespacesOf(limits.NamespaceSelector).Matches(set) {
+			out = append(out, transaction.LimitFrom(p.Name, limits))
 		}
 	}
 	ps.limits[namespace] = out
@@ -90,7 +90,7 @@ func (ps *policies) policyOf(namespace, name string) (policy *v1alpha1.CapacityP
 		return &v1alpha1.CapacityPolicy{}, ""
 	case named == nil:
 		return &v1alpha1.CapacityPolicy{}, fmt.Sprintf("parameter capacityPolicy is %q: that CapacityPolicy does not exist; create it", name)
-	case !planner.NamespacesOf(named.Spec.NamespaceSelector).Matches(ps.labelsOf(namespace)):
+	case !transaction.NamespacesOf(named.Spec.NamespaceSelector).Matches(ps.labelsOf(namespace)):
 		return &v1alpha1.CapacityPolicy{}, fmt.Sprintf("CapacityPolicy %s is not for namespace %s (spec.namespaceSelector): name another in "+
 			"parameter capacityPolicy, "+
 			"or ask an administrator to add the labels that it selects to the namespace", named.Name, namespace)

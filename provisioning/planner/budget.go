@@ -105,7 +105,6 @@ func (b *Budget) priceOf(c *Charge, now time.Time) int64 {
 }
 
 // SharedPrice is what a gang is held to pay for its part of a machine that another gang
-// SharedPrice is what a gang is held to pay for its part of a machine that another gang
 // is getting: half of the price at most, since there are two of them at least.
 func SharedPrice(microUSDPerHour int64) int64 { return (microUSDPerHour + 1) / 2 }
 

@@ -16,9 +16,9 @@ import (
 
 // The story's gang needs two machines with 8 GPUs each at 10 USD per hour.
 func TestLimits(t *testing.T) {
-	limit := func(policy string, change func(*planner.Limit)) func(*story) {
+	limit := func(policy string, change func(*Limit)) func(*story) {
 		return func(s *story) {
-			l := planner.LimitFrom(policy, &v1alpha1.CapacityLimits{})
+			l := LimitFrom(policy, &v1alpha1.CapacityLimits{})
 			change(&l)
 			s.view.Limits = append(s.view.Limits, l)
 		}
@@ -26,11 +26,11 @@ func TestLimits(t *testing.T) {
 	has := func(machines int) func(*story) {
 		return func(s *story) { s.view.Has.Add(&s.view.Groups[0].Group, machines) }
 	}
-	machines := func(n int) func(*planner.Limit) { return func(l *planner.Limit) { l.Machines = n } }
-	gpus := func(n int64) func(*planner.Limit) {
-		return func(l *planner.Limit) { l.Devices = nodegroups.Resources{"nvidia.com/gpu": n} }
+	machines := func(n int) func(*Limit) { return func(l *Limit) { l.Machines = n } }
+	gpus := func(n int64) func(*Limit) {
+		return func(l *Limit) { l.Devices = nodegroups.Resources{"nvidia.com/gpu": n} }
 	}
-	usd := func(n int64) func(*planner.Limit) { return func(l *planner.Limit) { l.MicroUSDPerHour = n * 1e6 } }
+	usd := func(n int64) func(*Limit) { return func(l *Limit) { l.MicroUSDPerHour = n * 1e6 } }
 	cheap := func(s *story) {
 		g := s.view.Groups[0]
 		g.Name, g.MicroUSDPerHour, g.CapacityType = "cheap", 1e6, v1alpha1.OnDemand
@@ -43,7 +43,7 @@ func TestLimits(t *testing.T) {
 		s.view.Groups = []planner.Group{g, s.view.Groups[0]}
 	}
 	play(t, []expected{
-		{name: "a policy without limits is none", story: newStory().with(limit("p", func(*planner.Limit) {})).with(has(1000)), want: Begin},
+		{name: "a policy without limits is none", story: newStory().with(limit("p", func(*Limit) {})).with(has(1000)), want: Begin},
 		{name: "up to the limit there is no need to wait", story: newStory().with(limit("p", machines(4))).with(has(2)), want: Begin},
 		{name: "over it there is, and the request says by how much", story: newStory().with(limit("p", machines(3))).with(has(2)), want: Report,
 			message: "namespace ns uses 2 of the 3 machines in CapacityPolicy p (spec.limits.machines) and the gang needs 2 more, " +
@@ -52,7 +52,7 @@ func TestLimits(t *testing.T) {
 		{name: "noRetry does not", story: newStory().with(limit("p", machines(1))).with(noRetry), want: Fail, message: "1 too many"},
 		{name: "devices are limited by their name", story: newStory().with(limit("p", gpus(24))).with(has(2)), want: Report,
 			message: `uses 16 of the 24 nvidia.com/gpu in CapacityPolicy p (spec.limits.devices["nvidia.com/gpu"]) and the gang needs 16 more, 8 too many`},
-		{name: "and others are not", story: newStory().with(limit("p", func(l *planner.Limit) { l.Devices = nodegroups.Resources{"example.com/tpu": 0} })), want: Begin},
+		{name: "and others are not", story: newStory().with(limit("p", func(l *Limit) { l.Devices = nodegroups.Resources{"example.com/tpu": 0} })), want: Begin},
 		{name: "so is their price", story: newStory().with(limit("p", usd(30))).with(has(2)), want: Report,
 			message: "uses 20.00 of the 30.00 USD per hour in CapacityPolicy p (spec.limits.pricePerHour) and the gang needs 20.00 " +
 				"more, 10.00 too many"},
@@ -68,12 +68,12 @@ func TestLimits(t *testing.T) {
 
 func TestLimitsAreReadFromAPolicy(t *testing.T) {
 	machines, price := int32(3), resource.MustParse("12.5")
-	l := planner.LimitFrom("p", &v1alpha1.CapacityLimits{Machines: &machines, PricePerHour: &price,
+	l := LimitFrom("p", &v1alpha1.CapacityLimits{Machines: &machines, PricePerHour: &price,
 		Devices: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("16")}})
 	if l.Machines != 3 || l.MicroUSDPerHour != 12_500_000 || l.Devices["nvidia.com/gpu"] != 16 {
 		t.Errorf("limit is %+v", l)
 	}
-	if l := planner.LimitFrom("p", &v1alpha1.CapacityLimits{}); l.Machines >= 0 || l.MicroUSDPerHour >= 0 || len(l.Devices) > 0 {
+	if l := LimitFrom("p", &v1alpha1.CapacityLimits{}); l.Machines >= 0 || l.MicroUSDPerHour >= 0 || len(l.Devices) > 0 {
 		t.Errorf("without a bound: %+v", l)
 	}
 }

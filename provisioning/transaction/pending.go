@@ -267,7 +267,7 @@ func (v *View) over(r *Request, plan planner.Verdict) (out []planner.Reason) {
 	if len(plan.Launches) == 0 || len(v.Limits) == 0 {
 		return nil
 	}
-	var asks planner.Holdings
+	var asks Holdings
 	for _, l := range plan.Launches {
 		if g := v.FindGroup(l.Group); g != nil {
 			asks.Add(&g.Group, l.Count)

@@ -82,8 +82,8 @@ type View struct {
 	KeyTaken string
 	// Has is what the request's namespace has and asks for already, Limits what it
 	// may have.
-	Has    planner.Holdings
-	Limits []planner.Limit
+	Has    Holdings
+	Limits []Limit
 	// Lost nodes of the request that have not been told of yet, by name.
 	Lost []LostNode
 	// Held losses have been told of without stopping the gang, by name.
