@@ -1,0 +1,70 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	provreq "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/transaction"
+)
+
+// A gang that requires one rack gets all of its machines in one, though the cloud alone knows the
+// racks and tells them late, or it keeps no machine.
+func TestAGangIsInOneRackOrNowhere(t *testing.T) {
+	t.Parallel()
+	const rack = "example.com/rack"
+	for _, tc := range []struct {
+		name      string
+		placement v1alpha1.KwokPlacement
+		racks     []v1alpha1.KwokDomain
+		count     int32
+		// in is the rack that the gang gets; empty where it gets none, for the reason.
+		in, reason string
+	}{
+		{"together", v1alpha1.PlacedTogether, []v1alpha1.KwokDomain{{Name: "small", Machines: 8}, {Name: "large", Machines: 16}}, 16, "large", ""},
+		{"what is elsewhere comes again", v1alpha1.PlacedScattered, []v1alpha1.KwokDomain{{Name: "full", Machines: 1}, {Name: "large", Machines: 8}}, 4, "large", ""},
+		{"nowhere", v1alpha1.PlacedScattered, []v1alpha1.KwokDomain{{Name: "a", Machines: 2}, {Name: "b", Machines: 2}, {Name: "c", Machines: 2}}, 6, "",
+			"the machines are scattered over domains of " + rack},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSite(t)
+			g := s.Group("", func(g *v1alpha1.NodeGroup) {
+				g.Spec.MaxNodes = 16
+				g.Spec.Topology = []v1alpha1.TopologyLevel{{NodeLabel: rack}}
+				g.Spec.Kwok.Domains = &v1alpha1.KwokDomains{NodeLabel: rack, Of: tc.racks, Placement: tc.placement, LabelDelay: metav1.Duration{Duration: time.Second}}
+			})
+			s.Create(&v1alpha1.CapacityPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: v1alpha1.CapacityPolicySpec{RequiredTopology: rack}})
+			r := s.request("gang", tc.count, func(r *provreq.ProvisioningRequest) {
+				r.Spec.Parameters = map[string]provreq.Parameter{transaction.ParamPolicy: provreq.Parameter(s.Name)}
+			})
+			if tc.in == "" {
+				s.Eventually("it is told that there is no rack", func() bool {
+					s.Get(r)
+					c := meta.FindStatusCondition(r.Status.Conditions, provreq.Provisioned)
+					return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, tc.reason)
+				}, func() string { return fmt.Sprint(r.Status.Conditions) })
+				s.Empty(g.Name)
+				s.Delete(r)
+				return
+			}
+			s.condition(r, provreq.Provisioned, metav1.ConditionTrue)
+			in := 0
+			for _, n := range s.nodes(g.Name) {
+				if n.Labels[rack] == tc.in {
+					in++
+				}
+			}
+			if in != int(tc.count) {
+				t.Errorf("%d machines are in rack %s, want all %d", in, tc.in, tc.count)
+			}
+			s.Delete(r)
+			s.Empty(g.Name)
+		})
+	}
+}
