@@ -46,13 +46,12 @@ func (r Registry) assignPorts(names []string, apiServerPort int) (map[string]int
 			return nil, nil, err
 		}
 	}
-	folder := filepath.Join(r.dir, ".ports")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("making the folder of ports in use: %w", err)
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("making a folder to record the ports in (set $%s to one you may write to): %w", HomeVariable, err)
 	}
 	for _, block := range rand.Perm((highestPort - lowestPort + 1) / portBlock) {
 		first := lowestPort + block*portBlock
-		lock, err := tryLockFile(filepath.Join(folder, strconv.Itoa(first)))
+		lock, err := tryLockFile(filepath.Join(r.dir, fmt.Sprintf("ports-%d.lock", first)))
 		if errors.Is(err, errLocked) {
 			continue
 		}

@@ -73,7 +73,7 @@ func TestWhatIsRefused(t *testing.T) {
 			document.Fault{Line: 18, Path: "arrivals[0].counts", Text: "unknown field; known fields are count, name, namespace, queue, shapes, when"}},
 		"a field of a group that there is not": {
 			"bootDelay", "bootTime",
-			document.Fault{Line: 15, Path: "groups[0].spec.kwok.bootTime", Text: "unknown field; known fields are bootDelay, bootJitter, deviceDelay, faults, holds, seed"}},
+			document.Fault{Line: 15, Path: "groups[0].spec.kwok.bootTime", Text: "unknown field; known fields are bootDelay, bootJitter, deviceDelay, domains, faults, holds, seed"}},
 		"a field that comes twice": {
 			"  count: 3", "  count: 3\n  count: 4",
 			document.Fault{Line: 19, Path: "arrivals[0].count", Text: "duplicate field"}},
