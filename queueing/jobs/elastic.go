@@ -11,6 +11,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/controller/writes"
+	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -142,22 +143,12 @@ func (r *reconciler) ungate(ctx context.Context, kind Elastic, job client.Object
 	}
 	for _, pod := range gated {
 		ungated := pod.DeepCopy()
-		ungated.Spec.SchedulingGates = slices.DeleteFunc(ungated.Spec.SchedulingGates, isElasticGate)
-		applyUpdates(ungated, updatesOf(w, w.Spec.PodSets[podSetOf(w, pod)].Name))
+		ungated.Spec.SchedulingGates = slices.DeleteFunc(ungated.Spec.SchedulingGates, templates.IsElasticGate)
+		templates.Send(ungated, templates.UpdatesOf(w, w.Spec.PodSets[podSetOf(w, pod)].Name))
 		if err := r.client.Patch(ctx, ungated, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})); err != nil {
 			return false, fmt.Errorf("removing the gate of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
 		r.metrics.Ungated(kueue.ElasticJobSchedulingGate, w, r.now())
 	}
 	return true, nil
-}
-
-// applyUpdates sends a gated pod where admission checks have prepared for it.
-func applyUpdates(pod *corev1.Pod, updates []kueue.PodSetUpdate) {
-	for _, u := range updates {
-		pod.Spec.NodeSelector = merge(pod.Spec.NodeSelector, u.NodeSelector)
-		pod.Spec.Tolerations = workload.AddTolerations(pod.Spec.Tolerations, u.Tolerations)
-		pod.Labels = merge(pod.Labels, u.Labels)
-		pod.Annotations = merge(pod.Annotations, u.Annotations)
-	}
 }

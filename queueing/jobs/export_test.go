@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/muster-dev/muster/queueing/controller/metrics"
+	"github.com/muster-dev/muster/queueing/jobs/templates"
 )
 
 // Reconciler and what follows are for tests, which are outside of the package because the
@@ -56,7 +57,7 @@ var (
 	SliceKey         = sliceKey
 	Granted          = granted
 	Reclaimed        = reclaimed
-	IsElasticGate    = isElasticGate
+	IsElasticGate    = templates.IsElasticGate
 	IsReplaced       = isReplaced
 
 	WorkloadOf = (*reconciler).workloadOf

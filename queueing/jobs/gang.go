@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing/jobs/gangs"
 	"github.com/muster-dev/muster/queueing/jobs/newcomers"
+	"github.com/muster-dev/muster/queueing/jobs/templates"
 )
 
 // PodGroupLabel on a pod names the PodGroup of scheduling.k8s.io that kube-scheduler places it
@@ -30,7 +31,7 @@ func begin(served *atomic.Bool) newcomers.Newcomer {
 // own, since the number of pods in it cannot change. Pods of an elastic job, and those that come
 // later, are in none. A lost pod of a gang that has been bound is replaced outside of the group,
 // by the policy muster-gangs-bound: it would wait there for pods that have ended.
-func (r *reconciler) gang(ctx context.Context, job client.Object, w *kueue.Workload, placements []Placement) error {
+func (r *reconciler) gang(ctx context.Context, job client.Object, w *kueue.Workload, placements []templates.Placement) error {
 	if !r.gangs.Load() {
 		return nil
 	}
@@ -72,7 +73,7 @@ func gangName(job client.Object, w *kueue.Workload) string {
 
 // firstOf are the pod sets of an admitted Workload whose pods come at the start, and how many
 // pods of them come.
-func firstOf(kind Kind, job client.Object, w *kueue.Workload, placements []Placement) (first []int, pods int32) {
+func firstOf(kind Kind, job client.Object, w *kueue.Workload, placements []templates.Placement) (first []int, pods int32) {
 	counts := countsOf(kind, job, w)
 	for i, after := range orderOf(kind, job, w) {
 		if !after.IsFirst() {

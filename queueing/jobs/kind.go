@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing/jobs/children"
 	"github.com/muster-dev/muster/queueing/jobs/order"
+	"github.com/muster-dev/muster/queueing/jobs/templates"
 )
 
 // Source is where Workloads come from.
@@ -45,9 +46,9 @@ type Kind interface {
 	// Resume is the opposite of Suspend: Start without what Muster adds.
 	Resume(job client.Object)
 	// Start lets the job create its pods as they were admitted, and returns what
-	// Restore needs to undo that, to be kept as JSON. The error is ErrConflict if the
+	// Restore needs to undo that, to be kept as JSON. The error is templates.ErrConflict if the
 	// job can never start so.
-	Start(job client.Object, placements []Placement) (record any, err error)
+	Start(job client.Object, placements []templates.Placement) (record any, err error)
 	// Restore undoes a start by its record. Without a record, Kueue may have started
 	// the job: podSets, of the Workload, are then how it was. It reports whether it
 	// changed the job.

@@ -23,9 +23,9 @@ const (
 	PrebuiltLabel = "kueue.x-k8s.io/prebuilt-workload-name"
 	// PodSetLabel, LocalQueueLabel and ClusterQueueLabel on a pod say as what and in
 	// which queues it was admitted.
-	PodSetLabel       = "kueue.x-k8s.io/podset"
-	LocalQueueLabel   = "kueue.x-k8s.io/local-queue-name"
-	ClusterQueueLabel = "kueue.x-k8s.io/cluster-queue-name"
+	PodSetLabel       = workload.PodSetLabel
+	LocalQueueLabel   = workload.LocalQueueLabel
+	ClusterQueueLabel = workload.ClusterQueueLabel
 	// BreakGlassAnnotation on a job says that an administrator lets it run outside its
 	// queue, and why.
 	BreakGlassAnnotation = "muster.dev/break-glass"

@@ -11,6 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/jobs/templates"
 )
 
 // podIndex finds pods by the UID of their job, where a start has given them the label.
@@ -122,7 +124,7 @@ func (r pods) running(ctx context.Context, job client.Object, w *kueue.Workload)
 	for i := range all {
 		switch pod := &all[i]; {
 		case IsOver(pod):
-		case !slices.ContainsFunc(pod.Spec.SchedulingGates, isElasticGate):
+		case !slices.ContainsFunc(pod.Spec.SchedulingGates, templates.IsElasticGate):
 			open[podSetOf(w, pod)]++
 		case pod.DeletionTimestamp.IsZero():
 			gated = append(gated, pod)

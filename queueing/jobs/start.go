@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/jobs/children"
+	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -62,7 +63,7 @@ func (r *reconciler) start(ctx context.Context, job client.Object, w *kueue.Work
 		annotate(job, StartedAnnotation, string(saved))
 		return nil
 	})
-	if errors.Is(err, ErrConflict) {
+	if errors.Is(err, templates.ErrConflict) {
 		r.event(job, corev1.EventTypeWarning, failedToStart, "%v", err)
 		return writes.Finish(ctx, r.client, w, failedToStart, err.Error(), r.now())
 	}
@@ -111,9 +112,9 @@ func annotate(job client.Object, key, value string) {
 }
 
 // placements are how the pod sets of an admitted Workload start.
-func (r *reconciler) placements(ctx context.Context, job client.Object, w *kueue.Workload) ([]Placement, error) {
-	out, err := Placements(ctx, r.client, w)
-	if errors.Is(err, ErrNoFlavor) {
+func (r *reconciler) placements(ctx context.Context, job client.Object, w *kueue.Workload) ([]templates.Placement, error) {
+	out, err := templates.Of(ctx, r.client, w)
+	if errors.Is(err, templates.ErrNoFlavor) {
 		r.event(job, corev1.EventTypeWarning, "FlavorNotFound", "%v", err)
 	}
 	if err != nil {

@@ -12,6 +12,11 @@ const (
 	GroupAnnotation = "kueue.x-k8s.io/is-group-workload"
 	// JobUIDLabel on a Workload is the UID of its job.
 	JobUIDLabel = "kueue.x-k8s.io/job-uid"
+	// PodSetLabel, LocalQueueLabel and ClusterQueueLabel on a pod say as what and in
+	// which queues it was admitted.
+	PodSetLabel       = "kueue.x-k8s.io/podset"
+	LocalQueueLabel   = "kueue.x-k8s.io/local-queue-name"
+	ClusterQueueLabel = "kueue.x-k8s.io/cluster-queue-name"
 	// AheadAnnotation on a ProvisioningRequest says that it was made before its
 	// Workload had quota, and for which pods and flavors.
 	AheadAnnotation = "muster.dev/ahead-of-quota"

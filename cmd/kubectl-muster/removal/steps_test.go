@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/deploy"
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/kinds"
+	"github.com/muster-dev/muster/queueing/jobs/templates"
 )
 
 // booked is what a start adds to all pods here.
@@ -162,9 +163,9 @@ func started(t *testing.T, kind jobs.Kind, object client.Object) {
 	if len(refusals) > 0 {
 		t.Fatal(refusals)
 	}
-	placements := make([]jobs.Placement, len(podSets))
+	placements := make([]templates.Placement, len(podSets))
 	for i := range podSets {
-		placements[i] = jobs.Placement{Count: podSets[i].Count, Updates: []kueue.PodSetUpdate{{NodeSelector: map[string]string{booked: "default"}}}}
+		placements[i] = templates.Placement{Count: podSets[i].Count, Updates: []kueue.PodSetUpdate{{NodeSelector: map[string]string{booked: "default"}}}}
 	}
 	record, err := kind.Start(object, placements)
 	if err != nil {

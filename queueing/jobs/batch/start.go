@@ -11,6 +11,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -26,13 +27,13 @@ const (
 // record is what a start changes of a Job: parallelism and completions only where the Job
 // starts with fewer pods.
 type record struct {
-	jobs.Original
+	templates.Original
 	Parallelism *int32 `json:"parallelism,omitempty"`
 	Completions *int32 `json:"completions,omitempty"`
 }
 
 // Start implements jobs.Kind.
-func (Kind) Start(o client.Object, placements []jobs.Placement) (any, error) {
+func (Kind) Start(o client.Object, placements []templates.Placement) (any, error) {
 	job, p := o.(*batchv1.Job), &placements[0]
 	var before record
 	if p.Count < needed(job) {
@@ -80,7 +81,7 @@ func restoreFrom(job *batchv1.Job, podSets []kueue.PodSet) bool {
 	}
 	have, was := &job.Spec.Template.Spec, &podSets[0].Template.Spec
 	fewer := podSets[0].MinCount != nil && ptr.Deref(job.Spec.Parallelism, 1) < podSets[0].Count
-	if !fewer && !jobs.Differs(&job.Spec.Template, &podSets[0].Template) {
+	if !fewer && !templates.Differs(&job.Spec.Template, &podSets[0].Template) {
 		return false
 	}
 	have.NodeSelector, have.Tolerations = was.NodeSelector, was.Tolerations

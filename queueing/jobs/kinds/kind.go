@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/queueing/jobs"
 	"github.com/muster-dev/muster/queueing/jobs/children"
 	"github.com/muster-dev/muster/queueing/jobs/order"
+	"github.com/muster-dev/muster/queueing/jobs/templates"
 )
 
 // Kind is the kind of jobs of a Stanza.
@@ -344,7 +345,7 @@ type record map[string]*original
 
 // original is what a start changes of one template.
 type original struct {
-	jobs.Original
+	templates.Original
 	// Added: there was none.
 	Added bool `json:"added,omitempty"`
 	// Bare: it had no metadata.
@@ -362,7 +363,7 @@ func (k *Kind) Resume(o client.Object) {
 }
 
 // Start implements jobs.Kind.
-func (k *Kind) Start(o client.Object, placements []jobs.Placement) (any, error) {
+func (k *Kind) Start(o client.Object, placements []templates.Placement) (any, error) {
 	object := o.(*unstructured.Unstructured).Object
 	all, refusals := k.find(object)
 	if len(all) != len(placements) || len(refusals) > 0 {

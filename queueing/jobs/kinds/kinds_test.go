@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/templates"
 )
 
 func object(t *testing.T, text string) *unstructured.Unstructured {
@@ -241,9 +242,9 @@ var samples = map[string]string{
 }
 
 // placements send the i-th pod set to a node pool of its own.
-func placements(n int, attempt string) (out []jobs.Placement) {
+func placements(n int, attempt string) (out []templates.Placement) {
 	for i := range n {
-		out = append(out, jobs.Placement{Updates: []kueue.PodSetUpdate{{
+		out = append(out, templates.Placement{Updates: []kueue.PodSetUpdate{{
 			NodeSelector: map[string]string{"booked/" + attempt: fmt.Sprint("pool-", i)},
 			Tolerations:  []corev1.Toleration{{Key: "booked", Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(300))}},
 			Annotations:  map[string]string{"request": attempt},

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/templates"
 )
 
 // templateOf reads a pod template. The API server defaults no template in a custom resource;
@@ -76,7 +76,7 @@ func restored(t *corev1.PodTemplateSpec, before *original, was *corev1.PodTempla
 	switch {
 	case before != nil:
 		before.Restore(t)
-	case was == nil || !jobs.Differs(t, was):
+	case was == nil || !templates.Differs(t, was):
 		return nil
 	default:
 		t.Spec.NodeSelector, t.Spec.Tolerations = was.Spec.NodeSelector, was.Spec.Tolerations

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing/controller/writes"
 	"github.com/muster-dev/muster/queueing/jobs"
+	"github.com/muster-dev/muster/queueing/jobs/templates"
 	"github.com/muster-dev/muster/queueing/workload"
 )
 
@@ -72,9 +73,9 @@ func (r *reconciler) open(ctx context.Context, g *gang, w *kueue.Workload) (bool
 	if err := r.confirmNewest(ctx, g, w); err != nil {
 		return false, err
 	}
-	placements, err := jobs.Placements(ctx, r.client, w)
+	placements, err := templates.Of(ctx, r.client, w)
 	if err != nil {
-		if errors.Is(err, jobs.ErrNoFlavor) && r.isNews(g.key, err.Error()) {
+		if errors.Is(err, templates.ErrNoFlavor) && r.isNews(g.key, err.Error()) {
 			r.event(g.job, corev1.EventTypeWarning, "FlavorNotFound", "%v", err)
 		}
 		return false, err
@@ -103,7 +104,7 @@ func (r *reconciler) open(ctx context.Context, g *gang, w *kueue.Workload) (bool
 			continue
 		}
 		err := r.openOne(ctx, g, pod, &placements[i])
-		if errors.Is(err, jobs.ErrConflict) {
+		if errors.Is(err, templates.ErrConflict) {
 			r.event(pod, corev1.EventTypeWarning, failedToStart, "%v", err)
 			if len(g.open) > 0 {
 				continue
@@ -130,7 +131,7 @@ func (r *reconciler) refuse(g *gang, pod *corev1.Pod, format string, args ...any
 
 // openOne writes on a pod what it was admitted as, and takes its gates off: at once, since a
 // gated pod that has been sent somewhere cannot be sent elsewhere.
-func (r *reconciler) openOne(ctx context.Context, g *gang, pod *corev1.Pod, p *jobs.Placement) error {
+func (r *reconciler) openOne(ctx context.Context, g *gang, pod *corev1.Pod, p *templates.Placement) error {
 	changed := pod.DeepCopy()
 	if g.family == group {
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, roleHashAnnotation, roleOf(pod))

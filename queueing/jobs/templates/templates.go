@@ -1,4 +1,6 @@
-package jobs
+// Package templates changes the pod templates of jobs as their pods were admitted, and changes them
+// back.
+package templates
 
 import (
 	"context"
@@ -10,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -39,22 +42,26 @@ type Placement struct {
 	Gated bool
 }
 
-// Placements are how the pods of each pod set of an admitted Workload start.
-func Placements(ctx context.Context, kube client.Reader, w *kueue.Workload) ([]Placement, error) {
+// Of are how the pods of each pod set of an admitted Workload start.
+func Of(ctx context.Context, kube client.Reader, w *kueue.Workload) ([]Placement, error) {
 	out := make([]Placement, len(w.Spec.PodSets))
-	for i, count := range assigned(w) {
+	assignments := make([]kueue.PodSetAssignment, len(out))
+	copy(assignments, w.Status.Admission.PodSetAssignments)
+	for i, a := range assignments {
 		name := w.Spec.PodSets[i].Name
-		flavors, err := flavorsOf(ctx, kube, assignments(w)[i])
+		flavors, err := flavorsOf(ctx, kube, a)
 		if err != nil {
 			return nil, err
 		}
-		out[i] = Placement{Count: count, Flavors: flavors, Updates: updatesOf(w, name), Labels: queueLabels(w, name)}
+		out[i] = Placement{
+			Count: ptr.Deref(a.Count, w.Spec.PodSets[i].Count), Flavors: flavors, Updates: UpdatesOf(w, name), Labels: queueLabels(w, name),
+		}
 	}
 	return out, nil
 }
 
-// updatesOf are what the admission checks of a Workload have prepared for a pod set.
-func updatesOf(w *kueue.Workload, podSet kueue.PodSetReference) (updates []kueue.PodSetUpdate) {
+// UpdatesOf are what the admission checks of a Workload have prepared for a pod set.
+func UpdatesOf(w *kueue.Workload, podSet kueue.PodSetReference) (updates []kueue.PodSetUpdate) {
 	for _, check := range w.Status.AdmissionChecks {
 		for _, u := range check.PodSetUpdates {
 			if u.Name == podSet {
@@ -109,7 +116,7 @@ func (p *Placement) Apply(template *corev1.PodTemplateSpec) (Original, error) {
 		for i := range p.Updates {
 			update(template, &p.Updates[i], &before)
 		}
-	} else if before.Gated = !slices.ContainsFunc(template.Spec.SchedulingGates, isElasticGate); before.Gated {
+	} else if before.Gated = !slices.ContainsFunc(template.Spec.SchedulingGates, IsElasticGate); before.Gated {
 		template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: kueue.ElasticJobSchedulingGate})
 	}
 	return before, nil
@@ -128,7 +135,17 @@ func (o *Original) Restore(template *corev1.PodTemplateSpec) {
 	template.Labels = putBack(template.Labels, o.Labels)
 	template.Annotations = putBack(template.Annotations, o.Annotations)
 	if o.Gated {
-		template.Spec.SchedulingGates = slices.DeleteFunc(template.Spec.SchedulingGates, isElasticGate)
+		template.Spec.SchedulingGates = slices.DeleteFunc(template.Spec.SchedulingGates, IsElasticGate)
+	}
+}
+
+// Send sends a gated pod where admission checks have prepared for it.
+func Send(pod *corev1.Pod, updates []kueue.PodSetUpdate) {
+	for _, u := range updates {
+		pod.Spec.NodeSelector = merge(pod.Spec.NodeSelector, u.NodeSelector)
+		pod.Spec.Tolerations = workload.AddTolerations(pod.Spec.Tolerations, u.Tolerations)
+		pod.Labels = merge(pod.Labels, u.Labels)
+		pod.Annotations = merge(pod.Annotations, u.Annotations)
 	}
 }
 
@@ -160,9 +177,9 @@ func conflict(template *corev1.PodTemplateSpec, updates []kueue.PodSetUpdate) er
 // queueLabels say on a pod what it was admitted as. A ClusterQueue may have a name that
 // is no valid label value.
 func queueLabels(w *kueue.Workload, podSet kueue.PodSetReference) map[string]string {
-	out := map[string]string{PodSetLabel: string(podSet)}
-	for key, value := range map[string]string{LocalQueueLabel: string(w.Spec.QueueName),
-		ClusterQueueLabel: string(w.Status.Admission.ClusterQueue)} {
+	out := map[string]string{workload.PodSetLabel: string(podSet)}
+	for key, value := range map[string]string{workload.LocalQueueLabel: string(w.Spec.QueueName),
+		workload.ClusterQueueLabel: string(w.Status.Admission.ClusterQueue)} {
 		if len(validation.IsValidLabelValue(value)) == 0 {
 			out[key] = value
 		}
@@ -220,4 +237,5 @@ func merge(values, more map[string]string) map[string]string {
 	return values
 }
 
-func isElasticGate(g corev1.PodSchedulingGate) bool { return g.Name == kueue.ElasticJobSchedulingGate }
+// IsElasticGate reports whether a gate is that of elastic jobs.
+func IsElasticGate(g corev1.PodSchedulingGate) bool { return g.Name == kueue.ElasticJobSchedulingGate }
