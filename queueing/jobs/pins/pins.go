@@ -1,0 +1,253 @@
+// Package pins tells in which topology domain each pod of an admitted podSet runs.
+//
+// Ranks are given to domains in the order of the assignment, so that pods whose ranks are near to
+// each other run near to each other. The rank of a pod is its index, which a label holds; where pods
+// are in groups that number their own, it is the index behind those of the groups before. Where the
+// ranks are not known, or pods run elsewhere than where theirs would be, domains are filled in their
+// order with the pods that come. A domain never gets more pods than it was assigned.
+package pins
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/placement"
+)
+
+// PodSet is the domains that were assigned to a podSet.
+type PodSet struct {
+	Name    kueue.PodSetReference
+	levels  []string
+	domains []placement.Domain
+	// lost are the nodes that are to be replaced in the assignment.
+	lost sets.Set[string]
+	// count is how many pods were admitted.
+	count int
+	// index are the labels that number the pods; nil where they are not numbered.
+	index *kueue.PodSetTopologyRequest
+	// first is the index of the first pod: a leader has those before.
+	first int
+}
+
+// Pin sends a pod to a domain.
+type Pin struct {
+	Pod *corev1.Pod
+	// Selector are the values of the levels.
+	Selector map[string]string
+}
+
+// Of returns the podSets of an admitted Workload in their order; nil for those without an
+// assignment.
+func Of(w *kueue.Workload) ([]*PodSet, error) {
+	if w.Status.Admission == nil {
+		return nil, nil
+	}
+	lost := sets.New[string]()
+	for _, n := range w.Status.UnhealthyNodes {
+		lost.Insert(n.Name)
+	}
+	out := make([]*PodSet, len(w.Spec.PodSets))
+	for i := range out {
+		a := assignmentOf(w, i)
+		if a == nil || a.TopologyAssignment == nil {
+			continue
+		}
+		domains, err := placement.Decode(a.TopologyAssignment)
+		if err != nil {
+			return nil, fmt.Errorf("reading the assignment of podSet %s of Workload %s/%s: %w", a.Name, w.Namespace, w.Name, err)
+		}
+		out[i] = &PodSet{Name: a.Name, levels: a.TopologyAssignment.Levels, domains: domains, lost: lost, count: countOf(w, i), first: firstOf(w, i)}
+		if r := w.Spec.PodSets[i].TopologyRequest; r != nil && r.PodIndexLabel != nil {
+			out[i].index = r
+		}
+	}
+	return out, nil
+}
+
+// assignmentOf is that of a podSet; nil if it has none.
+func assignmentOf(w *kueue.Workload, podSet int) *kueue.PodSetAssignment {
+	all := w.Status.Admission.PodSetAssignments
+	if i := slices.IndexFunc(all, func(a kueue.PodSetAssignment) bool { return a.Name == w.Spec.PodSets[podSet].Name }); i >= 0 {
+		return &all[i]
+	}
+	return nil
+}
+
+// countOf is how many pods of a podSet were admitted.
+func countOf(w *kueue.Workload, podSet int) int {
+	count := w.Spec.PodSets[podSet].Count
+	if a := assignmentOf(w, podSet); a != nil {
+		count = ptr.Deref(a.Count, count)
+	}
+	return int(count)
+}
+
+// firstOf is the index of the first pod of a podSet. In a group, the smaller podSet is the leader,
+// which has the first indexes of both.
+func firstOf(w *kueue.Workload, podSet int) int {
+	group := groupOf(&w.Spec.PodSets[podSet])
+	for i := range w.Spec.PodSets {
+		if i == podSet || group == "" || groupOf(&w.Spec.PodSets[i]) != group {
+			continue
+		}
+		if own, other := countOf(w, podSet), countOf(w, i); other < own || other == own && i < podSet {
+			return other
+		}
+	}
+	return 0
+}
+
+func groupOf(s *kueue.PodSet) string {
+	if s.TopologyRequest == nil {
+		return ""
+	}
+	return ptr.Deref(s.TopologyRequest.PodSetGroupName, "")
+}
+
+// Domains is how many domains the podSet is in.
+func (s *PodSet) Domains() int { return len(s.domains) }
+
+// Place sends pods that wait to their domains; of those that are not in the answer, the domain is
+// full, or its node is to be replaced. Open are those that were sent before, which are where their
+// node selector says. A pod that terminates holds its place and has no rank.
+func (s *PodSet) Place(waiting, open []*corev1.Pod) []Pin {
+	waiting = slices.DeleteFunc(slices.Clone(waiting), func(pod *corev1.Pod) bool { return isOver(pod) || terminates(pod) })
+	slices.SortFunc(waiting, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	open = slices.DeleteFunc(slices.Clone(open), isOver)
+
+	free := map[string]int32{}
+	for _, d := range s.domains {
+		free[key(d.Values)] += d.Count
+	}
+	for _, pod := range open {
+		free[s.at(pod)]--
+	}
+	var out []Pin
+	send := func(pod *corev1.Pod, to placement.Domain) bool {
+		if free[key(to.Values)] <= 0 || s.isLost(to) {
+			return false
+		}
+		free[key(to.Values)]--
+		out = append(out, Pin{Pod: pod, Selector: s.selector(to)})
+		return true
+	}
+	if domains, ok := s.byRank(waiting, open); ok {
+		for i, pod := range waiting {
+			send(pod, domains[i])
+		}
+		return out
+	}
+	for _, d := range s.domains {
+		for len(waiting) > 0 && send(waiting[0], d) {
+			waiting = waiting[1:]
+		}
+	}
+	return out
+}
+
+// byRank are the domains of pods by their ranks; not ok where those do not say.
+func (s *PodSet) byRank(waiting, open []*corev1.Pod) (out []placement.Domain, ok bool) {
+	if s.index == nil {
+		return nil, false
+	}
+	var byRank []placement.Domain
+	for _, d := range s.domains {
+		byRank = append(byRank, slices.Repeat([]placement.Domain{d}, int(d.Count))...)
+	}
+	taken := sets.New[int]()
+	domainOf := func(pod *corev1.Pod) (placement.Domain, bool) {
+		rank, ok := s.rank(pod)
+		if !ok || rank >= len(byRank) || taken.Has(rank) {
+			return placement.Domain{}, false
+		}
+		taken.Insert(rank)
+		return byRank[rank], true
+	}
+	for _, pod := range open {
+		if terminates(pod) {
+			continue
+		}
+		if d, ok := domainOf(pod); !ok || key(d.Values) != s.at(pod) {
+			return nil, false
+		}
+	}
+	for _, pod := range waiting {
+		d, ok := domainOf(pod)
+		if !ok {
+			return nil, false
+		}
+		out = append(out, d)
+	}
+	return out, true
+}
+
+// rank is the rank of a pod; not ok where its labels do not say.
+func (s *PodSet) rank(pod *corev1.Pod) (rank int, ok bool) {
+	index, ok := number(pod.Labels, *s.index.PodIndexLabel)
+	if !ok {
+		return 0, false
+	}
+	offset := s.first
+	if text, found := pod.Annotations[kueue.PodIndexOffsetAnnotation]; found {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return 0, false
+		}
+		offset += n
+	}
+	rank = index - offset
+	if s.index.SubGroupIndexLabel != nil {
+		groups := int(ptr.Deref(s.index.SubGroupCount, 0))
+		group, ok := number(pod.Labels, *s.index.SubGroupIndexLabel)
+		if !ok || group >= groups || index >= s.count/groups {
+			return 0, false
+		}
+		rank += group * (s.count / groups)
+	}
+	return rank, rank >= 0 && rank < s.count
+}
+
+// number is the value of a label that counts from 0.
+func number(labels map[string]string, label string) (int, bool) {
+	n, err := strconv.ParseUint(labels[label], 10, 31)
+	return int(n), err == nil //nolint:gosec // it was parsed as 31 bits
+}
+
+// at is the domain of a pod that was sent there.
+func (s *PodSet) at(pod *corev1.Pod) string {
+	values := make([]string, len(s.levels))
+	for i, level := range s.levels {
+		values[i] = pod.Spec.NodeSelector[level]
+	}
+	return key(values)
+}
+
+// key tells domains apart: two that have the same name may be in different ones above.
+func key(values []string) string { return strings.Join(values, "/") } // no label has a slash in its value
+
+func (s *PodSet) isLost(d placement.Domain) bool {
+	lowest := len(s.levels) - 1
+	return s.levels[lowest] == corev1.LabelHostname && s.lost.Has(d.Values[lowest])
+}
+
+func (s *PodSet) selector(d placement.Domain) map[string]string {
+	out := make(map[string]string, len(s.levels))
+	for i, level := range s.levels {
+		out[level] = d.Values[i]
+	}
+	return out
+}
+
+func isOver(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func terminates(pod *corev1.Pod) bool { return !pod.DeletionTimestamp.IsZero() }
