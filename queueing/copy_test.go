@@ -57,6 +57,10 @@ func TestACopyDecidesByTheObjects(t *testing.T) {
 func (w *world) restarted() *State {
 	out := New(w.s.Config, w.s.plan)
 	feed := func(o metav1.Object) { out.Set(o) }
+	out.Forest, out.NodesKnown = w.s.Forest.Clone(), w.s.NodesKnown
+	for _, o := range w.s.Topologies {
+		feed(o)
+	}
 	for name, ns := range w.s.Namespaces {
 		out.Namespaces.At(name).Labels = ns.Labels
 	}

@@ -130,6 +130,10 @@ func resourceQuota(name string, args map[string]string) *corev1.ResourceQuota {
 func (w *world) restart() {
 	old := w.s
 	w.s = New(old.Config, old.plan)
+	w.s.Forest, w.s.NodesKnown = old.Forest.Clone(), true
+	for _, o := range old.Topologies {
+		w.s.Set(o)
+	}
 	for _, o := range old.ClusterQueues {
 		w.s.Set(o)
 	}

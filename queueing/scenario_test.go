@@ -24,6 +24,7 @@ import (
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/config"
 	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/scheduler"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -31,7 +32,12 @@ import (
 // TestScenarios runs the texts in testdata: objects and events go in, a cycle
 // prints what it decides and carries it out. Run with -rewrite to accept changes.
 //
-//	flavor NAME [label=K=V] [taint=K=V] [tolerate=K]
+//	flavor NAME [label=K=V] [taint=K=V] [tolerate=K] [topology=NAME]
+//	topology NAME levels=(LABEL,...)
+//	node NAME [pool=FLAVOR] [count=N] [LABEL=V] RESOURCE=QUANTITY ...     (N of them, numbered; label rack and those with a slash)
+//	gone NAME                           (a node is deleted)
+//	places NAME                         (where the pods of a workload go)
+//	pod NAME node=NODE RESOURCE=QUANTITY ...                              (which no Workload has; done takes it away)
 //	check NAME [controller=C] [config=PROVISIONINGREQUESTCONFIG] [policy=CAPACITYPOLICY]
 //	requestconfig NAME class=C [limit=N] [base=SECONDS] [managed=RESOURCE] [merge=POLICY] [selector=KEY:DETAIL] [set=NAME:VALUE]
 //	policy NAME FIELD=VALUE ...         (as a parameter of that name would say it)
@@ -89,6 +95,7 @@ func newWorld() *world { return newWorldWith(config.Config{}) }
 func newWorldWith(c config.Config) *world {
 	w := &world{machines: map[string]int{}, now: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)}
 	w.s = New(c, w.plan)
+	w.s.NodesKnown = true
 	w.s.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"team": "a"}}})
 	w.s.SetCapacity(planner.NewSnapshot(time.Time{}, planner.NewNodes(), nil, nil))
 	return w
@@ -143,6 +150,20 @@ func (w *world) run(t *testing.T, d *datadriven.TestData) string {
 			ac.Spec.Parameters = &kueue.AdmissionCheckParametersReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: cache.CapacityPolicyKind, Name: name}
 		}
 		w.set(ac)
+	case "topology":
+		o := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for level := range strings.SplitSeq(args["levels"], ",") {
+			o.Spec.Levels = append(o.Spec.Levels, kueue.TopologyLevel{NodeLabel: level})
+		}
+		w.set(o)
+	case "node":
+		w.nodes(t, name, args)
+	case "gone":
+		w.s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	case "pod":
+		w.pod(name, args)
+	case "places":
+		return places(w.find(t, name))
 	case "policy":
 		w.set(capacityPolicy(t, name, args))
 	case "requestconfig":
@@ -481,6 +502,9 @@ func checkQuota(t *testing.T, s *State) {
 func flavor(name string, args map[string]string) *kueue.ResourceFlavor {
 	f := &kueue.ResourceFlavor{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	f.Spec.NodeLabels = map[string]string{"pool": name}
+	if topology, ok := args["topology"]; ok {
+		f.Spec.TopologyName = new(kueue.TopologyReference(topology))
+	}
 	if k, v, ok := strings.Cut(args["taint"], ":"); ok {
 		f.Spec.NodeTaints = []corev1.Taint{{Key: k, Value: v, Effect: corev1.TaintEffectNoSchedule}}
 	}
@@ -695,7 +719,8 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 		case "tolerate":
 			spec.Tolerations = []corev1.Toleration{{Key: v, Operator: corev1.TolerationOpExists}}
 		case "topology":
-			object.Spec.PodSets = []kueue.PodSet{{TopologyRequest: &kueue.PodSetTopologyRequest{Required: &v}}}
+			// required:LEVEL, preferred:LEVEL, unconstrained, or slice:LEVEL:SIZE
+			object.Spec.PodSets = []kueue.PodSet{{TopologyRequest: topologyRequest(v)}}
 		case "launcher":
 			// A second podSet of one pod, which comes first.
 			name, amount, _ := strings.Cut(v, ":")
@@ -723,6 +748,105 @@ func (w *world) workload(t *testing.T, name string, args map[string]string) *kue
 	}
 	object.Spec.PodSets = []kueue.PodSet{podSet}
 	return object
+}
+
+// topologyRequest reads required:LEVEL, preferred:LEVEL, unconstrained, and slice:LEVEL:SIZE.
+func topologyRequest(text string) *kueue.PodSetTopologyRequest {
+	how, level, _ := strings.Cut(text, ":")
+	switch how {
+	case "required":
+		return &kueue.PodSetTopologyRequest{Required: &level}
+	case "preferred":
+		return &kueue.PodSetTopologyRequest{Preferred: &level}
+	case "slice":
+		level, size, _ := strings.Cut(level, ":")
+		n, _ := strconv.Atoi(size)
+		return &kueue.PodSetTopologyRequest{PodSetSliceRequiredTopology: &level, PodSetSliceSize: new(int32(n))}
+	}
+	return &kueue.PodSetTopologyRequest{Unconstrained: new(true)}
+}
+
+// nodes makes nodes of one kind.
+func (w *world) nodes(t *testing.T, name string, args map[string]string) {
+	count := 1
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	n.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}
+	for k, v := range args {
+		switch {
+		case k == "count":
+			var err error
+			if count, err = strconv.Atoi(v); err != nil {
+				t.Fatal(err)
+			}
+		case k == "cordoned":
+			n.Spec.Unschedulable = true
+		case k == "booked":
+			// By the only request of a workload, as the provisioner books it.
+			r := w.s.Requests[w.find(t, v).UID][0]
+			n.Annotations = map[string]string{state.BookingLabel(r.Name): state.Booking{UID: r.UID}.Encode()}
+			n.Labels[state.BookingLabel(r.Name)], n.Spec.Unschedulable = r.Namespace, true
+		case k == "pool" || k == "rack" || k == "block":
+			n.Labels[k] = v
+		default:
+			n.Status.Allocatable[corev1.ResourceName(k)] = resource.MustParse(v)
+		}
+	}
+	for i := range count {
+		one := n.DeepCopy()
+		one.Name = name
+		if count > 1 {
+			one.Name = fmt.Sprintf("%s-%d", name, i+1)
+		}
+		one.UID = types.UID("node " + one.Name)
+		one.Labels[corev1.LabelHostname] = one.Name
+		w.set(one)
+	}
+}
+
+// pod makes a pod on a node that no Workload has.
+func (w *world) pod(name string, args map[string]string) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("pod " + name)}}
+	if _, done := args["done"]; done {
+		w.s.Delete(p)
+		return
+	}
+	requests := corev1.ResourceList{}
+	for k, v := range args {
+		if k == "node" {
+			p.Spec.NodeName = v
+		} else {
+			requests[corev1.ResourceName(k)] = resource.MustParse(v)
+		}
+	}
+	p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: requests}}}
+	w.set(p)
+}
+
+// places tells where the pods of a workload go.
+func places(object *kueue.Workload) string {
+	var out strings.Builder
+	if object.Status.Admission == nil {
+		return "nowhere\n"
+	}
+	for i := range object.Status.Admission.PodSetAssignments {
+		a := &object.Status.Admission.PodSetAssignments[i]
+		fmt.Fprintf(&out, "%s:", a.Name)
+		if a.DelayedTopologyRequest != nil {
+			fmt.Fprintf(&out, " (delayed, %s)", *a.DelayedTopologyRequest)
+		}
+		if a.TopologyAssignment != nil {
+			domains, err := placement.Decode(a.TopologyAssignment)
+			if err != nil {
+				return err.Error()
+			}
+			for _, d := range domains {
+				fmt.Fprintf(&out, " %s=%d", strings.Join(d.Values, "/"), d.Count)
+			}
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
 }
 
 func podTemplate(name string, amount resource.Quantity) corev1.PodTemplateSpec {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -54,7 +55,7 @@ func TestACapacityCheckNeedsAProvisioner(t *testing.T) {
 	}
 }
 
-// TestATopologyThatIsMissingIsTold, and one that is there does not make Muster place by it.
+// TestATopologyThatIsMissingIsTold: the queue is inactive as long as there is none.
 func TestATopologyThatIsMissingIsTold(t *testing.T) {
 	w := oneQueue(t)
 	var of *kueue.ResourceFlavor
@@ -65,17 +66,18 @@ func TestATopologyThatIsMissingIsTold(t *testing.T) {
 	of.Spec.TopologyName = new(kueue.TopologyReference("racks"))
 	w.set(of)
 	topology := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks"}}
-	expect := func(when, reason, tells string) {
+	topology.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: corev1.LabelHostname}}
+	expect := func(when string, status metav1.ConditionStatus, reason, tells string) {
 		t.Helper()
 		w.cycles(t)
-		if c := w.s.Report(w.now).ClusterQueues["team"].Conditions[0]; c.Status != metav1.ConditionFalse || c.Reason != reason || !strings.Contains(c.Message, tells) {
+		if c := w.s.Report(w.now).ClusterQueues["team"].Conditions[0]; c.Status != status || c.Reason != reason || !strings.Contains(c.Message, tells) {
 			t.Errorf("%s the queue is Active=%s, %s: %s", when, c.Status, c.Reason, c.Message)
 		}
 	}
 	const missing = `Topology "racks" of ResourceFlavor`
-	expect("without the Topology", kueue.ClusterQueueActiveReasonTopologyNotFound, missing)
+	expect("without the Topology", metav1.ConditionFalse, kueue.ClusterQueueActiveReasonTopologyNotFound, missing)
 	w.set(topology)
-	expect("with the Topology", cache.ReasonUnsupported, "which Muster does not support yet")
+	expect("with the Topology", metav1.ConditionTrue, kueue.ClusterQueueActiveReasonReady, "Can admit")
 	w.s.Delete(topology)
-	expect("after the Topology", kueue.ClusterQueueActiveReasonTopologyNotFound, missing)
+	expect("after the Topology", metav1.ConditionFalse, kueue.ClusterQueueActiveReasonTopologyNotFound, missing)
 }

@@ -3,6 +3,7 @@ package cache
 import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
+	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/quota"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -106,6 +107,7 @@ func (s *Cache) charge(w *Workload) {
 	if seen && q != nil && q.Tree.MissedCandidates {
 		q.Tree.Released, q.Tree.MissedCandidates = true, false
 	}
+	s.hold(w)
 	if q != nil && !workload.IsTrue(w.Object, kueue.WorkloadPodsReady) {
 		s.PodsNotReady[w.Object.UID] = w
 	} else {
@@ -140,8 +142,8 @@ func (s *Cache) count(w *Workload, by int32) {
 }
 
 // Assume gives quota to a Workload before its object shows it.
-func (s *Cache) Assume(w *Workload, q *ClusterQueue, usage quota.Amounts) {
-	w.Assumed, w.AssumedUsage = q, usage
+func (s *Cache) Assume(w *Workload, q *ClusterQueue, usage quota.Amounts, uses []placement.Use) {
+	w.Assumed, w.AssumedUsage, w.AssumedUses = q, usage, uses
 	s.charge(w)
 	q.Drop(w)
 	delete(q.Skipped, w.Object.UID)
@@ -149,7 +151,7 @@ func (s *Cache) Assume(w *Workload, q *ClusterQueue, usage quota.Amounts) {
 
 // unassume takes back what a verdict gave that came to nothing.
 func (s *Cache) unassume(w *Workload) {
-	w.Assumed, w.AssumedUsage = nil, nil
+	w.Assumed, w.AssumedUsage, w.AssumedUses = nil, nil, nil
 	s.charge(w)
 	s.dropPenalty(w)
 }

@@ -94,6 +94,8 @@ type ClusterQueue struct {
 	circular bool
 	// WantsMachines says that a refusal was for want of machines.
 	WantsMachines bool
+	// WantsNodes says that a refusal was for want of room in the domains of a Topology.
+	WantsNodes bool
 }
 
 func newQueue(cq *kueue.ClusterQueue) *ClusterQueue {
@@ -152,7 +154,7 @@ func (q *ClusterQueue) Remove(w *Workload) {
 // RequeueInadmissible forgets what was refused, so that all are judged again.
 func (q *ClusterQueue) RequeueInadmissible() {
 	clear(q.Inadmissible)
-	q.WantsMachines, q.AllUnjudged = false, true
+	q.WantsMachines, q.WantsNodes, q.AllUnjudged = false, false, true
 }
 
 // HasUnjudged reports whether there is a Workload to be judged.

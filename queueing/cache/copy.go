@@ -18,6 +18,9 @@ func (s *Cache) Bare() *Cache {
 	out.Topologies = maps.Clone(s.Topologies)
 	out.Checks, out.Policies, out.RequestConfig = maps.Clone(s.Checks), maps.Clone(s.Policies), maps.Clone(s.RequestConfig)
 	out.runtimes = maps.Clone(s.runtimes)
+	if s.UsesTopologies() {
+		out.Forest, out.NodesKnown = s.Forest.Clone(), s.NodesKnown
+	}
 	for name, ns := range s.Namespaces {
 		out.Namespaces[name] = &Namespace{Labels: ns.Labels, Quotas: maps.Clone(ns.Quotas), ranges: maps.Clone(ns.ranges), Rules: ns.Rules}
 	}
@@ -38,7 +41,7 @@ func (s *Cache) Bare() *Cache {
 // Join adds a Workload as another State knows it. What was worked out of its spec is
 // shared, so that this costs a fraction of Set.
 func (s *Cache) Join(w *Workload) *Workload {
-	joined := &Workload{Object: w.Object, Pod: w.Pod, Keys: w.Keys, Shape: w.Shape, Unobtained: w.Unobtained}
+	joined := &Workload{Object: w.Object, Pod: w.Pod, Requests: w.Requests, Keys: w.Keys, Shape: w.Shape, Unobtained: w.Unobtained}
 	s.read(joined, w.Object)
 	s.Workloads[w.Object.UID] = joined
 	s.selects(joined.Keys, +1)

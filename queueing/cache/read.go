@@ -60,15 +60,17 @@ func (s *Cache) read(w *Workload, object *kueue.Workload) {
 		w.HasTerms = w.HasTerms || strings.HasPrefix(name, workload.ParameterPrefix)
 	}
 	if old == nil || old.UID != object.UID || old.Generation != object.Generation || len(w.Pod) != len(object.Spec.PodSets) {
-		w.Pod, w.Keys = nil, nil
+		w.Pod, w.Requests, w.Keys = nil, nil, nil
 		for i := range object.Spec.PodSets {
 			template := &object.Spec.PodSets[i].Template
-			w.Pod = append(w.Pod, s.counted(workload.PodRequests(s.CompletePodSpec(object.Namespace, &template.Spec))))
+			w.Requests = append(w.Requests, workload.PodRequests(s.CompletePodSpec(object.Namespace, &template.Spec)))
+			w.Pod = append(w.Pod, s.counted(w.Requests[i]))
 			w.Keys = append(w.Keys, fit.SelectedKeys(&template.Spec)...)
 		}
 		w.Shape = shapeOf(object.Spec.PodSets, w.Pod)
 	}
 	w.Usage = workload.UsageOf(object)
+	w.Uses = s.usesOf(w)
 }
 
 // queuedSince is where the Workload stands in its queue among its priority: an

@@ -37,6 +37,7 @@ func (s *Cache) Rebuild() {
 		s.updateUsage(lq)
 	}
 	s.buildTrees()
+	s.plant()
 	for _, q := range s.Order {
 		q.Standing = s.clusterQueueStanding(q)
 	}
@@ -45,6 +46,7 @@ func (s *Cache) Rebuild() {
 			// A queue that is gone is charged with nothing.
 			w.Assumed = s.Queues[kueue.ClusterQueueReference(w.Assumed.Object.Name)]
 		}
+		w.Uses = s.usesOf(w)
 		s.add(w)
 		s.Due[uid] = w
 	}

@@ -72,6 +72,10 @@ func (s *Cache) Set(object metav1.Object) {
 			s.Outdated = true
 		}
 		ns.Labels = o.Labels
+	case *corev1.Node:
+		s.Forest.SetNode(o)
+	case *corev1.Pod:
+		s.Forest.SetPod(o, workload.PodRequests)
 	case *corev1.ResourceQuota:
 		s.setQuota(o)
 	case *corev1.LimitRange:
@@ -105,6 +109,12 @@ func (s *Cache) Delete(object metav1.Object) {
 		return
 	case *kueue.WorkloadPriorityClass:
 		delete(s.Classes, o.Name)
+		return
+	case *corev1.Node:
+		s.Forest.DeleteNode(o.Name)
+		return
+	case *corev1.Pod:
+		s.Forest.DeletePod(o.UID)
 		return
 	case *kueue.ClusterQueue:
 		delete(s.ClusterQueues, o.Name)

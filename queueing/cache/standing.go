@@ -34,8 +34,6 @@ func (s *Cache) clusterQueueStanding(q *ClusterQueue) Standing {
 			case s.Topologies[*flavor.Spec.TopologyName] == nil:
 				add(kueue.ClusterQueueActiveReasonTopologyNotFound, "Topology %q of ResourceFlavor %q does not exist; create it",
 					*flavor.Spec.TopologyName, f.Name)
-			default:
-				add(ReasonUnsupported, "ResourceFlavor %q has a topologyName, which Muster does not support yet", f.Name)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/preemption"
 	"github.com/muster-dev/muster/queueing/quota"
 	"github.com/muster-dev/muster/queueing/workload"
@@ -69,10 +70,14 @@ type Workload struct {
 	Object *kueue.Workload
 	// Pod is what counts of one pod of each podSet, by the index of the podSet.
 	Pod []nodegroups.Resources
+	// Requests is what one pod of each podSet requests, whether it counts or not.
+	Requests []nodegroups.Resources
 	// Keys are the node labels that its pods select or depend on.
 	Keys []string
 	// Usage is the quota that the Workload has reserved; empty without one.
 	Usage quota.Amounts
+	// Uses are where its pods are by its admission, where flavors have a Topology.
+	Uses []placement.Use
 
 	// Candidate is what preemption has to know of it while it holds quota.
 	Candidate preemption.Workload
@@ -101,6 +106,7 @@ type Workload struct {
 	// Assumed is the queue whose quota a verdict gave it, before the object shows it.
 	Assumed      *ClusterQueue
 	AssumedUsage quota.Amounts
+	AssumedUses  []placement.Use
 	// Replaces is the Workload whose place this slice has taken; empty for others.
 	Replaces types.UID
 	// chargedTo is the queue in whose usage the Workload is counted, with what; unseen says

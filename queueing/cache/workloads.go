@@ -58,7 +58,7 @@ func (s *Cache) setWorkload(object *kueue.Workload) {
 	s.selects(w.Keys, +1)
 	if workload.HasQuota(object) {
 		// What a verdict gave is in the object by now.
-		w.Assumed, w.AssumedUsage = nil, nil
+		w.Assumed, w.AssumedUsage, w.AssumedUses = nil, nil, nil
 	}
 	s.add(w)
 	s.UpdateReplacement(w, w.Assumed != nil || workload.HasQuota(object))

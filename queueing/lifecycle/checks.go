@@ -53,7 +53,16 @@ func (s Rules) AdvanceChecks(w *cache.Workload) (v *Verdict, again time.Time) {
 			v.Reason, v.Message = "AdmissionCheckUpdated", fmt.Sprintf("Admission check %s is %s: %s", state.Name, state.State, state.Message)
 		}
 	}
-	if workload.AllReady(e.Status.AdmissionChecks) {
+	ready := workload.AllReady(e.Status.AdmissionChecks)
+	if ready && workload.AwaitsTopology(e.Status.Admission) {
+		if why := s.placeOnBooked(w, e); why != "" {
+			ready = false
+			changed = e.AwaitsTopology(why) || changed
+			again = workload.Earliest(again, s.now.Add(nodesLookAgain))
+			v.Reason, v.Message = kueue.WorkloadAdmittedReasonPendingDelayedTopologyRequests, why
+		}
+	}
+	if ready {
 		e.Admit()
 		changed = true
 		v.Action, v.Reason = Admit, "Admitted"

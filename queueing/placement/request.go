@@ -57,29 +57,28 @@ func layersOf(r *kueue.PodSetTopologyRequest) []kueue.PodsetSliceRequiredTopolog
 	return nil
 }
 
-// HasLevels reports whether the topology has all levels that the request names.
-func (t *Tree) HasLevels(r *kueue.PodSetTopologyRequest) bool {
-	level, ok := t.levelOf(r, false)
-	if !ok || !slices.Contains(t.levels, level) {
+// HasLevels reports whether a topology of these levels has all that the request names.
+func HasLevels(levels []string, r *kueue.PodSetTopologyRequest) bool {
+	level, ok := levelOf(levels, r, false)
+	if !ok || !slices.Contains(levels, level) {
 		return false
 	}
 	return !slices.ContainsFunc(layersOf(r), func(l kueue.PodsetSliceRequiredTopologyConstraint) bool {
-		return !slices.Contains(t.levels, l.Topology)
+		return !slices.Contains(levels, l.Topology)
 	})
 }
 
 // levelOf is the level at which domains are chosen; ok is false where none is asked for.
-func (t *Tree) levelOf(r *kueue.PodSetTopologyRequest, implied bool) (level string, ok bool) {
-	lowest := t.levels[len(t.levels)-1]
+func levelOf(levels []string, r *kueue.PodSetTopologyRequest, implied bool) (level string, ok bool) {
 	switch {
 	case r != nil && r.Required != nil:
 		return *r.Required, true
 	case r != nil && r.Preferred != nil:
 		return *r.Preferred, true
 	case len(layersOf(r)) > 0:
-		return t.levels[0], true
+		return levels[0], true
 	case r != nil && ptr.Deref(r.Unconstrained, false), implied:
-		return lowest, true
+		return levels[len(levels)-1], true
 	}
 	return "", false
 }
@@ -97,7 +96,7 @@ func (t *Tree) read(r *Request) (out levels, reason string) {
 	out.required = r.Topology != nil && r.Topology.Required != nil
 	out.unconstrained = r.Topology != nil && ptr.Deref(r.Topology.Unconstrained, false) || r.Implied || alone
 
-	key, ok := t.levelOf(r.Topology, r.Implied)
+	key, ok := levelOf(t.levels, r.Topology, r.Implied)
 	if !ok {
 		return out, "topology level not specified"
 	}

@@ -65,14 +65,20 @@ func (t *trial) conceivable() bool {
 }
 
 // searchedSteps bounds a search to a few milliseconds. A search among ten candidates is
-// exhaustive.
-const searchedSteps = 1 << 14
+// exhaustive. To look at the nodes costs more than to look at quota.
+const (
+	searchedSteps       = 1 << 14
+	searchedStepsOnRoom = 1 << 8
+)
 
 // search removes candidates in one order after the other until it is done. The order
 // matters if a small victim brings a ClusterQueue back within its nominal quota, and
 // thereby protects a large candidate that would have been enough.
 func (t *trial) search(candidates []*candidate, done func() bool) bool {
-	steps := 0
+	steps, most := 0, searchedSteps
+	if t.Room != nil {
+		most = searchedStepsOnRoom
+	}
 	seen := map[string]bool{}
 	left := bytes.Repeat([]byte{1}, len(candidates))
 	var from func() bool
@@ -88,7 +94,7 @@ func (t *trial) search(candidates []*candidate, done func() bool) bool {
 			if left[i] == 0 {
 				continue
 			}
-			if steps++; steps > searchedSteps {
+			if steps++; steps > most {
 				return false
 			}
 			if !t.allowed(c) {

@@ -59,6 +59,10 @@ func newTrial(q *Question) *trial {
 			t.short = append(t.short, fr)
 		}
 	}
+	if len(t.short) == 0 && q.Room != nil && !q.Room.Fits() {
+		// The nodes are short, of whatever it needs.
+		t.short = q.Needs.Keys()
+	}
 	return t
 }
 
@@ -88,14 +92,25 @@ func (t *trial) remove(c *candidate) {
 	c.Queue.Sub(c.Usage)
 	t.gone = append(t.gone, c)
 	t.count(c, 1)
+	if t.Room != nil {
+		t.Room.Remove(c.UID)
+	}
 }
 
 // putBack undoes the removal of a candidate.
 func (t *trial) putBack(c *candidate) {
 	i := slices.Index(t.gone, c)
 	t.gone = slices.Delete(t.gone, i, i+1)
+	t.stays(c)
+}
+
+// stays adds a removed candidate to the tree again.
+func (t *trial) stays(c *candidate) {
 	c.Queue.Add(c.Usage)
 	t.count(c, -1)
+	if t.Room != nil {
+		t.Room.PutBack(c.UID)
+	}
 }
 
 // count updates what depends on the removed candidates: n is 1 if c was removed and -1
@@ -118,15 +133,14 @@ func (t *trial) removeAll(list []*candidate) {
 // restore puts all candidates back.
 func (t *trial) restore() {
 	for _, c := range t.gone {
-		c.Queue.Add(c.Usage)
-		t.count(c, -1)
+		t.stays(c)
 	}
 	t.gone = t.gone[:0]
 }
 
 // enough reports whether the preemptor fits now without borrowing more than it may.
 func (t *trial) enough() bool {
-	return t.Queue.Fits(t.Needs) && (t.bound == 0 || !t.borrows())
+	return t.Queue.Fits(t.Needs) && (t.bound == 0 || !t.borrows()) && (t.Room == nil || t.Room.Fits())
 }
 
 // borrows reports whether the preemptor would borrow now.

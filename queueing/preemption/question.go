@@ -51,9 +51,22 @@ type Question struct {
 	// Needs is the preemptor's whole usage.
 	Needs quota.Amounts
 
+	// Room is where the preemptor's pods have to go; nil if quota is all that it needs.
+	Room Room
+
 	// Running returns the Workloads that hold quota in a ClusterQueue, in any order. It
 	// is called only for ClusterQueues that may have candidates. The slice is not changed.
 	Running func(queue *quota.Node) []*Workload
+}
+
+// Room is a picture of the nodes, in which victims have to make room in the right place. Decide changes it and
+// restores it before it returns.
+type Room interface {
+	// Remove looks at the nodes as if a Workload were gone, and PutBack undoes that.
+	Remove(workload types.UID)
+	PutBack(workload types.UID)
+	// Fits reports whether the pods of the preemptor have room now.
+	Fits() bool
 }
 
 // Target is a Workload to preempt.

@@ -42,6 +42,9 @@ func (t *trial) lacking() string {
 // protected returns why candidates that use enough may not be preempted.
 func (t *trial) protected() string {
 	fr := t.short[0]
+	if t.Room != nil {
+		return t.explain("the Workloads that may be preempted do not free enough room in one place")
+	}
 	if t.FairSharing != nil {
 		return t.explain("the ClusterQueues that use %s have no larger share, or would be below their nominal quota", name(fr))
 	}

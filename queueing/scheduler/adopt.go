@@ -34,7 +34,7 @@ func (s *Cycle) adopt(q *cache.ClusterQueue, w *cache.Workload) *lifecycle.Verdi
 	e := workload.Edit(w.Object, s.now)
 	admission := a.admission()
 	e.Reserve(admission, nil)
-	s.cache.Assume(w, q, a.assumed)
+	s.cache.Assume(w, q, a.assumed, nil)
 	s.cache.ExpectPods(w, admission)
 	w.Reason, w.Message = "", ""
 	return &lifecycle.Verdict{Workload: w, Action: lifecycle.Reserve, Reason: "QuotaReserved", Status: e.Status,

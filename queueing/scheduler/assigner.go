@@ -104,7 +104,7 @@ func (a *assigner) complete() bool {
 	p.Usage.Add(a.assumed)
 	if worst < fits {
 		a.plans++
-		victims, why := a.victims(p.Usage)
+		victims, why := a.victims(p.Usage, nil)
 		if why != "" {
 			a.note(why, kueue.WorkloadQuotaReservedReasonWaitingForQuota)
 			return false
@@ -117,10 +117,10 @@ func (a *assigner) complete() bool {
 			kueue.WorkloadQuotaReservedReasonWaitingForQuota)
 		return false
 	}
-	if !a.obtainable(p) {
+	if !a.place(p) || !a.obtainable(p) {
 		return false
 	}
-	p.admission = a.admission()
+	cache.Write(p.placed, p.admission)
 	a.found = p
 	return true
 }

@@ -35,11 +35,13 @@ func (d *drainer) reserveInTime(q *cache.ClusterQueue, w *cache.Workload) (r res
 	defer func() {
 		for _, e := range r.ended {
 			e.queue.Node.Add(e.usage)
+			d.s.cache.Forest.Add(e.uses, 1)
 		}
 	}()
 	for _, h := range ending {
 		h.Queue.Node.Sub(h.Usage)
-		r.ended = append(r.ended, part{h.Queue, h.Usage})
+		d.s.cache.Forest.Add(h.Uses, -1)
+		r.ended = append(r.ended, part{h.Queue, h.Usage, h.Uses})
 		if p, _ := d.s.Assign(q, w); p != nil && len(p.victims) == 0 {
 			r.usage = p.Usage
 			r.at, _ = workload.EndOf(h.Object, d.s.now)
@@ -81,7 +83,7 @@ func (r *reservation) outlasts(w *cache.Workload, now time.Time) bool {
 func (d *drainer) noteStart(q *cache.ClusterQueue, w *cache.Workload, usage quota.Amounts) {
 	for i := range d.reservations {
 		if r := &d.reservations[i]; r.outlasts(w, d.s.now) {
-			r.ended = append(r.ended, part{q, usage})
+			r.ended = append(r.ended, part{queue: q, usage: usage})
 		}
 	}
 }
@@ -108,7 +110,8 @@ func (d *drainer) backfill(l *line, r *refusal) *refusal {
 		return r
 	}
 	switch r.Reason {
-	case kueue.WorkloadQuotaReservedReasonWaitingForQuota, kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads:
+	case kueue.WorkloadQuotaReservedReasonWaitingForQuota, kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed,
+		kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads:
 	default:
 		return r
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/quota"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -18,7 +19,7 @@ import (
 // the same way, while its victims stay.
 func (d *drainer) claim(l *line, p *Proposal) {
 	w := l.rest[0]
-	c := claim{queue: l.queue, usage: p.growth(), victims: p.victims, leaving: true}
+	c := claim{queue: l.queue, usage: p.growth(), uses: cache.Uses(p.placed), victims: p.victims, leaving: true}
 	r := refusalOf(kueue.WorkloadQuotaReservedReasonWaitingForPreemptedWorkloads, "Waiting for the quota of preempted workloads")
 	if p.ahead {
 		r.next, c.leaving = d.s.askAhead(l.queue, w, p)
@@ -39,7 +40,7 @@ func (d *drainer) claim(l *line, p *Proposal) {
 		r.Reason, r.Message = workload.ReasonWaitingForCapacity, waitingForMachines(p)
 	}
 	l.queue.WantsMachines = l.queue.WantsMachines || p.awaits
-	c.apply()
+	c.apply(d.s.cache.Forest)
 	for _, v := range c.victims {
 		v.Claimed = true
 	}
@@ -63,20 +64,24 @@ func (d *drainer) preempt(w *cache.Workload, victims []victim) {
 
 // apply makes the tree look as if the victims had left and the Workload had come. As
 // long as they stay it has but what is free, and what they will leave over is for no Workload.
-func (c *claim) apply() {
+func (c *claim) apply(nodes *placement.Forest) {
 	for _, v := range c.victims {
 		if c.leaving {
 			v.Queue.Node.Sub(v.Usage)
+			nodes.Add(v.Uses, -1)
 		}
 	}
 	c.queue.Node.Add(c.taken())
+	nodes.Add(c.uses, 1)
 }
 
-func (c *claim) undo() {
+func (c *claim) undo(nodes *placement.Forest) {
 	c.queue.Node.Sub(c.taken())
+	nodes.Add(c.uses, -1)
 	for _, v := range c.victims {
 		if c.leaving {
 			v.Queue.Node.Add(v.Usage)
+			nodes.Add(v.Uses, 1)
 		}
 	}
 }
@@ -96,11 +101,11 @@ func (c *claim) taken() quota.Amounts {
 // fitsNow says that usage which will fit once all victims have left fits already.
 func (d *drainer) fitsNow(q *cache.ClusterQueue, usage quota.Amounts) bool {
 	for i := range d.claims {
-		d.claims[i].undo()
+		d.claims[i].undo(d.s.cache.Forest)
 	}
 	fits := q.Node.Fits(usage)
 	for i := range d.claims {
-		d.claims[i].apply()
+		d.claims[i].apply(d.s.cache.Forest)
 	}
 	return fits
 }
@@ -109,7 +114,7 @@ func (d *drainer) fitsNow(q *cache.ClusterQueue, usage quota.Amounts) bool {
 // cycle judges all again, so that what was claimed is not given to another Workload.
 func (d *drainer) unclaim() {
 	for i := range d.claims {
-		d.claims[i].undo()
+		d.claims[i].undo(d.s.cache.Forest)
 		for _, v := range d.claims[i].victims {
 			v.Claimed = false
 		}

@@ -16,6 +16,7 @@ func (s *Cycle) Run() (out []lifecycle.Verdict) {
 	if s.cache.Outdated {
 		s.cache.Rebuild()
 	}
+	s.cache.RequeueForNodes()
 	s.cache.Sample(s.now)
 	for _, w := range s.cache.Timers.Expired(s.now) {
 		s.cache.MarkDue(w.Object.UID)

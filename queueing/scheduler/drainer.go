@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-dev/muster/queueing/cache"
 	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/quota"
 )
 
@@ -34,12 +35,14 @@ type reservation struct {
 type part struct {
 	queue *cache.ClusterQueue
 	usage quota.Amounts
+	uses  []placement.Use
 }
 
 // claim is quota that is kept for a Workload whose victims have not left yet.
 type claim struct {
 	queue   *cache.ClusterQueue
 	usage   quota.Amounts
+	uses    []placement.Use
 	victims []victim
 	// leaving: the victims are on their way. Else they stay until its machines are
 	// there.

@@ -57,6 +57,9 @@ func (a *assigner) unsuitable(i int, name kueue.ResourceFlavorReference) string 
 	if why := a.changesFlavor(i, name); why != "" {
 		return why
 	}
+	if why := a.mismatchedTopology(i, name); why != "" {
+		return why
+	}
 	for j := range i {
 		if a.slots[j].podSet != s.podSet {
 			continue

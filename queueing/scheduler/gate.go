@@ -97,17 +97,9 @@ func (s *Cycle) refused(w *cache.Workload, q *cache.ClusterQueue) string {
 	}
 	for i := range w.Object.Spec.PodSets {
 		ps := &w.Object.Spec.PodSets[i]
-		switch {
-		case ps.TopologyRequest != nil && wantsTopology(ps.TopologyRequest):
-			return fmt.Sprintf("%sthe topologyRequest of podSet %s", unsupported, ps.Name)
-		case len(ps.Template.Spec.ResourceClaims) > 0:
+		if len(ps.Template.Spec.ResourceClaims) > 0 {
 			return fmt.Sprintf("%sresourceClaims (DRA) of podSet %s", unsupported, ps.Name)
 		}
 	}
 	return ""
-}
-
-func wantsTopology(t *kueue.PodSetTopologyRequest) bool {
-	return t.Required != nil || t.Preferred != nil || t.Unconstrained != nil || t.PodSetSliceRequiredTopology != nil ||
-		len(t.PodsetSliceRequiredTopologyConstraints) > 0
 }

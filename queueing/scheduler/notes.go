@@ -26,6 +26,7 @@ type note struct {
 // hopefulFirst orders the reasons by how little has to happen for a flavor to be taken.
 var hopefulFirst = []string{
 	workload.ReasonWaitingForCapacity,
+	kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed,
 	kueue.WorkloadQuotaReservedReasonWaitingForQuota,
 	kueue.WorkloadQuotaReservedReasonExceedsMaxQuota,
 	kueue.WorkloadQuotaReservedReasonNoMatchingFlavor,

@@ -18,9 +18,10 @@ import (
 )
 
 // question is which Workloads could make room for one.
-func (s *Cycle) question(q *cache.ClusterQueue, w *cache.Workload, needs quota.Amounts) preemption.Question {
+func (s *Cycle) question(q *cache.ClusterQueue, w *cache.Workload, needs quota.Amounts, room preemption.Room) preemption.Question {
 	out := preemption.Question{
-		Queue: q.Node, FairSharing: s.cache.Config.FairSharing, Priority: w.Priority, Queued: w.Since, Needs: needs, Running: s.running,
+		Queue: q.Node, FairSharing: s.cache.Config.FairSharing, Priority: w.Priority, Queued: w.Since, Needs: needs, Room: room,
+		Running: s.running,
 	}
 	if q.Object.Spec.Preemption != nil {
 		out.Policy = *q.Object.Spec.Preemption
@@ -30,8 +31,8 @@ func (s *Cycle) question(q *cache.ClusterQueue, w *cache.Workload, needs quota.A
 
 // decide says what has to leave for the Workload, and notes where nothing can but what
 // others have claimed.
-func (a *assigner) decide(needs quota.Amounts) preemption.Answer {
-	answer := preemption.Decide(a.s.question(a.queue, a.w, needs))
+func (a *assigner) decide(needs quota.Amounts, room preemption.Room) preemption.Answer {
+	answer := preemption.Decide(a.s.question(a.queue, a.w, needs, room))
 	a.skipped = answer.Claimed
 	return answer
 }
@@ -62,7 +63,7 @@ func (a *assigner) couldPreempt(fr quota.FlavorResource, want int64) (by mode, o
 	if !preempts(a.queue.Object) {
 		return 0, false, ""
 	}
-	answer := a.decide(quota.Amounts{fr: want})
+	answer := a.decide(quota.Amounts{fr: want}, nil)
 	switch {
 	case len(answer.Targets) == 0:
 		return 0, false, answer.Why
@@ -79,10 +80,10 @@ func preempts(cq *kueue.ClusterQueue) bool {
 		cmp.Or(p.ReclaimWithinCohort, kueue.PreemptionPolicyNever) != kueue.PreemptionPolicyNever)
 }
 
-// victims are those that have to leave for a Workload to have its quota; why says
-// why none can.
-func (a *assigner) victims(needs quota.Amounts) (out []victim, why string) {
-	answer := a.decide(needs)
+// victims are those that have to leave for a Workload to have its quota, and room for its pods
+// where that is asked for; why says why none can.
+func (a *assigner) victims(needs quota.Amounts, room preemption.Room) (out []victim, why string) {
+	answer := a.decide(needs, room)
 	for _, t := range answer.Targets {
 		out = append(out, victim{a.s.cache.Workloads[t.UID], t.Reason})
 	}

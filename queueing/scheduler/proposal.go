@@ -17,6 +17,8 @@ type Proposal struct {
 	Usage     quota.Amounts
 	// distance is from how far quota is borrowed; 0 is not at all.
 	distance int
+	// placed is where its pods go, where flavors have a Topology.
+	placed []cache.Placed
 	// victims have to leave first; none where everything is free.
 	victims []victim
 	// replaces is the Workload slice whose place it takes; nil if there is none.

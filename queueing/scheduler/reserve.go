@@ -17,7 +17,7 @@ func (s *Cycle) reserve(q *cache.ClusterQueue, w *cache.Workload, p *Proposal) *
 	names := cache.ChecksFor(q.Object, workload.AssignedFlavors(p.admission))
 	e := workload.Edit(w.Object, s.now)
 	e.Reserve(p.admission, s.rules.NewCheckStates(w, names))
-	s.cache.Assume(w, q, p.Usage)
+	s.cache.Assume(w, q, p.Usage, cache.Uses(p.placed))
 	s.cache.UpdateReplacement(w, true)
 	s.cache.Penalize(q, w, p.growth(), s.now)
 	w.Busy = true

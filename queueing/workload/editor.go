@@ -53,6 +53,17 @@ func (e *Editor) Set(condition string, status metav1.ConditionStatus, reason, me
 	})
 }
 
+// AwaitsTopology says why the pods have no place yet on the nodes that are there for them, and reports whether that
+// is news.
+func (e *Editor) AwaitsTopology(why string) bool {
+	before := apimeta.FindStatusCondition(e.object.Status.Conditions, kueue.WorkloadAdmitted)
+	if before != nil && before.Reason == kueue.WorkloadAdmittedReasonPendingDelayedTopologyRequests && before.Message == why {
+		return false
+	}
+	e.Set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonPendingDelayedTopologyRequests, why)
+	return true
+}
+
 // unset turns a true condition false and keeps what it said.
 func (e *Editor) unset(condition, reason string) {
 	if c := apimeta.FindStatusCondition(e.Status.Conditions, condition); c != nil && c.Status == metav1.ConditionTrue {

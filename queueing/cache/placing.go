@@ -1,0 +1,157 @@
+package cache
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/placement"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// Placing is where the pods of a Workload could go by the Topologies of its flavors.
+type Placing struct {
+	forest *placement.Forest
+	groups []group
+}
+
+// group is a podSet that is placed by itself, or with the leader that is to be near it.
+type group struct {
+	flavor  kueue.ResourceFlavorReference
+	pods    int
+	leader  int // -1 for none
+	request placement.Request
+}
+
+// Placed is where the pods of one podSet go.
+type Placed struct {
+	PodSet int
+	placement.Use
+	Levels []string
+}
+
+// Uses are those of all podSets.
+func Uses(placed []Placed) []placement.Use {
+	var out []placement.Use
+	for i := range placed {
+		out = append(out, placed[i].Use)
+	}
+	return out
+}
+
+// Write puts the places into an admission.
+func Write(placed []Placed, admission *kueue.Admission) {
+	for i := range placed {
+		p := &placed[i]
+		admission.PodSetAssignments[p.PodSet].TopologyAssignment = placement.Encode(p.Levels, p.Domains)
+	}
+}
+
+// NewPlacing asks for the pods of an admission, with what its checks add to them, in a forest. It is
+// nil where no flavor has a Topology.
+func (s *Cache) NewPlacing(w *Workload, admission *kueue.Admission, checks []kueue.AdmissionCheckState, forest *placement.Forest) *Placing {
+	out := &Placing{forest: forest}
+	led := map[string]int{} // the group's place among groups, by its name
+	for i := range admission.PodSetAssignments {
+		a := &admission.PodSetAssignments[i]
+		flavor, ok := s.topologyFlavor(a)
+		if !ok || workload.CountOf(a) == 0 || forest.Tree(flavor) == nil {
+			continue
+		}
+		ps := &w.Object.Spec.PodSets[i]
+		r := ps.TopologyRequest
+		g := group{flavor: flavor, pods: i, leader: -1, request: placement.Request{
+			Count: workload.CountOf(a), Pod: w.Requests[i], Topology: r, Implied: !placement.Asks(r), Spec: s.specOf(w, a, checks),
+		}}
+		if r != nil && r.PodSetGroupName != nil {
+			if at, ok := led[*r.PodSetGroupName]; ok {
+				out.groups[at].join(g)
+				continue
+			}
+			led[*r.PodSetGroupName] = len(out.groups)
+		}
+		out.groups = append(out.groups, g)
+	}
+	if len(out.groups) == 0 {
+		return nil
+	}
+	return out
+}
+
+// join has the two podSets of a group placed together; the one of a single pod leads.
+func (g *group) join(o group) {
+	if g.request.Count < o.request.Count {
+		*g, o = o, *g
+	}
+	g.leader, g.request.Leader = o.pods, o.request.Pod
+}
+
+// specOf is that of the pods of a podSet as they will be.
+func (s *Cache) specOf(w *Workload, a *kueue.PodSetAssignment, checks []kueue.AdmissionCheckState) *corev1.PodSpec {
+	var flavors []*kueue.ResourceFlavor
+	for _, name := range workload.AssignedFlavors(&kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{*a}}) {
+		if f := s.Flavors[name]; f != nil {
+			flavors = append(flavors, f)
+		}
+	}
+	out := workload.TemplateOn(&workload.FindPodSet(w.Object, a.Name).Template, flavors)
+	for i := range checks {
+		for _, u := range checks[i].PodSetUpdates {
+			if u.Name != a.Name {
+				continue
+			}
+			if out.Spec.NodeSelector == nil {
+				out.Spec.NodeSelector = map[string]string{}
+			}
+			maps.Copy(out.Spec.NodeSelector, u.NodeSelector)
+			out.Spec.Tolerations = workload.AddTolerations(out.Spec.Tolerations, u.Tolerations)
+		}
+	}
+	return &out.Spec
+}
+
+// Place finds domains for all podSets, one after the other. The reason says why one has none.
+func (p *Placing) Place() (out []Placed, reason string, best placement.Domain) {
+	defer func() { p.forest.Add(Uses(out), -1) }()
+	for i := range p.groups {
+		g := &p.groups[i]
+		tree := p.forest.Tree(g.flavor)
+		found := tree.View().Place(&g.request)
+		if found.Reason != "" {
+			return out, found.Reason, found.Best
+		}
+		placed := []Placed{{g.pods, placement.Use{Flavor: g.flavor, Domains: found.Pods, Pod: g.request.Pod}, tree.Levels()}}
+		if g.leader >= 0 {
+			placed = append(placed, Placed{g.leader, placement.Use{Flavor: g.flavor, Domains: found.Leader, Pod: g.request.Leader}, tree.Levels()})
+		}
+		p.forest.Add(Uses(placed), 1)
+		out = append(out, placed...)
+	}
+	return out, "", placement.Domain{}
+}
+
+// Trial is a Placing that Workloads may be taken out of, as package preemption does.
+type Trial struct {
+	*Cache
+	*Placing
+}
+
+// Remove looks at the nodes as if a Workload were not there.
+func (t Trial) Remove(uid types.UID) { t.add(uid, -1) }
+
+// PutBack undoes Remove.
+func (t Trial) PutBack(uid types.UID) { t.add(uid, 1) }
+
+func (t Trial) add(uid types.UID, n int) {
+	if w := t.Workloads[uid]; w != nil {
+		t.forest.Add(w.Uses, n)
+	}
+}
+
+// Fits reports whether all podSets have domains.
+func (t Trial) Fits() bool {
+	_, reason, _ := t.Place()
+	return reason == ""
+}

@@ -1,0 +1,131 @@
+package cache
+
+import (
+	"maps"
+	"slices"
+
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/placement"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// TopologyOf is the Topology of a flavor; nil if it has none or that does not exist.
+func (s *Settings) TopologyOf(flavor kueue.ResourceFlavorReference) *kueue.Topology {
+	f := s.Flavors[flavor]
+	if f == nil || f.Spec.TopologyName == nil {
+		return nil
+	}
+	return s.Topologies[*f.Spec.TopologyName]
+}
+
+// UsesTopologies reports whether a flavor has a Topology, so that nodes and pods matter.
+func (s *Settings) UsesTopologies() bool {
+	for name := range s.Flavors {
+		if s.TopologyOf(name) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Levels are the node labels of a Topology, the highest level first.
+func Levels(t *kueue.Topology) []string {
+	out := make([]string, len(t.Spec.Levels))
+	for i := range t.Spec.Levels {
+		out[i] = t.Spec.Levels[i].NodeLabel
+	}
+	return out
+}
+
+// plant makes the trees of the flavors that have a Topology.
+func (s *Cache) plant() {
+	var flavors []placement.Flavor
+	for _, name := range slices.Sorted(maps.Keys(s.Flavors)) {
+		if t := s.TopologyOf(name); t != nil {
+			flavors = append(flavors, placement.Flavor{Name: name, NodeLabels: s.Flavors[name].Spec.NodeLabels, Topology: t.Name, Levels: Levels(t)})
+		}
+	}
+	s.Forest.Plant(flavors, s.SelectedKeys())
+}
+
+// ImpliesTopology reports whether all flavors of a ClusterQueue have a Topology, so that pods that ask
+// for none are placed by it, too.
+func (s *Settings) ImpliesTopology(cq *kueue.ClusterQueue) bool {
+	flavors := FlavorsOf(cq)
+	return len(flavors) > 0 && !slices.ContainsFunc(flavors, func(f kueue.ResourceFlavorReference) bool {
+		return s.Flavors[f] == nil || s.Flavors[f].Spec.TopologyName == nil
+	})
+}
+
+// usesOf reads where the pods of a Workload are by its assignment. What cannot be read counts nowhere.
+func (s *Cache) usesOf(w *Workload) []placement.Use {
+	if !workload.HasQuota(w.Object) {
+		return nil
+	}
+	var out []placement.Use
+	for i := range w.Object.Status.Admission.PodSetAssignments {
+		a := &w.Object.Status.Admission.PodSetAssignments[i]
+		if a.TopologyAssignment == nil {
+			continue
+		}
+		at := slices.IndexFunc(w.Object.Spec.PodSets, func(ps kueue.PodSet) bool { return ps.Name == a.Name })
+		domains, err := placement.Decode(a.TopologyAssignment)
+		if at < 0 || err != nil {
+			continue
+		}
+		if flavor, ok := s.topologyFlavor(a); ok {
+			out = append(out, placement.Use{Flavor: flavor, Domains: domains, Pod: w.Requests[at]})
+		}
+	}
+	return out
+}
+
+// topologyFlavor is the flavor of a podSet that has a Topology.
+func (s *Settings) topologyFlavor(a *kueue.PodSetAssignment) (kueue.ResourceFlavorReference, bool) {
+	for _, resource := range slices.Sorted(maps.Keys(a.Flavors)) {
+		if f := s.Flavors[a.Flavors[resource]]; f != nil && f.Spec.TopologyName != nil {
+			return a.Flavors[resource], true
+		}
+	}
+	return "", false
+}
+
+// HasTopology reports whether a podSet is on a flavor that has a Topology.
+func (s *Settings) HasTopology(a *kueue.PodSetAssignment) bool {
+	_, ok := s.topologyFlavor(a)
+	return ok
+}
+
+// hold notes where the pods of a Workload are: by its object or, before that shows any, by what a
+// verdict gave it.
+func (s *Cache) hold(w *Workload) {
+	var uses []placement.Use
+	switch {
+	case w.Place == Reserving:
+		uses = w.Uses
+	case w.Assumed != nil:
+		uses = w.AssumedUses
+	}
+	s.Forest.Hold(workload.KeyOf(w.Object), uses)
+}
+
+// RequeueForNodes has the Workloads judged again that found no room in the domains of a Topology, if
+// nodes have more by now, and looks at those that wait for the nodes that are booked for them.
+func (s *Cache) RequeueForNodes() {
+	if s.Forest.Changed() {
+		for uid, w := range s.Unadmitted {
+			if workload.AwaitsTopology(w.Object.Status.Admission) {
+				s.Due[uid] = w
+			}
+		}
+	}
+	if !s.Forest.Grown() {
+		return
+	}
+	for _, q := range s.Order {
+		if q.WantsNodes {
+			q.RequeueInadmissible()
+		}
+	}
+}

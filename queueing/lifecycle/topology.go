@@ -1,0 +1,75 @@
+package lifecycle
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+	"github.com/muster-dev/muster/nodegroups/v1alpha1"
+	"github.com/muster-dev/muster/provisioning/state"
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/placement"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// nodesLookAgain is how long a Workload waits that finds no room on the nodes that are booked for it: news of them
+// may be on their way. It ends with the booking.
+const nodesLookAgain = time.Second
+
+// placeOnBooked finds domains for the pods of a Workload whose machines are there by now, and puts them into its
+// admission; why says why it has none.
+func (s Rules) placeOnBooked(w *cache.Workload, e *workload.Editor) (why string) {
+	if !s.cache.NodesKnown {
+		return "The nodes of the cluster are being read"
+	}
+	placing := s.cache.NewPlacing(w, e.Status.Admission, e.Status.AdmissionChecks, s.forestOf(w, e.Status.AdmissionChecks))
+	var placed []cache.Placed
+	if placing != nil {
+		var reason string
+		if placed, reason, _ = placing.Place(); reason != "" {
+			return "No place on the nodes that are booked: " + reason
+		}
+	}
+	cache.Write(placed, e.Status.Admission)
+	for i := range e.Status.Admission.PodSetAssignments {
+		if a := &e.Status.Admission.PodSetAssignments[i]; a.DelayedTopologyRequest != nil {
+			a.DelayedTopologyRequest = new(kueue.DelayedTopologyRequestStateReady)
+		}
+	}
+	return ""
+}
+
+// forestOf has the nodes that are booked for a Workload: those of its request, which take no other pods, or all
+// where Muster did not book them.
+func (s Rules) forestOf(w *cache.Workload, checks []kueue.AdmissionCheckState) *placement.Forest {
+	booked := map[string]bool{}
+	for i := range checks {
+		for _, u := range checks[i].PodSetUpdates {
+			for label := range u.NodeSelector {
+				booked[label] = booked[label] || strings.HasPrefix(label, v1alpha1.BookedLabelPrefix)
+			}
+		}
+	}
+	requests := map[string]string{} // the UID of each, by its label
+	for _, r := range s.cache.Requests[w.Object.UID] {
+		if label := state.BookingLabel(r.Name); booked[label] {
+			requests[strings.TrimPrefix(label, v1alpha1.BookedLabelPrefix)] = string(r.UID)
+		}
+	}
+	if len(requests) == 0 {
+		return s.cache.Forest
+	}
+	return s.cache.Forest.Among(func(n *corev1.Node) (reserved []nodegroups.Resources, ok bool) {
+		for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
+			if uid, own := requests[b.Key]; own && uid == string(b.UID) {
+				ok = true
+			} else {
+				reserved = append(reserved, b.Booked)
+			}
+		}
+		return reserved, ok
+	})
+}

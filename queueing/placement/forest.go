@@ -1,0 +1,347 @@
+package placement
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/nodegroups"
+)
+
+// Flavor is a ResourceFlavor with the levels of its Topology.
+type Flavor struct {
+	Name       kueue.ResourceFlavorReference
+	NodeLabels map[string]string
+	Topology   string
+	Levels     []string
+}
+
+// Use is where pods of one podSet are.
+type Use struct {
+	Flavor  kueue.ResourceFlavorReference
+	Domains []Domain
+	// Pod is what each of them requests.
+	Pod nodegroups.Resources
+}
+
+// Forest has a tree for each flavor with a Topology, kept up to date by the nodes, the pods on them
+// and the Workloads that have an assignment. It is for one goroutine at a time.
+type Forest struct {
+	trees map[kueue.ResourceFlavorReference]*planted
+	nodes map[string]*site
+	pods  map[types.UID]*resident
+	// crews are the pods of each Workload that pods name.
+	crews map[types.NamespacedName]map[types.UID]*resident
+	// held are the uses of Workloads that have an assignment. Their pods count by it, wherever they
+	// are and whether they exist yet.
+	held map[types.NamespacedName][]Use
+	// outdated are the nodes that the trees do not show as they are.
+	outdated map[string]bool
+	// grown: something was freed. changed: a node has changed.
+	grown, changed bool
+}
+
+// planted is the tree of a flavor.
+type planted struct {
+	Flavor
+	*Tree
+}
+
+// site is a node and the pods on it.
+type site struct {
+	object *corev1.Node
+	pods   map[types.UID]*resident
+	// free is as the trees show it; nil where they do not show the node.
+	free nodegroups.Resources
+}
+
+// resident is a pod on a node.
+type resident struct {
+	node     string
+	requests nodegroups.Resources
+	// workload is the Workload that the pod says it is of; empty for none.
+	workload types.NamespacedName
+}
+
+// NewForest returns one without trees.
+func NewForest() *Forest {
+	return &Forest{
+		trees: map[kueue.ResourceFlavorReference]*planted{}, nodes: map[string]*site{}, pods: map[types.UID]*resident{},
+		crews: map[types.NamespacedName]map[types.UID]*resident{},
+		held: map[types.NamespacedName][]Use{}, outdated: map[string]bool{},
+	}
+}
+
+// Clone returns a forest of the same nodes and pods, without trees and Workloads.
+func (f *Forest) Clone() *Forest {
+	out := NewForest()
+	out.pods = maps.Clone(f.pods)
+	for w, crew := range f.crews {
+		out.crews[w] = maps.Clone(crew)
+	}
+	for name, s := range f.nodes {
+		out.nodes[name] = &site{object: s.object, pods: maps.Clone(s.pods)}
+		out.outdated[name] = true
+	}
+	return out
+}
+
+// Plant replaces the trees by those of these flavors. Nodes are told apart by these labels.
+func (f *Forest) Plant(flavors []Flavor, keys []string) {
+	f.trees = map[kueue.ResourceFlavorReference]*planted{}
+	for _, flavor := range flavors {
+		f.trees[flavor.Name] = &planted{flavor, NewTree(flavor.Topology, flavor.Levels, keys)}
+	}
+	for name, s := range f.nodes {
+		s.free, f.outdated[name] = nil, true
+	}
+	for _, uses := range f.held {
+		f.Add(uses, 1)
+	}
+}
+
+// Tree of a flavor; nil where it has no Topology.
+func (f *Forest) Tree(flavor kueue.ResourceFlavorReference) *Tree {
+	p := f.trees[flavor]
+	if p == nil {
+		return nil
+	}
+	f.refresh()
+	return p.Tree
+}
+
+// Grown reports whether something was freed since the last call.
+func (f *Forest) Grown() bool {
+	f.refresh()
+	out := f.grown
+	f.grown = false
+	return out
+}
+
+// Changed reports whether a node has changed since the last call.
+func (f *Forest) Changed() bool {
+	out := f.changed
+	f.changed = false
+	return out
+}
+
+// SetNode puts a node in, in place of the one of its name.
+func (f *Forest) SetNode(n *corev1.Node) {
+	s := f.site(n.Name)
+	if before := s.object; before != nil && schedulable(before) == schedulable(n) && maps.Equal(before.Labels, n.Labels) && maps.Equal(before.Annotations, n.Annotations) &&
+		equality.Semantic.DeepEqual(before.Spec.Taints, n.Spec.Taints) &&
+		equality.Semantic.DeepEqual(before.Status.Allocatable, n.Status.Allocatable) {
+		s.object = n
+		return
+	}
+	s.object = n
+	f.outdated[n.Name], f.changed = true, true
+}
+
+// DeleteNode takes a node out.
+func (f *Forest) DeleteNode(name string) {
+	s := f.nodes[name]
+	if s == nil {
+		return
+	}
+	s.object = nil
+	f.outdated[name], f.changed = true, true
+}
+
+func (f *Forest) site(name string) *site {
+	s := f.nodes[name]
+	if s == nil {
+		s = &site{pods: map[types.UID]*resident{}}
+		f.nodes[name] = s
+	}
+	return s
+}
+
+// SetPod takes in a pod as it is now. It counts while it is bound and has not ended.
+func (f *Forest) SetPod(p *corev1.Pod, requests func(*corev1.PodSpec) nodegroups.Resources) {
+	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		f.DeletePod(p.UID)
+		return
+	}
+	if f.pods[p.UID] != nil {
+		return // neither its node nor its owner changes
+	}
+	r := &resident{node: p.Spec.NodeName, requests: requests(&p.Spec)}
+	if name := p.Annotations[kueue.WorkloadAnnotation]; name != "" {
+		r.workload = types.NamespacedName{Namespace: p.Namespace, Name: name}
+		if f.crews[r.workload] == nil {
+			f.crews[r.workload] = map[types.UID]*resident{}
+		}
+		f.crews[r.workload][p.UID] = r
+	}
+	f.pods[p.UID] = r
+	f.site(r.node).pods[p.UID] = r
+	if !f.covers(r) {
+		f.outdated[r.node] = true
+	}
+}
+
+// DeletePod takes a pod out.
+func (f *Forest) DeletePod(uid types.UID) {
+	r := f.pods[uid]
+	if r == nil {
+		return
+	}
+	delete(f.pods, uid)
+	delete(f.nodes[r.node].pods, uid)
+	if crew := f.crews[r.workload]; crew != nil {
+		if delete(crew, uid); len(crew) == 0 {
+			delete(f.crews, r.workload)
+		}
+	}
+	if !f.covers(r) {
+		f.outdated[r.node] = true
+	}
+}
+
+// covers reports whether the pod counts by an assignment.
+func (f *Forest) covers(r *resident) bool { return r.workload.Name != "" && len(f.held[r.workload]) > 0 }
+
+// Hold takes in where the pods of a Workload are by its assignment; none if it has no assignment any more.
+func (f *Forest) Hold(w types.NamespacedName, uses []Use) {
+	before := f.held[w]
+	if slices.EqualFunc(before, uses, Use.equal) {
+		return
+	}
+	f.Add(before, -1)
+	f.Add(uses, 1)
+	f.grown = f.grown || len(before) > 0
+	if len(uses) > 0 {
+		f.held[w] = uses
+	} else {
+		delete(f.held, w)
+	}
+	if (len(before) > 0) == (len(uses) > 0) {
+		return
+	}
+	for _, r := range f.crews[w] {
+		f.outdated[r.node] = true
+	}
+}
+
+func (u Use) equal(o Use) bool {
+	return u.Flavor == o.Flavor && maps.Equal(u.Pod, o.Pod) && slices.EqualFunc(u.Domains, o.Domains, func(a, b Domain) bool {
+		return a.Count == b.Count && slices.Equal(a.Values, b.Values)
+	})
+}
+
+// Add adds n times these uses to the trees: for trials, which are to be undone.
+func (f *Forest) Add(uses []Use, n int) {
+	for _, u := range uses {
+		own := f.trees[u.Flavor]
+		for _, p := range f.trees {
+			// A node may be of several flavors. Other domains are known by the values of their own tree.
+			if p == own || p.hosts && own != nil && own.hosts {
+				p.Use(u.Domains, u.Pod, n)
+			}
+		}
+	}
+}
+
+// refresh has the trees show the nodes as they are.
+func (f *Forest) refresh() {
+	for _, name := range slices.Sorted(maps.Keys(f.outdated)) {
+		s := f.nodes[name]
+		free := f.freeOn(s)
+		f.grown = f.grown || free != nil && !within(free, s.free)
+		s.free = free
+		for _, p := range f.trees {
+			if free == nil || !selects(p.NodeLabels, s.object.Labels) {
+				p.DeleteNode(name)
+			} else {
+				p.SetNode(s.object, free.Clone())
+			}
+		}
+		if s.object == nil && len(s.pods) == 0 {
+			delete(f.nodes, name)
+		}
+	}
+	clear(f.outdated)
+}
+
+// freeOn is what a node has for pods with an assignment; nil where it takes no pods.
+func (f *Forest) freeOn(s *site) nodegroups.Resources {
+	if s.object == nil || !schedulable(s.object) {
+		return nil
+	}
+	out := nodegroups.ResourcesFrom(s.object.Status.Allocatable)
+	for _, r := range s.pods {
+		if !f.covers(r) {
+			out.Sub(withPod(r.requests), 1)
+		}
+	}
+	return out
+}
+
+// Among is a forest of these nodes alone, whether or not they take pods yet, less what is reserved on
+// them. It is valid until the forest changes.
+func (f *Forest) Among(chosen func(*corev1.Node) (reserved []nodegroups.Resources, ok bool)) *Forest {
+	out := NewForest()
+	out.held = f.held
+	for name, s := range f.nodes {
+		if s.object == nil {
+			continue
+		}
+		reserved, ok := chosen(s.object)
+		if !ok {
+			continue
+		}
+		n := *s.object
+		n.Spec.Unschedulable = false
+		n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable })
+		pods := maps.Clone(s.pods)
+		for i, r := range reserved {
+			pods[types.UID(strconv.Itoa(i))] = &resident{node: name, requests: r}
+		}
+		out.nodes[name] = &site{object: &n, pods: pods}
+	}
+	var flavors []Flavor
+	var keys []string
+	for _, p := range f.trees {
+		flavors, keys = append(flavors, p.Flavor), p.keys
+	}
+	out.Plant(flavors, keys)
+	return out
+}
+
+// schedulable reports whether a node takes pods at all.
+func schedulable(n *corev1.Node) bool {
+	return !n.Spec.Unschedulable && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func selects(selector, labels map[string]string) bool {
+	for k, v := range selector {
+		if have, ok := labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	return true
+}
+
+// within reports whether a is no more than b of anything.
+func within(a, b nodegroups.Resources) bool {
+	for name, v := range a {
+		if v > b[name] {
+			return false
+		}
+	}
+	return true
+}
+
+// Asks reports whether a podSet asks for topology; a request may only say by which labels its pods are
+// numbered.
+func Asks(r *kueue.PodSetTopologyRequest) bool {
+	return r != nil && (r.Required != nil || r.Preferred != nil || r.Unconstrained != nil && *r.Unconstrained || len(layersOf(r)) > 0)
+}

@@ -1,0 +1,98 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/cache"
+	"github.com/muster-dev/muster/queueing/placement"
+	"github.com/muster-dev/muster/queueing/preemption"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// mismatchedTopology says why a flavor is not for the pods of slot i by what they ask for of a Topology, or
+// "". The words are Kueue's.
+func (a *assigner) mismatchedTopology(i int, name kueue.ResourceFlavorReference) string {
+	podSet := a.slots[i].podSet
+	ps := &a.w.Object.Spec.PodSets[podSet]
+	asks, has := placement.Asks(ps.TopologyRequest), a.s.cache.Flavors[name].Spec.TopologyName != nil
+	switch {
+	case asks && !has:
+		return fmt.Sprintf("Flavor %q does not support TopologyAwareScheduling", name)
+	case asks:
+		if t := a.s.cache.TopologyOf(name); t != nil && !placement.HasLevels(cache.Levels(t), ps.TopologyRequest) {
+			return fmt.Sprintf("Flavor %q does not contain the requested level: Topology %q has %v", name, t.Name, cache.Levels(t))
+		}
+	case has && !a.s.cache.ImpliesTopology(a.queue.Object):
+		return fmt.Sprintf("Flavor %q supports only TopologyAwareScheduling", name)
+	}
+	if has && workload.IsElastic(a.w.Object) {
+		return fmt.Sprintf("Flavor %q has a topology, and an elastic job may outgrow its domain: choose a flavor without topologyName", name)
+	}
+	for j := range i {
+		other := a.Chosen[j].Flavor
+		if a.slots[j].podSet == podSet && other != name && (has || a.s.cache.Flavors[other].Spec.TopologyName != nil) {
+			return fmt.Sprintf("flavors %s and %s would serve one podSet, which may have only one where one of them has a topology", other, name)
+		}
+	}
+	return ""
+}
+
+// place finds room for the pods in the domains of their flavors' Topologies: where they are now, or once
+// victims have left. Where machines are booked after quota is reserved, it is done then.
+func (a *assigner) place(p *Proposal) bool {
+	p.admission = a.admission()
+	if a.delaysTopology() {
+		for i := range p.admission.PodSetAssignments {
+			if a.s.cache.HasTopology(&p.admission.PodSetAssignments[i]) {
+				p.admission.PodSetAssignments[i].DelayedTopologyRequest = new(kueue.DelayedTopologyRequestStatePending)
+			}
+		}
+		return true
+	}
+	placing := a.s.cache.NewPlacing(a.w, p.admission, nil, a.s.cache.Forest)
+	if placing == nil {
+		return true
+	}
+	a.plans++
+	if !a.s.cache.NodesKnown {
+		a.note("the nodes of the cluster are being read", kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed)
+		return false
+	}
+	placed, reason, _ := placing.Place()
+	switch {
+	case reason == "" && len(p.victims) == 0:
+		p.placed = placed
+		return true
+	case preempts(a.queue.Object) && a.makeRoom(p, cache.Trial{Cache: a.s.cache, Placing: placing}):
+		return true
+	case reason == "":
+		reason = "there is no room in one place once the Workloads have left that may be preempted"
+	}
+	a.note(reason, kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed)
+	return false
+}
+
+// makeRoom finds victims that free quota, and nodes in the right domain.
+func (a *assigner) makeRoom(p *Proposal, trial cache.Trial) bool {
+	victims, why := a.victims(p.Usage, trial)
+	if why != "" || len(victims) == 0 {
+		return false
+	}
+	for _, v := range victims {
+		trial.Remove(v.Object.UID)
+		defer trial.PutBack(v.Object.UID)
+	}
+	placed, reason, _ := trial.Place()
+	p.victims, p.placed = victims, placed
+	return reason == ""
+}
+
+// delaysTopology reports whether a check books machines, so that only then it is known which nodes there are.
+func (a *assigner) delaysTopology() bool {
+	return slices.ContainsFunc(cache.ChecksFor(a.queue.Object, a.distinct()), a.s.cache.Books)
+}
+
+var _ preemption.Room = cache.Trial{}
