@@ -95,7 +95,7 @@ func newWorld() *world { return newWorldWith(config.Config{}) }
 func newWorldWith(c config.Config) *world {
 	w := &world{machines: map[string]int{}, now: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)}
 	w.s = New(c, w.plan)
-	w.s.NodesKnown = true
+	w.s.Nodes.Known = true
 	w.s.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"team": "a"}}})
 	w.s.SetCapacity(planner.NewSnapshot(time.Time{}, planner.NewNodes(), nil, nil))
 	return w

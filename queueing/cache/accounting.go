@@ -107,7 +107,7 @@ func (s *Cache) charge(w *Workload) {
 	if seen && q != nil && q.Tree.MissedCandidates {
 		q.Tree.Released, q.Tree.MissedCandidates = true, false
 	}
-	s.hold(w)
+	s.Nodes.Hold(workload.KeyOf(w.Object), w.places())
 	if q != nil && !workload.IsTrue(w.Object, kueue.WorkloadPodsReady) {
 		s.PodsNotReady[w.Object.UID] = w
 	} else {

@@ -11,7 +11,6 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
 	"github.com/muster-dev/muster/queueing/config"
-	"github.com/muster-dev/muster/queueing/placement"
 	"github.com/muster-dev/muster/queueing/quota"
 	"github.com/muster-dev/muster/queueing/workload"
 )
@@ -32,10 +31,7 @@ type Cache struct {
 	// that one's name.
 	Replacements map[types.NamespacedName]*Workload
 	Requests     Requests
-	// Forest has the nodes of the flavors with a Topology.
-	Forest *placement.Forest
-	// NodesKnown says that all nodes, and the pods on them, have been taken in.
-	NodesKnown bool
+	Nodes        Nodes
 
 	// Queues and trees are worked out of the objects above; outdated says that they
 	// have to be again.
@@ -73,7 +69,7 @@ func New(c config.Config) *Cache {
 		Workloads:    map[types.UID]*Workload{},
 		Replacements: map[types.NamespacedName]*Workload{},
 		Requests:     Requests{},
-		Forest:       placement.NewForest(),
+		Nodes:        newNodes(),
 		Queues:       map[kueue.ClusterQueueReference]*ClusterQueue{},
 		Due:          map[types.UID]*Workload{},
 		Unadmitted:   map[types.UID]*Workload{},

@@ -19,7 +19,7 @@ func (s *Cache) Bare() *Cache {
 	out.Checks, out.Policies, out.RequestConfig = maps.Clone(s.Checks), maps.Clone(s.Policies), maps.Clone(s.RequestConfig)
 	out.runtimes = maps.Clone(s.runtimes)
 	if s.UsesTopologies() {
-		out.Forest, out.NodesKnown = s.Forest.Clone(), s.NodesKnown
+		out.Nodes.Forest, out.Nodes.Known = s.Nodes.Clone(), s.Nodes.Known
 	}
 	for name, ns := range s.Namespaces {
 		out.Namespaces[name] = &Namespace{Labels: ns.Labels, Quotas: maps.Clone(ns.Quotas), ranges: maps.Clone(ns.ranges), Rules: ns.Rules}

@@ -37,7 +37,7 @@ func (s *Cache) Rebuild() {
 		s.updateUsage(lq)
 	}
 	s.buildTrees()
-	s.plant()
+	s.Nodes.plant(&s.Settings, s.SelectedKeys())
 	for _, q := range s.Order {
 		q.Standing = s.clusterQueueStanding(q)
 	}

@@ -73,9 +73,9 @@ func (s *Cache) Set(object metav1.Object) {
 		}
 		ns.Labels = o.Labels
 	case *corev1.Node:
-		s.Forest.SetNode(o)
+		s.Nodes.SetNode(o)
 	case *corev1.Pod:
-		s.Forest.SetPod(o, workload.PodRequests)
+		s.Nodes.SetPod(o, workload.PodRequests)
 	case *corev1.ResourceQuota:
 		s.setQuota(o)
 	case *corev1.LimitRange:
@@ -111,10 +111,10 @@ func (s *Cache) Delete(object metav1.Object) {
 		delete(s.Classes, o.Name)
 		return
 	case *corev1.Node:
-		s.Forest.DeleteNode(o.Name)
+		s.Nodes.DeleteNode(o.Name)
 		return
 	case *corev1.Pod:
-		s.Forest.DeletePod(o.UID)
+		s.Nodes.DeletePod(o.UID)
 		return
 	case *kueue.ClusterQueue:
 		delete(s.ClusterQueues, o.Name)
@@ -163,6 +163,26 @@ func (s *Cache) replaced(now, before metav1.Object) {
 func (s *Cache) RequeueForCapacity() {
 	for _, q := range s.Order {
 		if q.WantsMachines {
+			q.RequeueInadmissible()
+		}
+	}
+}
+
+// RequeueForNodes has the Workloads judged again that found no room in the domains of a Topology, if
+// nodes have more by now, and looks at those that wait for the nodes that are booked for them.
+func (s *Cache) RequeueForNodes() {
+	if s.Nodes.Changed() {
+		for uid, w := range s.Unadmitted {
+			if workload.AwaitsTopology(w.Object.Status.Admission) {
+				s.Due[uid] = w
+			}
+		}
+	}
+	if !s.Nodes.Grown() {
+		return
+	}
+	for _, q := range s.Order {
+		if q.WantsNodes {
 			q.RequeueInadmissible()
 		}
 	}

@@ -38,17 +38,6 @@ func Levels(t *kueue.Topology) []string {
 	return out
 }
 
-// plant makes the trees of the flavors that have a Topology.
-func (s *Cache) plant() {
-	var flavors []placement.Flavor
-	for _, name := range slices.Sorted(maps.Keys(s.Flavors)) {
-		if t := s.TopologyOf(name); t != nil {
-			flavors = append(flavors, placement.Flavor{Name: name, NodeLabels: s.Flavors[name].Spec.NodeLabels, Topology: t.Name, Levels: Levels(t)})
-		}
-	}
-	s.Forest.Plant(flavors, s.SelectedKeys())
-}
-
 // ImpliesTopology reports whether all flavors of a ClusterQueue have a Topology, so that pods that ask
 // for none are placed by it, too.
 func (s *Settings) ImpliesTopology(cq *kueue.ClusterQueue) bool {
@@ -59,7 +48,7 @@ func (s *Settings) ImpliesTopology(cq *kueue.ClusterQueue) bool {
 }
 
 // usesOf reads where the pods of a Workload are by its assignment. What cannot be read counts nowhere.
-func (s *Cache) usesOf(w *Workload) []placement.Use {
+func (s *Settings) usesOf(w *Workload) []placement.Use {
 	if !workload.HasQuota(w.Object) {
 		return nil
 	}
@@ -97,35 +86,33 @@ func (s *Settings) HasTopology(a *kueue.PodSetAssignment) bool {
 	return ok
 }
 
-// hold notes where the pods of a Workload are: by its object or, before that shows any, by what a
-// verdict gave it.
-func (s *Cache) hold(w *Workload) {
-	var uses []placement.Use
-	switch {
-	case w.Place == Reserving:
-		uses = w.Uses
-	case w.Assumed != nil:
-		uses = w.AssumedUses
-	}
-	s.Forest.Hold(workload.KeyOf(w.Object), uses)
+// Nodes are those of the flavors with a Topology, with the pods on them.
+type Nodes struct {
+	*placement.Forest
+	// Known says that all of them have been taken in.
+	Known bool
+	// BookedUnseen: nodes that are booked are not shown, as in a forecast, so they are taken to be as asked for.
+	BookedUnseen bool
 }
 
-// RequeueForNodes has the Workloads judged again that found no room in the domains of a Topology, if
-// nodes have more by now, and looks at those that wait for the nodes that are booked for them.
-func (s *Cache) RequeueForNodes() {
-	if s.Forest.Changed() {
-		for uid, w := range s.Unadmitted {
-			if workload.AwaitsTopology(w.Object.Status.Admission) {
-				s.Due[uid] = w
-			}
-		}
-	}
-	if !s.Forest.Grown() {
-		return
-	}
-	for _, q := range s.Order {
-		if q.WantsNodes {
-			q.RequeueInadmissible()
-		}
-	}
+func newNodes() Nodes { return Nodes{Forest: placement.NewForest()} }
+
+// Read says that all have been taken in.
+func (n *Nodes) Read() {
+	n.Known = true
+	n.Refilled()
 }
+
+// plant makes the trees of the flavors that have a Topology. Nodes are told apart by these labels.
+func (n *Nodes) plant(s *Settings, keys []string) {
+	var flavors []placement.Flavor
+	for _, name := range slices.Sorted(maps.Keys(s.Flavors)) {
+		if t := s.TopologyOf(name); t != nil && len(t.Spec.Levels) > 0 {
+			flavors = append(flavors, placement.Flavor{Name: name, NodeLabels: s.Flavors[name].Spec.NodeLabels, Topology: t.Name, Levels: Levels(t)})
+		}
+	}
+	n.Plant(flavors, keys)
+}
+
+// Forget drops all, for no flavor has a Topology.
+func (n *Nodes) Forget() { *n = newNodes() }

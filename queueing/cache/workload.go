@@ -127,6 +127,17 @@ type Workload struct {
 	Reason, Message string
 }
 
+// places are where its pods are: by its object or, before that shows any, by what a verdict gave it.
+func (w *Workload) places() []placement.Use {
+	switch {
+	case w.Place == Reserving:
+		return w.Uses
+	case w.Assumed != nil:
+		return w.AssumedUses
+	}
+	return nil
+}
+
 // WithObject is the Workload as it would be with another object: a view, which the Cache does
 // not know.
 func (w *Workload) WithObject(object *kueue.Workload) *Workload {

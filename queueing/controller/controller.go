@@ -60,15 +60,17 @@ func Add(mgr ctrl.Manager, c Config) error {
 	if err != nil {
 		return err
 	}
+	nodes := &nodes{informers: mgr.GetCache()}
 	l := loop.New(mgr.GetClient(), mgr.GetAPIReader(), loop.Config{
 		Capacity: c.Capacity,
+		Nodes:    nodes,
 		Settings: c.Settings,
 		Metrics:  c.Metrics,
 		Recorder: mgr.GetEventRecorder("muster-queue"),
 		Stepping: c.Stepping,
 		Alone:    !slices.ContainsFunc(kinds, func(o client.Object) bool { _, ok := o.(*v1alpha1.CapacityPolicy); return ok }),
 	})
-	r := &runner{loop: l, informers: mgr.GetCache(), kinds: kinds, registry: c.Registry}
+	r := &runner{loop: l, informers: mgr.GetCache(), nodes: nodes, kinds: kinds, registry: c.Registry}
 	if err := mgr.Add(r); err != nil {
 		return fmt.Errorf("adding the loop of the queues: %w", err)
 	}
@@ -100,6 +102,7 @@ func kindsOf(scheme *runtime.Scheme, mapper meta.RESTMapper, settings config.Con
 type runner struct {
 	loop      *loop.Loop
 	informers cache.Informers
+	nodes     *nodes
 	kinds     []client.Object
 	registry  prometheus.Registerer
 }
@@ -109,6 +112,7 @@ func (r *runner) NeedLeaderElection() bool { return true }
 
 // Start runs the loop until ctx is done.
 func (r *runner) Start(ctx context.Context) error {
+	r.nodes.ctx = ctx
 	synced := make([]toolscache.InformerSynced, 0, len(r.kinds))
 	for _, kind := range r.kinds {
 		informer, err := r.informers.GetInformer(ctx, kind)
@@ -134,4 +138,39 @@ func (r *runner) Start(ctx context.Context) error {
 	}
 	r.loop.Run(ctx)
 	return nil
+}
+
+// nodes are the informers of nodes and pods, while the loop runs.
+type nodes struct {
+	ctx       context.Context
+	informers cache.Informers
+}
+
+// Watch adds a handler to both.
+func (n *nodes) Watch(handler toolscache.ResourceEventHandler) (read func() bool, stop func(), err error) {
+	var synced []toolscache.InformerSynced
+	var stops []func()
+	stop = func() {
+		for _, s := range stops {
+			s()
+		}
+	}
+	for _, kind := range []client.Object{&corev1.Node{}, &corev1.Pod{}} {
+		// The loop goes on meanwhile.
+		informer, err := n.informers.GetInformer(n.ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			stop()
+			return nil, nil, fmt.Errorf("watching %T: %w", kind, err)
+		}
+		handle, err := informer.AddEventHandler(handler)
+		if err != nil {
+			stop()
+			return nil, nil, fmt.Errorf("watching %T: %w", kind, err)
+		}
+		synced = append(synced, handle.HasSynced)
+		stops = append(stops, func() { _ = informer.RemoveEventHandler(handle) })
+	}
+	return func() bool {
+		return !slices.ContainsFunc(synced, func(s toolscache.InformerSynced) bool { return !s() })
+	}, stop, nil
 }

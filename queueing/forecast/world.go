@@ -93,6 +93,8 @@ func newWorld(from *queueing.State, n nature, now time.Time) *world {
 			x.plans[planKey(gang.Name, counts)] = v
 		}
 	})
+	x.state.Nodes.BookedUnseen = true
+	x.state.Nodes.ForgetCrews()
 	return x
 }
 

@@ -22,18 +22,21 @@ const nodesLookAgain = time.Second
 // placeOnBooked finds domains for the pods of a Workload whose machines are there by now, and puts them into its
 // admission; why says why it has none.
 func (s Rules) placeOnBooked(w *cache.Workload, e *workload.Editor) (why string) {
-	if !s.cache.NodesKnown {
+	switch {
+	case s.cache.Nodes.BookedUnseen:
+	case !s.cache.Nodes.Known:
 		return "The nodes of the cluster are being read"
-	}
-	placing := s.cache.NewPlacing(w, e.Status.Admission, e.Status.AdmissionChecks, s.forestOf(w, e.Status.AdmissionChecks))
-	var placed []cache.Placed
-	if placing != nil {
-		var reason string
-		if placed, reason, _ = placing.Place(); reason != "" {
+	default:
+		placing := s.cache.NewPlacing(w, e.Status.Admission, e.Status.AdmissionChecks, s.forestOf(w, e.Status.AdmissionChecks))
+		if placing == nil {
+			break
+		}
+		placed, reason, _ := placing.Place()
+		if reason != "" {
 			return "No place on the nodes that are booked: " + reason
 		}
+		cache.Write(placed, e.Status.Admission)
 	}
-	cache.Write(placed, e.Status.Admission)
 	for i := range e.Status.Admission.PodSetAssignments {
 		if a := &e.Status.Admission.PodSetAssignments[i]; a.DelayedTopologyRequest != nil {
 			a.DelayedTopologyRequest = new(kueue.DelayedTopologyRequestStateReady)
@@ -60,9 +63,9 @@ func (s Rules) forestOf(w *cache.Workload, checks []kueue.AdmissionCheckState) *
 		}
 	}
 	if len(requests) == 0 {
-		return s.cache.Forest
+		return s.cache.Nodes.Forest
 	}
-	return s.cache.Forest.Among(func(n *corev1.Node) (reserved []nodegroups.Resources, ok bool) {
+	return s.cache.Nodes.Forest.Among(func(n *corev1.Node) (reserved []nodegroups.Resources, ok bool) {
 		for _, b := range state.BookingsOn(n.Labels, n.Annotations) {
 			if uid, own := requests[b.Key]; own && uid == string(b.UID) {
 				ok = true

@@ -73,7 +73,7 @@ func NewForest() *Forest {
 	return &Forest{
 		trees: map[kueue.ResourceFlavorReference]*planted{}, nodes: map[string]*site{}, pods: map[types.UID]*resident{},
 		crews: map[types.NamespacedName]map[types.UID]*resident{},
-		held: map[types.NamespacedName][]Use{}, outdated: map[string]bool{},
+		held:  map[types.NamespacedName][]Use{}, outdated: map[string]bool{},
 	}
 }
 
@@ -123,6 +123,9 @@ func (f *Forest) Grown() bool {
 	return out
 }
 
+// Refilled says that all there is may be looked at again.
+func (f *Forest) Refilled() { f.grown, f.changed = true, true }
+
 // Changed reports whether a node has changed since the last call.
 func (f *Forest) Changed() bool {
 	out := f.changed
@@ -133,14 +136,16 @@ func (f *Forest) Changed() bool {
 // SetNode puts a node in, in place of the one of its name.
 func (f *Forest) SetNode(n *corev1.Node) {
 	s := f.site(n.Name)
-	if before := s.object; before != nil && schedulable(before) == schedulable(n) && maps.Equal(before.Labels, n.Labels) && maps.Equal(before.Annotations, n.Annotations) &&
-		equality.Semantic.DeepEqual(before.Spec.Taints, n.Spec.Taints) &&
-		equality.Semantic.DeepEqual(before.Status.Allocatable, n.Status.Allocatable) {
-		s.object = n
-		return
+	if s.object == nil || !SameNode(s.object, n) {
+		f.outdated[n.Name], f.changed = true, true
 	}
 	s.object = n
-	f.outdated[n.Name], f.changed = true, true
+}
+
+// SameNode reports whether two versions of a node are the same to a forest.
+func SameNode(a, b *corev1.Node) bool {
+	return schedulable(a) == schedulable(b) && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
+		equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints) && equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable)
 }
 
 // DeleteNode takes a node out.
@@ -164,7 +169,7 @@ func (f *Forest) site(name string) *site {
 
 // SetPod takes in a pod as it is now. It counts while it is bound and has not ended.
 func (f *Forest) SetPod(p *corev1.Pod, requests func(*corev1.PodSpec) nodegroups.Resources) {
-	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+	if !TakesRoom(p) {
 		f.DeletePod(p.UID)
 		return
 	}
@@ -186,6 +191,11 @@ func (f *Forest) SetPod(p *corev1.Pod, requests func(*corev1.PodSpec) nodegroups
 	}
 }
 
+// TakesRoom reports whether a pod is on a node and has not ended.
+func TakesRoom(p *corev1.Pod) bool {
+	return p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
 // DeletePod takes a pod out.
 func (f *Forest) DeletePod(uid types.UID) {
 	r := f.pods[uid]
@@ -204,8 +214,20 @@ func (f *Forest) DeletePod(uid types.UID) {
 	}
 }
 
+// ForgetCrews takes out the pods that say of which Workload they are, as if they had ended: for a forecast, in which
+// Workloads end and their pods are not followed.
+func (f *Forest) ForgetCrews() {
+	for _, crew := range maps.Clone(f.crews) {
+		for uid := range maps.Clone(crew) {
+			f.DeletePod(uid)
+		}
+	}
+}
+
 // covers reports whether the pod counts by an assignment.
-func (f *Forest) covers(r *resident) bool { return r.workload.Name != "" && len(f.held[r.workload]) > 0 }
+func (f *Forest) covers(r *resident) bool {
+	return r.workload.Name != "" && len(f.held[r.workload]) > 0
+}
 
 // Hold takes in where the pods of a Workload are by its assignment; none if it has no assignment any more.
 func (f *Forest) Hold(w types.NamespacedName, uses []Use) {

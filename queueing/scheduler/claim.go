@@ -40,7 +40,8 @@ func (d *drainer) claim(l *line, p *Proposal) {
 		r.Reason, r.Message = workload.ReasonWaitingForCapacity, waitingForMachines(p)
 	}
 	l.queue.WantsMachines = l.queue.WantsMachines || p.awaits
-	c.apply(d.s.cache.Forest)
+	l.queue.WantsNodes = l.queue.WantsNodes || len(p.placed) > 0
+	c.apply(d.s.cache.Nodes.Forest)
 	for _, v := range c.victims {
 		v.Claimed = true
 	}
@@ -101,11 +102,11 @@ func (c *claim) taken() quota.Amounts {
 // fitsNow says that usage which will fit once all victims have left fits already.
 func (d *drainer) fitsNow(q *cache.ClusterQueue, usage quota.Amounts) bool {
 	for i := range d.claims {
-		d.claims[i].undo(d.s.cache.Forest)
+		d.claims[i].undo(d.s.cache.Nodes.Forest)
 	}
 	fits := q.Node.Fits(usage)
 	for i := range d.claims {
-		d.claims[i].apply(d.s.cache.Forest)
+		d.claims[i].apply(d.s.cache.Nodes.Forest)
 	}
 	return fits
 }
@@ -114,7 +115,7 @@ func (d *drainer) fitsNow(q *cache.ClusterQueue, usage quota.Amounts) bool {
 // cycle judges all again, so that what was claimed is not given to another Workload.
 func (d *drainer) unclaim() {
 	for i := range d.claims {
-		d.claims[i].undo(d.s.cache.Forest)
+		d.claims[i].undo(d.s.cache.Nodes.Forest)
 		for _, v := range d.claims[i].victims {
 			v.Claimed = false
 		}

@@ -52,12 +52,12 @@ func (a *assigner) place(p *Proposal) bool {
 		}
 		return true
 	}
-	placing := a.s.cache.NewPlacing(a.w, p.admission, nil, a.s.cache.Forest)
+	placing := a.s.cache.NewPlacing(a.w, p.admission, nil, a.s.cache.Nodes.Forest)
 	if placing == nil {
 		return true
 	}
 	a.plans++
-	if !a.s.cache.NodesKnown {
+	if !a.s.cache.Nodes.Known {
 		a.note("the nodes of the cluster are being read", kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed)
 		return false
 	}

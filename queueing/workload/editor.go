@@ -45,9 +45,10 @@ func Edit(w *kueue.Workload, now time.Time) *Editor {
 	return &Editor{object: w, now: metav1.NewTime(now), Status: w.Status.DeepCopy()}
 }
 
-func (e *Editor) Set(condition string, status metav1.ConditionStatus, reason, message string) {
+// Set sets a condition, and reports whether that is news.
+func (e *Editor) Set(condition string, status metav1.ConditionStatus, reason, message string) bool {
 	message = text.Clip(message, MaxMessage)
-	apimeta.SetStatusCondition(&e.Status.Conditions, metav1.Condition{
+	return apimeta.SetStatusCondition(&e.Status.Conditions, metav1.Condition{
 		Type: condition, Status: status, Reason: reason, Message: message,
 		ObservedGeneration: e.object.Generation, LastTransitionTime: e.now,
 	})
@@ -56,12 +57,7 @@ func (e *Editor) Set(condition string, status metav1.ConditionStatus, reason, me
 // AwaitsTopology says why the pods have no place yet on the nodes that are there for them, and reports whether that
 // is news.
 func (e *Editor) AwaitsTopology(why string) bool {
-	before := apimeta.FindStatusCondition(e.object.Status.Conditions, kueue.WorkloadAdmitted)
-	if before != nil && before.Reason == kueue.WorkloadAdmittedReasonPendingDelayedTopologyRequests && before.Message == why {
-		return false
-	}
-	e.Set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonPendingDelayedTopologyRequests, why)
-	return true
+	return e.Set(kueue.WorkloadAdmitted, metav1.ConditionFalse, kueue.WorkloadAdmittedReasonPendingDelayedTopologyRequests, why)
 }
 
 // unset turns a true condition false and keeps what it said.

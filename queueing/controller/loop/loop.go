@@ -45,6 +45,8 @@ type Config struct {
 	// Capacity may be nil, where the provisioner is another process: then flavors are tried in
 	// their order, and a stockout is only learned from the ProvisioningRequest.
 	Capacity Capacity
+	// Nodes may be nil: then flavors with a Topology wait for ever.
+	Nodes Nodes
 	// Settings are the administrator's.
 	Settings config.Config
 	// Metrics show what happens; nil shows nothing.
@@ -108,6 +110,7 @@ type Loop struct {
 	report     *reporter
 	leaving    map[types.UID]*leaver
 	capacity   *advisor
+	nodes      nodeWatch
 	forecast   forecaster
 	metrics    *metrics.Metrics
 }
@@ -130,6 +133,7 @@ func New(c client.Client, live client.Reader, config Config) *Loop {
 		report:     newReporter(),
 		leaving:    map[types.UID]*leaver{},
 		metrics:    config.Metrics,
+		nodes:      nodeWatch{source: config.Nodes},
 		stepping:   config.Stepping,
 	}
 	if l.stepping == nil {
@@ -225,6 +229,13 @@ func (l *Loop) step(now time.Time) time.Time {
 	for _, f := range append(done, l.retries.due(now)...) {
 		f(now)
 	}
+	var nodes time.Time
+	if again, err := l.nodes.follow(l.state, l.inbox); err != nil {
+		l.log.Error(err, "Watching nodes and pods failed, and is tried again")
+		nodes = now.Add(again)
+	} else if again > 0 {
+		nodes = now.Add(again)
+	}
 	l.advise(now, len(changes)+len(done) > 0)
 	for _, v := range l.cycle(now) {
 		l.dispatch(&v, now)
@@ -232,7 +243,7 @@ func (l *Loop) step(now time.Time) time.Time {
 	if l.creating == 0 {
 		clear(l.deleted)
 	}
-	return when.Earliest(l.state.WakeAt(), l.retries.next(), l.explain(now), l.publish(now), l.release(now), l.foresee(now))
+	return when.Earliest(nodes, l.state.WakeAt(), l.retries.next(), l.explain(now), l.publish(now), l.release(now), l.foresee(now))
 }
 
 // cycle lets the State decide, and counts the cycle if it judged a Workload.
@@ -271,6 +282,10 @@ func (l *Loop) receive(changes map[types.UID]change) {
 
 // set takes in a version of an object, unless a newer one is known.
 func (l *Loop) set(object client.Object) {
+	if ofNodes(object) {
+		l.state.Set(object)
+		return
+	}
 	before := l.known.objects[object.GetUID()]
 	if !l.known.set(object) {
 		l.share(object)
@@ -299,6 +314,10 @@ func (l *Loop) share(object client.Object) {
 }
 
 func (l *Loop) remove(object client.Object) {
+	if ofNodes(object) {
+		l.state.Delete(object)
+		return
+	}
 	uid := object.GetUID()
 	l.known.remove(object)
 	l.state.Delete(object)
