@@ -214,6 +214,14 @@ func (f *Forest) DeletePod(uid types.UID) {
 	}
 }
 
+// NodeOf is the node on which a pod takes room; empty for none.
+func (f *Forest) NodeOf(pod types.UID) string {
+	if r := f.pods[pod]; r != nil {
+		return r.node
+	}
+	return ""
+}
+
 // ForgetCrews takes out the pods that say of which Workload they are, as if they had ended: for a forecast, in which
 // Workloads end and their pods are not followed.
 func (f *Forest) ForgetCrews() {
@@ -268,6 +276,19 @@ func (f *Forest) Add(uses []Use, n int) {
 			}
 		}
 	}
+}
+
+// Fits reports whether there is room for all of these uses together.
+func (f *Forest) Fits(uses []Use) bool {
+	fits := true
+	n := 0
+	for ; n < len(uses) && fits; n++ {
+		t := f.Tree(uses[n].Flavor)
+		fits = t != nil && t.View().Fits(uses[n].Domains, uses[n].Pod)
+		f.Add(uses[n:n+1], 1)
+	}
+	f.Add(uses[:n], -1)
+	return fits
 }
 
 // refresh has the trees show the nodes as they are.

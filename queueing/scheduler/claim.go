@@ -99,12 +99,12 @@ func (c *claim) taken() quota.Amounts {
 	return out
 }
 
-// fitsNow says that usage which will fit once all victims have left fits already.
-func (d *drainer) fitsNow(q *cache.ClusterQueue, usage quota.Amounts) bool {
+// fitsNow says that what will fit once all victims have left fits already.
+func (d *drainer) fitsNow(q *cache.ClusterQueue, p *Proposal) bool {
 	for i := range d.claims {
 		d.claims[i].undo(d.s.cache.Nodes.Forest)
 	}
-	fits := q.Node.Fits(usage)
+	fits := q.Node.Fits(p.growth()) && d.s.cache.Nodes.Fits(cache.Uses(p.placed))
 	for i := range d.claims {
 		d.claims[i].apply(d.s.cache.Nodes.Forest)
 	}

@@ -134,7 +134,7 @@ func (d *drainer) settleHead(l *line) {
 		d.refuse(l, r)
 		return
 	}
-	if len(p.victims) > 0 || p.awaits || !d.fitsNow(l.queue, p.growth()) {
+	if len(p.victims) > 0 || p.awaits || !d.fitsNow(l.queue, p) {
 		d.claim(l, p)
 		return
 	}

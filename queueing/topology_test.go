@@ -1,0 +1,225 @@
+package queueing
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+
+	"github.com/muster-dev/muster/queueing/lifecycle"
+	"github.com/muster-dev/muster/queueing/placement"
+	"github.com/muster-dev/muster/queueing/workload"
+)
+
+// racks is a cluster of nodes in racks, counted by the test itself.
+type racks struct {
+	*world
+	// cpus of each node, and of the pods on it that no Workload has.
+	cpus, strangers map[string]int
+	rack            map[string]string
+	nodes, pods     int
+	placed          int
+}
+
+// TestRacksHoldTheirGangs runs random gangs on random racks, while nodes and other pods come and go. A gang that gets
+// quota has room on each of its nodes, and is in one rack if it has to be; so are its slices. At rest none waits
+// that could have a rack. A State that is fed all objects anew decides the same.
+func TestRacksHoldTheirGangs(t *testing.T) {
+	placed, preempted := 0, 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 20))
+		w := &racks{world: newWorld(), cpus: map[string]int{}, strangers: map[string]int{}, rack: map[string]string{}}
+		topology := &kueue.Topology{ObjectMeta: metav1.ObjectMeta{Name: "racks"}}
+		topology.Spec.Levels = []kueue.TopologyLevel{{NodeLabel: "rack"}, {NodeLabel: corev1.LabelHostname}}
+		w.set(topology)
+		w.set(flavor("gpu", map[string]string{"topology": "racks"}))
+		preempts := r.IntN(2) == 0
+		args := map[string]string{}
+		if preempts {
+			args["within"] = "LowerPriority"
+		}
+		w.set(clusterQueue(t, "team", args, "gpu cpu=60"))
+		w.set(localQueueTo("main", "team", ""))
+		w.sees = func(v *lifecycle.Verdict) {
+			if v.Action == lifecycle.Reserve {
+				w.judge(t, seed, v)
+			}
+			if v.PreemptedFor != "" {
+				preempted++
+			}
+		}
+		for range 40 {
+			w.shake(t, r)
+			w.cycles(t)
+			if !preempts {
+				w.checkNoneWaitsForNothing(t, seed)
+			}
+			w.now = w.now.Add(time.Duration(r.IntN(20)) * time.Second)
+			if t.Failed() {
+				t.FailNow()
+			}
+		}
+		if got, want := fmt.Sprint(outcomes(w.restarted().Cycle(w.now))), fmt.Sprint(outcomes(w.copied().Cycle(w.now))); got != want {
+			t.Fatalf("seed %d: a State that is fed anew decides %s, a copy %s", seed, got, want)
+		}
+		placed += w.placed
+	}
+	if placed < 1000 || preempted < 100 {
+		t.Errorf("%d gangs were placed and %d preempted; the test sees too little", placed, preempted)
+	}
+}
+
+func (w *racks) copied() *State {
+	out := w.s.Bare(nil)
+	for _, x := range w.s.AllWorkloads() {
+		out.Join(x)
+	}
+	return out
+}
+
+// shake has something happen.
+func (w *racks) shake(t *testing.T, r *rand.Rand) {
+	running := func() *kueue.Workload {
+		for _, x := range w.s.AllWorkloads() {
+			if workload.HasQuota(x.Object) && !workload.IsFinished(x.Object) && r.IntN(2) == 0 {
+				return x.Object.DeepCopy()
+			}
+		}
+		return nil
+	}
+	switch r.IntN(8) {
+	case 0, 1:
+		w.nodes++
+		name, rack, cpus := fmt.Sprintf("node-%d", w.nodes), string(rune('a'+r.IntN(3))), 1+r.IntN(4)
+		w.cpus[name], w.rack[name] = cpus, rack
+		w.world.nodes(t, name, map[string]string{"pool": "gpu", "rack": rack, "cpu": strconv.Itoa(cpus)})
+	case 2:
+		name := fmt.Sprintf("node-%d", 1+r.IntN(w.nodes+1))
+		delete(w.cpus, name)
+		w.s.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	case 3:
+		w.pods++
+		name, node := fmt.Sprintf("stranger-%d", w.pods), fmt.Sprintf("node-%d", 1+r.IntN(w.nodes+1))
+		if w.cpus[node] > 0 && w.free(node, "") > 0 {
+			w.strangers[node]++
+			w.pod(name, map[string]string{"node": node, "cpu": "1"})
+		}
+	case 4:
+		name := types.UID(fmt.Sprintf("pod stranger-%d", 1+r.IntN(w.pods+1)))
+		if node := w.s.Nodes.NodeOf(name); node != "" {
+			w.strangers[node]--
+			w.s.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: name}})
+		}
+	case 5:
+		if x := running(); x != nil {
+			w.change(t, map[bool]string{true: "stopped", false: "finish"}[workload.IsEvicted(x)], x.Name)
+		}
+	default:
+		count := 1 + r.IntN(6)
+		asks := []string{"required:rack", "required:kubernetes.io/hostname", "preferred:rack", "unconstrained", ""}[r.IntN(5)]
+		if count%2 == 0 && r.IntN(3) == 0 {
+			asks = "slice:rack:2"
+		}
+		args := map[string]string{"cpu": strconv.Itoa(1 + r.IntN(2)), "count": strconv.Itoa(count), "priority": strconv.Itoa(r.IntN(3))}
+		if asks != "" {
+			args["topology"] = asks
+		}
+		w.set(w.workload(t, fmt.Sprintf("gang-%d", w.created+1), args))
+	}
+}
+
+// free is what a node has beside all gangs but one.
+func (w *racks) free(node, but string) int {
+	out := w.cpus[node] - w.strangers[node]
+	for _, x := range w.s.AllWorkloads() {
+		if x.Object.Name != but && !workload.IsFinished(x.Object) && workload.HasQuota(x.Object) {
+			out -= podsOn(x.Object.Status.Admission)[node] * cpusOf(x.Object)
+		}
+	}
+	return out
+}
+
+func cpusOf(w *kueue.Workload) int {
+	return int(w.Spec.PodSets[0].Template.Spec.Containers[0].Resources.Requests.Cpu().Value())
+}
+
+// podsOn are how many pods of a gang are on each node.
+func podsOn(a *kueue.Admission) map[string]int {
+	out := map[string]int{}
+	if a.PodSetAssignments[0].TopologyAssignment == nil {
+		return out
+	}
+	domains, err := placement.Decode(a.PodSetAssignments[0].TopologyAssignment)
+	if err != nil {
+		panic(err)
+	}
+	for _, d := range domains {
+		out[d.Values[0]] += int(d.Count)
+	}
+	return out
+}
+
+// judge looks at what a verdict gives out.
+func (w *racks) judge(t *testing.T, seed uint64, v *lifecycle.Verdict) {
+	w.placed++
+	object := v.Workload.Object
+	inRack, sum := map[string]int{}, 0
+	for node, n := range podsOn(v.Status.Admission) {
+		if free := w.free(node, object.Name); n*cpusOf(object) > free {
+			t.Errorf("seed %d: %s has %d pods of %d cpu on %s, where %d of %d are free beside %d of strangers", seed, object.Name, n, cpusOf(object), node, free, w.cpus[node], w.strangers[node])
+		}
+		inRack[w.rack[node]] += n
+		sum += n
+	}
+	ps := object.Spec.PodSets[0]
+	if sum != int(ps.Count) {
+		t.Errorf("seed %d: %d of the %d pods of %s have a place", seed, sum, ps.Count, object.Name)
+	}
+	r := ps.TopologyRequest
+	switch {
+	case r == nil:
+	case r.Required != nil && len(inRack) != 1, r.Required != nil && *r.Required == corev1.LabelHostname && len(podsOn(v.Status.Admission)) != 1:
+		t.Errorf("seed %d: %s requires one %s and is in %v", seed, object.Name, *r.Required, podsOn(v.Status.Admission))
+	case r.PodSetSliceSize != nil:
+		for rack, n := range inRack {
+			if n%int(*r.PodSetSliceSize) != 0 {
+				t.Errorf("seed %d: %d pods of %s are in rack %s, though its slices have %d", seed, n, object.Name, rack, *r.PodSetSliceSize)
+			}
+		}
+	}
+}
+
+// checkNoneWaitsForNothing: none of those that wait has quota and a rack with room for all of its pods.
+func (w *racks) checkNoneWaitsForNothing(t *testing.T, seed uint64) {
+	free := 60
+	for _, x := range w.s.AllWorkloads() {
+		if !workload.IsFinished(x.Object) && workload.HasQuota(x.Object) {
+			free -= cpusOf(x.Object) * int(x.Object.Spec.PodSets[0].Count)
+		}
+	}
+	for _, x := range w.s.AllWorkloads() {
+		if workload.HasQuota(x.Object) || workload.IsFinished(x.Object) || cpusOf(x.Object)*int(x.Object.Spec.PodSets[0].Count) > free {
+			continue
+		}
+		if r := x.Object.Spec.PodSets[0].TopologyRequest; r != nil && r.Required != nil && *r.Required == corev1.LabelHostname {
+			continue
+		}
+		room := map[string]int{}
+		for node := range w.cpus {
+			if n := w.free(node, ""); n > 0 {
+				room[w.rack[node]] += n / cpusOf(x.Object)
+			}
+		}
+		for rack, n := range room {
+			if n >= int(x.Object.Spec.PodSets[0].Count) {
+				t.Errorf("seed %d: %s waits (%s), and rack %s has room for %d of its pods", seed, x.Object.Name, x.Message, rack, n)
+			}
+		}
+	}
+}
