@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 
@@ -61,7 +62,7 @@ func (a *assigner) place(p *Proposal) bool {
 		a.note("the nodes of the cluster are being read", kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed)
 		return false
 	}
-	placed, reason, _ := placing.Place()
+	placed, reason, best := placing.Place()
 	switch {
 	case reason == "" && len(p.victims) == 0:
 		p.placed = placed
@@ -70,6 +71,9 @@ func (a *assigner) place(p *Proposal) bool {
 		return true
 	case reason == "":
 		reason = "there is no room in one place once the Workloads have left that may be preempted"
+	}
+	if best.Count > 0 {
+		reason += fmt.Sprintf("; the most room is in %s, for %d pods: this changes when a job there ends, or nodes come", strings.Join(best.Values, "/"), best.Count)
 	}
 	a.note(reason, kueue.WorkloadQuotaReservedReasonTopologyPlacementFailed)
 	return false
