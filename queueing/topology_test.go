@@ -31,7 +31,7 @@ type racks struct {
 // quota has room on each of its nodes, and is in one rack if it has to be; so are its slices. At rest none waits
 // that could have a rack. A State that is fed all objects anew decides the same.
 func TestRacksHoldTheirGangs(t *testing.T) {
-	placed, preempted := 0, 0
+	placed, preempted, repaired := 0, 0, 0
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 20))
 		w := &racks{world: newWorld(), cpus: map[string]int{}, strangers: map[string]int{}, rack: map[string]string{}}
@@ -47,8 +47,13 @@ func TestRacksHoldTheirGangs(t *testing.T) {
 		w.set(clusterQueue(t, "team", args, "gpu cpu=60"))
 		w.set(localQueueTo("main", "team", ""))
 		w.sees = func(v *lifecycle.Verdict) {
-			if v.Action == lifecycle.Reserve {
-				w.judge(t, seed, v)
+			switch {
+			case v.Action == lifecycle.Reserve:
+				w.placed++
+				w.judge(t, seed, v, nil)
+			case v.Action == lifecycle.Advance:
+				repaired++
+				w.judge(t, seed, v, podsOn(v.Workload.Object.Status.Admission))
 			}
 			if v.PreemptedFor != "" {
 				preempted++
@@ -70,8 +75,8 @@ func TestRacksHoldTheirGangs(t *testing.T) {
 		}
 		placed += w.placed
 	}
-	if placed < 1000 || preempted < 100 {
-		t.Errorf("%d gangs were placed and %d preempted; the test sees too little", placed, preempted)
+	if placed < 1000 || preempted < 100 || repaired < 100 {
+		t.Errorf("%d gangs were placed, %d preempted and %d repaired; the test sees too little", placed, preempted, repaired)
 	}
 }
 
@@ -165,13 +170,18 @@ func podsOn(a *kueue.Admission) map[string]int {
 	return out
 }
 
-// judge looks at what a verdict gives out.
-func (w *racks) judge(t *testing.T, seed uint64, v *lifecycle.Verdict) {
-	w.placed++
+// judge looks at what a verdict gives out. Pods that have their place stay there, as long as the node is there.
+func (w *racks) judge(t *testing.T, seed uint64, v *lifecycle.Verdict, before map[string]int) {
 	object := v.Workload.Object
 	inRack, sum := map[string]int{}, 0
-	for node, n := range podsOn(v.Status.Admission) {
-		if free := w.free(node, object.Name); n*cpusOf(object) > free {
+	now := podsOn(v.Status.Admission)
+	for node, n := range before {
+		if w.cpus[node] > 0 && now[node] < n {
+			t.Errorf("seed %d: %d pods of %s are moved from %s, which is there", seed, n-now[node], object.Name, node)
+		}
+	}
+	for node, n := range now {
+		if free := w.free(node, object.Name); n > before[node] && n*cpusOf(object) > free {
 			t.Errorf("seed %d: %s has %d pods of %d cpu on %s, where %d of %d are free beside %d of strangers", seed, object.Name, n, cpusOf(object), node, free, w.cpus[node], w.strangers[node])
 		}
 		inRack[w.rack[node]] += n

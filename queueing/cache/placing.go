@@ -2,6 +2,7 @@ package cache
 
 import (
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -130,6 +131,49 @@ func (p *Placing) Place() (out []Placed, reason string, best placement.Domain) {
 		out = append(out, placed...)
 	}
 	return out, "", placement.Domain{}
+}
+
+// Repair places the pods anew that were on lost nodes, where the others of the admission stay.
+func (p *Placing) Repair(admission *kueue.Admission, lost map[string]bool) (out []Placed, reason string) {
+	for i := range p.groups {
+		g := &p.groups[i]
+		tree := p.forest.Tree(g.flavor)
+		podSets := []int{g.pods}
+		if g.leader >= 0 {
+			podSets = append(podSets, g.leader)
+		}
+		of := map[int][]placement.Domain{}
+		for _, at := range podSets {
+			a := admission.PodSetAssignments[at].TopologyAssignment
+			if a == nil {
+				continue
+			}
+			domains, err := placement.Decode(a)
+			if err != nil {
+				return nil, err.Error()
+			}
+			of[at] = domains
+		}
+		for _, at := range podSets {
+			request, beside := g.request, []placement.Domain(nil)
+			request.Leader = nil
+			if at == g.leader {
+				request.Pod = g.request.Leader
+			}
+			for other, domains := range of {
+				if other != at {
+					beside = slices.DeleteFunc(slices.Clone(domains), func(d placement.Domain) bool { return lost[d.Values[0]] })
+				}
+			}
+			repaired, reason := tree.Repair(&request, of[at], beside, lost)
+			if reason != "" {
+				return nil, reason
+			}
+			out = append(out, Placed{at, placement.Use{Flavor: g.flavor, Domains: repaired, Pod: request.Pod}, tree.Levels()})
+			of[at] = repaired
+		}
+	}
+	return out, ""
 }
 
 // Trial is a Placing that Workloads may be taken out of, as package preemption does.

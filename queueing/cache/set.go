@@ -178,6 +178,13 @@ func (s *Cache) RequeueForNodes() {
 			}
 		}
 	}
+	if suspects := s.Nodes.Suspects(); len(suspects) > 0 {
+		for uid, w := range s.Workloads {
+			if slices.Contains(suspects, workload.KeyOf(w.Object)) {
+				s.Due[uid] = w
+			}
+		}
+	}
 	if !s.Nodes.Grown() {
 		return
 	}

@@ -103,6 +103,12 @@ func (n *Nodes) Read() {
 	n.Refilled()
 }
 
+// Move has pods of a Workload be elsewhere before its object shows it.
+func (n *Nodes) Move(w *Workload, uses []placement.Use) {
+	w.Uses = uses
+	n.Hold(workload.KeyOf(w.Object), w.places())
+}
+
 // plant makes the trees of the flavors that have a Topology. Nodes are told apart by these labels.
 func (n *Nodes) plant(s *Settings, keys []string) {
 	var flavors []placement.Flavor

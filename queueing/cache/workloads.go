@@ -130,6 +130,8 @@ func (s *Cache) Settle(uid types.UID, now *kueue.Workload) {
 	s.Due[uid] = w
 	if now != nil {
 		s.setWorkload(now)
+	} else {
+		s.Nodes.Move(w, s.usesOf(w))
 	}
 	s.UpdateReplacement(w, workload.HasQuota(w.Object))
 }

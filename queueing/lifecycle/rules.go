@@ -33,6 +33,9 @@ func (s Rules) Advance(w *cache.Workload) *Verdict {
 		if v := s.evictOnLostBooking(w); v != nil {
 			return v
 		}
+		if v := s.replaceNodes(w); v != nil {
+			return v
+		}
 		return s.revoked(w)
 	}
 	v, again := s.AdvanceChecks(w)

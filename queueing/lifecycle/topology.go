@@ -1,6 +1,9 @@
 package lifecycle
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,3 +79,52 @@ func (s Rules) forestOf(w *cache.Workload, checks []kueue.AdmissionCheckState) *
 		return reserved, ok
 	})
 }
+
+// mostUnhealthy is how many nodes the status of a Workload can name.
+const mostUnhealthy = 8
+
+// replaceNodes has pods whose nodes were lost go to others, in the same domain. The pods that run stay. Where Muster has
+// booked the machines it makes others, for which it is waited; else the Workload stops if there is no room.
+func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
+	if !s.cache.Nodes.Known || len(w.Uses) == 0 {
+		return nil
+	}
+	lost := s.cache.Nodes.Lost(workload.KeyOf(w.Object), w.Uses)
+	e := workload.Edit(w.Object, s.now)
+	names := slices.Sorted(maps.Keys(lost))
+	if len(lost) == 0 {
+		if len(w.Object.Status.UnhealthyNodes) == 0 {
+			return nil
+		}
+		e.Status.UnhealthyNodes = nil
+		return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: reasonNodesReplaced, Message: "All nodes of the workload are there again"}
+	}
+	forest := s.forestOf(w, e.Status.AdmissionChecks)
+	reason := "no flavor of it has a Topology any more"
+	if placing := s.cache.NewPlacing(w, e.Status.Admission, e.Status.AdmissionChecks, forest); placing != nil {
+		var placed []cache.Placed
+		if placed, reason = placing.Repair(e.Status.Admission, lost); reason == "" {
+			cache.Write(placed, e.Status.Admission)
+			e.Status.UnhealthyNodes = nil
+			s.cache.Nodes.Move(w, cache.Uses(placed))
+			return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: reasonNodesReplaced,
+				Message: fmt.Sprintf("The pods of %d lost nodes (%s) are placed anew", len(lost), strings.Join(names, ", "))}
+		}
+	}
+	if forest == s.cache.Nodes.Forest || len(lost) > mostUnhealthy {
+		return s.Evict(w, kueue.WorkloadEvictedDueToNodeFailures, fmt.Sprintf("Workload was evicted as there was no replacement for the failed nodes %s: %s",
+			strings.Join(names, ", "), reason), kueue.WorkloadQuotaReservedReasonPendingEvaluation, time.Time{})
+	}
+	if slices.EqualFunc(w.Object.Status.UnhealthyNodes, names, func(u kueue.UnhealthyNode, name string) bool { return u.Name == name }) {
+		return nil
+	}
+	e.Status.UnhealthyNodes = nil
+	for _, name := range names {
+		e.Status.UnhealthyNodes = append(e.Status.UnhealthyNodes, kueue.UnhealthyNode{Name: name})
+	}
+	return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: "NodesLost",
+		Message: fmt.Sprintf("Nodes %s are lost; their pods are placed anew once other machines are there: %s", strings.Join(names, ", "), reason)}
+}
+
+// reasonNodesReplaced is told where pods were placed anew.
+const reasonNodesReplaced = "NodesReplaced"

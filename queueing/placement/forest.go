@@ -42,8 +42,11 @@ type Forest struct {
 	held map[types.NamespacedName][]Use
 	// outdated are the nodes that the trees do not show as they are.
 	outdated map[string]bool
-	// grown: something was freed. changed: a node has changed.
+	// grown: something was freed. changed: a node has changed. failed are nodes that may be lost to the pods that are
+	// assigned to them; reread says that any may be.
 	grown, changed bool
+	failed         map[string]bool
+	reread         bool
 }
 
 // planted is the tree of a flavor.
@@ -73,7 +76,7 @@ func NewForest() *Forest {
 	return &Forest{
 		trees: map[kueue.ResourceFlavorReference]*planted{}, nodes: map[string]*site{}, pods: map[types.UID]*resident{},
 		crews: map[types.NamespacedName]map[types.UID]*resident{},
-		held:  map[types.NamespacedName][]Use{}, outdated: map[string]bool{},
+		held:  map[types.NamespacedName][]Use{}, outdated: map[string]bool{}, failed: map[string]bool{},
 	}
 }
 
@@ -124,7 +127,56 @@ func (f *Forest) Grown() bool {
 }
 
 // Refilled says that all there is may be looked at again.
-func (f *Forest) Refilled() { f.grown, f.changed = true, true }
+func (f *Forest) Refilled() { f.grown, f.changed, f.reread = true, true, true }
+
+// Suspects are the Workloads of whose nodes some may have been lost since the last call.
+func (f *Forest) Suspects() (out []types.NamespacedName) {
+	f.refresh()
+	if len(f.failed) == 0 && !f.reread {
+		return nil
+	}
+	for w, uses := range f.held {
+		if slices.ContainsFunc(uses, func(u Use) bool {
+			return slices.ContainsFunc(u.Domains, func(d Domain) bool { return f.reread || f.failed[d.Values[len(d.Values)-1]] })
+		}) {
+			out = append(out, w)
+		}
+	}
+	f.reread = false
+	clear(f.failed)
+	return out
+}
+
+// Lost are the nodes of a Workload's uses that are gone, or not Ready and without a pod of it.
+func (f *Forest) Lost(w types.NamespacedName, uses []Use) map[string]bool {
+	out := map[string]bool{}
+	for _, u := range uses {
+		if own := f.trees[u.Flavor]; own == nil || !own.hosts {
+			continue
+		}
+		for _, d := range u.Domains {
+			if name := d.Values[0]; f.isLost(f.nodes[name], w) {
+				out[name] = true
+			}
+		}
+	}
+	return out
+}
+
+func (f *Forest) isLost(s *site, w types.NamespacedName) bool {
+	if s == nil || s.object == nil {
+		return true
+	}
+	if isReady(s.object) {
+		return false
+	}
+	for _, r := range f.crews[w] {
+		if f.nodes[r.node] == s {
+			return false
+		}
+	}
+	return true
+}
 
 // Changed reports whether a node has changed since the last call.
 func (f *Forest) Changed() bool {
@@ -203,7 +255,11 @@ func (f *Forest) DeletePod(uid types.UID) {
 		return
 	}
 	delete(f.pods, uid)
-	delete(f.nodes[r.node].pods, uid)
+	s := f.nodes[r.node]
+	delete(s.pods, uid)
+	if s.object == nil || !isReady(s.object) {
+		f.failed[r.node] = true
+	}
 	if crew := f.crews[r.workload]; crew != nil {
 		if delete(crew, uid); len(crew) == 0 {
 			delete(f.crews, r.workload)
@@ -298,6 +354,9 @@ func (f *Forest) refresh() {
 		free := f.freeOn(s)
 		f.grown = f.grown || free != nil && !within(free, s.free)
 		s.free = free
+		if s.object == nil || !isReady(s.object) {
+			f.failed[name] = true
+		}
 		for _, p := range f.trees {
 			if free == nil || !selects(p.NodeLabels, s.object.Labels) {
 				p.DeleteNode(name)
@@ -359,7 +418,11 @@ func (f *Forest) Among(chosen func(*corev1.Node) (reserved []nodegroups.Resource
 
 // schedulable reports whether a node takes pods at all.
 func schedulable(n *corev1.Node) bool {
-	return !n.Spec.Unschedulable && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+	return !n.Spec.Unschedulable && isReady(n)
+}
+
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
