@@ -29,7 +29,7 @@ type racks struct {
 
 // TestRacksHoldTheirGangs runs random gangs on random racks, while nodes and other pods come and go. A gang that gets
 // quota has room on each of its nodes, and is in one rack if it has to be; so are its slices. At rest none waits
-// that could have a rack. A State that is fed all objects anew decides the same.
+// that could have a rack. A State that is fed all objects again decides the same.
 func TestRacksHoldTheirGangs(t *testing.T) {
 	placed, preempted, repaired := 0, 0, 0
 	for seed := range uint64(300) {
@@ -71,7 +71,7 @@ func TestRacksHoldTheirGangs(t *testing.T) {
 			}
 		}
 		if got, want := fmt.Sprint(outcomes(w.restarted().Cycle(w.now))), fmt.Sprint(outcomes(w.copied().Cycle(w.now))); got != want {
-			t.Fatalf("seed %d: a State that is fed anew decides %s, a copy %s", seed, got, want)
+			t.Fatalf("seed %d: a State that is fed again decides %s, a copy %s", seed, got, want)
 		}
 		placed += w.placed
 	}

@@ -133,7 +133,7 @@ func (p *Placing) Place() (out []Placed, reason string, best placement.Domain) {
 	return out, "", placement.Domain{}
 }
 
-// Repair places the pods anew that were on lost nodes, where the others of the admission stay.
+// Repair finds new places for the pods that were on lost nodes, where the others of the admission stay.
 func (p *Placing) Repair(admission *kueue.Admission, lost map[string]bool) (out []Placed, reason string) {
 	for i := range p.groups {
 		g := &p.groups[i]

@@ -108,7 +108,7 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 			e.Status.UnhealthyNodes = nil
 			s.cache.Nodes.Move(w, cache.Uses(placed))
 			return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: reasonNodesReplaced,
-				Message: fmt.Sprintf("The pods of %d lost nodes (%s) are placed anew", len(lost), strings.Join(names, ", "))}
+				Message: fmt.Sprintf("The pods of lost nodes have new places: %s were lost", strings.Join(names, ", "))}
 		}
 	}
 	if forest == s.cache.Nodes.Forest || len(lost) > mostUnhealthy {
@@ -123,8 +123,8 @@ func (s Rules) replaceNodes(w *cache.Workload) *Verdict {
 		e.Status.UnhealthyNodes = append(e.Status.UnhealthyNodes, kueue.UnhealthyNode{Name: name})
 	}
 	return &Verdict{Workload: w, Action: Advance, Status: e.Status, Reason: "NodesLost",
-		Message: fmt.Sprintf("Nodes %s are lost; their pods are placed anew once other machines are there: %s", strings.Join(names, ", "), reason)}
+		Message: fmt.Sprintf("Nodes %s are lost; their pods get new places once other machines are there: %s", strings.Join(names, ", "), reason)}
 }
 
-// reasonNodesReplaced is told where pods were placed anew.
+// reasonNodesReplaced is told where pods have new places.
 const reasonNodesReplaced = "NodesReplaced"

@@ -7,7 +7,7 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
-// Repair places the pods anew that were on lost nodes, near those that stay: within the domain of the level that
+// Repair finds new places for the pods that were on lost nodes, near those that stay: within the domain of the level that
 // is required, and those of a slice within the slice's. It returns all domains as they are then. Beside are
 // domains of the podSets that must be in the same one.
 func (t *Tree) Repair(r *Request, domains, beside []Domain, lost map[string]bool) (repaired []Domain, reason string) {
