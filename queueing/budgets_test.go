@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/queueing/checks"
 	"github.com/muster-dev/muster/queueing/lifecycle"
@@ -33,7 +34,7 @@ func TestTwinsOfOtherTenantsHaveOtherBudgets(t *testing.T) {
 				return planner.Verdict{Outcome: planner.Launch}
 			}
 			s := planner.NewSnapshot(w.now, planner.NewNodes(), nil, nil)
-			s.Budgets = []planner.Budget{{Policy: "policy", Name: "default"}}
+			s.Budgets = []spend.Budget{{Policy: "policy", Name: "default"}}
 			w.s.SetCapacity(s)
 			w.add(t, "a", nil)
 			twin := w.workload(t, "b", map[string]string{"gpu": "1", "lq": other.Queue})
@@ -49,13 +50,13 @@ func TestTwinsOfOtherTenantsHaveOtherBudgets(t *testing.T) {
 // What a Workload of a cycle is promised counts for its queue.
 func TestPromisesOfACycleAreChargedToTheQueue(t *testing.T) {
 	w := oneQueue(t)
-	var charges []planner.Charge
+	var charges []spend.Charge
 	w.s.plan = func(on *planner.Snapshot, _ state.Gang, _ state.Policy) planner.Verdict {
 		charges = on.Charges
 		return planner.Verdict{Outcome: planner.Launch, MicroUSDPerHour: 1e6}
 	}
 	s := planner.NewSnapshot(w.now, planner.NewNodes(), nil, nil)
-	s.Budgets = []planner.Budget{{Policy: "policy", Name: "main"}}
+	s.Budgets = []spend.Budget{{Policy: "policy", Name: "main"}}
 	w.s.SetCapacity(s)
 	w.add(t, "a", nil)
 	w.add(t, "b", nil)

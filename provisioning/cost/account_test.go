@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-dev/muster/cloudprovider"
-	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -219,7 +219,7 @@ func TestPriceOf(t *testing.T) {
 		{year, 1e15, 365 * 24 * 1e15},
 		{1 << 62, 1 << 62, 1<<63 - 1},
 	} {
-		if got := planner.PriceOf(tc.ms, tc.perHour); got != tc.want {
+		if got := spend.PriceOf(tc.ms, tc.perHour); got != tc.want {
 			t.Errorf("%d ms at %d an hour cost %d, want %d", tc.ms, tc.perHour, got, tc.want)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
-	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -37,7 +37,7 @@ func (bs *Budgets) Any() bool { return len(bs.list) > 0 }
 
 // budget is one with what is on record of it.
 type budget struct {
-	planner.Budget
+	spend.Budget
 	selector labels.Selector
 	// known is the status that the budget goes on from, as it was read or written last.
 	known v1alpha1.BudgetStatus
@@ -137,7 +137,7 @@ func (b *budget) begin(now time.Time) bool {
 	first := b.Ends.IsZero()
 	b.Starts, b.Ends = nodegroups.PeriodAt(b.Period, now)
 	if !first {
-		b.Spent = planner.Meter{At: b.Starts, MicroUSDPerHour: b.Spent.MicroUSDPerHour}
+		b.Spent = spend.Meter{At: b.Starts, MicroUSDPerHour: b.Spent.MicroUSDPerHour}
 	}
 	return !first
 }
@@ -146,7 +146,7 @@ func (b *budget) begin(now time.Time) bool {
 // Machines that are in use have cost since then, or since they came to be.
 func (bs *Budgets) goOn(b *budget, now time.Time) {
 	b.begun = true
-	b.Spent = planner.Meter{At: now}
+	b.Spent = spend.Meter{At: now}
 	if b.known.At.IsZero() {
 		return
 	}
@@ -154,7 +154,7 @@ func (bs *Budgets) goOn(b *budget, now time.Time) {
 	if b.known.PeriodStart.Time.Before(b.Starts) {
 		at = b.Starts
 	} else {
-		b.Spent.MicroUSD = planner.SpentOn(b.known)
+		b.Spent.MicroUSD = spend.SpentOn(b.known)
 	}
 	for machine, use := range bs.ledger.Uses() {
 		for _, s := range use.Shares {
@@ -165,7 +165,7 @@ func (bs *Budgets) goOn(b *budget, now time.Time) {
 			if since.Before(at) {
 				since = at
 			}
-			b.Spent.MicroUSD += planner.Meter{At: since, MicroUSDPerHour: s.MicroUSDPerHour}.Until(now).MicroUSD
+			b.Spent.MicroUSD += spend.Meter{At: since, MicroUSDPerHour: s.MicroUSDPerHour}.Until(now).MicroUSD
 		}
 	}
 }
@@ -182,11 +182,11 @@ func (bs *Budgets) rateOf(b *budget) (perHour int64) {
 }
 
 // Now are the budgets as they stand.
-func (bs *Budgets) Now() []planner.Budget {
+func (bs *Budgets) Now() []spend.Budget {
 	if len(bs.list) == 0 {
 		return nil
 	}
-	out := make([]planner.Budget, len(bs.list))
+	out := make([]spend.Budget, len(bs.list))
 	for i, b := range bs.list {
 		out[i] = b.Budget
 	}
@@ -199,7 +199,7 @@ func (bs *Budgets) PeriodOver(now time.Time) bool {
 }
 
 // Reports are what is to be told of the policy's budgets, in their order.
-func (bs *Budgets) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []planner.BudgetReport) {
+func (bs *Budgets) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []spend.Report) {
 	for i := range p.Spec.Budgets {
 		if b := bs.find(p.Name, p.Spec.Budgets[i].Name); b != nil {
 			out = append(out, b.Report(statusIn(p, b.Name), now))

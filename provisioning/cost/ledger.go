@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -64,14 +64,14 @@ type Ledger struct {
 	// while it is closed.
 	stays  map[string]stay
 	past   map[Post]Amount
-	meters map[Payer]planner.Meter
+	meters map[Payer]spend.Meter
 }
 
 // stay is the time that a machine spends on a post.
 type stay struct {
 	Post
 	since time.Time
-	cost  planner.Meter
+	cost  spend.Meter
 }
 
 // NewLedger has no machines, and no open account.
@@ -79,12 +79,12 @@ func NewLedger() *Ledger { return &Ledger{uses: map[string]Use{}, rates: map[Pay
 
 // Open begins to add up, from nothing.
 func (l *Ledger) Open(now time.Time) {
-	l.stays, l.past, l.meters = map[string]stay{}, map[Post]Amount{}, map[Payer]planner.Meter{}
+	l.stays, l.past, l.meters = map[string]stay{}, map[Post]Amount{}, map[Payer]spend.Meter{}
 	for machine, u := range l.uses {
 		l.stays[machine] = l.begin(u, now)
 	}
 	for p, r := range l.rates {
-		l.meters[p] = planner.Meter{At: now, MicroUSDPerHour: r.All}
+		l.meters[p] = spend.Meter{At: now, MicroUSDPerHour: r.All}
 	}
 }
 
@@ -167,7 +167,7 @@ func (l *Ledger) move(machine string, u Use, now time.Time) {
 }
 
 func (l *Ledger) begin(u Use, now time.Time) stay {
-	return stay{Post{u.Group, u.Purpose}, now, planner.Meter{At: now, MicroUSDPerHour: u.price()}}
+	return stay{Post{u.Group, u.Purpose}, now, spend.Meter{At: now, MicroUSDPerHour: u.price()}}
 }
 
 // end puts down a stay, which the machine's use follows or not.

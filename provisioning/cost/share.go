@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -21,7 +21,7 @@ type Share struct {
 
 // Over is what the share comes to in a time, in millionths of a USD.
 func (s Share) Over(d time.Duration) int64 {
-	return planner.PriceOf(max(0, d.Milliseconds()), s.MicroUSDPerHour)
+	return spend.PriceOf(max(0, d.Milliseconds()), s.MicroUSDPerHour)
 }
 
 // Shares of a machine of that price are paid by the requests that have booked it, in equal

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/provisioning/cost"
-	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -26,7 +26,7 @@ type ledger struct {
 	// counts of machines by namespace and group; asked are those that attempts in
 	// flight have asked for and that have not been seen yet.
 	counts, asked map[string]map[string]int
-	charges       []planner.Charge
+	charges       []spend.Charge
 }
 
 func newLedger(r *requests, m *machines, n *nodes, g *groups) ledger {
@@ -207,25 +207,25 @@ func (l *ledger) refreshCharges(specs *specs, budgets bool) effect {
 			perHour[p] += int64(count) * l.groups.prices[group]
 		}
 		for _, s := range a.Shares {
-			perHour[p] += int64(s.Count) * planner.SharedPrice(l.groups.prices[s.Group])
+			perHour[p] += int64(s.Count) * spend.SharedPrice(l.groups.prices[s.Group])
 		}
 	}
 	before := l.charges
-	l.charges = make([]planner.Charge, 0, len(perHour))
+	l.charges = make([]spend.Charge, 0, len(perHour))
 	for p, rate := range perHour {
-		c := planner.Charge{Request: p.Request, Tenant: p.Tenant, MicroUSDPerHour: rate}
+		c := spend.Charge{Request: p.Request, Tenant: p.Tenant, MicroUSDPerHour: rate}
 		if e := l.requests.byUID[p.Request]; e != nil {
 			c.Runs, c.Since = specs.runs(e), transaction.ProvisionedAt(e.object)
 		}
 		l.charges = append(l.charges, c)
 	}
-	planner.SortCharges(l.charges)
+	spend.SortCharges(l.charges)
 	return sinks(before, l.charges)
 }
 
 // sinks reports whether some charge is less than before.
-func sinks(before, now []planner.Charge) effect {
-	all := map[cost.Payer]planner.Charge{}
+func sinks(before, now []spend.Charge) effect {
+	all := map[cost.Payer]spend.Charge{}
 	for _, c := range now {
 		all[cost.Payer{Request: c.Request, Tenant: c.Tenant}] = c
 	}

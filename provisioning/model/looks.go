@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/provisioning/cost"
 	"github.com/muster-dev/muster/provisioning/planner"
 	"github.com/muster-dev/muster/provisioning/scaledown"
+	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/transaction"
 )
@@ -232,7 +233,7 @@ func (m *Model) Policies() []*v1alpha1.CapacityPolicy {
 }
 
 // Reports are what is to be told of the policy's budgets, in their order.
-func (m *Model) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []planner.BudgetReport) {
+func (m *Model) Reports(p *v1alpha1.CapacityPolicy, now time.Time) (out []spend.Report) {
 	m.look(m.now(), func() { out = m.budgets.Reports(p, now) })
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 	"github.com/muster-dev/muster/provisioning/when"
@@ -14,8 +15,8 @@ import (
 
 // refusal is a budget that a plan would pass.
 type refusal struct {
-	*Budget
-	Standing
+	*spend.Budget
+	spend.Standing
 	// perHour is what the gang would pay more, for the time of left: it comes to price.
 	perHour, price int64
 	left           time.Duration
@@ -29,7 +30,7 @@ func (r *refusal) rest() int64 { return max(0, r.MicroUSD-r.Standing.Spent-r.Com
 // refusals are the budgets that the plan would pass for the gang, in their order. What
 // the gang pays already counts among what is committed: it is never refused again.
 func (s *Snapshot) refusals(gang *state.Gang, plan *Verdict) (out []refusal) {
-	asks := Charge{Tenant: gang.Tenant(), MicroUSDPerHour: s.asks(gang, plan), Runs: plan.Runs}
+	asks := spend.Charge{Tenant: gang.Tenant(), MicroUSDPerHour: s.asks(gang, plan), Runs: plan.Runs}
 	if asks.MicroUSDPerHour == 0 && len(plan.Unpriced) == 0 {
 		return nil
 	}
@@ -38,7 +39,7 @@ func (s *Snapshot) refusals(gang *state.Gang, plan *Verdict) (out []refusal) {
 		if !b.Covers(asks.Tenant) {
 			continue
 		}
-		r := refusal{b, b.Stands(s.Charges, s.Now), asks.MicroUSDPerHour, b.priceOf(&asks, s.Now), b.left(&asks, s.Now), plan.Unpriced}
+		r := refusal{b, b.Stands(s.Charges, s.Now), asks.MicroUSDPerHour, b.PriceOf(&asks, s.Now), b.Left(&asks, s.Now), plan.Unpriced}
 		if len(r.unpriced) > 0 || r.Standing.Spent+r.Committed+r.price > b.MicroUSD {
 			out = append(out, r)
 		}
@@ -53,7 +54,7 @@ func (s *Snapshot) asks(gang *state.Gang, plan *Verdict) int64 {
 	perHour := plan.MicroUSDPerHour
 	for _, l := range plan.Shares {
 		if g := s.FindGroup(l.Group); g != nil {
-			perHour += int64(l.Count) * SharedPrice(g.MicroUSDPerHour)
+			perHour += int64(l.Count) * spend.SharedPrice(g.MicroUSDPerHour)
 		}
 	}
 	for i := range plan.Placement {
@@ -106,7 +107,7 @@ func withinBudgets(s *Snapshot, gang *state.Gang, policy state.Policy, under fun
 
 // affords is the most that the gang may cost per hour.
 func (r *refusal) affords() int64 {
-	hi, lo := bits.Mul64(uint64(r.rest()), hourMilliseconds)
+	hi, lo := bits.Mul64(uint64(r.rest()), spend.HourMilliseconds)
 	ms := uint64(max(1, r.left.Milliseconds()))
 	if hi >= ms {
 		return unknownPrice - 1
@@ -136,14 +137,14 @@ func (r *refusal) until(now time.Time) time.Time {
 func (r *refusal) String() string {
 	if len(r.unpriced) > 0 {
 		return fmt.Sprintf("CapacityPolicy %s has a budget for %s (spec.budgets[name=%s].usd) and the price of %s: set spec.pricePerHour of the "+
-			"NodeGroup, or wait until the cloud tells it", r.Policy, r.sharers(), r.Name, SayUnpriced(r.unpriced))
+			"NodeGroup, or wait until the cloud tells it", r.Policy, r.Sharers(), r.Name, SayUnpriced(r.unpriced))
 	}
 	return fmt.Sprintf("CapacityPolicy %s has a budget for %s of %s USD in the %s that ends at %s (spec.budgets[name=%s].usd): "+
 		"%s are spent, %s committed for machines in use, and the gang needs %s (%s per hour for %s), %s too much: "+
 		"this changes when one of their gangs ends, when the %s ends, or when an administrator raises the budget",
-		r.Policy, r.sharers(), text.Dollars(r.MicroUSD), r.periodName(), r.Ends.UTC().Format(time.RFC3339), r.Name,
+		r.Policy, r.Sharers(), text.Dollars(r.MicroUSD), r.PeriodName(), r.Ends.UTC().Format(time.RFC3339), r.Name,
 		text.Dollars(r.Standing.Spent), text.Dollars(r.Committed), text.Dollars(r.price), text.USD(r.perHour), r.left.Truncate(time.Minute),
-		text.Dollars(r.Standing.Spent+r.Committed+r.price-r.MicroUSD), r.periodName())
+		text.Dollars(r.Standing.Spent+r.Committed+r.price-r.MicroUSD), r.PeriodName())
 }
 
 // SayUnpriced says that the prices of these groups are not known.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/provisioning/fit"
+	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/when"
 )
@@ -30,8 +31,8 @@ type Snapshot struct {
 	Memo *Memo
 	// Budgets of all CapacityPolicies, by policy and name, and what requests pay for
 	// their machines.
-	Budgets []Budget
-	Charges []Charge
+	Budgets []spend.Budget
+	Charges []spend.Charge
 }
 
 // NewSnapshot is the snapshot of these nodes, groups in the order of their names,

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -33,7 +34,7 @@ func (s *Snapshot) Without(requests ...types.UID) *Snapshot {
 			out.Nodes.Set(&n)
 		}
 	}
-	out.Charges = slices.DeleteFunc(slices.Clone(s.Charges), func(c Charge) bool { return slices.Contains(requests, c.Request) })
+	out.Charges = slices.DeleteFunc(slices.Clone(s.Charges), func(c spend.Charge) bool { return slices.Contains(requests, c.Request) })
 	return &out
 }
 
@@ -56,7 +57,7 @@ func (s *Snapshot) Taking(owner types.UID, t state.Tenant, plan *Verdict) *Snaps
 	}
 	if len(s.Budgets) > 0 {
 		perHour := s.asks(&state.Gang{UID: owner}, plan)
-		out.Charges = append(slices.Clip(s.Charges), Charge{Request: owner, Tenant: t, MicroUSDPerHour: perHour, Runs: plan.Runs})
+		out.Charges = append(slices.Clip(s.Charges), spend.Charge{Request: owner, Tenant: t, MicroUSDPerHour: perHour, Runs: plan.Runs})
 	}
 	return &out
 }

@@ -14,16 +14,17 @@ import (
 	"github.com/muster-dev/muster/cloudprovider"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
 // budget of the story's namespace for its day, which ends 12 hours later.
-func budget(usd int64, changes ...func(*planner.Budget)) func(*story) {
+func budget(usd int64, changes ...func(*spend.Budget)) func(*story) {
 	return func(s *story) {
-		b := planner.Budget{
+		b := spend.Budget{
 			Policy: "p", Name: "team", MicroUSD: usd * 1e6, Period: v1alpha1.BudgetDay, Ends: noon.Add(12 * time.Hour), Reserve: 24 * time.Hour,
-			Covers: func(t state.Tenant) bool { return t.Namespace == "ns" }, Spent: planner.Meter{At: noon},
+			Covers: func(t state.Tenant) bool { return t.Namespace == "ns" }, Spent: spend.Meter{At: noon},
 		}
 		for _, change := range changes {
 			change(&b)
@@ -32,21 +33,21 @@ func budget(usd int64, changes ...func(*planner.Budget)) func(*story) {
 	}
 }
 
-func spent(usd int64) func(*planner.Budget) {
-	return func(b *planner.Budget) { b.Spent.MicroUSD = usd * 1e6 }
+func spent(usd int64) func(*spend.Budget) {
+	return func(b *spend.Budget) { b.Spent.MicroUSD = usd * 1e6 }
 }
 
-func reserve(d time.Duration) func(*planner.Budget) { return func(b *planner.Budget) { b.Reserve = d } }
+func reserve(d time.Duration) func(*spend.Budget) { return func(b *spend.Budget) { b.Reserve = d } }
 
-func called(name string) func(*planner.Budget) { return func(b *planner.Budget) { b.Name = name } }
+func called(name string) func(*spend.Budget) { return func(b *spend.Budget) { b.Name = name } }
 
-func coversNot(namespace string) func(*planner.Budget) {
-	return func(b *planner.Budget) { b.Covers = func(t state.Tenant) bool { return t.Namespace != namespace } }
+func coversNot(namespace string) func(*spend.Budget) {
+	return func(b *spend.Budget) { b.Covers = func(t state.Tenant) bool { return t.Namespace != namespace } }
 }
 
 // ofQueues bounds the budget to some of the namespace's LocalQueues.
-func ofQueues(names ...string) func(*planner.Budget) {
-	return func(b *planner.Budget) {
+func ofQueues(names ...string) func(*spend.Budget) {
+	return func(b *spend.Budget) {
 		b.Queues, b.QueuedOnly = names, true
 		b.Covers = func(t state.Tenant) bool { return t.Namespace == "ns" && slices.Contains(names, t.Queue) }
 	}
@@ -56,12 +57,12 @@ func ofQueues(names ...string) func(*planner.Budget) {
 func inQueue(name string) func(*story) { return func(s *story) { s.request.Gang.Queue = name } }
 
 // from a LocalQueue comes the charge's gang.
-func from(queue string) func(*planner.Charge) { return func(c *planner.Charge) { c.Queue = queue } }
+func from(queue string) func(*spend.Charge) { return func(c *spend.Charge) { c.Queue = queue } }
 
 // pays says that a request of a namespace pays so many USD an hour.
-func pays(namespace string, usd int64, changes ...func(*planner.Charge)) func(*story) {
+func pays(namespace string, usd int64, changes ...func(*spend.Charge)) func(*story) {
 	return func(s *story) {
-		c := planner.Charge{Request: "other", Tenant: state.Tenant{Namespace: namespace}, MicroUSDPerHour: usd * 1e6}
+		c := spend.Charge{Request: "other", Tenant: state.Tenant{Namespace: namespace}, MicroUSDPerHour: usd * 1e6}
 		for _, change := range changes {
 			change(&c)
 		}
@@ -70,8 +71,8 @@ func pays(namespace string, usd int64, changes ...func(*planner.Charge)) func(*s
 }
 
 // hasRun says how long the charge's gang has run, of how long it may at most.
-func hasRun(since, of time.Duration) func(*planner.Charge) {
-	return func(c *planner.Charge) { c.Runs, c.Since = of, noon.Add(-since) }
+func hasRun(since, of time.Duration) func(*spend.Charge) {
+	return func(c *spend.Charge) { c.Runs, c.Since = of, noon.Add(-since) }
 }
 
 // deadline bounds how long the story's pods run.
@@ -151,10 +152,10 @@ func TestWhoseChargesStandBesideABudget(t *testing.T) {
 	s := newStory().with(pays("ns", 1, from("red"))).with(pays("ns", 2, from("blue"))).with(pays("ns", 4)).with(pays("theirs", 8, from("red")))
 	for _, tc := range []struct {
 		name   string
-		change func(*planner.Budget)
+		change func(*spend.Budget)
 		want   int64
 	}{
-		{"those of all requests of its namespace", func(*planner.Budget) {}, 7},
+		{"those of all requests of its namespace", func(*spend.Budget) {}, 7},
 		{"those of its queue", ofQueues("red"), 1},
 		{"those of its queues", ofQueues("blue", "red"), 3},
 		{"none of a queue that has nothing", ofQueues("green"), 0},
@@ -163,7 +164,7 @@ func TestWhoseChargesStandBesideABudget(t *testing.T) {
 			s.view.Budgets = nil
 			s.with(budget(100, reserve(time.Hour), spent(5), tc.change))
 			got := s.view.Budgets[0].Stands(s.view.Charges, noon)
-			if diff := cmp.Diff(planner.Standing{Spent: 5e6, Committed: tc.want * 1e6}, got); diff != "" {
+			if diff := cmp.Diff(spend.Standing{Spent: 5e6, Committed: tc.want * 1e6}, got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
@@ -173,10 +174,10 @@ func TestWhoseChargesStandBesideABudget(t *testing.T) {
 func TestAWarningNamesTheQueues(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		change func(*planner.Budget)
+		change func(*spend.Budget)
 		want   string
 	}{
-		{"all requests", func(*planner.Budget) {}, "gangs of its namespaces wait"},
+		{"all requests", func(*spend.Budget) {}, "gangs of its namespaces wait"},
 		{"one queue", ofQueues("red"), "gangs of LocalQueue red of its namespaces wait"},
 		{"two", ofQueues("red", "blue"), "gangs of LocalQueues red, blue of its namespaces wait"},
 	} {
@@ -234,11 +235,11 @@ func TestBudgetsAreKept(t *testing.T) {
 		reserved := time.Duration(1+r.IntN(6)) * time.Hour
 		loyal := r.IntN(2) == 0 // no gang runs for longer than is reserved for it
 		type gang struct {
-			planner.Charge
+			spend.Charge
 			ends time.Time
 		}
 		var gangs []gang
-		meter, now := planner.Meter{At: noon}, noon
+		meter, now := spend.Meter{At: noon}, noon
 		ends := noon.Add(12 * time.Hour)
 		over := int64(0) // what gangs have cost beyond what was reserved for them
 		last := noon
@@ -250,7 +251,7 @@ func TestBudgetsAreKept(t *testing.T) {
 			// Those that end do so on time.
 			for _, g := range gangs {
 				if until := last.Add(reserved); g.Runs == 0 && now.After(until) {
-					over += planner.PriceOf(now.Sub(laterOf(until, now.Add(-step))).Milliseconds(), g.MicroUSDPerHour) + 1
+					over += spend.PriceOf(now.Sub(laterOf(until, now.Add(-step))).Milliseconds(), g.MicroUSDPerHour) + 1
 				}
 			}
 			meter = meter.Until(now)
@@ -269,7 +270,7 @@ func TestBudgetsAreKept(t *testing.T) {
 				s.view.Charges = append(s.view.Charges, g.Charge)
 				rate += g.MicroUSDPerHour
 			}
-			newcomer := gang{Charge: planner.Charge{Request: "new", Tenant: state.Tenant{Namespace: "ns"}, Since: now}}
+			newcomer := gang{Charge: spend.Charge{Request: "new", Tenant: state.Tenant{Namespace: "ns"}, Since: now}}
 			longest := 6 * reserved
 			if r.IntN(2) == 0 {
 				newcomer.Runs = time.Duration(1+r.IntN(20)) * time.Hour / 2

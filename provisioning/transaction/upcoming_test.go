@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/nodegroups"
 	"github.com/muster-dev/muster/nodegroups/v1alpha1"
 	"github.com/muster-dev/muster/provisioning/planner"
+	"github.com/muster-dev/muster/provisioning/spend"
 	"github.com/muster-dev/muster/provisioning/state"
 )
 
@@ -285,7 +286,7 @@ func TestASharerPaysItsPart(t *testing.T) {
 		first, second := gangOf("first", 4), gangOf("second", 4)
 		first.Queue = "rich"
 		second.Queue = "poor"
-		s.Budgets = []planner.Budget{{
+		s.Budgets = []spend.Budget{{
 			Policy: "policy", Name: "poor", Covers: func(t state.Tenant) bool { return t.Queue == "poor" }, MicroUSD: tc.usd * 1e6,
 			Starts: noon.Add(-time.Hour), Ends: noon.Add(24 * time.Hour), Reserve: 3 * time.Hour,
 		}}

@@ -1,4 +1,4 @@
-package planner
+package spend
 
 import (
 	"cmp"
@@ -60,9 +60,9 @@ func SpentOn(status v1alpha1.BudgetStatus) int64 {
 	return nodegroups.MicroUSD(&spent)
 }
 
-// left is how much longer the charge will be paid, as far as a budget that ends then
+// Left is how much longer the charge will be paid, as far as a budget that ends then
 // is concerned.
-func (b *Budget) left(c *Charge, now time.Time) time.Duration {
+func (b *Budget) Left(c *Charge, now time.Time) time.Duration {
 	left := b.Reserve
 	if c.Runs > 0 {
 		left = c.Runs
@@ -85,22 +85,22 @@ func (b *Budget) Stands(charges []Charge, now time.Time) Standing {
 	out := Standing{Spent: b.Spent.Until(now).MicroUSD}
 	for i := range charges {
 		if c := &charges[i]; b.Covers(c.Tenant) {
-			out.Committed += b.priceOf(c, now)
+			out.Committed += b.PriceOf(c, now)
 		}
 	}
 	return out
 }
 
-// priceOf what is left of a charge, rounded up. The sum of many stays far from
+// PriceOf what is left of a charge, rounded up. The sum of many stays far from
 // overflowing.
-func (b *Budget) priceOf(c *Charge, now time.Time) int64 {
+func (b *Budget) PriceOf(c *Charge, now time.Time) int64 {
 	const most = 1 << 50
-	hi, lo := bits.Mul64(uint64(b.left(c, now).Milliseconds()), uint64(c.MicroUSDPerHour))
-	lo, carry := bits.Add64(lo, hourMilliseconds-1, 0)
-	if hi += carry; hi >= hourMilliseconds {
+	hi, lo := bits.Mul64(uint64(b.Left(c, now).Milliseconds()), uint64(c.MicroUSDPerHour))
+	lo, carry := bits.Add64(lo, HourMilliseconds-1, 0)
+	if hi += carry; hi >= HourMilliseconds {
 		return most
 	}
-	price, _ := bits.Div64(hi, lo, hourMilliseconds)
+	price, _ := bits.Div64(hi, lo, HourMilliseconds)
 	return int64(min(price, most))
 }
 
@@ -108,8 +108,8 @@ func (b *Budget) priceOf(c *Charge, now time.Time) int64 {
 // is getting: half of the price at most, since there are two of them at least.
 func SharedPrice(microUSDPerHour int64) int64 { return (microUSDPerHour + 1) / 2 }
 
-// sharers are the namespaces or queues that share the budget, in words.
-func (b *Budget) sharers() string {
+// Sharers are the namespaces or queues that share the budget, in words.
+func (b *Budget) Sharers() string {
 	var out string
 	switch len(b.Queues) {
 	case 0:
@@ -125,7 +125,7 @@ func (b *Budget) sharers() string {
 	return out + ", with requests of no queue,"
 }
 
-func (b *Budget) periodName() string { return strings.ToLower(string(b.Period)) }
+func (b *Budget) PeriodName() string { return strings.ToLower(string(b.Period)) }
 
 // SortCharges puts them in the order of their namespaces, queues and requests.
 func SortCharges(c []Charge) {
@@ -138,9 +138,9 @@ func SortCharges(c []Charge) {
 // needs more than 64 bits: a year at 100 USD an hour is 3×10^18.
 func PriceOf(milliseconds, microUSDPerHour int64) int64 {
 	hi, lo := bits.Mul64(uint64(milliseconds), uint64(max(0, microUSDPerHour)))
-	if hi >= hourMilliseconds {
+	if hi >= HourMilliseconds {
 		return math.MaxInt64
 	}
-	price, _ := bits.Div64(hi, lo, hourMilliseconds)
+	price, _ := bits.Div64(hi, lo, HourMilliseconds)
 	return int64(min(price, math.MaxInt64))
 }

@@ -1,4 +1,4 @@
-package planner
+package spend
 
 import (
 	"math"
@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 )
+
+// noon is when all meters begin.
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // TestAMeterLosesNothing compares meters that are read at random times, and whose rate
 // changes, with fractions.

@@ -1,4 +1,4 @@
-package planner
+package spend
 
 import (
 	"math"
@@ -19,7 +19,8 @@ type Meter struct {
 	rest uint64
 }
 
-const hourMilliseconds = uint64(time.Hour / time.Millisecond)
+// HourMilliseconds is an hour in milliseconds.
+const HourMilliseconds = uint64(time.Hour / time.Millisecond)
 
 // Until is the meter as it stands at that time. A clock that was set back adds
 // nothing.
@@ -31,11 +32,11 @@ func (m Meter) Until(now time.Time) Meter {
 	m.At = m.At.Add(time.Duration(ms) * time.Millisecond)
 	hi, lo := bits.Mul64(uint64(ms), uint64(max(0, m.MicroUSDPerHour)))
 	lo, carry := bits.Add64(lo, m.rest, 0)
-	if hi += carry; hi >= hourMilliseconds {
+	if hi += carry; hi >= HourMilliseconds {
 		m.MicroUSD = math.MaxInt64
 		return m
 	}
-	whole, rest := bits.Div64(hi, lo, hourMilliseconds)
+	whole, rest := bits.Div64(hi, lo, HourMilliseconds)
 	m.rest = rest
 	m.MicroUSD += int64(min(whole, uint64(math.MaxInt64-m.MicroUSD)))
 	return m

@@ -1,4 +1,4 @@
-package planner
+package spend
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/provisioning/text"
 )
 
-// BudgetReport is what is to be told of a budget.
-type BudgetReport struct {
+// Report is what is to be told of a budget.
+type Report struct {
 	// Status as it stands.
 	Status v1alpha1.BudgetStatus
 	// Due reports whether the status on record is not good enough any more.
@@ -27,9 +27,9 @@ var toldPercents = []int64{100, 80}
 // Report says how the budget stands beside what is on record of it, which is the zero
 // value where that is nothing. A status is due when it is of another period, when
 // there is a warning, and when a thousandth of the budget has been spent since.
-func (b *Budget) Report(old v1alpha1.BudgetStatus, now time.Time) BudgetReport {
+func (b *Budget) Report(old v1alpha1.BudgetStatus, now time.Time) Report {
 	spent := b.Spent.Until(now)
-	out := BudgetReport{Status: v1alpha1.BudgetStatus{
+	out := Report{Status: v1alpha1.BudgetStatus{
 		Name: b.Name, PeriodStart: metav1.NewTime(b.Starts), PeriodEnd: metav1.NewTime(b.Ends),
 		Spent: text.USD(spent.MicroUSD), At: metav1.NewMicroTime(spent.At.UTC().Truncate(time.Microsecond)),
 	}}
@@ -49,11 +49,11 @@ func (b *Budget) Report(old v1alpha1.BudgetStatus, now time.Time) BudgetReport {
 }
 
 func (b *Budget) warning(percent, spent int64) string {
-	consequence := "at 100 % gangs of " + b.sharers() + " wait"
+	consequence := "at 100 % gangs of " + b.Sharers() + " wait"
 	if percent == 100 {
-		consequence = "gangs of " + b.sharers() + " wait until then"
+		consequence = "gangs of " + b.Sharers() + " wait until then"
 	}
 	return fmt.Sprintf("%s of %s USD of budget %s are spent, at least %d %%, and its %s ends at %s: "+
 		"%s, or until spec.budgets[name=%s].usd is raised; running gangs continue",
-		text.Dollars(spent), text.Dollars(b.MicroUSD), b.Name, percent, b.periodName(), b.Ends.UTC().Format(time.RFC3339), consequence, b.Name)
+		text.Dollars(spent), text.Dollars(b.MicroUSD), b.Name, percent, b.PeriodName(), b.Ends.UTC().Format(time.RFC3339), consequence, b.Name)
 }

@@ -1,0 +1,5 @@
+// Package spend has what namespaces and queues may spend in a period, and what they have spent.
+//
+// Words: a Charge is what a request pays for its machines; a Meter adds up what is spent at a rate
+// that changes; money is committed that machines in use, or asked for, will cost until their gangs end.
+package spend
