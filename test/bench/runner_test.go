@@ -42,7 +42,7 @@ func BenchmarkRunner(b *testing.B) {
 		contender
 		policies bool
 	}{
-		{kueueCore, true}, // it has none
+		{newKueueCore(), true}, // it has none
 		{shipped, true},
 		{contender{name: "muster-without-policies", variable: shipped.variable, start: shipped.start}, false},
 	} {
@@ -52,32 +52,52 @@ func BenchmarkRunner(b *testing.B) {
 				if !c.policies {
 					newPolicies(a).only(b, nil)
 				}
-				a.runner(*scale)
+				a.runner("baseline", *scale)
 			}
 		})
 	}
 }
 
-// kueueCore is Kueue's scheduler, caches and core controllers.
-var kueueCore = contender{"kueue-core", coreVariable, func(a *arena, binary string) (cluster.Config, starter) {
-	config := cluster.Config{Manifests: func() (out []*unstructured.Unstructured, err error) {
-		err = filepath.WalkDir(filepath.Join(a.kueueModule(), "config", "components", "crd", "bases"), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return err
+// BenchmarkTopologyRunner has the load that Kueue's runner has for topology-aware scheduling: as many Workloads, of 2, 4
+// and 8 pods on 640 nodes in 10 racks; a third each require a rack, prefer one, and have slices.
+//
+// The bounds: Muster as shipped admits at least 3 times as many Workloads a second as Kueue's core, and uses as much of the quota.
+func BenchmarkTopologyRunner(b *testing.B) {
+	for _, c := range []contender{newKueueCore("--enableTAS"), musterWith("", "--provisioning=true")} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				newArena(b, c).runner("tas", *scale)
 			}
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			objects, err := deploy.Decode(text)
-			out = append(out, objects...)
-			return err
 		})
-		return out, err
+	}
+}
+
+// newKueueCore is Kueue's scheduler, caches and core controllers.
+func newKueueCore(flags ...string) contender {
+	return contender{"kueue-core", coreVariable, func(a *arena, binary string) (cluster.Config, starter) {
+		dir := a.TempDir()
+		return cluster.Config{Manifests: a.kueueCRDs}, func() (*managers.Manager, error) {
+			return managers.NewKueueCore(a.rest, binary, dir, flags...)
+		}
 	}}
-	dir := a.TempDir()
-	return config, func() (*managers.Manager, error) { return managers.NewKueueCore(a.rest, binary, dir) }
-}}
+}
+
+// kueueCRDs are those of Kueue's module.
+func (a *arena) kueueCRDs() (out []*unstructured.Unstructured, err error) {
+	err = filepath.WalkDir(filepath.Join(a.kueueModule(), "config", "components", "crd", "bases"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		objects, err := deploy.Decode(text)
+		out = append(out, objects...)
+		return err
+	})
+	return out, err
+}
 
 // kueueModule is the folder of Kueue's module.
 func (a *arena) kueueModule() string {
@@ -88,14 +108,14 @@ func (a *arena) kueueModule() string {
 	return strings.TrimSpace(string(out))
 }
 
-// runner has the runner play its load, or one of so many times fewer Workloads.
-func (a *arena) runner(fewer int) {
+// runner has the runner play one of its loads, or one of so many times fewer Workloads.
+func (a *arena) runner(name string, fewer int) {
 	binary := os.Getenv(runnerVariable)
 	if binary == "" {
 		a.Skipf("%s does not name a program: run `make bench`, which builds it", runnerVariable)
 	}
 	dir := a.TempDir()
-	load, want, err := generatorConfig(filepath.Join(a.kueueModule(), "test", "performance", "scheduler", "configs", "baseline", "generator.yaml"), fewer)
+	load, want, err := generatorConfig(filepath.Join(a.kueueModule(), "test", "performance", "scheduler", "configs", name, "generator.yaml"), fewer)
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -146,28 +166,27 @@ func generatorConfig(path string, fewer int) (load []byte, want int, err error) 
 	if err != nil {
 		return nil, 0, err
 	}
-	var config struct {
-		Cohorts []map[string]any `json:"cohorts"`
-	}
+	var config map[string]any
 	if err := yaml.UnmarshalStrict(text, &config); err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", path, err)
 	}
-	for _, cohort := range config.Cohorts {
-		sets, _, err := unstructured.NestedSlice(cohort, "queuesSets")
-		if err != nil {
-			return nil, 0, fmt.Errorf("%s: %w", path, err)
-		}
-		for _, set := range sets {
+	cohorts, _, err := unstructured.NestedSlice(config, "cohorts")
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, c := range cohorts {
+		cohort := c.(map[string]any)
+		for _, set := range cohort["queuesSets"].([]any) {
 			queues := set.(map[string]any)
 			for _, workloads := range queues["workloadsSets"].([]any) {
 				w := workloads.(map[string]any)
-				count := int(w["count"].(float64)) / fewer
+				count := int64(w["count"].(float64)) / int64(fewer)
 				w["count"] = count
-				want += count * int(queues["count"].(float64)) * int(cohort["count"].(float64))
+				want += int(count * int64(queues["count"].(float64)) * int64(cohort["count"].(float64)))
 			}
 		}
-		cohort["queuesSets"] = sets
 	}
+	config["cohorts"] = cohorts
 	load, err = yaml.Marshal(config)
 	return load, want, err
 }

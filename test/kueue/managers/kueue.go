@@ -175,7 +175,7 @@ func output(ctx context.Context, command string, args ...string) ([]byte, error)
 
 // NewKueueCore is the part of Kueue that its own performance test measures: without
 // webhooks, jobs and probes, as an administrator.
-func NewKueueCore(server *rest.Config, binary, dir string) (*Manager, error) {
-	m := &Manager{name: "kueue-core", dir: dir, command: []string{binary}}
+func NewKueueCore(server *rest.Config, binary, dir string, flags ...string) (*Manager, error) {
+	m := &Manager{name: "kueue-core", dir: dir, command: append([]string{binary}, flags...)}
 	return m, m.actAs(server)
 }
