@@ -70,6 +70,9 @@ type storm struct {
 	came int
 	open map[string]client.Object
 	done map[string]int
+	// faults are all that went wrong, told at the end: a failure is to come first.
+	mu     sync.Mutex
+	faults []string
 }
 
 // TestInAStormEveryPromiseIsKept: gangs come and go while components die and freeze,
@@ -156,7 +159,18 @@ func newStorm(t *testing.T, c *testbed.Cluster) *storm {
 	s.node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("100")}
 	s.node.Status.Allocatable = s.node.Status.Capacity
 	s.Create(s.node)
+	t.Cleanup(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		t.Logf("what went wrong:\n%s", strings.Join(s.faults, "\n"))
+	})
 	return s
+}
+
+func (s *storm) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = append(s.faults, fmt.Sprintf(format, args...))
 }
 
 // rage lets things go wrong, one spell after the other; in the first third muster dies,
@@ -166,7 +180,7 @@ func (s *storm) rage(ctx context.Context, gate *faults.Gate) error {
 		if err := s.blow(ctx, gate, raged, min(spell, *stormLength-raged)); err != nil {
 			return err
 		}
-		s.Logf("a lull, after %s of storm", min(raged+spell, *stormLength))
+		s.note("a lull, after %s of storm", min(raged+spell, *stormLength))
 		select {
 		case <-time.After(lull):
 		case <-ctx.Done():
@@ -178,7 +192,7 @@ func (s *storm) rage(ctx context.Context, gate *faults.Gate) error {
 // blow is one spell, after so much of the storm.
 func (s *storm) blow(ctx context.Context, gate *faults.Gate, raged, lasts time.Duration) error {
 	tell := func(o faults.Occurrence) {
-		s.Logf("after %s of storm: %s", raged+o.Begins, o)
+		s.note("after %s of storm: %s", raged+o.Begins, o)
 		s.Watcher.StandStill(time.Now().Add(o.For.Duration + unrest))
 	}
 	var plans errgroup.Group
