@@ -142,16 +142,6 @@ func (m *Migration) tellQueues(ctx context.Context) error {
 			m.tell("AdmissionCheck %s is Muster's own: after --back, what needs it waits", c.Name)
 		}
 	}
-	var flavors kueue.ResourceFlavorList
-	if err := m.list(ctx, &flavors); err != nil {
-		return err
-	}
-	for i := range flavors.Items {
-		if f := &flavors.Items[i]; f.Spec.TopologyName != nil {
-			m.tell("NOT SERVED: ResourceFlavor %s has topologyName %s: Muster does not place by topology, and refuses Workloads that ask for it",
-				f.Name, *f.Spec.TopologyName)
-		}
-	}
 	return nil
 }
 
