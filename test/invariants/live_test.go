@@ -98,8 +98,9 @@ func TestWatchOutlivesTheAPIServer(t *testing.T) {
 			t.Errorf("false alarm: %s", v)
 		}
 	}
-	// A stream that finds back without a gap has seen all three.
-	if gaps := watcher.Stats().Gaps[promises.Machines]; gaps == 0 && len(watcher.Violations()) < 3 {
-		t.Errorf("what the outage hid is no gap: %s", watcher.Stats())
+	// A stream that finds back without a gap has seen all three. One is not judged where the stream of requests has a gap.
+	stats := watcher.Stats()
+	if stats.Gaps[promises.Machines] == 0 && len(watcher.Violations())+stats.Unjudged[promises.Launches] < 3 {
+		t.Errorf("what the outage hid is no gap: %s", stats)
 	}
 }
